@@ -1,0 +1,424 @@
+//go:build unix
+
+package fsm
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tidwall/btree"
+)
+
+// go test ./fsm -run '^$' -bench . -benchtime 2s
+//
+// Everything goes through Apply with encoded entries, and pays for decoding,
+// results, effects and the state hash.
+
+// perSecond reports how many of what were done in a second of wall time and,
+// which is what a busy machine can compare, of the process's processor time,
+// garbage collection included.
+func perSecond(b *testing.B, what string, did int, cpu time.Duration) {
+	b.ReportMetric(float64(did)/b.Elapsed().Seconds(), what+"/s")
+	b.ReportMetric(float64(did)/cpu.Seconds(), what+"/cpu-s")
+}
+
+// processor answers the processor time that the process has used.
+func processor(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// spread reports the median, the 99.9th in a hundred and the worst.
+func spread(b *testing.B, what string, took []time.Duration) {
+	slices.Sort(took)
+	for _, at := range []struct {
+		name string
+		i    int
+	}{{"median", len(took) / 2}, {"p99.9", len(took) * 999 / 1000}, {"worst", len(took) - 1}} {
+		b.ReportMetric(float64(took[at.i].Nanoseconds())/1e6, at.name+"-"+what+"-ms")
+	}
+}
+
+// loader fills a machine, many commands an entry.
+type loader struct {
+	m       *Machine
+	index   uint64
+	stampMS int64
+	pending [][]byte
+}
+
+func (l *loader) add(c Command) {
+	l.pending = append(l.pending, EncodeCommand(RequestID{1, 1}, "", c))
+	if len(l.pending) == 256 {
+		l.flush()
+	}
+}
+
+func (l *loader) flush() *Applied {
+	entry := EncodeEntry(l.stampMS, l.pending)
+	l.pending = l.pending[:0]
+	return l.apply(entry)
+}
+
+func (l *loader) apply(entry []byte) *Applied {
+	l.index++
+	return l.m.Apply(l.index, entry)
+}
+
+// newLoader has n semaphores of 1,000 permits, and no limit in the way.
+func newLoader(semaphores int) *loader {
+	l := &loader{m: New()}
+	limits := DefaultLimits()
+	limits.Queue = 1 << 30
+	limits.Sessions = 1 << 30
+	l.add(Reign{Term: 1, Limits: limits})
+	for i := range semaphores {
+		l.add(CreateSemaphore{Name: nameOf(i), Permits: 1000})
+	}
+	l.flush()
+	return l
+}
+
+func nameOf(i int) string { return fmt.Sprintf("semaphore-%07d", i) }
+
+// must fails the benchmark when an entry did anything but succeed.
+func must(b *testing.B, applied *Applied) {
+	for i := range applied.Commands {
+		if code := applied.Commands[i].Result.Code; code != OK && code != Waiting {
+			b.Fatalf("%v: %v", applied.Commands[i].Op, code)
+		}
+	}
+}
+
+// entries cuts commands into entries of so many each.
+func entries(commands []Command, each int) (made [][]byte) {
+	for part := range slices.Chunk(commands, each) {
+		var encoded [][]byte
+		for _, c := range part {
+			encoded = append(encoded, EncodeCommand(RequestID{1, 1}, "", c))
+		}
+		made = append(made, EncodeEntry(0, encoded))
+	}
+	return made
+}
+
+// BenchmarkPairs: one operation is an acquire and a release, each in a session
+// that lives, of a random semaphore among so many.
+func BenchmarkPairs(b *testing.B) {
+	const sessions, prepared = 1000, 1 << 16
+	for _, semaphores := range []int{1, 1000, 100_000, 1_000_000} {
+		l := newLoader(semaphores)
+		for i := range uint64(sessions) {
+			l.add(OpenSession{Session: i + 1, TTLMS: MaxTTLMS})
+		}
+		l.flush()
+		random := rand.New(rand.NewPCG(1, 2))
+		for _, each := range []int{1, 256} {
+			var acquires, releases []Command
+			for i := range uint64(prepared) {
+				name, session := nameOf(random.IntN(semaphores)), i%sessions+1
+				acquires = append(acquires, Acquire{Session: session, Name: name, Count: 1, TTLMS: KeepTTL})
+				releases = append(releases, Release{Session: session, Name: name})
+			}
+			take, give := entries(acquires, each), entries(releases, each)
+			b.Run(fmt.Sprintf("semaphores=%d/commands=%d", semaphores, each), func(b *testing.B) {
+				b.ReportAllocs()
+				before := processor(b)
+				for i := 0; i < b.N; i += each {
+					at := i / each % len(take)
+					must(b, l.apply(take[at]))
+					must(b, l.apply(give[at]))
+				}
+				perSecond(b, "pairs", b.N, processor(b)-before)
+			})
+		}
+	}
+}
+
+// BenchmarkOneShot: one operation is an acquire that makes its own session,
+// and the end of that session.
+func BenchmarkOneShot(b *testing.B) {
+	const prepared = 1 << 16
+	l := newLoader(100_000)
+	random := rand.New(rand.NewPCG(1, 2))
+	var acquires, ends []Command
+	for i := range uint64(prepared) {
+		session := random.Uint64N(1<<53) + 1 + i
+		acquires = append(acquires, AcquireOnce{Name: nameOf(random.IntN(100_000)), Count: 1, TTLMS: 30_000, Session: session})
+		ends = append(ends, EndSession{Session: session})
+	}
+	for _, each := range []int{1, 256} {
+		take, give := entries(acquires, each), entries(ends, each)
+		b.Run(fmt.Sprintf("commands=%d", each), func(b *testing.B) {
+			b.ReportAllocs()
+			before := processor(b)
+			for i := 0; i < b.N; i += each {
+				must(b, l.apply(take[i/each%len(take)]))
+				must(b, l.apply(give[i/each%len(take)]))
+			}
+			perSecond(b, "pairs", b.N, processor(b)-before)
+		})
+	}
+}
+
+// BenchmarkQueue: one operation puts a waiter into a line of so many, and
+// withdraws one from a random place in it.
+func BenchmarkQueue(b *testing.B) {
+	for _, waiters := range []int{1, 1000, 100_000} {
+		l := newLoader(1)
+		l.add(OpenSession{Session: 1, TTLMS: MaxTTLMS})
+		l.add(Acquire{Session: 1, Name: nameOf(0), Count: 1000, TTLMS: KeepTTL})
+		ask := func(session uint64) Command {
+			return AcquireOnce{Name: nameOf(0), Count: 1, TTLMS: 1000, WaitMS: MaxTTLMS, Session: session}
+		}
+		var waiting []uint64
+		for i := range waiters {
+			waiting = append(waiting, uint64(i)+100)
+			l.add(ask(waiting[i]))
+		}
+		must(b, l.flush())
+		random, next := rand.New(rand.NewPCG(1, 2)), uint64(1<<30)
+		b.Run(fmt.Sprintf("waiters=%d", waiters), func(b *testing.B) {
+			b.ReportAllocs()
+			before := processor(b)
+			for range b.N {
+				at := random.IntN(len(waiting))
+				next++
+				must(b, l.apply(entries([]Command{ask(next)}, 1)[0]))
+				must(b, l.apply(entries([]Command{EndSession{Session: waiting[at]}}, 1)[0]))
+				waiting[at] = next
+			}
+			perSecond(b, "pairs", b.N, processor(b)-before)
+		})
+	}
+}
+
+// BenchmarkExpiry: one operation removes 100,000 sessions with a lease each,
+// due at once, in as many entries as it takes.
+func BenchmarkExpiry(b *testing.B) {
+	const sessions = 100_000
+	worst, cpu := time.Duration(0), time.Duration(0)
+	for range b.N {
+		b.StopTimer()
+		l := newLoader(sessions)
+		for i := range sessions {
+			l.add(AcquireOnce{Name: nameOf(i), Count: 1, TTLMS: 10_000, Session: uint64(i) + 1})
+		}
+		l.flush()
+		b.StartTimer()
+		before := processor(b)
+		for more := true; more; {
+			start := time.Now()
+			more = l.apply(EncodeEntry(20_000, nil)).MoreDue
+			worst = max(worst, time.Since(start))
+		}
+		cpu += processor(b) - before
+	}
+	perSecond(b, "sessions", sessions*b.N, cpu)
+	b.ReportMetric(float64(worst.Microseconds())/1000, "worst-entry-ms")
+}
+
+// BenchmarkRenew: one operation renews one of 100,000 sessions, 256 a command.
+func BenchmarkRenew(b *testing.B) {
+	l := newLoader(1)
+	var renewals []Command
+	for part := range slices.Chunk(rand.New(rand.NewPCG(1, 2)).Perm(100_000), 256) {
+		var c Renew
+		for _, i := range part {
+			l.add(OpenSession{Session: uint64(i) + 1, TTLMS: 30_000})
+			c.Renewals = append(c.Renewals, Renewal{Session: uint64(i) + 1, TTLMS: KeepTTL})
+		}
+		renewals = append(renewals, c)
+	}
+	l.flush()
+	made := entries(renewals, 1)
+	before := processor(b)
+	b.ResetTimer()
+	for i := 0; i < b.N; i += 256 {
+		must(b, l.apply(made[i/256%len(made)]))
+	}
+	perSecond(b, "renewals", b.N, processor(b)-before)
+}
+
+// million has 1,000,000 leases, each of a one-shot session of its own, on
+// 100,000 semaphores.
+func million() *loader {
+	l := newLoader(100_000)
+	for i := range 1_000_000 {
+		l.add(AcquireOnce{Name: nameOf(i % 100_000), Count: 1, TTLMS: MaxTTLMS, Session: uint64(i) + 1})
+	}
+	l.flush()
+	return l
+}
+
+// BenchmarkMillion: with 1,000,000 leases, the pause of a freeze; what the
+// 20,000 entries after it cost, many of them the first to change some page,
+// beside 20,000 without a freeze; and the time to write and to read a snapshot.
+// The worst of anything is the garbage collector's and the other processes'
+// doing: the median and the 99.9th in a hundred tell more.
+func BenchmarkMillion(b *testing.B) {
+	l := million()
+	random := rand.New(rand.NewPCG(3, 4))
+	changes := func() (took []time.Duration) {
+		for range 20_000 {
+			renewed := Renew{Renewals: []Renewal{{random.Uint64N(1_000_000) + 1, KeepTTL}}}
+			entry := entries([]Command{renewed, Up{Name: nameOf(random.IntN(100_000)), Count: 1}}, 2)[0]
+			start := time.Now()
+			l.apply(entry)
+			took = append(took, time.Since(start))
+		}
+		return took
+	}
+	b.Run("freeze", func(b *testing.B) {
+		calm := changes()
+		var pauses, after []time.Duration
+		b.ResetTimer()
+		for range b.N {
+			start := time.Now()
+			frozen := l.m.Freeze()
+			pauses = append(pauses, time.Since(start))
+			b.StopTimer()
+			after = append(after, changes()...)
+			if frozen.Index() >= l.m.Index() {
+				b.Fatal("the copy went on with the machine")
+			}
+			b.StartTimer()
+		}
+		spread(b, "pause", pauses)
+		spread(b, "apply-before", calm)
+		spread(b, "apply-after", after)
+	})
+	var snapshot bytes.Buffer
+	b.Run("write", func(b *testing.B) {
+		for range b.N {
+			snapshot.Reset()
+			if err := l.m.Freeze().Write(&snapshot); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.SetBytes(int64(snapshot.Len()))
+		b.ReportMetric(float64(snapshot.Len())/1e6, "snapshot-MB")
+	})
+	if snapshot.Len() == 0 {
+		return // filtered out
+	}
+	b.Run("read", func(b *testing.B) {
+		for range b.N {
+			m, err := Restore(bytes.NewReader(snapshot.Bytes()))
+			if err != nil || m.Hash() != l.m.Hash() {
+				b.Fatal("restore failed", err)
+			}
+		}
+		b.SetBytes(int64(snapshot.Len()))
+	})
+}
+
+// BenchmarkSnapshotWhileApplying: what the entries cost while a snapshot of
+// 1,000,000 leases is written beside them.
+func BenchmarkSnapshotWhileApplying(b *testing.B) {
+	l := million()
+	random := rand.New(rand.NewPCG(5, 6))
+	worst := time.Duration(0)
+	applied := 0
+	for range b.N {
+		done := make(chan error)
+		frozen := l.m.Freeze()
+		go func() { done <- frozen.Write(io.Discard) }()
+		for writing := true; writing; applied++ {
+			entry := entries([]Command{Up{Name: nameOf(random.IntN(100_000)), Count: 1}}, 1)[0]
+			start := time.Now()
+			l.apply(entry)
+			worst = max(worst, time.Since(start))
+			select {
+			case err := <-done:
+				if writing = false; err != nil {
+					b.Fatal(err)
+				}
+			default:
+			}
+		}
+	}
+	b.ReportMetric(float64(applied)/b.Elapsed().Seconds(), "entries/s")
+	b.ReportMetric(float64(worst.Microseconds())/1000, "worst-apply-ms")
+}
+
+// copier is a table of 1,000,000 leases that can be copied while it changes:
+// the paged table against a copy-on-write B-tree (docs/adr/0006).
+type copier struct {
+	name     string
+	get, set func(key uint64)
+	copy     func()
+}
+
+func copiers() []copier {
+	const records = 1_000_000
+	paged, tree := &table[lease]{}, &btree.Map[uint64, lease]{}
+	for i := range uint64(records) {
+		paged.add(lease{token: i, count: 1})
+		tree.Set(i, lease{token: i, count: 1})
+	}
+	var sink int64
+	var kept table[lease]
+	var keptTree *btree.Map[uint64, lease]
+	return []copier{
+		{"paged",
+			func(key uint64) { sink += paged.at(ref(key + 1)).count },
+			func(key uint64) { paged.mut(ref(key+1)).count++ },
+			func() { kept = paged.freeze(); sink += int64(kept.live) }},
+		{"btree",
+			func(key uint64) { l, _ := tree.Get(key); sink += l.count },
+			func(key uint64) { l, _ := tree.Get(key); l.count++; tree.Set(key, l) },
+			func() { keptTree = tree.Copy(); sink += int64(keptTree.Len()) }},
+	}
+}
+
+// BenchmarkCopyOnWrite compares what a record costs to read, to change, to
+// change first after a copy, and what the copy itself costs.
+func BenchmarkCopyOnWrite(b *testing.B) {
+	const records = 1_000_000
+	for _, c := range copiers() {
+		random := rand.New(rand.NewPCG(7, 8))
+		keys := make([]uint64, 1<<16)
+		for i := range keys {
+			keys[i] = random.Uint64N(records)
+		}
+		b.Run(c.name+"/get", func(b *testing.B) {
+			for i := range b.N {
+				c.get(keys[i%len(keys)])
+			}
+		})
+		b.Run(c.name+"/set", func(b *testing.B) {
+			for i := range b.N {
+				c.set(keys[i%len(keys)])
+			}
+		})
+		b.Run(c.name+"/copy", func(b *testing.B) {
+			for range b.N {
+				c.copy()
+			}
+		})
+		b.Run(c.name+"/set-after-copy", func(b *testing.B) {
+			worst := time.Duration(0)
+			for i := range b.N {
+				if i%1000 == 0 {
+					b.StopTimer()
+					c.copy()
+					b.StartTimer()
+				}
+				start := time.Now()
+				c.set(keys[i%len(keys)])
+				worst = max(worst, time.Since(start))
+			}
+			b.ReportMetric(float64(worst.Nanoseconds())/1e6, "worst-ms")
+		})
+	}
+}

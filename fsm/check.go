@@ -1,0 +1,222 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// check answers the first invariant that the state breaks, or nil. It walks
+// the whole state: tests call it after every step, Restore once.
+func (m *Machine) check() error {
+	for _, part := range []func() error{
+		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkRequests, m.checkMemory, m.checkEntries,
+	} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Machine) checkCounters() error {
+	switch {
+	case m.tokens > maxToken:
+		return errors.New("tokens beyond 2^53 - 1")
+	case m.nowMS < 0:
+		return errors.New("cluster time before the beginning")
+	case len(m.byName) != m.semaphores.live || m.names.Len() != m.semaphores.live:
+		return errors.New("index of names and semaphores differ")
+	case len(m.bySession) != m.sessions.live || m.ids.Len() != m.sessions.live:
+		return errors.New("index of ids and sessions differ")
+	case len(m.deadlines.due) != m.sessions.live:
+		return errors.New("expiry index and sessions differ")
+	case len(m.byLease) != m.leases.live:
+		return errors.New("index of leases and leases differ")
+	case len(m.byKey) != m.keys.live || len(m.byEnded) != m.ended.live:
+		return errors.New("index of keys or ended sessions differs")
+	case len(m.touched)+len(m.freed)+len(m.endNow) != 0:
+		return errors.New("a command left work undone")
+	}
+	return nil
+}
+
+func (m *Machine) checkSemaphores() error {
+	for name, r := range m.byName {
+		s := m.semaphores.at(r)
+		switch {
+		case s.name != name || !ValidName(name):
+			return fmt.Errorf("semaphore %q is filed as %q", s.name, name)
+		case s.epoch == 0 || s.epoch > m.epochs:
+			return fmt.Errorf("%q: epoch %d was never given", name, s.epoch)
+		case s.permits < 0 || !s.allows(s.permits):
+			return fmt.Errorf("%q: counters out of range", name)
+		case s.modified > m.index:
+			return fmt.Errorf("%q: modified in the future", name)
+		}
+		held := int64(0)
+		leases := 0
+		for l := s.holders.first; l != 0; l = m.leases.at(l).inSemaphore.next {
+			leases++
+			if m.leases.at(l).semaphore != r {
+				return fmt.Errorf("%q: a lease of another semaphore among its holders", name)
+			}
+			if !m.leases.at(l).revoked {
+				held += m.leases.at(l).count
+			}
+		}
+		if held != s.held || leases != s.holders.length {
+			return fmt.Errorf("%q: held %d, its leases sum to %d", name, s.held, held)
+		}
+		if err := m.checkLine(r, s); err != nil {
+			return fmt.Errorf("%q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// checkLine: places agree with their requests, and no head that fits is left
+// behind.
+func (m *Machine) checkLine(line ref, s *semaphore) (err error) {
+	if s.line == nil {
+		return nil
+	}
+	if s.line.Len() == 0 {
+		return errors.New("an empty line is kept")
+	}
+	s.line.Scan(func(place uint64, waiting ref) bool {
+		r := m.requests.at(waiting)
+		if r.place != place || countOf(r.members, line) == 0 {
+			err = fmt.Errorf("place %d is in the line and not in its request", place)
+		}
+		return err == nil
+	})
+	first, waiting, _ := s.line.Min()
+	if err == nil && m.servable(m.requests.at(waiting)) >= 0 {
+		err = fmt.Errorf("the head %d fits and was left behind", first)
+	}
+	return err
+}
+
+func (m *Machine) checkSessions() error {
+	for id, r := range m.bySession {
+		s := m.sessions.at(r)
+		filed := m.deadlines.due[m.deadlines.at[r]-1]
+		switch {
+		case s.id != id || id == 0:
+			return fmt.Errorf("session %d is filed as %d", s.id, id)
+		case filed.session != r || filed.ms != s.deadlineMS || filed.id != id:
+			return fmt.Errorf("session %d: its deadline is filed wrongly", id)
+		case s.oneShot && s.leases.length+s.requests.length+s.entries.length == 0:
+			return fmt.Errorf("one-shot session %d outlived its last lease or request", id)
+		case s.ttlMS < 0 || s.ttlMS > MaxTTLMS:
+			return fmt.Errorf("session %d: ttl out of range", id)
+		}
+		leases, last := 0, uint64(0)
+		for l := s.leases.first; l != 0; l = m.leases.at(l).inSession.next {
+			if m.leases.at(l).session != r || m.leases.at(l).token <= last {
+				return fmt.Errorf("session %d: its leases are out of order", id)
+			}
+			leases, last = leases+1, m.leases.at(l).token
+		}
+		requests, reserved, lastPlace := 0, int64(0), uint64(0)
+		for q := s.requests.first; q != 0; q = m.requests.at(q).inSession.next {
+			if m.requests.at(q).session != r || m.requests.at(q).place <= lastPlace {
+				return fmt.Errorf("session %d: its requests are out of order", id)
+			}
+			requests, lastPlace = requests+1, m.requests.at(q).place
+			reserved += m.requests.at(q).leases()
+		}
+		if leases != s.leases.length || requests != s.requests.length || reserved != s.reserved {
+			return fmt.Errorf("session %d: its counts differ from its records", id)
+		}
+	}
+	return nil
+}
+
+func (m *Machine) checkLeases() error {
+	sessions, semaphores := 0, 0
+	for pair, r := range m.byLease {
+		l := m.leases.at(r)
+		if l.session != pair.session || l.semaphore != pair.semaphore || l.count < 1 {
+			return fmt.Errorf("lease %d is filed wrongly", l.token)
+		}
+		if l.token == 0 || l.token > m.tokens {
+			return fmt.Errorf("lease %d: its token was never given", l.token)
+		}
+	}
+	for _, r := range m.bySession {
+		sessions += m.sessions.at(r).leases.length
+	}
+	for _, r := range m.byName {
+		semaphores += m.semaphores.at(r).holders.length
+	}
+	if sessions != m.leases.live || semaphores != m.leases.live {
+		return errors.New("a lease is not reachable from its session and its semaphore both")
+	}
+	return nil
+}
+
+func (m *Machine) checkRequests() error {
+	requests, reserved := 0, int64(0)
+	for _, owner := range m.bySession {
+		for q := m.sessions.at(owner).requests.first; q != 0; q = m.requests.at(q).inSession.next {
+			r := m.requests.at(q)
+			requests++
+			reserved += r.leases()
+			if r.place == 0 || r.place > m.places {
+				return fmt.Errorf("place %d was never given", r.place)
+			}
+			for _, want := range r.members {
+				line := m.semaphores.at(want.semaphore).line
+				if line == nil || want.count < 1 {
+					return fmt.Errorf("place %d is not in its line", r.place)
+				}
+				if found, _ := line.Get(r.place); found != q {
+					return fmt.Errorf("place %d is not in its line", r.place)
+				}
+			}
+			for _, k := range r.keys {
+				if m.keys.at(k).place != r.place {
+					return fmt.Errorf("place %d: a key waits for it that does not know it", r.place)
+				}
+			}
+		}
+	}
+	if requests != m.requests.live || reserved != m.reserved {
+		return errors.New("a waiting request without its session")
+	}
+	return nil
+}
+
+func (m *Machine) checkMemory() error {
+	bytes := int64(0)
+	for name, r := range m.byKey {
+		k := m.keys.at(r)
+		bytes += k.bytes()
+		if k.name != name || k.order > m.orders {
+			return fmt.Errorf("key %q is filed wrongly", name)
+		}
+		if k.place != 0 {
+			waiting, ok := m.requestAt(k.session, k.place)
+			if !ok || !slices.Contains(m.requests.at(waiting).keys, r) {
+				return fmt.Errorf("key %q waits for nothing", name)
+			}
+		}
+	}
+	if bytes != m.keyBytes {
+		return errors.New("the keys' bytes are counted wrongly")
+	}
+	if m.ended.live > maxEnded {
+		return errors.New("too many ended sessions")
+	}
+	for id, r := range m.byEnded {
+		if m.ended.at(r).id != id {
+			return fmt.Errorf("ended session %d is filed wrongly", id)
+		}
+		if _, living := m.bySession[id]; living {
+			return fmt.Errorf("session %d lives and is remembered as ended", id)
+		}
+	}
+	return nil
+}

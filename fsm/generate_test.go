@@ -1,0 +1,447 @@
+package fsm
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"pgregory.net/rapid"
+)
+
+// Random entries for the property tests: few names and few sessions, so that
+// they meet; counts around what is available; ttls and jumps of time around
+// each other; and now and then what no client should send.
+
+// sentEntry is one entry, as bytes and as the model reads it.
+type sentEntry struct {
+	index    uint64
+	stampMS  int64
+	commands []modelCommand
+	bytes    []byte
+}
+
+// generator draws entries; the model's state steers it to counts and epochs
+// that matter.
+type generator struct {
+	t     *rapid.T
+	m     *model
+	index uint64
+	seq   uint64
+	keyed []modelCommand // sent with a key so far
+	ops   []Op           // what this sequence draws from
+}
+
+var (
+	drawnNames  = []string{"a", "b", "c", "d/&"}
+	badNames    = []string{"", "never made", "\xff", "line\nfeed"}
+	drawnTTLs   = []int64{KeepTTL, 30_000, KeepTTL, 100_000, KeepTTL, KeepTTL, 30_000, KeepTTL, 1000, KeepTTL, 30_000, 0, 100, 600_000, 10, MaxTTLMS}
+	drawnWaits  = []int64{0, 30_000, 30_000, 1000, 100, 10, 700_000, 1, MaxTTLMS, 30_000, 10_000}
+	wildTimes   = []int64{MaxTTLMS + 1, -2, math.MinInt64, math.MaxInt64}
+	drawnSteps  = []int64{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 10, 10, 10, 10, 10, 10, 100, 100, 100, 100, 1000, 1000, 0, 0, 1, -5, -1, 10}
+	drawnJumps  = []int64{600_000, 15_000, 30_000, 400_000, 29_000, -1_000_000, 30_000, 10_000}
+	wildCounts  = []int64{0, -1, math.MaxInt64, math.MaxInt64 - 1, math.MinInt64, math.MaxInt64 / 2}
+	drawnLevels = []*int32{nil, nil, nil, levelOf(0), levelOf(1), levelOf(2), levelOf(-3)}
+	drawnPairs  = [][]Pair{nil, nil, nil, nil, nil, {{"job", "7"}}, {{"a", "1"}, {"b", "\x00"}}, {{"b", ""}, {"a", ""}}}
+	drawnModes  = []Mode{All, Any, All, Any, Any, All, Any, All, Any, All, Any, Any, All, Any, All, Any, Any, All, Any, 3}
+	reasons     = []string{"", "maintenance", "", "bad\nreason"}
+	drawnOps    = []Op{
+		OpAcquire, OpAcquire, OpAcquire, OpAcquire, OpAcquire, OpAcquireOnce, OpAcquireOnce, OpAcquireOnce, OpAcquireMany,
+		OpAcquireMany, OpAcquireMany, OpAcquireMany, OpRelease, OpRelease, OpRelease, OpRelease, OpDown, OpDown, OpUp, OpSetValue,
+		OpOpenSession, OpOpenSession, OpPutSemaphore, OpPutSemaphore, OpResizeLease, OpCreateSemaphore, OpRelease,
+		OpRenew, OpEndSession, OpResizeLease, OpRevokeLease, OpRestoreSession, OpListAdd, OpListAdd, OpListAdd, OpListDeliver,
+		OpListRemove, OpUp, OpDown, OpNoticeDone, OpAcquireMany, OpAcquireMany, OpAcquireMany,
+	}
+)
+
+func levelOf(v int32) *int32 { return &v }
+
+// below draws 0 … n-1, each about as often: bit by bit, since the library
+// prefers small numbers, and sequences would mostly consist of the first choices.
+func (g *generator) below(n int) int {
+	v := 0
+	for range bits.Len(uint(n)) + 1 {
+		v <<= 1
+		if anyBit.Draw(g.t, "bit") {
+			v |= 1
+		}
+	}
+	return v % n
+}
+
+var anyBit = rapid.Bool()
+
+func oneOf[T any](g *generator, from []T) T { return from[g.below(len(from))] }
+
+// chance is true once in n times.
+func (g *generator) chance(n int) bool { return g.below(n) == n-1 }
+
+// entry draws the next entry, and leaves applying it to the caller.
+func (g *generator) entry() sentEntry {
+	g.index++
+	e := sentEntry{index: g.index, stampMS: g.m.nowMS + oneOf(g, drawnSteps)}
+	if g.chance(32) {
+		e.stampMS = g.m.nowMS + oneOf(g, drawnJumps)
+	}
+	var encoded [][]byte
+	for range oneOf(g, []int{1, 2, 1, 3, 1, 2, 1, 0}) {
+		g.seq++
+		c := g.keyedCommand()
+		buf := EncodeCommand(RequestID{Origin: 1, Sequence: g.seq}, c.key, c.command)
+		if g.chance(100) {
+			buf, c = g.spoil(buf), modelCommand{}
+		}
+		encoded = append(encoded, buf)
+		e.commands = append(e.commands, c)
+	}
+	e.bytes = EncodeEntry(e.stampMS, encoded)
+	return e
+}
+
+// keyedCommand draws a command, sometimes with an idempotency key, and
+// sometimes one that was sent with its key before, with what a node draws
+// anew at each attempt.
+func (g *generator) keyedCommand() modelCommand {
+	if len(g.keyed) > 0 && g.chance(10) {
+		c := oneOf(g, g.keyed)
+		switch again := c.command.(type) {
+		case AcquireOnce:
+			again.Session, again.WaitMS = g.fresh(), oneOf(g, drawnWaits)
+			c.command = again
+		case OpenSession:
+			again.Session = g.fresh()
+			c.command = again
+		case Down:
+			if again.WaitMS > 0 {
+				again.Session, again.WaitMS = g.fresh(), again.WaitMS+1
+			}
+			c.command = again
+		}
+		return c
+	}
+	c := modelCommand{command: g.command()}
+	if g.chance(5) {
+		c.key = fmt.Sprintf("key %d", g.seq)
+		if g.chance(8) && len(g.keyed) > 0 {
+			c.key = oneOf(g, g.keyed).key // with another request
+		}
+		g.keyed = append(g.keyed, c)
+	}
+	return c
+}
+
+// spoil makes bytes that are no command any more: cut short, or too long.
+func (g *generator) spoil(buf []byte) []byte {
+	if g.chance(2) {
+		return append(buf, 0)
+	}
+	return buf[:g.below(len(buf))]
+}
+
+// choose leaves some operations out of the sequence: with fewer kinds, rare
+// ones meet more often than in a mixture of everything.
+func (g *generator) choose() {
+	if g.chance(3) {
+		g.ops = drawnOps
+		return
+	}
+	g.ops = []Op{OpAcquire, OpOpenSession}
+	var left [opCount]int // 0: not drawn yet, 1: left out, 2: in
+	for _, op := range drawnOps {
+		if left[op] == 0 {
+			left[op] = 1 + g.below(2)
+		}
+		if left[op] == 2 {
+			g.ops = append(g.ops, op)
+		}
+	}
+}
+
+// setup is the first entry: semaphores, sessions and, half of the time,
+// limits that are soon met.
+func (g *generator) setup() sentEntry {
+	g.choose()
+	var commands []Command
+	if g.chance(4) {
+		commands = append(commands, Reign{Term: 1, Leader: "n1", Limits: g.limits()})
+	}
+	for _, name := range drawnNames[:1+g.below(4)] {
+		commands = append(commands, CreateSemaphore{Name: name, Permits: oneOf(g, []int64{1, 2, 1, 3, 0, 1, 4, 2}), Level: oneOf(g, drawnLevels)})
+	}
+	for id := range 1 + uint64(g.below(4)) {
+		commands = append(commands, OpenSession{Session: id + 1, TTLMS: 30_000, Keep: g.chance(4)})
+	}
+	g.index++
+	e := sentEntry{index: g.index, stampMS: 1000}
+	var encoded [][]byte
+	for _, c := range commands {
+		g.seq++
+		encoded = append(encoded, EncodeCommand(RequestID{Origin: 1, Sequence: g.seq}, "", c))
+		e.commands = append(e.commands, modelCommand{command: c})
+	}
+	e.bytes = EncodeEntry(e.stampMS, encoded)
+	return e
+}
+
+func (g *generator) limits() Limits {
+	small := func(most int) int64 { return 1 + int64(g.below(most)) }
+	return Limits{Semaphores: 1 + small(4), Sessions: 3 + small(6), SessionLeases: small(4), SessionWaiting: small(3),
+		Leases: small(10), Waiting: small(8), Queue: small(5), WaitList: small(3), Keys: 2 + small(16), KeyBytes: 500 * small(10)}
+}
+
+func (g *generator) name() string {
+	if g.chance(60) {
+		return oneOf(g, badNames)
+	}
+	if len(g.m.semaphores) > 0 && !g.chance(6) {
+		return oneOf(g, g.m.semaphores).name
+	}
+	return oneOf(g, drawnNames)
+}
+
+// session draws an id among few, preferring one that lives.
+func (g *generator) session() uint64 {
+	if len(g.m.sessions) > 0 && !g.chance(8) {
+		return oneOf(g, g.m.sessions).id
+	}
+	return 1 + uint64(g.below(6))
+}
+
+// fresh draws an id that is usually in nobody's use.
+func (g *generator) fresh() uint64 {
+	if g.chance(30) {
+		return oneOf(g, []uint64{0, 1, 2, math.MaxUint64})
+	}
+	return 1000 + g.seq
+}
+
+func (g *generator) ttl() int64 {
+	if g.chance(60) {
+		return oneOf(g, wildTimes)
+	}
+	return oneOf(g, drawnTTLs)
+}
+
+// life is a ttl for what must have one.
+func (g *generator) life() int64 {
+	if ttl := g.ttl(); ttl != KeepTTL || g.chance(20) {
+		return ttl
+	}
+	return 30_000
+}
+
+func (g *generator) wait() int64 {
+	if g.chance(60) {
+		return oneOf(g, wildTimes)
+	}
+	return oneOf(g, drawnWaits)
+}
+
+func (g *generator) epoch() uint64 {
+	if g.chance(25) {
+		return 1 + uint64(g.below(5))
+	}
+	return 0
+}
+
+// count draws a count for a semaphore: small, or at the edge of what it has.
+func (g *generator) count(name string) int64 {
+	s := g.m.semaphore(name)
+	switch {
+	case g.chance(40):
+		return oneOf(g, wildCounts)
+	case s != nil && g.chance(4):
+		return oneOf(g, []int64{g.m.available(s), g.m.available(s) + 1, full(s), full(s) + 1, s.permits})
+	}
+	return oneOf(g, []int64{1, 1, 2, 3})
+}
+
+// wants draws a list of up to three members, seldom one of them twice.
+func (g *generator) wants() []Want {
+	var wants []Want
+	for range oneOf(g, []int{2, 3, 3, 2, 1}) {
+		name := g.name()
+		for tries := 0; tries < 5 && slices.ContainsFunc(wants, func(w Want) bool { return w.Semaphore == name }); tries++ {
+			name = g.name()
+		}
+		wants = append(wants, Want{name, oneOf(g, []int64{1, 1, 1, 2, g.count(name)})})
+	}
+	if g.chance(20) {
+		wants = append(wants, wants[0])
+	}
+	return wants
+}
+
+func (g *generator) command() Command {
+	if g.chance(60) {
+		return g.reign()
+	}
+	if g.chance(80) {
+		return DeleteSemaphore{Name: g.name(), Epoch: g.epoch()}
+	}
+	op := oneOf(g, g.ops)
+	switch op {
+	case OpPutSemaphore:
+		return g.put()
+	case OpDown:
+		return g.down()
+	case OpRenew:
+		return g.renew()
+	case OpRestoreSession:
+		return g.restore()
+	case OpOpenSession:
+		return OpenSession{Session: g.fresh() % 7, TTLMS: g.life(),
+			Metadata: oneOf(g, drawnPairs), Keep: g.chance(3)}
+	case OpEndSession:
+		return EndSession{Session: g.session(), Operator: g.chance(2), Reason: oneOf(g, reasons)}
+	case OpAcquireMany:
+		return g.many()
+	case OpListDeliver:
+		return ListDeliver{Session: g.lister()}
+	case OpNoticeDone:
+		return g.noticeDone()
+	}
+	return g.ofSemaphore(op)
+}
+
+// ofSemaphore draws a command about one semaphore.
+func (g *generator) ofSemaphore(op Op) Command {
+	name, session := g.name(), g.session()
+	if len(g.m.leases) > 0 && g.chance(2) { // what somebody has
+		l := oneOf(g, g.m.leases)
+		name, session = l.semaphore.name, l.session.id
+	}
+	count, epoch := g.count(name), g.epoch()
+	switch op {
+	case OpAcquire:
+		return Acquire{Session: session, Name: name, Count: count, TTLMS: g.ttl(), Try: g.chance(5), Epoch: epoch}
+	case OpAcquireOnce:
+		return AcquireOnce{Name: name, Count: count, TTLMS: g.life(), Metadata: oneOf(g, drawnPairs),
+			Epoch: epoch, WaitMS: g.wait(), Session: g.fresh()}
+	case OpCreateSemaphore:
+		return CreateSemaphore{Name: name, Permits: count, Level: oneOf(g, drawnLevels), Metadata: oneOf(g, drawnPairs)}
+	case OpListAdd:
+		return ListAdd{Session: g.session(), Name: name, Count: count, Epoch: epoch}
+	case OpListRemove:
+		return ListRemove{Session: g.lister(), Name: name, Epoch: epoch}
+	case OpUp:
+		return Up{Name: name, Count: count, Epoch: epoch}
+	case OpSetValue:
+		return SetValue{Name: name, Value: oneOf(g, []int64{1, 0, 2, count}), Epoch: epoch}
+	case OpResizeLease:
+		return ResizeLease{Session: session, Name: name, Count: count, Epoch: epoch}
+	case OpRevokeLease:
+		return RevokeLease{Session: session, Name: name, Reason: oneOf(g, reasons), Epoch: epoch}
+	}
+	return Release{Session: session, Name: name, Epoch: epoch}
+}
+
+func (g *generator) reign() Command {
+	limits := g.m.limits
+	if g.chance(3) {
+		limits = DefaultLimits()
+	} else if g.chance(2) {
+		limits = g.limits()
+	}
+	return Reign{Term: g.m.term + 1, Leader: oneOf(g, []string{"n1", "n2"}), Limits: limits, Jump: g.chance(4)}
+}
+
+func (g *generator) put() Command {
+	c := PutSemaphore{Name: g.name(), OnlyNew: g.chance(6), Epoch: g.epoch()}
+	if !g.chance(4) {
+		c.Permits = Change[int64]{true, max(g.count(c.Name), -1)}
+	}
+	if g.chance(3) {
+		c.Level = Change[*int32]{true, oneOf(g, drawnLevels)}
+	}
+	if g.chance(4) {
+		c.Metadata = Change[[]Pair]{true, oneOf(g, drawnPairs)}
+	}
+	return c
+}
+
+func (g *generator) down() Command {
+	name := g.name()
+	c := Down{Name: name, Count: g.count(name), Partial: g.chance(3), Epoch: g.epoch(), WaitMS: g.wait()}
+	if c.WaitMS != 0 || g.chance(20) {
+		c.Session = g.fresh()
+	}
+	if g.chance(4) {
+		c.Notice = oneOf(g, []string{"http://example.com/free", "http://example.com/free", "http://example.com/free", strings.Repeat("x", 2049)})
+		if !g.chance(10) {
+			c.Session, c.WaitMS = 0, 0
+		}
+	}
+	return c
+}
+
+// lister draws a session, preferring one with a wait list.
+func (g *generator) lister() uint64 {
+	if len(g.m.entries) > 0 && !g.chance(4) {
+		return oneOf(g, g.m.entries).session.id
+	}
+	return g.session()
+}
+
+func (g *generator) noticeDone() Command {
+	c := NoticeDone{IDs: []uint64{}}
+	for range oneOf(g, []int{1, 2, 1, 0}) {
+		if len(g.m.notices) > 0 && !g.chance(4) {
+			c.IDs = append(c.IDs, oneOf(g, g.m.notices).id)
+		} else {
+			c.IDs = append(c.IDs, uint64(g.below(9)))
+		}
+	}
+	return c
+}
+
+func (g *generator) renew() Command {
+	var c Renew
+	for range oneOf(g, []int{1, 2, 3, 1, 1, 2, 4, 0}) {
+		c.Renewals = append(c.Renewals, Renewal{Session: g.session(), TTLMS: g.ttl()})
+	}
+	if c.Renewals == nil {
+		c.Renewals = []Renewal{}
+	}
+	return c
+}
+
+func (g *generator) restore() Command {
+	c := RestoreSession{Session: uint64(g.below(8)), TTLMS: g.life(), Metadata: oneOf(g, drawnPairs)}
+	if g.chance(4) {
+		c.Session = math.MaxUint64
+	} else if len(g.m.ended) > 0 && g.chance(2) {
+		c.Session = oneOf(g, g.m.ended).id
+	}
+	if s := g.m.session(c.Session); s != nil && g.chance(2) { // what it has
+		for _, l := range g.m.leasesOf(s) {
+			c.Leases = append(c.Leases, Want{l.semaphore.name, l.count})
+		}
+	} else if !g.chance(4) {
+		c.Leases = g.wants()
+	}
+	return c
+}
+
+// many asks for a list, sometimes one that its session asked for before.
+func (g *generator) many() Command {
+	c := AcquireMany{Session: g.session(), Wants: g.wants(), Mode: oneOf(g, drawnModes), Try: g.chance(6)}
+	if g.chance(3) {
+		var lists []AcquireMany
+		for _, r := range g.m.requests {
+			if r.list != nil {
+				lists = append(lists, AcquireMany{Session: r.session.id, Wants: r.list.wants, Mode: r.list.mode})
+			}
+		}
+		for _, l := range g.m.leases {
+			if l.list != nil {
+				lists = append(lists, AcquireMany{Session: l.session.id, Wants: l.list.wants, Mode: l.list.mode})
+			}
+		}
+		if len(lists) > 0 {
+			c = oneOf(g, lists)
+		}
+	}
+	return c
+}

@@ -1,0 +1,150 @@
+package fsm
+
+// applyKeyed applies a command once for its idempotency key: a repeat gets the
+// recorded outcome, or joins the request that still waits.
+func (m *Machine) applyKeyed(c decoded) Result {
+	if c.key == "" {
+		return c.command.apply(m)
+	}
+	if r, ok := m.byKey[c.key]; ok {
+		return m.replay(r, c.fingerprint)
+	}
+	if m.keys.live >= int(m.limits.Keys) || m.keyBytes+int64(len(c.key)+keyOverhead) > m.limits.KeyBytes {
+		return Result{Code: LimitReached, Rule: RuleKeys}
+	}
+	result := c.command.apply(m)
+	if !result.recorded() {
+		return result
+	}
+	k := key{name: c.key, fingerprint: c.fingerprint}
+	if result.Code == Waiting {
+		k.place, k.session = result.Place, result.Session
+	} else {
+		k.result = encodeResult(result)
+	}
+	r := m.addKey(k)
+	if result.Code == Waiting {
+		if waiting, ok := m.requestAt(result.Session, result.Place); ok {
+			request := m.requests.mut(waiting)
+			request.keys = append(request.keys[:len(request.keys):len(request.keys)], r)
+		} else { // a ttl of 0 ended its session in this very command
+			m.finishKey(r, m.conclusionOf(result.Place))
+		}
+	}
+	return result
+}
+
+// recorded reports whether an outcome is kept for repeats of its key: not what
+// the machine refused to apply at all.
+func (r *Result) recorded() bool {
+	switch r.Code {
+	case Malformed, InvalidCount, MixedLevels, PermitsRequired, LimitReached, SessionIDTaken, NothingReady:
+		return false
+	}
+	return true
+}
+
+// replay answers a repeat of a key.
+func (m *Machine) replay(r ref, fingerprint [16]byte) Result {
+	k := m.keys.at(r)
+	if k.fingerprint != fingerprint {
+		return Result{Code: KeyReused}
+	}
+	if k.place == 0 {
+		result := decodeResult(k.result)
+		m.refresh(&result)
+		for i := range result.Each {
+			m.refresh(&result.Each[i])
+		}
+		result.Replayed = true
+		return result
+	}
+	waiting, ok := m.requestAt(k.session, k.place)
+	if !ok {
+		panic("a pending key without its request")
+	}
+	result := m.waitingResult(waiting)
+	result.Joined = true
+	return result
+}
+
+// refresh puts the present deadline into a replayed outcome: what is left of
+// the lease now, nothing when it is gone.
+func (m *Machine) refresh(result *Result) {
+	result.DeadlineMS = 0
+	r, ok := m.bySession[result.Session]
+	if !ok {
+		return
+	}
+	for _, g := range result.Grants {
+		semaphore, ok := m.byName[g.Semaphore]
+		if !ok {
+			return
+		}
+		held, ok := m.byLease[leaseKey{r, semaphore}]
+		if !ok || m.leases.at(held).token != g.Token || m.leases.at(held).revoked {
+			return
+		}
+	}
+	result.DeadlineMS = m.sessions.at(r).deadlineMS
+}
+
+func (m *Machine) requestAt(id, place uint64) (ref, bool) {
+	owner, ok := m.bySession[id]
+	if !ok {
+		return 0, false
+	}
+	for r := m.sessions.at(owner).requests.first; r != 0; r = m.requests.at(r).inSession.next {
+		if m.requests.at(r).place == place {
+			return r, true
+		}
+	}
+	return 0, false
+}
+
+func (m *Machine) conclusionOf(place uint64) Result {
+	for _, c := range m.applied.Conclusions {
+		if c.Place == place {
+			return c.Result
+		}
+	}
+	panic("a waiting request is gone without a conclusion")
+}
+
+func (m *Machine) addKey(k key) ref {
+	m.orders++
+	k.order, k.atMS = m.orders, m.nowMS
+	r := m.keys.add(k)
+	m.byKey[k.name] = r
+	m.keyBytes += k.bytes()
+	m.keysFIFO.push(k.order, r)
+	return r
+}
+
+// finishKey overwrites a pending key with the outcome, kept from now on.
+func (m *Machine) finishKey(r ref, outcome Result) {
+	k := m.keys.mut(r)
+	m.keyBytes -= k.bytes()
+	m.orders++
+	k.place, k.session, k.result = 0, 0, encodeResult(outcome)
+	k.order, k.atMS = m.orders, m.nowMS
+	m.keyBytes += k.bytes()
+	m.keysFIFO.push(k.order, r)
+}
+
+// forgetOldestKey takes one entry off the queue, and reports whether the key
+// that it stands for went with it. One that was recorded anew stands further
+// behind; a pending one stays until its request has an outcome, which puts it
+// into the queue again.
+func (m *Machine) forgetOldestKey() bool {
+	oldest, _ := m.keysFIFO.front()
+	m.keysFIFO.pop()
+	k := m.keys.at(oldest.record)
+	if k.order != oldest.order || k.place != 0 {
+		return false
+	}
+	m.keyBytes -= k.bytes()
+	delete(m.byKey, k.name)
+	m.keys.remove(oldest.record)
+	return true
+}

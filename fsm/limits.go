@@ -1,0 +1,73 @@
+package fsm
+
+// Limits bound what the state may hold. They come with each reign entry from
+// the leader's configuration, so that every replica refuses alike.
+type Limits struct {
+	Semaphores     int64
+	Sessions       int64
+	SessionLeases  int64 // in one session, revoked ones too
+	SessionWaiting int64 // in one session
+	Leases         int64
+	Waiting        int64 // waiting requests
+	Queue          int64 // waiting requests on one semaphore
+	WaitList       int64 // entries of one session's wait list
+	Keys           int64 // idempotency keys
+	KeyBytes       int64 // their keys and stored outcomes
+}
+
+// DefaultLimits are in force before the first reign entry and unless
+// configured otherwise.
+func DefaultLimits() Limits {
+	return Limits{
+		Semaphores:     1_000_000,
+		Sessions:       1_000_000,
+		SessionLeases:  4_096,
+		SessionWaiting: 1_024,
+		Leases:         2_000_000,
+		Waiting:        1_000_000,
+		Queue:          100_000,
+		WaitList:       64,
+		Keys:           1_000_000,
+		KeyBytes:       256 << 20,
+	}
+}
+
+func (l *Limits) fields() []*int64 {
+	return []*int64{&l.Semaphores, &l.Sessions, &l.SessionLeases, &l.SessionWaiting,
+		&l.Leases, &l.Waiting, &l.Queue, &l.WaitList, &l.Keys, &l.KeyBytes}
+}
+
+func (e *encoder) limits(l Limits) {
+	for _, v := range l.fields() {
+		e.int(*v)
+	}
+}
+
+func (d *decoder) limits() Limits {
+	var l Limits
+	for _, v := range l.fields() {
+		*v = d.int()
+	}
+	return l
+}
+
+// Bounds that are part of the machine, not of the configuration.
+const (
+	maxEnded         = 100_000        // remembered ended sessions
+	endedKeptMS      = 10 * 60 * 1000 // and for how long
+	keysKeptMS       = 10 * 60 * 1000 // an idempotency key's life
+	keyOverhead      = 128            // bytes that one key counts beside its texts
+	expireSessions   = 1_024          // sessions removed at one entry …
+	expireRecords    = 8_192          // … or leases and requests
+	forgetKeys       = 4_096          // keys and ended sessions forgotten at one entry
+	maxToken         = 1<<53 - 1      // fencing tokens stay exact in JavaScript
+	reignJump        = 1 << 32        // added to the counters after a recovery
+	maxNotices       = 10_000         // in all
+	maxNoticesHere   = 100            // for one semaphore
+	maxNoticeBytes   = 2_048          // of its address
+	maxNameBytes     = 512
+	maxReasonBytes   = 1_024
+	maxKeyBytes      = 1_024 // scope and key
+	maxMetadataPairs = 16
+	maxMetadataBytes = 1_024
+)

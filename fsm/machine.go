@@ -1,0 +1,162 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/tidwall/btree"
+)
+
+// state is what a snapshot holds, beside the tables: plain values.
+type state struct {
+	index  uint64 // of the last entry applied
+	term   uint64 // of the last reign entry
+	leader string // of the last reign entry
+	nowMS  int64  // cluster time: milliseconds since the cluster began; never goes back
+	tokens uint64 // the last fencing token given; never goes back
+	places uint64 // the last place given; never goes back
+	epochs uint64 // the last epoch given; never goes back
+	orders uint64 // the last order number of ended sessions and keys
+	limits Limits
+	hash   [16]byte // see chain
+}
+
+// tables are the primary records.
+type tables struct {
+	semaphores table[semaphore]
+	sessions   table[session]
+	leases     table[lease]
+	requests   table[request]
+	entries    table[entry]
+	notices    table[notice]
+	ended      table[ended]
+	keys       table[key]
+}
+
+// leaseKey finds the lease of a session on a semaphore: at most one.
+type leaseKey struct{ session, semaphore ref }
+
+// indexes are derived from the records: rebuilt at restore, never copied.
+type indexes struct {
+	byName    map[string]ref
+	names     btree.Map[string, ref] // in order, for listings
+	bySession map[uint64]ref
+	ids       btree.Map[uint64, ref] // sessions in order, for listings
+	byLease   map[leaseKey]ref
+	byEntry   map[leaseKey]ref // of wait lists, but for deleted semaphores
+	byNotice  map[uint64]ref   // by id
+	byEnded   map[uint64]ref
+	byKey     map[string]ref
+	deadlines deadlines
+	endedFIFO fifo
+	keysFIFO  fifo
+	keyBytes  int64 // invariant: the sum of the keys' bytes
+	reserved  int64 // invariant: how many leases the waiting requests may become
+}
+
+// Machine is the state machine. See the package comment for who may call it.
+type Machine struct {
+	state
+	tables
+	indexes
+
+	// What the entry or command under way has gathered.
+	applied *Applied
+	touched []ref    // semaphores whose line may have become servable
+	freed   []ref    // semaphores whose notices may have become due
+	endNow  []uint64 // sessions given a deadline that has passed: the last step
+	output  encoder  // scratch, for the state hash
+}
+
+// New answers an empty machine at cluster time 0.
+func New() *Machine {
+	m := &Machine{}
+	m.limits = DefaultLimits()
+	m.clearIndexes()
+	return m
+}
+
+func (m *Machine) clearIndexes() {
+	m.indexes = indexes{
+		byName:    map[string]ref{},
+		bySession: map[uint64]ref{},
+		byLease:   map[leaseKey]ref{},
+		byEntry:   map[leaseKey]ref{},
+		byNotice:  map[uint64]ref{},
+		byEnded:   map[uint64]ref{},
+		byKey:     map[string]ref{},
+	}
+}
+
+// Apply applies the entry at index and answers all that it did. It panics,
+// naming index and operation, when an invariant is broken or the entry was
+// written by a newer version: the node must not go on. It does not keep data.
+func (m *Machine) Apply(index uint64, data []byte) *Applied {
+	var op Op
+	defer func() {
+		if broken := recover(); broken != nil {
+			panic(fmt.Sprintf("state machine halted at index %d, operation %v: %v", index, op, broken))
+		}
+	}()
+	d := decoder{buf: data}
+	if version := d.byte(); version != entryVersion {
+		panic(fmt.Sprintf("entry version %d, this program knows %d", version, entryVersion))
+	}
+	stamp, count := d.int(), d.count(1)
+	m.index = index
+	m.applied = &Applied{Index: index, Commands: make([]AppliedCommand, 0, count)}
+	m.nowMS = max(m.nowMS, stamp)
+	m.applied.NowMS = m.nowMS
+	m.expire()
+	for range count {
+		c, err := decodeCommand(d.bytes(d.uint()))
+		op = c.op
+		if err != nil {
+			panic(err)
+		}
+		result := Result{Code: Malformed}
+		if c.command != nil {
+			result = m.applyKeyed(c)
+		}
+		m.applied.Commands = append(m.applied.Commands, AppliedCommand{c.id, c.op, result})
+	}
+	applied := m.applied
+	m.applied = nil
+	applied.MoreDue = m.moreDue()
+	m.chain(index, data, applied)
+	return applied
+}
+
+// effect tells one change.
+func (m *Machine) effect(e Effect) { m.applied.Effects = append(m.applied.Effects, e) }
+
+// fifo holds what is forgotten in the order of its recording. A record that
+// was recorded anew stands in it twice: only the entry with its present order
+// counts.
+type fifo struct {
+	entries []fifoEntry
+	head    int
+}
+
+type fifoEntry struct {
+	order  uint64
+	record ref
+}
+
+func (f *fifo) push(order uint64, record ref) {
+	f.entries = append(f.entries, fifoEntry{order, record})
+}
+
+func (f *fifo) front() (fifoEntry, bool) {
+	if f.head == len(f.entries) {
+		return fifoEntry{}, false
+	}
+	return f.entries[f.head], true
+}
+
+func (f *fifo) pop() {
+	f.head++
+	if f.head > len(f.entries)/2 {
+		f.entries = append(f.entries[:0], f.entries[f.head:]...)
+		f.head = 0
+	}
+}

@@ -1,0 +1,279 @@
+package fsm
+
+import "slices"
+
+// The model's grant decision, and how its waits, leases and sessions end.
+
+// serveAndEnd is the end of every command: serve, then the last step of a ttl
+// of 0, which may make room again.
+func (m *model) serveAndEnd() {
+	m.serve()
+	for len(m.spent) > 0 {
+		last := m.spent
+		m.spent = nil
+		for _, s := range last {
+			if slices.Contains(m.sessions, s) && s.deadlineMS <= m.nowMS {
+				m.endSession(s, CauseExpired, "")
+			}
+		}
+		m.serve()
+	}
+	m.wakeNotices()
+}
+
+// serve grants the lowest place that can be granted, until none can.
+func (m *model) serve() {
+	for {
+		granted := false
+		for _, r := range slices.Clone(m.requests) {
+			if members, ok := m.servable(r); ok {
+				m.grantWaiting(r, members)
+				granted = true
+				break
+			}
+		}
+		if !granted {
+			return
+		}
+	}
+}
+
+// servable answers which members of a request can be granted now.
+func (m *model) servable(r *modelRequest) ([]modelMember, bool) {
+	var can []modelMember
+	for _, want := range r.members {
+		if m.servableHere(r, want) {
+			can = append(can, want)
+		}
+	}
+	if r.mode == All {
+		return r.members, len(can) == len(r.members)
+	}
+	if len(can) == 0 {
+		return nil, false
+	}
+	return can[:1], true
+}
+
+// servableHere: nobody stands before it in this line, and it fits.
+func (m *model) servableHere(r *modelRequest, want modelMember) bool {
+	for _, other := range m.line(want.semaphore) {
+		if r.place == 0 || other.place < r.place {
+			return false
+		}
+	}
+	if r.partial {
+		return m.available(want.semaphore) > 0
+	}
+	return m.available(want.semaphore) >= want.count
+}
+
+func (m *model) grantWaiting(r *modelRequest, members []modelMember) {
+	m.leave(r)
+	for _, want := range r.members {
+		if r.mode == Any && want.semaphore != members[0].semaphore {
+			m.withdrawn(r, want, CauseElsewhere)
+		}
+	}
+	m.conclude(r, m.grant(r, members))
+	m.endIfSpent(r.session, CauseEnded)
+}
+
+// grant gives the members to a request that waits nowhere (any more).
+func (m *model) grant(r *modelRequest, members []modelMember) Result {
+	result := Result{Code: OK, Place: r.place}
+	if r.session != nil && r.session.awaitsFirst() && !r.unowned {
+		m.setDeadline(r.session, r.session.ttlMS)
+	}
+	for _, want := range members {
+		if !r.unowned {
+			result.Grants = append(result.Grants, tell(m.lease(r, want)))
+			continue
+		}
+		s := want.semaphore
+		result.Granted = min(want.count, m.available(s))
+		s.offset -= result.Granted
+		s.modified = m.index
+		result.Value, result.Epoch = m.available(s), s.epoch
+		token := uint64(0)
+		if r.entry != nil {
+			m.tokens++
+			token = m.tokens
+			r.entry.granted, r.entry.token = r.entry.granted+result.Granted, token
+		}
+		if r.place != 0 {
+			m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Session: r.session.id,
+				Place: r.place, Count: result.Granted, Token: token})
+		}
+		if r.entry != nil {
+			m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: r.session.id,
+				Count: result.Granted, Token: token})
+		}
+		m.changed(s)
+	}
+	return m.of(r.session, result)
+}
+
+func (m *model) lease(r *modelRequest, want modelMember) *modelLease {
+	m.tokens++
+	l := &modelLease{session: r.session, semaphore: want.semaphore, count: want.count, token: m.tokens,
+		grantedMS: m.nowMS, list: r.list}
+	m.leases = append(m.leases, l)
+	r.session.everHeld = true
+	want.semaphore.modified = m.index
+	m.effect(Effect{Kind: EffectGranted, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch,
+		Session: r.session.id, Place: r.place, Token: l.token, Count: l.count})
+	return l
+}
+
+func (m *model) changed(s *modelSemaphore) {
+	m.effect(Effect{Kind: EffectChanged, Semaphore: s.name, Epoch: s.epoch, Permits: s.permits, Offset: s.offset, Level: s.level})
+}
+
+// enqueue gives a request the next place.
+func (m *model) enqueue(r *modelRequest) Result {
+	m.places++
+	r.place, r.enqueuedMS = m.places, m.nowMS
+	m.requests = append(m.requests, r)
+	for _, want := range r.members {
+		want.semaphore.modified = m.index
+		m.effect(Effect{Kind: EffectWaiting, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch,
+			Session: r.session.id, Place: r.place, Count: want.count})
+	}
+	return m.stillWaiting(r)
+}
+
+// leave takes a request out of every line.
+func (m *model) leave(r *modelRequest) {
+	m.requests = slices.DeleteFunc(m.requests, func(other *modelRequest) bool { return other == r })
+	for _, want := range r.members {
+		want.semaphore.modified = m.index
+	}
+	if r.entry != nil {
+		r.entry.waiting = nil
+	}
+}
+
+func (m *model) withdrawn(r *modelRequest, want modelMember, cause Cause) {
+	m.effect(Effect{Kind: EffectWithdrawn, Cause: cause, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch,
+		Session: r.session.id, Place: r.place, Count: want.count})
+}
+
+// withdraw ends a wait without a grant.
+func (m *model) withdraw(r *modelRequest, cause Cause, outcome Result) {
+	m.leave(r)
+	for _, want := range r.members {
+		m.withdrawn(r, want, cause)
+	}
+	m.conclude(r, outcome)
+}
+
+// lose ends a request's wait for one semaphore: an "any" goes on with the others.
+func (m *model) lose(r *modelRequest, s *modelSemaphore, cause Cause, code Code) {
+	if r.mode == Any && len(r.members) > 1 {
+		m.withdrawn(r, modelMember{s, r.countOf(s)}, cause)
+		r.members = slices.DeleteFunc(slices.Clone(r.members), func(want modelMember) bool { return want.semaphore == s })
+		s.modified = m.index
+		return
+	}
+	outcome := m.refusal(code, s, r.countOf(s))
+	outcome.QueueLength-- // itself
+	outcome.Session, outcome.Place = r.session.id, r.place
+	m.withdraw(r, cause, outcome)
+	m.endIfSpent(r.session, cause)
+}
+
+// conclude tells the end of a wait, and records it for the keys of the request.
+func (m *model) conclude(r *modelRequest, outcome Result) {
+	m.conclusions = append(m.conclusions, Conclusion{r.place, outcome})
+	for _, k := range r.keys {
+		k.waiting, k.outcome, k.atMS = nil, outcome, m.nowMS
+		m.keys = append(slices.DeleteFunc(m.keys, func(other *modelKey) bool { return other == k }), k)
+	}
+}
+
+// drop removes a lease; a revoked one has given its permits back already.
+func (m *model) drop(l *modelLease, cause Cause, reason string) {
+	m.leases = slices.DeleteFunc(m.leases, func(other *modelLease) bool { return other == l })
+	l.semaphore.modified = m.index
+	if !l.revoked {
+		m.released(l, l.count, cause, reason)
+	}
+}
+
+func (m *model) released(l *modelLease, count int64, cause Cause, reason string) {
+	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch,
+		Session: l.session.id, Token: l.token, Count: count, Reason: reason})
+}
+
+func (m *model) open(s modelSession) *modelSession {
+	m.sessions = append(m.sessions, &s)
+	m.forgetEnded(s.id)
+	m.effect(Effect{Kind: EffectSessionOpen, Session: s.id})
+	return &s
+}
+
+func (m *model) forgetEnded(id uint64) {
+	m.ended = slices.DeleteFunc(m.ended, func(e modelEnded) bool { return e.id == id })
+}
+
+// setDeadline moves a deadline to ms from now; when that is not in the future
+// the session ends as the last step of the command.
+func (m *model) setDeadline(s *modelSession, ms int64) {
+	s.deadlineMS = m.nowMS + ms
+	m.endIfDue(s)
+}
+
+func (m *model) endIfDue(s *modelSession) {
+	if s.deadlineMS <= m.nowMS {
+		m.spent = append(m.spent, s)
+	}
+}
+
+// endSession withdraws its requests, gives its leases back and removes it.
+func (m *model) endSession(s *modelSession, cause Cause, reason string) {
+	for _, r := range m.requestsOf(s) {
+		m.withdraw(r, cause, m.outcomeOfEnd(r, cause, reason))
+	}
+	for _, l := range m.leasesOf(s) {
+		m.drop(l, cause, reason)
+	}
+	for _, e := range m.listOf(s) {
+		m.dropEntry(e, !s.keep)
+	}
+	m.sessions = slices.DeleteFunc(m.sessions, func(other *modelSession) bool { return other == s })
+	m.effect(Effect{Kind: EffectSessionEnded, Session: s.id, Cause: cause, Reason: reason})
+	if s.oneShot && !s.everHeld {
+		return // nobody was ever told this id as the holder of anything
+	}
+	m.forgetEnded(s.id)
+	m.ended = append(m.ended, modelEnded{s.id, m.nowMS, cause, reason})
+	if len(m.ended) > 100_000 {
+		m.ended = m.ended[1:]
+	}
+}
+
+// outcomeOfEnd is what a waiting request hears when its session ends.
+func (m *model) outcomeOfEnd(r *modelRequest, cause Cause, reason string) Result {
+	outcome := Result{Code: UnknownSession}
+	switch {
+	case cause == CauseExpired && r.session.awaitsFirst():
+		outcome = m.refusal(Unavailable, r.members[0].semaphore, r.members[0].count)
+		outcome.QueueLength-- // itself
+	case cause == CauseExpired:
+		outcome.Code = ExpiredSession
+	case cause == CauseRevoked:
+		outcome.Code = Revoked
+	case r.session.oneShot:
+		outcome.Code = Withdrawn
+	}
+	outcome.Session, outcome.Place, outcome.Reason = r.session.id, r.place, reason
+	return outcome
+}
+
+// endIfSpent ends a one-shot session with its last lease, request or entry.
+func (m *model) endIfSpent(s *modelSession, cause Cause) {
+	if s.oneShot && len(m.listOf(s)) == 0 && len(m.leasesOf(s)) == 0 && len(m.requestsOf(s)) == 0 {
+		m.endSession(s, cause, "")
+	}
+}

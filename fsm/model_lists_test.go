@@ -1,0 +1,285 @@
+package fsm
+
+import (
+	"math"
+	"math/big"
+	"slices"
+)
+
+// The model's wait lists and notices.
+
+type modelEntry struct {
+	number    int // rises with each entry ever added
+	session   *modelSession
+	semaphore *modelSemaphore // nil once it is deleted
+	name      string
+	epoch     uint64
+	granted   int64
+	token     uint64
+	waiting   *modelRequest
+}
+
+func (e *modelEntry) wanted() int64 {
+	if e.waiting == nil {
+		return 0
+	}
+	return e.waiting.members[0].count
+}
+
+type modelNotice struct {
+	id        uint64
+	semaphore *modelSemaphore // nil once it is deleted
+	name      string
+	epoch     uint64
+	url       string
+	count     int64
+	due       bool
+	dueMS     int64
+}
+
+func (m *model) listOf(s *modelSession) (found []*modelEntry) {
+	for _, e := range m.entries {
+		if e.session == s {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+func (m *model) listAdd(c ListAdd) Result {
+	s, refusal := m.meant(c.Name, c.Epoch)
+	if refusal != nil {
+		return *refusal
+	}
+	owner := m.session(c.Session)
+	if owner == nil {
+		return m.noSessionFor(c.Session, s)
+	}
+	if c.Count < 1 {
+		return m.refusal(InvalidCount, s, c.Count)
+	}
+	var entry *modelEntry
+	for _, e := range m.listOf(owner) {
+		if e.semaphore == s {
+			entry = e
+		}
+	}
+	if entry != nil {
+		// What was granted, what is wanted and what is added stay one number.
+		most := new(big.Int).Add(big.NewInt(entry.granted), big.NewInt(entry.wanted()))
+		if !most.Add(most, big.NewInt(c.Count)).IsInt64() {
+			return m.refusal(Overflow, s, c.Count)
+		}
+		if entry.waiting != nil {
+			return m.wantMore(entry, c.Count)
+		}
+	}
+	if entry == nil && int64(len(m.listOf(owner))) >= m.limits.WaitList {
+		return Result{Code: LimitReached, Rule: RuleWaitList, Epoch: s.epoch}
+	}
+	r := &modelRequest{session: owner, members: []modelMember{{s, c.Count}}, unowned: true, partial: true}
+	members, now := m.servable(r)
+	if !now {
+		if refusal := m.roomToWait(owner, r); refusal != nil {
+			refusal.Epoch = s.epoch
+			return *refusal
+		}
+	}
+	if entry == nil {
+		m.numbers++
+		entry = &modelEntry{number: m.numbers, session: owner, semaphore: s, name: s.name, epoch: s.epoch}
+		m.entries = append(m.entries, entry)
+	}
+	r.entry = entry
+	if now {
+		m.grant(r, members)
+	} else {
+		m.enqueue(r)
+		entry.waiting = r
+	}
+	return m.ofEntry(entry)
+}
+
+// wantMore: wanted grows, the place is kept.
+func (m *model) wantMore(entry *modelEntry, count int64) Result {
+	s := entry.semaphore
+	entry.waiting.members = []modelMember{{s, entry.wanted() + count}}
+	s.modified = m.index
+	return m.ofEntry(entry)
+}
+
+func (m *model) ofEntry(e *modelEntry) Result {
+	result := Result{Code: OK, Session: e.session.id, Epoch: e.epoch, Granted: e.granted, Asked: e.wanted()}
+	if e.waiting != nil {
+		result.Place = e.waiting.place
+		result.Position = int64(slices.Index(m.line(e.semaphore), e.waiting)) + 1
+	}
+	return result
+}
+
+func (m *model) listRemove(c ListRemove) Result {
+	owner := m.session(c.Session)
+	if owner == nil {
+		return m.noSession(c.Session)
+	}
+	result := Result{Code: OK}
+	for _, e := range m.listOf(owner) {
+		if e.name == c.Name && (c.Epoch == 0 || c.Epoch == e.epoch) {
+			result.Found = true
+			m.dropEntry(e, true)
+		}
+	}
+	return m.afterList(owner, result)
+}
+
+func (m *model) listDeliver(c ListDeliver) Result {
+	owner := m.session(c.Session)
+	if owner == nil {
+		return m.noSession(c.Session)
+	}
+	list := m.listOf(owner)
+	result := Result{Code: NothingReady, Found: len(list) > 0}
+	// In list order, beginning after the entry delivered last.
+	first := slices.IndexFunc(list, func(e *modelEntry) bool { return e.number > owner.delivered })
+	if first > 0 {
+		list = append(slices.Clone(list[first:]), list[:first]...)
+	}
+	for _, e := range list {
+		if e.granted == 0 && e.semaphore != nil {
+			continue
+		}
+		result.Code = OK
+		result.Completed = append(result.Completed, Completion{Semaphore: e.name, Epoch: e.epoch,
+			Granted: e.granted, Token: e.token, Deleted: e.semaphore == nil})
+		owner.delivered = e.number
+		m.dropEntry(e, false)
+	}
+	return m.afterList(owner, result)
+}
+
+func (m *model) afterList(owner *modelSession, result Result) Result {
+	result = m.of(owner, result)
+	m.endIfSpent(owner, CauseEnded)
+	m.serveAndEnd()
+	return result
+}
+
+// dropEntry takes an entry off its list; what was granted goes back as an up
+// does, as far as the counter has room.
+func (m *model) dropEntry(e *modelEntry, giveBack bool) {
+	if e.waiting != nil {
+		m.withdraw(e.waiting, CauseEnded, Result{Code: Withdrawn, Session: e.session.id, Place: e.waiting.place})
+	}
+	m.entries = slices.DeleteFunc(m.entries, func(other *modelEntry) bool { return other == e })
+	if s := e.semaphore; s != nil && giveBack && e.granted > 0 {
+		back := big.NewInt(e.granted)
+		for _, whole := range []*big.Int{big.NewInt(s.offset), new(big.Int).Add(big.NewInt(s.permits), big.NewInt(s.offset))} {
+			if room := new(big.Int).Sub(big.NewInt(math.MaxInt64), whole); room.Cmp(back) < 0 {
+				back = room
+			}
+		}
+		s.offset += back.Int64()
+		s.modified = m.index
+		m.changed(s)
+	}
+}
+
+// deleteLists: entries stay, deleted, until they are told or removed.
+func (m *model) deleteLists(s *modelSemaphore) {
+	for _, e := range m.entries {
+		if e.semaphore == s {
+			e.semaphore, e.granted, e.token = nil, 0, 0
+			m.effect(Effect{Kind: EffectListReady, Cause: CauseDeleted, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id})
+		}
+	}
+	for _, n := range m.notices {
+		if n.semaphore == s {
+			n.semaphore = nil
+			m.noticeDue(n)
+		}
+	}
+}
+
+// leaveNotice is the end of a refused down.
+func (m *model) leaveNotice(s *modelSemaphore, c Down, result Result) Result {
+	here := 0
+	for _, n := range m.notices {
+		if n.semaphore == s {
+			here++
+		}
+	}
+	if len(m.notices) >= 10_000 || here >= 100 {
+		result.Code, result.Rule = LimitReached, RuleNotices
+		return result
+	}
+	m.places++
+	n := &modelNotice{id: m.places, semaphore: s, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count}
+	if c.Partial {
+		n.count = 1
+	}
+	m.notices = append(m.notices, n)
+	result.Place = n.id
+	return result
+}
+
+// wakeNotices is done after each command.
+func (m *model) wakeNotices() {
+	for _, n := range m.notices {
+		if s := n.semaphore; s != nil && m.available(s) >= n.count && len(m.line(s)) == 0 {
+			m.noticeDue(n)
+		}
+	}
+}
+
+func (m *model) noticeDue(n *modelNotice) {
+	if !n.due {
+		n.due, n.dueMS = true, m.nowMS
+		m.effect(Effect{Kind: EffectNoticeDue, Semaphore: n.name, Epoch: n.epoch, Place: n.id, Count: n.count})
+	}
+}
+
+func (m *model) noticeDone(c NoticeDone) Result {
+	if len(c.IDs) == 0 || len(c.IDs) > 1024 {
+		return Result{Code: Malformed}
+	}
+	before := len(m.notices)
+	m.notices = slices.DeleteFunc(m.notices, func(n *modelNotice) bool { return slices.Contains(c.IDs, n.id) })
+	return Result{Code: OK, Found: len(m.notices) < before}
+}
+
+// listsDiffer compares wait lists and notices with the machine's.
+func (m *model) listsDiffer(machine *Machine) error {
+	for _, s := range m.sessions {
+		var list []WaitListView
+		for _, e := range m.listOf(s) {
+			list = append(list, WaitListView{Semaphore: e.name, Epoch: e.epoch, Wanted: e.wanted(), Granted: e.granted,
+				Token: e.token, Deleted: e.semaphore == nil})
+		}
+		if err := same("wait list", machine.WaitList(s.id), list); err != nil {
+			return err
+		}
+	}
+	var due []NoticeView
+	for _, n := range m.notices {
+		if n.due {
+			due = append(due, NoticeView{ID: n.id, Semaphore: n.name, Epoch: n.epoch, URL: n.url, Count: n.count,
+				Deleted: n.semaphore == nil, DueMS: n.dueMS})
+		}
+	}
+	if err := same("notices that are due", machine.DueNotices(), due); err != nil {
+		return err
+	}
+	return same("how many notices", machine.notices.live, len(m.notices))
+}
+
+// inOrder sorts neighbouring notices by id: in which order those of several
+// semaphores become due in one command is nowhere said.
+func inOrder(effects []Effect) []Effect {
+	effects = slices.Clone(effects)
+	for i := range effects {
+		for j := i; j > 0 && effects[j].Kind == EffectNoticeDue && effects[j-1].Kind == EffectNoticeDue && effects[j].Place < effects[j-1].Place; j-- {
+			effects[j], effects[j-1] = effects[j-1], effects[j]
+		}
+	}
+	return effects
+}

@@ -1,0 +1,421 @@
+package fsm
+
+import (
+	"fmt"
+	"math/big"
+	"reflect"
+	"slices"
+)
+
+// The model's operations, in the order of ops.go.
+
+func (m *model) do(c Command) Result {
+	switch c := c.(type) {
+	case Reign:
+		return m.reign(c)
+	case PutSemaphore:
+		return m.put(c)
+	case CreateSemaphore:
+		return m.createOrOpen(c)
+	case DeleteSemaphore:
+		return m.delete(c)
+	case Up:
+		return m.up(c)
+	case Down:
+		return m.down(c)
+	case SetValue:
+		return m.set(c)
+	case OpenSession:
+		return m.openSession(c)
+	case Renew:
+		return m.renew(c)
+	case EndSession:
+		return m.end(c)
+	case Acquire:
+		return m.acquire(c)
+	case AcquireOnce:
+		return m.acquireOnce(c)
+	case AcquireMany:
+		return m.acquireMany(c)
+	case Release:
+		return m.release(c)
+	case ResizeLease:
+		return m.resize(c)
+	case RevokeLease:
+		return m.revoke(c)
+	case RestoreSession:
+		return m.restore(c)
+	case ListAdd:
+		return m.listAdd(c)
+	case ListRemove:
+		return m.listRemove(c)
+	case ListDeliver:
+		return m.listDeliver(c)
+	case NoticeDone:
+		return m.noticeDone(c)
+	}
+	panic(fmt.Sprintf("the model does not know %T", c))
+}
+
+func badTime(ms int64) bool { return ms < 0 || ms > MaxTTLMS }
+
+func (m *model) reign(c Reign) Result {
+	m.term, m.leader, m.limits = c.Term, c.Leader, c.Limits
+	if c.Jump {
+		m.tokens += 1 << 32
+		m.places += 1 << 32
+		m.epochs += 1 << 32
+	}
+	return Result{Code: OK}
+}
+
+// meant answers the semaphore of a name and epoch, or the refusal.
+func (m *model) meant(name string, epoch uint64) (*modelSemaphore, *Result) {
+	s := m.semaphore(name)
+	switch {
+	case s == nil:
+		return nil, &Result{Code: UnknownSemaphore, Subject: name}
+	case epoch != 0 && epoch != s.epoch:
+		return nil, &Result{Code: EpochMismatch, Subject: name, Epoch: s.epoch}
+	}
+	return s, nil
+}
+
+// noSession is what is told about a session that is not there.
+func (m *model) noSession(id uint64) Result {
+	for _, e := range m.ended {
+		if e.id == id && e.cause == CauseExpired {
+			return Result{Code: ExpiredSession, Session: id}
+		}
+		if e.id == id && e.cause == CauseRevoked {
+			return Result{Code: Revoked, Session: id, Reason: e.reason}
+		}
+	}
+	return Result{Code: UnknownSession, Session: id}
+}
+
+func (m *model) noSessionFor(id uint64, s *modelSemaphore) Result {
+	result := m.noSession(id)
+	result.Epoch = s.epoch
+	return result
+}
+
+func (m *model) put(c PutSemaphore) Result {
+	if !ValidName(c.Name) || !ValidMetadata(c.Metadata.Value) || c.Permits.Value < 0 {
+		return Result{Code: Malformed}
+	}
+	s := m.semaphore(c.Name)
+	if s == nil {
+		switch {
+		case c.Epoch != 0:
+			return Result{Code: UnknownSemaphore, Subject: c.Name}
+		case !c.Permits.Given:
+			return Result{Code: PermitsRequired, Subject: c.Name}
+		}
+		return m.create(c.Name, c.Permits.Value, c.Level.Value, c.Metadata.Value)
+	}
+	if c.OnlyNew {
+		return Result{Code: AlreadyExists, Subject: c.Name, Epoch: s.epoch}
+	}
+	if c.Epoch != 0 && c.Epoch != s.epoch {
+		return Result{Code: EpochMismatch, Subject: c.Name, Epoch: s.epoch}
+	}
+	if c.Permits.Given && !legal(c.Permits.Value, big.NewInt(s.offset), big.NewInt(m.held(s))) {
+		return m.refusal(Overflow, s, 0)
+	}
+	m.change(s, c)
+	m.serveAndEnd()
+	view := m.view(s)
+	return Result{Code: OK, Found: true, Epoch: s.epoch, Semaphore: view}
+}
+
+func (m *model) change(s *modelSemaphore, c PutSemaphore) {
+	before := *s
+	if c.Permits.Given {
+		s.permits = c.Permits.Value
+	}
+	if c.Level.Given {
+		s.level = c.Level.Value
+	}
+	if c.Metadata.Given {
+		s.metadata = c.Metadata.Value
+	}
+	if !reflect.DeepEqual(before, *s) {
+		m.changed(s)
+	}
+	if s.permits == before.permits {
+		return
+	}
+	s.modified = m.index
+	for _, r := range m.line(s) { // waiters that became impossible
+		if !r.unowned && r.countOf(s) > full(s) {
+			m.lose(r, s, CauseNever, Never)
+		}
+	}
+}
+
+func (m *model) createOrOpen(c CreateSemaphore) Result {
+	if !ValidName(c.Name) || !ValidMetadata(c.Metadata) || c.Permits < 0 {
+		return Result{Code: Malformed}
+	}
+	if s := m.semaphore(c.Name); s != nil {
+		return Result{Code: OK, Found: true, Epoch: s.epoch, Semaphore: m.view(s)}
+	}
+	return m.create(c.Name, c.Permits, c.Level, c.Metadata)
+}
+
+func (m *model) create(name string, permits int64, level *int32, metadata []Pair) Result {
+	if int64(len(m.semaphores)) >= m.limits.Semaphores {
+		return Result{Code: LimitReached, Rule: RuleSemaphores, Subject: name}
+	}
+	m.epochs++
+	s := &modelSemaphore{name: name, epoch: m.epochs, permits: permits, level: level, metadata: metadata, modified: m.index}
+	m.semaphores = append(m.semaphores, s)
+	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: s.epoch, Permits: permits, Level: level})
+	return Result{Code: OK, Created: true, Epoch: s.epoch, Semaphore: m.view(s)}
+}
+
+func (m *model) delete(c DeleteSemaphore) Result {
+	s, refusal := m.meant(c.Name, c.Epoch)
+	if refusal != nil {
+		return *refusal
+	}
+	for _, r := range m.line(s) {
+		m.lose(r, s, CauseDeleted, Deleted)
+	}
+	for _, l := range m.holders(s) {
+		m.drop(l, CauseDeleted, "")
+		m.endIfSpent(l.session, CauseDeleted)
+	}
+	m.deleteLists(s)
+	m.semaphores = slices.DeleteFunc(m.semaphores, func(other *modelSemaphore) bool { return other == s })
+	m.effect(Effect{Kind: EffectDeleted, Semaphore: s.name, Epoch: s.epoch})
+	m.serveAndEnd()
+	return Result{Code: OK, Found: true, Epoch: s.epoch}
+}
+
+func (m *model) up(c Up) Result {
+	s, refusal := m.meant(c.Name, c.Epoch)
+	if refusal != nil {
+		return *refusal
+	}
+	if c.Count < 1 {
+		return m.refusal(InvalidCount, s, c.Count)
+	}
+	return m.moveOffset(s, new(big.Int).Add(big.NewInt(s.offset), big.NewInt(c.Count)), c.Count)
+}
+
+func (m *model) set(c SetValue) Result {
+	s, refusal := m.meant(c.Name, c.Epoch)
+	if refusal != nil {
+		return *refusal
+	}
+	if c.Value < 0 {
+		return m.refusal(InvalidCount, s, c.Value)
+	}
+	offset := new(big.Int).Add(big.NewInt(c.Value), big.NewInt(m.held(s)))
+	return m.moveOffset(s, offset.Sub(offset, big.NewInt(s.permits)), c.Value)
+}
+
+func (m *model) moveOffset(s *modelSemaphore, offset *big.Int, asked int64) Result {
+	if !legal(s.permits, offset, big.NewInt(m.held(s))) {
+		return m.refusal(Overflow, s, asked)
+	}
+	if s.offset != offset.Int64() {
+		s.offset = offset.Int64()
+		s.modified = m.index
+		m.changed(s)
+	}
+	m.serveAndEnd()
+	return Result{Code: OK, Epoch: s.epoch, Value: m.available(s)}
+}
+
+func (m *model) down(c Down) Result {
+	if badTime(c.WaitMS) || (c.WaitMS == 0) != (c.Session == 0) || len(c.Notice) > 2048 || c.WaitMS > 0 && c.Notice != "" {
+		return Result{Code: Malformed}
+	}
+	s, refusal := m.meant(c.Name, c.Epoch)
+	if refusal != nil {
+		return *refusal
+	}
+	if c.Count < 1 {
+		return m.refusal(InvalidCount, s, c.Count)
+	}
+	r := &modelRequest{members: []modelMember{{s, c.Count}}, unowned: true, partial: c.Partial}
+	if members, ok := m.servable(r); ok {
+		return m.grant(r, members)
+	}
+	if c.WaitMS == 0 {
+		result := m.refusal(Unavailable, s, c.Count)
+		result.Value = m.available(s)
+		if c.Notice != "" {
+			result = m.leaveNotice(s, c, result)
+		}
+		return result
+	}
+	return m.waitOnce(r, modelSession{id: c.Session, ttlMS: c.WaitMS, deadlineMS: m.nowMS + c.WaitMS, oneShot: true})
+}
+
+// waitOnce waits by a session made for this one request.
+func (m *model) waitOnce(r *modelRequest, s modelSession) Result {
+	if refusal := m.roomToOpen(s.id); refusal != nil {
+		return *refusal
+	}
+	if refusal := m.roomToWait(nil, r); refusal != nil {
+		return *refusal
+	}
+	r.session = m.open(s)
+	return m.enqueue(r)
+}
+
+func (m *model) openSession(c OpenSession) Result {
+	if c.Session == 0 || badTime(c.TTLMS) || !ValidMetadata(c.Metadata) {
+		return Result{Code: Malformed}
+	}
+	if refusal := m.roomToOpen(c.Session); refusal != nil {
+		return *refusal
+	}
+	s := m.open(modelSession{id: c.Session, ttlMS: c.TTLMS, metadata: c.Metadata, keep: c.Keep})
+	m.setDeadline(s, c.TTLMS)
+	result := m.of(s, Result{Code: OK, Created: true})
+	m.serveAndEnd()
+	return result
+}
+
+func (m *model) renew(c Renew) Result {
+	if len(c.Renewals) == 0 || len(c.Renewals) > 4096 {
+		return Result{Code: Malformed}
+	}
+	var result Result
+	for _, r := range c.Renewals {
+		result.Each = append(result.Each, m.renewOne(r))
+	}
+	m.serveAndEnd()
+	return result
+}
+
+func (m *model) renewOne(c Renewal) Result {
+	if c.TTLMS != KeepTTL && badTime(c.TTLMS) {
+		return Result{Code: Malformed}
+	}
+	s := m.session(c.Session)
+	if s == nil {
+		return m.noSession(c.Session)
+	}
+	if c.TTLMS != KeepTTL {
+		s.ttlMS = c.TTLMS
+	}
+	if !s.awaitsFirst() {
+		m.setDeadline(s, s.ttlMS)
+	}
+	return m.of(s, Result{Code: OK})
+}
+
+func (m *model) end(c EndSession) Result {
+	if !ValidReason(c.Reason) {
+		return Result{Code: Malformed}
+	}
+	s := m.session(c.Session)
+	if s == nil {
+		return Result{Code: OK, Session: c.Session}
+	}
+	cause := CauseEnded
+	if c.Operator {
+		cause = CauseRevoked
+	}
+	m.endSession(s, cause, c.Reason)
+	m.serveAndEnd()
+	return Result{Code: OK, Session: c.Session, Found: true}
+}
+
+func (m *model) release(c Release) Result {
+	s, refusal := m.meant(c.Name, c.Epoch)
+	if refusal != nil {
+		return *refusal
+	}
+	owner := m.session(c.Session)
+	if owner == nil {
+		return m.noSessionFor(c.Session, s)
+	}
+	result := Result{Code: OK, Epoch: s.epoch, Session: c.Session}
+	if l := m.leaseOf(owner, s); l != nil {
+		result.Found, result.Grants = true, []Grant{tell(l)}
+		m.drop(l, CauseEnded, "")
+	} else if r := m.requestFor(owner, s); r != nil {
+		result.Found, result.Place = true, r.place
+		m.withdraw(r, CauseEnded, Result{Code: Withdrawn, Session: c.Session, Place: r.place})
+	}
+	result.Waiting = len(m.requestsOf(owner)) > 0
+	m.endIfSpent(owner, CauseEnded)
+	m.serveAndEnd()
+	return result
+}
+
+func (m *model) resize(c ResizeLease) Result {
+	s, refusal := m.meant(c.Name, c.Epoch)
+	if refusal != nil {
+		return *refusal
+	}
+	owner := m.session(c.Session)
+	if owner == nil {
+		return m.noSessionFor(c.Session, s)
+	}
+	l := m.leaseOf(owner, s)
+	switch {
+	case c.Count < 1:
+		return m.refusal(InvalidCount, s, c.Count)
+	case l == nil:
+		return m.refusal(NotHeld, s, c.Count)
+	case l.revoked || c.Count > l.count:
+		return m.heldOtherwise(l, c.Count)
+	}
+	if back := l.count - c.Count; back > 0 {
+		l.count = c.Count
+		s.modified = m.index
+		m.released(l, back, CauseResized, "")
+	}
+	m.serveAndEnd()
+	return m.of(owner, Result{Code: OK, Found: true, Epoch: s.epoch, Grants: []Grant{tell(l)}})
+}
+
+// heldOtherwise refuses what a lease that is there does not allow.
+func (m *model) heldOtherwise(l *modelLease, asked int64) Result {
+	if l.revoked {
+		result := m.refusal(Revoked, l.semaphore, asked)
+		result.Reason = l.reason
+		return result
+	}
+	result := m.refusal(LeaseExists, l.semaphore, asked)
+	result.Holding = l.count
+	return result
+}
+
+func (m *model) revoke(c RevokeLease) Result {
+	if !ValidReason(c.Reason) {
+		return Result{Code: Malformed}
+	}
+	s, refusal := m.meant(c.Name, c.Epoch)
+	if refusal != nil {
+		return *refusal
+	}
+	owner := m.session(c.Session)
+	if owner == nil {
+		return m.noSessionFor(c.Session, s)
+	}
+	l := m.leaseOf(owner, s)
+	if l == nil {
+		return m.refusal(NotHeld, s, 0)
+	}
+	result := Result{Code: OK, Found: true, Epoch: s.epoch, Session: c.Session, Grants: []Grant{tell(l)}}
+	switch {
+	case l.revoked: // the first reason stays
+	case owner.oneShot:
+		m.endSession(owner, CauseRevoked, c.Reason)
+	default:
+		l.revoked, l.reason = true, c.Reason
+		s.modified = m.index
+		m.released(l, l.count, CauseRevoked, c.Reason)
+	}
+	m.serveAndEnd()
+	return result
+}

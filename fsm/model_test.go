@@ -1,0 +1,432 @@
+package fsm
+
+import (
+	"math"
+	"math/big"
+	"reflect"
+	"slices"
+	"sort"
+)
+
+// model is the semantics written down a second time, as slowly and plainly as
+// possible: slices in the order of arrival, linear scans, no index, no
+// derived number. What is held is summed at each question, and the grant
+// decision looks at every waiting request. It shares nothing with the machine
+// but the public value types.
+type model struct {
+	index, term, tokens, places, epochs uint64
+	leader                              string
+	nowMS                               int64
+	limits                              Limits
+
+	semaphores []*modelSemaphore // in order of epoch
+	sessions   []*modelSession   // in order of opening
+	leases     []*modelLease     // in order of token
+	requests   []*modelRequest   // in order of place
+	ended      []modelEnded      // in order of ending
+	keys       []*modelKey       // in order of their last recording
+	entries    []*modelEntry     // of wait lists, in the order added
+	notices    []*modelNotice    // in order of id
+	numbers    int               // of entries ever added
+
+	// What this entry has said so far.
+	conclusions []Conclusion
+	effects     []Effect
+	// spent are the sessions to which this command gave a deadline that is not
+	// in the future: they end as its last step.
+	spent []*modelSession
+}
+
+type modelSemaphore struct {
+	name            string
+	epoch           uint64
+	permits, offset int64
+	level           *int32
+	metadata        []Pair
+	modified        uint64
+}
+
+type modelSession struct {
+	id                uint64
+	ttlMS, deadlineMS int64
+	metadata          []Pair
+	oneShot, keep     bool
+	everHeld          bool
+	delivered         int // the number of its wait list's entry delivered last
+}
+
+// awaitsFirst: a one-shot whose own request still waits. Its deadline is the
+// end of that wait, until the grant.
+func (s *modelSession) awaitsFirst() bool { return s.oneShot && !s.everHeld }
+
+type modelLease struct {
+	session   *modelSession
+	semaphore *modelSemaphore
+	count     int64
+	token     uint64
+	grantedMS int64
+	revoked   bool
+	reason    string
+	list      *modelList // nil: asked for by itself
+}
+
+// modelList is what makes a request for several the same request again.
+type modelList struct {
+	mode  Mode
+	wants []Want
+}
+
+func (l *modelList) same(mode Mode, wants []Want) bool {
+	return l != nil && l.mode == mode && slices.Equal(l.wants, wants)
+}
+
+type modelMember struct {
+	semaphore *modelSemaphore
+	count     int64
+}
+
+type modelRequest struct {
+	place            uint64 // 0: not waiting
+	session          *modelSession
+	members          []modelMember
+	mode             Mode
+	list             *modelList
+	unowned, partial bool
+	enqueuedMS       int64
+	keys             []*modelKey
+	entry            *modelEntry // of a wait list
+}
+
+type modelEnded struct {
+	id     uint64
+	atMS   int64
+	cause  Cause
+	reason string
+}
+
+type modelKey struct {
+	name    string
+	asked   Command // as the client asked: without what the node chose
+	waiting *modelRequest
+	outcome Result
+	atMS    int64
+}
+
+// modelCommand is one command of an entry; a nil command is one whose bytes
+// make none.
+type modelCommand struct {
+	key     string
+	command Command
+}
+
+func newModel() *model { return &model{limits: DefaultLimits()} }
+
+// apply does what one entry does.
+func (m *model) apply(index uint64, stampMS int64, commands []modelCommand) []Result {
+	m.index = index
+	m.conclusions, m.effects = nil, nil
+	m.nowMS = max(m.nowMS, stampMS)
+	m.expire()
+	var results []Result
+	for _, c := range commands {
+		results = append(results, m.keyed(c))
+	}
+	return results
+}
+
+// due lists the sessions whose deadline has passed, in the order of their removal.
+func (m *model) due() []*modelSession {
+	var due []*modelSession
+	for _, s := range m.sessions {
+		if s.deadlineMS <= m.nowMS {
+			due = append(due, s)
+		}
+	}
+	sort.Slice(due, func(i, j int) bool {
+		if due[i].deadlineMS != due[j].deadlineMS {
+			return due[i].deadlineMS < due[j].deadlineMS
+		}
+		return due[i].id < due[j].id
+	})
+	return due
+}
+
+func (m *model) expire() {
+	records := 0
+	for i, s := range m.due() {
+		if i == 1024 || records >= 8192 {
+			break
+		}
+		records += len(m.leasesOf(s)) + len(m.requestsOf(s))
+		m.endSession(s, CauseExpired, "")
+	}
+	m.forgetOld()
+	m.serveAndEnd()
+}
+
+// forgetOld drops what is ten minutes old: of each kind 4,096 an entry.
+func (m *model) forgetOld() {
+	const tenMinutesMS = 600_000
+	dropped := 0
+	for dropped < 4096 && len(m.ended) > 0 && m.ended[0].atMS+tenMinutesMS <= m.nowMS {
+		m.ended = m.ended[1:]
+		dropped++
+	}
+	dropped = 0
+	m.keys = slices.DeleteFunc(m.keys, func(k *modelKey) bool {
+		old := k.waiting == nil && k.atMS+tenMinutesMS <= m.nowMS && dropped < 4096
+		if old {
+			dropped++
+		}
+		return old
+	})
+}
+
+// keyed does a command once for its key.
+func (m *model) keyed(c modelCommand) Result {
+	if c.command == nil {
+		return Result{Code: Malformed}
+	}
+	if c.key == "" {
+		return m.do(c.command)
+	}
+	asked := clientPart(c.command)
+	bytes := int64(0)
+	for _, k := range m.keys {
+		if k.name == c.key {
+			return m.again(k, asked)
+		}
+		bytes += int64(len(k.name)) + 128
+		if k.waiting == nil {
+			bytes += int64(len(AppendResult(nil, &k.outcome)))
+		}
+	}
+	if int64(len(m.keys)) >= m.limits.Keys || bytes+int64(len(c.key))+128 > m.limits.KeyBytes {
+		return Result{Code: LimitReached, Rule: RuleKeys}
+	}
+	result := m.do(c.command)
+	switch result.Code {
+	case Malformed, InvalidCount, MixedLevels, PermitsRequired, LimitReached, SessionIDTaken, NothingReady:
+		return result // not applied: nothing to keep
+	}
+	k := &modelKey{name: c.key, asked: asked, atMS: m.nowMS, outcome: result}
+	m.keys = append(m.keys, k)
+	if result.Code != Waiting {
+		return result
+	}
+	for _, r := range m.requests {
+		if r.place == result.Place {
+			k.waiting, k.outcome = r, Result{}
+			r.keys = append(r.keys, k)
+			return result
+		}
+	}
+	for _, done := range m.conclusions { // its session ended in this very command
+		if done.Place == result.Place {
+			k.outcome = done.Result
+		}
+	}
+	return result
+}
+
+// again answers a key that is known.
+func (m *model) again(k *modelKey, asked Command) Result {
+	if !reflect.DeepEqual(k.asked, asked) {
+		return Result{Code: KeyReused}
+	}
+	if k.waiting != nil {
+		result := m.stillWaiting(k.waiting)
+		result.Joined = true
+		return result
+	}
+	result := m.refreshed(k.outcome)
+	result.Replayed = true
+	return result
+}
+
+// refreshed tells a stored outcome with the life that its lease has now.
+func (m *model) refreshed(result Result) Result {
+	result.DeadlineMS = 0
+	result.Each = slices.Clone(result.Each)
+	for i, each := range result.Each {
+		result.Each[i] = m.refreshed(each)
+	}
+	s := m.session(result.Session)
+	if s == nil {
+		return result
+	}
+	for _, g := range result.Grants {
+		held := false
+		for _, l := range m.leases {
+			held = held || l.token == g.Token && l.session == s && !l.revoked
+		}
+		if !held {
+			return result
+		}
+	}
+	result.DeadlineMS = s.deadlineMS
+	return result
+}
+
+// clientPart is a command without ids that the node drew and without its wait.
+func clientPart(c Command) Command {
+	switch c := c.(type) {
+	case AcquireOnce:
+		c.Session, c.WaitMS = 0, 0
+		return c
+	case Down:
+		c.Session, c.WaitMS = 0, 0
+		return c
+	case OpenSession:
+		c.Session = 0
+		return c
+	}
+	return c
+}
+
+func (m *model) semaphore(name string) *modelSemaphore {
+	for _, s := range m.semaphores {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func (m *model) session(id uint64) *modelSession {
+	for _, s := range m.sessions {
+		if s.id == id {
+			return s
+		}
+	}
+	return nil
+}
+
+func (m *model) leasesOf(s *modelSession) (found []*modelLease) {
+	for _, l := range m.leases {
+		if l.session == s {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+func (m *model) requestsOf(s *modelSession) (found []*modelRequest) {
+	for _, r := range m.requests {
+		if r.session == s {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// line is who waits for a semaphore, the lowest place first.
+func (m *model) line(s *modelSemaphore) (found []*modelRequest) {
+	for _, r := range m.requests {
+		if r.countOf(s) != 0 {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+func (m *model) holders(s *modelSemaphore) (found []*modelLease) {
+	for _, l := range m.leases {
+		if l.semaphore == s {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+func (r *modelRequest) countOf(s *modelSemaphore) int64 {
+	for _, want := range r.members {
+		if want.semaphore == s {
+			return want.count
+		}
+	}
+	return 0
+}
+
+func (m *model) leaseOf(owner *modelSession, s *modelSemaphore) *modelLease {
+	for _, l := range m.leases {
+		if l.session == owner && l.semaphore == s {
+			return l
+		}
+	}
+	return nil
+}
+
+// requestFor is the session's request for a lease that names a semaphore.
+func (m *model) requestFor(owner *modelSession, s *modelSemaphore) *modelRequest {
+	for _, r := range m.requests {
+		if r.session == owner && !r.unowned && r.countOf(s) != 0 {
+			return r
+		}
+	}
+	return nil
+}
+
+func (m *model) held(s *modelSemaphore) (held int64) {
+	for _, l := range m.holders(s) {
+		if !l.revoked {
+			held += l.count
+		}
+	}
+	return held
+}
+
+func (m *model) available(s *modelSemaphore) int64 { return s.permits + s.offset - m.held(s) }
+
+// full is the most that one lease could ever have.
+func full(s *modelSemaphore) int64 {
+	most := new(big.Int).Add(big.NewInt(s.permits), big.NewInt(max(s.offset, 0)))
+	if !most.IsInt64() {
+		return math.MaxInt64
+	}
+	return most.Int64()
+}
+
+// legal: permits + offset, held and available stay within 64 bits.
+func legal(permits int64, offset, held *big.Int) bool {
+	whole := new(big.Int).Add(big.NewInt(permits), offset)
+	available := new(big.Int).Sub(whole, held)
+	return offset.IsInt64() && held.IsInt64() && whole.IsInt64() && available.IsInt64()
+}
+
+func (m *model) effect(e Effect) { m.effects = append(m.effects, e) }
+
+// view is a semaphore as results show it.
+func (m *model) view(s *modelSemaphore) *SemaphoreView {
+	return &SemaphoreView{
+		Name: s.name, Epoch: s.epoch, Permits: s.permits, Offset: s.offset, Held: m.held(s), Available: m.available(s),
+		Level: s.level, Metadata: s.metadata, ModifiedIndex: s.modified,
+		Holders: int64(len(m.holders(s))), Waiters: int64(len(m.line(s))),
+	}
+}
+
+// refusal says what stood in the way.
+func (m *model) refusal(code Code, s *modelSemaphore, asked int64) Result {
+	return Result{Code: code, Subject: s.name, Asked: asked, Epoch: s.epoch, Level: s.level, Permits: s.permits,
+		Full: full(s), Available: m.available(s), QueueLength: int64(len(m.line(s)))}
+}
+
+// of tells the session's life in a result.
+func (m *model) of(s *modelSession, result Result) Result {
+	if s != nil {
+		result.Session, result.TTLMS, result.DeadlineMS, result.OneShot = s.id, s.ttlMS, s.deadlineMS, s.oneShot
+		result.Waiting = len(m.requestsOf(s)) > 0
+	}
+	return result
+}
+
+func (m *model) stillWaiting(r *modelRequest) Result {
+	first := r.members[0]
+	line := m.line(first.semaphore)
+	return m.of(r.session, Result{Code: Waiting, Place: r.place, Position: int64(slices.Index(line, r)) + 1,
+		Epoch: first.semaphore.epoch, Subject: first.semaphore.name, Asked: first.count, QueueLength: int64(len(line))})
+}
+
+func tell(l *modelLease) Grant {
+	return Grant{Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch, Count: l.count, Token: l.token, GrantedMS: l.grantedMS}
+}

@@ -1,0 +1,201 @@
+package fsm
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"sort"
+)
+
+// differs compares everything that readers of the machine can see with the
+// model, and answers the first difference, or nil.
+func (m *model) differs(machine *Machine) error {
+	scalars := []struct {
+		name      string
+		got, want any
+	}{
+		{"index", machine.Index(), m.index},
+		{"term", machine.Term(), m.term},
+		{"leader", machine.Leader(), m.leader},
+		{"cluster time", machine.NowMS(), m.nowMS},
+		{"limits", machine.Limits(), m.limits},
+		{"last token", machine.tokens, m.tokens},
+		{"last place", machine.places, m.places},
+		{"last epoch", machine.epochs, m.epochs},
+	}
+	for _, s := range scalars {
+		if s.got != s.want {
+			return fmt.Errorf("%s is %v, the model has %v", s.name, s.got, s.want)
+		}
+	}
+	for _, part := range []func(*Machine) error{m.semaphoresDiffer, m.sessionsDiffer, m.listsDiffer, m.memoryDiffers} {
+		if err := part(machine); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func same(what string, got, want any) error {
+	if reflect.DeepEqual(got, want) {
+		return nil
+	}
+	return fmt.Errorf("%s:\n got  %s\n want %s", what, show(got), show(want))
+}
+
+func (m *model) semaphoresDiffer(machine *Machine) error {
+	byName := slices.Clone(m.semaphores)
+	sort.Slice(byName, func(i, j int) bool { return byName[i].name < byName[j].name })
+	var views []SemaphoreView
+	for _, s := range byName {
+		views = append(views, *m.view(s))
+	}
+	if err := same("semaphores", machine.Semaphores("", "", 10_000), views); err != nil {
+		return err
+	}
+	for _, s := range m.semaphores {
+		var holders []LeaseView
+		for _, l := range m.holders(s) {
+			holders = append(holders, leaseView(l))
+		}
+		if err := same("holders of "+s.name, machine.Holders(s.name, 10_000), holders); err != nil {
+			return err
+		}
+		var waiters []RequestView
+		for i, r := range m.line(s) {
+			waiters = append(waiters, m.requestView(r, s, int64(i)+1))
+		}
+		if err := same("waiters of "+s.name, machine.Waiters(s.name, 10_000), waiters); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func leaseView(l *modelLease) LeaseView {
+	return LeaseView{Grant: tell(l), Session: l.session.id, DeadlineMS: l.session.deadlineMS,
+		Metadata: l.session.metadata, Revoked: l.revoked, Reason: l.reason}
+}
+
+func (m *model) requestView(r *modelRequest, s *modelSemaphore, position int64) RequestView {
+	view := RequestView{Place: r.place, Session: r.session.id, Mode: r.mode, Unowned: r.unowned, Partial: r.partial,
+		Position: position, EnqueuedMS: r.enqueuedMS, Metadata: r.session.metadata}
+	for _, want := range r.members {
+		view.Wants = append(view.Wants, Want{want.semaphore.name, want.count})
+	}
+	fits := m.available(s) >= r.countOf(s) || r.partial && m.available(s) > 0
+	switch {
+	case position > 1:
+		view.BlockedBy = BlockAhead
+	case fits:
+		view.BlockedBy = BlockOther
+	default:
+		view.BlockedBy = BlockPermits
+	}
+	return view
+}
+
+func (m *model) sessionsDiffer(machine *Machine) error {
+	byID := slices.Clone(m.sessions)
+	sort.Slice(byID, func(i, j int) bool { return byID[i].id < byID[j].id })
+	var views []SessionView
+	for _, s := range byID {
+		view := SessionView{ID: s.id, TTLMS: s.ttlMS, DeadlineMS: s.deadlineMS, OneShot: s.oneShot, Keep: s.keep, Metadata: s.metadata}
+		for _, l := range m.leasesOf(s) {
+			view.Leases = append(view.Leases, leaseView(l))
+		}
+		for _, r := range m.requestsOf(s) {
+			first := r.members[0].semaphore
+			view.Waiting = append(view.Waiting, m.requestView(r, first, int64(slices.Index(m.line(first), r))+1))
+		}
+		views = append(views, view)
+	}
+	if err := same("sessions", machine.Sessions(0, 10_000), views); err != nil {
+		return err
+	}
+	next, ok := machine.NextDeadline()
+	earliest := int64(0)
+	for i, s := range m.sessions {
+		if i == 0 || s.deadlineMS < earliest {
+			earliest = s.deadlineMS
+		}
+	}
+	if ok != (len(m.sessions) > 0) || next != earliest {
+		return fmt.Errorf("next deadline is %d, the model has %d", next, earliest)
+	}
+	return nil
+}
+
+// memoryDiffers compares what is remembered: ended sessions and keys.
+func (m *model) memoryDiffers(machine *Machine) error {
+	if len(m.ended) != machine.ended.live || len(m.keys) != machine.keys.live {
+		return fmt.Errorf("%d ended sessions and %d keys, the model has %d and %d",
+			machine.ended.live, machine.keys.live, len(m.ended), len(m.keys))
+	}
+	for _, e := range m.ended {
+		cause, reason, ok := machine.Ended(e.id)
+		if !ok || cause != e.cause || reason != e.reason {
+			return fmt.Errorf("session %d ended %v %q, the model has %v %q", e.id, cause, reason, e.cause, e.reason)
+		}
+	}
+	for _, k := range m.keys {
+		if _, ok := machine.byKey[k.name]; !ok {
+			return fmt.Errorf("key %q is forgotten, the model has it", k.name)
+		}
+	}
+	return nil
+}
+
+// saidDiffers compares what an entry said with what the model says. The
+// conclusions and effects must come in the same order, too.
+func (m *model) saidDiffers(applied *Applied, results []Result) error {
+	if applied.Index != m.index || applied.NowMS != m.nowMS || len(applied.Commands) != len(results) {
+		return fmt.Errorf("entry %d at %d with %d results, the model has %d at %d with %d",
+			applied.Index, applied.NowMS, len(applied.Commands), m.index, m.nowMS, len(results))
+	}
+	for i, result := range results {
+		if err := same(fmt.Sprintf("result of command %d", i), applied.Commands[i].Result, result); err != nil {
+			return err
+		}
+	}
+	if err := same("conclusions", applied.Conclusions, m.conclusions); err != nil {
+		return err
+	}
+	if err := same("effects", inOrder(applied.Effects), inOrder(m.effects)); err != nil {
+		return err
+	}
+	if more := len(m.due()) > 0; applied.MoreDue != more {
+		return fmt.Errorf("more due: %v, the model says %v", applied.MoreDue, more)
+	}
+	return nil
+}
+
+// show prints a value with what its pointers point at.
+func show(v any) string {
+	return showValue(reflect.ValueOf(v))
+}
+
+func showValue(v reflect.Value) string {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return "nil"
+		}
+		return "&" + showValue(v.Elem())
+	case reflect.Slice:
+		text := "["
+		for i := range v.Len() {
+			text += "\n    " + showValue(v.Index(i))
+		}
+		return text + "]"
+	case reflect.Struct:
+		text := v.Type().Name() + "{"
+		for i := range v.NumField() {
+			if f := v.Field(i); !f.IsZero() {
+				text += v.Type().Field(i).Name + ":" + showValue(f) + " "
+			}
+		}
+		return text + "}"
+	}
+	return fmt.Sprint(v)
+}

@@ -1,0 +1,66 @@
+package fsm
+
+// addNotice leaves a notice for a refused down.
+func (m *Machine) addNotice(semaphore ref, c Down, result *Result) {
+	if !within(int64(m.notices.live), maxNotices, RuleNotices, result) ||
+		!within(int64(m.semaphores.at(semaphore).notices.length), maxNoticesHere, RuleNotices, result) {
+		return
+	}
+	s := m.semaphores.at(semaphore)
+	m.places++
+	n := notice{place: m.places, semaphore: semaphore, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count}
+	if c.Partial {
+		n.count = 1
+	}
+	m.linkNotice(m.notices.add(n))
+	result.Place = n.place
+}
+
+// linkNotice puts a notice into the indexes.
+func (m *Machine) linkNotice(r ref) {
+	n := m.notices.at(r)
+	m.byNotice[n.place] = r
+	if n.semaphore != 0 {
+		m.semaphores.mut(n.semaphore).notices.push(r, m.noticeInSemaphore)
+	}
+}
+
+func (m *Machine) noticeInSemaphore(r ref) *links { return &m.notices.mut(r).inSemaphore }
+
+// wakeNotices is the end of settle: a notice of a semaphore that was freed is
+// due once its count is available and nobody waits.
+func (m *Machine) wakeNotices() {
+	for _, semaphore := range m.freed {
+		s := m.semaphores.at(semaphore)
+		if s.epoch == 0 || s.waiting() > 0 {
+			continue // deleted meanwhile, or not free
+		}
+		for r := s.notices.first; r != 0; r = m.notices.at(r).inSemaphore.next {
+			if n := m.notices.at(r); !n.due && s.available() >= n.count {
+				m.noticeDue(r)
+			}
+		}
+	}
+	m.freed = m.freed[:0]
+}
+
+func (m *Machine) noticeDue(r ref) {
+	n := m.notices.mut(r)
+	n.due, n.dueMS = true, m.nowMS
+	m.effect(Effect{Kind: EffectNoticeDue, Semaphore: n.name, Epoch: n.epoch, Place: n.place, Count: n.count})
+}
+
+// orphanNotice makes a notice due because its semaphore is being deleted.
+func (m *Machine) orphanNotice(r ref) {
+	m.detachNotice(r)
+	if !m.notices.at(r).due {
+		m.noticeDue(r)
+	}
+}
+
+func (m *Machine) detachNotice(r ref) {
+	n := m.notices.mut(r)
+	m.semaphores.mut(n.semaphore).notices.unlink(r, m.noticeInSemaphore)
+	n = m.notices.mut(r)
+	n.semaphore = 0
+}

@@ -1,0 +1,146 @@
+package fsm
+
+// AcquireMany asks for several semaphores at once in a session: all of them in
+// one step, or any one, the first in the list's order that can serve it. The
+// same list and mode from the same session is the same request.
+//
+// Codes: as Acquire, and MixedLevels. Grants come in list order.
+type AcquireMany struct {
+	Session uint64
+	Wants   []Want // 1 … MaxMembers, no semaphore twice
+	Mode    Mode
+	Try     bool // don't queue
+}
+
+// Op is OpAcquireMany.
+func (AcquireMany) Op() Op { return OpAcquireMany }
+
+func (c AcquireMany) encode(e *encoder) {
+	e.uint(c.Session)
+	e.wants(c.Wants)
+	e.byte(byte(c.Mode))
+	e.bool(c.Try)
+}
+
+func decodeAcquireMany(d *decoder) Command {
+	return AcquireMany{Session: d.uint(), Wants: d.wants(), Mode: Mode(d.byte()), Try: d.bool()}
+}
+
+func (c AcquireMany) apply(m *Machine) Result {
+	if (c.Mode != All && c.Mode != Any) || len(c.Wants) == 0 || len(c.Wants) > MaxMembers || repeats(c.Wants) {
+		return Result{Code: Malformed}
+	}
+	var result Result
+	members := make([]member, len(c.Wants))
+	for i, want := range c.Wants {
+		r, ok := m.findSemaphore(want.Semaphore, 0, &result)
+		if !ok {
+			return result
+		}
+		members[i] = member{r, want.Count}
+	}
+	result = Result{}
+	group := groupOf(c.Mode, c.Wants)
+	known, isKnown := m.bySession[c.Session]
+	if isKnown {
+		if same, ok := m.askedBefore(known, members, c.Mode, group); ok {
+			return same
+		}
+	}
+	possible := m.possible(members, c.Mode, &result)
+	if len(possible) == 0 {
+		m.describeSession(&result, known)
+		return result
+	}
+	result = Result{}
+	owner, ok := m.findSession(c.Session, &result)
+	if !ok {
+		return result
+	}
+	result = m.acquireMany(request{session: owner, members: possible, mode: c.Mode, group: group}, members, c.Try)
+	if result.Code != Waiting {
+		m.describeSession(&result, owner)
+	}
+	m.settle()
+	return result
+}
+
+// acquireMany checks what the session has and the levels, and asks.
+func (m *Machine) acquireMany(asked request, listed []member, try bool) Result {
+	var result Result
+	for _, want := range listed {
+		if want.count < 1 {
+			m.refuse(&result, InvalidCount, want.semaphore, want.count)
+			return result
+		}
+		if held, ok := m.byLease[leaseKey{asked.session, want.semaphore}]; ok {
+			return m.refuseHeld(held, want.count)
+		}
+		if waiting := m.waitsFor(asked.session, want.semaphore); waiting != 0 {
+			m.refuse(&result, LeaseExists, want.semaphore, want.count)
+			result.Holding = countOf(m.requests.at(waiting).members, want.semaphore)
+			return result
+		}
+		if asked.mode == All && !sameLevel(m.semaphores.at(want.semaphore).level, m.semaphores.at(listed[0].semaphore).level) {
+			m.refuse(&result, MixedLevels, want.semaphore, want.count)
+			return result
+		}
+	}
+	for _, want := range asked.members {
+		if !m.mayAsk(asked.session, want.semaphore, want.count, &result) {
+			return result
+		}
+	}
+	return m.grantOrWait(asked, try)
+}
+
+// possible answers the members that could ever be served: all of them or none
+// for "all". With none, result is the refusal.
+func (m *Machine) possible(members []member, mode Mode, result *Result) []member {
+	kept := make([]member, 0, len(members))
+	for _, want := range members {
+		if want.count <= m.semaphores.at(want.semaphore).full() {
+			kept = append(kept, want)
+			continue
+		}
+		m.refuse(result, Never, want.semaphore, want.count)
+		if mode == All {
+			return nil
+		}
+	}
+	return kept
+}
+
+// askedBefore finds the same request of the same session: still waiting, or
+// granted and wholly held.
+func (m *Machine) askedBefore(owner ref, members []member, mode Mode, group uint64) (Result, bool) {
+	for r := m.sessions.at(owner).requests.first; r != 0; r = m.requests.at(r).inSession.next {
+		if m.requests.at(r).group == group {
+			return m.waitingResult(r), true
+		}
+	}
+	result := Result{Code: OK, Found: true}
+	for _, want := range members {
+		r, ok := m.byLease[leaseKey{owner, want.semaphore}]
+		if !ok || m.leases.at(r).group != group || m.leases.at(r).revoked {
+			if mode == All {
+				return Result{}, false
+			}
+			continue
+		}
+		result.Grants = append(result.Grants, m.grantOf(m.leases.at(r)))
+	}
+	m.describeSession(&result, owner)
+	return result, len(result.Grants) > 0
+}
+
+func repeats(wants []Want) bool {
+	seen := make(map[string]bool, len(wants))
+	for _, want := range wants {
+		if seen[want.Semaphore] {
+			return true
+		}
+		seen[want.Semaphore] = true
+	}
+	return false
+}

@@ -1,0 +1,55 @@
+package fsm
+
+// DeleteSemaphore removes a semaphore: its waiters end with Deleted, its leases
+// are dropped. Sessions live on, but for one-shots that had nothing else.
+//
+// Codes: OK, UnknownSemaphore, EpochMismatch.
+type DeleteSemaphore struct {
+	Name  string
+	Epoch uint64 // the epoch meant, 0: any
+}
+
+// Op is OpDeleteSemaphore.
+func (DeleteSemaphore) Op() Op { return OpDeleteSemaphore }
+
+func (c DeleteSemaphore) encode(e *encoder) {
+	e.string(c.Name)
+	e.uint(c.Epoch)
+}
+
+func decodeDeleteSemaphore(d *decoder) Command {
+	return DeleteSemaphore{Name: d.string(), Epoch: d.uint()}
+}
+
+func (c DeleteSemaphore) apply(m *Machine) Result {
+	var result Result
+	r, ok := m.findSemaphore(c.Name, c.Epoch, &result)
+	if !ok {
+		return result
+	}
+	var waiting []ref
+	if line := m.semaphores.at(r).line; line != nil {
+		waiting = line.Values()
+	}
+	for _, request := range waiting {
+		m.loseMember(request, r, CauseDeleted, Deleted)
+	}
+	for l := m.semaphores.at(r).holders.first; l != 0; l = m.semaphores.at(r).holders.first {
+		owner := m.leases.at(l).session
+		m.dropLease(l, CauseDeleted, "")
+		m.endIfSpent(owner, CauseDeleted)
+	}
+	for e := m.semaphores.at(r).entries.first; e != 0; e = m.semaphores.at(r).entries.first {
+		m.orphanEntry(e)
+	}
+	for n := m.semaphores.at(r).notices.first; n != 0; n = m.semaphores.at(r).notices.first {
+		m.orphanNotice(n)
+	}
+	gone := *m.semaphores.at(r)
+	delete(m.byName, gone.name)
+	m.names.Delete(gone.name)
+	m.semaphores.remove(r)
+	m.effect(Effect{Kind: EffectDeleted, Semaphore: gone.name, Epoch: gone.epoch})
+	m.settle()
+	return Result{Code: OK, Found: true, Epoch: gone.epoch}
+}

@@ -1,0 +1,89 @@
+package fsm
+
+// ListAdd puts a request for permits on a session's wait list: served at once
+// when nobody waits and something is available, partially too, else in the
+// line. While it waits, adding again raises what is wanted and keeps the
+// place; after a grant it is a new request, whose grant is added.
+//
+// Codes: OK (Granted: not delivered yet, Asked: still wanted, Place),
+// UnknownSemaphore, EpochMismatch, UnknownSession (ExpiredSession, Revoked),
+// InvalidCount, Overflow, LimitReached.
+type ListAdd struct {
+	Session uint64
+	Name    string
+	Count   int64
+	Epoch   uint64 // the epoch meant, 0: any
+}
+
+// Op is OpListAdd.
+func (ListAdd) Op() Op { return OpListAdd }
+
+func (c ListAdd) encode(e *encoder) {
+	e.uint(c.Session)
+	e.string(c.Name)
+	e.int(c.Count)
+	e.uint(c.Epoch)
+}
+
+func decodeListAdd(d *decoder) Command {
+	return ListAdd{Session: d.uint(), Name: d.string(), Count: d.int(), Epoch: d.uint()}
+}
+
+func (c ListAdd) apply(m *Machine) Result {
+	var result Result
+	semaphore, ok := m.findSemaphore(c.Name, c.Epoch, &result)
+	if !ok {
+		return result
+	}
+	owner, ok := m.findSession(c.Session, &result)
+	if !ok {
+		return result
+	}
+	if c.Count < 1 {
+		m.refuse(&result, InvalidCount, semaphore, c.Count)
+		return result
+	}
+	r := m.findEntry(owner, semaphore)
+	if r != 0 {
+		e := m.entries.at(r)
+		if !sumFits(m.wanted(e), c.Count) || !sumFits(e.granted, m.wanted(e)+c.Count) {
+			m.refuse(&result, Overflow, semaphore, c.Count)
+			return result
+		}
+		if e.waiting != 0 {
+			return m.wantMore(r, c.Count)
+		}
+	}
+	if r == 0 && !within(int64(m.sessions.at(owner).entries.length), m.limits.WaitList, RuleWaitList, &result) {
+		return result
+	}
+	asked := request{session: owner, members: []member{{semaphore, c.Count}}, unowned: true, partial: true, place: m.places + 1}
+	i := m.servable(&asked)
+	if i < 0 && !m.roomToWait(m.sessions.at(owner), &asked, &result) {
+		return result
+	}
+	if r == 0 {
+		r = m.addEntry(owner, semaphore)
+	}
+	asked.entry = r
+	if i >= 0 {
+		asked.place = 0
+		m.grant(&asked, i)
+	} else {
+		m.enqueue(asked)
+	}
+	m.describeEntry(&result, r)
+	return result
+}
+
+// wantMore raises what an entry waits for. Its request takes whatever there is
+// when its turn comes, so that nothing can be served by this. The caller has
+// checked the sum.
+func (m *Machine) wantMore(r ref, count int64) (result Result) {
+	waiting := m.entries.at(r).waiting
+	want := m.requests.at(waiting).members[0]
+	m.requests.mut(waiting).members = []member{{want.semaphore, want.count + count}}
+	m.semaphores.mut(want.semaphore).modified = m.index
+	m.describeEntry(&result, r)
+	return result
+}

@@ -1,0 +1,62 @@
+package fsm
+
+// ListDeliver tells and removes every entry of a session's wait list that has
+// been granted something or whose semaphore was deleted, in list order,
+// beginning after the entry delivered last. What of them still waits is
+// withdrawn.
+//
+// Codes: OK (Completed), NothingReady (Found: the list is not empty),
+// UnknownSession (ExpiredSession, Revoked).
+type ListDeliver struct {
+	Session uint64
+}
+
+// Op is OpListDeliver.
+func (ListDeliver) Op() Op { return OpListDeliver }
+
+func (c ListDeliver) encode(e *encoder) { e.uint(c.Session) }
+
+func decodeListDeliver(d *decoder) Command { return ListDeliver{Session: d.uint()} }
+
+func (c ListDeliver) apply(m *Machine) Result {
+	var result Result
+	owner, ok := m.findSession(c.Session, &result)
+	if !ok {
+		return result
+	}
+	result.Found = m.sessions.at(owner).entries.length > 0
+	ready := m.readyEntries(owner)
+	if len(ready) == 0 {
+		result.Code = NothingReady
+		m.describeSession(&result, owner)
+		return result
+	}
+	for _, r := range ready {
+		e := m.entries.at(r)
+		result.Completed = append(result.Completed, Completion{Semaphore: e.name, Epoch: e.epoch,
+			Granted: e.granted, Token: e.token, Deleted: e.semaphore == 0})
+		m.sessions.mut(owner).delivered = e.order
+		m.dropEntry(r, false)
+	}
+	m.describeSession(&result, owner)
+	m.endIfSpent(owner, CauseEnded)
+	m.settle()
+	return result
+}
+
+// readyEntries answers what is ready, round robin: first what was added after
+// the entry delivered last.
+func (m *Machine) readyEntries(owner ref) []ref {
+	s := m.sessions.at(owner)
+	var before, after []ref
+	for r := s.entries.first; r != 0; r = m.entries.at(r).inSession.next {
+		switch e := m.entries.at(r); {
+		case !e.ready():
+		case e.order > s.delivered:
+			after = append(after, r)
+		default:
+			before = append(before, r)
+		}
+	}
+	return append(after, before...)
+}

@@ -1,0 +1,45 @@
+package fsm
+
+// ListRemove takes a semaphore off a session's wait list. What waits is
+// withdrawn; what was granted and not delivered goes back, and serves others.
+//
+// Codes: OK (Found), UnknownSession (ExpiredSession, Revoked).
+type ListRemove struct {
+	Session uint64
+	Name    string
+	Epoch   uint64 // the epoch meant, 0: every entry of that name
+}
+
+// Op is OpListRemove.
+func (ListRemove) Op() Op { return OpListRemove }
+
+func (c ListRemove) encode(e *encoder) {
+	e.uint(c.Session)
+	e.string(c.Name)
+	e.uint(c.Epoch)
+}
+
+func decodeListRemove(d *decoder) Command {
+	return ListRemove{Session: d.uint(), Name: d.string(), Epoch: d.uint()}
+}
+
+func (c ListRemove) apply(m *Machine) Result {
+	var result Result
+	owner, ok := m.findSession(c.Session, &result)
+	if !ok {
+		return result
+	}
+	for r := m.sessions.at(owner).entries.first; r != 0; {
+		e := m.entries.at(r)
+		next := e.inSession.next
+		if e.name == c.Name && (c.Epoch == 0 || c.Epoch == e.epoch) {
+			result.Found = true
+			m.dropEntry(r, true)
+		}
+		r = next
+	}
+	m.describeSession(&result, owner)
+	m.endIfSpent(owner, CauseEnded)
+	m.settle()
+	return result
+}

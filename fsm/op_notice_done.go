@@ -1,0 +1,48 @@
+package fsm
+
+// NoticeDone removes notices: delivered, or given up.
+//
+// Codes: OK (Found: one of them was there), Malformed.
+type NoticeDone struct {
+	IDs []uint64 // 1 … 1,024
+}
+
+const maxNoticesDone = 1024
+
+// Op is OpNoticeDone.
+func (NoticeDone) Op() Op { return OpNoticeDone }
+
+func (c NoticeDone) encode(e *encoder) {
+	e.uint(uint64(len(c.IDs)))
+	for _, id := range c.IDs {
+		e.uint(id)
+	}
+}
+
+func decodeNoticeDone(d *decoder) Command {
+	c := NoticeDone{IDs: make([]uint64, d.count(1))}
+	for i := range c.IDs {
+		c.IDs[i] = d.uint()
+	}
+	return c
+}
+
+func (c NoticeDone) apply(m *Machine) Result {
+	if len(c.IDs) == 0 || len(c.IDs) > maxNoticesDone {
+		return Result{Code: Malformed}
+	}
+	var result Result
+	for _, id := range c.IDs {
+		r, ok := m.byNotice[id]
+		if !ok {
+			continue
+		}
+		result.Found = true
+		if m.notices.at(r).semaphore != 0 {
+			m.detachNotice(r)
+		}
+		delete(m.byNotice, id)
+		m.notices.remove(r)
+	}
+	return result
+}

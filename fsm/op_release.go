@@ -1,0 +1,52 @@
+package fsm
+
+// Release gives a lease back, or withdraws the (whole) request that waits for
+// the semaphore. With neither it succeeds too.
+//
+// Codes: OK (Found; Grants tells the lease that was released, Place the
+// request that was withdrawn), UnknownSemaphore, EpochMismatch, UnknownSession
+// (ExpiredSession, Revoked).
+type Release struct {
+	Session uint64
+	Name    string
+	Epoch   uint64 // the epoch meant, 0: any
+}
+
+// Op is OpRelease.
+func (Release) Op() Op { return OpRelease }
+
+func (c Release) encode(e *encoder) {
+	e.uint(c.Session)
+	e.string(c.Name)
+	e.uint(c.Epoch)
+}
+
+func decodeRelease(d *decoder) Command {
+	return Release{Session: d.uint(), Name: d.string(), Epoch: d.uint()}
+}
+
+func (c Release) apply(m *Machine) Result {
+	var result Result
+	semaphore, ok := m.findSemaphore(c.Name, c.Epoch, &result)
+	if !ok {
+		return result
+	}
+	owner, ok := m.findSession(c.Session, &result)
+	if !ok {
+		return result
+	}
+	result.Session = c.Session
+	if held, ok := m.byLease[leaseKey{owner, semaphore}]; ok {
+		result.Found = true
+		result.Grants = []Grant{m.grantOf(m.leases.at(held))}
+		m.dropLease(held, CauseEnded, "")
+	} else if waiting := m.waitsFor(owner, semaphore); waiting != 0 {
+		result.Found = true
+		result.Place = m.requests.at(waiting).place
+		m.withdraw(waiting, CauseEnded, Result{Code: Withdrawn, Session: c.Session, Place: result.Place})
+	}
+	result.Waiting = m.sessions.at(owner).requests.length > 0
+	m.endIfSpent(owner, CauseEnded)
+	m.settle()
+	return result
+}

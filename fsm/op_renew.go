@@ -1,0 +1,72 @@
+package fsm
+
+// maxRenewals is how many sessions one command may renew.
+const maxRenewals = 4096
+
+// Renew moves the deadlines of sessions to ttl from now. Many renewals share
+// one command; each has its own result in Result.Each and touches no other.
+//
+// Codes of each: OK, UnknownSession (ExpiredSession, Revoked).
+type Renew struct {
+	Renewals []Renewal // 1 … 4,096
+}
+
+// Renewal is one session of a Renew.
+type Renewal struct {
+	Session uint64
+	TTLMS   int64 // replaces the session's, shorter too; KeepTTL: as it is
+}
+
+// Op is OpRenew.
+func (Renew) Op() Op { return OpRenew }
+
+func (c Renew) encode(e *encoder) {
+	e.uint(uint64(len(c.Renewals)))
+	for _, r := range c.Renewals {
+		e.uint(r.Session)
+		e.int(r.TTLMS)
+	}
+}
+
+func decodeRenew(d *decoder) Command {
+	c := Renew{Renewals: make([]Renewal, d.count(2))}
+	for i := range c.Renewals {
+		c.Renewals[i] = Renewal{Session: d.uint(), TTLMS: d.int()}
+	}
+	return c
+}
+
+func (c Renew) apply(m *Machine) Result {
+	if len(c.Renewals) == 0 || len(c.Renewals) > maxRenewals {
+		return Result{Code: Malformed}
+	}
+	result := Result{Each: make([]Result, len(c.Renewals))}
+	for i, r := range c.Renewals {
+		result.Each[i] = r.apply(m)
+	}
+	m.settle()
+	return result
+}
+
+func (c Renewal) apply(m *Machine) (result Result) {
+	if c.TTLMS < KeepTTL || c.TTLMS > MaxTTLMS {
+		return Result{Code: Malformed}
+	}
+	r, ok := m.findSession(c.Session, &result)
+	if !ok {
+		return result
+	}
+	s := m.sessions.at(r)
+	ttl := s.ttlMS
+	if c.TTLMS != KeepTTL {
+		ttl = c.TTLMS
+	}
+	if s.awaitsFirst() {
+		// Its deadline is the end of its wait; the ttl counts from the grant.
+		m.sessions.mut(r).ttlMS = ttl
+	} else {
+		m.setTTL(r, ttl)
+	}
+	m.describeSession(&result, r)
+	return result
+}

@@ -1,0 +1,102 @@
+package fsm
+
+import "math"
+
+// RestoreSession makes a session that a client remembers, with its leases,
+// beyond permits and levels, each with a new token. Available may turn
+// negative, and then drains. A living session with just these leases, waiting
+// for nothing, stays as it is.
+//
+// Codes: OK (Session, Grants in list order), Malformed, UnknownSemaphore,
+// InvalidCount, Revoked, SessionExists, Overflow, LimitReached.
+type RestoreSession struct {
+	Session  uint64
+	TTLMS    int64
+	Leases   []Want // no semaphore twice; may be empty
+	Metadata []Pair
+}
+
+// Op is OpRestoreSession.
+func (RestoreSession) Op() Op { return OpRestoreSession }
+
+func (c RestoreSession) encode(e *encoder) {
+	e.uint(c.Session)
+	e.int(c.TTLMS)
+	e.wants(c.Leases)
+	e.pairs(c.Metadata)
+}
+
+func decodeRestoreSession(d *decoder) Command {
+	return RestoreSession{Session: d.uint(), TTLMS: d.int(), Leases: d.wants(), Metadata: d.pairs()}
+}
+
+func (c RestoreSession) apply(m *Machine) Result {
+	if c.Session == 0 || c.TTLMS < 0 || c.TTLMS > MaxTTLMS || !ValidMetadata(c.Metadata) || repeats(c.Leases) {
+		return Result{Code: Malformed}
+	}
+	var result Result
+	members := make([]member, len(c.Leases))
+	for i, want := range c.Leases {
+		r, ok := m.findSemaphore(want.Semaphore, 0, &result)
+		if !ok {
+			return result
+		}
+		members[i] = member{r, want.Count}
+	}
+	for _, want := range members {
+		if want.count < 1 {
+			m.refuse(&result, InvalidCount, want.semaphore, want.count)
+			return result
+		}
+	}
+	if r, ok := m.byEnded[c.Session]; ok && m.ended.at(r).cause == CauseRevoked {
+		return Result{Code: Revoked, Session: c.Session, Reason: m.ended.at(r).reason}
+	}
+	if living, ok := m.bySession[c.Session]; ok {
+		return m.restoreLiving(living, members)
+	}
+	return c.restore(m, members)
+}
+
+// restoreLiving changes nothing, not even the deadline.
+func (m *Machine) restoreLiving(living ref, members []member) Result {
+	s := m.sessions.at(living)
+	result := Result{Code: SessionExists, Session: s.id}
+	if s.requests.length > 0 || s.leases.length != len(members) {
+		return result
+	}
+	for _, want := range members {
+		held, ok := m.byLease[leaseKey{living, want.semaphore}]
+		if !ok || m.leases.at(held).count != want.count || m.leases.at(held).revoked {
+			return Result{Code: SessionExists, Session: s.id}
+		}
+		result.Grants = append(result.Grants, m.grantOf(m.leases.at(held)))
+	}
+	result.Code, result.Found = OK, true
+	m.describeSession(&result, living)
+	return result
+}
+
+func (c RestoreSession) restore(m *Machine, members []member) Result {
+	var result Result
+	for _, want := range members {
+		s := m.semaphores.at(want.semaphore)
+		if s.held > math.MaxInt64-want.count || !sumFits(s.permits+s.offset, -(s.held+want.count)) {
+			m.refuse(&result, Overflow, want.semaphore, want.count)
+			return result
+		}
+	}
+	asked := request{members: members, mode: All}
+	if !m.roomToOpen(c.Session, &result) || !m.roomToHold(&session{}, &asked, &result) {
+		return result
+	}
+	asked.session = m.openSession(session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.TTLMS, metadata: c.Metadata})
+	result.Created = true
+	for _, want := range members {
+		m.lease(&asked, want, &result)
+	}
+	m.endIfDue(m.sessions.at(asked.session))
+	m.describeSession(&result, asked.session)
+	m.settle()
+	return result
+}

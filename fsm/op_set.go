@@ -1,0 +1,44 @@
+package fsm
+
+// SetValue sets what is available: offset = value + held - permits.
+//
+// Codes: OK (Value after the grants that it caused), UnknownSemaphore,
+// EpochMismatch, InvalidCount (a negative value), Overflow.
+type SetValue struct {
+	Name  string
+	Value int64
+	Epoch uint64 // the epoch meant, 0: any
+}
+
+// Op is OpSetValue.
+func (SetValue) Op() Op { return OpSetValue }
+
+func (c SetValue) encode(e *encoder) {
+	e.string(c.Name)
+	e.int(c.Value)
+	e.uint(c.Epoch)
+}
+
+func decodeSetValue(d *decoder) Command {
+	return SetValue{Name: d.string(), Value: d.int(), Epoch: d.uint()}
+}
+
+func (c SetValue) apply(m *Machine) Result {
+	var result Result
+	r, ok := m.findSemaphore(c.Name, c.Epoch, &result)
+	if !ok {
+		return result
+	}
+	s := m.semaphores.at(r)
+	if c.Value < 0 {
+		m.refuse(&result, InvalidCount, r, c.Value)
+		return result
+	}
+	if !sumFits(c.Value, s.held) {
+		m.refuse(&result, Overflow, r, c.Value)
+		return result
+	}
+	// value + held is permits + offset; both are 0 … 2^63-1, so their
+	// difference, the offset, fits too.
+	return m.moveOffset(r, c.Value+s.held-s.permits)
+}

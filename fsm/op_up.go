@@ -1,0 +1,57 @@
+package fsm
+
+// Up adds permits that nobody owns.
+//
+// Codes: OK (Value after the grants that it caused), UnknownSemaphore,
+// EpochMismatch, InvalidCount, Overflow.
+type Up struct {
+	Name  string
+	Count int64
+	Epoch uint64 // the epoch meant, 0: any
+}
+
+// Op is OpUp.
+func (Up) Op() Op { return OpUp }
+
+func (c Up) encode(e *encoder) {
+	e.string(c.Name)
+	e.int(c.Count)
+	e.uint(c.Epoch)
+}
+
+func decodeUp(d *decoder) Command {
+	return Up{Name: d.string(), Count: d.int(), Epoch: d.uint()}
+}
+
+func (c Up) apply(m *Machine) Result {
+	var result Result
+	r, ok := m.findSemaphore(c.Name, c.Epoch, &result)
+	if !ok {
+		return result
+	}
+	s := m.semaphores.at(r)
+	if c.Count < 1 {
+		m.refuse(&result, InvalidCount, r, c.Count)
+		return result
+	}
+	if !sumFits(s.offset, c.Count) || !sumFits(s.permits+s.offset, c.Count) {
+		m.refuse(&result, Overflow, r, c.Count)
+		return result
+	}
+	return m.moveOffset(r, s.offset+c.Count)
+}
+
+// moveOffset sets the offset, serves the line and answers what is available
+// then. The caller has checked that nothing leaves its range.
+func (m *Machine) moveOffset(r ref, offset int64) Result {
+	s := m.semaphores.mut(r)
+	if s.offset != offset {
+		s.offset = offset
+		s.modified = m.index
+		m.changed(r)
+	}
+	m.touch(r)
+	m.settle()
+	s = m.semaphores.at(r)
+	return Result{Code: OK, Value: s.available(), Epoch: s.epoch}
+}

@@ -1,0 +1,209 @@
+package fsm
+
+import (
+	"math"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// scriptLine is one command of a script: positional words and options.
+type scriptLine struct {
+	t       *testing.T
+	d       *datadriven.TestData
+	words   []string
+	options map[string]string
+}
+
+// parseCommand reads e.g. `acquire s1 db 2 ttl=30s try key=abc`. It answers
+// the command and its idempotency key.
+func parseCommand(t *testing.T, d *datadriven.TestData, text string) (Command, string) {
+	l := &scriptLine{t: t, d: d, options: map[string]string{}}
+	for _, field := range strings.Fields(text) {
+		if name, value, ok := strings.Cut(field, "="); ok {
+			l.options[name] = value
+		} else {
+			l.words = append(l.words, field)
+		}
+	}
+	switch l.words[0] {
+	case "reign":
+		return l.reign(), l.options["key"]
+	case "notice-done":
+		return NoticeDone{IDs: []uint64{uint64(l.count(1))}}, l.options["key"]
+	case "put", "create", "delete", "up", "down", "set":
+		return l.semaphoreCommand(), l.options["key"]
+	}
+	return l.sessionCommand(), l.options["key"]
+}
+
+func (l *scriptLine) reign() Command {
+	limits := DefaultLimits()
+	limits.Semaphores = l.number("semaphores", limits.Semaphores)
+	limits.Sessions = l.number("sessions", limits.Sessions)
+	limits.SessionLeases = l.number("session-leases", limits.SessionLeases)
+	limits.SessionWaiting = l.number("session-waiting", limits.SessionWaiting)
+	limits.Leases = l.number("leases", limits.Leases)
+	limits.Waiting = l.number("waiting", limits.Waiting)
+	limits.Queue = l.number("queue", limits.Queue)
+	limits.WaitList = l.number("wait-list", limits.WaitList)
+	limits.Keys = l.number("keys", limits.Keys)
+	limits.KeyBytes = l.number("key-bytes", limits.KeyBytes)
+	return Reign{Term: uint64(l.count(1)), Leader: "n1", Limits: limits, Jump: l.flag("jump")}
+}
+
+func (l *scriptLine) semaphoreCommand() Command {
+	name, epoch := l.words[1], uint64(l.number("epoch", 0))
+	switch l.words[0] {
+	case "put":
+		c := PutSemaphore{Name: name, OnlyNew: l.flag("only-new"), Epoch: epoch, Level: Change[*int32]{l.has("level"), l.level()},
+			Metadata: Change[[]Pair]{l.has("meta"), l.metadata()}}
+		if len(l.words) > 2 && l.words[2] != "only-new" {
+			c.Permits = Change[int64]{true, l.count(2)}
+		}
+		return c
+	case "create":
+		return CreateSemaphore{Name: name, Permits: l.count(2), Level: l.level(), Metadata: l.metadata()}
+	case "delete":
+		return DeleteSemaphore{Name: name, Epoch: epoch}
+	case "up":
+		return Up{Name: name, Count: l.count(2), Epoch: epoch}
+	case "set":
+		return SetValue{Name: name, Value: l.count(2), Epoch: epoch}
+	}
+	return Down{Name: name, Count: l.count(2), Partial: l.flag("partial"), Epoch: epoch, WaitMS: l.duration("wait", 0), Session: uint64(l.number("session", 0)), Notice: l.options["notice"]}
+}
+
+func (l *scriptLine) sessionCommand() Command {
+	id, epoch := l.session(1), uint64(l.number("epoch", 0))
+	switch l.words[0] {
+	case "open":
+		return OpenSession{Session: id, TTLMS: l.duration("ttl", 30_000), Metadata: l.metadata(), Keep: l.flag("keep")}
+	case "renew":
+		var c Renew
+		for i := 1; i < len(l.words); i++ {
+			c.Renewals = append(c.Renewals, Renewal{Session: l.session(i), TTLMS: l.duration("ttl", KeepTTL)})
+		}
+		return c
+	case "end":
+		return EndSession{Session: id, Operator: l.has("reason"), Reason: l.options["reason"]}
+	case "acquire":
+		return Acquire{Session: id, Name: l.words[2], Count: l.count(3), TTLMS: l.duration("ttl", KeepTTL), Try: l.flag("try"), Epoch: epoch}
+	case "acquire-once":
+		return AcquireOnce{Session: id, Name: l.words[2], Count: l.count(3), TTLMS: l.duration("ttl", 30_000), WaitMS: l.duration("wait", 0), Metadata: l.metadata(), Epoch: epoch}
+	case "all", "any":
+		mode := All
+		if l.words[0] == "any" {
+			mode = Any
+		}
+		return AcquireMany{Session: id, Wants: l.wants(2), Mode: mode, Try: l.flag("try")}
+	case "release":
+		return Release{Session: id, Name: l.words[2], Epoch: epoch}
+	case "resize":
+		return ResizeLease{Session: id, Name: l.words[2], Count: l.count(3), Epoch: epoch}
+	case "revoke":
+		return RevokeLease{Session: id, Name: l.words[2], Reason: l.options["reason"], Epoch: epoch}
+	case "list-add":
+		return ListAdd{Session: id, Name: l.words[2], Count: l.count(3), Epoch: epoch}
+	case "list-remove":
+		return ListRemove{Session: id, Name: l.words[2], Epoch: epoch}
+	case "list-deliver":
+		return ListDeliver{Session: id}
+	case "restore":
+		return RestoreSession{Session: id, TTLMS: l.duration("ttl", 30_000), Leases: l.wants(2), Metadata: l.metadata()}
+	}
+	l.d.Fatalf(l.t, "unknown command %q", l.words[0])
+	return nil
+}
+
+func (l *scriptLine) has(option string) bool { _, ok := l.options[option]; return ok }
+
+func (l *scriptLine) flag(name string) bool {
+	for _, w := range l.words {
+		if w == name {
+			return true
+		}
+	}
+	return false
+}
+
+// count reads a positional number, 1 when absent; max is 2^63-1.
+func (l *scriptLine) count(i int) int64 {
+	if i >= len(l.words) || l.words[i] == "partial" || l.words[i] == "try" {
+		return 1
+	}
+	return l.parse(l.words[i])
+}
+
+func (l *scriptLine) number(option string, otherwise int64) int64 {
+	if !l.has(option) {
+		return otherwise
+	}
+	return l.parse(l.options[option])
+}
+
+func (l *scriptLine) parse(text string) int64 {
+	if text == "max" {
+		return math.MaxInt64
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		l.d.Fatalf(l.t, "%v", err)
+	}
+	return n
+}
+
+func (l *scriptLine) duration(option string, otherwise int64) int64 {
+	if !l.has(option) {
+		return otherwise
+	}
+	v, err := time.ParseDuration(l.options[option])
+	if err != nil {
+		l.d.Fatalf(l.t, "%v", err)
+	}
+	return v.Milliseconds()
+}
+
+func (l *scriptLine) level() *int32 {
+	if !l.has("level") || l.options["level"] == "none" {
+		return nil
+	}
+	level := int32(l.parse(l.options["level"]))
+	return &level
+}
+
+// metadata reads meta=a:1,b:2.
+func (l *scriptLine) metadata() []Pair {
+	var pairs []Pair
+	for _, part := range strings.Split(l.options["meta"], ",") {
+		if name, value, ok := strings.Cut(part, ":"); ok {
+			pairs = append(pairs, Pair{name, value})
+		}
+	}
+	sort.Slice(pairs, func(i, j int) bool { return pairs[i].Key < pairs[j].Key })
+	return pairs
+}
+
+// session reads s7 as 7.
+func (l *scriptLine) session(i int) uint64 {
+	n, err := strconv.ParseUint(strings.TrimPrefix(l.words[i], "s"), 10, 64)
+	if err != nil {
+		l.d.Fatalf(l.t, "%v", err)
+	}
+	return n
+}
+
+// wants reads db:2 cache:1 from word i on.
+func (l *scriptLine) wants(i int) []Want {
+	var wants []Want
+	for _, word := range l.words[min(i, len(l.words)):] {
+		if name, count, ok := strings.Cut(word, ":"); ok {
+			wants = append(wants, Want{name, l.parse(count)})
+		}
+	}
+	return wants
+}

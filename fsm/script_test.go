@@ -1,0 +1,206 @@
+package fsm
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestScripts runs testdata/*.txt: one script for each operation and for each
+// rule that is nobody's alone. A directive is one command in an entry of its
+// own (`entry` groups the lines below it into one); the expected output is
+// everything that the entry did. `go test ./fsm -run TestScripts -rewrite`
+// writes the output anew.
+func TestScripts(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, path := range scripts {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			s := &script{m: New()}
+			datadriven.RunTest(t, path, s.run)
+		})
+	}
+}
+
+// TestEveryOperationHasItsScript keeps the rule that an operation is one file,
+// one row and one script.
+func TestEveryOperationHasItsScript(t *testing.T) {
+	for op := OpReign; op < opCount; op++ {
+		name := strings.ReplaceAll(op.String(), "-", "_")
+		for _, path := range []string{"op_" + name + ".go", "testdata/" + name + ".txt"} {
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("operation %v: %v", op, err)
+			}
+		}
+	}
+}
+
+// script is a machine driven by directives.
+type script struct {
+	m     *Machine
+	index uint64
+	stamp int64
+	seq   uint64
+}
+
+func (s *script) run(t *testing.T, d *datadriven.TestData) string {
+	var lines []string
+	switch d.Cmd {
+	case "state":
+		return s.state()
+	case "tick":
+		by, err := time.ParseDuration(d.CmdArgs[0].Key)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		s.stamp += by.Milliseconds()
+	case "entry":
+		lines = strings.Split(strings.TrimSpace(d.Input), "\n")
+	default:
+		lines = []string{commandLine(d)}
+	}
+	var commands [][]byte
+	for _, line := range lines {
+		command, key := parseCommand(t, d, line)
+		s.seq++
+		commands = append(commands, EncodeCommand(RequestID{Origin: 1, Sequence: s.seq}, key, command))
+	}
+	s.index++
+	applied := s.m.Apply(s.index, EncodeEntry(s.stamp, commands))
+	if err := s.m.check(); err != nil {
+		d.Fatalf(t, "invariant broken: %v", err)
+	}
+	return describe(applied)
+}
+
+func commandLine(d *datadriven.TestData) string {
+	parts := []string{d.Cmd}
+	for _, a := range d.CmdArgs {
+		parts = append(parts, a.String())
+	}
+	return strings.Join(parts, " ")
+}
+
+// describe tells all that an entry did, one line each.
+func describe(a *Applied) string {
+	var b strings.Builder
+	for _, c := range a.Commands {
+		fmt.Fprintf(&b, "%s\n", resultText(&c.Result))
+		for i := range c.Result.Each {
+			fmt.Fprintf(&b, "  %s\n", resultText(&c.Result.Each[i]))
+		}
+	}
+	for _, e := range a.Effects {
+		fmt.Fprintf(&b, "* %s\n", effectText(&e))
+	}
+	for _, c := range a.Conclusions {
+		fmt.Fprintf(&b, "> place %d: %s\n", c.Place, resultText(&c.Result))
+	}
+	if a.MoreDue {
+		b.WriteString("more are due\n")
+	}
+	return b.String()
+}
+
+func resultText(r *Result) string {
+	parts := []string{r.Code.String()}
+	add := func(is bool, format string, args ...any) {
+		if is {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(r.Rule != RuleNone, "(%s)", r.Rule)
+	add(r.Subject != "", "%s", r.Subject)
+	add(r.Created, "created")
+	add(r.Found, "found")
+	add(r.Replayed, "replayed")
+	add(r.Joined, "joined")
+	add(r.Session != 0, "s%d", r.Session)
+	add(r.OneShot, "one-shot")
+	add(r.DeadlineMS != 0, "until %s", clockText(r.DeadlineMS))
+	add(r.Waiting, "session-waits")
+	add(r.Place != 0, "place %d", r.Place)
+	add(r.Position != 0, "position %d", r.Position)
+	add(r.Epoch != 0, "epoch %d", r.Epoch)
+	add(r.Granted != 0, "granted %d", r.Granted)
+	add(r.Value != 0, "value %d", r.Value)
+	for _, g := range r.Grants {
+		add(true, "[%s %d token %d at %s]", g.Semaphore, g.Count, g.Token, clockText(g.GrantedMS))
+	}
+	for _, c := range r.Completed {
+		add(true, "[%s epoch %d granted %d token %d deleted %v]", c.Semaphore, c.Epoch, c.Granted, c.Token, c.Deleted)
+	}
+	add(r.Asked != 0, "asked %d", r.Asked)
+	add(r.Holding != 0, "has %d", r.Holding)
+	add(r.Code != OK && r.Code != Waiting && r.Permits+r.Full+r.Available != 0, "of %d full %d available %d", r.Permits, r.Full, r.Available)
+	add(r.QueueLength != 0, "queue %d", r.QueueLength)
+	add(r.Level != nil && r.Code == Hierarchy, "level %s lowest %s", levelText(r.Level), levelText(r.LowestLevel))
+	add(r.Reason != "", "%q", r.Reason)
+	return strings.Join(parts, " ")
+}
+
+func effectText(e *Effect) string {
+	parts := []string{e.Kind.String()}
+	add := func(is bool, format string, args ...any) {
+		if is {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(e.Semaphore != "", "%s", e.Semaphore)
+	add(e.Session != 0, "s%d", e.Session)
+	add(e.Place != 0, "place %d", e.Place)
+	add(e.Token != 0, "token %d", e.Token)
+	add(e.Count != 0, "count %d", e.Count)
+	add(e.Kind == EffectCreated || e.Kind == EffectChanged, "permits %d offset %d level %s", e.Permits, e.Offset, levelText(e.Level))
+	add(e.Cause != CauseNone, "(%s)", e.Cause)
+	add(e.Reason != "", "%q", e.Reason)
+	return strings.Join(parts, " ")
+}
+
+func levelText(level *int32) string {
+	if level == nil {
+		return "none"
+	}
+	return strconv.Itoa(int(*level))
+}
+
+func clockText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
+
+// state tells every semaphore with its holders and waiters, and every session.
+func (s *script) state() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "now %s\n", clockText(s.m.NowMS()))
+	for _, v := range s.m.Semaphores("", "", 1000) {
+		fmt.Fprintf(&b, "%s epoch %d permits %d offset %d held %d available %d level %s modified %d\n",
+			v.Name, v.Epoch, v.Permits, v.Offset, v.Held, v.Available, levelText(v.Level), v.ModifiedIndex)
+		for _, h := range s.m.Holders(v.Name, 1000) {
+			fmt.Fprintf(&b, "  held by s%d count %d token %d", h.Session, h.Count, h.Token)
+			if h.Revoked {
+				fmt.Fprintf(&b, " revoked %q", h.Reason)
+			}
+			b.WriteString("\n")
+		}
+		for _, w := range s.m.Waiters(v.Name, 1000) {
+			fmt.Fprintf(&b, "  %d. s%d place %d %v %s\n", w.Position, w.Session, w.Place, w.Wants, w.BlockedBy)
+		}
+	}
+	for _, v := range s.m.Sessions(0, 1000) {
+		fmt.Fprintf(&b, "s%d ttl %s until %s leases %d waiting %d", v.ID, clockText(v.TTLMS), clockText(v.DeadlineMS), len(v.Leases), len(v.Waiting))
+		if v.OneShot {
+			b.WriteString(" one-shot")
+		}
+		for _, p := range v.Metadata {
+			fmt.Fprintf(&b, " %s=%s", p.Key, p.Value)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,154 @@
+package fsm
+
+// openSession makes a session and files it under its deadline.
+func (m *Machine) openSession(s session) ref {
+	r := m.sessions.add(s)
+	m.bySession[s.id] = r
+	m.ids.Set(s.id, r)
+	m.deadlines.set(r, s.id, s.deadlineMS)
+	m.forgetEnded(s.id)
+	m.effect(Effect{Kind: EffectSessionOpen, Session: s.id})
+	return r
+}
+
+// setDeadline moves a session's deadline to ms from now. One that is not in
+// the future ends the session as the last step of the command.
+func (m *Machine) setDeadline(r ref, ms int64) {
+	s := m.sessions.mut(r)
+	s.deadlineMS = m.nowMS + ms
+	m.deadlines.set(r, s.id, s.deadlineMS)
+	m.endIfDue(s)
+}
+
+func (m *Machine) endIfDue(s *session) {
+	if s.deadlineMS <= m.nowMS {
+		m.endNow = append(m.endNow, s.id)
+	}
+}
+
+// setTTL gives a session another ttl, and the deadline that follows from it.
+func (m *Machine) setTTL(r ref, ttlMS int64) {
+	m.sessions.mut(r).ttlMS = ttlMS
+	m.setDeadline(r, ttlMS)
+}
+
+// endSession withdraws a session's requests, releases its leases and removes
+// it. The lines that this touched are left for settle.
+func (m *Machine) endSession(r ref, cause Cause, reason string) {
+	for request := m.sessions.at(r).requests.first; request != 0; request = m.sessions.at(r).requests.first {
+		m.withdraw(request, cause, m.outcomeOfEnd(r, request, cause, reason))
+	}
+	for l := m.sessions.at(r).leases.first; l != 0; l = m.sessions.at(r).leases.first {
+		m.dropLease(l, cause, reason)
+	}
+	for e := m.sessions.at(r).entries.first; e != 0; e = m.sessions.at(r).entries.first {
+		m.dropEntry(e, !m.sessions.at(r).keep)
+	}
+	s := *m.sessions.at(r)
+	m.deadlines.remove(r)
+	m.sessions.remove(r)
+	delete(m.bySession, s.id)
+	m.ids.Delete(s.id)
+	m.effect(Effect{Kind: EffectSessionEnded, Session: s.id, Cause: cause, Reason: reason})
+	if s.leased || !s.oneShot {
+		m.rememberEnded(ended{id: s.id, cause: cause, reason: reason})
+	}
+}
+
+// outcomeOfEnd is what a waiting request is told when its session ends.
+func (m *Machine) outcomeOfEnd(r, waiting ref, cause Cause, reason string) Result {
+	s, request := m.sessions.at(r), m.requests.at(waiting)
+	result := Result{Session: s.id, Place: request.place, Reason: reason}
+	switch {
+	case cause == CauseExpired && s.awaitsFirst(): // its deadline was the end of its wait
+		m.refuse(&result, Unavailable, request.members[0].semaphore, request.members[0].count)
+		result.QueueLength-- // not itself
+	case cause == CauseExpired:
+		result.Code = ExpiredSession
+	case cause == CauseRevoked:
+		result.Code = Revoked
+	case s.oneShot:
+		result.Code = Withdrawn
+	default:
+		result.Code = UnknownSession
+	}
+	return result
+}
+
+// endIfSpent ends a one-shot session that neither holds nor waits any more.
+func (m *Machine) endIfSpent(r ref, cause Cause) {
+	s := m.sessions.at(r)
+	if s.oneShot && s.leases.length == 0 && s.requests.length == 0 && s.entries.length == 0 {
+		m.endSession(r, cause, "")
+	}
+}
+
+// findSession answers the session of an id, or the refusal that tells what
+// became of it while that is remembered.
+func (m *Machine) findSession(id uint64, result *Result) (ref, bool) {
+	if r, ok := m.bySession[id]; ok {
+		return r, true
+	}
+	result.Code, result.Session = UnknownSession, id
+	if r, ok := m.byEnded[id]; ok {
+		switch e := m.ended.at(r); e.cause {
+		case CauseExpired:
+			result.Code = ExpiredSession
+		case CauseRevoked:
+			result.Code, result.Reason = Revoked, e.reason
+		}
+	}
+	return 0, false
+}
+
+func (m *Machine) sessionID(r ref) uint64 {
+	if r == 0 {
+		return 0
+	}
+	return m.sessions.at(r).id
+}
+
+// describeSession tells a session's life in a result.
+func (m *Machine) describeSession(result *Result, r ref) {
+	if r == 0 {
+		return
+	}
+	s := m.sessions.at(r)
+	result.Session, result.TTLMS, result.DeadlineMS = s.id, s.ttlMS, s.deadlineMS
+	result.OneShot = s.oneShot
+	result.Waiting = s.requests.length > 0
+}
+
+// rememberEnded keeps how a session ended, and forgets the oldest beyond the
+// bound.
+func (m *Machine) rememberEnded(e ended) {
+	m.forgetEnded(e.id)
+	m.orders++
+	e.order, e.atMS = m.orders, m.nowMS
+	r := m.ended.add(e)
+	m.byEnded[e.id] = r
+	m.endedFIFO.push(e.order, r)
+	for m.ended.live > maxEnded {
+		m.forgetOldestEnded()
+	}
+}
+
+func (m *Machine) forgetEnded(id uint64) {
+	if r, ok := m.byEnded[id]; ok {
+		delete(m.byEnded, id)
+		m.ended.remove(r)
+	}
+}
+
+// forgetOldestEnded takes one entry off the queue, and reports whether the
+// record that it stands for went with it.
+func (m *Machine) forgetOldestEnded() bool {
+	oldest, _ := m.endedFIFO.front()
+	m.endedFIFO.pop()
+	e := m.ended.at(oldest.record)
+	if e.order != oldest.order {
+		return false
+	}
+	m.forgetEnded(e.id)
+	return true
+}

@@ -1,0 +1,198 @@
+package fsm
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+// A snapshot is: magic | format version | sections, each as tag, length of
+// its records' bytes … in frames, ended by tag 0 and a CRC32C of all before
+// it. Records stand in canonical order (semaphores by epoch, sessions by id,
+// leases by token, requests by place, ended sessions and keys by order), so
+// that equal states give equal bytes on every node.
+const (
+	snapshotMagic   = "SIGNALBX"
+	snapshotVersion = 1
+)
+
+// The sections. A tag is never used for anything else.
+const (
+	sectionEnd        = 0
+	sectionState      = 1
+	sectionSemaphores = 2
+	sectionSessions   = 3
+	sectionLeases     = 4
+	sectionRequests   = 5
+	sectionEnded      = 6
+	sectionKeys       = 7
+	sectionEntries    = 8
+	sectionNotices    = 9
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Frozen is a copy of a machine's state at one index. It never changes, and
+// may be used by one goroutine beside the machine's.
+type Frozen struct {
+	state
+	tables
+}
+
+// Freeze answers a copy of the state. It costs one pointer for each page of
+// 128 records; the pages are shared until the machine changes them.
+func (m *Machine) Freeze() *Frozen {
+	return &Frozen{
+		state: m.state,
+		tables: tables{
+			semaphores: m.semaphores.freeze(),
+			sessions:   m.sessions.freeze(),
+			leases:     m.leases.freeze(),
+			requests:   m.requests.freeze(),
+			entries:    m.entries.freeze(),
+			notices:    m.notices.freeze(),
+			ended:      m.ended.freeze(),
+			keys:       m.keys.freeze(),
+		},
+	}
+}
+
+// Index is that of the last entry in the copy.
+func (f *Frozen) Index() uint64 { return f.index }
+
+// Write writes the snapshot, in O(n log n) for its order. Equal states write
+// equal bytes.
+func (f *Frozen) Write(w io.Writer) error {
+	s := &snapshotWriter{w: bufio.NewWriterSize(w, 256<<10)}
+	s.raw([]byte(snapshotMagic))
+	s.raw([]byte{snapshotVersion})
+	s.section(sectionState, 1)
+	s.record(func(e *encoder) { e.state(&f.state) })
+	f.writeRecords(s)
+	s.section(sectionEnd, 0)
+	s.raw(binary.BigEndian.AppendUint32(nil, s.crc))
+	if s.err == nil {
+		s.err = s.w.Flush()
+	}
+	return s.err
+}
+
+func (f *Frozen) writeRecords(s *snapshotWriter) {
+	semaphores := f.semaphores.refs(func(r *semaphore) uint64 { return r.epoch })
+	s.section(sectionSemaphores, len(semaphores))
+	for _, r := range semaphores {
+		s.record(func(e *encoder) { e.semaphore(f.semaphores.at(r)) })
+	}
+	sessions := f.sessions.refs(func(r *session) uint64 { return r.id })
+	s.section(sectionSessions, len(sessions))
+	for _, r := range sessions {
+		s.record(func(e *encoder) { e.session(f.sessions.at(r)) })
+	}
+	leases := f.leases.refs(func(r *lease) uint64 { return r.token })
+	s.section(sectionLeases, len(leases))
+	for _, r := range leases {
+		s.record(func(e *encoder) { f.encodeLease(e, f.leases.at(r)) })
+	}
+	keys := f.keys.refs(func(r *key) uint64 { return r.order })
+	s.section(sectionKeys, len(keys))
+	for _, r := range keys {
+		s.record(func(e *encoder) { e.key(f.keys.at(r)) })
+	}
+	entries := f.entries.refs(func(r *entry) uint64 { return r.order })
+	s.section(sectionEntries, len(entries))
+	for _, r := range entries {
+		s.record(func(e *encoder) { f.encodeEntry(e, f.entries.at(r)) })
+	}
+	requests := f.requests.refs(func(r *request) uint64 { return r.place })
+	s.section(sectionRequests, len(requests))
+	for _, r := range requests {
+		s.record(func(e *encoder) { f.encodeRequest(e, f.requests.at(r)) })
+	}
+	notices := f.notices.refs(func(r *notice) uint64 { return r.place })
+	s.section(sectionNotices, len(notices))
+	for _, r := range notices {
+		s.record(func(e *encoder) { e.notice(f.notices.at(r)) })
+	}
+	gone := f.ended.refs(func(r *ended) uint64 { return r.order })
+	s.section(sectionEnded, len(gone))
+	for _, r := range gone {
+		s.record(func(e *encoder) { e.ended(f.ended.at(r)) })
+	}
+}
+
+// snapshotWriter keeps the first error and the checksum of what went out.
+type snapshotWriter struct {
+	w   *bufio.Writer
+	crc uint32
+	err error
+	e   encoder
+}
+
+func (s *snapshotWriter) raw(buf []byte) {
+	if s.err == nil {
+		s.crc = crc32.Update(s.crc, castagnoli, buf)
+		_, s.err = s.w.Write(buf)
+	}
+}
+
+func (s *snapshotWriter) section(tag byte, records int) {
+	s.e.buf = append(s.e.buf[:0], tag)
+	s.e.uint(uint64(records))
+	s.raw(s.e.buf)
+}
+
+// record writes one record behind its length.
+func (s *snapshotWriter) record(encode func(*encoder)) {
+	s.e.buf = s.e.buf[:0]
+	encode(&s.e)
+	var length [binary.MaxVarintLen64]byte
+	s.raw(length[:binary.PutUvarint(length[:], uint64(len(s.e.buf)))])
+	s.raw(s.e.buf)
+}
+
+// snapshotReader reads what snapshotWriter wrote.
+type snapshotReader struct {
+	r   *bufio.Reader
+	crc uint32
+}
+
+func (s *snapshotReader) ReadByte() (byte, error) {
+	b, err := s.r.ReadByte()
+	if err == nil {
+		s.crc = crc32.Update(s.crc, castagnoli, []byte{b})
+	}
+	return b, err
+}
+
+func (s *snapshotReader) full(buf []byte) error {
+	if _, err := io.ReadFull(s.r, buf); err != nil {
+		return err
+	}
+	s.crc = crc32.Update(s.crc, castagnoli, buf)
+	return nil
+}
+
+// maxRecordBytes bounds what a length may ask for: the largest record is a
+// session's metadata or a stored outcome of 4,096 results.
+const maxRecordBytes = 16 << 20
+
+// record reads one record into a decoder; buf is used again.
+func (s *snapshotReader) record(buf *[]byte) (*decoder, error) {
+	length, err := binary.ReadUvarint(s)
+	if err != nil {
+		return nil, err
+	}
+	if length > maxRecordBytes {
+		return nil, fmt.Errorf("a record of %d bytes: %w", length, errMalformed)
+	}
+	if uint64(cap(*buf)) < length {
+		*buf = make([]byte, length)
+	}
+	*buf = (*buf)[:length]
+	if err := s.full(*buf); err != nil {
+		return nil, err
+	}
+	return &decoder{buf: *buf}, nil
+}
