@@ -1,0 +1,408 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// damageSeed is the seed of TestDamagedFilesAreNeverBelieved. It makes damageCases
+// damaged folders. SIGNALBOX_STORE_DAMAGE_SEED and SIGNALBOX_STORE_DAMAGE_CASES
+// override them.
+const damageSeed = 1
+
+// fromEnvironment returns a number that an environment variable may override.
+func fromEnvironment(t testing.TB, name string, otherwise uint64) uint64 {
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	number, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return number
+}
+
+// truth is what a folder holds.
+type truth struct {
+	folder    string
+	older     map[string][]byte // the files as they were somewhat earlier
+	log       []*raft.Log       // from index 1 on
+	snapshots map[string][]byte
+	covered   uint64 // index of the newest snapshot
+	stable    map[string]string
+}
+
+// quickFolder is a new folder in memory where the system has one: hundreds of
+// folders would otherwise wait for the disk thousands of times, to no purpose.
+func quickFolder(t testing.TB) string {
+	t.Helper()
+	const shared = "/dev/shm"
+	folder, err := os.MkdirTemp(shared, "signalbox-store-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(folder); err != nil {
+			t.Error(err)
+		}
+	})
+	return folder
+}
+
+// makeTruth fills a folder as a node would, in many transactions, so that the
+// files also have pages that are no longer in use and hold older states.
+func makeTruth(t *testing.T) truth {
+	t.Helper()
+	made := truth{
+		folder: quickFolder(t), older: map[string][]byte{}, log: bigEntries(1, 210), covered: 100, snapshots: map[string][]byte{},
+		stable: map[string]string{keyCurrentTerm: "\x00\x00\x00\x00\x00\x00\x00\x03", keyVoteTerm: "\x00\x00\x00\x00\x00\x00\x00\x03", keyVoteCandidate: "n2:8711"},
+	}
+	s := openStore(t, made.folder)
+	vote := func(term uint64, candidate string) {
+		err := errors.Join(s.Stable().SetUint64([]byte(keyCurrentTerm), term), s.Stable().SetUint64([]byte(keyVoteTerm), term),
+			s.Stable().Set([]byte(keyVoteCandidate), []byte(candidate)))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	vote(2, "n3:8711")
+	for batch := range 30 {
+		if err := s.Logs().StoreLogs(made.log[7*batch : 7*batch+7]); err != nil {
+			t.Fatal(err)
+		}
+		switch batch {
+		case 10:
+			made.take(t, s, 50)
+		case 20:
+			vote(3, "n2:8711")
+		case 22:
+			made.take(t, s, made.covered)
+		case 27:
+			for _, name := range dataFiles {
+				made.older[name] = readTrimmed(t, made.folder, name)
+			}
+		}
+	}
+	closeStore(t, s)
+	return made
+}
+
+func (made *truth) take(t *testing.T, s *Store, index uint64) {
+	content := random(index, chunkBytes+5000)
+	made.snapshots[takeSnapshot(t, s.Snapshots(), index, 3, content)] = content
+}
+
+// bigEntries are like entries, with data of very different lengths.
+func bigEntries(first, last uint64) []*raft.Log {
+	made := entries(first, last, 3)
+	for _, log := range made {
+		log.Data = append(log.Data, random(log.Index, int(log.Index*log.Index%2000))...)
+	}
+	return made
+}
+
+// readTrimmed reads a file without what bbolt has laid in stock at its end.
+func readTrimmed(t testing.TB, folder, name string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(folder, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := make([]byte, os.Getpagesize())
+	for bytes.HasSuffix(content, empty) {
+		content = content[:len(content)-len(empty)]
+	}
+	return slices.Clone(content)
+}
+
+// damage is a way to spoil a file; older is the file as it was earlier, if it is
+// known.
+type damage struct {
+	name  string
+	spoil func(r *rand.Rand, content, older []byte) []byte
+}
+
+var damages = []damage{
+	{"flip a bit", func(r *rand.Rand, c, _ []byte) []byte { c[r.IntN(len(c))] ^= 1 << r.IntN(8); return c }},
+	{"flip a bit of a page's head", func(r *rand.Rand, c, _ []byte) []byte {
+		from, _ := somePage(r, c)
+		c[from+r.IntN(min(64, len(c)-from))] ^= 1 << r.IntN(8)
+		return c
+	}},
+	{"flip bits", func(r *rand.Rand, c, _ []byte) []byte {
+		for range 2 + r.IntN(20) {
+			c[r.IntN(len(c))] ^= 1 << r.IntN(8)
+		}
+		return c
+	}},
+	{"zero a page", func(r *rand.Rand, c, _ []byte) []byte {
+		from, to := somePage(r, c)
+		clear(c[from:to])
+		return c
+	}},
+	{"zero a sector", func(r *rand.Rand, c, _ []byte) []byte {
+		from := r.IntN(len(c)) / 512 * 512
+		clear(c[from:min(from+512, len(c))])
+		return c
+	}},
+	{"garbage", func(r *rand.Rand, c, _ []byte) []byte {
+		from := r.IntN(len(c))
+		copy(c[from:], random(r.Uint64(), 1+r.IntN(5000)))
+		return c
+	}},
+	{"cut off", func(r *rand.Rand, c, _ []byte) []byte { return c[:r.IntN(len(c))] }},
+	{"tear the tail", func(r *rand.Rand, c, _ []byte) []byte { clear(c[r.IntN(len(c)):]); return c }},
+	{"copy a page over another", func(r *rand.Rand, c, _ []byte) []byte {
+		from, to := somePage(r, c)
+		other, _ := somePage(r, c)
+		copy(c[other:], slices.Clone(c[from:to]))
+		return c
+	}},
+	{"lose a write", func(r *rand.Rand, c, older []byte) []byte {
+		from, to := somePage(r, c)
+		if to <= len(older) {
+			copy(c[from:to], older[from:to])
+		}
+		return c
+	}},
+	{"lose all writes but one", func(r *rand.Rand, c, older []byte) []byte {
+		from, to := somePage(r, c)
+		kept := slices.Clone(c[from:to])
+		c = append(slices.Clone(older), make([]byte, max(0, len(c)-len(older)))...)
+		copy(c[from:], kept)
+		return c
+	}},
+}
+
+func somePage(r *rand.Rand, content []byte) (from, to int) {
+	page := os.Getpagesize()
+	from = r.IntN(len(content)) / page * page
+	return from, min(from+page, len(content))
+}
+
+// TestDamagedFilesAreNeverBelieved spoils the files of a real folder in hundreds
+// of ways. Opening it must fail with an error that names folder and file, or
+// everything that is then read must be the truth.
+func TestDamagedFilesAreNeverBelieved(t *testing.T) {
+	cases := fromEnvironment(t, "SIGNALBOX_STORE_DAMAGE_CASES", damageCases)
+	seed := fromEnvironment(t, "SIGNALBOX_STORE_DAMAGE_SEED", damageSeed)
+	t.Logf("seed %d, %d cases", seed, cases)
+	made := makeTruth(t)
+	files := map[string][]byte{}
+	for _, name := range append(slices.Clone(dataFiles), recordFile) {
+		files[name] = readTrimmed(t, made.folder, name)
+	}
+	found := map[string]int{}
+	base := quickFolder(t)
+	for i := range cases {
+		r := rand.New(rand.NewPCG(seed, i))
+		// The log is what matters most, and the small files have little to spoil.
+		name := []string{raftFile, raftFile, raftFile, snapshotsFile, snapshotsFile, witnessFile, recordFile}[r.IntN(7)]
+		how := damages[r.IntN(len(damages))]
+		older := made.older[name]
+		if older == nil {
+			older = files[name]
+		}
+		spoilt := how.spoil(r, slices.Clone(files[name]), older)
+		folder := filepath.Join(base, strconv.FormatUint(i, 10))
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for other, content := range files {
+			if other == name {
+				content = spoilt
+			}
+			if err := os.WriteFile(filepath.Join(folder, other), content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		verdict, err := made.check(t, folder)
+		if err != nil {
+			t.Errorf("seed %d, case %d, %s of %s: %v", seed, i, how.name, name, err)
+		}
+		found[verdict]++
+		if err := os.RemoveAll(folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("found: %v", found)
+	if cases >= damageCases && (found["refused"] < int(cases/4) || found["harmless"] == 0) {
+		t.Errorf("of %d cases %v: that is not what spoilt files look like", cases, found)
+	}
+}
+
+// check opens a folder and compares it with the truth. The error says what was
+// believed that isn't true.
+func (made truth) check(t *testing.T, folder string) (verdict string, err error) {
+	s, err := Open(Options{Folder: folder, NodeID: "n1"})
+	if err != nil {
+		if typed := (*DamagedError)(nil); !errors.As(err, &typed) || typed.Folder != folder || typed.File == "" {
+			return "", fmt.Errorf("the error doesn't say what is damaged: %w", err)
+		}
+		return "refused", nil
+	}
+	defer func() {
+		if closed := s.Close(); closed != nil {
+			t.Logf("close: %v", closed)
+		}
+	}()
+	for _, compare := range []func(*Store) error{made.checkLog, made.checkStable, made.checkSnapshots} {
+		if err := compare(s); errors.Is(err, ErrDamaged) {
+			return "found when read", nil
+		} else if err != nil {
+			return "", err
+		}
+	}
+	// It must also be able to go on, and believe that later.
+	more := bigEntries(uint64(len(made.log)+1), uint64(len(made.log)+20))
+	if err := s.Logs().StoreLogs(more); err != nil {
+		return "", fmt.Errorf("the next entries: %w", err)
+	}
+	if err := s.Close(); err != nil {
+		return "", fmt.Errorf("close: %w", err)
+	}
+	made.log = append(slices.Clone(made.log), more...)
+	again, err := Open(Options{Folder: folder, NodeID: "n1"})
+	if err != nil {
+		return "", fmt.Errorf("after going on: %w", err)
+	}
+	return "harmless", errors.Join(made.checkLog(again), again.Close())
+}
+
+// checkLog compares the log. Entries that the newest snapshot covers may be
+// missing: Raft takes them for cut off.
+func (made truth) checkLog(s *Store) error {
+	last, err := s.Logs().LastIndex()
+	if err != nil || last != uint64(len(made.log)) {
+		return errors.Join(err, fmt.Errorf("the log ends at %d instead of %d", last, len(made.log)))
+	}
+	for _, want := range made.log {
+		var got raft.Log
+		err := s.Logs().GetLog(want.Index, &got)
+		switch {
+		case errors.Is(err, raft.ErrLogNotFound) && want.Index <= made.covered:
+		case err != nil:
+			return fmt.Errorf("entry %d: %w", want.Index, err)
+		case got.Index != want.Index || got.Term != want.Term || got.Type != want.Type || !bytes.Equal(got.Data, want.Data):
+			return fmt.Errorf("entry %d has other bytes", want.Index)
+		}
+	}
+	return nil
+}
+
+func (made truth) checkStable(s *Store) error {
+	for key, want := range made.stable {
+		if got, err := s.Stable().Get([]byte(key)); err != nil || string(got) != want {
+			return errors.Join(err, fmt.Errorf("stable value %q is %q instead of %q", key, got, want))
+		}
+	}
+	return nil
+}
+
+// checkSnapshots compares the snapshots. One that is damaged may be gone when the
+// log makes up for it.
+func (made truth) checkSnapshots(s *Store) error {
+	metas, err := s.Snapshots().List()
+	if err != nil {
+		return err
+	}
+	for _, meta := range metas {
+		want, known := made.snapshots[meta.ID]
+		_, reader, err := s.Snapshots().Open(meta.ID)
+		if err != nil {
+			return err
+		}
+		var got bytes.Buffer
+		_, err = got.ReadFrom(reader)
+		if err = errors.Join(err, reader.Close()); err != nil {
+			return err
+		}
+		if !known || !bytes.Equal(got.Bytes(), want) {
+			return fmt.Errorf("snapshot %s has other bytes", meta.ID)
+		}
+	}
+	return nil
+}
+
+// TestDamageUnderARunningNode spoils files of an open store, where bbolt maps
+// them: reads must give the truth or an error, and the process must live.
+func TestDamageUnderARunningNode(t *testing.T) {
+	made := makeTruth(t)
+	spoilFile := map[string]func(*os.File, int64) error{
+		"zero pages": func(f *os.File, size int64) error {
+			_, err := f.WriteAt(make([]byte, size-int64(4*os.Getpagesize())), int64(4*os.Getpagesize()))
+			return err
+		},
+		"cut off": func(f *os.File, size int64) error { return f.Truncate(size / 2) }, // reads beyond it raise SIGBUS
+		"flip data": func(f *os.File, size int64) error {
+			content := make([]byte, size)
+			if _, err := f.ReadAt(content, 0); err != nil {
+				return err
+			}
+			for at := bytes.Index(content, []byte("command ")); at >= 0; { // inside the data of entries only
+				content[at] ^= 1
+				at = bytes.Index(content, []byte("command "))
+			}
+			_, err := f.WriteAt(content, 0)
+			return err
+		},
+	}
+	for name, spoil := range spoilFile {
+		t.Run(name, func(t *testing.T) {
+			folder := copyFolder(t, made.folder)
+			var reported error
+			s, err := Open(Options{Folder: folder, NodeID: "n1", OnDamage: func(err error) { reported = err }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := os.OpenFile(filepath.Join(folder, raftFile), os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(spoil(f, int64(len(readTrimmed(t, folder, raftFile)))), f.Close()); err != nil {
+				t.Fatal(err)
+			}
+			err = made.checkLog(s)
+			wantError(t, err, ErrDamaged, folder+"/"+raftFile)
+			wantError(t, reported, ErrDamaged)
+			wantError(t, s.Logs().StoreLogs(entries(1000, 1000, 9)), ErrDamaged)
+			if err := s.Close(); err != nil {
+				t.Logf("close: %v", err)
+			}
+		})
+	}
+}
+
+// TestFileThatIsGoneUnderARunningNode empties the file: then bbolt faults where it
+// holds its locks, and nothing that wants them ever comes back. Close must.
+func TestFileThatIsGoneUnderARunningNode(t *testing.T) {
+	folder := t.TempDir()
+	s := openStore(t, folder)
+	storeEntries(t, s, 1, 300, 1)
+	if err := os.Truncate(filepath.Join(folder, raftFile), 0); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, s.Logs().GetLog(5, &raft.Log{}), ErrDamaged, raftFile)
+	wantError(t, s.Logs().StoreLogs(entries(301, 301, 1)), ErrDamaged)
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		if err == nil {
+			t.Error("the file was closed: bbolt has learnt to give its locks back, and closeWithin can go")
+		}
+	case <-time.After(10 * closeTimeout):
+		t.Fatal("Close hangs")
+	}
+}

@@ -1,0 +1,36 @@
+// Package store owns a node's data folder: the Raft log and the stable values in
+// raft-boltdb, the snapshots in a bbolt file of their own, the lock file, the
+// record of format and identity, and the checks that keep damage from passing
+// for data.
+//
+// # What it promises
+//
+// Whatever is read is what was written, or the read fails with an error that
+// names the file. raft-boltdb and bbolt check almost nothing, so this package
+// adds, from the inside out:
+//
+//   - at Open, before bbolt maps a file: every page of it is read and checked
+//     (boltfile.go), and every entry, value and chunk with its checksum
+//     (verify.go). bbolt would end the process on a damaged file, from a
+//     goroutine of its own that nobody can recover;
+//   - the witness file (witness.go), a lower bound of what was stored: a page
+//     that lost its last entries, or an older root, is well-formed, and only
+//     something outside the file can tell;
+//   - while running: a checksum on each entry, also on what the log cache
+//     returns (log_checked.go), and faults and panics inside bbolt turned into
+//     errors (guard.go).
+//
+// Damage is final for an open Store: the first find is reported to OnDamage, and
+// from then on everything is refused with that error. The node's data is on the
+// other members; the way back is to join again with an empty folder.
+//
+// # What it does not do
+//
+// It knows nothing of semaphores, starts no goroutine, and decides nothing about
+// leadership: cluster polls Space and StuckFor, and acts.
+//
+// # Concurrency
+//
+// A Store and everything it hands out may be used by any number of goroutines.
+// Close may run beside other calls; they then fail with ErrClosed.
+package store

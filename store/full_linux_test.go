@@ -1,0 +1,136 @@
+package store
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// smallDisk mounts a small file system in memory; the test is skipped where that
+// isn't allowed.
+func smallDisk(t *testing.T, options string) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := unix.Mount("tmpfs", folder, "tmpfs", 0, options); err != nil {
+		t.Skipf("no small disk can be mounted here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(folder, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return folder
+}
+
+// fill writes a file until the disk is full.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.Copy(f, zeros{})
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the disk doesn't fill up: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(into []byte) (int, error) { clear(into); return len(into), nil }
+
+// TestFullDisk fills a real one: log and snapshots say so, lose nothing, and go
+// on when there is room; a term can be stored all the same.
+func TestFullDisk(t *testing.T) {
+	disk := smallDisk(t, "size=24m")
+	folder := filepath.Join(disk, "data")
+	withMinFree := func(o *Options) {
+		o.MinFree = 1 << 20
+		o.OnDamage = func(err error) { t.Errorf("reported as damage: %v", err) }
+	}
+	s := openStore(t, folder, withMinFree)
+	storeEntries(t, s, 1, 10, 1)
+	id := takeSnapshot(t, s.Snapshots(), 5, 1, []byte("state"))
+	if space, err := s.Space(); err != nil || space.Low {
+		t.Fatalf("the space is %+v, error %v", space, err)
+	}
+	fill(t, filepath.Join(disk, "filler"))
+	if space, err := s.Space(); err != nil || !space.Low {
+		t.Fatalf("on a full disk the space is %+v, error %v", space, err)
+	}
+
+	last, term := uint64(10), uint64(0)
+	var err error
+	for ; err == nil && last < 10_000; last += 10 { // some free pages of the file have room still
+		big := entries(last+1, last+10, 1)
+		for _, log := range big {
+			log.Data = random(log.Index, 20_000)
+		}
+		err = s.Logs().StoreLogs(big)
+	}
+	wantError(t, err, ErrFull, raftFile)
+	last -= 10
+	for ; term < 20; term++ { // Raft would panic
+		if err := s.Stable().SetUint64([]byte(keyCurrentTerm), term+1); err != nil {
+			t.Fatalf("term %d: %v", term+1, err)
+		}
+	}
+	sink, err := s.Snapshots().Create(1, 9, 1, someConfiguration(), 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, writeErr := sink.Write(random(1, 8<<20))
+	wantError(t, writeErr, ErrFull, snapshotsFile)
+	wantError(t, sink.Close(), ErrFull)
+
+	closeStore(t, s)
+	s = openStore(t, folder, withMinFree) // a node may well restart on a full disk
+	if got, err := s.Logs().LastIndex(); err != nil || got != last {
+		t.Fatalf("the log ends at %d, error %v; want %d", got, err, last)
+	}
+	if got, err := s.Stable().GetUint64([]byte(keyCurrentTerm)); err != nil || got != term {
+		t.Fatalf("the term is %d, error %v; want %d", got, err, term)
+	}
+	wantListed(t, s.Snapshots(), "1-5")
+	readSnapshot(t, s.Snapshots(), id)
+
+	if err := os.Remove(filepath.Join(disk, "filler")); err != nil {
+		t.Fatal(err)
+	}
+	if space, err := s.Space(); err != nil || space.Low {
+		t.Errorf("with room again, the space is %+v, error %v", space, err)
+	}
+	if info, err := os.Stat(filepath.Join(folder, reserveFile)); err != nil || info.Size() != reserveBytes {
+		t.Errorf("the reserve is not there again: %v", err)
+	}
+	storeEntries(t, s, last+1, last+100, 2)
+	takeSnapshot(t, s.Snapshots(), last, 2, random(2, 4<<20))
+	closeStore(t, s)
+	if got, err := openStore(t, folder).Logs().LastIndex(); err != nil || got != last+100 {
+		t.Errorf("at last the log ends at %d, error %v; want %d", got, err, last+100)
+	}
+}
+
+// TestFolderCannotBeMadeOnAFullDisk, and can once there is room.
+func TestFolderCannotBeMadeOnAFullDisk(t *testing.T) {
+	disk := smallDisk(t, "size=4m")
+	folder := filepath.Join(disk, "data")
+	fill(t, filepath.Join(disk, "filler"))
+	_, err := Open(Options{Folder: folder, NodeID: "n1"})
+	if err == nil || !strings.Contains(err.Error(), folder) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("the error is %q", err)
+	}
+	wantError(t, err, ErrFull)
+	if err := os.Remove(filepath.Join(disk, "filler")); err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, openStore(t, folder))
+}

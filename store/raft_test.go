@@ -1,0 +1,275 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// remembering is a state machine that remembers what was applied to it.
+type remembering struct {
+	mu      sync.Mutex
+	applied []string
+	changed chan struct{} // closed at the next change
+}
+
+func newRemembering() *remembering { return &remembering{changed: make(chan struct{})} }
+
+func (r *remembering) become(applied []string) {
+	r.applied = applied
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *remembering) Apply(log *raft.Log) any {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.become(append(r.applied, string(log.Data)))
+	return nil
+}
+
+func (r *remembering) Snapshot() (raft.FSMSnapshot, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all bytes.Buffer
+	for _, command := range r.applied {
+		fmt.Fprintln(&all, command)
+	}
+	return &frozen{all.Bytes()}, nil
+}
+
+func (r *remembering) Restore(reader io.ReadCloser) error {
+	content, err := io.ReadAll(reader)
+	if err != nil {
+		return err
+	}
+	var applied []string
+	for _, line := range bytes.Split(bytes.TrimSuffix(content, []byte("\n")), []byte("\n")) {
+		applied = append(applied, string(line))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.become(applied)
+	return nil
+}
+
+// wait returns when n commands are applied.
+func (r *remembering) wait(t *testing.T, n int) {
+	t.Helper()
+	limit := time.After(20 * time.Second)
+	for {
+		r.mu.Lock()
+		got, changed := len(r.applied), r.changed
+		r.mu.Unlock()
+		if got >= n {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			t.Fatalf("%d commands are applied, want %d", got, n)
+		}
+	}
+}
+
+type frozen struct{ content []byte }
+
+func (f *frozen) Persist(sink raft.SnapshotSink) error {
+	_, err := sink.Write(f.content)
+	return errors.Join(err, sink.Close()) // Raft closes it once more
+}
+
+func (*frozen) Release() {}
+
+// member is a Raft node on a store, and on real loopback connections: only those
+// encode entries.
+type member struct {
+	*raft.Raft
+	machine   *remembering
+	transport *raft.NetworkTransport
+}
+
+func startMember(t *testing.T, s *Store) *member {
+	t.Helper()
+	transport, err := raft.NewTCPTransport("127.0.0.1:0", nil, 2, time.Second, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := raft.DefaultConfig()
+	config.LocalID = raft.ServerID(s.NodeID())
+	config.HeartbeatTimeout, config.ElectionTimeout, config.LeaderLeaseTimeout = 200*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
+	config.CommitTimeout = 5 * time.Millisecond
+	config.TrailingLogs = 1
+	config.Logger = hclog.NewNullLogger()
+	m := &member{machine: newRemembering(), transport: transport}
+	if s.Empty() && s.NodeID() == "n1" {
+		first := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: transport.LocalAddr()}}}
+		if err := raft.BootstrapCluster(config, s.Logs(), s.Stable(), s.Snapshots(), transport, first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m.Raft, err = raft.NewRaft(config, m.machine, s.Logs(), s.Stable(), s.Snapshots(), transport); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (m *member) stop(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(m.Shutdown().Error(), m.transport.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// lead returns when the member leads.
+func (m *member) lead(t *testing.T) {
+	t.Helper()
+	for {
+		select {
+		case leads := <-m.LeaderCh():
+			if leads {
+				return
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("it doesn't win")
+		}
+	}
+}
+
+func (m *member) apply(t *testing.T, from, to int) {
+	t.Helper()
+	for i := from; i <= to; i++ {
+		if err := m.Apply(fmt.Appendf(nil, "command %d", i), time.Second).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestChecksumsTravelToFollowers runs real Raft on two stores: what the follower
+// has stored carries the leader's checksum, and one spoilt on the way is refused.
+func TestChecksumsTravelToFollowers(t *testing.T) {
+	eachKind(t, func(t *testing.T, open func(...func(*Options)) *Store) {
+		leaderStore, followerStore := open(), open(func(o *Options) { o.NodeID = "n2" })
+		leader, follower := startMember(t, leaderStore), startMember(t, followerStore)
+		defer leader.stop(t)
+		defer follower.stop(t)
+		leader.lead(t)
+		if err := leader.AddVoter("n2", follower.transport.LocalAddr(), 0, 0).Error(); err != nil {
+			t.Fatal(err)
+		}
+		leader.apply(t, 1, 20)
+		follower.machine.wait(t, 20)
+		last := leader.LastIndex()
+		kinds := map[raft.LogType]bool{}
+		for index := uint64(1); index <= last; index++ {
+			var here, there raft.Log
+			if err := errors.Join(leaderStore.Logs().GetLog(index, &here), followerStore.Logs().GetLog(index, &there)); err != nil {
+				t.Fatalf("entry %d: %v", index, err)
+			}
+			if len(here.Extensions) != checksumLength || !bytes.Equal(here.Extensions, there.Extensions) {
+				t.Errorf("entry %d has the extensions %x on the leader and %x on the follower", index, here.Extensions, there.Extensions)
+			}
+			kinds[here.Type] = true
+		}
+		for _, kind := range []raft.LogType{raft.LogCommand, raft.LogNoop, raft.LogConfiguration} {
+			if !kinds[kind] {
+				t.Errorf("there was no entry of kind %v: the test shows less than it says", kind)
+			}
+		}
+		spoilt := raft.Log{Index: last + 1, Term: 99, Data: []byte("command")}
+		spoilt.Extensions = encodeChecksum(entryChecksum(&spoilt))
+		spoilt.Data = []byte("commanD")
+		wantError(t, followerStore.Logs().StoreLog(&spoilt), ErrBadEntry)
+	})
+}
+
+// TestVoteIsOneWrite holds a real election: Raft's names of the vote's parts,
+// which it doesn't export, are those that stableValues puts together.
+func TestVoteIsOneWrite(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	_, spy := spyOn(s)
+	m := startMember(t, s)
+	defer m.stop(t)
+	m.lead(t)
+	spy.mu.Lock()
+	defer spy.mu.Unlock()
+	votes := 0
+	before := stableRecord{}
+	for _, record := range spy.writes {
+		changed := map[string]bool{}
+		for key, value := range record.values {
+			if !bytes.Equal(before.values[key], value) {
+				changed[key] = true
+			}
+			if key != keyCurrentTerm && key != keyVoteTerm && key != keyVoteCandidate {
+				t.Errorf("Raft keeps a value %q that this package doesn't know", key)
+			}
+		}
+		if changed[keyVoteTerm] {
+			votes++
+		}
+		if changed[keyVoteTerm] != changed[keyVoteCandidate] {
+			t.Errorf("a vote was written in parts: %v, then %v", before.values, record.values)
+		}
+		before = record
+	}
+	if votes == 0 {
+		t.Errorf("no vote was seen in %v", spy.writes)
+	}
+}
+
+// TestRaftRestartsFromSnapshotAndLog: snapshot, cut log, more entries, restart;
+// then a follower that needs the snapshot.
+func TestRaftRestartsFromSnapshotAndLog(t *testing.T) {
+	folder := t.TempDir()
+	s := openStore(t, folder)
+	m := startMember(t, s)
+	m.lead(t)
+	m.apply(t, 1, 50)
+	if err := m.Snapshot().Error(); err != nil {
+		t.Fatal(err)
+	}
+	m.apply(t, 51, 60)
+	m.stop(t)
+	closeStore(t, s)
+
+	s = openStore(t, folder)
+	if first, err := s.Logs().FirstIndex(); err != nil || first < 50 {
+		t.Fatalf("the log begins at %d, error %v: it was not cut", first, err)
+	}
+	m = startMember(t, s)
+	defer m.stop(t)
+	m.lead(t)
+	m.machine.wait(t, 60)
+
+	followerFolder := t.TempDir()
+	node2 := func(o *Options) { o.NodeID = "n2" }
+	followerStore := openStore(t, followerFolder, node2)
+	follower := startMember(t, followerStore)
+	if err := m.AddVoter("n2", follower.transport.LocalAddr(), 0, 0).Error(); err != nil {
+		t.Fatal(err)
+	}
+	m.apply(t, 61, 65)
+	follower.machine.wait(t, 65)
+	follower.machine.mu.Lock()
+	applied := follower.machine.applied
+	follower.machine.mu.Unlock()
+	for i, command := range applied[:65] {
+		if want := fmt.Sprintf("command %d", i+1); command != want {
+			t.Fatalf("command %d on the follower is %q", i+1, command)
+		}
+	}
+	follower.stop(t)
+	closeStore(t, followerStore)
+	followerStore = openStore(t, followerFolder, node2)
+	if listed, err := followerStore.Snapshots().List(); err != nil || len(listed) != 1 || followerStore.Empty() {
+		t.Errorf("the follower has the snapshots %v, error %v", listed, err)
+	}
+}
