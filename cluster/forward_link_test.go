@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// scriptedLeader is the other end of a link, told by a test what to say.
+type scriptedLeader struct {
+	t    *testing.T
+	conn net.Conn
+	r    *bufio.Reader
+}
+
+// linkToScript opens a link of term 3 to a scripted leader.
+func linkToScript(t *testing.T, r *requests) (*link, *scriptedLeader) {
+	near, far := net.Pipe()
+	l := openLink(hclog.NewNullLogger(), near, 3, func() bool { return true }, r, r.waits)
+	return l, &scriptedLeader{t: t, conn: far, r: bufio.NewReader(far)}
+}
+
+// commands reads a frame of commands and answers their sequences.
+func (s *scriptedLeader) commands() (sequences []uint64) {
+	s.t.Helper()
+	frame, err := readFrame(s.r, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	f, err := decodeCommands(frame[1:])
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, c := range f.commands {
+		sequences = append(sequences, c.sequence)
+	}
+	return sequences
+}
+
+// refuse answers a command as a leader that is not established yet does.
+func (s *scriptedLeader) refuse(sequence uint64) {
+	s.t.Helper()
+	m := mail{replies: []forwardReply{{sequence: sequence, status: statusRefused}}}
+	if _, _, err := m.write(s.conn, nil, nil); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// ended reads until the other end closes the stream.
+func (s *scriptedLeader) ended() {
+	s.t.Helper()
+	if left, err := io.Copy(io.Discard, s.r); left != 0 || err != nil {
+		s.t.Fatalf("%d bytes more, %v", left, err)
+	}
+}
+
+// linkRequest registers a request that is not sent yet.
+func linkRequest(r *requests) *request {
+	q := r.build(fsm.Up{Name: "a", Count: 1}, "")
+	r.add([]*request{q})
+	return q
+}
+
+// TestRefusalsBehindTheFirstAreHeard: a leader that is elected, but not established,
+// refuses frame after frame. The first refusal closes the link; all others must be
+// heard, too: in this term nothing else ever tells of those commands.
+func TestRefusalsBehindTheFirstAreHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRequests(10, newWaits())
+		l, leader := linkToScript(t, r)
+		var list []*request
+		for range 3 {
+			q := linkRequest(r)
+			l.send([]*request{q})
+			if got := leader.commands(); len(got) != 1 || got[0] != q.id.Sequence {
+				t.Fatalf("%v were sent, not %d", got, q.id.Sequence)
+			}
+			list = append(list, q)
+		}
+		for i, q := range list {
+			leader.refuse(q.id.Sequence)
+			synctest.Wait()
+			if got, any := requestsOutcome(q); !any || got.err != errRefused {
+				t.Fatalf("command %d: %+v, %v", i, got, any)
+			}
+			if back := l.send([]*request{q}); len(back) != 1 {
+				t.Fatal("what was refused comes back to the same leader")
+			}
+		}
+		began := time.Now()
+		leader.ended()
+		if took := time.Since(began); took != 0 {
+			t.Errorf("all is answered, but the stream stays for %v", took)
+		}
+	})
+}
+
+// TestClosedLinkSendsWhatItHolds: commands that are marked as sent leave, though
+// the link is closed while they do, and their answers count.
+func TestClosedLinkSendsWhatItHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRequests(10, newWaits())
+		l, leader := linkToScript(t, r)
+		q := linkRequest(r)
+		l.send([]*request{q})
+		synctest.Wait() // its frame is being written, and nobody reads yet
+		l.close()
+		leader.commands()
+		leader.refuse(q.id.Sequence)
+		synctest.Wait()
+		if got, any := requestsOutcome(q); !any || got.err != errRefused {
+			t.Fatalf("%+v, %v", got, any)
+		}
+		leader.ended()
+	})
+}
+
+// TestClosedLinkEnds: an idle one at once, one whose leader says nothing more after
+// a while.
+func TestClosedLinkEnds(t *testing.T) {
+	for name, want := range map[string]time.Duration{"idle": 0, "unanswered": linkLinger} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRequests(10, newWaits())
+				l, leader := linkToScript(t, r)
+				if want > 0 {
+					l.send([]*request{linkRequest(r)})
+					leader.commands()
+				}
+				began := time.Now()
+				l.close()
+				leader.ended()
+				if took := time.Since(began); took != want {
+					t.Errorf("the stream ended after %v", took)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,144 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"io"
+	"sync"
+)
+
+// maxOutbox is how many messages may wait for a peer that reads slowly. A peer
+// beyond it is cut off: it learns the outcomes from its own machine.
+const maxOutbox = 1 << 17
+
+// outbox gathers what a leader has to tell one peer, so that what comes while a
+// frame is being written shares the next one. It never blocks who adds to it:
+// the apply goroutine. Safe for concurrent use; one goroutine, write, empties it.
+type outbox struct {
+	mu    sync.Mutex
+	mail  mail
+	shut  bool
+	ready chan struct{} // has room for one: there is mail, or it is shut
+}
+
+// mail is what waits. Replies go before conclusions, so that the origin knows a
+// place before it is told its end.
+type mail struct {
+	replies  []forwardReply
+	ends     []forwardEnd
+	readings []forwardReading
+}
+
+func (m *mail) size() int { return len(m.replies) + len(m.ends) + len(m.readings) }
+
+func newOutbox() *outbox { return &outbox{ready: make(chan struct{}, 1)} }
+
+// add lets put append to the mail. It reports false once the outbox is shut,
+// also because this was too much.
+func (o *outbox) add(put func(*mail)) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.shut {
+		return false
+	}
+	put(&o.mail)
+	o.shut = o.mail.size() > maxOutbox
+	o.signal()
+	return !o.shut
+}
+
+// close makes write return.
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.shut = true
+	o.signal()
+}
+
+// signal wakes write. The caller holds mu.
+func (o *outbox) signal() {
+	select {
+	case o.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take answers all mail, leaving empty for what comes next; ok is false once shut.
+func (o *outbox) take(empty mail) (full mail, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	full, o.mail = o.mail, mail{empty.replies[:0], empty.ends[:0], empty.readings[:0]}
+	return full, !o.shut
+}
+
+// write writes mail to w until it fails or the outbox is shut.
+func (o *outbox) write(w io.Writer) error {
+	var sent mail
+	var buf, scratch []byte
+	for {
+		<-o.ready
+		full, ok := o.take(sent)
+		if !ok {
+			return nil
+		}
+		var err error
+		buf, scratch, err = full.write(w, buf, scratch)
+		if err != nil {
+			return err
+		}
+		clear(full.replies) // they pin whole entries' results
+		clear(full.ends)
+		sent = full
+	}
+}
+
+// write writes mail as frames. It answers its buffers for the next time.
+func (m *mail) write(w io.Writer, buf, scratch []byte) (buf2, scratch2 []byte, err error) {
+	buf = buf[:0]
+	flush := func() {
+		if err == nil && len(buf) > 0 {
+			_, err = w.Write(buf)
+		}
+		buf = buf[:0]
+	}
+	list := func(kind frameKind, count int, item func(i int)) {
+		for done := 0; done < count; {
+			// The count stands before the members, of which it is not known yet
+			// how many fit: they are written behind room for it.
+			start := len(buf)
+			buf = beginFrame(buf, kind)
+			head := len(buf)
+			buf = append(buf, make([]byte, binary.MaxVarintLen32)...)
+			members := 0
+			for ; done < count && len(buf)-start < frameFill; done++ {
+				item(done)
+				members++
+			}
+			buf = fillCount(buf, head, members)
+			buf = endFrame(buf, start)
+			if len(buf) >= frameFill {
+				flush()
+			}
+		}
+	}
+	list(frameReplies, len(m.replies), func(i int) { buf, scratch = m.replies[i].append(buf, scratch) })
+	list(frameConclusions, len(m.ends), func(i int) { buf, scratch = m.ends[i].append(buf, scratch) })
+	for i := range m.readings {
+		buf = m.readings[i].append(buf)
+	}
+	flush()
+	return buf, scratch, err
+}
+
+// fillCount puts a count into the room left for it at head, as a varint of that
+// very width: the groups of seven bits that it doesn't need are zero.
+func fillCount(buf []byte, head, count int) []byte {
+	for i := range binary.MaxVarintLen32 {
+		more := byte(0x80)
+		if i == binary.MaxVarintLen32-1 {
+			more = 0
+		}
+		buf[head+i] = byte(count)&0x7f | more
+		count >>= 7
+	}
+	return buf
+}

@@ -1,0 +1,174 @@
+package cluster
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// TestReignsNameTheirTerms: each leader's first entry names Raft's own term and
+// itself, its limits are in force then, and no entry follows it that a machine
+// would never get.
+func TestReignsNameTheirTerms(t *testing.T) {
+	limits := fsm.DefaultLimits()
+	limits.Sessions = 77
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		last := uint64(0)
+		for range 4 {
+			n := c.leader()
+			term := n.raft.CurrentTerm()
+			n.View(func(m *fsm.Machine) {
+				if m.Term() != term || m.Leader() != n.id || m.Limits().Sessions != 77 {
+					t.Errorf("term %d of %q with %d sessions, want term %d of %q", m.Term(), m.Leader(), m.Limits().Sessions, term, n.id)
+				}
+			})
+			if term <= last || n.established().term != term {
+				t.Errorf("reign of term %d in term %d, after %d", n.established().term, term, last)
+			}
+			last = term
+			var entry raft.Log
+			c.must(n.store.Logs().GetLog(n.raft.LastIndex(), &entry))
+			if entry.Type != raft.LogCommand {
+				t.Errorf("the last entry is a %v", entry.Type)
+			}
+			c.kill(n)
+			c.leader()
+			c.revive(n)
+		}
+	}, func(c *Config) { c.Limits = limits })
+}
+
+// TestReignCatchesUpFirst: a new leader has applied what the old one acknowledged,
+// and stamps on from there, before it takes a command.
+func TestReignCatchesUpFirst(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		c.semaphore("a", 0)
+		total := int64(0)
+		for range 3 {
+			old := c.leader()
+			var stamp int64
+			for range 50 {
+				total++
+				c.do(old, fsm.Up{Name: "a", Count: 1}, fsm.OK)
+			}
+			time.Sleep(5 * time.Second) // virtual: so that the last entry moves time far …
+			total++
+			stamp = c.do(old, fsm.Up{Name: "a", Count: 1}, fsm.OK).NowMS
+			c.kill(old) // … and no other node knows yet that it is committed
+			next := c.leader()
+			if now := next.established().clock.now(); now < stamp {
+				t.Errorf("the new reign reads cluster time %d, after %d was told", now, stamp)
+			}
+			got := c.do(next, fsm.Up{Name: "a", Count: 1}, fsm.OK)
+			if total++; got.Value != total || got.NowMS < stamp {
+				t.Fatalf("value %d of %d, cluster time %d after %d", got.Value, total, got.NowMS, stamp)
+			}
+			c.revive(old)
+		}
+	})
+}
+
+// TestOnlyOneReignAtATime: news of wins and losses may come in any order, twice or
+// late; what counts is what Raft says.
+func TestOnlyOneReignAtATime(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		n := c.leader()
+		first := n.established()
+		for range 100 {
+			n.leadership.look()
+		}
+		time.Sleep(100 * time.Millisecond) // virtual: for the news to be looked at
+		if n.established() != first {
+			t.Fatal("a reign was replaced though its term goes on")
+		}
+		c.must(n.raft.LeadershipTransfer().Error())
+		c.leader(n)
+		c.until("the old reign's end", func() bool { return n.established() == nil })
+		synctest.Wait() // for its proposer, too
+		proposals, _ := fakes(1, 10)
+		if taken, err := first.proposer.enqueue(proposals); taken != 0 || err != errRefused {
+			t.Fatalf("a reign that is over took %d: %v", taken, err)
+		}
+	})
+}
+
+// writers add one to the semaphore "a", again and again, and count what they are
+// told.
+type writers struct {
+	running sync.WaitGroup
+	stop    chan struct{}
+
+	mu                 sync.Mutex
+	acknowledged, open int64
+}
+
+// start makes four of them write through a node, until it is killed.
+func (w *writers) start(t *testing.T, n *Node) {
+	for range 4 {
+		w.running.Go(func() {
+			for w.write(t, n) != ErrDraining {
+				select {
+				case <-w.stop:
+					return
+				case <-time.After(3 * time.Millisecond):
+				}
+			}
+		})
+	}
+}
+
+func (w *writers) write(t *testing.T, n *Node) error {
+	reply, err := n.Do(t.Context(), Call{Command: fsm.Up{Name: "a", Count: 1}})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err == ErrOutcomeUnknown:
+		w.open++
+	case err == nil && reply.Code == fsm.OK:
+		w.acknowledged++
+	}
+	return err
+}
+
+// TestNothingIsLostNorDoubled: writers on all nodes, while leaders are killed,
+// isolated and made to hand over: what was acknowledged is there, and nothing
+// twice.
+func TestNothingIsLostNorDoubled(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		c.semaphore("a", 0)
+		w := &writers{stop: make(chan struct{})}
+		for _, n := range c.all {
+			w.start(t, n.Node)
+		}
+		for range 2 {
+			n := c.leader()
+			c.kill(n)
+			c.leader()
+			c.revive(n)
+			w.start(t, n.Node)
+			n = c.leader()
+			c.net.Isolate(n.id)
+			c.leader(n)
+			time.Sleep(time.Second) // virtual: the partition
+			c.net.Rejoin(n.id)
+			n = c.leader()
+			c.must(n.raft.LeadershipTransfer().Error())
+			c.leader(n)
+		}
+		close(w.stop)
+		w.running.Wait()
+		view, _ := c.read(c.all[0], "a")
+		t.Logf("%d applied, %d acknowledged, %d open", view.Available, w.acknowledged, w.open)
+		if view.Available < w.acknowledged || view.Available > w.acknowledged+w.open {
+			t.Error("what is applied is not what was acknowledged")
+		}
+		if w.acknowledged < 1000 {
+			t.Error("so few writes show little")
+		}
+	})
+}

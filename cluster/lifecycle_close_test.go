@@ -1,0 +1,200 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// TestCloseHandsOver: when the leader stops in order, another leads at once, without
+// an election timeout, and what was waiting is answered.
+func TestCloseHandsOver(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		c.begin(c.all...)
+		c.ready(c.all...)
+		c.semaphore("db", 1)
+		leader := c.leader()
+		holder, waiter := c.open(leader, time.Minute), c.open(leader, time.Minute)
+		c.do(leader, fsm.Acquire{Session: holder, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, fsm.OK)
+		waiting := background(t.Context(), leader, Call{
+			Command: fsm.Acquire{Session: waiter, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, Wait: time.Minute,
+		})
+		c.until("a waiter", func() bool {
+			view, _ := c.read(leader, "db")
+			return view.Waiters == 1
+		})
+		took, err := c.closeTook(leader)
+		if err != nil || took > 500*time.Millisecond {
+			t.Errorf("closed after %v: %v", took, err)
+		}
+		if got := <-waiting; got.err != nil || got.Code != fsm.Waiting {
+			t.Errorf("the wait ended with %v, %v", got.Code, got.err)
+		}
+		began := time.Now()
+		next := c.leader(leader)
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("another leader after %v", took)
+		}
+		c.do(next, fsm.Release{Session: holder, Name: "db"}, fsm.OK)
+		if view, _ := c.read(next, "db"); view.Waiters != 0 || view.Held != 1 {
+			t.Errorf("the place was lost: %+v", view)
+		}
+	})
+}
+
+// TestDrain: not ready, and no further call, while the node lives on.
+func TestDrain(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		c.begin(c.all...)
+		c.ready(c.all...)
+		n := c.follower()
+		n.Drain()
+		if check := c.check(n, "draining"); check.OK || n.Ready() {
+			t.Errorf("ready while draining: %+v", check)
+		}
+		if _, err := n.Do(t.Context(), Call{Command: fsm.CreateSemaphore{Name: "db", Permits: 1}}); !errors.Is(err, ErrDraining) {
+			t.Errorf("a call while draining: %v", err)
+		}
+		leader := c.leader()
+		if err := leader.TransferLeadership(t.Context(), n.id); !errors.Is(err, ErrNoTarget) {
+			t.Errorf("leadership for a node that drains: %v", err)
+		}
+	})
+}
+
+// TestCloseIsBounded: within 5 s, whatever the other nodes and the disk do.
+func TestCloseIsBounded(t *testing.T) {
+	for name, disturb := range map[string]func(c *lifeNodes, leader *testNode, logs *hungLogs){
+		"nothing": func(*lifeNodes, *testNode, *hungLogs) {},
+		"the others are dead": func(c *lifeNodes, leader *testNode, _ *hungLogs) {
+			for _, n := range c.others(leader) {
+				c.kill(n)
+			}
+		},
+		"cut off from the others": func(c *lifeNodes, leader *testNode, _ *hungLogs) {
+			c.net.Isolate(leader.id)
+		},
+		"cut off for long": func(c *lifeNodes, leader *testNode, _ *hungLogs) {
+			c.net.Isolate(leader.id)
+			time.Sleep(10 * time.Second) // virtual
+		},
+		"the disk hangs": func(_ *lifeNodes, _ *testNode, logs *hungLogs) { logs.hang() },
+		"the disk hangs and the others are dead": func(c *lifeNodes, leader *testNode, logs *hungLogs) {
+			for _, n := range c.others(leader) {
+				c.kill(n)
+			}
+			logs.hang()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hangs := strings.Contains(name, "hangs")
+			run := lifeBubble
+			if hangs {
+				t.Parallel()
+				run = lifeReal
+			}
+			run(t, 3, func(t *testing.T, c *lifeNodes) {
+				logs := map[string]*hungLogs{}
+				c.wrap = func(id string) func(raft.LogStore) raft.LogStore {
+					logs[id] = &hungLogs{}
+					return logs[id].wrap
+				}
+				c.begin(c.all...)
+				c.ready(c.all...)
+				c.semaphore("db", 1)
+				leader := c.leader()
+				session := c.open(leader, time.Minute)
+				disturb(c, leader, logs[leader.id])
+				call := background(t.Context(), leader, Call{ // hangs, unless all is well
+					Command: fsm.Acquire{Session: session, Name: "db", Count: 1, TTLMS: fsm.KeepTTL},
+				})
+				c.until("the call is under way", func() bool { return leader.requests.underWay() == 1 || len(call) == 1 })
+				took, err := c.closeTook(leader)
+				if took > 5*time.Second {
+					t.Errorf("closed after %v: %v", took, err)
+				}
+				t.Logf("closed after %v: %v", took, err)
+				if hangs != errors.Is(err, errRaftRuns) || (!hangs && err != nil) {
+					t.Errorf("closed with %v", err)
+				}
+				logs[leader.id].release()
+				<-call
+			})
+		})
+	}
+}
+
+// TestCloseBeforeTheClusterForms: a node that waits for its peers stops at once.
+func TestCloseBeforeTheClusterForms(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		n := c.all[0]
+		c.begin(n)
+		time.Sleep(3 * time.Second) // virtual
+		if took, err := c.closeTook(n); err != nil || took > time.Second {
+			t.Errorf("closed after %v: %v", took, err)
+		}
+		if err := n.Close(context.Background()); err != nil {
+			t.Errorf("closed again: %v", err)
+		}
+	})
+}
+
+// hungLogs makes a log's writes wait.
+type hungLogs struct {
+	raft.LogStore
+	mu   sync.Mutex
+	gate chan struct{} // nil: they don't
+}
+
+func (h *hungLogs) wrap(below raft.LogStore) raft.LogStore {
+	h.LogStore = below
+	return h
+}
+
+func (h *hungLogs) hang() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.gate = make(chan struct{})
+}
+
+func (h *hungLogs) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.gate != nil {
+		close(h.gate)
+		h.gate = nil
+	}
+}
+
+func (h *hungLogs) pass() {
+	h.mu.Lock()
+	gate := h.gate
+	h.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+}
+
+func (h *hungLogs) StoreLog(entry *raft.Log) error {
+	h.pass()
+	return h.LogStore.StoreLog(entry)
+}
+
+func (h *hungLogs) StoreLogs(entries []*raft.Log) error {
+	h.pass()
+	return h.LogStore.StoreLogs(entries)
+}
+
+// underWay answers how many commands of this node have no outcome yet.
+func (r *requests) underWay() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.own)
+}

@@ -1,0 +1,269 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
+)
+
+const (
+	// DefaultQueueSize is how many commands may wait unless configured otherwise.
+	DefaultQueueSize = 16_384
+	// stallLimit is how long a write of the local log may hang before this node
+	// stops holding its followers: see Transport.
+	stallLimit = 2 * time.Second
+)
+
+// Peer is one member as configured: every node has the same list.
+type Peer struct {
+	ID      string
+	Address string // host:port, as the others dial it
+}
+
+// Config says how to start a node.
+type Config struct {
+	// NodeID names this node for ever; it is one of Peers, unless they are empty.
+	NodeID string
+	// Peers are all first members. Empty: a cluster of this node alone, at Bind.
+	Peers []Peer
+	// Bind is the address that the peer port listens on.
+	Bind string
+	// InsecurePeers allows Bind to be reachable from outside this host.
+	InsecurePeers bool
+	// Network is how peers reach each other; nil: TCP.
+	Network Network
+	// Store is the open data folder. The caller closes it, after Close.
+	Store *store.Store
+	// Limits go out with this node's reigns; the zero value: fsm.DefaultLimits.
+	Limits fsm.Limits
+	// RaftMultiplier stretches the election times, 1 to 20; 0: 1.
+	RaftMultiplier int
+	// QueueSize bounds the commands that wait in this node's proposer, and those
+	// of its own callers that are without an outcome; 0: DefaultQueueSize.
+	QueueSize int
+	// MinFreeBytes is the free space below which writes are refused.
+	MinFreeBytes uint64
+	// Logger gets everything that is worth telling; nil: nothing.
+	Logger hclog.Logger
+	// OnFatal is told once, from a goroutine of its own, why this node must not go
+	// on: the process should exit with that message.
+	OnFatal func(error)
+
+	// storageLow is asked before commands are taken, and refuses them with
+	// ErrStorageFull. It must not block; nil: never.
+	storageLow func() bool
+	// space answers the free space and whether it is too little; nil: as the store
+	// and MinFreeBytes say.
+	space func() (free uint64, low bool, err error)
+	// fault is TransportConfig.Fault, for tests.
+	fault func(peer raft.ServerID, request any) error
+}
+
+// Node is one member of a cluster. All methods are safe for concurrent use.
+//
+// Its goroutines, beside Raft's: leadership.drain and leadership.run, router.run
+// with a link's two while another node leads, proposer.run and ticker.run while
+// this one does, watchLeader, takeSnapshots, and two for each stream that another
+// node forwards on. What the log says reaches callers in Raft's apply goroutine,
+// by applied.
+type Node struct {
+	config Config
+	log    hclog.Logger
+
+	port      *PeerPort
+	acks      *AckClock
+	raft      *raft.Raft
+	raftNews  chan bool // leadership won and lost, from Raft
+	transport *Transport
+
+	machine    *machine
+	changes    *changes
+	waits      *waits
+	requests   *requests
+	router     *router
+	carrier    *carrier
+	leadership *leadership
+	confirmer  *confirmer
+	renewals   *renewals
+	calls      *calls
+
+	life *life
+
+	snapshotDue chan struct{} // has room for one
+
+	stopping  context.Context // ends when the node closes
+	stop      context.CancelFunc
+	running   sync.WaitGroup // the goroutines above, but for drain
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Start opens the node's port and its Raft and returns; it does not wait for a
+// leader. With an empty folder and other peers, Raft opens later, once these have
+// said whether the cluster forms or has lost this node: see life. ctx bounds only
+// the start itself.
+func Start(ctx context.Context, config Config) (*Node, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := config.complete(); err != nil {
+		return nil, err
+	}
+	n := newNode(config)
+	if err := n.open(); err != nil {
+		return nil, errors.Join(err, n.abort())
+	}
+	return n, nil
+}
+
+// complete checks a configuration and fills in what is not given.
+func (c *Config) complete() error {
+	if c.NodeID == "" {
+		return errors.New("the node has no id")
+	}
+	if len(c.Peers) == 0 {
+		c.Peers = []Peer{{ID: c.NodeID, Address: c.Bind}}
+	}
+	if c.self() == nil {
+		return fmt.Errorf("node %q is not among its peers", c.NodeID)
+	}
+	if c.Network == nil {
+		if err := CheckPeerAddress(c.Bind, c.InsecurePeers); err != nil {
+			return err
+		}
+		c.Network = TCPNetwork{}
+	}
+	if c.Limits == (fsm.Limits{}) {
+		c.Limits = fsm.DefaultLimits()
+	}
+	if c.RaftMultiplier == 0 {
+		c.RaftMultiplier = 1
+	}
+	if c.QueueSize == 0 {
+		c.QueueSize = DefaultQueueSize
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	if c.OnFatal == nil {
+		c.OnFatal = func(error) {}
+	}
+	if c.space == nil {
+		c.space = defaultSpace(c.Store, c.MinFreeBytes)
+	}
+	if c.storageLow == nil {
+		c.storageLow = func() bool { return false }
+	}
+	return nil
+}
+
+// self answers this node's own entry among the peers, or nil.
+func (c *Config) self() *Peer {
+	for i := range c.Peers {
+		if c.Peers[i].ID == c.NodeID {
+			return &c.Peers[i]
+		}
+	}
+	return nil
+}
+
+// newNode makes the parts of a node and joins them; nothing runs yet.
+func newNode(config Config) *Node {
+	n := &Node{
+		config: config, log: config.Logger.Named("cluster"),
+		acks: NewAckClock(), raftNews: make(chan bool, 8),
+		changes: newChanges(), waits: newWaits(), calls: newCalls(),
+		snapshotDue: make(chan struct{}, 1),
+	}
+	n.stopping, n.stop = context.WithCancel(context.Background())
+	n.requests = newRequests(config.QueueSize, n.waits)
+	n.machine = newMachine(n.log)
+	n.machine.deliver = n.applied
+	n.machine.restored = n.restored
+	n.machine.fatal = n.fatal
+	n.machine.snapshotDue = func() { signal(n.snapshotDue) }
+	n.router = &router{
+		log: n.log, requests: n.requests, self: raft.ServerID(config.NodeID),
+		leader: n.leader, established: n.established,
+		openLocal: n.openLocal, openRemote: n.openRemote, dial: n.dialForward,
+		news: make(chan struct{}, 1), changed: make(chan struct{}), compactAt: batchCommands,
+	}
+	n.carrier = &carrier{requests: n.requests, router: n.router}
+	n.leadership = &leadership{
+		log: n.log, self: config.NodeID, machine: n.machine, acks: n.acks, limits: config.Limits,
+		open: n.openProposer, changed: n.router.look, news: make(chan struct{}, 1),
+	}
+	n.renewals = &renewals{submit: n.submitRenewals}
+	n.life = newLife(n)
+	return n
+}
+
+// signal tells a goroutine that waits on a channel with room for one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// openProposer makes the proposer of a reign.
+func (n *Node) openProposer(term uint64, c *clock) *proposer {
+	p := newProposer(term, c, n.raft, n.config.QueueSize)
+	p.storageLow = func() bool { return n.config.storageLow() || n.life.refuses() }
+	p.refused = func() {
+		n.life.refused()
+		n.router.drop(term)
+	}
+	return p
+}
+
+// established answers this node's reign, or nil.
+func (n *Node) established() *reign { return n.leadership.established() }
+
+// leader answers whom Raft follows here, and in which term. The two may not fit
+// together for a moment: a node that does not lead in the term refuses.
+func (n *Node) leader() (raft.ServerAddress, raft.ServerID, uint64) {
+	address, id := n.raft.LeaderWithID()
+	return address, id, n.raft.CurrentTerm()
+}
+
+// submitRenewals proposes what the renewals have gathered.
+func (n *Node) submitRenewals(renew fsm.Renew) (Reply, error) {
+	reply, err := n.do(n.stopping, Call{Command: renew})
+	if errors.Is(err, context.Canceled) { // the node's end, and none of the callers'
+		err = ErrOutcomeUnknown
+	}
+	return reply, err
+}
+
+// applied tells the node what an entry did, in the apply goroutine: first whose
+// command it was, then whose wait it ended, then who watches what it changed.
+func (n *Node) applied(entry *fsm.Applied) {
+	n.life.applied(entry)
+	n.requests.deliver(entry)
+	n.waits.deliver(entry)
+	n.changes.deliver(entry.Effects)
+	if reign := n.established(); reign != nil {
+		reign.ticker.poke()
+	}
+	if entry.Term != 0 {
+		n.router.look()
+	}
+}
+
+// restored tells the node, in the apply goroutine, that the machine has jumped.
+func (n *Node) restored(state *fsm.Machine, index uint64) {
+	n.life.restored()
+	n.requests.restored(state)
+	n.waits.restored(state, index)
+	n.changes.wakeAll()
+	n.router.look()
+}

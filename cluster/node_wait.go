@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+const (
+	// oneShotPatience is how much longer than its wait a one-shot's caller listens
+	// for the machine to end it: cluster time stands still while there is no
+	// leader, for as long as commands are held.
+	oneShotPatience = holdTimeout
+	// waitingPatience bounds how long a reply may take to find out since when its
+	// request waits.
+	waitingPatience = time.Second
+)
+
+// wait listens for the end of a wait, and answers as Do says.
+func (n *Node) wait(ctx context.Context, call Call, l *listener, queued Reply) (Reply, error) {
+	if l == nil {
+		queued.WaitingMS = n.waitingMS(ctx, queued)
+		return queued, nil
+	}
+	defer n.waits.stop(l)
+	if n.waits.jumpedOver(queued.Index) {
+		n.machine.view(func(m *fsm.Machine) { n.waits.recheck(l, m, m.Index()) })
+	}
+	ownPlace := queued.OneShot && !queued.Joined // the machine ends it
+	limit := call.Wait
+	if ownPlace {
+		limit += oneShotPatience
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case end := <-l.concluded:
+		return n.conclusionReply(ctx, call, queued, end)
+	case <-timer.C:
+		if ownPlace { // no leader to end it
+			n.abandon(call)
+			return Reply{}, ErrOutcomeUnknown
+		}
+		return n.stillWaiting(ctx, call, l, queued)
+	case <-ctx.Done():
+		return n.hangUp(ctx, call, queued)
+	case <-n.calls.draining:
+		return n.drainWait(ctx, call, l, queued)
+	}
+}
+
+// conclusionReply answers the end of a wait.
+func (n *Node) conclusionReply(ctx context.Context, call Call, queued Reply, end conclusion) (Reply, error) {
+	if end.lost {
+		return Reply{}, ErrOutcomeUnknown
+	}
+	if ctx.Err() != nil && queued.OneShot && end.result.Code == fsm.OK {
+		return n.hangUp(ctx, call, queued)
+	}
+	reply := Reply{Result: end.result, Index: end.index, NowMS: end.nowMS}
+	reply.WaitedMS = max(0, end.nowMS-queued.NowMS)
+	return reply, nil
+}
+
+// hangUp is the end of a caller that is gone: nobody else knows a one-shot that
+// has no key.
+func (n *Node) hangUp(ctx context.Context, call Call, queued Reply) (Reply, error) {
+	if queued.OneShot {
+		n.abandon(call)
+	}
+	return Reply{}, context.Cause(ctx)
+}
+
+// stillWaiting answers Waiting once a read index has confirmed it: else a grant
+// that another node has told to the world already could be denied here.
+func (n *Node) stillWaiting(ctx context.Context, call Call, l *listener, queued Reply) (Reply, error) {
+	at, err := n.Read(ctx, Consistency{})
+	select {
+	case end := <-l.concluded: // the machine is up to date now, and tells first
+		return n.conclusionReply(ctx, call, queued, end)
+	default:
+	}
+	if err != nil {
+		return Reply{}, err
+	}
+	var result fsm.Result
+	var known bool
+	var since int64
+	n.machine.view(func(m *fsm.Machine) {
+		result, known = m.Outcome(queued.Session, queued.Place, l.wants)
+		since = enqueuedMS(m, &queued.Result, at.NowMS)
+	})
+	if !known {
+		return Reply{}, ErrOutcomeUnknown
+	}
+	result.Joined = queued.Joined
+	reply := Reply{Result: result, Index: at.Index, NowMS: at.NowMS}
+	if result.Code == fsm.Waiting {
+		reply.WaitingMS = max(0, at.NowMS-since)
+	} else {
+		reply.WaitedMS = max(0, at.NowMS-queued.NowMS)
+	}
+	return reply, nil
+}
+
+// drainWait ends a wait because this node is about to stop: an ordinary session
+// keeps its place and is told so, a one-shot with a key keeps it for the repeat
+// on another node, and one without, whose client must ask again, is withdrawn.
+func (n *Node) drainWait(ctx context.Context, call Call, l *listener, queued Reply) (Reply, error) {
+	if queued.OneShot {
+		n.abandon(call)
+		return Reply{}, ErrDraining
+	}
+	reply, err := n.stillWaiting(ctx, call, l, queued)
+	if errors.Is(err, ErrNoLeader) {
+		return Reply{}, ErrDraining
+	}
+	return reply, err
+}
+
+// waitingMS answers since when the request of a Waiting reply has been queued:
+// 0 when it is new, or when it ends at this moment.
+func (n *Node) waitingMS(ctx context.Context, queued Reply) int64 {
+	ctx, cancel := context.WithTimeout(ctx, waitingPatience)
+	defer cancel()
+	if n.machine.progress.await(ctx, queued.Index) != nil {
+		return 0
+	}
+	since := queued.NowMS
+	n.machine.view(func(m *fsm.Machine) { since = enqueuedMS(m, &queued.Result, since) })
+	return max(0, queued.NowMS-since)
+}
+
+// enqueuedMS answers when a waiting request was queued, in cluster time; gone
+// when it does not wait.
+func enqueuedMS(m *fsm.Machine, waiting *fsm.Result, gone int64) int64 {
+	session, _ := m.Session(waiting.Session)
+	for i := range session.Waiting {
+		if session.Waiting[i].Place == waiting.Place {
+			return session.Waiting[i].EnqueuedMS
+		}
+	}
+	return gone
+}

@@ -1,0 +1,256 @@
+package cluster
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// TestNotReadyUntilCaughtUp: a node that is back knows its leader by the heartbeats
+// long before it has the entries.
+func TestNotReadyUntilCaughtUp(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		var withheld atomic.Value // whose entries
+		withheld.Store("")
+		c.setups = append(c.setups, func(config *Config) {
+			config.fault = func(peer raft.ServerID, request any) error {
+				append, is := request.(*raft.AppendEntriesRequest)
+				if is && string(peer) == withheld.Load() && len(append.Entries) > 0 {
+					return errors.New("withheld")
+				}
+				return nil
+			}
+		})
+		c.begin(c.all...)
+		c.ready(c.all...)
+		leader := c.leader()
+		back := c.others(leader)[0]
+		c.kill(back)
+		c.semaphore("db", 1)
+		withheld.Store(back.id)
+		c.begin(back)
+		c.until("it knows the leader", func() bool { return c.check(back, "leader").OK })
+		time.Sleep(8 * time.Second) // virtual
+		if check := c.check(back, "caught-up"); check.OK || back.Ready() {
+			t.Errorf("ready without what the leader has committed: %+v", check)
+		}
+		withheld.Store("")
+		c.ready(back)
+		if view, ok := stale(back, "db"); !ok || view.Permits != 1 {
+			t.Errorf("ready, and it shows %+v", view)
+		}
+	})
+}
+
+// stale answers what a node has of a semaphore.
+func stale(n *testNode, name string) (view fsm.SemaphoreView, ok bool) {
+	n.View(func(m *fsm.Machine) { view, ok = m.Semaphore(name) })
+	return view, ok
+}
+
+// TestReadinessFollowsTheLeader: without one no node is ready, and a node that was
+// cut off must catch up again.
+func TestReadinessFollowsTheLeader(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		c.begin(c.all...)
+		c.ready(c.all...)
+		leader := c.leader()
+		c.net.Isolate(leader.id)
+		c.until("the old leader is not ready", func() bool { return !c.check(leader, "leader").OK && !c.check(leader, "caught-up").OK })
+		next := c.leader(leader)
+		c.ready(next)
+		c.net.Rejoin(leader.id)
+		c.ready(c.all...)
+	})
+}
+
+func TestStatus(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		c.begin(c.all...)
+		c.ready(c.all...)
+		c.semaphore("db", 1)
+		leader := c.leader()
+		dead := c.others(leader)[0]
+		c.kill(dead)
+		for i := range 30 {
+			c.do(leader, fsm.Up{Name: "db", Count: int64(i + 1)}, fsm.OK)
+		}
+		time.Sleep(10 * time.Second) // virtual
+		for _, n := range c.others(dead) {
+			s := n.Status()
+			if s.Node != n.id || s.Leader != leader.id || s.Term != leader.raft.CurrentTerm() || s.CommitIndex == 0 ||
+				s.AppliedIndex != s.CommitIndex || s.StateHash != leader.Status().StateHash || s.StateHash == [16]byte{} {
+				t.Errorf("%s says %+v", n.id, s)
+			}
+			if len(s.Members) != 3 {
+				t.Fatalf("%s knows %d members", n.id, len(s.Members))
+			}
+			for i, m := range s.Members {
+				want := Member{ID: c.all[i].id, Address: c.all[i].id + ":8711", Voter: true, Leader: m.ID == leader.id}
+				switch {
+				case m.ID == dead.id && (m.LastContact < 10*time.Second || m.LastContact > 12*time.Second):
+					t.Errorf("%s says the dead node answered %v ago", n.id, m.LastContact)
+				case m.ID == n.id && m.LastContact != 0, m.ID != dead.id && m.LastContact > 2*watchEvery+probeAskTimeout:
+					t.Errorf("%s says %s answered %v ago", n.id, m.ID, m.LastContact)
+				}
+				if m.ID != dead.id && m.Lag != 0 {
+					t.Errorf("%s says %s trails by %d", n.id, m.ID, m.Lag)
+				}
+				m.LastContact, m.Lag = 0, 0
+				if m != want {
+					t.Errorf("%s says %+v, want %+v", n.id, m, want)
+				}
+			}
+		}
+		c.kill(c.others(dead)[1]) // no majority is left
+		alone := c.others(dead)[0]
+		c.until("no leader", func() bool { return alone.Status().Leader == "" })
+		if s := alone.Status(); len(s.Members) != 3 || s.CommitIndex == 0 {
+			t.Errorf("without a leader: %+v", s)
+		}
+	})
+}
+
+// TestStatusShowsLag of a member whose entries are withheld.
+func TestStatusShowsLag(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		var cut atomic.Bool
+		c.setups = append(c.setups, func(config *Config) {
+			config.fault = func(peer raft.ServerID, request any) error {
+				append, is := request.(*raft.AppendEntriesRequest)
+				if cut.Load() && is && peer == "n3" && len(append.Entries) > 0 {
+					return errors.New("withheld")
+				}
+				return nil
+			}
+		})
+		c.begin(c.all...)
+		c.ready(c.all...)
+		if c.leader().id == "n3" {
+			c.must(c.leader().TransferLeadership(t.Context(), "n1"))
+		}
+		leader := c.leader()
+		c.semaphore("db", 1)
+		cut.Store(true)
+		for range 25 {
+			c.do(leader, fsm.Up{Name: "db", Count: 1}, fsm.OK)
+		}
+		for _, n := range []*testNode{leader, c.all[2]} {
+			c.until(n.id+" shows the lag", func() bool { return n.Status().Members[2].Lag >= 25 || n == c.all[2] && n.Status().Members[2].Lag > 0 })
+		}
+		cut.Store(false)
+		c.until("the lag is gone", func() bool { return leader.Status().Members[2].Lag == 0 })
+	})
+}
+
+// TestStateHashesAgree: after thousands of entries of all kinds every node has kept
+// the same hash at the same index.
+func TestStateHashesAgree(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		c.begin(c.all...)
+		c.ready(c.all...)
+		c.semaphore("db", 1)
+		leader := c.leader()
+		term := leader.established().term
+		var last raft.ApplyFuture
+		for range hashEvery { // past the proposer, which would log one after the other
+			last = leader.raft.Apply(encodeEntry(term, 0, nil), 0)
+		}
+		c.must(last.Error())
+		c.do(leader, fsm.Up{Name: "db", Count: 1}, fsm.OK)
+		c.must(c.leader().TransferLeadership(t.Context(), "")) // entries without commands, too
+		for _, n := range c.all {
+			c.until(n.id+" has applied it", func() bool { return len(n.life.hashes.all()) == 1 })
+			if got, want := n.life.hashes.all(), c.all[0].life.hashes.all(); got[0] != want[0] || got[0].Index != hashEvery {
+				t.Errorf("%s has %v, n1 %v", n.id, got, want)
+			}
+		}
+		c.until("they are told", func() bool {
+			seen := c.all[0].life.watch.all()
+			return len(seen["n2"].answer.Hashes) == 1 && len(seen["n3"].answer.Hashes) == 1
+		})
+		for _, n := range c.all {
+			if err := c.fatal(n.id); err != nil || !n.Ready() {
+				t.Errorf("%s: %v", n.id, err)
+			}
+		}
+	})
+}
+
+// statehashFlip makes a node's history tell another hash.
+func statehashFlip(n *testNode, hash byte) {
+	n.life.hashes.mu.Lock()
+	defer n.life.hashes.mu.Unlock()
+	n.life.hashes.keep(stateHash{hashEvery, statehashOf(hash)})
+}
+
+// TestOddStateStops: the node whose hash is not the majority's stops, whether it
+// leads or not, and the others go on.
+func TestOddStateStops(t *testing.T) {
+	for name, leads := range map[string]bool{"a follower": false, "the leader": true} {
+		t.Run(name, func(t *testing.T) {
+			lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+				c.begin(c.all...)
+				c.ready(c.all...)
+				odd := c.leader()
+				if !leads {
+					odd = c.others(odd)[0]
+				}
+				for _, n := range c.all {
+					statehashFlip(n, 1)
+				}
+				time.Sleep(3 * time.Second) // virtual
+				odd.life.hashes.mu.Lock()
+				odd.life.hashes.kept = nil
+				odd.life.hashes.mu.Unlock()
+				statehashFlip(odd, 2)
+				c.until("it stops", func() bool { return c.fatal(odd.id) != nil })
+				err := c.fatal(odd.id)
+				if !errors.Is(err, ErrStateDiffers) || !strings.Contains(err.Error(), odd.id+" 02") {
+					t.Errorf("it stops with %v", err)
+				}
+				time.Sleep(5 * time.Second) // virtual
+				for _, n := range c.others(odd) {
+					if err := c.fatal(n.id); err != nil || !c.check(n, "state-hash").OK {
+						t.Errorf("%s of the majority: %v, %+v", n.id, err, c.check(n, "state-hash"))
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestStatesWithoutMajority: nobody knows who is right, so nothing is written.
+func TestStatesWithoutMajority(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		c.begin(c.all...)
+		c.ready(c.all...)
+		c.semaphore("db", 1)
+		for i, n := range c.all {
+			statehashFlip(n, byte(i+1))
+		}
+		for _, n := range c.all {
+			c.until(n.id+" notices", func() bool { return strings.Contains(c.check(n, "state-hash").Detail, "n3 03") })
+		}
+		for _, n := range c.all {
+			if detail := c.check(n, "state-hash").Detail; !strings.Contains(detail, "n1 01") || !strings.Contains(detail, "n3 03") {
+				t.Errorf("%s says %q", n.id, detail)
+			}
+			if _, err := n.Do(t.Context(), Call{Command: fsm.Up{Name: "db", Count: 1}}); err == nil {
+				t.Errorf("a write through %s was taken", n.id)
+			}
+			if c.fatal(n.id) != nil {
+				t.Errorf("%s stops: %v", n.id, c.fatal(n.id))
+			}
+		}
+		if _, err := c.all[0].Read(t.Context(), Consistency{}); err != nil {
+			t.Errorf("a read: %v", err)
+		}
+	})
+}

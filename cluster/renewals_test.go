@@ -1,0 +1,86 @@
+package cluster
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// TestRenewalsShareAnEntry: what comes within 5 ms goes into one command, and each
+// caller has its own results.
+func TestRenewalsShareAnEntry(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		n := c.follower()
+		var sessions []uint64
+		for range 100 {
+			sessions = append(sessions, c.open(n, time.Hour))
+		}
+		sessions[50] = 12345 // one that never was
+		before := c.leader().raft.LastIndex()
+		began := time.Now()
+		var answers []<-chan answer
+		for i, s := range sessions {
+			answers = append(answers, background(t.Context(), n, Call{
+				Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: s, TTLMS: int64(60_000 + i)}}},
+			}))
+		}
+		for i, a := range answers {
+			got := <-a
+			want := fsm.OK
+			if i == 50 {
+				want = fsm.UnknownSession
+			}
+			if got.err != nil || len(got.Each) != 1 || got.Each[0].Code != want {
+				t.Fatalf("renewal %d: %+v, %v", i, got.Each, got.err)
+			}
+			if want == fsm.OK && (got.Each[0].TTLMS != int64(60_000+i) || got.Each[0].Session != sessions[i]) {
+				t.Fatalf("renewal %d has another's result: %+v", i, got.Each[0])
+			}
+		}
+		if took := time.Since(began); took < renewalDelay || took > renewalDelay+time.Millisecond {
+			t.Errorf("they took %v", took)
+		}
+		if got := c.leader().raft.LastIndex(); got != before+1 {
+			t.Errorf("%d entries for 100 renewals at once", got-before)
+		}
+	})
+}
+
+// TestFullRenewalsDontWait: a thousand make a command at once, and none gets more
+// than the machine takes.
+func TestFullRenewalsDontWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := make(chan int, 10)
+		r := &renewals{submit: func(c fsm.Renew) (Reply, error) {
+			sent <- len(c.Renewals)
+			return Reply{Result: fsm.Result{Each: make([]fsm.Result, len(c.Renewals))}}, nil
+		}}
+		began := time.Now()
+		for range 3 {
+			reply, err := r.renew(t.Context(), make([]fsm.Renewal, renewalsTogether))
+			if err != nil || len(reply.Each) != renewalsTogether || <-sent != renewalsTogether {
+				t.Fatalf("%d results, %v", len(reply.Each), err)
+			}
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("full commands waited %v", took)
+		}
+		go func() { _, _ = r.renew(t.Context(), make([]fsm.Renewal, renewalsTogether-1)) }()
+		synctest.Wait()
+		if _, err := r.renew(t.Context(), make([]fsm.Renewal, renewalsTogether)); err != nil {
+			t.Fatal(err)
+		}
+		if together := <-sent; together > 4096 {
+			t.Errorf("a command has %d renewals, more than the machine takes", together)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := r.renew(gone, make([]fsm.Renewal, 1)); err != context.Canceled {
+			t.Errorf("a caller that is gone: %v", err)
+		}
+		r.running.Wait()
+	})
+}

@@ -1,0 +1,327 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// TestClusterInVirtualTime proves that Raft runs whole in a bubble on this
+// transport: minutes pass at once, and every goroutine ends at shutdown, or the
+// bubble reports a deadlock.
+func TestClusterInVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := transportStart(t)
+		defer c.stop()
+		start := time.Now()
+		for round := range 3 {
+			old := c.leader()
+			c.apply(old, fmt.Sprint("all ", round), c.nodes...)
+			c.net.Isolate(string(old.id))
+			lost := old.raft.Apply([]byte("lost"), 0)
+			rest := c.others(old)
+			next := c.leader(old)
+			c.apply(next, fmt.Sprint("majority ", round), rest...)
+			if err := lost.Error(); !errors.Is(err, raft.ErrLeadershipLost) {
+				t.Fatalf("a write of the isolated leader: %v", err)
+			}
+			time.Sleep(20 * time.Second) // virtual: how long the partition lasts
+			c.net.Rejoin(string(old.id))
+			c.apply(c.leader(), fmt.Sprint("healed ", round), c.nodes...)
+		}
+		if passed := time.Since(start); passed < time.Minute {
+			t.Fatalf("only %v passed", passed)
+		}
+		want := c.nodes[0].fsm.history()
+		if len(want) != 9 || slices.Contains(want, "lost") {
+			t.Fatalf("history: %q", want)
+		}
+		for _, n := range c.nodes[1:] {
+			if got := n.fsm.history(); !slices.Equal(got, want) {
+				t.Fatalf("%s applied %q, n1 %q", n.id, got, want)
+			}
+		}
+	})
+}
+
+// TestPreVoteIsOn: an isolated node that campaigns in vain raises no term, so its
+// return deposes nobody. Raft turns pre-vote off for a transport that hides
+// RequestPreVote.
+func TestPreVoteIsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := transportStart(t)
+		defer c.stop()
+		leader := c.leader()
+		c.apply(leader, "before", c.nodes...)
+		away := c.others(leader)[0]
+		term := away.raft.CurrentTerm()
+		c.net.Isolate(string(away.id))
+		time.Sleep(20 * time.Second) // virtual: many election times
+		if away.raft.State() == raft.Follower {
+			t.Fatal("the isolated node has not campaigned: the test shows nothing")
+		}
+		if got := away.raft.CurrentTerm(); got != term {
+			t.Errorf("the isolated node went from term %d to %d", term, got)
+		}
+		c.net.Rejoin(string(away.id))
+		c.apply(leader, "after", c.nodes...)
+		if got := leader.raft.CurrentTerm(); got != term {
+			t.Errorf("its return moved the leader from term %d to %d", term, got)
+		}
+	})
+}
+
+// TestHeartbeatsGoThroughTheMainLoop: nothing handles a heartbeat beside the main
+// loop, which takes its messages from Consumer (raft#695).
+func TestHeartbeatsGoThroughTheMainLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := transportPair(t)
+		to.SetHeartbeatHandler(func(rpc raft.RPC) {
+			t.Error("a heartbeat was handled beside the main loop")
+			rpc.Respond(&raft.AppendEntriesResponse{}, nil)
+		})
+		served := make(chan raft.RPC, 1)
+		go func() {
+			select {
+			case rpc := <-to.Consumer():
+				served <- rpc
+				rpc.Respond(&raft.AppendEntriesResponse{Term: 7, Success: true}, nil)
+			case <-t.Context().Done(): // it was handled elsewhere
+			}
+		}()
+		heartbeat := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{Addr: []byte("n1:1")}, Term: 7}
+		var reply raft.AppendEntriesResponse
+		if err := from.AppendEntries("n2", "n2:1", heartbeat, &reply); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case rpc := <-served:
+			if got, ok := rpc.Command.(*raft.AppendEntriesRequest); !ok || got.Term != 7 {
+				t.Fatalf("the main loop got %+v", rpc.Command)
+			}
+		default:
+			t.Fatal("the heartbeat did not reach the main loop")
+		}
+	})
+}
+
+// TestAcksAreStampedWhenSent: a reply counts as of the sending of its request, and
+// only in the request's term.
+func TestAcksAreStampedWhenSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := transportPair(t)
+		replies := make(chan uint64)
+		arrived := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case rpc := <-to.Consumer():
+					arrived <- struct{}{}
+					rpc.Respond(&raft.AppendEntriesResponse{Term: <-replies}, nil)
+				case <-t.Context().Done():
+					return
+				}
+			}
+		}()
+		exchange := func(term, replyTerm uint64) (before, during Stamp) {
+			before = from.acks.Now()
+			done := make(chan error)
+			go func() {
+				var reply raft.AppendEntriesResponse
+				done <- from.AppendEntries("n2", "n2:1", &raft.AppendEntriesRequest{Term: term}, &reply)
+			}()
+			<-arrived
+			during = from.acks.Now()
+			replies <- replyTerm
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			return before, during
+		}
+		before, during := exchange(7, 7)
+		acksExpect(t, from.acks, 7, before, true)
+		acksExpect(t, from.acks, 7, during, false)
+		before, _ = exchange(8, 9) // the peer has gone on to a later term
+		acksExpect(t, from.acks, 8, before, false)
+		acksExpect(t, from.acks, 9, before, false)
+	})
+}
+
+// TestPipelineIsRefused: pipelined entries would pass neither fence nor stamp.
+func TestPipelineIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, _ := transportPair(t)
+		pipeline, err := from.AppendEntriesPipeline("n2", "n2:1")
+		if err == nil {
+			_ = pipeline.Close()
+		}
+		if !errors.Is(err, raft.ErrPipelineReplicationNotSupported) {
+			t.Fatalf("a pipeline: %v", err)
+		}
+	})
+}
+
+// TestBacklogDrainsAtOnce: what gathered behind a short cut goes out without
+// pauses. A pipeline sends one chunk at each trigger or commit timeout, which is
+// made long here.
+func TestBacklogDrainsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const commitTimeout = 400 * time.Millisecond
+		c := transportStart(t, func(config *raft.Config, _ *TransportConfig, _ *transportNode) {
+			config.CommitTimeout = commitTimeout
+		})
+		defer c.stop()
+		leader := c.leader()
+		c.apply(leader, "first", c.nodes...)
+		time.Sleep(5 * time.Second) // virtual: a pipeline would be set up by now
+		for _, o := range c.others(leader) {
+			c.net.Cut(string(leader.id), string(o.id))
+		}
+		var futures []raft.ApplyFuture
+		for i := range 1000 {
+			futures = append(futures, leader.raft.Apply(fmt.Appendf(nil, "%d", i), 0))
+		}
+		synctest.Wait()
+		healed := time.Now()
+		for _, o := range c.others(leader) {
+			c.net.Heal(string(leader.id), string(o.id))
+		}
+		for _, f := range futures {
+			c.must(f.Error())
+		}
+		if took := time.Since(healed); took >= commitTimeout {
+			t.Fatalf("1000 entries took %v after the cut", took)
+		}
+	})
+}
+
+// TestFollowerRecoversFromRejectedAppends: writes of one follower fail now and
+// then under load; once they don't, it catches up. With a pipeline it could stop
+// for ever, its heartbeats in order (raft#611, raft#612).
+func TestFollowerRecoversFromRejectedAppends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := transportStart(t)
+		defer c.stop()
+		leader := c.leader()
+		c.apply(leader, "first", c.nodes...)
+		sick := c.others(leader)[0]
+		for _, o := range c.others(leader) { // a round trip, so that sends overlap
+			c.net.Delay(string(leader.id), string(o.id), 3*time.Millisecond)
+		}
+		var writes, failures int
+		sick.logs.fail = func() error {
+			if writes++; writes%20 == 0 {
+				failures++
+				return errors.New("a transient error")
+			}
+			return nil
+		}
+		sick.logs.failing.Store(true)
+		for i := range 2000 {
+			leader.raft.Apply(fmt.Appendf(nil, "%d", i), 0)
+			time.Sleep(time.Millisecond) // virtual: the pace of the load
+		}
+		sick.logs.failing.Store(false)
+		synctest.Wait()
+		if failures == 0 {
+			t.Fatal("no append failed: the test shows nothing")
+		}
+		c.apply(leader, "last", c.nodes...)
+	})
+}
+
+// TestLeaderWithHungLogLosesLeadership: while a write of the leader's log hangs,
+// its heartbeats stop, and the others elect one that can write (raft#503). It
+// follows once its disk is back.
+func TestLeaderWithHungLogLosesLeadership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := transportStart(t, func(_ *raft.Config, transport *TransportConfig, n *transportNode) {
+			transport.Stalled = n.logs.stalled
+		})
+		defer c.stop()
+		old := c.leader()
+		c.apply(old, "before", c.nodes...)
+		old.logs.hang()
+		hung := time.Now()
+		lost := old.raft.Apply([]byte("lost"), 0)
+		next := c.leader(old)
+		if took := time.Since(hung); took < 2*time.Second || took > 6*time.Second {
+			t.Errorf("a new leader after %v", took)
+		}
+		c.apply(next, "after", c.others(old)...)
+		old.logs.release()
+		if err := lost.Error(); !errors.Is(err, raft.ErrLeadershipLost) {
+			t.Errorf("the write that hung: %v", err)
+		}
+		c.apply(c.leader(), "healed", c.nodes...)
+		if got := old.fsm.history(); !slices.Equal(got, []string{"before", "after", "healed"}) {
+			t.Errorf("the old leader applied %q", got)
+		}
+	})
+}
+
+// TestStalledTransportSendsNoSnapshot: a snapshot holds a follower as heartbeats
+// do.
+func TestStalledTransportSendsNoSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, _ := transportPair(t)
+		from.stalled = func() bool { return true }
+		err := from.InstallSnapshot("n2", "n2:1", &raft.InstallSnapshotRequest{}, &raft.InstallSnapshotResponse{}, nil)
+		if !errors.Is(err, errStalled) {
+			t.Fatalf("a snapshot from a stalled leader: %v", err)
+		}
+	})
+}
+
+// TestFaultHook: what the hook fails is not sent.
+func TestFaultHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failing atomic.Bool
+		c := transportStart(t, func(_ *raft.Config, transport *TransportConfig, _ *transportNode) {
+			transport.Fault = func(raft.ServerID, any) error {
+				if failing.Load() {
+					return errors.New("injected")
+				}
+				return nil
+			}
+		})
+		defer c.stop()
+		leader := c.leader()
+		c.apply(leader, "before", c.nodes...)
+		failing.Store(true)
+		lost := leader.raft.Apply([]byte("lost"), 0)
+		if err := lost.Error(); !errors.Is(err, raft.ErrLeadershipLost) {
+			t.Fatalf("a write that no peer sees: %v", err)
+		}
+		failing.Store(false)
+		c.apply(c.leader(), "after", c.nodes...)
+	})
+}
+
+// transportPair opens two transports that no Raft uses, named n1 and n2, for the
+// time of the test.
+func transportPair(t *testing.T) (from, to *Transport) {
+	t.Helper()
+	n := peerportNetwork()
+	var pair []*Transport
+	for _, name := range []string{"n1", "n2"} {
+		port := peerportOpen(t, n, name)
+		layer, err := port.OpenRaft()
+		if err != nil {
+			t.Fatal(err)
+		}
+		transport := NewTransport(TransportConfig{
+			Layer: layer, Acks: NewAckClock(), Logger: hclog.NewNullLogger(), Stalled: func() bool { return false },
+		})
+		t.Cleanup(func() { _ = transport.Close() })
+		pair = append(pair, transport)
+	}
+	return pair[0], pair[1]
+}
