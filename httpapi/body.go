@@ -1,0 +1,71 @@
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+)
+
+// emptyBody stands for a body that is absent.
+var emptyBody = value("{}")
+
+// readBody reads a request's JSON object whatever its Content-Type says. An
+// absent body is an empty object. The bytes are the caller's.
+func (h *Handler) readBody(c echo.Context, limit int64) (value, error) {
+	r := c.Request()
+	if encoding := r.Header.Values("Content-Encoding"); len(encoding) > 1 || len(encoding) == 1 && encoding[0] != "identity" && encoding[0] != "" {
+		return nil, errEncoding
+	}
+	if r.Body == nil || r.Body == http.NoBody {
+		return emptyBody, nil
+	}
+	data, err := h.receive(c, limit)
+	if err != nil {
+		return nil, err
+	}
+	doc := document(data)
+	if len(doc) == 0 {
+		return emptyBody, nil
+	}
+	if fault := checkJSON(doc); fault != nil {
+		return nil, badBody(fault)
+	}
+	if !doc.isObject() {
+		return nil, invalid("", "The body is a JSON object.")
+	}
+	return doc, nil
+}
+
+// receive reads up to limit bytes within BodyTimeout. The deadline is the
+// body's alone (net/http lifts it at the body's end): a ReadTimeout of the
+// server would end long waits too.
+func (h *Handler) receive(c echo.Context, limit int64) ([]byte, error) {
+	r := c.Request()
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	conn := http.NewResponseController(c.Response())
+	_ = conn.SetReadDeadline(time.Now().Add(h.cfg.BodyTimeout)) // a test's request has no connection
+	data, err := io.ReadAll(http.MaxBytesReader(c.Response(), r.Body, limit))
+	var over *http.MaxBytesError
+	switch {
+	case err == nil:
+		return data, nil
+	case errors.As(err, &over):
+		return nil, tooLarge(limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, invalid("", "The body did not arrive in time.")
+	}
+	return nil, invalid("", "The body ends before its announced length, or is not framed well.")
+}
+
+func tooLarge(limit int64) error {
+	p := newProblem("too-large", "A body of this route has up to "+strconv.FormatInt(limit, 10)+" bytes.")
+	p.Limit = &limit
+	return p
+}

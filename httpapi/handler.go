@@ -1,0 +1,65 @@
+package httpapi
+
+import (
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/labstack/echo/v4"
+)
+
+// Handler serves the API of one node. It is safe for concurrent use.
+type Handler struct {
+	cfg     Config
+	node    Node
+	echo    *echo.Echo
+	metrics *metrics
+
+	seen      atomic.Uint64 // the highest index that a reply has told
+	everReady atomic.Bool   // ready at least once, see health
+
+	closing   chan struct{} // closed when long polls are to end
+	closeOnce sync.Once
+}
+
+// New answers a Handler over cfg.Node. It fails when the configuration can't
+// be: no node, an origin that is none, a collector that does not register.
+func New(cfg Config) (*Handler, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	collectors := cfg.Collectors
+	if cfg.Throttle != nil {
+		collectors = append(collectors[:len(collectors):len(collectors)], newThrottleGauges(cfg.Node, cfg.Throttle.Declared))
+	}
+	m, err := newMetrics(collectors)
+	if err != nil {
+		return nil, err
+	}
+	h := &Handler{cfg: cfg, node: cfg.Node, metrics: m, closing: make(chan struct{})}
+	h.echo = echo.New()
+	h.echo.Logger.SetOutput(io.Discard) // hclog is this project's log
+	h.echo.HTTPErrorHandler = h.fail
+	h.echo.Use(h.observe, h.recover)
+	if len(cfg.CORS) > 0 {
+		h.echo.Use(crossOrigin(cfg.CORS))
+	}
+	h.echo.Use(h.refuseForeign, slashesCount)
+	h.addNativeRoutes()
+	if cfg.Throttle != nil {
+		h.addThrottleRoutes()
+	}
+	return h, nil
+}
+
+// ServeHTTP answers one request. It blocks for as long as the request waits.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	canonicalPath(r)
+	h.echo.ServeHTTP(w, r)
+}
+
+// EndWaits makes blocking queries answer with what there is: the server is
+// going down. Waits for permits end through the node's own drain. It does not
+// block and may be called more than once.
+func (h *Handler) EndWaits() { h.closeOnce.Do(func() { close(h.closing) }) }

@@ -1,0 +1,71 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"sync"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// jsonPairs is metadata as an object, in the order of its keys.
+type jsonPairs []fsm.Pair
+
+// MarshalJSON writes {"key":"value",…}.
+func (pairs jsonPairs) MarshalJSON() ([]byte, error) {
+	out := []byte{'{'}
+	for i, p := range pairs {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendText(out, p.Key)
+		out = append(out, ':')
+		out = appendText(out, p.Value)
+	}
+	return append(out, '}'), nil
+}
+
+// wantCounts is {"name":count,…}, in the order of the list asked for.
+type wantCounts []fsm.Want
+
+// MarshalJSON writes {"name":count,…}.
+func (wants wantCounts) MarshalJSON() ([]byte, error) {
+	out := []byte{'{'}
+	for i, want := range wants {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendText(out, want.Semaphore)
+		out = append(out, ':')
+		out = strconv.AppendInt(out, want.Count, 10)
+	}
+	return append(out, '}'), nil
+}
+
+func appendText(out []byte, text string) []byte {
+	quoted, _ := json.Marshal(text) // a string can always be marshalled
+	return append(out, quoted...)
+}
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// maxPooled keeps one huge reply from pinning its buffer for ever.
+const maxPooled = 1 << 20
+
+// encodeJSON lends write the JSON of a body, with a line's end.
+func encodeJSON(body any, write func(data []byte) error) error {
+	buffer := buffers.Get().(*bytes.Buffer)
+	defer func() {
+		if buffer.Cap() <= maxPooled {
+			buffers.Put(buffer)
+		}
+	}()
+	buffer.Reset()
+	encoder := json.NewEncoder(buffer)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(body); err != nil {
+		return err
+	}
+	return write(buffer.Bytes())
+}

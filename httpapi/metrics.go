@@ -1,0 +1,79 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics are the figures of this API, and the page that serves them with
+// those handed in.
+type metrics struct {
+	page     http.Handler
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	open     prometheus.Gauge
+}
+
+func newMetrics(more []prometheus.Collector) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "signalbox_http_requests_total",
+			Help: "Requests answered, by method, route pattern and status.",
+		}, []string{"method", "route", "status"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "signalbox_http_request_seconds",
+			Help:    "Time from a request's head to the end of its answer, waits included.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 600},
+		}, []string{"route"}),
+		open: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "signalbox_http_requests_open",
+			Help: "Requests under way, waiting ones included.",
+		}),
+	}
+	registry := prometheus.NewRegistry()
+	own := []prometheus.Collector{m.requests, m.seconds, m.open, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
+	for _, c := range append(own, more...) {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("httpapi: metrics: %w", err)
+		}
+	}
+	m.page = promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true})
+	return m, nil
+}
+
+// begin counts a request in; the answer counts it out.
+func (m *metrics) begin() func(c echo.Context, took time.Duration) {
+	m.open.Inc()
+	return func(c echo.Context, took time.Duration) {
+		m.open.Dec()
+		status := c.Response().Status
+		route := c.Path()
+		if route == "" || status == http.StatusNotFound && slashesDiffer(c) {
+			route = "unknown"
+		}
+		m.requests.WithLabelValues(knownMethod(c.Request().Method), route, strconv.Itoa(status)).Inc()
+		m.seconds.WithLabelValues(route).Observe(took.Seconds())
+	}
+}
+
+// knownMethod keeps a client from making up time series.
+func knownMethod(method string) string {
+	switch method {
+	case "GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS":
+		return method
+	}
+	return "other"
+}
+
+func (m *metrics) serve(c echo.Context) error {
+	m.page.ServeHTTP(c.Response(), c.Request())
+	return nil
+}

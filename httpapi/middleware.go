@@ -1,0 +1,105 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
+)
+
+// observe is the outermost: it renders what the rest ended with, counts it,
+// and puts into every reply's head what every reply has.
+func (h *Handler) observe(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		began := time.Now()
+		response := c.Response()
+		response.Header().Set("Cache-Control", "no-store")
+		response.Before(func() {
+			h.indexOfNode(c)
+			h.timeWrites(response)
+		})
+		done := h.metrics.begin()
+		if err := next(c); err != nil {
+			h.fail(err, c)
+		}
+		took := time.Since(began)
+		done(c, took)
+		if h.cfg.Logger.IsDebug() {
+			h.cfg.Logger.Debug("request", "method", c.Request().Method, "path", ellipsis(c.Request().URL.Path),
+				"status", response.Status, "bytes", response.Size, "took", took)
+		}
+		return nil
+	}
+}
+
+// timeWrites gives the client BodyTimeout to take a reply, from its beginning:
+// a WriteTimeout of the server would count the wait before it. net/http lifts
+// it before the next request. A connection that can't be timed is a test's.
+func (h *Handler) timeWrites(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.cfg.BodyTimeout))
+}
+
+// recover answers 500 for a panic, and logs it with its stack, once. The node
+// goes on: what a handler can break is its own request. http.ErrAbortHandler
+// is net/http's own word and goes on up.
+func (h *Handler) recover(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) (err error) {
+		defer func() {
+			broken := recover()
+			if broken == nil {
+				return
+			}
+			if broken == http.ErrAbortHandler {
+				panic(broken)
+			}
+			h.cfg.Logger.Error("handler panicked", "method", c.Request().Method, "route", c.Path(),
+				"panic", broken, "stack", string(debug.Stack()))
+			err = errInternal
+		}()
+		return next(c)
+	}
+}
+
+// crossOrigin lets the pages of listed origins call from a browser.
+func crossOrigin(origins []string) echo.MiddlewareFunc {
+	return middleware.CORSWithConfig(middleware.CORSConfig{
+		AllowOrigins: origins,
+		AllowHeaders: []string{"Content-Type", "Idempotency-Key", "If-None-Match"},
+		ExposeHeaders: []string{headerIndex, headerLastContact, "Idempotency-Replayed", "Location",
+			"Retry-After"},
+		MaxAge: 600,
+	})
+}
+
+// refuseForeign refuses a changing request that a browser sends for a page of
+// another host. Such a request needs no CORS to be carried out (a form's POST),
+// and a node on somebody's loopback must not be worked by a page from afar.
+func (h *Handler) refuseForeign(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r := c.Request()
+		switch r.Method {
+		case http.MethodGet, http.MethodHead, http.MethodOptions:
+			return next(c)
+		}
+		for _, origin := range r.Header["Origin"] {
+			if !h.ownOrigin(origin, r.Host) {
+				return errOrigin
+			}
+		}
+		return next(c)
+	}
+}
+
+func (h *Handler) ownOrigin(origin, host string) bool {
+	for _, allowed := range h.cfg.CORS {
+		if allowed == "*" || allowed == origin {
+			return true
+		}
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
+}

@@ -1,0 +1,150 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+func (h *Handler) listSessions(c echo.Context) error {
+	q, err := parseQuery(c, readParams("limit", "cursor")...)
+	if err != nil {
+		return err
+	}
+	limit, cursor, err := q.page()
+	if err != nil {
+		return err
+	}
+	after, err := parseSessionCursor(cursor)
+	if err != nil {
+		return err
+	}
+	reading, err := h.reading(c, q)
+	if err != nil {
+		return err
+	}
+	body := sessionsBody{Sessions: []sessionBody{}}
+	h.view(c, func(m *fsm.Machine) {
+		found, next := pageOfSessions(m, after, limit)
+		for i := range found {
+			body.Sessions = append(body.Sessions, viewedSession(&found[i], nowOf(m, reading)))
+		}
+		body.Next = next
+	})
+	return h.sendJSON(c, http.StatusOK, "application/json", body)
+}
+
+// pageOfSessions answers up to limit sessions after an id, fewer when they
+// have more than pageRecords leases and requests, and where to go on.
+func pageOfSessions(m *fsm.Machine, after uint64, limit int) (found []fsm.SessionView, next *string) {
+	for records := 0; ; {
+		one := m.Sessions(after, 1)
+		if len(one) == 0 {
+			return found, nil
+		}
+		if len(found) == limit || records > pageRecords {
+			cursor := sessionCursor(after)
+			return found, &cursor
+		}
+		found = append(found, one[0])
+		records += len(one[0].Leases) + len(one[0].Waiting)
+		after = one[0].ID
+	}
+}
+
+func (h *Handler) getSession(c echo.Context) error {
+	q, err := parseQuery(c, readParams()...)
+	if err != nil {
+		return err
+	}
+	text, _ := pathParam(c, "id")
+	id, err := sessionID("session", text)
+	if err != nil {
+		return err
+	}
+	reading, err := h.reading(c, q)
+	if err != nil {
+		return err
+	}
+	var body sessionBody
+	h.view(c, func(m *fsm.Machine) {
+		var found fsm.SessionView
+		if found, err = findSession(m, id); err == nil {
+			body = viewedSession(&found, nowOf(m, reading))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return h.sendJSON(c, http.StatusOK, "application/json", body)
+}
+
+// findSession answers a session, or the refusal that the state machine gives
+// for the same id.
+func findSession(m *fsm.Machine, id uint64) (fsm.SessionView, error) {
+	found, ok := m.Session(id)
+	if ok {
+		return found, nil
+	}
+	result := fsm.Result{Code: fsm.UnknownSession, Session: id}
+	switch cause, reason, _ := m.Ended(id); cause {
+	case fsm.CauseExpired:
+		result.Code = fsm.ExpiredSession
+	case fsm.CauseRevoked:
+		result.Code, result.Reason = fsm.Revoked, reason
+	}
+	return found, refused(&result)
+}
+
+// getLease answers whether a session holds a semaphore, or waits for it.
+func (h *Handler) getLease(c echo.Context) error {
+	q, err := parseQuery(c, readParams("epoch")...)
+	if err != nil {
+		return err
+	}
+	var p params
+	if err := p.readPath(c); err != nil {
+		return err
+	}
+	if p.epoch, err = q.epoch(); err != nil {
+		return err
+	}
+	reading, err := h.reading(c, q)
+	if err != nil {
+		return err
+	}
+	var a answer
+	h.view(c, func(m *fsm.Machine) { a = leaseOf(m, &p, nowOf(m, reading)) })
+	return h.render(c, a)
+}
+
+// leaseOf finds what a session has to do with a semaphore.
+func leaseOf(m *fsm.Machine, p *params, nowMS int64) answer {
+	if _, err := findSemaphore(m, p.semaphore, p.epoch); err != nil {
+		return refusedAnswer(problemOf(err))
+	}
+	session, err := findSession(m, p.session)
+	if err != nil {
+		return refusedAnswer(problemOf(err))
+	}
+	for i := range session.Leases {
+		l := &session.Leases[i]
+		switch {
+		case l.Semaphore != p.semaphore:
+		case l.Revoked:
+			return refusedAnswer(refused(&fsm.Result{Code: fsm.Revoked, Session: p.session, Subject: p.semaphore,
+				Epoch: l.Epoch, Reason: l.Reason}))
+		default:
+			return ok(viewedLease(l, nowMS))
+		}
+	}
+	for i := range session.Waiting {
+		w := &session.Waiting[i]
+		if !w.Unowned && countWanted(w.Wants, p.semaphore) > 0 {
+			return answer{status: http.StatusAccepted, body: viewedRequest(w, nowMS)}
+		}
+	}
+	return refusedAnswer(refused(&fsm.Result{Code: fsm.NotHeld, Session: p.session, Subject: p.semaphore}))
+}

@@ -1,0 +1,163 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster"
+)
+
+func TestConsistency(t *testing.T) {
+	a := newTestAPI(t)
+	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	for _, path := range []string{"/v1/semaphores/db", "/v1/semaphores", "/v1/sessions"} {
+		got := a.do("GET "+path, "").is(200)
+		if a.node.lastRead != (cluster.Consistency{}) || got.header.Get(headerLastContact) != "" || got.header.Get(headerIndex) != "1" {
+			t.Errorf("%s: default read %+v, head %v", path, a.node.lastRead, got.header)
+		}
+		got = a.do("GET "+path+"?consistency=stale", "").is(200)
+		if !a.node.lastRead.Stale || got.header.Get(headerLastContact) != "42" {
+			t.Errorf("%s: stale read %+v, head %v", path, a.node.lastRead, got.header)
+		}
+		a.do("GET "+path+"?min_index=1", "").is(200)
+		if a.node.lastRead.MinIndex != 1 {
+			t.Errorf("%s: read %+v", path, a.node.lastRead)
+		}
+		a.do("GET "+path+"?consistency=strong", "").refusedWith(400, "invalid-request", "field=consistency")
+		a.do("GET "+path+"?min_index=-1", "").refusedWith(400, "invalid-request", "field=min_index")
+	}
+	a.node.fail = cluster.ErrNoLeader
+	if got := a.do("GET /v1/semaphores/db", "").refusedWith(503, "no-leader"); got.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After with no-leader")
+	}
+	a.do("GET /v1/semaphores/db?consistency=stale", "").is(200)
+}
+
+func TestHead(t *testing.T) {
+	a := newTestAPI(t)
+	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	get := a.do("GET /v1/semaphores/db", "")
+	head := a.do("HEAD /v1/semaphores/db", "").is(200)
+	for _, name := range []string{"Content-Length", "Content-Type", headerIndex} {
+		if get.header.Get(name) != head.header.Get(name) {
+			t.Errorf("%s: GET %q, HEAD %q", name, get.header.Get(name), head.header.Get(name))
+		}
+	}
+}
+
+func TestBlockingQuery(t *testing.T) {
+	a := newTestAPI(t)
+	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	a.do("GET /v1/semaphores/db?index=0&wait=60s", "").is(200, "modified_index=1")
+	a.do("GET /v1/semaphores/db?index=99&wait=60s", "").is(200, "modified_index=1") // above the confirmed index
+	a.do("GET /v1/semaphores/db?index=1", "").is(200, "modified_index=1")           // no wait
+	a.do("GET /v1/semaphores/db?index=1&wait=20ms", "").is(200, "modified_index=1") // the wait ends
+	a.do("GET /v1/semaphores/db?wait=1s", "").refusedWith(400, "invalid-request", "field=wait")
+	a.do("GET /v1/semaphores/none?index=1&wait=60s", "").refusedWith(404, "unknown-semaphore")
+
+	waiting := a.goDo("GET /v1/semaphores/db?index=1&wait=60s", "")
+	a.node.awaitWatcher("db")
+	a.must(200, "PUT /v1/semaphores/db", `{"metadata":{"a":"b"}}`) // does not move modified_index
+	a.node.awaitWatcher("db")
+	a.must(200, "POST /v1/semaphores/db/up", "")
+	(<-waiting).is(200, "modified_index=3", "available=2")
+
+	waiting = a.goDo("GET /v1/semaphores/db?index=3&wait=60s", "")
+	a.node.awaitWatcher("db")
+	a.must(204, "DELETE /v1/semaphores/db", "")
+	(<-waiting).refusedWith(404, "unknown-semaphore")
+}
+
+func TestBlockingQueryEnds(t *testing.T) {
+	a := newTestAPI(t)
+	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	ctx, hangUp := context.WithCancel(context.Background())
+	done := make(chan reply, 1)
+	go func() {
+		done <- a.send(httptest.NewRequest("GET", "/v1/semaphores/db?index=1&wait=60s", nil).WithContext(ctx))
+	}()
+	a.node.awaitWatcher("db")
+	hangUp()
+	if got := <-done; got.status != statusGone {
+		t.Errorf("status %d after a hang-up", got.status)
+	}
+	if len(a.node.watchers["db"]) != 0 {
+		t.Error("the watcher is left behind")
+	}
+	waiting := a.goDo("GET /v1/semaphores/db?index=1&wait=60s", "")
+	a.node.awaitWatcher("db")
+	a.handler.EndWaits()
+	(<-waiting).is(200, "modified_index=1")
+}
+
+func TestCluster(t *testing.T) {
+	a := newTestAPI(t)
+	a.do("GET /v1/cluster", "").is(200, "node=n1", "leader=n1", "term=3", "applied_index=0", "state_hash=00000000000000000000000000000000",
+		"members.0.id=n1", "members.0.peer=n1:8711", "members.0.voter=true", "members.0.leader=true", "members.0.last_contact_ms=0",
+		"members.1.last_contact_ms=null")
+	a.node.status.Leader = ""
+	a.do("GET /v1/cluster", "").is(200, "leader=null")
+	a.do("PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`).is(200, "node=n1")
+	a.do("DELETE /v1/cluster/members/n2", "").is(200)
+	a.do("POST /v1/cluster/leader", `{"id":"n2"}`).is(200)
+	a.do("POST /v1/cluster/leader", "").is(200)
+	if got := fmt.Sprint(a.node.asked); got != "[add n4 n4:8711 remove n2 transfer n2 transfer ]" {
+		t.Errorf("asked %s", got)
+	}
+	a.do("DELETE /v1/cluster/members/n9", "").refusedWith(404, "unknown-member")
+	a.do("POST /v1/cluster/leader", `{"id":"n9"}`).refusedWith(404, "unknown-member")
+	for _, body := range []string{``, `{"peer":"n4"}`, `{"peer":":8711"}`, `{"peer":"n4:0"}`, `{"peer":"n4:99999"}`, `{"peer":7}`, `{"peer":"a b:1"}`} {
+		a.do("PUT /v1/cluster/members/n4", body).refusedWith(400, "invalid-request", "field=peer")
+	}
+	a.do("PUT /v1/cluster/members/n%204", `{"peer":"n4:8711"}`).refusedWith(400, "invalid-request", "field=id")
+	a.node.fail = cluster.ErrCatchingUp
+	a.do("PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`).is(202, "node=n1")
+	a.node.fail = fmt.Errorf("%w: n9 has the address", cluster.ErrMemberInvalid)
+	a.do("PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`).refusedWith(409, "member-refused", "reason="+a.node.fail.Error())
+	a.node.fail = cluster.ErrLastVoter
+	a.do("DELETE /v1/cluster/members/n2", "").refusedWith(409, "member-refused")
+	a.node.fail = cluster.ErrNoTarget
+	a.do("POST /v1/cluster/leader", "").refusedWith(409, "no-successor")
+	a.node.fail = cluster.ErrNoLeader
+	a.do("PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`).refusedWith(503, "no-leader")
+	a.do("GET /v1/cluster", "").is(200)
+}
+
+func TestHealth(t *testing.T) {
+	a := newTestAPI(t)
+	a.node.set(func() {
+		a.node.checks = []cluster.Check{{Name: "leader", Detail: "none known"}, {Name: "storage", OK: true}}
+	})
+	a.do("GET /livez", "").is(200)
+	a.do("GET /health", "").is(503)
+	if got := a.do("GET /readyz", "").is(503); got.text != "not ready" {
+		t.Errorf("body %q", got.text)
+	}
+	if got := a.do("GET /readyz?verbose", "").is(503); got.text != "[-] leader none known\n[+] storage\nnot ready\n" {
+		t.Errorf("body %q", got.text)
+	}
+	a.node.set(func() { a.node.checks[0] = cluster.Check{Name: "leader", OK: true, Detail: "n1"} })
+	if got := a.do("GET /health", "").is(200); got.text != "Ok" {
+		t.Errorf("body %q", got.text)
+	}
+	a.do("GET /readyz", "").is(200)
+	a.node.set(func() { a.node.checks[0].OK = false })
+	a.do("GET /readyz", "").is(503)
+	a.do("GET /health", "").is(200) // ready once: never to be killed for looking for a leader
+	if got := a.do("GET /version", "").is(200); got.text != "1.2.3" {
+		t.Errorf("body %q", got.text)
+	}
+}
+
+func TestBlockingQueryTakesNoLongerThanItsWait(t *testing.T) {
+	a := newTestAPI(t)
+	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	began := time.Now()
+	a.do("GET /v1/semaphores/db?index=1&wait=30", "").is(200)
+	if took := time.Since(began); took < 30*time.Millisecond {
+		t.Errorf("answered after %v, before the wait of 30 ms was over", took)
+	}
+}

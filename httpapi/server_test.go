@@ -1,0 +1,327 @@
+package httpapi
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// serve serves a testAPI on loopback.
+func serve(t *testing.T, change ...func(*Config)) (a *testAPI, server *Server, address string) {
+	t.Helper()
+	a = newTestAPI(t, change...)
+	server = NewServer(a.handler)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return a, server, listener.Addr().String()
+}
+
+// raw sends bytes and answers what comes back until the reply's end.
+func raw(t *testing.T, address, request string) (status int, body string, closed bool) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("%.80q: %v", request, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text), response.Close
+}
+
+func TestRawRequests(t *testing.T) {
+	a, _, address := serve(t, func(cfg *Config) { cfg.BodyTimeout = 100 * time.Millisecond })
+	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	before := a.node.state(t)
+	const head = " HTTP/1.1\r\nHost: n1\r\n"
+	for _, c := range []struct {
+		name, request string
+		status        int
+		code          string // "" where net/http answers before any handler
+	}{
+		{"no host", "GET /v1/semaphores HTTP/1.1\r\n\r\n", 400, ""},
+		{"bad percent", "GET /v1/semaphores/%zz" + head + "\r\n", 400, ""},
+		{"cut percent", "GET /v1/semaphores/%" + head + "\r\n", 400, ""},
+		{"NUL in the path", "GET /v1/semaphores/%00" + head + "\r\n", 400, "invalid-request"},
+		{"huge head", "GET /v1/semaphores" + head + "X: " + strings.Repeat("a", 64<<10) + "\r\n\r\n", 431, ""},
+		{"1,000 headers", "GET /v1/semaphores/none" + head + strings.Repeat("X-A: 1\r\n", 1000) + "\r\n", 404, "unknown-semaphore"},
+		{"header injection", "GET /v1/semaphores/a%0d%0aX-Evil:%201" + head + "\r\n", 400, "invalid-request"},
+		{"both lengths", "POST /v1/semaphores" + head + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "invalid-request"},
+		{"two lengths", "POST /v1/semaphores" + head + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!", 400, ""},
+		{"negative length", "POST /v1/semaphores" + head + "Content-Length: -1\r\n\r\n", 400, ""},
+		{"announced too much", "POST /v1/semaphores" + head + "Content-Length: 99999999999\r\n\r\n{}", 413, "too-large"},
+		{"body cut short", "POST /v1/semaphores" + head + "Content-Length: 50\r\n\r\n{\"name\":\"x\",", 400, "invalid-request"},
+		{"chunked too much", "POST /v1/semaphores" + head + "Transfer-Encoding: chunked\r\n\r\n11000\r\n" + strings.Repeat(" ", 0x11000) + "\r\n0\r\n\r\n", 413, "too-large"},
+		{"bad chunk", "POST /v1/semaphores" + head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", 400, "invalid-request"},
+		{"unknown transfer encoding", "POST /v1/semaphores" + head + "Transfer-Encoding: gzip\r\n\r\n", 501, ""},
+		{"absolute form", "GET http://other.example/v1/semaphores/none HTTP/1.1\r\nHost: n1\r\n\r\n", 404, "unknown-semaphore"},
+		{"asterisk form", "OPTIONS *" + head + "\r\n", 200, ""},
+		{"connect", "CONNECT n1:80 HTTP/1.1\r\nHost: n1:80\r\n\r\n", 404, "unknown-route"},
+		{"HTTP/1.0", "GET /v1/semaphores/none HTTP/1.0\r\n\r\n", 404, "unknown-semaphore"},
+		{"method in lower case", "get /v1/semaphores" + head + "\r\n", 405, "method-not-allowed"},
+		{"fragment", "GET /v1/semaphores/none#x" + head + "\r\n", 404, "unknown-semaphore"},
+		{"raw UTF-8 in the path", "GET /v1/semaphores/\xc3\xa9" + head + "\r\n", 404, "unknown-semaphore"},
+		{"raw Latin-1 in the path", "GET /v1/semaphores/\xe9" + head + "\r\n", 400, "invalid-request"},
+		{"backslash", "GET /v1\\semaphores" + head + "\r\n", 404, "unknown-route"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			status, body, _ := raw(t, address, c.request)
+			if status != c.status || c.code != "" && !strings.Contains(body, fmt.Sprintf(`"code":%q`, c.code)) {
+				t.Errorf("status %d, want %d %s: %s", status, c.status, c.code, body)
+			}
+		})
+	}
+	if after := a.node.state(t); after != before {
+		t.Errorf("the state changed:\n%s\n%s", before, after)
+	}
+}
+
+func TestBrokenBodyClosesTheConnection(t *testing.T) {
+	_, _, address := serve(t, func(cfg *Config) { cfg.BodyTimeout = 50 * time.Millisecond })
+	status, body, closed := raw(t, address, "POST /v1/semaphores HTTP/1.1\r\nHost: n1\r\nContent-Length: 50\r\n\r\n{")
+	if status != 400 || !closed || !strings.Contains(body, "in time") {
+		t.Errorf("status %d, closed %v: %s", status, closed, body)
+	}
+}
+
+// awaitedText is a log that tells when a text was written to it.
+type awaitedText struct {
+	text string
+	seen chan struct{}
+	once sync.Once
+}
+
+func (l *awaitedText) Write(line []byte) (int, error) {
+	if strings.Contains(string(line), l.text) {
+		l.once.Do(func() { close(l.seen) })
+	}
+	return len(line), nil
+}
+
+// Who asks and does not read is cut off.
+func TestUnreadReplyEnds(t *testing.T) {
+	log := &awaitedText{text: "reply not delivered", seen: make(chan struct{})}
+	a, _, address := serve(t, func(cfg *Config) {
+		cfg.BodyTimeout = 200 * time.Millisecond
+		cfg.Logger = hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Debug})
+	})
+	for i := range 500 {
+		a.must(201, fmt.Sprintf("PUT /v1/semaphores/s%d", i), `{"permits":1,"metadata":{"a":"`+strings.Repeat("x", 1000)+`"}}`)
+	}
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.(*net.TCPConn).SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	const replies = 40 // of 600 KB: more than the buffers between the two hold
+	if _, err := io.WriteString(conn, strings.Repeat("GET /v1/semaphores?limit=500 HTTP/1.1\r\nHost: n1\r\n\r\n", replies)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-log.seen:
+	case <-time.After(20 * time.Second):
+		t.Error("a client that does not read holds its request for ever")
+	}
+}
+
+// The deadline of one reply must not cut a later one on the same connection.
+func TestKeptConnectionOutlivesItsDeadlines(t *testing.T) {
+	_, _, address := serve(t, func(cfg *Config) { cfg.BodyTimeout = 50 * time.Millisecond })
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	reader := bufio.NewReader(conn)
+	for i, c := range []struct {
+		request string
+		status  int
+	}{
+		{"PUT /v1/semaphores/db HTTP/1.1\r\nHost: n1\r\nContent-Length: 13\r\n\r\n{\"permits\":1}", 201},
+		{"DELETE /v1/semaphores/db HTTP/1.1\r\nHost: n1\r\n\r\n", 204},
+		{"GET /metrics HTTP/1.1\r\nHost: n1\r\n\r\n", 200},
+		{"PUT /v1/semaphores/db HTTP/1.1\r\nHost: n1\r\nExpect: 100-continue\r\nContent-Length: 13\r\n\r\n{\"permits\":1}", 100},
+	} {
+		if i > 0 {
+			<-time.After(100 * time.Millisecond) // twice the deadline: what is tested is that it does nothing
+		}
+		if _, err := io.WriteString(conn, c.request); err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		if _, err := io.Copy(io.Discard, response.Body); err != nil || response.StatusCode != c.status {
+			t.Fatalf("request %d: status %d, want %d (%v)", i, response.StatusCode, c.status, err)
+		}
+	}
+}
+
+// The deadline of a body must not cut a wait that follows it.
+func TestWaitOutlivesTheBodysDeadline(t *testing.T) {
+	a, _, address := serve(t, func(cfg *Config) { cfg.BodyTimeout = 50 * time.Millisecond })
+	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	got := make(chan int, 1)
+	go func() {
+		response, err := http.Get("http://" + address + "/v1/semaphores/db?index=1&wait=150ms")
+		if err != nil {
+			t.Error(err)
+			got <- 0
+			return
+		}
+		response.Body.Close()
+		got <- response.StatusCode
+	}()
+	if status := <-got; status != 200 {
+		t.Errorf("status %d", status)
+	}
+	a.must(201, "POST /v1/semaphores/db/leases", "")
+	go func() {
+		response, err := http.Post("http://"+address+"/v1/semaphores/db/leases", "application/json", strings.NewReader(`{"wait":"10s"}`))
+		if err != nil {
+			t.Error(err)
+			got <- 0
+			return
+		}
+		response.Body.Close()
+		got <- response.StatusCode
+	}()
+	a.node.awaitWaits(1)
+	<-time.After(100 * time.Millisecond) // twice the body's deadline: what is tested is that it does nothing
+	a.must(200, "POST /v1/semaphores/db/up", "")
+	if status := <-got; status != 201 {
+		t.Errorf("status %d", status)
+	}
+}
+
+func TestHangUpReachesTheNode(t *testing.T) {
+	a, _, address := serve(t)
+	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	a.must(201, "POST /v1/semaphores/db/leases", "")
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(conn, "POST /v1/semaphores/db/leases?wait=60s HTTP/1.1\r\nHost: n1\r\nContent-Length: 2\r\n\r\n{}")
+	a.node.awaitWaits(1)
+	conn.Close()
+	a.node.awaitWaits(0)
+}
+
+func TestShutdown(t *testing.T) {
+	a := newTestAPI(t)
+	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	server := NewServer(a.handler)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	fresh, err := net.Dial("tcp", listener.Addr().String()) // a browser's spare connection
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fresh.Close()
+	answered := make(chan int, 1)
+	go func() {
+		response, err := http.Get("http://" + listener.Addr().String() + "/v1/semaphores/db?index=1&wait=60s")
+		if err != nil {
+			answered <- 0
+			return
+		}
+		response.Body.Close()
+		answered <- response.StatusCode
+	}()
+	a.node.awaitWatcher("db")
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("Shutdown took %v", took)
+	}
+	if status := <-answered; status != 200 {
+		t.Errorf("the blocking query was answered %d", status)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+func TestShutdownIsBounded(t *testing.T) {
+	a := newTestAPI(t)
+	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	a.must(201, "POST /v1/semaphores/db/leases", "")
+	server := NewServer(a.handler)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	cut := make(chan error, 1)
+	go func() {
+		_, err := http.Post("http://"+listener.Addr().String()+"/v1/semaphores/db/leases?wait=60s", "", nil)
+		cut <- err
+	}()
+	a.node.awaitWaits(1)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := server.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if err := <-cut; err == nil {
+		t.Error("a wait outlives the end of Shutdown")
+	}
+	a.node.awaitWaits(0)
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}

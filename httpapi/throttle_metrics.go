@@ -1,0 +1,76 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// throttleGauges are the four gauges of throttle, under its names, for declared
+// semaphores only: one that anybody may create must not make time series. They
+// show this node's own state, with its estimate of cluster time.
+type throttleGauges struct {
+	state    State
+	declared func() []string
+
+	acquired, longest, full, pending *prometheus.Desc
+}
+
+func newThrottleGauges(state State, declared func() []string) *throttleGauges {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, []string{"semaphore"}, nil)
+	}
+	return &throttleGauges{
+		state: state, declared: declared,
+		acquired: desc("throttle_acquired", "Sum of the counts of all locks held."),
+		longest:  desc("throttle_longest_pending_sec", "Whole seconds that the oldest waiter has waited; 0 without one."),
+		full:     desc("throttle_max", "Full count of the semaphore."),
+		pending:  desc("throttle_pending", "Sum of the counts of all locks waited for."),
+	}
+}
+
+// Describe names the four gauges.
+func (g *throttleGauges) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{g.acquired, g.longest, g.full, g.pending} {
+		to <- d
+	}
+}
+
+// Collect reads the gauges. It takes time with the number of declared semaphores
+// and of those who wait for them.
+func (g *throttleGauges) Collect(to chan<- prometheus.Metric) {
+	reading, err := g.state.Read(context.Background(), cluster.Consistency{Stale: true})
+	if err != nil {
+		return // a stale read asks nobody, and can't fail
+	}
+	for _, name := range g.declared() {
+		var s fsm.SemaphoreView
+		var known bool
+		var pending, longestMS int64
+		g.state.View(func(m *fsm.Machine) {
+			if s, known = m.Semaphore(name); !known {
+				return
+			}
+			waiters := m.Waiters(name, int(s.Waiters))
+			for i := range waiters {
+				pending += countWanted(waiters[i].Wants, name)
+			}
+			if len(waiters) > 0 {
+				longestMS = max(reading.NowMS, m.NowMS()) - waiters[0].EnqueuedMS
+			}
+		})
+		if !known {
+			continue // deleted, or not made yet
+		}
+		gauge := func(d *prometheus.Desc, value int64) {
+			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), name)
+		}
+		gauge(g.acquired, s.Held)
+		gauge(g.longest, longestMS/1000)
+		gauge(g.full, s.Permits+max(s.Offset, 0))
+		gauge(g.pending, pending)
+	}
+}

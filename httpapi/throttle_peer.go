@@ -1,0 +1,201 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// do performs a command; a result that is not OK is an error.
+func (t *throttle) do(c echo.Context, command fsm.Command) (*cluster.Reply, error) {
+	reply, err := t.node.Do(c.Request().Context(), cluster.Call{Command: command})
+	if err != nil {
+		return nil, err
+	}
+	t.setIndex(c, reply.Index)
+	if len(reply.Each) == 1 { // a renewal: its own result
+		reply.Result = reply.Each[0]
+	}
+	if reply.Code != fsm.OK {
+		return nil, throttleRefused(&reply.Result)
+	}
+	return &reply, nil
+}
+
+func (t *throttle) ok(c echo.Context) error { return t.reply(c, http.StatusOK, plainText, "Ok") }
+
+// newPeer opens a session.
+func (t *throttle) newPeer(c echo.Context) error {
+	ttlMS, err := t.readExpiry(c)
+	if err != nil {
+		return err
+	}
+	reply, err := t.do(c, fsm.OpenSession{Session: t.node.DrawSession(), TTLMS: ttlMS})
+	if err != nil {
+		return err
+	}
+	return t.sendID(c, http.StatusOK, reply.Session)
+}
+
+// sendID answers a peer's id, a JSON number.
+func (t *throttle) sendID(c echo.Context, status int, id uint64) error {
+	return t.reply(c, status, plainJSON, formatSession(id))
+}
+
+// heartbeat gives a session another ttl from now.
+func (t *throttle) heartbeat(c echo.Context) error {
+	id, err := t.peerID(c, "")
+	if err != nil {
+		return err
+	}
+	ttlMS, err := t.readExpiry(c)
+	if err != nil {
+		return err
+	}
+	if _, err := t.do(c, fsm.Renew{Renewals: []fsm.Renewal{{Session: id, TTLMS: ttlMS}}}); err != nil {
+		return err
+	}
+	return t.ok(c)
+}
+
+// deletePeer ends a session; one that is not there is fine.
+func (t *throttle) deletePeer(c echo.Context) error {
+	id, err := t.peerID(c, "")
+	if err != nil {
+		return err
+	}
+	reply, err := t.do(c, fsm.EndSession{Session: id})
+	if err != nil {
+		return err
+	}
+	if !reply.Found {
+		return t.reply(c, http.StatusOK, plainJSON, `"Peer not found"`)
+	}
+	return t.reply(c, http.StatusOK, plainJSON, `"Peer released"`)
+}
+
+// release gives a lock back, or withdraws the request that waits for it.
+func (t *throttle) release(c echo.Context) error {
+	id, name, err := t.lock(c)
+	if err != nil {
+		return err
+	}
+	if !fsm.ValidName(name) {
+		return errNoSuchSemaphore
+	}
+	if _, err := t.do(c, fsm.Release{Session: id, Name: name}); err != nil {
+		return err
+	}
+	return t.ok(c)
+}
+
+// restore makes a session that its client remembers.
+func (t *throttle) restore(c echo.Context) error {
+	command, err := t.readRestore(c)
+	if err != nil {
+		return err
+	}
+	for _, want := range command.Leases {
+		if !fsm.ValidName(want.Semaphore) {
+			return errNoSuchSemaphore
+		}
+	}
+	if command.Session == 0 {
+		return sentence(http.StatusBadRequest, "A peer's id is above 0.")
+	}
+	reply, err := t.node.Do(c.Request().Context(), cluster.Call{Command: command})
+	if err != nil {
+		return err
+	}
+	t.setIndex(c, reply.Index)
+	switch reply.Code {
+	case fsm.OK:
+		return t.ok(c)
+	case fsm.Revoked: // asked again, it would be restored for ever
+		return throttleRevoked("peer", reply.Reason)
+	}
+	return throttleRefused(&reply.Result)
+}
+
+// readNow makes this node's state as recent as what anybody was told before.
+func (t *throttle) readNow(c echo.Context) error {
+	_, err := t.node.Read(c.Request().Context(), cluster.Consistency{})
+	return err
+}
+
+// remainder answers what is available, negative after a restore.
+func (t *throttle) remainder(c echo.Context) error {
+	anything := func(string) string { return "" }
+	q, err := readQuery(c.Request().URL.RawQuery, anything, "semaphore")
+	if err != nil {
+		return err
+	}
+	name, given := q["semaphore"]
+	if !given {
+		return badQuery("missing field `semaphore`")
+	}
+	if err := t.readNow(c); err != nil {
+		return err
+	}
+	var found fsm.SemaphoreView
+	var known bool
+	t.view(c, func(m *fsm.Machine) { found, known = m.Semaphore(name) })
+	if !known {
+		return errNoSuchSemaphore
+	}
+	return t.reply(c, http.StatusOK, plainJSON, strconv.FormatInt(found.Available, 10))
+}
+
+// isAcquired answers whether a session waits for nothing and has lost nothing.
+func (t *throttle) isAcquired(c echo.Context) error {
+	id, err := t.peerID(c, "")
+	if err != nil {
+		return err
+	}
+	if err := t.readNow(c); err != nil {
+		return err
+	}
+	var session fsm.SessionView
+	var known bool
+	t.view(c, func(m *fsm.Machine) { session, known = m.Session(id) })
+	if !known {
+		return errUnknownPeer
+	}
+	acquired := len(session.Waiting) == 0
+	for i := range session.Leases {
+		acquired = acquired && !session.Leases[i].Revoked
+	}
+	return t.reply(c, http.StatusOK, plainJSON, strconv.FormatBool(acquired))
+}
+
+// peersAtOnce is how many sessions are listed under one lock of the state.
+const peersAtOnce = 100
+
+// listPeers answers all sessions by their ids. One that lives throughout is in
+// the list.
+func (t *throttle) listPeers(c echo.Context) error {
+	if err := t.readNow(c); err != nil {
+		return err
+	}
+	body := []byte{'['}
+	for after, more := uint64(0), true; more; {
+		t.view(c, func(m *fsm.Machine) {
+			page := m.Sessions(after, peersAtOnce)
+			more = len(page) == peersAtOnce
+			for i := range page {
+				if len(body) > 1 {
+					body = append(body, ',')
+				}
+				after = page[i].ID
+				body = append(body, `{"id":`...)
+				body = strconv.AppendUint(body, after, 10)
+				body = append(body, '}')
+			}
+		})
+	}
+	return t.reply(c, http.StatusOK, plainJSON, string(append(body, ']')))
+}

@@ -1,0 +1,416 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// onThrottle is the dialect over a machine, for what needs no virtual time.
+func onThrottle(t *testing.T, change ...func(*Config)) (*throttleSite, *machineNode) {
+	t.Helper()
+	a := newTestAPI(t, append([]func(*Config){exactly}, change...)...)
+	return &throttleSite{T: t, handler: a.handler, node: a.node}, a.node
+}
+
+func TestThrottleIsOptional(t *testing.T) {
+	a := newTestAPI(t)
+	for _, line := range []string{"GET /", "GET /peers/", "POST /new_peer", "PUT /peers/7", "GET /remainder?semaphore=A", "GET /favicon.ico"} {
+		a.do(line, "").refusedWith(404, "unknown-route")
+	}
+	for _, percent := range []int{-1, 101} {
+		if _, err := New(Config{Node: newMachineNode(), Throttle: &Throttle{LingerPercent: percent}}); err == nil {
+			t.Errorf("a linger of %d %% is taken", percent)
+		}
+	}
+}
+
+func TestThrottleContentTypes(t *testing.T) {
+	s, _ := onThrottle(t)
+	for kind, fine := range map[string]bool{
+		"application/json": true, "Application/JSON; charset=latin-1": true, "application/cloudevents+json": true, " application/json ": true,
+		"application/json;": true, "application/vnd.x+JSON;q=1": true,
+		"": false, "text/json": false, "application/jsonx": false, "application/json+xml": false, "application/x-www-form-urlencoded": false,
+		"json": false, "application/json, text/plain": false, "application /json": false,
+	} {
+		got := s.ask("POST /new_peer", `{"expires_in":"1m"}`, "Content-Type: "+kind)
+		if fine && got.status != 200 || !fine && got.String() != "415 text Expected request with `Content-Type: application/json`" {
+			t.Errorf("%q: %s", kind, got)
+		}
+	}
+}
+
+func TestThrottleBodyLimit(t *testing.T) {
+	s, _ := onThrottle(t)
+	padded := func(size int) string { return `{"expires_in":"1m"}` + strings.Repeat(" ", size-19) }
+	s.semaphore("A", "1", "0")
+	if got := s.ask("POST /new_peer", padded(2<<20)); got.status != 200 {
+		t.Errorf("2 MiB: %s", got)
+	}
+	const want = "413 text Failed to buffer the request body: length limit exceeded"
+	s.is(s.ask("POST /new_peer", padded(2<<20+1)), want)
+	r := httptest.NewRequest("POST", "/new_peer", strings.NewReader(padded(2<<20+1)))
+	r.ContentLength = -1 // chunked
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	s.handler.ServeHTTP(w, r)
+	s.is(throttleAnswer{w.Code, w.Header().Get("Content-Type"), w.Body.String(), w.Header().Get}, want)
+	s.is(s.ask("POST /new_peer", padded(2<<20+1), "Content-Type: text/plain"), "415 text Expected request with `Content-Type: application/json`")
+}
+
+func TestThrottleNewPeer(t *testing.T) {
+	s, node := onThrottle(t)
+	s.is(s.ask("POST /new_peer", `{"expires_in":"1m"}`), "200 json 1001")
+	node.set(func() { node.drawn-- }) // the id is drawn again by the node; here it is refused
+	got := s.ask("POST /new_peer", `{"expires_in":"1m"}`)
+	if got.status != 503 || got.header("Retry-After") != "1" {
+		t.Errorf("an id in use: %s", got)
+	}
+}
+
+// The ttl that each request passes on lingers; without one the ttl is left alone.
+func TestThrottleTTLs(t *testing.T) {
+	s, node := onThrottle(t, func(cfg *Config) { cfg.Throttle = &Throttle{LingerPercent: 10} })
+	s.semaphore("A", "5", "0")
+	ttl := func() int64 {
+		switch c := node.calls[len(node.calls)-1].Command.(type) {
+		case fsm.OpenSession:
+			return c.TTLMS
+		case fsm.Renew:
+			return c.Renewals[0].TTLMS
+		case fsm.RestoreSession:
+			return c.TTLMS
+		case fsm.Acquire:
+			return c.TTLMS
+		default:
+			t.Fatalf("%T", c)
+			return 0
+		}
+	}
+	for _, c := range []struct {
+		line, body string
+		want       int64
+	}{
+		{"POST /new_peer", `{"expires_in":"300000ms"}`, 330_000},
+		{"PUT /peers/1001", `{"expires_in":"100ms"}`, 110},
+		{"PUT /peers/1001/A?expires_in=5m", `1`, 330_000},
+		{"PUT /peers/1001/A?block_for=0s", `1`, fsm.KeepTTL},
+		{"POST /restore", `{"expires_in":"1h","peer_id":7,"acquired":{}}`, 3_630_000},
+		{"POST /restore", `{"expires_in":"100years","peer_id":8,"acquired":{}}`, fsm.MaxTTLMS},
+		{"PUT /peers/7/A?expires_in=0ms", `1`, 0},
+		{"PUT /peers/8", `{"expires_in":"0"}`, 0},
+	} {
+		if got := s.ask(c.line, c.body); got.status != 200 || ttl() != c.want {
+			t.Errorf("%s: %s, ttl %d, want %d", c.line, got, ttl(), c.want)
+		}
+	}
+	for id, lives := range map[uint64]bool{1001: true, 7: false, 8: false} {
+		node.View(func(m *fsm.Machine) {
+			if _, ok := m.Session(id); ok != lives {
+				t.Errorf("peer %d lives: %v", id, ok)
+			}
+		})
+	}
+}
+
+// throttleRequests has one request for each route that needs the node.
+var throttleRequests = map[string]string{
+	"POST /new_peer":              `{"expires_in":"1m"}`,
+	"PUT /peers/1":                `{"expires_in":"1m"}`,
+	"DELETE /peers/1":             ``,
+	"GET /peers/":                 ``,
+	"GET /peers/1/is_acquired":    ``,
+	"PUT /peers/1/A":              `1`,
+	"PUT /peers/1/A?block_for=1m": `1`,
+	"DELETE /peers/1/A":           ``,
+	"GET /remainder?semaphore=A":  ``,
+	"POST /restore":               `{"expires_in":"1m","peer_id":7,"acquired":{}}`,
+}
+
+// Whatever keeps the node from answering is 503, which the clients repeat; never
+// 429, a redirect, 410 or 504; and never "Unknown peer".
+func TestThrottleFailures(t *testing.T) {
+	s, node := onThrottle(t)
+	for _, err := range []error{cluster.ErrNoLeader, cluster.ErrNotApplied, cluster.ErrDraining, cluster.ErrStorageFull, cluster.ErrOverloaded,
+		cluster.ErrOutcomeUnknown, cluster.ErrNotTried, context.DeadlineExceeded} {
+		node.set(func() { node.fail = fmt.Errorf("wrapped: %w", err) })
+		for line, body := range throttleRequests {
+			got := s.ask(line, body)
+			if got.status != 503 || got.contentType != plainText || got.header("Retry-After") == "" || strings.Contains(got.body, "wrapped") ||
+				!strings.HasSuffix(got.body, ".") || strings.Contains(got.body, "Idempotency-Key") {
+				t.Errorf("%v: %s: %s, Retry-After %q", err, line, got, got.header("Retry-After"))
+			}
+		}
+	}
+	node.set(func() { node.fail = fmt.Errorf("something unforeseen") })
+	for line, body := range throttleRequests {
+		s.is(s.ask(line, body), "500 text This node could not handle the request. Its log says more.")
+	}
+}
+
+// Every result of the state machine has a spelling that fits the clients.
+func TestThrottleRefusalsAreComplete(t *testing.T) {
+	bare := map[fsm.Code]int{fsm.UnknownSemaphore: 400, fsm.Deleted: 400, fsm.UnknownSession: 400, fsm.ExpiredSession: 400, fsm.Revoked: 400,
+		fsm.InvalidCount: 400, fsm.Never: 409, fsm.LeaseExists: 409, fsm.Hierarchy: 409, fsm.SessionExists: 409}
+	text := map[fsm.Code]int{fsm.Overflow: 409, fsm.LimitReached: 503, fsm.SessionIDTaken: 503}
+	// Answers, and results that none of the dialect's commands has.
+	others := map[fsm.Code]bool{fsm.OK: true, fsm.Waiting: true, fsm.NothingReady: true, fsm.Malformed: true, fsm.Unavailable: true, fsm.AlreadyExists: true,
+		fsm.EpochMismatch: true, fsm.KeyReused: true, fsm.NotHeld: true, fsm.Withdrawn: true, fsm.MixedLevels: true, fsm.PermitsRequired: true}
+	for code := fsm.Code(0); code.String() != "unknown"; code++ {
+		got := throttleRefused(&fsm.Result{Code: code})
+		switch {
+		case bare[code] != 0:
+			if got.status != bare[code] || got.contentType != "" || got.retryAfter != "" {
+				t.Errorf("%v: %+v", code, got)
+			}
+		case text[code] != 0:
+			if got.status != text[code] || got.contentType != plainText || (got.status == 503) != (got.retryAfter != "") {
+				t.Errorf("%v: %+v", code, got)
+			}
+		case !others[code]:
+			t.Errorf("%v is not told of", code)
+		}
+	}
+	if got := throttleRefused(&fsm.Result{Code: fsm.LeaseExists, Asked: 1, Holding: 2}); got.status != 501 {
+		t.Errorf("shrinking: %+v", got)
+	}
+	if got := throttleRefused(&fsm.Result{Code: fsm.Hierarchy, Rule: fsm.RuleWaits}); got != errAlreadyPending {
+		t.Errorf("waiting for another: %+v", got)
+	}
+}
+
+func TestThrottleLimits(t *testing.T) {
+	s, node := onThrottle(t)
+	limits := fsm.DefaultLimits()
+	limits.Sessions, limits.Queue = 2, 1
+	node.mu.Lock()
+	node.apply(fsm.EncodeCommand(fsm.RequestID{Origin: 9, Sequence: 1}, "", fsm.Reign{Term: 1, Leader: "n1", Limits: limits}))
+	node.mu.Unlock()
+	s.peer("1", "1h")
+	s.peer("2", "1h")
+	got := s.ask("POST /new_peer", `{"expires_in":"1m"}`)
+	if s.is(got, "503 text A configured limit is reached: sessions. Nothing was changed."); got.header("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	s.is(s.ask("POST /restore", `{"expires_in":"1m","peer_id":3,"acquired":{}}`), "503 text A configured limit is reached: sessions. Nothing was changed.")
+}
+
+// What an operator ended is told with its reason, and not brought back.
+func TestThrottleRevoked(t *testing.T) {
+	inEachPlace(t, func(s *throttleSite) {
+		s.semaphore("A", "1", "1")
+		s.semaphore("B", "1", "0")
+		s.peer("1", "1h")
+		s.peer("2", "1h")
+		s.is(s.ask("PUT /peers/1/A", "1"), "200 json 1")
+		s.is(s.ask("PUT /peers/2/B", "1"), "200 json 2")
+		s.is(s.ask("PUT /peers/1/B", "1"), "202 json 1")
+		held := s.later("PUT /peers/1/A?block_for=1m", "1")
+		s.do(fsm.RevokeLease{Session: 1, Name: "A", Reason: "maintenance"})
+		const revoked = "409 text An operator revoked this lock: maintenance."
+		s.is(<-held, revoked)
+		s.is(s.ask("PUT /peers/1/A", "1"), revoked)
+		s.is(s.ask("DELETE /peers/1/B", ""), "200 text Ok")
+		s.is(s.ask("GET /peers/1/is_acquired", ""), "200 json false")
+		s.is(s.ask("DELETE /peers/1/A", ""), "200 text Ok")
+		s.is(s.ask("GET /peers/1/is_acquired", ""), "200 json true")
+		s.is(s.ask("PUT /peers/1/A", "1"), "200 json 1")
+
+		waits := s.later("PUT /peers/1/B?block_for=1m", "1")
+		s.do(fsm.EndSession{Session: 1, Operator: true, Reason: "misbehaves"})
+		s.is(<-waits, "400 bare Unknown peer")
+		s.is(s.ask("PUT /peers/1", `{"expires_in":"1h"}`), "400 bare Unknown peer")
+		s.is(s.ask("PUT /peers/1/A", "1"), "400 bare Unknown peer")
+		s.is(s.ask("POST /restore", `{"expires_in":"1h","peer_id":1,"acquired":{"A":1}}`), "409 text An operator revoked this peer: misbehaves.")
+		s.is(s.ask("GET /remainder?semaphore=A", ""), "200 json 1")
+	})
+}
+
+func TestThrottleOverflow(t *testing.T) {
+	s, _ := onThrottle(t)
+	s.semaphore("A", "1", "0")
+	s.is(s.ask("POST /restore", `{"expires_in":"1h","peer_id":1,"acquired":{"A":9223372036854775807}}`), "200 text Ok")
+	s.is(s.ask("POST /restore", `{"expires_in":"1h","peer_id":2,"acquired":{"A":9}}`),
+		"409 text The counts held would leave the range of 64 bit integers. Nothing was changed.")
+	s.is(s.ask("GET /remainder?semaphore=A", ""), "200 json -9223372036854775806")
+}
+
+// up moves the full count, down what remains of it: neither is undone by a lock.
+func TestThrottleOffset(t *testing.T) {
+	s, _ := onThrottle(t)
+	s.semaphore("A", "2", "0")
+	s.peer("1", "1h")
+	s.do(fsm.Up{Name: "A", Count: 3})
+	s.is(s.ask("GET /remainder?semaphore=A", ""), "200 json 5")
+	s.is(s.ask("PUT /peers/1/A", "6"), "409 bare Lock can never be acquired. Lock asks for count 6 yet full count is only 5.")
+	s.do(fsm.SetValue{Name: "A", Value: 1})
+	s.is(s.ask("PUT /peers/1/A", "3"), "409 bare Lock can never be acquired. Lock asks for count 3 yet full count is only 2.")
+	s.is(s.ask("PUT /peers/1/A", "2"), "202 json 1")
+}
+
+func TestThrottleDeletedWhileBlocked(t *testing.T) {
+	inEachPlace(t, func(s *throttleSite) {
+		s.semaphore("A", "1", "0")
+		s.peer("1", "1h")
+		s.peer("2", "1h")
+		s.is(s.ask("PUT /peers/1/A", "1"), "200 json 1")
+		blocked := s.later("PUT /peers/2/A?block_for=1m", "1")
+		s.do(fsm.DeleteSemaphore{Name: "A"})
+		s.is(<-blocked, "400 bare Unknown semaphore")
+		s.is(s.ask("GET /peers/2/is_acquired", ""), "200 json true")
+	})
+}
+
+// A client that hangs up changes nothing: its lock is granted later.
+func TestThrottleHangUp(t *testing.T) {
+	inEachPlace(t, func(s *throttleSite) {
+		s.semaphore("A", "1", "1")
+		s.semaphore("B", "1", "0")
+		for _, id := range []string{"1", "2"} {
+			s.peer(id, "1h")
+		}
+		s.is(s.ask("PUT /peers/1/B", "1"), "200 json 1")
+		s.is(s.ask("PUT /peers/2/A", "1"), "200 json 2")
+		for _, line := range []string{"PUT /peers/2/B?block_for=1m", "PUT /peers/2/A?block_for=1m"} { // waits, or holds and waits
+			ctx, cancel := context.WithCancel(context.Background())
+			gone := make(chan throttleAnswer, 1)
+			go func() { gone <- s.askWith(ctx, line, "1") }()
+			synctest.Wait()
+			cancel()
+			if got := <-gone; got.status != statusGone {
+				s.Errorf("%s: %s", line, got)
+			}
+		}
+		s.is(s.ask("DELETE /peers/1/B", ""), "200 text Ok")
+		s.is(s.ask("GET /peers/2/is_acquired", ""), "200 json true")
+		s.is(s.ask("GET /remainder?semaphore=B", ""), "200 json 0")
+	})
+}
+
+// block_for is cut off at the longest wait of a request, and answered with 202.
+func TestThrottleBlockIsCapped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := onMachine(t)
+		s.semaphore("A", "1", "1")
+		s.semaphore("B", "1", "0")
+		for _, id := range []string{"1", "2"} {
+			s.peer(id, "1day")
+		}
+		s.is(s.ask("PUT /peers/1/B", "1"), "200 json 1")
+		s.is(s.ask("PUT /peers/2/A", "1"), "200 json 2")
+		waits := s.later("PUT /peers/2/B?block_for=1h", "1")
+		holds := s.later("PUT /peers/2/A?block_for=1h", "1")
+		s.advance(10*time.Minute - time.Second)
+		if len(waits)+len(holds) > 0 {
+			t.Error("answered before 10 minutes are over")
+		}
+		s.advance(2 * time.Second)
+		s.is(<-waits, "202 json 2")
+		s.is(<-holds, "202 json 2")
+	})
+}
+
+// A server that goes down ends what blocks with 202: the clients come back.
+func TestThrottleShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := onFollower(t)
+		s.semaphore("A", "1", "1")
+		s.semaphore("B", "1", "0")
+		for _, id := range []string{"1", "2"} {
+			s.peer(id, "1h")
+		}
+		s.is(s.ask("PUT /peers/1/B", "1"), "200 json 1")
+		s.is(s.ask("PUT /peers/2/A", "1"), "200 json 2")
+		waits := s.later("PUT /peers/2/B?block_for=1m", "1")
+		holds := s.later("PUT /peers/2/A?block_for=1m", "1")
+		began := time.Now()
+		s.node.(*cluster.Node).Drain()
+		s.is(<-waits, "202 json 2")
+		s.handler.EndWaits() // the HTTP server's part
+		s.is(<-holds, "202 json 2")
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if got := s.ask("PUT /peers/2/B?block_for=1m", "1"); got.status != 503 {
+			t.Errorf("a new request while it drains: %s", got)
+		}
+	})
+}
+
+// failingWait is a node whose waits are cut off once they have begun.
+type failingWait struct {
+	*machineNode
+	err error
+}
+
+func (n *failingWait) Do(ctx context.Context, call cluster.Call) (cluster.Reply, error) {
+	wait := call.Wait
+	call.Wait = 0
+	reply, err := n.machineNode.Do(ctx, call)
+	if err == nil && reply.Code == fsm.Waiting && wait > 0 {
+		err = n.err
+	}
+	return reply, err
+}
+
+// A wait that can't be watched any more ends with 202, since the place is kept.
+func TestThrottleCutOff(t *testing.T) {
+	node := &failingWait{newMachineNode(), cluster.ErrNoLeader}
+	handler, err := New(Config{Node: node, Throttle: &Throttle{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &throttleSite{T: t, handler: handler, node: node}
+	s.semaphore("A", "1", "0")
+	s.peer("1", "1h")
+	s.peer("2", "1h")
+	s.is(s.ask("PUT /peers/1/A", "1"), "200 json 1")
+	s.is(s.ask("PUT /peers/2/A?block_for=1m", "1"), "202 json 2")
+	node.fail = cluster.ErrNoLeader
+	if got := s.ask("PUT /peers/2/A?block_for=1m", "1"); got.status != 503 {
+		t.Errorf("not even asked for: %s", got)
+	}
+}
+
+// A name that no semaphore can have never reaches the log.
+func TestThrottleImpossibleNames(t *testing.T) {
+	s, node := onThrottle(t)
+	s.peer("1", "1h")
+	before := len(node.calls)
+	long := strings.Repeat("a", 513)
+	for line, body := range map[string]string{
+		"PUT /peers/1/" + long: "1", "DELETE /peers/1/" + long: "", "PUT /peers/1/%00": "1", "DELETE /peers/1/a%0Ab": "",
+		"POST /restore":                    `{"expires_in":"1h","peer_id":2,"acquired":{"` + long + `":1}}`,
+		"GET /remainder?semaphore=" + long: "", "GET /remainder?semaphore=%FF": "",
+	} {
+		s.is(s.ask(line, body), "400 bare Unknown semaphore")
+	}
+	s.is(s.ask("POST /restore", `{"expires_in":"1h","peer_id":2,"acquired":{"`+strings.Repeat("a", 20_000)+`":1}}`), "400 bare Unknown semaphore")
+	if len(node.calls) != before {
+		t.Errorf("%d commands", len(node.calls)-before)
+	}
+}
+
+// A list longer than what is read at once.
+func TestThrottleListsManyPeers(t *testing.T) {
+	s, _ := onThrottle(t)
+	for _, count := range []int{peersAtOnce, 1, peersAtOnce - 1, 5} {
+		for range count {
+			s.do(fsm.OpenSession{Session: s.node.DrawSession(), TTLMS: 1000})
+		}
+		var want []string
+		s.node.View(func(m *fsm.Machine) {
+			for _, session := range m.Sessions(0, 1<<20) {
+				want = append(want, fmt.Sprintf(`{"id":%d}`, session.ID))
+			}
+		})
+		s.is(s.ask("GET /peers/", ""), "200 json ["+strings.Join(want, ",")+"]")
+	}
+}
