@@ -1,0 +1,280 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Want is one member of an AcquireAll or AcquireAny.
+type Want struct {
+	Name  string `json:"name"`
+	Count int64  `json:"count"` // 0 means 1
+}
+
+// acquiring is one acquire of a session, until it is granted or given up.
+type acquiring struct {
+	call  call
+	count int64 // of a single one
+	wants []Want
+	many  bool
+	try   bool
+}
+
+// Acquire waits until the session is granted the semaphore, or ctx ends. It waits in
+// the cluster's queue, strictly first come, first served, and keeps its place across
+// failures of nodes and connections. While it waits the session is renewed; when
+// ctx ends, the request is withdrawn, which takes at most 2 s more.
+//
+// It fails with ctx's error and ErrUnavailable when it was not granted in time, with
+// ctx's error and ErrUnreachable when no node could be asked, with ErrLost when the
+// session was lost meanwhile, with ErrLeaseExists when this session holds or waits
+// for the semaphore already, and with the cluster's refusals: ErrNever, ErrHierarchy,
+// ErrUnknownSemaphore, ErrDeleted, ErrLimitReached and others, at once.
+func (s *Session) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
+	return s.acquireOne(ctx, name, opts, false)
+}
+
+// TryAcquire is Acquire without waiting: ErrUnavailable if the permits can't be
+// had now, or others wait for them.
+func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
+	return s.acquireOne(ctx, name, opts, true)
+}
+
+func (s *Session) acquireOne(ctx context.Context, name string, opts []AcquireOption, try bool) (*Lease, error) {
+	a := acquiring{count: 1, try: try}
+	a.call = call{method: http.MethodPut, path: []string{"v1", "sessions", s.id, "leases", name}}
+	for _, o := range opts {
+		o.acquire(&a)
+	}
+	a.wants = []Want{{name, a.count}}
+	a.call.body = map[string]any{"count": a.count}
+	leases, err := s.acquire(ctx, &a)
+	if err != nil {
+		return nil, err
+	}
+	return leases[0], nil
+}
+
+// AcquireAll waits until the session is granted all of the semaphores, in one step;
+// until then it holds none of them. The leases are in the order of wants. Else as
+// Acquire.
+func (s *Session) AcquireAll(ctx context.Context, wants ...Want) ([]*Lease, error) {
+	return s.acquireMany(ctx, "all", wants)
+}
+
+// AcquireAny waits until the session is granted one of the semaphores: the first, in
+// the order of wants, that can be had. Else as Acquire.
+func (s *Session) AcquireAny(ctx context.Context, wants ...Want) (*Lease, error) {
+	leases, err := s.acquireMany(ctx, "any", wants)
+	if err != nil {
+		return nil, err
+	}
+	return leases[0], nil
+}
+
+func (s *Session) acquireMany(ctx context.Context, mode string, wants []Want) ([]*Lease, error) {
+	a := acquiring{many: true, wants: make([]Want, len(wants))}
+	for i, w := range wants {
+		a.wants[i] = Want{w.Name, w.Count}
+		if w.Count == 0 {
+			a.wants[i].Count = 1
+		}
+	}
+	a.call = call{method: http.MethodPost, path: []string{"v1", "sessions", s.id, "acquire"},
+		body: map[string]any{"semaphores": a.wants, "mode": mode}}
+	return s.acquire(ctx, &a)
+}
+
+func (a *acquiring) names() (names []string) {
+	for _, w := range a.wants {
+		names = append(names, w.Name)
+	}
+	return names
+}
+
+// acquire does it all: claim the names here, ask there, and undo what failed.
+func (s *Session) acquire(ctx context.Context, a *acquiring) ([]*Lease, error) {
+	if err := s.claim(ctx, a); err != nil {
+		return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), err)
+	}
+	leases, err := s.ask(ctx, a)
+	if err == nil {
+		return leases, nil
+	}
+	if sessionGone(err) {
+		s.lose(err)
+	}
+	s.mu.Lock()
+	if lost := s.Err(); lost != nil || settled(err) {
+		for _, name := range a.names() {
+			delete(s.claims, name)
+		}
+		s.mu.Unlock()
+		if lost != nil {
+			err = lost
+		}
+		return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), err)
+	}
+	left := s.letGo(a.names()...)
+	s.mu.Unlock()
+	return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), afterwards(ctx, left, err))
+}
+
+// afterwards waits for the withdrawal of a request that was given up with err. If a
+// node confirms it, the cluster was there, and had nothing to give in time.
+func afterwards(ctx context.Context, left *departure, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
+	defer cancel()
+	switch {
+	case left.await(grace) == nil:
+		return fmt.Errorf("%w: %w", context.Cause(ctx), ErrUnavailable)
+	case errors.Is(err, ErrUnreachable):
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, ErrUnreachable)
+}
+
+// settled reports whether a refusal makes sure that no request waits.
+func settled(err error) bool {
+	for _, end := range []error{ErrUnavailable, ErrNever, ErrHierarchy, ErrLeaseExists, ErrUnknownSemaphore,
+		ErrDeleted, ErrPreconditionFailed, ErrInvalidRequest} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
+}
+
+// claim reserves the names of an acquire, which waits for earlier releases of them
+// to be confirmed. Two users of one lease would end each other's.
+func (s *Session) claim(ctx context.Context, a *acquiring) error {
+	for {
+		left, err := s.tryClaim(a)
+		if left == nil {
+			return err
+		}
+		select {
+		case <-left.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// tryClaim reserves all names or none; it answers a departure to wait for.
+func (s *Session) tryClaim(a *acquiring) (*departure, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return nil, s.Err()
+	}
+	seen := map[string]bool{}
+	for _, w := range a.wants {
+		if w.Name == "" {
+			return nil, errNoName
+		}
+		if c := s.claims[w.Name]; c != nil && c.leaving != nil {
+			return c.leaving, nil
+		} else if c != nil || seen[w.Name] {
+			return nil, &Error{Status: http.StatusConflict, Code: "lease-exists", Title: "Held or asked for otherwise", Semaphore: w.Name,
+				Detail: "This session holds the semaphore, or waits for it, already. Release that first, or use another session."}
+		}
+		seen[w.Name] = true
+	}
+	for name := range seen {
+		s.claims[name] = &claim{}
+	}
+	return nil, nil
+}
+
+// ask repeats the request until it is granted, refused, or ctx ends. All repeats are
+// one request to the cluster, and have one place.
+func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
+	ctx, end := joined(ctx, s.ctx)
+	defer end()
+	a.call.key, a.call.keyOptional = newKey(), true
+	if a.try {
+		if a.call.query == nil {
+			a.call.query = url.Values{}
+		}
+		a.call.query.Set("try", "true")
+	}
+	waits := false // a node said that the request waits
+	for early := 0; ; {
+		began := time.Now()
+		if !a.try {
+			a.call.until = began.Add(s.c.cfg.LongestWait)
+			if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(a.call.until) {
+				a.call.until = deadline
+			}
+		}
+		r, err := s.c.do(ctx, a.call)
+		switch {
+		case err == nil && r.status != http.StatusAccepted:
+			leases, err := s.grant(a, &r)
+			if !errors.Is(err, errStale) {
+				return leases, err
+			}
+			a.call.key = newKey()
+		case err == nil:
+			waits = true
+		case !waits || !errors.Is(err, ErrLimitReached):
+			return nil, err
+		}
+		// A node that is about to stop sends its waiters elsewhere early; whatever the
+		// reason, they must not come back in a tight loop.
+		if early++; !a.try && time.Since(began) >= time.Until(a.call.until) {
+			early = 0
+		} else if err := sleep(ctx, backOff(early)); err != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// errStale: what was granted is over already; see grant.
+var errStale = errors.New("granted, and over")
+
+// grant takes the leases of a reply. A reply that repeats an outcome may tell of
+// leases that are over since: then the request has to be made anew.
+func (s *Session) grant(a *acquiring, r *reply) ([]*Lease, error) {
+	var told struct {
+		leaseBody
+		Leases []leaseBody `json:"leases"`
+	}
+	if err := r.decode(&told); err != nil {
+		return nil, err
+	}
+	if !a.many {
+		told.Leases = []leaseBody{told.leaseBody}
+	}
+	if len(told.Leases) == 0 {
+		return nil, errors.New("signalbox: a node's reply lacks the lease")
+	}
+	for i := range told.Leases {
+		if r.replayed && told.Leases[i].ExpiresInMS == 0 {
+			return nil, errStale
+		}
+		s.extend(r, told.Leases[i].WaitedMS, told.Leases[i].ExpiresInMS)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return nil, s.Err()
+	}
+	for _, name := range a.names() {
+		delete(s.claims, name) // an "any" is granted one of them
+	}
+	leases := make([]*Lease, len(told.Leases))
+	for i := range told.Leases {
+		leases[i] = s.newLease(&told.Leases[i])
+	}
+	return leases, nil
+}

@@ -1,0 +1,215 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Config says how to reach a cluster. Only Addresses is needed.
+type Config struct {
+	// Addresses are the nodes' base URLs, in the order in which to try them:
+	// "http://n1:8701", or "n1:8701" for the same; a path before the API's is kept.
+	// Every node serves everything, so one is enough, and more are for fail-over.
+	Addresses []string
+
+	// HTTPClient sends the requests; nil means one that the Client makes for itself.
+	// One that is given stays the caller's: Close leaves its connections alone, and
+	// its own Timeout must be longer than LongestWait + AttemptTimeout. Redirects
+	// are never followed unless it has a CheckRedirect that does.
+	HTTPClient *http.Client
+
+	// Header is added to every request, for a proxy in front that asks for one.
+	Header http.Header
+
+	// Logger hears of fail-over (debug), of renewals that fail and of what was lost
+	// (warn). Errors that are returned are not logged. nil: nothing is logged.
+	Logger *slog.Logger
+
+	// AttemptTimeout bounds one attempt at one node, beside the wait that was asked
+	// for. 0 means 12 s: a node may hold a request for 10 s while the cluster looks
+	// for a leader, before it says that there is none. Renewals allow less.
+	AttemptTimeout time.Duration
+
+	// LongestWait bounds one listening request of a session's acquire or of a Watch;
+	// longer waits are made of several, which keep their place. 0 means 50 s. Choose
+	// less if a proxy cuts silent requests sooner.
+	LongestWait time.Duration
+
+	// MaxWait is the most that the nodes accept as the wait of one request (their own
+	// flag). A one-call Acquire and a Down keep their place that long. 0 means 10 min.
+	MaxWait time.Duration
+
+	// GiveUpAfter ends a call that no node has answered for so long, when its ctx has
+	// no deadline. 0 means 1 min. With a deadline, the deadline alone counts.
+	GiveUpAfter time.Duration
+}
+
+// Client talks to one cluster. Make it with New, end it with Close. All its
+// methods are safe for concurrent use; one Client serves a whole process.
+type Client struct {
+	cfg     Config
+	http    *http.Client
+	ownHTTP bool
+	log     *slog.Logger
+	nodes   *nodes
+
+	ctx     context.Context // ends with Close
+	cancel  context.CancelCauseFunc
+	closing context.Context // ends when Close begins; cancelled under mu
+	close   context.CancelCauseFunc
+
+	mu       sync.Mutex
+	sessions map[*Session]struct{} // open ones, those of one-call leases too
+	waiting  sync.WaitGroup        // one-call waits; grows only under mu, before Close
+}
+
+// New makes a Client. It sends nothing and starts nothing, so it does not block; it
+// fails only for addresses that are none.
+func New(cfg Config) (*Client, error) {
+	addresses, err := parseAddresses(cfg.Addresses)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{cfg: cfg, log: cfg.Logger, nodes: &nodes{list: addresses}, sessions: map[*Session]struct{}{}}
+	for _, d := range []struct {
+		of        *time.Duration
+		otherwise time.Duration
+	}{
+		{&c.cfg.AttemptTimeout, 12 * time.Second},
+		{&c.cfg.LongestWait, 50 * time.Second},
+		{&c.cfg.MaxWait, 10 * time.Minute},
+		{&c.cfg.GiveUpAfter, time.Minute},
+	} {
+		if *d.of <= 0 {
+			*d.of = d.otherwise
+		}
+	}
+	c.cfg.LongestWait = min(c.cfg.LongestWait, c.cfg.MaxWait)
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	c.http, c.ownHTTP = httpClient(cfg.HTTPClient)
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	c.closing, c.close = context.WithCancelCause(context.Background())
+	return c, nil
+}
+
+// httpClient answers the caller's HTTP client, or one of our own.
+func httpClient(given *http.Client) (_ *http.Client, own bool) {
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	if given != nil {
+		copied := *given
+		if copied.CheckRedirect == nil {
+			copied.CheckRedirect = stay // a redirected POST may arrive as a GET
+		}
+		return &copied, false
+	}
+	// A node that vanished without a word is noticed within 20 s, also by a request
+	// that listens for a minute.
+	dialer := &net.Dialer{Timeout: 3 * time.Second,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}}
+	return &http.Client{CheckRedirect: stay, Transport: &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           dialer.DialContext,
+		TLSHandshakeTimeout:   5 * time.Second,
+		IdleConnTimeout:       45 * time.Second, // nodes close theirs after 60 s
+		MaxIdleConnsPerHost:   64,
+		ForceAttemptHTTP2:     true,
+		ExpectContinueTimeout: time.Second,
+	}}, true
+}
+
+// Close ends every session and lease that is still open, as their Close and Release
+// do, and the one-call waits, for as long as ctx allows; then it stops all that the
+// Client does. Calls under way end with ErrClosed. It blocks until all goroutines of
+// the Client have ended. The error tells what could not be ended: that expires by
+// itself, after the ttl. Closing again does nothing.
+func (c *Client) Close(ctx context.Context) error {
+	c.mu.Lock()
+	c.close(ErrClosed)
+	open := make([]*Session, 0, len(c.sessions))
+	for s := range c.sessions {
+		open = append(open, s)
+	}
+	c.mu.Unlock()
+	failed := make([]error, len(open))
+	var all sync.WaitGroup
+	for i, s := range open {
+		all.Go(func() { failed[i] = s.Close(ctx) })
+	}
+	all.Go(c.waiting.Wait)
+	stop := context.AfterFunc(ctx, func() { c.cancel(ErrClosed) })
+	all.Wait()
+	stop()
+	c.cancel(ErrClosed)
+	if c.ownHTTP {
+		c.http.CloseIdleConnections()
+	}
+	return errors.Join(failed...)
+}
+
+// wait announces a one-call wait: Close ends its ctx, and then lets it undo what it
+// asked for. end must be called.
+func (c *Client) wait(ctx context.Context) (_ context.Context, end func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing.Err() != nil {
+		return nil, nil, fmt.Errorf("signalbox: %w", ErrClosed)
+	}
+	c.waiting.Add(1)
+	ctx, stop := joined(ctx, c.closing)
+	return ctx, func() {
+		stop()
+		c.waiting.Done()
+	}, nil
+}
+
+// parseAddresses reads base URLs.
+func parseAddresses(texts []string) ([]*node, error) {
+	if len(texts) == 0 {
+		return nil, errors.New("signalbox: no addresses")
+	}
+	var parsed []*node
+	for _, text := range texts {
+		full := text
+		if !strings.Contains(full, "://") {
+			full = "http://" + full
+		}
+		base, err := url.Parse(full)
+		if err != nil {
+			return nil, fmt.Errorf("signalbox: address %q: %w", text, err)
+		}
+		if base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
+			return nil, fmt.Errorf("signalbox: address %q is not the base URL of a node", text)
+		}
+		base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/") // "//v1" is no route
+		parsed = append(parsed, &node{base: base})
+	}
+	return parsed, nil
+}
+
+// newKey draws an idempotency key: 130 random bits.
+func newKey() string { return rand.Text() }
+
+// joined answers a ctx that also ends with another one, with that one's cause. end
+// must be called.
+func joined(ctx, other context.Context) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if other.Err() != nil { // AfterFunc would get round to it later
+		cancel(context.Cause(other))
+	}
+	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}

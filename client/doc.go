@@ -1,0 +1,71 @@
+// Package client is the Go client of Signalbox, a clustered service of counting
+// semaphores.
+//
+// A Client talks to a cluster through any of its nodes:
+//
+//	c, err := client.New(client.Config{Addresses: []string{"http://n1:8701", "http://n2:8701", "http://n3:8701"}})
+//	…
+//	defer c.Close(ctx)
+//
+// # Leases
+//
+// The shortest way to hold permits of one semaphore is Client.Acquire. It waits its
+// turn, renews the lease in the background, and gives it back with Release:
+//
+//	lease, err := c.Acquire(ctx, "db", client.Count(2))
+//	…
+//	defer lease.Release(ctx)
+//	work, stop := lease.Context(ctx) // ends when the lease is lost
+//	defer stop()
+//	err = job(work, lease.Token)
+//
+// A Session is for more than that: several semaphores, one after another or at once
+// (AcquireAll, AcquireAny), a lock hierarchy, waits of any length that keep their
+// place. It is renewed every third of its ttl until Close; when the process dies,
+// all that it holds comes back within the ttl.
+//
+// Other semaphores are nobody's: Up adds permits, Down takes them, as producers and
+// consumers do.
+//
+// # When is a lease lost?
+//
+// Lease.Lost closes as soon as the lease can't be relied on: a node said that it is
+// over, or its deadline has passed on this process's own monotonic clock without a
+// renewal that succeeded. Being unable to ask at the moment is no loss: as long as
+// the deadline is ahead nobody else can be granted the permits. The deadline counts
+// from when a request was sent, not from when its answer came, so that Lost closes
+// before the cluster could grant anew, even when cut off from all nodes. Work needs
+// time to stop: SessionOptions.Margin makes Lost close that much earlier.
+//
+// No client can notice that it was paused: a stopped process, a suspended machine
+// (whose monotonic clock stands still) or a long pause of the scheduler goes on,
+// for a moment, as if it held its lease. Lease.Token is for that: it is larger at
+// each grant, and a resource that refuses smaller ones than it has seen is safe.
+//
+// # Failures
+//
+// A call is sent to the node that worked last. When there is no answer (no
+// connection, silence, 503, 504) the next one is asked, after a short random pause
+// each time that all have failed, and not before the time that a node asked for with
+// Retry-After; until one answers or ctx ends. Every call that changes something
+// carries an Idempotency-Key, so that a repeat gets the outcome of the first attempt
+// if that was carried out: a permit is not taken twice, and a waiting request keeps
+// its place. (Renewing and ending a session need no key: twice is the same as once.)
+// A call whose ctx has no deadline gives up after Config.GiveUpAfter.
+//
+// An error wraps all that it comes from; use errors.Is:
+//
+//   - an Err… value of this package for each refusal of the cluster; errors.As with
+//     *Error for its details;
+//   - context.DeadlineExceeded or context.Canceled when ctx ended, together with
+//     ErrUnavailable if it was waiting for permits, or ErrUnreachable if no node
+//     answered, and with ErrOutcomeUnknown if the call may have been carried out;
+//   - ErrLost when a session or lease was lost.
+//
+// # Concurrency
+//
+// Everything may be used by several goroutines. Each open session, and each lease of
+// Client.Acquire, has one goroutine that renews it, and each release that is not yet
+// confirmed has one; Close waits for their end. The package imports the standard
+// library only, and nothing of the server.
+package client

@@ -1,0 +1,193 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Lease is permits held by a session. Its fields never change; all its methods are
+// safe for concurrent use.
+type Lease struct {
+	Semaphore string
+	Session   string // the session that holds it
+	Count     int64  // permits
+	// Token is larger than the token of every earlier grant in the cluster. Send it
+	// with what the lease protects, and refuse there whatever comes with a smaller
+	// one than was seen: only that protects against a client that was paused and does
+	// not know yet that it lost its lease.
+	Token uint64
+
+	s      *Session
+	ctx    context.Context // ends when the lease does, with why as its cause
+	cancel context.CancelCauseFunc
+	left   *departure // from Release; guarded by s.mu
+}
+
+// leaseBody is what a node tells of a lease, or of a request that waits.
+type leaseBody struct {
+	Session     string `json:"session"`
+	Semaphore   string `json:"semaphore"`
+	Count       int64  `json:"count"`
+	Token       uint64 `json:"token"`
+	ExpiresInMS int64  `json:"expires_in_ms"`
+	WaitedMS    int64  `json:"waited_ms"`
+}
+
+// newLease makes a lease of the session; s.mu is held, or nobody knows s yet.
+func (s *Session) newLease(b *leaseBody) *Lease {
+	l := &Lease{Semaphore: b.Semaphore, Session: s.id, Count: b.Count, Token: b.Token, s: s}
+	l.ctx, l.cancel = context.WithCancelCause(s.ctx)
+	s.claims[b.Semaphore] = &claim{lease: l}
+	return l
+}
+
+// Lost answers a channel that is closed when the lease is over. It is closed
+//
+//   - when a node says so: the session expired, an operator took the lease away, the
+//     semaphore was deleted; the last two are noticed with the next renewal, within a
+//     third of the ttl;
+//   - when Deadline passes, less the Margin of the session, although no node can be
+//     asked: from then on the cluster may grant the permits to someone else. Being
+//     unable to ask is not a loss before that;
+//   - by Release and by the session's Close, so that whoever waits for it goes on.
+//
+// Err tells which.
+func (l *Lease) Lost() <-chan struct{} { return l.ctx.Done() }
+
+// Err is nil while the lease is held; then why it is over: an ErrLost that wraps the
+// reason (ErrNotRenewed, ErrRevoked with the operator's words in Error.Reason,
+// ErrUnknownSemaphore after a delete, …), or ErrReleased or ErrClosed for the
+// caller's own doing.
+func (l *Lease) Err() error { return context.Cause(l.ctx) }
+
+// Deadline is until when the lease is held for certain, by this process's monotonic
+// clock, if no further renewal succeeds. Renewals move it; it does not block.
+func (l *Lease) Deadline() time.Time { return l.s.Deadline() }
+
+// Context answers a ctx for the work that the lease protects: it ends with parent,
+// and when the lease is over, with Err as its cause. The cancel function must be
+// called.
+func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	return joined(parent, l.ctx)
+}
+
+// Release gives the permits back; from here on the lease counts as over. It blocks
+// until a node has confirmed it, or ctx ends: then a lease of a session is released
+// in the background for as long as the session lives, and a one-call lease expires
+// within its ttl. It answers why the lease was lost, if it was, so that a nil means
+// that it was held until now. Releasing again waits for the same.
+func (l *Lease) Release(ctx context.Context) error {
+	if l.s.oneShot {
+		l.cancel(ErrReleased)
+		err := l.s.Close(ctx)
+		if lost := l.Err(); errors.Is(lost, ErrLost) {
+			return lost
+		}
+		return err
+	}
+	l.s.mu.Lock()
+	if l.left == nil && l.ctx.Err() == nil {
+		l.cancel(ErrReleased)
+		l.left = l.s.letGo(l.Semaphore)
+	}
+	left := l.left
+	l.s.mu.Unlock()
+	if err := l.Err(); errors.Is(err, ErrLost) {
+		return err
+	}
+	if left == nil {
+		return nil // the session was closed
+	}
+	return left.await(ctx)
+}
+
+// loseLease makes a lease be over without the caller's doing, while its session
+// lives on, and clears what the cluster remembers of it.
+func (s *Session) loseLease(l *Lease, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.ctx.Err() != nil {
+		return
+	}
+	s.c.log.Warn("lease lost", "session", s.id, "semaphore", l.Semaphore, "error", why)
+	l.cancel(fmt.Errorf("%w: %w", ErrLost, why))
+	l.left = s.letGo(l.Semaphore)
+}
+
+// departure is the release of semaphores, or the withdrawal of a request for them,
+// by a goroutine that goes on until a node confirms it or the session is over.
+type departure struct {
+	done chan struct{}
+	err  error // set before done is closed; nil if there was something to let go of
+}
+
+// await blocks until the departure is over, or ctx ends.
+func (d *departure) await(ctx context.Context) error {
+	select {
+	case <-d.done:
+		return d.err
+	default:
+	}
+	select {
+	case <-d.done:
+		return d.err
+	case <-ctx.Done():
+		return fmt.Errorf("signalbox: not confirmed yet: %w", context.Cause(ctx))
+	}
+}
+
+// letGo starts to release or withdraw; s.mu is held. Until it is confirmed, nothing
+// else can be asked for under these names: a request that came before it would be
+// withdrawn by it.
+func (s *Session) letGo(names ...string) *departure {
+	d := &departure{done: make(chan struct{})}
+	for _, name := range names {
+		s.claims[name] = &claim{leaving: d}
+	}
+	if s.ctx.Err() != nil { // the end of the session has released everything
+		close(d.done)
+		return d
+	}
+	s.work.Go(func() {
+		for _, name := range names {
+			if err := s.release(name); err != nil {
+				d.err = err
+			}
+		}
+		s.mu.Lock()
+		for _, name := range names {
+			delete(s.claims, name)
+		}
+		s.mu.Unlock()
+		close(d.done)
+	})
+	return d
+}
+
+// release asks until a node confirms. It carries a key: should the network deliver
+// an attempt twice, the second must not release what was acquired since.
+func (s *Session) release(name string) error {
+	k := call{method: http.MethodDelete, path: []string{"v1", "sessions", s.id, "leases", name}, key: newKey(), keyOptional: true}
+	for round := 1; ; round++ {
+		_, err := s.c.do(s.ctx, k)
+		switch {
+		case err == nil:
+			return nil
+		case s.ctx.Err() != nil:
+			if errors.Is(s.Err(), ErrLost) {
+				return s.Err()
+			}
+			return nil // closed: released with all the rest
+		case sessionGone(err):
+			s.lose(err)
+			return s.Err()
+		case over(err):
+			return fmt.Errorf("%w: %w", ErrLost, err)
+		}
+		s.c.log.Warn("release not confirmed, trying on", "session", s.id, "semaphore", name, "error", err)
+		_ = sleep(s.ctx, backOff(round)) // the next round sees that the session is over
+	}
+}

@@ -1,0 +1,115 @@
+package client_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/client"
+)
+
+// trial is one life of a lease whose client is cut off from all nodes at some time.
+type trial struct {
+	random  *rand.Rand
+	ttl     time.Duration
+	slow    time.Duration // the most that a request or a reply takes
+	oneShot bool
+	lossy   bool  // replies are lost at times
+	cut     fault // what happens to requests in the end
+}
+
+// below is a random time, in microseconds so that it falls between the nodes' ticks.
+func (tr *trial) below(d time.Duration) time.Duration {
+	return time.Duration(tr.random.Int64N(int64(d/time.Microsecond)+1)) * time.Microsecond
+}
+
+func newTrial(seed int) *trial {
+	tr := &trial{random: newRandom(seed)}
+	tr.ttl = []time.Duration{200 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second}[tr.random.IntN(4)]
+	tr.slow = tr.below(tr.ttl / 16)
+	tr.oneShot, tr.lossy = tr.random.IntN(2) == 0, tr.random.IntN(2) == 0
+	tr.cut = []fault{{refused: true}, {hang: true}, {lose: true}, {status: 504, code: "outcome-unknown"}}[tr.random.IntN(4)]
+	return tr
+}
+
+// network is what happens to a request: it is late, or lost, at times.
+func (tr *trial) network(chance *rand.Rand) func(sent, int) fault {
+	return func(sent, int) fault {
+		late := func() time.Duration { return time.Duration(chance.Int64N(int64(tr.slow) + 1)) }
+		return fault{there: late(), back: late(), lose: tr.lossy && chance.IntN(6) == 0}
+	}
+}
+
+func (tr *trial) acquire(b *bed) (*client.Lease, error) {
+	if tr.oneShot {
+		return b.c.Acquire(b.ctx, "db", client.TTL(tr.ttl))
+	}
+	s, err := b.c.OpenSession(b.ctx, client.SessionOptions{TTL: tr.ttl})
+	if err != nil {
+		return nil, err
+	}
+	return s.Acquire(b.ctx, "db")
+}
+
+// run answers how long before the next grant the lease was lost.
+func (tr *trial) run(b *bed, seed int) (early time.Duration, ok bool) {
+	b.fake.put("db", 1)
+	time.Sleep(tr.below(time.Second)) // virtual
+	free := b.fake.occupy("db", 1)
+	b.net.follow(tr.network(newRandom(-seed)))
+	waits := later(func() (*client.Lease, error) { return tr.acquire(b) })
+	time.Sleep(tr.below(2 * tr.ttl)) // virtual
+	free()
+	r := <-waits
+	if r.err != nil { // the session did not survive the network
+		b.is(r.err, client.ErrLost)
+		return 0, false
+	}
+	b.fake.occupy("db", 1) // the next one, waiting
+	time.AfterFunc(tr.below(2*tr.ttl), func() { b.net.follow(always(tr.cut)) })
+	b.lost(r.lease.Lost())
+	lost := time.Now()
+	b.is(r.lease.Err(), client.ErrLost)
+	for b.fake.waiters("db") > 0 {
+		time.Sleep(tr.ttl) // virtual
+	}
+	b.fake.mu.Lock()
+	defer b.fake.mu.Unlock()
+	for _, g := range b.fake.grants {
+		if g.token > r.lease.Token {
+			return g.at.Sub(lost), true
+		}
+	}
+	b.Fatal("never granted anew")
+	return 0, false
+}
+
+// A client that is cut off from all nodes must know that its lease is lost before
+// the cluster grants the permits to someone else; and not long before.
+func TestLostBeforeGrantedAnew(t *testing.T) {
+	const trials = 1000
+	judged, misses, closest := 0, 0, time.Hour
+	for seed := range trials {
+		tr := newTrial(seed)
+		virtually(t, 3, func(b *bed) {
+			early, ok := tr.run(b, seed)
+			if !ok {
+				return
+			}
+			judged++
+			closest = min(closest, early)
+			if early <= 0 {
+				misses++
+				b.Errorf("seed %d: lost %v after the next grant (ttl %v, one-shot %v, cut %+v)", seed, -early, tr.ttl, tr.oneShot, tr.cut)
+			}
+			unheard := tr.lossy || tr.cut.lose // renewals that the client never learned of
+			if most := tr.slow + tr.ttl/1000 + 3*time.Millisecond; early > most && !unheard {
+				b.Errorf("seed %d: lost %v before the next grant, more than %v (ttl %v, one-shot %v)", seed, early, most, tr.ttl, tr.oneShot)
+			}
+		})
+	}
+	t.Logf("%d trials, %d judged, %d misses; closest call %v", trials, judged, misses, closest)
+	if judged < trials*9/10 {
+		t.Errorf("only %d of %d trials came to a grant", judged, trials)
+	}
+}

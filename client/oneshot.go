@@ -1,0 +1,185 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// oneShot is a request that needs no session of the caller's: a one-call acquire, or
+// a down. The cluster makes a session for it, which ends with it.
+type oneShot struct {
+	call  call
+	body  map[string]any
+	count int64
+	life  SessionOptions // of the lease
+	try   bool
+	// empty reports whether a reply tells that nothing was granted; nil: none does.
+	empty func(*reply) bool
+}
+
+// Acquire waits until it is granted a lease of its own, or ctx ends: the shortest way
+// to hold one semaphore. The lease is renewed until its Release, or until it is
+// lost. It keeps its place in the queue across failures of nodes and connections, for
+// up to Config.MaxWait; whoever waits longer than that starts again at the end: use
+// a Session if that matters. When ctx ends, the request is withdrawn, which takes at
+// most 2 s more; failing that, the cluster forgets it at ctx's deadline.
+//
+// It fails as Session.Acquire does.
+func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
+	return c.acquireOnce(ctx, name, opts, false)
+}
+
+// TryAcquire is Acquire without waiting: ErrUnavailable if the permits can't be
+// had now, or others wait for them.
+func (c *Client) TryAcquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
+	return c.acquireOnce(ctx, name, opts, true)
+}
+
+func (c *Client) acquireOnce(ctx context.Context, name string, opts []LeaseOption, try bool) (*Lease, error) {
+	if name == "" {
+		return nil, errNoName
+	}
+	o := oneShot{call: semaphoreCall(http.MethodPost, name, "leases"), body: map[string]any{}, count: 1, try: try}
+	for _, option := range opts {
+		option.lease(&o)
+	}
+	if err := o.life.check(); err != nil {
+		return nil, err
+	}
+	o.body["count"], o.body["ttl"] = o.count, milliseconds(o.life.TTL)
+	ctx, end, err := c.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	for {
+		r, err := c.once(ctx, &o)
+		var told leaseBody
+		if err == nil {
+			err = r.decode(&told)
+		}
+		switch {
+		case err != nil && !gone(err):
+			if r, late := c.settle(ctx, &o); late == nil && r.decode(&told) == nil {
+				c.endSession(ctx, told.Session) // granted after all, to nobody
+				err = notInTime(ctx, err)
+			} else if errors.Is(late, ErrUnavailable) {
+				err = notInTime(ctx, err)
+			}
+			fallthrough
+		case err != nil:
+			return nil, fmt.Errorf("signalbox: acquire %s: %w", name, err)
+		case r.replayed && told.ExpiresInMS == 0:
+			continue // granted to an attempt whose reply was lost, and over since
+		}
+		return c.newOneShot(&o, &r, &told)
+	}
+}
+
+// notInTime is the error of a wait that ctx ended, and that was then withdrawn.
+func notInTime(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), ErrUnavailable)
+}
+
+// newOneShot is the lease of a granted one-call acquire.
+func (c *Client) newOneShot(o *oneShot, r *reply, told *leaseBody) (*Lease, error) {
+	s, err := c.newSession(told.Session, o.life, true, r, told.WaitedMS, told.ExpiresInMS)
+	if err != nil {
+		return nil, err
+	}
+	l := s.newLease(told)
+	return l, s.begin()
+}
+
+// gone reports whether a refusal makes sure that no request waits.
+func gone(err error) bool {
+	return !errors.Is(err, ErrOutcomeUnknown) && (settled(err) || errors.Is(err, ErrLimitReached) || errors.Is(err, ErrKeyReused))
+}
+
+// once makes the request until it is granted or refused. The first attempt tells
+// the cluster how long the request may wait in all; its repeats, how long they
+// listen. Once the wait is over it is made anew, unless ctx is over too.
+func (c *Client) once(ctx context.Context, o *oneShot) (reply, error) {
+	o.call.body = o.body
+	for early := 0; ; {
+		o.call.key = newKey()
+		began, last := time.Now(), o.try
+		o.call.until = time.Time{}
+		if !o.try {
+			o.call.until = began.Add(c.cfg.MaxWait)
+			if deadline, bounded := ctx.Deadline(); bounded && !deadline.After(o.call.until) {
+				o.call.until, last = deadline, true
+			}
+		}
+		r, err := c.listen(ctx, o)
+		if err == nil && o.empty != nil && o.empty(&r) {
+			err = ErrUnavailable
+		}
+		if !errors.Is(err, ErrUnavailable) || o.try {
+			return r, err
+		}
+		if last {
+			return r, fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+		}
+		if early++; time.Since(began) >= time.Until(o.call.until) {
+			early = 0
+		} else if sleep(ctx, backOff(early)) != nil {
+			return r, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+// listen repeats a request while it waits: a node that stops may send its waiters
+// elsewhere before the time is up.
+func (c *Client) listen(ctx context.Context, o *oneShot) (reply, error) {
+	for round := 1; ; round++ {
+		r, err := c.do(ctx, o.call)
+		if err != nil || r.status != http.StatusAccepted {
+			return r, err
+		}
+		if sleep(ctx, backOff(round)) != nil {
+			return r, context.Cause(ctx)
+		}
+	}
+}
+
+// settle finds out, for a caller that no longer waits, how the request ended, and
+// ends it if it has not: then nothing is left behind. It asks again with the same
+// key, so that the answer is the outcome of the request, whenever that was.
+func (c *Client) settle(ctx context.Context, o *oneShot) (r reply, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
+	defer cancel()
+	o.call.until = time.Time{}
+	for range 3 { // waiting, or unsure; ended; told so
+		r, err = c.do(ctx, o.call)
+		session := ""
+		var refusal *Error
+		if errors.As(err, &refusal) && refusal.Is(ErrUnavailable) {
+			session = refusal.Session
+		} else if err == nil && r.status == http.StatusAccepted {
+			var told leaseBody
+			if err = r.decode(&told); err == nil {
+				session, err = told.Session, ErrUnavailable
+			}
+		}
+		if session == "" || !c.endSession(ctx, session) {
+			break
+		}
+	}
+	return r, err
+}
+
+// endSession ends a session that is of no more use, and reports whether a node
+// confirmed it.
+func (c *Client) endSession(ctx context.Context, id string) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
+	defer cancel()
+	_, err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "sessions", id}})
+	return err == nil
+}

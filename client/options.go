@@ -1,0 +1,160 @@
+package client
+
+import (
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// The options of the calls. Each names the kinds of calls that take it by its
+// methods, so that the compiler refuses an option where it would mean nothing.
+
+// PutOption is one for Put: Permits, Level, NoLevel, Metadata, OnlyNew, Epoch.
+type PutOption interface{ put(*call, map[string]any) }
+
+// CreateOption is one for Create: Level, Metadata.
+type CreateOption interface{ create(map[string]any) }
+
+// ReadOption is one for Get, List and Watch: Stale, MinIndex, Epoch; for Get and
+// Watch also Holders and Waiters.
+type ReadOption interface{ read(url.Values) }
+
+// CallOption is one for Delete, Up and SetValue: Epoch.
+type CallOption interface{ call(*call) }
+
+// DownOption is one for Down and TryDown: Partial, Epoch.
+type DownOption interface{ down(*call, map[string]any) }
+
+// AcquireOption is one for the Acquire and TryAcquire of a Session: Count, Epoch.
+type AcquireOption interface{ acquire(*acquiring) }
+
+// LeaseOption is one for the Acquire and TryAcquire of a Client: Count, Epoch, TTL,
+// Metadata, Margin.
+type LeaseOption interface{ lease(*oneShot) }
+
+// Permits is how many permits a semaphore has in all. Needed for a new one; 0 is
+// allowed.
+func Permits(n int64) PutOption { return permits(n) }
+
+type permits int64
+
+func (n permits) put(_ *call, body map[string]any) { body["permits"] = int64(n) }
+
+// LevelOption sets a level.
+type LevelOption interface {
+	PutOption
+	CreateOption
+}
+
+// Level places a semaphore in the lock hierarchy: a session may ask only for
+// levels strictly below all that it holds, which rules deadlocks out.
+func Level(n int32) LevelOption { return level{&n} }
+
+// NoLevel takes a semaphore out of the lock hierarchy.
+func NoLevel() PutOption { return level{} }
+
+type level struct{ n *int32 }
+
+func (l level) put(_ *call, body map[string]any) { l.create(body) }
+func (l level) create(body map[string]any)       { body["level"] = l.n }
+
+// Metadata is free text kept with a semaphore, session or lease, for people: up to
+// 16 pairs, 1,024 bytes in all. It replaces what there was; nil clears it.
+type Metadata map[string]string
+
+func (m Metadata) put(_ *call, body map[string]any) { m.create(body) }
+func (m Metadata) create(body map[string]any)       { body["metadata"] = map[string]string(m) }
+func (m Metadata) lease(o *oneShot)                 { o.body["metadata"] = map[string]string(m) }
+
+// OnlyNew makes a Put create, or fail with ErrPreconditionFailed.
+func OnlyNew() PutOption { return onlyNew{} }
+
+type onlyNew struct{}
+
+func (onlyNew) put(k *call, _ map[string]any) { k.header = map[string][]string{"If-None-Match": {"*"}} }
+
+// EpochOption names an epoch.
+type EpochOption interface {
+	PutOption
+	ReadOption
+	CallOption
+	DownOption
+	AcquireOption
+	LeaseOption
+}
+
+// Epoch says which semaphore of this name is meant: one that was deleted and made
+// anew has another epoch, and the call fails with ErrPreconditionFailed. See
+// Semaphore.Epoch.
+func Epoch(n uint64) EpochOption { return epoch(n) }
+
+type epoch uint64
+
+func (n epoch) read(query url.Values)          { query.Set("epoch", strconv.FormatUint(uint64(n), 10)) }
+func (n epoch) put(k *call, _ map[string]any)  { n.call(k) }
+func (n epoch) down(k *call, _ map[string]any) { n.call(k) }
+func (n epoch) acquire(a *acquiring)           { n.call(&a.call) }
+func (n epoch) lease(o *oneShot)               { n.call(&o.call) }
+func (n epoch) call(k *call) {
+	if k.query == nil {
+		k.query = url.Values{}
+	}
+	n.read(k.query)
+}
+
+// Partial makes a Down take fewer permits than asked for as soon as there is one.
+func Partial() DownOption { return partial{} }
+
+type partial struct{}
+
+func (partial) down(_ *call, body map[string]any) { body["partial"] = true }
+
+// CountOption sets a count.
+type CountOption interface {
+	AcquireOption
+	LeaseOption
+}
+
+// Count is how many permits to acquire, all or none. Without it: 1.
+func Count(n int64) CountOption { return count(n) }
+
+type count int64
+
+func (n count) acquire(a *acquiring) { a.count = int64(n) }
+func (n count) lease(o *oneShot)     { o.count = int64(n) }
+
+// TTL is how long a one-call lease lives without a renewal; the Client renews it
+// three times as often. Without it: 30 s.
+func TTL(d time.Duration) LeaseOption { return ttl(d) }
+
+type ttl time.Duration
+
+func (d ttl) lease(o *oneShot) { o.life.TTL = time.Duration(d) }
+
+// Margin makes a one-call lease count as lost that long before its deadline, see
+// SessionOptions.Margin.
+func Margin(d time.Duration) LeaseOption { return margin(d) }
+
+type margin time.Duration
+
+func (d margin) lease(o *oneShot) { o.life.Margin = time.Duration(d) }
+
+type readOption struct{ name, value string }
+
+func (o readOption) read(query url.Values) { query.Set(o.name, o.value) }
+
+// Stale reads what the answering node has, without asking the leader: faster, and
+// possible without a majority, but perhaps behind.
+func Stale() ReadOption { return readOption{"consistency", "stale"} }
+
+// MinIndex makes a read wait until the answering node has this index: with Stale,
+// that is enough to see one's own writes.
+func MinIndex(n uint64) ReadOption { return readOption{"min_index", strconv.FormatUint(n, 10)} }
+
+// Holders bounds how many holders a semaphore is told with: 0 to 1,000, without it
+// 100.
+func Holders(n int) ReadOption { return readOption{"holders", strconv.Itoa(n)} }
+
+// Waiters bounds how many waiters a semaphore is told with: 0 to 1,000, without it
+// 100.
+func Waiters(n int) ReadOption { return readOption{"waiters", strconv.Itoa(n)} }

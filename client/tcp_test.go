@@ -1,0 +1,73 @@
+package client_test
+
+import (
+	"context"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/client"
+)
+
+// clientGoroutines answers the stacks that are in this package.
+func clientGoroutines() (stacks []string) {
+	buffer := make([]byte, 1<<20)
+	for stack := range strings.SplitSeq(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
+		if strings.Contains(stack, "signalbox/client.") {
+			stacks = append(stacks, stack)
+		}
+	}
+	return stacks
+}
+
+// The same over real connections, with the HTTP client of the package's own: the node
+// in use stops while a request waits there, and Close leaves nothing running.
+func TestRealConnections(t *testing.T) {
+	f := newFake().put("db", 1).put("a/b", 1)
+	first, second := httptest.NewServer(f), httptest.NewServer(f)
+	defer second.Close()
+	c, err := client.New(client.Config{Addresses: []string{first.URL, second.URL + "/"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	s, err := c.OpenSession(ctx, client.SessionOptions{TTL: 3 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := f.occupy("db", 1)
+	waits := later(func() (*client.Lease, error) { return s.Acquire(ctx, "db") })
+	for f.waiters("db") == 0 {
+		runtime.Gosched()
+	}
+	first.Listener.Close() // else a request may come back before it is gone
+	first.CloseClientConnections()
+	first.Close()
+	if value, err := c.Up(ctx, "a/b", 1); err != nil || value != 2 {
+		t.Fatal(value, err)
+	}
+	free()
+	r := <-waits
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	one, err := c.Acquire(ctx, "a/b", client.Count(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one.Err() != nil || r.lease.Err() != nil || len(f.grants) != 3 {
+		t.Errorf("%v, %v, %d grants", one.Err(), r.lease.Err(), len(f.grants))
+	}
+	if err := c.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if left := clientGoroutines(); len(left) > 0 {
+		t.Errorf("still running after Close:\n%s", strings.Join(left, "\n\n"))
+	}
+	if f.living() != 0 || f.available("db") != 1 || f.available("a/b") != 2 {
+		t.Error("something is still held")
+	}
+}
