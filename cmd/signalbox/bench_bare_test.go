@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"github.com/labstack/echo/v4"
+	"go.etcd.io/bbolt"
+)
+
+// The bare loop is what Signalbox is measured against: an Echo route that gives
+// each request to hashicorp/raft with raft-boltdb, and a machine that counts.
+// It batches as the library does, with the settings that gave it the most.
+
+type bareMachine struct{ count atomic.Int64 }
+
+func (m *bareMachine) Apply(*raft.Log) any { return m.count.Add(1) }
+
+func (m *bareMachine) Snapshot() (raft.FSMSnapshot, error) { return bareSnapshot{}, nil }
+
+func (m *bareMachine) Restore(r io.ReadCloser) error { return r.Close() }
+
+type bareSnapshot struct{}
+
+func (bareSnapshot) Persist(sink raft.SnapshotSink) error { return sink.Close() }
+func (bareSnapshot) Release()                             {}
+
+// startBare starts three bare nodes on loopback and answers the address of the
+// leader's route.
+func startBare(b *testing.B) string {
+	b.Helper()
+	const size = 3
+	var servers []raft.Server
+	var transports []*raft.NetworkTransport
+	for i := range size {
+		transport, err := raft.NewTCPTransport("127.0.0.1:0", nil, 3, 2*time.Second, io.Discard)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { transport.Close() })
+		transports = append(transports, transport)
+		servers = append(servers, raft.Server{ID: raft.ServerID(fmt.Sprint("b", i)), Address: transport.LocalAddr()})
+	}
+	var nodes []*raft.Raft
+	for i := range size {
+		nodes = append(nodes, startBareNode(b, servers[i].ID, transports[i]))
+	}
+	if err := nodes[0].BootstrapCluster(raft.Configuration{Servers: servers}).Error(); err != nil {
+		b.Fatal(err)
+	}
+	return serveBare(b, bareLeader(b, nodes))
+}
+
+func startBareNode(b *testing.B, id raft.ServerID, transport raft.Transport) *raft.Raft {
+	b.Helper()
+	logs, err := raftboltdb.New(raftboltdb.Options{
+		Path:        filepath.Join(b.TempDir(), "raft.db"),
+		BoltOptions: &bbolt.Options{NoFreelistSync: true, FreelistType: bbolt.FreelistMapType},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { logs.Close() })
+	cache, err := raft.NewLogCache(512, logs)
+	if err != nil {
+		b.Fatal(err)
+	}
+	config := raft.DefaultConfig()
+	config.LocalID = id
+	config.BatchApplyCh = true
+	config.MaxAppendEntries = 1024
+	config.NoLegacyTelemetry = true
+	config.Logger = hclog.NewNullLogger()
+	node, err := raft.NewRaft(config, &bareMachine{}, cache, logs, raft.NewInmemSnapshotStore(), transport)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := node.Shutdown().Error(); err != nil {
+			b.Error(err)
+		}
+	})
+	return node
+}
+
+func bareLeader(b *testing.B, nodes []*raft.Raft) *raft.Raft {
+	b.Helper()
+	elected := make(chan *raft.Raft, len(nodes))
+	for _, node := range nodes {
+		go func() {
+			if <-node.LeaderCh() {
+				elected <- node
+			}
+		}()
+	}
+	select {
+	case leader := <-elected:
+		return leader
+	case <-time.After(30 * time.Second):
+		b.Fatal("the bare loop has no leader")
+		return nil
+	}
+}
+
+func serveBare(b *testing.B, leader *raft.Raft) string {
+	b.Helper()
+	e := echo.New()
+	e.HideBanner, e.HidePort = true, true
+	e.POST("/count", func(c echo.Context) error {
+		command, err := io.ReadAll(c.Request().Body)
+		if err != nil {
+			return err
+		}
+		applied := leader.Apply(command, 5*time.Second)
+		if err := applied.Error(); err != nil {
+			return err
+		}
+		return c.JSON(http.StatusOK, map[string]any{"count": applied.Response()})
+	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	server := &http.Server{Handler: e}
+	go server.Serve(listener)
+	b.Cleanup(func() { server.Close() })
+	return listener.Addr().String()
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// outcome is what a command did.
+type outcome struct {
+	status         int
+	stdout, stderr string
+}
+
+// command runs the program with the arguments, in this process. variables are
+// name, value, …
+func command(t *testing.T, arguments []string, variables ...string) outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	status := run(ctx, arguments, lookup(variables), &stdout, &stderr)
+	return outcome{status, stdout.String(), stderr.String()}
+}
+
+func lookup(variables []string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for i := 0; i+1 < len(variables); i += 2 {
+			if variables[i] == name {
+				return variables[i+1], true
+			}
+		}
+		return "", false
+	}
+}
+
+// refused checks that a command told what is wrong in one line, which has the
+// given words, and ended with another status than 0.
+func (o outcome) refused(t *testing.T, words ...string) {
+	t.Helper()
+	if o.status == 0 {
+		t.Errorf("status 0; stdout %q", o.stdout)
+	}
+	if o.stdout != "" || strings.Count(o.stderr, "\n") != 1 || !strings.HasPrefix(o.stderr, "signalbox: ") {
+		t.Errorf("not one line on stderr: %q, and on stdout %q", o.stderr, o.stdout)
+	}
+	for _, word := range words {
+		if !strings.Contains(o.stderr, word) {
+			t.Errorf("%q doesn't say %q", o.stderr, word)
+		}
+	}
+}
+
+func TestBadFlags(t *testing.T) {
+	trio := "n1=127.0.0.1:8711,n2=127.0.0.1:8712,n3=127.0.0.1:8713"
+	cases := []struct {
+		name      string
+		arguments string
+		words     []string
+	}{
+		{"no data", "serve", []string{"--data", "--ephemeral"}},
+		{"unknown flag", "serve --nodes 3", []string{"unknown flag: --nodes"}},
+		{"unknown command", "server", []string{`unknown command "server"`}},
+		{"a word too much", "serve data", []string{"serve takes no arguments", `"data"`}},
+		{"not a number", "serve --data d --raft-multiplier fast", []string{"raft-multiplier", "fast"}},
+		{"multiplier out of range", "serve --data d --raft-multiplier 21", []string{"raft-multiplier", "20"}},
+		{"peers without ids", "serve --data d --node-id n1 --peers 127.0.0.1:8711", []string{"--peers", "id=host:port"}},
+		{"peers without ports", "serve --data d --node-id n1 --peers n1=127.0.0.1", []string{"--peers: n1", "host:port"}},
+		{"peer port 0", "serve --data d --node-id n1 --peers n1=127.0.0.1:0", []string{"--peers: n1", "65535"}},
+		{"own id missing", "serve --data d --node-id n4 --peers " + trio, []string{"--peers", "n4"}},
+		{"own id not told", "serve --data d --peers " + trio, []string{"--node-id"}},
+		{"id twice", "serve --data d --node-id n1 --peers n1=127.0.0.1:8711,n1=127.0.0.1:8712", []string{"n1", "twice"}},
+		{"address twice", "serve --data d --node-id n1 --peers n1=127.0.0.1:8711,n2=127.0.0.1:8711", []string{"127.0.0.1:8711"}},
+		{"bad id", "serve --data d --node-id a/b", []string{"--node-id", `"a/b"`}},
+		{"peer port open to all", "serve --data d --peer 0.0.0.0:8711", []string{"--peer", "--insecure-peers"}},
+		{"peers elsewhere", "serve --data d --node-id n1 --peer 127.0.0.1:8711 --peers n1=127.0.0.1:8711,n2=192.0.2.1:8711", []string{"--peers: n2", "--insecure-peers"}},
+		{"ephemeral with data", "serve --ephemeral --data d", []string{"--ephemeral", "--data"}},
+		{"ephemeral with peers", "serve --ephemeral --node-id n1 --peers " + trio, []string{"--ephemeral", "one node"}},
+		{"http without port", "serve --data d --http localhost", []string{"--http", "host:port"}},
+		{"log level", "serve --data d --log-level loud", []string{"--log-level", "loud"}},
+		{"size", "serve --data d --min-free much", []string{"min-free", "much"}},
+		{"limit of nothing", "serve --data d --max-leases 0", []string{"--max-leases", "above 0"}},
+		{"size of nothing", "serve --data d --max-body 0KiB", []string{"--max-body", "above 0"}},
+		{"time backwards", "serve --data d --max-wait -1s", []string{"--max-wait", "above 0"}},
+		{"origin", "serve --ephemeral --cors-allow example.com", []string{"example.com"}},
+		{"dev of none", "dev --nodes 0", []string{"--nodes", "1"}},
+		{"dev of many", "dev --nodes 10", []string{"--nodes", "9"}},
+		{"dev beyond the ports", "dev --http-port 65530", []string{"--http-port"}},
+		{"healthcheck of nothing", "healthcheck --url http://127.0.0.1:1/readyz", []string{"refused"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Chdir(t.TempDir()) // the folder d, should it be made
+			arguments := strings.Fields(c.arguments)
+			if arguments[0] == "serve" && !strings.Contains(c.arguments, "--http") {
+				port := freePorts(t, 0, 1)
+				arguments = append(arguments, "--http", fmt.Sprintf("127.0.0.1:%d", port))
+				if !strings.Contains(c.arguments, "--peer") {
+					arguments = append(arguments, "--peer", fmt.Sprintf("127.0.0.1:%d", port+1))
+				}
+			}
+			command(t, arguments).refused(t, c.words...)
+			if left, _ := os.ReadDir("."); len(left) > 0 {
+				t.Errorf("it has made %s", left[0].Name())
+			}
+		})
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Run("sets a flag", func(t *testing.T) {
+		command(t, []string{"dev"}, "SIGNALBOX_NODES", "77").refused(t, "--nodes")
+	})
+	t.Run("of any name", func(t *testing.T) {
+		command(t, []string{"serve", "--ephemeral"}, "SIGNALBOX_NODE_ID", "a b").refused(t, "--node-id", `"a b"`)
+	})
+	t.Run("the command line wins", func(t *testing.T) {
+		command(t, []string{"dev", "--nodes", "78", "--log-level", "no"}, "SIGNALBOX_NODES", "3").refused(t, "no")
+		command(t, []string{"dev", "--nodes", "78"}, "SIGNALBOX_NODES", "3").refused(t, "--nodes")
+	})
+	t.Run("empty is not set", func(t *testing.T) {
+		command(t, []string{"dev", "--nodes", "0"}, "SIGNALBOX_HTTP_PORT", "").refused(t, "--nodes")
+	})
+	t.Run("what is wrong with it is told with its name", func(t *testing.T) {
+		command(t, []string{"serve"}, "SIGNALBOX_MIN_FREE", "much", "SIGNALBOX_EPHEMERAL", "maybe").
+			refused(t, "SIGNALBOX_MIN_FREE", `"much"`, "SIGNALBOX_EPHEMERAL", `"maybe"`)
+	})
+	t.Run("help names it", func(t *testing.T) {
+		if o := command(t, []string{"serve", "--help"}); o.status != 0 || !strings.Contains(o.stdout, "SIGNALBOX_NODE_ID") {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+func TestVersion(t *testing.T) {
+	for _, arguments := range [][]string{{"version"}, {"--version"}} {
+		if o := command(t, arguments); o.status != 0 || !strings.HasPrefix(o.stdout, "signalbox "+version()) {
+			t.Errorf("%v: %+v", arguments, o)
+		}
+	}
+}
+
+func TestHealthcheck(t *testing.T) {
+	status := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		fmt.Fprintln(w, "said so")
+	}))
+	defer server.Close()
+	if o := command(t, []string{"healthcheck", "--url", server.URL}); o.status != 0 || o.stdout != "said so\n" {
+		t.Errorf("%+v", o)
+	}
+	status = http.StatusServiceUnavailable
+	command(t, []string{"healthcheck", "--url", server.URL}).refused(t, "503", "said so")
+}
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]size{"0": 0, "65536": 65536, "64KiB": 65536, "1 MiB": 1 << 20, "2GiB": 2 << 30, "7B": 7} {
+		var s size
+		if err := s.Set(text); err != nil || s != want {
+			t.Errorf("%q is %d (%v), not %d", text, s, err, want)
+		}
+		var again size
+		if err := again.Set(s.String()); err != nil || again != want {
+			t.Errorf("%q shows as %q, which is %d (%v)", text, s.String(), again, err)
+		}
+	}
+	for _, text := range []string{"", "-1", "1.5MiB", "64k", "9223372036854775807KiB", "MiB"} {
+		var s size
+		if err := s.Set(text); err == nil {
+			t.Errorf("%q is %d", text, s)
+		}
+	}
+}
+
+// TestInTheWay starts a node where something else is already.
+func TestInTheWay(t *testing.T) {
+	serve := func(t *testing.T, http, peer, data string) outcome {
+		return command(t, []string{"serve", "--http", http, "--peer", peer, "--data", data, "--min-free", "1MiB"})
+	}
+	address := func(t *testing.T) string { return fmt.Sprintf("127.0.0.1:%d", freePorts(t, 0)) }
+	taken, err := net.Listen("tcp", address(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	t.Run("HTTP port", func(t *testing.T) {
+		serve(t, taken.Addr().String(), address(t), t.TempDir()).refused(t, "--http", taken.Addr().String(), "in use")
+	})
+	t.Run("peer port", func(t *testing.T) {
+		serve(t, address(t), taken.Addr().String(), t.TempDir()).refused(t, "--peer", taken.Addr().String(), "in use")
+	})
+	t.Run("folder in use", func(t *testing.T) {
+		data := t.TempDir()
+		ctx, cancel := context.WithCancel(t.Context())
+		first := startInProcess(ctx, t, "serve", "--http", address(t), "--peer", address(t), "--data", data, "--min-free", "1MiB")
+		first.awaitLog(t, "serving")
+		serve(t, address(t), address(t), data).refused(t, data, "in use")
+		cancel()
+		first.ended(t, 5*time.Second)
+	})
+	t.Run("foreign folder", func(t *testing.T) {
+		data := t.TempDir()
+		if err := os.WriteFile(filepath.Join(data, "thesis.txt"), []byte("years of work"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		serve(t, address(t), address(t), data).refused(t, data, "not a Signalbox data folder")
+		command(t, []string{"dev", "--data", data, "--http-port", fmt.Sprint(freePorts(t, 0, 1, 2, 10, 11, 12))}).
+			refused(t, data, "not empty")
+	})
+	t.Run("another node's folder", func(t *testing.T) {
+		data := t.TempDir()
+		ctx, cancel := context.WithCancel(t.Context())
+		first := startInProcess(ctx, t, "serve", "--node-id", "n7", "--http", address(t), "--peer", address(t), "--data", data, "--min-free", "1MiB")
+		first.awaitLog(t, "serving")
+		cancel()
+		first.ended(t, 5*time.Second)
+		serve(t, address(t), address(t), data).refused(t, data, "n7", "n1")
+	})
+	t.Run("folder that can't be made", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		serve(t, address(t), address(t), filepath.Join(file, "data")).refused(t, file)
+	})
+}

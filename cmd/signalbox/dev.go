@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox/signalbox/cluster"
+)
+
+const (
+	maxDevNodes = 9
+	// peerOffset is from a node's HTTP port to its peer port.
+	peerOffset = 10
+	// devReadyIn bounds how long the nodes may take to be ready.
+	devReadyIn = 30 * time.Second
+)
+
+// devFlags is what dev is told.
+type devFlags struct {
+	nodes, port int
+	data        string
+	logs        logging
+}
+
+func newDev() *cobra.Command {
+	var d devFlags
+	command := &cobra.Command{
+		Use:   "dev",
+		Short: "Run a cluster in this process, to try things out",
+		Long: "Run a cluster in this process, to try things out, until Ctrl-C. The nodes are real: each has\n" +
+			"its ports, its log and its files. Node n1 serves HTTP on --http-port, n2 on the next, and so on;\n" +
+			fmt.Sprintf("peers use the ports %d above.", peerOffset),
+		RunE: func(command *cobra.Command, _ []string) error {
+			logger, err := d.logs.logger(command.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return d.run(command.Context(), command.OutOrStdout(), logger)
+		},
+	}
+	flags := command.Flags()
+	flags.IntVar(&d.nodes, "nodes", 3, "how many nodes")
+	flags.IntVar(&d.port, "http-port", 8701, "HTTP port of the first node")
+	flags.StringVar(&d.data, "data", "", "folder of the state; default: a temporary one, removed at the end")
+	addLogging(flags, &d.logs, "error")
+	return command
+}
+
+// run starts the nodes, tells how to use them, and stops them when ctx ends.
+func (d *devFlags) run(ctx context.Context, out io.Writer, log hclog.Logger) error {
+	if d.nodes < 1 || d.nodes > maxDevNodes {
+		return fmt.Errorf("--nodes must be between 1 and %d", maxDevNodes)
+	}
+	if last := d.port + peerOffset + d.nodes - 1; d.port < 1 || last > 65535 {
+		return fmt.Errorf("--http-port must be between 1 and %d", 65535-peerOffset-d.nodes+1)
+	}
+	folder, err := d.folder()
+	if err != nil {
+		return err
+	}
+	if d.data == "" {
+		defer os.RemoveAll(folder)
+	}
+	fatal := make(chan error, 1)
+	nodes, err := d.start(ctx, folder, log, firstTo(fatal))
+	if err == nil {
+		if err = d.ready(ctx, nodes, fatal); err == nil {
+			err = d.serve(ctx, out, folder, fatal)
+		}
+	}
+	stopAll(nodes)
+	return err
+}
+
+// serve tells how to use the nodes, and blocks until ctx ends or one can't go on.
+func (d *devFlags) serve(ctx context.Context, out io.Writer, folder string, fatal <-chan error) error {
+	if ctx.Err() == nil {
+		d.welcome(out, folder)
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-fatal:
+		return err
+	}
+}
+
+// start starts the nodes, and returns those that it has started on errors too.
+func (d *devFlags) start(ctx context.Context, folder string, log hclog.Logger, fatal func(error)) ([]*node, error) {
+	var peers []cluster.Peer
+	for i := range d.nodes {
+		peers = append(peers, cluster.Peer{ID: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("127.0.0.1:%d", d.port+peerOffset+i)})
+	}
+	var nodes []*node
+	for i, own := range peers {
+		c := defaultConfig()
+		c.nodeID, c.peers, c.peerAddress = own.ID, peers, own.Address
+		c.httpAddress = fmt.Sprintf("127.0.0.1:%d", d.port+i)
+		c.data = filepath.Join(folder, own.ID)
+		if err := c.validate(); err != nil {
+			return nodes, err
+		}
+		n, err := startNode(ctx, c, log.Named(own.ID), fatal)
+		if err != nil {
+			return nodes, err
+		}
+		nodes = append(nodes, n)
+		go func() {
+			if err := <-n.served; err != nil {
+				fatal(fmt.Errorf("%s: %w", own.ID, err))
+			}
+		}()
+	}
+	return nodes, nil
+}
+
+// ready blocks until all nodes are ready, or ctx ends.
+func (d *devFlags) ready(ctx context.Context, nodes []*node, fatal <-chan error) error {
+	late := time.After(devReadyIn)
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for len(nodes) > 0 {
+		if nodes[0].cluster.Ready() {
+			nodes = nodes[1:]
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-fatal:
+			return err
+		case <-late:
+			return fmt.Errorf("the nodes were not ready within %v; --log-level info tells more", devReadyIn)
+		case <-again.C:
+		}
+	}
+	return nil
+}
+
+// stopAll stops the nodes side by side: none of them needs the others any more.
+func stopAll(nodes []*node) {
+	var stopping sync.WaitGroup
+	for _, n := range nodes {
+		stopping.Go(n.stop)
+	}
+	stopping.Wait()
+}
+
+// welcome prints three lines that can be pasted, each to another node if there is
+// another.
+func (d *devFlags) welcome(out io.Writer, folder string) {
+	at := func(i int) string { return fmt.Sprintf("http://127.0.0.1:%d", d.port+i%d.nodes) }
+	fmt.Fprintf(out, "Signalbox %s: %d nodes, on %s", version(), d.nodes, at(0))
+	if d.nodes > 1 {
+		fmt.Fprintf(out, " to %s", at(d.nodes-1))
+	}
+	fmt.Fprintf(out, "; state in %s; Ctrl-C stops.\nPaste these to make a semaphore, acquire it, and release it:\n\n", folder)
+	fmt.Fprintf(out, "  curl -X PUT %s/v1/semaphores/db -d '{\"permits\":3}'\n", at(0))
+	fmt.Fprintf(out, "  lease=$(curl -sX POST %s/v1/semaphores/db/leases -d '{\"ttl\":\"30s\",\"wait\":\"10s\"}'); echo \"$lease\"\n", at(1))
+	fmt.Fprintf(out, "  curl -X DELETE %s/v1/sessions/$(echo \"$lease\" | sed 's/.*\"session\":\"\\([0-9]*\\).*/\\1/')\n\n", at(2))
+}

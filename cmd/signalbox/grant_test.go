@@ -1,0 +1,69 @@
+//go:build (processes || compose) && linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+)
+
+const (
+	// grantWithin is how soon after the leader's death permits are granted again.
+	grantWithin = 2 * time.Second
+	// grantAtMost is for the rare time when the first candidate comes too early,
+	// or both at once, so that there is a second election on a busy machine.
+	grantAtMost = 4 * time.Second
+)
+
+// firstGrant acquires on the given nodes at once until one grants, and returns how
+// long that took.
+func firstGrant(t *testing.T, c *client, nodes ...int) time.Duration {
+	t.Helper()
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	granted := make(chan error, len(nodes))
+	for _, node := range nodes {
+		name := fmt.Sprintf("first-%d", node)
+		go func() {
+			_, err := c.insistOn(ctx, node, http.MethodPut, semaphorePath(name), `{"permits":1000000}`)
+			if err == nil {
+				var r reply
+				r, err = c.insistOn(ctx, node, http.MethodPost, semaphorePath(name)+"/leases", `{"ttl":"5s"}`)
+				if err == nil && r.status != http.StatusCreated {
+					err = fmt.Errorf("acquire: %d %s", r.status, r.Code)
+				}
+			}
+			granted <- err
+		}()
+	}
+	if err := <-granted; err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(start)
+}
+
+// insistOn is insist on one node alone.
+func (c *client) insistOn(ctx context.Context, node int, method, path, body string) (reply, error) {
+	alone := &client{bases: c.bases[node : node+1], http: c.http}
+	return alone.insist(ctx, 0, method, path, body)
+}
+
+// mustLead waits until some node leads, and returns it.
+func (c *client) mustLead(t *testing.T) (node int) {
+	t.Helper()
+	eventually(t, 20*time.Second, func() error {
+		if node = c.leader(t.Context()); node < 0 {
+			return errors.New("no leader")
+		}
+		return nil
+	})
+	return node
+}
+
+// others are the two nodes beside the given one.
+func others(node int) (first, second int) { return (node + 1) % 3, (node + 2) % 3 }

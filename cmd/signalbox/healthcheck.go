@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// newHealthcheck makes the subcommand by which a container image without a shell
+// checks itself.
+func newHealthcheck() *cobra.Command {
+	var url string
+	var timeout time.Duration
+	command := &cobra.Command{
+		Use:   "healthcheck",
+		Short: "Exit 0 if a node answers a GET with 200",
+		RunE: func(command *cobra.Command, _ []string) error {
+			request, err := http.NewRequestWithContext(command.Context(), http.MethodGet, url, nil)
+			if err != nil {
+				return err
+			}
+			client := http.Client{Timeout: timeout}
+			response, err := client.Do(request)
+			if err != nil {
+				return err
+			}
+			defer response.Body.Close()
+			body, err := io.ReadAll(io.LimitReader(response.Body, 4<<10))
+			if err != nil {
+				return err
+			}
+			if response.StatusCode != http.StatusOK {
+				return fmt.Errorf("%s: %s: %s", url, response.Status, strings.TrimSpace(string(body)))
+			}
+			_, err = fmt.Fprintln(command.OutOrStdout(), strings.TrimSpace(string(body)))
+			return err
+		},
+	}
+	command.Flags().StringVar(&url, "url", "http://127.0.0.1:8701/readyz", "what to get")
+	command.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long to wait for the answer")
+	return command
+}

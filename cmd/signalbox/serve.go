@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func newServe() *cobra.Command {
+	c := defaultConfig()
+	var peers string
+	var logs logging
+	command := &cobra.Command{
+		Use:   "serve",
+		Short: "Run one node of a cluster",
+		Long: "Run one node of a cluster, until SIGTERM or SIGINT; a second signal stops it at once.\n\n" +
+			"All members are given the same --peers. Without --peers, or with this node alone in it,\n" +
+			"the node is a cluster by itself.\n\n" +
+			"Every flag may also be given as an environment variable: " + variable("node-id") + " is --node-id.",
+		RunE: func(command *cobra.Command, _ []string) error {
+			listed, err := parsePeers(peers)
+			if err != nil {
+				return err
+			}
+			c.peers = listed
+			if err := completeFromPeers(&c, command.Flags()); err != nil {
+				return err
+			}
+			if err := c.validate(); err != nil {
+				return err
+			}
+			logger, err := logs.logger(command.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return serve(command.Context(), c, logger)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&c.nodeID, "node-id", c.nodeID, "this node's name among its peers")
+	flags.StringVar(&c.httpAddress, "http", c.httpAddress, "host:port to serve the API on")
+	flags.StringVar(&c.peerAddress, "peer", c.peerAddress, "host:port to bind for peers; default: this node's in --peers")
+	flags.StringVar(&peers, "peers", "", "all members, as id=host:port,…")
+	flags.StringVar(&c.data, "data", "", "folder of the state; made if it doesn't exist")
+	flags.BoolVar(&c.ephemeral, "ephemeral", false, "keep the state in memory; one node only")
+	flags.BoolVar(&c.insecurePeers, "insecure-peers", false, "let the peer port be reachable beyond this machine, unprotected: whoever reaches it can change the state")
+	addLogging(flags, &logs, "info")
+	flags.StringSliceVar(&c.cors, "cors-allow", nil, "origins whose pages may call this node from a browser; * for all")
+	flags.IntVar(&c.multiplier, "raft-multiplier", c.multiplier, "stretches Raft's times (500ms at 1), for slow disks and networks; alike on all nodes")
+	flags.Var(&c.minFree, "min-free", "free space in the folder's file system below which writes are refused")
+	addLimits(flags, &c)
+	return command
+}
+
+// completeFromPeers gives what was left out its default from the list of peers.
+func completeFromPeers(c *config, flags *pflag.FlagSet) error {
+	if !flags.Changed("node-id") {
+		switch len(c.peers) {
+		case 0:
+		case 1:
+			c.nodeID = c.peers[0].ID
+		default:
+			return errors.New("--node-id: say which of --peers this node is")
+		}
+	}
+	for _, p := range c.peers {
+		if p.ID == c.nodeID && !flags.Changed("peer") {
+			c.peerAddress = p.Address
+		}
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+)
+
+// TestServeAlone runs nodes that are clusters by themselves: ready within 2 s of the
+// start, gone within 1 s of being asked, and with all that they had when they
+// come back. The times hold for a machine that has nothing else to do, so the best
+// of them counts.
+func TestServeAlone(t *testing.T) {
+	data := t.TempDir()
+	port := freePorts(t, 0, 1)
+	peer := fmt.Sprintf("127.0.0.1:%d", port+1)
+	cases := []struct {
+		name  string
+		flags []string
+		want  int // of the semaphore's first PUT
+	}{
+		{"no peers", []string{"--data", data}, http.StatusCreated},
+		{"again", []string{"--data", data}, http.StatusOK},
+		{"one peer", []string{"--data", t.TempDir(), "--node-id", "n1", "--peers", "n1=" + peer}, http.StatusCreated},
+		{"one peer that is not named twice", []string{"--data", t.TempDir(), "--peers", "solo=" + peer}, http.StatusCreated},
+		{"in memory", []string{"--ephemeral"}, http.StatusCreated},
+	}
+	soonestReady, soonestEnded := time.Hour, time.Hour
+	for _, serve := range cases {
+		t.Run(serve.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			arguments := []string{"serve", "--http", fmt.Sprintf("127.0.0.1:%d", port), "--peer", peer, "--min-free", "1MiB"}
+			start := time.Now()
+			n := startInProcess(ctx, t, append(arguments, serve.flags...)...)
+			c := newClient(fmt.Sprintf("http://127.0.0.1:%d", port))
+			eventually(t, 20*time.Second, func() error {
+				r, err := c.ask(t.Context(), 0, http.MethodGet, "/readyz", "")
+				if err == nil && r.status != http.StatusOK {
+					err = errors.New(r.Detail)
+				}
+				return err
+			})
+			soonestReady = min(soonestReady, time.Since(start))
+			c.must(t, 0, http.MethodPut, semaphorePath("db"), `{"permits":3}`, serve.want)
+			c.http.CloseIdleConnections()
+			start = time.Now()
+			cancel()
+			n.ended(t, 5*time.Second)
+			soonestEnded = min(soonestEnded, time.Since(start))
+		})
+	}
+	if soonestReady > 2*time.Second || soonestEnded > time.Second {
+		t.Errorf("ready after %v at best, and gone after %v", soonestReady, soonestEnded)
+	}
+	if left, err := os.ReadDir("."); err != nil || len(left) == 0 {
+		t.Fatal("the test's own folder can't be read")
+	} else {
+		for _, entry := range left {
+			if entry.IsDir() {
+				t.Errorf("a node has made %s in the working folder", entry.Name())
+			}
+		}
+	}
+}
