@@ -1,0 +1,23 @@
+# One static binary and a folder for its state: nothing else is in the image.
+FROM golang:1.26-bookworm AS build
+LABEL org.signalbox.stage=build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+ARG VERSION=
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$VERSION" -o /out/signalbox ./cmd/signalbox \
+ && mkdir -p /out/data
+
+FROM scratch
+COPY --from=build /out/signalbox /signalbox
+# A new volume takes over the owner of the folder that it is mounted on.
+COPY --from=build --chown=65532:65532 /out/data /data
+USER 65532:65532
+ENV SIGNALBOX_DATA=/data SIGNALBOX_HTTP=0.0.0.0:8701
+VOLUME /data
+EXPOSE 8701
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=2s --timeout=3s --start-period=30s --retries=5 CMD ["/signalbox", "healthcheck"]
+ENTRYPOINT ["/signalbox"]
+CMD ["serve"]

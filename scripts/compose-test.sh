@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Tests docker-compose.yml on real containers: builds the image, starts the three nodes
+# and has cmd/signalbox/compose_test.go write, restart, kill and cut off. Everything is
+# taken down again, volumes and image too, however it ends.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! docker info >/dev/null 2>&1; then
+  echo '***' >&2
+  echo '*** NOT TESTED: no Docker engine answers here, so the containers were not tried.' >&2
+  echo '***' >&2
+  exit 0
+fi
+if docker compose version >/dev/null 2>&1; then
+  export COMPOSE='docker compose'
+else
+  export COMPOSE='docker-compose'
+fi
+
+free_port() { # the first free port from $1 on
+  local port=$1
+  while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
+  echo "$port"
+}
+
+export COMPOSE_PROJECT_NAME=signalbox-test-$$
+export SIGNALBOX_IMAGE=signalbox:test-$$
+SIGNALBOX_PORT_1=$(free_port 28701) SIGNALBOX_PORT_2=$(free_port 29701) SIGNALBOX_PORT_3=$(free_port 30701)
+export SIGNALBOX_PORT_1 SIGNALBOX_PORT_2 SIGNALBOX_PORT_3
+
+down() {
+  $COMPOSE down --volumes --remove-orphans --timeout 10 >/dev/null 2>&1 || true
+  docker image rm "$SIGNALBOX_IMAGE" >/dev/null 2>&1 || true
+}
+trap down EXIT
+trap 'exit 1' INT TERM
+
+$COMPOSE config --quiet
+docker build --quiet --tag "$SIGNALBOX_IMAGE" .
+$COMPOSE up --detach --no-build
+go test -tags compose -count 1 -timeout 15m -v -run '^TestCompose$' ./cmd/signalbox
