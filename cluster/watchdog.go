@@ -15,11 +15,8 @@ const (
 	watchdogEvery = 250 * time.Millisecond
 	// spaceEvery is how often it asks for the free space.
 	spaceEvery = time.Second
-	// stallAfter is how long a write of the log may hang before this node's
-	// messages to its followers are withheld, so that they elect another leader.
-	stallAfter = 2 * time.Second
-	// stuckAfter is how long it may hang before the process ends: what hangs that
-	// long does not come back, and a new start finds out.
+	// stuckAfter is how long a write of the log may hang before the process ends:
+	// what hangs that long does not come back, and a new start finds out.
 	stuckAfter = 30 * time.Second
 	// giveUpEvery is how often a leader without room tries to hand over.
 	giveUpEvery = 5 * time.Second
@@ -33,7 +30,7 @@ var errWedged = errors.New("a transfer of leadership does not end")
 
 // watchdog looks after what Raft does not: a disk that hangs or runs full, and a
 // transfer of leadership that never ends. All functions are called from one
-// goroutine; only low and withheld are for any.
+// goroutine; only low is for any.
 type watchdog struct {
 	log hclog.Logger
 	// stuckFor is how long the write of the log under way has taken.
@@ -80,9 +77,6 @@ func (w *watchdog) look(ctx context.Context) {
 
 // low reports that there is too little room for more entries.
 func (w *watchdog) low() bool { return w.isLow.Load() }
-
-// withheld reports that messages to followers must be withheld.
-func (w *watchdog) withheld() bool { return w.stuckFor() > stallAfter }
 
 // bark ends the process, once.
 func (w *watchdog) bark(err error) {

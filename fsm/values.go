@@ -17,7 +17,7 @@ type Change[T any] struct {
 	Value T
 }
 
-// KeepTTL, as a ttl in milliseconds, leaves the session's ttl and deadline alone.
+// KeepTTL is the ttl in milliseconds that leaves the session's ttl and deadline alone.
 const KeepTTL int64 = -1
 
 // MaxTTLMS is 100 years in milliseconds, the longest ttl or wait.

@@ -115,7 +115,7 @@ func TestVoteIsStoredWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stable, spy := spyOn(s)
+	_, spy := spyOn(s)
 	set(4, "n2")
 	if len(spy.writes) != 1 || len(spy.writes[0].values) != 2 {
 		t.Fatalf("a vote took the writes %v", spy.writes)
@@ -130,7 +130,7 @@ func TestVoteIsStoredWhole(t *testing.T) {
 		t.Errorf("after the crash, the vote is %q in term %d", candidate, term)
 	}
 
-	stable, spy = spyOn(s)
+	stable, spy := spyOn(s)
 	spy.fail = full
 	stable.reserve = nil
 	if err := stable.SetUint64([]byte(keyVoteTerm), 6); err != nil {
