@@ -68,6 +68,7 @@ var (
 	ErrNotApplied         error = code("not-applied")   // nothing was done
 	ErrDraining           error = code("draining")      // the node stops; nothing was done
 	ErrStorageFull        error = code("storage-full")  // nothing was done
+	ErrSplitState         error = code("states-differ") // nothing was done; an operator must decide
 	// ErrOutcomeUnknown says that the call may have been carried out or not. The
 	// Client has repeated it until ctx ended.
 	ErrOutcomeUnknown error = code("outcome-unknown")
@@ -119,7 +120,7 @@ func (e *Error) Is(target error) bool {
 // nothingDone reports whether the refusal makes sure that nothing was done. One
 // that no node of Signalbox made, such as a proxy's, makes sure of nothing.
 func (e *Error) nothingDone() bool {
-	for _, safe := range []error{ErrNoLeader, ErrNotApplied, ErrDraining, ErrStorageFull, ErrLimitReached} {
+	for _, safe := range []error{ErrNoLeader, ErrNotApplied, ErrDraining, ErrStorageFull, ErrSplitState, ErrLimitReached} {
 		if e.Is(safe) {
 			return true
 		}

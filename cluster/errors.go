@@ -19,6 +19,9 @@ var (
 	ErrDraining = errors.New("draining")
 	// ErrStorageFull: the leader's disk has too little room for more entries.
 	ErrStorageFull = errors.New("storage full")
+	// ErrSplitState: the members' states differ and none is a majority's, so that
+	// nobody knows which is right. Readiness names the members.
+	ErrSplitState = errors.New("the members' states differ")
 	// ErrOverloaded: too many commands wait already.
 	ErrOverloaded = errors.New("too many commands wait")
 	// ErrOutcomeUnknown: the command may have been applied or may yet be. Only a

@@ -99,7 +99,8 @@ const (
 	statusOverloaded  status = 2 // not applied: too many commands wait
 	statusStorageFull status = 3 // not applied: the leader's disk is full
 	statusUnknown     status = 4 // not applied: the leader does not know this command
-	statusCount              = 5
+	statusSplit       status = 5 // not applied: the members' states differ
+	statusCount              = 6
 )
 
 // err answers what a status other than statusDone means to the origin.
@@ -109,6 +110,8 @@ func (s status) err() error {
 		return ErrOverloaded
 	case statusStorageFull:
 		return ErrStorageFull
+	case statusSplit:
+		return ErrSplitState
 	case statusUnknown:
 		return ErrNotApplied
 	}
@@ -124,6 +127,8 @@ func statusOf(err error) status {
 		return statusOverloaded
 	case ErrStorageFull:
 		return statusStorageFull
+	case ErrSplitState:
+		return statusSplit
 	case ErrNotApplied:
 		return statusUnknown
 	}

@@ -217,7 +217,12 @@ func signal(c chan<- struct{}) {
 // openProposer makes the proposer of a reign.
 func (n *Node) openProposer(term uint64, c *clock) *proposer {
 	p := newProposer(term, c, n.raft, n.config.QueueSize)
-	p.storageLow = func() bool { return n.config.storageLow() || n.life.refuses() }
+	p.refuses = func() error {
+		if n.config.storageLow() {
+			return ErrStorageFull
+		}
+		return n.life.refuses()
+	}
 	p.refused = func() {
 		n.life.refused()
 		n.router.drop(term)

@@ -46,8 +46,8 @@ type proposer struct {
 	clock *clock
 	raft  applier
 	limit int // of waiting commands
-	// storageLow is asked before commands are taken.
-	storageLow func() bool
+	// refuses answers why no commands are taken, or nil. It is asked before each is.
+	refuses func() error
 	// refused is told that Raft did not take an entry though the reign goes on.
 	refused func()
 
@@ -70,23 +70,23 @@ type tickDone struct {
 
 func newProposer(term uint64, c *clock, r applier, limit int) *proposer {
 	return &proposer{
-		term:       term,
-		clock:      c,
-		raft:       r,
-		limit:      limit,
-		storageLow: func() bool { return false },
-		refused:    func() {},
-		slots:      make(chan struct{}, entriesInFlight),
-		lastLog:    time.Now(),
-		wakeable:   make(chan struct{}, 1),
+		term:     term,
+		clock:    c,
+		raft:     r,
+		limit:    limit,
+		refuses:  func() error { return nil },
+		refused:  func() {},
+		slots:    make(chan struct{}, entriesInFlight),
+		lastLog:  time.Now(),
+		wakeable: make(chan struct{}, 1),
 	}
 }
 
 // enqueue takes commands in their order: the first ones that there is room for,
 // and says why not the rest.
 func (p *proposer) enqueue(proposals []proposal) (taken int, err error) {
-	if p.storageLow() {
-		return 0, ErrStorageFull
+	if err := p.refuses(); err != nil {
+		return 0, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -202,7 +202,7 @@ func TestProposerRefusesBeyondItsQueue(t *testing.T) {
 		if taken, err := p.enqueue(proposals[10:]); taken != 4 || err != nil {
 			t.Fatalf("%d taken, %v, though there is room again", taken, err)
 		}
-		p.storageLow = func() bool { return true }
+		p.refuses = func() error { return ErrStorageFull }
 		if taken, err := p.enqueue(proposals[:1]); taken != 0 || err != ErrStorageFull {
 			t.Fatalf("on a full disk %d taken, %v", taken, err)
 		}

@@ -117,5 +117,13 @@ func (l *life) keepReady(ctx context.Context) {
 	}
 }
 
-// refuses reports that this node, as the leader, must take no commands.
-func (l *life) refuses() bool { return l.watchdog.low() || l.split.Load() != nil }
+// refuses answers why this node, as the leader, must take no commands, or nil.
+func (l *life) refuses() error {
+	switch {
+	case l.split.Load() != nil:
+		return ErrSplitState
+	case l.watchdog.low():
+		return ErrStorageFull
+	}
+	return nil
+}

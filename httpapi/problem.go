@@ -50,6 +50,7 @@ var kinds = map[string]kind{
 	"not-applied":          {503, "Not applied", "1"},
 	"draining":             {503, "Shutting down", "1"},
 	"storage-full":         {503, "Storage full", "10"},
+	"states-differ":        {503, "The members' states differ", "10"},
 	"outcome-unknown":      {504, "The outcome is unknown", ""},
 }
 
@@ -120,6 +121,7 @@ var failures = []failure{
 	{cluster.ErrNotApplied, "not-applied", "The request was not carried out and never will be. It is safe to try again."},
 	{cluster.ErrDraining, "draining", "This node is shutting down. Nothing that lasts was done; try again at another node."},
 	{cluster.ErrStorageFull, "storage-full", "The cluster's storage is nearly full and takes no changes. Nothing was done."},
+	{cluster.ErrSplitState, "states-differ", "The members' states differ and none is a majority's, so no changes are taken. /readyz?verbose names the members; an operator must decide."},
 	{cluster.ErrOverloaded, "limit-reached", "Too many requests wait to be carried out. Nothing was done; try again more slowly."},
 	{cluster.ErrOutcomeUnknown, "outcome-unknown", "It may have been done. Ask again with the same Idempotency-Key, or look."},
 	{cluster.ErrNotTried, "not-applied", "Not tried, since an operation before it in the batch could not be carried out. It is safe to try again."},

@@ -138,7 +138,7 @@ var throttleRequests = map[string]string{
 // 429, a redirect, 410 or 504; and never "Unknown peer".
 func TestThrottleFailures(t *testing.T) {
 	s, node := onThrottle(t)
-	for _, err := range []error{cluster.ErrNoLeader, cluster.ErrNotApplied, cluster.ErrDraining, cluster.ErrStorageFull, cluster.ErrOverloaded,
+	for _, err := range []error{cluster.ErrNoLeader, cluster.ErrNotApplied, cluster.ErrDraining, cluster.ErrStorageFull, cluster.ErrSplitState, cluster.ErrOverloaded,
 		cluster.ErrOutcomeUnknown, cluster.ErrNotTried, context.DeadlineExceeded} {
 		node.set(func() { node.fail = fmt.Errorf("wrapped: %w", err) })
 		for line, body := range throttleRequests {
