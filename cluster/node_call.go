@@ -66,7 +66,9 @@ func (n *Node) DrawSession() uint64 {
 // node that drains ends the waits: see Drain.
 //
 // It fails with the errors of errors.go, or with ctx's cause; see each for what
-// is known of the command then.
+// is known of the command then. Beside the error that the end of an ordinary
+// session's wait could not be confirmed stands the Waiting reply, of when the
+// request was queued; beside any other error, nothing.
 func (n *Node) Do(ctx context.Context, call Call) (Reply, error) {
 	if !n.calls.enter() {
 		return Reply{}, ErrDraining

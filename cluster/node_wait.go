@@ -74,7 +74,8 @@ func (n *Node) hangUp(ctx context.Context, call Call, queued Reply) (Reply, erro
 }
 
 // stillWaiting answers Waiting once a read index has confirmed it: else a grant
-// that another node has told to the world already could be denied here.
+// that another node has told to the world already could be denied here. What it
+// can't confirm comes with an error.
 func (n *Node) stillWaiting(ctx context.Context, call Call, l *listener, queued Reply) (Reply, error) {
 	at, err := n.Read(ctx, Consistency{})
 	select {
@@ -83,7 +84,7 @@ func (n *Node) stillWaiting(ctx context.Context, call Call, l *listener, queued 
 	default:
 	}
 	if err != nil {
-		return Reply{}, err
+		return queued, err
 	}
 	var result fsm.Result
 	var known bool
@@ -115,7 +116,7 @@ func (n *Node) drainWait(ctx context.Context, call Call, l *listener, queued Rep
 	}
 	reply, err := n.stillWaiting(ctx, call, l, queued)
 	if errors.Is(err, ErrNoLeader) {
-		return Reply{}, ErrDraining
+		err = ErrDraining
 	}
 	return reply, err
 }

@@ -82,7 +82,7 @@ func TestEndOfAWaitIsConfirmed(t *testing.T) {
 		c.until("a waiter", func() bool { return waiters(c, n, "db") == 1 }) // so it knows its place
 		c.net.Isolate(n.id)
 		c.do(c.leader(), fsm.EndSession{Session: holder}, fsm.OK)
-		if got := <-waiting; !errors.Is(got.err, ErrNoLeader) {
+		if got := <-waiting; !errors.Is(got.err, ErrNoLeader) || got.Code != fsm.Waiting || got.Place == 0 {
 			t.Fatalf("%+v, %v", got.Result, got.err)
 		}
 		c.net.Rejoin(n.id)
