@@ -31,10 +31,10 @@ var (
 )
 
 // Drain makes the node not ready, ends the waits of its callers and takes no
-// further calls: those of ordinary sessions are answered as still waiting, one-shots
-// with a key with ErrDraining, their place kept for the repeat on another node,
-// other one-shots are withdrawn first. It blocks until every call is answered, at
-// most 1.8 s.
+// further calls: those of ordinary sessions are answered as still waiting, those for
+// a wait list with nothing ready, and their places are kept; one-shots with a key get
+// ErrDraining, their place kept for the repeat on another node; other one-shots are
+// withdrawn first. It blocks until every call is answered, at most 1.8 s.
 func (n *Node) Drain() { n.drain(context.Background()) }
 
 func (n *Node) drain(ctx context.Context) {

@@ -87,6 +87,7 @@ type Node struct {
 	machine    *machine
 	changes    *changes
 	waits      *waits
+	lists      *lists
 	requests   *requests
 	router     *router
 	carrier    *carrier
@@ -180,7 +181,7 @@ func newNode(config Config) *Node {
 	n := &Node{
 		config: config, log: config.Logger.Named("cluster"),
 		acks: NewAckClock(), raftNews: make(chan bool, 8),
-		changes: newChanges(), waits: newWaits(), calls: newCalls(),
+		changes: newChanges(), waits: newWaits(), lists: newLists(), calls: newCalls(),
 		snapshotDue: make(chan struct{}, 1),
 	}
 	n.stopping, n.stop = context.WithCancel(context.Background())
@@ -255,6 +256,7 @@ func (n *Node) applied(entry *fsm.Applied) {
 	n.life.applied(entry)
 	n.requests.deliver(entry)
 	n.waits.deliver(entry)
+	n.lists.deliver(entry)
 	n.changes.deliver(entry.Effects)
 	if reign := n.established(); reign != nil {
 		reign.ticker.poke()
@@ -269,6 +271,7 @@ func (n *Node) restored(state *fsm.Machine, index uint64) {
 	n.life.restored()
 	n.requests.restored(state)
 	n.waits.restored(state, index)
+	n.lists.wakeAll()
 	n.changes.wakeAll()
 	n.router.look()
 }

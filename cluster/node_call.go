@@ -24,8 +24,9 @@ type Call struct {
 	Command fsm.Command
 	// Key is the idempotency key with its scope, "" for none.
 	Key string
-	// Wait is how long this call listens when the result is Waiting; 0 answers at
-	// once. For a one-shot acquire or down it should be the command's own WaitMS.
+	// Wait is how long this call listens when the result is Waiting, or a
+	// ListDeliver's NothingReady; 0 answers at once. For a one-shot acquire or down it
+	// should be the command's own WaitMS.
 	Wait time.Duration
 }
 
@@ -65,6 +66,10 @@ func (n *Node) DrawSession() uint64 {
 // longer. When ctx ends, a one-shot without key is ended in the background. A
 // node that drains ends the waits: see Drain.
 //
+// A ListDeliver that finds nothing ready on a list with entries listens as long as
+// call.Wait for one that is, and answers NothingReady when none was; what is on the
+// list stays there.
+//
 // It fails with the errors of errors.go, or with ctx's cause; see each for what
 // is known of the command then. Beside the error that the end of an ordinary
 // session's wait could not be confirmed stands the Waiting reply, of when the
@@ -83,6 +88,9 @@ func (n *Node) Do(ctx context.Context, call Call) (Reply, error) {
 
 // do is Do without counting the call.
 func (n *Node) do(ctx context.Context, call Call) (Reply, error) {
+	if list, is := call.Command.(fsm.ListDeliver); is && call.Wait > 0 {
+		return n.deliver(ctx, call, list.Session)
+	}
 	for range redraws {
 		q := n.build(call)
 		reply, err := n.propose(ctx, call, q)

@@ -252,8 +252,13 @@ func (m *model) listsDiffer(machine *Machine) error {
 	for _, s := range m.sessions {
 		var list []WaitListView
 		for _, e := range m.listOf(s) {
-			list = append(list, WaitListView{Semaphore: e.name, Epoch: e.epoch, Wanted: e.wanted(), Granted: e.granted,
-				Token: e.token, Deleted: e.semaphore == nil})
+			view := WaitListView{Semaphore: e.name, Epoch: e.epoch, Wanted: e.wanted(), Granted: e.granted,
+				Token: e.token, Deleted: e.semaphore == nil}
+			if e.waiting != nil {
+				view.Place, view.EnqueuedMS = e.waiting.place, e.waiting.enqueuedMS
+				view.Position = int64(slices.Index(m.line(e.semaphore), e.waiting)) + 1
+			}
+			list = append(list, view)
 		}
 		if err := same("wait list", machine.WaitList(s.id), list); err != nil {
 			return err

@@ -264,6 +264,11 @@ type WaitListView struct {
 	Granted   int64 // taken, not delivered yet
 	Token     uint64
 	Deleted   bool
+
+	// Of the request that waits; 0 when none does.
+	Place      uint64
+	Position   int64
+	EnqueuedMS int64
 }
 
 // WaitList answers a session's wait list in the order added.
@@ -275,8 +280,13 @@ func (m *Machine) WaitList(id uint64) []WaitListView {
 	}
 	for r := m.sessions.at(owner).entries.first; r != 0; r = m.entries.at(r).inSession.next {
 		e := m.entries.at(r)
-		list = append(list, WaitListView{Semaphore: e.name, Epoch: e.epoch, Wanted: m.wanted(e), Granted: e.granted,
-			Token: e.token, Deleted: e.semaphore == 0})
+		view := WaitListView{Semaphore: e.name, Epoch: e.epoch, Wanted: m.wanted(e), Granted: e.granted,
+			Token: e.token, Deleted: e.semaphore == 0}
+		if e.waiting != 0 {
+			q := m.requests.at(e.waiting)
+			view.Place, view.Position, view.EnqueuedMS = q.place, m.semaphores.at(e.semaphore).position(q.place), q.enqueuedMS
+		}
+		list = append(list, view)
 	}
 	return list
 }

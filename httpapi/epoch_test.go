@@ -23,6 +23,9 @@ func TestEveryRouteOfASemaphoreTakesAnEpoch(t *testing.T) {
 			if !strings.Contains(r.path, ":name") {
 				continue
 			}
+			if r.method+" "+r.path == "DELETE /v1/sessions/:id/waitlist/:name" {
+				continue // its epoch is the entry's, which may be an earlier one: see TestWaitListOfEarlierEpochs
+			}
 			line := r.method + " " + strings.NewReplacer(":name", "db", ":id", s, ":session", s).Replace(r.path)
 			body := bodies[r.method+" "+r.path]
 			if wrong {

@@ -269,13 +269,16 @@ func (n *machineNode) set(change func()) {
 	change()
 }
 
-// state tells all semaphores, leases, waiters and sessions, and nothing that
+// state tells all semaphores, leases, waiters, sessions and wait lists, and nothing that
 // moves with every entry: what must be the same after a refusal.
 func (n *machineNode) state(t *testing.T) string {
 	t.Helper()
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	all := []any{n.machine.Sessions(0, 1<<20)}
+	for _, s := range n.machine.Sessions(0, 1<<20) {
+		all = append(all, n.machine.WaitList(s.ID))
+	}
 	for _, s := range n.machine.Semaphores("", "", 1<<20) {
 		all = append(all, s, n.machine.Holders(s.Name, 1<<20), n.machine.Waiters(s.Name, 1<<20))
 	}

@@ -81,7 +81,7 @@ func (op *operation) conclude(p *params, r *cluster.Reply) answer {
 	}
 	var a answer
 	switch {
-	case r.Code == fsm.OK:
+	case r.Code == fsm.OK, r.Code == fsm.NothingReady:
 		a = op.answer(p, r)
 	case r.Code == fsm.Waiting:
 		a = answer{status: http.StatusAccepted, body: stillWaiting(p, r)}
@@ -109,6 +109,7 @@ var operations = []*operation{
 	&opPut, &opCreate, &opDelete, &opSet, &opUp, &opDown,
 	&opAcquireOnce, &opAcquire, &opAcquireMany, &opRelease, &opResize, &opRevoke,
 	&opOpen, &opRenew, &opEnd, &opRestore,
+	&opListAdd, &opListRemove, &opListDeliver,
 }
 
 // operationNamed finds an operation by its name in a batch.

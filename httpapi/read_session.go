@@ -29,7 +29,7 @@ func (h *Handler) listSessions(c echo.Context) error {
 	h.view(c, func(m *fsm.Machine) {
 		found, next := pageOfSessions(m, after, limit)
 		for i := range found {
-			body.Sessions = append(body.Sessions, viewedSession(&found[i], nowOf(m, reading)))
+			body.Sessions = append(body.Sessions, viewedSession(m, &found[i], nowOf(m, reading)))
 		}
 		body.Next = next
 	})
@@ -37,7 +37,7 @@ func (h *Handler) listSessions(c echo.Context) error {
 }
 
 // pageOfSessions answers up to limit sessions after an id, fewer when they
-// have more than pageRecords leases and requests, and where to go on.
+// have more than pageRecords leases, requests and entries, and where to go on.
 func pageOfSessions(m *fsm.Machine, after uint64, limit int) (found []fsm.SessionView, next *string) {
 	for records := 0; ; {
 		one := m.Sessions(after, 1)
@@ -49,7 +49,7 @@ func pageOfSessions(m *fsm.Machine, after uint64, limit int) (found []fsm.Sessio
 			return found, &cursor
 		}
 		found = append(found, one[0])
-		records += len(one[0].Leases) + len(one[0].Waiting)
+		records += len(one[0].Leases) + len(one[0].Waiting) + len(m.WaitList(one[0].ID))
 		after = one[0].ID
 	}
 }
@@ -72,7 +72,7 @@ func (h *Handler) getSession(c echo.Context) error {
 	h.view(c, func(m *fsm.Machine) {
 		var found fsm.SessionView
 		if found, err = findSession(m, id); err == nil {
-			body = viewedSession(&found, nowOf(m, reading))
+			body = viewedSession(m, &found, nowOf(m, reading))
 		}
 	})
 	if err != nil {

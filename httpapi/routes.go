@@ -38,6 +38,9 @@ func (h *Handler) nativeRoutes() []route {
 		{"DELETE", "/v1/sessions/:id/leases/:name", h.perform(&opRelease)},
 		{"POST", "/v1/sessions/:id/acquire", h.perform(&opAcquireMany)},
 		{"POST", "/v1/sessions/:id/restore", h.perform(&opRestore)},
+		{"PUT", "/v1/sessions/:id/waitlist/:name", h.perform(&opListAdd)},
+		{"DELETE", "/v1/sessions/:id/waitlist/:name", h.perform(&opListRemove)},
+		{"POST", "/v1/sessions/:id/waitlist/wait", h.perform(&opListDeliver)},
 
 		{"POST", "/v1/batch", h.batch},
 

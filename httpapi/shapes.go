@@ -73,6 +73,30 @@ type restoredBody struct {
 	Leases  []leaseBody `json:"leases"`
 }
 
+// listedBody is an entry of a wait list, as adding to it answers.
+type listedBody struct {
+	Session  string `json:"session"`
+	Name     string `json:"name"`
+	Epoch    uint64 `json:"epoch"`
+	Wanted   int64  `json:"wanted"`   // waits; 0: nothing does
+	Granted  int64  `json:"granted"`  // taken, not delivered yet
+	Position int64  `json:"position"` // of what waits
+}
+
+// deliveryBody is what a wait list had ready.
+type deliveryBody struct {
+	Count     int              `json:"count"`
+	Completed []completionBody `json:"completed"`
+}
+
+type completionBody struct {
+	Name    string `json:"name"`
+	Epoch   uint64 `json:"epoch"`
+	Granted int64  `json:"granted"`
+	Deleted bool   `json:"deleted"`
+	Token   uint64 `json:"token"`
+}
+
 // left answers how long something lives from now on, never negative.
 func left(deadlineMS, nowMS int64) int64 { return max(0, deadlineMS-nowMS) }
 
@@ -119,9 +143,18 @@ func newLifeBody(r *cluster.Reply) lifeBody {
 }
 
 func newOpenedBody(p *params, r *cluster.Reply) sessionBody {
-	return sessionBody{lifeBody: newLifeBody(r), Metadata: p.metadata, Leases: []heldBody{}, Waiting: []requestBody{}}
+	return sessionBody{lifeBody: newLifeBody(r), Metadata: p.metadata, Leases: []heldBody{}, Waiting: []requestBody{},
+		WaitList: []entryBody{}}
 }
 
 func newRestoredBody(r *cluster.Reply) restoredBody {
 	return restoredBody{lifeBody: newLifeBody(r), Created: r.Created, Leases: newLeasesBody(r).Leases}
+}
+
+func newDeliveryBody(r *cluster.Reply) deliveryBody {
+	body := deliveryBody{Count: len(r.Completed), Completed: make([]completionBody, len(r.Completed))}
+	for i, c := range r.Completed {
+		body.Completed[i] = completionBody{Name: c.Semaphore, Epoch: c.Epoch, Granted: c.Granted, Deleted: c.Deleted, Token: c.Token}
+	}
+	return body
 }

@@ -35,7 +35,7 @@ type waiterBody struct {
 	WaitingMS int64     `json:"waiting_ms"`
 	Metadata  jsonPairs `json:"metadata"`
 	BlockedBy string    `json:"blocked_by"`
-	Unowned   bool      `json:"unowned,omitempty"` // a down
+	Unowned   bool      `json:"unowned,omitempty"` // a down, or by a wait list
 }
 
 type wholeSemaphoreBody struct {
@@ -63,11 +63,23 @@ type requestBody struct {
 	BlockedBy  string     `json:"blocked_by"`
 }
 
+// entryBody is one semaphore on a session's wait list.
+type entryBody struct {
+	Name      string `json:"name"`
+	Epoch     uint64 `json:"epoch"`
+	Wanted    int64  `json:"wanted"`
+	Granted   int64  `json:"granted"`
+	Deleted   bool   `json:"deleted"`
+	Position  int64  `json:"position"` // of what waits; 0: nothing does
+	WaitingMS int64  `json:"waiting_ms"`
+}
+
 type sessionBody struct {
 	lifeBody
 	Metadata jsonPairs     `json:"metadata"`
 	Leases   []heldBody    `json:"leases"`
-	Waiting  []requestBody `json:"waiting"`
+	Waiting  []requestBody `json:"waiting"` // but for what waits by the wait list
+	WaitList []entryBody   `json:"waitlist"`
 }
 
 type sessionsBody struct {
@@ -99,16 +111,28 @@ func countWanted(wants []fsm.Want, name string) int64 {
 	return 0
 }
 
-func viewedSession(s *fsm.SessionView, nowMS int64) sessionBody {
+func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64) sessionBody {
 	body := sessionBody{
 		lifeBody: lifeBody{Session: formatSession(s.ID), TTLMS: s.TTLMS, ExpiresInMS: left(s.DeadlineMS, nowMS), OneShot: s.OneShot},
-		Metadata: s.Metadata, Leases: []heldBody{}, Waiting: []requestBody{},
+		Metadata: s.Metadata, Leases: []heldBody{}, Waiting: []requestBody{}, WaitList: []entryBody{},
+	}
+	listed := map[uint64]bool{} // places
+	for _, e := range m.WaitList(s.ID) {
+		entry := entryBody{Name: e.Semaphore, Epoch: e.Epoch, Wanted: e.Wanted, Granted: e.Granted, Deleted: e.Deleted, Position: e.Position}
+		if e.Place != 0 {
+			entry.WaitingMS = left(nowMS, e.EnqueuedMS)
+			listed[e.Place] = true
+		}
+		body.WaitList = append(body.WaitList, entry)
 	}
 	for i := range s.Leases {
 		l := &s.Leases[i]
 		body.Leases = append(body.Leases, heldBody{viewedLease(l, nowMS), revokedBody{l.Revoked, l.Reason}})
 	}
 	for _, w := range s.Waiting {
+		if listed[w.Place] {
+			continue
+		}
 		body.Waiting = append(body.Waiting, requestBody{Semaphores: w.Wants, Mode: modeName(w.Mode), Position: w.Position,
 			WaitingMS: left(nowMS, w.EnqueuedMS), BlockedBy: w.BlockedBy.String()})
 	}

@@ -20,6 +20,7 @@ func addLimits(flags *pflag.FlagSet, c *config) {
 	limits.Int64Var(&m.Leases, "max-leases", m.Leases, "leases in all")
 	limits.Int64Var(&m.Waiting, "max-waiting", m.Waiting, "waiting requests in all")
 	limits.Int64Var(&m.Queue, "max-queue", m.Queue, "waiting requests on one semaphore")
+	limits.Int64Var(&m.WaitList, "max-wait-list", m.WaitList, "semaphores on one session's wait list")
 	limits.Int64Var(&m.Keys, "max-keys", m.Keys, "idempotency keys that are remembered")
 	limits.Var((*size)(&m.KeyBytes), "max-key-bytes", "what they and their outcomes may take")
 	limits.Var(&r.body, "max-body", "a request's body")
