@@ -41,6 +41,7 @@ func hostileNames() (all []hostile) {
 	} {
 		all = append(all,
 			bad("name in PUT lease: "+name, "PUT /v1/sessions/7/leases/x%2F"+segment+strings.Repeat("%00", b2i(segment == "")), "", "name"),
+			bad("name on a wait list: "+name, "PUT /v1/sessions/7/waitlist/x%2F"+segment+strings.Repeat("%00", b2i(segment == "")), "", "name"),
 			bad("name in up: "+name, "POST /v1/semaphores/"+segment+"/up", "", "name"))
 		if segment != "" {
 			all = append(all, bad("name in PUT: "+name, "PUT /v1/semaphores/"+segment, `{"permits":1}`, "name"))
@@ -58,6 +59,7 @@ func hostileNames() (all []hostile) {
 		"fraction": "7.0", "exponent": "1e3", "space": "%207", "Arabic digits": "%D9%A7", "very long": strings.Repeat("9", 300), "underscore": "1_0",
 	} {
 		all = append(all, bad("session in path: "+name, "PUT /v1/sessions/"+id, "", "session"),
+			bad("wait list in path: "+name, "POST /v1/sessions/"+id+"/waitlist/wait", "", "session"),
 			bad("holder in path: "+name, "DELETE /v1/semaphores/db/holders/"+id, "", "session"))
 	}
 	return all
@@ -136,6 +138,8 @@ func hostileBodies() (all []hostile) {
 		bad("mode", "POST /v1/sessions/7/acquire", `{"mode":"some","semaphores":[{"name":"db"}]}`, "mode"),
 		bad("no mode", "POST /v1/sessions/7/acquire", `{"semaphores":[{"name":"db"}]}`, "mode"),
 		bad("on_end", "POST /v1/sessions", `{"ttl":1,"on_end":"explode"}`, "on_end"),
+		bad("a count for a delivery", "POST /v1/sessions/7/waitlist/wait", `{"count":1}`, "count"),
+		bad("a wait for a wait list's entry", "PUT /v1/sessions/7/waitlist/db", `{"wait":1}`, "wait"),
 		bad("partial as text", "POST /v1/semaphores/db/down", `{"partial":"true"}`, "partial"),
 		bad("partial as number", "POST /v1/semaphores/db/down", `{"partial":1}`, "partial"),
 		bad("a body for DELETE", "DELETE /v1/semaphores/db", `{"epoch":99}`, "epoch"),

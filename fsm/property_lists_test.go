@@ -1,0 +1,212 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// ledger is what anybody could write down who sees a machine's answers and effects
+// where all requests are partial ones: downs and wait lists. It knows nothing of
+// queues; it only adds up.
+type ledger struct {
+	t       *rapid.T
+	m       *Machine
+	value   map[string]int64  // by semaphore
+	place   map[string]uint64 // of the last grant to one that waited
+	waiting map[string]int    // how many wait
+	entries map[listKey]*ledgerEntry
+	kept    map[uint64]bool // sessions with on_end keep
+	names   []string
+	index   uint64
+}
+
+type listKey struct {
+	session uint64
+	name    string
+	epoch   uint64
+}
+
+type ledgerEntry struct {
+	wanted  int64 // waits
+	granted int64 // not told
+	deleted bool
+}
+
+// TestPropertyListsAddUp: what is taken, told and given back adds up to what was put
+// in; nobody gets more than asked for, nor twice; who waits is served in order; with
+// a value nobody waits; and after a delete nobody does either.
+func TestPropertyListsAddUp(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := &ledger{t: t, m: New(), value: map[string]int64{}, place: map[string]uint64{}, waiting: map[string]int{},
+			entries: map[listKey]*ledgerEntry{}, kept: map[uint64]bool{}, names: []string{"a", "b", "c"}}
+		l.apply(Reign{Term: 1, Leader: "n1", Limits: DefaultLimits()})
+		for i := range rapid.IntRange(20, 120).Draw(t, "steps") {
+			l.step(uint64(i))
+		}
+		for name := range l.value { // every waiter can be served
+			l.apply(Up{Name: name, Count: 1 << 40})
+		}
+		for session := uint64(1); session <= 3; session++ {
+			l.apply(ListDeliver{Session: session})
+		}
+	})
+}
+
+// step draws a command.
+func (l *ledger) step(i uint64) {
+	name := rapid.SampledFrom(l.names).Draw(l.t, "name")
+	session := rapid.Uint64Range(1, 3).Draw(l.t, "session")
+	count := rapid.Int64Range(1, 6).Draw(l.t, "count")
+	switch rapid.IntRange(0, 15).Draw(l.t, "command") {
+	case 0:
+		l.apply(CreateSemaphore{Name: name, Permits: count - 1})
+	case 1:
+		l.apply(OpenSession{Session: session, TTLMS: MaxTTLMS, Keep: count > 4})
+	case 2:
+		l.apply(SetValue{Name: name, Value: count - 1})
+	case 3:
+		l.apply(ListRemove{Session: session, Name: name})
+	case 4:
+		if count > 4 {
+			l.apply(DeleteSemaphore{Name: name})
+		} else if count > 2 {
+			l.apply(EndSession{Session: session})
+		}
+	case 5, 6, 7:
+		l.apply(Up{Name: name, Count: count})
+	case 8, 9:
+		l.apply(Down{Name: name, Count: count, Partial: true, WaitMS: MaxTTLMS, Session: 1000 + i})
+	case 10, 11:
+		l.apply(ListDeliver{Session: session})
+	default:
+		l.apply(ListAdd{Session: session, Name: name, Count: count})
+	}
+}
+
+// apply applies a command, books what it was told and compares.
+func (l *ledger) apply(command Command) {
+	l.index++
+	told := l.m.Apply(l.index, EncodeEntry(int64(l.index), [][]byte{EncodeCommand(RequestID{1, l.index}, "", command)}))
+	result := told.Commands[0].Result
+	if result.Code == OK {
+		l.book(command, &result)
+	}
+	for _, e := range told.Effects {
+		l.see(e)
+	}
+	if deliver, is := command.(ListDeliver); is && result.Code == OK {
+		l.told(deliver.Session, result.Completed)
+	}
+	for name, value := range l.value {
+		s, _ := l.m.Semaphore(name)
+		if s.Available != value || s.Available < 0 || s.Waiters != int64(l.waiting[name]) || s.Available > 0 && s.Waiters > 0 {
+			l.t.Fatalf("%T: %q has %d and %d waiters; the ledger says %d and %d", command, name, s.Available, s.Waiters, value, l.waiting[name])
+		}
+	}
+	if err := l.m.check(); err != nil {
+		l.t.Fatalf("%T: %v", command, err)
+	}
+}
+
+// book enters what a command itself does, before anybody is served.
+func (l *ledger) book(command Command, result *Result) {
+	switch c := command.(type) {
+	case CreateSemaphore:
+		if result.Created {
+			l.value[c.Name] = c.Permits
+		}
+	case OpenSession:
+		l.kept[c.Session] = c.Keep
+	case Up:
+		l.value[c.Name] += c.Count
+	case SetValue:
+		l.value[c.Name] = c.Value
+	case Down: // served at once
+		if result.Granted < 1 || result.Granted > c.Count {
+			l.t.Fatalf("%d granted of %d", result.Granted, c.Count)
+		}
+		l.value[c.Name] -= result.Granted
+	case ListAdd:
+		l.entry(listKey{c.Session, c.Name, result.Epoch}).wanted += c.Count
+	case ListRemove:
+		l.forget(func(k listKey) bool { return k.session == c.Session && k.name == c.Name }, true)
+	}
+}
+
+func (l *ledger) entry(k listKey) *ledgerEntry {
+	if l.entries[k] == nil {
+		l.entries[k] = &ledgerEntry{}
+	}
+	return l.entries[k]
+}
+
+// forget takes entries off; what was granted and not told goes back, if it does.
+func (l *ledger) forget(which func(listKey) bool, back bool) {
+	for k, e := range l.entries {
+		if which(k) {
+			if back && !e.deleted {
+				l.value[k.name] += e.granted
+			}
+			delete(l.entries, k)
+		}
+	}
+}
+
+// see enters an effect.
+func (l *ledger) see(e Effect) {
+	switch e.Kind {
+	case EffectWaiting:
+		l.waiting[e.Semaphore]++
+	case EffectWithdrawn:
+		l.waiting[e.Semaphore]--
+	case EffectGranted: // to one that waited
+		l.waiting[e.Semaphore]--
+		if e.Place <= l.place[e.Semaphore] {
+			l.t.Fatalf("%q: place %d is served after %d", e.Semaphore, e.Place, l.place[e.Semaphore])
+		}
+		l.place[e.Semaphore] = e.Place
+		if e.Token == 0 { // a down; an entry's grant is told below
+			l.value[e.Semaphore] -= e.Count
+		}
+	case EffectListReady:
+		entry := l.entry(listKey{e.Session, e.Semaphore, e.Epoch})
+		if e.Cause == CauseDeleted {
+			*entry = ledgerEntry{deleted: true}
+			return
+		}
+		if e.Count < 1 || e.Count > entry.wanted {
+			l.t.Fatalf("%q: %d granted of %d wanted", e.Semaphore, e.Count, entry.wanted)
+		}
+		entry.wanted, entry.granted = 0, entry.granted+e.Count
+		l.value[e.Semaphore] -= e.Count
+	case EffectDeleted:
+		if l.waiting[e.Semaphore] != 0 {
+			l.t.Fatalf("%q is deleted and %d wait", e.Semaphore, l.waiting[e.Semaphore])
+		}
+		delete(l.value, e.Semaphore)
+	case EffectSessionEnded:
+		l.forget(func(k listKey) bool { return k.session == e.Session }, !l.kept[e.Session])
+	}
+}
+
+// told checks a delivery: all that was granted and not told, and that only.
+func (l *ledger) told(session uint64, completed []Completion) {
+	var got, want []string
+	for _, c := range completed {
+		got = append(got, fmt.Sprintf("%s %d %d %v", c.Semaphore, c.Epoch, c.Granted, c.Deleted))
+	}
+	for k, e := range l.entries {
+		if k.session == session && (e.granted > 0 || e.deleted) {
+			want = append(want, fmt.Sprintf("%s %d %d %v", k.name, k.epoch, e.granted, e.deleted))
+			delete(l.entries, k)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		l.t.Fatalf("told %q, want %q", got, want)
+	}
+}
