@@ -25,7 +25,8 @@
 // all that it holds comes back within the ttl.
 //
 // Other semaphores are nobody's: Up adds permits, Down takes them, as producers and
-// consumers do.
+// consumers do. A consumer of many lets its Session wait for all of them in the
+// background: AddToWaitList, and WaitList tells what was taken.
 //
 // # When is a lease lost?
 //

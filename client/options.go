@@ -19,7 +19,8 @@ type CreateOption interface{ create(map[string]any) }
 // Watch also Holders and Waiters.
 type ReadOption interface{ read(url.Values) }
 
-// CallOption is one for Delete, Up and SetValue: Epoch.
+// CallOption is one for Delete, Up, SetValue, AddToWaitList and RemoveFromWaitList:
+// Epoch.
 type CallOption interface{ call(*call) }
 
 // DownOption is one for Down and TryDown: Partial, Epoch.

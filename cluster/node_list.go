@@ -28,7 +28,7 @@ func (n *Node) deliver(ctx context.Context, call Call, session uint64) (Reply, e
 	for err == nil && reply.Code == fsm.NothingReady && reply.Found {
 		select {
 		case <-news:
-			if n.worthAsking(session) {
+			if ctx.Err() == nil && n.worthAsking(session) { // nobody would hear of it else
 				reply, err = n.propose(ctx, call, n.build(call))
 			}
 		case <-timer.C:
