@@ -5,17 +5,19 @@ type EffectKind uint8
 
 // The kinds; the numbers are part of the state hash and must never change meaning.
 const (
-	EffectCreated      EffectKind = 1  // a semaphore: Permits, Level
-	EffectChanged      EffectKind = 2  // its permits, offset, level or metadata
-	EffectDeleted      EffectKind = 3  // a semaphore is gone, with its line
-	EffectGranted      EffectKind = 4  // a lease (Token > 0), or permits taken by a waiting down
-	EffectReleased     EffectKind = 5  // a lease ended, or became smaller, see Cause
-	EffectWaiting      EffectKind = 6  // a request joined a line
-	EffectWithdrawn    EffectKind = 7  // a request left a line without a grant, see Cause
-	EffectSessionEnded EffectKind = 8  // see Cause
-	EffectSessionOpen  EffectKind = 9  // opened or restored
-	EffectListReady    EffectKind = 10 // an entry of a wait list can be delivered
-	EffectNoticeDue    EffectKind = 11 // a notice is to be delivered: Place is its id
+	EffectCreated        EffectKind = 1  // a semaphore: Permits, Level, Metadata
+	EffectChanged        EffectKind = 2  // its permits, offset, level or metadata: all of them as they are now
+	EffectDeleted        EffectKind = 3  // a semaphore is gone, with its line
+	EffectGranted        EffectKind = 4  // a lease, or (Unowned) permits taken by a waiting down
+	EffectReleased       EffectKind = 5  // a lease ended, or became smaller, see Cause; Count is 0 once it was revoked
+	EffectWaiting        EffectKind = 6  // a request joined a line, or (the same Place) asks for another Count
+	EffectWithdrawn      EffectKind = 7  // a request left a line without a grant, see Cause
+	EffectSessionEnded   EffectKind = 8  // see Cause
+	EffectSessionOpen    EffectKind = 9  // opened or restored: TTLMS, DeadlineMS, OneShot, Metadata
+	EffectListReady      EffectKind = 10 // an entry of a wait list can be delivered
+	EffectNoticeDue      EffectKind = 11 // a notice is to be delivered: Place is its id
+	EffectSessionRenewed EffectKind = 12 // another ttl or deadline: TTLMS, DeadlineMS
+	EffectListLeft       EffectKind = 13 // an entry left a wait list, delivered or removed
 )
 
 // String is the kind's stable name.
@@ -43,25 +45,37 @@ func (k EffectKind) String() string {
 		return "list-ready"
 	case EffectNoticeDue:
 		return "notice-due"
+	case EffectSessionRenewed:
+		return "session-renewed"
+	case EffectListLeft:
+		return "list-left"
 	}
 	return "unknown"
 }
 
 // Effect is one change that an entry made, in the order in which it was made.
-// The same log gives the same effects on every node.
+// The same log gives the same effects on every node, and with the entries'
+// indexes and times they tell all that views of semaphores and sessions show.
 type Effect struct {
-	Kind      EffectKind
-	Cause     Cause
-	Semaphore string
-	Epoch     uint64
-	Session   uint64
-	Place     uint64 // of the request, where one waited
-	Token     uint64
-	Count     int64 // granted, taken back, or asked
-	Permits   int64 // created, changed
-	Offset    int64 // created, changed
-	Level     *int32
-	Reason    string
+	Kind       EffectKind
+	Cause      Cause
+	Mode       Mode // of a request that waits; 0: a single semaphore
+	Unowned    bool // no lease: granted, waiting
+	Partial    bool // waiting
+	OneShot    bool // a session opened
+	Semaphore  string
+	Epoch      uint64
+	Session    uint64
+	Place      uint64 // of the request, where one waited
+	Token      uint64
+	Count      int64 // granted, taken back, or asked
+	Permits    int64 // created, changed
+	Offset     int64 // created, changed
+	TTLMS      int64 // a session opened, renewed
+	DeadlineMS int64 // a session opened, renewed: in cluster time
+	Level      *int32
+	Metadata   []Pair // created, changed, a session opened; immutable
+	Reason     string
 }
 
 // AppliedCommand is one command of an entry with its result.

@@ -126,7 +126,7 @@ func (m *Machine) grant(r *request, i int) Result {
 		members = members[i : i+1]
 	}
 	if r.session != 0 && !r.unowned && m.sessions.at(r.session).awaitsFirst() {
-		m.setDeadline(r.session, m.sessions.at(r.session).ttlMS)
+		m.setTTL(r.session, m.sessions.at(r.session).ttlMS)
 	}
 	for _, want := range members {
 		if r.unowned {
@@ -154,7 +154,7 @@ func (m *Machine) take(r *request, want member, result *Result) {
 	}
 	if r.place != 0 {
 		m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
-			Session: m.sessionID(r.session), Count: granted, Token: token})
+			Session: m.sessionID(r.session), Count: granted, Token: token, Unowned: true})
 	}
 	if r.entry != 0 {
 		m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(r.session),

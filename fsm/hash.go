@@ -34,6 +34,10 @@ func (m *Machine) chain(index uint64, data []byte, applied *Applied) {
 func (e *encoder) effect(f *Effect) {
 	e.byte(byte(f.Kind))
 	e.byte(byte(f.Cause))
+	e.byte(byte(f.Mode))
+	e.bool(f.Unowned)
+	e.bool(f.Partial)
+	e.bool(f.OneShot)
 	e.string(f.Semaphore)
 	e.uint(f.Epoch)
 	e.uint(f.Session)
@@ -42,6 +46,9 @@ func (e *encoder) effect(f *Effect) {
 	e.int(f.Count)
 	e.int(f.Permits)
 	e.int(f.Offset)
+	e.int(f.TTLMS)
+	e.int(f.DeadlineMS)
 	e.level(f.Level)
+	e.pairs(f.Metadata)
 	e.string(f.Reason)
 }

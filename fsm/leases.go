@@ -34,11 +34,12 @@ func (m *Machine) dropLease(r ref, cause Cause, reason string) {
 	l := *m.leases.at(r)
 	s := m.semaphores.mut(l.semaphore)
 	s.modified = m.index
-	if !l.revoked {
-		s.held -= l.count
-		m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: s.name, Epoch: s.epoch,
-			Session: m.sessionID(l.session), Token: l.token, Count: l.count, Reason: reason})
+	if l.revoked {
+		l.count = 0 // given back when it was revoked
 	}
+	s.held -= l.count
+	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: s.name, Epoch: s.epoch,
+		Session: m.sessionID(l.session), Token: l.token, Count: l.count, Reason: reason})
 	m.sessions.mut(l.session).leases.unlink(r, m.leaseInSession)
 	m.semaphores.mut(l.semaphore).holders.unlink(r, m.leaseInSemaphore)
 	delete(m.byLease, leaseKey{l.session, l.semaphore})

@@ -20,8 +20,7 @@ func (m *model) acquire(c Acquire) Result {
 		return m.noSessionFor(c.Session, s)
 	}
 	if c.TTLMS != KeepTTL {
-		owner.ttlMS = c.TTLMS
-		m.setDeadline(owner, c.TTLMS)
+		m.liveFor(owner, c.TTLMS)
 	}
 	result := m.acquireKnown(owner, s, c)
 	if result.Code != Waiting {
@@ -138,6 +137,7 @@ func (m *model) acquireOnce(c AcquireOnce) Result {
 	if refusal := m.roomToHold(nil, r); refusal != nil {
 		return *refusal
 	}
+	owner.deadlineMS = m.nowMS + c.TTLMS
 	r.session = m.open(owner)
 	result := m.grant(r, members)
 	m.serveAndEnd()
@@ -282,12 +282,12 @@ func (m *model) restore(c RestoreSession) Result {
 	if refusal := m.roomToHold(&modelSession{}, r); refusal != nil {
 		return *refusal
 	}
-	r.session = m.open(modelSession{id: c.Session, ttlMS: c.TTLMS, metadata: c.Metadata})
+	r.session = m.open(modelSession{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.TTLMS, metadata: c.Metadata})
 	result := Result{Code: OK, Created: true}
 	for _, want := range r.members {
 		result.Grants = append(result.Grants, tell(m.lease(r, want)))
 	}
-	m.setDeadline(r.session, c.TTLMS)
+	m.endIfDue(r.session)
 	result = m.of(r.session, result)
 	m.serveAndEnd()
 	return result

@@ -83,7 +83,7 @@ func (m *model) grantWaiting(r *modelRequest, members []modelMember) {
 func (m *model) grant(r *modelRequest, members []modelMember) Result {
 	result := Result{Code: OK, Place: r.place}
 	if r.session != nil && r.session.awaitsFirst() && !r.unowned {
-		m.setDeadline(r.session, r.session.ttlMS)
+		m.liveFor(r.session, r.session.ttlMS)
 	}
 	for _, want := range members {
 		if !r.unowned {
@@ -103,7 +103,7 @@ func (m *model) grant(r *modelRequest, members []modelMember) Result {
 		}
 		if r.place != 0 {
 			m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Session: r.session.id,
-				Place: r.place, Count: result.Granted, Token: token})
+				Place: r.place, Count: result.Granted, Token: token, Unowned: true})
 		}
 		if r.entry != nil {
 			m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: r.session.id,
@@ -127,7 +127,8 @@ func (m *model) lease(r *modelRequest, want modelMember) *modelLease {
 }
 
 func (m *model) changed(s *modelSemaphore) {
-	m.effect(Effect{Kind: EffectChanged, Semaphore: s.name, Epoch: s.epoch, Permits: s.permits, Offset: s.offset, Level: s.level})
+	m.effect(Effect{Kind: EffectChanged, Semaphore: s.name, Epoch: s.epoch, Permits: s.permits, Offset: s.offset,
+		Level: s.level, Metadata: s.metadata})
 }
 
 // enqueue gives a request the next place.
@@ -137,10 +138,14 @@ func (m *model) enqueue(r *modelRequest) Result {
 	m.requests = append(m.requests, r)
 	for _, want := range r.members {
 		want.semaphore.modified = m.index
-		m.effect(Effect{Kind: EffectWaiting, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch,
-			Session: r.session.id, Place: r.place, Count: want.count})
+		m.waits(r, want)
 	}
 	return m.stillWaiting(r)
+}
+
+func (m *model) waits(r *modelRequest, want modelMember) {
+	m.effect(Effect{Kind: EffectWaiting, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch, Session: r.session.id,
+		Place: r.place, Count: want.count, Mode: r.mode, Unowned: r.unowned, Partial: r.partial})
 }
 
 // leave takes a request out of every line.
@@ -196,7 +201,9 @@ func (m *model) conclude(r *modelRequest, outcome Result) {
 func (m *model) drop(l *modelLease, cause Cause, reason string) {
 	m.leases = slices.DeleteFunc(m.leases, func(other *modelLease) bool { return other == l })
 	l.semaphore.modified = m.index
-	if !l.revoked {
+	if l.revoked {
+		m.released(l, 0, cause, reason)
+	} else {
 		m.released(l, l.count, cause, reason)
 	}
 }
@@ -209,7 +216,8 @@ func (m *model) released(l *modelLease, count int64, cause Cause, reason string)
 func (m *model) open(s modelSession) *modelSession {
 	m.sessions = append(m.sessions, &s)
 	m.forgetEnded(s.id)
-	m.effect(Effect{Kind: EffectSessionOpen, Session: s.id})
+	m.effect(Effect{Kind: EffectSessionOpen, Session: s.id, OneShot: s.oneShot, TTLMS: s.ttlMS, DeadlineMS: s.deadlineMS,
+		Metadata: s.metadata})
 	return &s
 }
 
@@ -217,10 +225,18 @@ func (m *model) forgetEnded(id uint64) {
 	m.ended = slices.DeleteFunc(m.ended, func(e modelEnded) bool { return e.id == id })
 }
 
-// setDeadline moves a deadline to ms from now; when that is not in the future
-// the session ends as the last step of the command.
-func (m *model) setDeadline(s *modelSession, ms int64) {
-	s.deadlineMS = m.nowMS + ms
+// live gives a session a ttl and a deadline.
+func (m *model) live(s *modelSession, ttlMS, deadlineMS int64) {
+	if ttlMS != s.ttlMS || deadlineMS != s.deadlineMS {
+		m.effect(Effect{Kind: EffectSessionRenewed, Session: s.id, TTLMS: ttlMS, DeadlineMS: deadlineMS})
+	}
+	s.ttlMS, s.deadlineMS = ttlMS, deadlineMS
+}
+
+// liveFor is live from now on; when that is no time at all the session ends as the
+// last step of the command.
+func (m *model) liveFor(s *modelSession, ttlMS int64) {
+	m.live(s, ttlMS, m.nowMS+ttlMS)
 	m.endIfDue(s)
 }
 

@@ -105,6 +105,7 @@ func (m *model) wantMore(entry *modelEntry, count int64) Result {
 	s := entry.semaphore
 	entry.waiting.members = []modelMember{{s, entry.wanted() + count}}
 	s.modified = m.index
+	m.waits(entry.waiting, entry.waiting.members[0])
 	return m.ofEntry(entry)
 }
 
@@ -171,6 +172,7 @@ func (m *model) dropEntry(e *modelEntry, giveBack bool) {
 		m.withdraw(e.waiting, CauseEnded, Result{Code: Withdrawn, Session: e.session.id, Place: e.waiting.place})
 	}
 	m.entries = slices.DeleteFunc(m.entries, func(other *modelEntry) bool { return other == e })
+	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id})
 	if s := e.semaphore; s != nil && giveBack && e.granted > 0 {
 		back := big.NewInt(e.granted)
 		for _, whole := range []*big.Int{big.NewInt(s.offset), new(big.Int).Add(big.NewInt(s.permits), big.NewInt(s.offset))} {

@@ -171,7 +171,7 @@ func (m *model) create(name string, permits int64, level *int32, metadata []Pair
 	m.epochs++
 	s := &modelSemaphore{name: name, epoch: m.epochs, permits: permits, level: level, metadata: metadata, modified: m.index}
 	m.semaphores = append(m.semaphores, s)
-	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: s.epoch, Permits: permits, Level: level})
+	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: s.epoch, Permits: permits, Level: level, Metadata: metadata})
 	return Result{Code: OK, Created: true, Epoch: s.epoch, Semaphore: m.view(s)}
 }
 
@@ -275,8 +275,8 @@ func (m *model) openSession(c OpenSession) Result {
 	if refusal := m.roomToOpen(c.Session); refusal != nil {
 		return *refusal
 	}
-	s := m.open(modelSession{id: c.Session, ttlMS: c.TTLMS, metadata: c.Metadata, keep: c.Keep})
-	m.setDeadline(s, c.TTLMS)
+	s := m.open(modelSession{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.TTLMS, metadata: c.Metadata, keep: c.Keep})
+	m.endIfDue(s)
 	result := m.of(s, Result{Code: OK, Created: true})
 	m.serveAndEnd()
 	return result
@@ -302,11 +302,14 @@ func (m *model) renewOne(c Renewal) Result {
 	if s == nil {
 		return m.noSession(c.Session)
 	}
+	ttl := s.ttlMS
 	if c.TTLMS != KeepTTL {
-		s.ttlMS = c.TTLMS
+		ttl = c.TTLMS
 	}
-	if !s.awaitsFirst() {
-		m.setDeadline(s, s.ttlMS)
+	if s.awaitsFirst() {
+		m.live(s, ttl, s.deadlineMS)
+	} else {
+		m.liveFor(s, ttl)
 	}
 	return m.of(s, Result{Code: OK})
 }

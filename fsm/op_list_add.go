@@ -81,9 +81,11 @@ func (c ListAdd) apply(m *Machine) Result {
 // checked the sum.
 func (m *Machine) wantMore(r ref, count int64) (result Result) {
 	waiting := m.entries.at(r).waiting
-	want := m.requests.at(waiting).members[0]
-	m.requests.mut(waiting).members = []member{{want.semaphore, want.count + count}}
+	q := m.requests.mut(waiting)
+	want := member{q.members[0].semaphore, q.members[0].count + count}
+	q.members = []member{want}
 	m.semaphores.mut(want.semaphore).modified = m.index
+	m.waits(q, want)
 	m.describeEntry(&result, r)
 	return result
 }

@@ -141,16 +141,16 @@ func (m *Machine) createSemaphore(name string, permits int64, level *int32, meta
 		metadata: metadata, modified: m.index})
 	m.byName[name] = r
 	m.names.Set(name, r)
-	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: m.epochs, Permits: permits, Level: level})
+	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: m.epochs, Permits: permits, Level: level, Metadata: metadata})
 	view := m.viewSemaphore(r)
 	return Result{Code: OK, Created: true, Epoch: m.epochs, Semaphore: &view}
 }
 
-// changed tells a semaphore's present permits, offset and level.
+// changed tells a semaphore's present permits, offset, level and metadata.
 func (m *Machine) changed(r ref) {
 	s := m.semaphores.at(r)
 	m.effect(Effect{Kind: EffectChanged, Semaphore: s.name, Epoch: s.epoch, Permits: s.permits,
-		Offset: s.offset, Level: s.level})
+		Offset: s.offset, Level: s.level, Metadata: s.metadata})
 }
 
 // findSemaphore answers the semaphore of a name and, unless 0, epoch.

@@ -63,7 +63,7 @@ func (c Renewal) apply(m *Machine) (result Result) {
 	}
 	if s.awaitsFirst() {
 		// Its deadline is the end of its wait; the ttl counts from the grant.
-		m.sessions.mut(r).ttlMS = ttl
+		m.setLife(r, ttl, s.deadlineMS)
 	} else {
 		m.setTTL(r, ttl)
 	}

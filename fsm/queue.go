@@ -9,12 +9,17 @@ func (m *Machine) enqueue(r request) ref {
 	waiting := m.requests.add(r)
 	m.linkRequest(waiting)
 	for _, want := range r.members {
-		s := m.semaphores.mut(want.semaphore)
-		s.modified = m.index
-		m.effect(Effect{Kind: EffectWaiting, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
-			Session: m.sessionID(r.session), Count: want.count})
+		m.semaphores.mut(want.semaphore).modified = m.index
+		m.waits(&r, want)
 	}
 	return waiting
+}
+
+// waits tells how a request waits in one of its lines.
+func (m *Machine) waits(r *request, want member) {
+	s := m.semaphores.at(want.semaphore)
+	m.effect(Effect{Kind: EffectWaiting, Mode: r.mode, Unowned: r.unowned, Partial: r.partial, Semaphore: s.name,
+		Epoch: s.epoch, Place: r.place, Session: m.sessionID(r.session), Count: want.count})
 }
 
 // linkRequest puts a request into its lines and its session's list.

@@ -159,6 +159,15 @@ func effectText(e *Effect) string {
 	add(e.Place != 0, "place %d", e.Place)
 	add(e.Token != 0, "token %d", e.Token)
 	add(e.Count != 0, "count %d", e.Count)
+	add(e.TTLMS != 0 || e.DeadlineMS != 0, "ttl %s until %s", clockText(e.TTLMS), clockText(e.DeadlineMS))
+	add(e.OneShot, "one-shot")
+	add(e.Mode == All, "all")
+	add(e.Mode == Any, "any")
+	add(e.Unowned, "unowned")
+	add(e.Partial, "partial")
+	for _, p := range e.Metadata {
+		add(true, "%s=%s", p.Key, p.Value)
+	}
 	add(e.Kind == EffectCreated || e.Kind == EffectChanged, "permits %d offset %d level %s", e.Permits, e.Offset, levelText(e.Level))
 	add(e.Cause != CauseNone, "(%s)", e.Cause)
 	add(e.Reason != "", "%q", e.Reason)

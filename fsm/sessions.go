@@ -7,17 +7,19 @@ func (m *Machine) openSession(s session) ref {
 	m.ids.Set(s.id, r)
 	m.deadlines.set(r, s.id, s.deadlineMS)
 	m.forgetEnded(s.id)
-	m.effect(Effect{Kind: EffectSessionOpen, Session: s.id})
+	m.effect(Effect{Kind: EffectSessionOpen, Session: s.id, OneShot: s.oneShot, TTLMS: s.ttlMS,
+		DeadlineMS: s.deadlineMS, Metadata: s.metadata})
 	return r
 }
 
-// setDeadline moves a session's deadline to ms from now. One that is not in
-// the future ends the session as the last step of the command.
-func (m *Machine) setDeadline(r ref, ms int64) {
+// setLife gives a session a ttl and a deadline, and tells it if either is new.
+func (m *Machine) setLife(r ref, ttlMS, deadlineMS int64) {
 	s := m.sessions.mut(r)
-	s.deadlineMS = m.nowMS + ms
-	m.deadlines.set(r, s.id, s.deadlineMS)
-	m.endIfDue(s)
+	if s.ttlMS != ttlMS || s.deadlineMS != deadlineMS {
+		m.effect(Effect{Kind: EffectSessionRenewed, Session: s.id, TTLMS: ttlMS, DeadlineMS: deadlineMS})
+	}
+	s.ttlMS, s.deadlineMS = ttlMS, deadlineMS
+	m.deadlines.set(r, s.id, deadlineMS)
 }
 
 func (m *Machine) endIfDue(s *session) {
@@ -26,10 +28,11 @@ func (m *Machine) endIfDue(s *session) {
 	}
 }
 
-// setTTL gives a session another ttl, and the deadline that follows from it.
+// setTTL gives a session a ttl, and the deadline that follows from it. One that
+// is not in the future ends the session as the last step of the command.
 func (m *Machine) setTTL(r ref, ttlMS int64) {
-	m.sessions.mut(r).ttlMS = ttlMS
-	m.setDeadline(r, ttlMS)
+	m.setLife(r, ttlMS, m.nowMS+ttlMS)
+	m.endIfDue(m.sessions.at(r))
 }
 
 // endSession withdraws a session's requests, releases its leases and removes

@@ -41,6 +41,7 @@ func (m *Machine) dropEntry(r ref, giveBack bool) {
 		m.withdraw(e.waiting, CauseEnded, Result{Code: Withdrawn, Session: m.sessionID(e.session), Place: place})
 	}
 	m.sessions.mut(e.session).entries.unlink(r, m.entryInSession)
+	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: m.sessionID(e.session)})
 	if e.semaphore != 0 {
 		m.detachEntry(r, e)
 		if giveBack && e.granted > 0 {
