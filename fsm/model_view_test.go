@@ -79,9 +79,12 @@ func leaseView(l *modelLease) LeaseView {
 
 func (m *model) requestView(r *modelRequest, s *modelSemaphore, position int64) RequestView {
 	view := RequestView{Place: r.place, Session: r.session.id, Mode: r.mode, Unowned: r.unowned, Partial: r.partial,
-		Position: position, EnqueuedMS: r.enqueuedMS, Metadata: r.session.metadata}
+		Position: position, EnqueuedMS: r.enqueuedMS, DeadlineMS: r.session.deadlineMS, Metadata: r.session.metadata}
 	for _, want := range r.members {
 		view.Wants = append(view.Wants, Want{want.semaphore.name, want.count})
+		if obstacle := m.obstacle(r, want); obstacle.BlockedBy != 0 {
+			view.Obstacles = append(view.Obstacles, obstacle)
+		}
 	}
 	fits := m.available(s) >= r.countOf(s) || r.partial && m.available(s) > 0
 	switch {
@@ -93,6 +96,45 @@ func (m *model) requestView(r *modelRequest, s *modelSemaphore, position int64) 
 		view.BlockedBy = BlockPermits
 	}
 	return view
+}
+
+// obstacle answers what keeps a request from being served in a line, if anything.
+func (m *model) obstacle(r *modelRequest, want modelMember) Obstacle {
+	o := Obstacle{Semaphore: want.semaphore.name, Needs: want.count, Available: m.available(want.semaphore)}
+	switch {
+	case m.line(want.semaphore)[0] != r:
+		o.BlockedBy = BlockAhead
+	case o.Available < o.Needs && !(r.partial && o.Available > 0):
+		o.BlockedBy = BlockPermits
+	}
+	return o
+}
+
+// singlesDiffer asks for each lease and request alone.
+func (m *model) singlesDiffer(machine *Machine, s *modelSession, whole SessionView) error {
+	for _, semaphore := range m.semaphores {
+		var lease LeaseView
+		for _, l := range whole.Leases {
+			if l.Semaphore == semaphore.name {
+				lease = l
+			}
+		}
+		if got, ok := machine.Lease(s.id, semaphore.name); ok != (lease.Token != 0) || same("lease", got, lease) != nil {
+			return same("lease alone", got, lease)
+		}
+		var request RequestView
+		for _, r := range whole.Waiting {
+			for _, want := range r.Wants {
+				if want.Semaphore == semaphore.name && !r.Unowned {
+					request = r
+				}
+			}
+		}
+		if got, ok := machine.Request(s.id, semaphore.name); ok != (request.Place != 0) || same("request", got, request) != nil {
+			return same("request alone", got, request)
+		}
+	}
+	return nil
 }
 
 func (m *model) sessionsDiffer(machine *Machine) error {
@@ -109,6 +151,9 @@ func (m *model) sessionsDiffer(machine *Machine) error {
 			view.Waiting = append(view.Waiting, m.requestView(r, first, int64(slices.Index(m.line(first), r))+1))
 		}
 		views = append(views, view)
+		if err := m.singlesDiffer(machine, s, view); err != nil {
+			return err
+		}
 	}
 	if err := same("sessions", machine.Sessions(0, 10_000), views); err != nil {
 		return err

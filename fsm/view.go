@@ -37,8 +37,10 @@ type RequestView struct {
 	Partial    bool
 	Position   int64 // in the line asked about; of a session's request, in its first
 	EnqueuedMS int64
+	DeadlineMS int64  // its session's, in cluster time
 	Metadata   []Pair // its session's
-	BlockedBy  Block
+	BlockedBy  Block  // in the line asked about
+	Obstacles  []Obstacle
 }
 
 // Block says why a request waits.
@@ -192,7 +194,8 @@ func (m *Machine) viewRequest(waiting, line ref, position int64) RequestView {
 	r := m.requests.at(waiting)
 	s := m.sessions.at(r.session)
 	view := RequestView{Place: r.place, Session: s.id, Mode: r.mode, Unowned: r.unowned, Partial: r.partial,
-		Position: position, EnqueuedMS: r.enqueuedMS, Metadata: s.metadata, BlockedBy: BlockOther}
+		Position: position, EnqueuedMS: r.enqueuedMS, DeadlineMS: s.deadlineMS, Metadata: s.metadata,
+		BlockedBy: BlockOther, Obstacles: m.obstacles(r)}
 	for _, want := range r.members {
 		view.Wants = append(view.Wants, Want{m.semaphores.at(want.semaphore).name, want.count})
 	}
@@ -221,9 +224,7 @@ func (m *Machine) viewSession(r ref) SessionView {
 		view.Leases = append(view.Leases, m.viewLease(l))
 	}
 	for q := s.requests.first; q != 0; q = m.requests.at(q).inSession.next {
-		r := m.requests.at(q)
-		line := r.members[0].semaphore
-		view.Waiting = append(view.Waiting, m.viewRequest(q, line, m.semaphores.at(line).position(r.place)))
+		view.Waiting = append(view.Waiting, m.viewRequestOf(q))
 	}
 	return view
 }
