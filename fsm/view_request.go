@@ -25,6 +25,12 @@ func (m *Machine) obstacles(r *request) (found []Obstacle) {
 	return found
 }
 
+// HasSession reports whether a session lives.
+func (m *Machine) HasSession(id uint64) bool {
+	_, ok := m.bySession[id]
+	return ok
+}
+
 // Lease answers the lease of a session on a semaphore, a revoked one too, at a
 // cost that depends on nothing else.
 func (m *Machine) Lease(session uint64, name string) (LeaseView, bool) {

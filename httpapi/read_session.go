@@ -88,6 +88,11 @@ func findSession(m *fsm.Machine, id uint64) (fsm.SessionView, error) {
 	if ok {
 		return found, nil
 	}
+	return found, noSession(m, id)
+}
+
+// noSession is the refusal for a session that does not live.
+func noSession(m *fsm.Machine, id uint64) *problem {
 	result := fsm.Result{Code: fsm.UnknownSession, Session: id}
 	switch cause, reason, _ := m.Ended(id); cause {
 	case fsm.CauseExpired:
@@ -95,7 +100,7 @@ func findSession(m *fsm.Machine, id uint64) (fsm.SessionView, error) {
 	case fsm.CauseRevoked:
 		result.Code, result.Reason = fsm.Revoked, reason
 	}
-	return found, refused(&result)
+	return refused(&result)
 }
 
 // getLease answers whether a session holds a semaphore, or waits for it.
@@ -125,26 +130,18 @@ func leaseOf(m *fsm.Machine, p *params, nowMS int64) answer {
 	if _, err := findSemaphore(m, p.semaphore, p.epoch); err != nil {
 		return refusedAnswer(problemOf(err))
 	}
-	session, err := findSession(m, p.session)
-	if err != nil {
-		return refusedAnswer(problemOf(err))
+	if !m.HasSession(p.session) {
+		return refusedAnswer(noSession(m, p.session))
 	}
-	for i := range session.Leases {
-		l := &session.Leases[i]
-		switch {
-		case l.Semaphore != p.semaphore:
-		case l.Revoked:
+	if l, held := m.Lease(p.session, p.semaphore); held {
+		if l.Revoked {
 			return refusedAnswer(refused(&fsm.Result{Code: fsm.Revoked, Session: p.session, Subject: p.semaphore,
 				Epoch: l.Epoch, Reason: l.Reason}))
-		default:
-			return ok(viewedLease(l, nowMS))
 		}
+		return ok(viewedLease(&l, nowMS))
 	}
-	for i := range session.Waiting {
-		w := &session.Waiting[i]
-		if !w.Unowned && countWanted(w.Wants, p.semaphore) > 0 {
-			return answer{status: http.StatusAccepted, body: viewedRequest(w, nowMS)}
-		}
+	if w, waits := m.Request(p.session, p.semaphore); waits {
+		return answer{status: http.StatusAccepted, body: viewedRequest(&w, nowMS)}
 	}
 	return refusedAnswer(refused(&fsm.Result{Code: fsm.NotHeld, Session: p.session, Subject: p.semaphore}))
 }

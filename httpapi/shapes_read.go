@@ -29,13 +29,14 @@ type revokedBody struct {
 }
 
 type waiterBody struct {
-	Session   string    `json:"session"`
-	Count     int64     `json:"count"`
-	Position  int64     `json:"position"`
-	WaitingMS int64     `json:"waiting_ms"`
-	Metadata  jsonPairs `json:"metadata"`
-	BlockedBy string    `json:"blocked_by"`
-	Unowned   bool      `json:"unowned,omitempty"` // a down, or by a wait list
+	Session     string    `json:"session"`
+	Count       int64     `json:"count"`
+	Position    int64     `json:"position"`
+	WaitingMS   int64     `json:"waiting_ms"`
+	ExpiresInMS int64     `json:"expires_in_ms"` // its session
+	Metadata    jsonPairs `json:"metadata"`
+	blockedBody
+	Unowned bool `json:"unowned,omitempty"` // a down, or by a wait list
 }
 
 type wholeSemaphoreBody struct {
@@ -60,7 +61,7 @@ type requestBody struct {
 	Mode       string     `json:"mode"`
 	Position   int64      `json:"position"`
 	WaitingMS  int64      `json:"waiting_ms"`
-	BlockedBy  string     `json:"blocked_by"`
+	blockedBody
 }
 
 // entryBody is one semaphore on a session's wait list.
@@ -96,8 +97,8 @@ func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, 
 	}
 	for _, w := range m.Waiters(s.Name, waiters) {
 		body.Waiters = append(body.Waiters, waiterBody{Session: formatSession(w.Session), Count: countWanted(w.Wants, s.Name),
-			Position: w.Position, WaitingMS: left(nowMS, w.EnqueuedMS), Metadata: w.Metadata,
-			BlockedBy: w.BlockedBy.String(), Unowned: w.Unowned})
+			Position: w.Position, WaitingMS: left(nowMS, w.EnqueuedMS), ExpiresInMS: left(w.DeadlineMS, nowMS),
+			Metadata: w.Metadata, blockedBody: newBlockedBody(&w, s.Name), Unowned: w.Unowned})
 	}
 	return body
 }
@@ -134,7 +135,7 @@ func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64) sessionBody 
 			continue
 		}
 		body.Waiting = append(body.Waiting, requestBody{Semaphores: w.Wants, Mode: modeName(w.Mode), Position: w.Position,
-			WaitingMS: left(nowMS, w.EnqueuedMS), BlockedBy: w.BlockedBy.String()})
+			WaitingMS: left(nowMS, w.EnqueuedMS), blockedBody: newBlockedBody(&w, w.Wants[0].Semaphore)})
 	}
 	return body
 }
