@@ -49,6 +49,9 @@ type Config struct {
 	// QueueSize bounds the commands that wait in this node's proposer, and those
 	// of its own callers that are without an outcome; 0: DefaultQueueSize.
 	QueueSize int
+	// HistoryEvents and HistoryBytes bound the events that this node keeps for who
+	// follows them; 0: DefaultHistoryEvents, DefaultHistoryBytes.
+	HistoryEvents, HistoryBytes int64
 	// MinFreeBytes is the free space below which writes are refused.
 	MinFreeBytes uint64
 	// Logger gets everything that is worth telling; nil: nothing.
@@ -71,7 +74,7 @@ type Config struct {
 //
 // Its goroutines, beside Raft's: leadership.drain and leadership.run, router.run
 // with a link's two while another node leads, proposer.run and ticker.run while
-// this one does, watchLeader, takeSnapshots, and two for each stream that another
+// this one does, watchLeader, takeSnapshots, history.run, and two for each stream that another
 // node forwards on. What the log says reaches callers in Raft's apply goroutine,
 // by applied.
 type Node struct {
@@ -86,6 +89,7 @@ type Node struct {
 
 	machine    *machine
 	changes    *changes
+	history    *eventHistory
 	waits      *waits
 	lists      *lists
 	requests   *requests
@@ -151,6 +155,12 @@ func (c *Config) complete() error {
 	if c.QueueSize == 0 {
 		c.QueueSize = DefaultQueueSize
 	}
+	if c.HistoryEvents == 0 {
+		c.HistoryEvents = DefaultHistoryEvents
+	}
+	if c.HistoryBytes == 0 {
+		c.HistoryBytes = DefaultHistoryBytes
+	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
@@ -182,6 +192,7 @@ func newNode(config Config) *Node {
 		config: config, log: config.Logger.Named("cluster"),
 		acks: NewAckClock(), raftNews: make(chan bool, 8),
 		changes: newChanges(), waits: newWaits(), lists: newLists(), calls: newCalls(),
+		history:     newEventHistory(config.HistoryEvents, config.HistoryBytes),
 		snapshotDue: make(chan struct{}, 1),
 	}
 	n.stopping, n.stop = context.WithCancel(context.Background())
@@ -258,6 +269,7 @@ func (n *Node) applied(entry *fsm.Applied) {
 	n.waits.deliver(entry)
 	n.lists.deliver(entry)
 	n.changes.deliver(entry.Effects)
+	n.history.deliver(entry)
 	if reign := n.established(); reign != nil {
 		reign.ticker.poke()
 	}
@@ -273,5 +285,6 @@ func (n *Node) restored(state *fsm.Machine, index uint64) {
 	n.waits.restored(state, index)
 	n.lists.wakeAll()
 	n.changes.wakeAll()
+	n.history.restored(index)
 	n.router.look()
 }

@@ -70,6 +70,7 @@ func (n *Node) work() {
 	n.running.Go(func() { n.router.run(n.stopping) })
 	n.running.Go(n.watchLeader)
 	n.running.Go(n.takeSnapshots)
+	n.running.Go(func() { n.history.run(n.stopping) })
 }
 
 // watchLeader tells the router when Raft follows another leader.

@@ -10,6 +10,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// DefaultWatchers is how many streams of events may be open at a time unless
+// configured otherwise.
+const DefaultWatchers = 10_000
+
 // Config is what a Handler is built from. Zero members get their defaults, but
 // for Node, which is needed.
 type Config struct {
@@ -33,6 +37,7 @@ type Config struct {
 	BatchSize      int           // operations in one batch; default 1,000
 	MaxWait        time.Duration // the longest wait of one request; default 10 minutes
 	BodyTimeout    time.Duration // for a body to arrive, and for a reply to leave; default 20 s
+	MaxWatchers    int           // streams of events open at a time; default 10,000
 }
 
 func (cfg *Config) complete() error {
@@ -48,6 +53,7 @@ func (cfg *Config) complete() error {
 	setDefault(&cfg.BatchSize, 1000)
 	setDefault(&cfg.MaxWait, 10*time.Minute)
 	setDefault(&cfg.BodyTimeout, 20*time.Second)
+	setDefault(&cfg.MaxWatchers, DefaultWatchers)
 	for _, origin := range cfg.CORS {
 		if err := checkOrigin(origin); err != nil {
 			return err

@@ -31,7 +31,10 @@ type machineNode struct {
 	calls    []cluster.Call
 	status   cluster.Status
 	checks   []cluster.Check
-	asked    []string // what Members was asked for
+	history  []cluster.EventEntry
+	floor    uint64        // events up to it are gone
+	news     chan struct{} // closed at the next entry
+	asked    []string      // what Members was asked for
 	lastRead cluster.Consistency
 }
 
@@ -43,7 +46,8 @@ type fakeWait struct {
 }
 
 func newMachineNode() *machineNode {
-	n := &machineNode{machine: fsm.New(), waits: map[*fakeWait]bool{}, watchers: map[string][]chan struct{}{}, drawn: 1000}
+	n := &machineNode{machine: fsm.New(), waits: map[*fakeWait]bool{}, watchers: map[string][]chan struct{}{}, drawn: 1000,
+		news: make(chan struct{})}
 	n.moved = sync.NewCond(&n.mu)
 	n.checks = []cluster.Check{{Name: "leader", OK: true}, {Name: "caught-up", OK: true}}
 	n.status = cluster.Status{Node: "n1", Leader: "n1", Term: 3, Members: []cluster.Member{
@@ -55,6 +59,9 @@ func newMachineNode() *machineNode {
 func (n *machineNode) apply(encoded ...[]byte) *fsm.Applied {
 	n.index++
 	applied := n.machine.Apply(n.index, fsm.EncodeEntry(n.nowMS, encoded))
+	n.history = append(n.history, cluster.EventEntry{Index: n.index, NowMS: applied.NowMS, Effects: applied.Effects})
+	close(n.news)
+	n.news = make(chan struct{})
 	for _, c := range applied.Conclusions {
 		for w := range n.waits {
 			if w.place == c.Place {
@@ -232,6 +239,28 @@ func (n *machineNode) Changed(name string) (<-chan struct{}, func()) {
 			}
 		}
 	}
+}
+
+// EventsAfter has all events that are not gone, in one page.
+func (n *machineNode) EventsAfter(after cluster.EventID) (cluster.EventPage, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if after.Index < n.floor {
+		return cluster.EventPage{}, cluster.ErrHistoryGone
+	}
+	page := cluster.EventPage{Next: cluster.EventID{Index: n.index}, News: n.news}
+	for _, e := range n.history {
+		if e.Index == after.Index && after.Ordinal > 0 && after.Ordinal < len(e.Effects) {
+			e.Before, e.Effects = after.Ordinal, e.Effects[after.Ordinal:]
+			page.Entries = append(page.Entries, e)
+		} else if e.Index > after.Index {
+			page.Entries = append(page.Entries, e)
+		}
+	}
+	if after.Index > n.index {
+		page.Next = after
+	}
+	return page, nil
 }
 
 func (n *machineNode) Status() cluster.Status {

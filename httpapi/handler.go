@@ -19,6 +19,7 @@ type Handler struct {
 	seen      atomic.Uint64 // the highest index that a reply has told
 	everReady atomic.Bool   // ready at least once, see health
 
+	streams   *streams      // of events
 	closing   chan struct{} // closed when long polls are to end
 	closeOnce sync.Once
 }
@@ -37,7 +38,7 @@ func New(cfg Config) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Handler{cfg: cfg, node: cfg.Node, metrics: m, closing: make(chan struct{})}
+	h := &Handler{cfg: cfg, node: cfg.Node, metrics: m, streams: newStreams(cfg.MaxWatchers, m.watchers), closing: make(chan struct{})}
 	h.echo = echo.New()
 	h.echo.Logger.SetOutput(io.Discard) // hclog is this project's log
 	h.echo.HTTPErrorHandler = h.fail
@@ -59,7 +60,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.echo.ServeHTTP(w, r)
 }
 
-// EndWaits makes blocking queries answer with what there is: the server is
-// going down. Waits for permits end through the node's own drain. It does not
-// block and may be called more than once.
-func (h *Handler) EndWaits() { h.closeOnce.Do(func() { close(h.closing) }) }
+// EndWaits makes blocking queries answer with what there is, and ends streams of
+// events: the server is going down. Waits for permits end through the node's own
+// drain. It does not block and may be called more than once.
+func (h *Handler) EndWaits() {
+	h.closeOnce.Do(func() {
+		close(h.closing)
+		h.streams.end()
+	})
+}

@@ -19,6 +19,7 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	open     prometheus.Gauge
+	watchers prometheus.Gauge
 }
 
 func newMetrics(more []prometheus.Collector) (*metrics, error) {
@@ -36,9 +37,13 @@ func newMetrics(more []prometheus.Collector) (*metrics, error) {
 			Name: "signalbox_http_requests_open",
 			Help: "Requests under way, waiting ones included.",
 		}),
+		watchers: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "signalbox_event_streams_open",
+			Help: "Streams of events that clients follow on this node.",
+		}),
 	}
 	registry := prometheus.NewRegistry()
-	own := []prometheus.Collector{m.requests, m.seconds, m.open, collectors.NewGoCollector(),
+	own := []prometheus.Collector{m.requests, m.seconds, m.open, m.watchers, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
 	for _, c := range append(own, more...) {
 		if err := registry.Register(c); err != nil {

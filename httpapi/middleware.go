@@ -68,7 +68,7 @@ func (h *Handler) recover(next echo.HandlerFunc) echo.HandlerFunc {
 func crossOrigin(origins []string) echo.MiddlewareFunc {
 	return middleware.CORSWithConfig(middleware.CORSConfig{
 		AllowOrigins: origins,
-		AllowHeaders: []string{"Content-Type", "Idempotency-Key", "If-None-Match"},
+		AllowHeaders: []string{"Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID"},
 		ExposeHeaders: []string{headerIndex, headerLastContact, "Idempotency-Replayed", "Location",
 			"Retry-After"},
 		MaxAge: 600,

@@ -37,6 +37,8 @@ type State interface {
 	// Changed answers a channel that is closed at the next applied change of a
 	// semaphore. stop must be called once.
 	Changed(name string) (changed <-chan struct{}, stop func())
+	// EventsAfter answers a page of what happened after an event. It does not block.
+	EventsAfter(after cluster.EventID) (cluster.EventPage, error)
 }
 
 // Members tells and changes who is in the cluster.

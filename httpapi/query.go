@@ -17,6 +17,12 @@ type query map[string][]string
 
 // parseQuery reads the query of a route that knows the names given.
 func parseQuery(c echo.Context, names ...string) (query, error) {
+	return parseRepeatable(c, "", names...)
+}
+
+// parseRepeatable is parseQuery for a route with one parameter that may be given
+// several times.
+func parseRepeatable(c echo.Context, repeatable string, names ...string) (query, error) {
 	raw := c.Request().URL.RawQuery
 	if raw == "" {
 		return nil, nil
@@ -29,7 +35,7 @@ func parseQuery(c echo.Context, names ...string) (query, error) {
 		if !contains(names, name) {
 			return nil, invalid(name, "This route does not know this query parameter.")
 		}
-		if len(given) > 1 {
+		if len(given) > 1 && name != repeatable {
 			return nil, invalid(name, "This query parameter is given more than once.")
 		}
 	}

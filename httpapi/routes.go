@@ -43,6 +43,7 @@ func (h *Handler) nativeRoutes() []route {
 		{"POST", "/v1/sessions/:id/waitlist/wait", h.perform(&opListDeliver)},
 
 		{"POST", "/v1/batch", h.batch},
+		{"GET", "/v1/events", h.getEvents},
 
 		{"GET", "/v1/cluster", h.getCluster},
 		{"PUT", "/v1/cluster/members/:member", h.putMember},

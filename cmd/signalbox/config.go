@@ -28,6 +28,8 @@ type config struct {
 	multiplier    int // of Raft's times
 	minFree       size
 	queue         int // commands waiting for the log
+	historyEvents int64
+	historyBytes  size
 	cors          []string
 	machine       fsm.Limits
 	requests      requestLimits
@@ -38,6 +40,7 @@ type requestLimits struct {
 	body, batchBody   size
 	batch             int
 	wait, bodyTimeout time.Duration
+	watchers          int
 }
 
 // defaultConfig is a single node as "serve --data DIR" would run it.
@@ -50,8 +53,12 @@ func defaultConfig() config {
 		minFree:     store.DefaultMinFree,
 		queue:       cluster.DefaultQueueSize,
 		machine:     fsm.DefaultLimits(),
+
+		historyEvents: cluster.DefaultHistoryEvents,
+		historyBytes:  cluster.DefaultHistoryBytes,
 		requests: requestLimits{
 			body: 64 << 10, batchBody: 1 << 20, batch: 1000, wait: 10 * time.Minute, bodyTimeout: 20 * time.Second,
+			watchers: httpapi.DefaultWatchers,
 		},
 	}
 }

@@ -89,6 +89,8 @@ func clusterConfig(c config, s *store.Store, log hclog.Logger, fatal func(error)
 		Limits:         c.machine,
 		RaftMultiplier: c.multiplier,
 		QueueSize:      c.queue,
+		HistoryEvents:  c.historyEvents,
+		HistoryBytes:   int64(c.historyBytes),
 		MinFreeBytes:   uint64(c.minFree),
 		Logger:         log,
 		OnFatal:        fatal,
@@ -107,6 +109,7 @@ func apiConfig(c config, n *cluster.Node, log hclog.Logger) httpapi.Config {
 		BatchSize:      c.requests.batch,
 		MaxWait:        c.requests.wait,
 		BodyTimeout:    c.requests.bodyTimeout,
+		MaxWatchers:    c.requests.watchers,
 	}
 }
 

@@ -1,0 +1,109 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox/signalbox/cluster"
+)
+
+// endOfStream is how long a stream has for the write that it is in when the
+// server goes down.
+const endOfStream = time.Second
+
+// streams are the streams of events that are open. Safe for concurrent use.
+type streams struct {
+	most  int
+	gauge prometheus.Gauge
+
+	mu    sync.Mutex
+	open  map[*stream]struct{}
+	ended bool
+}
+
+// stream is one of them: what its client does not take stays where it is, in the
+// history, so that it costs no more than one write.
+type stream struct {
+	response *echo.Response
+	control  *http.ResponseController
+	timeout  time.Duration // of a write
+
+	mu    sync.Mutex
+	ended bool
+}
+
+var errStreamEnded = errors.New("the server goes down")
+
+func newStreams(most int, gauge prometheus.Gauge) *streams {
+	return &streams{most: most, gauge: gauge, open: map[*stream]struct{}{}}
+}
+
+// add opens a stream, unless there are too many or the server goes down.
+func (l *streams) add(c echo.Context, timeout time.Duration) (*stream, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return nil, cluster.ErrDraining
+	}
+	if len(l.open) >= l.most {
+		p := newProblem("limit-reached", "Too many watchers follow this node's events. Try again later, or at another node.")
+		p.Rule = "watchers"
+		return nil, p
+	}
+	s := &stream{response: c.Response(), control: http.NewResponseController(c.Response().Writer), timeout: timeout}
+	l.open[s] = struct{}{}
+	l.gauge.Set(float64(len(l.open)))
+	return s, nil
+}
+
+func (l *streams) remove(s *stream) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, s)
+	l.gauge.Set(float64(len(l.open)))
+}
+
+// end lets no stream begin any more, nor a write last. It does not block.
+func (l *streams) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	for s := range l.open {
+		s.end()
+	}
+}
+
+// write sends bytes at once, and fails when the client does not take them in time.
+func (s *stream) write(data []byte) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	if _, err := s.response.Write(data); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}
+
+// begin gives the next write its time. A connection that can't be timed is a
+// test's.
+func (s *stream) begin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return errStreamEnded
+	}
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.timeout))
+	return nil
+}
+
+func (s *stream) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	_ = s.control.SetWriteDeadline(time.Now().Add(endOfStream))
+}
