@@ -11,10 +11,12 @@ import (
 )
 
 const (
-	// DefaultHistoryEvents and DefaultHistoryBytes bound the events that a node
-	// keeps unless configured otherwise, whichever comes first.
+	// DefaultHistoryEvents is how many events a node keeps unless configured
+	// otherwise, if they don't take more than DefaultHistoryBytes.
 	DefaultHistoryEvents = 100_000
-	DefaultHistoryBytes  = 64 << 20
+	// DefaultHistoryBytes is what the events of a node take at most unless
+	// configured otherwise.
+	DefaultHistoryBytes = 64 << 20
 
 	// eventPageEntries and eventPageEvents bound one page, so that the lock is held
 	// for a moment; an entry is never divided.
