@@ -31,6 +31,10 @@ type config struct {
 	historyEvents int64
 	historyBytes  size
 	cors          []string
+	dialects      []string
+	linger        int         // percent of a ttl, see httpapi.Throttle
+	declare       string      // file; empty: none
+	ownLevel      hclog.Level // of the log, which a declared file may change; NoLevel: it may not
 	machine       fsm.Limits
 	requests      requestLimits
 }
@@ -52,6 +56,8 @@ func defaultConfig() config {
 		multiplier:  1,
 		minFree:     store.DefaultMinFree,
 		queue:       cluster.DefaultQueueSize,
+		dialects:    allDialects(),
+		linger:      10,
 		machine:     fsm.DefaultLimits(),
 
 		historyEvents: cluster.DefaultHistoryEvents,
@@ -79,6 +85,9 @@ func (c *config) validate() error {
 	}
 	if _, err := cluster.RaftConfig("n", c.multiplier, hclog.NewNullLogger()); err != nil {
 		return fmt.Errorf("--raft-multiplier: %w", err)
+	}
+	if err := c.validateDialects(); err != nil {
+		return err
 	}
 	// A handler over nothing, only to have its configuration checked early.
 	if _, err := httpapi.New(httpapi.Config{Node: struct{ httpapi.Node }{}, CORS: c.cors}); err != nil {

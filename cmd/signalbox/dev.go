@@ -28,10 +28,11 @@ type devFlags struct {
 	nodes, port int
 	data        string
 	logs        logging
+	config      config // of each node, but for what dev sets itself
 }
 
 func newDev() *cobra.Command {
-	var d devFlags
+	d := devFlags{config: defaultConfig()}
 	command := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a cluster in this process, to try things out",
@@ -39,7 +40,7 @@ func newDev() *cobra.Command {
 			"its ports, its log and its files. Node n1 serves HTTP on --http-port, n2 on the next, and so on;\n" +
 			fmt.Sprintf("peers use the ports %d above.", peerOffset),
 		RunE: func(command *cobra.Command, _ []string) error {
-			logger, err := d.logs.logger(command.ErrOrStderr())
+			logger, err := d.logs.logger(command, &d.config)
 			if err != nil {
 				return err
 			}
@@ -50,6 +51,7 @@ func newDev() *cobra.Command {
 	flags.IntVar(&d.nodes, "nodes", 3, "how many nodes")
 	flags.IntVar(&d.port, "http-port", 8701, "HTTP port of the first node")
 	flags.StringVar(&d.data, "data", "", "folder of the state; default: a temporary one, removed at the end")
+	addDialects(flags, &d.config)
 	addLogging(flags, &d.logs, "error")
 	return command
 }
@@ -61,6 +63,9 @@ func (d *devFlags) run(ctx context.Context, out io.Writer, log hclog.Logger) err
 	}
 	if last := d.port + peerOffset + d.nodes - 1; d.port < 1 || last > 65535 {
 		return fmt.Errorf("--http-port must be between 1 and %d", 65535-peerOffset-d.nodes+1)
+	}
+	if err := d.config.validateDialects(); err != nil {
+		return err
 	}
 	folder, err := d.folder()
 	if err != nil {
@@ -101,7 +106,7 @@ func (d *devFlags) start(ctx context.Context, folder string, log hclog.Logger, f
 	}
 	var nodes []*node
 	for i, own := range peers {
-		c := defaultConfig()
+		c := d.config
 		c.nodeID, c.peers, c.peerAddress = own.ID, peers, own.Address
 		c.httpAddress = fmt.Sprintf("127.0.0.1:%d", d.port+i)
 		c.data = filepath.Join(folder, own.ID)
@@ -128,7 +133,7 @@ func (d *devFlags) ready(ctx context.Context, nodes []*node, fatal <-chan error)
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
 	for len(nodes) > 0 {
-		if nodes[0].cluster.Ready() {
+		if nodes[0].ready() {
 			nodes = nodes[1:]
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -23,11 +24,12 @@ const stopTime = 4500 * time.Millisecond
 
 // node is one running node. It is built bottom up and stopped top down.
 type node struct {
-	log     hclog.Logger
-	store   *store.Store
-	cluster *cluster.Node
-	server  *httpapi.Server
-	served  chan error // what serving HTTP ended with; nil if asked to
+	log      hclog.Logger
+	store    *store.Store
+	cluster  *cluster.Node
+	declared declaration
+	server   *httpapi.Server
+	served   chan error // what serving HTTP ended with; nil if asked to
 }
 
 // startNode opens the HTTP port, the data folder and the peer port, and serves. It
@@ -50,16 +52,20 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 		return nil, err
 	}
 	peers.Close()
+	if n.declared, err = openDeclaration(&c, log); err != nil {
+		return nil, err
+	}
 	if n.store, err = openStore(c, log); err != nil {
 		return nil, err
 	}
 	if n.cluster, err = cluster.Start(ctx, clusterConfig(c, n.store, log, fatal)); err != nil {
 		return nil, err
 	}
-	handler, err := httpapi.New(apiConfig(c, n.cluster, log))
+	handler, err := httpapi.New(apiConfig(c, n, log))
 	if err != nil {
 		return nil, err
 	}
+	n.declared.keep(n.cluster, log)
 	n.server = httpapi.NewServer(handler)
 	go func() { n.served <- n.server.Serve(listener) }()
 	return n, nil
@@ -97,12 +103,12 @@ func clusterConfig(c config, s *store.Store, log hclog.Logger, fatal func(error)
 	}
 }
 
-func apiConfig(c config, n *cluster.Node, log hclog.Logger) httpapi.Config {
-	return httpapi.Config{
-		Node:           n,
+func apiConfig(c config, n *node, log hclog.Logger) httpapi.Config {
+	api := httpapi.Config{
+		Node:           n.declared.over(n.cluster),
 		Logger:         log,
 		Version:        version(),
-		Collectors:     []prometheus.Collector{n.Collector()},
+		Collectors:     []prometheus.Collector{n.cluster.Collector()},
 		CORS:           c.cors,
 		BodyBytes:      int64(c.requests.body),
 		BatchBodyBytes: int64(c.requests.batchBody),
@@ -111,6 +117,12 @@ func apiConfig(c config, n *cluster.Node, log hclog.Logger) httpapi.Config {
 		BodyTimeout:    c.requests.bodyTimeout,
 		MaxWatchers:    c.requests.watchers,
 	}
+	for _, d := range dialects {
+		if slices.Contains(c.dialects, d.name) {
+			d.serve(&c, n.declared.names, &api)
+		}
+	}
+	return api
 }
 
 // listen binds a port, and makes plain to read that it is taken.
@@ -135,6 +147,7 @@ func (n *node) stop() {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
+		n.declared.end()
 		n.cluster.Drain()
 		if err := n.server.Shutdown(ctx); err != nil {
 			n.log.Warn("requests were cut off", "error", err)

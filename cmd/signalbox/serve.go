@@ -30,7 +30,7 @@ func newServe() *cobra.Command {
 			if err := c.validate(); err != nil {
 				return err
 			}
-			logger, err := logs.logger(command.ErrOrStderr())
+			logger, err := logs.logger(command, &c)
 			if err != nil {
 				return err
 			}
@@ -48,6 +48,7 @@ func newServe() *cobra.Command {
 	addLogging(flags, &logs, "info")
 	flags.StringSliceVar(&c.cors, "cors-allow", nil, "origins whose pages may call this node from a browser; * for all")
 	flags.IntVar(&c.multiplier, "raft-multiplier", c.multiplier, "stretches Raft's times (500ms at 1), for slow disks and networks; alike on all nodes")
+	addDialects(flags, &c)
 	flags.Var(&c.minFree, "min-free", "free space in the folder's file system below which writes are refused")
 	addLimits(flags, &c)
 	return command

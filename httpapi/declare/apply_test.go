@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -201,7 +202,7 @@ func TestKeep(t *testing.T) {
 		n.read = cluster.ErrNoLeader
 		var log bytes.Buffer
 		ctx, cancel := context.WithCancel(t.Context())
-		reload, done := make(chan struct{}), make(chan struct{})
+		reload, done := make(chan os.Signal), make(chan struct{})
 		go func() {
 			defer close(done)
 			d.Keep(ctx, n, reload, hclog.New(&hclog.LoggerOptions{Output: &log}))
@@ -221,13 +222,13 @@ func TestKeep(t *testing.T) {
 		step("declared", "A 0+0 0", true, "A")
 		write("[semaphores]\nB = 4\n")
 		step("not told yet", "A 0+0 0", true, "A")
-		reload <- struct{}{}
+		reload <- syscall.SIGHUP
 		step("reloaded", "A 0+0 0, B 4+0 0", true, "B")
 		write("[semaphores]\nB = x\n")
-		reload <- struct{}{}
+		reload <- syscall.SIGHUP
 		step("a bad file", "A 0+0 0, B 4+0 0", true, "B")
 		write("[semaphores]\nB = 5\n")
-		reload <- struct{}{}
+		reload <- syscall.SIGHUP
 		step("a good one again", "A 0+0 0, B 5+0 0", true, "B")
 		cancel()
 		<-done

@@ -2,6 +2,7 @@ package declare
 
 import (
 	"context"
+	"os"
 	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
@@ -12,6 +13,10 @@ import (
 // Declaration is the file that one node was started with, and how far it is in
 // force. It is safe for concurrent use.
 type Declaration struct {
+	// OnRead hears of each file that Keep reads well, before that is declared; nil:
+	// nobody does. It must be set before Keep runs.
+	OnRead func(*File)
+
 	path    string
 	file    atomic.Pointer[File]
 	inPlace atomic.Bool // declared at least once
@@ -51,10 +56,10 @@ func (d *Declaration) Check() cluster.Check {
 	return cluster.Check{Name: "declared", Detail: "the semaphores of " + d.path + " are not in place yet"}
 }
 
-// Keep declares what was read, and reads and declares again at each reload, until
-// ctx ends; cmd gives it SIGHUP. A file that can't be read then is logged, and what
+// Keep declares what was read, and reads and declares again at each reload, whatever
+// it is, until ctx ends; cmd gives it SIGHUP. A file that can't be read then is logged, and what
 // it said before stays. It blocks until ctx ends.
-func (d *Declaration) Keep(ctx context.Context, node Node, reload <-chan struct{}, log hclog.Logger) {
+func (d *Declaration) Keep(ctx context.Context, node Node, reload <-chan os.Signal, log hclog.Logger) {
 	log = log.Named("declare")
 	d.declare(ctx, node, log)
 	for {
@@ -69,6 +74,9 @@ func (d *Declaration) Keep(ctx context.Context, node Node, reload <-chan struct{
 			continue
 		}
 		d.file.Store(file)
+		if d.OnRead != nil {
+			d.OnRead(file)
+		}
 		d.declare(ctx, node, log)
 	}
 }
