@@ -31,8 +31,10 @@ func run(ctx context.Context, arguments []string, lookup func(string) (string, b
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(stderr, "signalbox:", strings.Join(strings.Fields(err.Error()), " ")) // one line
-		return 1
+		if text := strings.Join(strings.Fields(err.Error()), " "); text != "" { // one line
+			fmt.Fprintln(stderr, "signalbox:", text)
+		}
+		return statusOf(err)
 	}
 	return 0
 }

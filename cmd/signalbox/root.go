@@ -28,6 +28,7 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 		command.Args = noArguments
 		command.Flags().SortFlags = false
 	}
+	root.AddCommand(newRun(lookup))
 	return root
 }
 

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package main
+
+import "syscall"
+
+// dieWithParent does nothing: only Linux can do it.
+func dieWithParent(*syscall.SysProcAttr) {}
+
+// adoptOrphans does nothing: only Linux can do it.
+func adoptOrphans() {}
