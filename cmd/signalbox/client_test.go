@@ -46,9 +46,10 @@ type reply struct {
 
 // place is a holder or a waiter.
 type place struct {
-	Session  string `json:"session"`
-	Token    uint64 `json:"token"`
-	Position int64  `json:"position"`
+	Session  string            `json:"session"`
+	Token    uint64            `json:"token"`
+	Position int64             `json:"position"`
+	Metadata map[string]string `json:"metadata"`
 }
 
 // client talks to the nodes of one cluster. Safe for concurrent use.

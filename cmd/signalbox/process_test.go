@@ -22,6 +22,9 @@ import (
 const asProgram = "SIGNALBOX_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 3 && os.Args[1] == asCommand {
+		act(os.Args[2], os.Args[3])
+	}
 	if os.Getenv(asProgram) != "" {
 		main()
 		return

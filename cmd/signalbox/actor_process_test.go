@@ -1,0 +1,187 @@
+//go:build processes && linux
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// asCommand as the first argument makes the test binary be a command that run runs.
+const asCommand = "as-command"
+
+// act is such a command: it connects to the stage, tells who it is and which signals
+// it hears, and does what it is told. Signals don't end it.
+func act(address string, role string) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, forwarded...)
+	connection, err := net.Dial("tcp", address)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(99)
+	}
+	fmt.Fprintln(connection, role, os.Getenv("SIGNALBOX_SEMAPHORE"), os.Getenv("SIGNALBOX_SESSION"), os.Getenv("SIGNALBOX_TOKEN"))
+	go func() {
+		for s := range signals {
+			fmt.Fprintln(connection, "heard", s)
+		}
+	}()
+	for told := bufio.NewScanner(connection); told.Scan(); {
+		word, rest, _ := strings.Cut(told.Text(), " ")
+		number, _ := strconv.Atoi(rest)
+		switch word {
+		case "exit":
+			os.Exit(number)
+		case "die": // of a signal
+			signal.Reset()
+			_ = syscall.Kill(os.Getpid(), syscall.Signal(number))
+		case "fork":
+			if err := exec.Command(os.Args[0], asCommand, address, "grandchild").Start(); err != nil {
+				fmt.Fprintln(connection, err)
+			}
+		}
+	}
+	os.Exit(98)
+}
+
+// stage is where commands connect to.
+type stage struct {
+	*testing.T
+	listener net.Listener
+}
+
+func newStage(t *testing.T) *stage {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	return &stage{t, listener}
+}
+
+// command is what run is told to run.
+func (s *stage) command() []string {
+	return []string{"--", testProgram, asCommand, s.listener.Addr().String(), "child"}
+}
+
+// player is a command on the stage.
+type player struct {
+	*testing.T
+	net.Conn
+	role, semaphore, session string
+	token                    uint64
+	lines                    chan string   // what it tells; closed with gone
+	gone                     chan struct{} // closed when the process is
+	at                       time.Time     // when that was; read after gone
+}
+
+// next waits for the next command to come on.
+func (s *stage) next() *player {
+	s.Helper()
+	if err := s.listener.(*net.TCPListener).SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		s.Fatal(err)
+	}
+	connection, err := s.listener.Accept()
+	if err != nil {
+		s.Fatal(err)
+	}
+	p := &player{T: s.T, Conn: connection, lines: make(chan string, 64), gone: make(chan struct{})}
+	s.Cleanup(func() { connection.Close(); <-p.gone })
+	from := bufio.NewScanner(connection)
+	if !from.Scan() {
+		s.Fatal("a command has gone before it said who it is")
+	}
+	if n, err := fmt.Sscan(from.Text(), &p.role, &p.semaphore, &p.session, &p.token); n != 4 {
+		s.Fatalf("%q: %v", from.Text(), err)
+	}
+	go func() {
+		for from.Scan() {
+			p.lines <- from.Text()
+		}
+		p.at = time.Now()
+		close(p.gone)
+		close(p.lines)
+	}()
+	return p
+}
+
+// tell tells it to do something.
+func (p *player) tell(format string, arguments ...any) {
+	fmt.Fprintf(p.Conn, format+"\n", arguments...)
+}
+
+// hears waits until it has told that it heard exactly these signals, in this order.
+func (p *player) hears(signals ...syscall.Signal) {
+	p.Helper()
+	for i, s := range signals {
+		select {
+		case line, open := <-p.lines:
+			if line != "heard "+s.String() || !open {
+				p.Fatalf("%s: signal %d is %q, not %q", p.role, i+1, line, s)
+			}
+		case <-time.After(20 * time.Second):
+			p.Fatalf("%s: it never heard %v", p.role, s)
+		}
+	}
+}
+
+// ended waits until it is gone.
+func (p *player) ended(within time.Duration) {
+	p.Helper()
+	select {
+	case <-p.gone:
+	case <-time.After(within):
+		p.Fatalf("the %s still runs after %v", p.role, within)
+	}
+}
+
+// alive fails the test if it is gone.
+func (p *player) alive() {
+	p.Helper()
+	select {
+	case <-p.gone:
+		p.Fatalf("the %s has ended", p.role)
+	default:
+	}
+}
+
+// startRun runs a command on the stage with run, against the given addresses.
+func (s *stage) startRun(log, name string, addresses []string, flags ...string) *process {
+	s.Helper()
+	arguments := slices.Concat([]string{"run", name, "--addr", strings.Join(addresses, ",")}, flags, s.command())
+	return startProcess(s.T, testProgram, log, arguments...)
+}
+
+// exits waits for the end of a process and checks its status, and the one line that
+// it wrote if there is to be one.
+func (p *process) exits(t *testing.T, status int, words ...string) {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(30 * time.Second):
+		t.Fatal("it still runs")
+	}
+	if got := p.command.ProcessState.ExitCode(); got != status {
+		t.Errorf("status %d, not %d", got, status)
+	}
+	text := tail(p.log, 60)
+	told := strings.Count("\n"+text, "\nsignalbox: ")
+	if want := min(len(words), 1); told != want {
+		t.Errorf("told %d lines: %s", told, text)
+	}
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("%q doesn't say %q", text, word)
+		}
+	}
+}
