@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestDialects asks each dialect for something that is its own, and none of them.
+func TestDialects(t *testing.T) {
+	own := map[string]string{"throttle": "/peers/"} // 404 where the dialect is not served
+	for _, c := range []struct {
+		flags  string
+		served string
+	}{
+		{"", strings.Join(allDialects(), ",")},
+		{"--dialects throttle", "throttle"},
+		{"--dialects none", ""},
+		{"--dialects=", ""},
+	} {
+		t.Run(c.flags, func(t *testing.T) {
+			port := freePorts(t, 0, 1)
+			arguments := []string{"serve", "--ephemeral", "--http", fmt.Sprintf("127.0.0.1:%d", port), "--peer", fmt.Sprintf("127.0.0.1:%d", port+1)}
+			startInProcess(t.Context(), t, append(arguments, strings.Fields(c.flags)...)...).awaitLog(t, "serving")
+			for _, name := range allDialects() {
+				status := http.StatusNotFound
+				if strings.Contains(c.served, name) {
+					status = http.StatusOK
+				}
+				if own[name] == "" {
+					t.Fatalf("no route of %s to ask for", name)
+				}
+				if got, _ := get(t, fmt.Sprintf("http://127.0.0.1:%d%s", port, own[name])); got != status {
+					t.Errorf("%s: status %d, not %d", name, got, status)
+				}
+			}
+		})
+	}
+}
+
+// get answers status and body; a node that has no leader yet is asked again.
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	eventually(t, 20*time.Second, func() error {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if status, body = response.StatusCode, string(text); status == http.StatusServiceUnavailable {
+			return errors.New(body)
+		}
+		return err
+	})
+	return status, body
+}
+
+// TestBadDeclarations are files that end the start, each with one line that names
+// the file.
+func TestBadDeclarations(t *testing.T) {
+	for name, c := range map[string]struct{ text, words string }{
+		"no TOML":     {"[semaphores\nA = 1\n", "no TOML"},
+		"no number":   {"[semaphores]\nA = \"1\"\n", `semaphores."A"`},
+		"no max":      {"[semaphores]\nA = { level = 1 }\n", "max is missing"},
+		"level":       {"[semaphores]\nA = { max = 1, level = 2147483648 }\n", "2147483648"},
+		"name":        {"[semaphores]\n\"\" = 1\n", "name"},
+		"log level":   {"[logging.stderr]\nlevel = \"LOUD\"\n", "logging.stderr"},
+		"no table":    {"semaphores = 3\n", "no table"},
+		"level alone": {"[logging.stderr]\n", "level"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "throttle.toml")
+			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			o := command(t, []string{"serve", "--ephemeral", "--declare", file})
+			o.refused(t, "--declare", file, c.words)
+			if o.status != 1 {
+				t.Errorf("status %d", o.status)
+			}
+		})
+	}
+}
