@@ -1,0 +1,189 @@
+//go:build processes && linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/httpapi/throttleclient"
+)
+
+// script is a program of a dialect's user: one that works under a semaphore again and
+// again, at one node, and knows nothing but that interface.
+type script struct {
+	dialect string
+	// declare is what the nodes have to be declared with for it.
+	declare string
+	// work takes and gives back, and calls inside between; it ends with an error that
+	// has reached the user's code, or nil when that answers false.
+	work func(ctx context.Context, base string, inside func() bool) error
+	// left answers how many permits are free in the end.
+	left func(ctx context.Context, base string) (int64, error)
+}
+
+// scriptPermits is how many of the scripts may be inside at once.
+const scriptPermits = 2
+
+// scripts are those of all dialects.
+var scripts = []script{
+	{"throttle", fmt.Sprintf("throttled = %d\n", scriptPermits), throttleScript, func(ctx context.Context, base string) (int64, error) {
+		return throttleAt(base).Remainder(ctx, "throttled")
+	}},
+}
+
+func throttleAt(base string) *throttleclient.Client {
+	return &throttleclient.Client{BaseURL: base, HTTP: &http.Client{}}
+}
+
+// throttleScript is "with lock(…)" in a loop.
+func throttleScript(ctx context.Context, base string, inside func() bool) error {
+	thread := &throttleclient.Thread{Client: throttleAt(base), Lease: time.Minute, Beat: 10 * time.Millisecond}
+	for goesOn := true; goesOn; {
+		unlock, err := thread.Lock(ctx, "throttled", 1, -1)
+		if err != nil {
+			return fmt.Errorf("lock: %w", err)
+		}
+		goesOn = inside()
+		if err := unlock(ctx); err != nil {
+			return fmt.Errorf("unlock: %w", err)
+		}
+	}
+	return nil
+}
+
+// users are copies of one script, at all nodes.
+type users struct {
+	script
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	rounds []int
+	inside int
+	most   int
+	ended  bool
+	faults []error
+}
+
+func (s script) start(t *testing.T, c *processes, each int) *users {
+	u := &users{script: s, rounds: make([]int, each*len(c.bases))}
+	ctx, stop := context.WithTimeout(context.Background(), fleetPeriod)
+	t.Cleanup(func() { stop(); u.running.Wait() })
+	for i := range u.rounds {
+		u.running.Go(func() {
+			if err := s.work(ctx, c.bases[i%len(c.bases)], func() bool { return u.enter(i) }); err != nil {
+				u.mu.Lock()
+				u.faults = append(u.faults, fmt.Errorf("%s script %d, at n%d, round %d: %w", s.dialect, i, i%len(c.bases)+1, u.rounds[i]+1, err))
+				u.mu.Unlock()
+			}
+		})
+	}
+	return u
+}
+
+// enter is the work that the semaphore is for.
+func (u *users) enter(i int) bool {
+	u.mu.Lock()
+	u.inside++
+	u.most = max(u.most, u.inside)
+	u.mu.Unlock()
+	<-time.After(20 * time.Millisecond)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.inside--
+	u.rounds[i]++
+	return !u.ended
+}
+
+// goOn waits until each of them has been inside twice more, so that one time began
+// after the call.
+func (u *users) goOn(t *testing.T, since string) {
+	t.Helper()
+	u.mu.Lock()
+	before := append([]int(nil), u.rounds...)
+	u.mu.Unlock()
+	eventually(t, time.Minute, func() error {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if err := errors.Join(u.faults...); err != nil {
+			t.Fatalf("%s: %v", since, err)
+		}
+		for i := range before {
+			if u.rounds[i] < before[i]+2 {
+				return fmt.Errorf("%s: %s script %d stands still", since, u.dialect, i)
+			}
+		}
+		return nil
+	})
+}
+
+// finish lets them end, and checks what they have seen.
+func (u *users) finish(t *testing.T, c *processes) {
+	t.Helper()
+	u.mu.Lock()
+	u.ended = true
+	u.mu.Unlock()
+	u.running.Wait()
+	if err := errors.Join(u.faults...); err != nil {
+		t.Error(err)
+	}
+	if u.most != scriptPermits {
+		t.Errorf("%s: up to %d were inside at once, not %d", u.dialect, u.most, scriptPermits)
+	}
+	for node, base := range c.bases {
+		if left, err := u.left(t.Context(), base); left != scriptPermits || err != nil {
+			t.Errorf("%s: n%d says that %d are free (%v)", u.dialect, node+1, left, err)
+		}
+	}
+	t.Logf("%s: rounds %v", u.dialect, u.rounds)
+}
+
+// TestScripts runs the scripts of all dialects while each node is restarted, and the
+// leader restarted and killed. Each knows one node: what happens to that is its
+// client's to endure, and no error may reach the script.
+func TestScripts(t *testing.T) {
+	text := "[semaphores]\n"
+	for _, s := range scripts {
+		text += s.declare
+	}
+	c := startProcesses(t, testProgram, "--declare", declareFile(t, text).path)
+	var all []*users
+	for _, s := range scripts {
+		all = append(all, s.start(t, c, 2))
+	}
+	goOn := func(since string) {
+		t.Helper()
+		for _, u := range all {
+			u.goOn(t, since)
+		}
+	}
+	again := func(node int) {
+		c.start(node)
+		c.waitReady(node)
+	}
+	goOn("at first")
+	for node := range c.running {
+		c.running[node].terminate(t, stopWithin)
+		again(node)
+		goOn(fmt.Sprintf("n%d restarted", node+1))
+	}
+	leader := c.mustLead(t)
+	c.running[leader].terminate(t, stopWithin)
+	again(leader)
+	goOn("leader restarted")
+	for range 2 {
+		leader := c.mustLead(t)
+		c.running[leader].kill()
+		again(leader)
+		goOn("leader killed")
+	}
+	for _, u := range all {
+		u.finish(t, c)
+	}
+	sameState(t, c)
+}
