@@ -92,3 +92,20 @@ func TestBadDeclarations(t *testing.T) {
 		})
 	}
 }
+
+// TestDevDeclares: the nodes of dev are ready only with what is declared.
+func TestDevDeclares(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "throttle.toml")
+	if err := os.WriteFile(file, []byte("[semaphores]\nA = { max = 4, level = 2 }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, c, _ := startDev(t.Context(), t, 3, "--declare", file)
+	for node, base := range c.bases {
+		if _, body := get(t, base+"/readyz?verbose"); !strings.Contains(body, "[+] declared") {
+			t.Errorf("n%d: %s", node+1, body)
+		}
+		if _, body := get(t, base+"/metrics"); !strings.Contains(body, `throttle_max{semaphore="A"} 4`) {
+			t.Errorf("n%d has no gauge of A", node+1)
+		}
+	}
+}

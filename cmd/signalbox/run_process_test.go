@@ -132,7 +132,7 @@ func (s *runScene) endsWhatIsLeft() {
 		s.Errorf("%d are free while the grandchild runs", sem.Available)
 	}
 	p.exits(s.T, 3)
-	grandchild.ended(0)
+	grandchild.ended(5 * time.Second)
 	s.c.available(s.T, s.name, 2)
 }
 

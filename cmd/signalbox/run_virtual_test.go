@@ -98,7 +98,7 @@ func newCutTrial(t *testing.T, seed int) *cutTrial {
 	c.ttl = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 30 * time.Second}[c.chance.IntN(4)]
 	c.cluster.slow, c.cluster.lost = below(c.chance, c.ttl/16), c.chance.IntN(2)*15
 	c.how = cutOff(c.chance.IntN(int(cutOffs)))
-	c.runner.semaphore, c.runner.command, c.count, c.wait = "db", []string{"actor"}, 1, time.Hour
+	c.runner.semaphore, c.runner.command, c.count, c.wait = "db", []string{"actor"}, 1, 5*time.Minute
 	c.addresses = []string{"n1", "n2", "n3"}
 	c.http, c.log = &http.Client{Transport: c.cluster}, slog.New(slog.DiscardHandler)
 	c.runner.begin = c.actor.begin
