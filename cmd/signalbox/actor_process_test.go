@@ -45,6 +45,9 @@ func act(address string, role string) {
 		case "die": // of a signal
 			signal.Reset()
 			_ = syscall.Kill(os.Getpid(), syscall.Signal(number))
+		case "read": // a line of its standard input
+			line, err := bufio.NewReader(os.Stdin).ReadString('\n')
+			fmt.Fprintln(connection, "read", strings.TrimSpace(line), err)
 		case "fork":
 			if err := exec.Command(os.Args[0], asCommand, address, "grandchild").Start(); err != nil {
 				fmt.Fprintln(connection, err)
@@ -120,18 +123,24 @@ func (p *player) tell(format string, arguments ...any) {
 	fmt.Fprintf(p.Conn, format+"\n", arguments...)
 }
 
+// says waits for its next line.
+func (p *player) says(line string) {
+	p.Helper()
+	select {
+	case got := <-p.lines:
+		if got != line {
+			p.Fatalf("%s: it says %q, not %q", p.role, got, line)
+		}
+	case <-time.After(20 * time.Second):
+		p.Fatalf("%s: it never said %q", p.role, line)
+	}
+}
+
 // hears waits until it has told that it heard exactly these signals, in this order.
 func (p *player) hears(signals ...syscall.Signal) {
 	p.Helper()
-	for i, s := range signals {
-		select {
-		case line, open := <-p.lines:
-			if line != "heard "+s.String() || !open {
-				p.Fatalf("%s: signal %d is %q, not %q", p.role, i+1, line, s)
-			}
-		case <-time.After(20 * time.Second):
-			p.Fatalf("%s: it never heard %v", p.role, s)
-		}
+	for _, s := range signals {
+		p.says("heard " + s.String())
 	}
 }
 

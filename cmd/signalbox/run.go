@@ -43,9 +43,9 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 		Long: "Run a command while holding permits of a semaphore: wait for them, run the command, keep the lease\n" +
 			"renewed, and give the permits back when the command ends.\n\n" +
 			"The command finds SIGNALBOX_SEMAPHORE, SIGNALBOX_SESSION and SIGNALBOX_TOKEN (the fencing token) in\n" +
-			"its environment. It gets a process group of its own, so it should not read from a terminal. The\n" +
-			"signals INT, TERM, HUP, QUIT, USR1 and USR2 are handed on to the group. Whatever is left of the group\n" +
-			"when the command itself has ended is ended too, before the permits are given back.\n\n" +
+			"its environment. It gets a process group of its own, and the terminal if there is one; Ctrl-Z does not\n" +
+			"stop it. The signals INT, TERM, HUP, QUIT, USR1 and USR2 are handed on to the group. Whatever is left\n" +
+			"of the group when the command itself has ended is ended too, before the permits are given back.\n\n" +
 			"When the lease can't be renewed, for as long as it lives that is no loss. Shortly before it could be\n" +
 			"granted to someone else the group is sent TERM and, after --grace, KILL.\n\n" +
 			"Exit status: the command's own (128 + signal if one ended it), or 2 for wrong flags, 3 if the permits\n" +
@@ -61,6 +61,7 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			}
 			signals, stop := catch(command.Context())
 			defer stop()
+			defer stayAwake()()
 			r.signals = signals
 			return r.run(context.WithoutCancel(command.Context()))
 		},

@@ -29,13 +29,18 @@ func startGroup(command, environment []string) (child, error) {
 		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		dieWithParent(c.SysProcAttr)
+		takeBack := lendTerminal(c.SysProcAttr)
 		err := c.Start()
 		g.process = c.Process
 		started <- err
 		if err != nil {
+			takeBack()
 			return
 		}
+		awake := keepGoing(c.Process.Pid)
 		_ = c.Wait() // the state tells it all
+		awake()
+		takeBack()
 		g.state = c.ProcessState
 		close(g.ended)
 	}()

@@ -9,3 +9,6 @@ func dieWithParent(*syscall.SysProcAttr) {}
 
 // adoptOrphans does nothing: only Linux can do it.
 func adoptOrphans() {}
+
+// keepGoing does nothing: only Linux can do it.
+func keepGoing(int) (stop func()) { return func() {} }
