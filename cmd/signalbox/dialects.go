@@ -131,8 +131,7 @@ func (d *declaration) keep(n *cluster.Node, log hclog.Logger) {
 		defer close(done)
 		d.file.Keep(ctx, n, hangups, log)
 	}()
-	d.stop = func() {
-		signal.Stop(hangups)
+	d.stop = func() { // without signal.Stop: a SIGHUP from here on must not kill a node that stops
 		cancel()
 		<-done
 	}

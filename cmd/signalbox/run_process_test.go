@@ -60,6 +60,7 @@ func TestRun(t *testing.T) {
 		{"interrupted while it waits", (*runScene).interruptedWaiting},
 		{"revoked", (*runScene).revoked},
 		{"killed itself", (*runScene).killedItself},
+		{"paused", (*runScene).paused},
 	} {
 		t.Run(scene.name, func(t *testing.T) {
 			t.Parallel()
@@ -213,6 +214,22 @@ func (s *runScene) killedItself() {
 	p.kill()
 	child.ended(5 * time.Second)
 	s.c.available(s.T, s.name, 2)
+}
+
+// paused for longer than its lease lives, run finds out at once and ends its command
+// without any grace: somebody else may hold the permits by then.
+func (s *runScene) paused() {
+	p := s.run("--grace", "2s")
+	child := s.next()
+	p.signal(syscall.SIGSTOP)
+	s.c.available(s.T, s.name, 2)
+	resumed := time.Now()
+	p.signal(syscall.SIGCONT)
+	child.ended(10 * time.Second)
+	if after := child.at.Sub(resumed); after > time.Second {
+		s.Errorf("the command was ended %v after run went on", after)
+	}
+	p.exits(s.T, statusLost, "lost")
 }
 
 // TestRunOutlivesNodes restarts one node after another, and kills the leader, under
