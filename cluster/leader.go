@@ -38,6 +38,8 @@ type leadership struct {
 	limits  fsm.Limits
 	// open makes the proposer of a reign.
 	open func(term uint64, c *clock) *proposer
+	// hire makes the courier of a reign.
+	hire func(p *proposer) *courier
 	// changed is told when a reign is established, or is over.
 	changed func()
 
@@ -101,8 +103,10 @@ func (l *leadership) begin(ctx context.Context, term uint64) bool {
 		l.log.Warn("the first entry of a reign failed", "term", term, "error", err)
 		return false
 	}
-	r := startReign(l.open(term, c), l.machine)
+	p := l.open(term, c)
+	r := startReign(p, l.machine, l.hire(p))
 	l.current.Store(r)
+	r.courier.lookAtAll() // now that it is told of what comes
 	l.log.Info("leading", "term", term)
 	l.changed()
 	return true

@@ -11,27 +11,29 @@ import (
 const flightPatience = time.Second
 
 // reign is one node's leadership in one term, once it is established: its
-// proposer and its ticker run.
+// proposer, its ticker and its courier run.
 type reign struct {
 	term     uint64
 	clock    *clock
 	proposer *proposer
 	ticker   *ticker
+	courier  *courier
 
 	over    context.CancelCauseFunc
 	ended   <-chan struct{} // closed when it is to end
-	running sync.WaitGroup  // proposer and ticker
+	running sync.WaitGroup  // proposer, ticker and courier
 }
 
 // startReign lets a proposer take commands.
-func startReign(p *proposer, m *machine) *reign {
+func startReign(p *proposer, m *machine, deliveries *courier) *reign {
 	ctx, over := context.WithCancelCause(context.Background())
 	r := &reign{
-		term: p.term, clock: p.clock, proposer: p, ticker: newTicker(m, p),
+		term: p.term, clock: p.clock, proposer: p, ticker: newTicker(m, p), courier: deliveries,
 		over: over, ended: ctx.Done(),
 	}
 	r.running.Go(func() { p.run(ctx) })
 	r.running.Go(func() { r.ticker.run(ctx) })
+	r.running.Go(func() { r.courier.run(ctx) })
 	return r
 }
 

@@ -56,6 +56,9 @@ type Config struct {
 	MinFreeBytes uint64
 	// Logger gets everything that is worth telling; nil: nothing.
 	Logger hclog.Logger
+	// Notifier delivers notices while this node leads; nil: none are delivered, and
+	// they end as those that can't be.
+	Notifier Notifier
 	// OnFatal is told once, from a goroutine of its own, why this node must not go
 	// on: the process should exit with that message.
 	OnFatal func(error)
@@ -73,8 +76,9 @@ type Config struct {
 // Node is one member of a cluster. All methods are safe for concurrent use.
 //
 // Its goroutines, beside Raft's: leadership.drain and leadership.run, router.run
-// with a link's two while another node leads, proposer.run and ticker.run while
-// this one does, watchLeader, takeSnapshots, history.run, and two for each stream that another
+// with a link's two while another node leads, proposer.run, ticker.run and
+// courier.run with one for each notice that is due while this one does, watchLeader,
+// takeSnapshots, history.run, and two for each stream that another
 // node forwards on. What the log says reaches callers in Raft's apply goroutine,
 // by applied.
 type Node struct {
@@ -164,6 +168,9 @@ func (c *Config) complete() error {
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
+	if c.Notifier == nil {
+		c.Notifier = noNotifier{}
+	}
 	if c.OnFatal == nil {
 		c.OnFatal = func(error) {}
 	}
@@ -211,7 +218,7 @@ func newNode(config Config) *Node {
 	n.carrier = &carrier{requests: n.requests, router: n.router}
 	n.leadership = &leadership{
 		log: n.log, self: config.NodeID, machine: n.machine, acks: n.acks, limits: config.Limits,
-		open: n.openProposer, changed: n.router.look, news: make(chan struct{}, 1),
+		open: n.openProposer, hire: n.hireCourier, changed: n.router.look, news: make(chan struct{}, 1),
 	}
 	n.renewals = &renewals{submit: n.submitRenewals}
 	n.life = newLife(n)
@@ -272,6 +279,7 @@ func (n *Node) applied(entry *fsm.Applied) {
 	n.history.deliver(entry)
 	if reign := n.established(); reign != nil {
 		reign.ticker.poke()
+		reign.courier.poke(entry.Effects)
 	}
 	if entry.Term != 0 {
 		n.router.look()
@@ -286,5 +294,8 @@ func (n *Node) restored(state *fsm.Machine, index uint64) {
 	n.lists.wakeAll()
 	n.changes.wakeAll()
 	n.history.restored(index)
+	if reign := n.established(); reign != nil {
+		reign.courier.lookAtAll()
+	}
 	n.router.look()
 }

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"slices"
@@ -269,8 +270,17 @@ func (m *model) listsDiffer(machine *Machine) error {
 	var due []NoticeView
 	for _, n := range m.notices {
 		if n.due {
-			due = append(due, NoticeView{ID: n.id, Semaphore: n.name, Epoch: n.epoch, URL: n.url, Count: n.count,
-				Deleted: n.semaphore == nil, DueMS: n.dueMS})
+			view := NoticeView{ID: n.id, Semaphore: n.name, Epoch: n.epoch, URL: n.url, Count: n.count,
+				Deleted: n.semaphore == nil, DueMS: n.dueMS}
+			if n.semaphore != nil {
+				view.Available = m.available(n.semaphore)
+			}
+			if one, ok := machine.DueNotice(n.id); !ok || one != view {
+				return fmt.Errorf("notice %d alone is %+v, %v, want %+v", n.id, one, ok, view)
+			}
+			due = append(due, view)
+		} else if _, ok := machine.DueNotice(n.id); ok {
+			return fmt.Errorf("notice %d is not due", n.id)
 		}
 	}
 	if err := same("notices that are due", machine.DueNotices(), due); err != nil {

@@ -74,6 +74,7 @@ type NoticeView struct {
 	URL       string
 	Count     int64
 	Deleted   bool  // the semaphore is gone
+	Available int64 // now; 0 when it is gone
 	DueMS     int64 // since when, in cluster time
 }
 
@@ -250,11 +251,28 @@ func (m *Machine) DueNotices() []NoticeView {
 	var due []NoticeView
 	for _, r := range m.notices.refs(func(n *notice) uint64 { return n.place }) {
 		if n := m.notices.at(r); n.due {
-			due = append(due, NoticeView{ID: n.place, Semaphore: n.name, Epoch: n.epoch, URL: n.url,
-				Count: n.count, Deleted: n.semaphore == 0, DueMS: n.dueMS})
+			due = append(due, m.viewNotice(n))
 		}
 	}
 	return due
+}
+
+// DueNotice answers one notice that is due, by its id.
+func (m *Machine) DueNotice(id uint64) (NoticeView, bool) {
+	r, ok := m.byNotice[id]
+	if !ok || !m.notices.at(r).due {
+		return NoticeView{}, false
+	}
+	return m.viewNotice(m.notices.at(r)), true
+}
+
+func (m *Machine) viewNotice(n *notice) NoticeView {
+	view := NoticeView{ID: n.place, Semaphore: n.name, Epoch: n.epoch, URL: n.url,
+		Count: n.count, Deleted: n.semaphore == 0, DueMS: n.dueMS}
+	if !view.Deleted {
+		view.Available = m.semaphores.at(n.semaphore).available()
+	}
+	return view
 }
 
 // WaitListView is one entry of a session's wait list.

@@ -18,8 +18,8 @@ var emptyBody = value("{}")
 // absent body is an empty object. The bytes are the caller's.
 func (h *Handler) readBody(c echo.Context, limit int64) (value, error) {
 	r := c.Request()
-	if encoding := r.Header.Values("Content-Encoding"); len(encoding) > 1 || len(encoding) == 1 && encoding[0] != "identity" && encoding[0] != "" {
-		return nil, errEncoding
+	if err := checkEncoding(r); err != nil {
+		return nil, err
 	}
 	if r.Body == nil || r.Body == http.NoBody {
 		return emptyBody, nil
@@ -39,6 +39,14 @@ func (h *Handler) readBody(c echo.Context, limit int64) (value, error) {
 		return nil, invalid("", "The body is a JSON object.")
 	}
 	return doc, nil
+}
+
+// checkEncoding refuses a compressed body.
+func checkEncoding(r *http.Request) error {
+	if encoding := r.Header.Values("Content-Encoding"); len(encoding) > 1 || len(encoding) == 1 && encoding[0] != "identity" && encoding[0] != "" {
+		return errEncoding
+	}
+	return nil
 }
 
 // receive reads up to limit bytes within BodyTimeout. The deadline is the

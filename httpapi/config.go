@@ -29,6 +29,9 @@ type Config struct {
 	// may call this API from a browser. Empty: none.
 	CORS []string
 
+	// NodeRED serves the Node-RED dialect beside the native API; nil: not.
+	NodeRED *NodeRED
+
 	// Throttle serves the throttle dialect beside the native API; nil: not.
 	Throttle *Throttle
 

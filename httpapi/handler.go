@@ -42,12 +42,15 @@ func New(cfg Config) (*Handler, error) {
 	h.echo = echo.New()
 	h.echo.Logger.SetOutput(io.Discard) // hclog is this project's log
 	h.echo.HTTPErrorHandler = h.fail
-	h.echo.Use(h.observe, h.recover)
+	h.echo.Use(h.observe, h.plainNodeRED, h.recover)
 	if len(cfg.CORS) > 0 {
 		h.echo.Use(crossOrigin(cfg.CORS))
 	}
 	h.echo.Use(h.refuseForeign, slashesCount)
 	h.addNativeRoutes()
+	if cfg.NodeRED != nil {
+		h.addNodeREDRoutes()
+	}
 	if cfg.Throttle != nil {
 		h.addThrottleRoutes()
 	}

@@ -28,21 +28,28 @@ func (f *jsonFault) Error() string { return fmt.Sprintf("%s at byte %d", f.reaso
 // depth, too deep nesting, bytes after the document. Reading values can then
 // rely on all that (see value).
 type checker struct {
-	data []byte
-	at   int
+	data    []byte
+	at      int
+	repeats bool // members may be given twice
 }
 
 // checkJSON reports a fault, or nil when data is exactly one JSON value.
-func checkJSON(data []byte) *jsonFault {
-	if !utf8.Valid(data) {
+func checkJSON(data []byte) *jsonFault { return (&checker{data: data}).document() }
+
+// checkLooseJSON is checkJSON but for members given twice, which it lets pass.
+func checkLooseJSON(data []byte) *jsonFault {
+	return (&checker{data: data, repeats: true}).document()
+}
+
+func (c *checker) document() *jsonFault {
+	if !utf8.Valid(c.data) {
 		return &jsonFault{reason: "text that is not UTF-8"}
 	}
-	c := checker{data: data}
 	if f := c.value(0); f != nil {
 		return f
 	}
 	c.space()
-	if c.at != len(data) {
+	if c.at != len(c.data) {
 		return c.fault("something after the document")
 	}
 	return nil
@@ -147,7 +154,7 @@ func (c *checker) member(names *nameSet, depth int) *jsonFault {
 		return f
 	}
 	name := unquote(c.data[start:c.at])
-	if !names.add(name) {
+	if !names.add(name) && !c.repeats {
 		return &jsonFault{at: start, reason: "a member given twice", field: string(name)}
 	}
 	if c.peek() != ':' {

@@ -139,8 +139,13 @@ func isDuration(value string) (wrong string) {
 // formText decodes a part of a query. Unlike net/url's reader it never fails:
 // what is no escape is taken as it stands.
 func formText(text string) string {
+	return strings.ToValidUTF8(string(formBytes(text)), "\uFFFD")
+}
+
+// formBytes is formText before it is known to be text.
+func formBytes(text string) []byte {
 	if !strings.ContainsAny(text, "%+") {
-		return strings.ToValidUTF8(text, "\uFFFD")
+		return []byte(text)
 	}
 	plain := make([]byte, 0, len(text))
 	for i := 0; i < len(text); i++ {
@@ -154,7 +159,7 @@ func formText(text string) string {
 			plain = append(plain, text[i])
 		}
 	}
-	return strings.ToValidUTF8(string(plain), "\uFFFD")
+	return plain
 }
 
 func isHex(b byte) bool {
