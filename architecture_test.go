@@ -26,7 +26,9 @@ var layers = map[string][]string{
 	".":                      {},
 	"cmd/signalbox":          {"..."},
 	"httpapi":                {"cluster", "fsm"},
+	"httpapi/callback":       {"cluster"},        // notices over HTTP
 	"httpapi/declare":        {"cluster", "fsm"}, // throttle's TOML, applied through the log
+	"httpapi/noderedclient":  {},                 // a client as Node-RED's users have, for tests
 	"httpapi/throttleclient": {},                 // a client as throttle's are, for tests
 	"cluster":                {"fsm", "store"},
 	"cluster/memnet":         {}, // the network that cluster's tests break
@@ -39,7 +41,7 @@ var layers = map[string][]string{
 // and everything below that, these.
 var testLayers = map[string][]string{
 	"cluster": {"cluster/memnet"},
-	"httpapi": {"cluster/memnet", "httpapi/throttleclient"},
+	"httpapi": {"cluster/memnet", "httpapi/callback", "httpapi/noderedclient", "httpapi/throttleclient"},
 	"client":  {"cluster", "cluster/memnet", "fsm", "httpapi", "store"}, // against the real service
 }
 

@@ -178,7 +178,7 @@ type throttleAnswer struct {
 
 // String is an answer as scripts write it.
 func (a throttleAnswer) String() string {
-	kind := map[string]string{plainText: "text", plainJSON: "json", "": "bare", "application/problem+json": "problem"}[a.contentType]
+	kind := map[string]string{plainText: "text", plainJSON: "json", nodeREDJSON: "utf8json", "": "bare", "application/problem+json": "problem"}[a.contentType]
 	if kind == "" {
 		kind = a.contentType
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi"
+	"github.com/signalbox/signalbox/httpapi/callback"
 	"github.com/signalbox/signalbox/store"
 )
 
@@ -35,6 +36,7 @@ type config struct {
 	linger        int         // percent of a ttl, see httpapi.Throttle
 	declare       string      // file; empty: none
 	ownLevel      hclog.Level // of the log, which a declared file may change; NoLevel: it may not
+	callbacks     []string    // hosts that may be called back
 	machine       fsm.Limits
 	requests      requestLimits
 }
@@ -92,6 +94,9 @@ func (c *config) validate() error {
 	// A handler over nothing, only to have its configuration checked early.
 	if _, err := httpapi.New(httpapi.Config{Node: struct{ httpapi.Node }{}, CORS: c.cors}); err != nil {
 		return fmt.Errorf("--cors-allow: %w", err)
+	}
+	if _, err := callback.New(c.callbacks); err != nil {
+		return fmt.Errorf("--callback-allow: %w", err)
 	}
 	switch {
 	case c.ephemeral && c.data != "":

@@ -20,13 +20,16 @@ import (
 // dialect is an interface of another system, served beside the native one.
 type dialect struct {
 	name  string
-	serve func(c *config, declared func() []string, api *httpapi.Config) // switches it on
+	serve func(c *config, n *node, api *httpapi.Config) // switches it on
 }
 
 // dialects are those that --dialects may name, in the order in which it lists them.
 var dialects = []dialect{
-	{"throttle", func(c *config, declared func() []string, api *httpapi.Config) {
-		api.Throttle = &httpapi.Throttle{LingerPercent: c.linger, Declared: declared}
+	{"nodered", func(_ *config, n *node, api *httpapi.Config) {
+		api.NodeRED = &httpapi.NodeRED{CheckCallback: n.callbacks.Check}
+	}},
+	{"throttle", func(c *config, n *node, api *httpapi.Config) {
+		api.Throttle = &httpapi.Throttle{LingerPercent: c.linger, Declared: n.declared.names}
 	}},
 }
 
@@ -42,6 +45,8 @@ func allDialects() (names []string) {
 
 func addDialects(flags *pflag.FlagSet, c *config) {
 	flags.StringSliceVar(&c.dialects, "dialects", c.dialects, "interfaces of other systems to serve beside the native one; "+noDialects+" for none")
+	flags.StringSliceVar(&c.callbacks, "callback-allow", nil,
+		"HOST[:PORT],… that clients may have called back: names, addresses or ranges such as 10.1.0.0/16; alike on all nodes")
 	flags.StringVar(&c.declare, "declare", "", "TOML file of semaphores to make or set at the start and at SIGHUP, as throttle's configuration")
 	flags.IntVar(&c.linger, "lease-linger", c.linger, "percent by which leases of throttle's clients live longer than they ask for, at most 30s; alike on all nodes")
 }

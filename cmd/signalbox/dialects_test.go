@@ -14,13 +14,17 @@ import (
 
 // TestDialects asks each dialect for something that is its own, and none of them.
 func TestDialects(t *testing.T) {
-	own := map[string]string{"throttle": "/peers/"} // 404 where the dialect is not served
+	own := map[string]struct { // 404 where the dialect is not served
+		path   string
+		status int
+	}{"nodered": {"/semaphore/up", http.StatusMethodNotAllowed}, "throttle": {"/peers/", http.StatusOK}}
 	for _, c := range []struct {
 		flags  string
 		served string
 	}{
 		{"", strings.Join(allDialects(), ",")},
 		{"--dialects throttle", "throttle"},
+		{"--dialects nodered", "nodered"},
 		{"--dialects none", ""},
 		{"--dialects=", ""},
 	} {
@@ -31,12 +35,12 @@ func TestDialects(t *testing.T) {
 			for _, name := range allDialects() {
 				status := http.StatusNotFound
 				if strings.Contains(c.served, name) {
-					status = http.StatusOK
+					status = own[name].status
 				}
-				if own[name] == "" {
+				if own[name].path == "" {
 					t.Fatalf("no route of %s to ask for", name)
 				}
-				if got, _ := get(t, fmt.Sprintf("http://127.0.0.1:%d%s", port, own[name])); got != status {
+				if got, _ := get(t, fmt.Sprintf("http://127.0.0.1:%d%s", port, own[name].path)); got != status {
 					t.Errorf("%s: status %d, not %d", name, got, status)
 				}
 			}

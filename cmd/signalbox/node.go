@@ -15,6 +15,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/httpapi"
+	"github.com/signalbox/signalbox/httpapi/callback"
 	"github.com/signalbox/signalbox/store"
 )
 
@@ -24,12 +25,13 @@ const stopTime = 4500 * time.Millisecond
 
 // node is one running node. It is built bottom up and stopped top down.
 type node struct {
-	log      hclog.Logger
-	store    *store.Store
-	cluster  *cluster.Node
-	declared declaration
-	server   *httpapi.Server
-	served   chan error // what serving HTTP ended with; nil if asked to
+	log       hclog.Logger
+	store     *store.Store
+	callbacks *callback.Sender
+	cluster   *cluster.Node
+	declared  declaration
+	server    *httpapi.Server
+	served    chan error // what serving HTTP ended with; nil if asked to
 }
 
 // startNode opens the HTTP port, the data folder and the peer port, and serves. It
@@ -58,7 +60,10 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 	if n.store, err = openStore(c, log); err != nil {
 		return nil, err
 	}
-	if n.cluster, err = cluster.Start(ctx, clusterConfig(c, n.store, log, fatal)); err != nil {
+	if n.callbacks, err = callback.New(c.callbacks); err != nil {
+		return nil, err
+	}
+	if n.cluster, err = cluster.Start(ctx, clusterConfig(c, n.store, n.callbacks, log, fatal)); err != nil {
 		return nil, err
 	}
 	handler, err := httpapi.New(apiConfig(c, n, log))
@@ -85,7 +90,7 @@ func openStore(c config, log hclog.Logger) (*store.Store, error) {
 	})
 }
 
-func clusterConfig(c config, s *store.Store, log hclog.Logger, fatal func(error)) cluster.Config {
+func clusterConfig(c config, s *store.Store, sender *callback.Sender, log hclog.Logger, fatal func(error)) cluster.Config {
 	return cluster.Config{
 		NodeID:         c.nodeID,
 		Peers:          c.peers,
@@ -98,6 +103,7 @@ func clusterConfig(c config, s *store.Store, log hclog.Logger, fatal func(error)
 		HistoryEvents:  c.historyEvents,
 		HistoryBytes:   int64(c.historyBytes),
 		MinFreeBytes:   uint64(c.minFree),
+		Notifier:       sender,
 		Logger:         log,
 		OnFatal:        fatal,
 	}
@@ -119,7 +125,7 @@ func apiConfig(c config, n *node, log hclog.Logger) httpapi.Config {
 	}
 	for _, d := range dialects {
 		if slices.Contains(c.dialects, d.name) {
-			d.serve(&c, n.declared.names, &api)
+			d.serve(&c, n, &api)
 		}
 	}
 	return api

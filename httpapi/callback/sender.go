@@ -1,0 +1,169 @@
+package callback
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster"
+)
+
+const (
+	// sendTimeout bounds one attempt, from resolving the name to the answer's head.
+	sendTimeout = 5 * time.Second
+	// maxAddress is the longest address that a notice may have.
+	maxAddress = 2048
+	// maxHead bounds an answer's head; of its body nothing is needed.
+	maxHead = 16 << 10
+	// maxBody bounds what is read of an answer's body, out of politeness.
+	maxBody = 4 << 10
+)
+
+// Sender sends notices to the hosts of a list. It is safe for concurrent use.
+type Sender struct {
+	allowed allowList
+	client  *http.Client
+}
+
+var _ cluster.Notifier = (*Sender)(nil)
+
+// New answers a Sender that calls the hosts of allowed only, each HOST[:PORT]: a
+// name, an address, or a range of addresses such as 10.1.0.0/16; without a port
+// it means 80 for http and 443 for https. A name that leads to an address which
+// the Internet does not reach needs that address, or its range, in the list as
+// well. It fails on an entry that is none.
+func New(allowed []string) (*Sender, error) { return newSender(allowed, nil) }
+
+// newSender uses a resolver; nil: the system's.
+func newSender(allowed []string, resolver *net.Resolver) (*Sender, error) {
+	list, err := parseAllow(allowed)
+	if err != nil {
+		return nil, err
+	}
+	dialer := &net.Dialer{Resolver: resolver, Control: list.control}
+	transport := &http.Transport{
+		DialContext:            dialer.DialContext,
+		Proxy:                  nil, // a proxy would resolve and dial for itself
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHead,
+	}
+	return &Sender{allowed: list, client: &http.Client{
+		Transport:     transport,
+		Timeout:       sendTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// control is asked about each address that is about to be dialled: it comes after
+// the resolver, so that no name can lead elsewhere.
+func (l allowList) control(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil || !l.hasAddress(to.Addr(), to.Port()) {
+		return fmt.Errorf("the name leads to %s, which is neither public nor in the list of what may be called", address)
+	}
+	return nil
+}
+
+// refusal is why an address is not called, in a sentence for clients.
+type refusal string
+
+// Error is the sentence.
+func (r refusal) Error() string { return string(r) }
+
+const (
+	errNoAddress  refusal = "A callback is an address, http://host/path or https://host/path."
+	errOff        refusal = "This service calls nobody back: it was started without --callback-allow."
+	errNotAllowed refusal = "This service does not call that host and port: its operator lists what it may call."
+)
+
+// Check says, in a sentence for the client, what is wrong with an address; nil:
+// nothing. It resolves no name and does not block.
+func (s *Sender) Check(address string) error {
+	_, err := s.parse(address)
+	return err
+}
+
+// parse answers an address that may be called.
+func (s *Sender) parse(address string) (*url.URL, error) {
+	if len(s.allowed) == 0 {
+		return nil, errOff
+	}
+	u, err := url.Parse(address)
+	if err != nil || len(address) > maxAddress || u.Opaque != "" || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return nil, errNoAddress
+	}
+	usual, known := ports[u.Scheme]
+	if !known {
+		return nil, errNoAddress
+	}
+	port := usual
+	if text := u.Port(); text != "" {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			return nil, errNoAddress
+		}
+		port = uint16(n)
+	}
+	if !s.allowed.hasHost(u.Hostname(), port, usual) {
+		return nil, errNotAllowed
+	}
+	return u, nil
+}
+
+// message is the body of a call.
+type message struct {
+	ID     uint64 `json:"id"`
+	Name   string `json:"name"`
+	Value  *int64 `json:"value"`  // what is available now; null when the semaphore is gone
+	Reason string `json:"reason"` // "available" or "deleted"
+}
+
+// Notify makes one attempt of at most five seconds. It implements
+// [cluster.Notifier].
+func (s *Sender) Notify(ctx context.Context, n cluster.Notice) error {
+	u, err := s.parse(n.URL)
+	if err != nil {
+		return err
+	}
+	m := message{ID: n.ID, Name: n.Semaphore, Value: &n.Available, Reason: "available"}
+	if n.Deleted {
+		m.Value, m.Reason = nil, "deleted"
+	}
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(m); err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(bytes.TrimSpace(body.Bytes())))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "signalbox")
+	request.Header.Set("Idempotency-Key", "signalbox-notice-"+strconv.FormatUint(n.ID, 10))
+	return s.send(request)
+}
+
+func (s *Sender) send(request *http.Request) error {
+	response, err := s.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, _ = io.CopyN(io.Discard, response.Body, maxBody) // the head has said all
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		return fmt.Errorf("answered with status %d", response.StatusCode)
+	}
+	return nil
+}
