@@ -25,10 +25,10 @@ type reign struct {
 }
 
 // startReign lets a proposer take commands.
-func startReign(p *proposer, m *machine, deliveries *courier) *reign {
+func startReign(p *proposer, m *machine, c *courier) *reign {
 	ctx, over := context.WithCancelCause(context.Background())
 	r := &reign{
-		term: p.term, clock: p.clock, proposer: p, ticker: newTicker(m, p), courier: deliveries,
+		term: p.term, clock: p.clock, proposer: p, ticker: newTicker(m, p), courier: c,
 		over: over, ended: ctx.Done(),
 	}
 	r.running.Go(func() { p.run(ctx) })

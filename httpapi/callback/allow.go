@@ -39,7 +39,7 @@ func parseAllow(entries []string) (allowList, error) {
 func parseEntry(text string) (e entry, err error) {
 	host := text
 	if _, isAddress := parseRange(text); !isAddress {
-		if at := strings.LastIndexByte(text, ':'); at >= 0 {
+		if at := strings.LastIndexByte(text, ':'); at >= 0 && !strings.HasSuffix(text, "]") {
 			port, err := strconv.ParseUint(text[at+1:], 10, 16)
 			if err != nil || port == 0 {
 				return e, errors.New("a port is a number from 1 to 65535")

@@ -37,19 +37,16 @@ type Sender struct {
 var _ cluster.Notifier = (*Sender)(nil)
 
 // New answers a Sender that calls the hosts of allowed only, each HOST[:PORT]: a
-// name, an address, or a range of addresses such as 10.1.0.0/16; without a port
-// it means 80 for http and 443 for https. A name that leads to an address which
-// the Internet does not reach needs that address, or its range, in the list as
-// well. It fails on an entry that is none.
-func New(allowed []string) (*Sender, error) { return newSender(allowed, nil) }
-
-// newSender uses a resolver; nil: the system's.
-func newSender(allowed []string, resolver *net.Resolver) (*Sender, error) {
+// name, an address, or a range of addresses such as 10.1.0.0/16; in a URL, one
+// without a port stands for 80 with http and 443 with https. A name that leads to
+// an address which the Internet does not reach needs that address, or its range,
+// in the list as well. It fails on an entry that is none.
+func New(allowed []string) (*Sender, error) {
 	list, err := parseAllow(allowed)
 	if err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Resolver: resolver, Control: list.control}
+	dialer := &net.Dialer{Control: list.control}
 	transport := &http.Transport{
 		DialContext:            dialer.DialContext,
 		Proxy:                  nil, // a proxy would resolve and dial for itself

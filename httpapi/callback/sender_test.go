@@ -1,0 +1,212 @@
+package callback
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster"
+)
+
+// listener is a server on 127.0.0.1 that counts who calls.
+type listener struct {
+	*httptest.Server
+	port  string
+	calls atomic.Int64
+	last  atomic.Pointer[call]
+}
+
+type call struct {
+	method, path, body string
+	header             http.Header
+}
+
+func listen(t *testing.T, answer http.HandlerFunc) *listener {
+	t.Helper()
+	l := &listener{}
+	l.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		l.last.Store(&call{r.Method, r.RequestURI, string(body), r.Header})
+		l.calls.Add(1)
+		answer(w, r)
+	}))
+	t.Cleanup(l.Close)
+	_, l.port, _ = net.SplitHostPort(l.Listener.Addr().String())
+	return l
+}
+
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+func sender(t *testing.T, allowed ...string) *Sender {
+	t.Helper()
+	s, err := New(allowed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestNotifySends(t *testing.T) {
+	l := listen(t, status(204))
+	s := sender(t, "127.0.0.1:"+l.port)
+	for want, n := range map[string]cluster.Notice{
+		`{"id":17,"name":"a <b>","value":3,"reason":"available"}`: {ID: 17, Semaphore: "a <b>", Available: 3},
+		`{"id":18,"name":"c","value":null,"reason":"deleted"}`:    {ID: 18, Semaphore: "c", Deleted: true},
+	} {
+		n.URL = l.URL + "/hook?x=1"
+		if err := s.Notify(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		got := l.last.Load()
+		if got.method != "POST" || got.path != "/hook?x=1" || got.body != want || got.header.Get("Content-Type") != "application/json" {
+			t.Errorf("sent %+v, want %s", got, want)
+		}
+		if key := got.header.Get("Idempotency-Key"); key != "signalbox-notice-"+want[6:8] {
+			t.Errorf("the key is %q", key)
+		}
+	}
+}
+
+// Only 2xx is delivered, and no redirect is followed.
+func TestNotifyStatuses(t *testing.T) {
+	target := listen(t, status(200))
+	for code, fine := range map[int]bool{200: true, 201: true, 204: true, 299: true, 300: false, 301: false, 302: false, 303: false, 304: false, 307: false, 308: false, 400: false, 404: false, 500: false, 503: false} {
+		l := listen(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", target.URL)
+			w.WriteHeader(code)
+		})
+		s := sender(t, "127.0.0.1:"+l.port, "127.0.0.1:"+target.port)
+		if err := s.Notify(t.Context(), cluster.Notice{ID: 1, URL: l.URL}); (err == nil) != fine {
+			t.Errorf("status %d: %v", code, err)
+		}
+		if l.calls.Load() != 1 {
+			t.Errorf("status %d: %d calls", code, l.calls.Load())
+		}
+	}
+	if target.calls.Load() != 0 {
+		t.Error("a redirect was followed")
+	}
+}
+
+// What is dialled is looked at after the name was resolved: a name that is listed
+// and leads to this host is refused, unless that address is listed as well.
+func TestNotifyAfterResolving(t *testing.T) {
+	l := listen(t, status(200))
+	url := "http://localhost:" + l.port
+	for _, c := range []struct {
+		fine    bool
+		allowed []string
+	}{
+		{false, []string{"localhost:" + l.port}},
+		{false, []string{"localhost:" + l.port, "127.0.0.2", "10.0.0.0/8"}},
+		{false, []string{"localhost:" + l.port, "127.0.0.1:1", "[::1]:1"}},
+		{true, []string{"localhost:" + l.port, "127.0.0.1"}},
+		{true, []string{"localhost:" + l.port, "127.0.0.0/8:" + l.port}},
+	} {
+		before := l.calls.Load()
+		s := sender(t, c.allowed...)
+		if err := s.Check(url); err != nil {
+			t.Fatal(err)
+		}
+		err := s.Notify(t.Context(), cluster.Notice{ID: 1, URL: url})
+		if called := l.calls.Load() > before; (err == nil) != c.fine || called != c.fine {
+			t.Errorf("%v: %v, called: %v", c.allowed, err, called)
+		}
+		if !c.fine && !strings.Contains(err.Error(), "neither public nor in the list") {
+			t.Errorf("%v: %v", c.allowed, err)
+		}
+	}
+}
+
+// This host is not reached in any spelling, whatever the system's resolver makes
+// of it; the node that leads may have another list than the one that was asked.
+func TestNotifyLoopbackSpellings(t *testing.T) {
+	l := listen(t, status(200))
+	for _, host := range []string{"127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "017700000001",
+		"0", "0.0.0.0", "localhost", "LOCALHOST", "localhost.", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]"} {
+		if err := sender(t, "hooks.example:"+l.port).Notify(t.Context(), cluster.Notice{ID: 1, URL: "http://" + host + ":" + l.port}); err == nil {
+			t.Errorf("%s was called", host)
+		}
+		// Past the list, to see that the address alone is refused too.
+		s := sender(t, "hooks.example")
+		request, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+host+":"+l.port, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.send(request); err == nil {
+			t.Errorf("%s was dialled", host)
+		}
+	}
+	if l.calls.Load() != 0 {
+		t.Errorf("%d calls arrived", l.calls.Load())
+	}
+}
+
+// A proxy of the environment would resolve and dial past the list.
+func TestNotifyUsesNoProxy(t *testing.T) {
+	proxy := listen(t, status(200))
+	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"} {
+		t.Setenv(name, proxy.URL)
+	}
+	if transport := sender(t).client.Transport.(*http.Transport); transport.Proxy != nil {
+		t.Error("the transport asks for a proxy")
+	}
+	s := sender(t, "localhost:1", "127.0.0.1:"+proxy.port)
+	if err := s.Notify(t.Context(), cluster.Notice{ID: 1, URL: "http://localhost:1/"}); err == nil || proxy.calls.Load() != 0 {
+		t.Errorf("%v, %d calls at the proxy", err, proxy.calls.Load())
+	}
+}
+
+// An attempt ends with its context, though the other side never answers.
+func TestNotifyEndsWithContext(t *testing.T) {
+	reached, release := make(chan struct{}), make(chan struct{})
+	l := listen(t, func(http.ResponseWriter, *http.Request) {
+		close(reached)
+		<-release
+	})
+	defer close(release)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-reached
+		cancel()
+	}()
+	began := time.Now()
+	err := sender(t, "127.0.0.1:"+l.port).Notify(ctx, cluster.Notice{ID: 1, URL: l.URL})
+	if !errors.Is(err, context.Canceled) || time.Since(began) > sendTimeout {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+}
+
+// An answer without end is delivered with its head, and not read to the end.
+func TestNotifyBoundsTheAnswer(t *testing.T) {
+	ended := make(chan int)
+	l := listen(t, func(w http.ResponseWriter, _ *http.Request) {
+		part, written := make([]byte, 32<<10), 0
+		for {
+			n, err := w.Write(part)
+			if written += n; err != nil {
+				ended <- written
+				return
+			}
+		}
+	})
+	if err := sender(t, "127.0.0.1:"+l.port).Notify(t.Context(), cluster.Notice{ID: 1, URL: l.URL}); err != nil {
+		t.Error(err)
+	}
+	<-ended // the connection was closed: the other side can't write any more
+	head := listen(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Long", strings.Repeat("a", 2*maxHead))
+	})
+	if err := sender(t, "127.0.0.1:"+head.port).Notify(t.Context(), cluster.Notice{ID: 1, URL: head.URL}); err == nil {
+		t.Error("a head of twice the limit was taken")
+	}
+}

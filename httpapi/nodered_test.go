@@ -1,0 +1,344 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+func TestNodeREDIsOptional(t *testing.T) {
+	a := newTestAPI(t)
+	for _, line := range []string{"POST /semaphore", "POST /semaphore/up", "POST /semaphore/down", "GET /semaphore/value/n", "DELETE /semaphore/n"} {
+		a.do(line, `{"name":"n"}`).refusedWith(404, "unknown-route")
+	}
+}
+
+const formType = "Content-Type: application/x-www-form-urlencoded"
+
+// Bodies are read as the flow reads them, and JSON also under other types.
+func TestNodeREDBodies(t *testing.T) {
+	const nameless = "400 text The name of a semaphore is 1 to 512 bytes of UTF-8 without control characters."
+	for name, c := range map[string]struct{ kind, body, want string }{
+		"a form":               {formType, "name=n&value=3", `200 utf8json {"name":"n","value":3}`},
+		"its spelling":         {"Content-Type: Application/X-WWW-Form-Urlencoded; charset=UTF-8", "name=a+b%2Fc&value=+7+", `200 utf8json {"name":"a b/c","value":7}`},
+		"its other members":    {formType, "x=1&name=n&value=3&x=%22", `200 utf8json {"x":["1","\""],"name":"n","value":3}`},
+		"a name twice":         {formType, "name=n&name=m&value=3", nameless},
+		"a value twice":        {formType, "name=n&value=3&value=4", `200 utf8json {"name":"n","value":3}`},
+		"an odd percent sign":  {formType, "name=50%&value=3", `200 utf8json {"name":"50%","value":3}`},
+		"a form not in UTF-8":  {formType, "name=%FF&value=3", "400 text The form is not text in UTF-8."},
+		"a form without value": {formType, "name=n", "400 text Value needs to be a number"},
+		"JSON as a form":       {formType, `{"name":"n","value":3}`, `200 utf8json {"name":"n","value":3}`},
+		"JSON as text":         {"Content-Type: text/plain", `{"name":"n","value":3}`, `200 utf8json {"name":"n","value":3}`},
+		"JSON as nothing":      {"Content-Type: ", `{"name":"n","value":3}`, `200 utf8json {"name":"n","value":3}`},
+		"JSON as rubbish":      {"Content-Type: ;;;", `{"name":"n","value":3}`, `200 utf8json {"name":"n","value":3}`},
+		"JSON in any case":     {"Content-Type: APPLICATION/JSON; Charset=Utf-8", `{"name":"n","value":3}`, `200 utf8json {"name":"n","value":3}`},
+		"a byte order mark":    {"Content-Type: application/json", "\uFEFF{\"name\":\"n\",\"value\":3}", `200 utf8json {"name":"n","value":3}`},
+		"space around":         {"Content-Type: application/json", " {\"name\":\"n\",\n\"value\" : 3}\r\n", `200 utf8json {"name":"n","value":3}`},
+		"another charset":      {"Content-Type: application/json; charset=latin1", `{"name":"n","value":3}`, "415 text A body is text in UTF-8."},
+		"invalid UTF-8":        {"Content-Type: application/json", "{\"name\":\"\xff\",\"value\":3}", "400 text The body is not one JSON document in UTF-8: text that is not UTF-8 at byte 0."},
+		"two documents":        {"Content-Type: application/json", `{"name":"n","value":3}{}`, "400 text The body is not one JSON document in UTF-8: something after the document at byte 22."},
+		"nothing":              {"Content-Type: application/json", ``, nameless},
+		"space only":           {"Content-Type: application/json", "  \n", nameless},
+		"20,000 letters":       {"Content-Type: application/json", `{"name":"` + strings.Repeat("a", 20_000) + `","value":3}`, nameless},
+		"too large": {"Content-Type: application/json", `{"name":"n","value":3,"x":"` + strings.Repeat("a", 64<<10) + `"}`,
+			"413 text A body of this route has up to 65536 bytes."},
+		"members too large": {"Content-Type: application/json", `{"name":"n","value":3,"x":"` + strings.Repeat("a", 1010) + `"}`,
+			"400 text The members beside name and value take up to 1,017 bytes of JSON in all."},
+		"members just fitting": {"Content-Type: application/json", `{"name":"n","value":3,"x":"` + strings.Repeat("a", 1009) + `"}`,
+			`200 utf8json {"name":"n","value":3,"x":"` + strings.Repeat("a", 1009) + `"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := onNodeRED(t)
+			s.is(s.ask("POST /semaphore", c.body, c.kind), c.want)
+		})
+	}
+	s, _ := onNodeRED(t)
+	s.is(s.ask("POST /semaphore", `{"name":"n","value":9}`), `200 utf8json {"name":"n","value":9}`)
+	s.is(s.ask("POST /semaphore", "name=n&value=9", formType), `303 utf8json {"name":"n","value":"9"}`)
+	s.is(s.ask("POST /semaphore/down", "name=n&amount=2&wait=5s", formType), `200 utf8json {"name":"n","value":7}`)
+	s.is(s.ask("POST /semaphore/down", "name=n", "Content-Encoding: gzip"), "415 text Send the body uncompressed, without Content-Encoding.")
+}
+
+// 303 leads nowhere: who follows it would see 200, "created".
+func TestNodeREDNoLocation(t *testing.T) {
+	inEachNodeRED(t, func(s *throttleSite) {
+		s.is(s.ask("POST /semaphore", `{"name":"n","value":1}`), `200 utf8json {"name":"n","value":1}`)
+		got := s.ask("POST /semaphore", `{"name":"n","value":1}`)
+		if got.status != 303 || got.header("Location") != "" || got.header("X-Signalbox-Index") == "" {
+			s.Errorf("%s, Location %q, index %q", got, got.header("Location"), got.header("X-Signalbox-Index"))
+		}
+	})
+}
+
+// A name far too long is refused by this API or, when the head is beyond what
+// net/http reads (16 KiB, and 4 more), by that. It is always answered.
+func TestNodeREDLongPath(t *testing.T) {
+	s, _ := onNodeRED(t)
+	server := NewServer(s.handler)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go server.Serve(listener)
+	defer server.Shutdown(context.Background())
+	for letters, want := range map[int]int{512: 404, 513: 400, 20_000: 400, 21_000: 431} {
+		response, err := http.Get("http://" + listener.Addr().String() + "/semaphore/value/" + strings.Repeat("a", letters))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("%d letters: status %d, want %d", letters, response.StatusCode, want)
+		}
+	}
+}
+
+// A repeat with the same key changes nothing and gets the first answer.
+func TestNodeREDKeys(t *testing.T) {
+	inEachNodeRED(t, func(s *throttleSite) {
+		key := func(n int) string { return fmt.Sprintf("Idempotency-Key: node-red-key-%04d", n) }
+		for i, c := range []struct{ line, body, want, then string }{
+			{"POST /semaphore", `{"name":"n","value":5,"x":1}`, `200 utf8json {"name":"n","value":5,"x":1}`, ``},
+			{"POST /semaphore/up", `{"name":"n"}`, `200 utf8json {"name":"n","value":6,"x":1}`, ``},
+			{"POST /semaphore/down", `{"name":"n","amount":3}`, `200 utf8json {"name":"n","value":3,"x":1}`, ``},
+			{"POST /semaphore/down", `{"name":"n","amount":9}`, `409 text Semaphore locked`, ``},
+			{"DELETE /semaphore/n", ``, `200 text Deletion Successful`, ``},
+		} {
+			s.is(s.ask(c.line, c.body, key(i)), c.want)
+			got := s.ask(c.line, c.body, key(i))
+			s.is(got, c.want)
+			if got.header("Idempotency-Replayed") != "true" {
+				s.Errorf("%s is not marked as a repeat", c.line)
+			}
+		}
+		s.is(s.ask("POST /semaphore/up", `{"name":"other"}`, key(1)), "422 text This Idempotency-Key was used with another request. Draw a new key for each request.")
+		s.is(s.ask("POST /semaphore/up", `{"name":"n"}`, "Idempotency-Key: short"), "400 text An idempotency key is 16 to 128 visible ASCII characters.")
+		s.is(s.ask("GET /semaphore/value/n", ``), "404 text semaphore not found")
+	})
+}
+
+// nodeREDRequests has one request for each route.
+var nodeREDRequests = map[string]string{
+	"POST /semaphore": `{"name":"n","value":1}`, "POST /semaphore/up": `{"name":"n"}`, "POST /semaphore/down": `{"name":"n"}`,
+	"GET /semaphore/value/n": ``, "DELETE /semaphore/n": ``,
+}
+
+// What keeps the service from answering has its native status, and a sentence.
+func TestNodeREDFailures(t *testing.T) {
+	s, node := onNodeRED(t)
+	for _, c := range []struct {
+		err    error
+		status int
+		again  string
+	}{
+		{cluster.ErrNoLeader, 503, "1"}, {cluster.ErrNotApplied, 503, "1"}, {cluster.ErrDraining, 503, "1"}, {cluster.ErrStorageFull, 503, "10"},
+		{cluster.ErrOverloaded, 429, "1"}, {cluster.ErrOutcomeUnknown, 504, ""}, {errors.New("secret of the inside"), 500, ""},
+	} {
+		node.set(func() { node.fail = c.err })
+		for line, body := range nodeREDRequests {
+			got := s.ask(line, body)
+			if got.status != c.status || got.contentType != plainText || got.header("Retry-After") != c.again ||
+				strings.Contains(got.body, "secret") || !strings.HasSuffix(got.body, ".") {
+				t.Errorf("%v: %s: %s, Retry-After %q", c.err, line, got, got.header("Retry-After"))
+			}
+		}
+	}
+	node.set(func() { node.fail, node.panics = nil, true })
+	s.is(s.ask("POST /semaphore/up", `{"name":"n"}`), "500 text This node could not handle the request. Its log says more.")
+	s.is(s.ask("POST /semaphore/up", `{"name":"n"}`, "Origin: http://evil.example"),
+		"403 text The request comes from a web page of another origin, which this node does not allow.")
+}
+
+// Limits of the state machine are told as such.
+func TestNodeREDLimits(t *testing.T) {
+	s, node := onNodeRED(t)
+	limits := fsm.DefaultLimits()
+	limits.Semaphores = 1
+	node.set(func() {
+		node.apply(fsm.EncodeCommand(fsm.RequestID{}, "", fsm.Reign{Term: 1, Leader: "n1", Limits: limits}))
+	})
+	s.is(s.ask("POST /semaphore", `{"name":"a","value":1}`), `200 utf8json {"name":"a","value":1}`)
+	got := s.ask("POST /semaphore", `{"name":"b","value":1}`)
+	s.is(got, "429 text A configured limit is reached, see rule. Nothing was changed.")
+	if got.header("Retry-After") != "1" {
+		t.Errorf("Retry-After %q", got.header("Retry-After"))
+	}
+}
+
+// What others put into the metadata never breaks an answer.
+func TestNodeREDForeignMetadata(t *testing.T) {
+	s, _ := onNodeRED(t)
+	s.is(s.ask("POST /semaphore", `{"name":"n","value":1,"x":1}`), `200 utf8json {"name":"n","value":1,"x":1}`)
+	for kept, want := range map[string]string{
+		`{"y":2,"name":"z","value":7}`: `,"y":2`, `{"y": {"a" : 1}}`: `,"y":{"a":1}`,
+		`{"y"`: ``, `5`: ``, ``: ``, `{"a":1,"a":2}`: ``, ` {} `: ``, "{\"\xEF\xBB\xBF\":1}": ",\"\uFEFF\":1",
+	} {
+		pairs := []fsm.Pair{{Key: "nodered", Value: kept}, {Key: "other", Value: "{}"}}
+		s.do(fsm.PutSemaphore{Name: "n", Metadata: fsm.Change[[]fsm.Pair]{Given: true, Value: pairs}})
+		s.is(s.ask("GET /semaphore/value/n", ""), `200 utf8json {"name":"n","value":1`+want+`}`)
+	}
+}
+
+// 100 downs at once on 50 give exactly 50, and each tells its own value.
+func TestNodeREDParallelDowns(t *testing.T) {
+	inEachNodeRED(t, func(s *throttleSite) {
+		s.is(s.ask("POST /semaphore", `{"name":"n","value":50,"x":"y"}`), `200 utf8json {"name":"n","value":50,"x":"y"}`)
+		s.parallel(100, "POST /semaphore/down", func(i int) string {
+			return fmt.Sprintf(`200 utf8json {"name":"n","value":%d,"x":"y"}`, i)
+		}, 50, "409 text Semaphore locked")
+		s.parallel(100, "POST /semaphore/up", func(i int) string {
+			return fmt.Sprintf(`200 utf8json {"name":"n","value":%d,"x":"y"}`, i+1)
+		}, 100, "")
+	})
+}
+
+// 30 creates and 20 deletes at once have one winner each.
+func TestNodeREDParallelCreates(t *testing.T) {
+	inEachNodeRED(t, func(s *throttleSite) {
+		once := func(want string) func(int) string { return func(int) string { return want } }
+		s.parallelBody(30, "POST /semaphore", `{"name":"n","value":1}`, once(`200 utf8json {"name":"n","value":1}`), 1, `303 utf8json {"name":"n","value":1}`)
+		s.parallelBody(20, "DELETE /semaphore/n", ``, once("200 text Deletion Successful"), 1, "404 text Semaphore not found")
+	})
+}
+
+func (s *throttleSite) parallel(times int, line string, want func(i int) string, winners int, others string) {
+	s.Helper()
+	s.parallelBody(times, line, `{"name":"n"}`, want, winners, others)
+}
+
+// parallelBody sends a request many times at once: want(0 … winners-1) are each
+// answered once, and all others alike.
+func (s *throttleSite) parallelBody(times int, line, body string, want func(i int) string, winners int, others string) {
+	s.Helper()
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	got := map[string]int{}
+	for range times {
+		running.Go(func() {
+			answer := s.ask(line, body).String()
+			mu.Lock()
+			defer mu.Unlock()
+			got[answer]++
+		})
+	}
+	running.Wait()
+	for i := range winners {
+		got[want(i)]--
+	}
+	if times > winners {
+		got[others] -= times - winners
+	}
+	for answer, count := range got {
+		if count != 0 {
+			s.Errorf("%s: %d too many of %s", line, count, answer)
+		}
+	}
+}
+
+// A callback is asked about before anything is done, and leaves a notice only if
+// the down is refused.
+func TestNodeREDCallbacks(t *testing.T) {
+	allow := func(cfg *Config) {
+		cfg.NodeRED = &NodeRED{CheckCallback: func(address string) error {
+			if address != "http://hooks.example/free" {
+				return errors.New("This is not allowed.") //lint:ignore ST1005 a sentence for clients
+			}
+			return nil
+		}}
+	}
+	inEachNodeRED(t, func(s *throttleSite) {
+		s.is(s.ask("POST /semaphore", `{"name":"n","value":1}`), `200 utf8json {"name":"n","value":1}`)
+		for body, want := range map[string]string{
+			`{"name":"n","callback":"http://10.0.0.1/"}`:                        "This is not allowed.",
+			`{"name":"n","callback":""}`:                                        "A callback is an address, http://host/path or https://host/path.",
+			`{"name":"n","callback":null}`:                                      "A callback is an address, http://host/path or https://host/path.",
+			`{"name":"n","callback":["http://hooks.example/free"]}`:             "A callback is an address, http://host/path or https://host/path.",
+			`{"name":"n","callback":"http://hooks.example/free","wait":"1s"}`:   "Give wait or callback, not both: only a down that is refused at once can be called back.",
+			`{"name":"n","callback":"http://hooks.example/free","amount":"1x"}`: "An amount is a whole number from 1 to 9223372036854775807.",
+		} {
+			s.is(s.ask("POST /semaphore/down", body), "400 text "+want)
+		}
+		const asked = `{"name":"n","callback":"http://hooks.example/free"}`
+		got := s.ask("POST /semaphore/down", asked)
+		s.is(got, `200 utf8json {"name":"n","value":0}`)
+		if got.header("X-Signalbox-Notice") != "" {
+			s.Error("a down that was granted left a notice")
+		}
+		got = s.ask("POST /semaphore/down", asked)
+		s.is(got, "409 text Semaphore locked")
+		id, err := strconv.ParseUint(got.header("X-Signalbox-Notice"), 10, 64)
+		if err != nil {
+			s.Fatal(err)
+		}
+		up := s.do(fsm.Up{Name: "n", Count: 1})
+		if _, err := s.node.Read(context.Background(), cluster.Consistency{MinIndex: up.Index}); err != nil {
+			s.Fatal(err)
+		}
+		s.node.View(func(m *fsm.Machine) {
+			if n, due := m.DueNotice(id); !due || n.URL != "http://hooks.example/free" || n.Semaphore != "n" {
+				s.Errorf("notice %d: %+v, %v", id, n, due)
+			}
+		})
+	}, allow)
+	s, _ := onNodeRED(t)
+	s.is(s.ask("POST /semaphore", `{"name":"n","value":0}`), `200 utf8json {"name":"n","value":0}`)
+	s.is(s.ask("POST /semaphore/down", `{"name":"n","callback":"http://hooks.example/free"}`),
+		"400 text This service calls nobody back: it was started without --callback-allow.")
+	s.is(s.ask("POST /semaphore/up", `{"name":"n","callback":"http://hooks.example/free","wait":"never"}`), `200 utf8json {"name":"n","value":1}`)
+}
+
+// A node that trails the leader knows the members before it answers; one that
+// can't catch up answers without them, since the down is done.
+func TestNodeREDTrailing(t *testing.T) {
+	node := &trailing{machineNode: newMachineNode()}
+	handler, err := New(Config{Node: node, NodeRED: &NodeRED{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &throttleSite{T: t, handler: handler, node: node}
+	s.is(s.ask("POST /semaphore", `{"name":"n","value":2,"x":1}`), `200 utf8json {"name":"n","value":2,"x":1}`)
+	s.is(s.ask("POST /semaphore/down", `{"name":"n"}`), `200 utf8json {"name":"n","value":1,"x":1}`)
+	if node.asked.MinIndex != node.index {
+		t.Errorf("waited for index %d, the down has %d", node.asked.MinIndex, node.index)
+	}
+	node.err = cluster.ErrNoLeader
+	s.is(s.ask("POST /semaphore/down", `{"name":"n"}`), `200 utf8json {"name":"n","value":0}`)
+}
+
+// trailing is a node whose reads are watched, and may fail.
+type trailing struct {
+	*machineNode
+	asked cluster.Consistency
+	err   error
+}
+
+func (n *trailing) Read(ctx context.Context, c cluster.Consistency) (cluster.Reading, error) {
+	n.asked = c
+	if n.err != nil {
+		return cluster.Reading{}, n.err
+	}
+	return n.machineNode.Read(ctx, c)
+}
+
+// A request without a body at all, as net/http makes it.
+func TestNodeREDNoBody(t *testing.T) {
+	s, _ := onNodeRED(t)
+	r := httptest.NewRequest("POST", "/semaphore/up", nil)
+	w := httptest.NewRecorder()
+	s.handler.ServeHTTP(w, r)
+	text, _ := io.ReadAll(w.Body)
+	if w.Code != 400 || !strings.HasPrefix(string(text), "The name of a semaphore") {
+		t.Errorf("%d %s", w.Code, text)
+	}
+}
