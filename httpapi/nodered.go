@@ -73,6 +73,16 @@ func (e *nodeREDError) Error() string { return e.text }
 
 func nodeREDRefusal(status int, text string) error { return &nodeREDError{status, text} }
 
+// nodeREDRefused tells a result of the state machine natively; all that is said
+// of it is the sentence.
+func nodeREDRefused(r *fsm.Result) error {
+	p := refused(r)
+	if r.Code == fsm.LimitReached {
+		p.Detail = "A configured limit is reached: " + r.Rule.String() + ". Nothing was changed."
+	}
+	return p
+}
+
 // plainNodeRED renders whatever a request of the dialect's routes is refused
 // with, by the guards before them too: the native status, with one sentence of
 // text. A path or method that no route has is left to the native API.
@@ -118,7 +128,7 @@ func (n *nodeRED) create(c echo.Context) error {
 	case err != nil:
 		return err
 	case reply.Code != fsm.OK:
-		return refused(&reply.Result)
+		return nodeREDRefused(&reply.Result)
 	case !reply.Created:
 		return n.send(c, http.StatusSeeOther, nodeREDJSON, body.encode())
 	}
@@ -222,7 +232,7 @@ func (n *nodeRED) answerMove(c echo.Context, name string, r *cluster.Reply) erro
 	case fsm.Waiting: // a repeat whose own wait was shorter than what is left of the first's
 		return nodeREDRefusal(http.StatusAccepted, "It still waits. Ask again with the same Idempotency-Key.")
 	}
-	return refused(&r.Result)
+	return nodeREDRefused(&r.Result)
 }
 
 func (n *nodeRED) delete(c echo.Context) error {
@@ -241,7 +251,7 @@ func (n *nodeRED) delete(c echo.Context) error {
 	case reply.Code == fsm.UnknownSemaphore:
 		return nodeREDRefusal(http.StatusNotFound, "Semaphore not found")
 	case reply.Code != fsm.OK:
-		return refused(&reply.Result)
+		return nodeREDRefused(&reply.Result)
 	}
 	return n.sendText(c, http.StatusOK, "Deletion Successful")
 }

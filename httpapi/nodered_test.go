@@ -170,7 +170,7 @@ func TestNodeREDLimits(t *testing.T) {
 	})
 	s.is(s.ask("POST /semaphore", `{"name":"a","value":1}`), `200 utf8json {"name":"a","value":1}`)
 	got := s.ask("POST /semaphore", `{"name":"b","value":1}`)
-	s.is(got, "429 text A configured limit is reached, see rule. Nothing was changed.")
+	s.is(got, "429 text A configured limit is reached: semaphores. Nothing was changed.")
 	if got.header("Retry-After") != "1" {
 		t.Errorf("Retry-After %q", got.header("Retry-After"))
 	}
