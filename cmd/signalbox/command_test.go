@@ -98,6 +98,7 @@ func TestBadFlags(t *testing.T) {
 		{"nothing to declare", "serve --ephemeral --declare no/such.toml", []string{"--declare", "no/such.toml"}},
 		{"unknown dialect in dev", "dev --dialects consul", []string{"--dialects", `"consul"`}},
 		{"nothing to declare in dev", "dev --data d --declare no/such.toml", []string{"--declare", "no/such.toml"}},
+		{"callback host", "serve --ephemeral --callback-allow http://hooks.example/", []string{"--callback-allow", "http://hooks.example/"}},
 		{"dev of none", "dev --nodes 0", []string{"--nodes", "1"}},
 		{"dev of many", "dev --nodes 10", []string{"--nodes", "9"}},
 		{"dev beyond the ports", "dev --http-port 65530", []string{"--http-port"}},
