@@ -79,17 +79,18 @@ func TestNodeREDClientRequests(t *testing.T) {
 // Clients on all nodes count exactly while one leader after the other dies.
 func TestNodeREDClientsThroughElections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := newThrottleCluster(t, asNodeRED)
+		nodes := newThrottleCluster(t, asNodeRED)
 		var pick []func() http.Handler
-		var mu sync.Mutex // over the cluster's nodes
-		for _, id := range cluster.ids {
+		up := map[string]*atomic.Pointer[Handler]{} // what listens, nil: nothing
+		for _, id := range nodes.ids {
+			at := &atomic.Pointer[Handler]{}
+			at.Store(nodes.apis[id])
+			up[id] = at
 			pick = append(pick, func() http.Handler {
-				mu.Lock()
-				defer mu.Unlock()
-				if cluster.nodes[id] == nil {
-					return nil
+				if h := at.Load(); h != nil {
+					return h
 				}
-				return cluster.apis[id]
+				return nil
 			})
 		}
 		var keys atomic.Int64
@@ -122,16 +123,14 @@ func TestNodeREDClientsThroughElections(t *testing.T) {
 		}
 		for range 2 {
 			time.Sleep(2 * time.Second) // virtual
-			mu.Lock()
-			leader := cluster.leader()
-			cluster.kill(leader)
-			mu.Unlock()
+			leader := nodes.leader()
+			up[leader].Store(nil)
+			nodes.kill(leader)
 			time.Sleep(5 * time.Second) // virtual
-			mu.Lock()
-			cluster.net.Rejoin(leader)
-			cluster.start(leader)
-			mu.Unlock()
-			cluster.awaitReady()
+			nodes.net.Rejoin(leader)
+			nodes.start(leader)
+			up[leader].Store(nodes.apis[leader])
+			nodes.awaitReady()
 		}
 		stop()
 		running.Wait()

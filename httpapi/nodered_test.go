@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -252,7 +254,7 @@ func TestNodeREDCallbacks(t *testing.T) {
 	allow := func(cfg *Config) {
 		cfg.NodeRED = &NodeRED{CheckCallback: func(address string) error {
 			if address != "http://hooks.example/free" {
-				return errors.New("This is not allowed.") //lint:ignore ST1005 a sentence for clients
+				return errors.New("This is not allowed.")
 			}
 			return nil
 		}}
@@ -340,5 +342,27 @@ func TestNodeREDNoBody(t *testing.T) {
 	text, _ := io.ReadAll(w.Body)
 	if w.Code != 400 || !strings.HasPrefix(string(text), "The name of a semaphore") {
 		t.Errorf("%d %s", w.Code, text)
+	}
+}
+
+// The examples of docs/dialect-nodered.md answer 200, in their order.
+func TestNodeREDDocs(t *testing.T) {
+	text, err := os.ReadFile("../docs/dialect-nodered.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := onNodeRED(t)
+	examples := regexp.MustCompile(`(?m)^    curl localhost:870\d(\S+)(?: -H '([^']+)')?(?: -d '([^']+)')?$`).FindAllStringSubmatch(string(text), -1)
+	for _, m := range examples {
+		line, headers := "GET "+m[1], []string(nil)
+		if m[3] != "" {
+			line, headers = "POST "+m[1], []string{m[2]}
+		}
+		if got := s.ask(line, m[3], headers...); got.status != 200 {
+			t.Errorf("%s: %s", m[0], got)
+		}
+	}
+	if len(examples) != strings.Count(string(text), "curl ") || len(examples) < 3 {
+		t.Errorf("%d examples run", len(examples))
 	}
 }

@@ -31,13 +31,14 @@ type StatusError struct {
 func (e *StatusError) Error() string { return fmt.Sprintf("status %d: %s", e.Status, e.Text) }
 
 // Client sends requests and repeats them, at one address after the other, when
-// the connection fails or the answer is 503.
+// the connection fails or the answer says that it may help.
 type Client struct {
 	Addresses []string     // http://host:port, at least one
 	HTTP      *http.Client // follows redirects as it likes: nothing here redirects
 	// Key makes an Idempotency-Key for each call; nil: none is sent, as by clients
 	// that know the subflow only. Without one, a repeat after a lost answer counts
-	// twice, as there.
+	// twice, as there, and 504 (it may have been done) is an error; with one, that
+	// is repeated as well.
 	Key func() string
 	// Pause waits between attempts; nil: for real. It answers ctx's error.
 	Pause func(ctx context.Context, d time.Duration) error
@@ -143,7 +144,7 @@ func (a answer) refusal() error {
 	return &StatusError{a.status, a.text}
 }
 
-// send repeats a request until it is answered with anything but 503, or ctx ends.
+// send repeats a request until it is answered for good, or ctx ends.
 func (c *Client) send(ctx context.Context, method, path string, body any) (got answer, err error) {
 	var encoded []byte
 	if body != nil {
@@ -165,7 +166,7 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (got a
 		if ctx.Err() != nil {
 			return got, ctx.Err()
 		}
-		if err == nil && got.status != http.StatusServiceUnavailable {
+		if err == nil && !mayHelp(got.status, key) {
 			return got, nil
 		}
 	}
@@ -173,6 +174,12 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (got a
 		err = got.refusal()
 	}
 	return got, err
+}
+
+// mayHelp reports whether a status is a reason to ask again: with a key also when
+// nobody knows whether it was done.
+func mayHelp(status int, key string) bool {
+	return status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout && key != ""
 }
 
 // once sends one request.
