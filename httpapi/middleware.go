@@ -69,7 +69,7 @@ func crossOrigin(origins []string) echo.MiddlewareFunc {
 	return middleware.CORSWithConfig(middleware.CORSConfig{
 		AllowOrigins: origins,
 		AllowHeaders: []string{"Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID"},
-		ExposeHeaders: []string{headerIndex, headerLastContact, "Idempotency-Replayed", "Location",
+		ExposeHeaders: []string{headerIndex, headerLastContact, headerNotice, "Idempotency-Replayed", "Location",
 			"Retry-After"},
 		MaxAge: 600,
 	})
