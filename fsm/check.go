@@ -112,6 +112,11 @@ func (m *Machine) checkSessions() error {
 		case s.ttlMS < 0 || s.ttlMS > MaxTTLMS:
 			return fmt.Errorf("session %d: ttl out of range", id)
 		}
+		if s.first != 0 {
+			if _, waits := m.requestAt(id, s.first); !waits || !s.oneShot {
+				return fmt.Errorf("session %d: its own request does not wait", id)
+			}
+		}
 		leases, last := 0, uint64(0)
 		for l := s.leases.first; l != 0; l = m.leases.at(l).inSession.next {
 			if m.leases.at(l).session != r || m.leases.at(l).token <= last {
@@ -194,7 +199,7 @@ func (m *Machine) checkMemory() error {
 	for name, r := range m.byKey {
 		k := m.keys.at(r)
 		bytes += k.bytes()
-		if k.name != name || k.order > m.orders {
+		if k.name != name || k.order > m.orders || k.reserved < 0 || (k.reserved > 0) != (k.place != 0) {
 			return fmt.Errorf("key %q is filed wrongly", name)
 		}
 		if k.place != 0 {

@@ -125,7 +125,7 @@ func (m *Machine) grant(r *request, i int) Result {
 	if r.mode != All {
 		members = members[i : i+1]
 	}
-	if r.session != 0 && !r.unowned && m.sessions.at(r.session).awaitsFirst() {
+	if m.waitOver(r) && !r.unowned {
 		m.setTTL(r.session, m.sessions.at(r.session).ttlMS)
 	}
 	for _, want := range members {

@@ -9,7 +9,7 @@ func (m *Machine) applyKeyed(c decoded) Result {
 	if r, ok := m.byKey[c.key]; ok {
 		return m.replay(r, c.fingerprint)
 	}
-	if m.keys.live >= int(m.limits.Keys) || m.keyBytes+int64(len(c.key)+keyOverhead) > m.limits.KeyBytes {
+	if m.keys.live >= int(m.limits.Keys) || m.keyBytes+int64(len(c.key)+keyOverhead)+outcomeBytes(c.command, &m.limits) > m.limits.KeyBytes {
 		return Result{Code: LimitReached, Rule: RuleKeys}
 	}
 	result := c.command.apply(m)
@@ -17,21 +17,57 @@ func (m *Machine) applyKeyed(c decoded) Result {
 		return result
 	}
 	k := key{name: c.key, fingerprint: c.fingerprint}
-	if result.Code == Waiting {
-		k.place, k.session = result.Place, result.Session
-	} else {
+	if result.Code != Waiting {
 		k.result = encodeResult(result)
+		m.addKey(k)
+		return result
 	}
-	r := m.addKey(k)
-	if result.Code == Waiting {
-		if waiting, ok := m.requestAt(result.Session, result.Place); ok {
-			request := m.requests.mut(waiting)
-			request.keys = append(request.keys[:len(request.keys):len(request.keys)], r)
-		} else { // a ttl of 0 ended its session in this very command
-			m.finishKey(r, m.conclusionOf(result.Place))
-		}
+	k.place, k.session = result.Place, result.Session
+	waiting, ok := m.requestAt(k.session, k.place)
+	if !ok { // a ttl of 0 ended its session in this very command
+		m.finishKey(m.addKey(k), m.conclusionOf(k.place))
+		return result
 	}
+	request := m.requests.mut(waiting)
+	if len(request.keys) >= maxRequestKeys {
+		return Result{Code: LimitReached, Rule: RuleKeys}
+	}
+	for _, want := range request.members {
+		k.reserved += memberBytes + int64(len(m.semaphores.at(want.semaphore).name))
+	}
+	k.reserved += waitBytes
+	request.keys = append(request.keys[:len(request.keys):len(request.keys)], m.addKey(k))
 	return result
+}
+
+// What stored outcomes may take, in bytes: a member of a list beside its name, the
+// outcome of a wait beside its members and the reason of an operator who ended it,
+// any outcome beside its members.
+const (
+	memberBytes  = 64
+	waitBytes    = 256 + maxNameBytes
+	answerBytes  = 4096
+	maxEachBytes = memberBytes + maxReasonBytes
+)
+
+// outcomeBytes answers what the outcome of a command takes at most.
+func outcomeBytes(c Command, l *Limits) int64 {
+	bytes := int64(answerBytes)
+	var wants []Want
+	switch c := c.(type) {
+	case AcquireMany:
+		wants = c.Wants
+	case RestoreSession:
+		wants = c.Leases
+	case Renew:
+		bytes += int64(len(c.Renewals)) * maxEachBytes
+	case ListDeliver:
+		bytes += l.WaitList * (memberBytes + maxNameBytes)
+	}
+	for _, want := range wants {
+		bytes += memberBytes + int64(len(want.Semaphore))
+	}
+	return bytes
 }
 
 // recorded reports whether an outcome is kept for repeats of its key: not what
@@ -126,7 +162,7 @@ func (m *Machine) finishKey(r ref, outcome Result) {
 	k := m.keys.mut(r)
 	m.keyBytes -= k.bytes()
 	m.orders++
-	k.place, k.session, k.result = 0, 0, encodeResult(outcome)
+	k.place, k.session, k.reserved, k.result = 0, 0, 0, encodeResult(outcome)
 	k.order, k.atMS = m.orders, m.nowMS
 	m.keyBytes += k.bytes()
 	m.keysFIFO.push(k.order, r)

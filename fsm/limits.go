@@ -57,6 +57,7 @@ const (
 	endedKeptMS      = 10 * 60 * 1000 // and for how long
 	keysKeptMS       = 10 * 60 * 1000 // an idempotency key's life
 	keyOverhead      = 128            // bytes that one key counts beside its texts
+	maxRequestKeys   = 1_024          // keys that wait for the outcome of one request
 	expireSessions   = 1_024          // sessions removed at one entry …
 	expireRecords    = 8_192          // … or leases and requests
 	forgetKeys       = 4_096          // keys and ended sessions forgotten at one entry

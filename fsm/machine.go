@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tidwall/btree"
 )
@@ -151,6 +152,12 @@ func (f *fifo) front() (fifoEntry, bool) {
 		return fifoEntry{}, false
 	}
 	return f.entries[f.head], true
+}
+
+// compact drops the entries that stand for nothing any more.
+func (f *fifo) compact(stands func(fifoEntry) bool) {
+	f.entries = slices.DeleteFunc(f.entries[f.head:], func(e fifoEntry) bool { return !stands(e) })
+	f.head = 0
 }
 
 func (f *fifo) pop() {

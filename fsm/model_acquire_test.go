@@ -8,11 +8,11 @@ func (m *model) acquire(c Acquire) Result {
 	if c.TTLMS != KeepTTL && badTime(c.TTLMS) {
 		return Result{Code: Malformed}
 	}
+	owner := m.session(c.Session)
 	s, refusal := m.meant(c.Name, c.Epoch)
 	if refusal != nil {
-		return *refusal
+		return m.of(owner, *refusal)
 	}
-	owner := m.session(c.Session)
 	if c.Count > full(s) && !m.hasExactly(owner, s, c.Count) {
 		return m.of(owner, m.refusal(Never, s, c.Count))
 	}
@@ -20,7 +20,7 @@ func (m *model) acquire(c Acquire) Result {
 		return m.noSessionFor(c.Session, s)
 	}
 	if c.TTLMS != KeepTTL {
-		m.liveFor(owner, c.TTLMS)
+		m.giveTTL(owner, c.TTLMS)
 	}
 	result := m.acquireKnown(owner, s, c)
 	if result.Code != Waiting {
@@ -140,6 +140,7 @@ func (m *model) acquireOnce(c AcquireOnce) Result {
 	owner.deadlineMS = m.nowMS + c.TTLMS
 	r.session = m.open(owner)
 	result := m.grant(r, members)
+	m.endIfDue(r.session)
 	m.serveAndEnd()
 	return result
 }
@@ -149,11 +150,14 @@ func (m *model) acquireMany(c AcquireMany) Result {
 		return Result{Code: Malformed}
 	}
 	r := &modelRequest{session: m.session(c.Session), mode: c.Mode, list: &modelList{c.Mode, c.Wants}}
+	if same, ok := m.sameMany(r.session, c); ok {
+		return same
+	}
 	never := Result{}
 	for _, want := range c.Wants {
 		s, refusal := m.meant(want.Semaphore, 0)
 		if refusal != nil {
-			return *refusal
+			return m.of(r.session, *refusal)
 		}
 		if want.Count > full(s) {
 			if never.Code == OK || c.Mode == Any { // "all" ends with its first, "any" with its last
@@ -162,9 +166,6 @@ func (m *model) acquireMany(c AcquireMany) Result {
 			continue
 		}
 		r.members = append(r.members, modelMember{s, want.Count})
-	}
-	if same, ok := m.sameMany(r.session, c); ok {
-		return same
 	}
 	if len(r.members) == 0 || c.Mode == All && len(r.members) < len(c.Wants) {
 		return m.of(r.session, never)
@@ -207,7 +208,7 @@ func (m *model) sameMany(owner *modelSession, c AcquireMany) (Result, bool) {
 	result := Result{Code: OK, Found: true}
 	for _, want := range c.Wants {
 		l := m.leaseOf(owner, m.semaphore(want.Semaphore))
-		if l != nil && !l.revoked && l.list.same(c.Mode, c.Wants) {
+		if l != nil && !l.revoked && l.count == want.Count && l.list.same(c.Mode, c.Wants) {
 			result.Grants = append(result.Grants, tell(l))
 		}
 	}

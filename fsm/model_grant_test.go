@@ -82,7 +82,7 @@ func (m *model) grantWaiting(r *modelRequest, members []modelMember) {
 // grant gives the members to a request that waits nowhere (any more).
 func (m *model) grant(r *modelRequest, members []modelMember) Result {
 	result := Result{Code: OK, Place: r.place}
-	if r.session != nil && r.session.awaitsFirst() && !r.unowned {
+	if r.session != nil && r.session.first == r && !r.unowned {
 		m.liveFor(r.session, r.session.ttlMS)
 	}
 	for _, want := range members {
@@ -191,8 +191,11 @@ func (m *model) lose(r *modelRequest, s *modelSemaphore, cause Cause, code Code)
 // conclude tells the end of a wait, and records it for the keys of the request.
 func (m *model) conclude(r *modelRequest, outcome Result) {
 	m.conclusions = append(m.conclusions, Conclusion{r.place, outcome})
+	if r.session.first == r {
+		r.session.first = nil
+	}
 	for _, k := range r.keys {
-		k.waiting, k.outcome, k.atMS = nil, outcome, m.nowMS
+		k.waiting, k.outcome, k.room, k.atMS = nil, outcome, 0, m.nowMS
 		m.keys = append(slices.DeleteFunc(m.keys, func(other *modelKey) bool { return other == k }), k)
 	}
 }
@@ -249,7 +252,11 @@ func (m *model) endIfDue(s *modelSession) {
 // endSession withdraws its requests, gives its leases back and removes it.
 func (m *model) endSession(s *modelSession, cause Cause, reason string) {
 	for _, r := range m.requestsOf(s) {
-		m.withdraw(r, cause, m.outcomeOfEnd(r, cause, reason))
+		why := cause
+		if cause == CauseExpired && s.first == r {
+			why = CauseTimeout // the end of the wait that it was made for
+		}
+		m.withdraw(r, why, m.outcomeOfEnd(r, why, reason))
 	}
 	for _, l := range m.leasesOf(s) {
 		m.drop(l, cause, reason)
@@ -273,7 +280,7 @@ func (m *model) endSession(s *modelSession, cause Cause, reason string) {
 func (m *model) outcomeOfEnd(r *modelRequest, cause Cause, reason string) Result {
 	outcome := Result{Code: UnknownSession}
 	switch {
-	case cause == CauseExpired && r.session.awaitsFirst():
+	case cause == CauseTimeout:
 		outcome = m.refusal(Unavailable, r.members[0].semaphore, r.members[0].count)
 		outcome.QueueLength-- // itself
 	case cause == CauseExpired:

@@ -265,6 +265,7 @@ func (m *model) waitOnce(r *modelRequest, s modelSession) Result {
 		return *refusal
 	}
 	r.session = m.open(s)
+	r.session.first = r
 	return m.enqueue(r)
 }
 
@@ -306,12 +307,17 @@ func (m *model) renewOne(c Renewal) Result {
 	if c.TTLMS != KeepTTL {
 		ttl = c.TTLMS
 	}
-	if s.awaitsFirst() {
-		m.live(s, ttl, s.deadlineMS)
-	} else {
-		m.liveFor(s, ttl)
-	}
+	m.giveTTL(s, ttl)
 	return m.of(s, Result{Code: OK})
+}
+
+// giveTTL: while a one-shot's own request waits, the deadline is the end of that.
+func (m *model) giveTTL(s *modelSession, ttlMS int64) {
+	if s.awaitsFirst() {
+		m.live(s, ttlMS, s.deadlineMS)
+	} else {
+		m.liveFor(s, ttlMS)
+	}
 }
 
 func (m *model) end(c EndSession) Result {

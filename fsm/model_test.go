@@ -52,12 +52,13 @@ type modelSession struct {
 	metadata          []Pair
 	oneShot, keep     bool
 	everHeld          bool
-	delivered         int // the number of its wait list's entry delivered last
+	first             *modelRequest // a one-shot's own, while it waits
+	delivered         int           // the number of its wait list's entry delivered last
 }
 
 // awaitsFirst: a one-shot whose own request still waits. Its deadline is the
 // end of that wait, until the grant.
-func (s *modelSession) awaitsFirst() bool { return s.oneShot && !s.everHeld }
+func (s *modelSession) awaitsFirst() bool { return s.first != nil }
 
 type modelLease struct {
 	session   *modelSession
@@ -109,6 +110,7 @@ type modelKey struct {
 	asked   Command // as the client asked: without what the node chose
 	waiting *modelRequest
 	outcome Result
+	room    int64 // bytes kept for the outcome of a wait
 	atMS    int64
 }
 
@@ -200,8 +202,9 @@ func (m *model) keyed(c modelCommand) Result {
 		if k.waiting == nil {
 			bytes += int64(len(AppendResult(nil, &k.outcome)))
 		}
+		bytes += k.room
 	}
-	if int64(len(m.keys)) >= m.limits.Keys || bytes+int64(len(c.key))+128 > m.limits.KeyBytes {
+	if int64(len(m.keys)) >= m.limits.Keys || bytes+int64(len(c.key))+128+m.mayTake(c.command) > m.limits.KeyBytes {
 		return Result{Code: LimitReached, Rule: RuleKeys}
 	}
 	result := m.do(c.command)
@@ -216,7 +219,14 @@ func (m *model) keyed(c modelCommand) Result {
 	}
 	for _, r := range m.requests {
 		if r.place == result.Place {
-			k.waiting, k.outcome = r, Result{}
+			if len(r.keys) == 1024 {
+				m.keys = m.keys[:len(m.keys)-1]
+				return Result{Code: LimitReached, Rule: RuleKeys}
+			}
+			k.waiting, k.outcome, k.room = r, Result{}, 256+512
+			for _, want := range r.members {
+				k.room += 64 + int64(len(want.semaphore.name))
+			}
 			r.keys = append(r.keys, k)
 			return result
 		}
@@ -227,6 +237,26 @@ func (m *model) keyed(c modelCommand) Result {
 		}
 	}
 	return result
+}
+
+// mayTake is how many bytes the outcome of a command may take.
+func (m *model) mayTake(c Command) int64 {
+	bytes := int64(4096)
+	switch c := c.(type) {
+	case AcquireMany:
+		for _, want := range c.Wants {
+			bytes += 64 + int64(len(want.Semaphore))
+		}
+	case RestoreSession:
+		for _, want := range c.Leases {
+			bytes += 64 + int64(len(want.Semaphore))
+		}
+	case Renew:
+		bytes += (64 + 1024) * int64(len(c.Renewals))
+	case ListDeliver:
+		bytes += (64 + 512) * m.limits.WaitList
+	}
+	return bytes
 }
 
 // again answers a key that is known.

@@ -39,11 +39,12 @@ func (c Acquire) apply(m *Machine) Result {
 		return Result{Code: Malformed}
 	}
 	var result Result
+	owner, known := m.bySession[c.Session]
 	semaphore, ok := m.findSemaphore(c.Name, c.Epoch, &result)
 	if !ok {
+		m.describeSession(&result, owner)
 		return result
 	}
-	owner, known := m.bySession[c.Session]
 	if c.Count > m.semaphores.at(semaphore).full() && !(known && m.hasExactly(owner, semaphore, c.Count)) {
 		m.refuse(&result, Never, semaphore, c.Count)
 		m.describeSession(&result, owner)
@@ -53,7 +54,7 @@ func (c Acquire) apply(m *Machine) Result {
 		return result
 	}
 	if c.TTLMS != KeepTTL {
-		m.setTTL(owner, c.TTLMS)
+		m.giveTTL(owner, c.TTLMS)
 	}
 	result = m.acquire(owner, semaphore, c)
 	m.settle()

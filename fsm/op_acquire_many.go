@@ -31,22 +31,23 @@ func (c AcquireMany) apply(m *Machine) Result {
 		return Result{Code: Malformed}
 	}
 	var result Result
+	group := groupOf(c.Mode, c.Wants)
+	known, isKnown := m.bySession[c.Session]
+	if isKnown {
+		if same, ok := m.askedBefore(known, c.Wants, c.Mode, group); ok {
+			return same
+		}
+	}
 	members := make([]member, len(c.Wants))
 	for i, want := range c.Wants {
 		r, ok := m.findSemaphore(want.Semaphore, 0, &result)
 		if !ok {
+			m.describeSession(&result, known)
 			return result
 		}
 		members[i] = member{r, want.Count}
 	}
 	result = Result{}
-	group := groupOf(c.Mode, c.Wants)
-	known, isKnown := m.bySession[c.Session]
-	if isKnown {
-		if same, ok := m.askedBefore(known, members, c.Mode, group); ok {
-			return same
-		}
-	}
 	possible := m.possible(members, c.Mode, &result)
 	if len(possible) == 0 {
 		m.describeSession(&result, known)
@@ -112,17 +113,18 @@ func (m *Machine) possible(members []member, mode Mode, result *Result) []member
 }
 
 // askedBefore finds the same request of the same session: still waiting, or
-// granted and wholly held.
-func (m *Machine) askedBefore(owner ref, members []member, mode Mode, group uint64) (Result, bool) {
+// granted and wholly held. An "any" request may have lost a semaphore since, by its
+// deletion.
+func (m *Machine) askedBefore(owner ref, wants []Want, mode Mode, group uint64) (Result, bool) {
 	for r := m.sessions.at(owner).requests.first; r != 0; r = m.requests.at(r).inSession.next {
 		if m.requests.at(r).group == group {
 			return m.waitingResult(r), true
 		}
 	}
 	result := Result{Code: OK, Found: true}
-	for _, want := range members {
-		r, ok := m.byLease[leaseKey{owner, want.semaphore}]
-		if !ok || m.leases.at(r).group != group || m.leases.at(r).revoked {
+	for _, want := range wants {
+		r, ok := m.byLease[leaseKey{owner, m.byName[want.Semaphore]}]
+		if !ok || m.leases.at(r).group != group || m.leases.at(r).revoked || m.leases.at(r).count != want.Count {
 			if mode == All {
 				return Result{}, false
 			}

@@ -74,6 +74,7 @@ func (m *Machine) leaseOnce(opened session, asked request) Result {
 	opened.deadlineMS = m.nowMS + opened.ttlMS
 	asked.session, asked.place = m.openSession(opened), 0
 	result = m.grant(&asked, 0)
+	m.endIfDue(m.sessions.at(asked.session))
 	m.settle()
 	return result
 }

@@ -76,5 +76,7 @@ func (m *Machine) waitOnce(s session, asked request, waitMS int64) Result {
 	}
 	s.oneShot, s.deadlineMS = true, m.nowMS+waitMS
 	asked.session = m.openSession(s)
-	return m.waitingResult(m.enqueue(asked))
+	waiting := m.enqueue(asked)
+	m.sessions.mut(asked.session).first = m.requests.at(waiting).place
+	return m.waitingResult(waiting)
 }

@@ -56,17 +56,11 @@ func (c Renewal) apply(m *Machine) (result Result) {
 	if !ok {
 		return result
 	}
-	s := m.sessions.at(r)
-	ttl := s.ttlMS
+	ttl := m.sessions.at(r).ttlMS
 	if c.TTLMS != KeepTTL {
 		ttl = c.TTLMS
 	}
-	if s.awaitsFirst() {
-		// Its deadline is the end of its wait; the ttl counts from the grant.
-		m.setLife(r, ttl, s.deadlineMS)
-	} else {
-		m.setTTL(r, ttl)
-	}
+	m.giveTTL(r, ttl)
 	m.describeSession(&result, r)
 	return result
 }

@@ -14,9 +14,9 @@ import (
 type ledger struct {
 	t       *rapid.T
 	m       *Machine
-	value   map[string]int64  // by semaphore
-	place   map[string]uint64 // of the last grant to one that waited
-	waiting map[string]int    // how many wait
+	value   map[string]int64           // by semaphore
+	place   map[string]uint64          // of the last grant to one that waited
+	waiting map[string]map[uint64]bool // the places in each line
 	entries map[listKey]*ledgerEntry
 	kept    map[uint64]bool // sessions with on_end keep
 	names   []string
@@ -40,7 +40,7 @@ type ledgerEntry struct {
 // a value nobody waits; and after a delete nobody does either.
 func TestPropertyListsAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := &ledger{t: t, m: New(), value: map[string]int64{}, place: map[string]uint64{}, waiting: map[string]int{},
+		l := &ledger{t: t, m: New(), value: map[string]int64{}, place: map[string]uint64{}, waiting: map[string]map[uint64]bool{},
 			entries: map[listKey]*ledgerEntry{}, kept: map[uint64]bool{}, names: []string{"a", "b", "c"}}
 		l.apply(Reign{Term: 1, Leader: "n1", Limits: DefaultLimits()})
 		for i := range rapid.IntRange(20, 120).Draw(t, "steps") {
@@ -102,8 +102,8 @@ func (l *ledger) apply(command Command) {
 	}
 	for name, value := range l.value {
 		s, _ := l.m.Semaphore(name)
-		if s.Available != value || s.Available < 0 || s.Waiters != int64(l.waiting[name]) || s.Available > 0 && s.Waiters > 0 {
-			l.t.Fatalf("%T: %q has %d and %d waiters; the ledger says %d and %d", command, name, s.Available, s.Waiters, value, l.waiting[name])
+		if s.Available != value || s.Available < 0 || s.Waiters != int64(len(l.waiting[name])) || s.Available > 0 && s.Waiters > 0 {
+			l.t.Fatalf("%T: %q has %d and %d waiters; the ledger says %d and %d", command, name, s.Available, s.Waiters, value, len(l.waiting[name]))
 		}
 	}
 	if err := l.m.check(); err != nil {
@@ -159,11 +159,14 @@ func (l *ledger) forget(which func(listKey) bool, back bool) {
 func (l *ledger) see(e Effect) {
 	switch e.Kind {
 	case EffectWaiting:
-		l.waiting[e.Semaphore]++
+		if l.waiting[e.Semaphore] == nil {
+			l.waiting[e.Semaphore] = map[uint64]bool{}
+		}
+		l.waiting[e.Semaphore][e.Place] = true // told again when it wants more
 	case EffectWithdrawn:
-		l.waiting[e.Semaphore]--
+		delete(l.waiting[e.Semaphore], e.Place)
 	case EffectGranted: // to one that waited
-		l.waiting[e.Semaphore]--
+		delete(l.waiting[e.Semaphore], e.Place)
 		if e.Place <= l.place[e.Semaphore] {
 			l.t.Fatalf("%q: place %d is served after %d", e.Semaphore, e.Place, l.place[e.Semaphore])
 		}
@@ -183,8 +186,8 @@ func (l *ledger) see(e Effect) {
 		entry.wanted, entry.granted = 0, entry.granted+e.Count
 		l.value[e.Semaphore] -= e.Count
 	case EffectDeleted:
-		if l.waiting[e.Semaphore] != 0 {
-			l.t.Fatalf("%q is deleted and %d wait", e.Semaphore, l.waiting[e.Semaphore])
+		if len(l.waiting[e.Semaphore]) != 0 {
+			l.t.Fatalf("%q is deleted and %d wait", e.Semaphore, len(l.waiting[e.Semaphore]))
 		}
 		delete(l.value, e.Semaphore)
 	case EffectSessionEnded:

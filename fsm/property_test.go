@@ -50,6 +50,9 @@ func (s *sequence) step(e sentEntry) *Applied {
 	if err := s.machine.check(); err != nil {
 		s.fail(fmt.Errorf("invariant: %w", err))
 	}
+	if err := modifiedUntold(s.machine, applied); err != nil {
+		s.fail(err)
+	}
 	for _, effect := range applied.Effects {
 		if effect.Token != 0 && effect.Kind == EffectGranted {
 			if effect.Token <= s.token {
@@ -59,6 +62,21 @@ func (s *sequence) step(e sentEntry) *Applied {
 		}
 	}
 	return applied
+}
+
+// modifiedUntold finds a semaphore that an entry modified without an effect that
+// names it: who waits for its modified index would not be woken.
+func modifiedUntold(m *Machine, applied *Applied) error {
+	told := map[string]bool{}
+	for _, effect := range applied.Effects {
+		told[effect.Semaphore] = true
+	}
+	for name, r := range m.byName {
+		if m.semaphores.at(r).modified == applied.Index && !told[name] {
+			return fmt.Errorf("%q was modified, and no effect tells", name)
+		}
+	}
+	return nil
 }
 
 // apply turns a halt into a failure that tells how it came to it.
@@ -133,7 +151,7 @@ func TestSequencesReach(t *testing.T) {
 	}
 	for _, what := range []string{
 		"released expired", "released released", "released revoked", "released deleted", "released resized",
-		"withdrawn expired", "withdrawn released", "withdrawn revoked", "withdrawn deleted", "withdrawn never", "withdrawn elsewhere",
+		"withdrawn expired", "withdrawn released", "withdrawn revoked", "withdrawn deleted", "withdrawn never", "withdrawn elsewhere", "withdrawn timeout",
 		"session-ended expired", "session-ended released", "session-ended revoked", "session-ended deleted", "session-ended never",
 		"wait ended ok", "wait ended unavailable", "wait ended never", "wait ended deleted", "wait ended withdrawn",
 		"list-ready ", "list-ready deleted", "notice-due ", "wait ended revoked", "wait ended expired-session", "wait ended unknown-session", "joined", "replayed",

@@ -75,6 +75,7 @@ func (m *Machine) leaveLine(semaphore ref, place uint64) {
 func (m *Machine) withdraw(waiting ref, cause Cause, outcome Result) {
 	r := *m.requests.at(waiting)
 	m.unlinkRequest(waiting)
+	m.waitOver(&r)
 	for _, want := range r.members {
 		m.withdrawn(&r, want, cause)
 	}

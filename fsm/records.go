@@ -64,6 +64,7 @@ type session struct {
 	oneShot    bool   // ends with its last lease or request
 	keep       bool   // on_end: what a wait list was granted is not given back
 	leased     bool   // it has held a lease: its client knows its id
+	first      uint64 // the place of a one-shot's own request while that waits, else 0
 	delivered  uint64 // the order of the wait list's entry delivered last
 
 	leases   list  // derived: oldest first, revoked ones too
@@ -74,7 +75,7 @@ type session struct {
 
 // awaitsFirst reports whether the session is a one-shot whose own request still
 // waits: its deadline is the end of that wait, and moves with the grant alone.
-func (s *session) awaitsFirst() bool { return s.oneShot && !s.leased }
+func (s *session) awaitsFirst() bool { return s.first != 0 }
 
 type lease struct {
 	session   ref
@@ -159,9 +160,10 @@ type key struct {
 	place       uint64 // of the request that it waits for, 0 once it has an outcome
 	session     uint64 // that request's session
 	result      string // the encoded outcome
+	reserved    int64  // bytes kept for the outcome while the request waits
 }
 
-func (k *key) bytes() int64 { return int64(len(k.name) + len(k.result) + keyOverhead) }
+func (k *key) bytes() int64 { return int64(len(k.name)+len(k.result)+keyOverhead) + k.reserved }
 
 // links and list chain the records of one table in the order of arrival.
 type (

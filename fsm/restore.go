@@ -12,7 +12,7 @@ import (
 // that are no snapshot, of another version, damaged, or that break an
 // invariant of the state; nothing is changed then.
 func Restore(r io.Reader) (*Machine, error) {
-	b := &builder{m: New(), in: &snapshotReader{r: bufio.NewReaderSize(r, 256<<10)}, epochs: map[uint64]ref{}, orders: map[uint64]ref{}}
+	b := &builder{m: New(), in: &snapshotReader{r: bufio.NewReaderSize(r, 256<<10)}, epochs: map[uint64]ref{}, orders: map[uint64]ref{}, pending: map[uint64][]ref{}}
 	if err := b.read(); err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
@@ -24,12 +24,13 @@ func Restore(r io.Reader) (*Machine, error) {
 
 // builder fills a new machine from a snapshot's records.
 type builder struct {
-	m      *Machine
-	in     *snapshotReader
-	epochs map[uint64]ref // semaphores by epoch, as the records name them
-	orders map[uint64]ref // wait lists' entries by order, likewise
-	buf    []byte
-	last   uint64 // the key of the section's last record: they rise
+	m       *Machine
+	in      *snapshotReader
+	epochs  map[uint64]ref   // semaphores by epoch, as the records name them
+	orders  map[uint64]ref   // wait lists' entries by order, likewise
+	pending map[uint64][]ref // keys by the place that they wait for
+	buf     []byte
+	last    uint64 // the key of the section's last record: they rise
 }
 
 func (b *builder) read() error {
@@ -168,6 +169,9 @@ func (b *builder) addKey(d *decoder) {
 		}
 	}
 	r := b.m.keys.add(k)
+	if k.place != 0 {
+		b.pending[k.place] = append(b.pending[k.place], r)
+	}
 	b.m.byKey[k.name] = r
 	b.m.keyBytes += k.bytes()
 	b.m.keysFIFO.push(k.order, r)

@@ -35,11 +35,36 @@ func (m *Machine) setTTL(r ref, ttlMS int64) {
 	m.endIfDue(m.sessions.at(r))
 }
 
+// giveTTL gives a session a ttl, and the deadline that follows from it. While a
+// one-shot's own request waits, its deadline is the end of that wait and stays; the
+// ttl counts from the grant.
+func (m *Machine) giveTTL(r ref, ttlMS int64) {
+	if s := m.sessions.at(r); s.awaitsFirst() {
+		m.setLife(r, ttlMS, s.deadlineMS)
+	} else {
+		m.setTTL(r, ttlMS)
+	}
+}
+
+// waitOver notes the end of a request's wait, and reports whether it was the one that
+// a one-shot session was made for.
+func (m *Machine) waitOver(r *request) bool {
+	if r.session == 0 || r.place == 0 || m.sessions.at(r.session).first != r.place {
+		return false
+	}
+	m.sessions.mut(r.session).first = 0
+	return true
+}
+
 // endSession withdraws a session's requests, releases its leases and removes
 // it. The lines that this touched are left for settle.
 func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	for request := m.sessions.at(r).requests.first; request != 0; request = m.sessions.at(r).requests.first {
-		m.withdraw(request, cause, m.outcomeOfEnd(r, request, cause, reason))
+		why := cause
+		if cause == CauseExpired && m.requests.at(request).place == m.sessions.at(r).first {
+			why = CauseTimeout // its deadline was the end of this wait
+		}
+		m.withdraw(request, why, m.outcomeOfEnd(r, request, why, reason))
 	}
 	for l := m.sessions.at(r).leases.first; l != 0; l = m.sessions.at(r).leases.first {
 		m.dropLease(l, cause, reason)
@@ -63,7 +88,7 @@ func (m *Machine) outcomeOfEnd(r, waiting ref, cause Cause, reason string) Resul
 	s, request := m.sessions.at(r), m.requests.at(waiting)
 	result := Result{Session: s.id, Place: request.place, Reason: reason}
 	switch {
-	case cause == CauseExpired && s.awaitsFirst(): // its deadline was the end of its wait
+	case cause == CauseTimeout: // of the request that the session was made for
 		m.refuse(&result, Unavailable, request.members[0].semaphore, request.members[0].count)
 		result.QueueLength-- // not itself
 	case cause == CauseExpired:
@@ -131,6 +156,9 @@ func (m *Machine) rememberEnded(e ended) {
 	r := m.ended.add(e)
 	m.byEnded[e.id] = r
 	m.endedFIFO.push(e.order, r)
+	if len(m.endedFIFO.entries) > 4*maxEnded { // most of them stand for what is forgotten
+		m.endedFIFO.compact(func(f fifoEntry) bool { return m.ended.at(f.record).order == f.order })
+	}
 	for m.ended.live > maxEnded {
 		m.forgetOldestEnded()
 	}

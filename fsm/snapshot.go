@@ -147,6 +147,9 @@ func (s *snapshotWriter) section(tag byte, records int) {
 func (s *snapshotWriter) record(encode func(*encoder)) {
 	s.e.buf = s.e.buf[:0]
 	encode(&s.e)
+	if len(s.e.buf) > maxRecordBytes && s.err == nil { // it could never be read
+		s.err = fmt.Errorf("a record of %d bytes can't be part of a snapshot", len(s.e.buf))
+	}
 	var length [binary.MaxVarintLen64]byte
 	s.raw(length[:binary.PutUvarint(length[:], uint64(len(s.e.buf)))])
 	s.raw(s.e.buf)

@@ -47,12 +47,13 @@ func (e *encoder) session(s *session) {
 	e.bool(s.oneShot)
 	e.bool(s.keep)
 	e.bool(s.leased)
+	e.uint(s.first)
 	e.uint(s.delivered)
 }
 
 func (d *decoder) session() session {
 	return session{id: d.uint(), ttlMS: d.int(), deadlineMS: d.int(), metadata: d.pairs(), oneShot: d.bool(),
-		keep: d.bool(), leased: d.bool(), delivered: d.uint()}
+		keep: d.bool(), leased: d.bool(), first: d.uint(), delivered: d.uint()}
 }
 
 func (f *Frozen) encodeLease(e *encoder, l *lease) {
@@ -89,10 +90,6 @@ func (f *Frozen) encodeRequest(e *encoder, r *request) {
 	} else {
 		e.uint(f.entries.at(r.entry).order)
 	}
-	e.uint(uint64(len(r.keys)))
-	for _, k := range r.keys {
-		e.string(f.keys.at(k).name)
-	}
 }
 
 func (b *builder) request(d *decoder) request {
@@ -108,13 +105,8 @@ func (b *builder) request(d *decoder) request {
 			d.fail()
 		}
 	}
-	for range d.count(1) {
-		k, ok := b.m.byKey[d.string()]
-		if !ok {
-			d.fail()
-		}
-		r.keys = append(r.keys, k)
-	}
+	r.keys = b.pending[r.place] // they stand in the order in which they came to wait
+	delete(b.pending, r.place)
 	return r
 }
 
@@ -184,11 +176,12 @@ func (e *encoder) key(k *key) {
 	e.uint(k.place)
 	e.uint(k.session)
 	e.string(k.result)
+	e.int(k.reserved)
 }
 
 func (d *decoder) key() key {
 	k := key{name: d.string(), order: d.uint(), atMS: d.int()}
 	copy(k.fingerprint[:], d.bytes(uint64(len(k.fingerprint))))
-	k.place, k.session, k.result = d.uint(), d.uint(), d.string()
+	k.place, k.session, k.result, k.reserved = d.uint(), d.uint(), d.string(), d.int()
 	return k
 }
