@@ -249,7 +249,7 @@ func (n *machineNode) EventsAfter(after cluster.EventID) (cluster.EventPage, err
 		return cluster.EventPage{}, cluster.ErrHistoryGone
 	}
 	page := cluster.EventPage{Next: cluster.EventID{Index: n.index}, News: n.news}
-	for _, e := range n.history {
+	for _, e := range n.history[min(uint64(len(n.history)), max(after.Index, 1)-1):] { // the first is that of index 1
 		if e.Index == after.Index && after.Ordinal > 0 && after.Ordinal < len(e.Effects) {
 			e.Before, e.Effects = after.Ordinal, e.Effects[after.Ordinal:]
 			page.Entries = append(page.Entries, e)
