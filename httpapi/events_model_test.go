@@ -44,17 +44,11 @@ type modelRequest struct {
 	counts        map[string]int64
 }
 
-// replayed is the model after all events up to an index.
-func replayed(events []toldEvent, index int64) *eventsModel {
-	m := &eventsModel{semaphores: map[string]*modelSemaphore{}, sessions: map[string]*modelSession{}, ended: map[string]modelEnd{}}
-	for _, e := range events {
-		if e.number("index") <= index {
-			m.apply(e)
-		}
-	}
-	return m
+func newEventsModel() *eventsModel {
+	return &eventsModel{semaphores: map[string]*modelSemaphore{}, sessions: map[string]*modelSession{}, ended: map[string]modelEnd{}}
 }
 
+// apply takes an event in, in the order of their ids.
 func (m *eventsModel) apply(e toldEvent) {
 	name, session, now := e.text("semaphore"), e.text("session"), e.number("cluster_time_ms")
 	s := m.semaphores[name]

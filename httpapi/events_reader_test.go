@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -12,9 +13,27 @@ import (
 // moves: after synctest.Wait, or when the stream has ended.
 type watching struct {
 	*testing.T
-	got    *httptest.ResponseRecorder
+	got    *sharedRecorder
 	hangUp context.CancelFunc
 	ended  chan struct{}
+}
+
+// sharedRecorder may be read while a handler goes on.
+type sharedRecorder struct {
+	*httptest.ResponseRecorder
+	mu sync.Mutex // guards the body
+}
+
+func (r *sharedRecorder) Write(data []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ResponseRecorder.Write(data)
+}
+
+func (r *sharedRecorder) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Body.String()
 }
 
 // toldEvent is one event as a client sees it.
@@ -32,7 +51,7 @@ func watchEvents(t *testing.T, h *Handler, query string, headers ...string) *wat
 		name, of, _ := strings.Cut(header, ": ")
 		r.Header.Add(name, of)
 	}
-	w := &watching{T: t, got: httptest.NewRecorder(), hangUp: hangUp, ended: make(chan struct{})}
+	w := &watching{T: t, got: &sharedRecorder{ResponseRecorder: httptest.NewRecorder()}, hangUp: hangUp, ended: make(chan struct{})}
 	go func() {
 		defer close(w.ended)
 		h.ServeHTTP(w.got, r)
@@ -51,9 +70,9 @@ func (w *watching) stop() {
 func (w *watching) told() (events []toldEvent, lastID string) {
 	w.Helper()
 	if w.got.Code != 200 || w.got.Header().Get("Content-Type") != "text/event-stream" {
-		w.Fatalf("status %d, %v: %s", w.got.Code, w.got.Header(), w.got.Body)
+		w.Fatalf("status %d, %v: %s", w.got.Code, w.got.Header(), w.got.text())
 	}
-	text := w.got.Body.String()
+	text := w.got.text()
 	if !strings.HasSuffix(text, "\n\n") {
 		w.Errorf("the stream ends within an event: %q", text)
 	}
