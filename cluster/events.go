@@ -6,8 +6,8 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// ErrHistoryGone says that events after the one named are not kept here any more, or
-// were jumped over by a snapshot. Who followed them must look at the state anew.
+// ErrHistoryGone says that events after the one named are not kept here any more,
+// or were jumped over by a snapshot. Who followed them must look at the state anew.
 var ErrHistoryGone = errors.New("the history of events does not go back so far")
 
 // EventID says how far a reader of events has come. It is the same on all nodes.

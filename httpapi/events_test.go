@@ -214,8 +214,12 @@ func TestEventsEndWithTheServer(t *testing.T) {
 	inEvents(t, func(a *testAPI) {
 		w := watchEvents(t, a.handler, "")
 		synctest.Wait()
+		began := time.Now()
 		a.handler.EndWaits()
 		<-w.ended
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it ends after %v, in virtual time", took)
+		}
 		w.is()
 		a.do("GET /v1/events", "").refusedWith(503, "draining")
 	})
