@@ -62,6 +62,7 @@ type Effect struct {
 	Mode       Mode // of a request that waits; 0: a single semaphore
 	Unowned    bool // no lease: granted, waiting
 	Partial    bool // waiting
+	Listed     bool // waiting: for an entry of its session's wait list
 	OneShot    bool // a session opened
 	Semaphore  string
 	Epoch      uint64

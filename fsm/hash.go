@@ -37,6 +37,7 @@ func (e *encoder) effect(f *Effect) {
 	e.byte(byte(f.Mode))
 	e.bool(f.Unowned)
 	e.bool(f.Partial)
+	e.bool(f.Listed)
 	e.bool(f.OneShot)
 	e.string(f.Semaphore)
 	e.uint(f.Epoch)

@@ -145,7 +145,7 @@ func (m *model) enqueue(r *modelRequest) Result {
 
 func (m *model) waits(r *modelRequest, want modelMember) {
 	m.effect(Effect{Kind: EffectWaiting, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch, Session: r.session.id,
-		Place: r.place, Count: want.count, Mode: r.mode, Unowned: r.unowned, Partial: r.partial})
+		Place: r.place, Count: want.count, Mode: r.mode, Unowned: r.unowned, Partial: r.partial, Listed: r.entry != nil})
 }
 
 // leave takes a request out of every line.

@@ -18,7 +18,7 @@ func (m *Machine) enqueue(r request) ref {
 // waits tells how a request waits in one of its lines.
 func (m *Machine) waits(r *request, want member) {
 	s := m.semaphores.at(want.semaphore)
-	m.effect(Effect{Kind: EffectWaiting, Mode: r.mode, Unowned: r.unowned, Partial: r.partial, Semaphore: s.name,
+	m.effect(Effect{Kind: EffectWaiting, Mode: r.mode, Unowned: r.unowned, Partial: r.partial, Listed: r.entry != 0, Semaphore: s.name,
 		Epoch: s.epoch, Place: r.place, Session: m.sessionID(r.session), Count: want.count})
 }
 

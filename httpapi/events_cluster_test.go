@@ -92,7 +92,7 @@ func (r *eventsRun) session() string {
 func (r *eventsRun) step(ctx context.Context) {
 	name, session, n := r.name(), r.session(), r.random.IntN(3)
 	of := "/v1/sessions/" + session
-	switch r.random.IntN(22) {
+	switch r.random.IntN(26) {
 	case 0:
 		r.send("PUT /v1/semaphores/"+name, fmt.Sprintf(`{"permits":%d,"metadata":{"n":"%d"}}`, n+1, n))
 	case 1:
@@ -133,6 +133,12 @@ func (r *eventsRun) step(ctx context.Context) {
 		r.sendWaiting(ctx, "POST /v1/semaphores/"+name+"/leases", fmt.Sprintf(`{"ttl":"%ds","wait":"4s","metadata":{"o":"1"}}`, n+1))
 	case 21:
 		r.send("POST /v1/sessions/"+fmt.Sprint(70+n)+"/restore", fmt.Sprintf(`{"ttl":"6s","leases":[{"name":%s,"count":2}]}`, appendText(nil, r.plain())))
+	case 22, 23:
+		r.send("PUT "+of+"/waitlist/"+name, fmt.Sprintf(`{"count":%d}`, n+1))
+	case 24:
+		r.send("DELETE "+of+"/waitlist/"+name, "")
+	case 25:
+		r.send("POST "+of+"/waitlist/wait", "")
 	}
 }
 

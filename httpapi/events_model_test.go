@@ -14,6 +14,13 @@ type eventsModel struct {
 	ended      map[string]modelEnd
 	leases     []*modelLease   // by token
 	requests   []*modelRequest // by place
+	entries    []*modelEntry   // of wait lists, in the order added
+}
+
+type modelEntry struct {
+	session, semaphore string
+	epoch, granted     int64
+	deleted            bool
 }
 
 type modelSemaphore struct {
@@ -40,6 +47,7 @@ type modelRequest struct {
 	session, mode string
 	place, since  int64
 	unowned       bool
+	listed        *modelEntry
 	lines         []string
 	counts        map[string]int64
 }
@@ -52,7 +60,7 @@ func newEventsModel() *eventsModel {
 func (m *eventsModel) apply(e toldEvent) {
 	name, session, now := e.text("semaphore"), e.text("session"), e.number("cluster_time_ms")
 	s := m.semaphores[name]
-	if s != nil && (e.name != "changed" || s.permits != e.number("permits") || s.offset != e.number("offset")) {
+	if s != nil && e.name != "list-left" && (e.name != "changed" || s.permits != e.number("permits") || s.offset != e.number("offset")) {
 		s.modified = e.number("index")
 	}
 	switch e.name {
@@ -73,6 +81,15 @@ func (m *eventsModel) apply(e toldEvent) {
 		m.waiting(e, name, session, now)
 	case "withdrawn":
 		m.leave(e.number("place"), name)
+	case "list-ready":
+		entry := m.entry(e, name, session)
+		entry.granted, entry.deleted = entry.granted+e.number("count"), e.body["deleted"] == true
+		if entry.deleted {
+			entry.granted = 0
+		}
+	case "list-left":
+		gone := m.entry(e, name, session)
+		m.entries = slices.DeleteFunc(m.entries, func(other *modelEntry) bool { return other == gone })
 	case "session-opened":
 		delete(m.ended, session)
 		m.sessions[session] = &modelSession{ttl: e.number("ttl_ms"), deadline: now + e.number("expires_in_ms"),
@@ -83,6 +100,18 @@ func (m *eventsModel) apply(e toldEvent) {
 		delete(m.sessions, session)
 		m.ended[session] = modelEnd{e.text("cause"), e.text("reason")}
 	}
+}
+
+// entry is the one of a session's wait list that an event is about, new if there is none.
+func (m *eventsModel) entry(e toldEvent, name, session string) *modelEntry {
+	for _, entry := range m.entries {
+		if entry.session == session && entry.semaphore == name && entry.epoch == e.number("epoch") {
+			return entry
+		}
+	}
+	entry := &modelEntry{session: session, semaphore: name, epoch: e.number("epoch")}
+	m.entries = append(m.entries, entry)
+	return entry
 }
 
 func (m *eventsModel) granted(e toldEvent, name, session string, now int64) {
@@ -118,8 +147,12 @@ func (m *eventsModel) waiting(e toldEvent, name, session string, now int64) {
 			return
 		}
 	}
-	m.requests = append(m.requests, &modelRequest{session: session, mode: e.text("mode"), place: e.number("place"), since: now,
-		unowned: e.body["unowned"] == true, lines: []string{name}, counts: map[string]int64{name: e.number("count")}})
+	r := &modelRequest{session: session, mode: e.text("mode"), place: e.number("place"), since: now,
+		unowned: e.body["unowned"] == true, lines: []string{name}, counts: map[string]int64{name: e.number("count")}}
+	if e.body["listed"] == true {
+		r.listed = m.entry(e, name, session)
+	}
+	m.requests = append(m.requests, r)
 }
 
 // leave takes a request out of one line, or of all.
@@ -209,7 +242,7 @@ func (m *eventsModel) session(id string, now int64) any {
 		leases = append(leases, lease)
 	}
 	for _, r := range m.requests {
-		if r.session != id {
+		if r.session != id || r.listed != nil {
 			continue
 		}
 		counts := map[string]int64{}
@@ -220,7 +253,26 @@ func (m *eventsModel) session(id string, now int64) any {
 			"position": slices.Index(m.line(r.lines[0]), r) + 1, "waiting_ms": now - r.since})
 	}
 	return map[string]any{"session": id, "ttl_ms": s.ttl, "expires_in_ms": left, "one_shot": s.oneShot, "metadata": s.metadata,
-		"leases": leases, "waiting": waiting}
+		"leases": leases, "waiting": waiting, "waitlist": m.waitList(id, now)}
+}
+
+func (m *eventsModel) waitList(session string, now int64) []any {
+	list := []any{}
+	for _, e := range m.entries {
+		if e.session != session {
+			continue
+		}
+		shape := map[string]any{"name": e.semaphore, "epoch": e.epoch, "wanted": 0, "granted": e.granted, "deleted": e.deleted,
+			"position": 0, "waiting_ms": 0}
+		for _, r := range m.requests {
+			if r.listed == e {
+				shape["wanted"], shape["waiting_ms"] = r.counts[e.semaphore], now-r.since
+				shape["position"] = slices.Index(m.line(e.semaphore), r) + 1
+			}
+		}
+		list = append(list, shape)
+	}
+	return list
 }
 
 // canonical is a shape as text, without what the model does not say.

@@ -51,6 +51,7 @@ type waitingEvent struct {
 	Mode    string `json:"mode"`
 	Unowned bool   `json:"unowned,omitempty"`
 	Partial bool   `json:"partial,omitempty"`
+	Listed  bool   `json:"listed,omitempty"` // on its session's wait list
 }
 
 type withdrawnEvent struct {
@@ -108,7 +109,7 @@ func newEvent(entry *cluster.EventEntry, e *fsm.Effect) (name string, body any) 
 		}
 		return name, releasedEvent{event, e.Token, e.Count, e.Cause.String(), e.Reason}
 	case fsm.EffectWaiting:
-		return name, waitingEvent{event, e.Place, e.Count, modeName(e.Mode), e.Unowned, e.Partial}
+		return name, waitingEvent{event, e.Place, e.Count, modeName(e.Mode), e.Unowned, e.Partial, e.Listed}
 	case fsm.EffectWithdrawn:
 		return name, withdrawnEvent{event, e.Place, e.Count, e.Cause.String()}
 	case fsm.EffectSessionOpen:
