@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/httpapi/noderedclient"
 	"github.com/signalbox/signalbox/httpapi/throttleclient"
 )
 
@@ -35,6 +37,9 @@ var scripts = []script{
 	{"throttle", fmt.Sprintf("throttled = %d\n", scriptPermits), throttleScript, func(ctx context.Context, base string) (int64, error) {
 		return throttleAt(base).Remainder(ctx, "throttled")
 	}},
+	{"nodered", "", nodeREDScript, func(ctx context.Context, base string) (int64, error) {
+		return nodeREDAt(base).Value(ctx, "flow")
+	}},
 }
 
 func throttleAt(base string) *throttleclient.Client {
@@ -52,6 +57,33 @@ func throttleScript(ctx context.Context, base string, inside func() bool) error 
 		goesOn = inside()
 		if err := unlock(ctx); err != nil {
 			return fmt.Errorf("unlock: %w", err)
+		}
+	}
+	return nil
+}
+
+func nodeREDAt(base string) *noderedclient.Client {
+	return &noderedclient.Client{Addresses: []string{base}, HTTP: &http.Client{}, Key: rand.Text}
+}
+
+// nodeREDScript polls for its turn, since a down of the subflow never waits.
+func nodeREDScript(ctx context.Context, base string, inside func() bool) error {
+	client := nodeREDAt(base)
+	if _, err := client.Create(ctx, "flow", scriptPermits); err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	for goesOn := true; goesOn; {
+		_, err := client.Down(ctx, "flow")
+		for errors.Is(err, noderedclient.ErrLocked) {
+			<-time.After(10 * time.Millisecond) // as its users do
+			_, err = client.Down(ctx, "flow")
+		}
+		if err != nil {
+			return fmt.Errorf("down: %w", err)
+		}
+		goesOn = inside()
+		if _, err := client.Up(ctx, "flow"); err != nil {
+			return fmt.Errorf("up: %w", err)
 		}
 	}
 	return nil
