@@ -241,7 +241,7 @@ func TestRunOutlivesNodes(t *testing.T) {
 	var children []*player
 	for i := range 3 {
 		addresses := slices.Concat(c.bases[i:], c.bases[:i])
-		runs = append(runs, s.startRun(filepath.Join(t.TempDir(), "run.log"), "db", addresses, "--permits", "3", "--ttl", "9s"))
+		runs = append(runs, s.startRun(filepath.Join(t.TempDir(), "run.log"), "db", addresses, "--permits", "3", "--ttl", "18s"))
 		children = append(children, s.next())
 	}
 	same := func(what string) {
@@ -268,11 +268,11 @@ func TestRunOutlivesNodes(t *testing.T) {
 		leader := c.mustLead(t)
 		c.running[leader].kill()
 		same("leader killed")
-		<-time.After(3 * time.Second) // each lease has to be renewed meanwhile
+		<-time.After(6 * time.Second) // each lease has to be renewed meanwhile
 		c.start(leader)
 		c.waitReady(leader)
 	}
-	<-time.After(9 * time.Second) // a lease that nobody renewed would be over
+	<-time.After(18 * time.Second) // a lease that nobody renewed would be over
 	same("in the end")
 	for i, child := range children {
 		child.tell("exit %d", 40+i)
