@@ -119,6 +119,9 @@ func (b *boltLog) dropUnsure() error {
 func (b *boltLog) DeleteRange(first, last uint64) error {
 	b.writing.Lock()
 	defer b.writing.Unlock()
+	if err := b.dropUnsure(); err != nil { // ask would find more than there should be
+		return err
+	}
 	before := b.now()
 	after := before.without(first, last)
 	if after.last < before.last {
@@ -128,8 +131,13 @@ func (b *boltLog) DeleteRange(first, last uint64) error {
 	}
 	b.set(after) // before the entries go: see GetLog
 	err := b.guard.run(raftFile, 0, func() (err error) {
-		if err = b.bolt.DeleteRange(first, last); err == nil {
-			after, err = b.ask(after)
+		failed := b.bolt.DeleteRange(first, last)
+		if failed != nil && !isFull(failed) {
+			return failed
+		}
+		// Without room it may be in the file all the same, and then it is done.
+		if after, err = b.ask(after); failed != nil && err != nil {
+			return failed
 		}
 		return err
 	})

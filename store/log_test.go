@@ -400,6 +400,50 @@ func TestFailedWriteThatIsInTheFileIsRemoved(t *testing.T) {
 	}
 }
 
+// TestCutsOnAFullDisk: neither is what a failed write has left in the file damage to
+// the cut that follows, nor is a cut refused that is in the file though it failed.
+func TestCutsOnAFullDisk(t *testing.T) {
+	for name, cut := range map[string]struct{ first, last, from, to uint64 }{
+		"compaction": {1, 50, 51, 100},
+		"truncation": {91, 100, 1, 90},
+		"all of it":  {1, 100, 0, 0},
+	} {
+		for fault, failing := range map[string]func(*Store, *faultyLog){
+			"write": func(s *Store, bottom *faultyLog) {
+				bottom.set(func() { bottom.fail, bottom.late = full, true })
+				wantError(t, s.Logs().StoreLogs(entries(101, 110, 1)), ErrFull)
+				bottom.set(func() { bottom.late = false })
+				wantError(t, s.Logs().DeleteRange(cut.first, cut.last), ErrFull)
+				bottom.set(func() { bottom.fail = nil })
+			},
+			"cut": func(_ *Store, bottom *faultyLog) {
+				bottom.set(func() { bottom.fail, bottom.late = full, true })
+			},
+		} {
+			t.Run(name+" after a "+fault, func(t *testing.T) {
+				s := openStore(t, t.TempDir())
+				log := s.watched.LogStore.(*boltLog)
+				bottom := &faultyLog{LogStore: log.bolt}
+				log.bolt = bottom
+				storeEntries(t, s, 1, 100, 1)
+				failing(s, bottom)
+				if err := s.Logs().DeleteRange(cut.first, cut.last); err != nil {
+					t.Fatal(err)
+				}
+				first, err := s.Logs().FirstIndex()
+				last, lastErr := s.Logs().LastIndex()
+				if err := errors.Join(err, lastErr); first != cut.from || last != cut.to || err != nil {
+					t.Errorf("left are %d to %d, error %v", first, last, err)
+				}
+				wantError(t, s.Logs().GetLog(cut.first, &raft.Log{}), raft.ErrLogNotFound)
+				if s.Damage() != nil {
+					t.Errorf("a full disk is told as damage: %v", s.Damage())
+				}
+			})
+		}
+	}
+}
+
 func mustSeal(t *testing.T, logs []*raft.Log) []*raft.Log {
 	t.Helper()
 	own, err := sealed(logs)
