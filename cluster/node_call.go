@@ -158,15 +158,17 @@ func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 		list[i].Wait = 0
 		reqs[i] = n.build(list[i])
 	}
+	var waiting []*Reply
 	for i, got := range n.carrier.carry(ctx, reqs) {
 		replies[i], errs[i] = n.replyOf(ctx, list[i], got)
 		if errs[i] == nil && replies[i].Code == fsm.SessionIDTaken {
 			replies[i], errs[i] = n.do(ctx, list[i])
 		}
 		if errs[i] == nil && replies[i].Code == fsm.Waiting {
-			replies[i].WaitingMS = n.waitingMS(ctx, replies[i])
+			waiting = append(waiting, &replies[i])
 		}
 	}
+	n.tellWaiting(ctx, waiting...)
 	return replies, errs
 }
 

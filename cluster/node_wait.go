@@ -21,7 +21,7 @@ const (
 // wait listens for the end of a wait, and answers as Do says.
 func (n *Node) wait(ctx context.Context, call Call, l *listener, queued Reply) (Reply, error) {
 	if l == nil {
-		queued.WaitingMS = n.waitingMS(ctx, queued)
+		n.tellWaiting(ctx, &queued)
 		return queued, nil
 	}
 	defer n.waits.stop(l)
@@ -121,17 +121,34 @@ func (n *Node) drainWait(ctx context.Context, call Call, l *listener, queued Rep
 	return reply, err
 }
 
-// waitingMS answers since when the request of a Waiting reply has been queued:
-// 0 when it is new, or when it ends at this moment.
-func (n *Node) waitingMS(ctx context.Context, queued Reply) int64 {
+// tellWaiting tells Waiting replies for how long their requests have been queued: 0
+// when they are new, end at this moment, or are not known here within a second.
+func (n *Node) tellWaiting(ctx context.Context, replies ...*Reply) {
+	if len(replies) == 0 {
+		return
+	}
+	last := uint64(0)
+	for _, reply := range replies {
+		last = max(last, reply.Index)
+	}
 	ctx, cancel := context.WithTimeout(ctx, waitingPatience)
 	defer cancel()
-	if n.machine.progress.await(ctx, queued.Index) != nil {
-		return 0
-	}
-	since := queued.NowMS
-	n.machine.view(func(m *fsm.Machine) { since = enqueuedMS(m, &queued.Result, since) })
-	return max(0, queued.NowMS-since)
+	_ = n.machine.progress.await(ctx, last) // in vain: what has come by now is told
+	n.machine.view(func(m *fsm.Machine) {
+		looked, since := map[uint64]bool{}, map[uint64]int64{} // by session; by place
+		for _, reply := range replies {
+			if !looked[reply.Session] {
+				looked[reply.Session] = true
+				session, _ := m.Session(reply.Session)
+				for i := range session.Waiting {
+					since[session.Waiting[i].Place] = session.Waiting[i].EnqueuedMS
+				}
+			}
+			if at, waits := since[reply.Place]; waits {
+				reply.WaitingMS = max(0, reply.NowMS-at)
+			}
+		}
+	})
 }
 
 // enqueuedMS answers when a waiting request was queued, in cluster time; gone

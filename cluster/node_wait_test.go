@@ -3,8 +3,11 @@ package cluster
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -246,6 +249,55 @@ func TestDrainEndsWaits(t *testing.T) {
 		}
 		if w := waiters(c, c.leader(), "db"); w != 2 {
 			t.Errorf("%d wait on, want those of the session and the key", w)
+		}
+	})
+}
+
+// TestListOnANodeThatTrails: a list of calls that wait asks its own machine once for
+// all of them. What that does not know within a second is not told.
+func TestListOnANodeThatTrails(t *testing.T) {
+	var held atomic.Pointer[string] // the node that gets heartbeats, but no entries
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		taken(c, "a")
+		n := c.follower()
+		joined := c.open(n, time.Hour)
+		list := []Call{{Command: acquire(joined, "a")}}
+		c.call(n, list[0], fsm.Waiting)
+		for range 20 {
+			list = append(list, Call{Command: acquire(c.open(n, time.Hour), "a")})
+		}
+		time.Sleep(time.Second) // virtual: how long the first has waited
+		for _, trails := range []bool{false, true} {
+			if trails {
+				held.Store(&n.id)
+				list = append(list, Call{Command: acquire(c.open(n, time.Hour), "a")})
+			}
+			began := time.Now()
+			replies, errs := n.DoMany(t.Context(), list)
+			took := time.Since(began)
+			for i := range replies {
+				if c.must(errs[i]); replies[i].Code != fsm.Waiting {
+					t.Fatalf("%d: %v", i, replies[i].Code)
+				}
+			}
+			if took > waitingPatience+100*time.Millisecond || trails != (took >= waitingPatience) {
+				t.Errorf("trails %v: %d calls were answered after %v", trails, len(list), took)
+			}
+			if got := replies[0].WaitingMS; got < 1000 || got > 1100 {
+				t.Errorf("trails %v: the first has waited for %d ms", trails, got)
+			}
+			if got := replies[len(replies)-1].WaitingMS; got > 10 {
+				t.Errorf("trails %v: the last has waited for %d ms", trails, got)
+			}
+		}
+		held.Store(nil)
+	}, func(config *Config) {
+		config.fault = func(peer raft.ServerID, request any) error {
+			node := held.Load()
+			if a, is := request.(*raft.AppendEntriesRequest); is && node != nil && string(peer) == *node && len(a.Entries) > 0 {
+				return errors.New("held up")
+			}
+			return nil
 		}
 	})
 }
