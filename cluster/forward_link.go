@@ -16,9 +16,14 @@ import (
 // errLinkClosed ends reads on a link that is no more.
 var errLinkClosed = errors.New("the stream to the leader is closed")
 
-// linkLinger is how long the stream of a closed link stays open for answers to
-// what was sent.
-const linkLinger = 5 * time.Second
+const (
+	// linkLinger is how long the stream of a closed link stays open for answers to
+	// what was sent.
+	linkLinger = 5 * time.Second
+	// linkSilence is how long nothing at all may come after something was sent. By
+	// then its callers have given it up: see outcomeTimeout.
+	linkSilence = outcomeTimeout
+)
 
 // link is a stream to the leader of a term: the origin's side of forwarding.
 // What waits when the writer is free shares a frame. Two goroutines, transmit and
@@ -29,6 +34,12 @@ const linkLinger = 5 * time.Second
 // request without an outcome for as long as the leader's term goes on, since then
 // the local machine has nothing to tell of it. What is still not answered when the
 // stream ends is not given up: its outcome comes from the local machine.
+//
+// A stream that takes everything and brings nothing may be lost alone, while those
+// of Raft live: no other leader comes, and every command would end without an
+// outcome. So it ends when nothing at all has come for linkSilence after something
+// was sent. What came need not be the answer to that: of some commands the leader
+// says nothing.
 type link struct {
 	log      hclog.Logger
 	conn     net.Conn
@@ -42,13 +53,14 @@ type link struct {
 	sending chan struct{} // closed when transmit is over
 	ready   chan struct{} // has room for one: something is to be sent
 
-	mu     sync.Mutex
-	closed bool
-	open   int        // commands that were sent and are not answered
-	queue  []*request // to be sent
-	asks   []uint64   // reads to be asked
-	asked  map[uint64]chan<- forwardReading
-	number uint64 // of the last read
+	mu      sync.Mutex
+	closed  bool
+	expects bool       // something was sent since anything came
+	open    int        // commands that were sent and are not answered
+	queue   []*request // to be sent
+	asks    []uint64   // reads to be asked
+	asked   map[uint64]chan<- forwardReading
+	number  uint64 // of the last read
 }
 
 // reading is a read index with the leader's reading of cluster time.
@@ -134,7 +146,7 @@ func (l *link) transmit() {
 		close(l.sending)
 		l.count(0)
 	}()
-	w := timedWriter{l.conn}
+	w := linkStream{link: l}
 	var buf []byte
 	for {
 		select {
@@ -159,6 +171,38 @@ func (l *link) transmit() {
 			return
 		}
 	}
+}
+
+// linkStream is a link's stream, whose reads fail when it stays silent.
+type linkStream struct{ link *link }
+
+func (s linkStream) Write(b []byte) (int, error) {
+	s.link.expect(true) // before anything can come
+	return timedWriter{s.link.conn}.Write(b)
+}
+
+func (s linkStream) Read(b []byte) (int, error) {
+	n, err := s.link.conn.Read(b)
+	if n > 0 {
+		s.link.expect(false)
+	}
+	return n, err
+}
+
+// expect notes that something is about to be sent, so that something must come, or
+// that something has come.
+func (l *link) expect(some bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.expects == some { // closed: linkLinger counts
+		return
+	}
+	l.expects = some
+	var limit time.Time // none
+	if some {
+		limit = time.Now().Add(linkSilence)
+	}
+	_ = l.conn.SetReadDeadline(limit) // a failure shows in the read
 }
 
 // take answers all that waits to be sent.
@@ -219,7 +263,7 @@ func (l *link) receive() {
 		_ = l.conn.Close()
 		l.close()
 	}()
-	r := bufio.NewReaderSize(l.conn, forwardBuffer)
+	r := bufio.NewReaderSize(linkStream{link: l}, forwardBuffer)
 	var buf []byte
 	for {
 		frame, err := readFrame(r, buf)

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"testing"
@@ -47,7 +48,13 @@ func (s *scriptedLeader) commands() (sequences []uint64) {
 // refuse answers a command as a leader that is not established yet does.
 func (s *scriptedLeader) refuse(sequence uint64) {
 	s.t.Helper()
-	m := mail{replies: []forwardReply{{sequence: sequence, status: statusRefused}}}
+	s.answer(sequence, statusRefused)
+}
+
+// answer answers a command with an error.
+func (s *scriptedLeader) answer(sequence uint64, status status) {
+	s.t.Helper()
+	m := mail{replies: []forwardReply{{sequence: sequence, status: status}}}
 	if _, _, err := m.write(s.conn, nil, nil); err != nil {
 		s.t.Fatal(err)
 	}
@@ -143,4 +150,42 @@ func TestClosedLinkEnds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSilentLinkEnds: one that takes everything and brings nothing ends, and with it
+// the read that waits. Once anything comes it goes on, for whatever that was.
+func TestSilentLinkEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRequests(10, newWaits())
+		l, leader := linkToScript(t, r)
+		time.Sleep(time.Hour) // virtual: idle
+		for range 3 {
+			q := linkRequest(r)
+			l.send([]*request{q})
+			leader.commands()
+			time.Sleep(linkSilence - time.Millisecond) // virtual
+			l.send([]*request{linkRequest(r)})         // the leader never says anything of it
+			leader.commands()
+			leader.answer(q.id.Sequence, statusOverloaded)
+			time.Sleep(time.Hour) // virtual: nothing was sent since
+		}
+		began := time.Now()
+		l.send([]*request{linkRequest(r)})
+		leader.commands()
+		go func() { _, _ = io.Copy(io.Discard, leader.r) }()
+		sending := time.AfterFunc(time.Second, func() { l.send([]*request{linkRequest(r)}) })
+		defer sending.Stop()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, _, err := l.read(ctx); err == nil {
+			t.Error("a read was answered")
+		}
+		if took := time.Since(began); took != linkSilence {
+			t.Errorf("the silent link ended after %v", took)
+		}
+		if back := l.send([]*request{linkRequest(r)}); len(back) != 1 {
+			t.Error("it takes more")
+		}
+		_ = leader.conn.Close()
+	})
 }

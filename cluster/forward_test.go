@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -262,4 +263,71 @@ func TestIsolatedLeader(t *testing.T) {
 			})
 		})
 	}
+}
+
+// lossyNetwork can lose the streams to the leader that are open, and nothing else, as
+// a firewall loses single ones: what is sent into them vanishes.
+type lossyNetwork struct {
+	Network
+	losses atomic.Int64
+}
+
+func (n *lossyNetwork) Dial(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := n.Network.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	return &lossyConn{Conn: conn, network: n, opened: n.losses.Load()}, nil
+}
+
+// lossyConn is one stream, of one writer.
+type lossyConn struct {
+	net.Conn
+	network *lossyNetwork
+	opened  int64 // after so many losses
+	kind    StreamKind
+}
+
+func (c *lossyConn) Write(b []byte) (int, error) {
+	if c.kind == 0 {
+		c.kind = StreamKind(b[0])
+	}
+	if c.kind == StreamForward && c.opened < c.network.losses.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// TestLostStream: only the stream to the leader is lost, and everybody believes in it.
+// What was sent into it is open; then there is another one.
+func TestLostStream(t *testing.T) {
+	var networks []*lossyNetwork
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		c.semaphore("a", 0)
+		leader, n := c.leader(), c.follower()
+		c.do(n, fsm.Up{Name: "a", Count: 1}, fsm.OK)
+		term := leader.raft.CurrentTerm()
+		for _, network := range networks {
+			network.losses.Add(1)
+		}
+		began := time.Now()
+		_, err := n.Do(t.Context(), Call{Command: fsm.Up{Name: "a", Count: 1}})
+		if took := time.Since(began); !errors.Is(err, ErrOutcomeUnknown) || took != outcomeTimeout {
+			t.Fatalf("after %v: %v", took, err)
+		}
+		began = time.Now()
+		c.do(n, fsm.Up{Name: "a", Count: 1}, fsm.OK)
+		if view, _ := c.read(n, "a"); view.Available != 2 {
+			t.Errorf("applied %d times", view.Available)
+		}
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("the next command took %v", took)
+		}
+		if now := leader.raft.CurrentTerm(); now != term {
+			t.Errorf("term %d has become %d: the test shows nothing", term, now)
+		}
+	}, func(c *Config) {
+		networks = append(networks, &lossyNetwork{Network: c.Network})
+		c.Network = networks[len(networks)-1]
+	})
 }
