@@ -185,6 +185,55 @@ func TestRejoinSurvives(t *testing.T) {
 	}
 }
 
+// TestWipedBetweenLookAndPromotion: a member that has caught up loses its folder again
+// before its vote is committed. It must not get it for what it has lost.
+func TestWipedBetweenLookAndPromotion(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		c.begin(c.all...)
+		leases := c.holding(c.leader(), 5)
+		wiped := c.others(c.leader())[0]
+		c.wipe(wiped)
+		c.begin(wiped)
+		leader := demoted(c, wiped.id)
+		before, _, done, err := leader.life.members.begin(t.Context()) // nobody changes anything
+		c.must(err)
+		c.until("it has caught up", func() bool {
+			return leader.life.watch.all()[wiped.id].answer.Applied >= before
+		})
+		time.Sleep(5 * time.Second) // virtual: the promotion has looked, and waits for its turn
+		c.wipe(wiped)
+		c.begin(wiped)
+		time.Sleep(5 * time.Second) // virtual: it asks to be taken back, and waits behind that
+		if now, _, _ := leader.life.configs.current(); now != before || wiped.life.raft() != nil {
+			t.Fatalf("the configuration went on from %d to %d: the test shows nothing", before, now)
+		}
+		done()
+		c.ready(c.all...)
+		c.voting([]string{"n1", "n2", "n3"}, c.all...)
+		if got := configurations(c, leader, before, wiped.id); fmt.Sprint(got) != "[Nonvoter Voter]" {
+			t.Errorf("from its second loss on it was made %v", got)
+		}
+		if got := leases(wiped); len(got) != 5 {
+			t.Errorf("%d leases are left", len(got))
+		}
+	})
+}
+
+// configurations answers what a member was made by each configuration in a node's
+// log after an index.
+func configurations(c *lifeNodes, n *testNode, after uint64, id string) (made []raft.ServerSuffrage) {
+	c.t.Helper()
+	for index := after + 1; index <= n.raft.LastIndex(); index++ {
+		var entry raft.Log
+		c.must(n.store.Logs().GetLog(index, &entry))
+		if entry.Type == raft.LogConfiguration {
+			server, _ := findServer(raft.DecodeConfiguration(entry.Data).Servers, id)
+			made = append(made, server.Suffrage)
+		}
+	}
+	return made
+}
+
 // TestRejoinAsOneOfTwoAlive: one voter wiped, one down: nothing can be committed, so
 // the wiped one waits and says so, until the other is back.
 func TestRejoinAsOneOfTwoAlive(t *testing.T) {
