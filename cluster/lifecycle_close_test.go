@@ -69,8 +69,20 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// TestCloseIsBounded: within 5 s, whatever the other nodes and the disk do.
+// TestCloseHasItsShares: all that Close waits for takes less than 5 s together.
+func TestCloseHasItsShares(t *testing.T) {
+	if sum := drainTimeout + handOverTimeout + 2*workTimeout + raftShutdownTimeout + portTimeout; sum >= 5*time.Second {
+		t.Errorf("it may take %v", sum)
+	}
+}
+
+// TestCloseIsBounded: within 5 s, whatever the other nodes and the disk do. In real
+// time, on a busy machine, each share may end late.
 func TestCloseIsBounded(t *testing.T) {
+	hang := func(c *lifeNodes, leader *testNode, logs *hungLogs) {
+		logs.hang()
+		c.until("a write hangs", func() bool { return leader.store.StuckFor() > 0 }) // a tick, if nothing else
+	}
 	for name, disturb := range map[string]func(c *lifeNodes, leader *testNode, logs *hungLogs){
 		"nothing": func(*lifeNodes, *testNode, *hungLogs) {},
 		"the others are dead": func(c *lifeNodes, leader *testNode, _ *hungLogs) {
@@ -85,20 +97,20 @@ func TestCloseIsBounded(t *testing.T) {
 			c.net.Isolate(leader.id)
 			time.Sleep(10 * time.Second) // virtual
 		},
-		"the disk hangs": func(_ *lifeNodes, _ *testNode, logs *hungLogs) { logs.hang() },
+		"the disk hangs": hang,
 		"the disk hangs and the others are dead": func(c *lifeNodes, leader *testNode, logs *hungLogs) {
+			hang(c, leader, logs) // alone, it could give up to lead before anything is written
 			for _, n := range c.others(leader) {
 				c.kill(n)
 			}
-			logs.hang()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hangs := strings.Contains(name, "hangs")
-			run := lifeBubble
+			run, limit := lifeBubble, 5*time.Second
 			if hangs {
 				t.Parallel()
-				run = lifeReal
+				run, limit = lifeReal, 2*limit
 			}
 			run(t, 3, func(t *testing.T, c *lifeNodes) {
 				logs := map[string]*hungLogs{}
@@ -117,7 +129,7 @@ func TestCloseIsBounded(t *testing.T) {
 				})
 				c.until("the call is under way", func() bool { return leader.requests.underWay() == 1 || len(call) == 1 })
 				took, err := c.closeTook(leader)
-				if took > 5*time.Second {
+				if took > limit {
 					t.Errorf("closed after %v: %v", took, err)
 				}
 				t.Logf("closed after %v: %v", took, err)
