@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,6 +46,18 @@ func TestCompose(t *testing.T) {
 		if now.Token != kept.Token {
 			t.Errorf("the lease kept through it all had token %d, on n%d it now has %d", kept.Token, node+1, now.Token)
 		}
+	}
+	t.Run("README", c.readme) // the last, since it takes them down
+}
+
+// readme pastes the end of README's tour: the leader's container is restarted, and
+// the lease is there with its token.
+func (c *containers) readme(t *testing.T) {
+	script := tour(t, "**Lose the leader.**", "## signalbox run")
+	said := paste(t, "../..", strings.ReplaceAll(script, "docker-compose", os.Getenv("COMPOSE")), c.client)
+	tokens := regexp.MustCompile(`"token":(\d+)`).FindAllStringSubmatch(said, -1)
+	if len(tokens) != 2 || tokens[0][1] != tokens[1][1] || !regexp.MustCompile(`(?m)^n[123] leads$`).MatchString(said) {
+		t.Errorf("README's tour doesn't show one token twice:\n%s", said)
 	}
 }
 
