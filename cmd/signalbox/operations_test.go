@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// operations is docs/operations.md.
+func operations(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Every flag of serve has its row in docs/operations.md, with its variable and
+// its default, and every row its flag.
+func TestOperationsHaveEveryFlag(t *testing.T) {
+	row := regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| `(SIGNALBOX_[A-Z_]+)` \\| (?:`([^`]*)` )?\\| \\S")
+	rows := map[string]string{}
+	for _, m := range row.FindAllStringSubmatch(operations(t), -1) {
+		if _, twice := rows[m[1]]; twice {
+			t.Errorf("two rows of --%s", m[1])
+		}
+		rows[m[1]] = m[2] + " = " + m[3]
+	}
+	newServe().Flags().VisitAll(func(flag *pflag.Flag) {
+		want := variable(flag.Name) + " = " + strings.Trim(flag.DefValue, "[]")
+		if got := rows[flag.Name]; got != want {
+			t.Errorf("docs/operations.md has --%s as %q, not %q", flag.Name, got, want)
+		}
+		delete(rows, flag.Name)
+	})
+	for name := range rows {
+		t.Errorf("docs/operations.md has --%s, which is no flag", name)
+	}
+}
+
+// Every figure that nodes at work show has its row in docs/operations.md, and every
+// name there is one that they show.
+func TestOperationsHaveEveryMetric(t *testing.T) {
+	_, c, _ := startDev(t.Context(), t, 2)
+	c.must(t, 0, http.MethodPut, semaphorePath("db"), `{"permits":1}`, http.StatusCreated)
+	c.must(t, 0, http.MethodPost, semaphorePath("db")+"/leases", "", http.StatusCreated)
+	c.must(t, 0, http.MethodGet, semaphorePath("db"), "", http.StatusOK) // once it has applied all that
+	shown := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (signalbox_\w+) `).FindAllStringSubmatch(metricsOf(t, c), -1) {
+		shown[m[1]] = true
+	}
+	named := map[string]bool{}
+	for _, m := range regexp.MustCompile("`(signalbox_\\w+)").FindAllStringSubmatch(operations(t), -1) {
+		named[m[1]] = true
+		if !shown[m[1]] {
+			t.Errorf("docs/operations.md has %s, which no node shows", m[1])
+		}
+	}
+	for name := range shown {
+		if !named[name] {
+			t.Errorf("docs/operations.md hasn't %s", name)
+		}
+	}
+	if len(shown) < 20 {
+		t.Errorf("only %d figures are shown", len(shown))
+	}
+}
+
+// metricsOf is the page of the first node.
+func metricsOf(t *testing.T, c *client) string {
+	t.Helper()
+	response, err := c.http.Get(c.bases[0] + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatal(fmt.Errorf("%s: %w", response.Status, err))
+	}
+	return string(text)
+}
