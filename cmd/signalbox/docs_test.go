@@ -1,0 +1,74 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// pages are the project's pages for readers, by their paths from the root.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md"} {
+		found, err := filepath.Glob(filepath.Join("../..", pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no pages are %s (%v)", pattern, err)
+		}
+		for _, path := range found {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[strings.TrimPrefix(filepath.ToSlash(path), "../../")] = string(text)
+		}
+	}
+	return texts
+}
+
+// anchors are the places in a page that a link may name.
+func anchors(text string) map[string]bool {
+	places := map[string]bool{}
+	odd := regexp.MustCompile(`[^\pL\pN _-]`)
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		places[strings.ReplaceAll(strings.ToLower(odd.ReplaceAllString(heading[1], "")), " ", "-")] = true
+	}
+	return places
+}
+
+// TestDocsLinks follows every link between the pages, and finds each page of docs
+// in README.
+func TestDocsLinks(t *testing.T) {
+	texts := pages(t)
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	links := 0
+	for page, text := range texts {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			links++
+			path, anchor, _ := strings.Cut(m[1], "#")
+			target := page
+			if path != "" {
+				target = filepath.ToSlash(filepath.Join(filepath.Dir(page), path))
+			}
+			if _, err := os.Stat(filepath.Join("../..", target)); err != nil {
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+			}
+			if anchor != "" && !anchors(texts[target])[anchor] {
+				t.Errorf("%s links to %s, where no heading is called so", page, m[1])
+			}
+		}
+	}
+	if links < 20 {
+		t.Errorf("only %d links were found", links)
+	}
+	for page := range texts {
+		if filepath.Dir(page) == "docs" && !strings.Contains(texts["README.md"], "]("+page+")") {
+			t.Errorf("README.md doesn't link to %s", page)
+		}
+	}
+}
