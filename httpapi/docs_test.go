@@ -40,6 +40,33 @@ func TestDocsHaveEveryRoute(t *testing.T) {
 	}
 }
 
+// The other pages name only routes that there are.
+func TestDocsNameRoutes(t *testing.T) {
+	param := regexp.MustCompile(`:\w+|\{\w+\}`)
+	known := map[string]bool{}
+	for _, r := range newTestAPI(t).handler.nativeRoutes() {
+		known[r.method+" "+param.ReplaceAllString(r.path, "{}")] = true
+	}
+	named := 0
+	for _, page := range []string{"README.md", "CHANGELOG.md", "docs/operations.md", "docs/migrating.md", "docs/ARCHITECTURE.md"} {
+		text, err := os.ReadFile("../" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("`((GET|PUT|POST|PATCH|DELETE) /(v1|readyz|health|livez|metrics)[^ `?]*)").FindAllStringSubmatch(string(text), -1) {
+			named++
+			// A name in place of the parameter is an example.
+			route := regexp.MustCompile(`/(db|NAME|n\d)(/|$)`).ReplaceAllString(param.ReplaceAllString(m[1], "{}"), "/{}$2")
+			if !known[route] {
+				t.Errorf("%s names %s, which is no route", page, m[1])
+			}
+		}
+	}
+	if named < 20 {
+		t.Errorf("only %d routes are named", named)
+	}
+}
+
 func TestDocsHaveEveryOperation(t *testing.T) {
 	docs := readDocs(t)
 	row := regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| ([a-z_?, ]+) \\| [A-Z]+ /")

@@ -47,7 +47,7 @@ func paste(t *testing.T, folder, script string, c *client) string {
 	for i, base := range c.bases {
 		script = strings.ReplaceAll(script, fmt.Sprintf("localhost:%d", 8701+i), strings.TrimPrefix(base, "http://"))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // an image may have to be built
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // an image may have to be built
 	defer cancel()
 	pasted := exec.CommandContext(ctx, "sh", "-ec", strings.ReplaceAll(script, "curl ", "curl --fail --show-error "))
 	pasted.Dir, pasted.WaitDelay = folder, time.Second
