@@ -80,45 +80,22 @@ func (f *Frozen) Write(w io.Writer) error {
 }
 
 func (f *Frozen) writeRecords(s *snapshotWriter) {
-	semaphores := f.semaphores.refs(func(r *semaphore) uint64 { return r.epoch })
-	s.section(sectionSemaphores, len(semaphores))
-	for _, r := range semaphores {
-		s.record(func(e *encoder) { e.semaphore(f.semaphores.at(r)) })
-	}
-	sessions := f.sessions.refs(func(r *session) uint64 { return r.id })
-	s.section(sectionSessions, len(sessions))
-	for _, r := range sessions {
-		s.record(func(e *encoder) { e.session(f.sessions.at(r)) })
-	}
-	leases := f.leases.refs(func(r *lease) uint64 { return r.token })
-	s.section(sectionLeases, len(leases))
-	for _, r := range leases {
-		s.record(func(e *encoder) { f.encodeLease(e, f.leases.at(r)) })
-	}
-	keys := f.keys.refs(func(r *key) uint64 { return r.order })
-	s.section(sectionKeys, len(keys))
-	for _, r := range keys {
-		s.record(func(e *encoder) { e.key(f.keys.at(r)) })
-	}
-	entries := f.entries.refs(func(r *entry) uint64 { return r.order })
-	s.section(sectionEntries, len(entries))
-	for _, r := range entries {
-		s.record(func(e *encoder) { f.encodeEntry(e, f.entries.at(r)) })
-	}
-	requests := f.requests.refs(func(r *request) uint64 { return r.place })
-	s.section(sectionRequests, len(requests))
-	for _, r := range requests {
-		s.record(func(e *encoder) { f.encodeRequest(e, f.requests.at(r)) })
-	}
-	notices := f.notices.refs(func(r *notice) uint64 { return r.place })
-	s.section(sectionNotices, len(notices))
-	for _, r := range notices {
-		s.record(func(e *encoder) { e.notice(f.notices.at(r)) })
-	}
-	gone := f.ended.refs(func(r *ended) uint64 { return r.order })
-	s.section(sectionEnded, len(gone))
-	for _, r := range gone {
-		s.record(func(e *encoder) { e.ended(f.ended.at(r)) })
+	writeTable(s, sectionSemaphores, &f.semaphores, func(r *semaphore) uint64 { return r.epoch }, (*encoder).semaphore)
+	writeTable(s, sectionSessions, &f.sessions, func(r *session) uint64 { return r.id }, (*encoder).session)
+	writeTable(s, sectionLeases, &f.leases, func(r *lease) uint64 { return r.token }, f.encodeLease)
+	writeTable(s, sectionKeys, &f.keys, func(r *key) uint64 { return r.order }, (*encoder).key)
+	writeTable(s, sectionEntries, &f.entries, func(r *entry) uint64 { return r.order }, f.encodeEntry)
+	writeTable(s, sectionRequests, &f.requests, func(r *request) uint64 { return r.place }, f.encodeRequest)
+	writeTable(s, sectionNotices, &f.notices, func(r *notice) uint64 { return r.place }, (*encoder).notice)
+	writeTable(s, sectionEnded, &f.ended, func(r *ended) uint64 { return r.order }, (*encoder).ended)
+}
+
+// writeTable writes a table's records as a section, in the order of their keys.
+func writeTable[T any](s *snapshotWriter, tag byte, records *table[T], key func(*T) uint64, encode func(*encoder, *T)) {
+	list := records.refs(key)
+	s.section(tag, len(list))
+	for _, r := range list {
+		s.record(func(e *encoder) { encode(e, records.at(r)) })
 	}
 }
 
