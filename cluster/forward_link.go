@@ -20,8 +20,8 @@ const (
 	// linkLinger is how long the stream of a closed link stays open for answers to
 	// what was sent.
 	linkLinger = 5 * time.Second
-	// linkSilence is how long nothing at all may come after something was sent. By
-	// then its callers have given it up: see outcomeTimeout.
+	// linkSilence is how long nothing at all may come while something is not answered.
+	// By then its callers have given it up: see outcomeTimeout.
 	linkSilence = outcomeTimeout
 )
 
@@ -37,9 +37,9 @@ const (
 //
 // A stream that takes everything and brings nothing may be lost alone, while those
 // of Raft live: no other leader comes, and every command would end without an
-// outcome. So it ends when nothing at all has come for linkSilence after something
-// was sent. What came need not be the answer to that: of some commands the leader
-// says nothing.
+// outcome. So it ends when nothing at all has come for linkSilence while something
+// is not answered. Of some commands the leader never says anything; at worst, an
+// idle stream is opened anew for that.
 type link struct {
 	log      hclog.Logger
 	conn     net.Conn
@@ -53,14 +53,14 @@ type link struct {
 	sending chan struct{} // closed when transmit is over
 	ready   chan struct{} // has room for one: something is to be sent
 
-	mu      sync.Mutex
-	closed  bool
-	expects bool       // something was sent since anything came
-	open    int        // commands that were sent and are not answered
-	queue   []*request // to be sent
-	asks    []uint64   // reads to be asked
-	asked   map[uint64]chan<- forwardReading
-	number  uint64 // of the last read
+	mu     sync.Mutex
+	closed bool
+	timed  bool       // the stream ends unless something comes
+	open   int        // commands that were sent and are not answered
+	queue  []*request // to be sent
+	asks   []uint64   // reads to be asked
+	asked  map[uint64]chan<- forwardReading
+	number uint64 // of the last read
 }
 
 // reading is a read index with the leader's reading of cluster time.
@@ -177,29 +177,31 @@ func (l *link) transmit() {
 type linkStream struct{ link *link }
 
 func (s linkStream) Write(b []byte) (int, error) {
-	s.link.expect(true) // before anything can come
+	s.link.limitSilence(true)
 	return timedWriter{s.link.conn}.Write(b)
 }
 
+// Read is called when what has come whole is handled.
 func (s linkStream) Read(b []byte) (int, error) {
-	n, err := s.link.conn.Read(b)
-	if n > 0 {
-		s.link.expect(false)
-	}
-	return n, err
+	s.link.limitSilence(false)
+	return s.link.conn.Read(b)
 }
 
-// expect notes that something is about to be sent, so that something must come, or
-// that something has come.
-func (l *link) expect(some bool) {
+// limitSilence gives the next read a deadline if something is not answered. One that
+// is under way keeps that which it has while more is sent.
+func (l *link) limitSilence(sending bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.expects == some { // closed: linkLinger counts
+	if l.closed || sending && l.timed { // closed: linkLinger counts
 		return
 	}
-	l.expects = some
+	unanswered := l.open > 0 || len(l.asked) > 0
+	if !unanswered && !l.timed {
+		return
+	}
+	l.timed = unanswered
 	var limit time.Time // none
-	if some {
+	if unanswered {
 		limit = time.Now().Add(linkSilence)
 	}
 	_ = l.conn.SetReadDeadline(limit) // a failure shows in the read

@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/signalbox/signalbox/fsm"
@@ -315,6 +316,7 @@ func TestLostStream(t *testing.T) {
 		if took := time.Since(began); !errors.Is(err, ErrOutcomeUnknown) || took != outcomeTimeout {
 			t.Fatalf("after %v: %v", took, err)
 		}
+		synctest.Wait() // the stream ends at the same moment
 		began = time.Now()
 		c.do(n, fsm.Up{Name: "a", Count: 1}, fsm.OK)
 		if view, _ := c.read(n, "a"); view.Available != 2 {
