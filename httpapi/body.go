@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
 )
 
 // emptyBody stands for a body that is absent.
@@ -50,22 +52,26 @@ func checkEncoding(r *http.Request) error {
 }
 
 // receive reads up to limit bytes within BodyTimeout. The deadline is the
-// body's alone (net/http lifts it at the body's end): a ReadTimeout of the
-// server would end long waits too.
+// body's alone: a ReadTimeout of the server would end long waits too.
 func (h *Handler) receive(c echo.Context, limit int64) ([]byte, error) {
 	r := c.Request()
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
 	conn := http.NewResponseController(c.Response())
-	_ = conn.SetReadDeadline(time.Now().Add(h.cfg.BodyTimeout)) // a test's request has no connection
+	h.bodies.begin(conn, h.cfg.BodyTimeout)
 	data, err := io.ReadAll(http.MaxBytesReader(c.Response(), r.Body, limit))
+	h.bodies.done(conn)
 	var over *http.MaxBytesError
 	switch {
 	case err == nil:
+		r.Body = http.NoBody // there is none left, see leaveBody
+		_ = conn.SetReadDeadline(time.Time{})
 		return data, nil
 	case errors.As(err, &over):
 		return nil, tooLarge(limit)
+	case errors.Is(err, os.ErrDeadlineExceeded) && h.closed():
+		return nil, cluster.ErrDraining
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, invalid("", "The body did not arrive in time.")
 	}

@@ -19,6 +19,7 @@ type Handler struct {
 	seen      atomic.Uint64 // the highest index that a reply has told
 	everReady atomic.Bool   // ready at least once, see health
 
+	bodies    *bodies       // that are being received
 	streams   *streams      // of events
 	closing   chan struct{} // closed when long polls are to end
 	closeOnce sync.Once
@@ -38,7 +39,8 @@ func New(cfg Config) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Handler{cfg: cfg, node: cfg.Node, metrics: m, streams: newStreams(cfg.MaxWatchers, m.watchers), closing: make(chan struct{})}
+	h := &Handler{cfg: cfg, node: cfg.Node, metrics: m, bodies: newBodies(),
+		streams: newStreams(cfg.MaxWatchers, m.watchers), closing: make(chan struct{})}
 	h.echo = echo.New()
 	h.echo.Logger.SetOutput(io.Discard) // hclog is this project's log
 	h.echo.HTTPErrorHandler = h.fail
@@ -63,12 +65,23 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.echo.ServeHTTP(w, r)
 }
 
-// EndWaits makes blocking queries answer with what there is, and ends streams of
-// events: the server is going down. Waits for permits end through the node's own
+// EndWaits makes blocking queries answer with what there is, ends streams of
+// events, and waits no longer for bodies: the server is going down. Waits for permits end through the node's own
 // drain. It does not block and may be called more than once.
 func (h *Handler) EndWaits() {
 	h.closeOnce.Do(func() {
 		close(h.closing)
+		h.bodies.end()
 		h.streams.end()
 	})
+}
+
+// closed reports whether EndWaits was called.
+func (h *Handler) closed() bool {
+	select {
+	case <-h.closing:
+		return true
+	default:
+		return false
+	}
 }

@@ -20,6 +20,7 @@ func (h *Handler) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		response.Header().Set("Cache-Control", "no-store")
 		response.Before(func() {
 			h.indexOfNode(c)
+			leaveBody(c)
 			h.timeWrites(response)
 		})
 		done := h.metrics.begin()

@@ -20,6 +20,10 @@ type Server struct {
 	fresh map[net.Conn]struct{} // connections that have sent no request yet
 }
 
+// headBytes is the most that a request's head may have, less the 4 KiB that
+// net/http reads on beyond its limit: 16 KiB in all.
+const headBytes = 16<<10 - 4<<10
+
 // NewServer answers a server that does not listen yet.
 func NewServer(h *Handler) *Server {
 	s := &Server{fresh: map[net.Conn]struct{}{}}
@@ -27,8 +31,10 @@ func NewServer(h *Handler) *Server {
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       60 * time.Second,
-		MaxHeaderBytes:    16 << 10,
-		ConnState:         s.track,
+		MaxHeaderBytes:    headBytes,
+		// net/http's own answer to OPTIONS * waits for a body, for ever.
+		DisableGeneralOptionsHandler: true,
+		ConnState:                    s.track,
 		ErrorLog: h.cfg.Logger.StandardLogger(&hclog.StandardLoggerOptions{
 			ForceLevel: hclog.Debug, // what strangers send is not this node's error
 		}),

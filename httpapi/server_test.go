@@ -92,7 +92,7 @@ func TestRawRequests(t *testing.T) {
 		{"bad chunk", "POST /v1/semaphores" + head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", 400, "invalid-request"},
 		{"unknown transfer encoding", "POST /v1/semaphores" + head + "Transfer-Encoding: gzip\r\n\r\n", 501, ""},
 		{"absolute form", "GET http://other.example/v1/semaphores/none HTTP/1.1\r\nHost: n1\r\n\r\n", 404, "unknown-semaphore"},
-		{"asterisk form", "OPTIONS *" + head + "\r\n", 200, ""},
+		{"asterisk form", "OPTIONS *" + head + "\r\n", 404, "unknown-route"},
 		{"connect", "CONNECT n1:80 HTTP/1.1\r\nHost: n1:80\r\n\r\n", 404, "unknown-route"},
 		{"HTTP/1.0", "GET /v1/semaphores/none HTTP/1.0\r\n\r\n", 404, "unknown-semaphore"},
 		{"method in lower case", "get /v1/semaphores" + head + "\r\n", 405, "method-not-allowed"},

@@ -119,15 +119,6 @@ func (t *throttle) unlessGone(ctx context.Context) error {
 	return nil
 }
 
-func (t *throttle) closed() bool {
-	select {
-	case <-t.closing:
-		return true
-	default:
-		return false
-	}
-}
-
 // throttlePeer is what an answer about a peer depends on.
 type throttlePeer struct {
 	lives    bool
