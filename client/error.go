@@ -65,6 +65,7 @@ var (
 	ErrKeyReused          error = code("key-reused")
 	ErrLimitReached       error = code("limit-reached") // nothing was done, see Error.Rule
 	ErrNoLeader           error = code("no-leader")     // nothing was done
+	ErrBehind             error = code("behind")        // a read's MinIndex is not there yet
 	ErrNotApplied         error = code("not-applied")   // nothing was done
 	ErrDraining           error = code("draining")      // the node stops; nothing was done
 	ErrStorageFull        error = code("storage-full")  // nothing was done
@@ -120,7 +121,7 @@ func (e *Error) Is(target error) bool {
 // nothingDone reports whether the refusal makes sure that nothing was done. One
 // that no node of Signalbox made, such as a proxy's, makes sure of nothing.
 func (e *Error) nothingDone() bool {
-	for _, safe := range []error{ErrNoLeader, ErrNotApplied, ErrDraining, ErrStorageFull, ErrSplitState, ErrLimitReached} {
+	for _, safe := range []error{ErrNoLeader, ErrBehind, ErrNotApplied, ErrDraining, ErrStorageFull, ErrSplitState, ErrLimitReached} {
 		if e.Is(safe) {
 			return true
 		}

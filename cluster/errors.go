@@ -12,6 +12,9 @@ import (
 var (
 	// ErrNoLeader: no leader was found, or none could be reached, for 5 s.
 	ErrNoLeader = errors.New("no leader")
+	// ErrBehind: this node's own state did not come to the index that a read asked
+	// for within 5 s. Another node may have it, unless no node does.
+	ErrBehind = errors.New("this node is behind")
 	// ErrNotApplied: a leader was found but did not take the command for 5 s, as
 	// while it hands its leadership over.
 	ErrNotApplied = errors.New("not applied")

@@ -18,12 +18,17 @@ const readAgain = 20 * time.Millisecond
 // Consistency says what a read must see. The zero value is linearizable: it sees
 // everything that was acknowledged, to any client on any node, before it began.
 type Consistency struct {
-	// Stale reads what this node has, at once.
+	// Stale reads what this node has, at once but for MinIndex.
 	Stale bool
 	// MinIndex above 0 waits until this node has that index, without asking the
 	// leader: for clients who read what they wrote.
 	MinIndex uint64
+	// Linearizable asks the leader though there is a MinIndex. Not with Stale.
+	Linearizable bool
 }
+
+// asksLeader reports whether a read must be linearizable.
+func (c Consistency) asksLeader() bool { return !c.Stale && (c.MinIndex == 0 || c.Linearizable) }
 
 // Reading is the moment that a read is from.
 type Reading struct {
@@ -42,27 +47,36 @@ type Reading struct {
 // Read blocks until this node's machine has what the consistency asks for; View
 // then shows it. A linearizable read costs a round trip between the leader and a
 // majority, which all reads that wait share, and one more to the leader from
-// another node. It fails with ErrNoLeader after 5 s, or with ctx's cause.
+// another node. After 5 s it fails with ErrNoLeader or, when it is this node's own
+// state that is not there yet, ErrBehind; before, with ctx's cause.
 func (n *Node) Read(ctx context.Context, c Consistency) (Reading, error) {
-	if c.Stale {
+	end := time.Now().Add(readTimeout)
+	if err := n.reach(ctx, c.MinIndex, end); err != nil {
+		return Reading{}, err
+	}
+	if !c.asksLeader() {
 		return n.staleReading(), nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, ErrNoLeader)
+	asking, cancel := context.WithDeadlineCause(ctx, end, ErrNoLeader)
 	defer cancel()
-	if c.MinIndex > 0 {
-		if err := n.machine.progress.await(ctx, c.MinIndex); err != nil {
-			return Reading{}, fmt.Errorf("index %d has not come to this node: %w", c.MinIndex, err)
-		}
-		return n.staleReading(), nil
-	}
-	index, nowMS, err := n.readIndex(ctx)
+	index, nowMS, err := n.readIndex(asking)
 	if err != nil {
 		return Reading{}, err
 	}
-	if err := n.machine.progress.await(ctx, index); err != nil {
-		return Reading{}, fmt.Errorf("this node trails the leader: %w", err)
+	if err := n.reach(ctx, index, end); err != nil {
+		return Reading{}, err
 	}
 	return Reading{Index: index, NowMS: nowMS, LastContact: n.lastContact()}, nil
+}
+
+// reach blocks until this node has an index; ErrBehind at the end.
+func (n *Node) reach(ctx context.Context, index uint64, end time.Time) error {
+	ctx, cancel := context.WithDeadlineCause(ctx, end, ErrBehind)
+	defer cancel()
+	if err := n.machine.progress.await(ctx, index); err != nil {
+		return fmt.Errorf("index %d has not come to this node: %w", index, err)
+	}
+	return nil
 }
 
 // staleReading describes what this node has.

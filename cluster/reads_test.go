@@ -174,8 +174,62 @@ func TestReadOfOwnWrites(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		if _, err := n.Read(t.Context(), Consistency{MinIndex: 1 << 40}); !errors.Is(err, ErrNoLeader) || time.Since(began) != readTimeout {
-			t.Errorf("an index that never comes, after %v: %v", time.Since(began), err)
+		for _, never := range []Consistency{{MinIndex: 1 << 40}, {MinIndex: 1 << 40, Stale: true}, {MinIndex: 1 << 40, Linearizable: true}} {
+			began = time.Now()
+			if _, err := n.Read(t.Context(), never); !errors.Is(err, ErrBehind) || errors.Is(err, ErrNoLeader) || time.Since(began) != readTimeout {
+				t.Errorf("an index that never comes, %+v, after %v: %v", never, time.Since(began), err)
+			}
+		}
+	})
+}
+
+// TestReadOnALaggingNode: an index is waited for whatever else a read asks for, and
+// a linearizable one asks the leader nevertheless.
+func TestReadOnALaggingNode(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		c.semaphore("a", 0)
+		n := c.follower()
+		c.read(n, "a")
+		c.net.Isolate(n.id)
+		written := c.do(c.leader(n), fsm.Up{Name: "a", Count: 1}, fsm.OK).Index
+		time.Sleep(time.Second) // virtual: it does not come
+		if at, err := n.Read(t.Context(), Consistency{Stale: true}); err != nil || at.Index >= written {
+			t.Fatalf("%+v, %v: it does not lag, the test shows nothing", at, err)
+		}
+		type answer struct {
+			asked Consistency
+			at    Reading
+			value int64
+			err   error
+		}
+		answers := make(chan answer, 4)
+		for _, asked := range []Consistency{{Stale: true, MinIndex: written}, {MinIndex: written}, {MinIndex: written, Linearizable: true}, {}} {
+			go func() {
+				at, err := n.Read(t.Context(), asked)
+				value, _ := machineValue(n.machine, "a")
+				answers <- answer{asked, at, value, err}
+			}()
+		}
+		time.Sleep(2 * time.Second) // virtual
+		select {
+		case got := <-answers:
+			t.Fatalf("answered before it is there: %+v", got)
+		default:
+		}
+		c.net.Rejoin(n.id)
+		for range 4 {
+			got := <-answers
+			if got.err != nil || got.value != 1 || got.at.Index < written || got.at.Stale == got.asked.asksLeader() {
+				t.Errorf("%+v", got)
+			}
+		}
+		c.net.Isolate(n.id) // what it has now is enough, but for who asks for more
+		if _, err := n.Read(t.Context(), Consistency{MinIndex: written}); err != nil {
+			t.Error(err)
+		}
+		began := time.Now()
+		if _, err := n.Read(t.Context(), Consistency{MinIndex: written, Linearizable: true}); !errors.Is(err, ErrNoLeader) || time.Since(began) != readTimeout {
+			t.Errorf("without a majority, after %v: %v", time.Since(began), err)
 		}
 	})
 }

@@ -48,6 +48,7 @@ var kinds = map[string]kind{
 	"limit-reached":        {429, "A limit is reached", "1"},
 	"internal":             {500, "A fault of this node", ""},
 	"no-leader":            {503, "No leader", "1"},
+	"behind":               {503, "This node is behind", "1"},
 	"not-applied":          {503, "Not applied", "1"},
 	"draining":             {503, "Shutting down", "1"},
 	"storage-full":         {503, "Storage full", "10"},
@@ -119,6 +120,7 @@ var (
 // failures has a row for every error that the node's methods answer.
 var failures = []failure{
 	{cluster.ErrNoLeader, "no-leader", "The cluster has no leader at the moment, so nothing was done. It is safe to try again."},
+	{cluster.ErrBehind, "behind", "This node's own state has not come to the index that the read asks for, see index for the one it has. Try again, or at another node."},
 	{cluster.ErrNotApplied, "not-applied", "The request was not carried out and never will be. It is safe to try again."},
 	{cluster.ErrDraining, "draining", "This node is shutting down. Nothing that lasts was done; try again at another node."},
 	{cluster.ErrStorageFull, "storage-full", "The cluster's storage is nearly full and takes no changes. Nothing was done."},

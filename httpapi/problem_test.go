@@ -234,6 +234,7 @@ func TestEveryNodeErrorOnARoute(t *testing.T) {
 		retry  bool
 	}{
 		{cluster.ErrNoLeader, 503, "no-leader", true}, {cluster.ErrNotApplied, 503, "not-applied", true},
+		{cluster.ErrBehind, 503, "behind", true},
 		{cluster.ErrDraining, 503, "draining", true}, {cluster.ErrStorageFull, 503, "storage-full", true},
 		{cluster.ErrSplitState, 503, "states-differ", true},
 		{cluster.ErrOverloaded, 429, "limit-reached", true}, {cluster.ErrOutcomeUnknown, 504, "outcome-unknown", false},

@@ -107,7 +107,9 @@ func readParams(more ...string) []string { return append(more, consistencyNames.
 func (q query) consistency() (cluster.Consistency, error) {
 	var c cluster.Consistency
 	switch text, given := q.text("consistency"); {
-	case !given || text == "linearizable":
+	case !given:
+	case text == "linearizable":
+		c.Linearizable = true // though there is a min_index
 	case text == "stale":
 		c.Stale = true
 	default:

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -19,6 +20,14 @@ func (h *Handler) reading(c echo.Context, q query) (cluster.Reading, error) {
 		return cluster.Reading{}, err
 	}
 	reading, err := h.node.Read(c.Request().Context(), asked)
+	if errors.Is(err, cluster.ErrBehind) {
+		p := problemOf(err)
+		h.view(c, func(m *fsm.Machine) {
+			index := m.Index()
+			p.Index = &index
+		})
+		return reading, p
+	}
 	if err == nil && reading.Stale {
 		ms := int64(-1) // never heard from a leader
 		if reading.LastContact >= 0 {

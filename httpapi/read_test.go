@@ -29,6 +29,18 @@ func TestConsistency(t *testing.T) {
 		a.do("GET "+path+"?consistency=strong", "").refusedWith(400, "invalid-request", "field=consistency")
 		a.do("GET "+path+"?min_index=-1", "").refusedWith(400, "invalid-request", "field=min_index")
 	}
+	for query, asked := range map[string]cluster.Consistency{
+		"consistency=linearizable": {Linearizable: true}, "consistency=linearizable&min_index=7": {Linearizable: true, MinIndex: 7},
+		"consistency=stale&min_index=7": {Stale: true, MinIndex: 7},
+	} {
+		if a.do("GET /v1/semaphores?"+query, "").is(200); a.node.lastRead != asked {
+			t.Errorf("?%s: read %+v", query, a.node.lastRead)
+		}
+	}
+	a.node.fail = fmt.Errorf("index 99 has not come to this node: %w", cluster.ErrBehind)
+	if got := a.do("GET /v1/semaphores/db?min_index=99", "").refusedWith(503, "behind", "index=1"); got.header.Get(headerIndex) != "1" {
+		t.Errorf("head %v", got.header)
+	}
 	a.node.fail = cluster.ErrNoLeader
 	if got := a.do("GET /v1/semaphores/db", "").refusedWith(503, "no-leader"); got.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After with no-leader")

@@ -30,6 +30,7 @@ type problem struct {
 	LowestLevel *int32  `json:"lowest_level,omitempty"`
 	Epoch       *uint64 `json:"epoch,omitempty"` // the present one
 	Limit       *int64  `json:"limit,omitempty"`
+	Index       *uint64 `json:"index,omitempty"` // that this node has
 }
 
 // Error is the problem's code and detail, for logs.
