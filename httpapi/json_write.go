@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/signalbox/signalbox/fsm"
@@ -43,9 +44,17 @@ func (wants wantCounts) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
+// appendText quotes a text as encodeJSON does: <, > and & as they are.
 func appendText(out []byte, text string) []byte {
-	quoted, _ := json.Marshal(text) // a string can always be marshalled
-	return append(out, quoted...)
+	if !strings.ContainsAny(text, "<>&") {
+		quoted, _ := json.Marshal(text) // a string can always be marshalled
+		return append(out, quoted...)
+	}
+	var quoted bytes.Buffer
+	encoder := json.NewEncoder(&quoted)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(text)
+	return append(out, bytes.TrimSuffix(quoted.Bytes(), []byte("\n"))...)
 }
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}

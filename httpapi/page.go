@@ -10,10 +10,11 @@ import (
 const (
 	defaultPage = 100
 	maxPage     = 1000
-	// pageRecords bounds the leases and requests that one page of sessions
-	// shows, since a single session may have thousands of them. A page is ended
-	// early, after the session that goes beyond it.
-	pageRecords = 10_000
+	// pageRecords and pageBytes bound what one page of sessions shows, since a
+	// single session may have thousands of leases and requests, with long names. A
+	// page is ended early, after the session that goes beyond one of them.
+	pageRecords = 10_000  // leases, semaphores of requests, and entries
+	pageBytes   = 4 << 20 // of text, as it is written where nothing is escaped
 )
 
 // A cursor is the last member that the page before has shown, wrapped so that

@@ -37,20 +37,47 @@ func (h *Handler) listSessions(c echo.Context) error {
 }
 
 // pageOfSessions answers up to limit sessions after an id, fewer when they
-// have more than pageRecords leases, requests and entries, and where to go on.
+// have more than pageRecords or pageBytes, and where to go on.
 func pageOfSessions(m *fsm.Machine, after uint64, limit int) (found []fsm.SessionView, next *string) {
-	for records := 0; ; {
+	for size := (pageSize{}); ; {
 		one := m.Sessions(after, 1)
 		if len(one) == 0 {
 			return found, nil
 		}
-		if len(found) == limit || records > pageRecords {
+		if len(found) == limit || size.records > pageRecords || size.bytes > pageBytes {
 			cursor := sessionCursor(after)
 			return found, &cursor
 		}
 		found = append(found, one[0])
-		records += len(one[0].Leases) + len(one[0].Waiting) + len(m.WaitList(one[0].ID))
+		size.add(&one[0], m.WaitList(one[0].ID))
 		after = one[0].ID
+	}
+}
+
+// pageSize is how much some sessions show.
+type pageSize struct{ records, bytes int }
+
+func (p *pageSize) add(s *fsm.SessionView, list []fsm.WaitListView) {
+	for _, pair := range s.Metadata {
+		p.bytes += len(pair.Key) + len(pair.Value)
+	}
+	for i := range s.Leases {
+		p.records++
+		p.bytes += len(s.Leases[i].Semaphore) + len(s.Leases[i].Reason)
+	}
+	for i := range s.Waiting {
+		w := &s.Waiting[i]
+		p.records += len(w.Wants)
+		for _, want := range w.Wants {
+			p.bytes += len(want.Semaphore)
+		}
+		for _, o := range w.Obstacles {
+			p.bytes += len(o.Semaphore)
+		}
+	}
+	for i := range list {
+		p.records++
+		p.bytes += len(list[i].Semaphore)
 	}
 }
 

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -113,4 +114,45 @@ func TestSessionShowsWhatItWaitsFor(t *testing.T) {
 	a.do("GET /v1/sessions/"+s, "").is(200, `waiting.0.semaphores={"a":1,"b":1}`, "waiting.0.mode=all", "waiting.0.position=1",
 		"waiting.0.waiting_ms=812", "waiting.0.blocked_by=other-semaphore")
 	a.do("GET /v1/sessions", "").is(200, "sessions.1.waiting.0.position=1")
+}
+
+// TestSessionsPageIsBoundedInBytes: a request of many semaphores with long names
+// counts for what it shows, twice: as asked for and as what it waits for.
+func TestSessionsPageIsBoundedInBytes(t *testing.T) {
+	const sessions, requests, each = 20, 16, 64
+	a := newTestAPI(t)
+	name := func(r, i int) string { return strings.Repeat("<", 470) + fmt.Sprintf("%d-%d", r, i) }
+	bodies := make([]string, requests)
+	for r := range bodies {
+		var list []string
+		for i := range each {
+			a.must(201, "PUT "+semaphorePath(name(r, i)), `{"permits":1}`)
+			a.must(200, "POST "+semaphorePath(name(r, i))+"/down", "")
+			list = append(list, fmt.Sprintf(`{"name":%q}`, name(r, i)))
+		}
+		bodies[r] = `{"mode":"all","semaphores":[` + strings.Join(list, ",") + `]}`
+	}
+	for s := range sessions {
+		a.must(200, fmt.Sprintf("POST /v1/sessions/%d/restore", 100+s), `{"ttl":"1h","leases":[]}`)
+		for r := range bodies {
+			a.must(202, fmt.Sprintf("POST /v1/sessions/%d/acquire", 100+s), bodies[r])
+		}
+	}
+	seen, cursor := 0, ""
+	for pages := 0; ; pages++ {
+		page := a.do("GET /v1/sessions?limit=1000"+cursor, "").is(200)
+		if len(page.text) > 2*pageBytes {
+			t.Fatalf("page %d has %d bytes", pages, len(page.text))
+		}
+		var n int
+		fmt.Sscan(page.member("sessions.length"), &n)
+		seen += n
+		if page.member("next") == "null" {
+			break
+		}
+		cursor = "&cursor=" + page.member("next")
+	}
+	if seen != sessions {
+		t.Errorf("%d sessions on all pages, of %d", seen, sessions)
+	}
 }
