@@ -141,6 +141,15 @@ func TestEnvironment(t *testing.T) {
 		command(t, []string{"serve"}, "SIGNALBOX_MIN_FREE", "much", "SIGNALBOX_EPHEMERAL", "maybe").
 			refused(t, "SIGNALBOX_MIN_FREE", `"much"`, "SIGNALBOX_EPHEMERAL", `"maybe"`)
 	})
+	t.Run("one that the command line takes the place of is not looked at", func(t *testing.T) {
+		// The next mistake is told, not that the two don't go together.
+		command(t, []string{"serve", "--ephemeral", "--log-level", "no"}, "SIGNALBOX_DATA", "/data").refused(t, "--log-level")
+		command(t, []string{"serve", "--data", "d", "--log-level", "no"}, "SIGNALBOX_EPHEMERAL", "true").refused(t, "--log-level")
+		for _, arguments := range [][]string{{"serve"}, {"serve", "--ephemeral=false"}} {
+			command(t, append(arguments, "--log-level", "no"), "SIGNALBOX_DATA", "/data").refused(t, "--log-level")
+		}
+		command(t, []string{"serve"}, "SIGNALBOX_DATA", "/data", "SIGNALBOX_EPHEMERAL", "true").refused(t, "--ephemeral", "--data")
+	})
 	t.Run("help names it", func(t *testing.T) {
 		if o := command(t, []string{"serve", "--help"}); o.status != 0 || !strings.Contains(o.stdout, "SIGNALBOX_NODE_ID") {
 			t.Errorf("%+v", o)
@@ -165,6 +174,18 @@ func TestHealthcheck(t *testing.T) {
 	defer server.Close()
 	if o := command(t, []string{"healthcheck", "--url", server.URL}); o.status != 0 || o.stdout != "said so\n" {
 		t.Errorf("%+v", o)
+	}
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	for _, address := range []string{"127.0.0.1:", "0.0.0.0:", "[::]:", ":", "localhost:"} {
+		if o := command(t, []string{"healthcheck"}, "SIGNALBOX_HTTP", address+port); o.status != 0 || o.stdout != "said so\n" {
+			t.Errorf("the node is at %s: %+v", address, o)
+		}
+	}
+	if o := command(t, []string{"healthcheck", "--url", server.URL}, "SIGNALBOX_HTTP", "127.0.0.1:1"); o.status != 0 {
+		t.Errorf("the command line does not win: %+v", o)
+	}
+	if got := ownURL(lookup(nil)); got != "http://127.0.0.1:8701/readyz" {
+		t.Errorf("by default it asks %s", got)
 	}
 	status = http.StatusServiceUnavailable
 	command(t, []string{"healthcheck", "--url", server.URL}).refused(t, "503", "said so")

@@ -44,6 +44,8 @@ func newServe() *cobra.Command {
 	flags.StringVar(&peers, "peers", "", "all members, as id=host:port,…")
 	flags.StringVar(&c.data, "data", "", "folder of the state; made if it doesn't exist")
 	flags.BoolVar(&c.ephemeral, "ephemeral", false, "keep the state in memory; one node only")
+	_ = flags.SetAnnotation("data", insteadOf, []string{"ephemeral"}) // fails for an unknown flag only
+	_ = flags.SetAnnotation("ephemeral", insteadOf, []string{"data"})
 	flags.BoolVar(&c.insecurePeers, "insecure-peers", false, "let the peer port be reachable beyond this machine, unprotected: whoever reaches it can change the state")
 	addLogging(flags, &logs, "info")
 	flags.StringSliceVar(&c.cors, "cors-allow", nil, "origins whose pages may call this node from a browser; * for all")
