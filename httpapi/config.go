@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// DefaultWatchers is how many streams of events may be open at a time unless
-// configured otherwise.
+// DefaultWatchers is how many streams of events and blocking queries may be open
+// at a time unless configured otherwise.
 const DefaultWatchers = 10_000
 
 // Config is what a Handler is built from. Zero members get their defaults, but
@@ -40,7 +40,7 @@ type Config struct {
 	BatchSize      int           // operations in one batch; default 1,000
 	MaxWait        time.Duration // the longest wait of one request; default 10 minutes
 	BodyTimeout    time.Duration // for a body to arrive, and for a reply to leave; default 20 s
-	MaxWatchers    int           // streams of events open at a time; default 10,000
+	MaxWatchers    int           // streams of events and blocking queries open at a time; default 10,000
 }
 
 func (cfg *Config) complete() error {

@@ -16,14 +16,17 @@ import (
 // server goes down.
 const endOfStream = time.Second
 
-// streams are the streams of events that are open. Safe for concurrent use.
+// streams are the streams of events that are open, and the blocking queries,
+// which count with them. Safe for concurrent use.
 type streams struct {
-	most  int
-	gauge prometheus.Gauge
+	most         int // of both
+	gauge        prometheus.Gauge
+	queriesGauge prometheus.Gauge
 
-	mu    sync.Mutex
-	open  map[*stream]struct{}
-	ended bool
+	mu      sync.Mutex
+	open    map[*stream]struct{}
+	queries int
+	ended   bool
 }
 
 // stream is one of them: what its client does not take stays where it is, in the
@@ -39,8 +42,8 @@ type stream struct {
 
 var errStreamEnded = errors.New("the server goes down")
 
-func newStreams(most int, gauge prometheus.Gauge) *streams {
-	return &streams{most: most, gauge: gauge, open: map[*stream]struct{}{}}
+func newStreams(most int, m *metrics) *streams {
+	return &streams{most: most, gauge: m.watchers, queriesGauge: m.queries, open: map[*stream]struct{}{}}
 }
 
 // add opens a stream, unless there are too many or the server goes down.
@@ -50,15 +53,42 @@ func (l *streams) add(c echo.Context, timeout time.Duration) (*stream, error) {
 	if l.ended {
 		return nil, cluster.ErrDraining
 	}
-	if len(l.open) >= l.most {
-		p := newProblem("limit-reached", "Too many watchers follow this node's events. Try again later, or at another node.")
-		p.Rule = "watchers"
-		return nil, p
+	if err := l.room(); err != nil {
+		return nil, err
 	}
 	s := &stream{response: c.Response(), control: http.NewResponseController(c.Response().Writer), timeout: timeout}
 	l.open[s] = struct{}{}
 	l.gauge.Set(float64(len(l.open)))
 	return s, nil
+}
+
+// room refuses one watcher too many. Callers hold mu.
+func (l *streams) room() error {
+	if len(l.open)+l.queries < l.most {
+		return nil
+	}
+	p := newProblem("limit-reached", "Too many watchers follow this node's events or wait for a change. Try again later, or at another node.")
+	p.Rule = "watchers"
+	return p
+}
+
+// beginQuery counts a blocking query in, unless there are too many watchers.
+func (l *streams) beginQuery() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.room(); err != nil {
+		return err
+	}
+	l.queries++
+	l.queriesGauge.Set(float64(l.queries))
+	return nil
+}
+
+func (l *streams) endQuery() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queries--
+	l.queriesGauge.Set(float64(l.queries))
 }
 
 func (l *streams) remove(s *stream) {

@@ -40,7 +40,7 @@ func New(cfg Config) (*Handler, error) {
 		return nil, err
 	}
 	h := &Handler{cfg: cfg, node: cfg.Node, metrics: m, bodies: newBodies(),
-		streams: newStreams(cfg.MaxWatchers, m.watchers), closing: make(chan struct{})}
+		streams: newStreams(cfg.MaxWatchers, m), closing: make(chan struct{})}
 	h.echo = echo.New()
 	h.echo.Logger.SetOutput(io.Discard) // hclog is this project's log
 	h.echo.HTTPErrorHandler = h.fail

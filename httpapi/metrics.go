@@ -20,6 +20,7 @@ type metrics struct {
 	seconds  *prometheus.HistogramVec
 	open     prometheus.Gauge
 	watchers prometheus.Gauge
+	queries  prometheus.Gauge
 }
 
 func newMetrics(more []prometheus.Collector) (*metrics, error) {
@@ -41,9 +42,13 @@ func newMetrics(more []prometheus.Collector) (*metrics, error) {
 			Name: "signalbox_event_streams_open",
 			Help: "Streams of events that clients follow on this node.",
 		}),
+		queries: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "signalbox_blocking_queries_open",
+			Help: "Blocking queries that wait on this node for a change.",
+		}),
 	}
 	registry := prometheus.NewRegistry()
-	own := []prometheus.Collector{m.requests, m.seconds, m.open, m.watchers, collectors.NewGoCollector(),
+	own := []prometheus.Collector{m.requests, m.seconds, m.open, m.watchers, m.queries, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
 	for _, c := range append(own, more...) {
 		if err := registry.Register(c); err != nil {

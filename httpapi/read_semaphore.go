@@ -173,11 +173,18 @@ func (h *Handler) awaitChange(c echo.Context, q query, s semaphoreQuery) error {
 	if err != nil {
 		return err
 	}
+	if s.index > reading.Index || s.wait == 0 || h.changedSince(s) {
+		return nil
+	}
+	if err := h.streams.beginQuery(); err != nil {
+		return err
+	}
+	defer h.streams.endQuery()
 	end := time.NewTimer(s.wait)
 	defer end.Stop()
 	for {
 		changed, stop := h.node.Changed(s.name)
-		if s.index > reading.Index || h.changedSince(s) {
+		if h.changedSince(s) {
 			stop()
 			return nil
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptest"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -171,5 +173,49 @@ func TestBlockingQueryTakesNoLongerThanItsWait(t *testing.T) {
 	a.do("GET /v1/semaphores/db?index=1&wait=30", "").is(200)
 	if took := time.Since(began); took < 30*time.Millisecond {
 		t.Errorf("answered after %v, before the wait of 30 ms was over", took)
+	}
+}
+
+// Blocking queries that wait count as watchers do, together with streams of
+// events; those that need not wait are always answered.
+func TestBlockingQueriesAreBounded(t *testing.T) {
+	a := newTestAPI(t, func(cfg *Config) { cfg.MaxWatchers = 2 })
+	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	ctx, hangUp := context.WithCancel(context.Background())
+	w := httptest.NewRecorder()
+	streamed := make(chan struct{})
+	go func() {
+		defer close(streamed)
+		a.handler.ServeHTTP(w, httptest.NewRequest("GET", "/v1/events", nil).WithContext(ctx))
+	}()
+	for open := 0; open == 0; {
+		runtime.Gosched()
+		a.handler.streams.mu.Lock()
+		open = len(a.handler.streams.open)
+		a.handler.streams.mu.Unlock()
+	}
+	waiting := a.goDo("GET /v1/semaphores/db?index=1&wait=60s", "")
+	a.node.awaitWatcher("db")
+	got := a.do("GET /v1/semaphores/db?index=1&wait=60s", "").refusedWith(429, "limit-reached", "rule=watchers")
+	if got.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	a.do("GET /v1/events", "").refusedWith(429, "limit-reached", "rule=watchers")
+	for _, query := range []string{"index=0&wait=60s", "index=1", "index=99&wait=60s"} {
+		a.do("GET /v1/semaphores/db?"+query, "").is(200)
+	}
+	if page := a.do("GET /metrics", "").text; !strings.Contains(page, "signalbox_blocking_queries_open 1\n") {
+		t.Error("the gauge does not say 1")
+	}
+	a.must(200, "POST /v1/semaphores/db/up", "")
+	(<-waiting).is(200)
+	waiting = a.goDo("GET /v1/semaphores/db?index=2&wait=60s", "")
+	a.node.awaitWatcher("db") // there is room again
+	a.handler.EndWaits()
+	(<-waiting).is(200)
+	hangUp()
+	<-streamed
+	if page := a.do("GET /metrics", "").text; !strings.Contains(page, "signalbox_blocking_queries_open 0\n") {
+		t.Error("the gauge does not say 0")
 	}
 }

@@ -28,7 +28,7 @@ func addLimits(flags *pflag.FlagSet, c *config) {
 	limits.IntVar(&r.batch, "max-batch", r.batch, "operations in a batch")
 	limits.DurationVar(&r.wait, "max-wait", r.wait, "how long one request may wait")
 	limits.DurationVar(&r.bodyTimeout, "body-timeout", r.bodyTimeout, "for a body to arrive, and for a reply to leave")
-	limits.IntVar(&r.watchers, "max-watchers", r.watchers, "streams of events that may be open on this node")
+	limits.IntVar(&r.watchers, "max-watchers", r.watchers, "streams of events and blocking queries that may be open on this node")
 	limits.Int64Var(&c.historyEvents, "event-history", c.historyEvents, "events that this node keeps for those who follow them")
 	limits.Var(&c.historyBytes, "event-history-size", "what they may take")
 	limits.IntVar(&c.queue, "max-proposals", c.queue, "commands waiting for their place in the log")
