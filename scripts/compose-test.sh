@@ -25,6 +25,8 @@ free_port() { # the first free port from $1 on
 
 export COMPOSE_PROJECT_NAME=signalbox-test-$$
 export SIGNALBOX_IMAGE=signalbox:test-$$
+SIGNALBOX_VERSION=$(git describe --tags --always --dirty 2>/dev/null || echo test)
+export SIGNALBOX_VERSION
 SIGNALBOX_PORT_1=$(free_port 28701) SIGNALBOX_PORT_2=$(free_port 29701) SIGNALBOX_PORT_3=$(free_port 30701)
 export SIGNALBOX_PORT_1 SIGNALBOX_PORT_2 SIGNALBOX_PORT_3
 
@@ -36,6 +38,6 @@ trap down EXIT
 trap 'exit 1' INT TERM
 
 $COMPOSE config --quiet
-docker build --quiet --tag "$SIGNALBOX_IMAGE" .
+docker build --quiet --build-arg "VERSION=$SIGNALBOX_VERSION" --tag "$SIGNALBOX_IMAGE" .
 $COMPOSE up --detach --no-build
 go test -tags compose -count 1 -timeout 15m -v -run '^TestCompose$' ./cmd/signalbox

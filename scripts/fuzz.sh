@@ -4,8 +4,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 time=${1:-30s}
 found=0
-for package in $(go list ./...); do
-  for target in $(go test -list '^Fuzz' "$package" | grep '^Fuzz' || true); do
+packages=$(go list ./...)
+for package in $packages; do
+  listed=$(go test -list '^Fuzz' "$package") # on a line of its own: a package that doesn't compile ends it all
+  for target in $(grep '^Fuzz' <<<"$listed" || true); do
     found=$((found + 1))
     echo "$package $target for $time"
     go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" "$package"

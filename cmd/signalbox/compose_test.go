@@ -132,8 +132,12 @@ func (c *containers) image(t *testing.T) {
 	if user == "" || strings.HasPrefix(user, "0") || strings.HasPrefix(user, "root") {
 		t.Errorf("the container runs as %q", user)
 	}
-	if ports := docker(t, "port", c.ids[0]); strings.Contains(ports, "8711") || !strings.Contains(ports, "8701/tcp") {
+	if ports := docker(t, "port", c.ids[0]); ports != "8701/tcp -> 127.0.0.1:"+os.Getenv("SIGNALBOX_PORT_1") {
 		t.Errorf("published ports: %q", ports)
+	}
+	stamped := docker(t, "exec", c.ids[0], "/signalbox", "version")
+	if want := os.Getenv("SIGNALBOX_VERSION"); want == "" || !strings.HasPrefix(stamped, "signalbox "+want) {
+		t.Errorf("it is %q, built as version %q", stamped, want)
 	}
 	t.Logf("%d bytes, user %s", bytes, user)
 }

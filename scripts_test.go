@@ -1,0 +1,72 @@
+package signalbox_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// What the containers publish is for this machine alone unless asked otherwise, as
+// the API has no authentication; and they tell which version they were built from.
+func TestComposeFile(t *testing.T) {
+	compose, err := os.ReadFile("docker-compose.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports := regexp.MustCompile(`(?m)^ +ports: (.*)$`).FindAllStringSubmatch(string(compose), -1)
+	if len(ports) != 3 {
+		t.Errorf("%d services publish ports", len(ports))
+	}
+	for _, p := range ports {
+		if !strings.HasPrefix(p[1], `["${SIGNALBOX_BIND:-127.0.0.1}:`) || strings.Contains(p[1], ",") {
+			t.Errorf("published: %s", p[1])
+		}
+	}
+	dockerfile, err := os.ReadFile("Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`(?m)^ +VERSION: \$\{SIGNALBOX_VERSION:-\}$`).Match(compose) || !strings.Contains(string(dockerfile), "\nARG VERSION=\n") {
+		t.Error("the version is not handed to the build")
+	}
+}
+
+// A package whose tests don't compile must fail the fuzzing, not be left out.
+func TestFuzzScriptFails(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("no bash")
+	}
+	script, err := os.ReadFile("scripts/fuzz.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	const target = "package %\n\nimport \"testing\"\n\nfunc FuzzIt(f *testing.F) { f.Fuzz(func(*testing.T, int) {}) }\n"
+	files := map[string]string{
+		"scripts/fuzz.sh": string(script), "go.mod": "module m\n\ngo 1.26\n",
+		"a/a_test.go": strings.ReplaceAll(target, "%", "a"),
+		"b/b.go":      "package b\n", // has no test: not a fault
+	}
+	run := func() (string, error) {
+		for name, text := range files {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		output, err := exec.Command("bash", filepath.Join(dir, "scripts/fuzz.sh"), "1x").CombinedOutput()
+		return string(output), err
+	}
+	if output, err := run(); err != nil || !strings.Contains(output, "1 targets fuzzed") {
+		t.Fatalf("%v: %s", err, output)
+	}
+	files["c/c_test.go"] = strings.ReplaceAll(target, "%", "c") + "var broken int = \"\"\n"
+	if output, err := run(); err == nil {
+		t.Errorf("status 0 with a package that does not compile: %s", output)
+	}
+}
