@@ -84,11 +84,11 @@ func checkOrigin(origin string) error {
 	}
 	u, err := url.Parse(origin)
 	if err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != origin {
-		return fmt.Errorf("httpapi: %q is not an origin: write scheme://host[:port], or *", origin)
+		return fmt.Errorf("%q is not an origin: write scheme://host[:port], or *", origin)
 	}
 	for _, r := range u.Host {
 		if r == '*' || r == '?' {
-			return fmt.Errorf("httpapi: origin %q: only a lone * is a wildcard", origin)
+			return fmt.Errorf("origin %q: only a lone * is a wildcard", origin)
 		}
 	}
 	return nil

@@ -10,9 +10,9 @@ const durationForm = `a duration such as "30s", "1m30s" or "250ms", or an intege
 
 // parseDuration reads "1m30s" into milliseconds. What is finer than a
 // millisecond is rounded up, so that nothing ends earlier than asked for.
-// ok is false for a sign, a missing unit, or more than limitMS.
+// ok is false for a sign, a missing unit but of 0, or more than limitMS.
 func parseDuration(text string, limitMS int64) (ms int64, ok bool) {
-	if text == "" || len(text) > 64 || text == "0" || strings.ContainsAny(text, "+-") {
+	if text == "" || len(text) > 64 || strings.ContainsAny(text, "+-") {
 		return 0, false
 	}
 	d, err := time.ParseDuration(text)

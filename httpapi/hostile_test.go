@@ -92,7 +92,7 @@ func hostileNumbers() (all []hostile) {
 		bad("level 2^31", "PUT /v1/semaphores/db", `{"level":2147483648}`, "level"),
 		hostile{"up beyond 2^63", "POST /v1/semaphores/db/up", `{"count":9223372036854775807}`, nil, 409, "overflow", ""})
 	for name, d := range map[string]string{
-		"-1": "-1", "1.5": "1.5", "-1s": `"-1s"`, "+1s": `"+1s"`, "no unit": `"30"`, "bare 0": `"0"`, "empty": `""`, "unit alone": `"s"`, "spaces": `" 1s"`,
+		"-1": "-1", "1.5": "1.5", "-1s": `"-1s"`, "+1s": `"+1s"`, "no unit": `"30"`, "bare 00": `"00"`, "empty": `""`, "unit alone": `"s"`, "spaces": `" 1s"`,
 		"weeks": `"1w"`, "100 years and 1 ms": "3153600000001", "876001h": `"876001h"`, "overflow": `"99999999999999999h"`, "NaN": `"NaNs"`,
 		"Inf": `"Infs"`, "null": "null", "object": "{}", "exponent": `"1e3s"`, "long": `"` + strings.Repeat("1s", 100) + `"`,
 	} {
@@ -171,6 +171,16 @@ func hostileHeaders() (all []hostile) {
 		bad("If-None-Match twice", "PUT /v1/semaphores/new", `{"permits":1}`, "If-None-Match", "If-None-Match: *", "If-None-Match: *"),
 		bad("If-None-Match where it has no meaning", "DELETE /v1/semaphores/db", "", "If-None-Match", "If-None-Match: *"),
 		bad("If-Match", "DELETE /v1/semaphores/db", "", "If-Match", "If-Match: "+strings.Repeat(`"x",`, 1000)),
+		bad("key for a member", "PUT /v1/cluster/members/n4", `{"peer":"n4:1"}`, "Idempotency-Key", key),
+		bad("key for a member's end", "DELETE /v1/cluster/members/n2", "", "Idempotency-Key", key),
+		bad("key for a leader", "POST /v1/cluster/leader", "", "Idempotency-Key", key),
+		bad("If-Match of a member", "DELETE /v1/cluster/members/n2", "", "If-Match", `If-Match: "1"`),
+		bad("If-Match of a read", "GET /v1/semaphores/db", "", "If-Match", `If-Match: "1"`),
+		bad("If-None-Match of a read", "GET /v1/semaphores/db", "", "If-None-Match", `If-None-Match: "1"`),
+		bad("If-None-Match of a list", "GET /v1/sessions", "", "If-None-Match", "If-None-Match: *"),
+		bad("If-Match of a lease's read", "GET /v1/sessions/7/leases/db", "", "If-Match", "If-Match: *"),
+		bad("If-None-Match of events", "GET /v1/events", "", "If-None-Match", "If-None-Match: *"),
+		bad("If-Match of a batch", "POST /v1/batch", `{"operations":[]}`, "If-Match", "If-Match: *"),
 		hostile{"foreign origin", "DELETE /v1/semaphores/db", "", []string{"Origin: http://evil.example"}, 403, "forbidden", ""},
 		hostile{"null origin", "POST /v1/semaphores/db/up", "", []string{"Origin: null"}, 403, "forbidden", ""},
 		hostile{"forwarded origin", "POST /v1/semaphores/db/up", "", []string{"Origin: http://evil.example", "X-Forwarded-Host: evil.example"}, 403, "forbidden", ""},

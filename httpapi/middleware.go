@@ -68,6 +68,9 @@ func (h *Handler) recover(next echo.HandlerFunc) echo.HandlerFunc {
 // crossOrigin lets the pages of listed origins call from a browser.
 func crossOrigin(origins []string) echo.MiddlewareFunc {
 	return middleware.CORSWithConfig(middleware.CORSConfig{
+		Skipper: func(c echo.Context) bool { // no preflight of what is not there
+			return c.Request().Method == http.MethodOptions && (c.Path() == "" || slashesDiffer(c))
+		},
 		AllowOrigins: origins,
 		AllowHeaders: []string{"Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID"},
 		ExposeHeaders: []string{headerIndex, headerLastContact, headerNotice, "Idempotency-Replayed", "Location",
@@ -77,8 +80,10 @@ func crossOrigin(origins []string) echo.MiddlewareFunc {
 }
 
 // refuseForeign refuses a changing request that a browser sends for a page of
-// another host. Such a request needs no CORS to be carried out (a form's POST),
-// and a node on somebody's loopback must not be worked by a page from afar.
+// another origin, which is how browsers name it. Such a request needs no CORS to
+// be carried out (a form's POST). It does not help against a page whose own host
+// name is made to lead to this node (DNS rebinding): to the browser, and so here,
+// that page is of the same origin.
 func (h *Handler) refuseForeign(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
@@ -102,5 +107,5 @@ func (h *Handler) ownOrigin(origin, host string) bool {
 		}
 	}
 	u, err := url.Parse(origin)
-	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && strings.EqualFold(u.Host, host)
 }

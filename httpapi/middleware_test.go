@@ -65,7 +65,7 @@ func TestForeignOrigin(t *testing.T) {
 	a := newTestAPI(t)
 	for origin, status := range map[string]int{
 		"http://example.com": 201, "https://example.com": 201, "http://EXAMPLE.com": 201, "http://example.com:8080": 403,
-		"http://evil.example": 403, "null": 403, "": 403, "example.com": 403, "http://example.com.evil.example": 403, "%": 403,
+		"ftp://example.com": 403, "file://example.com": 403, "http://evil.example": 403, "null": 403, "": 403, "example.com": 403, "http://example.com.evil.example": 403, "%": 403,
 	} {
 		got := a.do("PUT /v1/semaphores/"+semaphorePath(origin + "x")[len("/v1/semaphores/"):], `{"permits":1}`, "Origin: "+origin)
 		if got.status != status {
@@ -93,6 +93,14 @@ func TestCORS(t *testing.T) {
 		t.Errorf("head %v", got.header)
 	}
 	a.do("PUT /v1/semaphores/db", `{"permits":1}`, "Origin: https://console.example").refusedWith(403, "forbidden")
+	for _, path := range []string{"/nope", "/", "/v1/semaphores/a/b/c", "/v1/semaphores/", "*"} {
+		a.do("OPTIONS "+path, "", "Origin: https://console.example:8443", "Access-Control-Request-Method: PUT").refusedWith(404, "unknown-route")
+		a.do("OPTIONS "+path, "").refusedWith(404, "unknown-route")
+	}
+	got = a.do("GET /nope", "", "Origin: https://console.example:8443").refusedWith(404, "unknown-route")
+	if got.header.Get("Access-Control-Allow-Origin") == "" {
+		t.Error("the page can't read that there is no such route")
+	}
 	a = newTestAPI(t, func(cfg *Config) { cfg.CORS = []string{"*"} })
 	a.do("PUT /v1/semaphores/db", `{"permits":1}`, "Origin: https://any.example").is(201)
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 )
@@ -117,8 +118,8 @@ func (op *operation) queryNames() []string {
 	return names
 }
 
-// readHeader takes Idempotency-Key, and the conditions that there are. One that
-// can't be kept is refused, rather than ignored.
+// readHeader takes Idempotency-Key, and the condition that there is. Others are
+// refused before, see refuseConditions.
 func (p *params) readHeader(header http.Header, op *operation) error {
 	if keys, given := header["Idempotency-Key"]; given {
 		if len(keys) != 1 || !validKey(keys[0]) {
@@ -128,14 +129,33 @@ func (p *params) readHeader(header http.Header, op *operation) error {
 	}
 	if conditions, given := header["If-None-Match"]; given {
 		if !op.query.has(fieldOnlyNew) || len(conditions) != 1 || conditions[0] != "*" {
-			return invalid("If-None-Match", "Only If-None-Match: * with PUT /v1/semaphores/{name} has a meaning here.")
+			return invalid("If-None-Match", noneMatchForm)
 		}
 		p.onlyNew = true
 	}
-	if _, given := header["If-Match"]; given {
-		return invalid("If-Match", "Name the epoch that is meant by ?epoch= instead.")
-	}
 	return nil
+}
+
+const noneMatchForm = "Only If-None-Match: * with PUT /v1/semaphores/{name} has a meaning here."
+
+// refuseConditions refuses what a request asks for in its head and can't get,
+// rather than ignore it: a condition, a key where repeats are not recognised. A
+// read with a key is one; it may always be repeated.
+func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r, path := c.Request(), c.Path()
+		if _, given := r.Header["If-Match"]; given {
+			return invalid("If-Match", "Name the epoch that is meant by ?epoch= instead.")
+		}
+		if _, given := r.Header["If-None-Match"]; given && (r.Method != http.MethodPut || path != "/v1/semaphores/:name") {
+			return invalid("If-None-Match", noneMatchForm)
+		}
+		changes := r.Method != http.MethodGet && r.Method != http.MethodHead
+		if _, given := r.Header["Idempotency-Key"]; given && changes && strings.HasPrefix(path, "/v1/cluster") {
+			return invalid("Idempotency-Key", "Changes of the cluster take no key: look at GET /v1/cluster before you repeat one.")
+		}
+		return next(c)
+	}
 }
 
 // render sends an answer.

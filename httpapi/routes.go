@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 )
@@ -62,9 +63,13 @@ func (h *Handler) nativeRoutes() []route {
 // that Allow names it.
 func (h *Handler) addNativeRoutes() {
 	for _, r := range h.nativeRoutes() {
-		h.echo.Add(r.method, r.path, r.handler)
+		handler := r.handler
+		if strings.HasPrefix(r.path, "/v1/") {
+			handler = refuseConditions(handler)
+		}
+		h.echo.Add(r.method, r.path, handler)
 		if r.method == http.MethodGet {
-			h.echo.Add(http.MethodHead, r.path, r.handler)
+			h.echo.Add(http.MethodHead, r.path, handler)
 		}
 	}
 }

@@ -157,3 +157,18 @@ func TestNamesInPaths(t *testing.T) {
 		a.do("GET "+same, "").is(200, "name=A")
 	}
 }
+
+// A wait of nothing is taken in every spelling, alike in a body and in a query.
+func TestNoWaitInEverySpelling(t *testing.T) {
+	a := newTestAPI(t)
+	a.must(201, "PUT /v1/semaphores/db", `{"permits":0}`)
+	for _, zero := range []string{`0`, `"0"`, `"0s"`, `"0h0m"`} {
+		a.do("POST /v1/semaphores/db/down", `{"wait":`+zero+`}`).refusedWith(409, "unavailable")
+		a.do("POST /v1/semaphores/db/down?wait="+strings.Trim(zero, `"`), "").refusedWith(409, "unavailable")
+	}
+	for _, bad := range []string{"00", "-0", "+0", "0x0", "0.0"} {
+		a.do("POST /v1/semaphores/db/down", `{"wait":"`+bad+`"}`).refusedWith(400, "invalid-request", "field=wait")
+		a.do("POST /v1/semaphores/db/down?wait="+bad, "").refusedWith(400, "invalid-request", "field=wait")
+	}
+	a.do("GET /v1/semaphores/db", "", "Idempotency-Key: 0123456789abcdef").is(200) // a read may be repeated anyhow
+}

@@ -52,6 +52,9 @@ func (o outcome) refused(t *testing.T, words ...string) {
 	if o.stdout != "" || strings.Count(o.stderr, "\n") != 1 || !strings.HasPrefix(o.stderr, "signalbox: ") {
 		t.Errorf("not one line on stderr: %q, and on stdout %q", o.stderr, o.stdout)
 	}
+	if strings.Contains(o.stderr, "httpapi:") {
+		t.Errorf("it speaks of its inside: %q", o.stderr)
+	}
 	for _, word := range words {
 		if !strings.Contains(o.stderr, word) {
 			t.Errorf("%q doesn't say %q", o.stderr, word)
