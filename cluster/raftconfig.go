@@ -31,7 +31,7 @@ func RaftConfig(id raft.ServerID, multiplier int, logger hclog.Logger) (*raft.Co
 	tick := time.Duration(multiplier) * raftTick
 	config := raft.DefaultConfig()
 	config.LocalID = id
-	config.Logger = logger.Named("raft")
+	config.Logger = raftLog{logger.Named("raft")}
 	config.HeartbeatTimeout = tick
 	config.ElectionTimeout = tick
 	config.LeaderLeaseTimeout = tick // at most the heartbeat timeout
