@@ -16,6 +16,8 @@ type figures struct {
 	forwarded prometheus.Counter
 	snapshots prometheus.Counter
 	restores  prometheus.Counter
+
+	noticesDelivered, noticesFailed, noticesGivenUp prometheus.Counter
 }
 
 // newFigures makes them, all zero and registered nowhere.
@@ -37,12 +39,17 @@ func newFigures() *figures {
 		forwarded: counter("commands_forwarded_total", "Commands of other nodes' callers that this node, as the leader, has applied."),
 		snapshots: counter("snapshots_begun_total", "Snapshots of the state machine that this node has begun to write."),
 		restores:  counter("snapshots_restored_total", "Snapshots that this node's state machine was restored from."),
+
+		noticesDelivered: counter("notices_delivered_total", "Notices to callbacks that this node, as the leader, has delivered."),
+		noticesFailed:    counter("notice_attempts_failed_total", "Attempts of this node, as the leader, to deliver a notice that failed."),
+		noticesGivenUp:   counter("notices_given_up_total", "Notices that this node, as the leader, has given up to deliver."),
 	}
 }
 
 // all lists them.
 func (f *figures) all() []prometheus.Collector {
-	return []prometheus.Collector{f.entries, f.commands, f.effects, f.batches, f.forwarded, f.snapshots, f.restores}
+	return []prometheus.Collector{f.entries, f.commands, f.effects, f.batches, f.forwarded, f.snapshots, f.restores,
+		f.noticesDelivered, f.noticesFailed, f.noticesGivenUp}
 }
 
 // applied counts what an entry did. origin is this node's own.

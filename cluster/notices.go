@@ -60,6 +60,7 @@ type courier struct {
 	machine  *machine
 	clock    *clock
 	notifier Notifier
+	figures  *figures
 	// stamp has cluster time go on: it logs an entry.
 	stamp func(ctx context.Context) error
 	// done removes a notice through the log.
@@ -77,7 +78,7 @@ type courier struct {
 // hireCourier makes the courier of a reign.
 func (n *Node) hireCourier(p *proposer) *courier {
 	return &courier{
-		log: n.log, machine: n.machine, clock: p.clock, notifier: n.config.Notifier,
+		log: n.log, machine: n.machine, clock: p.clock, notifier: n.config.Notifier, figures: n.life.figures,
 		stamp: func(ctx context.Context) error {
 			if p.idleFor() < noticeStamp {
 				return nil
@@ -175,12 +176,16 @@ func (c *courier) deliver(ctx context.Context, id uint64) {
 			return // removed by another reign's word
 		}
 		if c.clock.now()-n.DueMS >= noticeKept.Milliseconds() {
+			c.figures.noticesGivenUp.Inc()
 			c.log.Warn("a notice was given up", "semaphore", n.Semaphore, "id", id)
 			break
 		}
 		err := c.attempt(ctx, n)
 		if err == nil {
 			break
+		}
+		if ctx.Err() == nil { // else the reign ended, not the attempt
+			c.figures.noticesFailed.Inc()
 		}
 		c.log.Debug("a notice was not delivered", "semaphore", n.Semaphore, "id", id, "error", err)
 		if pause(ctx, wait) != nil {
@@ -212,7 +217,11 @@ func (c *courier) attempt(ctx context.Context, n Notice) error {
 	if !due {
 		return nil
 	}
-	return c.notifier.Notify(ctx, n)
+	err := c.notifier.Notify(ctx, n)
+	if err == nil {
+		c.figures.noticesDelivered.Inc()
+	}
+	return err
 }
 
 // remove has a notice forgotten, which may take several attempts: another

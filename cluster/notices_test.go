@@ -148,6 +148,12 @@ func TestNoticesAreTriedAgain(t *testing.T) {
 		if got[5].notice.Available != 1 || got[6].notice.Available != 2 {
 			t.Errorf("available %d, then %d", got[5].notice.Available, got[6].notice.Available)
 		}
+		values := metricsOf(t, c.leader())
+		for figure, want := range map[string]float64{"notices_delivered_total": 1, "notice_attempts_failed_total": 6, "notices_given_up_total": 0} {
+			if values[figure] != want {
+				t.Errorf("%s is %v, want %v", figure, values[figure], want)
+			}
+		}
 		if got[0].notice.DueMS != got[6].notice.DueMS {
 			t.Error("the time since when it is due has moved")
 		}
@@ -179,6 +185,9 @@ func TestNoticesAreGivenUp(t *testing.T) {
 				c.until("it is given up", func() bool { return c.dueNotices() == 0 })
 				if took := time.Since(due); took > noticeKept+noticeTimeout+noticePauseMost+time.Second {
 					t.Errorf("given up after %v", took)
+				}
+				if values := metricsOf(t, c.leader()); values["notices_given_up_total"] != 1 || values["notices_delivered_total"] != 0 {
+					t.Errorf("%v are given up, %v delivered", values["notices_given_up_total"], values["notices_delivered_total"])
 				}
 				before := c.leader().raft.LastIndex()
 				time.Sleep(noticeKept) // virtual: how much is logged is counted
