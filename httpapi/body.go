@@ -70,9 +70,12 @@ func (h *Handler) receive(c echo.Context, limit int64) ([]byte, error) {
 		return data, nil
 	case errors.As(err, &over):
 		return nil, tooLarge(limit)
-	case errors.Is(err, os.ErrDeadlineExceeded) && h.closed():
-		return nil, cluster.ErrDraining
 	case errors.Is(err, os.ErrDeadlineExceeded):
+		r.Body = http.NoBody // it had its time
+		c.Response().Header().Set("Connection", "close")
+		if h.closed() {
+			return nil, cluster.ErrDraining
+		}
 		return nil, invalid("", "The body did not arrive in time.")
 	}
 	return nil, invalid("", "The body ends before its announced length, or is not framed well.")

@@ -116,7 +116,7 @@ func TestShutdownWaitsForNoBody(t *testing.T) {
 	if err := server.Shutdown(ctx); err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
-	if took := time.Since(began); took > 2500*time.Millisecond {
+	if took := time.Since(began); took > 1900*time.Millisecond {
 		t.Errorf("Shutdown took %v", took)
 	}
 	response, err := http.ReadResponse(wanted, nil)
