@@ -173,9 +173,8 @@ func TestReadOfOwnWrites(t *testing.T) {
 				t.Fatalf("read %d after %d writes, at index %d of %d", value, i+1, at.Index, got.Index)
 			}
 		}
-		began := time.Now()
 		for _, never := range []Consistency{{MinIndex: 1 << 40}, {MinIndex: 1 << 40, Stale: true}, {MinIndex: 1 << 40, Linearizable: true}} {
-			began = time.Now()
+			began := time.Now()
 			if _, err := n.Read(t.Context(), never); !errors.Is(err, ErrBehind) || errors.Is(err, ErrNoLeader) || time.Since(began) != readTimeout {
 				t.Errorf("an index that never comes, %+v, after %v: %v", never, time.Since(began), err)
 			}
