@@ -76,7 +76,7 @@ func prepare(b *testing.B, address string, connections int) {
 func startTrio(b *testing.B) (leader, follower string) {
 	b.Helper()
 	ctx := context.Background()
-	d := devFlags{nodes: 3, port: freePorts(b, 0, 1, 2, peerOffset, peerOffset+1, peerOffset+2)}
+	d := devFlags{nodes: 3, port: freePorts(b, 0, 1, 2, peerOffset, peerOffset+1, peerOffset+2), config: defaultConfig()}
 	fatal := make(chan error, 1)
 	nodes, err := d.start(ctx, b.TempDir(), hclog.NewNullLogger(), firstTo(fatal))
 	b.Cleanup(func() { stopAll(nodes) })
