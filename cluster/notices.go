@@ -15,8 +15,6 @@ const (
 	// noticeKept is how long a notice is tried for after it was due, in cluster
 	// time.
 	noticeKept = 10 * time.Minute
-	// noticesAtOnce bounds the attempts under way.
-	noticesAtOnce = 32
 	// noticeTimeout bounds one attempt.
 	noticeTimeout = 10 * time.Second
 	// noticePause is the pause after the first attempt that failed. It doubles with
@@ -39,14 +37,25 @@ type Notifier interface {
 	// delivered; else it is tried again. The same notice may come more than once,
 	// also from another node: its id stays. Safe for concurrent use.
 	Notify(ctx context.Context, n Notice) error
+	// Host answers which host and port an address leads to, alike in all its
+	// spellings: few attempts to one are made at once. It asks nobody and does not
+	// block.
+	Host(address string) string
 }
 
 // noNotifier stands for a notifier on a node that has none.
 type noNotifier struct{}
 
-var errNoNotifier = errors.New("this node delivers no notices")
+var (
+	errNoNotifier = errors.New("this node delivers no notices")
+	// errNoTurn is why a notice was not delivered before its first attempt.
+	errNoTurn = errors.New("too many before it were slow to fail: there was no attempt")
+	errTooOld = errors.New("it has been due for too long")
+)
 
 func (noNotifier) Notify(context.Context, Notice) error { return errNoNotifier }
+
+func (noNotifier) Host(string) string { return "" }
 
 // courier delivers the notices that are due, during one reign: each until it is
 // delivered, or has been due for ten minutes, and then has it removed through the
@@ -66,8 +75,8 @@ type courier struct {
 	// done removes a notice through the log.
 	done func(ctx context.Context, id uint64) error
 
+	turns *turns
 	news  chan struct{} // has room for one: look at what follows
-	slots chan struct{} // one for each attempt under way
 
 	mu       sync.Mutex
 	due      []uint64        // became due, and run has not seen to it yet
@@ -90,7 +99,7 @@ func (n *Node) hireCourier(p *proposer) *courier {
 			_, err := n.do(ctx, Call{Command: fsm.NoticeDone{IDs: []uint64{id}}})
 			return err
 		},
-		news: make(chan struct{}, 1), slots: make(chan struct{}, noticesAtOnce), underWay: map[uint64]bool{},
+		turns: newTurns(), news: make(chan struct{}, 1), underWay: map[uint64]bool{},
 	}
 }
 
@@ -170,22 +179,24 @@ func (c *courier) drop(id uint64) {
 
 // deliver tries one notice again and again, and then has it removed.
 func (c *courier) deliver(ctx context.Context, id uint64) {
+	last := errNoTurn
 	for wait := noticePause; ; wait = min(2*wait, noticePauseMost) {
 		n, due := c.notice(id)
 		if !due {
 			return // removed by another reign's word
 		}
-		if c.clock.now()-n.DueMS >= noticeKept.Milliseconds() {
-			c.figures.noticesGivenUp.Inc()
-			c.log.Warn("a notice was given up", "semaphore", n.Semaphore, "id", id)
-			break
-		}
 		err := c.attempt(ctx, n)
 		if err == nil {
 			break
 		}
+		if errors.Is(err, errTooOld) {
+			c.figures.noticesGivenUp.Inc()
+			c.log.Warn("a notice was given up", "semaphore", n.Semaphore, "id", id, "error", last)
+			break
+		}
 		if ctx.Err() == nil { // else the reign ended, not the attempt
 			c.figures.noticesFailed.Inc()
+			last = err
 		}
 		c.log.Debug("a notice was not delivered", "semaphore", n.Semaphore, "id", id, "error", err)
 		if pause(ctx, wait) != nil {
@@ -203,21 +214,24 @@ func (c *courier) notice(id uint64) (n Notice, due bool) {
 	return n, due
 }
 
-// attempt tries once, when there is room for it, with what is available then.
+// attempt tries once, when there is room for it, with what is available then. It
+// answers errTooOld if it is too late by then.
 func (c *courier) attempt(ctx context.Context, n Notice) error {
-	select {
-	case c.slots <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	leave, err := c.turns.enter(ctx, c.notifier.Host(n.URL))
+	if err != nil {
+		return err
 	}
-	defer func() { <-c.slots }()
-	ctx, cancel := context.WithTimeout(ctx, noticeTimeout)
-	defer cancel()
+	defer leave()
 	n, due := c.notice(n.ID)
 	if !due {
 		return nil
 	}
-	err := c.notifier.Notify(ctx, n)
+	if c.clock.now()-n.DueMS >= noticeKept.Milliseconds() {
+		return errTooOld
+	}
+	ctx, cancel := context.WithTimeout(ctx, noticeTimeout)
+	defer cancel()
+	err = c.notifier.Notify(ctx, n)
 	if err == nil {
 		c.figures.noticesDelivered.Inc()
 	}

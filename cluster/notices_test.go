@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,6 +59,14 @@ func (p *postman) Notify(ctx context.Context, n Notice) error {
 	return answer(ctx, p.node, n)
 }
 
+func (p *postman) Host(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
 func (m *deliveries) all() []attempt {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +82,13 @@ func (m *deliveries) set(answer func(ctx context.Context, node string, n Notice)
 // wish leaves a notice by a down that is refused, and answers its id.
 func (c *nodes) wish(n *testNode, name string, count int64) uint64 {
 	c.t.Helper()
-	r := c.do(n, fsm.Down{Name: name, Count: count, Notice: "http://hooks.example/" + name}, fsm.Unavailable)
+	return c.wishAt(n, name, count, "http://hooks.example/"+name)
+}
+
+// wishAt leaves a notice with an address of its own.
+func (c *nodes) wishAt(n *testNode, name string, count int64, address string) uint64 {
+	c.t.Helper()
+	r := c.do(n, fsm.Down{Name: name, Count: count, Notice: address}, fsm.Unavailable)
 	if r.Place == 0 {
 		c.t.Fatal("a refused down left no notice")
 	}
@@ -168,10 +184,16 @@ func TestNoticesAreGivenUp(t *testing.T) {
 		return ctx.Err()
 	}}
 	quick := &deliveries{answer: func(context.Context, string, Notice) error { return errNobodyHome }}
-	for name, setup := range map[string]func(*Config){
-		"quick": quick.from, "slow": slow.from, "no notifier": func(*Config) {},
+	for name, scene := range map[string]struct {
+		setup func(*Config)
+		last  error
+	}{
+		"quick":       {quick.from, errNobodyHome},
+		"slow":        {slow.from, context.DeadlineExceeded},
+		"no notifier": {func(*Config) {}, errNoNotifier},
 	} {
 		t.Run(name, func(t *testing.T) {
+			log := newRecordedLog()
 			inBubble(t, 1, func(t *testing.T, c *nodes) {
 				c.semaphore("a", 0)
 				time.Sleep(noticeKept) // virtual: before it is due, nothing counts
@@ -189,12 +211,15 @@ func TestNoticesAreGivenUp(t *testing.T) {
 				if values := metricsOf(t, c.leader()); values["notices_given_up_total"] != 1 || values["notices_delivered_total"] != 0 {
 					t.Errorf("%v are given up, %v delivered", values["notices_given_up_total"], values["notices_delivered_total"])
 				}
+				if told := log.lines("a notice was given up"); len(told) != 1 || !strings.Contains(told[0], fmt.Sprintf("error=%q", scene.last)) {
+					t.Errorf("logged %q, want it with %q", told, scene.last)
+				}
 				before := c.leader().raft.LastIndex()
 				time.Sleep(noticeKept) // virtual: how much is logged is counted
 				if n := c.leader().raft.LastIndex() - before; n != 0 {
 					t.Errorf("%d entries after it was given up", n)
 				}
-			}, setup)
+			}, scene.setup, func(config *Config) { config.Logger = log })
 		})
 	}
 	if n := len(quick.all()); n < 40 || n > 50 {
@@ -307,7 +332,7 @@ func TestNoticesAreBounded(t *testing.T) {
 			name := fmt.Sprint(i)
 			c.semaphore(name, 0)
 			for range 100 {
-				c.wish(c.leader(), name, 1)
+				c.wishAt(c.leader(), name, 1, fmt.Sprintf("http://hooks%d.example/", wanted))
 				wanted++
 			}
 			r := c.do(c.leader(), fsm.Down{Name: name, Count: 1, Notice: "http://hooks.example/"}, fsm.LimitReached)
@@ -334,6 +359,57 @@ func TestNoticesAreBounded(t *testing.T) {
 	}, m.from)
 }
 
+// TestSilentHost: one that accepts and never answers delays its own notices only.
+// None of them is tried once it is too old, however long it waited for its turn.
+func TestSilentHost(t *testing.T) {
+	m, log := &deliveries{}, newRecordedLog()
+	m.set(func(ctx context.Context, _ string, n Notice) error {
+		if strings.Contains(n.URL, "healthy") {
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		for i := range 3 {
+			name := fmt.Sprint(i)
+			c.semaphore(name, 0)
+			for range 100 {
+				c.wishAt(c.leader(), name, 1, "http://silent.example/")
+			}
+		}
+		c.semaphore("b", 0)
+		c.wishAt(c.leader(), "b", 1, "http://healthy.example/")
+		for i := range 3 {
+			c.do(c.leader(), fsm.Up{Name: fmt.Sprint(i), Count: 1}, fsm.OK)
+		}
+		due := time.Now()
+		synctest.Wait()
+		if got := len(m.all()); got != noticesToHost {
+			t.Errorf("%d attempts to one host under way, want %d", got, noticesToHost)
+		}
+		c.do(c.leader(), fsm.Up{Name: "b", Count: 1}, fsm.OK)
+		freed := time.Now()
+		c.until("the other is delivered", func() bool { return c.dueNotices() == 300 })
+		if took := time.Since(freed); took >= noticeTimeout {
+			t.Errorf("the other host was told %v later", took)
+		}
+		time.Sleep(noticeKept) // virtual
+		c.until("all are given up", func() bool { return c.dueNotices() == 0 })
+		for _, a := range m.all() {
+			if late := a.at.Sub(due); late > noticeKept+time.Second {
+				t.Errorf("notice %d was tried %v after it was due", a.notice.ID, late)
+			}
+		}
+		if told := log.lines(errNoTurn.Error()); len(told) == 0 || len(told) == 300 {
+			t.Errorf("%d of 300 were given up without an attempt", len(told))
+		}
+		if m.most > noticesToHost+1 {
+			t.Errorf("%d attempts at once", m.most)
+		}
+	}, m.from, func(config *Config) { config.Logger = log })
+}
+
 // TestNoticesAreRemovedLater: when the log takes nothing just then, one that was
 // delivered is removed when it does, and not delivered again.
 func TestNoticesAreRemovedLater(t *testing.T) {
@@ -356,4 +432,31 @@ func TestNoticesAreRemovedLater(t *testing.T) {
 			t.Errorf("delivered %d times", len(got))
 		}
 	}, m.from, func(c *Config) { c.storageLow = low.Load })
+}
+
+// TestTurnsAreForgotten: hosts are forgotten with their last attempt, whether it was
+// made or given up while it waited.
+func TestTurnsAreForgotten(t *testing.T) {
+	turns := newTurns()
+	var leaves []func()
+	for i := range noticesAtOnce {
+		leave, err := turns.enter(t.Context(), fmt.Sprint(i%(noticesAtOnce/noticesToHost)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaves = append(leaves, leave)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, host := range []string{"0", "another"} { // full: for the host, in all
+		if _, err := turns.enter(ended, host); !errors.Is(err, context.Canceled) {
+			t.Errorf("host %s: %v", host, err)
+		}
+	}
+	for _, leave := range leaves {
+		leave()
+	}
+	if len(turns.hosts) != 0 || !turns.all.TryAcquire(noticesAtOnce) {
+		t.Errorf("%d hosts are left", len(turns.hosts))
+	}
 }

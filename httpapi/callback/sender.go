@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -99,22 +100,46 @@ func (s *Sender) parse(address string) (*url.URL, error) {
 	if err != nil || len(address) > maxAddress || u.Opaque != "" || u.Host == "" || u.User != nil || u.Fragment != "" {
 		return nil, errNoAddress
 	}
-	usual, known := ports[u.Scheme]
-	if !known {
-		return nil, errNoAddress
-	}
-	port := usual
-	if text := u.Port(); text != "" {
-		n, err := strconv.ParseUint(text, 10, 16)
-		if err != nil {
-			return nil, errNoAddress
-		}
-		port = uint16(n)
+	port, usual, err := portOf(u)
+	if err != nil {
+		return nil, err
 	}
 	if !s.allowed.hasHost(u.Hostname(), port, usual) {
 		return nil, errNotAllowed
 	}
 	return u, nil
+}
+
+// portOf answers the port of a URL, and its scheme's.
+func portOf(u *url.URL) (port, usual uint16, err error) {
+	usual, known := ports[u.Scheme]
+	if !known {
+		return 0, 0, errNoAddress
+	}
+	text := u.Port()
+	if text == "" {
+		return usual, usual, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0, 0, errNoAddress
+	}
+	return uint16(n), usual, nil
+}
+
+// Host answers the host and port of an address, "" for one that may not be called.
+// It implements [cluster.Notifier].
+func (s *Sender) Host(address string) string {
+	u, err := s.parse(address)
+	if err != nil {
+		return ""
+	}
+	port, _, _ := portOf(u) // parse has seen to it
+	host := strings.ToLower(u.Hostname())
+	if addr, err := netip.ParseAddr(host); err == nil {
+		host = addr.Unmap().String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
 // message is the body of a call.

@@ -76,6 +76,27 @@ func TestNotifySends(t *testing.T) {
 	}
 }
 
+// A host is one however it is written, so that nobody gets more attempts at once by
+// writing it in many ways; what may not be called is nobody's.
+func TestHost(t *testing.T) {
+	s := sender(t, "hooks.example", "hooks.example:8080", "10.1.0.0/16", "[::1]:9000", "127.0.0.1:9000")
+	for host, addresses := range map[string][]string{
+		"hooks.example:80":   {"http://hooks.example", "http://HOOKS.example/a?b", "http://hooks.example:80/", "http://hooks.example:0080/"},
+		"hooks.example:443":  {"https://hooks.example/", "https://Hooks.Example:443/"},
+		"hooks.example:8080": {"http://hooks.example:8080/", "https://hooks.example:08080/"},
+		"10.1.0.7:80":        {"http://10.1.0.7/", "http://[::ffff:10.1.0.7]/", "http://[::ffff:a01:7]:80/"},
+		"127.0.0.1:9000":     {"http://127.0.0.1:9000/", "http://[::FFFF:127.0.0.1]:9000/"},
+		"[::1]:9000":         {"http://[::1]:9000/", "http://[0:0:0:0:0:0:0:1]:9000/"},
+		"":                   {"http://evil.example/", "ftp://hooks.example/", "hooks.example", "http://hooks.example:x/"},
+	} {
+		for _, address := range addresses {
+			if got := s.Host(address); got != host {
+				t.Errorf("%s is %q, want %q", address, got, host)
+			}
+		}
+	}
+}
+
 // Only 2xx is delivered, and no redirect is followed.
 func TestNotifyStatuses(t *testing.T) {
 	target := listen(t, status(200))
