@@ -5,7 +5,7 @@
 //
 //	POST /path HTTP/1.1
 //	Content-Type: application/json
-//	Idempotency-Key: signalbox-notice-17
+//	Idempotency-Key: signalbox-notice-17-43763dc8cd8a
 //
 //	{"id":17,"name":"jobs","value":2,"reason":"available"}
 //

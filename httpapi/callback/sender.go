@@ -3,7 +3,9 @@ package callback
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -173,19 +175,34 @@ func (s *Sender) Notify(ctx context.Context, n cluster.Notice) error {
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "signalbox")
-	request.Header.Set("Idempotency-Key", "signalbox-notice-"+strconv.FormatUint(n.ID, 10))
+	request.Header.Set("Idempotency-Key", key(n))
 	return s.send(request)
 }
 
+// key answers what a receiver knows a notice by: its id, and a digest by which it
+// differs from those of other clusters, all of which count from 1. It is made from
+// what each node knows and no attempt changes, so that it is the same from another
+// leader; what is available is none of that.
+func key(n cluster.Notice) string {
+	digest := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %q %q", n.ID, n.Epoch, n.DueMS, n.Semaphore, n.URL))
+	return fmt.Sprintf("signalbox-notice-%d-%x", n.ID, digest[:6])
+}
+
+// send sends a request. Its errors, which are logged, tell of the address no more
+// than the host: the rest is the client's own, and may hold a secret.
 func (s *Sender) send(request *http.Request) error {
 	response, err := s.client.Do(request)
 	if err != nil {
-		return err
+		var told *url.Error
+		if errors.As(err, &told) {
+			err = told.Err
+		}
+		return fmt.Errorf("%s: %w", request.URL.Host, err)
 	}
 	defer response.Body.Close()
 	_, _ = io.CopyN(io.Discard, response.Body, maxBody) // the head has said all
 	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return fmt.Errorf("answered with status %d", response.StatusCode)
+		return fmt.Errorf("%s answered with status %d", request.URL.Host, response.StatusCode)
 	}
 	return nil
 }

@@ -70,8 +70,51 @@ func TestNotifySends(t *testing.T) {
 		if got.method != "POST" || got.path != "/hook?x=1" || got.body != want || got.header.Get("Content-Type") != "application/json" {
 			t.Errorf("sent %+v, want %s", got, want)
 		}
-		if key := got.header.Get("Idempotency-Key"); key != "signalbox-notice-"+want[6:8] {
-			t.Errorf("the key is %q", key)
+		if sent := got.header.Get("Idempotency-Key"); sent != key(n) {
+			t.Errorf("the key is %q", sent)
+		}
+	}
+}
+
+// A notice's key is the same at each attempt, whichever node makes it and in
+// whichever version; that of another notice, or of another cluster's, is not.
+func TestKey(t *testing.T) {
+	n := cluster.Notice{ID: 17, Semaphore: "jobs", Epoch: 3, URL: "http://hooks.example/", Count: 1, Available: 2, DueMS: 61_234}
+	first := key(n)
+	if first != "signalbox-notice-17-43763dc8cd8a" {
+		t.Errorf("the key is %q: a receiver would take a repeat after an upgrade for another notice", first)
+	}
+	later := n
+	later.Available, later.Deleted = 0, true
+	if again := key(later); again != first {
+		t.Errorf("%q, then %q", first, again)
+	}
+	seen := map[string]bool{first: true}
+	for what, change := range map[string]func(*cluster.Notice){
+		"id":        func(n *cluster.Notice) { n.ID++ },
+		"semaphore": func(n *cluster.Notice) { n.Semaphore = `jobs" "` },
+		"epoch":     func(n *cluster.Notice) { n.Epoch++ },
+		"address":   func(n *cluster.Notice) { n.URL += "?b" },
+		"time":      func(n *cluster.Notice) { n.DueMS++ },
+	} {
+		other := n
+		change(&other)
+		if k := key(other); seen[k] {
+			t.Errorf("another %s, and the key is %q again", what, k)
+		} else {
+			seen[k] = true
+		}
+	}
+}
+
+// What is logged tells which host it was, and not what the client's address holds.
+func TestErrorsKeepTheAddress(t *testing.T) {
+	failing, gone := listen(t, status(500)), listen(t, status(200))
+	gone.Close()
+	for _, l := range []*listener{failing, gone} {
+		err := sender(t, "127.0.0.1:"+l.port).Notify(t.Context(), cluster.Notice{ID: 1, URL: l.URL + "/hook?token=secret"})
+		if err == nil || !strings.Contains(err.Error(), "127.0.0.1:"+l.port) || strings.Contains(err.Error(), "hook") {
+			t.Errorf("the error is %v", err)
 		}
 	}
 }
