@@ -28,6 +28,21 @@ func pages(t *testing.T) map[string]string {
 	return texts
 }
 
+// TestKilledRunIsTold: whoever relies on run is told what a SIGKILL of it leaves
+// running, wherever they read about it; TestRun shows that it is so.
+func TestKilledRunIsTold(t *testing.T) {
+	texts := pages(t)
+	texts["run --help"] = command(t, []string{"run", "--help"}).stdout
+	for _, name := range []string{"run --help", "README.md", "docs/migrating.md"} {
+		text := strings.Join(strings.Fields(strings.ReplaceAll(texts[name], "`", "")), " ")
+		for _, words := range []string{"SIGKILL of run itself", "what the command has started", "token protects"} {
+			if !strings.Contains(text, words) {
+				t.Errorf("%s doesn't say %q", name, words)
+			}
+		}
+	}
+}
+
 // anchors are the places in a page that a link may name.
 func anchors(text string) map[string]bool {
 	places := map[string]bool{}

@@ -48,6 +48,8 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			"of the group when the command itself has ended is ended too, before the permits are given back.\n\n" +
 			"When the lease can't be renewed, for as long as it lives that is no loss. Shortly before it could be\n" +
 			"granted to someone else the group is sent TERM and, after --grace, KILL.\n\n" +
+			"A SIGKILL of run itself ends the command on Linux, but not what the command has started, and nothing\n" +
+			"elsewhere: that may run on after the lease, and only the token protects what it works on.\n\n" +
 			"Exit status: the command's own (128 + signal if one ended it), or 2 for wrong flags, 3 if the permits\n" +
 			"were not free in time, 4 if the lease was lost, 5 if the cluster refuses, 6 if no node can be reached;\n" +
 			"126 and 127 if the command can't be run or found.",

@@ -9,7 +9,7 @@ import (
 )
 
 // dieWithParent makes the kernel kill the command when this process is killed: no
-// one would watch over it any more.
+// one would watch over it any more. What the command has started lives on.
 func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
 // adoptOrphans makes this process the parent of what the command leaves behind, so

@@ -207,13 +207,28 @@ func (s *runScene) revoked() {
 	p.exits(s.T, statusLost, "lost", "maintenance")
 }
 
-// killedItself: nobody watches over the command any more, so it must end.
+// killedItself: nobody watches over the command any more, so it must end. What it has
+// started does not, and still runs when the next one holds the permits: the token
+// tells them apart.
 func (s *runScene) killedItself() {
 	p := s.run()
 	child := s.next()
+	child.tell("fork")
+	grandchild := s.next()
 	p.kill()
 	child.ended(5 * time.Second)
 	s.c.available(s.T, s.name, 2)
+	p = s.run()
+	next := s.next()
+	grandchild.tell("read")
+	grandchild.says("read  EOF")
+	if grandchild.token != child.token || next.token <= grandchild.token {
+		s.Errorf("the next one has token %d, what runs on %d, its parent had %d", next.token, grandchild.token, child.token)
+	}
+	grandchild.tell("exit 0")
+	grandchild.ended(5 * time.Second)
+	next.tell("exit 0")
+	p.exits(s.T, 0)
 }
 
 // paused for longer than its lease lives, run finds out at once and ends its command
