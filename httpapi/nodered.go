@@ -214,6 +214,9 @@ func (n *nodeRED) down(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if reply.Code == fsm.Unavailable && command.Notice != "" { // else the place is that of a wait that is over
+		c.Response().Header().Set(headerNotice, strconv.FormatUint(reply.Place, 10))
+	}
 	return n.answerMove(c, name, reply)
 }
 
@@ -225,9 +228,6 @@ func (n *nodeRED) answerMove(c echo.Context, name string, r *cluster.Reply) erro
 	case fsm.UnknownSemaphore, fsm.Deleted:
 		return nodeREDRefusal(http.StatusNotFound, "semaphore not found")
 	case fsm.Unavailable:
-		if r.Place != 0 {
-			c.Response().Header().Set(headerNotice, strconv.FormatUint(r.Place, 10))
-		}
 		return nodeREDRefusal(http.StatusConflict, "Semaphore locked")
 	case fsm.Waiting: // a repeat whose own wait was shorter than what is left of the first's
 		return nodeREDRefusal(http.StatusAccepted, "It still waits. Ask again with the same Idempotency-Key.")

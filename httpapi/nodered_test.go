@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
@@ -246,6 +247,23 @@ func (s *throttleSite) parallelBody(times int, line, body string, want func(i in
 			s.Errorf("%s: %d too many of %s", line, count, answer)
 		}
 	}
+}
+
+// A down that asks for no call leaves no notice, and tells of none: neither when it
+// is refused at once nor when its wait is over.
+func TestNodeREDNoNotice(t *testing.T) {
+	inEachNodeRED(t, func(s *throttleSite) {
+		s.is(s.ask("POST /semaphore", `{"name":"n","value":0}`), `200 utf8json {"name":"n","value":0}`)
+		plain := s.ask("POST /semaphore/down", `{"name":"n"}`)
+		waits := s.later("POST /semaphore/down", `{"name":"n","wait":"2s"}`)
+		s.advance(3 * time.Second)
+		for _, got := range []throttleAnswer{plain, <-waits} {
+			s.is(got, "409 text Semaphore locked")
+			if id := got.header("X-Signalbox-Notice"); id != "" {
+				s.Errorf("it tells of notice %s", id)
+			}
+		}
+	})
 }
 
 // A callback is asked about before anything is done, and leaves a notice only if
