@@ -37,7 +37,7 @@ type eventsQuery struct {
 // ends with the client, with the server, when the client does not read, or when
 // the history has gone over what the client has not read.
 func (h *Handler) getEvents(c echo.Context) error {
-	q, err := parseRepeatable(c, "semaphore", readParams("since", "prefix", "session", "semaphore")...)
+	q, err := parseRepeatable(c, "name", readParams("since", "name", "prefix", "session")...)
 	if err != nil {
 		return err
 	}
@@ -191,8 +191,8 @@ func readEventsQuery(header http.Header, q query) (ask eventsQuery, err error) {
 		}
 	}
 	ask.semaphores = map[string]bool{}
-	for _, name := range q["semaphore"] {
-		if _, err := semaphoreName("semaphore", name); err != nil {
+	for _, name := range q["name"] {
+		if _, err := semaphoreName("name", name); err != nil {
 			return ask, err
 		}
 		ask.semaphores[name] = true

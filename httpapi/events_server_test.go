@@ -162,7 +162,7 @@ func TestEventsEndAtShutdown(t *testing.T) {
 	const watches, readers = 1000, 980
 	var ended sync.WaitGroup
 	for i := range watches {
-		query := "?semaphore=none"
+		query := "?name=none"
 		if i >= readers {
 			query = "?since=0" // the kernel does not take all of it
 		}

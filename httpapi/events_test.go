@@ -108,23 +108,23 @@ func TestEventsFilters(t *testing.T) {
 		a.must(201, "PUT /v1/semaphores/job%2F1", `{"permits":1}`)
 		a.must(201, "PUT /v1/semaphores/z", `{"permits":1}`)
 		for query, want := range map[string][]string{
-			"?semaphore=db":                      {"1.1 created", "3.1 granted", "5.1 waiting"},
-			"?semaphore=db&semaphore=z":          {"1.1 created", "3.1 granted", "5.1 waiting", "7.1 created"},
-			"?prefix=job/":                       {"6.1 created"},
-			"?prefix=job/&semaphore=z":           {"6.1 created", "7.1 created"},
-			"?session=1002":                      {"4.1 session-opened", "5.1 waiting"},
-			"?session=1001&semaphore=db":         {"3.1 granted"},
-			"?session=1001&semaphore=z":          nil,
-			"?semaphore=d":                       nil,
-			"?consistency=stale&semaphore=job/1": {"6.1 created"},
-			"?min_index=3&session=1001":          {"2.1 session-opened", "3.1 granted"},
+			"?name=db":                      {"1.1 created", "3.1 granted", "5.1 waiting"},
+			"?name=db&name=z":               {"1.1 created", "3.1 granted", "5.1 waiting", "7.1 created"},
+			"?prefix=job/":                  {"6.1 created"},
+			"?prefix=job/&name=z":           {"6.1 created", "7.1 created"},
+			"?session=1002":                 {"4.1 session-opened", "5.1 waiting"},
+			"?session=1001&name=db":         {"3.1 granted"},
+			"?session=1001&name=z":          nil,
+			"?name=d":                       nil,
+			"?consistency=stale&name=job/1": {"6.1 created"},
+			"?min_index=3&session=1001":     {"2.1 session-opened", "3.1 granted"},
 		} {
 			w := watchEvents(t, a.handler, query+"&since=0")
 			synctest.Wait()
 			w.is(want...)
 			w.stop()
 		}
-		w := watchEvents(t, a.handler, "?semaphore=none")
+		w := watchEvents(t, a.handler, "?name=none")
 		time.Sleep(eventsKeepAlive - 1) // virtual
 		a.must(200, "PUT /v1/sessions/1001", `{"ttl":"1h"}`)
 		synctest.Wait()
@@ -177,8 +177,8 @@ func TestEventsHostile(t *testing.T) {
 		a.do("GET /v1/events", "", "Last-Event-ID: 1", "Last-Event-ID: 2").refusedWith(400, "invalid-request", "field=Last-Event-ID")
 		for query, field := range map[string]string{
 			"since=": "since", "since=x": "since", "since=1&since=2": "since", "since=-0": "since", "session=0": "session",
-			"session=abc": "session", "session=1&session=2": "session", "semaphore=": "semaphore", "semaphore=db&semaphore=%00": "semaphore",
-			"prefix=%ff": "prefix", "name=db": "name", "consistency=strong": "consistency", "wait=1s": "wait",
+			"session=abc": "session", "session=1&session=2": "session", "name=": "name", "name=db&name=%00": "name",
+			"prefix=%ff": "prefix", "semaphore=db": "semaphore", "consistency=strong": "consistency", "wait=1s": "wait",
 		} {
 			a.do("GET /v1/events?"+query, "").refusedWith(400, "invalid-request", "field="+field)
 		}
