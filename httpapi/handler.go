@@ -44,7 +44,7 @@ func New(cfg Config) (*Handler, error) {
 	h.echo = echo.New()
 	h.echo.Logger.SetOutput(io.Discard) // hclog is this project's log
 	h.echo.HTTPErrorHandler = h.fail
-	h.echo.Use(h.observe, h.plainNodeRED, h.recover)
+	h.echo.Use(h.observe, h.plainNodeRED, h.plainThrottle, h.recover)
 	if len(cfg.CORS) > 0 {
 		h.echo.Use(crossOrigin(cfg.CORS))
 	}

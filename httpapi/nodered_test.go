@@ -301,10 +301,7 @@ func TestNodeREDCallbacks(t *testing.T) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		up := s.do(fsm.Up{Name: "n", Count: 1})
-		if _, err := s.node.Read(context.Background(), cluster.Consistency{MinIndex: up.Index}); err != nil {
-			s.Fatal(err)
-		}
+		s.caughtUp(s.do(fsm.Up{Name: "n", Count: 1}))
 		s.node.View(func(m *fsm.Machine) {
 			if n, due := m.DueNotice(id); !due || n.URL != "http://hooks.example/free" || n.Semaphore != "n" {
 				s.Errorf("notice %d: %+v, %v", id, n, due)

@@ -79,33 +79,44 @@ func (t *throttle) routes() []route {
 func (h *Handler) addThrottleRoutes() {
 	t := &throttle{h, h.cfg.Throttle}
 	for _, r := range t.routes() {
-		handler := t.plainly(r.handler)
-		h.echo.Add(r.method, r.path, handler)
+		h.echo.Add(r.method, r.path, r.handler)
 		if r.method == http.MethodGet {
-			h.echo.Add(http.MethodHead, r.path, handler)
+			h.echo.Add(http.MethodHead, r.path, r.handler)
 		}
 	}
 }
 
-// plainly renders what a handler ends with as the dialect does: its bare
-// sentences instead of problem+json.
-func (t *throttle) plainly(handler echo.HandlerFunc) echo.HandlerFunc {
+// plainThrottle renders whatever a request of the dialect's routes ends with, at
+// the guards before them too, as the dialect does: its bare sentences instead of
+// problem+json. A path or method that no route has is left to the native API.
+func (h *Handler) plainThrottle(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		err := handler(c)
-		var plain *throttleError
-		switch {
-		case err == nil, errors.Is(err, errUnknownRoute):
+		err := next(c)
+		var routed *echo.HTTPError
+		if err == nil || h.cfg.Throttle == nil || !throttlePath(c.Path()) || c.Response().Committed ||
+			errors.Is(err, errUnknownRoute) || errors.As(err, &routed) ||
+			errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil { // nobody is there to read it
 			return err
-		case errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil:
-			return err // nobody is there to read it
-		case !errors.As(err, &plain):
-			plain = throttleErrorOf(t.problemOf(c, err))
+		}
+		var plain *throttleError
+		if !errors.As(err, &plain) {
+			plain = throttleErrorOf(h.problemOf(c, err))
 		}
 		if plain.retryAfter != "" {
 			c.Response().Header().Set("Retry-After", plain.retryAfter)
 		}
+		t := &throttle{h, h.cfg.Throttle}
 		return t.reply(c, plain.status, plain.contentType, plain.text)
 	}
+}
+
+// throttlePath reports whether a route's path is the dialect's.
+func throttlePath(path string) bool {
+	switch path {
+	case "/", "/favicon.ico", "/new_peer", "/remainder", "/restore":
+		return true
+	}
+	return strings.HasPrefix(path, "/peers/")
 }
 
 const (

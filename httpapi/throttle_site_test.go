@@ -259,6 +259,14 @@ func (s *throttleSite) do(command fsm.Command) cluster.Reply {
 	return reply
 }
 
+// caughtUp waits until the node that is asked has applied what was done.
+func (s *throttleSite) caughtUp(done cluster.Reply) {
+	s.Helper()
+	if _, err := s.node.Read(context.Background(), cluster.Consistency{MinIndex: done.Index}); err != nil {
+		s.Fatal(err)
+	}
+}
+
 // peer makes one with an id of its own.
 func (s *throttleSite) peer(id, ttl string) {
 	s.Helper()
@@ -267,12 +275,12 @@ func (s *throttleSite) peer(id, ttl string) {
 
 // inEachPlace runs a test over the bare state machine, and over three nodes
 // through the leader and through another one, each in virtual time of its own.
-func inEachPlace(t *testing.T, test func(s *throttleSite)) {
+func inEachPlace(t *testing.T, test func(s *throttleSite), change ...func(*Config)) {
 	for name, site := range map[string]func(*testing.T, ...func(*Config)) *throttleSite{
 		"machine": onMachine, "leader": onLeader, "follower": onFollower,
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(site(t)) })
+			synctest.Test(t, func(t *testing.T) { test(site(t, change...)) })
 		})
 	}
 }

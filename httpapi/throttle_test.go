@@ -155,6 +155,25 @@ func TestThrottleFailures(t *testing.T) {
 	}
 }
 
+// What the guards before a route refuse, and what a panic ends with, is plain too.
+func TestThrottleGuards(t *testing.T) {
+	s, node := onThrottle(t)
+	node.set(func() { node.panics = true })
+	for line, body := range throttleRequests {
+		if strings.HasPrefix(line, "GET ") {
+			continue // any page may ask, though it can't see the answer; and the stand-in's reads don't panic
+		}
+		s.is(s.ask(line, body), "500 text This node could not handle the request. Its log says more.")
+		s.is(s.ask(line, body, "Origin: http://evil.example"),
+			"403 text The request comes from a web page of another origin, which this node does not allow.")
+	}
+	for _, line := range []string{"POST /v1/sessions", "GET /peers//is_acquired", "PUT /restore"} {
+		if got := s.ask(line, `{"ttl":"1m"}`); got.contentType != "application/problem+json" {
+			t.Errorf("%s is not the dialect's: %s", line, got)
+		}
+	}
+}
+
 // Every result of the state machine has a spelling that fits the clients.
 func TestThrottleRefusalsAreComplete(t *testing.T) {
 	bare := map[fsm.Code]int{fsm.UnknownSemaphore: 400, fsm.Deleted: 400, fsm.UnknownSession: 400, fsm.ExpiredSession: 400, fsm.Revoked: 400,

@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/signalbox/signalbox/fsm"
@@ -103,10 +102,10 @@ func TestThrottleRootIsNoPage(t *testing.T) {
 
 // The four gauges, beside ours, for declared semaphores alone.
 func TestThrottleGauges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := onMachine(t, func(cfg *Config) {
-			cfg.Throttle.Declared = func() []string { return []string{"A", "b \"c\"", "not made"} }
-		})
+	declared := func(cfg *Config) {
+		cfg.Throttle.Declared = func() []string { return []string{"A", "b \"c\"", "not made"} }
+	}
+	inEachPlace(t, func(s *throttleSite) {
 		s.semaphore("A", "5", "0")
 		s.semaphore(`b "c"`, "1", "1")
 		s.semaphore("other", "9", "0")
@@ -118,7 +117,7 @@ func TestThrottleGauges(t *testing.T) {
 		s.advance(1500 * time.Millisecond)
 		s.is(s.ask("PUT /peers/3/A", "2"), "202 json 3")
 		s.advance(1400 * time.Millisecond)
-		s.do(fsm.Up{Name: `b "c"`, Count: 2})
+		s.caughtUp(s.do(fsm.Up{Name: `b "c"`, Count: 2}))
 		page := s.ask("GET /metrics", "").body
 		var got []string
 		for line := range strings.Lines(page) {
@@ -133,12 +132,12 @@ func TestThrottleGauges(t *testing.T) {
 			`throttle_pending{semaphore="A"} 6`, `throttle_pending{semaphore="b \"c\""} 0`,
 		}
 		if strings.Join(got, "\n") != strings.Join(want, "\n") {
-			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			s.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 		if !strings.Contains(page, "signalbox_http_requests_total") {
-			t.Error("our own figures are missing")
+			s.Error("our own figures are missing")
 		}
-	})
+	}, declared)
 }
 
 // FuzzThrottleRequest: whatever is asked, it is answered, by one of the statuses
