@@ -62,15 +62,15 @@ func TestNodeREDBodies(t *testing.T) {
 			`200 utf8json {"name":"n","value":3,"x":"` + strings.Repeat("a", 1009) + `"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := onNodeRED(t)
-			s.is(s.ask("POST /semaphore", c.body, c.kind), c.want)
+			inEachNodeRED(t, func(s *throttleSite) { s.is(s.ask("POST /semaphore", c.body, c.kind), c.want) })
 		})
 	}
-	s, _ := onNodeRED(t)
-	s.is(s.ask("POST /semaphore", `{"name":"n","value":9}`), `200 utf8json {"name":"n","value":9}`)
-	s.is(s.ask("POST /semaphore", "name=n&value=9", formType), `303 utf8json {"name":"n","value":"9"}`)
-	s.is(s.ask("POST /semaphore/down", "name=n&amount=2&wait=5s", formType), `200 utf8json {"name":"n","value":7}`)
-	s.is(s.ask("POST /semaphore/down", "name=n", "Content-Encoding: gzip"), "415 text Send the body uncompressed, without Content-Encoding.")
+	inEachNodeRED(t, func(s *throttleSite) {
+		s.is(s.ask("POST /semaphore", `{"name":"n","value":9}`), `200 utf8json {"name":"n","value":9}`)
+		s.is(s.ask("POST /semaphore", "name=n&value=9", formType), `303 utf8json {"name":"n","value":"9"}`)
+		s.is(s.ask("POST /semaphore/down", "name=n&amount=2&wait=5s", formType), `200 utf8json {"name":"n","value":7}`)
+		s.is(s.ask("POST /semaphore/down", "name=n", "Content-Encoding: gzip"), "415 text Send the body uncompressed, without Content-Encoding.")
+	})
 }
 
 // 303 leads nowhere: who follows it would see 200, "created".
@@ -105,6 +105,13 @@ func TestNodeREDLongPath(t *testing.T) {
 			t.Errorf("%d letters: status %d, want %d", letters, response.StatusCode, want)
 		}
 	}
+	inEachNodeRED(t, func(s *throttleSite) {
+		for letters, want := range map[int]int{512: 404, 513: 400, 16_000: 400} {
+			if got := s.ask("GET /semaphore/value/"+strings.Repeat("a", letters), ""); got.status != want {
+				s.Errorf("%d letters: %s, want %d", letters, got, want)
+			}
+		}
+	})
 }
 
 // A repeat with the same key changes nothing and gets the first answer.
@@ -181,16 +188,17 @@ func TestNodeREDLimits(t *testing.T) {
 
 // What others put into the metadata never breaks an answer.
 func TestNodeREDForeignMetadata(t *testing.T) {
-	s, _ := onNodeRED(t)
-	s.is(s.ask("POST /semaphore", `{"name":"n","value":1,"x":1}`), `200 utf8json {"name":"n","value":1,"x":1}`)
-	for kept, want := range map[string]string{
-		`{"y":2,"name":"z","value":7}`: `,"y":2`, `{"y": {"a" : 1}}`: `,"y":{"a":1}`,
-		`{"y"`: ``, `5`: ``, ``: ``, `{"a":1,"a":2}`: ``, ` {} `: ``, "{\"\xEF\xBB\xBF\":1}": ",\"\uFEFF\":1",
-	} {
-		pairs := []fsm.Pair{{Key: "nodered", Value: kept}, {Key: "other", Value: "{}"}}
-		s.do(fsm.PutSemaphore{Name: "n", Metadata: fsm.Change[[]fsm.Pair]{Given: true, Value: pairs}})
-		s.is(s.ask("GET /semaphore/value/n", ""), `200 utf8json {"name":"n","value":1`+want+`}`)
-	}
+	inEachNodeRED(t, func(s *throttleSite) {
+		s.is(s.ask("POST /semaphore", `{"name":"n","value":1,"x":1}`), `200 utf8json {"name":"n","value":1,"x":1}`)
+		for kept, want := range map[string]string{
+			`{"y":2,"name":"z","value":7}`: `,"y":2`, `{"y": {"a" : 1}}`: `,"y":{"a":1}`,
+			`{"y"`: ``, `5`: ``, ``: ``, `{"a":1,"a":2}`: ``, ` {} `: ``, "{\"\xEF\xBB\xBF\":1}": ",\"\uFEFF\":1",
+		} {
+			pairs := []fsm.Pair{{Key: "nodered", Value: kept}, {Key: "other", Value: "{}"}}
+			s.do(fsm.PutSemaphore{Name: "n", Metadata: fsm.Change[[]fsm.Pair]{Given: true, Value: pairs}})
+			s.is(s.ask("GET /semaphore/value/n", ""), `200 utf8json {"name":"n","value":1`+want+`}`)
+		}
+	})
 }
 
 // 100 downs at once on 50 give exactly 50, and each tells its own value.
@@ -350,14 +358,15 @@ func (n *trailing) Read(ctx context.Context, c cluster.Consistency) (cluster.Rea
 
 // A request without a body at all, as net/http makes it.
 func TestNodeREDNoBody(t *testing.T) {
-	s, _ := onNodeRED(t)
-	r := httptest.NewRequest("POST", "/semaphore/up", nil)
-	w := httptest.NewRecorder()
-	s.handler.ServeHTTP(w, r)
-	text, _ := io.ReadAll(w.Body)
-	if w.Code != 400 || !strings.HasPrefix(string(text), "The name of a semaphore") {
-		t.Errorf("%d %s", w.Code, text)
-	}
+	inEachNodeRED(t, func(s *throttleSite) {
+		r := httptest.NewRequest("POST", "/semaphore/up", nil)
+		w := httptest.NewRecorder()
+		s.handler.ServeHTTP(w, r)
+		text, _ := io.ReadAll(w.Body)
+		if w.Code != 400 || !strings.HasPrefix(string(text), "The name of a semaphore") {
+			s.Errorf("%d %s", w.Code, text)
+		}
+	})
 }
 
 // The examples of docs/dialect-nodered.md answer 200, in their order.

@@ -33,36 +33,38 @@ func TestThrottleIsOptional(t *testing.T) {
 }
 
 func TestThrottleContentTypes(t *testing.T) {
-	s, _ := onThrottle(t)
-	for kind, fine := range map[string]bool{
-		"application/json": true, "Application/JSON; charset=latin-1": true, "application/cloudevents+json": true, " application/json ": true,
-		"application/json;": true, "application/vnd.x+JSON;q=1": true,
-		"": false, "text/json": false, "application/jsonx": false, "application/json+xml": false, "application/x-www-form-urlencoded": false,
-		"json": false, "application/json, text/plain": false, "application /json": false,
-	} {
-		got := s.ask("POST /new_peer", `{"expires_in":"1m"}`, "Content-Type: "+kind)
-		if fine && got.status != 200 || !fine && got.String() != "415 text Expected request with `Content-Type: application/json`" {
-			t.Errorf("%q: %s", kind, got)
+	inEachPlace(t, func(s *throttleSite) {
+		for kind, fine := range map[string]bool{
+			"application/json": true, "Application/JSON; charset=latin-1": true, "application/cloudevents+json": true, " application/json ": true,
+			"application/json;": true, "application/vnd.x+JSON;q=1": true,
+			"": false, "text/json": false, "application/jsonx": false, "application/json+xml": false, "application/x-www-form-urlencoded": false,
+			"json": false, "application/json, text/plain": false, "application /json": false,
+		} {
+			got := s.ask("POST /new_peer", `{"expires_in":"1m"}`, "Content-Type: "+kind)
+			if fine && got.status != 200 || !fine && got.String() != "415 text Expected request with `Content-Type: application/json`" {
+				s.Errorf("%q: %s", kind, got)
+			}
 		}
-	}
+	})
 }
 
 func TestThrottleBodyLimit(t *testing.T) {
-	s, _ := onThrottle(t)
-	padded := func(size int) string { return `{"expires_in":"1m"}` + strings.Repeat(" ", size-19) }
-	s.semaphore("A", "1", "0")
-	if got := s.ask("POST /new_peer", padded(2<<20)); got.status != 200 {
-		t.Errorf("2 MiB: %s", got)
-	}
-	const want = "413 text Failed to buffer the request body: length limit exceeded"
-	s.is(s.ask("POST /new_peer", padded(2<<20+1)), want)
-	r := httptest.NewRequest("POST", "/new_peer", strings.NewReader(padded(2<<20+1)))
-	r.ContentLength = -1 // chunked
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	s.handler.ServeHTTP(w, r)
-	s.is(throttleAnswer{w.Code, w.Header().Get("Content-Type"), w.Body.String(), w.Header().Get}, want)
-	s.is(s.ask("POST /new_peer", padded(2<<20+1), "Content-Type: text/plain"), "415 text Expected request with `Content-Type: application/json`")
+	inEachPlace(t, func(s *throttleSite) {
+		padded := func(size int) string { return `{"expires_in":"1m"}` + strings.Repeat(" ", size-19) }
+		s.semaphore("A", "1", "0")
+		if got := s.ask("POST /new_peer", padded(2<<20)); got.status != 200 {
+			s.Errorf("2 MiB: %s", got)
+		}
+		const want = "413 text Failed to buffer the request body: length limit exceeded"
+		s.is(s.ask("POST /new_peer", padded(2<<20+1)), want)
+		r := httptest.NewRequest("POST", "/new_peer", strings.NewReader(padded(2<<20+1)))
+		r.ContentLength = -1 // chunked
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		s.handler.ServeHTTP(w, r)
+		s.is(throttleAnswer{w.Code, w.Header().Get("Content-Type"), w.Body.String(), w.Header().Get}, want)
+		s.is(s.ask("POST /new_peer", padded(2<<20+1), "Content-Type: text/plain"), "415 text Expected request with `Content-Type: application/json`")
+	})
 }
 
 func TestThrottleNewPeer(t *testing.T) {
@@ -73,6 +75,44 @@ func TestThrottleNewPeer(t *testing.T) {
 	if got.status != 503 || got.header("Retry-After") != "1" {
 		t.Errorf("an id in use: %s", got)
 	}
+	inEachPlace(t, func(s *throttleSite) {
+		made := s.ask("POST /new_peer", `{"expires_in":"1m"}`)
+		if other := s.ask("POST /new_peer", `{"expires_in":"1m"}`); made.status != 200 || other.status != 200 || made.body == other.body {
+			s.Errorf("two peers: %s and %s", made, other)
+		}
+		s.is(s.ask("PUT /peers/"+made.body, `{"expires_in":"1m"}`), "200 text Ok")
+		s.advance(61 * time.Second)
+		s.is(s.ask("PUT /peers/"+made.body, `{"expires_in":"1m"}`), "400 bare Unknown peer")
+	})
+}
+
+// On a cluster, too, the ttl with what lingers is what the session has, through
+// whichever node and by whichever request it comes.
+func TestThrottleTTLsOfSessions(t *testing.T) {
+	inEachPlace(t, func(s *throttleSite) {
+		s.semaphore("A", "5", "0")
+		for _, c := range []struct {
+			line, body string
+			want       int64
+		}{
+			{"POST /restore", `{"expires_in":"1h","peer_id":7,"acquired":{}}`, 3_630_000},
+			{"PUT /peers/7", `{"expires_in":"10s"}`, 11_000},
+			{"PUT /peers/7/A?expires_in=5m", `1`, 330_000},
+			{"PUT /peers/7/A?block_for=0s", `1`, 330_000},
+		} {
+			if got := s.ask(c.line, c.body); got.status != 200 {
+				s.Errorf("%s: %s", c.line, got)
+			}
+			if _, err := s.node.Read(context.Background(), cluster.Consistency{}); err != nil {
+				s.Fatal(err)
+			}
+			s.node.View(func(m *fsm.Machine) {
+				if peer, lives := m.Session(7); !lives || peer.TTLMS != c.want {
+					s.Errorf("%s: ttl %d, want %d", c.line, peer.TTLMS, c.want)
+				}
+			})
+		}
+	}, func(cfg *Config) { cfg.Throttle = &Throttle{LingerPercent: 10} })
 }
 
 // The ttl that each request passes on lingers; without one the ttl is left alone.
@@ -253,25 +293,27 @@ func TestThrottleRevoked(t *testing.T) {
 }
 
 func TestThrottleOverflow(t *testing.T) {
-	s, _ := onThrottle(t)
-	s.semaphore("A", "1", "0")
-	s.is(s.ask("POST /restore", `{"expires_in":"1h","peer_id":1,"acquired":{"A":9223372036854775807}}`), "200 text Ok")
-	s.is(s.ask("POST /restore", `{"expires_in":"1h","peer_id":2,"acquired":{"A":9}}`),
-		"409 text The counts held would leave the range of 64 bit integers. Nothing was changed.")
-	s.is(s.ask("GET /remainder?semaphore=A", ""), "200 json -9223372036854775806")
+	inEachPlace(t, func(s *throttleSite) {
+		s.semaphore("A", "1", "0")
+		s.is(s.ask("POST /restore", `{"expires_in":"1h","peer_id":1,"acquired":{"A":9223372036854775807}}`), "200 text Ok")
+		s.is(s.ask("POST /restore", `{"expires_in":"1h","peer_id":2,"acquired":{"A":9}}`),
+			"409 text The counts held would leave the range of 64 bit integers. Nothing was changed.")
+		s.is(s.ask("GET /remainder?semaphore=A", ""), "200 json -9223372036854775806")
+	})
 }
 
 // up moves the full count, down what remains of it: neither is undone by a lock.
 func TestThrottleOffset(t *testing.T) {
-	s, _ := onThrottle(t)
-	s.semaphore("A", "2", "0")
-	s.peer("1", "1h")
-	s.do(fsm.Up{Name: "A", Count: 3})
-	s.is(s.ask("GET /remainder?semaphore=A", ""), "200 json 5")
-	s.is(s.ask("PUT /peers/1/A", "6"), "409 bare Lock can never be acquired. Lock asks for count 6 yet full count is only 5.")
-	s.do(fsm.SetValue{Name: "A", Value: 1})
-	s.is(s.ask("PUT /peers/1/A", "3"), "409 bare Lock can never be acquired. Lock asks for count 3 yet full count is only 2.")
-	s.is(s.ask("PUT /peers/1/A", "2"), "202 json 1")
+	inEachPlace(t, func(s *throttleSite) {
+		s.semaphore("A", "2", "0")
+		s.peer("1", "1h")
+		s.do(fsm.Up{Name: "A", Count: 3})
+		s.is(s.ask("GET /remainder?semaphore=A", ""), "200 json 5")
+		s.is(s.ask("PUT /peers/1/A", "6"), "409 bare Lock can never be acquired. Lock asks for count 6 yet full count is only 5.")
+		s.do(fsm.SetValue{Name: "A", Value: 1})
+		s.is(s.ask("PUT /peers/1/A", "3"), "409 bare Lock can never be acquired. Lock asks for count 3 yet full count is only 2.")
+		s.is(s.ask("PUT /peers/1/A", "2"), "202 json 1")
+	})
 }
 
 func TestThrottleDeletedWhileBlocked(t *testing.T) {
@@ -315,8 +357,7 @@ func TestThrottleHangUp(t *testing.T) {
 
 // block_for is cut off at the longest wait of a request, and answered with 202.
 func TestThrottleBlockIsCapped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := onMachine(t)
+	inEachPlace(t, func(s *throttleSite) {
 		s.semaphore("A", "1", "1")
 		s.semaphore("B", "1", "0")
 		for _, id := range []string{"1", "2"} {
@@ -328,7 +369,7 @@ func TestThrottleBlockIsCapped(t *testing.T) {
 		holds := s.later("PUT /peers/2/A?block_for=1h", "1")
 		s.advance(10*time.Minute - time.Second)
 		if len(waits)+len(holds) > 0 {
-			t.Error("answered before 10 minutes are over")
+			s.Error("answered before 10 minutes are over")
 		}
 		s.advance(2 * time.Second)
 		s.is(<-waits, "202 json 2")
@@ -400,36 +441,46 @@ func TestThrottleCutOff(t *testing.T) {
 
 // A name that no semaphore can have never reaches the log.
 func TestThrottleImpossibleNames(t *testing.T) {
-	s, node := onThrottle(t)
-	s.peer("1", "1h")
-	before := len(node.calls)
-	long := strings.Repeat("a", 513)
-	for line, body := range map[string]string{
-		"PUT /peers/1/" + long: "1", "DELETE /peers/1/" + long: "", "PUT /peers/1/%00": "1", "DELETE /peers/1/a%0Ab": "",
-		"POST /restore":                    `{"expires_in":"1h","peer_id":2,"acquired":{"` + long + `":1}}`,
-		"GET /remainder?semaphore=" + long: "", "GET /remainder?semaphore=%FF": "",
-	} {
-		s.is(s.ask(line, body), "400 bare Unknown semaphore")
-	}
-	s.is(s.ask("POST /restore", `{"expires_in":"1h","peer_id":2,"acquired":{"`+strings.Repeat("a", 20_000)+`":1}}`), "400 bare Unknown semaphore")
-	if len(node.calls) != before {
-		t.Errorf("%d commands", len(node.calls)-before)
-	}
+	inEachPlace(t, func(s *throttleSite) {
+		s.peer("1", "1h")
+		calls := func() int {
+			if node, ok := s.node.(*machineNode); ok {
+				return len(node.calls)
+			}
+			return 0 // a cluster does not tell
+		}
+		before := calls()
+		long := strings.Repeat("a", 513)
+		for line, body := range map[string]string{
+			"PUT /peers/1/" + long: "1", "DELETE /peers/1/" + long: "", "PUT /peers/1/%00": "1", "DELETE /peers/1/a%0Ab": "",
+			"POST /restore":                    `{"expires_in":"1h","peer_id":2,"acquired":{"` + long + `":1}}`,
+			"GET /remainder?semaphore=" + long: "", "GET /remainder?semaphore=%FF": "",
+		} {
+			s.is(s.ask(line, body), "400 bare Unknown semaphore")
+		}
+		s.is(s.ask("POST /restore", `{"expires_in":"1h","peer_id":2,"acquired":{"`+strings.Repeat("a", 20_000)+`":1}}`), "400 bare Unknown semaphore")
+		if more := calls() - before; more != 0 {
+			s.Errorf("%d commands", more)
+		}
+	})
 }
 
 // A list longer than what is read at once.
 func TestThrottleListsManyPeers(t *testing.T) {
-	s, _ := onThrottle(t)
-	for _, count := range []int{peersAtOnce, 1, peersAtOnce - 1, 5} {
-		for range count {
-			s.do(fsm.OpenSession{Session: s.node.DrawSession(), TTLMS: 1000})
-		}
-		var want []string
-		s.node.View(func(m *fsm.Machine) {
-			for _, session := range m.Sessions(0, 1<<20) {
-				want = append(want, fmt.Sprintf(`{"id":%d}`, session.ID))
+	inEachPlace(t, func(s *throttleSite) {
+		for _, count := range []int{peersAtOnce, 1, peersAtOnce - 1, 5} {
+			var opened cluster.Reply
+			for range count {
+				opened = s.do(fsm.OpenSession{Session: s.node.DrawSession(), TTLMS: 60_000})
 			}
-		})
-		s.is(s.ask("GET /peers/", ""), "200 json ["+strings.Join(want, ",")+"]")
-	}
+			s.caughtUp(opened)
+			var want []string
+			s.node.View(func(m *fsm.Machine) {
+				for _, session := range m.Sessions(0, 1<<20) {
+					want = append(want, fmt.Sprintf(`{"id":%d}`, session.ID))
+				}
+			})
+			s.is(s.ask("GET /peers/", ""), "200 json ["+strings.Join(want, ",")+"]")
+		}
+	})
 }
