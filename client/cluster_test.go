@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -215,6 +216,22 @@ func TestRealSemaphores(t *testing.T) {
 		if n != 250 {
 			t.Errorf("%d listed", n)
 		}
+		down := make(chan error, 1)
+		go func() {
+			_, err := c.Down(s.ctx, "list/000", 2)
+			down <- err
+		}()
+		time.Sleep(time.Second) // virtual
+		seen, err := c.Get(s.ctx, "list/000")
+		s.ok(err)
+		w := seen.Waiters[0]
+		if w.BlockedBy != "not-enough-available" || w.Reason != "It needs 2, 1 available." || !w.Unowned || w.ExpiresInMS <= 0 ||
+			!slices.Equal(w.Obstacles, []client.Obstacle{{Semaphore: "list/000", BlockedBy: w.BlockedBy, Needs: 2, Available: 1}}) {
+			t.Errorf("it waits as %+v", w)
+		}
+		_, err = c.Up(s.ctx, "list/000", 1)
+		s.ok(err)
+		s.ok(<-down)
 	})
 }
 

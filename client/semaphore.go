@@ -41,11 +41,28 @@ type Holder struct {
 
 // Waiter is one waiting request of a semaphore.
 type Waiter struct {
-	Session   string            `json:"session"`
-	Count     int64             `json:"count"`
-	Position  int64             `json:"position"` // from 1, the next one
-	WaitingMS int64             `json:"waiting_ms"`
-	Metadata  map[string]string `json:"metadata"` // the session's
+	Session     string            `json:"session"`
+	Count       int64             `json:"count"`
+	Position    int64             `json:"position"` // from 1, the next one
+	WaitingMS   int64             `json:"waiting_ms"`
+	ExpiresInMS int64             `json:"expires_in_ms"` // the session
+	Metadata    map[string]string `json:"metadata"`      // the session's
+	// BlockedBy is why it waits, as a code: "not-enough-available", "behind-others" or
+	// "other-semaphore". Reason says it to people.
+	BlockedBy string `json:"blocked_by"`
+	Reason    string `json:"reason"`
+	// Obstacles are the lines in which it can't be served now, of all that it wants.
+	Obstacles []Obstacle `json:"obstacles"`
+	// Unowned waiters take permits that nobody owns: a Down, or a wait list's entry.
+	Unowned bool `json:"unowned"`
+}
+
+// Obstacle is one line in which a waiter can't be served now.
+type Obstacle struct {
+	Semaphore string `json:"semaphore"`
+	BlockedBy string `json:"blocked_by"` // as of a Waiter
+	Needs     int64  `json:"needs"`
+	Available int64  `json:"available"`
 }
 
 // errNoName is the refusal of an empty name, which would make another path.
