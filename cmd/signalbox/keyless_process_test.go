@@ -1,0 +1,123 @@
+//go:build processes && linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/signalbox/signalbox/httpapi/noderedclient"
+)
+
+// keyless is a script as the subflow's users have it: it sends no keys, and repeats
+// what failed. It counts what it was told and, apart, what it was never told.
+type keyless struct {
+	mu                  sync.Mutex
+	ups, downs          int64 // answered with 200
+	lostUps, lostDowns  int64 // sent, and perhaps done
+	refused, unexpected map[int]int
+}
+
+// keylessPermits are more than ever lack, though some downs count twice.
+const keylessPermits = 1000
+
+func newKeyless() *keyless {
+	return &keyless{refused: map[int]int{}, unexpected: map[int]int{}}
+}
+
+func (k *keyless) at(base string) *noderedclient.Client {
+	return &noderedclient.Client{Addresses: []string{base}, HTTP: &http.Client{Transport: k}}
+}
+
+// RoundTrip sends a request and counts how it came out.
+func (k *keyless) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil { // an answer that breaks off is lost as well
+		var body []byte
+		body, err = io.ReadAll(response.Body)
+		response.Body.Close()
+		response.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	status := 0
+	if err == nil {
+		status = response.StatusCode
+	} else {
+		response = nil
+	}
+	k.count(r.URL.Path, status, err)
+	return response, err
+}
+
+func (k *keyless) count(path string, status int, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	told, lost := &k.downs, &k.lostDowns
+	switch {
+	case strings.HasSuffix(path, "/up"):
+		told, lost = &k.ups, &k.lostUps
+	case !strings.HasSuffix(path, "/down"):
+		told, lost = new(int64), new(int64) // changes no value
+	}
+	var dial *net.OpError
+	switch {
+	case errors.As(err, &dial) && dial.Op == "dial": // never sent
+	case err != nil, status == http.StatusGatewayTimeout:
+		*lost++
+	case status == http.StatusOK:
+		*told++
+	case status == http.StatusSeeOther, status == http.StatusConflict, status == http.StatusServiceUnavailable:
+		k.refused[status]++
+	default:
+		k.unexpected[status]++
+	}
+}
+
+// work takes and gives back; a 504 is a round like another to it.
+func (k *keyless) work(ctx context.Context, base string, inside func() bool) error {
+	client := k.at(base)
+	if _, err := client.Create(ctx, "keyless", keylessPermits); err != nil && !isTimeout(err) {
+		return fmt.Errorf("create: %w", err)
+	}
+	for goesOn := true; goesOn; {
+		if _, err := client.Down(ctx, "keyless"); err != nil && !isTimeout(err) {
+			return fmt.Errorf("down: %w", err)
+		}
+		goesOn = inside()
+		if _, err := client.Up(ctx, "keyless"); err != nil && !isTimeout(err) {
+			return fmt.Errorf("up: %w", err)
+		}
+	}
+	return nil
+}
+
+func isTimeout(err error) bool {
+	var status *noderedclient.StatusError
+	return errors.As(err, &status) && status.Status == http.StatusGatewayTimeout
+}
+
+// finish checks that the value is off by no more than what was lost, in either
+// direction, and that no other status came than those of the contract.
+func (k *keyless) finish(t *testing.T, c *processes, u *users) {
+	t.Helper()
+	u.end(t)
+	told := keylessPermits + k.ups - k.downs
+	for node, base := range c.bases {
+		value, err := nodeREDAt(base).Value(t.Context(), "keyless")
+		if err != nil || value < told-k.lostDowns || value > told+k.lostUps {
+			t.Errorf("without keys: n%d says %d (%v); by the answers it is %d, with %d downs and %d ups lost",
+				node+1, value, err, told, k.lostDowns, k.lostUps)
+		}
+	}
+	if len(k.unexpected) > 0 {
+		t.Errorf("without keys: statuses %v", k.unexpected)
+	}
+	t.Logf("without keys: %d ups, %d downs told; %d, %d lost; refused %v", k.ups, k.downs, k.lostUps, k.lostDowns, k.refused)
+}
