@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/signalbox/signalbox/cluster"
@@ -170,19 +171,20 @@ func TestNodeREDFailures(t *testing.T) {
 		"403 text The request comes from a web page of another origin, which this node does not allow.")
 }
 
-// Limits of the state machine are told as such.
+// Limits of the state machine are told as such, by any node.
 func TestNodeREDLimits(t *testing.T) {
-	s, node := onNodeRED(t)
 	limits := fsm.DefaultLimits()
 	limits.Semaphores = 1
-	node.set(func() {
-		node.apply(fsm.EncodeCommand(fsm.RequestID{}, "", fsm.Reign{Term: 1, Leader: "n1", Limits: limits}))
-	})
-	s.is(s.ask("POST /semaphore", `{"name":"a","value":1}`), `200 utf8json {"name":"a","value":1}`)
-	got := s.ask("POST /semaphore", `{"name":"b","value":1}`)
-	s.is(got, "429 text A configured limit is reached: semaphores. Nothing was changed.")
-	if got.header("Retry-After") != "1" {
-		t.Errorf("Retry-After %q", got.header("Retry-After"))
+	for _, leads := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newLimitedCluster(t, limits, asNodeRED).site(leads)
+			s.is(s.ask("POST /semaphore", `{"name":"a","value":1}`), `200 utf8json {"name":"a","value":1}`)
+			got := s.ask("POST /semaphore", `{"name":"b","value":1}`)
+			s.is(got, "429 text A configured limit is reached: semaphores. Nothing was changed.")
+			if got.header("Retry-After") != "1" {
+				t.Errorf("Retry-After %q", got.header("Retry-After"))
+			}
+		})
 	}
 }
 

@@ -53,6 +53,7 @@ type throttleCluster struct {
 	t      *testing.T
 	net    *memnet.Network
 	change []func(*Config)
+	limits fsm.Limits
 	ids    []string
 	stores map[string]*store.Store
 	nodes  map[string]*cluster.Node // those that run
@@ -61,7 +62,12 @@ type throttleCluster struct {
 
 func newThrottleCluster(t *testing.T, change ...func(*Config)) *throttleCluster {
 	t.Helper()
-	c := &throttleCluster{t: t, net: memnet.New(), change: append([]func(*Config){exactly}, change...),
+	return newLimitedCluster(t, fsm.DefaultLimits(), change...)
+}
+
+func newLimitedCluster(t *testing.T, limits fsm.Limits, change ...func(*Config)) *throttleCluster {
+	t.Helper()
+	c := &throttleCluster{t: t, net: memnet.New(), limits: limits, change: append([]func(*Config){exactly}, change...),
 		ids: []string{"n1", "n2", "n3"}, stores: map[string]*store.Store{}, nodes: map[string]*cluster.Node{}, apis: map[string]*Handler{}}
 	for _, id := range c.ids {
 		s, err := store.Open(store.Options{Ephemeral: true, NodeID: id})
@@ -80,7 +86,7 @@ func newThrottleCluster(t *testing.T, change ...func(*Config)) *throttleCluster 
 
 func (c *throttleCluster) start(id string) {
 	c.t.Helper()
-	config := cluster.Config{NodeID: id, Bind: id + ":8711", Network: c.net.Host(id), Store: c.stores[id]}
+	config := cluster.Config{NodeID: id, Bind: id + ":8711", Network: c.net.Host(id), Store: c.stores[id], Limits: c.limits}
 	for _, peer := range c.ids {
 		config.Peers = append(config.Peers, cluster.Peer{ID: peer, Address: peer + ":8711"})
 	}

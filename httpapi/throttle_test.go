@@ -246,19 +246,20 @@ func TestThrottleRefusalsAreComplete(t *testing.T) {
 }
 
 func TestThrottleLimits(t *testing.T) {
-	s, node := onThrottle(t)
 	limits := fsm.DefaultLimits()
 	limits.Sessions, limits.Queue = 2, 1
-	node.mu.Lock()
-	node.apply(fsm.EncodeCommand(fsm.RequestID{Origin: 9, Sequence: 1}, "", fsm.Reign{Term: 1, Leader: "n1", Limits: limits}))
-	node.mu.Unlock()
-	s.peer("1", "1h")
-	s.peer("2", "1h")
-	got := s.ask("POST /new_peer", `{"expires_in":"1m"}`)
-	if s.is(got, "503 text A configured limit is reached: sessions. Nothing was changed."); got.header("Retry-After") == "" {
-		t.Error("no Retry-After")
+	for _, leads := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newLimitedCluster(t, limits).site(leads)
+			s.peer("1", "1h")
+			s.peer("2", "1h")
+			got := s.ask("POST /new_peer", `{"expires_in":"1m"}`)
+			if s.is(got, "503 text A configured limit is reached: sessions. Nothing was changed."); got.header("Retry-After") == "" {
+				t.Error("no Retry-After")
+			}
+			s.is(s.ask("POST /restore", `{"expires_in":"1m","peer_id":3,"acquired":{}}`), "503 text A configured limit is reached: sessions. Nothing was changed.")
+		})
 	}
-	s.is(s.ask("POST /restore", `{"expires_in":"1m","peer_id":3,"acquired":{}}`), "503 text A configured limit is reached: sessions. Nothing was changed.")
 }
 
 // What an operator ended is told with its reason, and not brought back.
