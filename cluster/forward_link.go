@@ -93,16 +93,8 @@ func (l *link) send(reqs []*request) (back []*request) {
 		return reqs
 	}
 	l.queue = append(l.queue, reqs...)
-	l.signal()
+	signal(l.ready)
 	return nil
-}
-
-// signal wakes transmit. The caller holds mu.
-func (l *link) signal() {
-	select {
-	case l.ready <- struct{}{}:
-	default:
-	}
 }
 
 // close ends the link, but for the answers to what was sent.
@@ -349,7 +341,7 @@ func (l *link) ask() (reading, error) {
 	l.number++
 	l.asked[l.number] = answer
 	l.asks = append(l.asks, l.number)
-	l.signal()
+	signal(l.ready)
 	l.mu.Unlock()
 	got := <-answer // close answers, too
 	if got.status != statusDone {

@@ -42,7 +42,7 @@ func (o *outbox) add(put func(*mail)) bool {
 	}
 	put(&o.mail)
 	o.shut = o.mail.size() > maxOutbox
-	o.signal()
+	signal(o.ready)
 	return !o.shut
 }
 
@@ -51,15 +51,7 @@ func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.shut = true
-	o.signal()
-}
-
-// signal wakes write. The caller holds mu.
-func (o *outbox) signal() {
-	select {
-	case o.ready <- struct{}{}:
-	default:
-	}
+	signal(o.ready)
 }
 
 // take answers all mail, leaving empty for what comes next; ok is false once shut.

@@ -61,10 +61,7 @@ type router struct {
 
 // look makes run look for the leader again. It does not block.
 func (r *router) look() {
-	select {
-	case r.news <- struct{}{}:
-	default:
-	}
+	signal(r.news)
 }
 
 // send takes requests in their order, on to the leader or to be held.

@@ -56,10 +56,7 @@ func (l *leadership) drain(notifications <-chan bool) {
 
 // look makes run compare its reign with what Raft says now.
 func (l *leadership) look() {
-	select {
-	case l.news <- struct{}{}:
-	default:
-	}
+	signal(l.news)
 }
 
 // established answers the reign of this node, or nil while it does not lead or

@@ -124,10 +124,7 @@ func (p *proposer) tick(ctx context.Context) (index uint64, err error) {
 
 // wake makes run look. The caller holds mu.
 func (p *proposer) wake() {
-	select {
-	case p.wakeable <- struct{}{}:
-	default:
-	}
+	signal(p.wakeable)
 }
 
 // idleFor answers how long ago the last entry was made.

@@ -29,10 +29,7 @@ func newTicker(m *machine, p *proposer) *ticker {
 
 // poke tells that an entry was applied. It does not block.
 func (t *ticker) poke() {
-	select {
-	case t.applied <- struct{}{}:
-	default:
-	}
+	signal(t.applied)
 }
 
 // run ticks until ctx ends.

@@ -12,7 +12,7 @@ type Limits struct {
 	Queue          int64 // waiting requests on one semaphore
 	WaitList       int64 // entries of one session's wait list
 	Keys           int64 // idempotency keys
-	KeyBytes       int64 // their keys and stored outcomes
+	KeyBytes       int64 // their keys and outcomes, those to come included
 }
 
 // DefaultLimits are in force before the first reign entry and unless
