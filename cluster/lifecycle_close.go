@@ -10,6 +10,8 @@ import (
 // A process has 5 s from SIGTERM to its end. Each step has its share, whatever the
 // disk and the other nodes do.
 const (
+	// shutDownPause is before Raft is shut down: it is idle by then.
+	shutDownPause = time.Millisecond
 	// drainTimeout bounds Drain, and the draining in Close.
 	drainTimeout = 1800 * time.Millisecond
 	// handOverTimeout bounds the handing over of leadership, and the waiting until
@@ -137,6 +139,9 @@ func (n *Node) abort() error {
 func (n *Node) shutDownRaft() error {
 	ended := make(chan error, 1)
 	go func() {
+		// What Raft has been asked just before, as the barrier of a reign, is to be taken
+		// in first: left in its queue, it would never be answered.
+		<-time.After(shutDownPause)
 		future := n.raft.Shutdown()
 		_ = n.transport.Close() // else messages under way to dead peers would be waited for
 		ended <- future.Error() // waits for Raft's goroutines
