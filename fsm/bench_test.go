@@ -54,6 +54,7 @@ type loader struct {
 	index   uint64
 	stampMS int64
 	pending [][]byte
+	check   func(*Applied) // of what flush applied; nil: none
 }
 
 func (l *loader) add(c Command) {
@@ -66,7 +67,11 @@ func (l *loader) add(c Command) {
 func (l *loader) flush() *Applied {
 	entry := EncodeEntry(l.stampMS, l.pending)
 	l.pending = l.pending[:0]
-	return l.apply(entry)
+	applied := l.apply(entry)
+	if l.check != nil {
+		l.check(applied)
+	}
+	return applied
 }
 
 func (l *loader) apply(entry []byte) *Applied {

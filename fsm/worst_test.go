@@ -1,0 +1,87 @@
+//go:build unix
+
+package fsm
+
+import (
+	"testing"
+	"time"
+)
+
+// worstCase is one row of BenchmarkWorstApply: a state, and the commands of the
+// worst entry for an operation within the default limits.
+type worstCase struct {
+	name string
+	// fill makes the state, with the default limits in force and cluster time 0.
+	fill func(*loader)
+	// command returns the entry's i-th command. An entry takes as many as
+	// EntryWeight and EntryBytes allow.
+	command func(i int) Command
+	// commands ends the entry earlier, where the state has no more to be worked on;
+	// 0: EntryWeight, negative: none.
+	commands int
+	// stampMS is the entry's stamp.
+	stampMS int64
+}
+
+// entry fills one entry with the commands of a case.
+func (w *worstCase) entry() (entry []byte, commands int) {
+	most := w.commands
+	if most == 0 {
+		most = EntryWeight
+	}
+	var encoded [][]byte
+	weight, bytes := 0, 0
+	for i := range max(most, 0) {
+		c := w.command(i)
+		data := EncodeCommand(RequestID{1, uint64(i) + 1}, "", c)
+		if i > 0 && (weight+Weight(c) > EntryWeight || bytes+len(data) > EntryBytes) {
+			break
+		}
+		weight, bytes = weight+Weight(c), bytes+len(data)
+		encoded = append(encoded, data)
+	}
+	return EncodeEntry(w.stampMS, encoded), len(encoded)
+}
+
+// BenchmarkWorstApply reports, for each operation, how long the worst entry
+// takes that a leader may make of it within the default limits, and the worst of
+// the entries without commands that follow while work is left over.
+//
+//	go test ./fsm -run '^$' -bench WorstApply -benchtime 1x
+func BenchmarkWorstApply(b *testing.B) {
+	for _, w := range worstCases() {
+		b.Run(w.name, func(b *testing.B) {
+			var worst, rest time.Duration
+			commands, entries := 0, 0
+			for range b.N {
+				b.StopTimer()
+				l := &loader{m: New(), check: func(applied *Applied) { must(b, applied) }}
+				l.add(Reign{Term: 1, Limits: DefaultLimits()})
+				if w.fill != nil {
+					w.fill(l)
+				}
+				l.flush()
+				var entry []byte
+				entry, commands = w.entry()
+				b.StartTimer()
+				start := time.Now()
+				applied := l.apply(entry)
+				worst = max(worst, time.Since(start))
+				must(b, applied)
+				entries = 0
+				for applied.MoreDue {
+					start = time.Now()
+					applied = l.apply(EncodeEntry(w.stampMS, nil))
+					rest = max(rest, time.Since(start))
+					entries++
+				}
+			}
+			b.ReportMetric(float64(commands), "commands")
+			b.ReportMetric(float64(worst.Microseconds())/1000, "worst-ms")
+			if entries > 0 {
+				b.ReportMetric(float64(rest.Microseconds())/1000, "worst-rest-ms")
+				b.ReportMetric(float64(entries), "rest-entries")
+			}
+		})
+	}
+}
