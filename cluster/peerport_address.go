@@ -26,7 +26,7 @@ func CheckPeerAddress(address string, insecure bool) error {
 	if insecure {
 		return nil
 	}
-	loopback, err := onlyLoopback(host)
+	loopback, err := OnlyLoopback(host)
 	if err != nil {
 		return fmt.Errorf("peer address %q: %w", address, err)
 	}
@@ -37,9 +37,10 @@ func CheckPeerAddress(address string, insecure bool) error {
 	return nil
 }
 
-// onlyLoopback reports whether every address of the host is a loopback one. An
-// empty host means all interfaces, so it is not.
-func onlyLoopback(host string) (bool, error) {
+// OnlyLoopback reports whether every address of the host is a loopback one. An
+// empty host means all interfaces, so it is not. It resolves a name, which blocks
+// for resolveTimeout at most.
+func OnlyLoopback(host string) (bool, error) {
 	if host == "" {
 		return false, nil
 	}

@@ -29,6 +29,12 @@ type Config struct {
 	// may call this API from a browser. Empty: none.
 	CORS []string
 
+	// Hosts lists the names and addresses under which requests may call this node,
+	// beside those of loopback; an unspecified address (0.0.0.0) stands for every
+	// address, "*" for every name. A request to another name is refused. Empty: none
+	// is.
+	Hosts []string
+
 	// NodeRED serves the Node-RED dialect beside the native API; nil: not.
 	NodeRED *NodeRED
 

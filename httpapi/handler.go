@@ -21,6 +21,7 @@ type Handler struct {
 
 	bodies    *bodies       // that are being received
 	streams   *streams      // of events
+	hosts     *hosts        // under which this node may be called
 	closing   chan struct{} // closed when long polls are to end
 	closeOnce sync.Once
 }
@@ -40,11 +41,11 @@ func New(cfg Config) (*Handler, error) {
 		return nil, err
 	}
 	h := &Handler{cfg: cfg, node: cfg.Node, metrics: m, bodies: newBodies(),
-		streams: newStreams(cfg.MaxWatchers, m), closing: make(chan struct{})}
+		streams: newStreams(cfg.MaxWatchers, m), hosts: newHosts(cfg.Hosts), closing: make(chan struct{})}
 	h.echo = echo.New()
 	h.echo.Logger.SetOutput(io.Discard) // hclog is this project's log
 	h.echo.HTTPErrorHandler = h.fail
-	h.echo.Use(h.observe, h.plainNodeRED, h.plainThrottle, h.recover)
+	h.echo.Use(h.observe, h.plainNodeRED, h.plainThrottle, h.recover, h.refuseWrongHost)
 	if len(cfg.CORS) > 0 {
 		h.echo.Use(crossOrigin(cfg.CORS))
 	}

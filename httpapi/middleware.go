@@ -2,9 +2,7 @@ package httpapi
 
 import (
 	"net/http"
-	"net/url"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -77,35 +75,4 @@ func crossOrigin(origins []string) echo.MiddlewareFunc {
 			"Retry-After"},
 		MaxAge: 600,
 	})
-}
-
-// refuseForeign refuses a changing request that a browser sends for a page of
-// another origin, which is how browsers name it. Such a request needs no CORS to
-// be carried out (a form's POST). It does not help against a page whose own host
-// name is made to lead to this node (DNS rebinding): to the browser, and so here,
-// that page is of the same origin.
-func (h *Handler) refuseForeign(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		r := c.Request()
-		switch r.Method {
-		case http.MethodGet, http.MethodHead, http.MethodOptions:
-			return next(c)
-		}
-		for _, origin := range r.Header["Origin"] {
-			if !h.ownOrigin(origin, r.Host) {
-				return errOrigin
-			}
-		}
-		return next(c)
-	}
-}
-
-func (h *Handler) ownOrigin(origin, host string) bool {
-	for _, allowed := range h.cfg.CORS {
-		if allowed == "*" || allowed == origin {
-			return true
-		}
-	}
-	u, err := url.Parse(origin)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && strings.EqualFold(u.Host, host)
 }

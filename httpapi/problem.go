@@ -44,6 +44,7 @@ var kinds = map[string]kind{
 	"precondition-failed":  {412, "Not what was expected", ""},
 	"too-large":            {413, "Too large", ""},
 	"unsupported-encoding": {415, "Unsupported encoding", ""},
+	"wrong-host":           {421, "Another host's name", ""},
 	"key-reused":           {422, "The key was used for another request", ""},
 	"limit-reached":        {429, "A limit is reached", "1"},
 	"internal":             {500, "A fault of this node", ""},

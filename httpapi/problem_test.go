@@ -129,7 +129,8 @@ func selectors(t *testing.T, file, pkg string) map[string]bool {
 }
 
 func TestEveryKindIsUsedAndExplained(t *testing.T) {
-	used := map[string]bool{"invalid-request": true, "too-large": true, "method-not-allowed": true, "unknown-member": true}
+	used := map[string]bool{"invalid-request": true, "too-large": true, "method-not-allowed": true, "unknown-member": true,
+		"wrong-host": true}
 	for _, r := range refusals {
 		used[r.code] = true
 	}

@@ -26,7 +26,9 @@ type config struct {
 	data          string         // folder; empty only if ephemeral
 	ephemeral     bool           // state in memory
 	insecurePeers bool
-	multiplier    int // of Raft's times
+	insecureHTTP  bool     // serve the API beyond loopback
+	hosts         []string // further names of this node, see httpapi.Config
+	multiplier    int      // of Raft's times
 	minFree       size
 	queue         int // commands waiting for the log
 	historyEvents int64
@@ -76,8 +78,8 @@ func (c *config) validate() error {
 	if err := checkNodeID(c.nodeID); err != nil {
 		return fmt.Errorf("--node-id: %w", err)
 	}
-	if err := checkBind(c.httpAddress); err != nil {
-		return fmt.Errorf("--http: %w", err)
+	if err := c.validateHTTP(); err != nil {
+		return err
 	}
 	if err := checkBind(c.peerAddress); err != nil {
 		return fmt.Errorf("--peer: %w", err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -51,6 +52,7 @@ func newDev() *cobra.Command {
 	flags.IntVar(&d.nodes, "nodes", 3, "how many nodes")
 	flags.IntVar(&d.port, "http-port", 8701, "HTTP port of the first node")
 	flags.StringVar(&d.data, "data", "", "folder of the state; default: a temporary one, removed at the end")
+	addHosts(flags, &d.config)
 	addDialects(flags, &d.config)
 	addLogging(flags, &d.logs, "error")
 	return command
@@ -64,7 +66,7 @@ func (d *devFlags) run(ctx context.Context, out io.Writer, log hclog.Logger) err
 	if last := d.port + peerOffset + d.nodes - 1; d.port < 1 || last > 65535 {
 		return fmt.Errorf("--http-port must be between 1 and %d", 65535-peerOffset-d.nodes+1)
 	}
-	if err := d.config.validateDialects(); err != nil {
+	if err := errors.Join(d.config.validateHosts(), d.config.validateDialects()); err != nil {
 		return err
 	}
 	folder, err := d.folder()

@@ -116,6 +116,7 @@ func apiConfig(c config, n *node, log hclog.Logger) httpapi.Config {
 		Version:        version(),
 		Collectors:     []prometheus.Collector{n.cluster.Collector()},
 		CORS:           c.cors,
+		Hosts:          c.allowedHosts(),
 		BodyBytes:      int64(c.requests.body),
 		BatchBodyBytes: int64(c.requests.batchBody),
 		BatchSize:      c.requests.batch,

@@ -47,6 +47,8 @@ func newServe() *cobra.Command {
 	_ = flags.SetAnnotation("data", insteadOf, []string{"ephemeral"}) // fails for an unknown flag only
 	_ = flags.SetAnnotation("ephemeral", insteadOf, []string{"data"})
 	flags.BoolVar(&c.insecurePeers, "insecure-peers", false, "let the peer port be reachable beyond this machine, unprotected: whoever reaches it can change the state")
+	flags.BoolVar(&c.insecureHTTP, "insecure-http", false, "let the API be reachable beyond this machine, unprotected: whoever reaches it can do everything")
+	addHosts(flags, &c)
 	addLogging(flags, &logs, "info")
 	flags.StringSliceVar(&c.cors, "cors-allow", nil, "origins whose pages may call this node from a browser; * for all")
 	flags.IntVar(&c.multiplier, "raft-multiplier", c.multiplier, "stretches Raft's times (500ms at 1), for slow disks and networks; alike on all nodes")
