@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -111,7 +112,8 @@ func (l *leadership) begin(ctx context.Context, term uint64) bool {
 
 // crown logs the reign entry, past the proposer, which does not run yet.
 func (l *leadership) crown(ctx context.Context, term uint64, c *clock) error {
-	first := fsm.EncodeCommand(fsm.RequestID{}, "", fsm.Reign{Term: term, Leader: l.self, Limits: l.limits})
+	first := fsm.Envelope{Level: fsm.FeatureLevel, Request: fsm.RequestID{}, Key: ""}.Encode(fsm.Reign{Term: term, Leader: l.self, Limits: l.limits,
+		Cluster: l.clusterID(), Level: fsm.FeatureLevel})
 	ctx, cancel := context.WithTimeout(ctx, reignTimeout)
 	defer cancel()
 	future := l.raft.Apply(encodeEntry(term, c.stamp(), [][]byte{first}), enqueueTimeout)
@@ -120,6 +122,15 @@ func (l *leadership) crown(ctx context.Context, term uint64, c *clock) error {
 	}
 	err, _ := future.Response().(error)
 	return err
+}
+
+// clusterID returns the id that the state has, or draws one for a state without.
+func (l *leadership) clusterID() (id fsm.ClusterID) {
+	l.machine.view(func(m *fsm.Machine) { id = m.ClusterID() })
+	if id == (fsm.ClusterID{}) {
+		_, _ = rand.Read(id[:]) // never fails
+	}
+	return id
 }
 
 // end ends the present reign, if there is one, and waits until it makes no

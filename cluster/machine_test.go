@@ -17,7 +17,7 @@ import (
 
 // machineEntry is a log entry that creates a semaphore or adds to it.
 func machineEntry(index, proposedIn, loggedIn uint64, command fsm.Command) *raft.Log {
-	encoded := fsm.EncodeCommand(fsm.RequestID{Origin: 9, Sequence: index}, "", command)
+	encoded := fsm.Envelope{Request: fsm.RequestID{Origin: 9, Sequence: index}, Key: ""}.Encode(command)
 	return &raft.Log{Index: index, Term: loggedIn, Type: raft.LogCommand, Data: encodeEntry(proposedIn, int64(index), [][]byte{encoded})}
 }
 
@@ -234,7 +234,7 @@ func TestMachineAsksForSnapshotsByBytes(t *testing.T) {
 	big := make([][]byte, 4)
 	for i := range big {
 		// Malformed by what follows it: refused, alike everywhere.
-		big[i] = append(fsm.EncodeCommand(fsm.RequestID{}, "", fsm.Up{Name: "a"}), make([]byte, 10_000)...)
+		big[i] = append(fsm.Envelope{Request: fsm.RequestID{}, Key: ""}.Encode(fsm.Up{Name: "a"}), make([]byte, 10_000)...)
 	}
 	data := encodeEntry(3, 1, big)
 	per := 1<<20/len(data) + 1

@@ -131,7 +131,7 @@ func TestNothingIsSentInATermThatIsOver(t *testing.T) {
 // TestRestoreHidesEvidence: what the machine jumped over may have had the id, so a
 // later reign proves nothing; the leader's word still does.
 func TestRestoreHidesEvidence(t *testing.T) {
-	state := fsm.New()
+	state := fsm.NewAtLevel(fsm.FeatureLevel)
 	r, q := requestsSent(t, 3)
 	r.restored(state)
 	r.deliver(&fsm.Applied{Index: 9, Term: 4})

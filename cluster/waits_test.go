@@ -145,11 +145,11 @@ func TestSnapshotHidesARequest(t *testing.T) {
 // TestPlaceFromBehindASnapshot: the leader's word that a request waits may be about
 // an index that the local machine has jumped over; the state tells how it ended.
 func TestPlaceFromBehindASnapshot(t *testing.T) {
-	state := fsm.New()
+	state := fsm.NewAtLevel(fsm.FeatureLevel)
 	apply := func(index uint64, commands ...fsm.Command) *fsm.Applied {
 		var encoded [][]byte
 		for _, c := range commands {
-			encoded = append(encoded, fsm.EncodeCommand(fsm.RequestID{Origin: 5, Sequence: index}, "", c))
+			encoded = append(encoded, fsm.Envelope{Level: fsm.FeatureLevel, Request: fsm.RequestID{Origin: 5, Sequence: index}, Key: ""}.Encode(c))
 		}
 		return state.Apply(index, fsm.EncodeEntry(int64(index), encoded))
 	}
@@ -165,7 +165,7 @@ func TestPlaceFromBehindASnapshot(t *testing.T) {
 		t.Fatal("it still waits")
 	}
 	apply(3, fsm.EndSession{Session: 1})
-	w.restored(fsm.New(), 1)
+	w.restored(fsm.NewAtLevel(fsm.FeatureLevel), 1)
 	if !w.jumpedOver(1) || w.jumpedOver(2) {
 		t.Error("a snapshot at 1 hides what came up to 1")
 	}

@@ -58,7 +58,7 @@ type loader struct {
 }
 
 func (l *loader) add(c Command) {
-	l.pending = append(l.pending, EncodeCommand(RequestID{1, 1}, "", c))
+	l.pending = append(l.pending, Envelope{Level: FeatureLevel, Request: RequestID{1, 1}, Key: ""}.Encode(c))
 	if len(l.pending) == 256 {
 		l.flush()
 	}
@@ -81,7 +81,7 @@ func (l *loader) apply(entry []byte) *Applied {
 
 // newLoader has n semaphores of 1,000 permits, and no limit in the way.
 func newLoader(semaphores int) *loader {
-	l := &loader{m: New()}
+	l := &loader{m: NewAtLevel(FeatureLevel)}
 	limits := DefaultLimits()
 	limits.Queue = 1 << 30
 	limits.Sessions = 1 << 30
@@ -109,7 +109,7 @@ func entries(commands []Command, each int) (made [][]byte) {
 	for part := range slices.Chunk(commands, each) {
 		var encoded [][]byte
 		for _, c := range part {
-			encoded = append(encoded, EncodeCommand(RequestID{1, 1}, "", c))
+			encoded = append(encoded, Envelope{Level: FeatureLevel, Request: RequestID{1, 1}, Key: ""}.Encode(c))
 		}
 		made = append(made, EncodeEntry(0, encoded))
 	}

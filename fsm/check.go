@@ -199,13 +199,13 @@ func (m *Machine) checkMemory() error {
 	for name, r := range m.byKey {
 		k := m.keys.at(r)
 		bytes += k.bytes()
-		if k.name != name || k.order > m.orders || k.reserved < 0 || (k.reserved > 0) != (k.place != 0) {
-			return fmt.Errorf("key %q is filed wrongly", name)
+		if k.keyName != name || k.order > m.orders || k.reserved < 0 || (k.reserved > 0) != (k.place != 0) {
+			return fmt.Errorf("key %q is filed wrongly", name.text)
 		}
 		if k.place != 0 {
 			waiting, ok := m.requestAt(k.session, k.place)
 			if !ok || !slices.Contains(m.requests.at(waiting).keys, r) {
-				return fmt.Errorf("key %q waits for nothing", name)
+				return fmt.Errorf("key %q waits for nothing", name.text)
 			}
 		}
 	}

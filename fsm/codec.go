@@ -17,6 +17,9 @@ type encoder struct {
 	// clientOnly leaves out what the node chose (session ids) and how long this
 	// call listens (wait): the fingerprint of an idempotent request.
 	clientOnly bool
+	// feature is the feature level of what is written: members of later levels
+	// are left out.
+	feature uint32
 }
 
 func (e *encoder) uint(v uint64) { e.buf = binary.AppendUvarint(e.buf, v) }
@@ -78,6 +81,8 @@ func (e *encoder) wait(ms int64) {
 type decoder struct {
 	buf []byte
 	err error
+	// feature is the feature level of what is read.
+	feature uint32
 }
 
 func (d *decoder) fail() {
@@ -186,6 +191,15 @@ func (d *decoder) level() *int32 {
 	}
 	level := int32(v)
 	return &level
+}
+
+// featureLevel reads a feature level that this program must know.
+func (d *decoder) featureLevel() uint32 {
+	level := d.uint()
+	if level > uint64(FeatureLevel) && d.err == nil {
+		d.err = newerLevelError(level)
+	}
+	return uint32(level)
 }
 
 // done answers the first error, or that bytes are left over.

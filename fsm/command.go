@@ -5,45 +5,91 @@ import (
 	"fmt"
 )
 
-// entryVersion is the first byte of every entry. Another version is one that
-// this program can't apply: the node halts rather than guess.
-const entryVersion = 1
+// The first byte of an entry says how its commands are framed. Another version
+// is one that this program can't apply: the node halts rather than guess.
+const (
+	entryVersion0 = 1 // commands of feature level 0
+	entryVersion  = 2 // each command begins with its feature level
+)
 
-// flagKey in a command's flags: an idempotency key and a fingerprint follow.
-const flagKey = 1
+// What follows a command's flags, in this order.
+const (
+	flagKey   = 1 // an idempotency key and a fingerprint
+	flagOwner = 2 // the owner; from level 1 on
+	flagTrace = 4 // the trace context; from level 1 on
+)
 
-// EncodeCommand answers a command as it travels to the leader and into an
-// entry: request id | operation | flags | [key | fingerprint] | parameters.
-// idempotencyKey is the scoped Idempotency-Key, or empty.
-func EncodeCommand(id RequestID, idempotencyKey string, command Command) []byte {
-	e := encoder{buf: make([]byte, 0, 96)}
-	e.uint(id.Origin)
-	e.uint(id.Sequence)
-	e.uint(uint64(command.Op()))
-	if idempotencyKey == "" {
-		e.byte(0)
-	} else {
-		e.byte(flagKey)
-		e.string(idempotencyKey)
-		fingerprint := Fingerprint(command)
-		e.buf = append(e.buf, fingerprint[:]...)
-	}
-	command.encode(&e)
+// Envelope frames a command on its way into the log.
+type Envelope struct {
+	// Level is the feature level of the encoding: at least what the command
+	// needs, at most the level of the cluster.
+	Level   uint32
+	Request RequestID
+	// Key is the Idempotency-Key, or empty. Each owner has keys of its own.
+	Key string
+	// Owner is the identity for which the command acts, at most MaxOwnerBytes.
+	// It owns the sessions and keys that the command makes, and finds no session
+	// of another owner. An empty owner finds every session.
+	Owner string
+	// Trace is a trace context, at most MaxTraceBytes, that the machine hands on
+	// with the grants which the command causes. The machine does not read it.
+	Trace string
+}
+
+// Encode returns a command as it travels to the leader and into an entry:
+// level | request id | operation | flags | [key | fingerprint] | [owner] | [trace] | parameters.
+func (v Envelope) Encode(command Command) []byte {
+	e := encoder{buf: make([]byte, 0, 96), feature: v.Level}
+	e.uint(uint64(v.Level))
+	v.encode(&e, command)
 	return e.buf
 }
 
+func (v Envelope) encode(e *encoder, command Command) {
+	e.uint(v.Request.Origin)
+	e.uint(v.Request.Sequence)
+	e.uint(uint64(command.Op()))
+	e.byte(v.flags())
+	if v.Key != "" {
+		e.string(v.Key)
+		fingerprint := Fingerprint(command)
+		e.buf = append(e.buf, fingerprint[:]...)
+	}
+	if v.Owner != "" {
+		e.string(v.Owner)
+	}
+	if v.Trace != "" {
+		e.string(v.Trace)
+	}
+	command.encode(e)
+}
+
+func (v Envelope) flags() (flags byte) {
+	if v.Key != "" {
+		flags |= flagKey
+	}
+	if v.Owner != "" {
+		flags |= flagOwner
+	}
+	if v.Trace != "" {
+		flags |= flagTrace
+	}
+	return flags
+}
+
 // Fingerprint is a 128-bit hash of what the client asked for: the command
-// without ids that the node drew and without its wait.
+// without ids that the node drew and without its wait. It is encoded at the
+// level that the command needs, so that a raised level changes no fingerprint.
 func Fingerprint(command Command) [16]byte {
-	e := encoder{buf: make([]byte, 0, 64), clientOnly: true}
+	e := encoder{buf: make([]byte, 0, 64), clientOnly: true, feature: Needs(command)}
 	e.uint(uint64(command.Op()))
 	command.encode(&e)
 	sum := sha256.Sum256(e.buf)
 	return [16]byte(sum[:16])
 }
 
-// EncodeEntry answers a log entry: version | stamp | commands, each as
-// EncodeCommand made it. stampMS is the leader's reading of cluster time in
+// EncodeEntry returns a log entry: version | stamp | commands, each as
+// [Envelope.Encode] made it. stampMS is the leader's reading of cluster time in
 // milliseconds. An entry without commands is a tick.
 func EncodeEntry(stampMS int64, commands [][]byte) []byte {
 	size := 24
@@ -64,20 +110,27 @@ func EncodeEntry(stampMS int64, commands [][]byte) []byte {
 // decoded is a command with what frames it. command is nil when its
 // parameters are malformed.
 type decoded struct {
-	id          RequestID
+	Envelope
 	op          Op
-	key         string
 	fingerprint [16]byte
 	command     Command
 }
 
-// decodeCommand reads what EncodeCommand wrote. Bytes that make no command
-// give a nil command, which is refused; an operation that this version does
-// not know is an error, since no answer to it could be equal to the others'.
-func decodeCommand(buf []byte) (decoded, error) {
+// decodeCommand reads what Envelope.Encode wrote, in an entry of that version.
+// Bytes that make no command give a nil command, which is refused; an operation
+// or a level that this program does not know is an error, since no result of it
+// could be equal to the others'.
+func decodeCommand(version byte, buf []byte) (decoded, error) {
 	d := decoder{buf: buf}
 	var c decoded
-	c.id = RequestID{Origin: d.uint(), Sequence: d.uint()}
+	if version != entryVersion0 {
+		level := d.uint()
+		if d.err == nil && level > uint64(FeatureLevel) {
+			return c, newerLevelError(level)
+		}
+		c.Level, d.feature = uint32(level), uint32(level)
+	}
+	c.Request = RequestID{Origin: d.uint(), Sequence: d.uint()}
 	c.op = Op(d.uint())
 	flags := d.byte()
 	if d.err != nil {
@@ -86,29 +139,58 @@ func decodeCommand(buf []byte) (decoded, error) {
 	if c.op == 0 || c.op >= opCount {
 		return c, fmt.Errorf("unknown %v: written by a newer version", c.op)
 	}
-	if flags&flagKey != 0 {
-		c.key = d.string()
-		copy(c.fingerprint[:], d.bytes(uint64(len(c.fingerprint))))
-		if len(c.key) == 0 || len(c.key) > maxKeyBytes {
-			d.fail()
-		}
-	}
-	if flags&^flagKey != 0 {
+	if operations[c.op].since > c.Level {
 		d.fail()
 	}
+	c.readFlagged(&d, flags)
 	command := operations[c.op].decode(&d)
-	if d.done() == nil {
+	switch err := d.done(); {
+	case err == nil:
 		c.command = command
+	case err != errMalformed:
+		return c, err
 	}
 	return c, nil
 }
 
-// CheckCommand answers an error unless buf is a command that this version can
-// apply: what a leader checks before it puts a forwarded command into its log.
-func CheckCommand(buf []byte) error {
-	c, err := decodeCommand(buf)
-	if err == nil && c.command == nil {
-		err = errMalformed
+// readFlagged reads the texts that the flags announce.
+func (c *decoded) readFlagged(d *decoder, flags byte) {
+	known := byte(flagKey)
+	if c.Level >= 1 {
+		known |= flagOwner | flagTrace
 	}
-	return err
+	if flags&^known != 0 {
+		d.fail()
+	}
+	text := func(flag byte, limit int) string {
+		if flags&flag == 0 {
+			return ""
+		}
+		read := d.string()
+		if len(read) == 0 || len(read) > limit {
+			d.fail()
+		}
+		return read
+	}
+	if c.Key = text(flagKey, maxKeyBytes); c.Key != "" {
+		copy(c.fingerprint[:], d.bytes(uint64(len(c.fingerprint))))
+	}
+	c.Owner = text(flagOwner, MaxOwnerBytes)
+	c.Trace = text(flagTrace, MaxTraceBytes)
+}
+
+// CheckCommand returns an error unless buf is a command that a cluster of a
+// feature level can apply: a leader checks it before it puts a forwarded
+// command into its log.
+func CheckCommand(buf []byte, level uint32) error {
+	c, err := decodeCommand(entryVersion, buf)
+	switch {
+	case err != nil:
+		return err
+	case c.Level > level:
+		return fmt.Errorf("a command of feature level %d, the cluster is at %d", c.Level, level)
+	case c.command == nil:
+		return errMalformed
+	}
+	return nil
 }

@@ -77,6 +77,7 @@ type Effect struct {
 	Level      *int32
 	Metadata   []Pair // created, changed, a session opened; immutable
 	Reason     string
+	Trace      string // granted: of the command that caused it
 }
 
 // AppliedCommand is one command of an entry with its result.

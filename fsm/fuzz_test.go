@@ -48,7 +48,7 @@ func everyCommand() []Command {
 // busy is a machine with leases, waiters of every kind, a revoked lease, keys
 // pending and done, and ended sessions.
 func busy(t testing.TB) (*Machine, uint64) {
-	m := New()
+	m := NewAtLevel(FeatureLevel)
 	level := int32(1)
 	commands := []Command{
 		CreateSemaphore{Name: "a", Permits: 2, Level: &level}, CreateSemaphore{Name: "b", Permits: 1},
@@ -69,7 +69,7 @@ func busy(t testing.TB) (*Machine, uint64) {
 		if i%3 == 0 {
 			key = "key " + strings.Repeat("x", i+1)
 		}
-		m.Apply(uint64(i+1), EncodeEntry(1000, [][]byte{EncodeCommand(RequestID{1, uint64(i)}, key, c)}))
+		m.Apply(uint64(i+1), EncodeEntry(1000, [][]byte{Envelope{Level: FeatureLevel, Request: RequestID{1, uint64(i)}, Key: key}.Encode(c)}))
 	}
 	if err := m.check(); err != nil {
 		t.Fatal(err)
@@ -84,25 +84,25 @@ func busy(t testing.TB) (*Machine, uint64) {
 // newer version; what is a command means the same after it is encoded again.
 func FuzzDecodeCommand(f *testing.F) {
 	for i, c := range everyCommand() {
-		f.Add(EncodeCommand(RequestID{7, uint64(i)}, "", c))
-		f.Add(EncodeCommand(RequestID{1 << 63, 0}, "scope and key 0123", c))
+		f.Add(Envelope{Level: FeatureLevel, Request: RequestID{7, uint64(i)}, Key: ""}.Encode(c))
+		f.Add(Envelope{Level: FeatureLevel, Request: RequestID{1 << 63, 0}, Key: "scope and key 0123"}.Encode(c))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := decodeCommand(data)
+		c, err := decodeCommand(entryVersion, data)
 		if err != nil {
 			if !strings.Contains(err.Error(), "newer version") {
 				t.Fatalf("an error that is not an unknown operation: %v", err)
 			}
 			return
 		}
-		if good := c.command != nil; good != (CheckCommand(data) == nil) {
+		if good := c.command != nil; good != (CheckCommand(data, FeatureLevel) == nil) {
 			t.Fatalf("CheckCommand says otherwise: a command is %v", good)
 		}
 		if c.command == nil {
 			return
 		}
-		again, err := decodeCommand(EncodeCommand(c.id, c.key, c.command))
-		if err != nil || again.id != c.id || again.op != c.op || again.key != c.key || !reflect.DeepEqual(again.command, c.command) {
+		again, err := decodeCommand(entryVersion, c.Envelope.Encode(c.command))
+		if err != nil || again.Envelope != c.Envelope || again.op != c.op || !reflect.DeepEqual(again.command, c.command) {
 			t.Fatalf("%s became %s, %v", show(c.command), show(again.command), err)
 		}
 		if Fingerprint(again.command) != Fingerprint(c.command) {
@@ -166,7 +166,7 @@ func FuzzApplyBytes(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{entryVersion + 1})
 	for i, c := range everyCommand() {
-		f.Add(EncodeEntry(2000, [][]byte{EncodeCommand(RequestID{7, uint64(i)}, "", c), {1, 2}}))
+		f.Add(EncodeEntry(2000, [][]byte{Envelope{Level: FeatureLevel, Request: RequestID{7, uint64(i)}, Key: ""}.Encode(c), {1, 2}}))
 	}
 	f.Fuzz(applyFuzzed)
 }
@@ -176,7 +176,7 @@ func FuzzApplyCommands(f *testing.F) {
 	commands := everyCommand()
 	for i, c := range commands {
 		next := commands[(i+5)%len(commands)]
-		f.Add(int64(2000), EncodeCommand(RequestID{7, 1}, "", c), EncodeCommand(RequestID{7, 2}, "key x", next))
+		f.Add(int64(2000), Envelope{Level: FeatureLevel, Request: RequestID{7, 1}, Key: ""}.Encode(c), Envelope{Level: FeatureLevel, Request: RequestID{7, 2}, Key: "key x"}.Encode(next))
 	}
 	f.Fuzz(func(t *testing.T, stampMS int64, first, second []byte) {
 		applyFuzzed(t, EncodeEntry(stampMS, [][]byte{first, second}))
@@ -189,7 +189,7 @@ func FuzzRestore(f *testing.F) {
 	m, _ := busy(f)
 	f.Add(snapshotOf(f, m.Freeze()), true)
 	f.Add(snapshotOf(f, m.Freeze()), false)
-	f.Add(snapshotOf(f, New().Freeze()), true)
+	f.Add(snapshotOf(f, NewAtLevel(FeatureLevel).Freeze()), true)
 	f.Fuzz(func(t *testing.T, data []byte, seal bool) {
 		if seal && len(data) >= 4 {
 			data = bytes.Clone(data)
@@ -208,7 +208,7 @@ func FuzzRestore(f *testing.F) {
 			t.Fatal("its snapshot is not canonical")
 		}
 		for _, stamp := range []int64{m.NowMS(), m.NowMS() + 1000, m.NowMS() + 100_000} {
-			m.Apply(m.Index()+1, EncodeEntry(stamp, [][]byte{EncodeCommand(RequestID{}, "", Up{Name: "a", Count: 1})}))
+			m.Apply(m.Index()+1, EncodeEntry(stamp, [][]byte{Envelope{Level: FeatureLevel, Request: RequestID{}, Key: ""}.Encode(Up{Name: "a", Count: 1})}))
 			if err := m.check(); err != nil {
 				t.Fatal(err)
 			}

@@ -88,7 +88,7 @@ func (g *generator) entry() sentEntry {
 	for range oneOf(g, []int{1, 2, 1, 3, 1, 2, 1, 0}) {
 		g.seq++
 		c := g.keyedCommand()
-		buf := EncodeCommand(RequestID{Origin: 1, Sequence: g.seq}, c.key, c.command)
+		buf := Envelope{Level: FeatureLevel, Request: RequestID{Origin: 1, Sequence: g.seq}, Key: c.key}.Encode(c.command)
 		if g.chance(100) {
 			buf, c = g.spoil(buf), modelCommand{}
 		}
@@ -177,7 +177,7 @@ func (g *generator) setup() sentEntry {
 	var encoded [][]byte
 	for _, c := range commands {
 		g.seq++
-		encoded = append(encoded, EncodeCommand(RequestID{Origin: 1, Sequence: g.seq}, "", c))
+		encoded = append(encoded, Envelope{Level: FeatureLevel, Request: RequestID{Origin: 1, Sequence: g.seq}, Key: ""}.Encode(c))
 		e.commands = append(e.commands, modelCommand{command: c})
 	}
 	e.bytes = EncodeEntry(e.stampMS, encoded)
@@ -245,6 +245,14 @@ func (g *generator) epoch() uint64 {
 	return 0
 }
 
+// version draws an expected version of a semaphore's settings.
+func (g *generator) version() (expected Change[uint64]) {
+	if g.chance(8) {
+		expected = Change[uint64]{true, uint64(g.below(4))}
+	}
+	return expected
+}
+
 // count draws a count for a semaphore: small, or at the edge of what it has.
 func (g *generator) count(name string) int64 {
 	s := g.m.semaphore(name)
@@ -278,7 +286,7 @@ func (g *generator) command() Command {
 		return g.reign()
 	}
 	if g.chance(80) {
-		return DeleteSemaphore{Name: g.name(), Epoch: g.epoch()}
+		return DeleteSemaphore{Name: g.name(), Epoch: g.epoch(), Version: g.version()}
 	}
 	op := oneOf(g, g.ops)
 	switch op {
@@ -348,7 +356,7 @@ func (g *generator) reign() Command {
 }
 
 func (g *generator) put() Command {
-	c := PutSemaphore{Name: g.name(), OnlyNew: g.chance(6), Epoch: g.epoch()}
+	c := PutSemaphore{Name: g.name(), OnlyNew: g.chance(6), Epoch: g.epoch(), Version: g.version()}
 	if !g.chance(4) {
 		c.Permits = Change[int64]{true, max(g.count(c.Name), -1)}
 	}

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -32,12 +33,12 @@ func TestNumbersAreForEver(t *testing.T) {
 	golden(t, "testdata/numbers.golden", b.String())
 }
 
-// TestStateHashIsForEver replays one fixed history; its hash and its snapshot
-// must stay the same in every later version.
+// TestStateHashIsForEver replays one fixed history at level 1; its hashes, and the
+// snapshot after it, must stay the same in every later version.
 func TestStateHashIsForEver(t *testing.T) {
 	m := New()
 	history := []Command{
-		Reign{Term: 1, Leader: "n1", Limits: DefaultLimits()},
+		Reign{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 1},
 		PutSemaphore{Name: "db", Permits: Change[int64]{true, 2}},
 		OpenSession{Session: 1, TTLMS: 30_000, Metadata: []Pair{{"host", "a"}}},
 		Acquire{Session: 1, Name: "db", Count: 2, TTLMS: KeepTTL},
@@ -45,14 +46,108 @@ func TestStateHashIsForEver(t *testing.T) {
 		Down{Name: "db", Count: 1, WaitMS: 5_000, Session: 3},
 		Release{Session: 1, Name: "db"},
 		Renew{Renewals: []Renewal{{Session: 1, TTLMS: KeepTTL}, {Session: 2, TTLMS: 10_000}}},
+		PutSemaphore{Name: "db", Permits: Change[int64]{true, 3}, Version: Change[uint64]{true, 1}},
+		DeleteSemaphore{Name: "db", Version: Change[uint64]{true, 1}},
 	}
 	var b strings.Builder
 	for i, command := range history {
-		id := RequestID{Origin: 7, Sequence: uint64(i + 1)}
-		m.Apply(uint64(i+1), EncodeEntry(int64(i)*250, [][]byte{EncodeCommand(id, fmt.Sprintf("key-%d", i), command)}))
-		fmt.Fprintf(&b, "%d %v %x\n", i+1, command.Op(), m.Hash())
+		v := Envelope{Level: 1, Request: RequestID{Origin: 7, Sequence: uint64(i + 1)}, Key: fmt.Sprintf("key-%d", i),
+			Owner: "ci", Trace: fmt.Sprintf("trace-%d", i)}
+		entry := EncodeEntry(int64(i)*250, [][]byte{v.Encode(command)})
+		m.Apply(uint64(i+1), entry)
+		fmt.Fprintf(&b, "%d %v %x %x\n", i+1, command.Op(), m.Hash(), entry)
 	}
-	golden(t, "testdata/trace.golden", b.String())
+	fmt.Fprintf(&b, "snapshot %x\n", snapshotOf(t, m.Freeze()))
+	golden(t, "testdata/level-1.golden", b.String())
+}
+
+// TestLevel0IsRead replays the log of the program before levels, from its start and
+// from its snapshot in the middle, and raises it with the first reign entry.
+func TestLevel0IsRead(t *testing.T) {
+	whole, restored := New(), restoredFrom(t, "testdata/level-0.snapshot")
+	log, err := os.ReadFile("testdata/level-0.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(log)) {
+		var index uint64
+		var name string
+		var hash, entry []byte
+		if _, err := fmt.Sscanf(line, "%d %s %x %x", &index, &name, &hash, &entry); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range []*Machine{whole, restored} {
+			if index <= m.Index() {
+				continue
+			}
+			m.Apply(index, entry)
+			if got := m.Hash(); string(got[:]) != string(hash) || m.FeatureLevel() != 0 {
+				t.Fatalf("after entry %d, %s: state hash %x, want %x", index, name, got, hash)
+			}
+			if err := m.check(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !bytes.Equal(snapshotOf(t, whole.Freeze()), snapshotOf(t, restored.Freeze())) {
+		t.Fatal("the replayed and the restored machine differ")
+	}
+	raise := Envelope{Level: 1}.Encode(Reign{Term: 9, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{1}, Level: 1})
+	whole.Apply(whole.Index()+1, EncodeEntry(0, [][]byte{raise}))
+	again, err := Restore(bytes.NewReader(snapshotOf(t, whole.Freeze())))
+	if err != nil || again.FeatureLevel() != 1 || again.ClusterID() != (ClusterID{1}) || again.Hash() != whole.Hash() {
+		t.Fatalf("raised: %v, level %d of cluster %v", err, again.FeatureLevel(), again.ClusterID())
+	}
+}
+
+func restoredFrom(t *testing.T, path string) *Machine {
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	m, err := Restore(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestOtherClustersLogHalts: an entry of another cluster is never applied.
+func TestOtherClustersLogHalts(t *testing.T) {
+	m := New()
+	reign := func(index uint64, cluster ClusterID) string {
+		c := Reign{Term: index, Leader: "n1", Limits: DefaultLimits(), Cluster: cluster, Level: 1}
+		return halts(m, index, EncodeEntry(0, [][]byte{Envelope{Level: 1}.Encode(c)}))
+	}
+	if halt := reign(1, ClusterID{1}); halt != "" {
+		t.Fatal(halt)
+	}
+	if halt := reign(2, ClusterID{2}); !strings.Contains(halt, "belongs to cluster") {
+		t.Fatalf("an entry of another cluster: %q", halt)
+	}
+}
+
+// TestCommandsAboveTheLevel: what the cluster's level doesn't know is refused where
+// commands are taken, and halts a program that doesn't know it.
+func TestCommandsAboveTheLevel(t *testing.T) {
+	newer := Envelope{Level: 1}.Encode(DeleteSemaphore{Name: "a", Version: Change[uint64]{true, 1}})
+	if err := CheckCommand(newer, 0); err == nil || CheckCommand(newer, 1) != nil {
+		t.Errorf("at level 0: %v, at level 1: %v", err, CheckCommand(newer, 1))
+	}
+	if got := NewAtLevel(0).Apply(1, EncodeEntry(0, [][]byte{newer})).Commands[0].Result.Code; got != Malformed {
+		t.Errorf("applied below its level: %v", got)
+	}
+	if got := Needs(DeleteSemaphore{Name: "a", Version: Change[uint64]{true, 1}}); got != 1 || Needs(DeleteSemaphore{Name: "a"}) != 0 {
+		t.Errorf("needs level %d", got)
+	}
+	unknown := Envelope{Level: FeatureLevel + 1}.Encode(Up{Name: "a", Count: 1})
+	if err := CheckCommand(unknown, FeatureLevel); err == nil {
+		t.Error("a command of an unknown level is taken")
+	}
+	if halt := halts(New(), 1, EncodeEntry(0, [][]byte{unknown})); !strings.Contains(halt, "newer version") {
+		t.Errorf("a command of an unknown level: %q", halt)
+	}
 }
 
 func golden(t *testing.T, path, got string) {

@@ -113,6 +113,7 @@ func (m *Machine) grantWaiting(waiting ref, i int) {
 		}
 	}
 	result := m.grant(&r, i)
+	result.Trace = m.caller.Trace
 	m.conclude(&r, result)
 	m.endIfSpent(r.session, CauseEnded)
 }
@@ -154,7 +155,7 @@ func (m *Machine) take(r *request, want member, result *Result) {
 	}
 	if r.place != 0 {
 		m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
-			Session: m.sessionID(r.session), Count: granted, Token: token, Unowned: true})
+			Session: m.sessionID(r.session), Count: granted, Token: token, Unowned: true, Trace: m.caller.Trace})
 	}
 	if r.entry != 0 {
 		m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(r.session),
@@ -173,7 +174,7 @@ func (m *Machine) lease(r *request, want member, result *Result) {
 	l := m.leases.at(granted)
 	result.Grants = append(result.Grants, m.grantOf(l))
 	m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
-		Session: m.sessionID(r.session), Count: l.count, Token: l.token})
+		Session: m.sessionID(r.session), Count: l.count, Token: l.token, Trace: m.caller.Trace})
 }
 
 func (m *Machine) grantOf(l *lease) Grant {

@@ -21,6 +21,7 @@ func (m *Machine) chain(index uint64, data []byte, applied *Applied) {
 		e.result(&applied.Conclusions[i].Result)
 	}
 	e.uint(uint64(len(applied.Effects)))
+	e.feature = m.feature
 	for i := range applied.Effects {
 		e.effect(&applied.Effects[i])
 	}
@@ -52,4 +53,7 @@ func (e *encoder) effect(f *Effect) {
 	e.level(f.Level)
 	e.pairs(f.Metadata)
 	e.string(f.Reason)
+	if e.feature >= 1 {
+		e.string(f.Trace)
+	}
 }

@@ -3,20 +3,21 @@ package fsm
 // applyKeyed applies a command once for its idempotency key: a repeat gets the
 // recorded outcome, or joins the request that still waits.
 func (m *Machine) applyKeyed(c decoded) Result {
-	if c.key == "" {
+	if c.Key == "" {
 		return c.command.apply(m)
 	}
-	if r, ok := m.byKey[c.key]; ok {
+	name := keyName{c.Owner, c.Key}
+	if r, ok := m.byKey[name]; ok {
 		return m.replay(r, c.fingerprint)
 	}
-	if m.keys.live >= int(m.limits.Keys) || m.keyBytes+int64(len(c.key)+keyOverhead)+outcomeBytes(c.command, &m.limits) > m.limits.KeyBytes {
+	if m.keys.live >= int(m.limits.Keys) || m.keyBytes+name.bytes()+outcomeBytes(c.command, &m.limits) > m.limits.KeyBytes {
 		return Result{Code: LimitReached, Rule: RuleKeys}
 	}
 	result := c.command.apply(m)
 	if !result.recorded() {
 		return result
 	}
-	k := key{name: c.key, fingerprint: c.fingerprint}
+	k := key{keyName: name, fingerprint: c.fingerprint}
 	if result.Code != Waiting {
 		k.result = encodeResult(result)
 		m.addKey(k)
@@ -151,7 +152,7 @@ func (m *Machine) addKey(k key) ref {
 	m.orders++
 	k.order, k.atMS = m.orders, m.nowMS
 	r := m.keys.add(k)
-	m.byKey[k.name] = r
+	m.byKey[k.keyName] = r
 	m.keyBytes += k.bytes()
 	m.keysFIFO.push(k.order, r)
 	return r
@@ -180,7 +181,7 @@ func (m *Machine) forgetOldestKey() bool {
 		return false
 	}
 	m.keyBytes -= k.bytes()
-	delete(m.byKey, k.name)
+	delete(m.byKey, k.keyName)
 	m.keys.remove(oldest.record)
 	return true
 }

@@ -15,13 +15,13 @@ type keyLog struct {
 
 func (l *keyLog) do(key string, c Command) Result {
 	l.index++
-	return l.m.Apply(l.index, EncodeEntry(0, [][]byte{EncodeCommand(RequestID{1, l.index}, key, c)})).Commands[0].Result
+	return l.m.Apply(l.index, EncodeEntry(0, [][]byte{Envelope{Level: FeatureLevel, Request: RequestID{1, l.index}, Key: key}.Encode(c)})).Commands[0].Result
 }
 
 // TestKeysOfOneRequest: a client that draws a new key at each poll finds a limit, and
 // all of the keys that it was let have, in a snapshot, too.
 func TestKeysOfOneRequest(t *testing.T) {
-	l := &keyLog{m: New()}
+	l := &keyLog{m: NewAtLevel(FeatureLevel)}
 	l.do("", CreateSemaphore{Name: "a", Permits: 1})
 	l.do("", OpenSession{Session: 1, TTLMS: MaxTTLMS})
 	l.do("", OpenSession{Session: 2, TTLMS: MaxTTLMS})
@@ -60,7 +60,7 @@ func TestKeysOfOneRequest(t *testing.T) {
 
 // TestKeyBytesAreReserved: outcomes find room when waits end, however many do at once.
 func TestKeyBytesAreReserved(t *testing.T) {
-	l := &keyLog{m: New()}
+	l := &keyLog{m: NewAtLevel(FeatureLevel)}
 	limits := DefaultLimits()
 	limits.KeyBytes = 1 << 20
 	l.do("", Reign{Term: 1, Leader: "n1", Limits: limits})
@@ -99,7 +99,7 @@ func TestKeyBytesAreReserved(t *testing.T) {
 // TestOutcomesFitTheirRoom: no outcome takes more than what was looked for.
 func TestOutcomesFitTheirRoom(t *testing.T) {
 	long := func(i int) string { return fmt.Sprintf("%0*d", maxNameBytes, i) }
-	l := &keyLog{m: New()}
+	l := &keyLog{m: NewAtLevel(FeatureLevel)}
 	var wants []Want
 	for i := range MaxMembers {
 		l.do("", CreateSemaphore{Name: long(i), Permits: 1 << 62, Metadata: []Pair{{"k", strings.Repeat("v", maxMetadataBytes-1)}}})
@@ -134,7 +134,7 @@ func TestOutcomesFitTheirRoom(t *testing.T) {
 
 // TestSnapshotThatCouldNotBeReadIsNotWritten: Raft keeps its log then.
 func TestSnapshotThatCouldNotBeReadIsNotWritten(t *testing.T) {
-	l := &keyLog{m: New()}
+	l := &keyLog{m: NewAtLevel(FeatureLevel)}
 	l.do("", CreateSemaphore{Name: "a", Permits: 1})
 	l.m.semaphores.mut(l.m.byName["a"]).metadata = []Pair{{"k", strings.Repeat("v", maxRecordBytes)}}
 	if err := l.m.Freeze().Write(new(bytes.Buffer)); err == nil {
@@ -144,11 +144,11 @@ func TestSnapshotThatCouldNotBeReadIsNotWritten(t *testing.T) {
 
 // TestEndedQueueIsBounded: ids that end again and again leave nothing behind.
 func TestEndedQueueIsBounded(t *testing.T) {
-	l := &keyLog{m: New()}
+	l := &keyLog{m: NewAtLevel(FeatureLevel)}
 	l.do("", OpenSession{Session: 1, TTLMS: 0}) // stays in front
 	var list [][]byte
 	for range 1000 {
-		list = append(list, EncodeCommand(RequestID{1, 1}, "", RestoreSession{Session: 7, TTLMS: 0}))
+		list = append(list, Envelope{Level: FeatureLevel, Request: RequestID{1, 1}, Key: ""}.Encode(RestoreSession{Session: 7, TTLMS: 0}))
 	}
 	for range 5 * maxEnded / len(list) {
 		l.index++

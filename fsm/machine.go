@@ -19,6 +19,9 @@ type state struct {
 	orders uint64 // the last order number of ended sessions and keys
 	limits Limits
 	hash   [16]byte // see chain
+
+	feature uint32    // the feature level in force; never goes down
+	cluster ClusterID // zero before the first reign entry of level 1
 }
 
 // tables are the primary records.
@@ -46,7 +49,7 @@ type indexes struct {
 	byEntry   map[leaseKey]ref // of wait lists, but for deleted semaphores
 	byNotice  map[uint64]ref   // by id
 	byEnded   map[uint64]ref
-	byKey     map[string]ref
+	byKey     map[keyName]ref
 	deadlines deadlines
 	endedFIFO fifo
 	keysFIFO  fifo
@@ -62,15 +65,22 @@ type Machine struct {
 
 	// What the entry or command under way has gathered.
 	applied *Applied
+	caller  Envelope // of the command under way; zero between commands
 	touched []ref    // semaphores whose line may have become servable
 	freed   []ref    // semaphores whose notices may have become due
 	endNow  []uint64 // sessions given a deadline that has passed: the last step
 	output  encoder  // scratch, for the state hash
 }
 
-// New answers an empty machine at cluster time 0.
-func New() *Machine {
+// New returns an empty machine at cluster time 0. Its first reign entry brings
+// the feature level.
+func New() *Machine { return NewAtLevel(0) }
+
+// NewAtLevel returns an empty machine at a feature level, as it is after the
+// first reign entry, but without a cluster id: for tests.
+func NewAtLevel(level uint32) *Machine {
 	m := &Machine{}
+	m.feature = level
 	m.limits = DefaultLimits()
 	m.clearIndexes()
 	return m
@@ -84,7 +94,7 @@ func (m *Machine) clearIndexes() {
 		byEntry:   map[leaseKey]ref{},
 		byNotice:  map[uint64]ref{},
 		byEnded:   map[uint64]ref{},
-		byKey:     map[string]ref{},
+		byKey:     map[keyName]ref{},
 	}
 }
 
@@ -99,7 +109,8 @@ func (m *Machine) Apply(index uint64, data []byte) *Applied {
 		}
 	}()
 	d := decoder{buf: data}
-	if version := d.byte(); version != entryVersion {
+	version := d.byte()
+	if version != entryVersion0 && version != entryVersion {
 		panic(fmt.Sprintf("entry version %d, this program knows %d", version, entryVersion))
 	}
 	stamp, count := d.int(), d.count(1)
@@ -109,22 +120,30 @@ func (m *Machine) Apply(index uint64, data []byte) *Applied {
 	m.applied.NowMS = m.nowMS
 	m.expire()
 	for range count {
-		c, err := decodeCommand(d.bytes(d.uint()))
+		c, err := decodeCommand(version, d.bytes(d.uint()))
 		op = c.op
 		if err != nil {
 			panic(err)
 		}
-		result := Result{Code: Malformed}
-		if c.command != nil {
-			result = m.applyKeyed(c)
-		}
-		m.applied.Commands = append(m.applied.Commands, AppliedCommand{c.id, c.op, result})
+		m.applied.Commands = append(m.applied.Commands, AppliedCommand{c.Request, c.op, m.applyCommand(c)})
 	}
 	applied := m.applied
 	m.applied = nil
 	applied.MoreDue = m.moreDue()
 	m.chain(index, data, applied)
 	return applied
+}
+
+// applyCommand applies one command of an entry. One of a later level than the
+// cluster's is refused; but the first reign entry brings a level.
+func (m *Machine) applyCommand(c decoded) Result {
+	if c.command == nil || c.Level > m.feature && c.op != OpReign {
+		return Result{Code: Malformed}
+	}
+	m.caller = c.Envelope
+	result := m.applyKeyed(c)
+	m.caller = Envelope{}
+	return result
 }
 
 // effect tells one change.

@@ -81,6 +81,10 @@ func (m *model) meant(name string, epoch uint64) (*modelSemaphore, *Result) {
 	return s, nil
 }
 
+func (m *model) otherVersion(s *modelSemaphore) Result {
+	return Result{Code: VersionMismatch, Subject: s.name, Epoch: s.epoch, Version: s.version}
+}
+
 // noSession is what is told about a session that is not there.
 func (m *model) noSession(id uint64) Result {
 	for _, e := range m.ended {
@@ -107,7 +111,7 @@ func (m *model) put(c PutSemaphore) Result {
 	s := m.semaphore(c.Name)
 	if s == nil {
 		switch {
-		case c.Epoch != 0:
+		case c.Epoch != 0 || c.Version.Given:
 			return Result{Code: UnknownSemaphore, Subject: c.Name}
 		case !c.Permits.Given:
 			return Result{Code: PermitsRequired, Subject: c.Name}
@@ -120,13 +124,16 @@ func (m *model) put(c PutSemaphore) Result {
 	if c.Epoch != 0 && c.Epoch != s.epoch {
 		return Result{Code: EpochMismatch, Subject: c.Name, Epoch: s.epoch}
 	}
+	if c.Version.Given && c.Version.Value != s.version {
+		return m.otherVersion(s)
+	}
 	if c.Permits.Given && !legal(c.Permits.Value, big.NewInt(s.offset), big.NewInt(m.held(s))) {
 		return m.refusal(Overflow, s, 0)
 	}
 	m.change(s, c)
 	m.serveAndEnd()
 	view := m.view(s)
-	return Result{Code: OK, Found: true, Epoch: s.epoch, Semaphore: view}
+	return Result{Code: OK, Found: true, Epoch: s.epoch, Version: s.version, Semaphore: view}
 }
 
 func (m *model) change(s *modelSemaphore, c PutSemaphore) {
@@ -141,6 +148,7 @@ func (m *model) change(s *modelSemaphore, c PutSemaphore) {
 		s.metadata = c.Metadata.Value
 	}
 	if !reflect.DeepEqual(before, *s) {
+		s.version++
 		m.changed(s)
 	}
 	if s.permits == before.permits {
@@ -159,7 +167,7 @@ func (m *model) createOrOpen(c CreateSemaphore) Result {
 		return Result{Code: Malformed}
 	}
 	if s := m.semaphore(c.Name); s != nil {
-		return Result{Code: OK, Found: true, Epoch: s.epoch, Semaphore: m.view(s)}
+		return Result{Code: OK, Found: true, Epoch: s.epoch, Version: s.version, Semaphore: m.view(s)}
 	}
 	return m.create(c.Name, c.Permits, c.Level, c.Metadata)
 }
@@ -169,16 +177,19 @@ func (m *model) create(name string, permits int64, level *int32, metadata []Pair
 		return Result{Code: LimitReached, Rule: RuleSemaphores, Subject: name}
 	}
 	m.epochs++
-	s := &modelSemaphore{name: name, epoch: m.epochs, permits: permits, level: level, metadata: metadata, modified: m.index}
+	s := &modelSemaphore{name: name, epoch: m.epochs, permits: permits, level: level, metadata: metadata, modified: m.index, version: 1}
 	m.semaphores = append(m.semaphores, s)
 	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: s.epoch, Permits: permits, Level: level, Metadata: metadata})
-	return Result{Code: OK, Created: true, Epoch: s.epoch, Semaphore: m.view(s)}
+	return Result{Code: OK, Created: true, Epoch: s.epoch, Version: 1, Semaphore: m.view(s)}
 }
 
 func (m *model) delete(c DeleteSemaphore) Result {
 	s, refusal := m.meant(c.Name, c.Epoch)
 	if refusal != nil {
 		return *refusal
+	}
+	if c.Version.Given && c.Version.Value != s.version {
+		return m.otherVersion(s)
 	}
 	for _, r := range m.line(s) {
 		m.lose(r, s, CauseDeleted, Deleted)

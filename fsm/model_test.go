@@ -44,6 +44,7 @@ type modelSemaphore struct {
 	level           *int32
 	metadata        []Pair
 	modified        uint64
+	version         uint64
 }
 
 type modelSession struct {
@@ -430,7 +431,7 @@ func (m *model) effect(e Effect) { m.effects = append(m.effects, e) }
 func (m *model) view(s *modelSemaphore) *SemaphoreView {
 	return &SemaphoreView{
 		Name: s.name, Epoch: s.epoch, Permits: s.permits, Offset: s.offset, Held: m.held(s), Available: m.available(s),
-		Level: s.level, Metadata: s.metadata, ModifiedIndex: s.modified,
+		Level: s.level, Metadata: s.metadata, ModifiedIndex: s.modified, Version: s.version,
 		Holders: int64(len(m.holders(s))), Waiters: int64(len(m.line(s))),
 	}
 }

@@ -184,7 +184,7 @@ func (m *model) memoryDiffers(machine *Machine) error {
 		}
 	}
 	for _, k := range m.keys {
-		if _, ok := machine.byKey[k.name]; !ok {
+		if _, ok := machine.byKey[keyName{text: k.name}]; !ok {
 			return fmt.Errorf("key %q is forgotten, the model has it", k.name)
 		}
 	}

@@ -39,7 +39,7 @@ func (c Acquire) apply(m *Machine) Result {
 		return Result{Code: Malformed}
 	}
 	var result Result
-	owner, known := m.bySession[c.Session]
+	owner, known := m.ownSession(c.Session)
 	semaphore, ok := m.findSemaphore(c.Name, c.Epoch, &result)
 	if !ok {
 		m.describeSession(&result, owner)

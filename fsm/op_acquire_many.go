@@ -32,7 +32,7 @@ func (c AcquireMany) apply(m *Machine) Result {
 	}
 	var result Result
 	group := groupOf(c.Mode, c.Wants)
-	known, isKnown := m.bySession[c.Session]
+	known, isKnown := m.ownSession(c.Session)
 	if isKnown {
 		if same, ok := m.askedBefore(known, c.Wants, c.Mode, group); ok {
 			return same

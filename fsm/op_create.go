@@ -30,7 +30,7 @@ func (c CreateSemaphore) apply(m *Machine) Result {
 	}
 	if r, exists := m.byName[c.Name]; exists {
 		view := m.viewSemaphore(r)
-		return Result{Code: OK, Found: true, Epoch: view.Epoch, Semaphore: &view}
+		return Result{Code: OK, Found: true, Epoch: view.Epoch, Version: view.Version, Semaphore: &view}
 	}
 	return m.createSemaphore(c.Name, c.Permits, c.Level, c.Metadata)
 }

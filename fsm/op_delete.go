@@ -3,10 +3,11 @@ package fsm
 // DeleteSemaphore removes a semaphore: its waiters end with Deleted, its leases
 // are dropped. Sessions live on, but for one-shots that had nothing else.
 //
-// Codes: OK, UnknownSemaphore, EpochMismatch.
+// Codes: OK, UnknownSemaphore, EpochMismatch, VersionMismatch.
 type DeleteSemaphore struct {
-	Name  string
-	Epoch uint64 // the epoch meant, 0: any
+	Name    string
+	Epoch   uint64         // the epoch meant, 0: any
+	Version Change[uint64] // of the settings meant; from level 1 on
 }
 
 // Op is OpDeleteSemaphore.
@@ -15,16 +16,19 @@ func (DeleteSemaphore) Op() Op { return OpDeleteSemaphore }
 func (c DeleteSemaphore) encode(e *encoder) {
 	e.string(c.Name)
 	e.uint(c.Epoch)
+	e.settings(c.Version)
 }
 
+func (c DeleteSemaphore) needs() uint32 { return needsVersion(c.Version) }
+
 func decodeDeleteSemaphore(d *decoder) Command {
-	return DeleteSemaphore{Name: d.string(), Epoch: d.uint()}
+	return DeleteSemaphore{Name: d.string(), Epoch: d.uint(), Version: d.settings()}
 }
 
 func (c DeleteSemaphore) apply(m *Machine) Result {
 	var result Result
 	r, ok := m.findSemaphore(c.Name, c.Epoch, &result)
-	if !ok {
+	if !ok || !m.versionIs(r, c.Version, &result) {
 		return result
 	}
 	var waiting []ref

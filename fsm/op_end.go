@@ -26,7 +26,7 @@ func (c EndSession) apply(m *Machine) Result {
 	if !ValidReason(c.Reason) {
 		return Result{Code: Malformed}
 	}
-	r, ok := m.bySession[c.Session]
+	r, ok := m.ownSession(c.Session)
 	if !ok {
 		return Result{Code: OK, Session: c.Session}
 	}

@@ -6,14 +6,15 @@ package fsm
 // nothing.
 //
 // Codes: OK (Created, Semaphore), Malformed, AlreadyExists, EpochMismatch,
-// UnknownSemaphore (an epoch was named), PermitsRequired, Overflow, LimitReached.
+// UnknownSemaphore (an epoch or a version was named), VersionMismatch, PermitsRequired, Overflow, LimitReached.
 type PutSemaphore struct {
 	Name     string
 	Permits  Change[int64]
 	Level    Change[*int32]
 	Metadata Change[[]Pair]
-	OnlyNew  bool   // refuse when the semaphore exists
-	Epoch    uint64 // the epoch meant, 0: any
+	OnlyNew  bool           // refuse when the semaphore exists
+	Epoch    uint64         // the epoch meant, 0: any
+	Version  Change[uint64] // of the settings meant; from level 1 on
 }
 
 // Op is OpPutSemaphore.
@@ -26,7 +27,10 @@ func (c PutSemaphore) encode(e *encoder) {
 	encodeChange(e, c.Metadata, (*encoder).pairs)
 	e.bool(c.OnlyNew)
 	e.uint(c.Epoch)
+	e.settings(c.Version)
 }
+
+func (c PutSemaphore) needs() uint32 { return needsVersion(c.Version) }
 
 func decodePutSemaphore(d *decoder) Command {
 	return PutSemaphore{
@@ -36,6 +40,7 @@ func decodePutSemaphore(d *decoder) Command {
 		Metadata: decodeChange(d, (*decoder).pairs),
 		OnlyNew:  d.bool(),
 		Epoch:    d.uint(),
+		Version:  d.settings(),
 	}
 }
 
@@ -61,7 +66,7 @@ func (c PutSemaphore) apply(m *Machine) Result {
 	}
 	r, exists := m.byName[c.Name]
 	switch {
-	case !exists && c.Epoch != 0:
+	case !exists && (c.Epoch != 0 || c.Version.Given):
 		return Result{Code: UnknownSemaphore, Subject: c.Name}
 	case !exists && !c.Permits.Given:
 		return Result{Code: PermitsRequired, Subject: c.Name}
@@ -71,7 +76,7 @@ func (c PutSemaphore) apply(m *Machine) Result {
 		return Result{Code: AlreadyExists, Subject: c.Name, Epoch: m.semaphores.at(r).epoch}
 	}
 	var result Result
-	if !m.epochIs(r, c.Epoch, &result) {
+	if !m.epochIs(r, c.Epoch, &result) || !m.versionIs(r, c.Version, &result) {
 		return result
 	}
 	if c.Permits.Given && !m.semaphores.at(r).allows(c.Permits.Value) {
@@ -102,6 +107,7 @@ func (c PutSemaphore) change(m *Machine, r ref) Result {
 		s.modified = m.index
 	}
 	if s.permits != before.permits || !sameLevel(s.level, before.level) || !samePairs(s.metadata, before.metadata) {
+		m.settingsMoved(r)
 		m.changed(r)
 	}
 	if s.permits != before.permits {
@@ -110,7 +116,7 @@ func (c PutSemaphore) change(m *Machine, r ref) Result {
 	m.touch(r)
 	m.settle()
 	view := m.viewSemaphore(r)
-	return Result{Code: OK, Found: true, Epoch: view.Epoch, Semaphore: &view}
+	return Result{Code: OK, Found: true, Epoch: view.Epoch, Version: view.Version, Semaphore: &view}
 }
 
 // endImpossible ends leased requests that ask for more than could ever be
@@ -141,9 +147,10 @@ func (m *Machine) createSemaphore(name string, permits int64, level *int32, meta
 		metadata: metadata, modified: m.index})
 	m.byName[name] = r
 	m.names.Set(name, r)
+	m.settingsMoved(r)
 	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: m.epochs, Permits: permits, Level: level, Metadata: metadata})
 	view := m.viewSemaphore(r)
-	return Result{Code: OK, Created: true, Epoch: m.epochs, Semaphore: &view}
+	return Result{Code: OK, Created: true, Epoch: m.epochs, Version: view.Version, Semaphore: &view}
 }
 
 // changed tells a semaphore's present permits, offset, level and metadata.

@@ -52,8 +52,11 @@ func (c RestoreSession) apply(m *Machine) Result {
 	if r, ok := m.byEnded[c.Session]; ok && m.ended.at(r).cause == CauseRevoked {
 		return Result{Code: Revoked, Session: c.Session, Reason: m.ended.at(r).reason}
 	}
-	if living, ok := m.bySession[c.Session]; ok {
+	if living, ok := m.ownSession(c.Session); ok {
 		return m.restoreLiving(living, members)
+	}
+	if _, others := m.bySession[c.Session]; others {
+		return Result{Code: SessionExists, Session: c.Session}
 	}
 	return c.restore(m, members)
 }

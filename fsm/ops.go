@@ -36,31 +36,32 @@ const (
 type operation struct {
 	name   string
 	decode func(*decoder) Command
+	since  uint32 // the feature level from which on it may be proposed
 }
 
 // operations has one row, one file and one script for each operation.
 var operations = [opCount]operation{
-	OpReign:           {"reign", decodeReign},
-	OpPutSemaphore:    {"put", decodePutSemaphore},
-	OpCreateSemaphore: {"create", decodeCreateSemaphore},
-	OpDeleteSemaphore: {"delete", decodeDeleteSemaphore},
-	OpUp:              {"up", decodeUp},
-	OpDown:            {"down", decodeDown},
-	OpSetValue:        {"set", decodeSetValue},
-	OpOpenSession:     {"open", decodeOpenSession},
-	OpRenew:           {"renew", decodeRenew},
-	OpEndSession:      {"end", decodeEndSession},
-	OpAcquire:         {"acquire", decodeAcquire},
-	OpAcquireOnce:     {"acquire-once", decodeAcquireOnce},
-	OpAcquireMany:     {"acquire-many", decodeAcquireMany},
-	OpRelease:         {"release", decodeRelease},
-	OpResizeLease:     {"resize", decodeResizeLease},
-	OpRevokeLease:     {"revoke", decodeRevokeLease},
-	OpRestoreSession:  {"restore", decodeRestoreSession},
-	OpListAdd:         {"list-add", decodeListAdd},
-	OpListRemove:      {"list-remove", decodeListRemove},
-	OpListDeliver:     {"list-deliver", decodeListDeliver},
-	OpNoticeDone:      {"notice-done", decodeNoticeDone},
+	OpReign:           {"reign", decodeReign, 0},
+	OpPutSemaphore:    {"put", decodePutSemaphore, 0},
+	OpCreateSemaphore: {"create", decodeCreateSemaphore, 0},
+	OpDeleteSemaphore: {"delete", decodeDeleteSemaphore, 0},
+	OpUp:              {"up", decodeUp, 0},
+	OpDown:            {"down", decodeDown, 0},
+	OpSetValue:        {"set", decodeSetValue, 0},
+	OpOpenSession:     {"open", decodeOpenSession, 0},
+	OpRenew:           {"renew", decodeRenew, 0},
+	OpEndSession:      {"end", decodeEndSession, 0},
+	OpAcquire:         {"acquire", decodeAcquire, 0},
+	OpAcquireOnce:     {"acquire-once", decodeAcquireOnce, 0},
+	OpAcquireMany:     {"acquire-many", decodeAcquireMany, 0},
+	OpRelease:         {"release", decodeRelease, 0},
+	OpResizeLease:     {"resize", decodeResizeLease, 0},
+	OpRevokeLease:     {"revoke", decodeRevokeLease, 0},
+	OpRestoreSession:  {"restore", decodeRestoreSession, 0},
+	OpListAdd:         {"list-add", decodeListAdd, 0},
+	OpListRemove:      {"list-remove", decodeListRemove, 0},
+	OpListDeliver:     {"list-deliver", decodeListDeliver, 0},
+	OpNoticeDone:      {"notice-done", decodeNoticeDone, 0},
 }
 
 // String is the operation's stable name, as logs and metrics show it.

@@ -40,7 +40,7 @@ type ledgerEntry struct {
 // a value nobody waits; and after a delete nobody does either.
 func TestPropertyListsAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := &ledger{t: t, m: New(), value: map[string]int64{}, place: map[string]uint64{}, waiting: map[string]map[uint64]bool{},
+		l := &ledger{t: t, m: NewAtLevel(FeatureLevel), value: map[string]int64{}, place: map[string]uint64{}, waiting: map[string]map[uint64]bool{},
 			entries: map[listKey]*ledgerEntry{}, kept: map[uint64]bool{}, names: []string{"a", "b", "c"}}
 		l.apply(Reign{Term: 1, Leader: "n1", Limits: DefaultLimits()})
 		for i := range rapid.IntRange(20, 120).Draw(t, "steps") {
@@ -89,7 +89,7 @@ func (l *ledger) step(i uint64) {
 // apply applies a command, books what it was told and compares.
 func (l *ledger) apply(command Command) {
 	l.index++
-	told := l.m.Apply(l.index, EncodeEntry(int64(l.index), [][]byte{EncodeCommand(RequestID{1, l.index}, "", command)}))
+	told := l.m.Apply(l.index, EncodeEntry(int64(l.index), [][]byte{Envelope{Level: FeatureLevel, Request: RequestID{1, l.index}, Key: ""}.Encode(command)}))
 	result := told.Commands[0].Result
 	if result.Code == OK {
 		l.book(command, &result)

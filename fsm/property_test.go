@@ -31,7 +31,7 @@ type sequence struct {
 }
 
 func newSequence(t *rapid.T) *sequence {
-	s := &sequence{t: t, machine: New(), model: newModel()}
+	s := &sequence{t: t, machine: NewAtLevel(FeatureLevel), model: newModel()}
 	s.g = &generator{t: t, m: s.model}
 	return s
 }
@@ -191,7 +191,7 @@ func TestPropertyRestored(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)
 		often := 1 + s.g.below(5)
-		other := New()
+		other := NewAtLevel(FeatureLevel)
 		s.run(25, func(e sentEntry, applied *Applied) {
 			if err := same("what a restored machine said", other.Apply(e.index, e.bytes), applied); err != nil {
 				s.fail(err)
@@ -225,7 +225,7 @@ func TestPropertyReplayed(t *testing.T) {
 		s := newSequence(t)
 		var said []*Applied
 		s.run(25, func(_ sentEntry, applied *Applied) { said = append(said, applied) })
-		other := New()
+		other := NewAtLevel(FeatureLevel)
 		for i, e := range s.entries {
 			if err := same("what the replay said", other.Apply(e.index, e.bytes), said[i]); err != nil {
 				s.fail(err)

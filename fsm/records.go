@@ -19,6 +19,7 @@ type semaphore struct {
 	level    *int32 // immutable
 	metadata []Pair // immutable
 	modified uint64 // index of the last entry that moved permits, offset, leases or waiters
+	version  uint64 // of permits, level and metadata: 1 when made, one more at each change; 0 since level 0
 
 	holders list // derived: its leases, oldest first
 	entries list // derived: the wait lists' entries for it, oldest first
@@ -61,6 +62,7 @@ type session struct {
 	ttlMS      int64
 	deadlineMS int64
 	metadata   []Pair // immutable
+	owner      string // the identity that opened it; empty: every caller finds it
 	oneShot    bool   // ends with its last lease or request
 	keep       bool   // on_end: what a wait list was granted is not given back
 	leased     bool   // it has held a lease: its client knows its id
@@ -149,11 +151,12 @@ type ended struct {
 	atMS   int64
 	cause  Cause
 	reason string
+	owner  string // the session's
 }
 
 // key is an idempotency key: pending while its request waits (result empty).
 type key struct {
-	name        string // scope and key
+	keyName
 	order       uint64 // rises with each recording
 	atMS        int64  // of the last recording
 	fingerprint [16]byte
@@ -163,7 +166,12 @@ type key struct {
 	reserved    int64  // bytes kept for the outcome while the request waits
 }
 
-func (k *key) bytes() int64 { return int64(len(k.name)+len(k.result)+keyOverhead) + k.reserved }
+// keyName names a key: each owner has keys of its own.
+type keyName struct{ owner, text string }
+
+func (n keyName) bytes() int64 { return int64(len(n.owner) + len(n.text) + keyOverhead) }
+
+func (k *key) bytes() int64 { return k.keyName.bytes() + int64(len(k.result)) + k.reserved }
 
 // links and list chain the records of one table in the order of arrival.
 type (

@@ -41,8 +41,8 @@ func (b *builder) read() error {
 	if string(header[:len(snapshotMagic)]) != snapshotMagic {
 		return errors.New("not a snapshot of this program")
 	}
-	if version := header[len(snapshotMagic)]; version != snapshotVersion {
-		return fmt.Errorf("format version %d, this program knows %d", version, snapshotVersion)
+	if err := b.in.header(header[len(snapshotMagic)]); err != nil {
+		return err
 	}
 	for {
 		tag, err := b.in.ReadByte()
@@ -158,7 +158,7 @@ func (b *builder) addLease(d *decoder) {
 func (b *builder) addKey(d *decoder) {
 	k := d.key()
 	b.rises(d, k.order)
-	if _, twice := b.m.byKey[k.name]; twice || d.err != nil {
+	if _, twice := b.m.byKey[k.keyName]; twice || d.err != nil {
 		d.fail()
 		return
 	}
@@ -172,7 +172,7 @@ func (b *builder) addKey(d *decoder) {
 	if k.place != 0 {
 		b.pending[k.place] = append(b.pending[k.place], r)
 	}
-	b.m.byKey[k.name] = r
+	b.m.byKey[k.keyName] = r
 	b.m.keyBytes += k.bytes()
 	b.m.keysFIFO.push(k.order, r)
 }

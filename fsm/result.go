@@ -32,7 +32,8 @@ const (
 	MixedLevels      Code = 22 // members of an "all" differ in level
 	PermitsRequired  Code = 23 // a new semaphore needs permits
 	NothingReady     Code = 24 // deliver: no entry of the wait list is ready, see Found
-	codeCount             = 25
+	VersionMismatch  Code = 25 // other settings were meant, see Version; level 1
+	codeCount             = 26
 )
 
 var codeNames = [codeCount]string{
@@ -40,7 +41,7 @@ var codeNames = [codeCount]string{
 	"expired-session", "revoked", "never", "lease-exists", "hierarchy", "unavailable",
 	"already-exists", "epoch-mismatch", "overflow", "session-exists", "session-id-taken",
 	"limit-reached", "key-reused", "deleted", "not-held", "withdrawn", "mixed-levels",
-	"permits-required", "nothing-ready",
+	"permits-required", "nothing-ready", "version-mismatch",
 }
 
 // String is the code's stable name.
@@ -104,8 +105,11 @@ type Result struct {
 	Position int64  // of the request in its (first) line, from 1
 
 	Epoch   uint64 // of the semaphore meant
+	Version uint64 // of its settings: put, create and VersionMismatch, from level 1 on
 	Granted int64  // down: permits taken
 	Value   int64  // up, down, set: available after the grants that it caused
+
+	Trace string // of the command that caused a waiting request's grant
 
 	Grants    []Grant        // leases held by this request, in list order
 	Semaphore *SemaphoreView // put, create

@@ -9,8 +9,8 @@ func (r *Result) flags() [6]*bool {
 	return [...]*bool{&r.Replayed, &r.Joined, &r.Waiting, &r.Created, &r.Found, &r.OneShot}
 }
 
-func (r *Result) ids() [3]*uint64 {
-	return [...]*uint64{&r.Session, &r.Place, &r.Epoch}
+func (r *Result) ids() [4]*uint64 {
+	return [...]*uint64{&r.Session, &r.Place, &r.Epoch, &r.Version}
 }
 
 func (r *Result) numbers() [11]*int64 {
@@ -18,7 +18,7 @@ func (r *Result) numbers() [11]*int64 {
 		&r.Permits, &r.Full, &r.Available, &r.QueueLength}
 }
 
-func (r *Result) texts() [2]*string { return [...]*string{&r.Subject, &r.Reason} }
+func (r *Result) texts() [3]*string { return [...]*string{&r.Subject, &r.Reason, &r.Trace} }
 func (r *Result) levels() [2]**int32 {
 	return [...]**int32{&r.Level, &r.LowestLevel}
 }
@@ -35,7 +35,7 @@ const (
 	bitSemaphore = 42 //
 	bitEach      = 43 //
 	bitCompleted = 44 //
-	bitsKnown    = 1<<6 - 1 | (1<<3-1)<<bitIDs | (1<<11-1)<<bitNumbers | (1<<2-1)<<bitTexts |
+	bitsKnown    = 1<<6 - 1 | (1<<4-1)<<bitIDs | (1<<11-1)<<bitNumbers | (1<<3-1)<<bitTexts |
 		(1<<2-1)<<bitLevels | 31<<bitRule
 )
 
@@ -205,6 +205,7 @@ func (d *decoder) resultLists(r *Result, has func(int) bool, nested bool) {
 	}
 	if has(bitSemaphore) {
 		view := d.semaphoreView()
+		view.Version = r.Version
 		r.Semaphore = &view
 	}
 	if has(bitEach) {

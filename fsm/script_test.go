@@ -24,7 +24,7 @@ func TestScripts(t *testing.T) {
 	}
 	for _, path := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			s := &script{m: New()}
+			s := &script{m: NewAtLevel(FeatureLevel)}
 			datadriven.RunTest(t, path, s.run)
 		})
 	}
@@ -71,7 +71,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	for _, line := range lines {
 		command, key := parseCommand(t, d, line)
 		s.seq++
-		commands = append(commands, EncodeCommand(RequestID{Origin: 1, Sequence: s.seq}, key, command))
+		commands = append(commands, Envelope{Level: FeatureLevel, Request: RequestID{Origin: 1, Sequence: s.seq}, Key: key}.Encode(command))
 	}
 	s.index++
 	applied := s.m.Apply(s.index, EncodeEntry(s.stamp, commands))

@@ -2,6 +2,7 @@ package fsm
 
 // openSession makes a session and files it under its deadline.
 func (m *Machine) openSession(s session) ref {
+	s.owner = m.caller.Owner
 	r := m.sessions.add(s)
 	m.bySession[s.id] = r
 	m.ids.Set(s.id, r)
@@ -79,7 +80,7 @@ func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	m.ids.Delete(s.id)
 	m.effect(Effect{Kind: EffectSessionEnded, Session: s.id, Cause: cause, Reason: reason})
 	if s.leased || !s.oneShot {
-		m.rememberEnded(ended{id: s.id, cause: cause, reason: reason})
+		m.rememberEnded(ended{id: s.id, cause: cause, reason: reason, owner: s.owner})
 	}
 }
 
@@ -111,14 +112,28 @@ func (m *Machine) endIfSpent(r ref, cause Cause) {
 	}
 }
 
+// ownSession returns the living session of an id, if the caller may find it.
+func (m *Machine) ownSession(id uint64) (ref, bool) {
+	r, ok := m.bySession[id]
+	if !ok || !m.mayFind(m.sessions.at(r).owner) {
+		return 0, false
+	}
+	return r, true
+}
+
+// mayFind reports whether the caller's identity finds what an owner has.
+func (m *Machine) mayFind(owner string) bool {
+	return m.caller.Owner == "" || m.caller.Owner == owner
+}
+
 // findSession answers the session of an id, or the refusal that tells what
 // became of it while that is remembered.
 func (m *Machine) findSession(id uint64, result *Result) (ref, bool) {
-	if r, ok := m.bySession[id]; ok {
+	if r, ok := m.ownSession(id); ok {
 		return r, true
 	}
 	result.Code, result.Session = UnknownSession, id
-	if r, ok := m.byEnded[id]; ok {
+	if r, ok := m.byEnded[id]; ok && m.mayFind(m.ended.at(r).owner) {
 		switch e := m.ended.at(r); e.cause {
 		case CauseExpired:
 			result.Code = ExpiredSession

@@ -8,14 +8,15 @@ import (
 	"io"
 )
 
-// A snapshot is: magic | format version | sections, each as tag, length of
+// A snapshot is: magic | format version | feature level | sections, each as tag, length of
 // its records' bytes … in frames, ended by tag 0 and a CRC32C of all before
 // it. Records stand in canonical order (semaphores by epoch, sessions by id,
 // leases by token, requests by place, ended sessions and keys by order), so
 // that equal states give equal bytes on every node.
 const (
-	snapshotMagic   = "SIGNALBX"
-	snapshotVersion = 1
+	snapshotMagic    = "SIGNALBX"
+	snapshotVersion0 = 1 // of feature level 0, which it does not name
+	snapshotVersion  = 2
 )
 
 // The sections. A tag is never used for anything else.
@@ -67,7 +68,7 @@ func (f *Frozen) Index() uint64 { return f.index }
 func (f *Frozen) Write(w io.Writer) error {
 	s := &snapshotWriter{w: bufio.NewWriterSize(w, 256<<10)}
 	s.raw([]byte(snapshotMagic))
-	s.raw([]byte{snapshotVersion})
+	s.header(f.feature)
 	s.section(sectionState, 1)
 	s.record(func(e *encoder) { e.state(&f.state) })
 	f.writeRecords(s)
@@ -114,6 +115,17 @@ func (s *snapshotWriter) raw(buf []byte) {
 	}
 }
 
+// header writes the format version and the feature level, at which all records
+// are written.
+func (s *snapshotWriter) header(level uint32) {
+	s.e.feature = level
+	if level == 0 {
+		s.raw([]byte{snapshotVersion0})
+	} else {
+		s.raw(binary.AppendUvarint([]byte{snapshotVersion}, uint64(level)))
+	}
+}
+
 func (s *snapshotWriter) section(tag byte, records int) {
 	s.e.buf = append(s.e.buf[:0], tag)
 	s.e.uint(uint64(records))
@@ -134,8 +146,31 @@ func (s *snapshotWriter) record(encode func(*encoder)) {
 
 // snapshotReader reads what snapshotWriter wrote.
 type snapshotReader struct {
-	r   *bufio.Reader
-	crc uint32
+	r       *bufio.Reader
+	crc     uint32
+	feature uint32 // the level at which the records were written
+}
+
+// header reads what follows the format version.
+func (s *snapshotReader) header(version byte) error {
+	switch version {
+	case snapshotVersion0:
+		return nil
+	case snapshotVersion:
+	default:
+		return fmt.Errorf("format version %d, this program knows %d", version, snapshotVersion)
+	}
+	level, err := binary.ReadUvarint(s)
+	switch {
+	case err != nil:
+		return err
+	case level > uint64(FeatureLevel):
+		return newerLevelError(level)
+	case level == 0:
+		return errMalformed
+	}
+	s.feature = uint32(level)
+	return nil
 }
 
 func (s *snapshotReader) ReadByte() (byte, error) {
@@ -174,5 +209,5 @@ func (s *snapshotReader) record(buf *[]byte) (*decoder, error) {
 	if err := s.full(*buf); err != nil {
 		return nil, err
 	}
-	return &decoder{buf: *buf}, nil
+	return &decoder{buf: *buf, feature: s.feature}, nil
 }

@@ -14,12 +14,19 @@ func (e *encoder) state(s *state) {
 	e.uint(s.orders)
 	e.limits(s.limits)
 	e.buf = append(e.buf, s.hash[:]...)
+	if e.feature >= 1 {
+		e.buf = append(e.buf, s.cluster[:]...)
+	}
 }
 
 func (d *decoder) state() state {
 	s := state{index: d.uint(), term: d.uint(), leader: d.string(), nowMS: d.int(), tokens: d.uint(),
 		places: d.uint(), epochs: d.uint(), orders: d.uint(), limits: d.limits()}
 	copy(s.hash[:], d.bytes(uint64(len(s.hash))))
+	s.feature = d.feature
+	if d.feature >= 1 {
+		copy(s.cluster[:], d.bytes(uint64(len(s.cluster))))
+	}
 	return s
 }
 
@@ -32,11 +39,18 @@ func (e *encoder) semaphore(s *semaphore) {
 	e.level(s.level)
 	e.pairs(s.metadata)
 	e.uint(s.modified)
+	if e.feature >= 1 {
+		e.uint(s.version)
+	}
 }
 
 func (d *decoder) semaphore() semaphore {
-	return semaphore{name: d.string(), epoch: d.uint(), permits: d.int(), offset: d.int(), held: d.int(),
+	s := semaphore{name: d.string(), epoch: d.uint(), permits: d.int(), offset: d.int(), held: d.int(),
 		level: d.level(), metadata: d.pairs(), modified: d.uint()}
+	if d.feature >= 1 {
+		s.version = d.uint()
+	}
+	return s
 }
 
 func (e *encoder) session(s *session) {
@@ -49,11 +63,18 @@ func (e *encoder) session(s *session) {
 	e.bool(s.leased)
 	e.uint(s.first)
 	e.uint(s.delivered)
+	if e.feature >= 1 {
+		e.string(s.owner)
+	}
 }
 
 func (d *decoder) session() session {
-	return session{id: d.uint(), ttlMS: d.int(), deadlineMS: d.int(), metadata: d.pairs(), oneShot: d.bool(),
+	s := session{id: d.uint(), ttlMS: d.int(), deadlineMS: d.int(), metadata: d.pairs(), oneShot: d.bool(),
 		keep: d.bool(), leased: d.bool(), first: d.uint(), delivered: d.uint()}
+	if d.feature >= 1 {
+		s.owner = d.string()
+	}
+	return s
 }
 
 func (f *Frozen) encodeLease(e *encoder, l *lease) {
@@ -162,14 +183,21 @@ func (e *encoder) ended(g *ended) {
 	e.int(g.atMS)
 	e.byte(byte(g.cause))
 	e.string(g.reason)
+	if e.feature >= 1 {
+		e.string(g.owner)
+	}
 }
 
 func (d *decoder) ended() ended {
-	return ended{id: d.uint(), order: d.uint(), atMS: d.int(), cause: Cause(d.byte()), reason: d.string()}
+	g := ended{id: d.uint(), order: d.uint(), atMS: d.int(), cause: Cause(d.byte()), reason: d.string()}
+	if d.feature >= 1 {
+		g.owner = d.string()
+	}
+	return g
 }
 
 func (e *encoder) key(k *key) {
-	e.string(k.name)
+	e.string(k.text)
 	e.uint(k.order)
 	e.int(k.atMS)
 	e.buf = append(e.buf, k.fingerprint[:]...)
@@ -177,11 +205,17 @@ func (e *encoder) key(k *key) {
 	e.uint(k.session)
 	e.string(k.result)
 	e.int(k.reserved)
+	if e.feature >= 1 {
+		e.string(k.owner)
+	}
 }
 
 func (d *decoder) key() key {
-	k := key{name: d.string(), order: d.uint(), atMS: d.int()}
+	k := key{keyName: keyName{text: d.string()}, order: d.uint(), atMS: d.int()}
 	copy(k.fingerprint[:], d.bytes(uint64(len(k.fingerprint))))
 	k.place, k.session, k.result, k.reserved = d.uint(), d.uint(), d.string(), d.int()
+	if d.feature >= 1 {
+		k.owner = d.string()
+	}
 	return k
 }

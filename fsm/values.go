@@ -35,6 +35,12 @@ const (
 // MaxMembers is how many semaphores one request may list.
 const MaxMembers = 64
 
+// MaxOwnerBytes and MaxTraceBytes bound an owner and a trace context.
+const (
+	MaxOwnerBytes = 64
+	MaxTraceBytes = 64
+)
+
 // Cause says why a session or a lease ended, or a wait.
 type Cause uint8
 

@@ -13,8 +13,9 @@ type SemaphoreView struct {
 	Level         *int32
 	Metadata      []Pair
 	ModifiedIndex uint64
-	Holders       int64 // how many leases
-	Waiters       int64 // how many waiting requests
+	Version       uint64 // of permits, level and metadata; 0 below feature level 1
+	Holders       int64  // how many leases
+	Waiters       int64  // how many waiting requests
 }
 
 // LeaseView is a lease as readers see it.
@@ -85,6 +86,7 @@ type SessionView struct {
 	DeadlineMS int64 // in cluster time
 	OneShot    bool
 	Keep       bool
+	Owner      string
 	Metadata   []Pair
 	Leases     []LeaseView   // oldest first, revoked ones too
 	Waiting    []RequestView // lowest place first
@@ -133,7 +135,7 @@ func (m *Machine) viewSemaphore(r ref) SemaphoreView {
 	s := m.semaphores.at(r)
 	return SemaphoreView{
 		Name: s.name, Epoch: s.epoch, Permits: s.permits, Offset: s.offset, Held: s.held, Available: s.available(),
-		Level: s.level, Metadata: s.metadata, ModifiedIndex: s.modified,
+		Level: s.level, Metadata: s.metadata, ModifiedIndex: s.modified, Version: s.version,
 		Holders: int64(s.holders.length), Waiters: int64(s.waiting()),
 	}
 }
@@ -219,7 +221,7 @@ func (m *Machine) Session(id uint64) (SessionView, bool) {
 
 func (m *Machine) viewSession(r ref) SessionView {
 	s := m.sessions.at(r)
-	view := SessionView{ID: s.id, TTLMS: s.ttlMS, DeadlineMS: s.deadlineMS, OneShot: s.oneShot, Keep: s.keep,
+	view := SessionView{ID: s.id, TTLMS: s.ttlMS, DeadlineMS: s.deadlineMS, OneShot: s.oneShot, Keep: s.keep, Owner: s.owner,
 		Metadata: s.metadata}
 	for l := s.leases.first; l != 0; l = m.leases.at(l).inSession.next {
 		view.Leases = append(view.Leases, m.viewLease(l))

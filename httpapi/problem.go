@@ -80,6 +80,7 @@ var refusals = map[fsm.Code]refusal{
 	fsm.Unavailable:      {"unavailable", plain("Too few permits are available, or others wait before. Try again, or wait for it.")},
 	fsm.AlreadyExists:    {"precondition-failed", plain("A semaphore of this name exists, and the request was to create a new one only.")},
 	fsm.EpochMismatch:    {"precondition-failed", plain("The semaphore of this name is not the one that was meant: it has another epoch.")},
+	fsm.VersionMismatch:  {"precondition-failed", plain("The settings of this semaphore were changed: they have another version than the one that was meant.")},
 	fsm.Overflow:         {"overflow", plain("A count would leave the range of 64-bit integers. Nothing was changed.")},
 	fsm.SessionExists:    {"session-exists", plain("A session of this id lives, and holds other leases or waits.")},
 	fsm.SessionIDTaken:   {"not-applied", plain("The id drawn for a new session is in use. Nothing was done; try again.")},

@@ -30,7 +30,7 @@ type machineNode struct {
 	write   []error // what the next commands of DoMany end with, nil: applied
 }
 
-func newMachineNode() *machineNode { return &machineNode{machine: fsm.New()} }
+func newMachineNode() *machineNode { return &machineNode{machine: fsm.NewAtLevel(fsm.FeatureLevel)} }
 
 func (n *machineNode) Read(context.Context, cluster.Consistency) (cluster.Reading, error) {
 	n.mu.Lock()
@@ -66,7 +66,7 @@ func (n *machineNode) do(command fsm.Command) fsm.Result {
 	n.index++
 	n.applied++
 	id := fsm.RequestID{Origin: 1, Sequence: n.index}
-	return n.machine.Apply(n.index, fsm.EncodeEntry(0, [][]byte{fsm.EncodeCommand(id, "", command)})).Commands[0].Result
+	return n.machine.Apply(n.index, fsm.EncodeEntry(0, [][]byte{fsm.Envelope{Level: fsm.FeatureLevel, Request: id, Key: ""}.Encode(command)})).Commands[0].Result
 }
 
 // state tells the semaphores: name, permits, offset, level.
