@@ -33,7 +33,7 @@ func (w *worstCase) entry() (entry []byte, commands int) {
 	weight, bytes := 0, 0
 	for i := range max(most, 0) {
 		c := w.command(i)
-		data := EncodeCommand(RequestID{1, uint64(i) + 1}, "", c)
+		data := Envelope{Level: FeatureLevel, Request: RequestID{1, uint64(i) + 1}, Key: ""}.Encode(c)
 		if i > 0 && (weight+Weight(c) > EntryWeight || bytes+len(data) > EntryBytes) {
 			break
 		}
@@ -55,7 +55,7 @@ func BenchmarkWorstApply(b *testing.B) {
 			commands, entries := 0, 0
 			for range b.N {
 				b.StopTimer()
-				l := &loader{m: New(), check: func(applied *Applied) { must(b, applied) }}
+				l := &loader{m: NewAtLevel(FeatureLevel), check: func(applied *Applied) { must(b, applied) }}
 				l.add(Reign{Term: 1, Limits: DefaultLimits()})
 				if w.fill != nil {
 					w.fill(l)
