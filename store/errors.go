@@ -66,10 +66,14 @@ func (e *ForeignError) Unwrap() error { return ErrForeign }
 // folder was not changed.
 type NewerFormatError struct {
 	Folder       string
-	Found, Known int // versions of the folder's format
+	Found, Known int    // versions of the folder's format
+	Journal      string // the kind of journal that the folder has, if only that is unknown
 }
 
 func (e *NewerFormatError) Error() string {
+	if e.Journal != "" {
+		return fmt.Sprintf("data folder %s has a journal of the kind %q, which this version of Signalbox does not know: start a newer version", e.Folder, e.Journal)
+	}
 	return fmt.Sprintf("data folder %s has format %d, and this version of Signalbox knows formats up to %d: start a newer version", e.Folder, e.Found, e.Known)
 }
 

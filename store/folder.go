@@ -57,14 +57,29 @@ func prepareFolder(o Options, logger hclog.Logger) (record, *folderLock, error) 
 	if err == nil {
 		err = checkFiles(o.Folder)
 	}
-	if err == nil && found.cluster == "" && o.ClusterID != "" {
-		found.cluster = o.ClusterID
-		err = found.write(o.Folder)
+	if err == nil {
+		found, err = completeRecord(found, o)
 	}
 	if err != nil {
 		return record{}, nil, errors.Join(err, lock.release())
 	}
 	return found, lock, nil
+}
+
+// completeRecord notes the cluster's id if it was not known, and turns a record of
+// format 1 into one of the present format.
+func completeRecord(found record, o Options) (record, error) {
+	before := found
+	if found.cluster == "" {
+		found.cluster = o.ClusterID
+	}
+	if found.format == 1 {
+		found.format, found.folder, found.journal = knownFormat, drawFolderID(), noJournal
+	}
+	if found == before {
+		return found, nil
+	}
+	return found, found.write(o.Folder)
 }
 
 // inspect reads what a folder is, and changes nothing. Its record is zero when
@@ -86,6 +101,8 @@ func inspect(o Options) (record, error) {
 		return record{}, &ForeignError{Folder: o.Folder, Found: "its file " + recordFile + " is not ours"}
 	case found.format > knownFormat:
 		return record{}, &NewerFormatError{Folder: o.Folder, Found: found.format, Known: knownFormat}
+	case found.format > 1 && found.journal != noJournal:
+		return record{}, &NewerFormatError{Folder: o.Folder, Found: found.format, Known: knownFormat, Journal: found.journal}
 	case !found.complete: // nothing was ever stored in it, so anyone may have it
 		return found, nil
 	case found.node != o.NodeID:
@@ -141,7 +158,7 @@ func fillFolder(o Options, logger hclog.Logger) (record, error) {
 	fail := func(err error) (record, error) {
 		return record{}, fmt.Errorf("data folder %s can't be made: %w", o.Folder, asFull(o.Folder, err))
 	}
-	made := record{format: knownFormat, node: o.NodeID, cluster: o.ClusterID}
+	made := newRecord(o)
 	if err := made.write(o.Folder); err != nil {
 		return fail(err)
 	}

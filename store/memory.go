@@ -26,7 +26,8 @@ func openEphemeral(o Options) (*Store, error) {
 		logger: o.Logger.Named("store"), watermark: NewWatermark(o.MinFree), guard: &guard{onDamage: o.OnDamage},
 		stable: raft.NewInmemStore(), snapshots: newMemorySnapshots(),
 	}
-	s.identity.record = record{format: knownFormat, node: o.NodeID, cluster: o.ClusterID, complete: true}
+	s.identity.record = newRecord(o)
+	s.identity.record.complete = true
 	return s, s.wireLog(o, &memoryLog{}, memoryFile, false)
 }
 

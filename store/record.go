@@ -12,7 +12,7 @@ import (
 
 // knownFormat is the version of the folder's format that this program writes. It
 // rises when a folder written from then on can't be read by older programs.
-const knownFormat = 1
+const knownFormat = 2
 
 // recordTitle is the first line of the record, and says whose folder it is.
 const recordTitle = "signalbox data folder"
@@ -20,23 +20,34 @@ const recordTitle = "signalbox data folder"
 // castagnoli is the polynomial of all checksums in a data folder (CRC32C).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// noJournal is the value of the line "journal" in a folder whose log is in Bolt
+// alone. A folder with a journal before the log will name it there.
+const noJournal = "none"
+
 // record is the file FORMAT: whose folder this is and how it is to be read. It
 // is text, for people:
 //
 //	signalbox data folder
-//	format 1
+//	format 2
 //	node "n1"
-//	cluster ""
+//	cluster "5a0f6c1e8d7b4a39926e1f0c3b5d7e81"
+//	folder 0f1e2d3c4b5a69788796a5b4c3d2e1f0
+//	journal none
+//	restored 0
 //	state complete
 //	crc32c 1a2b3c4d
 //
-// Every later format keeps the first two lines and the last, which covers all
-// bytes before it, so that an older program can tell "newer" from "damaged".
+// Format 1 has no lines "folder", "journal" and "restored". Every later format
+// keeps the first two lines and the last, which covers all bytes before it, so
+// that an older program can tell "newer" from "damaged".
 type record struct {
 	format   int
 	node     string
-	cluster  string // "" as long as it isn't known
-	complete bool   // false while the other files are being created
+	cluster  string   // "" as long as it isn't known
+	folder   FolderID // zero in format 1
+	journal  string   // noJournal is the only one so far; "" in format 1
+	restored uint64   // see Store.SetRestored; 0 in format 1
+	complete bool     // false while the other files are being created
 }
 
 // errRecord: the bytes are not a record, or a damaged one.
@@ -48,13 +59,17 @@ func (r record) encode() []byte {
 	if r.complete {
 		state = "complete"
 	}
-	body := fmt.Appendf(nil, "%s\nformat %d\nnode %q\ncluster %q\nstate %s\n", recordTitle, r.format, r.node, r.cluster, state)
+	body := fmt.Appendf(nil, "%s\nformat %d\nnode %q\ncluster %q\n", recordTitle, r.format, r.node, r.cluster)
+	if r.format > 1 {
+		body = fmt.Appendf(body, "folder %v\njournal %s\nrestored %d\n", r.folder, r.journal, r.restored)
+	}
+	body = fmt.Appendf(body, "state %s\n", state)
 	return fmt.Appendf(body, "crc32c %08x\n", crc32.Checksum(body, castagnoli))
 }
 
 // decodeRecord reads the file's content. The error is errRecord for anything
 // that encode didn't write; of a record of a newer format only the format is
-// returned, without an error.
+// returned, without an error, and of one with an unknown journal only that too.
 func decodeRecord(content []byte) (record, error) {
 	text := string(content)
 	at := strings.LastIndex(strings.TrimSuffix(text, "\n"), "\n") + 1
@@ -62,28 +77,42 @@ func decodeRecord(content []byte) (record, error) {
 	if !strings.HasPrefix(body, recordTitle+"\n") || last != fmt.Sprintf("crc32c %08x\n", crc32.Checksum([]byte(body), castagnoli)) {
 		return record{}, errRecord
 	}
-	lines := strings.Split(body, "\n") // the last one is empty: body ends with a line end
-	value := func(line int, key string) string {
-		if line >= len(lines) {
-			return ""
-		}
-		found, _ := strings.CutPrefix(lines[line], key+" ")
-		return found
+	values := map[string]string{}
+	for line := range strings.Lines(body) {
+		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		values[key] = value
 	}
-	format, err := strconv.Atoi(value(1, "format"))
+	format, err := strconv.Atoi(values["format"])
 	if err != nil || format < 1 {
 		return record{}, errRecord
 	}
 	if format > knownFormat {
 		return record{format: format}, nil
 	}
-	node, nodeErr := strconv.Unquote(value(2, "node"))
-	cluster, clusterErr := strconv.Unquote(value(3, "cluster"))
-	decoded := record{format: format, node: node, cluster: cluster, complete: value(4, "state") == "complete"}
-	if nodeErr != nil || clusterErr != nil || string(decoded.encode()) != text {
+	decoded := record{format: format, complete: values["state"] == "complete", journal: values["journal"]}
+	if format > 1 && decoded.journal != noJournal && decoded.journal != "" {
+		return record{format: format, journal: decoded.journal}, nil
+	}
+	if decoded.parse(values) != nil || string(decoded.encode()) != text {
 		return record{}, errRecord
 	}
 	return decoded, nil
+}
+
+// parse takes the values that are not plain words.
+func (r *record) parse(values map[string]string) error {
+	var err error
+	if r.node, err = strconv.Unquote(values["node"]); err != nil {
+		return err
+	}
+	if r.cluster, err = strconv.Unquote(values["cluster"]); err != nil || r.format == 1 {
+		return err
+	}
+	if err = r.folder.UnmarshalText([]byte(values["folder"])); err != nil {
+		return err
+	}
+	r.restored, err = strconv.ParseUint(values["restored"], 10, 64)
+	return err
 }
 
 // write puts the record in place of the one before it, in one step, and returns

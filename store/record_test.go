@@ -1,14 +1,18 @@
 package store
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 )
 
 func TestRecordIsTextAndTakesNoOtherBytes(t *testing.T) {
 	for _, r := range []record{
 		{format: 1, node: "n1"},
+		{format: 2, node: "n2", journal: noJournal, folder: FolderID{1, 0xfe}},
+		{format: 2, node: "n 2", cluster: "c1", journal: noJournal, folder: FolderID{15: 9}, restored: 17, complete: true},
 		{format: 1, node: "n 1 \"quoted\" ünï", cluster: "c1", complete: true},
 	} {
 		encoded := r.encode()
@@ -28,8 +32,99 @@ func TestRecordIsTextAndTakesNoOtherBytes(t *testing.T) {
 			}
 		}
 	}
-	want := "signalbox data folder\nformat 1\nnode \"n1\"\ncluster \"\"\nstate complete\ncrc32c "
-	if got := string(record{format: 1, node: "n1", complete: true}.encode()); !strings.HasPrefix(got, want) {
-		t.Errorf("the format is for ever, and it became %q", got)
+}
+
+// TestRecordsOfAllFormatsAreForEver: each golden file is read as what it was
+// written from, and written to the same bytes.
+func TestRecordsOfAllFormatsAreForEver(t *testing.T) {
+	var folder FolderID
+	if err := folder.UnmarshalText([]byte("0f1e2d3c4b5a69788796a5b4c3d2e1f0")); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]record{
+		"FORMAT-1": {format: 1, node: "n1", complete: true},
+		"FORMAT-2": {format: 2, node: "n1", cluster: "5a0f6c1e8d7b4a39926e1f0c3b5d7e81", folder: folder, journal: noJournal, restored: 17, complete: true},
+	} {
+		golden, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := decodeRecord(golden); err != nil || got != want {
+			t.Errorf("%s is read as %+v, error %v", name, got, err)
+		}
+		if got := want.encode(); !bytes.Equal(got, golden) {
+			t.Errorf("%s became %q", name, got)
+		}
+	}
+}
+
+// TestFolderOfFormat1IsUpgradedWhenItIsOpened: it gets an id of its own, once.
+func TestFolderOfFormat1IsUpgradedWhenItIsOpened(t *testing.T) {
+	folder := t.TempDir()
+	closeStore(t, openStore(t, folder))
+	golden, err := os.ReadFile(filepath.Join("testdata", "FORMAT-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, recordFile), golden, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := openStore(t, folder)
+	id := s.FolderID()
+	if id == (FolderID{}) || s.ClusterID() != "" || s.NodeID() != "n1" || s.Restored() != 0 {
+		t.Errorf("folder id %v, cluster %q, node %q, restored %d", id, s.ClusterID(), s.NodeID(), s.Restored())
+	}
+	closeStore(t, s)
+	if s = openStore(t, folder); s.FolderID() != id {
+		t.Errorf("folder id %v, and %v when it was opened again", id, s.FolderID())
+	}
+}
+
+// TestFoldersHaveDifferentIDs: also those in memory.
+func TestFoldersHaveDifferentIDs(t *testing.T) {
+	seen := map[FolderID]bool{}
+	for range 2 {
+		s, err := OpenEphemeral("n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[s.FolderID()], seen[openStore(t, t.TempDir()).FolderID()] = true, true
+		closeStore(t, s)
+	}
+	if len(seen) != 4 || seen[FolderID{}] {
+		t.Errorf("ids of four folders: %v", seen)
+	}
+}
+
+// TestFolderWithAnUnknownJournalIsRefused: a later version may keep entries there
+// that raft.db lacks.
+func TestFolderWithAnUnknownJournalIsRefused(t *testing.T) {
+	folder := t.TempDir()
+	closeStore(t, openStore(t, folder))
+	if err := (record{format: 2, node: "n1", folder: FolderID{1}, journal: "segments", complete: true}).write(folder); err != nil {
+		t.Fatal(err)
+	}
+	before := contents(t, folder)
+	_, err := Open(Options{Folder: folder, NodeID: "n1"})
+	wantError(t, err, ErrNewerFormat, folder, `"segments"`)
+	if after := contents(t, folder); after != before {
+		t.Errorf("the folder was changed from\n%s\nto\n%s", before, after)
+	}
+}
+
+// TestRestoredIsKeptUntilItIsCleared, also through a restart.
+func TestRestoredIsKeptUntilItIsCleared(t *testing.T) {
+	folder := t.TempDir()
+	for _, term := range []uint64{17, 17, 0, 0} {
+		s := openStore(t, folder)
+		if err := s.SetRestored(term); err != nil {
+			t.Fatal(err)
+		}
+		closeStore(t, s)
+		s = openStore(t, folder)
+		if got := s.Restored(); got != term {
+			t.Errorf("restored after term %d, want %d", got, term)
+		}
+		closeStore(t, s)
 	}
 }

@@ -237,8 +237,12 @@ func TestFolderOfAnotherNodeOrClusterIsRefused(t *testing.T) {
 	wantError(t, err, ErrIdentity, folder, `"c1"`, `"c2"`)
 
 	s := openStore(t, folder)
-	wantError(t, s.SetClusterID("c2"), ErrIdentity, `"c1"`)
-	if err := s.SetClusterID("c1"); err != nil {
+	if err := s.SetClusterID("c2"); err != nil || s.ClusterID() != "c2" {
+		t.Errorf("an empty store is of cluster %q, error %v: it has promised nothing to another one", s.ClusterID(), err)
+	}
+	storeEntries(t, s, 1, 1, 1)
+	wantError(t, s.SetClusterID("c3"), ErrIdentity, `"c2"`)
+	if err := s.SetClusterID("c2"); err != nil {
 		t.Errorf("the same cluster id again: %v", err)
 	}
 }
@@ -339,7 +343,7 @@ func TestCreationSurvivesACrashAtEachStep(t *testing.T) {
 			return os.WriteFile(filepath.Join(folder, recordFile+temporarySuffix), []byte("half"), 0o600)
 		},
 		func(folder string, o Options) error {
-			return record{format: knownFormat, node: "an earlier try"}.write(folder)
+			return record{format: knownFormat, node: "an earlier try", journal: noJournal}.write(folder)
 		},
 		func(folder string, _ Options) error {
 			return os.WriteFile(filepath.Join(folder, raftFile), []byte("half of a bolt file"), 0o600)
@@ -412,6 +416,7 @@ func TestClosedStoreRefusesEverything(t *testing.T) {
 		"Open":          func() error { _, _, err := s.Snapshots().Open(id); return err },
 		"sink.Close":    sink.Close,
 		"SetClusterID":  func() error { return s.SetClusterID("c") },
+		"SetRestored":   func() error { return s.SetRestored(1) },
 	} {
 		if err := call(); !errors.Is(err, ErrClosed) {
 			t.Errorf("%s: error %v, want %v", name, err, ErrClosed)
