@@ -4,13 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/tidwall/btree"
 )
 
 // check answers the first invariant that the state breaks, or nil. It walks
 // the whole state: tests call it after every step, Restore once.
 func (m *Machine) check() error {
 	for _, part := range []func() error{
-		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkRequests, m.checkMemory, m.checkEntries,
+		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkRequests, m.checkWaits, m.checkMemory, m.checkEntries,
 	} {
 		if err := part(); err != nil {
 			return err
@@ -190,6 +192,48 @@ func (m *Machine) checkRequests() error {
 	}
 	if requests != m.requests.live || reserved != m.reserved {
 		return errors.New("a waiting request without its session")
+	}
+	return nil
+}
+
+// checkWaits: the indexes of requests agree with them.
+func (m *Machine) checkWaits() error {
+	members, lists, asked := 0, 0, 0
+	for place, q := range m.byPlace {
+		r := m.requests.at(q)
+		if r.place != place {
+			return fmt.Errorf("place %d is filed wrongly", place)
+		}
+		if r.group != 0 {
+			lists++
+			if m.byGroup[groupKey{r.session, r.group}] != q {
+				return fmt.Errorf("place %d: its list is filed wrongly", place)
+			}
+		}
+		if r.unowned {
+			continue
+		}
+		members += len(r.members)
+		for _, want := range r.members {
+			if m.byWait[leaseKey{r.session, want.semaphore}] != q {
+				return fmt.Errorf("place %d: its session does not know what it waits for", place)
+			}
+			places, ok := m.semaphores.at(want.semaphore).asked.byCount.Get(want.count)
+			if found, _ := places.Get(place); !ok || found != q {
+				return fmt.Errorf("place %d is not filed under its count", place)
+			}
+		}
+	}
+	for _, r := range m.byName {
+		if s := m.semaphores.at(r); s.asked != nil {
+			s.asked.byCount.Scan(func(_ int64, places *btree.Map[uint64, ref]) bool {
+				asked += places.Len()
+				return true
+			})
+		}
+	}
+	if len(m.byPlace) != m.requests.live || members != len(m.byWait) || lists != len(m.byGroup) || members != asked {
+		return errors.New("index of waiting requests and requests differ")
 	}
 	return nil
 }

@@ -27,11 +27,19 @@ func (m *Machine) settle() {
 func (m *Machine) touch(semaphore ref) {
 	s := m.semaphores.at(semaphore)
 	if s.waiting() > 0 {
-		m.touched = append(m.touched, semaphore)
+		m.touched = appendOnce(m.touched, semaphore)
 	}
 	if s.notices.length > 0 {
-		m.freed = append(m.freed, semaphore)
+		m.freed = appendOnce(m.freed, semaphore)
 	}
+}
+
+// appendOnce appends r unless it is the last already.
+func appendOnce(list []ref, r ref) []ref {
+	if n := len(list); n > 0 && list[n-1] == r {
+		return list
+	}
+	return append(list, r)
 }
 
 // serve is the grant decision: among the heads of the touched lines that can

@@ -1,26 +1,34 @@
 package fsm
 
-// mayAsk applies the level rule: a session may ask for a semaphore with a
-// level only if that level is strictly below the lowest that it holds, and
-// only while it waits for nothing else that has a level. So every wait leads
-// to holders who wait only further down, and there is no cycle.
-func (m *Machine) mayAsk(owner, semaphore ref, count int64, result *Result) bool {
-	level := m.semaphores.at(semaphore).level
-	if level == nil {
-		return true
+// mayAsk applies the level rule to each member of a request: a session may ask for
+// a semaphore with a level only if that level is strictly below the lowest that it
+// holds, and only while it waits for nothing else that has a level. So every wait
+// leads to holders who wait only further down, and there is no cycle. It walks what
+// the session holds and waits for at most once.
+func (m *Machine) mayAsk(owner ref, members []member, result *Result) bool {
+	var held, waited *int32
+	looked := false
+	for _, want := range members {
+		level := m.semaphores.at(want.semaphore).level
+		if level == nil {
+			continue
+		}
+		if !looked {
+			looked, held, waited = true, m.lowestHeld(owner), m.levelWaitedFor(owner)
+		}
+		rule, lowest := RuleNone, held
+		if held != nil && *level >= *held {
+			rule = RuleHolds
+		} else if waited != nil {
+			rule, lowest = RuleWaits, waited
+		}
+		if rule != RuleNone {
+			m.refuse(result, Hierarchy, want.semaphore, want.count)
+			result.Rule, result.LowestLevel = rule, lowest
+			return false
+		}
 	}
-	rule, lowest := RuleNone, m.lowestHeld(owner)
-	if lowest != nil && *level >= *lowest {
-		rule = RuleHolds
-	} else if lowest = m.levelWaitedFor(owner); lowest != nil {
-		rule = RuleWaits
-	}
-	if rule == RuleNone {
-		return true
-	}
-	m.refuse(result, Hierarchy, semaphore, count)
-	result.Rule, result.LowestLevel = rule, lowest
-	return false
+	return true
 }
 
 // lowestHeld answers the lowest level among the semaphores that a session

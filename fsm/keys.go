@@ -1,5 +1,7 @@
 package fsm
 
+import "slices"
+
 // applyKeyed applies a command once for its idempotency key: a repeat gets the
 // recorded outcome, or joins the request that still waits.
 func (m *Machine) applyKeyed(c decoded) Result {
@@ -26,7 +28,7 @@ func (m *Machine) applyKeyed(c decoded) Result {
 	k.place, k.session = result.Place, result.Session
 	waiting, ok := m.requestAt(k.session, k.place)
 	if !ok { // a ttl of 0 ended its session in this very command
-		m.finishKey(m.addKey(k), m.conclusionOf(k.place))
+		m.finishKey(m.addKey(k), encodeResult(m.conclusionOf(k.place)))
 		return result
 	}
 	request := m.requests.mut(waiting)
@@ -127,20 +129,16 @@ func (m *Machine) refresh(result *Result) {
 }
 
 func (m *Machine) requestAt(id, place uint64) (ref, bool) {
-	owner, ok := m.bySession[id]
-	if !ok {
+	r, ok := m.byPlace[place]
+	if !ok || m.sessionID(m.requests.at(r).session) != id {
 		return 0, false
 	}
-	for r := m.sessions.at(owner).requests.first; r != 0; r = m.requests.at(r).inSession.next {
-		if m.requests.at(r).place == place {
-			return r, true
-		}
-	}
-	return 0, false
+	return r, true
 }
 
+// conclusionOf returns the outcome of a wait that this very command has ended.
 func (m *Machine) conclusionOf(place uint64) Result {
-	for _, c := range m.applied.Conclusions {
+	for _, c := range slices.Backward(m.applied.Conclusions) {
 		if c.Place == place {
 			return c.Result
 		}
@@ -159,11 +157,11 @@ func (m *Machine) addKey(k key) ref {
 }
 
 // finishKey overwrites a pending key with the outcome, kept from now on.
-func (m *Machine) finishKey(r ref, outcome Result) {
+func (m *Machine) finishKey(r ref, outcome string) {
 	k := m.keys.mut(r)
 	m.keyBytes -= k.bytes()
 	m.orders++
-	k.place, k.session, k.reserved, k.result = 0, 0, 0, encodeResult(outcome)
+	k.place, k.session, k.reserved, k.result = 0, 0, 0, outcome
 	k.order, k.atMS = m.orders, m.nowMS
 	m.keyBytes += k.bytes()
 	m.keysFIFO.push(k.order, r)

@@ -39,6 +39,12 @@ type tables struct {
 // leaseKey finds the lease of a session on a semaphore: at most one.
 type leaseKey struct{ session, semaphore ref }
 
+// groupKey finds the request of a session for a list, see groupOf: at most one.
+type groupKey struct {
+	session ref
+	group   uint64
+}
+
 // indexes are derived from the records: rebuilt at restore, never copied.
 type indexes struct {
 	byName    map[string]ref
@@ -46,6 +52,9 @@ type indexes struct {
 	bySession map[uint64]ref
 	ids       btree.Map[uint64, ref] // sessions in order, for listings
 	byLease   map[leaseKey]ref
+	byWait    map[leaseKey]ref // requests for leases, by each of their members: at most one
+	byGroup   map[groupKey]ref // requests that list semaphores
+	byPlace   map[uint64]ref   // requests
 	byEntry   map[leaseKey]ref // of wait lists, but for deleted semaphores
 	byNotice  map[uint64]ref   // by id
 	byEnded   map[uint64]ref
@@ -91,6 +100,9 @@ func (m *Machine) clearIndexes() {
 		byName:    map[string]ref{},
 		bySession: map[uint64]ref{},
 		byLease:   map[leaseKey]ref{},
+		byWait:    map[leaseKey]ref{},
+		byGroup:   map[groupKey]ref{},
+		byPlace:   map[uint64]ref{},
 		byEntry:   map[leaseKey]ref{},
 		byNotice:  map[uint64]ref{},
 		byEnded:   map[uint64]ref{},

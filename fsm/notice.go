@@ -30,7 +30,17 @@ func (m *Machine) noticeInSemaphore(r ref) *links { return &m.notices.mut(r).inS
 // wakeNotices is the end of settle: a notice of a semaphore that was freed is
 // due once its count is available and nobody waits.
 func (m *Machine) wakeNotices() {
+	var looked map[ref]bool // one semaphore may be freed many times
+	if len(m.freed) > 1 {
+		looked = make(map[ref]bool)
+	}
 	for _, semaphore := range m.freed {
+		if looked[semaphore] {
+			continue
+		}
+		if looked != nil {
+			looked[semaphore] = true
+		}
 		s := m.semaphores.at(semaphore)
 		if s.epoch == 0 || s.waiting() > 0 {
 			continue // deleted meanwhile, or not free

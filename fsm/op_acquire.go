@@ -84,10 +84,10 @@ func (m *Machine) acquire(owner, semaphore ref, c Acquire) (result Result) {
 		}
 		return m.waitingResult(waiting)
 	}
-	if !m.mayAsk(owner, semaphore, c.Count, &result) {
+	asked := request{session: owner, members: []member{{semaphore, c.Count}}}
+	if !m.mayAsk(owner, asked.members, &result) {
 		return result
 	}
-	asked := request{session: owner, members: []member{{semaphore, c.Count}}}
 	return m.grantOrWait(asked, c.Try)
 }
 
@@ -147,10 +147,5 @@ func (m *Machine) hasExactly(owner, semaphore ref, count int64) bool {
 
 // waitsFor answers a session's request for a lease that names a semaphore, or 0.
 func (m *Machine) waitsFor(owner, semaphore ref) ref {
-	for r := m.sessions.at(owner).requests.first; r != 0; r = m.requests.at(r).inSession.next {
-		if q := m.requests.at(r); !q.unowned && countOf(q.members, semaphore) != 0 {
-			return r
-		}
-	}
-	return 0
+	return m.byWait[leaseKey{owner, semaphore}]
 }

@@ -87,10 +87,8 @@ func (m *Machine) acquireMany(asked request, listed []member, try bool) Result {
 			return result
 		}
 	}
-	for _, want := range asked.members {
-		if !m.mayAsk(asked.session, want.semaphore, want.count, &result) {
-			return result
-		}
+	if !m.mayAsk(asked.session, asked.members, &result) {
+		return result
 	}
 	return m.grantOrWait(asked, try)
 }
@@ -116,10 +114,8 @@ func (m *Machine) possible(members []member, mode Mode, result *Result) []member
 // granted and wholly held. An "any" request may have lost a semaphore since, by its
 // deletion.
 func (m *Machine) askedBefore(owner ref, wants []Want, mode Mode, group uint64) (Result, bool) {
-	for r := m.sessions.at(owner).requests.first; r != 0; r = m.requests.at(r).inSession.next {
-		if m.requests.at(r).group == group {
-			return m.waitingResult(r), true
-		}
+	if waiting, ok := m.byGroup[groupKey{owner, group}]; ok {
+		return m.waitingResult(waiting), true
 	}
 	result := Result{Code: OK, Found: true}
 	for _, want := range wants {

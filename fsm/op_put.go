@@ -122,17 +122,11 @@ func (c PutSemaphore) change(m *Machine, r ref) Result {
 // endImpossible ends leased requests that ask for more than could ever be
 // granted now, so that they don't block the line.
 func (m *Machine) endImpossible(r ref) {
-	full := m.semaphores.at(r).full()
-	var impossible []ref
-	if line := m.semaphores.at(r).line; line != nil {
-		line.Scan(func(_ uint64, waiting ref) bool {
-			if q := m.requests.at(waiting); !q.unowned && countOf(q.members, r) > full {
-				impossible = append(impossible, waiting)
-			}
-			return true
-		})
+	s := m.semaphores.at(r)
+	if s.asked == nil {
+		return
 	}
-	for _, waiting := range impossible {
+	for _, waiting := range s.asked.above(s.full(), -1) {
 		m.loseMember(waiting, r, CauseNever, Never)
 	}
 }

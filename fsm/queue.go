@@ -28,9 +28,17 @@ func (m *Machine) linkRequest(waiting ref) {
 	for _, want := range r.members {
 		s := m.semaphores.mut(want.semaphore)
 		if s.line == nil {
-			s.line = &btree.Map[uint64, ref]{}
+			s.line, s.asked = &btree.Map[uint64, ref]{}, &askedCounts{}
 		}
 		s.line.Set(r.place, waiting)
+		if !r.unowned {
+			m.byWait[leaseKey{r.session, want.semaphore}] = waiting
+			s.asked.add(want.count, r.place, waiting)
+		}
+	}
+	m.byPlace[r.place] = waiting
+	if r.group != 0 {
+		m.byGroup[groupKey{r.session, r.group}] = waiting
 	}
 	owner := m.sessions.mut(r.session)
 	owner.requests.push(waiting, m.requestInSession)
@@ -48,7 +56,11 @@ func (m *Machine) requestInSession(r ref) *links { return &m.requests.mut(r).inS
 func (m *Machine) unlinkRequest(waiting ref) {
 	r := *m.requests.at(waiting)
 	for _, want := range r.members {
-		m.leaveLine(want.semaphore, r.place)
+		m.leaveLine(&r, want)
+	}
+	delete(m.byPlace, r.place)
+	if r.group != 0 {
+		delete(m.byGroup, groupKey{r.session, r.group})
 	}
 	owner := m.sessions.mut(r.session)
 	owner.requests.unlink(waiting, m.requestInSession)
@@ -60,14 +72,19 @@ func (m *Machine) unlinkRequest(waiting ref) {
 	m.requests.remove(waiting)
 }
 
-func (m *Machine) leaveLine(semaphore ref, place uint64) {
-	s := m.semaphores.mut(semaphore)
-	s.line.Delete(place)
+// leaveLine takes a request out of one of its lines.
+func (m *Machine) leaveLine(r *request, want member) {
+	s := m.semaphores.mut(want.semaphore)
+	s.line.Delete(r.place)
+	if !r.unowned {
+		delete(m.byWait, leaseKey{r.session, want.semaphore})
+		s.asked.remove(want.count, r.place)
+	}
 	if s.line.Len() == 0 {
-		s.line = nil
+		s.line, s.asked = nil, nil
 	}
 	s.modified = m.index
-	m.touch(semaphore)
+	m.touch(want.semaphore)
 }
 
 // withdraw ends a waiting request without a grant and tells the outcome. Its
@@ -102,6 +119,7 @@ func (m *Machine) loseMember(waiting, semaphore ref, cause Cause, code Code) {
 		return
 	}
 	r = m.requests.mut(waiting)
+	lost := member{semaphore, countOf(r.members, semaphore)}
 	kept := make([]member, 0, len(r.members)-1)
 	for _, want := range r.members {
 		if want.semaphore != semaphore {
@@ -111,7 +129,7 @@ func (m *Machine) loseMember(waiting, semaphore ref, cause Cause, code Code) {
 		m.withdrawn(r, want, cause)
 	}
 	r.members = kept
-	m.leaveLine(semaphore, r.place)
+	m.leaveLine(r, lost)
 }
 
 func countOf(members []member, semaphore ref) int64 {
@@ -126,8 +144,12 @@ func countOf(members []member, semaphore ref) int64 {
 // conclude tells the outcome of a wait, and to the keys that wait for it.
 func (m *Machine) conclude(r *request, outcome Result) {
 	m.applied.Conclusions = append(m.applied.Conclusions, Conclusion{r.place, outcome})
+	if len(r.keys) == 0 {
+		return
+	}
+	recorded := encodeResult(outcome) // once: all keys share it
 	for _, k := range r.keys {
-		m.finishKey(k, outcome)
+		m.finishKey(k, recorded)
 	}
 }
 

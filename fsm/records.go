@@ -27,6 +27,8 @@ type semaphore struct {
 	// line is derived: who waits, by place. Nil until somebody waits. A frozen
 	// copy must not read it: it belongs to the live machine.
 	line *btree.Map[uint64, ref]
+	// asked is derived, and the live machine's like line: the requests for leases.
+	asked *askedCounts
 }
 
 // available is what could be granted now; negative after a shrink or a restore.

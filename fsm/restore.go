@@ -207,11 +207,22 @@ func (b *builder) addRequest(d *decoder) {
 	if d.err == nil && r.entry != 0 && (b.m.entries.at(r.entry).waiting != 0 || b.m.entries.at(r.entry).session != r.session) {
 		d.fail()
 	}
-	if d.err != nil || len(r.members) == 0 {
+	if d.err != nil || len(r.members) == 0 || b.waitsAlready(&r) {
 		d.fail()
 		return
 	}
 	b.m.linkRequest(b.m.requests.add(r))
+}
+
+// waitsAlready reports whether another request of the session waits for a lease of
+// the same semaphore.
+func (b *builder) waitsAlready(r *request) bool {
+	for _, want := range r.members {
+		if !r.unowned && b.m.waitsFor(r.session, want.semaphore) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (b *builder) addEnded(d *decoder) {

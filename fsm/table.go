@@ -21,6 +21,8 @@ type table[T any] struct {
 	// generation is that of the pages that this table may change in place;
 	// a page of another generation is shared with a frozen copy.
 	generation uint64
+	// touches counts the records looked up, where a test asks for it; else nil.
+	touches *int
 }
 
 type page[T any] struct {
@@ -32,12 +34,18 @@ type page[T any] struct {
 // at answers a record for reading. The pointer is good until the next change
 // to the table.
 func (t *table[T]) at(r ref) *T {
+	if t.touches != nil {
+		*t.touches++
+	}
 	slot := r - 1
 	return &t.pages[slot/pageSize].records[slot%pageSize]
 }
 
 // mut answers a record for changing, on a page of this table's own.
 func (t *table[T]) mut(r ref) *T {
+	if t.touches != nil {
+		*t.touches++
+	}
 	slot := r - 1
 	return &t.own(int(slot / pageSize)).records[slot%pageSize]
 }
