@@ -69,6 +69,9 @@ type Config struct {
 	// space answers the free space and whether it is too little; nil: as the store
 	// and MinFreeBytes say.
 	space func() (free uint64, low bool, err error)
+	// applying is called in the apply goroutine with each entry before its results
+	// are delivered, and may block, for tests; nil: none.
+	applying func(*fsm.Applied)
 	// fault is TransportConfig.Fault, for tests.
 	fault func(peer raft.ServerID, request any) error
 }
@@ -167,6 +170,9 @@ func (c *Config) complete() error {
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
+	}
+	if c.applying == nil {
+		c.applying = func(*fsm.Applied) {}
 	}
 	if c.Notifier == nil {
 		c.Notifier = noNotifier{}
@@ -271,6 +277,7 @@ func (n *Node) submitRenewals(renew fsm.Renew) (Reply, error) {
 // applied tells the node what an entry did, in the apply goroutine: first whose
 // command it was, then whose wait it ended, then who watches what it changed.
 func (n *Node) applied(entry *fsm.Applied) {
+	n.config.applying(entry)
 	n.life.applied(entry)
 	n.requests.deliver(entry)
 	n.waits.deliver(entry)

@@ -172,6 +172,7 @@ func (p *proposer) logNext(ctx context.Context) bool {
 		return false
 	}
 	p.flying.Add(1)
+	p.clock.leaves()
 	future := p.raft.Apply(encodeEntry(p.term, p.clock.stamp(), b.data), enqueueTimeout)
 	go p.finish(future, b)
 	return true
@@ -220,6 +221,7 @@ func (p *proposer) finish(future raft.ApplyFuture, b batch) {
 	if err == nil {
 		err, _ = future.Response().(error)
 	}
+	p.clock.returns()
 	<-p.slots
 	done := tickDone{err: err}
 	if err == nil {
