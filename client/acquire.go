@@ -219,10 +219,8 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 		r, err := s.c.do(ctx, a.call)
 		switch {
 		case err == nil && r.status != http.StatusAccepted:
-			leases, err := s.grant(a, &r)
-			if !errors.Is(err, errStale) {
-				return leases, err
-			}
+			return s.grant(a, &r)
+		case errors.Is(err, ErrOver): // granted to an attempt whose reply was lost
 			a.call.key = newKey()
 		case err == nil:
 			waits = true
@@ -239,11 +237,7 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	}
 }
 
-// errStale: what was granted is over already; see grant.
-var errStale = errors.New("granted, and over")
-
-// grant takes the leases of a reply. A reply that repeats an outcome may tell of
-// leases that are over since: then the request has to be made anew.
+// grant takes the leases of a reply.
 func (s *Session) grant(a *acquiring, r *reply) ([]*Lease, error) {
 	var told struct {
 		leaseBody
@@ -259,9 +253,6 @@ func (s *Session) grant(a *acquiring, r *reply) ([]*Lease, error) {
 		return nil, errors.New("signalbox: a node's reply lacks the lease")
 	}
 	for i := range told.Leases {
-		if r.replayed && told.Leases[i].ExpiresInMS == 0 {
-			return nil, errStale
-		}
 		s.extend(r, told.Leases[i].WaitedMS, told.Leases[i].ExpiresInMS)
 	}
 	s.mu.Lock()

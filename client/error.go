@@ -60,6 +60,7 @@ var (
 	ErrDeleted            error = code("deleted")             // the semaphore, during the wait
 	ErrExpiredSession     error = code("expired-session")     // not renewed in time
 	ErrRevoked            error = code("revoked")             // by an operator, see Error.Reason
+	ErrOver               error = code("over")                // what the first request with this key was granted
 	ErrPreconditionFailed error = code("precondition-failed") // another epoch, or it exists
 	ErrTooLarge           error = code("too-large")
 	ErrKeyReused          error = code("key-reused")
@@ -96,7 +97,8 @@ var (
 // errSilent ends an attempt at a node that takes too long.
 var errSilent = errors.New("the node did not answer in time")
 
-// Error is the status, code and detail.
+// Error is the status, code and detail, and the member and limit that the refusal is
+// about.
 func (e *Error) Error() string {
 	what := e.Code
 	if what == "" {
@@ -105,6 +107,12 @@ func (e *Error) Error() string {
 	text := fmt.Sprintf("%d %s", e.Status, what)
 	if e.Detail != "" {
 		text += ": " + e.Detail
+	}
+	if e.Field != "" && !strings.Contains(text, e.Field) {
+		text += fmt.Sprintf(" (field: %s)", e.Field)
+	}
+	if limit := string(e.Members["limit"]); limit != "" && !strings.Contains(text, limit) {
+		text += fmt.Sprintf(" (limit: %s)", limit)
 	}
 	if e.Reason != "" {
 		text += fmt.Sprintf(" (reason: %s)", e.Reason)

@@ -95,6 +95,9 @@ func (f *fake) render(w http.ResponseWriter, a answer) {
 	if a.replayed {
 		w.Header().Set("Idempotency-Replayed", "true")
 	}
+	if a.replayed && a.refusal == nil && over(a.body) {
+		a.refusal = &refusal{status: 410, code: "over"}
+	}
 	if a.refusal != nil {
 		body := map[string]any{"status": a.refusal.status, "code": a.refusal.code, "title": a.refusal.code, "detail": "said the fake"}
 		maps.Copy(body, a.refusal.members)
@@ -107,6 +110,17 @@ func (f *fake) render(w http.ResponseWriter, a answer) {
 	if a.body != nil {
 		_ = json.NewEncoder(w).Encode(a.body)
 	}
+}
+
+// over reports whether a reply is of a session or lease that has ended.
+func over(body map[string]any) bool {
+	leases, _ := body["leases"].([]map[string]any)
+	for _, lease := range append(leases, body) {
+		if left, given := lease["expires_in_ms"]; given && fmt.Sprint(left) == "0" {
+			return true
+		}
+	}
+	return false
 }
 
 // route finds what a request asks for. A name of a route is its method and its path

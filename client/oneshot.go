@@ -62,6 +62,8 @@ func (c *Client) acquireOnce(ctx context.Context, name string, opts []LeaseOptio
 			err = r.decode(&told)
 		}
 		switch {
+		case errors.Is(err, ErrOver):
+			continue // granted to an attempt whose reply was lost, and over since
 		case err != nil && !gone(err):
 			if r, late := c.settle(ctx, &o); late == nil && r.decode(&told) == nil {
 				c.endSession(ctx, told.Session) // granted after all, to nobody
@@ -72,8 +74,6 @@ func (c *Client) acquireOnce(ctx context.Context, name string, opts []LeaseOptio
 			fallthrough
 		case err != nil:
 			return nil, fmt.Errorf("signalbox: acquire %s: %w", name, err)
-		case r.replayed && told.ExpiresInMS == 0:
-			continue // granted to an attempt whose reply was lost, and over since
 		}
 		return c.newOneShot(&o, &r, &told)
 	}

@@ -15,9 +15,14 @@ type PutOption interface{ put(*call, map[string]any) }
 // CreateOption is one for Create: Level, Metadata.
 type CreateOption interface{ create(map[string]any) }
 
-// ReadOption is one for Get, List and Watch: Stale, MinIndex, Epoch; for Get and
-// Watch also Holders and Waiters.
+// ReadOption is one for Get and Watch: Stale, MinIndex, Epoch, Holders, Waiters.
 type ReadOption interface{ read(url.Values) }
+
+// ListOption is one for List: Stale, MinIndex. Get and Watch take it too.
+type ListOption interface {
+	ReadOption
+	list(url.Values)
+}
 
 // CallOption is one for Delete, Up, SetValue, AddToWaitList and RemoveFromWaitList:
 // Epoch.
@@ -144,13 +149,19 @@ type readOption struct{ name, value string }
 
 func (o readOption) read(query url.Values) { query.Set(o.name, o.value) }
 
+type listOption struct{ readOption }
+
+func (o listOption) list(query url.Values) { o.read(query) }
+
 // Stale reads what the answering node has, without asking the leader: faster, and
 // possible without a majority, but perhaps behind.
-func Stale() ReadOption { return readOption{"consistency", "stale"} }
+func Stale() ListOption { return listOption{readOption{"consistency", "stale"}} }
 
 // MinIndex makes a read wait until the answering node has this index: with Stale,
 // that is enough to see one's own writes.
-func MinIndex(n uint64) ReadOption { return readOption{"min_index", strconv.FormatUint(n, 10)} }
+func MinIndex(n uint64) ListOption {
+	return listOption{readOption{"min_index", strconv.FormatUint(n, 10)}}
+}
 
 // Holders bounds how many holders a semaphore is told with: 0 to 1,000, without it
 // 100.

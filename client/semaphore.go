@@ -144,9 +144,12 @@ func readQuery(opts []ReadOption) url.Values {
 // List goes through the semaphores whose names begin with prefix, by name, a page at
 // a time. Each page is as of the moment it is read; a semaphore made or deleted
 // meanwhile may be missed. An error is the last thing it yields.
-func (c *Client) List(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[*Semaphore, error] {
+func (c *Client) List(ctx context.Context, prefix string, opts ...ListOption) iter.Seq2[*Semaphore, error] {
 	return func(yield func(*Semaphore, error) bool) {
-		query := readQuery(opts)
+		query := url.Values{}
+		for _, o := range opts {
+			o.list(query)
+		}
 		if prefix != "" {
 			query.Set("prefix", prefix)
 		}

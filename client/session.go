@@ -105,15 +105,15 @@ func (c *Client) OpenSession(ctx context.Context, o SessionOptions) (*Session, e
 	}
 	for {
 		r, err := c.do(ctx, call{method: http.MethodPost, path: []string{"v1", "sessions"}, body: body, key: newKey()})
+		if errors.Is(err, ErrOver) {
+			continue // opened by an attempt whose reply was lost, and over since
+		}
 		if err != nil {
 			return nil, err
 		}
 		var opened sessionBody
 		if err := r.decode(&opened); err != nil {
 			return nil, err
-		}
-		if r.replayed && opened.ExpiresInMS == 0 {
-			continue // opened by an attempt whose reply was lost, and over since
 		}
 		s, err := c.newSession(opened.Session, o, false, &r, 0, opened.ExpiresInMS)
 		if err != nil {

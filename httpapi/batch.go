@@ -73,7 +73,7 @@ func (h *Handler) batchResults(c echo.Context, requests []batchRequest, replies 
 			done++
 		default:
 			h.setIndex(c, replies[done].Index)
-			a = r.op.conclude(&r.params, &replies[done])
+			a = h.conclude(r.op, &r.params, &replies[done])
 			done++
 		}
 		results[i] = resultBody{a.status, a.body, a.replayed}

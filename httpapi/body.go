@@ -76,7 +76,7 @@ func (h *Handler) receive(c echo.Context, limit int64) ([]byte, error) {
 		if h.closed() {
 			return nil, cluster.ErrDraining
 		}
-		return nil, invalid("", "The body did not arrive in time.")
+		return nil, newProblem("request-timeout", "The body did not arrive within "+h.cfg.BodyTimeout.String()+". Nothing was done; send it again.")
 	}
 	return nil, invalid("", "The body ends before its announced length, or is not framed well.")
 }

@@ -27,8 +27,9 @@ func (h *Handler) sendCluster(c echo.Context, code int) error {
 	return h.sendJSON(c, code, "application/json", newClusterBody(status))
 }
 
-// memberTimeout is how long a PUT of a member listens until the member has
-// caught up and votes; 202 then, and it gets its vote by itself.
+// memberTimeout bounds a PUT of a member when no leader is found either. The leader
+// listens for 10 s until the member has caught up and votes; 202 then, and the
+// member gets its vote by itself.
 const memberTimeout = 30 * time.Second
 
 // putMember adds a node, {"peer":"host:port"}.

@@ -72,6 +72,9 @@ func (h *Handler) getEvents(c echo.Context) error {
 // startOfEvents answers after what a stream begins, once this node has it. An id
 // that the cluster has not come to is from another one, or from before a restore.
 func (h *Handler) startOfEvents(c echo.Context, q query, ask eventsQuery) (cluster.EventID, error) {
+	if ask.resumes && h.hasSeen(q, ask.after.Index) {
+		return ask.after, nil
+	}
 	reading, err := h.reading(c, q)
 	if err != nil {
 		return ask.after, err
@@ -84,6 +87,18 @@ func (h *Handler) startOfEvents(c echo.Context, q query, ask eventsQuery) (clust
 		return ask.after, newProblem("history-gone", "The cluster has never come to this event. Read the state anew, and follow from its index.")
 	}
 	return ask.after, nil
+}
+
+// hasSeen reports whether this node has the entry after which a stream goes on, and
+// the client asks for no more: then the history decides, and no leader is needed.
+func (h *Handler) hasSeen(q query, index uint64) (seen bool) {
+	for _, name := range consistencyNames {
+		if _, given := q.text(name); given {
+			return false
+		}
+	}
+	h.node.View(func(m *fsm.Machine) { seen = m.Index() >= index })
+	return seen
 }
 
 // follow sends events until the stream ends; it answers what cut it off, or nil.

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -67,8 +68,9 @@ func (l *streams) room() error {
 	if len(l.open)+l.queries < l.most {
 		return nil
 	}
-	p := newProblem("limit-reached", "Too many watchers follow this node's events or wait for a change. Try again later, or at another node.")
-	p.Rule = "watchers"
+	p := newProblem("limit-reached", fmt.Sprintf("The limit of %d watchers that follow this node's events or wait for a change (--max-watchers) is reached. Try again later, or at another node.", l.most))
+	most := int64(l.most)
+	p.Rule, p.Limit = "watchers", &most
 	return p
 }
 

@@ -153,7 +153,7 @@ func TestNodeREDCalledBack(t *testing.T) {
 	s, node := onNodeRED(t, func(cfg *Config) { cfg.NodeRED = &NodeRED{CheckCallback: sender.Check} })
 	s.is(s.ask("POST /semaphore", `{"name":"n","value":0}`), `200 utf8json {"name":"n","value":0}`)
 	s.is(s.ask("POST /semaphore/down", `{"name":"n","callback":"http://127.0.0.1:1/"}`),
-		"400 text This service does not call that host and port: its operator lists what it may call.")
+		"400 text callback: This service does not call that host and port: its operator lists what it may call.")
 	got := s.ask("POST /semaphore/down", `{"name":"n","callback":"http://`+hook+`/free"}`)
 	s.is(got, "409 text Semaphore locked")
 	s.is(s.ask("POST /semaphore/up", `{"name":"n"}`), `200 utf8json {"name":"n","value":1}`)

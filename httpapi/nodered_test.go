@@ -290,7 +290,7 @@ func TestNodeREDCallbacks(t *testing.T) {
 	inEachNodeRED(t, func(s *throttleSite) {
 		s.is(s.ask("POST /semaphore", `{"name":"n","value":1}`), `200 utf8json {"name":"n","value":1}`)
 		for body, want := range map[string]string{
-			`{"name":"n","callback":"http://10.0.0.1/"}`:                        "This is not allowed.",
+			`{"name":"n","callback":"http://10.0.0.1/"}`:                        "callback: This is not allowed.",
 			`{"name":"n","callback":""}`:                                        "A callback is an address, http://host/path or https://host/path.",
 			`{"name":"n","callback":null}`:                                      "A callback is an address, http://host/path or https://host/path.",
 			`{"name":"n","callback":["http://hooks.example/free"]}`:             "A callback is an address, http://host/path or https://host/path.",

@@ -19,6 +19,7 @@ var opAcquireOnce = operation{
 			p.ttlMS = defaultTTLMS
 		}
 	},
+	lives: true,
 	command: func(p *params, node Commands) fsm.Command {
 		return fsm.AcquireOnce{Name: p.semaphore, Count: p.count, TTLMS: p.ttlMS, Metadata: p.metadata,
 			Epoch: p.epoch, WaitMS: p.waitMS, Session: node.DrawSession()}
@@ -37,6 +38,7 @@ var opAcquire = operation{
 		countOfOne(p)
 		keepTTL(p)
 	},
+	lives: true,
 	command: func(p *params, _ Commands) fsm.Command {
 		return fsm.Acquire{Session: p.session, Name: p.semaphore, Count: p.count, TTLMS: p.ttlMS, Try: p.try, Epoch: p.epoch}
 	},
@@ -49,6 +51,7 @@ var opAcquireMany = operation{
 	body:   fieldSemaphores | fieldMode | fieldWait,
 	needed: fieldSemaphores | fieldMode,
 	query:  fieldTry,
+	lives: true,
 	command: func(p *params, _ Commands) fsm.Command {
 		return fsm.AcquireMany{Session: p.session, Wants: p.wants, Mode: p.mode, Try: p.try}
 	},
@@ -71,6 +74,7 @@ var opResize = operation{
 	body:   fieldCount,
 	needed: fieldCount,
 	query:  fieldEpoch,
+	lives: true,
 	command: func(p *params, _ Commands) fsm.Command {
 		return fsm.ResizeLease{Session: p.session, Name: p.semaphore, Count: p.count, Epoch: p.epoch}
 	},

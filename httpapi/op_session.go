@@ -9,6 +9,7 @@ var opOpen = operation{
 	name:   "open",
 	body:   fieldTTL | fieldMetadata | fieldOnEnd,
 	needed: fieldTTL,
+	lives: true,
 	command: func(p *params, node Commands) fsm.Command {
 		return fsm.OpenSession{Session: node.DrawSession(), TTLMS: p.ttlMS, Metadata: p.metadata, Keep: p.keep}
 	},
@@ -43,6 +44,7 @@ var opRestore = operation{
 	names:  fieldSession,
 	body:   fieldTTL | fieldLeases | fieldMetadata,
 	needed: fieldTTL | fieldLeases,
+	lives: true,
 	command: func(p *params, _ Commands) fsm.Command {
 		return fsm.RestoreSession{Session: p.session, TTLMS: p.ttlMS, Leases: p.wants, Metadata: p.metadata}
 	},

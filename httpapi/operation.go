@@ -16,6 +16,7 @@ type operation struct {
 	names    fields // what it is about: needed, from the path or in a batch
 	body     fields // other members of its body
 	needed   fields // those without a default
+	lives    bool   // its reply is a session or leases, which have an end
 	query    fields // of its query on a single route, of its body in a batch
 	defaults func(p *params)
 	command  func(p *params, node Commands) fsm.Command
@@ -57,6 +58,9 @@ func (op *operation) complete(p *params, needed fields) error {
 	if p.try && p.waitMS > 0 {
 		return invalid("try", "A try never waits: give try or wait, not both.")
 	}
+	if op.lives && p.given.has(fieldTTL) && p.ttlMS == 0 {
+		return invalid("ttl", "A ttl is at least 1 ms here: what is opened would be over at once. A renewal with a ttl of 0 ends a session.")
+	}
 	if op.defaults != nil {
 		op.defaults(p)
 	}
@@ -81,6 +85,8 @@ func (op *operation) conclude(p *params, r *cluster.Reply) answer {
 	}
 	var a answer
 	switch {
+	case r.Code == fsm.OK && r.Replayed && op.lives && r.DeadlineMS == 0:
+		a = refusedAnswer(overSince(&r.Result))
 	case r.Code == fsm.OK, r.Code == fsm.NothingReady:
 		a = op.answer(p, r)
 	case r.Code == fsm.Waiting:

@@ -180,7 +180,7 @@ func readSession(p *params, name string, v value) (err error) {
 func readCount(p *params, name string, v value) error {
 	n, ok := v.integer()
 	if !ok {
-		return invalid(name, "This is not a whole number in 64 bits.")
+		return invalid(name, "This is not a whole number from 1 to 9223372036854775807.")
 	}
 	p.count = n
 	return nil
@@ -193,7 +193,7 @@ func readLevel(p *params, name string, v value) error {
 	}
 	n, ok := v.integer()
 	if !ok || n != int64(int32(n)) {
-		return invalid(name, "A level is a whole number in 32 bits, or null for none.")
+		return invalid(name, "A level is a whole number from -2147483648 to 2147483647, or null for none.")
 	}
 	level := int32(n)
 	p.level = &level
@@ -227,7 +227,7 @@ func readMetadata(p *params, name string, v value) error {
 func readTTL(p *params, name string, v value) error {
 	ms, ok := v.duration(fsm.MaxTTLMS)
 	if !ok {
-		return invalid(name, "A ttl is "+durationForm+", up to 100 years.")
+		return invalid(name, "A ttl is "+durationForm+", from 1 ms to 100 years.")
 	}
 	p.ttlMS = ms
 	return nil
@@ -277,7 +277,7 @@ func readOnEnd(p *params, name string, v value) error {
 func readEpoch(p *params, name string, v value) error {
 	n, ok := v.integer()
 	if !ok || n < 1 {
-		return invalid(name, "An epoch is a whole number from 1 on.")
+		return invalid(name, "An epoch is a whole number from 1 to 9223372036854775807.")
 	}
 	p.epoch = uint64(n)
 	return nil

@@ -19,7 +19,7 @@ func (h *Handler) perform(op *operation) echo.HandlerFunc {
 			return err
 		}
 		h.setIndex(c, reply.Index)
-		return h.render(c, op.conclude(p, &reply))
+		return h.render(c, h.conclude(op, p, &reply))
 	}
 }
 

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 
@@ -68,7 +69,7 @@ func (q query) number(name string, absent, low, high uint64) (uint64, error) {
 	}
 	n, ok := parseDigits(text)
 	if !ok || n < low || n > high {
-		return 0, invalid(name, "This is not a whole number in range.")
+		return 0, invalid(name, fmt.Sprintf("This is not a whole number from %d to %d.", low, high))
 	}
 	return n, nil
 }

@@ -41,10 +41,25 @@ func newProblem(code, detail string) *problem {
 	return &problem{Type: "/problems/" + code, Title: k.title, Status: k.status, Detail: detail, Code: code}
 }
 
-// invalid refuses a member or parameter; field may be empty.
+// invalid refuses a member or parameter, and names it in the detail too; field may
+// be empty.
 func invalid(field, detail string) *problem {
+	shown := strings.ToValidUTF8(ellipsis(field), "")
+	if plain := strings.NewReplacer("-", " ", "_", " "); !strings.Contains(strings.ToLower(plain.Replace(detail)), strings.ToLower(plain.Replace(shown))) {
+		detail = shown + ": " + detail
+	}
 	p := newProblem("invalid-request", detail)
-	p.Field = ellipsis(field)
+	p.Field = shown
+	return p
+}
+
+// overSince refuses the repeat of a key whose first request was granted something
+// that has ended since: a success would tell of what the client has no more.
+func overSince(r *fsm.Result) *problem {
+	p := newProblem("over", "The first request with this key was granted a session or leases, and all or some of that is over since. Draw a new key to ask anew.")
+	if r.Session != 0 {
+		p.Session = formatSession(r.Session)
+	}
 	return p
 }
 

@@ -87,7 +87,7 @@ func TestRawRequests(t *testing.T) {
 		{"two lengths", "POST /v1/semaphores" + head + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!", 400, ""},
 		{"negative length", "POST /v1/semaphores" + head + "Content-Length: -1\r\n\r\n", 400, ""},
 		{"announced too much", "POST /v1/semaphores" + head + "Content-Length: 99999999999\r\n\r\n{}", 413, "too-large"},
-		{"body cut short", "POST /v1/semaphores" + head + "Content-Length: 50\r\n\r\n{\"name\":\"x\",", 400, "invalid-request"},
+		{"body cut short", "POST /v1/semaphores" + head + "Content-Length: 50\r\n\r\n{\"name\":\"x\",", 408, "request-timeout"},
 		{"chunked too much", "POST /v1/semaphores" + head + "Transfer-Encoding: chunked\r\n\r\n11000\r\n" + strings.Repeat(" ", 0x11000) + "\r\n0\r\n\r\n", 413, "too-large"},
 		{"bad chunk", "POST /v1/semaphores" + head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", 400, "invalid-request"},
 		{"unknown transfer encoding", "POST /v1/semaphores" + head + "Transfer-Encoding: gzip\r\n\r\n", 501, ""},
@@ -116,7 +116,7 @@ func TestRawRequests(t *testing.T) {
 func TestBrokenBodyClosesTheConnection(t *testing.T) {
 	_, _, address := serve(t, func(cfg *Config) { cfg.BodyTimeout = 50 * time.Millisecond })
 	status, body, closed := raw(t, address, "POST /v1/semaphores HTTP/1.1\r\nHost: n1\r\nContent-Length: 50\r\n\r\n{")
-	if status != 400 || !closed || !strings.Contains(body, "in time") {
+	if status != 408 || !closed || !strings.Contains(body, `"code":"request-timeout"`) || !strings.Contains(body, "within 50ms") {
 		t.Errorf("status %d, closed %v: %s", status, closed, body)
 	}
 }

@@ -70,7 +70,7 @@ func readWant(list string, v value) (fsm.Want, error) {
 
 func badWait(limitMS int64) error {
 	most := (time.Duration(limitMS) * time.Millisecond).String()
-	return invalid("wait", "A wait is "+durationForm+", up to "+most+".")
+	return invalid("wait", "A wait is "+durationForm+", from 0 to "+most+".")
 }
 
 const keyForm = "An idempotency key is 16 to 128 visible ASCII characters."
