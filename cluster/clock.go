@@ -33,6 +33,7 @@ type clock struct {
 	at     time.Time // when it was taken, less what was cut off below a millisecond
 	flying int       // entries on their way
 	moved  time.Time // when the first of them left, or the last one came back
+	held   bool      // time stands still
 }
 
 // newClock starts at the machine's cluster time, when a node has won.
@@ -44,6 +45,11 @@ func newClock(machineMS int64) *clock {
 func (c *clock) stamp() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.advance()
+}
+
+// advance counts the time since the last stamp. The caller holds mu.
+func (c *clock) advance() int64 {
 	passed := c.passed()
 	if passed > maxStampStep {
 		c.lastMS += maxStampStep.Milliseconds()
@@ -86,7 +92,34 @@ func (c *clock) stalled() time.Duration {
 
 // passed returns the time since the last stamp, as far as it counts. The caller
 // holds mu.
-func (c *clock) passed() time.Duration { return time.Since(c.at) - c.stalled() }
+func (c *clock) passed() time.Duration {
+	if c.held {
+		return 0
+	}
+	return time.Since(c.at) - c.stalled()
+}
+
+// hold makes time stand still from now on, or go on. What passes meanwhile never
+// happened in cluster time.
+func (c *clock) hold(held bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.held == held:
+	case held:
+		c.advance()
+		c.held = true
+	default:
+		c.held, c.at, c.moved = false, time.Now(), time.Now()
+	}
+}
+
+// holds reports whether time stands still.
+func (c *clock) holds() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held
+}
 
 // now reads the time without a stamp. Later stamps are not before it.
 func (c *clock) now() int64 {

@@ -39,6 +39,7 @@ type life struct {
 	draining  atomic.Bool
 	caughtUp  atomic.Bool
 	split     atomic.Pointer[string] // why no majority's state is known
+	fullPeers atomic.Bool            // too few voters have room, see countFullPeers
 	refusedAt atomic.Int64           // when Raft last refused an entry of ours, Unix ns
 	fatalOnce sync.Once
 	exclusion exclusion
@@ -56,25 +57,16 @@ func newLife(n *Node) *life {
 	l.watch.round = l.round
 	l.watchdog = &watchdog{
 		log: n.log, stuckFor: n.config.Store.StuckFor, space: n.config.space,
-		leads:        func() bool { return n.established() != nil },
-		handOver:     func(ctx context.Context) error { return l.members.transfer(ctx, "") },
+		leads: func() bool { return n.established() != nil },
+		handOver: func(ctx context.Context, has store.Space) error {
+			return l.members.transferTo(ctx, "", func(a *probeAnswer) bool { return a.roomier(has) })
+		},
 		transferring: l.transferring,
+		stand:        l.stand,
 		wedgedAfter:  3 * time.Duration(n.config.RaftMultiplier) * raftTick,
 		fatal:        n.fatal,
 	}
 	return l
-}
-
-// defaultSpace is how the watchdog asks for space unless a test says otherwise.
-func defaultSpace(s *store.Store, minFree uint64) func() (uint64, bool, error) {
-	own := store.NewWatermark(minFree)
-	return func() (uint64, bool, error) {
-		space, err := s.Space() // also keeps the reserve
-		if err != nil || minFree == 0 {
-			return space.Free, space.Low, err
-		}
-		return space.Free, own.Observe(space.Free), nil
-	}
 }
 
 // begin opens the probe and, unless the folder is empty and there are others to

@@ -14,7 +14,8 @@ func (l *life) answer(from string) probeAnswer {
 	n := l.node
 	a := probeAnswer{
 		Node: n.config.NodeID, Incarnation: l.incarnation, Peers: peerList(n.config.Peers), Operations: knownOperations,
-		Draining: l.draining.Load(), StorageLow: l.watchdog.low(), State: l.found,
+		Draining: l.draining.Load(), State: l.found,
+		StorageLow: l.watchdog.spaceNow().Low, StorageSpent: l.watchdog.spaceNow().Spent,
 	}
 	r := l.raft()
 	if r == nil {
@@ -81,6 +82,7 @@ func (l *life) removed() bool {
 func (l *life) round() {
 	seen := l.watch.all()
 	l.compareHashes(seen)
+	l.countFullPeers(seen)
 	l.lookForRemoval(seen)
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/store"
 )
 
 // transferTimeout bounds a handing over. Raft gives up after an election timeout,
@@ -24,6 +26,11 @@ type successor struct {
 // transfer hands leadership over, once, to the voter named, or to the one that
 // trails least if id is empty. It blocks until this node does not lead any more.
 func (m *membership) transfer(ctx context.Context, id string) error {
+	return m.transferTo(ctx, id, (*probeAnswer).willing)
+}
+
+// transferTo is transfer to a voter that fits.
+func (m *membership) transferTo(ctx context.Context, id string, fits func(*probeAnswer) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
 	if !m.leads() {
@@ -32,7 +39,7 @@ func (m *membership) transfer(ctx context.Context, id string) error {
 	if id == m.self {
 		return nil
 	}
-	target, err := m.choose(ctx, id)
+	target, err := m.choose(ctx, id, fits)
 	if err != nil {
 		return err
 	}
@@ -42,7 +49,7 @@ func (m *membership) transfer(ctx context.Context, id string) error {
 
 // choose asks the voters that come into question, and answers the one that is up
 // and trails least. Raft's own choice is by what it last sent, to a dead one too.
-func (m *membership) choose(ctx context.Context, id string) (successor, error) {
+func (m *membership) choose(ctx context.Context, id string, fits func(*probeAnswer) bool) (successor, error) {
 	_, servers, _ := m.configs.current()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
@@ -55,7 +62,7 @@ func (m *membership) choose(ctx context.Context, id string) (successor, error) {
 			answer, err := m.calls.ask(ctx, string(v.ID), string(v.Address))
 			mu.Lock()
 			defer mu.Unlock()
-			if err == nil && answer.willing() {
+			if err == nil && fits(&answer) {
 				found = append(found, successor{v, lagBehind(m.raft.CommitIndex(), answer.Applied)})
 			}
 		})
@@ -73,6 +80,13 @@ func (m *membership) choose(ctx context.Context, id string) (successor, error) {
 // willing reports whether a node may be made the leader.
 func (a *probeAnswer) willing() bool {
 	return a.State != stateEmpty && !a.Draining && !a.StorageLow
+}
+
+// roomier reports whether a node may be made the leader in place of one whose disk
+// has no more room than that: one that is low gives way to one that is not, and
+// one that has only its reserve left to any other.
+func (a *probeAnswer) roomier(than store.Space) bool {
+	return a.State != stateEmpty && !a.Draining && !a.StorageSpent && (than.Spent || !a.StorageLow)
 }
 
 // lagBehind answers by how many entries a machine trails.

@@ -52,8 +52,6 @@ type Config struct {
 	// HistoryEvents and HistoryBytes bound the events that this node keeps for who
 	// follows them; 0: DefaultHistoryEvents, DefaultHistoryBytes.
 	HistoryEvents, HistoryBytes int64
-	// MinFreeBytes is the free space below which writes are refused.
-	MinFreeBytes uint64
 	// Logger gets everything that is worth telling; nil: nothing.
 	Logger hclog.Logger
 	// Notifier delivers notices while this node leads; nil: none are delivered, and
@@ -63,12 +61,8 @@ type Config struct {
 	// on: the process should exit with that message.
 	OnFatal func(error)
 
-	// storageLow is asked before commands are taken, and refuses them with
-	// ErrStorageFull. It must not block; nil: never.
-	storageLow func() bool
-	// space answers the free space and whether it is too little; nil: as the store
-	// and MinFreeBytes say.
-	space func() (free uint64, low bool, err error)
+	// space returns how much room there is; nil: as the store says.
+	space func() (store.Space, error)
 	// applying is called in the apply goroutine with each entry before its results
 	// are delivered, and may block, for tests; nil: none.
 	applying func(*fsm.Applied)
@@ -181,10 +175,7 @@ func (c *Config) complete() error {
 		c.OnFatal = func(error) {}
 	}
 	if c.space == nil {
-		c.space = defaultSpace(c.Store, c.MinFreeBytes)
-	}
-	if c.storageLow == nil {
-		c.storageLow = func() bool { return false }
+		c.space = c.Store.Space
 	}
 	return nil
 }
@@ -242,12 +233,8 @@ func signal(c chan<- struct{}) {
 // openProposer makes the proposer of a reign.
 func (n *Node) openProposer(term uint64, c *clock) *proposer {
 	p := newProposer(term, c, n.raft, n.config.QueueSize)
-	p.refuses = func() error {
-		if n.config.storageLow() {
-			return ErrStorageFull
-		}
-		return n.life.refuses()
-	}
+	p.refuses = n.life.refuses
+	c.hold(n.life.standstill() != nil)
 	p.refused = func() {
 		n.life.refused()
 		n.router.drop(term)

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,18 +135,20 @@ func TestListsBeyondTheQueue(t *testing.T) {
 // TestStorageFull: the leader refuses writes from everywhere while its disk has no
 // room, and goes on when it has.
 func TestStorageFull(t *testing.T) {
-	var full atomic.Bool
+	var disk watchdogDisk
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		c.semaphore("a", 0)
-		full.Store(true)
+		disk.full.Store(true)
+		c.until("it is noticed", func() bool { return c.leader().life.watchdog.spaceNow().Low })
 		for _, n := range []*testNode{c.leader(), c.follower()} {
 			if _, err := n.Do(t.Context(), Call{Command: fsm.Up{Name: "a", Count: 1}}); !errors.Is(err, ErrStorageFull) {
 				t.Errorf("%s: %v", n.id, err)
 			}
 		}
-		full.Store(false)
+		disk.full.Store(false)
+		c.until("it is noticed", func() bool { return !c.leader().life.watchdog.spaceNow().Low })
 		if got := c.do(c.follower(), fsm.Up{Name: "a", Count: 1}, fsm.OK); got.Value != 1 {
 			t.Errorf("value %d", got.Value)
 		}
-	}, func(c *Config) { c.storageLow = full.Load })
+	}, func(c *Config) { c.space = disk.space })
 }

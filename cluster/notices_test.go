@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -413,12 +412,13 @@ func TestSilentHost(t *testing.T) {
 // TestNoticesAreRemovedLater: when the log takes nothing just then, one that was
 // delivered is removed when it does, and not delivered again.
 func TestNoticesAreRemovedLater(t *testing.T) {
-	var low atomic.Bool
+	var disk watchdogDisk
 	m := &deliveries{answer: func(context.Context, string, Notice) error {
-		low.Store(true)
+		disk.spent.Store(true)
+		time.Sleep(2 * spaceEvery) // virtual: it is noticed
 		return nil
 	}}
-	inBubble(t, 3, func(t *testing.T, c *nodes) {
+	inBubble(t, 1, func(t *testing.T, c *nodes) {
 		c.semaphore("a", 0)
 		c.wish(c.leader(), "a", 1)
 		c.do(c.leader(), fsm.Up{Name: "a", Count: 1}, fsm.OK)
@@ -426,12 +426,12 @@ func TestNoticesAreRemovedLater(t *testing.T) {
 		if c.dueNotices() != 1 {
 			t.Fatal("removed, though nothing could be logged")
 		}
-		low.Store(false)
+		disk.spent.Store(false)
 		c.until("it is removed", func() bool { return c.dueNotices() == 0 })
 		if got := m.all(); len(got) != 1 {
 			t.Errorf("delivered %d times", len(got))
 		}
-	}, m.from, func(c *Config) { c.storageLow = low.Load })
+	}, m.from, func(c *Config) { c.space = disk.space })
 }
 
 // TestTurnsAreForgotten: hosts are forgotten with their last attempt, whether it was

@@ -84,6 +84,7 @@ type probeAnswer struct {
 	Member        bool        `json:"member"`
 	Draining      bool        `json:"draining,omitempty"`
 	StorageLow    bool        `json:"storage_low,omitempty"`
+	StorageSpent  bool        `json:"storage_spent,omitempty"`
 	Hashes        []stateHash `json:"hashes,omitempty"`
 }
 

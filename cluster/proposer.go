@@ -46,8 +46,8 @@ type proposer struct {
 	clock *clock
 	raft  applier
 	limit int // of waiting commands
-	// refuses answers why no commands are taken, or nil. It is asked before each is.
-	refuses func() error
+	// refuses returns why a command is not taken now, or nil. It must not block.
+	refuses func(command []byte) error
 	// refused is told that Raft did not take an entry though the reign goes on.
 	refused func()
 
@@ -74,7 +74,7 @@ func newProposer(term uint64, c *clock, r applier, limit int) *proposer {
 		clock:    c,
 		raft:     r,
 		limit:    limit,
-		refuses:  func() error { return nil },
+		refuses:  func([]byte) error { return nil },
 		refused:  func() {},
 		slots:    make(chan struct{}, entriesInFlight),
 		lastLog:  time.Now(),
@@ -83,23 +83,43 @@ func newProposer(term uint64, c *clock, r applier, limit int) *proposer {
 }
 
 // enqueue takes commands in their order: the first ones that there is room for,
-// and says why not the rest.
+// and says why not the rest. Among the first ones it fails each that is refused
+// for what it is, so that its neighbours are taken.
 func (p *proposer) enqueue(proposals []proposal) (taken int, err error) {
-	if err := p.refuses(); err != nil {
-		return 0, err
+	for _, r := range p.admit(proposals, &taken, &err) {
+		r.proposal.failed(r.err)
 	}
+	return taken, err
+}
+
+// refusedProposal is a proposal that is not taken, and why.
+type refusedProposal struct {
+	proposal proposal
+	err      error
+}
+
+// admit puts proposals into the queue, and returns those that are refused for
+// what they are. It sets how far it came, and why not further.
+func (p *proposer) admit(proposals []proposal, taken *int, err *error) (refused []refusedProposal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return 0, errRefused
+		*err = errRefused
+		return nil
 	}
-	taken = min(len(proposals), p.limit-len(p.queue))
-	p.queue = append(p.queue, proposals[:taken]...)
-	p.wake()
-	if taken < len(proposals) {
-		err = ErrOverloaded
+	defer p.wake()
+	for i, q := range proposals {
+		if why := p.refuses(q.command()); why != nil {
+			refused = append(refused, refusedProposal{q, why})
+		} else if len(p.queue) < p.limit {
+			p.queue = append(p.queue, q)
+		} else {
+			*err = ErrOverloaded
+			return refused
+		}
+		*taken = i + 1
 	}
-	return taken, err
+	return refused
 }
 
 // tick blocks until an entry that was stamped after the call is applied, and

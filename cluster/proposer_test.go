@@ -202,9 +202,27 @@ func TestProposerRefusesBeyondItsQueue(t *testing.T) {
 		if taken, err := p.enqueue(proposals[10:]); taken != 4 || err != nil {
 			t.Fatalf("%d taken, %v, though there is room again", taken, err)
 		}
-		p.refuses = func() error { return ErrStorageFull }
-		if taken, err := p.enqueue(proposals[:1]); taken != 0 || err != ErrStorageFull {
-			t.Fatalf("on a full disk %d taken, %v", taken, err)
+		mixed, all := fakes(3, 10)
+		all[1].data = make([]byte, 11)
+		p.refuses = func(command []byte) error {
+			if len(command) == 11 {
+				return ErrStorageFull
+			}
+			return nil
+		}
+		r.logged()[1].answer(nil)
+		synctest.Wait()
+		before := p.waiting()
+		if taken, err := p.enqueue(mixed); taken != 3 || err != nil || p.waiting() != before+2 {
+			t.Fatalf("of three, one refused for what it is: %d taken, %v, %d more wait", taken, err, p.waiting()-before)
+		}
+		select {
+		case err := <-all[1].failed:
+			if err != ErrStorageFull {
+				t.Fatalf("the refused one was told %v", err)
+			}
+		default:
+			t.Fatal("the refused one was told nothing")
 		}
 	})
 }
@@ -361,7 +379,7 @@ func TestProposerEnds(t *testing.T) {
 
 // TestEntryNamesItsTerm: what encodeEntry adds is the term alone.
 func TestEntryNamesItsTerm(t *testing.T) {
-	command := fsm.Envelope{Request: fsm.RequestID{Origin: 1, Sequence: 2}, Key: ""}.Encode(fsm.Up{Name: "a", Count: 1})
+	command := fsm.Envelope{Level: fsm.FeatureLevel, Request: fsm.RequestID{Origin: 1, Sequence: 2}, Key: ""}.Encode(fsm.Up{Name: "a", Count: 1})
 	term, size := binary.Uvarint(encodeEntry(300, 42, [][]byte{command}))
 	if rest := encodeEntry(300, 42, [][]byte{command})[size:]; term != 300 || string(rest) != string(fsm.EncodeEntry(42, [][]byte{command})) {
 		t.Fatalf("term %d, %d bytes", term, len(rest))

@@ -81,13 +81,16 @@ func (l *life) checkStorage() Check {
 	c := Check{Name: "storage"}
 	stuck := l.node.config.Store.StuckFor()
 	damage := l.node.config.Store.Damage()
+	space := l.watchdog.spaceNow()
 	switch {
 	case damage != nil:
 		c.Detail = damage.Error()
 	case stuck > stallLimit:
 		c.Detail = fmt.Sprintf("a write of the log hangs since %v", stuck.Round(time.Second))
-	case l.watchdog.low():
-		c.Detail = fmt.Sprintf("the disk is nearly full: %d bytes are free", l.watchdog.free.Load())
+	case space.Spent:
+		c.Detail = fmt.Sprintf("the disk is full down to the reserve: %d bytes are free", space.Free)
+	case space.Low: // ready, so that renewals and releases arrive
+		c.OK, c.Detail = true, fmt.Sprintf("the disk is nearly full: %d bytes are free, for what keeps or ends leases", space.Free)
 	default:
 		c.OK, c.Detail = true, "the data folder can be written to"
 	}
@@ -115,15 +118,4 @@ func (l *life) keepReady(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// refuses answers why this node, as the leader, must take no commands, or nil.
-func (l *life) refuses() error {
-	switch {
-	case l.split.Load() != nil:
-		return ErrSplitState
-	case l.watchdog.low():
-		return ErrStorageFull
-	}
-	return nil
 }

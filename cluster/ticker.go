@@ -16,7 +16,8 @@ const (
 // ticker logs an entry without commands when a session's deadline has come, and
 // every 500 ms while sessions exist and nothing else is logged. Expiry is done
 // by the machine at each entry; the ticker only sees to it that there is one.
-// Without sessions it logs nothing. One goroutine, run.
+// Without sessions, and while time stands still, it logs nothing. One goroutine,
+// run.
 type ticker struct {
 	machine  *machine
 	proposer *proposer
@@ -69,6 +70,9 @@ func (t *ticker) next() (wait time.Duration, needed bool) {
 	deadline, ok := t.machine.nextDeadline()
 	if !ok {
 		return 0, false
+	}
+	if t.proposer.clock.holds() {
+		return tickEvery, true // to look again: the clock does not say when it goes on
 	}
 	return min(t.proposer.clock.until(deadline), tickEvery-t.proposer.idleFor()), true
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/signalbox/signalbox/store"
 )
 
 const (
@@ -30,25 +32,26 @@ var errWedged = errors.New("a transfer of leadership does not end")
 
 // watchdog looks after what Raft does not: a disk that hangs or runs full, and a
 // transfer of leadership that never ends. All functions are called from one
-// goroutine; only low is for any.
+// goroutine; only spaceNow is for any.
 type watchdog struct {
 	log hclog.Logger
 	// stuckFor is how long the write of the log under way has taken.
 	stuckFor func() time.Duration
-	// space is how much room there is, and whether that is too little.
-	space func() (free uint64, low bool, err error)
+	// space is how much room there is.
+	space func() (store.Space, error)
 	// leads reports that this node leads.
 	leads func() bool
-	// handOver gives leadership up, to another node that has room.
-	handOver func(ctx context.Context) error
+	// handOver gives leadership up, to another node that has more room than that.
+	handOver func(ctx context.Context, has store.Space) error
 	// transferring reports that Raft refuses entries because of a transfer.
 	transferring func() bool
 	// wedgedAfter is how long a transfer may take: three election timeouts.
 	wedgedAfter time.Duration
-	fatal       func(error)
+	// stand stops cluster time, or lets it go on, as the leader's state asks for.
+	stand func()
+	fatal func(error)
 
-	isLow atomic.Bool
-	free  atomic.Uint64
+	room atomic.Pointer[store.Space] // nil until it was measured
 
 	askedAt   time.Time // for the space
 	gaveUpAt  time.Time // when leadership was last offered
@@ -72,11 +75,17 @@ func (w *watchdog) look(ctx context.Context) {
 		w.bark(fmt.Errorf("%w: a write of the log has not returned for %v", errStuck, stuck.Round(time.Second)))
 	}
 	w.lookForSpace(ctx)
+	w.stand()
 	w.lookForWedge()
 }
 
-// low reports that there is too little room for more entries.
-func (w *watchdog) low() bool { return w.isLow.Load() }
+// spaceNow returns the room as it was measured last.
+func (w *watchdog) spaceNow() store.Space {
+	if room := w.room.Load(); room != nil {
+		return *room
+	}
+	return store.Space{}
+}
 
 // bark ends the process, once.
 func (w *watchdog) bark(err error) {
@@ -86,33 +95,37 @@ func (w *watchdog) bark(err error) {
 	}
 }
 
-// lookForSpace keeps low, and gives leadership up while it is set: a leader
+// lookForSpace keeps room, and gives leadership up while it is low: a leader
 // whose next write finds no room would lose it the hard way.
 func (w *watchdog) lookForSpace(ctx context.Context) {
 	if now := time.Now(); now.Sub(w.askedAt) >= spaceEvery {
 		w.askedAt = now
 		w.measure()
 	}
-	if !w.low() || !w.leads() || time.Since(w.gaveUpAt) < giveUpEvery {
+	if !w.spaceNow().Low || !w.leads() || time.Since(w.gaveUpAt) < giveUpEvery {
 		return
 	}
 	w.gaveUpAt = time.Now()
-	if err := w.handOver(ctx); err != nil {
+	if err := w.handOver(ctx, w.spaceNow()); err != nil {
 		w.log.Warn("the disk is nearly full, and leadership could not be handed over", "error", err)
 	}
 }
 
 func (w *watchdog) measure() {
-	free, low, err := w.space()
+	now, err := w.space()
 	if err != nil {
 		w.log.Warn("the free space could not be found out", "error", err)
 		return // as before
 	}
-	w.free.Store(free)
-	if was := w.isLow.Swap(low); was != low && low {
-		w.log.Error("the disk is nearly full: no further writes are taken", "free_bytes", free)
-	} else if was != low {
-		w.log.Info("there is room on the disk again", "free_bytes", free)
+	was := w.spaceNow()
+	w.room.Store(&now)
+	switch {
+	case now.Spent && !was.Spent:
+		w.log.Error("the disk is full down to the reserve: no writes are taken, and cluster time stands still while this node leads", "free_bytes", now.Free)
+	case now.Low && !was.Low, was.Spent && now.Low && !now.Spent:
+		w.log.Error("the disk is nearly full: only what keeps or ends leases is taken", "free_bytes", now.Free)
+	case was.Low && !now.Low:
+		w.log.Info("there is room on the disk again", "free_bytes", now.Free)
 	}
 }
 

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,19 +13,22 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
 )
 
 // watchdogDisk is the free space of one node.
-type watchdogDisk struct{ full, failing atomic.Bool }
+type watchdogDisk struct{ full, spent, failing atomic.Bool }
 
-func (d *watchdogDisk) space() (uint64, bool, error) {
+func (d *watchdogDisk) space() (store.Space, error) {
 	switch {
 	case d.failing.Load():
-		return 0, false, errors.New("no answer")
+		return store.Space{}, errors.New("no answer")
+	case d.spent.Load():
+		return store.Space{Free: 1 << 10, Low: true, Spent: true}, nil
 	case d.full.Load():
-		return 1 << 10, true, nil
+		return store.Space{Free: 1 << 20, Low: true}, nil
 	}
-	return 1 << 40, false, nil
+	return store.Space{Free: 1 << 40}, nil
 }
 
 // watchdogDisks gives each node a disk.
@@ -58,12 +62,12 @@ func TestFullDiskGivesLeadershipUp(t *testing.T) {
 			if err := up(n); err != nil {
 				t.Errorf("%s, while the leader has room: %v", n.id, err)
 			}
-			if ok := c.check(n, "storage").OK; ok != (n == third) {
-				t.Errorf("%s: storage %v", n.id, ok)
+			if check := c.check(n, "storage"); !check.OK || strings.Contains(check.Detail, "nearly full") == (n == third) {
+				t.Errorf("%s: storage %+v", n.id, check)
 			}
 		}
 		disks[third.id].full.Store(true)
-		c.until("it is noticed", func() bool { return !c.check(third, "storage").OK })
+		c.until("it is noticed", func() bool { return third.life.watchdog.spaceNow().Low })
 		for _, n := range c.all {
 			if err := up(n); !errors.Is(err, ErrStorageFull) {
 				t.Errorf("%s, while nobody has room: %v", n.id, err)
@@ -156,7 +160,7 @@ func TestWatchdogEndsAWedgedNode(t *testing.T) {
 		w := &watchdog{
 			log: hclog.NewNullLogger(), stuckFor: func() time.Duration { return 0 },
 			space: (&watchdogDisk{}).space, leads: leads.Load, transferring: transferring.Load,
-			wedgedAfter: 3 * raftTick, fatal: func(err error) { fatals <- err },
+			wedgedAfter: 3 * raftTick, stand: func() {}, fatal: func(err error) { fatals <- err },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

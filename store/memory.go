@@ -23,7 +23,7 @@ func OpenEphemeral(nodeID string) (*Store, error) {
 
 func openEphemeral(o Options) (*Store, error) {
 	s := &Store{
-		logger: o.Logger.Named("store"), watermark: NewWatermark(o.MinFree), guard: &guard{onDamage: o.OnDamage},
+		logger: o.Logger.Named("store"), watermark: NewWatermark(o.MinFree), reserveMark: NewWatermark(o.MinFree / reserveShare), guard: &guard{onDamage: o.OnDamage},
 		stable: raft.NewInmemStore(), snapshots: newMemorySnapshots(),
 	}
 	s.identity.record = newRecord(o)

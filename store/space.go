@@ -41,10 +41,19 @@ func (w *Watermark) Observe(free uint64) bool {
 	return w.low
 }
 
+// reserveShare says which part of Options.MinFree is the reserve: a quarter.
+const reserveShare = 4
+
 // Space is how things stand on the disk that holds the data folder.
 type Space struct {
 	Free uint64 // bytes that this process may still use; the maximum for an ephemeral store
-	Low  bool   // below Options.MinFree, and since then not a quarter above it
+	// Low is the first mark: below Options.MinFree, and since then not a quarter
+	// above it. The room from here down to the reserve is for what keeps or ends
+	// leases.
+	Low bool
+	// Spent is the second mark: below the reserve, a quarter of Options.MinFree, and
+	// since then not a quarter above it. It implies Low.
+	Spent bool
 }
 
 // Free returns the bytes that this process may still write to the disk of the
@@ -69,9 +78,9 @@ func (s *Store) Space() (Space, error) {
 	if err != nil {
 		return Space{}, err
 	}
-	low := s.watermark.Observe(free)
+	low, spent := s.watermark.Observe(free), s.reserveMark.Observe(free)
 	if !low && s.reserve != nil {
 		s.reserve.refill(s.logger)
 	}
-	return Space{Free: free, Low: low}, nil
+	return Space{Free: free, Low: low, Spent: spent}, nil
 }

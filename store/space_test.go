@@ -39,6 +39,14 @@ func TestSpace(t *testing.T) {
 	if space, err := greedy.Space(); err != nil || !space.Low {
 		t.Errorf("the space is %+v, error %v", space, err)
 	}
+	space, err := openStore(t, t.TempDir(), func(o *Options) { o.MinFree = 2 * free }).Space()
+	if err != nil || !space.Low || space.Spent {
+		t.Errorf("between the marks: %+v, error %v", space, err)
+	}
+	space, err = openStore(t, t.TempDir(), func(o *Options) { o.MinFree = 5 * free }).Space()
+	if err != nil || !space.Low || !space.Spent {
+		t.Errorf("below the reserve: %+v, error %v", space, err)
+	}
 	ephemeral := openStore(t, "", func(o *Options) { o.Ephemeral = true })
 	if space, err := ephemeral.Space(); err != nil || space.Low || space.Free != math.MaxUint64 {
 		t.Errorf("an ephemeral store has %+v, error %v", space, err)

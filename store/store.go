@@ -20,8 +20,10 @@ type Store struct {
 	logger    hclog.Logger
 	guard     *guard
 	watermark *Watermark
-	reserve   *reserve // nil for an ephemeral one
-	identity  identity
+	// reserveMark is the second mark, below watermark.
+	reserveMark *Watermark
+	reserve     *reserve // nil for an ephemeral one
+	identity    identity
 
 	logs      *checkedLog
 	watched   *watchedLog
@@ -68,7 +70,7 @@ func Open(o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		folder: folder, logger: logger, watermark: NewWatermark(o.MinFree),
+		folder: folder, logger: logger, watermark: NewWatermark(o.MinFree), reserveMark: NewWatermark(o.MinFree / reserveShare),
 		guard: &guard{folder: folder}, // damage found during Open is returned, not reported
 		files: openFiles{lock: lock},
 	}

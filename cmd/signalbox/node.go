@@ -102,7 +102,6 @@ func clusterConfig(c config, s *store.Store, sender *callback.Sender, log hclog.
 		QueueSize:      c.queue,
 		HistoryEvents:  c.historyEvents,
 		HistoryBytes:   int64(c.historyBytes),
-		MinFreeBytes:   uint64(c.minFree),
 		Notifier:       sender,
 		Logger:         log,
 		OnFatal:        fatal,

@@ -1,0 +1,247 @@
+package cluster
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// renewing renews a session every two seconds, through whichever nodes are named, and
+// returns how often it was refused, and why last.
+func (c *lifeNodes) renewing(session uint64, during time.Duration, on ...*testNode) (refused int, last error) {
+	c.t.Helper()
+	for began := time.Now(); time.Since(began) < during; {
+		for _, n := range on {
+			time.Sleep(2 * time.Second) // virtual: the pace of a client
+			reply, err := n.Do(c.t.Context(), Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: session, TTLMS: fsm.KeepTTL}}}})
+			if err != nil {
+				refused, last = refused+1, err
+			} else if reply.Each[0].Code != fsm.OK {
+				c.t.Fatalf("the session is lost: %v", reply.Each[0].Code)
+			}
+		}
+	}
+	return refused, last
+}
+
+// fullDisks sets the mark that all disks have reached, and waits until it is seen.
+func (c *lifeNodes) fullDisks(disks map[string]*watchdogDisk, low, spent bool) {
+	for _, d := range disks {
+		d.full.Store(low)
+		d.spent.Store(spent)
+	}
+	c.until("the mark is noticed", func() bool {
+		for _, n := range c.all {
+			if now := n.life.watchdog.spaceNow(); now.Low != (low || spent) || now.Spent != spent {
+				return false
+			}
+		}
+		return c.leader().clock().holds() == spent
+	})
+}
+
+func (n *testNode) clock() *clock { return n.established().clock }
+
+// TestLeasesOutliveANearlyFullDisk: below the first mark, what grows the state is
+// refused; what keeps or ends a lease is taken from every node, with a key too, and
+// a lease whose client stays away ends in time.
+func TestLeasesOutliveANearlyFullDisk(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		disks := watchdogDisks(c)
+		c.begin(c.all...)
+		c.ready(c.all...)
+		c.semaphore("db", 10)
+		node := c.leader()
+		held := func(ttl time.Duration) uint64 {
+			session := c.open(node, ttl)
+			c.do(node, fsm.Acquire{Session: session, Name: "db", Count: 2, TTLMS: fsm.KeepTTL}, fsm.OK)
+			return session
+		}
+		kept, left, given, ended := held(10*time.Second), held(10*time.Second), held(time.Hour), held(time.Hour)
+		c.fullDisks(disks, true, false)
+		if refused, err := c.renewing(kept, time.Minute, c.all...); refused > 0 {
+			t.Errorf("%d renewals were refused: %v", refused, err)
+		}
+		for _, n := range c.all {
+			if !n.Ready() {
+				t.Errorf("%s is not ready, so that no renewal would come to it", n.id)
+			}
+			for _, grows := range []fsm.Command{
+				fsm.Acquire{Session: kept, Name: "other", Count: 1, TTLMS: fsm.KeepTTL}, fsm.CreateSemaphore{Name: "more"},
+				fsm.OpenSession{Session: n.DrawSession(), TTLMS: 1000}, fsm.Up{Name: "db", Count: 1},
+			} {
+				if _, err := n.Do(t.Context(), Call{Command: grows}); !errors.Is(err, ErrStorageFull) {
+					t.Errorf("%s: %T: %v", n.id, grows, err)
+				}
+			}
+		}
+		c.do(c.leader(), fsm.Renew{Renewals: []fsm.Renewal{{Session: left, TTLMS: fsm.KeepTTL}}}, fsm.OK)
+		c.leader().View(func(m *fsm.Machine) {
+			if _, sessions, _, _ := m.Counts(); sessions != 3 {
+				t.Errorf("%d sessions, want 3: the one that was left must have ended", sessions)
+			}
+		})
+		follower := c.follower()
+		c.do(follower, fsm.ResizeLease{Session: given, Name: "db", Count: 1}, fsm.OK)
+		c.call(follower, Call{Command: fsm.Release{Session: given, Name: "db"}, Key: "a key"}, fsm.OK)
+		c.call(c.leader(), Call{Command: fsm.EndSession{Session: ended}, Key: "another"}, fsm.OK)
+		if view, _ := c.read(follower, "db"); view.Held != 2 {
+			t.Errorf("%d permits are held, want those of the one that renews: 2", view.Held)
+		}
+		list := []Call{{Command: fsm.Up{Name: "db", Count: 1}}, {Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: kept, TTLMS: fsm.KeepTTL}}}}}
+		if _, errs := follower.DoMany(t.Context(), list); !errors.Is(errs[0], ErrStorageFull) || errs[1] != nil {
+			t.Errorf("a list with one of each: %v", errs)
+		}
+	})
+}
+
+// TestTimeStandsStillOnAFullDisk: at the second mark nothing is logged, no lease ends
+// however long it lasts, and all have the time that they had left when there is room.
+func TestTimeStandsStillOnAFullDisk(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		disks := watchdogDisks(c)
+		c.begin(c.all...)
+		c.ready(c.all...)
+		c.semaphore("db", 1)
+		session := c.open(c.leader(), 10*time.Second)
+		c.do(c.leader(), fsm.Acquire{Session: session, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, fsm.OK)
+		c.fullDisks(disks, true, true)
+		for _, n := range c.all {
+			if n.Ready() {
+				t.Errorf("%s is ready though it takes nothing", n.id)
+			}
+		}
+		stands := c.standsFor(t, session, ErrStorageFull, func() { c.fullDisks(disks, true, false) })
+		c.do(c.leader(), fsm.Renew{Renewals: []fsm.Renewal{{Session: session, TTLMS: fsm.KeepTTL}}}, fsm.OK)
+		began := time.Now()
+		c.until("the lease ends by itself", func() bool { view, _ := c.read(c.all[0], "db"); return view.Held == 0 })
+		if took := time.Since(began); took < 9*time.Second || took > 11*time.Second {
+			t.Errorf("after %v of standstill a renewed lease of 10 s lasted %v", stands, took)
+		}
+	})
+}
+
+// standsFor proves that time stands still for five minutes and goes on with end.
+func (c *lifeNodes) standsFor(t *testing.T, session uint64, why error, end func()) time.Duration {
+	t.Helper()
+	leader := c.leader()
+	before, at := leader.raft.LastIndex(), leader.clock().now()
+	began := time.Now()
+	if refused, err := c.renewing(session, 5*time.Minute, c.all...); refused < 140 || !errors.Is(err, why) {
+		t.Errorf("%d renewals refused, the last with %v", refused, err)
+	}
+	if _, err := leader.Read(t.Context(), Consistency{}); err != nil {
+		t.Errorf("a read: %v", err)
+	}
+	if leader = c.leader(); leader.raft.LastIndex() != before || leader.clock().now() != at {
+		t.Errorf("from index %d at %d ms to %d at %d ms", before, at, leader.raft.LastIndex(), leader.clock().now())
+	}
+	end()
+	if now := c.leader().clock().now(); now > at+2000 {
+		t.Errorf("time made up for %d ms", now-at)
+	}
+	return time.Since(began)
+}
+
+// TestTimeStandsStillInASplit: while the members' states differ and none is a
+// majority's, no lease ends.
+func TestTimeStandsStillInASplit(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		c.begin(c.all...)
+		c.ready(c.all...)
+		c.semaphore("db", 1)
+		session := c.open(c.leader(), 10*time.Second)
+		c.do(c.leader(), fsm.Acquire{Session: session, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, fsm.OK)
+		for i, n := range c.all {
+			statehashFlip(n, byte(i+1))
+		}
+		c.until("time stands still", func() bool { return c.leader().clock().holds() })
+		c.standsFor(t, session, ErrSplitState, func() {})
+		if view, _ := c.read(c.all[0], "db"); view.Held != 1 {
+			t.Errorf("%d permits are held", view.Held)
+		}
+	})
+}
+
+// TestTimeStandsStillWithoutAMajorityThatHasRoom: the leader has room, and too few of
+// those who must store what it tells.
+func TestTimeStandsStillWithoutAMajorityThatHasRoom(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		disks := watchdogDisks(c)
+		c.begin(c.all...)
+		c.ready(c.all...)
+		c.semaphore("db", 1)
+		leader := c.leader()
+		others := c.others(leader)
+		disks[others[0].id].spent.Store(true)
+		time.Sleep(10 * time.Second) // virtual: one of three does not matter
+		if leader.clock().holds() {
+			t.Error("time stands still though two of three have room")
+		}
+		disks[others[1].id].spent.Store(true)
+		c.until("time stands still", leader.clock().holds)
+		if _, err := leader.Do(t.Context(), Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: 1}}}}); !errors.Is(err, ErrStorageFull) {
+			t.Errorf("a write: %v", err)
+		}
+		disks[others[1].id].spent.Store(false)
+		c.until("it goes on", func() bool { return !leader.clock().holds() })
+	})
+}
+
+// TestSpentLeaderGivesWayToALowOne: one that still takes renewals is better than one
+// that takes nothing.
+func TestSpentLeaderGivesWayToALowOne(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		disks := watchdogDisks(c)
+		c.begin(c.all...)
+		c.ready(c.all...)
+		c.fullDisks(disks, true, false)
+		first := c.leader()
+		time.Sleep(time.Minute) // virtual
+		if first.established() == nil {
+			t.Error("leadership goes round among nodes that have equally little room")
+		}
+		disks[first.id].spent.Store(true)
+		c.leader(first)
+	})
+}
+
+func TestClockHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClock(1000)
+		for i, step := range []struct {
+			hold       bool
+			now, until int64
+		}{{true, 2000, 500}, {true, 2000, 500}, {false, 2000, 500}, {false, 3000, 0}, {true, 4000, 0}} {
+			time.Sleep(time.Second) // virtual: what passes
+			c.hold(step.hold)
+			if got := c.now(); got != step.now {
+				t.Errorf("step %d: it reads %d, want %d", i, got, step.now)
+			}
+			if got := c.until(2500).Milliseconds(); got != step.until {
+				t.Errorf("step %d: %d ms until 2500, want %d", i, got, step.until)
+			}
+		}
+		if got := c.stamp(); got != 4000 {
+			t.Errorf("it stamps %d", got)
+		}
+		c.hold(false)
+		for range 10 { // letting an idle clock go on must not count as a stamp
+			time.Sleep(10 * time.Second) // virtual
+			c.hold(false)
+		}
+		if got := c.stamp(); got != 34_000 {
+			t.Errorf("after 100 s without a stamp it stamps %d", got)
+		}
+		c.leaves()
+		c.hold(true)
+		time.Sleep(10 * time.Second) // virtual: an entry is on its way meanwhile
+		c.hold(false)
+		if got := c.now(); got != 34_000 {
+			t.Errorf("released with an entry on its way, it reads %d", got)
+		}
+	})
+}
