@@ -114,7 +114,7 @@ func (g *guestStream) propose(f *commandsFrame) {
 	proposals := make([]proposal, 0, len(f.commands))
 	for i := range f.commands {
 		c := &f.commands[i]
-		if err := fsm.CheckCommand(c.data, fsm.FeatureLevel); err != nil {
+		if err := fsm.CheckCommand(c.data); err != nil {
 			g.server.log.Warn("a peer sent what is no command", "from", g.from, "error", err)
 			g.refuse(f.commands[i:i+1], ErrNotApplied)
 			continue

@@ -69,7 +69,7 @@ func TestFrameNamesItsTerm(t *testing.T) {
 		leader, follower := c.leader(), c.follower()
 		term := leader.raft.CurrentTerm()
 		up := func(sequence uint64) []byte {
-			return fsm.Envelope{Level: fsm.FeatureLevel, Request: fsm.RequestID{Origin: 77, Sequence: sequence}, Key: ""}.Encode(fsm.Up{Name: "a", Count: 1})
+			return fsm.Envelope{Request: fsm.RequestID{Origin: 77, Sequence: sequence}, Key: ""}.Encode(fsm.Up{Name: "a", Count: 1})
 		}
 		for name, try := range map[string]struct {
 			to   *testNode
@@ -104,7 +104,7 @@ func TestWhatIsNoCommandStaysOutOfTheLog(t *testing.T) {
 		c.semaphore("a", 0)
 		leader := c.leader()
 		id := fsm.RequestID{Origin: 77, Sequence: 1}
-		good := fsm.Envelope{Level: fsm.FeatureLevel, Request: id, Key: ""}.Encode(fsm.Up{Name: "a", Count: 1})
+		good := fsm.Envelope{Request: id, Key: ""}.Encode(fsm.Up{Name: "a", Count: 1})
 		unknown := append(good[:2:2], 99, 0)
 		got := forwardExchange(c, leader, leader.raft.CurrentTerm(), []byte{}, unknown, good[:len(good)-1], append(good[:len(good):len(good)], 0))
 		for i, status := range got {

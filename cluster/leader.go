@@ -112,7 +112,7 @@ func (l *leadership) begin(ctx context.Context, term uint64) bool {
 
 // crown logs the reign entry, past the proposer, which does not run yet.
 func (l *leadership) crown(ctx context.Context, term uint64, c *clock) error {
-	first := fsm.Envelope{Level: fsm.FeatureLevel, Request: fsm.RequestID{}, Key: ""}.Encode(fsm.Reign{Term: term, Leader: l.self, Limits: l.limits,
+	first := fsm.Envelope{Request: fsm.RequestID{}, Key: ""}.Encode(fsm.Reign{Term: term, Leader: l.self, Limits: l.limits,
 		Cluster: l.clusterID(), Level: fsm.FeatureLevel})
 	ctx, cancel := context.WithTimeout(ctx, reignTimeout)
 	defer cancel()

@@ -379,7 +379,7 @@ func TestProposerEnds(t *testing.T) {
 
 // TestEntryNamesItsTerm: what encodeEntry adds is the term alone.
 func TestEntryNamesItsTerm(t *testing.T) {
-	command := fsm.Envelope{Level: fsm.FeatureLevel, Request: fsm.RequestID{Origin: 1, Sequence: 2}, Key: ""}.Encode(fsm.Up{Name: "a", Count: 1})
+	command := fsm.Envelope{Request: fsm.RequestID{Origin: 1, Sequence: 2}, Key: ""}.Encode(fsm.Up{Name: "a", Count: 1})
 	term, size := binary.Uvarint(encodeEntry(300, 42, [][]byte{command}))
 	if rest := encodeEntry(300, 42, [][]byte{command})[size:]; term != 300 || string(rest) != string(fsm.EncodeEntry(42, [][]byte{command})) {
 		t.Fatalf("term %d, %d bytes", term, len(rest))

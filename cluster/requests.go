@@ -92,7 +92,7 @@ func drawID() uint64 {
 // build encodes a command under an id of its own.
 func (r *requests) build(command fsm.Command, key string) *request {
 	id := fsm.RequestID{Origin: r.origin, Sequence: r.sequence.Add(1)}
-	return &request{id: id, data: fsm.Envelope{Level: fsm.FeatureLevel, Request: id, Key: key}.Encode(command), outcome: make(chan outcome, 1)}
+	return &request{id: id, data: fsm.Envelope{Request: id, Key: key}.Encode(command), outcome: make(chan outcome, 1)}
 }
 
 // add registers requests; it answers how many there was room for, the first ones.

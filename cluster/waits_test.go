@@ -149,7 +149,7 @@ func TestPlaceFromBehindASnapshot(t *testing.T) {
 	apply := func(index uint64, commands ...fsm.Command) *fsm.Applied {
 		var encoded [][]byte
 		for _, c := range commands {
-			encoded = append(encoded, fsm.Envelope{Level: fsm.FeatureLevel, Request: fsm.RequestID{Origin: 5, Sequence: index}, Key: ""}.Encode(c))
+			encoded = append(encoded, fsm.Envelope{Request: fsm.RequestID{Origin: 5, Sequence: index}, Key: ""}.Encode(c))
 		}
 		return state.Apply(index, fsm.EncodeEntry(int64(index), encoded))
 	}

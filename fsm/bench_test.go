@@ -58,7 +58,7 @@ type loader struct {
 }
 
 func (l *loader) add(c Command) {
-	l.pending = append(l.pending, Envelope{Level: FeatureLevel, Request: RequestID{1, 1}, Key: ""}.Encode(c))
+	l.pending = append(l.pending, Envelope{Request: RequestID{1, 1}, Key: ""}.Encode(c))
 	if len(l.pending) == 256 {
 		l.flush()
 	}
@@ -109,7 +109,7 @@ func entries(commands []Command, each int) (made [][]byte) {
 	for part := range slices.Chunk(commands, each) {
 		var encoded [][]byte
 		for _, c := range part {
-			encoded = append(encoded, Envelope{Level: FeatureLevel, Request: RequestID{1, 1}, Key: ""}.Encode(c))
+			encoded = append(encoded, Envelope{Request: RequestID{1, 1}, Key: ""}.Encode(c))
 		}
 		made = append(made, EncodeEntry(0, encoded))
 	}

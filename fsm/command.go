@@ -3,6 +3,7 @@ package fsm
 import (
 	"crypto/sha256"
 	"fmt"
+	"math"
 )
 
 // The first byte of an entry says how its commands are framed. Another version
@@ -21,9 +22,6 @@ const (
 
 // Envelope frames a command on its way into the log.
 type Envelope struct {
-	// Level is the feature level of the encoding: at least what the command
-	// needs, at most the level of the cluster.
-	Level   uint32
 	Request RequestID
 	// Key is the Idempotency-Key, or empty. Each owner has keys of its own.
 	Key string
@@ -36,11 +34,16 @@ type Envelope struct {
 	Trace string
 }
 
-// Encode returns a command as it travels to the leader and into an entry:
+// Encode returns a command as it travels to the leader and into an entry, encoded
+// at the lowest feature level that can carry it:
 // level | request id | operation | flags | [key | fingerprint] | [owner] | [trace] | parameters.
 func (v Envelope) Encode(command Command) []byte {
-	e := encoder{buf: make([]byte, 0, 96), feature: v.Level}
-	e.uint(uint64(v.Level))
+	level := Needs(command)
+	if v.Owner != "" || v.Trace != "" {
+		level = max(level, 1)
+	}
+	e := encoder{buf: make([]byte, 0, 96), feature: level}
+	e.uint(uint64(level))
 	v.encode(&e, command)
 	return e.buf
 }
@@ -111,6 +114,7 @@ func EncodeEntry(stampMS int64, commands [][]byte) []byte {
 // parameters are malformed.
 type decoded struct {
 	Envelope
+	level       uint32 // of the encoding
 	op          Op
 	fingerprint [16]byte
 	command     Command
@@ -128,7 +132,7 @@ func decodeCommand(version byte, buf []byte) (decoded, error) {
 		if d.err == nil && level > uint64(FeatureLevel) {
 			return c, newerLevelError(level)
 		}
-		c.Level, d.feature = uint32(level), uint32(level)
+		c.level, d.feature = uint32(level), uint32(level)
 	}
 	c.Request = RequestID{Origin: d.uint(), Sequence: d.uint()}
 	c.op = Op(d.uint())
@@ -139,7 +143,7 @@ func decodeCommand(version byte, buf []byte) (decoded, error) {
 	if c.op == 0 || c.op >= opCount {
 		return c, fmt.Errorf("unknown %v: written by a newer version", c.op)
 	}
-	if operations[c.op].since > c.Level {
+	if operations[c.op].since > c.level {
 		d.fail()
 	}
 	c.readFlagged(&d, flags)
@@ -156,7 +160,7 @@ func decodeCommand(version byte, buf []byte) (decoded, error) {
 // readFlagged reads the texts that the flags announce.
 func (c *decoded) readFlagged(d *decoder, flags byte) {
 	known := byte(flagKey)
-	if c.Level >= 1 {
+	if c.level >= 1 {
 		known |= flagOwner | flagTrace
 	}
 	if flags&^known != 0 {
@@ -179,18 +183,24 @@ func (c *decoded) readFlagged(d *decoder, flags byte) {
 	c.Trace = text(flagTrace, MaxTraceBytes)
 }
 
-// CheckCommand returns an error unless buf is a command that a cluster of a
-// feature level can apply: a leader checks it before it puts a forwarded
-// command into its log.
-func CheckCommand(buf []byte, level uint32) error {
-	c, err := decodeCommand(entryVersion, buf)
-	switch {
-	case err != nil:
-		return err
-	case c.Level > level:
-		return fmt.Errorf("a command of feature level %d, the cluster is at %d", c.Level, level)
-	case c.command == nil:
-		return errMalformed
+// CommandLevel returns the feature level at which a command was encoded: the
+// lowest one of a cluster that can take it. Bytes that are no command have the
+// highest.
+func CommandLevel(buf []byte) uint32 {
+	d := decoder{buf: buf}
+	level := d.uint()
+	if d.err != nil || level > math.MaxUint32 {
+		return math.MaxUint32
 	}
-	return nil
+	return uint32(level)
+}
+
+// CheckCommand returns an error unless buf is a command that this program can
+// apply: a leader checks it before it puts a forwarded command into its log.
+func CheckCommand(buf []byte) error {
+	c, err := decodeCommand(entryVersion, buf)
+	if err == nil && c.command == nil {
+		err = errMalformed
+	}
+	return err
 }

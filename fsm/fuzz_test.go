@@ -41,6 +41,7 @@ func everyCommand() []Command {
 		ListRemove{Session: 2, Name: "b"},
 		Down{Name: "b", Count: 4, Notice: "http://example.com/free"},
 		NoticeDone{IDs: []uint64{1, 9}},
+		RaiseLevel{Level: 1},
 		DeleteSemaphore{Name: "a", Epoch: 1},
 	}
 }
@@ -69,7 +70,7 @@ func busy(t testing.TB) (*Machine, uint64) {
 		if i%3 == 0 {
 			key = "key " + strings.Repeat("x", i+1)
 		}
-		m.Apply(uint64(i+1), EncodeEntry(1000, [][]byte{Envelope{Level: FeatureLevel, Request: RequestID{1, uint64(i)}, Key: key}.Encode(c)}))
+		m.Apply(uint64(i+1), EncodeEntry(1000, [][]byte{Envelope{Request: RequestID{1, uint64(i)}, Key: key}.Encode(c)}))
 	}
 	if err := m.check(); err != nil {
 		t.Fatal(err)
@@ -84,8 +85,8 @@ func busy(t testing.TB) (*Machine, uint64) {
 // newer version; what is a command means the same after it is encoded again.
 func FuzzDecodeCommand(f *testing.F) {
 	for i, c := range everyCommand() {
-		f.Add(Envelope{Level: FeatureLevel, Request: RequestID{7, uint64(i)}, Key: ""}.Encode(c))
-		f.Add(Envelope{Level: FeatureLevel, Request: RequestID{1 << 63, 0}, Key: "scope and key 0123"}.Encode(c))
+		f.Add(Envelope{Request: RequestID{7, uint64(i)}, Key: ""}.Encode(c))
+		f.Add(Envelope{Request: RequestID{1 << 63, 0}, Key: "scope and key 0123"}.Encode(c))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := decodeCommand(entryVersion, data)
@@ -95,7 +96,7 @@ func FuzzDecodeCommand(f *testing.F) {
 			}
 			return
 		}
-		if good := c.command != nil; good != (CheckCommand(data, FeatureLevel) == nil) {
+		if good := c.command != nil; good != (CheckCommand(data) == nil) {
 			t.Fatalf("CheckCommand says otherwise: a command is %v", good)
 		}
 		if c.command == nil {
@@ -166,7 +167,7 @@ func FuzzApplyBytes(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{entryVersion + 1})
 	for i, c := range everyCommand() {
-		f.Add(EncodeEntry(2000, [][]byte{Envelope{Level: FeatureLevel, Request: RequestID{7, uint64(i)}, Key: ""}.Encode(c), {1, 2}}))
+		f.Add(EncodeEntry(2000, [][]byte{Envelope{Request: RequestID{7, uint64(i)}, Key: ""}.Encode(c), {1, 2}}))
 	}
 	f.Fuzz(applyFuzzed)
 }
@@ -176,7 +177,7 @@ func FuzzApplyCommands(f *testing.F) {
 	commands := everyCommand()
 	for i, c := range commands {
 		next := commands[(i+5)%len(commands)]
-		f.Add(int64(2000), Envelope{Level: FeatureLevel, Request: RequestID{7, 1}, Key: ""}.Encode(c), Envelope{Level: FeatureLevel, Request: RequestID{7, 2}, Key: "key x"}.Encode(next))
+		f.Add(int64(2000), Envelope{Request: RequestID{7, 1}, Key: ""}.Encode(c), Envelope{Request: RequestID{7, 2}, Key: "key x"}.Encode(next))
 	}
 	f.Fuzz(func(t *testing.T, stampMS int64, first, second []byte) {
 		applyFuzzed(t, EncodeEntry(stampMS, [][]byte{first, second}))
@@ -208,7 +209,7 @@ func FuzzRestore(f *testing.F) {
 			t.Fatal("its snapshot is not canonical")
 		}
 		for _, stamp := range []int64{m.NowMS(), m.NowMS() + 1000, m.NowMS() + 100_000} {
-			m.Apply(m.Index()+1, EncodeEntry(stamp, [][]byte{Envelope{Level: FeatureLevel, Request: RequestID{}, Key: ""}.Encode(Up{Name: "a", Count: 1})}))
+			m.Apply(m.Index()+1, EncodeEntry(stamp, [][]byte{Envelope{Request: RequestID{}, Key: ""}.Encode(Up{Name: "a", Count: 1})}))
 			if err := m.check(); err != nil {
 				t.Fatal(err)
 			}

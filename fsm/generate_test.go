@@ -88,7 +88,7 @@ func (g *generator) entry() sentEntry {
 	for range oneOf(g, []int{1, 2, 1, 3, 1, 2, 1, 0}) {
 		g.seq++
 		c := g.keyedCommand()
-		buf := Envelope{Level: FeatureLevel, Request: RequestID{Origin: 1, Sequence: g.seq}, Key: c.key}.Encode(c.command)
+		buf := Envelope{Request: RequestID{Origin: 1, Sequence: g.seq}, Key: c.key}.Encode(c.command)
 		if g.chance(100) {
 			buf, c = g.spoil(buf), modelCommand{}
 		}
@@ -177,7 +177,7 @@ func (g *generator) setup() sentEntry {
 	var encoded [][]byte
 	for _, c := range commands {
 		g.seq++
-		encoded = append(encoded, Envelope{Level: FeatureLevel, Request: RequestID{Origin: 1, Sequence: g.seq}, Key: ""}.Encode(c))
+		encoded = append(encoded, Envelope{Request: RequestID{Origin: 1, Sequence: g.seq}, Key: ""}.Encode(c))
 		e.commands = append(e.commands, modelCommand{command: c})
 	}
 	e.bytes = EncodeEntry(e.stampMS, encoded)

@@ -51,7 +51,7 @@ func TestStateHashIsForEver(t *testing.T) {
 	}
 	var b strings.Builder
 	for i, command := range history {
-		v := Envelope{Level: 1, Request: RequestID{Origin: 7, Sequence: uint64(i + 1)}, Key: fmt.Sprintf("key-%d", i),
+		v := Envelope{Request: RequestID{Origin: 7, Sequence: uint64(i + 1)}, Key: fmt.Sprintf("key-%d", i),
 			Owner: "ci", Trace: fmt.Sprintf("trace-%d", i)}
 		entry := EncodeEntry(int64(i)*250, [][]byte{v.Encode(command)})
 		m.Apply(uint64(i+1), entry)
@@ -92,7 +92,7 @@ func TestLevel0IsRead(t *testing.T) {
 	if !bytes.Equal(snapshotOf(t, whole.Freeze()), snapshotOf(t, restored.Freeze())) {
 		t.Fatal("the replayed and the restored machine differ")
 	}
-	raise := Envelope{Level: 1}.Encode(Reign{Term: 9, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{1}, Level: 1})
+	raise := Envelope{}.Encode(Reign{Term: 9, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{1}, Level: 1})
 	whole.Apply(whole.Index()+1, EncodeEntry(0, [][]byte{raise}))
 	again, err := Restore(bytes.NewReader(snapshotOf(t, whole.Freeze())))
 	if err != nil || again.FeatureLevel() != 1 || again.ClusterID() != (ClusterID{1}) || again.Hash() != whole.Hash() {
@@ -118,7 +118,7 @@ func TestOtherClustersLogHalts(t *testing.T) {
 	m := New()
 	reign := func(index uint64, cluster ClusterID) string {
 		c := Reign{Term: index, Leader: "n1", Limits: DefaultLimits(), Cluster: cluster, Level: 1}
-		return halts(m, index, EncodeEntry(0, [][]byte{Envelope{Level: 1}.Encode(c)}))
+		return halts(m, index, EncodeEntry(0, [][]byte{Envelope{}.Encode(c)}))
 	}
 	if halt := reign(1, ClusterID{1}); halt != "" {
 		t.Fatal(halt)
@@ -128,25 +128,38 @@ func TestOtherClustersLogHalts(t *testing.T) {
 	}
 }
 
-// TestCommandsAboveTheLevel: what the cluster's level doesn't know is refused where
-// commands are taken, and halts a program that doesn't know it.
+// TestCommandsAboveTheLevel: a command names the level that it needs, is refused
+// below that, and halts a program that doesn't know it.
 func TestCommandsAboveTheLevel(t *testing.T) {
-	newer := Envelope{Level: 1}.Encode(DeleteSemaphore{Name: "a", Version: Change[uint64]{true, 1}})
-	if err := CheckCommand(newer, 0); err == nil || CheckCommand(newer, 1) != nil {
-		t.Errorf("at level 0: %v, at level 1: %v", err, CheckCommand(newer, 1))
+	old := Envelope{}.Encode(DeleteSemaphore{Name: "a"})
+	newer := Envelope{}.Encode(DeleteSemaphore{Name: "a", Version: Change[uint64]{true, 1}})
+	owned := Envelope{Owner: "ci"}.Encode(DeleteSemaphore{Name: "a"})
+	operation := Envelope{}.Encode(RaiseLevel{Level: 1})
+	for i, level := range []uint32{CommandLevel(old), CommandLevel(newer) - 1, CommandLevel(owned) - 1, CommandLevel(operation) - 1} {
+		if level != 0 {
+			t.Errorf("command %d names another level than it needs", i)
+		}
 	}
-	if got := NewAtLevel(0).Apply(1, EncodeEntry(0, [][]byte{newer})).Commands[0].Result.Code; got != Malformed {
-		t.Errorf("applied below its level: %v", got)
+	for i, command := range [][]byte{newer, owned, operation} {
+		if got := NewAtLevel(0).Apply(1, EncodeEntry(0, [][]byte{command})).Commands[0].Result.Code; got != Malformed {
+			t.Errorf("command %d below its level: %v", i, got)
+		}
+		lower := append([]byte{0}, command[1:]...)
+		if CheckCommand(command) != nil || CheckCommand(lower) == nil {
+			t.Errorf("command %d: %v, under a level that is too low: %v", i, CheckCommand(command), CheckCommand(lower))
+		}
 	}
-	if got := Needs(DeleteSemaphore{Name: "a", Version: Change[uint64]{true, 1}}); got != 1 || Needs(DeleteSemaphore{Name: "a"}) != 0 {
-		t.Errorf("needs level %d", got)
-	}
-	unknown := Envelope{Level: FeatureLevel + 1}.Encode(Up{Name: "a", Count: 1})
-	if err := CheckCommand(unknown, FeatureLevel); err == nil {
-		t.Error("a command of an unknown level is taken")
-	}
-	if halt := halts(New(), 1, EncodeEntry(0, [][]byte{unknown})); !strings.Contains(halt, "newer version") {
-		t.Errorf("a command of an unknown level: %q", halt)
+	for name, unknown := range map[string][]byte{
+		"a level":      append([]byte{byte(FeatureLevel + 1)}, old[1:]...),
+		"an operation": {0, 1, 1, byte(opCount), 0},
+		"a raise":      Envelope{}.Encode(RaiseLevel{Level: FeatureLevel + 1}),
+	} {
+		if CheckCommand(unknown) == nil {
+			t.Errorf("%s that is not known is taken", name)
+		}
+		if halt := halts(NewAtLevel(FeatureLevel), 1, EncodeEntry(0, [][]byte{unknown})); !strings.Contains(halt, "newer version") {
+			t.Errorf("%s that is not known: %q", name, halt)
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ type keyLog struct {
 
 func (l *keyLog) do(key string, c Command) Result {
 	l.index++
-	return l.m.Apply(l.index, EncodeEntry(0, [][]byte{Envelope{Level: FeatureLevel, Request: RequestID{1, l.index}, Key: key}.Encode(c)})).Commands[0].Result
+	return l.m.Apply(l.index, EncodeEntry(0, [][]byte{Envelope{Request: RequestID{1, l.index}, Key: key}.Encode(c)})).Commands[0].Result
 }
 
 // TestKeysOfOneRequest: a client that draws a new key at each poll finds a limit, and
@@ -148,7 +148,7 @@ func TestEndedQueueIsBounded(t *testing.T) {
 	l.do("", OpenSession{Session: 1, TTLMS: 0}) // stays in front
 	var list [][]byte
 	for range 1000 {
-		list = append(list, Envelope{Level: FeatureLevel, Request: RequestID{1, 1}, Key: ""}.Encode(RestoreSession{Session: 7, TTLMS: 0}))
+		list = append(list, Envelope{Request: RequestID{1, 1}, Key: ""}.Encode(RestoreSession{Session: 7, TTLMS: 0}))
 	}
 	for range 5 * maxEnded / len(list) {
 		l.index++

@@ -149,7 +149,7 @@ func (m *Machine) Apply(index uint64, data []byte) *Applied {
 // applyCommand applies one command of an entry. One of a later level than the
 // cluster's is refused; but the first reign entry brings a level.
 func (m *Machine) applyCommand(c decoded) Result {
-	if c.command == nil || c.Level > m.feature && c.op != OpReign {
+	if c.command == nil || c.level > m.feature && c.op != OpReign {
 		return Result{Code: Malformed}
 	}
 	m.caller = c.Envelope

@@ -87,12 +87,12 @@ func TestExpiryTakesNoMoreThan8192Records(t *testing.T) {
 	b.index++
 	encoded := [][]byte{}
 	for _, c := range commands {
-		encoded = append(encoded, Envelope{Level: FeatureLevel, Request: RequestID{}, Key: ""}.Encode(c.command))
+		encoded = append(encoded, Envelope{Request: RequestID{}, Key: ""}.Encode(c.command))
 	}
 	for _, c := range restored {
-		encoded = append(encoded, Envelope{Level: FeatureLevel, Request: RequestID{}, Key: ""}.Encode(c))
+		encoded = append(encoded, Envelope{Request: RequestID{}, Key: ""}.Encode(c))
 	}
-	encoded = append(encoded, Envelope{Level: FeatureLevel, Request: RequestID{}, Key: ""}.Encode(OpenSession{Session: 4, TTLMS: 11}))
+	encoded = append(encoded, Envelope{Request: RequestID{}, Key: ""}.Encode(OpenSession{Session: 4, TTLMS: 11}))
 	b.machine.Apply(b.index, EncodeEntry(0, encoded))
 	applied := b.machine.Apply(b.index+1, EncodeEntry(100, nil))
 	if n := endedIn(applied); n != 3 || !applied.MoreDue { // 3,000 and 6,000 are below 8,192, 9,000 is not
@@ -153,14 +153,14 @@ func TestEndedSessionsAreBounded(t *testing.T) {
 	for i := range uint64(100) {
 		var encoded [][]byte
 		for j := range uint64(1000) {
-			encoded = append(encoded, Envelope{Level: FeatureLevel, Request: RequestID{}, Key: ""}.Encode(OpenSession{Session: 1 + i*1000 + j, TTLMS: 0}))
+			encoded = append(encoded, Envelope{Request: RequestID{}, Key: ""}.Encode(OpenSession{Session: 1 + i*1000 + j, TTLMS: 0}))
 		}
 		m.Apply(i+1, EncodeEntry(0, encoded))
 	}
 	if _, _, ok := m.Ended(1); !ok || m.ended.live != 100_000 {
 		t.Fatalf("%d ended sessions are remembered", m.ended.live)
 	}
-	m.Apply(101, EncodeEntry(0, [][]byte{Envelope{Level: FeatureLevel, Request: RequestID{}, Key: ""}.Encode(OpenSession{Session: 200_000, TTLMS: 0})}))
+	m.Apply(101, EncodeEntry(0, [][]byte{Envelope{Request: RequestID{}, Key: ""}.Encode(OpenSession{Session: 200_000, TTLMS: 0})}))
 	_, _, first := m.Ended(1)
 	_, _, second := m.Ended(2)
 	_, _, last := m.Ended(200_000)
@@ -199,7 +199,7 @@ func TestNoticesAreBounded(t *testing.T) {
 
 func encodeAll(commands []modelCommand) (encoded [][]byte) {
 	for i, c := range commands {
-		encoded = append(encoded, Envelope{Level: FeatureLevel, Request: RequestID{1, uint64(i)}, Key: c.key}.Encode(c.command))
+		encoded = append(encoded, Envelope{Request: RequestID{1, uint64(i)}, Key: c.key}.Encode(c.command))
 	}
 	return encoded
 }

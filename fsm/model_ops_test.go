@@ -51,6 +51,8 @@ func (m *model) do(c Command) Result {
 		return m.listRemove(c)
 	case ListDeliver:
 		return m.listDeliver(c)
+	case RaiseLevel:
+		return Result{Code: OK, Found: true} // the model is at the highest level
 	case NoticeDone:
 		return m.noticeDone(c)
 	}

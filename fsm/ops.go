@@ -29,7 +29,8 @@ const (
 	OpListRemove      Op = 19
 	OpListDeliver     Op = 20
 	OpNoticeDone      Op = 21
-	opCount           Op = 22
+	OpRaiseLevel      Op = 22 // since level 1
+	opCount           Op = 23
 )
 
 // operation is one row of the table of operations.
@@ -62,6 +63,7 @@ var operations = [opCount]operation{
 	OpListRemove:      {"list-remove", decodeListRemove, 0},
 	OpListDeliver:     {"list-deliver", decodeListDeliver, 0},
 	OpNoticeDone:      {"notice-done", decodeNoticeDone, 0},
+	OpRaiseLevel:      {"raise-level", decodeRaiseLevel, 1},
 }
 
 // String is the operation's stable name, as logs and metrics show it.

@@ -29,7 +29,7 @@ func TestPropertyOnlyGrowingOperationsGrow(t *testing.T) {
 			s.g.index++
 			s.g.seq++
 			e := sentEntry{index: s.g.index, stampMS: s.g.m.nowMS, commands: []modelCommand{{command: c}}}
-			e.bytes = EncodeEntry(e.stampMS, [][]byte{Envelope{Level: FeatureLevel, Request: RequestID{Origin: 1, Sequence: s.g.seq}}.Encode(c)})
+			e.bytes = EncodeEntry(e.stampMS, [][]byte{Envelope{Request: RequestID{Origin: 1, Sequence: s.g.seq}}.Encode(c)})
 			before := records(s.machine)
 			s.step(e)
 			if after := records(s.machine); after > before && !c.Op().MayGrow() {
@@ -50,8 +50,8 @@ func TestPropertyOnlyGrowingOperationsGrow(t *testing.T) {
 func TestOpOf(t *testing.T) {
 	id := RequestID{Origin: 1 << 60, Sequence: 300}
 	for _, c := range []Command{Renew{Renewals: []Renewal{{Session: 7, TTLMS: 1}}}, Release{Session: 1, Name: "a"}, Up{Name: "a", Count: 1}} {
-		for level, key := range []string{"", "key"} {
-			if got := OpOf(Envelope{Level: uint32(level), Request: id, Key: key}.Encode(c)); got != c.Op() {
+		for _, key := range []string{"", "key"} {
+			if got := OpOf(Envelope{Request: id, Key: key}.Encode(c)); got != c.Op() {
 				t.Errorf("%v with key %q: %v", c.Op(), key, got)
 			}
 		}

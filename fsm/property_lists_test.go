@@ -89,7 +89,7 @@ func (l *ledger) step(i uint64) {
 // apply applies a command, books what it was told and compares.
 func (l *ledger) apply(command Command) {
 	l.index++
-	told := l.m.Apply(l.index, EncodeEntry(int64(l.index), [][]byte{Envelope{Level: FeatureLevel, Request: RequestID{1, l.index}, Key: ""}.Encode(command)}))
+	told := l.m.Apply(l.index, EncodeEntry(int64(l.index), [][]byte{Envelope{Request: RequestID{1, l.index}, Key: ""}.Encode(command)}))
 	result := told.Commands[0].Result
 	if result.Code == OK {
 		l.book(command, &result)

@@ -33,6 +33,8 @@ func parseCommand(t *testing.T, d *datadriven.TestData, text string) (Command, s
 	switch l.words[0] {
 	case "reign":
 		return l.reign(), l.options["key"]
+	case "raise-level":
+		return RaiseLevel{Level: uint32(l.count(1))}, l.options["key"]
 	case "notice-done":
 		return NoticeDone{IDs: []uint64{uint64(l.count(1))}}, l.options["key"]
 	case "put", "create", "delete", "up", "down", "set":

@@ -71,7 +71,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	for _, line := range lines {
 		command, key := parseCommand(t, d, line)
 		s.seq++
-		commands = append(commands, Envelope{Level: FeatureLevel, Request: RequestID{Origin: 1, Sequence: s.seq}, Key: key}.Encode(command))
+		commands = append(commands, Envelope{Request: RequestID{Origin: 1, Sequence: s.seq}, Key: key}.Encode(command))
 	}
 	s.index++
 	applied := s.m.Apply(s.index, EncodeEntry(s.stamp, commands))

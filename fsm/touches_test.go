@@ -68,7 +68,7 @@ func TestCommandsTouchFewRecords(t *testing.T) {
 			l := &loader{m: NewAtLevel(FeatureLevel)}
 			c.fill(l)
 			l.flush()
-			entry := EncodeEntry(0, [][]byte{Envelope{Level: FeatureLevel, Key: c.key}.Encode(c.command)})
+			entry := EncodeEntry(0, [][]byte{Envelope{Key: c.key}.Encode(c.command)})
 			var applied *Applied
 			touched := touches(l.m, func() { applied = l.apply(entry) })
 			if code := applied.Commands[0].Result.Code; code != c.code {

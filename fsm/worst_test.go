@@ -33,7 +33,7 @@ func (w *worstCase) entry() (entry []byte, commands int) {
 	weight, bytes := 0, 0
 	for i := range max(most, 0) {
 		c := w.command(i)
-		data := Envelope{Level: FeatureLevel, Request: RequestID{1, uint64(i) + 1}, Key: ""}.Encode(c)
+		data := Envelope{Request: RequestID{1, uint64(i) + 1}, Key: ""}.Encode(c)
 		if i > 0 && (weight+Weight(c) > EntryWeight || bytes+len(data) > EntryBytes) {
 			break
 		}

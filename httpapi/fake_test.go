@@ -90,7 +90,7 @@ func (n *machineNode) start(call cluster.Call) (cluster.Reply, *fakeWait) {
 	n.sequence++
 	id := fsm.RequestID{Origin: 1, Sequence: n.sequence}
 	wait := &fakeWait{beganMS: n.nowMS, endMS: n.nowMS + call.Wait.Milliseconds(), reply: make(chan cluster.Reply, 1)}
-	applied := n.apply(fsm.Envelope{Level: fsm.FeatureLevel, Request: id, Key: call.Key}.Encode(call.Command))
+	applied := n.apply(fsm.Envelope{Request: id, Key: call.Key}.Encode(call.Command))
 	r := applied.Commands[0].Result
 	reply := cluster.Reply{Result: r, Index: n.index, NowMS: n.machine.NowMS()}
 	if r.Code != fsm.Waiting {

@@ -66,7 +66,7 @@ func (n *machineNode) do(command fsm.Command) fsm.Result {
 	n.index++
 	n.applied++
 	id := fsm.RequestID{Origin: 1, Sequence: n.index}
-	return n.machine.Apply(n.index, fsm.EncodeEntry(0, [][]byte{fsm.Envelope{Level: fsm.FeatureLevel, Request: id, Key: ""}.Encode(command)})).Commands[0].Result
+	return n.machine.Apply(n.index, fsm.EncodeEntry(0, [][]byte{fsm.Envelope{Request: id, Key: ""}.Encode(command)})).Commands[0].Result
 }
 
 // state tells the semaphores: name, permits, offset, level.
