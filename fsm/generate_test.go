@@ -253,6 +253,20 @@ func (g *generator) version() (expected Change[uint64]) {
 	return expected
 }
 
+// token draws the token that a release or resize names: usually none, else that of
+// the lease, or another.
+func (g *generator) token(name string, session uint64) uint64 {
+	if !g.chance(3) {
+		return 0
+	}
+	for _, l := range g.m.leases {
+		if l.semaphore.name == name && l.session.id == session && !g.chance(3) {
+			return l.token
+		}
+	}
+	return oneOf(g, []uint64{g.m.tokens, 1 + uint64(g.below(8)), NoToken, math.MaxUint64})
+}
+
 // count draws a count for a semaphore: small, or at the edge of what it has.
 func (g *generator) count(name string) int64 {
 	s := g.m.semaphore(name)
@@ -338,11 +352,11 @@ func (g *generator) ofSemaphore(op Op) Command {
 	case OpSetValue:
 		return SetValue{Name: name, Value: oneOf(g, []int64{1, 0, 2, count}), Epoch: epoch}
 	case OpResizeLease:
-		return ResizeLease{Session: session, Name: name, Count: count, Epoch: epoch}
+		return ResizeLease{Session: session, Name: name, Count: count, Epoch: epoch, Token: g.token(name, session)}
 	case OpRevokeLease:
 		return RevokeLease{Session: session, Name: name, Reason: oneOf(g, reasons), Epoch: epoch}
 	}
-	return Release{Session: session, Name: name, Epoch: epoch}
+	return Release{Session: session, Name: name, Epoch: epoch, Token: g.token(name, session)}
 }
 
 func (g *generator) reign() Command {

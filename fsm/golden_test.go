@@ -44,7 +44,7 @@ func TestStateHashIsForEver(t *testing.T) {
 		Acquire{Session: 1, Name: "db", Count: 2, TTLMS: KeepTTL},
 		AcquireOnce{Session: 2, Name: "db", Count: 1, TTLMS: 1_000, WaitMS: 60_000},
 		Down{Name: "db", Count: 1, WaitMS: 5_000, Session: 3},
-		Release{Session: 1, Name: "db"},
+		Release{Session: 1, Name: "db", Token: 1},
 		Renew{Renewals: []Renewal{{Session: 1, TTLMS: KeepTTL}, {Session: 2, TTLMS: 10_000}}},
 		PutSemaphore{Name: "db", Permits: Change[int64]{true, 3}, Version: Change[uint64]{true, 1}},
 		DeleteSemaphore{Name: "db", Version: Change[uint64]{true, 1}},

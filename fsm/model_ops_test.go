@@ -360,10 +360,10 @@ func (m *model) release(c Release) Result {
 		return m.noSessionFor(c.Session, s)
 	}
 	result := Result{Code: OK, Epoch: s.epoch, Session: c.Session}
-	if l := m.leaseOf(owner, s); l != nil {
+	if l := m.leaseOf(owner, s); l != nil && (c.Token == 0 || c.Token == l.token) {
 		result.Found, result.Grants = true, []Grant{tell(l)}
 		m.drop(l, CauseEnded, "")
-	} else if r := m.requestFor(owner, s); r != nil {
+	} else if r := m.requestFor(owner, s); r != nil && c.Token == 0 {
 		result.Found, result.Place = true, r.place
 		m.withdraw(r, CauseEnded, Result{Code: Withdrawn, Session: c.Session, Place: r.place})
 	}
@@ -386,7 +386,7 @@ func (m *model) resize(c ResizeLease) Result {
 	switch {
 	case c.Count < 1:
 		return m.refusal(InvalidCount, s, c.Count)
-	case l == nil:
+	case l == nil || c.Token != 0 && c.Token != l.token:
 		return m.refusal(NotHeld, s, c.Count)
 	case l.revoked || c.Count > l.count:
 		return m.heldOtherwise(l, c.Count)

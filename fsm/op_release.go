@@ -1,7 +1,9 @@
 package fsm
 
 // Release gives a lease back, or withdraws the (whole) request that waits for
-// the semaphore. With neither it succeeds too.
+// the semaphore. With neither it succeeds too. One that names a token releases
+// only the lease of that token: a newer lease stays, and so does a request that
+// waits, so that a late repeat ends nothing that was acquired since.
 //
 // Codes: OK (Found; Grants tells the lease that was released, Place the
 // request that was withdrawn), UnknownSemaphore, EpochMismatch, UnknownSession
@@ -10,6 +12,7 @@ type Release struct {
 	Session uint64
 	Name    string
 	Epoch   uint64 // the epoch meant, 0: any
+	Token   uint64 // the lease meant, 0: any; level 1
 }
 
 // Op is OpRelease.
@@ -19,10 +22,13 @@ func (c Release) encode(e *encoder) {
 	e.uint(c.Session)
 	e.string(c.Name)
 	e.uint(c.Epoch)
+	e.token(c.Token)
 }
 
+func (c Release) needs() uint32 { return needsToken(c.Token) }
+
 func decodeRelease(d *decoder) Command {
-	return Release{Session: d.uint(), Name: d.string(), Epoch: d.uint()}
+	return Release{Session: d.uint(), Name: d.string(), Epoch: d.uint(), Token: d.token()}
 }
 
 func (c Release) apply(m *Machine) Result {
@@ -36,11 +42,11 @@ func (c Release) apply(m *Machine) Result {
 		return result
 	}
 	result.Session = c.Session
-	if held, ok := m.byLease[leaseKey{owner, semaphore}]; ok {
+	if held, ok := m.leaseMeant(owner, semaphore, c.Token); ok {
 		result.Found = true
 		result.Grants = []Grant{m.grantOf(m.leases.at(held))}
 		m.dropLease(held, CauseEnded, "")
-	} else if waiting := m.waitsFor(owner, semaphore); waiting != 0 {
+	} else if waiting := m.waitsFor(owner, semaphore); waiting != 0 && c.Token == 0 {
 		result.Found = true
 		result.Place = m.requests.at(waiting).place
 		m.withdraw(waiting, CauseEnded, Result{Code: Withdrawn, Session: c.Session, Place: result.Place})

@@ -1,6 +1,7 @@
 package fsm
 
-// ResizeLease gives part of a lease back. The token stays.
+// ResizeLease gives part of a lease back. The token stays. One that names a token
+// finds only the lease of that token.
 //
 // Codes: OK (Grants), UnknownSemaphore, EpochMismatch, UnknownSession
 // (ExpiredSession, Revoked), InvalidCount, NotHeld, Revoked, LeaseExists (a
@@ -10,6 +11,7 @@ type ResizeLease struct {
 	Name    string
 	Count   int64 // what the lease has then
 	Epoch   uint64
+	Token   uint64 // the lease meant, 0: any; level 1
 }
 
 // Op is OpResizeLease.
@@ -20,10 +22,13 @@ func (c ResizeLease) encode(e *encoder) {
 	e.string(c.Name)
 	e.int(c.Count)
 	e.uint(c.Epoch)
+	e.token(c.Token)
 }
 
+func (c ResizeLease) needs() uint32 { return needsToken(c.Token) }
+
 func decodeResizeLease(d *decoder) Command {
-	return ResizeLease{Session: d.uint(), Name: d.string(), Count: d.int(), Epoch: d.uint()}
+	return ResizeLease{Session: d.uint(), Name: d.string(), Count: d.int(), Epoch: d.uint(), Token: d.token()}
 }
 
 func (c ResizeLease) apply(m *Machine) Result {
@@ -36,7 +41,7 @@ func (c ResizeLease) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	held, ok := m.byLease[leaseKey{owner, semaphore}]
+	held, ok := m.leaseMeant(owner, semaphore, c.Token)
 	switch {
 	case c.Count < 1:
 		m.refuse(&result, InvalidCount, semaphore, c.Count)

@@ -104,9 +104,9 @@ func (l *scriptLine) sessionCommand() Command {
 		}
 		return AcquireMany{Session: id, Wants: l.wants(2), Mode: mode, Try: l.flag("try")}
 	case "release":
-		return Release{Session: id, Name: l.words[2], Epoch: epoch}
+		return Release{Session: id, Name: l.words[2], Epoch: epoch, Token: uint64(l.number("token", 0))}
 	case "resize":
-		return ResizeLease{Session: id, Name: l.words[2], Count: l.count(3), Epoch: epoch}
+		return ResizeLease{Session: id, Name: l.words[2], Count: l.count(3), Epoch: epoch, Token: uint64(l.number("token", 0))}
 	case "revoke":
 		return RevokeLease{Session: id, Name: l.words[2], Reason: l.options["reason"], Epoch: epoch}
 	case "list-add":

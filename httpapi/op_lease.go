@@ -51,7 +51,7 @@ var opAcquireMany = operation{
 	body:   fieldSemaphores | fieldMode | fieldWait,
 	needed: fieldSemaphores | fieldMode,
 	query:  fieldTry,
-	lives: true,
+	lives:  true,
 	command: func(p *params, _ Commands) fsm.Command {
 		return fsm.AcquireMany{Session: p.session, Wants: p.wants, Mode: p.mode, Try: p.try}
 	},
@@ -61,9 +61,9 @@ var opAcquireMany = operation{
 var opRelease = operation{
 	name:  "release",
 	names: fieldSession | fieldSemaphore,
-	query: fieldEpoch,
+	query: fieldEpoch | fieldToken,
 	command: func(p *params, _ Commands) fsm.Command {
-		return fsm.Release{Session: p.session, Name: p.semaphore, Epoch: p.epoch}
+		return fsm.Release{Session: p.session, Name: p.semaphore, Epoch: p.epoch, Token: p.token}
 	},
 	answer: noContent,
 }
@@ -73,10 +73,10 @@ var opResize = operation{
 	names:  fieldSession | fieldSemaphore,
 	body:   fieldCount,
 	needed: fieldCount,
-	query:  fieldEpoch,
-	lives: true,
+	query:  fieldEpoch | fieldToken,
+	lives:  true,
 	command: func(p *params, _ Commands) fsm.Command {
-		return fsm.ResizeLease{Session: p.session, Name: p.semaphore, Count: p.count, Epoch: p.epoch}
+		return fsm.ResizeLease{Session: p.session, Name: p.semaphore, Count: p.count, Epoch: p.epoch, Token: p.token}
 	},
 	answer: leaseAnswer,
 }

@@ -31,6 +31,7 @@ const (
 	fieldTry
 	fieldOnlyNew
 	fieldKey
+	fieldToken
 )
 
 func (f fields) has(all fields) bool { return f&all == all }
@@ -56,6 +57,7 @@ type params struct {
 	wants     []fsm.Want // semaphores or leases
 	keep      bool
 	epoch     uint64
+	token     uint64
 	try       bool
 	onlyNew   bool
 	key       string // Idempotency-Key
@@ -93,6 +95,7 @@ var members = map[string]member{
 	"on_end":     {fieldOnEnd, readOnEnd},
 	"epoch":      {fieldEpoch, readEpoch},
 	"key":        {fieldKey, readKey},
+	"token":      {fieldToken, readToken},
 }
 
 // read takes an object's members into p, those of allowed only.
@@ -280,6 +283,15 @@ func readEpoch(p *params, name string, v value) error {
 		return invalid(name, "An epoch is a whole number from 1 to 9223372036854775807.")
 	}
 	p.epoch = uint64(n)
+	return nil
+}
+
+func readToken(p *params, name string, v value) error {
+	n, ok := v.integer()
+	if !ok || n < 1 {
+		return invalid(name, "A token is a whole number from 1 on, as the lease's reply has it.")
+	}
+	p.token = uint64(n)
 	return nil
 }
 

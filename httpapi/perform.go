@@ -88,6 +88,9 @@ func (p *params) readQuery(c echo.Context, op *operation) error {
 	if p.epoch, err = q.epoch(); err != nil {
 		return err
 	}
+	if p.token, err = q.token(); err != nil {
+		return err
+	}
 	if p.try, err = q.flag("try"); err != nil {
 		return err
 	}
@@ -110,7 +113,7 @@ func (op *operation) queryNames() []string {
 	for _, known := range []struct {
 		field fields
 		name  string
-	}{{fieldEpoch, "epoch"}, {fieldTry, "try"}, {fieldReason, "reason"}, {fieldWait, "wait"}} {
+	}{{fieldEpoch, "epoch"}, {fieldToken, "token"}, {fieldTry, "try"}, {fieldReason, "reason"}, {fieldWait, "wait"}} {
 		if (op.query | op.body).has(known.field) {
 			names = append(names, known.name)
 		}

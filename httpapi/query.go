@@ -99,6 +99,9 @@ func (q query) waitMS(limitMS int64) (int64, error) {
 
 func (q query) epoch() (uint64, error) { return q.number("epoch", 0, 1, 1<<63-1) }
 
+// token names the lease that is meant, 0: any.
+func (q query) token() (uint64, error) { return q.number("token", 0, 1, 1<<63-1) }
+
 // consistencyNames are the parameters that every read knows.
 var consistencyNames = []string{"consistency", "min_index"}
 

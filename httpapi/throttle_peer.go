@@ -78,7 +78,9 @@ func (t *throttle) deletePeer(c echo.Context) error {
 	return t.reply(c, http.StatusOK, plainJSON, `"Peer released"`)
 }
 
-// release gives a lock back, or withdraws the request that waits for it.
+// release gives a lock back, or withdraws the request that waits for it. It names
+// the lease that the peer has while the request is with this node: a release that
+// is carried out late leaves alone what the peer has acquired since.
 func (t *throttle) release(c echo.Context) error {
 	id, name, err := t.lock(c)
 	if err != nil {
@@ -87,10 +89,31 @@ func (t *throttle) release(c echo.Context) error {
 	if !fsm.ValidName(name) {
 		return errNoSuchSemaphore
 	}
-	if _, err := t.do(c, fsm.Release{Session: id, Name: name}); err != nil {
+	if err := t.readNow(c); err != nil {
+		return err
+	}
+	var token uint64
+	t.view(c, func(m *fsm.Machine) { token = tokenMeant(m, id, name) })
+	if _, err := t.do(c, fsm.Release{Session: id, Name: name, Token: token}); err != nil {
 		return err
 	}
 	return t.ok(c)
+}
+
+// tokenMeant returns the token of the lease that a release means, or no lease's when
+// there is none. It is 0, any lease's, while the peer waits: the lease that its
+// request may become has no token yet.
+func tokenMeant(m *fsm.Machine, peer uint64, name string) uint64 {
+	if m.FeatureLevel() < 1 {
+		return 0
+	}
+	if held, ok := m.Lease(peer, name); ok {
+		return held.Token
+	}
+	if _, waits := m.Request(peer, name); waits {
+		return 0
+	}
+	return fsm.NoToken
 }
 
 // restore makes a session that its client remembers.
