@@ -100,7 +100,8 @@ const (
 	statusStorageFull status = 3 // not applied: the leader's disk is full
 	statusUnknown     status = 4 // not applied: the leader does not know this command
 	statusSplit       status = 5 // not applied: the members' states differ
-	statusCount              = 6
+	statusBelowLevel  status = 6 // not applied: the cluster's feature level is too low
+	statusCount              = 7
 )
 
 // err answers what a status other than statusDone means to the origin.
@@ -114,6 +115,8 @@ func (s status) err() error {
 		return ErrSplitState
 	case statusUnknown:
 		return ErrNotApplied
+	case statusBelowLevel:
+		return ErrBelowLevel
 	}
 	return errRefused
 }
@@ -131,6 +134,8 @@ func statusOf(err error) status {
 		return statusSplit
 	case ErrNotApplied:
 		return statusUnknown
+	case ErrBelowLevel:
+		return statusBelowLevel
 	}
 	return statusRefused
 }

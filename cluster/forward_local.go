@@ -10,6 +10,7 @@ type localLane struct {
 	reign    *reign
 	requests *requests
 	current  func() *reign
+	admits   func(command []byte) error
 	confirm  func(context.Context, *reign) (index uint64, nowMS int64, err error)
 
 	once  sync.Once
@@ -36,9 +37,14 @@ func (l *localLane) send(reqs []*request) (back []*request) {
 	if !ok {
 		return reqs
 	}
-	proposals := make([]proposal, len(live))
-	for i, q := range live {
-		proposals[i] = ownCommand{q, l}
+	proposals := make([]proposal, 0, len(live))
+	for _, q := range live {
+		c := ownCommand{q, l}
+		if err := l.admits(q.data); err != nil {
+			c.failed(err)
+			continue
+		}
+		proposals = append(proposals, c)
 	}
 	taken, err := l.reign.proposer.enqueue(proposals)
 	if err == errRefused {

@@ -30,6 +30,7 @@ type forwardServer struct {
 	requests    *requests
 	waits       *waits
 	established func() *reign
+	admits      func(command []byte) error
 	// read answers a read index and a reading of cluster time in a reign.
 	read func(context.Context, *reign) (index uint64, nowMS int64, err error)
 }
@@ -117,6 +118,10 @@ func (g *guestStream) propose(f *commandsFrame) {
 		if err := fsm.CheckCommand(c.data); err != nil {
 			g.server.log.Warn("a peer sent what is no command", "from", g.from, "error", err)
 			g.refuse(f.commands[i:i+1], ErrNotApplied)
+			continue
+		}
+		if err := g.server.admits(c.data); err != nil {
+			g.refuse(f.commands[i:i+1], err)
 			continue
 		}
 		hosted := &guestCommand{stream: g, forwarded: *c, id: fsm.RequestID{Origin: f.origin, Sequence: c.sequence}}

@@ -123,7 +123,7 @@ func (l *life) launch() error {
 		return err
 	}
 	leads := func() bool { return n.established() != nil }
-	l.members = newMembership(n.raft, n.config.NodeID, n.log, l.configs, l.watch, l.calls, leads)
+	l.members = newMembership(n.raft, n.config.NodeID, n.log, l.configs, l.watch, l.calls, leads, n.proposeHere)
 	l.watch.commit = n.raft.CommitIndex
 	l.promotion = &promotion{members: l.members, commit: n.raft.CommitIndex}
 	close(l.opened)

@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/fsm"
 )
 
 // answer describes this node to another one.
 func (l *life) answer(from string) probeAnswer {
 	n := l.node
 	a := probeAnswer{
-		Node: n.config.NodeID, Incarnation: l.incarnation, Peers: peerList(n.config.Peers), Operations: knownOperations,
+		Node: n.config.NodeID, Incarnation: l.incarnation, Peers: peerList(n.config.Peers), Knows: fsm.FeatureLevel,
 		Draining: l.draining.Load(), State: l.found,
 		StorageLow: l.watchdog.spaceNow().Low, StorageSpent: l.watchdog.spaceNow().Spent,
 	}
@@ -43,6 +45,9 @@ func (l *life) serve(ctx context.Context, q probeRequest) (probeReply, error) {
 	m := l.members
 	switch q.Kind {
 	case probeRejoin:
+		if level := l.node.machine.level.Load(); q.Level < level {
+			return probeReply{}, fmt.Errorf("%w: %s knows feature level %d, the cluster is at %d", ErrMemberInvalid, q.ID, q.Level, level)
+		}
 		term, err := m.readmit(ctx, q.ID, q.Address)
 		return probeReply{Term: term}, err
 	case probeAdd:
@@ -54,6 +59,8 @@ func (l *life) serve(ctx context.Context, q probeRequest) (probeReply, error) {
 		return probeReply{}, m.remove(ctx, q.ID)
 	case probeTransfer:
 		return probeReply{}, m.transfer(ctx, q.ID)
+	case probeRaise:
+		return probeReply{}, m.raise(ctx, q.Level)
 	case probeRemoved:
 		l.node.log.Warn("told by the leader that this node was removed from the cluster", "leader", q.From)
 		return probeReply{}, nil // the watch finds out whether it is so

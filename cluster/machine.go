@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -38,6 +39,8 @@ type machine struct {
 	fatal func(error)
 	// snapshotDue is told that so many bytes were applied since the last one.
 	snapshotDue func()
+
+	level atomic.Uint32 // the state's feature level
 
 	mu    sync.RWMutex // guards state and the fields below it
 	state *fsm.Machine
@@ -133,6 +136,7 @@ func (m *machine) applyCommand(entry *raft.Log) (applied *fsm.Applied, err error
 	}()
 	applied = m.state.Apply(entry.Index, entry.Data[size:])
 	m.at = time.Now()
+	m.level.Store(m.state.FeatureLevel())
 	return applied, nil
 }
 

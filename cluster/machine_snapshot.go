@@ -77,6 +77,7 @@ func (m *machine) Restore(source io.ReadCloser) error {
 	m.bytes = 0
 	m.mu.Lock()
 	m.state, m.at = state, time.Now()
+	m.level.Store(state.FeatureLevel())
 	m.mu.Unlock()
 	m.restored(state, index)
 	m.progress.advance(index)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/fsm"
 )
 
 // What a change of membership or leadership can end with, beside ErrNoLeader and
@@ -54,12 +56,15 @@ type membership struct {
 	calls   *peerCalls
 	// leads reports that this node leads an established term.
 	leads func() bool
+	// propose puts a command into the log in this node's present term, or not at all.
+	propose func(ctx context.Context, command fsm.Command) error
 
 	turn chan struct{} // has room for one: who changes something
 }
 
-func newMembership(r *raft.Raft, self string, log hclog.Logger, configs *configurationLog, watch *peerWatch, calls *peerCalls, leads func() bool) *membership {
-	return &membership{raft: r, self: self, log: log, configs: configs, watch: watch, calls: calls, leads: leads,
+func newMembership(r *raft.Raft, self string, log hclog.Logger, configs *configurationLog, watch *peerWatch, calls *peerCalls, leads func() bool,
+	propose func(context.Context, fsm.Command) error) *membership {
+	return &membership{raft: r, self: self, log: log, configs: configs, watch: watch, calls: calls, leads: leads, propose: propose,
 		turn: make(chan struct{}, 1)}
 }
 

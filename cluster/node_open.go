@@ -61,7 +61,7 @@ func (n *Node) work() {
 		rounds:  NewReadRounds(readSource(n.raft, self, n.acks, n.established)),
 	}
 	server := &forwardServer{
-		log: n.log, requests: n.requests, waits: n.waits,
+		log: n.log, requests: n.requests, waits: n.waits, admits: n.machine.admits,
 		established: n.established, read: n.confirmer.confirm,
 	}
 	n.port.Handle(StreamForward, server.serve)
@@ -113,7 +113,7 @@ func (n *Node) takeSnapshots() {
 // openLocal makes the lane to this node's own proposer.
 func (n *Node) openLocal(r *reign) lane {
 	return &localLane{
-		reign: r, requests: n.requests, current: n.established, confirm: n.confirmer.confirm, ended: make(chan struct{}),
+		reign: r, requests: n.requests, current: n.established, admits: n.machine.admits, confirm: n.confirmer.confirm, ended: make(chan struct{}),
 	}
 }
 

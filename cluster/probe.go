@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-
-	"github.com/signalbox/signalbox/fsm"
 )
 
 const (
@@ -27,23 +25,20 @@ const (
 	probeAskTimeout = time.Second
 )
 
-// knownOperations is the highest operation that this program can apply. A new one
-// must not be proposed before all members answer with at least its number.
-const knownOperations = uint64(fsm.OpNoticeDone)
-
 // callErrors are the errors that keep their meaning on the way from one node to
 // another.
 var callErrors = map[string]error{
-	"not-leader":   errNotEstablished,
-	"no-leader":    ErrNoLeader,
-	"draining":     ErrDraining,
-	"not-member":   errNotMember,
-	"catching-up":  ErrCatchingUp,
-	"last-voter":   ErrLastVoter,
-	"no-target":    ErrNoTarget,
-	"invalid":      ErrMemberInvalid,
-	"unknown-call": errUnknownCall,
-	"changed":      errConfigurationChanged,
+	"not-leader":    errNotEstablished,
+	"no-leader":     ErrNoLeader,
+	"draining":      ErrDraining,
+	"not-member":    errNotMember,
+	"catching-up":   ErrCatchingUp,
+	"last-voter":    ErrLastVoter,
+	"no-target":     ErrNoTarget,
+	"invalid":       ErrMemberInvalid,
+	"unknown-call":  errUnknownCall,
+	"level-unknown": ErrLevelUnknown,
+	"changed":       errConfigurationChanged,
 }
 
 // errUnreached says that a request was not sent at all.

@@ -18,7 +18,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/signalbox/signalbox/cluster/memnet"
-	"github.com/signalbox/signalbox/fsm"
 )
 
 // probeOpen opens a peer port that answers questions as the node of that name.
@@ -143,17 +142,6 @@ func TestProbeServerEndsIdleAndMalformedStreams(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestKnownOperations holds the number that members are told to the machine's
-// table: the next one must be unknown.
-func TestKnownOperations(t *testing.T) {
-	if name := fsm.Op(knownOperations).String(); strings.HasPrefix(name, "operation ") {
-		t.Errorf("operation %d is not known", knownOperations)
-	}
-	if name := fsm.Op(knownOperations + 1).String(); !strings.HasPrefix(name, "operation ") {
-		t.Errorf("%s is known too: raise knownOperations", name)
-	}
 }
 
 // FuzzProbe gives arbitrary bytes to the decoder: it takes no more than one message

@@ -32,6 +32,7 @@ const (
 	probeRemove   probeKind = "remove"   // remove a member. To the leader
 	probeTransfer probeKind = "transfer" // hand leadership over. To the leader
 	probeRemoved  probeKind = "removed"  // you were removed. From the leader
+	probeRaise    probeKind = "raise"    // raise the feature level. To the leader
 )
 
 // nodeState is how far a node has come, as far as the forming of a cluster is
@@ -56,6 +57,7 @@ type probeRequest struct {
 	From    string    `json:"from"` // the asking node's id
 	ID      string    `json:"id,omitempty"`
 	Address string    `json:"address,omitempty"`
+	Level   uint32    `json:"level,omitempty"` // of a raise: the level; of a rejoin: what the node knows
 }
 
 // probeReply answers a request: with an answer or with an error.
@@ -75,7 +77,7 @@ type probeAnswer struct {
 	Leader        string    `json:"leader,omitempty"` // as far as it knows
 	LeaderAddress string    `json:"leader_address,omitempty"`
 	Term          uint64    `json:"term"`
-	Operations    uint64    `json:"operations"` // the highest operation that it can apply
+	Knows         uint32    `json:"knows"` // the highest feature level that its program knows
 	Commit        uint64    `json:"commit"`
 	Applied       uint64    `json:"applied"` // by its machine
 	// Configuration is the index of the last committed configuration that it

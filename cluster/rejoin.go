@@ -11,6 +11,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/fsm"
 )
 
 const (
@@ -78,7 +80,7 @@ func (r *readmission) try(ctx context.Context) (admittance, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeCallTimeout)
 	defer cancel()
-	reply, err := r.call(ctx, leader, probeRequest{Kind: probeRejoin, ID: r.self, Address: r.address})
+	reply, err := r.call(ctx, leader, probeRequest{Kind: probeRejoin, ID: r.self, Address: r.address, Level: fsm.FeatureLevel})
 	switch {
 	case errors.Is(err, errNotMember):
 		return admittance{}, fmt.Errorf("the cluster has no member %s: add it with PUT /v1/cluster/members/%s on another node", r.self, r.self)

@@ -19,6 +19,7 @@ type Status struct {
 	AppliedIndex  uint64 // by this node's machine
 	ClusterTimeMS int64  // this node's estimate
 	StateHash     [16]byte
+	Level         uint32   // the feature level in force, as far as this node knows
 	Members       []Member // by id
 }
 
@@ -28,6 +29,8 @@ type Member struct {
 	Address string // of its peer port
 	Voter   bool
 	Leader  bool
+	// Knows is the highest feature level that its program knows, 0 before it answered.
+	Knows uint32
 	// LastContact is how long ago it answered this node; 0 for this node itself,
 	// -1 when it never has since this node started.
 	LastContact time.Duration
@@ -40,7 +43,7 @@ type Member struct {
 // does not block.
 func (n *Node) Status() Status {
 	l := n.life
-	s := Status{Node: n.config.NodeID, AppliedIndex: n.machine.progress.reached.Load(), ClusterTimeMS: n.machine.estimateMS()}
+	s := Status{Node: n.config.NodeID, AppliedIndex: n.machine.progress.reached.Load(), ClusterTimeMS: n.machine.estimateMS(), Level: n.machine.level.Load()}
 	n.View(func(m *fsm.Machine) { s.StateHash = m.Hash() })
 	r := l.raft()
 	if r == nil {
@@ -72,9 +75,9 @@ func (l *life) describeMembers(r *raft.Raft, s Status) []Member {
 		other := seen[m.ID]
 		switch {
 		case m.ID == s.Node:
-			m.LastContact, m.Lag = 0, lagBehind(commit, s.AppliedIndex)
+			m.LastContact, m.Lag, m.Knows = 0, lagBehind(commit, s.AppliedIndex), fsm.FeatureLevel
 		case !other.came.IsZero():
-			m.LastContact, m.Lag = time.Since(other.came), other.lag
+			m.LastContact, m.Lag, m.Knows = time.Since(other.came), other.lag, other.answer.Knows
 		}
 		members = append(members, m)
 	}

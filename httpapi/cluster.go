@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -93,9 +94,8 @@ func (h *Handler) postLeader(c echo.Context) error {
 	return h.sendCluster(c, http.StatusOK)
 }
 
-// readTexts reads a body whose members are texts, of those named only, and
-// refuses a query.
-func (h *Handler) readTexts(c echo.Context, names ...string) (map[string]string, error) {
+// readMembers reads a body with members of the names only, and refuses a query.
+func (h *Handler) readMembers(c echo.Context, names ...string) (map[string]value, error) {
 	if _, err := parseQuery(c); err != nil {
 		return nil, err
 	}
@@ -103,18 +103,51 @@ func (h *Handler) readTexts(c echo.Context, names ...string) (map[string]string,
 	if err != nil {
 		return nil, err
 	}
-	given := map[string]string{}
+	given := map[string]value{}
 	for raw, of := range body.members() {
-		text, isText := of.text()
 		if !contains(names, string(raw)) {
 			return nil, invalid(string(raw), "This request does not take this member.")
 		}
-		if !isText {
-			return nil, invalid(string(raw), "This is not a text.")
-		}
-		given[string(raw)] = text
+		given[string(raw)] = of
 	}
 	return given, nil
+}
+
+// readTexts is readMembers for a body of texts.
+func (h *Handler) readTexts(c echo.Context, names ...string) (map[string]string, error) {
+	body, err := h.readMembers(c, names...)
+	if err != nil {
+		return nil, err
+	}
+	given := map[string]string{}
+	for name, of := range body {
+		text, isText := of.text()
+		if !isText {
+			return nil, invalid(name, "This is not a text.")
+		}
+		given[name] = text
+	}
+	return given, nil
+}
+
+// putLevel raises the cluster's feature level, {"level":N}.
+func (h *Handler) putLevel(c echo.Context) error {
+	body, err := h.readMembers(c, "level")
+	if err != nil {
+		return err
+	}
+	given, ok := body["level"]
+	level, isNumber := int64(0), false
+	if ok {
+		level, isNumber = given.integer()
+	}
+	if !isNumber || level < 1 || level > math.MaxUint32 {
+		return invalid("level", "A feature level is a whole number from 1 on.")
+	}
+	if err := h.node.RaiseLevel(c.Request().Context(), uint32(level)); err != nil {
+		return err
+	}
+	return h.sendCluster(c, http.StatusOK)
 }
 
 const memberForm = "A member's id is 1 to 64 letters, digits, dots, dashes or underscores."

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -282,6 +283,9 @@ func (n *machineNode) AddMember(_ context.Context, id, address string) error {
 	return n.ask("add " + id + " " + address)
 }
 func (n *machineNode) RemoveMember(_ context.Context, id string) error { return n.ask("remove " + id) }
+func (n *machineNode) RaiseLevel(_ context.Context, level uint32) error {
+	return n.ask("raise " + strconv.Itoa(int(level)))
+}
 func (n *machineNode) TransferLeadership(_ context.Context, id string) error {
 	return n.ask("transfer " + id)
 }

@@ -51,6 +51,8 @@ type Members interface {
 	RemoveMember(ctx context.Context, id string) error
 	// TransferLeadership hands over to a member, or to any for an empty id.
 	TransferLeadership(ctx context.Context, id string) error
+	// RaiseLevel blocks until the feature level is raised.
+	RaiseLevel(ctx context.Context, level uint32) error
 	// Checks answers what readiness depends on. It does not block.
 	Checks() []cluster.Check
 }

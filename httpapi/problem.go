@@ -37,6 +37,8 @@ var kinds = map[string]kind{
 	"session-exists":       {409, "The session exists and differs", ""},
 	"overflow":             {409, "Out of range", ""},
 	"member-refused":       {409, "The change of members is refused", ""},
+	"level-too-low":        {409, "The feature level of the cluster is too low", ""},
+	"level-unknown":        {409, "Not every member knows the feature level", ""},
 	"no-successor":         {409, "Nobody can take over", ""},
 	"deleted":              {410, "Deleted", ""},
 	"expired-session":      {410, "The session has expired", ""},
@@ -134,6 +136,8 @@ var failures = []failure{
 	{cluster.ErrHistoryGone, "history-gone", "Events after this one are not kept on this node any more. Read the state anew, and follow from its index."},
 	{cluster.ErrNotTried, "not-applied", "Not tried, since an operation before it in the batch could not be carried out. It is safe to try again."},
 	{cluster.ErrCatchingUp, "outcome-unknown", "The member was added and is still catching up. It gets its vote by itself."},
+	{cluster.ErrBelowLevel, "level-too-low", "This needs a higher feature level than the cluster has. Upgrade every member, and then raise the level."},
+	{cluster.ErrLevelUnknown, "level-unknown", "Not every member knows this feature level, see reason. Upgrade those, and try again."},
 	{cluster.ErrLastVoter, "member-refused", "The only member with a vote can't be removed."},
 	{cluster.ErrMemberInvalid, "member-refused", "The id or the address is taken or can't be used, or no majority would be left, see reason."},
 	{cluster.ErrNoTarget, "no-successor", "No other voting member, or not the one that was named, can take the leadership over now."},
@@ -153,7 +157,7 @@ func problemOf(err error) *problem {
 	for _, f := range failures {
 		if errors.Is(err, f.err) {
 			p := newProblem(f.code, f.detail)
-			if errors.Is(err, cluster.ErrMemberInvalid) {
+			if errors.Is(err, cluster.ErrMemberInvalid) || errors.Is(err, cluster.ErrLevelUnknown) {
 				p.Reason = err.Error() // written for people, and names ids and addresses only
 			}
 			return p

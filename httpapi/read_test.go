@@ -112,13 +112,14 @@ func TestCluster(t *testing.T) {
 	a.do("GET /v1/cluster", "").is(200, "node=n1", "leader=n1", "term=3", "applied_index=0", "state_hash=00000000000000000000000000000000",
 		"members.0.id=n1", "members.0.peer=n1:8711", "members.0.voter=true", "members.0.leader=true", "members.0.last_contact_ms=0",
 		"members.1.last_contact_ms=null")
-	a.node.status.Leader = ""
+	a.node.status.Leader, a.node.status.Level, a.node.status.Members[1].Knows = "", 7, 8
 	a.do("GET /v1/cluster", "").is(200, "leader=null")
 	a.do("PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`).is(200, "node=n1")
 	a.do("DELETE /v1/cluster/members/n2", "").is(200)
 	a.do("POST /v1/cluster/leader", `{"id":"n2"}`).is(200)
 	a.do("POST /v1/cluster/leader", "").is(200)
-	if got := fmt.Sprint(a.node.asked); got != "[add n4 n4:8711 remove n2 transfer n2 transfer ]" {
+	a.do("PUT /v1/cluster/level", `{"level":2}`).is(200, "level=7", "members.1.knows=8")
+	if got := fmt.Sprint(a.node.asked); got != "[add n4 n4:8711 remove n2 transfer n2 transfer  raise 2]" {
 		t.Errorf("asked %s", got)
 	}
 	a.do("DELETE /v1/cluster/members/n9", "").refusedWith(404, "unknown-member")
@@ -127,6 +128,13 @@ func TestCluster(t *testing.T) {
 		a.do("PUT /v1/cluster/members/n4", body).refusedWith(400, "invalid-request", "field=peer")
 	}
 	a.do("PUT /v1/cluster/members/n%204", `{"peer":"n4:8711"}`).refusedWith(400, "invalid-request", "field=id")
+	for _, body := range []string{``, `{"level":0}`, `{"level":"1"}`, `{"level":4294967296}`, `{"level":1.5}`} {
+		a.do("PUT /v1/cluster/level", body).refusedWith(400, "invalid-request", "field=level")
+	}
+	a.node.fail = fmt.Errorf("%w 2: n2 knows level 1", cluster.ErrLevelUnknown)
+	a.do("PUT /v1/cluster/level", `{"level":2}`).refusedWith(409, "level-unknown", "reason="+a.node.fail.Error())
+	a.node.fail = cluster.ErrBelowLevel
+	a.do("PUT /v1/cluster/level", `{"level":2}`).refusedWith(409, "level-too-low")
 	a.node.fail = cluster.ErrCatchingUp
 	a.do("PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`).is(202, "node=n1")
 	a.node.fail = fmt.Errorf("%w: n9 has the address", cluster.ErrMemberInvalid)

@@ -50,6 +50,7 @@ func (h *Handler) nativeRoutes() []route {
 		{"PUT", "/v1/cluster/members/:member", h.putMember},
 		{"DELETE", "/v1/cluster/members/:member", h.deleteMember},
 		{"POST", "/v1/cluster/leader", h.postLeader},
+		{"PUT", "/v1/cluster/level", h.putLevel},
 
 		{"GET", "/livez", h.livez},
 		{"GET", "/readyz", h.readyz},

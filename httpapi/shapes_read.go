@@ -166,6 +166,7 @@ type memberBody struct {
 	Leader        bool   `json:"leader"`
 	LastContactMS *int64 `json:"last_contact_ms"` // null: this node does not know
 	Lag           uint64 `json:"lag"`
+	Knows         uint32 `json:"knows"` // the highest feature level that its program knows
 }
 
 type clusterBody struct {
@@ -176,17 +177,18 @@ type clusterBody struct {
 	AppliedIndex  uint64       `json:"applied_index"`
 	ClusterTimeMS int64        `json:"cluster_time_ms"`
 	StateHash     string       `json:"state_hash"`
+	Level         uint32       `json:"level"`
 	Members       []memberBody `json:"members"`
 }
 
 func newClusterBody(s cluster.Status) clusterBody {
 	body := clusterBody{Node: s.Node, Term: s.Term, CommitIndex: s.CommitIndex, AppliedIndex: s.AppliedIndex,
-		ClusterTimeMS: s.ClusterTimeMS, StateHash: hex.EncodeToString(s.StateHash[:]), Members: []memberBody{}}
+		ClusterTimeMS: s.ClusterTimeMS, StateHash: hex.EncodeToString(s.StateHash[:]), Level: s.Level, Members: []memberBody{}}
 	if s.Leader != "" {
 		body.Leader = &s.Leader
 	}
 	for _, m := range s.Members {
-		member := memberBody{ID: m.ID, Peer: m.Address, Voter: m.Voter, Leader: m.Leader, Lag: m.Lag}
+		member := memberBody{ID: m.ID, Peer: m.Address, Voter: m.Voter, Leader: m.Leader, Lag: m.Lag, Knows: m.Knows}
 		if m.LastContact >= 0 {
 			ms := int64(m.LastContact / time.Millisecond)
 			member.LastContactMS = &ms

@@ -1,0 +1,93 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// TestLevelOfANewCluster: it begins at its program's level, and every node shows
+// what each member knows.
+func TestLevelOfANewCluster(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		for _, n := range c.all {
+			c.until("the level of all members on "+n.id, func() bool {
+				s := n.Status()
+				for _, m := range s.Members {
+					if m.Knows != fsm.FeatureLevel {
+						return false
+					}
+				}
+				return s.Level == fsm.FeatureLevel && len(s.Members) == 3
+			})
+			if err := n.RaiseLevel(t.Context(), fsm.FeatureLevel); err != nil {
+				t.Errorf("%s: raise to the level in force: %v", n.id, err)
+			}
+		}
+	})
+}
+
+// TestLevelThatAMemberDoesNotKnow: the members that don't know it, and those that
+// don't answer, are named, and nothing is logged.
+func TestLevelThatAMemberDoesNotKnow(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		leader := c.leader()
+		silent, other := c.others(leader)[0], c.others(leader)[1]
+		c.kill(silent)
+		last := leader.raft.LastIndex()
+		err := other.RaiseLevel(t.Context(), fsm.FeatureLevel+1)
+		if !errors.Is(err, ErrLevelUnknown) {
+			t.Fatalf("a level that no member knows: %v", err)
+		}
+		for _, want := range []string{
+			silent.id + " at " + silent.id + ":8711 does not answer",
+			fmt.Sprintf("%s knows level %d", leader.id, fsm.FeatureLevel), fmt.Sprintf("%s knows level %d", other.id, fsm.FeatureLevel),
+		} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q is not in %q", want, err)
+			}
+		}
+		if err := leader.RaiseLevel(t.Context(), fsm.FeatureLevel); !errors.Is(err, ErrLevelUnknown) {
+			t.Errorf("with a member that does not answer: %v", err)
+		}
+		if got := leader.raft.LastIndex(); got != last {
+			t.Errorf("%d entries were logged", got-last)
+		}
+	})
+}
+
+// TestCommandAboveTheLevel: the leader takes no command of a level that is not in
+// force, from its own callers and from other nodes; nothing of it is logged.
+func TestCommandAboveTheLevel(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		c.semaphore("db", 1)
+		leader, follower := c.leader(), c.follower()
+		leader.machine.level.Store(0)
+		newer := fsm.DeleteSemaphore{Name: "db", Version: fsm.Change[uint64]{Given: true, Value: 1}}
+		for _, n := range []*testNode{leader, follower} {
+			if _, err := n.Do(t.Context(), Call{Command: newer}); !errors.Is(err, ErrBelowLevel) {
+				t.Errorf("through %s: %v", n.id, err)
+			}
+		}
+		c.do(leader, fsm.Up{Name: "db", Count: 1}, fsm.OK) // the next entry tells the level
+		c.do(follower, newer, fsm.OK)
+	})
+}
+
+// TestRejoinBelowTheLevel: a program that knows less than the level in force is not
+// taken back: it could not apply what comes.
+func TestRejoinBelowTheLevel(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		leader := c.leader()
+		older := c.others(leader)[0]
+		c.kill(older)
+		_, err := leader.life.serve(t.Context(), probeRequest{
+			Kind: probeRejoin, From: older.id, ID: older.id, Address: older.id + ":8711", Level: fsm.FeatureLevel - 1})
+		if !errors.Is(err, ErrMemberInvalid) || !strings.Contains(err.Error(), "knows feature level 0, the cluster is at 1") {
+			t.Errorf("a rejoin below the level: %v", err)
+		}
+	})
+}
