@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 )
 
 // Want is one member of an AcquireAll or AcquireAny.
@@ -207,15 +206,9 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 		}
 		a.call.query.Set("try", "true")
 	}
+	a.call.listen = !a.try
 	waits := false // a node said that the request waits
 	for early := 0; ; {
-		began := time.Now()
-		if !a.try {
-			a.call.until = began.Add(s.c.cfg.LongestWait)
-			if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(a.call.until) {
-				a.call.until = deadline
-			}
-		}
 		r, err := s.c.do(ctx, a.call)
 		switch {
 		case err == nil && r.status != http.StatusAccepted:
@@ -229,9 +222,9 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 		}
 		// A node that is about to stop sends its waiters elsewhere early; whatever the
 		// reason, they must not come back in a tight loop.
-		if early++; !a.try && time.Since(began) >= time.Until(a.call.until) {
+		if early++; err == nil && !a.try && !r.early() {
 			early = 0
-		} else if err := sleep(ctx, backOff(early)); err != nil {
+		} else if sleep(ctx, max(backOff(early), askedFor(err))) != nil {
 			return nil, context.Cause(ctx)
 		}
 	}

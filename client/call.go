@@ -1,17 +1,13 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 )
 
@@ -39,21 +35,40 @@ type call struct {
 	key         string
 	keyOptional bool
 
-	until    time.Time            // a node may hold the request until then; zero: it answers at once
-	patience func() time.Duration // bounds one attempt beside that; nil: Config.AttemptTimeout does
+	// until is the end of a wait that the cluster itself is to know of: a node may hold
+	// the request for all of it. Zero: none.
+	until time.Time
+	// listen lets a node hold the request for as long as the attempt allows: the reply
+	// says then that nothing has come yet.
+	listen   bool
+	longest  time.Duration        // bounds an attempt that a node may hold; 0: no further bound
+	patience func() time.Duration // bounds an attempt beside its wait; nil: Config.AttemptTimeout does
 	maxPause time.Duration        // bounds the pause after failures, Retry-After included; 0: no bound
 
-	failed func(error) // hears of each failed attempt; nil: nobody does
+	elsewhere bool // begin at another node than the one that worked last
+	unsure    bool // an earlier call with the same key may have been carried out
+	outlives  bool // the Client's Close does not end the call
+
+	failed func(error) // is called with each failed attempt; may be nil
 }
+
+// waits reports whether a node may hold the request.
+func (k *call) waits() bool { return k.listen || !k.until.IsZero() }
 
 // reply is what a node answered, below 400.
 type reply struct {
 	status         int
-	sent, received time.Time // of the attempt that was answered
-	replayed       bool      // the answer of an earlier attempt with the same key
-	index          uint64    // what the reply reflects; 0 unknown
+	sent, received time.Time     // of the attempt that was answered
+	wait           time.Duration // how long that attempt allowed the node to hold it
+	node           *node         // that was asked last
+	replayed       bool          // the answer of an earlier attempt with the same key
+	index          uint64        // what the reply reflects; 0 unknown
 	body           []byte
 }
+
+// early reports whether a node replied before the wait that it was allowed was over,
+// or was allowed none.
+func (r *reply) early() bool { return r.wait == 0 || r.received.Sub(r.sent) < r.wait }
 
 func (r *reply) decode(into any) error {
 	if err := json.Unmarshal(r.body, into); err != nil {
@@ -65,61 +80,79 @@ func (r *reply) decode(into any) error {
 // trial is the state of one call's attempts.
 type trial struct {
 	failures  int
-	internals int       // failures with status 500
-	since     time.Time // the first failure
-	last      error     // the latest one
+	internals int           // failures with status 500
+	since     time.Time     // the first failure
+	last      error         // the latest one
+	pause     time.Duration // the least before the next attempt, at whichever node
 	// ambiguous: an attempt that failed may have been carried out nevertheless.
 	ambiguous bool
 }
 
-// do sends a call until a node answers it, and answers a reply or the refusal. What
+// errHeld ends a call with until: a node has not replied within its share of the
+// time, which may be because it holds the request.
+var errHeld = errors.New("no reply yet")
+
+// do sends a call until a node answers it, and returns a reply or the refusal. What
 // is no answer (no connection, 502, 503, 504, silence) sends it to the next node,
-// with the same key, for as long as ctx allows.
+// with the same key, for as long as ctx allows. Each node may take its share of the
+// time, see allow. The node of the reply is the one asked last, also with an error.
 func (c *Client) do(ctx context.Context, k call) (reply, error) {
 	body, err := encodeBody(k.body)
 	if err != nil {
 		return reply{}, err
 	}
-	ctx, end := joined(ctx, c.ctx)
-	defer end()
-	for t := (trial{}); ; {
-		if c.rest(ctx, &t, k.maxPause) != nil || t.tooLong(ctx, c.cfg.GiveUpAfter) {
+	if !k.outlives {
+		var end func()
+		ctx, end = joined(ctx, c.ctx)
+		defer end()
+	}
+	for t := (trial{ambiguous: k.unsure}); ; {
+		node, err := c.next(ctx, &t, &k)
+		if err != nil || t.tooLong(ctx, c.cfg.GiveUpAfter) {
 			return reply{}, t.givenUp(ctx, &k)
 		}
-		node, _ := c.nodes.pick(time.Now())
-		r, err := c.try(ctx, node, &k, body)
+		a := c.allow(ctx, &k, &t)
+		r, err := c.try(ctx, node, &k, body, a)
 		if err == nil {
 			c.nodes.worked(node)
 			return r, nil
 		}
-		var refusal *Error
-		switch isRefusal := errors.As(err, &refusal); {
-		case !isRefusal && ctx.Err() != nil:
-			t.ambiguous = t.ambiguous || !notSent(err)
-			return reply{}, t.givenUp(ctx, &k)
-		case errors.Is(err, errSilent) && time.Until(k.until) > 0:
-			// The node may just hold the request; in case it is dead, another one does.
-			t.ambiguous = true
-			c.nodes.failed(node, time.Time{})
-		case isRefusal && refusal.Rule == "keys" && k.keyOptional:
-			k.key, k.keyOptional = "", false
-		case isRefusal && !t.goesOn(refusal, len(c.nodes.list)):
-			c.nodes.worked(node)
-			if t.ambiguous && !refusal.final() && k.method != http.MethodGet {
-				err = fmt.Errorf("%w (%w)", err, ErrOutcomeUnknown)
-			}
-			return reply{}, err
-		default:
-			c.note(&t, node, err)
-			if k.failed != nil {
-				k.failed(err)
-			}
+		if err = c.judge(ctx, &t, &k, node, a, err); err != nil {
+			return reply{node: node}, err
 		}
 	}
 }
 
+// judge takes a failed attempt in: it returns nil if there is to be another one, or
+// the error to end the call with.
+func (c *Client) judge(ctx context.Context, t *trial, k *call, node *node, a allowance, err error) error {
+	var refusal *Error
+	switch isRefusal := errors.As(err, &refusal); {
+	case !isRefusal && ctx.Err() != nil:
+		t.ambiguous = t.ambiguous || !notSent(err)
+		c.hungUp(ctx, t, node, a)
+		return t.givenUp(ctx, k)
+	case errors.Is(err, errSilent) && !k.until.IsZero() && a.total < a.wait+shortestShare/2:
+		return errHeld
+	case isRefusal && refusal.Rule == "keys" && k.keyOptional:
+		k.key, k.keyOptional = "", false
+	case isRefusal && !t.goesOn(refusal, len(c.nodes.list)):
+		c.nodes.worked(node)
+		if t.ambiguous && !refusal.final() && k.method != http.MethodGet {
+			err = fmt.Errorf("%w (%w)", err, ErrOutcomeUnknown)
+		}
+		return err
+	default:
+		c.note(t, k, node, err)
+		if k.failed != nil {
+			k.failed(err)
+		}
+	}
+	return nil
+}
+
 // note counts a failed attempt and turns to the next node.
-func (c *Client) note(t *trial, node *node, err error) {
+func (c *Client) note(t *trial, k *call, node *node, err error) {
 	if t.failures++; t.failures == 1 {
 		t.since = time.Now()
 	}
@@ -129,11 +162,29 @@ func (c *Client) note(t *trial, node *node, err error) {
 	if errors.As(err, &refusal) {
 		notBefore = time.Now().Add(refusal.RetryAfter)
 		t.ambiguous = t.ambiguous || !refusal.nothingDone()
+		if refusal.Is(ErrOverloaded) { // all nodes share one leader: another one is no help
+			t.pause = refusal.RetryAfter + rand.N(refusal.RetryAfter/4+1)
+			if k.waits() {
+				t.since = time.Now() // the cluster is there; the wait goes on
+			}
+		}
 	} else {
 		t.ambiguous = t.ambiguous || !notSent(err)
 	}
-	c.nodes.failed(node, notBefore)
+	c.nodes.failed(node, notBefore, errors.Is(err, errSilent))
 	c.log.Debug("attempt failed, turning to the next node", "node", node.base.Host, "error", err)
+}
+
+// hungUp turns to the next node if a call's ctx ended although the node had time to
+// reply: a deadline that passed, or silence beyond the wait that it was allowed.
+func (c *Client) hungUp(ctx context.Context, t *trial, node *node, a allowance) {
+	silent := time.Since(a.began)-a.wait >= shortestShare/2
+	if silent || a.wait == 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		c.nodes.failed(node, time.Time{}, silent)
+		if t.last == nil {
+			t.last = errSilent
+		}
+	}
 }
 
 // goesOn reports whether a refusal is one of this node only, or of this moment.
@@ -154,18 +205,24 @@ func (t *trial) tooLong(ctx context.Context, most time.Duration) bool {
 	return !bounded && t.failures > 0 && time.Since(t.since) >= most
 }
 
-// rest waits as long as the failures so far and the nodes' Retry-After tell. Within
-// a round over all nodes there is no pause: the next one may well work. It answers
-// ctx's error.
-func (c *Client) rest(ctx context.Context, t *trial, most time.Duration) error {
-	_, pause := c.nodes.pick(time.Now())
+// next returns the node to ask, after a pause as long as the failures so far and
+// the nodes' Retry-After demand. Within a round over all nodes there is no pause: the
+// next one may well work. It fails with ctx's error.
+func (c *Client) next(ctx context.Context, t *trial, k *call) (*node, error) {
+	elsewhere := k.elsewhere && t.failures == 0
+	_, pause := c.nodes.pick(time.Now(), elsewhere)
 	if t.failures > 0 && t.failures%len(c.nodes.list) == 0 {
 		pause = max(pause, backOff(t.failures/len(c.nodes.list)))
 	}
-	if most > 0 {
-		pause = min(pause, most)
+	pause, t.pause = max(pause, t.pause), 0
+	if k.maxPause > 0 {
+		pause = min(pause, k.maxPause)
 	}
-	return sleep(ctx, pause)
+	if err := sleep(ctx, pause); err != nil {
+		return nil, err
+	}
+	node, _ := c.nodes.pick(time.Now(), elsewhere)
+	return node, nil
 }
 
 // backOff is the pause after so many rounds: doubling, and between half and all of
@@ -226,79 +283,4 @@ func encodeBody(body any) ([]byte, error) {
 		return nil, fmt.Errorf("signalbox: %w", err)
 	}
 	return encoded, nil
-}
-
-// try sends a call to one node, once.
-func (c *Client) try(ctx context.Context, node *node, k *call, body []byte) (r reply, err error) {
-	limit := c.cfg.AttemptTimeout
-	if k.patience != nil {
-		limit = min(limit, k.patience())
-	}
-	query := k.query
-	if wait := milliseconds(time.Until(k.until)); !k.until.IsZero() && wait > 0 {
-		query = url.Values{"wait": {strconv.FormatInt(wait, 10)}}
-		for name, values := range k.query {
-			query[name] = values
-		}
-		limit += min(time.Duration(wait)*time.Millisecond, c.cfg.LongestWait)
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSilent)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, k.method, "", bytes.NewReader(body))
-	if err != nil {
-		return reply{}, err
-	}
-	request.URL, request.Host = node.url(k.path, query), ""
-	c.setHeader(request.Header, k, body)
-	r.sent = time.Now()
-	response, err := c.http.Do(request)
-	if err != nil {
-		return reply{}, silence(ctx, err)
-	}
-	defer response.Body.Close()
-	r.body, err = io.ReadAll(io.LimitReader(response.Body, maxReply))
-	if err != nil {
-		return reply{}, silence(ctx, err)
-	}
-	r.received, r.status = time.Now(), response.StatusCode
-	r.replayed = response.Header.Get("Idempotency-Replayed") == "true"
-	r.index, _ = strconv.ParseUint(response.Header.Get("X-Signalbox-Index"), 10, 64)
-	if r.status < 200 || r.status >= 300 {
-		return reply{}, newError(node, response, &r)
-	}
-	return r, nil
-}
-
-func (c *Client) setHeader(header http.Header, k *call, body []byte) {
-	for _, given := range []http.Header{c.cfg.Header, k.header} {
-		for name, values := range given {
-			header[http.CanonicalHeaderKey(name)] = values
-		}
-	}
-	header.Set("Accept", "application/json, application/problem+json")
-	if body != nil {
-		header.Set("Content-Type", "application/json")
-	}
-	if k.key != "" {
-		header.Set("Idempotency-Key", k.key)
-	}
-}
-
-// milliseconds rounds up, so that nothing ends earlier than was asked for.
-func milliseconds(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
-}
-
-// silence names an attempt's own time limit as the reason, where it was.
-func silence(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
-		return cause
-	}
-	return err
-}
-
-// notSent reports whether an attempt failed before any of it can have reached a node.
-func notSent(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
 }

@@ -35,8 +35,9 @@ type Config struct {
 	Logger *slog.Logger
 
 	// AttemptTimeout bounds one attempt at one node, beside the wait that was asked
-	// for. 0 means 12 s: a node may hold a request for 10 s while the cluster looks
-	// for a leader, before it says that there is none. Renewals allow less.
+	// for, and beside the share of the time that a call with a deadline allows it. 0
+	// means 12 s: a node may hold a request for 10 s while the cluster looks for a
+	// leader, before it says that there is none. Renewals and releases allow less.
 	AttemptTimeout time.Duration
 
 	// LongestWait bounds one listening request of a session's acquire or of a Watch;
@@ -48,8 +49,9 @@ type Config struct {
 	// flag). A one-call Acquire and a Down keep their place that long. 0 means 10 min.
 	MaxWait time.Duration
 
-	// GiveUpAfter ends a call that no node has answered for so long, when its ctx has
-	// no deadline. 0 means 1 min. With a deadline, the deadline alone counts.
+	// GiveUpAfter ends a call that no node could carry out for so long, when its ctx
+	// has no deadline. 0 means 1 min. With a deadline, the deadline alone counts; a
+	// wait for permits goes on for as long as the cluster is there but overloaded.
 	GiveUpAfter time.Duration
 }
 

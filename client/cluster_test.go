@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ type service struct {
 	mu      sync.Mutex
 	api     map[string]*httpapi.Handler // of the nodes that can be reached
 	lose    func(*http.Request) bool    // replies to lose
+	late    func(*http.Request) bool    // requests that are carried out after lateBy, unheard
 	pending sync.WaitGroup
 }
 
@@ -126,11 +128,35 @@ func (s *service) leader() string {
 	return ""
 }
 
+// lateBy is how long a late request is on its way.
+const lateBy = 10 * time.Second
+
+// deliverLate carries a request out when its client has long given it up.
+func (s *service) deliverLate(r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	s.ok(err)
+	arriving := r.Clone(s.ctx)
+	arriving.Body = io.NopCloser(bytes.NewReader(body))
+	s.pending.Add(1)
+	time.AfterFunc(lateBy, func() {
+		defer s.pending.Done()
+		s.mu.Lock()
+		api := s.api[r.URL.Host]
+		s.mu.Unlock()
+		api.ServeHTTP(httptest.NewRecorder(), arriving)
+	})
+}
+
 // RoundTrip is that of http.RoundTripper.
 func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
-	api, lose := s.api[r.URL.Host], s.lose != nil && s.lose(r)
+	api, lose, late := s.api[r.URL.Host], s.lose != nil && s.lose(r), s.late != nil && s.late(r)
 	s.mu.Unlock()
+	if late {
+		s.deliverLate(r)
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
 	if api == nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 	}

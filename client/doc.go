@@ -48,7 +48,20 @@
 // A call is sent to the node that worked last. When there is no answer (no
 // connection, silence, 503, 504) the next one is asked, after a short random pause
 // each time that all have failed, and not before the time that a node asked for with
-// Retry-After; until one answers or ctx ends. Every call that changes something
+// Retry-After; until one answers or ctx ends.
+//
+// A node that accepts requests and never replies costs a call a share of its time: the
+// time that is left until ctx's deadline, divided by the nodes that the call has not
+// asked yet, and at least 500 ms; without a deadline, Config.AttemptTimeout. From then
+// on it is suspect: other nodes are asked before it until it has replied to something.
+// So that this holds for waits too, a node is asked to hold a request for a part of
+// that share only; the request keeps its place in line meanwhile.
+//
+// An overloaded cluster (ErrOverloaded) is asked again after the time that it asks
+// for, until ctx ends. ErrLimitReached is about a configured limit and returned at once,
+// but for a request that waits already, a Release and a Close: these go on.
+//
+// Every call that changes something
 // carries an Idempotency-Key, so that a repeat gets the outcome of the first attempt
 // if that was carried out: a permit is not taken twice, and a waiting request keeps
 // its place. (Renewing and ending a session need no key: twice is the same as once.)

@@ -70,6 +70,7 @@ var (
 	ErrNotApplied         error = code("not-applied")   // nothing was done
 	ErrDraining           error = code("draining")      // the node stops; nothing was done
 	ErrStorageFull        error = code("storage-full")  // nothing was done
+	ErrOverloaded         error = code("overloaded")    // nothing was done; the Client tries on
 	ErrSplitState         error = code("states-differ") // nothing was done; an operator must decide
 	// ErrOutcomeUnknown says that the call may have been carried out or not. The
 	// Client has repeated it until ctx ended.
@@ -129,12 +130,21 @@ func (e *Error) Is(target error) bool {
 // nothingDone reports whether the refusal makes sure that nothing was done. One
 // that no node of Signalbox made, such as a proxy's, makes sure of nothing.
 func (e *Error) nothingDone() bool {
-	for _, safe := range []error{ErrNoLeader, ErrBehind, ErrNotApplied, ErrDraining, ErrStorageFull, ErrSplitState, ErrLimitReached} {
+	for _, safe := range []error{ErrNoLeader, ErrBehind, ErrNotApplied, ErrDraining, ErrStorageFull, ErrOverloaded, ErrSplitState, ErrLimitReached} {
 		if e.Is(safe) {
 			return true
 		}
 	}
 	return false
+}
+
+// askedFor returns how long a refusal asks to wait before the next request.
+func askedFor(err error) time.Duration {
+	var refusal *Error
+	if errors.As(err, &refusal) {
+		return refusal.RetryAfter
+	}
+	return 0
 }
 
 // final reports whether the refusal is the word of the state machine, which for a

@@ -170,7 +170,8 @@ func (s *Session) letGo(names ...string) *departure {
 // release asks until a node confirms. It carries a key: should the network deliver
 // an attempt twice, the second must not release what was acquired since.
 func (s *Session) release(name string) error {
-	k := call{method: http.MethodDelete, path: []string{"v1", "sessions", s.id, "leases", name}, key: newKey(), keyOptional: true}
+	k := call{method: http.MethodDelete, path: []string{"v1", "sessions", s.id, "leases", name}, key: newKey(), keyOptional: true,
+		patience: s.c.growing()}
 	for round := 1; ; round++ {
 		_, err := s.c.do(s.ctx, k)
 		switch {
@@ -188,6 +189,6 @@ func (s *Session) release(name string) error {
 			return fmt.Errorf("%w: %w", ErrLost, err)
 		}
 		s.c.log.Warn("release not confirmed, trying on", "session", s.id, "semaphore", name, "error", err)
-		_ = sleep(s.ctx, backOff(round)) // the next round sees that the session is over
+		_ = sleep(s.ctx, max(backOff(round), askedFor(err))) // the next round sees that the session is over
 	}
 }

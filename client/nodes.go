@@ -11,10 +11,17 @@ import (
 // maxRetryAfter bounds, in seconds, how long a node is left alone.
 const maxRetryAfter = 60
 
+// suspicion is how much later than the others a suspect node is asked: as if it had
+// asked to be left alone for so long.
+const suspicion = 5 * time.Second
+
 // node is one address.
 type node struct {
-	base      *url.URL
-	notBefore time.Time // it asked to be left alone until then; guarded by nodes.mu
+	base *url.URL
+
+	// Guarded by nodes.mu.
+	notBefore time.Time // it asked to be left alone until then
+	suspect   bool      // it left its latest request without a reply
 }
 
 // nodes remembers which address works. Safe for concurrent use.
@@ -24,29 +31,38 @@ type nodes struct {
 	current int     // the one that worked last
 }
 
-// pick answers the node to ask next, and how long to leave it alone first: it is
-// the working one or, after a failure, the one after it that may be asked soonest.
-func (n *nodes) pick(now time.Time) (*node, time.Duration) {
+// pick returns the node to ask next, and how long to leave it alone first: the one
+// that worked last, unless it failed since, asked to be left alone or is suspect.
+// With elsewhere it begins at another one.
+func (n *nodes) pick(now time.Time, elsewhere bool) (*node, time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var soonest *node
+	first := n.current
+	if elsewhere {
+		first++
+	}
+	var best *node
+	var pause, least time.Duration
 	for i := range n.list {
-		candidate := n.list[(n.current+i)%len(n.list)]
-		if !candidate.notBefore.After(now) {
-			return candidate, 0
+		candidate := n.list[(first+i)%len(n.list)]
+		alone := max(0, candidate.notBefore.Sub(now))
+		cost := alone
+		if candidate.suspect {
+			cost += suspicion
 		}
-		if soonest == nil || candidate.notBefore.Before(soonest.notBefore) {
-			soonest = candidate
+		if best == nil || cost < least {
+			best, pause, least = candidate, alone, cost
 		}
 	}
-	return soonest, soonest.notBefore.Sub(now)
+	return best, pause
 }
 
-// failed moves on from a node, unless another call has done so already.
-func (n *nodes) failed(which *node, notBefore time.Time) {
+// failed moves on from a node, unless another call has done so already. silent
+// makes it suspect; any other failure shows that something answers there.
+func (n *nodes) failed(which *node, notBefore time.Time, silent bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	which.notBefore = notBefore
+	which.notBefore, which.suspect = notBefore, silent
 	if n.list[n.current] == which {
 		n.current = (n.current + 1) % len(n.list)
 	}
@@ -56,7 +72,7 @@ func (n *nodes) failed(which *node, notBefore time.Time) {
 func (n *nodes) worked(which *node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	which.notBefore = time.Time{}
+	which.notBefore, which.suspect = time.Time{}, false
 	for i, known := range n.list {
 		if known == which {
 			n.current = i

@@ -102,11 +102,11 @@ func gone(err error) bool {
 	return !errors.Is(err, ErrOutcomeUnknown) && (settled(err) || errors.Is(err, ErrLimitReached) || errors.Is(err, ErrKeyReused))
 }
 
-// once makes the request until it is granted or refused. The first attempt tells
-// the cluster how long the request may wait in all; its repeats, how long they
-// listen. Once the wait is over it is made anew, unless ctx is over too.
+// once makes the request until it is granted or refused. The first attempt names
+// the whole wait, for which the cluster keeps the request in line; its repeats join
+// it there. Once the wait is over it is made anew, unless ctx is over too.
 func (c *Client) once(ctx context.Context, o *oneShot) (reply, error) {
-	o.call.body = o.body
+	o.call.body, o.call.longest = o.body, o.life.TTL*2/3 // a grant is noticed before it lapses
 	for early := 0; ; {
 		o.call.key = newKey()
 		began, last := time.Now(), o.try
@@ -117,9 +117,9 @@ func (c *Client) once(ctx context.Context, o *oneShot) (reply, error) {
 				o.call.until, last = deadline, true
 			}
 		}
-		r, err := c.listen(ctx, o)
-		if err == nil && o.empty != nil && o.empty(&r) {
-			err = ErrUnavailable
+		r, err := c.inLine(ctx, o)
+		if errors.Is(err, errNotInLine) {
+			continue
 		}
 		if !errors.Is(err, ErrUnavailable) || o.try {
 			return r, err
@@ -135,27 +135,57 @@ func (c *Client) once(ctx context.Context, o *oneShot) (reply, error) {
 	}
 }
 
-// listen repeats a request while it waits: a node that stops may send its waiters
-// elsewhere before the time is up.
-func (c *Client) listen(ctx context.Context, o *oneShot) (reply, error) {
-	for round := 1; ; round++ {
-		r, err := c.do(ctx, o.call)
-		if err != nil || r.status != http.StatusAccepted {
+// errNotInLine: the node that was given a request never had it carried out.
+var errNotInLine = errors.New("not in line")
+
+// inLine makes a request and repeats it, with the same key, until it has ended.
+//
+// A node that was given the whole wait may be silent because it holds the request, or
+// because it is dead. Another node can tell: the same request without a wait is told
+// its place if it is in line; if not, its outcome is recorded under the key, so that
+// what the silent node still has can't be carried out any more.
+func (c *Client) inLine(ctx context.Context, o *oneShot) (reply, error) {
+	k := o.call
+	var held *node
+	for round := 1; ; {
+		r, err := c.do(ctx, k)
+		if err == nil && r.status != http.StatusAccepted && o.empty != nil && o.empty(&r) {
+			err = ErrUnavailable
+		}
+		switch {
+		case errors.Is(err, errHeld):
+			held = r.node
+			k.until, k.elsewhere, k.unsure = time.Time{}, true, true
+			continue
+		case err == nil && r.status == http.StatusAccepted:
+		case held != nil && errors.Is(err, ErrUnavailable) && time.Now().Before(o.call.until):
+			if r.node != held {
+				c.nodes.failed(held, time.Time{}, true)
+			}
+			return r, errNotInLine
+		default:
 			return r, err
 		}
-		if sleep(ctx, backOff(round)) != nil {
-			return r, context.Cause(ctx)
+		if k.listen && !r.early() {
+			round = 1
+		} else if held == nil { // a node that stops sends its waiters elsewhere early
+			if sleep(ctx, backOff(round)) != nil {
+				return r, context.Cause(ctx)
+			}
+			round++
 		}
+		held, k.until, k.elsewhere, k.unsure, k.listen = nil, time.Time{}, false, true, true
 	}
 }
 
 // settle finds out, for a caller that no longer waits, how the request ended, and
 // ends it if it has not: then nothing is left behind. It asks again with the same
-// key, so that the answer is the outcome of the request, whenever that was.
+// key, so that the answer is the outcome of the request, whenever that was, and begins
+// at another node: the one that was asked may be silent.
 func (c *Client) settle(ctx context.Context, o *oneShot) (r reply, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
-	o.call.until = time.Time{}
+	o.call.until, o.call.elsewhere = time.Time{}, true
 	for range 3 { // waiting, or unsure; ended; told so
 		r, err = c.do(ctx, o.call)
 		session := ""

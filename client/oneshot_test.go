@@ -68,7 +68,11 @@ func TestOneCallWaitIsOneRequest(t *testing.T) {
 				r := <-waits
 				b.ok(r.err)
 				b.ok(r.lease.Err())
-				if keys := b.keysOf("POST", "/leases"); len(keys) != 1 || len(b.fake.grants) != 2 {
+				want := 1
+				if name == "silent" { // that one was never carried out, and now can't be
+					want = 2
+				}
+				if keys := b.keysOf("POST", "/leases"); len(keys) != want || len(b.fake.grants) != 2 {
 					b.Errorf("keys %v, %d grants", keys, len(b.fake.grants))
 				}
 			})
@@ -138,7 +142,13 @@ func TestGrantToACancelledAcquireIsGivenBack(t *testing.T) {
 func TestLapsedGrantIsAskedAnew(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
 		b.fake.put("db", 1)
-		b.net.follow(first(1, "POST", "/leases", fault{lateApply: time.Second}))
+		began := time.Now()
+		b.net.follow(func(_ sent, nth int) fault {
+			if nth == 1 {
+				return fault{lateApply: time.Second}
+			}
+			return fault{hang: time.Since(began) < 5*time.Second}
+		})
 		lease, err := b.c.Acquire(b.ctx, "db", client.TTL(2*time.Second))
 		b.ok(err)
 		b.ok(lease.Err())
@@ -159,7 +169,7 @@ func TestUntrueWaitDoesNotCount(t *testing.T) {
 			began := time.Now()
 			b.net.follow(on("POST", "/leases", fault{status: 201, header: map[string][]string{"Idempotency-Replayed": {replayed}},
 				text: `{"session":"9","semaphore":"db","count":1,"token":3,"expires_in_ms":4000,"waited_ms":60000}`, there: took}))
-			lease, err := c.Acquire(b.ctx, "db", client.TTL(4*time.Second))
+			lease, err := c.Acquire(b.ctx, "db", client.TTL(time.Hour))
 			b.ok(err)
 			if d := lease.Deadline().Sub(began); replayed == "true" && d > 4*time.Second || d > 5*time.Second {
 				b.Errorf("replayed %s: counts until %v after it was sent", replayed, d)

@@ -118,19 +118,20 @@ func (c *Client) putSemaphore(ctx context.Context, k call) (*Semaphore, bool, er
 func (c *Client) Get(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
 	k := semaphoreCall(http.MethodGet, name)
 	k.query = readQuery(opts)
-	return c.getSemaphore(ctx, name, k)
+	s, _, err := c.getSemaphore(ctx, name, k)
+	return s, err
 }
 
-func (c *Client) getSemaphore(ctx context.Context, name string, k call) (*Semaphore, error) {
+func (c *Client) getSemaphore(ctx context.Context, name string, k call) (*Semaphore, reply, error) {
 	if name == "" {
-		return nil, errNoName
+		return nil, reply{}, errNoName
 	}
 	r, err := c.do(ctx, k)
 	if err != nil {
-		return nil, err
+		return nil, r, err
 	}
 	s := new(Semaphore)
-	return s, r.decode(s)
+	return s, r, r.decode(s)
 }
 
 func readQuery(opts []ReadOption) url.Values {

@@ -71,6 +71,9 @@ type Session struct {
 	expiry   *time.Timer       // checks deadline
 	claims   map[string]*claim // by semaphore: at most one thing at a time
 	failure  error             // of the latest attempt to renew, nil once one succeeded
+
+	listTurn chan struct{} // of capacity 1: held by the WaitList that asks
+	listKey  string        // of the next delivery; guarded by listTurn
 }
 
 // claim is what a session does with one semaphore: it asks for it, holds it (lease),
@@ -128,7 +131,8 @@ func (c *Client) newSession(id string, o SessionOptions, oneShot bool, r *reply,
 	if id == "" {
 		return nil, errors.New("signalbox: a node's reply lacks the session")
 	}
-	s := &Session{c: c, id: id, ttl: o.TTL, margin: o.Margin, oneShot: oneShot, claims: map[string]*claim{}}
+	s := &Session{c: c, id: id, ttl: o.TTL, margin: o.Margin, oneShot: oneShot, claims: map[string]*claim{},
+		listTurn: make(chan struct{}, 1), listKey: newKey()}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.deadline, s.renewAt = r.deadline(waitedMS, expiresInMS)
 	return s, nil

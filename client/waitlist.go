@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 )
 
 // Listed is a semaphore on a session's wait list.
@@ -62,11 +61,11 @@ func (s *Session) RemoveFromWaitList(ctx context.Context, name string, opts ...C
 // once, however often the call had to be repeated; the others keep their places. An
 // empty list is answered at once, with nothing and no error.
 //
-// When ctx ends just as something is told, it is answered, with a nil error:
-// otherwise it would be lost. Else it fails with ctx's error and ErrUnavailable when
-// nothing was ready; with ErrOutcomeUnknown when no node could be asked whether
-// something was, within 2 s; with ErrLost when the session was lost; and with the
-// cluster's refusals.
+// When ctx ends just as something is told, it is answered, with a nil error. Else it
+// fails with ctx's error and ErrUnavailable when nothing was ready; with
+// ErrOutcomeUnknown when no node could be asked whether something was, within 2 s:
+// then the next call returns what was, up to 10 minutes later; with ErrLost when the
+// session was lost; and with the cluster's refusals. Calls of one session take turns.
 func (s *Session) WaitList(ctx context.Context) ([]Completed, error) {
 	told, err := s.deliver(ctx)
 	if err = s.overOr(err); err != nil {
@@ -105,19 +104,26 @@ func (s *Session) overOr(err error) error {
 	return err
 }
 
-// deliver asks until something is told. All asks have one key: the cluster records
-// it with the delivery, and not with an answer that told nothing.
-func (s *Session) deliver(ctx context.Context) ([]Completed, error) {
+// deliver asks until something is told. All asks have one key, which the session
+// keeps until a delivery has arrived: the cluster records it with the delivery, and
+// not with a reply that told nothing. So an ask that is carried out late, when its
+// caller has given up, delivers to the next caller.
+func (s *Session) deliver(ctx context.Context) (told []Completed, err error) {
 	ctx, end := joined(ctx, s.ctx)
 	defer end()
-	k := s.listCall(http.MethodPost, "wait")
-	for early := 0; ; {
-		began := time.Now()
-		k.until = began.Add(s.c.cfg.LongestWait)
-		if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(k.until) {
-			k.until = deadline
+	if err := s.takeTurn(ctx); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if len(told) > 0 {
+			s.listKey = newKey()
 		}
-		told, err := s.completed(ctx, k)
+		<-s.listTurn
+	}()
+	k := s.listCall(http.MethodPost, "wait")
+	k.key, k.listen = s.listKey, true
+	for early := 0; ; {
+		told, r, err := s.completed(ctx, k)
 		switch {
 		case len(told) > 0:
 			return told, nil
@@ -126,7 +132,7 @@ func (s *Session) deliver(ctx context.Context) ([]Completed, error) {
 		case err != nil:
 			return nil, err
 		}
-		if time.Since(began) >= time.Until(k.until) {
+		if !r.early() {
 			early = 0
 			continue
 		}
@@ -140,13 +146,29 @@ func (s *Session) deliver(ctx context.Context) ([]Completed, error) {
 	}
 }
 
+// takeTurn blocks until no other call asks for deliveries: two of them with one key
+// would both be told the same one.
+func (s *Session) takeTurn(ctx context.Context) error {
+	select {
+	case s.listTurn <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case s.listTurn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", context.Cause(ctx), ErrUnavailable)
+	}
+}
+
 // lastWord asks, for a caller whose time is over, what its asks came to: one of them
 // may have been carried out.
 func (s *Session) lastWord(ctx context.Context, k call) ([]Completed, error) {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
-	k.until = time.Time{}
-	told, err := s.completed(grace, k)
+	k.listen, k.elsewhere = false, true
+	told, _, err := s.completed(grace, k)
 	switch {
 	case len(told) > 0:
 		return told, nil
@@ -161,7 +183,7 @@ func (s *Session) lastWord(ctx context.Context, k call) ([]Completed, error) {
 }
 
 // completed asks once for what is ready.
-func (s *Session) completed(ctx context.Context, k call) ([]Completed, error) {
+func (s *Session) completed(ctx context.Context, k call) ([]Completed, reply, error) {
 	var told struct {
 		Completed []Completed `json:"completed"`
 	}
@@ -169,7 +191,7 @@ func (s *Session) completed(ctx context.Context, k call) ([]Completed, error) {
 	if err == nil {
 		err = r.decode(&told)
 	}
-	return told.Completed, err
+	return told.Completed, r, err
 }
 
 // nothingListed reports whether the wait list is empty.

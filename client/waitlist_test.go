@@ -3,6 +3,9 @@ package client_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,5 +130,60 @@ func TestRealWaitListEnds(t *testing.T) {
 		s.is(<-ends, client.ErrClosed)
 		_, err = session.WaitList(s.ctx)
 		s.is(err, client.ErrClosed)
+	})
+}
+
+// An ask that the network delivers after its caller has given up takes what is ready
+// off the list: the next caller is told of it.
+func TestRealLateDeliveryGoesToTheNextCall(t *testing.T) {
+	really(t, 3, func(s *service, c *client.Client) {
+		session := s.listed(c, "jobs")
+		asked := 0
+		s.mu.Lock()
+		s.late = func(r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, "/waitlist/wait") {
+				return false
+			}
+			asked++
+			return asked == 1
+		}
+		s.mu.Unlock()
+		ctx, cancel := context.WithCancel(s.ctx)
+		time.AfterFunc(time.Second, cancel)
+		_, err := session.WaitList(ctx)
+		s.is(err, context.Canceled, client.ErrUnavailable)
+		_, err = c.Up(s.ctx, "jobs", 2)
+		s.ok(err)
+		time.Sleep(lateBy) // virtual
+		if got := toldNow(s.ctx, session); got != "jobs 2 false;" {
+			t.Errorf("told %q", got)
+		}
+		_, err = session.AddToWaitList(s.ctx, "jobs", 1)
+		s.ok(err)
+		_, err = c.Up(s.ctx, "jobs", 1)
+		s.ok(err)
+		if got := toldNow(s.ctx, session); got != "jobs 1 false;" {
+			t.Errorf("the next one: told %q", got)
+		}
+	})
+}
+
+// Two calls of one session are told two deliveries, though they share a key.
+func TestRealWaitListCallsTakeTurns(t *testing.T) {
+	really(t, 3, func(s *service, c *client.Client) {
+		session := s.listed(c, "a", "b")
+		one, other := toldLater(s.ctx, session), toldLater(s.ctx, session)
+		ctx, cancel := context.WithTimeout(s.ctx, time.Second)
+		defer cancel()
+		_, err := session.WaitList(ctx)
+		s.is(err, context.DeadlineExceeded, client.ErrUnavailable)
+		for _, name := range []string{"a", "b"} {
+			_, err := c.Up(s.ctx, name, 1)
+			s.ok(err)
+			time.Sleep(time.Second) // virtual
+		}
+		if got := []string{<-one, <-other}; !slices.Contains(got, "a 1 false;") || !slices.Contains(got, "b 1 false;") {
+			t.Errorf("told %q", got)
+		}
 	})
 }

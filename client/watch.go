@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 )
 
 // Watch yields a semaphore as it is, and again after each change of its permits,
@@ -19,8 +18,7 @@ func (c *Client) Watch(ctx context.Context, name string, opts ...ReadOption) ite
 		k := semaphoreCall(http.MethodGet, name)
 		k.query = readQuery(opts)
 		for early := 0; ; {
-			began := time.Now()
-			s, err := c.getSemaphore(ctx, name, k)
+			s, r, err := c.getSemaphore(ctx, name, k)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -30,14 +28,14 @@ func (c *Client) Watch(ctx context.Context, name string, opts ...ReadOption) ite
 				if early = 0; !yield(s, nil) {
 					return
 				}
-			} else if early++; time.Since(began) >= time.Until(k.until) {
+			} else if early++; !r.early() {
 				early = 0
 			} else if sleep(ctx, backOff(early)) != nil { // a node that stops answers at once
 				yield(nil, context.Cause(ctx))
 				return
 			}
 			k.query = withIndex(k.query, seen)
-			k.until = time.Now().Add(c.cfg.LongestWait)
+			k.listen = true
 		}
 	}
 }
