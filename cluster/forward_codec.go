@@ -22,10 +22,16 @@ type commandsFrame struct {
 type forwarded struct {
 	sequence uint64 // of its request id
 	listens  bool   // tell the conclusion, too, when the result is Waiting
+	class    class
 	data     []byte
 }
 
-const flagListens = 1
+// The flags of a command: flagListens, and its class in the two bits above.
+const (
+	flagListens = 1
+	classShift  = 1
+	flagsKnown  = flagListens | 3<<classShift
+)
 
 func (f *commandsFrame) append(buf []byte) []byte {
 	start := len(buf)
@@ -34,9 +40,9 @@ func (f *commandsFrame) append(buf []byte) []byte {
 	buf = binary.AppendUvarint(buf, f.origin)
 	buf = binary.AppendUvarint(buf, uint64(len(f.commands)))
 	for _, c := range f.commands {
-		var flags byte
+		flags := byte(c.class) << classShift
 		if c.listens {
-			flags = flagListens
+			flags |= flagListens
 		}
 		buf = binary.AppendUvarint(buf, c.sequence)
 		buf = append(buf, flags)
@@ -56,10 +62,11 @@ func decodeCommands(buf []byte) (f commandsFrame, err error) {
 	f.commands = make([]forwarded, count)
 	for i := range f.commands {
 		sequence, flags := b.uint(), b.byte()
-		if flags&^flagListens != 0 {
+		if flags&^flagsKnown != 0 {
 			b.fail()
 		}
-		f.commands[i] = forwarded{sequence: sequence, listens: flags&flagListens != 0, data: b.bytes()}
+		f.commands[i] = forwarded{sequence: sequence, listens: flags&flagListens != 0,
+			class: class(flags >> classShift & 3), data: b.bytes()}
 		if len(f.commands[i].data) > maxCommandBytes {
 			b.fail()
 		}

@@ -25,7 +25,8 @@ func codecFrames() map[string][]byte {
 	var ends bytes.Buffer
 	_, _, _ = m.write(&ends, nil, nil)
 	commands := commandsFrame{term: 3, origin: 1 << 63, commands: []forwarded{
-		{sequence: 1, listens: true, data: []byte("one")}, {sequence: 2, data: nil}, {sequence: 300, data: []byte("three")},
+		{sequence: 1, listens: true, class: classListed, data: []byte("one")}, {sequence: 2, data: nil},
+		{sequence: 300, class: classSingle, data: []byte("three")},
 	}}
 	return map[string][]byte{
 		"commands":    commands.append(nil),
@@ -138,7 +139,7 @@ func TestFrameDecodersAreStrict(t *testing.T) {
 		kind frameKind
 		body []byte
 	}{
-		"unknown flag":      {frameCommands, []byte{1, 1, 1, 1, 2, 0}},
+		"unknown flag":      {frameCommands, []byte{1, 1, 1, 1, flagsKnown + 1, 0}},
 		"unknown status":    {frameReplies, []byte{1, 1, statusCount}},
 		"negative time":     {frameReading, append([]byte{1, 0, 1}, bytes.Repeat([]byte{255}, 9)...)},
 		"too many commands": {frameCommands, many.append(nil)[frameHeader+1:]},

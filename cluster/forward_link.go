@@ -225,7 +225,7 @@ func (l *link) transmitCommands(w io.Writer, buf []byte, queue []*request) ([]by
 		l.count(len(live))
 		f := commandsFrame{term: l.leads, origin: l.requests.origin, commands: make([]forwarded, len(live))}
 		for i, q := range live {
-			f.commands[i] = forwarded{sequence: q.id.Sequence, listens: q.listener != nil, data: q.data}
+			f.commands[i] = forwarded{sequence: q.id.Sequence, listens: q.listener != nil, class: q.load.class, data: q.data}
 		}
 		buf = f.append(buf)
 		if len(buf) >= frameFill {

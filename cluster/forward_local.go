@@ -24,6 +24,7 @@ type ownCommand struct {
 }
 
 func (c ownCommand) command() []byte { return c.data }
+func (c ownCommand) load() load      { return c.request.load }
 
 // failed implements proposal. Of what is open the machine will tell.
 func (c ownCommand) failed(err error) {
@@ -46,13 +47,9 @@ func (l *localLane) send(reqs []*request) (back []*request) {
 		}
 		proposals = append(proposals, c)
 	}
-	taken, err := l.reign.proposer.enqueue(proposals)
-	if err == errRefused {
+	if l.reign.proposer.enqueue(proposals) != nil {
 		l.requests.unmark(live)
 		return live
-	}
-	for _, p := range proposals[taken:] {
-		p.failed(err)
 	}
 	return nil
 }

@@ -115,7 +115,8 @@ func (g *guestStream) propose(f *commandsFrame) {
 	proposals := make([]proposal, 0, len(f.commands))
 	for i := range f.commands {
 		c := &f.commands[i]
-		if err := fsm.CheckCommand(c.data); err != nil {
+		weight, err := fsm.CheckCommand(c.data)
+		if err != nil {
 			g.server.log.Warn("a peer sent what is no command", "from", g.from, "error", err)
 			g.refuse(f.commands[i:i+1], ErrNotApplied)
 			continue
@@ -124,13 +125,14 @@ func (g *guestStream) propose(f *commandsFrame) {
 			g.refuse(f.commands[i:i+1], err)
 			continue
 		}
-		hosted := &guestCommand{stream: g, forwarded: *c, id: fsm.RequestID{Origin: f.origin, Sequence: c.sequence}}
+		hosted := &guestCommand{stream: g, forwarded: *c, weight: weight, id: fsm.RequestID{Origin: f.origin, Sequence: c.sequence}}
 		g.server.requests.host(hosted.id, hosted) // before it can be applied
 		proposals = append(proposals, hosted)
 	}
-	taken, err := reign.proposer.enqueue(proposals)
-	for _, p := range proposals[taken:] {
-		p.failed(err)
+	if err := reign.proposer.enqueue(proposals); err != nil {
+		for _, p := range proposals {
+			p.failed(err)
+		}
 	}
 }
 
@@ -180,10 +182,16 @@ type guestCommand struct {
 	forwarded
 	stream *guestStream
 	id     fsm.RequestID
+	weight int
 }
 
 // command implements proposal.
 func (c *guestCommand) command() []byte { return c.data }
+
+// load implements proposal.
+func (c *guestCommand) load() load {
+	return load{class: c.class, weight: c.weight, bytes: len(c.data)}
+}
 
 // failed implements proposal. Of what is open nothing is said: the origin's own
 // machine will tell.

@@ -28,6 +28,16 @@ type Call struct {
 	// ListDeliver's NothingReady; 0 answers at once. For a one-shot acquire or down it
 	// should be the command's own WaitMS.
 	Wait time.Duration
+
+	listed bool // by DoMany
+}
+
+// class returns the class of the call's command.
+func (c *Call) class() class {
+	if c.listed {
+		return classListed
+	}
+	return classOf(c.Command.Op())
 }
 
 // Reply is how a call came out. NowMS, WaitedMS and WaitingMS are milliseconds
@@ -108,6 +118,7 @@ func (n *Node) do(ctx context.Context, call Call) (Reply, error) {
 // build makes the request of a call.
 func (n *Node) build(call Call) *request {
 	q := n.requests.build(call.Command, call.Key)
+	q.load.class = call.class()
 	if call.Wait > 0 {
 		q.listener = newListener(wantsOf(call.Command))
 	}
@@ -155,7 +166,7 @@ func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 	defer n.calls.leave()
 	reqs := make([]*request, len(list))
 	for i := range list {
-		list[i].Wait = 0
+		list[i].Wait, list[i].listed = 0, true
 		reqs[i] = n.build(list[i])
 	}
 	var waiting []*Reply
@@ -226,6 +237,7 @@ func (n *Node) abandon(call Call) {
 	go func() {
 		defer n.calls.leave()
 		end := n.requests.build(fsm.EndSession{Session: session}, "")
+		end.load.class = call.class() // so that it does not overtake the command
 		err := n.carrier.carry(n.stopping, []*request{end})[0].err
 		if err != nil && !errors.Is(err, context.Canceled) {
 			n.log.Debug("an abandoned one-shot was left to its deadline", "session", session, "error", err)

@@ -117,16 +117,16 @@ func TestListsBeyondTheQueue(t *testing.T) {
 		_, errs := n.DoMany(t.Context(), list)
 		for i, err := range errs {
 			want := error(nil)
-			if i == 100 {
+			if i == 50 { // lists have half of the queue
 				want = ErrOverloaded
-			} else if i > 100 {
+			} else if i > 50 {
 				want = ErrNotTried
 			}
 			if err != want {
 				t.Fatalf("%d: %v", i, err)
 			}
 		}
-		if view, _ := c.read(n, "a"); view.Available != 100 {
+		if view, _ := c.read(n, "a"); view.Available != 50 {
 			t.Errorf("%d were applied", view.Available)
 		}
 	}, func(c *Config) { c.QueueSize = 100 })

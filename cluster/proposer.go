@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	// batchCommands and batchBytes bound one entry.
+	// batchCommands bounds what nodes send each other at once.
 	batchCommands = 1024
-	batchBytes    = 256 << 10
 	// entriesInFlight is how many entries may be on their way at once. With two,
 	// followers store one while the leader stores the next; more only makes the
 	// batches smaller.
@@ -30,13 +29,14 @@ type applier interface {
 // machine, by its request id; a proposer only tells that it was not applied.
 type proposal interface {
 	command() []byte
+	load() load
 	// failed tells that the command is certainly not in the log, or, with
 	// errOpen, that nobody can tell yet. It must not block.
 	failed(err error)
 }
 
 // proposer puts commands into the log during one reign: whatever waits goes into
-// one entry. Alone, a command leaves at once; under load, what comes while
+// one entry, within its bounds, in the order that queue makes. Alone, a command leaves at once; under load, what comes while
 // entries are in flight shares the next one. Nothing waits on a timer.
 //
 // One goroutine, run, logs the entries; one for each entry in flight waits for
@@ -45,7 +45,6 @@ type proposer struct {
 	term  uint64
 	clock *clock
 	raft  applier
-	limit int // of waiting commands
 	// refuses returns why a command is not taken now, or nil. It must not block.
 	refuses func(command []byte) error
 	// refused is told that Raft did not take an entry though the reign goes on.
@@ -55,7 +54,7 @@ type proposer struct {
 	flying sync.WaitGroup
 
 	mu       sync.Mutex
-	queue    []proposal
+	queue    queue
 	ticks    []chan tickDone // who wait for an entry stamped from now on
 	closed   bool
 	lastLog  time.Time // when the last entry was made
@@ -73,7 +72,7 @@ func newProposer(term uint64, c *clock, r applier, limit int) *proposer {
 		term:     term,
 		clock:    c,
 		raft:     r,
-		limit:    limit,
+		queue:    queue{places: places{commands: limit, bytes: queueBytes}},
 		refuses:  func([]byte) error { return nil },
 		refused:  func() {},
 		slots:    make(chan struct{}, entriesInFlight),
@@ -82,14 +81,15 @@ func newProposer(term uint64, c *clock, r applier, limit int) *proposer {
 	}
 }
 
-// enqueue takes commands in their order: the first ones that there is room for,
-// and says why not the rest. Among the first ones it fails each that is refused
-// for what it is, so that its neighbours are taken.
-func (p *proposer) enqueue(proposals []proposal) (taken int, err error) {
-	for _, r := range p.admit(proposals, &taken, &err) {
+// enqueue takes commands, those of a class in their order, and fails those that it
+// refuses for what they are or has no room for. It returns errRefused, and has then
+// failed none, once the reign is over.
+func (p *proposer) enqueue(proposals []proposal) error {
+	refused, err := p.admit(proposals)
+	for _, r := range refused {
 		r.proposal.failed(r.err)
 	}
-	return taken, err
+	return err
 }
 
 // refusedProposal is a proposal that is not taken, and why.
@@ -98,28 +98,26 @@ type refusedProposal struct {
 	err      error
 }
 
-// admit puts proposals into the queue, and returns those that are refused for
-// what they are. It sets how far it came, and why not further.
-func (p *proposer) admit(proposals []proposal, taken *int, err *error) (refused []refusedProposal) {
+// admit puts proposals into the queue and returns those that are refused. Behind
+// one that has no room, no other of its class is taken: what comes together may be
+// a list.
+func (p *proposer) admit(proposals []proposal) (refused []refusedProposal, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		*err = errRefused
-		return nil
+		return nil, errRefused
 	}
 	defer p.wake()
-	for i, q := range proposals {
+	var full [classes]bool
+	for _, q := range proposals {
+		in := q.load().class
 		if why := p.refuses(q.command()); why != nil {
 			refused = append(refused, refusedProposal{q, why})
-		} else if len(p.queue) < p.limit {
-			p.queue = append(p.queue, q)
-		} else {
-			*err = ErrOverloaded
-			return refused
+		} else if full[in] = full[in] || !p.queue.add(q); full[in] {
+			refused = append(refused, refusedProposal{q, ErrOverloaded})
 		}
-		*taken = i + 1
 	}
-	return refused
+	return refused, nil
 }
 
 // tick blocks until an entry that was stamped after the call is applied, and
@@ -158,7 +156,7 @@ func (p *proposer) idleFor() time.Duration {
 func (p *proposer) waiting() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.queue)
+	return p.queue.len()
 }
 
 // run logs entries until ctx ends, and then refuses what still waits. When it
@@ -209,26 +207,14 @@ type batch struct {
 func (p *proposer) take() (b batch, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.queue) == 0 && len(p.ticks) == 0 {
+	if p.queue.len() == 0 && len(p.ticks) == 0 {
 		return batch{}, false
 	}
-	count, bytes := 0, 0
-	for _, q := range p.queue[:min(len(p.queue), batchCommands)] {
-		size := len(q.command())
-		if count > 0 && bytes+size > batchBytes {
-			break
-		}
-		bytes += size
-		count++
-	}
-	b.proposals = append(b.proposals, p.queue[:count]...)
-	b.data = make([][]byte, count)
+	b.proposals = p.queue.cut()
+	b.data = make([][]byte, len(b.proposals))
 	for i, q := range b.proposals {
 		b.data[i] = q.command()
 	}
-	left := copy(p.queue, p.queue[count:])
-	clear(p.queue[left:])
-	p.queue = p.queue[:left]
 	b.ticks, p.ticks = p.ticks, nil
 	p.lastLog = time.Now()
 	return b, true
@@ -271,8 +257,8 @@ func (p *proposer) fail(b batch, err error) {
 // close refuses what waits and whatever still comes.
 func (p *proposer) close() {
 	p.mu.Lock()
-	queue, ticks := p.queue, p.ticks
-	p.queue, p.ticks, p.closed = nil, nil, true
+	queue, ticks := p.queue.empty(), p.ticks
+	p.ticks, p.closed = nil, true
 	p.mu.Unlock()
 	for _, q := range queue {
 		q.failed(errRefused)

@@ -66,10 +66,16 @@ func (f *fakeFuture) commands() (term uint64, stamp int64, count uint64) {
 // fakeProposal notes how it failed.
 type fakeProposal struct {
 	data   []byte
+	class  class // 0: a renewal
+	weight int   // 0: 1
 	failed chan error
 }
 
 func (p *fakeProposal) command() []byte { return p.data }
+
+func (p *fakeProposal) load() load {
+	return load{class: p.class, weight: max(1, p.weight), bytes: len(p.data)}
+}
 
 // proposerRun runs a proposer on a fake Raft in a bubble.
 func proposerRun(t *testing.T, limit int, test func(t *testing.T, p *proposer, r *fakeRaft)) {
@@ -134,8 +140,8 @@ func TestProposerBatchesWhatWaits(t *testing.T) {
 		began := time.Now()
 		send := func(count, bytes int) {
 			proposals, _ := fakes(count, bytes)
-			if taken, err := p.enqueue(proposals); taken != count || err != nil {
-				t.Fatalf("%d of %d taken: %v", taken, count, err)
+			if err := p.enqueue(proposals); err != nil {
+				t.Fatal(err)
 			}
 		}
 		send(1, 10)
@@ -172,7 +178,7 @@ func TestProposerStampsOnceAnEntry(t *testing.T) {
 	proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
 		for i, want := range []int64{5000, 25_000, 45_000, 65_000} {
 			one, _ := fakes(1, 10)
-			_, _ = p.enqueue(one)
+			_ = p.enqueue(one)
 			synctest.Wait()
 			r.logged()[i].answer(nil)
 			if _, stamp, _ := r.logged()[i].commands(); stamp != want {
@@ -187,21 +193,33 @@ func TestProposerRefusesBeyondItsQueue(t *testing.T) {
 	proposerRun(t, 10, func(t *testing.T, p *proposer, r *fakeRaft) {
 		for range entriesInFlight {
 			one, _ := fakes(1, 10)
-			_, _ = p.enqueue(one)
+			_ = p.enqueue(one)
 			synctest.Wait()
 		}
-		proposals, _ := fakes(14, 10)
-		if taken, err := p.enqueue(proposals); taken != 10 || err != ErrOverloaded {
-			t.Fatalf("%d taken, %v", taken, err)
+		proposals, all := fakes(14, 10)
+		expect := func(refused int) {
+			t.Helper()
+			for i, one := range all {
+				select {
+				case err := <-one.failed:
+					if err != ErrOverloaded || i < len(all)-refused {
+						t.Fatalf("%d: %v", i, err)
+					}
+				default:
+					if i >= len(all)-refused {
+						t.Fatalf("%d is taken", i)
+					}
+				}
+			}
 		}
-		if taken, err := p.enqueue(proposals[10:]); taken != 0 || err != ErrOverloaded {
-			t.Fatalf("%d taken, %v", taken, err)
-		}
+		_ = p.enqueue(proposals)
+		expect(4)
+		_ = p.enqueue(proposals[10:])
+		expect(4)
 		r.logged()[0].answer(nil)
 		synctest.Wait()
-		if taken, err := p.enqueue(proposals[10:]); taken != 4 || err != nil {
-			t.Fatalf("%d taken, %v, though there is room again", taken, err)
-		}
+		_ = p.enqueue(proposals[10:])
+		expect(0)
 		mixed, all := fakes(3, 10)
 		all[1].data = make([]byte, 11)
 		p.refuses = func(command []byte) error {
@@ -213,8 +231,8 @@ func TestProposerRefusesBeyondItsQueue(t *testing.T) {
 		r.logged()[1].answer(nil)
 		synctest.Wait()
 		before := p.waiting()
-		if taken, err := p.enqueue(mixed); taken != 3 || err != nil || p.waiting() != before+2 {
-			t.Fatalf("of three, one refused for what it is: %d taken, %v, %d more wait", taken, err, p.waiting()-before)
+		if err := p.enqueue(mixed); err != nil || p.waiting() != before+2 {
+			t.Fatalf("of three, one refused for what it is: %v, %d more wait", err, p.waiting()-before)
 		}
 		select {
 		case err := <-all[1].failed:
@@ -252,7 +270,7 @@ func TestProposerTellsFates(t *testing.T) {
 				refused := false
 				p.refused = func() { refused = true }
 				proposals, all := fakes(3, 10)
-				_, _ = p.enqueue(proposals)
+				_ = p.enqueue(proposals)
 				synctest.Wait()
 				r.logged()[0].response = fate.response
 				r.logged()[0].answer(fate.err)
@@ -301,14 +319,14 @@ func TestProposerTick(t *testing.T) {
 		// that was stamped before.
 		for range entriesInFlight {
 			one, _ := fakes(1, 10)
-			_, _ = p.enqueue(one)
+			_ = p.enqueue(one)
 			synctest.Wait()
 		}
 		go tick()
 		go tick()
 		synctest.Wait()
 		command, _ := fakes(1, 10)
-		_, _ = p.enqueue(command)
+		_ = p.enqueue(command)
 		r.logged()[1].answer(nil)
 		synctest.Wait()
 		if len(ticks) != 0 {
@@ -343,11 +361,11 @@ func TestProposerEnds(t *testing.T) {
 		}()
 		for range entriesInFlight {
 			one, _ := fakes(1, 10)
-			_, _ = p.enqueue(one)
+			_ = p.enqueue(one)
 			synctest.Wait()
 		}
 		waiting, all := fakes(5, 10)
-		_, _ = p.enqueue(waiting)
+		_ = p.enqueue(waiting)
 		ticked := make(chan error, 1)
 		go func() {
 			_, err := p.tick(t.Context())
@@ -364,8 +382,8 @@ func TestProposerEnds(t *testing.T) {
 		if err := <-ticked; err != errRefused {
 			t.Errorf("the tick: %v", err)
 		}
-		if taken, err := p.enqueue(waiting); taken != 0 || err != errRefused {
-			t.Errorf("after the end %d taken, %v", taken, err)
+		if err := p.enqueue(waiting); err != errRefused {
+			t.Errorf("after the end: %v", err)
 		}
 		if _, err := p.tick(t.Context()); err != errRefused {
 			t.Errorf("a tick after the end: %v", err)

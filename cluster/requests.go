@@ -22,11 +22,11 @@ import (
 type requests struct {
 	origin   uint64 // drawn at each boot, so that ids are never used twice
 	sequence atomic.Uint64
-	limit    int // of own
 	waits    *waits
 
 	mu     sync.Mutex
 	own    map[uint64]*request // by sequence
+	places places              // of own
 	guests map[fsm.RequestID]guest
 	reign  uint64 // the highest term of a reign entry that was applied
 }
@@ -35,6 +35,7 @@ type requests struct {
 type request struct {
 	id   fsm.RequestID
 	data []byte // as fsm.EncodeCommand made it
+	load load
 	// listener waits for the place of a Waiting result; nil if nobody would listen.
 	listener *listener
 	outcome  chan outcome // the last one that was not read yet
@@ -75,7 +76,7 @@ type guest interface {
 func newRequests(limit int, w *waits) *requests {
 	return &requests{
 		origin: drawID(),
-		limit:  limit,
+		places: places{commands: limit, bytes: queueBytes},
 		waits:  w,
 		own:    map[uint64]*request{},
 		guests: map[fsm.RequestID]guest{},
@@ -92,18 +93,32 @@ func drawID() uint64 {
 // build encodes a command under an id of its own.
 func (r *requests) build(command fsm.Command, key string) *request {
 	id := fsm.RequestID{Origin: r.origin, Sequence: r.sequence.Add(1)}
-	return &request{id: id, data: fsm.Envelope{Request: id, Key: key}.Encode(command), outcome: make(chan outcome, 1)}
+	data := fsm.Envelope{Request: id, Key: key}.Encode(command)
+	return &request{
+		id: id, data: data, outcome: make(chan outcome, 1),
+		load: load{class: classOf(command.Op()), weight: fsm.Weight(command), bytes: len(data)},
+	}
 }
 
 // add registers requests; it answers how many there was room for, the first ones.
 func (r *requests) add(reqs []*request) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	room := min(len(reqs), max(0, r.limit-len(r.own)))
-	for _, q := range reqs[:room] {
+	for i, q := range reqs {
+		if !r.places.take(q.load) {
+			return i
+		}
 		r.own[q.id.Sequence] = q
 	}
-	return room
+	return len(reqs)
+}
+
+// forget takes a request out. The caller holds mu.
+func (r *requests) forget(q *request) {
+	if _, known := r.own[q.id.Sequence]; known {
+		delete(r.own, q.id.Sequence)
+		r.places.leave(q.load)
+	}
 }
 
 // markSent notes that requests are about to leave for the leader of a term, and
@@ -198,7 +213,7 @@ func (r *requests) reply(sequence, term uint64, got outcome) {
 // settle ends a request. One that waits is listened for from this very moment,
 // so that its conclusion can't slip through. The caller holds mu.
 func (r *requests) settle(q *request, got outcome) {
-	delete(r.own, q.id.Sequence)
+	r.forget(q)
 	q.state = requestSettled
 	if got.err == nil && got.result.Code == fsm.Waiting && q.listener != nil {
 		r.waits.listen(q.listener, &got.result)
@@ -213,7 +228,7 @@ func (r *requests) drop(q *request) requestState {
 	defer r.mu.Unlock()
 	was := q.state
 	q.state = requestSettled
-	delete(r.own, q.id.Sequence)
+	r.forget(q)
 	return was
 }
 

@@ -195,12 +195,16 @@ func CommandLevel(buf []byte) uint32 {
 	return uint32(level)
 }
 
-// CheckCommand returns an error unless buf is a command that this program can
-// apply: a leader checks it before it puts a forwarded command into its log.
-func CheckCommand(buf []byte) error {
+// CheckCommand returns the weight of an encoded command, see Weight, and an error
+// unless this program can apply it: a leader checks it before it puts a forwarded
+// command into its log.
+func CheckCommand(buf []byte) (weight int, err error) {
 	c, err := decodeCommand(entryVersion, buf)
 	if err == nil && c.command == nil {
 		err = errMalformed
 	}
-	return err
+	if err != nil {
+		return 0, err
+	}
+	return Weight(c.command), nil
 }

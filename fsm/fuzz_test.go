@@ -96,8 +96,8 @@ func FuzzDecodeCommand(f *testing.F) {
 			}
 			return
 		}
-		if good := c.command != nil; good != (CheckCommand(data) == nil) {
-			t.Fatalf("CheckCommand says otherwise: a command is %v", good)
+		if weight, err := CheckCommand(data); (c.command != nil) != (err == nil && weight > 0) {
+			t.Fatalf("CheckCommand says otherwise: weight %d, %v", weight, err)
 		}
 		if c.command == nil {
 			return

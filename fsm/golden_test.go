@@ -145,8 +145,9 @@ func TestCommandsAboveTheLevel(t *testing.T) {
 			t.Errorf("command %d below its level: %v", i, got)
 		}
 		lower := append([]byte{0}, command[1:]...)
-		if CheckCommand(command) != nil || CheckCommand(lower) == nil {
-			t.Errorf("command %d: %v, under a level that is too low: %v", i, CheckCommand(command), CheckCommand(lower))
+		_, err := CheckCommand(command)
+		if _, below := CheckCommand(lower); err != nil || below == nil {
+			t.Errorf("command %d: %v, under a level that is too low: %v", i, err, below)
 		}
 	}
 	for name, unknown := range map[string][]byte{
@@ -154,7 +155,7 @@ func TestCommandsAboveTheLevel(t *testing.T) {
 		"an operation": {0, 1, 1, byte(opCount), 0},
 		"a raise":      Envelope{}.Encode(RaiseLevel{Level: FeatureLevel + 1}),
 	} {
-		if CheckCommand(unknown) == nil {
+		if _, err := CheckCommand(unknown); err == nil {
 			t.Errorf("%s that is not known is taken", name)
 		}
 		if halt := halts(NewAtLevel(FeatureLevel), 1, EncodeEntry(0, [][]byte{unknown})); !strings.Contains(halt, "newer version") {

@@ -9,9 +9,9 @@ const (
 )
 
 // Weight returns how much work a command asks the machine for, in units of one
-// acquire of one semaphore: at least 1. It counts what the command itself
-// lists. Work that the state decides (the waiters that an up serves, the leases
-// of a session that ends) is bounded by the machine.
+// acquire of one semaphore: at least 1. It counts what the command itself lists,
+// four renewals of one command as one. Work that the state decides (the waiters
+// that an up serves, the leases of a session that ends) is bounded by the machine.
 func Weight(c Command) int {
 	weight := 1
 	switch c := c.(type) {
@@ -20,7 +20,7 @@ func Weight(c Command) int {
 	case RestoreSession:
 		weight = len(c.Leases)
 	case Renew:
-		weight = len(c.Renewals)
+		weight = (len(c.Renewals) + 3) / 4
 	case NoticeDone:
 		weight = len(c.IDs)
 	}

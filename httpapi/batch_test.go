@@ -98,7 +98,7 @@ func TestBatchStopsAtTheFirstFailure(t *testing.T) {
 		err    error
 		status int
 		code   string
-	}{{cluster.ErrNoLeader, 503, "no-leader"}, {cluster.ErrOutcomeUnknown, 504, "outcome-unknown"}, {cluster.ErrOverloaded, 429, "limit-reached"}} {
+	}{{cluster.ErrNoLeader, 503, "no-leader"}, {cluster.ErrOutcomeUnknown, 504, "outcome-unknown"}, {cluster.ErrOverloaded, 503, "overloaded"}} {
 		a.node.fail, a.node.failFrom = c.err, 1
 		a.do("POST /v1/batch", `{"operations":[`+ups+`]}`).is(200, "results.length=4", "results.1.status=400",
 			fmt.Sprintf("results.2.status=%d", c.status), "results.2.body.code="+c.code,

@@ -154,7 +154,7 @@ func TestNodeREDFailures(t *testing.T) {
 		again  string
 	}{
 		{cluster.ErrNoLeader, 503, "1"}, {cluster.ErrNotApplied, 503, "1"}, {cluster.ErrDraining, 503, "1"}, {cluster.ErrStorageFull, 503, "10"},
-		{cluster.ErrOverloaded, 429, "1"}, {cluster.ErrOutcomeUnknown, 504, ""}, {errors.New("secret of the inside"), 500, ""},
+		{cluster.ErrOverloaded, 503, "1"}, {cluster.ErrOutcomeUnknown, 504, ""}, {errors.New("secret of the inside"), 500, ""},
 	} {
 		node.set(func() { node.fail = c.err })
 		for line, body := range nodeREDRequests {

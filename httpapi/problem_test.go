@@ -238,7 +238,7 @@ func TestEveryNodeErrorOnARoute(t *testing.T) {
 		{cluster.ErrBehind, 503, "behind", true},
 		{cluster.ErrDraining, 503, "draining", true}, {cluster.ErrStorageFull, 503, "storage-full", true},
 		{cluster.ErrSplitState, 503, "states-differ", true},
-		{cluster.ErrOverloaded, 429, "limit-reached", true}, {cluster.ErrOutcomeUnknown, 504, "outcome-unknown", false},
+		{cluster.ErrOverloaded, 503, "overloaded", true}, {cluster.ErrOutcomeUnknown, 504, "outcome-unknown", false},
 		{errors.New("secret of the inside"), 500, "internal", false},
 	} {
 		a := newTestAPI(t)
