@@ -180,6 +180,13 @@ func (m *machine) nowMS() int64 {
 	return m.state.NowMS()
 }
 
+// moreDue reports whether the last entry has left work over for the next.
+func (m *machine) moreDue() bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.state.MoreDue()
+}
+
 // nextDeadline answers the earliest deadline of a session, if there is one.
 func (m *machine) nextDeadline() (ms int64, ok bool) {
 	m.mu.RLock()

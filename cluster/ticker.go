@@ -13,7 +13,8 @@ const (
 	tickAgain = 20 * time.Millisecond
 )
 
-// ticker logs an entry without commands when a session's deadline has come, and
+// ticker logs an entry without commands when a session's deadline has come, at once
+// while the machine has work left over from the last entry, and
 // every 500 ms while sessions exist and nothing else is logged. Expiry is done
 // by the machine at each entry; the ticker only sees to it that there is one.
 // Without sessions, and while time stands still, it logs nothing. One goroutine,
@@ -67,6 +68,9 @@ func (t *ticker) tick(ctx context.Context) (wait time.Duration, needed bool) {
 
 // next answers how long there is until an entry is needed, if one is.
 func (t *ticker) next() (wait time.Duration, needed bool) {
+	if t.machine.moreDue() {
+		return 0, true
+	}
 	deadline, ok := t.machine.nextDeadline()
 	if !ok {
 		return 0, false

@@ -27,7 +27,7 @@ func (m *Machine) checkCounters() error {
 		return errors.New("tokens beyond 2^53 - 1")
 	case m.nowMS < 0:
 		return errors.New("cluster time before the beginning")
-	case len(m.byName) != m.semaphores.live || m.names.Len() != m.semaphores.live:
+	case len(m.everySemaphore()) != m.semaphores.live || m.names.Len() != len(m.byName):
 		return errors.New("index of names and semaphores differ")
 	case len(m.bySession) != m.sessions.live || m.ids.Len() != m.sessions.live:
 		return errors.New("index of ids and sessions differ")
@@ -43,12 +43,31 @@ func (m *Machine) checkCounters() error {
 	return nil
 }
 
+// everySemaphore returns those with a name, and the deleted ones that are left.
+func (m *Machine) everySemaphore() []ref {
+	every := make([]ref, 0, m.semaphores.live)
+	for _, r := range m.byName {
+		every = append(every, r)
+	}
+	m.unswept.Scan(func(_ uint64, r ref) bool {
+		if m.gone(r) {
+			every = append(every, r)
+		}
+		return true
+	})
+	return every
+}
+
 func (m *Machine) checkSemaphores() error {
-	for name, r := range m.byName {
+	for _, r := range m.everySemaphore() {
 		s := m.semaphores.at(r)
+		name := s.name
+		unswept, marked := m.unswept.Get(s.epoch)
 		switch {
-		case s.name != name || !ValidName(name):
-			return fmt.Errorf("semaphore %q is filed as %q", s.name, name)
+		case !s.deleted && m.byName[name] != r || !ValidName(name):
+			return fmt.Errorf("semaphore %q is filed wrongly", name)
+		case marked != (s.deleted || s.shrunk) || marked && unswept != r || marked && !m.bounded():
+			return fmt.Errorf("%q: what is left to end of it is filed wrongly", name)
 		case s.epoch == 0 || s.epoch > m.epochs:
 			return fmt.Errorf("%q: epoch %d was never given", name, s.epoch)
 		case s.permits < 0 || !s.allows(s.permits):
@@ -78,7 +97,7 @@ func (m *Machine) checkSemaphores() error {
 }
 
 // checkLine: places agree with their requests, and no head that fits is left
-// behind.
+// behind, unless the next entry goes on there.
 func (m *Machine) checkLine(line ref, s *semaphore) (err error) {
 	if s.line == nil {
 		return nil
@@ -94,7 +113,9 @@ func (m *Machine) checkLine(line ref, s *semaphore) (err error) {
 		return err == nil
 	})
 	first, waiting, _ := s.line.Min()
-	if err == nil && m.servable(m.requests.at(waiting)) >= 0 {
+	head := m.requests.at(waiting)
+	leftOver := slices.ContainsFunc(head.members, func(want member) bool { return slices.Contains(m.unserved, want.semaphore) })
+	if err == nil && m.servable(head) >= 0 && !leftOver {
 		err = fmt.Errorf("the head %d fits and was left behind", first)
 	}
 	return err
@@ -155,7 +176,7 @@ func (m *Machine) checkLeases() error {
 	for _, r := range m.bySession {
 		sessions += m.sessions.at(r).leases.length
 	}
-	for _, r := range m.byName {
+	for _, r := range m.everySemaphore() {
 		semaphores += m.semaphores.at(r).holders.length
 	}
 	if sessions != m.leases.live || semaphores != m.leases.live {
@@ -224,7 +245,7 @@ func (m *Machine) checkWaits() error {
 			}
 		}
 	}
-	for _, r := range m.byName {
+	for _, r := range m.everySemaphore() {
 		if s := m.semaphores.at(r); s.asked != nil {
 			s.asked.byCount.Scan(func(_ int64, places *btree.Map[uint64, ref]) bool {
 				asked += places.Len()

@@ -67,7 +67,7 @@ func (m *Machine) checkEntry(r ref, e *entry) error {
 		return errors.New("its grant is out of range")
 	case e.waiting != 0 && m.requests.at(e.waiting).entry != r:
 		return errors.New("what waits for it does not know it")
-	case e.semaphore != 0 && e.granted == 0 && e.waiting == 0:
+	case !m.orphaned(e) && e.granted == 0 && e.waiting == 0:
 		return errors.New("it neither waits nor was granted anything")
 	}
 	return nil

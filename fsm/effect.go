@@ -95,5 +95,5 @@ type Applied struct {
 	Conclusions []Conclusion
 	Effects     []Effect
 	Term        uint64 // of a reign entry, else 0
-	MoreDue     bool   // sessions past their deadline are left: log a tick
+	MoreDue     bool   // work is left over, see Machine.MoreDue: log a tick
 }

@@ -2,25 +2,26 @@ package fsm
 
 // expire is done once at the start of each entry: it removes sessions whose
 // deadline has passed, in the order (deadline, id), until so many are gone
-// that an entry stays short, and serves the lines once. One that is due but
-// not yet removed is only late: it may hold, renew and be granted.
+// that an entry stays short, goes on with what the last entry left over, and
+// serves the lines once. A session that is due but not yet removed is only late:
+// it may hold, renew and be granted.
 func (m *Machine) expire() {
+	m.done = work{}
 	sessions, records := 0, 0
-	for sessions < expireSessions && records < expireRecords && m.moreDue() {
+	for sessions < expireSessions && m.expired() {
 		first, _ := m.deadlines.next()
 		s := m.sessions.at(first.session)
 		sessions++
 		records += s.leases.length + s.requests.length
 		m.endSession(first.session, CauseExpired, "")
+		if !m.mayEnd() || !m.bounded() && records >= expireRecords {
+			break
+		}
 	}
 	m.forget()
+	m.sweep()
+	m.goOn()
 	m.settle()
-}
-
-// moreDue reports whether a session's deadline has passed.
-func (m *Machine) moreDue() bool {
-	first, ok := m.deadlines.next()
-	return ok && first.ms <= m.nowMS
 }
 
 // forget drops ended sessions and keys that are older than they are kept. The

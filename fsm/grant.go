@@ -13,8 +13,8 @@ func (m *Machine) settle() {
 		}
 		ids := m.endNow
 		m.endNow = nil
-		for _, id := range ids {
-			if r, ok := m.bySession[id]; ok && m.sessions.at(r).deadlineMS <= m.nowMS {
+		for _, id := range ids { // beyond the budget, the next entry finds them expired
+			if r, ok := m.bySession[id]; ok && m.sessions.at(r).deadlineMS <= m.nowMS && m.mayEnd() {
 				m.endSession(r, CauseExpired, "")
 			}
 		}
@@ -26,6 +26,9 @@ func (m *Machine) settle() {
 // notices due.
 func (m *Machine) touch(semaphore ref) {
 	s := m.semaphores.at(semaphore)
+	if s.deleted {
+		return
+	}
 	if s.waiting() > 0 {
 		m.touched = appendOnce(m.touched, semaphore)
 	}
@@ -48,18 +51,25 @@ func appendOnce(list []ref, r ref) []ref {
 //
 // A head that can't be granted is dropped: what could change that is a change
 // in one of its lines, and that line is then touched, and its head is looked
-// at again.
+// at again. When the entry has granted enough, the lines that are left over
+// stay for the next.
 func (m *Machine) serve() {
 	var heads headHeap
 	for {
 		for _, semaphore := range m.touched {
 			if line := m.semaphores.at(semaphore).line; line != nil && line.Len() > 0 {
 				place, request, _ := line.Min()
-				heap.Push(&heads, head{place, request})
+				heap.Push(&heads, head{place, request, semaphore})
 			}
 		}
 		m.touched = m.touched[:0]
 		if len(heads) == 0 {
+			return
+		}
+		if !m.mayServe() {
+			for _, h := range heads {
+				m.unserved = append(m.unserved, h.semaphore)
+			}
 			return
 		}
 		next := heap.Pop(&heads).(head)
@@ -95,6 +105,9 @@ func (m *Machine) servable(r *request) int {
 // servableHere: nobody waits before it in this line, and it fits.
 func (m *Machine) servableHere(r *request, want member) bool {
 	s := m.semaphores.at(want.semaphore)
+	if s.deleted {
+		return false
+	}
 	if s.waiting() > 0 {
 		if first, _, _ := s.line.Min(); first < r.place {
 			return false
@@ -111,6 +124,7 @@ func (m *Machine) servableHere(r *request, want member) bool {
 func (m *Machine) grantWaiting(waiting ref, i int) {
 	r := *m.requests.at(waiting)
 	m.unlinkRequest(waiting)
+	m.done.served += len(r.members) + len(r.keys)
 	if r.mode == Any {
 		for j, other := range r.members {
 			if j != i {
@@ -201,8 +215,9 @@ func (m *Machine) nextToken() uint64 {
 }
 
 type head struct {
-	place   uint64
-	request ref
+	place     uint64
+	request   ref
+	semaphore ref // of the line
 }
 
 // headHeap orders heads of lines by place.

@@ -37,9 +37,9 @@ func (m *Machine) lowestHeld(owner ref) *int32 {
 	var lowest *int32
 	for r := m.sessions.at(owner).leases.first; r != 0; r = m.leases.at(r).inSession.next {
 		l := m.leases.at(r)
-		if level := m.semaphores.at(l.semaphore).level; level != nil && !l.revoked {
-			if lowest == nil || *level < *lowest {
-				lowest = level
+		if s := m.semaphores.at(l.semaphore); s.level != nil && !l.revoked && !s.deleted {
+			if lowest == nil || *s.level < *lowest {
+				lowest = s.level
 			}
 		}
 	}
@@ -54,8 +54,8 @@ func (m *Machine) levelWaitedFor(owner ref) *int32 {
 			continue
 		}
 		for _, want := range q.members {
-			if level := m.semaphores.at(want.semaphore).level; level != nil {
-				return level
+			if s := m.semaphores.at(want.semaphore); s.level != nil && !s.deleted {
+				return s.level
 			}
 		}
 	}

@@ -44,6 +44,7 @@ func (m *Machine) dropLease(r ref, cause Cause, reason string) {
 	m.semaphores.mut(l.semaphore).holders.unlink(r, m.leaseInSemaphore)
 	delete(m.byLease, leaseKey{l.session, l.semaphore})
 	m.leases.remove(r)
+	m.done.ended++
 	m.touch(l.semaphore)
 }
 

@@ -59,7 +59,7 @@ const (
 	keyOverhead      = 128            // bytes that one key counts beside its texts
 	maxRequestKeys   = 1_024          // keys that wait for the outcome of one request
 	expireSessions   = 1_024          // sessions removed at one entry …
-	expireRecords    = 8_192          // … or leases and requests
+	expireRecords    = 8_192          // … or leases and requests, at level 0; then see budget
 	forgetKeys       = 4_096          // keys and ended sessions forgotten at one entry
 	maxToken         = 1<<53 - 1      // fencing tokens stay exact in JavaScript
 	reignJump        = 1 << 32        // added to the counters after a recovery

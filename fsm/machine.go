@@ -49,6 +49,8 @@ type groupKey struct {
 type indexes struct {
 	byName    map[string]ref
 	names     btree.Map[string, ref] // in order, for listings
+	unswept   btree.Map[uint64, ref] // semaphores by epoch: deleted or shrunk
+	unserved  []ref                  // semaphores whose line an entry left though its head fits
 	bySession map[uint64]ref
 	ids       btree.Map[uint64, ref] // sessions in order, for listings
 	byLease   map[leaseKey]ref
@@ -75,10 +77,13 @@ type Machine struct {
 	// What the entry or command under way has gathered.
 	applied *Applied
 	caller  Envelope // of the command under way; zero between commands
+	done    work     // by the entry under way
 	touched []ref    // semaphores whose line may have become servable
 	freed   []ref    // semaphores whose notices may have become due
 	endNow  []uint64 // sessions given a deadline that has passed: the last step
 	output  encoder  // scratch, for the state hash
+
+	budget budget // the same on all replicas; tests lower it
 }
 
 // New returns an empty machine at cluster time 0. Its first reign entry brings
@@ -91,6 +96,7 @@ func NewAtLevel(level uint32) *Machine {
 	m := &Machine{}
 	m.feature = level
 	m.limits = DefaultLimits()
+	m.budget = defaultBudget()
 	m.clearIndexes()
 	return m
 }
@@ -141,7 +147,8 @@ func (m *Machine) Apply(index uint64, data []byte) *Applied {
 	}
 	applied := m.applied
 	m.applied = nil
-	applied.MoreDue = m.moreDue()
+	m.keepUnserved()
+	applied.MoreDue = m.MoreDue()
 	m.chain(index, data, applied)
 	return applied
 }

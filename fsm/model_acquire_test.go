@@ -69,13 +69,13 @@ func (m *model) levelForbids(owner *modelSession, s *modelSemaphore, count int64
 	}
 	var lowest, waited *int32
 	for _, l := range m.leasesOf(owner) {
-		if level := l.semaphore.level; !l.revoked && level != nil && (lowest == nil || *level < *lowest) {
+		if level := l.semaphore.level; !l.revoked && !l.semaphore.deleted && level != nil && (lowest == nil || *level < *lowest) {
 			lowest = level
 		}
 	}
 	for _, r := range m.requestsOf(owner) {
 		for _, want := range r.members {
-			if !r.unowned && waited == nil {
+			if !r.unowned && waited == nil && !want.semaphore.deleted {
 				waited = want.semaphore.level
 			}
 		}
@@ -301,7 +301,18 @@ func (m *model) restoreLiving(s *modelSession, wants []Want) Result {
 			result.Grants = append(result.Grants, tell(l))
 		}
 	}
-	if len(m.requestsOf(s)) > 0 || len(result.Grants) != len(wants) || len(m.leasesOf(s)) != len(wants) {
+	leases, requests := 0, 0
+	for _, l := range m.leasesOf(s) {
+		if !l.semaphore.deleted {
+			leases++
+		}
+	}
+	for _, r := range m.requestsOf(s) {
+		if len(r.left()) > 0 {
+			requests++
+		}
+	}
+	if requests > 0 || len(result.Grants) != len(wants) || leases != len(wants) {
 		return Result{Code: SessionExists, Session: s.id}
 	}
 	return m.of(s, result)

@@ -12,7 +12,7 @@ func (m *model) serveAndEnd() {
 		last := m.spent
 		m.spent = nil
 		for _, s := range last {
-			if slices.Contains(m.sessions, s) && s.deadlineMS <= m.nowMS {
+			if slices.Contains(m.sessions, s) && s.deadlineMS <= m.nowMS && m.done.ended < m.budget.ended {
 				m.endSession(s, CauseExpired, "")
 			}
 		}
@@ -26,7 +26,7 @@ func (m *model) serve() {
 	for {
 		granted := false
 		for _, r := range slices.Clone(m.requests) {
-			if members, ok := m.servable(r); ok {
+			if members, ok := m.servable(r); ok && m.done.served < m.budget.served {
 				m.grantWaiting(r, members)
 				granted = true
 				break
@@ -57,6 +57,9 @@ func (m *model) servable(r *modelRequest) ([]modelMember, bool) {
 
 // servableHere: nobody stands before it in this line, and it fits.
 func (m *model) servableHere(r *modelRequest, want modelMember) bool {
+	if want.semaphore.deleted {
+		return false
+	}
 	for _, other := range m.line(want.semaphore) {
 		if r.place == 0 || other.place < r.place {
 			return false
@@ -70,6 +73,7 @@ func (m *model) servableHere(r *modelRequest, want modelMember) bool {
 
 func (m *model) grantWaiting(r *modelRequest, members []modelMember) {
 	m.leave(r)
+	m.done.served += len(r.members) + len(r.keys)
 	for _, want := range r.members {
 		if r.mode == Any && want.semaphore != members[0].semaphore {
 			m.withdrawn(r, want, CauseElsewhere)
@@ -167,6 +171,7 @@ func (m *model) withdrawn(r *modelRequest, want modelMember, cause Cause) {
 // withdraw ends a wait without a grant.
 func (m *model) withdraw(r *modelRequest, cause Cause, outcome Result) {
 	m.leave(r)
+	m.done.ended += len(r.members) + len(r.keys)
 	for _, want := range r.members {
 		m.withdrawn(r, want, cause)
 	}
@@ -176,6 +181,7 @@ func (m *model) withdraw(r *modelRequest, cause Cause, outcome Result) {
 // lose ends a request's wait for one semaphore: an "any" goes on with the others.
 func (m *model) lose(r *modelRequest, s *modelSemaphore, cause Cause, code Code) {
 	if r.mode == Any && len(r.members) > 1 {
+		m.done.ended++
 		m.withdrawn(r, modelMember{s, r.countOf(s)}, cause)
 		r.members = slices.DeleteFunc(slices.Clone(r.members), func(want modelMember) bool { return want.semaphore == s })
 		s.modified = m.index
@@ -204,6 +210,7 @@ func (m *model) conclude(r *modelRequest, outcome Result) {
 func (m *model) drop(l *modelLease, cause Cause, reason string) {
 	m.leases = slices.DeleteFunc(m.leases, func(other *modelLease) bool { return other == l })
 	l.semaphore.modified = m.index
+	m.done.ended++
 	if l.revoked {
 		m.released(l, 0, cause, reason)
 	} else {
@@ -264,6 +271,7 @@ func (m *model) endSession(s *modelSession, cause Cause, reason string) {
 	for _, e := range m.listOf(s) {
 		m.dropEntry(e, !s.keep)
 	}
+	m.done.ended++
 	m.sessions = slices.DeleteFunc(m.sessions, func(other *modelSession) bool { return other == s })
 	m.effect(Effect{Kind: EffectSessionEnded, Session: s.id, Cause: cause, Reason: reason})
 	if s.oneShot && !s.everHeld {

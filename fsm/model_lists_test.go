@@ -27,6 +27,9 @@ func (e *modelEntry) wanted() int64 {
 	return e.waiting.members[0].count
 }
 
+// orphaned: its semaphore is deleted; what it was granted died with it.
+func (e *modelEntry) orphaned() bool { return e.semaphore == nil || e.semaphore.deleted }
+
 type modelNotice struct {
 	id        uint64
 	semaphore *modelSemaphore // nil once it is deleted
@@ -147,12 +150,15 @@ func (m *model) listDeliver(c ListDeliver) Result {
 		list = append(slices.Clone(list[first:]), list[:first]...)
 	}
 	for _, e := range list {
-		if e.granted == 0 && e.semaphore != nil {
+		done := Completion{Semaphore: e.name, Epoch: e.epoch, Deleted: true}
+		if !e.orphaned() {
+			done.Deleted, done.Granted, done.Token = false, e.granted, e.token
+		}
+		if e.granted == 0 && !done.Deleted {
 			continue
 		}
 		result.Code = OK
-		result.Completed = append(result.Completed, Completion{Semaphore: e.name, Epoch: e.epoch,
-			Granted: e.granted, Token: e.token, Deleted: e.semaphore == nil})
+		result.Completed = append(result.Completed, done)
 		owner.delivered = e.number
 		m.dropEntry(e, false)
 	}
@@ -174,7 +180,8 @@ func (m *model) dropEntry(e *modelEntry, giveBack bool) {
 	}
 	m.entries = slices.DeleteFunc(m.entries, func(other *modelEntry) bool { return other == e })
 	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id})
-	if s := e.semaphore; s != nil && giveBack && e.granted > 0 {
+	m.done.ended++
+	if s := e.semaphore; !e.orphaned() && giveBack && e.granted > 0 {
 		back := big.NewInt(e.granted)
 		for _, whole := range []*big.Int{big.NewInt(s.offset), new(big.Int).Add(big.NewInt(s.permits), big.NewInt(s.offset))} {
 			if room := new(big.Int).Sub(big.NewInt(math.MaxInt64), whole); room.Cmp(back) < 0 {
@@ -187,14 +194,15 @@ func (m *model) dropEntry(e *modelEntry, giveBack bool) {
 	}
 }
 
-// deleteLists: entries stay, deleted, until they are told or removed.
-func (m *model) deleteLists(s *modelSemaphore) {
-	for _, e := range m.entries {
-		if e.semaphore == s {
-			e.semaphore, e.granted, e.token = nil, 0, 0
-			m.effect(Effect{Kind: EffectListReady, Cause: CauseDeleted, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id})
-		}
-	}
+// orphan: an entry stays, deleted, until it is told or removed.
+func (m *model) orphan(e *modelEntry) {
+	m.done.ended++
+	e.semaphore, e.granted, e.token = nil, 0, 0
+	m.effect(Effect{Kind: EffectListReady, Cause: CauseDeleted, Semaphore: e.name, Epoch: e.epoch, Session: e.session.id})
+}
+
+// deleteNotices: they are due at once.
+func (m *model) deleteNotices(s *modelSemaphore) {
 	for _, n := range m.notices {
 		if n.semaphore == s {
 			n.semaphore = nil
@@ -255,9 +263,11 @@ func (m *model) listsDiffer(machine *Machine) error {
 	for _, s := range m.sessions {
 		var list []WaitListView
 		for _, e := range m.listOf(s) {
-			view := WaitListView{Semaphore: e.name, Epoch: e.epoch, Wanted: e.wanted(), Granted: e.granted,
-				Token: e.token, Deleted: e.semaphore == nil}
-			if e.waiting != nil {
+			view := WaitListView{Semaphore: e.name, Epoch: e.epoch, Deleted: e.orphaned()}
+			if !e.orphaned() {
+				view.Wanted, view.Granted, view.Token = e.wanted(), e.granted, e.token
+			}
+			if e.waiting != nil && !e.orphaned() {
 				view.Place, view.EnqueuedMS = e.waiting.place, e.waiting.enqueuedMS
 				view.Position = int64(slices.Index(m.line(e.semaphore), e.waiting)) + 1
 			}

@@ -157,11 +157,7 @@ func (m *model) change(s *modelSemaphore, c PutSemaphore) {
 		return
 	}
 	s.modified = m.index
-	for _, r := range m.line(s) { // waiters that became impossible
-		if !r.unowned && r.countOf(s) > full(s) {
-			m.lose(r, s, CauseNever, Never)
-		}
-	}
+	m.endImpossible(s, m.budget.ended)
 }
 
 func (m *model) createOrOpen(c CreateSemaphore) Result {
@@ -193,15 +189,12 @@ func (m *model) delete(c DeleteSemaphore) Result {
 	if c.Version.Given && c.Version.Value != s.version {
 		return m.otherVersion(s)
 	}
-	for _, r := range m.line(s) {
-		m.lose(r, s, CauseDeleted, Deleted)
-	}
-	for _, l := range m.holders(s) {
-		m.drop(l, CauseDeleted, "")
-		m.endIfSpent(l.session, CauseDeleted)
-	}
-	m.deleteLists(s)
+	s.deleted = true
 	m.semaphores = slices.DeleteFunc(m.semaphores, func(other *modelSemaphore) bool { return other == s })
+	if !m.empty(s, m.budget.ended) {
+		m.buried = append(m.buried, s)
+	}
+	m.deleteNotices(s)
 	m.effect(Effect{Kind: EffectDeleted, Semaphore: s.name, Epoch: s.epoch})
 	m.serveAndEnd()
 	return Result{Code: OK, Found: true, Epoch: s.epoch}

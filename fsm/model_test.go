@@ -35,6 +35,10 @@ type model struct {
 	// spent are the sessions to which this command gave a deadline that is not
 	// in the future: they end as its last step.
 	spent []*modelSession
+
+	budget budget
+	done   work              // by this entry
+	buried []*modelSemaphore // deleted, and not yet empty
 }
 
 type modelSemaphore struct {
@@ -45,6 +49,7 @@ type modelSemaphore struct {
 	metadata        []Pair
 	modified        uint64
 	version         uint64
+	deleted, shrunk bool // there is more to end
 }
 
 type modelSession struct {
@@ -122,12 +127,13 @@ type modelCommand struct {
 	command Command
 }
 
-func newModel() *model { return &model{limits: DefaultLimits()} }
+func newModel() *model { return &model{limits: DefaultLimits(), budget: defaultBudget()} }
 
 // apply does what one entry does.
 func (m *model) apply(index uint64, stampMS int64, commands []modelCommand) []Result {
 	m.index = index
 	m.conclusions, m.effects = nil, nil
+	m.done = work{}
 	m.nowMS = max(m.nowMS, stampMS)
 	m.expire()
 	var results []Result
@@ -155,15 +161,14 @@ func (m *model) due() []*modelSession {
 }
 
 func (m *model) expire() {
-	records := 0
 	for i, s := range m.due() {
-		if i == 1024 || records >= 8192 {
+		if i == 1024 || m.done.ended >= m.budget.ended {
 			break
 		}
-		records += len(m.leasesOf(s)) + len(m.requestsOf(s))
 		m.endSession(s, CauseExpired, "")
 	}
 	m.forgetOld()
+	m.sweep()
 	m.serveAndEnd()
 }
 
@@ -289,7 +294,7 @@ func (m *model) refreshed(result Result) Result {
 	for _, g := range result.Grants {
 		held := false
 		for _, l := range m.leases {
-			held = held || l.token == g.Token && l.session == s && !l.revoked
+			held = held || l.token == g.Token && l.session == s && !l.revoked && !l.semaphore.deleted
 		}
 		if !held {
 			return result

@@ -80,7 +80,7 @@ func leaseView(l *modelLease) LeaseView {
 func (m *model) requestView(r *modelRequest, s *modelSemaphore, position int64) RequestView {
 	view := RequestView{Place: r.place, Session: r.session.id, Mode: r.mode, Unowned: r.unowned, Partial: r.partial,
 		Position: position, EnqueuedMS: r.enqueuedMS, DeadlineMS: r.session.deadlineMS, Metadata: r.session.metadata}
-	for _, want := range r.members {
+	for _, want := range r.left() {
 		view.Wants = append(view.Wants, Want{want.semaphore.name, want.count})
 		if obstacle := m.obstacle(r, want); obstacle.BlockedBy != 0 {
 			view.Obstacles = append(view.Obstacles, obstacle)
@@ -144,10 +144,15 @@ func (m *model) sessionsDiffer(machine *Machine) error {
 	for _, s := range byID {
 		view := SessionView{ID: s.id, TTLMS: s.ttlMS, DeadlineMS: s.deadlineMS, OneShot: s.oneShot, Keep: s.keep, Metadata: s.metadata}
 		for _, l := range m.leasesOf(s) {
-			view.Leases = append(view.Leases, leaseView(l))
+			if !l.semaphore.deleted {
+				view.Leases = append(view.Leases, leaseView(l))
+			}
 		}
 		for _, r := range m.requestsOf(s) {
-			first := r.members[0].semaphore
+			if len(r.left()) == 0 {
+				continue
+			}
+			first := r.left()[0].semaphore
 			view.Waiting = append(view.Waiting, m.requestView(r, first, int64(slices.Index(m.line(first), r))+1))
 		}
 		views = append(views, view)
@@ -209,7 +214,7 @@ func (m *model) saidDiffers(applied *Applied, results []Result) error {
 	if err := same("effects", inOrder(applied.Effects), inOrder(m.effects)); err != nil {
 		return err
 	}
-	if more := len(m.due()) > 0; applied.MoreDue != more {
+	if more := m.moreDue(); applied.MoreDue != more {
 		return fmt.Errorf("more due: %v, the model says %v", applied.MoreDue, more)
 	}
 	return nil

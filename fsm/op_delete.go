@@ -1,7 +1,8 @@
 package fsm
 
 // DeleteSemaphore removes a semaphore: its waiters end with Deleted, its leases
-// are dropped. Sessions live on, but for one-shots that had nothing else.
+// are dropped. Sessions live on, but for one-shots that had nothing else. The name
+// is free at once; what hangs on a large semaphore goes with the next entries.
 //
 // Codes: OK, UnknownSemaphore, EpochMismatch, VersionMismatch.
 type DeleteSemaphore struct {
@@ -31,28 +32,18 @@ func (c DeleteSemaphore) apply(m *Machine) Result {
 	if !ok || !m.versionIs(r, c.Version, &result) {
 		return result
 	}
-	var waiting []ref
-	if line := m.semaphores.at(r).line; line != nil {
-		waiting = line.Values()
-	}
-	for _, request := range waiting {
-		m.loseMember(request, r, CauseDeleted, Deleted)
-	}
-	for l := m.semaphores.at(r).holders.first; l != 0; l = m.semaphores.at(r).holders.first {
-		owner := m.leases.at(l).session
-		m.dropLease(l, CauseDeleted, "")
-		m.endIfSpent(owner, CauseDeleted)
-	}
-	for e := m.semaphores.at(r).entries.first; e != 0; e = m.semaphores.at(r).entries.first {
-		m.orphanEntry(e)
-	}
-	for n := m.semaphores.at(r).notices.first; n != 0; n = m.semaphores.at(r).notices.first {
-		m.orphanNotice(n)
-	}
+	m.semaphores.mut(r).deleted = true
 	gone := *m.semaphores.at(r)
 	delete(m.byName, gone.name)
 	m.names.Delete(gone.name)
-	m.semaphores.remove(r)
+	m.unswept.Set(gone.epoch, r)
+	emptied := m.empty(r, m.limitOfCommand())
+	for n := m.semaphores.at(r).notices.first; n != 0; n = m.semaphores.at(r).notices.first {
+		m.orphanNotice(n)
+	}
+	if emptied {
+		m.removeSemaphore(r)
+	}
 	m.effect(Effect{Kind: EffectDeleted, Semaphore: gone.name, Epoch: gone.epoch})
 	m.settle()
 	return Result{Code: OK, Found: true, Epoch: gone.epoch}

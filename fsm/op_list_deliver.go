@@ -33,8 +33,11 @@ func (c ListDeliver) apply(m *Machine) Result {
 	}
 	for _, r := range ready {
 		e := m.entries.at(r)
-		result.Completed = append(result.Completed, Completion{Semaphore: e.name, Epoch: e.epoch,
-			Granted: e.granted, Token: e.token, Deleted: e.semaphore == 0})
+		done := Completion{Semaphore: e.name, Epoch: e.epoch, Deleted: m.orphaned(e)}
+		if !done.Deleted {
+			done.Granted, done.Token = e.granted, e.token
+		}
+		result.Completed = append(result.Completed, done)
 		m.sessions.mut(owner).delivered = e.order
 		m.dropEntry(r, false)
 	}
@@ -51,7 +54,7 @@ func (m *Machine) readyEntries(owner ref) []ref {
 	var before, after []ref
 	for r := s.entries.first; r != 0; r = m.entries.at(r).inSession.next {
 		switch e := m.entries.at(r); {
-		case !e.ready():
+		case e.granted == 0 && !m.orphaned(e):
 		case e.order > s.delivered:
 			after = append(after, r)
 		default:

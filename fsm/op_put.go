@@ -111,7 +111,7 @@ func (c PutSemaphore) change(m *Machine, r ref) Result {
 		m.changed(r)
 	}
 	if s.permits != before.permits {
-		m.endImpossible(r)
+		m.endImpossible(r, m.limitOfCommand())
 	}
 	m.touch(r)
 	m.settle()
@@ -119,21 +119,9 @@ func (c PutSemaphore) change(m *Machine, r ref) Result {
 	return Result{Code: OK, Found: true, Epoch: view.Epoch, Version: view.Version, Semaphore: &view}
 }
 
-// endImpossible ends leased requests that ask for more than could ever be
-// granted now, so that they don't block the line.
-func (m *Machine) endImpossible(r ref) {
-	s := m.semaphores.at(r)
-	if s.asked == nil {
-		return
-	}
-	for _, waiting := range s.asked.above(s.full(), -1) {
-		m.loseMember(waiting, r, CauseNever, Never)
-	}
-}
-
 // createSemaphore makes a semaphore with the next epoch.
 func (m *Machine) createSemaphore(name string, permits int64, level *int32, metadata []Pair) Result {
-	if int64(m.semaphores.live) >= m.limits.Semaphores {
+	if int64(len(m.byName)) >= m.limits.Semaphores {
 		return Result{Code: LimitReached, Rule: RuleSemaphores, Subject: name}
 	}
 	m.epochs++

@@ -65,7 +65,7 @@ func (c RestoreSession) apply(m *Machine) Result {
 func (m *Machine) restoreLiving(living ref, members []member) Result {
 	s := m.sessions.at(living)
 	result := Result{Code: SessionExists, Session: s.id}
-	if s.requests.length > 0 || s.leases.length != len(members) {
+	if leases, requests := m.has(living); requests > 0 || leases != len(members) {
 		return result
 	}
 	for _, want := range members {

@@ -33,6 +33,8 @@ type sequence struct {
 func newSequence(t *rapid.T) *sequence {
 	s := &sequence{t: t, machine: NewAtLevel(FeatureLevel), model: newModel()}
 	s.g = &generator{t: t, m: s.model}
+	s.model.budget = oneOf(s.g, []budget{defaultBudget(), {ended: 1, swept: 1, served: 1}, {ended: 3, swept: 1, served: 2}, {ended: 2, swept: 3, served: 4}})
+	s.machine.budget = s.model.budget
 	return s
 }
 
@@ -124,7 +126,7 @@ func TestPropertyModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { newSequence(t).run(100, nil) })
 }
 
-// TestSequencesReach keeps the random sequences worth something: the first 250
+// TestSequencesReach keeps the random sequences worth something: the first 400
 // seeds meet every code, rule, cause and end of a wait.
 func TestSequencesReach(t *testing.T) {
 	reached := map[string]int{}
@@ -133,7 +135,7 @@ func TestSequencesReach(t *testing.T) {
 		s.run(100, func(_ sentEntry, applied *Applied) { reach(reached, applied) })
 		return true
 	})
-	for seed := range 250 {
+	for seed := range 400 {
 		sequences.Example(seed)
 	}
 	for code := OK; code < codeCount; code++ {
@@ -192,6 +194,7 @@ func TestPropertyRestored(t *testing.T) {
 		s := newSequence(t)
 		often := 1 + s.g.below(5)
 		other := NewAtLevel(FeatureLevel)
+		other.budget = s.model.budget
 		s.run(25, func(e sentEntry, applied *Applied) {
 			if err := same("what a restored machine said", other.Apply(e.index, e.bytes), applied); err != nil {
 				s.fail(err)
@@ -214,6 +217,7 @@ func TestPropertyRestored(t *testing.T) {
 				s.fail(fmt.Errorf("restored: %w", err))
 			}
 			other = restored
+			other.budget = s.model.budget
 		})
 	})
 }
@@ -226,6 +230,7 @@ func TestPropertyReplayed(t *testing.T) {
 		var said []*Applied
 		s.run(25, func(_ sentEntry, applied *Applied) { said = append(said, applied) })
 		other := NewAtLevel(FeatureLevel)
+		other.budget = s.model.budget
 		for i, e := range s.entries {
 			if err := same("what the replay said", other.Apply(e.index, e.bytes), said[i]); err != nil {
 				s.fail(err)

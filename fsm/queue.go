@@ -92,6 +92,7 @@ func (m *Machine) leaveLine(r *request, want member) {
 func (m *Machine) withdraw(waiting ref, cause Cause, outcome Result) {
 	r := *m.requests.at(waiting)
 	m.unlinkRequest(waiting)
+	m.done.ended += len(r.members) + len(r.keys)
 	m.waitOver(&r)
 	for _, want := range r.members {
 		m.withdrawn(&r, want, cause)
@@ -129,6 +130,7 @@ func (m *Machine) loseMember(waiting, semaphore ref, cause Cause, code Code) {
 		m.withdrawn(r, want, cause)
 	}
 	r.members = kept
+	m.done.ended++
 	m.leaveLine(r, lost)
 }
 

@@ -19,6 +19,8 @@ type semaphore struct {
 	level    *int32 // immutable
 	metadata []Pair // immutable
 	modified uint64 // index of the last entry that moved permits, offset, leases or waiters
+	deleted  bool   // out of the index of names, and being emptied; see sweep
+	shrunk   bool   // requests in its line have become impossible, and are being ended; see sweep
 	version  uint64 // of permits, level and metadata: 1 when made, one more at each change; 0 since level 0
 
 	holders list // derived: its leases, oldest first
@@ -128,9 +130,6 @@ type entry struct {
 
 	inSession, inSemaphore links // derived
 }
-
-// ready reports whether there is something to deliver.
-func (e *entry) ready() bool { return e.granted > 0 || e.semaphore == 0 }
 
 // notice is a refused down's wish to be told when there is something again.
 type notice struct {

@@ -16,6 +16,7 @@ func Restore(r io.Reader) (*Machine, error) {
 	if err := b.read(); err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
+	b.findUnserved()
 	if err := b.m.check(); err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
@@ -112,6 +113,19 @@ func (b *builder) record(tag byte) error {
 	return d.done()
 }
 
+// findUnserved finds the lines that the last entry could not serve to their end.
+func (b *builder) findUnserved() {
+	if !b.m.bounded() {
+		return
+	}
+	b.m.names.Scan(func(_ string, r ref) bool {
+		if b.m.headFits(r) {
+			b.m.unserved = append(b.m.unserved, r)
+		}
+		return true
+	})
+}
+
 // rises refuses a record that is out of the canonical order, or there twice.
 func (b *builder) rises(d *decoder, key uint64) {
 	if key <= b.last {
@@ -123,12 +137,18 @@ func (b *builder) rises(d *decoder, key uint64) {
 func (b *builder) addSemaphore(d *decoder) {
 	s := d.semaphore()
 	b.rises(d, s.epoch)
-	if _, twice := b.m.byName[s.name]; twice || d.err != nil {
+	if _, twice := b.m.byName[s.name]; twice && !s.deleted || d.err != nil {
 		d.fail()
 		return
 	}
 	r := b.m.semaphores.add(s)
 	b.epochs[s.epoch] = r
+	if s.deleted || s.shrunk {
+		b.m.unswept.Set(s.epoch, r)
+	}
+	if s.deleted {
+		return
+	}
 	b.m.byName[s.name] = r
 	b.m.names.Set(s.name, r)
 }

@@ -56,6 +56,11 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "state":
 		return s.state()
+	case "budget": // of each entry from now on
+		d.ScanArgs(t, "ended", &s.m.budget.ended)
+		d.ScanArgs(t, "served", &s.m.budget.served)
+		s.m.budget.swept = 1
+		return ""
 	case "tick":
 		by, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {

@@ -74,6 +74,7 @@ func (m *Machine) endSession(r ref, cause Cause, reason string) {
 		m.dropEntry(e, !m.sessions.at(r).keep)
 	}
 	s := *m.sessions.at(r)
+	m.done.ended++
 	m.deadlines.remove(r)
 	m.sessions.remove(r)
 	delete(m.bySession, s.id)

@@ -41,6 +41,8 @@ func (e *encoder) semaphore(s *semaphore) {
 	e.uint(s.modified)
 	if e.feature >= 1 {
 		e.uint(s.version)
+		e.bool(s.deleted)
+		e.bool(s.shrunk)
 	}
 }
 
@@ -48,7 +50,7 @@ func (d *decoder) semaphore() semaphore {
 	s := semaphore{name: d.string(), epoch: d.uint(), permits: d.int(), offset: d.int(), held: d.int(),
 		level: d.level(), metadata: d.pairs(), modified: d.uint()}
 	if d.feature >= 1 {
-		s.version = d.uint()
+		s.version, s.deleted, s.shrunk = d.uint(), d.bool(), d.bool()
 	}
 	return s
 }

@@ -112,7 +112,14 @@ func (m *Machine) Limits() Limits { return m.limits }
 
 // Counts answers how many records the machine has.
 func (m *Machine) Counts() (semaphores, sessions, leases, waiting int) {
-	return m.semaphores.live, m.sessions.live, m.leases.live, m.requests.live
+	leases = m.leases.live
+	m.unswept.Scan(func(_ uint64, r ref) bool {
+		if s := m.semaphores.at(r); s.deleted {
+			leases -= s.holders.length
+		}
+		return true
+	})
+	return len(m.byName), m.sessions.live, leases, m.requests.live
 }
 
 // NextDeadline answers the earliest deadline of a session, in cluster time; ok
@@ -199,7 +206,7 @@ func (m *Machine) viewRequest(waiting, line ref, position int64) RequestView {
 	view := RequestView{Place: r.place, Session: s.id, Mode: r.mode, Unowned: r.unowned, Partial: r.partial,
 		Position: position, EnqueuedMS: r.enqueuedMS, DeadlineMS: s.deadlineMS, Metadata: s.metadata,
 		BlockedBy: BlockOther, Obstacles: m.obstacles(r)}
-	for _, want := range r.members {
+	for _, want := range m.left(r.members) {
 		view.Wants = append(view.Wants, Want{m.semaphores.at(want.semaphore).name, want.count})
 	}
 	if position > 1 {
@@ -224,10 +231,14 @@ func (m *Machine) viewSession(r ref) SessionView {
 	view := SessionView{ID: s.id, TTLMS: s.ttlMS, DeadlineMS: s.deadlineMS, OneShot: s.oneShot, Keep: s.keep, Owner: s.owner,
 		Metadata: s.metadata}
 	for l := s.leases.first; l != 0; l = m.leases.at(l).inSession.next {
-		view.Leases = append(view.Leases, m.viewLease(l))
+		if !m.gone(m.leases.at(l).semaphore) {
+			view.Leases = append(view.Leases, m.viewLease(l))
+		}
 	}
 	for q := s.requests.first; q != 0; q = m.requests.at(q).inSession.next {
-		view.Waiting = append(view.Waiting, m.viewRequestOf(q))
+		if len(m.left(m.requests.at(q).members)) > 0 {
+			view.Waiting = append(view.Waiting, m.viewRequestOf(q))
+		}
 	}
 	return view
 }
@@ -301,9 +312,11 @@ func (m *Machine) WaitList(id uint64) []WaitListView {
 	}
 	for r := m.sessions.at(owner).entries.first; r != 0; r = m.entries.at(r).inSession.next {
 		e := m.entries.at(r)
-		view := WaitListView{Semaphore: e.name, Epoch: e.epoch, Wanted: m.wanted(e), Granted: e.granted,
-			Token: e.token, Deleted: e.semaphore == 0}
-		if e.waiting != 0 {
+		view := WaitListView{Semaphore: e.name, Epoch: e.epoch, Wanted: m.wanted(e), Deleted: m.orphaned(e)}
+		if !view.Deleted {
+			view.Granted, view.Token = e.granted, e.token
+		}
+		if e.waiting != 0 && !view.Deleted {
 			q := m.requests.at(e.waiting)
 			view.Place, view.Position, view.EnqueuedMS = q.place, m.semaphores.at(e.semaphore).position(q.place), q.enqueuedMS
 		}

@@ -11,7 +11,7 @@ type Obstacle struct {
 // obstacles answers where a request can't be served, in the order of its list.
 // Its cost goes with the list.
 func (m *Machine) obstacles(r *request) (found []Obstacle) {
-	for _, want := range r.members {
+	for _, want := range m.left(r.members) {
 		if m.servableHere(r, want) {
 			continue
 		}
@@ -63,6 +63,6 @@ func (m *Machine) Request(session uint64, name string) (RequestView, bool) {
 // list.
 func (m *Machine) viewRequestOf(waiting ref) RequestView {
 	r := m.requests.at(waiting)
-	line := r.members[0].semaphore
+	line := m.left(r.members)[0].semaphore
 	return m.viewRequest(waiting, line, m.semaphores.at(line).position(r.place))
 }

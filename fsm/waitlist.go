@@ -44,11 +44,12 @@ func (m *Machine) dropEntry(r ref, giveBack bool) {
 	m.effect(Effect{Kind: EffectListLeft, Semaphore: e.name, Epoch: e.epoch, Session: m.sessionID(e.session)})
 	if e.semaphore != 0 {
 		m.detachEntry(r, e)
-		if giveBack && e.granted > 0 {
+		if giveBack && e.granted > 0 && !m.gone(e.semaphore) {
 			m.giveBack(e.semaphore, e.granted)
 		}
 	}
 	m.entries.remove(r)
+	m.done.ended++
 }
 
 // detachEntry takes an entry out of its semaphore's indexes.
@@ -64,6 +65,7 @@ func (m *Machine) orphanEntry(r ref) {
 	m.detachEntry(r, *m.entries.at(r))
 	e := m.entries.mut(r)
 	e.semaphore, e.granted, e.token = 0, 0, 0
+	m.done.ended++
 	m.effect(Effect{Kind: EffectListReady, Cause: CauseDeleted, Semaphore: e.name, Epoch: e.epoch,
 		Session: m.sessionID(e.session)})
 }
@@ -81,7 +83,7 @@ func (m *Machine) giveBack(semaphore ref, count int64) {
 
 // wanted answers how many permits an entry still waits for.
 func (m *Machine) wanted(e *entry) int64 {
-	if e.waiting == 0 {
+	if e.waiting == 0 || m.orphaned(e) {
 		return 0
 	}
 	return m.requests.at(e.waiting).members[0].count

@@ -1,0 +1,198 @@
+package fsm
+
+import (
+	"bytes"
+	"testing"
+)
+
+// bounded is a machine with its own restored copy, which is made anew after each
+// entry: both must say the same of each, and hold the same bytes.
+type bounded struct {
+	t       *testing.T
+	m       *Machine
+	index   uint64
+	entries int // applied without commands while more was due
+}
+
+func newBounded(t *testing.T) *bounded { return &bounded{t: t, m: NewAtLevel(FeatureLevel)} }
+
+// fill applies commands, in entries of 256, without a look at them.
+func (b *bounded) fill(commands ...Command) {
+	for len(commands) > 0 {
+		part := commands[:min(256, len(commands))]
+		commands = commands[len(part):]
+		b.index++
+		b.m.Apply(b.index, EncodeEntry(0, encodeAll(plain(part...))))
+	}
+}
+
+// apply applies one entry to the machine and to one restored from its snapshot.
+func (b *bounded) apply(commands ...Command) *Applied {
+	b.t.Helper()
+	restored, err := Restore(bytes.NewReader(snapshotOf(b.t, b.m.Freeze())))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.index++
+	entry := EncodeEntry(0, encodeAll(plain(commands...)))
+	applied := b.m.Apply(b.index, entry)
+	if err := same("what a restored machine said", restored.Apply(b.index, entry), applied); err != nil {
+		b.t.Fatal("entry ", b.index, ": a restored machine said something else")
+	}
+	if err := b.m.check(); err != nil {
+		b.t.Fatal(err)
+	}
+	if !bytes.Equal(snapshotOf(b.t, restored.Freeze()), snapshotOf(b.t, b.m.Freeze())) {
+		b.t.Fatal("entry ", b.index, ": a restored machine has another state")
+	}
+	if most := 2*b.m.budget.ended + b.m.budget.served; len(applied.Effects) > 2*most {
+		b.t.Fatalf("entry %d had %d effects", b.index, len(applied.Effects))
+	}
+	return applied
+}
+
+// rest applies entries without commands until nothing is due.
+func (b *bounded) rest(applied *Applied, each func(*Applied)) {
+	b.t.Helper()
+	for b.entries = 0; applied.MoreDue; b.entries++ {
+		applied = b.apply()
+		each(applied)
+	}
+}
+
+// crowd opens n sessions, from 1 on, and lets each ask for one of a semaphore.
+func crowd(n int, name string) (commands []Command) {
+	for i := range uint64(n) {
+		commands = append(commands, OpenSession{Session: i + 1, TTLMS: MaxTTLMS},
+			Acquire{Session: i + 1, Name: name, Count: 1, TTLMS: KeepTTL})
+	}
+	return commands
+}
+
+// TestLargeDeleteTakesSeveralEntries: the name is free at once, and what hung on the
+// semaphore is out of sight at once; it is told in the entries that follow.
+func TestLargeDeleteTakesSeveralEntries(t *testing.T) {
+	const leases, waiting = 6000, 5000
+	b := newBounded(t)
+	b.fill(append([]Command{CreateSemaphore{Name: "a", Permits: leases}, CreateSemaphore{Name: "b", Permits: 1}}, crowd(leases+waiting, "a")...)...)
+	for i := range uint64(10) { // one-shots that have only this lease or wait
+		b.fill(RevokeLease{Session: i + 1, Name: "a", Reason: "room"},
+			AcquireOnce{Name: "a", Count: 1, TTLMS: MaxTTLMS, WaitMS: MaxTTLMS, Session: 100_000 + i})
+	}
+	applied := b.apply(DeleteSemaphore{Name: "a"}, CreateSemaphore{Name: "a", Permits: 1},
+		Acquire{Session: 2000, Name: "a", Count: 1, TTLMS: KeepTTL}, RestoreSession{Session: 3000, TTLMS: 1})
+	for i, code := range []Code{OK, OK, OK, OK} {
+		if got := applied.Commands[i].Result.Code; got != code {
+			t.Fatalf("command %d: %v", i, got)
+		}
+	}
+	if found := applied.Commands[3].Result.Found; !found {
+		t.Error("a restore of a session whose leases are gone finds it otherwise")
+	}
+	ends, released, deleted := 0, 0, 0
+	count := func(applied *Applied) {
+		for _, c := range applied.Conclusions {
+			if c.Result.Code == Deleted {
+				ends++
+			}
+		}
+		for _, e := range applied.Effects {
+			switch {
+			case e.Kind == EffectReleased && e.Cause == CauseDeleted && e.Epoch == 1:
+				released++
+			case e.Kind == EffectDeleted:
+				deleted++
+			}
+		}
+	}
+	count(applied)
+	if ends >= waiting || deleted != 1 {
+		t.Fatalf("%d waits ended in the entry of the delete, %d deletions told", ends, deleted)
+	}
+	view, _ := b.m.Session(1)
+	if _, sees := b.m.Lease(1, "a"); sees || len(view.Leases) > 0 || len(b.m.Holders("a", 10)) != 1 {
+		t.Error("a lease of the deleted semaphore is seen")
+	}
+	if semaphores, _, seen, _ := b.m.Counts(); semaphores != 2 || seen != 1 {
+		t.Errorf("%d semaphores and %d leases are counted", semaphores, seen)
+	}
+	b.rest(applied, count)
+	if ends != waiting || released != leases+10 || deleted != 1 || b.entries < 2 || b.m.semaphores.live != 2 {
+		t.Errorf("%d waits ended, %d leases released, %d deletions told, %d entries, %d semaphores", ends, released, deleted, b.entries, b.m.semaphores.live)
+	}
+}
+
+// TestLargeUpTakesSeveralEntries: it answers what is there after the grants of its
+// own entry; the rest is granted in order, and a request that comes meanwhile does
+// not overtake.
+func TestLargeUpTakesSeveralEntries(t *testing.T) {
+	const waiting = 10_000
+	b := newBounded(t)
+	b.fill(append([]Command{CreateSemaphore{Name: "a"}, PutSemaphore{Name: "a", Permits: Change[int64]{true, 1}}, Down{Name: "a", Count: 1},
+		OpenSession{Session: 1 << 30, TTLMS: MaxTTLMS}}, crowd(waiting, "a")...)...)
+	applied := b.apply(Up{Name: "a", Count: waiting + 1}, Acquire{Session: 1 << 30, Name: "a", Count: 1, TTLMS: KeepTTL})
+	if up := applied.Commands[0].Result; up.Value <= 1 || up.Value >= waiting {
+		t.Errorf("the up answered %d", up.Value)
+	}
+	if late := applied.Commands[1].Result; late.Code != Waiting {
+		t.Fatalf("a later request: %v", late.Code)
+	}
+	var order []uint64
+	token := uint64(0)
+	count := func(applied *Applied) {
+		for _, c := range applied.Conclusions {
+			order = append(order, c.Result.Session)
+			if next := c.Result.Grants[0].Token; next <= token {
+				t.Fatalf("token %d after %d", next, token)
+			} else {
+				token = next
+			}
+		}
+	}
+	count(applied)
+	b.rest(applied, count)
+	if len(order) != waiting+1 || b.entries < 2 {
+		t.Fatalf("%d were granted, in %d entries more", len(order), b.entries)
+	}
+	for i, session := range order[:waiting] {
+		if session != uint64(i)+1 {
+			t.Fatalf("grant %d went to session %d", i, session)
+		}
+	}
+	if s, _ := b.m.Semaphore("a"); s.Available != 0 || s.Waiters != 0 {
+		t.Errorf("%d available, %d wait", s.Available, s.Waiters)
+	}
+}
+
+// TestLargeShrinkTakesSeveralEntries: waiters that can never be served any more end
+// in the entries that follow, unless there is room for them again.
+func TestLargeShrinkTakesSeveralEntries(t *testing.T) {
+	const waiting = 10_000
+	for _, again := range []bool{false, true} {
+		b := newBounded(t)
+		b.fill(append([]Command{CreateSemaphore{Name: "a", Permits: 1}, Down{Name: "a", Count: 1}}, crowd(waiting, "a")...)...)
+		put := func(permits int64) Command { return PutSemaphore{Name: "a", Permits: Change[int64]{true, permits}} }
+		applied := b.apply(put(0))
+		never := 0
+		count := func(applied *Applied) {
+			for _, c := range applied.Conclusions {
+				if c.Result.Code == Never {
+					never++
+				}
+			}
+		}
+		count(applied)
+		if never == 0 || never >= waiting/2 || !applied.MoreDue {
+			t.Fatalf("%d waits ended in the entry of the put, more due: %v", never, applied.MoreDue)
+		}
+		if again {
+			applied = b.apply(put(1))
+			count(applied)
+		}
+		b.rest(applied, count)
+		s, _ := b.m.Semaphore("a")
+		if left := s.Waiters; left+int64(never) != waiting || (left > 0) != again {
+			t.Errorf("%d waits ended, %d go on", never, left)
+		}
+	}
+}

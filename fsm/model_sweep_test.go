@@ -1,0 +1,105 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+)
+
+// The model's deletions and shrinks, which may take several entries.
+
+// left are the members of a request whose semaphores exist.
+func (r *modelRequest) left() (found []modelMember) {
+	for _, want := range r.members {
+		if !want.semaphore.deleted {
+			found = append(found, want)
+		}
+	}
+	return found
+}
+
+// unswept are the semaphores of which there is more to end, the oldest first.
+func (m *model) unswept() (found []*modelSemaphore) {
+	for _, s := range append(slices.Clone(m.buried), m.semaphores...) {
+		if s.deleted || s.shrunk {
+			found = append(found, s)
+		}
+	}
+	slices.SortFunc(found, func(a, b *modelSemaphore) int { return cmp.Compare(a.epoch, b.epoch) })
+	return found
+}
+
+// sweep goes on with them until the entry has done enough.
+func (m *model) sweep() {
+	limit := max(m.budget.ended, m.done.ended+m.budget.swept)
+	for _, s := range m.unswept() {
+		if s.deleted {
+			if !m.empty(s, limit) {
+				return
+			}
+			m.buried = slices.DeleteFunc(m.buried, func(other *modelSemaphore) bool { return other == s })
+		} else if !m.endImpossible(s, limit) {
+			return
+		}
+	}
+}
+
+// empty ends what hangs on a deleted semaphore, and reports whether nothing is left.
+func (m *model) empty(s *modelSemaphore, limit int) bool {
+	for _, r := range m.line(s) {
+		if m.done.ended >= limit {
+			return false
+		}
+		m.lose(r, s, CauseDeleted, Deleted)
+	}
+	for _, l := range m.holders(s) {
+		if m.done.ended >= limit {
+			return false
+		}
+		m.drop(l, CauseDeleted, "")
+		m.endIfSpent(l.session, CauseDeleted)
+	}
+	for _, e := range m.entries {
+		if e.semaphore != s {
+			continue
+		}
+		if m.done.ended >= limit {
+			return false
+		}
+		m.orphan(e)
+	}
+	return true
+}
+
+// endImpossible ends waiters that ask for more than there could ever be: of those that
+// the budget allows, the largest, in the order of their places.
+func (m *model) endImpossible(s *modelSemaphore, limit int) bool {
+	for {
+		var impossible []*modelRequest
+		for _, r := range m.line(s) {
+			if !r.unowned && r.countOf(s) > full(s) {
+				impossible = append(impossible, r)
+			}
+		}
+		if s.shrunk = len(impossible) > 0; !s.shrunk || m.done.ended >= limit {
+			return !s.shrunk
+		}
+		slices.SortStableFunc(impossible, func(a, b *modelRequest) int { return cmp.Compare(b.countOf(s), a.countOf(s)) })
+		impossible = impossible[:min(len(impossible), limit-m.done.ended)]
+		slices.SortFunc(impossible, func(a, b *modelRequest) int { return cmp.Compare(a.place, b.place) })
+		for _, r := range impossible {
+			if m.done.ended < limit {
+				m.lose(r, s, CauseNever, Never)
+			}
+		}
+	}
+}
+
+// moreDue: the next entry has something to go on with.
+func (m *model) moreDue() bool {
+	for _, r := range m.requests {
+		if _, fits := m.servable(r); fits {
+			return true
+		}
+	}
+	return len(m.due()) > 0 || len(m.unswept()) > 0
+}
