@@ -115,14 +115,14 @@ func (g *guestStream) propose(f *commandsFrame) {
 	proposals := make([]proposal, 0, len(f.commands))
 	for i := range f.commands {
 		c := &f.commands[i]
+		if err := g.server.admits(c.data); err != nil { // first: this program may not know the level
+			g.refuse(f.commands[i:i+1], err)
+			continue
+		}
 		weight, err := fsm.CheckCommand(c.data)
 		if err != nil {
 			g.server.log.Warn("a peer sent what is no command", "from", g.from, "error", err)
 			g.refuse(f.commands[i:i+1], ErrNotApplied)
-			continue
-		}
-		if err := g.server.admits(c.data); err != nil {
-			g.refuse(f.commands[i:i+1], err)
 			continue
 		}
 		hosted := &guestCommand{stream: g, forwarded: *c, weight: weight, id: fsm.RequestID{Origin: f.origin, Sequence: c.sequence}}

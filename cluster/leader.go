@@ -112,8 +112,7 @@ func (l *leadership) begin(ctx context.Context, term uint64) bool {
 
 // crown logs the reign entry, past the proposer, which does not run yet.
 func (l *leadership) crown(ctx context.Context, term uint64, c *clock) error {
-	first := fsm.Envelope{Request: fsm.RequestID{}, Key: ""}.Encode(fsm.Reign{Term: term, Leader: l.self, Limits: l.limits,
-		Cluster: l.clusterID(), Level: fsm.FeatureLevel})
+	first := fsm.Envelope{}.Encode(l.firstEntry(term))
 	ctx, cancel := context.WithTimeout(ctx, reignTimeout)
 	defer cancel()
 	future := l.raft.Apply(encodeEntry(term, c.stamp(), [][]byte{first}), enqueueTimeout)
@@ -124,13 +123,17 @@ func (l *leadership) crown(ctx context.Context, term uint64, c *clock) error {
 	return err
 }
 
-// clusterID returns the id that the state has, or draws one for a state without.
-func (l *leadership) clusterID() (id fsm.ClusterID) {
-	l.machine.view(func(m *fsm.Machine) { id = m.ClusterID() })
-	if id == (fsm.ClusterID{}) {
-		_, _ = rand.Read(id[:]) // never fails
+// firstEntry returns the reign entry of a term. A state that has no cluster id yet
+// gets one, and begins at the highest level of this program. Any other keeps its
+// level: another member may know no higher one.
+func (l *leadership) firstEntry(term uint64) fsm.Reign {
+	first := fsm.Reign{Term: term, Leader: l.self, Limits: l.limits}
+	l.machine.view(func(m *fsm.Machine) { first.Cluster, first.Level = m.ClusterID(), m.FeatureLevel() })
+	if first.Cluster == (fsm.ClusterID{}) {
+		first.Level = fsm.FeatureLevel
+		_, _ = rand.Read(first.Cluster[:]) // never fails
 	}
-	return id
+	return first
 }
 
 // end ends the present reign, if there is one, and waits until it makes no

@@ -299,6 +299,9 @@ func (g *generator) command() Command {
 	if g.chance(60) {
 		return g.reign()
 	}
+	if g.chance(100) {
+		return RaiseLevel{Level: FeatureLevel - uint32(g.below(2))}
+	}
 	if g.chance(80) {
 		return DeleteSemaphore{Name: g.name(), Epoch: g.epoch(), Version: g.version()}
 	}

@@ -20,6 +20,7 @@ type reply struct {
 
 	Code        string  `json:"code"`
 	Detail      string  `json:"detail"`
+	Reason      string  `json:"reason"`
 	Session     string  `json:"session"`
 	Count       int64   `json:"count"`
 	Token       uint64  `json:"token"`
