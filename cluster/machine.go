@@ -13,10 +13,6 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// snapshotBytes is after how many bytes of entries a snapshot is due. Entries
-// are fat, so counting them says little.
-const snapshotBytes = 64 << 20
-
 // machine feeds package fsm's machine from Raft's log and tells the rest of the
 // node what each entry did. Raft calls Apply, ApplyBatch, Snapshot and Restore
 // from one goroutine, the apply goroutine; everything else is safe for
@@ -37,7 +33,7 @@ type machine struct {
 	restored func(*fsm.Machine, uint64)
 	// fatal is told, once, that the machine has halted.
 	fatal func(error)
-	// snapshotDue is told that so many bytes were applied since the last one.
+	// snapshotDue is called when a snapshot is due, see snapshotMeter.
 	snapshotDue func()
 
 	level atomic.Uint32 // the state's feature level
@@ -47,8 +43,7 @@ type machine struct {
 	at    time.Time // when the last entry was applied, on the local clock
 
 	progress progress
-	bytes    int64 // since the last snapshot; the apply goroutine's
-	limit    int64 // at which one is due
+	meter    snapshotMeter
 	halted   error // the apply goroutine's; nothing is applied once set
 }
 
@@ -64,7 +59,7 @@ func newMachine(log hclog.Logger) *machine {
 		snapshotDue: func() {},
 		state:       fsm.New(),
 		at:          time.Now(),
-		limit:       snapshotBytes,
+		meter:       snapshotMeter{base: snapshotCost},
 	}
 }
 
@@ -148,11 +143,9 @@ func (m *machine) halt(err error) {
 	m.fatal(m.halted)
 }
 
-// count triggers a snapshot by the bytes applied.
+// count triggers a snapshot by what was applied.
 func (m *machine) count(bytes int) {
-	m.bytes += int64(bytes)
-	if m.bytes >= m.limit {
-		m.bytes = 0 // not again until as much more has come
+	if m.meter.count(bytes) {
 		m.snapshotDue()
 	}
 }

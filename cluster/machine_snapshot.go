@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -21,6 +22,7 @@ const snapshotHeader = 8
 type frozen struct {
 	index uint64
 	state *fsm.Frozen
+	size  *atomic.Int64 // set to the snapshot's, once it is written
 }
 
 // Snapshot implements [raft.FSM]. It costs one pointer a page of records.
@@ -28,19 +30,21 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	if m.halted != nil {
 		return nil, m.halted
 	}
-	m.bytes = 0
+	m.meter.cost = 0
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return &frozen{index: m.progress.reached.Load(), state: m.state.Freeze()}, nil
+	return &frozen{index: m.progress.reached.Load(), state: m.state.Freeze(), size: &m.meter.size}, nil
 }
 
 // Persist implements [raft.FSMSnapshot], beside continuing applies.
 func (f *frozen) Persist(sink raft.SnapshotSink) error {
-	err := f.write(sink)
+	counted := &countingWriter{w: sink}
+	err := f.write(counted)
 	if err != nil {
 		_ = sink.Cancel() // the error told is the first
 		return err
 	}
+	f.size.Store(counted.bytes)
 	return sink.Close()
 }
 
@@ -62,11 +66,12 @@ func (m *machine) Restore(source io.ReadCloser) error {
 	if m.halted != nil {
 		return m.halted
 	}
+	counted := &countingReader{r: source}
 	var header [snapshotHeader]byte
-	if _, err := io.ReadFull(source, header[:]); err != nil {
+	if _, err := io.ReadFull(counted, header[:]); err != nil {
 		return fmt.Errorf("snapshot header: %w", err)
 	}
-	state, err := fsm.Restore(source)
+	state, err := fsm.Restore(counted)
 	if err != nil {
 		return err
 	}
@@ -74,7 +79,8 @@ func (m *machine) Restore(source io.ReadCloser) error {
 	if index < state.Index() {
 		return fmt.Errorf("snapshot header says index %d, its state %d", index, state.Index())
 	}
-	m.bytes = 0
+	m.meter.cost = 0
+	m.meter.size.Store(counted.bytes)
 	m.mu.Lock()
 	m.state, m.at = state, time.Now()
 	m.level.Store(state.FeatureLevel())

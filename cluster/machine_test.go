@@ -221,14 +221,11 @@ func TestMachineHalts(t *testing.T) {
 	}
 }
 
-// TestMachineAsksForSnapshotsByBytes: after so many bytes of entries, and once for
-// each.
+// TestMachineAsksForSnapshotsByBytes: after entries of so many bytes, and once for
+// each time.
 func TestMachineAsksForSnapshotsByBytes(t *testing.T) {
 	m := newMachine(hclog.NewNullLogger())
-	if m.limit != 64<<20 {
-		t.Errorf("a snapshot is due after %d bytes", m.limit)
-	}
-	m.limit = 1 << 20
+	m.meter.base = 1 << 20
 	asked := 0
 	m.snapshotDue = func() { asked++ }
 	big := make([][]byte, 4)
@@ -237,7 +234,7 @@ func TestMachineAsksForSnapshotsByBytes(t *testing.T) {
 		big[i] = append(fsm.Envelope{Request: fsm.RequestID{}, Key: ""}.Encode(fsm.Up{Name: "a"}), make([]byte, 10_000)...)
 	}
 	data := encodeEntry(3, 1, big)
-	per := 1<<20/len(data) + 1
+	per := 1<<20/(len(data)+entryCost) + 1
 	for index := range 3*per - 1 {
 		m.Apply(&raft.Log{Index: uint64(index + 1), Term: 3, Type: raft.LogCommand, Data: data})
 		if asked != (index+1)/per {
