@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -71,6 +73,7 @@ type Client struct {
 
 	mu       sync.Mutex
 	sessions map[*Session]struct{} // open ones, those of one-call leases too
+	ending   map[*Session]struct{} // closed ones whose end is not confirmed yet
 	waiting  sync.WaitGroup        // one-call waits; grows only under mu, before Close
 }
 
@@ -81,7 +84,8 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, log: cfg.Logger, nodes: &nodes{list: addresses}, sessions: map[*Session]struct{}{}}
+	c := &Client{cfg: cfg, log: cfg.Logger, nodes: &nodes{list: addresses}, sessions: map[*Session]struct{}{},
+		ending: map[*Session]struct{}{}}
 	for _, d := range []struct {
 		of        *time.Duration
 		otherwise time.Duration
@@ -131,18 +135,17 @@ func httpClient(given *http.Client) (_ *http.Client, own bool) {
 }
 
 // Close ends every session and lease that is still open, as their Close and Release
-// do, and the one-call waits, for as long as ctx allows; then it stops all that the
-// Client does. Calls under way end with ErrClosed. It blocks until all goroutines of
-// the Client have ended. The error tells what could not be ended: that expires by
-// itself, after the ttl. Closing again does nothing.
+// do, and the one-call waits. Calls under way end with ErrClosed. It blocks until all
+// goroutines of the Client have ended, or ctx ends: then the error names what is not
+// confirmed to have ended, and goroutines go on with that until its deadlines, when it
+// expires by itself. Called again, it waits for these, by its own ctx.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	c.close(ErrClosed)
-	open := make([]*Session, 0, len(c.sessions))
-	for s := range c.sessions {
-		open = append(open, s)
-	}
+	both := maps.Clone(c.sessions)
+	maps.Copy(both, c.ending)
 	c.mu.Unlock()
+	open := slices.Collect(maps.Keys(both))
 	failed := make([]error, len(open))
 	var all sync.WaitGroup
 	for i, s := range open {

@@ -74,11 +74,12 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 	return joined(parent, l.ctx)
 }
 
-// Release gives the permits back; from here on the lease counts as over. It blocks
-// until a node has confirmed it, or ctx ends: then a lease of a session is released
-// in the background for as long as the session lives, and a one-call lease expires
-// within its ttl. It answers why the lease was lost, if it was, so that a nil means
-// that it was held until now. Releasing again waits for the same.
+// Release gives the permits back; from here on the lease counts as over. It goes on
+// through failures and overload until a node has confirmed it, or ctx ends: then a
+// goroutine goes on, for a lease of a session as long as the session lives, for a
+// one-call lease until its deadline, when it expires by itself. It returns why the
+// lease was lost, if it was, so that a nil means that it was held until now. Releasing
+// again waits for the same.
 func (l *Lease) Release(ctx context.Context) error {
 	if l.s.oneShot {
 		l.cancel(ErrReleased)
@@ -98,11 +99,16 @@ func (l *Lease) Release(ctx context.Context) error {
 	if err := l.Err(); errors.Is(err, ErrLost) {
 		return err
 	}
-	if left == nil {
-		return nil // the session was closed
+	if left != nil {
+		if err := left.await(ctx); !errors.Is(err, errWithSession) {
+			return err
+		}
 	}
-	return left.await(ctx)
+	return l.s.Close(ctx) // its end, which was asked for already, releases the lease
 }
+
+// errWithSession: nothing was confirmed, since the session was closed meanwhile.
+var errWithSession = errors.New("left to the end of the session")
 
 // loseLease makes a lease be over without the caller's doing, while its session
 // lives on, and clears what the cluster remembers of it.
@@ -148,6 +154,7 @@ func (s *Session) letGo(names ...string) *departure {
 		s.claims[name] = &claim{leaving: d}
 	}
 	if s.ctx.Err() != nil { // the end of the session has released everything
+		d.err = errWithSession
 		close(d.done)
 		return d
 	}
@@ -181,7 +188,7 @@ func (s *Session) release(name string) error {
 			if errors.Is(s.Err(), ErrLost) {
 				return s.Err()
 			}
-			return nil // closed: released with all the rest
+			return errWithSession
 		case sessionGone(err):
 			s.lose(err)
 			return s.Err()

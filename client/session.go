@@ -63,7 +63,6 @@ type Session struct {
 	ctx    context.Context // ends when the session does, with why as its cause
 	cancel context.CancelCauseFunc
 	work   sync.WaitGroup // goroutines; started only under mu while ctx lives
-	closed sync.Once
 
 	mu       sync.Mutex
 	deadline time.Time // the session certainly lives until then; only moves forward
@@ -71,6 +70,7 @@ type Session struct {
 	expiry   *time.Timer       // checks deadline
 	claims   map[string]*claim // by semaphore: at most one thing at a time
 	failure  error             // of the latest attempt to renew, nil once one succeeded
+	ending   *ending           // from Close; nil: not called yet
 
 	listTurn chan struct{} // of capacity 1: held by the WaitList that asks
 	listKey  string        // of the next delivery; guarded by listTurn
@@ -201,34 +201,13 @@ func (s *Session) Lost() <-chan struct{} { return s.ctx.Done() }
 func (s *Session) Err() error { return context.Cause(s.ctx) }
 
 // Close ends the session, which releases all that it holds, withdraws all that it
-// waits for, and ends its goroutine. It blocks until a node has confirmed that, or
-// ctx ends: then the session expires by itself within the ttl. It answers why the
-// session was lost, if it was, so that a nil means that it lived until now. Later
-// calls wait for the first, and answer nil.
-func (s *Session) Close(ctx context.Context) (err error) {
-	s.closed.Do(func() {
-		lost := s.Err()
-		s.finish(ErrClosed)
-		s.work.Wait()
-		if lost != nil && !errors.Is(lost, ErrNotRenewed) {
-			err = lost // there is nothing left to end
-			return
-		}
-		if lost != nil { // the cluster may still have it, if it can be asked at all
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, withdrawGrace)
-			defer cancel()
-		}
-		_, err = s.c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "sessions", s.id}})
-		if sessionGone(err) {
-			err = fmt.Errorf("%w: %w", ErrLost, err)
-		}
-		if lost != nil {
-			err = lost
-		}
-	})
-	return err
-}
+// waits for, and ends its goroutine. It goes on through failures and overload until a
+// node has confirmed that, or ctx ends: then it returns an error, and a goroutine goes
+// on until the session's deadline, when it expires by itself. A ctx without a deadline
+// ends after Config.GiveUpAfter. Close returns why the session was lost, if it was, so
+// that a nil means that it lived until now. Called again, it waits for the same, by
+// its own ctx.
+func (s *Session) Close(ctx context.Context) error { return s.await(ctx, s.startEnding()) }
 
 // finish makes the session be over, if it is not yet: everything that depends on it
 // ends with this cause.

@@ -128,6 +128,7 @@ func (c *cutTrial) run(t *testing.T, seed int) (early time.Duration, judged bool
 		cut <- time.Now()
 	})
 	err := c.runner.run(t.Context())
+	defer func() { _ = c.client.Close(t.Context()) }() // it is cut off; its goroutines end with the deadline
 	if c.began.IsZero() {
 		if status := statusOf(err); status != statusUnavailable {
 			t.Errorf("seed %d: cut off before it was granted: status %d, %v", seed, status, err)

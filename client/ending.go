@@ -1,0 +1,162 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// ending is the end of a session in the cluster. A goroutine asks for it until a node
+// confirms it; or until the session's deadline, when it expires by itself, and later
+// for as long as a caller waits.
+type ending struct {
+	lost error         // why the session was over before; nil: it lived
+	done chan struct{} // closed when the goroutine has ended
+	err  error         // set before done is closed; nil: confirmed
+
+	// Guarded by Session.mu.
+	callers int                // that wait
+	expired bool               // the deadline has passed
+	failure error              // the latest one
+	cancel  context.CancelFunc // ends the goroutine's requests
+}
+
+// startEnding makes the session be over, and starts to end it in the cluster, unless
+// that has been started already.
+func (s *Session) startEnding() *ending {
+	s.mu.Lock()
+	if e := s.ending; e != nil {
+		s.mu.Unlock()
+		return e
+	}
+	e := &ending{lost: s.Err(), done: make(chan struct{})}
+	s.ending = e
+	ctx, cancel := context.WithCancel(context.Background())
+	e.cancel = cancel
+	left := time.Until(s.deadline)
+	if e.lost != nil {
+		left = max(left, withdrawGrace)
+	}
+	expiry := time.AfterFunc(left, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if e.expired = true; e.callers == 0 {
+			cancel()
+		}
+	})
+	s.mu.Unlock()
+	s.c.ends(s)
+	s.finish(ErrClosed)
+	go func() {
+		defer close(e.done)
+		defer cancel()
+		defer expiry.Stop()
+		s.work.Wait()
+		if e.err = e.lost; e.lost == nil || errors.Is(e.lost, ErrNotRenewed) { // the cluster may still have it
+			if err := s.askForEnd(ctx, e); e.lost == nil {
+				e.err = err
+			}
+		}
+		s.c.ended(s, e.err)
+	}()
+	return e
+}
+
+// askForEnd asks until a node confirms the end, or ctx ends.
+func (s *Session) askForEnd(ctx context.Context, e *ending) error {
+	failed := func(err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		e.failure = err
+	}
+	longest := max(s.ttl/12, time.Millisecond)
+	for round := 1; ; round++ {
+		_, err := s.c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "sessions", s.id},
+			patience: s.c.growing(), maxPause: longest, failed: failed, outlives: true})
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return s.unconfirmed(e, errors.New("its deadline has passed"))
+		case sessionGone(err):
+			return fmt.Errorf("%w: %w", ErrLost, err)
+		case errors.Is(err, ErrInvalidRequest), errors.Is(err, ErrForbidden), errors.Is(err, ErrUnauthenticated):
+			return err
+		}
+		failed(err)
+		_ = sleep(ctx, min(max(backOff(round), askedFor(err)), longest)) // the next round sees that ctx has ended
+	}
+}
+
+// unconfirmed is the error of an end that no node has confirmed, and why that is not
+// waited for any longer.
+func (s *Session) unconfirmed(e *ending, why error) error {
+	s.mu.Lock()
+	failure := e.failure
+	s.mu.Unlock()
+	if failure != nil && !errors.Is(failure, ErrUnreachable) && !errors.Is(why, ErrUnreachable) {
+		failure = fmt.Errorf("%w: %w", ErrUnreachable, failure)
+	}
+	return fmt.Errorf("signalbox: end of session %s: not confirmed: %w", s.id, join(why, failure))
+}
+
+// await blocks until the ending is over, or ctx ends. A ctx without a deadline, and
+// a session that was lost anyway, are given some time.
+func (s *Session) await(ctx context.Context, e *ending) error {
+	s.mu.Lock()
+	e.callers++
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if e.callers--; e.callers == 0 && e.expired {
+			e.cancel()
+		}
+	}()
+	most := s.c.cfg.GiveUpAfter
+	if e.lost != nil {
+		most = withdrawGrace
+	}
+	if _, bounded := ctx.Deadline(); !bounded || e.lost != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, most, ErrUnreachable)
+		defer cancel()
+	}
+	select {
+	case <-e.done:
+		return e.err
+	default:
+	}
+	select {
+	case <-e.done:
+		return e.err
+	case <-ctx.Done():
+	}
+	if e.lost != nil {
+		return e.lost
+	}
+	return s.unconfirmed(e, context.Cause(ctx))
+}
+
+// ends notes that a session is about to end, for Close.
+func (c *Client) ends(s *Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ending[s] = struct{}{}
+}
+
+// ended forgets a session that has ended. One that could not be ended is kept for a
+// Close that is called again.
+func (c *Client) ended(s *Session, err error) {
+	c.mu.Lock()
+	closing := c.closing.Err() != nil
+	if err == nil || !closing {
+		delete(c.ending, s)
+	}
+	c.mu.Unlock()
+	if closing && c.ownHTTP {
+		c.http.CloseIdleConnections()
+	}
+}
