@@ -234,6 +234,31 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	})
 }
 
+// Clients begin at different nodes, and turn to different ones when that one fails.
+func TestClientsSpreadOverTheNodes(t *testing.T) {
+	virtually(t, 3, func(b *bed) {
+		b.fake.put("db", 1)
+		orders := map[string]int{}
+		for range 600 {
+			c, err := client.New(client.Config{Addresses: []string{"n1:8701", "n2:8701", "n3:8701"}, HTTPClient: newHTTP(b.net)})
+			b.ok(err)
+			b.net.follow(always(fault{refused: true}))
+			_, err = c.Get(b.within(time.Millisecond), "db")
+			b.is(err, client.ErrUnreachable)
+			orders[hosts(b.net.requests())]++
+			b.ok(c.Close(b.ctx))
+		}
+		for order, n := range orders {
+			if n < 50 {
+				b.Errorf("%d of 600 clients try %s", n, order)
+			}
+		}
+		if len(orders) != 6 {
+			b.Errorf("tried in %d orders: %v", len(orders), orders)
+		}
+	})
+}
+
 func TestNamesArriveAsWritten(t *testing.T) {
 	for _, name := range []string{"/&", "J(3)", `^Rem2("22")`, "a b", "a%2541", ".", "..", "...", "up", "__proto__", "ä/ö?x=1#y", "+"} {
 		virtually(t, 1, func(b *bed) {

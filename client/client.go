@@ -2,11 +2,12 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -18,10 +19,15 @@ import (
 
 // Config says how to reach a cluster. Only Addresses is needed.
 type Config struct {
-	// Addresses are the nodes' base URLs, in the order in which to try them:
-	// "http://n1:8701", or "n1:8701" for the same; a path before the API's is kept.
-	// Every node serves everything, so one is enough, and more are for fail-over.
+	// Addresses are the nodes' base URLs: "http://n1:8701", or "n1:8701" for the same; a
+	// path before the API's is kept. Every node serves everything, so one is enough, and
+	// more are for fail-over. Each Client tries them in an order of its own, drawn at
+	// random, so that clients spread over the nodes.
 	Addresses []string
+
+	// InOrder makes the Client try the Addresses in the order given: the nearest first,
+	// for example.
+	InOrder bool
 
 	// HTTPClient sends the requests; nil means one that the Client makes for itself.
 	// One that is given stays the caller's: Close leaves its connections alone, and
@@ -83,6 +89,9 @@ func New(cfg Config) (*Client, error) {
 	addresses, err := parseAddresses(cfg.Addresses)
 	if err != nil {
 		return nil, err
+	}
+	if !cfg.InOrder {
+		rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 	}
 	c := &Client{cfg: cfg, log: cfg.Logger, nodes: &nodes{list: addresses}, sessions: map[*Session]struct{}{},
 		ending: map[*Session]struct{}{}}
@@ -203,7 +212,7 @@ func parseAddresses(texts []string) ([]*node, error) {
 }
 
 // newKey draws an idempotency key: 130 random bits.
-func newKey() string { return rand.Text() }
+func newKey() string { return cryptorand.Text() }
 
 // joined answers a ctx that also ends with another one, with that one's cause. end
 // must be called.

@@ -55,7 +55,7 @@ func really(t *testing.T, nodes int, test func(s *service, c *client.Client)) {
 		for _, p := range peers {
 			s.start(p.ID, peers)
 		}
-		c, err := client.New(client.Config{Addresses: addresses, HTTPClient: &http.Client{Transport: s}})
+		c, err := client.New(client.Config{Addresses: addresses, InOrder: true, HTTPClient: &http.Client{Transport: s}})
 		s.ok(err)
 		test(s, c)
 		s.ok(c.Close(s.ctx))

@@ -10,7 +10,8 @@ import (
 
 // ending is the end of a session in the cluster. A goroutine asks for it until a node
 // confirms it; or until the session's deadline, when it expires by itself, and later
-// for as long as a caller waits.
+// for as long as a caller waits. A session that was lost is not waited for so long: the
+// cluster is asked until the deadline, and for withdrawGrace at least.
 type ending struct {
 	lost error         // why the session was over before; nil: it lived
 	done chan struct{} // closed when the goroutine has ended
@@ -42,7 +43,7 @@ func (s *Session) startEnding() *ending {
 	expiry := time.AfterFunc(left, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if e.expired = true; e.callers == 0 {
+		if e.expired = true; e.callers == 0 || e.lost != nil {
 			cancel()
 		}
 	})
@@ -102,8 +103,8 @@ func (s *Session) unconfirmed(e *ending, why error) error {
 	return fmt.Errorf("signalbox: end of session %s: not confirmed: %w", s.id, join(why, failure))
 }
 
-// await blocks until the ending is over, or ctx ends. A ctx without a deadline, and
-// a session that was lost anyway, are given some time.
+// await blocks until the ending is over, or ctx ends. A ctx without a deadline ends
+// after some time; the ending of a session that was lost does so by itself.
 func (s *Session) await(ctx context.Context, e *ending) error {
 	s.mu.Lock()
 	e.callers++
@@ -115,13 +116,9 @@ func (s *Session) await(ctx context.Context, e *ending) error {
 			e.cancel()
 		}
 	}()
-	most := s.c.cfg.GiveUpAfter
-	if e.lost != nil {
-		most = withdrawGrace
-	}
-	if _, bounded := ctx.Deadline(); !bounded || e.lost != nil {
+	if _, bounded := ctx.Deadline(); !bounded && e.lost == nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, most, ErrUnreachable)
+		ctx, cancel = context.WithTimeoutCause(ctx, s.c.cfg.GiveUpAfter, ErrUnreachable)
 		defer cancel()
 	}
 	select {

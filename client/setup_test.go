@@ -42,7 +42,7 @@ func virtually(t *testing.T, nodes int, test func(b *bed)) {
 func newBed(t *testing.T, nodes int) *bed {
 	b := &bed{T: t, ctx: context.Background(), fake: newFake()}
 	b.net = &network{fake: b.fake}
-	config := client.Config{HTTPClient: &http.Client{Transport: b.net}}
+	config := client.Config{HTTPClient: &http.Client{Transport: b.net}, InOrder: true}
 	for i := range nodes {
 		config.Addresses = append(config.Addresses, fmt.Sprintf("n%d:8701", i+1))
 	}

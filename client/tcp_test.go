@@ -28,7 +28,7 @@ func TestRealConnections(t *testing.T) {
 	f := newFake().put("db", 1).put("a/b", 1)
 	first, second := httptest.NewServer(f), httptest.NewServer(f)
 	defer second.Close()
-	c, err := client.New(client.Config{Addresses: []string{first.URL, second.URL + "/"}})
+	c, err := client.New(client.Config{Addresses: []string{first.URL, second.URL + "/"}, InOrder: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 	flags.DurationVar(&r.ttl, "ttl", 30*time.Second, "how long the lease outlives its last renewal; it is renewed every third of that")
 	flags.DurationVar(&r.wait, "wait", 5*time.Minute, "how long to wait for the permits; 0: not at all")
 	flags.DurationVar(&r.grace, "grace", 0, "how long the command has between TERM and KILL; default: a sixth of --ttl, at most 10s")
-	flags.StringSliceVar(&r.addresses, "addr", []string{"http://127.0.0.1:8701"}, "the nodes' base URLs, in the order in which to try them")
+	flags.StringSliceVar(&r.addresses, "addr", []string{"http://127.0.0.1:8701"}, "the nodes' base URLs; each run tries them in an order drawn at random")
 	return command
 }
 
