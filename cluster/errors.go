@@ -39,6 +39,10 @@ var (
 // again. It stays within the package.
 var errRefused = errors.New("refused by the leader")
 
+// errLate ends a proposal that was certainly not applied because it was too old when
+// the leader looked at it. It may be sent again if its caller still waits.
+var errLate = errors.New("too old when it came to the leader")
+
 // errOpen ends a proposal of which nobody can tell yet whether it was applied.
 var errOpen = errors.New("not known to be applied or not")
 

@@ -8,14 +8,16 @@ import (
 
 // What frames carry. Decoded bytes alias the frame's.
 
-// commandsFrame asks the leader of a term to log commands. A node that does not
-// lead in that term refuses all of them.
+// commandsFrame asks the leader of the stream's term to log commands. A node that
+// does not lead in that term refuses all of them. It refuses single ones that are
+// too old; see forward_clock.go.
 //
-//	term | origin | count | (sequence | flags | length, command)…
+//	reading | count | (sequence | flags | patience | length, command)…
 type commandsFrame struct {
-	term     uint64
-	origin   uint64 // of all the request ids
-	commands []forwarded
+	// readingMS is what the leader's clock read at least when the origin last saw
+	// that the callers still waited.
+	readingMS int64
+	commands  []forwarded
 }
 
 // forwarded is one command on its way to the leader.
@@ -23,7 +25,9 @@ type forwarded struct {
 	sequence uint64 // of its request id
 	listens  bool   // tell the conclusion, too, when the result is Waiting
 	class    class
-	data     []byte
+	// patienceMS is how long after the frame's reading the leader may take it.
+	patienceMS int64
+	data       []byte
 }
 
 // The flags of a command: flagListens, and its class in the two bits above.
@@ -36,8 +40,7 @@ const (
 func (f *commandsFrame) append(buf []byte) []byte {
 	start := len(buf)
 	buf = beginFrame(buf, frameCommands)
-	buf = binary.AppendUvarint(buf, f.term)
-	buf = binary.AppendUvarint(buf, f.origin)
+	buf = binary.AppendUvarint(buf, uint64(f.readingMS))
 	buf = binary.AppendUvarint(buf, uint64(len(f.commands)))
 	for _, c := range f.commands {
 		flags := byte(c.class) << classShift
@@ -46,6 +49,7 @@ func (f *commandsFrame) append(buf []byte) []byte {
 		}
 		buf = binary.AppendUvarint(buf, c.sequence)
 		buf = append(buf, flags)
+		buf = binary.AppendUvarint(buf, uint64(c.patienceMS))
 		buf = binary.AppendUvarint(buf, uint64(len(c.data)))
 		buf = append(buf, c.data...)
 	}
@@ -54,8 +58,8 @@ func (f *commandsFrame) append(buf []byte) []byte {
 
 func decodeCommands(buf []byte) (f commandsFrame, err error) {
 	b := body{buf: buf}
-	f.term, f.origin = b.uint(), b.uint()
-	count := b.count(3)
+	f.readingMS = b.milliseconds()
+	count := b.count(4)
 	if count > batchCommands {
 		return f, errFrame
 	}
@@ -65,8 +69,10 @@ func decodeCommands(buf []byte) (f commandsFrame, err error) {
 		if flags&^flagsKnown != 0 {
 			b.fail()
 		}
-		f.commands[i] = forwarded{sequence: sequence, listens: flags&flagListens != 0,
-			class: class(flags >> classShift & 3), data: b.bytes()}
+		f.commands[i] = forwarded{
+			sequence: sequence, listens: flags&flagListens != 0, class: class(flags >> classShift & 3),
+			patienceMS: b.milliseconds(), data: b.bytes(),
+		}
 		if len(f.commands[i].data) > maxCommandBytes {
 			b.fail()
 		}
@@ -108,7 +114,8 @@ const (
 	statusUnknown     status = 4 // not applied: the leader does not know this command
 	statusSplit       status = 5 // not applied: the members' states differ
 	statusBelowLevel  status = 6 // not applied: the cluster's feature level is too low
-	statusCount              = 7
+	statusLate        status = 7 // not applied: too old; send it again if its caller still waits
+	statusCount              = 8
 )
 
 // err answers what a status other than statusDone means to the origin.
@@ -124,6 +131,8 @@ func (s status) err() error {
 		return ErrNotApplied
 	case statusBelowLevel:
 		return ErrBelowLevel
+	case statusLate:
+		return errLate
 	}
 	return errRefused
 }
@@ -143,6 +152,8 @@ func statusOf(err error) status {
 		return statusUnknown
 	case ErrBelowLevel:
 		return statusBelowLevel
+	case errLate:
+		return statusLate
 	}
 	return statusRefused
 }

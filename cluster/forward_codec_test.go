@@ -3,6 +3,7 @@ package cluster
 import (
 	"bufio"
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"io"
 	"reflect"
@@ -24,12 +25,15 @@ func codecFrames() map[string][]byte {
 	m = mail{ends: []forwardEnd{{place: 4, index: 5, nowMS: 6, result: &fsm.Result{Code: fsm.Deleted, Place: 4}}}}
 	var ends bytes.Buffer
 	_, _, _ = m.write(&ends, nil, nil)
-	commands := commandsFrame{term: 3, origin: 1 << 63, commands: []forwarded{
-		{sequence: 1, listens: true, class: classListed, data: []byte("one")}, {sequence: 2, data: nil},
-		{sequence: 300, class: classSingle, data: []byte("three")},
+	commands := commandsFrame{readingMS: 70_000, commands: []forwarded{
+		{sequence: 1, listens: true, class: classListed, patienceMS: 250, data: []byte("one")}, {sequence: 2, data: nil},
+		{sequence: 300, class: classSingle, patienceMS: 2000, data: []byte("three")},
 	}}
 	return map[string][]byte{
 		"commands":    commands.append(nil),
+		"hello":       (&helloFrame{term: 3, origin: 1 << 63, number: 300, open: true}).append(nil),
+		"clock":       (&clockFrame{readingMS: 70_000, ageMS: 3, frames: 7}).append(nil),
+		"fence":       (&fenceFrame{index: 1000}).append(nil),
 		"read":        (&readAsk{term: 7, number: 8}).append(nil),
 		"replies":     replies.Bytes(),
 		"conclusions": ends.Bytes(),
@@ -45,6 +49,12 @@ func codecDecode(kind frameKind, body []byte) (any, error) {
 		return orNil(decodeCommands(body))
 	case frameRead:
 		return orNil(decodeReadAsk(body))
+	case frameHello:
+		return orNil(decodeHello(body))
+	case frameClock:
+		return orNil(decodeClock(body))
+	case frameFence:
+		return orNil(decodeFence(body))
 	case frameReplies:
 		return orNil(decodeReplies(body))
 	case frameConclusions:
@@ -69,6 +79,12 @@ func codecEncode(decoded any) []byte {
 	case commandsFrame:
 		out.Write(v.append(nil))
 	case readAsk:
+		out.Write(v.append(nil))
+	case helloFrame:
+		out.Write(v.append(nil))
+	case clockFrame:
+		out.Write(v.append(nil))
+	case fenceFrame:
 		out.Write(v.append(nil))
 	case []forwardReply:
 		_, _, _ = (&mail{replies: v}).write(&out, nil, nil)
@@ -106,6 +122,31 @@ func TestFramesGoThereAndBack(t *testing.T) {
 	}
 }
 
+// TestFramesAreForEver: the bytes of each kind of frame are part of the peer protocol's
+// version.
+func TestFramesAreForEver(t *testing.T) {
+	want := map[string]string{
+		"commands":    "0000001c01f0a204030107fa01036f6e6502000000ac0204d00f057468726565",
+		"hello":       "0000000f030380808080808080808001ac0201",
+		"clock":       "0000000614f0a2040307",
+		"fence":       "0000000315e807",
+		"read":        "00000003020708",
+		"replies":     "0000001d118280808000010002030f008082808080400901016101040300ac0202",
+		"reading":     "000000051301000203",
+		"conclusions": "0000000e1281808080000405060413800404",
+		"refused":     "00000003130101",
+	}
+	frames := codecFrames()
+	for name, frame := range frames {
+		if got := hex.EncodeToString(frame); got != want[name] {
+			t.Errorf("%s: %s, want %s", name, got, want[name])
+		}
+	}
+	if len(want) != len(frames) {
+		t.Errorf("%d frames, want %d", len(frames), len(want))
+	}
+}
+
 // TestFrameDecodersAreStrict: no frame that was cut short, made longer or has an
 // unknown flag or status is taken.
 func TestFrameDecodersAreStrict(t *testing.T) {
@@ -139,7 +180,8 @@ func TestFrameDecodersAreStrict(t *testing.T) {
 		kind frameKind
 		body []byte
 	}{
-		"unknown flag":      {frameCommands, []byte{1, 1, 1, 1, flagsKnown + 1, 0}},
+		"unknown flag":      {frameCommands, []byte{1, 1, 1, flagsKnown + 1, 0, 0}},
+		"unknown openness":  {frameHello, []byte{1, 1, 1, 2}},
 		"unknown status":    {frameReplies, []byte{1, 1, statusCount}},
 		"negative time":     {frameReading, append([]byte{1, 0, 1}, bytes.Repeat([]byte{255}, 9)...)},
 		"too many commands": {frameCommands, many.append(nil)[frameHeader+1:]},

@@ -30,9 +30,12 @@ type frameKind byte
 const (
 	frameCommands    frameKind = 1
 	frameRead        frameKind = 2
+	frameHello       frameKind = 3
 	frameReplies     frameKind = 17
 	frameConclusions frameKind = 18
 	frameReading     frameKind = 19
+	frameClock       frameKind = 20
+	frameFence       frameKind = 21
 )
 
 var errFrame = errors.New("malformed frame")
@@ -46,6 +49,15 @@ func beginFrame(buf []byte, kind frameKind) []byte {
 func endFrame(buf []byte, start int) []byte {
 	binary.BigEndian.PutUint32(buf[start:], uint32(len(buf)-start-frameHeader))
 	return buf
+}
+
+// countFrames returns how many frames whole ones make up.
+func countFrames(buf []byte) (count uint64) {
+	for len(buf) >= frameHeader {
+		buf = buf[frameHeader+int(binary.BigEndian.Uint32(buf)):]
+		count++
+	}
+	return count
 }
 
 // readFrame reads one frame, its kind and body, into buf if it has room. It

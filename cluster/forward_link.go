@@ -20,9 +20,10 @@ const (
 	// linkLinger is how long the stream of a closed link stays open for answers to
 	// what was sent.
 	linkLinger = 5 * time.Second
-	// linkSilence is how long nothing at all may come while something is not answered.
-	// By then its callers have given it up: see outcomeTimeout.
-	linkSilence = outcomeTimeout
+	// linkSilence is how long the leader may see nothing of what was sent: it says what
+	// it has seen more often. That leaves time, before the callers give up, to open
+	// another stream and to send again what was lost.
+	linkSilence = 2 * time.Second
 )
 
 // link is a stream to the leader of a term: the origin's side of forwarding.
@@ -37,30 +38,40 @@ const (
 //
 // A stream that takes everything and brings nothing may be lost alone, while those
 // of Raft live: no other leader comes, and every command would end without an
-// outcome. So it ends when nothing at all has come for linkSilence while something
-// is not answered. Of some commands the leader never says anything; at worst, an
-// idle stream is opened anew for that.
+// outcome. So it ends when the leader has seen nothing for linkSilence of what was
+// sent.
+//
+// Each stream has a number. When commands of earlier streams in the term have no
+// outcome, the leader sends a fence on the new one: see requests.passFences.
 type link struct {
 	log      hclog.Logger
 	conn     net.Conn
+	opened   time.Time
 	leads    uint64 // the leader's term
+	stream   uint64 // this stream's number
+	open     bool   // commands of earlier ones have no outcome
 	requests *requests
 	waits    *waits
 	same     func() bool // the leader and its term are still those of the link
 	gather   gathering[reading]
 
+	welcome chan struct{} // closed when the leader has sent a reading of its clock
 	ended   chan struct{} // closed when the link is
 	sending chan struct{} // closed when transmit is over
 	ready   chan struct{} // has room for one: something is to be sent
 
-	mu     sync.Mutex
-	closed bool
-	timed  bool       // the stream ends unless something comes
-	open   int        // commands that were sent and are not answered
-	queue  []*request // to be sent
-	asks   []uint64   // reads to be asked
-	asked  map[uint64]chan<- forwardReading
-	number uint64 // of the last read
+	mu         sync.Mutex
+	closed     bool
+	timed      bool       // the stream ends unless the leader sees more of what was sent
+	sent       uint64     // frames
+	seen       uint64     // frames, by the leader
+	heard      bool       // it has seen more since the deadline was set
+	unanswered int        // commands that were sent
+	queue      []*request // to be sent
+	asks       []uint64   // reads to be asked
+	asked      map[uint64]chan<- forwardReading
+	number     uint64 // of the last read
+	clock      leaderClock
 }
 
 // reading is a read index with the leader's reading of cluster time.
@@ -72,10 +83,11 @@ type reading struct {
 // openLink starts a link on a fresh stream.
 func openLink(log hclog.Logger, conn net.Conn, term uint64, same func() bool, r *requests, w *waits) *link {
 	l := &link{
-		log: log, conn: conn, leads: term, requests: r, waits: w, same: same,
-		ended: make(chan struct{}), sending: make(chan struct{}), ready: make(chan struct{}, 1),
+		log: log, conn: conn, opened: time.Now(), leads: term, requests: r, waits: w, same: same,
+		welcome: make(chan struct{}), ended: make(chan struct{}), sending: make(chan struct{}), ready: make(chan struct{}, 1),
 		asked: map[uint64]chan<- forwardReading{},
 	}
+	l.stream, l.open = r.openStream(term)
 	l.gather.run = l.ask
 	go l.transmit()
 	go l.receive()
@@ -121,10 +133,10 @@ func (l *link) close() {
 func (l *link) count(sent int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.open += sent
+	l.unanswered += sent
 	select {
 	case <-l.sending:
-		if l.open <= 0 {
+		if l.unanswered <= 0 {
 			_ = l.conn.Close() // ends receive
 		}
 	default: // transmit may hold some
@@ -139,6 +151,9 @@ func (l *link) transmit() {
 		l.count(0)
 	}()
 	w := linkStream{link: l}
+	if !l.greet(w) {
+		return
+	}
 	var buf []byte
 	for {
 		select {
@@ -147,6 +162,7 @@ func (l *link) transmit() {
 			return
 		}
 		runtime.Gosched() // as in proposer.logNext
+		l.requests.pulse.settle(l.ended)
 		queue, asks := l.take()
 		var err error
 		buf = buf[:0]
@@ -165,40 +181,6 @@ func (l *link) transmit() {
 	}
 }
 
-// linkStream is a link's stream, whose reads fail when it stays silent.
-type linkStream struct{ link *link }
-
-func (s linkStream) Write(b []byte) (int, error) {
-	s.link.limitSilence(true)
-	return timedWriter{s.link.conn}.Write(b)
-}
-
-// Read is called when what has come whole is handled.
-func (s linkStream) Read(b []byte) (int, error) {
-	s.link.limitSilence(false)
-	return s.link.conn.Read(b)
-}
-
-// limitSilence gives the next read a deadline if something is not answered. One that
-// is under way keeps that which it has while more is sent.
-func (l *link) limitSilence(sending bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed || sending && l.timed { // closed: linkLinger counts
-		return
-	}
-	unanswered := l.open > 0 || len(l.asked) > 0
-	if !unanswered && !l.timed {
-		return
-	}
-	l.timed = unanswered
-	var limit time.Time // none
-	if unanswered {
-		limit = time.Now().Add(linkSilence)
-	}
-	_ = l.conn.SetReadDeadline(limit) // a failure shows in the read
-}
-
 // take answers all that waits to be sent.
 func (l *link) take() ([]*request, []uint64) {
 	l.mu.Lock()
@@ -213,7 +195,8 @@ func (l *link) take() ([]*request, []uint64) {
 func (l *link) transmitCommands(w io.Writer, buf []byte, queue []*request) ([]byte, error) {
 	for len(queue) > 0 {
 		count := fillFrame(queue)
-		live, ok := l.requests.markSent(queue[:count], l.leads)
+		readingMS := l.leaderMS() // before markSent looks whether the callers wait
+		live, ok := l.requests.markSent(queue[:count], l.leads, l.stream)
 		if !ok { // a later reign is known: the link leads nowhere
 			l.requests.returned(queue)
 			return nil, ErrNoLeader
@@ -223,10 +206,7 @@ func (l *link) transmitCommands(w io.Writer, buf []byte, queue []*request) ([]by
 			continue
 		}
 		l.count(len(live))
-		f := commandsFrame{term: l.leads, origin: l.requests.origin, commands: make([]forwarded, len(live))}
-		for i, q := range live {
-			f.commands[i] = forwarded{sequence: q.id.Sequence, listens: q.listener != nil, class: q.load.class, data: q.data}
-		}
+		f := l.frame(readingMS, live)
 		buf = f.append(buf)
 		if len(buf) >= frameFill {
 			if _, err := w.Write(buf); err != nil {
@@ -296,6 +276,18 @@ func (l *link) handle(kind frameKind, body []byte) error {
 		answer, err := decodeReading(body)
 		if err == nil {
 			l.answered(answer)
+		}
+		return err
+	case frameClock:
+		f, err := decodeClock(body)
+		if err == nil {
+			l.clocked(f)
+		}
+		return err
+	case frameFence:
+		f, err := decodeFence(body)
+		if err == nil {
+			l.requests.fence(streamFence{term: l.leads, stream: l.stream, index: f.index})
 		}
 		return err
 	}

@@ -26,6 +26,14 @@ type ownCommand struct {
 func (c ownCommand) command() []byte { return c.data }
 func (c ownCommand) load() load      { return c.request.load }
 
+// withdrawn implements withdrawable.
+func (c ownCommand) withdrawn() error {
+	if c.lane.requests.wanted(c.request) {
+		return nil
+	}
+	return errRefused
+}
+
 // failed implements proposal. Of what is open the machine will tell.
 func (c ownCommand) failed(err error) {
 	if err != errOpen {
@@ -34,7 +42,7 @@ func (c ownCommand) failed(err error) {
 }
 
 func (l *localLane) send(reqs []*request) (back []*request) {
-	live, ok := l.requests.markSent(reqs, l.reign.term)
+	live, ok := l.requests.markSent(reqs, l.reign.term, 0)
 	if !ok {
 		return reqs
 	}

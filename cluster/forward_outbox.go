@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"sync"
+	"time"
 )
 
 // maxOutbox is how many messages may wait for a peer that reads slowly. A peer
@@ -18,6 +19,9 @@ type outbox struct {
 	mail  mail
 	shut  bool
 	ready chan struct{} // has room for one: there is mail, or it is shut
+	// clock is read whenever mail is written, and every clockEvery; nil before the
+	// stream's hello.
+	clock func() clockFrame
 }
 
 // mail is what waits. Replies go before conclusions, so that the origin knows a
@@ -26,9 +30,11 @@ type mail struct {
 	replies  []forwardReply
 	ends     []forwardEnd
 	readings []forwardReading
+	fences   []fenceFrame
+	clock    *clockFrame // nil: none
 }
 
-func (m *mail) size() int { return len(m.replies) + len(m.ends) + len(m.readings) }
+func (m *mail) size() int { return len(m.replies) + len(m.ends) + len(m.readings) + len(m.fences) }
 
 func newOutbox() *outbox { return &outbox{ready: make(chan struct{}, 1)} }
 
@@ -54,11 +60,24 @@ func (o *outbox) close() {
 	signal(o.ready)
 }
 
+// begin lets readings of a clock go with the mail from now on.
+func (o *outbox) begin(clock func() clockFrame) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.clock = clock
+	signal(o.ready)
+}
+
 // take answers all mail, leaving empty for what comes next; ok is false once shut.
 func (o *outbox) take(empty mail) (full mail, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	full, o.mail = o.mail, mail{empty.replies[:0], empty.ends[:0], empty.readings[:0]}
+	full = o.mail
+	o.mail = mail{replies: empty.replies[:0], ends: empty.ends[:0], readings: empty.readings[:0], fences: empty.fences[:0]}
+	if o.clock != nil {
+		now := o.clock()
+		full.clock = &now
+	}
 	return full, !o.shut
 }
 
@@ -66,8 +85,13 @@ func (o *outbox) take(empty mail) (full mail, ok bool) {
 func (o *outbox) write(w io.Writer) error {
 	var sent mail
 	var buf, scratch []byte
+	ticker := time.NewTicker(clockEvery)
+	defer ticker.Stop()
 	for {
-		<-o.ready
+		select {
+		case <-o.ready:
+		case <-ticker.C:
+		}
 		full, ok := o.take(sent)
 		if !ok {
 			return nil
@@ -116,6 +140,12 @@ func (m *mail) write(w io.Writer, buf, scratch []byte) (buf2, scratch2 []byte, e
 	list(frameConclusions, len(m.ends), func(i int) { buf, scratch = m.ends[i].append(buf, scratch) })
 	for i := range m.readings {
 		buf = m.readings[i].append(buf)
+	}
+	for i := range m.fences {
+		buf = m.fences[i].append(buf)
+	}
+	if m.clock != nil {
+		buf = m.clock.append(buf)
 	}
 	flush()
 	return buf, scratch, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -31,6 +32,8 @@ type forwardServer struct {
 	waits       *waits
 	established func() *reign
 	admits      func(command []byte) error
+	epoch       time.Time // where the forwarding clock starts
+	streams     guestStreams
 	// read answers a read index and a reading of cluster time in a reign.
 	read func(context.Context, *reign) (index uint64, nowMS int64, err error)
 }
@@ -75,6 +78,22 @@ type guestStream struct {
 	outbox *outbox
 	ctx    context.Context // ends with the stream
 	asks   chan struct{}   // one for each read under way
+
+	// From the hello; receive's.
+	term, origin, number uint64
+	welcomed             bool
+
+	frames atomic.Uint64 // that have come
+	fenced atomic.Bool   // a later stream has come: this one brings no commands
+	ageMS  atomic.Int64  // of the last frame of commands when it came
+}
+
+// nowMS reads the forwarding clock, in milliseconds.
+func (s *forwardServer) nowMS() int64 { return time.Since(s.epoch).Milliseconds() }
+
+// clock returns what the origin is told of the time.
+func (g *guestStream) clock() clockFrame {
+	return clockFrame{readingMS: g.server.nowMS(), ageMS: g.ageMS.Load(), frames: g.frames.Load()}
 }
 
 // receive handles frames until one can't be read.
@@ -84,8 +103,17 @@ func (g *guestStream) receive(r *bufio.Reader) error {
 		if err != nil {
 			return err
 		}
+		g.frames.Add(1)
 		body := frame[1:]
 		switch frameKind(frame[0]) {
+		case frameHello:
+			f, err := decodeHello(body)
+			if err == nil {
+				err = g.hello(f)
+			}
+			if err != nil {
+				return err
+			}
 		case frameCommands:
 			f, err := decodeCommands(body)
 			if err != nil {
@@ -105,13 +133,15 @@ func (g *guestStream) receive(r *bufio.Reader) error {
 }
 
 // propose hands a frame's commands to the proposer, if this node leads in the
-// frame's term.
+// stream's term, and refuses those that are too old.
 func (g *guestStream) propose(f *commandsFrame) {
 	reign := g.server.established()
-	if reign == nil || reign.term != f.term {
+	if !g.welcomed || reign == nil || reign.term != g.term {
 		g.refuse(f.commands, errRefused)
 		return
 	}
+	ageMS := max(0, g.server.nowMS()-f.readingMS)
+	g.ageMS.Store(max(ageMS, 1))
 	proposals := make([]proposal, 0, len(f.commands))
 	for i := range f.commands {
 		c := &f.commands[i]
@@ -125,7 +155,14 @@ func (g *guestStream) propose(f *commandsFrame) {
 			g.refuse(f.commands[i:i+1], ErrNotApplied)
 			continue
 		}
-		hosted := &guestCommand{stream: g, forwarded: *c, weight: weight, id: fsm.RequestID{Origin: f.origin, Sequence: c.sequence}}
+		if ageMS > c.patienceMS {
+			g.refuse(f.commands[i:i+1], errLate)
+			continue
+		}
+		hosted := &guestCommand{
+			stream: g, forwarded: *c, weight: weight, takeByMS: f.readingMS + c.patienceMS,
+			id: fsm.RequestID{Origin: g.origin, Sequence: c.sequence},
+		}
 		g.server.requests.host(hosted.id, hosted) // before it can be applied
 		proposals = append(proposals, hosted)
 	}
@@ -180,9 +217,10 @@ func (g *guestStream) conclude(place uint64, end *conclusion) {
 // guestCommand is one command of another node, on its way through this one's log.
 type guestCommand struct {
 	forwarded
-	stream *guestStream
-	id     fsm.RequestID
-	weight int
+	stream   *guestStream
+	id       fsm.RequestID
+	weight   int
+	takeByMS int64 // on the forwarding clock: when it was to come to this node
 }
 
 // command implements proposal.

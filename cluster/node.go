@@ -201,6 +201,7 @@ func newNode(config Config) *Node {
 	}
 	n.stopping, n.stop = context.WithCancel(context.Background())
 	n.requests = newRequests(config.QueueSize, n.waits)
+	n.requests.pulse = newPulse()
 	n.machine = newMachine(n.log)
 	n.machine.deliver = n.applied
 	n.machine.restored = n.restored
@@ -235,6 +236,7 @@ func (n *Node) openProposer(term uint64, c *clock) *proposer {
 	p := newProposer(term, c, n.raft, n.config.QueueSize)
 	p.refuses = n.life.refuses
 	c.hold(n.life.standstill() != nil)
+	p.pulse = n.requests.pulse
 	p.refused = func() {
 		n.life.refused()
 		n.router.drop(term)

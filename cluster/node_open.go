@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -61,7 +62,7 @@ func (n *Node) work() {
 		rounds:  NewReadRounds(readSource(n.raft, self, n.acks, n.established)),
 	}
 	server := &forwardServer{
-		log: n.log, requests: n.requests, waits: n.waits, admits: n.machine.admits,
+		log: n.log, requests: n.requests, waits: n.waits, admits: n.machine.admits, epoch: time.Now(),
 		established: n.established, read: n.confirmer.confirm,
 	}
 	n.port.Handle(StreamForward, server.serve)
@@ -69,6 +70,7 @@ func (n *Node) work() {
 	n.running.Go(func() { n.leadership.run(n.stopping) })
 	n.running.Go(func() { n.router.run(n.stopping) })
 	n.running.Go(n.watchLeader)
+	n.running.Go(func() { n.requests.pulse.run(n.stopping) })
 	n.running.Go(n.takeSnapshots)
 	n.running.Go(func() { n.history.run(n.stopping) })
 }

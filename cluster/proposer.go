@@ -47,6 +47,7 @@ type proposer struct {
 	raft  applier
 	// refuses returns why a command is not taken now, or nil. It must not block.
 	refuses func(command []byte) error
+	pulse   *pulse // holds entries up after a suspension of the process
 	// refused is told that Raft did not take an entry though the reign goes on.
 	refused func()
 
@@ -184,10 +185,15 @@ func (p *proposer) logNext(ctx context.Context) bool {
 	// The callers that the last entry answered are about to run and to send their
 	// next commands: let them, or the first one would get an entry of its own.
 	runtime.Gosched()
+	p.pulse.settle(ctx.Done())
 	b, ok := p.take()
 	if !ok {
 		<-p.slots
 		return false
+	}
+	if b.fit(); b.empty() {
+		<-p.slots
+		return true
 	}
 	p.flying.Add(1)
 	p.clock.leaves()

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"sync"
@@ -23,12 +24,17 @@ type requests struct {
 	origin   uint64 // drawn at each boot, so that ids are never used twice
 	sequence atomic.Uint64
 	waits    *waits
+	pulse    *pulse // nil: the process is never suspended
 
 	mu     sync.Mutex
 	own    map[uint64]*request // by sequence
 	places places              // of own
 	guests map[fsm.RequestID]guest
 	reign  uint64 // the highest term of a reign entry that was applied
+
+	appliedIndex uint64 // of the last entry that was delivered
+	streams      uint64 // how many this node has opened to leaders
+	fences       []streamFence
 }
 
 // request is one command of a caller of this node.
@@ -38,12 +44,15 @@ type request struct {
 	load load
 	// listener waits for the place of a Waiting result; nil if nobody would listen.
 	listener *listener
-	outcome  chan outcome // the last one that was not read yet
+	outcome  chan outcome    // the last one that was not read yet
+	caller   context.Context // ends when the caller is gone; nil: it never is
 
 	// Guarded by requests.mu.
 	state  requestState
 	term   uint64    // in which it was sent last
+	stream uint64    // on which, then; 0: to this node's own proposer
 	sentAt time.Time // then
+	late   int       // how often a leader has refused it as too old
 	hidden bool      // a restore may have hidden its id since
 	tried  bool      // some leader has refused it
 }
@@ -121,21 +130,22 @@ func (r *requests) forget(q *request) {
 	}
 }
 
-// markSent notes that requests are about to leave for the leader of a term, and
-// answers those that still should: nobody waits for the others any more. ok is
-// false when this node already knows of a later reign: no evidence about the
-// term would come any more, so nothing may be sent in it.
-func (r *requests) markSent(reqs []*request, term uint64) (live []*request, ok bool) {
+// markSent notes that requests are about to leave for the leader of a term, on a
+// stream or, with 0, for this node's own proposer. It returns those that still
+// should: the callers of the others are gone. ok is false when this node already
+// knows of a later reign, or has opened a later stream: no evidence would come any
+// more, so the requests must not leave this way.
+func (r *requests) markSent(reqs []*request, term, stream uint64) (live []*request, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if term < r.reign {
+	if term < r.reign || stream > 0 && stream != r.streams {
 		return nil, false
 	}
 	now := time.Now()
 	live = make([]*request, 0, len(reqs))
 	for _, q := range reqs {
-		if q.state == requestHeld {
-			q.state, q.term, q.sentAt, q.hidden = requestSent, term, now, false
+		if q.state == requestHeld && !q.gone() {
+			q.state, q.term, q.stream, q.sentAt, q.hidden = requestSent, term, stream, now, false
 			live = append(live, q)
 		}
 	}
@@ -151,6 +161,16 @@ func (r *requests) unmark(reqs []*request) {
 			q.state, q.tried = requestHeld, true
 		}
 	}
+}
+
+// gone reports whether the request's caller has hung up.
+func (q *request) gone() bool { return q.caller != nil && q.caller.Err() != nil }
+
+// wanted reports whether a request that was sent still has a caller.
+func (r *requests) wanted(q *request) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return q.state == requestSent && !q.gone()
 }
 
 // refuse tells a request that is held, or is now again, to be sent anew. The
@@ -182,18 +202,22 @@ func (r *requests) returned(reqs []*request) {
 }
 
 // failed tells that a request which was sent in a term was certainly not applied.
-// errRefused lets it be sent again; any other error is its end.
+// errRefused and errLate let it be sent again; any other error is its end.
 func (r *requests) failed(q *request, term uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if q.state != requestSent || q.term != term {
 		return
 	}
-	if err == errRefused {
+	switch err {
+	case errLate:
+		q.late++
 		q.refuse()
-		return
+	case errRefused:
+		q.refuse()
+	default:
+		r.settle(q, outcome{err: err})
 	}
-	r.settle(q, outcome{err: err})
 }
 
 // reply settles a request by a leader's reply with a result, or with an error

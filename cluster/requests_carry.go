@@ -26,6 +26,9 @@ type carrier struct {
 // of every request from there on, so that a list stays in its order.
 func (c *carrier) carry(ctx context.Context, reqs []*request) []outcome {
 	outcomes := make([]outcome, len(reqs))
+	for _, q := range reqs {
+		q.caller = ctx
+	}
 	room := c.requests.add(reqs)
 	for i := room; i < len(reqs); i++ {
 		outcomes[i].err = ErrOverloaded

@@ -20,7 +20,7 @@ type fakeLane struct {
 }
 
 func (l *fakeLane) send(reqs []*request) []*request {
-	live, _ := l.requests.markSent(reqs, 3)
+	live, _ := l.requests.markSent(reqs, 3, 0)
 	var sequences []uint64
 	for i, q := range live {
 		sequences = append(sequences, q.id.Sequence)

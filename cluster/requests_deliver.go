@@ -3,7 +3,7 @@ package cluster
 import "github.com/signalbox/signalbox/fsm"
 
 // deliver settles the requests that an entry applied, and those that a reign
-// entry shows to be lost. It is called in the apply goroutine.
+// entry or a fence shows to be lost. It is called in the apply goroutine.
 func (r *requests) deliver(applied *fsm.Applied) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -15,6 +15,10 @@ func (r *requests) deliver(applied *fsm.Applied) {
 	if applied.Term > r.reign {
 		r.reign = applied.Term
 		r.lost(applied.Term)
+	}
+	r.appliedIndex = applied.Index
+	if len(r.fences) > 0 {
+		r.passFences()
 	}
 }
 
@@ -53,6 +57,8 @@ func (r *requests) restored(state *fsm.Machine) {
 			q.hidden = true
 		}
 	}
+	r.appliedIndex = max(r.appliedIndex, state.Index())
+	r.passFences()
 }
 
 // host registers a command that another node has forwarded.

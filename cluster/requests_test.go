@@ -15,7 +15,7 @@ func requestsSent(t *testing.T, term uint64) (*requests, *request) {
 	if r.add([]*request{q}) != 1 {
 		t.Fatal("no room")
 	}
-	if live, ok := r.markSent([]*request{q}, term); !ok || len(live) != 1 {
+	if live, ok := r.markSent([]*request{q}, term, 0); !ok || len(live) != 1 {
 		t.Fatal("not sent")
 	}
 	return r, q
@@ -92,7 +92,7 @@ func TestReignIsEvidence(t *testing.T) {
 			if !any {
 				return
 			}
-			if live, ok := r.markSent([]*request{q}, test.reign); !ok || len(live) != 1 {
+			if live, ok := r.markSent([]*request{q}, test.reign, 0); !ok || len(live) != 1 {
 				t.Fatal("it can't be sent again")
 			}
 			r.deliver(requestsApply(q, 10, fsm.Result{}))
@@ -120,10 +120,10 @@ func TestNothingIsSentInATermThatIsOver(t *testing.T) {
 	r.deliver(&fsm.Applied{Index: 9, Term: 4})
 	q := r.build(fsm.Up{Name: "a", Count: 1}, "")
 	r.add([]*request{q})
-	if _, ok := r.markSent([]*request{q}, 3); ok {
+	if _, ok := r.markSent([]*request{q}, 3, 0); ok {
 		t.Fatal("sent in term 3, although term 4 has begun")
 	}
-	if live, ok := r.markSent([]*request{q}, 4); !ok || len(live) != 1 {
+	if live, ok := r.markSent([]*request{q}, 4, 0); !ok || len(live) != 1 {
 		t.Fatal("not sent in term 4")
 	}
 }
@@ -142,7 +142,7 @@ func TestRestoreHidesEvidence(t *testing.T) {
 	if got, any := requestsOutcome(q); !any || got.err != errRefused {
 		t.Fatalf("the leader's word: %+v, %v", got, any)
 	}
-	r.markSent([]*request{q}, 4)
+	r.markSent([]*request{q}, 4, 0)
 	r.deliver(&fsm.Applied{Index: 10, Term: 5})
 	if got, any := requestsOutcome(q); !any || got.err != errRefused {
 		t.Fatalf("after it was sent again there is no jump: %+v, %v", got, any)
@@ -154,7 +154,7 @@ func TestLateRefusalIsIgnored(t *testing.T) {
 	r, q := requestsSent(t, 3)
 	r.deliver(&fsm.Applied{Index: 9, Term: 4})
 	requestsOutcome(q)
-	r.markSent([]*request{q}, 4)
+	r.markSent([]*request{q}, 4, 0)
 	r.reply(q.id.Sequence, 3, outcome{err: errRefused})
 	if got, any := requestsOutcome(q); any {
 		t.Fatalf("a late refusal had it sent twice: %+v", got)
@@ -182,7 +182,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	if live := r.live(slices.Clone(all[:3])); len(live) != 2 {
 		t.Fatalf("%d live", len(live))
 	}
-	if live, _ := r.markSent(all[:1], 3); len(live) != 0 {
+	if live, _ := r.markSent(all[:1], 3, 0); len(live) != 0 {
 		t.Fatal("one was sent that nobody waits for")
 	}
 }
@@ -234,7 +234,7 @@ func TestListeningStartsWithTheResult(t *testing.T) {
 			q := r.build(fsm.Acquire{Name: "a", Count: 1}, "")
 			q.listener = newListener(nil)
 			r.add([]*request{q})
-			r.markSent([]*request{q}, 3)
+			r.markSent([]*request{q}, 3, 0)
 			deliver(r, q, fsm.Result{Code: fsm.Waiting, Place: 42})
 			select {
 			case end := <-q.listener.concluded:
