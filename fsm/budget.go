@@ -17,7 +17,7 @@ type work struct {
 	served int // members of the requests granted from lines, and the keys that waited for them
 }
 
-func defaultBudget() budget { return budget{ended: 4096, swept: 1024, served: 4096} }
+func defaultBudget() budget { return budget{ended: 2048, swept: 512, served: 2048} }
 
 // bounded reports whether the budget is in force.
 func (m *Machine) bounded() bool { return m.feature >= 1 }

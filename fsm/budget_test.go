@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 )
 
@@ -195,4 +196,45 @@ func TestLargeShrinkTakesSeveralEntries(t *testing.T) {
 			t.Errorf("%d waits ended, %d go on", never, left)
 		}
 	}
+}
+
+// TestWaitsCountTheirMembers: what a session waits for is bounded by what its end
+// has to take out of lines, and the keys that wait for it likewise.
+func TestWaitsCountTheirMembers(t *testing.T) {
+	b := newBounded(t)
+	commands := []Command{OpenSession{Session: 1, TTLMS: MaxTTLMS}, OpenSession{Session: 2, TTLMS: MaxTTLMS}}
+	list := func(first int) (wants []Want) {
+		for i := range MaxMembers {
+			wants = append(wants, Want{fmt.Sprint(first + i), 1})
+		}
+		return wants
+	}
+	for i := range 17 * MaxMembers {
+		commands = append(commands, CreateSemaphore{Name: fmt.Sprint(i), Permits: 1}, Down{Name: fmt.Sprint(i), Count: 1})
+	}
+	for i := range 16 {
+		commands = append(commands, AcquireMany{Session: 1, Wants: list(i * MaxMembers), Mode: Any})
+	}
+	b.fill(commands...)
+	last := list(16 * MaxMembers)
+	applied := b.apply(AcquireMany{Session: 1, Wants: last, Mode: Any}, Acquire{Session: 1, Name: last[0].Semaphore, Count: 1, TTLMS: KeepTTL})
+	for i := range applied.Commands {
+		if r := applied.Commands[i].Result; r.Code != LimitReached || r.Rule != RuleSessionWaits {
+			t.Errorf("command %d, beyond 1,024 members: %v %v", i, r.Code, r.Rule)
+		}
+	}
+	var encoded [][]byte
+	for i := range 4097 {
+		ask := Acquire{Session: 2, Name: fmt.Sprint(i % 16), Count: 1, TTLMS: KeepTTL}
+		encoded = append(encoded, Envelope{Key: fmt.Sprint("key number ", i)}.Encode(ask))
+	}
+	b.index++
+	applied = b.m.Apply(b.index, EncodeEntry(0, encoded))
+	if r := applied.Commands[4095].Result; r.Code != Waiting {
+		t.Errorf("key 4,096: %v", r.Code)
+	}
+	if r := applied.Commands[4096].Result; r.Code != LimitReached || r.Rule != RuleKeys {
+		t.Errorf("key 4,097 that waits for a request of one session: %v %v", r.Code, r.Rule)
+	}
+	b.apply(EndSession{Session: 2})
 }

@@ -147,15 +147,17 @@ func (m *Machine) checkSessions() error {
 			}
 			leases, last = leases+1, m.leases.at(l).token
 		}
-		requests, reserved, lastPlace := 0, int64(0), uint64(0)
+		requests, reserved, lastPlace, members, keys := 0, int64(0), uint64(0), 0, 0
 		for q := s.requests.first; q != 0; q = m.requests.at(q).inSession.next {
 			if m.requests.at(q).session != r || m.requests.at(q).place <= lastPlace {
 				return fmt.Errorf("session %d: its requests are out of order", id)
 			}
 			requests, lastPlace = requests+1, m.requests.at(q).place
 			reserved += m.requests.at(q).leases()
+			members += len(m.requests.at(q).members)
+			keys += len(m.requests.at(q).keys)
 		}
-		if leases != s.leases.length || requests != s.requests.length || reserved != s.reserved {
+		if leases != s.leases.length || requests != s.requests.length || reserved != s.reserved || members != s.members || keys != s.keys {
 			return fmt.Errorf("session %d: its counts differ from its records", id)
 		}
 	}
@@ -219,7 +221,7 @@ func (m *Machine) checkRequests() error {
 
 // checkWaits: the indexes of requests agree with them.
 func (m *Machine) checkWaits() error {
-	members, lists, asked := 0, 0, 0
+	members, lists, asked, unowned := 0, 0, 0, 0
 	for place, q := range m.byPlace {
 		r := m.requests.at(q)
 		if r.place != place {
@@ -232,6 +234,7 @@ func (m *Machine) checkWaits() error {
 			}
 		}
 		if r.unowned {
+			unowned++
 			continue
 		}
 		members += len(r.members)
@@ -253,7 +256,7 @@ func (m *Machine) checkWaits() error {
 			})
 		}
 	}
-	if len(m.byPlace) != m.requests.live || members != len(m.byWait) || lists != len(m.byGroup) || members != asked {
+	if len(m.byPlace) != m.requests.live || members != len(m.byWait) || lists != len(m.byGroup) || members != asked || members+unowned != m.members {
 		return errors.New("index of waiting requests and requests differ")
 	}
 	return nil

@@ -32,9 +32,11 @@ func (m *Machine) applyKeyed(c decoded) Result {
 		return result
 	}
 	request := m.requests.mut(waiting)
-	if len(request.keys) >= maxRequestKeys {
+	owner := m.sessions.mut(request.session)
+	if len(request.keys) >= maxRequestKeys || m.bounded() && owner.keys >= maxSessionKeys {
 		return Result{Code: LimitReached, Rule: RuleKeys}
 	}
+	owner.keys++
 	for _, want := range request.members {
 		k.reserved += memberBytes + int64(len(m.semaphores.at(want.semaphore).name))
 	}

@@ -6,9 +6,9 @@ type Limits struct {
 	Semaphores     int64
 	Sessions       int64
 	SessionLeases  int64 // in one session, revoked ones too
-	SessionWaiting int64 // in one session
+	SessionWaiting int64 // waiting requests in one session; from level 1 on their members
 	Leases         int64
-	Waiting        int64 // waiting requests
+	Waiting        int64 // waiting requests; from level 1 on their members
 	Queue          int64 // waiting requests on one semaphore
 	WaitList       int64 // entries of one session's wait list
 	Keys           int64 // idempotency keys
@@ -58,6 +58,7 @@ const (
 	keysKeptMS       = 10 * 60 * 1000 // an idempotency key's life
 	keyOverhead      = 128            // bytes that one key counts beside its texts
 	maxRequestKeys   = 1_024          // keys that wait for the outcome of one request
+	maxSessionKeys   = 4_096          // keys that wait for outcomes in one session, from level 1 on
 	expireSessions   = 1_024          // sessions removed at one entry …
 	expireRecords    = 8_192          // … or leases and requests, at level 0; then see budget
 	forgetKeys       = 4_096          // keys and ended sessions forgotten at one entry

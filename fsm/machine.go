@@ -66,6 +66,7 @@ type indexes struct {
 	keysFIFO  fifo
 	keyBytes  int64 // invariant: the sum of the keys' bytes
 	reserved  int64 // invariant: how many leases the waiting requests may become
+	members   int   // invariant: of all waiting requests
 }
 
 // Machine is the state machine. See the package comment for who may call it.

@@ -366,10 +366,17 @@ func (m *model) roomToWait(owner *modelSession, r *modelRequest) *Result {
 	if refusal := m.roomToHold(owner, r); refusal != nil {
 		return refusal
 	}
-	if int64(len(m.requests)) >= m.limits.Waiting {
+	waits := func(requests []*modelRequest) int64 {
+		members := len(r.members)
+		for _, other := range requests {
+			members += len(other.members)
+		}
+		return int64(members)
+	}
+	if waits(m.requests) > m.limits.Waiting {
 		return limited(RuleWaiting, "")
 	}
-	if owner != nil && int64(len(m.requestsOf(owner))) >= m.limits.SessionWaiting {
+	if owner != nil && waits(m.requestsOf(owner)) > m.limits.SessionWaiting {
 		return limited(RuleSessionWaits, "")
 	}
 	for _, want := range r.members {

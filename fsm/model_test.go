@@ -225,7 +225,11 @@ func (m *model) keyed(c modelCommand) Result {
 	}
 	for _, r := range m.requests {
 		if r.place == result.Place {
-			if len(r.keys) == 1024 {
+			pending := 0
+			for _, other := range m.requestsOf(r.session) {
+				pending += len(other.keys)
+			}
+			if len(r.keys) == 1024 || pending >= 4096 {
 				m.keys = m.keys[:len(m.keys)-1]
 				return Result{Code: LimitReached, Rule: RuleKeys}
 			}

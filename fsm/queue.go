@@ -43,7 +43,10 @@ func (m *Machine) linkRequest(waiting ref) {
 	owner := m.sessions.mut(r.session)
 	owner.requests.push(waiting, m.requestInSession)
 	owner.reserved += r.leases()
+	owner.members += len(r.members)
+	owner.keys += len(r.keys)
 	m.reserved += r.leases()
+	m.members += len(r.members)
 	if r.entry != 0 {
 		m.entries.mut(r.entry).waiting = waiting
 	}
@@ -65,7 +68,10 @@ func (m *Machine) unlinkRequest(waiting ref) {
 	owner := m.sessions.mut(r.session)
 	owner.requests.unlink(waiting, m.requestInSession)
 	owner.reserved -= r.leases()
+	owner.members -= len(r.members)
+	owner.keys -= len(r.keys)
 	m.reserved -= r.leases()
+	m.members -= len(r.members)
 	if r.entry != 0 {
 		m.entries.mut(r.entry).waiting = 0
 	}
@@ -130,6 +136,8 @@ func (m *Machine) loseMember(waiting, semaphore ref, cause Cause, code Code) {
 		m.withdrawn(r, want, cause)
 	}
 	r.members = kept
+	m.sessions.mut(r.session).members--
+	m.members--
 	m.done.ended++
 	m.leaveLine(r, lost)
 }

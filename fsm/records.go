@@ -76,6 +76,8 @@ type session struct {
 	leases   list  // derived: oldest first, revoked ones too
 	requests list  // derived: lowest place first
 	reserved int64 // derived: how many leases its requests may become
+	members  int   // derived: of its requests
+	keys     int   // derived: that wait for its requests
 	entries  list  // derived: its wait list, in the order added
 }
 

@@ -35,13 +35,24 @@ func (r *request) leases() int64 {
 }
 
 // roomToWait reports whether a request may join its lines. owner is nil for a
-// new one-shot session.
+// new one-shot session. A request for several semaphores counts as many as it
+// lists, from level 1 on: so much work is its end.
 func (m *Machine) roomToWait(owner *session, asked *request, result *Result) bool {
-	if !m.roomToHold(owner, asked, result) || !within(int64(m.requests.live), m.limits.Waiting, RuleWaiting, result) {
+	all, more := m.requests.live, 0
+	if m.bounded() {
+		all, more = m.members, len(asked.members)-1
+	}
+	if !m.roomToHold(owner, asked, result) || !within(int64(all+more), m.limits.Waiting, RuleWaiting, result) {
 		return false
 	}
-	if owner != nil && !within(int64(owner.requests.length), m.limits.SessionWaiting, RuleSessionWaits, result) {
-		return false
+	if owner != nil {
+		own := owner.requests.length
+		if m.bounded() {
+			own = owner.members
+		}
+		if !within(int64(own+more), m.limits.SessionWaiting, RuleSessionWaits, result) {
+			return false
+		}
 	}
 	for _, want := range asked.members {
 		s := m.semaphores.at(want.semaphore)

@@ -30,6 +30,9 @@ type touchCase struct {
 func touchCases() []touchCase {
 	level := int32(7)
 	waits := func(l *loader) { // 127 requests of 64 members, none of which can be served
+		limits := DefaultLimits()
+		limits.SessionWaiting = 1 << 20
+		l.add(Reign{Term: 1, Limits: limits})
 		l.full(64 * 129)
 		l.manyOfOne(127)
 	}
