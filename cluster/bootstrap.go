@@ -11,6 +11,9 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
 )
 
 const (
@@ -47,10 +50,15 @@ func firstConfiguration(peers []Peer) raft.Configuration {
 // it asks the others, with Raft closed: a voter that has forgotten its votes must
 // not cast them again.
 type formation struct {
-	self  string
-	peers []Peer // all, this node included
-	ask   func(ctx context.Context, id, address string) (probeAnswer, error)
-	log   hclog.Logger
+	self   string
+	folder store.FolderID
+	peers  []Peer // all, this node included
+	ask    func(ctx context.Context, id, address string) (probeAnswer, error)
+	log    hclog.Logger
+	// propose hears which id the cluster is to have, for this node to tell its peers.
+	propose func(fsm.ClusterID)
+	// waits hears why the cluster can't form yet.
+	waits func(why string)
 
 	answers map[string]probeAnswer // the last of each peer that has answered
 	errs    map[string]error       // why one did not answer last
@@ -58,28 +66,95 @@ type formation struct {
 }
 
 // run asks all listed peers until one is live, or all have answered and none is.
-// live is true in the first case. It fails when ctx ends, and when a peer that is
-// part of the forming cluster has another list: two lists would make two clusters.
+// live is true in the first case; in the second, cluster is the id with which the
+// cluster forms. It fails when ctx ends, and when a peer that is part of the forming
+// cluster has another list: two lists would make two clusters.
 //
 // An answer may be old when the last one comes. That does no harm: this node was
 // empty before it asked, so if the others have gone on without it, it has never
-// voted in what they have made.
-func (f *formation) run(ctx context.Context) (live bool, err error) {
+// voted in what they have made. Nor can two nodes form with different ids: each has
+// seen that all empty ones propose its own id, which comes from the folders of all,
+// or takes the id of one that has formed; and a folder that is lost meanwhile comes
+// never back.
+func (f *formation) run(ctx context.Context) (live bool, cluster fsm.ClusterID, err error) {
 	f.answers, f.errs, f.saidAt = map[string]probeAnswer{}, map[string]error{}, time.Now()
 	for {
 		f.askAll(ctx)
 		live, complete := f.judge()
-		if live {
-			return true, nil
+		found, conflict := oneCluster(f.answers)
+		switch {
+		case conflict != nil:
+			f.waits(conflict.Error())
+		case live:
+			return true, fsm.ClusterID{}, nil
+		case complete:
+			if err := f.checkLists(); err != nil {
+				return false, fsm.ClusterID{}, err
+			}
+			if cluster, agreed := f.agree(found); agreed {
+				return false, cluster, nil
+			}
 		}
-		if complete {
-			return false, f.checkLists()
-		}
-		f.say()
+		f.say(conflict)
 		if err := pause(ctx, formEvery); err != nil {
-			return false, err
+			return false, fsm.ClusterID{}, err
 		}
 	}
+}
+
+// oneCluster returns the id of the cluster that nodes have said they belong to, ""
+// if none has, and fails if they belong to different ones: no node may come in
+// anywhere then.
+func oneCluster(answers map[string]probeAnswer) (string, error) {
+	first := ""
+	for _, id := range slices.Sorted(maps.Keys(answers)) {
+		a := answers[id]
+		switch {
+		case a.State == stateEmpty || a.Cluster == "":
+		case first == "":
+			first = id
+		case answers[first].Cluster != a.Cluster:
+			return "", fmt.Errorf("the listed peers belong to different clusters: %s to %s, and %s to %s: correct the list, or give the wrong one an empty folder",
+				first, answers[first].Cluster, id, a.Cluster)
+		}
+	}
+	if first == "" {
+		return "", nil
+	}
+	return answers[first].Cluster, nil
+}
+
+// agree returns the id with which the cluster forms, once it is the same on all
+// nodes: that of the peers that have formed, zero if they were set up by a release
+// without ids, else the one that all propose.
+func (f *formation) agree(found string) (fsm.ClusterID, bool) {
+	if found != "" {
+		cluster, err := fsm.ParseClusterID(found)
+		return cluster, err == nil
+	}
+	folders := map[string]store.FolderID{f.self: f.folder}
+	for id, answer := range f.answers {
+		if answer.State == stateFormed {
+			return fsm.ClusterID{}, true
+		}
+		folders[id] = answer.Folder
+	}
+	cluster := formedID(folders)
+	f.propose(cluster)
+	for _, answer := range f.answers {
+		if answer.Forms != cluster.String() {
+			return cluster, false
+		}
+	}
+	return cluster, true
+}
+
+// clusterText is an id as probe messages have it: "" for zero.
+func clusterText(id fsm.ClusterID) string {
+	if id == (fsm.ClusterID{}) {
+		return ""
+	}
+	return id.String()
 }
 
 // others are the listed peers but this node.
@@ -129,12 +204,16 @@ func (f *formation) checkLists() error {
 	return nil
 }
 
-// say logs, every 5 s, whom this node waits for.
-func (f *formation) say() {
+// say logs, every 5 s, whom this node waits for, or why it can't go on.
+func (f *formation) say(conflict error) {
 	if time.Since(f.saidAt) < formLogEvery {
 		return
 	}
 	f.saidAt = time.Now()
+	if conflict != nil {
+		f.log.Error("this node stays out", "reason", conflict)
+		return
+	}
 	if err := f.checkLists(); err != nil {
 		f.log.Warn("a peer has another list", "error", err)
 	}

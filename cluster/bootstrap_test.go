@@ -12,9 +12,15 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
 )
 
 var bootstrapThree = []Peer{{ID: "n1", Address: "n1:1"}, {ID: "n2", Address: "n2:1"}, {ID: "n3", Address: "n3:1"}}
+
+// bootstrapFolders are those of the three.
+var bootstrapFolders = map[string]store.FolderID{"n1": {1}, "n2": {2}, "n3": {3}}
 
 // bootstrapPeers are the others, as one node sees them. An absent one is silent.
 type bootstrapPeers struct {
@@ -25,7 +31,13 @@ type bootstrapPeers struct {
 func (p *bootstrapPeers) set(id string, state nodeState, peers []Peer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.answers[id] = probeAnswer{Node: id, State: state, Peers: peerList(peers)}
+	a := probeAnswer{Node: id, State: state, Peers: peerList(peers), Folder: bootstrapFolders[id]}
+	if state == stateEmpty {
+		a.Forms = formedID(bootstrapFolders).String()
+	} else {
+		a.Cluster = formedID(bootstrapFolders).String()
+	}
+	p.answers[id] = a
 }
 
 func (p *bootstrapPeers) ask(_ context.Context, id, _ string) (probeAnswer, error) {
@@ -41,17 +53,20 @@ func (p *bootstrapPeers) ask(_ context.Context, id, _ string) (probeAnswer, erro
 // bootstrapRun starts to form; the function answers what came out, or that nothing
 // has yet.
 func bootstrapRun(t *testing.T, p *bootstrapPeers, log hclog.Logger) func() string {
-	f := &formation{self: "n1", peers: bootstrapThree, ask: p.ask, log: log}
+	f := &formation{self: "n1", folder: bootstrapFolders["n1"], peers: bootstrapThree, ask: p.ask, log: log,
+		propose: func(fsm.ClusterID) {}, waits: func(string) {}}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	outcome := make(chan string, 1)
 	go func() {
-		live, err := f.run(ctx)
+		live, cluster, err := f.run(ctx)
 		switch {
 		case err != nil:
 			outcome <- err.Error()
 		case live:
 			outcome <- "rejoin"
+		case cluster != formedID(bootstrapFolders):
+			outcome <- "bootstrap as " + cluster.String()
 		default:
 			outcome <- "bootstrap"
 		}

@@ -180,9 +180,8 @@ func TestManyResetsLoseNothing(t *testing.T) {
 // forwardStream opens a stream with a number, and returns it with the leader's reading.
 func forwardStream(c *nodes, to *testNode, hello helloFrame) (net.Conn, *bufio.Reader, clockFrame) {
 	c.t.Helper()
-	conn, err := c.net.Host("another").Dial(c.t.Context(), to.id+":8711")
-	c.must(err)
-	_, err = conn.Write(hello.append([]byte{byte(StreamForward)}))
+	conn := forwardConn(c, to)
+	_, err := conn.Write(hello.append(nil))
 	c.must(err)
 	r := bufio.NewReader(conn)
 	frame, err := readFrame(r, nil)

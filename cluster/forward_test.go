@@ -17,12 +17,28 @@ import (
 // forwardStreams numbers the streams of forwardDial, which all have one origin.
 var forwardStreams atomic.Uint64
 
-// forwardDial opens a stream of a term to a node as a peer does.
-func forwardDial(c *nodes, to *testNode, term uint64) (net.Conn, *bufio.Reader) {
+// forwardConn opens a stream to a node as a peer does, up to its preamble.
+func forwardConn(c *nodes, to *testNode) net.Conn {
 	c.t.Helper()
 	conn, err := c.net.Host("another").Dial(c.t.Context(), to.id+":8711")
 	c.must(err)
-	_, err = conn.Write((&helloFrame{term: term, origin: 77, number: forwardStreams.Add(1)}).append([]byte{byte(StreamForward)}))
+	ours := to.life.identity.hello(StreamForward, to.id) // of its cluster
+	ours.node, ours.incarnation = "another", 77
+	_, err = conn.Write(ours.encode())
+	c.must(err)
+	theirs, err := readHello(conn)
+	c.must(err)
+	if theirs.refusal != 0 {
+		c.t.Fatalf("%s refuses a stream: %s", to.id, theirs.detail)
+	}
+	return conn
+}
+
+// forwardDial opens a stream of a term to a node as a peer does.
+func forwardDial(c *nodes, to *testNode, term uint64) (net.Conn, *bufio.Reader) {
+	c.t.Helper()
+	conn := forwardConn(c, to)
+	_, err := conn.Write((&helloFrame{term: term, origin: 77, number: forwardStreams.Add(1)}).append(nil))
 	c.must(err)
 	return conn, bufio.NewReader(conn)
 }
@@ -309,7 +325,7 @@ type lossyConn struct {
 
 func (c *lossyConn) Write(b []byte) (int, error) {
 	if c.kind == 0 {
-		c.kind = StreamKind(b[0])
+		c.kind = StreamKind(b[preambleHead])
 	}
 	if c.kind == StreamForward && c.opened < c.network.losses.Load() {
 		return len(b), nil

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -41,6 +40,10 @@ type leadership struct {
 	open func(term uint64, c *clock) *proposer
 	// hire makes the courier of a reign.
 	hire func(p *proposer) *courier
+	// cluster returns the cluster's id as this node's folder has it; zero: unknown.
+	cluster func() fsm.ClusterID
+	// jump reports whether the counters must skip what may have been given out.
+	jump func() bool
 	// changed is told when a reign is established, or is over.
 	changed func()
 
@@ -124,14 +127,17 @@ func (l *leadership) crown(ctx context.Context, term uint64, c *clock) error {
 }
 
 // firstEntry returns the reign entry of a term. A state that has no cluster id yet
-// gets one, and begins at the highest level of this program. Any other keeps its
+// gets that of the folder, or a new one if it is older than ids are, and begins at
+// the highest level of this program. Any other keeps its
 // level: another member may know no higher one.
 func (l *leadership) firstEntry(term uint64) fsm.Reign {
-	first := fsm.Reign{Term: term, Leader: l.self, Limits: l.limits}
+	first := fsm.Reign{Term: term, Leader: l.self, Limits: l.limits, Jump: l.jump()}
 	l.machine.view(func(m *fsm.Machine) { first.Cluster, first.Level = m.ClusterID(), m.FeatureLevel() })
 	if first.Cluster == (fsm.ClusterID{}) {
 		first.Level = fsm.FeatureLevel
-		_, _ = rand.Read(first.Cluster[:]) // never fails
+		if first.Cluster = l.cluster(); first.Cluster == (fsm.ClusterID{}) {
+			first.Cluster = drawUpgradedID()
+		}
 	}
 	return first
 }

@@ -22,9 +22,10 @@ var ErrStateDiffers = errors.New("this node's state differs from that of a major
 // cluster, is watched, and leaves. Its goroutines, beside those of Node: form
 // until Raft is open, then peerWatch.run, watchdog.run, keepReady and promote.
 type life struct {
-	node        *Node
-	incarnation uint64
-	found       nodeState // of the folder, when the node started
+	node     *Node
+	identity *identity
+	found    nodeState // of the folder, when the node started
+	restored bool      // the folder was put back, see Config.Restored
 
 	calls     *peerCalls
 	watch     *peerWatch
@@ -40,7 +41,11 @@ type life struct {
 	caughtUp  atomic.Bool
 	split     atomic.Pointer[string] // why no majority's state is known
 	fullPeers atomic.Bool            // too few voters have room, see countFullPeers
-	refusedAt atomic.Int64           // when Raft last refused an entry of ours, Unix ns
+	strangers atomic.Pointer[string] // who of another cluster is around this node
+	coming    atomic.Pointer[string] // why this node could not come into its cluster yet
+	differs   atomic.Pointer[string] // how this node's state differs from the leader's
+	proposal  atomic.Pointer[fsm.ClusterID]
+	refusedAt atomic.Int64 // when Raft last refused an entry of ours, Unix ns
 	fatalOnce sync.Once
 	exclusion exclusion
 }
@@ -48,11 +53,15 @@ type life struct {
 // newLife makes the parts that need no Raft.
 func newLife(n *Node) *life {
 	l := &life{
-		node: n, incarnation: drawID(), found: stateLive, // until begin has looked
+		node: n, found: stateLive, // until settle has looked
 		configs: newConfigurationLog(n.config.Store.Snapshots()),
 		figures: newFigures(), opened: make(chan struct{}),
 	}
-	l.calls = &peerCalls{self: n.config.NodeID, log: n.log, answer: l.answer, serve: l.serve, stopping: n.stopping}
+	l.identity = &identity{
+		node: n.config.NodeID, address: n.config.self().Address, folder: n.config.Store.FolderID(), incarnation: drawID(),
+		known: l.memberAt, admitted: l.admittedFolder, neighbours: newNeighbours(n.config.NodeID, n.config.Peers),
+	}
+	l.calls = &peerCalls{self: n.config.NodeID, log: n.log, answer: l.answer, latest: l.hashes.latest, serve: l.serve, stopping: n.stopping}
 	l.watch = newPeerWatch(l.calls, n.config.NodeID, l.servers)
 	l.watch.round = l.round
 	l.watchdog = &watchdog{
@@ -73,15 +82,18 @@ func newLife(n *Node) *life {
 // ask, Raft.
 func (l *life) begin() error {
 	n := l.node
-	s := n.config.Store
-	var err error
-	if l.found, err = folderState(s.Logs(), s.Stable(), s.Snapshots()); err != nil {
-		return err
-	}
 	l.calls.port = n.port
 	l.calls.open()
-	if l.found != stateEmpty || len(n.config.Peers) == 1 {
+	if n.config.Restored {
+		if err := l.noteRestored(n.stopping); err != nil {
+			return err
+		}
+	}
+	switch {
+	case l.found != stateEmpty:
 		return l.launch()
+	case len(n.config.Peers) == 1:
+		return l.launchIn(formedID(map[string]store.FolderID{n.config.NodeID: l.identity.folder}))
 	}
 	n.running.Go(func() {
 		if err := l.form(n.stopping); err != nil && n.stopping.Err() == nil {
@@ -94,24 +106,46 @@ func (l *life) begin() error {
 // form finds out what this node is, and then starts its Raft.
 func (l *life) form(ctx context.Context) error {
 	n := l.node
-	f := &formation{self: n.config.NodeID, peers: n.config.Peers, ask: l.calls.ask, log: n.log}
-	live, err := f.run(ctx)
+	f := &formation{
+		self: n.config.NodeID, folder: l.identity.folder, peers: n.config.Peers, ask: l.calls.ask, log: n.log,
+		propose: func(id fsm.ClusterID) { l.proposal.Store(&id) }, waits: func(why string) { l.coming.Store(&why) },
+	}
+	live, cluster, err := f.run(ctx)
 	if err != nil {
 		return err
 	}
-	if live {
-		r := &readmission{
-			self: n.config.NodeID, address: n.config.self().Address, peers: n.config.Peers,
-			ask: l.calls.ask, call: l.calls.call, log: n.log,
-		}
-		admitted, err := r.run(ctx)
-		if err != nil {
-			return err
-		}
-		if err := admitted.keep(n.config.Store.Stable()); err != nil {
-			return fmt.Errorf("store the term of the leader: %w", err)
-		}
+	if !live {
+		return l.launchIn(cluster)
 	}
+	r := &readmission{
+		self: n.config.NodeID, address: n.config.self().Address, peers: n.config.Peers,
+		ask: l.calls.ask, call: l.calls.call, log: n.log, waits: func(why string) { l.coming.Store(&why) },
+	}
+	admitted, err := r.run(ctx)
+	if err != nil {
+		return err
+	}
+	if err := n.config.Store.SetClusterID(admitted.cluster.String()); err != nil {
+		return err
+	}
+	if err := admitted.keep(n.config.Store.Stable()); err != nil {
+		return fmt.Errorf("store the term of the leader: %w", err)
+	}
+	l.identity.bind(admitted.cluster)
+	return l.launch()
+}
+
+// launchIn starts Raft in a cluster that forms with that id; zero: a cluster whose
+// other nodes were set up by a release without ids.
+func (l *life) launchIn(cluster fsm.ClusterID) error {
+	if cluster == (fsm.ClusterID{}) {
+		l.identity.stand(standingOld)
+		return l.launch()
+	}
+	if err := l.node.config.Store.SetClusterID(cluster.String()); err != nil {
+		return err
+	}
+	l.identity.bind(cluster)
 	return l.launch()
 }
 
@@ -126,10 +160,15 @@ func (l *life) launch() error {
 	l.members = newMembership(n.raft, n.config.NodeID, n.log, l.configs, l.watch, l.calls, leads, n.proposeHere)
 	l.watch.commit = n.raft.CommitIndex
 	l.promotion = &promotion{members: l.members, commit: n.raft.CommitIndex}
+	l.coming.Store(nil)
+	if l.alone() { // without a majority of others it would serve before it has looked
+		l.strangers.Store(&notLooked)
+	}
 	close(l.opened)
 	n.work()
 	n.running.Go(func() { l.watch.run(n.stopping) })
 	n.running.Go(func() { l.watchdog.run(n.stopping) })
+	n.running.Go(func() { l.lookAround(n.stopping) })
 	n.running.Go(func() { l.keepReady(n.stopping) })
 	n.running.Go(func() { l.promote(n.stopping) })
 	return nil
@@ -163,12 +202,17 @@ func (n *Node) fatal(err error) {
 // applied notes what an entry did, in the apply goroutine.
 func (l *life) applied(entry *fsm.Applied) {
 	l.hashes.note(entry.Index, l.node.machine.state.Hash()) // only this goroutine changes the state
+	if entry.Term != 0 {
+		l.bindTo(l.node.machine.state.ClusterID())
+		l.jumped(entry)
+	}
 	l.figures.applied(entry, l.node.requests.origin, l.node.established() != nil)
 }
 
-// restored notes, in the apply goroutine, that the machine has jumped.
-func (l *life) restored() {
-	l.hashes.restored()
+// replaced notes, in the apply goroutine, that the machine has jumped.
+func (l *life) replaced(state *fsm.Machine) {
+	l.hashes.restored(stateHash{state.Index(), state.Hash()})
+	l.bindTo(state.ClusterID())
 	l.configs.jumped()
 	l.figures.restores.Inc()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -12,12 +13,16 @@ import (
 )
 
 // answer describes this node to another one.
-func (l *life) answer(from string) probeAnswer {
+func (l *life) answer(q probeRequest) probeAnswer {
 	n := l.node
 	a := probeAnswer{
-		Node: n.config.NodeID, Incarnation: l.incarnation, Peers: peerList(n.config.Peers), Knows: fsm.FeatureLevel,
+		Node: n.config.NodeID, Incarnation: l.identity.incarnation, Peers: peerList(n.config.Peers), Knows: fsm.FeatureLevel,
 		Draining: l.draining.Load(), State: l.found,
 		StorageLow: l.watchdog.spaceNow().Low, StorageSpent: l.watchdog.spaceNow().Spent,
+		Folder: l.identity.folder, Cluster: clusterText(l.identity.bound()), Restored: l.restored,
+	}
+	if proposal := l.proposal.Load(); proposal != nil {
+		a.Forms = clusterText(*proposal)
 	}
 	r := l.raft()
 	if r == nil {
@@ -31,9 +36,12 @@ func (l *life) answer(from string) probeAnswer {
 	a.Leader, a.LeaderAddress = string(id), string(address)
 	a.Term, a.Commit, a.Applied = r.CurrentTerm(), r.CommitIndex(), n.machine.progress.reached.Load()
 	index, servers, _ := l.configs.current()
-	_, member := findServer(servers, from)
+	_, member := findServer(servers, q.From)
 	a.Configuration, a.Member = index, member
 	a.Hashes = l.hashes.all()
+	if q.State != nil {
+		a.Common = l.hashes.at(q.State.Index)
+	}
 	return a
 }
 
@@ -48,8 +56,8 @@ func (l *life) serve(ctx context.Context, q probeRequest) (probeReply, error) {
 		if level := l.node.machine.level.Load(); q.Level < level {
 			return probeReply{}, fmt.Errorf("%w: %s knows feature level %d, the cluster is at %d", ErrMemberInvalid, q.ID, q.Level, level)
 		}
-		term, err := m.readmit(ctx, q.ID, q.Address)
-		return probeReply{Term: term}, err
+		term, err := m.readmit(ctx, q.ID, q.Address, q.by, q.origin)
+		return probeReply{Term: term, Cluster: clusterText(l.identity.bound())}, err
 	case probeAdd:
 		return probeReply{}, m.add(ctx, q.ID, q.Address)
 	case probeRemove:
@@ -97,10 +105,18 @@ func (l *life) round() {
 // whether the members disagree without a majority.
 func (l *life) compareHashes(seen map[string]peerSeen) {
 	self := l.node.config.NodeID
-	told := map[string][]stateHash{self: l.hashes.all()}
+	own := l.hashes.all()
+	told := map[string][]stateHash{}
 	for id, s := range seen {
 		told[id] = s.answer.Hashes
+		if common := s.answer.Common; common != nil {
+			told[id] = append(slices.Clone(told[id]), *common)
+			if at := l.hashes.at(common.Index); at != nil && !slices.Contains(own, *at) {
+				own = append(own, *at)
+			}
+		}
 	}
+	told[self] = own
 	verdict, text := judgeHashes(self, told, len(l.servers()))
 	switch verdict {
 	case hashesOdd:

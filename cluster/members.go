@@ -33,6 +33,10 @@ var (
 // errNotMember is the answer to a node that wants back in but is no member.
 var errNotMember = errors.New("not a member of this cluster")
 
+// errMemberAlive is the answer to a node that wants back in under the id of a
+// member which is alive.
+var errMemberAlive = errors.New("the member with that id is alive")
+
 // errConfigurationChanged passes: another change came first, or the machine has not
 // come to the latest one.
 var errConfigurationChanged = errors.New("the configuration has just changed")
@@ -112,8 +116,13 @@ func (m *membership) commit(ctx context.Context, change func(timeout time.Durati
 // address. When it returns without an error that is committed by this leader, in
 // the term that it answers or an earlier one. It commits something even if the
 // member has no vote: only so it is certain that this node still leads, and that
-// no promotion decided before can come after.
-func (m *membership) readmit(ctx context.Context, id, address string) (term uint64, err error) {
+// no promotion decided before can come after. The member's new folder is noted
+// with its address. It fails with errMemberAlive while another process with that id
+// is alive: an empty folder with a copied id must not take a healthy member's place.
+func (m *membership) readmit(ctx context.Context, id, address string, by hello, from string) (term uint64, err error) {
+	if err := m.checkVacant(ctx, id, by, from); err != nil {
+		return 0, err
+	}
 	index, servers, done, err := m.begin(ctx)
 	if err != nil {
 		return 0, err
@@ -124,8 +133,9 @@ func (m *membership) readmit(ctx context.Context, id, address string) (term uint
 		return 0, errNotMember
 	}
 	if address == "" {
-		address = string(server.Address)
+		address = plainAddress(server.Address)
 	}
+	admitted := markAddress(address, by.folder)
 	if server.Suffrage == raft.Voter {
 		var demoted raft.IndexFuture
 		err := m.commit(ctx, func(timeout time.Duration) raft.IndexFuture {
@@ -137,16 +147,38 @@ func (m *membership) readmit(ctx context.Context, id, address string) (term uint
 		}
 		index = demoted.Index()
 	}
-	if server.Suffrage != raft.Voter || address != string(server.Address) {
-		err := m.commit(ctx, func(timeout time.Duration) raft.IndexFuture {
-			return m.raft.AddNonvoter(server.ID, raft.ServerAddress(address), index, timeout)
-		})
-		if err != nil {
-			return 0, err
-		}
+	err = m.commit(ctx, func(timeout time.Duration) raft.IndexFuture {
+		return m.raft.AddNonvoter(server.ID, admitted, index, timeout)
+	})
+	if err != nil {
+		return 0, err
 	}
-	m.log.Warn("a member that lost its folder has no vote until it has caught up", "member", id, "address", address)
+	m.log.Warn("a member that lost its folder has no vote until it has caught up", "member", id, "address", address, "folder", by.folder)
 	return m.raft.CurrentTerm(), nil
+}
+
+// checkVacant makes sure that no other process is alive which is the member with
+// that id: neither one that has a stream with this node, nor one at the member's
+// address.
+func (m *membership) checkVacant(ctx context.Context, id string, by hello, from string) error {
+	if by.node != id {
+		return fmt.Errorf("%w: node %q can't be taken back as %q", ErrMemberInvalid, by.node, id)
+	}
+	if other, alive := m.calls.port.taken(by, from); alive {
+		return fmt.Errorf("%w: %s", errMemberAlive, other)
+	}
+	_, servers, _ := m.configs.current()
+	server, ok := findServer(servers, id)
+	if !ok {
+		return nil // begin looks again
+	}
+	address := plainAddress(server.Address)
+	answer, err := m.calls.ask(ctx, id, address)
+	if err != nil || answer.Incarnation == by.incarnation {
+		return nil
+	}
+	return fmt.Errorf("%w: node id %q is in use at %s with folder %v, so that the node at %s (from %s) with folder %v is refused",
+		errMemberAlive, id, address, answer.Folder, by.address, from, by.folder)
 }
 
 // add makes a node a member and waits until it has its vote.
@@ -184,20 +216,20 @@ func (m *membership) enter(ctx context.Context, id, address string) (voting bool
 	}
 	defer done()
 	for _, s := range servers {
-		if string(s.Address) == address && string(s.ID) != id {
+		if plainAddress(s.Address) == address && string(s.ID) != id {
 			return false, fmt.Errorf("%w: %s has the address %s", ErrMemberInvalid, s.ID, address)
 		}
 	}
 	server, ok := findServer(servers, id)
 	voting = ok && server.Suffrage == raft.Voter
-	if ok && string(server.Address) == address {
+	if ok && plainAddress(server.Address) == address {
 		return voting, nil
 	}
 	err = m.commit(ctx, func(timeout time.Duration) raft.IndexFuture {
 		if voting { // adding a voter that there is only changes its address
-			return m.raft.AddVoter(server.ID, raft.ServerAddress(address), index, timeout)
+			return m.raft.AddVoter(server.ID, moveAddress(server.Address, address), index, timeout)
 		}
-		return m.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(address), index, timeout)
+		return m.raft.AddNonvoter(raft.ServerID(id), moveAddress(server.Address, address), index, timeout)
 	})
 	if err == nil {
 		m.log.Info("member added or moved", "member", id, "address", address, "voter", voting)
@@ -227,7 +259,7 @@ func (m *membership) remove(ctx context.Context, id string) error {
 		return err
 	}
 	m.log.Info("member removed", "member", id)
-	go m.tell(id, string(server.Address))
+	go m.tell(id, plainAddress(server.Address))
 	return nil
 }
 

@@ -80,15 +80,16 @@ type gauge struct {
 
 // collector implements prometheus.Collector for one node.
 type collector struct {
-	figures *figures
-	gauges  []gauge
+	figures  *figures
+	refusals *refusals
+	gauges   []gauge
 }
 
 // Collector answers all of this node's figures, for one registry. Their names
 // begin with "signalbox_". Collecting does not block for longer than a read of the
 // machine does.
 func (n *Node) Collector() prometheus.Collector {
-	return &collector{figures: n.life.figures, gauges: n.life.gauges()}
+	return &collector{figures: n.life.figures, refusals: n.port.refusals, gauges: n.life.gauges()}
 }
 
 // Describe implements [prometheus.Collector].
@@ -99,6 +100,7 @@ func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, f := range c.figures.all() {
 		f.Describe(descs)
 	}
+	c.refusals.count.Describe(descs)
 }
 
 // Collect implements [prometheus.Collector].
@@ -111,6 +113,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	for _, f := range c.figures.all() {
 		f.Collect(metrics)
 	}
+	c.refusals.count.Collect(metrics)
 }
 
 // gauges lists what is read off a node, each with its help text.

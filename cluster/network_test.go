@@ -19,16 +19,16 @@ var (
 
 // TestPeerPortOverTCP: two ports on real sockets, the peer called by name.
 func TestPeerPortOverTCP(t *testing.T) {
-	open := func() *PeerPort {
+	open := func(name string) *PeerPort {
 		p, err := OpenPeerPort(PeerPortConfig{
-			Network: TCPNetwork{}, Bind: "127.0.0.1:0", Advertise: "unused:1", Logger: hclog.NewNullLogger(),
+			Network: TCPNetwork{}, Bind: "127.0.0.1:0", Advertise: "unused:1", Identity: testIdentity(name), Logger: hclog.NewNullLogger(),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return p
 	}
-	from, to := open(), open()
+	from, to := open("n1"), open("n2")
 	to.Handle(StreamForward, peerportEcho("tcp "))
 	_, port, err := net.SplitHostPort(to.Addr().String())
 	if err != nil {
@@ -66,7 +66,7 @@ func TestTCPAddressInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	_, err = OpenPeerPort(PeerPortConfig{Network: TCPNetwork{}, Bind: l.Addr().String(), Logger: hclog.NewNullLogger()})
+	_, err = OpenPeerPort(PeerPortConfig{Network: TCPNetwork{}, Bind: l.Addr().String(), Identity: testIdentity("n1"), Logger: hclog.NewNullLogger()})
 	if err == nil {
 		t.Fatal("an address in use was bound")
 	}

@@ -52,6 +52,10 @@ type Config struct {
 	// HistoryEvents and HistoryBytes bound the events that this node keeps for who
 	// follows them; 0: DefaultHistoryEvents, DefaultHistoryBytes.
 	HistoryEvents, HistoryBytes int64
+	// Restored says that the data folder was put back from a backup or a copy: the
+	// first leader makes the counters jump, so that no token is given twice. Start
+	// fails while a member is alive whose folder was not.
+	Restored bool
 	// Logger gets everything that is worth telling; nil: nothing.
 	Logger hclog.Logger
 	// Notifier delivers notices while this node leads; nil: none are delivered, and
@@ -216,6 +220,7 @@ func newNode(config Config) *Node {
 	n.carrier = &carrier{requests: n.requests, router: n.router}
 	n.leadership = &leadership{
 		log: n.log, self: config.NodeID, machine: n.machine, acks: n.acks, limits: config.Limits,
+		cluster: func() fsm.ClusterID { return n.life.identity.bound() }, jump: func() bool { return config.Store.Restored() != 0 },
 		open: n.openProposer, hire: n.hireCourier, changed: n.router.look, news: make(chan struct{}, 1),
 	}
 	n.renewals = &renewals{submit: n.submitRenewals}
@@ -244,8 +249,14 @@ func (n *Node) openProposer(term uint64, c *clock) *proposer {
 	return p
 }
 
-// established answers this node's reign, or nil.
-func (n *Node) established() *reign { return n.leadership.established() }
+// established returns this node's term as leader, or nil, also while it finds itself
+// among nodes of another cluster: then it serves nobody.
+func (n *Node) established() *reign {
+	if n.life.strangers.Load() != nil {
+		return nil
+	}
+	return n.leadership.established()
+}
 
 // leader answers whom Raft follows here, and in which term. The two may not fit
 // together for a moment: a node that does not lead in the term refuses.
@@ -284,7 +295,7 @@ func (n *Node) applied(entry *fsm.Applied) {
 
 // restored tells the node, in the apply goroutine, that the machine has jumped.
 func (n *Node) restored(state *fsm.Machine, index uint64) {
-	n.life.restored()
+	n.life.replaced(state)
 	n.requests.restored(state)
 	n.waits.restored(state, index)
 	n.lists.wakeAll()

@@ -14,9 +14,12 @@ import (
 // closes.
 func (n *Node) open() error {
 	self := n.config.self()
-	var err error
+	err := n.life.settle()
+	if err != nil {
+		return err
+	}
 	n.port, err = OpenPeerPort(PeerPortConfig{
-		Network: n.config.Network, Bind: n.config.Bind, Advertise: self.Address, Logger: n.log,
+		Network: n.config.Network, Bind: n.config.Bind, Advertise: self.Address, Identity: n.life.identity, Logger: n.log,
 	})
 	if err != nil {
 		return err

@@ -1,10 +1,8 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"time"
@@ -12,10 +10,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// StreamKind is the first byte of every connection between peers: what the rest
-// of it is for. A number is never reused. Other values are refused; 0x16, the
-// first byte of a TLS handshake, stays free, so that a peer with TLS and one
-// without see what is wrong.
+// StreamKind is what a connection between peers is for: its preamble names it. A
+// number is never reused; other values are refused.
 type StreamKind byte
 
 // The kinds of streams.
@@ -29,9 +25,8 @@ const (
 	// maxPeerConns bounds the accepted connections. A peer has about ten; the
 	// rest is room for reconnects, and a stranger's flood costs no more.
 	maxPeerConns = 256
-	// firstByteTimeout is how long a new connection may take to say what it is
-	// for.
-	firstByteTimeout = 5 * time.Second
+	// preambleTimeout is how long a new connection may take for its preamble.
+	preambleTimeout = 5 * time.Second
 	// portCloseTimeout is how long Close waits for handlers.
 	portCloseTimeout = 5 * time.Second
 )
@@ -47,6 +42,7 @@ type PeerPortConfig struct {
 	Network   Network
 	Bind      string // host:port to listen on; see [CheckPeerAddress]
 	Advertise string // name:port that peers dial, resolved by them at each dial
+	Identity  *identity
 	Logger    hclog.Logger
 }
 
@@ -55,6 +51,9 @@ type PeerPortConfig struct {
 type PeerPort struct {
 	network   Network
 	advertise string
+	identity  *identity
+	refusals  *refusals
+	opened    time.Time
 	log       hclog.Logger
 	listener  net.Listener
 	closed    chan struct{}
@@ -65,6 +64,7 @@ type PeerPort struct {
 	mu       sync.Mutex
 	handlers map[StreamKind]func(net.Conn)
 	conns    map[*peerConn]struct{} // open ones; nil once closed
+	seats    map[string]*seat       // by node id; those with an open stream
 	accepted int                    // how many of conns were accepted
 	full     bool                   // a connection was refused since there was room
 }
@@ -76,14 +76,19 @@ func OpenPeerPort(config PeerPortConfig) (*PeerPort, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the peer port: %w", err)
 	}
+	log := config.Logger.Named("peerport")
 	p := &PeerPort{
 		network:   config.Network,
 		advertise: config.Advertise,
-		log:       config.Logger.Named("peerport"),
+		identity:  config.Identity,
+		refusals:  newRefusals(log),
+		opened:    time.Now(),
+		log:       log,
 		listener:  listener,
 		closed:    make(chan struct{}),
 		handlers:  map[StreamKind]func(net.Conn){},
 		conns:     map[*peerConn]struct{}{},
+		seats:     map[string]*seat{},
 	}
 	p.running.Add(1)
 	go p.accept()
@@ -110,34 +115,6 @@ func (p *PeerPort) Handle(kind StreamKind, handler func(net.Conn)) {
 		return
 	}
 	p.handlers[kind] = handler
-}
-
-// Dial opens a stream of that kind to a peer's port. It blocks until connected
-// or ctx ends, and sets no deadline on what it returns.
-func (p *PeerPort) Dial(ctx context.Context, kind StreamKind, address string) (net.Conn, error) {
-	raw, err := p.network.Dial(ctx, address)
-	if err != nil {
-		return nil, err
-	}
-	conn := &peerConn{Conn: p.secure(raw, address), port: p, kind: kind}
-	if err := p.track(conn); err != nil {
-		_ = raw.Close()
-		return nil, err
-	}
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(firstByteTimeout)
-	}
-	_ = conn.SetDeadline(deadline) // a failure shows in the write
-	_, err = conn.Write([]byte{byte(kind)})
-	if err == nil {
-		err = conn.SetDeadline(time.Time{})
-	}
-	if err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return conn, nil
 }
 
 // Addr is the address that the port is bound to.
@@ -208,28 +185,4 @@ func (p *PeerPort) admit(raw net.Conn) {
 		return
 	}
 	go p.route(conn)
-}
-
-// route reads what the stream is for and hands it to its handler.
-func (p *PeerPort) route(conn *peerConn) {
-	defer p.running.Done()
-	var first [1]byte
-	_ = conn.SetDeadline(time.Now().Add(firstByteTimeout)) // a failure shows in the read
-	_, err := io.ReadFull(conn, first[:])
-	if err == nil {
-		err = conn.SetDeadline(time.Time{})
-	}
-	kind := StreamKind(first[0])
-	if err != nil {
-		p.log.Debug("no first byte on a connection", "from", conn.RemoteAddr(), "error", err)
-		_ = conn.Close()
-		return
-	}
-	handler := p.claim(conn, kind)
-	if handler == nil {
-		p.log.Debug("a stream was refused", "from", conn.RemoteAddr(), "kind", byte(kind))
-		_ = conn.Close()
-		return
-	}
-	handler(conn)
 }

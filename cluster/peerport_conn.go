@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 )
 
 // peerConn is a connection that its port knows of, so that it can be counted and
@@ -12,7 +13,11 @@ type peerConn struct {
 	net.Conn
 	port     *PeerPort
 	accepted bool
-	kind     StreamKind // 0 until the first byte was read; guarded by port.mu
+	kind     StreamKind // 0 until the preamble was read; guarded by port.mu
+	seat     *seat      // that the peer has; nil before its preamble; guarded by port.mu
+	peer     hello      // the other side's; set before the connection is handed on
+
+	heard atomic.Int64 // the port's age when something was read last
 }
 
 // Read says io.EOF where this side itself has closed the connection, as a reader
@@ -20,6 +25,9 @@ type peerConn struct {
 // error at every shutdown.
 func (c *peerConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.heard.Store(int64(c.port.age()))
+	}
 	if errors.Is(err, net.ErrClosed) {
 		err = io.EOF
 	}
@@ -64,6 +72,7 @@ func (p *PeerPort) forget(conn *peerConn) {
 		return
 	}
 	delete(p.conns, conn)
+	p.leave(conn)
 	if conn.accepted {
 		p.accepted--
 	}

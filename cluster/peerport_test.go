@@ -15,6 +15,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/cluster/memnet"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
 )
 
 func peerportNetwork() *memnet.Network { return memnet.New() }
@@ -24,7 +26,7 @@ func peerportNetwork() *memnet.Network { return memnet.New() }
 func peerportOpen(t *testing.T, n *memnet.Network, name string) *PeerPort {
 	t.Helper()
 	p, err := OpenPeerPort(PeerPortConfig{
-		Network: n.Host(name), Bind: name + ":1", Advertise: name + ".peers:1", Logger: hclog.NewNullLogger(),
+		Network: n.Host(name), Bind: name + ":1", Advertise: name + ".peers:1", Identity: testIdentity(name), Logger: hclog.NewNullLogger(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -35,6 +37,13 @@ func peerportOpen(t *testing.T, n *memnet.Network, name string) *PeerPort {
 		}
 	})
 	return p
+}
+
+// testIdentity is that of a node of the test's one cluster, in a process of its own.
+func testIdentity(node string) *identity {
+	i := &identity{node: node, address: node + ".peers:1", incarnation: drawID(), folder: store.FolderID{1, node[len(node)-1]}}
+	i.bind(fsm.ClusterID{7})
+	return i
 }
 
 // peerportEcho answers everything with its prefix before it.
@@ -80,7 +89,13 @@ func peerportExpectClosed(t *testing.T, c net.Conn) time.Duration {
 	return time.Since(start)
 }
 
-// peerportRaw dials a port without a first byte.
+// peerportHello is the hello of a node of the test's cluster that calls for commands.
+func peerportHello(node string) []byte {
+	h := testIdentity(node).hello(StreamForward, "")
+	return h.encode()
+}
+
+// peerportRaw dials a port without a preamble.
 func peerportRaw(t *testing.T, n *memnet.Network) net.Conn {
 	t.Helper()
 	c, err := n.Host("stranger").Dial(t.Context(), "n2:1")
@@ -107,18 +122,17 @@ func TestPeerPortRoutesByFirstByte(t *testing.T) {
 			}
 		}
 		to.Handle(StreamProbe, nil)
-		c, err := from.Dial(t.Context(), StreamProbe, "n2:1")
-		if err != nil {
-			t.Fatal(err)
+		if _, err := from.Dial(t.Context(), StreamProbe, "n2:1"); !refusedFor(err, refusedKind) {
+			t.Errorf("a kind that is not handled: %v", err)
 		}
-		peerportExpectClosed(t, c)
 	})
 }
 
 func TestPeerPortRefusesStrangers(t *testing.T) {
 	for name, first := range map[string][]byte{
 		"unknown kind": {99}, "zero": {0}, "http": []byte("GET / HTTP/1.1\r\n\r\n"), "tls": {0x16, 3, 1},
-		"no handler": {byte(StreamForward)}, "raft before it is open": {byte(StreamRaft)},
+		"a release without preamble": {byte(StreamForward)}, "almost a preamble": []byte("SBXQ\x01\x01\x00\x00"),
+		"a huge preamble": []byte("SBXP\x01\x01\xff\xff"), "an empty preamble": []byte("SBXP\x01\x01\x00\x00"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -145,8 +159,8 @@ func TestPeerPortRefusesStrangers(t *testing.T) {
 	})
 }
 
-// TestPeerPortFirstByteDeadlineEnds: the deadline is for the first byte alone.
-func TestPeerPortFirstByteDeadlineEnds(t *testing.T) {
+// TestPeerPortPreambleDeadlineEnds: the deadline is for the preamble alone.
+func TestPeerPortPreambleDeadlineEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peerportNetwork()
 		from, to := peerportOpen(t, n, "n1"), peerportOpen(t, n, "n2")
@@ -169,10 +183,12 @@ func TestPeerPortBoundsConnections(t *testing.T) {
 		n := peerportNetwork()
 		to := peerportOpen(t, n, "n2")
 		to.Handle(StreamForward, peerportEcho("ok "))
+		hello := peerportHello("stranger")
 		open := func() net.Conn {
 			c := peerportRaw(t, n)
 			synctest.Wait() // accepted: the backlog is shorter than the limit
-			_, _ = c.Write([]byte{byte(StreamForward)})
+			_, _ = c.Write(hello)
+			_, _ = readHello(c)
 			return c
 		}
 		var conns []net.Conn
@@ -268,7 +284,9 @@ func TestRaftLayerOpensAndCloses(t *testing.T) {
 			}
 			return c
 		}
-		peerportExpectClosed(t, dial()) // not open yet
+		if _, err := dialler.Dial("n2:1", time.Second); !refusedFor(err, refusedKind) {
+			t.Fatalf("it is not open yet: %v", err)
+		}
 		for range 2 {
 			layer, err := to.OpenRaft()
 			if err != nil {
@@ -290,11 +308,16 @@ func TestRaftLayerOpensAndCloses(t *testing.T) {
 				t.Fatalf("answered %q", got)
 			}
 			_ = layer.Close()
-			peerportExpectClosed(t, near)   // what was open is closed
-			peerportExpectClosed(t, dial()) // and refused from now on
+			peerportExpectClosed(t, near) // what was open is closed
+			if _, err := dialler.Dial("n2:1", time.Second); !refusedFor(err, refusedKind) {
+				t.Fatalf("it is refused from now on: %v", err)
+			}
 			if _, err := layer.Accept(); !errors.Is(err, errRaftClosed) {
 				t.Fatalf("accept on a closed layer: %v", err)
 			}
+		}
+		if _, err := to.OpenRaft(); err != nil {
+			t.Fatal(err)
 		}
 		near := dial()
 		_ = dialler.Close()
@@ -318,7 +341,7 @@ func TestRaftLayerDialsTheNameAnew(t *testing.T) {
 		}
 		for _, host := range []string{"n2", "elsewhere"} {
 			p, err := OpenPeerPort(PeerPortConfig{
-				Network: n.Host(host), Bind: "n2:1", Advertise: "n2:1", Logger: hclog.NewNullLogger(),
+				Network: n.Host(host), Bind: "n2:1", Advertise: "n2:1", Identity: testIdentity("n2"), Logger: hclog.NewNullLogger(),
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -334,6 +357,7 @@ func TestRaftLayerDialsTheNameAnew(t *testing.T) {
 			if err := p.Close(); err != nil {
 				t.Fatal(err)
 			}
+			time.Sleep(seatSilence) // virtual: the first process counts as dead
 		}
 	})
 }

@@ -39,6 +39,7 @@ var callErrors = map[string]error{
 	"unknown-call":  errUnknownCall,
 	"level-unknown": ErrLevelUnknown,
 	"changed":       errConfigurationChanged,
+	"alive":         errMemberAlive,
 }
 
 // errUnreached says that a request was not sent at all.
@@ -56,12 +57,22 @@ type peerCalls struct {
 	self string
 	log  hclog.Logger
 	// answer describes this node to one that asks.
-	answer func(from string) probeAnswer
+	answer func(q probeRequest) probeAnswer
+	// latest returns the last state hash of this node. nil: there is none.
+	latest func() *stateHash
 	// serve does anything but probeAsk. Its error goes to the asking node. nil: nothing
 	// is served but questions.
 	serve func(ctx context.Context, q probeRequest) (probeReply, error)
 	// stopping ends what is being served. nil: nothing does.
 	stopping context.Context
+}
+
+// state returns the last state hash of this node, or nil.
+func (c *peerCalls) state() *stateHash {
+	if c.latest == nil {
+		return nil
+	}
+	return c.latest()
 }
 
 // open makes the port answer.
@@ -75,6 +86,7 @@ func (c *peerCalls) handle(conn net.Conn) {
 		var q probeRequest
 		err := readProbe(conn, &q)
 		if err == nil {
+			q.by, q.origin = peerOf(conn), conn.RemoteAddr().String()
 			reply := c.reply(q)
 			_ = conn.SetDeadline(time.Now().Add(probeWriteTimeout))
 			err = writeProbe(conn, reply)
@@ -91,7 +103,7 @@ func (c *peerCalls) handle(conn net.Conn) {
 // reply does what a request asks for.
 func (c *peerCalls) reply(q probeRequest) probeReply {
 	if q.Kind == probeAsk {
-		answer := c.answer(q.From)
+		answer := c.answer(q)
 		return probeReply{Answer: &answer}
 	}
 	parent := c.stopping
@@ -126,7 +138,7 @@ func (c *peerCalls) call(ctx context.Context, address string, q probeRequest) (p
 
 // ask asks the node at an address how it is, within a second.
 func (c *peerCalls) ask(ctx context.Context, id, address string) (probeAnswer, error) {
-	link := probeLink{calls: c, address: address}
+	link := probeLink{calls: c, id: id, address: address}
 	defer link.close()
 	return link.ask(ctx, id)
 }
@@ -135,6 +147,7 @@ func (c *peerCalls) ask(ctx context.Context, id, address string) (probeAnswer, e
 // use it at a time.
 type probeLink struct {
 	calls   *peerCalls
+	id      string // of the node that is meant; "": the member known at that address
 	address string
 	conn    net.Conn // nil: to be dialled
 }
@@ -142,9 +155,14 @@ type probeLink struct {
 // ask asks how the node is, within a second. It fails if another node than id
 // answers: an address in a list is wrong then.
 func (l *probeLink) ask(ctx context.Context, id string) (probeAnswer, error) {
+	return l.askAt(ctx, id, l.calls.state())
+}
+
+// askAt is ask, and has the node compare a state hash of this one.
+func (l *probeLink) askAt(ctx context.Context, id string, state *stateHash) (probeAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeAskTimeout)
 	defer cancel()
-	reply, err := l.call(ctx, probeRequest{Kind: probeAsk})
+	reply, err := l.call(ctx, probeRequest{Kind: probeAsk, State: state})
 	switch {
 	case err != nil:
 		return probeAnswer{}, err
@@ -173,7 +191,12 @@ func (l *probeLink) call(ctx context.Context, q probeRequest) (probeReply, error
 
 func (l *probeLink) exchange(ctx context.Context, q probeRequest) (reply probeReply, err error) {
 	if l.conn == nil {
-		if l.conn, err = l.calls.port.Dial(ctx, StreamProbe, l.address); err != nil {
+		if l.id == "" {
+			l.conn, err = l.calls.port.Dial(ctx, StreamProbe, l.address)
+		} else {
+			l.conn, err = l.calls.port.dialNode(ctx, StreamProbe, l.address, l.id)
+		}
+		if err != nil {
 			return probeReply{}, fmt.Errorf("%w: %w", errUnreached, err)
 		}
 	}

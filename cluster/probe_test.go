@@ -24,8 +24,8 @@ import (
 func probeOpen(t *testing.T, n *memnet.Network, name string) *peerCalls {
 	t.Helper()
 	calls := &peerCalls{port: peerportOpen(t, n, name), self: name, log: hclog.NewNullLogger()}
-	calls.answer = func(from string) probeAnswer {
-		return probeAnswer{Node: name, State: stateEmpty, Member: from == "n1"}
+	calls.answer = func(q probeRequest) probeAnswer {
+		return probeAnswer{Node: name, State: stateEmpty, Member: q.From == "n1"}
 	}
 	calls.open()
 	return calls

@@ -63,6 +63,7 @@ func (w *peerWatch) run(ctx context.Context) {
 func (w *peerWatch) askAll(ctx context.Context) {
 	var asking sync.WaitGroup
 	present := map[string]bool{}
+	state := w.calls.state() // one for all, so that a majority can be told
 	for _, server := range w.members() {
 		id := string(server.ID)
 		if id == w.self {
@@ -72,7 +73,7 @@ func (w *peerWatch) askAll(ctx context.Context) {
 		link := w.link(id, string(server.Address))
 		asking.Go(func() {
 			asked := time.Now()
-			answer, err := link.ask(ctx, id)
+			answer, err := link.askAt(ctx, id, state)
 			w.note(id, answer, asked, err)
 		})
 	}
@@ -88,7 +89,7 @@ func (w *peerWatch) link(id, address string) *probeLink {
 		if l != nil {
 			l.close()
 		}
-		l = &probeLink{calls: w.calls, address: address}
+		l = &probeLink{calls: w.calls, id: id, address: address}
 		w.links[id] = l
 	}
 	return l

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/signalbox/signalbox/store"
 )
 
 // A message on a probe stream is a length of four bytes, big-endian, and as much
@@ -58,14 +60,21 @@ type probeRequest struct {
 	ID      string    `json:"id,omitempty"`
 	Address string    `json:"address,omitempty"`
 	Level   uint32    `json:"level,omitempty"` // of a raise: the level; of a rejoin: what the node knows
+	// State is the asking node's last state hash, for the reply to compare.
+	State *stateHash `json:"state,omitempty"`
+
+	by     hello  // the asking node, as the stream's preamble says
+	origin string // the stream's remote address
 }
 
 // probeReply answers a request: with an answer or with an error.
 type probeReply struct {
 	Answer *probeAnswer `json:"answer,omitempty"`
-	Term   uint64       `json:"term,omitempty"`  // of a rejoin: no vote may be cast in it any more
-	Code   string       `json:"code,omitempty"`  // of the error, see callErrors
-	Error  string       `json:"error,omitempty"` // its text
+	Term   uint64       `json:"term,omitempty"` // of a rejoin: no vote may be cast in it any more
+	// Cluster is the id of the cluster that a rejoin leads to.
+	Cluster string `json:"cluster,omitempty"`
+	Code    string `json:"code,omitempty"`  // of the error, see callErrors
+	Error   string `json:"error,omitempty"` // its text
 }
 
 // probeAnswer is what a node says of itself.
@@ -88,6 +97,14 @@ type probeAnswer struct {
 	StorageLow    bool        `json:"storage_low,omitempty"`
 	StorageSpent  bool        `json:"storage_spent,omitempty"`
 	Hashes        []stateHash `json:"hashes,omitempty"`
+	// Common is this node's state hash at the index of the asking node's, if it is
+	// still known.
+	Common *stateHash `json:"common,omitempty"`
+
+	Cluster  string         `json:"cluster,omitempty"`  // its id, once it is known
+	Folder   store.FolderID `json:"folder"`             // of the node's data folder
+	Forms    string         `json:"forms,omitempty"`    // the id of the cluster that an empty node is about to form
+	Restored bool           `json:"restored,omitempty"` // the folder was put back, see Config.Restored
 }
 
 // stateHash is the machine's chain of hashes at an index, see hashHistory.

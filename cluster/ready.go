@@ -15,7 +15,7 @@ const (
 
 // Check is one condition of readiness. A node is ready when all are OK.
 type Check struct {
-	Name   string // stable: "leader", "caught-up", "member", "storage", "state-hash", "draining"
+	Name   string // stable: "leader", "cluster", "caught-up", "member", "storage", "state-hash", "draining"
 	OK     bool
 	Detail string // a sentence, also when it is OK
 }
@@ -23,7 +23,7 @@ type Check struct {
 // Checks looks whether the node should get requests. It does not block.
 func (n *Node) Checks() []Check {
 	l := n.life
-	checks := []Check{l.checkLeader()}
+	checks := []Check{l.checkLeader(), l.checkCluster()}
 	add := func(name string, ok bool, good, bad string) {
 		detail := good
 		if !ok {
@@ -36,12 +36,15 @@ func (n *Node) Checks() []Check {
 	add("member", !l.removed() && !l.exclusion.known(), "this node is a member of the cluster",
 		"this node was removed from the cluster: stop it, or add it again")
 	checks = append(checks, l.checkStorage())
-	split := l.split.Load()
+	split, own := l.split.Load(), l.differs.Load()
 	differ := ""
-	if split != nil {
+	switch {
+	case split != nil:
 		differ = "the members' states differ and none is a majority's, so that writes are refused: " + *split
+	case own != nil:
+		differ = "this node's state differs from the leader's: " + *own
 	}
-	add("state-hash", split == nil, "no member's state differs", differ)
+	add("state-hash", split == nil && own == nil, "no member's state differs", differ)
 	add("draining", !l.draining.Load(), "this node takes requests", "this node is about to stop")
 	return checks
 }
@@ -109,6 +112,9 @@ func (l *life) keepReady(ctx context.Context) {
 		} else if !l.caughtUp.Load() {
 			try, cancel := context.WithTimeout(ctx, readyTimeout)
 			_, err := l.node.Read(try, Consistency{})
+			if err == nil {
+				err = l.matchLeader(try)
+			}
 			cancel()
 			if err == nil {
 				l.caughtUp.Store(true)

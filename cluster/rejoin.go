@@ -42,6 +42,8 @@ type readmission struct {
 	ask     func(ctx context.Context, id, address string) (probeAnswer, error)
 	call    func(ctx context.Context, address string, q probeRequest) (probeReply, error)
 	log     hclog.Logger
+	// waits hears why this node is not in yet.
+	waits func(why string)
 
 	saidAt time.Time
 }
@@ -50,6 +52,8 @@ type readmission struct {
 type admittance struct {
 	term   uint64 // the leader's
 	leader string // its address
+	// cluster is the id of the cluster that has taken this node back.
+	cluster fsm.ClusterID
 }
 
 // run asks until the leader has done it, or ctx ends.
@@ -62,6 +66,7 @@ func (r *readmission) run(ctx context.Context) (admittance, error) {
 			r.log.Info("the leader has made this node a non-voter; catching up", "leader", admitted.leader, "term", admitted.term)
 			return admitted, nil
 		}
+		r.waits("this node waits to be taken back by the cluster: " + err.Error())
 		if time.Since(r.saidAt) >= formLogEvery {
 			r.saidAt = time.Now()
 			r.log.Warn("waiting to be taken back by the cluster", "reason", err)
@@ -86,18 +91,22 @@ func (r *readmission) try(ctx context.Context) (admittance, error) {
 		return admittance{}, fmt.Errorf("the cluster has no member %s: add it with PUT /v1/cluster/members/%s on another node", r.self, r.self)
 	case err != nil:
 		return admittance{}, fmt.Errorf("asked the leader at %s: %w", leader, err)
-	case reply.Term == 0:
+	}
+	cluster, err := fsm.ParseClusterID(reply.Cluster)
+	if err != nil || reply.Term == 0 || cluster == (fsm.ClusterID{}) {
 		return admittance{}, fmt.Errorf("asked the leader at %s: %w", leader, errProbeMalformed)
 	}
-	return admittance{term: reply.Term, leader: leader}, nil
+	return admittance{term: reply.Term, leader: leader, cluster: cluster}, nil
 }
 
-// findLeader asks all peers and believes the one with the highest term.
+// findLeader asks all peers and believes the one with the highest term, if all of
+// them are of one cluster.
 func (r *readmission) findLeader(ctx context.Context) (address string, err error) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	var term uint64
 	var live, silent []string
+	answers := map[string]probeAnswer{}
 	for _, p := range r.peers {
 		if p.ID == r.self {
 			continue
@@ -111,12 +120,16 @@ func (r *readmission) findLeader(ctx context.Context) (address string, err error
 				return
 			}
 			live = append(live, p.ID)
+			answers[p.ID] = answer
 			if answer.LeaderAddress != "" && answer.Term >= term {
 				term, address = answer.Term, answer.LeaderAddress
 			}
 		})
 	}
 	asking.Wait()
+	if _, err := oneCluster(answers); err != nil {
+		return "", err
+	}
 	if address == "" {
 		slices.Sort(live)
 		slices.Sort(silent)

@@ -317,7 +317,7 @@ func TestStaleLeaderReadmitsNobody(t *testing.T) {
 		c.must(leader.raft.DemoteVoter(raft.ServerID(member.id), index, 0).Error())
 		c.until("the leader knows", func() bool { return c.suffrage(leader, member.id) == "nonvoter" })
 		c.net.Isolate(leader.id)
-		term, err := leader.life.members.readmit(t.Context(), member.id, "")
+		term, err := leader.life.members.readmit(t.Context(), member.id, "", member.life.identity.hello(StreamProbe, ""), "")
 		if err == nil {
 			t.Fatalf("readmitted in term %d by a leader that is cut off", term)
 		}
@@ -336,10 +336,10 @@ func TestPromotionDecidedBeforeIsRefused(t *testing.T) {
 		member := c.others(leader)[0]
 		m := leader.life.members
 		before, _, _ := leader.life.configs.current()
-		_, err := m.readmit(t.Context(), member.id, "")
+		_, err := m.readmit(t.Context(), member.id, "", member.life.identity.hello(StreamProbe, ""), "")
 		c.must(err)
 		between := demotedIndex(leader)
-		_, err = m.readmit(t.Context(), member.id, "") // a second loss
+		_, err = m.readmit(t.Context(), member.id, "", member.life.identity.hello(StreamProbe, ""), "") // a second loss
 		c.must(err)
 		for _, index := range []uint64{before, between} {
 			if err := leader.raft.AddVoter(raft.ServerID(member.id), raft.ServerAddress(member.id+":8711"), index, 0).Error(); err == nil {

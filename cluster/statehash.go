@@ -27,6 +27,10 @@ type hashHistory struct {
 	kept  []stateHash // by index, the latest last
 	last  stateHash   // after the last entry
 	known bool        // last is what preceded the next entry
+	// recent has the hash after each of the last entries of the machine, at its index
+	// modulo the length: a node that joins compares its own at any of them.
+	recent [hashEvery]stateHash
+	newest stateHash // the last of them
 }
 
 // note tells the hash after an entry of the machine.
@@ -40,6 +44,7 @@ func (h *hashHistory) note(index uint64, hash [16]byte) {
 		h.keep(stateHash{index, hash})
 	}
 	h.last, h.known = stateHash{index, hash}, true
+	h.newest, h.recent[index%hashEvery] = h.last, h.last
 }
 
 // keep appends one and forgets the oldest. The caller holds mu.
@@ -50,13 +55,37 @@ func (h *hashHistory) keep(one stateHash) {
 	h.kept = append(h.kept, one)
 }
 
-// restored tells that the machine was replaced: what was at the indexes it jumped
+// restored tells that the machine was replaced by one with that state: what was at the indexes it jumped
 // over is not known here. What is kept stays true of the log, but a backup that
 // was restored starts another history, so it is dropped.
-func (h *hashHistory) restored() {
+func (h *hashHistory) restored(now stateHash) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.kept, h.last, h.known = nil, stateHash{}, false
+	clear(h.recent[:])
+	h.recent[now.Index%hashEvery] = now
+	h.newest = now
+}
+
+// latest returns the hash after the last entry of the machine; nil before the first.
+func (h *hashHistory) latest() *stateHash {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.newest.Index == 0 {
+		return nil
+	}
+	newest := h.newest
+	return &newest
+}
+
+// at returns the hash after the entry with that index; nil if it is not known here.
+func (h *hashHistory) at(index uint64) *stateHash {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if found := h.recent[index%hashEvery]; index > 0 && found.Index == index {
+		return &found
+	}
+	return nil
 }
 
 // all answers what is kept.

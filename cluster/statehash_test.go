@@ -43,7 +43,7 @@ func TestHashHistoryForgets(t *testing.T) {
 	if len(kept) != hashesKept || kept[len(kept)-1].Index != 100*hashEvery || kept[0].Index != (100-hashesKept+1)*hashEvery {
 		t.Fatalf("kept %v", kept)
 	}
-	h.restored()
+	h.restored(stateHash{})
 	h.note(101*hashEvery+5, statehashOf(1)) // what was before it, the snapshot hides
 	if got := h.all(); len(got) != 0 {
 		t.Fatalf("kept %v over a restore", got)

@@ -69,7 +69,7 @@ func (l *life) describeMembers(r *raft.Raft, s Status) []Member {
 	var members []Member
 	for _, server := range r.GetConfiguration().Configuration().Servers { // never blocks
 		m := Member{
-			ID: string(server.ID), Address: string(server.Address), Voter: server.Suffrage == raft.Voter,
+			ID: string(server.ID), Address: plainAddress(server.Address), Voter: server.Suffrage == raft.Voter,
 			Leader: string(server.ID) == s.Leader, LastContact: -1, Lag: commit,
 		}
 		other := seen[m.ID]

@@ -61,7 +61,7 @@ func (c *transportCluster) node(self raft.Server, all raft.Configuration, setups
 	address := string(self.Address)
 	var err error
 	n.port, err = OpenPeerPort(PeerPortConfig{
-		Network: c.net.Host(string(self.ID)), Bind: address, Advertise: address, Logger: logger,
+		Network: c.net.Host(string(self.ID)), Bind: address, Advertise: address, Identity: testIdentity(string(self.ID)), Logger: logger,
 	})
 	c.must(err)
 	layer, err := n.port.OpenRaft()

@@ -95,5 +95,6 @@ type Applied struct {
 	Conclusions []Conclusion
 	Effects     []Effect
 	Term        uint64 // of a reign entry, else 0
+	Jump        bool   // of a reign entry: it skipped tokens, places and epochs
 	MoreDue     bool   // work is left over, see Machine.MoreDue: log a tick
 }

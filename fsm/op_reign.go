@@ -63,6 +63,6 @@ func (c Reign) apply(m *Machine) Result {
 		m.places += reignJump
 		m.epochs += reignJump
 	}
-	m.applied.Term = c.Term
+	m.applied.Term, m.applied.Jump = c.Term, c.Jump
 	return Result{Code: OK}
 }

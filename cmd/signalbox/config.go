@@ -28,6 +28,7 @@ type config struct {
 	insecurePeers bool
 	insecureHTTP  bool     // serve the API beyond loopback
 	hosts         []string // further names of this node, see httpapi.Config
+	restored      bool     // the folder was put back, see cluster.Config
 	multiplier    int      // of Raft's times
 	minFree       size
 	queue         int // commands waiting for the log

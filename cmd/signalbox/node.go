@@ -98,6 +98,7 @@ func clusterConfig(c config, s *store.Store, sender *callback.Sender, log hclog.
 		InsecurePeers:  c.insecurePeers,
 		Store:          s,
 		Limits:         c.machine,
+		Restored:       c.restored,
 		RaftMultiplier: c.multiplier,
 		QueueSize:      c.queue,
 		HistoryEvents:  c.historyEvents,

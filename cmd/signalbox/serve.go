@@ -46,6 +46,7 @@ func newServe() *cobra.Command {
 	flags.BoolVar(&c.ephemeral, "ephemeral", false, "keep the state in memory; one node only")
 	_ = flags.SetAnnotation("data", insteadOf, []string{"ephemeral"}) // fails for an unknown flag only
 	_ = flags.SetAnnotation("ephemeral", insteadOf, []string{"data"})
+	flags.BoolVar(&c.restored, "restored", false, "the folder was put back from a backup or a copy: tokens go on above all that it may have forgotten")
 	flags.BoolVar(&c.insecurePeers, "insecure-peers", false, "let the peer port be reachable beyond this machine, unprotected: whoever reaches it can change the state")
 	flags.BoolVar(&c.insecureHTTP, "insecure-http", false, "let the API be reachable beyond this machine, unprotected: whoever reaches it can do everything")
 	addHosts(flags, &c)
