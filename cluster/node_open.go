@@ -39,7 +39,7 @@ func (n *Node) openRaft() error {
 		return err
 	}
 	n.transport = NewTransport(TransportConfig{
-		Layer: layer, Acks: n.acks, Logger: n.config.Logger, Fault: n.config.fault,
+		Layer: layer, Acks: n.acks, Logger: n.config.Logger, Multiplier: n.config.RaftMultiplier, Fault: n.config.fault,
 		Stalled: func() bool { return n.config.Store.StuckFor() > stallLimit },
 	})
 	s := n.config.Store

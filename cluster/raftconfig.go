@@ -37,8 +37,9 @@ func RaftConfig(id raft.ServerID, multiplier int, logger hclog.Logger) (*raft.Co
 	config.LeaderLeaseTimeout = tick // at most the heartbeat timeout
 	// How long an idle follower trails: its machine is behind by about this much.
 	config.CommitTimeout = 5 * time.Millisecond
-	// Few, because entries are fat: a batch of commands, up to 256 KiB, each.
-	config.MaxAppendEntries = 16
+	// The transport bounds an append by bytes; this bounds what Raft reads for one. An
+	// entry is a batch of commands, up to 256 KiB.
+	config.MaxAppendEntries = 128
 	config.BatchApplyCh = true
 	// A removed node is told so and stops in order, its HTTP side first.
 	config.ShutdownOnRemove = false

@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// raftTimeout bounds one message and its reply; a snapshot has that much for
-	// each 256 KiB. The customary 10 s would make a dead peer cost 10 s a message.
+	// raftTimeout bounds one message and its reply at multiplier 1; a snapshot has that
+	// much for each 256 KiB. The customary 10 s would make a dead peer cost 10 s a
+	// message.
 	raftTimeout = 2 * time.Second
 	// raftMaxPool is how many idle connections are kept for each peer: one for
 	// heartbeats, one for entries, one spare.
@@ -30,6 +31,8 @@ type TransportConfig struct {
 	Layer  raft.StreamLayer // closed with the transport
 	Acks   *AckClock        // told of every acknowledgement
 	Logger hclog.Logger
+	// Multiplier stretches the time-outs as RaftConfig's does the elections; 0: 1.
+	Multiplier int
 
 	// Stalled reports that a write of the local log has hung for too long. It is
 	// asked before each message, from many goroutines, and must not block.
@@ -46,6 +49,7 @@ type TransportConfig struct {
 type Transport struct {
 	*raft.NetworkTransport
 	acks    *AckClock
+	paces   paces
 	stalled func() bool
 	fault   func(raft.ServerID, any) error
 }
@@ -59,15 +63,17 @@ var (
 // NewTransport starts to serve the layer. Raft's Shutdown future closes it once
 // Raft has ended; Close earlier if messages under way should not be waited for.
 func NewTransport(config TransportConfig) *Transport {
+	multiplier := time.Duration(max(config.Multiplier, 1))
 	return &Transport{
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 			Stream:          config.Layer,
 			Logger:          config.Logger.Named("raft-net"),
 			MaxPool:         raftMaxPool,
 			MaxRPCsInFlight: raftInFlight,
-			Timeout:         raftTimeout,
+			Timeout:         multiplier * raftTimeout,
 		}),
 		acks:    config.Acks,
+		paces:   paces{aim: multiplier * appendAim},
 		stalled: config.Stalled,
 		fault:   config.Fault,
 	}
@@ -88,14 +94,22 @@ func (t *Transport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (ra
 // AppendEntries sends entries or a heartbeat and blocks for the reply. A reply in
 // the term of the request is an acknowledgement, even one that asks for older
 // entries: its sender follows this leader still.
+//
+// It leaves in args only those entries that it sends: see pace.fit. Raft looks there
+// for what the follower has, and goes on behind it.
 func (t *Transport) AppendEntries(
 	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
 ) error {
 	if err := t.fence(id, args); err != nil {
 		return err
 	}
+	pace := t.paces.of(id)
+	args.Entries = pace.fit(args.Entries)
+	began := time.Now()
 	sent := t.acks.Now() // before the send: a reply proves nothing later than that
-	if err := t.NetworkTransport.AppendEntries(id, target, args, resp); err != nil {
+	err := t.NetworkTransport.AppendEntries(id, target, args, resp)
+	pace.note(args.Entries, time.Since(began), err, t.paces.aim)
+	if err != nil {
 		return err
 	}
 	if resp.Term == args.Term {

@@ -137,6 +137,65 @@ func TestDelayKeepsOrder(t *testing.T) {
 	})
 }
 
+// TestBandwidthIsShared: two connections together bring no more than the line does, and
+// another direction is not limited.
+func TestBandwidthIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New()
+		first, firstFar := pair(t, n)
+		second, secondFar := pair(t, n)
+		n.Bandwidth("a", "b", 100<<10)
+		start := time.Now()
+		received := make(chan error, 2)
+		for near, far := range map[net.Conn]net.Conn{first: firstFar, second: secondFar} {
+			go func() { _, _ = near.Write(make([]byte, 500<<10)) }()
+			go func() {
+				_, err := io.ReadFull(far, make([]byte, 500<<10))
+				received <- err
+			}()
+		}
+		for range 2 {
+			if err := <-received; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(start); took < 9900*time.Millisecond || took > 10100*time.Millisecond {
+			t.Errorf("1,000 KiB at 100 KiB/s took %v", took)
+		}
+		start = time.Now()
+		send(t, firstFar, "back")
+		expect(t, first, "back")
+		if took := time.Since(start); took != 0 {
+			t.Errorf("the other direction took %v", took)
+		}
+	})
+}
+
+// TestLossDelays: what is lost comes later, in order, and alike with the same seed.
+func TestLossDelays(t *testing.T) {
+	took := func(seed uint64) (took time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			n := memnet.New()
+			near, far := pair(t, n)
+			n.Loss("a", "b", 0.2, seed)
+			start := time.Now()
+			for i := range 100 {
+				send(t, near, string(rune('a'+i%26)))
+				expect(t, far, string(rune('a'+i%26)))
+			}
+			took = time.Since(start)
+		})
+		return took
+	}
+	first := took(1)
+	if first < time.Second || first > 30*time.Second {
+		t.Errorf("100 sends with a fifth lost took %v", first)
+	}
+	if again := took(1); again != first {
+		t.Errorf("%v, and %v with the same seed", first, again)
+	}
+}
+
 func TestFullBufferBlocksTheWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := pair(t, memnet.New())

@@ -34,6 +34,7 @@ type link struct{ from, to string }
 type condition struct {
 	cut   bool
 	delay time.Duration
+	line  *line // nil: as fast as it is written, and whole
 }
 
 // New returns a network without hosts and without faults.

@@ -104,6 +104,9 @@ func (s *stream) write(b []byte) (int, error) {
 			return written, nil
 		}
 		if n := min(len(b)-written, streamBuffer-s.size); n > 0 {
+			if s.link.line != nil {
+				n = min(n, lineBurst)
+			}
 			s.send(append([]byte(nil), b[written:written+n]...))
 			written += n
 			continue
@@ -114,7 +117,11 @@ func (s *stream) write(b []byte) (int, error) {
 
 // send puts a chunk under way. The caller holds mu.
 func (s *stream) send(data []byte) {
-	due := time.Now().Add(s.link.delay)
+	due := time.Now()
+	if s.link.line != nil {
+		due = s.link.line.carry(len(data))
+	}
+	due = due.Add(s.link.delay)
 	if n := len(s.chunks); n > 0 && due.Before(s.chunks[n-1].due) {
 		due = s.chunks[n-1].due // nothing overtakes
 	}
