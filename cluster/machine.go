@@ -158,6 +158,16 @@ func (m *machine) view(read func(*fsm.Machine)) {
 	read(m.state)
 }
 
+// reading returns an index and the hash of the state there. An entry that the state
+// has and whose index progress does not show yet counts; configurations, which
+// progress alone knows, do not change the state.
+func (m *machine) reading() (index uint64, hash [16]byte) {
+	m.view(func(state *fsm.Machine) {
+		index, hash = max(m.progress.reached.Load(), state.Index()), state.Hash()
+	})
+	return index, hash
+}
+
 // estimateMS answers cluster time as this node can guess it alone: the last
 // entry's, and what has passed since, as far as a leader would count it.
 func (m *machine) estimateMS() int64 {

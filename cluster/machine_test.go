@@ -288,3 +288,27 @@ func TestChangesWakeTheirWatchers(t *testing.T) {
 		t.Errorf("%d watchers are kept", len(c.watchers))
 	}
 }
+
+// TestIndexAndHashAreOneReading: also in the moment when an entry is applied and its
+// index does not show yet, the index and the hash of a status belong together.
+func TestIndexAndHashAreOneReading(t *testing.T) {
+	m := newMachine(hclog.NewNullLogger())
+	hashes := map[uint64][16]byte{}
+	check := func(when string) {
+		t.Helper()
+		index, hash := m.reading()
+		if want, known := hashes[index]; !known || hash != want {
+			t.Errorf("%s: index %d with hash %x, want %x", when, index, hash, want)
+		}
+	}
+	m.deliver = func(a *fsm.Applied) {
+		m.view(func(state *fsm.Machine) { hashes[a.Index] = state.Hash() })
+		check("before the index shows")
+	}
+	m.Apply(machineEntry(1, 3, 3, fsm.CreateSemaphore{Name: "a", Permits: 1}))
+	m.Apply(machineEntry(2, 3, 3, fsm.Up{Name: "a", Count: 1}))
+	check("afterwards")
+	m.Apply(&raft.Log{Index: 3, Term: 3, Type: raft.LogConfiguration})
+	hashes[3] = hashes[2]
+	check("after a configuration")
+}

@@ -16,7 +16,7 @@ type Status struct {
 	Leader        string // its id; "" while none is known
 	Term          uint64
 	CommitIndex   uint64 // as far as this node knows
-	AppliedIndex  uint64 // by this node's machine
+	AppliedIndex  uint64 // by this node's machine; StateHash is the hash there
 	ClusterTimeMS int64  // this node's estimate
 	StateHash     [16]byte
 	Level         uint32   // the feature level in force, as far as this node knows
@@ -43,8 +43,8 @@ type Member struct {
 // does not block.
 func (n *Node) Status() Status {
 	l := n.life
-	s := Status{Node: n.config.NodeID, AppliedIndex: n.machine.progress.reached.Load(), ClusterTimeMS: n.machine.estimateMS(), Level: n.machine.level.Load()}
-	n.View(func(m *fsm.Machine) { s.StateHash = m.Hash() })
+	s := Status{Node: n.config.NodeID, ClusterTimeMS: n.machine.estimateMS(), Level: n.machine.level.Load()}
+	s.AppliedIndex, s.StateHash = n.machine.reading()
 	r := l.raft()
 	if r == nil {
 		for _, p := range n.config.Peers {
