@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -100,6 +101,34 @@ func TestManyExpireAtOnce(t *testing.T) {
 		}
 		if ticks := leader.raft.LastIndex() - before; ticks > 20+3+1 {
 			t.Errorf("%d entries for 20 ticks and three expiries", ticks)
+		}
+	})
+}
+
+// TestTickerGoesOnWithWhatIsLeftOver: what the delete of a large semaphore leaves over
+// is done at once, though nothing else is logged.
+func TestTickerGoesOnWithWhatIsLeftOver(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		leader := c.leader()
+		var wants []fsm.Want
+		for i := range fsm.MaxMembers {
+			name := fmt.Sprint("semaphore ", i)
+			c.semaphore(name, 1)
+			c.do(leader, fsm.Down{Name: name, Count: 1}, fsm.OK)
+			wants = append(wants, fsm.Want{Semaphore: name, Count: 1})
+		}
+		for range 100 { // 6,400 members
+			session := c.open(leader, time.Hour)
+			c.do(leader, fsm.AcquireMany{Session: session, Wants: wants, Mode: fsm.All}, fsm.Waiting)
+		}
+		before, start := leader.raft.LastIndex(), time.Now()
+		c.do(leader, fsm.DeleteSemaphore{Name: wants[0].Semaphore}, fsm.OK)
+		for waiting := 1; waiting > 0 && time.Since(start) < tickEvery; {
+			time.Sleep(time.Millisecond) // virtual
+			leader.View(func(m *fsm.Machine) { _, _, _, waiting = m.Counts() })
+		}
+		if took, entries := time.Since(start), leader.raft.LastIndex()-before; took > tickEvery/5 || entries < 3 {
+			t.Errorf("the waits ended after %v, in %d entries", took, entries)
 		}
 	})
 }
