@@ -1,0 +1,231 @@
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster/memnet"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
+)
+
+// The data folders of three nodes n1, n2 and n3 at each feature level, which every
+// later program opens. Those of level 0 were written by the program before levels.
+// Those of this program's level are made anew, before a release alone, by
+//
+//	go test ./cluster -run TestFoldersOfThisLevel -update
+var updateFolders = flag.Bool("update", false, "write the data folders of this level anew")
+
+func goldenFolders(level int) string { return fmt.Sprintf("testdata/level-%d.tar.gz", level) }
+
+// yearsMS is a ttl that outlives the folders.
+const yearsMS = 10 * 365 * 24 * 3600 * 1000
+
+// sizeRecord names a file's size in an archive, whose files lack the zeros at
+// their end.
+const sizeRecord = "SIGNALBOX.size"
+
+// TestFoldersOfLevel0: the members of a cluster of the program before levels,
+// stopped and started once with this one, have all that they had. Their first
+// leader gives them this program's level and one cluster id, and they keep both.
+func TestFoldersOfLevel0(t *testing.T) {
+	inFolders(t, goldenFolders(0), func(c *nodes, _ string) {
+		c.checkFolders()
+		c.restartAll()
+		c.checkFolders()
+	})
+}
+
+// TestFoldersOfThisLevel opens folders as this level has them.
+func TestFoldersOfThisLevel(t *testing.T) {
+	path := goldenFolders(int(fsm.FeatureLevel))
+	if *updateFolders {
+		inFolders(t, "", func(c *nodes, dir string) {
+			c.fillFolders()
+			c.stop()
+			packFolders(t, dir, path)
+		})
+	}
+	inFolders(t, path, func(c *nodes, _ string) { c.checkFolders() })
+}
+
+// inFolders runs a test on three nodes with the folders of an archive, or with new
+// ones.
+func inFolders(t *testing.T, archive string, test func(c *nodes, dir string)) {
+	t.Helper()
+	dir := t.TempDir()
+	if archive != "" {
+		unpackFolders(t, archive, dir)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := &nodes{t: t, net: memnet.New(), setups: []func(*Config){func(config *Config) {
+			config.OnFatal = func(err error) { t.Errorf("%s must not go on: %v", config.NodeID, err) }
+		}}}
+		for _, id := range []string{"n1", "n2", "n3"} {
+			s, err := store.Open(store.Options{Folder: filepath.Join(dir, id), NodeID: id})
+			c.must(err)
+			c.all = append(c.all, &testNode{id: id, store: s})
+		}
+		for _, n := range c.all {
+			c.start(n)
+		}
+		c.leader()
+		test(c, dir)
+		if c.all[0].up {
+			c.stop()
+		}
+	})
+}
+
+// restartAll stops all nodes and starts them again.
+func (c *nodes) restartAll() {
+	for _, n := range c.all {
+		c.kill(n)
+	}
+	for _, n := range c.all {
+		c.revive(n)
+	}
+	c.leader()
+}
+
+// fillFolders makes what checkFolders looks for.
+func (c *nodes) fillFolders() {
+	leader := c.leader()
+	level := int32(1)
+	do := func(command fsm.Command, want fsm.Code) { c.do(leader, command, want) }
+	do(fsm.CreateSemaphore{Name: "db", Permits: 2, Level: &level, Metadata: []fsm.Pair{{Key: "team", Value: "ci"}}}, fsm.OK)
+	do(fsm.CreateSemaphore{Name: "jobs"}, fsm.OK)
+	do(fsm.CreateSemaphore{Name: "gone", Permits: 1}, fsm.OK)
+	do(fsm.DeleteSemaphore{Name: "gone"}, fsm.OK)
+	do(fsm.RestoreSession{Session: 41, TTLMS: yearsMS, Leases: []fsm.Want{{Semaphore: "db", Count: 2}}, Metadata: []fsm.Pair{{Key: "host", Value: "a"}}}, fsm.OK)
+	do(fsm.RestoreSession{Session: 42, TTLMS: yearsMS}, fsm.OK)
+	do(fsm.RestoreSession{Session: 43, TTLMS: yearsMS}, fsm.OK)
+	do(fsm.Acquire{Session: 42, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, fsm.Waiting)
+	do(fsm.Acquire{Session: 43, Name: "db", Count: 2, TTLMS: fsm.KeepTTL}, fsm.Waiting)
+	do(fsm.ListAdd{Session: 42, Name: "jobs", Count: 2}, fsm.OK)
+	c.call(leader, Call{Command: fsm.Up{Name: "jobs", Count: 1}, Key: "golden-key-0000000001"}, fsm.OK)
+	c.call(leader, Call{Command: fsm.Down{Name: "jobs", Count: 1}, Key: "golden-key-0000000002"}, fsm.Unavailable)
+	do(fsm.CreateSemaphore{Name: "held", Permits: 1}, fsm.OK)
+	do(fsm.RestoreSession{Session: 44, TTLMS: yearsMS, Leases: []fsm.Want{{Semaphore: "held", Count: 1}}}, fsm.OK)
+	do(fsm.RevokeLease{Session: 44, Name: "held", Reason: "maintenance"}, fsm.OK)
+}
+
+// checkFolders checks that every node has what the folders hold, with the same
+// state hash, this program's level and one cluster id.
+func (c *nodes) checkFolders() {
+	c.t.Helper()
+	leader := c.leader()
+	for _, n := range c.all {
+		if _, err := n.Read(c.t.Context(), Consistency{}); err != nil {
+			c.t.Fatalf("%s: %v", n.id, err)
+		}
+		c.until("the level of "+n.id, func() bool { return n.Status().Level == fsm.FeatureLevel })
+		n.View(func(m *fsm.Machine) {
+			db, _ := m.Semaphore("db")
+			jobs, _ := m.Semaphore("jobs")
+			list := m.WaitList(42)
+			holders, waiters, revoked := m.Holders("db", 10), m.Waiters("db", 10), m.Holders("held", 10)
+			_, gone := m.Semaphore("gone")
+			switch {
+			case db.Permits != 2 || db.Held != 2 || *db.Level != 1 || db.Epoch != 1 || db.Metadata[0].Value != "ci" || gone:
+				c.t.Errorf("%s: db is %+v, a deleted semaphore is there: %v", n.id, db, gone)
+			case len(holders) != 1 || holders[0].Session != 41 || holders[0].Token != 1 || holders[0].Metadata[0].Value != "a":
+				c.t.Errorf("%s: db is held by %+v", n.id, holders)
+			case len(waiters) != 2 || waiters[0].Session != 42 || waiters[1].Session != 43 || waiters[1].Wants[0].Count != 2:
+				c.t.Errorf("%s: for db wait %+v", n.id, waiters)
+			case len(list) != 1 || list[0].Granted != 1 || jobs.Offset != 0:
+				c.t.Errorf("%s: the wait list is %+v, jobs %+v", n.id, list, jobs)
+			case len(revoked) != 1 || !revoked[0].Revoked || revoked[0].Reason != "maintenance":
+				c.t.Errorf("%s: the revoked lease is %+v", n.id, revoked)
+			case m.ClusterID() == fsm.ClusterID{}:
+				c.t.Errorf("%s: no cluster id", n.id)
+			}
+			leader.View(func(other *fsm.Machine) {
+				if n != leader && (m.ClusterID() != other.ClusterID() || m.Index() == other.Index() && m.Hash() != other.Hash()) {
+					c.t.Errorf("%s and %s differ", n.id, leader.id)
+				}
+			})
+		})
+	}
+	replay, err := leader.Do(c.t.Context(), Call{Command: fsm.Down{Name: "jobs", Count: 1}, Key: "golden-key-0000000002"})
+	if err != nil || replay.Code != fsm.Unavailable && replay.Code != fsm.OK {
+		c.t.Errorf("a key from the folders: %v, %v", replay.Code, err)
+	}
+	if !replay.Replayed {
+		c.t.Error("a key from the folders is not known")
+	}
+}
+
+// packFolders writes the folders in dir into an archive, without what a start makes anew.
+func packFolders(t *testing.T, dir, path string) {
+	t.Helper()
+	var archive bytes.Buffer
+	compressed := gzip.NewWriter(&archive)
+	packed := tar.NewWriter(compressed)
+	for _, id := range []string{"n1", "n2", "n3"} {
+		for _, name := range []string{"FORMAT", "raft.db", "snapshots.db", "witness"} {
+			content, err := os.ReadFile(filepath.Join(dir, id, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cut := bytes.TrimRight(content, "\x00")
+			header := &tar.Header{Name: id + "/" + name, Mode: 0o600, Size: int64(len(cut)), ModTime: time.Unix(0, 0),
+				PAXRecords: map[string]string{sizeRecord: strconv.Itoa(len(content))}}
+			if err := packed.WriteHeader(header); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := packed.Write(cut); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := errors.Join(packed.Close(), compressed.Close(), os.WriteFile(path, archive.Bytes(), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unpackFolders writes the folders of an archive into dir.
+func unpackFolders(t *testing.T, path, dir string) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	compressed, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for packed := tar.NewReader(compressed); ; {
+		header, err := packed.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, err := strconv.ParseInt(header.PAXRecords[sizeRecord], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(packed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := filepath.Join(dir, header.Name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.WriteFile(at, content, 0o600), os.Truncate(at, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
