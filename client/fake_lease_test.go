@@ -23,20 +23,29 @@ func (f *fake) session(a *ask) (out answer) {
 		case a.method == "PUT":
 			f.renew(s, s.ttlMS)
 			out = answer{status: 200, body: f.life(s)}
+			if a.query.Has("leases") && !f.behind {
+				out.body["leases"] = f.holds(s)
+			}
 		default:
-			body, leases := f.life(s), []any{}
-			for _, l := range s.leases {
-				leases = append(leases, f.lease(s, l, 0))
-			}
-			for name, reason := range s.revoked {
-				leases = append(leases, map[string]any{"semaphore": name, "revoked": true, "reason": reason})
-			}
-			body["leases"], body["waiting"] = leases, []any{}
+			body := f.life(s)
+			body["leases"], body["waiting"] = f.holds(s), []any{}
 			out = answer{status: 200, body: body}
 		}
 		out.index = f.index
 	})
 	return out
+}
+
+// holds lists a session's leases, the revoked ones too.
+func (f *fake) holds(s *fakeSession) []any {
+	leases := []any{}
+	for _, l := range s.leases {
+		leases = append(leases, f.lease(s, l, 0))
+	}
+	for name, reason := range s.revoked {
+		leases = append(leases, map[string]any{"semaphore": name, "revoked": true, "reason": reason})
+	}
+	return leases
 }
 
 // lease tells a lease. What is left of one that is gone is nothing.

@@ -21,6 +21,7 @@ type fake struct {
 	queue    []*request         // all lines, by place
 	keys     map[string]*keyed
 	maxKeys  int
+	behind   bool          // the nodes' own states: renewals don't show leases
 	changed  chan struct{} // closed at each change, then another
 	grants   []grant       // all there ever were
 }

@@ -29,10 +29,18 @@ func (s *Session) keep() {
 // key: one that is applied twice, or late, only makes the session live longer.
 func (s *Session) renew() {
 	held := s.held()
-	r, err := s.c.do(s.ctx, call{
+	k := call{
 		method: http.MethodPut, path: []string{"v1", "sessions", s.id}, body: struct{}{},
 		patience: s.patience, maxPause: max(s.ttl/12, time.Millisecond), failed: s.noteFailure,
-	})
+	}
+	if len(held) > 0 {
+		k.query = url.Values{"leases": {"true"}}
+	}
+	r, err := s.c.do(s.ctx, k)
+	if errors.Is(err, ErrInvalidRequest) && k.query != nil { // a node that does not know the parameter
+		k.query = nil
+		r, err = s.c.do(s.ctx, k)
+	}
 	var renewed sessionBody
 	if err == nil {
 		err = r.decode(&renewed)
@@ -49,7 +57,7 @@ func (s *Session) renew() {
 		_, at := r.deadline(0, renewed.ExpiresInMS)
 		s.renewNext(at)
 		s.noteSuccess()
-		s.verify(held, r.index, at)
+		s.verify(held, &renewed, r.index, at)
 	}
 }
 
@@ -96,26 +104,24 @@ func (s *Session) held() (leases []*Lease) {
 }
 
 // verify finds out whether an operator took a lease away, or its semaphore was
-// deleted: neither ends the session, so a renewal does not tell. The answering node
-// only has to be as recent as the renewal, which is cheap. Nothing heard in time
-// means nothing.
-func (s *Session) verify(held []*Lease, index uint64, until time.Time) {
+// deleted: neither ends the session. The reply to the renewal shows the leases, unless
+// its node was behind: then a read of the session does, by a node that only has to be
+// as recent as the renewal. A read that gets no reply in time means nothing.
+func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, until time.Time) {
 	if len(held) == 0 {
 		return
 	}
 	ctx, cancel := context.WithDeadline(s.ctx, until)
 	defer cancel()
-	query := url.Values{}
-	if index > 0 {
-		query = url.Values{"consistency": {"stale"}, "min_index": {strconv.FormatUint(index, 10)}}
-	}
-	r, err := s.c.do(ctx, call{method: http.MethodGet, path: []string{"v1", "sessions", s.id}, query: query})
-	var shown sessionBody
-	if err == nil {
-		err = r.decode(&shown)
-	}
-	if err != nil {
-		return // if the session is gone, the next renewal tells why
+	if shown.Leases == nil {
+		query := url.Values{}
+		if index > 0 {
+			query = url.Values{"consistency": {"stale"}, "min_index": {strconv.FormatUint(index, 10)}}
+		}
+		r, err := s.c.do(ctx, call{method: http.MethodGet, path: []string{"v1", "sessions", s.id}, query: query})
+		if err != nil || r.decode(shown) != nil {
+			return // if the session is gone, the next renewal tells why
+		}
 	}
 	tokens := map[string]uint64{}
 	for _, l := range shown.Leases {

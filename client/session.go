@@ -88,7 +88,8 @@ type sessionBody struct {
 	Session     string `json:"session"`
 	TTLMS       int64  `json:"ttl_ms"`
 	ExpiresInMS int64  `json:"expires_in_ms"`
-	Leases      []struct {
+	// Leases is nil where a reply does not show them.
+	Leases []struct {
 		leaseBody
 		Revoked bool   `json:"revoked"`
 		Reason  string `json:"reason"`

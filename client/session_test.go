@@ -310,28 +310,61 @@ func TestCloseOfACutOffClientEnds(t *testing.T) {
 	})
 }
 
-func TestCheckAfterRenewalIsCheap(t *testing.T) {
-	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 1)
-		s := b.session(30 * time.Second)
-		time.Sleep(62 * time.Second) // virtual
-		_, err := s.Acquire(b.ctx, "db")
-		b.ok(err)
-		b.net.follow(nil)
-		time.Sleep(31 * time.Second) // virtual
-		var shapes []string
-		for _, sent := range b.net.requests() {
-			path, query, _ := strings.Cut(sent.path, "?")
-			if sent.key != "" {
-				b.Error("a renewal takes up a key")
-			}
-			shapes = append(shapes, sent.method+" "+strings.Replace(path, s.ID(), "*", 1)+" "+query[:min(len(query), 17)])
+// shapes lists what was sent, without ids and values.
+func (b *bed) shapes(s *client.Session) (shapes []string) {
+	for _, sent := range b.net.requests() {
+		path, query, _ := strings.Cut(sent.path, "?")
+		query, _, _ = strings.Cut(query, "&")
+		if sent.key != "" {
+			b.Error("a renewal takes up a key")
 		}
-		want := slices.Repeat([]string{"PUT /v1/sessions/* ", "GET /v1/sessions/* consistency=stale"}, 3)
-		if !slices.Equal(shapes, want) {
-			b.Errorf("%q", shapes)
-		}
-	})
+		shapes = append(shapes, strings.TrimSpace(sent.method+" "+strings.Replace(path, s.ID(), "*", 1)+" "+query))
+	}
+	return shapes
+}
+
+// A renewal is one request, which shows also that the leases are held. Where a node
+// can't show them they are read; one that doesn't know of it is asked without.
+func TestRenewalIsOneRequest(t *testing.T) {
+	const plain, showing, read = "PUT /v1/sessions/*", "PUT /v1/sessions/* leases=true", "GET /v1/sessions/* consistency=stale"
+	for _, tc := range []struct {
+		name   string
+		holds  bool
+		behind bool
+		f      fault
+		want   []string // three times
+	}{
+		{"holds nothing", false, false, fault{}, []string{plain}},
+		{"holds a lease", true, false, fault{}, []string{showing}},
+		{"node is behind", true, true, fault{}, []string{showing, read}},
+		{"node does not know", true, false, fault{status: 400, code: "invalid-request"}, []string{showing, plain, read}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			virtually(t, 1, func(b *bed) {
+				b.fake.put("db", 1).put("other", 1)
+				s := b.session(30 * time.Second)
+				if tc.holds {
+					_, err := s.Acquire(b.ctx, "db")
+					b.ok(err)
+				}
+				b.fake.behind = tc.behind
+				b.net.follow(on("PUT", "leases=true", tc.f))
+				time.Sleep(31 * time.Second) // virtual
+				if got, want := b.shapes(s), slices.Repeat(tc.want, 3); !slices.Equal(got, want) {
+					b.Errorf("%q, wanted %q", got, want)
+				}
+				if !tc.holds {
+					return
+				}
+				lease, err := s.Acquire(b.ctx, "other")
+				b.ok(err)
+				b.fake.revoke(s.ID(), "other", "why")
+				b.lost(lease.Lost())
+				b.is(lease.Err(), client.ErrLost, client.ErrRevoked)
+				b.ok(s.Err())
+			})
+		})
+	}
 }
 
 func TestContextOfALease(t *testing.T) {

@@ -230,11 +230,7 @@ func (m *Machine) viewSession(r ref) SessionView {
 	s := m.sessions.at(r)
 	view := SessionView{ID: s.id, TTLMS: s.ttlMS, DeadlineMS: s.deadlineMS, OneShot: s.oneShot, Keep: s.keep, Owner: s.owner,
 		Metadata: s.metadata}
-	for l := s.leases.first; l != 0; l = m.leases.at(l).inSession.next {
-		if !m.gone(m.leases.at(l).semaphore) {
-			view.Leases = append(view.Leases, m.viewLease(l))
-		}
-	}
+	view.Leases = m.Leases(s.id)
 	for q := s.requests.first; q != 0; q = m.requests.at(q).inSession.next {
 		if len(m.left(m.requests.at(q).members)) > 0 {
 			view.Waiting = append(view.Waiting, m.viewRequestOf(q))

@@ -31,6 +31,21 @@ func (m *Machine) HasSession(id uint64) bool {
 	return ok
 }
 
+// Leases returns what a session holds, revoked leases too, at a cost that depends on
+// nothing else.
+func (m *Machine) Leases(session uint64) (held []LeaseView) {
+	owner, known := m.bySession[session]
+	if !known {
+		return nil
+	}
+	for l := m.sessions.at(owner).leases.first; l != 0; l = m.leases.at(l).inSession.next {
+		if !m.gone(m.leases.at(l).semaphore) {
+			held = append(held, m.viewLease(l))
+		}
+	}
+	return held
+}
+
 // Lease answers the lease of a session on a semaphore, a revoked one too, at a
 // cost that depends on nothing else.
 func (m *Machine) Lease(session uint64, name string) (LeaseView, bool) {

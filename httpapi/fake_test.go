@@ -37,6 +37,7 @@ type machineNode struct {
 	news     chan struct{} // closed at the next entry
 	asked    []string      // what Members was asked for
 	lastRead cluster.Consistency
+	lagging  bool // stale reads never reach an index
 }
 
 type fakeWait struct {
@@ -212,6 +213,9 @@ func (n *machineNode) Read(_ context.Context, c cluster.Consistency) (cluster.Re
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lastRead = c
+	if n.lagging && c.MinIndex > 0 {
+		return cluster.Reading{}, cluster.ErrBehind
+	}
 	if n.fail != nil && !c.Stale {
 		return cluster.Reading{}, n.fail
 	}

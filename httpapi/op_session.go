@@ -9,7 +9,7 @@ var opOpen = operation{
 	name:   "open",
 	body:   fieldTTL | fieldMetadata | fieldOnEnd,
 	needed: fieldTTL,
-	lives: true,
+	lives:  true,
 	command: func(p *params, node Commands) fsm.Command {
 		return fsm.OpenSession{Session: node.DrawSession(), TTLMS: p.ttlMS, Metadata: p.metadata, Keep: p.keep}
 	},
@@ -22,6 +22,7 @@ var opRenew = operation{
 	name:     "renew",
 	names:    fieldSession,
 	body:     fieldTTL,
+	query:    fieldShowLeases,
 	defaults: keepTTL,
 	command: func(p *params, _ Commands) fsm.Command {
 		return fsm.Renew{Renewals: []fsm.Renewal{{Session: p.session, TTLMS: p.ttlMS}}}
@@ -44,7 +45,7 @@ var opRestore = operation{
 	names:  fieldSession,
 	body:   fieldTTL | fieldLeases | fieldMetadata,
 	needed: fieldTTL | fieldLeases,
-	lives: true,
+	lives:  true,
 	command: func(p *params, _ Commands) fsm.Command {
 		return fsm.RestoreSession{Session: p.session, TTLMS: p.ttlMS, Leases: p.wants, Metadata: p.metadata}
 	},

@@ -35,7 +35,7 @@ type answer struct {
 // path and no query there, and nothing waits.
 func (op *operation) batchFields() fields {
 	all := op.names | op.body | op.query | fieldOp | fieldKey
-	return all &^ (fieldWait | fieldName)
+	return all &^ (fieldWait | fieldName | fieldShowLeases)
 }
 
 // routeNeeds are what a single route needs beside its path, batchNeeds what an

@@ -32,6 +32,7 @@ const (
 	fieldOnlyNew
 	fieldKey
 	fieldToken
+	fieldShowLeases // in the query of a renewal
 )
 
 func (f fields) has(all fields) bool { return f&all == all }
@@ -59,6 +60,7 @@ type params struct {
 	epoch     uint64
 	token     uint64
 	try       bool
+	leases    bool // are to be shown
 	onlyNew   bool
 	key       string // Idempotency-Key
 

@@ -94,6 +94,9 @@ func (p *params) readQuery(c echo.Context, op *operation) error {
 	if p.try, err = q.flag("try"); err != nil {
 		return err
 	}
+	if p.leases, err = q.flag("leases"); err != nil {
+		return err
+	}
 	if p.waitMS, err = q.waitMS(p.maxWaitMS); err != nil {
 		return err
 	}
@@ -113,7 +116,8 @@ func (op *operation) queryNames() []string {
 	for _, known := range []struct {
 		field fields
 		name  string
-	}{{fieldEpoch, "epoch"}, {fieldToken, "token"}, {fieldTry, "try"}, {fieldReason, "reason"}, {fieldWait, "wait"}} {
+	}{{fieldEpoch, "epoch"}, {fieldToken, "token"}, {fieldTry, "try"}, {fieldReason, "reason"}, {fieldWait, "wait"},
+		{fieldShowLeases, "leases"}} {
 		if (op.query | op.body).has(known.field) {
 			names = append(names, known.name)
 		}

@@ -31,7 +31,7 @@ func (h *Handler) nativeRoutes() []route {
 		{"POST", "/v1/sessions", h.perform(&opOpen)},
 		{"GET", "/v1/sessions", h.listSessions},
 		{"GET", "/v1/sessions/:id", h.getSession},
-		{"PUT", "/v1/sessions/:id", h.perform(&opRenew)},
+		{"PUT", "/v1/sessions/:id", h.renewSession},
 		{"DELETE", "/v1/sessions/:id", h.perform(&opEnd)},
 		{"PUT", "/v1/sessions/:id/leases/:name", h.perform(&opAcquire)},
 		{"GET", "/v1/sessions/:id/leases/:name", h.getLease},
