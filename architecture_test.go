@@ -65,7 +65,7 @@ var homes = map[string][]string{
 // a clock, a disk, the network or chance, and nothing that starts or joins
 // goroutines.
 var pureImports = []string{
-	"bufio", "bytes", "cmp", "container/heap", "crypto/sha256", "encoding/binary", "encoding/hex", "errors", "fmt", "hash/crc32", "io", "math", "math/bits",
+	"bufio", "bytes", "cmp", "container/heap", "crypto/sha256", "encoding/binary", "encoding/hex", "errors", "fmt", "hash/crc32", "io", "maps", "math", "math/bits",
 	"slices", "sort", "strconv", "strings", "unicode", "unicode/utf8",
 	"github.com/tidwall/btree", // copy-on-write ordered maps
 }

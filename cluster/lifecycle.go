@@ -170,6 +170,7 @@ func (l *life) launch() error {
 	n.running.Go(func() { l.watchdog.run(n.stopping) })
 	n.running.Go(func() { l.lookAround(n.stopping) })
 	n.running.Go(func() { l.keepReady(n.stopping) })
+	n.running.Go(func() { l.alarmOfKeys(leads).run(n.stopping) })
 	n.running.Go(func() { l.promote(n.stopping) })
 	return nil
 }

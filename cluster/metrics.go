@@ -144,6 +144,8 @@ func (l *life) gauges() []gauge {
 			func() float64 { return truth(l.node.established() != nil && l.standstill() != nil) }),
 		single("state_differs", "1 while the members' states differ without a majority and writes are refused, else 0.",
 			func() float64 { return truth(l.split.Load() != nil) }),
+		{describe("idempotency_keys", "What the table of idempotency keys has: keys, their bytes, marks of keys whose lease is over.", "of"), l.emitKeys},
+		{describe("idempotency_keys_limit", "What it may have. Beyond it requests with new keys are refused.", "of"), l.emitKeyLimits},
 		{describe("objects", "Objects in the state machine, by kind.", "kind"), l.emitObjects},
 		{describe("member_up", "1 if the other member answered when it was asked last, else 0.", "member"),
 			l.eachMember(func(s peerSeen) float64 { return truth(s.up()) })},

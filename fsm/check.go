@@ -3,6 +3,7 @@ package fsm
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/tidwall/btree"
@@ -263,12 +264,20 @@ func (m *Machine) checkWaits() error {
 }
 
 func (m *Machine) checkMemory() error {
-	bytes := int64(0)
+	bytes, marks, owned := int64(0), 0, map[string]ownedKeys{}
 	for name, r := range m.byKey {
 		k := m.keys.at(r)
 		bytes += k.bytes()
+		if k.owner != "" {
+			owned[k.owner] = ownedKeys{owned[k.owner].keys + 1, owned[k.owner].bytes + k.bytes()}
+		}
 		if k.keyName != name || k.order > m.orders || k.reserved < 0 || (k.reserved > 0) != (k.place != 0) {
 			return fmt.Errorf("key %q is filed wrongly", name.text)
+		}
+		if k.place == 0 && k.session != 0 {
+			if owner, ok := m.bySession[k.session]; !ok || m.sessions.at(owner).key != r {
+				return fmt.Errorf("key %q ends with a session that does not know it", name.text)
+			}
 		}
 		if k.place != 0 {
 			waiting, ok := m.requestAt(k.session, k.place)
@@ -277,8 +286,16 @@ func (m *Machine) checkMemory() error {
 			}
 		}
 	}
-	if bytes != m.keyBytes {
+	if bytes != m.keyBytes || !maps.Equal(owned, m.owned) {
 		return errors.New("the keys' bytes are counted wrongly")
+	}
+	m.marks.each(func(v *mark) {
+		if _, filed := m.marked[v.hash]; filed {
+			marks++
+		}
+	})
+	if marks != len(m.marked) || marks != m.marks.length {
+		return errors.New("the marks and their index differ")
 	}
 	if m.ended.live > maxEnded {
 		return errors.New("too many ended sessions")

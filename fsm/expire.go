@@ -24,7 +24,7 @@ func (m *Machine) expire() {
 	m.settle()
 }
 
-// forget drops ended sessions and keys that are older than they are kept. The
+// forget drops ended sessions, keys and marks that are older than they are kept. The
 // bound counts what is really dropped: a restored machine has fewer leftovers
 // in its queues, and must drop the same.
 func (m *Machine) forget() {
@@ -40,16 +40,6 @@ func (m *Machine) forget() {
 			dropped++
 		}
 	}
-	for dropped := 0; dropped < forgetKeys; {
-		oldest, ok := m.keysFIFO.front()
-		if !ok {
-			break
-		}
-		if k := m.keys.at(oldest.record); k.order == oldest.order && k.atMS+keysKeptMS > m.nowMS {
-			break
-		}
-		if m.forgetOldestKey() {
-			dropped++
-		}
-	}
+	m.forgetOldKeys()
+	m.forgetMarks()
 }

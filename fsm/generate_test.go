@@ -25,12 +25,13 @@ type sentEntry struct {
 // generator draws entries; the model's state steers it to counts and epochs
 // that matter.
 type generator struct {
-	t     *rapid.T
-	m     *model
-	index uint64
-	seq   uint64
-	keyed []modelCommand // sent with a key so far
-	ops   []Op           // what this sequence draws from
+	t      *rapid.T
+	m      *model
+	index  uint64
+	seq    uint64
+	keyed  []modelCommand // sent with a key so far
+	ops    []Op           // what this sequence draws from
+	owners []string       // likewise
 }
 
 var (
@@ -45,6 +46,7 @@ var (
 	drawnLevels = []*int32{nil, nil, nil, levelOf(0), levelOf(1), levelOf(2), levelOf(-3)}
 	drawnPairs  = [][]Pair{nil, nil, nil, nil, nil, {{"job", "7"}}, {{"a", "1"}, {"b", "\x00"}}, {{"b", ""}, {"a", ""}}}
 	drawnModes  = []Mode{All, Any, All, Any, Any, All, Any, All, Any, All, Any, Any, All, Any, All, Any, Any, All, Any, 3}
+	drawnTraces = []string{"", "", "", "trace-1", "trace-2"}
 	reasons     = []string{"", "maintenance", "", "bad\nreason"}
 	drawnOps    = []Op{
 		OpAcquire, OpAcquire, OpAcquire, OpAcquire, OpAcquire, OpAcquireOnce, OpAcquireOnce, OpAcquireOnce, OpAcquireMany,
@@ -88,7 +90,7 @@ func (g *generator) entry() sentEntry {
 	for range oneOf(g, []int{1, 2, 1, 3, 1, 2, 1, 0}) {
 		g.seq++
 		c := g.keyedCommand()
-		buf := Envelope{Request: RequestID{Origin: 1, Sequence: g.seq}, Key: c.key}.Encode(c.command)
+		buf := Envelope{Request: RequestID{Origin: 1, Sequence: g.seq}, Key: c.key, Owner: c.owner, Trace: c.trace}.Encode(c.command)
 		if g.chance(100) {
 			buf, c = g.spoil(buf), modelCommand{}
 		}
@@ -120,7 +122,7 @@ func (g *generator) keyedCommand() modelCommand {
 		}
 		return c
 	}
-	c := modelCommand{command: g.command()}
+	c := modelCommand{command: g.command(), owner: oneOf(g, g.owners), trace: oneOf(g, drawnTraces)}
 	if g.chance(5) {
 		c.key = fmt.Sprintf("key %d", g.seq)
 		if g.chance(8) && len(g.keyed) > 0 {
@@ -142,6 +144,7 @@ func (g *generator) spoil(buf []byte) []byte {
 // choose leaves some operations out of the sequence: with fewer kinds, rare
 // ones meet more often than in a mixture of everything.
 func (g *generator) choose() {
+	g.owners = oneOf(g, [][]string{{""}, {"ci"}, {"", "", "ci"}, {"ci", "ci", "ops", ""}})
 	if g.chance(3) {
 		g.ops = drawnOps
 		return

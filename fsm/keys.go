@@ -12,8 +12,11 @@ func (m *Machine) applyKeyed(c decoded) Result {
 	if r, ok := m.byKey[name]; ok {
 		return m.replay(r, c.fingerprint)
 	}
-	if m.keys.live >= int(m.limits.Keys) || m.keyBytes+name.bytes()+outcomeBytes(c.command, &m.limits) > m.limits.KeyBytes {
-		return Result{Code: LimitReached, Rule: RuleKeys}
+	if m.isMarked(name) {
+		return Result{Code: Over, Replayed: true}
+	}
+	if rule := m.roomForKey(name, outcomeBytes(c.command, &m.limits)); rule != RuleNone {
+		return Result{Code: LimitReached, Rule: rule}
 	}
 	result := c.command.apply(m)
 	if !result.recorded() {
@@ -22,7 +25,7 @@ func (m *Machine) applyKeyed(c decoded) Result {
 	k := key{keyName: name, fingerprint: c.fingerprint}
 	if result.Code != Waiting {
 		k.result = encodeResult(result)
-		m.addKey(k)
+		m.followOneShot(m.addKey(k), &result)
 		return result
 	}
 	k.place, k.session = result.Place, result.Session
@@ -153,35 +156,52 @@ func (m *Machine) addKey(k key) ref {
 	k.order, k.atMS = m.orders, m.nowMS
 	r := m.keys.add(k)
 	m.byKey[k.keyName] = r
-	m.keyBytes += k.bytes()
-	m.keysFIFO.push(k.order, r)
+	m.countKey(&k, 1)
+	m.queueKey(r)
 	return r
 }
 
 // finishKey overwrites a pending key with the outcome, kept from now on.
 func (m *Machine) finishKey(r ref, outcome string) {
 	k := m.keys.mut(r)
-	m.keyBytes -= k.bytes()
+	m.countKey(k, -1)
 	m.orders++
 	k.place, k.session, k.reserved, k.result = 0, 0, 0, outcome
 	k.order, k.atMS = m.orders, m.nowMS
-	m.keyBytes += k.bytes()
-	m.keysFIFO.push(k.order, r)
+	m.countKey(k, 1)
+	m.queueKey(r)
 }
 
-// forgetOldestKey takes one entry off the queue, and reports whether the key
-// that it stands for went with it. One that was recorded anew stands further
-// behind; a pending one stays until its request has an outcome, which puts it
-// into the queue again.
-func (m *Machine) forgetOldestKey() bool {
-	oldest, _ := m.keysFIFO.front()
-	m.keysFIFO.pop()
-	k := m.keys.at(oldest.record)
-	if k.order != oldest.order || k.place != 0 {
-		return false
+// queueKey puts a key behind all that are forgotten before it. A pending one stays
+// until its request has an outcome.
+func (m *Machine) queueKey(r ref) {
+	if m.keys.at(r).place == 0 {
+		m.outcomes.push(r, m.keyInOrder)
 	}
-	m.keyBytes -= k.bytes()
+}
+
+func (m *Machine) keyInOrder(r ref) *links { return &m.keys.mut(r).inOrder }
+
+// forgetOldKeys drops the keys with an outcome that are older than they are kept, so
+// many an entry.
+func (m *Machine) forgetOldKeys() {
+	for range forgetKeys {
+		oldest := m.outcomes.first
+		if oldest == 0 || m.keys.at(oldest).atMS+keysKeptMS > m.nowMS {
+			return
+		}
+		if id := m.keys.at(oldest).session; id != 0 {
+			m.sessions.mut(m.bySession[id]).key = 0
+		}
+		m.removeKey(oldest)
+	}
+}
+
+// removeKey forgets a key with an outcome.
+func (m *Machine) removeKey(r ref) {
+	m.outcomes.unlink(r, m.keyInOrder)
+	k := m.keys.at(r)
+	m.countKey(k, -1)
 	delete(m.byKey, k.keyName)
-	m.keys.remove(oldest.record)
-	return true
+	m.keys.remove(r)
 }

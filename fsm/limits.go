@@ -56,6 +56,7 @@ const (
 	maxEnded         = 100_000        // remembered ended sessions
 	endedKeptMS      = 10 * 60 * 1000 // and for how long
 	keysKeptMS       = 10 * 60 * 1000 // an idempotency key's life
+	marksPerKey      = 6              // as many marks as this times the keys allowed; level 1
 	keyOverhead      = 128            // bytes that one key counts beside its texts
 	maxRequestKeys   = 1_024          // keys that wait for the outcome of one request
 	maxSessionKeys   = 4_096          // keys that wait for outcomes in one session, from level 1 on

@@ -34,6 +34,7 @@ type tables struct {
 	notices    table[notice]
 	ended      table[ended]
 	keys       table[key]
+	marks      markQueue
 }
 
 // leaseKey finds the lease of a session on a semaphore: at most one.
@@ -61,12 +62,14 @@ type indexes struct {
 	byNotice  map[uint64]ref   // by id
 	byEnded   map[uint64]ref
 	byKey     map[keyName]ref
+	marked    map[[16]byte]struct{} // the marks' hashes
 	deadlines deadlines
 	endedFIFO fifo
-	keysFIFO  fifo
-	keyBytes  int64 // invariant: the sum of the keys' bytes
-	reserved  int64 // invariant: how many leases the waiting requests may become
-	members   int   // invariant: of all waiting requests
+	outcomes  list                 // the keys that have one, the oldest first
+	owned     map[string]ownedKeys // by owner; not those of the empty one
+	keyBytes  int64                // invariant: the sum of the keys' bytes
+	reserved  int64                // invariant: how many leases the waiting requests may become
+	members   int                  // invariant: of all waiting requests
 }
 
 // Machine is the state machine. See the package comment for who may call it.
@@ -114,6 +117,8 @@ func (m *Machine) clearIndexes() {
 		byNotice:  map[uint64]ref{},
 		byEnded:   map[uint64]ref{},
 		byKey:     map[keyName]ref{},
+		marked:    map[[16]byte]struct{}{},
+		owned:     map[string]ownedKeys{},
 	}
 }
 

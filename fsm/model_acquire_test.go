@@ -8,7 +8,7 @@ func (m *model) acquire(c Acquire) Result {
 	if c.TTLMS != KeepTTL && badTime(c.TTLMS) {
 		return Result{Code: Malformed}
 	}
-	owner := m.session(c.Session)
+	owner := m.found(c.Session)
 	s, refusal := m.meant(c.Name, c.Epoch)
 	if refusal != nil {
 		return m.of(owner, *refusal)
@@ -149,7 +149,7 @@ func (m *model) acquireMany(c AcquireMany) Result {
 	if c.Mode != All && c.Mode != Any || len(c.Wants) == 0 || len(c.Wants) > 64 || namesTwice(c.Wants) {
 		return Result{Code: Malformed}
 	}
-	r := &modelRequest{session: m.session(c.Session), mode: c.Mode, list: &modelList{c.Mode, c.Wants}}
+	r := &modelRequest{session: m.found(c.Session), mode: c.Mode, list: &modelList{c.Mode, c.Wants}}
 	if same, ok := m.sameMany(r.session, c); ok {
 		return same
 	}
@@ -261,12 +261,18 @@ func (m *model) restore(c RestoreSession) Result {
 		}
 	}
 	for _, e := range m.ended {
-		if e.id == c.Session && e.cause == CauseRevoked {
+		switch {
+		case e.id == c.Session && !m.mayFind(e.owner):
+			return Result{Code: SessionExists, Session: c.Session}
+		case e.id == c.Session && e.cause == CauseRevoked:
 			return Result{Code: Revoked, Session: c.Session, Reason: e.reason}
 		}
 	}
-	if s := m.session(c.Session); s != nil {
+	if s := m.found(c.Session); s != nil {
 		return m.restoreLiving(s, c.Leases)
+	}
+	if m.session(c.Session) != nil {
+		return Result{Code: SessionExists, Session: c.Session}
 	}
 	r := &modelRequest{mode: All}
 	for _, want := range c.Leases {

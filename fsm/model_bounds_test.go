@@ -116,7 +116,7 @@ func expiryTakesFewRecords(t *testing.T, level uint32, ended []int) {
 func TestOldMemoryIsForgotten(t *testing.T) {
 	var commands []modelCommand
 	for i := range uint64(4100) {
-		commands = append(commands, modelCommand{fmt.Sprint("key ", i), OpenSession{Session: i + 1, TTLMS: 0}})
+		commands = append(commands, modelCommand{key: fmt.Sprint("key ", i), command: OpenSession{Session: i + 1, TTLMS: 0}})
 	}
 	m := NewAtLevel(FeatureLevel)
 	for i := range 4 {
@@ -138,7 +138,7 @@ func TestOldMemoryIsForgotten(t *testing.T) {
 func TestPendingKeyOutlivesTenMinutes(t *testing.T) {
 	b := newBeside(t)
 	ask := func(session uint64) modelCommand {
-		return modelCommand{"the key", AcquireOnce{Name: "a", Count: 1, TTLMS: 2_000_000, WaitMS: 3_600_000, Session: session}}
+		return modelCommand{key: "the key", command: AcquireOnce{Name: "a", Count: 1, TTLMS: 2_000_000, WaitMS: 3_600_000, Session: session}}
 	}
 	b.apply(0, modelCommand{command: CreateSemaphore{Name: "a", Permits: 1}},
 		modelCommand{command: AcquireOnce{Name: "a", Count: 1, TTLMS: 3_600_000, Session: 6}}, ask(7))
@@ -206,7 +206,7 @@ func TestNoticesAreBounded(t *testing.T) {
 
 func encodeAll(commands []modelCommand) (encoded [][]byte) {
 	for i, c := range commands {
-		encoded = append(encoded, Envelope{Request: RequestID{1, uint64(i)}, Key: c.key}.Encode(c.command))
+		encoded = append(encoded, Envelope{Request: RequestID{1, uint64(i)}, Key: c.key, Owner: c.owner, Trace: c.trace}.Encode(c.command))
 	}
 	return encoded
 }

@@ -79,7 +79,9 @@ func (m *model) grantWaiting(r *modelRequest, members []modelMember) {
 			m.withdrawn(r, want, CauseElsewhere)
 		}
 	}
-	m.conclude(r, m.grant(r, members))
+	result := m.grant(r, members)
+	result.Trace = m.caller.trace
+	m.conclude(r, result)
 	m.endIfSpent(r.session, CauseEnded)
 }
 
@@ -107,7 +109,7 @@ func (m *model) grant(r *modelRequest, members []modelMember) Result {
 		}
 		if r.place != 0 {
 			m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Session: r.session.id,
-				Place: r.place, Count: result.Granted, Token: token, Unowned: true})
+				Place: r.place, Count: result.Granted, Token: token, Unowned: true, Trace: m.caller.trace})
 		}
 		if r.entry != nil {
 			m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: r.session.id,
@@ -126,7 +128,7 @@ func (m *model) lease(r *modelRequest, want modelMember) *modelLease {
 	r.session.everHeld = true
 	want.semaphore.modified = m.index
 	m.effect(Effect{Kind: EffectGranted, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch,
-		Session: r.session.id, Place: r.place, Token: l.token, Count: l.count})
+		Session: r.session.id, Place: r.place, Token: l.token, Count: l.count, Trace: m.caller.trace})
 	return l
 }
 
@@ -203,6 +205,7 @@ func (m *model) conclude(r *modelRequest, outcome Result) {
 	for _, k := range r.keys {
 		k.waiting, k.outcome, k.room, k.atMS = nil, outcome, 0, m.nowMS
 		m.keys = append(slices.DeleteFunc(m.keys, func(other *modelKey) bool { return other == k }), k)
+		m.follow(k)
 	}
 }
 
@@ -224,6 +227,7 @@ func (m *model) released(l *modelLease, count int64, cause Cause, reason string)
 }
 
 func (m *model) open(s modelSession) *modelSession {
+	s.owner = m.caller.owner
 	m.sessions = append(m.sessions, &s)
 	m.forgetEnded(s.id)
 	m.effect(Effect{Kind: EffectSessionOpen, Session: s.id, OneShot: s.oneShot, TTLMS: s.ttlMS, DeadlineMS: s.deadlineMS,
@@ -272,13 +276,14 @@ func (m *model) endSession(s *modelSession, cause Cause, reason string) {
 		m.dropEntry(e, !s.keep)
 	}
 	m.done.ended++
+	m.shrink(s)
 	m.sessions = slices.DeleteFunc(m.sessions, func(other *modelSession) bool { return other == s })
 	m.effect(Effect{Kind: EffectSessionEnded, Session: s.id, Cause: cause, Reason: reason})
 	if s.oneShot && !s.everHeld {
 		return // nobody was ever told this id as the holder of anything
 	}
 	m.forgetEnded(s.id)
-	m.ended = append(m.ended, modelEnded{s.id, m.nowMS, cause, reason})
+	m.ended = append(m.ended, modelEnded{s.id, m.nowMS, cause, reason, s.owner})
 	if len(m.ended) > 100_000 {
 		m.ended = m.ended[1:]
 	}

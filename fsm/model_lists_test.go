@@ -55,7 +55,7 @@ func (m *model) listAdd(c ListAdd) Result {
 	if refusal != nil {
 		return *refusal
 	}
-	owner := m.session(c.Session)
+	owner := m.found(c.Session)
 	if owner == nil {
 		return m.noSessionFor(c.Session, s)
 	}
@@ -123,7 +123,7 @@ func (m *model) ofEntry(e *modelEntry) Result {
 }
 
 func (m *model) listRemove(c ListRemove) Result {
-	owner := m.session(c.Session)
+	owner := m.found(c.Session)
 	if owner == nil {
 		return m.noSession(c.Session)
 	}
@@ -138,7 +138,7 @@ func (m *model) listRemove(c ListRemove) Result {
 }
 
 func (m *model) listDeliver(c ListDeliver) Result {
-	owner := m.session(c.Session)
+	owner := m.found(c.Session)
 	if owner == nil {
 		return m.noSession(c.Session)
 	}

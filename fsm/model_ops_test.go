@@ -90,6 +90,9 @@ func (m *model) otherVersion(s *modelSemaphore) Result {
 // noSession is what is told about a session that is not there.
 func (m *model) noSession(id uint64) Result {
 	for _, e := range m.ended {
+		if !m.mayFind(e.owner) {
+			continue
+		}
 		if e.id == id && e.cause == CauseExpired {
 			return Result{Code: ExpiredSession, Session: id}
 		}
@@ -305,7 +308,7 @@ func (m *model) renewOne(c Renewal) Result {
 	if c.TTLMS != KeepTTL && badTime(c.TTLMS) {
 		return Result{Code: Malformed}
 	}
-	s := m.session(c.Session)
+	s := m.found(c.Session)
 	if s == nil {
 		return m.noSession(c.Session)
 	}
@@ -330,7 +333,7 @@ func (m *model) end(c EndSession) Result {
 	if !ValidReason(c.Reason) {
 		return Result{Code: Malformed}
 	}
-	s := m.session(c.Session)
+	s := m.found(c.Session)
 	if s == nil {
 		return Result{Code: OK, Session: c.Session}
 	}
@@ -348,7 +351,7 @@ func (m *model) release(c Release) Result {
 	if refusal != nil {
 		return *refusal
 	}
-	owner := m.session(c.Session)
+	owner := m.found(c.Session)
 	if owner == nil {
 		return m.noSessionFor(c.Session, s)
 	}
@@ -371,7 +374,7 @@ func (m *model) resize(c ResizeLease) Result {
 	if refusal != nil {
 		return *refusal
 	}
-	owner := m.session(c.Session)
+	owner := m.found(c.Session)
 	if owner == nil {
 		return m.noSessionFor(c.Session, s)
 	}
@@ -413,7 +416,7 @@ func (m *model) revoke(c RevokeLease) Result {
 	if refusal != nil {
 		return *refusal
 	}
-	owner := m.session(c.Session)
+	owner := m.found(c.Session)
 	if owner == nil {
 		return m.noSessionFor(c.Session, s)
 	}

@@ -25,9 +25,12 @@ type model struct {
 	requests   []*modelRequest   // in order of place
 	ended      []modelEnded      // in order of ending
 	keys       []*modelKey       // in order of their last recording
+	marks      []modelMark       // of keys whose one-shot session is over, in the order of its end
 	entries    []*modelEntry     // of wait lists, in the order added
 	notices    []*modelNotice    // in order of id
 	numbers    int               // of entries ever added
+
+	caller modelCommand // the command under way
 
 	// What this entry has said so far.
 	conclusions []Conclusion
@@ -56,6 +59,7 @@ type modelSession struct {
 	id                uint64
 	ttlMS, deadlineMS int64
 	metadata          []Pair
+	owner             string
 	oneShot, keep     bool
 	everHeld          bool
 	first             *modelRequest // a one-shot's own, while it waits
@@ -109,15 +113,23 @@ type modelEnded struct {
 	atMS   int64
 	cause  Cause
 	reason string
+	owner  string
 }
 
 type modelKey struct {
+	owner   string
 	name    string
 	asked   Command // as the client asked: without what the node chose
 	waiting *modelRequest
 	outcome Result
 	room    int64 // bytes kept for the outcome of a wait
 	atMS    int64
+	oneShot *modelSession // it becomes a mark when this one ends
+}
+
+type modelMark struct {
+	owner, name string
+	atMS        int64
 }
 
 // modelCommand is one command of an entry; a nil command is one whose bytes
@@ -125,6 +137,8 @@ type modelKey struct {
 type modelCommand struct {
 	key     string
 	command Command
+	owner   string
+	trace   string
 }
 
 func newModel() *model { return &model{limits: DefaultLimits(), budget: defaultBudget()} }
@@ -138,7 +152,9 @@ func (m *model) apply(index uint64, stampMS int64, commands []modelCommand) []Re
 	m.expire()
 	var results []Result
 	for _, c := range commands {
+		m.caller = c
 		results = append(results, m.keyed(c))
+		m.caller = modelCommand{}
 	}
 	return results
 }
@@ -188,6 +204,39 @@ func (m *model) forgetOld() {
 		}
 		return old
 	})
+	for dropped = 0; dropped < 4096 && len(m.marks) > 0 && m.marks[0].atMS+tenMinutesMS <= m.nowMS; dropped++ {
+		m.marks = m.marks[1:]
+	}
+}
+
+// follow ties a key with an outcome to the one-shot session that it was granted; the
+// first such key of a session only.
+func (m *model) follow(k *modelKey) {
+	s := m.session(k.outcome.Session)
+	if k.outcome.Code != OK || !k.outcome.OneShot || len(k.outcome.Grants) == 0 || s == nil {
+		return
+	}
+	for _, other := range m.keys {
+		if other.oneShot == s {
+			return
+		}
+	}
+	k.oneShot = s
+}
+
+// shrink is the end of a session: its key becomes a mark, if there is room.
+func (m *model) shrink(s *modelSession) {
+	for _, k := range m.keys {
+		if k.oneShot != s {
+			continue
+		}
+		k.oneShot = nil
+		if int64(len(m.marks)) < 6*m.limits.Keys {
+			m.marks = append(m.marks, modelMark{k.owner, k.name, m.nowMS})
+			m.keys = slices.DeleteFunc(m.keys, func(other *modelKey) bool { return other == k })
+		}
+		return
+	}
 }
 
 // keyed does a command once for its key.
@@ -199,28 +248,28 @@ func (m *model) keyed(c modelCommand) Result {
 		return m.do(c.command)
 	}
 	asked := clientPart(c.command)
-	bytes := int64(0)
 	for _, k := range m.keys {
-		if k.name == c.key {
+		if k.name == c.key && k.owner == c.owner {
 			return m.again(k, asked)
 		}
-		bytes += int64(len(k.name)) + 128
-		if k.waiting == nil {
-			bytes += int64(len(AppendResult(nil, &k.outcome)))
-		}
-		bytes += k.room
 	}
-	if int64(len(m.keys)) >= m.limits.Keys || bytes+int64(len(c.key))+128+m.mayTake(c.command) > m.limits.KeyBytes {
-		return Result{Code: LimitReached, Rule: RuleKeys}
+	for _, over := range m.marks {
+		if over.name == c.key && over.owner == c.owner {
+			return Result{Code: Over, Replayed: true}
+		}
+	}
+	if rule := m.roomForKey(c); rule != RuleNone {
+		return Result{Code: LimitReached, Rule: rule}
 	}
 	result := m.do(c.command)
 	switch result.Code {
 	case Malformed, InvalidCount, MixedLevels, PermitsRequired, LimitReached, SessionIDTaken, NothingReady:
 		return result // not applied: nothing to keep
 	}
-	k := &modelKey{name: c.key, asked: asked, atMS: m.nowMS, outcome: result}
+	k := &modelKey{owner: c.owner, name: c.key, asked: asked, atMS: m.nowMS, outcome: result}
 	m.keys = append(m.keys, k)
 	if result.Code != Waiting {
+		m.follow(k)
 		return result
 	}
 	for _, r := range m.requests {
@@ -247,6 +296,30 @@ func (m *model) keyed(c modelCommand) Result {
 		}
 	}
 	return result
+}
+
+// roomForKey answers the rule that keeps a new key out: the table is full, or the half
+// of it that one owner may have.
+func (m *model) roomForKey(c modelCommand) Rule {
+	var keys, bytes, owned, ownedBytes int64
+	for _, k := range m.keys {
+		takes := int64(len(k.owner)+len(k.name)) + 128 + k.room
+		if k.waiting == nil {
+			takes += int64(len(AppendResult(nil, &k.outcome)))
+		}
+		keys, bytes = keys+1, bytes+takes
+		if k.owner == c.owner {
+			owned, ownedBytes = owned+1, ownedBytes+takes
+		}
+	}
+	more := int64(len(c.owner)+len(c.key)) + 128 + m.mayTake(c.command)
+	switch {
+	case keys >= m.limits.Keys || bytes+more > m.limits.KeyBytes:
+		return RuleKeys
+	case c.owner != "" && (owned >= m.limits.Keys-m.limits.Keys/2 || ownedBytes+more > m.limits.KeyBytes-m.limits.KeyBytes/2):
+		return RuleOwnerKeys
+	}
+	return RuleNone
 }
 
 // mayTake is how many bytes the outcome of a command may take.
@@ -338,6 +411,19 @@ func (m *model) session(id uint64) *modelSession {
 		if s.id == id {
 			return s
 		}
+	}
+	return nil
+}
+
+// mayFind: a caller with an identity doesn't find what another one has.
+func (m *model) mayFind(owner string) bool {
+	return owner == m.caller.owner || owner == "" || m.caller.owner == ""
+}
+
+// found is the session of an id, if the caller may find it.
+func (m *model) found(id uint64) *modelSession {
+	if s := m.session(id); s != nil && m.mayFind(s.owner) {
+		return s
 	}
 	return nil
 }

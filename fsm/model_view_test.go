@@ -142,7 +142,7 @@ func (m *model) sessionsDiffer(machine *Machine) error {
 	sort.Slice(byID, func(i, j int) bool { return byID[i].id < byID[j].id })
 	var views []SessionView
 	for _, s := range byID {
-		view := SessionView{ID: s.id, TTLMS: s.ttlMS, DeadlineMS: s.deadlineMS, OneShot: s.oneShot, Keep: s.keep, Metadata: s.metadata}
+		view := SessionView{ID: s.id, TTLMS: s.ttlMS, DeadlineMS: s.deadlineMS, OneShot: s.oneShot, Keep: s.keep, Owner: s.owner, Metadata: s.metadata}
 		for _, l := range m.leasesOf(s) {
 			if !l.semaphore.deleted {
 				view.Leases = append(view.Leases, leaseView(l))
@@ -182,6 +182,16 @@ func (m *model) memoryDiffers(machine *Machine) error {
 		return fmt.Errorf("%d ended sessions and %d keys, the model has %d and %d",
 			machine.ended.live, machine.keys.live, len(m.ended), len(m.keys))
 	}
+	var marks []mark
+	machine.marks.each(func(v *mark) { marks = append(marks, *v) })
+	if len(marks) != len(m.marks) {
+		return fmt.Errorf("%d marks, the model has %d", len(marks), len(m.marks))
+	}
+	for i, want := range m.marks {
+		if marks[i] != (mark{keyName{want.owner, want.name}.hash(), want.atMS}) {
+			return fmt.Errorf("mark %d is %v, the model has %q at %d", i, marks[i], want.name, want.atMS)
+		}
+	}
 	for _, e := range m.ended {
 		cause, reason, ok := machine.Ended(e.id)
 		if !ok || cause != e.cause || reason != e.reason {
@@ -189,7 +199,7 @@ func (m *model) memoryDiffers(machine *Machine) error {
 		}
 	}
 	for _, k := range m.keys {
-		if _, ok := machine.byKey[keyName{text: k.name}]; !ok {
+		if _, ok := machine.byKey[keyName{k.owner, k.name}]; !ok {
 			return fmt.Errorf("key %q is forgotten, the model has it", k.name)
 		}
 	}

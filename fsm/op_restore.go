@@ -49,8 +49,10 @@ func (c RestoreSession) apply(m *Machine) Result {
 			return result
 		}
 	}
-	if r, ok := m.byEnded[c.Session]; ok && m.ended.at(r).cause == CauseRevoked {
+	if r, ok := m.byEnded[c.Session]; ok && m.mayFind(m.ended.at(r).owner) && m.ended.at(r).cause == CauseRevoked {
 		return Result{Code: Revoked, Session: c.Session, Reason: m.ended.at(r).reason}
+	} else if ok && !m.mayFind(m.ended.at(r).owner) {
+		return Result{Code: SessionExists, Session: c.Session} // another owner may restore it
 	}
 	if living, ok := m.ownSession(c.Session); ok {
 		return m.restoreLiving(living, members)

@@ -160,6 +160,7 @@ func (m *Machine) conclude(r *request, outcome Result) {
 	recorded := encodeResult(outcome) // once: all keys share it
 	for _, k := range r.keys {
 		m.finishKey(k, recorded)
+		m.followOneShot(k, &outcome)
 	}
 }
 

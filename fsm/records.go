@@ -73,6 +73,7 @@ type session struct {
 	first      uint64 // the place of a one-shot's own request while that waits, else 0
 	delivered  uint64 // the order of the wait list's entry delivered last
 
+	key      ref   // derived: the idempotency key that ends with this one-shot session, 0: none
 	leases   list  // derived: oldest first, revoked ones too
 	requests list  // derived: lowest place first
 	reserved int64 // derived: how many leases its requests may become
@@ -164,9 +165,11 @@ type key struct {
 	atMS        int64  // of the last recording
 	fingerprint [16]byte
 	place       uint64 // of the request that it waits for, 0 once it has an outcome
-	session     uint64 // that request's session
+	session     uint64 // of that request; with an outcome the one-shot session that it ends with, 0: none
 	result      string // the encoded outcome
 	reserved    int64  // bytes kept for the outcome while the request waits
+
+	inOrder links // derived: among the keys with an outcome
 }
 
 // keyName names a key: each owner has keys of its own.

@@ -107,6 +107,8 @@ func (b *builder) record(tag byte) error {
 		b.addRequest(d)
 	case sectionEnded:
 		b.addEnded(d)
+	case sectionMarks:
+		b.addMark(d)
 	default:
 		return fmt.Errorf("unknown section %d: written by a newer version", tag)
 	}
@@ -189,12 +191,41 @@ func (b *builder) addKey(d *decoder) {
 		}
 	}
 	r := b.m.keys.add(k)
+	b.followOneShot(d, r, &k)
 	if k.place != 0 {
 		b.pending[k.place] = append(b.pending[k.place], r)
 	}
 	b.m.byKey[k.keyName] = r
-	b.m.keyBytes += k.bytes()
-	b.m.keysFIFO.push(k.order, r)
+	b.m.countKey(&k, 1)
+	b.m.queueKey(r)
+}
+
+// followOneShot ties a key with an outcome to the session that it ends with.
+func (b *builder) followOneShot(d *decoder, r ref, k *key) {
+	if k.place != 0 || k.session == 0 {
+		return
+	}
+	owner, ok := b.m.bySession[k.session]
+	if !ok || b.m.sessions.at(owner).key != 0 {
+		d.fail()
+		return
+	}
+	b.m.sessions.mut(owner).key = r
+}
+
+func (b *builder) addMark(d *decoder) {
+	v := d.mark()
+	last := v.atMS
+	if b.m.marks.length > 0 {
+		at := b.m.marks.head + b.m.marks.length - 1
+		last = b.m.marks.pages[at/markPage][at%markPage].atMS
+	}
+	if _, twice := b.m.marked[v.hash]; twice || v.atMS < last {
+		d.fail()
+		return
+	}
+	b.m.marks.push(v)
+	b.m.marked[v.hash] = struct{}{}
 }
 
 func (b *builder) addEntry(d *decoder) {

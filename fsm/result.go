@@ -33,7 +33,8 @@ const (
 	PermitsRequired  Code = 23 // a new semaphore needs permits
 	NothingReady     Code = 24 // deliver: no entry of the wait list is ready, see Found
 	VersionMismatch  Code = 25 // other settings were meant, see Version; level 1
-	codeCount             = 26
+	Over             Code = 26 // the lease that this key was granted is over; level 1
+	codeCount             = 27
 )
 
 var codeNames = [codeCount]string{
@@ -41,7 +42,7 @@ var codeNames = [codeCount]string{
 	"expired-session", "revoked", "never", "lease-exists", "hierarchy", "unavailable",
 	"already-exists", "epoch-mismatch", "overflow", "session-exists", "session-id-taken",
 	"limit-reached", "key-reused", "deleted", "not-held", "withdrawn", "mixed-levels",
-	"permits-required", "nothing-ready", "version-mismatch",
+	"permits-required", "nothing-ready", "version-mismatch", "over",
 }
 
 // String is the code's stable name.
@@ -70,12 +71,13 @@ const (
 	RuleKeys          Rule = 10 // limit: idempotency keys
 	RuleWaitList      Rule = 11 // limit: how many entries in one wait list
 	RuleNotices       Rule = 12 // limit: how many notices
-	ruleCount              = 13
+	RuleOwnerKeys     Rule = 13 // limit: one owner's idempotency keys; level 1
+	ruleCount              = 14
 )
 
 var ruleNames = [ruleCount]string{
 	"", "holds", "waits", "semaphores", "sessions", "leases", "session-leases",
-	"waiting", "queue", "session-waiting", "keys", "wait-list", "notices",
+	"waiting", "queue", "session-waiting", "keys", "wait-list", "notices", "owner-keys",
 }
 
 // String is the rule's stable name.

@@ -19,9 +19,9 @@ type scriptLine struct {
 	options map[string]string
 }
 
-// parseCommand reads e.g. `acquire s1 db 2 ttl=30s try key=abc`. It answers
-// the command and its idempotency key.
-func parseCommand(t *testing.T, d *datadriven.TestData, text string) (Command, string) {
+// parseCommand reads e.g. `acquire s1 db 2 ttl=30s try key=abc`. It returns
+// the command and what frames it: key=, owner=, trace=.
+func parseCommand(t *testing.T, d *datadriven.TestData, text string) (Command, Envelope) {
 	l := &scriptLine{t: t, d: d, options: map[string]string{}}
 	for _, field := range strings.Fields(text) {
 		if name, value, ok := strings.Cut(field, "="); ok {
@@ -30,17 +30,18 @@ func parseCommand(t *testing.T, d *datadriven.TestData, text string) (Command, s
 			l.words = append(l.words, field)
 		}
 	}
+	framed := Envelope{Key: l.options["key"], Owner: l.options["owner"], Trace: l.options["trace"]}
 	switch l.words[0] {
 	case "reign":
-		return l.reign(), l.options["key"]
+		return l.reign(), framed
 	case "raise-level":
-		return RaiseLevel{Level: uint32(l.count(1))}, l.options["key"]
+		return RaiseLevel{Level: uint32(l.count(1))}, framed
 	case "notice-done":
-		return NoticeDone{IDs: []uint64{uint64(l.count(1))}}, l.options["key"]
+		return NoticeDone{IDs: []uint64{uint64(l.count(1))}}, framed
 	case "put", "create", "delete", "up", "down", "set":
-		return l.semaphoreCommand(), l.options["key"]
+		return l.semaphoreCommand(), framed
 	}
-	return l.sessionCommand(), l.options["key"]
+	return l.sessionCommand(), framed
 }
 
 func (l *scriptLine) reign() Command {

@@ -74,9 +74,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	}
 	var commands [][]byte
 	for _, line := range lines {
-		command, key := parseCommand(t, d, line)
+		command, framed := parseCommand(t, d, line)
 		s.seq++
-		commands = append(commands, Envelope{Request: RequestID{Origin: 1, Sequence: s.seq}, Key: key}.Encode(command))
+		framed.Request = RequestID{Origin: 1, Sequence: s.seq}
+		commands = append(commands, framed.Encode(command))
 	}
 	s.index++
 	applied := s.m.Apply(s.index, EncodeEntry(s.stamp, commands))
@@ -149,6 +150,7 @@ func resultText(r *Result) string {
 	add(r.QueueLength != 0, "queue %d", r.QueueLength)
 	add(r.Level != nil && r.Code == Hierarchy, "level %s lowest %s", levelText(r.Level), levelText(r.LowestLevel))
 	add(r.Reason != "", "%q", r.Reason)
+	add(r.Trace != "", "trace %s", r.Trace)
 	return strings.Join(parts, " ")
 }
 
@@ -176,6 +178,7 @@ func effectText(e *Effect) string {
 	add(e.Kind == EffectCreated || e.Kind == EffectChanged, "permits %d offset %d level %s", e.Permits, e.Offset, levelText(e.Level))
 	add(e.Cause != CauseNone, "(%s)", e.Cause)
 	add(e.Reason != "", "%q", e.Reason)
+	add(e.Trace != "", "trace %s", e.Trace)
 	return strings.Join(parts, " ")
 }
 
@@ -210,6 +213,9 @@ func (s *script) state() string {
 		fmt.Fprintf(&b, "s%d ttl %s until %s leases %d waiting %d", v.ID, clockText(v.TTLMS), clockText(v.DeadlineMS), len(v.Leases), len(v.Waiting))
 		if v.OneShot {
 			b.WriteString(" one-shot")
+		}
+		if v.Owner != "" {
+			fmt.Fprintf(&b, " of %s", v.Owner)
 		}
 		for _, p := range v.Metadata {
 			fmt.Fprintf(&b, " %s=%s", p.Key, p.Value)

@@ -75,6 +75,7 @@ func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	}
 	s := *m.sessions.at(r)
 	m.done.ended++
+	m.shrinkKey(&s)
 	m.deadlines.remove(r)
 	m.sessions.remove(r)
 	delete(m.bySession, s.id)
@@ -122,9 +123,10 @@ func (m *Machine) ownSession(id uint64) (ref, bool) {
 	return r, true
 }
 
-// mayFind reports whether the caller's identity finds what an owner has.
+// mayFind reports whether the caller's identity finds what an owner has. What was
+// opened without an identity every caller finds.
 func (m *Machine) mayFind(owner string) bool {
-	return m.caller.Owner == "" || m.caller.Owner == owner
+	return m.caller.Owner == "" || owner == "" || m.caller.Owner == owner
 }
 
 // findSession answers the session of an id, or the refusal that tells what

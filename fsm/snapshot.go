@@ -31,6 +31,7 @@ const (
 	sectionKeys       = 7
 	sectionEntries    = 8
 	sectionNotices    = 9
+	sectionMarks      = 10 // from level 1 on
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -56,6 +57,7 @@ func (m *Machine) Freeze() *Frozen {
 			notices:    m.notices.freeze(),
 			ended:      m.ended.freeze(),
 			keys:       m.keys.freeze(),
+			marks:      m.marks.freeze(),
 		},
 	}
 }
@@ -89,6 +91,10 @@ func (f *Frozen) writeRecords(s *snapshotWriter) {
 	writeTable(s, sectionRequests, &f.requests, func(r *request) uint64 { return r.place }, f.encodeRequest)
 	writeTable(s, sectionNotices, &f.notices, func(r *notice) uint64 { return r.place }, (*encoder).notice)
 	writeTable(s, sectionEnded, &f.ended, func(r *ended) uint64 { return r.order }, (*encoder).ended)
+	if f.feature >= 1 {
+		s.section(sectionMarks, f.marks.length)
+		f.marks.each(func(v *mark) { s.record(func(e *encoder) { e.mark(v) }) })
+	}
 }
 
 // writeTable writes a table's records as a section, in the order of their keys.

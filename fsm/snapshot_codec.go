@@ -212,6 +212,17 @@ func (e *encoder) key(k *key) {
 	}
 }
 
+func (e *encoder) mark(v *mark) {
+	e.buf = append(e.buf, v.hash[:]...)
+	e.int(v.atMS)
+}
+
+func (d *decoder) mark() (v mark) {
+	copy(v.hash[:], d.bytes(uint64(len(v.hash))))
+	v.atMS = d.int()
+	return v
+}
+
 func (d *decoder) key() key {
 	k := key{keyName: keyName{text: d.string()}, order: d.uint(), atMS: d.int()}
 	copy(k.fingerprint[:], d.bytes(uint64(len(k.fingerprint))))

@@ -41,7 +41,11 @@ func TestRepeatOfWhatIsOver(t *testing.T) {
 		session := got.member("session")
 		a.do(c.line, c.body, key(i)).is(c.status, "session="+session)
 		a.must(204, strings.ReplaceAll(c.end, "SESSION", session), "")
-		again := a.do(c.line, c.body, key(i)).refusedWith(410, "over", "session="+session)
+		named := session
+		if c.status == 201 && strings.HasSuffix(c.line, "/leases") {
+			named = "absent" // what is kept of a one-call acquire is that it is over
+		}
+		again := a.do(c.line, c.body, key(i)).refusedWith(410, "over", "session="+named)
 		if again.header.Get("Idempotency-Replayed") != "true" || again.header.Get("Location") != "" {
 			t.Errorf("%s: %v", c.line, again.header)
 		}

@@ -23,6 +23,7 @@ var limits = map[fsm.Rule]limited{
 	fsm.RuleQueue:         {"waiting requests on one semaphore", "max-queue", func(l *fsm.Limits) int64 { return l.Queue }},
 	fsm.RuleSessionWaits:  {"waiting requests of one session", "max-session-waiting", func(l *fsm.Limits) int64 { return l.SessionWaiting }},
 	fsm.RuleKeys:          {"idempotency keys, or of what they take", "max-keys", func(l *fsm.Limits) int64 { return l.Keys }},
+	fsm.RuleOwnerKeys:     {"idempotency keys, or of what they take, of one identity: half of what all may have", "max-keys", func(l *fsm.Limits) int64 { return l.Keys - l.Keys/2 }},
 	fsm.RuleWaitList:      {"semaphores on one wait list", "max-wait-list", func(l *fsm.Limits) int64 { return l.WaitList }},
 }
 

@@ -95,6 +95,7 @@ var refusals = map[fsm.Code]refusal{
 	fsm.NotHeld:          {"not-held", plain("The session holds no lease of this semaphore.")},
 	fsm.Withdrawn:        {"unavailable", plain("The waiting request was withdrawn: its lease was released, or its session ended, by another call.")},
 	fsm.MixedLevels:      {"invalid-request", plain(`The semaphores of an "all" request have the same level, or none of them has one.`)},
+	fsm.Over:             {"over", plain(overDetail)},
 	fsm.PermitsRequired:  {"invalid-request", plain("The semaphore does not exist yet: a new one needs permits.")},
 }
 

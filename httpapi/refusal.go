@@ -53,10 +53,12 @@ func invalid(field, detail string) *problem {
 	return p
 }
 
+const overDetail = "The first request with this key was granted a session or leases, and all or some of that is over since. Draw a new key to ask anew."
+
 // overSince refuses the repeat of a key whose first request was granted something
 // that has ended since: a success would tell of what the client has no more.
 func overSince(r *fsm.Result) *problem {
-	p := newProblem("over", "The first request with this key was granted a session or leases, and all or some of that is over since. Draw a new key to ask anew.")
+	p := newProblem("over", overDetail)
 	if r.Session != 0 {
 		p.Session = formatSession(r.Session)
 	}

@@ -221,7 +221,7 @@ func TestThrottleRefusalsAreComplete(t *testing.T) {
 	text := map[fsm.Code]int{fsm.Overflow: 409, fsm.LimitReached: 503, fsm.SessionIDTaken: 503}
 	// Answers, and results that none of the dialect's commands has.
 	others := map[fsm.Code]bool{fsm.OK: true, fsm.Waiting: true, fsm.NothingReady: true, fsm.Malformed: true, fsm.Unavailable: true, fsm.AlreadyExists: true,
-		fsm.EpochMismatch: true, fsm.KeyReused: true, fsm.NotHeld: true, fsm.Withdrawn: true, fsm.MixedLevels: true, fsm.PermitsRequired: true, fsm.VersionMismatch: true}
+		fsm.EpochMismatch: true, fsm.KeyReused: true, fsm.NotHeld: true, fsm.Withdrawn: true, fsm.MixedLevels: true, fsm.PermitsRequired: true, fsm.VersionMismatch: true, fsm.Over: true}
 	for code := fsm.Code(0); code.String() != "unknown"; code++ {
 		got := throttleRefused(&fsm.Result{Code: code})
 		switch {
