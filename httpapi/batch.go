@@ -8,6 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
 )
 
 type batchBody struct {
@@ -39,11 +40,9 @@ func (h *Handler) batch(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	calls := make([]cluster.Call, 0, len(requests))
-	for i := range requests {
-		if requests[i].problem == nil {
-			calls = append(calls, requests[i].call(h.node))
-		}
+	calls, err := h.batchCalls(requests)
+	if err != nil {
+		return err
 	}
 	var replies []cluster.Reply
 	var failed []error
@@ -57,6 +56,28 @@ func (h *Handler) batch(c echo.Context) error {
 		return errors.New("the node answered another number of calls than it was asked")
 	}
 	return h.sendJSON(c, http.StatusOK, "application/json", h.batchResults(c, requests, replies, failed))
+}
+
+// batchCalls makes the cluster's form of what could be read. An operation that
+// lists semaphores counts as many.
+func (h *Handler) batchCalls(requests []batchRequest) ([]cluster.Call, error) {
+	calls, weight := make([]cluster.Call, 0, len(requests)), 0
+	for i := range requests {
+		if requests[i].problem != nil {
+			continue
+		}
+		call := requests[i].call(h.node)
+		if weight += fsm.Weight(call.Command); weight > h.cfg.BatchSize {
+			return nil, h.batchTooLong()
+		}
+		calls = append(calls, call)
+	}
+	return calls, nil
+}
+
+func (h *Handler) batchTooLong() *problem {
+	return invalid("operations", "A batch has up to "+strconv.Itoa(h.cfg.BatchSize)+
+		" operations; one that lists semaphores counts as many.")
 }
 
 func (h *Handler) batchResults(c echo.Context, requests []batchRequest, replies []cluster.Reply, failed []error) batchBody {
@@ -111,7 +132,7 @@ func (h *Handler) readOperations(list value) ([]batchRequest, error) {
 	requests := make([]batchRequest, 0, min(h.cfg.BatchSize, 1+len(list)/shortest))
 	for item := range list.items() {
 		if len(requests) == h.cfg.BatchSize {
-			return nil, invalid("operations", "A batch has up to "+strconv.Itoa(h.cfg.BatchSize)+" operations.")
+			return nil, h.batchTooLong()
 		}
 		requests = append(requests, batchRequest{})
 		r := &requests[len(requests)-1]

@@ -153,3 +153,24 @@ func BenchmarkBatchOfUps(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N*1000)/b.Elapsed().Seconds(), "operations/s")
 }
+
+// An operation that lists semaphores counts as many of a batch's size, and a batch
+// that is refused for it does nothing.
+func TestBatchWeighsLists(t *testing.T) {
+	a := newTestAPI(t, func(cfg *Config) { cfg.BatchSize = 10 })
+	for _, name := range []string{"a", "b", "c", "d"} {
+		a.must(201, "PUT /v1/semaphores/"+name, `{"permits":9}`)
+	}
+	session := a.open("1h")
+	many := `{"op":"acquire-many","session":"` + session + `","mode":"all","semaphores":[` +
+		`{"name":"a"},{"name":"b"},{"name":"c"},{"name":"d"}]}`
+	batch := func(ups int) string {
+		return `{"operations":[` + strings.Repeat(`{"op":"up","semaphore":"a"},`, ups) + many + `]}`
+	}
+	before := len(a.node.calls)
+	got := a.do("POST /v1/batch", batch(7)).refusedWith(400, "invalid-request", "field=operations")
+	if !strings.Contains(got.text, "10") || len(a.node.calls) != before {
+		t.Errorf("%d calls were made: %s", len(a.node.calls)-before, got.text)
+	}
+	a.do("POST /v1/batch", batch(6)).is(200, "results.length=7", "results.6.status=200")
+}

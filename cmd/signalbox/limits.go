@@ -25,7 +25,7 @@ func addLimits(flags *pflag.FlagSet, c *config) {
 	limits.Var((*size)(&m.KeyBytes), "max-key-bytes", "what they and their outcomes may take")
 	limits.Var(&r.body, "max-body", "a request's body")
 	limits.Var(&r.batchBody, "max-batch-body", "the body of a batch")
-	limits.IntVar(&r.batch, "max-batch", r.batch, "operations in a batch")
+	limits.IntVar(&r.batch, "max-batch", r.batch, "operations in a batch; one that lists semaphores counts as many")
 	limits.DurationVar(&r.wait, "max-wait", r.wait, "how long one request may wait")
 	limits.DurationVar(&r.bodyTimeout, "body-timeout", r.bodyTimeout, "for a body to arrive, and for a reply to leave")
 	limits.IntVar(&r.watchers, "max-watchers", r.watchers, "streams of events and blocking queries that may be open on this node")
