@@ -149,7 +149,7 @@ func (g *guestStream) propose(f *commandsFrame) {
 			g.refuse(f.commands[i:i+1], err)
 			continue
 		}
-		weight, err := fsm.CheckCommand(c.data)
+		command, err := fsm.CheckCommand(c.data)
 		if err != nil {
 			g.server.log.Warn("a peer sent what is no command", "from", g.from, "error", err)
 			g.refuse(f.commands[i:i+1], ErrNotApplied)
@@ -160,7 +160,7 @@ func (g *guestStream) propose(f *commandsFrame) {
 			continue
 		}
 		hosted := &guestCommand{
-			stream: g, forwarded: *c, weight: weight, takeByMS: f.readingMS + c.patienceMS,
+			stream: g, forwarded: *c, weight: g.server.requests.large.cost(command), takeByMS: f.readingMS + c.patienceMS,
 			id: fsm.RequestID{Origin: g.origin, Sequence: c.sequence},
 		}
 		g.server.requests.host(hosted.id, hosted) // before it can be applied

@@ -279,6 +279,7 @@ func (n *Node) submitRenewals(renew fsm.Renew) (Reply, error) {
 func (n *Node) applied(entry *fsm.Applied) {
 	n.config.applying(entry)
 	n.life.applied(entry)
+	n.requests.large.deliver(n.machine.state, entry)
 	n.requests.deliver(entry)
 	n.waits.deliver(entry)
 	n.lists.deliver(entry)
@@ -296,6 +297,7 @@ func (n *Node) applied(entry *fsm.Applied) {
 // restored tells the node, in the apply goroutine, that the machine has jumped.
 func (n *Node) restored(state *fsm.Machine, index uint64) {
 	n.life.replaced(state)
+	n.requests.large.restored(state)
 	n.requests.restored(state)
 	n.waits.restored(state, index)
 	n.lists.wakeAll()

@@ -29,6 +29,7 @@ type requests struct {
 	mu     sync.Mutex
 	own    map[uint64]*request // by sequence
 	places places              // of own
+	large  largeSessions
 	guests map[fsm.RequestID]guest
 	reign  uint64 // the highest term of a reign entry that was applied
 
@@ -105,7 +106,7 @@ func (r *requests) build(command fsm.Command, key string) *request {
 	data := fsm.Envelope{Request: id, Key: key}.Encode(command)
 	return &request{
 		id: id, data: data, outcome: make(chan outcome, 1),
-		load: load{class: classOf(command.Op()), weight: fsm.Weight(command), bytes: len(data)},
+		load: load{class: classOf(command.Op()), weight: r.large.cost(command), bytes: len(data)},
 	}
 }
 

@@ -195,16 +195,15 @@ func CommandLevel(buf []byte) uint32 {
 	return uint32(level)
 }
 
-// CheckCommand returns the weight of an encoded command, see Weight, and an error
-// unless this program can apply it: a leader checks it before it puts a forwarded
-// command into its log.
-func CheckCommand(buf []byte) (weight int, err error) {
+// CheckCommand decodes a command, and returns an error unless this program can
+// apply it: a leader checks it before it puts a forwarded command into its log.
+func CheckCommand(buf []byte) (Command, error) {
 	c, err := decodeCommand(entryVersion, buf)
 	if err == nil && c.command == nil {
 		err = errMalformed
 	}
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return Weight(c.command), nil
+	return c.command, nil
 }

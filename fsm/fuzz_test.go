@@ -96,8 +96,8 @@ func FuzzDecodeCommand(f *testing.F) {
 			}
 			return
 		}
-		if weight, err := CheckCommand(data); (c.command != nil) != (err == nil && weight > 0) {
-			t.Fatalf("CheckCommand says otherwise: weight %d, %v", weight, err)
+		if command, err := CheckCommand(data); (c.command != nil) != (err == nil && Weight(command) > 0) {
+			t.Fatalf("CheckCommand says otherwise: %v, %v", command, err)
 		}
 		if c.command == nil {
 			return

@@ -24,7 +24,7 @@ type worstCase struct {
 }
 
 // entry fills one entry with the commands of a case.
-func (w *worstCase) entry() (entry []byte, commands int) {
+func (w *worstCase) entry(m *Machine) (entry []byte, commands int) {
 	most := w.commands
 	if most == 0 {
 		most = EntryWeight
@@ -34,10 +34,14 @@ func (w *worstCase) entry() (entry []byte, commands int) {
 	for i := range max(most, 0) {
 		c := w.command(i)
 		data := Envelope{Request: RequestID{1, uint64(i) + 1}, Key: ""}.Encode(c)
-		if i > 0 && (weight+Weight(c) > EntryWeight || bytes+len(data) > EntryBytes) {
+		cost := Cost(c, 0)
+		if end, is := c.(EndSession); is {
+			cost = Cost(c, m.SessionRecords(end.Session))
+		}
+		if i > 0 && (weight+cost > EntryWeight || bytes+len(data) > EntryBytes) {
 			break
 		}
-		weight, bytes = weight+Weight(c), bytes+len(data)
+		weight, bytes = weight+cost, bytes+len(data)
 		encoded = append(encoded, data)
 	}
 	return EncodeEntry(w.stampMS, encoded), len(encoded)
@@ -62,7 +66,7 @@ func BenchmarkWorstApply(b *testing.B) {
 				}
 				l.flush()
 				var entry []byte
-				entry, commands = w.entry()
+				entry, commands = w.entry(l.m)
 				b.StartTimer()
 				start := time.Now()
 				applied := l.apply(entry)

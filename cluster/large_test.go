@@ -1,0 +1,78 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// TestEndsOfLargeSessions: sessions that hold much are ended by several entries,
+// through the leader and a follower, after a restart too; small ones share one.
+func TestEndsOfLargeSessions(t *testing.T) {
+	const leases, sessions, most = 400, 12, 10
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		names := make([]Call, leases)
+		for i := range names {
+			names[i].Command = fsm.CreateSemaphore{Name: fmt.Sprint("s", i), Permits: sessions}
+		}
+		all := func(n *testNode, list []Call) (entries map[uint64]int) {
+			t.Helper()
+			replies, errs := n.DoMany(t.Context(), list)
+			entries = map[uint64]int{}
+			for i := range replies {
+				if errs[i] != nil || replies[i].Code != fsm.OK {
+					t.Fatalf("%T: %v, %v", list[i].Command, replies[i].Code, errs[i])
+				}
+				entries[replies[i].Index]++
+			}
+			return entries
+		}
+		all(c.leader(), names)
+		end := func(n *testNode, holds int, between func()) map[uint64]int {
+			t.Helper()
+			var ends []Call
+			for range sessions {
+				id := c.open(n, time.Hour)
+				var take []Call
+				for i := range holds {
+					take = append(take, Call{Command: fsm.Acquire{Session: id, Name: fmt.Sprint("s", i), Count: 1, TTLMS: fsm.KeepTTL}})
+				}
+				all(n, take)
+				ends = append(ends, Call{Command: fsm.EndSession{Session: id}})
+			}
+			between()
+			return all(n, ends)
+		}
+		restart := func() {
+			n := c.leader()
+			c.kill(n)
+			c.leader()
+			c.revive(n)
+			c.must(c.leader().raft.Snapshot().Error())
+		}
+		for name, n := range map[string]*testNode{"leader": c.leader(), "follower": c.follower()} {
+			if got := end(n, 1, func() {}); len(got) != 1 {
+				t.Errorf("%s: %d entries end %d small sessions", name, len(got), sessions)
+			}
+			for index, ended := range end(n, leases, func() {}) {
+				if ended > most {
+					t.Errorf("%s: entry %d ends %d large sessions", name, index, ended)
+				}
+			}
+		}
+		for index, ended := range end(c.follower(), leases, restart) {
+			if ended > most {
+				t.Errorf("after a restart: entry %d ends %d large sessions", index, ended)
+			}
+		}
+		for _, n := range c.all {
+			c.until("no session is known as large", func() bool {
+				known := 0
+				n.requests.large.records.Range(func(any, any) bool { known++; return true })
+				return known == 0
+			})
+		}
+	})
+}
