@@ -1,12 +1,17 @@
 package cluster
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/memnet"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
 )
 
 // TestLevelOfANewCluster: it begins at its program's level, and every node shows
@@ -75,6 +80,31 @@ func TestCommandAboveTheLevel(t *testing.T) {
 		c.do(leader, fsm.Up{Name: "db", Count: 1}, fsm.OK) // the next entry tells the level
 		c.do(follower, newer, fsm.OK)
 	})
+}
+
+// TestSnapshotOfANewerLevel: a node that can't read its snapshot ends with the
+// reason, which Raft keeps to itself.
+func TestSnapshotOfANewerLevel(t *testing.T) {
+	s, err := store.Open(store.Options{Ephemeral: true, NodeID: "n1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	configuration := firstConfiguration([]Peer{{ID: "n1", Address: "n1:8711"}})
+	sink, err := s.Snapshots().Create(raft.SnapshotVersionMax, 7, 2, configuration, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := binary.BigEndian.AppendUint64(nil, 7)
+	if _, err := sink.Write(append(index, "SIGNALBX\x02\x63"...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Start(t.Context(), Config{NodeID: "n1", Bind: "n1:8711", Network: memnet.New().Host("n1"), Store: s})
+	if err == nil || !strings.Contains(err.Error(), "feature level 99, this program knows 1") {
+		t.Errorf("started on a snapshot of level 99: %v", err)
+	}
 }
 
 // TestRejoinBelowTheLevel: a program that knows less than the level in force is not

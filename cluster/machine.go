@@ -45,6 +45,7 @@ type machine struct {
 	progress progress
 	meter    snapshotMeter
 	halted   error // the apply goroutine's; nothing is applied once set
+	unread   error // why the snapshot given last could not be read; Raft keeps it to itself
 }
 
 var _ raft.BatchingFSM = (*machine)(nil)

@@ -73,6 +73,7 @@ func (m *machine) Restore(source io.ReadCloser) error {
 	}
 	state, err := fsm.Restore(counted)
 	if err != nil {
+		m.unread = err
 		return err
 	}
 	index := binary.BigEndian.Uint64(header[:])

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func (n *Node) openRaft() error {
 	}
 	n.raft, err = raft.NewRaft(config, n.life.watched(), s.Logs(), s.Stable(), s.Snapshots(), n.transport)
 	if err != nil {
-		return fmt.Errorf("start raft: %w", err)
+		return fmt.Errorf("start raft: %w", cmp.Or(n.machine.unread, err))
 	}
 	return nil
 }
