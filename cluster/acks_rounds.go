@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// readRoundTimeout bounds a round, so that readers who come during one that can't
+// readRoundTimeout bounds a round at multiplier 1, so that readers who come during one that can't
 // succeed wait no longer than that for their own.
 const readRoundTimeout = 2 * time.Second
 
@@ -41,7 +41,8 @@ type ReadSource struct {
 // share it, and those that come later share the next. So a thousand readers cost
 // one exchange of heartbeats, and none is answered from before it came.
 type ReadRounds struct {
-	source ReadSource
+	source  ReadSource
+	timeout time.Duration
 
 	mu      sync.Mutex
 	next    *readRound // gathers readers; nil if none waits
@@ -57,16 +58,17 @@ type readRound struct {
 	err   error
 }
 
-// NewReadRounds returns rounds that start nothing until the first reader.
-func NewReadRounds(source ReadSource) *ReadRounds {
-	return &ReadRounds{source: source}
+// NewReadRounds returns rounds that start nothing until the first reader, and that
+// fail without a quorum after the time-out.
+func NewReadRounds(source ReadSource, timeout time.Duration) *ReadRounds {
+	return &ReadRounds{source: source, timeout: timeout}
 }
 
 // Confirm returns an index such that a machine that has applied it has applied
 // everything acknowledged before the call: the strict read index. It blocks for
 // a round trip to a quorum, for two if a round is under way, and no longer than
 // ctx. It fails when this node does not lead an established term, or ceases to,
-// and after 2 s without a quorum. Safe for concurrent use.
+// and after the time-out without a quorum. Safe for concurrent use.
 func (r *ReadRounds) Confirm(ctx context.Context) (index uint64, err error) {
 	round := r.join()
 	select {
@@ -114,7 +116,7 @@ func (r *ReadRounds) start() *readRound {
 // reads, if this node still led at since; which a quorum then shows that has not
 // voted for another by then. The order of the lines is the proof.
 func (r *ReadRounds) confirm() (uint64, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), readRoundTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), r.timeout)
 	defer cancel()
 	s := &r.source
 	since := s.Acks.Now()

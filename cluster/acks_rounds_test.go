@@ -74,7 +74,7 @@ func roundsExpect(t *testing.T, results <-chan roundsResult, index uint64) {
 func TestReadersShareTheNextRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newRoundsFake()
-		r := NewReadRounds(f.source())
+		r := NewReadRounds(f.source(), readRoundTimeout)
 		first := roundsRead(t, r, 1)
 		f.commit.Store(200)
 		second := roundsRead(t, r, 1000) // they come while the first round is under way
@@ -117,7 +117,7 @@ func TestRoundAsksInOrder(t *testing.T) {
 		}
 		source.CommitIndex = func() uint64 { note("commit"); return 100 }
 		source.Voters = func() []raft.ServerID { note("voters"); return acksThree }
-		results := roundsRead(t, NewReadRounds(source), 1)
+		results := roundsRead(t, NewReadRounds(source, readRoundTimeout), 1)
 		if len(results) == 0 {
 			t.Fatal("the round took its stamp after it asked for the term")
 		}
@@ -133,7 +133,7 @@ func TestReadFails(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newRoundsFake()
 			f.led.Store(false)
-			if _, err := NewReadRounds(f.source()).Confirm(t.Context()); !errors.Is(err, errNotEstablished) {
+			if _, err := NewReadRounds(f.source(), readRoundTimeout).Confirm(t.Context()); !errors.Is(err, errNotEstablished) {
 				t.Fatal(err)
 			}
 			if f.kicks.Load() != 0 {
@@ -144,7 +144,7 @@ func TestReadFails(t *testing.T) {
 	t.Run("term over", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newRoundsFake()
-			results := roundsRead(t, NewReadRounds(f.source()), 1)
+			results := roundsRead(t, NewReadRounds(f.source(), readRoundTimeout), 1)
 			f.acks.EndTerm(3)
 			if got := <-results; !errors.Is(got.err, errTermOver) {
 				t.Fatal(got)
@@ -154,7 +154,7 @@ func TestReadFails(t *testing.T) {
 	t.Run("no quorum", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
-			_, err := NewReadRounds(newRoundsFake().source()).Confirm(t.Context())
+			_, err := NewReadRounds(newRoundsFake().source(), readRoundTimeout).Confirm(t.Context())
 			if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != readRoundTimeout {
 				t.Fatalf("after %v: %v", took, err)
 			}
@@ -163,7 +163,7 @@ func TestReadFails(t *testing.T) {
 	t.Run("reader leaves", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newRoundsFake()
-			r := NewReadRounds(f.source())
+			r := NewReadRounds(f.source(), readRoundTimeout)
 			cause := errors.New("gone")
 			ctx, cancel := context.WithCancelCause(t.Context())
 			other := roundsRead(t, r, 1)
@@ -188,7 +188,7 @@ func TestBlockedKickHoldsNothingUp(t *testing.T) {
 			f.kicks.Add(1)
 			<-release
 		}
-		r := NewReadRounds(source)
+		r := NewReadRounds(source, readRoundTimeout)
 		for range 5 {
 			results := roundsRead(t, r, 1)
 			f.reply() // an append's reply, say
@@ -232,7 +232,7 @@ func TestVerifyLeaderTakesOlderAcknowledgements(t *testing.T) {
 		if early == 0 {
 			t.Error("Raft has become strict: are the rounds still needed?")
 		}
-		r := NewReadRounds(roundsSource(leader))
+		r := NewReadRounds(roundsSource(leader), readRoundTimeout)
 		for i := range calls {
 			time.Sleep(time.Duration(i) * 7 * time.Millisecond) // virtual
 			start := time.Now()
@@ -256,7 +256,7 @@ func TestRoundFailsOnALeaderCutOff(t *testing.T) {
 		defer c.stop()
 		leader := c.leader()
 		c.apply(leader, "established", c.nodes...)
-		r := NewReadRounds(roundsSource(leader))
+		r := NewReadRounds(roundsSource(leader), readRoundTimeout)
 		if _, err := r.Confirm(t.Context()); err != nil {
 			t.Fatalf("a whole cluster: %v", err)
 		}

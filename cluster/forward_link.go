@@ -20,7 +20,7 @@ const (
 	// linkLinger is how long the stream of a closed link stays open for answers to
 	// what was sent.
 	linkLinger = 5 * time.Second
-	// linkSilence is how long the leader may see nothing of what was sent: it says what
+	// linkSilence is how long the leader may see nothing of what was sent, at multiplier 1: it says what
 	// it has seen more often. That leaves time, before the callers give up, to open
 	// another stream and to send again what was lost.
 	linkSilence = 2 * time.Second

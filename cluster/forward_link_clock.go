@@ -89,7 +89,7 @@ func (l *link) limitSilence(frames uint64) {
 	l.timed, l.heard = unseen, false
 	var limit time.Time // none
 	if unseen {
-		limit = time.Now().Add(linkSilence)
+		limit = time.Now().Add(l.requests.times.patience(linkSilence))
 	}
 	_ = l.conn.SetReadDeadline(limit) // a failure shows in the read
 }

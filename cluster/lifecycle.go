@@ -61,7 +61,7 @@ func newLife(n *Node) *life {
 		node: n.config.NodeID, address: n.config.self().Address, folder: n.config.Store.FolderID(), incarnation: drawID(),
 		known: l.memberAt, admitted: l.admittedFolder, neighbours: newNeighbours(n.config.NodeID, n.config.Peers),
 	}
-	l.calls = &peerCalls{self: n.config.NodeID, log: n.log, answer: l.answer, latest: l.hashes.latest, serve: l.serve, stopping: n.stopping}
+	l.calls = &peerCalls{self: n.config.NodeID, log: n.log, answer: l.answer, latest: l.hashes.latest, serve: l.serve, stopping: n.stopping, times: n.times()}
 	l.watch = newPeerWatch(l.calls, n.config.NodeID, l.servers)
 	l.watch.round = l.round
 	l.watchdog = &watchdog{

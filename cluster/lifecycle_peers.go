@@ -135,11 +135,11 @@ func (l *life) compareHashes(seen map[string]peerSeen) {
 // leaderCall does something that only the leader can: here if this node leads, else
 // by asking the leader. It looks for one for up to 5 s.
 func (n *Node) leaderCall(ctx context.Context, q probeRequest) error {
-	ctx, cancel := context.WithTimeout(ctx, probeCallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.times().of(probeCallTimeout))
 	defer cancel()
 	for began := time.Now(); ; {
 		err := n.life.askLeader(ctx, q)
-		if !retryable(err) || time.Since(began) > holdTimeout {
+		if !retryable(err) || time.Since(began) > n.times().patience(holdTimeout) {
 			return leaderless(err)
 		}
 		select {

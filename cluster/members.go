@@ -97,9 +97,10 @@ func (m *membership) begin(ctx context.Context) (index uint64, servers []raft.Se
 // commit waits until a change is committed, at most 5 s. Raft may go on with it
 // after that.
 func (m *membership) commit(ctx context.Context, change func(timeout time.Duration) raft.IndexFuture) error {
-	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
+	timeout := m.calls.times.of(memberTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err := await(ctx, change(memberTimeout))
+	err := await(ctx, change(timeout))
 	switch {
 	case err == nil:
 		return nil
@@ -294,7 +295,7 @@ func (m *membership) checkRemoval(servers []raft.Server, id string) error {
 // tell lets a removed node know, so that it does not ask for votes for ever
 // (raft#524). One that does not hear it learns it from the leader's answers.
 func (m *membership) tell(id, address string) {
-	ctx, cancel := context.WithTimeout(context.Background(), memberTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), m.calls.times.of(memberTimeout))
 	defer cancel()
 	if _, err := m.calls.call(ctx, address, probeRequest{Kind: probeRemoved, ID: id}); err != nil {
 		m.log.Warn("a removed node could not be told", "member", id, "address", address, "error", err)

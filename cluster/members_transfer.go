@@ -31,7 +31,7 @@ func (m *membership) transfer(ctx context.Context, id string) error {
 
 // transferTo is transfer to a voter that fits.
 func (m *membership) transferTo(ctx context.Context, id string, fits func(*probeAnswer) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.calls.times.of(transferTimeout))
 	defer cancel()
 	if !m.leads() {
 		return errNotEstablished

@@ -25,7 +25,9 @@ type Network interface {
 
 // TCPNetwork is the real one. It resolves names at each dial, since a container
 // that comes back under its name may have another IP, and gives up after 2 s.
-type TCPNetwork struct{}
+type TCPNetwork struct {
+	Multiplier int // of that time; 0: 1
+}
 
 // Listen implements [Network].
 func (TCPNetwork) Listen(address string) (net.Listener, error) {
@@ -34,7 +36,7 @@ func (TCPNetwork) Listen(address string) (net.Listener, error) {
 }
 
 // Dial implements [Network].
-func (TCPNetwork) Dial(ctx context.Context, address string) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: tcpDialTimeout, KeepAliveConfig: tcpKeepAlive}
+func (n TCPNetwork) Dial(ctx context.Context, address string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: stretch(n.Multiplier).of(tcpDialTimeout), KeepAliveConfig: tcpKeepAlive}
 	return dialer.DialContext(ctx, "tcp", address)
 }

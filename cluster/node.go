@@ -44,7 +44,8 @@ type Config struct {
 	Store *store.Store
 	// Limits go out with this node's reigns; the zero value: fsm.DefaultLimits.
 	Limits fsm.Limits
-	// RaftMultiplier stretches the election times, 1 to 20; 0: 1.
+	// RaftMultiplier stretches the election times and all time-outs between nodes, 1 to
+	// 20; 0: 1.
 	RaftMultiplier int
 	// QueueSize bounds the commands that wait in this node's proposer, and those
 	// of its own callers that are without an outcome; 0: DefaultQueueSize.
@@ -149,7 +150,7 @@ func (c *Config) complete() error {
 		if err := CheckPeerAddress(c.Bind, c.InsecurePeers); err != nil {
 			return err
 		}
-		c.Network = TCPNetwork{}
+		c.Network = TCPNetwork{Multiplier: c.RaftMultiplier}
 	}
 	if c.Limits == (fsm.Limits{}) {
 		c.Limits = fsm.DefaultLimits()
@@ -194,6 +195,9 @@ func (c *Config) self() *Peer {
 	return nil
 }
 
+// times stretches the time-outs between nodes.
+func (n *Node) times() stretch { return stretch(n.config.RaftMultiplier) }
+
 // newNode makes the parts of a node and joins them; nothing runs yet.
 func newNode(config Config) *Node {
 	n := &Node{
@@ -217,6 +221,7 @@ func newNode(config Config) *Node {
 		openLocal: n.openLocal, openRemote: n.openRemote, dial: n.dialForward,
 		news: make(chan struct{}, 1), changed: make(chan struct{}), compactAt: batchCommands,
 	}
+	n.requests.times = n.times()
 	n.carrier = &carrier{requests: n.requests, router: n.router}
 	n.leadership = &leadership{
 		log: n.log, self: config.NodeID, machine: n.machine, acks: n.acks, limits: config.Limits,

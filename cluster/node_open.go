@@ -41,7 +41,7 @@ func (n *Node) openRaft() error {
 	}
 	n.transport = NewTransport(TransportConfig{
 		Layer: layer, Acks: n.acks, Logger: n.config.Logger, Multiplier: n.config.RaftMultiplier, Fault: n.config.fault,
-		Stalled: func() bool { return n.config.Store.StuckFor() > stallLimit },
+		Stalled: func() bool { return n.config.Store.StuckFor() > n.times().of(stallLimit) },
 	})
 	s := n.config.Store
 	if s.Empty() {
@@ -63,7 +63,7 @@ func (n *Node) work() {
 	n.leadership.raft = n.raft
 	n.confirmer = &confirmer{
 		machine: n.machine,
-		rounds:  NewReadRounds(readSource(n.raft, self, n.acks, n.established)),
+		rounds:  NewReadRounds(readSource(n.raft, self, n.acks, n.established), n.times().of(readRoundTimeout)),
 	}
 	server := &forwardServer{
 		log: n.log, requests: n.requests, waits: n.waits, admits: n.machine.admits, epoch: time.Now(),

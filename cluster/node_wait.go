@@ -31,7 +31,7 @@ func (n *Node) wait(ctx context.Context, call Call, l *listener, queued Reply) (
 	ownPlace := queued.OneShot && !queued.Joined // the machine ends it
 	limit := call.Wait
 	if ownPlace {
-		limit += oneShotPatience
+		limit += n.times().patience(oneShotPatience)
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -65,6 +65,7 @@ type peerCalls struct {
 	serve func(ctx context.Context, q probeRequest) (probeReply, error)
 	// stopping ends what is being served. nil: nothing does.
 	stopping context.Context
+	times    stretch
 }
 
 // state returns the last state hash of this node, or nil.
@@ -160,7 +161,7 @@ func (l *probeLink) ask(ctx context.Context, id string) (probeAnswer, error) {
 
 // askAt is ask, and has the node compare a state hash of this one.
 func (l *probeLink) askAt(ctx context.Context, id string, state *stateHash) (probeAnswer, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeAskTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.calls.times.of(probeAskTimeout))
 	defer cancel()
 	reply, err := l.call(ctx, probeRequest{Kind: probeAsk, State: state})
 	switch {

@@ -50,7 +50,7 @@ type Reading struct {
 // another node. After 5 s it fails with ErrNoLeader or, when it is this node's own
 // state that is not there yet, ErrBehind; before, with ctx's cause.
 func (n *Node) Read(ctx context.Context, c Consistency) (Reading, error) {
-	end := time.Now().Add(readTimeout)
+	end := time.Now().Add(n.times().patience(readTimeout))
 	if err := n.reach(ctx, c.MinIndex, end); err != nil {
 		return Reading{}, err
 	}

@@ -88,7 +88,7 @@ func (l *life) checkStorage() Check {
 	switch {
 	case damage != nil:
 		c.Detail = damage.Error()
-	case stuck > stallLimit:
+	case stuck > l.node.times().of(stallLimit):
 		c.Detail = fmt.Sprintf("a write of the log hangs since %v", stuck.Round(time.Second))
 	case space.Spent:
 		c.Detail = fmt.Sprintf("the disk is full down to the reserve: %d bytes are free", space.Free)
@@ -110,7 +110,7 @@ func (l *life) keepReady(ctx context.Context) {
 		if !known {
 			l.caughtUp.Store(false)
 		} else if !l.caughtUp.Load() {
-			try, cancel := context.WithTimeout(ctx, readyTimeout)
+			try, cancel := context.WithTimeout(ctx, l.node.times().of(readyTimeout))
 			_, err := l.node.Read(try, Consistency{})
 			if err == nil {
 				err = l.matchLeader(try)

@@ -25,6 +25,7 @@ type requests struct {
 	sequence atomic.Uint64
 	waits    *waits
 	pulse    *pulse // nil: the process is never suspended
+	times    stretch
 
 	mu     sync.Mutex
 	own    map[uint64]*request // by sequence

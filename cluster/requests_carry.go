@@ -6,10 +6,11 @@ import (
 )
 
 const (
-	// holdTimeout is how long a command is held while no leader takes it.
+	// holdTimeout is how long a command is held while no leader takes it, at
+	// multiplier 1.
 	holdTimeout = 5 * time.Second
 	// outcomeTimeout is how long a command that was sent may stay without any
-	// news of it, from the leader or from the local machine.
+	// news of it, from the leader or from the local machine, at multiplier 1.
 	outcomeTimeout = 5 * time.Second
 )
 
@@ -33,7 +34,7 @@ func (c *carrier) carry(ctx context.Context, reqs []*request) []outcome {
 	for i := room; i < len(reqs); i++ {
 		outcomes[i].err = ErrOverloaded
 	}
-	trip := trip{carrier: c, ctx: ctx, began: time.Now(), timer: time.NewTimer(holdTimeout)}
+	trip := trip{carrier: c, ctx: ctx, began: time.Now(), timer: time.NewTimer(c.requests.times.patience(holdTimeout))}
 	defer trip.timer.Stop()
 	for first := 0; first < room; {
 		c.router.send(reqs[first:room])
@@ -85,7 +86,7 @@ func (t *trip) await(q *request) outcome {
 	for {
 		select {
 		case got := <-q.outcome:
-			if got.err == errRefused && time.Since(t.began) >= holdTimeout {
+			if got.err == errRefused && time.Since(t.began) >= t.carrier.requests.times.patience(holdTimeout) {
 				return t.giveUp(q, ErrNotApplied)
 			}
 			return got
@@ -94,9 +95,9 @@ func (t *trip) await(q *request) outcome {
 		case <-t.timer.C:
 		}
 		state, sentAt, tried := t.carrier.requests.peek(q)
-		left := holdTimeout - time.Since(t.began)
+		left := t.carrier.requests.times.patience(holdTimeout) - time.Since(t.began)
 		if state == requestSent {
-			left = outcomeTimeout - time.Since(sentAt)
+			left = t.carrier.requests.times.patience(outcomeTimeout) - time.Since(sentAt)
 		}
 		if state == requestSettled || left > 0 {
 			t.timer.Reset(max(left, 0))

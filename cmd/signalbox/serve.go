@@ -52,7 +52,7 @@ func newServe() *cobra.Command {
 	addHosts(flags, &c)
 	addLogging(flags, &logs, "info")
 	flags.StringSliceVar(&c.cors, "cors-allow", nil, "origins whose pages may call this node from a browser; * for all")
-	flags.IntVar(&c.multiplier, "raft-multiplier", c.multiplier, "stretches Raft's times (500ms at 1), for slow disks and networks; alike on all nodes")
+	flags.IntVar(&c.multiplier, "raft-multiplier", c.multiplier, "stretches Raft's times (500ms at 1) and the time-outs between nodes, for slow disks and networks; alike on all nodes")
 	addDialects(flags, &c)
 	flags.Var(&c.minFree, "min-free", "free space in the folder's file system below which writes are refused")
 	addLimits(flags, &c)

@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// TestSlowNetwork: nodes that are 300 ms from each other form a cluster, keep their
+// leader, take a wiped node back, hand over, and replace the leader, when the
+// multiplier fits.
+func TestSlowNetwork(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		c.setups = append(c.setups, func(config *Config) { config.RaftMultiplier = 5 })
+		for _, a := range c.all {
+			for _, b := range c.all {
+				if a != b {
+					c.net.Host(a.id)
+					c.net.Delay(a.id, b.id, 300*time.Millisecond)
+				}
+			}
+		}
+		began := time.Now()
+		c.begin(c.all...)
+		c.ready(c.all...)
+		t.Logf("formed in %v", time.Since(began))
+		leader := c.leader()
+		term := leader.raft.CurrentTerm()
+		c.semaphore("a", 5)
+		time.Sleep(5 * time.Minute) // virtual: whoever loses the leader would campaign
+		if now := leader.raft.CurrentTerm(); now != term || leader.established() == nil {
+			t.Errorf("term %d has become %d", term, now)
+		}
+		for _, n := range c.all {
+			began = time.Now()
+			c.do(n, fsm.Up{Name: "a", Count: 1}, fsm.OK)
+			if took := time.Since(began); took > 1600*time.Millisecond { // 2.5 round trips, and a little
+				t.Errorf("%s: a write took %v", n.id, took)
+			}
+		}
+		wiped := c.others(leader)[0]
+		c.wipe(wiped)
+		c.begin(wiped)
+		c.voting([]string{"n1", "n2", "n3"}, c.all...)
+		c.ready(c.all...)
+		if err := leader.TransferLeadership(t.Context(), wiped.id); err != nil {
+			t.Errorf("transfer: %v", err)
+		}
+		next := c.leader(leader)
+		waiting := background(t.Context(), c.others(next)[0], Call{Command: fsm.Up{Name: "a", Count: 1}})
+		c.kill(next)
+		if got := <-waiting; got.err != nil {
+			t.Errorf("a call while the leader was replaced: %v", got.err)
+		}
+		c.leader(next)
+		c.revive(next)
+		c.ready(c.all...)
+	})
+}
