@@ -60,9 +60,10 @@ func (h *Handler) receive(c echo.Context, limit int64) ([]byte, error) {
 	}
 	conn := http.NewResponseController(c.Response())
 	h.bodies.begin(conn, h.cfg.BodyTimeout)
-	data, err := io.ReadAll(http.MaxBytesReader(c.Response(), r.Body, limit))
+	data, err := h.readAll(c, http.MaxBytesReader(c.Response(), r.Body, limit), limit)
 	h.bodies.done(conn)
 	var over *http.MaxBytesError
+	var full *problem
 	switch {
 	case err == nil:
 		r.Body = http.NoBody // there is none left, see leaveBody
@@ -70,6 +71,8 @@ func (h *Handler) receive(c echo.Context, limit int64) ([]byte, error) {
 		return data, nil
 	case errors.As(err, &over):
 		return nil, tooLarge(limit)
+	case errors.As(err, &full):
+		return nil, full
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		r.Body = http.NoBody // it had its time
 		c.Response().Header().Set("Connection", "close")
@@ -79,6 +82,55 @@ func (h *Handler) receive(c echo.Context, limit int64) ([]byte, error) {
 		return nil, newProblem("request-timeout", "The body did not arrive within "+h.cfg.BodyTimeout.String()+". Nothing was done; send it again.")
 	}
 	return nil, invalid("", "The body ends before its announced length, or is not framed well.")
+}
+
+// readAll reads a body into memory that grows with what has arrived, not with what
+// was announced, as far as the bodies of all requests leave room for it.
+func (h *Handler) readAll(c echo.Context, body io.Reader, limit int64) ([]byte, error) {
+	most := limit + 1 // and the end of it
+	if announced := c.Request().ContentLength; announced >= 0 {
+		most = announced + 1
+	}
+	data := make([]byte, 0, min(most, freeBodyBytes))
+	for {
+		if len(data) == cap(data) {
+			size := min(2*int64(cap(data)), most)
+			if !h.holdBody(c, size-int64(cap(data))) {
+				return nil, h.bodySpace.full("body-memory", "bodies", "max-body-memory")
+			}
+			data = append(make([]byte, 0, size), data...)
+		}
+		n, err := body.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if err == io.EOF {
+			return data, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// bodyHeld is under which key of a request its reserved bytes are.
+const bodyHeld = "signalbox-body"
+
+// holdBody reserves bytes for a request's body until doneWithBody.
+func (h *Handler) holdBody(c echo.Context, bytes int64) bool {
+	if !h.bodySpace.take(bytes) {
+		return false
+	}
+	held, _ := c.Get(bodyHeld).(int64)
+	c.Set(bodyHeld, held+bytes)
+	return true
+}
+
+// doneWithBody gives a body's room back: it has been read, or the request is over. It
+// may be called more than once.
+func (h *Handler) doneWithBody(c echo.Context) {
+	if held, _ := c.Get(bodyHeld).(int64); held > 0 {
+		c.Set(bodyHeld, int64(0))
+		h.bodySpace.give(held)
+	}
 }
 
 func tooLarge(limit int64) error {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -47,6 +48,22 @@ func (b *bodies) end() {
 	for conn := range b.open {
 		_ = conn.SetReadDeadline(time.Now().Add(endOfBody))
 	}
+}
+
+// lingerOver reads on, for endOfBody at most, what a client still sends of a body
+// that was refused as too large. Closed at once, the connection would be reset while
+// the client sends, and most clients would then never see the refusal.
+func lingerOver(c echo.Context) {
+	r := c.Request()
+	if c.Response().Status != http.StatusRequestEntityTooLarge || r.Body == nil || r.Body == http.NoBody || r.Header.Get("Expect") != "" {
+		return
+	}
+	conn := http.NewResponseController(c.Response())
+	if conn.Flush() != nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(endOfBody))
+	_, _ = io.Copy(io.Discard, r.Body) // however it ends: the connection is closed then
 }
 
 // leaveBody answers ahead of a body that no handler has read to its end. Left to

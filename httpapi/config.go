@@ -10,6 +10,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// Bounds of a node's API unless configured otherwise: what bodies and replies may
+// take in bytes, and how many connections may be open.
+const (
+	DefaultBodyMemory  = 64 << 20
+	DefaultReplyMemory = 128 << 20
+	DefaultConnections = 10_000
+)
+
 // DefaultWatchers is how many streams of events and blocking queries may be open
 // at a time unless configured otherwise.
 const DefaultWatchers = 10_000
@@ -46,6 +54,9 @@ type Config struct {
 	BatchSize      int           // operations in one batch; default 1,000
 	MaxWait        time.Duration // the longest wait of one request; default 10 minutes
 	BodyTimeout    time.Duration // for a body to arrive, and for a reply to leave; default 20 s
+	BodyMemory     int64         // that bodies being received may take in all, see budget; default 64 MiB
+	ReplyMemory    int64         // that replies which clients have not taken may take in all; default 128 MiB
+	MaxConnections int           // that are open at a time, see connections; default 10,000
 	MaxWatchers    int           // streams of events and blocking queries open at a time; default 10,000
 }
 
@@ -62,6 +73,9 @@ func (cfg *Config) complete() error {
 	setDefault(&cfg.BatchSize, 1000)
 	setDefault(&cfg.MaxWait, 10*time.Minute)
 	setDefault(&cfg.BodyTimeout, 20*time.Second)
+	setDefault(&cfg.BodyMemory, DefaultBodyMemory)
+	setDefault(&cfg.ReplyMemory, DefaultReplyMemory)
+	setDefault(&cfg.MaxConnections, DefaultConnections)
 	setDefault(&cfg.MaxWatchers, DefaultWatchers)
 	for _, origin := range cfg.CORS {
 		if err := checkOrigin(origin); err != nil {

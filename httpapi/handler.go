@@ -19,11 +19,16 @@ type Handler struct {
 	seen      atomic.Uint64 // the highest index that a reply has told
 	everReady atomic.Bool   // ready at least once, see health
 
-	bodies    *bodies       // that are being received
-	streams   *streams      // of events
-	hosts     *hosts        // under which this node may be called
-	closing   chan struct{} // closed when long polls are to end
-	closeOnce sync.Once
+	bodies    *bodies  // that are being received
+	streams   *streams // of events
+	hosts     *hosts   // under which this node may be called
+	bodySpace *budget  // for bodies that are being received and read
+	replies   *budget  // that clients have not taken yet
+	makers    makers   // of large replies
+
+	connections *connections  // of the server that this is served by
+	closing     chan struct{} // closed when long polls are to end
+	closeOnce   sync.Once
 }
 
 // New answers a Handler over cfg.Node. It fails when the configuration can't
@@ -41,11 +46,16 @@ func New(cfg Config) (*Handler, error) {
 		return nil, err
 	}
 	h := &Handler{cfg: cfg, node: cfg.Node, metrics: m, bodies: newBodies(),
-		streams: newStreams(cfg.MaxWatchers, m), hosts: newHosts(cfg.Hosts), closing: make(chan struct{})}
+		streams: newStreams(cfg.MaxWatchers, m), hosts: newHosts(cfg.Hosts),
+		bodySpace: &budget{most: cfg.BodyMemory}, replies: &budget{most: cfg.ReplyMemory}, makers: newMakers(),
+		connections: &connections{most: int64(cfg.MaxConnections)}, closing: make(chan struct{})}
+	if err := m.addBounds(h); err != nil {
+		return nil, err
+	}
 	h.echo = echo.New()
 	h.echo.Logger.SetOutput(io.Discard) // hclog is this project's log
 	h.echo.HTTPErrorHandler = h.fail
-	h.echo.Use(h.observe, h.plainNodeRED, h.plainThrottle, h.recover, h.refuseWrongHost)
+	h.echo.Use(h.observe, h.plainNodeRED, h.plainThrottle, h.recover, h.keepForProbes, h.refuseWrongHost)
 	if len(cfg.CORS) > 0 {
 		h.echo.Use(crossOrigin(cfg.CORS))
 	}

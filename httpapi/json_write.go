@@ -71,10 +71,14 @@ func encodeJSON(body any, write func(data []byte) error) error {
 		}
 	}()
 	buffer.Reset()
-	encoder := json.NewEncoder(buffer)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(body); err != nil {
+	if err := writeJSON(buffer, body); err != nil {
 		return err
 	}
 	return write(buffer.Bytes())
+}
+
+func writeJSON(to *bytes.Buffer, body any) error {
+	encoder := json.NewEncoder(to)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(body)
 }

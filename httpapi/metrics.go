@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -12,10 +13,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
+// metricsAtOnce bounds the pages of metrics under way: one takes memory with the
+// number of declared semaphores.
+const metricsAtOnce = 8
+
 // metrics are the figures of this API, and the page that serves them with
 // those handed in.
 type metrics struct {
 	page     http.Handler
+	registry *prometheus.Registry
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	open     prometheus.Gauge
@@ -55,8 +61,30 @@ func newMetrics(more []prometheus.Collector) (*metrics, error) {
 			return nil, fmt.Errorf("httpapi: metrics: %w", err)
 		}
 	}
-	m.page = promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true})
+	m.registry = registry
+	m.page = promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: metricsAtOnce})
 	return m, nil
+}
+
+// addBounds shows how much of its bounds a handler uses.
+func (m *metrics) addBounds(h *Handler) error {
+	gauge := func(name, help string, value *atomic.Int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value.Load()) })
+	}
+	for _, c := range []prometheus.Collector{
+		gauge("signalbox_http_connections_open", "Connections that clients have open.", &h.connections.open),
+		gauge("signalbox_http_body_bytes", "What bodies that are being received take, beyond the first 4 KiB of each.", &h.bodySpace.used),
+		gauge("signalbox_http_reply_bytes", "What replies that clients have not taken yet take, beyond the first 16 KiB of each.", &h.replies.used),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "signalbox_http_connections_refused_total",
+			Help: "Connections, and requests on those kept for probes, that were refused since too many are open.",
+		}, func() float64 { return float64(h.connections.refused.Load()) }),
+	} {
+		if err := m.registry.Register(c); err != nil {
+			return fmt.Errorf("httpapi: metrics: %w", err)
+		}
+	}
+	return nil
 }
 
 // begin counts a request in; the answer counts it out.

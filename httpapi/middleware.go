@@ -22,6 +22,7 @@ func (h *Handler) observe(next echo.HandlerFunc) echo.HandlerFunc {
 			h.timeWrites(response)
 		})
 		done := h.metrics.begin()
+		defer h.doneWithBody(c)
 		if err := next(c); err != nil {
 			h.fail(err, c)
 		}
@@ -31,6 +32,7 @@ func (h *Handler) observe(next echo.HandlerFunc) echo.HandlerFunc {
 			h.cfg.Logger.Debug("request", "method", c.Request().Method, "path", ellipsis(c.Request().URL.Path),
 				"status", response.Status, "bytes", response.Size, "took", took)
 		}
+		lingerOver(c)
 		return nil
 	}
 }

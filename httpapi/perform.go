@@ -46,6 +46,7 @@ func (h *Handler) readParams(c echo.Context, op *operation) (*params, error) {
 	if queryWait && bodyGives(body, "wait") {
 		return nil, invalid("wait", "Give wait in the query or in the body, not in both.")
 	}
+	h.doneWithBody(c) // what follows may wait for long
 	return p, op.complete(p, op.routeNeeds())
 }
 

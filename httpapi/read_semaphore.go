@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"errors"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -68,14 +67,16 @@ func (h *Handler) listSemaphores(c echo.Context) error {
 	if _, err = h.reading(c, q); err != nil {
 		return err
 	}
-	var found []fsm.SemaphoreView
-	h.view(c, func(m *fsm.Machine) { found = m.Semaphores(prefix, after, limit+1) })
-	next := ""
-	if len(found) > limit {
-		found = found[:limit]
-		next = nameCursor(found[limit-1].Name)
-	}
-	return h.sendJSON(c, http.StatusOK, "application/json", newSemaphoresBody(found, next))
+	return h.sendRead(c, func() (any, error) {
+		var found []fsm.SemaphoreView
+		h.view(c, func(m *fsm.Machine) { found = m.Semaphores(prefix, after, limit+1) })
+		next := ""
+		if len(found) > limit {
+			found = found[:limit]
+			next = nameCursor(found[limit-1].Name)
+		}
+		return newSemaphoresBody(found, next), nil
+	})
 }
 
 // semaphoreQuery is what a GET of one semaphore asks for.
@@ -135,17 +136,16 @@ func (h *Handler) getSemaphore(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	var body wholeSemaphoreBody
-	h.view(c, func(m *fsm.Machine) {
-		var found fsm.SemaphoreView
-		if found, err = findSemaphore(m, s.name, s.epoch); err == nil {
-			body = viewedSemaphore(m, found, s.holders, s.waiters, nowOf(m, reading))
-		}
+	return h.sendRead(c, func() (any, error) {
+		var body wholeSemaphoreBody
+		h.view(c, func(m *fsm.Machine) {
+			var found fsm.SemaphoreView
+			if found, err = findSemaphore(m, s.name, s.epoch); err == nil {
+				body = viewedSemaphore(m, found, s.holders, s.waiters, nowOf(m, reading))
+			}
+		})
+		return body, err
 	})
-	if err != nil {
-		return err
-	}
-	return h.sendJSON(c, http.StatusOK, "application/json", body)
 }
 
 // nowOf answers the cluster time to compute durations with. The state may have

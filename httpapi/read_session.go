@@ -25,15 +25,17 @@ func (h *Handler) listSessions(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	body := sessionsBody{Sessions: []sessionBody{}}
-	h.view(c, func(m *fsm.Machine) {
-		found, next := pageOfSessions(m, after, limit)
-		for i := range found {
-			body.Sessions = append(body.Sessions, viewedSession(m, &found[i], nowOf(m, reading)))
-		}
-		body.Next = next
+	return h.sendRead(c, func() (any, error) {
+		body := sessionsBody{Sessions: []sessionBody{}}
+		h.view(c, func(m *fsm.Machine) {
+			found, next := pageOfSessions(m, after, limit)
+			for i := range found {
+				body.Sessions = append(body.Sessions, viewedSession(m, &found[i], nowOf(m, reading)))
+			}
+			body.Next = next
+		})
+		return body, nil
 	})
-	return h.sendJSON(c, http.StatusOK, "application/json", body)
 }
 
 // pageOfSessions answers up to limit sessions after an id, fewer when they
@@ -95,17 +97,16 @@ func (h *Handler) getSession(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	var body sessionBody
-	h.view(c, func(m *fsm.Machine) {
-		var found fsm.SessionView
-		if found, err = findSession(m, id); err == nil {
-			body = viewedSession(m, &found, nowOf(m, reading))
-		}
+	return h.sendRead(c, func() (any, error) {
+		var body sessionBody
+		h.view(c, func(m *fsm.Machine) {
+			var found fsm.SessionView
+			if found, err = findSession(m, id); err == nil {
+				body = viewedSession(m, &found, nowOf(m, reading))
+			}
+		})
+		return body, err
 	})
-	if err != nil {
-		return err
-	}
-	return h.sendJSON(c, http.StatusOK, "application/json", body)
 }
 
 // findSession answers a session, or the refusal that the state machine gives

@@ -1,8 +1,10 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"net/http"
 	"strconv"
 
 	"github.com/labstack/echo/v4"
@@ -17,10 +19,51 @@ const (
 	statusGone = 499
 )
 
-// sendJSON writes a whole reply.
+// sendJSON writes a whole reply. What was done is told, however much there is of it.
 func (h *Handler) sendJSON(c echo.Context, status int, contentType string, body any) error {
-	return encodeJSON(body, func(data []byte) error { return h.send(c, status, contentType, data) })
+	return encodeJSON(body, func(data []byte) error {
+		bytes := countedReply(data)
+		h.replies.insist(bytes)
+		defer h.replies.give(bytes)
+		return h.send(c, status, contentType, data)
+	})
 }
+
+// sendRead writes what a read shows. build looks at the state, and returns the
+// reply's body; it must not wait for anything. The reply is refused when the
+// replies that clients have not taken yet leave no room for it.
+func (h *Handler) sendRead(c echo.Context, build func() (any, error)) error {
+	buffer := buffers.Get().(*bytes.Buffer)
+	defer func() {
+		if buffer.Cap() <= maxPooled {
+			buffers.Put(buffer)
+		}
+	}()
+	if err := h.make(buffer, build); err != nil {
+		return err
+	}
+	bytes := countedReply(buffer.Bytes())
+	if !h.replies.take(bytes) {
+		return h.replies.full("reply-memory", "large replies", "max-reply-memory")
+	}
+	defer h.replies.give(bytes)
+	return h.send(c, http.StatusOK, "application/json", buffer.Bytes())
+}
+
+// make builds a reply and writes its JSON into an empty buffer.
+func (h *Handler) make(buffer *bytes.Buffer, build func() (any, error)) error {
+	h.makers.begin()
+	defer h.makers.end()
+	body, err := build()
+	if err != nil {
+		return err
+	}
+	buffer.Reset()
+	return writeJSON(buffer, body)
+}
+
+// countedReply is how much of a reply counts for the budget.
+func countedReply(data []byte) int64 { return max(0, int64(len(data))-freeReplyBytes) }
 
 // send writes a whole reply.
 func (h *Handler) send(c echo.Context, status int, contentType string, data []byte) error {

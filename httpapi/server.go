@@ -14,7 +14,8 @@ import (
 // Server serves a Handler over HTTP/1.1 with the time and size limits that
 // net/http leaves off by default.
 type Server struct {
-	http *http.Server
+	http        *http.Server
+	connections *connections
 
 	mu    sync.Mutex
 	fresh map[net.Conn]struct{} // connections that have sent no request yet
@@ -26,7 +27,7 @@ const headBytes = 16<<10 - 4<<10
 
 // NewServer answers a server that does not listen yet.
 func NewServer(h *Handler) *Server {
-	s := &Server{fresh: map[net.Conn]struct{}{}}
+	s := &Server{connections: h.connections, fresh: map[net.Conn]struct{}{}}
 	s.http = &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -35,6 +36,7 @@ func NewServer(h *Handler) *Server {
 		// net/http's own answer to OPTIONS * waits for a body, for ever.
 		DisableGeneralOptionsHandler: true,
 		ConnState:                    s.track,
+		ConnContext:                  markKept,
 		ErrorLog: h.cfg.Logger.StandardLogger(&hclog.StandardLoggerOptions{
 			ForceLevel: hclog.Debug, // what strangers send is not this node's error
 		}),
@@ -46,7 +48,7 @@ func NewServer(h *Handler) *Server {
 // Serve accepts connections until Shutdown, then answers nil; it answers the
 // listener's error otherwise. It closes the listener. It blocks.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.http.Serve(bounded{l, s.connections}); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

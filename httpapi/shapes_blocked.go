@@ -6,13 +6,18 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// blockedBody tells why a request waits: a code, a sentence for people, and all
-// the lines in which it can't be served now.
+// blockedBody tells why a request waits: a code, a sentence for people, and
+// the first shownObstacles of the lines in which it can't be served now.
 type blockedBody struct {
-	BlockedBy string         `json:"blocked_by"`
-	Reason    string         `json:"reason"`
-	Obstacles []obstacleBody `json:"obstacles"`
+	BlockedBy     string         `json:"blocked_by"`
+	Reason        string         `json:"reason"`
+	Obstacles     []obstacleBody `json:"obstacles"`
+	ObstacleCount int            `json:"obstacle_count"` // of all
 }
+
+// shownObstacles bounds what one waiting request adds to a reply: it may wait in
+// many lines, each with a long name.
+const shownObstacles = 8
 
 type obstacleBody struct {
 	Semaphore string `json:"semaphore"`
@@ -21,11 +26,23 @@ type obstacleBody struct {
 	Available int64  `json:"available"`
 }
 
+// bytes is about how much text it is.
+func (b *blockedBody) bytes() int {
+	n := len(b.Reason)
+	for i := range b.Obstacles {
+		n += memberBytes + len(b.Obstacles[i].Semaphore)
+	}
+	return n
+}
+
 // newBlockedBody tells why a request waits in the line of a semaphore.
 func newBlockedBody(w *fsm.RequestView, name string) blockedBody {
-	body := blockedBody{BlockedBy: w.BlockedBy.String(), Obstacles: make([]obstacleBody, len(w.Obstacles))}
+	shown := min(len(w.Obstacles), shownObstacles)
+	body := blockedBody{BlockedBy: w.BlockedBy.String(), Obstacles: make([]obstacleBody, shown), ObstacleCount: len(w.Obstacles)}
 	for i, o := range w.Obstacles {
-		body.Obstacles[i] = obstacleBody{Semaphore: o.Semaphore, BlockedBy: o.BlockedBy.String(), Needs: o.Needs, Available: o.Available}
+		if i < shown {
+			body.Obstacles[i] = obstacleBody{Semaphore: o.Semaphore, BlockedBy: o.BlockedBy.String(), Needs: o.Needs, Available: o.Available}
+		}
 		if o.Semaphore == name && w.BlockedBy == fsm.BlockPermits {
 			body.Reason = tooFew(w, o)
 		}

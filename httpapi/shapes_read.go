@@ -77,10 +77,11 @@ type entryBody struct {
 
 type sessionBody struct {
 	lifeBody
-	Metadata jsonPairs     `json:"metadata"`
-	Leases   []heldBody    `json:"leases"`
-	Waiting  []requestBody `json:"waiting"` // but for what waits by the wait list
-	WaitList []entryBody   `json:"waitlist"`
+	Metadata     jsonPairs     `json:"metadata"`
+	Leases       []heldBody    `json:"leases"`
+	Waiting      []requestBody `json:"waiting"` // but for what waits by the wait list; the first pageBytes of them
+	WaitingCount int           `json:"waiting_count"`
+	WaitList     []entryBody   `json:"waitlist"`
 }
 
 type sessionsBody struct {
@@ -90,17 +91,36 @@ type sessionsBody struct {
 
 func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, nowMS int64) wholeSemaphoreBody {
 	body := wholeSemaphoreBody{semaphoreBody: newSemaphoreBody(&s), Holders: []holderBody{}, Waiters: []waiterBody{}}
+	bytes := 0
 	for _, l := range m.Holders(s.Name, holders) {
+		if bytes += memberBytes + pairBytes(l.Metadata) + len(l.Reason); bytes > pageBytes {
+			break
+		}
 		body.Holders = append(body.Holders, holderBody{Session: formatSession(l.Session), Count: l.Count, Token: l.Token,
 			HeldMS: left(nowMS, l.GrantedMS), ExpiresInMS: left(l.DeadlineMS, nowMS), Metadata: l.Metadata,
 			revokedBody: revokedBody{l.Revoked, l.Reason}})
 	}
+	bytes = 0
 	for _, w := range m.Waiters(s.Name, waiters) {
-		body.Waiters = append(body.Waiters, waiterBody{Session: formatSession(w.Session), Count: countWanted(w.Wants, s.Name),
+		waiter := waiterBody{Session: formatSession(w.Session), Count: countWanted(w.Wants, s.Name),
 			Position: w.Position, WaitingMS: left(nowMS, w.EnqueuedMS), ExpiresInMS: left(w.DeadlineMS, nowMS),
-			Metadata: w.Metadata, blockedBody: newBlockedBody(&w, s.Name), Unowned: w.Unowned})
+			Metadata: w.Metadata, blockedBody: newBlockedBody(&w, s.Name), Unowned: w.Unowned}
+		if bytes += memberBytes + pairBytes(w.Metadata) + waiter.bytes(); bytes > pageBytes {
+			break
+		}
+		body.Waiters = append(body.Waiters, waiter)
 	}
 	return body
+}
+
+// memberBytes is about what a member of a list takes beside its texts.
+const memberBytes = 160
+
+func pairBytes(pairs []fsm.Pair) (n int) {
+	for _, p := range pairs {
+		n += len(p.Key) + len(p.Value)
+	}
+	return n
 }
 
 func countWanted(wants []fsm.Want, name string) int64 {
@@ -130,12 +150,22 @@ func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64) sessionBody 
 		l := &s.Leases[i]
 		body.Leases = append(body.Leases, heldBody{viewedLease(l, nowMS), revokedBody{l.Revoked, l.Reason}})
 	}
+	bytes := 0
 	for _, w := range s.Waiting {
 		if listed[w.Place] {
 			continue
 		}
-		body.Waiting = append(body.Waiting, requestBody{Semaphores: w.Wants, Mode: modeName(w.Mode), Position: w.Position,
-			WaitingMS: left(nowMS, w.EnqueuedMS), blockedBody: newBlockedBody(&w, w.Wants[0].Semaphore)})
+		body.WaitingCount++
+		if bytes > pageBytes {
+			continue
+		}
+		request := requestBody{Semaphores: w.Wants, Mode: modeName(w.Mode), Position: w.Position,
+			WaitingMS: left(nowMS, w.EnqueuedMS), blockedBody: newBlockedBody(&w, w.Wants[0].Semaphore)}
+		bytes += memberBytes + request.bytes()
+		for _, want := range w.Wants {
+			bytes += len(want.Semaphore)
+		}
+		body.Waiting = append(body.Waiting, request)
 	}
 	return body
 }

@@ -54,12 +54,9 @@ func (g *throttleGauges) Collect(to chan<- prometheus.Metric) {
 			if s, known = m.Semaphore(name); !known {
 				return
 			}
-			waiters := m.Waiters(name, int(s.Waiters))
-			for i := range waiters {
-				pending += countWanted(waiters[i].Wants, name)
-			}
-			if len(waiters) > 0 {
-				longestMS = max(reading.NowMS, m.NowMS()) - waiters[0].EnqueuedMS
+			var sinceMS int64
+			if pending, sinceMS = m.Queued(name); pending > 0 {
+				longestMS = max(reading.NowMS, m.NowMS()) - sinceMS
 			}
 		})
 		if !known {

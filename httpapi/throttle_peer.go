@@ -195,8 +195,12 @@ func (t *throttle) isAcquired(c echo.Context) error {
 	return t.reply(c, http.StatusOK, plainJSON, strconv.FormatBool(acquired))
 }
 
-// peersAtOnce is how many sessions are listed under one lock of the state.
-const peersAtOnce = 100
+const (
+	// peersAtOnce is how many sessions are listed under one lock of the state.
+	peersAtOnce = 1000
+	// peersBytes of the list are sent at a time: a million peers take 24 MB.
+	peersBytes = 32 << 10
+)
 
 // listPeers answers all sessions by their ids. One that lives throughout is in
 // the list.
@@ -204,21 +208,45 @@ func (t *throttle) listPeers(c echo.Context) error {
 	if err := t.readNow(c); err != nil {
 		return err
 	}
-	body := []byte{'['}
-	for after, more := uint64(0), true; more; {
-		t.view(c, func(m *fsm.Machine) {
-			page := m.Sessions(after, peersAtOnce)
-			more = len(page) == peersAtOnce
-			for i := range page {
-				if len(body) > 1 {
-					body = append(body, ',')
-				}
-				after = page[i].ID
-				body = append(body, `{"id":`...)
-				body = strconv.AppendUint(body, after, 10)
-				body = append(body, '}')
+	part := []byte{'['}
+	for after, more, begun := uint64(0), true, false; more; {
+		var ids []uint64
+		t.view(c, func(m *fsm.Machine) { ids = m.SessionIDs(after, peersAtOnce) })
+		more = len(ids) == peersAtOnce
+		for _, id := range ids {
+			if after > 0 {
+				part = append(part, ',')
 			}
-		})
+			after = id
+			part = append(part, `{"id":`...)
+			part = strconv.AppendUint(part, id, 10)
+			part = append(part, '}')
+		}
+		switch {
+		case more && len(part) < peersBytes:
+			continue
+		case !more && !begun:
+			return t.reply(c, http.StatusOK, plainJSON, string(append(part, ']')))
+		case !more:
+			part = append(part, ']')
+		}
+		if !t.sendPart(c, begun, part) {
+			return nil
+		}
+		begun, part = true, part[:0]
 	}
-	return t.reply(c, http.StatusOK, plainJSON, string(append(body, ']')))
+	return nil
+}
+
+// sendPart sends a part of a reply that has no announced length, and reports whether
+// the client takes more.
+func (t *throttle) sendPart(c echo.Context, begun bool, part []byte) bool {
+	response := c.Response()
+	if !begun {
+		response.Header().Set("Content-Type", plainJSON)
+		response.WriteHeader(http.StatusOK)
+	}
+	t.timeWrites(response)
+	_, err := response.Write(part)
+	return err == nil
 }

@@ -9,19 +9,20 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// throttleBodyBytes is the most that a body of this dialect has, as there.
-const throttleBodyBytes = 2 << 20
+// throttleBodyBytes is the most that a body of this dialect has: a number, or a
+// duration. Only a restore has more, as much as a body of the native API.
+const throttleBodyBytes = 4 << 10
 
 // readJSON reads a body, as strictly and in the same order as throttle: its
 // Content-Type, its size, whether it is JSON, whether it has the right shape.
-func (t *throttle) readJSON(c echo.Context, read func(r *serdeReader) *serdeFault) error {
+func (t *throttle) readJSON(c echo.Context, limit int64, read func(r *serdeReader) *serdeFault) error {
 	if !isJSON(c.Request().Header.Get("Content-Type")) {
 		return sentence(http.StatusUnsupportedMediaType, "Expected request with `Content-Type: application/json`")
 	}
 	var data []byte
 	if body := c.Request().Body; body != nil && body != http.NoBody {
 		var err error
-		if data, err = t.receive(c, throttleBodyBytes); err != nil {
+		if data, err = t.receive(c, limit); err != nil {
 			return err
 		}
 	}
@@ -50,7 +51,7 @@ func isJSON(contentType string) bool {
 
 // readExpiry reads {"expires_in": duration}.
 func (t *throttle) readExpiry(c echo.Context) (ttlMS int64, err error) {
-	err = t.readJSON(c, func(r *serdeReader) *serdeFault {
+	err = t.readJSON(c, throttleBodyBytes, func(r *serdeReader) *serdeFault {
 		return r.object("struct ExpiresIn", []serdeField{{"expires_in", durationInto(r, &ttlMS)}})
 	})
 	return t.options.linger(ttlMS), err
@@ -65,7 +66,7 @@ func durationInto(r *serdeReader, ms *int64) func() *serdeFault {
 
 // readCount reads a lone integer.
 func (t *throttle) readCount(c echo.Context) (count int64, err error) {
-	err = t.readJSON(c, func(r *serdeReader) (f *serdeFault) {
+	err = t.readJSON(c, throttleBodyBytes, func(r *serdeReader) (f *serdeFault) {
 		count, f = r.signed()
 		return f
 	})
@@ -74,7 +75,7 @@ func (t *throttle) readCount(c echo.Context) (count int64, err error) {
 
 // readRestore reads what a client remembers of its peer.
 func (t *throttle) readRestore(c echo.Context) (command fsm.RestoreSession, err error) {
-	err = t.readJSON(c, func(r *serdeReader) *serdeFault {
+	err = t.readJSON(c, t.cfg.BodyBytes, func(r *serdeReader) *serdeFault {
 		return r.object("struct Restore", []serdeField{
 			{"expires_in", durationInto(r, &command.TTLMS)},
 			{"peer_id", func() (f *serdeFault) {

@@ -52,18 +52,18 @@ func TestThrottleBodyLimit(t *testing.T) {
 	inEachPlace(t, func(s *throttleSite) {
 		padded := func(size int) string { return `{"expires_in":"1m"}` + strings.Repeat(" ", size-19) }
 		s.semaphore("A", "1", "0")
-		if got := s.ask("POST /new_peer", padded(2<<20)); got.status != 200 {
-			s.Errorf("2 MiB: %s", got)
+		if got := s.ask("POST /new_peer", padded(4<<10)); got.status != 200 {
+			s.Errorf("4 KiB: %s", got)
 		}
 		const want = "413 text Failed to buffer the request body: length limit exceeded"
-		s.is(s.ask("POST /new_peer", padded(2<<20+1)), want)
-		r := httptest.NewRequest("POST", "/new_peer", strings.NewReader(padded(2<<20+1)))
+		s.is(s.ask("POST /new_peer", padded(4<<10+1)), want)
+		r := httptest.NewRequest("POST", "/new_peer", strings.NewReader(padded(4<<10+1)))
 		r.ContentLength = -1 // chunked
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		s.handler.ServeHTTP(w, r)
 		s.is(throttleAnswer{w.Code, w.Header().Get("Content-Type"), w.Body.String(), w.Header().Get}, want)
-		s.is(s.ask("POST /new_peer", padded(2<<20+1), "Content-Type: text/plain"), "415 text Expected request with `Content-Type: application/json`")
+		s.is(s.ask("POST /new_peer", padded(4<<10+1), "Content-Type: text/plain"), "415 text Expected request with `Content-Type: application/json`")
 	})
 }
 

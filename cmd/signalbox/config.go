@@ -25,6 +25,7 @@ type config struct {
 	peers         []cluster.Peer // all members; empty: a cluster of this node alone
 	data          string         // folder; empty only if ephemeral
 	ephemeral     bool           // state in memory
+	nodesHere     int            // in this process; 0: one
 	insecurePeers bool
 	insecureHTTP  bool     // serve the API beyond loopback
 	hosts         []string // further names of this node, see httpapi.Config
@@ -50,6 +51,8 @@ type requestLimits struct {
 	batch             int
 	wait, bodyTimeout time.Duration
 	watchers          int
+	connections       int
+	bodies, replies   size // in all
 }
 
 // defaultConfig is a single node as "serve --data DIR" would run it.
@@ -69,7 +72,8 @@ func defaultConfig() config {
 		historyBytes:  cluster.DefaultHistoryBytes,
 		requests: requestLimits{
 			body: 64 << 10, batchBody: 1 << 20, batch: 1000, wait: 10 * time.Minute, bodyTimeout: 20 * time.Second,
-			watchers: httpapi.DefaultWatchers,
+			watchers: httpapi.DefaultWatchers, connections: httpapi.DefaultConnections,
+			bodies: httpapi.DefaultBodyMemory, replies: httpapi.DefaultReplyMemory,
 		},
 	}
 }
@@ -100,6 +104,9 @@ func (c *config) validate() error {
 	}
 	if _, err := callback.New(c.callbacks); err != nil {
 		return fmt.Errorf("--callback-allow: %w", err)
+	}
+	if c.machine.WaitList > mostWaitList {
+		return fmt.Errorf("--max-wait-list: %d is more than %d, which is what one delivery of a list can carry between nodes", c.machine.WaitList, mostWaitList)
 	}
 	switch {
 	case c.ephemeral && c.data != "":

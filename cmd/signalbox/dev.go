@@ -109,6 +109,7 @@ func (d *devFlags) start(ctx context.Context, folder string, log hclog.Logger, f
 	var nodes []*node
 	for i, own := range peers {
 		c := d.config
+		c.nodesHere = d.nodes
 		c.nodeID, c.peers, c.peerAddress = own.ID, peers, own.Address
 		c.httpAddress = fmt.Sprintf("127.0.0.1:%d", d.port+i)
 		c.data = filepath.Join(folder, own.ID)

@@ -7,6 +7,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// mostWaitList is what --max-wait-list may be: all entries of a list are delivered in
+// one result, each with a name of up to 512 bytes and some numbers, and a frame
+// between nodes has up to 4 MiB.
+const mostWaitList = 4096
+
 // addLimits gives every limit its flag; the defaults are what c holds. None may be
 // below 1: nothing would work.
 func addLimits(flags *pflag.FlagSet, c *config) {
@@ -28,6 +33,9 @@ func addLimits(flags *pflag.FlagSet, c *config) {
 	limits.IntVar(&r.batch, "max-batch", r.batch, "operations in a batch; one that lists semaphores counts as many")
 	limits.DurationVar(&r.wait, "max-wait", r.wait, "how long one request may wait")
 	limits.DurationVar(&r.bodyTimeout, "body-timeout", r.bodyTimeout, "for a body to arrive, and for a reply to leave")
+	limits.IntVar(&r.connections, "max-connections", r.connections, "connections to the API; some more are kept for probes")
+	limits.Var(&r.bodies, "max-body-memory", "what bodies that are being received may take in all, beyond 4KiB each")
+	limits.Var(&r.replies, "max-reply-memory", "what replies that clients have not taken may take in all, beyond 16KiB each")
 	limits.IntVar(&r.watchers, "max-watchers", r.watchers, "streams of events and blocking queries that may be open on this node")
 	limits.Int64Var(&c.historyEvents, "event-history", c.historyEvents, "events that this node keeps for those who follow them")
 	limits.Var(&c.historyBytes, "event-history-size", "what they may take")

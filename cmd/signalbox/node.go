@@ -42,6 +42,9 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 	if err != nil {
 		return nil, err
 	}
+	if most, known := openFiles(); known {
+		c.fitConnections(most, log)
+	}
 	n := &node{log: log, served: make(chan error, 1)}
 	defer func() {
 		if err != nil {
@@ -123,6 +126,9 @@ func apiConfig(c config, n *node, log hclog.Logger) httpapi.Config {
 		MaxWait:        c.requests.wait,
 		BodyTimeout:    c.requests.bodyTimeout,
 		MaxWatchers:    c.requests.watchers,
+		MaxConnections: c.requests.connections,
+		BodyMemory:     int64(c.requests.bodies),
+		ReplyMemory:    int64(c.requests.replies),
 	}
 	for _, d := range dialects {
 		if slices.Contains(c.dialects, d.name) {

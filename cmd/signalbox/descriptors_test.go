@@ -1,0 +1,33 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// A node that may not open as many files as --max-connections needs says so at its
+// start, and takes as many as fit.
+func TestFitConnections(t *testing.T) {
+	for _, c := range []struct {
+		most        uint64
+		nodes, want int
+		says        bool
+	}{
+		{1 << 20, 1, 10_000, false}, {10_240, 1, 10_000, false}, {10_239, 1, 9_999, true}, {1024, 1, 784, true}, {64, 1, 16, true},
+		{3 * 10_240, 3, 10_000, false}, {4096, 3, 1125, true},
+	} {
+		var log bytes.Buffer
+		config := defaultConfig()
+		config.nodesHere = c.nodes
+		config.fitConnections(c.most, hclog.New(&hclog.LoggerOptions{Output: &log}))
+		if config.requests.connections != c.want || c.says != strings.Contains(log.String(), "--max-connections") {
+			t.Errorf("%d files for %d nodes: %d connections; %s", c.most, c.nodes, config.requests.connections, log.String())
+		}
+	}
+	if most, known := openFiles(); known && most == 0 {
+		t.Error("no file may be opened")
+	}
+}
