@@ -81,7 +81,7 @@ func TestClusterHasOneIDFromItsFormationOn(t *testing.T) {
 			for _, n := range one.all {
 				var state fsm.ClusterID
 				n.View(func(m *fsm.Machine) { state = m.ClusterID() })
-				if n.store.ClusterID() != want || state.String() != want || n.life.identity.bound() != state || upgraded(state) {
+				if n.store.ClusterID() != want || state.String() != want || n.life.identity.bound() != state || n.Status().Cluster != want || upgraded(state) {
 					t.Errorf("%s: folder %q, state %v, want %s", n.id, n.store.ClusterID(), state, want)
 				}
 			}

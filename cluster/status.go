@@ -13,6 +13,7 @@ import (
 // Status is the cluster as one node sees it. It is the caller's.
 type Status struct {
 	Node          string // this node's id
+	Cluster       string // the cluster's id; "" while this node doesn't know it
 	Leader        string // its id; "" while none is known
 	Term          uint64
 	CommitIndex   uint64 // as far as this node knows
@@ -43,7 +44,7 @@ type Member struct {
 // does not block.
 func (n *Node) Status() Status {
 	l := n.life
-	s := Status{Node: n.config.NodeID, ClusterTimeMS: n.machine.estimateMS(), Level: n.machine.level.Load()}
+	s := Status{Node: n.config.NodeID, Cluster: clusterText(l.identity.bound()), ClusterTimeMS: n.machine.estimateMS(), Level: n.machine.level.Load()}
 	s.AppliedIndex, s.StateHash = n.machine.reading()
 	r := l.raft()
 	if r == nil {

@@ -111,7 +111,9 @@ func TestCluster(t *testing.T) {
 	a := newTestAPI(t)
 	a.do("GET /v1/cluster", "").is(200, "node=n1", "leader=n1", "term=3", "applied_index=0", "state_hash=00000000000000000000000000000000",
 		"members.0.id=n1", "members.0.peer=n1:8711", "members.0.voter=true", "members.0.leader=true", "members.0.last_contact_ms=0",
-		"members.1.last_contact_ms=null")
+		"members.1.last_contact_ms=null", "cluster=null")
+	a.node.status.Cluster = "5a0f6c1e8d7b4a39926e1f0c3b5d7e81"
+	a.do("GET /v1/cluster", "").is(200, "cluster=5a0f6c1e8d7b4a39926e1f0c3b5d7e81")
 	a.node.status.Leader, a.node.status.Level, a.node.status.Members[1].Knows = "", 7, 8
 	a.do("GET /v1/cluster", "").is(200, "leader=null")
 	a.do("PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`).is(200, "node=n1")

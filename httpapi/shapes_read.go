@@ -201,6 +201,7 @@ type memberBody struct {
 
 type clusterBody struct {
 	Node          string       `json:"node"`
+	Cluster       *string      `json:"cluster"` // its id; null while this node doesn't know it
 	Leader        *string      `json:"leader"`
 	Term          uint64       `json:"term"`
 	CommitIndex   uint64       `json:"commit_index"`
@@ -216,6 +217,9 @@ func newClusterBody(s cluster.Status) clusterBody {
 		ClusterTimeMS: s.ClusterTimeMS, StateHash: hex.EncodeToString(s.StateHash[:]), Level: s.Level, Members: []memberBody{}}
 	if s.Leader != "" {
 		body.Leader = &s.Leader
+	}
+	if s.Cluster != "" {
+		body.Cluster = &s.Cluster
 	}
 	for _, m := range s.Members {
 		member := memberBody{ID: m.ID, Peer: m.Address, Voter: m.Voter, Leader: m.Leader, Lag: m.Lag, Knows: m.Knows}
