@@ -119,7 +119,7 @@ func (s *Session) acquire(ctx context.Context, a *acquiring) ([]*Lease, error) {
 		}
 		return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), err)
 	}
-	left := s.letGo(a.names()...)
+	left := s.letGo(0, a.names()...)
 	s.mu.Unlock()
 	return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), afterwards(ctx, left, err))
 }

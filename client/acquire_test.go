@@ -346,6 +346,52 @@ func TestLateDuplicatesChangeNothing(t *testing.T) {
 	})
 }
 
+// A release that no key protects, since the cluster has no room for it, and that the
+// network delivers late, ends the lease that it meant and no later one.
+func TestLateReleaseMeansItsOwnLease(t *testing.T) {
+	virtually(t, 2, func(b *bed) {
+		b.fake.put("db", 1)
+		s := b.session(time.Hour)
+		b.fake.maxKeys = 0
+		lease, err := s.Acquire(b.ctx, "db")
+		b.ok(err)
+		lates := 0
+		b.net.follow(func(s sent, _ int) fault { // each attempt without a key arrives, late
+			if s.method != "DELETE" || s.key != "" || lates > 0 {
+				return fault{}
+			}
+			lates++
+			return fault{lateApply: 20 * time.Second}
+		})
+		b.ok(lease.Release(b.ctx))
+		again, err := s.Acquire(b.ctx, "db")
+		b.ok(err)
+		time.Sleep(time.Minute) // virtual
+		if lates != 1 || b.fake.available("db") != 0 {
+			b.Errorf("%d late, %d available: the later lease was released", lates, b.fake.available("db"))
+		}
+		b.ok(again.Err())
+	})
+}
+
+// A node that does not know the token of a release is asked without.
+func TestReleaseWhereTokensAreUnknown(t *testing.T) {
+	for code, status := range map[string]int{"invalid-request": 400, "level-too-low": 409} {
+		virtually(t, 2, func(b *bed) {
+			b.fake.put("db", 1)
+			lease, err := b.session(time.Hour).Acquire(b.ctx, "db")
+			b.ok(err)
+			b.net.follow(on("DELETE", "token=", fault{status: status, code: code}))
+			began := time.Now()
+			b.ok(lease.Release(b.ctx))
+			b.took(began, 0, 0)
+			if b.fake.available("db") != 1 {
+				b.Error("not released")
+			}
+		})
+	}
+}
+
 func TestSessionsGoOnWithoutRoomForKeys(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
 		b.fake.put("db", 1)

@@ -61,11 +61,12 @@
 // for, until ctx ends. ErrLimitReached is about a configured limit and returned at once,
 // but for a request that waits already, a Release and a Close: these go on.
 //
-// Every call that changes something
-// carries an Idempotency-Key, so that a repeat gets the outcome of the first attempt
-// if that was carried out: a permit is not taken twice, and a waiting request keeps
-// its place. (Renewing and ending a session need no key: twice is the same as once.)
-// A call whose ctx has no deadline gives up after Config.GiveUpAfter.
+// Every call that changes something carries an Idempotency-Key, so that a repeat gets
+// the outcome of the first attempt if that was carried out: a permit is not taken
+// twice, and a waiting request keeps its place. (Renewing and ending a session need no
+// key: twice is the same as once.) What became of a call whose ctx has ended is found
+// out at another node, within 2 s. A call whose ctx has no deadline gives up after
+// Config.GiveUpAfter.
 //
 // An error wraps all that it comes from; use errors.Is:
 //
@@ -79,7 +80,8 @@
 // # Concurrency
 //
 // Everything may be used by several goroutines. Each open session, and each lease of
-// Client.Acquire, has one goroutine that renews it, and each release that is not yet
-// confirmed has one; Close waits for their end. The package imports the standard
-// library only, and nothing of the server.
+// Client.Acquire, has one goroutine that renews it, and each release or end that is not
+// yet confirmed has one, until its deadline at the latest; Close waits for their end,
+// as long as its ctx lasts. The package imports the standard library only, and nothing
+// of the server.
 package client

@@ -95,6 +95,9 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
+// errLevelTooLow: the cluster's members don't all know the request yet.
+const errLevelTooLow = code("level-too-low")
+
 // errSilent ends an attempt at a node that takes too long.
 var errSilent = errors.New("the node did not answer in time")
 

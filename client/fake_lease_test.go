@@ -1,6 +1,9 @@
 package client_test
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // unknown is what a client is told of a session that is not there.
 func (f *fake) unknown(id string) answer {
@@ -85,8 +88,14 @@ func (f *fake) release(a *ask) answer {
 	case s == nil:
 		return f.unknown(a.path[1])
 	}
+	l := s.leases[name]
+	if token := a.query.Get("token"); token != "" && l != nil && token != fmt.Sprint(l.token) {
+		return answer{status: 204} // another lease
+	} else if token != "" && l == nil && s.revoked[name] == "" {
+		return answer{status: 204} // it may wait for another one
+	}
 	delete(s.revoked, name)
-	if l := s.leases[name]; l != nil {
+	if l != nil {
 		f.drop(s, l)
 	}
 	for _, r := range f.queue {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -92,7 +94,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.s.mu.Lock()
 	if l.left == nil && l.ctx.Err() == nil {
 		l.cancel(ErrReleased)
-		l.left = l.s.letGo(l.Semaphore)
+		l.left = l.s.letGo(l.Token, l.Semaphore)
 	}
 	left := l.left
 	l.s.mu.Unlock()
@@ -120,7 +122,7 @@ func (s *Session) loseLease(l *Lease, why error) {
 	}
 	s.c.log.Warn("lease lost", "session", s.id, "semaphore", l.Semaphore, "error", why)
 	l.cancel(fmt.Errorf("%w: %w", ErrLost, why))
-	l.left = s.letGo(l.Semaphore)
+	l.left = s.letGo(l.Token, l.Semaphore)
 }
 
 // departure is the release of semaphores, or the withdrawal of a request for them,
@@ -145,10 +147,10 @@ func (d *departure) await(ctx context.Context) error {
 	}
 }
 
-// letGo starts to release or withdraw; s.mu is held. Until it is confirmed, nothing
-// else can be asked for under these names: a request that came before it would be
-// withdrawn by it.
-func (s *Session) letGo(names ...string) *departure {
+// letGo starts to release the lease of a token, or, without one, whatever a request
+// has come to; s.mu is held. Until it is confirmed, nothing else can be asked for under
+// these names: a request that came before it would be withdrawn by it.
+func (s *Session) letGo(token uint64, names ...string) *departure {
 	d := &departure{done: make(chan struct{})}
 	for _, name := range names {
 		s.claims[name] = &claim{leaving: d}
@@ -160,7 +162,7 @@ func (s *Session) letGo(names ...string) *departure {
 	}
 	s.work.Go(func() {
 		for _, name := range names {
-			if err := s.release(name); err != nil {
+			if err := s.release(name, token); err != nil {
 				d.err = err
 			}
 		}
@@ -174,11 +176,15 @@ func (s *Session) letGo(names ...string) *departure {
 	return d
 }
 
-// release asks until a node confirms. It carries a key: should the network deliver
-// an attempt twice, the second must not release what was acquired since.
-func (s *Session) release(name string) error {
+// release asks until a node confirms. It names the token of the lease, and carries a
+// key: should the network deliver an attempt late or twice, that must not release or
+// withdraw what was acquired or asked for since.
+func (s *Session) release(name string, token uint64) error {
 	k := call{method: http.MethodDelete, path: []string{"v1", "sessions", s.id, "leases", name}, key: newKey(), keyOptional: true,
 		patience: s.c.growing()}
+	if token != 0 {
+		k.query = url.Values{"token": {strconv.FormatUint(token, 10)}}
+	}
 	for round := 1; ; round++ {
 		_, err := s.c.do(s.ctx, k)
 		switch {
@@ -194,6 +200,9 @@ func (s *Session) release(name string) error {
 			return s.Err()
 		case over(err):
 			return fmt.Errorf("%w: %w", ErrLost, err)
+		case k.query != nil && (errors.Is(err, ErrInvalidRequest) || errors.Is(err, errLevelTooLow)):
+			k.query = nil // an older node, or a cluster at its level, knows no tokens here
+			continue
 		}
 		s.c.log.Warn("release not confirmed, trying on", "session", s.id, "semaphore", name, "error", err)
 		_ = sleep(s.ctx, max(backOff(round), askedFor(err))) // the next round sees that the session is over

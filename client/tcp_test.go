@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"net"
 	"net/http/httptest"
 	"runtime"
 	"strings"
@@ -69,5 +70,34 @@ func TestRealConnections(t *testing.T) {
 	}
 	if f.living() != 0 || f.available("db") != 1 || f.available("a/b") != 2 {
 		t.Error("something is still held")
+	}
+}
+
+// Seven calls of three seconds succeed, over real connections, beside a node whose
+// port accepts connections and never replies.
+func TestSilentPort(t *testing.T) {
+	f := newFake().put("db", 0)
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts for it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	second, third := httptest.NewServer(f), httptest.NewServer(f)
+	defer second.Close()
+	defer third.Close()
+	c, err := client.New(client.Config{Addresses: []string{"http://" + silent.Addr().String(), second.URL, third.URL}, InOrder: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(7) {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		value, err := c.Up(ctx, "db", 1)
+		cancel()
+		if err != nil || value != i+1 {
+			t.Errorf("call %d: %d, %v", i+1, value, err)
+		}
+	}
+	if err := c.Close(context.Background()); err != nil {
+		t.Error(err)
 	}
 }
