@@ -297,6 +297,9 @@ func (m *Machine) checkMemory() error {
 	if marks != len(m.marked) || marks != m.marks.length {
 		return errors.New("the marks and their index differ")
 	}
+	if m.revoked.live > maxRevoked || m.revoked.live != len(m.byRevoked) || m.revoked.live != m.revokedOrder.length {
+		return errors.New("the memory of revoked leases and its index differ")
+	}
 	if m.ended.live > maxEnded {
 		return errors.New("too many ended sessions")
 	}

@@ -42,4 +42,5 @@ func (m *Machine) forget() {
 	}
 	m.forgetOldKeys()
 	m.forgetMarks()
+	m.forgetOldRevoked()
 }

@@ -442,6 +442,15 @@ func (g *generator) restore() Command {
 	} else if len(g.m.ended) > 0 && g.chance(2) {
 		c.Session = oneOf(g, g.m.ended).id
 	}
+	if len(g.m.revoked) > 0 && g.chance(3) { // what was revoked
+		v := oneOf(g, g.m.revoked)
+		for _, s := range g.m.semaphores {
+			if c.Session = v.session; s.epoch == v.epoch {
+				c.Leases = []Want{{s.name, 1}}
+			}
+		}
+		return c
+	}
 	if s := g.m.session(c.Session); s != nil && g.chance(2) { // what it has
 		for _, l := range g.m.leasesOf(s) {
 			c.Leases = append(c.Leases, Want{l.semaphore.name, l.count})

@@ -194,6 +194,7 @@ func (m *Machine) lease(r *request, want member, result *Result) {
 		count: want.count, token: m.nextToken(), grantedMS: m.nowMS, group: r.group,
 	})
 	l := m.leases.at(granted)
+	m.forgetRevoked(revokedKey{m.sessionID(r.session), s.epoch})
 	result.Grants = append(result.Grants, m.grantOf(l))
 	m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
 		Session: m.sessionID(r.session), Count: l.count, Token: l.token, Trace: m.caller.Trace})

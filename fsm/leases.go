@@ -32,6 +32,7 @@ func (m *Machine) leaseInSemaphore(r ref) *links { return &m.leases.mut(r).inSem
 // touches the line. The session lives on.
 func (m *Machine) dropLease(r ref, cause Cause, reason string) {
 	l := *m.leases.at(r)
+	m.rememberRevoked(&l, cause)
 	s := m.semaphores.mut(l.semaphore)
 	s.modified = m.index
 	if l.revoked {

@@ -55,6 +55,7 @@ func (d *decoder) limits() Limits {
 const (
 	maxEnded         = 100_000        // remembered ended sessions
 	endedKeptMS      = 10 * 60 * 1000 // and for how long
+	maxRevoked       = 100_000        // remembered revoked leases, as long as ended sessions; level 1
 	keysKeptMS       = 10 * 60 * 1000 // an idempotency key's life
 	marksPerKey      = 6              // as many marks as this times the keys allowed; level 1
 	keyOverhead      = 128            // bytes that one key counts beside its texts

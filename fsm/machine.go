@@ -35,6 +35,7 @@ type tables struct {
 	ended      table[ended]
 	keys       table[key]
 	marks      markQueue
+	revoked    table[revoked]
 }
 
 // leaseKey finds the lease of a session on a semaphore: at most one.
@@ -48,28 +49,30 @@ type groupKey struct {
 
 // indexes are derived from the records: rebuilt at restore, never copied.
 type indexes struct {
-	byName    map[string]ref
-	names     btree.Map[string, ref] // in order, for listings
-	unswept   btree.Map[uint64, ref] // semaphores by epoch: deleted or shrunk
-	unserved  []ref                  // semaphores whose line an entry left though its head fits
-	bySession map[uint64]ref
-	ids       btree.Map[uint64, ref] // sessions in order, for listings
-	byLease   map[leaseKey]ref
-	byWait    map[leaseKey]ref // requests for leases, by each of their members: at most one
-	byGroup   map[groupKey]ref // requests that list semaphores
-	byPlace   map[uint64]ref   // requests
-	byEntry   map[leaseKey]ref // of wait lists, but for deleted semaphores
-	byNotice  map[uint64]ref   // by id
-	byEnded   map[uint64]ref
-	byKey     map[keyName]ref
-	marked    map[[16]byte]struct{} // the marks' hashes
-	deadlines deadlines
-	endedFIFO fifo
-	outcomes  list                 // the keys that have one, the oldest first
-	owned     map[string]ownedKeys // by owner; not those of the empty one
-	keyBytes  int64                // invariant: the sum of the keys' bytes
-	reserved  int64                // invariant: how many leases the waiting requests may become
-	members   int                  // invariant: of all waiting requests
+	byName       map[string]ref
+	names        btree.Map[string, ref] // in order, for listings
+	unswept      btree.Map[uint64, ref] // semaphores by epoch: deleted or shrunk
+	unserved     []ref                  // semaphores whose line an entry left though its head fits
+	bySession    map[uint64]ref
+	ids          btree.Map[uint64, ref] // sessions in order, for listings
+	byLease      map[leaseKey]ref
+	byWait       map[leaseKey]ref // requests for leases, by each of their members: at most one
+	byGroup      map[groupKey]ref // requests that list semaphores
+	byPlace      map[uint64]ref   // requests
+	byEntry      map[leaseKey]ref // of wait lists, but for deleted semaphores
+	byNotice     map[uint64]ref   // by id
+	byEnded      map[uint64]ref
+	byKey        map[keyName]ref
+	byRevoked    map[revokedKey]ref
+	marked       map[[16]byte]struct{} // the marks' hashes
+	deadlines    deadlines
+	endedFIFO    fifo
+	revokedOrder list                 // the oldest first
+	outcomes     list                 // the keys that have one, the oldest first
+	owned        map[string]ownedKeys // by owner; not those of the empty one
+	keyBytes     int64                // invariant: the sum of the keys' bytes
+	reserved     int64                // invariant: how many leases the waiting requests may become
+	members      int                  // invariant: of all waiting requests
 }
 
 // Machine is the state machine. See the package comment for who may call it.
@@ -117,6 +120,7 @@ func (m *Machine) clearIndexes() {
 		byNotice:  map[uint64]ref{},
 		byEnded:   map[uint64]ref{},
 		byKey:     map[keyName]ref{},
+		byRevoked: map[revokedKey]ref{},
 		marked:    map[[16]byte]struct{}{},
 		owned:     map[string]ownedKeys{},
 	}

@@ -274,6 +274,16 @@ func (m *model) restore(c RestoreSession) Result {
 	if m.session(c.Session) != nil {
 		return Result{Code: SessionExists, Session: c.Session}
 	}
+	for _, want := range c.Leases {
+		s := m.semaphore(want.Semaphore)
+		for _, v := range m.revoked {
+			if v.session == c.Session && v.epoch == s.epoch {
+				refusal := m.refusal(Revoked, s, want.Count)
+				refusal.Session, refusal.Reason = c.Session, v.reason
+				return refusal
+			}
+		}
+	}
 	r := &modelRequest{mode: All}
 	for _, want := range c.Leases {
 		s := m.semaphore(want.Semaphore)

@@ -125,6 +125,7 @@ func (m *model) lease(r *modelRequest, want modelMember) *modelLease {
 	l := &modelLease{session: r.session, semaphore: want.semaphore, count: want.count, token: m.tokens,
 		grantedMS: m.nowMS, list: r.list}
 	m.leases = append(m.leases, l)
+	m.forgetRevoked(r.session, want.semaphore)
 	r.session.everHeld = true
 	want.semaphore.modified = m.index
 	m.effect(Effect{Kind: EffectGranted, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch,
@@ -212,6 +213,11 @@ func (m *model) conclude(r *modelRequest, outcome Result) {
 // drop removes a lease; a revoked one has given its permits back already.
 func (m *model) drop(l *modelLease, cause Cause, reason string) {
 	m.leases = slices.DeleteFunc(m.leases, func(other *modelLease) bool { return other == l })
+	if l.revoked && cause != CauseDeleted {
+		m.forgetRevoked(l.session, l.semaphore)
+		m.revoked = append(m.revoked, modelRevoked{l.session.id, l.semaphore.epoch, m.nowMS, l.reason})
+		m.revoked = m.revoked[max(0, len(m.revoked)-100_000):]
+	}
 	l.semaphore.modified = m.index
 	m.done.ended++
 	if l.revoked {
@@ -219,6 +225,10 @@ func (m *model) drop(l *modelLease, cause Cause, reason string) {
 	} else {
 		m.released(l, l.count, cause, reason)
 	}
+}
+
+func (m *model) forgetRevoked(owner *modelSession, s *modelSemaphore) {
+	m.revoked = slices.DeleteFunc(m.revoked, func(v modelRevoked) bool { return v.session == owner.id && v.epoch == s.epoch })
 }
 
 func (m *model) released(l *modelLease, count int64, cause Cause, reason string) {

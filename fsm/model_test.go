@@ -24,6 +24,7 @@ type model struct {
 	leases     []*modelLease     // in order of token
 	requests   []*modelRequest   // in order of place
 	ended      []modelEnded      // in order of ending
+	revoked    []modelRevoked    // what operators took away and sessions have let go of, the oldest first
 	keys       []*modelKey       // in order of their last recording
 	marks      []modelMark       // of keys whose one-shot session is over, in the order of its end
 	entries    []*modelEntry     // of wait lists, in the order added
@@ -116,6 +117,12 @@ type modelEnded struct {
 	owner  string
 }
 
+type modelRevoked struct {
+	session, epoch uint64
+	atMS           int64
+	reason         string
+}
+
 type modelKey struct {
 	owner   string
 	name    string
@@ -204,6 +211,9 @@ func (m *model) forgetOld() {
 		}
 		return old
 	})
+	for dropped = 0; dropped < 4096 && len(m.revoked) > 0 && m.revoked[0].atMS+tenMinutesMS <= m.nowMS; dropped++ {
+		m.revoked = m.revoked[1:]
+	}
 	for dropped = 0; dropped < 4096 && len(m.marks) > 0 && m.marks[0].atMS+tenMinutesMS <= m.nowMS; dropped++ {
 		m.marks = m.marks[1:]
 	}

@@ -192,6 +192,14 @@ func (m *model) memoryDiffers(machine *Machine) error {
 			return fmt.Errorf("mark %d is %v, the model has %q at %d", i, marks[i], want.name, want.atMS)
 		}
 	}
+	if len(m.revoked) != machine.revoked.live {
+		return fmt.Errorf("%d revoked leases are remembered, the model has %d", machine.revoked.live, len(m.revoked))
+	}
+	for _, v := range m.revoked {
+		if r, ok := machine.byRevoked[revokedKey{v.session, v.epoch}]; !ok || machine.revoked.at(r).reason != v.reason || machine.revoked.at(r).atMS != v.atMS {
+			return fmt.Errorf("the revoked lease of session %d is forgotten or differs, the model has %v", v.session, v)
+		}
+	}
 	for _, e := range m.ended {
 		cause, reason, ok := machine.Ended(e.id)
 		if !ok || cause != e.cause || reason != e.reason {

@@ -5,7 +5,7 @@ import "math"
 // RestoreSession makes a session that a client remembers, with its leases,
 // beyond permits and levels, each with a new token. Available may turn
 // negative, and then drains. A living session with just these leases, waiting
-// for nothing, stays as it is.
+// for nothing, stays as it is. What an operator took away is not restored.
 //
 // Codes: OK (Session, Grants in list order), Malformed, UnknownSemaphore,
 // InvalidCount, Revoked, SessionExists, Overflow, LimitReached.
@@ -59,6 +59,9 @@ func (c RestoreSession) apply(m *Machine) Result {
 	}
 	if _, others := m.bySession[c.Session]; others {
 		return Result{Code: SessionExists, Session: c.Session}
+	}
+	if refusal, was := m.wasRevoked(c.Session, members); was {
+		return refusal
 	}
 	return c.restore(m, members)
 }

@@ -109,6 +109,8 @@ func (b *builder) record(tag byte) error {
 		b.addEnded(d)
 	case sectionMarks:
 		b.addMark(d)
+	case sectionRevoked:
+		b.addRevoked(d)
 	default:
 		return fmt.Errorf("unknown section %d: written by a newer version", tag)
 	}

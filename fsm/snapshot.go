@@ -32,6 +32,7 @@ const (
 	sectionEntries    = 8
 	sectionNotices    = 9
 	sectionMarks      = 10 // from level 1 on
+	sectionRevoked    = 11 // from level 1 on
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -58,6 +59,7 @@ func (m *Machine) Freeze() *Frozen {
 			ended:      m.ended.freeze(),
 			keys:       m.keys.freeze(),
 			marks:      m.marks.freeze(),
+			revoked:    m.revoked.freeze(),
 		},
 	}
 }
@@ -94,6 +96,7 @@ func (f *Frozen) writeRecords(s *snapshotWriter) {
 	if f.feature >= 1 {
 		s.section(sectionMarks, f.marks.length)
 		f.marks.each(func(v *mark) { s.record(func(e *encoder) { e.mark(v) }) })
+		writeTable(s, sectionRevoked, &f.revoked, func(r *revoked) uint64 { return r.order }, (*encoder).revoked)
 	}
 }
 

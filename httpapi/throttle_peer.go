@@ -139,6 +139,9 @@ func (t *throttle) restore(c echo.Context) error {
 	case fsm.OK:
 		return t.ok(c)
 	case fsm.Revoked: // asked again, it would be restored for ever
+		if reply.Subject != "" {
+			return throttleRevoked("lock", reply.Reason)
+		}
 		return throttleRevoked("peer", reply.Reason)
 	}
 	return throttleRefused(&reply.Result)
