@@ -35,7 +35,7 @@ func TestSlowNetwork(t *testing.T) {
 		for _, n := range c.all {
 			began = time.Now()
 			c.do(n, fsm.Up{Name: "a", Count: 1}, fsm.OK)
-			if took := time.Since(began); took > 1600*time.Millisecond { // 2.5 round trips, and a little
+			if took := time.Since(began); took > 1900*time.Millisecond { // three round trips, and a little
 				t.Errorf("%s: a write took %v", n.id, took)
 			}
 		}
@@ -44,9 +44,7 @@ func TestSlowNetwork(t *testing.T) {
 		c.begin(wiped)
 		c.voting([]string{"n1", "n2", "n3"}, c.all...)
 		c.ready(c.all...)
-		if err := leader.TransferLeadership(t.Context(), wiped.id); err != nil {
-			t.Errorf("transfer: %v", err)
-		}
+		c.until("the wiped node leads", func() bool { return leader.TransferLeadership(t.Context(), wiped.id) == nil })
 		next := c.leader(leader)
 		waiting := background(t.Context(), c.others(next)[0], Call{Command: fsm.Up{Name: "a", Count: 1}})
 		c.kill(next)
