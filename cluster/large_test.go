@@ -76,3 +76,32 @@ func TestEndsOfLargeSessions(t *testing.T) {
 		}
 	})
 }
+
+// TestEntriesAreCutByWeight: commands that list many semaphores share an entry with
+// few others, through the leader and a follower.
+func TestEntriesAreCutByWeight(t *testing.T) {
+	const requests, most = 40, fsm.EntryWeight / fsm.MaxMembers
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		var wants []fsm.Want
+		for i := range fsm.MaxMembers {
+			wants = append(wants, fsm.Want{Semaphore: fmt.Sprint("s", i), Count: 1})
+			c.semaphore(wants[i].Semaphore, 2*requests)
+		}
+		for _, n := range []*testNode{c.leader(), c.follower()} {
+			var list []Call
+			for range requests {
+				list = append(list, Call{Command: fsm.AcquireMany{Session: c.open(n, time.Hour), Wants: wants, Mode: fsm.All}})
+			}
+			replies, errs := n.DoMany(t.Context(), list)
+			entries := map[uint64]int{}
+			for i := range replies {
+				if errs[i] != nil || replies[i].Code != fsm.OK {
+					t.Fatalf("%s: %v, %v", n.id, replies[i].Code, errs[i])
+				}
+				if entries[replies[i].Index]++; entries[replies[i].Index] > most {
+					t.Fatalf("%s: an entry has more than %d requests for %d semaphores", n.id, most, fsm.MaxMembers)
+				}
+			}
+		}
+	})
+}

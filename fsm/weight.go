@@ -28,7 +28,7 @@ func Weight(c Command) int {
 const (
 	// costRelease and costDeliver allow for a request for 64 semaphores that a release
 	// withdraws, and for a wait list of 64 entries.
-	costRelease = 2
+	costRelease = 3
 	costDeliver = 4
 	// recordsPerUnit is how many records end in the time of an acquire.
 	recordsPerUnit = 4
