@@ -25,6 +25,10 @@ const (
 	// maxPeerConns bounds the accepted connections. A peer has about ten; the
 	// rest is room for reconnects, and a stranger's flood costs no more.
 	maxPeerConns = 256
+	// maxKindConns bounds the accepted connections of each kind but Raft's, so that
+	// streams that stay open without a word leave places to Raft. A peer has one or
+	// two of a kind.
+	maxKindConns = 64
 	// preambleTimeout is how long a new connection may take for its preamble.
 	preambleTimeout = 5 * time.Second
 	// portCloseTimeout is how long Close waits for handlers.
@@ -66,6 +70,7 @@ type PeerPort struct {
 	conns    map[*peerConn]struct{} // open ones; nil once closed
 	seats    map[string]*seat       // by node id; those with an open stream
 	accepted int                    // how many of conns were accepted
+	kinds    map[StreamKind]int     // how many of those are of a kind
 	full     bool                   // a connection was refused since there was room
 }
 
@@ -89,6 +94,7 @@ func OpenPeerPort(config PeerPortConfig) (*PeerPort, error) {
 		handlers:  map[StreamKind]func(net.Conn){},
 		conns:     map[*peerConn]struct{}{},
 		seats:     map[string]*seat{},
+		kinds:     map[StreamKind]int{},
 	}
 	p.running.Add(1)
 	go p.accept()

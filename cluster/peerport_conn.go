@@ -58,6 +58,7 @@ func (p *PeerPort) track(conn *peerConn) error {
 		}
 		p.full = false
 		p.accepted++
+		p.kinds[0]++
 		p.running.Add(1)
 	}
 	p.conns[conn] = struct{}{}
@@ -75,15 +76,26 @@ func (p *PeerPort) forget(conn *peerConn) {
 	p.leave(conn)
 	if conn.accepted {
 		p.accepted--
+		p.kinds[conn.kind]--
 	}
 }
 
 // claim finds the handler of a kind and marks the connection as of that kind, in
-// one step: closeKind, called after the handler was taken away, misses none.
+// one step: closeKind, called after the handler was taken away, misses none. It
+// returns nil, too, for one connection too many of a kind.
 func (p *PeerPort) claim(conn *peerConn, kind StreamKind) func(net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if _, open := p.conns[conn]; !open { // closed by the port meanwhile
+		return nil
+	}
+	p.kinds[conn.kind]--
 	conn.kind = kind
+	p.kinds[kind]++
+	if kind != StreamRaft && p.kinds[kind] > maxKindConns {
+		p.log.Debug("a stream is refused: there are too many of its kind", "kind", byte(kind), "from", conn.RemoteAddr(), "limit", maxKindConns)
+		return nil
+	}
 	return p.handlers[kind]
 }
 

@@ -106,6 +106,18 @@ func peerportRaw(t *testing.T, n *memnet.Network) net.Conn {
 	return c
 }
 
+// peerportSilent opens a stream of a kind as a node of the test's cluster, which says
+// nothing after its preamble.
+func peerportSilent(t *testing.T, n *memnet.Network, kind StreamKind) net.Conn {
+	t.Helper()
+	c := peerportRaw(t, n)
+	synctest.Wait() // accepted: the backlog is shorter than the limit
+	h := testIdentity("stranger").hello(kind, "")
+	_, _ = c.Write(h.encode())
+	_, _ = readHello(c)
+	return c
+}
+
 func TestPeerPortRoutesByFirstByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peerportNetwork()
@@ -182,15 +194,8 @@ func TestPeerPortBoundsConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peerportNetwork()
 		to := peerportOpen(t, n, "n2")
-		to.Handle(StreamForward, peerportEcho("ok "))
-		hello := peerportHello("stranger")
-		open := func() net.Conn {
-			c := peerportRaw(t, n)
-			synctest.Wait() // accepted: the backlog is shorter than the limit
-			_, _ = c.Write(hello)
-			_, _ = readHello(c)
-			return c
-		}
+		to.Handle(StreamRaft, peerportEcho("ok "))
+		open := func() net.Conn { return peerportSilent(t, n, StreamRaft) }
 		var conns []net.Conn
 		for range maxPeerConns {
 			conns = append(conns, open())
@@ -205,6 +210,38 @@ func TestPeerPortBoundsConnections(t *testing.T) {
 		synctest.Wait()
 		if got := peerportAsk(t, open(), "?"); got != "ok ?" {
 			t.Fatalf("after one has left: %q", got)
+		}
+	})
+}
+
+// TestIdleStreamsLeavePlacesToRaft: however many streams of the other kinds stay open
+// without a word, Raft's are served.
+func TestIdleStreamsLeavePlacesToRaft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peerportNetwork()
+		to := peerportOpen(t, n, "n2")
+		for _, kind := range []StreamKind{StreamRaft, StreamForward, StreamProbe} {
+			to.Handle(kind, peerportEcho("ok "))
+		}
+		open := func(kind StreamKind) net.Conn { return peerportSilent(t, n, kind) }
+		var idle []net.Conn
+		for _, kind := range []StreamKind{StreamForward, StreamProbe} {
+			for range maxKindConns {
+				idle = append(idle, open(kind))
+			}
+			for range maxPeerConns {
+				peerportExpectClosed(t, open(kind))
+			}
+		}
+		for range maxPeerConns - 2*maxKindConns {
+			if got := peerportAsk(t, open(StreamRaft), "?"); got != "ok ?" {
+				t.Fatalf("a stream of Raft's: %q", got)
+			}
+		}
+		_ = idle[0].Close()
+		synctest.Wait()
+		if got := peerportAsk(t, open(StreamForward), "?"); got != "ok ?" {
+			t.Fatalf("after one of its kind has left: %q", got)
 		}
 	})
 }
