@@ -72,6 +72,7 @@ func newLife(n *Node) *life {
 		},
 		transferring: l.transferring,
 		stand:        l.stand,
+		giveBack:     l.giveBack,
 		wedgedAfter:  3 * time.Duration(n.config.RaftMultiplier) * raftTick,
 		fatal:        n.fatal,
 	}

@@ -217,7 +217,7 @@ func newNode(config Config) *Node {
 	n.machine.snapshotDue = func() { signal(n.snapshotDue) }
 	n.router = &router{
 		log: n.log, requests: n.requests, self: raft.ServerID(config.NodeID),
-		leader: n.leader, established: n.established,
+		leader: n.leader, established: n.leading,
 		openLocal: n.openLocal, openRemote: n.openRemote, dial: n.dialForward,
 		news: make(chan struct{}, 1), changed: make(chan struct{}), compactAt: batchCommands,
 	}
@@ -264,10 +264,15 @@ func (n *Node) established() *reign {
 }
 
 // leader answers whom Raft follows here, and in which term. The two may not fit
-// together for a moment: a node that does not lead in the term refuses.
+// together for a moment: a node that does not lead in the term refuses. While this
+// node's disk hangs and Raft takes it for the leader, the others are believed.
 func (n *Node) leader() (raft.ServerAddress, raft.ServerID, uint64) {
 	address, id := n.raft.LeaderWithID()
-	return address, id, n.raft.CurrentTerm()
+	term := n.raft.CurrentTerm()
+	if string(id) == n.config.NodeID && n.life.hung() {
+		return n.life.leaderElsewhere(term)
+	}
+	return address, id, term
 }
 
 // submitRenewals proposes what the renewals have gathered.

@@ -67,7 +67,7 @@ func (n *Node) work() {
 	}
 	server := &forwardServer{
 		log: n.log, requests: n.requests, waits: n.waits, admits: n.machine.admits, epoch: time.Now(),
-		established: n.established, read: n.confirmer.confirm,
+		established: n.leading, read: n.confirmer.confirm,
 	}
 	n.port.Handle(StreamForward, server.serve)
 	go n.leadership.drain(n.raftNews) // ends when Raft has, and the channel is closed
@@ -119,7 +119,7 @@ func (n *Node) takeSnapshots() {
 // openLocal makes the lane to this node's own proposer.
 func (n *Node) openLocal(r *reign) lane {
 	return &localLane{
-		reign: r, requests: n.requests, current: n.established, admits: n.machine.admits, confirm: n.confirmer.confirm, ended: make(chan struct{}),
+		reign: r, requests: n.requests, current: n.leading, admits: n.machine.admits, confirm: n.confirmer.confirm, ended: make(chan struct{}),
 	}
 }
 

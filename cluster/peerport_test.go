@@ -89,11 +89,6 @@ func peerportExpectClosed(t *testing.T, c net.Conn) time.Duration {
 	return time.Since(start)
 }
 
-// peerportHello is the hello of a node of the test's cluster that calls for commands.
-func peerportHello(node string) []byte {
-	h := testIdentity(node).hello(StreamForward, "")
-	return h.encode()
-}
 
 // peerportRaw dials a port without a preamble.
 func peerportRaw(t *testing.T, n *memnet.Network) net.Conn {

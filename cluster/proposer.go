@@ -260,6 +260,14 @@ func (p *proposer) fail(b batch, err error) {
 	}
 }
 
+// surrender takes all commands out of the queue and returns them: they are certainly
+// not in the log. What comes later is taken.
+func (p *proposer) surrender() []proposal {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.queue.empty()
+}
+
 // close refuses what waits and whatever still comes.
 func (p *proposer) close() {
 	p.mu.Lock()

@@ -160,7 +160,7 @@ func TestWatchdogEndsAWedgedNode(t *testing.T) {
 		w := &watchdog{
 			log: hclog.NewNullLogger(), stuckFor: func() time.Duration { return 0 },
 			space: (&watchdogDisk{}).space, leads: leads.Load, transferring: transferring.Load,
-			wedgedAfter: 3 * raftTick, stand: func() {}, fatal: func(err error) { fatals <- err },
+			wedgedAfter: 3 * raftTick, stand: func() {}, giveBack: func() {}, fatal: func(err error) { fatals <- err },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
