@@ -38,12 +38,12 @@ type life struct {
 
 	opened    chan struct{} // closed when Raft runs and all parts do
 	draining  atomic.Bool
-	caughtUp  atomic.Bool
-	split     atomic.Pointer[string] // why no majority's state is known
-	fullPeers atomic.Bool            // too few voters have room, see countFullPeers
-	strangers atomic.Pointer[string] // who of another cluster is around this node
-	coming    atomic.Pointer[string] // why this node could not come into its cluster yet
-	differs   atomic.Pointer[string] // how this node's state differs from the leader's
+	caughtUp  atomic.Pointer[catchUp] // nil: not known since the leader is
+	split     atomic.Pointer[string]  // why no majority's state is known
+	fullPeers atomic.Bool             // too few voters have room, see countFullPeers
+	strangers atomic.Pointer[string]  // who of another cluster is around this node
+	coming    atomic.Pointer[string]  // why this node could not come into its cluster yet
+	differs   atomic.Pointer[string]  // how this node's state differs from the leader's
 	proposal  atomic.Pointer[fsm.ClusterID]
 	refusedAt atomic.Int64 // when Raft last refused an entry of ours, Unix ns
 	fatalOnce sync.Once
@@ -166,6 +166,9 @@ func (l *life) launch() error {
 		l.strangers.Store(&notLooked)
 	}
 	close(l.opened)
+	if moved := l.checkAddress(); moved.Moved != nil {
+		n.log.Warn("this node's address has changed", "detail", moved.Detail)
+	}
 	n.work()
 	n.running.Go(func() { l.watch.run(n.stopping) })
 	n.running.Go(func() { l.watchdog.run(n.stopping) })

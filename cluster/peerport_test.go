@@ -89,7 +89,6 @@ func peerportExpectClosed(t *testing.T, c net.Conn) time.Duration {
 	return time.Since(start)
 }
 
-
 // peerportRaw dials a port without a preamble.
 func peerportRaw(t *testing.T, n *memnet.Network) net.Conn {
 	t.Helper()

@@ -1,29 +1,24 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"time"
 )
 
-const (
-	// readyEvery is how often a node looks whether it still knows a leader.
-	readyEvery = 100 * time.Millisecond
-	// readyTimeout bounds one attempt to catch up; then it is tried again.
-	readyTimeout = 2 * time.Second
-)
-
 // Check is one condition of readiness. A node is ready when all are OK.
 type Check struct {
-	Name   string // stable: "leader", "cluster", "caught-up", "member", "storage", "state-hash", "draining"
+	Name   string // stable: "leader", "address", "cluster", "caught-up", "member", "storage", "state-hash", "draining"
 	OK     bool
 	Detail string // a sentence, also when it is OK
+	// Moved is this node with its configured address, where the cluster has another
+	// one for it and must be given this one; nil otherwise.
+	Moved *Peer
 }
 
 // Checks looks whether the node should get requests. It does not block.
 func (n *Node) Checks() []Check {
 	l := n.life
-	checks := []Check{l.checkLeader(), l.checkCluster()}
+	checks := []Check{l.checkLeader(), l.checkAddress(), l.checkCluster()}
 	add := func(name string, ok bool, good, bad string) {
 		detail := good
 		if !ok {
@@ -31,8 +26,7 @@ func (n *Node) Checks() []Check {
 		}
 		checks = append(checks, Check{Name: name, OK: ok, Detail: detail})
 	}
-	add("caught-up", l.caughtUp.Load(), "this node has applied what the leader had committed",
-		"this node has not yet applied what the leader had committed")
+	checks = append(checks, l.checkCaughtUp())
 	add("member", !l.removed() && !l.exclusion.known(), "this node is a member of the cluster",
 		"this node was removed from the cluster: stop it, or add it again")
 	checks = append(checks, l.checkStorage())
@@ -79,6 +73,21 @@ func (l *life) checkLeader() Check {
 	return c
 }
 
+// checkAddress asks whether the others can reach this node. Addresses that differ
+// do no harm as long as a leader is known: names may lead to the same place.
+func (l *life) checkAddress() Check {
+	c := Check{Name: "address", OK: true, Detail: "the cluster has this node's address"}
+	self := *l.node.config.self()
+	server, member := findServer(l.servers(), self.ID)
+	if !member || string(server.Address) == self.Address {
+		return c
+	}
+	c.OK, c.Moved = l.checkLeader().OK, &self
+	c.Detail = fmt.Sprintf("the cluster has %s at %s, and it is configured at %s: the others may not reach it until a member with a leader is given the new address",
+		self.ID, server.Address, self.Address)
+	return c
+}
+
 // checkStorage asks whether this node can store what it gets.
 func (l *life) checkStorage() Check {
 	c := Check{Name: "storage"}
@@ -98,30 +107,4 @@ func (l *life) checkStorage() Check {
 		c.OK, c.Detail = true, "the data folder can be written to"
 	}
 	return c
-}
-
-// keepReady keeps caughtUp, until ctx ends: it is set once this node's machine has
-// what the leader confirms as committed after this node came to know it, and
-// cleared when the leader is gone. After a restart Raft remembers neither what was
-// committed nor what was applied, so that a node's own indexes prove nothing.
-func (l *life) keepReady(ctx context.Context) {
-	for {
-		known := l.checkLeader().OK
-		if !known {
-			l.caughtUp.Store(false)
-		} else if !l.caughtUp.Load() {
-			try, cancel := context.WithTimeout(ctx, l.node.times().of(readyTimeout))
-			_, err := l.node.Read(try, Consistency{})
-			if err == nil {
-				err = l.matchLeader(try)
-			}
-			cancel()
-			if err == nil {
-				l.caughtUp.Store(true)
-			}
-		}
-		if pause(ctx, readyEvery) != nil {
-			return
-		}
-	}
 }

@@ -61,6 +61,9 @@ func (h *Handler) checks() (ready bool, report string) {
 			mark, ready = "-", false
 		}
 		line := strings.TrimSpace(fmt.Sprintf("[%s] %s %s", mark, check.Name, check.Detail))
+		if m := check.Moved; m != nil {
+			line += fmt.Sprintf(`: curl -X PUT http://ANOTHER-NODE/v1/cluster/members/%s -d '{"peer":"%s"}'`, m.ID, m.Address)
+		}
 		lines.WriteString(line + "\n")
 	}
 	if ready {
