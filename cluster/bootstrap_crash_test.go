@@ -28,7 +28,7 @@ func (l crashedLogs) StoreLogs(entries []*raft.Log) error {
 	return l.LogStore.StoreLogs(entries)
 }
 
-// TestCrashInsideBootstrap: nodes that end between the two writes of their bootstrap,
+// TestCrashInsideBootstrap: nodes that end before their bootstrap or between the two writes of their bootstrap,
 // the term and the first entry, take part in the first start when they are back,
 // whether the others wait for them or have gone on.
 func TestCrashInsideBootstrap(t *testing.T) {
@@ -54,8 +54,10 @@ func TestCrashInsideBootstrap(t *testing.T) {
 					c.beginOrCrash(n)
 				}
 				folders := map[*testNode]string{}
+				c.until("one ends", func() bool {
+					return slices.ContainsFunc(victims, func(n *testNode) bool { return c.fatal(n.id) != nil })
+				})
 				for _, n := range victims {
-					c.until(n.id+" ends", func() bool { return c.fatal(n.id) != nil })
 					folders[n] = n.store.Path()
 					if n.up {
 						c.kill(n)

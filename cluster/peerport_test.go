@@ -100,13 +100,13 @@ func peerportRaw(t *testing.T, n *memnet.Network) net.Conn {
 	return c
 }
 
-// peerportSilent opens a stream of a kind as a node of the test's cluster, which says
-// nothing after its preamble.
-func peerportSilent(t *testing.T, n *memnet.Network, kind StreamKind) net.Conn {
+// peerportSilent opens a stream of a kind as a process of the test's cluster, which
+// says nothing after its preamble.
+func peerportSilent(t *testing.T, n *memnet.Network, as *identity, kind StreamKind) net.Conn {
 	t.Helper()
 	c := peerportRaw(t, n)
 	synctest.Wait() // accepted: the backlog is shorter than the limit
-	h := testIdentity("stranger").hello(kind, "")
+	h := as.hello(kind, "")
 	_, _ = c.Write(h.encode())
 	_, _ = readHello(c)
 	return c
@@ -189,7 +189,8 @@ func TestPeerPortBoundsConnections(t *testing.T) {
 		n := peerportNetwork()
 		to := peerportOpen(t, n, "n2")
 		to.Handle(StreamRaft, peerportEcho("ok "))
-		open := func() net.Conn { return peerportSilent(t, n, StreamRaft) }
+		as := testIdentity("stranger")
+		open := func() net.Conn { return peerportSilent(t, n, as, StreamRaft) }
 		var conns []net.Conn
 		for range maxPeerConns {
 			conns = append(conns, open())
@@ -217,7 +218,8 @@ func TestIdleStreamsLeavePlacesToRaft(t *testing.T) {
 		for _, kind := range []StreamKind{StreamRaft, StreamForward, StreamProbe} {
 			to.Handle(kind, peerportEcho("ok "))
 		}
-		open := func(kind StreamKind) net.Conn { return peerportSilent(t, n, kind) }
+		as := testIdentity("stranger")
+		open := func(kind StreamKind) net.Conn { return peerportSilent(t, n, as, kind) }
 		var idle []net.Conn
 		for _, kind := range []StreamKind{StreamForward, StreamProbe} {
 			for range maxKindConns {
