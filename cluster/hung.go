@@ -9,7 +9,9 @@ import "github.com/hashicorp/raft"
 // leader, and only those that were given to Raft are without an outcome.
 
 // hung reports that a write of the log takes so long that this node can't lead.
-func (l *life) hung() bool { return l.node.config.Store.StuckFor() > stallLimit }
+func (l *life) hung() bool {
+	return l.node.config.Store.StuckFor() > l.node.times().of(stallLimit)
+}
 
 // leading returns this node's reign as long as it can carry anything, or nil.
 func (n *Node) leading() *reign {
@@ -19,11 +21,11 @@ func (n *Node) leading() *reign {
 	return n.established()
 }
 
-// giveBack fails the commands that wait at this node's proposer, so that each is
-// sent again, to the next leader.
+// giveBack fails the commands that wait at this node's proposer while its disk
+// hangs, so that each is sent again, to the next leader.
 func (l *life) giveBack() {
 	reign := l.node.established()
-	if reign == nil {
+	if reign == nil || !l.hung() {
 		return
 	}
 	l.node.router.drop(reign.term) // first, so that what comes back is not sent here at once

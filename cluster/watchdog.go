@@ -47,7 +47,8 @@ type watchdog struct {
 	transferring func() bool
 	// wedgedAfter is how long a transfer may take: three election timeouts.
 	wedgedAfter time.Duration
-	// giveBack lets other nodes carry the commands that wait at this one.
+	// giveBack lets other nodes carry the commands that wait at this one, if its disk
+	// hangs.
 	giveBack func()
 	// stand stops cluster time, or lets it go on, as the leader's state asks for.
 	stand func()
@@ -73,11 +74,8 @@ func (w *watchdog) run(ctx context.Context) {
 
 // look does one round.
 func (w *watchdog) look(ctx context.Context) {
-	stuck := w.stuckFor()
-	if stuck > stallLimit {
-		w.giveBack()
-	}
-	if stuck > stuckAfter {
+	w.giveBack()
+	if stuck := w.stuckFor(); stuck > stuckAfter {
 		w.bark(fmt.Errorf("%w: a write of the log has not returned for %v", errStuck, stuck.Round(time.Second)))
 	}
 	w.lookForSpace(ctx)

@@ -163,7 +163,9 @@ func TestHealth(t *testing.T) {
 	if got := a.do("GET /readyz?verbose", "").is(503); got.text != "[-] leader none known\n[+] storage\nnot ready\n" {
 		t.Errorf("body %q", got.text)
 	}
-	a.node.set(func() { a.node.checks[0] = cluster.Check{Name: "address", Detail: "it differs", Moved: &cluster.Peer{ID: "n3", Address: "n3.example:8711"}} })
+	a.node.set(func() {
+		a.node.checks[0] = cluster.Check{Name: "address", Detail: "it differs", Moved: &cluster.Peer{ID: "n3", Address: "n3.example:8711"}}
+	})
 	want := `[-] address it differs: curl -X PUT http://ANOTHER-NODE/v1/cluster/members/n3 -d '{"peer":"n3.example:8711"}'`
 	if got := a.do("GET /readyz?verbose", "").is(503); !strings.Contains(got.text, want) {
 		t.Errorf("body %q", got.text)
