@@ -107,7 +107,7 @@ func judge(kind StreamKind, dialler, acceptor *hello) refusal {
 	switch {
 	case dialler.standing == standingEmpty || acceptor.standing == standingEmpty:
 		if kind != StreamProbe {
-			return refusedUnbound
+			return refusedKind // ordinary, while it comes in
 		}
 		return 0
 	case bound.standing != standingBound: // both are of an older release
@@ -178,8 +178,11 @@ func describeFolder(theirs *hello, admitted store.FolderID) string {
 // describeMismatch explains a verdict of judge with both sides' addresses.
 func describeMismatch(reason refusal, ours *hello, ourAddress string, theirs *hello, theirAddress string) string {
 	what := "the nodes belong to different clusters"
-	if reason == refusedUnbound {
+	switch reason {
+	case refusedUnbound:
 		what = "a node that does not know its cluster's id can't open this kind of stream"
+	case refusedKind:
+		what = "a node with an empty folder takes no part yet"
 	}
 	return fmt.Sprintf("%s: %s, and %s", what, ours.who(ourAddress), theirs.who(theirAddress))
 }

@@ -399,6 +399,31 @@ func TestClusterOfAnOlderReleaseGetsAnID(t *testing.T) {
 	})
 }
 
+// TestEmptyPeerIsNoStranger: a node that is a cluster alone adds one with an empty
+// folder, which is in its list, and serves all the time.
+func TestEmptyPeerIsNoStranger(t *testing.T) {
+	lifeBubble(t, 2, func(t *testing.T, c *lifeNodes) {
+		first, added := c.all[0], c.all[1]
+		c.peers = []Peer{{"n1", "n1:8711"}}
+		c.begin(first)
+		c.ready(first)
+		c.kill(first)
+		c.peers = nil
+		c.begin(first, added)
+		c.ready(first)
+		c.must(first.AddMember(t.Context(), added.id, added.id+":8711"))
+		c.ready(added)
+		for _, n := range c.all {
+			if said := len(c.logs[n.id].lines("among nodes of another cluster")); said != 0 {
+				t.Errorf("%s said %d times that there are strangers", n.id, said)
+			}
+			if got := refusedCount(t, n.port, "unbound") + refusedCount(t, n.port, "cluster"); got != 0 {
+				t.Errorf("%s has refused %v streams", n.id, got)
+			}
+		}
+	})
+}
+
 // TestFormationWaitsUntilAllProposeTheSame: else two nodes could form two clusters.
 func TestFormationWaitsUntilAllProposeTheSame(t *testing.T) {
 	f := &formation{self: "n1", folder: bootstrapFolders["n1"], propose: func(fsm.ClusterID) {}}

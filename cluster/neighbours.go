@@ -48,7 +48,7 @@ func (n *neighbours) called(address string, reason refusal, theirs *hello) {
 	case 0, refusedKind, refusedFolder, refusedIncarnation:
 		n.ours[address] = theirs.standing != standingEmpty
 		delete(n.foreign, address)
-	case refusedCluster, refusedUnbound:
+	case refusedCluster:
 		n.foreign[address] = theirs.who(address)
 		delete(n.ours, address)
 	default: // not said whose it is

@@ -126,15 +126,15 @@ func TestJudge(t *testing.T) {
 	}{
 		"the same cluster":                      {bound(plain), bound(plain), 0, 0},
 		"another cluster":                       {bound(plain), bound(other), refusedCluster, refusedCluster},
-		"an empty node calls":                   {empty, bound(plain), refusedUnbound, 0},
-		"an empty node is called":               {bound(plain), empty, refusedUnbound, 0},
-		"two empty nodes":                       {empty, empty, refusedUnbound, 0},
+		"an empty node calls":                   {empty, bound(plain), refusedKind, 0},
+		"an empty node is called":               {bound(plain), empty, refusedKind, 0},
+		"two empty nodes":                       {empty, empty, refusedKind, 0},
 		"two of an older release":               {old, old, 0, 0},
 		"an older one is called":                {bound(raised), old, 0, 0},
 		"an older one calls":                    {old, bound(raised), refusedUnbound, 0},
 		"an older one of another cluster":       {bound(plain), old, refusedCluster, refusedCluster},
 		"an older one of another cluster calls": {old, bound(plain), refusedCluster, refusedCluster},
-		"an older one and an empty one":         {old, empty, refusedUnbound, 0},
+		"an older one and an empty one":         {old, empty, refusedKind, 0},
 	} {
 		for kind, want := range map[StreamKind]refusal{StreamRaft: c.raft, StreamForward: c.raft, StreamProbe: c.probe} {
 			if got := judge(kind, &c.dialler, &c.acceptor); got != want {
