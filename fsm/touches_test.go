@@ -60,6 +60,14 @@ func touchCases() []touchCase {
 			l.add(Down{Name: nameOf(0), Count: 5})
 			l.line(50_001)
 		}, "", PutSemaphore{Name: nameOf(0), Permits: Change[int64]{true, 4}}, 20, OK},
+		{"delete of a semaphore with 20,000 leases", func(l *loader) { l.free(1); l.open(20_000); l.line(20_000) }, "",
+			DeleteSemaphore{Name: nameOf(0)}, 20 * 2048, OK},
+		{"delete of a semaphore with 20,000 waiters", func(l *loader) { l.full(1); l.openMore(20_000); l.line(20_000) }, "",
+			DeleteSemaphore{Name: nameOf(0)}, 20 * 2048, OK},
+		{"up that serves 20,000", func(l *loader) { l.full(1); l.openMore(20_000); l.line(20_000) }, "",
+			Up{Name: nameOf(0), Count: 20_000}, 50 * 2048, OK},
+		{"put that 20,000 waiters don't fit into", func(l *loader) { l.full(1); l.openMore(20_000); l.line(20_000) }, "",
+			PutSemaphore{Name: nameOf(0), Permits: Change[int64]{Given: true}}, 20 * 2048, OK},
 	}
 }
 
