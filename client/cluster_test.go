@@ -323,6 +323,9 @@ func TestRealLosses(t *testing.T) {
 		s.ok(err)
 		operator := func(path string) {
 			r, err := http.NewRequest(http.MethodDelete, "http://n1"+path+"?reason=maintenance", nil)
+			if strings.HasSuffix(path, "/revoke") {
+				r, err = http.NewRequest(http.MethodPost, "http://n1"+path, strings.NewReader(`{"reason":"maintenance"}`))
+			}
 			s.ok(err)
 			response, err := s.RoundTrip(r)
 			s.ok(err)
@@ -340,7 +343,7 @@ func TestRealLosses(t *testing.T) {
 		s.ok(err)
 		operator("/v1/semaphores/db/holders/" + session.ID())
 		s.ok(c.Delete(s.ctx, "gone"))
-		operator("/v1/sessions/" + single.Session)
+		operator("/v1/sessions/" + single.Session + "/revoke")
 		for _, tc := range []struct {
 			lease *client.Lease
 			why   error

@@ -30,7 +30,7 @@ func TestBatchDoesEveryOperation(t *testing.T) {
 		{"op":"release","session":"`+s+`","semaphore":"jobs"},
 		{"op":"revoke","session":"`+s+`","semaphore":"db","reason":"why"},
 		{"op":"restore","session":"5","ttl":"1h","leases":[{"name":"db"}]},
-		{"op":"end","session":"5","reason":"why"},
+		{"op":"revoke-session","session":"5","reason":"why"},
 		{"op":"delete","semaphore":"jobs"},
 		{"op":"up","semaphore":"jobs"}
 	]}`)

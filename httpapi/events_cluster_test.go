@@ -109,7 +109,7 @@ func (r *eventsRun) step(ctx context.Context) {
 		if n == 0 {
 			r.send("DELETE "+of, "")
 		} else if n == 1 {
-			r.send("DELETE "+of+"?reason=drill", "")
+			r.send("POST "+of+"/revoke", `{"reason":"drill"}`)
 		}
 	case 7, 8, 9, 10:
 		r.send("PUT "+of+"/leases/"+name, fmt.Sprintf(`{"count":%d}`, n+1))

@@ -206,8 +206,8 @@ func hostileQueries() (all []hostile) {
 		bad("try without a value", "PUT /v1/sessions/7/leases/db?try", "", "try"),
 		bad("wait twice", "POST /v1/semaphores/db/down?wait=1s&wait=1s", "", "wait"),
 		bad("wait in both", "POST /v1/semaphores/db/down?wait=1s", `{"wait":0}`, "wait"),
-		bad("a long reason", "DELETE /v1/sessions/7?reason="+strings.Repeat("a", 1025), "", "reason"),
-		bad("a reason with a line feed", "DELETE /v1/sessions/7?reason=a%0Ab", "", "reason"),
+		bad("a long reason", "POST /v1/sessions/7/revoke", `{"reason":"`+strings.Repeat("a", 1025)+`"}`, "reason"),
+		bad("a reason with a line feed", "POST /v1/sessions/7/revoke", `{"reason":"a\nb"}`, "reason"),
 		hostile{"another epoch", "DELETE /v1/semaphores/db?epoch=9223372036854775807", "", nil, 412, "precondition-failed", ""})
 }
 

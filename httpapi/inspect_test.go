@@ -116,7 +116,7 @@ func TestRevokedSessionEndsItsWaits(t *testing.T) {
 	a.node.awaitWaits(len(waits))
 	found := a.must(200, "GET /v1/semaphores/db", "").is(200, "waiters.length=4")
 	for i := range waits {
-		a.must(204, "DELETE /v1/sessions/"+found.member("waiters."+string(rune('0'+i))+".session")+"?reason=drill", "")
+		a.must(204, "POST /v1/sessions/"+found.member("waiters."+string(rune('0'+i))+".session")+"/revoke", `{"reason":"drill"}`)
 	}
 	for _, wait := range waits {
 		(<-wait).refusedWith(410, "revoked", "reason=drill")

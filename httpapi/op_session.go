@@ -33,9 +33,19 @@ var opRenew = operation{
 var opEnd = operation{
 	name:  "end",
 	names: fieldSession,
-	query: fieldReason,
 	command: func(p *params, _ Commands) fsm.Command {
-		return fsm.EndSession{Session: p.session, Operator: p.given.has(fieldReason), Reason: p.reason}
+		return fsm.EndSession{Session: p.session}
+	},
+	answer: noContent,
+}
+
+// opRevokeSession is an operator's end of a session.
+var opRevokeSession = operation{
+	name:  "revoke-session",
+	names: fieldSession,
+	body:  fieldReason,
+	command: func(p *params, _ Commands) fsm.Command {
+		return fsm.EndSession{Session: p.session, Operator: true, Reason: p.reason}
 	},
 	answer: noContent,
 }

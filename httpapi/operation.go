@@ -114,7 +114,7 @@ func noContent(*params, *cluster.Reply) answer { return answer{status: http.Stat
 var operations = []*operation{
 	&opPut, &opCreate, &opDelete, &opSet, &opUp, &opDown,
 	&opAcquireOnce, &opAcquire, &opAcquireMany, &opRelease, &opResize, &opRevoke,
-	&opOpen, &opRenew, &opEnd, &opRestore,
+	&opOpen, &opRenew, &opEnd, &opRevokeSession, &opRestore,
 	&opListAdd, &opListRemove, &opListDeliver,
 }
 

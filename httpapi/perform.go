@@ -119,7 +119,7 @@ func (op *operation) queryNames() []string {
 		name  string
 	}{{fieldEpoch, "epoch"}, {fieldToken, "token"}, {fieldTry, "try"}, {fieldReason, "reason"}, {fieldWait, "wait"},
 		{fieldShowLeases, "leases"}} {
-		if (op.query | op.body).has(known.field) {
+		if op.query.has(known.field) || known.field == fieldWait && op.body.has(fieldWait) {
 			names = append(names, known.name)
 		}
 	}

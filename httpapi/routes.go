@@ -33,6 +33,7 @@ func (h *Handler) nativeRoutes() []route {
 		{"GET", "/v1/sessions/:id", h.getSession},
 		{"PUT", "/v1/sessions/:id", h.renewSession},
 		{"DELETE", "/v1/sessions/:id", h.perform(&opEnd)},
+		{"POST", "/v1/sessions/:id/revoke", h.perform(&opRevokeSession)},
 		{"PUT", "/v1/sessions/:id/leases/:name", h.perform(&opAcquire)},
 		{"GET", "/v1/sessions/:id/leases/:name", h.getLease},
 		{"PATCH", "/v1/sessions/:id/leases/:name", h.perform(&opResize)},

@@ -30,7 +30,9 @@ func TestSession(t *testing.T) {
 func TestEndByOperator(t *testing.T) {
 	a := newTestAPI(t)
 	s := a.open("30s")
-	a.do("DELETE /v1/sessions/"+s+"?reason=maintenance", "").is(204)
+	a.do("DELETE /v1/sessions/"+s+"?reason=maintenance", "").refusedWith(400, "invalid-request", "field=reason") // no end hides in a query
+	a.do("POST /v1/sessions/"+s+"/revoke?reason=maintenance", "").refusedWith(400, "invalid-request", "field=reason")
+	a.do("POST /v1/sessions/"+s+"/revoke", `{"reason":"maintenance"}`).is(204)
 	a.do("GET /v1/sessions/"+s, "").refusedWith(410, "revoked", "reason=maintenance")
 	a.do("PUT /v1/sessions/"+s, "").refusedWith(410, "revoked", "reason=maintenance")
 	a.do("POST /v1/sessions/"+s+"/restore", `{"ttl":"1s","leases":[]}`).refusedWith(410, "revoked")

@@ -61,7 +61,9 @@ func (t *throttle) acquireFor(c echo.Context, command fsm.Acquire, block time.Du
 		}
 	case fsm.Waiting, fsm.Withdrawn: // withdrawn: its own lock was released meanwhile
 	default:
-		err = throttleRefused(&reply.Result)
+		if err = throttleRefused(&reply.Result); err == error(errUnknownPeer) && command.Count < 1 && command.TTLMS == fsm.KeepTTL {
+			err = throttleCount(command.Count) // the peer is looked at first only to renew it
+		}
 	}
 	switch {
 	case err != nil:

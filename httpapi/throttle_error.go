@@ -75,7 +75,7 @@ func throttleRefused(r *fsm.Result) *throttleError {
 		}
 		return throttleRevoked("lock", r.Reason)
 	case fsm.InvalidCount:
-		return domain(http.StatusBadRequest, fmt.Sprintf("Lock count must be a positive number. Found: %d.", r.Asked))
+		return throttleCount(r.Asked)
 	case fsm.Never:
 		return domain(http.StatusConflict, fmt.Sprintf(
 			"Lock can never be acquired. Lock asks for count %d yet full count is only %d.", r.Asked, r.Full))
@@ -94,6 +94,10 @@ func throttleRefused(r *fsm.Result) *throttleError {
 		return again("A configured limit is reached: "+r.Rule.String()+". Nothing was changed.", "")
 	}
 	return throttleErrorOf(refused(r))
+}
+
+func throttleCount(found int64) *throttleError {
+	return domain(http.StatusBadRequest, fmt.Sprintf("Lock count must be a positive number. Found: %d.", found))
 }
 
 // throttleHeld refuses another count of a lock that is held or waited for. With

@@ -147,7 +147,7 @@ func TestWaitListEndsWithItsSession(t *testing.T) {
 			job = s.job()
 			s.add(job, "db", 1, 0, 1)
 			waiting = s.waitLater(job, "10m")
-			s.must(204, "DELETE /v1/sessions/"+job+"?reason=maintenance", "")
+			s.must(204, "POST /v1/sessions/"+job+"/revoke", `{"reason":"maintenance"}`)
 			(<-waiting).refusedWith(410, "revoked", "reason=maintenance")
 			job = s.must(201, "POST /v1/sessions", `{"ttl":"5s"}`).member("session")
 			s.add(job, "db", 1, 0, 1)

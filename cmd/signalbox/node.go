@@ -116,7 +116,7 @@ func apiConfig(c config, n *node, log hclog.Logger) httpapi.Config {
 	api := httpapi.Config{
 		Node:           n.declared.over(n.cluster),
 		Logger:         log,
-		Version:        version(),
+		Version:        semanticVersion(version()),
 		Collectors:     []prometheus.Collector{n.cluster.Collector()},
 		CORS:           c.cors,
 		Hosts:          c.allowedHosts(),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 
@@ -21,6 +22,21 @@ func version() string {
 		return info.Main.Version
 	}
 	return "devel"
+}
+
+// release is the version that this source is on the way to.
+const release = "0.2.0"
+
+var semantic = regexp.MustCompile(`^v?((?:0|[1-9]\d*)\.(?:0|[1-9]\d*)\.(?:0|[1-9]\d*))(?:[-+].*)?$`)
+
+// semanticVersion is the number of a version, without the commit that a build between
+// two releases adds to it; release for a build that has no other number.
+func semanticVersion(version string) string {
+	found := semantic.FindStringSubmatch(version)
+	if found == nil || found[1] == "0.0.0" { // a commit alone, or the go command's name for one
+		return release
+	}
+	return found[1]
 }
 
 func newVersion() *cobra.Command {
