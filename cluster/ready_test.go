@@ -92,7 +92,7 @@ func TestStatus(t *testing.T) {
 				t.Fatalf("%s knows %d members", n.id, len(s.Members))
 			}
 			for i, m := range s.Members {
-				want := Member{ID: c.all[i].id, Address: c.all[i].id + ":8711", Voter: true, Leader: m.ID == leader.id}
+				want := Member{ID: c.all[i].id, Address: c.all[i].id + ":8711", Voter: true, Leader: m.ID == leader.id, Knows: fsm.FeatureLevel}
 				switch {
 				case m.ID == dead.id && (m.LastContact < 10*time.Second || m.LastContact > 12*time.Second):
 					t.Errorf("%s says the dead node answered %v ago", n.id, m.LastContact)
