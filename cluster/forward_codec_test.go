@@ -261,6 +261,32 @@ func TestOutboxFillsFrames(t *testing.T) {
 	}
 }
 
+// TestOutboxCountsTheMembersOfLists: a few replies to renewals of thousands are as much
+// as thousands of small ones, until they are taken.
+func TestOutboxCountsTheMembersOfLists(t *testing.T) {
+	o := newOutbox()
+	put := func(m *mail) {
+		m.replies = append(m.replies, forwardReply{status: statusDone, result: &fsm.Result{Each: make([]fsm.Result, 4095)}})
+		m.ends = append(m.ends, forwardEnd{result: &fsm.Result{Grants: make([]fsm.Grant, 4095)}})
+	}
+	for range 2 {
+		for i := range maxOutbox / 8192 {
+			if !o.add(put) {
+				t.Fatalf("cut off after %d replies", i)
+			}
+		}
+		if _, ok := o.take(mail{}); !ok {
+			t.Fatal("shut")
+		}
+	}
+	for range maxOutbox / 8192 {
+		o.add(put)
+	}
+	if o.add(put) {
+		t.Error("not cut off")
+	}
+}
+
 // TestOutboxCutsOffASlowPeer: what is kept for a peer that does not read is
 // bounded.
 func TestOutboxCutsOffASlowPeer(t *testing.T) {

@@ -5,9 +5,12 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/signalbox/signalbox/fsm"
 )
 
-// maxOutbox is how many messages may wait for a peer that reads slowly. A peer
+// maxOutbox is how many messages may wait for a peer that reads slowly, each counted
+// as the members of the lists in its result and one, so that it bounds bytes too. A peer
 // beyond it is cut off: it learns the outcomes from its own machine.
 const maxOutbox = 1 << 17
 
@@ -32,9 +35,27 @@ type mail struct {
 	readings []forwardReading
 	fences   []fenceFrame
 	clock    *clockFrame // nil: none
+	members  int         // of the lists in the results of replies and ends
 }
 
-func (m *mail) size() int { return len(m.replies) + len(m.ends) + len(m.readings) + len(m.fences) }
+func (m *mail) size() int {
+	return len(m.replies) + len(m.ends) + len(m.readings) + len(m.fences) + m.members
+}
+
+// weigh counts the members of the results from those replies and ends on.
+func (m *mail) weigh(replies, ends int) {
+	count := func(r *fsm.Result) {
+		if r != nil {
+			m.members += len(r.Grants) + len(r.Each) + len(r.Completed)
+		}
+	}
+	for i := range m.replies[replies:] {
+		count(m.replies[replies+i].result)
+	}
+	for i := range m.ends[ends:] {
+		count(m.ends[ends+i].result)
+	}
+}
 
 func newOutbox() *outbox { return &outbox{ready: make(chan struct{}, 1)} }
 
@@ -46,7 +67,9 @@ func (o *outbox) add(put func(*mail)) bool {
 	if o.shut {
 		return false
 	}
+	replies, ends := len(o.mail.replies), len(o.mail.ends)
 	put(&o.mail)
+	o.mail.weigh(replies, ends)
 	o.shut = o.mail.size() > maxOutbox
 	signal(o.ready)
 	return !o.shut
