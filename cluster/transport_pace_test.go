@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,4 +95,40 @@ func TestCatchUpOnASlowLink(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSmallEntriesShareAppends: a follower that has missed many small entries gets them
+// in few appends, each of which costs it a synced write.
+func TestSmallEntriesShareAppends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var appends atomic.Int64
+		var away atomic.Pointer[transportNode]
+		c := transportStart(t, func(_ *raft.Config, config *TransportConfig, _ *transportNode) {
+			config.Fault = func(peer raft.ServerID, request any) error {
+				if r, is := request.(*raft.AppendEntriesRequest); is && len(r.Entries) > 0 && away.Load() != nil && peer == away.Load().id {
+					appends.Add(1)
+				}
+				return nil
+			}
+		})
+		defer c.stop()
+		leader := c.leader()
+		rest := c.others(leader)
+		away.Store(rest[0])
+		c.apply(leader, "before", c.nodes...)
+		c.net.Isolate(string(rest[0].id))
+		const missed = 2000
+		var last raft.ApplyFuture
+		for range missed {
+			last = leader.raft.Apply([]byte("small"), 0)
+		}
+		c.must(last.Error())
+		time.Sleep(15 * time.Second) // virtual: attempts in vain end
+		appends.Store(0)
+		c.net.Rejoin(string(rest[0].id))
+		rest[0].fsm.await(t, leader.raft.LastIndex())
+		if got := appends.Load(); got > missed/100 {
+			t.Errorf("%d entries took %d appends", missed, got)
+		}
+	})
 }
