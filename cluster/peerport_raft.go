@@ -72,15 +72,14 @@ func (l *RaftLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net
 		}
 	}()
 	conn, err := l.port.Dial(ctx, StreamRaft, string(address))
-	if err != nil {
-		return nil, err
-	}
 	select {
-	case <-l.closed: // Close may have missed it
-		_ = conn.Close()
+	case <-l.closed:
+		if err == nil { // Close may have missed it
+			_ = conn.Close()
+		}
 		return nil, errRaftClosed
 	default:
-		return conn, nil
+		return conn, err
 	}
 }
 
