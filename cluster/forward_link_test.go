@@ -92,7 +92,7 @@ func (s *scriptedLeader) ended() {
 
 // linkRequest registers a request that is not sent yet.
 func linkRequest(r *requests) *request {
-	q := r.build(fsm.Up{Name: "a", Count: 1}, "")
+	q := r.build(fsm.Up{Name: "a", Count: 1}, fsm.Envelope{})
 	r.add([]*request{q})
 	return q
 }

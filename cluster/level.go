@@ -95,7 +95,7 @@ func (n *Node) proposeHere(ctx context.Context, command fsm.Command) error {
 	if reign == nil {
 		return errNotEstablished
 	}
-	q := n.requests.build(command, "")
+	q := n.requests.build(command, fsm.Envelope{})
 	if n.requests.add([]*request{q}) == 0 {
 		return ErrOverloaded
 	}

@@ -24,6 +24,9 @@ type Call struct {
 	Command fsm.Command
 	// Key is the idempotency key with its scope, "" for none.
 	Key string
+	// Owner is the identity for which the command acts, "" for none; Trace a trace
+	// context to hand on with grants. Both as in [fsm.Envelope]; they need level 1.
+	Owner, Trace string
 	// Wait is how long this call listens when the result is Waiting, or a
 	// ListDeliver's NothingReady; 0 answers at once. For a one-shot acquire or down it
 	// should be the command's own WaitMS.
@@ -90,7 +93,7 @@ func (n *Node) Do(ctx context.Context, call Call) (Reply, error) {
 	}
 	defer n.calls.leave()
 	renew, is := call.Command.(fsm.Renew)
-	if is && call.Key == "" && len(renew.Renewals) > 0 && len(renew.Renewals) <= renewalsTogether {
+	if is && call.Key == "" && call.Owner == "" && len(renew.Renewals) > 0 && len(renew.Renewals) <= renewalsTogether {
 		return n.renewals.renew(ctx, renew.Renewals)
 	}
 	return n.do(ctx, call)
@@ -117,7 +120,7 @@ func (n *Node) do(ctx context.Context, call Call) (Reply, error) {
 
 // build makes the request of a call.
 func (n *Node) build(call Call) *request {
-	q := n.requests.build(call.Command, call.Key)
+	q := n.requests.build(call.Command, fsm.Envelope{Key: call.Key, Owner: call.Owner, Trace: call.Trace})
 	q.load.class = call.class()
 	if call.Wait > 0 {
 		q.listener = newListener(wantsOf(call.Command))
@@ -236,7 +239,7 @@ func (n *Node) abandon(call Call) {
 	n.calls.continues()
 	go func() {
 		defer n.calls.leave()
-		end := n.requests.build(fsm.EndSession{Session: session}, "")
+		end := n.requests.build(fsm.EndSession{Session: session}, fsm.Envelope{Owner: call.Owner})
 		end.load.class = call.class() // so that it does not overtake the command
 		err := n.carrier.carry(n.stopping, []*request{end})[0].err
 		if err != nil && !errors.Is(err, context.Canceled) {

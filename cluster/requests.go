@@ -101,10 +101,11 @@ func drawID() uint64 {
 	return binary.BigEndian.Uint64(drawn[:]) | 1
 }
 
-// build encodes a command under an id of its own.
-func (r *requests) build(command fsm.Command, key string) *request {
+// build encodes a command under an id of its own, in a frame.
+func (r *requests) build(command fsm.Command, frame fsm.Envelope) *request {
 	id := fsm.RequestID{Origin: r.origin, Sequence: r.sequence.Add(1)}
-	data := fsm.Envelope{Request: id, Key: key}.Encode(command)
+	frame.Request = id
+	data := frame.Encode(command)
 	return &request{
 		id: id, data: data, outcome: make(chan outcome, 1),
 		load: load{class: classOf(command.Op()), weight: r.large.cost(command), bytes: len(data)},

@@ -62,7 +62,7 @@ func TestListsAreSentAgainFromTheFirstLost(t *testing.T) {
 				c := &carrier{requests: r, router: &router{log: hclog.NewNullLogger(), requests: r, current: l, changed: make(chan struct{})}}
 				var reqs []*request
 				for range test.want {
-					reqs = append(reqs, r.build(fsm.Up{Name: "a", Count: 1}, ""))
+					reqs = append(reqs, r.build(fsm.Up{Name: "a", Count: 1}, fsm.Envelope{}))
 				}
 				for i, got := range c.carry(t.Context(), reqs) {
 					if got.err != test.want[i] {

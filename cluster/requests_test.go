@@ -11,7 +11,7 @@ import (
 func requestsSent(t *testing.T, term uint64) (*requests, *request) {
 	t.Helper()
 	r := newRequests(10, newWaits())
-	q := r.build(fsm.Up{Name: "a", Count: 1}, "")
+	q := r.build(fsm.Up{Name: "a", Count: 1}, fsm.Envelope{})
 	if r.add([]*request{q}) != 1 {
 		t.Fatal("no room")
 	}
@@ -118,7 +118,7 @@ func TestAppliedBeforeTheReignEntry(t *testing.T) {
 func TestNothingIsSentInATermThatIsOver(t *testing.T) {
 	r := newRequests(10, newWaits())
 	r.deliver(&fsm.Applied{Index: 9, Term: 4})
-	q := r.build(fsm.Up{Name: "a", Count: 1}, "")
+	q := r.build(fsm.Up{Name: "a", Count: 1}, fsm.Envelope{})
 	r.add([]*request{q})
 	if _, ok := r.markSent([]*request{q}, 3, 0); ok {
 		t.Fatal("sent in term 3, although term 4 has begun")
@@ -165,7 +165,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	r := newRequests(3, newWaits())
 	var all []*request
 	for range 5 {
-		all = append(all, r.build(fsm.Up{Name: "a", Count: 1}, ""))
+		all = append(all, r.build(fsm.Up{Name: "a", Count: 1}, fsm.Envelope{}))
 	}
 	if room := r.add(all[:2]); room != 2 {
 		t.Fatalf("room for %d", room)
@@ -231,7 +231,7 @@ func TestListeningStartsWithTheResult(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRequests(10, newWaits())
-			q := r.build(fsm.Acquire{Name: "a", Count: 1}, "")
+			q := r.build(fsm.Acquire{Name: "a", Count: 1}, fsm.Envelope{})
 			q.listener = newListener(nil)
 			r.add([]*request{q})
 			r.markSent([]*request{q}, 3, 0)

@@ -35,9 +35,12 @@ func (m *Machine) checkEntries() error {
 // checkNotices: one is filed under its id and its semaphore, and none is left
 // that should be due.
 func (m *Machine) checkNotices() error {
-	attached := 0
+	attached, waits := 0, 0
 	for id, r := range m.byNotice {
 		n := m.notices.at(r)
+		if n.ends() {
+			waits++
+		}
 		if n.place != id || id > m.places || n.semaphore == 0 && !n.due {
 			return fmt.Errorf("notice %d is filed wrongly", id)
 		}
@@ -50,6 +53,9 @@ func (m *Machine) checkNotices() error {
 	}
 	for _, r := range m.byName {
 		attached -= m.semaphores.at(r).notices.length
+	}
+	if waits != m.patience.length {
+		return errors.New("the notices that end by time are filed wrongly")
 	}
 	if attached != 0 || len(m.byNotice) != m.notices.live {
 		return errors.New("a notice without its semaphore")

@@ -18,6 +18,7 @@ const (
 	EffectNoticeDue      EffectKind = 11 // a notice is to be delivered: Place is its id
 	EffectSessionRenewed EffectKind = 12 // another ttl or deadline: TTLMS, DeadlineMS
 	EffectListLeft       EffectKind = 13 // an entry left a wait list, delivered or removed
+	EffectNoticeEnded    EffectKind = 14 // a notice did not become due in time: Place is its id; level 1
 )
 
 // String is the kind's stable name.
@@ -49,6 +50,8 @@ func (k EffectKind) String() string {
 		return "session-renewed"
 	case EffectListLeft:
 		return "list-left"
+	case EffectNoticeEnded:
+		return "notice-ended"
 	}
 	return "unknown"
 }

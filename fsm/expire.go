@@ -43,4 +43,5 @@ func (m *Machine) forget() {
 	m.forgetOldKeys()
 	m.forgetMarks()
 	m.forgetOldRevoked()
+	m.forgetOldNotices()
 }

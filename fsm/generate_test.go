@@ -41,7 +41,7 @@ var (
 	drawnWaits  = []int64{0, 30_000, 30_000, 1000, 100, 10, 700_000, 1, MaxTTLMS, 30_000, 10_000}
 	wildTimes   = []int64{MaxTTLMS + 1, -2, math.MinInt64, math.MaxInt64}
 	drawnSteps  = []int64{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 10, 10, 10, 10, 10, 10, 100, 100, 100, 100, 1000, 1000, 0, 0, 1, -5, -1, 10}
-	drawnJumps  = []int64{600_000, 15_000, 30_000, 400_000, 29_000, -1_000_000, 30_000, 10_000}
+	drawnJumps  = []int64{7 * 24 * 3600 * 1000, 600_000, 15_000, 30_000, 400_000, 29_000, -1_000_000, 30_000, 10_000}
 	wildCounts  = []int64{0, -1, math.MaxInt64, math.MaxInt64 - 1, math.MinInt64, math.MaxInt64 / 2}
 	drawnLevels = []*int32{nil, nil, nil, levelOf(0), levelOf(1), levelOf(2), levelOf(-3)}
 	drawnPairs  = [][]Pair{nil, nil, nil, nil, nil, {{"job", "7"}}, {{"a", "1"}, {"b", "\x00"}}, {{"b", ""}, {"a", ""}}}

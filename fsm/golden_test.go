@@ -27,7 +27,7 @@ func TestNumbersAreForEver(t *testing.T) {
 	for c := CauseExpired; c <= CauseResized; c++ {
 		fmt.Fprintf(&b, "cause %d %v\n", c, c)
 	}
-	for k := EffectCreated; k <= EffectListLeft; k++ {
+	for k := EffectCreated; k <= EffectNoticeEnded; k++ {
 		fmt.Fprintf(&b, "effect %d %v\n", k, k)
 	}
 	golden(t, "testdata/numbers.golden", b.String())

@@ -67,6 +67,7 @@ type indexes struct {
 	marked       map[[16]byte]struct{} // the marks' hashes
 	deadlines    deadlines
 	endedFIFO    fifo
+	patience     list                 // notices that end by time, the next one first
 	revokedOrder list                 // the oldest first
 	outcomes     list                 // the keys that have one, the oldest first
 	owned        map[string]ownedKeys // by owner; not those of the empty one

@@ -39,6 +39,7 @@ type modelNotice struct {
 	count     int64
 	due       bool
 	dueMS     int64
+	madeMS    int64
 }
 
 func (m *model) listOf(s *modelSession) (found []*modelEntry) {
@@ -224,7 +225,7 @@ func (m *model) leaveNotice(s *modelSemaphore, c Down, result Result) Result {
 		return result
 	}
 	m.places++
-	n := &modelNotice{id: m.places, semaphore: s, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count}
+	n := &modelNotice{id: m.places, semaphore: s, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count, madeMS: m.nowMS}
 	if c.Partial {
 		n.count = 1
 	}

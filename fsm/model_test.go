@@ -211,6 +211,15 @@ func (m *model) forgetOld() {
 		}
 		return old
 	})
+	dropped = 0
+	m.notices = slices.DeleteFunc(m.notices, func(n *modelNotice) bool { // never due in a week
+		old := !n.due && n.madeMS+7*24*3600*1000 <= m.nowMS && dropped < 4096
+		if old {
+			dropped++
+			m.effect(Effect{Kind: EffectNoticeEnded, Cause: CauseExpired, Semaphore: n.name, Epoch: n.epoch, Place: n.id, Count: n.count})
+		}
+		return old
+	})
 	for dropped = 0; dropped < 4096 && len(m.revoked) > 0 && m.revoked[0].atMS+tenMinutesMS <= m.nowMS; dropped++ {
 		m.revoked = m.revoked[1:]
 	}

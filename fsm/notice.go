@@ -12,6 +12,9 @@ func (m *Machine) addNotice(semaphore ref, c Down, result *Result) {
 	if c.Partial {
 		n.count = 1
 	}
+	if m.feature >= 1 {
+		n.endsMS = m.nowMS + noticesKeptMS
+	}
 	m.linkNotice(m.notices.add(n))
 	result.Place = n.place
 }
@@ -22,6 +25,9 @@ func (m *Machine) linkNotice(r ref) {
 	m.byNotice[n.place] = r
 	if n.semaphore != 0 {
 		m.semaphores.mut(n.semaphore).notices.push(r, m.noticeInSemaphore)
+	}
+	if n.ends() {
+		m.patience.push(r, m.noticeInOrder)
 	}
 }
 
@@ -55,6 +61,7 @@ func (m *Machine) wakeNotices() {
 }
 
 func (m *Machine) noticeDue(r ref) {
+	m.outlast(r)
 	n := m.notices.mut(r)
 	n.due, n.dueMS = true, m.nowMS
 	m.effect(Effect{Kind: EffectNoticeDue, Semaphore: n.name, Epoch: n.epoch, Place: n.place, Count: n.count})
@@ -73,4 +80,40 @@ func (m *Machine) detachNotice(r ref) {
 	m.semaphores.mut(n.semaphore).notices.unlink(r, m.noticeInSemaphore)
 	n = m.notices.mut(r)
 	n.semaphore = 0
+}
+
+// ends reports whether a notice ends by time alone. One that is due ends when it is
+// delivered or given up; one that a cluster left at level 0 never does.
+func (n *notice) ends() bool { return !n.due && n.endsMS != 0 }
+
+func (m *Machine) noticeInOrder(r ref) *links { return &m.notices.mut(r).inOrder }
+
+// outlast takes a notice from those that end by time.
+func (m *Machine) outlast(r ref) {
+	if m.notices.at(r).ends() {
+		m.patience.unlink(r, m.noticeInOrder)
+	}
+}
+
+// removeNotice forgets a notice.
+func (m *Machine) removeNotice(r ref) {
+	m.outlast(r)
+	if m.notices.at(r).semaphore != 0 {
+		m.detachNotice(r)
+	}
+	delete(m.byNotice, m.notices.at(r).place)
+	m.notices.remove(r)
+}
+
+// forgetOldNotices ends the notices that have not become due in time, so many an entry.
+func (m *Machine) forgetOldNotices() {
+	for range forgetKeys {
+		first := m.patience.first
+		if first == 0 || m.notices.at(first).endsMS > m.nowMS {
+			return
+		}
+		n := m.notices.at(first)
+		m.effect(Effect{Kind: EffectNoticeEnded, Cause: CauseExpired, Semaphore: n.name, Epoch: n.epoch, Place: n.place, Count: n.count})
+		m.removeNotice(first)
+	}
 }

@@ -38,11 +38,7 @@ func (c NoticeDone) apply(m *Machine) Result {
 			continue
 		}
 		result.Found = true
-		if m.notices.at(r).semaphore != 0 {
-			m.detachNotice(r)
-		}
-		delete(m.byNotice, id)
-		m.notices.remove(r)
+		m.removeNotice(r)
 	}
 	return result
 }

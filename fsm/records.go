@@ -144,8 +144,10 @@ type notice struct {
 	count     int64 // what must be available, with nobody waiting
 	dueMS     int64 // when it became due, in cluster time; 0 before
 	due       bool
+	endsMS    int64 // when it ends unless it is due by then, in cluster time; 0: never, as at level 0
 
 	inSemaphore links // derived
+	inOrder     links // derived: among those that end by time
 }
 
 // ended remembers how a session ended.

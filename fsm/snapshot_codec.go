@@ -164,6 +164,9 @@ func (e *encoder) notice(n *notice) {
 	e.int(n.count)
 	e.bool(n.due)
 	e.int(n.dueMS)
+	if e.feature >= 1 {
+		e.int(n.endsMS)
+	}
 }
 
 func (b *builder) notice(d *decoder) notice {
@@ -171,6 +174,9 @@ func (b *builder) notice(d *decoder) notice {
 	exists := d.bool()
 	n.name, n.epoch, n.url, n.count = d.string(), d.uint(), d.string(), d.int()
 	n.due, n.dueMS = d.bool(), d.int()
+	if d.feature >= 1 {
+		n.endsMS = d.int()
+	}
 	if exists {
 		if n.semaphore = b.epochs[n.epoch]; n.semaphore == 0 {
 			d.fail()
