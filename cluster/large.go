@@ -10,7 +10,7 @@ import (
 const largeRecords = 64
 
 // largeSessions knows which sessions have much, so that a leader puts few of their
-// ends into one entry. It is kept beside the state: who proposes a command must not
+// ends, and of their acquires, into one entry. It is kept beside the state: who proposes a command must not
 // wait for an entry that applies. What it knows is that of the last entry applied.
 // Safe for concurrent use.
 type largeSessions struct{ records sync.Map }
@@ -45,8 +45,8 @@ func (l *largeSessions) restored(state *fsm.Machine) {
 // cost returns what a command costs an entry.
 func (l *largeSessions) cost(c fsm.Command) int {
 	records := 0
-	if end, is := c.(fsm.EndSession); is {
-		if has, known := l.records.Load(end.Session); known {
+	if session := fsm.CostlySession(c); session != 0 {
+		if has, known := l.records.Load(session); known {
 			records = has.(int)
 		}
 	}

@@ -13,13 +13,15 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// ErrBelowLevel: the command needs a higher feature level than the cluster has.
-// Nothing was done.
-var ErrBelowLevel = errors.New("the feature level of the cluster is too low")
-
-// ErrLevelUnknown: a member does not know the feature level, or did not say
-// within a second that it does. The text names each such member.
-var ErrLevelUnknown = errors.New("not every member knows the feature level")
+// What a command or a raise can end with because of the feature level. Compare with
+// errors.Is. Nothing was done.
+var (
+	// ErrBelowLevel: the command needs a higher feature level than the cluster has.
+	ErrBelowLevel = errors.New("the feature level of the cluster is too low")
+	// ErrLevelUnknown: a member does not know the feature level, or did not say
+	// within a second that it does. The text names each such member.
+	ErrLevelUnknown = errors.New("not every member knows the feature level")
+)
 
 // RaiseLevel raises the cluster's feature level for ever and blocks until that is
 // applied by the leader. A level that is in force already is no error. Any node

@@ -30,13 +30,15 @@ const (
 	// withdraws, and for a wait list of 64 entries.
 	costRelease = 3
 	costDeliver = 4
-	// recordsPerUnit is how many records end in the time of an acquire.
+	// recordsPerUnit is how many records end in the time of an acquire, and
+	// walkedPerUnit how many an acquire with a level looks at in that time.
 	recordsPerUnit = 4
+	walkedPerUnit  = 256
 )
 
 // Cost returns how much work a command is, in units of one acquire of one
-// semaphore: its Weight, and what it ends. records is what the session of an
-// EndSession has, see SessionRecords. Other work that the state decides, like the
+// semaphore: its Weight, what it ends and what it looks through. records is what
+// the session has that [CostlySession] names, see SessionRecords. Other work that the state decides, like the
 // waiters that an up serves, is bounded by the machine.
 func Cost(c Command, records int) int {
 	switch c.(type) {
@@ -46,8 +48,24 @@ func Cost(c Command, records int) int {
 		return costDeliver
 	case EndSession:
 		return 1 + records/recordsPerUnit
+	case Acquire, AcquireMany:
+		return Weight(c) + records/walkedPerUnit
 	}
 	return Weight(c)
+}
+
+// CostlySession returns the session whose size a command's Cost depends on, 0 for
+// none: it ends all that the session has, or looks through it for levels.
+func CostlySession(c Command) uint64 {
+	switch c := c.(type) {
+	case EndSession:
+		return c.Session
+	case Acquire:
+		return c.Session
+	case AcquireMany:
+		return c.Session
+	}
+	return 0
 }
 
 // SessionRecords returns how many leases, members of waiting requests, keys that wait

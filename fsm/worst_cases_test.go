@@ -34,6 +34,18 @@ func (l *loader) free(n int) {
 	}
 }
 
+// levels lets session 1 hold n semaphores with levels, and makes more below them.
+func (l *loader) levels(n int) {
+	l.open(1)
+	for i := range n + EntryWeight {
+		level := int32(-i)
+		l.add(CreateSemaphore{Name: nameOf(i), Permits: 1, Level: &level})
+	}
+	for i := range n {
+		l.add(Acquire{Session: 1, Name: nameOf(i), Count: 1, TTLMS: KeepTTL})
+	}
+}
+
 // wants lists 64 semaphores, from the first-th on.
 func wants(first int) []Want {
 	list := make([]Want, MaxMembers)
@@ -69,6 +81,9 @@ func worstTaking() []worstCase {
 		}},
 		{name: "acquire/waiting", fill: func(l *loader) { l.full(1); l.openMore(90_000); l.line(90_000) }, command: func(i int) Command {
 			return AcquireOnce{Name: nameOf(0), Count: 1, TTLMS: 30_000, WaitMS: 30_000, Session: uint64(i) + 1_000_000}
+		}},
+		{name: "acquire/levels", fill: func(l *loader) { l.levels(3_000) }, command: func(i int) Command {
+			return Acquire{Session: 1, Name: nameOf(3_000 + i), Count: 1, TTLMS: KeepTTL}
 		}},
 		{name: "acquire-many/all-waiting", fill: func(l *loader) { l.full(64); l.openMore(EntryWeight) }, command: func(i int) Command {
 			return AcquireMany{Session: uint64(i) + 1, Wants: wants(0), Mode: All}

@@ -34,10 +34,7 @@ func (w *worstCase) entry(m *Machine) (entry []byte, commands int) {
 	for i := range max(most, 0) {
 		c := w.command(i)
 		data := Envelope{Request: RequestID{1, uint64(i) + 1}, Key: ""}.Encode(c)
-		cost := Cost(c, 0)
-		if end, is := c.(EndSession); is {
-			cost = Cost(c, m.SessionRecords(end.Session))
-		}
+		cost := Cost(c, m.SessionRecords(CostlySession(c)))
 		if i > 0 && (weight+cost > EntryWeight || bytes+len(data) > EntryBytes) {
 			break
 		}
