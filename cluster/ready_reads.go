@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// readyEvery is how often a node looks whether it still knows a leader.
+	// readyEvery is how often a node looks whether it still knows a leader, and how
+	// often at most it reads while it is not caught up.
 	readyEvery = 100 * time.Millisecond
 	// readyTimeout bounds one attempt to read; then it is tried again.
 	readyTimeout = 2 * time.Second
@@ -84,7 +85,11 @@ func (p *readProof) look(ctx context.Context) {
 		return
 	}
 	found := p.life.caughtUp.Load()
-	if p.reading || found != nil && found.ok && time.Since(p.began) < readyProof {
+	pause := readyEvery // also between reads that fail at once
+	if found != nil && found.ok {
+		pause = readyProof
+	}
+	if p.reading || time.Since(p.began) < pause {
 		return
 	}
 	p.reading, p.began = true, time.Now()
