@@ -79,11 +79,11 @@ func (r *reply) decode(into any) error {
 
 // trial is the state of one call's attempts.
 type trial struct {
-	failures  int
-	internals int           // failures with status 500
-	since     time.Time     // the first failure
-	last      error         // the latest one
-	pause     time.Duration // the least before the next attempt, at whichever node
+	failures int
+	ofNodes  int           // refusals that are one node's, of which each node may make one
+	since    time.Time     // the first failure
+	last     error         // the latest one
+	pause    time.Duration // the least before the next attempt, at whichever node
 	// ambiguous: an attempt that failed may have been carried out nevertheless.
 	ambiguous bool
 }
@@ -137,7 +137,11 @@ func (c *Client) judge(ctx context.Context, t *trial, k *call, node *node, a all
 	case isRefusal && refusal.Rule == "keys" && k.keyOptional:
 		k.key, k.keyOptional = "", false
 	case isRefusal && !t.goesOn(refusal, len(c.nodes.list)):
-		c.nodes.worked(node)
+		if refusal.ofNode() {
+			c.nodes.failed(node, time.Now().Add(refusal.RetryAfter), false) // the next call begins elsewhere
+		} else {
+			c.nodes.worked(node)
+		}
 		if t.ambiguous && !refusal.final() && k.method != http.MethodGet {
 			err = fmt.Errorf("%w (%w)", err, ErrOutcomeUnknown)
 		}
@@ -192,11 +196,16 @@ func (t *trial) goesOn(refusal *Error, nodes int) bool {
 	switch refusal.Status {
 	case http.StatusRequestTimeout, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
-	case http.StatusInternalServerError: // a node's fault: the others are asked once each
-		t.internals++
-		return t.internals < nodes
+	case http.StatusTooManyRequests:
+		if !refusal.ofNode() {
+			return false
+		}
+	case http.StatusInternalServerError:
+	default:
+		return false
 	}
-	return false
+	t.ofNodes++ // a node's fault, or its own limit: the others are asked once each
+	return t.ofNodes < nodes
 }
 
 // tooLong reports whether a call without a deadline has failed for long enough.

@@ -141,6 +141,16 @@ func (e *Error) nothingDone() bool {
 	return false
 }
 
+// ofNode reports whether the refusal is for a limit that each node has by itself:
+// another node may have room.
+func (e *Error) ofNode() bool {
+	switch e.Rule {
+	case "connections", "body-memory", "reply-memory", "watchers":
+		return e.Is(ErrLimitReached)
+	}
+	return false
+}
+
 // askedFor returns how long a refusal asks to wait before the next request.
 func askedFor(err error) time.Duration {
 	var refusal *Error

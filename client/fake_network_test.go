@@ -19,6 +19,7 @@ type fault struct {
 	lose      bool // it is carried out, and the reply is lost
 	status    int  // something answers so, and nothing is carried out
 	code      string
+	rule      string // of the limit, in that answer
 	header    http.Header
 	there     time.Duration // latency of the request
 	back      time.Duration // and of the reply
@@ -127,7 +128,7 @@ func (f *fault) response(r *http.Request) *http.Response {
 	}
 	if f.text == "" {
 		recorder.Header().Set("Content-Type", "application/problem+json")
-		f.text = fmt.Sprintf(`{"status":%d,"code":%q,"title":"t","detail":"d"}`, f.status, f.code)
+		f.text = fmt.Sprintf(`{"status":%d,"code":%q,"rule":%q,"title":"t","detail":"d"}`, f.status, f.code, f.rule)
 	}
 	recorder.WriteHeader(f.status)
 	recorder.WriteString(f.text)
