@@ -142,6 +142,17 @@ func TestUntakenRepliesAreBounded(t *testing.T) {
 	a.awaitFree(&a.handler.replies.used)
 }
 
+// Replies that tell what was done are never refused, and may take more room than
+// there is: small reads are served nevertheless.
+func TestSmallReadsBesideTooManyReplies(t *testing.T) {
+	a := newTestAPI(t)
+	a.crowd(100)
+	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	a.handler.replies.insist(a.handler.replies.most + 1)
+	a.do("GET /v1/semaphores/db", "").is(200)
+	a.do("GET "+semaphorePath(longName(0)), "").refusedWith(429, "limit-reached", "rule=reply-memory")
+}
+
 type loader interface{ Load() int64 }
 
 // awaitFree waits until a budget is free again.
@@ -210,14 +221,22 @@ func TestStalledBodiesAreBounded(t *testing.T) {
 
 // A request that waits holds no room of its body, which has been read.
 func TestWaitingRequestHoldsNoBody(t *testing.T) {
-	a := newTestAPI(t)
+	a := newTestAPI(t, func(cfg *Config) { cfg.NodeRED = &NodeRED{} })
 	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
 	a.must(201, "POST /v1/semaphores/db/leases", "")
-	waits := a.goDo("POST /v1/semaphores/db/leases", `{"wait":"10m"}`+strings.Repeat(" ", 50<<10))
-	a.node.awaitWaits(1)
-	a.awaitFree(&a.handler.bodySpace.used)
-	a.must(200, "POST /v1/semaphores/db/up", "")
-	(<-waits).is(201)
+	for _, c := range []struct {
+		route, body string
+		status      int
+	}{
+		{"POST /v1/semaphores/db/leases", `{"wait":"10m"}`, 201},
+		{"POST /semaphore/down", `{"name":"db","wait":"10m"}`, 200},
+	} {
+		waits := a.goDo(c.route, c.body+strings.Repeat(" ", 50<<10))
+		a.node.awaitWaits(1)
+		a.awaitFree(&a.handler.bodySpace.used)
+		a.must(200, "POST /v1/semaphores/db/up", "")
+		(<-waits).is(c.status)
+	}
 }
 
 // An overlarge body gets its 413 though the client sends all of it first.

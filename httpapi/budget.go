@@ -12,9 +12,10 @@ type budget struct {
 	used atomic.Int64
 }
 
-// take reserves bytes, all or none.
+// take reserves bytes, all or none. No bytes need no room, also where insist has
+// taken more than there is.
 func (b *budget) take(bytes int64) bool {
-	if b.used.Add(bytes) <= b.most {
+	if bytes == 0 || b.used.Add(bytes) <= b.most {
 		return true
 	}
 	b.used.Add(-bytes)

@@ -103,6 +103,7 @@ func (h *Handler) readMembers(c echo.Context, names ...string) (map[string]value
 	if err != nil {
 		return nil, err
 	}
+	defer h.doneWithBody(c) // what follows may wait for long
 	given := map[string]value{}
 	for raw, of := range body.members() {
 		if !contains(names, string(raw)) {

@@ -35,6 +35,7 @@ func (n *nodeRED) readRequest(c echo.Context) (body nodeREDBody, name, key strin
 	if body, err = n.readMembers(c); err != nil {
 		return nil, "", "", err
 	}
+	n.doneWithBody(c) // what follows may wait for long
 	given, _ := body.member("name").text()
 	name, err = semaphoreName("name", given)
 	return body, name, key, err

@@ -38,25 +38,33 @@ func (h *Handler) renewSession(c echo.Context) error {
 	h.setIndex(c, reply.Index)
 	a := h.conclude(&opRenew, p, &reply)
 	if life, is := a.body.(lifeBody); is && p.leases && a.status == http.StatusOK {
-		a.body = renewedBody{life, h.leasesAt(ctx, &reply)}
+		leases, bytes := h.leasesAt(ctx, &reply)
+		defer h.replies.give(bytes)
+		a.body = renewedBody{life, leases}
 	}
 	return h.render(c, a)
 }
 
 // leasesAt returns what the session of a reply holds, nil if this node's state has
-// not come to the reply's entry.
-func (h *Handler) leasesAt(ctx context.Context, reply *cluster.Reply) *[]heldBody {
+// not come to the reply's entry, or if there is no room to make so large a reply. The
+// bytes are reserved, for the caller to give back.
+func (h *Handler) leasesAt(ctx context.Context, reply *cluster.Reply) (_ *[]heldBody, bytes int64) {
 	ctx, cancel := context.WithTimeout(ctx, leasesWithin)
 	defer cancel()
 	if _, err := h.node.Read(ctx, cluster.Consistency{Stale: true, MinIndex: reply.Index}); err != nil {
-		return nil
+		return nil, 0
 	}
-	leases := []heldBody{}
-	h.node.View(func(m *fsm.Machine) {
-		held := m.Leases(reply.Session)
-		for i := range held {
-			leases = append(leases, heldBody{viewedLease(&held[i], reply.NowMS), revokedBody{held[i].Revoked, held[i].Reason}})
-		}
-	})
-	return &leases
+	var held []fsm.LeaseView
+	h.node.View(func(m *fsm.Machine) { held = m.Leases(reply.Session) })
+	for i := range held {
+		bytes += int64(memberBytes + len(held[i].Semaphore) + len(held[i].Reason))
+	}
+	if bytes = max(0, bytes-freeReplyBytes); !h.replies.take(bytes) {
+		return nil, 0
+	}
+	leases := make([]heldBody, len(held))
+	for i := range held {
+		leases[i] = heldBody{viewedLease(&held[i], reply.NowMS), revokedBody{held[i].Revoked, held[i].Reason}}
+	}
+	return &leases, bytes
 }

@@ -1,9 +1,13 @@
 package httpapi
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // TestRenewalShowsLeases: with ?leases=true a renewal says what the session holds,
-// which operators and deletes change without ending the session.
+// which operators and deletes change without ending the session. Many are left out
+// where clients who don't read have taken the room for large replies.
 func TestRenewalShowsLeases(t *testing.T) {
 	a := newTestAPI(t)
 	for _, name := range []string{"db", "gone", "kept"} {
@@ -28,6 +32,18 @@ func TestRenewalShowsLeases(t *testing.T) {
 	a.do(path+"?leases=yes", "").refusedWith(400, "invalid-request", "field=leases")
 	a.do("POST /v1/batch", `{"operations":[{"op":"renew","session":"`+s+`","leases":true}]}`).is(200, "results.0.status=400")
 	a.do("PUT /v1/sessions/9?leases=true", "").refusedWith(404, "unknown-session")
+
+	a.handler.replies.insist(a.handler.replies.most) // clients who don't read have all of it
+	a.do(path+"?leases=true", "").is(200, "leases.length=2")
+	const many = 200
+	for i := range many {
+		a.must(201, fmt.Sprintf("PUT /v1/semaphores/s%d", i), `{"permits":1}`)
+		a.must(200, fmt.Sprintf("%s/leases/s%d", path, i), "")
+	}
+	a.do(path+"?leases=true", "").is(200, "expires_in_ms=20000", "leases=absent")
+	a.handler.replies.give(a.handler.replies.most)
+	a.do(path+"?leases=true", "").is(200, fmt.Sprintf("leases.length=%d", many+2))
+	a.awaitFree(&a.handler.replies.used)
 
 	a.node.lagging = true // the renewal counts nevertheless
 	a.node.advance(1000)
