@@ -71,7 +71,7 @@ func TestComposeIsForThisMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for words, times := range map[string]int{`SIGNALBOX_INSECURE_HTTP: "true"`: 1, "SIGNALBOX_ALLOW_HOST: ${SIGNALBOX_ALLOW_HOST:-n1,n2,n3}": 1,
+	for words, times := range map[string]int{`SIGNALBOX_INSECURE_HTTP: "true"`: 1, "SIGNALBOX_ALLOW_HOST: n1,n2,n3,${SIGNALBOX_ALLOW_HOST:-localhost}": 1,
 		`ports: ["${SIGNALBOX_BIND:-127.0.0.1}:`: 3, "ports:": 3} {
 		if got := strings.Count(string(text), words); got != times {
 			t.Errorf("docker-compose.yml has %q %d times, not %d", words, got, times)
