@@ -310,7 +310,7 @@ func (l *link) replied(replies []forwardReply) {
 		if r.status == statusDone {
 			got = outcome{result: *r.result, index: r.index, nowMS: r.nowMS}
 		}
-		l.requests.reply(r.sequence, l.leads, got)
+		l.requests.reply(r.sequence, l.leads, l.stream, got)
 	}
 	l.count(-len(replies))
 }

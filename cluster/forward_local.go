@@ -37,7 +37,7 @@ func (c ownCommand) withdrawn() error {
 // failed implements proposal. Of what is open the machine will tell.
 func (c ownCommand) failed(err error) {
 	if err != errOpen {
-		c.lane.requests.failed(c.request, c.lane.reign.term, err)
+		c.lane.requests.failed(c.request, c.lane.reign.term, 0, err)
 	}
 }
 

@@ -191,12 +191,26 @@ func TestWipedNodeStartedWithoutPeersIsNotTakenForTheMember(t *testing.T) {
 		c.ready(c.all...)
 		c.semaphore("db", 9)
 		n := c.all[2]
+		c.kill(c.all[0])
+		c.kill(c.all[1])
 		c.wipe(n)
 		c.peers = []Peer{{n.id, n.id + ":8711"}}
 		c.begin(n)
+		c.ready(n)
+		session := c.open(n, 10*time.Second)
+		c.peers = nil
+		c.begin(c.all[:2]...)
 		c.until("it knows that something is wrong", func() bool {
 			check := c.check(n, "cluster")
 			return !check.OK && strings.Contains(check.Detail, "another cluster takes it for its member") && !n.Ready()
+		})
+		if _, err := n.Do(t.Context(), Call{Command: fsm.CreateSemaphore{Name: "more", Permits: 1}}); !errors.Is(err, ErrNoLeader) {
+			t.Errorf("a command among strangers: %v", err)
+		}
+		c.never("a session ends that can't be renewed", func() bool {
+			found := false
+			n.View(func(m *fsm.Machine) { _, found = m.Session(session) })
+			return !found
 		})
 		c.never("it got the cluster's entries", func() bool { _, found := stale(n, "db"); return found })
 		c.ready(c.all[:2]...)

@@ -204,12 +204,14 @@ func (r *requests) returned(reqs []*request) {
 	}
 }
 
-// failed tells that a request which was sent in a term was certainly not applied.
-// errRefused and errLate let it be sent again; any other error is its end.
-func (r *requests) failed(q *request, term uint64, err error) {
+// failed tells that a request which was sent in a term, on a stream or with 0 to this
+// node's own proposer, was certainly not applied. errRefused and errLate let it be
+// sent again; any other error is its end. It changes nothing about a request that has
+// been sent again since: that one may be in the log.
+func (r *requests) failed(q *request, term, stream uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if q.state != requestSent || q.term != term {
+	if q.state != requestSent || q.term != term || q.stream != stream {
 		return
 	}
 	switch err {
@@ -224,8 +226,8 @@ func (r *requests) failed(q *request, term uint64, err error) {
 }
 
 // reply settles a request by a leader's reply with a result, or with an error
-// that says that it was not applied in that term.
-func (r *requests) reply(sequence, term uint64, got outcome) {
+// that says that what came on that stream was not applied in that term.
+func (r *requests) reply(sequence, term, stream uint64, got outcome) {
 	r.mu.Lock()
 	q := r.own[sequence]
 	if q != nil && got.err == nil {
@@ -233,7 +235,7 @@ func (r *requests) reply(sequence, term uint64, got outcome) {
 	}
 	r.mu.Unlock()
 	if q != nil && got.err != nil {
-		r.failed(q, term, got.err)
+		r.failed(q, term, stream, got.err)
 	}
 }
 

@@ -25,7 +25,7 @@ func (l *fakeLane) send(reqs []*request) []*request {
 	for i, q := range live {
 		sequences = append(sequences, q.id.Sequence)
 		if err := l.script[len(l.sent)][i]; err != errOpen {
-			l.requests.reply(q.id.Sequence, 3, outcome{err: err, index: uint64(len(l.sent) + 1)})
+			l.requests.reply(q.id.Sequence, 3, 0, outcome{err: err, index: uint64(len(l.sent) + 1)})
 		}
 	}
 	l.sent = append(l.sent, sequences)

@@ -41,12 +41,12 @@ func TestRequestIsSettledByWhatComesFirst(t *testing.T) {
 	if got, any := requestsOutcome(q); !any || got.err != nil || got.index != 7 || got.nowMS != 70 || got.result.Value != 1 {
 		t.Fatalf("from the machine: %+v, %v", got, any)
 	}
-	r.reply(q.id.Sequence, 3, outcome{result: fsm.Result{Value: 1}, index: 7})
+	r.reply(q.id.Sequence, 3, 0, outcome{result: fsm.Result{Value: 1}, index: 7})
 	if got, any := requestsOutcome(q); any {
 		t.Fatalf("twice: %+v", got)
 	}
 	r, q = requestsSent(t, 3)
-	r.reply(q.id.Sequence, 3, outcome{result: fsm.Result{Value: 2}, index: 8})
+	r.reply(q.id.Sequence, 3, 0, outcome{result: fsm.Result{Value: 2}, index: 8})
 	r.deliver(requestsApply(q, 8, fsm.Result{Value: 2}))
 	if got, any := requestsOutcome(q); !any || got.index != 8 {
 		t.Fatalf("from the leader: %+v, %v", got, any)
@@ -138,7 +138,7 @@ func TestRestoreHidesEvidence(t *testing.T) {
 	if got, any := requestsOutcome(q); any {
 		t.Fatalf("a jump passed for evidence: %+v", got)
 	}
-	r.reply(q.id.Sequence, 3, outcome{err: errRefused})
+	r.reply(q.id.Sequence, 3, 0, outcome{err: errRefused})
 	if got, any := requestsOutcome(q); !any || got.err != errRefused {
 		t.Fatalf("the leader's word: %+v, %v", got, any)
 	}
@@ -155,9 +155,37 @@ func TestLateRefusalIsIgnored(t *testing.T) {
 	r.deliver(&fsm.Applied{Index: 9, Term: 4})
 	requestsOutcome(q)
 	r.markSent([]*request{q}, 4, 0)
-	r.reply(q.id.Sequence, 3, outcome{err: errRefused})
+	r.reply(q.id.Sequence, 3, 0, outcome{err: errRefused})
 	if got, any := requestsOutcome(q); any {
 		t.Fatalf("a late refusal had it sent twice: %+v", got)
+	}
+}
+
+// TestRefusalOfAnEarlierStreamIsIgnored: the fence of the next stream has had the
+// request sent again, and what is refused late on the earlier one is not that.
+func TestRefusalOfAnEarlierStreamIsIgnored(t *testing.T) {
+	for _, late := range []error{errRefused, errLate, ErrOverloaded} {
+		r := newRequests(10, newWaits())
+		q := r.build(fsm.Up{Name: "a", Count: 1}, fsm.Envelope{})
+		r.add([]*request{q})
+		earlier, _ := r.openStream(3)
+		r.markSent([]*request{q}, 3, earlier)
+		next, open := r.openStream(3)
+		r.fence(streamFence{term: 3, stream: next, index: 0})
+		if got, any := requestsOutcome(q); !open || !any || got.err != errRefused {
+			t.Fatalf("behind the fence: %+v, %v", got, any)
+		}
+		if live, ok := r.markSent([]*request{q}, 3, next); !ok || len(live) != 1 {
+			t.Fatal("not sent again")
+		}
+		r.reply(q.id.Sequence, 3, earlier, outcome{err: late})
+		if got, any := requestsOutcome(q); any {
+			t.Errorf("%v on the earlier stream ends what is under way on the next: %+v", late, got)
+		}
+		r.reply(q.id.Sequence, 3, next, outcome{err: late})
+		if _, any := requestsOutcome(q); !any {
+			t.Errorf("%v on the stream itself changes nothing", late)
+		}
 	}
 }
 
@@ -225,7 +253,7 @@ func TestListeningStartsWithTheResult(t *testing.T) {
 			r.waits.deliver(entry)
 		},
 		"leader": func(r *requests, q *request, waiting fsm.Result) {
-			r.reply(q.id.Sequence, 3, outcome{result: waiting, index: 20})
+			r.reply(q.id.Sequence, 3, 0, outcome{result: waiting, index: 20})
 			r.waits.deliver(waitsApply(waiting.Place, fsm.OK))
 		},
 	} {

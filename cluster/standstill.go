@@ -5,8 +5,9 @@ import "github.com/signalbox/signalbox/fsm"
 // A leader that can take no writes must not let cluster time go on: renewals would
 // be refused while leases end. So there are two marks. Below the first one, the
 // watermark, what grows the state is refused, and what keeps or ends leases is
-// taken. Below the second one, the reserve, and while the members' states differ,
-// nothing is taken and time stands still, as without a leader.
+// taken. Below the second one, the reserve, while the members' states differ, and
+// while this node is among nodes of another cluster, nothing is taken and time stands
+// still, as without a leader.
 
 // refuses returns why this node, as the leader, must not take a command now, or
 // nil. It does not block.
@@ -24,6 +25,8 @@ func (l *life) refuses(command []byte) error {
 // stand still, or nil. It does not block.
 func (l *life) standstill() error {
 	switch {
+	case l.strangers.Load() != nil:
+		return ErrNoLeader
 	case l.split.Load() != nil:
 		return ErrSplitState
 	case l.watchdog.spaceNow().Spent, l.fullPeers.Load():
@@ -34,7 +37,7 @@ func (l *life) standstill() error {
 
 // stand stops the clock of this node's reign, or lets it go on.
 func (l *life) stand() {
-	if r := l.node.established(); r != nil {
+	if r := l.node.leadership.established(); r != nil { // also one that serves nobody
 		r.clock.hold(l.standstill() != nil)
 	}
 }

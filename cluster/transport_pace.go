@@ -47,6 +47,9 @@ func (p *paces) of(peer raft.ServerID) *pace {
 type pace struct {
 	mu     sync.Mutex
 	budget int
+	// least is how long the fastest message has taken, with its reply; 0: none has been
+	// replied to. No budget makes an append faster.
+	least time.Duration
 }
 
 // fit returns the first entries that the budget has room for, at least one of them.
@@ -63,19 +66,24 @@ func (p *pace) fit(entries []*raft.Log) []*raft.Log {
 	return entries
 }
 
-// note learns from an append. After a failure the budget is half of what failed; one
-// that took longer than the aim has it shrink to what would have taken as long as
-// that; one that used most of the budget within half of the aim doubles it.
+// note learns from an append or a heartbeat. After a failure the budget is half of what
+// failed. Beyond the least time that a message takes, an append that took longer than
+// the aim has the budget shrink to what would have taken as long as that; one that
+// used most of the budget within half of the aim doubles it.
 func (p *pace) note(entries []*raft.Log, took time.Duration, err error, aim time.Duration) {
 	total := 0
 	for _, entry := range entries {
 		total += entrySize(entry)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil && (p.least == 0 || took < p.least) {
+		p.least = took
+	}
+	took -= p.least
 	if total < appendMin && (err != nil || took > aim) { // its bytes are not what took long
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	switch {
 	case err != nil:
 		p.budget = min(p.budget, total) / 2

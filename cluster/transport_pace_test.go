@@ -58,6 +58,34 @@ func TestPaceLearnsFromTimeOuts(t *testing.T) {
 	}
 }
 
+// TestPaceKnowsTheLatency: on a link that is fast and far, the bytes are not what takes
+// long, and after failures the budget grows again.
+func TestPaceKnowsTheLatency(t *testing.T) {
+	const far = 2 * appendAim
+	p := &pace{budget: appendFirst}
+	entries := paceEntries(128, 256<<10)
+	p.note(nil, far, nil, appendAim) // a heartbeat
+	for range 5 {
+		p.note(p.fit(entries), far+appendAim/10, nil, appendAim)
+	}
+	if p.budget != appendMax {
+		t.Errorf("%d bytes on a fast link", p.budget)
+	}
+	for range 10 {
+		p.note(p.fit(entries), far, errors.New("connection refused"), appendAim)
+	}
+	for range 10 {
+		p.note(p.fit(entries), far+appendAim/10, nil, appendAim)
+	}
+	if p.budget != appendMax {
+		t.Errorf("%d bytes after failures", p.budget)
+	}
+	p.note(p.fit(entries), far+4*appendAim, nil, appendAim)
+	if p.budget > appendMax/3 {
+		t.Errorf("%d bytes after an append that took long beyond the latency", p.budget)
+	}
+}
+
 // TestCatchUpOnASlowLink: a follower that has missed 32 MiB gets them over a link of
 // 1,500 KiB/s, which loses a burst now and then, nearly as fast as the link allows,
 // and goes on following meanwhile.
