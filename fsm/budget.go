@@ -7,7 +7,7 @@ import "slices"
 // the start of the next entries, see MoreDue.
 type budget struct {
 	ended  int // see work.ended
-	swept  int // of a deleted semaphore at least this much is ended, whatever expired
+	swept  int // of deleted semaphores at least this much is ended, whatever expired; so of what a ttl of 0 ends
 	served int // see work.served
 }
 
@@ -15,6 +15,7 @@ type budget struct {
 type work struct {
 	ended  int // leases, members of waiting requests, keys that waited, entries of wait lists, and sessions that are over
 	served int // members of the requests granted from lines, and the keys that waited for them
+	before int // what was ended before the first command
 }
 
 func defaultBudget() budget { return budget{ended: 2048, swept: 512, served: 2048} }
@@ -27,6 +28,13 @@ func (m *Machine) mayServe() bool { return !m.bounded() || m.done.served < m.bud
 
 // mayEnd reports whether this entry may end more of what nobody named.
 func (m *Machine) mayEnd() bool { return !m.bounded() || m.done.ended < m.budget.ended }
+
+// mayEndAtOnce reports whether this entry may end another session to which a command
+// gave a deadline that has passed. What expired by itself does not take all of the
+// budget, or such a session would wait behind all that did.
+func (m *Machine) mayEndAtOnce() bool {
+	return !m.bounded() || m.done.ended < max(m.budget.ended, m.done.before+m.budget.swept)
+}
 
 // MoreDue reports whether work is left over that any entry goes on with: sessions
 // past their deadline, a deleted semaphore, or waiting requests that could be

@@ -238,3 +238,77 @@ func TestWaitsCountTheirMembers(t *testing.T) {
 	}
 	b.apply(EndSession{Session: 2})
 }
+
+// TestKeysBeyondASessionLeaveNothing: a request that is refused because too many keys
+// wait in its session waits nowhere.
+func TestKeysBeyondASessionLeaveNothing(t *testing.T) {
+	b := newBounded(t)
+	commands := []Command{OpenSession{Session: 1, TTLMS: MaxTTLMS}}
+	for i := range 5 {
+		commands = append(commands, CreateSemaphore{Name: fmt.Sprint(i), Permits: 1}, Down{Name: fmt.Sprint(i), Count: 1})
+	}
+	b.fill(commands...)
+	keyed := func(i int) []byte {
+		ask := Acquire{Session: 1, Name: fmt.Sprint(i / maxRequestKeys), Count: 1, TTLMS: KeepTTL}
+		return Envelope{Key: fmt.Sprint("key number ", i)}.Encode(ask)
+	}
+	var encoded [][]byte
+	for i := range maxSessionKeys {
+		encoded = append(encoded, keyed(i))
+	}
+	b.m.Apply(b.index+1, EncodeEntry(0, encoded))
+	applied := b.m.Apply(b.index+2, EncodeEntry(0, [][]byte{keyed(maxSessionKeys)}))
+	if r := applied.Commands[0].Result; r.Code != LimitReached || r.Rule != RuleKeys {
+		t.Fatalf("a key more: %v %v", r.Code, r.Rule)
+	}
+	if s, _ := b.m.Semaphore("4"); s.Waiters != 0 || len(applied.Effects) != 0 {
+		t.Errorf("%d wait for what was refused, %d effects", s.Waiters, len(applied.Effects))
+	}
+}
+
+// TestATTLOfZeroEndsBesideAMassExpiry: sessions that expire, more than an entry may
+// end, don't keep one that its client ends from being gone for the next command.
+func TestATTLOfZeroEndsBesideAMassExpiry(t *testing.T) {
+	const due = 10_000
+	b := newBounded(t)
+	commands := []Command{CreateSemaphore{Name: "a", Permits: 1}, CreateSemaphore{Name: "b", Permits: due},
+		OpenSession{Session: due + 1, TTLMS: MaxTTLMS}, OpenSession{Session: due + 2, TTLMS: MaxTTLMS},
+		Acquire{Session: due + 1, Name: "a", Count: 1, TTLMS: KeepTTL}}
+	for i := range uint64(due) {
+		commands = append(commands, OpenSession{Session: i + 1, TTLMS: 1000}, Acquire{Session: i + 1, Name: "b", Count: 1, TTLMS: KeepTTL})
+	}
+	b.fill(commands...)
+	applied := b.m.Apply(b.index+1, EncodeEntry(1000, encodeAll(plain(
+		Renew{Renewals: []Renewal{{due + 1, 0}}}, Acquire{Session: due + 2, Name: "a", Count: 1, TTLMS: KeepTTL}))))
+	if !applied.MoreDue {
+		t.Fatal("all that was due went with one entry")
+	}
+	if _, lives := b.m.Session(due + 1); lives || applied.Commands[1].Result.Code != OK {
+		t.Errorf("the session lives on: %v; the next command: %v", lives, applied.Commands[1].Result.Code)
+	}
+}
+
+// TestCostOfWhatMayEndASession: an entry takes few commands each of which may end all
+// that a large session has, or looks through it.
+func TestCostOfWhatMayEndASession(t *testing.T) {
+	const leases = 1000
+	m := NewAtLevel(FeatureLevel)
+	commands := []Command{CreateSemaphore{Name: "0", Permits: 1}, AcquireOnce{Name: "0", Count: 1, TTLMS: MaxTTLMS, Session: 1}}
+	for i := range leases - 1 {
+		name := fmt.Sprint(i + 1)
+		commands = append(commands, CreateSemaphore{Name: name, Permits: 1}, Acquire{Session: 1, Name: name, Count: 1, TTLMS: KeepTTL})
+	}
+	m.Apply(1, EncodeEntry(0, encodeAll(plain(commands...))))
+	for c, most := range map[Command]int{EndSession{Session: 1}: 5, RevokeLease{Session: 1, Name: "0"}: 5, Acquire{Session: 1}: 512} {
+		if fit := EntryWeight / Cost(c, m.SessionRecords(CostlySession(c))); fit > most {
+			t.Errorf("%v: %d share an entry, beside %d records", c.Op(), fit, leases)
+		}
+	}
+	if cost := Cost(RestoreSession{Session: 1}, m.SessionRecords(CostlySession(RestoreSession{Session: 1}))); cost <= 1 {
+		t.Errorf("restore: cost %d", cost)
+	}
+	applied := m.Apply(2, EncodeEntry(0, encodeAll(plain(RevokeLease{Session: 1, Name: "0"}))))
+	if _, _, left, _ := m.Counts(); left != 0 || len(applied.Effects) <= leases {
+		t.Errorf("%d leases are left after the revocation of one", left)
+	}
+}

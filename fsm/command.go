@@ -30,7 +30,7 @@ type Envelope struct {
 	// of another owner. An empty owner finds every session.
 	Owner string
 	// Trace is a trace context, at most MaxTraceBytes, that the machine hands on
-	// with the grants which the command causes. The machine does not read it.
+	// with the grants which the command causes in its entry. The machine does not read it.
 	Trace string
 }
 

@@ -22,6 +22,7 @@ func (m *Machine) expire() {
 	m.sweep()
 	m.goOn()
 	m.settle()
+	m.done.before = m.done.ended
 }
 
 // forget drops ended sessions, keys and marks that are older than they are kept. The

@@ -14,7 +14,7 @@ func (m *Machine) settle() {
 		ids := m.endNow
 		m.endNow = nil
 		for _, id := range ids { // beyond the budget, the next entry finds them expired
-			if r, ok := m.bySession[id]; ok && m.sessions.at(r).deadlineMS <= m.nowMS && m.mayEnd() {
+			if r, ok := m.bySession[id]; ok && m.sessions.at(r).deadlineMS <= m.nowMS && m.mayEndAtOnce() {
 				m.endSession(r, CauseExpired, "")
 			}
 		}

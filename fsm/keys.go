@@ -18,6 +18,9 @@ func (m *Machine) applyKeyed(c decoded) Result {
 	if rule := m.roomForKey(name, outcomeBytes(c.command, &m.limits)); rule != RuleNone {
 		return Result{Code: LimitReached, Rule: rule}
 	}
+	if m.bounded() && m.keysBeside(c.command) >= maxSessionKeys { // before it is applied: its request might stay
+		return Result{Code: LimitReached, Rule: RuleKeys}
+	}
 	result := c.command.apply(m)
 	if !result.recorded() {
 		return result
@@ -35,11 +38,10 @@ func (m *Machine) applyKeyed(c decoded) Result {
 		return result
 	}
 	request := m.requests.mut(waiting)
-	owner := m.sessions.mut(request.session)
-	if len(request.keys) >= maxRequestKeys || m.bounded() && owner.keys >= maxSessionKeys {
+	if len(request.keys) >= maxRequestKeys {
 		return Result{Code: LimitReached, Rule: RuleKeys}
 	}
-	owner.keys++
+	m.sessions.mut(request.session).keys++
 	for _, want := range request.members {
 		k.reserved += memberBytes + int64(len(m.semaphores.at(want.semaphore).name))
 	}

@@ -35,3 +35,19 @@ func (m *Machine) countKey(k *key, sign int64) {
 		m.owned[k.owner] = has
 	}
 }
+
+// keysBeside returns how many keys wait for outcomes in the session in which a command
+// asks for leases; 0 for a command that asks in a session of its own, or for none.
+func (m *Machine) keysBeside(c Command) int {
+	var id uint64
+	switch c := c.(type) {
+	case Acquire:
+		id = c.Session
+	case AcquireMany:
+		id = c.Session
+	}
+	if r, ok := m.ownSession(id); ok {
+		return m.sessions.at(r).keys
+	}
+	return 0
+}

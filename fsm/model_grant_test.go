@@ -12,7 +12,7 @@ func (m *model) serveAndEnd() {
 		last := m.spent
 		m.spent = nil
 		for _, s := range last {
-			if slices.Contains(m.sessions, s) && s.deadlineMS <= m.nowMS && m.done.ended < m.budget.ended {
+			if slices.Contains(m.sessions, s) && s.deadlineMS <= m.nowMS && m.done.ended < max(m.budget.ended, m.done.before+m.budget.swept) {
 				m.endSession(s, CauseExpired, "")
 			}
 		}

@@ -193,6 +193,7 @@ func (m *model) expire() {
 	m.forgetOld()
 	m.sweep()
 	m.serveAndEnd()
+	m.done.before = m.done.ended
 }
 
 // forgetOld drops what is ten minutes old: of each kind 4,096 an entry.
@@ -280,6 +281,9 @@ func (m *model) keyed(c modelCommand) Result {
 	if rule := m.roomForKey(c); rule != RuleNone {
 		return Result{Code: LimitReached, Rule: rule}
 	}
+	if m.keysBeside(c.command) >= 4096 {
+		return Result{Code: LimitReached, Rule: RuleKeys}
+	}
 	result := m.do(c.command)
 	switch result.Code {
 	case Malformed, InvalidCount, MixedLevels, PermitsRequired, LimitReached, SessionIDTaken, NothingReady:
@@ -293,11 +297,7 @@ func (m *model) keyed(c modelCommand) Result {
 	}
 	for _, r := range m.requests {
 		if r.place == result.Place {
-			pending := 0
-			for _, other := range m.requestsOf(r.session) {
-				pending += len(other.keys)
-			}
-			if len(r.keys) == 1024 || pending >= 4096 {
+			if len(r.keys) == 1024 {
 				m.keys = m.keys[:len(m.keys)-1]
 				return Result{Code: LimitReached, Rule: RuleKeys}
 			}
@@ -315,6 +315,24 @@ func (m *model) keyed(c modelCommand) Result {
 		}
 	}
 	return result
+}
+
+// keysBeside counts the keys that wait in the session in which a command asks.
+func (m *model) keysBeside(c Command) (pending int) {
+	var s *modelSession
+	switch c := c.(type) {
+	case Acquire:
+		s = m.found(c.Session)
+	case AcquireMany:
+		s = m.found(c.Session)
+	}
+	if s == nil {
+		return 0
+	}
+	for _, r := range m.requestsOf(s) {
+		pending += len(r.keys)
+	}
+	return pending
 }
 
 // roomForKey answers the rule that keeps a new key out: the table is full, or the half

@@ -46,23 +46,27 @@ func Cost(c Command, records int) int {
 		return costRelease
 	case ListDeliver:
 		return costDeliver
-	case EndSession:
+	case EndSession, RevokeLease: // a one-shot session ends with the lease that is revoked
 		return 1 + records/recordsPerUnit
-	case Acquire, AcquireMany:
+	case Acquire, AcquireMany, RestoreSession:
 		return Weight(c) + records/walkedPerUnit
 	}
 	return Weight(c)
 }
 
 // CostlySession returns the session whose size a command's Cost depends on, 0 for
-// none: it ends all that the session has, or looks through it for levels.
+// none: it may end all that the session has, or look through it.
 func CostlySession(c Command) uint64 {
 	switch c := c.(type) {
 	case EndSession:
 		return c.Session
+	case RevokeLease:
+		return c.Session
 	case Acquire:
 		return c.Session
 	case AcquireMany:
+		return c.Session
+	case RestoreSession: // it looks for leases of deleted semaphores
 		return c.Session
 	}
 	return 0
