@@ -2,10 +2,12 @@ package httpapi
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
@@ -151,6 +153,30 @@ func TestSmallReadsBesideTooManyReplies(t *testing.T) {
 	a.handler.replies.insist(a.handler.replies.most + 1)
 	a.do("GET /v1/semaphores/db", "").is(200)
 	a.do("GET "+semaphorePath(longName(0)), "").refusedWith(429, "limit-reached", "rule=reply-memory")
+}
+
+// A read whose client hangs up while other replies are made is not made any more.
+func TestReadThatWaitsForItsTurn(t *testing.T) {
+	a := newTestAPI(t)
+	for range cap(a.handler.makers) {
+		a.handler.makers <- struct{}{}
+	}
+	ctx, hangUp := context.WithCancel(t.Context())
+	response := httptest.NewRecorder()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.handler.ServeHTTP(response, httptest.NewRequestWithContext(ctx, "GET", "/v1/semaphores", nil))
+	}()
+	hangUp()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits on")
+	}
+	if response.Code != statusGone {
+		t.Errorf("status %d", response.Code)
+	}
 }
 
 type loader interface{ Load() int64 }

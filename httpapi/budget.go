@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"runtime"
 	"sync/atomic"
 )
@@ -51,5 +52,14 @@ type makers chan struct{}
 
 func newMakers() makers { return make(makers, 2*runtime.GOMAXPROCS(0)) }
 
-func (m makers) begin() { m <- struct{}{} }
-func (m makers) end()   { <-m }
+// begin waits for a turn. A client that hangs up meanwhile has none made.
+func (m makers) begin(ctx context.Context) error {
+	select {
+	case m <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (m makers) end() { <-m }

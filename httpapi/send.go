@@ -39,7 +39,7 @@ func (h *Handler) sendRead(c echo.Context, build func() (any, error)) error {
 			buffers.Put(buffer)
 		}
 	}()
-	if err := h.make(buffer, build); err != nil {
+	if err := h.make(c.Request().Context(), buffer, build); err != nil {
 		return err
 	}
 	bytes := countedReply(buffer.Bytes())
@@ -51,8 +51,10 @@ func (h *Handler) sendRead(c echo.Context, build func() (any, error)) error {
 }
 
 // make builds a reply and writes its JSON into an empty buffer.
-func (h *Handler) make(buffer *bytes.Buffer, build func() (any, error)) error {
-	h.makers.begin()
+func (h *Handler) make(ctx context.Context, buffer *bytes.Buffer, build func() (any, error)) error {
+	if err := h.makers.begin(ctx); err != nil {
+		return err
+	}
 	defer h.makers.end()
 	body, err := build()
 	if err != nil {
