@@ -41,7 +41,8 @@
 // No client can notice that it was paused: a stopped process, a suspended machine
 // (whose monotonic clock stands still) or a long pause of the scheduler goes on,
 // for a moment, as if it held its lease. Lease.Token is for that: it is larger at
-// each grant, and a resource that refuses smaller ones than it has seen is safe.
+// each grant of a semaphore, and a resource that refuses smaller ones than it has seen
+// is safe.
 //
 // # Failures
 //
@@ -59,7 +60,9 @@
 //
 // An overloaded cluster (ErrOverloaded) is asked again after the time that it asks
 // for, until ctx ends. ErrLimitReached is about a configured limit and returned at once,
-// but for a request that waits already, a Release and a Close: these go on.
+// but for a request that waits already, a Release and a Close: these go on. Where the
+// limit is a node's own (connections, bodies, replies, watchers), the others are asked
+// once each before that.
 //
 // Every call that changes something carries an Idempotency-Key, so that a repeat gets
 // the outcome of the first attempt if that was carried out: a permit is not taken

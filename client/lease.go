@@ -16,7 +16,7 @@ type Lease struct {
 	Semaphore string
 	Session   string // the session that holds it
 	Count     int64  // permits
-	// Token is larger than the token of every earlier grant in the cluster. Send it
+	// Token is larger than the token of every earlier grant of this semaphore. Send it
 	// with what the lease protects, and refuse there whatever comes with a smaller
 	// one than was seen: only that protects against a client that was paused and does
 	// not know yet that it lost its lease.

@@ -51,8 +51,10 @@ type Waiter struct {
 	// "other-semaphore". Reason says it to people.
 	BlockedBy string `json:"blocked_by"`
 	Reason    string `json:"reason"`
-	// Obstacles are the lines in which it can't be served now, of all that it wants.
-	Obstacles []Obstacle `json:"obstacles"`
+	// Obstacles are the first of the lines in which it can't be served now, of all that
+	// it wants. ObstacleCount is of all.
+	Obstacles     []Obstacle `json:"obstacles"`
+	ObstacleCount int64      `json:"obstacle_count"`
 	// Unowned waiters take permits that nobody owns: a Down, or a wait list's entry.
 	Unowned bool `json:"unowned"`
 }
