@@ -312,3 +312,38 @@ func TestCostOfWhatMayEndASession(t *testing.T) {
 		t.Errorf("%d leases are left after the revocation of one", left)
 	}
 }
+
+// TestAskedAgainAfterADelete: a list that waits for a deleted semaphore, and asks again
+// for the new one of that name before its turn to end has come, is a new request.
+func TestAskedAgainAfterADelete(t *testing.T) {
+	const waiting, again = 5000, 1 << 30
+	for mode, other := range map[Mode]string{All: "b", Any: "c"} {
+		b := newBounded(t)
+		ask := AcquireMany{Session: again, Wants: []Want{{"a", 1}, {other, 1}}, Mode: mode}
+		b.fill(CreateSemaphore{Name: "a", Permits: 1}, CreateSemaphore{Name: "b", Permits: 1}, CreateSemaphore{Name: "c", Permits: 1})
+		b.fill(append(crowd(waiting, "a"), crowd(waiting, "c")...)...)
+		b.fill(OpenSession{Session: again, TTLMS: MaxTTLMS}, ask)
+		commands := []Command{DeleteSemaphore{Name: "a"}, ask, CreateSemaphore{Name: "a", Permits: 1}}
+		if mode == Any { // it goes on while one of its semaphores exists
+			commands = append(commands, DeleteSemaphore{Name: "c"}, CreateSemaphore{Name: "c", Permits: 1})
+		}
+		applied := b.apply(append(commands, ask)...)
+		first, last := applied.Commands[1].Result, applied.Commands[len(commands)].Result
+		if code := map[Mode]Code{All: UnknownSemaphore, Any: Waiting}[mode]; first.Code != code {
+			t.Errorf("mode %d, after the first delete: %v", mode, first.Code)
+		}
+		if last.Code != OK || last.Grants[0].Semaphore != "a" {
+			t.Errorf("mode %d, asked again: %v", mode, last.Code)
+		}
+		told := 0
+		for _, c := range applied.Conclusions {
+			if c.Result.Session == again && c.Result.Code == Deleted {
+				told++
+			}
+		}
+		b.rest(applied, func(*Applied) {})
+		if view, _ := b.m.Session(again); told != 1 || len(view.Waiting) != 0 || len(view.Leases) != len(last.Grants) {
+			t.Errorf("mode %d: told %d times, %+v", mode, told, view)
+		}
+	}
+}

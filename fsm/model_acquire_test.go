@@ -149,6 +149,7 @@ func (m *model) acquireMany(c AcquireMany) Result {
 	if c.Mode != All && c.Mode != Any || len(c.Wants) == 0 || len(c.Wants) > 64 || namesTwice(c.Wants) {
 		return Result{Code: Malformed}
 	}
+	m.endOrphan(m.found(c.Session), c)
 	r := &modelRequest{session: m.found(c.Session), mode: c.Mode, list: &modelList{c.Mode, c.Wants}}
 	if same, ok := m.sameMany(r.session, c); ok {
 		return same

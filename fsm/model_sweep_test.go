@@ -103,3 +103,26 @@ func (m *model) moreDue() bool {
 	}
 	return len(m.due()) > 0 || len(m.unswept()) > 0
 }
+
+// endOrphan ends the same request of a session, when deletions have made it impossible.
+func (m *model) endOrphan(owner *modelSession, c AcquireMany) {
+	if owner == nil {
+		return
+	}
+	for _, r := range m.requestsOf(owner) {
+		left := len(r.left())
+		if !r.list.same(c.Mode, c.Wants) || left == len(r.members) || c.Mode == Any && left > 0 {
+			continue
+		}
+		for _, want := range slices.Clone(r.members) {
+			if want.semaphore.deleted {
+				m.lose(r, want.semaphore, CauseDeleted, Deleted)
+				if c.Mode == All {
+					break
+				}
+			}
+		}
+		m.serveAndEnd()
+		return
+	}
+}

@@ -32,7 +32,10 @@ func (c AcquireMany) apply(m *Machine) Result {
 	}
 	var result Result
 	group := groupOf(c.Mode, c.Wants)
-	known, isKnown := m.ownSession(c.Session)
+	if owner, ok := m.ownSession(c.Session); ok {
+		m.endOrphan(owner, group)
+	}
+	known, isKnown := m.ownSession(c.Session) // a one-shot may have ended with that
 	if isKnown {
 		if same, ok := m.askedBefore(known, c.Wants, c.Mode, group); ok {
 			return same

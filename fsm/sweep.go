@@ -128,3 +128,25 @@ func (m *Machine) has(owner ref) (leases, requests int) {
 	}
 	return leases, requests
 }
+
+// endOrphan ends a session's request for a list at once, instead of in its turn, when
+// it can't be served any more because of deleted semaphores: a repeat is a new request.
+func (m *Machine) endOrphan(owner ref, group uint64) {
+	waiting, ok := m.byGroup[groupKey{owner, group}]
+	if !ok {
+		return
+	}
+	r := *m.requests.at(waiting)
+	if left := len(m.left(r.members)); left == len(r.members) || r.mode == Any && left > 0 {
+		return
+	}
+	for _, want := range r.members {
+		if m.gone(want.semaphore) {
+			m.loseMember(waiting, want.semaphore, CauseDeleted, Deleted)
+			if r.mode == All {
+				break
+			}
+		}
+	}
+	m.settle()
+}
