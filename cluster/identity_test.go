@@ -304,6 +304,38 @@ func TestVotesOfAReplacedFolderDoNotCount(t *testing.T) {
 	})
 }
 
+// TestNodeThatTrailsFollowsAMemberThatWasReplacedSince: its log still says that the
+// leader's node id belongs to the folder before.
+func TestNodeThatTrailsFollowsAMemberThatWasReplacedSince(t *testing.T) {
+	lifeBubble(t, 5, func(t *testing.T, c *lifeNodes) {
+		c.begin(c.all...)
+		c.ready(c.all...)
+		replaced, trails := c.all[4], c.all[3]
+		replace := func(up ...*testNode) {
+			c.wipe(replaced)
+			c.begin(replaced)
+			for _, n := range up {
+				c.until(n.id+" knows the new folder's vote", func() bool {
+					server, _ := findServer(n.life.servers(), replaced.id)
+					return server == raft.Server{ID: server.ID, Address: markAddress("n5:8711", replaced.store.FolderID()), Suffrage: raft.Voter}
+				})
+			}
+		}
+		replace(c.all...)
+		c.kill(trails)
+		replace(c.all[:3]...)
+		c.ready(replaced)
+		c.must(c.leader().TransferLeadership(t.Context(), replaced.id))
+		c.until("it leads", func() bool { return replaced.established() != nil })
+		time.Sleep(30 * time.Second) // virtual: the leader before sends it nothing any more
+		c.begin(trails)
+		c.ready(trails)
+		if c.leader() != replaced {
+			t.Error("the test needs the member that was replaced as the leader")
+		}
+	})
+}
+
 // TestCopiedFolderOfALiveNodeIsRefused: of two processes with one folder the later is,
 // by each member, also by one that was started after both.
 func TestCopiedFolderOfALiveNodeIsRefused(t *testing.T) {

@@ -76,11 +76,25 @@ func (l *life) memberAt(address string) string {
 }
 
 // admittedFolder returns the folder that was admitted under a node id, as the latest
-// configuration in this node's log says.
+// configuration in this node's log says. A node whose configuration is older than what
+// others have committed knows of none: it would refuse a leader that was admitted with
+// another folder since, and could not catch up while that one leads. Whom this node
+// dials it still knows by its mark.
 func (l *life) admittedFolder(node string) (store.FolderID, bool) {
 	server, _ := findServer(l.servers(), node)
 	_, folder := splitAddress(server.Address)
-	return folder, folder != (store.FolderID{})
+	return folder, folder != (store.FolderID{}) && !l.outdated()
+}
+
+// outdated reports whether another member knows a later committed configuration.
+func (l *life) outdated() bool {
+	index, _, _ := l.configs.current()
+	for _, other := range l.watch.all() {
+		if other.up() && other.answer.Configuration > index {
+			return true
+		}
+	}
+	return false
 }
 
 // alone reports whether this node could commit without others, though it has a list
