@@ -44,6 +44,9 @@ func (h *Handler) batch(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if h.replies.over() { // what is done can't be kept back
+		return h.replies.full("reply-memory", "large replies", "max-reply-memory")
+	}
 	var replies []cluster.Reply
 	var failed []error
 	if len(calls) > 0 {
@@ -67,7 +70,7 @@ func (h *Handler) batchCalls(requests []batchRequest) ([]cluster.Call, error) {
 			continue
 		}
 		call := requests[i].call(h.node)
-		if weight += fsm.Weight(call.Command); weight > h.cfg.BatchSize {
+		if weight += h.batchWeight(call.Command); weight > h.cfg.BatchSize {
 			return nil, h.batchTooLong()
 		}
 		calls = append(calls, call)
@@ -75,9 +78,20 @@ func (h *Handler) batchCalls(requests []batchRequest) ([]cluster.Call, error) {
 	return calls, nil
 }
 
+// deliverWeight is what a delivery counts for: as many semaphores as a wait list has
+// by default. It lists none, but its reply does, and so does each repeat of it.
+const deliverWeight = 64
+
+func (h *Handler) batchWeight(c fsm.Command) int {
+	if _, delivers := c.(fsm.ListDeliver); delivers {
+		return min(deliverWeight, h.cfg.BatchSize)
+	}
+	return fsm.Weight(c)
+}
+
 func (h *Handler) batchTooLong() *problem {
 	return invalid("operations", "A batch has up to "+strconv.Itoa(h.cfg.BatchSize)+
-		" operations; one that lists semaphores counts as many.")
+		" operations; one that lists semaphores counts as many, a list-deliver as "+strconv.Itoa(deliverWeight)+".")
 }
 
 func (h *Handler) batchResults(c echo.Context, requests []batchRequest, replies []cluster.Reply, failed []error) batchBody {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
 )
 
 func TestBatchDoesEveryOperation(t *testing.T) {
@@ -173,4 +174,34 @@ func TestBatchWeighsLists(t *testing.T) {
 		t.Errorf("%d calls were made: %s", len(a.node.calls)-before, got.text)
 	}
 	a.do("POST /v1/batch", batch(6)).is(200, "results.length=7", "results.6.status=200")
+}
+
+// A delivery lists semaphores in its reply alone, and so does each repeat: a batch of
+// these has no reply of many megabytes.
+func TestBatchOfDeliveries(t *testing.T) {
+	a := newTestAPI(t)
+	commands := []fsm.Command{fsm.OpenSession{Session: 7, TTLMS: 3_600_000}}
+	for i := range deliverWeight {
+		commands = append(commands, fsm.CreateSemaphore{Name: longName(i), Permits: 1}, fsm.ListAdd{Session: 7, Name: longName(i), Count: 1})
+	}
+	a.begin(commands...)
+	const deliver = `{"op":"list-deliver","session":"7","key":"0123456789abcdef"}`
+	batch := func(n int) string { return `{"operations":[` + strings.Repeat(deliver+",", n-1) + deliver + `]}` }
+	a.do("POST /v1/batch", batch(16)).refusedWith(400, "invalid-request", "field=operations")
+	got := a.do("POST /v1/batch", batch(15)).is(200, "results.14.body.count=64", "results.14.replayed=true")
+	if len(got.text) > pageBytes {
+		t.Errorf("a reply of %d bytes", len(got.text))
+	}
+}
+
+// What a batch has done is told, however long the reply: so none is begun while
+// clients who don't read have more than the room for replies.
+func TestBatchBesideTooManyReplies(t *testing.T) {
+	a := newTestAPI(t)
+	a.must(201, "PUT /v1/semaphores/a", `{"permits":0}`)
+	const up = `{"operations":[{"op":"up","semaphore":"a"}]}`
+	a.handler.replies.insist(a.handler.replies.most + 1)
+	a.do("POST /v1/batch", up).refusedWith(429, "limit-reached", "rule=reply-memory")
+	a.handler.replies.give(1)
+	a.do("POST /v1/batch", up).is(200, "results.0.body.value=1")
 }

@@ -27,6 +27,9 @@ func (b *budget) take(bytes int64) bool {
 // more.
 func (b *budget) insist(bytes int64) { b.used.Add(bytes) }
 
+// over reports whether more is taken than there is.
+func (b *budget) over() bool { return b.used.Load() > b.most }
+
 func (b *budget) give(bytes int64) { b.used.Add(-bytes) }
 
 // full refuses what a budget has no room for.
