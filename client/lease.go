@@ -80,8 +80,9 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 // through failures and overload until a node has confirmed it, or ctx ends: then a
 // goroutine goes on, for a lease of a session as long as the session lives, for a
 // one-call lease until its deadline, when it expires by itself. It returns why the
-// lease was lost, if it was, so that a nil means that it was held until now. Releasing
-// again waits for the same.
+// lease was lost, if it was, so that a nil means that it was held until now, but for what
+// an operator or a delete took away since the last renewal. Releasing again waits for the
+// same.
 func (l *Lease) Release(ctx context.Context) error {
 	if l.s.oneShot {
 		l.cancel(ErrReleased)

@@ -168,7 +168,7 @@ func TestNodeREDFailures(t *testing.T) {
 	node.set(func() { node.fail, node.panics = nil, true })
 	s.is(s.ask("POST /semaphore/up", `{"name":"n"}`), "500 text This node could not handle the request. Its log says more.")
 	s.is(s.ask("POST /semaphore/up", `{"name":"n"}`, "Origin: http://evil.example"),
-		"403 text The request comes from a web page of another origin, which this node does not allow.")
+		"403 text The request comes from a web page of another origin, which this node does not allow. An operator lists origins with --cors-allow.")
 }
 
 // Limits of the state machine are told as such, by any node.

@@ -145,7 +145,7 @@ var failures = []failure{
 	{cluster.ErrNoTarget, "no-successor", "No other voting member, or not the one that was named, can take the leadership over now."},
 	{context.DeadlineExceeded, "outcome-unknown", "No answer came in time. It may have been done."},
 	{errUnknownRoute, "unknown-route", "This path is not part of the API. Names in a path are percent-encoded, and trailing slashes count."},
-	{errOrigin, "forbidden", "The request comes from a web page of another origin, which this node does not allow."},
+	{errOrigin, "forbidden", "The request comes from a web page of another origin, which this node does not allow. An operator lists origins with --cors-allow."},
 	{errEncoding, "unsupported-encoding", "Send the body uncompressed, without Content-Encoding."},
 	{errInternal, "internal", "This node could not handle the request. Its log says more."},
 }

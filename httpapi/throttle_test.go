@@ -205,7 +205,7 @@ func TestThrottleGuards(t *testing.T) {
 		}
 		s.is(s.ask(line, body), "500 text This node could not handle the request. Its log says more.")
 		s.is(s.ask(line, body, "Origin: http://evil.example"),
-			"403 text The request comes from a web page of another origin, which this node does not allow.")
+			"403 text The request comes from a web page of another origin, which this node does not allow. An operator lists origins with --cors-allow.")
 	}
 	for _, line := range []string{"POST /v1/sessions", "GET /peers//is_acquired", "PUT /restore"} {
 		if got := s.ask(line, `{"ttl":"1m"}`); got.contentType != "application/problem+json" {
