@@ -1,6 +1,6 @@
 package fsm
 
-import "slices"
+import "container/heap"
 
 // budget bounds what one entry does because of the state, from feature level 1 on:
 // what its commands list is bounded by the commands. What is left over is done at
@@ -40,7 +40,7 @@ func (m *Machine) mayEndAtOnce() bool {
 // past their deadline, a deleted semaphore, or waiting requests that could be
 // granted or must end.
 func (m *Machine) MoreDue() bool {
-	return m.expired() || m.unswept.Len() > 0 || len(m.unserved) > 0
+	return m.expired() || m.unswept.Len() > 0 || m.unserved.Len() > 0
 }
 
 // expired reports whether a session's deadline has passed.
@@ -49,28 +49,38 @@ func (m *Machine) expired() bool {
 	return ok && first.ms <= m.nowMS
 }
 
-// goOn touches the lines that the last entry could not serve to their end.
-func (m *Machine) goOn() {
-	m.touched = append(m.touched, m.unserved...)
-	m.unserved = m.unserved[:0]
+// leaveOver keeps the heads that this entry may not grant any more for the next one.
+// Their number has no bound, so that no entry walks through them: it takes the first
+// from them, and those that end leave them, see unlinkRequest.
+func (m *Machine) leaveOver(heads headHeap) {
+	for _, h := range heads {
+		if m.requests.at(h.request).place == h.place {
+			m.unserved.Set(h.place, h.request)
+		}
+	}
 }
 
-// keepUnserved is the end of an entry: of the lines left over, those remain whose
-// head could be granted. A snapshot does not hold them: its reader finds the same.
+// nextHead takes the head with the lowest place, of those given and those left over.
+func (m *Machine) nextHead(heads *headHeap) (next head, ok bool) {
+	place, request, left := m.unserved.Min()
+	switch {
+	case left && (len(*heads) == 0 || place <= (*heads)[0].place):
+		m.unserved.Delete(place)
+		return head{place, request}, true
+	case len(*heads) == 0:
+		return head{}, false
+	}
+	return heap.Pop(heads).(head), true
+}
+
+// keepUnserved is the end of an entry: the first head left over can be granted, or
+// none is left. A snapshot does not hold them: its reader finds all that can be.
 func (m *Machine) keepUnserved() {
-	if len(m.unserved) == 0 {
-		return
+	for {
+		place, request, ok := m.unserved.Min()
+		if !ok || m.servable(m.requests.at(request)) >= 0 {
+			return
+		}
+		m.unserved.Delete(place)
 	}
-	slices.Sort(m.unserved)
-	m.unserved = slices.DeleteFunc(slices.Compact(m.unserved), func(r ref) bool { return !m.headFits(r) })
-}
-
-// headFits reports whether the head of a semaphore's line could be granted.
-func (m *Machine) headFits(r ref) bool {
-	line := m.semaphores.at(r).line
-	if line == nil {
-		return false
-	}
-	_, waiting, _ := line.Min()
-	return m.servable(m.requests.at(waiting)) >= 0
 }

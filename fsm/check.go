@@ -115,7 +115,7 @@ func (m *Machine) checkLine(line ref, s *semaphore) (err error) {
 	})
 	first, waiting, _ := s.line.Min()
 	head := m.requests.at(waiting)
-	leftOver := slices.ContainsFunc(head.members, func(want member) bool { return slices.Contains(m.unserved, want.semaphore) })
+	_, leftOver := m.unserved.Get(first)
 	if err == nil && m.servable(head) >= 0 && !leftOver {
 		err = fmt.Errorf("the head %d fits and was left behind", first)
 	}

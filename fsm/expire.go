@@ -20,7 +20,6 @@ func (m *Machine) expire() {
 	}
 	m.forget()
 	m.sweep()
-	m.goOn()
 	m.settle()
 	m.done.before = m.done.ended
 }

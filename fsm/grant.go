@@ -46,12 +46,12 @@ func appendOnce(list []ref, r ref) []ref {
 }
 
 // serve is the grant decision: among the heads of the touched lines that can
-// be granted now, it grants the one with the lowest place; lines touched by
+// be granted now, and those left over, it grants the one with the lowest place; lines touched by
 // that join in; it stops when none can be granted. Tokens rise in this order.
 //
 // A head that can't be granted is dropped: what could change that is a change
 // in one of its lines, and that line is then touched, and its head is looked
-// at again. When the entry has granted enough, the lines that are left over
+// at again. When the entry has granted enough, the heads that are left over
 // stay for the next.
 func (m *Machine) serve() {
 	var heads headHeap
@@ -59,20 +59,18 @@ func (m *Machine) serve() {
 		for _, semaphore := range m.touched {
 			if line := m.semaphores.at(semaphore).line; line != nil && line.Len() > 0 {
 				place, request, _ := line.Min()
-				heap.Push(&heads, head{place, request, semaphore})
+				heap.Push(&heads, head{place, request})
 			}
 		}
 		m.touched = m.touched[:0]
-		if len(heads) == 0 {
-			return
-		}
 		if !m.mayServe() {
-			for _, h := range heads {
-				m.unserved = append(m.unserved, h.semaphore)
-			}
+			m.leaveOver(heads)
 			return
 		}
-		next := heap.Pop(&heads).(head)
+		next, ok := m.nextHead(&heads)
+		if !ok {
+			return
+		}
 		r := m.requests.at(next.request)
 		if r.place != next.place {
 			continue // a line was touched twice, and its head is gone already
@@ -216,9 +214,8 @@ func (m *Machine) nextToken() uint64 {
 }
 
 type head struct {
-	place     uint64
-	request   ref
-	semaphore ref // of the line
+	place   uint64
+	request ref
 }
 
 // headHeap orders heads of lines by place.

@@ -52,7 +52,7 @@ type indexes struct {
 	byName       map[string]ref
 	names        btree.Map[string, ref] // in order, for listings
 	unswept      btree.Map[uint64, ref] // semaphores by epoch: deleted or shrunk
-	unserved     []ref                  // semaphores whose line an entry left though its head fits
+	unserved     btree.Map[uint64, ref] // requests by place: heads that could be granted, and an entry left over
 	bySession    map[uint64]ref
 	ids          btree.Map[uint64, ref] // sessions in order, for listings
 	byLease      map[leaseKey]ref

@@ -62,6 +62,7 @@ func (m *Machine) unlinkRequest(waiting ref) {
 		m.leaveLine(&r, want)
 	}
 	delete(m.byPlace, r.place)
+	m.unserved.Delete(r.place)
 	if r.group != 0 {
 		delete(m.byGroup, groupKey{r.session, r.group})
 	}

@@ -117,14 +117,16 @@ func (b *builder) record(tag byte) error {
 	return d.done()
 }
 
-// findUnserved finds the lines that the last entry could not serve to their end.
+// findUnserved finds the heads that the last entry left over.
 func (b *builder) findUnserved() {
 	if !b.m.bounded() {
 		return
 	}
 	b.m.names.Scan(func(_ string, r ref) bool {
-		if b.m.headFits(r) {
-			b.m.unserved = append(b.m.unserved, r)
+		if line := b.m.semaphores.at(r).line; line != nil {
+			if place, head, _ := line.Min(); b.m.servable(b.m.requests.at(head)) >= 0 {
+				b.m.unserved.Set(place, head)
+			}
 		}
 		return true
 	})

@@ -92,3 +92,39 @@ func TestCommandsTouchFewRecords(t *testing.T) {
 		})
 	}
 }
+
+// TestHeadsLeftOverAreNotWalkedThrough: an entry looks at the heads that it grants, and
+// not at all that are left over.
+func TestHeadsLeftOverAreNotWalkedThrough(t *testing.T) {
+	const lines, served = 10_000, 16
+	l := &loader{m: NewAtLevel(FeatureLevel)}
+	l.open(2)
+	l.add(Renew{Renewals: []Renewal{{1, 1000}}})
+	limits := DefaultLimits()
+	limits.SessionLeases, limits.SessionWaiting = lines, lines
+	l.add(Reign{Term: 1, Limits: limits})
+	for i := range lines {
+		l.add(CreateSemaphore{Name: nameOf(i), Permits: 1})
+		l.add(Acquire{Session: 1, Name: nameOf(i), Count: 1, TTLMS: KeepTTL})
+		l.add(Acquire{Session: 2, Name: nameOf(i), Count: 1, TTLMS: KeepTTL})
+	}
+	l.flush()
+	l.m.budget.served = served
+	applied := l.apply(EncodeEntry(1000, nil))
+	if !applied.MoreDue || l.m.unserved.Len() < lines/2 {
+		t.Fatalf("%d heads are left over", l.m.unserved.Len())
+	}
+	for i := range 5 {
+		first := l.m.tokens
+		if touched := touches(l.m, func() { applied = l.apply(EncodeEntry(1000, nil)) }); touched > 60*served {
+			t.Errorf("entry %d touched %d records", i, touched)
+		}
+		if granted := l.m.tokens - first; granted != served {
+			t.Errorf("entry %d granted %d", i, granted)
+		}
+	}
+	l.apply(EncodeEntry(1000, encodeAll(plain(EndSession{Session: 2}))))
+	if l.m.unserved.Len() != 0 || l.m.MoreDue() {
+		t.Errorf("%d heads are left over after the end of their session", l.m.unserved.Len())
+	}
+}
