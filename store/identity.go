@@ -43,11 +43,19 @@ type identity struct {
 	record record
 }
 
-// NodeID returns the id of the node whose folder it is.
-func (s *Store) NodeID() string { return s.identity.record.node } // never changes
+// NodeID returns the id of the node whose folder it is. It never changes.
+func (s *Store) NodeID() string {
+	s.identity.mu.Lock()
+	defer s.identity.mu.Unlock()
+	return s.identity.record.node
+}
 
-// FolderID returns the folder's own id.
-func (s *Store) FolderID() FolderID { return s.identity.record.folder } // never changes
+// FolderID returns the folder's own id. It never changes.
+func (s *Store) FolderID() FolderID {
+	s.identity.mu.Lock()
+	defer s.identity.mu.Unlock()
+	return s.identity.record.folder
+}
 
 // ClusterID returns the id of the cluster, or "" as long as it isn't known.
 func (s *Store) ClusterID() string {
