@@ -336,10 +336,14 @@ func TestPromotionDecidedBeforeIsRefused(t *testing.T) {
 		member := c.others(leader)[0]
 		m := leader.life.members
 		before, _, _ := leader.life.configs.current()
-		_, err := m.readmit(t.Context(), member.id, "", member.life.identity.hello(StreamProbe, ""), "")
+		hello := member.life.identity.hello(StreamProbe, "")
+		// As a node that asks for it: Raft is not open there. (It reads a member's
+		// entry without its lock when an append succeeds.)
+		c.kill(member)
+		_, err := m.readmit(t.Context(), member.id, "", hello, "")
 		c.must(err)
 		between := demotedIndex(leader)
-		_, err = m.readmit(t.Context(), member.id, "", member.life.identity.hello(StreamProbe, ""), "") // a second loss
+		_, err = m.readmit(t.Context(), member.id, "", hello, "") // a second loss
 		c.must(err)
 		for _, index := range []uint64{before, between} {
 			if err := leader.raft.AddVoter(raft.ServerID(member.id), raft.ServerAddress(member.id+":8711"), index, 0).Error(); err == nil {
