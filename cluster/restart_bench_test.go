@@ -78,7 +78,7 @@ func (r *restart) fill(leases, ticks int, snapshot bool) {
 	r.open()
 	list := []Call{{Command: fsm.CreateSemaphore{Name: "a", Permits: 1 << 40}}}
 	for done := 0; done < leases || len(list) > 0; list = list[:0] {
-		for len(list) < 10_000 && done < leases {
+		for len(list) < 4_000 && done < leases {
 			list = append(list, Call{Command: fsm.AcquireOnce{Session: r.node.DrawSession(), Name: "a", Count: 1, TTLMS: fsm.MaxTTLMS}})
 			done++
 		}
