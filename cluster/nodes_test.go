@@ -171,13 +171,23 @@ func (c *nodes) others(n *testNode) []*testNode {
 	return others
 }
 
-// follower answers a node that does not lead, once it knows who does.
+// follower returns a node that does not lead, once the leader has welcomed its
+// stream: before that the node sends no command.
 func (c *nodes) follower() *testNode {
 	c.t.Helper()
 	n := c.others(c.leader())[0]
 	c.until("a lane to the leader", func() bool {
 		l, _ := n.router.lane()
-		return l != nil
+		remote, is := l.(*link)
+		if !is {
+			return false
+		}
+		select {
+		case <-remote.welcome:
+			return true
+		default:
+			return false
+		}
 	})
 	return n
 }

@@ -117,7 +117,6 @@ func TestSnapshotHidesARequest(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		c.semaphore("a", 0)
 		leader, n := c.leader(), c.follower()
-		c.do(n, fsm.SetValue{Name: "a", Value: 0}, fsm.OK) // its stream has a reading of the leader's clock
 		c.net.Cut(leader.id, n.id)
 		waiting := background(t.Context(), n, Call{Command: fsm.Up{Name: "a", Count: 1}})
 		c.until("the leader's applying it", func() bool {
