@@ -149,7 +149,12 @@ func (c *lifeNodes) suffrage(n *testNode, id string) string {
 func (c *lifeNodes) ready(list ...*testNode) {
 	c.t.Helper()
 	for _, n := range list {
-		c.until(n.id+" is ready", n.Ready)
+		for began := time.Now(); !n.Ready(); {
+			if time.Since(began) > nodesPatience {
+				c.t.Fatalf("in vain: %s is ready: %+v", n.id, n.Checks())
+			}
+			time.Sleep(time.Millisecond) // virtual: the step of looking
+		}
 	}
 }
 
