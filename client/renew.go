@@ -120,7 +120,7 @@ func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, until 
 		}
 		r, err := s.c.do(ctx, call{method: http.MethodGet, path: []string{"v1", "sessions", s.id}, query: query})
 		if err != nil || r.decode(shown) != nil {
-			return // if the session is gone, the next renewal tells why
+			return // if the session is gone, the next renewal fails with the reason
 		}
 	}
 	tokens := map[string]uint64{}

@@ -55,7 +55,7 @@ type formation struct {
 	peers  []Peer // all, this node included
 	ask    func(ctx context.Context, id, address string) (probeAnswer, error)
 	log    hclog.Logger
-	// propose hears which id the cluster is to have, for this node to tell its peers.
+	// propose is called with the id that the cluster shall have; the probe then shows it to peers.
 	propose func(fsm.ClusterID)
 	// waits hears why the cluster can't form yet.
 	waits func(why string)

@@ -77,7 +77,7 @@ func TestCommandAboveTheLevel(t *testing.T) {
 				t.Errorf("through %s: %v", n.id, err)
 			}
 		}
-		c.do(leader, fsm.Up{Name: "db", Count: 1}, fsm.OK) // the next entry tells the level
+		c.do(leader, fsm.Up{Name: "db", Count: 1}, fsm.OK) // an applied entry sets the level again
 		c.do(follower, newer, fsm.OK)
 	})
 }

@@ -63,7 +63,7 @@ func (w *peerWatch) run(ctx context.Context) {
 func (w *peerWatch) askAll(ctx context.Context) {
 	var asking sync.WaitGroup
 	present := map[string]bool{}
-	state := w.calls.state() // one for all, so that a majority can be told
+	state := w.calls.state() // the same for all peers, so that a majority can be counted
 	for _, server := range w.members() {
 		id := string(server.ID)
 		if id == w.self {
