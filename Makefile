@@ -3,19 +3,44 @@
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 BUILD      := go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$(VERSION)"
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOLANGCI   := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 TAGS       := processes,compose
 FUZZTIME   ?= 30s
 BENCHTIME  ?= 1s
 
-.PHONY: build run test race properties lint fuzz bench processes compose-test
+.DEFAULT_GOAL := help
+.PHONY: help build run test one race properties lint golangci golangci-version words fuzz bench processes compose-test hooks
 
-build:        ; $(BUILD) -o bin/signalbox ./cmd/signalbox
-run: build    ; bin/signalbox dev
-test:         ; go test ./...
-race:         ; CGO_ENABLED=1 go test -race -timeout 30m ./...
-properties:   ; go test ./fsm -run TestProperty -rapid.checks=20000 -timeout 30m
-lint:         ; test -z "$$(gofmt -l . | tee -a /dev/stderr)" && go vet -tags $(TAGS) ./... && $(STATICCHECK) -tags $(TAGS) ./...
-fuzz:         ; scripts/fuzz.sh $(FUZZTIME)
-bench:        ; go test -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./...
-processes:    ; go test -tags processes -count 1 -timeout 20m ./cmd/signalbox
-compose-test: ; scripts/compose-test.sh
+help:         ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+build:        ## the program, as bin/signalbox
+	$(BUILD) -o bin/signalbox ./cmd/signalbox
+run: build    ## three nodes in one process, to try things out
+	bin/signalbox dev
+test:         ## all tests but those below; with lint, the loop before each commit
+	go test ./...
+one:          ## one test: make one T=TestX
+	@scripts/one.sh $(T)
+race:         ## the tests with the race detector
+	CGO_ENABLED=1 go test -race -timeout 30m ./...
+properties:   ## random operations against a slow, obvious model
+	go test ./fsm -run TestProperty -rapid.checks=20000 -timeout 30m
+lint:         ## format, vet, staticcheck
+	test -z "$$(gofmt -l . | tee -a /dev/stderr)" && go vet -tags $(TAGS) ./... && $(STATICCHECK) -tags $(TAGS) ./...
+golangci:     ## more linters (.golangci.yaml); building them takes a minute or two once
+	$(GOLANGCI) run ./...
+golangci-version:
+	$(GOLANGCI) version
+words:        ## how plain the comments of each package and the docs are
+	@out=$$(go test -count 1 -v -run '^TestArchitecture$$/^comments_are_plain$$' .); passed=$$?; \
+	echo "$$out" | grep -E 'lines of (comments|docs)|more than|FAIL'; exit $$passed
+fuzz:         ## every fuzz target for FUZZTIME
+	scripts/fuzz.sh $(FUZZTIME)
+bench:        ## the benchmarks, each for BENCHTIME
+	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./...
+processes:    ## real processes, killed, paused, upgraded
+	go test -tags processes -count 1 -timeout 20m ./cmd/signalbox
+compose-test: ## real containers, if there is a Docker engine
+	scripts/compose-test.sh
+hooks:        ## let git check format, vet and the architecture before each push
+	git config core.hooksPath scripts/hooks

@@ -1,15 +1,9 @@
 package signalbox_test
 
 import (
-	"bytes"
 	"fmt"
 	"go/ast"
-	"go/importer"
-	"go/token"
 	"go/types"
-	"io"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 )
@@ -20,22 +14,34 @@ const machine = "fsm"
 // stateMachineIsPure checks what keeps replicas equal. It needs types, not only
 // syntax: whether a range is over a map can't be seen from its text.
 func stateMachineIsPure(p tree) (broken []string) {
-	var files []*ast.File
+	for _, folder := range pureFolders {
+		broken = append(broken, folderIsPure(p, folder)...)
+	}
+	return broken
+}
+
+func folderIsPure(p tree, folder string) (broken []string) {
 	for _, s := range p.sources {
-		if s.dir == machine && !s.test {
-			files = append(files, s.file)
+		if s.dir == folder && !s.test {
 			broken = append(broken, impureDeclarations(p, s)...)
 		}
 	}
-	if len(files) == 0 || len(broken) > 0 { // what is imported decides whether types can be had
+	if len(broken) > 0 { // without its imports a package has no types
 		return broken
 	}
-	info, err := typesOf(p.fset, files)
+	packages, err := p.types()
 	if err != nil {
-		return []string{"the state machine's types are not known: " + err.Error()}
+		return []string{"types are not known: " + err.Error()}
 	}
-	for _, file := range files {
-		broken = append(broken, impureStatements(p, file, info)...)
+	of := packages[folder]
+	if of == nil {
+		return nil
+	}
+	if of.err != nil {
+		return []string{"the types of " + folder + " are not known: " + of.err.Error()}
+	}
+	for _, s := range of.files {
+		broken = append(broken, impureStatements(p, s.file, of.info)...)
 	}
 	return broken
 }
@@ -158,37 +164,4 @@ func isFloat(t types.Type) bool {
 	}
 	basic, is := t.Underlying().(*types.Basic)
 	return is && basic.Info()&(types.IsFloat|types.IsComplex) != 0
-}
-
-// typesOf checks the files as one package. What they import is read from the
-// compiler's export data, which the go command names.
-func typesOf(fset *token.FileSet, files []*ast.File) (*types.Info, error) {
-	arguments := []string{"list", "-export", "-deps", "-f", "{{if .Export}}{{.ImportPath}} {{.Export}}{{end}}"}
-	for _, file := range files {
-		for _, spec := range file.Imports {
-			if imported := strings.Trim(spec.Path.Value, `"`); !slices.Contains(arguments, imported) {
-				arguments = append(arguments, imported)
-			}
-		}
-	}
-	exports := map[string]string{}
-	if len(arguments) > 5 {
-		command := exec.Command("go", arguments...)
-		var failed bytes.Buffer
-		command.Stderr = &failed
-		listed, err := command.Output()
-		if err != nil {
-			return nil, fmt.Errorf("go list: %w: %s", err, failed.String())
-		}
-		for line := range strings.Lines(string(listed)) {
-			if name, file, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-				exports[name] = file
-			}
-		}
-	}
-	open := func(imported string) (io.ReadCloser, error) { return os.Open(exports[imported]) }
-	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}
-	config := types.Config{Importer: importer.ForCompiler(fset, "gc", open)}
-	_, err := config.Check(module+"/"+machine, fset, files, info)
-	return info, err
 }

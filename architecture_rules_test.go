@@ -58,8 +58,41 @@ func importsPointDown(p tree) (broken []string) {
 		}
 		for spec, imported := range s.imports {
 			ours, is := strings.CutPrefix(imported, module+"/")
-			if is && !slices.Contains(allowed, ours) && !slices.Contains(allowed, "...") {
+			switch {
+			case !is:
+			case !slices.Contains(allowed, ours) && !slices.Contains(allowed, "..."):
 				broken = append(broken, fmt.Sprintf("%s: %s may not import %s", p.at(spec), s.dir, ours))
+			case !s.test && slices.Contains(testOnly, ours) && !slices.Contains(testOnly, s.dir):
+				broken = append(broken, fmt.Sprintf("%s: only tests may import %s", p.at(spec), ours))
+			}
+		}
+	}
+	return broken
+}
+
+// permittedImportsAreUsed finds imports that layers or testLayers permits to a package
+// of the tree in vain: a test also may import what its package reaches without testLayers.
+func permittedImportsAreUsed(p tree) (broken []string) {
+	type edge struct {
+		from, to string
+		test     bool
+	}
+	used, dirs := map[edge]bool{}, map[string]bool{}
+	for _, s := range p.sources {
+		dirs[s.dir] = true
+		for _, imported := range s.imports {
+			used[edge{s.dir, strings.TrimPrefix(imported, module+"/"), s.test}] = true
+		}
+	}
+	for dir := range dirs {
+		for _, to := range layers[dir] {
+			if to != "..." && !used[edge{dir, to, false}] {
+				broken = append(broken, fmt.Sprintf("layers permits %s to import %s, which no file does", dir, to))
+			}
+		}
+		for _, to := range testLayers[dir] {
+			if !used[edge{dir, to, true}] || slices.Contains(below(dir), to) {
+				broken = append(broken, fmt.Sprintf("testLayers permits %s to import %s, which no test does, or may do without", dir, to))
 			}
 		}
 	}
@@ -83,6 +116,31 @@ func dependenciesStayHome(p tree) (broken []string) {
 				if belongs && !inside {
 					broken = append(broken, fmt.Sprintf("%s: only %s may import %s", p.at(spec), strings.Join(home, ", "), imported))
 				}
+			}
+		}
+	}
+	return broken
+}
+
+// raftErrorsStayHome holds that what Raft's errors say of a command is decided in one
+// package. Tests may name them, to make a fake Raft fail.
+func raftErrorsStayHome(p tree) (broken []string) {
+	for _, s := range p.sources {
+		library := ""
+		for spec, imported := range s.imports {
+			if imported == "github.com/hashicorp/raft" {
+				if library = "raft"; spec.Name != nil {
+					library = spec.Name.Name
+				}
+			}
+		}
+		if s.test || library == "" || s.dir == "cluster/outcome" {
+			continue
+		}
+		for node := range ast.Preorder(s.file) {
+			named, is := node.(*ast.SelectorExpr)
+			if is && isName(named.X, library) && strings.HasPrefix(named.Sel.Name, "Err") && raftErrors[s.dir+" "+named.Sel.Name] == "" {
+				broken = append(broken, fmt.Sprintf("%s: only cluster/outcome knows Raft's %s", p.at(node), named.Sel.Name))
 			}
 		}
 	}
@@ -122,6 +180,9 @@ func functionsAreShort(p tree) (broken []string) {
 	return broken
 }
 
+// isExample reports whether a file is a program for users to read: each is one file.
+func (s source) isExample() bool { return strings.HasPrefix(s.dir, "examples/") }
+
 func packagesAreDocumented(p tree) (broken []string) {
 	documented := map[string]bool{}
 	var dirs []string
@@ -132,7 +193,7 @@ func packagesAreDocumented(p tree) (broken []string) {
 		if !slices.Contains(dirs, s.dir) {
 			dirs = append(dirs, s.dir)
 		}
-		if path.Base(s.path) == "doc.go" && s.file.Doc.Text() != "" {
+		if (path.Base(s.path) == "doc.go" || s.isExample()) && s.file.Doc.Text() != "" {
 			documented[s.dir] = true
 		}
 	}

@@ -60,7 +60,7 @@ func (s *Session) acquireOne(ctx context.Context, name string, opts []AcquireOpt
 }
 
 // AcquireAll waits until the session is granted all of the semaphores, in one step;
-// until then it holds none of them. The leases are in the order of wants. Else as
+// until then it holds not one of them. The leases are in the order of wants. Else as
 // Acquire.
 func (s *Session) AcquireAll(ctx context.Context, wants ...Want) ([]*Lease, error) {
 	return s.acquireMany(ctx, "all", wants)
@@ -125,7 +125,7 @@ func (s *Session) acquire(ctx context.Context, a *acquiring) ([]*Lease, error) {
 }
 
 // afterwards waits for the withdrawal of a request that was given up with err. If a
-// node confirms it, the cluster was there, and had nothing to give in time.
+// node confirms it, the cluster was there, and the permits were not free in time.
 func afterwards(ctx context.Context, left *departure, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -143,13 +143,7 @@ func afterwards(ctx context.Context, left *departure, err error) error {
 
 // settled reports whether a refusal makes sure that no request waits.
 func settled(err error) bool {
-	for _, end := range []error{ErrUnavailable, ErrNever, ErrHierarchy, ErrLeaseExists, ErrUnknownSemaphore,
-		ErrDeleted, ErrPreconditionFailed, ErrInvalidRequest} {
-		if errors.Is(err, end) {
-			return true
-		}
-	}
-	return false
+	return isAny(err, ErrUnavailable, ErrNever, ErrHierarchy, ErrLeaseExists, ErrUnknownSemaphore, ErrDeleted, ErrPreconditionFailed, ErrInvalidRequest)
 }
 
 // claim reserves the names of an acquire, which waits for earlier releases of them
@@ -160,15 +154,13 @@ func (s *Session) claim(ctx context.Context, a *acquiring) error {
 		if left == nil {
 			return err
 		}
-		select {
-		case <-left.done:
-		case <-ctx.Done():
+		if !closed(ctx, left.done) {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// tryClaim reserves all names or none; it answers a departure to wait for.
+// tryClaim reserves all names or not one; it returns a departure to wait for.
 func (s *Session) tryClaim(a *acquiring) (*departure, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +175,7 @@ func (s *Session) tryClaim(a *acquiring) (*departure, error) {
 		if c := s.claims[w.Name]; c != nil && c.leaving != nil {
 			return c.leaving, nil
 		} else if c != nil || seen[w.Name] {
-			return nil, &Error{Status: http.StatusConflict, Code: "lease-exists", Title: "Held or asked for otherwise", Semaphore: w.Name,
+			return nil, &Error{Status: http.StatusConflict, Code: "lease-exists", Title: "Held or requested differently", Semaphore: w.Name,
 				Detail: "This session holds the semaphore, or waits for it, already. Release that first, or use another session."}
 		}
 		seen[w.Name] = true
@@ -209,7 +201,7 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	a.call.listen = !a.try
 	waits := false // a node said that the request waits
 	for early := 0; ; {
-		r, err := s.c.do(ctx, a.call)
+		r, err := s.c.calls.do(ctx, a.call)
 		switch {
 		case err == nil && r.status != http.StatusAccepted:
 			return s.grant(a, &r)
@@ -220,8 +212,8 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 		case !waits || !errors.Is(err, ErrLimitReached):
 			return nil, err
 		}
-		// A node that is about to stop sends its waiters elsewhere early; whatever the
-		// reason, they must not come back in a tight loop.
+		// A node that is about to stop sends its waiters elsewhere early; they must not
+		// come back in a tight loop.
 		if early++; err == nil && !a.try && !r.early() {
 			early = 0
 		} else if sleep(ctx, max(backOff(early), askedFor(err))) != nil {
@@ -232,21 +224,21 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 
 // grant takes the leases of a reply.
 func (s *Session) grant(a *acquiring, r *reply) ([]*Lease, error) {
-	var told struct {
+	var granted struct {
 		leaseBody
 		Leases []leaseBody `json:"leases"`
 	}
-	if err := r.decode(&told); err != nil {
+	if err := r.decode(&granted); err != nil {
 		return nil, err
 	}
 	if !a.many {
-		told.Leases = []leaseBody{told.leaseBody}
+		granted.Leases = []leaseBody{granted.leaseBody}
 	}
-	if len(told.Leases) == 0 {
+	if len(granted.Leases) == 0 {
 		return nil, errors.New("signalbox: a node's reply lacks the lease")
 	}
-	for i := range told.Leases {
-		s.extend(r, told.Leases[i].WaitedMS, told.Leases[i].ExpiresInMS)
+	for i := range granted.Leases {
+		s.extend(r, granted.Leases[i].WaitedMS, granted.Leases[i].ExpiresInMS)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,9 +248,9 @@ func (s *Session) grant(a *acquiring, r *reply) ([]*Lease, error) {
 	for _, name := range a.names() {
 		delete(s.claims, name) // an "any" is granted one of them
 	}
-	leases := make([]*Lease, len(told.Leases))
-	for i := range told.Leases {
-		leases[i] = s.newLease(&told.Leases[i])
+	leases := make([]*Lease, len(granted.Leases))
+	for i := range granted.Leases {
+		leases[i] = s.newLease(&granted.Leases[i])
 	}
 	return leases, nil
 }

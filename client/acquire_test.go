@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox/signalbox/client"
 )
 
-// got is what a call answered, later.
+// got is the result of a call, later.
 type got struct {
 	lease *client.Lease
 	taken int64
@@ -161,7 +161,7 @@ func TestWaitEndsWithTheSession(t *testing.T) {
 		r := <-waits
 		b.is(r.err, client.ErrLost, client.ErrNotRenewed)
 	})
-	virtually(t, 2, func(b *bed) { // told by the acquire, before any renewal
+	virtually(t, 2, func(b *bed) { // reported by the acquire, before any renewal
 		b.fake.put("db", 1)
 		s := b.session(time.Hour)
 		b.fake.do(func() { b.fake.end(b.fake.sessions[s.ID()], "expired-session", "") })
@@ -319,8 +319,8 @@ func TestReleaseIsConfirmedEvenIfLate(t *testing.T) {
 	})
 }
 
-// An attempt that the network delivers after its repeat was answered must not do
-// again what was done: not release a later lease, not acquire behind one's back.
+// An attempt that the network delivers after the reply to its repeat must not take
+// effect again: not release a later lease, not acquire behind one's back.
 func TestLateDuplicatesChangeNothing(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
 		b.fake.put("db", 1)

@@ -11,31 +11,33 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
 // shortestShare bounds from below what one attempt may take of a call's time: a
 // healthy node needs some, and a call with less time left has one attempt.
 const shortestShare = 500 * time.Millisecond
 
-// allowance is what one attempt may take.
+// allowance is the time that one attempt may take.
 type allowance struct {
 	began time.Time
 	total time.Duration // until the attempt is given up
 	wait  time.Duration // for which the node may hold the request
 }
 
-// allow returns what the next attempt may take: the share of its node in the time
-// that is left. Where no node has been asked in vain yet, that is the time divided by
-// all nodes, then by all but one, and so on, so that nodes which accept requests and
-// never reply leave their shares to the others. Without a deadline, or with one node,
-// Config.AttemptTimeout and Config.LongestWait are the only bounds.
-func (c *Client) allow(ctx context.Context, k *call, t *trial) allowance {
+// allow returns the time for the next attempt: the share of its node in the time that
+// is left. Before the first failure the share is the time divided by all nodes, then by
+// all but one, and so on, so that nodes which accept requests and never reply leave
+// their shares to the others. Without a deadline, or with one node, the only bounds are
+// Config.AttemptTimeout and Config.LongestWait.
+func (c *caller) allow(ctx context.Context, k *call, t *trial) allowance {
 	a := allowance{began: time.Now()}
 	left, share := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
 	if deadline, bounded := ctx.Deadline(); bounded {
 		left = deadline.Sub(a.began)
-		nodes := len(c.nodes.list)
-		share = max(left/time.Duration(nodes-t.failures%nodes), shortestShare)
+		count := c.nodes.Len()
+		share = max(left/time.Duration(count-t.failures%count), shortestShare)
 	}
 	patience := c.cfg.AttemptTimeout
 	if k.patience != nil {
@@ -60,20 +62,20 @@ func (c *Client) allow(ctx context.Context, k *call, t *trial) allowance {
 	return a
 }
 
-// growing returns the patience of a call that has somebody wait for it for a short
-// time, and goes on after that: each node gets a share of withdrawGrace, and then
-// twice as long in each round over all nodes, since healthy ones may be slow too.
-func (c *Client) growing() func() time.Duration {
-	attempts, nodes := 0, len(c.nodes.list)
+// growing returns the patience of a call whose caller waits for a short time, and which
+// goes on after that: each node gets a share of withdrawGrace, and then twice as long
+// in each round over all nodes, since healthy ones may be slow too.
+func (c *caller) growing() func() time.Duration {
+	attempts, count := 0, c.nodes.Len()
 	return func() time.Duration {
-		rounds := attempts / nodes
+		rounds := attempts / count
 		attempts++
-		return max(withdrawGrace/time.Duration(nodes), shortestShare) << min(rounds, 6)
+		return max(withdrawGrace/time.Duration(count), shortestShare) << min(rounds, 6)
 	}
 }
 
 // try sends a call to one node, once.
-func (c *Client) try(ctx context.Context, node *node, k *call, body []byte, a allowance) (r reply, err error) {
+func (c *caller) try(ctx context.Context, node *nodes.Node, k *call, body []byte, a allowance) (r reply, err error) {
 	query := k.query
 	if wait := milliseconds(a.wait); wait > 0 {
 		query = url.Values{"wait": {strconv.FormatInt(wait, 10)}}
@@ -87,7 +89,7 @@ func (c *Client) try(ctx context.Context, node *node, k *call, body []byte, a al
 	if err != nil {
 		return reply{}, err
 	}
-	request.URL, request.Host = node.url(k.path, query), ""
+	request.URL, request.Host = node.URL(k.path, query), ""
 	c.setHeader(request.Header, k, body)
 	r.sent, r.wait, r.node = time.Now(), a.wait, node
 	response, err := c.http.Do(request)
@@ -108,7 +110,7 @@ func (c *Client) try(ctx context.Context, node *node, k *call, body []byte, a al
 	return r, nil
 }
 
-func (c *Client) setHeader(header http.Header, k *call, body []byte) {
+func (c *caller) setHeader(header http.Header, k *call, body []byte) {
 	for _, given := range []http.Header{c.cfg.Header, k.header} {
 		for name, values := range given {
 			header[http.CanonicalHeaderKey(name)] = values
@@ -123,12 +125,12 @@ func (c *Client) setHeader(header http.Header, k *call, body []byte) {
 	}
 }
 
-// milliseconds rounds up, so that nothing ends earlier than was asked for.
+// milliseconds rounds up, so that no wait ends earlier than was asked for.
 func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// silence names an attempt's own time limit as the reason, where it was.
+// silence replaces the error of an attempt that ran into its own time limit.
 func silence(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
 		return cause
@@ -136,7 +138,7 @@ func silence(ctx context.Context, err error) error {
 	return err
 }
 
-// notSent reports whether an attempt failed before any of it can have reached a node.
+// notSent reports whether an attempt failed before a byte can have reached a node.
 func notSent(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"

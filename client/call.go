@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
 const (
@@ -17,32 +20,32 @@ const (
 	firstPause = 50 * time.Millisecond
 	// longestPause bounds it.
 	longestPause = 2 * time.Second
-	// maxReply bounds what is read of a reply.
+	// maxReply bounds how much of a reply is read.
 	maxReply = 64 << 20
 )
 
-// call is one request to the cluster: whichever node answers it.
+// call is one request to the cluster, to whichever node replies.
 type call struct {
 	method string
 	path   []string // plain segments
 	query  url.Values
 	header http.Header
-	body   any // nil for none
+	body   any // may be nil
 
-	// key makes a repeat answer what the first attempt did. With keyOptional the
+	// key makes a repeat return the outcome of the first attempt. With keyOptional the
 	// request is safe to repeat without one too, should the cluster have no room for
 	// more keys.
 	key         string
 	keyOptional bool
 
-	// until is the end of a wait that the cluster itself is to know of: a node may hold
-	// the request for all of it. Zero: none.
+	// until is the end of a wait that the request names to the cluster: a node may hold
+	// the request for all of it. Zero: no such wait.
 	until time.Time
 	// listen lets a node hold the request for as long as the attempt allows: the reply
-	// says then that nothing has come yet.
+	// is then that there is no outcome yet.
 	listen   bool
 	longest  time.Duration        // bounds an attempt that a node may hold; 0: no further bound
-	patience func() time.Duration // bounds an attempt beside its wait; nil: Config.AttemptTimeout does
+	patience func() time.Duration // bounds an attempt beside its wait; nil: Config.AttemptTimeout alone
 	maxPause time.Duration        // bounds the pause after failures, Retry-After included; 0: no bound
 
 	elsewhere bool // begin at another node than the one that worked last
@@ -55,19 +58,19 @@ type call struct {
 // waits reports whether a node may hold the request.
 func (k *call) waits() bool { return k.listen || !k.until.IsZero() }
 
-// reply is what a node answered, below 400.
+// reply is a node's reply, with a status below 300.
 type reply struct {
 	status         int
-	sent, received time.Time     // of the attempt that was answered
+	sent, received time.Time     // of the attempt that succeeded
 	wait           time.Duration // how long that attempt allowed the node to hold it
-	node           *node         // that was asked last
-	replayed       bool          // the answer of an earlier attempt with the same key
-	index          uint64        // what the reply reflects; 0 unknown
+	node           *nodes.Node   // asked last
+	replayed       bool          // the outcome of an earlier attempt with the same key
+	index          uint64        // of the state that the reply reflects; 0 unknown
 	body           []byte
 }
 
-// early reports whether a node replied before the wait that it was allowed was over,
-// or was allowed none.
+// early reports whether a node replied before the end of the wait that it was allowed,
+// or was not allowed to wait.
 func (r *reply) early() bool { return r.wait == 0 || r.received.Sub(r.sent) < r.wait }
 
 func (r *reply) decode(into any) error {
@@ -92,14 +95,30 @@ type trial struct {
 // time, which may be because it holds the request.
 var errHeld = errors.New("no reply yet")
 
-// do sends a call until a node answers it, and returns a reply or the refusal. What
-// is no answer (no connection, 502, 503, 504, silence) sends it to the next node,
-// with the same key, for as long as ctx allows. Each node may take its share of the
-// time, see allow. The node of the reply is the one asked last, also with an error.
-func (c *Client) do(ctx context.Context, k call) (reply, error) {
-	body, err := encodeBody(k.body)
-	if err != nil {
-		return reply{}, err
+// caller sends calls to the nodes, and turns to the next node when one fails. It knows
+// no sessions and leases. Safe for concurrent use.
+type caller struct {
+	cfg     Config // complete, see New
+	http    *http.Client
+	ownHTTP bool
+	log     *slog.Logger
+	nodes   *nodes.List
+
+	ctx    context.Context // ends with the Client's Close
+	cancel context.CancelCauseFunc
+}
+
+// do sends a call until it has a reply or a refusal, and returns that. After a failure
+// (no connection, 502, 503, 504, silence) it asks the next node, with the same key, for
+// as long as ctx allows. Each node may take its share of the time, see allow. The node
+// of the reply is the one asked last, also with an error.
+func (c *caller) do(ctx context.Context, k call) (reply, error) {
+	var body []byte
+	if k.body != nil {
+		var err error
+		if body, err = json.Marshal(k.body); err != nil {
+			return reply{}, fmt.Errorf("signalbox: %w", err)
+		}
 	}
 	if !k.outlives {
 		var end func()
@@ -114,7 +133,7 @@ func (c *Client) do(ctx context.Context, k call) (reply, error) {
 		a := c.allow(ctx, &k, &t)
 		r, err := c.try(ctx, node, &k, body, a)
 		if err == nil {
-			c.nodes.worked(node)
+			c.nodes.Worked(node)
 			return r, nil
 		}
 		if err = c.judge(ctx, &t, &k, node, a, err); err != nil {
@@ -123,9 +142,18 @@ func (c *Client) do(ctx context.Context, k call) (reply, error) {
 	}
 }
 
-// judge takes a failed attempt in: it returns nil if there is to be another one, or
-// the error to end the call with.
-func (c *Client) judge(ctx context.Context, t *trial, k *call, node *node, a allowance, err error) error {
+// read is do, and decodes the reply into a value that is not nil.
+func (c *caller) read(ctx context.Context, k call, into any) (reply, error) {
+	r, err := c.do(ctx, k)
+	if err == nil && into != nil {
+		err = r.decode(into)
+	}
+	return r, err
+}
+
+// judge decides about a failed attempt: it returns nil for another one, or the error
+// to end the call with.
+func (c *caller) judge(ctx context.Context, t *trial, k *call, node *nodes.Node, a allowance, err error) error {
 	var refusal *Error
 	switch isRefusal := errors.As(err, &refusal); {
 	case !isRefusal && ctx.Err() != nil:
@@ -136,11 +164,11 @@ func (c *Client) judge(ctx context.Context, t *trial, k *call, node *node, a all
 		return errHeld
 	case isRefusal && refusal.Rule == "keys" && k.keyOptional:
 		k.key, k.keyOptional = "", false
-	case isRefusal && !t.goesOn(refusal, len(c.nodes.list)):
+	case isRefusal && !t.goesOn(refusal, c.nodes.Len()):
 		if refusal.ofNode() {
-			c.nodes.failed(node, time.Now().Add(refusal.RetryAfter), false) // the next call begins elsewhere
+			c.nodes.Failed(node, time.Now().Add(refusal.RetryAfter), false) // the next call begins elsewhere
 		} else {
-			c.nodes.worked(node)
+			c.nodes.Worked(node)
 		}
 		if t.ambiguous && !refusal.final() && k.method != http.MethodGet {
 			err = fmt.Errorf("%w (%w)", err, ErrOutcomeUnknown)
@@ -156,7 +184,7 @@ func (c *Client) judge(ctx context.Context, t *trial, k *call, node *node, a all
 }
 
 // note counts a failed attempt and turns to the next node.
-func (c *Client) note(t *trial, k *call, node *node, err error) {
+func (c *caller) note(t *trial, k *call, node *nodes.Node, err error) {
 	if t.failures++; t.failures == 1 {
 		t.since = time.Now()
 	}
@@ -165,8 +193,8 @@ func (c *Client) note(t *trial, k *call, node *node, err error) {
 	var refusal *Error
 	if errors.As(err, &refusal) {
 		notBefore = time.Now().Add(refusal.RetryAfter)
-		t.ambiguous = t.ambiguous || !refusal.nothingDone()
-		if refusal.Is(ErrOverloaded) { // all nodes share one leader: another one is no help
+		t.ambiguous = t.ambiguous || !refusal.noEffect()
+		if refusal.Is(ErrOverloaded) { // all nodes share one leader: another node is no help
 			t.pause = refusal.RetryAfter + rand.N(refusal.RetryAfter/4+1)
 			if k.waits() {
 				t.since = time.Now() // the cluster is there; the wait goes on
@@ -175,24 +203,25 @@ func (c *Client) note(t *trial, k *call, node *node, err error) {
 	} else {
 		t.ambiguous = t.ambiguous || !notSent(err)
 	}
-	c.nodes.failed(node, notBefore, errors.Is(err, errSilent))
-	c.log.Debug("attempt failed, turning to the next node", "node", node.base.Host, "error", err)
+	c.nodes.Failed(node, notBefore, errors.Is(err, errSilent))
+	c.log.Debug("attempt failed, turning to the next node", "node", node.Host(), "error", err)
 }
 
 // hungUp turns to the next node if a call's ctx ended although the node had time to
 // reply: a deadline that passed, or silence beyond the wait that it was allowed.
-func (c *Client) hungUp(ctx context.Context, t *trial, node *node, a allowance) {
+func (c *caller) hungUp(ctx context.Context, t *trial, node *nodes.Node, a allowance) {
 	silent := time.Since(a.began)-a.wait >= shortestShare/2
 	if silent || a.wait == 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		c.nodes.failed(node, time.Time{}, silent)
+		c.nodes.Failed(node, time.Time{}, silent)
 		if t.last == nil {
 			t.last = errSilent
 		}
 	}
 }
 
-// goesOn reports whether a refusal is one of this node only, or of this moment.
-func (t *trial) goesOn(refusal *Error, nodes int) bool {
+// goesOn reports whether to try again: the refusal is of this node only, or of this
+// moment.
+func (t *trial) goesOn(refusal *Error, all int) bool {
 	switch refusal.Status {
 	case http.StatusRequestTimeout, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
@@ -205,7 +234,7 @@ func (t *trial) goesOn(refusal *Error, nodes int) bool {
 		return false
 	}
 	t.ofNodes++ // a node's fault, or its own limit: the others are asked once each
-	return t.ofNodes < nodes
+	return t.ofNodes < all
 }
 
 // tooLong reports whether a call without a deadline has failed for long enough.
@@ -214,14 +243,14 @@ func (t *trial) tooLong(ctx context.Context, most time.Duration) bool {
 	return !bounded && t.failures > 0 && time.Since(t.since) >= most
 }
 
-// next returns the node to ask, after a pause as long as the failures so far and
-// the nodes' Retry-After demand. Within a round over all nodes there is no pause: the
-// next one may well work. It fails with ctx's error.
-func (c *Client) next(ctx context.Context, t *trial, k *call) (*node, error) {
+// next returns the node to ask, after the pause that the failures so far and the nodes'
+// Retry-After demand. Within a round over all nodes there is no pause: the next one may
+// well work. It fails with ctx's error.
+func (c *caller) next(ctx context.Context, t *trial, k *call) (*nodes.Node, error) {
 	elsewhere := k.elsewhere && t.failures == 0
-	_, pause := c.nodes.pick(time.Now(), elsewhere)
-	if t.failures > 0 && t.failures%len(c.nodes.list) == 0 {
-		pause = max(pause, backOff(t.failures/len(c.nodes.list)))
+	_, pause := c.nodes.Pick(time.Now(), elsewhere)
+	if t.failures > 0 && t.failures%c.nodes.Len() == 0 {
+		pause = max(pause, backOff(t.failures/c.nodes.Len()))
 	}
 	pause, t.pause = max(pause, t.pause), 0
 	if k.maxPause > 0 {
@@ -230,7 +259,7 @@ func (c *Client) next(ctx context.Context, t *trial, k *call) (*node, error) {
 	if err := sleep(ctx, pause); err != nil {
 		return nil, err
 	}
-	node, _ := c.nodes.pick(time.Now(), elsewhere)
+	node, _ := c.nodes.Pick(time.Now(), elsewhere)
 	return node, nil
 }
 
@@ -264,10 +293,10 @@ func (t *trial) givenUp(ctx context.Context, k *call) error {
 	if t.ambiguous && k.method != http.MethodGet && !errors.Is(err, ErrOutcomeUnknown) {
 		err = fmt.Errorf("%w (%w)", err, ErrOutcomeUnknown)
 	}
-	return fmt.Errorf("signalbox: %s: %w", k.name(), err)
+	return fmt.Errorf("signalbox: %s %s: %w", k.method, nodes.Path(k.path), err)
 }
 
-// join is both errors in one line; either may be nil.
+// join joins two errors into one line; either may be nil.
 func join(first, second error) error {
 	switch {
 	case first == nil:
@@ -278,18 +307,9 @@ func join(first, second error) error {
 	return fmt.Errorf("%w: %w", first, second)
 }
 
-// name tells a call in an error.
-func (k *call) name() string {
-	return k.method + " " + (&node{base: &url.URL{}}).url(k.path, nil).EscapedPath()
-}
-
-func encodeBody(body any) ([]byte, error) {
-	if body == nil {
-		return nil, nil
+// closeIdle closes connections that no request uses, unless they are the user's.
+func (c *caller) closeIdle() {
+	if c.ownHTTP {
+		c.http.CloseIdleConnections()
 	}
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		return nil, fmt.Errorf("signalbox: %w", err)
-	}
-	return encoded, nil
 }

@@ -133,7 +133,7 @@ func TestCallEndsWithItsContext(t *testing.T) {
 				_, err := b.c.Get(b.within(1500*time.Millisecond), "db")
 				b.is(err, context.DeadlineExceeded)
 				b.took(began, 1500*time.Millisecond, 1500*time.Millisecond)
-				b.isNot(err, client.ErrOutcomeUnknown) // a read has none
+				b.isNot(err, client.ErrOutcomeUnknown) // a read has no such outcome
 			})
 		})
 	}

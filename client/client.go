@@ -10,14 +10,14 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
-// Config says how to reach a cluster. Only Addresses is needed.
+// Config configures a Client. Only Addresses is needed.
 type Config struct {
 	// Addresses are the nodes' base URLs: "http://n1:8701", or "n1:8701" for the same; a
 	// path before the API's is kept. Every node serves everything, so one is enough, and
@@ -30,22 +30,22 @@ type Config struct {
 	InOrder bool
 
 	// HTTPClient sends the requests; nil means one that the Client makes for itself.
-	// One that is given stays the caller's: Close leaves its connections alone, and
-	// its own Timeout must be longer than LongestWait + AttemptTimeout. Redirects
-	// are never followed unless it has a CheckRedirect that does.
+	// A given one stays the caller's: Close leaves its connections alone, and its
+	// Timeout must be longer than LongestWait + AttemptTimeout. Redirects are never
+	// followed unless its CheckRedirect does.
 	HTTPClient *http.Client
 
 	// Header is added to every request, for a proxy in front that asks for one.
 	Header http.Header
 
-	// Logger hears of fail-over (debug), of renewals that fail and of what was lost
-	// (warn). Errors that are returned are not logged. nil: nothing is logged.
+	// Logger gets fail-over (debug), failed renewals and losses (warn). Errors that are
+	// returned are not logged. nil: no log.
 	Logger *slog.Logger
 
 	// AttemptTimeout bounds one attempt at one node, beside the wait that was asked
-	// for, and beside the share of the time that a call with a deadline allows it. 0
-	// means 12 s: a node may hold a request for 10 s while the cluster looks for a
-	// leader, before it says that there is none. Renewals and releases allow less.
+	// for, and beside the attempt's share of a call's time to its deadline. 0 means
+	// 12 s: a node may hold a request for 10 s while the cluster looks for a leader,
+	// before it reports that there is no leader. Renewals and releases allow less.
 	AttemptTimeout time.Duration
 
 	// LongestWait bounds one listening request of a session's acquire or of a Watch;
@@ -57,7 +57,7 @@ type Config struct {
 	// flag). A one-call Acquire and a Down keep their place that long. 0 means 10 min.
 	MaxWait time.Duration
 
-	// GiveUpAfter ends a call that no node could carry out for so long, when its ctx
+	// GiveUpAfter ends a call that no node could carry out for that time, when its ctx
 	// has no deadline. 0 means 1 min. With a deadline, the deadline alone counts; a
 	// wait for permits goes on for as long as the cluster is there but overloaded.
 	GiveUpAfter time.Duration
@@ -66,14 +66,10 @@ type Config struct {
 // Client talks to one cluster. Make it with New, end it with Close. All its
 // methods are safe for concurrent use; one Client serves a whole process.
 type Client struct {
-	cfg     Config
-	http    *http.Client
-	ownHTTP bool
-	log     *slog.Logger
-	nodes   *nodes
+	cfg   Config // complete, see New
+	log   *slog.Logger
+	calls *caller
 
-	ctx     context.Context // ends with Close
-	cancel  context.CancelCauseFunc
 	closing context.Context // ends when Close begins; cancelled under mu
 	close   context.CancelCauseFunc
 
@@ -83,42 +79,44 @@ type Client struct {
 	waiting  sync.WaitGroup        // one-call waits; grows only under mu, before Close
 }
 
-// New makes a Client. It sends nothing and starts nothing, so it does not block; it
-// fails only for addresses that are none.
+// New makes a Client. It sends no request and starts no goroutine, so it does not
+// block; it fails only for addresses that are not base URLs.
 func New(cfg Config) (*Client, error) {
-	addresses, err := parseAddresses(cfg.Addresses)
-	if err != nil {
-		return nil, err
-	}
+	addresses := slices.Clone(cfg.Addresses)
 	if !cfg.InOrder {
 		rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 	}
-	c := &Client{cfg: cfg, log: cfg.Logger, nodes: &nodes{list: addresses}, sessions: map[*Session]struct{}{},
-		ending: map[*Session]struct{}{}}
+	list, err := nodes.Parse(addresses)
+	if err != nil {
+		return nil, fmt.Errorf("signalbox: %w", err)
+	}
 	for _, d := range []struct {
 		of        *time.Duration
 		otherwise time.Duration
 	}{
-		{&c.cfg.AttemptTimeout, 12 * time.Second},
-		{&c.cfg.LongestWait, 50 * time.Second},
-		{&c.cfg.MaxWait, 10 * time.Minute},
-		{&c.cfg.GiveUpAfter, time.Minute},
+		{&cfg.AttemptTimeout, 12 * time.Second},
+		{&cfg.LongestWait, 50 * time.Second},
+		{&cfg.MaxWait, 10 * time.Minute},
+		{&cfg.GiveUpAfter, time.Minute},
 	} {
 		if *d.of <= 0 {
 			*d.of = d.otherwise
 		}
 	}
-	c.cfg.LongestWait = min(c.cfg.LongestWait, c.cfg.MaxWait)
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
+	cfg.LongestWait = min(cfg.LongestWait, cfg.MaxWait)
+	log := cfg.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
 	}
-	c.http, c.ownHTTP = httpClient(cfg.HTTPClient)
-	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	calls := &caller{cfg: cfg, log: log, nodes: list}
+	calls.http, calls.ownHTTP = httpClient(cfg.HTTPClient)
+	calls.ctx, calls.cancel = context.WithCancelCause(context.Background())
+	c := &Client{cfg: cfg, log: log, calls: calls, sessions: map[*Session]struct{}{}, ending: map[*Session]struct{}{}}
 	c.closing, c.close = context.WithCancelCause(context.Background())
 	return c, nil
 }
 
-// httpClient answers the caller's HTTP client, or one of our own.
+// httpClient returns a copy of the caller's HTTP client, or one of our own.
 func httpClient(given *http.Client) (_ *http.Client, own bool) {
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if given != nil {
@@ -128,8 +126,8 @@ func httpClient(given *http.Client) (_ *http.Client, own bool) {
 		}
 		return &copied, false
 	}
-	// A node that vanished without a word is noticed within 20 s, also by a request
-	// that listens for a minute.
+	// A node that vanished is noticed within 20 s, also by a request that listens for a
+	// minute.
 	dialer := &net.Dialer{Timeout: 3 * time.Second,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}}
 	return &http.Client{CheckRedirect: stay, Transport: &http.Transport{
@@ -145,9 +143,9 @@ func httpClient(given *http.Client) (_ *http.Client, own bool) {
 
 // Close ends every session and lease that is still open, as their Close and Release
 // do, and the one-call waits. Calls under way end with ErrClosed. It blocks until all
-// goroutines of the Client have ended, or ctx ends: then the error names what is not
-// confirmed to have ended, and goroutines go on with that until its deadlines, when it
-// expires by itself. Called again, it waits for these, by its own ctx.
+// goroutines of the Client have ended, or ctx ends: then the error names the sessions
+// whose end is not confirmed, and goroutines go on with these until their deadlines,
+// when they expire by themselves. Called again, it waits for these, by its own ctx.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	c.close(ErrClosed)
@@ -161,18 +159,16 @@ func (c *Client) Close(ctx context.Context) error {
 		all.Go(func() { failed[i] = s.Close(ctx) })
 	}
 	all.Go(c.waiting.Wait)
-	stop := context.AfterFunc(ctx, func() { c.cancel(ErrClosed) })
+	stop := context.AfterFunc(ctx, func() { c.calls.cancel(ErrClosed) })
 	all.Wait()
 	stop()
-	c.cancel(ErrClosed)
-	if c.ownHTTP {
-		c.http.CloseIdleConnections()
-	}
+	c.calls.cancel(ErrClosed)
+	c.calls.closeIdle()
 	return errors.Join(failed...)
 }
 
-// wait announces a one-call wait: Close ends its ctx, and then lets it undo what it
-// asked for. end must be called.
+// wait announces a one-call wait: Close ends its ctx, and then waits until it has
+// withdrawn its request. end must be called.
 func (c *Client) wait(ctx context.Context) (_ context.Context, end func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,34 +183,31 @@ func (c *Client) wait(ctx context.Context) (_ context.Context, end func(), err e
 	}, nil
 }
 
-// parseAddresses reads base URLs.
-func parseAddresses(texts []string) ([]*node, error) {
-	if len(texts) == 0 {
-		return nil, errors.New("signalbox: no addresses")
+// ends notes that a session is about to end, for Close.
+func (c *Client) ends(s *Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ending[s] = struct{}{}
+}
+
+// ended forgets a session that has ended. One whose end is not confirmed is kept for a
+// Close that is called again.
+func (c *Client) ended(s *Session, err error) {
+	c.mu.Lock()
+	closing := c.closing.Err() != nil
+	if err == nil || !closing {
+		delete(c.ending, s)
 	}
-	var parsed []*node
-	for _, text := range texts {
-		full := text
-		if !strings.Contains(full, "://") {
-			full = "http://" + full
-		}
-		base, err := url.Parse(full)
-		if err != nil {
-			return nil, fmt.Errorf("signalbox: address %q: %w", text, err)
-		}
-		if base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
-			return nil, fmt.Errorf("signalbox: address %q is not the base URL of a node", text)
-		}
-		base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/") // "//v1" is no route
-		parsed = append(parsed, &node{base: base})
+	c.mu.Unlock()
+	if closing {
+		c.calls.closeIdle()
 	}
-	return parsed, nil
 }
 
 // newKey draws an idempotency key: 130 random bits.
 func newKey() string { return cryptorand.Text() }
 
-// joined answers a ctx that also ends with another one, with that one's cause. end
+// joined returns a ctx that also ends with another one, with that one's cause. end
 // must be called.
 func joined(ctx, other context.Context) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -16,10 +16,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/cluster"
-	"github.com/signalbox/signalbox/cluster/memnet"
 	"github.com/signalbox/signalbox/httpapi"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
 )
 
@@ -31,6 +34,9 @@ type service struct {
 	net   *memnet.Network
 	nodes map[string]*cluster.Node
 	store map[string]*store.Store
+
+	logging sync.Mutex
+	log     bytes.Buffer // of all nodes, shown if the test fails
 
 	mu      sync.Mutex
 	api     map[string]*httpapi.Handler // of the nodes that can be reached
@@ -45,6 +51,13 @@ func really(t *testing.T, nodes int, test func(s *service, c *client.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{T: t, ctx: context.Background(), net: memnet.New(),
 			nodes: map[string]*cluster.Node{}, store: map[string]*store.Store{}, api: map[string]*httpapi.Handler{}}
+		defer func() {
+			if t.Failed() {
+				s.logging.Lock()
+				defer s.logging.Unlock()
+				t.Logf("the nodes' log:\n%s", &s.log)
+			}
+		}()
 		var peers []cluster.Peer
 		var addresses []string
 		for i := range nodes {
@@ -87,9 +100,12 @@ func (s *service) start(id string, peers []cluster.Peer) {
 	var err error
 	s.store[id], err = store.Open(store.Options{Ephemeral: true, NodeID: id})
 	s.ok(err)
-	s.nodes[id], err = cluster.Start(s.ctx, cluster.Config{NodeID: id, Bind: id + ":8711", Network: s.net.Host(id), Store: s.store[id], Peers: peers})
+	s.nodes[id], err = cluster.Start(s.ctx, cluster.Config{NodeID: id, Bind: id + ":8711", Network: s.net.Host(id), Store: s.store[id], Peers: peers,
+		Logger: hclog.New(&hclog.LoggerOptions{Name: id, Level: hclog.Info, Output: &s.log, Mutex: &s.logging})})
 	s.ok(err)
-	s.api[id], err = httpapi.New(httpapi.Config{Node: s.nodes[id]})
+	x, err := exchange.New(exchange.Config{Node: s.nodes[id]})
+	s.ok(err)
+	s.api[id], err = httpapi.New(httpapi.Config{Exchange: x})
 	s.ok(err)
 }
 
@@ -113,7 +129,7 @@ func (s *service) stop(id string) {
 	delete(s.nodes, id)
 }
 
-// leader answers the one that leads.
+// leader returns the leading node.
 func (s *service) leader() string {
 	s.Helper()
 	for range 60_000 {

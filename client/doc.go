@@ -24,17 +24,17 @@
 // place. It is renewed every third of its ttl until Close; when the process dies,
 // all that it holds comes back within the ttl.
 //
-// Other semaphores are nobody's: Up adds permits, Down takes them, as producers and
+// Other permits have no owner: Up adds them, Down takes them, as producers and
 // consumers do. A consumer of many lets its Session wait for all of them in the
-// background: AddToWaitList, and WaitList tells what was taken.
+// background: AddToWaitList, and WaitList returns the permits taken.
 //
 // # When is a lease lost?
 //
-// Lease.Lost closes as soon as the lease can't be relied on: a node said that it is
-// over, or its deadline has passed on this process's own monotonic clock without a
-// renewal that succeeded. Being unable to ask at the moment is no loss: as long as
-// the deadline is ahead nobody else can be granted the permits. The deadline counts
-// from when a request was sent, not from when its answer came, so that Lost closes
+// Lease.Lost closes as soon as the lease can't be relied on: a node reported its end,
+// or its deadline has passed on this process's own monotonic clock without a renewal
+// that succeeded. Being unable to ask at the moment is no loss: as long as the deadline
+// is ahead, the cluster grants the permits to no other client. The deadline counts from
+// when a request was sent, not from when its reply came, so that Lost closes
 // before the cluster could grant anew, even when cut off from all nodes. Work needs
 // time to stop: SessionOptions.Margin makes Lost close that much earlier.
 //
@@ -46,10 +46,10 @@
 //
 // # Failures
 //
-// A call is sent to the node that worked last. When there is no answer (no
-// connection, silence, 503, 504) the next one is asked, after a short random pause
-// each time that all have failed, and not before the time that a node asked for with
-// Retry-After; until one answers or ctx ends.
+// A call is sent to the node that worked last. Without a reply (no connection, silence,
+// 503, 504) the next one is asked, after a short random pause each time that all have
+// failed, and not before the time that a node asked for with Retry-After; until one
+// replies or ctx ends.
 //
 // A node that accepts requests and never replies costs a call a share of its time: the
 // time that is left until ctx's deadline, divided by the nodes that the call has not
@@ -77,7 +77,7 @@
 //     *Error for its details;
 //   - context.DeadlineExceeded or context.Canceled when ctx ended, together with
 //     ErrUnavailable if it was waiting for permits, or ErrUnreachable if no node
-//     answered, and with ErrOutcomeUnknown if the call may have been carried out;
+//     replied, and with ErrOutcomeUnknown if the call may have been carried out;
 //   - ErrLost when a session or lease was lost.
 //
 // # Concurrency
@@ -85,6 +85,23 @@
 // Everything may be used by several goroutines. Each open session, and each lease of
 // Client.Acquire, has one goroutine that renews it, and each release or end that is not
 // yet confirmed has one, until its deadline at the latest; Close waits for their end,
-// as long as its ctx lasts. The package imports the standard library only, and nothing
-// of the server.
+// as long as its ctx lasts. The package imports the standard library and its own
+// client/internal/nodes, and no package of the server.
+//
+// # Files
+//
+// First the calls of users, then how a call reaches a node:
+//
+//   - client.go: Config, New, Close
+//   - options.go: the options of all calls
+//   - error.go: refusals and the Client's own errors
+//   - semaphore.go: Create, Put, Get, List, Delete, Up, Down, SetValue, Watch
+//   - oneshot.go: Acquire of one lease, without a session of the caller's
+//   - session.go: sessions: opening, deadline, renewal, loss
+//   - acquire.go: Acquire, AcquireAll and AcquireAny of a session
+//   - lease.go: leases, and their release until a node confirms it
+//   - ending.go: the end of a session, until a node confirms it
+//   - waitlist.go: wait lists: downs in the background
+//   - call.go: one call: nodes asked in turn until there is an outcome
+//   - attempt.go: one request to one node, and the time it may take
 package client

@@ -13,6 +13,7 @@ import (
 // for as long as a caller waits. A session that was lost is not waited for so long: the
 // cluster is asked until the deadline, and for withdrawGrace at least.
 type ending struct {
+	s    *Session
 	lost error         // why the session was over before; nil: it lived
 	done chan struct{} // closed when the goroutine has ended
 	err  error         // set before done is closed; nil: confirmed
@@ -24,15 +25,15 @@ type ending struct {
 	cancel  context.CancelFunc // ends the goroutine's requests
 }
 
-// startEnding makes the session be over, and starts to end it in the cluster, unless
-// that has been started already.
-func (s *Session) startEnding() *ending {
+// startEnding ends the session here, and starts to end it in the cluster, unless that
+// has been started already.
+func startEnding(s *Session) *ending {
 	s.mu.Lock()
 	if e := s.ending; e != nil {
 		s.mu.Unlock()
 		return e
 	}
-	e := &ending{lost: s.Err(), done: make(chan struct{})}
+	e := &ending{s: s, lost: s.Err(), done: make(chan struct{})}
 	s.ending = e
 	ctx, cancel := context.WithCancel(context.Background())
 	e.cancel = cancel
@@ -56,7 +57,7 @@ func (s *Session) startEnding() *ending {
 		defer expiry.Stop()
 		s.work.Wait()
 		if e.err = e.lost; e.lost == nil || errors.Is(e.lost, ErrNotRenewed) { // the cluster may still have it
-			if err := s.askForEnd(ctx, e); e.lost == nil {
+			if err := e.askForEnd(ctx); e.lost == nil {
 				e.err = err
 			}
 		}
@@ -66,7 +67,8 @@ func (s *Session) startEnding() *ending {
 }
 
 // askForEnd asks until a node confirms the end, or ctx ends.
-func (s *Session) askForEnd(ctx context.Context, e *ending) error {
+func (e *ending) askForEnd(ctx context.Context) error {
+	s := e.s
 	failed := func(err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -74,16 +76,16 @@ func (s *Session) askForEnd(ctx context.Context, e *ending) error {
 	}
 	longest := max(s.ttl/12, time.Millisecond)
 	for round := 1; ; round++ {
-		_, err := s.c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "sessions", s.id},
-			patience: s.c.growing(), maxPause: longest, failed: failed, outlives: true})
+		_, err := s.c.calls.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "sessions", s.id},
+			patience: s.c.calls.growing(), maxPause: longest, failed: failed, outlives: true})
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return s.unconfirmed(e, errors.New("its deadline has passed"))
+			return e.unconfirmed(errors.New("its deadline has passed"))
 		case sessionGone(err):
 			return fmt.Errorf("%w: %w", ErrLost, err)
-		case errors.Is(err, ErrInvalidRequest), errors.Is(err, ErrForbidden), errors.Is(err, ErrUnauthenticated):
+		case isAny(err, ErrInvalidRequest, ErrForbidden, ErrUnauthenticated):
 			return err
 		}
 		failed(err)
@@ -93,7 +95,8 @@ func (s *Session) askForEnd(ctx context.Context, e *ending) error {
 
 // unconfirmed is the error of an end that no node has confirmed, and why that is not
 // waited for any longer.
-func (s *Session) unconfirmed(e *ending, why error) error {
+func (e *ending) unconfirmed(why error) error {
+	s := e.s
 	s.mu.Lock()
 	failure := e.failure
 	s.mu.Unlock()
@@ -105,7 +108,8 @@ func (s *Session) unconfirmed(e *ending, why error) error {
 
 // await blocks until the ending is over, or ctx ends. A ctx without a deadline ends
 // after some time; the ending of a session that was lost does so by itself.
-func (s *Session) await(ctx context.Context, e *ending) error {
+func (e *ending) await(ctx context.Context) error {
+	s := e.s
 	s.mu.Lock()
 	e.callers++
 	s.mu.Unlock()
@@ -121,39 +125,11 @@ func (s *Session) await(ctx context.Context, e *ending) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, s.c.cfg.GiveUpAfter, ErrUnreachable)
 		defer cancel()
 	}
-	select {
-	case <-e.done:
+	switch {
+	case closed(ctx, e.done):
 		return e.err
-	default:
-	}
-	select {
-	case <-e.done:
-		return e.err
-	case <-ctx.Done():
-	}
-	if e.lost != nil {
+	case e.lost != nil:
 		return e.lost
 	}
-	return s.unconfirmed(e, context.Cause(ctx))
-}
-
-// ends notes that a session is about to end, for Close.
-func (c *Client) ends(s *Session) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ending[s] = struct{}{}
-}
-
-// ended forgets a session that has ended. One that could not be ended is kept for a
-// Close that is called again.
-func (c *Client) ended(s *Session, err error) {
-	c.mu.Lock()
-	closing := c.closing.Err() != nil
-	if err == nil || !closing {
-		delete(c.ending, s)
-	}
-	c.mu.Unlock()
-	if closing && c.ownHTTP {
-		c.http.CloseIdleConnections()
-	}
+	return e.unconfirmed(context.Cause(ctx))
 }

@@ -51,8 +51,8 @@ func (b *bed) freeWithin(d time.Duration) bool {
 	return b.fake.available("db") == 1
 }
 
-// What ctx's end leaves unconfirmed goes on in the background, and a second call tells
-// what has become of it.
+// An end that is unconfirmed when ctx ends goes on in the background, and a second call
+// returns its outcome.
 func TestCloseGoesOnInTheBackground(t *testing.T) {
 	for _, kind := range closed {
 		for name, f := range map[string]fault{"refused": {refused: true}, "silent": {hang: true}, "overloaded": overloaded(),

@@ -5,17 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
-// Error is a refusal, as a node tells it (RFC 9457). Compare it with the Err…
+// Error is a refusal by a node (RFC 9457). Compare it with the Err…
 // values by errors.Is; take it out of an error with errors.As for its members. Never
 // changed once made.
 type Error struct {
 	Status int    // of HTTP
-	Code   string // "never", "unknown-semaphore", …; empty when not a node of Signalbox answered
+	Code   string // "never", "unknown-semaphore", …; empty when not made by a node of Signalbox
 	Title  string // the code for people
 	Detail string // what happened, and what to do about it
 
@@ -26,9 +30,9 @@ type Error struct {
 	Rule        string // the limit, or the rule of the lock hierarchy
 	Permits     *int64 // of the semaphore
 	Available   *int64 // of the semaphore
-	QueueLength *int64 // how many requests wait
+	QueueLength *int64 `json:"queue_length"` // how many requests wait
 	Level       *int32 // of the semaphore
-	Epoch       uint64 // the semaphore's present one; 0: not told
+	Epoch       uint64 // the semaphore's present one; 0: unknown
 
 	// Members are all members of the reply, those above among them.
 	Members map[string]json.RawMessage
@@ -43,7 +47,7 @@ type code string
 // Error is the code in words.
 func (c code) Error() string { return strings.ReplaceAll(string(c), "-", " ") }
 
-// What a node may refuse with. Compare with errors.Is.
+// The refusals of a node. Compare with errors.Is.
 var (
 	ErrInvalidRequest     error = code("invalid-request") // see Error.Field
 	ErrUnauthenticated    error = code("unauthenticated")
@@ -60,28 +64,28 @@ var (
 	ErrDeleted            error = code("deleted")             // the semaphore, during the wait
 	ErrExpiredSession     error = code("expired-session")     // not renewed in time
 	ErrRevoked            error = code("revoked")             // by an operator, see Error.Reason
-	ErrOver               error = code("over")                // what the first request with this key was granted
+	ErrOver               error = code("over")                // the grant of the first request with this key
 	ErrPreconditionFailed error = code("precondition-failed") // another epoch, or it exists
 	ErrTooLarge           error = code("too-large")
 	ErrKeyReused          error = code("key-reused")
-	ErrLimitReached       error = code("limit-reached") // nothing was done, see Error.Rule
-	ErrNoLeader           error = code("no-leader")     // nothing was done
+	ErrLimitReached       error = code("limit-reached") // no effect, see Error.Rule
+	ErrNoLeader           error = code("no-leader")     // no effect
 	ErrBehind             error = code("behind")        // a read's MinIndex is not there yet
-	ErrNotApplied         error = code("not-applied")   // nothing was done
-	ErrDraining           error = code("draining")      // the node stops; nothing was done
-	ErrStorageFull        error = code("storage-full")  // nothing was done
-	ErrOverloaded         error = code("overloaded")    // nothing was done; the Client tries on
-	ErrSplitState         error = code("states-differ") // nothing was done; an operator must decide
+	ErrNotApplied         error = code("not-applied")   // no effect
+	ErrDraining           error = code("draining")      // the node stops; no effect
+	ErrStorageFull        error = code("storage-full")  // no effect
+	ErrOverloaded         error = code("overloaded")    // no effect; the Client tries on
+	ErrSplitState         error = code("states-differ") // no effect; an operator must decide
 	// ErrOutcomeUnknown says that the call may have been carried out or not. The
 	// Client has repeated it until ctx ended.
 	ErrOutcomeUnknown error = code("outcome-unknown")
 )
 
-// What the Client itself says. Compare with errors.Is.
+// The errors of the Client itself. Compare with errors.Is.
 var (
-	// ErrUnreachable: no node answered, or none that could do it; the latest failure
-	// is wrapped too.
-	ErrUnreachable = errors.New("no node answered")
+	// ErrUnreachable: no node replied, or not one could carry out the call; the latest
+	// failure is wrapped too.
+	ErrUnreachable = errors.New("no node replied")
 	// ErrLost: the session or lease is over without the caller's doing. Why is
 	// wrapped too: a refusal such as ErrRevoked, ErrDeleted, ErrExpiredSession, or
 	// ErrNotRenewed.
@@ -89,7 +93,7 @@ var (
 	// ErrNotRenewed: no renewal succeeded in time by the Client's own clock, so the
 	// lease may be another's from now on.
 	ErrNotRenewed = errors.New("not renewed in time")
-	// ErrReleased is what Lease.Err answers once the caller has released it.
+	// ErrReleased is the Lease.Err of a lease that the caller has released.
 	ErrReleased = errors.New("released")
 	// ErrClosed: the session or Client was closed by the caller.
 	ErrClosed = errors.New("closed")
@@ -99,7 +103,7 @@ var (
 const errLevelTooLow = code("level-too-low")
 
 // errSilent ends an attempt at a node that takes too long.
-var errSilent = errors.New("the node did not answer in time")
+var errSilent = errors.New("the node did not reply in time")
 
 // Error is the status, code and detail, and the member and limit that the refusal is
 // about.
@@ -130,15 +134,15 @@ func (e *Error) Is(target error) bool {
 	return is && string(c) == e.Code
 }
 
-// nothingDone reports whether the refusal makes sure that nothing was done. One
-// that no node of Signalbox made, such as a proxy's, makes sure of nothing.
-func (e *Error) nothingDone() bool {
-	for _, safe := range []error{ErrNoLeader, ErrBehind, ErrNotApplied, ErrDraining, ErrStorageFull, ErrOverloaded, ErrSplitState, ErrLimitReached} {
-		if e.Is(safe) {
-			return true
-		}
-	}
-	return false
+// noEffect reports whether the refusal makes sure that the call had no effect. A
+// refusal by a proxy does not.
+func (e *Error) noEffect() bool {
+	return isAny(e, ErrNoLeader, ErrBehind, ErrNotApplied, ErrDraining, ErrStorageFull, ErrOverloaded, ErrSplitState, ErrLimitReached)
+}
+
+// isAny reports whether an error is one of those given.
+func isAny(err error, these ...error) bool {
+	return slices.ContainsFunc(these, func(one error) bool { return errors.Is(err, one) })
 }
 
 // ofNode reports whether the refusal is for a limit that each node has by itself:
@@ -160,8 +164,8 @@ func askedFor(err error) time.Duration {
 	return 0
 }
 
-// final reports whether the refusal is the word of the state machine, which for a
-// repeat is the outcome of the first attempt; others say nothing about that one.
+// final reports whether the state machine made the refusal. Then a repeat has the
+// outcome of the first attempt; other refusals are about the repeat alone.
 func (e *Error) final() bool {
 	switch e.Status {
 	case http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusPreconditionFailed, http.StatusUnprocessableEntity:
@@ -170,35 +174,19 @@ func (e *Error) final() bool {
 	return false
 }
 
-// problem has the members that Error names.
-type problem struct {
-	Code, Title, Detail, Field, Semaphore, Session, Reason, Rule string
-
-	Permits     *int64
-	Available   *int64
-	QueueLength *int64 `json:"queue_length"`
-	Level       *int32
-	Epoch       uint64
-}
-
-// newError reads a refusal. Whatever is not a problem of Signalbox's keeps an empty
-// code, so that a proxy's 404 is never taken for a node's word that a session ended.
-func newError(node *node, response *http.Response, r *reply) *Error {
-	e := &Error{Status: r.status, Address: node.base.String(), RetryAfter: retryAfter(response.Header.Get("Retry-After"))}
-	var p problem
+// newError reads a refusal. A reply that is not a problem document of Signalbox gets an
+// empty code, so that a proxy's 404 never passes for the end of a session.
+func newError(node *nodes.Node, response *http.Response, r *reply) *Error {
+	e := new(Error)
 	kind, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
-	if strings.TrimSpace(kind) != "application/problem+json" || json.Unmarshal(r.body, &p) != nil {
-		e.Detail = excerpt(string(r.body))
-		return e
+	if strings.TrimSpace(kind) != "application/problem+json" || json.Unmarshal(r.body, e) != nil || json.Unmarshal(r.body, &e.Members) != nil {
+		e = &Error{Detail: excerpt(string(r.body))}
 	}
-	_ = json.Unmarshal(r.body, &e.Members) // it was an object a line ago
-	e.Code, e.Title, e.Detail = p.Code, p.Title, p.Detail
-	e.Field, e.Semaphore, e.Session, e.Reason, e.Rule = p.Field, p.Semaphore, p.Session, p.Reason, p.Rule
-	e.Permits, e.Available, e.QueueLength, e.Level, e.Epoch = p.Permits, p.Available, p.QueueLength, p.Level, p.Epoch
+	e.Status, e.Address, e.RetryAfter = r.status, node.String(), retryAfter(response.Header.Get("Retry-After"))
 	return e
 }
 
-// excerpt is the beginning of a text that somebody else wrote.
+// excerpt is the beginning of a foreign text.
 func excerpt(text string) string {
 	const most = 200
 	text = strings.TrimSpace(text)
@@ -210,4 +198,17 @@ func excerpt(text string) string {
 		text = text[:len(text)-1]
 	}
 	return text + "…"
+}
+
+// maxRetryAfter bounds, in seconds, how long a node is left alone.
+const maxRetryAfter = 60
+
+// retryAfter reads the header of that name: seconds. A date is not expected from a
+// node, and would need a common wall clock.
+func retryAfter(text string) time.Duration {
+	seconds, err := strconv.Atoi(text)
+	if err != nil || seconds < 0 {
+		return 0
+	}
+	return time.Duration(min(seconds, maxRetryAfter)) * time.Second
 }

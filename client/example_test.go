@@ -56,7 +56,7 @@ func Example() {
 }
 
 // A lock is a semaphore of one permit. The work ends when the lease is lost, and the
-// token tells the storage which of two writers is the later one.
+// token shows the storage which of two writers is the later one.
 func ExampleLease_Context() {
 	ctx := context.Background()
 	c := dial()
@@ -81,7 +81,7 @@ func ExampleLease_Context() {
 	// Output: written: true
 }
 
-// A lease that can't be relied on any more closes Lost, and Err tells why.
+// A lease that can't be relied on any more closes Lost, and Err has the reason.
 func ExampleLease_Lost() {
 	ctx := context.Background()
 	c := dial()
@@ -130,7 +130,7 @@ func ExampleSession() {
 	// gpu 1
 }
 
-// How long to wait is ctx's matter; why it ended, errors.Is tells.
+// ctx bounds the wait; errors.Is distinguishes the reasons for its end.
 func ExampleSession_Acquire() {
 	ctx := context.Background()
 	c := dial()
@@ -145,7 +145,7 @@ func ExampleSession_Acquire() {
 	_, err := second.Acquire(soon, "db")
 	switch {
 	case errors.Is(err, client.ErrUnreachable):
-		fmt.Println("no node answered")
+		fmt.Println("no node replied")
 	case errors.Is(err, client.ErrUnavailable):
 		fmt.Println("not in time")
 	case errors.Is(err, client.ErrLost):
@@ -183,7 +183,7 @@ func ExampleClient_Down() {
 	// Output: 2 taken
 }
 
-// Watch tells the state at once, and then each change.
+// Watch yields the state at once, and then each change.
 func ExampleClient_Watch() {
 	ctx := context.Background()
 	c := dial()

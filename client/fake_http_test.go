@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// answer is what a route answers: a body, or a refusal.
+// answer is the result of a route: a body, or a refusal.
 type answer struct {
 	status   int
 	body     map[string]any
@@ -308,7 +308,7 @@ func (f *fake) move(a *ask) answer {
 	return answer{status: 200, body: map[string]any{"value": sem.permits + sem.offset - sem.held}}
 }
 
-// list answers two semaphores a page.
+// list returns two semaphores a page.
 func (f *fake) list(a *ask) (out answer) {
 	f.do(func() {
 		page, next := []any{}, any(nil)
@@ -326,7 +326,7 @@ func (f *fake) list(a *ask) (out answer) {
 	return out
 }
 
-// until blocks until ready answers true, the wait is over or ctx ends. ready is
+// until blocks until ready returns true, the wait is over or ctx ends. ready is
 // called with the lock held; waiting loops meet every change.
 func (f *fake) until(ctx context.Context, wait time.Duration, ready func() bool) {
 	end := time.NewTimer(wait)

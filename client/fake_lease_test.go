@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// unknown is what a client is told of a session that is not there.
+// unknown is the refusal of a session that does not exist.
 func (f *fake) unknown(id string) answer {
 	if r, remembered := f.ended[id]; remembered {
 		return answer{refusal: &r}
@@ -51,7 +51,7 @@ func (f *fake) holds(s *fakeSession) []any {
 	return leases
 }
 
-// lease tells a lease. What is left of one that is gone is nothing.
+// lease shows a lease. One that is gone has no time left.
 func (f *fake) lease(s *fakeSession, l *lease, waitedMS int64) map[string]any {
 	left := int64(0)
 	if s.leases[l.semaphore] == l {
@@ -108,7 +108,7 @@ func (f *fake) release(a *ask) answer {
 	return answer{status: 204}
 }
 
-// waiting serves what may wait: the three acquires, and down.
+// waiting serves the requests that may wait: the three acquires, and down.
 func (f *fake) waiting(a *ask) (out answer) {
 	var r *request
 	var replayed bool
@@ -208,7 +208,7 @@ func (f *fake) repeated(r *request) answer {
 	return answer{}
 }
 
-// told is what a request's caller hears now.
+// told is the present reply to a request.
 func (f *fake) told(r *request, began int64, replayed bool) answer {
 	switch {
 	case !r.ended:

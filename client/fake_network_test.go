@@ -17,9 +17,9 @@ type fault struct {
 	refused   bool // no connection
 	hang      bool // it disappears
 	lose      bool // it is carried out, and the reply is lost
-	status    int  // something answers so, and nothing is carried out
+	status    int  // a proxy replies with it, and the request has no effect
 	code      string
-	rule      string // of the limit, in that answer
+	rule      string // of the limit, in that reply
 	header    http.Header
 	there     time.Duration // latency of the request
 	back      time.Duration // and of the reply
@@ -97,7 +97,7 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	return recorder.Result(), nil
 }
 
-// applyLate carries a request out that long after it was sent, with nobody to hear of it.
+// applyLate carries a request out that long after it was sent, and drops its result.
 func (n *network) applyLate(r *http.Request, after time.Duration) {
 	body, _ := io.ReadAll(r.Body)
 	late := r.Clone(context.Background())
@@ -137,14 +137,14 @@ func (f *fault) response(r *http.Request) *http.Response {
 	return response
 }
 
-// follow sets the faults from here on, and forgets what was sent.
+// follow sets the faults from here on, and forgets earlier requests.
 func (n *network) follow(script func(s sent, nth int) fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.script, n.log = script, nil
 }
 
-// requests answers what was sent since the last follow.
+// requests returns the requests since the last follow.
 func (n *network) requests() []sent {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -17,7 +17,7 @@ type fake struct {
 	last     uint64 // ids, tokens, epochs
 	sems     map[string]*fakeSemaphore
 	sessions map[string]*fakeSession
-	ended    map[string]refusal // sessions that were ended, and what a client is told
+	ended    map[string]refusal // sessions that were ended, and the refusal since
 	queue    []*request         // all lines, by place
 	keys     map[string]*keyed
 	maxKeys  int
@@ -63,14 +63,14 @@ type want struct {
 	Count int64  `json:"count"`
 }
 
-// request is what waits, or has ended.
+// request waits, or has ended.
 type request struct {
 	session  *fakeSession // nil: a down's own place
 	wants    []want
 	mode     string // "" single, "all", "any"
 	unowned  bool
 	partial  bool
-	deadline int64 // of a one-shot request, 0 none
+	deadline int64 // of a one-shot request, else 0
 	ended    bool
 	code     string // why it ended, "" granted
 	granted  []*lease
@@ -106,7 +106,7 @@ func (f *fake) next() uint64 {
 	return f.last
 }
 
-// do makes a change: first what is due, then the change, then the lines are served.
+// do makes a change: first the due ends, then the change, then the lines are served.
 func (f *fake) do(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,7 +135,7 @@ func (f *fake) open(ttlMS int64, oneShot bool) *fakeSession {
 	return s
 }
 
-// renew moves a session's deadline, and sees that what is due then is done then.
+// renew moves a session's deadline, and has its end done in time.
 func (f *fake) renew(s *fakeSession, ttlMS int64) {
 	s.deadline = f.nowMS() + ttlMS
 	f.wakeAt(s.deadline)
@@ -160,7 +160,7 @@ func (f *fake) expire() {
 	}
 }
 
-// end ends a session; code is what a client is told from then on.
+// end ends a session; code is its refusal from then on.
 func (f *fake) end(s *fakeSession, code, reason string) {
 	delete(f.sessions, s.id)
 	status := map[string]int{"expired-session": 410, "revoked": 410}[code]
@@ -242,7 +242,7 @@ func (f *fake) conclude(r *request, code string) {
 	}
 }
 
-// serve grants from the heads of all lines: whoever does not fit stops its lines.
+// serve grants from the heads of all lines: a request that does not fit stops its lines.
 func (f *fake) serve() {
 	stopped := map[string]bool{}
 	for _, r := range slices.Clone(f.queue) {
@@ -333,7 +333,7 @@ func (f *fake) living() int {
 	return len(f.sessions)
 }
 
-// occupy holds permits for a session that nobody renews and that lives for a day;
+// occupy holds permits for a session that lives for a day without a renewal;
 // free gives them back.
 func (f *fake) occupy(name string, count int64) (free func()) {
 	var s *fakeSession

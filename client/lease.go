@@ -17,18 +17,18 @@ type Lease struct {
 	Session   string // the session that holds it
 	Count     int64  // permits
 	// Token is larger than the token of every earlier grant of this semaphore. Send it
-	// with what the lease protects, and refuse there whatever comes with a smaller
-	// one than was seen: only that protects against a client that was paused and does
-	// not know yet that it lost its lease.
+	// with each write to the resource that the lease protects, and let the resource
+	// refuse a token smaller than one it has seen: only that protects against a client
+	// that was paused and has not noticed the loss of its lease.
 	Token uint64
 
 	s      *Session
-	ctx    context.Context // ends when the lease does, with why as its cause
+	ctx    context.Context // ends with the lease, with the reason as its cause
 	cancel context.CancelCauseFunc
 	left   *departure // from Release; guarded by s.mu
 }
 
-// leaseBody is what a node tells of a lease, or of a request that waits.
+// leaseBody is a lease in a reply, or a request that waits.
 type leaseBody struct {
 	Session     string `json:"session"`
 	Semaphore   string `json:"semaphore"`
@@ -38,7 +38,7 @@ type leaseBody struct {
 	WaitedMS    int64  `json:"waited_ms"`
 }
 
-// newLease makes a lease of the session; s.mu is held, or nobody knows s yet.
+// newLease makes a lease of the session; s.mu is held, or s is not shared yet.
 func (s *Session) newLease(b *leaseBody) *Lease {
 	l := &Lease{Semaphore: b.Semaphore, Session: s.id, Count: b.Count, Token: b.Token, s: s}
 	l.ctx, l.cancel = context.WithCancelCause(s.ctx)
@@ -46,20 +46,20 @@ func (s *Session) newLease(b *leaseBody) *Lease {
 	return l
 }
 
-// Lost answers a channel that is closed when the lease is over. It is closed
+// Lost returns a channel that is closed when the lease is over:
 //
-//   - when a node says so: the session expired, an operator took the lease away, the
+//   - when a node reports it: the session expired, an operator took the lease away, the
 //     semaphore was deleted; the last two are noticed with the next renewal, within a
 //     third of the ttl;
 //   - when Deadline passes, less the Margin of the session, although no node can be
 //     asked: from then on the cluster may grant the permits to someone else. Being
 //     unable to ask is not a loss before that;
-//   - by Release and by the session's Close, so that whoever waits for it goes on.
+//   - by Release and by the session's Close, so that goroutines that wait for it go on.
 //
-// Err tells which.
+// Err has the reason.
 func (l *Lease) Lost() <-chan struct{} { return l.ctx.Done() }
 
-// Err is nil while the lease is held; then why it is over: an ErrLost that wraps the
+// Err is nil while the lease is held, and then the reason for its end: an ErrLost that wraps the
 // reason (ErrNotRenewed, ErrRevoked with the operator's words in Error.Reason,
 // ErrUnknownSemaphore after a delete, …), or ErrReleased or ErrClosed for the
 // caller's own doing.
@@ -69,7 +69,7 @@ func (l *Lease) Err() error { return context.Cause(l.ctx) }
 // clock, if no further renewal succeeds. Renewals move it; it does not block.
 func (l *Lease) Deadline() time.Time { return l.s.Deadline() }
 
-// Context answers a ctx for the work that the lease protects: it ends with parent,
+// Context returns a ctx for the work that the lease protects: it ends with parent,
 // and when the lease is over, with Err as its cause. The cancel function must be
 // called.
 func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
@@ -110,11 +110,11 @@ func (l *Lease) Release(ctx context.Context) error {
 	return l.s.Close(ctx) // its end, which was asked for already, releases the lease
 }
 
-// errWithSession: nothing was confirmed, since the session was closed meanwhile.
+// errWithSession: the release was not confirmed, since the session was closed meanwhile.
 var errWithSession = errors.New("left to the end of the session")
 
-// loseLease makes a lease be over without the caller's doing, while its session
-// lives on, and clears what the cluster remembers of it.
+// loseLease ends a lease that the cluster has taken away, while its session lives on,
+// and releases it: the cluster remembers a revoked lease until then.
 func (s *Session) loseLease(l *Lease, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,27 +130,36 @@ func (s *Session) loseLease(l *Lease, why error) {
 // by a goroutine that goes on until a node confirms it or the session is over.
 type departure struct {
 	done chan struct{}
-	err  error // set before done is closed; nil if there was something to let go of
+	err  error // set before done is closed; nil if the lease or request was still there
 }
 
 // await blocks until the departure is over, or ctx ends.
 func (d *departure) await(ctx context.Context) error {
+	if !closed(ctx, d.done) {
+		return fmt.Errorf("signalbox: not confirmed yet: %w", context.Cause(ctx))
+	}
+	return d.err
+}
+
+// closed waits until a channel is closed, or ctx ends, and reports whether it is. A
+// closed one counts also when ctx has ended.
+func closed(ctx context.Context, done <-chan struct{}) bool {
 	select {
-	case <-d.done:
-		return d.err
-	default:
+	case <-done:
+		return true
+	case <-ctx.Done():
 	}
 	select {
-	case <-d.done:
-		return d.err
-	case <-ctx.Done():
-		return fmt.Errorf("signalbox: not confirmed yet: %w", context.Cause(ctx))
+	case <-done:
+		return true
+	default:
+		return false
 	}
 }
 
-// letGo starts to release the lease of a token, or, without one, whatever a request
-// has come to; s.mu is held. Until it is confirmed, nothing else can be asked for under
-// these names: a request that came before it would be withdrawn by it.
+// letGo starts to release the lease of a token, or, without one, the lease or place in
+// line of a request; s.mu is held. Until it is confirmed, no other request under these
+// names is sent: the late release could withdraw it.
 func (s *Session) letGo(token uint64, names ...string) *departure {
 	d := &departure{done: make(chan struct{})}
 	for _, name := range names {
@@ -178,16 +187,16 @@ func (s *Session) letGo(token uint64, names ...string) *departure {
 }
 
 // release asks until a node confirms. It names the token of the lease, and carries a
-// key: should the network deliver an attempt late or twice, that must not release or
-// withdraw what was acquired or asked for since.
+// key: should the network deliver an attempt late or twice, that must not release a
+// later lease, or withdraw a later request.
 func (s *Session) release(name string, token uint64) error {
 	k := call{method: http.MethodDelete, path: []string{"v1", "sessions", s.id, "leases", name}, key: newKey(), keyOptional: true,
-		patience: s.c.growing()}
+		patience: s.c.calls.growing()}
 	if token != 0 {
 		k.query = url.Values{"token": {strconv.FormatUint(token, 10)}}
 	}
 	for round := 1; ; round++ {
-		_, err := s.c.do(s.ctx, k)
+		_, err := s.c.calls.do(s.ctx, k)
 		switch {
 		case err == nil:
 			return nil
@@ -201,7 +210,7 @@ func (s *Session) release(name string, token uint64) error {
 			return s.Err()
 		case over(err):
 			return fmt.Errorf("%w: %w", ErrLost, err)
-		case k.query != nil && (errors.Is(err, ErrInvalidRequest) || errors.Is(err, errLevelTooLow)):
+		case k.query != nil && isAny(err, ErrInvalidRequest, errLevelTooLow):
 			k.query = nil // an older node, or a cluster at its level, knows no tokens here
 			continue
 		}

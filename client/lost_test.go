@@ -51,7 +51,7 @@ func (tr *trial) acquire(b *bed) (*client.Lease, error) {
 	return s.Acquire(b.ctx, "db")
 }
 
-// run answers how long before the next grant the lease was lost.
+// run returns how long before the next grant the lease was lost.
 func (tr *trial) run(b *bed, seed int) (early time.Duration, ok bool) {
 	b.fake.put("db", 1)
 	time.Sleep(tr.below(time.Second)) // virtual

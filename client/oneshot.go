@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
 // oneShot is a request that needs no session of the caller's: a one-call acquire, or
@@ -16,15 +18,15 @@ type oneShot struct {
 	count int64
 	life  SessionOptions // of the lease
 	try   bool
-	// empty reports whether a reply tells that nothing was granted; nil: none does.
+	// empty reports whether a reply stands for no grant; nil: no reply does.
 	empty func(*reply) bool
 }
 
 // Acquire waits until it is granted a lease of its own, or ctx ends: the shortest way
 // to hold one semaphore. The lease is renewed until its Release, or until it is
 // lost. It keeps its place in the queue across failures of nodes and connections, for
-// up to Config.MaxWait; whoever waits longer than that starts again at the end: use
-// a Session if that matters. When ctx ends, the request is withdrawn, which takes at
+// up to Config.MaxWait; a longer wait starts again at the end: use a Session if that
+// matters. When ctx ends, the request is withdrawn, which takes at
 // most 2 s more; failing that, the cluster forgets it at ctx's deadline.
 //
 // It fails as Session.Acquire does.
@@ -57,16 +59,16 @@ func (c *Client) acquireOnce(ctx context.Context, name string, opts []LeaseOptio
 	defer end()
 	for {
 		r, err := c.once(ctx, &o)
-		var told leaseBody
+		var granted leaseBody
 		if err == nil {
-			err = r.decode(&told)
+			err = r.decode(&granted)
 		}
 		switch {
 		case errors.Is(err, ErrOver):
 			continue // granted to an attempt whose reply was lost, and over since
 		case err != nil && !gone(err):
-			if r, late := c.settle(ctx, &o); late == nil && r.decode(&told) == nil {
-				c.endSession(ctx, told.Session) // granted after all, to nobody
+			if r, late := c.settle(ctx, &o); late == nil && r.decode(&granted) == nil {
+				c.endSession(ctx, granted.Session) // granted after all, but the caller has given up
 				err = notInTime(ctx, err)
 			} else if errors.Is(late, ErrUnavailable) {
 				err = notInTime(ctx, err)
@@ -75,7 +77,7 @@ func (c *Client) acquireOnce(ctx context.Context, name string, opts []LeaseOptio
 		case err != nil:
 			return nil, fmt.Errorf("signalbox: acquire %s: %w", name, err)
 		}
-		return c.newOneShot(&o, &r, &told)
+		return c.newOneShot(&o, &r, &granted)
 	}
 }
 
@@ -88,18 +90,18 @@ func notInTime(ctx context.Context, err error) error {
 }
 
 // newOneShot is the lease of a granted one-call acquire.
-func (c *Client) newOneShot(o *oneShot, r *reply, told *leaseBody) (*Lease, error) {
-	s, err := c.newSession(told.Session, o.life, true, r, told.WaitedMS, told.ExpiresInMS)
+func (c *Client) newOneShot(o *oneShot, r *reply, granted *leaseBody) (*Lease, error) {
+	s, err := c.newSession(granted.Session, o.life, true, r, granted.WaitedMS, granted.ExpiresInMS)
 	if err != nil {
 		return nil, err
 	}
-	l := s.newLease(told)
+	l := s.newLease(granted)
 	return l, s.begin()
 }
 
 // gone reports whether a refusal makes sure that no request waits.
 func gone(err error) bool {
-	return !errors.Is(err, ErrOutcomeUnknown) && (settled(err) || errors.Is(err, ErrLimitReached) || errors.Is(err, ErrKeyReused))
+	return !errors.Is(err, ErrOutcomeUnknown) && (settled(err) || isAny(err, ErrLimitReached, ErrKeyReused))
 }
 
 // once makes the request until it is granted or refused. The first attempt names
@@ -141,14 +143,14 @@ var errNotInLine = errors.New("not in line")
 // inLine makes a request and repeats it, with the same key, until it has ended.
 //
 // A node that was given the whole wait may be silent because it holds the request, or
-// because it is dead. Another node can tell: the same request without a wait is told
-// its place if it is in line; if not, its outcome is recorded under the key, so that
-// what the silent node still has can't be carried out any more.
+// because it is dead. Another node can find out: the same request without a wait gets
+// its place in the reply if it is in line; if not, its outcome is recorded under the
+// key, so that the request of the silent node can't be carried out any more.
 func (c *Client) inLine(ctx context.Context, o *oneShot) (reply, error) {
 	k := o.call
-	var held *node
+	var held *nodes.Node
 	for round := 1; ; {
-		r, err := c.do(ctx, k)
+		r, err := c.calls.do(ctx, k)
 		if err == nil && r.status != http.StatusAccepted && o.empty != nil && o.empty(&r) {
 			err = ErrUnavailable
 		}
@@ -160,7 +162,7 @@ func (c *Client) inLine(ctx context.Context, o *oneShot) (reply, error) {
 		case err == nil && r.status == http.StatusAccepted:
 		case held != nil && errors.Is(err, ErrUnavailable) && time.Now().Before(o.call.until):
 			if r.node != held {
-				c.nodes.failed(held, time.Time{}, true)
+				c.calls.nodes.Failed(held, time.Time{}, true)
 			}
 			return r, errNotInLine
 		default:
@@ -179,23 +181,23 @@ func (c *Client) inLine(ctx context.Context, o *oneShot) (reply, error) {
 }
 
 // settle finds out, for a caller that no longer waits, how the request ended, and
-// ends it if it has not: then nothing is left behind. It asks again with the same
-// key, so that the answer is the outcome of the request, whenever that was, and begins
-// at another node: the one that was asked may be silent.
+// ends it if it has not, so that no request stays behind. It asks again with the same
+// key, so that the reply has the outcome of the request, however old, and begins at
+// another node: the one that was asked may be silent.
 func (c *Client) settle(ctx context.Context, o *oneShot) (r reply, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
 	o.call.until, o.call.elsewhere = time.Time{}, true
-	for range 3 { // waiting, or unsure; ended; told so
-		r, err = c.do(ctx, o.call)
+	for range 3 { // waiting, or unsure; ended; confirmed
+		r, err = c.calls.do(ctx, o.call)
 		session := ""
 		var refusal *Error
 		if errors.As(err, &refusal) && refusal.Is(ErrUnavailable) {
 			session = refusal.Session
 		} else if err == nil && r.status == http.StatusAccepted {
-			var told leaseBody
-			if err = r.decode(&told); err == nil {
-				session, err = told.Session, ErrUnavailable
+			var granted leaseBody
+			if err = r.decode(&granted); err == nil {
+				session, err = granted.Session, ErrUnavailable
 			}
 		}
 		if session == "" || !c.endSession(ctx, session) {
@@ -210,6 +212,6 @@ func (c *Client) settle(ctx context.Context, o *oneShot) (r reply, err error) {
 func (c *Client) endSession(ctx context.Context, id string) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
-	_, err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "sessions", id}})
+	_, err := c.calls.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "sessions", id}})
 	return err == nil
 }

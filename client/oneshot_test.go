@@ -158,7 +158,7 @@ func TestLapsedGrantIsAskedAnew(t *testing.T) {
 	})
 }
 
-// Neither a repeat's answer, which tells the wait of the first attempt, nor a wait
+// Neither a repeat's reply, which has the wait of the first attempt, nor a wait
 // longer than the call took may prolong a lease.
 func TestUntrueWaitDoesNotCount(t *testing.T) {
 	for replayed, took := range map[string]time.Duration{"true": 70 * time.Second, "false": time.Second} {
@@ -209,7 +209,7 @@ func TestDown(t *testing.T) {
 	})
 }
 
-// Each down takes once, whatever happens to its requests and its ctx, and tells so.
+// Each down takes once, whatever happens to its requests and its ctx, and returns that.
 func TestDownTakesExactlyWhatItTells(t *testing.T) {
 	faults := []fault{{lose: true}, {status: 504, code: "outcome-unknown"}, busy("0"), {refused: true}, {back: 800 * time.Millisecond}}
 	const seeds, each = 200, 5

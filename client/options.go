@@ -7,7 +7,7 @@ import (
 )
 
 // The options of the calls. Each names the kinds of calls that take it by its
-// methods, so that the compiler refuses an option where it would mean nothing.
+// methods, so that the compiler refuses an option that a call has no use for.
 
 // PutOption is one for Put: Permits, Level, NoLevel, Metadata, OnlyNew, Epoch.
 type PutOption interface{ put(*call, map[string]any) }
@@ -38,13 +38,15 @@ type AcquireOption interface{ acquire(*acquiring) }
 // Metadata, Margin.
 type LeaseOption interface{ lease(*oneShot) }
 
-// Permits is how many permits a semaphore has in all. Needed for a new one; 0 is
+// Permits is the number of permits that a semaphore has in all. Needed for a new one; 0 is
 // allowed.
-func Permits(n int64) PutOption { return permits(n) }
+func Permits(n int64) PutOption {
+	return putOption(func(_ *call, body map[string]any) { body["permits"] = n })
+}
 
-type permits int64
+type putOption func(*call, map[string]any)
 
-func (n permits) put(_ *call, body map[string]any) { body["permits"] = int64(n) }
+func (set putOption) put(k *call, body map[string]any) { set(k, body) }
 
 // LevelOption sets a level.
 type LevelOption interface {
@@ -73,11 +75,9 @@ func (m Metadata) create(body map[string]any)       { body["metadata"] = map[str
 func (m Metadata) lease(o *oneShot)                 { o.body["metadata"] = map[string]string(m) }
 
 // OnlyNew makes a Put create, or fail with ErrPreconditionFailed.
-func OnlyNew() PutOption { return onlyNew{} }
-
-type onlyNew struct{}
-
-func (onlyNew) put(k *call, _ map[string]any) { k.header = map[string][]string{"If-None-Match": {"*"}} }
+func OnlyNew() PutOption {
+	return putOption(func(k *call, _ map[string]any) { k.header = map[string][]string{"If-None-Match": {"*"}} })
+}
 
 // EpochOption names an epoch.
 type EpochOption interface {
@@ -89,8 +89,8 @@ type EpochOption interface {
 	LeaseOption
 }
 
-// Epoch says which semaphore of this name is meant: one that was deleted and made
-// anew has another epoch, and the call fails with ErrPreconditionFailed. See
+// Epoch chooses one of the semaphores that have had this name: one that was deleted
+// and made anew has another epoch, and the call fails with ErrPreconditionFailed. See
 // Semaphore.Epoch.
 func Epoch(n uint64) EpochOption { return epoch(n) }
 
@@ -121,7 +121,7 @@ type CountOption interface {
 	LeaseOption
 }
 
-// Count is how many permits to acquire, all or none. Without it: 1.
+// Count is the number of permits to acquire, all or not one. Without it: 1.
 func Count(n int64) CountOption { return count(n) }
 
 type count int64
@@ -131,19 +131,17 @@ func (n count) lease(o *oneShot)     { o.count = int64(n) }
 
 // TTL is how long a one-call lease lives without a renewal; the Client renews it
 // three times as often. Without it: 30 s.
-func TTL(d time.Duration) LeaseOption { return ttl(d) }
+func TTL(d time.Duration) LeaseOption { return leaseOption(func(o *oneShot) { o.life.TTL = d }) }
 
-type ttl time.Duration
+type leaseOption func(*oneShot)
 
-func (d ttl) lease(o *oneShot) { o.life.TTL = time.Duration(d) }
+func (set leaseOption) lease(o *oneShot) { set(o) }
 
 // Margin makes a one-call lease count as lost that long before its deadline, see
 // SessionOptions.Margin.
-func Margin(d time.Duration) LeaseOption { return margin(d) }
-
-type margin time.Duration
-
-func (d margin) lease(o *oneShot) { o.life.Margin = time.Duration(d) }
+func Margin(d time.Duration) LeaseOption {
+	return leaseOption(func(o *oneShot) { o.life.Margin = d })
+}
 
 type readOption struct{ name, value string }
 
@@ -153,20 +151,18 @@ type listOption struct{ readOption }
 
 func (o listOption) list(query url.Values) { o.read(query) }
 
-// Stale reads what the answering node has, without asking the leader: faster, and
-// possible without a majority, but perhaps behind.
+// Stale reads the state of the node that replies, without asking the leader: faster,
+// and possible without a majority, but perhaps behind.
 func Stale() ListOption { return listOption{readOption{"consistency", "stale"}} }
 
-// MinIndex makes a read wait until the answering node has this index: with Stale,
+// MinIndex makes a read wait until the node that replies has this index: with Stale,
 // that is enough to see one's own writes.
 func MinIndex(n uint64) ListOption {
 	return listOption{readOption{"min_index", strconv.FormatUint(n, 10)}}
 }
 
-// Holders bounds how many holders a semaphore is told with: 0 to 1,000, without it
-// 100.
+// Holders bounds the list of a semaphore's holders: 0 to 1,000, without it 100.
 func Holders(n int) ReadOption { return readOption{"holders", strconv.Itoa(n)} }
 
-// Waiters bounds how many waiters a semaphore is told with: 0 to 1,000, without it
-// 100.
+// Waiters bounds the list of a semaphore's waiters: 0 to 1,000, without it 100.
 func Waiters(n int) ReadOption { return readOption{"waiters", strconv.Itoa(n)} }

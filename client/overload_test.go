@@ -59,7 +59,7 @@ func TestOverloadEndsWithTheCallersTime(t *testing.T) {
 		b.isNot(err, client.ErrUnavailable, client.ErrOutcomeUnknown)
 		b.took(began, 10*time.Second, 13*time.Second)
 		began = time.Now()
-		_, err = b.c.Up(b.ctx, "db", 1) // waits for nothing, and has no deadline
+		_, err = b.c.Up(b.ctx, "db", 1) // does not wait, and has no deadline
 		b.is(err, client.ErrUnreachable, client.ErrOverloaded)
 		b.took(began, time.Minute, time.Minute+3*time.Second)
 	})

@@ -3,21 +3,23 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
+	"strconv"
 )
 
-// Semaphore is a semaphore as a node told it. It belongs to the caller.
+// Semaphore is a semaphore as of one reply. It belongs to the caller.
 type Semaphore struct {
 	Name      string            `json:"name"`
 	Permits   int64             `json:"permits"`   // the declared capacity
 	Offset    int64             `json:"offset"`    // moved by Up, Down and SetValue
 	Held      int64             `json:"held"`      // by leases
 	Available int64             `json:"available"` // Permits + Offset - Held
-	Level     *int32            `json:"level"`     // nil: none
+	Level     *int32            `json:"level"`     // may be nil
 	Metadata  map[string]string `json:"metadata"`
-	// Epoch tells this semaphore from earlier and later ones of the same name.
+	// Epoch differs between this semaphore and earlier and later ones of the same name.
 	Epoch uint64 `json:"epoch"`
 	// ModifiedIndex rises with every change of permits, offset, leases or waiters.
 	ModifiedIndex uint64 `json:"modified_index"`
@@ -55,7 +57,7 @@ type Waiter struct {
 	// it wants. ObstacleCount is of all.
 	Obstacles     []Obstacle `json:"obstacles"`
 	ObstacleCount int64      `json:"obstacle_count"`
-	// Unowned waiters take permits that nobody owns: a Down, or a wait list's entry.
+	// Unowned waiters take permits without a lease: a Down, or a wait list's entry.
 	Unowned bool `json:"unowned"`
 }
 
@@ -76,7 +78,7 @@ func semaphoreCall(method, name string, more ...string) call {
 	return call{method: method, path: append([]string{"v1", "semaphores", name}, more...)}
 }
 
-// Create makes a semaphore, or answers the one there is, unchanged: created tells
+// Create makes a semaphore, or returns the existing one unchanged; created reports
 // which. It blocks for one round trip; the semaphore is durable on return.
 func (c *Client) Create(ctx context.Context, name string, permits int64, opts ...CreateOption) (_ *Semaphore, created bool, err error) {
 	body := map[string]any{"name": name, "permits": permits}
@@ -86,9 +88,9 @@ func (c *Client) Create(ctx context.Context, name string, permits int64, opts ..
 	return c.putSemaphore(ctx, call{method: http.MethodPost, path: []string{"v1", "semaphores"}, body: body})
 }
 
-// Put creates a semaphore, for which Permits is needed, or changes what the options
-// name and leaves the rest. More permits serve waiters at once; fewer than are held
-// take nothing away, but nothing is granted until enough came back. It blocks for
+// Put creates a semaphore, for which Permits is needed, or changes the settings that
+// the options name, and no other. More permits serve waiters at once; fewer than are
+// held end no lease, but no permit is granted until enough came back. It blocks for
 // one round trip; the change is durable on return.
 func (c *Client) Put(ctx context.Context, name string, opts ...PutOption) (_ *Semaphore, created bool, err error) {
 	if name == "" {
@@ -104,19 +106,16 @@ func (c *Client) Put(ctx context.Context, name string, opts ...PutOption) (_ *Se
 
 func (c *Client) putSemaphore(ctx context.Context, k call) (*Semaphore, bool, error) {
 	k.key = newKey()
-	r, err := c.do(ctx, k)
-	if err != nil {
-		return nil, false, err
-	}
 	s := new(Semaphore)
-	if err := r.decode(s); err != nil {
+	r, err := c.calls.read(ctx, k, s)
+	if err != nil {
 		return nil, false, err
 	}
 	return s, r.status == http.StatusCreated, nil
 }
 
 // Get reads a semaphore with its holders and waiters: as of now, unless the options
-// allow less. ErrUnknownSemaphore if there is none.
+// allow less. ErrUnknownSemaphore if it does not exist.
 func (c *Client) Get(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
 	k := semaphoreCall(http.MethodGet, name)
 	k.query = readQuery(opts)
@@ -128,12 +127,12 @@ func (c *Client) getSemaphore(ctx context.Context, name string, k call) (*Semaph
 	if name == "" {
 		return nil, reply{}, errNoName
 	}
-	r, err := c.do(ctx, k)
+	s := new(Semaphore)
+	r, err := c.calls.read(ctx, k, s)
 	if err != nil {
 		return nil, r, err
 	}
-	s := new(Semaphore)
-	return s, r, r.decode(s)
+	return s, r, nil
 }
 
 func readQuery(opts []ReadOption) url.Values {
@@ -161,10 +160,7 @@ func (c *Client) List(ctx context.Context, prefix string, opts ...ListOption) it
 				Semaphores []*Semaphore `json:"semaphores"`
 				Next       string       `json:"next"`
 			}
-			r, err := c.do(ctx, call{method: http.MethodGet, path: []string{"v1", "semaphores"}, query: query})
-			if err == nil {
-				err = r.decode(&page)
-			}
+			_, err := c.calls.read(ctx, call{method: http.MethodGet, path: []string{"v1", "semaphores"}, query: query}, &page)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -183,21 +179,21 @@ func (c *Client) List(ctx context.Context, prefix string, opts ...ListOption) it
 }
 
 // Delete deletes a semaphore: its leases are over, its waiters end with ErrDeleted.
-// ErrUnknownSemaphore if there is none.
+// ErrUnknownSemaphore if it does not exist.
 func (c *Client) Delete(ctx context.Context, name string, opts ...CallOption) error {
 	_, err := c.change(ctx, semaphoreCall(http.MethodDelete, name), opts)
 	return err
 }
 
-// Up adds permits that nobody owns, and answers how many are available after the
-// grants that this caused. ErrOverflow if that left 64 bits.
+// Up adds permits without an owner, and returns how many are available after the
+// grants that this caused. ErrOverflow if the sum would leave 64 bits.
 func (c *Client) Up(ctx context.Context, name string, count int64, opts ...CallOption) (value int64, err error) {
 	k := semaphoreCall(http.MethodPost, name, "up")
 	k.body = map[string]any{"count": count}
 	return c.change(ctx, k, opts)
 }
 
-// SetValue makes that many permits available, and answers how many are after the
+// SetValue makes that many permits available, and returns how many are left after the
 // grants that this caused.
 func (c *Client) SetValue(ctx context.Context, name string, value int64, opts ...CallOption) (after int64, err error) {
 	k := semaphoreCall(http.MethodPut, name, "value")
@@ -205,7 +201,7 @@ func (c *Client) SetValue(ctx context.Context, name string, value int64, opts ..
 	return c.change(ctx, k, opts)
 }
 
-// change does what answers a value, or nothing.
+// change makes a call whose reply is a value, or empty.
 func (c *Client) change(ctx context.Context, k call, opts []CallOption) (int64, error) {
 	if k.path[2] == "" {
 		return 0, errNoName
@@ -214,18 +210,111 @@ func (c *Client) change(ctx context.Context, k call, opts []CallOption) (int64, 
 		o.call(&k)
 	}
 	k.key = newKey()
-	r, err := c.do(ctx, k)
+	r, err := c.calls.do(ctx, k)
 	if err != nil || r.status == http.StatusNoContent {
 		return 0, err
 	}
-	var answer struct {
+	var body struct {
 		Value *int64 `json:"value"`
 	}
-	if err := r.decode(&answer); err != nil {
+	if err := r.decode(&body); err != nil {
 		return 0, err
 	}
-	if answer.Value == nil {
+	if body.Value == nil {
 		return 0, errors.New("signalbox: a node's reply lacks the value")
 	}
-	return *answer.Value, nil
+	return *body.Value, nil
+}
+
+// Taken is the result of a Down.
+type Taken struct {
+	Granted int64 `json:"granted"` // permits; fewer than asked for only with Partial
+	Value   int64 `json:"value"`   // how many were available right after
+}
+
+// Down takes permits without a lease: only an Up brings them back. It waits in the same
+// queue as all requests, until it is granted or ctx ends. However often the call had
+// to be repeated, it takes permits once. A wait longer than Config.MaxWait starts
+// again at the end of the queue.
+//
+// When ctx ends just as the permits are granted, Down returns them with a nil error:
+// otherwise they would be lost. Else it fails with ctx's error and ErrUnavailable when
+// no permits were taken; with ErrOutcomeUnknown when no node could be asked about that
+// within 2 s; and with the cluster's refusals.
+func (c *Client) Down(ctx context.Context, name string, n int64, opts ...DownOption) (Taken, error) {
+	return c.take(ctx, name, n, opts, false)
+}
+
+// TryDown is Down without waiting: ErrUnavailable if the permits, or with Partial
+// any of them, can't be had now, or others wait for them.
+func (c *Client) TryDown(ctx context.Context, name string, n int64, opts ...DownOption) (Taken, error) {
+	return c.take(ctx, name, n, opts, true)
+}
+
+func (c *Client) take(ctx context.Context, name string, n int64, opts []DownOption, try bool) (taken Taken, err error) {
+	if name == "" {
+		return taken, errNoName
+	}
+	o := oneShot{call: semaphoreCall(http.MethodPost, name, "down"), body: map[string]any{"count": n}, try: try}
+	for _, option := range opts {
+		option.down(&o.call, o.body)
+	}
+	o.empty = func(r *reply) bool { return r.decode(&taken) == nil && taken.Granted == 0 }
+	ctx, end, err := c.wait(ctx)
+	if err != nil {
+		return taken, err
+	}
+	defer end()
+	r, err := c.once(ctx, &o)
+	if err != nil && !gone(err) {
+		late, settled := c.settle(ctx, &o)
+		switch {
+		case settled == nil && !o.empty(&late):
+			r, err = late, nil
+		case settled == nil, errors.Is(settled, ErrUnavailable):
+			err = notInTime(ctx, err)
+		case !errors.Is(err, ErrOutcomeUnknown):
+			err = fmt.Errorf("%w (%w)", err, ErrOutcomeUnknown)
+		}
+	}
+	if err == nil {
+		err = r.decode(&taken)
+	}
+	if err != nil {
+		return Taken{}, fmt.Errorf("signalbox: down %s: %w", name, err)
+	}
+	return taken, nil
+}
+
+// Watch yields a semaphore as it is, and again after each change of its permits,
+// offset, leases or waiters: the newest state each time, so that of changes in quick
+// succession only the last may be seen. Failures of nodes don't end it, as with any
+// call. It ends with an error, ErrUnknownSemaphore once the semaphore is deleted or
+// ctx's for example; or when the loop breaks.
+func (c *Client) Watch(ctx context.Context, name string, opts ...ReadOption) iter.Seq2[*Semaphore, error] {
+	return func(yield func(*Semaphore, error) bool) {
+		k := semaphoreCall(http.MethodGet, name)
+		k.query = readQuery(opts)
+		for early := 0; ; {
+			s, r, err := c.getSemaphore(ctx, name, k)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			seen := strconv.FormatUint(s.ModifiedIndex, 10)
+			if k.query.Get("index") != seen {
+				if early = 0; !yield(s, nil) {
+					return
+				}
+			} else if early++; !r.early() {
+				early = 0
+			} else if sleep(ctx, backOff(early)) != nil { // a node that stops replies at once
+				yield(nil, context.Cause(ctx))
+				return
+			}
+			k.query.Del("min_index")
+			k.query.Set("index", seen)
+			k.listen = true
+		}
+	}
 }

@@ -5,25 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
 	"sync"
 	"time"
 )
 
 const (
-	// defaultTTL is the ttl of sessions and one-call leases that name none.
+	// defaultTTL is the ttl of sessions and one-call leases that don't name one.
 	defaultTTL = 30 * time.Second
-	// withdrawGrace is how long a call whose ctx has ended takes at most to undo what
-	// it asked for.
+	// withdrawGrace is how long a call whose ctx has ended takes at most to withdraw its
+	// request.
 	withdrawGrace = 2 * time.Second
-	// driftParts: a deadline is taken to be one part in so many nearer than it is,
-	// since the client's clock may go that much slower than the leader's.
+	// driftParts: the client shortens each deadline by 1/driftParts of the time left,
+	// because its clock may run that much slower than the leader's.
 	driftParts = 1024
-	// rounding is what the nodes' counting in whole milliseconds may hide: a request
-	// stamped 17 came before 18.
+	// rounding is the error of the nodes' clocks, which count whole milliseconds: a
+	// request stamped 17 came before 18.
 	rounding = time.Millisecond
 )
 
-// SessionOptions says how a session lives.
+// SessionOptions configures a session.
 type SessionOptions struct {
 	// TTL is how long the session outlives its last renewal. It is renewed every third
 	// of it. Short ones free permits of crashed clients sooner; long ones survive longer
@@ -31,12 +33,12 @@ type SessionOptions struct {
 	TTL time.Duration
 
 	// Margin makes the session count as lost that long before its deadline, which
-	// leaves time to stop what the leases protect before anyone else can be granted
-	// them. At most half of TTL. 0: no margin.
+	// leaves time to stop the work before another client can be granted the permits. At
+	// most half of TTL. 0: no margin.
 	Margin time.Duration
 
-	// Metadata is shown to people beside what the session holds and waits for: up to
-	// 16 pairs, 1,024 bytes in all.
+	// Metadata is shown to people beside the session's leases and requests: up to 16
+	// pairs, 1,024 bytes in all.
 	Metadata map[string]string
 }
 
@@ -60,7 +62,7 @@ type Session struct {
 	margin  time.Duration
 	oneShot bool // made by Client.Acquire, for one lease
 
-	ctx    context.Context // ends when the session does, with why as its cause
+	ctx    context.Context // ends with the session, with the reason as its cause
 	cancel context.CancelCauseFunc
 	work   sync.WaitGroup // goroutines; started only under mu while ctx lives
 
@@ -76,14 +78,14 @@ type Session struct {
 	listKey  string        // of the next delivery; guarded by listTurn
 }
 
-// claim is what a session does with one semaphore: it asks for it, holds it (lease),
-// or is letting go of it (leaving).
+// claim is a session's relation to one semaphore: it asks for it, holds it (lease), or
+// is letting go of it (leaving).
 type claim struct {
 	lease   *Lease
 	leaving *departure
 }
 
-// sessionBody is what a node tells of a session.
+// sessionBody is a session in a reply.
 type sessionBody struct {
 	Session     string `json:"session"`
 	TTLMS       int64  `json:"ttl_ms"`
@@ -97,7 +99,7 @@ type sessionBody struct {
 }
 
 // OpenSession opens a session and keeps it renewed until its Close, or until it is
-// lost. It blocks for one round trip. When it fails without a word from the cluster,
+// lost. It blocks for one round trip. When it fails without a reply,
 // a session may have been opened nevertheless, which expires by itself.
 func (c *Client) OpenSession(ctx context.Context, o SessionOptions) (*Session, error) {
 	if err := o.check(); err != nil {
@@ -108,15 +110,12 @@ func (c *Client) OpenSession(ctx context.Context, o SessionOptions) (*Session, e
 		body["metadata"] = o.Metadata
 	}
 	for {
-		r, err := c.do(ctx, call{method: http.MethodPost, path: []string{"v1", "sessions"}, body: body, key: newKey()})
+		var opened sessionBody
+		r, err := c.calls.read(ctx, call{method: http.MethodPost, path: []string{"v1", "sessions"}, body: body, key: newKey()}, &opened)
 		if errors.Is(err, ErrOver) {
 			continue // opened by an attempt whose reply was lost, and over since
 		}
 		if err != nil {
-			return nil, err
-		}
-		var opened sessionBody
-		if err := r.decode(&opened); err != nil {
 			return nil, err
 		}
 		s, err := c.newSession(opened.Session, o, false, &r, 0, opened.ExpiresInMS)
@@ -127,7 +126,7 @@ func (c *Client) OpenSession(ctx context.Context, o SessionOptions) (*Session, e
 	}
 }
 
-// newSession makes what keeps a session of the cluster. begin starts it.
+// newSession makes a Session of a new session of the cluster. begin starts it.
 func (c *Client) newSession(id string, o SessionOptions, oneShot bool, r *reply, waitedMS, expiresInMS int64) (*Session, error) {
 	if id == "" {
 		return nil, errors.New("signalbox: a node's reply lacks the session")
@@ -159,17 +158,17 @@ func (s *Session) begin() error {
 	return nil
 }
 
-// deadline answers until when a session certainly lives that this reply tells of,
-// by the client's own monotonic clock, and when to renew it. A node counts
-// waitedMS from when it got this attempt, which was not before it was sent; a reply
-// that repeats an earlier outcome tells that one's wait, and counts for nothing.
+// deadline returns until when the session of this reply certainly lives, by the
+// client's own monotonic clock, and when to renew it. A node counts waitedMS from the
+// arrival of this attempt, which was not before it was sent; a reply that repeats an
+// earlier outcome has the wait of the earlier attempt, which does not count.
 func (r *reply) deadline(waitedMS, expiresInMS int64) (deadline, renewAt time.Time) {
 	granted := r.sent
 	if !r.replayed {
 		granted = granted.Add(duration(waitedMS))
 	}
 	if granted.After(r.received) {
-		granted = r.received // no grant is told before it is made
+		granted = r.received // no reply precedes its grant
 	}
 	left := duration(expiresInMS)
 	return granted.Add(left - left/driftParts - rounding), granted.Add(left / 3)
@@ -193,22 +192,22 @@ func (s *Session) Deadline() time.Time {
 	return s.deadline
 }
 
-// Lost answers a channel that is closed when the session is over: lost, or closed
+// Lost returns a channel that is closed when the session is over: lost, or closed
 // by Close. See Lease.Lost.
 func (s *Session) Lost() <-chan struct{} { return s.ctx.Done() }
 
-// Err is nil while the session lives; then why it is over: an ErrLost with its
+// Err is nil while the session lives, and then the reason for its end: an ErrLost with its
 // reason, or ErrClosed.
 func (s *Session) Err() error { return context.Cause(s.ctx) }
 
-// Close ends the session, which releases all that it holds, withdraws all that it
-// waits for, and ends its goroutine. It goes on through failures and overload until a
+// Close ends the session, which releases its leases, withdraws its requests, and ends
+// its goroutine. It goes on through failures and overload until a
 // node has confirmed that, or ctx ends: then it returns an error, and a goroutine goes
 // on until the session's deadline, when it expires by itself. A ctx without a deadline
 // ends after Config.GiveUpAfter. Close returns why the session was lost, if it was, so
 // that a nil means that it lived until now. Called again, it waits for the same, by
 // its own ctx.
-func (s *Session) Close(ctx context.Context) error { return s.await(ctx, s.startEnding()) }
+func (s *Session) Close(ctx context.Context) error { return startEnding(s).await(ctx) }
 
 // finish makes the session be over, if it is not yet: everything that depends on it
 // ends with this cause.
@@ -245,8 +244,8 @@ func (s *Session) checkDeadline() {
 	}
 }
 
-// extend takes what a reply tells of the session's life. Every reply bounds the
-// deadline from below, so that the latest bound holds.
+// extend moves the deadline forward with a reply. Every reply bounds the deadline from
+// below, so that the latest bound holds.
 func (s *Session) extend(r *reply, waitedMS, expiresInMS int64) {
 	deadline, _ := r.deadline(waitedMS, expiresInMS)
 	s.mu.Lock()
@@ -258,8 +257,139 @@ func (s *Session) extend(r *reply, waitedMS, expiresInMS int64) {
 	s.expiry.Reset(time.Until(deadline.Add(-s.margin)))
 }
 
-// sessionGone reports whether a node said that the session is over. Only a node's
-// own word counts: a 404 of anything else says nothing about it.
+// sessionGone reports whether a node reported the end of the session. Only a node's
+// own refusal counts, not the 404 of a proxy.
 func sessionGone(err error) bool {
-	return errors.Is(err, ErrUnknownSession) || errors.Is(err, ErrExpiredSession)
+	return isAny(err, ErrUnknownSession, ErrExpiredSession)
+}
+
+// shortestPatience bounds from below how long one attempt to renew may take.
+const shortestPatience = 50 * time.Millisecond
+
+// keep renews the session until it is over.
+func (s *Session) keep() {
+	for {
+		s.mu.Lock()
+		at := s.renewAt
+		s.mu.Unlock()
+		if sleep(s.ctx, time.Until(at)) != nil {
+			return
+		}
+		s.renew()
+	}
+}
+
+// renew renews the session once, trying for as long as it lives. A renewal needs no
+// key: one that is applied twice, or late, only makes the session live longer.
+func (s *Session) renew() {
+	held := s.held()
+	k := call{
+		method: http.MethodPut, path: []string{"v1", "sessions", s.id}, body: struct{}{},
+		patience: s.patience, maxPause: max(s.ttl/12, time.Millisecond), failed: s.noteFailure,
+	}
+	if len(held) > 0 {
+		k.query = url.Values{"leases": {"true"}}
+	}
+	var renewed sessionBody
+	r, err := s.c.calls.read(s.ctx, k, &renewed)
+	if errors.Is(err, ErrInvalidRequest) && k.query != nil { // a node that does not know the parameter
+		k.query = nil
+		r, err = s.c.calls.read(s.ctx, k, &renewed)
+	}
+	switch {
+	case s.ctx.Err() != nil:
+	case sessionGone(err), errors.Is(err, ErrRevoked):
+		s.lose(err)
+	case err != nil: // refused for another reason: it may pass, as a limit does
+		s.noteFailure(err)
+		s.mu.Lock()
+		s.renewAt = time.Now().Add(max(s.ttl/12, time.Millisecond))
+		s.mu.Unlock()
+	default:
+		s.extend(&r, 0, renewed.ExpiresInMS)
+		_, at := r.deadline(0, renewed.ExpiresInMS)
+		s.mu.Lock()
+		s.renewAt, s.failure = at, nil
+		s.mu.Unlock()
+		s.verify(held, &renewed, r.index, at)
+	}
+}
+
+// patience bounds one attempt to renew: by a part of the time left, so that there is
+// always time for another one, whichever nodes are silent.
+func (s *Session) patience() time.Duration {
+	return max(time.Until(s.Deadline())/4, s.ttl/30, shortestPatience)
+}
+
+// noteFailure remembers why a renewal did not succeed, and logs the first of a row.
+func (s *Session) noteFailure(err error) {
+	s.mu.Lock()
+	first := s.failure == nil
+	s.failure = err
+	left := time.Until(s.deadline)
+	s.mu.Unlock()
+	if first {
+		s.c.log.Warn("renewal failed, trying on", "session", s.id, "left", left, "error", err)
+	}
+}
+
+// held returns the leases of the session.
+func (s *Session) held() (leases []*Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.claims {
+		if c.lease != nil && c.leaving == nil {
+			leases = append(leases, c.lease)
+		}
+	}
+	return leases
+}
+
+// verify finds out whether an operator took a lease away, or its semaphore was
+// deleted: neither ends the session. The renewal's reply lists the leases. If its
+// node was behind, it does not; then verify reads the session from any node that has
+// applied the renewal. A read without a reply in time is ignored.
+func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, until time.Time) {
+	if len(held) == 0 {
+		return
+	}
+	ctx, cancel := context.WithDeadline(s.ctx, until)
+	defer cancel()
+	if shown.Leases == nil {
+		query := url.Values{}
+		if index > 0 {
+			query = url.Values{"consistency": {"stale"}, "min_index": {strconv.FormatUint(index, 10)}}
+		}
+		if _, err := s.c.calls.read(ctx, call{method: http.MethodGet, path: []string{"v1", "sessions", s.id}, query: query}, shown); err != nil {
+			return // if the session is gone, the next renewal fails with the reason
+		}
+	}
+	tokens := map[string]uint64{}
+	for _, l := range shown.Leases {
+		if !l.Revoked {
+			tokens[l.Semaphore] = l.Token
+		}
+	}
+	for _, l := range held {
+		if tokens[l.Semaphore] != l.Token {
+			s.inquire(ctx, l)
+		}
+	}
+}
+
+// inquire asks why a lease is gone, and loses it if it is.
+func (s *Session) inquire(ctx context.Context, l *Lease) {
+	var shown leaseBody
+	r, err := s.c.calls.read(ctx, call{method: http.MethodGet, path: []string{"v1", "sessions", s.id, "leases", l.Semaphore}}, &shown)
+	switch {
+	case err == nil && (r.status != http.StatusOK || shown.Token != l.Token):
+		s.loseLease(l, ErrNotHeld) // another lease, or a waiting request, has taken its place
+	case over(err):
+		s.loseLease(l, err)
+	}
+}
+
+// over reports whether a node reported that a lease or request is gone.
+func over(err error) bool {
+	return isAny(err, ErrUnknownSemaphore, ErrUnknownSession, ErrExpiredSession, ErrNotHeld, ErrRevoked, ErrDeleted)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox/signalbox/client"
 )
 
-// renewals answers when the session was renewed, since began.
+// renewals returns when the session was renewed, since began.
 func (b *bed) renewals(began time.Time) (at []time.Duration) {
 	for _, s := range b.net.requests() {
 		if s.method == "PUT" && !strings.Contains(s.path, "/leases/") {
@@ -310,7 +310,7 @@ func TestCloseOfACutOffClientEnds(t *testing.T) {
 	})
 }
 
-// shapes lists what was sent, without ids and values.
+// shapes lists the requests, without ids and values.
 func (b *bed) shapes(s *client.Session) (shapes []string) {
 	for _, sent := range b.net.requests() {
 		path, query, _ := strings.Cut(sent.path, "?")

@@ -101,7 +101,7 @@ func (b *bed) took(began time.Time, least, most time.Duration) {
 	}
 }
 
-// lost waits for a channel to be closed and answers after how long; it fails the
+// lost waits for a channel to be closed and returns after how long; it fails the
 // test after a virtual hour.
 func (b *bed) lost(over <-chan struct{}) time.Duration {
 	b.Helper()

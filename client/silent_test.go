@@ -52,7 +52,20 @@ func TestSilentNodeCostsAShare(t *testing.T) {
 	}
 }
 
-// A node falls silent while it holds a request, and what was waited for comes.
+// A node may hold a one-call request for two thirds of its ttl: a grant in a reply that
+// does not come is found before it lapses.
+func TestSilentNodeCostsAPartOfTheTTL(t *testing.T) {
+	virtually(t, 2, func(b *bed) {
+		b.fake.put("db", 1)
+		b.net.follow(silentAt("n1"))
+		began := time.Now()
+		_, err := b.c.Acquire(b.within(time.Minute), "db", client.TTL(3*time.Second))
+		b.ok(err)
+		b.took(began, 2*time.Second, 2*time.Second)
+	})
+}
+
+// A node falls silent while it holds a request, and the grant comes.
 func TestNodeFallsSilentDuringAWait(t *testing.T) {
 	for name, wait := range map[string]func(b *bed, s *client.Session, ctx context.Context) error{
 		"session": func(_ *bed, s *client.Session, ctx context.Context) error { _, err := s.Acquire(ctx, "db"); return err },

@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox/signalbox/client"
 )
 
-// clientGoroutines answers the stacks that are in this package.
+// clientGoroutines returns the stacks that are in this package.
 func clientGoroutines() (stacks []string) {
 	buffer := make([]byte, 1<<20)
 	for stack := range strings.SplitSeq(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
@@ -24,7 +24,7 @@ func clientGoroutines() (stacks []string) {
 }
 
 // The same over real connections, with the HTTP client of the package's own: the node
-// in use stops while a request waits there, and Close leaves nothing running.
+// in use stops while a request waits there, and Close leaves no goroutine running.
 func TestRealConnections(t *testing.T) {
 	f := newFake().put("db", 1).put("a/b", 1)
 	first, second := httptest.NewServer(f), httptest.NewServer(f)

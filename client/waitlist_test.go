@@ -69,7 +69,7 @@ func TestRealWaitList(t *testing.T) {
 		if entry.Wanted != 7 {
 			t.Errorf("%+v", entry)
 		}
-		s.loseFirst(1, "POST", "/waitlist/wait") // its repeat must tell the same
+		s.loseFirst(1, "POST", "/waitlist/wait") // its repeat must return the same
 		up("wait", 3)
 		if got := toldNow(s.ctx, session); got != "wait 3 false;" {
 			t.Errorf("told %q", got)
@@ -96,7 +96,7 @@ func TestRealWaitListEnds(t *testing.T) {
 		_, err := session.WaitList(ctx)
 		s.is(err, context.DeadlineExceeded, client.ErrUnavailable)
 
-		// Told just as the caller's time ends, by replies that it does not get.
+		// Delivered just as the caller's time ends, by replies that it does not get.
 		ctx, hangUp := context.WithCancel(s.ctx)
 		s.loseFirst(3, "POST", "/waitlist/wait")
 		told := toldLater(ctx, session)
@@ -133,8 +133,8 @@ func TestRealWaitListEnds(t *testing.T) {
 	})
 }
 
-// An ask that the network delivers after its caller has given up takes what is ready
-// off the list: the next caller is told of it.
+// An ask that the network delivers after its caller has given up takes ready
+// entries off the list: the next caller gets them.
 func TestRealLateDeliveryGoesToTheNextCall(t *testing.T) {
 	really(t, 3, func(s *service, c *client.Client) {
 		session := s.listed(c, "jobs")
@@ -168,7 +168,7 @@ func TestRealLateDeliveryGoesToTheNextCall(t *testing.T) {
 	})
 }
 
-// Two calls of one session are told two deliveries, though they share a key.
+// Two calls of one session get two deliveries, though they share a key.
 func TestRealWaitListCallsTakeTurns(t *testing.T) {
 	really(t, 3, func(s *service, c *client.Client) {
 		session := s.listed(c, "a", "b")

@@ -1,56 +1,13 @@
 package cluster
 
 import (
+	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/fsm"
 )
-
-func TestClockStampsStepByStep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClock(1000)
-		for _, step := range []struct {
-			sleep      time.Duration
-			now, stamp int64
-		}{
-			{0, 1000, 1000},
-			{250 * time.Millisecond, 1250, 1250},
-			{400 * time.Microsecond, 1250, 1250}, // parts of a millisecond add up
-			{400 * time.Microsecond, 1250, 1250},
-			{400 * time.Microsecond, 1251, 1251},
-			{30 * time.Second, 31251, 31251},
-			{time.Hour, 61251, 61251}, // no further than 30 s at once …
-			{0, 61251, 61251},         // … and the rest is not made up
-			{time.Second, 62251, 62251},
-		} {
-			time.Sleep(step.sleep) // virtual: what passes
-			if now := c.now(); now != step.now {
-				t.Fatalf("after %v it reads %d, want %d", step.sleep, now, step.now)
-			}
-			if stamp := c.stamp(); stamp != step.stamp {
-				t.Fatalf("after %v it stamps %d, want %d", step.sleep, stamp, step.stamp)
-			}
-		}
-	})
-}
-
-func TestClockUntil(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClock(0)
-		for _, ms := range []int64{1, 999, 29_999} {
-			time.Sleep(300 * time.Microsecond) // virtual: never on the millisecond
-			time.Sleep(c.until(ms))            // virtual: what it says
-			if now := c.now(); now != ms {
-				t.Fatalf("it reads %d when it should read %d", now, ms)
-			}
-		}
-		if past := c.until(5); past != 0 {
-			t.Fatalf("a moment that has passed is %v away", past)
-		}
-	})
-}
 
 // TestIdleHour: what an idle cluster sleeps does not count for a session that is
 // opened after it.
@@ -58,9 +15,9 @@ func TestIdleHour(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, c *nodes) {
 		c.semaphore("db", 1)
 		leader := c.leader()
-		before := leader.raft.LastIndex()
+		before := leader.raft().LastIndex()
 		time.Sleep(time.Hour) // virtual: the idle hour
-		if after := leader.raft.LastIndex(); after != before {
+		if after := leader.raft().LastIndex(); after != before {
 			t.Fatalf("%d entries were logged in an hour without sessions", after-before)
 		}
 		session := c.open(leader, 30*time.Second)
@@ -108,8 +65,76 @@ func TestTimeStandsStillWithoutALeader(t *testing.T) {
 			t.Errorf("it ended early, after %v", after)
 		}
 		// 7 s were left, and up to a tick was handed out again.
-		if after := ended.Sub(resumed); after > 7*time.Second+2*tickEvery {
+		if after := ended.Sub(resumed); after > 7*time.Second+2*lead.TickEvery {
 			t.Errorf("it lived %v after the outage", after)
 		}
 	})
+}
+
+// slowEntry makes each node take so long to apply an entry that changes the
+// semaphore "slow".
+func slowEntry(takes time.Duration) func(*Config) {
+	return func(c *Config) {
+		c.firstSink = applying(func(entry *fsm.Applied) {
+			for _, e := range entry.Effects {
+				if e.Kind == fsm.EffectChanged && e.Semaphore == "slow" {
+					time.Sleep(takes) // virtual: the time that applying takes
+				}
+			}
+		})
+	}
+}
+
+// renewer holds a session and renews it as a client does: it asks again when a
+// call has failed, and waits for each.
+func renewer(t *testing.T, n *testNode, session uint64, every time.Duration, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(every):
+		}
+		reply, err := n.Do(t.Context(), Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: session, TTLMS: fsm.KeepTTL}}}})
+		if err == nil && reply.Each[0].Code != fsm.OK {
+			t.Errorf("a session renewed every %v is gone: %v", every, reply.Each[0].Code)
+			return
+		}
+	}
+}
+
+// TestRenewalsOutliveALongApply: while an entry applies for 12 s on every node,
+// sessions of 10 s and less are renewed in time, on every node; not one ends. One
+// that is not renewed ends, late by no more than the 12 s, and never early.
+func TestRenewalsOutliveALongApply(t *testing.T) {
+	const takes = 12 * time.Second
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		c.semaphore("slow", 0)
+		leader := c.leader()
+		stop := make(chan struct{})
+		var clients sync.WaitGroup
+		for i := range 30 {
+			n, ttl := c.all[i%3], []time.Duration{10 * time.Second, 3 * time.Second}[i%2]
+			session := c.open(n, ttl)
+			clients.Go(func() { renewer(t, n, session, ttl/5, stop) })
+		}
+		left := c.open(leader, 10*time.Second)
+		opened := time.Now()
+		time.Sleep(3 * time.Second) // virtual: all have renewed
+		slow := background(t.Context(), leader, Call{Command: fsm.Up{Name: "slow", Count: 1}})
+		<-slow
+		ended := func() (is bool) {
+			leader.View(func(m *fsm.Machine) { _, lives := m.Session(left); is = !lives })
+			return is
+		}
+		c.until("the end of the session that was left", ended)
+		if lived := time.Since(opened); lived < 10*time.Second || lived > 10*time.Second+takes {
+			t.Errorf("a session of 10 s ended after %v", lived)
+		}
+		if c.leader() != leader {
+			t.Error("another node leads: the test shows nothing")
+		}
+		time.Sleep(10 * time.Second) // virtual: whatever was late has shown by now
+		close(stop)
+		clients.Wait()
+	}, slowEntry(takes))
 }

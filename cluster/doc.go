@@ -1,18 +1,53 @@
-// Package cluster owns one Raft node: its peer port, its transport, and what
-// Signalbox needs of consensus that the library does not give.
+// Package cluster runs one node of a Signalbox cluster. [Start] opens the node's port and
+// its Raft on a data folder and returns a [Node], which its caller closes. Any node takes
+// any call: it carries commands to the leader and asks the leader what a read needs.
 //
-// The lower layer, from the wire up:
+// # What callers can rely on
 //
-//   - [Network] is how bytes travel: [TCPNetwork], or package memnet in tests.
-//   - [PeerPort] is the one port that peers use. The first byte of a connection
-//     says what it is for: Raft, forwarded commands, or the probe.
-//   - [RaftLayer] is Raft's share of that port; it advertises a name, not an IP.
-//   - [Transport] wraps the library's network transport and removes known faults
-//     of it: heartbeats beside the main loop (raft#695), pipelining (raft#611,
-//     raft#612), and a leader with a hung disk (raft#503).
-//   - [AckClock] knows what was acknowledged of what was sent since when, and
-//     [ReadRounds] builds the strict read index upon it.
+//  1. A [Reply] means that the command is applied, and stored by a majority: a leader that
+//     dies, and the crash of any minority, lose nothing of it. Every node applies all
+//     commands in the same order.
+//  2. The command of a call is applied at most once. After [outcome.ErrOutcomeUnknown], and
+//     after the end of the call's ctx, it may have been applied or may be yet: only a repeat
+//     with the same [Call.Key] is safe. After any other error it is safe to make the call
+//     again: the command had no effect, or it waits, and its place is kept as [Node.Do] and
+//     [Node.Drain] say.
+//  3. When a leader dies or hands over, this node sends those of its callers' commands that
+//     were certainly not applied to the next leader, in the same order, for up to 5 s:
+//     callers see a delay. A command whose fate is open waits for the log to show it, and
+//     ends with ErrOutcomeUnknown if the log does not.
+//  4. [Node.DoMany] applies the calls of a list in their order, though other commands may
+//     come between them. After the first error, calls that were certainly not applied have
+//     [outcome.ErrNotTried].
+//  5. [Node.Read] with the zero [Consistency] is linearizable: [Node.View] then shows
+//     everything that any node had acknowledged before Read was called.
+//  6. Every call returns when its ctx ends, and [Node.Close] within 5 s, whatever the disk
+//     and the other nodes do.
 //
-// The package knows nothing of HTTP, and the machine (package fsm) and the data
-// folder (package store) know nothing of it.
+// The errors of calls are those of package cluster/outcome, each with what it says of the
+// command; the times above are stretched by [Config.RaftMultiplier]. All methods of Node are
+// safe for concurrent use.
+//
+// # Files
+//
+//   - config.go: Config, its defaults, and what tests replace.
+//   - node.go: Node: its parts, Start, and the end: Drain, Close.
+//   - running.go: the parts that need Raft, opened once the node is in its cluster.
+//   - hosts.go: what the packages below see of the node, and when it may lead and take commands.
+//   - call.go: Do and DoMany: a command's way from its caller to the reply.
+//   - wait.go: how Do listens for the end of a wait, or for an entry of a wait list.
+//   - renewals.go: gathers the renewals of many callers into one command.
+//   - reads.go: Read and View, changes and events.
+//   - operator.go: what an operator asks of a node: its status, its members, its leader, its level.
+//   - ready.go: the checks of readiness, and the reads that prove them.
+//   - metrics.go: the counters and gauges.
+//
+// The work is done in the packages below, which this one wires: cluster/peer (the port
+// between nodes), cluster/membership (who is in), cluster/raftlib (Raft without its known
+// faults), cluster/replica (this node's copy of the state), cluster/requests (the commands
+// under way here), cluster/forward (their way to the leader and back), cluster/lead
+// (what a leader does in one term), cluster/notices (delivers due notices),
+// cluster/watchdog (troubles that Raft does not see). The package touches the data folder
+// through package store alone, the state through package fsm, and knows neither HTTP nor
+// flags. cmd/signalbox and the packages of httpapi call it.
 package cluster

@@ -15,8 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/signalbox/signalbox/cluster/memnet"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
 )
 

@@ -9,9 +9,14 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/signalbox/signalbox/cluster/memnet"
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
 )
 
@@ -81,7 +86,7 @@ func TestClusterHasOneIDFromItsFormationOn(t *testing.T) {
 			for _, n := range one.all {
 				var state fsm.ClusterID
 				n.View(func(m *fsm.Machine) { state = m.ClusterID() })
-				if n.store.ClusterID() != want || state.String() != want || n.life.identity.bound() != state || n.Status().Cluster != want || upgraded(state) {
+				if n.store.ClusterID() != want || state.String() != want || n.joining.Cluster() != state || n.Status().Cluster != want || membership.Upgraded(state) {
 					t.Errorf("%s: folder %q, state %v, want %s", n.id, n.store.ClusterID(), state, want)
 				}
 			}
@@ -115,9 +120,9 @@ func TestMemberOnAnotherClustersFolderStaysOut(t *testing.T) {
 		own := n.store
 		n.store, other.all[2].store = other.all[2].store, own // closed with the other cluster
 		c.begin(n)
-		index := n.raft.LastIndex()
+		index := n.raft().LastIndex()
 		c.never("a node of another cluster is ready, leads, or takes entries", func() bool {
-			return n.Ready() || n.established() != nil || n.raft.LastIndex() != index
+			return n.Ready() || n.established() != nil || n.raft().LastIndex() != index
 		})
 		for _, id := range []string{c.all[0].store.ClusterID(), n.store.ClusterID()} {
 			if check := c.check(n, "cluster"); check.OK || !strings.Contains(check.Detail, id) {
@@ -125,8 +130,8 @@ func TestMemberOnAnotherClustersFolderStaysOut(t *testing.T) {
 			}
 		}
 		for _, healthy := range c.all[:2] {
-			if !healthy.Ready() || refusedCount(t, healthy.port, "cluster") == 0 {
-				t.Errorf("%s: ready %t, refused %v", healthy.id, healthy.Ready(), refusedCount(t, healthy.port, "cluster"))
+			if !healthy.Ready() || refusedCount(t, healthy.joining.Port(), "cluster") == 0 {
+				t.Errorf("%s: ready %t, refused %v", healthy.id, healthy.Ready(), refusedCount(t, healthy.joining.Port(), "cluster"))
 			}
 			said := c.logs[healthy.id].lines("a stream of a peer is refused")
 			if len(said) < 3 || len(said) > 8 || !strings.Contains(said[0], "local=") || !strings.Contains(said[0], "remote=") {
@@ -157,13 +162,24 @@ func TestNodeThatCouldCommitAloneServesNobodyAmongStrangers(t *testing.T) {
 		other.kill(other.all[0])
 		c.kill(n)
 		n.store, other.all[0].store = other.all[0].store, n.store
+		for _, healthy := range c.all[1:] { // it may be elected before it knows who they are
+			c.net.Delay(n.id, healthy.id, 100*time.Millisecond)
+			c.net.Delay(healthy.id, n.id, 100*time.Millisecond)
+		}
 		c.begin(n)
+		c.until("its Raft runs", func() bool { return n.raft() != nil })
+		if check := c.check(n, "cluster"); check.OK || !strings.Contains(check.Detail, "has not asked its listed peers yet") {
+			t.Errorf("before it has asked: %+v", check)
+		}
 		create := Call{Command: fsm.CreateSemaphore{Name: "more", Permits: 1}}
-		if _, err := n.Do(t.Context(), create); !errors.Is(err, ErrNoLeader) {
+		if _, err := n.Do(t.Context(), create); !errors.Is(err, outcome.ErrNoLeader) {
 			t.Errorf("a command among strangers: %v", err)
 		}
-		if _, err := n.Read(t.Context(), Consistency{}); !errors.Is(err, ErrNoLeader) {
+		if _, err := n.Read(t.Context(), Consistency{}); !errors.Is(err, outcome.ErrNoLeader) {
 			t.Errorf("a read among strangers: %v", err)
+		}
+		if check := c.check(n, "leader"); n.raft().State() != raft.Leader || check.OK {
+			t.Errorf("Raft takes it for the leader (%v), and it does not lead: %+v", n.raft().State(), check)
 		}
 		if check := c.check(n, "cluster"); n.Ready() || check.OK || !strings.Contains(check.Detail, "2 of the 2 listed peers belong to another cluster") {
 			t.Errorf("ready %t, %+v", n.Ready(), check)
@@ -176,7 +192,7 @@ func TestNodeThatCouldCommitAloneServesNobodyAmongStrangers(t *testing.T) {
 		}
 		c.never("it serves because the others are silent", n.Ready)
 		c.kill(n)
-		c.peers = []Peer{{n.id, n.id + ":8711"}}
+		c.peers = []Peer{{ID: n.id, Address: n.id + ":8711"}}
 		c.begin(n)
 		c.ready(n)
 		c.do(n, create.Command, fsm.OK)
@@ -194,7 +210,7 @@ func TestWipedNodeStartedWithoutPeersIsNotTakenForTheMember(t *testing.T) {
 		c.kill(c.all[0])
 		c.kill(c.all[1])
 		c.wipe(n)
-		c.peers = []Peer{{n.id, n.id + ":8711"}}
+		c.peers = []Peer{{ID: n.id, Address: n.id + ":8711"}}
 		c.begin(n)
 		c.ready(n)
 		session := c.open(n, 10*time.Second)
@@ -204,7 +220,7 @@ func TestWipedNodeStartedWithoutPeersIsNotTakenForTheMember(t *testing.T) {
 			check := c.check(n, "cluster")
 			return !check.OK && strings.Contains(check.Detail, "another cluster takes it for its member") && !n.Ready()
 		})
-		if _, err := n.Do(t.Context(), Call{Command: fsm.CreateSemaphore{Name: "more", Permits: 1}}); !errors.Is(err, ErrNoLeader) {
+		if _, err := n.Do(t.Context(), Call{Command: fsm.CreateSemaphore{Name: "more", Permits: 1}}); !errors.Is(err, outcome.ErrNoLeader) {
 			t.Errorf("a command among strangers: %v", err)
 		}
 		c.never("a session ends that can't be renewed", func() bool {
@@ -231,14 +247,14 @@ func TestEmptyFolderWithACopiedNodeIDIsRefused(t *testing.T) {
 		c.begin(c.all...)
 		c.ready(c.all...)
 		member := c.others(c.leader())[0]
-		index, _, _ := c.leader().life.configs.current()
+		index, _ := c.leader().joining.Configuration()
 		s, err := store.OpenEphemeral(member.id)
 		c.must(err)
 		twin := identityTwin(c, member, s)
 		defer identityEnd(c, twin)
 		c.never("an empty folder took a living member's place", func() bool {
-			now, _, _ := c.leader().life.configs.current()
-			return now != index || twin.life.raft() != nil
+			now, _ := c.leader().joining.Configuration()
+			return now != index || twin.raft() != nil
 		})
 		check := c.check(twin, "cluster")
 		if check.OK || !strings.Contains(check.Detail, "at "+member.id+":8711") || !strings.Contains(check.Detail, "at twin:8711") {
@@ -250,8 +266,8 @@ func TestEmptyFolderWithACopiedNodeIDIsRefused(t *testing.T) {
 		c.kill(member)
 		c.ready(twin)
 		c.until("it has the vote", func() bool { return c.suffrage(c.leader(), member.id) == "voter" })
-		server, _ := findServer(c.leader().life.servers(), member.id)
-		if want := markAddress("twin:8711", s.FolderID()); server.Address != want {
+		server, _ := membership.Find(c.leader().joining.Servers(), member.id)
+		if want := peer.MarkAddress("twin:8711", peer.ID(s.FolderID())); server.Address != want {
 			t.Errorf("the member is %v, want %v", server.Address, want)
 		}
 		for _, m := range c.leader().Status().Members {
@@ -272,7 +288,7 @@ func TestEmptyFolderWithACopiedNodeIDIsRefused(t *testing.T) {
 }
 
 // TestVotesOfAReplacedFolderDoNotCount: with the vote of a folder that was replaced, a
-// node that lacks what was committed since would be elected.
+// node that lacks later committed entries would be elected.
 func TestVotesOfAReplacedFolderDoNotCount(t *testing.T) {
 	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 		c.begin(c.all...)
@@ -296,9 +312,9 @@ func TestVotesOfAReplacedFolderDoNotCount(t *testing.T) {
 		replaced.store = old
 		c.begin(replaced)
 		c.never("a leader was elected with the vote of a folder that was replaced", func() bool {
-			return kept.raft.State() == raft.Leader || replaced.raft.State() == raft.Leader
+			return kept.raft().State() == raft.Leader || replaced.raft().State() == raft.Leader
 		})
-		if refusedCount(t, kept.port, "folder") == 0 {
+		if refusedCount(t, kept.joining.Port(), "folder") == 0 {
 			t.Error("no stream was refused for its folder")
 		}
 	})
@@ -316,8 +332,8 @@ func TestNodeThatTrailsFollowsAMemberThatWasReplacedSince(t *testing.T) {
 			c.begin(replaced)
 			for _, n := range up {
 				c.until(n.id+" knows the new folder's vote", func() bool {
-					server, _ := findServer(n.life.servers(), replaced.id)
-					return server == raft.Server{ID: server.ID, Address: markAddress("n5:8711", replaced.store.FolderID()), Suffrage: raft.Voter}
+					server, _ := membership.Find(n.joining.Servers(), replaced.id)
+					return server == raft.Server{ID: server.ID, Address: peer.MarkAddress("n5:8711", peer.ID(replaced.store.FolderID())), Suffrage: raft.Voter}
 				})
 			}
 		}
@@ -376,16 +392,16 @@ func TestCopiedFolderOfALiveNodeIsRefused(t *testing.T) {
 // given to another one, reaches neither Raft nor forwarding nor the probe.
 func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.peers = []Peer{{"n1", "n1:8711"}, {"n2", "n2:8711"}, {"n3", "n3:8711"}}
+		c.peers = []Peer{{ID: "n1", Address: "n1:8711"}, {ID: "n2", Address: "n2:8711"}, {ID: "n3", Address: "n3:8711"}}
 		c.begin(c.all...)
 		c.ready(c.all...)
 		from := c.all[0]
-		for _, kind := range []StreamKind{StreamRaft, StreamForward, StreamProbe} {
-			if _, err := from.port.dialNode(t.Context(), kind, "n2:8711", "n3"); !refusedFor(err, refusedNode) {
+		for _, kind := range []peer.StreamKind{peer.StreamRaft, peer.StreamForward, peer.StreamProbe} {
+			if _, err := from.joining.Port().DialNode(t.Context(), kind, "n2:8711", "n3"); !peer.RefusedFor(err, peer.RefusedNode) {
 				t.Errorf("a stream of kind %d for n3 came to n2: %v", kind, err)
 			}
 		}
-		if got := refusedCount(t, c.all[1].port, "node"); got != 3 {
+		if got := refusedCount(t, c.all[1].joining.Port(), "node"); got != 3 {
 			t.Errorf("n2 has refused %v streams", got)
 		}
 	})
@@ -407,7 +423,7 @@ func TestNodeWhosePeersAreOfTwoClustersStaysOut(t *testing.T) {
 		n := c.all[2]
 		c.wipe(n)
 		c.begin(c.all[1], n)
-		c.never("it came in somewhere", func() bool { return n.life.raft() != nil || n.Ready() })
+		c.never("it came in somewhere", func() bool { return n.raft() != nil || n.Ready() })
 		check := c.check(n, "cluster")
 		for _, id := range []string{c.all[0].store.ClusterID(), c.all[1].store.ClusterID()} {
 			if check.OK || !strings.Contains(check.Detail, id) {
@@ -421,18 +437,18 @@ func TestNodeWhosePeersAreOfTwoClustersStaysOut(t *testing.T) {
 // it that was down meanwhile gets it later.
 func TestClusterOfAnOlderReleaseGetsAnID(t *testing.T) {
 	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		peers := []Peer{{"n1", "n1:8711"}, {"n2", "n2:8711"}, {"n3", "n3:8711"}}
+		peers := []Peer{{ID: "n1", Address: "n1:8711"}, {ID: "n2", Address: "n2:8711"}, {ID: "n3", Address: "n3:8711"}}
 		for _, n := range c.all { // as a release without ids has left it
 			c.openStore(n)
-			config, err := RaftConfig(raft.ServerID(n.id), 1, testLogger(n.id))
+			config, err := raftlib.Config(raft.ServerID(n.id), 1, testLogger(n.id))
 			c.must(err)
 			_, transport := raft.NewInmemTransport(raft.ServerAddress(n.id + ":8711"))
-			c.must(raft.BootstrapCluster(config, n.store.Logs(), n.store.Stable(), n.store.Snapshots(), transport, firstConfiguration(peers)))
+			c.must(raft.BootstrapCluster(config, n.store.Logs(), n.store.Stable(), n.store.Snapshots(), transport, membership.FirstConfiguration(peers)))
 		}
 		c.begin(c.all[:2]...)
 		c.ready(c.all[:2]...)
 		want := c.all[0].store.ClusterID()
-		if id, err := fsm.ParseClusterID(want); err != nil || !upgraded(id) {
+		if id, err := fsm.ParseClusterID(want); err != nil || !membership.Upgraded(id) {
 			t.Errorf("the cluster's id is %q, %v", want, err)
 		}
 		c.begin(c.all[2])
@@ -450,7 +466,7 @@ func TestClusterOfAnOlderReleaseGetsAnID(t *testing.T) {
 func TestEmptyPeerIsNoStranger(t *testing.T) {
 	lifeBubble(t, 2, func(t *testing.T, c *lifeNodes) {
 		first, added := c.all[0], c.all[1]
-		c.peers = []Peer{{"n1", "n1:8711"}}
+		c.peers = []Peer{{ID: "n1", Address: "n1:8711"}}
 		c.begin(first)
 		c.ready(first)
 		c.kill(first)
@@ -463,34 +479,28 @@ func TestEmptyPeerIsNoStranger(t *testing.T) {
 			if said := len(c.logs[n.id].lines("among nodes of another cluster")); said != 0 {
 				t.Errorf("%s said %d times that there are strangers", n.id, said)
 			}
-			if got := refusedCount(t, n.port, "unbound") + refusedCount(t, n.port, "cluster"); got != 0 {
+			if got := refusedCount(t, n.joining.Port(), "unbound") + refusedCount(t, n.joining.Port(), "cluster"); got != 0 {
 				t.Errorf("%s has refused %v streams", n.id, got)
 			}
 		}
 	})
 }
 
-// TestFormationWaitsUntilAllProposeTheSame: else two nodes could form two clusters.
-func TestFormationWaitsUntilAllProposeTheSame(t *testing.T) {
-	f := &formation{self: "n1", folder: bootstrapFolders["n1"], propose: func(fsm.ClusterID) {}}
-	want := formedID(bootstrapFolders)
-	answer := func(id string, state nodeState, forms fsm.ClusterID) probeAnswer {
-		return probeAnswer{Node: id, State: state, Folder: bootstrapFolders[id], Forms: clusterText(forms)}
+// refusedCount is how many streams a port has refused for a reason, as the metric says.
+func refusedCount(t *testing.T, p *peer.Port, reason string) (count float64) {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(p.Metrics())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
-		n2, n3 probeAnswer
-		agreed bool
-	}{
-		"all propose it":      {answer("n2", stateEmpty, want), answer("n3", stateEmpty, want), true},
-		"one proposes none":   {answer("n2", stateEmpty, want), answer("n3", stateEmpty, fsm.ClusterID{}), false},
-		"one proposes others": {answer("n2", stateEmpty, want), answer("n3", stateEmpty, fsm.ClusterID{9}), false},
-	} {
-		f.answers = map[string]probeAnswer{"n2": c.n2, "n3": c.n3}
-		if got, agreed := f.agree(""); agreed != c.agreed || got != want {
-			t.Errorf("%s: %v, agreed %t", name, got, agreed)
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if len(metric.GetLabel()) > 0 && metric.GetLabel()[0].GetValue() == reason {
+				count = metric.GetCounter().GetValue()
+			}
 		}
 	}
-	if got, agreed := f.agree(fsm.ClusterID{5}.String()); !agreed || got != (fsm.ClusterID{5}) {
-		t.Errorf("beside one that has formed: %v, agreed %t", got, agreed)
-	}
+	return count
 }

@@ -50,7 +50,7 @@ func TestEndsOfLargeSessions(t *testing.T) {
 			c.kill(n)
 			c.leader()
 			c.revive(n)
-			c.must(c.leader().raft.Snapshot().Error())
+			c.must(c.leader().raft().Snapshot().Error())
 		}
 		for name, n := range map[string]*testNode{"leader": c.leader(), "follower": c.follower()} {
 			if got := end(n, 1, func() {}); len(got) != 1 {
@@ -68,11 +68,7 @@ func TestEndsOfLargeSessions(t *testing.T) {
 			}
 		}
 		for _, n := range c.all {
-			c.until("no session is known as large", func() bool {
-				known := 0
-				n.requests.large.records.Range(func(any, any) bool { known++; return true })
-				return known == 0
-			})
+			c.until("no session is known as large", func() bool { return n.requests.Large() == 0 })
 		}
 	})
 }
@@ -80,16 +76,16 @@ func TestEndsOfLargeSessions(t *testing.T) {
 // TestEntriesAreCutByWeight: commands that list many semaphores share an entry with
 // few others, through the leader and a follower.
 func TestEntriesAreCutByWeight(t *testing.T) {
-	const requests, most = 40, fsm.EntryWeight / fsm.MaxMembers
+	const commands, most = 40, fsm.EntryWeight / fsm.MaxMembers
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		var wants []fsm.Want
 		for i := range fsm.MaxMembers {
 			wants = append(wants, fsm.Want{Semaphore: fmt.Sprint("s", i), Count: 1})
-			c.semaphore(wants[i].Semaphore, 2*requests)
+			c.semaphore(wants[i].Semaphore, 2*commands)
 		}
 		for _, n := range []*testNode{c.leader(), c.follower()} {
 			var list []Call
-			for range requests {
+			for range commands {
 				list = append(list, Call{Command: fsm.AcquireMany{Session: c.open(n, time.Hour), Wants: wants, Mode: fsm.All}})
 			}
 			replies, errs := n.DoMany(t.Context(), list)

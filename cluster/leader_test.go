@@ -8,31 +8,32 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// TestReignsNameTheirTerms: each leader's first entry names Raft's own term and
+// TestFirstEntriesNameTheirTerms: each leader's first entry names Raft's own term and
 // itself, its limits are in force then, and no entry follows it that a machine
 // would never get.
-func TestReignsNameTheirTerms(t *testing.T) {
+func TestFirstEntriesNameTheirTerms(t *testing.T) {
 	limits := fsm.DefaultLimits()
 	limits.Sessions = 77
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		last := uint64(0)
 		for range 4 {
 			n := c.leader()
-			term := n.raft.CurrentTerm()
+			term := n.raft().CurrentTerm()
 			n.View(func(m *fsm.Machine) {
 				if m.Term() != term || m.Leader() != n.id || m.Limits().Sessions != 77 {
 					t.Errorf("term %d of %q with %d sessions, want term %d of %q", m.Term(), m.Leader(), m.Limits().Sessions, term, n.id)
 				}
 			})
-			if term <= last || n.established().term != term {
-				t.Errorf("reign of term %d in term %d, after %d", n.established().term, term, last)
+			if term <= last || n.established().Number() != term {
+				t.Errorf("leads in term %d in term %d, after %d", n.established().Number(), term, last)
 			}
 			last = term
 			var entry raft.Log
-			c.must(n.store.Logs().GetLog(n.raft.LastIndex(), &entry))
+			c.must(n.store.Logs().GetLog(n.raft().LastIndex(), &entry))
 			if entry.Type != raft.LogCommand {
 				t.Errorf("the last entry is a %v", entry.Type)
 			}
@@ -43,9 +44,9 @@ func TestReignsNameTheirTerms(t *testing.T) {
 	}, func(c *Config) { c.Limits = limits })
 }
 
-// TestReignCatchesUpFirst: a new leader has applied what the old one acknowledged,
+// TestLeaderCatchesUpFirst: a new leader has applied what the old one acknowledged,
 // and stamps on from there, before it takes a command.
-func TestReignCatchesUpFirst(t *testing.T) {
+func TestLeaderCatchesUpFirst(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		c.semaphore("a", 0)
 		total := int64(0)
@@ -61,8 +62,8 @@ func TestReignCatchesUpFirst(t *testing.T) {
 			stamp = c.do(old, fsm.Up{Name: "a", Count: 1}, fsm.OK).NowMS
 			c.kill(old) // … and no other node knows yet that it is committed
 			next := c.leader()
-			if now := next.established().clock.now(); now < stamp {
-				t.Errorf("the new reign reads cluster time %d, after %d was told", now, stamp)
+			if now := next.established().NowMS(); now < stamp {
+				t.Errorf("the new leader reads cluster time %d, after %d was told", now, stamp)
 			}
 			got := c.do(next, fsm.Up{Name: "a", Count: 1}, fsm.OK)
 			if total++; got.Value != total || got.NowMS < stamp {
@@ -73,32 +74,31 @@ func TestReignCatchesUpFirst(t *testing.T) {
 	})
 }
 
-// TestOnlyOneReignAtATime: news of wins and losses may come in any order, twice or
+// TestOnlyOneTermAtATime: news of wins and losses may come in any order, twice or
 // late; what counts is what Raft says.
-func TestOnlyOneReignAtATime(t *testing.T) {
+func TestOnlyOneTermAtATime(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		n := c.leader()
 		first := n.established()
 		for range 100 {
-			n.leadership.look()
+			n.running.Load().raftNews <- true
 		}
 		time.Sleep(100 * time.Millisecond) // virtual: for the news to be looked at
 		if n.established() != first {
-			t.Fatal("a reign was replaced though its term goes on")
+			t.Fatal("a term was replaced though it goes on")
 		}
-		c.must(n.raft.LeadershipTransfer().Error())
+		c.must(n.raft().LeadershipTransfer().Error())
 		c.leader(n)
-		c.until("the old reign's end", func() bool { return n.established() == nil })
+		c.until("the end of the old term", func() bool { return n.established() == nil })
 		synctest.Wait() // for its proposer, too
-		proposals, _ := fakes(1, 10)
-		if err := first.proposer.enqueue(proposals); err != errRefused {
-			t.Fatalf("a reign that is over took commands: %v", err)
+		if first.Propose(nil) {
+			t.Fatal("a term that is over took commands")
 		}
 	})
 }
 
-// writers add one to the semaphore "a", again and again, and count what they are
-// told.
+// writers add one to the semaphore "a", again and again, and count their
+// replies.
 type writers struct {
 	running sync.WaitGroup
 	stop    chan struct{}
@@ -111,7 +111,7 @@ type writers struct {
 func (w *writers) start(t *testing.T, n *Node) {
 	for range 4 {
 		w.running.Go(func() {
-			for w.write(t, n) != ErrDraining {
+			for w.write(t, n) != outcome.ErrDraining {
 				select {
 				case <-w.stop:
 					return
@@ -127,7 +127,7 @@ func (w *writers) write(t *testing.T, n *Node) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case err == ErrOutcomeUnknown:
+	case err == outcome.ErrOutcomeUnknown:
 		w.open++
 	case err == nil && reply.Code == fsm.OK:
 		w.acknowledged++
@@ -136,8 +136,7 @@ func (w *writers) write(t *testing.T, n *Node) error {
 }
 
 // TestNothingIsLostNorDoubled: writers on all nodes, while leaders are killed,
-// isolated and made to hand over: what was acknowledged is there, and nothing
-// twice.
+// isolated and made to hand over: each acknowledged change is there, once.
 func TestNothingIsLostNorDoubled(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		c.semaphore("a", 0)
@@ -157,7 +156,7 @@ func TestNothingIsLostNorDoubled(t *testing.T) {
 			time.Sleep(time.Second) // virtual: the partition
 			c.net.Rejoin(n.id)
 			n = c.leader()
-			c.must(n.raft.LeadershipTransfer().Error())
+			c.must(n.raft().LeadershipTransfer().Error())
 			c.leader(n)
 		}
 		close(w.stop)

@@ -9,8 +9,11 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/signalbox/signalbox/cluster/memnet"
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
 )
 
@@ -35,16 +38,16 @@ func TestLevelOfANewCluster(t *testing.T) {
 	})
 }
 
-// TestLevelThatAMemberDoesNotKnow: the members that don't know it, and those that
-// don't answer, are named, and nothing is logged.
+// TestLevelThatAMemberDoesNotKnow: the error names the members that don't know it and
+// those that don't reply, and no entry is logged.
 func TestLevelThatAMemberDoesNotKnow(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		leader := c.leader()
 		silent, other := c.others(leader)[0], c.others(leader)[1]
 		c.kill(silent)
-		last := leader.raft.LastIndex()
+		last := leader.raft().LastIndex()
 		err := other.RaiseLevel(t.Context(), fsm.FeatureLevel+1)
-		if !errors.Is(err, ErrLevelUnknown) {
+		if !errors.Is(err, outcome.ErrLevelUnknown) {
 			t.Fatalf("a level that no member knows: %v", err)
 		}
 		for _, want := range []string{
@@ -55,30 +58,24 @@ func TestLevelThatAMemberDoesNotKnow(t *testing.T) {
 				t.Errorf("%q is not in %q", want, err)
 			}
 		}
-		if err := leader.RaiseLevel(t.Context(), fsm.FeatureLevel); !errors.Is(err, ErrLevelUnknown) {
+		if err := leader.RaiseLevel(t.Context(), fsm.FeatureLevel); !errors.Is(err, outcome.ErrLevelUnknown) {
 			t.Errorf("with a member that does not answer: %v", err)
 		}
-		if got := leader.raft.LastIndex(); got != last {
+		if got := leader.raft().LastIndex(); got != last {
 			t.Errorf("%d entries were logged", got-last)
 		}
 	})
 }
 
-// TestCommandAboveTheLevel: the leader takes no command of a level that is not in
-// force, from its own callers and from other nodes; nothing of it is logged.
-func TestCommandAboveTheLevel(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, c *nodes) {
-		c.semaphore("db", 1)
-		leader, follower := c.leader(), c.follower()
-		leader.machine.level.Store(0)
-		newer := fsm.DeleteSemaphore{Name: "db", Version: fsm.Change[uint64]{Given: true, Value: 1}}
-		for _, n := range []*testNode{leader, follower} {
-			if _, err := n.Do(t.Context(), Call{Command: newer}); !errors.Is(err, ErrBelowLevel) {
-				t.Errorf("through %s: %v", n.id, err)
-			}
+// TestLevelThatAMemberWithoutAVoteMayNotKnow: it applies the same entries.
+func TestLevelThatAMemberWithoutAVoteMayNotKnow(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, c *nodes) {
+		leader := c.leader()
+		c.must(leader.raft().AddNonvoter("n2", "n2:8711", 0, 0).Error())
+		err := leader.RaiseLevel(t.Context(), fsm.FeatureLevel)
+		if !errors.Is(err, outcome.ErrLevelUnknown) || !strings.Contains(err.Error(), "n2 at n2:8711 does not answer") {
+			t.Errorf("raised beside a member without a vote that may not know the level: %v", err)
 		}
-		c.do(leader, fsm.Up{Name: "db", Count: 1}, fsm.OK) // an applied entry sets the level again
-		c.do(follower, newer, fsm.OK)
 	})
 }
 
@@ -89,7 +86,7 @@ func TestSnapshotOfANewerLevel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	configuration := firstConfiguration([]Peer{{ID: "n1", Address: "n1:8711"}})
+	configuration := membership.FirstConfiguration([]Peer{{ID: "n1", Address: "n1:8711"}})
 	sink, err := s.Snapshots().Create(raft.SnapshotVersionMax, 7, 2, configuration, 1, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -114,9 +111,9 @@ func TestRejoinBelowTheLevel(t *testing.T) {
 		leader := c.leader()
 		older := c.others(leader)[0]
 		c.kill(older)
-		_, err := leader.life.serve(t.Context(), probeRequest{
-			Kind: probeRejoin, From: older.id, ID: older.id, Address: older.id + ":8711", Level: fsm.FeatureLevel - 1})
-		if !errors.Is(err, ErrMemberInvalid) || !strings.Contains(err.Error(), "knows feature level 0, the cluster is at 1") {
+		_, err := leader.joining.CarryOut(t.Context(), &probe.Request{
+			Kind: probe.Rejoin, From: older.id, ID: older.id, Address: older.id + ":8711", Level: fsm.FeatureLevel - 1}, nil)
+		if !errors.Is(err, outcome.ErrMemberInvalid) || !strings.Contains(err.Error(), "knows feature level 0, the cluster is at 1") {
 			t.Errorf("a rejoin below the level: %v", err)
 		}
 	})

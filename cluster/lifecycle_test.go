@@ -12,8 +12,10 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/signalbox/signalbox/cluster/memnet"
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
 )
 
@@ -92,7 +94,7 @@ func (c *lifeNodes) failed(id string, err error) {
 	c.fatals[id] = append(c.fatals[id], err)
 }
 
-// fatal answers why a node must not go on, if so.
+// fatal returns why a node must not go on, if so.
 func (c *lifeNodes) fatal(id string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +125,7 @@ func (c *lifeNodes) voting(want []string, on ...*testNode) {
 		var got []string
 		ok := func() bool {
 			got = nil
-			for _, s := range votersOf(n.life.servers()) {
+			for _, s := range membership.Voters(n.joining.Servers()) {
 				got = append(got, string(s.ID))
 			}
 			slices.Sort(got)
@@ -133,9 +135,9 @@ func (c *lifeNodes) voting(want []string, on ...*testNode) {
 	}
 }
 
-// suffrage answers how a node sees a member: "voter", "nonvoter" or "none".
+// suffrage returns how a node sees a member: "voter", "nonvoter" or "none".
 func (c *lifeNodes) suffrage(n *testNode, id string) string {
-	server, ok := findServer(n.life.servers(), id)
+	server, ok := membership.Find(n.joining.Servers(), id)
 	switch {
 	case !ok:
 		return "none"
@@ -158,7 +160,7 @@ func (c *lifeNodes) ready(list ...*testNode) {
 	}
 }
 
-// check answers one of a node's checks.
+// check returns one of a node's checks.
 func (c *lifeNodes) check(n *testNode, name string) Check {
 	c.t.Helper()
 	for _, check := range n.Checks() {
@@ -170,7 +172,7 @@ func (c *lifeNodes) check(n *testNode, name string) Check {
 	return Check{}
 }
 
-// closeTook closes a node and answers how long that took.
+// closeTook closes a node and returns how long that took.
 func (c *lifeNodes) closeTook(n *testNode) (time.Duration, error) {
 	c.t.Helper()
 	began := time.Now()
@@ -179,7 +181,7 @@ func (c *lifeNodes) closeTook(n *testNode) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// holding makes a semaphore and leases on it, and answers what they look like.
+// holding makes a semaphore and leases on it, and returns what they look like.
 func (c *lifeNodes) holding(on *testNode, leases int) func(*testNode) []fsm.LeaseView {
 	c.t.Helper()
 	c.do(on, fsm.CreateSemaphore{Name: "db", Permits: 100}, fsm.OK)
@@ -204,7 +206,7 @@ func TestNodesStartInEveryOrder(t *testing.T) {
 						c.begin(c.all[i])
 						time.Sleep(apart) // virtual
 						for _, n := range c.all {
-							if k < 2 && n.up && n.life.raft() != nil {
+							if k < 2 && n.up && n.raft() != nil {
 								t.Fatalf("%s formed a cluster with only %d nodes up", n.id, k+1)
 							}
 						}
@@ -219,7 +221,7 @@ func TestNodesStartInEveryOrder(t *testing.T) {
 					for _, n := range c.all {
 						var first raft.Log
 						c.must(n.store.Logs().GetLog(1, &first))
-						if !slices.Equal(first.Data, raft.EncodeConfiguration(firstConfiguration(n.config.Peers))) {
+						if !slices.Equal(first.Data, raft.EncodeConfiguration(membership.FirstConfiguration(n.config.Peers))) {
 							t.Errorf("%s began with %v", n.id, raft.DecodeConfiguration(first.Data))
 						}
 						if held, _ := c.read(n, "db"); held.Permits != 1 {
@@ -246,13 +248,13 @@ func TestNodeStartedAloneWaits(t *testing.T) {
 		if check := c.check(alone, "leader"); check.OK || alone.Ready() {
 			t.Errorf("ready, alone: %+v", check)
 		}
-		if _, err := alone.Do(t.Context(), Call{Command: fsm.CreateSemaphore{Name: "db", Permits: 1}}); !errors.Is(err, ErrNoLeader) {
+		if _, err := alone.Do(t.Context(), Call{Command: fsm.CreateSemaphore{Name: "db", Permits: 1}}); !errors.Is(err, outcome.ErrNoLeader) {
 			t.Errorf("a command: %v", err)
 		}
 		if _, err := alone.Read(t.Context(), Consistency{Stale: true}); err != nil {
 			t.Errorf("a stale read: %v", err)
 		}
-		if err := alone.AddMember(t.Context(), "n4", "n4:8711"); !errors.Is(err, ErrNoLeader) {
+		if err := alone.AddMember(t.Context(), "n4", "n4:8711"); !errors.Is(err, outcome.ErrNoLeader) {
 			t.Errorf("a change of membership: %v", err)
 		}
 		s := alone.Status()
@@ -275,7 +277,7 @@ func TestRestartNeedsAMajorityOnly(t *testing.T) {
 		}
 		c.begin(c.all[0])
 		time.Sleep(10 * time.Second) // virtual
-		if c.all[0].life.raft() == nil || c.all[0].Ready() {
+		if c.all[0].raft() == nil || c.all[0].Ready() {
 			t.Error("a node with state must open Raft, and is not ready alone")
 		}
 		c.begin(c.all[1])
@@ -301,10 +303,10 @@ func TestOneNodeClusterFormsAtOnce(t *testing.T) {
 func TestDifferentListsAreFatal(t *testing.T) {
 	lifeBubble(t, 2, func(t *testing.T, c *lifeNodes) {
 		c.begin(c.all[0])
-		c.peers = []Peer{{"n2", "n2:8711"}, {"n1", "n1:8711"}, {"n3", "n3:8711"}}
+		c.peers = []Peer{{ID: "n2", Address: "n2:8711"}, {ID: "n1", Address: "n1:8711"}, {ID: "n3", Address: "n3:8711"}}
 		c.begin(c.all[1])
 		c.until("n1 stops", func() bool { return c.fatal("n1") != nil })
-		if c.all[0].life.raft() != nil {
+		if c.all[0].raft() != nil {
 			t.Error("Raft is open")
 		}
 		t.Log(c.fatal("n1"))

@@ -9,6 +9,11 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/probe"
+	"github.com/signalbox/signalbox/cluster/raftlib"
 )
 
 // joiner adds a node to the test that is no member yet: its list names the members
@@ -27,7 +32,7 @@ func TestAddAndRemoveAMember(t *testing.T) {
 		n4 := joiner(c, "n4")
 		c.begin(n4)
 		time.Sleep(6 * time.Second) // virtual
-		if said := c.logs["n4"].lines("add it with PUT /v1/cluster/members/n4"); len(said) == 0 || n4.life.raft() != nil {
+		if said := c.logs["n4"].lines("the cluster has no member n4: add it"); len(said) == 0 || n4.raft() != nil {
 			t.Errorf("in 6 s it said %q", said)
 		}
 		for _, asked := range []*testNode{c.follower(), c.leader()} { // the second time it is there
@@ -44,10 +49,10 @@ func TestAddAndRemoveAMember(t *testing.T) {
 		c.voting([]string{"n1", "n2", "n3"}, first...)
 		c.until("n4 knows", func() bool { return !c.check(n4, "member").OK })
 		time.Sleep(2 * time.Second) // virtual: a campaign that it may have begun ends
-		term := c.leader().raft.CurrentTerm()
+		term := c.leader().raft().CurrentTerm()
 		time.Sleep(10 * time.Second) // virtual: many election times
-		if n4.Ready() || c.leader().raft.CurrentTerm() != term {
-			t.Errorf("the removed node: ready %v, %v; term %d, was %d", n4.Ready(), n4.raft.State(), c.leader().raft.CurrentTerm(), term)
+		if n4.Ready() || c.leader().raft().CurrentTerm() != term {
+			t.Errorf("the removed node: ready %v, %v; term %d, was %d", n4.Ready(), n4.raft().State(), c.leader().raft().CurrentTerm(), term)
 		}
 		c.must(c.leader().RemoveMember(t.Context(), "n4")) // it is none
 		c.must(c.follower().AddMember(t.Context(), "n4", "n4:8711"))
@@ -63,7 +68,7 @@ func TestAddedNodeThatIsNotThere(t *testing.T) {
 		first := append([]*testNode(nil), c.all...)
 		began := time.Now()
 		err := c.follower().AddMember(t.Context(), "n4", "n4:8711")
-		if took := time.Since(began); !errors.Is(err, ErrCatchingUp) || took > probeCallTimeout {
+		if took := time.Since(began); !errors.Is(err, outcome.ErrCatchingUp) || took > probe.CallTimeout {
 			t.Fatalf("after %v: %v", took, err)
 		}
 		if got := c.suffrage(c.leader(), "n4"); got != "nonvoter" {
@@ -83,12 +88,12 @@ func TestAddMemberMovesAnAddress(t *testing.T) {
 		gone := c.others(leader)[0]
 		c.kill(gone)
 		c.must(leader.AddMember(t.Context(), gone.id, "elsewhere:8711"))
-		server, _ := findServer(leader.life.servers(), gone.id)
+		server, _ := membership.Find(leader.joining.Servers(), gone.id)
 		if server.Address != "elsewhere:8711" || server.Suffrage != raft.Voter {
 			t.Errorf("it is now %+v", server)
 		}
 		err := leader.AddMember(t.Context(), "n9", "elsewhere:8711")
-		if !errors.Is(err, ErrMemberInvalid) || !strings.Contains(err.Error(), gone.id) {
+		if !errors.Is(err, outcome.ErrMemberInvalid) || !strings.Contains(err.Error(), gone.id) {
 			t.Errorf("a second member at that address: %v", err)
 		}
 	})
@@ -99,17 +104,17 @@ func TestMemberChangesThatAreRefused(t *testing.T) {
 		c.begin(c.all...)
 		c.ready(c.all...)
 		leader := c.leader()
-		for _, bad := range [][2]string{{"", "n4:1"}, {"n4", ""}, {"n4", "n4"}, {"n4", ":1"}, {"n4", "n4:x"}, {"n 4", "n4:1"}, {"n=4", "n4:1"},
+		for _, bad := range [][2]string{{"", "n4:1"}, {"n4", ""}, {"n4", "n4"}, {"n4", ":1"}, {"n4", "[]:1"}, {"n4", "n4:x"}, {"n 4", "n4:1"}, {"n=4", "n4:1"},
 			{strings.Repeat("n", 256), "n4:1"}, {"n4", strings.Repeat("n", 256) + ":1"}} {
-			if err := leader.AddMember(t.Context(), bad[0], bad[1]); !errors.Is(err, ErrMemberInvalid) {
+			if err := leader.AddMember(t.Context(), bad[0], bad[1]); !errors.Is(err, outcome.ErrMemberInvalid) {
 				t.Errorf("%q at %q: %v", bad[0], bad[1], err)
 			}
 		}
 		others := c.others(leader)
 		c.kill(others[0])
-		c.until("the silence is noticed", func() bool { return leader.life.watch.all()[others[0].id].failing })
+		c.until("the silence is noticed", func() bool { return leader.members().Seen()[others[0].id].Failing })
 		err := leader.RemoveMember(t.Context(), others[1].id)
-		if !errors.Is(err, ErrMemberInvalid) || !strings.Contains(err.Error(), others[0].id+" does not answer") {
+		if !errors.Is(err, outcome.ErrMemberInvalid) || !strings.Contains(err.Error(), others[0].id+" does not answer") {
 			t.Errorf("removing one of two that are up: %v", err)
 		}
 		c.must(leader.RemoveMember(t.Context(), others[0].id)) // the dead one may go
@@ -121,10 +126,10 @@ func TestLastVoterStays(t *testing.T) {
 	lifeBubble(t, 1, func(t *testing.T, c *lifeNodes) {
 		c.begin(c.all...)
 		c.ready(c.all...)
-		if err := c.all[0].RemoveMember(t.Context(), "n1"); !errors.Is(err, ErrLastVoter) {
+		if err := c.all[0].RemoveMember(t.Context(), "n1"); !errors.Is(err, outcome.ErrLastVoter) {
 			t.Errorf("removing the last voter: %v", err)
 		}
-		if err := c.all[0].TransferLeadership(t.Context(), ""); !errors.Is(err, ErrNoTarget) {
+		if err := c.all[0].TransferLeadership(t.Context(), ""); !errors.Is(err, outcome.ErrNoTarget) {
 			t.Errorf("handing over to nobody: %v", err)
 		}
 	})
@@ -166,9 +171,9 @@ func TestNodeRemovedWhileAway(t *testing.T) {
 		leader := c.leader()
 		away := c.others(leader)[0]
 		c.net.Isolate(away.id)
-		c.until("the silence is noticed", func() bool { return leader.life.watch.all()[away.id].failing })
+		c.until("the silence is noticed", func() bool { return leader.members().Seen()[away.id].Failing })
 		c.must(leader.RemoveMember(t.Context(), away.id))
-		term := leader.raft.CurrentTerm()
+		term := leader.raft().CurrentTerm()
 		time.Sleep(5 * time.Second) // virtual: it campaigns in vain
 		c.net.Rejoin(away.id)
 		c.until("it knows", func() bool { return !c.check(away, "member").OK })
@@ -178,13 +183,13 @@ func TestNodeRemovedWhileAway(t *testing.T) {
 		if again := len(c.logs[away.id].lines("entering candidate state")); campaigns == 0 || again != campaigns {
 			t.Errorf("it campaigned %d times, and then %d times more", campaigns, again-campaigns)
 		}
-		if got := leader.raft.CurrentTerm(); got != term || leader.raft.State() != raft.Leader {
-			t.Errorf("its return moved the leader from term %d to %d, %v", term, got, leader.raft.State())
+		if got := leader.raft().CurrentTerm(); got != term || leader.raft().State() != raft.Leader {
+			t.Errorf("its return moved the leader from term %d to %d, %v", term, got, leader.raft().State())
 		}
 		c.must(leader.AddMember(t.Context(), away.id, away.id+":8711"))
 		c.ready(away)
 		c.voting([]string{"n1", "n2", "n3"}, c.all...)
-		c.until("its election times are as before", func() bool { return away.raft.ReloadableConfig().ElectionTimeout == raftTick })
+		c.until("its election times are as before", func() bool { return away.raft().ReloadableConfig().ElectionTimeout == raftlib.Tick })
 	})
 }
 
@@ -209,12 +214,12 @@ func TestTransferLeadership(t *testing.T) {
 		}
 		leader := c.leader()
 		c.must(leader.TransferLeadership(t.Context(), leader.id)) // it has it
-		if err := leader.TransferLeadership(t.Context(), "n9"); !errors.Is(err, ErrNoTarget) {
+		if err := leader.TransferLeadership(t.Context(), "n9"); !errors.Is(err, outcome.ErrNoTarget) {
 			t.Errorf("to a stranger: %v", err)
 		}
 		dead := c.others(leader)[0]
 		c.kill(dead)
-		if err := leader.TransferLeadership(t.Context(), dead.id); !errors.Is(err, ErrNoTarget) {
+		if err := leader.TransferLeadership(t.Context(), dead.id); !errors.Is(err, outcome.ErrNoTarget) {
 			t.Errorf("to a dead one: %v", err)
 		}
 		c.must(leader.TransferLeadership(t.Context(), ""))
@@ -232,23 +237,23 @@ func TestConfigurationLogKnowsIndexes(t *testing.T) {
 		c.begin(n)
 		c.ready(n)
 		err := n.AddMember(context.Background(), "n2", "n2:8711")
-		if !errors.Is(err, ErrCatchingUp) {
+		if !errors.Is(err, outcome.ErrCatchingUp) {
 			t.Fatal(err)
 		}
-		index, servers, _ := n.life.configs.current()
+		index, servers := n.joining.Configuration()
 		var entry raft.Log
 		c.must(n.store.Logs().GetLog(index, &entry))
 		if entry.Type != raft.LogConfiguration || len(servers) != 2 {
 			t.Fatalf("at %d is a %v; servers %v", index, entry.Type, servers)
 		}
-		config := n.raft.ReloadableConfig()
+		config := n.raft().ReloadableConfig()
 		config.TrailingLogs = 1
-		c.must(n.raft.ReloadConfig(config))
+		c.must(n.raft().ReloadConfig(config))
 		c.semaphore("db", 1)
-		c.must(n.raft.Snapshot().Error())
+		c.must(n.raft().Snapshot().Error())
 		c.kill(n)
 		c.begin(n)
-		if again, servers, _ := n.life.configs.current(); again != index || len(servers) != 2 {
+		if again, servers := n.joining.Configuration(); again != index || len(servers) != 2 {
 			t.Errorf("after a restart: configuration %d, %v, want %d", again, servers, index)
 		}
 	})
@@ -274,11 +279,11 @@ func TestNoVoteBeforeCaughtUp(t *testing.T) {
 		leader := c.leader()
 		n4 := joiner(c, "n4")
 		c.begin(n4)
-		if err := leader.AddMember(t.Context(), "n4", "n4:8711"); !errors.Is(err, ErrCatchingUp) {
+		if err := leader.AddMember(t.Context(), "n4", "n4:8711"); !errors.Is(err, outcome.ErrCatchingUp) {
 			t.Fatalf("added without entries: %v", err)
 		}
 		time.Sleep(10 * time.Second) // virtual
-		if got := c.suffrage(leader, "n4"); got != "nonvoter" || n4.life.raft() == nil || !leader.life.watch.all()["n4"].up() {
+		if got := c.suffrage(leader, "n4"); got != "nonvoter" || n4.raft() == nil || !leader.members().Seen()["n4"].Up() {
 			t.Fatalf("it is a %s", got)
 		}
 		withheld.Store(false)

@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// metricsOf gathers a node's figures: name, and name{label=value,…}, to value. The
-// registry checks that what is collected was described, with help, and once.
+// metricsOf gathers the metrics of a node: name, and name{label=value,…}, to value. The
+// registry checks that every collected figure was described, with help, and once.
 func metricsOf(t *testing.T, n *testNode) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -65,7 +65,7 @@ func TestMetrics(t *testing.T) {
 		c.kill(dead)
 		time.Sleep(5 * time.Second) // virtual
 		synctest.Wait()             // what happens at this moment, a tick say, is over
-		term := float64(leader.raft.CurrentTerm())
+		term := float64(leader.raft().CurrentTerm())
 		for _, check := range []struct {
 			n    *testNode
 			name string
@@ -94,7 +94,7 @@ func TestMetrics(t *testing.T) {
 			lag, ok := metricsOf(t, leader)["member_lag_entries{member="+follower.id+"}"]
 			return ok && lag == 0
 		})
-		before := float64(leader.raft.CommitIndex()) // ticks go on meanwhile
+		before := float64(leader.raft().CommitIndex()) // ticks go on meanwhile
 		values := metricsOf(t, leader)
 		if values["raft_commit_index"] < before || values["applied_index"] < before || values["raft_last_index"] < before {
 			t.Errorf("commit %v, applied %v, last %v; want at least %v",
@@ -105,7 +105,7 @@ func TestMetrics(t *testing.T) {
 		if values["entries_applied_total"] < 5 || values["entries_applied_total"] != values["entry_commands"] {
 			t.Errorf("%v entries, %v of them counted by size", values["entries_applied_total"], values["entry_commands"])
 		}
-		c.must(leader.raft.Snapshot().Error())
+		c.must(leader.raft().Snapshot().Error())
 		if got := metricsOf(t, leader)["snapshots_begun_total"]; got != 1 {
 			t.Errorf("%v snapshots", got)
 		}

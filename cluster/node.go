@@ -3,318 +3,289 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/forward"
+	"github.com/signalbox/signalbox/cluster/lead"
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cluster/probe"
+	"github.com/signalbox/signalbox/cluster/raftlib"
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/cluster/requests"
+	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/cluster/watchdog"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/store"
 )
 
+// A process has 5 s from SIGTERM to its end. Each step has its share, whatever the
+// disk and the other nodes do.
 const (
-	// DefaultQueueSize is how many commands may wait unless configured otherwise.
-	DefaultQueueSize = 16_384
-	// stallLimit is how long a write of the local log may hang before this node
-	// stops holding its followers: see Transport.
-	stallLimit = 2 * time.Second
+	// shutDownPause is before Raft is shut down: it is idle by then.
+	shutDownPause = time.Millisecond
+	// drainTimeout bounds Drain, and the draining in Close.
+	drainTimeout = 1800 * time.Millisecond
+	// handOverTimeout bounds the handing over of leadership, and the waiting until
+	// another leader is seen.
+	handOverTimeout = 1200 * time.Millisecond
+	// workTimeout bounds the end of the node's own goroutines, and once more that
+	// of the entries in flight.
+	workTimeout = 400 * time.Millisecond
+	// raftShutdownTimeout bounds Raft's own end.
+	raftShutdownTimeout = 700 * time.Millisecond
+	// portTimeout bounds the end of the port's handlers.
+	portTimeout = 300 * time.Millisecond
 )
 
-// Peer is one member as configured: every node has the same list.
-type Peer struct {
-	ID      string
-	Address string // host:port, as the others dial it
-}
-
-// Config says how to start a node.
-type Config struct {
-	// NodeID names this node for ever; it is one of Peers, unless they are empty.
-	NodeID string
-	// Peers are all first members. Empty: a cluster of this node alone, at Bind.
-	Peers []Peer
-	// Bind is the address that the peer port listens on.
-	Bind string
-	// InsecurePeers allows Bind to be reachable from outside this host.
-	InsecurePeers bool
-	// Network is how peers reach each other; nil: TCP.
-	Network Network
-	// Store is the open data folder. The caller closes it, after Close.
-	Store *store.Store
-	// Limits go out with this node's reigns; the zero value: fsm.DefaultLimits.
-	Limits fsm.Limits
-	// RaftMultiplier stretches the election times and all time-outs between nodes, 1 to
-	// 20; 0: 1.
-	RaftMultiplier int
-	// QueueSize bounds the commands that wait in this node's proposer, and those
-	// of its own callers that are without an outcome; 0: DefaultQueueSize.
-	QueueSize int
-	// HistoryEvents and HistoryBytes bound the events that this node keeps for who
-	// follows them; 0: DefaultHistoryEvents, DefaultHistoryBytes.
-	HistoryEvents, HistoryBytes int64
-	// Restored says that the data folder was put back from a backup or a copy: the
-	// first leader makes the counters jump, so that no token is given twice. Start
-	// fails while a member is alive whose folder was not.
-	Restored bool
-	// Logger gets everything that is worth telling; nil: nothing.
-	Logger hclog.Logger
-	// Notifier delivers notices while this node leads; nil: none are delivered, and
-	// they end as those that can't be.
-	Notifier Notifier
-	// OnFatal is told once, from a goroutine of its own, why this node must not go
-	// on: the process should exit with that message.
-	OnFatal func(error)
-
-	// space returns how much room there is; nil: as the store says.
-	space func() (store.Space, error)
-	// applying is called in the apply goroutine with each entry before its results
-	// are delivered, and may block, for tests; nil: none.
-	applying func(*fsm.Applied)
-	// fault is TransportConfig.Fault, for tests.
-	fault func(peer raft.ServerID, request any) error
-}
+var (
+	errTasksRun    = errors.New("the node's goroutines have not ended in time")
+	errRaftRuns    = errors.New("raft has not ended in time")
+	errPortRuns    = errors.New("the peer port has not ended in time")
+	errNotAnswered = errors.New("not all calls were answered in time")
+)
 
 // Node is one member of a cluster. All methods are safe for concurrent use.
 //
-// Its goroutines, beside Raft's: leadership.drain and leadership.run, router.run
-// with a link's two while another node leads, proposer.run, ticker.run and
-// courier.run with one for each notice that is due while this one does, watchLeader,
-// takeSnapshots, history.run, and two for each stream that another
-// node forwards on. What the log says reaches callers in Raft's apply goroutine,
-// by applied.
+// Its goroutines, beside Raft's: Leadership.Drain and Leadership.Run, Router.Run
+// with a link's two while another node leads, proposer.run, ticker.Run and
+// notices.Sender.Run with one for each notice that is due while this one does, watchLeader,
+// takeSnapshots, Replica.Run, Members.Run, watchdog.Run, readProof.run,
+// and two for each stream that another node forwards on. What the log says reaches
+// callers in Raft's apply goroutine, by the sinks that its feed calls.
 type Node struct {
 	config Config
+	times  wake.Stretch // of the time-outs between nodes
 	log    hclog.Logger
 
-	port      *PeerPort
-	acks      *AckClock
-	raft      *raft.Raft
-	raftNews  chan bool // leadership won and lost, from Raft
-	transport *Transport
+	replica  *replica.Replica
+	requests *requests.Registry
+	pulse    *lead.Pulse
+	router   *forward.Router
+	server   *forward.Server
+	renewals *renewals
+	calls    *calls
+	metrics  *metrics
 
-	machine    *machine
-	changes    *changes
-	history    *eventHistory
-	waits      *waits
-	lists      *lists
-	requests   *requests
-	router     *router
-	carrier    *carrier
-	leadership *leadership
-	confirmer  *confirmer
-	renewals   *renewals
-	calls      *calls
+	joining *membership.Joining
+	running atomic.Pointer[running] // nil until Raft runs
+	opened  chan struct{}           // closed when it does
 
-	life *life
-
-	snapshotDue chan struct{} // has room for one
+	fatalOnce sync.Once
 
 	stopping  context.Context // ends when the node closes
 	stop      context.CancelFunc
-	running   sync.WaitGroup // the goroutines above, but for drain
+	tasks     sync.WaitGroup // the goroutines above, but for drain
 	closeOnce sync.Once
 	closeErr  error
 }
 
 // Start opens the node's port and its Raft and returns; it does not wait for a
 // leader. With an empty folder and other peers, Raft opens later, once these have
-// said whether the cluster forms or has lost this node: see life. ctx bounds only
+// said whether the cluster forms or has lost this node: see [membership.Joining]. ctx bounds only
 // the start itself.
 func Start(ctx context.Context, config Config) (*Node, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := config.complete(); err != nil {
+	config, err := withDefaults(config)
+	if err != nil {
 		return nil, err
 	}
-	n := newNode(config)
-	if err := n.open(); err != nil {
+	n, err := newNode(config)
+	if err != nil {
+		n.stop()
+		return nil, err
+	}
+	if err := n.join(); err != nil {
 		return nil, errors.Join(err, n.abort())
 	}
 	return n, nil
 }
 
-// complete checks a configuration and fills in what is not given.
-func (c *Config) complete() error {
-	if c.NodeID == "" {
-		return errors.New("the node has no id")
-	}
-	if len(c.Peers) == 0 {
-		c.Peers = []Peer{{ID: c.NodeID, Address: c.Bind}}
-	}
-	if c.self() == nil {
-		return fmt.Errorf("node %q is not among its peers", c.NodeID)
-	}
-	if c.Network == nil {
-		if err := CheckPeerAddress(c.Bind, c.InsecurePeers); err != nil {
-			return err
-		}
-		c.Network = TCPNetwork{Multiplier: c.RaftMultiplier}
-	}
-	if c.Limits == (fsm.Limits{}) {
-		c.Limits = fsm.DefaultLimits()
-	}
-	if c.RaftMultiplier == 0 {
-		c.RaftMultiplier = 1
-	}
-	if c.QueueSize == 0 {
-		c.QueueSize = DefaultQueueSize
-	}
-	if c.HistoryEvents == 0 {
-		c.HistoryEvents = DefaultHistoryEvents
-	}
-	if c.HistoryBytes == 0 {
-		c.HistoryBytes = DefaultHistoryBytes
-	}
-	if c.Logger == nil {
-		c.Logger = hclog.NewNullLogger()
-	}
-	if c.applying == nil {
-		c.applying = func(*fsm.Applied) {}
-	}
-	if c.Notifier == nil {
-		c.Notifier = noNotifier{}
-	}
-	if c.OnFatal == nil {
-		c.OnFatal = func(error) {}
-	}
-	if c.space == nil {
-		c.space = c.Store.Space
-	}
-	return nil
-}
-
-// self answers this node's own entry among the peers, or nil.
-func (c *Config) self() *Peer {
-	for i := range c.Peers {
-		if c.Peers[i].ID == c.NodeID {
-			return &c.Peers[i]
-		}
-	}
-	return nil
-}
-
-// times stretches the time-outs between nodes.
-func (n *Node) times() stretch { return stretch(n.config.RaftMultiplier) }
-
-// newNode makes the parts of a node and joins them; nothing runs yet.
-func newNode(config Config) *Node {
+// newNode makes the parts of a node that need no Raft and joins them. The peer port
+// is open then, and refuses all streams.
+func newNode(config Config) (*Node, error) {
 	n := &Node{
-		config: config, log: config.Logger.Named("cluster"),
-		acks: NewAckClock(), raftNews: make(chan bool, 8),
-		changes: newChanges(), waits: newWaits(), lists: newLists(), calls: newCalls(),
-		history:     newEventHistory(config.HistoryEvents, config.HistoryBytes),
-		snapshotDue: make(chan struct{}, 1),
+		config: config, times: wake.Stretch(config.RaftMultiplier), log: config.Logger.Named("cluster"),
+		calls: newCalls(), pulse: lead.NewPulse(),
+		opened: make(chan struct{}),
 	}
 	n.stopping, n.stop = context.WithCancel(context.Background())
-	n.requests = newRequests(config.QueueSize, n.waits)
-	n.requests.pulse = newPulse()
-	n.machine = newMachine(n.log)
-	n.machine.deliver = n.applied
-	n.machine.restored = n.restored
-	n.machine.fatal = n.fatal
-	n.machine.snapshotDue = func() { signal(n.snapshotDue) }
-	n.router = &router{
-		log: n.log, requests: n.requests, self: raft.ServerID(config.NodeID),
-		leader: n.leader, established: n.leading,
-		openLocal: n.openLocal, openRemote: n.openRemote, dial: n.dialForward,
-		news: make(chan struct{}, 1), changed: make(chan struct{}), compactAt: batchCommands,
+	n.replica = replica.New(replica.Config{HistoryEvents: config.HistoryEvents, HistoryBytes: config.HistoryBytes, Logger: n.log})
+	n.requests = requests.New(config.QueueSize, n.replica)
+	n.metrics = newMetrics(n.requests.Origin(), memberNode{n}.Leads, n.replica.Snapshots)
+	forwarding := forward.Config{
+		Log: n.log, Self: config.NodeID, Requests: n.requests, Replica: n.replica,
+		Host: forwardingNode{n}, Pulse: n.pulse, Times: n.times, Stopping: n.stopping,
 	}
-	n.requests.times = n.times()
-	n.carrier = &carrier{requests: n.requests, router: n.router}
-	n.leadership = &leadership{
-		log: n.log, self: config.NodeID, machine: n.machine, acks: n.acks, limits: config.Limits,
-		cluster: func() fsm.ClusterID { return n.life.identity.bound() }, jump: func() bool { return config.Store.Restored() != 0 },
-		open: n.openProposer, hire: n.hireCourier, changed: n.router.look, news: make(chan struct{}, 1),
-	}
+	n.router, n.server = forward.NewRouter(forwarding), forward.NewServer(forwarding)
 	n.renewals = &renewals{submit: n.submitRenewals}
-	n.life = newLife(n)
-	return n
+	var err error
+	n.joining, err = membership.Open(membership.Config{
+		Self: *config.self(), Peers: config.Peers, Network: config.Network, Bind: config.Bind,
+		Security: peer.Security{TLS: config.PeerTLS, PlainToo: config.InsecurePeers},
+		Folder:   config.Store, FolderID: peer.ID(config.Store.FolderID()), Restored: config.Restored,
+		Hashes: config.hashes(n.replica.Hashes()), Times: n.times, Host: memberNode{n}, Logger: n.log, Stopping: n.stopping,
+	})
+	return n, err
 }
 
-// signal tells a goroutine that waits on a channel with room for one.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+// A reply to the probe has room for all hashes that a replica keeps.
+const _ = uint(probe.MaxHashes - replica.HashesKept)
+
+// join begins the node's way into its cluster. Raft runs when it returns, or later if
+// other nodes must be asked first.
+func (n *Node) join() error {
+	n.joining.Serve()
+	if err := n.joining.NoteRestored(n.stopping); err != nil {
+		return err
 	}
+	begin := func() error {
+		if err := n.joining.Form(n.stopping); err != nil {
+			return err
+		}
+		return n.run()
+	}
+	if !n.joining.AsksPeers() {
+		return begin()
+	}
+	n.tasks.Go(func() {
+		if err := begin(); err != nil && n.stopping.Err() == nil {
+			n.fatal(err)
+		}
+	})
+	return nil
 }
 
-// openProposer makes the proposer of a reign.
-func (n *Node) openProposer(term uint64, c *clock) *proposer {
-	p := newProposer(term, c, n.raft, n.config.QueueSize)
-	p.refuses = n.life.refuses
-	c.hold(n.life.standstill() != nil)
-	p.pulse = n.requests.pulse
-	p.refused = func() {
-		n.life.refused()
-		n.router.drop(term)
+// run opens Raft and starts everything that needs it.
+func (n *Node) run() error {
+	r, err := openRaft(n)
+	if err != nil {
+		return err
 	}
-	return p
+	if n.stopping.Err() != nil { // Close may have returned without it
+		return errors.Join(context.Cause(n.stopping), r.shutDown())
+	}
+	n.running.Store(r)
+	close(n.opened)
+	if moved := (checker{n, r}).address(); moved.Moved != nil {
+		n.log.Warn("this node's address has changed", "detail", moved.Detail)
+	}
+	n.joining.Port().Handle(peer.StreamForward, n.server.Serve)
+	go r.leadership.Drain(r.raftNews) // ends when Raft has, and the channel is closed
+	lead := func(ctx context.Context) { r.leadership.Run(ctx, r.raft) }
+	watch := func(ctx context.Context) {
+		watchdog.Run(ctx, watchdog.Config{
+			Log: n.log, Host: r, StuckFor: r.store.StuckFor, Space: n.config.space, Keys: func() fsm.KeysView { return keysOf(n) },
+			WedgedAfter: 3 * time.Duration(n.config.RaftMultiplier) * raftlib.Tick,
+		})
+	}
+	for _, task := range []func(context.Context){
+		lead, n.router.Run, r.watchLeader, n.pulse.Run, r.takeSnapshots, n.replica.Run,
+		r.members.Run, watch, newReadProof(n, r).run,
+	} {
+		n.tasks.Go(func() { task(n.stopping) })
+	}
+	return nil
 }
 
-// established returns this node's term as leader, or nil, also while it finds itself
-// among nodes of another cluster: then it serves nobody.
-func (n *Node) established() *reign {
-	if n.life.strangers.Load() != nil {
-		return nil
-	}
-	return n.leadership.established()
-}
-
-// leader answers whom Raft follows here, and in which term. The two may not fit
-// together for a moment: a node that does not lead in the term refuses. While this
-// node's disk hangs and Raft takes it for the leader, the others are believed.
-func (n *Node) leader() (raft.ServerAddress, raft.ServerID, uint64) {
-	address, id := n.raft.LeaderWithID()
-	term := n.raft.CurrentTerm()
-	if string(id) == n.config.NodeID && n.life.hung() {
-		return n.life.leaderElsewhere(term)
-	}
-	return address, id, term
+// fatal reports to the process, once, why it must end.
+func (n *Node) fatal(err error) {
+	n.fatalOnce.Do(func() {
+		n.log.Error("this node must not go on", "error", err)
+		go n.config.OnFatal(err)
+	})
 }
 
 // submitRenewals proposes what the renewals have gathered.
 func (n *Node) submitRenewals(renew fsm.Renew) (Reply, error) {
 	reply, err := n.do(n.stopping, Call{Command: renew})
 	if errors.Is(err, context.Canceled) { // the node's end, and none of the callers'
-		err = ErrOutcomeUnknown
+		err = outcome.ErrOutcomeUnknown
 	}
 	return reply, err
 }
 
-// applied tells the node what an entry did, in the apply goroutine: first whose
-// command it was, then whose wait it ended, then who watches what it changed.
-func (n *Node) applied(entry *fsm.Applied) {
-	n.config.applying(entry)
-	n.life.applied(entry)
-	n.requests.large.deliver(n.machine.state, entry)
-	n.requests.deliver(entry)
-	n.waits.deliver(entry)
-	n.lists.deliver(entry)
-	n.changes.deliver(entry.Effects)
-	n.history.deliver(entry)
-	if reign := n.established(); reign != nil {
-		reign.ticker.poke()
-		reign.courier.poke(entry.Effects)
-	}
-	if entry.Term != 0 {
-		n.router.look()
+// Drain makes the node not ready, ends the waits of its callers and takes no
+// further calls. Calls of ordinary sessions return Waiting, calls for a wait list
+// return NothingReady, and their places are kept. One-shots with a key get
+// ErrDraining, and their place is kept for the repeat on another node; other one-shots
+// are withdrawn first. Drain blocks until every call has returned, at most 1.8 s.
+func (n *Node) Drain() { n.drain(context.Background()) }
+
+func (n *Node) drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(ctx, drainTimeout, errNotAnswered)
+	defer cancel()
+	if err := n.calls.drain(ctx); err != nil {
+		n.log.Warn("drained in part", "error", err)
 	}
 }
 
-// restored tells the node, in the apply goroutine, that the machine has jumped.
-func (n *Node) restored(state *fsm.Machine, index uint64) {
-	n.life.replaced(state)
-	n.requests.large.restored(state)
-	n.requests.restored(state)
-	n.waits.restored(state, index)
-	n.lists.wakeAll()
-	n.changes.wakeAll()
-	n.history.restored(index)
-	if reign := n.established(); reign != nil {
-		reign.courier.lookAtAll()
+// Close drains the node, if that is not done, hands leadership over, once, and stops
+// it, within 5 s in all. Once ctx has ended it neither drains nor hands over any
+// more. Later calls return the same.
+//
+// An error names the parts that had not ended in time; the process may exit nevertheless.
+// While a write hangs on the disk, Raft can't end, and closing the store would
+// block.
+func (n *Node) Close(ctx context.Context) error {
+	n.closeOnce.Do(func() {
+		n.drain(ctx)
+		n.handOver(ctx)
+		last := n.running.Load().established()
+		n.stop()
+		var late error
+		if !wake.Within(workTimeout, n.tasks.Wait) {
+			late = errTasksRun
+		}
+		if last != nil { // Raft's own end is the end of what is in flight after that
+			wake.Within(workTimeout, last.Land)
+		}
+		n.closeErr = errors.Join(late, n.abort())
+	})
+	return n.closeErr
+}
+
+// handOver gives leadership to another node, so that the cluster need not find out
+// that this one is gone, and waits until a leader is seen.
+func (n *Node) handOver(ctx context.Context) {
+	r := n.running.Load()
+	if r == nil || r.leadership.Established() == nil || ctx.Err() != nil || len(membership.Voters(r.members.Servers())) < 2 {
+		return
 	}
-	n.router.look()
+	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
+	defer cancel()
+	// One attempt: a second one, against a target that hangs, could leave Raft
+	// refusing everything (raft#696).
+	if err := r.members.HandOver(ctx); err != nil {
+		n.log.Warn("leadership was not handed over", "error", err)
+		return
+	}
+	for {
+		if _, id := r.raft.LeaderWithID(); id != "" && string(id) != n.config.NodeID {
+			return
+		}
+		if wake.Pause(ctx, 5*time.Millisecond) != nil {
+			n.log.Warn("leadership was handed over, but no leader was seen in time")
+			return
+		}
+	}
+}
+
+// abort stops everything that join has started: Raft, which closes its transport, and
+// the port.
+func (n *Node) abort() error {
+	n.stop()
+	var errs []error
+	if r := n.running.Load(); r != nil {
+		errs = append(errs, r.shutDown())
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), portTimeout, errPortRuns)
+	defer cancel()
+	return errors.Join(append(errs, wake.Await(ctx, n.joining.Port().Close))...)
 }

@@ -55,7 +55,7 @@ func benchCluster(b *testing.B) (leader *Node, followers []*Node) {
 	return leader, followers
 }
 
-// benchAddress answers a free address on loopback.
+// benchAddress returns a free address on loopback.
 func benchAddress(b *testing.B) string {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,7 +66,7 @@ func benchAddress(b *testing.B) string {
 	return l.Addr().String()
 }
 
-// benchWrites makes so many writes through nodes, by many callers, and answers
+// benchWrites makes so many writes through nodes, by many callers, and returns
 // how many a second.
 func benchWrites(b *testing.B, through []*Node, count int) float64 {
 	b.Helper()
@@ -142,8 +142,8 @@ func BenchmarkDoMany(b *testing.B) {
 	b.ReportMetric(many(followers[0], 8), "follower-listed/s")
 }
 
-// BenchmarkHandOff measures from the release's answer on one node to the next
-// waiter's on another, both followers.
+// BenchmarkHandOff measures the time from the reply to a release on one node to the
+// reply to the next waiter on another; both are followers.
 func BenchmarkHandOff(b *testing.B) {
 	_, followers := benchCluster(b)
 	holder, waiter := followers[0], followers[1]
@@ -215,7 +215,7 @@ func BenchmarkReads(b *testing.B) {
 	}
 }
 
-// percentile answers a percentile of durations, which it sorts.
+// percentile returns a percentile of durations, which it sorts.
 func percentile(all []time.Duration, percent int) time.Duration {
 	slices.Sort(all)
 	return all[min(len(all)-1, len(all)*percent/100)]

@@ -12,6 +12,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -25,7 +26,7 @@ type historyInput struct {
 	session   uint64
 }
 
-// historyOutput is what it was told.
+// historyOutput is the reply to it.
 type historyOutput struct {
 	open  bool // not known whether it was done
 	done  bool // acquire: granted; release: there was a lease
@@ -36,7 +37,7 @@ type historyOutput struct {
 // historyState is a semaphore of two permits as clients see it.
 type historyState struct {
 	holders [2]uint64 // sessions, the lower first; 0: free
-	token   uint64    // the last that was told
+	token   uint64    // the last one in a reply
 }
 
 func (s historyState) held() (n int64) {
@@ -74,7 +75,7 @@ func (s historyState) holds(session uint64) bool {
 	return s.holders[0] == session || s.holders[1] == session
 }
 
-// historyModel says which answers a semaphore may give, one at a time.
+// historyModel is the replies that a semaphore may give, one at a time.
 var historyModel = porcupine.NondeterministicModel{
 	Partition: func(all []porcupine.Operation) [][]porcupine.Operation {
 		parts := map[string][]porcupine.Operation{}
@@ -213,18 +214,18 @@ func (h *history) client(t *testing.T, id int, all []*testNode, name string, ran
 		}
 		in := historyInput{semaphore: name, kind: []string{"acquire", "acquire", "release", "read"}[random.IntN(4)], session: session}
 		called := time.Now()
-		out, told := historyAsk(t, n, in)
-		if told {
+		out, known := historyAsk(t, n, in)
+		if known {
 			h.add(id, in, out, called)
 		}
-		// What is open may come later; a session that is never used again keeps the
+		// An open operation may be done later; a session that is never used again keeps the
 		// model simple. The same goes for one that holds what it asks for.
 		ok = !out.open && in.kind != "release"
 		if in.kind == "acquire" && out.done {
 			time.Sleep(time.Duration(random.IntN(60)) * time.Millisecond) // virtual: how long it holds
 			in.kind, called = "release", time.Now()
-			out, told := historyAsk(t, all[random.IntN(len(all))], in)
-			if told {
+			out, known := historyAsk(t, all[random.IntN(len(all))], in)
+			if known {
 				h.add(id, in, out, called)
 			}
 			ok = false
@@ -232,8 +233,8 @@ func (h *history) client(t *testing.T, id int, all []*testNode, name string, ran
 	}
 }
 
-// historyAsk does one operation; told is false when it was certainly not done.
-func historyAsk(t *testing.T, n *testNode, in historyInput) (out historyOutput, told bool) {
+// historyAsk does one operation; known is false when it was certainly not done.
+func historyAsk(t *testing.T, n *testNode, in historyInput) (out historyOutput, known bool) {
 	if in.kind == "read" {
 		if _, err := n.Read(t.Context(), Consistency{}); err != nil {
 			return out, false
@@ -250,7 +251,7 @@ func historyAsk(t *testing.T, n *testNode, in historyInput) (out historyOutput, 
 	}
 	reply, err := n.Do(t.Context(), Call{Command: command})
 	switch {
-	case errors.Is(err, ErrOutcomeUnknown):
+	case errors.Is(err, outcome.ErrOutcomeUnknown):
 		return historyOutput{open: true}, true
 	case err != nil:
 		return out, false
@@ -282,7 +283,7 @@ func historyFaults(c *nodes, random *rand.Rand) {
 			c.net.Delay(n.id, other.id, time.Duration(random.IntN(80))*time.Millisecond)
 		case fault == 4:
 			if n := c.leader(); n != nil {
-				_ = n.raft.LeadershipTransfer().Error() // it may find nobody
+				_ = n.raft().LeadershipTransfer().Error() // it may find no other node
 			}
 		default:
 			c.net.Isolate(c.leader().id)

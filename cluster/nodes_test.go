@@ -10,12 +10,15 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
-	"github.com/signalbox/signalbox/cluster/memnet"
+	"github.com/signalbox/signalbox/cluster/lead"
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
 )
 
-// nodesPatience is how long, in virtual time, a test waits for what must happen.
+// nodesPatience is how long, in virtual time, a test waits for an event that has to come.
 const nodesPatience = time.Minute
 
 // nodes is a cluster of whole nodes on a network in memory, for use inside a
@@ -34,6 +37,20 @@ type testNode struct {
 	store *store.Store
 	up    bool
 }
+
+// members returns the node's membership; its Raft must run.
+func (n *testNode) members() *membership.Members { return n.running.Load().members }
+
+// raft returns the node's Raft, or nil before it runs.
+func (n *Node) raft() *raft.Raft {
+	if r := n.running.Load(); r != nil {
+		return r.raft
+	}
+	return nil
+}
+
+// established returns the node's term as leader, or nil.
+func (n *Node) established() *lead.Term { return n.running.Load().established() }
 
 // inBubble runs a test on a cluster of that many nodes, in virtual time.
 func inBubble(t *testing.T, count int, test func(t *testing.T, c *nodes), setups ...func(*Config)) {
@@ -77,17 +94,17 @@ func (c *nodes) start(n *testNode) {
 	n.Node, n.up = node, true
 }
 
-// testLogger logs nothing, unless a developer changes it here.
+// testLogger drops all lines, unless a developer changes it here.
 func testLogger(string) hclog.Logger { return hclog.NewNullLogger() }
 
 // kill does to the others what the death of a process does; the node's own
-// goroutines are then stopped in order, where nobody can see it.
+// goroutines are then stopped in order, where no other node can see it.
 func (c *nodes) kill(n *testNode) {
 	c.t.Helper()
 	c.net.Isolate(n.id)
 	c.net.Crash(n.id)
 	gone, cancel := context.WithCancel(context.Background())
-	cancel() // nobody is waited for
+	cancel() // without waiting for anything
 	if err := n.Close(gone); err != nil {
 		c.t.Fatalf("stop %s: %v", n.id, err)
 	}
@@ -107,9 +124,8 @@ func (c *nodes) stop() {
 	for _, n := range c.all {
 		c.net.Rejoin(n.id)
 	}
-	// Without handing over, which would go from one to the next: Raft never answers
-	// the barrier of a new leader that is shut down at that moment, and the bubble
-	// would wait for who waits for it.
+	// Without handing over, which would go from one to the next: the barrier of a new
+	// leader that is shut down at that moment never returns, nor would the bubble.
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, n := range c.all {
@@ -135,13 +151,13 @@ func (c *nodes) until(what string, holds func() bool) {
 	}
 }
 
-// leader waits until a node that is not excepted leads, and answers it.
+// leader waits until a node that is not excepted leads, and returns it.
 func (c *nodes) leader(except ...*testNode) *testNode {
 	c.t.Helper()
 	var found *testNode
 	c.until("a leader", func() bool {
 		for _, n := range c.all {
-			if n.up && !contains(except, n) && n.established() != nil && n.raft.State() == raft.Leader {
+			if n.up && !contains(except, n) && n.established() != nil && n.raft().State() == raft.Leader {
 				found = n
 				return true
 			}
@@ -149,6 +165,16 @@ func (c *nodes) leader(except ...*testNode) *testNode {
 		return false
 	})
 	return found
+}
+
+// leaderless waits until a node neither leads nor knows a leader.
+func (c *nodes) leaderless(n *testNode) {
+	c.t.Helper()
+	c.until("the leader's end", func() bool {
+		address, _ := n.raft().LeaderWithID()
+		return address == "" && n.established() == nil
+	})
+	synctest.Wait() // for its router to see it
 }
 
 func contains(list []*testNode, n *testNode) bool {
@@ -160,7 +186,7 @@ func contains(list []*testNode, n *testNode) bool {
 	return false
 }
 
-// others answers all nodes but one.
+// others returns all nodes but one.
 func (c *nodes) others(n *testNode) []*testNode {
 	var others []*testNode
 	for _, o := range c.all {
@@ -171,24 +197,12 @@ func (c *nodes) others(n *testNode) []*testNode {
 	return others
 }
 
-// follower returns a node that does not lead, once the leader has welcomed its
-// stream: before that the node sends no command.
+// follower returns a node that does not lead, once it has read from the leader: the
+// leader has welcomed its stream then, before which the node sends no command.
 func (c *nodes) follower() *testNode {
 	c.t.Helper()
 	n := c.others(c.leader())[0]
-	c.until("a lane to the leader", func() bool {
-		l, _ := n.router.lane()
-		remote, is := l.(*link)
-		if !is {
-			return false
-		}
-		select {
-		case <-remote.welcome:
-			return true
-		default:
-			return false
-		}
-	})
+	c.read(n, "")
 	return n
 }
 
@@ -222,7 +236,7 @@ func (c *nodes) open(n *testNode, ttl time.Duration) uint64 {
 	return c.do(n, fsm.OpenSession{Session: n.DrawSession(), TTLMS: ttl.Milliseconds()}, fsm.OK).Session
 }
 
-// answer is what a call in the background came back with.
+// answer is the result of a call in the background.
 type answer struct {
 	Reply
 	err error
@@ -239,11 +253,20 @@ func background(ctx context.Context, n *testNode, call Call) <-chan answer {
 	return answers
 }
 
-// read reads linearizably and answers what a node shows of a semaphore.
+// read reads linearizably and returns a semaphore as a node shows it.
 func (c *nodes) read(n *testNode, name string) (view fsm.SemaphoreView, at Reading) {
 	c.t.Helper()
 	at, err := n.Read(c.t.Context(), Consistency{})
 	c.must(err)
 	n.View(func(m *fsm.Machine) { view, _ = m.Semaphore(name) })
 	return view, at
+}
+
+// machineValue returns the permits of a semaphore in a node's own copy of the state.
+func machineValue(r *replica.Replica, name string) (value int64, found bool) {
+	r.View(func(m *fsm.Machine) {
+		view, ok := m.Semaphore(name)
+		value, found = view.Available, ok
+	})
+	return value, found
 }

@@ -5,23 +5,22 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// readTimeout bounds a read: the leader's answer, and the local machine's
-// catching up with it.
+// readTimeout bounds a read: the leader's reply, and the time until the local machine
+// has caught up with it.
 const readTimeout = 5 * time.Second
 
-// readAgain is the pause before a read that failed asks again.
-const readAgain = 20 * time.Millisecond
-
-// Consistency says what a read must see. The zero value is linearizable: it sees
+// Consistency says how recent the state of a read must be. The zero value is linearizable: it sees
 // everything that was acknowledged, to any client on any node, before it began.
 type Consistency struct {
-	// Stale reads what this node has, at once but for MinIndex.
+	// Stale reads this node's own state, at once but for MinIndex.
 	Stale bool
 	// MinIndex above 0 waits until this node has that index, without asking the
-	// leader: for clients who read what they wrote.
+	// leader: for clients that read their own writes.
 	MinIndex uint64
 	// Linearizable asks the leader though there is a MinIndex. Not with Stale.
 	Linearizable bool
@@ -44,22 +43,22 @@ type Reading struct {
 	Stale bool
 }
 
-// Read blocks until this node's machine has what the consistency asks for; View
-// then shows it. A linearizable read costs a round trip between the leader and a
+// Read blocks until this node's machine is as recent as the consistency demands; View
+// then shows the state. A linearizable read costs a round trip between the leader and a
 // majority, which all reads that wait share, and one more to the leader from
 // another node. After 5 s it fails with ErrNoLeader or, when it is this node's own
 // state that is not there yet, ErrBehind; before, with ctx's cause.
 func (n *Node) Read(ctx context.Context, c Consistency) (Reading, error) {
-	end := time.Now().Add(n.times().patience(readTimeout))
+	end := time.Now().Add(n.times.Patience(readTimeout))
 	if err := n.reach(ctx, c.MinIndex, end); err != nil {
 		return Reading{}, err
 	}
 	if !c.asksLeader() {
 		return n.staleReading(), nil
 	}
-	asking, cancel := context.WithDeadlineCause(ctx, end, ErrNoLeader)
+	asking, cancel := context.WithDeadlineCause(ctx, end, outcome.ErrNoLeader)
 	defer cancel()
-	index, nowMS, err := n.readIndex(asking)
+	index, nowMS, err := n.router.Read(asking)
 	if err != nil {
 		return Reading{}, err
 	}
@@ -71,71 +70,50 @@ func (n *Node) Read(ctx context.Context, c Consistency) (Reading, error) {
 
 // reach blocks until this node has an index; ErrBehind at the end.
 func (n *Node) reach(ctx context.Context, index uint64, end time.Time) error {
-	ctx, cancel := context.WithDeadlineCause(ctx, end, ErrBehind)
+	ctx, cancel := context.WithDeadlineCause(ctx, end, outcome.ErrBehind)
 	defer cancel()
-	if err := n.machine.progress.await(ctx, index); err != nil {
+	if err := n.replica.Await(ctx, index); err != nil {
 		return fmt.Errorf("index %d has not come to this node: %w", index, err)
 	}
 	return nil
 }
 
-// staleReading describes what this node has.
+// staleReading describes this node's own state.
 func (n *Node) staleReading() Reading {
 	return Reading{
-		Index: n.machine.progress.reached.Load(), NowMS: n.machine.estimateMS(),
+		Index: n.replica.Index(), NowMS: n.replica.EstimateMS(),
 		LastContact: n.lastContact(), Stale: true,
 	}
 }
 
-// lastContact answers how long ago this node heard from the leader.
+// lastContact returns how long ago this node heard from the leader.
 func (n *Node) lastContact() time.Duration {
-	if n.leadership.established() != nil {
+	r := n.running.Load()
+	switch {
+	case r == nil:
+		return -1
+	case r.leadership.Established() != nil:
 		return 0
-	}
-	r := n.life.raft()
-	if r == nil || r.LastContact().IsZero() {
+	case r.raft.LastContact().IsZero():
 		return -1
 	}
-	return time.Since(r.LastContact())
-}
-
-// readIndex asks the leader, whichever node that is, until one answers.
-func (n *Node) readIndex(ctx context.Context) (index uint64, nowMS int64, err error) {
-	for {
-		l, changed := n.router.lane()
-		if l != nil {
-			if index, nowMS, err = l.read(ctx); err == nil {
-				return index, nowMS, nil
-			}
-			changed = nil // it is there, and may just not be able to answer now
-		}
-		timer := time.NewTimer(readAgain)
-		select {
-		case <-changed:
-		case <-timer.C:
-		case <-n.stopping.Done():
-			err = ErrDraining
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return 0, 0, context.Cause(ctx)
-		}
-		if err == ErrDraining {
-			return 0, 0, err
-		}
-	}
+	return time.Since(r.raft.LastContact())
 }
 
 // View calls read with the machine's state under a lock that holds entries up:
-// read must be quick, must not block and must not keep the machine, nor anything
-// that it says is not to be kept.
-func (n *Node) View(read func(m *fsm.Machine)) { n.machine.view(read) }
+// read must be quick, must not block, and must not keep the machine, nor any value that
+// the machine's methods forbid to keep.
+func (n *Node) View(read func(m *fsm.Machine)) { n.replica.View(read) }
 
-// Changed answers a channel that is closed when the next entry that changes the
-// semaphore of that name has been applied here, or a restore. To miss nothing,
-// call it before View. stop frees it; it may be called often, also after the
-// channel is closed. It does not block.
+// Changed returns a channel that gets a value when an entry that changes the
+// semaphore of that name has been applied here, or a restore. To miss no change,
+// call it before View. stop frees it, and may be called more than once. Changed
+// does not block.
 func (n *Node) Changed(name string) (changed <-chan struct{}, stop func()) {
-	return n.changes.watch(name)
+	return n.replica.Watch(name)
+}
+
+// EventsAfter returns the events that follow one, see replica.EventsAfter.
+func (n *Node) EventsAfter(after replica.EventID) (replica.EventPage, error) {
+	return n.replica.EventsAfter(after)
 }

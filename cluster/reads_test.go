@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// TestReadsAreLinearizableOnEveryNode: what was acknowledged through one node is
+// TestReadsAreLinearizableOnEveryNode: a write that was acknowledged through one node is
 // seen by the next read on every other.
 func TestReadsAreLinearizableOnEveryNode(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
@@ -31,7 +31,7 @@ func TestReadsAreLinearizableOnEveryNode(t *testing.T) {
 }
 
 // TestIsolatedLeaderServesNoStaleRead: from the moment when another may have been
-// elected it answers none, though it believes to lead for a while.
+// elected it completes no read, though it believes to lead for a while.
 func TestIsolatedLeaderServesNoStaleRead(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		c.semaphore("a", 0)
@@ -92,7 +92,7 @@ func TestReadWithoutALeader(t *testing.T) {
 			c.kill(other)
 		}
 		began := time.Now()
-		if _, err := n.Read(t.Context(), Consistency{}); !errors.Is(err, ErrNoLeader) || time.Since(began) != readTimeout {
+		if _, err := n.Read(t.Context(), Consistency{}); !errors.Is(err, outcome.ErrNoLeader) || time.Since(began) != readTimeout {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, io.EOF)
@@ -109,7 +109,7 @@ func TestReadWithoutALeader(t *testing.T) {
 func TestReadShowsNothingThatIsDue(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		n, leader := c.follower(), c.leader()
-		reign := leader.established()
+		term := leader.established()
 		sessions := make([]uint64, 2000) // more than an entry removes
 		list := make([]Call, len(sessions))
 		for i := range list {
@@ -128,7 +128,7 @@ func TestReadShowsNothingThatIsDue(t *testing.T) {
 				c.net.Delay(from.id, to.id, 30*time.Millisecond)
 			}
 		}
-		time.Sleep(reign.clock.until(due) - 59*time.Millisecond) // virtual: until then
+		time.Sleep(time.Duration(due-term.NowMS())*time.Millisecond - 59*time.Millisecond) // virtual: until then
 		at, err := leader.Read(t.Context(), Consistency{})
 		c.must(err)
 		if at.NowMS < due {
@@ -149,15 +149,15 @@ func TestReadOfAConfiguration(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		c.semaphore("a", 4)
 		leader := c.leader()
-		c.must(leader.raft.AddNonvoter("n4", "n4:8711", 0, time.Second).Error())
+		c.must(leader.raft().AddNonvoter("n4", "n4:8711", 0, time.Second).Error())
 		for _, n := range c.all {
 			began := time.Now()
 			if view, _ := c.read(n, "a"); view.Available != 4 || time.Since(began) > 20*time.Millisecond {
 				t.Errorf("%s: read %d after %v", n.id, view.Available, time.Since(began))
 			}
 		}
-		c.must(leader.raft.Snapshot().Error())
-		c.must(leader.raft.RemoveServer("n4", 0, time.Second).Error())
+		c.must(leader.raft().Snapshot().Error())
+		c.must(leader.raft().RemoveServer("n4", 0, time.Second).Error())
 	})
 }
 
@@ -169,13 +169,13 @@ func TestReadOfOwnWrites(t *testing.T) {
 			got := c.do(c.leader(), fsm.Up{Name: "a", Count: 1}, fsm.OK)
 			at, err := n.Read(t.Context(), Consistency{MinIndex: got.Index})
 			c.must(err)
-			if value, _ := machineValue(n.machine, "a"); value < int64(i+1) || at.Index < got.Index {
+			if value, _ := machineValue(n.replica, "a"); value < int64(i+1) || at.Index < got.Index {
 				t.Fatalf("read %d after %d writes, at index %d of %d", value, i+1, at.Index, got.Index)
 			}
 		}
 		for _, never := range []Consistency{{MinIndex: 1 << 40}, {MinIndex: 1 << 40, Stale: true}, {MinIndex: 1 << 40, Linearizable: true}} {
 			began := time.Now()
-			if _, err := n.Read(t.Context(), never); !errors.Is(err, ErrBehind) || errors.Is(err, ErrNoLeader) || time.Since(began) != readTimeout {
+			if _, err := n.Read(t.Context(), never); !errors.Is(err, outcome.ErrBehind) || errors.Is(err, outcome.ErrNoLeader) || time.Since(began) != readTimeout {
 				t.Errorf("an index that never comes, %+v, after %v: %v", never, time.Since(began), err)
 			}
 		}
@@ -205,7 +205,7 @@ func TestReadOnALaggingNode(t *testing.T) {
 		for _, asked := range []Consistency{{Stale: true, MinIndex: written}, {MinIndex: written}, {MinIndex: written, Linearizable: true}, {}} {
 			go func() {
 				at, err := n.Read(t.Context(), asked)
-				value, _ := machineValue(n.machine, "a")
+				value, _ := machineValue(n.replica, "a")
 				answers <- answer{asked, at, value, err}
 			}()
 		}
@@ -227,7 +227,7 @@ func TestReadOnALaggingNode(t *testing.T) {
 			t.Error(err)
 		}
 		began := time.Now()
-		if _, err := n.Read(t.Context(), Consistency{MinIndex: written, Linearizable: true}); !errors.Is(err, ErrNoLeader) || time.Since(began) != readTimeout {
+		if _, err := n.Read(t.Context(), Consistency{MinIndex: written, Linearizable: true}); !errors.Is(err, outcome.ErrNoLeader) || time.Since(began) != readTimeout {
 			t.Errorf("without a majority, after %v: %v", time.Since(began), err)
 		}
 	})
@@ -277,7 +277,7 @@ func TestChangedWakesReaders(t *testing.T) {
 		c.read(n, "a")
 		for i := range 20 {
 			changed, stop := n.Changed("a")
-			if value, _ := machineValue(n.machine, "a"); value != int64(i) {
+			if value, _ := machineValue(n.replica, "a"); value != int64(i) {
 				t.Fatalf("value %d, want %d", value, i)
 			}
 			synctest.Wait()
@@ -289,52 +289,6 @@ func TestChangedWakesReaders(t *testing.T) {
 			c.do(c.leader(), fsm.Up{Name: "a", Count: 1}, fsm.OK)
 			<-changed
 			stop()
-		}
-	})
-}
-
-// TestGatheringSharesRuns: who comes while a run is under way gets the next.
-func TestGatheringSharesRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var runs atomic.Int64
-		g := &gathering[int]{}
-		g.run = func() (int, error) {
-			mine := int(runs.Add(1))
-			time.Sleep(time.Second) // virtual: how long a run takes
-			return mine, nil
-		}
-		results := make(chan int, 100)
-		join := func() {
-			got, err := g.join(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
-			results <- got
-		}
-		go join()
-		synctest.Wait()
-		for range 50 {
-			go join()
-		}
-		if first := <-results; first != 1 {
-			t.Fatalf("run %d", first)
-		}
-		for range 50 {
-			if got := <-results; got != 2 {
-				t.Fatalf("run %d", got)
-			}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, err := g.join(ctx); err != context.Canceled {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		time.Sleep(2 * time.Second) // virtual: the run that nobody waits for ends
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if g.working {
-			t.Fatal("it works for nobody")
 		}
 	})
 }

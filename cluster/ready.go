@@ -1,71 +1,53 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"time"
+
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/fsm"
 )
 
-// Check is one condition of readiness. A node is ready when all are OK.
-type Check struct {
-	Name   string // stable: "leader", "address", "cluster", "caught-up", "member", "storage", "state-hash", "draining"
-	OK     bool
-	Detail string // a sentence, also when it is OK
-	// Moved is this node with its configured address, where the cluster has another
-	// one for it and must be given this one; nil otherwise.
-	Moved *Peer
+const (
+	// readyEvery is how often a node looks whether it still knows a leader, and how
+	// often at most it reads while it is not caught up.
+	readyEvery = 100 * time.Millisecond
+	// readyTimeout bounds one attempt to read; then it is tried again.
+	readyTimeout = 2 * time.Second
+	// readyProof is how often a node that is caught up reads to see that it still is.
+	readyProof = time.Second
+	// readyPatience is how long such reads may fail before the node is not ready any
+	// more: as long as a client's read waits.
+	readyPatience = readTimeout
+)
+
+// checker makes the checks of a node at one moment.
+type checker struct {
+	node    *Node
+	running *running // nil until Raft runs
 }
 
-// Checks looks whether the node should get requests. It does not block.
-func (n *Node) Checks() []Check {
-	l := n.life
-	checks := []Check{l.checkLeader(), l.checkAddress(), l.checkCluster()}
-	add := func(name string, ok bool, good, bad string) {
-		detail := good
-		if !ok {
-			detail = bad
-		}
-		checks = append(checks, Check{Name: name, OK: ok, Detail: detail})
+// check returns the check of that name with one of two details.
+func check(name string, ok bool, good, bad string) Check {
+	if ok {
+		return Check{Name: name, OK: true, Detail: good}
 	}
-	checks = append(checks, l.checkCaughtUp())
-	add("member", !l.removed() && !l.exclusion.known(), "this node is a member of the cluster",
-		"this node was removed from the cluster: stop it, or add it again")
-	checks = append(checks, l.checkStorage())
-	split, own := l.split.Load(), l.differs.Load()
-	differ := ""
-	switch {
-	case split != nil:
-		differ = "the members' states differ and none is a majority's, so that writes are refused: " + *split
-	case own != nil:
-		differ = "this node's state differs from the leader's: " + *own
-	}
-	add("state-hash", split == nil && own == nil, "no member's state differs", differ)
-	add("draining", !l.draining.Load(), "this node takes requests", "this node is about to stop")
-	return checks
+	return Check{Name: name, Detail: bad}
 }
 
-// Ready reports whether all checks are OK.
-func (n *Node) Ready() bool {
-	for _, c := range n.Checks() {
-		if !c.OK {
-			return false
-		}
-	}
-	return true
-}
-
-// checkLeader asks whether requests would find a leader.
-func (l *life) checkLeader() Check {
-	c := Check{Name: "leader"}
-	r := l.raft()
+// leader checks whether requests would find a leader.
+func (k checker) leader() Check {
+	c, r := Check{Name: "leader"}, k.running
 	if r == nil {
 		c.Detail = "this node waits for its peers, to form a cluster or to rejoin one"
 		return c
 	}
-	_, id := r.LeaderWithID()
+	_, id := r.raft.LeaderWithID()
 	switch {
 	case id == "":
 		c.Detail = "no leader is known"
-	case string(id) == l.node.config.NodeID && l.node.established() == nil:
+	case string(id) == k.node.config.NodeID && r.leadership.Established() == nil:
 		c.Detail = "this node was elected and is about to lead"
 	default:
 		c.OK, c.Detail = true, fmt.Sprintf("the leader is %s", id)
@@ -73,31 +55,75 @@ func (l *life) checkLeader() Check {
 	return c
 }
 
-// checkAddress asks whether the others can reach this node. Addresses that differ
+// address checks whether the others can reach this node. Addresses that differ
 // do no harm as long as a leader is known: names may lead to the same place.
-func (l *life) checkAddress() Check {
+func (k checker) address() Check {
 	c := Check{Name: "address", OK: true, Detail: "the cluster has this node's address"}
-	self := *l.node.config.self()
-	server, member := findServer(l.servers(), self.ID)
+	self := *k.node.config.self()
+	server, member := membership.Find(k.node.joining.Servers(), self.ID)
 	if !member || string(server.Address) == self.Address {
 		return c
 	}
-	c.OK, c.Moved = l.checkLeader().OK, &self
+	c.OK, c.Moved = k.leader().OK, &self
 	c.Detail = fmt.Sprintf("the cluster has %s at %s, and it is configured at %s: the others may not reach it until a member with a leader is given the new address",
 		self.ID, server.Address, self.Address)
 	return c
 }
 
-// checkStorage asks whether this node can store what it gets.
-func (l *life) checkStorage() Check {
+// cluster checks whether this node has come into its cluster, and is in no other.
+func (k checker) cluster() Check {
+	c := Check{Name: "cluster"}
+	strangers := ""
+	if k.running != nil {
+		strangers = k.running.members.Strangers()
+	}
+	delayed := k.node.joining.Delayed()
+	switch {
+	case strangers != "":
+		c.Detail = strangers
+	case delayed != "":
+		c.Detail = delayed
+	case k.node.joining.Cluster() == (fsm.ClusterID{}):
+		c.Detail = "this node does not know its cluster's id yet"
+	default:
+		c.Detail = k.node.joining.Outcast()
+		if c.OK = c.Detail == "" || k.leader().OK; c.OK {
+			c.Detail = fmt.Sprintf("this node belongs to cluster %v", k.node.joining.Cluster())
+		}
+	}
+	return c
+}
+
+// member checks whether this node is in the cluster, as far as it knows.
+func (k checker) member() Check {
+	return check("member", k.running == nil || !k.running.members.Removed(), "this node is a member of the cluster",
+		"this node was removed from the cluster: stop it, or add it again")
+}
+
+// stateHash checks whether this node has the same state as the others.
+func (k checker) stateHash() Check {
+	c := Check{Name: "state-hash", OK: true, Detail: "no member's state differs"}
+	if k.running == nil {
+		return c
+	}
+	if split := k.running.members.Split(); split != "" {
+		c.OK, c.Detail = false, "the members' states differ and none is a majority's, so that writes are refused: "+split
+	} else if own := k.running.members.Differs(); own != "" {
+		c.OK, c.Detail = false, "this node's state differs from the leader's: "+own
+	}
+	return c
+}
+
+// storage checks whether this node can store entries.
+func (k checker) storage() Check {
 	c := Check{Name: "storage"}
-	stuck := l.node.config.Store.StuckFor()
-	damage := l.node.config.Store.Damage()
-	space := l.watchdog.spaceNow()
+	stuck := k.node.config.Store.StuckFor()
+	damage := k.node.config.Store.Damage()
+	space := k.running.space()
 	switch {
 	case damage != nil:
 		c.Detail = damage.Error()
-	case stuck > l.node.times().of(stallLimit):
+	case stuck > k.node.times.Of(stallLimit):
 		c.Detail = fmt.Sprintf("a write of the log hangs since %v", stuck.Round(time.Second))
 	case space.Spent:
 		c.Detail = fmt.Sprintf("the disk is full down to the reserve: %d bytes are free", space.Free)
@@ -107,4 +133,117 @@ func (l *life) checkStorage() Check {
 		c.OK, c.Detail = true, "the data folder can be written to"
 	}
 	return c
+}
+
+// catchUp is whether a node's linearizable reads succeed, which says that it
+// reaches the leader, and that its machine is not behind by more than a read waits.
+// One goroutine changes it.
+type catchUp struct {
+	ok  bool
+	why string // the error of the last read, unless ok
+}
+
+// caughtUp returns the finding of the last reads.
+func (k checker) caughtUp() Check {
+	c := Check{Name: "caught-up", Detail: "this node has not yet applied what the leader had committed"}
+	if k.running == nil {
+		return c
+	}
+	switch found := k.running.caughtUp.Load(); {
+	case found == nil:
+	case found.ok:
+		c.OK, c.Detail = true, "this node has applied what the leader had committed"
+	default:
+		c.Detail = found.why
+	}
+	return c
+}
+
+// readProof keeps a node's caughtUp: a linearizable read succeeded since the node came
+// to know the leader, and again not long ago. After a restart Raft remembers neither
+// the committed nor the applied index, so that a node's own indexes prove nothing.
+// Its fields are for the goroutine of run.
+type readProof struct {
+	node    *Node
+	running *running
+	results chan readResult // of the read under way
+	reading bool            // a read is under way
+	lost    int             // how often no leader was known so far
+	began   time.Time       // when the last read began
+	proven  time.Time       // when a read succeeded last
+}
+
+func newReadProof(n *Node, r *running) *readProof {
+	return &readProof{node: n, running: r, results: make(chan readResult, 1)}
+}
+
+// readResult is how a read came out that began when the leader had been lost so
+// often.
+type readResult struct {
+	lost int
+	err  error
+}
+
+// run reads until ctx ends.
+func (p *readProof) run(ctx context.Context) {
+	look := time.NewTicker(readyEvery)
+	defer look.Stop()
+	for {
+		p.look(ctx)
+		select {
+		case r := <-p.results:
+			p.judge(r)
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look begins a read when it is time for one.
+func (p *readProof) look(ctx context.Context) {
+	if !(checker{p.node, p.running}).leader().OK {
+		p.lost++
+		p.running.caughtUp.Store(nil)
+		return
+	}
+	found := p.running.caughtUp.Load()
+	pause := readyEvery // also between reads that fail at once
+	if found != nil && found.ok {
+		pause = readyProof
+	}
+	if p.reading || time.Since(p.began) < pause {
+		return
+	}
+	p.reading, p.began = true, time.Now()
+	lost, known := p.lost, found != nil && found.ok
+	go func() {
+		try, cancel := context.WithTimeout(ctx, p.node.times.Of(readyTimeout))
+		defer cancel()
+		_, err := p.node.Read(try, Consistency{})
+		if err == nil && !known {
+			err = p.running.members.MatchLeader(try)
+		}
+		p.results <- readResult{lost, err} // there is room: one read at a time
+	}()
+}
+
+// judge notes how a read came out, unless the leader was lost since it began.
+func (p *readProof) judge(r readResult) {
+	p.reading = false
+	if r.lost != p.lost {
+		return
+	}
+	found := p.running.caughtUp.Load()
+	switch {
+	case r.err == nil:
+		p.proven = time.Now()
+		p.running.caughtUp.Store(&catchUp{ok: true})
+	case found != nil && time.Since(p.proven) >= p.node.times.Of(readyPatience):
+		if found.ok {
+			p.node.log.Warn("not ready: linearizable reads fail here", "error", r.err)
+		}
+		p.running.caughtUp.Store(&catchUp{why: fmt.Sprintf("linearizable reads have failed on this node for %v: %v",
+			time.Since(p.proven).Round(time.Second), r.err)})
+	}
 }

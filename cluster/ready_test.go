@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"errors"
+	"iter"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -9,6 +11,10 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/probe"
+	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -48,7 +54,7 @@ func TestNotReadyUntilCaughtUp(t *testing.T) {
 	})
 }
 
-// stale answers what a node has of a semaphore.
+// stale returns a semaphore as a node has it.
 func stale(n *testNode, name string) (view fsm.SemaphoreView, ok bool) {
 	n.View(func(m *fsm.Machine) { view, ok = m.Semaphore(name) })
 	return view, ok
@@ -70,6 +76,17 @@ func TestReadinessFollowsTheLeader(t *testing.T) {
 	})
 }
 
+// TestReadOfAnEarlierLeaderProvesNothing: it began before the leader was lost.
+func TestReadOfAnEarlierLeaderProvesNothing(t *testing.T) {
+	p := &readProof{running: &running{}, lost: 2}
+	if p.judge(readResult{lost: 1}); p.running.caughtUp.Load() != nil {
+		t.Error("a read that began with an earlier leader counts")
+	}
+	if p.judge(readResult{lost: 2}); p.running.caughtUp.Load() == nil {
+		t.Error("a read that began with this leader does not count")
+	}
+}
+
 func TestStatus(t *testing.T) {
 	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 		c.begin(c.all...)
@@ -84,7 +101,7 @@ func TestStatus(t *testing.T) {
 		time.Sleep(10 * time.Second) // virtual
 		for _, n := range c.others(dead) {
 			s := n.Status()
-			if s.Node != n.id || s.Leader != leader.id || s.Term != leader.raft.CurrentTerm() || s.CommitIndex == 0 ||
+			if s.Node != n.id || s.Leader != leader.id || s.Term != leader.raft().CurrentTerm() || s.CommitIndex == 0 ||
 				s.AppliedIndex != s.CommitIndex || s.StateHash != leader.Status().StateHash || s.StateHash == [16]byte{} {
 				t.Errorf("%s says %+v", n.id, s)
 			}
@@ -96,7 +113,7 @@ func TestStatus(t *testing.T) {
 				switch {
 				case m.ID == dead.id && (m.LastContact < 10*time.Second || m.LastContact > 12*time.Second):
 					t.Errorf("%s says the dead node answered %v ago", n.id, m.LastContact)
-				case m.ID == n.id && m.LastContact != 0, m.ID != dead.id && m.LastContact > 2*watchEvery+probeAskTimeout:
+				case m.ID == n.id && m.LastContact != 0, m.ID != dead.id && m.LastContact > 2*probe.WatchEvery+time.Second:
 					t.Errorf("%s says %s answered %v ago", n.id, m.ID, m.LastContact)
 				}
 				if m.ID != dead.id && m.Lag != 0 {
@@ -157,23 +174,24 @@ func TestStateHashesAgree(t *testing.T) {
 		c.ready(c.all...)
 		c.semaphore("db", 1)
 		leader := c.leader()
-		term := leader.established().term
+		term := leader.established().Number()
 		var last raft.ApplyFuture
-		for range hashEvery { // past the proposer, which would log one after the other
-			last = leader.raft.Apply(encodeEntry(term, 0, nil), 0)
+		for range replica.HashEvery { // past the proposer, which would log one after the other
+			last = leader.raft().Apply(replica.EncodeEntry(term, 0, nil), 0)
 		}
 		c.must(last.Error())
 		c.do(leader, fsm.Up{Name: "db", Count: 1}, fsm.OK)
 		c.must(c.leader().TransferLeadership(t.Context(), "")) // entries without commands, too
 		for _, n := range c.all {
-			c.until(n.id+" has applied it", func() bool { return len(n.life.hashes.all()) == 1 })
-			if got, want := n.life.hashes.all(), c.all[0].life.hashes.all(); got[0] != want[0] || got[0].Index != hashEvery {
+			kept := func(n *testNode) map[uint64][16]byte { return maps.Collect(n.replica.Hashes().All()) }
+			c.until(n.id+" has applied it", func() bool { return len(kept(n)) == 1 })
+			if got, want := kept(n), kept(c.all[0]); got[replica.HashEvery] != want[replica.HashEvery] || got[replica.HashEvery] == ([16]byte{}) {
 				t.Errorf("%s has %v, n1 %v", n.id, got, want)
 			}
 		}
-		c.until("they are told", func() bool {
-			seen := c.all[0].life.watch.all()
-			return len(seen["n2"].answer.Hashes) == 1 && len(seen["n3"].answer.Hashes) == 1
+		c.until("they know each other's", func() bool {
+			seen := c.all[0].members().Seen()
+			return len(seen["n2"].Answer.Hashes) == 1 && len(seen["n3"].Answer.Hashes) == 1
 		})
 		for _, n := range c.all {
 			if err := c.fatal(n.id); err != nil || !n.Ready() {
@@ -183,11 +201,39 @@ func TestStateHashesAgree(t *testing.T) {
 	})
 }
 
-// statehashFlip makes a node's history tell another hash.
-func statehashFlip(n *testNode, hash byte) {
-	n.life.hashes.mu.Lock()
-	defer n.life.hashes.mu.Unlock()
-	n.life.hashes.keep(stateHash{hashEvery, statehashOf(hash)})
+// flippedHashes are a node's hashes until one is set in place of all that are kept.
+type flippedHashes struct {
+	membership.Hashes
+	flipped atomic.Pointer[probe.StateHash]
+}
+
+func (h *flippedHashes) All() iter.Seq2[uint64, [16]byte] {
+	if f := h.flipped.Load(); f != nil {
+		return func(yield func(uint64, [16]byte) bool) { yield(f.Index, f.Hash) }
+	}
+	return h.Hashes.All()
+}
+
+// flips has the nodes' hashes, by id.
+type flips map[string]*flippedHashes
+
+func newFlips(c *lifeNodes) flips {
+	all := flips{}
+	for _, n := range c.all {
+		all[n.id] = &flippedHashes{}
+	}
+	c.setups = append(c.setups, func(config *Config) {
+		mine := all[config.NodeID]
+		config.hashes = func(own membership.Hashes) membership.Hashes {
+			mine.Hashes = own
+			return mine
+		}
+	})
+	return all
+}
+
+func (f flips) set(n *testNode, hash byte) {
+	f[n.id].flipped.Store(&probe.StateHash{Index: replica.HashEvery, Hash: [16]byte{hash}})
 }
 
 // TestOddStateStops: the node whose hash is not the majority's stops, whether it
@@ -196,6 +242,7 @@ func TestOddStateStops(t *testing.T) {
 	for name, leads := range map[string]bool{"a follower": false, "the leader": true} {
 		t.Run(name, func(t *testing.T) {
 			lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+				hashes := newFlips(c)
 				c.begin(c.all...)
 				c.ready(c.all...)
 				odd := c.leader()
@@ -203,16 +250,13 @@ func TestOddStateStops(t *testing.T) {
 					odd = c.others(odd)[0]
 				}
 				for _, n := range c.all {
-					statehashFlip(n, 1)
+					hashes.set(n, 1)
 				}
 				time.Sleep(3 * time.Second) // virtual
-				odd.life.hashes.mu.Lock()
-				odd.life.hashes.kept = nil
-				odd.life.hashes.mu.Unlock()
-				statehashFlip(odd, 2)
+				hashes.set(odd, 2)
 				c.until("it stops", func() bool { return c.fatal(odd.id) != nil })
 				err := c.fatal(odd.id)
-				if !errors.Is(err, ErrStateDiffers) || !strings.Contains(err.Error(), odd.id+" 02") {
+				if !errors.Is(err, membership.ErrStateDiffers) || !strings.Contains(err.Error(), odd.id+" 02") {
 					t.Errorf("it stops with %v", err)
 				}
 				time.Sleep(5 * time.Second) // virtual
@@ -226,14 +270,15 @@ func TestOddStateStops(t *testing.T) {
 	}
 }
 
-// TestStatesWithoutMajority: nobody knows who is right, so nothing is written.
+// TestStatesWithoutMajority: it is not known which state is right, so no write is taken.
 func TestStatesWithoutMajority(t *testing.T) {
 	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		hashes := newFlips(c)
 		c.begin(c.all...)
 		c.ready(c.all...)
 		c.semaphore("db", 1)
 		for i, n := range c.all {
-			statehashFlip(n, byte(i+1))
+			hashes.set(n, byte(i+1))
 		}
 		for _, n := range c.all {
 			c.until(n.id+" notices", func() bool { return strings.Contains(c.check(n, "state-hash").Detail, "n3 03") })
@@ -242,7 +287,7 @@ func TestStatesWithoutMajority(t *testing.T) {
 			if detail := c.check(n, "state-hash").Detail; !strings.Contains(detail, "n1 01") || !strings.Contains(detail, "n3 03") {
 				t.Errorf("%s says %q", n.id, detail)
 			}
-			if _, err := n.Do(t.Context(), Call{Command: fsm.Up{Name: "db", Count: 1}}); !errors.Is(err, ErrSplitState) {
+			if _, err := n.Do(t.Context(), Call{Command: fsm.Up{Name: "db", Count: 1}}); !errors.Is(err, outcome.ErrSplitState) {
 				t.Errorf("a write through %s: %v", n.id, err)
 			}
 			if c.fatal(n.id) != nil {

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/peer"
 )
 
 // TestWipedNodeRejoins: each node in turn loses its folder, on real files, and
@@ -59,17 +62,17 @@ func TestWipedNodeDoesNotVote(t *testing.T) {
 		c.kill(behind)
 		leases := c.holding(leader, 5)
 		c.until("the witness has all", func() bool {
-			return witness.machine.progress.reached.Load() >= leader.raft.CommitIndex()
+			return witness.replica.Index() >= leader.raft().CommitIndex()
 		})
 		c.kill(leader)
 		c.wipe(witness)
 		c.begin(behind, witness)
 		for range 300 {
 			time.Sleep(100 * time.Millisecond) // virtual: half a minute
-			if behind.raft.State() == raft.Leader {
+			if behind.raft().State() == raft.Leader {
 				t.Fatal("a wiped voter elected a node that lacks what was committed")
 			}
-			if witness.life.raft() != nil {
+			if witness.raft() != nil {
 				t.Fatal("a wiped voter opened Raft without the cluster's leave")
 			}
 		}
@@ -85,15 +88,15 @@ func TestWipedNodeDoesNotVote(t *testing.T) {
 	})
 }
 
-// demoted waits until the leader has taken a member's vote, and answers the leader.
+// demoted waits until the leader has taken a member's vote, and returns the leader.
 func demoted(c *lifeNodes, id string) *testNode {
 	c.t.Helper()
 	var leader *testNode
 	c.until(id+" has no vote", func() bool {
 		for _, n := range c.all {
 			if n.up && n.id != id && n.established() != nil {
-				_, servers, _ := n.life.configs.current()
-				server, _ := findServer(servers, id)
+				_, servers := n.joining.Configuration()
+				server, _ := membership.Find(servers, id)
 				if leader = n; server.Suffrage == raft.Nonvoter {
 					return true
 				}
@@ -112,14 +115,14 @@ func TestRaftOpensOnlyAfterTheDemotion(t *testing.T) {
 		wiped := c.others(c.leader())[0]
 		c.wipe(wiped)
 		c.begin(wiped)
-		c.until("raft is open", func() bool { return wiped.life.raft() != nil })
-		_, servers, _ := c.leader().life.configs.current()
-		if server, _ := findServer(servers, wiped.id); server.Suffrage != raft.Nonvoter {
+		c.until("raft is open", func() bool { return wiped.raft() != nil })
+		_, servers := c.leader().joining.Configuration()
+		if server, _ := membership.Find(servers, wiped.id); server.Suffrage != raft.Nonvoter {
 			t.Errorf("Raft is open while the node is %v", server.Suffrage)
 		}
-		term, err := wiped.store.Stable().GetUint64(keyLastVoteTerm)
-		if err != nil || term < c.leader().raft.CurrentTerm() {
-			t.Errorf("its vote is kept for term %d, %v; the leader's term is %d", term, err, c.leader().raft.CurrentTerm())
+		term, err := wiped.store.Stable().GetUint64([]byte("LastVoteTerm"))
+		if err != nil || term < c.leader().raft().CurrentTerm() {
+			t.Errorf("its vote is kept for term %d, %v; the leader's term is %d", term, err, c.leader().raft().CurrentTerm())
 		}
 		c.voting([]string{"n1", "n2", "n3"}, c.all...)
 	})
@@ -195,16 +198,16 @@ func TestWipedBetweenLookAndPromotion(t *testing.T) {
 		c.wipe(wiped)
 		c.begin(wiped)
 		leader := demoted(c, wiped.id)
-		before, _, done, err := leader.life.members.begin(t.Context()) // nobody changes anything
+		before, _, done, err := leader.members().Changes().Begin(t.Context()) // so that no other change of members runs
 		c.must(err)
 		c.until("it has caught up", func() bool {
-			return leader.life.watch.all()[wiped.id].answer.Applied >= before
+			return leader.members().Seen()[wiped.id].Answer.Applied >= before
 		})
 		time.Sleep(5 * time.Second) // virtual: the promotion has looked, and waits for its turn
 		c.wipe(wiped)
 		c.begin(wiped)
 		time.Sleep(5 * time.Second) // virtual: it asks to be taken back, and waits behind that
-		if now, _, _ := leader.life.configs.current(); now != before || wiped.life.raft() != nil {
+		if now, _ := leader.joining.Configuration(); now != before || wiped.raft() != nil {
 			t.Fatalf("the configuration went on from %d to %d: the test shows nothing", before, now)
 		}
 		done()
@@ -219,22 +222,22 @@ func TestWipedBetweenLookAndPromotion(t *testing.T) {
 	})
 }
 
-// configurations answers what a member was made by each configuration in a node's
+// configurations returns what a member was made by each configuration in a node's
 // log after an index.
 func configurations(c *lifeNodes, n *testNode, after uint64, id string) (made []raft.ServerSuffrage) {
 	c.t.Helper()
-	for index := after + 1; index <= n.raft.LastIndex(); index++ {
+	for index := after + 1; index <= n.raft().LastIndex(); index++ {
 		var entry raft.Log
 		c.must(n.store.Logs().GetLog(index, &entry))
 		if entry.Type == raft.LogConfiguration {
-			server, _ := findServer(raft.DecodeConfiguration(entry.Data).Servers, id)
+			server, _ := membership.Find(raft.DecodeConfiguration(entry.Data).Servers, id)
 			made = append(made, server.Suffrage)
 		}
 	}
 	return made
 }
 
-// TestRejoinAsOneOfTwoAlive: one voter wiped, one down: nothing can be committed, so
+// TestRejoinAsOneOfTwoAlive: one voter wiped, one down: no entry can be committed, so
 // the wiped one waits and says so, until the other is back.
 func TestRejoinAsOneOfTwoAlive(t *testing.T) {
 	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
@@ -245,8 +248,8 @@ func TestRejoinAsOneOfTwoAlive(t *testing.T) {
 		c.wipe(wiped)
 		c.begin(wiped)
 		time.Sleep(time.Minute) // virtual
-		said := c.logs[wiped.id].lines("no leader: a majority of the voters but this one must be up; answering [n3], silent [n2")
-		if len(said) < 10 || wiped.life.raft() != nil {
+		said := c.logs[wiped.id].lines("no leader: a majority of the voters but this one must be up; replying [n3], silent [n2")
+		if len(said) < 10 || wiped.raft() != nil {
 			t.Errorf("in a minute it said %d times what it waits for", len(said))
 		}
 		c.begin(down)
@@ -286,10 +289,10 @@ func TestRejoinThroughASnapshot(t *testing.T) {
 		wiped := c.others(leader)[0]
 		c.wipe(wiped)
 		c.until("the leader steps on", func() bool { return leader.established() != nil })
-		config := leader.raft.ReloadableConfig()
+		config := leader.raft().ReloadableConfig()
 		config.TrailingLogs = 1
-		c.must(leader.raft.ReloadConfig(config))
-		c.must(leader.raft.Snapshot().Error())
+		c.must(leader.raft().ReloadConfig(config))
+		c.must(leader.raft().Snapshot().Error())
 		if first, _ := leader.store.Logs().FirstIndex(); first <= 1 {
 			t.Fatalf("the log begins at %d: the test shows nothing", first)
 		}
@@ -299,7 +302,7 @@ func TestRejoinThroughASnapshot(t *testing.T) {
 		if got := leases(wiped); len(got) != 5 {
 			t.Errorf("%d leases", len(got))
 		}
-		if index, servers, _ := wiped.life.configs.current(); index == 0 || len(servers) != 3 {
+		if index, servers := wiped.joining.Configuration(); index == 0 || len(servers) != 3 {
 			t.Errorf("it knows configuration %d, %v", index, servers)
 		}
 	})
@@ -313,11 +316,11 @@ func TestStaleLeaderReadmitsNobody(t *testing.T) {
 		c.ready(c.all...)
 		leader := c.leader()
 		member := c.others(leader)[0]
-		index, _, _ := leader.life.configs.current()
-		c.must(leader.raft.DemoteVoter(raft.ServerID(member.id), index, 0).Error())
+		index, _ := leader.joining.Configuration()
+		c.must(leader.raft().DemoteVoter(raft.ServerID(member.id), index, 0).Error())
 		c.until("the leader knows", func() bool { return c.suffrage(leader, member.id) == "nonvoter" })
 		c.net.Isolate(leader.id)
-		term, err := leader.life.members.readmit(t.Context(), member.id, "", member.life.identity.hello(StreamProbe, ""), "")
+		term, err := leader.members().Changes().Readmit(t.Context(), member.id, "", member.joining.Identity().Hello(peer.StreamProbe, ""), "")
 		if err == nil {
 			t.Fatalf("readmitted in term %d by a leader that is cut off", term)
 		}
@@ -334,19 +337,19 @@ func TestPromotionDecidedBeforeIsRefused(t *testing.T) {
 		c.ready(c.all...)
 		leader := c.leader()
 		member := c.others(leader)[0]
-		m := leader.life.members
-		before, _, _ := leader.life.configs.current()
-		hello := member.life.identity.hello(StreamProbe, "")
+		m := leader.members().Changes()
+		before, _ := leader.joining.Configuration()
+		hello := member.joining.Identity().Hello(peer.StreamProbe, "")
 		// As a node that asks for it: Raft is not open there. (It reads a member's
 		// entry without its lock when an append succeeds.)
 		c.kill(member)
-		_, err := m.readmit(t.Context(), member.id, "", hello, "")
+		_, err := m.Readmit(t.Context(), member.id, "", hello, "")
 		c.must(err)
 		between := demotedIndex(leader)
-		_, err = m.readmit(t.Context(), member.id, "", hello, "") // a second loss
+		_, err = m.Readmit(t.Context(), member.id, "", hello, "") // a second loss
 		c.must(err)
 		for _, index := range []uint64{before, between} {
-			if err := leader.raft.AddVoter(raft.ServerID(member.id), raft.ServerAddress(member.id+":8711"), index, 0).Error(); err == nil {
+			if err := leader.raft().AddVoter(raft.ServerID(member.id), raft.ServerAddress(member.id+":8711"), index, 0).Error(); err == nil {
 				t.Errorf("a promotion upon configuration %d was taken", index)
 			}
 		}
@@ -354,7 +357,7 @@ func TestPromotionDecidedBeforeIsRefused(t *testing.T) {
 }
 
 func demotedIndex(n *testNode) uint64 {
-	index, _, _ := n.life.configs.current()
+	index, _ := n.joining.Configuration()
 	return index
 }
 
@@ -380,36 +383,4 @@ func TestWipedWhileAllRestart(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestFolderState(t *testing.T) {
-	configuration := &raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration}
-	for name, c := range map[string]struct {
-		term uint64
-		logs []*raft.Log
-		want nodeState
-	}{
-		"nothing":         {0, nil, stateEmpty},
-		"taken back":      {7, nil, stateLive},
-		"bootstrapped":    {1, []*raft.Log{configuration}, stateFormed},
-		"has voted":       {2, []*raft.Log{configuration}, stateFormed},
-		"has been led":    {2, []*raft.Log{configuration, {Index: 2, Term: 2, Type: raft.LogNoop}}, stateLive},
-		"log cut off":     {9, []*raft.Log{{Index: 8, Term: 9, Type: raft.LogNoop}}, stateLive},
-		"no first config": {9, []*raft.Log{{Index: 1, Term: 9, Type: raft.LogNoop}}, stateLive},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := raft.NewInmemStore()
-			if c.term > 0 {
-				if err := s.SetUint64(keyCurrentTerm, c.term); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := s.StoreLogs(c.logs); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := folderState(s, s, raft.NewInmemSnapshotStore()); got != c.want || err != nil {
-				t.Errorf("got %q, %v, want %q", got, err, c.want)
-			}
-		})
-	}
 }

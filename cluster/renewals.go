@@ -5,12 +5,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/wake"
 	"github.com/signalbox/signalbox/fsm"
 )
 
 const (
-	// renewalDelay is how long a renewal may wait for others to share its entry:
-	// nothing is as frequent, and none is as patient.
+	// renewalDelay is how long a renewal may wait for others to share its entry: no
+	// other command is as frequent, nor as patient.
 	renewalDelay = 5 * time.Millisecond
 	// renewalsTogether is how many make a command at once, without further delay.
 	// A caller's own count is at most that, so a command stays below the 4,096
@@ -25,14 +26,12 @@ type renewals struct {
 	submit func(fsm.Renew) (Reply, error)
 
 	mu       sync.Mutex
-	gathered *renewalBatch // nil if none waits
-	running  sync.WaitGroup
+	gathered *renewalBatch // nil if no renewal waits
 }
 
 // renewalBatch is one command of several callers. done guards the outcome.
 type renewalBatch struct {
 	renewals []fsm.Renewal
-	full     chan struct{} // closed when it shall go
 	done     chan struct{}
 	reply    Reply
 	err      error
@@ -42,10 +41,8 @@ type renewalBatch struct {
 // ends. The reply has only the caller's own results.
 func (r *renewals) renew(ctx context.Context, mine []fsm.Renewal) (Reply, error) {
 	b, first := r.join(mine)
-	select {
-	case <-b.done:
-	case <-ctx.Done():
-		return Reply{}, context.Cause(ctx)
+	if err := wake.Until(ctx, b.done); err != nil {
+		return Reply{}, err
 	}
 	if b.err != nil {
 		return Reply{}, b.err
@@ -57,38 +54,39 @@ func (r *renewals) renew(ctx context.Context, mine []fsm.Renewal) (Reply, error)
 	return reply, nil
 }
 
-// join adds renewals to the batch that gathers, and answers where they stand.
+// join adds renewals to the batch that gathers, and returns the first one's place in it.
 func (r *renewals) join(mine []fsm.Renewal) (b *renewalBatch, first int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gathered == nil {
-		fresh := &renewalBatch{full: make(chan struct{}), done: make(chan struct{})}
+		fresh := &renewalBatch{done: make(chan struct{})}
 		r.gathered = fresh
-		r.running.Go(func() { r.run(fresh) })
+		time.AfterFunc(renewalDelay, func() { r.due(fresh) })
 	}
 	b = r.gathered
 	first = len(b.renewals)
 	b.renewals = append(b.renewals, mine...)
 	if len(b.renewals) >= renewalsTogether {
 		r.gathered = nil
-		close(b.full)
+		go r.send(b)
 	}
 	return b, first
 }
 
-// run sends a batch when it is full or its time has come.
-func (r *renewals) run(b *renewalBatch) {
-	timer := time.NewTimer(renewalDelay)
-	defer timer.Stop()
-	select {
-	case <-b.full:
-	case <-timer.C:
-		r.mu.Lock()
-		if r.gathered == b {
-			r.gathered = nil
-		}
-		r.mu.Unlock()
+// due sends a batch whose time has come, unless it was full before.
+func (r *renewals) due(b *renewalBatch) {
+	r.mu.Lock()
+	waits := r.gathered == b
+	if waits {
+		r.gathered = nil
 	}
+	r.mu.Unlock()
+	if waits {
+		r.send(b)
+	}
+}
+
+func (r *renewals) send(b *renewalBatch) {
 	b.reply, b.err = r.submit(fsm.Renew{Renewals: b.renewals})
 	close(b.done)
 }

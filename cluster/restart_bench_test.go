@@ -6,6 +6,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/cluster/wake"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
 )
@@ -19,7 +21,7 @@ func BenchmarkRestart(b *testing.B) {
 		leases, ticks int
 		snapshot      bool
 	}{
-		{"week-of-ticks", 0, snapshotCost / entryCost, false},
+		{"week-of-ticks", 0, replica.MostEntries, false},
 		{"300000-leases-in-the-log", 300_000, 0, false},
 		{"1000000-leases-in-a-snapshot", 1_000_000, 0, true},
 	} {
@@ -58,7 +60,7 @@ func (r *restart) open() {
 		r.b.Fatal(err)
 	}
 	for !r.node.Ready() {
-		if pause(r.b.Context(), time.Millisecond) != nil {
+		if wake.Pause(r.b.Context(), time.Millisecond) != nil {
 			r.b.Fatal("the benchmark ended first")
 		}
 	}
@@ -90,7 +92,7 @@ func (r *restart) fill(leases, ticks int, snapshot bool) {
 		}
 	}
 	if snapshot {
-		if err := r.node.raft.Snapshot().Error(); err != nil {
+		if err := r.node.raft().Snapshot().Error(); err != nil {
 			r.b.Fatal(err)
 		}
 	}
@@ -107,9 +109,9 @@ func (r *restart) appendTicks(ticks int) {
 	}
 	var batch []*raft.Log
 	for i := 1; i <= ticks && err == nil; i++ {
-		tick := *tickEntry(index + uint64(i))
-		tick.Term, tick.Data = last.Term, encodeEntry(last.Term, int64(i)*500, nil)
-		if batch = append(batch, &tick); len(batch) == 4096 || i == ticks {
+		tick := &raft.Log{Index: index + uint64(i), Term: last.Term, Type: raft.LogCommand, AppendedAt: time.Now()}
+		tick.Data = replica.EncodeEntry(last.Term, int64(i)*500, nil)
+		if batch = append(batch, tick); len(batch) == 4096 || i == ticks {
 			err = logs.StoreLogs(batch)
 			batch = nil
 		}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
 )
@@ -145,7 +147,7 @@ func TestRestoredNodeIsRefusedBesideLiveOnes(t *testing.T) {
 		c.net.Rejoin(n.id)
 		time.Sleep(5 * time.Second) // virtual: its last process counts as dead
 		config := Config{NodeID: n.id, Bind: n.id + ":8711", Network: c.net.Host(n.id), Store: n.store, Restored: true,
-			Peers: []Peer{{"n1", "n1:8711"}, {"n2", "n2:8711"}, {"n3", "n3:8711"}}}
+			Peers: []Peer{{ID: "n1", Address: "n1:8711"}, {ID: "n2", Address: "n2:8711"}, {ID: "n3", Address: "n3:8711"}}}
 		node, err := Start(t.Context(), config)
 		if err == nil {
 			n.Node, n.up = node, true
@@ -175,7 +177,9 @@ func TestRestoredNodeIsRefusedBesideLiveOnes(t *testing.T) {
 // error of the machine or of the disk would: it gets a snapshot of another state.
 func joinDiverged(c *lifeNodes, n *testNode) {
 	c.t.Helper()
-	m := newMachine(testLogger(n.id))
+	f := replica.New(replica.Config{}).Feed(replica.FeedConfig{
+		Fatal: c.must, SnapshotDue: func() {},
+	})
 	logs := n.store.Logs()
 	first, err := logs.FirstIndex()
 	c.must(err)
@@ -190,11 +194,11 @@ func joinDiverged(c *lifeNodes, n *testNode) {
 			servers = raft.DecodeConfiguration(entry.Data)
 		}
 		if index == last-2 && entry.Type == raft.LogCommand {
-			entry.Data = encodeEntry(entry.Term, 1, nil) // another one than the others have
+			entry.Data = replica.EncodeEntry(entry.Term, 1, nil) // another one than the others have
 		}
-		m.ApplyBatch([]*raft.Log{&entry})
+		f.ApplyBatch([]*raft.Log{&entry})
 	}
-	snapshot, err := m.Snapshot()
+	snapshot, err := f.Snapshot()
 	c.must(err)
 	sink, err := n.store.Snapshots().Create(1, last, entry.Term, servers, first, nil)
 	c.must(err)
@@ -213,7 +217,7 @@ func TestNodeThatComesBackComparesItsState(t *testing.T) {
 			t.Fatal("the node trails")
 		}
 		c.kill(n)
-		if last, err := n.store.Logs().LastIndex(); err != nil || last >= hashEvery {
+		if last, err := n.store.Logs().LastIndex(); err != nil || last >= replica.HashEvery {
 			t.Fatalf("the log has come to %d, %v: the test shows nothing", last, err)
 		}
 		joinDiverged(c, n)
@@ -224,7 +228,7 @@ func TestNodeThatComesBackComparesItsState(t *testing.T) {
 			}
 			return c.fatal(n.id) != nil
 		})
-		if err := c.fatal(n.id); !errors.Is(err, ErrStateDiffers) || !strings.Contains(err.Error(), "state hashes at index") {
+		if err := c.fatal(n.id); !errors.Is(err, membership.ErrStateDiffers) || !strings.Contains(err.Error(), "state hashes at index") {
 			t.Errorf("it stops for: %v", err)
 		}
 		for _, other := range c.others(n) {

@@ -26,10 +26,10 @@ func TestSlowNetwork(t *testing.T) {
 		c.ready(c.all...)
 		t.Logf("formed in %v", time.Since(began))
 		leader := c.leader()
-		term := leader.raft.CurrentTerm()
+		term := leader.raft().CurrentTerm()
 		c.semaphore("a", 5)
 		time.Sleep(5 * time.Minute) // virtual: whoever loses the leader would campaign
-		if now := leader.raft.CurrentTerm(); now != term || leader.established() == nil {
+		if now := leader.raft().CurrentTerm(); now != term || leader.established() == nil {
 			t.Errorf("term %d has become %d", term, now)
 		}
 		for _, n := range c.all {

@@ -5,18 +5,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// TestTicksWhileSessionsExist: every 500 ms while a session lives and nothing else
+// TestTicksWhileSessionsExist: every 500 ms while a session lives and no command
 // is logged, and never without sessions.
 func TestTicksWhileSessionsExist(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, c *nodes) {
 		leader := c.leader()
 		logged := func(during time.Duration) uint64 {
-			before := leader.raft.LastIndex()
+			before := leader.raft().LastIndex()
 			time.Sleep(during) // virtual: how long is counted
-			return leader.raft.LastIndex() - before
+			return leader.raft().LastIndex() - before
 		}
 		if n := logged(10 * time.Minute); n != 0 {
 			t.Errorf("%d entries without a session", n)
@@ -31,12 +32,12 @@ func TestTicksWhileSessionsExist(t *testing.T) {
 		}
 		c.open(leader, time.Hour)
 		c.semaphore("busy", 1)
-		before := leader.raft.LastIndex()
+		before := leader.raft().LastIndex()
 		for range 100 {
 			time.Sleep(100 * time.Millisecond) // virtual: the pace of the writes
 			c.do(leader, fsm.Up{Name: "busy", Count: 1}, fsm.OK)
 		}
-		if n := leader.raft.LastIndex() - before; n != 100 {
+		if n := leader.raft().LastIndex() - before; n != 100 {
 			t.Errorf("%d entries for 100 writes: something else was logged besides", n)
 		}
 	})
@@ -60,7 +61,7 @@ func TestExpiryIsPrompt(t *testing.T) {
 			if err != nil || got.Code != fsm.OK {
 				t.Fatalf("ttl %v: %v, %v", ttl, got.Code, err)
 			}
-			// Cluster time counts whole milliseconds: see clock.
+			// Cluster time counts whole milliseconds: see lead.clock.
 			if since := time.Since(sent); since <= ttl-time.Millisecond {
 				t.Errorf("ttl %v: ended early, after %v", ttl, since)
 			}
@@ -73,7 +74,7 @@ func TestExpiryIsPrompt(t *testing.T) {
 }
 
 // TestManyExpireAtOnce: an entry removes a bounded number; ticks follow back to
-// back until none is due.
+// back until no session is due.
 func TestManyExpireAtOnce(t *testing.T) {
 	const sessions = 3000 // an entry removes 1,024
 	inBubble(t, 1, func(t *testing.T, c *nodes) {
@@ -87,7 +88,7 @@ func TestManyExpireAtOnce(t *testing.T) {
 			c.must(err)
 		}
 		opened := time.Now()
-		before := leader.raft.LastIndex()
+		before := leader.raft().LastIndex()
 		count := func() (living int) {
 			leader.View(func(m *fsm.Machine) { _, living, _, _ = m.Counts() })
 			return living
@@ -99,14 +100,14 @@ func TestManyExpireAtOnce(t *testing.T) {
 		if took := time.Since(opened); took > 10*time.Second+20*time.Millisecond {
 			t.Errorf("the last was gone after %v", took)
 		}
-		if ticks := leader.raft.LastIndex() - before; ticks > 20+3+1 {
+		if ticks := leader.raft().LastIndex() - before; ticks > 20+3+1 {
 			t.Errorf("%d entries for 20 ticks and three expiries", ticks)
 		}
 	})
 }
 
-// TestTickerGoesOnWithWhatIsLeftOver: what the delete of a large semaphore leaves over
-// is done at once, though nothing else is logged.
+// TestTickerGoesOnWithWhatIsLeftOver: work that the delete of a large semaphore
+// leaves over is done at once, though no command is logged.
 func TestTickerGoesOnWithWhatIsLeftOver(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		leader := c.leader()
@@ -121,13 +122,13 @@ func TestTickerGoesOnWithWhatIsLeftOver(t *testing.T) {
 			session := c.open(leader, time.Hour)
 			c.do(leader, fsm.AcquireMany{Session: session, Wants: wants, Mode: fsm.All}, fsm.Waiting)
 		}
-		before, start := leader.raft.LastIndex(), time.Now()
+		before, start := leader.raft().LastIndex(), time.Now()
 		c.do(leader, fsm.DeleteSemaphore{Name: wants[0].Semaphore}, fsm.OK)
-		for waiting := 1; waiting > 0 && time.Since(start) < tickEvery; {
+		for waiting := 1; waiting > 0 && time.Since(start) < lead.TickEvery; {
 			time.Sleep(time.Millisecond) // virtual
 			leader.View(func(m *fsm.Machine) { _, _, _, waiting = m.Counts() })
 		}
-		if took, entries := time.Since(start), leader.raft.LastIndex()-before; took > tickEvery/5 || entries < 3 {
+		if took, entries := time.Since(start), leader.raft().LastIndex()-before; took > lead.TickEvery/5 || entries < 3 {
 			t.Errorf("the waits ended after %v, in %d entries", took, entries)
 		}
 	})

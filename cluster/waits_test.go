@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -51,8 +52,8 @@ func TestWaitsSurviveTheLeader(t *testing.T) {
 
 // TestSnapshotDuringAWait: a node is cut off while its callers wait, and what it
 // missed comes as a snapshot. One that still waits goes on; one that was granted
-// is answered; one whose session was ended is told why; of the others nobody can
-// know.
+// gets its grant; one whose session was ended learns why; the outcome of the others
+// is unknown.
 func TestSnapshotDuringAWait(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		n := c.follower()
@@ -81,7 +82,7 @@ func TestSnapshotDuringAWait(t *testing.T) {
 		for range 2200 { // more than the log keeps behind a snapshot
 			c.do(leader, fsm.Up{Name: "down", Count: 1}, fsm.OK)
 		}
-		c.must(leader.raft.Snapshot().Error())
+		c.must(leader.raft().Snapshot().Error())
 		for name, answers := range waiting {
 			if len(answers) != 0 {
 				t.Fatalf("%s: answered during the partition", name)
@@ -91,13 +92,13 @@ func TestSnapshotDuringAWait(t *testing.T) {
 		if got := <-waiting["granted"]; got.err != nil || got.Code != fsm.OK || len(got.Grants) != 1 {
 			t.Errorf("granted: %+v, %v", got.Result, got.err)
 		}
-		if n.waits.restoredAt == 0 {
+		if !n.requests.JumpedOver(1) {
 			t.Fatal("no snapshot was installed: the test shows nothing")
 		}
 		if got := <-waiting["ended"]; got.err != nil || got.Code != fsm.Revoked || got.Reason != "maintenance" {
 			t.Errorf("ended: %+v, %v", got.Result, got.err)
 		}
-		if got := <-waiting["down"]; !errors.Is(got.err, ErrOutcomeUnknown) {
+		if got := <-waiting["down"]; !errors.Is(got.err, outcome.ErrOutcomeUnknown) {
 			t.Errorf("down: %+v, %v", got.Result, got.err)
 		}
 		time.Sleep(time.Second) // virtual: it must go on waiting
@@ -112,7 +113,7 @@ func TestSnapshotDuringAWait(t *testing.T) {
 }
 
 // TestSnapshotHidesARequest: a node's command is lost from sight, and then a
-// snapshot comes instead of the entries that would tell.
+// snapshot comes instead of the entries that would show its result.
 func TestSnapshotHidesARequest(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		c.semaphore("a", 0)
@@ -120,7 +121,7 @@ func TestSnapshotHidesARequest(t *testing.T) {
 		c.net.Cut(leader.id, n.id)
 		waiting := background(t.Context(), n, Call{Command: fsm.Up{Name: "a", Count: 1}})
 		c.until("the leader's applying it", func() bool {
-			value, _ := machineValue(leader.machine, "a")
+			value, _ := machineValue(leader.replica, "a")
 			return value == 1
 		})
 		c.net.Isolate(n.id)
@@ -129,54 +130,16 @@ func TestSnapshotHidesARequest(t *testing.T) {
 		for range 2200 {
 			c.do(leader, fsm.Up{Name: "a", Count: 1}, fsm.OK)
 		}
-		c.must(leader.raft.Snapshot().Error())
+		c.must(leader.raft().Snapshot().Error())
+		time.Sleep(2500 * time.Millisecond) // virtual: appends from before the snapshot have given up
 		began := time.Now()
 		c.net.Rejoin(n.id)
 		got := <-waiting
-		if n.waits.restoredAt == 0 {
+		if !n.requests.JumpedOver(1) {
 			t.Fatal("no snapshot was installed: the test shows nothing")
 		}
-		if !errors.Is(got.err, ErrOutcomeUnknown) || time.Since(began) > outcomeTimeout {
+		if !errors.Is(got.err, outcome.ErrOutcomeUnknown) || time.Since(began) > outcomeTimeout {
 			t.Fatalf("after %v: %+v, %v", time.Since(began), got.Result, got.err)
 		}
 	})
-}
-
-// TestPlaceFromBehindASnapshot: the leader's word that a request waits may be about
-// an index that the local machine has jumped over; the state tells how it ended.
-func TestPlaceFromBehindASnapshot(t *testing.T) {
-	state := fsm.NewAtLevel(fsm.FeatureLevel)
-	apply := func(index uint64, commands ...fsm.Command) *fsm.Applied {
-		var encoded [][]byte
-		for _, c := range commands {
-			encoded = append(encoded, fsm.Envelope{Request: fsm.RequestID{Origin: 5, Sequence: index}, Key: ""}.Encode(c))
-		}
-		return state.Apply(index, fsm.EncodeEntry(int64(index), encoded))
-	}
-	apply(1, fsm.CreateSemaphore{Name: "db", Permits: 1},
-		fsm.OpenSession{Session: 1, TTLMS: 1000}, fsm.OpenSession{Session: 2, TTLMS: 1000},
-		acquire(1, "db"))
-	queued := apply(2, acquire(2, "db")).Commands[0].Result
-	w := newWaits()
-	l := newListener([]fsm.Want{{Semaphore: "db", Count: 1}})
-	w.listen(l, &queued)
-	w.recheck(l, state, 2)
-	if len(l.concluded) != 0 {
-		t.Fatal("it still waits")
-	}
-	apply(3, fsm.EndSession{Session: 1})
-	w.restored(fsm.NewAtLevel(fsm.FeatureLevel), 1)
-	if !w.jumpedOver(1) || w.jumpedOver(2) {
-		t.Error("a snapshot at 1 hides what came up to 1")
-	}
-	<-l.concluded // the empty state knows nothing of it
-	w.listen(l, &queued)
-	w.recheck(l, state, 3)
-	if end := <-l.concluded; end.lost || end.result.Code != fsm.OK || end.index != 3 {
-		t.Fatalf("%+v", end)
-	}
-	w.recheck(l, state, 3) // it does not listen any more
-	if len(l.concluded) != 0 || len(w.callers[queued.Place]) != 0 {
-		t.Fatal("told twice")
-	}
 }

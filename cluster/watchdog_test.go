@@ -1,17 +1,16 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/watchdog"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
 )
@@ -42,7 +41,7 @@ func watchdogDisks(c *lifeNodes) map[string]*watchdogDisk {
 }
 
 // TestFullDiskGivesLeadershipUp, and writes go on through a node that has room; when
-// none has, they are refused until one has again.
+// no node has, they are refused until one has again.
 func TestFullDiskGivesLeadershipUp(t *testing.T) {
 	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 		disks := watchdogDisks(c)
@@ -67,9 +66,9 @@ func TestFullDiskGivesLeadershipUp(t *testing.T) {
 			}
 		}
 		disks[third.id].full.Store(true)
-		c.until("it is noticed", func() bool { return third.life.watchdog.spaceNow().Low })
+		c.until("it is noticed", func() bool { return third.running.Load().space().Low })
 		for _, n := range c.all {
-			if err := up(n); !errors.Is(err, ErrStorageFull) {
+			if err := up(n); !errors.Is(err, outcome.ErrStorageFull) {
 				t.Errorf("%s, while nobody has room: %v", n.id, err)
 			}
 		}
@@ -116,7 +115,7 @@ func TestHungDisk(t *testing.T) {
 		}
 		c.until("the process ends", func() bool { return c.fatal(leader.id) != nil })
 		took := time.Since(began)
-		if err := c.fatal(leader.id); !errors.Is(err, errStuck) || took < stuckAfter || took > stuckAfter+time.Second {
+		if err := c.fatal(leader.id); !errors.Is(err, watchdog.ErrStuck) || took < 30*time.Second || took > 31*time.Second {
 			t.Errorf("after %v: %v", took, err)
 		}
 		logs[leader.id].release()
@@ -134,57 +133,44 @@ func TestTransferThatHangsIsSeen(t *testing.T) {
 		c.semaphore("db", 1)
 		leader := c.leader()
 		target := c.others(leader)[0]
-		if leader.life.transferring() {
+		if leader.running.Load().Transferring(t.Context()) {
 			t.Error("a transfer is seen where there is none")
 		}
 		c.net.Partition(leader.id, target.id)
-		transfer := leader.raft.LeadershipTransferToServer(raft.ServerID(target.id), raft.ServerAddress(target.id+":8711"))
+		transfer := leader.raft().LeadershipTransferToServer(raft.ServerID(target.id), raft.ServerAddress(target.id+":8711"))
 		time.Sleep(50 * time.Millisecond) // virtual
 		call := background(t.Context(), leader, Call{Command: fsm.Up{Name: "db", Count: 1}})
-		c.until("it is seen", leader.life.transferring)
+		c.until("it is seen", func() bool { return leader.running.Load().Transferring(t.Context()) })
 		c.net.Rejoin(target.id)
 		if got := <-call; got.err != nil {
 			t.Errorf("the command, in the end: %v", got.err)
 		}
 		_ = transfer.Error() // it came to an end, one way or the other
-		c.until("it is over", func() bool { return !c.leader().life.transferring() })
+		c.until("it is over", func() bool { return !c.leader().running.Load().Transferring(t.Context()) })
 	})
 }
 
-// TestWatchdogEndsAWedgedNode: only when the leader refuses without a break for
-// longer than a transfer may take.
-func TestWatchdogEndsAWedgedNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var leads, transferring atomic.Bool
-		fatals := make(chan error, 10)
-		w := &watchdog{
-			log: hclog.NewNullLogger(), stuckFor: func() time.Duration { return 0 },
-			space: (&watchdogDisk{}).space, leads: leads.Load, transferring: transferring.Load,
-			wedgedAfter: 3 * raftTick, stand: func() {}, giveBack: func() {}, fatal: func(err error) { fatals <- err },
+// TestKeysGauges: how full the table of keys is, and how full it may be, on every node.
+func TestKeysGauges(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		c.begin(c.all...)
+		c.ready(c.all...)
+		c.semaphore("db", 1)
+		once := func(key string, command fsm.Command) {
+			if got, err := c.leader().Do(t.Context(), Call{Command: command, Key: key}); err != nil || got.Code != fsm.OK {
+				t.Fatalf("%s: %v, %v", key, got.Code, err)
+			}
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go w.run(ctx)
-		for range 5 { // transfers that end, and one of a node that does not lead
-			leads.Store(true)
-			transferring.Store(true)
-			time.Sleep(3 * raftTick) // virtual
-			transferring.Store(false)
-			time.Sleep(time.Second) // virtual
-			leads.Store(false)
-			transferring.Store(true)
-			time.Sleep(time.Minute) // virtual
-		}
-		if len(fatals) != 0 {
-			t.Fatal(<-fatals)
-		}
-		leads.Store(true)
-		time.Sleep(10 * time.Second) // virtual
-		if len(fatals) != 1 {
-			t.Fatalf("%d times fatal", len(fatals))
-		}
-		if err := <-fatals; !errors.Is(err, errWedged) {
-			t.Error(err)
+		once("a", fsm.AcquireOnce{Name: "db", Count: 1, TTLMS: 60_000, Session: 7})
+		once("b", fsm.Up{Name: "db", Count: 1})
+		once("", fsm.EndSession{Session: 7})
+		for _, n := range c.all {
+			c.until("it has applied that", func() bool { return metricsOf(t, n)["idempotency_keys{of=marks}"] == 1 })
+			got := metricsOf(t, n)
+			if got["idempotency_keys{of=keys}"] != 1 || got["idempotency_keys{of=bytes}"] < 128 || got["idempotency_keys_limit{of=keys}"] != 1_000_000 ||
+				got["idempotency_keys_limit{of=bytes}"] != 256<<20 || got["idempotency_keys_limit{of=marks}"] != 6_000_000 {
+				t.Errorf("%s: %v", n.id, got)
+			}
 		}
 	})
 }

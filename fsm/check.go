@@ -9,8 +9,8 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// check answers the first invariant that the state breaks, or nil. It walks
-// the whole state: tests call it after every step, Restore once.
+// check returns the first invariant that the state breaks, or nil. It walks through the
+// whole state: tests call it after every step, Restore once.
 func (m *Machine) check() error {
 	for _, part := range []func() error{
 		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkRequests, m.checkWaits, m.checkMemory, m.checkEntries,
@@ -34,8 +34,6 @@ func (m *Machine) checkCounters() error {
 		return errors.New("index of ids and sessions differ")
 	case len(m.deadlines.due) != m.sessions.live:
 		return errors.New("expiry index and sessions differ")
-	case len(m.byLease) != m.leases.live:
-		return errors.New("index of leases and leases differ")
 	case len(m.byKey) != m.keys.live || len(m.byEnded) != m.ended.live:
 		return errors.New("index of keys or ended sessions differs")
 	case len(m.touched)+len(m.freed)+len(m.endNow) != 0:
@@ -44,7 +42,7 @@ func (m *Machine) checkCounters() error {
 	return nil
 }
 
-// everySemaphore returns those with a name, and the deleted ones that are left.
+// everySemaphore returns all semaphores, including deleted ones.
 func (m *Machine) everySemaphore() []ref {
 	every := make([]ref, 0, m.semaphores.live)
 	for _, r := range m.byName {
@@ -97,8 +95,8 @@ func (m *Machine) checkSemaphores() error {
 	return nil
 }
 
-// checkLine: places agree with their requests, and no head that fits is left
-// behind, unless the next entry goes on there.
+// checkLine: places agree with their requests, and no head that can be granted is left,
+// unless the next entry continues there.
 func (m *Machine) checkLine(line ref, s *semaphore) (err error) {
 	if s.line == nil {
 		return nil
@@ -167,17 +165,22 @@ func (m *Machine) checkSessions() error {
 
 func (m *Machine) checkLeases() error {
 	sessions, semaphores := 0, 0
-	for pair, r := range m.byLease {
-		l := m.leases.at(r)
-		if l.session != pair.session || l.semaphore != pair.semaphore || l.count < 1 {
-			return fmt.Errorf("lease %d is filed wrongly", l.token)
-		}
-		if l.token == 0 || l.token > m.tokens {
-			return fmt.Errorf("lease %d: its token was never given", l.token)
+	for _, owner := range m.bySession {
+		for r := m.sessions.at(owner).leases.first; r != 0; r = m.leases.at(r).inSession.next {
+			sessions++
+			l := m.leases.at(r)
+			if found, _ := m.leaseOf(owner, l.semaphore); found != r || l.session != owner || l.count < 1 {
+				return fmt.Errorf("lease %d is filed wrongly", l.token)
+			}
+			if l.token == 0 || l.token > m.tokens {
+				return fmt.Errorf("lease %d: its token was never given", l.token)
+			}
 		}
 	}
-	for _, r := range m.bySession {
-		sessions += m.sessions.at(r).leases.length
+	for pair, r := range m.byLease {
+		if l := m.leases.at(r); l.session != pair.session || l.semaphore != pair.semaphore {
+			return errors.New("the index of leases has one that is over")
+		}
 	}
 	for _, r := range m.everySemaphore() {
 		semaphores += m.semaphores.at(r).holders.length
@@ -220,7 +223,7 @@ func (m *Machine) checkRequests() error {
 	return nil
 }
 
-// checkWaits: the indexes of requests agree with them.
+// checkWaits: the indexes of requests agree with the requests.
 func (m *Machine) checkWaits() error {
 	members, lists, asked, unowned := 0, 0, 0, 0
 	for place, q := range m.byPlace {
@@ -300,8 +303,8 @@ func (m *Machine) checkMemory() error {
 	if m.revoked.live > maxRevoked || m.revoked.live != len(m.byRevoked) || m.revoked.live != m.revokedOrder.length {
 		return errors.New("the memory of revoked leases and its index differ")
 	}
-	if m.ended.live > maxEnded {
-		return errors.New("too many ended sessions")
+	if m.ended.live > maxEnded || m.ended.live != m.endedOrder.length {
+		return errors.New("too many ended sessions, or ones out of their order")
 	}
 	for id, r := range m.byEnded {
 		if m.ended.at(r).id != id {
@@ -310,6 +313,80 @@ func (m *Machine) checkMemory() error {
 		if _, living := m.bySession[id]; living {
 			return fmt.Errorf("session %d lives and is remembered as ended", id)
 		}
+	}
+	return nil
+}
+
+// checkEntries: every entry of a wait list is reachable from its session and, while that
+// exists, its semaphore, and its request knows it.
+func (m *Machine) checkEntries() error {
+	listed, filed := 0, 0
+	for id, owner := range m.bySession {
+		last := uint64(0)
+		for r := m.sessions.at(owner).entries.first; r != 0; r = m.entries.at(r).inSession.next {
+			e := m.entries.at(r)
+			listed++
+			if e.session != owner || e.order <= last || e.order > m.orders {
+				return fmt.Errorf("session %d: its wait list is out of order", id)
+			}
+			last = e.order
+			if e.semaphore != 0 {
+				filed++
+			}
+			if err := m.checkEntry(r, e); err != nil {
+				return fmt.Errorf("session %d, wait list, %q: %w", id, e.name, err)
+			}
+		}
+	}
+	if listed != m.entries.live || filed != len(m.byEntry) {
+		return errors.New("an entry of a wait list without its session")
+	}
+	return m.checkNotices()
+}
+
+// checkNotices: each notice is filed under its id and its semaphore, and is due once that
+// has enough permits available and no waiting request.
+func (m *Machine) checkNotices() error {
+	attached, waits := 0, 0
+	for id, r := range m.byNotice {
+		n := m.notices.at(r)
+		if n.ends() {
+			waits++
+		}
+		if n.place != id || id > m.places || n.semaphore == 0 && !n.due {
+			return fmt.Errorf("notice %d is filed wrongly", id)
+		}
+		if n.semaphore != 0 {
+			attached++
+			if s := m.semaphores.at(n.semaphore); !n.due && s.available() >= n.count && s.waiting() == 0 {
+				return fmt.Errorf("notice %d should be due", id)
+			}
+		}
+	}
+	for _, r := range m.byName {
+		attached -= m.semaphores.at(r).notices.length
+	}
+	if waits != m.patience.length {
+		return errors.New("the notices that end by time are filed wrongly")
+	}
+	if attached != 0 || len(m.byNotice) != m.notices.live {
+		return errors.New("a notice without its semaphore")
+	}
+	return nil
+}
+
+func (m *Machine) checkEntry(r ref, e *entry) error {
+	switch {
+	case e.semaphore == 0 && (e.granted != 0 || e.waiting != 0):
+		return errors.New("its semaphore is gone, and it still has something")
+	case e.semaphore != 0 && (m.byEntry[leaseKey{e.session, e.semaphore}] != r || m.semaphores.at(e.semaphore).epoch != e.epoch):
+		return errors.New("it is filed wrongly")
+	case e.granted < 0 || e.granted > 0 && e.token == 0:
+		return errors.New("its grant is out of range")
+	case e.waiting != 0 && m.requests.at(e.waiting).entry != r:
+		return errors.New("what waits for it does not know it")
+	case !m.orphaned(e) && e.granted == 0 && e.waiting == 0:
+		return errors.New("it neither waits nor was granted anything")
 	}
 	return nil
 }

@@ -2,29 +2,26 @@ package fsm
 
 import (
 	"encoding/binary"
-	"errors"
+
+	"github.com/signalbox/signalbox/internal/wire"
 )
 
-// errMalformed is what every decoder of this package answers for bytes that it
-// can't read. The bytes of an entry carry a checksum of their own in the log,
-// so that this is a wrong sender, never rot.
-var errMalformed = errors.New("malformed bytes")
-
-// encoder appends the package's binary format: unsigned and zigzag varints,
-// strings as length and bytes, lists as length and members.
+// encoder appends the binary format of the package: unsigned and zigzag varints, strings as
+// length and bytes, lists as length and members.
 type encoder struct {
 	buf []byte
-	// clientOnly leaves out what the node chose (session ids) and how long this
-	// call listens (wait): the fingerprint of an idempotent request.
+	// clientOnly leaves out the members that a node chose (session ids) and the wait of
+	// this call: the fingerprint of a request covers the rest.
 	clientOnly bool
-	// feature is the feature level of what is written: members of later levels
-	// are left out.
+	// feature is the level to encode at: members of later levels are left out.
 	feature uint32
 }
 
 func (e *encoder) uint(v uint64) { e.buf = binary.AppendUvarint(e.buf, v) }
-func (e *encoder) int(v int64)   { e.buf = binary.AppendVarint(e.buf, v) }
-func (e *encoder) byte(v byte)   { e.buf = append(e.buf, v) }
+
+func (e *encoder) int(v int64) { e.buf = binary.AppendVarint(e.buf, v) }
+
+func (e *encoder) byte(v byte) { e.buf = append(e.buf, v) }
 
 func (e *encoder) bool(v bool) {
 	if v {
@@ -62,132 +59,61 @@ func (e *encoder) level(v *int32) {
 	}
 }
 
-// drawn writes a session id that the proposing node drew.
+// drawn appends a session id that the proposing node drew.
 func (e *encoder) drawn(session uint64) {
 	if !e.clientOnly {
 		e.uint(session)
 	}
 }
 
-// wait writes how long this call listens.
+// wait appends the time that this call waits.
 func (e *encoder) wait(ms int64) {
 	if !e.clientOnly {
 		e.int(ms)
 	}
 }
 
-// decoder reads what encoder wrote. The first error sticks; every later read
-// answers zero values, so that a decode function checks once, at its end.
+// decoder reads the output of encoder.
 type decoder struct {
-	buf []byte
-	err error
-	// feature is the feature level of what is read.
+	wire.Decoder
+	// feature is the level of the bytes.
 	feature uint32
 }
 
-func (d *decoder) fail() {
-	d.err = errMalformed
-	d.buf = nil
-}
-
-func (d *decoder) uint() uint64 {
-	v, n := binary.Uvarint(d.buf)
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.buf = d.buf[n:]
-	return v
-}
-
-func (d *decoder) int() int64 {
-	v, n := binary.Varint(d.buf)
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.buf = d.buf[n:]
-	return v
-}
-
-func (d *decoder) byte() byte {
-	if len(d.buf) == 0 {
-		d.fail()
-		return 0
-	}
-	v := d.buf[0]
-	d.buf = d.buf[1:]
-	return v
-}
-
-func (d *decoder) bool() bool {
-	switch d.byte() {
-	case 0:
-		return false
-	case 1:
-		return true
-	}
-	d.fail()
-	return false
-}
-
-// bytes answers the next n bytes without copying them.
-func (d *decoder) bytes(n uint64) []byte {
-	if n > uint64(len(d.buf)) {
-		d.fail()
-		return nil
-	}
-	v := d.buf[:n]
-	d.buf = d.buf[n:]
-	return v
-}
-
-// string copies: what the machine keeps must not pin a whole log entry.
-func (d *decoder) string() string { return string(d.bytes(d.uint())) }
-
-// count reads a list's length and refuses one that the rest of the bytes can't
-// hold, at least min bytes a member, so that a short message can't ask for a
-// large allocation.
-func (d *decoder) count(min int) int {
-	n := d.uint()
-	if n > uint64(len(d.buf)/min) {
-		d.fail()
-		return 0
-	}
-	return int(n)
-}
+// newDecoder returns one of all the bytes, at level 0.
+func newDecoder(buf []byte) *decoder { return &decoder{Decoder: wire.Decoder{Rest: buf}} }
 
 func (d *decoder) pairs() []Pair {
-	n := d.count(2)
+	n := d.Count(2)
 	if n == 0 {
 		return nil
 	}
 	v := make([]Pair, n)
 	for i := range v {
-		v[i] = Pair{Key: d.string(), Value: d.string()}
+		v[i] = Pair{Key: d.Text(), Value: d.Text()}
 	}
 	return v
 }
 
 func (d *decoder) wants() []Want {
-	n := d.count(2)
+	n := d.Count(2)
 	if n == 0 {
 		return nil
 	}
 	v := make([]Want, n)
 	for i := range v {
-		v[i] = Want{Semaphore: d.string(), Count: d.int()}
+		v[i] = Want{Semaphore: d.Text(), Count: d.Int()}
 	}
 	return v
 }
 
 func (d *decoder) level() *int32 {
-	if !d.bool() {
+	if !d.Bool() {
 		return nil
 	}
-	v := d.int()
+	v := d.Int()
 	if v != int64(int32(v)) {
-		d.fail()
+		d.Fail()
 	}
 	level := int32(v)
 	return &level
@@ -195,17 +121,333 @@ func (d *decoder) level() *int32 {
 
 // featureLevel reads a feature level that this program must know.
 func (d *decoder) featureLevel() uint32 {
-	level := d.uint()
-	if level > uint64(FeatureLevel) && d.err == nil {
-		d.err = newerLevelError(level)
+	level := d.Uint()
+	if level > uint64(FeatureLevel) && d.Err == nil {
+		d.Err = newerLevelError(level)
 	}
 	return uint32(level)
 }
 
-// done answers the first error, or that bytes are left over.
-func (d *decoder) done() error {
-	if d.err == nil && len(d.buf) != 0 {
-		d.fail()
+// encodeChange appends the value only if it is given, so that a value that is not given has
+// no influence.
+func encodeChange[T any](e *encoder, c Change[T], value func(*encoder, T)) {
+	e.bool(c.Given)
+	if c.Given {
+		value(e, c.Value)
 	}
-	return d.err
+}
+
+func decodeChange[T any](d *decoder, value func(*decoder) T) (c Change[T]) {
+	if c.Given = d.Bool(); c.Given {
+		c.Value = value(d)
+	}
+	return c
+}
+
+// since returns level 1 if a member of that level is set, else 0.
+func since(set bool) uint32 {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// token appends the token that a command names, from level 1 on.
+func (e *encoder) token(v uint64) {
+	if e.feature >= 1 {
+		e.uint(v)
+	}
+}
+
+func (d *decoder) token() uint64 {
+	if d.feature >= 1 {
+		return d.Uint()
+	}
+	return 0
+}
+
+func (e *encoder) settings(expected Change[uint64]) {
+	if e.feature >= 1 {
+		encodeChange(e, expected, (*encoder).uint)
+	}
+}
+
+func (d *decoder) settings() (expected Change[uint64]) {
+	if d.feature >= 1 {
+		expected = decodeChange(d, (*decoder).Uint)
+	}
+	return expected
+}
+
+// A result is encoded as its code, a mask with a bit for each member that is not zero, and
+// those members in the order of their bits. A bit is never used again for another member,
+// and a new member takes a new bit, so that old results stay readable. The arrays below are
+// in the order of the bits.
+
+func (r *Result) flags() [6]*bool {
+	return [...]*bool{&r.Replayed, &r.Joined, &r.Waiting, &r.Created, &r.Found, &r.OneShot}
+}
+
+func (r *Result) ids() [4]*uint64 {
+	return [...]*uint64{&r.Session, &r.Place, &r.Epoch, &r.Version}
+}
+
+func (r *Result) numbers() [11]*int64 {
+	return [...]*int64{&r.TTLMS, &r.DeadlineMS, &r.Position, &r.Granted, &r.Value, &r.Asked, &r.Holding,
+		&r.Permits, &r.Full, &r.Available, &r.QueueLength}
+}
+
+func (r *Result) texts() [3]*string { return [...]*string{&r.Subject, &r.Reason, &r.Trace} }
+
+func (r *Result) levels() [2]**int32 {
+	return [...]**int32{&r.Level, &r.LowestLevel}
+}
+
+// The first bit of each kind of member, with unused bits behind each kind.
+const (
+	bitFlags     = 0  // the flags have no bytes of their own
+	bitIDs       = 8  //
+	bitNumbers   = 16 //
+	bitTexts     = 32 //
+	bitLevels    = 36 //
+	bitRule      = 40 //
+	bitGrants    = 41 //
+	bitSemaphore = 42 //
+	bitEach      = 43 //
+	bitCompleted = 44 //
+	bitsKnown    = 1<<6 - 1 | (1<<4-1)<<bitIDs | (1<<11-1)<<bitNumbers | (1<<3-1)<<bitTexts |
+		(1<<2-1)<<bitLevels | 31<<bitRule
+)
+
+func (r *Result) mask() (mask uint64) {
+	set := func(bit int, is bool) {
+		if is {
+			mask |= 1 << bit
+		}
+	}
+	for i, v := range r.flags() {
+		set(bitFlags+i, *v)
+	}
+	for i, v := range r.ids() {
+		set(bitIDs+i, *v != 0)
+	}
+	for i, v := range r.numbers() {
+		set(bitNumbers+i, *v != 0)
+	}
+	for i, v := range r.texts() {
+		set(bitTexts+i, *v != "")
+	}
+	for i, v := range r.levels() {
+		set(bitLevels+i, *v != nil)
+	}
+	set(bitRule, r.Rule != RuleNone)
+	set(bitGrants, len(r.Grants) > 0)
+	set(bitSemaphore, r.Semaphore != nil)
+	set(bitEach, len(r.Each) > 0)
+	set(bitCompleted, len(r.Completed) > 0)
+	return mask
+}
+
+// AppendResult appends a result to buf in the form that snapshots, the state hash and the
+// peer port share.
+func AppendResult(buf []byte, r *Result) []byte {
+	e := encoder{buf: buf}
+	e.result(r)
+	return e.buf
+}
+
+// DecodeResult reads the output of AppendResult.
+func DecodeResult(buf []byte) (Result, error) {
+	d := decoder{Decoder: wire.Decoder{Rest: buf}}
+	r := d.result(true)
+	return r, d.Done()
+}
+
+func encodeResult(r Result) string { return string(AppendResult(nil, &r)) }
+
+// decodeResult reads an outcome that the machine stored itself.
+func decodeResult(text string) Result {
+	r, err := DecodeResult([]byte(text))
+	if err != nil {
+		panic("a stored outcome is malformed")
+	}
+	return r
+}
+
+func (e *encoder) result(r *Result) {
+	e.byte(byte(r.Code))
+	e.uint(r.mask())
+	for _, v := range r.ids() {
+		if *v != 0 {
+			e.uint(*v)
+		}
+	}
+	for _, v := range r.numbers() {
+		if *v != 0 {
+			e.int(*v)
+		}
+	}
+	for _, v := range r.texts() {
+		if *v != "" {
+			e.string(*v)
+		}
+	}
+	for _, v := range r.levels() {
+		if *v != nil {
+			e.int(int64(**v))
+		}
+	}
+	if r.Rule != RuleNone {
+		e.byte(byte(r.Rule))
+	}
+	e.resultLists(r)
+}
+
+func (e *encoder) resultLists(r *Result) {
+	if len(r.Grants) > 0 {
+		e.uint(uint64(len(r.Grants)))
+		for _, g := range r.Grants {
+			e.string(g.Semaphore)
+			e.uint(g.Epoch)
+			e.int(g.Count)
+			e.uint(g.Token)
+			e.int(g.GrantedMS)
+		}
+	}
+	if r.Semaphore != nil {
+		e.semaphoreView(r.Semaphore)
+	}
+	if len(r.Each) > 0 {
+		e.uint(uint64(len(r.Each)))
+		for i := range r.Each {
+			e.result(&r.Each[i])
+		}
+	}
+	if len(r.Completed) > 0 {
+		e.uint(uint64(len(r.Completed)))
+		for _, c := range r.Completed {
+			e.string(c.Semaphore)
+			e.uint(c.Epoch)
+			e.int(c.Granted)
+			e.uint(c.Token)
+			e.bool(c.Deleted)
+		}
+	}
+}
+
+// result reads a result. nested says whether it may contain others.
+func (d *decoder) result(nested bool) Result {
+	var r Result
+	r.Code = Code(d.Byte())
+	mask := d.Uint()
+	if mask&^uint64(bitsKnown) != 0 || r.Code >= codeCount {
+		d.Fail()
+		return Result{}
+	}
+	has := func(bit int) bool { return mask&(1<<bit) != 0 && d.Err == nil }
+	for i, v := range r.flags() {
+		*v = has(bitFlags + i)
+	}
+	for i, v := range r.ids() {
+		if has(bitIDs + i) {
+			*v = d.Uint()
+		}
+	}
+	for i, v := range r.numbers() {
+		if has(bitNumbers + i) {
+			*v = d.Int()
+		}
+	}
+	for i, v := range r.texts() {
+		if has(bitTexts + i) {
+			*v = d.Text()
+		}
+	}
+	for i, v := range r.levels() {
+		if has(bitLevels + i) {
+			level := int32(d.Int())
+			*v = &level
+		}
+	}
+	if has(bitRule) {
+		r.Rule = Rule(d.Byte())
+	}
+	d.resultLists(&r, has, nested)
+	return r
+}
+
+func (d *decoder) resultLists(r *Result, has func(int) bool, nested bool) {
+	if has(bitGrants) {
+		r.Grants = make([]Grant, d.Count(5))
+		for i := range r.Grants {
+			r.Grants[i] = Grant{Semaphore: d.Text(), Epoch: d.Uint(), Count: d.Int(), Token: d.Uint(), GrantedMS: d.Int()}
+		}
+	}
+	if has(bitSemaphore) {
+		view := d.semaphoreView()
+		view.Version = r.Version
+		r.Semaphore = &view
+	}
+	if has(bitEach) {
+		if !nested {
+			d.Fail()
+			return
+		}
+		r.Each = make([]Result, d.Count(2))
+		for i := range r.Each {
+			r.Each[i] = d.result(false)
+		}
+	}
+	if has(bitCompleted) {
+		r.Completed = make([]Completion, d.Count(5))
+		for i := range r.Completed {
+			r.Completed[i] = Completion{Semaphore: d.Text(), Epoch: d.Uint(), Granted: d.Int(), Token: d.Uint(), Deleted: d.Bool()}
+		}
+	}
+}
+
+func (e *encoder) semaphoreView(s *SemaphoreView) {
+	e.string(s.Name)
+	e.uint(s.Epoch)
+	e.int(s.Permits)
+	e.int(s.Offset)
+	e.int(s.Held)
+	e.level(s.Level)
+	e.pairs(s.Metadata)
+	e.uint(s.ModifiedIndex)
+	e.int(s.Holders)
+	e.int(s.Waiters)
+}
+
+func (d *decoder) semaphoreView() SemaphoreView {
+	s := SemaphoreView{Name: d.Text(), Epoch: d.Uint(), Permits: d.Int(), Offset: d.Int(), Held: d.Int(),
+		Level: d.level(), Metadata: d.pairs(), ModifiedIndex: d.Uint(), Holders: d.Int(), Waiters: d.Int()}
+	s.Available = s.Permits + s.Offset - s.Held
+	return s
+}
+
+func (e *encoder) effect(f *Effect) {
+	e.byte(byte(f.Kind))
+	e.byte(byte(f.Cause))
+	e.byte(byte(f.Mode))
+	e.bool(f.Unowned)
+	e.bool(f.Partial)
+	e.bool(f.Listed)
+	e.bool(f.OneShot)
+	e.string(f.Semaphore)
+	e.uint(f.Epoch)
+	e.uint(f.Session)
+	e.uint(f.Place)
+	e.uint(f.Token)
+	e.int(f.Count)
+	e.int(f.Permits)
+	e.int(f.Offset)
+	e.int(f.TTLMS)
+	e.int(f.DeadlineMS)
+	e.level(f.Level)
+	e.pairs(f.Metadata)
+	e.string(f.Reason)
+	if e.feature >= 1 {
+		e.string(f.Trace)
+	}
 }

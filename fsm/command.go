@@ -2,41 +2,183 @@ package fsm
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"math"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/signalbox/signalbox/internal/wire"
 )
 
-// The first byte of an entry says how its commands are framed. Another version
-// is one that this program can't apply: the node halts rather than guess.
+// Op is the number of an operation in the log. A number is never used again for another
+// operation; testdata/numbers.golden pins them.
+type Op uint64
+
+// The operations.
+const (
+	OpStartTerm       Op = 1
+	OpPutSemaphore    Op = 2
+	OpCreateSemaphore Op = 3
+	OpDeleteSemaphore Op = 4
+	OpUp              Op = 5
+	OpDown            Op = 6
+	OpSetValue        Op = 7
+	OpOpenSession     Op = 8
+	OpRenew           Op = 9
+	OpEndSession      Op = 10
+	OpAcquire         Op = 11
+	OpAcquireOnce     Op = 12
+	OpAcquireMany     Op = 13
+	OpRelease         Op = 14
+	OpResizeLease     Op = 15
+	OpRevokeLease     Op = 16
+	OpRestoreSession  Op = 17
+	OpListAdd         Op = 18
+	OpListRemove      Op = 19
+	OpListDeliver     Op = 20
+	OpNoticeDone      Op = 21
+	OpRaiseLevel      Op = 22 // since level 1
+	opCount           Op = 23
+)
+
+// operation is one row of the table of operations.
+type operation struct {
+	name   string
+	decode func(*decoder) Command
+	since  uint32 // the lowest feature level at which it may be proposed
+}
+
+// operations has a row for each operation, which also has a file and a script of its own.
+var operations = [opCount]operation{
+	OpStartTerm:       {"reign", decodeStartTerm, 0},
+	OpPutSemaphore:    {"put", decodePutSemaphore, 0},
+	OpCreateSemaphore: {"create", decodeCreateSemaphore, 0},
+	OpDeleteSemaphore: {"delete", decodeDeleteSemaphore, 0},
+	OpUp:              {"up", decodeUp, 0},
+	OpDown:            {"down", decodeDown, 0},
+	OpSetValue:        {"set", decodeSetValue, 0},
+	OpOpenSession:     {"open", decodeOpenSession, 0},
+	OpRenew:           {"renew", decodeRenew, 0},
+	OpEndSession:      {"end", decodeEndSession, 0},
+	OpAcquire:         {"acquire", decodeAcquire, 0},
+	OpAcquireOnce:     {"acquire-once", decodeAcquireOnce, 0},
+	OpAcquireMany:     {"acquire-many", decodeAcquireMany, 0},
+	OpRelease:         {"release", decodeRelease, 0},
+	OpResizeLease:     {"resize", decodeResizeLease, 0},
+	OpRevokeLease:     {"revoke", decodeRevokeLease, 0},
+	OpRestoreSession:  {"restore", decodeRestoreSession, 0},
+	OpListAdd:         {"list-add", decodeListAdd, 0},
+	OpListRemove:      {"list-remove", decodeListRemove, 0},
+	OpListDeliver:     {"list-deliver", decodeListDeliver, 0},
+	OpNoticeDone:      {"notice-done", decodeNoticeDone, 0},
+	OpRaiseLevel:      {"raise-level", decodeRaiseLevel, 1},
+}
+
+// String returns the stable name of the operation, as logs and metrics show it.
+func (op Op) String() string {
+	if op > 0 && op < opCount {
+		return operations[op].name
+	}
+	return fmt.Sprintf("operation %d", uint64(op))
+}
+
+// Command is one operation with its parameters. Its types are those of this package, one
+// for each operation. They are values, and safe to share.
+type Command interface {
+	// Op returns the number of the operation.
+	Op() Op
+	encode(*encoder)
+	apply(*Machine) Result
+}
+
+// OpOf returns the operation of a command that [Envelope.Encode] encoded, and 0 for bytes
+// that are no command. It reads the head alone.
+func OpOf(command []byte) Op {
+	var head [4]uint64 // level, origin, sequence, operation
+	for i := range head {
+		v, n := binary.Uvarint(command)
+		if n <= 0 {
+			return 0
+		}
+		head[i], command = v, command[n:]
+	}
+	return Op(head[3])
+}
+
+// MayGrow reports whether an operation may leave more records behind than it found. A
+// leader whose disk is nearly full takes only the other operations, which keep or end what
+// clients have. A new operation counts as growing until it is listed here.
+//
+// A grant that follows from a release does not count: the lease takes the place of a
+// waiting request and is no larger. Idempotency keys and marks of ended sessions do not
+// count either: both are bounded, and go after their time. Up counts although its record
+// does not grow: it makes permits, of which any number of leases may follow.
+func (op Op) MayGrow() bool {
+	switch op {
+	case OpStartTerm, OpDeleteSemaphore, OpRenew, OpEndSession, OpRelease, OpResizeLease, OpRevokeLease,
+		OpListRemove, OpListDeliver, OpNoticeDone:
+		return false
+	}
+	return true
+}
+
+// The first byte of an entry says how its commands are framed. A node halts at a version
+// that it does not know, since it can't apply the entry.
 const (
 	entryVersion0 = 1 // commands of feature level 0
 	entryVersion  = 2 // each command begins with its feature level
 )
 
-// What follows a command's flags, in this order.
+// The flags of a command announce optional parts, which follow in this order.
 const (
 	flagKey   = 1 // an idempotency key and a fingerprint
-	flagOwner = 2 // the owner; from level 1 on
-	flagTrace = 4 // the trace context; from level 1 on
+	flagOwner = 2 // the owner; level 1
+	flagTrace = 4 // the trace context; level 1
 )
 
-// Envelope frames a command on its way into the log.
+// Envelope frames a command for the log.
 type Envelope struct {
 	Request RequestID
 	// Key is the Idempotency-Key, or empty. Each owner has keys of its own.
 	Key string
-	// Owner is the identity for which the command acts, at most MaxOwnerBytes.
-	// It owns the sessions and keys that the command makes, and finds no session
-	// of another owner. An empty owner finds every session.
+	// Owner is the identity on whose behalf the command acts, at most MaxOwnerBytes. It
+	// owns the sessions and keys that the command makes, and finds no session of another
+	// owner. An empty owner finds every session.
 	Owner string
-	// Trace is a trace context, at most MaxTraceBytes, that the machine hands on
-	// with the grants which the command causes in its entry. The machine does not read it.
+	// Trace is a trace context, at most MaxTraceBytes. The machine passes it on, unread,
+	// with the grants that the command causes in its entry.
 	Trace string
 }
 
-// Encode returns a command as it travels to the leader and into an entry, encoded
-// at the lowest feature level that can carry it:
-// level | request id | operation | flags | [key | fingerprint] | [owner] | [trace] | parameters.
+// FeatureLevel is the highest feature level that this program knows. The level of a cluster
+// is part of its state. Every rule, operation, member, record and code that is newer than
+// level 0 is used only from its own level on, so that all members apply an entry alike, in
+// whichever order they were upgraded.
+//
+//	0  the state of the program before levels; the first StartTerm raises it
+//	1  cluster id, owners, versions of settings, trace contexts, bounded entries
+const FeatureLevel uint32 = 1
+
+// newerLevelError reports bytes of a feature level that this program does not know.
+func newerLevelError(found uint64) error {
+	return fmt.Errorf("feature level %d, this program knows %d: written by a newer version", found, FeatureLevel)
+}
+
+// Needs returns the lowest feature level at which a command may be proposed: that of its
+// operation, or of the newest of its members that are set.
+func Needs(c Command) uint32 {
+	needs := operations[c.Op()].since
+	if newer, is := c.(interface{ needs() uint32 }); is {
+		needs = max(needs, newer.needs())
+	}
+	return needs
+}
+
+// Encode returns a command in the form in which it travels to the leader and stands in an
+// entry, encoded at the lowest feature level that can carry it: level | request id |
+// operation | flags | [key | fingerprint] | [owner] | [trace] | parameters.
 func (v Envelope) Encode(command Command) []byte {
 	level := Needs(command)
 	if v.Owner != "" || v.Trace != "" {
@@ -52,37 +194,29 @@ func (v Envelope) encode(e *encoder, command Command) {
 	e.uint(v.Request.Origin)
 	e.uint(v.Request.Sequence)
 	e.uint(uint64(command.Op()))
-	e.byte(v.flags())
+	flags := len(e.buf)
+	e.byte(0)
 	if v.Key != "" {
+		e.buf[flags] |= flagKey
 		e.string(v.Key)
 		fingerprint := Fingerprint(command)
 		e.buf = append(e.buf, fingerprint[:]...)
 	}
 	if v.Owner != "" {
+		e.buf[flags] |= flagOwner
 		e.string(v.Owner)
 	}
 	if v.Trace != "" {
+		e.buf[flags] |= flagTrace
 		e.string(v.Trace)
 	}
 	command.encode(e)
 }
 
-func (v Envelope) flags() (flags byte) {
-	if v.Key != "" {
-		flags |= flagKey
-	}
-	if v.Owner != "" {
-		flags |= flagOwner
-	}
-	if v.Trace != "" {
-		flags |= flagTrace
-	}
-	return flags
-}
-
-// Fingerprint is a 128-bit hash of what the client asked for: the command
-// without ids that the node drew and without its wait. It is encoded at the
-// level that the command needs, so that a raised level changes no fingerprint.
+// Fingerprint returns a 128-bit hash of the request of a client: the command without the
+// session ids that a node drew and without the wait of this call. It is encoded at the
+// level that the command needs, so that raising the level of the cluster changes no
+// fingerprint.
 func Fingerprint(command Command) [16]byte {
 	e := encoder{buf: make([]byte, 0, 64), clientOnly: true, feature: Needs(command)}
 	e.uint(uint64(command.Op()))
@@ -91,9 +225,9 @@ func Fingerprint(command Command) [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// EncodeEntry returns a log entry: version | stamp | commands, each as
-// [Envelope.Encode] made it. stampMS is the leader's reading of cluster time in
-// milliseconds. An entry without commands is a tick.
+// EncodeEntry returns a log entry: version | stamp | commands, each encoded by
+// [Envelope.Encode]. stampMS is the leader's reading of cluster time in milliseconds. An
+// entry without commands is a tick.
 func EncodeEntry(stampMS int64, commands [][]byte) []byte {
 	size := 24
 	for _, c := range commands {
@@ -110,8 +244,7 @@ func EncodeEntry(stampMS int64, commands [][]byte) []byte {
 	return e.buf
 }
 
-// decoded is a command with what frames it. command is nil when its
-// parameters are malformed.
+// decoded is a command with its frame. command is nil if its parameters are malformed.
 type decoded struct {
 	Envelope
 	level       uint32 // of the encoding
@@ -120,90 +253,120 @@ type decoded struct {
 	command     Command
 }
 
-// decodeCommand reads what Envelope.Encode wrote, in an entry of that version.
-// Bytes that make no command give a nil command, which is refused; an operation
-// or a level that this program does not know is an error, since no result of it
-// could be equal to the others'.
-func decodeCommand(version byte, buf []byte) (decoded, error) {
-	d := decoder{buf: buf}
+// decodeCommand reads the output of Envelope.Encode, up to the end of d, in an entry of a
+// version. Malformed bytes give a nil command, which the machine refuses. An operation or a
+// level that this program does not know is an error, since the program can't compute the
+// result that other members compute.
+func decodeCommand(version byte, d *decoder) (decoded, error) {
 	var c decoded
 	if version != entryVersion0 {
-		level := d.uint()
-		if d.err == nil && level > uint64(FeatureLevel) {
+		level := d.Uint()
+		if d.Err == nil && level > uint64(FeatureLevel) {
 			return c, newerLevelError(level)
 		}
 		c.level, d.feature = uint32(level), uint32(level)
 	}
-	c.Request = RequestID{Origin: d.uint(), Sequence: d.uint()}
-	c.op = Op(d.uint())
-	flags := d.byte()
-	if d.err != nil {
+	c.Request = RequestID{Origin: d.Uint(), Sequence: d.Uint()}
+	c.op = Op(d.Uint())
+	flags := d.Byte()
+	if d.Err != nil {
 		return c, nil
 	}
 	if c.op == 0 || c.op >= opCount {
 		return c, fmt.Errorf("unknown %v: written by a newer version", c.op)
 	}
 	if operations[c.op].since > c.level {
-		d.fail()
+		d.Fail()
 	}
-	c.readFlagged(&d, flags)
-	command := operations[c.op].decode(&d)
-	switch err := d.done(); {
+	c.readFlagged(d, flags)
+	command := operations[c.op].decode(d)
+	switch err := d.Done(); {
 	case err == nil:
 		c.command = command
-	case err != errMalformed:
+	case err != wire.ErrMalformed:
 		return c, err
 	}
 	return c, nil
 }
 
-// readFlagged reads the texts that the flags announce.
+// readFlagged reads the parts that the flags announce.
 func (c *decoded) readFlagged(d *decoder, flags byte) {
 	known := byte(flagKey)
 	if c.level >= 1 {
 		known |= flagOwner | flagTrace
 	}
 	if flags&^known != 0 {
-		d.fail()
+		d.Fail()
 	}
 	text := func(flag byte, limit int) string {
 		if flags&flag == 0 {
 			return ""
 		}
-		read := d.string()
+		read := d.Text()
 		if len(read) == 0 || len(read) > limit {
-			d.fail()
+			d.Fail()
 		}
 		return read
 	}
 	if c.Key = text(flagKey, maxKeyBytes); c.Key != "" {
-		copy(c.fingerprint[:], d.bytes(uint64(len(c.fingerprint))))
+		copy(c.fingerprint[:], d.Bytes(uint64(len(c.fingerprint))))
 	}
 	c.Owner = text(flagOwner, MaxOwnerBytes)
 	c.Trace = text(flagTrace, MaxTraceBytes)
 }
 
-// CommandLevel returns the feature level at which a command was encoded: the
-// lowest one of a cluster that can take it. Bytes that are no command have the
-// highest.
+// CommandLevel returns the feature level at which a command was encoded: only a cluster of
+// that level or above can take it. For bytes that are no command it is the highest level.
 func CommandLevel(buf []byte) uint32 {
-	d := decoder{buf: buf}
-	level := d.uint()
-	if d.err != nil || level > math.MaxUint32 {
+	d := decoder{Decoder: wire.Decoder{Rest: buf}}
+	level := d.Uint()
+	if d.Err != nil || level > math.MaxUint32 {
 		return math.MaxUint32
 	}
 	return uint32(level)
 }
 
-// CheckCommand decodes a command, and returns an error unless this program can
-// apply it: a leader checks it before it puts a forwarded command into its log.
+// CheckCommand decodes a command and returns an error if this program can't apply it. A
+// leader checks a forwarded command before it logs it.
 func CheckCommand(buf []byte) (Command, error) {
-	c, err := decodeCommand(entryVersion, buf)
+	c, err := decodeCommand(entryVersion, newDecoder(buf))
 	if err == nil && c.command == nil {
-		err = errMalformed
+		err = wire.ErrMalformed
 	}
 	if err != nil {
 		return nil, err
 	}
 	return c.command, nil
+}
+
+// ValidName reports whether a semaphore may have this name: valid UTF-8 of 1 to 512 bytes
+// without control characters. Names are compared byte by byte.
+func ValidName(name string) bool {
+	return len(name) > 0 && len(name) <= maxNameBytes && validText(name)
+}
+
+// ValidReason reports whether an operator's reason is valid: UTF-8 of up to 1,024 bytes
+// without control characters. It may be empty.
+func ValidReason(reason string) bool {
+	return len(reason) <= maxReasonBytes && validText(reason)
+}
+
+// ValidMetadata reports whether pairs is a metadata map: up to 16 pairs of valid UTF-8, 1
+// KiB in all, sorted by key without duplicates.
+func ValidMetadata(pairs []Pair) bool {
+	bytes := 0
+	for i, p := range pairs {
+		bytes += len(p.Key) + len(p.Value)
+		if i > 0 && pairs[i-1].Key >= p.Key {
+			return false
+		}
+		if !utf8.ValidString(p.Key) || !utf8.ValidString(p.Value) {
+			return false
+		}
+	}
+	return len(pairs) <= maxMetadataPairs && bytes <= maxMetadataBytes
+}
+
+func validText(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }

@@ -1,15 +1,75 @@
-// Package fsm is Signalbox's deterministic state machine: semaphores, sessions,
-// leases, the queue, fencing tokens, idempotency keys and cluster time.
+// Package fsm is the deterministic state machine of Signalbox: semaphores, sessions,
+// leases, lines of waiting requests, fencing tokens, idempotency keys and cluster time.
 //
-// Log entries go in as bytes; results, conclusions of waits and effects come
-// out. The package reads no clock, no disk and no random source, starts no
-// goroutine and keeps no package variable but the table of operations, so that
-// the same log gives the same bytes on every replica and at every replay.
+// # Contract
 //
-// It does not propose, forward, wait or speak HTTP: package cluster feeds it
-// from the Raft log and wakes who waits.
+// [Machine.Apply] takes the bytes of a log entry and returns the results of its commands,
+// the conclusions of waits that it ended, and the effects: each change that it made. The
+// same entries give the same results, conclusions, effects and snapshots on every replica
+// and at every replay, from the start of the log or from a snapshot. Therefore the package
+// reads no clock, no disk and no random source, starts no goroutine, and ranges over no map
+// whose order could show. The leader's reading of time and the session ids that a node
+// draws are part of the entry.
 //
-// A Machine may be used by one goroutine at a time. Readers and the goroutine
-// that applies must be kept apart by their owner (cluster holds a RWMutex).
-// A Frozen copy, once taken, may be read beside continuing applies.
+//   - Tokens rise with each grant. The tokens of the leases of one semaphore never fall.
+//   - A line is served in the order of its places. No request overtakes the head of a line.
+//   - A session ends when its deadline passes, with all that it holds and waits for.
+//   - A refused command changes nothing, except the ttl that an acquire gives its session.
+//   - A command with an idempotency key is applied once while the key is remembered.
+//   - One entry applies within 50 ms of processor time, whatever the state: [EntryWeight]
+//     and [EntryBytes] bound its commands, the machine bounds the rest and reports
+//     [Applied.MoreDue].
+//
+// The package does not propose, forward, wait or speak HTTP: cluster/replica feeds it from
+// the Raft log; the other packages of the cluster, httpapi and cmd make commands and read
+// states and results. It imports internal/wire.
+//
+// One goroutine at a time may use a Machine. Its owner separates readers from the goroutine
+// that applies (cluster holds a RWMutex). A [Frozen] copy may be read while the machine
+// applies further entries.
+//
+// # Files, in reading order
+//
+//   - machine.go: the state and its indexes, how an entry is applied, the state hash
+//   - records.go: the records, in tables of copy-on-write pages and in lists
+//   - values.go: the values that commands and results share
+//   - limits.go: configured limits, and bounds that no configuration changes
+//   - command.go: the table of operations, commands and entries in the log, valid names and texts
+//   - result.go: results, conclusions and effects
+//   - codec.go: the binary format of commands, results and effects
+//   - sessions.go: sessions and their leases, from the limits to the memory of their ends
+//   - semaphores.go: finding, making and changing semaphores, and the grant decision
+//   - queue.go: requests in their lines, and the withdrawal of one; work.go ends waits at their deadline
+//   - work.go: expire, which ends sessions, with their leases and waits, at their deadline, then settle and serve (semaphores.go) grant; the budget of an entry, the cost of a command
+//   - keys.go: idempotency keys, and the marks that remain of them
+//   - waitlist.go: wait lists of sessions
+//   - notice.go: notices for refused downs
+//   - op_create.go: create a semaphore
+//   - op_put.go: create or change a semaphore
+//   - op_delete.go: delete a semaphore
+//   - op_up.go: add permits without an owner
+//   - op_down.go: take permits without an owner
+//   - op_set.go: set the available permits
+//   - op_open.go: open a session
+//   - op_renew.go: renew sessions
+//   - op_end.go: end a session
+//   - op_acquire.go: acquire a lease in a session, and the rule of levels
+//   - op_acquire_once.go: acquire a lease in a session of its own
+//   - op_acquire_many.go: acquire all or any of several semaphores
+//   - op_release.go: release a lease, or withdraw a request
+//   - op_resize.go: give back part of a lease
+//   - op_revoke.go: revoke a lease
+//   - op_restore.go: restore a session with its leases
+//   - op_list_add.go: add to a wait list
+//   - op_list_remove.go: remove from a wait list
+//   - op_list_deliver.go: deliver the ready entries of a wait list
+//   - op_notice_done.go: remove notices
+//   - op_start_term.go: begin a leader's term
+//   - op_raise_level.go: raise the feature level
+//   - view.go: what readers see of semaphores, keys and notices
+//   - view_sessions.go: what readers see of sessions
+//   - snapshot.go: frozen copies, and the frame of a snapshot
+//   - snapshot_codec.go: the records of a snapshot
+//   - restore.go: a machine from a snapshot
+//   - check.go: the invariants of the state
 package fsm

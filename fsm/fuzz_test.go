@@ -20,7 +20,7 @@ func everyCommand() []Command {
 	limits := DefaultLimits()
 	limits.Queue = 3
 	return []Command{
-		Reign{Term: 2, Leader: "n1", Limits: limits, Jump: true},
+		StartTerm{Term: 2, Leader: "n1", Limits: limits, Jump: true},
 		PutSemaphore{Name: "b", Permits: Change[int64]{true, 2}, Level: Change[*int32]{true, &level}, Metadata: Change[[]Pair]{true, pairs}},
 		CreateSemaphore{Name: "c d/&", Permits: 1, Level: &level, Metadata: pairs},
 		Up{Name: "a", Count: 1, Epoch: 1},
@@ -81,15 +81,15 @@ func busy(t testing.TB) (*Machine, uint64) {
 // Run one with: go test ./fsm -run '^$' -fuzz FuzzRestore -fuzzminimizetime 10x
 // (without the last, Go spends most of a short run making its finds smaller).
 
-// FuzzDecodeCommand: any bytes are a command, no command, or an operation of a
-// newer version; what is a command means the same after it is encoded again.
+// FuzzDecodeCommand: any bytes are a command, no command, or an operation of a newer
+// version. A decoded command keeps its meaning when it is encoded again.
 func FuzzDecodeCommand(f *testing.F) {
 	for i, c := range everyCommand() {
 		f.Add(Envelope{Request: RequestID{7, uint64(i)}, Key: ""}.Encode(c))
 		f.Add(Envelope{Request: RequestID{1 << 63, 0}, Key: "scope and key 0123"}.Encode(c))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := decodeCommand(entryVersion, data)
+		c, err := decodeCommand(entryVersion, newDecoder(data))
 		if err != nil {
 			if !strings.Contains(err.Error(), "newer version") {
 				t.Fatalf("an error that is not an unknown operation: %v", err)
@@ -102,7 +102,7 @@ func FuzzDecodeCommand(f *testing.F) {
 		if c.command == nil {
 			return
 		}
-		again, err := decodeCommand(entryVersion, c.Envelope.Encode(c.command))
+		again, err := decodeCommand(entryVersion, newDecoder(c.Envelope.Encode(c.command)))
 		if err != nil || again.Envelope != c.Envelope || again.op != c.op || !reflect.DeepEqual(again.command, c.command) {
 			t.Fatalf("%s became %s, %v", show(c.command), show(again.command), err)
 		}
@@ -112,7 +112,7 @@ func FuzzDecodeCommand(f *testing.F) {
 	})
 }
 
-// halts applies an entry and answers the text of the halt, or "".
+// halts applies an entry and returns the text of the halt, or "".
 func halts(m *Machine, index uint64, data []byte) (halt string) {
 	defer func() {
 		if broken := recover(); broken != nil {

@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Random entries for the property tests: few names and few sessions, so that
-// they meet; counts around what is available; ttls and jumps of time around
-// each other; and now and then what no client should send.
+// Random entries for the property tests: few names and few sessions, so that commands meet;
+// counts close to the available permits; ttls and jumps of time close to each other; and
+// sometimes commands that no client should send.
 
 // sentEntry is one entry, as bytes and as the model reads it.
 type sentEntry struct {
@@ -30,8 +30,8 @@ type generator struct {
 	index  uint64
 	seq    uint64
 	keyed  []modelCommand // sent with a key so far
-	ops    []Op           // what this sequence draws from
-	owners []string       // likewise
+	ops    []Op           // the operations that this sequence draws from
+	owners []string       // the owners that this sequence draws from
 }
 
 var (
@@ -101,9 +101,8 @@ func (g *generator) entry() sentEntry {
 	return e
 }
 
-// keyedCommand draws a command, sometimes with an idempotency key, and
-// sometimes one that was sent with its key before, with what a node draws
-// anew at each attempt.
+// keyedCommand draws a command, sometimes with an idempotency key, and sometimes a repeat
+// of one with its key, for which a node draws new ids.
 func (g *generator) keyedCommand() modelCommand {
 	if len(g.keyed) > 0 && g.chance(10) {
 		c := oneOf(g, g.keyed)
@@ -167,7 +166,7 @@ func (g *generator) setup() sentEntry {
 	g.choose()
 	var commands []Command
 	if g.chance(4) {
-		commands = append(commands, Reign{Term: 1, Leader: "n1", Limits: g.limits()})
+		commands = append(commands, StartTerm{Term: 1, Leader: "n1", Limits: g.limits()})
 	}
 	for _, name := range drawnNames[:1+g.below(4)] {
 		commands = append(commands, CreateSemaphore{Name: name, Permits: oneOf(g, []int64{1, 2, 1, 3, 0, 1, 4, 2}), Level: oneOf(g, drawnLevels)})
@@ -211,7 +210,7 @@ func (g *generator) session() uint64 {
 	return 1 + uint64(g.below(6))
 }
 
-// fresh draws an id that is usually in nobody's use.
+// fresh draws an id that is usually not in use.
 func (g *generator) fresh() uint64 {
 	if g.chance(30) {
 		return oneOf(g, []uint64{0, 1, 2, math.MaxUint64})
@@ -226,7 +225,7 @@ func (g *generator) ttl() int64 {
 	return oneOf(g, drawnTTLs)
 }
 
-// life is a ttl for what must have one.
+// life draws a ttl for commands that must have one.
 func (g *generator) life() int64 {
 	if ttl := g.ttl(); ttl != KeepTTL || g.chance(20) {
 		return ttl
@@ -256,8 +255,8 @@ func (g *generator) version() (expected Change[uint64]) {
 	return expected
 }
 
-// token draws the token that a release or resize names: usually none, else that of
-// the lease, or another.
+// token draws the token that a release or resize names: usually 0, else that of the lease,
+// or another one.
 func (g *generator) token(name string, session uint64) uint64 {
 	if !g.chance(3) {
 		return 0
@@ -270,7 +269,7 @@ func (g *generator) token(name string, session uint64) uint64 {
 	return oneOf(g, []uint64{g.m.tokens, 1 + uint64(g.below(8)), NoToken, math.MaxUint64})
 }
 
-// count draws a count for a semaphore: small, or at the edge of what it has.
+// count draws a count for a semaphore: small, or close to one of its counters.
 func (g *generator) count(name string) int64 {
 	s := g.m.semaphore(name)
 	switch {
@@ -336,7 +335,7 @@ func (g *generator) command() Command {
 // ofSemaphore draws a command about one semaphore.
 func (g *generator) ofSemaphore(op Op) Command {
 	name, session := g.name(), g.session()
-	if len(g.m.leases) > 0 && g.chance(2) { // what somebody has
+	if len(g.m.leases) > 0 && g.chance(2) { // of an existing lease
 		l := oneOf(g, g.m.leases)
 		name, session = l.semaphore.name, l.session.id
 	}
@@ -372,7 +371,7 @@ func (g *generator) reign() Command {
 	} else if g.chance(2) {
 		limits = g.limits()
 	}
-	return Reign{Term: g.m.term + 1, Leader: oneOf(g, []string{"n1", "n2"}), Limits: limits, Jump: g.chance(4)}
+	return StartTerm{Term: g.m.term + 1, Leader: oneOf(g, []string{"n1", "n2"}), Limits: limits, Jump: g.chance(4)}
 }
 
 func (g *generator) put() Command {
@@ -442,7 +441,7 @@ func (g *generator) restore() Command {
 	} else if len(g.m.ended) > 0 && g.chance(2) {
 		c.Session = oneOf(g, g.m.ended).id
 	}
-	if len(g.m.revoked) > 0 && g.chance(3) { // what was revoked
+	if len(g.m.revoked) > 0 && g.chance(3) { // of a revoked lease
 		v := oneOf(g, g.m.revoked)
 		for _, s := range g.m.semaphores {
 			if c.Session = v.session; s.epoch == v.epoch {
@@ -451,7 +450,7 @@ func (g *generator) restore() Command {
 		}
 		return c
 	}
-	if s := g.m.session(c.Session); s != nil && g.chance(2) { // what it has
+	if s := g.m.session(c.Session); s != nil && g.chance(2) { // its own leases
 		for _, l := range g.m.leasesOf(s) {
 			c.Leases = append(c.Leases, Want{l.semaphore.name, l.count})
 		}

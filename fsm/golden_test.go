@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // on the peer port. A line may be added, never changed.
 func TestNumbersAreForEver(t *testing.T) {
 	var b strings.Builder
-	for op := OpReign; op < opCount; op++ {
+	for op := OpStartTerm; op < opCount; op++ {
 		fmt.Fprintf(&b, "operation %d %v\n", op, op)
 	}
 	for c := Code(0); c < codeCount; c++ {
@@ -38,7 +38,7 @@ func TestNumbersAreForEver(t *testing.T) {
 func TestStateHashIsForEver(t *testing.T) {
 	m := New()
 	history := []Command{
-		Reign{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 1},
+		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 1},
 		PutSemaphore{Name: "db", Permits: Change[int64]{true, 2}},
 		OpenSession{Session: 1, TTLMS: 30_000, Metadata: []Pair{{"host", "a"}}},
 		Acquire{Session: 1, Name: "db", Count: 2, TTLMS: KeepTTL},
@@ -61,8 +61,8 @@ func TestStateHashIsForEver(t *testing.T) {
 	golden(t, "testdata/level-1.golden", b.String())
 }
 
-// TestLevel0IsRead replays the log of the program before levels, from its start and
-// from its snapshot in the middle, and raises it with the first reign entry.
+// TestLevel0IsRead replays the log of the program before levels, from its start and from
+// its snapshot in the middle, and raises its level with the first StartTerm.
 func TestLevel0IsRead(t *testing.T) {
 	whole, restored := New(), restoredFrom(t, "testdata/level-0.snapshot")
 	log, err := os.ReadFile("testdata/level-0.log")
@@ -92,7 +92,7 @@ func TestLevel0IsRead(t *testing.T) {
 	if !bytes.Equal(snapshotOf(t, whole.Freeze()), snapshotOf(t, restored.Freeze())) {
 		t.Fatal("the replayed and the restored machine differ")
 	}
-	raise := Envelope{}.Encode(Reign{Term: 9, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{1}, Level: 1})
+	raise := Envelope{}.Encode(StartTerm{Term: 9, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{1}, Level: 1})
 	whole.Apply(whole.Index()+1, EncodeEntry(0, [][]byte{raise}))
 	again, err := Restore(bytes.NewReader(snapshotOf(t, whole.Freeze())))
 	if err != nil || again.FeatureLevel() != 1 || again.ClusterID() != (ClusterID{1}) || again.Hash() != whole.Hash() {
@@ -117,7 +117,7 @@ func restoredFrom(t *testing.T, path string) *Machine {
 func TestOtherClustersLogHalts(t *testing.T) {
 	m := New()
 	reign := func(index uint64, cluster ClusterID) string {
-		c := Reign{Term: index, Leader: "n1", Limits: DefaultLimits(), Cluster: cluster, Level: 1}
+		c := StartTerm{Term: index, Leader: "n1", Limits: DefaultLimits(), Cluster: cluster, Level: 1}
 		return halts(m, index, EncodeEntry(0, [][]byte{Envelope{}.Encode(c)}))
 	}
 	if halt := reign(1, ClusterID{1}); halt != "" {
@@ -178,4 +178,31 @@ func golden(t *testing.T, path, got string) {
 	if got != string(want) {
 		t.Errorf("%s differs; if a line was only added, run with -update:\n%s", path, got)
 	}
+}
+
+// TestConstantsBelongToTheLevel pins the constants that are behaviour: with another
+// value a machine would apply the same entries otherwise than one of another program.
+// A line may be added, for a rule of a new level, never changed.
+func TestConstantsBelongToTheLevel(t *testing.T) {
+	var b strings.Builder
+	for _, c := range []struct {
+		name  string
+		value int64
+	}{
+		{"remembered ended sessions", maxEnded}, {"ms that they are kept", endedKeptMS}, {"remembered revoked leases", maxRevoked},
+		{"ms that keys and marks are kept", keysKeptMS}, {"marks for each key allowed", marksPerKey}, {"bytes that a key counts beside its texts", keyOverhead},
+		{"bytes for a member of an outcome", memberBytes}, {"bytes for the outcome of a wait", waitBytes}, {"bytes for any outcome", answerBytes},
+		{"bytes for each renewal's outcome", maxEachBytes}, {"keys of one request", maxRequestKeys}, {"waiting keys of one session", maxSessionKeys},
+		{"sessions that expire in an entry", expireSessions}, {"records that expire in an entry", expireRecords}, {"memories of each kind forgotten in an entry", forgetKeys},
+		{"largest token", maxToken}, {"jump after a recovery", termJump}, {"notices", maxNotices}, {"notices of a semaphore", maxNoticesHere},
+		{"bytes of a notice's address", maxNoticeBytes}, {"ms that a notice is kept", noticesKeptMS}, {"notices done at once", maxNoticesDone},
+		{"bytes of a name", maxNameBytes}, {"bytes of a reason", maxReasonBytes}, {"bytes of a key", maxKeyBytes}, {"bytes of an owner", MaxOwnerBytes},
+		{"bytes of a trace", MaxTraceBytes}, {"pairs of metadata", maxMetadataPairs}, {"bytes of metadata", maxMetadataBytes}, {"members of a list", MaxMembers},
+		{"longest ttl in ms", MaxTTLMS}, {"keys of one owner where 3 are allowed", half(3)},
+	} {
+		fmt.Fprintf(&b, "%s %d\n", c.name, c.value)
+	}
+	fmt.Fprintf(&b, "what one entry does because of the state %+v\n", defaultBudget())
+	fmt.Fprintf(&b, "limits before the first reign %+v\n", DefaultLimits())
+	golden(t, "testdata/constants.golden", b.String())
 }

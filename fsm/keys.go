@@ -1,13 +1,17 @@
 package fsm
 
-import "slices"
+import (
+	"crypto/sha256"
+	"slices"
+)
 
-// applyKeyed applies a command once for its idempotency key: a repeat gets the
-// recorded outcome, or joins the request that still waits.
-func (m *Machine) applyKeyed(c decoded) Result {
-	if c.Key == "" {
-		return c.command.apply(m)
-	}
+func (n keyName) bytes() int64 { return int64(len(n.owner) + len(n.text) + keyOverhead) }
+
+func (k *key) bytes() int64 { return k.keyName.bytes() + int64(len(k.result)) + k.reserved }
+
+// applyKeyed applies a command once for its idempotency key: a repeat returns the recorded
+// outcome, or joins the request that still waits.
+func (m *Machine) applyKeyed(c *decoded) Result {
 	name := keyName{c.Owner, c.Key}
 	if r, ok := m.byKey[name]; ok {
 		return m.replay(r, c.fingerprint)
@@ -18,7 +22,7 @@ func (m *Machine) applyKeyed(c decoded) Result {
 	if rule := m.roomForKey(name, outcomeBytes(c.command, &m.limits)); rule != RuleNone {
 		return Result{Code: LimitReached, Rule: rule}
 	}
-	if m.bounded() && m.keysBeside(c.command) >= maxSessionKeys { // before it is applied: its request might stay
+	if m.bounded() && m.keysBeside(c.command) >= maxSessionKeys { // checked before the command runs, since a refusal must leave no request behind
 		return Result{Code: LimitReached, Rule: RuleKeys}
 	}
 	result := c.command.apply(m)
@@ -33,7 +37,7 @@ func (m *Machine) applyKeyed(c decoded) Result {
 	}
 	k.place, k.session = result.Place, result.Session
 	waiting, ok := m.requestAt(k.session, k.place)
-	if !ok { // a ttl of 0 ended its session in this very command
+	if !ok { // a ttl of 0 ended its session within this command
 		m.finishKey(m.addKey(k), encodeResult(m.conclusionOf(k.place)))
 		return result
 	}
@@ -50,9 +54,9 @@ func (m *Machine) applyKeyed(c decoded) Result {
 	return result
 }
 
-// What stored outcomes may take, in bytes: a member of a list beside its name, the
-// outcome of a wait beside its members and the reason of an operator who ended it,
-// any outcome beside its members.
+// Bounds of stored outcomes, in bytes: a member of a list in addition to its name; the
+// outcome of a wait in addition to its members, with an operator's reason; any outcome in
+// addition to its members.
 const (
 	memberBytes  = 64
 	waitBytes    = 256 + maxNameBytes
@@ -60,7 +64,7 @@ const (
 	maxEachBytes = memberBytes + maxReasonBytes
 )
 
-// outcomeBytes answers what the outcome of a command takes at most.
+// outcomeBytes returns an upper bound of the outcome of a command.
 func outcomeBytes(c Command, l *Limits) int64 {
 	bytes := int64(answerBytes)
 	var wants []Want
@@ -80,8 +84,8 @@ func outcomeBytes(c Command, l *Limits) int64 {
 	return bytes
 }
 
-// recorded reports whether an outcome is kept for repeats of its key: not what
-// the machine refused to apply at all.
+// recorded reports whether an outcome is kept for repeats of its key. Refusals that leave
+// it to the client to correct the request, or to wait for room, are not kept.
 func (r *Result) recorded() bool {
 	switch r.Code {
 	case Malformed, InvalidCount, MixedLevels, PermitsRequired, LimitReached, SessionIDTaken, NothingReady:
@@ -90,7 +94,7 @@ func (r *Result) recorded() bool {
 	return true
 }
 
-// replay answers a repeat of a key.
+// replay returns the result of a repeat of a key.
 func (m *Machine) replay(r ref, fingerprint [16]byte) Result {
 	k := m.keys.at(r)
 	if k.fingerprint != fingerprint {
@@ -114,8 +118,8 @@ func (m *Machine) replay(r ref, fingerprint [16]byte) Result {
 	return result
 }
 
-// refresh puts the present deadline into a replayed outcome: what is left of
-// the lease now, nothing when it is gone.
+// refresh puts the present deadline of the lease into a replayed outcome, or 0 if the lease
+// is gone.
 func (m *Machine) refresh(result *Result) {
 	result.DeadlineMS = 0
 	r, ok := m.bySession[result.Session]
@@ -127,7 +131,7 @@ func (m *Machine) refresh(result *Result) {
 		if !ok {
 			return
 		}
-		held, ok := m.byLease[leaseKey{r, semaphore}]
+		held, ok := m.leaseOf(r, semaphore)
 		if !ok || m.leases.at(held).token != g.Token || m.leases.at(held).revoked {
 			return
 		}
@@ -143,7 +147,7 @@ func (m *Machine) requestAt(id, place uint64) (ref, bool) {
 	return r, true
 }
 
-// conclusionOf returns the outcome of a wait that this very command has ended.
+// conclusionOf returns the outcome of a wait that this command has ended.
 func (m *Machine) conclusionOf(place uint64) Result {
 	for _, c := range slices.Backward(m.applied.Conclusions) {
 		if c.Place == place {
@@ -163,7 +167,8 @@ func (m *Machine) addKey(k key) ref {
 	return r
 }
 
-// finishKey overwrites a pending key with the outcome, kept from now on.
+// finishKey replaces the pending state of a key with the outcome. The time for which it is
+// kept starts now.
 func (m *Machine) finishKey(r ref, outcome string) {
 	k := m.keys.mut(r)
 	m.countKey(k, -1)
@@ -174,8 +179,8 @@ func (m *Machine) finishKey(r ref, outcome string) {
 	m.queueKey(r)
 }
 
-// queueKey puts a key behind all that are forgotten before it. A pending one stays
-// until its request has an outcome.
+// queueKey makes a key with an outcome the last to be forgotten. A pending key stays until
+// its request has an outcome.
 func (m *Machine) queueKey(r ref) {
 	if m.keys.at(r).place == 0 {
 		m.outcomes.push(r, m.keyInOrder)
@@ -184,26 +189,195 @@ func (m *Machine) queueKey(r ref) {
 
 func (m *Machine) keyInOrder(r ref) *links { return &m.keys.mut(r).inOrder }
 
-// forgetOldKeys drops the keys with an outcome that are older than they are kept, so
-// many an entry.
-func (m *Machine) forgetOldKeys() {
-	for range forgetKeys {
-		oldest := m.outcomes.first
-		if oldest == 0 || m.keys.at(oldest).atMS+keysKeptMS > m.nowMS {
-			return
-		}
-		if id := m.keys.at(oldest).session; id != 0 {
-			m.sessions.mut(m.bySession[id]).key = 0
-		}
-		m.removeKey(oldest)
+// forgetKey drops a key whose time is over. The one-shot session that would end with it
+// lives on without a key.
+func (m *Machine) forgetKey(r ref) {
+	if id := m.keys.at(r).session; id != 0 {
+		m.sessions.mut(m.bySession[id]).key = 0
 	}
+	m.removeKey(r)
 }
 
-// removeKey forgets a key with an outcome.
+// removeKey removes a key with an outcome.
 func (m *Machine) removeKey(r ref) {
 	m.outcomes.unlink(r, m.keyInOrder)
 	k := m.keys.at(r)
 	m.countKey(k, -1)
 	delete(m.byKey, k.keyName)
 	m.keys.remove(r)
+}
+
+// ownedKeys counts the idempotency keys of one owner.
+type ownedKeys struct{ keys, bytes int64 }
+
+// roomForKey returns the rule that refuses a new key, or RuleNone: the table is full, or
+// the half of it that one owner may use is. The empty owner may use all of it, since it
+// stands for any number of clients.
+func (m *Machine) roomForKey(name keyName, outcome int64) Rule {
+	more, l := name.bytes()+outcome, &m.limits
+	if int64(m.keys.live) >= l.Keys || m.keyBytes+more > l.KeyBytes {
+		return RuleKeys
+	}
+	has := m.owned[name.owner]
+	if name.owner != "" && (has.keys >= half(l.Keys) || has.bytes+more > half(l.KeyBytes)) {
+		return RuleOwnerKeys
+	}
+	return RuleNone
+}
+
+// half is the share of a limit that one owner may use, rounded up.
+func half(limit int64) int64 { return limit/2 + limit%2 }
+
+// countKey adds a key to the counters, with sign 1, or removes it, with sign -1.
+func (m *Machine) countKey(k *key, sign int64) {
+	m.keyBytes += sign * k.bytes()
+	if k.owner == "" {
+		return
+	}
+	has := m.owned[k.owner]
+	has.keys, has.bytes = has.keys+sign, has.bytes+sign*k.bytes()
+	if has.keys == 0 {
+		delete(m.owned, k.owner)
+	} else {
+		m.owned[k.owner] = has
+	}
+}
+
+// keysBeside returns how many keys wait for outcomes in the session in which a command
+// requests leases. It is 0 for other commands and for those that open a session of their
+// own.
+func (m *Machine) keysBeside(c Command) int {
+	var id uint64
+	switch c := c.(type) {
+	case Acquire:
+		id = c.Session
+	case AcquireMany:
+		id = c.Session
+	}
+	if r, ok := m.ownSession(id); ok {
+		return m.sessions.at(r).keys
+	}
+	return 0
+}
+
+// mark is the remainder of an idempotency key whose one-shot session has ended. A repeat is
+// refused with Over, and never gets a second lease. A mark takes about a tenth of the
+// memory of a key.
+type mark struct {
+	hash [16]byte
+	atMS int64 // when the session ended, in cluster time
+}
+
+// hash identifies the name of a key in its mark.
+func (n keyName) hash() [16]byte {
+	e := encoder{buf: make([]byte, 0, 128)}
+	e.string(n.owner)
+	e.string(n.text)
+	sum := sha256.Sum256(e.buf)
+	return [16]byte(sum[:16])
+}
+
+// marksLimit returns how many marks are kept.
+func (l *Limits) marksLimit() int64 { return min(l.Keys, 1<<40) * marksPerKey }
+
+// followOneShot ties a key with its outcome to the one-shot session that it was granted:
+// both end together. A session takes only one key with it, the first that has an outcome,
+// so that its end stays one step. Keys of further acquires in the session live on.
+func (m *Machine) followOneShot(k ref, outcome *Result) {
+	if m.feature < 1 || outcome.Code != OK || !outcome.OneShot || len(outcome.Grants) == 0 {
+		return
+	}
+	r, ok := m.bySession[outcome.Session]
+	if !ok || m.sessions.at(r).key != 0 {
+		return
+	}
+	m.sessions.mut(r).key = k
+	m.keys.mut(k).session = outcome.Session
+}
+
+// shrinkKey turns the key of a session that ends into a mark. Without room for another
+// mark, the key stays as it is.
+func (m *Machine) shrinkKey(owner *session) {
+	if owner.key == 0 {
+		return
+	}
+	k := m.keys.at(owner.key)
+	if int64(m.marks.length) >= m.limits.marksLimit() {
+		m.keys.mut(owner.key).session = 0
+		return
+	}
+	made := mark{hash: k.keyName.hash(), atMS: m.nowMS}
+	m.marks.push(made)
+	m.marked[made.hash] = struct{}{}
+	m.removeKey(owner.key)
+}
+
+// isMarked reports whether only a mark is left of a key.
+func (m *Machine) isMarked(name keyName) bool {
+	if len(m.marked) == 0 {
+		return false
+	}
+	_, is := m.marked[name.hash()]
+	return is
+}
+
+// forgetMarks drops the marks of sessions that ended keysKeptMS ago.
+func (m *Machine) forgetMarks() {
+	for range forgetKeys {
+		oldest, ok := m.marks.front()
+		if !ok || oldest.atMS+keysKeptMS > m.nowMS {
+			return
+		}
+		m.marks.pop()
+		delete(m.marked, oldest.hash)
+	}
+}
+
+const markPage = 1024
+
+// markQueue holds marks, the oldest first, in pages. Each slot of a page is written once,
+// so that a frozen copy can share the pages.
+type markQueue struct {
+	pages  []*[markPage]mark
+	head   int // the index of the oldest mark in the first page
+	length int
+}
+
+func (q *markQueue) push(v mark) {
+	at := q.head + q.length
+	if at/markPage == len(q.pages) {
+		q.pages = append(q.pages, new([markPage]mark))
+	}
+	q.pages[at/markPage][at%markPage] = v
+	q.length++
+}
+
+func (q *markQueue) front() (mark, bool) {
+	if q.length == 0 {
+		return mark{}, false
+	}
+	return q.pages[0][q.head], true
+}
+
+func (q *markQueue) pop() {
+	q.head++
+	q.length--
+	if q.head == markPage {
+		q.pages[0] = nil
+		q.pages, q.head = q.pages[1:], 0
+	}
+}
+
+// freeze returns a copy that never changes.
+func (q *markQueue) freeze() markQueue {
+	frozen := *q
+	frozen.pages = append([]*[markPage]mark(nil), q.pages...)
+	return frozen
+}
+
+// each calls visit for each mark, the oldest first.
+func (q *markQueue) each(visit func(*mark)) {
+	for at := q.head; at < q.head+q.length; at++ {
+		visit(&q.pages[at/markPage][at%markPage])
+	}
 }

@@ -18,8 +18,8 @@ func (l *keyLog) do(key string, c Command) Result {
 	return l.m.Apply(l.index, EncodeEntry(0, [][]byte{Envelope{Request: RequestID{1, l.index}, Key: key}.Encode(c)})).Commands[0].Result
 }
 
-// TestKeysOfOneRequest: a client that draws a new key at each poll finds a limit, and
-// all of the keys that it was let have, in a snapshot, too.
+// TestKeysOfOneRequest: a client that draws a new key at each poll meets a limit. All keys
+// within the limit have the outcome, after a snapshot too.
 func TestKeysOfOneRequest(t *testing.T) {
 	l := &keyLog{m: NewAtLevel(FeatureLevel)}
 	l.do("", CreateSemaphore{Name: "a", Permits: 1})
@@ -58,12 +58,13 @@ func TestKeysOfOneRequest(t *testing.T) {
 	}
 }
 
-// TestKeyBytesAreReserved: outcomes find room when waits end, however many do at once.
+// TestKeyBytesAreReserved: there is room for the outcomes of waits, however many end at
+// once.
 func TestKeyBytesAreReserved(t *testing.T) {
 	l := &keyLog{m: NewAtLevel(FeatureLevel)}
 	limits := DefaultLimits()
 	limits.KeyBytes = 1 << 20
-	l.do("", Reign{Term: 1, Leader: "n1", Limits: limits})
+	l.do("", StartTerm{Term: 1, Leader: "n1", Limits: limits})
 	wants := make([]Want, MaxMembers)
 	for i := range wants {
 		wants[i] = Want{fmt.Sprintf("%s%d", strings.Repeat("x", 500), i), 1}
@@ -96,7 +97,7 @@ func TestKeyBytesAreReserved(t *testing.T) {
 	}
 }
 
-// TestOutcomesFitTheirRoom: no outcome takes more than what was looked for.
+// TestOutcomesFitTheirRoom: no outcome takes more bytes than were reserved for it.
 func TestOutcomesFitTheirRoom(t *testing.T) {
 	long := func(i int) string { return fmt.Sprintf("%0*d", maxNameBytes, i) }
 	l := &keyLog{m: NewAtLevel(FeatureLevel)}
@@ -142,20 +143,18 @@ func TestSnapshotThatCouldNotBeReadIsNotWritten(t *testing.T) {
 	}
 }
 
-// TestEndedQueueIsBounded: ids that end again and again leave nothing behind.
-func TestEndedQueueIsBounded(t *testing.T) {
+// TestEndedSessionsAreRememberedOnce: an id that ends again and again leaves one record.
+func TestEndedSessionsAreRememberedOnce(t *testing.T) {
 	l := &keyLog{m: NewAtLevel(FeatureLevel)}
-	l.do("", OpenSession{Session: 1, TTLMS: 0}) // stays in front
+	l.do("", OpenSession{Session: 1, TTLMS: 0}) // the oldest one
 	var list [][]byte
 	for range 1000 {
-		list = append(list, Envelope{Request: RequestID{1, 1}, Key: ""}.Encode(RestoreSession{Session: 7, TTLMS: 0}))
+		list = append(list, Envelope{}.Encode(RestoreSession{Session: 7, TTLMS: 0}))
 	}
-	for range 5 * maxEnded / len(list) {
-		l.index++
-		l.m.Apply(l.index, EncodeEntry(0, list))
-	}
-	if queue := len(l.m.endedFIFO.entries); queue > 4*maxEnded || l.m.ended.live != 2 {
-		t.Errorf("%d are remembered, %d in the queue", l.m.ended.live, queue)
+	l.index++
+	l.m.Apply(l.index, EncodeEntry(0, list))
+	if l.m.ended.live != 2 || l.m.ended.slots != 2 {
+		t.Errorf("%d are remembered, in %d slots", l.m.ended.live, l.m.ended.slots)
 	}
 	if err := l.m.check(); err != nil {
 		t.Error(err)

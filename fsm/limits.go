@@ -1,22 +1,22 @@
 package fsm
 
-// Limits bound what the state may hold. They come with each reign entry from
-// the leader's configuration, so that every replica refuses alike.
+// Limits bound the size of the state. Each StartTerm brings those of the leader's
+// configuration, so that all replicas refuse alike.
 type Limits struct {
 	Semaphores     int64
 	Sessions       int64
-	SessionLeases  int64 // in one session, revoked ones too
-	SessionWaiting int64 // waiting requests in one session; from level 1 on their members
+	SessionLeases  int64 // in one session, including revoked ones
+	SessionWaiting int64 // waiting requests in one session; from level 1 on, their members
 	Leases         int64
-	Waiting        int64 // waiting requests; from level 1 on their members
+	Waiting        int64 // waiting requests; from level 1 on, their members
 	Queue          int64 // waiting requests on one semaphore
 	WaitList       int64 // entries of one session's wait list
 	Keys           int64 // idempotency keys
-	KeyBytes       int64 // their keys and outcomes, those to come included
+	KeyBytes       int64 // of keys and outcomes, with space for pending outcomes
 }
 
-// DefaultLimits are in force before the first reign entry and unless
-// configured otherwise.
+// DefaultLimits returns the limits before the first StartTerm, which are the defaults of
+// the configuration.
 func DefaultLimits() Limits {
 	return Limits{
 		Semaphores:     1_000_000,
@@ -46,31 +46,31 @@ func (e *encoder) limits(l Limits) {
 func (d *decoder) limits() Limits {
 	var l Limits
 	for _, v := range l.fields() {
-		*v = d.int()
+		*v = d.Int()
 	}
 	return l
 }
 
-// Bounds that are part of the machine, not of the configuration. They are rules of
-// the feature level: a machine of another program applies the same entries, so that
-// one of these may change only as a rule of a new level, beside the old value.
+// Bounds that no configuration changes. They are rules of the feature level: since a
+// machine of another program applies the same entries, one of them may change only as a
+// rule of a new level, which keeps the old value for the old levels.
 // testdata/constants.golden pins them.
 const (
 	maxEnded         = 100_000              // remembered ended sessions
-	endedKeptMS      = 10 * 60 * 1000       // and for how long
-	maxRevoked       = 100_000              // remembered revoked leases, as long as ended sessions; level 1
-	keysKeptMS       = 10 * 60 * 1000       // an idempotency key's life
-	marksPerKey      = 6                    // as many marks as this times the keys allowed; level 1
-	keyOverhead      = 128                  // bytes that one key counts beside its texts
+	endedKeptMS      = 10 * 60 * 1000       // the time they are remembered
+	maxRevoked       = 100_000              // remembered revoked leases, for the same time; level 1
+	keysKeptMS       = 10 * 60 * 1000       // the time an idempotency key and a mark are kept
+	marksPerKey      = 6                    // marks kept for each key that the limits allow; level 1
+	keyOverhead      = 128                  // bytes that one key counts in addition to its texts
 	maxRequestKeys   = 1_024                // keys that wait for the outcome of one request
-	maxSessionKeys   = 4_096                // keys that wait for outcomes in one session, from level 1 on
+	maxSessionKeys   = 4_096                // keys that wait for outcomes in one session; level 1
 	expireSessions   = 1_024                // sessions removed at one entry …
-	expireRecords    = 8_192                // … or leases and requests, at level 0; then see budget
-	forgetKeys       = 4_096                // keys and ended sessions forgotten at one entry
+	expireRecords    = 8_192                // … or leases and requests, at level 0; later levels have a budget
+	forgetKeys       = 4_096                // records of each kind forgotten at one entry
 	maxToken         = 1<<53 - 1            // fencing tokens stay exact in JavaScript
-	reignJump        = 1 << 32              // added to the counters after a recovery
+	termJump         = 1 << 32              // added to the counters after a recovery
 	maxNotices       = 10_000               // in all
-	noticesKeptMS    = 7 * 24 * 3600 * 1000 // a notice that does not become due, from level 1 on
+	noticesKeptMS    = 7 * 24 * 3600 * 1000 // the time after which a notice ends that is not due; level 1
 	maxNoticesHere   = 100                  // for one semaphore
 	maxNoticeBytes   = 2_048                // of its address
 	maxNameBytes     = 512

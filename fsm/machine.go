@@ -1,30 +1,33 @@
 package fsm
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 
 	"github.com/tidwall/btree"
+
+	"github.com/signalbox/signalbox/internal/wire"
 )
 
-// state is what a snapshot holds, beside the tables: plain values.
+// state is the part of a snapshot that is no table.
 type state struct {
 	index  uint64 // of the last entry applied
-	term   uint64 // of the last reign entry
-	leader string // of the last reign entry
+	term   uint64 // of the last StartTerm
+	leader string // of the last StartTerm
 	nowMS  int64  // cluster time: milliseconds since the cluster began; never goes back
-	tokens uint64 // the last fencing token given; never goes back
-	places uint64 // the last place given; never goes back
-	epochs uint64 // the last epoch given; never goes back
-	orders uint64 // the last order number of ended sessions and keys
+	tokens uint64 // the last fencing token used; never goes back
+	places uint64 // the last place used; never goes back
+	epochs uint64 // the last epoch used; never goes back
+	orders uint64 // the last order number used, for ended sessions, keys, revoked leases and entries of wait lists
 	limits Limits
 	hash   [16]byte // see chain
 
 	feature uint32    // the feature level in force; never goes down
-	cluster ClusterID // zero before the first reign entry of level 1
+	cluster ClusterID // zero before the first StartTerm of level 1
 }
 
-// tables are the primary records.
+// tables hold the primary records.
 type tables struct {
 	semaphores table[semaphore]
 	sessions   table[session]
@@ -38,78 +41,76 @@ type tables struct {
 	revoked    table[revoked]
 }
 
-// leaseKey finds the lease of a session on a semaphore: at most one.
+// leaseKey names a session and a semaphore: at most one lease, waiting request or entry of
+// a wait list has both.
 type leaseKey struct{ session, semaphore ref }
 
-// groupKey finds the request of a session for a list, see groupOf: at most one.
+// groupKey names a session and a list, see groupOf: at most one waiting request has both.
 type groupKey struct {
 	session ref
 	group   uint64
 }
 
-// indexes are derived from the records: rebuilt at restore, never copied.
+// indexes are derived from the records. Restore rebuilds them, Freeze does not copy them.
 type indexes struct {
 	byName       map[string]ref
 	names        btree.Map[string, ref] // in order, for listings
-	unswept      btree.Map[uint64, ref] // semaphores by epoch: deleted or shrunk
-	unserved     btree.Map[uint64, ref] // requests by place: heads that could be granted, and an entry left over
+	unswept      btree.Map[uint64, ref] // the semaphores that are deleted or shrunk, by epoch
+	unserved     btree.Map[uint64, ref] // heads of lines that an entry left ungranted, by place
 	bySession    map[uint64]ref
 	ids          btree.Map[uint64, ref] // sessions in order, for listings
-	byLease      map[leaseKey]ref
-	byWait       map[leaseKey]ref // requests for leases, by each of their members: at most one
-	byGroup      map[groupKey]ref // requests that list semaphores
-	byPlace      map[uint64]ref   // requests
-	byEntry      map[leaseKey]ref // of wait lists, but for deleted semaphores
-	byNotice     map[uint64]ref   // by id
+	byLease      map[leaseKey]ref       // may lack the first lease of a session, see leaseOf
+	byWait       map[leaseKey]ref       // requests for leases, by each of their members
+	byGroup      map[groupKey]ref       // requests that list semaphores
+	byPlace      map[uint64]ref         // requests
+	byEntry      map[leaseKey]ref       // entries of wait lists, except those of deleted semaphores
+	byNotice     map[uint64]ref         // by id
 	byEnded      map[uint64]ref
 	byKey        map[keyName]ref
 	byRevoked    map[revokedKey]ref
 	marked       map[[16]byte]struct{} // the marks' hashes
 	deadlines    deadlines
-	endedFIFO    fifo
-	patience     list                 // notices that end by time, the next one first
+	endedOrder   list                 // ended sessions, the oldest first
+	patience     list                 // notices that end by time, the earliest first
 	revokedOrder list                 // the oldest first
-	outcomes     list                 // the keys that have one, the oldest first
-	owned        map[string]ownedKeys // by owner; not those of the empty one
+	outcomes     list                 // keys with an outcome, the oldest first
+	owned        map[string]ownedKeys // by owner; the empty owner is not counted
 	keyBytes     int64                // invariant: the sum of the keys' bytes
-	reserved     int64                // invariant: how many leases the waiting requests may become
-	members      int                  // invariant: of all waiting requests
+	reserved     int64                // invariant: the number of leases that waiting requests may become
+	members      int                  // invariant: the members of all waiting requests
 }
 
-// Machine is the state machine. See the package comment for who may call it.
+// Machine is the state machine. One goroutine at a time may use it, see the package
+// comment.
 type Machine struct {
 	state
 	tables
 	indexes
 
-	// What the entry or command under way has gathered.
+	// Collected while an entry or a command is applied.
 	applied *Applied
 	caller  Envelope // of the command under way; zero between commands
 	done    work     // by the entry under way
 	touched []ref    // semaphores whose line may have become servable
 	freed   []ref    // semaphores whose notices may have become due
-	endNow  []uint64 // sessions given a deadline that has passed: the last step
-	output  encoder  // scratch, for the state hash
+	endNow  []uint64 // sessions whose new deadline has passed; settle ends them last
+	output  encoder  // scratch space for the state hash
+	effects []Effect // scratch space for the effects of the entry under way
 
-	budget budget // the same on all replicas; tests lower it
+	budget budget // equal on all replicas; tests lower it
 }
 
-// New returns an empty machine at cluster time 0. Its first reign entry brings
-// the feature level.
+// New returns an empty machine at cluster time 0 and feature level 0. The first StartTerm
+// raises the level.
 func New() *Machine { return NewAtLevel(0) }
 
-// NewAtLevel returns an empty machine at a feature level, as it is after the
-// first reign entry, but without a cluster id: for tests.
+// NewAtLevel returns an empty machine at a feature level, like one after its first
+// StartTerm but without a cluster id. It is meant for tests.
 func NewAtLevel(level uint32) *Machine {
 	m := &Machine{}
 	m.feature = level
 	m.limits = DefaultLimits()
 	m.budget = defaultBudget()
-	m.clearIndexes()
-	return m
-}
-
-func (m *Machine) clearIndexes() {
 	m.indexes = indexes{
 		byName:    map[string]ref{},
 		bySession: map[uint64]ref{},
@@ -125,11 +126,12 @@ func (m *Machine) clearIndexes() {
 		marked:    map[[16]byte]struct{}{},
 		owned:     map[string]ownedKeys{},
 	}
+	return m
 }
 
-// Apply applies the entry at index and answers all that it did. It panics,
-// naming index and operation, when an invariant is broken or the entry was
-// written by a newer version: the node must not go on. It does not keep data.
+// Apply applies the log entry at index and returns everything that it did. It panics with
+// index and operation if an invariant is broken or a newer version wrote the entry: the
+// node must stop then. Apply does not keep data.
 func (m *Machine) Apply(index uint64, data []byte) *Applied {
 	var op Op
 	defer func() {
@@ -137,82 +139,124 @@ func (m *Machine) Apply(index uint64, data []byte) *Applied {
 			panic(fmt.Sprintf("state machine halted at index %d, operation %v: %v", index, op, broken))
 		}
 	}()
-	d := decoder{buf: data}
-	version := d.byte()
+	d := decoder{Decoder: wire.Decoder{Rest: data}}
+	version := d.Byte()
 	if version != entryVersion0 && version != entryVersion {
 		panic(fmt.Sprintf("entry version %d, this program knows %d", version, entryVersion))
 	}
-	stamp, count := d.int(), d.count(1)
+	stamp, count := d.Int(), d.Count(1)
 	m.index = index
 	m.applied = &Applied{Index: index, Commands: make([]AppliedCommand, 0, count)}
 	m.nowMS = max(m.nowMS, stamp)
 	m.applied.NowMS = m.nowMS
 	m.expire()
+	var command decoder // one for all commands: each decoder would be an allocation
 	for range count {
-		c, err := decodeCommand(version, d.bytes(d.uint()))
+		command = decoder{Decoder: wire.Decoder{Rest: d.Bytes(d.Uint())}}
+		c, err := decodeCommand(version, &command)
 		op = c.op
 		if err != nil {
 			panic(err)
 		}
-		m.applied.Commands = append(m.applied.Commands, AppliedCommand{c.Request, c.op, m.applyCommand(c)})
+		m.applied.Commands = append(m.applied.Commands, AppliedCommand{c.Request, c.op, m.applyCommand(&c)})
 	}
 	applied := m.applied
 	m.applied = nil
+	applied.Effects = m.takeEffects()
 	m.keepUnserved()
 	applied.MoreDue = m.MoreDue()
 	m.chain(index, data, applied)
 	return applied
 }
 
-// applyCommand applies one command of an entry. One of a later level than the
-// cluster's is refused; but the first reign entry brings a level.
-func (m *Machine) applyCommand(c decoded) Result {
-	if c.command == nil || c.level > m.feature && c.op != OpReign {
+// applyCommand applies one command of an entry. It refuses a command of a later level than
+// the cluster's, except the first StartTerm, which brings the level.
+func (m *Machine) applyCommand(c *decoded) (result Result) {
+	if c.command == nil || c.level > m.feature && c.op != OpStartTerm {
 		return Result{Code: Malformed}
 	}
 	m.caller = c.Envelope
-	result := m.applyKeyed(c)
+	if c.Key == "" {
+		result = c.command.apply(m)
+	} else {
+		result = m.applyKeyed(c)
+	}
 	m.caller = Envelope{}
 	return result
 }
 
-// effect tells one change.
-func (m *Machine) effect(e Effect) { m.applied.Effects = append(m.applied.Effects, e) }
-
-// fifo holds what is forgotten in the order of its recording. A record that
-// was recorded anew stands in it twice: only the entry with its present order
-// counts.
-type fifo struct {
-	entries []fifoEntry
-	head    int
-}
-
-type fifoEntry struct {
-	order  uint64
-	record ref
-}
-
-func (f *fifo) push(order uint64, record ref) {
-	f.entries = append(f.entries, fifoEntry{order, record})
-}
-
-func (f *fifo) front() (fifoEntry, bool) {
-	if f.head == len(f.entries) {
-		return fifoEntry{}, false
+// chain advances the state hash: h ← H(h, index, entry, results, conclusions, effects), 128
+// bits of SHA-256. Its cost depends on the entry alone. Two machines with the same hash
+// have applied the same entries with the same results, conclusions and effects.
+func (m *Machine) chain(index uint64, data []byte, applied *Applied) {
+	e := &m.output
+	e.buf = append(e.buf[:0], m.hash[:]...)
+	e.uint(index)
+	e.uint(uint64(len(data)))
+	e.buf = append(e.buf, data...)
+	for i := range applied.Commands {
+		e.result(&applied.Commands[i].Result)
 	}
-	return f.entries[f.head], true
-}
-
-// compact drops the entries that stand for nothing any more.
-func (f *fifo) compact(stands func(fifoEntry) bool) {
-	f.entries = slices.DeleteFunc(f.entries[f.head:], func(e fifoEntry) bool { return !stands(e) })
-	f.head = 0
-}
-
-func (f *fifo) pop() {
-	f.head++
-	if f.head > len(f.entries)/2 {
-		f.entries = append(f.entries[:0], f.entries[f.head:]...)
-		f.head = 0
+	e.uint(uint64(len(applied.Conclusions)))
+	for i := range applied.Conclusions {
+		e.uint(applied.Conclusions[i].Place)
+		e.result(&applied.Conclusions[i].Result)
+	}
+	e.uint(uint64(len(applied.Effects)))
+	e.feature = m.feature
+	for i := range applied.Effects {
+		e.effect(&applied.Effects[i])
+	}
+	sum := sha256.Sum256(e.buf)
+	copy(m.hash[:], sum[:])
+	if cap(e.buf) > 1<<20 {
+		e.buf = nil // so that one huge entry does not pin its scratch space
 	}
 }
+
+// effect records one change.
+func (m *Machine) effect(e Effect) { m.effects = append(m.effects, e) }
+
+// maxScratchEffects bounds the effects of an entry whose scratch space serves the next one.
+const maxScratchEffects = 8192
+
+// takeEffects returns the effects of the entry, in a slice of their number.
+func (m *Machine) takeEffects() []Effect {
+	if len(m.effects) == 0 {
+		return nil
+	}
+	if len(m.effects) > maxScratchEffects { // too many to copy, or to keep as scratch space
+		taken := m.effects
+		m.effects = nil
+		return taken
+	}
+	taken := slices.Clone(m.effects)
+	clear(m.effects)
+	m.effects = m.effects[:0]
+	return taken
+}
+
+// NowMS returns the cluster time of the last entry, in milliseconds.
+func (m *Machine) NowMS() int64 { return m.nowMS }
+
+// Index returns the index of the last entry applied.
+func (m *Machine) Index() uint64 { return m.index }
+
+// Term returns the term of the last StartTerm, 0 before the first.
+func (m *Machine) Term() uint64 { return m.term }
+
+// Leader returns the node id in the last StartTerm.
+func (m *Machine) Leader() string { return m.leader }
+
+// Hash returns the state hash, see chain.
+func (m *Machine) Hash() [16]byte { return m.hash }
+
+// Limits returns the limits in force.
+func (m *Machine) Limits() Limits { return m.limits }
+
+// FeatureLevel returns the level in force. It never goes down.
+func (m *Machine) FeatureLevel() uint32 { return m.feature }
+
+// ClusterID returns the id of the cluster whose log this machine applies, zero before the
+// first StartTerm of level 1.
+func (m *Machine) ClusterID() ClusterID { return m.cluster }

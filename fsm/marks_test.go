@@ -12,7 +12,7 @@ func onceKeyed(key, owner string, session uint64) modelCommand {
 }
 
 // TestKeysCarryTheirRate: with the default proportions, ten keyed acquires a second for
-// each thousand keys go on for ever, where each lease is released: 10,000 a second with
+// each thousand keys can go on for ever if each lease is released: 10,000 a second with
 // 1,000,000 keys. Every repeat within ten minutes is refused as over.
 func TestKeysCarryTheirRate(t *testing.T) {
 	const keys, perSecond = 1000, 10
@@ -22,7 +22,7 @@ func TestKeysCarryTheirRate(t *testing.T) {
 	apply := func(nowMS int64, commands ...modelCommand) []AppliedCommand {
 		return m.Apply(m.Index()+1, EncodeEntry(nowMS, encodeAll(commands))).Commands
 	}
-	apply(0, modelCommand{command: Reign{Term: 1, Limits: limits}}, modelCommand{command: CreateSemaphore{Name: "a", Permits: 1}})
+	apply(0, modelCommand{command: StartTerm{Term: 1, Limits: limits}}, modelCommand{command: CreateSemaphore{Name: "a", Permits: 1}})
 	session := uint64(0)
 	for second := range int64(1500) {
 		for range perSecond {
@@ -55,7 +55,7 @@ func TestMarksAreBounded(t *testing.T) {
 	b := newBeside(t)
 	limits := DefaultLimits()
 	limits.Keys = 2
-	b.apply(0, modelCommand{command: Reign{Term: 1, Limits: limits}}, modelCommand{command: CreateSemaphore{Name: "a", Permits: 1}})
+	b.apply(0, modelCommand{command: StartTerm{Term: 1, Limits: limits}}, modelCommand{command: CreateSemaphore{Name: "a", Permits: 1}})
 	for i := range uint64(14) {
 		b.apply(0, onceKeyed(fmt.Sprint(i), "", i+1), modelCommand{command: EndSession{Session: i + 1}})
 	}
@@ -142,7 +142,7 @@ func TestOneOwnerHasHalfOfTheKeys(t *testing.T) {
 		m := NewAtLevel(FeatureLevel)
 		l := DefaultLimits()
 		limits(&l)
-		m.Apply(1, EncodeEntry(0, encodeAll([]modelCommand{{command: Reign{Term: 1, Limits: l}}, {command: CreateSemaphore{Name: "a"}}})))
+		m.Apply(1, EncodeEntry(0, encodeAll([]modelCommand{{command: StartTerm{Term: 1, Limits: l}}, {command: CreateSemaphore{Name: "a"}}})))
 		up := func(key int, owner string) Result {
 			return m.Apply(m.Index()+1, EncodeEntry(0, encodeAll([]modelCommand{{key: fmt.Sprint(key), owner: owner, command: Up{Name: "a", Count: 1}}}))).Commands[0].Result
 		}

@@ -217,7 +217,8 @@ func (m *model) sameMany(owner *modelSession, c AcquireMany) (Result, bool) {
 	return m.of(owner, result), whole
 }
 
-// mayNotAsk refuses what the session has, mixed levels, and what the level rule forbids.
+// mayNotAsk refuses semaphores that the session holds or has requested, mixed levels, and
+// violations of the rule of levels.
 func (m *model) mayNotAsk(r *modelRequest, wants []Want) *Result {
 	for _, want := range wants {
 		s := m.semaphore(want.Semaphore)
@@ -363,8 +364,8 @@ func (m *model) roomToOpen(id uint64) *Result {
 	return nil
 }
 
-// roomToHold: leases, and what waiting requests may become, stay within their
-// limits. owner is nil for a session that is about to be made.
+// roomToHold: leases, together with the leases that waiting requests may become, stay
+// within their limits. owner is nil for a session that does not exist yet.
 func (m *model) roomToHold(owner *modelSession, r *modelRequest) *Result {
 	more := mayBecome(r)
 	if more == 0 {

@@ -11,8 +11,8 @@ func plain(commands ...Command) (made []modelCommand) {
 	return made
 }
 
-// TestHeadsOfSeveralLinesGoByPlace: what one command frees in several lines is
-// granted by place, not in the order in which it was freed.
+// TestHeadsOfSeveralLinesGoByPlace: permits that one command frees in several lines are
+// granted by place, not in the order in which they were freed.
 func TestHeadsOfSeveralLinesGoByPlace(t *testing.T) {
 	b := newBeside(t)
 	names := []string{"a", "b", "c", "d"}
@@ -35,8 +35,8 @@ func TestHeadsOfSeveralLinesGoByPlace(t *testing.T) {
 	}
 }
 
-// TestListIsDeliveredInTurn: a delivery begins after the entry delivered last,
-// so that a busy semaphore at the front of a list starves nobody.
+// TestListIsDeliveredInTurn: a delivery begins after the entry delivered last, so that a
+// busy semaphore at the front of a list does not starve the others.
 func TestListIsDeliveredInTurn(t *testing.T) {
 	b := newBeside(t)
 	add := func(name string) Command { return ListAdd{Session: 1, Name: name, Count: 1} }

@@ -21,7 +21,7 @@ func (m *model) serveAndEnd() {
 	m.wakeNotices()
 }
 
-// serve grants the lowest place that can be granted, until none can.
+// serve grants the lowest place that can be granted, until no request can be.
 func (m *model) serve() {
 	for {
 		granted := false
@@ -38,7 +38,7 @@ func (m *model) serve() {
 	}
 }
 
-// servable answers which members of a request can be granted now.
+// servable returns the members of a request that can be granted now.
 func (m *model) servable(r *modelRequest) ([]modelMember, bool) {
 	var can []modelMember
 	for _, want := range r.members {
@@ -55,7 +55,7 @@ func (m *model) servable(r *modelRequest) ([]modelMember, bool) {
 	return can[:1], true
 }
 
-// servableHere: nobody stands before it in this line, and it fits.
+// servableHere: it is the first in this line, and enough permits are available.
 func (m *model) servableHere(r *modelRequest, want modelMember) bool {
 	if want.semaphore.deleted {
 		return false
@@ -197,7 +197,7 @@ func (m *model) lose(r *modelRequest, s *modelSemaphore, cause Cause, code Code)
 	m.endIfSpent(r.session, cause)
 }
 
-// conclude tells the end of a wait, and records it for the keys of the request.
+// conclude ends a wait, and records the outcome for the keys of the request.
 func (m *model) conclude(r *modelRequest, outcome Result) {
 	m.conclusions = append(m.conclusions, Conclusion{r.place, outcome})
 	if r.session.first == r {
@@ -290,7 +290,7 @@ func (m *model) endSession(s *modelSession, cause Cause, reason string) {
 	m.sessions = slices.DeleteFunc(m.sessions, func(other *modelSession) bool { return other == s })
 	m.effect(Effect{Kind: EffectSessionEnded, Session: s.id, Cause: cause, Reason: reason})
 	if s.oneShot && !s.everHeld {
-		return // nobody was ever told this id as the holder of anything
+		return // no client has seen this id with a lease
 	}
 	m.forgetEnded(s.id)
 	m.ended = append(m.ended, modelEnded{s.id, m.nowMS, cause, reason, s.owner})
@@ -299,7 +299,7 @@ func (m *model) endSession(s *modelSession, cause Cause, reason string) {
 	}
 }
 
-// outcomeOfEnd is what a waiting request hears when its session ends.
+// outcomeOfEnd returns the outcome of a waiting request whose session ends.
 func (m *model) outcomeOfEnd(r *modelRequest, cause Cause, reason string) Result {
 	outcome := Result{Code: UnknownSession}
 	switch {

@@ -27,7 +27,7 @@ func (e *modelEntry) wanted() int64 {
 	return e.waiting.members[0].count
 }
 
-// orphaned: its semaphore is deleted; what it was granted died with it.
+// orphaned: its semaphore is deleted, and its grant is void.
 func (e *modelEntry) orphaned() bool { return e.semaphore == nil || e.semaphore.deleted }
 
 type modelNotice struct {
@@ -70,7 +70,7 @@ func (m *model) listAdd(c ListAdd) Result {
 		}
 	}
 	if entry != nil {
-		// What was granted, what is wanted and what is added stay one number.
+		// The sum of granted, wanted and added permits stays one number.
 		most := new(big.Int).Add(big.NewInt(entry.granted), big.NewInt(entry.wanted()))
 		if !most.Add(most, big.NewInt(c.Count)).IsInt64() {
 			return m.refusal(Overflow, s, c.Count)
@@ -173,8 +173,8 @@ func (m *model) afterList(owner *modelSession, result Result) Result {
 	return result
 }
 
-// dropEntry takes an entry off its list; what was granted goes back as an up
-// does, as far as the counter has room.
+// dropEntry takes an entry off its list. An undelivered grant is given back as by an up, as
+// far as the counter has room.
 func (m *model) dropEntry(e *modelEntry, giveBack bool) {
 	if e.waiting != nil {
 		m.withdraw(e.waiting, CauseEnded, Result{Code: Withdrawn, Session: e.session.id, Place: e.waiting.place})
@@ -195,7 +195,7 @@ func (m *model) dropEntry(e *modelEntry, giveBack bool) {
 	}
 }
 
-// orphan: an entry stays, deleted, until it is told or removed.
+// orphan: an entry of a deleted semaphore stays until it is delivered or removed.
 func (m *model) orphan(e *modelEntry) {
 	m.done.ended++
 	e.semaphore, e.granted, e.token = nil, 0, 0

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// The model's operations, in the order of ops.go.
+// The model's operations, in the order of their table.
 
 func (m *model) do(c Command) Result {
 	switch c := c.(type) {
-	case Reign:
+	case StartTerm:
 		return m.reign(c)
 	case PutSemaphore:
 		return m.put(c)
@@ -61,7 +61,7 @@ func (m *model) do(c Command) Result {
 
 func badTime(ms int64) bool { return ms < 0 || ms > MaxTTLMS }
 
-func (m *model) reign(c Reign) Result {
+func (m *model) reign(c StartTerm) Result {
 	m.term, m.leader, m.limits = c.Term, c.Leader, c.Limits
 	if c.Jump {
 		m.tokens += 1 << 32
@@ -71,7 +71,7 @@ func (m *model) reign(c Reign) Result {
 	return Result{Code: OK}
 }
 
-// meant answers the semaphore of a name and epoch, or the refusal.
+// meant returns the semaphore with a name and epoch, or the refusal.
 func (m *model) meant(name string, epoch uint64) (*modelSemaphore, *Result) {
 	s := m.semaphore(name)
 	switch {
@@ -87,7 +87,7 @@ func (m *model) otherVersion(s *modelSemaphore) Result {
 	return Result{Code: VersionMismatch, Subject: s.name, Epoch: s.epoch, Version: s.version}
 }
 
-// noSession is what is told about a session that is not there.
+// noSession is the refusal for a session that does not exist.
 func (m *model) noSession(id uint64) Result {
 	for _, e := range m.ended {
 		if !m.mayFind(e.owner) {
@@ -396,7 +396,7 @@ func (m *model) resize(c ResizeLease) Result {
 	return m.of(owner, Result{Code: OK, Found: true, Epoch: s.epoch, Grants: []Grant{tell(l)}})
 }
 
-// heldOtherwise refuses what a lease that is there does not allow.
+// heldOtherwise refuses requests that an existing lease does not allow.
 func (m *model) heldOtherwise(l *modelLease, asked int64) Result {
 	if l.revoked {
 		result := m.refusal(Revoked, l.semaphore, asked)

@@ -43,7 +43,8 @@ func (m *model) sweep() {
 	}
 }
 
-// empty ends what hangs on a deleted semaphore, and reports whether nothing is left.
+// empty ends the leases, requests and entries of a deleted semaphore, and reports whether
+// all are gone.
 func (m *model) empty(s *modelSemaphore, limit int) bool {
 	for _, r := range m.line(s) {
 		if m.done.ended >= limit {

@@ -8,11 +8,10 @@ import (
 	"sort"
 )
 
-// model is the semantics written down a second time, as slowly and plainly as
-// possible: slices in the order of arrival, linear scans, no index, no
-// derived number. What is held is summed at each question, and the grant
-// decision looks at every waiting request. It shares nothing with the machine
-// but the public value types.
+// model is the semantics written down a second time, as slowly and plainly as possible:
+// slices in the order of arrival, linear scans, no index, no derived number. It sums up the
+// held permits each time, and its grant decision looks at every waiting request. It shares
+// only the public value types with the machine.
 type model struct {
 	index, term, tokens, places, epochs uint64
 	leader                              string
@@ -24,7 +23,7 @@ type model struct {
 	leases     []*modelLease     // in order of token
 	requests   []*modelRequest   // in order of place
 	ended      []modelEnded      // in order of ending
-	revoked    []modelRevoked    // what operators took away and sessions have let go of, the oldest first
+	revoked    []modelRevoked    // leases that operators revoked and sessions have dropped, the oldest first
 	keys       []*modelKey       // in order of their last recording
 	marks      []modelMark       // of keys whose one-shot session is over, in the order of its end
 	entries    []*modelEntry     // of wait lists, in the order added
@@ -33,7 +32,7 @@ type model struct {
 
 	caller modelCommand // the command under way
 
-	// What this entry has said so far.
+	// The conclusions and effects of this entry so far.
 	conclusions []Conclusion
 	effects     []Effect
 	// spent are the sessions to which this command gave a deadline that is not
@@ -53,7 +52,7 @@ type modelSemaphore struct {
 	metadata        []Pair
 	modified        uint64
 	version         uint64
-	deleted, shrunk bool // there is more to end
+	deleted, shrunk bool // some of it is still to be ended
 }
 
 type modelSession struct {
@@ -67,8 +66,8 @@ type modelSession struct {
 	delivered         int           // the number of its wait list's entry delivered last
 }
 
-// awaitsFirst: a one-shot whose own request still waits. Its deadline is the
-// end of that wait, until the grant.
+// awaitsFirst: it is a one-shot whose own request still waits. Its deadline is the end of
+// that wait, until the grant.
 func (s *modelSession) awaitsFirst() bool { return s.first != nil }
 
 type modelLease struct {
@@ -82,7 +81,7 @@ type modelLease struct {
 	list      *modelList // nil: asked for by itself
 }
 
-// modelList is what makes a request for several the same request again.
+// modelList identifies a request for several semaphores, so that a repeat is recognized.
 type modelList struct {
 	mode  Mode
 	wants []Want
@@ -126,7 +125,7 @@ type modelRevoked struct {
 type modelKey struct {
 	owner   string
 	name    string
-	asked   Command // as the client asked: without what the node chose
+	asked   Command // without the members that the node chose
 	waiting *modelRequest
 	outcome Result
 	room    int64 // bytes kept for the outcome of a wait
@@ -139,8 +138,7 @@ type modelMark struct {
 	atMS        int64
 }
 
-// modelCommand is one command of an entry; a nil command is one whose bytes
-// make none.
+// modelCommand is one command of an entry; it is nil for bytes that are no command.
 type modelCommand struct {
 	key     string
 	command Command
@@ -150,7 +148,7 @@ type modelCommand struct {
 
 func newModel() *model { return &model{limits: DefaultLimits(), budget: defaultBudget()} }
 
-// apply does what one entry does.
+// apply applies one entry.
 func (m *model) apply(index uint64, stampMS int64, commands []modelCommand) []Result {
 	m.index = index
 	m.conclusions, m.effects = nil, nil
@@ -196,7 +194,7 @@ func (m *model) expire() {
 	m.done.before = m.done.ended
 }
 
-// forgetOld drops what is ten minutes old: of each kind 4,096 an entry.
+// forgetOld drops records that are ten minutes old, up to 4,096 of each kind.
 func (m *model) forgetOld() {
 	const tenMinutesMS = 600_000
 	dropped := 0
@@ -287,7 +285,7 @@ func (m *model) keyed(c modelCommand) Result {
 	result := m.do(c.command)
 	switch result.Code {
 	case Malformed, InvalidCount, MixedLevels, PermitsRequired, LimitReached, SessionIDTaken, NothingReady:
-		return result // not applied: nothing to keep
+		return result // not applied, and not recorded
 	}
 	k := &modelKey{owner: c.owner, name: c.key, asked: asked, atMS: m.nowMS, outcome: result}
 	m.keys = append(m.keys, k)
@@ -309,7 +307,7 @@ func (m *model) keyed(c modelCommand) Result {
 			return result
 		}
 	}
-	for _, done := range m.conclusions { // its session ended in this very command
+	for _, done := range m.conclusions { // its session ended within this command
 		if done.Place == result.Place {
 			k.outcome = done.Result
 		}
@@ -335,8 +333,8 @@ func (m *model) keysBeside(c Command) (pending int) {
 	return pending
 }
 
-// roomForKey answers the rule that keeps a new key out: the table is full, or the half
-// of it that one owner may have.
+// roomForKey returns the rule that refuses a new key, or RuleNone: the table is full, or
+// the half of it that one owner may use is.
 func (m *model) roomForKey(c modelCommand) Rule {
 	var keys, bytes, owned, ownedBytes int64
 	for _, k := range m.keys {
@@ -379,7 +377,7 @@ func (m *model) mayTake(c Command) int64 {
 	return bytes
 }
 
-// again answers a key that is known.
+// again returns the result of a repeat of a key.
 func (m *model) again(k *modelKey, asked Command) Result {
 	if !reflect.DeepEqual(k.asked, asked) {
 		return Result{Code: KeyReused}
@@ -394,7 +392,7 @@ func (m *model) again(k *modelKey, asked Command) Result {
 	return result
 }
 
-// refreshed tells a stored outcome with the life that its lease has now.
+// refreshed returns a stored outcome with the present deadline of its lease.
 func (m *model) refreshed(result Result) Result {
 	result.DeadlineMS = 0
 	result.Each = slices.Clone(result.Each)
@@ -452,7 +450,7 @@ func (m *model) session(id uint64) *modelSession {
 	return nil
 }
 
-// mayFind: a caller with an identity doesn't find what another one has.
+// mayFind reports whether the caller's identity finds the sessions of an owner.
 func (m *model) mayFind(owner string) bool {
 	return owner == m.caller.owner || owner == "" || m.caller.owner == ""
 }
@@ -483,7 +481,7 @@ func (m *model) requestsOf(s *modelSession) (found []*modelRequest) {
 	return found
 }
 
-// line is who waits for a semaphore, the lowest place first.
+// line returns the waiting requests of a semaphore, the lowest place first.
 func (m *model) line(s *modelSemaphore) (found []*modelRequest) {
 	for _, r := range m.requests {
 		if r.countOf(s) != 0 {
@@ -568,13 +566,13 @@ func (m *model) view(s *modelSemaphore) *SemaphoreView {
 	}
 }
 
-// refusal says what stood in the way.
+// refusal fills in the values that explain a refusal.
 func (m *model) refusal(code Code, s *modelSemaphore, asked int64) Result {
 	return Result{Code: code, Subject: s.name, Asked: asked, Epoch: s.epoch, Level: s.level, Permits: s.permits,
 		Full: full(s), Available: m.available(s), QueueLength: int64(len(m.line(s)))}
 }
 
-// of tells the session's life in a result.
+// of puts the session's life into a result.
 func (m *model) of(s *modelSession, result Result) Result {
 	if s != nil {
 		result.Session, result.TTLMS, result.DeadlineMS, result.OneShot = s.id, s.ttlMS, s.deadlineMS, s.oneShot

@@ -7,8 +7,8 @@ import (
 	"sort"
 )
 
-// differs compares everything that readers of the machine can see with the
-// model, and answers the first difference, or nil.
+// differs compares everything that readers of the machine can see with the model, and
+// returns the first difference, or nil.
 func (m *model) differs(machine *Machine) error {
 	scalars := []struct {
 		name      string
@@ -98,7 +98,7 @@ func (m *model) requestView(r *modelRequest, s *modelSemaphore, position int64) 
 	return view
 }
 
-// obstacle answers what keeps a request from being served in a line, if anything.
+// obstacle returns the reason why a request can't be served in a line, if there is one.
 func (m *model) obstacle(r *modelRequest, want modelMember) Obstacle {
 	o := Obstacle{Semaphore: want.semaphore.name, Needs: want.count, Available: m.available(want.semaphore)}
 	switch {
@@ -176,7 +176,7 @@ func (m *model) sessionsDiffer(machine *Machine) error {
 	return nil
 }
 
-// memoryDiffers compares what is remembered: ended sessions and keys.
+// memoryDiffers compares the memory of ended sessions and keys.
 func (m *model) memoryDiffers(machine *Machine) error {
 	if len(m.ended) != machine.ended.live || len(m.keys) != machine.keys.live {
 		return fmt.Errorf("%d ended sessions and %d keys, the model has %d and %d",
@@ -214,8 +214,8 @@ func (m *model) memoryDiffers(machine *Machine) error {
 	return nil
 }
 
-// saidDiffers compares what an entry said with what the model says. The
-// conclusions and effects must come in the same order, too.
+// saidDiffers compares the results, conclusions and effects of an entry with those of the
+// model, in their order.
 func (m *model) saidDiffers(applied *Applied, results []Result) error {
 	if applied.Index != m.index || applied.NowMS != m.nowMS || len(applied.Commands) != len(results) {
 		return fmt.Errorf("entry %d at %d with %d results, the model has %d at %d with %d",
@@ -238,7 +238,7 @@ func (m *model) saidDiffers(applied *Applied, results []Result) error {
 	return nil
 }
 
-// show prints a value with what its pointers point at.
+// show prints a value with the values behind its pointers.
 func show(v any) string {
 	return showValue(reflect.ValueOf(v))
 }

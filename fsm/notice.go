@@ -1,6 +1,6 @@
 package fsm
 
-// addNotice leaves a notice for a refused down.
+// addNotice makes a notice for a refused down.
 func (m *Machine) addNotice(semaphore ref, c Down, result *Result) {
 	if !within(int64(m.notices.live), maxNotices, RuleNotices, result) ||
 		!within(int64(m.semaphores.at(semaphore).notices.length), maxNoticesHere, RuleNotices, result) {
@@ -19,7 +19,7 @@ func (m *Machine) addNotice(semaphore ref, c Down, result *Result) {
 	result.Place = n.place
 }
 
-// linkNotice puts a notice into the indexes.
+// linkNotice adds a notice to the indexes.
 func (m *Machine) linkNotice(r ref) {
 	n := m.notices.at(r)
 	m.byNotice[n.place] = r
@@ -33,10 +33,10 @@ func (m *Machine) linkNotice(r ref) {
 
 func (m *Machine) noticeInSemaphore(r ref) *links { return &m.notices.mut(r).inSemaphore }
 
-// wakeNotices is the end of settle: a notice of a semaphore that was freed is
-// due once its count is available and nobody waits.
+// wakeNotices makes the notices of freed semaphores due whose count is available while the
+// line is empty. It runs at the end of settle.
 func (m *Machine) wakeNotices() {
-	var looked map[ref]bool // one semaphore may be freed many times
+	var looked map[ref]bool // a semaphore may be freed several times
 	if len(m.freed) > 1 {
 		looked = make(map[ref]bool)
 	}
@@ -49,7 +49,7 @@ func (m *Machine) wakeNotices() {
 		}
 		s := m.semaphores.at(semaphore)
 		if s.epoch == 0 || s.waiting() > 0 {
-			continue // deleted meanwhile, or not free
+			continue // deleted since, or with a line
 		}
 		for r := s.notices.first; r != 0; r = m.notices.at(r).inSemaphore.next {
 			if n := m.notices.at(r); !n.due && s.available() >= n.count {
@@ -82,20 +82,20 @@ func (m *Machine) detachNotice(r ref) {
 	n.semaphore = 0
 }
 
-// ends reports whether a notice ends by time alone. One that is due ends when it is
-// delivered or given up; one that a cluster left at level 0 never does.
+// ends reports whether time ends a notice. A due notice ends when it is delivered or given
+// up. A notice that was made at level 0 never ends by time.
 func (n *notice) ends() bool { return !n.due && n.endsMS != 0 }
 
 func (m *Machine) noticeInOrder(r ref) *links { return &m.notices.mut(r).inOrder }
 
-// outlast takes a notice from those that end by time.
+// outlast removes a notice from those that end by time.
 func (m *Machine) outlast(r ref) {
 	if m.notices.at(r).ends() {
 		m.patience.unlink(r, m.noticeInOrder)
 	}
 }
 
-// removeNotice forgets a notice.
+// removeNotice removes a notice.
 func (m *Machine) removeNotice(r ref) {
 	m.outlast(r)
 	if m.notices.at(r).semaphore != 0 {
@@ -105,15 +105,9 @@ func (m *Machine) removeNotice(r ref) {
 	m.notices.remove(r)
 }
 
-// forgetOldNotices ends the notices that have not become due in time, so many an entry.
-func (m *Machine) forgetOldNotices() {
-	for range forgetKeys {
-		first := m.patience.first
-		if first == 0 || m.notices.at(first).endsMS > m.nowMS {
-			return
-		}
-		n := m.notices.at(first)
-		m.effect(Effect{Kind: EffectNoticeEnded, Cause: CauseExpired, Semaphore: n.name, Epoch: n.epoch, Place: n.place, Count: n.count})
-		m.removeNotice(first)
-	}
+// endNotice ends a notice that has not become due in time.
+func (m *Machine) endNotice(r ref) {
+	n := m.notices.at(r)
+	m.effect(Effect{Kind: EffectNoticeEnded, Cause: CauseExpired, Semaphore: n.name, Epoch: n.epoch, Place: n.place, Count: n.count})
+	m.removeNotice(r)
 }

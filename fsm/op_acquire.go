@@ -1,20 +1,19 @@
 package fsm
 
-// Acquire asks for a lease of one semaphore in a session. It queues, and keeps
-// its place until it is served, withdrawn or its session ends, unless Try is
-// set. Asking again for what is held or waited for with the same count changes
-// nothing but the session's ttl.
+// Acquire requests a lease of one semaphore in a session. Unless Try is set, the request
+// waits, and keeps its place until it is granted or withdrawn or its session ends.
+// Repeating a request that waits or was granted, with the same count, changes only the ttl
+// of the session.
 //
-// Codes, in the order of the checks: Malformed, UnknownSemaphore,
-// EpochMismatch, Never, UnknownSession (ExpiredSession, Revoked), InvalidCount,
-// Revoked, LeaseExists, Hierarchy, LimitReached; OK (Grants), Waiting, or
-// Unavailable with Try.
+// Codes, in the order of the checks: Malformed, UnknownSemaphore, EpochMismatch, Never,
+// UnknownSession (ExpiredSession, Revoked), InvalidCount, Revoked, LeaseExists, Hierarchy,
+// LimitReached; OK (Grants), Waiting, or Unavailable with Try.
 type Acquire struct {
 	Session uint64
 	Name    string
 	Count   int64
-	TTLMS   int64 // becomes the session's, also when the acquire is refused; KeepTTL: none given
-	Try     bool  // don't queue
+	TTLMS   int64 // of the session from now on, even if the acquire is refused; or KeepTTL
+	Try     bool  // don't wait
 	Epoch   uint64
 }
 
@@ -31,7 +30,7 @@ func (c Acquire) encode(e *encoder) {
 }
 
 func decodeAcquire(d *decoder) Command {
-	return Acquire{Session: d.uint(), Name: d.string(), Count: d.int(), TTLMS: d.int(), Try: d.bool(), Epoch: d.uint()}
+	return Acquire{Session: d.Uint(), Name: d.Text(), Count: d.Int(), TTLMS: d.Int(), Try: d.Bool(), Epoch: d.Uint()}
 }
 
 func (c Acquire) apply(m *Machine) Result {
@@ -61,7 +60,7 @@ func (c Acquire) apply(m *Machine) Result {
 	return result
 }
 
-// acquire is what follows once semaphore and session are known.
+// acquire applies the checks that need the session, and requests the lease.
 func (m *Machine) acquire(owner, semaphore ref, c Acquire) (result Result) {
 	defer func() {
 		if result.Code != Waiting {
@@ -72,7 +71,7 @@ func (m *Machine) acquire(owner, semaphore ref, c Acquire) (result Result) {
 		m.refuse(&result, InvalidCount, semaphore, c.Count)
 		return result
 	}
-	if held, ok := m.byLease[leaseKey{owner, semaphore}]; ok {
+	if held, ok := m.leaseOf(owner, semaphore); ok {
 		return m.acquireHeld(held, c.Count)
 	}
 	if waiting := m.waitsFor(owner, semaphore); waiting != 0 {
@@ -91,7 +90,8 @@ func (m *Machine) acquire(owner, semaphore ref, c Acquire) (result Result) {
 	return m.grantOrWait(asked, c.Try)
 }
 
-// acquireHeld answers an acquire of what the session has a lease of already.
+// acquireHeld returns the result of an acquire of a semaphore of which the session has a
+// lease.
 func (m *Machine) acquireHeld(held ref, count int64) Result {
 	l := m.leases.at(held)
 	if l.revoked || l.count != count {
@@ -100,7 +100,7 @@ func (m *Machine) acquireHeld(held ref, count int64) Result {
 	return Result{Code: OK, Found: true, Epoch: m.semaphores.at(l.semaphore).epoch, Grants: []Grant{m.grantOf(l)}}
 }
 
-// refuseHeld refuses a request for what the session has a lease of already.
+// refuseHeld refuses a request for a semaphore of which the session has a lease.
 func (m *Machine) refuseHeld(held ref, count int64) (result Result) {
 	l := m.leases.at(held)
 	if l.revoked {
@@ -113,8 +113,8 @@ func (m *Machine) refuseHeld(held ref, count int64) (result Result) {
 	return result
 }
 
-// grantOrWait serves a new request at once, or puts it into its lines, or, for
-// a try, refuses it.
+// grantOrWait grants a new request at once, or adds it to its lines, or refuses it if it is
+// a try.
 func (m *Machine) grantOrWait(asked request, try bool) Result {
 	asked.place = m.places + 1
 	var result Result
@@ -136,16 +136,78 @@ func (m *Machine) grantOrWait(asked request, try bool) Result {
 	return m.waitingResult(m.enqueue(asked))
 }
 
-// hasExactly reports whether a session holds or waits for this count.
+// hasExactly reports whether a session has a lease or a request of exactly this count.
 func (m *Machine) hasExactly(owner, semaphore ref, count int64) bool {
-	if held, ok := m.byLease[leaseKey{owner, semaphore}]; ok {
+	if held, ok := m.leaseOf(owner, semaphore); ok {
 		return m.leases.at(held).count == count
 	}
 	waiting := m.waitsFor(owner, semaphore)
 	return waiting != 0 && countOf(m.requests.at(waiting).members, semaphore) == count
 }
 
-// waitsFor answers a session's request for a lease that names a semaphore, or 0.
+// waitsFor returns the waiting request of a session for a lease of a semaphore, or 0.
 func (m *Machine) waitsFor(owner, semaphore ref) ref {
 	return m.byWait[leaseKey{owner, semaphore}]
+}
+
+// mayAsk applies the rule of levels to each member of a request. A session may request a
+// semaphore with a level only if that level is strictly below the lowest level that it
+// holds, and only while it has no other waiting request with a level. So every wait leads
+// to holders that wait only further down, and there is no cycle. It walks through the
+// leases and requests of the session at most once.
+func (m *Machine) mayAsk(owner ref, members []member, result *Result) bool {
+	var held, waited *int32
+	looked := false
+	for _, want := range members {
+		level := m.semaphores.at(want.semaphore).level
+		if level == nil {
+			continue
+		}
+		if !looked {
+			looked, held, waited = true, m.lowestHeld(owner), m.levelWaitedFor(owner)
+		}
+		rule, lowest := RuleNone, held
+		if held != nil && *level >= *held {
+			rule = RuleHolds
+		} else if waited != nil {
+			rule, lowest = RuleWaits, waited
+		}
+		if rule != RuleNone {
+			m.refuse(result, Hierarchy, want.semaphore, want.count)
+			result.Rule, result.LowestLevel = rule, lowest
+			return false
+		}
+	}
+	return true
+}
+
+// lowestHeld returns the lowest present level among the semaphores that a session holds, or
+// nil.
+func (m *Machine) lowestHeld(owner ref) *int32 {
+	var lowest *int32
+	for r := m.sessions.at(owner).leases.first; r != 0; r = m.leases.at(r).inSession.next {
+		l := m.leases.at(r)
+		if s := m.semaphores.at(l.semaphore); s.level != nil && !l.revoked && !s.deleted {
+			if lowest == nil || *s.level < *lowest {
+				lowest = s.level
+			}
+		}
+	}
+	return lowest
+}
+
+// levelWaitedFor returns the level of one waiting request of a session, or nil.
+func (m *Machine) levelWaitedFor(owner ref) *int32 {
+	for r := m.sessions.at(owner).requests.first; r != 0; r = m.requests.at(r).inSession.next {
+		q := m.requests.at(r)
+		if q.unowned {
+			continue
+		}
+		for _, want := range q.members {
+			if s := m.semaphores.at(want.semaphore); s.level != nil && !s.deleted {
+				return s.level
+			}
+		}
+	}
+	return nil
 }

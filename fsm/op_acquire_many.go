@@ -1,15 +1,20 @@
 package fsm
 
-// AcquireMany asks for several semaphores at once in a session: all of them in
-// one step, or any one, the first in the list's order that can serve it. The
-// same list and mode from the same session is the same request.
+import (
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+// AcquireMany requests several semaphores in a session: all of them in one step, or any
+// one, the first in the list's order that can be granted. The same list with the same mode
+// in the same session is the same request.
 //
-// Codes: as Acquire, and MixedLevels. Grants come in list order.
+// Codes: as Acquire, and MixedLevels. Grants are in the order of the list.
 type AcquireMany struct {
 	Session uint64
 	Wants   []Want // 1 … MaxMembers, no semaphore twice
 	Mode    Mode
-	Try     bool // don't queue
+	Try     bool // don't wait
 }
 
 // Op is OpAcquireMany.
@@ -23,7 +28,7 @@ func (c AcquireMany) encode(e *encoder) {
 }
 
 func decodeAcquireMany(d *decoder) Command {
-	return AcquireMany{Session: d.uint(), Wants: d.wants(), Mode: Mode(d.byte()), Try: d.bool()}
+	return AcquireMany{Session: d.Uint(), Wants: d.wants(), Mode: Mode(d.Byte()), Try: d.Bool()}
 }
 
 func (c AcquireMany) apply(m *Machine) Result {
@@ -35,7 +40,7 @@ func (c AcquireMany) apply(m *Machine) Result {
 	if owner, ok := m.ownSession(c.Session); ok {
 		m.endOrphan(owner, group)
 	}
-	known, isKnown := m.ownSession(c.Session) // a one-shot may have ended with that
+	known, isKnown := m.ownSession(c.Session) // a one-shot may have ended with the orphan
 	if isKnown {
 		if same, ok := m.askedBefore(known, c.Wants, c.Mode, group); ok {
 			return same
@@ -69,7 +74,8 @@ func (c AcquireMany) apply(m *Machine) Result {
 	return result
 }
 
-// acquireMany checks what the session has and the levels, and asks.
+// acquireMany checks the leases, requests and levels of the session, and requests the
+// leases.
 func (m *Machine) acquireMany(asked request, listed []member, try bool) Result {
 	var result Result
 	for _, want := range listed {
@@ -77,7 +83,7 @@ func (m *Machine) acquireMany(asked request, listed []member, try bool) Result {
 			m.refuse(&result, InvalidCount, want.semaphore, want.count)
 			return result
 		}
-		if held, ok := m.byLease[leaseKey{asked.session, want.semaphore}]; ok {
+		if held, ok := m.leaseOf(asked.session, want.semaphore); ok {
 			return m.refuseHeld(held, want.count)
 		}
 		if waiting := m.waitsFor(asked.session, want.semaphore); waiting != 0 {
@@ -96,8 +102,8 @@ func (m *Machine) acquireMany(asked request, listed []member, try bool) Result {
 	return m.grantOrWait(asked, try)
 }
 
-// possible answers the members that could ever be served: all of them or none
-// for "all". With none, result is the refusal.
+// possible returns the members that could ever be granted: for "all", every one or none.
+// Without any, result is the refusal.
 func (m *Machine) possible(members []member, mode Mode, result *Result) []member {
 	kept := make([]member, 0, len(members))
 	for _, want := range members {
@@ -113,16 +119,15 @@ func (m *Machine) possible(members []member, mode Mode, result *Result) []member
 	return kept
 }
 
-// askedBefore finds the same request of the same session: still waiting, or
-// granted and wholly held. An "any" request may have lost a semaphore since, by its
-// deletion.
+// askedBefore finds the same request of the same session: still waiting, or granted with
+// all leases still held. An "any" request may have lost a semaphore since, by its deletion.
 func (m *Machine) askedBefore(owner ref, wants []Want, mode Mode, group uint64) (Result, bool) {
 	if waiting, ok := m.byGroup[groupKey{owner, group}]; ok {
 		return m.waitingResult(waiting), true
 	}
 	result := Result{Code: OK, Found: true}
 	for _, want := range wants {
-		r, ok := m.byLease[leaseKey{owner, m.byName[want.Semaphore]}]
+		r, ok := m.leaseOf(owner, m.byName[want.Semaphore])
 		if !ok || m.leases.at(r).group != group || m.leases.at(r).revoked || m.leases.at(r).count != want.Count {
 			if mode == All {
 				return Result{}, false
@@ -144,4 +149,14 @@ func repeats(wants []Want) bool {
 		seen[want.Semaphore] = true
 	}
 	return false
+}
+
+// groupOf identifies a list and its mode, so that a repeat of the request in the same
+// session is recognized, whether it waits or was granted. It is never 0.
+func groupOf(mode Mode, list []Want) uint64 {
+	e := encoder{buf: make([]byte, 0, 64)}
+	e.byte(byte(mode))
+	e.wants(list)
+	sum := sha256.Sum256(e.buf)
+	return binary.BigEndian.Uint64(sum[:8]) | 1
 }

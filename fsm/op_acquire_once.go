@@ -1,18 +1,18 @@
 package fsm
 
-// AcquireOnce is the one-call acquire: it makes a one-shot session with one
-// lease, at once or within WaitMS, or leaves nothing behind. While it waits,
-// the session's deadline is the end of the wait; the grant sets it to now + ttl.
+// AcquireOnce acquires with one call: it makes a one-shot session with one lease, at once
+// or within WaitMS, or leaves no session behind. While it waits, the deadline of the
+// session is the end of the wait; the grant sets it to now + ttl.
 //
-// Codes: as Acquire, and SessionIDTaken. A wait ends with OK, Unavailable,
-// Never, Deleted, Revoked or Withdrawn.
+// Codes: as Acquire, and SessionIDTaken. A wait ends with OK, Unavailable, Never, Deleted,
+// Revoked or Withdrawn.
 type AcquireOnce struct {
 	Name     string
 	Count    int64
 	TTLMS    int64
 	Metadata []Pair
-	Epoch    uint64 // the epoch meant, 0: any
-	WaitMS   int64  // 0: don't queue
+	Epoch    uint64 // of the semaphore, 0: any
+	WaitMS   int64  // 0: don't wait
 	Session  uint64 // drawn by the node
 }
 
@@ -30,8 +30,8 @@ func (c AcquireOnce) encode(e *encoder) {
 }
 
 func decodeAcquireOnce(d *decoder) Command {
-	return AcquireOnce{Name: d.string(), Count: d.int(), TTLMS: d.int(), Metadata: d.pairs(), Epoch: d.uint(),
-		WaitMS: d.int(), Session: d.uint()}
+	return AcquireOnce{Name: d.Text(), Count: d.Int(), TTLMS: d.Int(), Metadata: d.pairs(), Epoch: d.Uint(),
+		WaitMS: d.Int(), Session: d.Uint()}
 }
 
 func (c AcquireOnce) apply(m *Machine) Result {
@@ -64,7 +64,7 @@ func (c AcquireOnce) apply(m *Machine) Result {
 	return m.waitOnce(opened, asked, c.WaitMS)
 }
 
-// leaseOnce opens a one-shot session with its lease. A ttl of 0 ends it as the
+// leaseOnce opens a one-shot session with its lease. A ttl of 0 ends the session as the
 // last step.
 func (m *Machine) leaseOnce(opened session, asked request) Result {
 	var result Result

@@ -1,6 +1,6 @@
 package fsm
 
-// CreateSemaphore makes a semaphore, or opens the one that exists, unchanged.
+// CreateSemaphore makes a semaphore, or returns the one that exists, unchanged.
 //
 // Codes: OK (Created or Found, Semaphore), Malformed, LimitReached.
 type CreateSemaphore struct {
@@ -21,7 +21,7 @@ func (c CreateSemaphore) encode(e *encoder) {
 }
 
 func decodeCreateSemaphore(d *decoder) Command {
-	return CreateSemaphore{Name: d.string(), Permits: d.int(), Level: d.level(), Metadata: d.pairs()}
+	return CreateSemaphore{Name: d.Text(), Permits: d.Int(), Level: d.level(), Metadata: d.pairs()}
 }
 
 func (c CreateSemaphore) apply(m *Machine) Result {

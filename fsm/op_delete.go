@@ -1,14 +1,15 @@
 package fsm
 
-// DeleteSemaphore removes a semaphore: its waiters end with Deleted, its leases
-// are dropped. Sessions live on, but for one-shots that had nothing else. The name
-// is free at once; what hangs on a large semaphore goes with the next entries.
+// DeleteSemaphore removes a semaphore: its waiting requests end with Deleted, its leases
+// are dropped. Sessions live on, except one-shots that are left without a lease or request.
+// The name is free at once; a large semaphore loses its leases and requests during the next
+// entries.
 //
 // Codes: OK, UnknownSemaphore, EpochMismatch, VersionMismatch.
 type DeleteSemaphore struct {
 	Name    string
-	Epoch   uint64         // the epoch meant, 0: any
-	Version Change[uint64] // of the settings meant; from level 1 on
+	Epoch   uint64         // of the semaphore, 0: any
+	Version Change[uint64] // expected of the settings; level 1
 }
 
 // Op is OpDeleteSemaphore.
@@ -20,10 +21,10 @@ func (c DeleteSemaphore) encode(e *encoder) {
 	e.settings(c.Version)
 }
 
-func (c DeleteSemaphore) needs() uint32 { return needsVersion(c.Version) }
+func (c DeleteSemaphore) needs() uint32 { return since(c.Version.Given) }
 
 func decodeDeleteSemaphore(d *decoder) Command {
-	return DeleteSemaphore{Name: d.string(), Epoch: d.uint(), Version: d.settings()}
+	return DeleteSemaphore{Name: d.Text(), Epoch: d.Uint(), Version: d.settings()}
 }
 
 func (c DeleteSemaphore) apply(m *Machine) Result {

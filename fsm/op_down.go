@@ -1,22 +1,22 @@
 package fsm
 
-// Down takes permits that nobody owns. It waits, when WaitMS > 0, in the same
-// line as leases do, by a one-shot session that ends with it. Partial takes
-// what there is, once there is anything.
+// Down takes permits without an owner. With WaitMS it waits in the same line as requests
+// for leases, in a one-shot session that ends with the wait. Partial takes fewer permits if
+// fewer are available, at least one.
 //
-// Codes: OK (Granted, Value), Waiting (Session, Place), Unavailable,
-// UnknownSemaphore, EpochMismatch, InvalidCount, Malformed, SessionIDTaken,
-// LimitReached. The wait ends with OK, Unavailable, Deleted or Withdrawn.
+// Codes: OK (Granted, Value), Waiting (Session, Place), Unavailable, UnknownSemaphore,
+// EpochMismatch, InvalidCount, Malformed, SessionIDTaken, LimitReached. The wait ends with
+// OK, Unavailable, Deleted or Withdrawn.
 type Down struct {
 	Name    string
 	Count   int64
 	Partial bool
-	Epoch   uint64 // the epoch meant, 0: any
+	Epoch   uint64 // of the semaphore, 0: any
 	WaitMS  int64
-	Session uint64 // drawn by the node; 0 where WaitMS is 0
-	// Notice is an address to be told when Count is available again with nobody
-	// waiting, should this be refused; not together with a wait. Result.Place is
-	// the notice's id.
+	Session uint64 // drawn by the node; 0 if WaitMS is 0
+	// Notice is the address of a callback for a refused down: it is due when Count is
+	// available again and the line is empty. It excludes a wait. Result.Place is the id of
+	// the notice.
 	Notice string
 }
 
@@ -34,7 +34,7 @@ func (c Down) encode(e *encoder) {
 }
 
 func decodeDown(d *decoder) Command {
-	return Down{Name: d.string(), Count: d.int(), Partial: d.bool(), Notice: d.string(), Epoch: d.uint(), WaitMS: d.int(), Session: d.uint()}
+	return Down{Name: d.Text(), Count: d.Int(), Partial: d.Bool(), Notice: d.Text(), Epoch: d.Uint(), WaitMS: d.Int(), Session: d.Uint()}
 }
 
 func (c Down) apply(m *Machine) Result {
@@ -67,8 +67,8 @@ func (c Down) apply(m *Machine) Result {
 	return m.waitOnce(session{id: c.Session, ttlMS: c.WaitMS}, asked, c.WaitMS)
 }
 
-// waitOnce opens a one-shot session whose deadline is the end of its wait, and
-// enqueues its request.
+// waitOnce opens a one-shot session whose deadline is the end of its wait, and enqueues its
+// request.
 func (m *Machine) waitOnce(s session, asked request, waitMS int64) Result {
 	var result Result
 	if !m.roomToOpen(s.id, &result) || !m.roomToWait(nil, &asked, &result) {

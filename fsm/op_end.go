@@ -1,12 +1,12 @@
 package fsm
 
-// EndSession ends a session, with all that it holds and waits for.
+// EndSession ends a session, with its leases and requests.
 //
-// Codes: OK (Found tells whether it existed), Malformed.
+// Codes: OK (Found: it existed), Malformed.
 type EndSession struct {
 	Session  uint64
-	Operator bool   // an operator's doing: the session is told Revoked and the reason
-	Reason   string // an operator's
+	Operator bool   // an operator ends it: later calls of the session are refused with Revoked and the reason
+	Reason   string // the operator's
 }
 
 // Op is OpEndSession.
@@ -19,7 +19,7 @@ func (c EndSession) encode(e *encoder) {
 }
 
 func decodeEndSession(d *decoder) Command {
-	return EndSession{Session: d.uint(), Operator: d.bool(), Reason: d.string()}
+	return EndSession{Session: d.Uint(), Operator: d.Bool(), Reason: d.Text()}
 }
 
 func (c EndSession) apply(m *Machine) Result {

@@ -1,18 +1,18 @@
 package fsm
 
-// ListAdd puts a request for permits on a session's wait list: served at once
-// when nobody waits and something is available, partially too, else in the
-// line. While it waits, adding again raises what is wanted and keeps the
-// place; after a grant it is a new request, whose grant is added.
+// ListAdd adds a request for permits to the wait list of a session. It is granted at once,
+// partially too, if the line is empty and permits are available; else it waits in the line.
+// Another ListAdd raises the count of a request that waits, which keeps its place; after a
+// grant it is a new request, and its grant is added to the earlier one.
 //
-// Codes: OK (Granted: not delivered yet, Asked: still wanted, Place),
-// UnknownSemaphore, EpochMismatch, UnknownSession (ExpiredSession, Revoked),
-// InvalidCount, Overflow, LimitReached.
+// Codes: OK (Granted: not delivered yet, Asked: still wanted, Place), UnknownSemaphore,
+// EpochMismatch, UnknownSession (ExpiredSession, Revoked), InvalidCount, Overflow,
+// LimitReached.
 type ListAdd struct {
 	Session uint64
 	Name    string
 	Count   int64
-	Epoch   uint64 // the epoch meant, 0: any
+	Epoch   uint64 // of the semaphore, 0: any
 }
 
 // Op is OpListAdd.
@@ -26,16 +26,12 @@ func (c ListAdd) encode(e *encoder) {
 }
 
 func decodeListAdd(d *decoder) Command {
-	return ListAdd{Session: d.uint(), Name: d.string(), Count: d.int(), Epoch: d.uint()}
+	return ListAdd{Session: d.Uint(), Name: d.Text(), Count: d.Int(), Epoch: d.Uint()}
 }
 
 func (c ListAdd) apply(m *Machine) Result {
 	var result Result
-	semaphore, ok := m.findSemaphore(c.Name, c.Epoch, &result)
-	if !ok {
-		return result
-	}
-	owner, ok := m.findSession(c.Session, &result)
+	semaphore, owner, ok := m.find(c.Name, c.Epoch, c.Session, &result)
 	if !ok {
 		return result
 	}
@@ -43,7 +39,7 @@ func (c ListAdd) apply(m *Machine) Result {
 		m.refuse(&result, InvalidCount, semaphore, c.Count)
 		return result
 	}
-	r := m.findEntry(owner, semaphore)
+	r := m.byEntry[leaseKey{owner, semaphore}]
 	if r != 0 {
 		e := m.entries.at(r)
 		if !sumFits(m.wanted(e), c.Count) || !sumFits(e.granted, m.wanted(e)+c.Count) {
@@ -76,9 +72,8 @@ func (c ListAdd) apply(m *Machine) Result {
 	return result
 }
 
-// wantMore raises what an entry waits for. Its request takes whatever there is
-// when its turn comes, so that nothing can be served by this. The caller has
-// checked the sum.
+// wantMore raises the count of a request of an entry. It makes no grant possible, since the
+// request takes whatever is available at its turn. The caller has checked the sum.
 func (m *Machine) wantMore(r ref, count int64) (result Result) {
 	waiting := m.entries.at(r).waiting
 	q := m.requests.mut(waiting)

@@ -1,12 +1,11 @@
 package fsm
 
-// ListDeliver tells and removes every entry of a session's wait list that has
-// been granted something or whose semaphore was deleted, in list order,
-// beginning after the entry delivered last. What of them still waits is
-// withdrawn.
+// ListDeliver returns and removes every entry of a session's wait list that has a grant or
+// whose semaphore was deleted, in the order of the list, beginning after the entry
+// delivered last. It withdraws what these entries still wait for.
 //
-// Codes: OK (Completed), NothingReady (Found: the list is not empty),
-// UnknownSession (ExpiredSession, Revoked).
+// Codes: OK (Completed), NothingReady (Found: the list is not empty), UnknownSession
+// (ExpiredSession, Revoked).
 type ListDeliver struct {
 	Session uint64
 }
@@ -16,7 +15,7 @@ func (ListDeliver) Op() Op { return OpListDeliver }
 
 func (c ListDeliver) encode(e *encoder) { e.uint(c.Session) }
 
-func decodeListDeliver(d *decoder) Command { return ListDeliver{Session: d.uint()} }
+func decodeListDeliver(d *decoder) Command { return ListDeliver{Session: d.Uint()} }
 
 func (c ListDeliver) apply(m *Machine) Result {
 	var result Result
@@ -47,8 +46,8 @@ func (c ListDeliver) apply(m *Machine) Result {
 	return result
 }
 
-// readyEntries answers what is ready, round robin: first what was added after
-// the entry delivered last.
+// readyEntries returns the ready entries, round robin: first those behind the entry
+// delivered last.
 func (m *Machine) readyEntries(owner ref) []ref {
 	s := m.sessions.at(owner)
 	var before, after []ref

@@ -1,13 +1,13 @@
 package fsm
 
-// ListRemove takes a semaphore off a session's wait list. What waits is
-// withdrawn; what was granted and not delivered goes back, and serves others.
+// ListRemove removes the entries of a name from a session's wait list. Their requests are
+// withdrawn. Permits that were granted and not delivered are given back, and serve others.
 //
 // Codes: OK (Found), UnknownSession (ExpiredSession, Revoked).
 type ListRemove struct {
 	Session uint64
 	Name    string
-	Epoch   uint64 // the epoch meant, 0: every entry of that name
+	Epoch   uint64 // of the semaphore, 0: every entry of that name
 }
 
 // Op is OpListRemove.
@@ -20,7 +20,7 @@ func (c ListRemove) encode(e *encoder) {
 }
 
 func decodeListRemove(d *decoder) Command {
-	return ListRemove{Session: d.uint(), Name: d.string(), Epoch: d.uint()}
+	return ListRemove{Session: d.Uint(), Name: d.Text(), Epoch: d.Uint()}
 }
 
 func (c ListRemove) apply(m *Machine) Result {

@@ -1,8 +1,8 @@
 package fsm
 
-// NoticeDone removes notices: delivered, or given up.
+// NoticeDone removes notices that were delivered or given up.
 //
-// Codes: OK (Found: one of them was there), Malformed.
+// Codes: OK (Found: one of them existed), Malformed.
 type NoticeDone struct {
 	IDs []uint64 // 1 … 1,024
 }
@@ -20,9 +20,9 @@ func (c NoticeDone) encode(e *encoder) {
 }
 
 func decodeNoticeDone(d *decoder) Command {
-	c := NoticeDone{IDs: make([]uint64, d.count(1))}
+	c := NoticeDone{IDs: make([]uint64, d.Count(1))}
 	for i := range c.IDs {
-		c.IDs[i] = d.uint()
+		c.IDs[i] = d.Uint()
 	}
 	return c
 }

@@ -1,14 +1,14 @@
 package fsm
 
-// OpenSession opens a session that lives until its deadline, ttl from now,
-// unless it is renewed. A ttl of 0 ends it as the last step.
+// OpenSession opens a session with a deadline after its ttl. A ttl of 0 ends it as the last
+// step.
 //
 // Codes: OK (Session), Malformed, SessionIDTaken, LimitReached.
 type OpenSession struct {
 	Session  uint64 // drawn by the node
 	TTLMS    int64
 	Metadata []Pair
-	Keep     bool // at its end, what its wait list was granted is not given back
+	Keep     bool // its end does not give back the undelivered grants of its wait list
 }
 
 // Op is OpOpenSession.
@@ -22,7 +22,7 @@ func (c OpenSession) encode(e *encoder) {
 }
 
 func decodeOpenSession(d *decoder) Command {
-	return OpenSession{Session: d.uint(), TTLMS: d.int(), Metadata: d.pairs(), Keep: d.bool()}
+	return OpenSession{Session: d.Uint(), TTLMS: d.Int(), Metadata: d.pairs(), Keep: d.Bool()}
 }
 
 func (c OpenSession) apply(m *Machine) Result {

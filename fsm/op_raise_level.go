@@ -1,8 +1,8 @@
 package fsm
 
-// RaiseLevel raises the feature level of the cluster, for ever. Its proposer has
-// asked every member whether it knows the level: one that doesn't halts. A level
-// that is in force already changes nothing.
+// RaiseLevel raises the feature level of the cluster, for ever. Its proposer has checked
+// that every member knows the level, since one that does not would halt. A level that is
+// already in force changes nothing.
 //
 // Codes: OK (Found: it was in force already).
 type RaiseLevel struct {

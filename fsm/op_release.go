@@ -1,18 +1,17 @@
 package fsm
 
-// Release gives a lease back, or withdraws the (whole) request that waits for
-// the semaphore. With neither it succeeds too. One that names a token releases
-// only the lease of that token: a newer lease stays, and so does a request that
-// waits, so that a late repeat ends nothing that was acquired since.
+// Release gives a lease back, or withdraws the whole request that waits for the semaphore.
+// It succeeds without either. A release with a token ends only the lease of that token: a
+// newer lease stays, and so does a waiting request, so that a late repeat ends nothing that
+// was acquired since.
 //
-// Codes: OK (Found; Grants tells the lease that was released, Place the
-// request that was withdrawn), UnknownSemaphore, EpochMismatch, UnknownSession
-// (ExpiredSession, Revoked).
+// Codes: OK (Found; Grants: the lease that was released, Place: of the request that was
+// withdrawn), UnknownSemaphore, EpochMismatch, UnknownSession (ExpiredSession, Revoked).
 type Release struct {
 	Session uint64
 	Name    string
-	Epoch   uint64 // the epoch meant, 0: any
-	Token   uint64 // the lease meant, 0: any; level 1
+	Epoch   uint64 // of the semaphore, 0: any
+	Token   uint64 // of the lease, 0: any; level 1
 }
 
 // Op is OpRelease.
@@ -25,19 +24,15 @@ func (c Release) encode(e *encoder) {
 	e.token(c.Token)
 }
 
-func (c Release) needs() uint32 { return needsToken(c.Token) }
+func (c Release) needs() uint32 { return since(c.Token != 0) }
 
 func decodeRelease(d *decoder) Command {
-	return Release{Session: d.uint(), Name: d.string(), Epoch: d.uint(), Token: d.token()}
+	return Release{Session: d.Uint(), Name: d.Text(), Epoch: d.Uint(), Token: d.token()}
 }
 
 func (c Release) apply(m *Machine) Result {
 	var result Result
-	semaphore, ok := m.findSemaphore(c.Name, c.Epoch, &result)
-	if !ok {
-		return result
-	}
-	owner, ok := m.findSession(c.Session, &result)
+	semaphore, owner, ok := m.find(c.Name, c.Epoch, c.Session, &result)
 	if !ok {
 		return result
 	}

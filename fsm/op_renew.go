@@ -1,10 +1,10 @@
 package fsm
 
-// maxRenewals is how many sessions one command may renew.
+// maxRenewals bounds the sessions that one command may renew.
 const maxRenewals = 4096
 
-// Renew moves the deadlines of sessions to ttl from now. Many renewals share
-// one command; each has its own result in Result.Each and touches no other.
+// Renew moves the deadlines of sessions to ttl from now. Many renewals share one command.
+// Each has its own result in Result.Each, and does not depend on the others.
 //
 // Codes of each: OK, UnknownSession (ExpiredSession, Revoked).
 type Renew struct {
@@ -14,7 +14,7 @@ type Renew struct {
 // Renewal is one session of a Renew.
 type Renewal struct {
 	Session uint64
-	TTLMS   int64 // replaces the session's, shorter too; KeepTTL: as it is
+	TTLMS   int64 // of the session from now on, possibly shorter; or KeepTTL
 }
 
 // Op is OpRenew.
@@ -29,9 +29,9 @@ func (c Renew) encode(e *encoder) {
 }
 
 func decodeRenew(d *decoder) Command {
-	c := Renew{Renewals: make([]Renewal, d.count(2))}
+	c := Renew{Renewals: make([]Renewal, d.Count(2))}
 	for i := range c.Renewals {
-		c.Renewals[i] = Renewal{Session: d.uint(), TTLMS: d.int()}
+		c.Renewals[i] = Renewal{Session: d.Uint(), TTLMS: d.Int()}
 	}
 	return c
 }

@@ -1,17 +1,17 @@
 package fsm
 
-// ResizeLease gives part of a lease back. The token stays. One that names a token
-// finds only the lease of that token.
+// ResizeLease gives part of a lease back. The token stays. A command with a token finds
+// only the lease of that token.
 //
-// Codes: OK (Grants), UnknownSemaphore, EpochMismatch, UnknownSession
-// (ExpiredSession, Revoked), InvalidCount, NotHeld, Revoked, LeaseExists (a
-// lease can't grow: that is a new request in another session).
+// Codes: OK (Grants), UnknownSemaphore, EpochMismatch, UnknownSession (ExpiredSession,
+// Revoked), InvalidCount, NotHeld, Revoked, LeaseExists (a lease can't grow: that is a new
+// request in another session).
 type ResizeLease struct {
 	Session uint64
 	Name    string
-	Count   int64 // what the lease has then
+	Count   int64 // of the lease from now on
 	Epoch   uint64
-	Token   uint64 // the lease meant, 0: any; level 1
+	Token   uint64 // of the lease, 0: any; level 1
 }
 
 // Op is OpResizeLease.
@@ -25,19 +25,15 @@ func (c ResizeLease) encode(e *encoder) {
 	e.token(c.Token)
 }
 
-func (c ResizeLease) needs() uint32 { return needsToken(c.Token) }
+func (c ResizeLease) needs() uint32 { return since(c.Token != 0) }
 
 func decodeResizeLease(d *decoder) Command {
-	return ResizeLease{Session: d.uint(), Name: d.string(), Count: d.int(), Epoch: d.uint(), Token: d.token()}
+	return ResizeLease{Session: d.Uint(), Name: d.Text(), Count: d.Int(), Epoch: d.Uint(), Token: d.token()}
 }
 
 func (c ResizeLease) apply(m *Machine) Result {
 	var result Result
-	semaphore, ok := m.findSemaphore(c.Name, c.Epoch, &result)
-	if !ok {
-		return result
-	}
-	owner, ok := m.findSession(c.Session, &result)
+	semaphore, owner, ok := m.find(c.Name, c.Epoch, c.Session, &result)
 	if !ok {
 		return result
 	}
@@ -52,25 +48,13 @@ func (c ResizeLease) apply(m *Machine) Result {
 	case m.leases.at(held).revoked || c.Count > m.leases.at(held).count:
 		return m.refuseHeld(held, c.Count)
 	}
-	m.shrinkLease(held, c.Count)
+	if back := m.leases.at(held).count - c.Count; back > 0 {
+		l := m.leases.mut(held)
+		l.count = c.Count
+		m.takeBack(l, back, CauseResized, "")
+	}
 	m.settle()
 	m.describeSession(&result, owner)
 	result.Found, result.Grants = true, []Grant{m.grantOf(m.leases.at(held))}
 	return result
-}
-
-func (m *Machine) shrinkLease(held ref, count int64) {
-	l := m.leases.at(held)
-	back := l.count - count
-	if back == 0 {
-		return
-	}
-	l = m.leases.mut(held)
-	s := m.semaphores.mut(l.semaphore)
-	l.count = count
-	s.held -= back
-	s.modified = m.index
-	m.effect(Effect{Kind: EffectReleased, Cause: CauseResized, Semaphore: s.name, Epoch: s.epoch,
-		Session: m.sessionID(l.session), Token: l.token, Count: back})
-	m.touch(l.semaphore)
 }

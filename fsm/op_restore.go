@@ -2,13 +2,13 @@ package fsm
 
 import "math"
 
-// RestoreSession makes a session that a client remembers, with its leases,
-// beyond permits and levels, each with a new token. Available may turn
-// negative, and then drains. A living session with just these leases, waiting
-// for nothing, stays as it is. What an operator took away is not restored.
+// RestoreSession makes a session that a client remembers, with its leases, beyond permits
+// and levels. Each lease gets a new token. Available may become negative, until enough
+// leases end. A living session with exactly these leases and no waiting request stays as it
+// is. Leases that an operator revoked are not restored.
 //
-// Codes: OK (Session, Grants in list order), Malformed, UnknownSemaphore,
-// InvalidCount, Revoked, SessionExists, Overflow, LimitReached.
+// Codes: OK (Session, Grants in list order), Malformed, UnknownSemaphore, InvalidCount,
+// Revoked, SessionExists, Overflow, LimitReached.
 type RestoreSession struct {
 	Session  uint64
 	TTLMS    int64
@@ -27,7 +27,7 @@ func (c RestoreSession) encode(e *encoder) {
 }
 
 func decodeRestoreSession(d *decoder) Command {
-	return RestoreSession{Session: d.uint(), TTLMS: d.int(), Leases: d.wants(), Metadata: d.pairs()}
+	return RestoreSession{Session: d.Uint(), TTLMS: d.Int(), Leases: d.wants(), Metadata: d.pairs()}
 }
 
 func (c RestoreSession) apply(m *Machine) Result {
@@ -52,7 +52,7 @@ func (c RestoreSession) apply(m *Machine) Result {
 	if r, ok := m.byEnded[c.Session]; ok && m.mayFind(m.ended.at(r).owner) && m.ended.at(r).cause == CauseRevoked {
 		return Result{Code: Revoked, Session: c.Session, Reason: m.ended.at(r).reason}
 	} else if ok && !m.mayFind(m.ended.at(r).owner) {
-		return Result{Code: SessionExists, Session: c.Session} // another owner may restore it
+		return Result{Code: SessionExists, Session: c.Session} // only another owner may restore it
 	}
 	if living, ok := m.ownSession(c.Session); ok {
 		return m.restoreLiving(living, members)
@@ -74,7 +74,7 @@ func (m *Machine) restoreLiving(living ref, members []member) Result {
 		return result
 	}
 	for _, want := range members {
-		held, ok := m.byLease[leaseKey{living, want.semaphore}]
+		held, ok := m.leaseOf(living, want.semaphore)
 		if !ok || m.leases.at(held).count != want.count || m.leases.at(held).revoked {
 			return Result{Code: SessionExists, Session: s.id}
 		}

@@ -1,15 +1,15 @@
 package fsm
 
-// RevokeLease is an operator's: it ends one lease, with a reason that every
-// later call on it is told. A one-shot session ends with it.
+// RevokeLease is for operators: it ends one lease, with a reason that every later call on
+// it returns. A one-shot session ends with it.
 //
-// Codes: OK (Grants tells the lease), Malformed, UnknownSemaphore,
-// EpochMismatch, UnknownSession (ExpiredSession, Revoked), NotHeld.
+// Codes: OK (Grants: the lease), Malformed, UnknownSemaphore, EpochMismatch, UnknownSession
+// (ExpiredSession, Revoked), NotHeld.
 type RevokeLease struct {
 	Session uint64
 	Name    string
 	Reason  string
-	Epoch   uint64 // the epoch meant, 0: any
+	Epoch   uint64 // of the semaphore, 0: any
 }
 
 // Op is OpRevokeLease.
@@ -23,7 +23,7 @@ func (c RevokeLease) encode(e *encoder) {
 }
 
 func decodeRevokeLease(d *decoder) Command {
-	return RevokeLease{Session: d.uint(), Name: d.string(), Reason: d.string(), Epoch: d.uint()}
+	return RevokeLease{Session: d.Uint(), Name: d.Text(), Reason: d.Text(), Epoch: d.Uint()}
 }
 
 func (c RevokeLease) apply(m *Machine) Result {
@@ -31,15 +31,11 @@ func (c RevokeLease) apply(m *Machine) Result {
 		return Result{Code: Malformed}
 	}
 	var result Result
-	semaphore, ok := m.findSemaphore(c.Name, c.Epoch, &result)
+	semaphore, owner, ok := m.find(c.Name, c.Epoch, c.Session, &result)
 	if !ok {
 		return result
 	}
-	owner, ok := m.findSession(c.Session, &result)
-	if !ok {
-		return result
-	}
-	held, ok := m.byLease[leaseKey{owner, semaphore}]
+	held, ok := m.leaseOf(owner, semaphore)
 	if !ok {
 		m.refuse(&result, NotHeld, semaphore, 0)
 		return result
@@ -51,7 +47,9 @@ func (c RevokeLease) apply(m *Machine) Result {
 	case m.sessions.at(owner).oneShot:
 		m.endSession(owner, CauseRevoked, c.Reason)
 	default:
-		m.revokeLease(held, c.Reason)
+		l := m.leases.mut(held) // it stays, so that later calls of the session get the reason
+		l.revoked, l.reason = true, c.Reason
+		m.takeBack(l, l.count, CauseRevoked, c.Reason)
 	}
 	m.settle()
 	return result

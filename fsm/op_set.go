@@ -1,13 +1,13 @@
 package fsm
 
-// SetValue sets what is available: offset = value + held - permits.
+// SetValue sets the available permits: offset = value + held - permits.
 //
-// Codes: OK (Value after the grants that it caused), UnknownSemaphore,
-// EpochMismatch, InvalidCount (a negative value), Overflow.
+// Codes: OK (Value after the grants that it caused), UnknownSemaphore, EpochMismatch,
+// InvalidCount (a negative value), Overflow.
 type SetValue struct {
 	Name  string
 	Value int64
-	Epoch uint64 // the epoch meant, 0: any
+	Epoch uint64 // of the semaphore, 0: any
 }
 
 // Op is OpSetValue.
@@ -20,7 +20,7 @@ func (c SetValue) encode(e *encoder) {
 }
 
 func decodeSetValue(d *decoder) Command {
-	return SetValue{Name: d.string(), Value: d.int(), Epoch: d.uint()}
+	return SetValue{Name: d.Text(), Value: d.Int(), Epoch: d.Uint()}
 }
 
 func (c SetValue) apply(m *Machine) Result {

@@ -1,13 +1,13 @@
 package fsm
 
-// Up adds permits that nobody owns.
+// Up adds permits without an owner.
 //
-// Codes: OK (Value after the grants that it caused), UnknownSemaphore,
-// EpochMismatch, InvalidCount, Overflow.
+// Codes: OK (Value after the grants that it caused), UnknownSemaphore, EpochMismatch,
+// InvalidCount, Overflow.
 type Up struct {
 	Name  string
 	Count int64
-	Epoch uint64 // the epoch meant, 0: any
+	Epoch uint64 // of the semaphore, 0: any
 }
 
 // Op is OpUp.
@@ -20,7 +20,7 @@ func (c Up) encode(e *encoder) {
 }
 
 func decodeUp(d *decoder) Command {
-	return Up{Name: d.string(), Count: d.int(), Epoch: d.uint()}
+	return Up{Name: d.Text(), Count: d.Int(), Epoch: d.Uint()}
 }
 
 func (c Up) apply(m *Machine) Result {
@@ -39,19 +39,4 @@ func (c Up) apply(m *Machine) Result {
 		return result
 	}
 	return m.moveOffset(r, s.offset+c.Count)
-}
-
-// moveOffset sets the offset, serves the line and answers what is available
-// then. The caller has checked that nothing leaves its range.
-func (m *Machine) moveOffset(r ref, offset int64) Result {
-	s := m.semaphores.mut(r)
-	if s.offset != offset {
-		s.offset = offset
-		s.modified = m.index
-		m.changed(r)
-	}
-	m.touch(r)
-	m.settle()
-	s = m.semaphores.at(r)
-	return Result{Code: OK, Value: s.available(), Epoch: s.epoch}
 }

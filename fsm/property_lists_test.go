@@ -8,14 +8,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// ledger is what anybody could write down who sees a machine's answers and effects
-// where all requests are partial ones: downs and wait lists. It knows nothing of
-// queues; it only adds up.
+// ledger keeps the books that an observer of results and effects can keep while all
+// requests are partial ones: downs and wait lists. It has no queue of its own; it only adds
+// up.
 type ledger struct {
 	t       *rapid.T
 	m       *Machine
 	value   map[string]int64           // by semaphore
-	place   map[string]uint64          // of the last grant to one that waited
+	place   map[string]uint64          // of the last grant to a waiting request
 	waiting map[string]map[uint64]bool // the places in each line
 	entries map[listKey]*ledgerEntry
 	kept    map[uint64]bool // sessions with on_end keep
@@ -31,22 +31,23 @@ type listKey struct {
 
 type ledgerEntry struct {
 	wanted  int64 // waits
-	granted int64 // not told
+	granted int64 // not yet delivered
 	deleted bool
 }
 
-// TestPropertyListsAddUp: what is taken, told and given back adds up to what was put
-// in; nobody gets more than asked for, nor twice; who waits is served in order; with
-// a value nobody waits; and after a delete nobody does either.
+// TestPropertyListsAddUp: permits that are taken, delivered and given back add up to the
+// permits that were put in. No session gets more than it requested, or gets it twice.
+// Requests are served in order. No request waits while permits are available, nor after a
+// delete.
 func TestPropertyListsAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := &ledger{t: t, m: NewAtLevel(FeatureLevel), value: map[string]int64{}, place: map[string]uint64{}, waiting: map[string]map[uint64]bool{},
 			entries: map[listKey]*ledgerEntry{}, kept: map[uint64]bool{}, names: []string{"a", "b", "c"}}
-		l.apply(Reign{Term: 1, Leader: "n1", Limits: DefaultLimits()})
+		l.apply(StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits()})
 		for i := range rapid.IntRange(20, 120).Draw(t, "steps") {
 			l.step(uint64(i))
 		}
-		for name := range l.value { // every waiter can be served
+		for name := range l.value { // every waiting request can be served
 			l.apply(Up{Name: name, Count: 1 << 40})
 		}
 		for session := uint64(1); session <= 3; session++ {
@@ -86,19 +87,19 @@ func (l *ledger) step(i uint64) {
 	}
 }
 
-// apply applies a command, books what it was told and compares.
+// apply applies a command, books its results and compares.
 func (l *ledger) apply(command Command) {
 	l.index++
-	told := l.m.Apply(l.index, EncodeEntry(int64(l.index), [][]byte{Envelope{Request: RequestID{1, l.index}, Key: ""}.Encode(command)}))
-	result := told.Commands[0].Result
+	applied := l.m.Apply(l.index, EncodeEntry(int64(l.index), [][]byte{Envelope{Request: RequestID{1, l.index}, Key: ""}.Encode(command)}))
+	result := applied.Commands[0].Result
 	if result.Code == OK {
 		l.book(command, &result)
 	}
-	for _, e := range told.Effects {
+	for _, e := range applied.Effects {
 		l.see(e)
 	}
 	if deliver, is := command.(ListDeliver); is && result.Code == OK {
-		l.told(deliver.Session, result.Completed)
+		l.delivered(deliver.Session, result.Completed)
 	}
 	for name, value := range l.value {
 		s, _ := l.m.Semaphore(name)
@@ -111,7 +112,7 @@ func (l *ledger) apply(command Command) {
 	}
 }
 
-// book enters what a command itself does, before anybody is served.
+// book enters the changes of a command itself, before other requests are served.
 func (l *ledger) book(command Command, result *Result) {
 	switch c := command.(type) {
 	case CreateSemaphore:
@@ -143,7 +144,7 @@ func (l *ledger) entry(k listKey) *ledgerEntry {
 	return l.entries[k]
 }
 
-// forget takes entries off; what was granted and not told goes back, if it does.
+// forget removes entries. It books undelivered grants as given back if they are.
 func (l *ledger) forget(which func(listKey) bool, back bool) {
 	for k, e := range l.entries {
 		if which(k) {
@@ -162,16 +163,16 @@ func (l *ledger) see(e Effect) {
 		if l.waiting[e.Semaphore] == nil {
 			l.waiting[e.Semaphore] = map[uint64]bool{}
 		}
-		l.waiting[e.Semaphore][e.Place] = true // told again when it wants more
+		l.waiting[e.Semaphore][e.Place] = true // occurs again when the request asks for more
 	case EffectWithdrawn:
 		delete(l.waiting[e.Semaphore], e.Place)
-	case EffectGranted: // to one that waited
+	case EffectGranted: // to a waiting request
 		delete(l.waiting[e.Semaphore], e.Place)
 		if e.Place <= l.place[e.Semaphore] {
 			l.t.Fatalf("%q: place %d is served after %d", e.Semaphore, e.Place, l.place[e.Semaphore])
 		}
 		l.place[e.Semaphore] = e.Place
-		if e.Token == 0 { // a down; an entry's grant is told below
+		if e.Token == 0 { // a down; EffectListReady has the grant of an entry
 			l.value[e.Semaphore] -= e.Count
 		}
 	case EffectListReady:
@@ -195,8 +196,8 @@ func (l *ledger) see(e Effect) {
 	}
 }
 
-// told checks a delivery: all that was granted and not told, and that only.
-func (l *ledger) told(session uint64, completed []Completion) {
+// delivered checks a delivery: it has all grants not yet delivered, and no others.
+func (l *ledger) delivered(session uint64, completed []Completion) {
 	var got, want []string
 	for _, c := range completed {
 		got = append(got, fmt.Sprintf("%s %d %d %v", c.Semaphore, c.Epoch, c.Granted, c.Deleted))
@@ -210,6 +211,6 @@ func (l *ledger) told(session uint64, completed []Completion) {
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		l.t.Fatalf("told %q, want %q", got, want)
+		l.t.Fatalf("delivered %q, want %q", got, want)
 	}
 }

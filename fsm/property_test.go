@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The properties are checked for this many random sequences, unless told
-// otherwise: go test ./fsm -run TestProperty -rapid.checks=20000. A failure
-// prints the seed that repeats it; no file is left behind.
+// The properties are checked for this many random sequences, or for as many as go test
+// ./fsm -run TestProperty -rapid.checks=20000 says. A failure prints the seed that repeats
+// it, and leaves no file behind.
 func init() {
 	for name, value := range map[string]string{"rapid.checks": "300", "rapid.nofailfile": "true", "rapid.shrinktime": "15s"} {
 		if err := flag.Set(name, value); err != nil {
@@ -26,7 +26,7 @@ type sequence struct {
 	machine *Machine
 	model   *model
 	g       *generator
-	token   uint64 // the last given
+	token   uint64 // the last one used
 	entries []sentEntry
 }
 
@@ -66,22 +66,22 @@ func (s *sequence) step(e sentEntry) *Applied {
 	return applied
 }
 
-// modifiedUntold finds a semaphore that an entry modified without an effect that
-// names it: who waits for its modified index would not be woken.
+// modifiedUntold finds a semaphore that an entry modified without an effect that names it:
+// callers that wait for its modified index would not be woken.
 func modifiedUntold(m *Machine, applied *Applied) error {
-	told := map[string]bool{}
+	seen := map[string]bool{}
 	for _, effect := range applied.Effects {
-		told[effect.Semaphore] = true
+		seen[effect.Semaphore] = true
 	}
 	for name, r := range m.byName {
-		if m.semaphores.at(r).modified == applied.Index && !told[name] {
-			return fmt.Errorf("%q was modified, and no effect tells", name)
+		if m.semaphores.at(r).modified == applied.Index && !seen[name] {
+			return fmt.Errorf("%q was modified without an effect", name)
 		}
 	}
 	return nil
 }
 
-// apply turns a halt into a failure that tells how it came to it.
+// apply turns a halt into a failure that shows the entries before it.
 func (s *sequence) apply(e sentEntry) *Applied {
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -91,7 +91,7 @@ func (s *sequence) apply(e sentEntry) *Applied {
 	return s.machine.Apply(e.index, e.bytes)
 }
 
-// fail tells all that led to the failure.
+// fail shows all entries that led to the failure.
 func (s *sequence) fail(err error) {
 	s.t.Helper()
 	for _, e := range s.entries {
@@ -120,14 +120,14 @@ func (s *sequence) run(most int, after func(sentEntry, *Applied)) {
 	}
 }
 
-// TestPropertyModel: any sequence of entries has the results, conclusions,
-// effects and state that the model says, and breaks no invariant.
+// TestPropertyModel: any sequence of entries has the results, conclusions, effects and
+// state of the model, and breaks no invariant.
 func TestPropertyModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { newSequence(t).run(100, nil) })
 }
 
-// TestSequencesReach keeps the random sequences worth something: the first 400
-// seeds meet every code, rule, cause and end of a wait.
+// TestSequencesReach keeps the random sequences useful: the first 400 seeds produce every
+// code, rule, cause and end of a wait.
 func TestSequencesReach(t *testing.T) {
 	reached := map[string]int{}
 	sequences := rapid.Custom(func(t *rapid.T) bool {
@@ -140,7 +140,7 @@ func TestSequencesReach(t *testing.T) {
 	}
 	for code := OK; code < codeCount; code++ {
 		if reached["code "+code.String()] == 0 {
-			t.Errorf("no command or wait was answered %v", code)
+			t.Errorf("no command or wait ended with %v", code)
 		}
 	}
 	for rule := RuleHolds; rule < ruleCount; rule++ {
@@ -165,7 +165,7 @@ func TestSequencesReach(t *testing.T) {
 	}
 }
 
-// reach counts what kinds of answers came.
+// reach counts the kinds of results that occurred.
 func reach(reached map[string]int, applied *Applied) {
 	for _, c := range applied.Commands {
 		reached["code "+c.Result.Code.String()]++
@@ -186,9 +186,8 @@ func reach(reached map[string]int, applied *Applied) {
 	}
 }
 
-// TestPropertyRestored: a machine that is restored from a snapshot after each
-// entry goes on exactly as the one that never was: same answers, same state
-// hash, same bytes of snapshot.
+// TestPropertyRestored: a machine that is restored from a snapshot after each entry goes on
+// exactly like one that is not: same results, same state hash, same bytes of snapshot.
 func TestPropertyRestored(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)
@@ -222,8 +221,8 @@ func TestPropertyRestored(t *testing.T) {
 	})
 }
 
-// TestPropertyReplayed: the same log on another machine gives the same answers,
-// the same state hash and the same bytes of snapshot.
+// TestPropertyReplayed: the same log on another machine gives the same results, the same
+// state hash and the same bytes of snapshot.
 func TestPropertyReplayed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)
@@ -242,8 +241,8 @@ func TestPropertyReplayed(t *testing.T) {
 	})
 }
 
-// TestPropertyFrozen: a frozen copy that is written late, while the machine
-// went on, gives the bytes that it would have given at once.
+// TestPropertyFrozen: a frozen copy that is written late, while the machine went on, gives
+// the same bytes as one written at once.
 func TestPropertyFrozen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)

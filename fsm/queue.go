@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/tidwall/btree"
 
-// enqueue gives a request its place at the end of every one of its lines.
+// enqueue gives a request the next place, and so the end of each of its lines.
 func (m *Machine) enqueue(r request) ref {
 	m.places++
 	r.place, r.enqueuedMS = m.places, m.nowMS
@@ -15,20 +15,20 @@ func (m *Machine) enqueue(r request) ref {
 	return waiting
 }
 
-// waits tells how a request waits in one of its lines.
+// waits records, as an effect, how a request waits in one of its lines.
 func (m *Machine) waits(r *request, want member) {
 	s := m.semaphores.at(want.semaphore)
 	m.effect(Effect{Kind: EffectWaiting, Mode: r.mode, Unowned: r.unowned, Partial: r.partial, Listed: r.entry != 0, Semaphore: s.name,
 		Epoch: s.epoch, Place: r.place, Session: m.sessionID(r.session), Count: want.count})
 }
 
-// linkRequest puts a request into its lines and its session's list.
+// linkRequest adds a request to its lines, to the list of its session and to the indexes.
 func (m *Machine) linkRequest(waiting ref) {
 	r := m.requests.at(waiting)
 	for _, want := range r.members {
 		s := m.semaphores.mut(want.semaphore)
 		if s.line == nil {
-			s.line, s.asked = &btree.Map[uint64, ref]{}, &askedCounts{}
+			s.line, s.asked = &btree.Map[uint64, ref]{}, &askedCounts{} // state: a line lives while requests wait in it
 		}
 		s.line.Set(r.place, waiting)
 		if !r.unowned {
@@ -54,8 +54,8 @@ func (m *Machine) linkRequest(waiting ref) {
 
 func (m *Machine) requestInSession(r ref) *links { return &m.requests.mut(r).inSession }
 
-// unlinkRequest takes a request out of everything and touches its lines: who
-// stood behind it may be the head now.
+// unlinkRequest removes a request everywhere and touches its lines, since each may have a
+// new head.
 func (m *Machine) unlinkRequest(waiting ref) {
 	r := *m.requests.at(waiting)
 	for _, want := range r.members {
@@ -88,14 +88,13 @@ func (m *Machine) leaveLine(r *request, want member) {
 		s.asked.remove(want.count, r.place)
 	}
 	if s.line.Len() == 0 {
-		s.line, s.asked = nil, nil
+		s.line, s.asked = nil, nil // state: see linkRequest
 	}
 	s.modified = m.index
 	m.touch(want.semaphore)
 }
 
-// withdraw ends a waiting request without a grant and tells the outcome. Its
-// session lives on.
+// withdraw ends a waiting request without a grant, with an outcome. Its session lives on.
 func (m *Machine) withdraw(waiting ref, cause Cause, outcome Result) {
 	r := *m.requests.at(waiting)
 	m.unlinkRequest(waiting)
@@ -113,14 +112,14 @@ func (m *Machine) withdrawn(r *request, want member, cause Cause) {
 		Session: m.sessionID(r.session), Count: want.count})
 }
 
-// loseMember ends a request's wait for one semaphore, with the code that says
-// why: an "any" request goes on with its other members, every other one ends.
+// loseMember ends a request's wait for one semaphore, with the code as the reason. An "any"
+// request goes on with its other members, every other request ends.
 func (m *Machine) loseMember(waiting, semaphore ref, cause Cause, code Code) {
 	r := m.requests.at(waiting)
 	if r.mode != Any || len(r.members) == 1 {
 		outcome := Result{Session: m.sessionID(r.session), Place: r.place}
 		m.refuse(&outcome, code, semaphore, countOf(r.members, semaphore))
-		outcome.QueueLength-- // not itself
+		outcome.QueueLength-- // the request itself does not count
 		owner := r.session
 		m.withdraw(waiting, cause, outcome)
 		m.endIfSpent(owner, cause)
@@ -152,29 +151,20 @@ func countOf(members []member, semaphore ref) int64 {
 	return 0
 }
 
-// conclude tells the outcome of a wait, and to the keys that wait for it.
+// conclude records the outcome of a wait, also for the keys that wait for it.
 func (m *Machine) conclude(r *request, outcome Result) {
 	m.applied.Conclusions = append(m.applied.Conclusions, Conclusion{r.place, outcome})
 	if len(r.keys) == 0 {
 		return
 	}
-	recorded := encodeResult(outcome) // once: all keys share it
+	recorded := encodeResult(outcome) // encoded once, since all keys share it
 	for _, k := range r.keys {
 		m.finishKey(k, recorded)
 		m.followOneShot(k, &outcome)
 	}
 }
 
-// refuse fills a refusal with what a person needs to understand it.
-func (m *Machine) refuse(result *Result, code Code, semaphore ref, asked int64) {
-	s := m.semaphores.at(semaphore)
-	result.Code, result.Subject, result.Asked = code, s.name, asked
-	result.Epoch, result.Level = s.epoch, s.level
-	result.Permits, result.Full, result.Available = s.permits, s.full(), s.available()
-	result.QueueLength = int64(s.waiting())
-}
-
-// waitingResult is the answer to a request that waits.
+// waitingResult returns the result of a command whose request waits.
 func (m *Machine) waitingResult(waiting ref) Result {
 	r := m.requests.at(waiting)
 	s := m.semaphores.at(r.members[0].semaphore)
@@ -182,4 +172,79 @@ func (m *Machine) waitingResult(waiting ref) Result {
 		Asked: r.members[0].count, Subject: s.name, QueueLength: int64(s.waiting())}
 	m.describeSession(&result, r.session)
 	return result
+}
+
+// askedCounts has the requests for leases of one line by their counts, so that requests
+// that can't be granted any more are found without a walk through the line.
+type askedCounts struct {
+	byCount btree.Map[int64, *btree.Map[uint64, ref]] // by count, then by place
+}
+
+func (a *askedCounts) add(count int64, place uint64, waiting ref) {
+	places, ok := a.byCount.Get(count)
+	if !ok {
+		places = &btree.Map[uint64, ref]{}
+		a.byCount.Set(count, places)
+	}
+	places.Set(place, waiting)
+}
+
+func (a *askedCounts) remove(count int64, place uint64) {
+	places, _ := a.byCount.Get(count)
+	if places.Delete(place); places.Len() == 0 {
+		a.byCount.Delete(count)
+	}
+}
+
+// above returns up to most requests for more than count: those with the largest counts, in
+// the order of their places.
+func (a *askedCounts) above(count int64, most int) []ref {
+	var found btree.Map[uint64, ref] // by place
+	a.byCount.Reverse(func(asked int64, places *btree.Map[uint64, ref]) bool {
+		if asked <= count {
+			return false
+		}
+		places.Scan(func(place uint64, waiting ref) bool {
+			found.Set(place, waiting)
+			return found.Len() != most
+		})
+		return found.Len() != most
+	})
+	return found.Values()
+}
+
+// largest returns the largest requested count.
+func (a *askedCounts) largest() int64 {
+	count, _, _ := a.byCount.Max()
+	return count
+}
+
+// roomToWait reports whether a request may join its lines. owner is nil for a new one-shot
+// session. From level 1 on, a request counts as many times as it has members, since its end
+// costs that much.
+func (m *Machine) roomToWait(owner *session, asked *request, result *Result) bool {
+	all, more := m.requests.live, 0
+	if m.bounded() {
+		all, more = m.members, len(asked.members)-1
+	}
+	if !m.roomToHold(owner, asked, result) || !within(int64(all+more), m.limits.Waiting, RuleWaiting, result) {
+		return false
+	}
+	if owner != nil {
+		own := owner.requests.length
+		if m.bounded() {
+			own = owner.members
+		}
+		if !within(int64(own+more), m.limits.SessionWaiting, RuleSessionWaits, result) {
+			return false
+		}
+	}
+	for _, want := range asked.members {
+		s := m.semaphores.at(want.semaphore)
+		if !within(int64(s.waiting()), m.limits.Queue, RuleQueue, result) {
+			result.Subject = s.name
+			return false
+		}
+	}
+	return true
 }

@@ -1,64 +1,38 @@
 package fsm
 
 import (
-	"math"
+	"cmp"
+	"slices"
 
 	"github.com/tidwall/btree"
 )
 
-// The primary records. They hold refs and immutable slices only, so that a
-// frozen page is a true copy. Members marked derived are rebuilt at restore
-// and are not part of a snapshot.
+// The primary records. They hold refs and immutable slices only, so that a frozen page is a
+// true copy. Restore rebuilds the members marked as derived, and a snapshot does not
+// contain them.
 
 type semaphore struct {
 	name     string
 	epoch    uint64 // never reused
-	permits  int64  // 0 … 2^63-1, moved only by put
-	offset   int64  // moved only by up, down and set
+	permits  int64  // 0 … 2^63-1; only put changes it
+	offset   int64  // only up, down and set change it
 	held     int64  // invariant: the sum of its leases' counts
 	level    *int32 // immutable
 	metadata []Pair // immutable
-	modified uint64 // index of the last entry that moved permits, offset, leases or waiters
-	deleted  bool   // out of the index of names, and being emptied; see sweep
-	shrunk   bool   // requests in its line have become impossible, and are being ended; see sweep
-	version  uint64 // of permits, level and metadata: 1 when made, one more at each change; 0 since level 0
+	modified uint64 // index of the last entry that changed permits, offset, leases or waiters
+	deleted  bool   // no longer in the index of names; sweep empties it
+	shrunk   bool   // its line has requests that can't be granted any more; sweep ends them
+	version  uint64 // of permits, level and metadata: starts at 1, rises at each change; 0 if made at level 0
 
 	holders list // derived: its leases, oldest first
-	entries list // derived: the wait lists' entries for it, oldest first
-	notices list // derived: who wants to be told, oldest first
-	// line is derived: who waits, by place. Nil until somebody waits. A frozen
-	// copy must not read it: it belongs to the live machine.
+	entries list // derived: entries of wait lists for it, oldest first
+	notices list // derived: oldest first
+	// line is derived: waiting requests by place, nil while there is none. It belongs to
+	// the live machine: a frozen copy must not read it.
 	line *btree.Map[uint64, ref]
-	// asked is derived, and the live machine's like line: the requests for leases.
+	// asked is derived: the requests for leases in line. It belongs to the live machine as
+	// well.
 	asked *askedCounts
-}
-
-// available is what could be granted now; negative after a shrink or a restore.
-func (s *semaphore) available() int64 { return s.permits + s.offset - s.held }
-
-// full is the most that one lease could ever hold here, without an up.
-func (s *semaphore) full() int64 { return addInt(s.permits, max(s.offset, 0)) }
-
-func (s *semaphore) waiting() int {
-	if s.line == nil {
-		return 0
-	}
-	return s.line.Len()
-}
-
-// position answers the rank of a place in the line, from 1: a binary search
-// over the tree's counts, O(log² n).
-func (s *semaphore) position(place uint64) int64 {
-	low, high := 0, s.line.Len()
-	for low < high {
-		middle := (low + high) / 2
-		if at, _, _ := s.line.GetAt(middle); at < place {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	return int64(low) + 1
 }
 
 type session struct {
@@ -66,34 +40,34 @@ type session struct {
 	ttlMS      int64
 	deadlineMS int64
 	metadata   []Pair // immutable
-	owner      string // the identity that opened it; empty: every caller finds it
+	owner      string // the identity that opened it; if empty, every caller finds it
 	oneShot    bool   // ends with its last lease or request
-	keep       bool   // on_end: what a wait list was granted is not given back
-	leased     bool   // it has held a lease: its client knows its id
-	first      uint64 // the place of a one-shot's own request while that waits, else 0
-	delivered  uint64 // the order of the wait list's entry delivered last
+	keep       bool   // its end does not give back the undelivered grants of its wait list
+	leased     bool   // it has held a lease, so that its client knows its id
+	first      uint64 // the place of a one-shot's own request while it waits, else 0
+	delivered  uint64 // the order of the entry of its wait list that was delivered last
 
-	key      ref   // derived: the idempotency key that ends with this one-shot session, 0: none
+	key      ref   // derived: the idempotency key that ends with this one-shot session, or 0
 	leases   list  // derived: oldest first, revoked ones too
 	requests list  // derived: lowest place first
-	reserved int64 // derived: how many leases its requests may become
-	members  int   // derived: of its requests
-	keys     int   // derived: that wait for its requests
+	reserved int64 // derived: the number of leases that its requests may become
+	members  int   // derived: the members of its requests
+	keys     int   // derived: the keys that wait for its requests
 	entries  list  // derived: its wait list, in the order added
 }
 
-// awaitsFirst reports whether the session is a one-shot whose own request still
-// waits: its deadline is the end of that wait, and moves with the grant alone.
+// awaitsFirst reports whether the session is a one-shot whose own request still waits. Its
+// deadline is the end of that wait then, and only the grant moves it.
 func (s *session) awaitsFirst() bool { return s.first != 0 }
 
 type lease struct {
 	session   ref
 	semaphore ref
 	count     int64
-	token     uint64 // unique: also the order of leases everywhere
+	token     uint64 // unique; leases are ordered by it
 	grantedMS int64
-	group     uint64 // which list asked for it, see groupOf; 0: a single acquire
-	revoked   bool   // then it holds nothing, and its count is not in held
+	group     uint64 // of the list that asked for it, see groupOf; 0: a single acquire
+	revoked   bool   // it holds no permits any more, and held does not include its count
 	reason    string
 
 	inSession, inSemaphore links // derived
@@ -105,52 +79,63 @@ type member struct {
 }
 
 type request struct {
-	place      uint64 // only rises
+	place      uint64 // unique, rises with each request
 	session    ref
 	members    []member // immutable; an "any" request gets a new slice when it loses one
 	mode       Mode     // 0: a single semaphore
 	unowned    bool     // a down: takes permits from the offset, makes no lease
-	partial    bool     // unowned only: takes what there is, if anything
+	partial    bool     // unowned only: takes less than count if less is available
 	group      uint64   // see groupOf
 	enqueuedMS int64
 	keys       []ref // immutable: idempotency keys that wait for its outcome
-	entry      ref   // of a wait list, 0: none; then it is unowned and partial
+	entry      ref   // of a wait list, or 0; with an entry it is unowned and partial
 
 	inSession links // derived
 }
 
-// entry is one semaphore on a session's wait list: what waits there in the
-// background, and what it was granted and was not told of yet.
+// leases returns the number of leases that a request may become.
+func (r *request) leases() int64 {
+	switch {
+	case r.unowned:
+		return 0
+	case r.mode == All:
+		return int64(len(r.members))
+	}
+	return 1
+}
+
+// entry is one semaphore on the wait list of a session, with the request that waits in
+// the background and the permits that were granted and not yet delivered.
 type entry struct {
-	order     uint64 // unique: the place in the list
+	order     uint64 // unique; entries of a list are ordered by it
 	session   ref
 	semaphore ref // 0 once it is deleted
 	name      string
 	epoch     uint64
-	granted   int64  // taken from the offset, not delivered yet
+	granted   int64  // taken from the offset, not yet delivered
 	token     uint64 // of the last grant
-	waiting   ref    // derived: its request, 0 when nothing waits
+	waiting   ref    // derived: its request, or 0
 
 	inSession, inSemaphore links // derived
 }
 
-// notice is a refused down's wish to be told when there is something again.
+// notice is the wish of a refused down to be notified when permits are available again.
 type notice struct {
 	place     uint64 // unique: its id
 	semaphore ref    // 0 once it is deleted
 	name      string
 	epoch     uint64
 	url       string
-	count     int64 // what must be available, with nobody waiting
-	dueMS     int64 // when it became due, in cluster time; 0 before
+	count     int64 // it is due when so much is available and the line is empty
+	dueMS     int64 // when it became due, in cluster time; 0 before that
 	due       bool
-	endsMS    int64 // when it ends unless it is due by then, in cluster time; 0: never, as at level 0
+	endsMS    int64 // when it ends unless it is due by then, in cluster time; 0: never, if made at level 0
 
 	inSemaphore links // derived
-	inOrder     links // derived: among those that end by time
+	inOrder     links // derived: among the notices that end by time
 }
 
-// ended remembers how a session ended.
+// ended is the memory of how a session ended.
 type ended struct {
 	id     uint64
 	order  uint64 // rises with each ended session
@@ -158,28 +143,152 @@ type ended struct {
 	cause  Cause
 	reason string
 	owner  string // the session's
+
+	inOrder links // derived
 }
 
-// key is an idempotency key: pending while its request waits (result empty).
+// key is an idempotency key. It is pending, without a result, while its request waits.
 type key struct {
 	keyName
 	order       uint64 // rises with each recording
-	atMS        int64  // of the last recording
+	atMS        int64  // when it was last recorded
 	fingerprint [16]byte
 	place       uint64 // of the request that it waits for, 0 once it has an outcome
-	session     uint64 // of that request; with an outcome the one-shot session that it ends with, 0: none
+	session     uint64 // of that request; with an outcome, the one-shot session that it ends with, or 0
 	result      string // the encoded outcome
-	reserved    int64  // bytes kept for the outcome while the request waits
+	reserved    int64  // bytes kept free for the outcome while the request waits
 
 	inOrder links // derived: among the keys with an outcome
 }
 
-// keyName names a key: each owner has keys of its own.
+// keyName names a key: each owner has its own keys.
 type keyName struct{ owner, text string }
 
-func (n keyName) bytes() int64 { return int64(len(n.owner) + len(n.text) + keyOverhead) }
+// revoked is the memory of a lease that an operator revoked and that its session has
+// dropped since, by its end or by a release. A restore of the session does not bring
+// the lease back.
+type revoked struct {
+	session uint64
+	epoch   uint64 // of the semaphore
+	order   uint64 // rises with each; ended sessions and keys share the counter
+	atMS    int64
+	reason  string
 
-func (k *key) bytes() int64 { return k.keyName.bytes() + int64(len(k.result)) + k.reserved }
+	inOrder links // derived
+}
+
+// revokedKey names the memory of a lease.
+type revokedKey struct{ session, epoch uint64 }
+
+// pageSize is the number of records in a page, the unit of copy-on-write. A frozen copy
+// costs one pointer for each page; the first change to a page after it costs a copy of the
+// page. docs/adr/0006 has the measurements.
+const pageSize = 32
+
+// ref names a record of a table: its slot + 1. 0 is no record. Slots are used again and
+// appear in no output, so that replicas may differ in them.
+type ref uint32
+
+// table holds records of one kind in pages that a frozen copy shares until they change.
+// Indexes beside it find records by anything but their ref.
+type table[T any] struct {
+	pages []*page[T]
+	free  []ref // stack of slots to use again
+	slots ref   // number of slots used so far
+	live  int
+	// generation marks the pages that this table may change in place. A frozen copy shares
+	// the pages of other generations.
+	generation uint64
+	// touches counts the records looked up if a test asks for it, else it is nil.
+	touches *int
+}
+
+type page[T any] struct {
+	generation uint64
+	live       [pageSize]bool
+	records    [pageSize]T
+}
+
+// at returns a record for reading. The pointer is valid until the next change to the table.
+func (t *table[T]) at(r ref) *T {
+	if t.touches != nil {
+		*t.touches++
+	}
+	slot := r - 1
+	return &t.pages[slot/pageSize].records[slot%pageSize]
+}
+
+// mut returns a record for changing, on a page of this table alone.
+func (t *table[T]) mut(r ref) *T {
+	if t.touches != nil {
+		*t.touches++
+	}
+	slot := r - 1
+	return &t.own(int(slot / pageSize)).records[slot%pageSize]
+}
+
+func (t *table[T]) own(i int) *page[T] {
+	p := t.pages[i]
+	if p.generation != t.generation {
+		copied := *p
+		copied.generation = t.generation
+		p = &copied
+		t.pages[i] = p
+	}
+	return p
+}
+
+// add stores a record in a free slot.
+func (t *table[T]) add(record T) ref {
+	var r ref
+	if n := len(t.free); n > 0 {
+		r = t.free[n-1]
+		t.free = t.free[:n-1]
+	} else {
+		t.slots++
+		r = t.slots
+		if int(r-1)/pageSize == len(t.pages) {
+			t.pages = append(t.pages, &page[T]{generation: t.generation})
+		}
+	}
+	p := t.own(int((r - 1) / pageSize))
+	p.records[(r-1)%pageSize] = record
+	p.live[(r-1)%pageSize] = true
+	t.live++
+	return r
+}
+
+// remove frees the slot and clears the record, so that it pins no memory.
+func (t *table[T]) remove(r ref) {
+	p := t.own(int((r - 1) / pageSize))
+	var zero T
+	p.records[(r-1)%pageSize] = zero
+	p.live[(r-1)%pageSize] = false
+	t.free = append(t.free, r)
+	t.live--
+}
+
+// freeze returns a copy that never changes. It costs one pointer for each page.
+func (t *table[T]) freeze() table[T] {
+	frozen := table[T]{pages: slices.Clone(t.pages), slots: t.slots, live: t.live}
+	t.generation++
+	return frozen
+}
+
+// refs returns the refs of all live records in the order of their keys. Keys are unique, so
+// that the order does not depend on slots.
+func (t *table[T]) refs(key func(*T) uint64) []ref {
+	found := make([]ref, 0, t.live)
+	for i, p := range t.pages {
+		for j := range p.live {
+			if p.live[j] {
+				found = append(found, ref(i*pageSize+j+1))
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b ref) int { return cmp.Compare(key(t.at(a)), key(t.at(b))) })
+	return found
+}
 
 // links and list chain the records of one table in the order of arrival.
 type (
@@ -190,7 +299,7 @@ type (
 	}
 )
 
-// push appends r; at answers the links of a record for changing.
+// push appends r. at returns the links of a record for changing.
 func (l *list) push(r ref, at func(ref) *links) {
 	if l.last == 0 {
 		l.first = r
@@ -202,7 +311,7 @@ func (l *list) push(r ref, at func(ref) *links) {
 	l.length++
 }
 
-// unlink takes r out.
+// unlink removes r.
 func (l *list) unlink(r ref, at func(ref) *links) {
 	gone := *at(r)
 	if gone.previous == 0 {
@@ -217,22 +326,4 @@ func (l *list) unlink(r ref, at func(ref) *links) {
 	}
 	*at(r) = links{}
 	l.length--
-}
-
-// addInt adds without leaving int64: at its ends it stays.
-func addInt(a, b int64) int64 {
-	sum := a + b
-	if b > 0 && sum < a {
-		return math.MaxInt64
-	}
-	if b < 0 && sum > a {
-		return math.MinInt64
-	}
-	return sum
-}
-
-// sumFits reports whether a + b stays within int64.
-func sumFits(a, b int64) bool {
-	sum := a + b
-	return (b >= 0) == (sum >= a)
 }

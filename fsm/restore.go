@@ -8,30 +8,30 @@ import (
 	"io"
 )
 
-// Restore reads a snapshot into a new machine. It answers an error for bytes
-// that are no snapshot, of another version, damaged, or that break an
-// invariant of the state; nothing is changed then.
+// Restore reads a snapshot into a new machine. It returns an error for bytes that are no
+// snapshot, of another version or damaged, and for a state that breaks an invariant.
 func Restore(r io.Reader) (*Machine, error) {
 	b := &builder{m: New(), in: &snapshotReader{r: bufio.NewReaderSize(r, 256<<10)}, epochs: map[uint64]ref{}, orders: map[uint64]ref{}, pending: map[uint64][]ref{}}
-	if err := b.read(); err != nil {
-		return nil, fmt.Errorf("snapshot: %w", err)
+	err := b.read()
+	if err == nil {
+		b.findUnserved()
+		err = b.m.check()
 	}
-	b.findUnserved()
-	if err := b.m.check(); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
 	return b.m, nil
 }
 
-// builder fills a new machine from a snapshot's records.
+// builder fills a new machine with the records of a snapshot.
 type builder struct {
 	m       *Machine
 	in      *snapshotReader
-	epochs  map[uint64]ref   // semaphores by epoch, as the records name them
-	orders  map[uint64]ref   // wait lists' entries by order, likewise
-	pending map[uint64][]ref // keys by the place that they wait for
+	epochs  map[uint64]ref   // semaphores by epoch
+	orders  map[uint64]ref   // entries of wait lists by order
+	pending map[uint64][]ref // pending keys by the place of their request
 	buf     []byte
-	last    uint64 // the key of the section's last record: they rise
+	last    uint64 // the key of the section's last record
 }
 
 func (b *builder) read() error {
@@ -81,8 +81,8 @@ func (b *builder) trailer() error {
 	return nil
 }
 
-// record reads one record of a section and files it. Records come in the
-// order in which the live machine would have filed them.
+// record reads one record of a section and files it. Records come in the order in which the
+// live machine filed them.
 func (b *builder) record(tag byte) error {
 	d, err := b.in.record(&b.buf)
 	if err != nil {
@@ -114,7 +114,7 @@ func (b *builder) record(tag byte) error {
 	default:
 		return fmt.Errorf("unknown section %d: written by a newer version", tag)
 	}
-	return d.done()
+	return d.Done()
 }
 
 // findUnserved finds the heads that the last entry left over.
@@ -132,19 +132,19 @@ func (b *builder) findUnserved() {
 	})
 }
 
-// rises refuses a record that is out of the canonical order, or there twice.
-func (b *builder) rises(d *decoder, key uint64) {
-	if key <= b.last {
-		d.fail()
+// valid reports whether a record was read, follows the last one in the canonical order, and
+// does not conflict with one before it.
+func (b *builder) valid(d *decoder, key uint64, conflict bool) bool {
+	if key <= b.last || conflict {
+		d.Fail()
 	}
 	b.last = key
+	return d.Err == nil
 }
 
 func (b *builder) addSemaphore(d *decoder) {
 	s := d.semaphore()
-	b.rises(d, s.epoch)
-	if _, twice := b.m.byName[s.name]; twice && !s.deleted || d.err != nil {
-		d.fail()
+	if _, twice := b.m.byName[s.name]; !b.valid(d, s.epoch, twice && !s.deleted) {
 		return
 	}
 	r := b.m.semaphores.add(s)
@@ -161,8 +161,7 @@ func (b *builder) addSemaphore(d *decoder) {
 
 func (b *builder) addSession(d *decoder) {
 	s := d.session()
-	if b.rises(d, s.id); d.err != nil {
-		d.fail()
+	if !b.valid(d, s.id, false) {
 		return
 	}
 	r := b.m.sessions.add(s)
@@ -173,24 +172,19 @@ func (b *builder) addSession(d *decoder) {
 
 func (b *builder) addLease(d *decoder) {
 	l := b.lease(d)
-	b.rises(d, l.token)
-	if _, twice := b.m.byLease[leaseKey{l.session, l.semaphore}]; twice || d.err != nil {
-		d.fail()
-		return
+	if _, twice := b.m.leaseOf(l.session, l.semaphore); b.valid(d, l.token, twice) {
+		b.m.linkLease(b.m.leases.add(l))
 	}
-	b.m.linkLease(b.m.leases.add(l))
 }
 
 func (b *builder) addKey(d *decoder) {
 	k := d.key()
-	b.rises(d, k.order)
-	if _, twice := b.m.byKey[k.keyName]; twice || d.err != nil {
-		d.fail()
+	if _, twice := b.m.byKey[k.keyName]; !b.valid(d, k.order, twice) {
 		return
 	}
 	if k.place == 0 {
 		if _, err := DecodeResult([]byte(k.result)); err != nil {
-			d.fail()
+			d.Fail()
 			return
 		}
 	}
@@ -204,14 +198,14 @@ func (b *builder) addKey(d *decoder) {
 	b.m.queueKey(r)
 }
 
-// followOneShot ties a key with an outcome to the session that it ends with.
+// followOneShot ties a key with an outcome to the session with which it ends.
 func (b *builder) followOneShot(d *decoder, r ref, k *key) {
 	if k.place != 0 || k.session == 0 {
 		return
 	}
 	owner, ok := b.m.bySession[k.session]
 	if !ok || b.m.sessions.at(owner).key != 0 {
-		d.fail()
+		d.Fail()
 		return
 	}
 	b.m.sessions.mut(owner).key = r
@@ -225,7 +219,7 @@ func (b *builder) addMark(d *decoder) {
 		last = b.m.marks.pages[at/markPage][at%markPage].atMS
 	}
 	if _, twice := b.m.marked[v.hash]; twice || v.atMS < last {
-		d.fail()
+		d.Fail()
 		return
 	}
 	b.m.marks.push(v)
@@ -234,9 +228,7 @@ func (b *builder) addMark(d *decoder) {
 
 func (b *builder) addEntry(d *decoder) {
 	w := b.entry(d)
-	b.rises(d, w.order)
-	if _, twice := b.m.byEntry[leaseKey{w.session, w.semaphore}]; twice || d.err != nil {
-		d.fail()
+	if _, twice := b.m.byEntry[leaseKey{w.session, w.semaphore}]; !b.valid(d, w.order, twice) {
 		return
 	}
 	r := b.m.entries.add(w)
@@ -246,66 +238,55 @@ func (b *builder) addEntry(d *decoder) {
 
 func (b *builder) addNotice(d *decoder) {
 	n := b.notice(d)
-	if b.rises(d, n.place); d.err == nil {
+	if b.valid(d, n.place, false) {
 		b.m.linkNotice(b.m.notices.add(n))
 	}
 }
 
 func (b *builder) addRequest(d *decoder) {
 	r := b.request(d)
-	b.rises(d, r.place)
+	conflict := len(r.members) == 0
 	for i, want := range r.members {
-		if countOf(r.members[:i], want.semaphore) != 0 {
-			d.fail()
-		}
+		waits := !r.unowned && b.m.waitsFor(r.session, want.semaphore) != 0
+		conflict = conflict || waits || countOf(r.members[:i], want.semaphore) != 0
 	}
-	if d.err == nil && r.entry != 0 && (b.m.entries.at(r.entry).waiting != 0 || b.m.entries.at(r.entry).session != r.session) {
-		d.fail()
+	if r.entry != 0 {
+		e := b.m.entries.at(r.entry)
+		conflict = conflict || e.waiting != 0 || e.session != r.session
 	}
-	if d.err != nil || len(r.members) == 0 || b.waitsAlready(&r) {
-		d.fail()
-		return
+	if b.valid(d, r.place, conflict) {
+		b.m.linkRequest(b.m.requests.add(r))
 	}
-	b.m.linkRequest(b.m.requests.add(r))
-}
-
-// waitsAlready reports whether another request of the session waits for a lease of
-// the same semaphore.
-func (b *builder) waitsAlready(r *request) bool {
-	for _, want := range r.members {
-		if !r.unowned && b.m.waitsFor(r.session, want.semaphore) != 0 {
-			return true
-		}
-	}
-	return false
 }
 
 func (b *builder) addEnded(d *decoder) {
 	e := d.ended()
-	b.rises(d, e.order)
-	if _, twice := b.m.byEnded[e.id]; twice || d.err != nil {
-		d.fail()
-		return
+	if _, twice := b.m.byEnded[e.id]; b.valid(d, e.order, twice) {
+		b.m.fileEnded(e)
 	}
-	r := b.m.ended.add(e)
-	b.m.byEnded[e.id] = r
-	b.m.endedFIFO.push(e.order, r)
 }
 
-// session reads a session id and answers its record.
+func (b *builder) addRevoked(d *decoder) {
+	v := revoked{session: d.Uint(), epoch: d.Uint(), order: d.Uint(), atMS: d.Int(), reason: d.Text()}
+	if _, twice := b.m.byRevoked[revokedKey{v.session, v.epoch}]; b.valid(d, v.order, twice) {
+		b.m.fileRevoked(v)
+	}
+}
+
+// session reads a session id and returns the session.
 func (b *builder) session(d *decoder) ref {
-	r, ok := b.m.bySession[d.uint()]
+	r, ok := b.m.bySession[d.Uint()]
 	if !ok {
-		d.fail()
+		d.Fail()
 	}
 	return r
 }
 
-// semaphore reads an epoch and answers its semaphore's record.
+// semaphore reads an epoch and returns the semaphore.
 func (b *builder) semaphore(d *decoder) ref {
-	r, ok := b.epochs[d.uint()]
+	r, ok := b.epochs[d.Uint()]
 	if !ok {
-		d.fail()
+		d.Fail()
 	}
 	return r
 }

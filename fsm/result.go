@@ -1,38 +1,39 @@
 package fsm
 
-// Code is how a command ended. The numbers are in the log's results, in the
-// snapshot and on the peer port: never reused.
+// Code says how a command ended. The numbers are in results in the log, in snapshots and on
+// the peer port: a number is never used again.
 type Code uint8
 
-// The codes. OK and Waiting are answers; the others are refusals: the command
-// changed nothing, but for an acquire's ttl (semantics, Order of checks).
+// The codes. OK and Waiting are successes, the others are refusals: a refused command
+// changed nothing, except that an acquire gives its session the ttl (semantics, Order of
+// checks).
 const (
 	OK               Code = 0
 	Waiting          Code = 1  // queued; the place is in Result.Place
 	Malformed        Code = 2  // the bytes or the combination make no command
 	InvalidCount     Code = 3  // count < 1
 	UnknownSemaphore Code = 4  //
-	UnknownSession   Code = 5  // never existed, or ended by its client, or forgotten
-	ExpiredSession   Code = 6  // ended by its deadline, and still remembered
-	Revoked          Code = 7  // ended by an operator, see Reason
+	UnknownSession   Code = 5  // never existed, or its client ended it, or its end is forgotten
+	ExpiredSession   Code = 6  // its deadline passed; remembered for a while
+	Revoked          Code = 7  // an operator ended it, see Reason
 	Never            Code = 8  // more than the semaphore could ever grant
-	LeaseExists      Code = 9  // held or waited for otherwise, see Holding
+	LeaseExists      Code = 9  // held or requested with another count, see Holding
 	Hierarchy        Code = 10 // level rule, see Rule
-	Unavailable      Code = 11 // not free now, and not to be queued (any longer)
+	Unavailable      Code = 11 // not free now, and the request does not wait, or no longer
 	AlreadyExists    Code = 12 // create-only, and the semaphore exists
-	EpochMismatch    Code = 13 // another epoch was meant, see Epoch
+	EpochMismatch    Code = 13 // the command names another epoch, see Epoch
 	Overflow         Code = 14 // a counter would leave its range
 	SessionExists    Code = 15 // restore of a living session that differs
 	SessionIDTaken   Code = 16 // the drawn id is in use: draw again
 	LimitReached     Code = 17 // a configured limit, see Rule
 	KeyReused        Code = 18 // the key was used with another request
 	Deleted          Code = 19 // the semaphore was deleted during the wait
-	NotHeld          Code = 20 // no lease there
+	NotHeld          Code = 20 // the session has no lease of the semaphore
 	Withdrawn        Code = 21 // the waiting request was withdrawn by its client
-	MixedLevels      Code = 22 // members of an "all" differ in level
+	MixedLevels      Code = 22 // the semaphores of an "all" request differ in level
 	PermitsRequired  Code = 23 // a new semaphore needs permits
 	NothingReady     Code = 24 // deliver: no entry of the wait list is ready, see Found
-	VersionMismatch  Code = 25 // other settings were meant, see Version; level 1
+	VersionMismatch  Code = 25 // the command names another version, see Version; level 1
 	Over             Code = 26 // the lease that this key was granted is over; level 1
 	codeCount             = 27
 )
@@ -45,22 +46,17 @@ var codeNames = [codeCount]string{
 	"permits-required", "nothing-ready", "version-mismatch", "over",
 }
 
-// String is the code's stable name.
-func (c Code) String() string {
-	if int(c) < len(codeNames) {
-		return codeNames[c]
-	}
-	return "unknown"
-}
+// String returns the stable name of the code.
+func (c Code) String() string { return nameOfNumber(int(c), codeNames[:]...) }
 
-// Rule says which rule or limit a refusal comes from.
+// Rule names the rule or limit that a refusal comes from.
 type Rule uint8
 
 // The rules; the numbers are in stored results and must never change meaning.
 const (
 	RuleNone          Rule = 0
-	RuleHolds         Rule = 1  // hierarchy: by what the session holds
-	RuleWaits         Rule = 2  // hierarchy: by what the session waits for
+	RuleHolds         Rule = 1  // hierarchy: because of a lease of the session
+	RuleWaits         Rule = 2  // hierarchy: because of a waiting request of the session
 	RuleSemaphores    Rule = 3  // limit: how many semaphores
 	RuleSessions      Rule = 4  // limit: how many sessions
 	RuleLeases        Rule = 5  // limit: how many leases
@@ -80,23 +76,18 @@ var ruleNames = [ruleCount]string{
 	"waiting", "queue", "session-waiting", "keys", "wait-list", "notices", "owner-keys",
 }
 
-// String is the rule's stable name.
-func (r Rule) String() string {
-	if int(r) < len(ruleNames) {
-		return ruleNames[r]
-	}
-	return "unknown"
-}
+// String returns the stable name of the rule.
+func (r Rule) String() string { return nameOfNumber(int(r), ruleNames[:]...) }
 
-// Result is the outcome of one command: machine values, no text. Which members
-// are set depends on the operation and the code; the rest are zero.
+// Result is the outcome of one command, in machine values. The operation and the code
+// determine which members are set; the others are zero.
 type Result struct {
 	Code     Code
-	Replayed bool // answered from an idempotency key, nothing changed
-	Joined   bool // the key's request still waits: same place, nothing changed
-	Waiting  bool // the session still waits for something
+	Replayed bool // the recorded outcome of an idempotency key; nothing changed
+	Joined   bool // the request of the key still waits, at the same place; nothing changed
+	Waiting  bool // the session still has a waiting request
 	Created  bool // a new semaphore was made
-	Found    bool // end, release, delete: there was something
+	Found    bool // end, release, delete: the session, lease or semaphore was there
 	OneShot  bool // Session ends with its last lease or request
 
 	Session    uint64
@@ -106,8 +97,8 @@ type Result struct {
 	Place    uint64 // of the waiting request, 0 when none
 	Position int64  // of the request in its (first) line, from 1
 
-	Epoch   uint64 // of the semaphore meant
-	Version uint64 // of its settings: put, create and VersionMismatch, from level 1 on
+	Epoch   uint64 // of the semaphore
+	Version uint64 // of its settings: put, create and VersionMismatch; level 1
 	Granted int64  // down: permits taken
 	Value   int64  // up, down, set: available after the grants that it caused
 
@@ -116,23 +107,23 @@ type Result struct {
 	Grants    []Grant        // leases held by this request, in list order
 	Semaphore *SemaphoreView // put, create
 	Each      []Result       // renew: one for each renewal, in order
-	Completed []Completion   // deliver: what the wait list had ready
+	Completed []Completion   // deliver: the ready entries of the wait list
 
-	// Refusals say what stood in the way.
+	// Set in refusals, to explain them.
 	Subject     string // the semaphore that the refusal is about
 	Rule        Rule
 	Reason      string // the operator's, for Revoked
 	Asked       int64  // the count asked
-	Holding     int64  // the count held or waited for
+	Holding     int64  // the count held or requested before
 	Permits     int64
-	Full        int64 // permits + max(offset, 0): the most that could be granted
+	Full        int64 // permits + max(offset, 0): the largest grant possible
 	Available   int64
 	QueueLength int64
 	Level       *int32 // of the semaphore asked for
-	LowestLevel *int32 // the lowest level held, or that of the request waited for
+	LowestLevel *int32 // the lowest level held, or the level of the waiting request
 }
 
-// Grant is one lease as a result tells it.
+// Grant describes one lease in a result.
 type Grant struct {
 	Semaphore string
 	Epoch     uint64
@@ -141,7 +132,7 @@ type Grant struct {
 	GrantedMS int64 // cluster time of the grant
 }
 
-// Completion is one entry of a wait list, delivered.
+// Completion describes one delivered entry of a wait list.
 type Completion struct {
 	Semaphore string
 	Epoch     uint64
@@ -150,9 +141,84 @@ type Completion struct {
 	Deleted   bool   // the semaphore is gone, and Granted is 0
 }
 
-// Conclusion is the end of one waiting request: granted (OK), or why not. It
-// is told once, in the entry that ended the wait.
+// Conclusion is the end of one waiting request: OK if it was granted, else the reason. It
+// occurs once, in the entry that ended the wait.
 type Conclusion struct {
 	Place  uint64
 	Result Result
+}
+
+// EffectKind says how a semaphore, a lease, a request, a session or a notice changed.
+type EffectKind uint8
+
+// The kinds; the numbers are part of the state hash and must never change meaning.
+const (
+	EffectCreated        EffectKind = 1  // a semaphore: Permits, Level, Metadata
+	EffectChanged        EffectKind = 2  // its permits, offset, level or metadata: Permits, Offset, Level, Metadata after the change
+	EffectDeleted        EffectKind = 3  // a semaphore was deleted
+	EffectGranted        EffectKind = 4  // a lease, or (Unowned) permits taken by a waiting down
+	EffectReleased       EffectKind = 5  // a lease ended or became smaller, see Cause; Count is 0 if it was revoked before
+	EffectWaiting        EffectKind = 6  // a request joined a line, or (with the Place it has) asks for another Count
+	EffectWithdrawn      EffectKind = 7  // a request left a line without a grant, see Cause
+	EffectSessionEnded   EffectKind = 8  // see Cause
+	EffectSessionOpen    EffectKind = 9  // opened or restored: TTLMS, DeadlineMS, OneShot, Metadata
+	EffectListReady      EffectKind = 10 // an entry of a wait list can be delivered
+	EffectNoticeDue      EffectKind = 11 // a notice is to be delivered: Place is its id
+	EffectSessionRenewed EffectKind = 12 // another ttl or deadline: TTLMS, DeadlineMS
+	EffectListLeft       EffectKind = 13 // an entry left a wait list, delivered or removed
+	EffectNoticeEnded    EffectKind = 14 // a notice did not become due in time: Place is its id; level 1
+)
+
+// String returns the stable name of the kind.
+func (k EffectKind) String() string {
+	return nameOfNumber(int(k), "unknown", "created", "changed", "deleted", "granted", "released", "waiting",
+		"withdrawn", "session-ended", "session-opened", "list-ready", "notice-due", "session-renewed", "list-left",
+		"notice-ended")
+}
+
+// Effect is one change of an entry, in the order of the changes. The same log gives the
+// same effects on every node. Together with the indexes and times of their entries they
+// determine the views of semaphores and sessions.
+type Effect struct {
+	Kind       EffectKind
+	Cause      Cause
+	Mode       Mode // of a request that waits; 0: a single semaphore
+	Unowned    bool // no lease: granted, waiting
+	Partial    bool // waiting
+	Listed     bool // waiting: for an entry of its session's wait list
+	OneShot    bool // a session opened
+	Semaphore  string
+	Epoch      uint64
+	Session    uint64
+	Place      uint64 // of the request, where one waited
+	Token      uint64
+	Count      int64 // granted, taken back, or asked
+	Permits    int64 // created, changed
+	Offset     int64 // created, changed
+	TTLMS      int64 // a session opened, renewed
+	DeadlineMS int64 // a session opened, renewed: in cluster time
+	Level      *int32
+	Metadata   []Pair // created, changed, a session opened; immutable
+	Reason     string
+	Trace      string // granted: of the command that caused it
+}
+
+// AppliedCommand is one command of an entry with its result.
+type AppliedCommand struct {
+	Request RequestID
+	Op      Op
+	Result  Result
+}
+
+// Applied is everything that one entry did. It belongs to the caller of Apply, and does not
+// change.
+type Applied struct {
+	Index       uint64
+	NowMS       int64 // cluster time after the entry's stamp
+	Commands    []AppliedCommand
+	Conclusions []Conclusion
+	Effects     []Effect
+	Term        uint64 // of a StartTerm, else 0
+	Jump        bool   // of a StartTerm: tokens, places and epochs were skipped
+	MoreDue     bool   // work is left over, see Machine.MoreDue: the leader logs a tick
 }

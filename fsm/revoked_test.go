@@ -27,7 +27,7 @@ func TestRevokedIsBounded(t *testing.T) {
 	}
 }
 
-// TestRevokedBelowItsLevel: a cluster at level 0 restores what was revoked, as it did.
+// TestRevokedBelowItsLevel: a cluster at level 0 still restores revoked leases.
 func TestRevokedBelowItsLevel(t *testing.T) {
 	m := NewAtLevel(0)
 	got := m.Apply(1, EncodeEntry(0, encodeAll([]modelCommand{{command: CreateSemaphore{Name: "a", Permits: 1}},

@@ -19,8 +19,8 @@ type scriptLine struct {
 	options map[string]string
 }
 
-// parseCommand reads e.g. `acquire s1 db 2 ttl=30s try key=abc`. It returns
-// the command and what frames it: key=, owner=, trace=.
+// parseCommand reads e.g. `acquire s1 db 2 ttl=30s try key=abc`. It returns the command and
+// its frame: key=, owner=, trace=.
 func parseCommand(t *testing.T, d *datadriven.TestData, text string) (Command, Envelope) {
 	l := &scriptLine{t: t, d: d, options: map[string]string{}}
 	for _, field := range strings.Fields(text) {
@@ -56,7 +56,7 @@ func (l *scriptLine) reign() Command {
 	limits.WaitList = l.number("wait-list", limits.WaitList)
 	limits.Keys = l.number("keys", limits.Keys)
 	limits.KeyBytes = l.number("key-bytes", limits.KeyBytes)
-	return Reign{Term: uint64(l.count(1)), Leader: "n1", Limits: limits, Jump: l.flag("jump")}
+	return StartTerm{Term: uint64(l.count(1)), Leader: "n1", Limits: limits, Jump: l.flag("jump")}
 }
 
 func (l *scriptLine) semaphoreCommand() Command {

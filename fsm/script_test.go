@@ -12,11 +12,10 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScripts runs testdata/*.txt: one script for each operation and for each
-// rule that is nobody's alone. A directive is one command in an entry of its
-// own (`entry` groups the lines below it into one); the expected output is
-// everything that the entry did. `go test ./fsm -run TestScripts -rewrite`
-// writes the output anew.
+// TestScripts runs testdata/*.txt: one script for each operation and for each rule that
+// several operations share. A directive is one command in an entry of its own (`entry`
+// groups the lines below it into one). The expected output is everything that the entry
+// did. `go test ./fsm -run TestScripts -rewrite` writes the output anew.
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(scripts) == 0 {
@@ -31,10 +30,14 @@ func TestScripts(t *testing.T) {
 }
 
 // TestEveryOperationHasItsScript keeps the rule that an operation is one file,
-// one row and one script.
+// one row and one script. Both files have the operation's name in the log, except
+// those of StartTerm, whose name in the log is older.
 func TestEveryOperationHasItsScript(t *testing.T) {
-	for op := OpReign; op < opCount; op++ {
+	for op := OpStartTerm; op < opCount; op++ {
 		name := strings.ReplaceAll(op.String(), "-", "_")
+		if op == OpStartTerm {
+			name = "start_term"
+		}
 		for _, path := range []string{"op_" + name + ".go", "testdata/" + name + ".txt"} {
 			if _, err := os.Stat(path); err != nil {
 				t.Errorf("operation %v: %v", op, err)
@@ -95,7 +98,7 @@ func commandLine(d *datadriven.TestData) string {
 	return strings.Join(parts, " ")
 }
 
-// describe tells all that an entry did, one line each.
+// describe lists everything that an entry did, one line each.
 func describe(a *Applied) string {
 	var b strings.Builder
 	for _, c := range a.Commands {
@@ -191,7 +194,7 @@ func levelText(level *int32) string {
 
 func clockText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
 
-// state tells every semaphore with its holders and waiters, and every session.
+// state lists every semaphore with its leases and waiting requests, and every session.
 func (s *script) state() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "now %s\n", clockText(s.m.NowMS()))

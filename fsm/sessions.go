@@ -7,13 +7,13 @@ func (m *Machine) openSession(s session) ref {
 	m.bySession[s.id] = r
 	m.ids.Set(s.id, r)
 	m.deadlines.set(r, s.id, s.deadlineMS)
-	m.forgetEnded(s.id)
+	m.forgetEndOf(s.id)
 	m.effect(Effect{Kind: EffectSessionOpen, Session: s.id, OneShot: s.oneShot, TTLMS: s.ttlMS,
 		DeadlineMS: s.deadlineMS, Metadata: s.metadata})
 	return r
 }
 
-// setLife gives a session a ttl and a deadline, and tells it if either is new.
+// setLife gives a session a ttl and a deadline, and records an effect if either is new.
 func (m *Machine) setLife(r ref, ttlMS, deadlineMS int64) {
 	s := m.sessions.mut(r)
 	if s.ttlMS != ttlMS || s.deadlineMS != deadlineMS {
@@ -23,22 +23,23 @@ func (m *Machine) setLife(r ref, ttlMS, deadlineMS int64) {
 	m.deadlines.set(r, s.id, deadlineMS)
 }
 
+// endIfDue has settle end a session whose deadline is not in the future.
 func (m *Machine) endIfDue(s *session) {
 	if s.deadlineMS <= m.nowMS {
 		m.endNow = append(m.endNow, s.id)
 	}
 }
 
-// setTTL gives a session a ttl, and the deadline that follows from it. One that
-// is not in the future ends the session as the last step of the command.
+// setTTL gives a session a ttl and the deadline that follows from it. If that is not in the
+// future, the session ends as the last step of the command.
 func (m *Machine) setTTL(r ref, ttlMS int64) {
 	m.setLife(r, ttlMS, m.nowMS+ttlMS)
 	m.endIfDue(m.sessions.at(r))
 }
 
-// giveTTL gives a session a ttl, and the deadline that follows from it. While a
-// one-shot's own request waits, its deadline is the end of that wait and stays; the
-// ttl counts from the grant.
+// giveTTL gives a session a ttl and the deadline that follows from it. While a one-shot's
+// own request waits, its deadline stays, because it is the end of that wait; the ttl counts
+// from the grant.
 func (m *Machine) giveTTL(r ref, ttlMS int64) {
 	if s := m.sessions.at(r); s.awaitsFirst() {
 		m.setLife(r, ttlMS, s.deadlineMS)
@@ -47,8 +48,8 @@ func (m *Machine) giveTTL(r ref, ttlMS int64) {
 	}
 }
 
-// waitOver notes the end of a request's wait, and reports whether it was the one that
-// a one-shot session was made for.
+// waitOver notes the end of a request's wait, and reports whether a one-shot session was
+// opened for this request.
 func (m *Machine) waitOver(r *request) bool {
 	if r.session == 0 || r.place == 0 || m.sessions.at(r.session).first != r.place {
 		return false
@@ -57,8 +58,8 @@ func (m *Machine) waitOver(r *request) bool {
 	return true
 }
 
-// endSession withdraws a session's requests, releases its leases and removes
-// it. The lines that this touched are left for settle.
+// endSession withdraws the requests of a session, drops its leases and removes it. The
+// caller calls settle for the lines that this touched.
 func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	for request := m.sessions.at(r).requests.first; request != 0; request = m.sessions.at(r).requests.first {
 		why := cause
@@ -86,14 +87,14 @@ func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	}
 }
 
-// outcomeOfEnd is what a waiting request is told when its session ends.
+// outcomeOfEnd returns the outcome of a waiting request whose session ends.
 func (m *Machine) outcomeOfEnd(r, waiting ref, cause Cause, reason string) Result {
 	s, request := m.sessions.at(r), m.requests.at(waiting)
 	result := Result{Session: s.id, Place: request.place, Reason: reason}
 	switch {
-	case cause == CauseTimeout: // of the request that the session was made for
+	case cause == CauseTimeout: // of the request for which the session was opened
 		m.refuse(&result, Unavailable, request.members[0].semaphore, request.members[0].count)
-		result.QueueLength-- // not itself
+		result.QueueLength-- // the request itself does not count
 	case cause == CauseExpired:
 		result.Code = ExpiredSession
 	case cause == CauseRevoked:
@@ -106,7 +107,8 @@ func (m *Machine) outcomeOfEnd(r, waiting ref, cause Cause, reason string) Resul
 	return result
 }
 
-// endIfSpent ends a one-shot session that neither holds nor waits any more.
+// endIfSpent ends a one-shot session that has no lease, no waiting request and no entry of
+// a wait list left.
 func (m *Machine) endIfSpent(r ref, cause Cause) {
 	s := m.sessions.at(r)
 	if s.oneShot && s.leases.length == 0 && s.requests.length == 0 && s.entries.length == 0 {
@@ -114,7 +116,7 @@ func (m *Machine) endIfSpent(r ref, cause Cause) {
 	}
 }
 
-// ownSession returns the living session of an id, if the caller may find it.
+// ownSession returns the living session with an id, if the caller may find it.
 func (m *Machine) ownSession(id uint64) (ref, bool) {
 	r, ok := m.bySession[id]
 	if !ok || !m.mayFind(m.sessions.at(r).owner) {
@@ -123,14 +125,14 @@ func (m *Machine) ownSession(id uint64) (ref, bool) {
 	return r, true
 }
 
-// mayFind reports whether the caller's identity finds what an owner has. What was
-// opened without an identity every caller finds.
+// mayFind reports whether the caller's identity finds the sessions of an owner. Every
+// caller finds sessions without an owner.
 func (m *Machine) mayFind(owner string) bool {
 	return m.caller.Owner == "" || owner == "" || m.caller.Owner == owner
 }
 
-// findSession answers the session of an id, or the refusal that tells what
-// became of it while that is remembered.
+// findSession returns the living session with an id. If there is none, result is the
+// refusal, with the way in which the session ended while that is remembered.
 func (m *Machine) findSession(id uint64, result *Result) (ref, bool) {
 	if r, ok := m.ownSession(id); ok {
 		return r, true
@@ -147,6 +149,15 @@ func (m *Machine) findSession(id uint64, result *Result) (ref, bool) {
 	return 0, false
 }
 
+// find returns the semaphore and the session that a command names. If one of them does not
+// exist, ok is false and result is the refusal.
+func (m *Machine) find(name string, epoch, session uint64, result *Result) (semaphore, owner ref, ok bool) {
+	if semaphore, ok = m.findSemaphore(name, epoch, result); ok {
+		owner, ok = m.findSession(session, result)
+	}
+	return semaphore, owner, ok
+}
+
 func (m *Machine) sessionID(r ref) uint64 {
 	if r == 0 {
 		return 0
@@ -154,7 +165,7 @@ func (m *Machine) sessionID(r ref) uint64 {
 	return m.sessions.at(r).id
 }
 
-// describeSession tells a session's life in a result.
+// describeSession fills the members of a result that describe a session.
 func (m *Machine) describeSession(result *Result, r ref) {
 	if r == 0 {
 		return
@@ -165,39 +176,187 @@ func (m *Machine) describeSession(result *Result, r ref) {
 	result.Waiting = s.requests.length > 0
 }
 
-// rememberEnded keeps how a session ended, and forgets the oldest beyond the
-// bound.
+// rememberEnded records how a session ended, and forgets the oldest records beyond
+// maxEnded.
 func (m *Machine) rememberEnded(e ended) {
-	m.forgetEnded(e.id)
+	m.forgetEndOf(e.id)
 	m.orders++
 	e.order, e.atMS = m.orders, m.nowMS
+	m.fileEnded(e)
+	for m.ended.live > maxEnded {
+		m.forgetEnded(m.endedOrder.first)
+	}
+}
+
+// fileEnded stores the record of an ended session as the newest one.
+func (m *Machine) fileEnded(e ended) {
 	r := m.ended.add(e)
 	m.byEnded[e.id] = r
-	m.endedFIFO.push(e.order, r)
-	if len(m.endedFIFO.entries) > 4*maxEnded { // most of them stand for what is forgotten
-		m.endedFIFO.compact(func(f fifoEntry) bool { return m.ended.at(f.record).order == f.order })
-	}
-	for m.ended.live > maxEnded {
-		m.forgetOldestEnded()
-	}
+	m.endedOrder.push(r, m.endedInOrder)
 }
 
-func (m *Machine) forgetEnded(id uint64) {
+func (m *Machine) endedInOrder(r ref) *links { return &m.ended.mut(r).inOrder }
+
+// forgetEndOf drops the record of a session's end, if there is one.
+func (m *Machine) forgetEndOf(id uint64) {
 	if r, ok := m.byEnded[id]; ok {
-		delete(m.byEnded, id)
-		m.ended.remove(r)
+		m.forgetEnded(r)
 	}
 }
 
-// forgetOldestEnded takes one entry off the queue, and reports whether the
-// record that it stands for went with it.
-func (m *Machine) forgetOldestEnded() bool {
-	oldest, _ := m.endedFIFO.front()
-	m.endedFIFO.pop()
-	e := m.ended.at(oldest.record)
-	if e.order != oldest.order {
+func (m *Machine) forgetEnded(r ref) {
+	delete(m.byEnded, m.ended.at(r).id)
+	m.endedOrder.unlink(r, m.endedInOrder)
+	m.ended.remove(r)
+}
+
+// roomToOpen reports whether another session may be opened with an id.
+func (m *Machine) roomToOpen(id uint64, result *Result) bool {
+	if _, taken := m.bySession[id]; taken {
+		result.Code, result.Session = SessionIDTaken, id
 		return false
 	}
-	m.forgetEnded(e.id)
-	return true
+	return within(int64(m.sessions.live), m.limits.Sessions, RuleSessions, result)
+}
+
+// roomToHold reports whether there is room for the leases that a request asks for. The
+// leases of waiting requests are reserved, so that a grant from a line never meets a limit.
+// owner is nil for a new one-shot session.
+func (m *Machine) roomToHold(owner *session, asked *request, result *Result) bool {
+	more := asked.leases()
+	if more == 0 {
+		return true
+	}
+	if !within(int64(m.leases.live)+m.reserved+more-1, m.limits.Leases, RuleLeases, result) {
+		return false
+	}
+	return owner == nil || within(int64(owner.leases.length)+owner.reserved+more-1, m.limits.SessionLeases, RuleSessionLeases, result)
+}
+
+// within reports whether one more fits below a limit; if not, result is the refusal.
+func within(have, limit int64, rule Rule, result *Result) bool {
+	if have < limit {
+		return true
+	}
+	result.Code, result.Rule = LimitReached, rule
+	return false
+}
+
+// NoToken is larger than every token: a command that names it finds no lease.
+const NoToken uint64 = maxToken + 1
+
+// linkLease adds a lease to the indexes. Leases come in the order of their tokens.
+func (m *Machine) linkLease(r ref) {
+	l := m.leases.at(r)
+	owner := m.sessions.mut(l.session)
+	if owner.leases.length > 0 { // leaseOf finds the first lease without the index
+		m.byLease[leaseKey{l.session, l.semaphore}] = r
+	}
+	owner.leased = true
+	owner.leases.push(r, m.leaseInSession)
+	m.semaphores.mut(l.semaphore).holders.push(r, m.leaseInSemaphore)
+}
+
+// leaseOf returns the lease of a session on a semaphore.
+func (m *Machine) leaseOf(owner, semaphore ref) (ref, bool) {
+	if owner == 0 {
+		return 0, false
+	}
+	if first := m.sessions.at(owner).leases.first; first != 0 && m.leases.at(first).semaphore == semaphore {
+		return first, true
+	}
+	r, ok := m.byLease[leaseKey{owner, semaphore}]
+	return r, ok
+}
+
+func (m *Machine) leaseInSession(r ref) *links { return &m.leases.mut(r).inSession }
+
+func (m *Machine) leaseInSemaphore(r ref) *links { return &m.leases.mut(r).inSemaphore }
+
+// dropLease removes a lease, revoked or not, gives its permits back and touches the line.
+// The session lives on.
+func (m *Machine) dropLease(r ref, cause Cause, reason string) {
+	l := *m.leases.at(r)
+	m.rememberRevoked(&l, cause)
+	if l.revoked {
+		l.count = 0 // the revocation gave it back
+	}
+	m.takeBack(&l, l.count, cause, reason)
+	m.sessions.mut(l.session).leases.unlink(r, m.leaseInSession)
+	m.semaphores.mut(l.semaphore).holders.unlink(r, m.leaseInSemaphore)
+	delete(m.byLease, leaseKey{l.session, l.semaphore})
+	m.leases.remove(r)
+	m.done.ended++
+}
+
+// takeBack gives permits of a lease back to its semaphore, records the effect, and touches
+// the line.
+func (m *Machine) takeBack(l *lease, count int64, cause Cause, reason string) {
+	s := m.semaphores.mut(l.semaphore)
+	s.held -= count
+	s.modified = m.index
+	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: s.name, Epoch: s.epoch,
+		Session: m.sessionID(l.session), Token: l.token, Count: count, Reason: reason})
+	m.touch(l.semaphore)
+}
+
+// leaseMeant returns the lease of a session on a semaphore if it has the token; token 0
+// stands for any. A token names one lease for ever, so that a late command ends only the
+// lease that its client meant.
+func (m *Machine) leaseMeant(owner, semaphore ref, token uint64) (ref, bool) {
+	held, ok := m.leaseOf(owner, semaphore)
+	if !ok || token != 0 && m.leases.at(held).token != token {
+		return 0, false
+	}
+	return held, true
+}
+
+// rememberRevoked records that a dropped lease was revoked, and forgets the oldest record
+// beyond maxRevoked. It ignores leases of deleted semaphores, which can't be restored.
+func (m *Machine) rememberRevoked(l *lease, cause Cause) {
+	if m.feature < 1 || !l.revoked || cause == CauseDeleted {
+		return
+	}
+	at := revokedKey{m.sessionID(l.session), m.semaphores.at(l.semaphore).epoch}
+	m.forgetRevocation(at)
+	m.orders++
+	m.fileRevoked(revoked{session: at.session, epoch: at.epoch, order: m.orders, atMS: m.nowMS, reason: l.reason})
+	if m.revoked.live > maxRevoked {
+		m.forgetRevoked(m.revokedOrder.first)
+	}
+}
+
+func (m *Machine) fileRevoked(v revoked) {
+	r := m.revoked.add(v)
+	m.byRevoked[revokedKey{v.session, v.epoch}] = r
+	m.revokedOrder.push(r, m.revokedInOrder)
+}
+
+func (m *Machine) revokedInOrder(r ref) *links { return &m.revoked.mut(r).inOrder }
+
+// forgetRevocation drops the memory of one lease, if there is any.
+func (m *Machine) forgetRevocation(at revokedKey) {
+	if r, ok := m.byRevoked[at]; ok {
+		m.forgetRevoked(r)
+	}
+}
+
+func (m *Machine) forgetRevoked(r ref) {
+	v := m.revoked.at(r)
+	delete(m.byRevoked, revokedKey{v.session, v.epoch})
+	m.revokedOrder.unlink(r, m.revokedInOrder)
+	m.revoked.remove(r)
+}
+
+// wasRevoked reports whether an operator revoked one of the leases of a session that is to
+// be restored. The result is the refusal then.
+func (m *Machine) wasRevoked(session uint64, members []member) (result Result, was bool) {
+	for _, want := range members {
+		if r, ok := m.byRevoked[revokedKey{session, m.semaphores.at(want.semaphore).epoch}]; ok {
+			m.refuse(&result, Revoked, want.semaphore, want.count)
+			result.Session, result.Reason = session, m.revoked.at(r).reason
+			return result, true
+		}
+	}
+	return result, false
 }

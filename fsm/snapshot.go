@@ -6,20 +6,22 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"github.com/signalbox/signalbox/internal/wire"
 )
 
-// A snapshot is: magic | format version | feature level | sections, each as tag, length of
-// its records' bytes … in frames, ended by tag 0 and a CRC32C of all before
-// it. Records stand in canonical order (semaphores by epoch, sessions by id,
-// leases by token, requests by place, ended sessions and keys by order), so
-// that equal states give equal bytes on every node.
+// A snapshot consists of: magic | format version | feature level | sections, each as a tag,
+// a number of records, and each record behind its length | tag 0 and a CRC32C of all bytes
+// before it. Records stand in canonical order (semaphores by epoch, sessions by id, leases
+// by token, requests by place, ended sessions and keys by order), so that equal states give
+// equal bytes on every node.
 const (
 	snapshotMagic    = "SIGNALBX"
-	snapshotVersion0 = 1 // of feature level 0, which it does not name
+	snapshotVersion0 = 1 // of feature level 0, which is not written
 	snapshotVersion  = 2
 )
 
-// The sections. A tag is never used for anything else.
+// The sections. A tag is never used again for another section.
 const (
 	sectionEnd        = 0
 	sectionState      = 1
@@ -31,21 +33,21 @@ const (
 	sectionKeys       = 7
 	sectionEntries    = 8
 	sectionNotices    = 9
-	sectionMarks      = 10 // from level 1 on
-	sectionRevoked    = 11 // from level 1 on
+	sectionMarks      = 10 // level 1
+	sectionRevoked    = 11 // level 1
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Frozen is a copy of a machine's state at one index. It never changes, and
-// may be used by one goroutine beside the machine's.
+// Frozen is a copy of the state of a machine at one index. It never changes. One goroutine
+// may use it while another one uses the machine.
 type Frozen struct {
 	state
 	tables
 }
 
-// Freeze answers a copy of the state. It costs one pointer for each page of
-// 128 records; the pages are shared until the machine changes them.
+// Freeze returns a copy of the state. It costs one pointer for each page of 32 records.
+// Both share a page until the machine changes it.
 func (m *Machine) Freeze() *Frozen {
 	return &Frozen{
 		state: m.state,
@@ -64,11 +66,11 @@ func (m *Machine) Freeze() *Frozen {
 	}
 }
 
-// Index is that of the last entry in the copy.
+// Index returns the index of the last entry in the copy.
 func (f *Frozen) Index() uint64 { return f.index }
 
-// Write writes the snapshot, in O(n log n) for its order. Equal states write
-// equal bytes.
+// Write writes the snapshot. Equal states give equal bytes. Sorting the records makes it
+// O(n log n).
 func (f *Frozen) Write(w io.Writer) error {
 	s := &snapshotWriter{w: bufio.NewWriterSize(w, 256<<10)}
 	s.raw([]byte(snapshotMagic))
@@ -100,7 +102,7 @@ func (f *Frozen) writeRecords(s *snapshotWriter) {
 	}
 }
 
-// writeTable writes a table's records as a section, in the order of their keys.
+// writeTable writes the records of a table as a section, in the order of their keys.
 func writeTable[T any](s *snapshotWriter, tag byte, records *table[T], key func(*T) uint64, encode func(*encoder, *T)) {
 	list := records.refs(key)
 	s.section(tag, len(list))
@@ -109,7 +111,7 @@ func writeTable[T any](s *snapshotWriter, tag byte, records *table[T], key func(
 	}
 }
 
-// snapshotWriter keeps the first error and the checksum of what went out.
+// snapshotWriter keeps the first error, and the checksum of the bytes written.
 type snapshotWriter struct {
 	w   *bufio.Writer
 	crc uint32
@@ -124,8 +126,7 @@ func (s *snapshotWriter) raw(buf []byte) {
 	}
 }
 
-// header writes the format version and the feature level, at which all records
-// are written.
+// header writes the format version and the feature level at which all records are encoded.
 func (s *snapshotWriter) header(level uint32) {
 	s.e.feature = level
 	if level == 0 {
@@ -145,7 +146,7 @@ func (s *snapshotWriter) section(tag byte, records int) {
 func (s *snapshotWriter) record(encode func(*encoder)) {
 	s.e.buf = s.e.buf[:0]
 	encode(&s.e)
-	if len(s.e.buf) > maxRecordBytes && s.err == nil { // it could never be read
+	if len(s.e.buf) > maxRecordBytes && s.err == nil { // the reader would refuse it
 		s.err = fmt.Errorf("a record of %d bytes can't be part of a snapshot", len(s.e.buf))
 	}
 	var length [binary.MaxVarintLen64]byte
@@ -153,14 +154,14 @@ func (s *snapshotWriter) record(encode func(*encoder)) {
 	s.raw(s.e.buf)
 }
 
-// snapshotReader reads what snapshotWriter wrote.
+// snapshotReader reads the output of snapshotWriter.
 type snapshotReader struct {
 	r       *bufio.Reader
 	crc     uint32
-	feature uint32 // the level at which the records were written
+	feature uint32 // the level at which the records are encoded
 }
 
-// header reads what follows the format version.
+// header reads the rest of the header, behind the format version.
 func (s *snapshotReader) header(version byte) error {
 	switch version {
 	case snapshotVersion0:
@@ -176,7 +177,7 @@ func (s *snapshotReader) header(version byte) error {
 	case level > uint64(FeatureLevel):
 		return newerLevelError(level)
 	case level == 0:
-		return errMalformed
+		return wire.ErrMalformed
 	}
 	s.feature = uint32(level)
 	return nil
@@ -198,18 +199,18 @@ func (s *snapshotReader) full(buf []byte) error {
 	return nil
 }
 
-// maxRecordBytes bounds what a length may ask for: the largest record is a
-// session's metadata or a stored outcome of 4,096 results.
+// maxRecordBytes bounds the length of a record. The largest records are a session's
+// metadata and a stored outcome of 4,096 results.
 const maxRecordBytes = 16 << 20
 
-// record reads one record into a decoder; buf is used again.
+// record reads one record into a decoder. It uses buf again for each.
 func (s *snapshotReader) record(buf *[]byte) (*decoder, error) {
 	length, err := binary.ReadUvarint(s)
 	if err != nil {
 		return nil, err
 	}
 	if length > maxRecordBytes {
-		return nil, fmt.Errorf("a record of %d bytes: %w", length, errMalformed)
+		return nil, fmt.Errorf("a record of %d bytes: %w", length, wire.ErrMalformed)
 	}
 	if uint64(cap(*buf)) < length {
 		*buf = make([]byte, length)
@@ -218,5 +219,5 @@ func (s *snapshotReader) record(buf *[]byte) (*decoder, error) {
 	if err := s.full(*buf); err != nil {
 		return nil, err
 	}
-	return &decoder{buf: *buf, feature: s.feature}, nil
+	return &decoder{Decoder: wire.Decoder{Rest: *buf}, feature: s.feature}, nil
 }

@@ -1,7 +1,7 @@
 package fsm
 
-// The records of a snapshot, each written and read side by side. Refs are
-// written as what they name for ever: epochs, session ids, key names.
+// The records of a snapshot, with writer and reader of each side by side. Instead of refs,
+// records contain the permanent names of other records: epochs, session ids, names of keys.
 
 func (e *encoder) state(s *state) {
 	e.uint(s.index)
@@ -20,12 +20,12 @@ func (e *encoder) state(s *state) {
 }
 
 func (d *decoder) state() state {
-	s := state{index: d.uint(), term: d.uint(), leader: d.string(), nowMS: d.int(), tokens: d.uint(),
-		places: d.uint(), epochs: d.uint(), orders: d.uint(), limits: d.limits()}
-	copy(s.hash[:], d.bytes(uint64(len(s.hash))))
+	s := state{index: d.Uint(), term: d.Uint(), leader: d.Text(), nowMS: d.Int(), tokens: d.Uint(),
+		places: d.Uint(), epochs: d.Uint(), orders: d.Uint(), limits: d.limits()}
+	copy(s.hash[:], d.Bytes(uint64(len(s.hash))))
 	s.feature = d.feature
 	if d.feature >= 1 {
-		copy(s.cluster[:], d.bytes(uint64(len(s.cluster))))
+		copy(s.cluster[:], d.Bytes(uint64(len(s.cluster))))
 	}
 	return s
 }
@@ -47,10 +47,10 @@ func (e *encoder) semaphore(s *semaphore) {
 }
 
 func (d *decoder) semaphore() semaphore {
-	s := semaphore{name: d.string(), epoch: d.uint(), permits: d.int(), offset: d.int(), held: d.int(),
-		level: d.level(), metadata: d.pairs(), modified: d.uint()}
+	s := semaphore{name: d.Text(), epoch: d.Uint(), permits: d.Int(), offset: d.Int(), held: d.Int(),
+		level: d.level(), metadata: d.pairs(), modified: d.Uint()}
 	if d.feature >= 1 {
-		s.version, s.deleted, s.shrunk = d.uint(), d.bool(), d.bool()
+		s.version, s.deleted, s.shrunk = d.Uint(), d.Bool(), d.Bool()
 	}
 	return s
 }
@@ -71,10 +71,10 @@ func (e *encoder) session(s *session) {
 }
 
 func (d *decoder) session() session {
-	s := session{id: d.uint(), ttlMS: d.int(), deadlineMS: d.int(), metadata: d.pairs(), oneShot: d.bool(),
-		keep: d.bool(), leased: d.bool(), first: d.uint(), delivered: d.uint()}
+	s := session{id: d.Uint(), ttlMS: d.Int(), deadlineMS: d.Int(), metadata: d.pairs(), oneShot: d.Bool(),
+		keep: d.Bool(), leased: d.Bool(), first: d.Uint(), delivered: d.Uint()}
 	if d.feature >= 1 {
-		s.owner = d.string()
+		s.owner = d.Text()
 	}
 	return s
 }
@@ -91,8 +91,8 @@ func (f *Frozen) encodeLease(e *encoder, l *lease) {
 }
 
 func (b *builder) lease(d *decoder) lease {
-	return lease{session: b.session(d), semaphore: b.semaphore(d), count: d.int(), token: d.uint(),
-		grantedMS: d.int(), group: d.uint(), revoked: d.bool(), reason: d.string()}
+	return lease{session: b.session(d), semaphore: b.semaphore(d), count: d.Int(), token: d.Uint(),
+		grantedMS: d.Int(), group: d.Uint(), revoked: d.Bool(), reason: d.Text()}
 }
 
 func (f *Frozen) encodeRequest(e *encoder, r *request) {
@@ -116,19 +116,19 @@ func (f *Frozen) encodeRequest(e *encoder, r *request) {
 }
 
 func (b *builder) request(d *decoder) request {
-	r := request{place: d.uint(), session: b.session(d), members: make([]member, d.count(2))}
+	r := request{place: d.Uint(), session: b.session(d), members: make([]member, d.Count(2))}
 	for i := range r.members {
-		r.members[i] = member{b.semaphore(d), d.int()}
+		r.members[i] = member{b.semaphore(d), d.Int()}
 	}
-	r.mode, r.unowned, r.partial = Mode(d.byte()), d.bool(), d.bool()
-	r.group, r.enqueuedMS = d.uint(), d.int()
-	if order := d.uint(); order != 0 {
+	r.mode, r.unowned, r.partial = Mode(d.Byte()), d.Bool(), d.Bool()
+	r.group, r.enqueuedMS = d.Uint(), d.Int()
+	if order := d.Uint(); order != 0 {
 		r.entry = b.orders[order]
 		if r.entry == 0 {
-			d.fail()
+			d.Fail()
 		}
 	}
-	r.keys = b.pending[r.place] // they stand in the order in which they came to wait
+	r.keys = b.pending[r.place] // in the order in which they joined the request
 	delete(b.pending, r.place)
 	return r
 }
@@ -144,12 +144,12 @@ func (f *Frozen) encodeEntry(e *encoder, w *entry) {
 }
 
 func (b *builder) entry(d *decoder) entry {
-	w := entry{order: d.uint(), session: b.session(d)}
-	exists := d.bool()
-	w.name, w.epoch, w.granted, w.token = d.string(), d.uint(), d.int(), d.uint()
+	w := entry{order: d.Uint(), session: b.session(d)}
+	exists := d.Bool()
+	w.name, w.epoch, w.granted, w.token = d.Text(), d.Uint(), d.Int(), d.Uint()
 	if exists {
 		if w.semaphore = b.epochs[w.epoch]; w.semaphore == 0 {
-			d.fail()
+			d.Fail()
 		}
 	}
 	return w
@@ -170,16 +170,16 @@ func (e *encoder) notice(n *notice) {
 }
 
 func (b *builder) notice(d *decoder) notice {
-	n := notice{place: d.uint()}
-	exists := d.bool()
-	n.name, n.epoch, n.url, n.count = d.string(), d.uint(), d.string(), d.int()
-	n.due, n.dueMS = d.bool(), d.int()
+	n := notice{place: d.Uint()}
+	exists := d.Bool()
+	n.name, n.epoch, n.url, n.count = d.Text(), d.Uint(), d.Text(), d.Int()
+	n.due, n.dueMS = d.Bool(), d.Int()
 	if d.feature >= 1 {
-		n.endsMS = d.int()
+		n.endsMS = d.Int()
 	}
 	if exists {
 		if n.semaphore = b.epochs[n.epoch]; n.semaphore == 0 {
-			d.fail()
+			d.Fail()
 		}
 	}
 	return n
@@ -197,9 +197,9 @@ func (e *encoder) ended(g *ended) {
 }
 
 func (d *decoder) ended() ended {
-	g := ended{id: d.uint(), order: d.uint(), atMS: d.int(), cause: Cause(d.byte()), reason: d.string()}
+	g := ended{id: d.Uint(), order: d.Uint(), atMS: d.Int(), cause: Cause(d.Byte()), reason: d.Text()}
 	if d.feature >= 1 {
-		g.owner = d.string()
+		g.owner = d.Text()
 	}
 	return g
 }
@@ -224,17 +224,25 @@ func (e *encoder) mark(v *mark) {
 }
 
 func (d *decoder) mark() (v mark) {
-	copy(v.hash[:], d.bytes(uint64(len(v.hash))))
-	v.atMS = d.int()
+	copy(v.hash[:], d.Bytes(uint64(len(v.hash))))
+	v.atMS = d.Int()
 	return v
 }
 
 func (d *decoder) key() key {
-	k := key{keyName: keyName{text: d.string()}, order: d.uint(), atMS: d.int()}
-	copy(k.fingerprint[:], d.bytes(uint64(len(k.fingerprint))))
-	k.place, k.session, k.result, k.reserved = d.uint(), d.uint(), d.string(), d.int()
+	k := key{keyName: keyName{text: d.Text()}, order: d.Uint(), atMS: d.Int()}
+	copy(k.fingerprint[:], d.Bytes(uint64(len(k.fingerprint))))
+	k.place, k.session, k.result, k.reserved = d.Uint(), d.Uint(), d.Text(), d.Int()
 	if d.feature >= 1 {
-		k.owner = d.string()
+		k.owner = d.Text()
 	}
 	return k
+}
+
+func (e *encoder) revoked(v *revoked) {
+	e.uint(v.session)
+	e.uint(v.epoch)
+	e.uint(v.order)
+	e.int(v.atMS)
+	e.string(v.reason)
 }

@@ -2,7 +2,10 @@
 
 package fsm
 
-import "testing"
+import (
+	"testing"
+	"unsafe"
+)
 
 // touches returns how many records of the machine's tables do looks up.
 func touches(m *Machine, do func()) int {
@@ -17,7 +20,7 @@ func touches(m *Machine, do func()) int {
 	return count
 }
 
-// touchCase is a state, a command, and the most records that it may touch.
+// touchCase is a state, a command, and the most records that the command may touch.
 type touchCase struct {
 	name    string
 	fill    func(*loader)
@@ -29,10 +32,10 @@ type touchCase struct {
 
 func touchCases() []touchCase {
 	level := int32(7)
-	waits := func(l *loader) { // 127 requests of 64 members, none of which can be served
+	waits := func(l *loader) { // 127 requests of 64 members, without any that can be served
 		limits := DefaultLimits()
 		limits.SessionWaiting = 1 << 20
-		l.add(Reign{Term: 1, Limits: limits})
+		l.add(StartTerm{Term: 1, Limits: limits})
 		l.full(64 * 129)
 		l.manyOfOne(127)
 	}
@@ -71,8 +74,8 @@ func touchCases() []touchCase {
 	}
 }
 
-// TestCommandsTouchFewRecords: what a command looks at goes with what it lists and
-// changes, not with all that waits beside it.
+// TestCommandsTouchFewRecords: the records that a command looks at depend on its list and
+// its changes, not on other records beside them.
 func TestCommandsTouchFewRecords(t *testing.T) {
 	for _, c := range touchCases() {
 		t.Run(c.name, func(t *testing.T) {
@@ -93,8 +96,8 @@ func TestCommandsTouchFewRecords(t *testing.T) {
 	}
 }
 
-// TestHeadsLeftOverAreNotWalkedThrough: an entry looks at the heads that it grants, and
-// not at all that are left over.
+// TestHeadsLeftOverAreNotWalkedThrough: an entry looks at the heads that it grants, and not
+// at all heads that are left over.
 func TestHeadsLeftOverAreNotWalkedThrough(t *testing.T) {
 	const lines, served = 10_000, 16
 	l := &loader{m: NewAtLevel(FeatureLevel)}
@@ -102,7 +105,7 @@ func TestHeadsLeftOverAreNotWalkedThrough(t *testing.T) {
 	l.add(Renew{Renewals: []Renewal{{1, 1000}}})
 	limits := DefaultLimits()
 	limits.SessionLeases, limits.SessionWaiting = lines, lines
-	l.add(Reign{Term: 1, Limits: limits})
+	l.add(StartTerm{Term: 1, Limits: limits})
 	for i := range lines {
 		l.add(CreateSemaphore{Name: nameOf(i), Permits: 1})
 		l.add(Acquire{Session: 1, Name: nameOf(i), Count: 1, TTLMS: KeepTTL})
@@ -127,4 +130,146 @@ func TestHeadsLeftOverAreNotWalkedThrough(t *testing.T) {
 	if l.m.unserved.Len() != 0 || l.m.MoreDue() {
 		t.Errorf("%d heads are left over after the end of their session", l.m.unserved.Len())
 	}
+}
+
+// TestHeadsThatCantBeGrantedAreNotLeftOver: while an earlier line takes the budget, a mass
+// expiry frees too few permits for the heads of many lines. No later entry looks at all of
+// these heads.
+func TestHeadsThatCantBeGrantedAreNotLeftOver(t *testing.T) {
+	const lines, due, served = 4000, 200, 16
+	l := &loader{m: NewAtLevel(FeatureLevel)}
+	l.full(1)
+	l.openMore(due + 1)
+	l.line(due + 1)
+	for i := range lines {
+		name, session := nameOf(i+1), uint64(3*i)+1_000_000
+		l.add(CreateSemaphore{Name: name, Permits: 2})
+		l.add(AcquireOnce{Name: name, Count: 1, TTLMS: MaxTTLMS, Session: session})
+		l.add(AcquireOnce{Name: name, Count: 1, TTLMS: 1000, Session: session + 1})
+		l.add(AcquireOnce{Name: name, Count: 2, TTLMS: 1000, WaitMS: MaxTTLMS, Session: session + 2})
+	}
+	l.flush()
+	l.m.budget.served = served
+	applied := l.apply(EncodeEntry(0, encodeAll(plain(Up{Name: nameOf(0), Count: due}))))
+	for entry := 0; applied.MoreDue; entry++ {
+		expires := l.m.sessions.live
+		touched := touches(l.m, func() { applied = l.apply(EncodeEntry(1000, nil)) })
+		expires -= l.m.sessions.live
+		if most := 60*served + 40*expires; touched > most {
+			t.Errorf("entry %d touched %d records, beside %d sessions that expired", entry, touched, expires)
+		}
+	}
+	if _, sessions, _, waiting := l.m.Counts(); sessions != 1+due+2*lines || waiting != lines {
+		t.Errorf("%d sessions and %d requests are left", sessions, waiting)
+	}
+}
+
+// fullEntry is a state, the commands of a full entry, and the most records that the entry
+// may touch.
+type fullEntry struct {
+	worstCase
+	most int
+}
+
+func fullEntries() []fullEntry {
+	const requests = 100
+	waits := func(l *loader) { l.full(64); l.openMore(EntryWeight) }
+	list := func(i int) Command { return AcquireMany{Session: uint64(i) + 1, Wants: wants(0), Mode: All} }
+	return []fullEntry{
+		{worstCase{name: "releases of requests for which 1,024 keys wait", commands: requests,
+			fill:    func(l *loader) { l.full(4); l.keyed(requests * maxRequestKeys) },
+			command: func(i int) Command { return Release{Session: uint64(i/4) + 2, Name: nameOf(i % 4)} }}, 150_000},
+		{worstCase{name: "lists asked for again after a delete, 1,024 keys for each", commands: 2 + requests,
+			fill: func(l *loader) { l.full(1); l.keyedLists(requests * maxRequestKeys) }, command: again}, 150_000},
+		{worstCase{name: "ups that serve requests for which 1,024 keys wait", commands: 4,
+			fill:    func(l *loader) { l.full(4); l.keyed(requests * maxRequestKeys) },
+			command: func(i int) Command { return Up{Name: nameOf(i), Count: 1 << 30} }}, 20_000},
+		{worstCase{name: "removals of 64 entries of one name", fill: func(l *loader) { l.namesakes(EntryWeight) },
+			command: func(i int) Command { return ListRemove{Session: uint64(i) + 1, Name: nameOf(0)} }}, 150_000},
+		{worstCase{name: "deliveries of 64 entries", fill: func(l *loader) { l.free(64); l.lists(EntryWeight) },
+			command: func(i int) Command { return ListDeliver{Session: uint64(i) + 1} }}, 260_000},
+		{worstCase{name: "releases of requests for 64 semaphores", command: func(i int) Command {
+			return Release{Session: uint64(i) + 1, Name: nameOf(0)}
+		}, fill: func(l *loader) {
+			waits(l)
+			for i := range EntryWeight {
+				l.add(list(i))
+			}
+		}}, 200_000},
+		{worstCase{name: "lists of 64 semaphores", fill: waits, command: list}, 15_000},
+		{worstCase{name: "restores of 64 leases", fill: func(l *loader) { l.free(64) }, command: func(i int) Command {
+			return RestoreSession{Session: uint64(i) + 1, TTLMS: 30_000, Leases: wants(0)}
+		}}, 20_000},
+		{worstCase{name: "renewals of 1,024 sessions", fill: func(l *loader) { l.open(EntryWeight) }, command: func(int) Command {
+			c := Renew{}
+			for i := range EntryWeight {
+				c.Renewals = append(c.Renewals, Renewal{Session: uint64(i) + 1, TTLMS: 30_000})
+			}
+			return c
+		}}, 30_000},
+		{worstCase{name: "renewals that end 4,096 sessions of 4 leases", commands: 4,
+			fill: func(l *loader) { l.free(4); l.holders(4*EntryWeight, 4) }, command: func(i int) Command {
+				c := Renew{}
+				for k := range EntryWeight {
+					c.Renewals = append(c.Renewals, Renewal{Session: uint64(i*EntryWeight+k) + 1, TTLMS: 0})
+				}
+				return c
+			}}, 80_000},
+		{worstCase{name: "ends of 1,000 notices", fill: func(l *loader) { l.notices(100) }, commands: 10, command: func(i int) Command {
+			c := NoticeDone{}
+			for k := range 1000 {
+				c.IDs = append(c.IDs, uint64(1000*i+k)+1)
+			}
+			return c
+		}}, 15_000},
+		{worstCase{name: "revocations that end a session with 1,024 keys", fill: func(l *loader) { l.oneShots(16, maxRequestKeys) },
+			commands: 16, command: func(i int) Command {
+				return RevokeLease{Session: uint64(i) + 2, Name: nameOf(2 + i)}
+			}}, 15_000},
+	}
+}
+
+// TestFullEntriesTouchFewRecords: an entry that a leader fills with commands which touch
+// more than one record each stays bounded, whatever the state.
+func TestFullEntriesTouchFewRecords(t *testing.T) {
+	for _, w := range fullEntries() {
+		t.Run(w.name, func(t *testing.T) {
+			l := &loader{m: NewAtLevel(FeatureLevel)}
+			w.fill(l)
+			l.flush()
+			entry, commands := w.entry(l.m)
+			touched := touches(l.m, func() { l.apply(entry) })
+			t.Logf("%d commands, %d records", commands, touched)
+			if touched > w.most {
+				t.Errorf("an entry of %d commands touched %d records, the bound is %d", commands, touched, w.most)
+			}
+		})
+	}
+}
+
+// TestAnEntryAfterACopyCopiesLittle: the first entry of a mass expiry after a snapshot
+// has begun changes records on many pages, and copies each of these pages.
+func TestAnEntryAfterACopyCopiesLittle(t *testing.T) {
+	const sessions, most = 120_000, 40 << 20
+	l := &loader{m: NewAtLevel(FeatureLevel)}
+	l.behind(sessions)
+	l.flush()
+	l.m.Freeze()
+	l.apply(EncodeEntry(20_000, nil))
+	copied := ownBytes(&l.m.semaphores) + ownBytes(&l.m.sessions) + ownBytes(&l.m.leases) +
+		ownBytes(&l.m.requests) + ownBytes(&l.m.keys) + ownBytes(&l.m.ended)
+	t.Logf("%d KiB", copied>>10)
+	if copied > most {
+		t.Errorf("an entry copied %d KiB, the bound is %d KiB", copied>>10, most>>10)
+	}
+}
+
+// ownBytes returns the size of the pages that a table has not shared with its last copy.
+func ownBytes[T any](t *table[T]) (bytes int) {
+	for _, p := range t.pages {
+		if p.generation == t.generation {
+			bytes += int(unsafe.Sizeof(*p))
+		}
+	}
+	return bytes
 }

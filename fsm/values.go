@@ -1,38 +1,44 @@
 package fsm
 
-// Pair is one member of a metadata map. Lists of pairs are sorted by key, no
-// key twice, and never changed once made.
+import (
+	"encoding/hex"
+	"fmt"
+)
+
+// Pair is one member of a metadata map. Lists of pairs are sorted by key, contain no key
+// twice, and never change once made.
 type Pair struct{ Key, Value string }
 
-// Want is a count of permits asked of one semaphore.
+// Want is a count of permits requested of one semaphore.
 type Want struct {
 	Semaphore string
 	Count     int64
 }
 
-// Change is a member of a partial update: left alone unless Given, then set to
-// Value, or to nothing when Value is the zero value of an optional type.
+// Change is a member of a partial update: not changed unless Given, else set to Value. A
+// zero Value of an optional type clears it.
 type Change[T any] struct {
 	Given bool
 	Value T
 }
 
-// KeepTTL is the ttl in milliseconds that leaves the session's ttl and deadline alone.
+// KeepTTL is the ttl, in milliseconds, that leaves ttl and deadline of the session as they
+// are.
 const KeepTTL int64 = -1
 
 // MaxTTLMS is 100 years in milliseconds, the longest ttl or wait.
 const MaxTTLMS int64 = 100 * 365 * 24 * 3600 * 1000
 
-// Mode is how a list of semaphores is acquired.
+// Mode says whether all or any of a list of semaphores is acquired.
 type Mode uint8
 
 // The modes of AcquireMany.
 const (
-	All Mode = 1 // every member in one step, or none yet
+	All Mode = 1 // every member, in one step
 	Any Mode = 2 // the first member in the list's order that can serve it
 )
 
-// MaxMembers is how many semaphores one request may list.
+// MaxMembers bounds the semaphores that one request may list.
 const MaxMembers = 64
 
 // MaxOwnerBytes and MaxTraceBytes bound an owner and a trace context.
@@ -41,7 +47,7 @@ const (
 	MaxTraceBytes = 64
 )
 
-// Cause says why a session or a lease ended, or a wait.
+// Cause says why a session, a lease or a wait ended.
 type Cause uint8
 
 // The causes; the numbers are in snapshots and must never change meaning.
@@ -57,32 +63,38 @@ const (
 	CauseResized   Cause = 8 // part of a lease was given back
 )
 
-// String is the stable name of the cause, as events and problems tell it.
+// String returns the stable name of the cause, as events and problems show it.
 func (c Cause) String() string {
-	switch c {
-	case CauseExpired:
-		return "expired"
-	case CauseEnded:
-		return "released"
-	case CauseRevoked:
-		return "revoked"
-	case CauseDeleted:
-		return "deleted"
-	case CauseNever:
-		return "never"
-	case CauseElsewhere:
-		return "elsewhere"
-	case CauseTimeout:
-		return "timeout"
-	case CauseResized:
-		return "resized"
-	}
-	return ""
+	return nameOfNumber(int(c), "", "expired", "released", "revoked", "deleted", "never", "elsewhere", "timeout", "resized")
 }
 
-// RequestID names one proposed command for ever: which boot of which node
-// proposed it, and its number there.
+// nameOfNumber returns the name of a number, from 0 on.
+func nameOfNumber(number int, names ...string) string {
+	if number < len(names) {
+		return names[number]
+	}
+	return "unknown"
+}
+
+// RequestID names one proposed command for ever: the start of the node that proposed it,
+// and its number there.
 type RequestID struct {
-	Origin   uint64 // drawn at random at each boot of a node
+	Origin   uint64 // drawn at random at each start of a node
 	Sequence uint64
+}
+
+// ClusterID names one cluster for ever: 128 random bits. Zero means that the cluster is not
+// known.
+type ClusterID [16]byte
+
+// String returns the id as 32 hexadecimal digits.
+func (id ClusterID) String() string { return hex.EncodeToString(id[:]) }
+
+// ParseClusterID parses the output of String.
+func ParseClusterID(text string) (id ClusterID, err error) {
+	decoded, err := hex.DecodeString(text)
+	if err != nil || len(decoded) != len(id) {
+		return ClusterID{}, fmt.Errorf("%q is no cluster id of %d hexadecimal digits", text, 2*len(id))
+	}
+	return ClusterID(decoded), nil
 }

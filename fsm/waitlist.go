@@ -1,16 +1,10 @@
 package fsm
 
-import "math"
+// The wait list of a session: semaphores of which it wants permits. Each entry is served in
+// the background, in the same line as other requests, like a partial down. The session
+// fetches its grants with ListDeliver.
 
-// A session's wait list: semaphores that it wants permits of, served in the
-// background like a partial down, in the same lines, and told when asked for.
-
-// findEntry answers a session's entry for a semaphore, or 0.
-func (m *Machine) findEntry(owner, semaphore ref) ref {
-	return m.byEntry[leaseKey{owner, semaphore}]
-}
-
-// addEntry puts a semaphore at the end of a session's wait list.
+// addEntry adds a semaphore at the end of a session's wait list.
 func (m *Machine) addEntry(owner, semaphore ref) ref {
 	m.orders++
 	s := m.semaphores.at(semaphore)
@@ -19,7 +13,7 @@ func (m *Machine) addEntry(owner, semaphore ref) ref {
 	return r
 }
 
-// linkEntry puts an entry into the indexes; the newest comes last.
+// linkEntry adds an entry to the indexes. Entries come in their order.
 func (m *Machine) linkEntry(r ref) {
 	e := m.entries.at(r)
 	m.sessions.mut(e.session).entries.push(r, m.entryInSession)
@@ -29,11 +23,12 @@ func (m *Machine) linkEntry(r ref) {
 	}
 }
 
-func (m *Machine) entryInSession(r ref) *links   { return &m.entries.mut(r).inSession }
+func (m *Machine) entryInSession(r ref) *links { return &m.entries.mut(r).inSession }
+
 func (m *Machine) entryInSemaphore(r ref) *links { return &m.entries.mut(r).inSemaphore }
 
-// dropEntry takes an entry off its list: what waits is withdrawn; what was
-// granted goes back as by an up, if giveBack is set.
+// dropEntry removes an entry from its list and withdraws its request. With giveBack,
+// permits that were granted and not delivered are given back as by an up.
 func (m *Machine) dropEntry(r ref, giveBack bool) {
 	e := *m.entries.at(r)
 	if e.waiting != 0 {
@@ -52,15 +47,15 @@ func (m *Machine) dropEntry(r ref, giveBack bool) {
 	m.done.ended++
 }
 
-// detachEntry takes an entry out of its semaphore's indexes.
+// detachEntry removes an entry from the indexes of its semaphore.
 func (m *Machine) detachEntry(r ref, e entry) {
 	m.semaphores.mut(e.semaphore).entries.unlink(r, m.entryInSemaphore)
 	delete(m.byEntry, leaseKey{e.session, e.semaphore})
 }
 
-// orphanEntry marks an entry whose semaphore is being deleted: an undelivered
-// grant dies with it, and the entry stays until it is told or removed. Nothing
-// of it waits any more.
+// orphanEntry marks an entry whose semaphore is being deleted. Its undelivered grant is
+// void, and the entry stays until it is delivered or removed. It has no waiting request any
+// more.
 func (m *Machine) orphanEntry(r ref) {
 	m.detachEntry(r, *m.entries.at(r))
 	e := m.entries.mut(r)
@@ -70,18 +65,7 @@ func (m *Machine) orphanEntry(r ref) {
 		Session: m.sessionID(e.session)})
 }
 
-// giveBack adds permits as an up does. Where others filled the counter
-// meanwhile, it stays at its end.
-func (m *Machine) giveBack(semaphore ref, count int64) {
-	s := m.semaphores.mut(semaphore)
-	room := math.MaxInt64 - max(s.permits+s.offset, s.offset, 0)
-	s.offset += min(count, room)
-	s.modified = m.index
-	m.changed(semaphore)
-	m.touch(semaphore)
-}
-
-// wanted answers how many permits an entry still waits for.
+// wanted returns the count of permits that an entry still waits for.
 func (m *Machine) wanted(e *entry) int64 {
 	if e.waiting == 0 || m.orphaned(e) {
 		return 0
@@ -89,7 +73,7 @@ func (m *Machine) wanted(e *entry) int64 {
 	return m.requests.at(e.waiting).members[0].count
 }
 
-// describeEntry tells an entry in a result: what waits, and what is there.
+// describeEntry fills the members of a result that describe an entry.
 func (m *Machine) describeEntry(result *Result, r ref) {
 	e := m.entries.at(r)
 	result.Session, result.Epoch = m.sessionID(e.session), e.epoch

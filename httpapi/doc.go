@@ -1,20 +1,25 @@
-// Package httpapi is Signalbox's native REST API: it turns HTTP requests into
-// calls on a cluster node and their outcomes back into HTTP. It is the only
-// place that knows routes, statuses and JSON.
+// Package httpapi serves the HTTP API of a node: the native API (v1) and the dialects
+// that it is given, on one router, behind the same guards.
 //
-// A request goes through New's Handler: path put into one spelling, routed,
-// counted, guarded (panics, foreign origins, slashes), read strictly into
-// params, performed by the node, rendered. What a client may ask the state
-// machine is one row of the table of operations, shared by the single routes
-// and by /v1/batch, so that both answer alike. Everything that can be refused
-// is one row of the tables in problem.go.
+// A request passes Handler: its path gets one spelling, it is routed, counted, guarded
+// against panics, wrong hosts and foreign origins, and then handled by the package of
+// its route. An error that a handler returns is sent in the form of the route's owner:
+// as a problem (RFC 9457) natively, by Dialect.Render for a dialect.
 //
-// It keeps no state of the service, knows no Raft and decides nothing about
-// semaphores. Package cluster does not know it; cmd builds a Handler over a
-// node and serves it with a Server. All of it is safe for concurrent use.
+// A dialect is a folder with a function New that returns an exchange.Dialect. Package
+// cmd/signalbox lists the dialects in one table; no package here imports one.
 //
-// Another dialect is one file with one function that adds its routes to the
-// same router, as addNativeRoutes does. Errors that reach the end of the chain are
-// rendered as problem+json; a dialect renders its own before that, in a
-// middleware of its route group.
+// The packages below, from the ground up: strictjson reads JSON; exchange is one request
+// and its reply; v1, throttle and nodered are APIs. Beside them are callback, which
+// delivers notices over HTTP, and declare, which applies a file of semaphores.
+//
+// The package keeps no state of the service and decides nothing about semaphores.
+// Package cluster does not know it; cmd builds a Handler and serves it with a Server.
+// It imports exchange and v1. All of it is safe for concurrent use.
+//
+// Files:
+//   - handler.go: Handler and its configuration, the routes, the form of an error, the
+//     metrics of requests, the routes for probes
+//   - server.go: Server, the bound on its connections, and the guards of every request:
+//     probes, panics, hosts, origins
 package httpapi

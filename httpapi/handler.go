@@ -1,98 +1,300 @@
 package httpapi
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
-	"sync"
+	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/v1"
 )
+
+// DefaultConnections is how many connections may be open unless configured otherwise.
+const DefaultConnections = 10_000
+
+// Config is the configuration of a Handler. Zero members get their defaults, but for
+// Exchange, which is needed.
+type Config struct {
+	Exchange *exchange.Exchange
+	Native   v1.Config
+	Dialects []exchange.Dialect
+	Version  string // the reply to GET /version
+
+	// Collectors are served by GET /metrics beside those of requests, of Go and of the
+	// process.
+	Collectors []prometheus.Collector
+
+	// CORS lists the origins ("https://host:port", or "*" for all) whose pages
+	// may call this API from a browser. Empty: none.
+	CORS []string
+
+	// Hosts lists the names and addresses under which requests may call this node,
+	// beside those of loopback; an unspecified address (0.0.0.0) stands for every
+	// address, "*" for every name. A request to another name is refused. Empty: every
+	// name is allowed.
+	Hosts []string
+
+	MaxConnections int // open at a time; default 10,000
+}
 
 // Handler serves the API of one node. It is safe for concurrent use.
 type Handler struct {
 	cfg     Config
-	node    Node
+	x       *exchange.Exchange
+	native  *v1.API
 	echo    *echo.Echo
+	owners  map[string]*exchange.Dialect // by the paths of their routes
 	metrics *metrics
+	hosts   *hosts // under which this node may be called
 
-	seen      atomic.Uint64 // the highest index that a reply has told
-	everReady atomic.Bool   // ready at least once, see health
-
-	bodies    *bodies  // that are being received
-	streams   *streams // of events
-	hosts     *hosts   // under which this node may be called
-	bodySpace *budget  // for bodies that are being received and read
-	replies   *budget  // that clients have not taken yet
-	makers    makers   // of large replies
-
-	connections *connections  // of the server that this is served by
-	closing     chan struct{} // closed when long polls are to end
-	closeOnce   sync.Once
+	everReady   atomic.Bool  // ready at least once, see health
+	connections *connections // of the Server over this Handler
 }
 
-// New answers a Handler over cfg.Node. It fails when the configuration can't
-// be: no node, an origin that is none, a collector that does not register.
+// New returns a Handler over cfg.Exchange. It fails if there is none, an origin is
+// not one, or a collector can't be registered.
 func New(cfg Config) (*Handler, error) {
-	if err := cfg.complete(); err != nil {
+	if cfg.Exchange == nil {
+		return nil, errors.New("httpapi: an exchange is needed")
+	}
+	if err := CheckOrigins(cfg.CORS); err != nil {
 		return nil, err
 	}
-	collectors := cfg.Collectors
-	if cfg.Throttle != nil {
-		collectors = append(collectors[:len(collectors):len(collectors)], newThrottleGauges(cfg.Node, cfg.Throttle.Declared))
+	exchange.SetDefault(&cfg.MaxConnections, DefaultConnections)
+	e := echo.New()
+	h := &Handler{cfg: cfg, x: cfg.Exchange, native: v1.New(cfg.Exchange, cfg.Native), echo: e,
+		owners: map[string]*exchange.Dialect{}, hosts: newHosts(cfg.Hosts), connections: &connections{most: int64(cfg.MaxConnections)}}
+	collectors := slices.Concat(h.x.Collectors(), h.native.Collectors(), h.connections.collectors(), cfg.Collectors)
+	for _, d := range cfg.Dialects {
+		collectors = append(collectors, d.Collectors...)
 	}
-	m, err := newMetrics(collectors)
-	if err != nil {
+	var err error
+	if h.metrics, err = newMetrics(collectors); err != nil {
 		return nil, err
 	}
-	h := &Handler{cfg: cfg, node: cfg.Node, metrics: m, bodies: newBodies(),
-		streams: newStreams(cfg.MaxWatchers, m), hosts: newHosts(cfg.Hosts),
-		bodySpace: &budget{most: cfg.BodyMemory}, replies: &budget{most: cfg.ReplyMemory}, makers: newMakers(),
-		connections: &connections{most: int64(cfg.MaxConnections)}, closing: make(chan struct{})}
-	if err := m.addBounds(h); err != nil {
-		return nil, err
-	}
-	h.echo = echo.New()
-	h.echo.Logger.SetOutput(io.Discard) // hclog is this project's log
-	h.echo.HTTPErrorHandler = h.fail
-	h.echo.Use(h.observe, h.plainNodeRED, h.plainThrottle, h.recover, h.keepForProbes, h.refuseWrongHost)
+	e.Logger.SetOutput(io.Discard) // hclog is this project's log
+	e.HTTPErrorHandler = h.fail    // state: Echo has no other way to set it
+	h.echo.Use(h.observe, h.recover(), h.keepForProbes, h.refuseWrongHost)
 	if len(cfg.CORS) > 0 {
 		h.echo.Use(crossOrigin(cfg.CORS))
 	}
-	h.echo.Use(h.refuseForeign, slashesCount)
-	h.addNativeRoutes()
-	if cfg.NodeRED != nil {
-		h.addNodeREDRoutes()
-	}
-	if cfg.Throttle != nil {
-		h.addThrottleRoutes()
+	h.echo.Use(h.refuseForeign, exchange.SlashesCount)
+	h.add(h.routes())
+	for i := range cfg.Dialects {
+		d := &cfg.Dialects[i]
+		h.add(d.Routes)
+		for _, r := range d.Routes {
+			h.owners[r.Path] = d
+		}
 	}
 	return h, nil
 }
 
-// ServeHTTP answers one request. It blocks for as long as the request waits.
+// routes returns the native routes and those for probes.
+func (h *Handler) routes() []exchange.Route {
+	return append(h.native.Routes(),
+		exchange.On("GET", "/livez", h.livez),
+		exchange.On("GET", "/readyz", h.readyz),
+		exchange.On("GET", "/health", h.health),
+		exchange.On("GET", "/version", h.version),
+		exchange.On("GET", "/metrics", h.metrics.page))
+}
+
+// add registers routes. A route for GET also takes HEAD, which Allow then names.
+func (h *Handler) add(routes []exchange.Route) {
+	for _, r := range routes {
+		h.echo.Add(r.Method, r.Path, r.Handler)
+		if r.Method == http.MethodGet {
+			h.echo.Add(http.MethodHead, r.Path, r.Handler)
+		}
+	}
+}
+
+// ServeHTTP serves one request. It blocks for as long as the request waits.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	canonicalPath(r)
+	exchange.CanonicalPath(r)
 	h.echo.ServeHTTP(w, r)
 }
 
-// EndWaits makes blocking queries answer with what there is, ends streams of
-// events, and waits no longer for bodies: the server is going down. Waits for permits end through the node's own
-// drain. It does not block and may be called more than once.
-func (h *Handler) EndWaits() {
-	h.closeOnce.Do(func() {
-		close(h.closing)
-		h.bodies.end()
-		h.streams.end()
-	})
+// observe is the outermost middleware: it sends the reply to a request that failed,
+// counts and logs each request, and sets the headers that every reply has.
+func (h *Handler) observe(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		began := time.Now()
+		h.x.Begin(c)
+		defer h.x.End(c)
+		h.metrics.open.Inc()
+		if err := next(c); err != nil {
+			h.fail(err, c)
+		}
+		took := time.Since(began)
+		h.metrics.open.Dec()
+		h.metrics.count(c, took)
+		if log := h.x.Config.Logger; log.IsDebug() {
+			log.Debug("request", "method", c.Request().Method, "path", exchange.Ellipsis(c.Request().URL.Path),
+				"status", c.Response().Status, "bytes", c.Response().Size, "took", took)
+		}
+		return nil
+	}
 }
 
-// closed reports whether EndWaits was called.
-func (h *Handler) closed() bool {
-	select {
-	case <-h.closing:
-		return true
-	default:
-		return false
+// fail sends the reply to a request that ended with err: in the form of the dialect
+// that its route belongs to, else natively.
+func (h *Handler) fail(err error, c echo.Context) {
+	if c.Response().Committed {
+		return
 	}
+	var unrouted *echo.HTTPError
+	owner, owned := h.owners[c.Path()]
+	if owned && !exchange.HungUp(c, err) && !errors.Is(err, exchange.ErrUnknownRoute) && !errors.As(err, &unrouted) {
+		err = owner.Render(c, err)
+	}
+	if err != nil {
+		h.x.Fail(c, err)
+	}
+}
+
+// EndWaits ends blocking queries, streams of events and the wait for bodies when the
+// server goes down. Waits for permits end when the node drains. EndWaits does not block
+// and may be called more than once.
+func (h *Handler) EndWaits() {
+	h.x.EndWaits()
+	h.native.EndStreams()
+}
+
+// metricsAtOnce bounds the pages of metrics under way: a page takes memory in
+// proportion to the declared semaphores.
+const metricsAtOnce = 8
+
+// metrics are the metrics of requests, and the page that serves them with others.
+type metrics struct {
+	page     echo.HandlerFunc
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	open     prometheus.Gauge
+}
+
+func newMetrics(more []prometheus.Collector) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "signalbox_http_requests_total",
+			Help: "Requests replied to, by method, route pattern and status.",
+		}, []string{"method", "route", "status"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "signalbox_http_request_seconds",
+			Help:    "Time from a request's head to the end of its reply, waits included.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 600},
+		}, []string{"route"}),
+		open: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "signalbox_http_requests_open",
+			Help: "Requests under way, waiting ones included.",
+		}),
+	}
+	registry := prometheus.NewRegistry()
+	own := []prometheus.Collector{m.requests, m.seconds, m.open, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
+	for _, c := range append(own, more...) {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("httpapi: metrics: %w", err)
+		}
+	}
+	m.page = echo.WrapHandler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: metricsAtOnce}))
+	return m, nil
+}
+
+// count counts a request that has its reply. A client can't make up time series: other
+// methods and paths are counted together.
+func (m *metrics) count(c echo.Context, took time.Duration) {
+	method, route, status := c.Request().Method, c.Path(), c.Response().Status
+	if !slices.Contains([]string{"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"}, method) {
+		method = "other"
+	}
+	if route == "" || status == http.StatusNotFound && exchange.SlashesDiffer(c) {
+		route = "unknown"
+	}
+	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
+	m.seconds.WithLabelValues(route).Observe(took.Seconds())
+}
+
+// livez reports that the process serves HTTP. It does not look at the node's state: a
+// probe must not kill a node that is busy.
+func (h *Handler) livez(c echo.Context) error {
+	h.x.SetSeenIndex(c)
+	return h.x.SendText(c, http.StatusOK, "Ok")
+}
+
+// readyz reports whether this node should get requests; ?verbose names every check.
+func (h *Handler) readyz(c echo.Context) error {
+	h.x.SetSeenIndex(c)
+	q, err := exchange.ParseQuery(c, "verbose")
+	if err != nil {
+		return err
+	}
+	_, verbose := q.Text("verbose")
+	ready, report := h.checks()
+	if !verbose {
+		report = "Ok"
+		if !ready {
+			report = "not ready"
+		}
+	}
+	status := http.StatusOK
+	if !ready {
+		status = http.StatusServiceUnavailable
+		c.Response().Header().Set("Retry-After", "1")
+	}
+	return h.x.SendText(c, status, report)
+}
+
+// health reports whether this node was ready at least once. It is for liveness probes
+// that kill: a node without a leader must live on.
+func (h *Handler) health(c echo.Context) error {
+	h.x.SetSeenIndex(c)
+	if ready := h.everReady.Load(); !ready {
+		if ready, _ = h.checks(); !ready {
+			return h.x.SendText(c, http.StatusServiceUnavailable, "not ready yet")
+		}
+	}
+	return h.x.SendText(c, http.StatusOK, "Ok")
+}
+
+// checks reports whether the node is ready, and the outcome of each check.
+func (h *Handler) checks() (ready bool, report string) {
+	var lines strings.Builder
+	ready = true
+	for _, check := range h.x.Node.Checks() {
+		mark := "+"
+		if !check.OK {
+			mark, ready = "-", false
+		}
+		line := strings.TrimSpace(fmt.Sprintf("[%s] %s %s", mark, check.Name, check.Detail))
+		if m := check.Moved; m != nil {
+			line += fmt.Sprintf(`: curl -X PUT http://ANOTHER-NODE/v1/cluster/members/%s -d '{"peer":"%s"}'`, m.ID, m.Address)
+		}
+		lines.WriteString(line + "\n")
+	}
+	if ready {
+		h.everReady.Store(true)
+		lines.WriteString("ready\n")
+	} else {
+		lines.WriteString("not ready\n")
+	}
+	return ready, lines.String()
+}
+
+// version sends the bare version, without a line's end.
+func (h *Handler) version(c echo.Context) error {
+	h.x.SetSeenIndex(c)
+	return h.x.SendText(c, http.StatusOK, h.cfg.Version)
 }

@@ -3,12 +3,23 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
 // Server serves a Handler over HTTP/1.1 with the time and size limits that
@@ -25,7 +36,7 @@ type Server struct {
 // net/http reads on beyond its limit: 16 KiB in all.
 const headBytes = 16<<10 - 4<<10
 
-// NewServer answers a server that does not listen yet.
+// NewServer returns a server that does not listen yet.
 func NewServer(h *Handler) *Server {
 	s := &Server{connections: h.connections, fresh: map[net.Conn]struct{}{}}
 	s.http = &http.Server{
@@ -33,20 +44,20 @@ func NewServer(h *Handler) *Server {
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       60 * time.Second,
 		MaxHeaderBytes:    headBytes,
-		// net/http's own answer to OPTIONS * waits for a body, for ever.
+		// net/http's own handler of OPTIONS * waits for a body without end.
 		DisableGeneralOptionsHandler: true,
 		ConnState:                    s.track,
 		ConnContext:                  markKept,
-		ErrorLog: h.cfg.Logger.StandardLogger(&hclog.StandardLoggerOptions{
-			ForceLevel: hclog.Debug, // what strangers send is not this node's error
+		ErrorLog: h.x.Config.Logger.StandardLogger(&hclog.StandardLoggerOptions{
+			ForceLevel: hclog.Debug, // a stranger's mistake is not this node's error
 		}),
 	}
 	s.http.RegisterOnShutdown(h.EndWaits)
 	return s
 }
 
-// Serve accepts connections until Shutdown, then answers nil; it answers the
-// listener's error otherwise. It closes the listener. It blocks.
+// Serve accepts connections until Shutdown, and then returns nil, or else the
+// listener's error. It closes the listener. It blocks.
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.http.Serve(bounded{l, s.connections}); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -54,20 +65,23 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown stops accepting, ends blocking queries and blocks until requests
-// under way are answered, at most until ctx ends: then it cuts them off and
-// answers ctx's error. Waits for permits end through the node: drain it first.
+// Shutdown stops accepting, ends blocking queries and blocks until the requests under
+// way have their replies, at most until ctx ends: then it cuts them off and returns
+// ctx's error. Waits for permits end when the node drains: drain it first.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.closeFresh()
-	err := s.http.Shutdown(ctx)
-	if err != nil {
+	s.mu.Lock()
+	for conn := range s.fresh {
+		conn.Close()
+	}
+	s.mu.Unlock()
+	if err := s.http.Shutdown(ctx); err != nil {
 		return errors.Join(err, s.http.Close())
 	}
 	return nil
 }
 
-// track notes connections on which nothing was sent yet. net/http's Shutdown
-// waits for such a one for 5 s, and browsers open them in advance.
+// track notes new connections without a request. net/http's Shutdown waits 5 s for
+// such a connection, and browsers open them in advance.
 func (s *Server) track(conn net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,10 +92,258 @@ func (s *Server) track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-func (s *Server) closeFresh() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for conn := range s.fresh {
+const (
+	// keptConnections are open beyond Config.MaxConnections, for probes alone: a node
+	// whose clients use up its connections must not look dead.
+	keptConnections = 32
+	// keptHead is how long such a connection has for a request's head.
+	keptHead = time.Second
+)
+
+// connections bounds the open connections of a Server. It is safe for concurrent use.
+type connections struct {
+	most    int64
+	open    atomic.Int64
+	refused atomic.Int64 // requests on kept connections, and connections beyond them
+}
+
+// bounded is a listener whose connections are counted.
+type bounded struct {
+	net.Listener
+	of *connections
+}
+
+// Accept waits for a connection within the bound. It closes others at once.
+func (l bounded) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		open := l.of.open.Add(1)
+		if open <= l.of.most+keptConnections {
+			return &countedConn{Conn: conn, of: l.of, kept: open > l.of.most}, nil
+		}
+		l.of.open.Add(-1)
+		l.of.refused.Add(1)
 		conn.Close()
 	}
+}
+
+type countedConn struct {
+	net.Conn
+	of     *connections
+	kept   bool // for probes alone
+	closed sync.Once
+}
+
+// Close implements net.Conn.
+func (c *countedConn) Close() error {
+	c.closed.Do(func() { c.of.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+// CloseWrite half-closes the connection, as net/http does before it closes one on which
+// more may arrive: otherwise a reset could discard the last reply.
+func (c *countedConn) CloseWrite() error {
+	if half, can := c.Conn.(interface{ CloseWrite() error }); can {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *countedConn) SetReadDeadline(t time.Time) error {
+	if soon := time.Now().Add(keptHead); c.kept && (t.IsZero() || t.After(soon)) {
+		t = soon
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// collectors returns the metrics of a server's connections.
+func (l *connections) collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "signalbox_http_connections_open",
+			Help: "Connections that clients have open.",
+		}, func() float64 { return float64(l.open.Load()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "signalbox_http_connections_refused_total",
+			Help: "Connections, and requests on those kept for probes, that were refused since too many are open.",
+		}, func() float64 { return float64(l.refused.Load()) }),
+	}
+}
+
+// keptKey marks the context of a request on a kept connection.
+type keptKey struct{}
+
+func markKept(ctx context.Context, conn net.Conn) context.Context {
+	if counted, is := conn.(*countedConn); is && counted.kept {
+		return context.WithValue(ctx, keptKey{}, true)
+	}
+	return ctx
+}
+
+// keepForProbes refuses requests other than probes on a connection that is kept for
+// probes, and closes the connection after the reply.
+func (h *Handler) keepForProbes(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if c.Request().Context().Value(keptKey{}) == nil {
+			return next(c)
+		}
+		c.Response().Header().Set("Connection", "close")
+		switch c.Path() {
+		case "/livez", "/readyz", "/health", "/version", "/metrics":
+			return next(c)
+		}
+		h.connections.refused.Add(1)
+		p := exchange.NewProblem("limit-reached", "This node has as many connections open as it takes (--max-connections). Nothing was done; try again later, or at another node.")
+		most := h.connections.most
+		p.Rule, p.Limit = "connections", &most
+		return p
+	}
+}
+
+// recover turns a panic of a handler into status 500, and logs it once. The node goes
+// on: a handler can break its own request only.
+func (h *Handler) recover() echo.MiddlewareFunc {
+	return middleware.RecoverWithConfig(middleware.RecoverConfig{
+		StackSize: 16 << 10, DisableStackAll: true, DisableErrorHandler: true,
+		LogErrorFunc: func(c echo.Context, broken error, stack []byte) error {
+			h.x.Config.Logger.Error("handler panicked", "method", c.Request().Method, "route", c.Path(), "panic", broken, "stack", string(stack))
+			return exchange.ErrInternal
+		},
+	})
+}
+
+// crossOrigin lets the pages of listed origins call from a browser.
+func crossOrigin(origins []string) echo.MiddlewareFunc {
+	return middleware.CORSWithConfig(middleware.CORSConfig{
+		Skipper: func(c echo.Context) bool { // an unknown route has no preflight
+			return c.Request().Method == http.MethodOptions && (c.Path() == "" || exchange.SlashesDiffer(c))
+		},
+		AllowOrigins: origins,
+		AllowHeaders: []string{"Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID"},
+		ExposeHeaders: []string{exchange.HeaderIndex, exchange.HeaderLastContact, exchange.HeaderNotice, "Idempotency-Replayed", "Location",
+			"Retry-After"},
+		MaxAge: 600,
+	})
+}
+
+// hosts are the names under which this node may be called. A page whose own host
+// name leads to this node (DNS rebinding) is of the same origin to the browser, but
+// its requests still carry that name: this check is what stops them.
+type hosts struct {
+	any       bool // every name; the check is off
+	addresses bool // every literal address: the node listens on all of its machine's
+	names     map[string]bool
+}
+
+// newHosts returns the hosts of Config.Hosts.
+func newHosts(listed []string) *hosts {
+	h := &hosts{any: len(listed) == 0, names: map[string]bool{"localhost": true}}
+	for _, name := range listed {
+		address, err := netip.ParseAddr(name)
+		h.any = h.any || name == "*"
+		h.addresses = h.addresses || err == nil && address.IsUnspecified()
+		h.names[plainHost(name)] = true
+	}
+	return h
+}
+
+// plainHost returns the spelling of a host that is compared: without the dot of the
+// root, in lower case, an address in its one spelling.
+func plainHost(host string) string {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if address, err := netip.ParseAddr(host); err == nil {
+		return address.Unmap().String()
+	}
+	return host
+}
+
+// has reports whether a request's Host is this node's. Its port does not count, since a
+// page can't choose another name by it. A browser always sends a Host.
+func (h *hosts) has(host string) bool {
+	if h.any || host == "" {
+		return true
+	}
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	name := plainHost(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+	if address, err := netip.ParseAddr(name); err == nil && (h.addresses || address.IsLoopback()) {
+		return true
+	}
+	return h.names[name]
+}
+
+// refuseWrongHost refuses a request to a name that is not this node's, on every
+// route and before anything else looks at it.
+func (h *Handler) refuseWrongHost(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if host := c.Request().Host; !h.hosts.has(host) {
+			return exchange.NewProblem("wrong-host", `This node is not called "`+strings.ToValidUTF8(exchange.Ellipsis(host), "")+
+				`". Use a name or an address of it; an operator adds names with --allow-host.`)
+		}
+		return next(c)
+	}
+}
+
+// refuseForeign refuses a changing request that a browser sends for a page of
+// another origin. Such a request needs no CORS to be carried out (a form's POST).
+// Browsers name the page's origin, or at least its relation to this node
+// (Sec-Fetch-Site). A read passes: it changes no state, the browser keeps its reply
+// from the page, and a link to this node from another site stays usable.
+func (h *Handler) refuseForeign(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r := c.Request()
+		switch r.Method {
+		case http.MethodGet, http.MethodHead, http.MethodOptions:
+			return next(c)
+		}
+		listed := false
+		for _, origin := range r.Header["Origin"] {
+			if !h.ownOrigin(origin, r.Host) {
+				return exchange.ErrForeignOrigin
+			}
+			listed = listed || h.listedOrigin(origin)
+		}
+		for _, site := range r.Header["Sec-Fetch-Site"] {
+			if site != "same-origin" && site != "none" && !listed {
+				return exchange.ErrForeignOrigin
+			}
+		}
+		return next(c)
+	}
+}
+
+// listedOrigin reports whether an operator has listed an origin.
+func (h *Handler) listedOrigin(origin string) bool {
+	return slices.Contains(h.cfg.CORS, "*") || slices.Contains(h.cfg.CORS, origin)
+}
+
+func (h *Handler) ownOrigin(origin, host string) bool {
+	if h.listedOrigin(origin) {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && strings.EqualFold(u.Host, host)
+}
+
+// CheckOrigins returns an error for a list that Config.CORS can't be: no browser sends
+// such an Origin, so a typing error would go unnoticed.
+func CheckOrigins(origins []string) error {
+	for _, origin := range origins {
+		if origin == "*" {
+			continue
+		}
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != origin {
+			return fmt.Errorf("%q is not an origin: write scheme://host[:port], or *", origin)
+		}
+		if strings.ContainsAny(u.Host, "*?") {
+			return fmt.Errorf("origin %q: only a lone * is a wildcard", origin)
+		}
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"bufio"
@@ -14,67 +14,20 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/signalbox/signalbox/httpapi"
+	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 )
 
-// serve serves a testAPI on loopback.
-func serve(t *testing.T, change ...func(*Config)) (a *testAPI, server *Server, address string) {
-	t.Helper()
-	a = newTestAPI(t, change...)
-	server = NewServer(a.handler)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		if err := server.Shutdown(ctx); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-	})
-	return a, server, listener.Addr().String()
-}
-
-// raw sends bytes and answers what comes back until the reply's end.
-func raw(t *testing.T, address, request string) (status int, body string, closed bool) {
-	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(conn, request); err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatalf("%.80q: %v", request, err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, string(text), response.Close
-}
-
 func TestRawRequests(t *testing.T) {
-	a, _, address := serve(t, func(cfg *Config) { cfg.BodyTimeout = 100 * time.Millisecond })
-	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
-	before := a.node.state(t)
+	a, _, address := apitest.Serve(t, func(cfg *apitest.Config) { cfg.Exchange.BodyTimeout = 100 * time.Millisecond })
+	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	before := a.Node.State(t)
 	const head = " HTTP/1.1\r\nHost: n1\r\n"
 	for _, c := range []struct {
 		name, request string
 		status        int
-		code          string // "" where net/http answers before any handler
+		code          string // "" where net/http replies before any handler
 	}{
 		{"no host", "GET /v1/semaphores HTTP/1.1\r\n\r\n", 400, ""},
 		{"bad percent", "GET /v1/semaphores/%zz" + head + "\r\n", 400, ""},
@@ -102,26 +55,26 @@ func TestRawRequests(t *testing.T) {
 		{"backslash", "GET /v1\\semaphores" + head + "\r\n", 404, "unknown-route"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			status, body, _ := raw(t, address, c.request)
+			status, body, _ := apitest.Raw(t, address, c.request)
 			if status != c.status || c.code != "" && !strings.Contains(body, fmt.Sprintf(`"code":%q`, c.code)) {
 				t.Errorf("status %d, want %d %s: %s", status, c.status, c.code, body)
 			}
 		})
 	}
-	if after := a.node.state(t); after != before {
+	if after := a.Node.State(t); after != before {
 		t.Errorf("the state changed:\n%s\n%s", before, after)
 	}
 }
 
 func TestBrokenBodyClosesTheConnection(t *testing.T) {
-	_, _, address := serve(t, func(cfg *Config) { cfg.BodyTimeout = 50 * time.Millisecond })
-	status, body, closed := raw(t, address, "POST /v1/semaphores HTTP/1.1\r\nHost: n1\r\nContent-Length: 50\r\n\r\n{")
+	_, _, address := apitest.Serve(t, func(cfg *apitest.Config) { cfg.Exchange.BodyTimeout = 50 * time.Millisecond })
+	status, body, closed := apitest.Raw(t, address, "POST /v1/semaphores HTTP/1.1\r\nHost: n1\r\nContent-Length: 50\r\n\r\n{")
 	if status != 408 || !closed || !strings.Contains(body, `"code":"request-timeout"`) || !strings.Contains(body, "within 50ms") {
 		t.Errorf("status %d, closed %v: %s", status, closed, body)
 	}
 }
 
-// awaitedText is a log that tells when a text was written to it.
+// awaitedText is a log that closes seen when a text was written to it.
 type awaitedText struct {
 	text string
 	seen chan struct{}
@@ -138,12 +91,12 @@ func (l *awaitedText) Write(line []byte) (int, error) {
 // Who asks and does not read is cut off.
 func TestUnreadReplyEnds(t *testing.T) {
 	log := &awaitedText{text: "reply not delivered", seen: make(chan struct{})}
-	a, _, address := serve(t, func(cfg *Config) {
-		cfg.BodyTimeout = 200 * time.Millisecond
-		cfg.Logger = hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Debug})
+	a, _, address := apitest.Serve(t, func(cfg *apitest.Config) {
+		cfg.Exchange.BodyTimeout = 200 * time.Millisecond
+		cfg.Exchange.Logger = hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Debug})
 	})
 	for i := range 500 {
-		a.must(201, fmt.Sprintf("PUT /v1/semaphores/s%d", i), `{"permits":1,"metadata":{"a":"`+strings.Repeat("x", 1000)+`"}}`)
+		a.Must(201, fmt.Sprintf("PUT /v1/semaphores/s%d", i), `{"permits":1,"metadata":{"a":"`+strings.Repeat("x", 1000)+`"}}`)
 	}
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -166,7 +119,7 @@ func TestUnreadReplyEnds(t *testing.T) {
 
 // The deadline of one reply must not cut a later one on the same connection.
 func TestKeptConnectionOutlivesItsDeadlines(t *testing.T) {
-	_, _, address := serve(t, func(cfg *Config) { cfg.BodyTimeout = 50 * time.Millisecond })
+	_, _, address := apitest.Serve(t, func(cfg *apitest.Config) { cfg.Exchange.BodyTimeout = 50 * time.Millisecond })
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
@@ -203,8 +156,8 @@ func TestKeptConnectionOutlivesItsDeadlines(t *testing.T) {
 
 // The deadline of a body must not cut a wait that follows it.
 func TestWaitOutlivesTheBodysDeadline(t *testing.T) {
-	a, _, address := serve(t, func(cfg *Config) { cfg.BodyTimeout = 50 * time.Millisecond })
-	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	a, _, address := apitest.Serve(t, func(cfg *apitest.Config) { cfg.Exchange.BodyTimeout = 50 * time.Millisecond })
+	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
 	got := make(chan int, 1)
 	go func() {
 		response, err := http.Get("http://" + address + "/v1/semaphores/db?index=1&wait=150ms")
@@ -219,7 +172,7 @@ func TestWaitOutlivesTheBodysDeadline(t *testing.T) {
 	if status := <-got; status != 200 {
 		t.Errorf("status %d", status)
 	}
-	a.must(201, "POST /v1/semaphores/db/leases", "")
+	a.Must(201, "POST /v1/semaphores/db/leases", "")
 	go func() {
 		response, err := http.Post("http://"+address+"/v1/semaphores/db/leases", "application/json", strings.NewReader(`{"wait":"10s"}`))
 		if err != nil {
@@ -230,32 +183,32 @@ func TestWaitOutlivesTheBodysDeadline(t *testing.T) {
 		response.Body.Close()
 		got <- response.StatusCode
 	}()
-	a.node.awaitWaits(1)
+	a.Node.AwaitWaits(1)
 	<-time.After(100 * time.Millisecond) // twice the body's deadline: what is tested is that it does nothing
-	a.must(200, "POST /v1/semaphores/db/up", "")
+	a.Must(200, "POST /v1/semaphores/db/up", "")
 	if status := <-got; status != 201 {
 		t.Errorf("status %d", status)
 	}
 }
 
 func TestHangUpReachesTheNode(t *testing.T) {
-	a, _, address := serve(t)
-	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
-	a.must(201, "POST /v1/semaphores/db/leases", "")
+	a, _, address := apitest.Serve(t)
+	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	a.Must(201, "POST /v1/semaphores/db/leases", "")
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprint(conn, "POST /v1/semaphores/db/leases?wait=60s HTTP/1.1\r\nHost: n1\r\nContent-Length: 2\r\n\r\n{}")
-	a.node.awaitWaits(1)
+	a.Node.AwaitWaits(1)
 	conn.Close()
-	a.node.awaitWaits(0)
+	a.Node.AwaitWaits(0)
 }
 
 func TestShutdown(t *testing.T) {
-	a := newTestAPI(t)
-	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
-	server := NewServer(a.handler)
+	a := apitest.New(t)
+	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	server := httpapi.NewServer(a.Handler)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +230,7 @@ func TestShutdown(t *testing.T) {
 		response.Body.Close()
 		answered <- response.StatusCode
 	}()
-	a.node.awaitWatcher("db")
+	a.Node.AwaitWatcher("db")
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -296,10 +249,10 @@ func TestShutdown(t *testing.T) {
 }
 
 func TestShutdownIsBounded(t *testing.T) {
-	a := newTestAPI(t)
-	a.must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
-	a.must(201, "POST /v1/semaphores/db/leases", "")
-	server := NewServer(a.handler)
+	a := apitest.New(t)
+	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	a.Must(201, "POST /v1/semaphores/db/leases", "")
+	server := httpapi.NewServer(a.Handler)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -311,7 +264,7 @@ func TestShutdownIsBounded(t *testing.T) {
 		_, err := http.Post("http://"+listener.Addr().String()+"/v1/semaphores/db/leases?wait=60s", "", nil)
 		cut <- err
 	}()
-	a.node.awaitWaits(1)
+	a.Node.AwaitWaits(1)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if err := server.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -320,7 +273,7 @@ func TestShutdownIsBounded(t *testing.T) {
 	if err := <-cut; err == nil {
 		t.Error("a wait outlives the end of Shutdown")
 	}
-	a.node.awaitWaits(0)
+	a.Node.AwaitWaits(0)
 	if err := <-served; err != nil {
 		t.Errorf("Serve: %v", err)
 	}

@@ -10,6 +10,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+
+	"github.com/signalbox/signalbox/store/damage"
+	"github.com/signalbox/signalbox/store/internal/storetest"
 )
 
 // batchOf makes n entries of size bytes, from index first on.
@@ -23,7 +26,7 @@ func batchOf(first uint64, n, size int) []*raft.Log {
 
 // bareLog is raft-boltdb with the same options, and nothing around it.
 func bareLog(b *testing.B) raft.LogStore {
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: b.TempDir() + "/bare.db", BoltOptions: Options{}.boltOptions()})
+	bolt, err := raftboltdb.New(raftboltdb.Options{Path: b.TempDir() + "/bare.db", BoltOptions: damage.BoltOptions()})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -81,19 +84,18 @@ func BenchmarkGetLog(b *testing.B) {
 	for _, size := range []int{100, 64 << 10} {
 		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
 			bare, store := bareLog(b), openStore(b, b.TempDir())
-			const n = 512
+			const n, cached = 512, 128
 			for _, logs := range []raft.LogStore{bare, store.Logs()} {
 				if err := logs.StoreLogs(batchOf(1, n, size)); err != nil {
 					b.Fatal(err)
 				}
 			}
-			ours := &checkedLog{top: store.watched, below: store.watched, guard: store.guard}
 			var bareTook, oursTook time.Duration
 			for i := range b.N {
-				for which, logs := range []raft.LogStore{bare, ours} {
+				for which, logs := range []raft.LogStore{bare, store.Logs()} {
 					var got raft.Log
 					begun := time.Now()
-					if err := logs.GetLog(uint64(1+i%n), &got); err != nil {
+					if err := logs.GetLog(uint64(1+i%(n-cached)), &got); err != nil {
 						b.Fatal(err)
 					}
 					if took := time.Since(begun); which == 0 {
@@ -111,15 +113,15 @@ func BenchmarkGetLog(b *testing.B) {
 // BenchmarkSnapshot writes and opens a snapshot of 64 MiB in our store and in the
 // library's file store.
 func BenchmarkSnapshot(b *testing.B) {
-	content := random(1, 64<<20)
-	files, err := raft.NewFileSnapshotStoreWithLogger(b.TempDir(), snapshotsKept, hclog.NewNullLogger())
+	content := storetest.Bytes(1, 64<<20)
+	files, err := raft.NewFileSnapshotStoreWithLogger(b.TempDir(), 2, hclog.NewNullLogger())
 	if err != nil {
 		b.Fatal(err)
 	}
 	ours := openStore(b, b.TempDir()).Snapshots()
 	write := func(snapshots raft.SnapshotStore, i int) (time.Duration, string) {
 		begun := time.Now()
-		id := takeSnapshot(b, snapshots, uint64(i), 1, content)
+		id := storetest.TakeSnapshot(b, snapshots, uint64(i), 1, content)
 		return time.Since(begun), id
 	}
 	read := func(snapshots raft.SnapshotStore, id string) time.Duration {
@@ -158,13 +160,13 @@ func BenchmarkAppendBesideSnapshots(b *testing.B) {
 			stop, stopped := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(stopped)
-				content := random(1, 64<<20)
+				content := storetest.Bytes(1, 64<<20)
 				for index := uint64(1); busy; index++ {
 					select {
 					case <-stop:
 						return
 					default:
-						takeSnapshot(b, s.Snapshots(), index, 1, content)
+						storetest.TakeSnapshot(b, s.Snapshots(), index, 1, content)
 					}
 				}
 			}()
@@ -197,7 +199,7 @@ func BenchmarkOpen(b *testing.B) {
 		}
 	}
 	for index := uint64(1); index <= 2; index++ {
-		takeSnapshot(b, s.Snapshots(), index, 1, random(index, 64<<20))
+		storetest.TakeSnapshot(b, s.Snapshots(), index, 1, storetest.Bytes(index, 64<<20))
 	}
 	closeStore(b, s)
 	for b.Loop() {

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/store/damage"
+	"github.com/signalbox/signalbox/store/internal/storetest"
 )
 
 // damageSeed is the seed of TestDamagedFilesAreNeverBelieved. It makes damageCases
@@ -43,35 +46,18 @@ type truth struct {
 	stable    map[string]string
 }
 
-// quickFolder is a new folder in memory where the system has one: hundreds of
-// folders would otherwise wait for the disk thousands of times, to no purpose.
-func quickFolder(t testing.TB) string {
-	t.Helper()
-	const shared = "/dev/shm"
-	folder, err := os.MkdirTemp(shared, "signalbox-store-test-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(folder); err != nil {
-			t.Error(err)
-		}
-	})
-	return folder
-}
-
 // makeTruth fills a folder as a node would, in many transactions, so that the
 // files also have pages that are no longer in use and hold older states.
 func makeTruth(t *testing.T) truth {
 	t.Helper()
 	made := truth{
-		folder: quickFolder(t), older: map[string][]byte{}, log: bigEntries(1, 210), covered: 100, snapshots: map[string][]byte{},
-		stable: map[string]string{keyCurrentTerm: "\x00\x00\x00\x00\x00\x00\x00\x03", keyVoteTerm: "\x00\x00\x00\x00\x00\x00\x00\x03", keyVoteCandidate: "n2:8711"},
+		folder: storetest.Folder(t), older: map[string][]byte{}, log: bigEntries(1, 210), covered: 100, snapshots: map[string][]byte{},
+		stable: map[string]string{"CurrentTerm": "\x00\x00\x00\x00\x00\x00\x00\x03", "LastVoteTerm": "\x00\x00\x00\x00\x00\x00\x00\x03", "LastVoteCand": "n2:8711"},
 	}
 	s := openStore(t, made.folder)
 	vote := func(term uint64, candidate string) {
-		err := errors.Join(s.Stable().SetUint64([]byte(keyCurrentTerm), term), s.Stable().SetUint64([]byte(keyVoteTerm), term),
-			s.Stable().Set([]byte(keyVoteCandidate), []byte(candidate)))
+		err := errors.Join(s.Stable().SetUint64([]byte("CurrentTerm"), term), s.Stable().SetUint64([]byte("LastVoteTerm"), term),
+			s.Stable().Set([]byte("LastVoteCand"), []byte(candidate)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +76,7 @@ func makeTruth(t *testing.T) truth {
 			made.take(t, s, made.covered)
 		case 27:
 			for _, name := range dataFiles {
-				made.older[name] = readTrimmed(t, made.folder, name)
+				made.older[name] = storetest.ReadTrimmed(t, made.folder, name)
 			}
 		}
 	}
@@ -99,96 +85,17 @@ func makeTruth(t *testing.T) truth {
 }
 
 func (made *truth) take(t *testing.T, s *Store, index uint64) {
-	content := random(index, chunkBytes+5000)
-	made.snapshots[takeSnapshot(t, s.Snapshots(), index, 3, content)] = content
+	content := storetest.Bytes(index, 256<<10+5000) // more than a chunk
+	made.snapshots[storetest.TakeSnapshot(t, s.Snapshots(), index, 3, content)] = content
 }
 
 // bigEntries are like entries, with data of very different lengths.
 func bigEntries(first, last uint64) []*raft.Log {
-	made := entries(first, last, 3)
+	made := storetest.Entries(first, last, 3)
 	for _, log := range made {
-		log.Data = append(log.Data, random(log.Index, int(log.Index*log.Index%2000))...)
+		log.Data = append(log.Data, storetest.Bytes(log.Index, int(log.Index*log.Index%2000))...)
 	}
 	return made
-}
-
-// readTrimmed reads a file without what bbolt has laid in stock at its end.
-func readTrimmed(t testing.TB, folder, name string) []byte {
-	t.Helper()
-	content, err := os.ReadFile(filepath.Join(folder, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	empty := make([]byte, os.Getpagesize())
-	for bytes.HasSuffix(content, empty) {
-		content = content[:len(content)-len(empty)]
-	}
-	return slices.Clone(content)
-}
-
-// damage is a way to spoil a file; older is the file as it was earlier, if it is
-// known.
-type damage struct {
-	name  string
-	spoil func(r *rand.Rand, content, older []byte) []byte
-}
-
-var damages = []damage{
-	{"flip a bit", func(r *rand.Rand, c, _ []byte) []byte { c[r.IntN(len(c))] ^= 1 << r.IntN(8); return c }},
-	{"flip a bit of a page's head", func(r *rand.Rand, c, _ []byte) []byte {
-		from, _ := somePage(r, c)
-		c[from+r.IntN(min(64, len(c)-from))] ^= 1 << r.IntN(8)
-		return c
-	}},
-	{"flip bits", func(r *rand.Rand, c, _ []byte) []byte {
-		for range 2 + r.IntN(20) {
-			c[r.IntN(len(c))] ^= 1 << r.IntN(8)
-		}
-		return c
-	}},
-	{"zero a page", func(r *rand.Rand, c, _ []byte) []byte {
-		from, to := somePage(r, c)
-		clear(c[from:to])
-		return c
-	}},
-	{"zero a sector", func(r *rand.Rand, c, _ []byte) []byte {
-		from := r.IntN(len(c)) / 512 * 512
-		clear(c[from:min(from+512, len(c))])
-		return c
-	}},
-	{"garbage", func(r *rand.Rand, c, _ []byte) []byte {
-		from := r.IntN(len(c))
-		copy(c[from:], random(r.Uint64(), 1+r.IntN(5000)))
-		return c
-	}},
-	{"cut off", func(r *rand.Rand, c, _ []byte) []byte { return c[:r.IntN(len(c))] }},
-	{"tear the tail", func(r *rand.Rand, c, _ []byte) []byte { clear(c[r.IntN(len(c)):]); return c }},
-	{"copy a page over another", func(r *rand.Rand, c, _ []byte) []byte {
-		from, to := somePage(r, c)
-		other, _ := somePage(r, c)
-		copy(c[other:], slices.Clone(c[from:to]))
-		return c
-	}},
-	{"lose a write", func(r *rand.Rand, c, older []byte) []byte {
-		from, to := somePage(r, c)
-		if to <= len(older) {
-			copy(c[from:to], older[from:to])
-		}
-		return c
-	}},
-	{"lose all writes but one", func(r *rand.Rand, c, older []byte) []byte {
-		from, to := somePage(r, c)
-		kept := slices.Clone(c[from:to])
-		c = append(slices.Clone(older), make([]byte, max(0, len(c)-len(older)))...)
-		copy(c[from:], kept)
-		return c
-	}},
-}
-
-func somePage(r *rand.Rand, content []byte) (from, to int) {
-	page := os.Getpagesize()
-	from = r.IntN(len(content)) / page * page
-	return from, min(from+page, len(content))
 }
 
 // TestDamagedFilesAreNeverBelieved spoils the files of a real folder in hundreds
@@ -201,20 +108,20 @@ func TestDamagedFilesAreNeverBelieved(t *testing.T) {
 	made := makeTruth(t)
 	files := map[string][]byte{}
 	for _, name := range append(slices.Clone(dataFiles), recordFile) {
-		files[name] = readTrimmed(t, made.folder, name)
+		files[name] = storetest.ReadTrimmed(t, made.folder, name)
 	}
 	found := map[string]int{}
-	base := quickFolder(t)
+	base := storetest.Folder(t)
 	for i := range cases {
 		r := rand.New(rand.NewPCG(seed, i))
-		// The log is what matters most, and the small files have little to spoil.
+		// The log is what matters most, and the small files have little to storetest.
 		name := []string{raftFile, raftFile, raftFile, snapshotsFile, snapshotsFile, witnessFile, recordFile}[r.IntN(7)]
-		how := damages[r.IntN(len(damages))]
+		how := storetest.Damages[r.IntN(len(storetest.Damages))]
 		older := made.older[name]
 		if older == nil {
 			older = files[name]
 		}
-		spoilt := how.spoil(r, slices.Clone(files[name]), older)
+		spoilt := how.Spoil(r, slices.Clone(files[name]), older)
 		folder := filepath.Join(base, strconv.FormatUint(i, 10))
 		if err := os.Mkdir(folder, 0o700); err != nil {
 			t.Fatal(err)
@@ -229,7 +136,7 @@ func TestDamagedFilesAreNeverBelieved(t *testing.T) {
 		}
 		verdict, err := made.check(t, folder)
 		if err != nil {
-			t.Errorf("seed %d, case %d, %s of %s: %v", seed, i, how.name, name, err)
+			t.Errorf("seed %d, case %d, %s of %s: %v", seed, i, how.Name, name, err)
 		}
 		found[verdict]++
 		if err := os.RemoveAll(folder); err != nil {
@@ -247,7 +154,7 @@ func TestDamagedFilesAreNeverBelieved(t *testing.T) {
 func (made truth) check(t *testing.T, folder string) (verdict string, err error) {
 	s, err := Open(Options{Folder: folder, NodeID: "n1"})
 	if err != nil {
-		if typed := (*DamagedError)(nil); !errors.As(err, &typed) || typed.Folder != folder || typed.File == "" {
+		if typed := (*damage.Error)(nil); !errors.As(err, &typed) || typed.Folder != folder || typed.File == "" {
 			return "", fmt.Errorf("the error doesn't say what is damaged: %w", err)
 		}
 		return "refused", nil
@@ -258,7 +165,7 @@ func (made truth) check(t *testing.T, folder string) (verdict string, err error)
 		}
 	}()
 	for _, compare := range []func(*Store) error{made.checkLog, made.checkStable, made.checkSnapshots} {
-		if err := compare(s); errors.Is(err, ErrDamaged) {
+		if err := compare(s); errors.Is(err, damage.ErrDamaged) {
 			return "found when read", nil
 		} else if err != nil {
 			return "", err
@@ -358,7 +265,7 @@ func TestDamageUnderARunningNode(t *testing.T) {
 			return err
 		},
 	}
-	for name, spoil := range spoilFile {
+	for name, shorten := range spoilFile {
 		t.Run(name, func(t *testing.T) {
 			folder := copyFolder(t, made.folder)
 			var reported error
@@ -370,13 +277,13 @@ func TestDamageUnderARunningNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(spoil(f, int64(len(readTrimmed(t, folder, raftFile)))), f.Close()); err != nil {
+			if err := errors.Join(shorten(f, int64(len(storetest.ReadTrimmed(t, folder, raftFile)))), f.Close()); err != nil {
 				t.Fatal(err)
 			}
 			err = made.checkLog(s)
-			wantError(t, err, ErrDamaged, folder+"/"+raftFile)
-			wantError(t, reported, ErrDamaged)
-			wantError(t, s.Logs().StoreLogs(entries(1000, 1000, 9)), ErrDamaged)
+			storetest.WantError(t, err, damage.ErrDamaged, folder+"/"+raftFile)
+			storetest.WantError(t, reported, damage.ErrDamaged)
+			storetest.WantError(t, s.Logs().StoreLogs(storetest.Entries(1000, 1000, 9)), damage.ErrDamaged)
 			if err := s.Close(); err != nil {
 				t.Logf("close: %v", err)
 			}
@@ -393,16 +300,16 @@ func TestFileThatIsGoneUnderARunningNode(t *testing.T) {
 	if err := os.Truncate(filepath.Join(folder, raftFile), 0); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, s.Logs().GetLog(5, &raft.Log{}), ErrDamaged, raftFile)
-	wantError(t, s.Logs().StoreLogs(entries(301, 301, 1)), ErrDamaged)
+	storetest.WantError(t, s.Logs().GetLog(5, &raft.Log{}), damage.ErrDamaged, raftFile)
+	storetest.WantError(t, s.Logs().StoreLogs(storetest.Entries(301, 301, 1)), damage.ErrDamaged)
 	closed := make(chan error, 1)
 	go func() { closed <- s.Close() }()
 	select {
 	case err := <-closed:
 		if err == nil {
-			t.Error("the file was closed: bbolt has learnt to give its locks back, and closeWithin can go")
+			t.Error("the file was closed: bbolt gives its locks back now, and closeWithin can go")
 		}
-	case <-time.After(10 * closeTimeout):
+	case <-time.After(20 * time.Second):
 		t.Fatal("Close hangs")
 	}
 }

@@ -6,19 +6,19 @@
 // # What it promises
 //
 // Whatever is read is what was written, or the read fails with an error that
-// names the file. raft-boltdb and bbolt check almost nothing, so this package
-// adds, from the inside out:
+// names the file. raft-boltdb and bbolt check very little, so these checks are
+// added, from the inside out:
 //
 //   - at Open, before bbolt maps a file: every page of it is read and checked
-//     (boltfile.go), and every entry, value and chunk with its checksum
-//     (verify.go). bbolt would end the process on a damaged file, from a
-//     goroutine of its own that nobody can recover;
-//   - the witness file (witness.go), a lower bound of what was stored: a page
-//     that lost its last entries, or an older root, is well-formed, and only
-//     something outside the file can tell;
-//   - while running: a checksum on each entry, also on what the log cache
-//     returns (log_checked.go), and faults and panics inside bbolt turned into
-//     errors (guard.go).
+//     (package boltcheck), and every entry, value and chunk with its checksum.
+//     bbolt would end the process on a damaged file, from a goroutine of its own
+//     that cannot be recovered;
+//   - the witness (package folder), a lower bound of what was stored: a page that
+//     lost its last entries, or an older root, is well-formed, and only something
+//     outside the file can show it;
+//   - while running: a checksum on each entry, also on those of the log cache
+//     (package logs), and faults and panics inside bbolt turned into errors
+//     (package damage).
 //
 // Damage is final for an open Store: the first find is reported to OnDamage, and
 // from then on everything is refused with that error. The node's data is on the
@@ -26,11 +26,21 @@
 //
 // # What it does not do
 //
-// It knows nothing of semaphores, starts no goroutine, and decides nothing about
+// It does not know semaphores, starts no goroutine, and does not decide about
 // leadership: cluster polls Space and StuckFor, and acts.
 //
 // # Concurrency
 //
 // A Store and everything it hands out may be used by any number of goroutines.
-// Close may run beside other calls; they then fail with ErrClosed.
+// Close may run beside other calls; they then fail with damage.ErrClosed.
+//
+// # Where to read
+//
+// This package opens and closes its rooms, and judges whether their files belong
+// together. It imports folder, logs and snapshots, which do not know each other and
+// share damage; boltcheck is below that. Packages cluster and cluster/watchdog, and cmd,
+// call it.
+//
+//   - options.go: Options
+//   - store.go: Open, verify, the parts of a Store, Close
 package store

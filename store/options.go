@@ -1,32 +1,15 @@
 package store
 
 import (
-	"fmt"
-	"strings"
-	"time"
-	"unicode"
-	"unicode/utf8"
+	"errors"
+	"path/filepath"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-	"go.etcd.io/bbolt"
 )
 
-const (
-	// DefaultMinFree is the free space below which Space reports low: 64 MiB.
-	DefaultMinFree = 64 << 20
-
-	// cachedEntries is how many of the latest log entries are kept in memory.
-	cachedEntries = 128
-	// initialMap is what bbolt maps of a file at first: a growing file is mapped
-	// anew, and that waits for all readers.
-	initialMap = 64 << 20
-	// boltTimeout bounds how long bbolt waits for its own lock on a file. We hold
-	// that of the folder, so only a tool that someone runs on the file can have it.
-	boltTimeout = 2 * time.Second
-	// maxIDBytes bounds the ids of nodes and clusters.
-	maxIDBytes = 255
-)
+// DefaultMinFree is the free space below which Space reports low: 64 MiB.
+const DefaultMinFree = 64 << 20
 
 // Options says which data folder to open, and how.
 type Options struct {
@@ -41,10 +24,10 @@ type Options struct {
 	// Ephemeral keeps everything in memory: no folder, no lock, and all is gone
 	// with the Store.
 	Ephemeral bool
-	// Logger receives what happens in the folder. nil: nothing is logged.
+	// Logger receives what happens in the folder. nil: no log.
 	Logger hclog.Logger
 	// OnDamage is called once, when damage is first found in an open Store, with a
-	// DamagedError. It is called by the goroutine that read, often Raft's main one,
+	// damage.Error. It is called by the goroutine that read, often Raft's main one,
 	// so it must return soon and must not wait for Raft or close the Store; what
 	// it may well do is log and end the process. Raft itself panics right after it
 	// when a committed entry can't be read. nil: reads just fail.
@@ -58,45 +41,22 @@ type Options struct {
 	WrapLog func(raft.LogStore) raft.LogStore
 }
 
-// check makes sure that the options can be used, and fills in what isn't given.
-func (o *Options) check() error {
-	if o.Folder == "" && !o.Ephemeral {
-		return fmt.Errorf("no data folder is given")
-	}
-	if o.NodeID == "" {
-		return fmt.Errorf("no node id is given")
-	}
-	for _, id := range []string{o.NodeID, o.ClusterID} {
-		if err := checkID(id); err != nil {
-			return err
-		}
-	}
+// complete makes sure that a folder is given unless the store is ephemeral, and returns
+// the options with its absolute path and with the defaults.
+func (o Options) complete() (_ Options, err error) {
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()
 	}
 	if o.MinFree == 0 {
 		o.MinFree = DefaultMinFree
 	}
-	return nil
-}
-
-// checkID makes sure that an id can be stored and shown.
-func checkID(id string) error {
-	if len(id) > maxIDBytes || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) {
-		return fmt.Errorf("%q is not an id: up to %d bytes of text without control characters", id, maxIDBytes)
+	switch {
+	case o.Ephemeral:
+		o.Folder = ""
+	case o.Folder == "":
+		err = errors.New("no data folder is given")
+	default:
+		o.Folder, err = filepath.Abs(o.Folder)
 	}
-	return nil
-}
-
-// boltOptions is how both bolt files are opened. Each commit is synced.
-func (o Options) boltOptions() *bbolt.Options {
-	return &bbolt.Options{
-		Timeout: boltTimeout,
-		// With the list of free pages in the file, each commit writes all of it,
-		// and a burst leaves it long for ever. Without, opening looks through the
-		// file's structure; verify.go does as much anyway.
-		NoFreelistSync:  true,
-		FreelistType:    bbolt.FreelistMapType,
-		InitialMmapSize: initialMap,
-	}
+	return o, err
 }

@@ -3,16 +3,31 @@ package store
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/store/damage"
+	"github.com/signalbox/signalbox/store/folder"
+	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/store/logs"
+	"github.com/signalbox/signalbox/store/snapshots"
 )
+
+// The files of a folder.
+const (
+	raftFile      = logs.FileName
+	snapshotsFile = snapshots.FileName
+	recordFile    = "FORMAT"
+	witnessFile   = "witness"
+	reserveFile   = "reserve"
+)
+
+// dataFiles hold the stored data, and must all be there.
+var dataFiles = []string{raftFile, snapshotsFile, witnessFile}
 
 // openStore opens a folder for node n1 and closes it with the test.
 func openStore(t testing.TB, folder string, with ...func(*Options)) *Store {
@@ -41,81 +56,11 @@ func closeStore(t testing.TB, s *Store) {
 	}
 }
 
-// entries makes log entries from first to last.
-func entries(first, last, term uint64) []*raft.Log {
-	var made []*raft.Log
-	for index := first; index <= last; index++ {
-		made = append(made, &raft.Log{Index: index, Term: term, Type: raft.LogCommand, Data: fmt.Appendf(nil, "command %d of term %d", index, term)})
-	}
-	return made
-}
-
 // storeEntries stores log entries from first to last.
 func storeEntries(t testing.TB, s *Store, first, last, term uint64) {
 	t.Helper()
-	if err := s.Logs().StoreLogs(entries(first, last, term)); err != nil {
+	if err := s.Logs().StoreLogs(storetest.Entries(first, last, term)); err != nil {
 		t.Fatalf("store entries %d to %d: %v", first, last, err)
-	}
-}
-
-// takeSnapshot stores a snapshot and returns its id.
-func takeSnapshot(t testing.TB, snapshots raft.SnapshotStore, index, term uint64, content []byte) string {
-	t.Helper()
-	sink, err := snapshots.Create(1, index, term, someConfiguration(), 1, noTransport(t))
-	if err != nil {
-		t.Fatalf("create a snapshot: %v", err)
-	}
-	if _, err := io.Copy(sink, bytes.NewReader(content)); err != nil {
-		t.Fatalf("write a snapshot: %v", err)
-	}
-	if err := sink.Close(); err != nil {
-		t.Fatalf("close a snapshot: %v", err)
-	}
-	return sink.ID()
-}
-
-// noTransport encodes peers for stores that want that; nothing is sent.
-func noTransport(t testing.TB) raft.Transport {
-	_, transport := raft.NewInmemTransport("")
-	t.Cleanup(func() { _ = transport.Close() })
-	return transport
-}
-
-func someConfiguration() raft.Configuration {
-	return raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "n1:8711"}, {ID: "n2", Address: "n2:8711", Suffrage: raft.Nonvoter}}}
-}
-
-// readSnapshot opens a snapshot and reads it whole.
-func readSnapshot(t testing.TB, snapshots raft.SnapshotStore, id string) (*raft.SnapshotMeta, []byte) {
-	t.Helper()
-	meta, reader, err := snapshots.Open(id)
-	if err != nil {
-		t.Fatalf("open snapshot %s: %v", id, err)
-	}
-	content, err := io.ReadAll(reader)
-	if err != nil {
-		t.Fatalf("read snapshot %s: %v", id, err)
-	}
-	if err := reader.Close(); err != nil {
-		t.Fatalf("close the reader of %s: %v", id, err)
-	}
-	return meta, content
-}
-
-// wantError fails unless err is of the kind, and its message is one line that
-// has all the parts.
-func wantError(t testing.TB, err, kind error, parts ...string) {
-	t.Helper()
-	if !errors.Is(err, kind) {
-		t.Fatalf("the error is %v, want one that is %q", err, kind)
-	}
-	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("the error has more than one line: %q", err)
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("the error %q doesn't say %q", err, part)
-		}
 	}
 }
 
@@ -140,57 +85,56 @@ func TestWhatIsStoredIsThereAfterReopening(t *testing.T) {
 		}
 	}
 	content := bytes.Repeat([]byte("state"), 100_000)
-	id := takeSnapshot(t, s.Snapshots(), 250, 2, content)
+	id := storetest.TakeSnapshot(t, s.Snapshots(), 250, 2, content)
 	closeStore(t, s)
 
 	s = openStore(t, folder, func(o *Options) { o.ClusterID = "c1" })
 	if s.Empty() || s.ClusterID() != "c1" {
 		t.Errorf("empty %t, cluster %q", s.Empty(), s.ClusterID())
 	}
-	checkEntries(t, s.Logs(), 1, 300, 2)
+	storetest.CheckEntries(t, s.Logs(), 1, 300, 2)
 	term, err := s.Stable().GetUint64([]byte("CurrentTerm"))
 	voteTerm, voteErr := s.Stable().GetUint64([]byte("LastVoteTerm"))
 	candidate, candidateErr := s.Stable().Get([]byte("LastVoteCand"))
 	if err := errors.Join(err, voteErr, candidateErr); err != nil || term != 2 || voteTerm != 2 || string(candidate) != "n2:8711" {
 		t.Errorf("term %d, vote %d for %q, error %v", term, voteTerm, candidate, err)
 	}
-	meta, read := readSnapshot(t, s.Snapshots(), id)
+	meta, read := storetest.ReadSnapshot(t, s.Snapshots(), id)
 	if !bytes.Equal(read, content) || meta.Index != 250 || meta.Term != 2 || meta.Size != int64(len(content)) ||
-		!slices.Equal(meta.Configuration.Servers, someConfiguration().Servers) {
+		!slices.Equal(meta.Configuration.Servers, storetest.Configuration().Servers) {
 		t.Errorf("the snapshot has %d bytes and %+v", len(read), meta)
 	}
 }
 
-// checkEntries fails unless the log has exactly these entries.
-func checkEntries(t testing.TB, logs raft.LogStore, first, last, term uint64) {
-	t.Helper()
-	gotFirst, err := logs.FirstIndex()
-	gotLast, lastErr := logs.LastIndex()
-	if err := errors.Join(err, lastErr); err != nil || gotFirst != first || gotLast != last {
-		t.Fatalf("the log has entries %d to %d, error %v; want %d to %d", gotFirst, gotLast, err, first, last)
+// TestClusterIDIsReplacedWhileTheStoreIsEmpty: the node has made no promise to the first
+// cluster until then.
+func TestClusterIDIsReplacedWhileTheStoreIsEmpty(t *testing.T) {
+	s := openStore(t, t.TempDir(), func(o *Options) { o.ClusterID = "c1" })
+	if err := s.SetClusterID("c2"); err != nil || s.ClusterID() != "c2" {
+		t.Errorf("the cluster is %q, error %v", s.ClusterID(), err)
 	}
-	for _, want := range entries(first, last, term) {
-		var got raft.Log
-		if err := logs.GetLog(want.Index, &got); err != nil {
-			t.Fatalf("entry %d: %v", want.Index, err)
-		}
-		if got.Index != want.Index || got.Term != want.Term || got.Type != want.Type || !bytes.Equal(got.Data, want.Data) {
-			t.Fatalf("entry %d is %+v, want %+v", want.Index, got, want)
+	storeEntries(t, s, 1, 1, 1)
+	storetest.WantError(t, s.SetClusterID("c3"), folder.ErrIdentity, `"c2"`)
+}
+
+func TestBadOptionsAreRefused(t *testing.T) {
+	for _, o := range []Options{{NodeID: "n1"}, {Folder: "x"}, {Ephemeral: true}} {
+		if s, err := Open(o); err == nil {
+			closeStore(t, s)
+			t.Errorf("%+v was opened", o)
 		}
 	}
-	for _, index := range []uint64{first - 1, last + 1} {
-		if err := logs.GetLog(index, &raft.Log{}); !errors.Is(err, raft.ErrLogNotFound) {
-			t.Errorf("entry %d: error %v, want %v", index, err, raft.ErrLogNotFound)
-		}
+	if _, err := os.Stat("x"); err == nil {
+		t.Error("a folder was made")
 	}
 }
 
 func TestEachFirstWriteEndsEmptiness(t *testing.T) {
 	writes := map[string]func(*Store) error{
-		"an entry": func(s *Store) error { return s.Logs().StoreLog(entries(1, 1, 1)[0]) },
+		"an entry": func(s *Store) error { return s.Logs().StoreLog(storetest.Entries(1, 1, 1)[0]) },
 		"a term":   func(s *Store) error { return s.Stable().SetUint64([]byte("CurrentTerm"), 7) },
 		"a snapshot": func(s *Store) error {
-			sink, err := s.Snapshots().Create(1, 5, 1, someConfiguration(), 1, nil)
+			sink, err := s.Snapshots().Create(1, 5, 1, storetest.Configuration(), 1, nil)
 			if err != nil {
 				return err
 			}
@@ -219,183 +163,11 @@ func TestEachFirstWriteEndsEmptiness(t *testing.T) {
 	}
 }
 
-func TestTwoStoresDontShareAFolder(t *testing.T) {
-	folder := t.TempDir()
-	first := openStore(t, folder)
-	_, err := Open(Options{Folder: folder, NodeID: "n1"})
-	wantError(t, err, ErrLocked, folder, fmt.Sprint("process ", os.Getpid()))
-	closeStore(t, first)
-	closeStore(t, openStore(t, folder))
-}
-
-func TestFolderOfAnotherNodeOrClusterIsRefused(t *testing.T) {
-	folder := t.TempDir()
-	closeStore(t, openStore(t, folder, func(o *Options) { o.ClusterID = "c1" }))
-	_, err := Open(Options{Folder: folder, NodeID: "n2"})
-	wantError(t, err, ErrIdentity, folder, `"n1"`, `"n2"`)
-	_, err = Open(Options{Folder: folder, NodeID: "n1", ClusterID: "c2"})
-	wantError(t, err, ErrIdentity, folder, `"c1"`, `"c2"`)
-
-	s := openStore(t, folder)
-	if err := s.SetClusterID("c2"); err != nil || s.ClusterID() != "c2" {
-		t.Errorf("an empty store is of cluster %q, error %v: it has promised nothing to another one", s.ClusterID(), err)
-	}
-	storeEntries(t, s, 1, 1, 1)
-	wantError(t, s.SetClusterID("c3"), ErrIdentity, `"c2"`)
-	if err := s.SetClusterID("c2"); err != nil {
-		t.Errorf("the same cluster id again: %v", err)
-	}
-}
-
-// contents returns the names, modes, sizes and bytes of all that is in a folder.
-func contents(t testing.TB, folder string) string {
-	t.Helper()
-	var all strings.Builder
-	err := filepath.Walk(folder, func(path string, info os.FileInfo, err error) error {
-		if err != nil {
-			return err
-		}
-		var content []byte
-		if info.Mode().IsRegular() {
-			if content, err = os.ReadFile(path); err != nil {
-				return err
-			}
-		}
-		_, err = fmt.Fprintf(&all, "%s %s %x\n", path, info.Mode(), content)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all.String()
-}
-
-func TestFolderThatIsNotOursIsRefusedAndUntouched(t *testing.T) {
-	newer := record{format: knownFormat + 1, node: "n1", complete: true}.encode()
-	cases := map[string]struct {
-		name, content string
-		kind          error
-		says          string
-	}{
-		"someone's file":    {"thesis.txt", "my only copy", ErrForeign, "thesis.txt"},
-		"another program's": {recordFile, "some other database, version 3\n", ErrForeign, recordFile},
-		"a newer format's":  {recordFile, string(newer), ErrNewerFormat, fmt.Sprint("format ", knownFormat+1)},
-		"a damaged record":  {recordFile, recordTitle + "\nformat 1\nnode \"n1\"\ncrc32c 00000000\n", ErrDamaged, recordFile},
-		"a lost record":     {witnessFile, "anything", ErrDamaged, recordFile},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			folder := t.TempDir()
-			if err := os.WriteFile(filepath.Join(folder, c.name), []byte(c.content), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			before := contents(t, folder)
-			_, err := Open(Options{Folder: folder, NodeID: "n1"})
-			wantError(t, err, c.kind, folder, c.says)
-			if after := contents(t, folder); after != before {
-				t.Errorf("the folder was changed from\n%s\nto\n%s", before, after)
-			}
-		})
-	}
-	t.Run("a file in place of the folder", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, err := Open(Options{Folder: path, NodeID: "n1"})
-		if err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("the error is %v", err)
-		}
-	})
-}
-
-func TestFolderWithNothingOfWorthCountsAsEmpty(t *testing.T) {
-	folder := t.TempDir()
-	for _, name := range harmless {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte("left over"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	closeStore(t, openStore(t, folder))
-}
-
-func TestMissingOrEmptyDataFileIsDamage(t *testing.T) {
-	for _, name := range append(slices.Clone(dataFiles), recordFile) {
-		for what, spoil := range map[string]func(string) error{"missing": os.Remove, "empty": func(path string) error { return os.Truncate(path, 0) }} {
-			t.Run(name+" "+what, func(t *testing.T) {
-				folder := t.TempDir()
-				closeStore(t, openStore(t, folder))
-				if err := spoil(filepath.Join(folder, name)); err != nil {
-					t.Fatal(err)
-				}
-				_, err := Open(Options{Folder: folder, NodeID: "n1"})
-				wantError(t, err, ErrDamaged, folder, name, "mv "+folder)
-			})
-		}
-	}
-}
-
-// TestCreationSurvivesACrashAtEachStep plays every state that a crash can leave
-// while a folder is being filled, by filling it only in part.
-func TestCreationSurvivesACrashAtEachStep(t *testing.T) {
-	steps := []func(folder string, o Options) error{
-		func(folder string, _ Options) error {
-			return os.WriteFile(filepath.Join(folder, recordFile+temporarySuffix), []byte("half"), 0o600)
-		},
-		func(folder string, o Options) error {
-			return record{format: knownFormat, node: "an earlier try", journal: noJournal}.write(folder)
-		},
-		func(folder string, _ Options) error {
-			return os.WriteFile(filepath.Join(folder, raftFile), []byte("half of a bolt file"), 0o600)
-		},
-		func(folder string, o Options) error {
-			return errors.Join(os.Remove(filepath.Join(folder, raftFile)), createRaftFile(o))
-		},
-		func(_ string, o Options) error { return createSnapshotsFile(o) },
-		func(_ string, o Options) error { return createWitness(o) },
-	}
-	for reached := range len(steps) + 1 {
-		t.Run(fmt.Sprintf("after step %d", reached), func(t *testing.T) {
-			folder := t.TempDir()
-			for _, step := range steps[:reached] {
-				if err := step(folder, Options{Folder: folder}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			s := openStore(t, folder)
-			storeEntries(t, s, 1, 3, 1)
-			closeStore(t, s)
-			checkEntries(t, openStore(t, folder).Logs(), 1, 3, 1)
-		})
-	}
-}
-
-func TestBadOptionsAreRefused(t *testing.T) {
-	for name, o := range map[string]Options{
-		"no folder":         {NodeID: "n1"},
-		"no node":           {Folder: "x"},
-		"control character": {Folder: "x", NodeID: "n\n1"},
-		"invalid text":      {Folder: "x", NodeID: "n\xff"},
-		"long id":           {Folder: "x", NodeID: strings.Repeat("n", 256)},
-		"bad cluster id":    {Folder: "x", NodeID: "n1", ClusterID: "\x00"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if s, err := Open(o); err == nil {
-				closeStore(t, s)
-				t.Error("it was opened")
-			}
-		})
-	}
-	if _, err := os.Stat("x"); err == nil {
-		t.Error("a folder was made")
-	}
-}
-
 func TestClosedStoreRefusesEverything(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	storeEntries(t, s, 1, 3, 1)
-	id := takeSnapshot(t, s.Snapshots(), 2, 1, []byte("state"))
-	sink, err := s.Snapshots().Create(1, 3, 1, someConfiguration(), 1, nil)
+	id := storetest.TakeSnapshot(t, s.Snapshots(), 2, 1, []byte("state"))
+	sink, err := s.Snapshots().Create(1, 3, 1, storetest.Configuration(), 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -405,7 +177,7 @@ func TestClosedStoreRefusesEverything(t *testing.T) {
 		"FirstIndex": func() error { _, err := s.Logs().FirstIndex(); return err },
 		"LastIndex":  func() error { _, err := s.Logs().LastIndex(); return err },
 		"GetLog":     func() error { return s.Logs().GetLog(2, &raft.Log{}) },
-		"StoreLogs":  func() error { return s.Logs().StoreLogs(entries(4, 4, 1)) },
+		"StoreLogs":  func() error { return s.Logs().StoreLogs(storetest.Entries(4, 4, 1)) },
 		"DeleteRange": func() error {
 			return s.Logs().DeleteRange(1, 2)
 		},
@@ -418,8 +190,8 @@ func TestClosedStoreRefusesEverything(t *testing.T) {
 		"SetClusterID":  func() error { return s.SetClusterID("c") },
 		"SetRestored":   func() error { return s.SetRestored(1) },
 	} {
-		if err := call(); !errors.Is(err, ErrClosed) {
-			t.Errorf("%s: error %v, want %v", name, err, ErrClosed)
+		if err := call(); !errors.Is(err, damage.ErrClosed) {
+			t.Errorf("%s: error %v, want %v", name, err, damage.ErrClosed)
 		}
 	}
 	if s.Empty() {
@@ -447,7 +219,7 @@ func TestInterruptedBootstrapIsUndone(t *testing.T) {
 			return errors.Join(s.Stable().SetUint64([]byte("LastVoteTerm"), 1), s.Stable().Set([]byte("LastVoteCand"), []byte("n2")))
 		},
 		"term":  func(s *Store) error { return s.Stable().SetUint64([]byte("CurrentTerm"), 2) },
-		"entry": func(s *Store) error { return s.Logs().StoreLogs(entries(1, 1, 1)) },
+		"entry": func(s *Store) error { return s.Logs().StoreLogs(storetest.Entries(1, 1, 1)) },
 	} {
 		folder := t.TempDir()
 		s := openStore(t, folder)
@@ -461,4 +233,62 @@ func TestInterruptedBootstrapIsUndone(t *testing.T) {
 			t.Errorf("%s: the term is %d, error %v", name, term, err)
 		}
 	}
+}
+
+// TestHolesInTheLog: where a snapshot takes over, a log has a hole, and cuts may
+// end in it. The log's ends must then be read, not computed.
+func TestHolesInTheLog(t *testing.T) {
+	folder := t.TempDir()
+	s := openStore(t, folder)
+	storeEntries(t, s, 1, 10, 1)
+	storetest.TakeSnapshot(t, s.Snapshots(), 50, 2, nil)
+	storeEntries(t, s, 51, 60, 2)
+	ends := func(first, last uint64) {
+		t.Helper()
+		gotFirst, err := s.Logs().FirstIndex()
+		gotLast, lastErr := s.Logs().LastIndex()
+		if err := errors.Join(err, lastErr); err != nil || gotFirst != first || gotLast != last {
+			t.Fatalf("entries %d to %d, error %v; want %d to %d", gotFirst, gotLast, err, first, last)
+		}
+		closeStore(t, s) // the witness must agree as well
+		s = openStore(t, folder)
+		if reopened, err := s.Logs().LastIndex(); err != nil || reopened != last {
+			t.Fatalf("reopened, the last entry is %d, error %v; want %d", reopened, err, last)
+		}
+		for _, index := range []uint64{20, 61} {
+			if err := s.Logs().GetLog(index, &raft.Log{}); !errors.Is(err, raft.ErrLogNotFound) {
+				t.Fatalf("entry %d: %v", index, err)
+			}
+		}
+	}
+	ends(1, 60)
+	if err := s.Logs().DeleteRange(51, 60); err != nil { // conflicting entries after the snapshot
+		t.Fatal(err)
+	}
+	if err := s.Logs().GetLog(20, &raft.Log{}); !errors.Is(err, raft.ErrLogNotFound) {
+		t.Fatalf("an entry in the hole: %v", err)
+	}
+	ends(1, 10)
+	storeEntries(t, s, 51, 55, 3)
+	ends(1, 55)
+	if err := s.Logs().DeleteRange(1, 30); err != nil { // compaction into the hole
+		t.Fatal(err)
+	}
+	ends(51, 55)
+	if err := s.Logs().DeleteRange(53, 55); err != nil {
+		t.Fatal(err)
+	}
+	ends(51, 52)
+}
+
+// eachKind runs a test over a real store and over an ephemeral one.
+func eachKind(t *testing.T, test func(t *testing.T, open func(...func(*Options)) *Store)) {
+	t.Run("folder", func(t *testing.T) {
+		test(t, func(with ...func(*Options)) *Store { return openStore(t, t.TempDir(), with...) })
+	})
+	t.Run("ephemeral", func(t *testing.T) {
+		test(t, func(with ...func(*Options)) *Store {
+			return openStore(t, "", append(with, func(o *Options) { o.Ephemeral = true })...)
+		})
+	})
 }

@@ -20,11 +20,11 @@ import (
 // asCommand as the first argument makes the test binary be a command that run runs.
 const asCommand = "as-command"
 
-// act is such a command: it connects to the stage, tells who it is and which signals
-// it hears, and does what it is told. Signals don't end it.
+// act is such a command: it connects to the stage, reports who it is and which signals
+// it receives, and carries out orders. Signals don't end it.
 func act(address string, role string) {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, forwarded...)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	connection, err := net.Dial("tcp", address)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -72,7 +72,7 @@ func newStage(t *testing.T) *stage {
 	return &stage{t, listener}
 }
 
-// command is what run is told to run.
+// command is the command that run runs.
 func (s *stage) command() []string {
 	return []string{"--", testProgram, asCommand, s.listener.Addr().String(), "child"}
 }
@@ -83,7 +83,7 @@ type player struct {
 	net.Conn
 	role, semaphore, session string
 	token                    uint64
-	lines                    chan string   // what it tells; closed with gone
+	lines                    chan string   // the lines that it writes; closed with gone
 	gone                     chan struct{} // closed when the process is
 	at                       time.Time     // when that was; read after gone
 }
@@ -118,7 +118,7 @@ func (s *stage) next() *player {
 	return p
 }
 
-// tell tells it to do something.
+// tell sends it an instruction.
 func (p *player) tell(format string, arguments ...any) {
 	fmt.Fprintf(p.Conn, format+"\n", arguments...)
 }
@@ -136,7 +136,7 @@ func (p *player) says(line string) {
 	}
 }
 
-// hears waits until it has told that it heard exactly these signals, in this order.
+// hears waits until it has reported exactly these signals, in this order.
 func (p *player) hears(signals ...syscall.Signal) {
 	p.Helper()
 	for _, s := range signals {

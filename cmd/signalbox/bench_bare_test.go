@@ -34,7 +34,7 @@ type bareSnapshot struct{}
 func (bareSnapshot) Persist(sink raft.SnapshotSink) error { return sink.Close() }
 func (bareSnapshot) Release()                             {}
 
-// startBare starts three bare nodes on loopback and answers the address of the
+// startBare starts three bare nodes on loopback and returns the address of the
 // leader's route.
 func startBare(b *testing.B) string {
 	b.Helper()
@@ -79,7 +79,7 @@ func startBareNode(b *testing.B, id raft.ServerID, transport raft.Transport) *ra
 	config.BatchApplyCh = true
 	config.MaxAppendEntries = 1024
 	config.NoLegacyTelemetry = true
-	// On a busy machine it must not lose its leader: that is not what is measured.
+	// On a busy machine it must not lose its leader: elections are not measured.
 	config.HeartbeatTimeout, config.ElectionTimeout, config.LeaderLeaseTimeout = 3*time.Second, 3*time.Second, 3*time.Second
 	config.Logger = hclog.NewNullLogger()
 	node, err := raft.NewRaft(config, &bareMachine{}, cache, logs, raft.NewInmemSnapshotStore(), transport)

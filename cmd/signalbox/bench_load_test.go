@@ -9,12 +9,13 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
 
 // loader is one kind of load: a keep-alive connection to an address, on which
-// it sends request i of connection c and waits for the answer.
+// it sends request i of connection c and waits for the reply.
 type loader struct {
 	name       string
 	addresses  []string // connections take turns
@@ -23,35 +24,53 @@ type loader struct {
 }
 
 // phase is how long one kind of load runs before the next takes its turn, and
-// rounds is how many turns each has: the machine's speed drifts, and what is
-// compared must have seen the same weather.
+// rounds is how many turns each has: the machine's speed drifts, and the kinds
+// that are compared must run under the same conditions.
 const (
 	phase  = 2 * time.Second
 	rounds = 5
 )
 
-// compare runs the loads in turns and answers, for each, the median of its
-// operations a second over the rounds.
-func compare(b *testing.B, connections int, loaders ...*loader) []float64 {
+// rate is how many operations a load made in a second, and in a second of this
+// process's processor time: that of all nodes and of the clients. A busy machine
+// moves the first one; the second one says what an operation costs.
+type rate struct{ wall, processor float64 }
+
+// compare runs the loads in turns and returns, for each, the medians of its rates
+// over the rounds.
+func compare(b *testing.B, connections int, loaders ...*loader) []rate {
 	b.Helper()
-	rates := make([][]float64, len(loaders))
+	walls, processors := make([][]float64, len(loaders)), make([][]float64, len(loaders))
 	for range rounds {
 		for i, l := range loaders {
-			rates[i] = append(rates[i], l.run(b, connections))
+			r := l.run(b, connections)
+			walls[i], processors[i] = append(walls[i], r.wall), append(processors[i], r.processor)
 		}
 	}
-	medians := make([]float64, len(loaders))
-	for i := range rates {
-		slices.Sort(rates[i])
-		medians[i] = rates[i][len(rates[i])/2]
-		b.Logf("%-40s %9.0f operations/s (%.0f … %.0f)", loaders[i].name, medians[i], rates[i][0], rates[i][len(rates[i])-1])
+	medians := make([]rate, len(loaders))
+	for i, l := range loaders {
+		slices.Sort(walls[i])
+		slices.Sort(processors[i])
+		medians[i] = rate{walls[i][rounds/2], processors[i][rounds/2]}
+		b.Logf("%-40s %9.0f operations/s (%.0f … %.0f), %9.0f in a processor's second",
+			l.name, medians[i].wall, walls[i][0], walls[i][rounds-1], medians[i].processor)
 	}
 	return medians
 }
 
-// run loads for one phase and answers operations a second.
-func (l *loader) run(b *testing.B, connections int) float64 {
+// processor returns the processor time that this process has used.
+func processor(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// run loads for one phase and returns its rates.
+func (l *loader) run(b *testing.B, connections int) rate {
 	b.Helper()
+	before := processor(b)
 	var done atomic.Int64
 	var group sync.WaitGroup
 	failures := make(chan error, connections)
@@ -69,7 +88,8 @@ func (l *loader) run(b *testing.B, connections int) float64 {
 		b.Fatalf("%s: %v", l.name, err)
 	default:
 	}
-	return float64(done.Load()*int64(l.operations)) / time.Since(start).Seconds()
+	operations := float64(done.Load() * int64(l.operations))
+	return rate{operations / time.Since(start).Seconds(), operations / (processor(b) - before).Seconds()}
 }
 
 func (l *loader) connection(c int, end time.Time, done *atomic.Int64) error {

@@ -30,9 +30,10 @@ func BenchmarkWrites(b *testing.B) {
 					&loader{name: "signalbox, follower", addresses: []string{follower}, operations: 1, request: up},
 					&loader{name: "signalbox, batches of 100", addresses: []string{leader}, operations: batchSize, request: batch},
 				)
-				b.ReportMetric(rates[1]/rates[0], "leader/bare")
-				b.ReportMetric(rates[2]/rates[1], "follower/leader")
-				b.ReportMetric(rates[3]/rates[1], "batch/single")
+				b.ReportMetric(rates[1].wall/rates[0].wall, "leader/bare")
+				b.ReportMetric(rates[2].wall/rates[1].wall, "follower/leader")
+				b.ReportMetric(rates[3].wall/rates[1].wall, "batch/single")
+				b.ReportMetric(rates[3].processor/rates[1].processor, "batch/single-cpu")
 			}
 		})
 	}
@@ -71,7 +72,7 @@ func prepare(b *testing.B, address string, connections int) {
 	}
 }
 
-// startTrio starts three nodes as dev does, and answers the HTTP addresses of
+// startTrio starts three nodes as dev does, and returns the HTTP addresses of
 // the leader and of a follower.
 func startTrio(b *testing.B) (leader, follower string) {
 	b.Helper()

@@ -64,8 +64,8 @@ func newClient(bases ...string) *client {
 	return &client{bases: bases, http: &http.Client{Transport: transport}}
 }
 
-// ask sends one request to one node. The error tells that no reply came; a reply
-// may be any.
+// ask sends one request to one node. An error means that no reply came; a reply
+// may have any status.
 func (c *client) ask(ctx context.Context, node int, method, path, body string, headers ...string) (reply, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.bases[node%len(c.bases)]+path, strings.NewReader(body))
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *client) ask(ctx context.Context, node int, method, path, body string, h
 const retryPause = 20 * time.Millisecond
 
 // insist asks one node after another, beginning with the given one, until one
-// gives an answer other than 503 or 504. What it asks for must be safe to repeat.
+// replies with a status other than 503 and 504. The request must be safe to repeat.
 func (c *client) insist(ctx context.Context, node int, method, path, body string, headers ...string) (reply, error) {
 	for last := error(nil); ; node++ {
 		attempt, cancel := context.WithTimeout(ctx, time.Minute)
@@ -164,7 +164,7 @@ func leasePath(session, name string) string {
 	return "/v1/sessions/" + session + "/leases/" + url.PathEscape(name)
 }
 
-// eventually waits until check answers nil, and fails the test with its last
+// eventually waits until check returns nil, and fails the test with its last
 // error after the given time.
 func eventually(t *testing.T, within time.Duration, check func() error) {
 	t.Helper()

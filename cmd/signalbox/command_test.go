@@ -42,7 +42,7 @@ func lookup(variables []string) func(string) (string, bool) {
 	}
 }
 
-// refused checks that a command told what is wrong in one line, which has the
+// refused checks that a command reported its error in one line, which has the
 // given words, and ended with another status than 0.
 func (o outcome) refused(t *testing.T, words ...string) {
 	t.Helper()
@@ -84,6 +84,8 @@ func TestBadFlags(t *testing.T) {
 		{"address twice", "serve --data d --node-id n1 --peers n1=127.0.0.1:8711,n2=127.0.0.1:8711", []string{"127.0.0.1:8711"}},
 		{"bad id", "serve --data d --node-id a/b", []string{"--node-id", `"a/b"`}},
 		{"peer port open to all", "serve --data d --peer 0.0.0.0:8711", []string{"--peer", "--insecure-peers"}},
+		{"half a certificate", "serve --data d --peer-cert c --peer-ca ca", []string{"--peer-cert, --peer-key and --peer-ca"}},
+		{"no certificate there", "serve --ephemeral --peer-cert none.pem --peer-key k --peer-ca ca", []string{"--peer-cert: open none.pem"}},
 		{"peers elsewhere", "serve --data d --node-id n1 --peer 127.0.0.1:8711 --peers n1=127.0.0.1:8711,n2=192.0.2.1:8711", []string{"--peers: n2", "--insecure-peers"}},
 		{"ephemeral with data", "serve --ephemeral --data d", []string{"--ephemeral", "--data"}},
 		{"ephemeral with peers", "serve --ephemeral --node-id n1 --peers " + trio, []string{"--ephemeral", "one node"}},
@@ -151,7 +153,7 @@ func TestEnvironment(t *testing.T) {
 			refused(t, "SIGNALBOX_MIN_FREE", `"much"`, "SIGNALBOX_EPHEMERAL", `"maybe"`)
 	})
 	t.Run("one that the command line takes the place of is not looked at", func(t *testing.T) {
-		// The next mistake is told, not that the two don't go together.
+		// The error is about the next mistake, not about the two that don't go together.
 		command(t, []string{"serve", "--ephemeral", "--log-level", "no"}, "SIGNALBOX_DATA", "/data").refused(t, "--log-level")
 		command(t, []string{"serve", "--data", "d", "--log-level", "no"}, "SIGNALBOX_EPHEMERAL", "true").refused(t, "--log-level")
 		for _, arguments := range [][]string{{"serve"}, {"serve", "--ephemeral=false"}} {

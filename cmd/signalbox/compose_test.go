@@ -102,8 +102,8 @@ func docker(t *testing.T, arguments ...string) string {
 	return strings.TrimSpace(string(output))
 }
 
-// waitHealthy waits until Docker calls the container healthy, which is what the
-// binary says of itself, and the node answers through its published port.
+// waitHealthy waits until Docker reports the container as healthy, by the binary's
+// own check, and the node replies through its published port.
 func (c *containers) waitHealthy(t *testing.T, node int) {
 	t.Helper()
 	eventually(t, 60*time.Second, func() error {
@@ -142,7 +142,7 @@ func (c *containers) image(t *testing.T) {
 	t.Logf("%d bytes, user %s", bytes, user)
 }
 
-// everyNode writes through each node and reads what was written through the next.
+// everyNode writes through each node and reads the value through the next.
 func (c *containers) everyNode(t *testing.T) {
 	for node := range c.ids {
 		name := fmt.Sprintf("by-n%d", node+1)

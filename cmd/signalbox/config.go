@@ -5,19 +5,24 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cluster/raftlib"
+	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/callback"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	v1 "github.com/signalbox/signalbox/httpapi/v1"
+	"github.com/signalbox/signalbox/internal/certs"
 	"github.com/signalbox/signalbox/store"
 )
 
-// config is what one node runs with. Both serve and dev make it; validate says
-// what is wrong with it before anything is opened.
+// config is the configuration of one node. Both serve and dev make it; validate finds
+// its errors before anything is opened.
 type config struct {
 	nodeID        string
 	httpAddress   string         // host:port to serve the API on
@@ -26,6 +31,7 @@ type config struct {
 	data          string         // folder; empty only if ephemeral
 	ephemeral     bool           // state in memory
 	nodesHere     int            // in this process; 0: one
+	peerCerts     certs.Config   // empty: no TLS with peers
 	insecurePeers bool
 	insecureHTTP  bool     // serve the API beyond loopback
 	hosts         []string // further names of this node, see httpapi.Config
@@ -37,48 +43,37 @@ type config struct {
 	historyBytes  size
 	cors          []string
 	dialects      []string
-	linger        int         // percent of a ttl, see httpapi.Throttle
-	declare       string      // file; empty: none
+	linger        int         // percent of a ttl, see throttle.Config
+	declare       string      // file; may be empty
 	ownLevel      hclog.Level // of the log, which a declared file may change; NoLevel: it may not
 	callbacks     []string    // hosts that may be called back
 	machine       fsm.Limits
-	requests      requestLimits
-}
-
-// requestLimits bound a request before the state machine sees it.
-type requestLimits struct {
-	body, batchBody   size
-	batch             int
-	wait, bodyTimeout time.Duration
-	watchers          int
-	connections       int
-	bodies, replies   size // in all
+	exchange      exchange.Config // its limits
+	native        v1.Config
+	connections   int // to the API
 }
 
 // defaultConfig is a single node as "serve --data DIR" would run it.
 func defaultConfig() config {
 	return config{
-		nodeID:      "n1",
-		httpAddress: "127.0.0.1:8701",
-		peerAddress: "127.0.0.1:8711",
-		multiplier:  1,
-		minFree:     store.DefaultMinFree,
-		queue:       cluster.DefaultQueueSize,
-		dialects:    allDialects(),
-		linger:      10,
-		machine:     fsm.DefaultLimits(),
-
-		historyEvents: cluster.DefaultHistoryEvents,
-		historyBytes:  cluster.DefaultHistoryBytes,
-		requests: requestLimits{
-			body: 64 << 10, batchBody: 1 << 20, batch: 1000, wait: 10 * time.Minute, bodyTimeout: 20 * time.Second,
-			watchers: httpapi.DefaultWatchers, connections: httpapi.DefaultConnections,
-			bodies: httpapi.DefaultBodyMemory, replies: httpapi.DefaultReplyMemory,
-		},
+		nodeID:        "n1",
+		httpAddress:   "127.0.0.1:8701",
+		peerAddress:   "127.0.0.1:8711",
+		multiplier:    1,
+		minFree:       store.DefaultMinFree,
+		queue:         cluster.DefaultQueueSize,
+		dialects:      allDialects(),
+		linger:        10,
+		machine:       fsm.DefaultLimits(),
+		historyEvents: replica.DefaultHistoryEvents,
+		historyBytes:  replica.DefaultHistoryBytes,
+		exchange:      exchange.Config{}.WithDefaults(),
+		native:        v1.Config{}.WithDefaults(),
+		connections:   httpapi.DefaultConnections,
 	}
 }
 
-// validate checks what can be checked without opening anything but a resolver.
+// validate checks all that can be checked without opening a file or a port.
 func (c *config) validate() error {
 	if err := checkNodeID(c.nodeID); err != nil {
 		return fmt.Errorf("--node-id: %w", err)
@@ -89,17 +84,19 @@ func (c *config) validate() error {
 	if err := checkBind(c.peerAddress); err != nil {
 		return fmt.Errorf("--peer: %w", err)
 	}
+	if err := checkCertificates(c.peerCerts); err != nil {
+		return err
+	}
 	if err := c.validatePeers(); err != nil {
 		return err
 	}
-	if _, err := cluster.RaftConfig("n", c.multiplier, hclog.NewNullLogger()); err != nil {
+	if _, err := raftlib.Config("n", c.multiplier, hclog.NewNullLogger()); err != nil {
 		return fmt.Errorf("--raft-multiplier: %w", err)
 	}
 	if err := c.validateDialects(); err != nil {
 		return err
 	}
-	// A handler over nothing, only to have its configuration checked early.
-	if _, err := httpapi.New(httpapi.Config{Node: struct{ httpapi.Node }{}, CORS: c.cors}); err != nil {
+	if err := httpapi.CheckOrigins(c.cors); err != nil {
 		return fmt.Errorf("--cors-allow: %w", err)
 	}
 	if _, err := callback.New(c.callbacks); err != nil {
@@ -120,7 +117,7 @@ func (c *config) validate() error {
 }
 
 func (c *config) validatePeers() error {
-	if err := cluster.CheckPeerAddress(c.peerAddress, c.insecurePeers); err != nil {
+	if err := c.checkPeer(c.peerAddress); err != nil {
 		return fmt.Errorf("--peer: %w", err)
 	}
 	if len(c.peers) == 0 {
@@ -129,7 +126,7 @@ func (c *config) validatePeers() error {
 	own := false
 	for _, p := range c.peers {
 		own = own || p.ID == c.nodeID
-		if err := cluster.CheckPeerAddress(p.Address, c.insecurePeers); err != nil {
+		if err := c.checkPeer(p.Address); err != nil {
 			return fmt.Errorf("--peers: %s: %w", p.ID, err)
 		}
 	}
@@ -137,6 +134,15 @@ func (c *config) validatePeers() error {
 		return fmt.Errorf("--peers: %s, this node's own id, is not among them", c.nodeID)
 	}
 	return nil
+}
+
+// checkPeer refuses a peer's address that strangers may reach, and names the flag.
+func (c *config) checkPeer(address string) error {
+	err := peer.CheckAddress(address, c.insecurePeers || c.peerCerts.Cert != "")
+	if errors.Is(err, peer.ErrNotLoopback) {
+		err = fmt.Errorf("%w, and --insecure-peers is given; or give the node a certificate, see --peer-cert", err)
+	}
+	return err
 }
 
 // checkBind wants host:port; the host may be empty, for all interfaces.
@@ -149,4 +155,18 @@ func checkBind(address string) error {
 		return fmt.Errorf("%q has no port between 1 and 65535", address)
 	}
 	return nil
+}
+
+// followLevel gives the log and its named parts the level of a declared file, or, if
+// the file has no level, the one from the start. A level given by flag or variable
+// stays.
+func (c *config) followLevel(text string, log hclog.Logger) {
+	if c.ownLevel == hclog.NoLevel {
+		return
+	}
+	level := hclog.LevelFromString(text)
+	if level == hclog.NoLevel {
+		level = c.ownLevel
+	}
+	log.SetLevel(level)
 }

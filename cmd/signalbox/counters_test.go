@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// counters are clients that each add to a counter of its own, one by one, repeating
-// each request under its key until it is answered. So the counters must show in
-// the end exactly what was acknowledged: nothing lost, nothing done twice.
+// counters are clients that each add to a counter of its own, one by one, and repeat
+// each request under its key until it has a reply. In the end the counters must show
+// exactly the acknowledged steps: no step is lost, and no step counts twice.
 type counters struct {
 	acknowledged []atomic.Int64
 	tokens       []atomic.Uint64 // of one lease after another, which must rise
@@ -43,8 +43,8 @@ func startCounters(t *testing.T, c *client, count int) *counters {
 func counterName(i int) string { return fmt.Sprintf("counter-%d", i) }
 func lockName(i int) string    { return fmt.Sprintf("lock-%d", i) }
 
-// count takes steps until it is stopped. A step that was begun is ended, whatever
-// comes: an answer is what counts.
+// count takes steps until it is stopped. It ends a step that it has begun, since a
+// step counts only once it has a reply.
 func (w *counters) count(ctx context.Context, c *client, i int) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		if err := w.step(context.WithoutCancel(ctx), c, i, n); err != nil {
@@ -110,8 +110,8 @@ func (w *counters) report(t *testing.T) {
 	}
 }
 
-// finish stops the counters and compares each with what was acknowledged, as every
-// node shows it.
+// finish stops the counters and compares each, as every node shows it, with the
+// acknowledged steps.
 func (w *counters) finish(t *testing.T, c *client) {
 	t.Helper()
 	w.stop()

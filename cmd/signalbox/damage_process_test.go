@@ -13,7 +13,7 @@ import (
 )
 
 // TestDamagedFolder flips one bit of an entry in a node's log while it is down, in
-// each copy of it, since Bolt leaves old pages in its file. The node tells so in one
+// each copy of it, since Bolt leaves old pages in its file. The node reports so in one
 // line, which names the file and the way back, and does not start; that way back
 // works.
 func TestDamagedFolder(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/httpapi/throttleclient"
+	"github.com/signalbox/signalbox/internal/throttleclient"
 )
 
 // declared is a file that nodes are started with.
@@ -59,7 +59,7 @@ func (p *process) logs(t *testing.T, words string) {
 	})
 }
 
-// TestDeclare starts three nodes with one file, changes it, and tells one of them.
+// TestDeclare starts three nodes with one file, changes it, and has one of them reload it.
 func TestDeclare(t *testing.T) {
 	file := declareFile(t, "[semaphores]\nA = 2\nB = { max = 3, level = 1 }\n\n[semaphores.\"/&\"]\nmax = -1\n")
 	c := startProcesses(t, testProgram, "--declare", file.path)
@@ -192,8 +192,8 @@ func TestForgetful(t *testing.T) {
 	}
 }
 
-// TestBlockedAtTheEnd: SIGTERM ends a node in order within a second, whoever is
-// blocked: that request is answered 202 at once.
+// TestBlockedAtTheEnd: SIGTERM ends a node in order within a second, also while a
+// request is blocked: that request gets 202 at once.
 func TestBlockedAtTheEnd(t *testing.T) {
 	file := declareFile(t, "[semaphores]\nA = 1\n")
 	p, url, _ := startAlone(t, "--declare", file.path)

@@ -23,8 +23,8 @@ func TestFitConnections(t *testing.T) {
 		config := defaultConfig()
 		config.nodesHere = c.nodes
 		config.fitConnections(c.most, hclog.New(&hclog.LoggerOptions{Output: &log}))
-		if config.requests.connections != c.want || c.says != strings.Contains(log.String(), "--max-connections") {
-			t.Errorf("%d files for %d nodes: %d connections; %s", c.most, c.nodes, config.requests.connections, log.String())
+		if config.connections != c.want || c.says != strings.Contains(log.String(), "--max-connections") {
+			t.Errorf("%d files for %d nodes: %d connections; %s", c.most, c.nodes, config.connections, log.String())
 		}
 	}
 	if most, known := openFiles(); known && most == 0 {

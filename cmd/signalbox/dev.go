@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -24,7 +25,7 @@ const (
 	devReadyIn = 30 * time.Second
 )
 
-// devFlags is what dev is told.
+// devFlags are the flags of dev.
 type devFlags struct {
 	nodes, port int
 	data        string
@@ -58,7 +59,7 @@ func newDev() *cobra.Command {
 	return command
 }
 
-// run starts the nodes, tells how to use them, and stops them when ctx ends.
+// run starts the nodes, prints how to use them, and stops them when ctx ends.
 func (d *devFlags) run(ctx context.Context, out io.Writer, log hclog.Logger) error {
 	if d.nodes < 1 || d.nodes > maxDevNodes {
 		return fmt.Errorf("--nodes must be between 1 and %d", maxDevNodes)
@@ -87,7 +88,7 @@ func (d *devFlags) run(ctx context.Context, out io.Writer, log hclog.Logger) err
 	return err
 }
 
-// serve tells how to use the nodes, and blocks until ctx ends or one can't go on.
+// serve prints how to use the nodes, and blocks until ctx ends or one can't go on.
 func (d *devFlags) serve(ctx context.Context, out io.Writer, folder string, fatal <-chan error) error {
 	if ctx.Err() == nil {
 		d.welcome(out, folder)
@@ -146,14 +147,14 @@ func (d *devFlags) ready(ctx context.Context, nodes []*node, fatal <-chan error)
 		case err := <-fatal:
 			return err
 		case <-late:
-			return fmt.Errorf("the nodes were not ready within %v; --log-level info tells more", devReadyIn)
+			return fmt.Errorf("the nodes were not ready within %v; --log-level info shows more", devReadyIn)
 		case <-again.C:
 		}
 	}
 	return nil
 }
 
-// stopAll stops the nodes side by side: none of them needs the others any more.
+// stopAll stops all nodes at the same time.
 func stopAll(nodes []*node) {
 	var stopping sync.WaitGroup
 	for _, n := range nodes {
@@ -174,4 +175,36 @@ func (d *devFlags) welcome(out io.Writer, folder string) {
 	fmt.Fprintf(out, "  curl -X PUT %s/v1/semaphores/db -d '{\"permits\":3}'\n", at(0))
 	fmt.Fprintf(out, "  lease=$(curl -sX POST %s/v1/semaphores/db/leases -d '{\"ttl\":\"30s\",\"wait\":\"10s\"}'); echo \"$lease\"\n", at(1))
 	fmt.Fprintf(out, "  curl -X DELETE %s/v1/sessions/$(echo \"$lease\" | sed 's/.*\"session\":\"\\([0-9]*\\).*/\\1/')\n\n", at(2))
+}
+
+// devRecord is the file in which dev notes the number of nodes and the ports of a
+// folder: its nodes know each other by these ports alone.
+const devRecord = "signalbox-dev"
+
+// folder makes the folder of the nodes' folders, or checks the one that is there.
+func (d *devFlags) folder() (string, error) {
+	if d.data == "" {
+		return os.MkdirTemp("", "signalbox-dev-")
+	}
+	if err := os.MkdirAll(d.data, 0o700); err != nil {
+		return "", fmt.Errorf("--data: %w", err)
+	}
+	record := filepath.Join(d.data, devRecord)
+	own := fmt.Sprintf("--nodes %d --http-port %d\n", d.nodes, d.port)
+	found, err := os.ReadFile(record)
+	switch {
+	case err == nil && string(found) == own:
+		return d.data, nil
+	case err == nil:
+		return "", fmt.Errorf("--data: %s was made with %s: give the same, or another folder", d.data, found)
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("--data: %w", err)
+	}
+	if entries, err := os.ReadDir(d.data); err != nil || len(entries) > 0 {
+		return "", fmt.Errorf("--data: %s is not empty, and was not made by signalbox dev", d.data)
+	}
+	if err := os.WriteFile(record, []byte(own), 0o600); err != nil {
+		return "", fmt.Errorf("--data: %w", err)
+	}
+	return d.data, nil
 }

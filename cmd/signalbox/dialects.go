@@ -13,27 +13,29 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/signalbox/signalbox/cluster"
-	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/declare"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/nodered"
+	"github.com/signalbox/signalbox/httpapi/throttle"
 )
 
 // dialect is an interface of another system, served beside the native one.
 type dialect struct {
-	name  string
-	serve func(c *config, n *node, api *httpapi.Config) // switches it on
+	name string
+	open func(c *config, n *node, x *exchange.Exchange) (exchange.Dialect, error)
 }
 
 // dialects are those that --dialects may name, in the order in which it lists them.
 var dialects = []dialect{
-	{"nodered", func(_ *config, n *node, api *httpapi.Config) {
-		api.NodeRED = &httpapi.NodeRED{CheckCallback: n.callbacks.Check}
+	{"nodered", func(_ *config, n *node, x *exchange.Exchange) (exchange.Dialect, error) {
+		return nodered.New(x, nodered.Config{CheckCallback: n.callbacks.Check}), nil
 	}},
-	{"throttle", func(c *config, n *node, api *httpapi.Config) {
-		api.Throttle = &httpapi.Throttle{LingerPercent: c.linger, Declared: n.declared.names}
+	{"throttle", func(c *config, n *node, x *exchange.Exchange) (exchange.Dialect, error) {
+		return throttle.New(x, throttle.Config{LingerPercent: c.linger, Declared: n.declared.names})
 	}},
 }
 
-// noDialects is how a variable, which counts as not set when empty, says none.
+// noDialects switches all off, also in a variable, which counts as not set when empty.
 const noDialects = "none"
 
 func allDialects() (names []string) {
@@ -51,7 +53,7 @@ func addDialects(flags *pflag.FlagSet, c *config) {
 	flags.IntVar(&c.linger, "lease-linger", c.linger, "percent by which leases of throttle's clients live longer than they ask for, at most 30s; alike on all nodes")
 }
 
-// validateDialects checks what addDialects adds.
+// validateDialects checks the flags of addDialects.
 func (c *config) validateDialects() error {
 	known := allDialects()
 	if slices.Equal(c.dialects, []string{noDialects}) {
@@ -73,23 +75,18 @@ func (c *config) validateDialects() error {
 	return nil
 }
 
-// declaration is a node's --declare, none if the file is nil.
-type declaration struct {
-	file *declare.Declaration
-	stop func() // ends keeping it; nil while nobody does
-}
+// declaration is a node's --declare; file is nil without the flag.
+type declaration struct{ file *declare.Declaration }
 
 // openDeclaration reads the file, and lets it set the level of the log.
 func openDeclaration(c *config, log hclog.Logger) (declaration, error) {
 	if c.declare == "" {
 		return declaration{}, nil
 	}
-	file, err := declare.Open(c.declare)
+	file, err := declare.Open(c.declare, func(f *declare.File) { c.followLevel(f.LogLevel, log) })
 	if err != nil {
 		return declaration{}, fmt.Errorf("--declare: %w", err)
 	}
-	file.OnRead = func(f *declare.File) { c.followLevel(f.LogLevel, log) }
-	file.OnRead(file.File())
 	return declaration{file: file}, nil
 }
 
@@ -111,7 +108,7 @@ type checked struct {
 func (c checked) Checks() []cluster.Check { return append(c.Node.Checks(), c.file.Check()) }
 
 // over is the node as the API sees it.
-func (d *declaration) over(n *cluster.Node) httpapi.Node {
+func (d *declaration) over(n *cluster.Node) exchange.Node {
 	if d.file == nil {
 		return n
 	}
@@ -123,10 +120,11 @@ func (n *node) ready() bool {
 	return n.cluster.Ready() && (n.declared.file == nil || n.declared.file.Check().OK)
 }
 
-// keep declares the file now, and again at each SIGHUP, until end.
-func (d *declaration) keep(n *cluster.Node, log hclog.Logger) {
+// keep declares the file now, and again at each SIGHUP, until end is called, which
+// waits for a declaration under way.
+func (d *declaration) keep(n *cluster.Node, log hclog.Logger) (end func()) {
 	if d.file == nil {
-		return
+		return func() {}
 	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -136,15 +134,8 @@ func (d *declaration) keep(n *cluster.Node, log hclog.Logger) {
 		defer close(done)
 		d.file.Keep(ctx, n, hangups, log)
 	}()
-	d.stop = func() { // without signal.Stop: a SIGHUP from here on must not kill a node that stops
+	return func() { // without signal.Stop: a SIGHUP from here on must not kill a node that stops
 		cancel()
 		<-done
-	}
-}
-
-// end stops keeping the file, and waits until that has stopped.
-func (d *declaration) end() {
-	if d.stop != nil {
-		d.stop()
 	}
 }

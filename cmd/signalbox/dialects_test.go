@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestDialects asks each dialect for something that is its own, and none of them.
+// TestDialects asks for a route of each dialect, whether the node serves it or not.
 func TestDialects(t *testing.T) {
 	own := map[string]struct { // 404 where the dialect is not served
 		path   string
@@ -48,7 +48,7 @@ func TestDialects(t *testing.T) {
 	}
 }
 
-// get answers status and body; a node that has no leader yet is asked again.
+// get returns status and body; it asks a node that has no leader yet again.
 func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	eventually(t, 20*time.Second, func() error {
@@ -97,7 +97,7 @@ func TestBadDeclarations(t *testing.T) {
 	}
 }
 
-// TestDevDeclares: the nodes of dev are ready only with what is declared.
+// TestDevDeclares: the nodes of dev are ready only once the declared semaphores exist.
 func TestDevDeclares(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "throttle.toml")
 	if err := os.WriteFile(file, []byte("[semaphores]\nA = { max = 4, level = 2 }\n"), 0o600); err != nil {

@@ -3,14 +3,28 @@
 //	signalbox dev       several nodes in this process, to try things out
 //	signalbox serve     one node of a cluster
 //	signalbox run       a command, while permits of a semaphore are held
+//	signalbox cert      makes the certificates of a cluster
 //	signalbox version
 //	signalbox healthcheck
 //
-// Each subcommand has its file. Every flag may also be given as an environment
-// variable. What is wrong with the flags, the ports or the data folder is told
-// in one line on stderr, and the exit status is 1, but for run, which has statuses of
-// its own.
+// Every flag may also be given as an environment variable. An error in the flags, the
+// ports or the data folder is reported in one line on stderr, and the exit status is
+// 1; run has statuses of its own.
 //
-// The package wires the others together, bottom up, and stops them in reverse
-// order; it decides nothing about semaphores, Raft or HTTP.
+// The package wires the others together, bottom up, and stops them in reverse order.
+// It makes no decision about semaphores, Raft or HTTP.
+//
+//   - main.go: signals, the command line, flags from environment variables
+//   - serve.go: the subcommand serve, and the flags of the log
+//   - config.go: the configuration of one node, its defaults and checks
+//   - addresses.go: lists of peers, host names, bound addresses
+//   - limits.go: a flag for each limit, sizes, how many connections fit
+//   - descriptors_unix.go: the limit of open files
+//   - descriptors_other.go: no such limit on other systems
+//   - node.go: one running node, started bottom up and stopped top down
+//   - certificates.go: certificates, read from their files again and again
+//   - dialects.go: interfaces of other systems, and the file of declared semaphores
+//   - dev.go: the subcommand dev, and its folder
+//   - run.go: the subcommand run; the work is in internal/hold
+//   - inspect.go: the subcommands healthcheck and version
 package main

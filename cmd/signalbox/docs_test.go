@@ -12,7 +12,7 @@ import (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "examples/*.md"} {
 		found, err := filepath.Glob(filepath.Join("../..", pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("no pages are %s (%v)", pattern, err)
@@ -28,8 +28,8 @@ func pages(t *testing.T) map[string]string {
 	return texts
 }
 
-// TestKilledRunIsTold: whoever relies on run is told what a SIGKILL of it leaves
-// running, wherever they read about it; TestRun shows that it is so.
+// TestKilledRunIsTold: every text about run says which processes a SIGKILL of it leaves
+// running; TestRun shows that it is so.
 func TestKilledRunIsTold(t *testing.T) {
 	texts := pages(t)
 	texts["run --help"] = command(t, []string{"run", "--help"}).stdout
@@ -53,8 +53,8 @@ func anchors(text string) map[string]bool {
 	return places
 }
 
-// TestDocsLinks follows every link between the pages, and finds each page of docs
-// in README.
+// TestDocsLinks follows every link between the pages, and finds each page in README,
+// and each decision in the list of docs/README.
 func TestDocsLinks(t *testing.T) {
 	texts := pages(t)
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
@@ -82,8 +82,13 @@ func TestDocsLinks(t *testing.T) {
 		t.Errorf("only %d links were found", links)
 	}
 	for page := range texts {
-		if filepath.Dir(page) == "docs" && !strings.Contains(texts["README.md"], "]("+page+")") {
-			t.Errorf("README.md doesn't link to %s", page)
+		index := "README.md"
+		if filepath.Dir(page) == "docs/adr" {
+			index = "docs/README.md"
+		}
+		relative, _ := filepath.Rel(filepath.Dir(index), page)
+		if page != index && !strings.Contains(texts[index], "]("+relative+")") {
+			t.Errorf("%s doesn't link to %s", index, page)
 		}
 	}
 }

@@ -30,7 +30,7 @@ type fleet struct {
 	holding  int // clients that may believe that they hold, never more than permits
 	most     int
 	grants   []uint64        // tokens of the waiters, by waiter
-	renewals []time.Duration // from the first attempt to the answer
+	renewals []time.Duration // from the first attempt to the reply
 	rounds   []int           // renewals of each holder
 }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FuzzPeers reads lists of peers. What is taken can be dialled, has no id or
+// FuzzPeers reads lists of peers. A list that is taken can be dialled, has no id or
 // address twice, and reads the same when it is written again.
 func FuzzPeers(f *testing.F) {
-	for _, seed := range []string{"", "n1=127.0.0.1:8711", "n1=n1:8711,n2=n2:8711", "a=[::1]:1, b=x:2", "n1=:1", "=h:1", "n1=h:1,", "n1==h:1", "n1=h:http"} {
+	for _, seed := range []string{"", "n1=127.0.0.1:8711", "n1=n1:8711,n2=n2:8711", "a=[::1]:1, b=x:2", "n1=:1", "n1=[]:1", "=h:1", "n1=h:1,", "n1==h:1", "n1=h:http"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -40,8 +40,8 @@ func FuzzPeers(f *testing.F) {
 	})
 }
 
-// FuzzConfiguration sets the flags of a node from variables with any text. Nothing
-// panics, and no limit that is taken is below 1.
+// FuzzConfiguration sets the flags of a node from variables with any text. It must
+// not panic, and no limit that is taken is below 1.
 func FuzzConfiguration(f *testing.F) {
 	f.Add("64KiB", "10m", "1000000", "*")
 	f.Add("-1", "1e3", "9223372036854775808", "")
@@ -56,7 +56,7 @@ func FuzzConfiguration(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if c.requests.body < 1 || c.requests.wait < 1 || c.machine.Leases < 1 || c.requests.batch < 1 {
+		if c.exchange.BodyBytes < 1 || c.exchange.MaxWait < 1 || c.machine.Leases < 1 || c.native.BatchSize < 1 {
 			t.Errorf("taken: %+v", c)
 		}
 	})

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// called answers the status of a GET / at an address under another name.
+// called returns the status of a GET / at an address under another name.
 func called(t *testing.T, address, host string) (status int) {
 	t.Helper()
 	eventually(t, 20*time.Second, func() error {

@@ -14,14 +14,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/signalbox/signalbox/httpapi/noderedclient"
+	"github.com/signalbox/signalbox/internal/noderedclient"
 )
 
 // keyless is a script as the subflow's users have it: it sends no keys, and repeats
-// what failed. It counts what it was told and, apart, what it was never told.
+// failed requests. It counts the requests with a reply and, apart, those without.
 type keyless struct {
 	mu                  sync.Mutex
-	ups, downs          int64 // answered with 200
+	ups, downs          int64 // acknowledged with 200
 	lostUps, lostDowns  int64 // sent, and perhaps done
 	refused, unexpected map[int]int
 }
@@ -40,7 +40,7 @@ func (k *keyless) at(base string) *noderedclient.Client {
 // RoundTrip sends a request and counts how it came out.
 func (k *keyless) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := http.DefaultTransport.RoundTrip(r)
-	if err == nil { // an answer that breaks off is lost as well
+	if err == nil { // a reply that breaks off is lost as well
 		var body []byte
 		body, err = io.ReadAll(response.Body)
 		response.Body.Close()
@@ -103,8 +103,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &status) && status.Status == http.StatusGatewayTimeout
 }
 
-// finish checks that the value is off by no more than what was lost, in either
-// direction, and that no other status came than those of the contract.
+// finish checks that the value is off by no more than the lost requests, in either
+// direction, and that every status is one of the contract.
 func (k *keyless) finish(t *testing.T, c *processes, u *users) {
 	t.Helper()
 	u.end(t)

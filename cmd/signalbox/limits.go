@@ -2,8 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"math"
+	"strconv"
 	"strings"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/pflag"
 )
 
@@ -12,12 +16,12 @@ import (
 // between nodes has up to 4 MiB.
 const mostWaitList = 4096
 
-// addLimits gives every limit its flag; the defaults are what c holds. None may be
-// below 1: nothing would work.
+// addLimits gives every limit its flag; the defaults are those in c. A limit below 1
+// is refused.
 func addLimits(flags *pflag.FlagSet, c *config) {
 	limits := pflag.NewFlagSet("limits", pflag.ContinueOnError)
 	limits.SortFlags = false
-	m, r := &c.machine, &c.requests
+	m, x := &c.machine, &c.exchange
 	limits.Int64Var(&m.Semaphores, "max-semaphores", m.Semaphores, "semaphores")
 	limits.Int64Var(&m.Sessions, "max-sessions", m.Sessions, "sessions")
 	limits.Int64Var(&m.SessionLeases, "max-session-leases", m.SessionLeases, "leases of one session")
@@ -28,19 +32,19 @@ func addLimits(flags *pflag.FlagSet, c *config) {
 	limits.Int64Var(&m.WaitList, "max-wait-list", m.WaitList, "semaphores on one session's wait list")
 	limits.Int64Var(&m.Keys, "max-keys", m.Keys, "idempotency keys that are remembered")
 	limits.Var((*size)(&m.KeyBytes), "max-key-bytes", "what they and their outcomes may take")
-	limits.Var(&r.body, "max-body", "a request's body")
-	limits.Var(&r.batchBody, "max-batch-body", "the body of a batch")
-	limits.IntVar(&r.batch, "max-batch", r.batch, "operations in a batch; one that lists semaphores counts as many")
-	limits.DurationVar(&r.wait, "max-wait", r.wait, "how long one request may wait")
-	limits.DurationVar(&r.bodyTimeout, "body-timeout", r.bodyTimeout, "for a body to arrive, and for a reply to leave")
-	limits.IntVar(&r.connections, "max-connections", r.connections, "connections to the API; some more are kept for probes")
-	limits.Var(&r.bodies, "max-body-memory", "what bodies that are being received may take in all, beyond 4KiB each")
-	limits.Var(&r.replies, "max-reply-memory", "what replies that clients have not taken may take in all, beyond 16KiB each")
-	limits.IntVar(&r.watchers, "max-watchers", r.watchers, "streams of events and blocking queries that may be open on this node")
+	limits.Var((*size)(&x.BodyBytes), "max-body", "a request's body")
+	limits.Var((*size)(&c.native.BatchBodyBytes), "max-batch-body", "the body of a batch")
+	limits.IntVar(&c.native.BatchSize, "max-batch", c.native.BatchSize, "operations in a batch; one that lists semaphores counts as many")
+	limits.DurationVar(&x.MaxWait, "max-wait", x.MaxWait, "how long one request may wait")
+	limits.DurationVar(&x.BodyTimeout, "body-timeout", x.BodyTimeout, "for a body to arrive, and for a reply to leave")
+	limits.IntVar(&c.connections, "max-connections", c.connections, "connections to the API; some more are kept for probes")
+	limits.Var((*size)(&x.BodyMemory), "max-body-memory", "what bodies that are being received may take in all, beyond 4KiB each")
+	limits.Var((*size)(&x.ReplyMemory), "max-reply-memory", "what replies that clients have not taken may take in all, beyond 16KiB each")
+	limits.IntVar(&c.native.MaxWatchers, "max-watchers", c.native.MaxWatchers, "streams of events and blocking queries that may be open on this node")
 	limits.Int64Var(&c.historyEvents, "event-history", c.historyEvents, "events that this node keeps for those who follow them")
 	limits.Var(&c.historyBytes, "event-history-size", "what they may take")
 	limits.IntVar(&c.queue, "max-proposals", c.queue, "commands waiting for their place in the log")
-	limits.VisitAll(func(limit *pflag.Flag) { limit.Value = positive{limit.Value} })
+	limits.VisitAll(func(limit *pflag.Flag) { limit.Value = positive{limit.Value} }) // state: pflag has no other way to wrap it
 	flags.AddFlagSet(limits)
 }
 
@@ -56,4 +60,62 @@ func (p positive) Set(text string) error {
 		return errors.New("it must be above 0")
 	}
 	return nil
+}
+
+// size is a flag's value in bytes, written as 65536, 64KiB, 1MiB or 2GiB.
+type size int64
+
+var sizeUnits = []struct {
+	name  string
+	shift int
+}{{"GiB", 30}, {"MiB", 20}, {"KiB", 10}, {"B", 0}}
+
+// Set implements pflag.Value.
+func (s *size) Set(text string) error {
+	digits, shift := strings.TrimSpace(text), 0
+	for _, unit := range sizeUnits {
+		if rest, ok := strings.CutSuffix(digits, unit.name); ok {
+			digits, shift = strings.TrimSpace(rest), unit.shift
+			break
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64>>shift {
+		return fmt.Errorf("%q is not a size such as 65536, 64KiB or 1GiB", text)
+	}
+	*s = size(n << shift)
+	return nil
+}
+
+// String implements pflag.Value: the largest unit that gives a whole number.
+func (s *size) String() string {
+	for _, unit := range sizeUnits {
+		if n := int64(*s) >> unit.shift; n > 0 && n<<unit.shift == int64(*s) {
+			return strconv.FormatInt(n, 10) + unit.name
+		}
+	}
+	return strconv.FormatInt(int64(*s), 10) + "B"
+}
+
+// Type implements pflag.Value.
+func (s *size) Type() string { return "size" }
+
+// ownDescriptors is how many open files a node needs beside its clients' connections:
+// for its folder, its peers, and the connections kept for probes.
+const ownDescriptors = 240
+
+// fitConnections lowers --max-connections to the process's limit of open files, shared
+// by the nodes in it, and logs that: connections that can't be accepted would lock out
+// probes and peers too.
+func (c *config) fitConnections(most uint64, log hclog.Logger) {
+	nodes := uint64(max(1, c.nodesHere))
+	room := most / nodes
+	if room >= uint64(c.connections)+ownDescriptors {
+		return
+	}
+	fits := max(ownDescriptors, int(room)) - ownDescriptors
+	fits = max(fits, 16)
+	log.Warn("the limit of open files does not allow --max-connections; raise it (ulimit -n, LimitNOFILE)", "limit", most,
+		"needed", nodes*(uint64(c.connections)+ownDescriptors), "max-connections", c.connections, "taken", fits)
+	c.connections = fits
 }

@@ -2,12 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/signalbox/signalbox/cmd/signalbox/verbs"
 )
 
 func main() {
@@ -17,7 +23,7 @@ func main() {
 	go func() {
 		<-signals
 		cancel()
-		<-signals // whoever asks twice doesn't want to wait
+		<-signals // the second one asks not to wait
 		os.Exit(1)
 	}()
 	os.Exit(run(ctx, os.Args[1:], os.LookupEnv, os.Stdout, os.Stderr))
@@ -37,4 +43,72 @@ func run(ctx context.Context, arguments []string, lookup func(string) (string, b
 		return statusOf(err)
 	}
 	return 0
+}
+
+// newRoot builds the command line. lookup reads an environment variable.
+func newRoot(lookup func(string) (string, bool)) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "signalbox",
+		Short: "A replicated semaphore service over HTTP",
+		Long: "A replicated semaphore service over HTTP.\n\n" +
+			"Every flag may also be given as an environment variable: " + variable("http-port") + " is --http-port.\n" +
+			"A flag on the command line wins; an empty variable counts as not set.",
+		Version:       version(),
+		SilenceErrors: true, // run prints them, in one line
+		SilenceUsage:  true,
+		PersistentPreRunE: func(command *cobra.Command, _ []string) error {
+			return fromEnvironment(command.Flags(), lookup)
+		},
+	}
+	root.SetVersionTemplate("signalbox {{.Version}}\n")
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(newServe(), newDev(), newVersion(), newHealthcheck(lookup))
+	for _, command := range root.Commands() {
+		command.Args = noArguments
+		command.Flags().SortFlags = false
+	}
+	root.AddCommand(newRun(lookup), verbs.Cert())
+	return root
+}
+
+// noArguments refuses words that are no flags: most are a flag without its dashes.
+func noArguments(command *cobra.Command, arguments []string) error {
+	if len(arguments) > 0 {
+		return fmt.Errorf("%s takes no arguments but flags: %q", command.Name(), arguments[0])
+	}
+	return nil
+}
+
+// variable is the environment variable of a flag: SIGNALBOX_NODE_ID of --node-id.
+func variable(flag string) string {
+	return "SIGNALBOX_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// insteadOf annotates a flag with those that it takes the place of.
+const insteadOf = "signalbox-instead-of"
+
+// fromEnvironment sets each flag that is not on the command line from its
+// variable. An empty variable counts as not set, as in most compose files. So does
+// one of a flag that another one on the command line takes the place of: an image
+// may set defaults that don't go with it.
+func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	var failed []error
+	replaced := map[string]bool{}
+	flags.Visit(func(flag *pflag.Flag) {
+		if on := flag.Value.String(); on != "" && on != "false" {
+			for _, name := range flag.Annotations[insteadOf] {
+				replaced[name] = true
+			}
+		}
+	})
+	flags.VisitAll(func(flag *pflag.Flag) {
+		value, set := lookup(variable(flag.Name))
+		if flag.Changed || replaced[flag.Name] || !set || value == "" || flag.Name == "help" || flag.Name == "version" {
+			return
+		}
+		if err := flags.Set(flag.Name, value); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", variable(flag.Name), err))
+		}
+	})
+	return errors.Join(failed...)
 }

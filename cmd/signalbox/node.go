@@ -16,11 +16,12 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/callback"
+	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/store"
 )
 
-// stopTime is within what a node stops in order. Past it, the process ends anyhow:
-// whoever asked will soon do it less gently.
+// stopTime bounds how long a node takes to stop in order. After it the process ends
+// anyhow: supervisors send KILL soon.
 const stopTime = 4500 * time.Millisecond
 
 // node is one running node. It is built bottom up and stopped top down.
@@ -29,14 +30,16 @@ type node struct {
 	store     *store.Store
 	callbacks *callback.Sender
 	cluster   *cluster.Node
+	certs     *certificates
 	declared  declaration
+	undeclare func() // ends keeping the declared semaphores
 	server    *httpapi.Server
-	served    chan error // what serving HTTP ended with; nil if asked to
+	served    chan error // the outcome of serving HTTP; nil if asked to end
 }
 
 // startNode opens the HTTP port, the data folder and the peer port, and serves. It
-// doesn't wait for a leader. fatal is told, once, when the node can't go on. On an
-// error everything is closed again, and the error is for whoever typed the command.
+// doesn't wait for a leader. fatal is called, once, when the node can't go on. On an
+// error everything is closed again; the error names flags.
 func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error)) (_ *node, err error) {
 	listener, err := listen(ctx, "--http", c.httpAddress)
 	if err != nil {
@@ -53,11 +56,14 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 		}
 	}()
 	peers, err := listen(ctx, "--peer", c.peerAddress)
-	if err != nil { // told before a folder is made for nothing
+	if err != nil { // found before a folder is made in vain
 		return nil, err
 	}
 	peers.Close()
 	if n.declared, err = openDeclaration(&c, log); err != nil {
+		return nil, err
+	}
+	if n.certs, err = openCertificates(c, log); err != nil {
 		return nil, err
 	}
 	if n.store, err = openStore(c, log); err != nil {
@@ -66,14 +72,14 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 	if n.callbacks, err = callback.New(c.callbacks); err != nil {
 		return nil, err
 	}
-	if n.cluster, err = cluster.Start(ctx, clusterConfig(c, n.store, n.callbacks, log, fatal)); err != nil {
+	if n.cluster, err = cluster.Start(ctx, clusterConfig(c, n, log, fatal)); err != nil {
 		return nil, err
 	}
-	handler, err := httpapi.New(apiConfig(c, n, log))
+	handler, err := newHandler(c, n, log)
 	if err != nil {
 		return nil, err
 	}
-	n.declared.keep(n.cluster, log)
+	n.undeclare = n.declared.keep(n.cluster, log)
 	n.server = httpapi.NewServer(handler)
 	go func() { n.served <- n.server.Serve(listener) }()
 	return n, nil
@@ -93,49 +99,53 @@ func openStore(c config, log hclog.Logger) (*store.Store, error) {
 	})
 }
 
-func clusterConfig(c config, s *store.Store, sender *callback.Sender, log hclog.Logger, fatal func(error)) cluster.Config {
+func clusterConfig(c config, n *node, log hclog.Logger, fatal func(error)) cluster.Config {
 	return cluster.Config{
 		NodeID:         c.nodeID,
 		Peers:          c.peers,
 		Bind:           c.peerAddress,
+		PeerTLS:        n.certs.peerTLS(),
 		InsecurePeers:  c.insecurePeers,
-		Store:          s,
+		Store:          n.store,
 		Limits:         c.machine,
 		Restored:       c.restored,
 		RaftMultiplier: c.multiplier,
 		QueueSize:      c.queue,
 		HistoryEvents:  c.historyEvents,
 		HistoryBytes:   int64(c.historyBytes),
-		Notifier:       sender,
+		Notifier:       n.callbacks,
 		Logger:         log,
 		OnFatal:        fatal,
 	}
 }
 
-func apiConfig(c config, n *node, log hclog.Logger) httpapi.Config {
+// newHandler returns the API of a node, with the dialects that are configured.
+func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
+	c.exchange.Node, c.exchange.Logger = n.declared.over(n.cluster), log
+	x, err := exchange.New(c.exchange)
+	if err != nil {
+		return nil, err
+	}
 	api := httpapi.Config{
-		Node:           n.declared.over(n.cluster),
-		Logger:         log,
+		Exchange:       x,
+		Native:         c.native,
 		Version:        semanticVersion(version()),
-		Collectors:     []prometheus.Collector{n.cluster.Collector()},
+		Collectors:     []prometheus.Collector{n.cluster.Collector(), n.certs.collector()},
 		CORS:           c.cors,
 		Hosts:          c.allowedHosts(),
-		BodyBytes:      int64(c.requests.body),
-		BatchBodyBytes: int64(c.requests.batchBody),
-		BatchSize:      c.requests.batch,
-		MaxWait:        c.requests.wait,
-		BodyTimeout:    c.requests.bodyTimeout,
-		MaxWatchers:    c.requests.watchers,
-		MaxConnections: c.requests.connections,
-		BodyMemory:     int64(c.requests.bodies),
-		ReplyMemory:    int64(c.requests.replies),
+		MaxConnections: c.connections,
 	}
 	for _, d := range dialects {
-		if slices.Contains(c.dialects, d.name) {
-			d.serve(&c, n, &api)
+		if !slices.Contains(c.dialects, d.name) {
+			continue
 		}
+		served, err := d.open(&c, n, x)
+		if err != nil {
+			return nil, err
+		}
+		api.Dialects = append(api.Dialects, served)
 	}
-	return api
+	return httpapi.New(api)
 }
 
 // listen binds a port, and makes plain to read that it is taken.
@@ -150,17 +160,18 @@ func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// stop ends the node in order: nothing new is taken, what waits is answered,
-// leadership is handed over, then it closes from top to bottom. It blocks for at
-// most five seconds. What has not ended by then is logged and left to the end of
-// the process, which loses nothing: whatever was acknowledged is on the disk.
+// stop ends the node in order: it refuses new requests, ends the waiting ones, hands
+// leadership over, and then closes from top to bottom. It blocks for at most five
+// seconds. Parts that have not ended by then are logged and left to the end of the
+// process, which loses no data: everything acknowledged is on the disk.
 func (n *node) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		n.declared.end()
+		n.undeclare()
+		n.certs.end()
 		n.cluster.Drain()
 		if err := n.server.Shutdown(ctx); err != nil {
 			n.log.Warn("requests were cut off", "error", err)
@@ -180,12 +191,17 @@ func (n *node) stop() {
 	}
 }
 
-// abandon closes what a failed start has opened.
+// abandon closes everything that a failed start has opened.
 func (n *node) abandon() {
+	if n.certs != nil {
+		n.certs.end()
+	}
 	if n.cluster != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 		defer cancel()
-		_ = n.cluster.Close(ctx) // the error that led here is the one to tell
+		if n.cluster.Close(ctx) != nil { // the error that led here says more
+			return // closing the store could wait for a disk that hangs
+		}
 	}
 	if n.store != nil {
 		_ = n.store.Close()

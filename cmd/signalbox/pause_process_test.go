@@ -35,9 +35,9 @@ func TestPause(t *testing.T) {
 	sameState(t, c)
 }
 
-// pause stops a node, changes the value elsewhere, asks the node for it while it
-// can't answer, and lets it go on. What it answers then must be the new value, or
-// that it doesn't know. A lease that is not renewed meanwhile ends in its time.
+// pause stops a node, changes the value elsewhere, asks the stopped node for it, and
+// lets the node go on. Its reply must then be the new value, or a refusal because it
+// doesn't know. A lease that is not renewed meanwhile ends in its time.
 func (c *processes) pause(node, value int) {
 	c.t.Helper()
 	first, second := others(node)
@@ -106,8 +106,8 @@ func (p *process) suspend(t *testing.T) {
 	})
 }
 
-// expiry takes a lease and waits behind it, and tells whether that was granted
-// early.
+// expiry takes a lease and waits behind it; it sends an error unless the waiting request
+// is granted in time, and not early.
 func (c *processes) expiry(ctx context.Context, name string, first, second int) <-chan error {
 	c.t.Helper()
 	c.must(c.t, first, http.MethodPut, semaphorePath(name), `{"permits":1}`, http.StatusCreated)

@@ -89,7 +89,7 @@ func (p *process) kill() {
 }
 
 // terminate sends SIGTERM and returns how long the process took to end. It fails
-// unless it ended with status 0 within the time, and had answered all requests.
+// unless it ended with status 0 within the time, and had replied to all requests.
 func (p *process) terminate(t *testing.T, within time.Duration) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -121,6 +121,7 @@ type processes struct {
 	dir     string
 	base    int // HTTP on base, base+1, base+2; peers on base+10 and so on
 	extra   []string
+	own     [3][]string // flags of one node
 	running [3]*process
 }
 
@@ -150,6 +151,7 @@ func (c *processes) start(node int) {
 		"--peers", fmt.Sprintf("n1=%s,n2=%s,n3=%s", c.peer(0), c.peer(1), c.peer(2)),
 		"--data", filepath.Join(c.dir, id), "--min-free", "1MiB",
 	}, c.extra...)
+	arguments = append(arguments, c.own[node]...)
 	c.running[node] = startProcess(c.t, c.program, filepath.Join(c.dir, id+".log"), arguments...)
 }
 

@@ -36,7 +36,7 @@ func tour(t *testing.T, from, to string) string {
 }
 
 // paste runs a script of README with other addresses for those that it names. It
-// fails when a command does, or when a node answers with an error.
+// fails when a command does, or when a node replies with an error.
 func paste(t *testing.T, folder, script string, c *client) string {
 	t.Helper()
 	for _, program := range []string{"sh", "curl", "sed", "grep"} {

@@ -11,7 +11,7 @@ import (
 const stopWithin = 5 * time.Second
 
 // TestRollingRestart stops and starts one node after another under a crowd of
-// clients, which must not notice more than a slow answer.
+// clients, which must not notice more than a slow reply.
 func TestRollingRestart(t *testing.T) {
 	c := startProcesses(t, testProgram)
 	f := startFleet(t, c.client, "db", 50, 200)

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
 )
 
 // available waits until so much of a semaphore is free.
@@ -140,8 +142,8 @@ func (s *runScene) endsWhatIsLeft() {
 func (s *runScene) notInTime() {
 	s.c.must(s.T, 0, http.MethodPut, semaphorePath(s.name), `{"permits":2}`, http.StatusCreated)
 	s.c.must(s.T, 0, http.MethodPost, semaphorePath(s.name)+"/leases", `{"ttl":"5m"}`, http.StatusCreated)
-	s.run("--wait", "0").exits(s.T, statusNotInTime, "not free")
-	s.run("--wait", "700ms").exits(s.T, statusNotInTime, "700ms")
+	s.run("--wait", "0").exits(s.T, hold.StatusNotInTime, "not free")
+	s.run("--wait", "700ms").exits(s.T, hold.StatusNotInTime, "700ms")
 	if sem := s.c.must(s.T, 0, http.MethodGet, semaphorePath(s.name), "", http.StatusOK); len(sem.Waiters) != 0 {
 		s.Errorf("%d still wait", len(sem.Waiters))
 	}
@@ -170,14 +172,14 @@ func (s *runScene) waitsItsTurn() {
 
 func (s *runScene) refusedAtOnce() {
 	s.flags = []string{"--ttl", "6s"}
-	s.run().exits(s.T, statusRefused, "unknown-semaphore")
-	s.run("--permits", "2", "-n", "3").exits(s.T, statusRefused, "never")
+	s.run().exits(s.T, hold.StatusRefused, "unknown-semaphore")
+	s.run("--permits", "2", "-n", "3").exits(s.T, hold.StatusRefused, "never")
 }
 
 func (s *runScene) nobodyThere() {
 	dead := fmt.Sprintf("http://127.0.0.1:%d", freePorts(s.T, 0))
 	s.startRun(filepath.Join(s.TempDir(), "run.log"), s.name, []string{dead}, "--wait", "500ms").
-		exits(s.T, statusUnavailable, "no node answered")
+		exits(s.T, hold.StatusUnavailable, "no node replied")
 }
 
 func (s *runScene) interruptedWaiting() {
@@ -204,12 +206,12 @@ func (s *runScene) revoked() {
 	s.c.must(s.T, 0, http.MethodDelete, semaphorePath(s.name)+"/holders/"+child.session+"?reason=maintenance", "", http.StatusNoContent)
 	child.hears(syscall.SIGTERM)
 	child.tell("exit 0") // too late for a status of its own
-	p.exits(s.T, statusLost, "lost", "maintenance")
+	p.exits(s.T, hold.StatusLost, "lost", "maintenance")
 }
 
-// killedItself: nobody watches over the command any more, so it must end. What it has
-// started does not, and still runs when the next one holds the permits: the token
-// tells them apart.
+// killedItself: the command has lost its supervisor, so it must end. A process that it
+// has started does not, and still runs when the next one holds the permits: the token
+// distinguishes them.
 func (s *runScene) killedItself() {
 	p := s.run()
 	child := s.next()
@@ -244,7 +246,7 @@ func (s *runScene) paused() {
 	if after := child.at.Sub(resumed); after > time.Second {
 		s.Errorf("the command was ended %v after run went on", after)
 	}
-	p.exits(s.T, statusLost, "lost")
+	p.exits(s.T, hold.StatusLost, "lost")
 }
 
 // TestRunOutlivesNodes restarts one node after another, and kills the leader, under
@@ -287,7 +289,7 @@ func TestRunOutlivesNodes(t *testing.T) {
 		c.start(leader)
 		c.waitReady(leader)
 	}
-	<-time.After(18 * time.Second) // a lease that nobody renewed would be over
+	<-time.After(18 * time.Second) // a lease without a renewal would be over
 	same("in the end")
 	for i, child := range children {
 		child.tell("exit %d", 40+i)
@@ -407,5 +409,5 @@ func TestRunCutOffForReal(t *testing.T) {
 		t.Errorf("the command was gone %v and its child %v before the next grant", anew.Sub(child.at), anew.Sub(grandchild.at))
 	}
 	t.Logf("cut off; TERM %v later, gone %v and %v later, granted anew %v later", termed, child.at.Sub(cut), grandchild.at.Sub(cut), anew.Sub(cut))
-	p.exits(t, statusLost, "lost", "not renewed in time")
+	p.exits(t, hold.StatusLost, "lost", "not renewed in time")
 }

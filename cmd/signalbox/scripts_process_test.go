@@ -12,20 +12,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/httpapi/noderedclient"
-	"github.com/signalbox/signalbox/httpapi/throttleclient"
+	"github.com/signalbox/signalbox/internal/noderedclient"
+	"github.com/signalbox/signalbox/internal/throttleclient"
 )
 
 // script is a program of a dialect's user: one that works under a semaphore again and
-// again, at one node, and knows nothing but that interface.
+// again, at one node, and knows that interface alone.
 type script struct {
 	dialect string
 	// declare is what the nodes have to be declared with for it.
 	declare string
-	// work takes and gives back, and calls inside between; it ends with an error that
-	// has reached the user's code, or nil when that answers false.
+	// work takes and gives back permits, and calls inside between. It returns an error
+	// that has reached the user's code, or nil once inside returns false.
 	work func(ctx context.Context, base string, inside func() bool) error
-	// left answers how many permits are free in the end.
+	// left returns how many permits are free in the end.
 	left func(ctx context.Context, base string) (int64, error)
 }
 
@@ -182,9 +182,9 @@ func (u *users) finish(t *testing.T, c *processes) {
 }
 
 // TestScripts runs the scripts of all dialects while each node is restarted, and the
-// leader restarted and killed. Each knows one node: what happens to that is its
-// client's to endure, and no error may reach the script. One script sends no keys: its
-// repeats may count twice, but no more often than answers were lost.
+// leader restarted and killed. Each script knows one node: its client must bridge the
+// restarts of that node, and no error may reach the script. One script sends no keys:
+// its repeats may count twice, but no more often than replies were lost.
 func TestScripts(t *testing.T) {
 	text := "[semaphores]\n"
 	for _, s := range scripts {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -47,7 +49,7 @@ func newServe() *cobra.Command {
 	_ = flags.SetAnnotation("data", insteadOf, []string{"ephemeral"}) // fails for an unknown flag only
 	_ = flags.SetAnnotation("ephemeral", insteadOf, []string{"data"})
 	flags.BoolVar(&c.restored, "restored", false, "the folder was put back from a backup or a copy: tokens go on above all that it may have forgotten")
-	flags.BoolVar(&c.insecurePeers, "insecure-peers", false, "let the peer port be reachable beyond this machine, unprotected: whoever reaches it can change the state")
+	addCertificates(flags, &c)
 	flags.BoolVar(&c.insecureHTTP, "insecure-http", false, "let the API be reachable beyond this machine, unprotected: whoever reaches it can do everything")
 	addHosts(flags, &c)
 	addLogging(flags, &logs, "info")
@@ -59,7 +61,8 @@ func newServe() *cobra.Command {
 	return command
 }
 
-// completeFromPeers gives what was left out its default from the list of peers.
+// completeFromPeers takes defaults of the node id and its address from the list of
+// peers.
 func completeFromPeers(c *config, flags *pflag.FlagSet) error {
 	if !flags.Changed("node-id") {
 		switch len(c.peers) {
@@ -76,4 +79,28 @@ func completeFromPeers(c *config, flags *pflag.FlagSet) error {
 		}
 	}
 	return nil
+}
+
+// logging are the flags of the log.
+type logging struct {
+	level string
+	json  bool
+}
+
+func addLogging(flags *pflag.FlagSet, l *logging, level string) {
+	flags.StringVar(&l.level, "log-level", level, "trace, debug, info, warn, error or off")
+	flags.BoolVar(&l.json, "log-json", false, "log lines of JSON")
+}
+
+// logger writes to the command's stderr. It notes the level in c if a declared file
+// may change it.
+func (l logging) logger(command *cobra.Command, c *config) (hclog.Logger, error) {
+	level := hclog.LevelFromString(l.level)
+	if level == hclog.NoLevel {
+		return nil, fmt.Errorf("--log-level: %q is not trace, debug, info, warn, error or off", l.level)
+	}
+	if !command.Flags().Changed("log-level") {
+		c.ownLevel = level
+	}
+	return hclog.New(&hclog.LoggerOptions{Name: "signalbox", Level: level, Output: command.ErrOrStderr(), JSONFormat: l.json}), nil
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// testProgram is the test binary itself, which is the program when it is told so.
+// testProgram is the test binary itself, which runs as the program on request.
 var testProgram = os.Args[0]
 
 // sameState waits until the nodes have applied the same entries, and checks that

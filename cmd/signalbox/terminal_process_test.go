@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a terminal: what is written to keys is typed on it.
+// openTerminal makes a terminal: text that is written to keys is typed on it.
 func openTerminal(t *testing.T) (keys, terminal *os.File) {
 	t.Helper()
 	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)

@@ -20,27 +20,27 @@ import (
 // operation, one more member of an old one, one changed rule. Each edit must find
 // its place.
 var nextLevel = []struct{ file, find, put string }{
-	{"fsm/feature.go", `const FeatureLevel uint32 = 1\n`, "const FeatureLevel uint32 = 2\n"},
-	{"fsm/ops.go", `\topCount +Op = (\d+)\n`, "\tOpReset Op = $1\n\topCount Op = OpReset + 1\n"},
-	{"fsm/ops.go", `(\tOpRaiseLevel: +)\{"raise-level", decodeRaiseLevel, 1`,
+	{"fsm/command.go", `const FeatureLevel uint32 = 1\n`, "const FeatureLevel uint32 = 2\n"},
+	{"fsm/command.go", `\topCount +Op = (\d+)\n`, "\tOpReset Op = $1\n\topCount Op = OpReset + 1\n"},
+	{"fsm/command.go", `(\tOpRaiseLevel: +)\{"raise-level", decodeRaiseLevel, 1`,
 		"\tOpReset: {\"reset\", decodeReset, 2},\n$0"},
 	{"fsm/op_up.go", `(?s)(type Up struct \{.*?)\n\}`, "$1\n\tTwice bool\n}"},
 	{"fsm/op_up.go", `(?s)(func \(c Up\) encode\(e \*encoder\) \{.*?)\n\}`, "$1\n\tif e.feature >= 2 {\n\t\te.bool(c.Twice)\n\t}\n}"},
-	{"fsm/op_up.go", `\treturn Up\{Name: d.string\(\), Count: d.int\(\), Epoch: d.uint\(\)\}`,
-		"\tc := Up{Name: d.string(), Count: d.int(), Epoch: d.uint()}\n\tif d.feature >= 2 {\n\t\tc.Twice = d.bool()\n\t}\n\treturn c"},
+	{"fsm/op_up.go", `\treturn Up\{Name: d.Text\(\), Count: d.Int\(\), Epoch: d.Uint\(\)\}`,
+		"\tc := Up{Name: d.Text(), Count: d.Int(), Epoch: d.Uint()}\n\tif d.feature >= 2 {\n\t\tc.Twice = d.Bool()\n\t}\n\treturn c"},
 	{"fsm/op_up.go", `func \(c Up\) apply\(m \*Machine\) Result \{\n`, "$0\tif c.Twice {\n\t\tc.Count *= 2\n\t}\n"},
 	{"fsm/op_up.go", `\tif c.Count < 1 \{`, "\tif c.Count < 1 || m.feature >= 2 && c.Count > 1000 {"},
-	{"httpapi/op_semaphore.go", `(var opUp = operation\{[^}]*?)body: +fieldCount,`, "$1 body: fieldCount | fieldPartial,"},
-	{"httpapi/op_semaphore.go", `fsm.Up\{Name: p.semaphore,`, "$0 Twice: p.partial,"},
-	{"httpapi/op_semaphore.go", `var opUp = operation`, `var opReset = operation{
+	{"httpapi/v1/ops.go", `(var opUp = operation\{[^}]*?)body: +fieldCount,`, "$1 body: fieldCount | fieldPartial,"},
+	{"httpapi/v1/ops.go", `fsm.Up\{Name: p.semaphore,`, "$0 Twice: p.partial,"},
+	{"httpapi/v1/ops.go", `var opUp = operation`, `var opReset = operation{
 	name:  "reset",
 	names: fieldSemaphore,
-	command: func(p *params, _ Commands) fsm.Command { return fsm.Reset{Name: p.semaphore} },
+	command: func(p *params, _ exchange.Commands) fsm.Command { return fsm.Reset{Name: p.semaphore} },
 	answer: valueAnswer,
 }
 
 $0`},
-	{"httpapi/routes.go", `\t\t\{"POST", "/v1/semaphores/:name/up".*\n`, "$0\t\t{\"POST\", \"/v1/semaphores/:name/reset\", h.perform(&opReset)},\n"},
+	{"httpapi/v1/api.go", `\t\texchange.On\("POST", "/v1/semaphores/:name/up".*\n`, "$0\t\texchange.On(\"POST\", \"/v1/semaphores/:name/reset\", api.perform(&opReset)),\n"},
 }
 
 // buildNextLevel builds that program; the sources stay as they are.

@@ -15,7 +15,7 @@ import (
 )
 
 // TestWallClock runs nodes whose wall clocks jump by a day ahead and back every
-// three seconds. Nothing in the service may notice.
+// three seconds. The service must work as it does with exact clocks.
 func TestWallClock(t *testing.T) {
 	c := startProcesses(t, buildWithWildClock(t))
 	f := startFleet(t, c.client, "db", 20, 20)
@@ -55,7 +55,7 @@ func TestWallClock(t *testing.T) {
 	sameState(t, c)
 }
 
-// daysOff is how far a node's wall clock is off, as the Date of its replies tells.
+// daysOff is how far a node's wall clock is off, by the Date of its replies.
 func (c *processes) daysOff(t *testing.T, node int) int {
 	t.Helper()
 	response, err := c.http.Get(c.url(node) + "/livez")

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// entry is one member of the list of what may be called.
+// entry is one member of an allowList.
 type entry struct {
 	name   string       // in lower case; "" for addresses
 	prefix netip.Prefix // addresses
@@ -18,7 +18,7 @@ type entry struct {
 // ports are the schemes that may be used, with their ports.
 var ports = map[string]uint16{"http": 80, "https": 443}
 
-// allowList is what may be called.
+// allowList is the hosts that may be called.
 type allowList []entry
 
 // parseAllow reads entries of the form HOST[:PORT]. HOST is a name, an address

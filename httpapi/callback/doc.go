@@ -1,7 +1,7 @@
-// Package callback sends notices over HTTP, to addresses that clients of the
-// service have named: whoever may ask a node may make it send. So it sends
-// nothing to a host that the operator has not listed, looks at the address that
-// is really dialled, once the name is resolved, and follows nothing.
+// Package callback sends notices over HTTP, to addresses that clients of the service
+// have named. Whoever may ask a node may make it send, so the package sends only to
+// hosts that the operator has listed, checks the address that is dialled after the name
+// is resolved, and follows no redirect.
 //
 //	POST /path HTTP/1.1
 //	Content-Type: application/json
@@ -9,8 +9,15 @@
 //
 //	{"id":17,"name":"jobs","value":2,"reason":"available"}
 //
-// Any answer of 200 to 299 counts as delivered. cmd builds a Sender from
-// --callback-allow and gives it to cluster, which calls it on the leader, and to
-// httpapi, which asks it about an address before a notice is left. It decides
-// nothing about semaphores, and keeps nothing.
+// Any status from 200 to 299 counts as delivered. cmd builds a Sender from
+// --callback-allow. It gives it to cluster, which calls it on the leader, and to the
+// dialects, which check an address before a notice is left.
+//
+// The package decides nothing about semaphores and keeps no state. It imports
+// cluster/notices, whose Notifier it implements, and fsm. All of it is safe for
+// concurrent use.
+//
+// Files:
+//   - sender.go: Sender, which checks an address and sends one notice
+//   - allow.go: the list of hosts that may be called
 package callback

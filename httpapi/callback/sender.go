@@ -17,17 +17,18 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/notices"
+	"github.com/signalbox/signalbox/fsm"
 )
 
 const (
-	// sendTimeout bounds one attempt, from resolving the name to the answer's head.
+	// sendTimeout bounds one attempt, from resolving the name to the head of the reply.
 	sendTimeout = 5 * time.Second
 	// maxAddress is the longest address that a notice may have.
 	maxAddress = 2048
-	// maxHead bounds an answer's head; of its body nothing is needed.
+	// maxHead bounds the head of a reply; its body is not needed.
 	maxHead = 16 << 10
-	// maxBody bounds what is read of an answer's body, out of politeness.
+	// maxBody bounds the part of a reply's body that is read, out of politeness.
 	maxBody = 4 << 10
 )
 
@@ -37,13 +38,13 @@ type Sender struct {
 	client  *http.Client
 }
 
-var _ cluster.Notifier = (*Sender)(nil)
+var _ notices.Notifier = (*Sender)(nil)
 
-// New answers a Sender that calls the hosts of allowed only, each HOST[:PORT]: a
+// New returns a Sender that calls the hosts of allowed only, each HOST[:PORT]: a
 // name, an address, or a range of addresses such as 10.1.0.0/16; in a URL, one
 // without a port stands for 80 with http and 443 with https. A name that leads to
 // an address which the Internet does not reach needs that address, or its range,
-// in the list as well. It fails on an entry that is none.
+// in the list as well. It fails on an entry of another form.
 func New(allowed []string) (*Sender, error) {
 	list, err := parseAllow(allowed)
 	if err != nil {
@@ -82,18 +83,18 @@ func (r refusal) Error() string { return string(r) }
 
 const (
 	errNoAddress  refusal = "A callback is an address, http://host/path or https://host/path."
-	errOff        refusal = "This service calls nobody back: it was started without --callback-allow."
+	errOff        refusal = "This service sends no callbacks: it was started without --callback-allow."
 	errNotAllowed refusal = "This service does not call that host and port: its operator lists what it may call."
 )
 
-// Check says, in a sentence for the client, what is wrong with an address; nil:
-// nothing. It resolves no name and does not block.
+// Check returns, as a sentence for the client, why an address can't be called, or nil.
+// It resolves no name and does not block.
 func (s *Sender) Check(address string) error {
 	_, err := s.parse(address)
 	return err
 }
 
-// parse answers an address that may be called.
+// parse returns an address that may be called.
 func (s *Sender) parse(address string) (*url.URL, error) {
 	if len(s.allowed) == 0 {
 		return nil, errOff
@@ -112,7 +113,7 @@ func (s *Sender) parse(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// portOf answers the port of a URL, and its scheme's.
+// portOf returns the port of a URL, and its scheme's.
 func portOf(u *url.URL) (port, usual uint16, err error) {
 	usual, known := ports[u.Scheme]
 	if !known {
@@ -129,8 +130,8 @@ func portOf(u *url.URL) (port, usual uint16, err error) {
 	return uint16(n), usual, nil
 }
 
-// Host answers the host and port of an address, "" for one that may not be called.
-// It implements [cluster.Notifier].
+// Host returns the host and port of an address, "" for one that may not be called.
+// It implements [notices.Notifier].
 func (s *Sender) Host(address string) string {
 	u, err := s.parse(address)
 	if err != nil {
@@ -148,13 +149,13 @@ func (s *Sender) Host(address string) string {
 type message struct {
 	ID     uint64 `json:"id"`
 	Name   string `json:"name"`
-	Value  *int64 `json:"value"`  // what is available now; null when the semaphore is gone
+	Value  *int64 `json:"value"`  // available now; null if the semaphore is gone
 	Reason string `json:"reason"` // "available" or "deleted"
 }
 
 // Notify makes one attempt of at most five seconds. It implements
-// [cluster.Notifier].
-func (s *Sender) Notify(ctx context.Context, n cluster.Notice) error {
+// [notices.Notifier].
+func (s *Sender) Notify(ctx context.Context, n fsm.NoticeView) error {
 	u, err := s.parse(n.URL)
 	if err != nil {
 		return err
@@ -179,17 +180,17 @@ func (s *Sender) Notify(ctx context.Context, n cluster.Notice) error {
 	return s.send(request)
 }
 
-// key answers what a receiver knows a notice by: its id, and a digest by which it
-// differs from those of other clusters, all of which count from 1. It is made from
-// what each node knows and no attempt changes, so that it is the same from another
-// leader; what is available is none of that.
-func key(n cluster.Notice) string {
+// key returns the key by which a receiver recognises a notice: its id, and a digest in
+// which it differs from those of other clusters, all of which count from 1. It is made
+// from the replicated state without the available count, so that it is the same in
+// every attempt and from every leader.
+func key(n fsm.NoticeView) string {
 	digest := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %q %q", n.ID, n.Epoch, n.DueMS, n.Semaphore, n.URL))
 	return fmt.Sprintf("signalbox-notice-%d-%x", n.ID, digest[:6])
 }
 
-// send sends a request. Its errors, which are logged, tell of the address no more
-// than the host: the rest is the client's own, and may hold a secret.
+// send sends a request. Its errors, which are logged, name only the host of the address:
+// the rest is the client's own, and may hold a secret.
 func (s *Sender) send(request *http.Request) error {
 	response, err := s.client.Do(request)
 	if err != nil {
@@ -202,7 +203,7 @@ func (s *Sender) send(request *http.Request) error {
 	defer response.Body.Close()
 	_, _ = io.CopyN(io.Discard, response.Body, maxBody) // the head has said all
 	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return fmt.Errorf("%s answered with status %d", request.URL.Host, response.StatusCode)
+		return fmt.Errorf("%s replied with status %d", request.URL.Host, response.StatusCode)
 	}
 	return nil
 }

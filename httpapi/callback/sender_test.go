@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
 )
 
 // listener is a server on 127.0.0.1 that counts who calls.
@@ -58,7 +58,7 @@ func sender(t *testing.T, allowed ...string) *Sender {
 func TestNotifySends(t *testing.T) {
 	l := listen(t, status(204))
 	s := sender(t, "127.0.0.1:"+l.port)
-	for want, n := range map[string]cluster.Notice{
+	for want, n := range map[string]fsm.NoticeView{
 		`{"id":17,"name":"a <b>","value":3,"reason":"available"}`: {ID: 17, Semaphore: "a <b>", Available: 3},
 		`{"id":18,"name":"c","value":null,"reason":"deleted"}`:    {ID: 18, Semaphore: "c", Deleted: true},
 	} {
@@ -79,7 +79,7 @@ func TestNotifySends(t *testing.T) {
 // A notice's key is the same at each attempt, whichever node makes it and in
 // whichever version; that of another notice, or of another cluster's, is not.
 func TestKey(t *testing.T) {
-	n := cluster.Notice{ID: 17, Semaphore: "jobs", Epoch: 3, URL: "http://hooks.example/", Count: 1, Available: 2, DueMS: 61_234}
+	n := fsm.NoticeView{ID: 17, Semaphore: "jobs", Epoch: 3, URL: "http://hooks.example/", Count: 1, Available: 2, DueMS: 61_234}
 	first := key(n)
 	if first != "signalbox-notice-17-43763dc8cd8a" {
 		t.Errorf("the key is %q: a receiver would take a repeat after an upgrade for another notice", first)
@@ -90,12 +90,12 @@ func TestKey(t *testing.T) {
 		t.Errorf("%q, then %q", first, again)
 	}
 	seen := map[string]bool{first: true}
-	for what, change := range map[string]func(*cluster.Notice){
-		"id":        func(n *cluster.Notice) { n.ID++ },
-		"semaphore": func(n *cluster.Notice) { n.Semaphore = `jobs" "` },
-		"epoch":     func(n *cluster.Notice) { n.Epoch++ },
-		"address":   func(n *cluster.Notice) { n.URL += "?b" },
-		"time":      func(n *cluster.Notice) { n.DueMS++ },
+	for what, change := range map[string]func(*fsm.NoticeView){
+		"id":        func(n *fsm.NoticeView) { n.ID++ },
+		"semaphore": func(n *fsm.NoticeView) { n.Semaphore = `jobs" "` },
+		"epoch":     func(n *fsm.NoticeView) { n.Epoch++ },
+		"address":   func(n *fsm.NoticeView) { n.URL += "?b" },
+		"time":      func(n *fsm.NoticeView) { n.DueMS++ },
 	} {
 		other := n
 		change(&other)
@@ -107,20 +107,20 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// What is logged tells which host it was, and not what the client's address holds.
+// The log names the host, and no other part of the client's address.
 func TestErrorsKeepTheAddress(t *testing.T) {
 	failing, gone := listen(t, status(500)), listen(t, status(200))
 	gone.Close()
 	for _, l := range []*listener{failing, gone} {
-		err := sender(t, "127.0.0.1:"+l.port).Notify(t.Context(), cluster.Notice{ID: 1, URL: l.URL + "/hook?token=secret"})
+		err := sender(t, "127.0.0.1:"+l.port).Notify(t.Context(), fsm.NoticeView{ID: 1, URL: l.URL + "/hook?token=secret"})
 		if err == nil || !strings.Contains(err.Error(), "127.0.0.1:"+l.port) || strings.Contains(err.Error(), "hook") {
 			t.Errorf("the error is %v", err)
 		}
 	}
 }
 
-// A host is one however it is written, so that nobody gets more attempts at once by
-// writing it in many ways; what may not be called is nobody's.
+// All spellings of a host count as one, so that a client doesn't get more attempts at
+// once by writing it in many ways. Host returns "" for an address that may not be called.
 func TestHost(t *testing.T) {
 	s := sender(t, "hooks.example", "hooks.example:8080", "10.1.0.0/16", "[::1]:9000", "127.0.0.1:9000")
 	for host, addresses := range map[string][]string{
@@ -149,7 +149,7 @@ func TestNotifyStatuses(t *testing.T) {
 			w.WriteHeader(code)
 		})
 		s := sender(t, "127.0.0.1:"+l.port, "127.0.0.1:"+target.port)
-		if err := s.Notify(t.Context(), cluster.Notice{ID: 1, URL: l.URL}); (err == nil) != fine {
+		if err := s.Notify(t.Context(), fsm.NoticeView{ID: 1, URL: l.URL}); (err == nil) != fine {
 			t.Errorf("status %d: %v", code, err)
 		}
 		if l.calls.Load() != 1 {
@@ -161,8 +161,8 @@ func TestNotifyStatuses(t *testing.T) {
 	}
 }
 
-// What is dialled is looked at after the name was resolved: a name that is listed
-// and leads to this host is refused, unless that address is listed as well.
+// The address is checked after the name is resolved: a listed name that leads to
+// this host is refused, unless that address is listed as well.
 func TestNotifyAfterResolving(t *testing.T) {
 	l := listen(t, status(200))
 	url := "http://localhost:" + l.port
@@ -181,7 +181,7 @@ func TestNotifyAfterResolving(t *testing.T) {
 		if err := s.Check(url); err != nil {
 			t.Fatal(err)
 		}
-		err := s.Notify(t.Context(), cluster.Notice{ID: 1, URL: url})
+		err := s.Notify(t.Context(), fsm.NoticeView{ID: 1, URL: url})
 		if called := l.calls.Load() > before; (err == nil) != c.fine || called != c.fine {
 			t.Errorf("%v: %v, called: %v", c.allowed, err, called)
 		}
@@ -197,7 +197,7 @@ func TestNotifyLoopbackSpellings(t *testing.T) {
 	l := listen(t, status(200))
 	for _, host := range []string{"127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "017700000001",
 		"0", "0.0.0.0", "localhost", "LOCALHOST", "localhost.", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]"} {
-		if err := sender(t, "hooks.example:"+l.port).Notify(t.Context(), cluster.Notice{ID: 1, URL: "http://" + host + ":" + l.port}); err == nil {
+		if err := sender(t, "hooks.example:"+l.port).Notify(t.Context(), fsm.NoticeView{ID: 1, URL: "http://" + host + ":" + l.port}); err == nil {
 			t.Errorf("%s was called", host)
 		}
 		// Past the list, to see that the address alone is refused too.
@@ -225,12 +225,12 @@ func TestNotifyUsesNoProxy(t *testing.T) {
 		t.Error("the transport asks for a proxy")
 	}
 	s := sender(t, "localhost:1", "127.0.0.1:"+proxy.port)
-	if err := s.Notify(t.Context(), cluster.Notice{ID: 1, URL: "http://localhost:1/"}); err == nil || proxy.calls.Load() != 0 {
+	if err := s.Notify(t.Context(), fsm.NoticeView{ID: 1, URL: "http://localhost:1/"}); err == nil || proxy.calls.Load() != 0 {
 		t.Errorf("%v, %d calls at the proxy", err, proxy.calls.Load())
 	}
 }
 
-// An attempt ends with its context, though the other side never answers.
+// An attempt ends with its context, though the other side never replies.
 func TestNotifyEndsWithContext(t *testing.T) {
 	reached, release := make(chan struct{}), make(chan struct{})
 	l := listen(t, func(http.ResponseWriter, *http.Request) {
@@ -244,13 +244,14 @@ func TestNotifyEndsWithContext(t *testing.T) {
 		cancel()
 	}()
 	began := time.Now()
-	err := sender(t, "127.0.0.1:"+l.port).Notify(ctx, cluster.Notice{ID: 1, URL: l.URL})
+	err := sender(t, "127.0.0.1:"+l.port).Notify(ctx, fsm.NoticeView{ID: 1, URL: l.URL})
 	if !errors.Is(err, context.Canceled) || time.Since(began) > sendTimeout {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 }
 
-// An answer without end is delivered with its head, and not read to the end.
+// A notice counts as delivered once the head of the reply has come; a body without
+// end is not read to its end.
 func TestNotifyBoundsTheAnswer(t *testing.T) {
 	ended := make(chan int)
 	l := listen(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -263,14 +264,14 @@ func TestNotifyBoundsTheAnswer(t *testing.T) {
 			}
 		}
 	})
-	if err := sender(t, "127.0.0.1:"+l.port).Notify(t.Context(), cluster.Notice{ID: 1, URL: l.URL}); err != nil {
+	if err := sender(t, "127.0.0.1:"+l.port).Notify(t.Context(), fsm.NoticeView{ID: 1, URL: l.URL}); err != nil {
 		t.Error(err)
 	}
 	<-ended // the connection was closed: the other side can't write any more
 	head := listen(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Long", strings.Repeat("a", 2*maxHead))
 	})
-	if err := sender(t, "127.0.0.1:"+head.port).Notify(t.Context(), cluster.Notice{ID: 1, URL: head.URL}); err == nil {
+	if err := sender(t, "127.0.0.1:"+head.port).Notify(t.Context(), fsm.NoticeView{ID: 1, URL: head.URL}); err == nil {
 		t.Error("a head of twice the limit was taken")
 	}
 }

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// Node is what declaring needs of a cluster node; *cluster.Node has it.
+// Node has the methods of a cluster node that Declare calls; *cluster.Node implements it.
 type Node interface {
 	// DoMany performs commands in order; see cluster.Node.
 	DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error)
@@ -23,16 +24,16 @@ type Node interface {
 const (
 	// together is how many semaphores are compared or set at once.
 	together = 256
-	// again is the pause before the next attempt while the cluster can't do it.
+	// again is the pause before the next attempt.
 	again = 500 * time.Millisecond
 )
 
-// Declare brings what a file declares into being: missing semaphores are made,
-// other permits and levels set, nothing is removed. It blocks until all of it is
-// committed, for as long as there is no leader too, or until ctx ends; then it
-// answers ctx's error. It answers how many semaphores it has made or changed, and
-// an error for the first that the cluster refuses, or when the node drains. It may
-// be called again at any time, on any node.
+// Declare creates the semaphores of a file that are missing, and sets the permits and
+// levels that differ. It removes no semaphore. It blocks until all of them are
+// committed, also while there is no leader, or until ctx ends; then it returns ctx's
+// error. It returns how many semaphores it has made or changed, and an error for the
+// first that the cluster refuses, or when the node drains. It may be called again at
+// any time, on any node.
 func Declare(ctx context.Context, node Node, file *File) (changed int, err error) {
 	for rest := file.Semaphores; len(rest) > 0; {
 		part := rest[:min(together, len(rest))]
@@ -46,11 +47,13 @@ func Declare(ctx context.Context, node Node, file *File) (changed int, err error
 			continue
 		case ctx.Err() != nil:
 			return changed, ctx.Err()
-		case errors.As(err, &refused), errors.Is(err, cluster.ErrDraining):
+		case errors.As(err, &refused), errors.Is(err, outcome.ErrDraining):
 			return changed, err
 		}
-		if err := pause(ctx); err != nil { // what was done is found done
-			return changed, err
+		select { // the next attempt finds the semaphores that are set
+		case <-ctx.Done():
+			return changed, ctx.Err()
+		case <-time.After(again):
 		}
 	}
 	return changed, nil
@@ -62,7 +65,7 @@ type refusal struct {
 	result fsm.Result
 }
 
-// Error names the semaphore and what is in the way.
+// Error names the semaphore and the refusal.
 func (r *refusal) Error() string {
 	text := fmt.Sprintf("semaphore %q can't be declared: %v", r.name, r.result.Code)
 	if r.result.Rule != fsm.RuleNone {
@@ -71,8 +74,8 @@ func (r *refusal) Error() string {
 	return text
 }
 
-// declarePart compares some semaphores with what is there, and sets those that
-// differ. A race with another writer is no matter: who comes last has said so.
+// declarePart compares some semaphores with the state, and sets those that differ. In a
+// race with another writer the last one counts.
 func declarePart(ctx context.Context, node Node, part []Semaphore) (changed int, err error) {
 	if _, err := node.Read(ctx, cluster.Consistency{}); err != nil {
 		return 0, err
@@ -104,24 +107,13 @@ func declarePart(ctx context.Context, node Node, part []Semaphore) (changed int,
 	return changed, nil
 }
 
-// put is the command that a declared semaphore is made or changed by. Its
-// metadata stays as it is.
+// put returns the command that makes or changes a declared semaphore. It keeps the
+// metadata.
 func (s *Semaphore) put() fsm.PutSemaphore {
 	level := s.Level
 	return fsm.PutSemaphore{
 		Name:    s.Name,
 		Permits: fsm.Change[int64]{Given: true, Value: s.Permits},
 		Level:   fsm.Change[*int32]{Given: true, Value: &level},
-	}
-}
-
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(again)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

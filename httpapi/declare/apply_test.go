@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -69,7 +70,7 @@ func (n *machineNode) do(command fsm.Command) fsm.Result {
 	return n.machine.Apply(n.index, fsm.EncodeEntry(0, [][]byte{fsm.Envelope{Request: id, Key: ""}.Encode(command)})).Commands[0].Result
 }
 
-// state tells the semaphores: name, permits, offset, level.
+// state returns the semaphores as text: name, permits, offset, level.
 func (n *machineNode) state() string {
 	var all []string
 	n.View(func(m *fsm.Machine) {
@@ -138,12 +139,12 @@ func TestDeclareMany(t *testing.T) {
 	}
 }
 
-// Without a leader it goes on trying; what was lost on the way is done again.
+// Without a leader Declare goes on trying, and it repeats a command that was lost.
 func TestDeclareIsPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newMachineNode()
-		n.read = cluster.ErrNoLeader
-		n.write = []error{nil, cluster.ErrOutcomeUnknown, cluster.ErrNotTried, cluster.ErrOverloaded}
+		n.read = outcome.ErrNoLeader
+		n.write = []error{nil, outcome.ErrOutcomeUnknown, outcome.ErrNotTried, outcome.ErrOverloaded}
 		done := make(chan error, 1)
 		go func() {
 			_, err := Declare(t.Context(), n, parse(t, "[semaphores]\nA = 1\nB = 2\nC = 3\n"))
@@ -164,21 +165,21 @@ func TestDeclareIsPatient(t *testing.T) {
 
 func TestDeclareEnds(t *testing.T) {
 	n := newMachineNode()
-	n.read = cluster.ErrNoLeader
+	n.read = outcome.ErrNoLeader
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	file := parse(t, "[semaphores]\nA = 1\n")
 	if _, err := Declare(ctx, n, file); !errors.Is(err, context.Canceled) {
 		t.Errorf("ctx: %v", err)
 	}
-	n.read = cluster.ErrDraining
-	if _, err := Declare(t.Context(), n, file); !errors.Is(err, cluster.ErrDraining) {
+	n.read = outcome.ErrDraining
+	if _, err := Declare(t.Context(), n, file); !errors.Is(err, outcome.ErrDraining) {
 		t.Errorf("drains: %v", err)
 	}
 	n.read = nil
 	limits := fsm.DefaultLimits()
 	limits.Semaphores = 1
-	n.do(fsm.Reign{Term: 1, Leader: "n1", Limits: limits})
+	n.do(fsm.StartTerm{Term: 1, Leader: "n1", Limits: limits})
 	_, err := Declare(t.Context(), n, parse(t, "[semaphores]\nA = 1\nB = 1\n"))
 	if err == nil || err.Error() != `semaphore "B" can't be declared: limit-reached (semaphores)` || n.state() != "A 1+0 0" {
 		t.Errorf("refused: %v: %s", err, n.state())
@@ -194,12 +195,13 @@ func TestKeep(t *testing.T) {
 			}
 		}
 		write("[semaphores]\nA = -1\n")
-		d, err := Open(path)
+		read := 0
+		d, err := Open(path, func(*File) { read++ })
 		if err != nil {
 			t.Fatal(err)
 		}
 		n := newMachineNode()
-		n.read = cluster.ErrNoLeader
+		n.read = outcome.ErrNoLeader
 		var log bytes.Buffer
 		ctx, cancel := context.WithCancel(t.Context())
 		reload, done := make(chan os.Signal), make(chan struct{})
@@ -232,6 +234,9 @@ func TestKeep(t *testing.T) {
 		step("a good one again", "A 0+0 0, B 5+0 0", true, "B")
 		cancel()
 		<-done
+		if read != 3 {
+			t.Errorf("onRead is called %d times", read)
+		}
 		for words, count := range map[string]int{"counts as 0": 1, "[ERROR]": 1, "no TOML": 1, "semaphores declared": 3} {
 			if got := strings.Count(log.String(), words); got != count {
 				t.Errorf("%q is logged %d times:\n%s", words, got, log.String())

@@ -10,34 +10,35 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 )
 
-// Declaration is the file that one node was started with, and how far it is in
-// force. It is safe for concurrent use.
+// Declaration is the file that one node was started with, and whether it is in force.
+// It is safe for concurrent use.
 type Declaration struct {
-	// OnRead hears of each file that Keep reads well, before that is declared; nil:
-	// nobody does. It must be set before Keep runs.
-	OnRead func(*File)
-
 	path    string
+	onRead  func(*File)
 	file    atomic.Pointer[File]
 	inPlace atomic.Bool // declared at least once
 }
 
-// Open reads and checks a file, before anything is started. The error is one line
-// that names it.
-func Open(path string) (*Declaration, error) {
-	file, err := Read(path)
-	if err != nil {
-		return nil, err
-	}
-	d := &Declaration{path: path}
-	d.file.Store(file)
-	return d, nil
+// Open reads and checks a file, before anything is started. onRead is called with each
+// file that could be read, this one included, before it is declared. The error is one
+// line that names the file.
+func Open(path string, onRead func(*File)) (*Declaration, error) {
+	d := &Declaration{path: path, onRead: onRead}
+	return d, d.read()
 }
 
-// File is what the file said when it was last read well.
-func (d *Declaration) File() *File { return d.file.Load() }
+// read reads the file again; on an error the content read before stays.
+func (d *Declaration) read() error {
+	file, err := Read(d.path)
+	if err != nil {
+		return err
+	}
+	d.file.Store(file)
+	d.onRead(file)
+	return nil
+}
 
-// Names are those of the declared semaphores, each once. It does not block.
+// Names returns the names of the declared semaphores, each once. It does not block.
 func (d *Declaration) Names() []string {
 	file := d.file.Load()
 	names := make([]string, len(file.Semaphores))
@@ -47,7 +48,7 @@ func (d *Declaration) Names() []string {
 	return names
 }
 
-// Check tells, for the node's readiness, whether the declared semaphores were in
+// Check reports, for the node's readiness, whether the declared semaphores were in
 // place once. It does not block.
 func (d *Declaration) Check() cluster.Check {
 	if d.inPlace.Load() {
@@ -56,9 +57,9 @@ func (d *Declaration) Check() cluster.Check {
 	return cluster.Check{Name: "declared", Detail: "the semaphores of " + d.path + " are not in place yet"}
 }
 
-// Keep declares what was read, and reads and declares again at each reload, whatever
-// it is, until ctx ends; cmd gives it SIGHUP. A file that can't be read then is logged, and what
-// it said before stays. It blocks until ctx ends.
+// Keep declares the file, and reads and declares it again at each signal on reload. The
+// content read before stays if a file can't be read then, which is logged. Keep blocks
+// until ctx ends.
 func (d *Declaration) Keep(ctx context.Context, node Node, reload <-chan os.Signal, log hclog.Logger) {
 	log = log.Named("declare")
 	d.declare(ctx, node, log)
@@ -68,14 +69,9 @@ func (d *Declaration) Keep(ctx context.Context, node Node, reload <-chan os.Sign
 			return
 		case <-reload:
 		}
-		file, err := Read(d.path)
-		if err != nil {
+		if err := d.read(); err != nil {
 			log.Error("the file can't be declared; what it said before stays", "error", err)
 			continue
-		}
-		d.file.Store(file)
-		if d.OnRead != nil {
-			d.OnRead(file)
 		}
 		d.declare(ctx, node, log)
 	}

@@ -8,11 +8,17 @@
 //	[logging.stderr]
 //	level = "INFO"
 //
-// What is missing is made and what differs is set, through the log like any other
-// command; nothing is ever removed, and what up and down have moved stays moved.
-// All nodes may declare the same file: to say again what is there changes nothing.
+// Declare creates missing semaphores and sets those that differ, through the log like
+// any other command. It removes no semaphore, and keeps the offsets that up and down
+// have left. All nodes may declare the same file: a repeat changes nothing.
 //
-// cmd opens a Declaration before anything else, so that a bad file ends the start,
-// and runs Keep beside the node. It serves no HTTP; the gauges of declared
-// semaphores are httpapi's.
+// cmd opens a Declaration before anything else, so that a bad file ends the start, and
+// runs Keep beside the node. It imports cluster, cluster/outcome and fsm. The package
+// serves no HTTP, and is the only one that reads TOML. A Declaration is safe for
+// concurrent use.
+//
+// Files:
+//   - declaration.go: Declaration, the file of one node, declared again at each reload
+//   - apply.go: Declare, which brings the state in line with a file
+//   - file.go: File, and how it is read
 package declare

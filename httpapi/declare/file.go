@@ -24,7 +24,7 @@ type Semaphore struct {
 type File struct {
 	Semaphores []Semaphore // in the order of their names
 	LogLevel   string      // "error", "warn", "info", "debug", "trace" or "off"; "" when it doesn't say
-	Warnings   []string    // what was taken otherwise than written, a sentence each
+	Warnings   []string    // values taken otherwise than written, a sentence each
 }
 
 // Read reads and checks a file. The error is one line that names the file.
@@ -62,7 +62,7 @@ func Parse(text string) (*File, error) {
 	return f, err
 }
 
-// table answers a table of the document, which may be absent.
+// table returns a table of the document, which may be absent.
 func table(in map[string]any, name string) (map[string]any, error) {
 	switch found := in[name].(type) {
 	case nil:

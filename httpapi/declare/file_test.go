@@ -67,13 +67,13 @@ func TestParseRefuses(t *testing.T) {
 
 func TestReadNamesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "throttle.toml")
-	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), path) {
+	if _, err := Open(path, nil); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("missing: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(path); err == nil || !strings.HasPrefix(err.Error(), path+": no TOML: line 1") || strings.Contains(err.Error(), "\n") {
+	if _, err := Open(path, nil); err == nil || !strings.HasPrefix(err.Error(), path+": no TOML: line 1") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("bad: %v", err)
 	}
 }

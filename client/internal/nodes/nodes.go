@@ -1,0 +1,143 @@
+package nodes
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// suspicion is how much later than the others a suspect node is asked: as if it had
+// asked for a pause of that length.
+const suspicion = 5 * time.Second
+
+// Node is one address.
+type Node struct {
+	base *url.URL
+
+	// Guarded by List.mu.
+	notBefore time.Time // it asked for no request before that
+	suspect   bool      // it left its latest request without a reply
+}
+
+// List remembers which node works.
+type List struct {
+	mu      sync.Mutex
+	nodes   []*Node // never changed
+	current int     // the one that worked last
+}
+
+// Parse reads base URLs: "http://n1:8701", or "n1:8701" for the same. The path of a
+// base URL stays part of every URL.
+func Parse(addresses []string) (*List, error) {
+	if len(addresses) == 0 {
+		return nil, errors.New("no addresses")
+	}
+	l := &List{}
+	for _, text := range addresses {
+		full := text
+		if !strings.Contains(full, "://") {
+			full = "http://" + full
+		}
+		base, err := url.Parse(full)
+		if err != nil {
+			return nil, fmt.Errorf("address %q: %w", text, err)
+		}
+		if base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
+			return nil, fmt.Errorf("address %q is not the base URL of a node", text)
+		}
+		base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/") // "//v1" is no route
+		l.nodes = append(l.nodes, &Node{base: base})
+	}
+	return l, nil
+}
+
+// Len returns the number of nodes.
+func (l *List) Len() int { return len(l.nodes) }
+
+// Pick returns the node to ask next, and how long to pause before that: the one that
+// worked last, unless it failed since, asked for a pause or is suspect. With elsewhere
+// it begins at another one.
+func (l *List) Pick(now time.Time, elsewhere bool) (*Node, time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := l.current
+	if elsewhere {
+		first++
+	}
+	var best *Node
+	var pause, least time.Duration
+	for i := range l.nodes {
+		candidate := l.nodes[(first+i)%len(l.nodes)]
+		alone := max(0, candidate.notBefore.Sub(now))
+		cost := alone
+		if candidate.suspect {
+			cost += suspicion
+		}
+		if best == nil || cost < least {
+			best, pause, least = candidate, alone, cost
+		}
+	}
+	return best, pause
+}
+
+// Failed moves on from a node, unless another call has done so already. The node is
+// not asked before notBefore. silent makes it suspect; any other failure shows that a
+// process replies there.
+func (l *List) Failed(which *Node, notBefore time.Time, silent bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	which.notBefore, which.suspect = notBefore, silent
+	if l.nodes[l.current] == which {
+		l.current = (l.current + 1) % len(l.nodes)
+	}
+}
+
+// Worked stays with a node.
+func (l *List) Worked(which *Node) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	which.notBefore, which.suspect = time.Time{}, false
+	for i, known := range l.nodes {
+		if known == which {
+			l.current = i
+		}
+	}
+}
+
+// Host returns the node's host and port.
+func (n *Node) Host() string { return n.base.Host }
+
+// String returns the base URL.
+func (n *Node) String() string { return n.base.String() }
+
+// URL returns the URL of a path of the API on this node; see Path.
+func (n *Node) URL(segments []string, query url.Values) *url.URL {
+	u := *n.base
+	plain, encoded := path(segments)
+	u.Path, u.RawPath = n.base.Path+plain, n.base.EscapedPath()+encoded
+	u.RawQuery = query.Encode()
+	return &u
+}
+
+// Path returns the encoded path of plain segments.
+func Path(segments []string) string {
+	_, encoded := path(segments)
+	return encoded
+}
+
+// path encodes each segment by itself: a semaphore may be called "a/b", or "..", which
+// needs an encoding that no proxy takes for the parent folder.
+func path(segments []string) (plain, encoded string) {
+	for _, segment := range segments {
+		plain += "/" + segment
+		if strings.Trim(segment, ".") == "" {
+			encoded += "/" + strings.ReplaceAll(segment, ".", "%2E")
+		} else {
+			encoded += "/" + url.PathEscape(segment)
+		}
+	}
+	return plain, encoded
+}

@@ -1,0 +1,293 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster/lead"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/requests"
+	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+const (
+	// drawnIDs bounds the ids that nodes draw: JavaScript keeps integers exact
+	// below 2^53.
+	drawnIDs = 1 << 53
+	// redraws is how often a call draws another id before it gives up. With a
+	// million sessions the first draw collides once in nine billion times.
+	redraws = 8
+)
+
+// Call is one command, to be applied by the cluster's machine.
+type Call struct {
+	Command fsm.Command
+	// Key is the idempotency key with its scope, "" for none.
+	Key string
+	// Owner is the identity for which the command acts, "" for none; Trace a trace
+	// context to hand on with grants. Both as in [fsm.Envelope]; they need level 1.
+	Owner, Trace string
+	// Wait is how long this call listens when the result is Waiting, or a
+	// ListDeliver's NothingReady; with 0 it returns at once. For a one-shot acquire or
+	// down it should be the command's own WaitMS.
+	Wait time.Duration
+
+	listed bool // by DoMany
+}
+
+// class returns the class of the call's command.
+func (c *Call) class() lead.Class {
+	if c.listed {
+		return lead.ClassListed
+	}
+	return lead.ClassOf(c.Command.Op())
+}
+
+// Reply is the result of a call. NowMS, WaitedMS and WaitingMS are milliseconds
+// of cluster time.
+type Reply struct {
+	fsm.Result
+	Index uint64 // of the entry that brought the result
+	// NowMS is cluster time at that entry: a lease has max(0, DeadlineMS - NowMS)
+	// left.
+	NowMS int64
+	// WaitedMS is the time from the entry of this call to the grant; 0 when it was
+	// held already.
+	WaitedMS int64
+	// WaitingMS is, in a Waiting result, the time since the request was queued.
+	WaitingMS int64
+}
+
+// DrawSession returns a random session id from 1 to 2^53-1.
+func (n *Node) DrawSession() uint64 {
+	for {
+		var drawn [8]byte
+		_, _ = rand.Read(drawn[:]) // never fails
+		if id := binary.BigEndian.Uint64(drawn[:]) % drawnIDs; id != 0 {
+			return id
+		}
+	}
+}
+
+// Do carries a command to the leader and blocks until it is committed and applied:
+// the result survives as long as a majority of disks.
+//
+// While there is no leader the command is held, up to 5 s. A call with a Waiting
+// result listens as long as call.Wait. After that, an ordinary session's request
+// keeps its place, and Do returns Waiting, confirmed by a read index; the machine
+// ends the wait of a one-shot, and Do listens a little longer for that. When ctx
+// ends, a one-shot without key is ended in the background. A node that drains ends
+// the waits: see Drain.
+//
+// A ListDeliver that finds no ready entry on a list listens as long as call.Wait for
+// one, and returns NothingReady if there was none; the list keeps its entries.
+//
+// Do fails with an error of package outcome, which says what is known of the command,
+// or with ctx's cause. If the end of an ordinary session's wait could not be
+// confirmed, Do returns the Waiting reply, from when the request was queued, beside
+// the error; with any other error the reply is empty.
+func (n *Node) Do(ctx context.Context, call Call) (Reply, error) {
+	if !n.calls.enter() {
+		return Reply{}, outcome.ErrDraining
+	}
+	defer n.calls.active.Done()
+	renew, is := call.Command.(fsm.Renew)
+	if is && call.Key == "" && call.Owner == "" && len(renew.Renewals) > 0 && len(renew.Renewals) <= renewalsTogether {
+		return n.renewals.renew(ctx, renew.Renewals)
+	}
+	return n.do(ctx, call)
+}
+
+// do is Do without counting the call.
+func (n *Node) do(ctx context.Context, call Call) (Reply, error) {
+	if list, is := call.Command.(fsm.ListDeliver); is && call.Wait > 0 {
+		wait := call.Wait
+		call.Wait = 0
+		return listWait{n, call, list.Session}.listen(ctx, wait)
+	}
+	for range redraws {
+		q := n.build(call)
+		reply, err := n.propose(ctx, call, q)
+		if err == nil && reply.Code == fsm.SessionIDTaken && redraw(&call.Command, n.DrawSession()) {
+			continue
+		}
+		switch {
+		case err != nil || reply.Code != fsm.Waiting:
+		case q.Listener == nil:
+			fillWaiting(ctx, n.replica, &reply)
+		default:
+			return waiting{n, call, q.Listener, reply}.listen(ctx)
+		}
+		return reply, err
+	}
+	return Reply{}, outcome.ErrNotApplied
+}
+
+// build makes the request of a call.
+func (n *Node) build(call Call) *requests.Request {
+	var l *requests.Listener
+	if call.Wait > 0 {
+		l = requests.NewListener(wantsOf(call.Command))
+	}
+	return n.requests.Build(call.Command, fsm.Envelope{Key: call.Key, Owner: call.Owner, Trace: call.Trace}, call.class(), l)
+}
+
+// propose carries one command to the leader and returns its reply.
+func (n *Node) propose(ctx context.Context, call Call, q *requests.Request) (Reply, error) {
+	return n.replyOf(ctx, call, n.router.Carry(ctx, []*requests.Request{q})[0])
+}
+
+// replyOf makes a reply of an outcome. It ends a one-shot whose caller is gone, or may
+// never learn its id.
+func (n *Node) replyOf(ctx context.Context, call Call, got requests.Settlement) (Reply, error) {
+	err := got.Err()
+	listens := call.Wait > 0 && got.Result.Code == fsm.Waiting // a waiting sees to it
+	unheard := err == nil && ctx.Err() != nil && !listens
+	if unheard {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		if unheard || got.Fate == outcome.Open {
+			n.abandon(call)
+		}
+		return Reply{}, err
+	}
+	return Reply{Result: got.Result, Index: got.Index, NowMS: got.NowMS}, nil
+}
+
+// DoMany carries commands to the leader in their order, in one round trip, and blocks
+// until each is applied. It returns a reply and an error for each call, in the same
+// order. It does not listen for waits. After the first error, a call that was certainly
+// not applied has ErrNotTried; any other has its own outcome.
+func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
+	replies, errs := make([]Reply, len(list)), make([]error, len(list))
+	if !n.calls.enter() {
+		for i := range errs {
+			errs[i] = outcome.ErrNotTried
+		}
+		if len(errs) > 0 {
+			errs[0] = outcome.ErrDraining
+		}
+		return replies, errs
+	}
+	defer n.calls.active.Done()
+	reqs := make([]*requests.Request, len(list))
+	list = slices.Clone(list) // the caller's stays as it is
+	for i := range list {
+		list[i].Wait, list[i].listed = 0, true
+		reqs[i] = n.build(list[i])
+	}
+	var queued []*Reply
+	for i, got := range n.router.Carry(ctx, reqs) {
+		replies[i], errs[i] = n.replyOf(ctx, list[i], got)
+		if errs[i] == nil && replies[i].Code == fsm.SessionIDTaken {
+			replies[i], errs[i] = n.do(ctx, list[i])
+		}
+		if errs[i] == nil && replies[i].Code == fsm.Waiting {
+			queued = append(queued, &replies[i])
+		}
+	}
+	fillWaiting(ctx, n.replica, queued...)
+	return replies, errs
+}
+
+// redraw gives a command another session id, if its id was drawn by a node.
+func redraw(command *fsm.Command, id uint64) bool {
+	switch c := (*command).(type) {
+	case fsm.OpenSession:
+		c.Session = id
+		*command = c
+	case fsm.AcquireOnce:
+		c.Session = id
+		*command = c
+	case fsm.Down:
+		c.Session = id
+		*command = c
+	default:
+		return false
+	}
+	return true
+}
+
+// wantsOf returns the leases that a command asks for.
+func wantsOf(command fsm.Command) []fsm.Want {
+	switch c := command.(type) {
+	case fsm.Acquire:
+		return []fsm.Want{{Semaphore: c.Name, Count: c.Count}}
+	case fsm.AcquireOnce:
+		return []fsm.Want{{Semaphore: c.Name, Count: c.Count}}
+	case fsm.AcquireMany:
+		return c.Wants
+	}
+	return nil
+}
+
+// oneShot returns the session that a command makes for itself alone, or 0.
+func oneShot(command fsm.Command) uint64 {
+	switch c := command.(type) {
+	case fsm.AcquireOnce:
+		return c.Session
+	case fsm.Down:
+		return c.Session // 0 unless it waits
+	}
+	return 0
+}
+
+// abandon ends a one-shot without key, in the background: no other caller knows its
+// id. The end follows the command itself on every way to the log, so that it finds the
+// session if there is one. If it fails, the session's deadline ends the session.
+func (n *Node) abandon(call Call) {
+	session := oneShot(call.Command)
+	if session == 0 || call.Key != "" {
+		return
+	}
+	n.calls.active.Go(func() {
+		// Of the same class, so that it does not overtake the command.
+		end := n.requests.Build(fsm.EndSession{Session: session}, fsm.Envelope{Owner: call.Owner}, call.class(), nil)
+		err := n.router.Carry(n.stopping, []*requests.Request{end})[0].Err()
+		if err != nil && !errors.Is(err, context.Canceled) {
+			n.log.Debug("an abandoned one-shot was left to its deadline", "session", session, "error", err)
+		}
+	})
+}
+
+// calls counts the calls under way, so that a node that drains knows when the last one
+// has returned. A call may add work that it leaves behind, in active.
+type calls struct {
+	active   sync.WaitGroup
+	draining context.Context // ends when no further call may begin
+	end      context.CancelFunc
+	mu       sync.Mutex // no call begins while draining ends
+}
+
+func newCalls() *calls {
+	c := &calls{}
+	c.draining, c.end = context.WithCancel(context.Background())
+	return c
+}
+
+// enter begins a call, unless the node drains. The caller ends it, by active.Done.
+func (c *calls) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.draining.Err() != nil {
+		return false
+	}
+	c.active.Add(1)
+	return true
+}
+
+// drain lets no further call begin, ends the waits of those under way, and blocks until
+// all have returned, or ctx ends with its cause.
+func (c *calls) drain(ctx context.Context) error {
+	c.mu.Lock()
+	c.end()
+	c.mu.Unlock()
+	return wake.Await(ctx, func() error { c.active.Wait(); return nil })
+}

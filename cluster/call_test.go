@@ -1,0 +1,162 @@
+package cluster
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// TestEveryNodeServes: a permit acquired on one node is released on another and granted
+// to a caller that waits on the third, without a stop.
+func TestEveryNodeServes(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		c.semaphore("db", 1)
+		for round := range 6 {
+			holder, waiter, releaser := c.all[round%3], c.all[(round+1)%3], c.all[(round+2)%3]
+			first, second := c.open(holder, time.Minute), c.open(waiter, time.Minute)
+			held := c.do(holder, fsm.Acquire{Session: first, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, fsm.OK)
+			waiting := background(t.Context(), waiter, Call{
+				Command: fsm.Acquire{Session: second, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, Wait: time.Minute,
+			})
+			c.until("a waiter", func() bool {
+				view, _ := c.read(releaser, "db")
+				return view.Waiters == 1
+			})
+			time.Sleep(time.Second) // virtual: how long it waits
+			released := time.Now()
+			c.do(releaser, fsm.Release{Session: first, Name: "db"}, fsm.OK)
+			got := <-waiting
+			if got.err != nil || got.Code != fsm.OK {
+				t.Fatalf("round %d: %v, %v", round, got.Code, got.err)
+			}
+			if took := got.at.Sub(released); took > time.Millisecond {
+				t.Errorf("round %d: handed over after %v", round, took)
+			}
+			if got.Grants[0].Token <= held.Grants[0].Token {
+				t.Errorf("round %d: tokens %d, then %d", round, held.Grants[0].Token, got.Grants[0].Token)
+			}
+			if got.WaitedMS < 1000 || got.WaitedMS > 1100 {
+				t.Errorf("round %d: waited %d ms", round, got.WaitedMS)
+			}
+			c.do(holder, fsm.EndSession{Session: first}, fsm.OK)
+			c.do(holder, fsm.EndSession{Session: second}, fsm.OK)
+		}
+	})
+}
+
+// TestDrawnIDsAreDrawnAgain: an id that is taken costs another draw, not an error.
+func TestDrawnIDsAreDrawnAgain(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, c *nodes) {
+		c.semaphore("db", 5)
+		n := c.leader()
+		taken := c.open(n, time.Hour)
+		for _, command := range []fsm.Command{
+			fsm.OpenSession{Session: taken, TTLMS: 1000},
+			fsm.AcquireOnce{Name: "db", Count: 1, TTLMS: 1000, Session: taken},
+		} {
+			if got := c.do(n, command, fsm.OK); got.Session == taken || got.Session == 0 || got.Session >= drawnIDs {
+				t.Errorf("%T: session %d", command, got.Session)
+			}
+			replies, errs := n.DoMany(t.Context(), []Call{{Command: command}})
+			if errs[0] != nil || replies[0].Code != fsm.OK || replies[0].Session == taken {
+				t.Errorf("%T in a list: %+v, %v", command, replies[0].Result, errs[0])
+			}
+		}
+		c.do(n, fsm.RestoreSession{Session: taken, TTLMS: 1000, Leases: []fsm.Want{{Semaphore: "db", Count: 1}}}, fsm.SessionExists)
+	})
+}
+
+// TestListsKeepTheirOrder: one round trip, each with its own result; a refusal by
+// the machine is a result, and the calls behind it go on.
+func TestListsKeepTheirOrder(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		for _, n := range []*testNode{c.follower(), c.leader()} {
+			c.semaphore(n.id, 0)
+			var list []Call
+			for i := range 3000 {
+				command := fsm.Command(fsm.Up{Name: n.id, Count: 1})
+				if i == 1500 {
+					command = fsm.Up{Name: "unknown", Count: 1}
+				}
+				list = append(list, Call{Command: command, Wait: time.Minute})
+			}
+			before := n.raft().LastIndex()
+			replies, errs := n.DoMany(t.Context(), list)
+			if list[0].Wait != time.Minute {
+				t.Errorf("the caller's list was changed to %+v", list[0])
+			}
+			value := int64(0)
+			for i, reply := range replies {
+				c.must(errs[i])
+				if i == 1500 {
+					if reply.Code != fsm.UnknownSemaphore {
+						t.Errorf("%d: %v", i, reply.Code)
+					}
+					continue
+				}
+				if value++; reply.Value != value {
+					t.Fatalf("%s: the command at %d made %d of %d", n.id, i, reply.Value, value)
+				}
+			}
+			if entries := replies[2999].Index - before; entries > 6 {
+				t.Errorf("%d entries for 3,000 commands at once", entries)
+			}
+		}
+	})
+}
+
+// TestListsBeyondTheQueue: the first that found no room says so, the rest were not
+// tried, and neither were they applied.
+func TestListsBeyondTheQueue(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		c.semaphore("a", 0)
+		n := c.follower()
+		list := make([]Call, 150)
+		for i := range list {
+			list[i].Command = fsm.Up{Name: "a", Count: 1}
+		}
+		_, errs := n.DoMany(t.Context(), list)
+		for i, err := range errs {
+			want := error(nil)
+			if i == 50 { // lists have half of the queue
+				want = outcome.ErrOverloaded
+			} else if i > 50 {
+				want = outcome.ErrNotTried
+			}
+			if err != want {
+				t.Fatalf("%d: %v", i, err)
+			}
+		}
+		if view, _ := c.read(n, "a"); view.Available != 50 {
+			t.Errorf("%d were applied", view.Available)
+		}
+	}, func(c *Config) { c.QueueSize = 100 })
+}
+
+// TestStorageFull: the leader refuses writes from everywhere while its disk has no
+// room, and goes on when it has.
+func TestStorageFull(t *testing.T) {
+	var disk watchdogDisk
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		c.semaphore("a", 0)
+		noticed := func(full bool) {
+			disk.full.Store(full)
+			for _, n := range c.all { // a leader that notices first hands over
+				c.until("it is noticed", func() bool { return n.running.Load().space().Low == full })
+			}
+		}
+		noticed(true)
+		for _, n := range []*testNode{c.leader(), c.follower()} {
+			if _, err := n.Do(t.Context(), Call{Command: fsm.Up{Name: "a", Count: 1}}); !errors.Is(err, outcome.ErrStorageFull) {
+				t.Errorf("%s: %v", n.id, err)
+			}
+		}
+		noticed(false)
+		if got := c.do(c.follower(), fsm.Up{Name: "a", Count: 1}, fsm.OK); got.Value != 1 {
+			t.Errorf("value %d", got.Value)
+		}
+	}, func(c *Config) { c.space = disk.space })
+}

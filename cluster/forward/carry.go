@@ -1,0 +1,186 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/requests"
+)
+
+const (
+	// HoldTimeout is how long a command is held while no leader takes it, at
+	// multiplier 1.
+	HoldTimeout = 5 * time.Second
+	// outcomeTimeout is how long a command that was sent may stay without any
+	// news of it, from the leader or from the local machine, at multiplier 1.
+	outcomeTimeout = 5 * time.Second
+	// readAgain is the pause before a read that failed asks again.
+	readAgain = 20 * time.Millisecond
+)
+
+// Carry sends requests, in their order, and blocks until each has its outcome: a
+// result, or the error that its caller gets.
+//
+// Requests that were not applied because a leader went are sent again once that is
+// certain of every request from there on, so that a list stays in its order.
+func (r *Router) Carry(ctx context.Context, reqs []*requests.Request) []requests.Settlement {
+	settled := make([]requests.Settlement, len(reqs))
+	room := r.config.Requests.Add(ctx, reqs)
+	for i := room; i < len(reqs); i++ {
+		settled[i].Verdict = outcome.Failed.Because(outcome.ErrOverloaded)
+	}
+	hold := r.config.Times.Patience(HoldTimeout)
+	c := carrying{router: r, ctx: ctx, began: time.Now(), hold: hold, timer: time.NewTimer(hold)}
+	defer c.timer.Stop()
+	for first := 0; first < room; {
+		r.send(reqs[first:room])
+		again := true
+		for i := first; i < room; i++ {
+			settled[i] = c.await(reqs[i])
+			if settled[i].Fate == outcome.Applied && i == first {
+				first++
+				continue
+			}
+			again = again && settled[i].Again()
+		}
+		if !again {
+			break
+		}
+	}
+	r.conclude(reqs, settled)
+	return settled
+}
+
+// conclude ends requests whose refusal is final. The first error stays; requests
+// behind it that were certainly not applied were not tried.
+func (r *Router) conclude(reqs []*requests.Request, settled []requests.Settlement) {
+	failed := false
+	for i := range settled {
+		s := &settled[i]
+		if s.Again() {
+			r.config.Requests.Drop(reqs[i])
+		}
+		if failed && s.Fate != outcome.Applied && s.Fate != outcome.Open {
+			s.Verdict = outcome.Failed.Because(outcome.ErrNotTried)
+		}
+		failed = failed || s.Fate != outcome.Applied
+	}
+}
+
+// carrying is one call of Carry.
+type carrying struct {
+	router *Router
+	ctx    context.Context
+	began  time.Time
+	hold   time.Duration // how long requests are held without a leader
+	timer  *time.Timer
+}
+
+// await blocks until a request has an outcome. It returns one that may be sent again
+// only while there is time for that.
+func (c *carrying) await(q *requests.Request) requests.Settlement {
+	for {
+		select {
+		case got := <-q.Settled:
+			if got.Again() && time.Since(c.began) >= c.hold {
+				return c.giveUp(q, outcome.ErrNotApplied)
+			}
+			return got
+		case <-c.ctx.Done():
+			return c.giveUp(q, context.Cause(c.ctx))
+		case <-c.timer.C:
+		}
+		state, sentAt, tried := c.router.config.Requests.Peek(q)
+		left := c.hold - time.Since(c.began)
+		if state == requests.Sent {
+			left = c.router.config.Times.Patience(outcomeTimeout) - time.Since(sentAt)
+		}
+		if state == requests.Settled || left > 0 {
+			c.timer.Reset(max(left, 0))
+			continue
+		}
+		switch {
+		case state == requests.Sent:
+			return c.giveUp(q, outcome.ErrOutcomeUnknown)
+		case tried:
+			return c.giveUp(q, outcome.ErrNotApplied)
+		default:
+			return c.giveUp(q, outcome.ErrNoLeader)
+		}
+	}
+}
+
+// giveUp ends the wait for a request with an error, unless its outcome has come
+// at this very moment.
+func (c *carrying) giveUp(q *requests.Request, err error) requests.Settlement {
+	was := c.router.config.Requests.Drop(q)
+	c.timer.Reset(0) // for the next request to look at its own time
+	if was == requests.Settled {
+		select {
+		case got := <-q.Settled:
+			if !got.Again() {
+				return got
+			}
+		default:
+		}
+	}
+	if was == requests.Sent {
+		return requests.Settlement{Verdict: outcome.Open.Because(err)}
+	}
+	return requests.Settlement{Verdict: outcome.Failed.Because(err)}
+}
+
+// CarryHere proposes a request in a term of this node, or not at all, and blocks until
+// it is applied. ErrNotLeader: it was not applied.
+func (r *Router) CarryHere(ctx context.Context, t Term, q *requests.Request) error {
+	if r.config.Requests.Add(ctx, []*requests.Request{q}) == 0 {
+		return outcome.ErrOverloaded
+	}
+	if back := newLocalLane(t, &r.config).send([]*requests.Request{q}); len(back) > 0 {
+		r.config.Requests.Drop(q)
+		return outcome.ErrNotLeader
+	}
+	select {
+	case came := <-q.Settled:
+		if came.Again() {
+			r.config.Requests.Drop(q)
+			return outcome.ErrNotLeader
+		}
+		return came.Err()
+	case <-ctx.Done():
+		r.config.Requests.Drop(q)
+		return context.Cause(ctx)
+	}
+}
+
+// Read asks the leader, whichever node that is, until a leader replies, and returns a
+// read index with the leader's reading of cluster time: see [lead.Term.Confirm]. It
+// fails with ErrDraining when the node closes, and with the cause of ctx.
+func (r *Router) Read(ctx context.Context) (index uint64, nowMS int64, err error) {
+	for {
+		l, changed := r.lane()
+		if l != nil {
+			if index, nowMS, err = l.read(ctx); err == nil {
+				return index, nowMS, nil
+			}
+			changed = nil // there is one, which may only be unable to reply now
+		}
+		timer := time.NewTimer(readAgain)
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-r.config.Stopping.Done():
+			err = outcome.ErrDraining
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return 0, 0, context.Cause(ctx)
+		}
+		if errors.Is(err, outcome.ErrDraining) {
+			return 0, 0, err
+		}
+	}
+}

@@ -1,0 +1,23 @@
+// Package forward carries commands to the leader, wherever it is, and their outcomes
+// back. A [Router] is the way of this node's callers: to this node's own term while it
+// leads, or over a stream to the node that does. A [Server] is the other end of such
+// streams. Both guarantee:
+//
+//  1. Commands of a call go in their order, and are sent again only when they are
+//     certainly not in the log.
+//  2. A command that is held or sent has an outcome in bounded time: from the leader, or
+//     from this node's own machine, through the registry of requests.
+//  3. A command whose caller has given up is not logged long after that.
+//
+// The package knows Raft only as far as its [Host] says who leads. It makes no decision
+// about a command: cluster/requests keeps what is known of each, cluster/lead logs them.
+// Package cluster calls it; it imports these two, cluster/outcome, replica and wake, fsm
+// and internal/wire.
+//
+//   - carry.go: Router.Carry and Router.Read: a call's way, and how long it waits.
+//   - router.go: Router finds the leader and keeps a lane to it; the lane to this node's own term.
+//   - link.go: the lane to another node: a stream, what is open on it, and the leader's clock.
+//   - server.go: Server takes commands and reads from other nodes' streams.
+//   - outbox.go: what a leader sends on a stream, gathered without blocking.
+//   - codec.go: the frames of a stream, byte by byte.
+package forward

@@ -1,0 +1,499 @@
+package forward
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/requests"
+	"github.com/signalbox/signalbox/cluster/wake"
+)
+
+var errLinkClosed = errors.New("the stream to the leader is closed")
+
+const (
+	// linkLinger is how long the stream of a closed link stays open for the replies to
+	// its commands.
+	linkLinger = 5 * time.Second
+	// linkSilence is how long the leader may see no more frames though some are on their
+	// way, at multiplier 1: it reports more often how many have come. That leaves time,
+	// before the callers give up, to open another stream and to send the lost commands again.
+	linkSilence = 2 * time.Second
+	// freshFor is how old a command may be when it comes to the leader, beyond the
+	// round trip of the stream. Each refusal as late doubles it for that command, up
+	// to freshDoublings times, so that a link that has become slow carries commands.
+	freshFor       = 250 * time.Millisecond
+	freshDoublings = 3
+	// roundTripMax bounds what a measured round trip adds to that.
+	roundTripMax = time.Second
+	// queueGrace is how much longer a command may wait in the leader's own queue.
+	queueGrace = time.Second
+	// clockEvery is how often a leader sends a reading when it sends no other frame.
+	clockEvery = 500 * time.Millisecond
+	// clockKept is how long the best reading is preferred to later ones that took
+	// longer: no two clocks run at quite the same rate.
+	clockKept = time.Minute
+)
+
+// link is a stream to the leader of a term: the origin's side of forwarding.
+// Commands that wait when the writer is free share a frame. Two goroutines, transmit and
+// receive, live as long as the stream.
+//
+// A closed link takes no more commands. Its stream stays open until all that was sent
+// has its reply, or linkLinger is over. If a refusal were lost, its command would never
+// be in the log, so the local machine could not settle the request before the term ends.
+// Hence the stream stays open to read refusals. A request without a reply when the stream
+// ends is not given up: its outcome comes from the local machine, or from the fence on
+// the next stream.
+//
+// A stream may be lost alone, while those of Raft live: it takes every byte and brings
+// none, no other leader comes, and every command would end without an outcome. So a
+// stream ends when for linkSilence the leader has seen no more of the frames that were
+// sent.
+//
+// Each stream has a number. When commands of earlier streams in the term have no
+// outcome, the leader sends a fence on the new one: see requests.passFences.
+type link struct {
+	config *Config
+	conn   net.Conn
+	opened time.Time
+	leads  uint64      // the leader's term
+	stream uint64      // this stream's number
+	open   bool        // commands of earlier ones have no outcome
+	same   func() bool // the leader and its term are still those of the link
+	gather *wake.Gathering[reading]
+
+	welcome chan struct{} // closed when the leader has sent a reading of its clock
+	ended   chan struct{} // closed when the link is
+	sending chan struct{} // closed when transmit is over
+	ready   wake.Signal   // something is to be sent
+
+	mu         sync.Mutex
+	closed     bool
+	timed      bool                // the stream ends unless the leader sees more of what was sent
+	sent       uint64              // frames
+	seen       uint64              // frames, by the leader
+	heard      bool                // it has seen more since the deadline was set
+	unanswered int                 // commands that were sent
+	queue      []*requests.Request // to be sent
+	asks       []uint64            // reads to be asked
+	asked      map[uint64]chan<- readReply
+	number     uint64 // of the last read
+	clock      leaderClock
+}
+
+// reading is a read index with the leader's reading of cluster time.
+type reading struct {
+	index uint64
+	nowMS int64
+}
+
+// openLink starts a link on a fresh stream.
+func openLink(conn net.Conn, term uint64, same func() bool, config *Config) *link {
+	l := &link{
+		config: config, conn: conn, opened: time.Now(), leads: term, same: same,
+		welcome: make(chan struct{}), ended: make(chan struct{}), sending: make(chan struct{}), ready: wake.NewSignal(),
+		asked: map[uint64]chan<- readReply{},
+	}
+	l.stream, l.open = l.config.Requests.OpenStream(term)
+	l.gather = wake.NewGathering(l.ask)
+	go l.transmit()
+	go l.receive()
+	return l
+}
+
+func (l *link) term() uint64          { return l.leads }
+func (l *link) valid() bool           { return l.same() }
+func (l *link) done() <-chan struct{} { return l.ended }
+
+func (l *link) send(reqs []*requests.Request) (back []*requests.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return reqs
+	}
+	l.queue = append(l.queue, reqs...)
+	l.ready.Set()
+	return nil
+}
+
+// close ends the link, but for the replies to the frames that were sent.
+func (l *link) close() {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return
+	}
+	l.closed = true
+	unsent, asked := l.queue, l.asked
+	l.queue, l.asked = nil, nil
+	_ = l.conn.SetReadDeadline(time.Now().Add(linkLinger))
+	l.mu.Unlock()
+	close(l.ended) // ends transmit, which then looks whether anything is open
+	for number, answer := range asked {
+		answer <- readReply{number: number, status: statusRefused}
+	}
+	l.config.Requests.Return(unsent)
+}
+
+// count adds to the commands without a reply, and ends the stream of a closed link when
+// all have one.
+func (l *link) count(sent int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unanswered += sent
+	select {
+	case <-l.sending:
+		if l.unanswered <= 0 {
+			_ = l.conn.Close() // ends receive
+		}
+	default: // transmit may hold some
+	}
+}
+
+// transmit sends all that waits until the link is closed.
+func (l *link) transmit() {
+	defer func() {
+		l.close()
+		close(l.sending)
+		l.count(0)
+	}()
+	w := linkStream{link: l}
+	if !l.greet(w) {
+		return
+	}
+	var buf []byte
+	for {
+		select {
+		case <-l.ready:
+		case <-l.ended:
+			return
+		}
+		runtime.Gosched() // as in proposer.logNext
+		l.config.Pulse.Settle(l.ended)
+		queue, asks := l.take()
+		var err error
+		buf = buf[:0]
+		for _, number := range asks {
+			buf = (&readAsk{term: l.leads, number: number}).append(buf)
+		}
+		buf, err = l.transmitCommands(w, buf, queue)
+		if err == nil && len(buf) > 0 {
+			_, err = w.Write(buf)
+		}
+		if err != nil {
+			l.config.Log.Debug("the stream to the leader failed", "error", err)
+			_ = l.conn.Close()
+			return
+		}
+	}
+}
+
+// take returns all that waits to be sent.
+func (l *link) take() ([]*requests.Request, []uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	queue, asks := l.queue, l.asks
+	l.queue, l.asks = nil, nil
+	return queue, asks
+}
+
+// transmitCommands appends the frames of a queue to buf; it writes the full ones and
+// returns the rest.
+func (l *link) transmitCommands(w io.Writer, buf []byte, queue []*requests.Request) ([]byte, error) {
+	for len(queue) > 0 {
+		count := fillFrame(queue)
+		readingMS := l.leaderMS() // before MarkSent looks whether the callers wait
+		live, ok := l.config.Requests.MarkSent(queue[:count], l.leads, l.stream)
+		if !ok { // a later term is known: the link leads nowhere
+			l.config.Requests.Return(queue)
+			return nil, outcome.ErrNoLeader
+		}
+		queue = queue[count:]
+		if len(live) == 0 {
+			continue
+		}
+		l.count(len(live))
+		f := l.frame(readingMS, live)
+		buf = f.append(buf)
+		if len(buf) >= frameFill {
+			if _, err := w.Write(buf); err != nil {
+				l.config.Requests.Return(queue)
+				return nil, err
+			}
+			buf = buf[:0]
+		}
+	}
+	return buf, nil
+}
+
+// fillFrame returns how many of the first requests share a frame.
+func fillFrame(queue []*requests.Request) int {
+	bytes := 0
+	for i, q := range queue {
+		bytes += len(q.Data)
+		if i == batchCommands || i > 0 && bytes > frameFill {
+			return i
+		}
+	}
+	return len(queue)
+}
+
+// receive takes in the leader's frames until the stream ends.
+func (l *link) receive() {
+	defer func() {
+		_ = l.conn.Close()
+		l.close()
+	}()
+	r := bufio.NewReaderSize(linkStream{link: l}, readBuffer)
+	var buf []byte
+	for {
+		frame, err := readFrame(r, buf)
+		if err == nil {
+			buf = frame
+			err = l.handle(frameKind(frame[0]), frame[1:])
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+				l.config.Log.Debug("the stream from the leader failed", "error", err)
+			}
+			return
+		}
+	}
+}
+
+// handle takes in one frame.
+func (l *link) handle(kind frameKind, body []byte) error {
+	switch kind {
+	case frameReplies:
+		replies, err := decodeReplies(body)
+		if err == nil {
+			l.replied(replies)
+		}
+		return err
+	case frameConclusions:
+		ends, err := decodeConclusions(body)
+		for i := range ends {
+			if err == nil {
+				c := &ends[i]
+				l.config.Requests.Conclude(c.place, requests.Conclusion{Result: *c.result, Index: c.index, NowMS: c.nowMS})
+			}
+		}
+		return err
+	case frameReading:
+		answer, err := decodeReading(body)
+		if err == nil {
+			l.answered(answer)
+		}
+		return err
+	case frameClock:
+		f, err := decodeClock(body)
+		if err == nil {
+			l.clocked(f)
+		}
+		return err
+	case frameFence:
+		f, err := decodeFence(body)
+		if err == nil {
+			l.config.Requests.Fence(requests.Fence{Term: l.leads, Stream: l.stream, Index: f.index})
+		}
+		return err
+	}
+	return errFrame
+}
+
+// replied settles requests. A refusal closes the link first: a refused request must
+// not come back to it at once.
+func (l *link) replied(replies []reply) {
+	refused := false
+	for i := range replies {
+		refused = refused || replies[i].status == statusRefused
+	}
+	if refused {
+		l.close()
+	}
+	for i := range replies {
+		r := &replies[i]
+		got := requests.Settlement{Verdict: statuses[r.status]}
+		if r.status == statusDone {
+			got = requests.Settlement{Result: *r.result, Index: r.index, NowMS: r.nowMS}
+		}
+		l.config.Requests.Reply(r.sequence, l.leads, l.stream, got)
+	}
+	l.count(-len(replies))
+}
+
+// read implements lane: readers that wait while one ask is under way share the
+// next.
+func (l *link) read(ctx context.Context) (uint64, int64, error) {
+	got, err := l.gather.Join(ctx)
+	return got.index, got.nowMS, err
+}
+
+// ask asks the leader for a read index.
+func (l *link) ask() (reading, error) {
+	answer := make(chan readReply, 1)
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return reading{}, errLinkClosed
+	}
+	l.number++
+	l.asked[l.number] = answer
+	l.asks = append(l.asks, l.number)
+	l.ready.Set()
+	l.mu.Unlock()
+	got := <-answer // from the leader, or from close
+	if got.status != statusDone {
+		l.close() // the router looks for the leader again
+		return reading{}, statuses[got.status].Err()
+	}
+	return reading{got.index, got.nowMS}, nil
+}
+
+// answered passes a reply on to the read that waits for it.
+func (l *link) answered(got readReply) {
+	l.mu.Lock()
+	answer := l.asked[got.number]
+	delete(l.asked, got.number)
+	l.mu.Unlock()
+	if answer != nil {
+		answer <- got
+	}
+}
+
+// greet says hello and blocks until the leader welcomes the stream. It reports false
+// when the stream has ended instead.
+func (l *link) greet(w io.Writer) bool {
+	hello := helloFrame{term: l.leads, origin: l.config.Requests.Origin(), number: l.stream, open: l.open}
+	if _, err := w.Write(hello.append(nil)); err != nil {
+		_ = l.conn.Close()
+		return false
+	}
+	select {
+	case <-l.welcome:
+		return true
+	case <-l.ended:
+		return false
+	}
+}
+
+// clocked takes in a reading of the leader's clock.
+func (l *link) clocked(f clockFrame) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	roundTrip := time.Duration(f.ageMS) * time.Millisecond
+	first := !l.clock.known
+	if first {
+		roundTrip = now.Sub(l.opened)
+	}
+	l.clock.note(f.readingMS, now, roundTrip)
+	l.heard = l.heard || f.frames > l.seen
+	l.seen = max(l.seen, f.frames)
+	if first {
+		close(l.welcome)
+	}
+}
+
+// leaderMS returns what the leader's clock reads at least.
+func (l *link) leaderMS() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.clock.estimateMS(time.Now())
+}
+
+// frame makes a frame of commands whose callers waited when the leader's clock read
+// readingMS at least.
+func (l *link) frame(readingMS int64, live []*requests.Request) commandsFrame {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := commandsFrame{readingMS: readingMS, commands: make([]framedCommand, len(live))}
+	for i, q := range live {
+		f.commands[i] = framedCommand{
+			sequence: q.ID.Sequence, listens: q.Listener != nil, class: q.Load.Class,
+			patienceMS: l.clock.patienceMS(l.config.Requests.Late(q)), data: q.Data,
+		}
+	}
+	return f
+}
+
+// linkStream is a link's stream, whose reads fail when the leader sees no more of the
+// frames that were sent. Each write is of whole frames.
+type linkStream struct{ link *link }
+
+func (s linkStream) Write(b []byte) (int, error) {
+	s.link.limitSilence(countFrames(b))
+	return timedWriter{s.link.conn}.Write(b)
+}
+
+// Read is called when all frames that have come whole are handled.
+func (s linkStream) Read(b []byte) (int, error) {
+	s.link.limitSilence(0)
+	return s.link.conn.Read(b)
+}
+
+// limitSilence gives the next read a deadline if the leader has not seen all that was
+// sent. It stays as it is until the leader has seen more.
+func (l *link) limitSilence(frames uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent += frames
+	unseen := l.sent > l.seen
+	if l.closed || unseen == l.timed && !l.heard { // closed: linkLinger counts
+		return
+	}
+	l.timed, l.heard = unseen, false
+	var limit time.Time // no limit
+	if unseen {
+		limit = time.Now().Add(l.config.Times.Patience(linkSilence))
+	}
+	_ = l.conn.SetReadDeadline(limit) // a failure shows in the read
+}
+
+// A command must not be logged long after its client has given up: a client without
+// an idempotency key has asked for something else meanwhile, and had it acknowledged.
+// The age of a command is measured on the leader's monotonic clock alone. Each
+// stream brings readings of that clock to the origin. A reading, and what has passed
+// since on the origin's own monotonic clock, is never ahead of the leader's clock, no
+// matter how long the reading was under way. The origin writes that estimate into
+// each frame of commands, taken when it saw that their callers still waited. The
+// leader refuses what comes, or lies in its queue, too long after that: time in the
+// origin's buffers, in the link and at a suspended process all count. A command
+// that was refused as late is sent again if its caller still waits.
+
+// leaderClock is the origin's estimate of the forwarding clock of the leader that a
+// stream leads to. It is never ahead of that clock.
+type leaderClock struct {
+	known     bool
+	readingMS int64
+	at        time.Time // when the reading came
+	roundTrip time.Duration
+}
+
+// note takes a reading in. roundTrip is an upper bound of the stream's round trip, or 0.
+func (c *leaderClock) note(readingMS int64, at time.Time, roundTrip time.Duration) {
+	if roundTrip > 0 && (c.roundTrip == 0 || roundTrip < c.roundTrip) {
+		c.roundTrip = min(roundTrip, roundTripMax)
+	}
+	if !c.known || readingMS >= c.estimateMS(at) || at.Sub(c.at) > clockKept {
+		c.known, c.readingMS, c.at = true, readingMS, at
+	}
+}
+
+// estimateMS returns what the leader's clock reads at least.
+func (c *leaderClock) estimateMS(now time.Time) int64 {
+	return c.readingMS + now.Sub(c.at).Milliseconds()
+}
+
+// patienceMS returns how long the leader may take a command that it has refused as
+// late so many times.
+func (c *leaderClock) patienceMS(refusals int) int64 {
+	return (freshFor<<min(refusals, freshDoublings) + 2*c.roundTrip).Milliseconds()
+}

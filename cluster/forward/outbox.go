@@ -1,0 +1,186 @@
+package forward
+
+import (
+	"encoding/binary"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// maxOutbox bounds the messages that wait for a peer which reads slowly. An outcome counts
+// as the members of the lists in its result and one, any other frame as its bytes. A peer
+// beyond the bound is cut off: it learns the outcomes from its own machine.
+const maxOutbox = 1 << 17
+
+// outbox gathers the messages of a leader to one peer: those that come while a frame is
+// being written share the next one. Adding never blocks: the apply goroutine does it.
+// Safe for concurrent use; one goroutine, write, empties it.
+type outbox struct {
+	mu    sync.Mutex
+	mail  mail
+	shut  bool
+	ready wake.Signal // there is mail, or it is shut
+	// clock is read whenever mail is written, and every clockEvery, once the stream has
+	// begun: after its hello.
+	clock func() clockFrame
+	begun bool
+}
+
+// mail waits to be written. Replies go before conclusions, so that the origin knows a
+// place before the end of its wait.
+type mail struct {
+	replies []reply
+	ends    []end
+	frames  []byte // whole ones: readings of the clock, replies to reads, fences
+	members int    // of the lists in the results of replies and ends
+}
+
+func (m *mail) size() int { return len(m.replies) + len(m.ends) + len(m.frames) + m.members }
+
+// weigh counts the members of the results from those replies and ends on.
+func (m *mail) weigh(replies, ends int) {
+	count := func(r *fsm.Result) {
+		if r != nil {
+			m.members += len(r.Grants) + len(r.Each) + len(r.Completed)
+		}
+	}
+	for i := range m.replies[replies:] {
+		count(m.replies[replies+i].result)
+	}
+	for i := range m.ends[ends:] {
+		count(m.ends[ends+i].result)
+	}
+}
+
+func newOutbox(clock func() clockFrame) *outbox {
+	return &outbox{ready: wake.NewSignal(), clock: clock}
+}
+
+// add lets put append to the mail. It reports false once the outbox is shut,
+// also because this was too much.
+func (o *outbox) add(put func(*mail)) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.shut {
+		return false
+	}
+	replies, ends := len(o.mail.replies), len(o.mail.ends)
+	put(&o.mail)
+	o.mail.weigh(replies, ends)
+	o.shut = o.mail.size() > maxOutbox
+	o.ready.Set()
+	return !o.shut
+}
+
+// addFrame adds a frame, which put appends.
+func (o *outbox) addFrame(put func(buf []byte) []byte) {
+	o.add(func(m *mail) { m.frames = put(m.frames) })
+}
+
+// close makes write return.
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.shut = true
+	o.ready.Set()
+}
+
+// begin lets readings of the clock go with the mail from now on.
+func (o *outbox) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.begun = true
+	o.ready.Set()
+}
+
+// take returns all mail, leaving empty for what comes next; ok is false once shut.
+func (o *outbox) take(empty mail) (full mail, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	full = o.mail
+	o.mail = mail{replies: empty.replies[:0], ends: empty.ends[:0], frames: empty.frames[:0]}
+	if o.begun {
+		now := o.clock()
+		full.frames = now.append(full.frames)
+	}
+	return full, !o.shut
+}
+
+// write writes mail to w until it fails or the outbox is shut.
+func (o *outbox) write(w io.Writer) error {
+	var sent mail
+	var buf, scratch []byte
+	ticker := time.NewTicker(clockEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-o.ready:
+		case <-ticker.C:
+		}
+		full, ok := o.take(sent)
+		if !ok {
+			return nil
+		}
+		var err error
+		buf, scratch, err = full.write(w, buf, scratch)
+		if err != nil {
+			return err
+		}
+		clear(full.replies) // they pin whole entries' results
+		clear(full.ends)
+		sent = full
+	}
+}
+
+// write writes mail as frames. It returns its buffers for the next time.
+func (m *mail) write(w io.Writer, buf, scratch []byte) (buf2, scratch2 []byte, err error) {
+	buf = buf[:0]
+	flush := func() {
+		if err == nil && len(buf) > 0 {
+			_, err = w.Write(buf)
+		}
+		buf = buf[:0]
+	}
+	list := func(kind frameKind, count int, item func(i int)) {
+		for done := 0; done < count; {
+			// The count stands before the members, of which it is not known yet
+			// how many fit: they are written behind room for it.
+			start := len(buf)
+			buf = beginFrame(buf, kind)
+			head := len(buf)
+			buf = append(buf, make([]byte, binary.MaxVarintLen32)...)
+			members := 0
+			for ; done < count && len(buf)-start < frameFill; done++ {
+				item(done)
+				members++
+			}
+			buf = fillCount(buf, head, members)
+			buf = endFrame(buf, start)
+			if len(buf) >= frameFill {
+				flush()
+			}
+		}
+	}
+	list(frameReplies, len(m.replies), func(i int) { buf, scratch = m.replies[i].append(buf, scratch) })
+	list(frameConclusions, len(m.ends), func(i int) { buf, scratch = m.ends[i].append(buf, scratch) })
+	buf = append(buf, m.frames...)
+	flush()
+	return buf, scratch, err
+}
+
+// fillCount puts a count into the room left for it at head, as a varint of that
+// very width: the groups of seven bits that it doesn't need are zero.
+func fillCount(buf []byte, head, count int) []byte {
+	for i := range binary.MaxVarintLen32 {
+		more := byte(0x80)
+		if i == binary.MaxVarintLen32-1 {
+			more = 0
+		}
+		buf[head+i] = byte(count)&0x7f | more
+		count >>= 7
+	}
+	return buf
+}

@@ -1,0 +1,327 @@
+package forward
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/signalbox/signalbox/cluster/lead"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/cluster/requests"
+	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+const (
+	// routePause … routePauseMax is how long the router waits before it looks for
+	// a leader again without having heard anything.
+	routePause    = 10 * time.Millisecond
+	routePauseMax = 200 * time.Millisecond
+	// routeSettled is how long a lane lasts that was worth opening.
+	routeSettled = time.Second
+)
+
+// Host is the node as forwarding sees it. Only Dial blocks; all methods are safe for
+// concurrent use.
+type Host interface {
+	// Leading returns this node's term while the node can carry commands in it, or nil.
+	Leading() Term
+	// Leader returns the leader that Raft follows here, and Raft's term; an empty id if
+	// it knows no leader. The two may not fit together for a moment.
+	Leader() (address, id string, term uint64)
+	// Dial opens a stream for commands to another node.
+	Dial(ctx context.Context, address string) (net.Conn, error)
+}
+
+// Term is a term in which this node leads: [lead.Term].
+type Term interface {
+	Number() uint64
+	Propose(commands []lead.Proposal) (taken bool)
+	Tick(ctx context.Context) (index uint64, err error)
+	Confirm(ctx context.Context) (index uint64, nowMS int64, err error)
+}
+
+// Config says what a router and a server work with. All fields are needed.
+type Config struct {
+	Log      hclog.Logger
+	Self     string // this node's id
+	Requests *requests.Registry
+	Replica  *replica.Replica
+	Host     Host
+	Pulse    *lead.Pulse
+	Times    wake.Stretch
+	Stopping context.Context // ends when the node closes
+}
+
+// lane carries requests and reads to the leader of one term: this node's own
+// proposer, or a stream to another node. Safe for concurrent use.
+type lane interface {
+	// send takes requests in their order, or gives them back because the lane is
+	// over. It does not block.
+	send(reqs []*requests.Request) (back []*requests.Request)
+	// term is the leader's.
+	term() uint64
+	// read returns a read index and the leader's reading of cluster time.
+	read(ctx context.Context) (index uint64, nowMS int64, err error)
+	// valid reports whether the lane still leads to the leader.
+	valid() bool
+	// done is closed once the lane takes no more requests.
+	done() <-chan struct{}
+	// close ends the lane; what it has not sent comes back to its callers. It does
+	// not block.
+	close()
+}
+
+// Router leads requests to the leader, wherever it is, and holds them while there is no
+// leader. One goroutine, Run, looks for the leader and opens and closes lanes.
+// The other methods are safe for concurrent use.
+type Router struct {
+	config Config
+	news   wake.Signal // look again
+
+	mu        sync.Mutex
+	current   lane                // nil while there is no leader
+	changed   wake.Bell           // rung when a lane is installed
+	held      []*requests.Request // in their order, while current is nil
+	compactAt int                 // length of held at which the dead are taken out
+}
+
+// NewRouter returns a router without a lane, which holds all requests until it runs.
+func NewRouter(config Config) *Router {
+	return &Router{config: config, news: wake.NewSignal(), compactAt: batchCommands}
+}
+
+// Look makes Run look for the leader again. It does not block.
+func (r *Router) Look() { r.news.Set() }
+
+// send takes requests in their order, on to the leader or to be held.
+func (r *Router) send(reqs []*requests.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.current != nil {
+		if reqs = r.current.send(reqs); len(reqs) == 0 {
+			return
+		}
+		r.clear()
+	}
+	r.held = append(r.held, reqs...)
+	if len(r.held) > r.compactAt {
+		r.held = r.config.Requests.Live(r.held)
+		r.compactAt = 2*len(r.held) + batchCommands
+	}
+}
+
+// clear ends the present lane. The caller holds mu.
+func (r *Router) clear() {
+	r.current.close()
+	r.current = nil // state: the lanes come and go with the leaders
+}
+
+// lane returns the present lane, or nil and a channel that is closed when there
+// may be one.
+func (r *Router) lane() (lane, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current, r.changed.Next()
+}
+
+// install makes a lane the present one and sends the held commands on it.
+func (r *Router) install(l lane) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.current = l // state: see clear
+	r.changed.Ring()
+	if len(r.held) == 0 {
+		return
+	}
+	if r.held = l.send(r.held); len(r.held) > 0 {
+		r.clear()
+	}
+}
+
+// Drop ends the present lane if it leads to the leader of that term: that leader has
+// refused commands, and they must not come back to it at once.
+func (r *Router) Drop(term uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.current != nil && r.current.term() == term {
+		r.clear()
+	}
+}
+
+// retire ends a lane, whether it is the present one or not.
+func (r *Router) retire(l lane) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.current == l {
+		r.current = nil // state: see clear
+	}
+	l.close()
+}
+
+// Run keeps a lane to the leader open until ctx ends.
+func (r *Router) Run(ctx context.Context) {
+	pause := routePause
+	for ctx.Err() == nil {
+		if l := r.open(ctx); l != nil {
+			opened := time.Now()
+			r.install(l)
+			r.keep(ctx, l)
+			r.retire(l)
+			if time.Since(opened) > routeSettled { // it was of use: look for the next at once
+				pause = routePause
+				continue
+			}
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-r.news:
+			pause = routePause
+		case <-timer.C:
+			pause = min(2*pause, routePauseMax)
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// keep returns when a lane has come to its end.
+func (r *Router) keep(ctx context.Context, l lane) {
+	for l.valid() {
+		select {
+		case <-r.news:
+		case <-l.done():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// open returns a lane to the leader, or nil if no leader can be reached.
+func (r *Router) open(ctx context.Context) lane {
+	if t := r.config.Host.Leading(); t != nil {
+		return newLocalLane(t, &r.config)
+	}
+	address, id, term := r.config.Host.Leader()
+	if id == "" || id == r.config.Self {
+		return nil
+	}
+	same := func() bool {
+		a, i, t := r.config.Host.Leader()
+		return a == address && i == id && t == term
+	}
+	conn, err := r.reach(ctx, address, same)
+	if err != nil {
+		r.config.Log.Debug("cannot reach the leader", "leader", id, "address", address, "error", err)
+		return nil
+	}
+	return openLink(conn, term, same, &r.config)
+}
+
+// reach dials the leader, and gives up when another one leads.
+func (r *Router) reach(ctx context.Context, address string, same func() bool) (net.Conn, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	dialled := make(chan result, 1)
+	go func() {
+		conn, err := r.config.Host.Dial(ctx, address)
+		dialled <- result{conn, err}
+	}()
+	for {
+		select {
+		case <-r.news:
+			if !same() {
+				cancel(outcome.ErrNoLeader) // the dial ends with it
+			}
+		case d := <-dialled:
+			return d.conn, d.err
+		}
+	}
+}
+
+// Applied implements [replica.Sink]: the first entry of a term comes from its leader.
+func (r *Router) Applied(entry *fsm.Applied) {
+	if entry.Term != 0 {
+		r.Look()
+	}
+}
+
+// Restored implements [replica.Sink].
+func (r *Router) Restored(*fsm.Machine, uint64) { r.Look() }
+
+// localLane leads to this node's own proposer while it leads.
+type localLane struct {
+	leads  Term
+	config *Config
+	once   sync.Once
+	ended  chan struct{}
+}
+
+func newLocalLane(t Term, config *Config) *localLane {
+	return &localLane{leads: t, config: config, ended: make(chan struct{})}
+}
+
+// localCommand is one of this node's requests as a proposer sees it.
+type localCommand struct {
+	*requests.Request
+	requests *requests.Registry
+	term     uint64
+}
+
+// Command implements [lead.Proposal].
+func (c localCommand) Command() []byte { return c.Data }
+
+// Load implements [lead.Proposal].
+func (c localCommand) Load() lead.Load { return c.Request.Load }
+
+// Withdrawn implements [lead.Proposal].
+func (c localCommand) Withdrawn() outcome.Verdict {
+	if c.requests.Wanted(c.Request) {
+		return outcome.Verdict{}
+	}
+	return outcome.Verdict{Fate: outcome.Refused}
+}
+
+// Failed implements [lead.Proposal]. The machine settles a command whose outcome is open.
+func (c localCommand) Failed(v outcome.Verdict) {
+	if v.Fate != outcome.Open {
+		c.requests.Failed(c.Request, c.term, 0, v)
+	}
+}
+
+func (l *localLane) send(reqs []*requests.Request) (back []*requests.Request) {
+	term := l.leads.Number()
+	live, ok := l.config.Requests.MarkSent(reqs, term, 0)
+	if !ok {
+		return reqs
+	}
+	proposals := make([]lead.Proposal, 0, len(live))
+	for _, q := range live {
+		c := localCommand{q, l.config.Requests, term}
+		if err := l.config.Replica.Admits(q.Data); err != nil {
+			c.Failed(outcome.Failed.Because(err))
+			continue
+		}
+		proposals = append(proposals, c)
+	}
+	if !l.leads.Propose(proposals) {
+		l.config.Requests.Unmark(live)
+		return live
+	}
+	return nil
+}
+
+func (l *localLane) read(ctx context.Context) (uint64, int64, error) { return l.leads.Confirm(ctx) }
+func (l *localLane) term() uint64                                    { return l.leads.Number() }
+func (l *localLane) valid() bool                                     { return l.config.Host.Leading() == l.leads }
+func (l *localLane) done() <-chan struct{}                           { return l.ended }
+func (l *localLane) close()                                          { l.once.Do(func() { close(l.ended) }) }

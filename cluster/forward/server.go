@@ -1,0 +1,324 @@
+package forward
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster/lead"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/requests"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+const (
+	// readBuffer is the size of a stream's read buffer, in bytes.
+	readBuffer = 64 << 10
+	// writeTimeout bounds how long a peer may take no byte.
+	writeTimeout = 5 * time.Second
+	// maxReadAsks is how many reads of one stream may be under way; a peer gathers
+	// its readers and has one or two.
+	maxReadAsks = 16
+)
+
+// Server is the leader's side of forwarding: it takes commands and reads from other
+// nodes' streams, and passes no command on to a third node. Only the last stream that an
+// origin has opened in a term brings commands: an origin that opens another has given the
+// earlier ones up.
+type Server struct {
+	config Config
+	epoch  time.Time // where the forwarding clock starts
+
+	mu   sync.Mutex
+	term uint64 // of the streams in last
+	// last has the last stream of each origin, also when it has ended: one that was
+	// opened before it may still come.
+	last map[uint64]*peerStream
+}
+
+var errStreamRefused = errors.New("not the leader of the stream's term, or a later stream has come")
+
+// NewServer returns a server, which needs no start and no end.
+func NewServer(config Config) *Server { return &Server{config: config, epoch: time.Now()} }
+
+// Serve handles one stream until it fails or the port closes it. It reads; a
+// goroutine of its own writes; the apply goroutine puts into the outbox.
+func (s *Server) Serve(conn net.Conn) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := newPeerStream(ctx, s, conn.RemoteAddr())
+	s.config.Requests.Enter(p)
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		if err := p.outbox.write(timedWriter{conn}); err != nil {
+			s.config.Log.Debug("cannot reply to a peer", "from", p.from, "error", err)
+		}
+		_ = conn.Close() // ends the reading, too
+	}()
+	if err := p.receive(bufio.NewReaderSize(conn, readBuffer)); err != nil && !errors.Is(err, io.EOF) {
+		s.config.Log.Debug("a stream of a peer ended", "from", p.from, "error", err)
+	}
+	cancel()
+	s.config.Requests.Leave(p)
+	p.outbox.close()
+	<-written
+}
+
+// timedWriter gives each write a deadline.
+type timedWriter struct{ conn net.Conn }
+
+func (w timedWriter) Write(b []byte) (int, error) {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return 0, err
+	}
+	return w.conn.Write(b)
+}
+
+// peerStream is one stream from another node.
+type peerStream struct {
+	server *Server
+	from   net.Addr
+	outbox *outbox
+	ctx    context.Context // ends with the stream
+	asks   chan struct{}   // one for each read under way
+
+	// From the hello; receive's.
+	term, origin, number uint64
+	welcomed             bool
+
+	frames atomic.Uint64 // that have come
+	fenced atomic.Bool   // a later stream has come: this one brings no commands
+	ageMS  atomic.Int64  // of the last frame of commands when it came
+}
+
+func newPeerStream(ctx context.Context, s *Server, from net.Addr) *peerStream {
+	p := &peerStream{server: s, from: from, ctx: ctx, asks: make(chan struct{}, maxReadAsks)}
+	p.outbox = newOutbox(p.clock)
+	return p
+}
+
+// nowMS reads the forwarding clock, in milliseconds.
+func (s *Server) nowMS() int64 { return time.Since(s.epoch).Milliseconds() }
+
+// clock returns a reading of the forwarding clock for the origin.
+func (p *peerStream) clock() clockFrame {
+	return clockFrame{readingMS: p.server.nowMS(), ageMS: p.ageMS.Load(), frames: p.frames.Load()}
+}
+
+// receive handles frames until one can't be read.
+func (p *peerStream) receive(r *bufio.Reader) error {
+	for {
+		frame, err := readFrame(r, nil) // commands keep their bytes
+		if err != nil {
+			return err
+		}
+		p.frames.Add(1)
+		body := frame[1:]
+		switch frameKind(frame[0]) {
+		case frameHello:
+			f, err := decodeHello(body)
+			if err == nil {
+				err = p.hello(f)
+			}
+			if err != nil {
+				return err
+			}
+		case frameCommands:
+			f, err := decodeCommands(body)
+			if err != nil {
+				return err
+			}
+			p.propose(&f)
+		case frameRead:
+			f, err := decodeReadAsk(body)
+			if err != nil {
+				return err
+			}
+			p.read(f)
+		default:
+			return errFrame
+		}
+	}
+}
+
+// propose hands a frame's commands to the proposer, if this node leads in the
+// stream's term, and refuses those that are too old.
+func (p *peerStream) propose(f *commandsFrame) {
+	t := p.server.config.Host.Leading()
+	if !p.welcomed || t == nil || t.Number() != p.term {
+		p.refuse(f.commands, outcome.Verdict{Fate: outcome.Refused})
+		return
+	}
+	ageMS := max(0, p.server.nowMS()-f.readingMS)
+	p.ageMS.Store(max(ageMS, 1))
+	proposals := make([]lead.Proposal, 0, len(f.commands))
+	for i := range f.commands {
+		c := &f.commands[i]
+		if err := p.server.config.Replica.Admits(c.data); err != nil { // first: this program may not know the level
+			p.refuse(f.commands[i:i+1], outcome.Failed.Because(err))
+			continue
+		}
+		command, err := fsm.CheckCommand(c.data)
+		if err != nil {
+			p.server.config.Log.Warn("a peer sent bytes that are no command", "from", p.from, "error", err)
+			p.refuse(f.commands[i:i+1], outcome.Failed.Because(outcome.ErrNotApplied))
+			continue
+		}
+		if ageMS > c.patienceMS {
+			p.refuse(f.commands[i:i+1], outcome.Verdict{Fate: outcome.Late})
+			continue
+		}
+		taken := &forwardedCommand{
+			stream: p, framedCommand: *c, weight: p.server.config.Requests.Cost(command), takeByMS: f.readingMS + c.patienceMS,
+			id: fsm.RequestID{Origin: p.origin, Sequence: c.sequence},
+		}
+		p.server.config.Requests.Forward(taken.id, requests.Forwarded{Stream: p, Listens: c.listens}) // before it can be applied
+		proposals = append(proposals, taken)
+	}
+	if !t.Propose(proposals) {
+		for _, c := range proposals {
+			c.Failed(outcome.Verdict{Fate: outcome.Refused})
+		}
+	}
+}
+
+// refuse replies to commands that were not taken.
+func (p *peerStream) refuse(commands []framedCommand, v outcome.Verdict) {
+	p.outbox.add(func(m *mail) {
+		for i := range commands {
+			m.replies = append(m.replies, reply{sequence: commands[i].sequence, status: statusOf(v)})
+		}
+	})
+}
+
+// read replies to a read ask from a goroutine of its own.
+func (p *peerStream) read(ask readAsk) {
+	reading := readReply{number: ask.number, status: statusRefused}
+	t := p.server.config.Host.Leading()
+	if t == nil || t.Number() != ask.term {
+		p.outbox.addFrame(reading.append)
+		return
+	}
+	select {
+	case p.asks <- struct{}{}:
+	default:
+		reading.status = statusOverloaded
+		p.outbox.addFrame(reading.append)
+		return
+	}
+	go func() {
+		defer func() { <-p.asks }()
+		index, nowMS, err := t.Confirm(p.ctx)
+		if err == nil {
+			reading.status, reading.index, reading.nowMS = statusDone, index, nowMS
+		}
+		p.outbox.addFrame(reading.append)
+	}()
+}
+
+// Deliver implements [requests.Stream].
+func (p *peerStream) Deliver(d *requests.Delivery) {
+	p.outbox.add(func(m *mail) {
+		for _, r := range d.Replies {
+			m.replies = append(m.replies, reply{r.Sequence, statusDone, applied{d.Index, d.NowMS, r.Result}})
+		}
+		for _, e := range d.Ends {
+			m.ends = append(m.ends, end{e.Place, applied{d.Index, d.NowMS, e.Result}})
+		}
+	})
+}
+
+// forwardedCommand is one command of another node, on its way through this one's log.
+type forwardedCommand struct {
+	framedCommand
+	stream   *peerStream
+	id       fsm.RequestID
+	weight   int
+	takeByMS int64 // on the forwarding clock: when it was to come to this node
+}
+
+// Command implements [lead.Proposal].
+func (c *forwardedCommand) Command() []byte { return c.data }
+
+// Load implements [lead.Proposal].
+func (c *forwardedCommand) Load() lead.Load {
+	return lead.Load{Class: c.class, Weight: c.weight, Bytes: len(c.data)}
+}
+
+// Withdrawn implements [lead.Proposal].
+func (c *forwardedCommand) Withdrawn() outcome.Verdict {
+	if c.stream.fenced.Load() {
+		return outcome.Verdict{Fate: outcome.Refused}
+	}
+	if c.stream.server.nowMS() > c.takeByMS+queueGrace.Milliseconds() {
+		return outcome.Verdict{Fate: outcome.Late}
+	}
+	return outcome.Verdict{}
+}
+
+// Failed implements [lead.Proposal]. A command whose outcome is open gets no reply: the
+// origin's own machine settles it.
+func (c *forwardedCommand) Failed(v outcome.Verdict) {
+	c.stream.server.config.Requests.Unforward(c.id, c.stream)
+	if v.Fate == outcome.Open {
+		return
+	}
+	c.stream.refuse([]framedCommand{c.framedCommand}, v)
+}
+
+// enter makes a stream the last one of its origin, and fences the one before. It
+// reports false when a later one has come.
+func (s *Server) enter(p *peerStream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.term < s.term {
+		return false
+	}
+	if p.term > s.term { // streams of earlier terms bring no more commands
+		s.term, s.last = p.term, map[uint64]*peerStream{}
+	}
+	if before := s.last[p.origin]; before != nil {
+		if before.number >= p.number {
+			return false
+		}
+		before.fenced.Store(true)
+	}
+	s.last[p.origin] = p
+	return true
+}
+
+// hello begins a stream: it welcomes the origin, or returns why the stream ends.
+func (p *peerStream) hello(f helloFrame) error {
+	t := p.server.config.Host.Leading()
+	if p.welcomed || t == nil || t.Number() != f.term {
+		return errStreamRefused
+	}
+	p.term, p.origin, p.number = f.term, f.origin, f.number
+	if !p.server.enter(p) {
+		return errStreamRefused
+	}
+	p.welcomed = true
+	p.outbox.begin() // welcomes it
+	if f.open {
+		go p.fence(t)
+	}
+	return nil
+}
+
+// fence sends the index that bounds the entries of the origin's earlier streams. Those
+// are fenced, so a command of theirs that is not in a batch now never will be; an
+// entry made after that is behind all the batches. If no entry can be made, the origin gets
+// no fence, and learns no more than it knows.
+func (p *peerStream) fence(t Term) {
+	index, err := t.Tick(p.ctx)
+	if err != nil {
+		p.server.config.Log.Debug("no fence for a peer's earlier streams", "from", p.from, "error", err)
+		return
+	}
+	p.outbox.addFrame((&fenceFrame{index}).append)
+}

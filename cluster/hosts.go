@@ -1,0 +1,233 @@
+package cluster
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster/forward"
+	"github.com/signalbox/signalbox/cluster/lead"
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/notices"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cluster/watchdog"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
+)
+
+// stallLimit is how long a write of the local log may hang before this node stops
+// holding its followers: see Transport.
+const stallLimit = 2 * time.Second
+
+// A leader whose disk hangs does not know that it leads no more: Raft's main loop
+// waits for the write. Its followers elect another one, since this node stops
+// holding them (see Transport). Meanwhile the commands that wait for their place in
+// the log go to the next leader, and only those that were given to Raft are without
+// an outcome.
+
+// hung reports whether a write of the log takes so long that this node can't lead.
+func (r *running) hung() bool { return r.store.StuckFor() > r.times.Of(stallLimit) }
+
+// established returns this node's term as leader, or nil, also before Raft runs.
+func (r *running) established() *lead.Term {
+	if r == nil {
+		return nil
+	}
+	return r.leadership.Established()
+}
+
+// space returns how much room there was when it was measured last: before Raft runs, a
+// Space that is neither low nor spent.
+func (r *running) space() (last store.Space) {
+	if r != nil && r.room.Load() != nil {
+		last = *r.room.Load()
+	}
+	return last
+}
+
+// forwardingNode implements [forward.Host].
+type forwardingNode struct{ *Node }
+
+var _ forward.Host = forwardingNode{}
+
+// Leading is nil while this node's disk hangs: it can't carry commands.
+func (n forwardingNode) Leading() forward.Term {
+	if r := n.running.Load(); r != nil && !r.hung() {
+		if t := r.leadership.Established(); t != nil {
+			return t
+		}
+	}
+	return nil
+}
+
+// Leader may name this node, which then refuses while it does not lead in the term. While
+// this node's disk hangs and Raft takes it for the leader, the others are believed.
+func (n forwardingNode) Leader() (address, id string, term uint64) {
+	r := n.running.Load()
+	if r == nil {
+		return "", "", 0
+	}
+	at, leader := r.raft.LeaderWithID()
+	term = r.raft.CurrentTerm()
+	if string(leader) == n.config.NodeID && r.hung() {
+		return r.members.LeaderElsewhere(term)
+	}
+	return string(at), string(leader), term
+}
+
+func (n forwardingNode) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return n.joining.Port().Dial(ctx, peer.StreamForward, address)
+}
+
+// leadingNode implements [lead.Host], with running.
+type leadingNode struct {
+	*running
+	node *Node
+}
+
+var _ lead.Host = leadingNode{}
+
+// ClusterID returns the folder's. A folder without an id is older than ids are.
+func (n leadingNode) ClusterID() fsm.ClusterID {
+	if id := n.node.joining.Cluster(); id != (fsm.ClusterID{}) {
+		return id
+	}
+	return membership.DrawUpgradedID()
+}
+
+// Notices has notices delivered.
+func (n leadingNode) Notices(t *lead.Term) lead.Notices {
+	return notices.NewSender(notices.Config{
+		Notifier: n.node.config.Notifier, Replica: n.node.replica, Term: t, Host: noticesHost{n.node}, Logger: n.node.log,
+	})
+}
+
+// Jumps is for a node whose folder was put back: it may have given out higher numbers.
+func (r *running) Jumps() bool { return r.store.Restored() != 0 }
+
+func (r *running) Outcast() bool { return r.members.Strangers() != "" }
+
+func (r *running) LeadershipChanged() { r.router.Look() }
+
+func (r *running) RaftRefused(term uint64) {
+	r.refusedAt.Store(time.Now().UnixNano())
+	r.router.Drop(term)
+}
+
+// A leader that can take no writes must not let cluster time go on: renewals would
+// be refused while leases end. So there are two marks. Below the first one, the
+// watermark, a leader refuses commands that let the state grow, and takes those that
+// keep or end leases. Below the second one, the reserve, while the members' states
+// differ, and while this node is among nodes of another cluster, it takes no command
+// and time stands still, as without a leader.
+
+func (r *running) Refuses(command []byte) error {
+	if err := r.Standstill(); err != nil {
+		return err
+	}
+	if r.space().Low && fsm.OpOf(command).MayGrow() {
+		return outcome.ErrStorageFull
+	}
+	return nil
+}
+
+func (r *running) Standstill() error {
+	switch {
+	case r.members.Strangers() != "":
+		return outcome.ErrNoLeader
+	case r.members.Split() != "":
+		return outcome.ErrSplitState
+	case r.space().Spent, r.members.MajorityFull():
+		return outcome.ErrStorageFull
+	}
+	return nil
+}
+
+// noticesHost is the node as the sender of its notices sees it.
+type noticesHost struct{ node *Node }
+
+// RemoveNotice implements [notices.Host].
+func (h noticesHost) RemoveNotice(ctx context.Context, id uint64) error {
+	_, err := h.node.do(ctx, Call{Command: fsm.NoticeDone{IDs: []uint64{id}}})
+	return err
+}
+
+// NoticeDelivered implements [notices.Host], as the following do.
+func (h noticesHost) NoticeDelivered() { h.node.metrics.noticesDelivered.Inc() }
+func (h noticesHost) NoticeFailed()    { h.node.metrics.noticesFailed.Inc() }
+func (h noticesHost) NoticeGivenUp()   { h.node.metrics.noticesGivenUp.Inc() }
+
+// running is what its watchdog looks after.
+var _ watchdog.Host = (*running)(nil)
+
+func (r *running) Leads() bool { return r.leadership.Established() != nil }
+
+func (r *running) GiveBack() {
+	t := r.leadership.Established()
+	if t == nil || !r.hung() {
+		return
+	}
+	r.router.Drop(t.Number()) // first, so that the commands aren't sent here at once
+	t.GiveBack()
+	r.router.Look()
+}
+
+func (r *running) SetSpace(now store.Space) { r.room.Store(&now) }
+
+func (r *running) HandOver(ctx context.Context, has store.Space) error {
+	return r.members.GiveWay(ctx, has.Spent)
+}
+
+func (r *running) HoldTime() { r.leadership.HoldTime() }
+
+// Transferring asks Raft only if Raft has refused an entry lately. The entry with which
+// it asks is an empty one, and harmless if it is taken.
+func (r *running) Transferring(ctx context.Context) bool {
+	t := r.leadership.Established()
+	refused := r.refusedAt.Load()
+	if t == nil || refused == 0 || time.Since(time.Unix(0, refused)) > 2*time.Second {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := t.Tick(ctx)
+	return outcome.Transferring(err)
+}
+
+func (r *running) Fatal(err error) { r.die(err) }
+
+// memberNode is a node as its membership sees it.
+type memberNode struct{ node *Node }
+
+var _ membership.Host = memberNode{}
+
+func (h memberNode) Applied() uint64 { return h.node.replica.Index() }
+
+func (h memberNode) Level() uint32 { return h.node.replica.Level() }
+
+func (h memberNode) ClusterID() (id fsm.ClusterID) {
+	h.node.View(func(m *fsm.Machine) { id = m.ClusterID() })
+	return id
+}
+
+func (h memberNode) Draining() bool { return h.node.calls.draining.Err() != nil }
+
+func (h memberNode) Space() (low, spent bool) {
+	space := h.node.running.Load().space()
+	return space.Low, space.Spent
+}
+
+func (h memberNode) Leads() bool { return h.node.running.Load().established() != nil }
+
+func (h memberNode) Fatal(err error) { h.node.fatal(err) }
+
+// Propose puts a command into the log in this node's present term, or not at all.
+func (h memberNode) Propose(ctx context.Context, command fsm.Command) error {
+	n := h.node
+	t := n.running.Load().established()
+	if t == nil {
+		return outcome.ErrNotLeader
+	}
+	return n.router.CarryHere(ctx, t, n.requests.Build(command, fsm.Envelope{}, lead.ClassOf(command.Op()), nil))
+}

@@ -1,0 +1,25 @@
+// Package lead does a leader's work, in one term of Raft. A [Leadership]
+// begins a [Term] when the node has won an election and everything that earlier
+// leaders may have acknowledged is applied here, and ends it when the node leads no
+// more. A term guarantees:
+//
+//  1. There is one proposer at a time, and each of its entries names its own term.
+//     When the end of a term has returned, the term makes no further entry.
+//  2. Cluster time never goes back, from one leader to the next neither, and stands
+//     still while the leader can take no command.
+//  3. Confirm returns an index that shows everything which was acknowledged before
+//     the call, and a time by which no deadline at that index has passed.
+//  4. Of each command that it takes, either the machine's result comes, by the
+//     command's id, or [Proposal.Failed] is called; both may happen when the outcome
+//     was open.
+//
+// The package finds no leader, carries no command between nodes and knows no caller:
+// cluster/forward does. It does not decide which commands a full disk or a split state
+// forbids: its [Host] does, which is package cluster. Package cluster calls it, and so do
+// cluster/forward and cluster/requests; it imports cluster/outcome, raftlib, replica and
+// wake, and fsm.
+//
+//   - leadership.go: Leadership, which begins and ends terms; Term: propose, tick, confirm a read; what both need of Raft and of their node.
+//   - proposer.go: puts everything that waits into one entry of the log; the order and the bounds of the commands that wait.
+//   - clock.go: time: the leader's clock, the ticker, which logs entries that only let time go on, and Pulse, which notices that the process was suspended.
+package lead

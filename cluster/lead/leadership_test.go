@@ -1,0 +1,366 @@
+package lead
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/raftlib"
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// loneRaft is a Raft of one voter that commits and applies each entry at once. It
+// leads as long as a test lets it.
+type loneRaft struct {
+	feed *replica.Feed
+	hung chan struct{} // no barrier is taken until it is closed; nil: all are
+
+	mu      sync.Mutex
+	term    uint64
+	leads   bool
+	barrier error
+	log     []*raft.Log
+}
+
+func (r *loneRaft) set(term uint64, leads bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.term, r.leads = term, leads
+}
+
+func (r *loneRaft) CurrentTerm() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.term
+}
+
+func (r *loneRaft) State() raft.RaftState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.leads {
+		return raft.Leader
+	}
+	return raft.Follower
+}
+
+func (r *loneRaft) CommitIndex() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return uint64(len(r.log))
+}
+
+func (r *loneRaft) Apply(entry []byte, _ time.Duration) raft.ApplyFuture {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := &fakeFuture{answered: make(chan struct{})}
+	if !r.leads {
+		f.answer(raft.ErrNotLeader)
+		return f
+	}
+	log := &raft.Log{Index: uint64(len(r.log) + 1), Term: r.term, Type: raft.LogCommand, Data: entry}
+	r.log = append(r.log, log)
+	f.index, f.response = log.Index, r.feed.Apply(log)
+	f.answer(nil)
+	return f
+}
+
+func (r *loneRaft) Barrier(time.Duration) raft.Future {
+	if r.hung != nil {
+		<-r.hung
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := &fakeFuture{answered: make(chan struct{})}
+	f.answer(r.barrier)
+	return f
+}
+
+func (r *loneRaft) VerifyLeader() raft.Future { return r.Barrier(0) }
+
+func (r *loneRaft) GetConfiguration() raft.ConfigurationFuture {
+	f := &fakeConfiguration{fakeFuture{answered: make(chan struct{})}}
+	f.answer(nil)
+	return f
+}
+
+type fakeConfiguration struct{ fakeFuture }
+
+func (*fakeConfiguration) Configuration() raft.Configuration {
+	return raft.Configuration{Servers: []raft.Server{{ID: "n1"}}}
+}
+
+// loneHost is the node of a loneRaft.
+type loneHost struct {
+	fakeAdmission
+	cluster fsm.ClusterID
+
+	mu         sync.Mutex
+	outcast    bool
+	standstill error
+	notices    []*loneNotices // one for each term
+	changes    int
+}
+
+func (h *loneHost) ClusterID() fsm.ClusterID { return h.cluster }
+func (h *loneHost) Jumps() bool              { return false }
+
+func (h *loneHost) Outcast() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.outcast
+}
+
+func (h *loneHost) Standstill() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.standstill
+}
+
+func (h *loneHost) Notices(*Term) Notices {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.notices = append(h.notices, &loneNotices{})
+	return h.notices[len(h.notices)-1]
+}
+
+func (h *loneHost) LeadershipChanged() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.changes++
+}
+
+// loneNotices notes its calls.
+type loneNotices struct {
+	running  bool
+	restored int
+	due      []uint64
+}
+
+func (n *loneNotices) Run(ctx context.Context) {
+	n.running = true
+	<-ctx.Done()
+	n.running = false
+}
+
+func (n *loneNotices) Due(id uint64) { n.due = append(n.due, id) }
+func (n *loneNotices) Restored()     { n.restored++ }
+
+// lone is a leadership over a Raft of one voter, in a bubble.
+type lone struct {
+	*Leadership
+	t    *testing.T
+	raft *loneRaft
+	host *loneHost
+	news chan bool
+}
+
+func inLoneBubble(t *testing.T, test func(t *testing.T, l *lone)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := &lone{t: t, raft: &loneRaft{}, host: &loneHost{cluster: fsm.ClusterID{1: 7}}, news: make(chan bool)}
+		r := replica.New(replica.Config{})
+		l.Leadership = New(Config{
+			Log: hclog.NewNullLogger(), Self: "n1", Host: l.host, Replica: r, Acks: raftlib.NewAckClock(), Pulse: NewPulse(),
+			Limits: fsm.DefaultLimits(), QueueSize: 100, ReadTimeout: time.Second,
+		})
+		l.raft.feed = r.Feed(replica.FeedConfig{
+			Sinks: []replica.Sink{l.Leadership}, Fatal: func(err error) { t.Error(err) }, SnapshotDue: func() {},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { l.Drain(l.news) })
+		running.Go(func() { l.Run(ctx, l.raft) })
+		test(t, l)
+		cancel()
+		close(l.news)
+		running.Wait()
+	})
+}
+
+// becomes has Raft win or lose a term, and waits until that is taken in.
+func (l *lone) becomes(term uint64, leads bool) *Term {
+	l.raft.set(term, leads)
+	l.news <- leads
+	synctest.Wait()
+	return l.Established()
+}
+
+// apply logs one command, past the proposer's callers.
+func (l *lone) apply(c fsm.Command) {
+	l.t.Helper()
+	p := &fakeProposal{data: fsm.Envelope{}.Encode(c), failed: make(chan outcome.Verdict, 1)}
+	if !l.Established().Propose([]Proposal{p}) {
+		l.t.Fatal("not taken")
+	}
+	synctest.Wait()
+	if len(p.failed) > 0 {
+		l.t.Fatalf("failed: %v", <-p.failed)
+	}
+}
+
+// TestLeadershipEndsWhileRaftHangs: Run returns although Raft takes no barrier.
+func TestLeadershipEndsWhileRaftHangs(t *testing.T) {
+	inLoneBubble(t, func(t *testing.T, l *lone) {
+		l.raft.hung = make(chan struct{})
+		t.Cleanup(func() { close(l.raft.hung) }) // after Run's end
+		if l.becomes(2, true) != nil {
+			t.Error("a term has begun without a barrier")
+		}
+	})
+}
+
+func TestLeadershipBeginsAndEndsTerms(t *testing.T) {
+	inLoneBubble(t, func(t *testing.T, l *lone) {
+		if l.becomes(1, false) != nil {
+			t.Fatal("a follower has a term")
+		}
+		first := l.becomes(2, true)
+		if first == nil || first.Number() != 2 || first.Over() {
+			t.Fatalf("as leader of term 2: %+v", first)
+		}
+		l.config.Replica.View(func(m *fsm.Machine) {
+			if m.Term() != 2 || m.Leader() != "n1" || m.ClusterID() != l.host.cluster || m.FeatureLevel() != fsm.FeatureLevel {
+				t.Errorf("the first entry: term %d of %q in cluster %v at level %d", m.Term(), m.Leader(), m.ClusterID(), m.FeatureLevel())
+			}
+		})
+		if l.becomes(2, true) != first {
+			t.Error("news without a change replace the term")
+		}
+		second := l.becomes(4, true) // lost and won again between two looks
+		if second == first || second.Number() != 4 || !first.Over() {
+			t.Errorf("term %d, and the one before is over: %v", second.Number(), first.Over())
+		}
+		if first.Propose(nil) {
+			t.Error("a term that is over takes commands")
+		}
+		if _, err := first.Tick(t.Context()); err != raftlib.ErrTermOver {
+			t.Errorf("a tick of a term that is over: %v", err)
+		}
+		if l.becomes(5, false) != nil || !second.Over() {
+			t.Error("the term goes on though the leadership is lost")
+		}
+		if l.host.changes != 4 {
+			t.Errorf("%d changes were noted, want 4", l.host.changes)
+		}
+	})
+}
+
+// TestLeadershipTriesAgain: a leader whose machine has not caught up has no term yet.
+func TestLeadershipTriesAgain(t *testing.T) {
+	inLoneBubble(t, func(t *testing.T, l *lone) {
+		l.raft.barrier = raft.ErrEnqueueTimeout
+		if l.becomes(2, true) != nil {
+			t.Fatal("established before the machine has caught up")
+		}
+		l.raft.mu.Lock()
+		l.raft.barrier = nil
+		l.raft.mu.Unlock()
+		time.Sleep(2 * beginAgain) // virtual
+		if l.Established() == nil {
+			t.Error("not tried again")
+		}
+	})
+}
+
+// TestOutcastHasNoTerm: a node among nodes of another cluster serves no caller, but
+// its term goes on.
+func TestOutcastHasNoTerm(t *testing.T) {
+	inLoneBubble(t, func(t *testing.T, l *lone) {
+		l.host.outcast = true
+		if l.becomes(2, true) != nil {
+			t.Error("established")
+		}
+		l.host.outcast = false
+		if l.Established() == nil {
+			t.Error("the term did not go on")
+		}
+	})
+}
+
+// TestTermBeginsWithHeldTime: a leader that can take no writes does not move time, not
+// even for a moment.
+func TestTermBeginsWithHeldTime(t *testing.T) {
+	inLoneBubble(t, func(t *testing.T, l *lone) {
+		l.host.standstill = outcome.ErrStorageFull
+		if term := l.becomes(2, true); !term.TimeHeld() {
+			t.Error("time goes on")
+		}
+	})
+}
+
+// TestNoticesFollowTheirTerm: the notices of a term get those that become due in it, and
+// no others.
+func TestNoticesFollowTheirTerm(t *testing.T) {
+	inLoneBubble(t, func(t *testing.T, l *lone) {
+		l.becomes(2, true)
+		l.apply(fsm.CreateSemaphore{Name: "a"})
+		l.apply(fsm.Down{Name: "a", Count: 1, Notice: "http://hooks.example/"})
+		first := l.host.notices[0]
+		if !first.running || first.restored != 1 || len(first.due) != 0 {
+			t.Errorf("before it is due: %+v", first)
+		}
+		l.apply(fsm.Up{Name: "a", Count: 1})
+		if len(first.due) != 1 {
+			t.Errorf("in its term: %+v", first)
+		}
+		l.becomes(3, true)
+		l.apply(fsm.Down{Name: "a", Count: 2, Notice: "http://hooks.example/"})
+		l.apply(fsm.Up{Name: "a", Count: 1})
+		l.Restored(nil, 0)
+		second := l.host.notices[1]
+		if first.running || len(first.due) != 1 {
+			t.Errorf("after its term: %+v", first)
+		}
+		if !second.running || second.restored != 2 || len(second.due) != 1 {
+			t.Errorf("in the next term: %+v", second)
+		}
+	})
+}
+
+// TestConfirmShowsNothingThatIsDue: a session whose deadline has passed is removed
+// before a read is confirmed, whether or not the ticker has come to it.
+func TestConfirmShowsNothingThatIsDue(t *testing.T) {
+	inLoneBubble(t, func(t *testing.T, l *lone) {
+		term := l.becomes(2, true)
+		l.apply(fsm.OpenSession{Session: 5, TTLMS: 1000})
+		l.host.mu.Lock()
+		l.host.standstill = outcome.ErrStorageFull
+		l.host.mu.Unlock()
+		l.HoldTime()
+		time.Sleep(time.Minute) // virtual: cluster time stands still
+		index, held, err := term.Confirm(t.Context())
+		if err != nil || index < 2 {
+			t.Fatalf("index %d, %v", index, err)
+		}
+		_, sessions, _, _ := l.counts()
+		if sessions != 1 {
+			t.Fatalf("%d sessions while time stands still", sessions)
+		}
+		l.host.mu.Lock()
+		l.host.standstill = nil
+		l.host.mu.Unlock()
+		l.HoldTime()
+		time.Sleep(time.Second) // virtual
+		_, nowMS, err := term.Confirm(t.Context())
+		if _, sessions, _, _ := l.counts(); err != nil || sessions != 0 || nowMS < held+1000 {
+			t.Errorf("%d sessions at %d, %d ms after time went on: %v", sessions, nowMS, nowMS-held, err)
+		}
+		l.becomes(3, true)
+		if _, _, err := term.Confirm(t.Context()); !errors.Is(err, raftlib.ErrTermOver) {
+			t.Errorf("in an earlier term: %v", err)
+		}
+	})
+}
+
+func (l *lone) counts() (semaphores, sessions, leases, waiting int) {
+	l.config.Replica.View(func(m *fsm.Machine) { semaphores, sessions, leases, waiting = m.Counts() })
+	return semaphores, sessions, leases, waiting
+}

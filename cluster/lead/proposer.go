@@ -1,0 +1,497 @@
+package lead
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/raftlib"
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+const (
+	// entriesInFlight is how many entries may be on their way at once. With two,
+	// followers store one while the leader stores the next; more only makes the
+	// batches smaller.
+	entriesInFlight = 2
+	// enqueueTimeout is how long Raft's main loop may take to accept an entry.
+	enqueueTimeout = 2 * time.Second
+)
+
+// Admission says which commands a leader takes. No method blocks; both are safe for
+// concurrent use.
+type Admission interface {
+	// Refuses returns why a leader must not take a command now, or nil.
+	Refuses(command []byte) error
+	// RaftRefused notes that Raft did not take an entry though the term goes on.
+	RaftRefused(term uint64)
+}
+
+// Proposal is a command on its way into the log. Its result comes from the machine,
+// by its request id; a term reports only that it was not applied. No method
+// blocks.
+type Proposal interface {
+	// Command returns the command as fsm.Envelope.Encode made it.
+	Command() []byte
+	Load() Load
+	// Withdrawn returns why the command must not be logged any more; Applied means
+	// that it may.
+	Withdrawn() outcome.Verdict
+	// Failed notes that the command is certainly not applied, or that its outcome is
+	// open. The verdict is never Applied.
+	Failed(v outcome.Verdict)
+}
+
+// proposer puts commands into the log during one term: everything that waits goes
+// into one entry, within its bounds, in the order that queue makes. Alone, a command
+// leaves at once; under load, what comes while entries are in flight shares the next
+// one. No command waits on a timer.
+//
+// One goroutine, run, logs the entries; one for each entry in flight waits for
+// its future. All methods are safe for concurrent use.
+type proposer struct {
+	term      uint64
+	clock     *clock
+	raft      Raft
+	admission Admission
+	pulse     *Pulse // holds entries up after a suspension of the process
+
+	slots  chan struct{} // one for each entry in flight
+	flying sync.WaitGroup
+	news   wake.Signal // look again
+
+	mu      sync.Mutex
+	queue   queue
+	ticks   []chan tickDone // callers that wait for an entry stamped from now on
+	closed  bool
+	lastLog time.Time // when the last entry was made
+}
+
+// tickDone is the index of an entry that was applied, or why it was not.
+type tickDone struct {
+	index uint64
+	err   error
+}
+
+func newProposer(term uint64, c *clock, r Raft, limit int, a Admission, p *Pulse) *proposer {
+	return &proposer{
+		term:      term,
+		clock:     c,
+		raft:      r,
+		admission: a,
+		pulse:     p,
+		slots:     make(chan struct{}, entriesInFlight),
+		news:      wake.NewSignal(),
+		queue:     queue{places: NewPlaces(limit)},
+		lastLog:   time.Now(),
+	}
+}
+
+// Propose takes commands for the log, those of a class in their order, and fails
+// those that it refuses for what they are or has no room for. It reports false once
+// the term is over, and has failed no command then.
+func (p *proposer) Propose(proposals []Proposal) (taken bool) {
+	refused, taken := p.admit(proposals)
+	for _, r := range refused {
+		r.proposal.Failed(outcome.Failed.Because(r.err))
+	}
+	return taken
+}
+
+// refusedProposal is a proposal that was not taken, and the reason.
+type refusedProposal struct {
+	proposal Proposal
+	err      error
+}
+
+// admit puts proposals into the queue and returns those that are refused. Behind
+// one that has no room, no other of its class is taken: what comes together may be
+// a list.
+func (p *proposer) admit(proposals []Proposal) (refused []refusedProposal, taken bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, false
+	}
+	defer p.news.Set()
+	var full [classes]bool
+	for _, q := range proposals {
+		in := q.Load().Class
+		if why := p.admission.Refuses(q.Command()); why != nil {
+			refused = append(refused, refusedProposal{q, why})
+		} else if full[in] = full[in] || !p.queue.add(q); full[in] {
+			refused = append(refused, refusedProposal{q, outcome.ErrOverloaded})
+		}
+	}
+	return refused, true
+}
+
+// Tick blocks until an entry that was stamped after the call is applied, and returns
+// its index. It logs an empty one if no command comes along.
+func (p *proposer) Tick(ctx context.Context) (index uint64, err error) {
+	done := make(chan tickDone, 1)
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return 0, raftlib.ErrTermOver
+	}
+	p.ticks = append(p.ticks, done)
+	p.news.Set()
+	p.mu.Unlock()
+	select {
+	case d := <-done:
+		return d.index, d.err
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+// IdleFor returns how long ago the last entry was made.
+func (p *proposer) IdleFor() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Since(p.lastLog)
+}
+
+// Waiting returns how many commands wait for the log.
+func (p *proposer) Waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.queue.len()
+}
+
+// run logs entries until ctx ends, and then refuses the commands that still wait. When
+// it returns, this term makes no further entry.
+func (p *proposer) run(ctx context.Context) {
+	defer p.close()
+	for wake.Until(ctx, p.news) == nil {
+		for p.logNext(ctx) {
+		}
+	}
+}
+
+// logNext logs one entry, once there is a slot, if there is anything to log.
+func (p *proposer) logNext(ctx context.Context) bool {
+	select {
+	case p.slots <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	// The callers whose commands the last entry applied are about to run and to send
+	// their next ones: let them, or the first one would get an entry of its own.
+	runtime.Gosched()
+	p.pulse.Settle(ctx.Done())
+	b, ok := p.take()
+	if !ok {
+		<-p.slots
+		return false
+	}
+	if b.fit(); b.empty() {
+		<-p.slots
+		return true
+	}
+	p.flying.Add(1)
+	p.clock.leaves()
+	future := p.raft.Apply(replica.EncodeEntry(p.term, p.clock.stamp(), b.commands()), enqueueTimeout)
+	go p.finish(future, b)
+	return true
+}
+
+// take returns the next batch; ok is false when it would be empty.
+func (p *proposer) take() (b batch, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.queue.len() == 0 && len(p.ticks) == 0 {
+		return batch{}, false
+	}
+	b.proposals = p.queue.cut()
+	b.ticks, p.ticks = p.ticks, nil
+	p.lastLog = time.Now()
+	return b, true
+}
+
+// finish waits for an entry's future, which Raft may never complete while it shuts
+// down: every wait for this goroutine has a limit.
+func (p *proposer) finish(future raft.ApplyFuture, b batch) {
+	err := future.Error()
+	if err == nil {
+		err, _ = future.Response().(error)
+	}
+	p.clock.returns()
+	<-p.slots
+	done := tickDone{err: err}
+	if err == nil {
+		done.index = future.Index()
+	}
+	for _, waiting := range b.ticks {
+		waiting <- done
+	}
+	if err != nil {
+		p.fail(b, err)
+	}
+	p.flying.Done()
+}
+
+// fail fails the commands of a batch whose entry failed.
+func (p *proposer) fail(b batch, err error) {
+	verdict := outcome.OfEntry(err)
+	if verdict.Again() {
+		p.admission.RaftRefused(p.term) // first, so that what comes back isn't sent here at once
+	}
+	for _, q := range b.proposals {
+		q.Failed(verdict)
+	}
+}
+
+// GiveBack refuses the commands that wait for the log: they are certainly not in it.
+// Later ones are taken.
+func (p *proposer) GiveBack() {
+	p.mu.Lock()
+	waiting := p.queue.empty()
+	p.mu.Unlock()
+	for _, q := range waiting {
+		q.Failed(outcome.Verdict{Fate: outcome.Refused})
+	}
+}
+
+// close refuses the commands and ticks that wait, and all that come later.
+func (p *proposer) close() {
+	p.mu.Lock()
+	ticks := p.ticks
+	p.ticks, p.closed = nil, true
+	p.mu.Unlock()
+	p.GiveBack()
+	for _, waiting := range ticks {
+		waiting <- tickDone{err: raftlib.ErrTermOver}
+	}
+}
+
+// batch is the commands and ticks that share one entry.
+type batch struct {
+	proposals []Proposal
+	ticks     []chan tickDone
+}
+
+// fit takes those commands out of a batch that must not be logged any more. It is
+// called at the last moment before the batch becomes an entry, so a proposal that
+// became void before a call of tick is not behind that tick's entry.
+func (b *batch) fit() {
+	b.proposals = slices.DeleteFunc(b.proposals, func(q Proposal) bool {
+		v := q.Withdrawn()
+		if v.Fate != outcome.Applied {
+			q.Failed(v)
+		}
+		return v.Fate != outcome.Applied
+	})
+}
+
+// commands returns the commands of a batch.
+func (b *batch) commands() (data [][]byte) {
+	for _, q := range b.proposals {
+		data = append(data, q.Command())
+	}
+	return data
+}
+
+// empty reports whether there is no reason to make an entry of the batch.
+func (b *batch) empty() bool { return len(b.proposals) == 0 && len(b.ticks) == 0 }
+
+// Class orders the commands that wait for the log: a lower class goes first.
+// Commands of one class keep their order. A caller that has sent two commands at
+// the same time knows no order of them; one that waits for each reply has a
+// single command under way. So classes change no order that a client can rely on.
+type Class uint8
+
+const (
+	ClassRenewal Class = iota // keeps what a session has
+	ClassRelease              // gives back
+	ClassSingle               // any other request
+	ClassListed               // a member of a list, whatever it does: see Node.DoMany
+	classes
+)
+
+// ClassOf returns the class of a command that stands alone.
+func ClassOf(op fsm.Op) Class {
+	switch op {
+	case fsm.OpRenew:
+		return ClassRenewal
+	case fsm.OpRelease, fsm.OpEndSession, fsm.OpResizeLease, fsm.OpRevokeLease, fsm.OpUp, fsm.OpListRemove, fsm.OpNoticeDone:
+		return ClassRelease
+	}
+	return ClassSingle
+}
+
+// Load is the room that a command takes in the queue and in an entry.
+type Load struct {
+	Class  Class
+	Weight int // as fsm.Cost counts
+	Bytes  int // encoded
+}
+
+// queueBytes bounds the size of all commands in one queue, encoded.
+const queueBytes = 64 << 20
+
+// Places bounds the commands that wait, and the memory that they take. Lists have
+// half of it at most; an eighth is left to renewals and releases, which make room
+// for others. Its user guards it.
+type Places struct {
+	commands, bytes int // the bounds
+	used            [classes]struct{ commands, bytes int }
+}
+
+// NewPlaces returns places for so many commands.
+func NewPlaces(commands int) Places { return Places{commands: commands, bytes: queueBytes} }
+
+// Take takes a place and reports whether there was one.
+func (p *Places) Take(l Load) bool {
+	commands, bytes := 0, 0
+	for _, used := range p.used {
+		commands, bytes = commands+used.commands, bytes+used.bytes
+	}
+	free := commands < p.share(l.Class, p.commands) && (commands == 0 || bytes+l.Bytes <= p.share(l.Class, p.bytes))
+	own := &p.used[l.Class]
+	if l.Class == ClassListed {
+		free = free && own.commands < p.commands/2 && (own.commands == 0 || own.bytes+l.Bytes <= p.bytes/2)
+	}
+	if free {
+		own.commands, own.bytes = own.commands+1, own.bytes+l.Bytes
+	}
+	return free
+}
+
+// share returns up to which part of a bound a class may fill the places.
+func (p *Places) share(c Class, bound int) int {
+	if c >= ClassSingle {
+		return bound - bound/8
+	}
+	return bound
+}
+
+// Leave gives a place back.
+func (p *Places) Leave(l Load) {
+	own := &p.used[l.Class]
+	own.commands, own.bytes = own.commands-1, own.bytes-l.Bytes
+}
+
+// queue holds the commands that wait for the log. Its proposer guards it.
+type queue struct {
+	places Places
+	lines  [classes]line
+}
+
+// line holds the commands of one class that wait, in their order.
+type line struct {
+	waiting       []Proposal
+	weight, bytes int // of all of them
+	passed        int // entries in a row that had no room for the first one
+}
+
+// add puts a command at the end of its line and reports whether there was room.
+func (q *queue) add(p Proposal) bool {
+	l := p.Load()
+	if !q.places.Take(l) {
+		return false
+	}
+	in := &q.lines[l.Class]
+	in.waiting = append(in.waiting, p)
+	in.weight, in.bytes = in.weight+l.Weight, in.bytes+l.Bytes
+	return true
+}
+
+// len returns how many commands wait.
+func (q *queue) len() (commands int) {
+	for i := range q.lines {
+		commands += len(q.lines[i].waiting)
+	}
+	return commands
+}
+
+const (
+	// shareWeight and shareBytes are kept in an entry for each class that waits,
+	// so that the classes before it don't hold it up.
+	shareWeight = fsm.EntryWeight / 8
+	shareBytes  = fsm.EntryBytes / 8
+)
+
+// cut takes the next entry's commands: by class, within fsm.EntryWeight and
+// fsm.EntryBytes, but at least one. A command that is larger than its class's share
+// and so finds no room goes first into one of the next entries.
+func (q *queue) cut() []Proposal {
+	var count [classes]int
+	weight, bytes, total := fsm.EntryWeight, fsm.EntryBytes, 0
+	take := func(c Class, reservedWeight, reservedBytes int) bool {
+		in := &q.lines[c]
+		if count[c] == len(in.waiting) {
+			return false
+		}
+		l := in.waiting[count[c]].Load()
+		if total > 0 && (l.Weight > weight-reservedWeight || l.Bytes > bytes-reservedBytes) {
+			return false
+		}
+		weight, bytes, total = weight-l.Weight, bytes-l.Bytes, total+1
+		count[c]++
+		return true
+	}
+	if c, owed := q.owed(); owed {
+		take(c, 0, 0)
+	}
+	for c := range classes {
+		reservedWeight, reservedBytes := 0, 0
+		for d := c + 1; d < classes; d++ {
+			reservedWeight += min(q.lines[d].weight, shareWeight)
+			reservedBytes += min(q.lines[d].bytes, shareBytes)
+		}
+		for take(c, reservedWeight, reservedBytes) {
+		}
+	}
+	return q.remove(&count, total)
+}
+
+// owed returns the class that was passed over by most entries, if there is one.
+func (q *queue) owed() (found Class, owed bool) {
+	most := 0
+	for c := range q.lines {
+		if passed := q.lines[c].passed; passed > most {
+			most, found = passed, Class(c)
+		}
+	}
+	return found, most > 0
+}
+
+// remove takes the first commands out of each line.
+func (q *queue) remove(count *[classes]int, total int) []Proposal {
+	taken := make([]Proposal, 0, total)
+	for c := range q.lines {
+		in := &q.lines[c]
+		for _, p := range in.waiting[:count[c]] {
+			l := p.Load()
+			in.weight, in.bytes = in.weight-l.Weight, in.bytes-l.Bytes
+			q.places.Leave(l)
+			taken = append(taken, p)
+		}
+		left := copy(in.waiting, in.waiting[count[c]:])
+		clear(in.waiting[left:])
+		in.waiting = in.waiting[:left]
+		in.passed++
+		if count[c] > 0 || left == 0 {
+			in.passed = 0
+		}
+	}
+	return taken
+}
+
+// empty takes all commands.
+func (q *queue) empty() []Proposal {
+	var count [classes]int
+	for c := range q.lines {
+		count[c] = len(q.lines[c].waiting)
+	}
+	return q.remove(&count, q.len())
+}

@@ -1,0 +1,681 @@
+package lead
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/raftlib"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// fakeRaft takes entries and completes them when a test says so.
+type fakeRaft struct {
+	Raft
+
+	mu      sync.Mutex
+	entries []*fakeFuture
+}
+
+func (r *fakeRaft) Apply(entry []byte, _ time.Duration) raft.ApplyFuture {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := &fakeFuture{entry: entry, index: uint64(len(r.entries) + 1), answered: make(chan struct{}), at: time.Now()}
+	r.entries = append(r.entries, f)
+	return f
+}
+
+// logged returns the entries so far.
+func (r *fakeRaft) logged() []*fakeFuture {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]*fakeFuture(nil), r.entries...)
+}
+
+type fakeFuture struct {
+	entry    []byte
+	index    uint64
+	at       time.Time
+	answered chan struct{}
+	err      error
+	response any
+}
+
+func (f *fakeFuture) answer(err error) {
+	f.err = err
+	close(f.answered)
+}
+
+func (f *fakeFuture) Error() error          { <-f.answered; return f.err }
+func (f *fakeFuture) Index() uint64         { return f.index }
+func (f *fakeFuture) Response() interface{} { return f.response }
+
+// commands returns how many commands an entry has, and its term and stamp.
+func (f *fakeFuture) commands() (term uint64, stamp int64, count uint64) {
+	term, size := binary.Uvarint(f.entry)
+	rest := f.entry[size+1:]
+	stamp, size = binary.Varint(rest)
+	count, _ = binary.Uvarint(rest[size:])
+	return term, stamp, count
+}
+
+// fakeProposal notes how it failed.
+type fakeProposal struct {
+	data   []byte
+	class  Class // 0: a renewal
+	weight int   // 0: 1
+	failed chan outcome.Verdict
+
+	withdrawn outcome.Verdict
+}
+
+func (p *fakeProposal) Command() []byte { return p.data }
+
+func (p *fakeProposal) Failed(v outcome.Verdict) { p.failed <- v }
+
+func (p *fakeProposal) Load() Load {
+	return Load{Class: p.class, Weight: max(1, p.weight), Bytes: len(p.data)}
+}
+
+func (p *fakeProposal) Withdrawn() outcome.Verdict { return p.withdrawn }
+
+// fakeAdmission takes everything but commands of one length.
+type fakeAdmission struct {
+	refuses int    // bytes; 0: no command
+	refused uint64 // the last term in which Raft has refused an entry
+}
+
+func (a *fakeAdmission) Refuses(command []byte) error {
+	if len(command) == a.refuses {
+		return outcome.ErrStorageFull
+	}
+	return nil
+}
+
+func (a *fakeAdmission) RaftRefused(term uint64) { a.refused = term }
+
+// proposerRun runs a proposer on a fake Raft in a bubble.
+func proposerRun(t *testing.T, limit int, test func(t *testing.T, p *proposer, r *fakeRaft)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &fakeRaft{}
+		p := newProposer(7, newClock(5000), r, limit, &fakeAdmission{}, NewPulse())
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			p.run(ctx)
+		}()
+		test(t, p, r)
+		cancel()
+		<-done
+		for _, f := range r.logged() {
+			select {
+			case <-f.answered:
+			default:
+				f.answer(raft.ErrLeadershipLost)
+			}
+		}
+		p.flying.Wait()
+	})
+}
+
+// fakes makes so many proposals of that many bytes.
+func fakes(count, bytes int) (proposals []Proposal, all []*fakeProposal) {
+	for range count {
+		p := &fakeProposal{data: make([]byte, bytes), failed: make(chan outcome.Verdict, 1)}
+		all = append(all, p)
+		proposals = append(proposals, p)
+	}
+	return proposals, all
+}
+
+func TestProposerBatchesWhatWaits(t *testing.T) {
+	proposerRun(t, 10_000, func(t *testing.T, p *proposer, r *fakeRaft) {
+		expect := func(step string, want ...uint64) {
+			t.Helper()
+			synctest.Wait()
+			entries := r.logged()
+			var got []uint64
+			for _, e := range entries {
+				term, _, count := e.commands()
+				if term != 7 {
+					t.Fatalf("%s: an entry of term %d", step, term)
+				}
+				got = append(got, count)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Fatalf("%s: entries of %v commands, want %v", step, got, want)
+			}
+		}
+		began := time.Now()
+		send := func(count, bytes int) {
+			proposals, _ := fakes(count, bytes)
+			if !p.Propose(proposals) {
+				t.Fatal("not taken")
+			}
+		}
+		send(1, 10)
+		expect("alone it leaves at once", 1)
+		send(1, 10)
+		expect("a second one, too", 1, 1)
+		for range 50 {
+			send(3, 10)
+		}
+		expect("with two in flight the rest waits", 1, 1)
+		r.logged()[0].answer(nil)
+		expect("and shares an entry", 1, 1, 150)
+		send(2000, 10)
+		r.logged()[1].answer(nil)
+		expect("of 1,024 commands at most", 1, 1, 150, 1024)
+		r.logged()[2].answer(nil)
+		expect("the rest follows", 1, 1, 150, 1024, 976)
+		send(5, 100<<10)
+		r.logged()[3].answer(nil)
+		expect("of 256 KiB at most", 1, 1, 150, 1024, 976, 2)
+		send(1, 1<<20)
+		r.logged()[4].answer(nil)
+		r.logged()[5].answer(nil)
+		expect("but of one command at least", 1, 1, 150, 1024, 976, 2, 2, 1)
+		r.logged()[6].answer(nil)
+		expect("however large", 1, 1, 150, 1024, 976, 2, 2, 1, 1)
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("the proposer waited %v on a timer", waited)
+		}
+	})
+}
+
+func TestProposerStampsOnceAnEntry(t *testing.T) {
+	proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
+		for i, want := range []int64{5000, 25_000, 45_000, 65_000} {
+			one, _ := fakes(1, 10)
+			p.Propose(one)
+			synctest.Wait()
+			r.logged()[i].answer(nil)
+			if _, stamp, _ := r.logged()[i].commands(); stamp != want {
+				t.Errorf("entry %d is stamped %d, want %d", i, stamp, want)
+			}
+			time.Sleep(20 * time.Second) // virtual: between entries
+		}
+	})
+}
+
+func TestProposerRefusesBeyondItsQueue(t *testing.T) {
+	proposerRun(t, 10, func(t *testing.T, p *proposer, r *fakeRaft) {
+		for range entriesInFlight {
+			one, _ := fakes(1, 10)
+			p.Propose(one)
+			synctest.Wait()
+		}
+		proposals, all := fakes(14, 10)
+		overloaded := outcome.Failed.Because(outcome.ErrOverloaded)
+		expect := func(refused int) {
+			t.Helper()
+			for i, one := range all {
+				select {
+				case err := <-one.failed:
+					if err != overloaded || i < len(all)-refused {
+						t.Fatalf("%d: %v", i, err)
+					}
+				default:
+					if i >= len(all)-refused {
+						t.Fatalf("%d is taken", i)
+					}
+				}
+			}
+		}
+		p.Propose(proposals)
+		expect(4)
+		p.Propose(proposals[10:])
+		expect(4)
+		r.logged()[0].answer(nil)
+		synctest.Wait()
+		p.Propose(proposals[10:])
+		expect(0)
+		mixed, all := fakes(3, 10)
+		all[1].data = make([]byte, 11)
+		p.admission.(*fakeAdmission).refuses = 11
+		r.logged()[1].answer(nil)
+		synctest.Wait()
+		before := p.Waiting()
+		if taken := p.Propose(mixed); !taken || p.Waiting() != before+2 {
+			t.Fatalf("of three, one refused for what it is: %v, %d more wait", taken, p.Waiting()-before)
+		}
+		select {
+		case err := <-all[1].failed:
+			if err != outcome.Failed.Because(outcome.ErrStorageFull) {
+				t.Fatalf("the refused one was told %v", err)
+			}
+		default:
+			t.Fatal("the refused one was told nothing")
+		}
+	})
+}
+
+// TestProposerReportsFates: of each error of Raft, whether the commands may be sent
+// again, or its outcome is open.
+func TestProposerTellsFates(t *testing.T) {
+	for _, fate := range []struct {
+		err      error
+		response any
+		want     outcome.Fate
+		refused  bool
+	}{
+		{raft.ErrNotLeader, nil, outcome.Refused, true},
+		{raft.ErrEnqueueTimeout, nil, outcome.Refused, true},
+		{raft.ErrLeadershipTransferInProgress, nil, outcome.Refused, true},
+		{nil, outcome.ErrOtherTerm, outcome.Refused, true},
+		{raft.ErrLeadershipLost, nil, outcome.Open, false},
+		{raft.ErrRaftShutdown, nil, outcome.Open, false},
+		{raft.ErrAbortedByRestore, nil, outcome.Open, false},
+		{errors.New("disk"), nil, outcome.Open, false},
+		{nil, fmt.Errorf("%w: why", outcome.ErrHalted), outcome.Open, false},
+		{nil, nil, outcome.Applied, false},
+	} {
+		t.Run(fmt.Sprint(fate.err, fate.response), func(t *testing.T) {
+			proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
+				proposals, all := fakes(3, 10)
+				p.Propose(proposals)
+				synctest.Wait()
+				r.logged()[0].response = fate.response
+				r.logged()[0].answer(fate.err)
+				synctest.Wait()
+				for _, one := range all {
+					select {
+					case got := <-one.failed:
+						if got.Fate != fate.want {
+							t.Errorf("%v, want %v", got, fate.want)
+						}
+					default:
+						if fate.want != outcome.Applied {
+							t.Error("nothing was told")
+						}
+					}
+				}
+				if term := p.admission.(*fakeAdmission).refused; term == 7 != fate.refused {
+					t.Errorf("Raft has refused an entry of term %d", term)
+				}
+			})
+		})
+	}
+}
+
+// TestProposerLogsNothingWithdrawn: a command that became void while it waited is
+// failed when its turn comes, and takes no entry for itself.
+func TestProposerLogsNothingWithdrawn(t *testing.T) {
+	proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
+		for range entriesInFlight {
+			one, _ := fakes(1, 10)
+			p.Propose(one)
+			synctest.Wait()
+		}
+		waiting, all := fakes(3, 10)
+		p.Propose(waiting)
+		late := outcome.Verdict{Fate: outcome.Late}
+		all[1].withdrawn = late
+		r.logged()[0].answer(nil)
+		synctest.Wait()
+		entries := r.logged()
+		if len(entries) != entriesInFlight+1 {
+			t.Fatalf("%d entries", len(entries))
+		}
+		if _, _, count := entries[entriesInFlight].commands(); count != 2 || len(all[1].failed) != 1 || <-all[1].failed != late {
+			t.Errorf("%d commands are logged, and the void one is not failed as late", count)
+		}
+		void, all := fakes(1, 10)
+		all[0].withdrawn = late
+		p.Propose(void)
+		r.logged()[1].answer(nil)
+		synctest.Wait()
+		if len(r.logged()) != entriesInFlight+1 || len(all[0].failed) != 1 {
+			t.Error("a void command alone makes an entry, or is not failed")
+		}
+	})
+}
+
+func TestProposerTick(t *testing.T) {
+	proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
+		type ticked struct {
+			index uint64
+			err   error
+		}
+		ticks := make(chan ticked, 10)
+		tick := func() {
+			index, err := p.Tick(t.Context())
+			ticks <- ticked{index, err}
+		}
+		go tick()
+		synctest.Wait()
+		if _, _, count := r.logged()[0].commands(); count != 0 {
+			t.Fatalf("a tick has %d commands", count)
+		}
+		r.logged()[0].answer(nil)
+		if got := <-ticks; got != (ticked{1, nil}) {
+			t.Fatalf("%+v", got)
+		}
+		// With both slots taken, a call that comes must not get its reply from an
+		// entry that was stamped before.
+		for range entriesInFlight {
+			one, _ := fakes(1, 10)
+			p.Propose(one)
+			synctest.Wait()
+		}
+		go tick()
+		go tick()
+		synctest.Wait()
+		command, _ := fakes(1, 10)
+		p.Propose(command)
+		r.logged()[1].answer(nil)
+		synctest.Wait()
+		if len(ticks) != 0 {
+			t.Fatal("an entry stamped before the tick answered it")
+		}
+		if len(r.logged()) != 4 {
+			t.Fatalf("%d entries", len(r.logged()))
+		}
+		if _, _, count := r.logged()[3].commands(); count != 1 {
+			t.Fatal("a command did not come along with the ticks")
+		}
+		r.logged()[3].answer(raft.ErrLeadershipLost)
+		for range 2 {
+			if got := <-ticks; !errors.Is(got.err, raft.ErrLeadershipLost) {
+				t.Fatalf("%+v", got)
+			}
+		}
+	})
+}
+
+// TestProposerRefusesAllBehindOneWithoutRoom: a smaller one of the same class might
+// have room, and would overtake what comes before it in a list.
+func TestProposerRefusesAllBehindOneWithoutRoom(t *testing.T) {
+	proposerRun(t, 100, func(t *testing.T, p *proposer, _ *fakeRaft) {
+		for range entriesInFlight {
+			one, _ := fakes(1, 10)
+			p.Propose(one)
+			synctest.Wait()
+		}
+		p.queue.places.bytes = 80 // of which these may have seven eighths
+		proposals, all := fakes(3, 30)
+		all[1].data = make([]byte, 60)
+		p.Propose(proposals)
+		for i, refused := range []bool{false, true, true} {
+			if (len(all[i].failed) > 0) != refused {
+				t.Errorf("number %d is refused: %v", i, !refused)
+			}
+		}
+	})
+}
+
+// TestProposerWaitsAfterASuspension: a caller that hung up while the process stood
+// still is noticed before its command is logged.
+func TestProposerWaitsAfterASuspension(t *testing.T) {
+	proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
+		beat := func() { p.pulse.beat(time.Since(p.pulse.epoch)) }
+		time.Sleep(time.Second) // virtual: beats are counted from 1 on
+		beat()
+		time.Sleep(time.Second) // virtual: suspended
+		one, _ := fakes(1, 10)
+		p.Propose(one)
+		synctest.Wait()
+		beat()
+		time.Sleep(hangUpGrace - time.Millisecond) // virtual
+		if logged := len(r.logged()); logged != 0 {
+			t.Error("logged at once")
+		}
+		beat()
+		time.Sleep(hangUpGrace) // virtual
+		synctest.Wait()
+		if logged := len(r.logged()); logged != 1 {
+			t.Errorf("%d entries after a while", logged)
+		}
+	})
+}
+
+// TestProposerEnds: a command that waits when a term ends was certainly not applied, and
+// no command is taken after it.
+func TestProposerEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &fakeRaft{}
+		p := newProposer(7, newClock(0), r, 100, &fakeAdmission{}, NewPulse())
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			p.run(ctx)
+		}()
+		for range entriesInFlight {
+			one, _ := fakes(1, 10)
+			p.Propose(one)
+			synctest.Wait()
+		}
+		waiting, all := fakes(5, 10)
+		p.Propose(waiting)
+		ticked := make(chan error, 1)
+		go func() {
+			_, err := p.Tick(t.Context())
+			ticked <- err
+		}()
+		synctest.Wait()
+		cancel()
+		<-done // although Raft never replies
+		for _, one := range all {
+			if v := <-one.failed; v.Fate != outcome.Refused {
+				t.Errorf("%v", v)
+			}
+		}
+		if err := <-ticked; err != raftlib.ErrTermOver {
+			t.Errorf("the tick: %v", err)
+		}
+		if p.Propose(waiting) {
+			t.Error("commands are taken after the end")
+		}
+		if _, err := p.Tick(t.Context()); err != raftlib.ErrTermOver {
+			t.Errorf("a tick after the end: %v", err)
+		}
+		for _, f := range r.logged() {
+			f.answer(nil)
+		}
+		p.flying.Wait()
+	})
+}
+
+// put adds so many commands of a class and expects that so many are taken.
+func put(t *testing.T, q *queue, c Class, count, weight, bytes, want int) {
+	t.Helper()
+	taken := 0
+	for range count {
+		if q.add(&fakeProposal{class: c, weight: weight, data: make([]byte, bytes)}) {
+			taken++
+		}
+	}
+	if taken != want {
+		t.Fatalf("%d of %d commands of class %d are taken, want %d", taken, count, c, want)
+	}
+}
+
+// cutOf takes an entry, checks that it is within the bounds and in the order of
+// classes, and returns how many commands of each class it has.
+func cutOf(t *testing.T, q *queue) (count [classes]int) {
+	t.Helper()
+	cut := q.cut()
+	weight, bytes, last := 0, 0, Class(0)
+	for _, p := range cut {
+		l := p.Load()
+		if l.Class < last {
+			t.Fatalf("class %d stands behind class %d", l.Class, last)
+		}
+		last, weight, bytes = l.Class, weight+l.Weight, bytes+l.Bytes
+		count[l.Class]++
+	}
+	if len(cut) > 1 && (weight > fsm.EntryWeight || bytes > fsm.EntryBytes) {
+		t.Fatalf("an entry weighs %d and has %d bytes", weight, bytes)
+	}
+	return count
+}
+
+func newQueue(commands, bytes int) *queue {
+	return &queue{places: Places{commands: commands, bytes: bytes}}
+}
+
+func TestQueuePlaces(t *testing.T) {
+	const commands, bytes = 800, 80_000
+	t.Run("lists have half", func(t *testing.T) {
+		q := newQueue(commands, bytes)
+		put(t, q, ClassListed, 500, 1, 10, 400)
+		put(t, q, ClassSingle, 500, 1, 10, 300)
+		put(t, q, ClassRelease, 60, 1, 10, 60)
+		put(t, q, ClassRenewal, 60, 1, 10, 40)
+		put(t, q, ClassRenewal, 1, 1, 10, 0)
+	})
+	t.Run("of the bytes too", func(t *testing.T) {
+		q := newQueue(commands, bytes)
+		put(t, q, ClassListed, 10, 1, 10_000, 4)
+		put(t, q, ClassSingle, 10, 1, 10_000, 3)
+		put(t, q, ClassRelease, 10, 1, 10_000, 1)
+		put(t, q, ClassRenewal, 1, 1, 1, 0)
+	})
+	t.Run("single requests leave an eighth", func(t *testing.T) {
+		q := newQueue(commands, bytes)
+		put(t, q, ClassSingle, 900, 1, 10, 700)
+		put(t, q, ClassListed, 1, 1, 10, 0)
+		put(t, q, ClassRelease, 1, 1, 10, 1)
+	})
+	t.Run("one command has room, whatever its size", func(t *testing.T) {
+		put(t, newQueue(commands, bytes), ClassListed, 2, 1, 2*bytes, 1)
+	})
+	t.Run("places come back", func(t *testing.T) {
+		q := newQueue(commands, bytes)
+		for range 50 {
+			put(t, q, ClassListed, 500, 1, 100, 400)
+			put(t, q, ClassSingle, 500, 1, 100, 300)
+			for q.len() > 0 {
+				cutOf(t, q)
+			}
+		}
+		put(t, q, ClassRelease, 900, 1, 10, 800)
+		if len(q.empty()) != 800 || q.len() != 0 {
+			t.Fatal("not all are taken out")
+		}
+		put(t, q, ClassRelease, 900, 1, 10, 800)
+	})
+}
+
+func TestQueueOrder(t *testing.T) {
+	const many, all = 10_000, fsm.EntryWeight
+	const share = all / 8
+	t.Run("by class", func(t *testing.T) {
+		q := newQueue(many, 1<<30)
+		for c := classes - 1; ; c-- {
+			put(t, q, c, 100, 1, 10, 100)
+			if c == 0 {
+				break
+			}
+		}
+		if got := cutOf(t, q); got != [classes]int{100, 100, 100, 100} {
+			t.Fatalf("%v", got)
+		}
+	})
+	t.Run("each class that waits has a share", func(t *testing.T) {
+		q := newQueue(many, 1<<30)
+		for _, c := range []Class{ClassRenewal, ClassRelease, ClassListed} {
+			put(t, q, c, 2000, 1, 10, 2000)
+		}
+		put(t, q, ClassSingle, 10, 1, 10, 10)
+		if got := cutOf(t, q); got != [classes]int{all - 2*share - 10, share, 10, share} {
+			t.Fatalf("%v", got)
+		}
+		if got := cutOf(t, q); got != [classes]int{all - 2*share, share, 0, share} {
+			t.Fatalf("%v", got)
+		}
+	})
+	t.Run("of the bytes too", func(t *testing.T) {
+		q := newQueue(many, 1<<30)
+		put(t, q, ClassRelease, 2000, 1, 1024, 2000)
+		put(t, q, ClassListed, 2000, 1, 1024, 2000)
+		if got := cutOf(t, q); got != [classes]int{0, 224, 0, 32} {
+			t.Fatalf("%v", got)
+		}
+	})
+	t.Run("by weight", func(t *testing.T) {
+		q := newQueue(many, 1<<30)
+		put(t, q, ClassSingle, 100, 64, 10, 100)
+		if got := cutOf(t, q); got != [classes]int{0, 0, all / 64, 0} {
+			t.Fatalf("%v", got)
+		}
+		put(t, q, ClassRenewal, 1, 5*all, 10, 1)
+		if got := cutOf(t, q); got != [classes]int{1, 0, 0, 0} {
+			t.Fatalf("one that is larger than an entry: %v", got)
+		}
+	})
+}
+
+// TestQueueStarvesNoCommand: commands that are larger than their class's share are
+// taken though others of all classes never cease to wait.
+func TestQueueStarvesNoCommand(t *testing.T) {
+	for _, weight := range []int{fsm.EntryWeight / 2, fsm.EntryWeight, 4 * fsm.EntryWeight} {
+		for large := range classes {
+			t.Run(fmt.Sprintf("weight %d of class %d", weight, large), func(t *testing.T) {
+				q := newQueue(1<<20, 1<<30)
+				for c := range classes {
+					if c != large {
+						put(t, q, c, 20*fsm.EntryWeight, 1, 10, 20*fsm.EntryWeight)
+					}
+				}
+				put(t, q, large, 3, weight, 10, 3)
+				entries, taken := 0, 0
+				for taken < 3 {
+					if entries++; entries > 9 {
+						t.Fatalf("%d of 3 are taken by %d entries", taken, entries-1)
+					}
+					taken += cutOf(t, q)[large]
+				}
+			})
+		}
+	}
+}
+
+// TestQueueKeepsItsOrder: whatever comes and goes, each class keeps its order,
+// no command is lost, and no entry exceeds its bounds.
+func TestQueueKeepsItsOrder(t *testing.T) {
+	random := rand.New(rand.NewPCG(11, 12))
+	q := newQueue(5000, 4<<20)
+	var waiting [classes][]Proposal
+	took := 0
+	for range 3000 {
+		for range random.IntN(400) {
+			c := Class(random.IntN(int(classes)))
+			p := &fakeProposal{class: c, weight: 1 + random.IntN(80), data: make([]byte, random.IntN(9000))}
+			if q.add(p) {
+				waiting[c] = append(waiting[c], p)
+			}
+		}
+		weight, bytes, cut := 0, 0, q.cut()
+		for _, p := range cut {
+			l := p.Load()
+			if waiting[l.Class][0] != p {
+				t.Fatalf("class %d is out of order", l.Class)
+			}
+			waiting[l.Class] = waiting[l.Class][1:]
+			weight, bytes, took = weight+l.Weight, bytes+l.Bytes, took+1
+		}
+		if weight > fsm.EntryWeight || bytes > fsm.EntryBytes {
+			t.Fatalf("an entry weighs %d and has %d bytes", weight, bytes)
+		}
+	}
+	left := 0
+	for c := range waiting {
+		left += len(waiting[c])
+	}
+	if q.len() != left || took < 10_000 {
+		t.Fatalf("%d wait, want %d; %d were taken", q.len(), left, took)
+	}
+}

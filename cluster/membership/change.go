@@ -1,0 +1,351 @@
+package membership
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cluster/probe"
+	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+const (
+	// memberTimeout bounds the committing of one change.
+	memberTimeout = 5 * time.Second
+	// maxMemberText bounds ids and addresses.
+	maxMemberText = 255
+)
+
+// Changes makes changes of the configuration on the leader, one at a time. Each
+// names the committed configuration that it was decided upon, and Raft refuses it if
+// another one came first. Safe for concurrent use.
+type Changes struct {
+	base
+	watch    *probe.Watch
+	stopping context.Context
+	turn     chan struct{}  // has room for one: the change under way
+	entering sync.WaitGroup // the change that Raft has neither taken nor refused yet
+}
+
+// Begin waits for the turn and returns the configuration to change. done gives the
+// turn back, once Raft has taken or refused the change: the next one must see it.
+func (m *Changes) Begin(ctx context.Context) (index uint64, servers []raft.Server, done func(), err error) {
+	select {
+	case m.turn <- struct{}{}:
+	case <-ctx.Done():
+		return 0, nil, nil, context.Cause(ctx)
+	}
+	done = func() {
+		go func() {
+			m.entering.Wait()
+			<-m.turn
+		}()
+	}
+	index, servers, _ = m.configs.current()
+	switch {
+	case !m.host.Leads():
+		err = outcome.ErrNotLeader
+	case index == 0:
+		err = outcome.ErrConfigurationChanged // 0 would mean "whatever it is now" to Raft
+	}
+	if err != nil {
+		done()
+	}
+	return index, servers, done, err
+}
+
+// commit waits until a change is committed, at most 5 s. Raft may go on with it
+// after that.
+func (m *Changes) commit(ctx context.Context, change func(timeout time.Duration) raft.IndexFuture) error {
+	timeout := m.times.Of(memberTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	m.entering.Add(1)
+	return outcome.OfChange(wake.Await(ctx, func() error {
+		future := change(timeout)
+		m.entering.Done()
+		return future.Error()
+	}))
+}
+
+// add makes a node a member and waits until it has its vote.
+func (m *Changes) add(ctx context.Context, id, address string) error {
+	if err := CheckMember(id, address); err != nil {
+		return err
+	}
+	voting, err := m.enter(ctx, id, address)
+	if err != nil || voting {
+		return err
+	}
+	for {
+		_, servers, changed := m.configs.current()
+		server, ok := Find(servers, id)
+		switch {
+		case !ok:
+			// The apply goroutine may not have come to it yet.
+		case server.Suffrage == raft.Voter:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s at %s", outcome.ErrCatchingUp, id, address)
+		}
+	}
+}
+
+// enter adds a member without a vote, or updates the address of one that there is.
+// voting reports whether the member has a vote.
+func (m *Changes) enter(ctx context.Context, id, address string) (voting bool, err error) {
+	index, servers, done, err := m.Begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	for _, s := range servers {
+		if peer.PlainAddress(s.Address) == address && string(s.ID) != id {
+			return false, fmt.Errorf("%w: %s has the address %s", outcome.ErrMemberInvalid, s.ID, address)
+		}
+	}
+	server, ok := Find(servers, id)
+	voting = ok && server.Suffrage == raft.Voter
+	if ok && peer.PlainAddress(server.Address) == address {
+		return voting, nil
+	}
+	put := m.raft.AddNonvoter
+	if voting { // adding a voter that there is only changes its address
+		put = m.raft.AddVoter
+	}
+	err = m.commit(ctx, func(timeout time.Duration) raft.IndexFuture {
+		return put(raft.ServerID(id), peer.MoveAddress(server.Address, address), index, timeout)
+	})
+	if err == nil {
+		m.log.Info("member added or moved", "member", id, "address", address, "voter", voting)
+	}
+	return voting, err
+}
+
+// remove takes a member out and notifies it. The caller hands leadership over first
+// if it is this node.
+func (m *Changes) remove(ctx context.Context, id string) error {
+	index, servers, done, err := m.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	server, ok := Find(servers, id)
+	if !ok {
+		return nil
+	}
+	if err := m.checkRemoval(servers, id); err != nil {
+		return err
+	}
+	err = m.commit(ctx, func(timeout time.Duration) raft.IndexFuture {
+		return m.raft.RemoveServer(server.ID, index, timeout)
+	})
+	if err != nil {
+		return err
+	}
+	m.log.Info("member removed", "member", id)
+	go m.notifyRemoved(id, peer.PlainAddress(server.Address))
+	return nil
+}
+
+// checkRemoval refuses a removal that Raft could not commit: it needs a majority of
+// the voters that stay, and can't be taken back once it is in the log.
+func (m *Changes) checkRemoval(servers []raft.Server, id string) error {
+	var stay, up int
+	var silent []string
+	seen := m.watch.All()
+	for _, v := range Voters(servers) {
+		other := string(v.ID)
+		if other == id {
+			continue
+		}
+		stay++
+		if other == m.self || seen[other].Up() {
+			up++
+		} else {
+			silent = append(silent, other)
+		}
+	}
+	switch {
+	case stay == 0:
+		return outcome.ErrLastVoter
+	case up <= stay/2:
+		return fmt.Errorf("%w: without %s there would be no majority, since %s does not answer",
+			outcome.ErrMemberInvalid, id, strings.Join(silent, ", "))
+	}
+	return nil
+}
+
+// notifyRemoved notifies a removed node, so that it does not ask for votes for ever
+// (raft#524). A node that can't be reached before this one stops learns of it by its own
+// questions.
+func (m *Changes) notifyRemoved(id, address string) {
+	ctx, cancel := context.WithTimeout(m.stopping, m.times.Of(memberTimeout))
+	defer cancel()
+	if _, err := m.calls.Call(ctx, address, probe.Request{Kind: probe.Removed, ID: id}); err != nil {
+		m.log.Warn("a removed node could not be notified", "member", id, "address", address, "error", err)
+	}
+}
+
+// CheckMember refuses an id or address that can't be one.
+func CheckMember(id, address string) error {
+	if id == "" || len(id) > maxMemberText || strings.ContainsAny(id, " \t\r\n,=/\x00") {
+		return fmt.Errorf("%w: %q is no id of a node", outcome.ErrMemberInvalid, id)
+	}
+	if err := peer.CheckAddress(address, true); err != nil || len(address) > maxMemberText {
+		return fmt.Errorf("%w: %q is not host:port", outcome.ErrMemberInvalid, address)
+	}
+	if host, _, _ := net.SplitHostPort(address); host == "" { // [] is no host either
+		return fmt.Errorf("%w: %q names no host", outcome.ErrMemberInvalid, address)
+	}
+	return nil
+}
+
+// raise raises the feature level. No member comes in while it has the turn, and the
+// command is logged in this term or not at all: so all members at that moment have
+// said that they know the level.
+func (m *Changes) raise(ctx context.Context, level uint32) error {
+	_, _, done, err := m.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := m.knownByAll(ctx, level); err != nil {
+		return err
+	}
+	if err := m.host.Propose(ctx, fsm.RaiseLevel{Level: level}); err != nil {
+		return err
+	}
+	m.log.Info("the feature level is raised", "level", level)
+	return nil
+}
+
+// knownByAll asks every member of the latest configuration, with a vote or without.
+func (m *Changes) knownByAll(ctx context.Context, level uint32) error {
+	servers := m.servers()
+	lacking := wake.AtOnce(servers, func(s raft.Server) string { return m.lacks(ctx, s, level) })
+	lacking = slices.DeleteFunc(lacking, func(lack string) bool { return lack == "" })
+	if len(lacking) == 0 {
+		return nil
+	}
+	slices.Sort(lacking)
+	return fmt.Errorf("%w %d: %s", outcome.ErrLevelUnknown, level, strings.Join(lacking, ", "))
+}
+
+// lacks returns why a member can't take a level, or "".
+func (m *Changes) lacks(ctx context.Context, s raft.Server, level uint32) string {
+	knows := fsm.FeatureLevel
+	if string(s.ID) != m.self {
+		answer, err := m.calls.Ask(ctx, string(s.ID), string(s.Address))
+		if err != nil {
+			return fmt.Sprintf("%s at %s does not answer", s.ID, s.Address)
+		}
+		knows = answer.Knows
+	}
+	if knows < level {
+		return fmt.Sprintf("%s knows level %d", s.ID, knows)
+	}
+	return ""
+}
+
+// transferTimeout bounds a handing over. Raft gives up after an election timeout,
+// unless its request to the target hangs (raft#696).
+const transferTimeout = 3 * time.Second
+
+// successor is a voter that could lead.
+type successor struct {
+	server raft.Server
+	lag    uint64
+}
+
+// transfer hands leadership over, once, to the voter named, or to the one that
+// trails least if id is empty. It blocks until this node does not lead any more.
+func (m *Changes) transfer(ctx context.Context, id string) error {
+	return m.transferTo(ctx, id, willing)
+}
+
+// transferTo is transfer to a voter that fits.
+func (m *Changes) transferTo(ctx context.Context, id string, fits func(*probe.Answer) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, m.times.Of(transferTimeout))
+	defer cancel()
+	if !m.host.Leads() {
+		return outcome.ErrNotLeader
+	}
+	if id == m.self {
+		return nil
+	}
+	target, err := m.choose(ctx, id, fits)
+	if err != nil {
+		return err
+	}
+	m.log.Info("handing leadership over", "to", string(target.server.ID), "lag", target.lag)
+	return wake.Await(ctx, m.raft.LeadershipTransferToServer(target.server.ID, target.server.Address).Error)
+}
+
+// abdicate hands leadership over so that the next leader can remove this node, and
+// sends the caller on to it.
+func (m *Changes) abdicate(ctx context.Context) error {
+	_, servers, _ := m.configs.current()
+	if _, member := Find(servers, m.self); !member {
+		return nil
+	}
+	if err := m.checkRemoval(servers, m.self); err != nil {
+		return err
+	}
+	if err := m.transfer(ctx, ""); err != nil {
+		return err
+	}
+	return outcome.ErrNotLeader
+}
+
+// choose asks the voters that could take over, and returns the one that is up and
+// trails least. Raft itself chooses by the entries that it sent last, even to a dead
+// node.
+func (m *Changes) choose(ctx context.Context, id string, fits func(*probe.Answer) bool) (successor, error) {
+	_, servers, _ := m.configs.current()
+	var candidates []probe.Peer
+	servers = slices.DeleteFunc(Voters(servers), func(v raft.Server) bool {
+		return string(v.ID) == m.self || (id != "" && string(v.ID) != id)
+	})
+	for _, v := range servers {
+		candidates = append(candidates, probe.Peer{ID: string(v.ID), Address: string(v.Address)})
+	}
+	var found []successor
+	for i, p := range m.calls.AskAll(ctx, candidates) {
+		if p.Err == nil && fits(&p.Answer) {
+			found = append(found, successor{servers[i], probe.Lag(m.raft.CommitIndex(), p.Answer.Applied)})
+		}
+	}
+	if len(found) == 0 {
+		if id != "" {
+			return successor{}, fmt.Errorf("%w: %s is no voting member, or can't take over now", outcome.ErrNoTarget, id)
+		}
+		return successor{}, outcome.ErrNoTarget
+	}
+	return slices.MinFunc(found, func(a, b successor) int { return cmp.Compare(a.lag, b.lag) }), nil
+}
+
+// willing reports whether a node may be made the leader.
+func willing(a *probe.Answer) bool {
+	return a.State != probe.Empty && !a.Draining && !a.StorageLow
+}
+
+// roomier reports whether a node may be made the leader in place of one whose disk is
+// nearly full: to a node whose disk is not, or, if only the reserve is left (spent), to
+// any that has more.
+func roomier(a *probe.Answer, spent bool) bool {
+	return a.State != probe.Empty && !a.Draining && !a.StorageSpent && (spent || !a.StorageLow)
+}

@@ -1,0 +1,373 @@
+package membership
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cluster/probe"
+	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+const (
+	// formEvery is how often a node with an empty folder asks its peers.
+	formEvery = 250 * time.Millisecond
+	// rejoinEvery is how often a node asks to be taken back.
+	rejoinEvery = 500 * time.Millisecond
+	// formLogEvery is how often either logs why it is not in yet.
+	formLogEvery = 5 * time.Second
+)
+
+// peerList writes a list of peers in one form, by id: two nodes have the same list
+// if it gives the same text.
+func peerList(peers []probe.Peer) string {
+	entries := make([]string, len(peers))
+	for i, p := range peers {
+		entries[i] = p.ID + "=" + p.Address
+	}
+	slices.Sort(entries)
+	return strings.Join(entries, ",")
+}
+
+// FirstConfiguration returns the configuration with all listed peers as voters. All
+// nodes must make the same one of the same list, since each writes it as the first
+// entry of its log.
+func FirstConfiguration(peers []probe.Peer) raft.Configuration {
+	var c raft.Configuration
+	for _, p := range peers {
+		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(p.ID), Address: raft.ServerAddress(p.Address)})
+	}
+	slices.SortFunc(c.Servers, func(a, b raft.Server) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return c
+}
+
+// asker asks nodes how they are, as [probe.Calls] does.
+type asker interface {
+	AskAll(ctx context.Context, peers []probe.Peer) []probe.Asked
+}
+
+// formation finds out whether a node with an empty folder is part of a cluster that
+// forms, or a member that has lost its folder. The two look alike from inside, so
+// it asks the others, with Raft closed: a voter that has forgotten its votes must
+// not cast them again.
+type formation struct {
+	self   string
+	folder peer.ID
+	others []probe.Peer // as listed, but for this node
+	list   string       // of all peers, see peerList
+	calls  asker
+	log    hclog.Logger
+	// propose is called with the id that the cluster shall have, for peers to see.
+	propose func(fsm.ClusterID)
+	// waits is called with the reason why the cluster can't form yet.
+	waits func(why string)
+
+	answers map[string]probe.Answer // the last reply of each peer
+	errs    map[string]error        // why a peer did not reply to the last question; nil: it did
+	saidAt  time.Time
+}
+
+// run asks all listed peers until one is live, or until all have replied and each of
+// them is empty or formed. live is true in the first case; in the second, cluster is
+// the id with which the cluster forms. It fails when ctx ends, and when a peer that is
+// part of the forming cluster has another list: two lists would make two clusters.
+//
+// A reply may be old when the last one comes. That does no harm: this node was empty
+// before it asked, so if the others have gone on without it, it has never voted in
+// their cluster. Nor can two nodes form with different ids: each has seen that all
+// empty ones propose its own id, which comes from the folders of all, or takes the id
+// of a node that has formed; and a folder that is lost meanwhile never comes back.
+func (f *formation) run(ctx context.Context) (live bool, cluster fsm.ClusterID, err error) {
+	f.answers, f.errs, f.saidAt = map[string]probe.Answer{}, map[string]error{}, time.Now()
+	for {
+		f.askAll(ctx)
+		live, complete := f.judge()
+		found, conflict := oneCluster(f.answers)
+		switch {
+		case conflict != nil:
+			f.waits(conflict.Error())
+		case live:
+			return true, fsm.ClusterID{}, nil
+		case complete:
+			if err := f.checkLists(); err != nil {
+				return false, fsm.ClusterID{}, err
+			}
+			if cluster, agreed := f.agree(found); agreed {
+				return false, cluster, nil
+			}
+		}
+		f.say(conflict)
+		if err := wake.Pause(ctx, formEvery); err != nil {
+			return false, fsm.ClusterID{}, err
+		}
+	}
+}
+
+// oneCluster returns the id of the cluster that the nodes belong to by their replies,
+// "" if they are all empty. It fails if they belong to different ones: no node may
+// come in anywhere then.
+func oneCluster(answers map[string]probe.Answer) (string, error) {
+	first := ""
+	for _, id := range slices.Sorted(maps.Keys(answers)) {
+		a := answers[id]
+		switch {
+		case a.State == probe.Empty || a.Cluster == "":
+		case first == "":
+			first = id
+		case answers[first].Cluster != a.Cluster:
+			return "", fmt.Errorf("the listed peers belong to different clusters: %s to %s, and %s to %s: correct the list, or give the wrong one an empty folder",
+				first, answers[first].Cluster, id, a.Cluster)
+		}
+	}
+	if first == "" {
+		return "", nil
+	}
+	return answers[first].Cluster, nil
+}
+
+// agree returns the id with which the cluster forms, once it is the same on all
+// nodes: that of the peers that have formed, zero if they were set up by a release
+// without ids, else the one that all propose.
+func (f *formation) agree(found string) (fsm.ClusterID, bool) {
+	if found != "" {
+		cluster, err := fsm.ParseClusterID(found)
+		return cluster, err == nil
+	}
+	folders := map[string]peer.ID{f.self: f.folder}
+	for id, answer := range f.answers {
+		if answer.State == probe.Formed {
+			return fsm.ClusterID{}, true
+		}
+		folder, err := folderOf(&answer)
+		if err != nil {
+			return fsm.ClusterID{}, false
+		}
+		folders[id] = folder
+	}
+	cluster := formedID(folders)
+	f.propose(cluster)
+	for _, answer := range f.answers {
+		if answer.Forms != cluster.String() {
+			return cluster, false
+		}
+	}
+	return cluster, true
+}
+
+// folderOf returns the id of a node's folder; zero if the node's release has no ids.
+func folderOf(a *probe.Answer) (id peer.ID, err error) {
+	if a.Folder != "" {
+		_, err = hex.Decode(id[:], []byte(a.Folder)) // as long as an id: see package probe
+	}
+	return id, err
+}
+
+// askAll asks every peer once, all at the same time.
+func (f *formation) askAll(ctx context.Context) {
+	for _, p := range f.calls.AskAll(ctx, f.others) {
+		if f.errs[p.ID] = p.Err; p.Err == nil {
+			f.answers[p.ID] = p.Answer
+		}
+	}
+}
+
+// judge reports whether some peer is live, and whether all have replied.
+func (f *formation) judge() (live, complete bool) {
+	complete = true
+	for _, p := range f.others {
+		answer, ok := f.answers[p.ID]
+		live = live || answer.State == probe.Live
+		complete = complete && ok
+	}
+	return live, complete
+}
+
+// checkLists compares the lists of all peers with this node's.
+func (f *formation) checkLists() error {
+	for _, id := range slices.Sorted(maps.Keys(f.answers)) {
+		if theirs := f.answers[id].Peers; theirs != f.list {
+			return fmt.Errorf("the peer lists differ: %s has %q, %s has %q; start all nodes with the same list of peers", f.self, f.list, id, theirs)
+		}
+	}
+	return nil
+}
+
+// say logs, every 5 s, which peers this node waits for, or why it can't go on.
+func (f *formation) say(conflict error) {
+	if time.Since(f.saidAt) < formLogEvery {
+		return
+	}
+	f.saidAt = time.Now()
+	if conflict != nil {
+		f.log.Error("this node stays out", "reason", conflict)
+		return
+	}
+	if err := f.checkLists(); err != nil {
+		f.log.Warn("a peer has another list", "error", err)
+	}
+	var silent []string
+	for _, p := range f.others {
+		if _, ok := f.answers[p.ID]; !ok {
+			silent = append(silent, fmt.Sprintf("%s at %s: %v", p.ID, p.Address, f.errs[p.ID]))
+		}
+	}
+	f.log.Info("waiting for peers: the first start needs all of them once", "silent", silent)
+}
+
+// folderState returns how far the node with these stores has come. It looks at the
+// log rather than at the machine: after a restart the machine knows less than the
+// log, and a node that took part must never count as one that did not.
+func folderState(logs raft.LogStore, stable raft.StableStore, snapshots raft.SnapshotStore) (probe.State, error) {
+	some, err := raft.HasExistingState(logs, stable, snapshots)
+	if err != nil {
+		return "", fmt.Errorf("look into the data folder: %w", err)
+	}
+	if !some {
+		return probe.Empty, nil
+	}
+	last, err := logs.LastIndex()
+	if err != nil {
+		return "", fmt.Errorf("look into the log: %w", err)
+	}
+	if last != 1 {
+		return probe.Live, nil // also the empty log of a node that was taken back
+	}
+	var first raft.Log
+	if err := logs.GetLog(1, &first); err != nil {
+		return "", fmt.Errorf("read the first entry of the log: %w", err)
+	}
+	if first.Type == raft.LogConfiguration && first.Term == 1 {
+		return probe.Formed, nil
+	}
+	return probe.Live, nil
+}
+
+// The keys under which Raft keeps its vote. It does not export them.
+var (
+	keyCurrentTerm  = []byte("CurrentTerm")
+	keyLastVoteTerm = []byte("LastVoteTerm")
+	keyLastVoteCand = []byte("LastVoteCand")
+)
+
+// readmission takes a node whose folder is empty back into a cluster that is
+// alive, with Raft closed until the leader has committed that this node has no
+// vote. Without that, what was committed with this node's old vote or old log
+// could be outvoted with its new, empty ones.
+//
+// Once that is committed, any majority that could elect a leader contains a node
+// that knows it, so that this node may follow; when it has caught up, the leader
+// makes it a voter again (see promotion).
+type readmission struct {
+	self   probe.Peer   // as advertised
+	others []probe.Peer // as listed, but for this node
+	calls  *probe.Calls
+	log    hclog.Logger
+	// waits is called with the reason why this node is not in yet.
+	waits func(why string)
+
+	saidAt time.Time
+}
+
+// admittance is the leader's confirmation that this node has no vote.
+type admittance struct {
+	term   uint64 // the leader's
+	leader string // its address
+	// cluster is the id of the cluster that has taken this node back.
+	cluster fsm.ClusterID
+}
+
+// run asks until the leader has admitted this node, or ctx ends.
+func (r *readmission) run(ctx context.Context) (admittance, error) {
+	r.log.Warn("the data folder is empty but the cluster is alive: this node rejoins", "node", r.self.ID)
+	r.saidAt = time.Now()
+	for {
+		admitted, err := r.try(ctx)
+		if err == nil {
+			r.log.Info("the leader has made this node a non-voter; catching up", "leader", admitted.leader, "term", admitted.term)
+			return admitted, nil
+		}
+		r.waits("this node waits to be taken back by the cluster: " + err.Error())
+		if time.Since(r.saidAt) >= formLogEvery {
+			r.saidAt = time.Now()
+			r.log.Warn("waiting to be taken back by the cluster", "reason", err)
+		}
+		if err := wake.Pause(ctx, rejoinEvery); err != nil {
+			return admittance{}, err
+		}
+	}
+}
+
+// try finds the leader and asks it once.
+func (r *readmission) try(ctx context.Context) (admittance, error) {
+	leader, err := r.findLeader(ctx)
+	if err != nil {
+		return admittance{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probe.CallTimeout)
+	defer cancel()
+	reply, err := r.calls.Call(ctx, leader, probe.Request{Kind: probe.Rejoin, ID: r.self.ID, Address: r.self.Address, Level: fsm.FeatureLevel})
+	switch {
+	case errors.Is(err, probe.ErrNotMember):
+		return admittance{}, fmt.Errorf("the cluster has no member %s: add it on a node that is one", r.self.ID)
+	case err != nil:
+		return admittance{}, fmt.Errorf("asked the leader at %s: %w", leader, err)
+	}
+	cluster, err := fsm.ParseClusterID(reply.Cluster)
+	if err != nil || reply.Term == 0 || cluster == (fsm.ClusterID{}) {
+		return admittance{}, fmt.Errorf("asked the leader at %s: %w", leader, probe.ErrMalformed)
+	}
+	return admittance{term: reply.Term, leader: leader, cluster: cluster}, nil
+}
+
+// findLeader asks all peers and returns the leader's address by the reply with the
+// highest term, if all of them are of one cluster.
+func (r *readmission) findLeader(ctx context.Context) (address string, err error) {
+	var term uint64
+	var live, silent []string
+	answers := map[string]probe.Answer{}
+	for _, p := range r.calls.AskAll(ctx, r.others) {
+		if p.Err != nil {
+			silent = append(silent, fmt.Sprintf("%s (%v)", p.ID, p.Err))
+			continue
+		}
+		live = append(live, p.ID)
+		answers[p.ID] = p.Answer
+		if p.Answer.LeaderAddress != "" && p.Answer.Term >= term {
+			term, address = p.Answer.Term, p.Answer.LeaderAddress
+		}
+	}
+	if _, err := oneCluster(answers); err != nil {
+		return "", err
+	}
+	if address == "" {
+		slices.Sort(live)
+		slices.Sort(silent)
+		return "", fmt.Errorf("no leader: a majority of the voters but this one must be up; replying [%s], silent [%s]",
+			strings.Join(live, ", "), strings.Join(silent, ", "))
+	}
+	return address, nil
+}
+
+// keep stores, before Raft opens, that this node is in the leader's term and has
+// voted for it, so that it can't vote again in a term in which it may have voted
+// before it lost its folder. The term comes last: once it is there the folder is
+// not empty any more, and the node opens Raft at once when it is started again.
+func (a admittance) keep(stable raft.StableStore) error {
+	if err := stable.SetUint64(keyLastVoteTerm, a.term); err != nil {
+		return err
+	}
+	if err := stable.Set(keyLastVoteCand, []byte(a.leader)); err != nil {
+		return err
+	}
+	return stable.SetUint64(keyCurrentTerm, a.term)
+}

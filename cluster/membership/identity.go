@@ -1,0 +1,200 @@
+package membership
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// roster is the latest configuration that a node has.
+type roster interface {
+	// memberAt returns the id of the member that is known to have that address, with its
+	// mark (see peer.MarkAddress), or "".
+	memberAt(address string) string
+	// admittedFolder returns the folder that was admitted under a node id, if one was.
+	admittedFolder(node string) (peer.ID, bool)
+	// admits reports whether a node with that id may have a certificate: see
+	// [peer.Identity].
+	admits(node string) bool
+}
+
+// identity is a node's description of itself on each stream. It judges that of the
+// other side by it. Safe for concurrent use.
+type identity struct {
+	node        string
+	address     string // as advertised
+	folder      peer.ID
+	incarnation uint64 // another one after each start
+	roster
+	*neighbours
+
+	mu       sync.Mutex
+	standing peer.Standing
+	cluster  fsm.ClusterID
+}
+
+// bind sets the cluster's id.
+func (i *identity) bind(cluster fsm.ClusterID) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.standing, i.cluster = peer.StandingBound, cluster
+}
+
+// stand sets the standing of a node without a cluster's id.
+func (i *identity) stand(s peer.Standing) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.standing, i.cluster = s, fsm.ClusterID{}
+}
+
+// bound returns the cluster's id, zero as long as it isn't known.
+func (i *identity) bound() fsm.ClusterID {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.cluster
+}
+
+// Hello implements [peer.Identity].
+func (i *identity) Hello(kind peer.StreamKind, target string) peer.Hello {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return peer.Hello{
+		Kind: kind, Standing: i.standing, Cluster: peer.ID(i.cluster),
+		Folder: peer.ID(i.folder), Incarnation: i.incarnation, Node: i.node, Target: target, Address: i.address,
+	}
+}
+
+// upgradedBit is set in the first byte of ids that a leader drew for a cluster
+// which was formed before clusters had ids, and clear in all others.
+const upgradedBit = 0x80
+
+// Upgraded reports whether a cluster was formed before clusters had ids.
+func Upgraded(id fsm.ClusterID) bool { return id[0]&upgradedBit != 0 }
+
+// DrawUpgradedID returns an id for a cluster that was formed without one.
+func DrawUpgradedID() (id fsm.ClusterID) {
+	_, _ = rand.Read(id[:]) // never fails
+	id[0] |= upgradedBit
+	return id
+}
+
+// formedID returns the id of the cluster that nodes with these folders form: each
+// of them comes to the same one, and it is as random as the folders' ids are.
+func formedID(folders map[string]peer.ID) (id fsm.ClusterID) {
+	sum := sha256.New()
+	for _, node := range slices.Sorted(maps.Keys(folders)) {
+		_, _ = fmt.Fprintf(sum, "%q %v\n", node, folders[node]) // never fails
+	}
+	copy(id[:], sum.Sum(nil))
+	id[0] &^= upgradedBit
+	return id
+}
+
+// judge returns why a stream with these two hellos must not be, or 0. Both sides
+// come to the same verdict.
+//
+// An empty node may only probe and be probed: that is how it comes in. One that
+// does not know its cluster's id yet, since its folder is of an older release, may
+// speak with its like; a node that knows the id of such a cluster may call it, so
+// that it receives the entry with the id, but not be called by it, so that it
+// can't lead, or vote out, nodes which know better.
+func judge(kind peer.StreamKind, dialler, acceptor *peer.Hello) peer.Refusal {
+	bound, other := dialler, acceptor
+	if bound.Standing != peer.StandingBound {
+		bound, other = acceptor, dialler
+	}
+	switch {
+	case dialler.Standing == peer.StandingEmpty || acceptor.Standing == peer.StandingEmpty:
+		if kind != peer.StreamProbe {
+			return peer.RefusedKind // ordinary, while it comes in
+		}
+		return 0
+	case bound.Standing != peer.StandingBound: // both are of an older release
+		return 0
+	case other.Standing == peer.StandingBound:
+		if dialler.Cluster != acceptor.Cluster {
+			return peer.RefusedCluster
+		}
+		return 0
+	case !Upgraded(fsm.ClusterID(bound.Cluster)):
+		return peer.RefusedCluster
+	case kind != peer.StreamProbe && dialler != bound:
+		return peer.RefusedUnbound
+	}
+	return 0
+}
+
+// Admits implements [peer.Identity].
+func (i *identity) Admits(node string) bool { return i.admits(node) }
+
+// Known implements [peer.Identity].
+func (i *identity) Known(address string) string { return i.memberAt(address) }
+
+// Receive implements [peer.Identity].
+func (i *identity) Receive(theirs *peer.Hello, from string) (reason peer.Refusal, detail string) {
+	ours := i.Hello(theirs.Kind, "")
+	reason = judge(theirs.Kind, theirs, &ours)
+	switch {
+	case reason != 0:
+	case theirs.Target != "" && theirs.Target != i.node:
+		return peer.RefusedNode, fmt.Sprintf("this is node %q, not %q", i.node, theirs.Target)
+	case theirs.Node == i.node && !theirs.SameProcess(&ours):
+		return peer.RefusedIncarnation, fmt.Sprintf("node id %q is this node's own, at %s; another node came with it from %s", i.node, i.address, from)
+	default:
+		return i.checkFolder(theirs)
+	}
+	if reason == peer.RefusedCluster && theirs.Target == i.node {
+		i.calledBy(theirs, from)
+	}
+	return reason, describeMismatch(reason, &ours, i.address, theirs, from)
+}
+
+// Accept implements [peer.Identity].
+func (i *identity) Accept(kind peer.StreamKind, target string, mark peer.ID, theirs *peer.Hello, address string) (reason peer.Refusal, detail string) {
+	ours := i.Hello(kind, target)
+	reason = judge(kind, &ours, theirs)
+	switch {
+	case reason != 0:
+	case target != "" && theirs.Node != target:
+		return peer.RefusedNode, fmt.Sprintf("at %s is node %q, not %q", address, theirs.Node, target)
+	case mark != (peer.ID{}) && theirs.Folder != mark && theirs.Standing != peer.StandingEmpty:
+		return peer.RefusedFolder, describeFolder(theirs, mark)
+	default:
+		return i.checkFolder(theirs)
+	}
+	return reason, describeMismatch(reason, &ours, i.address, theirs, address)
+}
+
+// checkFolder compares a node's folder with the one that was admitted.
+func (i *identity) checkFolder(theirs *peer.Hello) (peer.Refusal, string) {
+	if theirs.Standing == peer.StandingEmpty {
+		return 0, ""
+	}
+	if folder, is := i.admittedFolder(theirs.Node); is && folder != theirs.Folder {
+		return peer.RefusedFolder, describeFolder(theirs, folder)
+	}
+	return 0, ""
+}
+
+func describeFolder(theirs *peer.Hello, admitted peer.ID) string {
+	return fmt.Sprintf("node %q was admitted with folder %v, and came with folder %v: empty that folder, and it rejoins",
+		theirs.Node, admitted, theirs.Folder)
+}
+
+// describeMismatch explains a verdict of judge with both sides' addresses.
+func describeMismatch(reason peer.Refusal, ours *peer.Hello, ourAddress string, theirs *peer.Hello, theirAddress string) string {
+	what := "the nodes belong to different clusters"
+	switch reason {
+	case peer.RefusedUnbound:
+		what = "a node that does not know its cluster's id can't open this kind of stream"
+	case peer.RefusedKind:
+		what = "a node with an empty folder takes no part yet"
+	}
+	return fmt.Sprintf("%s: %s, and %s", what, ours.Describe(ourAddress), theirs.Describe(theirAddress))
+}

@@ -1,0 +1,419 @@
+package membership
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync/atomic"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cluster/probe"
+	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// Host is the node as its membership sees it. All methods are safe for
+// concurrent use; only Propose blocks.
+type Host interface {
+	// Applied returns the index up to which the node's machine has applied the log.
+	Applied() uint64
+	// Level returns the feature level in force, as far as the machine knows.
+	Level() uint32
+	// ClusterID returns the cluster's id that the machine has; zero: not yet.
+	ClusterID() fsm.ClusterID
+	// Draining reports whether the node is about to stop.
+	Draining() bool
+	// Space reports whether the node's disk was nearly full when it was measured last,
+	// and whether only its reserve was left.
+	Space() (low, spent bool)
+	// Leads reports whether the node leads an established term.
+	Leads() bool
+	// Propose puts a command into the log in the node's present term, or not at all,
+	// and blocks until it is applied. It fails with outcome.ErrNotLeader if it was not.
+	Propose(ctx context.Context, command fsm.Command) error
+	// Fatal ends the process for that reason.
+	Fatal(err error)
+}
+
+// Folder is a node's data folder, as package store has it.
+type Folder interface {
+	Logs() raft.LogStore
+	Stable() raft.StableStore
+	Snapshots() raft.SnapshotStore
+	// ClusterID returns the id of the cluster that the folder belongs to, "" while there is no such id;
+	// SetClusterID stores it.
+	ClusterID() string
+	SetClusterID(id string) error
+	// Restored returns the term since which the folder counts as put back, 0 if it does
+	// not; SetRestored stores it.
+	Restored() uint64
+	SetRestored(term uint64) error
+}
+
+// Config says how a node joins its cluster. All fields are needed.
+type Config struct {
+	Self     probe.Peer
+	Peers    []probe.Peer // as listed, this node included
+	Folder   Folder
+	FolderID peer.ID
+	Network  peer.Network
+	Bind     string // of the peer port
+	Security peer.Security
+	Restored bool // the folder was put back from a backup or a copy just now
+	Hashes   Hashes
+	Times    wake.Stretch
+	Host     Host
+	Logger   hclog.Logger
+	Stopping context.Context // ends everything that is asked of other nodes
+}
+
+// Joining is a node before its Raft runs: its port, its identity, and its questions
+// to other nodes. It finds out what the data folder makes of the node, and forms the
+// cluster with the listed peers, or has the node taken back. Then Start makes the
+// node's Members. Safe for concurrent use.
+type Joining struct {
+	config   Config
+	log      hclog.Logger
+	found    probe.State // of the folder, when the node started
+	restored bool        // the folder was put back, now or before an earlier start
+
+	identity *identity
+	port     *peer.Port
+	calls    *probe.Calls
+	configs  *configurationLog
+
+	members  atomic.Pointer[Members] // nil until Raft runs
+	delayed  atomic.Pointer[string]  // why this node could not come into its cluster yet
+	proposal atomic.Pointer[fsm.ClusterID]
+}
+
+// Open looks into the data folder and opens the peer port, which refuses all
+// streams until Serve.
+func Open(config Config) (*Joining, error) {
+	s := config.Folder
+	found, err := folderState(s.Logs(), s.Stable(), s.Snapshots())
+	if err != nil {
+		return nil, err
+	}
+	j := &Joining{
+		config: config, log: config.Logger, found: found, restored: config.Restored || s.Restored() != 0,
+		configs: newConfigurationLog(s.Snapshots()),
+	}
+	j.identity = &identity{
+		node: config.Self.ID, address: config.Self.Address, folder: config.FolderID, incarnation: rand.Uint64() | 1, // not 0
+
+		roster: j, neighbours: newNeighbours(config.Self.ID, config.Peers),
+	}
+	if err := j.settle(); err != nil {
+		return nil, err
+	}
+	j.port, err = peer.OpenPort(peer.Config{
+		Network: config.Network, Bind: config.Bind, Advertise: config.Self.Address, Identity: j.identity, Times: config.Times,
+		Security: config.Security, Logger: config.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	j.calls = probe.NewCalls(j.dialProbe, config.Self.ID, config.Times, func() *probe.StateHash { return latestHash(config.Hashes) })
+	return j, nil
+}
+
+// dialProbe opens a probe stream: see probe.Dial.
+func (j *Joining) dialProbe(ctx context.Context, id, address string) (net.Conn, error) {
+	return j.port.DialNode(ctx, peer.StreamProbe, address, cmp.Or(id, j.memberAt(address)))
+}
+
+// settle gives the identity the standing that the data folder has.
+func (j *Joining) settle() error {
+	id := j.config.Folder.ClusterID()
+	switch {
+	case j.found == probe.Empty:
+		j.identity.stand(peer.StandingEmpty)
+		return nil
+	case id == "":
+		j.identity.stand(peer.StandingOld)
+		return nil
+	}
+	cluster, err := fsm.ParseClusterID(id)
+	if err != nil {
+		return fmt.Errorf("the cluster of the data folder: %w", err)
+	}
+	j.identity.bind(cluster)
+	return nil
+}
+
+// Serve opens the probe, so that other nodes can ask this one.
+func (j *Joining) Serve() {
+	j.port.Handle(peer.StreamProbe, probe.NewServer(j.config.Stopping, j, j.log).Handle)
+}
+
+// AsksPeers reports whether Form has to ask other nodes, and may block for long.
+func (j *Joining) AsksPeers() bool { return j.found == probe.Empty && len(j.config.Peers) > 1 }
+
+// Form brings the node so far that its Raft may run: a folder that is not empty
+// already is; an empty one needs a cluster that forms, or one that takes the node
+// back. It blocks until then, or until ctx ends.
+func (j *Joining) Form(ctx context.Context) error {
+	switch {
+	case j.found != probe.Empty:
+		return nil
+	case !j.AsksPeers():
+		return j.bindFolder(formedID(map[string]peer.ID{j.config.Self.ID: j.identity.folder}))
+	}
+	delay := func(why string) { j.delayed.Store(&why) }
+	f := &formation{
+		self: j.config.Self.ID, folder: j.identity.folder, others: j.identity.listed, list: peerList(j.config.Peers),
+		calls: j.calls, log: j.log,
+		propose: func(id fsm.ClusterID) { j.proposal.Store(&id) }, waits: delay,
+	}
+	live, cluster, err := f.run(ctx)
+	if err != nil {
+		return err
+	}
+	if !live {
+		return j.bindFolder(cluster)
+	}
+	r := &readmission{self: j.config.Self, others: j.identity.listed, calls: j.calls, log: j.log, waits: delay}
+	admitted, err := r.run(ctx)
+	if err != nil {
+		return err
+	}
+	// The term comes last: with it the folder is not empty any more.
+	if err := j.config.Folder.SetClusterID(admitted.cluster.String()); err != nil {
+		return err
+	}
+	if err := admitted.keep(j.config.Folder.Stable()); err != nil {
+		return fmt.Errorf("store the term of the leader: %w", err)
+	}
+	j.identity.bind(admitted.cluster)
+	return nil
+}
+
+// bindFolder records the cluster in which the node forms; zero: a cluster whose other
+// nodes were set up by a release without ids.
+func (j *Joining) bindFolder(cluster fsm.ClusterID) error {
+	if cluster == (fsm.ClusterID{}) {
+		j.identity.stand(peer.StandingOld)
+		return nil
+	}
+	if err := j.config.Folder.SetClusterID(cluster.String()); err != nil {
+		return err
+	}
+	j.identity.bind(cluster)
+	return nil
+}
+
+// Start returns the members for a node whose Raft runs now.
+func (j *Joining) Start(r *raft.Raft) *Members {
+	m := newMembers(r, j)
+	j.delayed.Store(nil)
+	j.members.Store(m)
+	return m
+}
+
+// TermBegan follows the first entry of a term, in the apply goroutine: it may give the
+// cluster an id.
+func (j *Joining) TermBegan(entry *fsm.Applied) {
+	j.bindTo(j.config.Host.ClusterID())
+	j.jumped(entry)
+}
+
+// Restored notes, in the apply goroutine, that the state was read from a snapshot.
+func (j *Joining) Restored(state *fsm.Machine, _ uint64) {
+	j.bindTo(state.ClusterID())
+	j.configs.jumped()
+}
+
+// bindTo takes the cluster's id that the state has. The folder is written to only the
+// first time.
+func (j *Joining) bindTo(cluster fsm.ClusterID) {
+	bound := j.identity.bound()
+	if cluster == (fsm.ClusterID{}) || cluster == bound {
+		return
+	}
+	if bound != (fsm.ClusterID{}) {
+		j.config.Host.Fatal(fmt.Errorf("the data folder belongs to cluster %v, and the state in it to cluster %v: move the folder away and start this node again, and it rejoins", bound, cluster))
+		return
+	}
+	if err := j.config.Folder.SetClusterID(cluster.String()); err != nil {
+		j.config.Host.Fatal(fmt.Errorf("note the cluster's id: %w", err))
+		return
+	}
+	j.identity.bind(cluster)
+	j.log.Info("the cluster has an id now", "cluster", cluster)
+}
+
+// Configured notes the entry of a committed configuration, in the apply goroutine.
+func (j *Joining) Configured(entry *raft.Log) { j.configs.note(entry) }
+
+// Port returns the node's port, which the caller closes.
+func (j *Joining) Port() *peer.Port { return j.port }
+
+// Identity returns the node's description of itself on its streams.
+func (j *Joining) Identity() peer.Identity { return j.identity }
+
+// Cluster returns the id of the node's cluster, zero as long as it isn't known.
+func (j *Joining) Cluster() fsm.ClusterID { return j.identity.bound() }
+
+// Delayed returns why the node could not come into its cluster yet, or "".
+func (j *Joining) Delayed() string { return text(&j.delayed) }
+
+// Outcast returns how members of the node's cluster refuse it, or "".
+func (j *Joining) Outcast() string { return j.identity.outcast() }
+
+// Configuration returns the latest committed configuration that the node knows; 0 if
+// it knows no configuration. The servers must not be changed.
+func (j *Joining) Configuration() (index uint64, servers []raft.Server) {
+	index, servers, _ = j.configs.current()
+	return index, servers
+}
+
+// Servers returns the members of the latest configuration that this node has; they are
+// empty before its Raft runs.
+func (j *Joining) Servers() []raft.Server {
+	if m := j.members.Load(); m != nil {
+		return m.Servers()
+	}
+	return nil
+}
+
+// memberAt implements [roster].
+func (j *Joining) memberAt(address string) string {
+	for _, s := range j.Servers() {
+		if string(s.Address) == address || peer.PlainAddress(s.Address) == address {
+			return string(s.ID)
+		}
+	}
+	for _, p := range j.config.Peers {
+		if p.Address == address {
+			return p.ID
+		}
+	}
+	return ""
+}
+
+// admits implements [roster]. A node that does not know the latest configuration takes
+// every node that has a certificate: the leader may have come in since.
+func (j *Joining) admits(node string) bool {
+	if slices.ContainsFunc(j.config.Peers, func(p probe.Peer) bool { return p.ID == node }) {
+		return true
+	}
+	m := j.members.Load()
+	if m == nil {
+		return false
+	}
+	servers := m.Servers()
+	_, is := Find(servers, node)
+	return is || len(servers) == 0 || m.outdated()
+}
+
+// admittedFolder implements [roster], by the latest configuration in this node's log. A
+// node whose configuration is older than the one that others have committed does not
+// know it: it would refuse a leader that was
+// admitted with another folder since, and could not catch up while that one leads. It
+// still knows the nodes that it dials by their marks.
+func (j *Joining) admittedFolder(node string) (peer.ID, bool) {
+	m := j.members.Load()
+	if m == nil {
+		return peer.ID{}, false
+	}
+	server, _ := Find(m.Servers(), node)
+	_, folder := peer.SplitAddress(server.Address)
+	return folder, folder != (peer.ID{}) && !m.outdated()
+}
+
+// Describe implements [probe.Host]. The members come first: a node has its cluster's id
+// before it has them. In the other order a reply made while the cluster forms could
+// show a node that has formed without an id, and the node that asked would take the
+// cluster for one of a release without ids.
+func (j *Joining) Describe(q *probe.Request) probe.Answer {
+	m := j.members.Load()
+	a := probe.Answer{
+		Node: j.config.Self.ID, Incarnation: j.identity.incarnation, Peers: peerList(j.config.Peers), Knows: fsm.FeatureLevel,
+		State: j.found, Folder: j.identity.folder.String(), Cluster: clusterText(j.identity.bound()), Restored: j.restored,
+	}
+	a.Draining = j.config.Host.Draining()
+	a.StorageLow, a.StorageSpent = j.config.Host.Space()
+	if proposal := j.proposal.Load(); proposal != nil {
+		a.Forms = clusterText(*proposal)
+	}
+	if m != nil {
+		return m.describe(a, q)
+	}
+	return a
+}
+
+// CarryOut implements [probe.Host].
+func (j *Joining) CarryOut(ctx context.Context, q *probe.Request, conn net.Conn) (probe.Reply, error) {
+	if m := j.members.Load(); m != nil {
+		return m.carryOut(ctx, q, conn)
+	}
+	return probe.Reply{}, outcome.ErrNotLeader
+}
+
+// restoredTerms is by how much the first term of a restored folder jumps: more than
+// the elections that may have been held since the copy was made.
+const restoredTerms = 1 << 32
+
+// NoteRestored records that the folder was put back, if it was. It fails while a
+// member is alive whose folder was not: this node's would have forgotten what it has
+// acknowledged to that member.
+func (j *Joining) NoteRestored(ctx context.Context) error {
+	if !j.config.Restored {
+		return nil
+	}
+	if j.found == probe.Empty {
+		return errors.New("the data folder is empty: it can't have been restored")
+	}
+	if err := j.checkRestored(ctx); err != nil {
+		return err
+	}
+	s := j.config.Folder
+	if s.Restored() != 0 {
+		return nil // by an earlier start; no leader has dealt with it yet
+	}
+	term, err := s.Stable().GetUint64(keyCurrentTerm)
+	if err != nil {
+		return fmt.Errorf("look into the data folder: %w", err)
+	}
+	// Other copies may hold later entries of this term: no leader of the next one may
+	// have a term in which entries were made that this folder lacks.
+	if err := s.Stable().SetUint64(keyCurrentTerm, term+restoredTerms); err != nil {
+		return fmt.Errorf("skip the terms since the copy was made: %w", err)
+	}
+	return s.SetRestored(term)
+}
+
+// checkRestored asks all listed peers at once whether their folders were put back.
+func (j *Joining) checkRestored(ctx context.Context) error {
+	var errs []error
+	for _, p := range j.calls.AskAll(ctx, j.identity.listed) {
+		switch {
+		case peer.RefusedFor(p.Err, peer.RefusedIncarnation), peer.RefusedFor(p.Err, peer.RefusedFolder):
+			errs = append(errs, p.Err)
+		case p.Err == nil && p.Answer.State != probe.Empty && !p.Answer.Restored:
+			errs = append(errs, fmt.Errorf("member %s at %s is alive and its folder was not restored: stop all members and restore each, or start this one with an empty folder", p.ID, p.Address))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// jumped clears the record of a restored folder once a leader has dealt with it: in
+// an entry of a later term than any before, and not one that the folder had already.
+func (j *Joining) jumped(entry *fsm.Applied) {
+	s := j.config.Folder
+	if since := s.Restored(); !entry.Jump || since == 0 || entry.Term <= since {
+		return
+	}
+	if err := s.SetRestored(0); err != nil { // the next term jumps again, which is harmless
+		j.log.Warn("the folder still counts as restored", "error", err)
+	}
+}

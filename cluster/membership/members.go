@@ -1,0 +1,304 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cluster/probe"
+	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// leaderPatience is how long a call looks for a leader.
+const leaderPatience = 5 * time.Second
+
+// base is what the parts of [Members] have in common: the node's Raft, and what the node
+// had before Raft ran.
+type base struct {
+	raft     *raft.Raft
+	self     string // the node's id
+	host     Host
+	hashes   Hashes
+	times    wake.Stretch
+	log      hclog.Logger
+	identity *identity
+	port     *peer.Port
+	calls    *probe.Calls
+	configs  *configurationLog
+}
+
+// servers returns the members of the latest configuration that Raft has, committed
+// or not. It does not block.
+func (b *base) servers() []raft.Server { return b.raft.GetConfiguration().Configuration().Servers }
+
+// Members knows the members of the cluster, on a node whose Raft runs. Any node
+// may be asked for a change; the leader makes it. Safe for concurrent use.
+type Members struct {
+	base
+	stopping   context.Context
+	watch      *probe.Watch
+	changes    *Changes
+	exclusion  exclusion
+	lookout    lookout
+	comparison comparison
+	fullPeers  atomic.Bool // too few voters have room, see countFullPeers
+}
+
+// newMembers returns the members for a node whose Raft runs. It asks no
+// other node until Run.
+func newMembers(r *raft.Raft, j *Joining) *Members {
+	c := &j.config
+	b := base{
+		raft: r, self: c.Self.ID, host: c.Host, hashes: c.Hashes, times: c.Times, log: j.log,
+		identity: j.identity, port: j.port, calls: j.calls, configs: j.configs,
+	}
+	m := &Members{
+		base: b, stopping: c.Stopping,
+		exclusion: exclusion{base: b}, lookout: lookout{base: b}, comparison: comparison{base: b},
+	}
+	if m.lookout.alone() { // without a majority of others it would serve before it has looked
+		m.lookout.found.Store(&notLooked)
+	}
+	m.watch = probe.NewWatch(j.calls, m)
+	m.changes = &Changes{base: b, watch: m.watch, stopping: c.Stopping, turn: make(chan struct{}, 1)}
+	return m
+}
+
+// Run watches the other members, looks for strangers, ends the streams of nodes that were
+// removed and, while this node leads, promotes members that have caught up. It returns once ctx has ended.
+func (m *Members) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { m.watch.Run(ctx) })
+	running.Go(func() { m.lookout.run(ctx) })
+	running.Go(func() {
+		p := promotion{Changes: m.changes}
+		for wake.Pause(ctx, probe.WatchEvery) == nil {
+			p.step(ctx)
+			m.port.EndStrangers()
+		}
+	})
+	running.Wait()
+}
+
+// HandOver gives leadership, once, to the voter that trails least and blocks until this
+// node leads no more. It fails with outcome.ErrNoTarget if no other voter can lead.
+func (m *Members) HandOver(ctx context.Context) error { return m.changes.transfer(ctx, "") }
+
+// GiveWay is HandOver to a node with more room on its disk, from one whose disk is
+// nearly full; spent: only its reserve is left.
+func (m *Members) GiveWay(ctx context.Context, spent bool) error {
+	return m.changes.transferTo(ctx, "", func(a *probe.Answer) bool { return roomier(a, spent) })
+}
+
+// Changes returns the changes that this node makes as the leader.
+func (m *Members) Changes() *Changes { return m.changes }
+
+// Seen returns the last reply of each other member, and when it came, by node id.
+func (m *Members) Seen() map[string]probe.Seen { return m.watch.All() }
+
+// Removed reports whether this node is out of the cluster, as far as it knows.
+func (m *Members) Removed() bool { return m.exclusion.removed() }
+
+// Strangers returns which nodes of another cluster are around this node, so that it
+// must serve no requests, or "".
+func (m *Members) Strangers() string { return text(&m.lookout.found) }
+
+// Split returns how the members' states differ without a majority, or "".
+func (m *Members) Split() string { return text(&m.comparison.split) }
+
+// Differs returns how this node's state differs from the leader's, or "".
+func (m *Members) Differs() string { return text(&m.comparison.differs) }
+
+// text returns a text that may not be set.
+func text(p *atomic.Pointer[string]) string {
+	if s := p.Load(); s != nil {
+		return *s
+	}
+	return ""
+}
+
+// MajorityFull reports whether so many voters have no room left above their reserve
+// that an entry may find no majority to store it.
+func (m *Members) MajorityFull() bool { return m.fullPeers.Load() }
+
+// MatchLeader compares this node's state with the leader's, at the last index that this
+// node has applied. It fails with ErrStateDiffers, or if they could not be compared.
+func (m *Members) MatchLeader(ctx context.Context) error { return m.comparison.matchLeader(ctx) }
+
+// Call has the leader carry out a request to add or remove a member, to hand leadership
+// over or to raise the feature level: here if this node leads, else by asking the
+// leader, for which it looks for up to 5 s. It blocks until that is done: a member that
+// was added has its vote then, and an old leader leads no more. It is safe to repeat.
+//
+// Errors: those of package outcome for changes, ErrNoLeader, Raft's reason when the
+// target of a transfer did not take over, ctx's cause.
+func (m *Members) Call(ctx context.Context, q *probe.Request) error {
+	ctx, cancel := context.WithTimeout(ctx, m.times.Of(probe.CallTimeout))
+	defer cancel()
+	for began := time.Now(); ; {
+		err := m.askLeader(ctx, q)
+		if !retryable(err) || time.Since(began) > m.times.Patience(leaderPatience) {
+			return leaderless(err)
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-m.stopping.Done():
+			return outcome.ErrDraining
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// askLeader tries once.
+func (m *Members) askLeader(ctx context.Context, q *probe.Request) error {
+	address, id := m.raft.LeaderWithID()
+	switch {
+	case id == "":
+		return outcome.ErrNoLeader
+	case string(id) == m.self:
+		ctx, cancel := context.WithTimeout(ctx, probe.ServeTimeout)
+		defer cancel()
+		_, err := m.carryOut(ctx, q, nil)
+		return err
+	}
+	_, err := m.calls.Call(ctx, string(address), *q)
+	return err
+}
+
+// retryable reports whether it is safe to ask again, and may go well with another
+// leader or a moment later: the call had no effect, or repeating it is harmless.
+func retryable(err error) bool {
+	for _, passes := range []error{outcome.ErrNoLeader, outcome.ErrNotLeader, probe.ErrUnreached, outcome.ErrConfigurationChanged} {
+		if errors.Is(err, passes) {
+			return true
+		}
+	}
+	return false
+}
+
+// leaderless returns ErrNoLeader, with the reason, for an error that may pass.
+func leaderless(err error) error {
+	if retryable(err) && !errors.Is(err, outcome.ErrNoLeader) {
+		return fmt.Errorf("%w: %w", outcome.ErrNoLeader, err)
+	}
+	return err
+}
+
+// describe returns a, completed with this node's view of its Raft.
+func (m *Members) describe(a probe.Answer, q *probe.Request) probe.Answer {
+	a.State = probe.Live
+	if m.raft.LastIndex() == 1 { // only ever the first configuration
+		a.State = probe.Formed
+	}
+	address, id := m.raft.LeaderWithID()
+	a.Leader, a.LeaderAddress = string(id), string(address)
+	a.Term, a.Commit, a.Applied = m.raft.CurrentTerm(), m.raft.CommitIndex(), m.host.Applied()
+	index, servers, _ := m.configs.current()
+	_, member := Find(servers, q.From)
+	a.Configuration, a.Member = index, member
+	a.Hashes = allHashes(m.hashes)
+	if q.State != nil {
+		a.Common = hashAt(m.hashes, q.State.Index)
+	}
+	return a
+}
+
+// carryOut carries a request out, which came on conn; nil: it is of this node.
+func (m *Members) carryOut(ctx context.Context, q *probe.Request, conn net.Conn) (probe.Reply, error) {
+	switch q.Kind {
+	case probe.Rejoin:
+		if level := m.host.Level(); q.Level < level {
+			return probe.Reply{}, fmt.Errorf("%w: %s knows feature level %d, the cluster is at %d", outcome.ErrMemberInvalid, q.ID, q.Level, level)
+		}
+		if conn == nil {
+			return probe.Reply{}, probe.ErrUnknownCall
+		}
+		term, err := m.changes.Readmit(ctx, q.ID, q.Address, peer.HelloOf(conn), conn.RemoteAddr().String())
+		return probe.Reply{Term: term, Cluster: clusterText(m.identity.bound())}, err
+	case probe.Add:
+		return probe.Reply{}, m.changes.add(ctx, q.ID, q.Address)
+	case probe.Remove:
+		if q.ID == m.self {
+			return probe.Reply{}, m.changes.abdicate(ctx)
+		}
+		return probe.Reply{}, m.changes.remove(ctx, q.ID)
+	case probe.Transfer:
+		return probe.Reply{}, m.changes.transfer(ctx, q.ID)
+	case probe.Raise:
+		return probe.Reply{}, m.changes.raise(ctx, q.Level)
+	case probe.Removed:
+		m.log.Warn("the leader says that this node was removed from the cluster", "leader", q.From)
+		return probe.Reply{}, nil // the watch finds out whether it is so
+	}
+	return probe.Reply{}, probe.ErrUnknownCall
+}
+
+// Servers returns the members of the latest configuration that this node has,
+// committed or not.
+func (m *Members) Servers() []raft.Server { return m.servers() }
+
+// Committed returns the commit index that this node knows.
+func (m *Members) Committed() uint64 { return m.raft.CommitIndex() }
+
+// Round implements [probe.Subject].
+func (m *Members) Round(seen map[string]probe.Seen) {
+	m.comparison.look(seen)
+	m.countFullPeers(seen)
+	m.exclusion.look(seen)
+}
+
+// outdated reports whether another member knows a later committed configuration.
+func (m *Members) outdated() bool {
+	index, _, _ := m.configs.current()
+	for _, other := range m.watch.All() {
+		if other.Up() && other.Answer.Configuration > index {
+			return true
+		}
+	}
+	return false
+}
+
+// countFullPeers keeps the result of MajorityFull. A leader among those nodes would go on
+// with cluster time, and no renewal could keep up with that.
+func (m *Members) countFullPeers(seen map[string]probe.Seen) {
+	voting := Voters(m.Servers())
+	full := 0
+	for _, v := range voting {
+		if other, ok := seen[string(v.ID)]; ok && other.Answer.StorageSpent {
+			full++
+		}
+	}
+	m.fullPeers.Store(full > 0 && len(voting)-full <= len(voting)/2)
+}
+
+// LeaderElsewhere returns the leader of a later term than this, as other members
+// report it; an empty id if no member does.
+func (m *Members) LeaderElsewhere(term uint64) (address, id string, in uint64) {
+	in = term
+	for _, other := range m.watch.All() {
+		a := other.Answer
+		if other.Up() && a.Term > in && a.Leader != "" && a.Leader != m.self {
+			address, id, in = a.LeaderAddress, a.Leader, a.Term
+		}
+	}
+	return address, id, in
+}
+
+// clusterText is an id as probe messages have it: "" for zero.
+func clusterText(id fsm.ClusterID) string {
+	if id == (fsm.ClusterID{}) {
+		return ""
+	}
+	return id.String()
+}

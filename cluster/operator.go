@@ -1,0 +1,187 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox/signalbox/cluster/forward"
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cluster/probe"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// Status is the cluster as one node sees it. It is the caller's.
+type Status struct {
+	Node          string // this node's id
+	Cluster       string // the cluster's id; "" while this node doesn't know it
+	Leader        string // its id; "" while none is known
+	Term          uint64
+	CommitIndex   uint64 // as far as this node knows
+	AppliedIndex  uint64 // by this node's machine; StateHash is the hash there
+	ClusterTimeMS int64  // this node's estimate
+	StateHash     [16]byte
+	Level         uint32   // the feature level in force, as far as this node knows
+	Members       []Member // by id
+}
+
+// Member is one member of the cluster as one node sees it.
+type Member struct {
+	ID      string
+	Address string // of its peer port
+	Voter   bool
+	Leader  bool
+	// Knows is the highest feature level that its program knows, 0 before its first reply.
+	Knows uint32
+	// LastContact is how long ago it last replied to this node; 0 for this node itself,
+	// -1 if it has not replied since this node started.
+	LastContact time.Duration
+	// Lag is by how many entries its machine trailed at its last reply.
+	Lag uint64
+}
+
+// Check is one condition of readiness. A node is ready when all are OK.
+type Check struct {
+	Name   string // stable: "leader", "address", "cluster", "caught-up", "member", "storage", "state-hash", "draining"
+	OK     bool
+	Detail string // a sentence, also when it is OK
+	// Moved is this node with its configured address, where the cluster has another
+	// one for it and must be given this one; nil otherwise.
+	Moved *Peer
+}
+
+// Status describes the cluster, also while there is no leader, or while this node
+// has not come into the cluster yet; the members are the configured ones then. It
+// does not block.
+func (n *Node) Status() Status {
+	s := Status{Node: n.config.NodeID, ClusterTimeMS: n.replica.EstimateMS(), Level: n.replica.Level()}
+	s.AppliedIndex, s.StateHash = n.replica.Reading()
+	if id := n.joining.Cluster(); id != (fsm.ClusterID{}) {
+		s.Cluster = id.String()
+	}
+	r := n.running.Load()
+	if r == nil {
+		for _, p := range n.config.Peers {
+			s.Members = append(s.Members, Member{ID: p.ID, Address: p.Address, LastContact: -1})
+		}
+	} else {
+		_, leader := r.raft.LeaderWithID()
+		s.Leader, s.Term, s.CommitIndex = string(leader), r.raft.CurrentTerm(), r.raft.CommitIndex()
+		s.Members = describeMembers(r.members, s)
+	}
+	slices.SortFunc(s.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	return s
+}
+
+// Checks returns whether the node should get requests, and why. It does not block.
+func (n *Node) Checks() []Check {
+	c := checker{n, n.running.Load()}
+	return []Check{
+		c.leader(), c.address(), c.cluster(), c.caughtUp(), c.member(), c.storage(), c.stateHash(),
+		check("draining", n.calls.draining.Err() == nil, "this node takes requests", "this node is about to stop"),
+	}
+}
+
+// Ready reports whether all checks are OK.
+func (n *Node) Ready() bool {
+	for _, c := range n.Checks() {
+		if !c.OK {
+			return false
+		}
+	}
+	return true
+}
+
+// Collector returns all metrics of this node, for one registry. Their names begin with
+// "signalbox_". Collecting does not block for longer than a read of the machine does.
+func (n *Node) Collector() prometheus.Collector {
+	return &collector{counted: append(n.metrics.all(), n.joining.Port().Metrics()), gauges: gauges(n)}
+}
+
+// describeMembers returns what this node knows of each member.
+func describeMembers(m *membership.Members, s Status) []Member {
+	seen := m.Seen()
+	commit := s.CommitIndex
+	for _, other := range seen {
+		commit = max(commit, other.Answer.Commit) // a node that is cut off knows an old one
+	}
+	var members []Member
+	for _, server := range m.Servers() {
+		one := Member{
+			ID: string(server.ID), Address: peer.PlainAddress(server.Address), Voter: server.Suffrage == raft.Voter,
+			Leader: string(server.ID) == s.Leader, LastContact: -1, Lag: commit,
+		}
+		other := seen[one.ID]
+		switch {
+		case one.ID == s.Node:
+			one.LastContact, one.Lag, one.Knows = 0, probe.Lag(commit, s.AppliedIndex), fsm.FeatureLevel
+		case !other.Came.IsZero():
+			one.LastContact, one.Lag, one.Knows = time.Since(other.Came), other.Lag, other.Answer.Knows
+		}
+		members = append(members, one)
+	}
+	return members
+}
+
+// AddMember makes the node with that id and address a member and blocks until it
+// has caught up and has its vote. A member that is there already gets the address.
+// Any node may be asked; the leader does it. It is safe to repeat.
+//
+// Errors: ErrCatchingUp when the member is in but has no vote yet after 10 s, or
+// when ctx ended: it gets it by itself. ErrMemberInvalid, ErrNoLeader, ctx's cause.
+func (n *Node) AddMember(ctx context.Context, id, address string) error {
+	if err := membership.CheckMember(id, address); err != nil {
+		return err
+	}
+	return n.askLeader(ctx, &probe.Request{Kind: probe.Add, ID: id, Address: address})
+}
+
+// RemoveMember takes a node out of the cluster for good and notifies it; a leader
+// hands over first. A node that is no member is no error. It blocks until that is
+// committed. Any node may be asked; the leader does it. It is safe to repeat.
+//
+// Errors: ErrLastVoter; ErrMemberInvalid when those who stay would have no majority
+// that is up; ErrNoTarget when the leader finds no successor; ErrNoLeader; ctx's cause.
+func (n *Node) RemoveMember(ctx context.Context, id string) error {
+	return n.askLeader(ctx, &probe.Request{Kind: probe.Remove, ID: id})
+}
+
+// TransferLeadership makes the voting member with that id the leader, or, if id is
+// empty, one that trails least. It tries once and blocks until the old leader leads
+// no more, at most 3 s. Naming the present leader does nothing.
+//
+// Errors: ErrNoTarget, ErrNoLeader, Raft's reason when the target did not take over,
+// ctx's cause.
+func (n *Node) TransferLeadership(ctx context.Context, id string) error {
+	return n.askLeader(ctx, &probe.Request{Kind: probe.Transfer, ID: id})
+}
+
+// RaiseLevel raises the cluster's feature level for ever and blocks until that is
+// applied by the leader. A level that is in force already is no error. Any node
+// may be asked; the leader does it. It is safe to repeat.
+//
+// Errors: ErrLevelUnknown, ErrNoLeader, ctx's cause.
+func (n *Node) RaiseLevel(ctx context.Context, level uint32) error {
+	return n.askLeader(ctx, &probe.Request{Kind: probe.Raise, Level: level})
+}
+
+// askLeader has the leader carry out a request, once this node's Raft runs. It waits for
+// that as long as a command is held, and fails with ErrNoLeader then.
+func (n *Node) askLeader(ctx context.Context, q *probe.Request) error {
+	waiting, cancel := context.WithTimeoutCause(ctx, n.times.Patience(forward.HoldTimeout), outcome.ErrNoLeader)
+	defer cancel()
+	select {
+	case <-n.opened:
+		return n.running.Load().members.Call(ctx, q)
+	case <-n.stopping.Done():
+		return outcome.ErrDraining
+	case <-waiting.Done():
+		return context.Cause(waiting)
+	}
+}

@@ -1,0 +1,101 @@
+package outcome
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/raft"
+)
+
+// Fate is the knowledge about a command after one attempt to have it applied.
+type Fate uint8
+
+const (
+	// Applied: the command has its result.
+	Applied Fate = iota
+	// Refused: certainly not applied. It may be sent again, elsewhere or later.
+	Refused
+	// Late: certainly not applied, since it was too old when the leader looked at
+	// it. It may be sent again if its caller still waits.
+	Late
+	// Failed: certainly not applied, and not to be sent again.
+	Failed
+	// Open: it may have been applied, or may yet be.
+	Open
+)
+
+// Verdict is a fate and its cause. The zero value is Applied. Verdicts with equal
+// fates and causes are equal.
+type Verdict struct {
+	Fate  Fate
+	cause error // nil unless Failed or Open
+}
+
+// Because returns a verdict with the error that its caller is to get.
+func (f Fate) Because(cause error) Verdict { return Verdict{f, cause} }
+
+// Again reports whether the command may be sent again.
+func (v Verdict) Again() bool { return v.Fate == Refused || v.Fate == Late }
+
+// Err returns the error for a caller to whom the verdict is final; nil when the
+// command was applied.
+func (v Verdict) Err() error {
+	switch {
+	case v.Fate == Applied:
+		return nil
+	case v.cause != nil:
+		return v.cause
+	case v.Fate == Open:
+		return ErrOutcomeUnknown
+	}
+	return ErrNotApplied
+}
+
+// The responses of a state machine for an entry that it does not apply.
+var (
+	// ErrOtherTerm: Raft logged the entry in another term than the one it was
+	// proposed in. Every machine skips it.
+	ErrOtherTerm = errors.New("logged in another term, and skipped")
+	// ErrHalted: this node's machine has stopped for good. Others may apply the entry.
+	ErrHalted = errors.New("the state machine has halted")
+)
+
+// OfEntry returns the verdict on the commands of an entry from the error of Raft's
+// future, or from the machine's response. An error that is not listed leaves the
+// outcome open, which is always safe.
+func OfEntry(err error) Verdict {
+	switch {
+	case err == nil:
+		return Verdict{}
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), Transferring(err), errors.Is(err, ErrOtherTerm):
+		return Verdict{Fate: Refused}
+	}
+	// Among the open ones: ErrLeadershipLost (the entry is in our log and may
+	// survive in another's), ErrRaftShutdown, ErrAbortedByRestore, and any error
+	// of the local log, which may have stored what it failed to confirm.
+	return Verdict{Fate: Open}
+}
+
+// Transferring reports whether Raft refused an entry because leadership is being
+// handed over.
+func Transferring(err error) bool { return errors.Is(err, raft.ErrLeadershipTransferInProgress) }
+
+// OfChange translates Raft's error for a change of the configuration to
+// ErrNotLeader or ErrConfigurationChanged where it can. After ErrNotLeader the
+// change may have been committed; repeating it is harmless.
+func OfChange(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrRaftShutdown), Transferring(err):
+		return fmt.Errorf("%w: %w", ErrNotLeader, err)
+	case strings.HasPrefix(err.Error(), "configuration changed since"): // Raft has no value for it
+		return fmt.Errorf("%w: %w", ErrConfigurationChanged, err)
+	}
+	return err
+}
+
+// NothingNew reports whether Raft took no snapshot because no entry was applied since
+// the last one.
+func NothingNew(err error) bool { return errors.Is(err, raft.ErrNothingNewToSnapshot) }

@@ -1,0 +1,25 @@
+// Package peer is the one port between the nodes of a cluster. It carries streams of
+// bytes from node to node: Raft's messages, forwarded commands, and probes. Both sides
+// begin a stream with a preamble that says who they are. So a node of another cluster,
+// a copy of a node, or a member that has lost its folder is recognised before the
+// first message of the stream.
+//
+// The package reads no message: the handlers that its users register do. Nor does it
+// know who belongs to the cluster: it asks an [Identity], which cluster/membership
+// implements. cluster and cmd call it too; it imports cluster/wake. The settings of TLS in
+// [Security] come from internal/certs, by way of cmd/signalbox.
+// With [Security] every stream has mutual TLS, and the name in a certificate must be the
+// node that the stream says it is from; without, only [CheckAddress] keeps strangers
+// out.
+//
+// A node opens one [Port]. Its methods are safe for concurrent use; each handler runs
+// in a goroutine of its own.
+//
+//   - network.go: Network, by which peers reach each other; their addresses, and the marks in them.
+//   - port.go: Identity; Port, which accepts connections, counts them, and closes them when it closes.
+//   - streams.go: Dial and its other side: preambles are exchanged and judged, and refusals counted.
+//   - hello.go: the preamble, its bytes and its meaning.
+//   - security.go: TLS: handshakes, the name in a certificate; PlainToo, for a cluster that gets its certificates while it runs.
+//   - seats.go: the process that has a node id, and when another one may take its place.
+//   - raft.go: RaftLayer, Raft's share of the port.
+package peer

@@ -1,0 +1,206 @@
+package peer
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Every stream of the peer port begins with a preamble: the dialling node sends a
+// hello, the accepting node replies with its own, and only then the stream's own
+// messages begin. A hello is
+//
+//	"SBXP" | lowest version (1 byte) | highest version (1 byte) | length (2 bytes) | body
+//
+// with numbers in big-endian order. The versions are those that the sender
+// understands; a reply names the one that is used, or the sender's whole range
+// when no version is common to both nodes. The body of version 1 is
+//
+//	kind (1) | refusal (1) | standing (1) | cluster (16) | folder (16) |
+//	incarnation (8) | node | target | address | detail
+//
+// where each text has a length of one byte before it. A reader ignores bytes that
+// follow: a later release may append to the body without a new version. The head
+// stays as it is in every version, and so does the first byte, which is neither
+// 0x16 (a TLS handshake) nor a kind of stream of a release without preamble.
+const (
+	preambleMagic   = "SBXP"
+	preambleVersion = 1 // the only one so far
+	preambleHead    = 8
+	// maxHelloBytes bounds a body: it is read whole before it is looked at, and
+	// strangers may send one.
+	maxHelloBytes = 2048
+)
+
+var errPreamble = errors.New("not a preamble of a peer")
+
+// StreamKind is the purpose of a stream. A number is never reused; other values are
+// refused.
+type StreamKind byte
+
+// The kinds of streams.
+const (
+	StreamRaft    StreamKind = 1 // Raft's own messages
+	StreamForward StreamKind = 2 // commands and reads on their way to the leader
+	StreamProbe   StreamKind = 3 // questions that also a node with an empty folder may ask
+)
+
+// Standing is what a node knows of its cluster.
+type Standing byte
+
+const (
+	// StandingEmpty is that of a node that belongs to no cluster: its folder is empty.
+	StandingEmpty Standing = 1
+	// StandingOld is that of a node which has taken part in a cluster, in a release
+	// before clusters had ids, and has not come to the entry yet that gives it one.
+	StandingOld Standing = 2
+	// StandingBound is that of a node which knows its cluster's id.
+	StandingBound Standing = 3
+)
+
+// Refusal is the reason why a stream is not taken; 0: it is taken. A number is never
+// reused.
+type Refusal byte
+
+// The refusals.
+const (
+	RefusedVersion     Refusal = 1  // no common version of the preamble
+	RefusedCluster     Refusal = 2  // the other node is of another cluster
+	RefusedUnbound     Refusal = 3  // the other node does not know its cluster's id, and must
+	RefusedNode        Refusal = 4  // another node than the one that was called
+	RefusedFolder      Refusal = 5  // another folder was admitted under that node id
+	RefusedIncarnation Refusal = 6  // another process with that node id is alive
+	RefusedKind        Refusal = 7  // streams of that kind are not taken (yet)
+	RefusedMalformed   Refusal = 8  // no preamble; counted, never sent
+	RefusedTLS         Refusal = 9  // no TLS, or no certificate that is accepted; counted, never sent
+	RefusedName        Refusal = 10 // a certificate of another node
+	RefusedStranger    Refusal = 11 // a certificate of a node that is neither a member nor listed
+	RefusedCrowded     Refusal = 12 // too many connections that have not said who they are; counted, never sent
+)
+
+// refusalNames label the metric. A name stays as it is.
+var refusalNames = map[Refusal]string{
+	RefusedVersion: "version", RefusedCluster: "cluster", RefusedUnbound: "unbound", RefusedNode: "node",
+	RefusedFolder: "folder", RefusedIncarnation: "incarnation", RefusedKind: "kind", RefusedMalformed: "malformed",
+	RefusedTLS: "tls", RefusedName: "name", RefusedStranger: "stranger", RefusedCrowded: "crowded",
+}
+
+// String returns the metric's label.
+func (r Refusal) String() string {
+	if name, known := refusalNames[r]; known {
+		return name
+	}
+	return "other" // of a later release
+}
+
+// ID identifies a cluster or a data folder. The zero value identifies neither.
+type ID [16]byte
+
+// String returns the id as 32 hexadecimal digits.
+func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// Hello is what one side of a stream says of itself and of the stream.
+type Hello struct {
+	Kind        StreamKind
+	Refusal     Refusal // of a reply: why the stream ends here
+	Standing    Standing
+	Cluster     ID // zero unless the standing is bound
+	Folder      ID
+	Incarnation uint64 // of the sender's process; not 0
+	Node        string // the sender's id
+	Target      string // the id of the node that the sender means to call; "" if it doesn't know
+	Address     string // as the sender advertises it
+	Detail      string // of a refusal: a sentence
+}
+
+// SameProcess reports whether two hellos come from one process.
+func (h *Hello) SameProcess(other *Hello) bool {
+	return h.Node == other.Node && h.Folder == other.Folder && h.Incarnation == other.Incarnation
+}
+
+// Describe describes the sender, who called or was called at an address, for a
+// sentence.
+func (h *Hello) Describe(from string) string {
+	cluster := "no cluster"
+	switch h.Standing {
+	case StandingBound:
+		cluster = "cluster " + h.Cluster.String()
+	case StandingOld:
+		cluster = "a cluster without an id"
+	}
+	return fmt.Sprintf("node %q of %s with folder %v at %s (from %s)", h.Node, cluster, h.Folder, h.Address, from)
+}
+
+// Encode returns the bytes of a hello. Texts are cut to 255 bytes.
+func (h *Hello) Encode() []byte {
+	body := append([]byte{byte(h.Kind), byte(h.Refusal), byte(h.Standing)}, h.Cluster[:]...)
+	body = append(body, h.Folder[:]...)
+	body = binary.BigEndian.AppendUint64(body, h.Incarnation)
+	for _, text := range []string{h.Node, h.Target, h.Address, h.Detail} {
+		text = text[:min(len(text), 255)]
+		body = append(append(body, byte(len(text))), text...)
+	}
+	head := append([]byte(preambleMagic), preambleVersion, preambleVersion)
+	head = binary.BigEndian.AppendUint16(head, uint16(len(body)))
+	return append(head, body...)
+}
+
+// ReadHello reads a hello and no byte after it. Of one without a common version only
+// the refusal is set. It fails with io.EOF when the stream ends before its first
+// byte, and with another error for bytes that no peer sends.
+func ReadHello(r io.Reader) (Hello, error) {
+	var head [preambleHead]byte
+	if _, err := io.ReadFull(r, head[:1]); err != nil {
+		return Hello{}, err
+	}
+	if head[0] != preambleMagic[0] { // a stranger may wait for a reply to a shorter message
+		return Hello{}, fmt.Errorf("%w: its first byte is %#x", errPreamble, head[0])
+	}
+	if _, err := io.ReadFull(r, head[1:]); err != nil {
+		return Hello{}, fmt.Errorf("%w: %w", errPreamble, err)
+	}
+	lowest, highest, length := head[4], head[5], int(binary.BigEndian.Uint16(head[6:]))
+	if string(head[:4]) != preambleMagic || length > maxHelloBytes {
+		return Hello{}, fmt.Errorf("%w: it begins with %x", errPreamble, head)
+	}
+	body := make([]byte, length)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return Hello{}, fmt.Errorf("%w: %w", errPreamble, err)
+	}
+	if lowest > preambleVersion || highest < preambleVersion {
+		return Hello{Refusal: RefusedVersion}, nil
+	}
+	return decodeHello(body)
+}
+
+// decodeHello reads a body of version 1.
+func decodeHello(body []byte) (h Hello, err error) {
+	const fixed = 3 + 16 + 16 + 8
+	if len(body) < fixed {
+		return h, fmt.Errorf("%w: a body of %d bytes", errPreamble, len(body))
+	}
+	h.Kind, h.Refusal, h.Standing = StreamKind(body[0]), Refusal(body[1]), Standing(body[2])
+	copy(h.Cluster[:], body[3:])
+	copy(h.Folder[:], body[19:])
+	h.Incarnation = binary.BigEndian.Uint64(body[35:])
+	rest := body[fixed:]
+	for _, text := range []*string{&h.Node, &h.Target, &h.Address, &h.Detail} {
+		if len(rest) == 0 || len(rest) < 1+int(rest[0]) {
+			return h, fmt.Errorf("%w: a text ends early", errPreamble)
+		}
+		*text, rest = strings.ToValidUTF8(string(rest[1:1+int(rest[0])]), "?"), rest[1+int(rest[0]):]
+	}
+	bound := h.Standing == StandingBound
+	switch {
+	case h.Standing < StandingEmpty || h.Standing > StandingBound:
+		err = fmt.Errorf("%w: a standing of %d", errPreamble, h.Standing)
+	case bound != (h.Cluster != ID{}):
+		err = fmt.Errorf("%w: a standing of %d with cluster %v", errPreamble, h.Standing, h.Cluster)
+	case h.Node == "" || h.Incarnation == 0:
+		err = fmt.Errorf("%w: a sender without id or incarnation", errPreamble)
+	}
+	return h, err
+}

@@ -1,0 +1,143 @@
+package peer
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/wake"
+)
+
+// tcpDialTimeout bounds a dial, the resolving of the name included: the name of
+// a stopped container can take long to fail.
+const tcpDialTimeout = 2 * time.Second
+
+// tcpKeepAlive finds a peer that vanished within 20 s, so that its
+// connections don't count against the port's limit for long.
+var tcpKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// Network is how peers reach each other. Both calls are safe for concurrent use.
+type Network interface {
+	// Listen binds host:port.
+	Listen(address string) (net.Listener, error)
+	// Dial connects to host:port. It blocks until connected, refused, or ctx
+	// ends, and for a bounded time if ctx has no deadline.
+	Dial(ctx context.Context, address string) (net.Conn, error)
+}
+
+// TCPNetwork is the network of the operating system. It resolves names at each dial,
+// since a container that comes back under its name may have another IP, and gives up
+// after 2 s.
+type TCPNetwork struct {
+	Stretch wake.Stretch // makes that time longer
+}
+
+// Listen implements [Network].
+func (TCPNetwork) Listen(address string) (net.Listener, error) {
+	config := net.ListenConfig{KeepAliveConfig: tcpKeepAlive}
+	return config.Listen(context.Background(), "tcp", address)
+}
+
+// Dial implements [Network].
+func (n TCPNetwork) Dial(ctx context.Context, address string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: n.Stretch.Of(tcpDialTimeout), KeepAliveConfig: tcpKeepAlive}
+	return dialer.DialContext(ctx, "tcp", address)
+}
+
+// resolveTimeout bounds the look-up of a bind address's name.
+const resolveTimeout = 2 * time.Second
+
+// ErrNotLoopback refuses an address that strangers may reach.
+var ErrNotLoopback = errors.New("is not on loopback, and anyone who reaches the peer port can change the state: " +
+	"bind it to loopback, unless only peers can reach it")
+
+// CheckAddress returns why a peer port must not be bound to host:port, or nil. Without
+// TLS anyone who reaches the port can write to the log, so all addresses of the host
+// must be loopback ones, unless the network is trusted. It blocks for at most 2 s
+// while it resolves a name.
+func CheckAddress(address string, trusted bool) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("peer address %q is not host:port: %w", address, err)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("peer address %q has no port between 0 and 65535", address)
+	}
+	if trusted {
+		return nil
+	}
+	loopback, err := OnlyLoopback(host)
+	if err != nil {
+		return fmt.Errorf("peer address %q: %w", address, err)
+	}
+	if !loopback {
+		return fmt.Errorf("peer address %q %w", address, ErrNotLoopback)
+	}
+	return nil
+}
+
+// OnlyLoopback reports whether every address of the host is a loopback one. An
+// empty host means all interfaces, so it is not. It resolves a name, which blocks
+// for resolveTimeout at most.
+func OnlyLoopback(host string) (bool, error) {
+	if host == "" {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+	defer cancel()
+	addresses, err := net.DefaultResolver.LookupIPAddr(ctx, host) // an IP needs no look-up
+	if err != nil {
+		return false, err
+	}
+	for _, a := range addresses {
+		if !a.IP.IsLoopback() {
+			return false, nil
+		}
+	}
+	return len(addresses) > 0, nil
+}
+
+// folderMark is between the address and the folder of a member in Raft's
+// configuration. No address contains it.
+const folderMark = "#"
+
+// MarkAddress returns the address of a member as Raft's configuration has it: with
+// the id of the folder that was admitted under its node id. So the admission is
+// replicated and takes effect exactly as the configuration itself does, at the moment
+// it is in a node's log; and since Raft keeps its connections by that text, no vote
+// and no acknowledgement comes over a connection to another folder.
+func MarkAddress(address string, folder ID) raft.ServerAddress {
+	return raft.ServerAddress(PlainAddress(raft.ServerAddress(address)) + folderMark + folder.String())
+}
+
+// SplitAddress returns the address to dial, and the folder that was admitted. It is
+// zero for a member of the first configuration: that one has the folder with which it
+// formed the cluster.
+func SplitAddress(marked raft.ServerAddress) (address string, folder ID) {
+	address, mark, is := strings.Cut(string(marked), folderMark)
+	if decoded, err := hex.DecodeString(mark); is && err == nil && len(decoded) == len(folder) {
+		folder = ID(decoded)
+	}
+	return address, folder
+}
+
+// PlainAddress returns the address to dial.
+func PlainAddress(marked raft.ServerAddress) string {
+	address, _ := SplitAddress(marked)
+	return address
+}
+
+// MoveAddress returns another address with the mark of the one before it.
+func MoveAddress(before raft.ServerAddress, address string) raft.ServerAddress {
+	if _, folder := SplitAddress(before); folder != (ID{}) {
+		return MarkAddress(address, folder)
+	}
+	return raft.ServerAddress(address)
+}

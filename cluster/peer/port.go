@@ -1,0 +1,394 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox/signalbox/cluster/wake"
+)
+
+const (
+	// maxConns bounds the accepted connections. A peer has about ten; the
+	// rest is room for reconnects, and a stranger's flood costs no more.
+	maxConns = 256
+	// maxKindConns bounds the accepted connections of each kind but Raft's, so that
+	// silent streams that stay open leave places to Raft. A peer has one or
+	// two of a kind.
+	maxKindConns = 64
+	// maxUnknownConns bounds the accepted connections that have not said who they are.
+	// One more ends the oldest of the host that has most of them. So silent strangers
+	// lock no peer out, unless they come from many hosts, faster than so many within
+	// the time of a handshake.
+	maxUnknownConns = 128
+	// preambleTimeout is how long a new connection may take for its preamble, with the
+	// handshake of TLS.
+	preambleTimeout = 5 * time.Second
+	// portCloseTimeout is how long Close waits for handlers.
+	portCloseTimeout = 5 * time.Second
+)
+
+var (
+	errPortClosed  = errors.New("the peer port is closed")
+	errPortFull    = errors.New("the peer port has too many connections")
+	errHandlersRun = errors.New("handlers of the peer port still run")
+)
+
+// Identity is a node's name for itself, and its judgement of the nodes that it may have
+// streams with. Its methods
+// are called from many goroutines, and must not block.
+type Identity interface {
+	// Hello returns what this node says at the beginning of a stream that is meant
+	// for node target ("" if it does not know one).
+	Hello(kind StreamKind, target string) Hello
+	// Known returns the id of the member that is known to have that address, with its
+	// mark, or "".
+	Known(address string) (node string)
+	// Receive judges the hello of a node that has dialled this one from an address.
+	// detail is for that node and for the log.
+	Receive(theirs *Hello, from string) (reason Refusal, detail string)
+	// Accept judges the hello of a node that this one has dialled at an address, as
+	// node target with the folder mark ("" and zero when not known).
+	Accept(kind StreamKind, target string, mark ID, theirs *Hello, address string) (reason Refusal, detail string)
+	// Admits reports whether a node with that id may have a certificate at all: a
+	// member, or one that is listed and may become one.
+	Admits(node string) bool
+	// Called notes how the call of an address has ended.
+	Called(address string, reason Refusal, theirs *Hello)
+}
+
+// Config says how to open a [Port]. All fields but Security are needed.
+type Config struct {
+	Network   Network
+	Bind      string // host:port to listen on; see [CheckAddress]
+	Advertise string // name:port that peers dial, resolved by them at each dial
+	Identity  Identity
+	Times     wake.Stretch // makes the silence longer after which a process counts as dead
+	Security  Security
+	Logger    hclog.Logger
+}
+
+// Port is the one port between peers, and the place where connections to
+// other peers' ports start. All methods are safe for concurrent use.
+type Port struct {
+	config    Config
+	security  *security
+	refusals  *refusals
+	opened    time.Time
+	log       hclog.Logger
+	listener  net.Listener
+	closing   context.Context // ends when the port closes
+	end       context.CancelCauseFunc
+	running   sync.WaitGroup // the accept loop and the handlers
+	closeOnce sync.Once
+	closeErr  error
+
+	mu       sync.Mutex
+	handlers map[StreamKind]func(net.Conn)
+	conns    map[*portConn]struct{} // open ones; nil once closed
+	seats    map[string]*seat       // by node id; those with an open stream
+	accepted int                    // how many of conns were accepted
+	kinds    map[StreamKind]int     // how many of those are of a kind; 0: not known yet
+	arrivals uint64                 // connections accepted so far
+	full     bool                   // a connection was refused since there was room
+}
+
+// OpenPort binds the address and starts to accept. Every stream is refused
+// until its kind has a handler.
+func OpenPort(config Config) (*Port, error) {
+	listener, err := config.Network.Listen(config.Bind)
+	if err != nil {
+		return nil, fmt.Errorf("open the peer port: %w", err)
+	}
+	log := config.Logger.Named("peerport")
+	closing, end := context.WithCancelCause(context.Background())
+	p := &Port{
+		config: config, security: newSecurity(config.Security), refusals: newRefusals(log), opened: time.Now(),
+		log: log, listener: listener, closing: closing, end: end,
+		handlers: map[StreamKind]func(net.Conn){},
+		conns:    map[*portConn]struct{}{},
+		seats:    map[string]*seat{},
+		kinds:    map[StreamKind]int{},
+	}
+	p.running.Add(1)
+	go p.accept()
+	return p, nil
+}
+
+// Handle gives the streams of a kind that arrive from now on to a handler; nil refuses
+// them. The handler runs in a goroutine of its own, owns the connection and must
+// close it. When the port closes, it closes the connection under the handler.
+func (p *Port) Handle(kind StreamKind, handler func(net.Conn)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if handler == nil {
+		delete(p.handlers, kind)
+		return
+	}
+	p.handlers[kind] = handler
+}
+
+// Metrics returns the metrics of the streams that this node has refused, by reason, and
+// of those that were plain though it has a certificate.
+func (p *Port) Metrics() prometheus.Collector { return collectors{p.refusals.count, p.security.plain} }
+
+// collectors is several as one.
+type collectors []prometheus.Collector
+
+// Describe implements [prometheus.Collector].
+func (all collectors) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range all {
+		c.Describe(to)
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (all collectors) Collect(to chan<- prometheus.Metric) {
+	for _, c := range all {
+		c.Collect(to)
+	}
+}
+
+// Addr returns the address that the port is bound to.
+func (p *Port) Addr() net.Addr { return p.listener.Addr() }
+
+// Close stops listening, closes all connections, accepted and dialled, and waits
+// until the handlers have returned, at most 5 s. Later calls return the same.
+func (p *Port) Close() error {
+	p.closeOnce.Do(func() {
+		p.end(errPortClosed)
+		p.closeErr = p.listener.Close()
+		for _, conn := range p.shut() {
+			_ = conn.Close() // only ends it
+		}
+		if !wake.Within(portCloseTimeout, p.running.Wait) {
+			p.closeErr = errors.Join(p.closeErr, errHandlersRun)
+		}
+	})
+	return p.closeErr
+}
+
+// accept takes connections until the port closes.
+func (p *Port) accept() {
+	defer p.running.Done()
+	var pause time.Duration
+	for {
+		raw, err := p.listener.Accept()
+		if err == nil {
+			pause = 0
+			p.admit(raw)
+			continue
+		}
+		// Out of file descriptors, most likely: it may pass.
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		if wake.Pause(p.closing, pause) != nil {
+			return
+		}
+		p.log.Warn("cannot accept a connection", "error", err)
+	}
+}
+
+// admit starts to serve a connection if there is room for it.
+func (p *Port) admit(raw net.Conn) {
+	conn := &portConn{Conn: p.security.accepted(raw), raw: raw, port: p, accepted: true}
+	if err := p.track(conn); err != nil {
+		_ = raw.Close()
+		return
+	}
+	go p.route(conn)
+}
+
+// portConn is a connection that its port counts, and closes when it closes itself.
+type portConn struct {
+	net.Conn          // with TLS, if it has it
+	raw      net.Conn // to close: an alert of TLS could block
+	port     *Port
+	accepted bool
+	arrival  uint64     // its number among the accepted ones; guarded by port.mu
+	ended    bool       // by endOldestUnknown; guarded by port.mu
+	kind     StreamKind // 0 until the preamble was read; guarded by port.mu
+	seat     *seat      // that the peer has; nil before its preamble; guarded by port.mu
+	peer     Hello      // the other side's; set before the connection is handed on
+
+	heard atomic.Int64 // the port's age at the last read that brought bytes
+}
+
+// Read returns io.EOF where this side itself has closed the connection, as for a
+// reader that stops in order: Raft would log each of its idle connections as an
+// error at every shutdown. So it does where the other port has closed one with TLS,
+// which it does without an alert: each message says how long it is.
+func (c *portConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.heard.Store(int64(c.port.age()))
+	}
+	var failed *handshakeError
+	switch {
+	case err == nil, errors.As(err, &failed):
+	case errors.Is(err, net.ErrClosed), c.Conn != c.raw && errors.Is(err, io.ErrUnexpectedEOF):
+		err = io.EOF
+	}
+	return n, err
+}
+
+// Close may be called often, from both sides of the port.
+func (c *portConn) Close() error {
+	c.port.forget(c)
+	return c.raw.Close()
+}
+
+// track counts a connection as open and, if it was accepted, its handler as
+// running. It fails when the port is closed or full.
+func (p *Port) track(conn *portConn) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conns == nil {
+		return errPortClosed
+	}
+	if conn.accepted {
+		if p.accepted >= maxConns {
+			if !p.full { // once, not for each of a flood
+				p.log.Warn("connections are refused", "error", errPortFull, "limit", maxConns)
+			}
+			p.full = true
+			p.refusals.count.WithLabelValues(RefusedCrowded.String()).Inc()
+			return errPortFull
+		}
+		p.full = false
+		p.accepted++
+		p.kinds[0]++
+		p.arrivals++
+		conn.arrival = p.arrivals
+		p.endOldestUnknown()
+		p.running.Add(1)
+	}
+	p.conns[conn] = struct{}{}
+	return nil
+}
+
+// endOldestUnknown closes an accepted connection that has not said who it is, if there
+// are too many: the oldest of the host that has most of them. Its goroutine drops it.
+// The caller holds the lock, and has counted the new connection but not listed it.
+func (p *Port) endOldestUnknown() {
+	if p.kinds[0] <= maxUnknownConns {
+		return
+	}
+	crowds := map[string]int{}
+	oldest := map[string]*portConn{}
+	worst := ""
+	for conn := range p.conns {
+		if !conn.accepted || conn.kind != 0 || conn.ended {
+			continue
+		}
+		host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+		crowds[host]++
+		if first := oldest[host]; first == nil || conn.arrival < first.arrival {
+			oldest[host] = conn
+		}
+		if crowds[host] > crowds[worst] {
+			worst = host
+		}
+	}
+	if conn := oldest[worst]; conn != nil {
+		conn.ended = true
+		_ = conn.raw.Close() // only ends it
+	}
+}
+
+// crowdedOut reports whether endOldestUnknown has closed a connection.
+func (p *Port) crowdedOut(conn *portConn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return conn.ended
+}
+
+// EndStrangers closes the streams with TLS of nodes that are no longer admitted, as those
+// of a member that was removed.
+func (p *Port) EndStrangers() {
+	p.mu.Lock()
+	var streams []*portConn
+	for conn := range p.conns {
+		if conn.accepted && conn.kind != 0 {
+			streams = append(streams, conn)
+		}
+	}
+	p.mu.Unlock()
+	for _, conn := range streams {
+		if name, is := certified(conn.Conn); is && !p.config.Identity.Admits(name) {
+			p.refusals.note(RefusedStranger, fmt.Sprintf("node %q is a member no longer", name), conn, conn.kind)
+			_ = conn.Close() // only ends it
+		}
+	}
+}
+
+// forget drops a closed connection.
+func (p *Port) forget(conn *portConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, open := p.conns[conn]; !open {
+		return
+	}
+	delete(p.conns, conn)
+	p.leave(conn)
+	if conn.accepted {
+		p.accepted--
+		p.kinds[conn.kind]--
+	}
+}
+
+// claim returns the handler of a kind and marks the connection as of that kind, in
+// one step, so that closeKind misses no connection once the handler was taken away.
+// It returns nil also for one connection too many of a kind.
+func (p *Port) claim(conn *portConn, kind StreamKind) func(net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, open := p.conns[conn]; !open { // closed by the port meanwhile
+		return nil
+	}
+	p.kinds[conn.kind]--
+	conn.kind = kind
+	p.kinds[kind]++
+	if kind != StreamRaft && p.kinds[kind] > maxKindConns {
+		p.log.Debug("a stream is refused: there are too many of its kind", "kind", byte(kind), "from", conn.RemoteAddr(), "limit", maxKindConns)
+		return nil
+	}
+	return p.handlers[kind]
+}
+
+// closeKind closes the connections of a kind, accepted and dialled.
+func (p *Port) closeKind(kind StreamKind) {
+	p.mu.Lock()
+	var found []*portConn
+	for conn := range p.conns {
+		if conn.kind == kind {
+			found = append(found, conn)
+		}
+	}
+	p.mu.Unlock()
+	for _, conn := range found {
+		_ = conn.Close() // only ends it
+	}
+}
+
+// age returns how long the port is open, on a clock that never jumps.
+func (p *Port) age() time.Duration { return time.Since(p.opened) }
+
+// shut lets no further connection in and returns the open ones.
+func (p *Port) shut() []net.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	open := make([]net.Conn, 0, len(p.conns))
+	for conn := range p.conns {
+		open = append(open, conn.raw)
+	}
+	p.conns = nil
+	return open
+}

@@ -1,0 +1,95 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+var errRaftClosed = errors.New("raft's share of the peer port is closed")
+
+// RaftLayer is Raft's share of a [Port]. It implements [raft.StreamLayer].
+// All methods are safe for concurrent use.
+type RaftLayer struct {
+	port    *Port
+	conns   chan net.Conn
+	once    sync.Once
+	closing context.Context // ends when the layer closes, or the port
+	end     context.CancelCauseFunc
+}
+
+var _ raft.StreamLayer = (*RaftLayer)(nil)
+
+// OpenRaft makes the port accept Raft's streams, which it refuses until then: a
+// voter that lost its folder has forgotten its votes and must not cast another
+// before the cluster has admitted it anew. One layer may be open at a time.
+func (p *Port) OpenRaft() (*RaftLayer, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.handlers[StreamRaft] != nil {
+		return nil, errors.New("raft's share of the peer port is already open")
+	}
+	l := &RaftLayer{port: p, conns: make(chan net.Conn)}
+	l.closing, l.end = context.WithCancelCause(p.closing)
+	p.handlers[StreamRaft] = l.serve
+	return l, nil
+}
+
+// serve hands a stream over to Accept.
+func (l *RaftLayer) serve(conn net.Conn) {
+	select {
+	case l.conns <- conn:
+	case <-l.closing.Done():
+		_ = conn.Close()
+	}
+}
+
+// Accept implements [net.Listener].
+func (l *RaftLayer) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closing.Done():
+		return nil, context.Cause(l.closing)
+	}
+}
+
+// Dial implements [raft.StreamLayer]. The name is resolved anew each time. Close ends
+// it, so that a dial to a host that never replies does not hold up the end of Raft.
+func (l *RaftLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(l.closing, timeout)
+	defer cancel()
+	conn, err := l.port.Dial(ctx, StreamRaft, string(address))
+	if l.closing.Err() == nil {
+		return conn, err
+	}
+	if err == nil { // Close may have missed it
+		_ = conn.Close()
+	}
+	return nil, context.Cause(l.closing)
+}
+
+// Close refuses Raft's streams again and closes the open ones, accepted and dialled,
+// so that calls under way fail at once. The port stays open.
+func (l *RaftLayer) Close() error {
+	l.once.Do(func() {
+		l.port.Handle(StreamRaft, nil)
+		l.end(errRaftClosed)
+		l.port.closeKind(StreamRaft)
+	})
+	return nil
+}
+
+// Addr returns the advertised name:port, which Raft sends to its peers as this node's
+// address. The library's own layer wants an IP there.
+func (l *RaftLayer) Addr() net.Addr { return peerName(l.port.config.Advertise) }
+
+// peerName is a name:port that only a dial resolves.
+type peerName string
+
+func (peerName) Network() string  { return "tcp" }
+func (n peerName) String() string { return string(n) }

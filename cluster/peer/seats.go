@@ -1,0 +1,103 @@
+package peer
+
+import (
+	"fmt"
+	"net"
+	"time"
+)
+
+// seatSilence is how long the process that has a node id may be silent, at multiplier 1,
+// until another one may take its place. A living process asks every other node in
+// rounds. A round waits at most 1 s for replies; the next begins 0.5 s later. So its
+// longest silence is 1.5 s.
+const seatSilence = 2 * time.Second
+
+// seat is the process that has a node id, as far as this node has met it. The port's
+// mu guards it.
+type seat struct {
+	Hello
+	from string // its address, as seen here
+	// confirmed is set once this node has called the member's own address and found
+	// this process there. Before that a process that called first may be a copy.
+	confirmed bool
+	conns     int // open streams with it
+}
+
+// sit gives the process at the other end of a stream the seat of its node id. If another
+// process with this id is alive, the later of the two is refused. Which one is later is
+// settled by calling the member's own address.
+func (p *Port) sit(conn *portConn, theirs Hello) (Refusal, string) {
+	if theirs.Standing == StandingEmpty {
+		return 0, "" // it has no place in the cluster yet
+	}
+	p.mu.Lock()
+	if _, open := p.conns[conn]; !open { // a seat for it would never be given back
+		p.mu.Unlock()
+		return RefusedKind, net.ErrClosed.Error()
+	}
+	now := p.seats[theirs.Node]
+	var ended []*portConn
+	if now != nil && !now.SameProcess(&theirs) {
+		if (now.confirmed || conn.accepted) && p.alive(now) {
+			p.mu.Unlock()
+			return RefusedIncarnation, describeSeats(&theirs, conn.RemoteAddr().String(), now)
+		}
+		for other := range p.conns {
+			if other.seat == now {
+				ended = append(ended, other)
+			}
+		}
+		now = nil
+	}
+	if now == nil {
+		now = &seat{Hello: theirs, from: conn.RemoteAddr().String()}
+		p.seats[theirs.Node] = now
+	}
+	conn.seat = now
+	now.conns++
+	now.confirmed = now.confirmed || !conn.accepted
+	p.mu.Unlock()
+	for _, other := range ended {
+		_ = other.Close() // only ends it
+	}
+	return 0, ""
+}
+
+// alive reports whether bytes of a process came lately. The caller holds mu.
+func (p *Port) alive(s *seat) bool {
+	for conn := range p.conns {
+		if conn.seat == s && p.age()-time.Duration(conn.heard.Load()) < p.config.Times.Of(seatSilence) {
+			return true
+		}
+	}
+	return false
+}
+
+// leave gives a closed stream's place back. The caller holds mu.
+func (p *Port) leave(conn *portConn) {
+	s := conn.seat
+	if s == nil {
+		return
+	}
+	conn.seat = nil
+	if s.conns--; s.conns == 0 && p.seats[s.Node] == s {
+		delete(p.seats, s.Node)
+	}
+}
+
+// Taken describes the process that has the node id of a hello, if it is alive and not
+// the one that sent the hello.
+func (p *Port) Taken(theirs Hello, from string) (string, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.seats[theirs.Node]
+	if now == nil || now.SameProcess(&theirs) || !p.alive(now) {
+		return "", false
+	}
+	return describeSeats(&theirs, from, now), true
+}
+
+func describeSeats(later *Hello, from string, first *seat) string {
+	return fmt.Sprintf("node id %q is in use: the process with folder %v at %s (from %s) is alive, so that the one with folder %v at %s (from %s) is refused",
+		later.Node, first.Folder, first.Address, first.from, later.Folder, later.Address, from)
+}

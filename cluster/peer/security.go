@@ -1,0 +1,196 @@
+package peer
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Security says how a port's streams are protected. The zero value is plain TCP.
+type Security struct {
+	// TLS is the settings for both ends of a connection, nil for plain TCP. They verify
+	// certificates; the common name of a certificate is the id of its node.
+	TLS *tls.Config
+	// PlainToo has the port take plain streams too, and dial without TLS a node that does
+	// not speak it. It is for the time in which the nodes of a running cluster get their
+	// certificates: a host that can reach the port, or sits between two nodes, needs none.
+	PlainToo bool
+}
+
+// tlsHandshake is the first byte of a connection with TLS. No preamble begins with it.
+const tlsHandshake = 0x16
+
+// errPlain refuses a plain stream.
+var errPlain = errors.New("the stream is plain, and this node takes TLS only")
+
+// handshakeError is why a connection has no TLS.
+type handshakeError struct{ cause error }
+
+func (e *handshakeError) Error() string { return e.cause.Error() }
+func (e *handshakeError) Unwrap() error { return e.cause }
+
+// remoteAlert reports whether the other side has ended a connection by an alert of
+// TLS. With TLS 1.3 that may show in the first read after the handshake.
+func remoteAlert(err error) bool {
+	var failed *net.OpError
+	return errors.As(err, &failed) && failed.Op == "remote error"
+}
+
+// dropped reports whether the other side has closed the connection without an alert.
+func (e *handshakeError) dropped() bool {
+	for _, closed := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(e.cause, closed) {
+			return true
+		}
+	}
+	return false
+}
+
+// ended reports whether the connection ended during the handshake, which says nothing of
+// a certificate.
+func (e *handshakeError) ended() bool {
+	var slow net.Error
+	return e.dropped() || errors.Is(e.cause, net.ErrClosed) || errors.As(e.cause, &slow) && slow.Timeout()
+}
+
+// unspoken reports whether the other side does not speak TLS: it has sent other bytes,
+// or has closed the connection without an alert.
+func (e *handshakeError) unspoken() bool {
+	var other tls.RecordHeaderError
+	return errors.As(e.cause, &other) || e.dropped()
+}
+
+// security is what a port does by its Security.
+type security struct {
+	Security
+	plain prometheus.Counter
+}
+
+func newSecurity(s Security) *security {
+	return &security{s, prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "signalbox_peer_plain_streams_total",
+		Help: "Streams of peers without TLS that this node has accepted or dialled although it has a certificate.",
+	})}
+}
+
+// accepted wraps a connection before its first byte is read. The first Read shakes
+// hands, so it needs a deadline.
+func (s *security) accepted(raw net.Conn) net.Conn {
+	if s.TLS == nil {
+		return raw
+	}
+	return &acceptedConn{Conn: raw, security: s}
+}
+
+// acceptedConn is an accepted connection of a port with a certificate. Its first byte
+// decides whether it has TLS. It is not written to before the first Read has returned.
+type acceptedConn struct {
+	net.Conn
+	security *security
+	begin    sync.Once
+	stream   net.Conn // set by the first Read
+	failed   error
+}
+
+func (c *acceptedConn) Read(b []byte) (int, error) {
+	c.begin.Do(func() { c.stream, c.failed = c.open() })
+	if c.failed != nil {
+		return 0, c.failed
+	}
+	return c.stream.Read(b)
+}
+
+func (c *acceptedConn) Write(b []byte) (int, error) { return c.stream.Write(b) }
+
+// open reads the first byte and shakes hands.
+func (c *acceptedConn) open() (net.Conn, error) {
+	var first [1]byte
+	if _, err := io.ReadFull(c.Conn, first[:]); err != nil {
+		return nil, err
+	}
+	raw := &begunConn{Conn: c.Conn, first: first[:]}
+	if first[0] == tlsHandshake {
+		secured := tls.Server(raw, c.security.TLS)
+		if err := secured.Handshake(); err != nil {
+			return nil, &handshakeError{err}
+		}
+		return secured, nil
+	}
+	if !c.security.PlainToo {
+		return nil, &handshakeError{errPlain}
+	}
+	return raw, nil
+}
+
+// begunConn is a connection of which some bytes were read already.
+type begunConn struct {
+	net.Conn
+	first []byte
+}
+
+func (c *begunConn) Read(b []byte) (int, error) {
+	if len(c.first) > 0 {
+		n := copy(b, c.first)
+		c.first = c.first[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b)
+}
+
+// dialled wraps a connection before its first byte is written.
+func (s *security) dialled(raw net.Conn, plain bool) net.Conn {
+	if s.TLS == nil || plain {
+		return raw
+	}
+	return tls.Client(raw, s.TLS)
+}
+
+// handshake shakes hands on a dialled connection, which has a deadline.
+func handshake(ctx context.Context, conn net.Conn) error {
+	secured, is := conn.(*tls.Conn)
+	if !is {
+		return nil
+	}
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return &handshakeError{err}
+	}
+	return nil
+}
+
+// certified returns the name in the other side's certificate; false on a plain stream.
+func certified(stream net.Conn) (name string, is bool) {
+	if accepted, is := stream.(*acceptedConn); is {
+		stream = accepted.stream
+	}
+	secured, is := stream.(*tls.Conn)
+	if !is {
+		return "", false
+	}
+	return secured.ConnectionState().PeerCertificates[0].Subject.CommonName, true
+}
+
+// checkName returns why the sender of a hello is not the owner of the stream's
+// certificate, or 0.
+func checkName(stream net.Conn, theirs *Hello) (reason Refusal, detail string) {
+	if name, is := certified(stream); is && name != theirs.Node {
+		return RefusedName, fmt.Sprintf("the certificate is of node %q, and the stream says that it is from node %q", name, theirs.Node)
+	}
+	return 0, ""
+}
+
+// checkCaller is checkName for a node that has dialled this one: it must also be known.
+// A node that this one has dialled is known by whoever gave its address.
+func checkCaller(as Identity, stream net.Conn, theirs *Hello) (reason Refusal, detail string) {
+	reason, detail = checkName(stream, theirs)
+	if _, is := certified(stream); reason == 0 && is && !as.Admits(theirs.Node) {
+		return RefusedStranger, fmt.Sprintf("node %q has a certificate, but is neither a member nor listed", theirs.Node)
+	}
+	return reason, detail
+}

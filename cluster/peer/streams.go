@@ -1,0 +1,298 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Dial opens a stream of that kind to a peer's port: to the member that is known to
+// have that address, and to no other node if there is one. The address may have a
+// mark, see MarkAddress. It blocks until both sides have exchanged their preambles
+// or ctx ends, and returns a connection without a deadline. For a refusal, see
+// RefusedFor.
+func (p *Port) Dial(ctx context.Context, kind StreamKind, address string) (net.Conn, error) {
+	return p.DialNode(ctx, kind, address, p.config.Identity.Known(address))
+}
+
+// DialNode is Dial to the node with that id, whichever has the address; "" is any.
+func (p *Port) DialNode(ctx context.Context, kind StreamKind, marked, target string) (net.Conn, error) {
+	conn, err := p.dial(ctx, kind, marked, target, false)
+	var failed *handshakeError
+	if errors.As(err, &failed) && p.security.PlainToo && failed.unspoken() && ctx.Err() == nil {
+		if conn, err = p.dial(ctx, kind, marked, target, true); err == nil {
+			p.security.plain.Inc()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
+
+// dial opens a stream, without TLS if plain is set.
+func (p *Port) dial(ctx context.Context, kind StreamKind, marked, target string, plain bool) (*portConn, error) {
+	address, mark := SplitAddress(raft.ServerAddress(marked))
+	raw, err := p.config.Network.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	conn := &portConn{Conn: p.security.dialled(raw, plain), raw: raw, port: p, kind: kind}
+	if err := p.track(conn); err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	theirs, err := p.greet(ctx, conn, kind, target)
+	if err == nil {
+		err = p.judgeDialled(conn, target, mark, &theirs, address)
+	}
+	if err == nil {
+		conn.peer = theirs
+		err = conn.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// greet sends this node's hello on a dialled stream and reads the other's.
+func (p *Port) greet(ctx context.Context, conn *portConn, kind StreamKind, target string) (Hello, error) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(preambleTimeout)
+	}
+	_ = conn.SetDeadline(deadline) // a failure shows in the write
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
+	theirs, err := p.exchange(ctx, conn, p.config.Identity.Hello(kind, target))
+	if !stop() { // the deadline may be set to now at any moment
+		err = errors.Join(ctx.Err(), err)
+	}
+	p.noteHandshake(conn, err)
+	return theirs, err
+}
+
+// exchange shakes hands, writes a hello and reads the other one.
+func (p *Port) exchange(ctx context.Context, conn *portConn, ours Hello) (Hello, error) {
+	if err := handshake(ctx, conn.Conn); err != nil {
+		return Hello{}, err
+	}
+	if _, err := conn.Write(ours.Encode()); err != nil {
+		return Hello{}, err
+	}
+	return ReadHello(conn)
+}
+
+// noteHandshake logs why a dialled connection has no TLS, and counts it if this node has
+// refused the other's certificate.
+func (p *Port) noteHandshake(conn *portConn, err error) {
+	var failed *handshakeError
+	switch {
+	case remoteAlert(err):
+		p.refusals.noteRemote(RefusedTLS, err.Error(), conn)
+	case errors.As(err, &failed) && !failed.ended() && !(p.security.PlainToo && failed.unspoken()):
+		p.refusals.note(RefusedTLS, err.Error(), conn, conn.kind)
+	}
+}
+
+// judgeDialled returns nil if the stream may be used, or a *refusedError: the other
+// node has refused it, or this node does.
+func (p *Port) judgeDialled(conn *portConn, target string, mark ID, theirs *Hello, address string) error {
+	refused := refusedError{reason: theirs.Refusal, detail: theirs.Detail, remote: true}
+	if refused.reason != RefusedVersion { // which comes without a name
+		if reason, detail := checkName(conn.Conn, theirs); reason != 0 {
+			p.refusals.note(reason, detail, conn, conn.kind)
+			return &refusedError{reason: reason, detail: detail} // nothing that it says counts
+		}
+	}
+	switch refused.reason {
+	case 0:
+		refused.remote = false
+		if refused.reason, refused.detail = p.config.Identity.Accept(conn.kind, target, mark, theirs, address); refused.reason == 0 {
+			refused.reason, refused.detail = p.sit(conn, *theirs)
+		}
+		if refused.reason != 0 {
+			p.refusals.note(refused.reason, refused.detail, conn, conn.kind)
+		}
+	case RefusedKind: // ordinary while that node starts
+	case RefusedVersion:
+		refused.detail = "no common version of the preamble with the node at " + address
+		fallthrough
+	default:
+		p.refusals.noteRemote(refused.reason, refused.detail, conn)
+	}
+	p.config.Identity.Called(address, refused.reason, theirs)
+	if refused.reason == 0 {
+		return nil
+	}
+	return &refused
+}
+
+// route reads the preamble of an accepted stream, replies to it, and hands the
+// stream to its handler.
+func (p *Port) route(conn *portConn) {
+	defer p.running.Done()
+	_ = conn.SetDeadline(time.Now().Add(preambleTimeout)) // a failure shows in the read
+	theirs, err := ReadHello(conn)
+	if err != nil {
+		p.noteUnread(conn, err)
+		_ = conn.Close()
+		return
+	}
+	handler, reason, detail := p.judgeAccepted(conn, &theirs)
+	reply := p.config.Identity.Hello(theirs.Kind, theirs.Node)
+	reply.Refusal, reply.Detail = reason, detail
+	_, err = conn.Write(reply.Encode())
+	if reason != 0 {
+		p.refusals.note(reason, detail, conn, theirs.Kind)
+	} else if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	if reason != 0 || err != nil {
+		_ = conn.Close()
+		return
+	}
+	handler(conn)
+}
+
+// noteUnread counts an accepted connection that had no preamble. One that ended without
+// a byte is no more than a look at the port.
+func (p *Port) noteUnread(conn *portConn, err error) {
+	var failed *handshakeError
+	switch {
+	case p.closing.Err() != nil: // by this node
+	case p.crowdedOut(conn):
+		p.refusals.note(RefusedCrowded, "too many connections are silent", conn, 0)
+	case errors.As(err, &failed):
+		p.refusals.note(RefusedTLS, err.Error(), conn, 0)
+	case errors.Is(err, io.EOF) && !errors.Is(err, errPreamble):
+		p.log.Debug("a connection ended before its preamble", "from", conn.RemoteAddr())
+	default:
+		p.refusals.note(RefusedMalformed, err.Error(), conn, 0)
+	}
+}
+
+// judgeAccepted finds the handler of an accepted stream, or the reason to refuse it.
+func (p *Port) judgeAccepted(conn *portConn, theirs *Hello) (handler func(net.Conn), reason Refusal, detail string) {
+	from := conn.RemoteAddr().String()
+	if theirs.Refusal == RefusedVersion {
+		return nil, RefusedVersion, "no common version of the preamble"
+	}
+	if reason, detail = checkCaller(p.config.Identity, conn.Conn, theirs); reason != 0 {
+		return nil, reason, detail
+	}
+	if reason, detail = p.config.Identity.Receive(theirs, from); reason == 0 {
+		reason, detail = p.sit(conn, *theirs)
+	}
+	if reason != 0 {
+		return nil, reason, detail
+	}
+	conn.peer = *theirs
+	if handler = p.claim(conn, theirs.Kind); handler == nil {
+		return nil, RefusedKind, "streams of that kind are not taken now"
+	}
+	if _, is := certified(conn.Conn); !is && p.security.TLS != nil {
+		p.security.plain.Inc()
+	}
+	return handler, 0, ""
+}
+
+// HelloOf returns the hello of the node at the other end of a stream of a port.
+func HelloOf(conn net.Conn) Hello {
+	if c, is := conn.(*portConn); is {
+		return c.peer
+	}
+	return Hello{}
+}
+
+// RefusedFor reports whether an error is a refusal for that reason.
+func RefusedFor(err error, reason Refusal) bool {
+	var refused *refusedError
+	return errors.As(err, &refused) && refused.reason == reason
+}
+
+// refusedError is why a stream was refused, by this node or by the other.
+type refusedError struct {
+	reason Refusal
+	detail string
+	remote bool // the other node refused
+}
+
+func (e *refusedError) Error() string {
+	if e.remote {
+		return "refused by the peer: " + e.detail
+	}
+	return e.detail
+}
+
+// refusalLogEvery is how often a refusal for the same reason is logged: a stranger
+// may try again and again.
+const refusalLogEvery = 5 * time.Second
+
+// refusals counts the streams that this node has refused, and logs them. Safe for
+// concurrent use.
+type refusals struct {
+	log   hclog.Logger
+	count *prometheus.CounterVec // by reason
+
+	mu     sync.Mutex
+	logged map[Refusal]time.Time // when one for that reason was logged last
+	unsaid map[Refusal]int       // how many were not, since then
+}
+
+func newRefusals(log hclog.Logger) *refusals {
+	r := &refusals{
+		log: log, logged: map[Refusal]time.Time{}, unsaid: map[Refusal]int{},
+		count: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "signalbox_peer_streams_refused_total",
+			Help: "Streams between this node and others that were refused by this node, by reason.",
+		}, []string{"reason"}),
+	}
+	for reason := range refusalNames { // at 0 from the start, so that a rise shows
+		r.count.WithLabelValues(reason.String())
+	}
+	return r
+}
+
+// note counts a refusal of this node and logs it with both addresses.
+func (r *refusals) note(reason Refusal, detail string, conn net.Conn, kind StreamKind) {
+	r.count.WithLabelValues(reason.String()).Inc()
+	if reason == RefusedKind { // ordinary while a node starts
+		r.log.Debug("a stream was refused", "from", conn.RemoteAddr(), "kind", byte(kind))
+		return
+	}
+	if unsaid, due := r.due(reason); due {
+		r.log.Warn("a stream of a peer is refused", "reason", reason, "detail", detail,
+			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "kind", byte(kind), "more", unsaid)
+	}
+}
+
+// noteRemote logs that the other node has refused a stream, which counts there.
+func (r *refusals) noteRemote(reason Refusal, detail string, conn net.Conn) {
+	if unsaid, due := r.due(reason); due {
+		r.log.Warn("a peer refuses this node's stream", "reason", reason, "detail", detail,
+			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "more", unsaid)
+	}
+}
+
+// due reports whether a refusal for that reason is to be logged now, and how many
+// were not since the last one.
+func (r *refusals) due(reason Refusal) (unsaid int, due bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last, is := r.logged[reason]; is && time.Since(last) < refusalLogEvery {
+		r.unsaid[reason]++
+		return 0, false
+	}
+	unsaid = r.unsaid[reason]
+	r.logged[reason], r.unsaid[reason] = time.Now(), 0
+	return unsaid, true
+}

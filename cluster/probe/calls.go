@@ -1,0 +1,217 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/wake"
+)
+
+const (
+	// ServeTimeout bounds the work on one request: a change of membership waits for a
+	// majority, and for the new member.
+	ServeTimeout = 10 * time.Second
+	// CallTimeout bounds the wait for the reply, on the asking node.
+	CallTimeout = ServeTimeout + 2*time.Second
+	// askTimeout bounds one question that a node replies to from memory.
+	askTimeout = time.Second
+)
+
+// What a request can end with, beside the errors of package outcome. Compare with
+// errors.Is.
+var (
+	// ErrUnreached: the request was not sent at all.
+	ErrUnreached = errors.New("the node could not be reached")
+	// ErrUnknownCall: the other node does not know the kind of request.
+	ErrUnknownCall = errors.New("a request that this node can't serve")
+	// ErrNotMember refuses a node that wants back in but is not a member.
+	ErrNotMember = errors.New("not a member of this cluster")
+	// ErrMemberAlive refuses a node that wants back in under the id of a member which
+	// is alive.
+	ErrMemberAlive = errors.New("the member with that id is alive")
+
+	// errRemote is an error of another node that has no meaning of its own here.
+	errRemote = errors.New("the other node failed")
+)
+
+// codes are the errors that keep their meaning on the way from one node to another. A
+// code is never reused.
+var codes = map[string]error{
+	"not-leader":    outcome.ErrNotLeader,
+	"no-leader":     outcome.ErrNoLeader,
+	"draining":      outcome.ErrDraining,
+	"not-member":    ErrNotMember,
+	"catching-up":   outcome.ErrCatchingUp,
+	"last-voter":    outcome.ErrLastVoter,
+	"no-target":     outcome.ErrNoTarget,
+	"invalid":       outcome.ErrMemberInvalid,
+	"unknown-call":  ErrUnknownCall,
+	"level-unknown": outcome.ErrLevelUnknown,
+	"changed":       outcome.ErrConfigurationChanged,
+	"alive":         ErrMemberAlive,
+}
+
+// codeOf returns the code of an error for a reply.
+func codeOf(err error) string {
+	found := "failed"
+	for code, known := range codes {
+		if errors.Is(err, known) {
+			found = code
+		}
+	}
+	return found
+}
+
+// Dial opens a probe stream to the node with that id, at its address; id "": to the
+// member that is known at the address. It blocks until the other node has taken or
+// refused the stream, or ctx ends.
+type Dial func(ctx context.Context, id, address string) (net.Conn, error)
+
+// Calls asks other nodes. Safe for concurrent use.
+type Calls struct {
+	dial   Dial
+	self   string
+	times  wake.Stretch
+	latest func() *StateHash
+}
+
+// NewCalls returns the calls of the node with that id. Each question has the hash that
+// latest returns, nil if there is no hash, so that the other node compares its own.
+func NewCalls(dial Dial, self string, times wake.Stretch, latest func() *StateHash) *Calls {
+	return &Calls{dial: dial, self: self, times: times, latest: latest}
+}
+
+// Call sends one request to the member at an address, on a connection of its own, and
+// blocks for the reply, at most until ctx ends. The request is from this node.
+func (c *Calls) Call(ctx context.Context, address string, q Request) (Reply, error) {
+	l := link{calls: c, address: address}
+	defer l.close()
+	return l.call(ctx, q)
+}
+
+// Ask asks the node with that id how it is, at its address, within a second. It fails
+// if another node replies: an address in a list is wrong then.
+func (c *Calls) Ask(ctx context.Context, id, address string) (Answer, error) {
+	return c.AskAt(ctx, id, address, c.latest())
+}
+
+// Peer is a node to ask.
+type Peer struct {
+	ID      string
+	Address string // host:port, as the others dial it
+}
+
+// Asked is a node's description of itself, or the error of asking it.
+type Asked struct {
+	Peer
+	Answer Answer
+	Err    error
+}
+
+// AskAll asks nodes how they are, all at the same time, and returns what became of
+// each, in their order, within a second.
+func (c *Calls) AskAll(ctx context.Context, peers []Peer) []Asked {
+	return wake.AtOnce(peers, func(p Peer) Asked {
+		answer, err := c.Ask(ctx, p.ID, p.Address)
+		return Asked{p, answer, err}
+	})
+}
+
+// AskAt is Ask, and has the node compare that state hash of this one.
+func (c *Calls) AskAt(ctx context.Context, id, address string, state *StateHash) (Answer, error) {
+	l := link{calls: c, id: id, address: address}
+	defer l.close()
+	return l.ask(ctx, state)
+}
+
+// link is a stream to one node that stays open between requests. One goroutine may use
+// it at a time.
+type link struct {
+	calls   *Calls
+	id      string // "": of the member that is known at the address
+	address string
+	conn    net.Conn // nil: to be dialled
+}
+
+// ask is Calls.AskAt.
+func (l *link) ask(ctx context.Context, state *StateHash) (Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.calls.times.Of(askTimeout))
+	defer cancel()
+	reply, err := l.call(ctx, Request{Kind: Ask, State: state})
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case reply.Answer == nil:
+		return Answer{}, fmt.Errorf("no content in the reply: %w", ErrMalformed)
+	case reply.Answer.Node != l.id:
+		return Answer{}, fmt.Errorf("the node at %s is %q, not %q", l.address, reply.Answer.Node, l.id)
+	}
+	return *reply.Answer, nil
+}
+
+// call sends one request and blocks for its reply, at most until ctx ends. After an
+// error the next call dials anew.
+func (l *link) call(ctx context.Context, q Request) (Reply, error) {
+	q.From = l.calls.self
+	reply, err := l.exchange(ctx, q)
+	if err != nil {
+		l.close()
+		return Reply{}, err
+	}
+	if reply.Code != "" {
+		return Reply{}, remoteError(reply)
+	}
+	return reply, nil
+}
+
+func (l *link) exchange(ctx context.Context, q Request) (reply Reply, err error) {
+	if l.conn == nil {
+		l.conn, err = l.calls.dial(ctx, l.id, l.address)
+		if err != nil {
+			l.conn = nil // the interface may hold a nil pointer
+			return Reply{}, fmt.Errorf("%w: %w", ErrUnreached, err)
+		}
+	}
+	conn := l.conn
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
+	defer stop()
+	if err := write(conn, q); err != nil {
+		return Reply{}, err
+	}
+	if err := read(conn, &reply); err != nil {
+		return Reply{}, err
+	}
+	return reply, nil
+}
+
+func (l *link) close() {
+	if l.conn != nil {
+		_ = l.conn.Close()
+		l.conn = nil
+	}
+}
+
+// remoteError returns the error of another node's reply.
+func remoteError(reply Reply) error {
+	known, ok := codes[reply.Code]
+	switch {
+	case !ok:
+		return &distantError{text: reply.Error, kind: errRemote}
+	case known.Error() == reply.Error:
+		return known
+	}
+	return &distantError{text: reply.Error, kind: known}
+}
+
+// distantError has another node's text and a meaning that errors.Is finds.
+type distantError struct {
+	text string
+	kind error
+}
+
+func (e *distantError) Error() string { return e.text }
+func (e *distantError) Unwrap() error { return e.kind }

@@ -1,0 +1,80 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+const (
+	// idleTimeout is how long a stream may stay without a request.
+	idleTimeout = 30 * time.Second
+	// writeTimeout bounds the writing of one reply.
+	writeTimeout = 5 * time.Second
+)
+
+// Host is the node that replies on probe streams, with or without Raft. Both methods
+// may be called concurrently.
+type Host interface {
+	// Describe returns the node's reply to [Ask]. It does not block.
+	Describe(q *Request) Answer
+	// CarryOut carries out every other kind of request, which came on conn. The asking
+	// node gets its error. It fails with ErrUnknownCall for a kind that it does not
+	// know. ctx ends after ServeTimeout.
+	CarryOut(ctx context.Context, q *Request, conn net.Conn) (Reply, error)
+}
+
+// Server replies to other nodes for a host.
+type Server struct {
+	host     Host
+	log      hclog.Logger
+	stopping context.Context
+}
+
+// NewServer returns a server for a host. The end of ctx ends the requests that are
+// being carried out.
+func NewServer(ctx context.Context, host Host, log hclog.Logger) *Server {
+	return &Server{host: host, log: log, stopping: ctx}
+}
+
+// Handle replies to one request after another, until the stream ends, and closes it.
+func (s *Server) Handle(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	for {
+		_ = conn.SetDeadline(time.Now().Add(idleTimeout)) // a failure shows in the read
+		var q Request
+		err := read(conn, &q)
+		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+			return // over, or idle
+		}
+		if err == nil {
+			reply := s.reply(&q, conn)
+			_ = conn.SetDeadline(time.Now().Add(writeTimeout))
+			err = write(conn, reply)
+		}
+		if err != nil {
+			s.log.Debug("a probe stream ends", "from", conn.RemoteAddr(), "error", err)
+			return
+		}
+	}
+}
+
+// reply returns the host's reply to a request.
+func (s *Server) reply(q *Request, conn net.Conn) Reply {
+	if q.Kind == Ask {
+		answer := s.host.Describe(q)
+		return Reply{Answer: &answer}
+	}
+	ctx, cancel := context.WithTimeout(s.stopping, ServeTimeout)
+	defer cancel()
+	reply, err := s.host.CarryOut(ctx, q, conn)
+	if err != nil {
+		return Reply{Code: codeOf(err), Error: err.Error()}
+	}
+	return reply
+}

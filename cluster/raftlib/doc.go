@@ -1,0 +1,23 @@
+// Package raftlib makes hashicorp/raft fit for this service: settings, a transport
+// without the library's known faults, and the strict read index that the library does
+// not have. The faults are named where the code works around them, by their numbers
+// among the library's issues:
+//
+//   - A heartbeat handled beside the main loop can make committed state diverge
+//     (raft#695): [Transport] sends all messages through the main loop.
+//   - A pipeline that meets a rejected append can stop for ever (raft#611, raft#612):
+//     it is off.
+//   - A leader whose disk hangs leads for ever (raft#503): its transport falls silent.
+//   - VerifyLeader takes replies to older messages for a proof of leadership:
+//     [AckClock] knows when each acknowledged message was sent, and [ReadRounds]
+//     confirms reads by it.
+//
+// The package knows no command, no state machine and no port. Package cluster opens
+// Raft with these parts; cluster/lead, cluster/membership and cmd call it too. It imports
+// cluster/wake. Raft's goroutines call the transport; any goroutine may call
+// the rest.
+//
+//   - config.go: the settings of a node's Raft, and its log, where ordinary faults are warnings.
+//   - transport.go: Transport, which sends Raft's messages in appends that the link can take; AckClock, which notes the acknowledgements by the moment of sending.
+//   - rounds.go: ReadRounds, which confirm reads by rounds of acknowledgements.
+package raftlib

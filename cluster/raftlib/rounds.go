@@ -1,0 +1,96 @@
+package raftlib
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/wake"
+)
+
+// ReadRoundTimeout bounds a round at multiplier 1. Readers that come during a round
+// that can't succeed wait no longer than that for their own.
+const ReadRoundTimeout = 2 * time.Second
+
+// ErrNotEstablished ends a read on a node that does not lead, or has not yet
+// committed and applied an entry of its term.
+var ErrNotEstablished = errors.New("no established term to read in")
+
+// ReadSource is what a round asks of this node's Raft. Each method is called from one
+// goroutine at a time. Only VerifyLeader may block, while Raft's main loop does.
+type ReadSource interface {
+	CurrentTerm() uint64 // as of the call, not of an earlier notification
+	CommitIndex() uint64
+	GetConfiguration() raft.ConfigurationFuture
+	VerifyLeader() raft.Future
+}
+
+// ReadRounds confirms reads in rounds: all readers that wait when a round starts
+// share it, and those that come later share the next. So a thousand readers cost
+// one exchange of heartbeats, and no reader gets an index from before it came.
+type ReadRounds struct {
+	source      ReadSource
+	established func() uint64
+	acks        *AckClock
+	self        raft.ServerID
+	timeout     time.Duration
+	rounds      *wake.Gathering[uint64]
+	heartbeats  *wake.Gathering[struct{}] // to all peers, at once
+}
+
+// NewReadRounds returns the rounds of node self, whose transport notes
+// acknowledgements in acks. established returns the term in which the node leads and
+// whose first entry its machine has applied, or 0; it must not block. The first reader
+// starts the first round; a round without a quorum fails after the time-out.
+func NewReadRounds(source ReadSource, established func() uint64, acks *AckClock, self raft.ServerID, timeout time.Duration) *ReadRounds {
+	r := &ReadRounds{source: source, established: established, acks: acks, self: self, timeout: timeout}
+	r.rounds = wake.NewGathering(r.confirm)
+	r.heartbeats = wake.NewGathering(func() (struct{}, error) {
+		source.VerifyLeader() // which sends them; its verdict may come of older replies
+		return struct{}{}, nil
+	})
+	return r
+}
+
+// Confirm returns an index such that a machine that has applied it has applied
+// everything acknowledged before the call: the strict read index. It blocks for
+// a round trip to a quorum, for two if a round is under way, and no longer than
+// ctx. It fails when this node does not lead an established term, or ceases to,
+// and after the time-out without a quorum. Safe for concurrent use.
+func (r *ReadRounds) Confirm(ctx context.Context) (index uint64, err error) {
+	return r.rounds.Join(ctx)
+}
+
+// confirm does one round. All its readers have come by now, so the commit index that
+// it reads covers everything that was acknowledged before they came, provided that
+// this node still led at since. The quorum proves that: it acknowledges messages
+// sent at since or later, so it had not voted for another leader by then. The proof
+// needs the lines in this order.
+func (r *ReadRounds) confirm() (uint64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), r.timeout)
+	defer cancel()
+	since := r.acks.Now()
+	term := r.established()
+	if term == 0 || r.source.CurrentTerm() != term { // after since: this node's own acknowledgement
+		return 0, ErrNotEstablished
+	}
+	index := r.source.CommitIndex()
+	r.heartbeats.Start() // those under way began before: more follow them
+	if err := r.acks.Wait(ctx, term, since, r.voters(), r.self); err != nil {
+		return 0, err
+	}
+	return index, nil
+}
+
+// voters returns the members with a vote in the latest configuration. The future never
+// blocks.
+func (r *ReadRounds) voters() (found []raft.ServerID) {
+	for _, server := range r.source.GetConfiguration().Configuration().Servers {
+		if server.Suffrage == raft.Voter {
+			found = append(found, server.ID)
+		}
+	}
+	return found
+}

@@ -1,0 +1,339 @@
+package raftlib
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/wake"
+)
+
+const (
+	// raftTimeout bounds one message and its reply at multiplier 1; a snapshot has that
+	// much for each 256 KiB. With the library's 10 s, each message to a dead peer would
+	// take 10 s.
+	raftTimeout = 2 * time.Second
+	// raftMaxPool is how many idle connections are kept for each peer: one for
+	// heartbeats, one for entries, one spare.
+	raftMaxPool = 3
+	// raftInFlight of 1 turns pipelining off (2, the default, is the least that
+	// overlaps). A pipeline that meets a rejected append can stop for ever
+	// (raft#611, raft#612), and drains a backlog one chunk a trigger.
+	raftInFlight = 1
+)
+
+// errStalled fails Raft's messages to peers while the local log hangs.
+var errStalled = errors.New("withheld from peers: the local log write hangs")
+
+// TransportConfig says how to build a [Transport].
+type TransportConfig struct {
+	Layer  raft.StreamLayer // closed with the transport
+	Acks   *AckClock        // notes every acknowledgement
+	Logger hclog.Logger
+	// Stretch makes the time-outs longer, as Config's multiplier does the elections.
+	Stretch wake.Stretch
+
+	// Stalled reports whether a write of the local log has hung for too long. It is
+	// asked before each message, from many goroutines, and must not block.
+	Stalled func() bool
+
+	// Fault is for tests, else nil: it is asked before each message that carries
+	// entries, heartbeats or a snapshot, may block, and fails it with its error.
+	Fault func(peer raft.ServerID, request any) error
+}
+
+// Transport is the library's network transport without its known faults. It
+// embeds the concrete type, not the interface: Raft looks for RequestPreVote by
+// a type assertion and silently does without pre-vote otherwise.
+type Transport struct {
+	*raft.NetworkTransport
+	config TransportConfig
+	paces  paces
+}
+
+var (
+	_ raft.Transport   = (*Transport)(nil)
+	_ raft.WithPreVote = (*Transport)(nil)
+	_ raft.WithClose   = (*Transport)(nil)
+)
+
+// NewTransport starts to serve the layer. Raft's Shutdown future closes it once
+// Raft has ended; Close earlier if messages under way should not be waited for.
+func NewTransport(config TransportConfig) *Transport {
+	return &Transport{
+		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+			Stream:          config.Layer,
+			Logger:          config.Logger.Named("raft-net"),
+			MaxPool:         raftMaxPool,
+			MaxRPCsInFlight: raftInFlight,
+			Timeout:         config.Stretch.Of(raftTimeout),
+		}),
+		config: config,
+		paces:  paces{aim: config.Stretch.Of(appendAim)},
+	}
+}
+
+// SetHeartbeatHandler does nothing, so heartbeats reach Raft's main loop like any
+// other message. The library would handle them beside it, and change the term while
+// the main loop relies on it: a deposed leader can then write an entry under the new
+// term, and committed state diverges (raft#695).
+func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
+
+// AppendEntriesPipeline fails, whatever the configuration: the messages of a pipeline
+// would get no stamp and pass no fence.
+func (t *Transport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
+	return nil, raft.ErrPipelineReplicationNotSupported
+}
+
+// AppendEntries sends entries or a heartbeat and blocks for the reply. A reply in
+// the term of the request is an acknowledgement, even one that asks for older
+// entries: its sender follows this leader still.
+//
+// It leaves in args only those entries that it sends: see pace.fit. Raft takes the last
+// of them for the last that the follower has, and goes on behind it.
+func (t *Transport) AppendEntries(
+	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
+) error {
+	if err := t.fence(id, args); err != nil {
+		return err
+	}
+	pace := t.paces.of(id)
+	args.Entries = pace.fit(args.Entries)
+	began := time.Now()
+	sent := t.config.Acks.Now() // before the send: a reply proves leadership up to that moment alone
+	err := t.NetworkTransport.AppendEntries(id, target, args, resp)
+	pace.note(args.Entries, time.Since(began), err, t.paces.aim)
+	if err != nil {
+		return err
+	}
+	if resp.Term == args.Term {
+		t.config.Acks.Record(id, args.Term, sent)
+	}
+	return nil
+}
+
+// InstallSnapshot sends a snapshot and blocks for the reply. It is fenced like
+// AppendEntries, since it too makes a follower stay.
+func (t *Transport) InstallSnapshot(
+	id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse,
+	data io.Reader,
+) error {
+	if err := t.fence(id, args); err != nil {
+		return err
+	}
+	return t.NetworkTransport.InstallSnapshot(id, target, args, resp, data)
+}
+
+// fence fails messages that would keep followers with a leader whose own log hangs.
+// Raft lets such a leader lead for ever, since only its main loop is stuck
+// (raft#503); a silent one loses its followers to a leader that can write.
+func (t *Transport) fence(peer raft.ServerID, request any) error {
+	if t.config.Stalled() {
+		return errStalled
+	}
+	if t.config.Fault != nil {
+		return t.config.Fault(peer, request)
+	}
+	return nil
+}
+
+const (
+	// appendAim is how long an append and its reply should take at multiplier 1, at
+	// most: heartbeats share the link with it, and must come within Tick.
+	appendAim = Tick / 2
+	// appendFirst is the first budget of each peer, in bytes.
+	appendFirst = 1 << 20
+	// appendMin and appendMax bound a budget.
+	appendMin = 16 << 10
+	appendMax = 8 << 20
+	// entryOverhead is about what an entry costs on the wire beside its data.
+	entryOverhead = 64
+)
+
+// paces knows how many bytes of entries an append to each peer may have: Raft bounds
+// it by their number alone, and too many bytes for a slow link never arrive within
+// the time-out. Safe for concurrent use.
+type paces struct {
+	aim   time.Duration
+	mu    sync.Mutex
+	peers map[raft.ServerID]*pace
+}
+
+// of returns the pace of a peer.
+func (p *paces) of(peer raft.ServerID) *pace {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.peers == nil {
+		p.peers = map[raft.ServerID]*pace{}
+	}
+	if p.peers[peer] == nil {
+		p.peers[peer] = &pace{budget: appendFirst}
+	}
+	return p.peers[peer]
+}
+
+// pace is the budget of one peer, in bytes of entries an append. Safe for concurrent
+// use.
+type pace struct {
+	mu     sync.Mutex
+	budget int
+	// least is how long the fastest message has taken, with its reply; 0: no
+	// message has had a reply. No budget makes an append faster.
+	least time.Duration
+}
+
+// fit returns the first entries that the budget has room for, at least one of them.
+func (p *pace) fit(entries []*raft.Log) []*raft.Log {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	total := 0
+	for i, entry := range entries {
+		total += entrySize(entry)
+		if i > 0 && total > p.budget {
+			return entries[:i]
+		}
+	}
+	return entries
+}
+
+// note learns from an append or a heartbeat: how many bytes it had, and how much longer
+// it took than the fastest message.
+//   - After a failure, the budget is half of the bytes that failed.
+//   - After an append that took longer than the aim, it is as many bytes as would have
+//     taken just that long.
+//   - An append that used most of the budget within half of the aim doubles it.
+func (p *pace) note(entries []*raft.Log, took time.Duration, err error, aim time.Duration) {
+	total := 0
+	for _, entry := range entries {
+		total += entrySize(entry)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil && (p.least == 0 || took < p.least) {
+		p.least = took
+	}
+	took -= p.least
+	if total < appendMin && (err != nil || took > aim) { // its bytes are not the cause
+		return
+	}
+	switch {
+	case err != nil:
+		p.budget = min(p.budget, total) / 2
+	case took > aim:
+		p.budget = min(p.budget, int(float64(total)*float64(aim)/float64(took)))
+	case took < aim/2 && total > p.budget/2:
+		p.budget *= 2
+	}
+	p.budget = min(max(p.budget, appendMin), appendMax)
+}
+
+func entrySize(entry *raft.Log) int { return len(entry.Data) + len(entry.Extensions) + entryOverhead }
+
+// ErrTermOver ends the ticks, reads and waits for acknowledgements of a term that is
+// over.
+var ErrTermOver = errors.New("the term is over")
+
+// Stamp is a moment on an [AckClock]. It is a count and not a time: no two stamps are
+// equal, so that a send and a later read never seem to be at the same moment, as on
+// a coarse clock. Stamps of different clocks don't compare.
+type Stamp uint64
+
+// AckClock keeps, for each peer, the moment at which the last message was *sent* that
+// the peer has acknowledged to this node as the leader of a term. Raft keeps the
+// moment when the reply came, and so lets a reply to an older message confirm
+// leadership. All methods are safe for concurrent use.
+type AckClock struct {
+	mu      sync.Mutex
+	now     Stamp
+	acks    map[raft.ServerID]ack
+	over    uint64 // the terms up to this one are over
+	changed wake.Bell
+}
+
+// ack is a peer's acknowledgement, in a term, of a message sent at a moment.
+type ack struct {
+	term uint64
+	sent Stamp
+}
+
+// NewAckClock returns a clock without acknowledgements.
+func NewAckClock() *AckClock {
+	return &AckClock{acks: map[raft.ServerID]ack{}}
+}
+
+// Now returns a moment later than every one before it.
+func (c *AckClock) Now() Stamp {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now++
+	return c.now
+}
+
+// Record notes that a peer acknowledged, in a term, a message that was sent at that
+// moment. Replies may be recorded in any order.
+func (c *AckClock) Record(peer raft.ServerID, term uint64, sent Stamp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.acks[peer]
+	if term < last.term || (term == last.term && sent <= last.sent) {
+		return
+	}
+	c.acks[peer] = ack{term, sent}
+	c.changed.Ring()
+}
+
+// EndTerm ends the waits in that term and those before it. math.MaxUint64 ends
+// them for good, at shutdown.
+func (c *AckClock) EndTerm(term uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if term > c.over {
+		c.over = term
+		c.changed.Ring()
+	}
+}
+
+// Wait blocks until a quorum of the voters has acknowledged, in that term, messages
+// sent at since or later. It fails with ctx's cause, or once the term
+// is over.
+//
+// self counts, if it votes, as having acknowledged: the caller must have seen
+// Raft's own current term equal to term after it took since. Otherwise a node that
+// has voted for another leader meanwhile would count against its own vote.
+func (c *AckClock) Wait(ctx context.Context, term uint64, since Stamp, voters []raft.ServerID, self raft.ServerID) error {
+	for {
+		done, changed, err := c.check(term, since, voters, self)
+		if done || err != nil {
+			return err
+		}
+		if err := wake.Until(ctx, changed); err != nil {
+			return err
+		}
+	}
+}
+
+// check reports whether Wait is done and, if not, returns the channel that the next
+// change closes.
+func (c *AckClock) check(term uint64, since Stamp, voters []raft.ServerID, self raft.ServerID) (bool, <-chan struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if term <= c.over {
+		return false, nil, ErrTermOver
+	}
+	count := 0
+	for _, voter := range voters {
+		a := c.acks[voter]
+		if voter == self || (a.term == term && a.sent >= since) {
+			count++
+		}
+	}
+	if count > len(voters)/2 {
+		return true, nil, nil
+	}
+	return false, c.changed.Next(), nil
+}

@@ -1,0 +1,117 @@
+package replica
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// A snapshot is the index that the replica had reached, 8 bytes big-endian, and
+// then the bytes of fsm.Frozen. The index may be beyond the state's own: that of
+// a configuration. Without it a node that restores such a snapshot would wait
+// for an index that never comes.
+const snapshotHeader = 8
+
+// frozen is the state at one index, on its way into a snapshot.
+type frozen struct {
+	index uint64
+	state *fsm.Frozen
+	size  *atomic.Int64 // set to the snapshot's, once it is written
+}
+
+// Snapshot implements [raft.FSM]. It costs one pointer a page of records.
+func (f *Feed) Snapshot() (raft.FSMSnapshot, error) {
+	if f.halted != nil {
+		return nil, f.halted
+	}
+	f.meter.cost = 0
+	r := f.replica
+	r.snapshots.Add(1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &frozen{index: r.reached.Load(), state: r.state.Freeze(), size: &f.meter.size}, nil
+}
+
+// Persist implements [raft.FSMSnapshot], beside continuing applies.
+func (f *frozen) Persist(sink raft.SnapshotSink) error {
+	var written byteCount
+	err := f.write(io.MultiWriter(sink, &written))
+	if err != nil {
+		_ = sink.Cancel() // the first error is returned
+		return err
+	}
+	f.size.Store(int64(written))
+	return sink.Close()
+}
+
+func (f *frozen) write(w io.Writer) error {
+	header := binary.BigEndian.AppendUint64(make([]byte, 0, snapshotHeader), f.index)
+	if _, err := w.Write(header); err != nil {
+		return err
+	}
+	return f.state.Write(w)
+}
+
+// Release implements [raft.FSMSnapshot].
+func (f *frozen) Release() {}
+
+// Restore implements [raft.FSM]: it replaces the state in one step, or leaves it
+// as it is when the bytes are no snapshot.
+func (f *Feed) Restore(source io.ReadCloser) error {
+	defer func() { _ = source.Close() }() // it was only read
+	if f.halted != nil {
+		return f.halted
+	}
+	var read byteCount
+	counted := io.TeeReader(source, &read)
+	var header [snapshotHeader]byte
+	if _, err := io.ReadFull(counted, header[:]); err != nil {
+		return fmt.Errorf("snapshot header: %w", err)
+	}
+	state, err := fsm.Restore(counted)
+	if err != nil {
+		f.unread = err
+		return err
+	}
+	index := binary.BigEndian.Uint64(header[:])
+	if index < state.Index() {
+		return fmt.Errorf("snapshot header says index %d, its state %d", index, state.Index())
+	}
+	f.meter.cost = 0
+	f.meter.size.Store(int64(read))
+	f.replica.replace(state)
+	if f.config.Cluster != nil {
+		f.config.Cluster.Restored(state, index)
+	}
+	for _, s := range f.config.Sinks {
+		s.Restored(state, index)
+	}
+	f.replica.lists.WakeAll()
+	f.replica.changes.WakeAll() // anything may have changed
+	f.replica.history.restored(index)
+	f.replica.arrive(index)
+	return nil
+}
+
+// replace makes another state that of the replica.
+func (r *Replica) replace(state *fsm.Machine) {
+	r.hashes.restored(state.Index(), state.Hash())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state, r.at = state, time.Now() // state: a snapshot brings another one
+	r.level.Store(state.FeatureLevel())
+}
+
+// byteCount counts the bytes that are written to it.
+type byteCount int64
+
+func (c *byteCount) Write(p []byte) (int, error) {
+	*c += byteCount(len(p))
+	return len(p), nil
+}

@@ -1,0 +1,17 @@
+// Package requests knows every command that is under way at this node, and every wait
+// for the end of one. A command of a caller of this node is a [Request]; a command that
+// another node has forwarded here is known by its id and its [Stream]. Each request
+// gets one outcome, from whichever comes first: this node's machine, which applies its
+// id; the leader's reply; or the proof that it was not applied, which is a fence or a
+// later term.
+//
+// It sends no message and never blocks: cluster/forward carries requests and gives
+// their outcomes back; package cluster makes them and listens for the ends of waits.
+// It imports cluster/lead, outcome and replica, and fsm.
+// The [Registry] is a sink of the replica's feed. Everything here is safe for concurrent
+// use.
+//
+//   - registry.go: Registry and Request: registered, sent, settled by an entry or by the leader, refused, dropped; the sizes of sessions.
+//   - waits.go: the listeners for the ends of waits.
+//   - streams.go: commands that other nodes have forwarded, the deliveries to them, and the fences of this node's own streams.
+package requests

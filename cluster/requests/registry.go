@@ -1,0 +1,451 @@
+package requests
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster/lead"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// Registry knows the requests and waits of this node. A request is registered before
+// it is sent.
+//
+// When a reply is lost, the local machine settles the matter: it applies the id, or
+// it applies the first entry of a later term, or the entry that a fence names, without
+// the id before it. Then it never will: entries are applied only in the term that they
+// were proposed in, terms only rise along the log, and a fenced stream adds no more.
+//
+// One lock guards the requests and the waits, because settling a request with a
+// Waiting result and beginning to listen for the end of the wait have to be one step.
+type Registry struct {
+	origin   uint64 // drawn at each boot, so that ids are never used twice
+	sequence atomic.Uint64
+	replica  *replica.Replica
+	large    largeSessions
+	outgoing deliveries // of the entry that applies; the apply goroutine's
+
+	mu           sync.Mutex
+	own          map[uint64]*Request // by sequence
+	places       lead.Places         // of own
+	forwarded    map[fsm.RequestID]Forwarded
+	waits        waits
+	term         uint64 // the highest one whose first entry was applied
+	appliedIndex uint64 // of the last entry that was applied
+	restoredAt   uint64 // of the last snapshot: a wait that began up to it may have ended unseen
+	streams      uint64 // how many this node has opened to leaders
+	fences       []Fence
+}
+
+// Request is one command of a caller of this node. Its exported fields never change.
+type Request struct {
+	ID       fsm.RequestID
+	Data     []byte // as fsm.Envelope.Encode made it
+	Load     lead.Load
+	Listener *Listener // of the end of a wait; nil if the caller would not listen
+	// Settled gets the outcome, in place of one that was not read yet. A refusal that
+	// is not final is followed by another outcome if the request is sent again.
+	Settled chan Settlement
+
+	// Guarded by Registry.mu.
+	caller context.Context // ends when the caller is gone
+	state  State
+	term   uint64    // in which it was sent last
+	stream uint64    // on which, then; 0: to this node's own proposer
+	sentAt time.Time // then
+	late   int       // how often a leader has refused it as too old
+	hidden bool      // a restore may have hidden its id since
+	tried  bool      // some leader has refused it
+}
+
+// State is where a request is.
+type State uint8
+
+// The states of a request.
+const (
+	Held    State = iota // with this node; it can't be in the log
+	Sent                 // the leader may have it
+	Settled              // it has its outcome, or its caller has given up
+)
+
+// Settlement is the outcome of a request: a result, or a verdict.
+type Settlement struct {
+	outcome.Verdict
+	Result fsm.Result
+	Index  uint64 // of its entry
+	NowMS  int64  // cluster time at its entry
+}
+
+// New returns a registry with room for limit requests of this node's callers.
+func New(limit int, r *replica.Replica) *Registry {
+	return &Registry{
+		origin:    rand.Uint64() | 1, // not 0
+		replica:   r,
+		large:     largeSessions{replica: r},
+		places:    lead.NewPlaces(limit),
+		own:       map[uint64]*Request{},
+		forwarded: map[fsm.RequestID]Forwarded{},
+		waits:     newWaits(),
+	}
+}
+
+// Origin returns the origin of the ids of this node's requests.
+func (r *Registry) Origin() uint64 { return r.origin }
+
+// Built returns how many requests were built.
+func (r *Registry) Built() uint64 { return r.sequence.Load() }
+
+// Build encodes a command under an id of its own, in a frame. The listener may be nil.
+func (r *Registry) Build(command fsm.Command, frame fsm.Envelope, class lead.Class, l *Listener) *Request {
+	id := fsm.RequestID{Origin: r.origin, Sequence: r.sequence.Add(1)}
+	frame.Request = id
+	data := frame.Encode(command)
+	return &Request{
+		ID: id, Data: data, Listener: l, Settled: make(chan Settlement, 1),
+		Load: lead.Load{Class: class, Weight: r.large.cost(command), Bytes: len(data)},
+	}
+}
+
+// Cost returns the weight of a command that another node has forwarded.
+func (r *Registry) Cost(command fsm.Command) int { return r.large.cost(command) }
+
+// Add registers requests, whose caller waits until ctx ends. It returns how many there
+// was room for, the first ones.
+func (r *Registry) Add(ctx context.Context, reqs []*Request) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, q := range reqs {
+		if !r.places.Take(q.Load) {
+			return i
+		}
+		q.caller = ctx
+		r.own[q.ID.Sequence] = q
+	}
+	return len(reqs)
+}
+
+// Count returns how many requests are in a state: Held or Sent.
+func (r *Registry) Count(state State) (count int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, q := range r.own {
+		if q.state == state {
+			count++
+		}
+	}
+	return count
+}
+
+// forget takes a request out. The caller holds mu.
+func (r *Registry) forget(q *Request) {
+	if _, known := r.own[q.ID.Sequence]; known {
+		delete(r.own, q.ID.Sequence)
+		r.places.Leave(q.Load)
+	}
+}
+
+// MarkSent notes that requests are about to leave for the leader of a term, on a
+// stream or, with 0, for this node's own proposer. It returns those that still
+// should: the callers of the others are gone. ok is false when this node already
+// knows of a later term, or has opened a later stream. Then the requests must not
+// leave this way, since no evidence of them would come any more.
+func (r *Registry) MarkSent(reqs []*Request, term, stream uint64) (live []*Request, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if term < r.term || stream > 0 && stream != r.streams {
+		return nil, false
+	}
+	now := time.Now()
+	live = make([]*Request, 0, len(reqs))
+	for _, q := range reqs {
+		if q.state == Held && q.caller.Err() == nil {
+			q.state, q.term, q.stream, q.sentAt, q.hidden = Sent, term, stream, now, false
+			live = append(live, q)
+		}
+	}
+	return live, true
+}
+
+// Unmark takes MarkSent back: the requests did not leave after all.
+func (r *Registry) Unmark(reqs []*Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, q := range reqs {
+		if q.state == Sent {
+			q.state, q.tried = Held, true
+		}
+	}
+}
+
+// Wanted reports whether a request that was sent still has a caller.
+func (r *Registry) Wanted(q *Request) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return q.state == Sent && q.caller.Err() == nil
+}
+
+// refuse makes a request held again, to be sent anew. The caller holds mu.
+func (q *Request) refuse() {
+	q.state, q.tried = Held, true
+	q.post(Settlement{Verdict: outcome.Verdict{Fate: outcome.Refused}})
+}
+
+// post puts an outcome where its caller finds it, in place of one that was not
+// read yet. The caller holds mu.
+func (q *Request) post(got Settlement) {
+	select {
+	case <-q.Settled:
+	default:
+	}
+	q.Settled <- got
+}
+
+// Return refuses requests that are held: no leader has got them.
+func (r *Registry) Return(reqs []*Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, q := range reqs {
+		if q.state == Held {
+			q.refuse()
+		}
+	}
+}
+
+// Reply settles a request by a leader's reply with a result, or with an error: the
+// request that came on that stream was not applied in that term.
+func (r *Registry) Reply(sequence, term, stream uint64, got Settlement) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch q := r.own[sequence]; {
+	case q == nil:
+	case got.Fate == outcome.Applied:
+		r.settle(q, got)
+	default:
+		r.fail(q, term, stream, got.Verdict)
+	}
+}
+
+// Failed takes in that a request which was sent in a term, on a stream or with 0 to
+// this node's own proposer, was certainly not applied. A request that has been
+// sent again since stays as it is: it may be in the log.
+func (r *Registry) Failed(q *Request, term, stream uint64, v outcome.Verdict) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail(q, term, stream, v)
+}
+
+// fail is Failed for a caller that holds mu.
+func (r *Registry) fail(q *Request, term, stream uint64, v outcome.Verdict) {
+	if q.state != Sent || q.term != term || q.stream != stream {
+		return
+	}
+	if v.Fate == outcome.Late {
+		q.late++
+	}
+	if v.Again() {
+		q.refuse()
+	} else {
+		r.settle(q, Settlement{Verdict: v})
+	}
+}
+
+// settle ends a request. The listener of one that waits listens from this moment, so
+// that the end of the wait can't slip through. The caller holds mu.
+func (r *Registry) settle(q *Request, got Settlement) {
+	r.forget(q)
+	q.state = Settled
+	if got.Fate == outcome.Applied && got.Result.Code == fsm.Waiting && q.Listener != nil {
+		r.waits.listen(q.Listener, &got.Result)
+	}
+	q.post(got)
+}
+
+// Applied implements [replica.Sink]. It settles the requests that an entry applied,
+// those that the first entry of a term or a fence shows to be lost, and the waits that
+// it ended.
+func (r *Registry) Applied(entry *fsm.Applied) {
+	r.large.applied(entry)
+	r.settleEntry(entry)
+	for i := range r.outgoing {
+		r.outgoing[i].stream.Deliver(&r.outgoing[i])
+	}
+	clear(r.outgoing) // they pin the entry's results
+	r.outgoing = r.outgoing[:0]
+}
+
+// settleEntry is Applied under the lock; it gathers the deliveries.
+func (r *Registry) settleEntry(entry *fsm.Applied) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.own)+len(r.forwarded) > 0 {
+		for i := range entry.Commands {
+			r.settleCommand(&entry.Commands[i], entry)
+		}
+	}
+	if entry.Term > r.term {
+		r.term = entry.Term
+		r.lost(entry.Term)
+	}
+	r.appliedIndex = entry.Index
+	if len(r.fences) > 0 {
+		r.passFences()
+	}
+	for i := range entry.Conclusions {
+		c := &entry.Conclusions[i]
+		r.waits.conclude(c.Place, Conclusion{Result: c.Result, Index: entry.Index, NowMS: entry.NowMS})
+		for s := range r.waits.release(c.Place) {
+			d := r.outgoing.of(s, entry)
+			d.Ends = append(d.Ends, End{c.Place, &c.Result})
+		}
+	}
+}
+
+// settleCommand settles one request by its id. The caller holds mu.
+func (r *Registry) settleCommand(c *fsm.AppliedCommand, in *fsm.Applied) {
+	if c.Request.Origin == r.origin {
+		if q := r.own[c.Request.Sequence]; q != nil {
+			r.settle(q, Settlement{Result: c.Result, Index: in.Index, NowMS: in.NowMS})
+		}
+		return
+	}
+	f, known := r.forwarded[c.Request]
+	if !known {
+		return
+	}
+	delete(r.forwarded, c.Request)
+	if f.Listens && c.Result.Code == fsm.Waiting {
+		r.waits.watch(c.Result.Place, f.Stream)
+	}
+	d := r.outgoing.of(f.Stream, in)
+	d.Replies = append(d.Replies, Reply{c.Request.Sequence, &c.Result})
+}
+
+// lost refuses the requests sent in terms before this one: they were not applied, and
+// never will be. The caller holds mu.
+func (r *Registry) lost(term uint64) {
+	for _, q := range r.own {
+		if q.state == Sent && q.term < term && !q.hidden {
+			q.refuse()
+		}
+	}
+}
+
+// Restored implements [replica.Sink]: the machine has jumped over ids and ends of waits
+// that this node never saw. The state shows how far the waits have come.
+func (r *Registry) Restored(state *fsm.Machine, index uint64) {
+	r.large.restored(state)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.term = max(r.term, state.Term())
+	for _, q := range r.own {
+		if q.state == Sent {
+			q.hidden = true
+		}
+	}
+	r.appliedIndex = max(r.appliedIndex, state.Index())
+	r.passFences()
+	r.restoredAt = index
+	r.waits.lookUp(state, index)
+}
+
+// Drop forgets a request whose caller gives up. It returns where the request was;
+// the outcome of a settled one is there to be read.
+func (r *Registry) Drop(q *Request) State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := q.state
+	q.state = Settled
+	r.forget(q)
+	return was
+}
+
+// Peek returns where a request is and since when.
+func (r *Registry) Peek(q *Request) (state State, sentAt time.Time, tried bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return q.state, q.sentAt, q.tried
+}
+
+// Live returns those requests that still wait to be sent.
+func (r *Registry) Live(reqs []*Request) []*Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kept := reqs[:0]
+	for _, q := range reqs {
+		if q.state == Held {
+			kept = append(kept, q)
+		}
+	}
+	return kept
+}
+
+// Late returns how often a leader has refused a request as too old.
+func (r *Registry) Late(q *Request) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return q.late
+}
+
+// largeRecords is from how many records on a session is noted in largeSessions.
+const largeRecords = 64
+
+// largeSessions notes the sessions with many records, so that a leader puts few of
+// their ends, and of their acquires, into one entry. It is kept beside the state, since
+// a caller that proposes a command must not wait for an entry that applies. It is as
+// recent as the last entry. Safe for concurrent use.
+type largeSessions struct {
+	replica *replica.Replica
+	sizes   sync.Map // fsm.SessionSize by session id
+}
+
+// applied takes in the effects of an entry, in the apply goroutine.
+func (l *largeSessions) applied(entry *fsm.Applied) {
+	l.replica.View(func(state *fsm.Machine) {
+		for i := range entry.Commands {
+			id := entry.Commands[i].Result.Session
+			switch op := entry.Commands[i].Op; {
+			case id == 0, op == fsm.OpAcquireOnce, op == fsm.OpOpenSession: // a new session is small
+				continue
+			}
+			if size := state.SessionSize(id); size.Records >= largeRecords {
+				l.sizes.Store(id, size)
+			} else {
+				l.sizes.Delete(id)
+			}
+		}
+	})
+	for i := range entry.Effects {
+		if entry.Effects[i].Kind == fsm.EffectSessionEnded {
+			l.sizes.Delete(entry.Effects[i].Session)
+		}
+	}
+}
+
+// restored begins anew with a state that came from a snapshot, in the apply
+// goroutine.
+func (l *largeSessions) restored(state *fsm.Machine) {
+	l.sizes.Clear()
+	state.LargeSessions(largeRecords, func(id uint64, size fsm.SessionSize) { l.sizes.Store(id, size) })
+}
+
+// cost returns a command's share of an entry.
+func (l *largeSessions) cost(c fsm.Command) int {
+	var size fsm.SessionSize
+	if session := fsm.CostlySession(c); session != 0 {
+		if noted, known := l.sizes.Load(session); known {
+			size = noted.(fsm.SessionSize)
+		}
+	}
+	return fsm.Cost(c, size)
+}
+
+// Large returns how many sessions are known as large.
+func (r *Registry) Large() (count int) {
+	r.large.sizes.Range(func(any, any) bool { count++; return true })
+	return count
+}

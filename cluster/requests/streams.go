@@ -1,0 +1,120 @@
+package requests
+
+import "github.com/signalbox/signalbox/fsm"
+
+// Stream is a stream from another node whose callers' commands this node logs.
+type Stream interface {
+	// Deliver takes the effects of one entry on the stream's commands and waits. It is
+	// called in the apply goroutine, and must not block nor keep the delivery.
+	Deliver(d *Delivery)
+}
+
+// Forwarded is a command that another node has forwarded to this one.
+type Forwarded struct {
+	Stream  Stream
+	Listens bool // the stream is to learn the end of a wait
+}
+
+// Delivery is the effect of one entry on the commands and waits of one stream. Replies
+// come before ends, so that the origin learns a place before the end of its wait.
+type Delivery struct {
+	stream  Stream
+	Index   uint64 // the entry's
+	NowMS   int64  // cluster time at the entry
+	Replies []Reply
+	Ends    []End
+}
+
+// Reply is the result of a forwarded command.
+type Reply struct {
+	Sequence uint64
+	Result   *fsm.Result
+}
+
+// End is the end of a wait at a place.
+type End struct {
+	Place  uint64
+	Result *fsm.Result
+}
+
+// deliveries gathers the effects of an entry by stream. Few streams exist: one for each
+// other node.
+type deliveries []Delivery
+
+// of returns the delivery of a stream.
+func (d *deliveries) of(s Stream, in *fsm.Applied) *Delivery {
+	for i := range *d {
+		if (*d)[i].stream == s {
+			return &(*d)[i]
+		}
+	}
+	*d = append(*d, Delivery{stream: s, Index: in.Index, NowMS: in.NowMS})
+	return &(*d)[len(*d)-1]
+}
+
+// Forward registers a command that another node has forwarded, before it can be
+// applied.
+func (r *Registry) Forward(id fsm.RequestID, f Forwarded) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forwarded[id] = f
+}
+
+// Unforward forgets one, if it has not come on another stream since.
+func (r *Registry) Unforward(id fsm.RequestID, s Stream) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.forwarded[id].Stream == s {
+		delete(r.forwarded, id)
+	}
+}
+
+// Fence is a leader's word on the streams before one of this node's: all that they have
+// brought into the log is at or below an index.
+type Fence struct {
+	Term   uint64
+	Stream uint64 // the commands of earlier ones are fenced
+	Index  uint64
+}
+
+// OpenStream returns the number of a new stream to the leader of a term, and whether
+// commands of earlier ones have no outcome. From then on no request is marked as sent
+// on an earlier one.
+func (r *Registry) OpenStream(term uint64) (number uint64, open bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.streams++
+	for _, q := range r.own {
+		open = open || q.state == Sent && q.term == term && q.stream > 0
+	}
+	return r.streams, open
+}
+
+// Fence takes in a leader's word on earlier streams.
+func (r *Registry) Fence(f Fence) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fences = append(r.fences, f)
+	r.passFences()
+}
+
+// passFences refuses commands, to be sent again. A fence at index i says that earlier
+// streams add nothing after i. Once this node's machine has applied i, a command of those
+// streams without a result was never logged. The caller holds mu.
+func (r *Registry) passFences() {
+	left := r.fences[:0]
+	for _, f := range r.fences {
+		switch {
+		case f.Term < r.term: // lost has refused its commands
+		case f.Index > r.appliedIndex:
+			left = append(left, f)
+		default:
+			for _, q := range r.own {
+				if q.state == Sent && q.term == f.Term && 0 < q.stream && q.stream < f.Stream && !q.hidden {
+					q.refuse()
+				}
+			}
+		}
+	}
+	r.fences = left
+}

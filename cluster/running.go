@@ -1,0 +1,152 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/forward"
+	"github.com/signalbox/signalbox/cluster/lead"
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/raftlib"
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/store"
+)
+
+// running is everything of a node that needs its Raft, which runs.
+type running struct {
+	log    hclog.Logger
+	store  *store.Store
+	times  wake.Stretch
+	router *forward.Router
+	die    func(error) // ends the process
+
+	raft       *raft.Raft
+	raftNews   chan bool // leadership won and lost, from Raft
+	transport  *raftlib.Transport
+	acks       *raftlib.AckClock
+	members    *membership.Members
+	leadership *lead.Leadership
+
+	snapshotDue wake.Signal
+	caughtUp    atomic.Pointer[catchUp]     // nil: not known since the leader is
+	refusedAt   atomic.Int64                // when Raft last refused an entry of ours, Unix ns
+	room        atomic.Pointer[store.Space] // as it was measured last; nil: not yet
+}
+
+// openRaft starts Raft on the node's store, which is bootstrapped if it is empty, and
+// makes the parts that need it.
+func openRaft(n *Node) (*running, error) {
+	config, err := raftlib.Config(raft.ServerID(n.config.NodeID), n.config.RaftMultiplier, n.config.Logger)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := n.joining.Port().OpenRaft()
+	if err != nil {
+		return nil, err
+	}
+	s := n.config.Store
+	r := &running{
+		log: n.log, store: s, times: n.times, router: n.router, die: n.fatal,
+		raftNews: make(chan bool, 8), acks: raftlib.NewAckClock(), snapshotDue: wake.NewSignal(),
+	}
+	config.NotifyCh = r.raftNews
+	r.transport = raftlib.NewTransport(raftlib.TransportConfig{
+		Layer: layer, Acks: r.acks, Logger: n.config.Logger, Stretch: n.times, Fault: n.config.fault,
+		Stalled: r.hung,
+	})
+	if s.Empty() {
+		err = raft.BootstrapCluster(config, s.Logs(), s.Stable(), s.Snapshots(), r.transport, membership.FirstConfiguration(n.config.Peers))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("bootstrap: %w", err), r.transport.Close())
+		}
+	}
+	r.leadership = lead.New(lead.Config{
+		Log: n.log, Self: raft.ServerID(n.config.NodeID), Host: leadingNode{r, n}, Replica: n.replica, Acks: r.acks, Pulse: n.pulse,
+		Limits: n.config.Limits, QueueSize: n.config.QueueSize, ReadTimeout: r.times.Of(raftlib.ReadRoundTimeout),
+	})
+	f := n.replica.Feed(replica.FeedConfig{
+		Cluster: n.joining, Sinks: sinks(n, r.leadership), Fatal: n.fatal, SnapshotDue: r.snapshotDue.Set,
+	})
+	r.raft, err = raft.NewRaft(config, f, s.Logs(), s.Stable(), s.Snapshots(), r.transport)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start raft: %w", cmp.Or(f.Unread(), err)), r.transport.Close())
+	}
+	r.members = n.joining.Start(r.raft)
+	return r, nil
+}
+
+// sinks lists the parts of the node that follow the state, in the order in which the
+// feed calls them. The order matters:
+//
+//   - The metrics come first: a caller that has its reply finds them up to date.
+//   - Requests come next, with the waits that end.
+//   - Leadership and the router only look again; they come last.
+//
+// The node's membership, which follows what the log says of the cluster itself, comes
+// before all of them, and the replica's own watchers come after.
+func sinks(n *Node, l *lead.Leadership) []replica.Sink {
+	list := []replica.Sink{n.metrics, n.requests, l, n.router}
+	if n.config.firstSink != nil {
+		list = slices.Insert(list, 0, n.config.firstSink)
+	}
+	return list
+}
+
+// watchLeader notifies the router when Raft follows another leader, until ctx ends.
+func (r *running) watchLeader(ctx context.Context) {
+	seen := make(chan raft.Observation, 16)
+	observer := raft.NewObserver(seen, false, func(o *raft.Observation) bool {
+		_, is := o.Data.(raft.LeaderObservation)
+		return is
+	})
+	r.raft.RegisterObserver(observer)
+	defer r.raft.DeregisterObserver(observer)
+	r.router.Look() // at the changes before the observer
+	for {
+		select {
+		case <-seen:
+			r.router.Look()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// takeSnapshots takes a snapshot whenever the machine has asked for one, until ctx ends.
+func (r *running) takeSnapshots(ctx context.Context) {
+	for wake.Until(ctx, r.snapshotDue) == nil {
+		err := wake.Await(ctx, func() error { return r.raft.Snapshot().Error() })
+		switch {
+		case err == nil, ctx.Err() != nil, outcome.NothingNew(err):
+		default: // the next is asked for after as many bytes again
+			r.log.Warn("no snapshot was taken", "error", err)
+		}
+	}
+}
+
+// shutDown ends Raft, and the draining of its notifications once it has.
+func (r *running) shutDown() error {
+	r.acks.EndTerm(math.MaxUint64)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), raftShutdownTimeout, errRaftRuns)
+	defer cancel()
+	return wake.Await(ctx, func() error {
+		// Requests that Raft got just before, as the barrier of a term, are to be taken
+		// in first: it would never reply to one left in its queue.
+		<-time.After(shutDownPause)
+		future := r.raft.Shutdown()
+		_ = r.transport.Close() // else messages under way to dead peers would be waited for
+		defer close(r.raftNews)
+		return future.Error() // waits for Raft's goroutines
+	})
+}

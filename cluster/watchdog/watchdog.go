@@ -1,0 +1,177 @@
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
+)
+
+const (
+	// lookEvery is how often the watchdog looks.
+	lookEvery = 250 * time.Millisecond
+	// spaceEvery is how often it asks for the free space.
+	spaceEvery = time.Second
+	// stuckAfter is how long a write of the log may hang before the process ends: a
+	// write that hangs that long does not come back, and a new start finds out why.
+	stuckAfter = 30 * time.Second
+	// giveUpEvery is how often a leader without room tries to hand over.
+	giveUpEvery = 5 * time.Second
+	// keysAlarmEvery is how often the alarm about the table of keys may be repeated,
+	// and keysAlarmPercent how full the table is then.
+	keysAlarmEvery   = 10 * time.Minute
+	keysAlarmPercent = 80
+)
+
+var (
+	// ErrStuck ends a process whose disk hangs.
+	ErrStuck = errors.New("the disk hangs")
+	// ErrWedged ends a process whose Raft is wedged.
+	ErrWedged = errors.New("a transfer of leadership does not end")
+)
+
+// Host is the node that a watchdog looks after. Only HandOver and Transferring block.
+type Host interface {
+	// Leads reports whether the node leads.
+	Leads() bool
+	// GiveBack lets other nodes carry the commands that wait at this one, if its disk
+	// hangs.
+	GiveBack()
+	// SetSpace notes how much room there is, as it was just measured.
+	SetSpace(now store.Space)
+	// HandOver gives leadership to another node that has more room than that.
+	HandOver(ctx context.Context, has store.Space) error
+	// HoldTime stops cluster time, or lets it go on, as the leader's state asks for.
+	HoldTime()
+	// Transferring reports whether Raft refuses entries because of a transfer.
+	Transferring(ctx context.Context) bool
+	// Fatal ends the process.
+	Fatal(err error)
+}
+
+// Config says what a watchdog looks at. All fields are needed.
+type Config struct {
+	Log  hclog.Logger
+	Host Host
+	// StuckFor returns how long the write of the log under way has taken.
+	StuckFor func() time.Duration
+	// Space returns how much room there is.
+	Space func() (store.Space, error)
+	// Keys returns how full the table of idempotency keys is.
+	Keys func() fsm.KeysView
+	// WedgedAfter is how long a transfer may take: three election timeouts.
+	WedgedAfter time.Duration
+}
+
+// Run looks after a node until ctx ends.
+func Run(ctx context.Context, config Config) {
+	w := &watchdog{Config: config}
+	for {
+		w.look(ctx)
+		if wake.Pause(ctx, lookEvery) != nil {
+			return
+		}
+	}
+}
+
+// watchdog is the state of Run, for its goroutine alone.
+type watchdog struct {
+	Config
+
+	room      store.Space // as it was measured last
+	askedAt   time.Time   // for the space
+	gaveUpAt  time.Time   // when leadership was last offered
+	refusedAt time.Time   // since when Raft refuses entries; zero: it does not
+	alarmedAt time.Time   // when the alarm about the keys was last given; zero: never
+	dead      bool        // Fatal was called
+}
+
+// look does one round.
+func (w *watchdog) look(ctx context.Context) {
+	w.Host.GiveBack()
+	if stuck := w.StuckFor(); stuck > stuckAfter {
+		w.die(fmt.Errorf("%w: a write of the log has not returned for %v", ErrStuck, stuck.Round(time.Second)))
+	}
+	w.lookForSpace(ctx)
+	w.Host.HoldTime()
+	w.lookForWedge(ctx)
+	w.lookForKeys(time.Now())
+}
+
+// die ends the process, once.
+func (w *watchdog) die(err error) {
+	if !w.dead {
+		w.dead = true
+		w.Host.Fatal(err)
+	}
+}
+
+// lookForSpace keeps room, and gives leadership up while it is low: a leader
+// whose next write finds no room would lose it the hard way.
+func (w *watchdog) lookForSpace(ctx context.Context) {
+	if now := time.Now(); now.Sub(w.askedAt) >= spaceEvery {
+		w.askedAt = now
+		w.measure()
+	}
+	if !w.room.Low || !w.Host.Leads() || time.Since(w.gaveUpAt) < giveUpEvery {
+		return
+	}
+	w.gaveUpAt = time.Now()
+	if err := w.Host.HandOver(ctx, w.room); err != nil {
+		w.Log.Warn("the disk is nearly full, and leadership could not be handed over", "error", err)
+	}
+}
+
+// measure asks for the free space and notes in the log when it passes a mark.
+func (w *watchdog) measure() {
+	now, err := w.Space()
+	if err != nil {
+		w.Log.Warn("the free space could not be found out", "error", err)
+		return // the last one stands
+	}
+	was := w.room
+	w.room = now
+	w.Host.SetSpace(now)
+	switch {
+	case now.Spent && !was.Spent:
+		w.Log.Error("the disk is full down to the reserve: no writes are taken, and cluster time stands still while this node leads", "free_bytes", now.Free)
+	case now.Low && !was.Low, was.Spent && now.Low && !now.Spent:
+		w.Log.Error("the disk is nearly full: only what keeps or ends leases is taken", "free_bytes", now.Free)
+	case was.Low && !now.Low:
+		w.Log.Info("there is room on the disk again", "free_bytes", now.Free)
+	}
+}
+
+// lookForWedge finds a leader whose flag of a transfer under way is stuck: it
+// keeps the leadership, sends heartbeats, and refuses every write (raft#696).
+func (w *watchdog) lookForWedge(ctx context.Context) {
+	switch {
+	case !w.Host.Leads() || !w.Host.Transferring(ctx):
+		w.refusedAt = time.Time{}
+	case w.refusedAt.IsZero():
+		w.refusedAt = time.Now()
+	case time.Since(w.refusedAt) > w.WedgedAfter:
+		w.die(fmt.Errorf("%w: this node leads and refuses all writes since %v", ErrWedged, time.Since(w.refusedAt).Round(time.Second)))
+	}
+}
+
+// lookForKeys writes a line to the log of a leader whose table of idempotency keys is
+// nearly full: beyond it, requests with new keys are refused.
+func (w *watchdog) lookForKeys(now time.Time) {
+	if !w.Host.Leads() || !w.alarmedAt.IsZero() && now.Sub(w.alarmedAt) < keysAlarmEvery {
+		return
+	}
+	k := w.Keys()
+	full := func(has, most int64) bool { return float64(has)*100 >= float64(most)*keysAlarmPercent }
+	if full(k.Keys, k.MostKeys) || full(k.Bytes, k.MostBytes) || full(k.Marks, k.MostMarks) {
+		w.alarmedAt = now
+		w.Log.Warn("the table of idempotency keys is nearly full: requests with new keys are refused once it is",
+			"keys", k.Keys, "most_keys", k.MostKeys, "bytes", k.Bytes, "most_bytes", k.MostBytes, "marks", k.Marks, "most_marks", k.MostMarks)
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/peer"
+)
+
+// parsePeers reads "n1=host:port,n2=host:port,…": every member of the cluster, this
+// node included. All nodes must get the same list.
+func parsePeers(text string) ([]cluster.Peer, error) {
+	var peers []cluster.Peer
+	if text == "" {
+		return nil, nil
+	}
+	byID, byAddress := map[string]bool{}, map[string]bool{}
+	for part := range strings.SplitSeq(text, ",") {
+		id, address, ok := strings.Cut(strings.TrimSpace(part), "=")
+		if !ok {
+			return nil, fmt.Errorf("--peers: %q is not id=host:port", part)
+		}
+		if err := checkNodeID(id); err != nil {
+			return nil, fmt.Errorf("--peers: %w", err)
+		}
+		if err := checkAddress(address); err != nil {
+			return nil, fmt.Errorf("--peers: %s: %w", id, err)
+		}
+		if byID[id] {
+			return nil, fmt.Errorf("--peers: %s is listed twice", id)
+		}
+		if byAddress[address] {
+			return nil, fmt.Errorf("--peers: two nodes have the address %s", address)
+		}
+		byID[id], byAddress[address] = true, true
+		peers = append(peers, cluster.Peer{ID: id, Address: address})
+	}
+	return peers, nil
+}
+
+// maxNodeID bounds a node's id, which goes into every log and status reply.
+const maxNodeID = 64
+
+// checkNodeID allows the characters that need no quoting in a list, a path or a log.
+func checkNodeID(id string) error {
+	if id == "" || len(id) > maxNodeID {
+		return fmt.Errorf("node id %q does not have 1 to %d characters", id, maxNodeID)
+	}
+	if regexp.MustCompile(`[^A-Za-z0-9._-]`).MatchString(id) {
+		return fmt.Errorf("node id %q has characters other than letters, digits, '-', '_' and '.'", id)
+	}
+	return nil
+}
+
+// checkAddress wants a host and a port that a peer could dial.
+func checkAddress(address string) error {
+	if host, _, err := net.SplitHostPort(address); err != nil || host == "" { // [] is no host either
+		return fmt.Errorf("%q is not host:port", address)
+	}
+	return checkBind(address)
+}
+
+// addHosts adds the flag that dev and serve share.
+func addHosts(flags *pflag.FlagSet, c *config) {
+	flags.StringSliceVar(&c.hosts, "allow-host", nil,
+		"names and addresses, beside those of loopback and of --http, under which requests may call this node; * for all")
+}
+
+// validateHTTP checks where the API is served, and to whom.
+func (c *config) validateHTTP() error {
+	if err := checkBind(c.httpAddress); err != nil {
+		return fmt.Errorf("--http: %w", err)
+	}
+	if err := c.validateHosts(); err != nil {
+		return err
+	}
+	local, err := c.httpOnLoopback()
+	switch {
+	case err != nil:
+		return fmt.Errorf("--http: %w", err)
+	case !local && !c.insecureHTTP:
+		return fmt.Errorf("--http: %s is not on loopback, and whoever reaches the API can do everything, its members included: "+
+			"bind it to loopback, or give --insecure-http if only those who may do that can reach it", c.httpAddress)
+	}
+	return nil
+}
+
+// validateHosts refuses what no request could ever name.
+func (c *config) validateHosts() error {
+	for _, name := range c.hosts {
+		_, notAddress := netip.ParseAddr(name)
+		if name != "*" && notAddress != nil && (name == "" || strings.ContainsAny(name, " :/[]@?#*")) {
+			return fmt.Errorf("--allow-host: %q is no name and no address: write it without scheme, brackets and port", name)
+		}
+	}
+	return nil
+}
+
+func (c *config) httpOnLoopback() (bool, error) {
+	host, _, err := net.SplitHostPort(c.httpAddress)
+	if err != nil {
+		return false, err
+	}
+	local, err := peer.OnlyLoopback(host)
+	if err != nil && c.insecureHTTP { // listening on it will fail with a better error
+		return false, nil
+	}
+	return local, err
+}
+
+// allowedHosts are the names under which the API may be called: checked where the
+// API is on loopback, which pages in this machine's browsers can reach, and wherever
+// an operator has listed names. nil: all.
+func (c *config) allowedHosts() []string {
+	local, err := c.httpOnLoopback()
+	if len(c.hosts) == 0 && (err != nil || !local) {
+		return nil
+	}
+	host, _, _ := net.SplitHostPort(c.httpAddress) // validated
+	if host == "" {
+		host = "0.0.0.0"
+	}
+	return append([]string{host}, c.hosts...)
+}

@@ -1,0 +1,183 @@
+//go:build processes && linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// peerCertificates is the certificates of three nodes, in files of their own, so that an
+// authority can be replaced.
+type peerCertificates struct {
+	t   *testing.T
+	dir string
+}
+
+func (p peerCertificates) file(name string) string { return filepath.Join(p.dir, name) }
+
+// authority makes an authority in a folder below.
+func (p peerCertificates) authority(name string) {
+	p.t.Helper()
+	mustCommand(p.t, "cert", "ca", "--dir", p.file(name))
+}
+
+// mustCommand runs a command that ends with status 0.
+func mustCommand(t *testing.T, arguments ...string) {
+	t.Helper()
+	command := exec.Command(testProgram, arguments...)
+	command.Env = append(os.Environ(), asProgram+"=1")
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%q: %v: %s", arguments, err, output)
+	}
+}
+
+// trust makes the bundle of these authorities.
+func (p peerCertificates) trust(authorities ...string) {
+	p.t.Helper()
+	var bundle []byte
+	for _, name := range authorities {
+		one, err := os.ReadFile(p.file(name + "/ca.pem"))
+		must(p.t, err)
+		bundle = append(bundle, one...)
+	}
+	must(p.t, os.WriteFile(p.file("bundle.pem"), bundle, 0o600))
+}
+
+// issue gives a node a certificate of an authority.
+func (p peerCertificates) issue(authority, node string) {
+	p.t.Helper()
+	mustCommand(p.t, "cert", "node", node, "--dir", p.file(authority), "--overwrite")
+	for _, kind := range []string{"-key.pem", ".pem"} {
+		content, err := os.ReadFile(p.file(authority + "/node-" + node + kind))
+		must(p.t, err)
+		must(p.t, os.WriteFile(p.file(node+kind), content, 0o600))
+	}
+}
+
+// flags returns the flags of a node.
+func (p peerCertificates) flags(node string) []string {
+	return []string{"--peer-cert", p.file(node + ".pem"), "--peer-key", p.file(node + "-key.pem"), "--peer-ca", p.file("bundle.pem")}
+}
+
+// plainStreams returns how many streams without TLS a node has had.
+func plainStreams(t *testing.T, c *processes, node int) string {
+	t.Helper()
+	_, metrics := get(t, c.url(node)+"/metrics")
+	for line := range strings.Lines(metrics) {
+		if count, is := strings.CutPrefix(line, "signalbox_peer_plain_streams_total "); is {
+			return strings.TrimSpace(count)
+		}
+	}
+	return "no metric"
+}
+
+// TestMutualTLSOnARunningCluster turns TLS between nodes on, one node and one step at a
+// time, and then replaces the authority without a restart, all under a crowd of clients
+// that lose no lease and no place in the queue.
+func TestMutualTLSOnARunningCluster(t *testing.T) {
+	files := peerCertificates{t, t.TempDir()}
+	c := startProcesses(t, testProgram)
+	f := startFleet(t, c.client, "db", 20, 50)
+	files.authority("first")
+	files.trust("first")
+	roll := func(step string, flags func(node string) []string) {
+		for node := range c.running {
+			c.own[node] = flags(fmt.Sprintf("n%d", node+1))
+			c.running[node].terminate(t, stopWithin)
+			c.start(node)
+			c.waitReady(node)
+			f.goOn(t)
+			f.unchanged(t, node)
+		}
+		t.Log(step)
+	}
+	for _, node := range []string{"n1", "n2", "n3"} {
+		files.issue("first", node)
+	}
+	roll("all have certificates", func(node string) []string { return append(files.flags(node), "--insecure-peers") })
+	if plainStreams(t, c, 0) == "0" {
+		t.Error("n1 had its certificate first, and counts no plain stream")
+	}
+	roll("none takes plain streams", files.flags)
+	for node := range c.running {
+		if got := plainStreams(t, c, node); got != "0" {
+			t.Errorf("n%d: %s plain streams", node+1, got)
+		}
+	}
+
+	reload := func(step string) {
+		for node := range c.running {
+			c.running[node].signal(syscall.SIGHUP)
+		}
+		f.goOn(t)
+		f.unchanged(t, 0)
+		t.Log(step)
+	}
+	files.authority("second")
+	files.trust("first", "second")
+	reload("all trust both")
+	for _, node := range []string{"n1", "n2", "n3"} {
+		files.issue("second", node)
+	}
+	reload("all have new certificates")
+	files.trust("second")
+	reload("all trust the second alone")
+	for node := range c.running {
+		eventually(t, 20*time.Second, func() error {
+			if read := strings.Count(tail(c.running[node].log, 1000), "was read again"); read < 3 {
+				return fmt.Errorf("n%d has read its files %d times", node+1, read)
+			}
+			return nil
+		})
+	}
+	roll("all have new connections", files.flags)
+	f.finish(t)
+	sameState(t, c)
+}
+
+// TestStrangersOnThePeerPort: a node with another authority's certificate, or with none,
+// gets nowhere, and the node that it calls counts it.
+func TestStrangersOnThePeerPort(t *testing.T) {
+	files := peerCertificates{t, t.TempDir()}
+	files.authority("first")
+	files.trust("first")
+	for _, node := range []string{"n1", "n2", "n3"} {
+		files.issue("first", node)
+	}
+	other := peerCertificates{t, t.TempDir()}
+	other.authority("other")
+	other.trust("other")
+	other.issue("other", "n3")
+	c := &processes{t: t, program: testProgram, dir: t.TempDir(), base: freePorts(t, 0, 1, 2, 10, 11, 12)}
+	c.client = newClient(c.url(0), c.url(1), c.url(2))
+	c.own = [3][]string{files.flags("n1"), files.flags("n2"), other.flags("n3")}
+	for node := range c.running {
+		c.start(node)
+	}
+	c.unready(2, "waits for its peers")
+	c.own[2] = nil
+	c.running[2].terminate(t, stopWithin)
+	c.start(2)
+	c.unready(2, "waits for its peers")
+	_, metrics := get(t, c.url(0)+"/metrics")
+	if !slices.ContainsFunc(strings.Split(metrics, "\n"), func(line string) bool {
+		count, is := strings.CutPrefix(line, `signalbox_peer_streams_refused_total{reason="tls"} `)
+		return is && count != "0"
+	}) {
+		t.Error("n1 counts no refused stream")
+	}
+	c.own[2] = files.flags("n3")
+	c.running[2].terminate(t, stopWithin)
+	c.start(2)
+	for node := range c.running {
+		c.waitReady(node)
+	}
+}

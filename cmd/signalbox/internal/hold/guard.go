@@ -1,0 +1,102 @@
+package hold
+
+import (
+	"os"
+	"syscall"
+	"time"
+)
+
+const (
+	// lookEvery is how often guard looks whether the group has ended: the system does
+	// not notify it of processes that aren't its children.
+	lookEvery = 10 * time.Millisecond
+	// killedWithin is how long a group may take to be gone after KILL. Only a process
+	// that hangs in the kernel takes longer, and no further signal helps against that.
+	killedWithin = 2 * time.Second
+)
+
+// watched is the part of *client.Lease that guard needs. Lost must close grace +
+// margin before Deadline at the latest: the lease's own margin is their sum.
+type watched interface {
+	Lost() <-chan struct{}
+	Err() error
+	Deadline() time.Time
+}
+
+// child is a command with all processes that it started: a process group.
+type child interface {
+	signal(s syscall.Signal) // sends to every process of the group, if there is one left
+	exited() <-chan struct{} // closed when the command itself has ended
+	gone() bool              // the command has ended, and so has its whole group
+	status() int             // of the command, as a shell counts it; for after watch
+}
+
+// guard watches over a command while a lease is held. By deadline - margin at the
+// latest, on this process's own monotonic clock, it has killed the whole group: the
+// cluster does not grant the permits anew before the deadline.
+type guard struct {
+	lease   watched
+	child   child
+	signals <-chan os.Signal // relayed to the group
+	grace   time.Duration    // between TERM and KILL
+	margin  time.Duration    // between KILL and the lease's deadline, for KILL to be carried out
+}
+
+// watch blocks until the command and all of its group have ended. It returns why the
+// lease was lost, if that was before the command's own end.
+func (g *guard) watch() error {
+	for {
+		select {
+		case s := <-g.signals:
+			g.child.signal(s.(syscall.Signal))
+			continue
+		case <-g.child.exited():
+		case <-g.lease.Lost():
+		}
+		lost := g.lease.Err()
+		if !g.child.gone() {
+			g.end()
+		}
+		return lost
+	}
+}
+
+// end ends the group: TERM, then KILL.
+func (g *guard) end() {
+	g.child.signal(syscall.SIGTERM)
+	g.child.signal(syscall.SIGCONT) // a stopped process would not notice
+	if g.goneBy(g.killAt()) {
+		return
+	}
+	g.child.signal(syscall.SIGKILL)
+	g.goneBy(time.Now().Add(killedWithin))
+}
+
+// killAt is when the grace is over: never later than the margin before the lease's
+// deadline, however late end was called.
+func (g *guard) killAt() time.Time {
+	at := time.Now().Add(g.grace)
+	if latest := g.lease.Deadline().Add(-g.margin); latest.Before(at) {
+		return latest
+	}
+	return at
+}
+
+// goneBy waits until the group has ended, at most until late, and reports whether it
+// has.
+func (g *guard) goneBy(late time.Time) bool {
+	timer := time.NewTimer(time.Until(late))
+	defer timer.Stop()
+	again := time.NewTicker(lookEvery)
+	defer again.Stop()
+	for !g.child.gone() {
+		select {
+		case <-again.C:
+		case s := <-g.signals:
+			g.child.signal(s.(syscall.Signal))
+		case <-timer.C:
+			return g.child.gone()
+		}
+	}
+	return true
+}

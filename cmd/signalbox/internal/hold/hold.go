@@ -1,0 +1,182 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	signalbox "github.com/signalbox/signalbox/client"
+)
+
+// The exit statuses beside the command's own. A command may end with the same ones:
+// stderr then shows the difference.
+const (
+	StatusUsage       = 2
+	StatusNotInTime   = 3
+	StatusLost        = 4
+	StatusRefused     = 5
+	StatusUnavailable = 6
+	StatusCantRun     = 126 // as in shells
+	StatusNotFound    = 127
+	StatusSignal      = 128 // and the signal's number
+)
+
+// Exit is an error with an exit status. Without Err, the status of the command is all
+// there is to report.
+type Exit struct {
+	Status int
+	Err    error
+}
+
+// Error returns the reason, and "" if there is none.
+func (e *Exit) Error() string {
+	if e.Err == nil {
+		return ""
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns the reason.
+func (e *Exit) Unwrap() error { return e.Err }
+
+// Usage gives an error of the command line its exit status; nil stays nil.
+func Usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Exit{StatusUsage, err}
+}
+
+// shortestTTL leaves room for a renewal, a grace and a margin on a busy machine.
+const shortestTTL = time.Second
+
+// Config says which permits to hold, and which command to run.
+type Config struct {
+	Semaphore string
+	Command   []string // a program and its arguments
+	Addresses []string // base URLs of the nodes
+	Count     int64    // permits to hold
+	Create    bool     // make the semaphore with Permits if it does not exist
+	Permits   int64
+	TTL       time.Duration // of the lease, which is renewed every third of it
+	Wait      time.Duration // for the permits; 0: not at all
+	Grace     time.Duration // between TERM and KILL; 0: a sixth of TTL, at most 10 s
+	Log       *slog.Logger
+	Signals   <-chan os.Signal // relayed to the command; nil: none
+
+	http  *http.Client // nil: the client's own
+	begin func(command, environment []string) (child, error)
+}
+
+// Holder holds permits while a command runs.
+type Holder struct {
+	Config
+	margin time.Duration // see guard
+	client *signalbox.Client
+}
+
+// New checks the configuration and whether the command exists; it sends no request.
+// Its errors name the flags of "signalbox run", and are all of type *Exit.
+func New(c Config) (*Holder, error) {
+	h := &Holder{Config: c, margin: min(max(c.TTL/30, 100*time.Millisecond), time.Second)}
+	if h.Grace == 0 {
+		h.Grace = min(h.TTL/6, 10*time.Second)
+	}
+	if err := h.check(); err != nil {
+		return nil, Usage(err)
+	}
+	var err error
+	h.client, err = signalbox.New(signalbox.Config{Addresses: h.Addresses, HTTPClient: h.http, Logger: h.Log})
+	if err != nil {
+		return nil, Usage(fmt.Errorf("--addr: %s", strings.TrimPrefix(err.Error(), "signalbox: ")))
+	}
+	if h.begin != nil {
+		return h, nil
+	}
+	h.begin = startGroup
+	if _, err := exec.LookPath(h.Command[0]); errors.Is(err, os.ErrPermission) {
+		return nil, &Exit{StatusCantRun, err}
+	} else if err != nil {
+		return nil, &Exit{StatusNotFound, err}
+	}
+	return h, nil
+}
+
+func (h *Holder) check() error {
+	switch {
+	case h.Count < 1:
+		return errors.New("--count must be above 0")
+	case h.Create && h.Permits < 1:
+		return errors.New("--permits must be above 0")
+	case h.TTL < shortestTTL:
+		return fmt.Errorf("--ttl must be at least %v", shortestTTL)
+	case h.Wait < 0:
+		return errors.New("--wait must not be below 0")
+	case h.Grace < 0 || h.Grace > h.TTL/2-h.margin:
+		return fmt.Errorf("--grace must not be below 0, nor above %v with this --ttl", h.TTL/2-h.margin)
+	case len(h.Addresses) == 0:
+		return errors.New("--addr: give at least one")
+	}
+	return nil
+}
+
+// Run acquires the permits, runs the command and releases the permits. It returns nil
+// if the command ended with status 0, else an *Exit. The end of ctx cuts it short;
+// to end in order, send it a signal.
+func (h *Holder) Run(ctx context.Context) error {
+	session, lease, err := h.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	started, err := h.begin(h.Command, append(os.Environ(),
+		"SIGNALBOX_SEMAPHORE="+lease.Semaphore, "SIGNALBOX_SESSION="+lease.Session, "SIGNALBOX_TOKEN="+strconv.FormatUint(lease.Token, 10)))
+	if err != nil {
+		h.release(ctx, session)
+		return &Exit{StatusCantRun, err}
+	}
+	g := &guard{lease: lease, child: started, signals: h.Signals, grace: h.Grace, margin: h.margin}
+	lost := g.watch()
+	if late := h.release(ctx, session); lost == nil {
+		lost = late
+	}
+	switch status := started.status(); {
+	case lost != nil:
+		return &Exit{StatusLost, fmt.Errorf("the lease of %s is %w", h.Semaphore, lost)}
+	case status != 0:
+		return &Exit{Status: status}
+	}
+	return nil
+}
+
+// relayed are the signals that the command's group receives too.
+var relayed = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
+
+// Catch returns the channel for Config.Signals. It takes INT and TERM away from the
+// program's own handling; the end of ctx counts as TERM. An ignored signal stays
+// ignored, as under nohup. Ctrl-Z does not stop this process, which has to renew,
+// until stop is called.
+func Catch(ctx context.Context) (_ <-chan os.Signal, stop func()) {
+	signals := make(chan os.Signal, 16)
+	signal.Reset(syscall.SIGINT, syscall.SIGTERM) // the program would end at the second one
+	for _, s := range relayed {
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
+	undo := context.AfterFunc(ctx, func() { signals <- syscall.SIGTERM })
+	mayStop := stayAwake()
+	return signals, func() {
+		mayStop()
+		undo()
+		signal.Stop(signals)
+	}
+}

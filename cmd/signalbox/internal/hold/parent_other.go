@@ -1,0 +1,14 @@
+//go:build !linux
+
+package hold
+
+import "syscall"
+
+// dieWithParent has no effect: only Linux can do it.
+func dieWithParent(*syscall.SysProcAttr) {}
+
+// adoptOrphans has no effect: only Linux can do it.
+func adoptOrphans() {}
+
+// keepGoing has no effect: only Linux can do it.
+func keepGoing(int) (stop func()) { return func() {} }

@@ -1,0 +1,173 @@
+//go:build processes && linux
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// maxFilesOnLeader and maxFilesOnFollower bound the source files that one acquire
+	// passes through: as many as a reader has to open to follow it.
+	maxFilesOnLeader   = 40
+	maxFilesOnFollower = 40
+	// acquiresTraced is how many acquires are traced. Work in the background shows
+	// in some of them only.
+	acquiresTraced = 12
+)
+
+// TestFilesOfOneAcquire counts the source files that run for one acquire on the
+// leader, and on a follower that forwards it, and lists them.
+func TestFilesOfOneAcquire(t *testing.T) {
+	program := buildWithCoverage(t)
+	coverage := t.TempDir()
+	t.Setenv("GOCOVERDIR", coverage)
+	c := startProcesses(t, program)
+	leader := c.mustLead(t)
+	follower, _ := others(leader)
+	c.must(t, leader, http.MethodPut, "/v1/semaphores/db", `{"permits":1}`, http.StatusCreated)
+
+	for _, node := range []struct {
+		name string
+		at   int
+		most int
+	}{{"leader", leader, maxFilesOnLeader}, {"follower", follower, maxFilesOnFollower}} {
+		trace := &coverageTrace{t: t, process: c.running[node.at], home: filepath.Join(coverage, fmt.Sprint(c.running[node.at].command.Process.Pid))}
+		session := c.must(t, node.at, http.MethodPost, "/v1/sessions", `{"ttl":"10m"}`, http.StatusCreated).Session
+		lease := "/v1/sessions/" + session + "/leases/db"
+		var always map[string]bool
+		for range acquiresTraced {
+			trace.clear()
+			c.must(t, node.at, http.MethodPut, lease, `{}`, http.StatusOK)
+			files := trace.filesWith("fsm/op_acquire.go") // a follower may reply before it applies
+			c.must(t, node.at, http.MethodDelete, lease, "", http.StatusNoContent)
+			if always == nil {
+				always = files
+			}
+			maps.DeleteFunc(always, func(file string, _ bool) bool { return !files[file] })
+		}
+		t.Logf("an acquire passes through %d files on the %s:\n%s", len(always), node.name, strings.Join(slices.Sorted(maps.Keys(always)), "\n"))
+		if len(always) > node.most {
+			t.Errorf("%d files on the %s, more than %d", len(always), node.name, node.most)
+		}
+	}
+}
+
+// buildWithCoverage builds a program that counts its statements, and writes and
+// clears the counters at a signal. It works on a copy of the sources, since cover
+// does not read overlays.
+func buildWithCoverage(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	source, hook := filepath.Join(dir, "source"), filepath.Join("testdata", "coverage", "hook.go.txt")
+	copyModule(t, filepath.Join("..", ".."), source)
+	text, err := os.ReadFile(hook)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(source, "cmd", "signalbox", "coverage_hook.go"), text, 0o600))
+	program := filepath.Join(dir, "signalbox")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-cover", "-covermode=atomic", "-coverpkg=./...",
+		"-o", program, "./cmd/signalbox")
+	build.Dir = source
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, output)
+	}
+	return program
+}
+
+// copyModule copies the sources of a module, without tests, test data and hidden files.
+func copyModule(t *testing.T, from, to string) {
+	t.Helper()
+	must(t, filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(from, path)
+		name := entry.Name()
+		switch {
+		case err != nil:
+			return err
+		case relative == ".":
+			return os.Mkdir(to, 0o700)
+		case entry.IsDir() && (name == "testdata" || name[0] == '.'):
+			return filepath.SkipDir
+		case entry.IsDir():
+			return os.Mkdir(filepath.Join(to, relative), 0o700)
+		case strings.HasSuffix(name, "_test.go") || name[0] == '.' || !entry.Type().IsRegular():
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, relative), text, 0o600)
+	}))
+}
+
+// coverageTrace reads the counters of one process.
+type coverageTrace struct {
+	t       *testing.T
+	process *process
+	home    string
+	signals int
+}
+
+// signal sends a signal and returns the folder that appears once it has been handled.
+func (c *coverageTrace) signal(s syscall.Signal) string {
+	c.t.Helper()
+	c.signals++
+	at := filepath.Join(c.home, fmt.Sprint(c.signals))
+	c.process.signal(s)
+	eventually(c.t, 10*time.Second, func() error {
+		_, err := os.Stat(at)
+		return err
+	})
+	return at
+}
+
+func (c *coverageTrace) clear() { c.signal(syscall.SIGUSR1) }
+
+// filesWith returns files once this one is among them.
+func (c *coverageTrace) filesWith(file string) (files map[string]bool) {
+	c.t.Helper()
+	eventually(c.t, 10*time.Second, func() error {
+		if files = c.files(); !files[file] {
+			return fmt.Errorf("%s has not run", file)
+		}
+		return nil
+	})
+	return files
+}
+
+// files returns the source files of this module in which a statement has run since
+// clear, by their path from the module's root.
+func (c *coverageTrace) files() map[string]bool {
+	c.t.Helper()
+	at := c.signal(syscall.SIGUSR2)
+	profile := at + ".txt"
+	if output, err := exec.CommandContext(c.t.Context(), "go", "tool", "covdata", "textfmt", "-i="+at, "-o="+profile).CombinedOutput(); err != nil {
+		c.t.Fatalf("%v: %s", err, output)
+	}
+	file, err := os.Open(profile)
+	must(c.t, err)
+	defer file.Close()
+	files := map[string]bool{}
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		place, _, found := strings.Cut(lines.Text(), ".go:")
+		if found && !strings.HasSuffix(place, "/coverage_hook") && !strings.HasSuffix(lines.Text(), " 0") {
+			files[strings.TrimPrefix(place, "github.com/signalbox/signalbox/")+".go"] = true
+		}
+	}
+	return files
+}

@@ -1,0 +1,104 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox/signalbox/internal/certs"
+)
+
+// Cert makes the subcommand that makes certificates. It works offline.
+func Cert() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "cert",
+		Short: "Make the certificates of a cluster",
+		Long: "Make the certificates of a cluster: first the authority, then one for each node, then those of clients.\n\n" +
+			"All files go to one folder. Its ca-key.pem signs for the whole cluster: keep it off the nodes. A node needs\n" +
+			"ca.pem and its own two files. The keys are ECDSA P-256; an authority lasts ten years, what it issues one.",
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return errors.New("cert takes ca, node or client: see signalbox cert --help")
+		},
+	}
+	var o certOptions
+	command.AddCommand(o.authority(), o.node(), o.client())
+	flags := command.PersistentFlags()
+	flags.StringVar(&o.dir, "dir", "certs", "the folder of the files; made if there is none")
+	flags.BoolVar(&o.overwrite, "overwrite", false, "replace files that exist")
+	return command
+}
+
+// certOptions are the flags that all kinds of certificates share.
+type certOptions struct {
+	dir       string
+	overwrite bool
+}
+
+func (o *certOptions) authority() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ca",
+		Short: "Make the certificate authority",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			files, err := certs.MakeAuthority(o.dir, o.overwrite)
+			if errors.Is(err, fs.ErrExist) {
+				return fmt.Errorf("%w; with --overwrite all that it has issued becomes worthless: use another --dir", err)
+			}
+			return printPair(command, files, err)
+		},
+	}
+}
+
+func (o *certOptions) node() *cobra.Command {
+	var hosts []string
+	command := &cobra.Command{
+		Use:   "node ID",
+		Short: "Issue the certificate of a node",
+		Long: "Issue the certificate of a node, for connections with the other nodes and for HTTPS. ID is its --node-id;\n" +
+			"the names and addresses by which clients reach it are given by --host. localhost and the id are added.",
+		Args: oneArgument("the id of a node"),
+		RunE: func(command *cobra.Command, arguments []string) error {
+			files, err := certs.MakeNode(o.dir, arguments[0], hosts, o.overwrite)
+			return printPair(command, files, err)
+		},
+	}
+	command.Flags().StringSliceVar(&hosts, "host", nil, "a host name or IP address of the node; may be repeated, or a list with commas")
+	return command
+}
+
+func (o *certOptions) client() *cobra.Command {
+	return &cobra.Command{
+		Use:   "client NAME",
+		Short: "Issue the certificate of a client",
+		Args:  oneArgument("the name of a client"),
+		RunE: func(command *cobra.Command, arguments []string) error {
+			files, err := certs.MakeClient(o.dir, arguments[0], o.overwrite)
+			return printPair(command, files, err)
+		},
+	}
+}
+
+// printPair prints the files that were written.
+func printPair(command *cobra.Command, files certs.Pair, err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%w; --overwrite replaces it", err)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(command.OutOrStdout(), "%s\n%s\n", files.Cert, files.Key)
+	return err
+}
+
+// oneArgument demands exactly one word, which is described.
+func oneArgument(is string) cobra.PositionalArgs {
+	return func(command *cobra.Command, arguments []string) error {
+		if len(arguments) != 1 {
+			return fmt.Errorf("%s takes one argument, %s, not %d", command.CommandPath(), is, len(arguments))
+		}
+		return nil
+	}
+}

@@ -1,0 +1,9 @@
+// Package verbs is the subcommands for the terminal: each does one thing and ends. A
+// verb is one file with a function that returns its cobra command, and one line in
+// cmd/signalbox/main.go. It prints its result on the command's output; the caller
+// prints its error and chooses the exit status.
+//
+// The servers' subcommands, and run, are in cmd/signalbox.
+//
+//   - cert.go: cert ca, cert node, cert client.
+package verbs

@@ -1,0 +1,64 @@
+package fsm
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// records counts what a machine keeps, a request as its members, but for what is
+// bounded and goes by itself: keys and ended sessions.
+func records(m *Machine) int {
+	count := m.semaphores.live + m.sessions.live + m.leases.live + m.entries.live + m.notices.live
+	for _, r := range m.requests.refs(func(q *request) uint64 { return q.place }) {
+		count += len(m.requests.at(r).members)
+	}
+	return count
+}
+
+// TestPropertyOnlyGrowingOperationsGrow: whatever the state, a command of an
+// operation that must not grow it leaves no more records than it found.
+func TestPropertyOnlyGrowingOperationsGrow(t *testing.T) {
+	seen := map[Op]bool{}
+	rapid.Check(t, func(t *rapid.T) {
+		s := newSequence(t)
+		s.run(60, nil)
+		for range 40 {
+			c := s.g.command()
+			s.g.index++
+			s.g.seq++
+			e := sentEntry{index: s.g.index, stampMS: s.g.m.nowMS, commands: []modelCommand{{command: c}}}
+			e.bytes = EncodeEntry(e.stampMS, [][]byte{Envelope{Request: RequestID{Origin: 1, Sequence: s.g.seq}}.Encode(c)})
+			before := records(s.machine)
+			s.step(e)
+			if after := records(s.machine); after > before && !c.Op().MayGrow() {
+				s.fail(fmt.Errorf("%v made %d records of %d", c.Op(), after, before))
+			}
+			seen[c.Op()] = true
+		}
+	})
+	for op := Op(1); op < opCount; op++ {
+		if !op.MayGrow() && !seen[op] {
+			t.Errorf("%v was never tried", op)
+		}
+	}
+}
+
+// TestOpOf: the operation is read from the head of a command alone, with a key and
+// without.
+func TestOpOf(t *testing.T) {
+	id := RequestID{Origin: 1 << 60, Sequence: 300}
+	for _, c := range []Command{Renew{Renewals: []Renewal{{Session: 7, TTLMS: 1}}}, Release{Session: 1, Name: "a"}, Up{Name: "a", Count: 1}} {
+		for _, key := range []string{"", "key"} {
+			if got := OpOf(Envelope{Request: id, Key: key}.Encode(c)); got != c.Op() {
+				t.Errorf("%v with key %q: %v", c.Op(), key, got)
+			}
+		}
+	}
+	for _, bad := range [][]byte{nil, {1}, {1, 2}, {0x80, 0x80, 0x80, 0x80}} {
+		if got := OpOf(bad); got != 0 || !got.MayGrow() {
+			t.Errorf("%x: %v", bad, got)
+		}
+	}
+}

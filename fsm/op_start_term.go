@@ -1,0 +1,63 @@
+package fsm
+
+import "fmt"
+
+// StartTerm is the first entry of each leader. It names the term, so that every node knows
+// that commands proposed in an earlier term can't be applied any more, and brings the
+// limits of the leader. The log's name of the operation is reign.
+type StartTerm struct {
+	Term   uint64
+	Leader string // node id
+	Limits Limits
+	// Jump is set once after a recovery that may have lost entries: the counters of
+	// tokens, places and epochs skip 2^32, so that no value is used twice.
+	Jump bool
+	// Cluster is the id of the cluster, from level 1 on. A machine without an id takes it;
+	// a machine with another id halts.
+	Cluster ClusterID
+	// Level is the feature level at which a cluster without an id begins.
+	Level uint32
+}
+
+// Op is OpStartTerm.
+func (StartTerm) Op() Op { return OpStartTerm }
+
+func (c StartTerm) encode(e *encoder) {
+	e.uint(c.Term)
+	e.string(c.Leader)
+	e.limits(c.Limits)
+	e.bool(c.Jump)
+	if e.feature >= 1 {
+		e.buf = append(e.buf, c.Cluster[:]...)
+		e.uint(uint64(c.Level))
+	}
+}
+
+func (c StartTerm) needs() uint32 { return since(c.Level > 0 || c.Cluster != ClusterID{}) }
+
+func decodeStartTerm(d *decoder) Command {
+	c := StartTerm{Term: d.Uint(), Leader: d.Text(), Limits: d.limits(), Jump: d.Bool()}
+	if d.feature >= 1 {
+		copy(c.Cluster[:], d.Bytes(uint64(len(c.Cluster))))
+		c.Level = d.featureLevel()
+	}
+	return c
+}
+
+func (c StartTerm) apply(m *Machine) Result {
+	switch {
+	case c.Cluster == m.cluster:
+	case m.cluster != ClusterID{}:
+		panic(fmt.Sprintf("this state belongs to cluster %v, the entry to cluster %v", m.cluster, c.Cluster))
+	default:
+		m.cluster, m.feature = c.Cluster, max(m.feature, c.Level)
+	}
+	m.term, m.leader, m.limits = c.Term, c.Leader, c.Limits
+	if c.Jump {
+		m.tokens += termJump
+		m.places += termJump
+		m.epochs += termJump
+	}
+	m.applied.Term, m.applied.Jump = c.Term, c.Jump
+	return Result{Code: OK}
+}

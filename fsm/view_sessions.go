@@ -1,0 +1,188 @@
+package fsm
+
+// SessionView is a session as readers see it.
+type SessionView struct {
+	ID         uint64
+	TTLMS      int64
+	DeadlineMS int64 // in cluster time
+	OneShot    bool
+	Keep       bool
+	Owner      string
+	Metadata   []Pair
+	Leases     []LeaseView   // oldest first, including revoked ones
+	Waiting    []RequestView // lowest place first
+}
+
+// WaitListView is one entry of a session's wait list.
+type WaitListView struct {
+	Semaphore string
+	Epoch     uint64
+	Wanted    int64 // waits in the line; 0 without a waiting request
+	Granted   int64 // taken, not yet delivered
+	Token     uint64
+	Deleted   bool
+
+	// Of the waiting request; 0 without one.
+	Place      uint64
+	Position   int64
+	EnqueuedMS int64
+}
+
+// Session returns one session by id.
+func (m *Machine) Session(id uint64) (SessionView, bool) {
+	r, ok := m.bySession[id]
+	if !ok {
+		return SessionView{}, false
+	}
+	return m.viewSession(r), true
+}
+
+// HasSession reports whether a session lives.
+func (m *Machine) HasSession(id uint64) bool {
+	_, ok := m.bySession[id]
+	return ok
+}
+
+func (m *Machine) viewSession(r ref) SessionView {
+	s := m.sessions.at(r)
+	view := SessionView{ID: s.id, TTLMS: s.ttlMS, DeadlineMS: s.deadlineMS, OneShot: s.oneShot, Keep: s.keep, Owner: s.owner,
+		Metadata: s.metadata}
+	view.Leases = m.Leases(s.id)
+	for q := s.requests.first; q != 0; q = m.requests.at(q).inSession.next {
+		if len(m.left(m.requests.at(q).members)) > 0 {
+			view.Waiting = append(view.Waiting, m.viewRequestOf(q))
+		}
+	}
+	return view
+}
+
+// Sessions returns up to limit sessions in the order of their ids, after the given id.
+func (m *Machine) Sessions(after uint64, limit int) []SessionView {
+	var found []SessionView
+	for _, id := range m.SessionIDs(after, limit) {
+		found = append(found, m.viewSession(m.bySession[id]))
+	}
+	return found
+}
+
+// SessionIDs returns up to limit ids of sessions in their order, after the given id.
+func (m *Machine) SessionIDs(after uint64, limit int) []uint64 {
+	var found []uint64
+	m.ids.Ascend(after, func(id uint64, _ ref) bool {
+		if len(found) == limit {
+			return false
+		}
+		if id != after || after == 0 {
+			found = append(found, id)
+		}
+		return true
+	})
+	return found
+}
+
+// Leases returns the leases of a session, including revoked ones. Its cost depends on their
+// number alone.
+func (m *Machine) Leases(session uint64) (held []LeaseView) {
+	owner, known := m.bySession[session]
+	if !known {
+		return nil
+	}
+	for l := m.sessions.at(owner).leases.first; l != 0; l = m.leases.at(l).inSession.next {
+		if !m.gone(m.leases.at(l).semaphore) {
+			held = append(held, m.viewLease(l))
+		}
+	}
+	return held
+}
+
+// Lease returns the lease of a session on a semaphore, even if it is revoked. Its cost is
+// constant.
+func (m *Machine) Lease(session uint64, name string) (LeaseView, bool) {
+	owner, known := m.bySession[session]
+	semaphore, exists := m.byName[name]
+	held, holds := m.leaseOf(owner, semaphore)
+	if !known || !exists || !holds {
+		return LeaseView{}, false
+	}
+	return m.viewLease(held), true
+}
+
+// Request returns the request of a session that waits for a lease of a semaphore. Its
+// position is that in the first line of its list.
+func (m *Machine) Request(session uint64, name string) (RequestView, bool) {
+	owner, known := m.bySession[session]
+	semaphore, exists := m.byName[name]
+	if !known || !exists {
+		return RequestView{}, false
+	}
+	waiting := m.waitsFor(owner, semaphore)
+	if waiting == 0 {
+		return RequestView{}, false
+	}
+	return m.viewRequestOf(waiting), true
+}
+
+// viewRequestOf returns a request as its session sees it, with the position in the first
+// line of its list.
+func (m *Machine) viewRequestOf(waiting ref) RequestView {
+	r := m.requests.at(waiting)
+	line := m.left(r.members)[0].semaphore
+	return m.viewRequest(waiting, line, m.semaphores.at(line).position(r.place))
+}
+
+// WaitList returns the wait list of a session in the order of its entries.
+func (m *Machine) WaitList(id uint64) []WaitListView {
+	var list []WaitListView
+	owner, ok := m.bySession[id]
+	if !ok {
+		return nil
+	}
+	for r := m.sessions.at(owner).entries.first; r != 0; r = m.entries.at(r).inSession.next {
+		e := m.entries.at(r)
+		view := WaitListView{Semaphore: e.name, Epoch: e.epoch, Wanted: m.wanted(e), Deleted: m.orphaned(e)}
+		if !view.Deleted {
+			view.Granted, view.Token = e.granted, e.token
+		}
+		if e.waiting != 0 && !view.Deleted {
+			q := m.requests.at(e.waiting)
+			view.Place, view.Position, view.EnqueuedMS = q.place, m.semaphores.at(e.semaphore).position(q.place), q.enqueuedMS
+		}
+		list = append(list, view)
+	}
+	return list
+}
+
+// Ended returns how a session ended, while that is remembered.
+func (m *Machine) Ended(id uint64) (cause Cause, reason string, ok bool) {
+	r, ok := m.byEnded[id]
+	if !ok {
+		return CauseNone, "", false
+	}
+	e := m.ended.at(r)
+	return e.cause, e.reason, true
+}
+
+// Outcome returns the outcome of a waiting request for a reader that missed its conclusion:
+// still waiting, granted to its session, or unknown (ok is false).
+func (m *Machine) Outcome(session, place uint64, wants []Want) (Result, bool) {
+	if waiting, ok := m.requestAt(session, place); ok {
+		return m.waitingResult(waiting), true
+	}
+	owner, ok := m.bySession[session]
+	if !ok {
+		var result Result
+		m.findSession(session, &result)
+		_, remembered := m.byEnded[session]
+		return result, remembered
+	}
+	result := Result{Code: OK, Place: place}
+	for _, want := range wants {
+		semaphore, known := m.byName[want.Semaphore]
+		held, holds := m.leaseOf(owner, semaphore)
+		if known && holds && !m.leases.at(held).revoked && m.leases.at(held).count == want.Count {
+			result.Grants = append(result.Grants, m.grantOf(m.leases.at(held)))
+		}
+	}
+	m.describeSession(&result, owner)
+	return result, len(result.Grants) > 0
+}

@@ -1,0 +1,423 @@
+package fsm
+
+import (
+	"container/heap"
+	"math"
+)
+
+// budget bounds the work of one entry that the state causes, from feature level 1 on. The
+// commands bound the work that they list. The next entries begin with the work that is left
+// over, see MoreDue and ADR 9.
+type budget struct {
+	ended  int // bounds work.ended
+	swept  int // records that an entry may still end for deleted semaphores and for sessions with ttl 0, even after a mass expiry has used up ended
+	served int // bounds work.served
+}
+
+// work counts the work of the entry under way.
+type work struct {
+	ended  int // ended leases, members of waiting requests, keys that waited, entries of wait lists, and sessions
+	served int // members of requests granted from lines, and the keys that waited for them
+	before int // the value of ended before the first command
+}
+
+func defaultBudget() budget { return budget{ended: 2048, swept: 512, served: 2048} }
+
+// bounded reports whether the budget is in force.
+func (m *Machine) bounded() bool { return m.feature >= 1 }
+
+// mayServe reports whether this entry may grant another request from a line.
+func (m *Machine) mayServe() bool { return !m.bounded() || m.done.served < m.budget.served }
+
+// mayEnd reports whether this entry may end more records that no command names.
+func (m *Machine) mayEnd() bool { return !m.bounded() || m.done.ended < m.budget.ended }
+
+// mayEndAtOnce reports whether this entry may end another session to which a command gave a
+// deadline that has passed. A mass expiry leaves a part of the budget for these sessions,
+// so that they need not wait behind all that expired.
+func (m *Machine) mayEndAtOnce() bool {
+	return !m.bounded() || m.done.ended < max(m.budget.ended, m.done.before+m.budget.swept)
+}
+
+// MoreDue reports whether work is left over that the next entry continues, with commands or
+// without: sessions past their deadline, deleted semaphores, or waiting requests that can
+// be granted or must end.
+func (m *Machine) MoreDue() bool {
+	return m.expired() || m.unswept.Len() > 0 || m.unserved.Len() > 0
+}
+
+// expired reports whether a session's deadline has passed.
+func (m *Machine) expired() bool {
+	ms, ok := m.NextDeadline()
+	return ok && ms <= m.nowMS
+}
+
+// expire runs once at the start of each entry. It removes sessions whose deadline has
+// passed, in the order (deadline, id) and within the budget, continues with the work that
+// the last entry left over, and serves the lines once. A session that is past its deadline
+// and not yet removed is only late: it may hold, renew and be granted leases.
+func (m *Machine) expire() {
+	m.done = work{}
+	sessions, records := 0, 0
+	for sessions < expireSessions && m.expired() {
+		first := m.deadlines.due[0]
+		s := m.sessions.at(first.session)
+		sessions++
+		records += s.leases.length + s.requests.length
+		m.endSession(first.session, CauseExpired, "")
+		if !m.mayEnd() || !m.bounded() && records >= expireRecords {
+			break
+		}
+	}
+	m.forget()
+	m.sweep()
+	m.settle()
+	m.done.before = m.done.ended
+}
+
+// forget drops records that have been kept for their time: ended sessions, keys, marks,
+// revoked leases and notices, up to forgetKeys of each.
+func (m *Machine) forget() {
+	drop := func(l *list, over func(ref) bool, remove func(ref)) {
+		for n := 0; n < forgetKeys && l.first != 0 && over(l.first); n++ {
+			remove(l.first)
+		}
+	}
+	drop(&m.endedOrder, func(r ref) bool { return m.ended.at(r).atMS+endedKeptMS <= m.nowMS }, m.forgetEnded)
+	drop(&m.outcomes, func(r ref) bool { return m.keys.at(r).atMS+keysKeptMS <= m.nowMS }, m.forgetKey)
+	if m.marks.length > 0 {
+		m.forgetMarks()
+	}
+	drop(&m.revokedOrder, func(r ref) bool { return m.revoked.at(r).atMS+endedKeptMS <= m.nowMS }, m.forgetRevoked)
+	drop(&m.patience, func(r ref) bool { return m.notices.at(r).endsMS <= m.nowMS }, m.endNotice)
+}
+
+// A deleted semaphore is not in the index of names any more. Its record stays, marked,
+// until its leases, waiting requests and entries of wait lists are gone. A semaphore stays
+// marked as shrunk until the requests that can't be granted any more are gone. A large one
+// takes several entries.
+
+// sweep continues with the marked semaphores, the oldest first, within the budget.
+func (m *Machine) sweep() {
+	limit := max(m.budget.ended, m.done.ended+m.budget.swept)
+	for {
+		_, r, ok := m.unswept.Min()
+		switch {
+		case !ok:
+			return
+		case m.semaphores.at(r).deleted:
+			if !m.empty(r, limit) {
+				return
+			}
+			m.removeSemaphore(r)
+		case !m.endImpossible(r, limit):
+			return
+		}
+	}
+}
+
+// empty ends the waiting requests of a deleted semaphore, then its leases, then its entries
+// of wait lists, up to the limit. It reports whether all are gone.
+func (m *Machine) empty(r ref, limit int) bool {
+	for {
+		s := m.semaphores.at(r)
+		switch {
+		case s.line == nil && s.holders.first == 0 && s.entries.first == 0:
+			return true
+		case m.done.ended >= limit:
+			return false
+		case s.line != nil:
+			_, waiting, _ := s.line.Min()
+			m.loseMember(waiting, r, CauseDeleted, Deleted)
+		case s.holders.first != 0:
+			owner := m.leases.at(s.holders.first).session
+			m.dropLease(s.holders.first, CauseDeleted, "")
+			m.endIfSpent(owner, CauseDeleted)
+		default:
+			m.orphanEntry(s.entries.first)
+		}
+	}
+}
+
+// removeSemaphore removes the record of a deleted semaphore that is empty.
+func (m *Machine) removeSemaphore(r ref) {
+	m.unswept.Delete(m.semaphores.at(r).epoch)
+	m.semaphores.remove(r)
+}
+
+// endImpossible ends requests for leases that ask for more than could ever be granted, so
+// that they don't block the line, up to the limit. It reports whether all are gone, and
+// marks the semaphore accordingly.
+func (m *Machine) endImpossible(r ref, limit int) bool {
+	for {
+		s := m.semaphores.at(r)
+		left := s.asked != nil && s.asked.largest() > s.full()
+		if s.shrunk != left && m.bounded() {
+			m.semaphores.mut(r).shrunk = left
+			if left {
+				m.unswept.Set(s.epoch, r)
+			} else {
+				m.unswept.Delete(s.epoch)
+			}
+		}
+		if !left || m.done.ended >= limit {
+			return !left
+		}
+		for _, waiting := range s.asked.above(s.full(), limit-m.done.ended) {
+			if m.done.ended >= limit {
+				break
+			}
+			m.loseMember(waiting, r, CauseNever, Never)
+		}
+	}
+}
+
+// limitOfCommand returns the value of done.ended at which a command stops ending records
+// that it does not name.
+func (m *Machine) limitOfCommand() int {
+	if m.bounded() {
+		return m.budget.ended
+	}
+	return math.MaxInt
+}
+
+// endOrphan ends a session's request for a list at once, before its turn, if deleted
+// semaphores have made it impossible, so that a repeat is a new request.
+func (m *Machine) endOrphan(owner ref, group uint64) {
+	waiting, ok := m.byGroup[groupKey{owner, group}]
+	if !ok {
+		return
+	}
+	r := *m.requests.at(waiting)
+	if left := len(m.left(r.members)); left == len(r.members) || r.mode == Any && left > 0 {
+		return
+	}
+	for _, want := range r.members {
+		if m.gone(want.semaphore) {
+			m.loseMember(waiting, want.semaphore, CauseDeleted, Deleted)
+			if r.mode == All {
+				break
+			}
+		}
+	}
+	m.settle()
+}
+
+// gone reports whether a semaphore is deleted, so that only its record is left.
+func (m *Machine) gone(semaphore ref) bool { return m.semaphores.at(semaphore).deleted }
+
+// orphaned reports whether the semaphore of a wait list's entry is deleted.
+func (m *Machine) orphaned(e *entry) bool { return e.semaphore == 0 || m.gone(e.semaphore) }
+
+// left returns the members of a request whose semaphores exist.
+func (m *Machine) left(members []member) []member {
+	if m.unswept.Len() == 0 {
+		return members
+	}
+	var found []member
+	for _, want := range members {
+		if !m.gone(want.semaphore) {
+			found = append(found, want)
+		}
+	}
+	return found
+}
+
+// has counts the leases and requests of a session, except those of deleted semaphores.
+func (m *Machine) has(owner ref) (leases, requests int) {
+	s := m.sessions.at(owner)
+	if m.unswept.Len() == 0 {
+		return s.leases.length, s.requests.length
+	}
+	for l := s.leases.first; l != 0; l = m.leases.at(l).inSession.next {
+		if !m.gone(m.leases.at(l).semaphore) {
+			leases++
+		}
+	}
+	for q := s.requests.first; q != 0; q = m.requests.at(q).inSession.next {
+		if len(m.left(m.requests.at(q).members)) > 0 {
+			requests++
+		}
+	}
+	return leases, requests
+}
+
+// NextDeadline returns the earliest deadline of a session, in cluster time; ok is false if
+// there is no session.
+func (m *Machine) NextDeadline() (ms int64, ok bool) {
+	if len(m.deadlines.due) == 0 {
+		return 0, false
+	}
+	return m.deadlines.due[0].ms, true
+}
+
+// deadlines has the sessions by (deadline, id), the order in which they expire. A change
+// costs O(log n), and expiry does not look at sessions that are not due.
+type deadlines struct {
+	due []deadline
+	at  []int32 // by session ref: its index in due + 1, 0 if absent
+}
+
+type deadline struct {
+	ms      int64
+	id      uint64
+	session ref
+}
+
+// set files a session under a deadline, or moves it there.
+func (d *deadlines) set(session ref, id uint64, ms int64) {
+	for int(session) >= len(d.at) {
+		d.at = append(d.at, 0)
+	}
+	if d.at[session] == 0 { // append instead of heap.Push, which allocates
+		d.due = append(d.due, deadline{id: id, session: session})
+		d.at[session] = int32(len(d.due))
+	}
+	i := int(d.at[session] - 1)
+	d.due[i].ms = ms
+	heap.Fix((*deadlineHeap)(d), i)
+}
+
+// remove removes a session that is filed.
+func (d *deadlines) remove(session ref) {
+	heap.Remove((*deadlineHeap)(d), int(d.at[session]-1))
+}
+
+// deadlineHeap implements heap.Interface for deadlines.
+type deadlineHeap deadlines
+
+func (h *deadlineHeap) Len() int { return len(h.due) }
+
+func (h *deadlineHeap) Less(i, j int) bool {
+	if h.due[i].ms != h.due[j].ms {
+		return h.due[i].ms < h.due[j].ms
+	}
+	return h.due[i].id < h.due[j].id
+}
+
+func (h *deadlineHeap) Swap(i, j int) {
+	h.due[i], h.due[j] = h.due[j], h.due[i]
+	h.at[h.due[i].session] = int32(i + 1)
+	h.at[h.due[j].session] = int32(j + 1)
+}
+
+func (h *deadlineHeap) Push(x any) {
+	h.due = append(h.due, x.(deadline))
+	h.at[h.due[len(h.due)-1].session] = int32(len(h.due))
+}
+
+func (h *deadlineHeap) Pop() any {
+	last := len(h.due) - 1
+	gone := h.due[last]
+	h.due = h.due[:last]
+	h.at[gone.session] = 0
+	return gone
+}
+
+// EntryWeight and EntryBytes bound the commands of one entry by their Cost and their
+// size, so that a machine applies it within 50 ms of processor time. The leader that fills
+// an entry keeps to them; a machine applies larger ones, so another version may have
+// other bounds.
+const (
+	EntryWeight = 1024
+	EntryBytes  = 256 << 10 // of encoded commands
+)
+
+// Weight returns the number of semaphores that a command lists, at least 1. Four renewals
+// of one command count as one.
+func Weight(c Command) int {
+	weight := 1
+	switch c := c.(type) {
+	case AcquireMany:
+		weight = len(c.Wants)
+	case RestoreSession:
+		weight = len(c.Leases)
+	case Renew:
+		weight = (len(c.Renewals) + 3) / 4
+	case NoticeDone:
+		weight = len(c.IDs)
+	}
+	return max(weight, 1)
+}
+
+const (
+	// costRelease and costList allow for a request for 64 semaphores that a release
+	// withdraws, and for a wait list of 64 entries that are delivered or removed.
+	costRelease = 3
+	costList    = 4
+	// In the time of one acquire, a machine ends this many records, looks at this many, or
+	// stores the outcome of a wait for this many idempotency keys.
+	recordsPerUnit = 4
+	walkedPerUnit  = 256
+	keysPerUnit    = 32
+)
+
+// SessionSize is the number of records of a session that one command may end or look
+// through.
+type SessionSize struct {
+	Records int // leases, members of waiting requests, keys that wait for these, entries of its wait list
+	Keys    int // the keys among them
+}
+
+// keysOfRequest returns an upper bound of the keys that wait for one request.
+func (s SessionSize) keysOfRequest() int { return min(s.Keys, maxRequestKeys) }
+
+// Cost returns how much work a command is, in units of one acquire of one
+// semaphore: its Weight, plus the records that it may end or look through in the session
+// that [CostlySession] names, of which size is the size. The machine itself bounds other
+// work that depends on the state, such as the grants that follow from an up.
+func Cost(c Command, size SessionSize) int {
+	switch c.(type) {
+	case Release: // it may withdraw a request
+		return costRelease + size.keysOfRequest()/keysPerUnit
+	case ListDeliver, ListRemove:
+		return costList
+	case EndSession, RevokeLease: // a one-shot session ends with the lease that is revoked
+		return 1 + size.Records/recordsPerUnit
+	case AcquireMany: // it may end an earlier request for the same list
+		return Weight(c) + size.Records/walkedPerUnit + size.keysOfRequest()/keysPerUnit
+	case Acquire, RestoreSession:
+		return Weight(c) + size.Records/walkedPerUnit
+	}
+	return Weight(c)
+}
+
+// CostlySession returns the session whose size the Cost of a command depends on, or 0.
+func CostlySession(c Command) uint64 {
+	switch c := c.(type) {
+	case EndSession:
+		return c.Session
+	case RevokeLease:
+		return c.Session
+	case Release:
+		return c.Session
+	case Acquire:
+		return c.Session
+	case AcquireMany:
+		return c.Session
+	case RestoreSession: // it looks for leases of deleted semaphores
+		return c.Session
+	}
+	return 0
+}
+
+// SessionSize returns the size of a session, zero if there is no such session.
+func (m *Machine) SessionSize(id uint64) SessionSize {
+	r, ok := m.bySession[id]
+	if !ok {
+		return SessionSize{}
+	}
+	s := m.sessions.at(r)
+	return SessionSize{Records: s.leases.length + s.members + s.keys + s.entries.length, Keys: s.keys}
+}
+
+// LargeSessions calls yield for each session with at least this many records. It looks at
+// every session.
+func (m *Machine) LargeSessions(records int, yield func(id uint64, size SessionSize)) {
+	m.ids.Scan(func(id uint64, _ ref) bool {
+		if size := m.SessionSize(id); size.Records >= records {
+			yield(id, size)
+		}
+		return true
+	})
+}

@@ -1,0 +1,209 @@
+package exchange
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/httpapi/strictjson"
+)
+
+// emptyBody is the value of an absent body.
+var emptyBody = strictjson.Value("{}")
+
+// ReadBody reads the JSON object of a request, whatever its Content-Type is. An
+// absent body is an empty object. The bytes belong to the caller.
+func (x *Exchange) ReadBody(c echo.Context, limit int64) (strictjson.Value, error) {
+	r := c.Request()
+	if err := CheckEncoding(r); err != nil {
+		return nil, err
+	}
+	if r.Body == nil || r.Body == http.NoBody {
+		return emptyBody, nil
+	}
+	data, err := x.Receive(c, limit)
+	if err != nil {
+		return nil, err
+	}
+	doc := strictjson.Document(data)
+	if len(doc) == 0 {
+		return emptyBody, nil
+	}
+	if fault := strictjson.Check(doc, strictjson.Strict); fault != nil {
+		return nil, BadBody(fault)
+	}
+	if !doc.IsObject() {
+		return nil, Invalid("", "The body is a JSON object.")
+	}
+	return doc, nil
+}
+
+// CheckEncoding refuses a compressed body.
+func CheckEncoding(r *http.Request) error {
+	if encoding := r.Header.Values("Content-Encoding"); len(encoding) > 1 || len(encoding) == 1 && encoding[0] != "identity" && encoding[0] != "" {
+		return errEncoding
+	}
+	return nil
+}
+
+// Receive reads up to limit bytes of a body within BodyTimeout. Only the body has
+// this deadline; a ReadTimeout of the server would end long waits too.
+func (x *Exchange) Receive(c echo.Context, limit int64) ([]byte, error) {
+	r := c.Request()
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	conn := http.NewResponseController(c.Response())
+	x.bodies.begin(conn, x.Config.BodyTimeout)
+	data, err := x.readAll(c, http.MaxBytesReader(c.Response(), r.Body, limit), limit)
+	x.bodies.done(conn)
+	var over *http.MaxBytesError
+	var full *Problem
+	switch {
+	case err == nil:
+		r.Body = http.NoBody // leaveBody has no rest to leave
+		_ = conn.SetReadDeadline(time.Time{})
+		return data, nil
+	case errors.As(err, &over):
+		return nil, tooLarge(limit)
+	case errors.As(err, &full):
+		return nil, full
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		r.Body = http.NoBody // leaveBody need not wait for it
+		c.Response().Header().Set("Connection", "close")
+		if x.Closed() {
+			return nil, outcome.ErrDraining
+		}
+		return nil, NewProblem("request-timeout", "The body did not arrive within "+x.Config.BodyTimeout.String()+". Nothing was done; send it again.")
+	}
+	return nil, Invalid("", "The body ends before its announced length, or is not framed well.")
+}
+
+// readAll reads a body into memory that grows with the bytes that have arrived, not
+// with the announced length, and only while the budget of all bodies has room.
+func (x *Exchange) readAll(c echo.Context, body io.Reader, limit int64) ([]byte, error) {
+	most := limit + 1 // and one more, to see the end
+	if announced := c.Request().ContentLength; announced >= 0 {
+		most = announced + 1
+	}
+	data := make([]byte, 0, min(most, freeBodyBytes))
+	for {
+		if len(data) == cap(data) {
+			size := min(2*int64(cap(data)), most)
+			if !x.holdBody(c, size-int64(cap(data))) {
+				return nil, x.bodySpace.full("body-memory", "bodies", "max-body-memory")
+			}
+			data = append(make([]byte, 0, size), data...)
+		}
+		n, err := body.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if err == io.EOF {
+			return data, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// bodyHeld is the key of a request's reserved bytes.
+const bodyHeld = "signalbox-body"
+
+// holdBody reserves bytes for a request's body until DoneWithBody.
+func (x *Exchange) holdBody(c echo.Context, bytes int64) bool {
+	if !x.bodySpace.take(bytes) {
+		return false
+	}
+	held, _ := c.Get(bodyHeld).(int64)
+	c.Set(bodyHeld, held+bytes)
+	return true
+}
+
+// DoneWithBody releases the memory of a body that has been read. It may be called
+// more than once. A handler calls it before it waits.
+func (x *Exchange) DoneWithBody(c echo.Context) {
+	if held, _ := c.Get(bodyHeld).(int64); held > 0 {
+		c.Set(bodyHeld, int64(0))
+		x.bodySpace.give(held)
+	}
+}
+
+func tooLarge(limit int64) error {
+	p := NewProblem("too-large", "A body of this route has up to "+strconv.FormatInt(limit, 10)+" bytes.")
+	p.Limit = &limit
+	return p
+}
+
+// endOfBody is the time that a body still has to arrive after the reply to its
+// request was sent without it, or after the shutdown began.
+const endOfBody = time.Second
+
+// bodies are the bodies that are arriving. It is safe for concurrent use.
+type bodies struct {
+	mu    sync.Mutex
+	open  map[*http.ResponseController]struct{}
+	ended bool
+}
+
+// begin sets the deadline of a body. It has no effect on a connection without
+// deadlines, as in tests.
+func (b *bodies) begin(conn *http.ResponseController, timeout time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		timeout = min(timeout, endOfBody)
+	}
+	b.open[conn] = struct{}{}
+	_ = conn.SetReadDeadline(time.Now().Add(timeout))
+}
+
+// done forgets a body. The connection's deadline is the caller's matter.
+func (b *bodies) done(conn *http.ResponseController) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.open, conn)
+}
+
+// end shortens the time of all bodies. It does not block.
+func (b *bodies) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+	for conn := range b.open {
+		_ = conn.SetReadDeadline(time.Now().Add(endOfBody))
+	}
+}
+
+// lingerOver reads and drops the rest of a body that was refused as too large, for
+// endOfBody at most. If the connection closed while the client still sends, it would
+// be reset, and most clients would not see the refusal.
+func lingerOver(c echo.Context) {
+	r := c.Request()
+	if c.Response().Status != http.StatusRequestEntityTooLarge || r.Body == nil || r.Body == http.NoBody || r.Header.Get("Expect") != "" {
+		return
+	}
+	conn := http.NewResponseController(c.Response())
+	if conn.Flush() != nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(endOfBody))
+	_, _ = io.Copy(io.Discard, r.Body) // whatever the error: the connection closes next
+}
+
+// leaveBody lets a reply go out before a body that no handler has read. Otherwise
+// net/http would first wait for the body, without end if it never comes. The
+// connection closes after the reply, since the rest of the body is not a request.
+func leaveBody(c echo.Context) {
+	if body := c.Request().Body; body == nil || body == http.NoBody {
+		return
+	}
+	c.Response().Header().Set("Connection", "close")
+	_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Now().Add(endOfBody))
+}

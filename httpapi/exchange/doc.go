@@ -1,0 +1,23 @@
+// Package exchange is one request and its reply, for every API of a node: it reads
+// bodies, queries and paths within bounds of size, time and memory; it translates the
+// refusals of the state machine and the errors of the cluster into problems (RFC 9457);
+// it sends replies with the index that they reflect. The native API and each dialect
+// are built on an Exchange, so that limits and errors are the same in all of them.
+//
+// A Dialect is the interface of another system: its routes, the form of its errors, its
+// metrics. Package httpapi serves it. A dialect's package may import this one, strictjson, fsm,
+// cluster and cluster/outcome.
+//
+// The package has no routes of its own and decides nothing about semaphores. All of it
+// is safe for concurrent use. It imports cluster, cluster/outcome, cluster/replica, fsm and
+// strictjson.
+//
+// Files:
+//   - node.go: Node, the methods of a cluster node that the APIs call; Dialect, Route
+//   - exchange.go: Exchange and its configuration, the course of a request, replies with
+//     the index in their headers, JSON, the budgets of memory
+//   - request.go: names, ids, keys, durations and queries
+//   - body.go: bodies, within a size, a time and a budget
+//   - problem.go: the table of problems, its rows for codes and errors, and the members
+//     of one problem
+package exchange

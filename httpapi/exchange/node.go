@@ -1,0 +1,84 @@
+package exchange
+
+import (
+	"context"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// Node is what the APIs need of a cluster node; *cluster.Node implements it. All
+// methods are safe for concurrent use.
+type Node interface {
+	Commands
+	State
+	Members
+}
+
+// Commands changes the replicated state.
+type Commands interface {
+	// Do performs one command: it blocks until the command is committed and
+	// applied, and, for one that waits, up to call.Wait more. It ends early with
+	// ctx's error when ctx ends.
+	Do(ctx context.Context, call cluster.Call) (cluster.Reply, error)
+	// DoMany performs commands in order in one round trip, without waits. Both slices
+	// are as long as calls; a reply is valid if its error is nil.
+	DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error)
+	// DrawSession returns a random session id, 1 … 2^53-1. It does not block.
+	DrawSession() uint64
+}
+
+// State reads the replicated state.
+type State interface {
+	// Read blocks until this node's own state is as recent as c requires.
+	Read(ctx context.Context, c cluster.Consistency) (cluster.Reading, error)
+	// View calls read with the state. read must not block, and must not keep the
+	// machine.
+	View(read func(m *fsm.Machine))
+	// Changed returns a channel that is closed at the next applied change of a
+	// semaphore. The caller must call stop once.
+	Changed(name string) (changed <-chan struct{}, stop func())
+	// EventsAfter returns a page of the events after one. It does not block.
+	EventsAfter(after replica.EventID) (replica.EventPage, error)
+}
+
+// Members reports and changes the members of the cluster.
+type Members interface {
+	// Status returns this node's knowledge of the cluster, also without a leader. It
+	// does not block.
+	Status() cluster.Status
+	// AddMember blocks until the member has a vote, or ctx ends.
+	AddMember(ctx context.Context, id, address string) error
+	// RemoveMember blocks until the member is out of the configuration.
+	RemoveMember(ctx context.Context, id string) error
+	// TransferLeadership hands the leadership over to a member, or to any member for
+	// an empty id.
+	TransferLeadership(ctx context.Context, id string) error
+	// RaiseLevel blocks until the feature level is raised.
+	RaiseLevel(ctx context.Context, level uint32) error
+	// Checks returns the conditions of readiness. It does not block.
+	Checks() []cluster.Check
+}
+
+// Route is one route of an API.
+type Route struct {
+	Method, Path string
+	Handler      echo.HandlerFunc
+}
+
+// On returns a Route.
+func On(method, path string, handler echo.HandlerFunc) Route { return Route{method, path, handler} }
+
+// Dialect is the interface of another system, served beside the native API. Its
+// package returns one from New.
+type Dialect struct {
+	Routes []Route
+	// Render sends the reply to a request of these routes that failed with err, in the
+	// dialect's form. The error may come from a guard that ran before the route.
+	Render     func(c echo.Context, err error) error
+	Collectors []prometheus.Collector // shown by GET /metrics
+}

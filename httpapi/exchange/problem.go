@@ -1,0 +1,317 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/strictjson"
+)
+
+// kind is one row of the table of problems. Each refusal of the native API is of one
+// kind.
+type kind struct {
+	status     int
+	title      string
+	retryAfter string // seconds, "" none
+}
+
+// kinds is the table, by code: the last part of the problem's type.
+var kinds = map[string]kind{
+	"invalid-request":      {400, "The request is not valid", ""},
+	"forbidden":            {403, "Not allowed", ""},
+	"unknown-semaphore":    {404, "No such semaphore", ""},
+	"unknown-session":      {404, "No such session", ""},
+	"unknown-member":       {404, "No such member", ""},
+	"not-held":             {404, "Not held", ""},
+	"unknown-route":        {404, "No such route", ""},
+	"method-not-allowed":   {405, "Not a method of this route", ""},
+	"request-timeout":      {408, "The body came too slowly", ""},
+	"unavailable":          {409, "Not available", "1"},
+	"never":                {409, "More than could ever be granted", ""},
+	"hierarchy":            {409, "Against the order of levels", ""},
+	"lease-exists":         {409, "Held or requested differently", ""},
+	"session-exists":       {409, "The session exists and differs", ""},
+	"overflow":             {409, "Out of range", ""},
+	"member-refused":       {409, "The change of members is refused", ""},
+	"level-too-low":        {409, "The feature level of the cluster is too low", ""},
+	"level-unknown":        {409, "Not every member knows the feature level", ""},
+	"no-successor":         {409, "No member can take over", ""},
+	"deleted":              {410, "Deleted", ""},
+	"expired-session":      {410, "The session has expired", ""},
+	"revoked":              {410, "Revoked", ""},
+	"over":                 {410, "Granted, and ended since", ""},
+	"history-gone":         {410, "Events are gone", ""},
+	"precondition-failed":  {412, "A precondition failed", ""},
+	"too-large":            {413, "Too large", ""},
+	"unsupported-encoding": {415, "Unsupported encoding", ""},
+	"wrong-host":           {421, "Another host's name", ""},
+	"key-reused":           {422, "The key was used for another request", ""},
+	"limit-reached":        {429, "A limit is reached", "1"},
+	"internal":             {500, "A fault of this node", ""},
+	"no-leader":            {503, "No leader", "1"},
+	"behind":               {503, "This node is behind", "1"},
+	"not-applied":          {503, "Not applied", "1"},
+	"overloaded":           {503, "Overloaded", "1"},
+	"draining":             {503, "Shutting down", "1"},
+	"storage-full":         {503, "Storage full", "10"},
+	"states-differ":        {503, "The members' states differ", "10"},
+	"outcome-unknown":      {504, "The outcome is unknown", ""},
+}
+
+// refusal is the problem for one result code of the state machine.
+type refusal struct {
+	code   string // of kinds; "" for a success
+	detail func(r *fsm.Result) string
+}
+
+// refusals has a row for each code of the state machine.
+var refusals = map[fsm.Code]refusal{
+	fsm.OK:               {},
+	fsm.Waiting:          {},
+	fsm.NothingReady:     {},
+	fsm.Malformed:        {"invalid-request", plain("The state machine can't read this request.")},
+	fsm.InvalidCount:     {"invalid-request", plain("A count is at least 1.")},
+	fsm.UnknownSemaphore: {"unknown-semaphore", plain("No semaphore has this name. Create it with PUT /v1/semaphores/{name}.")},
+	fsm.UnknownSession:   {"unknown-session", plain("No session has this id: it was ended, or never opened.")},
+	fsm.ExpiredSession:   {"expired-session", plain("The session was not renewed in time, and everything it held is released. Open another one.")},
+	fsm.Revoked:          {"revoked", plain("An operator revoked this, see reason.")},
+	fsm.Never:            {"never", plain("More permits were asked for than the semaphore has. Ask for fewer, or raise its permits.")},
+	fsm.LeaseExists:      {"lease-exists", plain("The session holds or waits for this semaphore already, with another count or list. Release that first, or use another session.")},
+	fsm.Hierarchy:        {"hierarchy", hierarchy},
+	fsm.Unavailable:      {"unavailable", plain("Too few permits are available, or other requests wait before this one. Try again, or ask with a wait.")},
+	fsm.AlreadyExists:    {"precondition-failed", plain("A semaphore of this name exists, and the request was to create a new one only.")},
+	fsm.EpochMismatch:    {"precondition-failed", plain("The semaphore of this name has another epoch than the request names: it was deleted and created again.")},
+	fsm.VersionMismatch:  {"precondition-failed", plain("The settings of this semaphore have another version than the request names: they were changed since.")},
+	fsm.Overflow:         {"overflow", plain("A count would leave the range of 64-bit integers. Nothing was changed.")},
+	fsm.SessionExists:    {"session-exists", plain("A session of this id lives, and holds other leases or waits.")},
+	fsm.SessionIDTaken:   {"not-applied", plain("The id drawn for a new session is in use. Nothing was done; try again.")},
+	fsm.LimitReached:     {"limit-reached", plain("A configured limit is reached, see rule. Nothing was changed.")},
+	fsm.KeyReused:        {"key-reused", plain("This Idempotency-Key was used with another request. Draw a new key for each request.")},
+	fsm.Deleted:          {"deleted", plain("The semaphore was deleted while the request waited for it.")},
+	fsm.NotHeld:          {"not-held", plain("The session holds no lease of this semaphore.")},
+	fsm.Withdrawn:        {"unavailable", plain("The waiting request was withdrawn: its lease was released, or its session ended, by another call.")},
+	fsm.MixedLevels:      {"invalid-request", plain(`The semaphores of an "all" request have the same level, or none of them has one.`)},
+	fsm.Over:             {"over", plain(overDetail)},
+	fsm.PermitsRequired:  {"invalid-request", plain("The semaphore does not exist yet: a new one needs permits.")},
+}
+
+func plain(text string) func(*fsm.Result) string {
+	return func(*fsm.Result) string { return text }
+}
+
+func hierarchy(r *fsm.Result) string {
+	if r.Rule == fsm.RuleWaits {
+		return "The session waits for another semaphore with a level, and may wait for one such at a time."
+	}
+	return "The level asked for is not below the lowest level that the session holds."
+}
+
+// failure is the problem for one error, of the cluster node or of this package.
+type failure struct {
+	err    error
+	code   string
+	detail string
+}
+
+// Errors without members of their own.
+var (
+	// ErrUnknownRoute refuses a path that no route has.
+	ErrUnknownRoute = errors.New("unknown route")
+	// ErrForeignOrigin refuses a request of a web page from another origin.
+	ErrForeignOrigin = errors.New("foreign origin")
+	// ErrInternal stands for a fault of this program that is logged already.
+	ErrInternal = errors.New("internal")
+
+	errEncoding = errors.New("compressed body")
+)
+
+// failures has a row for each error that the node's methods return.
+var failures = []failure{
+	{outcome.ErrNoLeader, "no-leader", "The cluster has no leader at the moment, so nothing was done. It is safe to try again."},
+	{outcome.ErrBehind, "behind", "This node's state has not reached the index that the read requires; index is the one it has. Try again, or use another node."},
+	{outcome.ErrNotApplied, "not-applied", "The request was not carried out and never will be. It is safe to try again."},
+	{outcome.ErrDraining, "draining", "This node is shutting down. Nothing that lasts was done; try again at another node."},
+	{outcome.ErrStorageFull, "storage-full", "The cluster's storage is nearly full. It accepts only requests that keep or end leases, and no changes at all once only its reserve is left. Nothing was done."},
+	{outcome.ErrSplitState, "states-differ", "The states of the members differ and no majority agrees on one, so the cluster accepts no changes and ends no leases. /readyz?verbose names the members; an operator must decide."},
+	{outcome.ErrOverloaded, "overloaded", "Too many requests wait to be carried out. Nothing was done; try again more slowly."},
+	{outcome.ErrOutcomeUnknown, "outcome-unknown", "The request may have been carried out. Repeat it with the same Idempotency-Key, or read the state."},
+	{outcome.ErrHistoryGone, "history-gone", "This node no longer keeps the events after this one. Read the state again, and follow from its index."},
+	{outcome.ErrNotTried, "not-applied", "Not tried, since an operation before it in the batch could not be carried out. It is safe to try again."},
+	{outcome.ErrCatchingUp, "outcome-unknown", "The member was added and is still catching up. It gets its vote by itself."},
+	{outcome.ErrBelowLevel, "level-too-low", "This needs a higher feature level than the cluster has. Upgrade every member, and then raise the level."},
+	{outcome.ErrLevelUnknown, "level-unknown", "Not every member knows this feature level, see reason. Upgrade those, and try again."},
+	{outcome.ErrLastVoter, "member-refused", "The only member with a vote can't be removed."},
+	{outcome.ErrMemberInvalid, "member-refused", "The id or the address is taken or can't be used, or no majority would be left, see reason."},
+	{outcome.ErrNoTarget, "no-successor", "No other voting member, or not the named one, can take over the leadership now."},
+	{context.DeadlineExceeded, "outcome-unknown", "The reply did not come in time. The request may have been carried out."},
+	{ErrUnknownRoute, "unknown-route", "This path is not part of the API. Names in a path are percent-encoded, and trailing slashes count."},
+	{ErrForeignOrigin, "forbidden", "The request comes from a web page of another origin, which this node does not allow. An operator lists origins with --cors-allow."},
+	{errEncoding, "unsupported-encoding", "Send the body uncompressed, without Content-Encoding."},
+	{ErrInternal, "internal", "This node could not handle the request. Its log says more."},
+}
+
+// ProblemOf translates an error into a problem; "internal" is the problem for errors
+// that have no row.
+func ProblemOf(err error) *Problem {
+	var known *Problem
+	if errors.As(err, &known) {
+		return known
+	}
+	for _, f := range failures {
+		if errors.Is(err, f.err) {
+			p := NewProblem(f.code, f.detail)
+			if errors.Is(err, outcome.ErrMemberInvalid) || errors.Is(err, outcome.ErrLevelUnknown) {
+				p.Reason = err.Error() // a text for people, with ids and addresses only
+			}
+			return p
+		}
+	}
+	var routed *echo.HTTPError
+	if errors.As(err, &routed) {
+		switch routed.Code {
+		case http.StatusNotFound:
+			return ProblemOf(ErrUnknownRoute)
+		case http.StatusMethodNotAllowed:
+			return NewProblem("method-not-allowed", "This route does not take this method; Allow lists those that it takes.")
+		}
+	}
+	return ProblemOf(ErrInternal)
+}
+
+// Problem is a refusal in the form of RFC 9457. It is an error, so that handlers
+// return it; Fail sends it, and a batch puts it into a result.
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Code   string `json:"code"`
+
+	Field       string  `json:"field,omitempty"` // member or parameter that is wrong
+	Semaphore   string  `json:"semaphore,omitempty"`
+	Session     string  `json:"session,omitempty"`
+	Reason      string  `json:"reason,omitempty"` // an operator's
+	Rule        string  `json:"rule,omitempty"`
+	Count       *int64  `json:"count,omitempty"`   // asked
+	Holding     *int64  `json:"holding,omitempty"` // held or waited for
+	Permits     *int64  `json:"permits,omitempty"`
+	Most        *int64  `json:"most,omitempty"` // that could be granted at all
+	Available   *int64  `json:"available,omitempty"`
+	QueueLength *int64  `json:"queue_length,omitempty"`
+	Level       *int32  `json:"level,omitempty"`
+	LowestLevel *int32  `json:"lowest_level,omitempty"`
+	Epoch       *uint64 `json:"epoch,omitempty"` // the present one
+	Limit       *int64  `json:"limit,omitempty"`
+	Index       *uint64 `json:"index,omitempty"` // that this node has
+}
+
+// Error returns the code and the detail, for logs.
+func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
+
+// RetryAfter returns the seconds after which it is useful to ask again, "" if it is
+// not.
+func (p *Problem) RetryAfter() string { return kinds[p.Code].retryAfter }
+
+// SetRetryAfter sets the header with RetryAfter.
+func (p *Problem) SetRetryAfter(header http.Header) {
+	if retry := p.RetryAfter(); retry != "" {
+		header.Set("Retry-After", retry)
+	}
+}
+
+// NewProblem returns a problem of a kind.
+func NewProblem(code, detail string) *Problem {
+	k := kinds[code]
+	return &Problem{Type: "/problems/" + code, Title: k.title, Status: k.status, Detail: detail, Code: code}
+}
+
+// Invalid refuses a member or a parameter, and names it in the detail as well. field
+// may be empty.
+func Invalid(field, detail string) *Problem {
+	shown := strings.ToValidUTF8(Ellipsis(field), "")
+	if plain := strings.NewReplacer("-", " ", "_", " "); !strings.Contains(strings.ToLower(plain.Replace(detail)), strings.ToLower(plain.Replace(shown))) {
+		detail = shown + ": " + detail
+	}
+	p := NewProblem("invalid-request", detail)
+	p.Field = shown
+	return p
+}
+
+const overDetail = "The first request with this key got a session or leases, and some or all of them have ended since. Use a new key to ask again."
+
+// OverSince refuses the repeat of a request whose lease or session has ended since: a
+// success would report a lease that the client no longer has.
+func OverSince(r *fsm.Result) *Problem {
+	p := NewProblem("over", overDetail)
+	if r.Session != 0 {
+		p.Session = FormatSession(r.Session)
+	}
+	return p
+}
+
+// Refused returns the problem for a result of the state machine that is not a
+// success.
+func Refused(r *fsm.Result) *Problem {
+	row := refusals[r.Code]
+	if row.code == "" {
+		return ProblemOf(ErrInternal) // a success that this operation does not have
+	}
+	p := NewProblem(row.code, row.detail(r))
+	p.Semaphore, p.Reason, p.Rule = r.Subject, r.Reason, r.Rule.String()
+	if r.Session != 0 {
+		p.Session = FormatSession(r.Session)
+	}
+	if r.Epoch != 0 {
+		p.Epoch = &r.Epoch
+	}
+	describeField(p, r)
+	describeCounts(p, r)
+	return p
+}
+
+func describeField(p *Problem, r *fsm.Result) {
+	switch r.Code {
+	case fsm.InvalidCount:
+		p.Field = "count"
+	case fsm.PermitsRequired:
+		p.Field = "permits"
+	case fsm.MixedLevels:
+		p.Field = "semaphores"
+	}
+}
+
+// describeCounts adds the numbers that help with a refusal.
+func describeCounts(p *Problem, r *fsm.Result) {
+	switch r.Code {
+	case fsm.Never, fsm.Unavailable, fsm.Overflow:
+		p.Available, p.Permits = &r.Available, &r.Permits
+	case fsm.LeaseExists:
+		p.Holding = &r.Holding
+	case fsm.Hierarchy, fsm.MixedLevels:
+		p.Level, p.LowestLevel = r.Level, r.LowestLevel
+	}
+	switch r.Code {
+	case fsm.Never:
+		p.Most = &r.Full
+	case fsm.Unavailable:
+		p.QueueLength = &r.QueueLength
+	case fsm.Withdrawn:
+		p.Reason = "withdrawn"
+	}
+	if r.Asked != 0 {
+		p.Count = &r.Asked
+	}
+}
+
+// BadBody refuses a body that is not strict JSON.
+func BadBody(f *strictjson.Fault) *Problem {
+	p := NewProblem("invalid-request", "The body is not one JSON document in UTF-8: "+f.Error()+".")
+	p.Field = Ellipsis(strings.ToValidUTF8(f.Field, ""))
+	return p
+}

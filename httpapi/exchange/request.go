@@ -1,0 +1,330 @@
+package exchange
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/strictjson"
+)
+
+const (
+	nameForm    = "1 to 512 bytes of UTF-8 without control characters"
+	sessionForm = "a session id: a decimal number from 1 to 18446744073709551615"
+)
+
+// CanonicalPath gives each path one spelling before it is routed: it decodes every
+// segment and encodes it again. Echo would otherwise route /%41 apart from /A, and
+// /v1/%73essions apart from /v1/sessions. Only a path with an unusual encoding has a
+// RawPath, so most requests pass unchanged.
+func CanonicalPath(r *http.Request) {
+	if r.URL.RawPath == "" {
+		return
+	}
+	segments := strings.Split(r.URL.RawPath, "/")
+	for i, segment := range segments {
+		plain, err := url.PathUnescape(segment)
+		if err != nil {
+			return // impossible: net/http has parsed it
+		}
+		segments[i] = url.PathEscape(plain)
+	}
+	r.URL.RawPath = strings.Join(segments, "/")
+}
+
+// PathParam returns a path parameter, decoded exactly once: net/http has decoded it
+// if there is no RawPath.
+func PathParam(c echo.Context, name string) (string, bool) {
+	text := c.Param(name)
+	if c.Request().URL.RawPath == "" {
+		return text, true
+	}
+	plain, err := url.PathUnescape(text)
+	return plain, err == nil
+}
+
+// SlashesCount is a middleware that refuses a path with more segments than its route
+// has: Echo lets the last parameter of a route match slashes. A slash inside a name
+// is written %2F and does not count.
+func SlashesCount(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if SlashesDiffer(c) {
+			return ErrUnknownRoute
+		}
+		return next(c)
+	}
+}
+
+// SlashesDiffer reports whether a path has another number of segments than its route.
+func SlashesDiffer(c echo.Context) bool {
+	return strings.Count(echo.GetPath(c.Request()), "/") != strings.Count(c.Path(), "/")
+}
+
+// SemaphoreName checks a name from a path, a query or a body.
+func SemaphoreName(field, name string) (string, error) {
+	if !fsm.ValidName(name) {
+		return "", Invalid(field, "The name of a semaphore is "+nameForm+".")
+	}
+	return name, nil
+}
+
+// SessionID reads a session id from a path, a query or a body. An id has one
+// spelling: without a sign and leading zeros.
+func SessionID(field, text string) (uint64, error) {
+	id, ok := ParseDigits(text)
+	if !ok || id == 0 {
+		return 0, Invalid(field, "This is not "+sessionForm+".")
+	}
+	return id, nil
+}
+
+// ParseDigits reads an unsigned decimal number in its only spelling.
+func ParseDigits(text string) (uint64, bool) {
+	if text == "" || len(text) > 20 || text[0] == '+' || text[0] == '0' && len(text) > 1 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	return n, err == nil
+}
+
+// FormatSession returns a session id as texts have it.
+func FormatSession(id uint64) string { return strconv.FormatUint(id, 10) }
+
+// SemaphorePath returns the path of a semaphore in the native API.
+func SemaphorePath(name string) string { return "/v1/semaphores/" + url.PathEscape(name) }
+
+// SessionPath returns the path of a session in the native API.
+func SessionPath(id uint64) string { return "/v1/sessions/" + FormatSession(id) }
+
+// IdempotencyKey returns the key of a request, "" without one.
+func IdempotencyKey(header http.Header) (string, error) {
+	keys, given := header["Idempotency-Key"]
+	if !given {
+		return "", nil
+	}
+	return CheckKey("Idempotency-Key", strings.Join(keys, " ")) // a key has no space: several are none
+}
+
+// CheckKey returns key, or the refusal of a text that can't be an idempotency key.
+func CheckKey(field, key string) (string, error) {
+	ok := len(key) >= 16 && len(key) <= 128
+	for i := range len(key) {
+		ok = ok && key[i] > ' ' && key[i] <= '~'
+	}
+	if !ok {
+		return "", Invalid(field, "An idempotency key is 16 to 128 visible ASCII characters.")
+	}
+	return key, nil
+}
+
+// DurationForm is the part of a refusal that describes a duration.
+const DurationForm = `a duration such as "30s", "1m30s" or "250ms", or an integer of milliseconds`
+
+// ParseDuration reads "1m30s" into milliseconds. It rounds a fraction of a
+// millisecond up, so that nothing ends too early. ok is false for a sign, for a
+// number without a unit (0 needs none), and above limitMS.
+func ParseDuration(text string, limitMS int64) (ms int64, ok bool) {
+	if text == "" || len(text) > 64 || strings.ContainsAny(text, "+-") {
+		return 0, false
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, false
+	}
+	ms = int64(d / time.Millisecond)
+	if d%time.Millisecond != 0 {
+		ms++
+	}
+	return ms, ms <= limitMS
+}
+
+// JSONDuration reads a duration of a body: a text with units, or a number of
+// milliseconds.
+func JSONDuration(v strictjson.Value, limitMS int64) (ms int64, ok bool) {
+	if text, isText := v.Text(); isText {
+		return ParseDuration(text, limitMS)
+	}
+	ms, ok = v.Integer()
+	return ms, ok && ms >= 0 && ms <= limitMS
+}
+
+// QueryDuration reads a duration of a query: as in a body, without quotes.
+func QueryDuration(text string, limitMS int64) (ms int64, ok bool) {
+	if n, isNumber := ParseDigits(text); isNumber {
+		return int64(n), n <= uint64(limitMS)
+	}
+	return ParseDuration(text, limitMS)
+}
+
+// BadWait returns the refusal of a wait that is not from 0 to limitMS.
+func BadWait(limitMS int64) error {
+	most := (time.Duration(limitMS) * time.Millisecond).String()
+	return Invalid("wait", "A wait is "+DurationForm+", from 0 to "+most+".")
+}
+
+// ModeName returns a mode as texts have it. A request for one semaphore is one for all.
+func ModeName(m fsm.Mode) string {
+	if m == fsm.Any {
+		return "any"
+	}
+	return "all"
+}
+
+// Query is the query of a request. It is read strictly: a parameter that the route
+// does not know, or that is given twice, is refused and not ignored, because the
+// restriction that it was to set (?epoch=) would be lost.
+type Query map[string][]string
+
+// ParseQuery reads the query of a route that knows these parameters.
+func ParseQuery(c echo.Context, names ...string) (Query, error) {
+	return ParseRepeatable(c, "", names...)
+}
+
+// ParseRepeatable is ParseQuery for a route with one parameter that may be given
+// several times.
+func ParseRepeatable(c echo.Context, repeatable string, names ...string) (Query, error) {
+	raw := c.Request().URL.RawQuery
+	if raw == "" {
+		return nil, nil
+	}
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, Invalid("", "The query can't be read: check its percent-encoding.")
+	}
+	for name, given := range values {
+		if !slices.Contains(names, name) {
+			return nil, Invalid(name, "This route does not know this query parameter.")
+		}
+		if len(given) > 1 && name != repeatable {
+			return nil, Invalid(name, "This query parameter is given more than once.")
+		}
+	}
+	return Query(values), nil
+}
+
+// Text returns a parameter, and whether it was given.
+func (q Query) Text(name string) (string, bool) {
+	given, ok := q[name]
+	if !ok {
+		return "", false
+	}
+	return given[0], true
+}
+
+// Number returns a parameter between low and high, or absent if it was not given.
+func (q Query) Number(name string, absent, low, high uint64) (uint64, error) {
+	text, ok := q.Text(name)
+	if !ok {
+		return absent, nil
+	}
+	n, ok := ParseDigits(text)
+	if !ok || n < low || n > high {
+		return 0, Invalid(name, fmt.Sprintf("This is not a whole number from %d to %d.", low, high))
+	}
+	return n, nil
+}
+
+// Flag returns a parameter that is true or false; it is false if it was not given.
+func (q Query) Flag(name string) (bool, error) {
+	text, ok := q.Text(name)
+	if !ok || text == "false" {
+		return false, nil
+	}
+	if text != "true" {
+		return false, Invalid(name, "This is neither true nor false.")
+	}
+	return true, nil
+}
+
+// WaitMS returns the wait in milliseconds, 0 if it was not given.
+func (q Query) WaitMS(limitMS int64) (int64, error) {
+	text, ok := q.Text("wait")
+	if !ok {
+		return 0, nil
+	}
+	ms, ok := QueryDuration(text, limitMS)
+	if !ok {
+		return 0, BadWait(limitMS)
+	}
+	return ms, nil
+}
+
+// Epoch returns the epoch that the semaphore must have, 0 for any.
+func (q Query) Epoch() (uint64, error) { return q.Number("epoch", 0, 1, 1<<63-1) }
+
+// Token returns the token of the lease that is meant, 0 for any.
+func (q Query) Token() (uint64, error) { return q.Number("token", 0, 1, 1<<63-1) }
+
+// ReadParams returns the parameters of a read: those that every read has, and more.
+func ReadParams(more ...string) []string { return append(more, "consistency", "min_index") }
+
+// AsksConsistency reports whether the client requires how recent a read is.
+func (q Query) AsksConsistency() bool { return q["consistency"] != nil || q["min_index"] != nil }
+
+// consistency returns how recent a read must be.
+func (q Query) consistency() (cluster.Consistency, error) {
+	var c cluster.Consistency
+	switch text, given := q.Text("consistency"); {
+	case !given:
+	case text == "linearizable":
+		c.Linearizable = true // though there is a min_index
+	case text == "stale":
+		c.Stale = true
+	default:
+		return c, Invalid("consistency", "This is neither linearizable nor stale.")
+	}
+	var err error
+	c.MinIndex, err = q.Number("min_index", 0, 0, 1<<63-1)
+	return c, err
+}
+
+// Prefix returns the beginning of the names to list.
+func (q Query) Prefix() (string, error) {
+	text, _ := q.Text("prefix")
+	if text != "" && !fsm.ValidName(text) {
+		return "", Invalid("prefix", "A prefix is the beginning of a name: "+nameForm+".")
+	}
+	return text, nil
+}
+
+// Reason returns an operator's reason, "" if it was not given.
+func (q Query) Reason() (string, error) {
+	text, _ := q.Text("reason")
+	if !fsm.ValidReason(text) {
+		return "", Invalid("reason", ReasonForm)
+	}
+	return text, nil
+}
+
+// ReasonForm is the refusal of a text that can't be a reason.
+const ReasonForm = "A reason is up to 1,024 bytes of UTF-8 without control characters."
+
+// Ellipsis shortens a client's text, to show it in a reply.
+func Ellipsis(text string) string {
+	const most = 64
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// FormBytes decodes a part of a query or of a form. It never fails: it keeps an
+// invalid escape as it is.
+func FormBytes(text string) []byte {
+	return escape.ReplaceAllFunc([]byte(strings.ReplaceAll(text, "+", " ")), func(escaped []byte) []byte {
+		plain, _ := hex.DecodeString(string(escaped[1:]))
+		return plain
+	})
+}
+
+var escape = regexp.MustCompile("%[0-9a-fA-F]{2}")

@@ -1,0 +1,281 @@
+package nodered
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// Config is the configuration of the dialect.
+type Config struct {
+	// CheckCallback returns, as a sentence for the client, why an address can't be
+	// notified, or nil. It must not block. Without it a down with a callback is refused.
+	CheckCallback func(address string) error
+}
+
+const (
+	jsonType = "application/json; charset=utf-8"
+	// membersTime bounds how long a reply waits for this node to know the kept members;
+	// after it the reply has none of them.
+	membersTime = time.Second
+)
+
+// dialect serves the dialect's routes.
+type dialect struct {
+	*exchange.Exchange
+	options Config
+}
+
+func (n *dialect) routes() []exchange.Route {
+	return []exchange.Route{
+		exchange.On("POST", "/semaphore", n.create),
+		exchange.On("DELETE", "/semaphore/:name", n.delete),
+		exchange.On("GET", "/semaphore/value/:name", n.value),
+		exchange.On("POST", "/semaphore/up", n.up),
+		exchange.On("POST", "/semaphore/down", n.down),
+	}
+}
+
+// New returns the dialect.
+func New(x *exchange.Exchange, options Config) exchange.Dialect {
+	n := &dialect{x, options}
+	return exchange.Dialect{Routes: n.routes(), Render: n.render}
+}
+
+// refusal is a refusal of the dialect's own: a status and a bare sentence.
+type refusal struct {
+	status int
+	text   string
+}
+
+// Error is the text.
+func (e *refusal) Error() string { return e.text }
+
+func refuse(status int, text string) error { return &refusal{status, text} }
+
+// refusedWith translates a refusal of the state machine natively; the reply has only its
+// sentence.
+func refusedWith(r *fsm.Result) error {
+	p := exchange.Refused(r)
+	if r.Code == fsm.LimitReached {
+		p.Detail = "A configured limit is reached: " + r.Rule.String() + ". Nothing was changed."
+	}
+	return p
+}
+
+// render sends a refusal: its native status, with one sentence of text.
+func (n *dialect) render(c echo.Context, err error) error {
+	var own *refusal
+	if errors.As(err, &own) {
+		return n.SendText(c, own.status, own.text)
+	}
+	p := n.Problem(c, err)
+	p.SetRetryAfter(c.Response().Header())
+	return n.SendText(c, p.Status, p.Detail)
+}
+
+// create makes a semaphore. A name that is taken is reported before a fault in the value.
+func (n *dialect) create(c echo.Context) error {
+	body, name, key, err := n.readRequest(c)
+	if err != nil {
+		return err
+	}
+	command := fsm.CreateSemaphore{Name: name}
+	value, err := body.value()
+	if err == nil {
+		command.Permits = value
+		command.Metadata, err = body.metadata()
+	}
+	if err != nil {
+		return n.unlessTaken(c, body, name, err)
+	}
+	reply, err := n.do(c, cluster.Call{Command: command, Key: key})
+	switch {
+	case err != nil:
+		return err
+	case reply.Code != fsm.OK:
+		return refusedWith(&reply.Result)
+	case !reply.Created:
+		return n.Send(c, http.StatusSeeOther, jsonType, body.encode())
+	}
+	return n.Send(c, http.StatusOK, jsonType, body.with("value", strconv.AppendInt(nil, value, 10)).encode())
+}
+
+// unlessTaken refuses a create, or reports that the name is taken.
+func (n *dialect) unlessTaken(c echo.Context, body object, name string, refusal error) error {
+	_, exists, err := n.look(c, name)
+	switch {
+	case err != nil:
+		return err
+	case exists:
+		return n.Send(c, http.StatusSeeOther, jsonType, body.encode())
+	}
+	return refusal
+}
+
+// look reads a semaphore, linearizably.
+func (n *dialect) look(c echo.Context, name string) (s fsm.SemaphoreView, exists bool, err error) {
+	at, err := n.Node.Read(c.Request().Context(), cluster.Consistency{})
+	if err != nil {
+		return s, false, err
+	}
+	n.SetIndex(c, at.Index)
+	n.Node.View(func(m *fsm.Machine) { s, exists = m.Semaphore(name) })
+	return s, exists, nil
+}
+
+func (n *dialect) value(c echo.Context) error {
+	name, err := pathName(c)
+	if err != nil {
+		return err
+	}
+	s, exists, err := n.look(c, name)
+	switch {
+	case err != nil:
+		return err
+	case !exists:
+		return refuse(http.StatusNotFound, "semaphore not found")
+	}
+	return n.sendValue(c, name, s.Available, keptJSON(s.Metadata))
+}
+
+func (n *dialect) up(c echo.Context) error {
+	body, name, key, err := n.readRequest(c)
+	if err != nil {
+		return err
+	}
+	count, err := body.amount()
+	if err != nil {
+		return err
+	}
+	reply, err := n.do(c, cluster.Call{Command: fsm.Up{Name: name, Count: count}, Key: key})
+	if err != nil {
+		return err
+	}
+	return n.answerMove(c, name, reply)
+}
+
+func (n *dialect) down(c echo.Context) error {
+	body, name, key, err := n.readRequest(c)
+	if err != nil {
+		return err
+	}
+	command := fsm.Down{Name: name}
+	if command.Count, err = body.amount(); err != nil {
+		return err
+	}
+	if command.WaitMS, err = body.wait(n.Config.MaxWait.Milliseconds()); err != nil {
+		return err
+	}
+	if command.Notice, err = body.callback(n.options.CheckCallback); err != nil {
+		return err
+	}
+	if command.WaitMS > 0 {
+		if command.Notice != "" {
+			return exchange.Invalid("callback", "Give wait or callback, not both: only a down that is refused at once can be called back.")
+		}
+		command.Session = n.Node.DrawSession()
+	}
+	reply, err := n.do(c, cluster.Call{Command: command, Key: key, Wait: time.Duration(command.WaitMS) * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	if reply.Code == fsm.Unavailable && command.Notice != "" { // else the place is that of a wait that is over
+		c.Response().Header().Set(exchange.HeaderNotice, strconv.FormatUint(reply.Place, 10))
+	}
+	return n.answerMove(c, name, reply)
+}
+
+// answerMove sends the outcome of an up or a down.
+func (n *dialect) answerMove(c echo.Context, name string, r *cluster.Reply) error {
+	switch r.Code {
+	case fsm.OK:
+		return n.sendValue(c, name, r.Value, n.membersOf(c, name, r))
+	case fsm.UnknownSemaphore, fsm.Deleted:
+		return refuse(http.StatusNotFound, "semaphore not found")
+	case fsm.Unavailable:
+		return refuse(http.StatusConflict, "Semaphore locked")
+	case fsm.Waiting: // a repeat whose wait was shorter than the rest of the first one's
+		return refuse(http.StatusAccepted, "The request still waits. Repeat it with the same Idempotency-Key.")
+	}
+	return refusedWith(&r.Result)
+}
+
+func (n *dialect) delete(c echo.Context) error {
+	name, err := pathName(c)
+	if err != nil {
+		return err
+	}
+	key, err := exchange.IdempotencyKey(c.Request().Header)
+	if err != nil {
+		return err
+	}
+	reply, err := n.do(c, cluster.Call{Command: fsm.DeleteSemaphore{Name: name}, Key: key})
+	switch {
+	case err != nil:
+		return err
+	case reply.Code == fsm.UnknownSemaphore:
+		return refuse(http.StatusNotFound, "Semaphore not found")
+	case reply.Code != fsm.OK:
+		return refusedWith(&reply.Result)
+	}
+	return n.SendText(c, http.StatusOK, "Deletion Successful")
+}
+
+// do performs a command and sets the headers of its reply.
+func (n *dialect) do(c echo.Context, call cluster.Call) (*cluster.Reply, error) {
+	reply, err := n.Node.Do(c.Request().Context(), call)
+	if err != nil {
+		return nil, err
+	}
+	n.SetIndex(c, reply.Index)
+	if reply.Replayed {
+		c.Response().Header().Set("Idempotency-Replayed", "true")
+	}
+	return &reply, nil
+}
+
+// membersOf returns the members kept from the semaphore's creation. This node may have
+// to catch up with the leader first.
+func (n *dialect) membersOf(c echo.Context, name string, r *cluster.Reply) (members []byte) {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), membersTime)
+	defer cancel()
+	if _, err := n.Node.Read(ctx, cluster.Consistency{MinIndex: r.Index}); err != nil {
+		n.Config.Logger.Debug("replied without the members kept", "error", err)
+		return nil
+	}
+	n.Node.View(func(m *fsm.Machine) {
+		if s, exists := m.Semaphore(name); exists && s.Epoch == r.Epoch {
+			members = keptJSON(s.Metadata)
+		}
+	})
+	return members
+}
+
+// sendValue sends {"name", "value"} and the kept members.
+func (n *dialect) sendValue(c echo.Context, name string, value int64, members []byte) error {
+	out := append(exchange.AppendText([]byte(`{"name":`), name), `,"value":`...)
+	out = strconv.AppendInt(out, value, 10)
+	out = append(append(out, members...), '}')
+	return n.Send(c, http.StatusOK, jsonType, out)
+}
+
+// pathName returns the name of a path.
+func pathName(c echo.Context) (string, error) {
+	text, ok := exchange.PathParam(c, "name")
+	switch {
+	case text == "":
+		return "", exchange.ErrUnknownRoute // no route there: /semaphore/
+	case !ok:
+		return "", exchange.Invalid("name", "The path's percent-encoding can't be read.")
+	}
+	return exchange.SemaphoreName("name", text)
+}

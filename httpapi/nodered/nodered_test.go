@@ -1,0 +1,392 @@
+package nodered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi"
+	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+)
+
+func TestNodeREDIsOptional(t *testing.T) {
+	a := apitest.New(t)
+	for _, line := range []string{"POST /semaphore", "POST /semaphore/up", "POST /semaphore/down", "GET /semaphore/value/n", "DELETE /semaphore/n"} {
+		a.Do(line, `{"name":"n"}`).RefusedWith(404, "unknown-route")
+	}
+}
+
+const formType = "Content-Type: application/x-www-form-urlencoded"
+
+// Bodies are read as the flow reads them, and JSON also under other types.
+func TestNodeREDBodies(t *testing.T) {
+	const nameless = "400 text The name of a semaphore is 1 to 512 bytes of UTF-8 without control characters."
+	for name, c := range map[string]struct{ kind, body, want string }{
+		"a form":               {formType, "name=n&value=3", `200 utf8json {"name":"n","value":3}`},
+		"its spelling":         {"Content-Type: Application/X-WWW-Form-Urlencoded; charset=UTF-8", "name=a+b%2Fc&value=+7+", `200 utf8json {"name":"a b/c","value":7}`},
+		"its other members":    {formType, "x=1&name=n&value=3&x=%22", `200 utf8json {"x":["1","\""],"name":"n","value":3}`},
+		"a name twice":         {formType, "name=n&name=m&value=3", nameless},
+		"a value twice":        {formType, "name=n&value=3&value=4", `200 utf8json {"name":"n","value":3}`},
+		"an odd percent sign":  {formType, "name=50%&value=3", `200 utf8json {"name":"50%","value":3}`},
+		"a form not in UTF-8":  {formType, "name=%FF&value=3", "400 text The form is not text in UTF-8."},
+		"a form without value": {formType, "name=n", "400 text Value needs to be a number"},
+		"JSON as a form":       {formType, `{"name":"n","value":3}`, `200 utf8json {"name":"n","value":3}`},
+		"JSON as text":         {"Content-Type: text/plain", `{"name":"n","value":3}`, `200 utf8json {"name":"n","value":3}`},
+		"JSON as nothing":      {"Content-Type: ", `{"name":"n","value":3}`, `200 utf8json {"name":"n","value":3}`},
+		"JSON as rubbish":      {"Content-Type: ;;;", `{"name":"n","value":3}`, `200 utf8json {"name":"n","value":3}`},
+		"JSON in any case":     {"Content-Type: APPLICATION/JSON; Charset=Utf-8", `{"name":"n","value":3}`, `200 utf8json {"name":"n","value":3}`},
+		"a byte order mark":    {"Content-Type: application/json", "\uFEFF{\"name\":\"n\",\"value\":3}", `200 utf8json {"name":"n","value":3}`},
+		"space around":         {"Content-Type: application/json", " {\"name\":\"n\",\n\"value\" : 3}\r\n", `200 utf8json {"name":"n","value":3}`},
+		"another charset":      {"Content-Type: application/json; charset=latin1", `{"name":"n","value":3}`, "415 text A body is text in UTF-8."},
+		"invalid UTF-8":        {"Content-Type: application/json", "{\"name\":\"\xff\",\"value\":3}", "400 text The body is not one JSON document in UTF-8: text that is not UTF-8 at byte 0."},
+		"two documents":        {"Content-Type: application/json", `{"name":"n","value":3}{}`, "400 text The body is not one JSON document in UTF-8: something after the document at byte 22."},
+		"nothing":              {"Content-Type: application/json", ``, nameless},
+		"space only":           {"Content-Type: application/json", "  \n", nameless},
+		"20,000 letters":       {"Content-Type: application/json", `{"name":"` + strings.Repeat("a", 20_000) + `","value":3}`, nameless},
+		"too large": {"Content-Type: application/json", `{"name":"n","value":3,"x":"` + strings.Repeat("a", 64<<10) + `"}`,
+			"413 text A body of this route has up to 65536 bytes."},
+		"members too large": {"Content-Type: application/json", `{"name":"n","value":3,"x":"` + strings.Repeat("a", 1010) + `"}`,
+			"400 text The members beside name and value take up to 1,017 bytes of JSON in all."},
+		"members just fitting": {"Content-Type: application/json", `{"name":"n","value":3,"x":"` + strings.Repeat("a", 1009) + `"}`,
+			`200 utf8json {"name":"n","value":3,"x":"` + strings.Repeat("a", 1009) + `"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inEachNodeRED(t, func(s *apitest.Site) { s.Is(s.Ask("POST /semaphore", c.body, c.kind), c.want) })
+		})
+	}
+	inEachNodeRED(t, func(s *apitest.Site) {
+		s.Is(s.Ask("POST /semaphore", `{"name":"n","value":9}`), `200 utf8json {"name":"n","value":9}`)
+		s.Is(s.Ask("POST /semaphore", "name=n&value=9", formType), `303 utf8json {"name":"n","value":"9"}`)
+		s.Is(s.Ask("POST /semaphore/down", "name=n&amount=2&wait=5s", formType), `200 utf8json {"name":"n","value":7}`)
+		s.Is(s.Ask("POST /semaphore/down", "name=n", "Content-Encoding: gzip"), "415 text Send the body uncompressed, without Content-Encoding.")
+	})
+}
+
+// 303 leads nowhere: who follows it would see 200, "created".
+func TestNodeREDNoLocation(t *testing.T) {
+	inEachNodeRED(t, func(s *apitest.Site) {
+		s.Is(s.Ask("POST /semaphore", `{"name":"n","value":1}`), `200 utf8json {"name":"n","value":1}`)
+		got := s.Ask("POST /semaphore", `{"name":"n","value":1}`)
+		if got.Status != 303 || got.Header("Location") != "" || got.Header("X-Signalbox-Index") == "" {
+			s.Errorf("%s, Location %q, index %q", got, got.Header("Location"), got.Header("X-Signalbox-Index"))
+		}
+	})
+}
+
+// A name far too long is refused by this API or, when the head is longer than
+// net/http reads (16 KiB), by net/http. The request always gets a reply.
+func TestNodeREDLongPath(t *testing.T) {
+	s, _ := onNodeRED(t)
+	server := httpapi.NewServer(s.Handler)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go server.Serve(listener)
+	defer server.Shutdown(context.Background())
+	for letters, want := range map[int]int{512: 404, 513: 400, 16_000: 400, 17_000: 431} {
+		response, err := http.Get("http://" + listener.Addr().String() + "/semaphore/value/" + strings.Repeat("a", letters))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("%d letters: status %d, want %d", letters, response.StatusCode, want)
+		}
+	}
+	inEachNodeRED(t, func(s *apitest.Site) {
+		for letters, want := range map[int]int{512: 404, 513: 400, 16_000: 400} {
+			if got := s.Ask("GET /semaphore/value/"+strings.Repeat("a", letters), ""); got.Status != want {
+				s.Errorf("%d letters: %s, want %d", letters, got, want)
+			}
+		}
+	})
+}
+
+// A repeat with the same key has no effect and gets the first reply.
+func TestNodeREDKeys(t *testing.T) {
+	inEachNodeRED(t, func(s *apitest.Site) {
+		key := func(n int) string { return fmt.Sprintf("Idempotency-Key: node-red-key-%04d", n) }
+		for i, c := range []struct{ line, body, want, then string }{
+			{"POST /semaphore", `{"name":"n","value":5,"x":1}`, `200 utf8json {"name":"n","value":5,"x":1}`, ``},
+			{"POST /semaphore/up", `{"name":"n"}`, `200 utf8json {"name":"n","value":6,"x":1}`, ``},
+			{"POST /semaphore/down", `{"name":"n","amount":3}`, `200 utf8json {"name":"n","value":3,"x":1}`, ``},
+			{"POST /semaphore/down", `{"name":"n","amount":9}`, `409 text Semaphore locked`, ``},
+			{"DELETE /semaphore/n", ``, `200 text Deletion Successful`, ``},
+		} {
+			s.Is(s.Ask(c.line, c.body, key(i)), c.want)
+			got := s.Ask(c.line, c.body, key(i))
+			s.Is(got, c.want)
+			if got.Header("Idempotency-Replayed") != "true" {
+				s.Errorf("%s is not marked as a repeat", c.line)
+			}
+		}
+		s.Is(s.Ask("POST /semaphore/up", `{"name":"other"}`, key(1)), "422 text This Idempotency-Key was used with another request. Draw a new key for each request.")
+		s.Is(s.Ask("POST /semaphore/up", `{"name":"n"}`, "Idempotency-Key: short"), "400 text An idempotency key is 16 to 128 visible ASCII characters.")
+		s.Is(s.Ask("GET /semaphore/value/n", ``), "404 text semaphore not found")
+	})
+}
+
+// nodeREDRequests has one request for each route.
+var nodeREDRequests = map[string]string{
+	"POST /semaphore": `{"name":"n","value":1}`, "POST /semaphore/up": `{"name":"n"}`, "POST /semaphore/down": `{"name":"n"}`,
+	"GET /semaphore/value/n": ``, "DELETE /semaphore/n": ``,
+}
+
+// A failure of the service has its native status, and a sentence.
+func TestNodeREDFailures(t *testing.T) {
+	s, node := onNodeRED(t)
+	for _, c := range []struct {
+		err    error
+		status int
+		again  string
+	}{
+		{outcome.ErrNoLeader, 503, "1"}, {outcome.ErrNotApplied, 503, "1"}, {outcome.ErrDraining, 503, "1"}, {outcome.ErrStorageFull, 503, "10"},
+		{outcome.ErrOverloaded, 503, "1"}, {outcome.ErrOutcomeUnknown, 504, ""}, {errors.New("secret of the inside"), 500, ""},
+	} {
+		node.Set(func() { node.Fail = c.err })
+		for line, body := range nodeREDRequests {
+			got := s.Ask(line, body)
+			if got.Status != c.status || got.ContentType != "text/plain; charset=utf-8" || got.Header("Retry-After") != c.again ||
+				strings.Contains(got.Body, "secret") || !strings.HasSuffix(got.Body, ".") {
+				t.Errorf("%v: %s: %s, Retry-After %q", c.err, line, got, got.Header("Retry-After"))
+			}
+		}
+	}
+	node.Set(func() { node.Fail, node.Panics = nil, true })
+	s.Is(s.Ask("POST /semaphore/up", `{"name":"n"}`), "500 text This node could not handle the request. Its log says more.")
+	s.Is(s.Ask("POST /semaphore/up", `{"name":"n"}`, "Origin: http://evil.example"),
+		"403 text The request comes from a web page of another origin, which this node does not allow. An operator lists origins with --cors-allow.")
+}
+
+// Every node reports the limits of the state machine as limits.
+func TestNodeREDLimits(t *testing.T) {
+	limits := fsm.DefaultLimits()
+	limits.Semaphores = 1
+	for _, leads := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := apitest.NewLimitedCluster(t, limits, asNodeRED).Site(leads)
+			s.Is(s.Ask("POST /semaphore", `{"name":"a","value":1}`), `200 utf8json {"name":"a","value":1}`)
+			got := s.Ask("POST /semaphore", `{"name":"b","value":1}`)
+			s.Is(got, "429 text A configured limit is reached: semaphores. Nothing was changed.")
+			if got.Header("Retry-After") != "1" {
+				t.Errorf("Retry-After %q", got.Header("Retry-After"))
+			}
+		})
+	}
+}
+
+// Metadata of other clients never breaks a reply.
+func TestNodeREDForeignMetadata(t *testing.T) {
+	inEachNodeRED(t, func(s *apitest.Site) {
+		s.Is(s.Ask("POST /semaphore", `{"name":"n","value":1,"x":1}`), `200 utf8json {"name":"n","value":1,"x":1}`)
+		for kept, want := range map[string]string{
+			`{"y":2,"name":"z","value":7}`: `,"y":2`, `{"y": {"a" : 1}}`: `,"y":{"a":1}`,
+			`{"y"`: ``, `5`: ``, ``: ``, `{"a":1,"a":2}`: ``, ` {} `: ``, "{\"\xEF\xBB\xBF\":1}": ",\"\uFEFF\":1",
+		} {
+			pairs := []fsm.Pair{{Key: "nodered", Value: kept}, {Key: "other", Value: "{}"}}
+			s.Do(fsm.PutSemaphore{Name: "n", Metadata: fsm.Change[[]fsm.Pair]{Given: true, Value: pairs}})
+			s.Is(s.Ask("GET /semaphore/value/n", ""), `200 utf8json {"name":"n","value":1`+want+`}`)
+		}
+	})
+}
+
+// 100 downs at once on 50 give exactly 50, and each reply has its own value.
+func TestNodeREDParallelDowns(t *testing.T) {
+	inEachNodeRED(t, func(s *apitest.Site) {
+		s.Is(s.Ask("POST /semaphore", `{"name":"n","value":50,"x":"y"}`), `200 utf8json {"name":"n","value":50,"x":"y"}`)
+		parallel(s, 100, "POST /semaphore/down", func(i int) string {
+			return fmt.Sprintf(`200 utf8json {"name":"n","value":%d,"x":"y"}`, i)
+		}, 50, "409 text Semaphore locked")
+		parallel(s, 100, "POST /semaphore/up", func(i int) string {
+			return fmt.Sprintf(`200 utf8json {"name":"n","value":%d,"x":"y"}`, i+1)
+		}, 100, "")
+	})
+}
+
+// 30 creates and 20 deletes at once have one winner each.
+func TestNodeREDParallelCreates(t *testing.T) {
+	inEachNodeRED(t, func(s *apitest.Site) {
+		once := func(want string) func(int) string { return func(int) string { return want } }
+		parallelBody(s, 30, "POST /semaphore", `{"name":"n","value":1}`, once(`200 utf8json {"name":"n","value":1}`), 1, `303 utf8json {"name":"n","value":1}`)
+		parallelBody(s, 20, "DELETE /semaphore/n", ``, once("200 text Deletion Successful"), 1, "404 text Semaphore not found")
+	})
+}
+
+func parallel(s *apitest.Site, times int, line string, want func(i int) string, winners int, others string) {
+	s.Helper()
+	parallelBody(s, times, line, `{"name":"n"}`, want, winners, others)
+}
+
+// parallelBody sends a request many times at once: each of want(0 … winners-1) is the
+// reply to one, and others the reply to the rest.
+func parallelBody(s *apitest.Site, times int, line, body string, want func(i int) string, winners int, others string) {
+	s.Helper()
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	got := map[string]int{}
+	for range times {
+		running.Go(func() {
+			answer := s.Ask(line, body).String()
+			mu.Lock()
+			defer mu.Unlock()
+			got[answer]++
+		})
+	}
+	running.Wait()
+	for i := range winners {
+		got[want(i)]--
+	}
+	if times > winners {
+		got[others] -= times - winners
+	}
+	for answer, count := range got {
+		if count != 0 {
+			s.Errorf("%s: %d too many of %s", line, count, answer)
+		}
+	}
+}
+
+// A down that asks for no call leaves no notice, and its reply mentions no notice:
+// neither when it is refused at once nor when its wait is over.
+func TestNodeREDNoNotice(t *testing.T) {
+	inEachNodeRED(t, func(s *apitest.Site) {
+		s.Is(s.Ask("POST /semaphore", `{"name":"n","value":0}`), `200 utf8json {"name":"n","value":0}`)
+		plain := s.Ask("POST /semaphore/down", `{"name":"n"}`)
+		waits := s.Later("POST /semaphore/down", `{"name":"n","wait":"2s"}`)
+		s.Advance(3 * time.Second)
+		for _, got := range []apitest.Answer{plain, <-waits} {
+			s.Is(got, "409 text Semaphore locked")
+			if id := got.Header("X-Signalbox-Notice"); id != "" {
+				s.Errorf("it tells of notice %s", id)
+			}
+		}
+	})
+}
+
+// A callback is asked about before anything is done, and leaves a notice only if
+// the down is refused.
+func TestNodeREDCallbacks(t *testing.T) {
+	allow := asNodeREDWith(Config{CheckCallback: func(address string) error {
+		if address != "http://hooks.example/free" {
+			return errors.New("This is not allowed.")
+		}
+		return nil
+	}})
+	inEachNodeRED(t, func(s *apitest.Site) {
+		s.Is(s.Ask("POST /semaphore", `{"name":"n","value":1}`), `200 utf8json {"name":"n","value":1}`)
+		for body, want := range map[string]string{
+			`{"name":"n","callback":"http://10.0.0.1/"}`:                        "callback: This is not allowed.",
+			`{"name":"n","callback":""}`:                                        "A callback is an address, http://host/path or https://host/path.",
+			`{"name":"n","callback":null}`:                                      "A callback is an address, http://host/path or https://host/path.",
+			`{"name":"n","callback":["http://hooks.example/free"]}`:             "A callback is an address, http://host/path or https://host/path.",
+			`{"name":"n","callback":"http://hooks.example/free","wait":"1s"}`:   "Give wait or callback, not both: only a down that is refused at once can be called back.",
+			`{"name":"n","callback":"http://hooks.example/free","amount":"1x"}`: "An amount is a whole number from 1 to 9223372036854775807.",
+		} {
+			s.Is(s.Ask("POST /semaphore/down", body), "400 text "+want)
+		}
+		const asked = `{"name":"n","callback":"http://hooks.example/free"}`
+		got := s.Ask("POST /semaphore/down", asked)
+		s.Is(got, `200 utf8json {"name":"n","value":0}`)
+		if got.Header("X-Signalbox-Notice") != "" {
+			s.Error("a down that was granted left a notice")
+		}
+		got = s.Ask("POST /semaphore/down", asked)
+		s.Is(got, "409 text Semaphore locked")
+		id, err := strconv.ParseUint(got.Header("X-Signalbox-Notice"), 10, 64)
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.CaughtUp(s.Do(fsm.Up{Name: "n", Count: 1}))
+		s.Node.View(func(m *fsm.Machine) {
+			if n, due := m.DueNotice(id); !due || n.URL != "http://hooks.example/free" || n.Semaphore != "n" {
+				s.Errorf("notice %d: %+v, %v", id, n, due)
+			}
+		})
+	}, allow)
+	s, _ := onNodeRED(t)
+	s.Is(s.Ask("POST /semaphore", `{"name":"n","value":0}`), `200 utf8json {"name":"n","value":0}`)
+	s.Is(s.Ask("POST /semaphore/down", `{"name":"n","callback":"http://hooks.example/free"}`),
+		"400 text This service sends no callbacks: it was started without --callback-allow.")
+	s.Is(s.Ask("POST /semaphore/up", `{"name":"n","callback":"http://hooks.example/free","wait":"never"}`), `200 utf8json {"name":"n","value":1}`)
+}
+
+// A node that trails the leader knows the members before it replies; one that
+// can't catch up replies without them, since the down is done.
+func TestNodeREDTrailing(t *testing.T) {
+	node := &trailing{Node: apitest.NewNode()}
+	handler := apitest.NewHandler(t, node, asNodeRED)
+	s := &apitest.Site{T: t, Handler: handler, Node: node}
+	s.Is(s.Ask("POST /semaphore", `{"name":"n","value":2,"x":1}`), `200 utf8json {"name":"n","value":2,"x":1}`)
+	s.Is(s.Ask("POST /semaphore/down", `{"name":"n"}`), `200 utf8json {"name":"n","value":1,"x":1}`)
+	if node.asked.MinIndex != node.Index {
+		t.Errorf("waited for index %d, the down has %d", node.asked.MinIndex, node.Index)
+	}
+	node.err = outcome.ErrNoLeader
+	s.Is(s.Ask("POST /semaphore/down", `{"name":"n"}`), `200 utf8json {"name":"n","value":0}`)
+}
+
+// trailing is a node whose reads are watched, and may fail.
+type trailing struct {
+	*apitest.Node
+	asked cluster.Consistency
+	err   error
+}
+
+func (n *trailing) Read(ctx context.Context, c cluster.Consistency) (cluster.Reading, error) {
+	n.asked = c
+	if n.err != nil {
+		return cluster.Reading{}, n.err
+	}
+	return n.Node.Read(ctx, c)
+}
+
+// A request without a body at all, as net/http makes it.
+func TestNodeREDNoBody(t *testing.T) {
+	inEachNodeRED(t, func(s *apitest.Site) {
+		r := httptest.NewRequest("POST", "/semaphore/up", nil)
+		w := httptest.NewRecorder()
+		s.Handler.ServeHTTP(w, r)
+		text, _ := io.ReadAll(w.Body)
+		if w.Code != 400 || !strings.HasPrefix(string(text), "The name of a semaphore") {
+			s.Errorf("%d %s", w.Code, text)
+		}
+	})
+}
+
+// The examples of docs/dialect-nodered.md get 200, in their order.
+func TestNodeREDDocs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/dialect-nodered.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := onNodeRED(t)
+	examples := regexp.MustCompile(`(?m)^    curl localhost:870\d(\S+)(?: -H '([^']+)')?(?: -d '([^']+)')?$`).FindAllStringSubmatch(string(text), -1)
+	for _, m := range examples {
+		line, headers := "GET "+m[1], []string(nil)
+		if m[3] != "" {
+			line, headers = "POST "+m[1], []string{m[2]}
+		}
+		if got := s.Ask(line, m[3], headers...); got.Status != 200 {
+			t.Errorf("%s: %s", m[0], got)
+		}
+	}
+	if len(examples) != strings.Count(string(text), "curl ") || len(examples) < 3 {
+		t.Errorf("%d examples run", len(examples))
+	}
+}

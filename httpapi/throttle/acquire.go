@@ -1,0 +1,155 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// acquire asks for a lock. The status is about the peer: 200 if the lock is held and the
+// peer has no waiting request at all, else 202, however long the request was to block.
+func (t *dialect) acquire(c echo.Context) error {
+	id, name, err := t.lock(c)
+	if err != nil {
+		return err
+	}
+	q, err := readQuery(c.Request().URL.RawQuery, isDuration, "block_for", "expires_in")
+	if err != nil {
+		return err
+	}
+	count, err := t.readCount(c)
+	if err != nil {
+		return err
+	}
+	if !fsm.ValidName(name) {
+		return errNoSuchSemaphore
+	}
+	command := fsm.Acquire{Session: id, Name: name, Count: count, TTLMS: fsm.KeepTTL}
+	if ttlMS, given := q.duration("expires_in"); given {
+		command.TTLMS = t.options.linger(ttlMS)
+	}
+	blockMS, _ := q.duration("block_for")
+	return t.acquireFor(c, command, min(time.Duration(blockMS)*time.Millisecond, t.Config.MaxWait))
+}
+
+// acquireFor acquires, and blocks until the peer has no waiting request or the time is
+// over. A client that repeats the request keeps its place in the line, so the status is
+// 202 if the end of the wait can't be observed.
+func (t *dialect) acquireFor(c echo.Context, command fsm.Acquire, block time.Duration) error {
+	began := time.Now()
+	ctx := c.Request().Context()
+	reply, err := t.Node.Do(ctx, cluster.Call{Command: command, Wait: block})
+	if err != nil {
+		if reply.Code == fsm.Waiting && ctx.Err() == nil { // it was queued, and its outcome is open
+			return t.sendID(c, http.StatusAccepted, command.Session)
+		}
+		return err
+	}
+	t.SetIndex(c, reply.Index)
+	held := reply.Code == fsm.OK && !reply.Waiting
+	switch reply.Code {
+	case fsm.OK:
+		if reply.Waiting && block > 0 {
+			held, err = t.awaitPeer(ctx, command, reply.Index, block-time.Since(began))
+		}
+	case fsm.Waiting, fsm.Withdrawn: // withdrawn: its own lock was released meanwhile
+	default:
+		if err = refusedWith(&reply.Result); err == error(errUnknownPeer) && command.Count < 1 && command.TTLMS == fsm.KeepTTL {
+			err = countRefusal(command.Count) // the peer is looked at first only to renew it
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case held:
+		return t.sendID(c, http.StatusOK, command.Session)
+	}
+	return t.sendID(c, http.StatusAccepted, command.Session)
+}
+
+// awaitPeer blocks while a peer that holds the lock waits for another one. The
+// command was applied at index: from there on, this node's own state follows the log.
+func (t *dialect) awaitPeer(ctx context.Context, lock fsm.Acquire, index uint64, limit time.Duration) (held bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if _, err := t.Node.Read(ctx, cluster.Consistency{MinIndex: index}); err != nil {
+		return false, t.unlessGone(ctx)
+	}
+	other := lock.Name
+	for {
+		lockMoved, stop := t.Node.Changed(lock.Name)
+		otherMoved, stopOther := t.Node.Changed(other)
+		p := t.peerOf(lock)
+		if !p.decided() && p.waitsFor == other {
+			select {
+			case <-lockMoved:
+			case <-otherMoved:
+			case <-t.Closing():
+			case <-ctx.Done():
+			}
+		}
+		stop()
+		stopOther()
+		switch {
+		case !p.lives:
+			return false, errUnknownPeer
+		case p.revoked:
+			return false, revokedRefusal("lock", p.reason)
+		case p.decided():
+			return p.holds, nil
+		case ctx.Err() != nil || t.Closed():
+			return false, t.unlessGone(ctx)
+		}
+		other = p.waitsFor
+	}
+}
+
+// unlessGone returns the error of a client that has hung up; nil if the time of the wait
+// is over.
+func (t *dialect) unlessGone(ctx context.Context) error {
+	if err := ctx.Err(); errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// peer is the state of a peer as far as a reply depends on it.
+type peer struct {
+	lives    bool
+	holds    bool   // the lock asked for
+	revoked  bool   // an operator took that lock
+	reason   string // why
+	waitsFor string // the first semaphore of its oldest waiting request, or ""
+}
+
+// decided reports whether the wait is over.
+func (p *peer) decided() bool { return !p.lives || !p.holds || p.waitsFor == "" }
+
+func (t *dialect) peerOf(lock fsm.Acquire) (p peer) {
+	t.Node.View(func(m *fsm.Machine) {
+		var session fsm.SessionView
+		if session, p.lives = m.Session(lock.Session); !p.lives {
+			return
+		}
+		for i := range session.Leases {
+			l := &session.Leases[i]
+			switch {
+			case l.Semaphore != lock.Name:
+			case l.Revoked:
+				p.revoked, p.reason = true, l.Reason
+			default:
+				p.holds = true
+			}
+		}
+		if len(session.Waiting) > 0 {
+			p.waitsFor = session.Waiting[0].Wants[0].Semaphore
+		}
+	})
+	return p
+}

@@ -1,0 +1,136 @@
+package throttle
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// refusal is a refusal in the form of the dialect: one bare text.
+type refusal struct {
+	status      int
+	contentType string // "" for throttle's own domain errors, which have none
+	text        string
+	retryAfter  string // seconds, "" none
+}
+
+// Error is the text.
+func (e *refusal) Error() string { return e.text }
+
+// domain is one of throttle's own refusals. Its clients compare the texts, so
+// the spelling is throttle's as well.
+func domain(status int, text string) *refusal {
+	return &refusal{status: status, text: text}
+}
+
+var (
+	errUnknownPeer     = domain(http.StatusBadRequest, "Unknown peer")
+	errNoSuchSemaphore = domain(http.StatusBadRequest, "Unknown semaphore")
+	errAlreadyPending  = domain(http.StatusConflict, "Already pending. Only one pendig lock per peer is allowed.")
+	errRestoreDiffers  = domain(http.StatusConflict, "Restore is not allowed to change existing peers.")
+	errShrinking       = domain(http.StatusNotImplemented, "Shrinking the count of an existing lock is currently not implemented.")
+)
+
+// sentence is a refusal that throttle does not have.
+func sentence(status int, text string) *refusal {
+	return &refusal{status: status, contentType: plainText, text: text}
+}
+
+// again refuses a request that the clients should repeat by themselves: they do so at
+// 503, and would stop at 429, 410 or 504.
+func again(text, retryAfter string) *refusal {
+	if retryAfter == "" {
+		retryAfter = "1"
+	}
+	return &refusal{status: http.StatusServiceUnavailable, contentType: plainText, text: text, retryAfter: retryAfter}
+}
+
+// refusalOf translates a native problem: of the node, of a limit or of the body.
+func refusalOf(p *exchange.Problem) *refusal {
+	switch p.Code {
+	case "outcome-unknown":
+		return again("The request may have been carried out. Every request of this interface can be repeated.", "")
+	case "too-large":
+		return sentence(p.Status, "Failed to buffer the request body: length limit exceeded")
+	}
+	switch p.Status {
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusGatewayTimeout:
+		return again(p.Detail, p.RetryAfter())
+	}
+	return sentence(p.Status, p.Detail)
+}
+
+// refusedWith translates a refusal of the state machine.
+func refusedWith(r *fsm.Result) *refusal {
+	switch r.Code {
+	case fsm.UnknownSemaphore, fsm.Deleted:
+		return errNoSuchSemaphore
+	case fsm.UnknownSession, fsm.ExpiredSession:
+		return errUnknownPeer
+	case fsm.Revoked:
+		if r.Subject == "" { // the whole session
+			return errUnknownPeer
+		}
+		return revokedRefusal("lock", r.Reason)
+	case fsm.InvalidCount:
+		return countRefusal(r.Asked)
+	case fsm.Never:
+		return domain(http.StatusConflict, fmt.Sprintf(
+			"Lock can never be acquired. Lock asks for count %d yet full count is only %d.", r.Asked, r.Full))
+	case fsm.LeaseExists:
+		return heldRefusal(r)
+	case fsm.Hierarchy:
+		if r.Rule == fsm.RuleWaits {
+			return errAlreadyPending
+		}
+		return hierarchyRefusal(r.LowestLevel, r.Level)
+	case fsm.SessionExists:
+		return errRestoreDiffers
+	case fsm.Overflow:
+		return sentence(http.StatusConflict, "The counts held would leave the range of 64 bit integers. Nothing was changed.")
+	case fsm.LimitReached:
+		return again("A configured limit is reached: "+r.Rule.String()+". Nothing was changed.", "")
+	}
+	return refusalOf(exchange.Refused(r))
+}
+
+func countRefusal(found int64) *refusal {
+	return domain(http.StatusBadRequest, fmt.Sprintf("Lock count must be a positive number. Found: %d.", found))
+}
+
+// heldRefusal refuses another count of a lock that is held or waited for. With
+// the same count it waits as part of a list, which this dialect does not have.
+func heldRefusal(r *fsm.Result) *refusal {
+	switch {
+	case r.Asked > r.Holding:
+		return hierarchyRefusal(r.Level, r.Level)
+	case r.Asked < r.Holding:
+		return errShrinking
+	}
+	return errAlreadyPending
+}
+
+// hierarchyRefusal names two levels; a semaphore without one counts as 0, throttle's
+// default.
+func hierarchyRefusal(held, asked *int32) *refusal {
+	return domain(http.StatusConflict, fmt.Sprintf("Lock hierachy violation. This may deadlock. The current lock level is %d the\n"+
+		"        requested lock level was %d.", levelOrZero(held), levelOrZero(asked)))
+}
+
+func levelOrZero(level *int32) int32 {
+	if level == nil {
+		return 0
+	}
+	return *level
+}
+
+// revokedRefusal says that an operator has ended a lock or a peer, and why.
+func revokedRefusal(what, reason string) *refusal {
+	text := "An operator revoked this " + what
+	if reason != "" {
+		text += ": " + reason
+	}
+	return sentence(http.StatusConflict, text+".")
+}

@@ -1,0 +1,56 @@
+package throttle
+
+import (
+	"context"
+	"testing"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+)
+
+// slowRelease is a node on which something happens between the moment when a release
+// arrives and its being carried out.
+type slowRelease struct {
+	*apitest.Node
+	meanwhile func()
+}
+
+func (n *slowRelease) Do(ctx context.Context, call cluster.Call) (cluster.Reply, error) {
+	if _, is := call.Command.(fsm.Release); is && n.meanwhile != nil {
+		meanwhile := n.meanwhile
+		n.meanwhile = nil
+		meanwhile()
+	}
+	return n.Node.Do(ctx, call)
+}
+
+// TestThrottleLateRelease: throttle's clients name no token, but a release that is
+// carried out late leaves alone what its peer has acquired since.
+func TestThrottleLateRelease(t *testing.T) {
+	node := &slowRelease{Node: apitest.NewNode()}
+	handler := apitest.NewHandler(t, node, exactly)
+	s := &apitest.Site{T: t, Handler: handler, Node: node}
+	s.Semaphore("A", "1", "0")
+	s.Peer("1", "1h")
+	again := func() { // its client has given up, released elsewhere and acquired anew
+		s.Is(s.Ask("DELETE /peers/1/A", ""), "200 text Ok")
+		s.Is(s.Ask("PUT /peers/1/A", "1"), "200 json 1")
+	}
+	s.Is(s.Ask("PUT /peers/1/A", "1"), "200 json 1")
+	node.meanwhile = again
+	s.Is(s.Ask("DELETE /peers/1/A", ""), "200 text Ok")
+	s.Is(s.Ask("GET /remainder?semaphore=A", ""), "200 json 0")
+
+	s.Is(s.Ask("DELETE /peers/1/A", ""), "200 text Ok")
+	s.Is(s.Ask("GET /remainder?semaphore=A", ""), "200 json 1")
+	node.meanwhile = again // a release of nothing ends nothing either
+	s.Is(s.Ask("DELETE /peers/1/A", ""), "200 text Ok")
+	s.Is(s.Ask("GET /remainder?semaphore=A", ""), "200 json 0")
+
+	s.Peer("2", "1h")
+	s.Is(s.Ask("PUT /peers/2/A", "1"), "202 json 2")
+	node.meanwhile = func() { s.Is(s.Ask("DELETE /peers/1/A", ""), "200 text Ok") }
+	s.Is(s.Ask("DELETE /peers/2/A", ""), "200 text Ok") // granted meanwhile: it is released
+	s.Is(s.Ask("GET /remainder?semaphore=A", ""), "200 json 1")
+}

@@ -1,0 +1,256 @@
+package throttle
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// do performs a command; a result that is not OK is an error.
+func (t *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error) {
+	reply, err := t.Node.Do(c.Request().Context(), cluster.Call{Command: command})
+	if err != nil {
+		return nil, err
+	}
+	t.SetIndex(c, reply.Index)
+	if len(reply.Each) == 1 { // a renewal: its own result
+		reply.Result = reply.Each[0]
+	}
+	if reply.Code != fsm.OK {
+		return nil, refusedWith(&reply.Result)
+	}
+	return &reply, nil
+}
+
+func (t *dialect) ok(c echo.Context) error { return t.reply(c, http.StatusOK, plainText, "Ok") }
+
+// newPeer opens a session.
+func (t *dialect) newPeer(c echo.Context) error {
+	ttlMS, err := t.readExpiry(c)
+	if err != nil {
+		return err
+	}
+	reply, err := t.do(c, fsm.OpenSession{Session: t.Node.DrawSession(), TTLMS: ttlMS})
+	if err != nil {
+		return err
+	}
+	return t.sendID(c, http.StatusOK, reply.Session)
+}
+
+// sendID sends a peer's id, a JSON number.
+func (t *dialect) sendID(c echo.Context, status int, id uint64) error {
+	return t.reply(c, status, plainJSON, exchange.FormatSession(id))
+}
+
+// heartbeat gives a session another ttl from now.
+func (t *dialect) heartbeat(c echo.Context) error {
+	id, err := t.peerID(c, "")
+	if err != nil {
+		return err
+	}
+	ttlMS, err := t.readExpiry(c)
+	if err != nil {
+		return err
+	}
+	if _, err := t.do(c, fsm.Renew{Renewals: []fsm.Renewal{{Session: id, TTLMS: ttlMS}}}); err != nil {
+		return err
+	}
+	return t.ok(c)
+}
+
+// deletePeer ends a session; one that is not there is fine.
+func (t *dialect) deletePeer(c echo.Context) error {
+	id, err := t.peerID(c, "")
+	if err != nil {
+		return err
+	}
+	reply, err := t.do(c, fsm.EndSession{Session: id})
+	if err != nil {
+		return err
+	}
+	if !reply.Found {
+		return t.reply(c, http.StatusOK, plainJSON, `"Peer not found"`)
+	}
+	return t.reply(c, http.StatusOK, plainJSON, `"Peer released"`)
+}
+
+// release gives a lock back, or withdraws the request that waits for it. It names
+// the lease that the peer has while the request is with this node: a release that
+// is carried out late leaves alone what the peer has acquired since.
+func (t *dialect) release(c echo.Context) error {
+	id, name, err := t.lock(c)
+	if err != nil {
+		return err
+	}
+	if !fsm.ValidName(name) {
+		return errNoSuchSemaphore
+	}
+	if err := t.readNow(c); err != nil {
+		return err
+	}
+	var token uint64
+	t.View(c, func(m *fsm.Machine) { token = tokenMeant(m, id, name) })
+	if _, err := t.do(c, fsm.Release{Session: id, Name: name, Token: token}); err != nil {
+		return err
+	}
+	return t.ok(c)
+}
+
+// tokenMeant returns the token of the lease that a release means, or no lease's when
+// there is none. It is 0, any lease's, while the peer waits: the lease that its
+// request may become has no token yet.
+func tokenMeant(m *fsm.Machine, peer uint64, name string) uint64 {
+	if m.FeatureLevel() < 1 {
+		return 0
+	}
+	if held, ok := m.Lease(peer, name); ok {
+		return held.Token
+	}
+	if _, waits := m.Request(peer, name); waits {
+		return 0
+	}
+	return fsm.NoToken
+}
+
+// restore makes a session that its client remembers.
+func (t *dialect) restore(c echo.Context) error {
+	command, err := t.readRestore(c)
+	if err != nil {
+		return err
+	}
+	for _, want := range command.Leases {
+		if !fsm.ValidName(want.Semaphore) {
+			return errNoSuchSemaphore
+		}
+	}
+	if command.Session == 0 {
+		return sentence(http.StatusBadRequest, "A peer's id is above 0.")
+	}
+	reply, err := t.Node.Do(c.Request().Context(), cluster.Call{Command: command})
+	if err != nil {
+		return err
+	}
+	t.SetIndex(c, reply.Index)
+	switch reply.Code {
+	case fsm.OK:
+		return t.ok(c)
+	case fsm.Revoked: // asked again, it would be restored for ever
+		if reply.Subject != "" {
+			return revokedRefusal("lock", reply.Reason)
+		}
+		return revokedRefusal("peer", reply.Reason)
+	}
+	return refusedWith(&reply.Result)
+}
+
+// readNow waits until this node's state is as recent as any reply so far.
+func (t *dialect) readNow(c echo.Context) error {
+	_, err := t.Node.Read(c.Request().Context(), cluster.Consistency{})
+	return err
+}
+
+// remainder sends the available count, which may be negative after a restore.
+func (t *dialect) remainder(c echo.Context) error {
+	anything := func(string) string { return "" }
+	q, err := readQuery(c.Request().URL.RawQuery, anything, "semaphore")
+	if err != nil {
+		return err
+	}
+	name, given := q["semaphore"]
+	if !given {
+		return badQuery("missing field `semaphore`")
+	}
+	if err := t.readNow(c); err != nil {
+		return err
+	}
+	var found fsm.SemaphoreView
+	var known bool
+	t.View(c, func(m *fsm.Machine) { found, known = m.Semaphore(name) })
+	if !known {
+		return errNoSuchSemaphore
+	}
+	return t.reply(c, http.StatusOK, plainJSON, strconv.FormatInt(found.Available, 10))
+}
+
+// isAcquired reports whether a session has no waiting request and no revoked lease.
+func (t *dialect) isAcquired(c echo.Context) error {
+	id, err := t.peerID(c, "")
+	if err != nil {
+		return err
+	}
+	if err := t.readNow(c); err != nil {
+		return err
+	}
+	var session fsm.SessionView
+	var known bool
+	t.View(c, func(m *fsm.Machine) { session, known = m.Session(id) })
+	if !known {
+		return errUnknownPeer
+	}
+	acquired := len(session.Waiting) == 0
+	for i := range session.Leases {
+		acquired = acquired && !session.Leases[i].Revoked
+	}
+	return t.reply(c, http.StatusOK, plainJSON, strconv.FormatBool(acquired))
+}
+
+const (
+	// peersAtOnce is how many sessions are listed under one lock of the state.
+	peersAtOnce = 1000
+	// peersBytes of the list are sent at a time: a million peers take 24 MB.
+	peersBytes = 32 << 10
+)
+
+// listPeers lists the ids of all sessions. A session that lives throughout is in the
+// list.
+func (t *dialect) listPeers(c echo.Context) error {
+	if err := t.readNow(c); err != nil {
+		return err
+	}
+	part := []byte{'['}
+	for after, more, begun := uint64(0), true, false; more; {
+		var ids []uint64
+		t.View(c, func(m *fsm.Machine) { ids = m.SessionIDs(after, peersAtOnce) })
+		more = len(ids) == peersAtOnce
+		for _, id := range ids {
+			if after > 0 {
+				part = append(part, ',')
+			}
+			after = id
+			part = append(part, `{"id":`...)
+			part = strconv.AppendUint(part, id, 10)
+			part = append(part, '}')
+		}
+		switch {
+		case more && len(part) < peersBytes:
+			continue
+		case !more && !begun:
+			return t.reply(c, http.StatusOK, plainJSON, string(append(part, ']')))
+		case !more:
+			part = append(part, ']')
+		}
+		if !t.sendPart(c, begun, part) {
+			return nil
+		}
+		begun, part = true, part[:0]
+	}
+	return nil
+}
+
+// sendPart sends a part of a reply that has no announced length, and reports whether
+// the client takes more.
+func (t *dialect) sendPart(c echo.Context, begun bool, part []byte) bool {
+	response := c.Response()
+	if !begun {
+		response.Header().Set("Content-Type", plainJSON)
+		response.WriteHeader(http.StatusOK)
+	}
+	t.TimeWrites(response)
+	_, err := response.Write(part)
+	return err == nil
+}

@@ -1,0 +1,168 @@
+package throttle
+
+import (
+	_ "embed" // the page icon
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// Config is the configuration of the dialect.
+type Config struct {
+	// LingerPercent is the share of each ttl that is added to it, rounded down to
+	// milliseconds and at most 30 s, 0 to 100; 0: ttls are exact. Throttle's Python
+	// client by default sends its heartbeat at the moment when the lease ends; 10
+	// makes up for that. A ttl of 0 stays 0.
+	LingerPercent int
+
+	// Declared returns the names of the semaphores that the four throttle_ gauges show,
+	// each once; it may be nil. It is called at each scrape and must not block.
+	Declared func() []string
+}
+
+// mostLingerMS bounds the time that is added to a ttl.
+const mostLingerMS = 30_000
+
+// linger returns the ttl to pass on for the ttl of a client, both in milliseconds.
+func (t *Config) linger(ttlMS int64) int64 {
+	percent := int64(t.LingerPercent)
+	more := ttlMS/100*percent + ttlMS%100*percent/100
+	return min(ttlMS+min(more, mostLingerMS), fsm.MaxTTLMS)
+}
+
+// dialect serves the dialect's routes.
+type dialect struct {
+	*exchange.Exchange
+	options Config
+}
+
+// routes are those that the native API does not have in the same form already:
+// /health, /version and /metrics.
+func (t *dialect) routes() []exchange.Route {
+	return []exchange.Route{
+		exchange.On("GET", "/", t.root),
+		exchange.On("GET", "/favicon.ico", t.icon),
+		exchange.On("POST", "/new_peer", t.newPeer),
+		exchange.On("GET", "/peers/", t.listPeers),
+		exchange.On("PUT", "/peers/:id", t.heartbeat),
+		exchange.On("DELETE", "/peers/:id", t.deletePeer),
+		exchange.On("GET", "/peers/:id/is_acquired", t.isAcquired),
+		exchange.On("PUT", "/peers/:id/:semaphore", t.acquire),
+		exchange.On("DELETE", "/peers/:id/:semaphore", t.release),
+		exchange.On("GET", "/remainder", t.remainder),
+		exchange.On("POST", "/restore", t.restore),
+	}
+}
+
+// New returns the dialect, or an error for options that can't be.
+func New(x *exchange.Exchange, options Config) (exchange.Dialect, error) {
+	if options.LingerPercent < 0 || options.LingerPercent > 100 {
+		return exchange.Dialect{}, fmt.Errorf("throttle: a linger of %d percent: it is 0 to 100", options.LingerPercent)
+	}
+	t := &dialect{x, options}
+	return exchange.Dialect{Routes: t.routes(), Render: t.render,
+		Collectors: []prometheus.Collector{newGauges(x.Node, options.Declared)}}, nil
+}
+
+// render sends a refusal as the dialect does: one bare sentence.
+func (t *dialect) render(c echo.Context, err error) error {
+	var plain *refusal
+	if !errors.As(err, &plain) {
+		plain = refusalOf(t.Problem(c, err))
+	}
+	if plain.retryAfter != "" {
+		c.Response().Header().Set("Retry-After", plain.retryAfter)
+	}
+	return t.reply(c, plain.status, plain.contentType, plain.text)
+}
+
+const (
+	plainText = "text/plain; charset=utf-8"
+	plainJSON = "application/json"
+)
+
+// reply sends a body to the byte: without a line's end, and without a Content-Type if
+// contentType is empty.
+func (t *dialect) reply(c echo.Context, status int, contentType, body string) error {
+	response := c.Response()
+	header := response.Header()
+	if contentType == "" {
+		header["Content-Type"] = nil // else net/http would guess one
+	} else {
+		header.Set("Content-Type", contentType)
+	}
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	response.WriteHeader(status)
+	if _, err := response.Write([]byte(body)); err != nil {
+		t.Config.Logger.Debug("reply not delivered", "error", err)
+	}
+	return nil
+}
+
+// root greets; throttle's clients only look whether it is there.
+func (t *dialect) root(c echo.Context) error {
+	return t.reply(c, http.StatusOK, plainText, "Hello from Signalbox!")
+}
+
+// icon is the page icon, a railway semaphore at "stop".
+//
+//go:embed favicon.ico
+var icon string
+
+func (t *dialect) icon(c echo.Context) error { return t.reply(c, http.StatusOK, "image/x-icon", icon) }
+
+// pathText decodes a parameter of a path, once.
+func pathText(c echo.Context, name string) (string, error) {
+	text, ok := exchange.PathParam(c, name)
+	if !ok || !utf8.ValidString(text) {
+		return "", badPath("Invalid UTF-8 in `" + name + "`")
+	}
+	return text, nil
+}
+
+// peerID reads the id of a path: unsigned, of 64 bits; a leading plus and leading
+// zeros are allowed. at is empty, or says which of several values it is.
+func (t *dialect) peerID(c echo.Context, at string) (uint64, error) {
+	text, err := pathText(c, "id")
+	switch {
+	case err != nil:
+		return 0, err
+	case text == "":
+		return 0, exchange.ErrUnknownRoute // no route there: /peers//A
+	}
+	id, err := strconv.ParseUint(strings.TrimPrefix(text, "+"), 10, 64)
+	if err == nil {
+		return id, nil
+	}
+	if at != "" {
+		return 0, badPath("Cannot parse " + at + " with value `" + text + "` to a `u64`")
+	}
+	return 0, badPath("Cannot parse `" + text + "` to a `u64`")
+}
+
+// lock reads the id and the name of a path; both are text before the id is a
+// number. Whether a semaphore can have that name is asked later, in its turn.
+func (t *dialect) lock(c echo.Context) (id uint64, name string, err error) {
+	if idText, err := pathText(c, "id"); err != nil || idText == "" {
+		_, err = t.peerID(c, "")
+		return 0, "", err
+	}
+	if name, err = pathText(c, "semaphore"); err != nil {
+		return 0, "", err
+	}
+	id, err = t.peerID(c, "value at index 0")
+	return id, name, err
+}
+
+func badPath(detail string) error {
+	return &refusal{status: http.StatusBadRequest, contentType: plainText, text: "Invalid URL: " + detail}
+}

@@ -1,0 +1,488 @@
+package throttle
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+)
+
+// onThrottle is the dialect over a machine, for tests without virtual time.
+func onThrottle(t *testing.T, change ...func(*apitest.Config)) (*apitest.Site, *apitest.Node) {
+	t.Helper()
+	return apitest.OnAPI(t, append([]func(*apitest.Config){exactly}, change...)...)
+}
+
+func TestThrottleIsOptional(t *testing.T) {
+	a := apitest.New(t)
+	for _, line := range []string{"GET /", "GET /peers/", "POST /new_peer", "PUT /peers/7", "GET /remainder?semaphore=A", "GET /favicon.ico"} {
+		a.Do(line, "").RefusedWith(404, "unknown-route")
+	}
+	for _, percent := range []int{-1, 101} {
+		if _, err := New(nil, Config{LingerPercent: percent}); err == nil {
+			t.Errorf("a linger of %d %% is taken", percent)
+		}
+	}
+}
+
+func TestThrottleContentTypes(t *testing.T) {
+	inEachThrottle(t, func(s *apitest.Site) {
+		for kind, fine := range map[string]bool{
+			"application/json": true, "Application/JSON; charset=latin-1": true, "application/cloudevents+json": true, " application/json ": true,
+			"application/json;": true, "application/vnd.x+JSON;q=1": true,
+			"": false, "text/json": false, "application/jsonx": false, "application/json+xml": false, "application/x-www-form-urlencoded": false,
+			"json": false, "application/json, text/plain": false, "application /json": false,
+		} {
+			got := s.Ask("POST /new_peer", `{"expires_in":"1m"}`, "Content-Type: "+kind)
+			if fine && got.Status != 200 || !fine && got.String() != "415 text Expected request with `Content-Type: application/json`" {
+				s.Errorf("%q: %s", kind, got)
+			}
+		}
+	})
+}
+
+func TestThrottleBodyLimit(t *testing.T) {
+	inEachThrottle(t, func(s *apitest.Site) {
+		padded := func(size int) string { return `{"expires_in":"1m"}` + strings.Repeat(" ", size-19) }
+		s.Semaphore("A", "1", "0")
+		if got := s.Ask("POST /new_peer", padded(4<<10)); got.Status != 200 {
+			s.Errorf("4 KiB: %s", got)
+		}
+		const want = "413 text Failed to buffer the request body: length limit exceeded"
+		s.Is(s.Ask("POST /new_peer", padded(4<<10+1)), want)
+		r := httptest.NewRequest("POST", "/new_peer", strings.NewReader(padded(4<<10+1)))
+		r.ContentLength = -1 // chunked
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		s.Handler.ServeHTTP(w, r)
+		s.Is(apitest.Answer{Status: w.Code, ContentType: w.Header().Get("Content-Type"), Body: w.Body.String(), Header: w.Header().Get}, want)
+		s.Is(s.Ask("POST /new_peer", padded(4<<10+1), "Content-Type: text/plain"), "415 text Expected request with `Content-Type: application/json`")
+	})
+}
+
+func TestThrottleNewPeer(t *testing.T) {
+	s, node := onThrottle(t)
+	s.Is(s.Ask("POST /new_peer", `{"expires_in":"1m"}`), "200 json 1001")
+	node.Set(func() { node.Drawn-- }) // the id is drawn again by the node; here it is refused
+	got := s.Ask("POST /new_peer", `{"expires_in":"1m"}`)
+	if got.Status != 503 || got.Header("Retry-After") != "1" {
+		t.Errorf("an id in use: %s", got)
+	}
+	inEachThrottle(t, func(s *apitest.Site) {
+		made := s.Ask("POST /new_peer", `{"expires_in":"1m"}`)
+		if other := s.Ask("POST /new_peer", `{"expires_in":"1m"}`); made.Status != 200 || other.Status != 200 || made.Body == other.Body {
+			s.Errorf("two peers: %s and %s", made, other)
+		}
+		s.Is(s.Ask("PUT /peers/"+made.Body, `{"expires_in":"1m"}`), "200 text Ok")
+		s.Advance(61 * time.Second)
+		s.Is(s.Ask("PUT /peers/"+made.Body, `{"expires_in":"1m"}`), "400 bare Unknown peer")
+	})
+}
+
+// On a cluster, too, the ttl with what lingers is what the session has, through
+// whichever node and by whichever request it comes.
+func TestThrottleTTLsOfSessions(t *testing.T) {
+	inEachThrottle(t, func(s *apitest.Site) {
+		s.Semaphore("A", "5", "0")
+		for _, c := range []struct {
+			line, body string
+			want       int64
+		}{
+			{"POST /restore", `{"expires_in":"1h","peer_id":7,"acquired":{}}`, 3_630_000},
+			{"PUT /peers/7", `{"expires_in":"10s"}`, 11_000},
+			{"PUT /peers/7/A?expires_in=5m", `1`, 330_000},
+			{"PUT /peers/7/A?block_for=0s", `1`, 330_000},
+		} {
+			if got := s.Ask(c.line, c.body); got.Status != 200 {
+				s.Errorf("%s: %s", c.line, got)
+			}
+			if _, err := s.Node.Read(context.Background(), cluster.Consistency{}); err != nil {
+				s.Fatal(err)
+			}
+			s.Node.View(func(m *fsm.Machine) {
+				if peer, lives := m.Session(7); !lives || peer.TTLMS != c.want {
+					s.Errorf("%s: ttl %d, want %d", c.line, peer.TTLMS, c.want)
+				}
+			})
+		}
+	}, speaks(Config{LingerPercent: 10}))
+}
+
+// The ttl that each request passes on lingers; without one the ttl is left alone.
+func TestThrottleTTLs(t *testing.T) {
+	s, node := onThrottle(t, speaks(Config{LingerPercent: 10}))
+	s.Semaphore("A", "5", "0")
+	ttl := func() int64 {
+		switch c := node.Calls[len(node.Calls)-1].Command.(type) {
+		case fsm.OpenSession:
+			return c.TTLMS
+		case fsm.Renew:
+			return c.Renewals[0].TTLMS
+		case fsm.RestoreSession:
+			return c.TTLMS
+		case fsm.Acquire:
+			return c.TTLMS
+		default:
+			t.Fatalf("%T", c)
+			return 0
+		}
+	}
+	for _, c := range []struct {
+		line, body string
+		want       int64
+	}{
+		{"POST /new_peer", `{"expires_in":"300000ms"}`, 330_000},
+		{"PUT /peers/1001", `{"expires_in":"100ms"}`, 110},
+		{"PUT /peers/1001/A?expires_in=5m", `1`, 330_000},
+		{"PUT /peers/1001/A?block_for=0s", `1`, fsm.KeepTTL},
+		{"POST /restore", `{"expires_in":"1h","peer_id":7,"acquired":{}}`, 3_630_000},
+		{"POST /restore", `{"expires_in":"100years","peer_id":8,"acquired":{}}`, fsm.MaxTTLMS},
+		{"PUT /peers/7/A?expires_in=0ms", `1`, 0},
+		{"PUT /peers/8", `{"expires_in":"0"}`, 0},
+		{"POST /new_peer", `{"expires_in":"0s"}`, 0},
+	} {
+		if got := s.Ask(c.line, c.body); got.Status != 200 || ttl() != c.want {
+			t.Errorf("%s: %s, ttl %d, want %d", c.line, got, ttl(), c.want)
+		}
+	}
+	for id, lives := range map[uint64]bool{1001: true, 7: false, 8: false} {
+		node.View(func(m *fsm.Machine) {
+			if _, ok := m.Session(id); ok != lives {
+				t.Errorf("peer %d lives: %v", id, ok)
+			}
+		})
+	}
+}
+
+// throttleRequests has one request for each route that needs the node.
+var throttleRequests = map[string]string{
+	"POST /new_peer":              `{"expires_in":"1m"}`,
+	"PUT /peers/1":                `{"expires_in":"1m"}`,
+	"DELETE /peers/1":             ``,
+	"GET /peers/":                 ``,
+	"GET /peers/1/is_acquired":    ``,
+	"PUT /peers/1/A":              `1`,
+	"PUT /peers/1/A?block_for=1m": `1`,
+	"DELETE /peers/1/A":           ``,
+	"GET /remainder?semaphore=A":  ``,
+	"POST /restore":               `{"expires_in":"1m","peer_id":7,"acquired":{}}`,
+}
+
+// Every failure of the node is 503, which the clients repeat; never 429, a
+// redirect, 410 or 504; and never "Unknown peer".
+func TestThrottleFailures(t *testing.T) {
+	s, node := onThrottle(t)
+	for _, err := range []error{outcome.ErrNoLeader, outcome.ErrNotApplied, outcome.ErrDraining, outcome.ErrStorageFull, outcome.ErrSplitState, outcome.ErrOverloaded,
+		outcome.ErrOutcomeUnknown, outcome.ErrNotTried, context.DeadlineExceeded} {
+		node.Set(func() { node.Fail = fmt.Errorf("wrapped: %w", err) })
+		for line, body := range throttleRequests {
+			got := s.Ask(line, body)
+			if got.Status != 503 || got.ContentType != "text/plain; charset=utf-8" || got.Header("Retry-After") == "" || strings.Contains(got.Body, "wrapped") ||
+				!strings.HasSuffix(got.Body, ".") || strings.Contains(got.Body, "Idempotency-Key") {
+				t.Errorf("%v: %s: %s, Retry-After %q", err, line, got, got.Header("Retry-After"))
+			}
+		}
+	}
+	node.Set(func() { node.Fail = fmt.Errorf("something unforeseen") })
+	for line, body := range throttleRequests {
+		s.Is(s.Ask(line, body), "500 text This node could not handle the request. Its log says more.")
+	}
+}
+
+// What the guards before a route refuse, and what a panic ends with, is plain too.
+func TestThrottleGuards(t *testing.T) {
+	s, node := onThrottle(t)
+	node.Set(func() { node.Panics = true })
+	for line, body := range throttleRequests {
+		if strings.HasPrefix(line, "GET ") {
+			continue // any page may ask, though it can't see the reply; and the stand-in's reads don't panic
+		}
+		s.Is(s.Ask(line, body), "500 text This node could not handle the request. Its log says more.")
+		s.Is(s.Ask(line, body, "Origin: http://evil.example"),
+			"403 text The request comes from a web page of another origin, which this node does not allow. An operator lists origins with --cors-allow.")
+	}
+	for _, line := range []string{"POST /v1/sessions", "GET /peers//is_acquired", "PUT /restore"} {
+		if got := s.Ask(line, `{"ttl":"1m"}`); got.ContentType != "application/problem+json" {
+			t.Errorf("%s is not the dialect's: %s", line, got)
+		}
+	}
+}
+
+// Every result of the state machine has a spelling that fits the clients.
+func TestThrottleRefusalsAreComplete(t *testing.T) {
+	bare := map[fsm.Code]int{fsm.UnknownSemaphore: 400, fsm.Deleted: 400, fsm.UnknownSession: 400, fsm.ExpiredSession: 400, fsm.Revoked: 400,
+		fsm.InvalidCount: 400, fsm.Never: 409, fsm.LeaseExists: 409, fsm.Hierarchy: 409, fsm.SessionExists: 409}
+	text := map[fsm.Code]int{fsm.Overflow: 409, fsm.LimitReached: 503, fsm.SessionIDTaken: 503}
+	// Successes, and results that no command of the dialect has.
+	others := map[fsm.Code]bool{fsm.OK: true, fsm.Waiting: true, fsm.NothingReady: true, fsm.Malformed: true, fsm.Unavailable: true, fsm.AlreadyExists: true,
+		fsm.EpochMismatch: true, fsm.KeyReused: true, fsm.NotHeld: true, fsm.Withdrawn: true, fsm.MixedLevels: true, fsm.PermitsRequired: true, fsm.VersionMismatch: true, fsm.Over: true}
+	for code := fsm.Code(0); code.String() != "unknown"; code++ {
+		got := refusedWith(&fsm.Result{Code: code})
+		switch {
+		case bare[code] != 0:
+			if got.status != bare[code] || got.contentType != "" || got.retryAfter != "" {
+				t.Errorf("%v: %+v", code, got)
+			}
+		case text[code] != 0:
+			if got.status != text[code] || got.contentType != "text/plain; charset=utf-8" || (got.status == 503) != (got.retryAfter != "") {
+				t.Errorf("%v: %+v", code, got)
+			}
+		case !others[code]:
+			t.Errorf("%v is not told of", code)
+		}
+	}
+	if got := refusedWith(&fsm.Result{Code: fsm.LeaseExists, Asked: 1, Holding: 2}); got.status != 501 {
+		t.Errorf("shrinking: %+v", got)
+	}
+	if got := refusedWith(&fsm.Result{Code: fsm.Hierarchy, Rule: fsm.RuleWaits}); got != errAlreadyPending {
+		t.Errorf("waiting for another: %+v", got)
+	}
+}
+
+func TestThrottleLimits(t *testing.T) {
+	limits := fsm.DefaultLimits()
+	limits.Sessions, limits.Queue = 2, 1
+	for _, leads := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := apitest.NewLimitedCluster(t, limits, exactly).Site(leads)
+			s.Peer("1", "1h")
+			s.Peer("2", "1h")
+			got := s.Ask("POST /new_peer", `{"expires_in":"1m"}`)
+			if s.Is(got, "503 text A configured limit is reached: sessions. Nothing was changed."); got.Header("Retry-After") == "" {
+				t.Error("no Retry-After")
+			}
+			s.Is(s.Ask("POST /restore", `{"expires_in":"1m","peer_id":3,"acquired":{}}`), "503 text A configured limit is reached: sessions. Nothing was changed.")
+		})
+	}
+}
+
+// A peer gets the operator's reason for a revoked lock, and neither a revoked lock nor
+// a revoked peer is brought back.
+func TestThrottleRevoked(t *testing.T) {
+	inEachThrottle(t, func(s *apitest.Site) {
+		s.Semaphore("A", "1", "1")
+		s.Semaphore("B", "1", "0")
+		s.Peer("1", "1h")
+		s.Peer("2", "1h")
+		s.Is(s.Ask("PUT /peers/1/A", "1"), "200 json 1")
+		s.Is(s.Ask("PUT /peers/2/B", "1"), "200 json 2")
+		s.Is(s.Ask("PUT /peers/1/B", "1"), "202 json 1")
+		held := s.Later("PUT /peers/1/A?block_for=1m", "1")
+		s.Do(fsm.RevokeLease{Session: 1, Name: "A", Reason: "maintenance"})
+		const revoked = "409 text An operator revoked this lock: maintenance."
+		s.Is(<-held, revoked)
+		s.Is(s.Ask("PUT /peers/1/A", "1"), revoked)
+		s.Is(s.Ask("DELETE /peers/1/B", ""), "200 text Ok")
+		s.Is(s.Ask("GET /peers/1/is_acquired", ""), "200 json false")
+		s.Is(s.Ask("DELETE /peers/1/A", ""), "200 text Ok")
+		s.Is(s.Ask("GET /peers/1/is_acquired", ""), "200 json true")
+		s.Is(s.Ask("PUT /peers/1/A", "1"), "200 json 1")
+
+		waits := s.Later("PUT /peers/1/B?block_for=1m", "1")
+		s.Do(fsm.EndSession{Session: 1, Operator: true, Reason: "misbehaves"})
+		s.Is(<-waits, "400 bare Unknown peer")
+		s.Is(s.Ask("PUT /peers/1", `{"expires_in":"1h"}`), "400 bare Unknown peer")
+		s.Is(s.Ask("PUT /peers/1/A", "1"), "400 bare Unknown peer")
+		s.Is(s.Ask("POST /restore", `{"expires_in":"1h","peer_id":1,"acquired":{"A":1}}`), "409 text An operator revoked this peer: misbehaves.")
+		s.Is(s.Ask("GET /remainder?semaphore=A", ""), "200 json 1")
+	})
+}
+
+func TestThrottleOverflow(t *testing.T) {
+	inEachThrottle(t, func(s *apitest.Site) {
+		s.Semaphore("A", "1", "0")
+		s.Is(s.Ask("POST /restore", `{"expires_in":"1h","peer_id":1,"acquired":{"A":9223372036854775807}}`), "200 text Ok")
+		s.Is(s.Ask("POST /restore", `{"expires_in":"1h","peer_id":2,"acquired":{"A":9}}`),
+			"409 text The counts held would leave the range of 64 bit integers. Nothing was changed.")
+		s.Is(s.Ask("GET /remainder?semaphore=A", ""), "200 json -9223372036854775806")
+	})
+}
+
+// up moves the full count, down what remains of it: neither is undone by a lock.
+func TestThrottleOffset(t *testing.T) {
+	inEachThrottle(t, func(s *apitest.Site) {
+		s.Semaphore("A", "2", "0")
+		s.Peer("1", "1h")
+		s.Do(fsm.Up{Name: "A", Count: 3})
+		s.Is(s.Ask("GET /remainder?semaphore=A", ""), "200 json 5")
+		s.Is(s.Ask("PUT /peers/1/A", "6"), "409 bare Lock can never be acquired. Lock asks for count 6 yet full count is only 5.")
+		s.Do(fsm.SetValue{Name: "A", Value: 1})
+		s.Is(s.Ask("PUT /peers/1/A", "3"), "409 bare Lock can never be acquired. Lock asks for count 3 yet full count is only 2.")
+		s.Is(s.Ask("PUT /peers/1/A", "2"), "202 json 1")
+	})
+}
+
+func TestThrottleDeletedWhileBlocked(t *testing.T) {
+	inEachThrottle(t, func(s *apitest.Site) {
+		s.Semaphore("A", "1", "0")
+		s.Peer("1", "1h")
+		s.Peer("2", "1h")
+		s.Is(s.Ask("PUT /peers/1/A", "1"), "200 json 1")
+		blocked := s.Later("PUT /peers/2/A?block_for=1m", "1")
+		s.Do(fsm.DeleteSemaphore{Name: "A"})
+		s.Is(<-blocked, "400 bare Unknown semaphore")
+		s.Is(s.Ask("GET /peers/2/is_acquired", ""), "200 json true")
+	})
+}
+
+// A client that hangs up keeps its request: its lock is granted later.
+func TestThrottleHangUp(t *testing.T) {
+	inEachThrottle(t, func(s *apitest.Site) {
+		s.Semaphore("A", "1", "1")
+		s.Semaphore("B", "1", "0")
+		for _, id := range []string{"1", "2"} {
+			s.Peer(id, "1h")
+		}
+		s.Is(s.Ask("PUT /peers/1/B", "1"), "200 json 1")
+		s.Is(s.Ask("PUT /peers/2/A", "1"), "200 json 2")
+		for _, line := range []string{"PUT /peers/2/B?block_for=1m", "PUT /peers/2/A?block_for=1m"} { // waits, or holds and waits
+			ctx, cancel := context.WithCancel(context.Background())
+			gone := make(chan apitest.Answer, 1)
+			go func() { gone <- s.AskWith(ctx, line, "1") }()
+			synctest.Wait()
+			cancel()
+			if got := <-gone; got.Status != exchange.StatusGone {
+				s.Errorf("%s: %s", line, got)
+			}
+		}
+		s.Is(s.Ask("DELETE /peers/1/B", ""), "200 text Ok")
+		s.Is(s.Ask("GET /peers/2/is_acquired", ""), "200 json true")
+		s.Is(s.Ask("GET /remainder?semaphore=B", ""), "200 json 0")
+	})
+}
+
+// block_for is cut off at the longest wait of a request; the status is 202 then.
+func TestThrottleBlockIsCapped(t *testing.T) {
+	inEachThrottle(t, func(s *apitest.Site) {
+		s.Semaphore("A", "1", "1")
+		s.Semaphore("B", "1", "0")
+		for _, id := range []string{"1", "2"} {
+			s.Peer(id, "1day")
+		}
+		s.Is(s.Ask("PUT /peers/1/B", "1"), "200 json 1")
+		s.Is(s.Ask("PUT /peers/2/A", "1"), "200 json 2")
+		waits := s.Later("PUT /peers/2/B?block_for=1h", "1")
+		holds := s.Later("PUT /peers/2/A?block_for=1h", "1")
+		s.Advance(10*time.Minute - time.Second)
+		if len(waits)+len(holds) > 0 {
+			s.Error("answered before 10 minutes are over")
+		}
+		s.Advance(2 * time.Second)
+		s.Is(<-waits, "202 json 2")
+		s.Is(<-holds, "202 json 2")
+	})
+}
+
+// A server that goes down ends what blocks with 202: the clients come back.
+func TestThrottleShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apitest.OnFollower(t, exactly)
+		s.Semaphore("A", "1", "1")
+		s.Semaphore("B", "1", "0")
+		for _, id := range []string{"1", "2"} {
+			s.Peer(id, "1h")
+		}
+		s.Is(s.Ask("PUT /peers/1/B", "1"), "200 json 1")
+		s.Is(s.Ask("PUT /peers/2/A", "1"), "200 json 2")
+		waits := s.Later("PUT /peers/2/B?block_for=1m", "1")
+		holds := s.Later("PUT /peers/2/A?block_for=1m", "1")
+		began := time.Now()
+		s.Node.(*cluster.Node).Drain()
+		s.Is(<-waits, "202 json 2")
+		s.Handler.EndWaits() // the HTTP server's part
+		s.Is(<-holds, "202 json 2")
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if got := s.Ask("PUT /peers/2/B?block_for=1m", "1"); got.Status != 503 {
+			t.Errorf("a new request while it drains: %s", got)
+		}
+	})
+}
+
+// failingWait is a node whose waits are cut off once they have begun.
+type failingWait struct {
+	*apitest.Node
+	err error
+}
+
+func (n *failingWait) Do(ctx context.Context, call cluster.Call) (cluster.Reply, error) {
+	wait := call.Wait
+	call.Wait = 0
+	reply, err := n.Node.Do(ctx, call)
+	if err == nil && reply.Code == fsm.Waiting && wait > 0 {
+		err = n.err
+	}
+	return reply, err
+}
+
+// A wait that can't be watched any more ends with 202, since the place is kept.
+func TestThrottleCutOff(t *testing.T) {
+	node := &failingWait{apitest.NewNode(), outcome.ErrNoLeader}
+	handler := apitest.NewHandler(t, node, exactly)
+	s := &apitest.Site{T: t, Handler: handler, Node: node}
+	s.Semaphore("A", "1", "0")
+	s.Peer("1", "1h")
+	s.Peer("2", "1h")
+	s.Is(s.Ask("PUT /peers/1/A", "1"), "200 json 1")
+	s.Is(s.Ask("PUT /peers/2/A?block_for=1m", "1"), "202 json 2")
+	node.Fail = outcome.ErrNoLeader
+	if got := s.Ask("PUT /peers/2/A?block_for=1m", "1"); got.Status != 503 {
+		t.Errorf("not even asked for: %s", got)
+	}
+}
+
+// A name that no semaphore can have never reaches the log.
+func TestThrottleImpossibleNames(t *testing.T) {
+	inEachThrottle(t, func(s *apitest.Site) {
+		s.Peer("1", "1h")
+		calls := func() int {
+			if node, ok := s.Node.(*apitest.Node); ok {
+				return len(node.Calls)
+			}
+			return 0 // a cluster does not count calls
+		}
+		before := calls()
+		long := strings.Repeat("a", 513)
+		for line, body := range map[string]string{
+			"PUT /peers/1/" + long: "1", "DELETE /peers/1/" + long: "", "PUT /peers/1/%00": "1", "DELETE /peers/1/a%0Ab": "",
+			"POST /restore":                    `{"expires_in":"1h","peer_id":2,"acquired":{"` + long + `":1}}`,
+			"GET /remainder?semaphore=" + long: "", "GET /remainder?semaphore=%FF": "",
+		} {
+			s.Is(s.Ask(line, body), "400 bare Unknown semaphore")
+		}
+		s.Is(s.Ask("POST /restore", `{"expires_in":"1h","peer_id":2,"acquired":{"`+strings.Repeat("a", 20_000)+`":1}}`), "400 bare Unknown semaphore")
+		if more := calls() - before; more != 0 {
+			s.Errorf("%d commands", more)
+		}
+	})
+}
+
+// A list that is longer than one read.
+func TestThrottleListsManyPeers(t *testing.T) {
+	inEachThrottle(t, func(s *apitest.Site) {
+		for _, count := range []int{peersAtOnce, 1, peersAtOnce - 1, 5} {
+			var opened cluster.Reply
+			for range count {
+				opened = s.Do(fsm.OpenSession{Session: s.Node.DrawSession(), TTLMS: 60_000})
+			}
+			s.CaughtUp(opened)
+			var want []string
+			s.Node.View(func(m *fsm.Machine) {
+				for _, session := range m.Sessions(0, 1<<20) {
+					want = append(want, fmt.Sprintf(`{"id":%d}`, session.ID))
+				}
+			})
+			s.Is(s.Ask("GET /peers/", ""), "200 json ["+strings.Join(want, ",")+"]")
+		}
+	})
+}

@@ -1,0 +1,85 @@
+package v1
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/v1/events"
+	"github.com/signalbox/signalbox/httpapi/v1/members"
+)
+
+// Config is the configuration of the native API. Zero members get their defaults.
+type Config struct {
+	BatchBodyBytes int64 // of a /v1/batch body; default 1 MiB
+	BatchSize      int   // operations in one batch; default 1,000
+	MaxWatchers    int   // streams of events and blocking queries open at a time; default 10,000
+}
+
+// API is the native API. It is safe for concurrent use.
+type API struct {
+	x       *exchange.Exchange
+	cfg     Config
+	events  *events.API
+	members *members.API
+}
+
+// WithDefaults returns the configuration with the defaults of its zero members.
+func (cfg Config) WithDefaults() Config {
+	exchange.SetDefault(&cfg.BatchBodyBytes, 1<<20)
+	exchange.SetDefault(&cfg.BatchSize, 1000)
+	exchange.SetDefault(&cfg.MaxWatchers, 10_000)
+	return cfg
+}
+
+// New returns the native API over x.
+func New(x *exchange.Exchange, cfg Config) *API {
+	cfg = cfg.WithDefaults()
+	return &API{x: x, cfg: cfg, events: events.New(x, cfg.MaxWatchers), members: members.New(x)}
+}
+
+// EndStreams ends the streams of events when the server goes down. It does not block.
+func (api *API) EndStreams() { api.events.EndStreams() }
+
+// Collectors returns the metrics of the native API.
+func (api *API) Collectors() []prometheus.Collector { return api.events.Collectors() }
+
+// Routes returns the routes. A path segment that is a name is :name, a session :id or
+// :session, a member :member.
+func (api *API) Routes() []exchange.Route {
+	own := []exchange.Route{
+		exchange.On("PUT", "/v1/semaphores/:name", api.perform(&opPut)),
+		exchange.On("POST", "/v1/semaphores", api.perform(&opCreate)),
+		exchange.On("GET", "/v1/semaphores", api.listSemaphores),
+		exchange.On("GET", "/v1/semaphores/:name", api.getSemaphore),
+		exchange.On("DELETE", "/v1/semaphores/:name", api.perform(&opDelete)),
+		exchange.On("PUT", "/v1/semaphores/:name/value", api.perform(&opSet)),
+		exchange.On("POST", "/v1/semaphores/:name/up", api.perform(&opUp)),
+		exchange.On("POST", "/v1/semaphores/:name/down", api.perform(&opDown)),
+		exchange.On("POST", "/v1/semaphores/:name/leases", api.perform(&opAcquireOnce)),
+		exchange.On("DELETE", "/v1/semaphores/:name/holders/:session", api.perform(&opRevoke)),
+
+		exchange.On("POST", "/v1/sessions", api.perform(&opOpen)),
+		exchange.On("GET", "/v1/sessions", api.listSessions),
+		exchange.On("GET", "/v1/sessions/:id", api.getSession),
+		exchange.On("PUT", "/v1/sessions/:id", api.renewSession),
+		exchange.On("DELETE", "/v1/sessions/:id", api.perform(&opEnd)),
+		exchange.On("POST", "/v1/sessions/:id/revoke", api.perform(&opRevokeSession)),
+		exchange.On("PUT", "/v1/sessions/:id/leases/:name", api.perform(&opAcquire)),
+		exchange.On("GET", "/v1/sessions/:id/leases/:name", api.getLease),
+		exchange.On("PATCH", "/v1/sessions/:id/leases/:name", api.perform(&opResize)),
+		exchange.On("DELETE", "/v1/sessions/:id/leases/:name", api.perform(&opRelease)),
+		exchange.On("POST", "/v1/sessions/:id/acquire", api.perform(&opAcquireMany)),
+		exchange.On("POST", "/v1/sessions/:id/restore", api.perform(&opRestore)),
+		exchange.On("PUT", "/v1/sessions/:id/waitlist/:name", api.perform(&opListAdd)),
+		exchange.On("DELETE", "/v1/sessions/:id/waitlist/:name", api.perform(&opListRemove)),
+		exchange.On("POST", "/v1/sessions/:id/waitlist/wait", api.perform(&opListDeliver)),
+
+		exchange.On("POST", "/v1/batch", api.batch),
+	}
+	own = append(own, api.events.Routes()...)
+	own = append(own, api.members.Routes()...)
+	for i, r := range own {
+		own[i] = exchange.On(r.Method, r.Path, refuseConditions(r.Handler))
+	}
+	return own
+}

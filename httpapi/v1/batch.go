@@ -1,0 +1,180 @@
+package v1
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/strictjson"
+)
+
+type batchBody struct {
+	Results []resultBody `json:"results"`
+}
+
+// resultBody is the result of one operation of a batch, as the reply of its single route.
+type resultBody struct {
+	Status   int  `json:"status"`
+	Body     any  `json:"body,omitempty"`
+	Replayed bool `json:"replayed,omitempty"`
+}
+
+// batchRequest is one member of a batch: an operation, or the reason why it can't be read.
+type batchRequest struct {
+	op      *operation
+	params  params
+	problem *exchange.Problem
+}
+
+// batch performs many operations in one request and one round trip. An
+// operation that can't be read gets its 400 and stops no other.
+func (api *API) batch(c echo.Context) error {
+	requests, err := api.readBatch(c)
+	if err != nil {
+		return err
+	}
+	calls, err := api.batchCalls(requests)
+	if err != nil {
+		return err
+	}
+	if err := api.x.ReplyRoom(); err != nil { // the reply to a change is never refused
+		return err
+	}
+	var replies []cluster.Reply
+	var failed []error
+	if len(calls) > 0 {
+		replies, failed = api.x.Node.DoMany(c.Request().Context(), calls)
+	}
+	if err := c.Request().Context().Err(); err != nil {
+		return err // the client has hung up
+	}
+	if len(replies) != len(calls) || len(failed) != len(calls) {
+		return errors.New("the node returned another number of replies than there were calls")
+	}
+	return api.x.SendJSON(c, http.StatusOK, api.batchResults(c, requests, replies, failed))
+}
+
+// batchCalls returns the calls of the operations that could be read. An operation that
+// lists semaphores counts as many.
+func (api *API) batchCalls(requests []batchRequest) ([]cluster.Call, error) {
+	calls, weight := make([]cluster.Call, 0, len(requests)), 0
+	for i := range requests {
+		if requests[i].problem != nil {
+			continue
+		}
+		call := requests[i].op.call(&requests[i].params, api.x.Node)
+		if weight += api.batchWeight(call.Command); weight > api.cfg.BatchSize {
+			return nil, api.batchTooLong()
+		}
+		calls = append(calls, call)
+	}
+	return calls, nil
+}
+
+// deliverWeight is the weight of a delivery: as many semaphores as a wait list has by
+// default, since its reply, and each repeat of it, lists those.
+const deliverWeight = 64
+
+func (api *API) batchWeight(c fsm.Command) int {
+	if _, delivers := c.(fsm.ListDeliver); delivers {
+		return min(deliverWeight, api.cfg.BatchSize)
+	}
+	return fsm.Weight(c)
+}
+
+func (api *API) batchTooLong() *exchange.Problem {
+	return exchange.Invalid("operations", "A batch has up to "+strconv.Itoa(api.cfg.BatchSize)+
+		" operations; one that lists semaphores counts as many, a list-deliver as "+strconv.Itoa(deliverWeight)+".")
+}
+
+func (api *API) batchResults(c echo.Context, requests []batchRequest, replies []cluster.Reply, failed []error) batchBody {
+	results := make([]resultBody, len(requests))
+	done := 0
+	for i := range requests {
+		r := &requests[i]
+		a := answer{}
+		switch {
+		case r.problem != nil:
+			a = refusedAnswer(r.problem)
+		case failed[done] != nil:
+			a = refusedAnswer(api.x.Problem(c, failed[done]))
+			done++
+		default:
+			api.x.SetIndex(c, replies[done].Index)
+			a = api.conclude(r.op, &r.params, &replies[done])
+			done++
+		}
+		results[i] = resultBody{a.status, a.body, a.replayed}
+	}
+	return batchBody{results}
+}
+
+// readBatch reads {"operations":[…]}.
+func (api *API) readBatch(c echo.Context) ([]batchRequest, error) {
+	if _, err := exchange.ParseQuery(c); err != nil {
+		return nil, err
+	}
+	if _, given := c.Request().Header["Idempotency-Key"]; given {
+		return nil, exchange.Invalid("Idempotency-Key", `A batch has no key of its own: give each operation a "key".`)
+	}
+	body, err := api.x.ReadBody(c, api.cfg.BatchBodyBytes)
+	if err != nil {
+		return nil, err
+	}
+	var list strictjson.Value
+	for name, of := range body.Members() {
+		if string(name) != "operations" {
+			return nil, exchange.Invalid(string(name), "This request does not take this member.")
+		}
+		list = of
+	}
+	if list == nil || !list.IsArray() {
+		return nil, exchange.Invalid("operations", "A list of operations is needed.")
+	}
+	return api.readOperations(list)
+}
+
+func (api *API) readOperations(list strictjson.Value) ([]batchRequest, error) {
+	const shortest = len(`{"op":"open","ttl":1},`)
+	requests := make([]batchRequest, 0, min(api.cfg.BatchSize, 1+len(list)/shortest))
+	for item := range list.Items() {
+		if len(requests) == api.cfg.BatchSize {
+			return nil, api.batchTooLong()
+		}
+		requests = append(requests, batchRequest{})
+		requests[len(requests)-1].read(item)
+	}
+	return requests, nil
+}
+
+// anyField has the members that some operation of a batch takes. A batch does not wait.
+const anyField = ^(fieldName | fieldWait)
+
+// read reads one operation, or notes why it can't be read.
+func (b *batchRequest) read(v strictjson.Value) {
+	if err := b.readInto(v); err != nil {
+		*b = batchRequest{problem: exchange.ProblemOf(err)}
+	}
+}
+
+// readInto reads one operation; its name may stand anywhere in it.
+func (b *batchRequest) readInto(v strictjson.Value) error {
+	if err := b.params.read(v, anyField); err != nil {
+		return err
+	}
+	if !b.params.given.has(fieldOp) {
+		return exchange.Invalid("op", "An operation is needed.")
+	}
+	if b.op = operationNamed(b.params.op); b.op == nil {
+		return exchange.Invalid("op", "No operation has this name.")
+	}
+	if extra := b.params.given &^ b.op.batchFields(); extra != 0 {
+		return exchange.Invalid(firstName(extra), "This operation does not take this member in a batch.")
+	}
+	return b.op.complete(&b.params, b.op.batchNeeds())
+}

@@ -1,0 +1,22 @@
+// Package v1 is the native API, /v1: it turns requests into commands and reads of a
+// cluster node, and their results into JSON. docs/api.md is its contract.
+//
+// Each command that a client may give is one row of the table of operations. A single
+// route and /v1/batch share the row, so that both read and reply alike. Reads look at
+// this node's own state, as recent as the query requires. The routes of events and of
+// members are in packages below.
+//
+// The package decides nothing about semaphores, and knows no dialect. Package httpapi
+// serves its routes. It imports exchange, strictjson, events, members, cluster and fsm.
+// All of it is safe for concurrent use.
+//
+// Files:
+//   - api.go: API, its configuration and its routes
+//   - operation.go: an operation and its course, from its parameters to its reply; the
+//     table of operations, and the JSON of their replies
+//   - ops.go: the operations, one variable each
+//   - params.go: the parameters of operations: paths, queries, headers, members of a body
+//   - batch.go: many operations in one request
+//   - read.go: semaphores, sessions, leases, and blocking queries
+//   - shapes.go: the JSON of replies to reads
+package v1

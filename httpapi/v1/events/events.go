@@ -1,0 +1,276 @@
+package events
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+const (
+	// eventsKeepAlive is how often a stream without events shows that it lives, and the
+	// event that the history has reached.
+	eventsKeepAlive = 15 * time.Second
+	// eventsFlush is the number of bytes after which events are sent, though there are more.
+	eventsFlush = 16 << 10
+
+	headerLastEvent = "Last-Event-Id"
+)
+
+// eventsQuery has the filters of a watcher, and where it begins.
+type eventsQuery struct {
+	after      replica.EventID
+	resumes    bool // after was given
+	semaphores map[string]bool
+	prefix     string
+	session    uint64 // 0: any
+}
+
+// API serves GET /v1/events, and counts the watchers of a node.
+type API struct {
+	x       *exchange.Exchange
+	streams *streams
+}
+
+// New returns the route's handler. At most maxWatchers follow events or wait for a
+// change at a time.
+func New(x *exchange.Exchange, maxWatchers int) *API { return &API{x, newStreams(maxWatchers)} }
+
+// EndStreams ends the streams of events when the server goes down. It does not block.
+func (e *API) EndStreams() { e.streams.end() }
+
+// BeginQuery counts a blocking query in, unless there are too many watchers.
+func (e *API) BeginQuery() error { return e.streams.beginQuery() }
+
+// EndQuery counts a blocking query out.
+func (e *API) EndQuery() { e.streams.endQuery() }
+
+// Routes returns the route.
+func (e *API) Routes() []exchange.Route {
+	return []exchange.Route{exchange.On("GET", "/v1/events", e.getEvents)}
+}
+
+// Collectors returns the metrics of watchers.
+func (e *API) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{e.streams.gauge, e.streams.queriesGauge}
+}
+
+// getEvents sends events from now on, or after a given one. The stream ends with the
+// client, with the server, when the client does not read, or when the history no longer
+// has the events that the client has not read.
+func (e *API) getEvents(c echo.Context) error {
+	q, err := exchange.ParseRepeatable(c, "name", exchange.ReadParams("since", "name", "prefix", "session")...)
+	if err != nil {
+		return err
+	}
+	ask, err := readEventsQuery(c.Request().Header, q)
+	if err != nil {
+		return err
+	}
+	s, err := e.streams.add(c, e.x.Config.BodyTimeout)
+	if err != nil {
+		return err
+	}
+	defer e.streams.remove(s)
+	if ask.after, err = e.startOfEvents(c, q, ask); err != nil {
+		return err
+	}
+	if _, err := e.x.Node.EventsAfter(ask.after); err != nil {
+		return err
+	}
+	header := c.Response().Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("X-Accel-Buffering", "no") // a proxy must not buffer events
+	c.Response().WriteHeader(http.StatusOK)
+	if c.Request().Method == http.MethodHead {
+		return nil
+	}
+	if err := e.follow(c.Request().Context(), s, ask); err != nil {
+		e.x.Config.Logger.Debug("a stream of events was cut off", "error", err)
+	}
+	return nil
+}
+
+// startOfEvents returns the event after which a stream begins, once this node has it.
+// An id that the cluster has not reached is from another cluster, or from before a
+// restore.
+func (e *API) startOfEvents(c echo.Context, q exchange.Query, ask eventsQuery) (replica.EventID, error) {
+	if ask.resumes && e.hasSeen(q, ask.after.Index) {
+		return ask.after, nil
+	}
+	reading, err := e.x.Reading(c, q)
+	if err != nil {
+		return ask.after, err
+	}
+	e.x.SetIndex(c, reading.Index)
+	switch {
+	case !ask.resumes:
+		return replica.EventID{Index: reading.Index}, nil
+	case !reading.Stale && ask.after.Index > reading.Index:
+		return ask.after, exchange.NewProblem("history-gone", "The cluster has never reached this event. Read the state again, and follow from its index.")
+	}
+	return ask.after, nil
+}
+
+// hasSeen reports whether this node has the entry after which a stream continues, and
+// the client requires no other consistency: then the stream needs no leader.
+func (e *API) hasSeen(q exchange.Query, index uint64) (seen bool) {
+	if q.AsksConsistency() {
+		return false
+	}
+	e.x.Node.View(func(m *fsm.Machine) { seen = m.Index() >= index })
+	return seen
+}
+
+// follow sends events until the stream ends. It returns the error that cut it off, or nil.
+func (e *API) follow(ctx context.Context, s *stream, ask eventsQuery) error {
+	at := ask.after
+	if err := s.write([]byte("retry: 1000\n" + keepAlive(at))); err != nil {
+		return err
+	}
+	idle := time.NewTimer(eventsKeepAlive)
+	defer idle.Stop()
+	for {
+		page, err := e.x.Node.EventsAfter(at)
+		if err != nil {
+			return err
+		}
+		sent, err := s.sendPage(page, &ask)
+		if err != nil {
+			return err
+		}
+		at = page.Next
+		if sent {
+			idle.Reset(eventsKeepAlive)
+		}
+		more := page.News
+		if more == nil {
+			more = always
+		}
+		select {
+		case <-e.x.Closing():
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-idle.C:
+			if err := s.write([]byte(": \n" + keepAlive(at))); err != nil {
+				return err
+			}
+			idle.Reset(eventsKeepAlive)
+		case <-more:
+		}
+	}
+}
+
+// always is ready, for a page after which there are more events already.
+var always = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// keepAlive advances a client's Last-Event-ID without an event, so that a client whose
+// filter no event passes does not fall behind the history.
+func keepAlive(at replica.EventID) string { return "id: " + formatEventID(at) + "\n\n" }
+
+// sendPage sends the events of a page that pass the filters, and reports whether there
+// were any.
+func (s *stream) sendPage(page replica.EventPage, ask *eventsQuery) (sent bool, err error) {
+	out, release := exchange.Buffer()
+	defer release()
+	for _, entry := range page.Entries {
+		for i := range entry.Effects {
+			if !ask.wants(&entry.Effects[i]) || !writeEvent(out, &entry, i) {
+				continue
+			}
+			sent = true
+			if out.Len() < eventsFlush {
+				continue
+			}
+			if err := s.write(out.Bytes()); err != nil {
+				return sent, err
+			}
+			out.Reset()
+		}
+	}
+	if out.Len() == 0 {
+		return sent, nil
+	}
+	return sent, s.write(out.Bytes())
+}
+
+// wants reports whether an event passes all of the filters.
+func (ask *eventsQuery) wants(e *fsm.Effect) bool {
+	if ask.session != 0 && e.Session != ask.session {
+		return false
+	}
+	if ask.prefix == "" && len(ask.semaphores) == 0 {
+		return true
+	}
+	return ask.semaphores[e.Semaphore] || ask.prefix != "" && strings.HasPrefix(e.Semaphore, ask.prefix)
+}
+
+// readEventsQuery reads the filters, and the event after which to continue. A browser
+// that reconnects repeats ?since= and adds Last-Event-ID, which is the later one.
+func readEventsQuery(header http.Header, q exchange.Query) (ask eventsQuery, err error) {
+	if ask.prefix, err = q.Prefix(); err != nil {
+		return ask, err
+	}
+	if text, given := q.Text("session"); given {
+		if ask.session, err = exchange.SessionID("session", text); err != nil {
+			return ask, err
+		}
+	}
+	ask.semaphores = map[string]bool{}
+	for _, name := range q["name"] {
+		if _, err := exchange.SemaphoreName("name", name); err != nil {
+			return ask, err
+		}
+		ask.semaphores[name] = true
+	}
+	field, from := "since", q["since"]
+	if _, given := header[headerLastEvent]; given {
+		field, from = "Last-Event-ID", header[headerLastEvent]
+	}
+	if len(from) == 0 {
+		return ask, nil
+	}
+	ask.resumes = true
+	var ok bool
+	if ask.after, ok = parseEventID(from[0]); !ok || len(from) > 1 {
+		return ask, exchange.Invalid(field, eventForm)
+	}
+	return ask, nil
+}
+
+const eventForm = "An event's id is index.ordinal, or an index alone: after all that the log's entry did."
+
+// parseEventID reads an id in its only spelling.
+func parseEventID(text string) (id replica.EventID, ok bool) {
+	index, ordinal, precise := strings.Cut(text, ".")
+	if id.Index, ok = exchange.ParseDigits(index); !ok || id.Index > 1<<63-1 {
+		return id, false
+	}
+	if !precise {
+		return id, true
+	}
+	n, ok := exchange.ParseDigits(ordinal)
+	id.Ordinal = int(n)
+	return id, ok && n >= 1 && n <= 1<<31-1
+}
+
+func formatEventID(id replica.EventID) string {
+	text := strconv.FormatUint(id.Index, 10)
+	if id.Ordinal > 0 {
+		text += "." + strconv.Itoa(id.Ordinal)
+	}
+	return text
+}

@@ -1,0 +1,147 @@
+package events
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// The JSON shapes of events.
+
+// eventBody has the members of all events; semaphore and session only where there is one.
+type eventBody struct {
+	Index         uint64 `json:"index"`
+	ClusterTimeMS int64  `json:"cluster_time_ms"`
+	Semaphore     string `json:"semaphore,omitempty"`
+	Epoch         uint64 `json:"epoch,omitempty"`
+	Session       string `json:"session,omitempty"`
+}
+
+type semaphoreEvent struct {
+	eventBody
+	Permits  int64          `json:"permits"`
+	Offset   int64          `json:"offset"`
+	Level    *int32         `json:"level"`
+	Metadata exchange.Pairs `json:"metadata"`
+}
+
+type grantedEvent struct {
+	eventBody
+	Place   uint64 `json:"place,omitempty"` // of the request, where one waited
+	Token   uint64 `json:"token,omitempty"`
+	Count   int64  `json:"count"`
+	Unowned bool   `json:"unowned,omitempty"`
+}
+
+type releasedEvent struct {
+	eventBody
+	Token  uint64 `json:"token"`
+	Count  int64  `json:"count"`
+	Cause  string `json:"cause"`
+	Reason string `json:"reason,omitempty"`
+}
+
+type waitingEvent struct {
+	eventBody
+	Place   uint64 `json:"place"`
+	Count   int64  `json:"count"`
+	Mode    string `json:"mode"`
+	Unowned bool   `json:"unowned,omitempty"`
+	Partial bool   `json:"partial,omitempty"`
+	Listed  bool   `json:"listed,omitempty"` // on its session's wait list
+}
+
+type withdrawnEvent struct {
+	eventBody
+	Place uint64 `json:"place"`
+	Count int64  `json:"count"`
+	Cause string `json:"cause"`
+}
+
+type openedEvent struct {
+	eventBody
+	TTLMS       int64          `json:"ttl_ms"`
+	ExpiresInMS int64          `json:"expires_in_ms"`
+	OneShot     bool           `json:"one_shot"`
+	Metadata    exchange.Pairs `json:"metadata"`
+}
+
+type renewedEvent struct {
+	eventBody
+	TTLMS       int64 `json:"ttl_ms"`
+	ExpiresInMS int64 `json:"expires_in_ms"`
+}
+
+type endedEvent struct {
+	eventBody
+	Cause  string `json:"cause"`
+	Reason string `json:"reason,omitempty"`
+}
+
+type listEvent struct {
+	eventBody
+	Token   uint64 `json:"token,omitempty"`
+	Count   int64  `json:"count,omitempty"`
+	Deleted bool   `json:"deleted,omitempty"` // the semaphore
+}
+
+// newEvent returns an event's name and body; "" for an effect that clients don't see.
+func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) {
+	event := eventBody{Index: entry.Index, ClusterTimeMS: entry.NowMS, Semaphore: e.Semaphore, Epoch: e.Epoch}
+	if e.Session != 0 {
+		event.Session = exchange.FormatSession(e.Session)
+	}
+	name = e.Kind.String()
+	expires := max(0, e.DeadlineMS-entry.NowMS)
+	switch e.Kind {
+	case fsm.EffectCreated, fsm.EffectChanged:
+		return name, semaphoreEvent{event, e.Permits, e.Offset, e.Level, e.Metadata}
+	case fsm.EffectDeleted:
+		return name, event
+	case fsm.EffectGranted:
+		return name, grantedEvent{event, e.Place, e.Token, e.Count, e.Unowned}
+	case fsm.EffectReleased:
+		if e.Cause == fsm.CauseExpired || e.Cause == fsm.CauseRevoked {
+			name = e.Cause.String()
+		}
+		return name, releasedEvent{event, e.Token, e.Count, e.Cause.String(), e.Reason}
+	case fsm.EffectWaiting:
+		return name, waitingEvent{event, e.Place, e.Count, exchange.ModeName(e.Mode), e.Unowned, e.Partial, e.Listed}
+	case fsm.EffectWithdrawn:
+		return name, withdrawnEvent{event, e.Place, e.Count, e.Cause.String()}
+	case fsm.EffectSessionOpen:
+		return name, openedEvent{event, e.TTLMS, expires, e.OneShot, e.Metadata}
+	case fsm.EffectSessionRenewed:
+		return name, renewedEvent{event, e.TTLMS, expires}
+	case fsm.EffectSessionEnded:
+		return name, endedEvent{event, e.Cause.String(), e.Reason}
+	case fsm.EffectListReady, fsm.EffectListLeft:
+		return name, listEvent{event, e.Token, e.Count, e.Cause == fsm.CauseDeleted}
+	}
+	return "", nil
+}
+
+// writeEvent writes one effect of an entry as a server-sent event, and reports
+// whether it is one for clients. JSON has no line ends of its own.
+func writeEvent(out *bytes.Buffer, entry *replica.EventEntry, i int) bool {
+	name, body := newEvent(entry, &entry.Effects[i])
+	if name == "" {
+		return false
+	}
+	out.WriteString("id: ")
+	out.WriteString(strconv.FormatUint(entry.Index, 10))
+	out.WriteByte('.')
+	out.WriteString(strconv.Itoa(entry.Before + i + 1))
+	out.WriteString("\nevent: ")
+	out.WriteString(name)
+	out.WriteString("\ndata: ")
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(body) // these shapes can always be encoded; it ends the line
+	out.WriteByte('\n')
+	return true
+}

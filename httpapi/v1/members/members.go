@@ -1,0 +1,244 @@
+package members
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"math"
+	"net"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/strictjson"
+)
+
+// API serves the routes of the cluster and its members.
+type API struct{ x *exchange.Exchange }
+
+// New returns the handlers of the routes.
+func New(x *exchange.Exchange) *API { return &API{x} }
+
+// Routes returns the routes.
+func (m *API) Routes() []exchange.Route {
+	return []exchange.Route{
+		exchange.On("GET", "/v1/cluster", m.getCluster),
+		exchange.On("PUT", "/v1/cluster/members/:member", m.putMember),
+		exchange.On("DELETE", "/v1/cluster/members/:member", m.deleteMember),
+		exchange.On("POST", "/v1/cluster/leader", m.postLeader),
+		exchange.On("PUT", "/v1/cluster/level", m.putLevel),
+	}
+}
+
+// getCluster sends this node's knowledge of the cluster, also without a leader.
+func (m *API) getCluster(c echo.Context) error {
+	if _, err := exchange.ParseQuery(c, exchange.ReadParams()...); err != nil {
+		return err
+	}
+	return m.sendCluster(c, http.StatusOK)
+}
+
+func (m *API) sendCluster(c echo.Context, code int) error {
+	status := m.x.Node.Status()
+	m.x.SetIndex(c, status.AppliedIndex)
+	return m.x.SendJSON(c, code, newClusterBody(status))
+}
+
+// memberTimeout bounds a PUT of a member, also without a leader. The leader waits 10 s
+// for the member to catch up and vote; then the status is 202, and the member gets its
+// vote by itself.
+const memberTimeout = 30 * time.Second
+
+// putMember adds a node, {"peer":"host:port"}.
+func (m *API) putMember(c echo.Context) error {
+	id, err := memberID(c)
+	if err != nil {
+		return err
+	}
+	given, err := m.readTexts(c, "peer")
+	if err != nil {
+		return err
+	}
+	if !validPeer(given["peer"]) {
+		return exchange.Invalid("peer", "A peer is host:port, as the other nodes reach it.")
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), memberTimeout)
+	defer cancel()
+	err = m.x.Node.AddMember(ctx, id, given["peer"])
+	if errors.Is(err, outcome.ErrCatchingUp) {
+		return m.sendCluster(c, http.StatusAccepted)
+	}
+	if err != nil {
+		return err
+	}
+	return m.sendCluster(c, http.StatusOK)
+}
+
+func (m *API) deleteMember(c echo.Context) error {
+	id, err := memberID(c)
+	if err != nil {
+		return err
+	}
+	if _, err := m.readTexts(c); err != nil {
+		return err
+	}
+	if !m.isMember(id) {
+		return exchange.NewProblem("unknown-member", "No member of the cluster has this id.")
+	}
+	if err := m.x.Node.RemoveMember(c.Request().Context(), id); err != nil {
+		return err
+	}
+	return m.sendCluster(c, http.StatusOK)
+}
+
+// postLeader hands the leadership over, to {"id":…} or to any caught-up voter.
+func (m *API) postLeader(c echo.Context) error {
+	given, err := m.readTexts(c, "id")
+	if err != nil {
+		return err
+	}
+	id, named := given["id"]
+	if named && !validMember(id) {
+		return exchange.Invalid("id", memberForm)
+	}
+	if named && !m.isMember(id) {
+		return exchange.NewProblem("unknown-member", "No member of the cluster has this id.")
+	}
+	if err := m.x.Node.TransferLeadership(c.Request().Context(), id); err != nil {
+		return err
+	}
+	return m.sendCluster(c, http.StatusOK)
+}
+
+// readMembers reads a body with members of the names only, and refuses a query.
+func (m *API) readMembers(c echo.Context, names ...string) (map[string]strictjson.Value, error) {
+	if _, err := exchange.ParseQuery(c); err != nil {
+		return nil, err
+	}
+	body, err := m.x.ReadBody(c, m.x.Config.BodyBytes)
+	if err != nil {
+		return nil, err
+	}
+	defer m.x.DoneWithBody(c) // the change may wait for long
+	given := map[string]strictjson.Value{}
+	for raw, of := range body.Members() {
+		if !slices.Contains(names, string(raw)) {
+			return nil, exchange.Invalid(string(raw), "This request does not take this member.")
+		}
+		given[string(raw)] = of
+	}
+	return given, nil
+}
+
+// readTexts is readMembers for a body of texts.
+func (m *API) readTexts(c echo.Context, names ...string) (map[string]string, error) {
+	body, err := m.readMembers(c, names...)
+	if err != nil {
+		return nil, err
+	}
+	given := map[string]string{}
+	for name, of := range body {
+		text, isText := of.Text()
+		if !isText {
+			return nil, exchange.Invalid(name, "This is not a text.")
+		}
+		given[name] = text
+	}
+	return given, nil
+}
+
+// putLevel raises the cluster's feature level, {"level":N}.
+func (m *API) putLevel(c echo.Context) error {
+	body, err := m.readMembers(c, "level")
+	if err != nil {
+		return err
+	}
+	given, ok := body["level"]
+	level, isNumber := int64(0), false
+	if ok {
+		level, isNumber = given.Integer()
+	}
+	if !isNumber || level < 1 || level > math.MaxUint32 {
+		return exchange.Invalid("level", "A feature level is a whole number from 1 on.")
+	}
+	if err := m.x.Node.RaiseLevel(c.Request().Context(), uint32(level)); err != nil {
+		return err
+	}
+	return m.sendCluster(c, http.StatusOK)
+}
+
+var validMember = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`).MatchString
+
+const memberForm = "A member's id is 1 to 64 letters, digits, dots, dashes or underscores."
+
+func memberID(c echo.Context) (string, error) {
+	id, ok := exchange.PathParam(c, "member")
+	if !ok || !validMember(id) {
+		return "", exchange.Invalid("id", memberForm)
+	}
+	return id, nil
+}
+
+func validPeer(address string) bool {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" || len(address) > 255 || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0
+}
+
+func (m *API) isMember(id string) bool {
+	return slices.ContainsFunc(m.x.Node.Status().Members, func(other cluster.Member) bool { return other.ID == id })
+}
+
+type memberBody struct {
+	ID            string `json:"id"`
+	Peer          string `json:"peer"`
+	Voter         bool   `json:"voter"`
+	Leader        bool   `json:"leader"`
+	LastContactMS *int64 `json:"last_contact_ms"` // null: this node does not know
+	Lag           uint64 `json:"lag"`
+	Knows         uint32 `json:"knows"` // the highest feature level that its program knows
+}
+
+type clusterBody struct {
+	Node          string       `json:"node"`
+	Cluster       *string      `json:"cluster"` // its id; null while this node doesn't know it
+	Leader        *string      `json:"leader"`
+	Term          uint64       `json:"term"`
+	CommitIndex   uint64       `json:"commit_index"`
+	AppliedIndex  uint64       `json:"applied_index"`
+	ClusterTimeMS int64        `json:"cluster_time_ms"`
+	StateHash     string       `json:"state_hash"`
+	Level         uint32       `json:"level"`
+	Members       []memberBody `json:"members"`
+}
+
+func newClusterBody(s cluster.Status) clusterBody {
+	body := clusterBody{Node: s.Node, Term: s.Term, CommitIndex: s.CommitIndex, AppliedIndex: s.AppliedIndex,
+		ClusterTimeMS: s.ClusterTimeMS, StateHash: hex.EncodeToString(s.StateHash[:]), Level: s.Level, Members: []memberBody{}}
+	if s.Leader != "" {
+		body.Leader = &s.Leader
+	}
+	if s.Cluster != "" {
+		body.Cluster = &s.Cluster
+	}
+	for _, m := range s.Members {
+		member := memberBody{ID: m.ID, Peer: m.Address, Voter: m.Voter, Leader: m.Leader, Lag: m.Lag, Knows: m.Knows}
+		if m.LastContact >= 0 {
+			ms := int64(m.LastContact / time.Millisecond)
+			member.LastContactMS = &ms
+		}
+		body.Members = append(body.Members, member)
+	}
+	return body
+}

@@ -1,0 +1,80 @@
+package members_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+)
+
+func TestMembers(t *testing.T) {
+	a := apitest.New(t)
+	a.Do("GET /v1/cluster", "").Is(200, "node=n1", "leader=n1", "term=3", "applied_index=0", "state_hash=00000000000000000000000000000000",
+		"members.0.id=n1", "members.0.peer=n1:8711", "members.0.voter=true", "members.0.leader=true", "members.0.last_contact_ms=0",
+		"members.1.last_contact_ms=null", "cluster=null")
+	a.Node.StatusNow.Cluster = "5a0f6c1e8d7b4a39926e1f0c3b5d7e81"
+	a.Do("GET /v1/cluster", "").Is(200, "cluster=5a0f6c1e8d7b4a39926e1f0c3b5d7e81")
+	a.Node.StatusNow.Leader, a.Node.StatusNow.Level, a.Node.StatusNow.Members[1].Knows = "", 7, 8
+	a.Do("GET /v1/cluster", "").Is(200, "leader=null")
+	a.Do("PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`).Is(200, "node=n1")
+	a.Do("DELETE /v1/cluster/members/n2", "").Is(200)
+	a.Do("POST /v1/cluster/leader", `{"id":"n2"}`).Is(200)
+	a.Do("POST /v1/cluster/leader", "").Is(200)
+	a.Do("PUT /v1/cluster/level", `{"level":2}`).Is(200, "level=7", "members.1.knows=8")
+	if got := fmt.Sprint(a.Node.Asked); got != "[add n4 n4:8711 remove n2 transfer n2 transfer  raise 2]" {
+		t.Errorf("asked %s", got)
+	}
+	a.Do("DELETE /v1/cluster/members/n9", "").RefusedWith(404, "unknown-member")
+	a.Do("POST /v1/cluster/leader", `{"id":"n9"}`).RefusedWith(404, "unknown-member")
+	for _, body := range []string{``, `{"peer":"n4"}`, `{"peer":":8711"}`, `{"peer":"[]:8711"}`, `{"peer":"n4:0"}`, `{"peer":"n4:99999"}`, `{"peer":7}`, `{"peer":"a b:1"}`} {
+		a.Do("PUT /v1/cluster/members/n4", body).RefusedWith(400, "invalid-request", "field=peer")
+	}
+	a.Do("PUT /v1/cluster/members/n%204", `{"peer":"n4:8711"}`).RefusedWith(400, "invalid-request", "field=id")
+	for _, body := range []string{``, `{"level":0}`, `{"level":"1"}`, `{"level":4294967296}`, `{"level":1.5}`} {
+		a.Do("PUT /v1/cluster/level", body).RefusedWith(400, "invalid-request", "field=level")
+	}
+	a.Node.Fail = fmt.Errorf("%w 2: n2 knows level 1", outcome.ErrLevelUnknown)
+	a.Do("PUT /v1/cluster/level", `{"level":2}`).RefusedWith(409, "level-unknown", "reason="+a.Node.Fail.Error())
+	a.Node.Fail = outcome.ErrBelowLevel
+	a.Do("PUT /v1/cluster/level", `{"level":2}`).RefusedWith(409, "level-too-low")
+	a.Node.Fail = outcome.ErrCatchingUp
+	a.Do("PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`).Is(202, "node=n1")
+	a.Node.Fail = fmt.Errorf("%w: n9 has the address", outcome.ErrMemberInvalid)
+	a.Do("PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`).RefusedWith(409, "member-refused", "reason="+a.Node.Fail.Error())
+	a.Node.Fail = outcome.ErrLastVoter
+	a.Do("DELETE /v1/cluster/members/n2", "").RefusedWith(409, "member-refused")
+	a.Node.Fail = outcome.ErrNoTarget
+	a.Do("POST /v1/cluster/leader", "").RefusedWith(409, "no-successor")
+	a.Node.Fail = outcome.ErrNoLeader
+	a.Do("PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`).RefusedWith(503, "no-leader")
+	a.Do("GET /v1/cluster", "").Is(200)
+}
+
+// A member that does not come is 202 after as long as docs/api.md says.
+func TestAddedMemberThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // virtual
+		page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "api.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const says = "202 when it is still catching up after 10 s"
+		if !strings.Contains(string(page), says) {
+			t.Errorf("docs/api.md doesn't say %q", says)
+		}
+		c := apitest.NewCluster(t)
+		for _, id := range c.IDs {
+			began := time.Now()
+			a := &apitest.API{T: t, Handler: c.APIs[id]}
+			a.Do("PUT /v1/cluster/members/n9", `{"peer":"n9:8711"}`).Is(202)
+			if took := time.Since(began); took < 9*time.Second || took > 13*time.Second {
+				t.Errorf("%s: 202 after %v", id, took)
+			}
+		}
+	})
+}

@@ -1,0 +1,448 @@
+package v1
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// operation is one command that a client may give: a row of the table that the single
+// routes and the batch share, so that both read and reply alike.
+type operation struct {
+	name     string // in a batch
+	names    fields // of its semaphore or session: needed, from the path or in a batch
+	body     fields // other members of its body
+	needed   fields // those without a default
+	lives    bool   // its reply is a session or leases, which have an end
+	query    fields // of its query on a single route, of its body in a batch
+	defaults func(p *params)
+	command  func(p *params, node exchange.Commands) fsm.Command
+	answer   func(p *params, r *cluster.Reply) answer
+}
+
+// answer is the reply to one operation.
+type answer struct {
+	status   int
+	body     any    // nil: none
+	location string // of what was created
+	replayed bool
+}
+
+// batchFields returns the members that an operation takes in a batch: it has no path
+// and no query there, and does not wait.
+func (op *operation) batchFields() fields {
+	all := op.names | op.body | op.query | fieldOp | fieldKey
+	return all &^ (fieldWait | fieldName | fieldShowLeases)
+}
+
+// batchNeeds returns the members that an operation needs in a batch.
+func (op *operation) batchNeeds() fields { return op.needed | op.names }
+
+// complete checks that the needed fields are given and that the others go together, and
+// sets the defaults.
+func (op *operation) complete(p *params, needed fields) error {
+	if name := firstName(needed &^ p.given); name != "" {
+		return exchange.Invalid(name, "This is needed.")
+	}
+	if p.try && p.waitMS > 0 {
+		return exchange.Invalid("try", "A try never waits: give try or wait, not both.")
+	}
+	if op.lives && p.given.has(fieldTTL) && p.ttlMS == 0 {
+		return exchange.Invalid("ttl", "A ttl is at least 1 ms here: with 0 it would end at once. A renewal with a ttl of 0 ends a session.")
+	}
+	if op.defaults != nil {
+		op.defaults(p)
+	}
+	return nil
+}
+
+func (op *operation) call(p *params, node exchange.Commands) cluster.Call {
+	return cluster.Call{
+		Command: op.command(p, node),
+		Key:     p.key,
+		Wait:    time.Duration(p.waitMS) * time.Millisecond,
+	}
+}
+
+// operations is the table, in the order of docs/api.md.
+var operations = []*operation{
+	&opPut, &opCreate, &opDelete, &opSet, &opUp, &opDown,
+	&opAcquireOnce, &opAcquire, &opAcquireMany, &opRelease, &opResize, &opRevoke,
+	&opOpen, &opRenew, &opEnd, &opRevokeSession, &opRestore,
+	&opListAdd, &opListRemove, &opListDeliver,
+}
+
+// operationNamed finds an operation by its name in a batch.
+func operationNamed(name string) *operation {
+	for _, op := range operations {
+		if op.name == name {
+			return op
+		}
+	}
+	return nil
+}
+
+// perform returns the handler of a route that is one operation.
+func (api *API) perform(op *operation) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		_, _, a, err := api.do(c, op)
+		if err != nil {
+			return err
+		}
+		return api.render(c, a)
+	}
+}
+
+// do reads an operation's parameters, performs it, and returns its reply.
+func (api *API) do(c echo.Context, op *operation) (*params, cluster.Reply, answer, error) {
+	p, err := api.readParams(c, op)
+	if err != nil {
+		return nil, cluster.Reply{}, answer{}, err
+	}
+	reply, err := api.x.Node.Do(c.Request().Context(), op.call(p, api.x.Node))
+	if err != nil {
+		return nil, cluster.Reply{}, answer{}, err
+	}
+	api.x.SetIndex(c, reply.Index)
+	return p, reply, api.conclude(op, p, &reply), nil
+}
+
+// readParams reads an operation's parameters from path, query, headers and body.
+func (api *API) readParams(c echo.Context, op *operation) (*params, error) {
+	p := &params{maxWaitMS: api.x.Config.MaxWait.Milliseconds()}
+	if err := p.readPath(c); err != nil {
+		return nil, err
+	}
+	if err := p.readQuery(c, op); err != nil {
+		return nil, err
+	}
+	if err := p.readHeader(c.Request().Header, op); err != nil {
+		return nil, err
+	}
+	body, err := api.x.ReadBody(c, api.x.Config.BodyBytes)
+	if err != nil {
+		return nil, err
+	}
+	queryWait := p.given & fieldWait
+	p.given &^= fieldWait
+	if err := p.read(body, op.body); err != nil {
+		return nil, err
+	}
+	if p.given&queryWait != 0 {
+		return nil, exchange.Invalid("wait", "Give wait in the query or in the body, not in both.")
+	}
+	p.given |= queryWait
+	api.x.DoneWithBody(c) // the operation may wait for long
+	return p, op.complete(p, op.needed|op.body&fieldName)
+}
+
+// conclude turns a result into a reply: the operation's own, that it still waits, or
+// the refusal.
+func (api *API) conclude(op *operation, p *params, r *cluster.Reply) answer {
+	if len(r.Each) == 1 { // a renewal: its own result
+		replayed := r.Replayed
+		r.Result = r.Each[0]
+		r.Replayed = replayed
+	}
+	var a answer
+	switch {
+	case r.Code == fsm.OK && r.Replayed && op.lives && r.DeadlineMS == 0:
+		a = refusedAnswer(exchange.OverSince(&r.Result))
+	case r.Code == fsm.OK, r.Code == fsm.NothingReady:
+		a = op.answer(p, r)
+	case r.Code == fsm.Waiting:
+		a = answer{status: http.StatusAccepted, body: stillWaiting(p, r)}
+	case r.Code == fsm.Unavailable && p.partial:
+		a = downAnswer(p, r)
+	case r.Code == fsm.LimitReached:
+		a = refusedAnswer(api.limitReached(&r.Result))
+	default:
+		a = refusedAnswer(exchange.Refused(&r.Result))
+	}
+	a.replayed = r.Replayed
+	return a
+}
+
+// limitReached is the refusal by a limit, which it names.
+func (api *API) limitReached(r *fsm.Result) *exchange.Problem {
+	refusal := exchange.Refused(r)
+	if limit, known := limits[r.Rule]; known {
+		var of fsm.Limits
+		api.x.Node.View(func(m *fsm.Machine) { of = m.Limits() })
+		most := limit.value(&of)
+		refusal.Limit = &most
+		refusal.Detail = fmt.Sprintf("The limit of %d %s (--%s) is reached. Nothing was changed.", most, limit.what, limit.flag)
+	}
+	return refusal
+}
+
+func refusedAnswer(p *exchange.Problem) answer { return answer{status: p.Status, body: p} }
+
+func ok(body any) answer { return answer{status: http.StatusOK, body: body} }
+
+func created(body any, location string) answer {
+	return answer{status: http.StatusCreated, body: body, location: location}
+}
+
+func noContent(*params, *cluster.Reply) answer { return answer{status: http.StatusNoContent} }
+
+// render sends a reply.
+func (api *API) render(c echo.Context, a answer) error {
+	header := c.Response().Header()
+	if a.replayed {
+		header.Set("Idempotency-Replayed", "true")
+	}
+	if refusal, isRefusal := a.body.(*exchange.Problem); isRefusal {
+		return refusal
+	}
+	if a.location != "" {
+		header.Set("Location", a.location)
+	}
+	if a.body == nil {
+		return c.NoContent(a.status)
+	}
+	return api.x.SendJSON(c, a.status, a.body)
+}
+
+// leasesWithin bounds how long a renewal waits for this node's own state to reach the
+// renewal's entry. The renewal itself is done by then, and its reply then has no leases.
+const leasesWithin = 200 * time.Millisecond
+
+// renewedBody is the reply to a renewal; with ?leases=true it has the session's leases.
+type renewedBody struct {
+	lifeBody
+	Leases *[]heldBody `json:"leases,omitempty"`
+}
+
+// renewSession renews a session and, if asked to, shows its leases: the client learns
+// in the same request that an operator revoked one or that a semaphore was deleted.
+func (api *API) renewSession(c echo.Context) error {
+	p, reply, a, err := api.do(c, &opRenew)
+	if err != nil {
+		return err
+	}
+	if life, is := a.body.(lifeBody); is && p.leases && a.status == http.StatusOK {
+		leases, bytes := api.leasesAt(c.Request().Context(), &reply)
+		defer api.x.ReleaseReply(bytes)
+		a.body = renewedBody{life, leases}
+	}
+	return api.render(c, a)
+}
+
+// leasesAt returns the leases of a reply's session, or nil if this node's state has not
+// reached the reply's entry, or if there is no room for so large a reply. The caller
+// releases the reserved bytes.
+func (api *API) leasesAt(ctx context.Context, reply *cluster.Reply) (_ *[]heldBody, bytes int64) {
+	ctx, cancel := context.WithTimeout(ctx, leasesWithin)
+	defer cancel()
+	if _, err := api.x.Node.Read(ctx, cluster.Consistency{Stale: true, MinIndex: reply.Index}); err != nil {
+		return nil, 0
+	}
+	var held []fsm.LeaseView
+	api.x.Node.View(func(m *fsm.Machine) { held = m.Leases(reply.Session) })
+	for i := range held {
+		bytes += int64(memberBytes + len(held[i].Semaphore) + len(held[i].Reason))
+	}
+	bytes, ok := api.x.ReserveReply(bytes)
+	if !ok {
+		return nil, 0
+	}
+	leases := make([]heldBody, len(held))
+	for i := range held {
+		leases[i] = heldBody{viewedLease(&held[i], reply.NowMS), revokedBody{held[i].Revoked, held[i].Reason}}
+	}
+	return &leases, bytes
+}
+
+// limited is what a limit of the state machine bounds, and the flag that sets it.
+type limited struct {
+	what, flag string
+	value      func(l *fsm.Limits) int64
+}
+
+// limits has a row for each of the state machine's limits that an operator sets.
+var limits = map[fsm.Rule]limited{
+	fsm.RuleSemaphores:    {"semaphores", "max-semaphores", func(l *fsm.Limits) int64 { return l.Semaphores }},
+	fsm.RuleSessions:      {"sessions", "max-sessions", func(l *fsm.Limits) int64 { return l.Sessions }},
+	fsm.RuleLeases:        {"leases", "max-leases", func(l *fsm.Limits) int64 { return l.Leases }},
+	fsm.RuleSessionLeases: {"leases of one session", "max-session-leases", func(l *fsm.Limits) int64 { return l.SessionLeases }},
+	fsm.RuleWaiting:       {"waiting requests", "max-waiting", func(l *fsm.Limits) int64 { return l.Waiting }},
+	fsm.RuleQueue:         {"waiting requests on one semaphore", "max-queue", func(l *fsm.Limits) int64 { return l.Queue }},
+	fsm.RuleSessionWaits:  {"waiting requests of one session", "max-session-waiting", func(l *fsm.Limits) int64 { return l.SessionWaiting }},
+	fsm.RuleKeys:          {"idempotency keys, or of what they take", "max-keys", func(l *fsm.Limits) int64 { return l.Keys }},
+	fsm.RuleOwnerKeys:     {"idempotency keys, or of what they take, of one identity: half of what all may have", "max-keys", func(l *fsm.Limits) int64 { return l.Keys - l.Keys/2 }},
+	fsm.RuleWaitList:      {"semaphores on one wait list", "max-wait-list", func(l *fsm.Limits) int64 { return l.WaitList }},
+}
+
+// The JSON of replies to operations.
+
+// wantCounts is {"name":count,…}, in the order of the list asked for.
+type wantCounts []fsm.Want
+
+// MarshalJSON writes {"name":count,…}.
+func (wants wantCounts) MarshalJSON() ([]byte, error) {
+	out := []byte{'{'}
+	for i, want := range wants {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = exchange.AppendText(out, want.Semaphore)
+		out = append(out, ':')
+		out = strconv.AppendInt(out, want.Count, 10)
+	}
+	return append(out, '}'), nil
+}
+
+type leaseBody struct {
+	Session     string `json:"session"`
+	Semaphore   string `json:"semaphore"`
+	Count       int64  `json:"count"`
+	Token       uint64 `json:"token"`
+	ExpiresInMS int64  `json:"expires_in_ms"`
+	WaitedMS    int64  `json:"waited_ms"`
+}
+
+type leasesBody struct {
+	Session string      `json:"session"`
+	Leases  []leaseBody `json:"leases"`
+}
+
+type waitingBody struct {
+	Session    string     `json:"session"`
+	Semaphore  string     `json:"semaphore,omitempty"` // of a single request
+	Count      int64      `json:"count,omitempty"`
+	Semaphores wantCounts `json:"semaphores,omitempty"` // of several at once
+	Mode       string     `json:"mode,omitempty"`
+	Position   int64      `json:"position"`
+	WaitingMS  int64      `json:"waiting_ms"`
+}
+
+type semaphoreBody struct {
+	Name          string         `json:"name"`
+	Permits       int64          `json:"permits"`
+	Offset        int64          `json:"offset"`
+	Held          int64          `json:"held"`
+	Available     int64          `json:"available"`
+	Level         *int32         `json:"level"`
+	Metadata      exchange.Pairs `json:"metadata"`
+	Epoch         uint64         `json:"epoch"`
+	ModifiedIndex uint64         `json:"modified_index"`
+	HolderCount   int64          `json:"holder_count"`
+	WaiterCount   int64          `json:"waiter_count"`
+}
+
+type openedSemaphoreBody struct {
+	semaphoreBody
+	Created bool `json:"created"`
+}
+
+type valueBody struct {
+	Value int64 `json:"value"`
+}
+
+type downBody struct {
+	Granted int64 `json:"granted"`
+	Value   int64 `json:"value"`
+}
+
+// lifeBody is a session without what it holds: the reply to a renewal.
+type lifeBody struct {
+	Session     string `json:"session"`
+	TTLMS       int64  `json:"ttl_ms"`
+	ExpiresInMS int64  `json:"expires_in_ms"`
+	OneShot     bool   `json:"one_shot"`
+}
+
+type restoredBody struct {
+	lifeBody
+	Created bool        `json:"created"`
+	Leases  []leaseBody `json:"leases"`
+}
+
+// listedBody is an entry of a wait list: the reply to adding it.
+type listedBody struct {
+	Session  string `json:"session"`
+	Name     string `json:"name"`
+	Epoch    uint64 `json:"epoch"`
+	Wanted   int64  `json:"wanted"`   // permits that the entry waits for
+	Granted  int64  `json:"granted"`  // permits that it has got, not delivered yet
+	Position int64  `json:"position"` // of the waiting request, or 0
+}
+
+// deliveryBody has the completed entries of a wait list.
+type deliveryBody struct {
+	Count     int              `json:"count"`
+	Completed []completionBody `json:"completed"`
+}
+
+type completionBody struct {
+	Name    string `json:"name"`
+	Epoch   uint64 `json:"epoch"`
+	Granted int64  `json:"granted"`
+	Deleted bool   `json:"deleted"`
+	Token   uint64 `json:"token"`
+}
+
+// left returns the time from now to a deadline, never negative.
+func left(deadlineMS, nowMS int64) int64 { return max(0, deadlineMS-nowMS) }
+
+func newLeaseBody(r *cluster.Reply, i int) leaseBody {
+	g := r.Grants[i]
+	return leaseBody{Session: exchange.FormatSession(r.Session), Semaphore: g.Semaphore, Count: g.Count, Token: g.Token,
+		ExpiresInMS: left(r.DeadlineMS, r.NowMS), WaitedMS: r.WaitedMS}
+}
+
+func newLeasesBody(r *cluster.Reply) leasesBody {
+	body := leasesBody{Session: exchange.FormatSession(r.Session), Leases: make([]leaseBody, len(r.Grants))}
+	for i := range r.Grants {
+		body.Leases[i] = newLeaseBody(r, i)
+	}
+	return body
+}
+
+// stillWaiting shows a request's position; a request for several semaphores has that of
+// its first line.
+func stillWaiting(p *params, r *cluster.Reply) waitingBody {
+	body := waitingBody{Session: exchange.FormatSession(r.Session), Position: r.Position, WaitingMS: r.WaitingMS}
+	if p.mode == 0 {
+		body.Semaphore, body.Count = r.Subject, r.Asked
+	} else {
+		body.Semaphores, body.Mode = p.wants, exchange.ModeName(p.mode)
+	}
+	return body
+}
+
+func newSemaphoreBody(s *fsm.SemaphoreView) semaphoreBody {
+	return semaphoreBody{Name: s.Name, Permits: s.Permits, Offset: s.Offset, Held: s.Held, Available: s.Available,
+		Level: s.Level, Metadata: s.Metadata, Epoch: s.Epoch, ModifiedIndex: s.ModifiedIndex,
+		HolderCount: s.Holders, WaiterCount: s.Waiters}
+}
+
+func newLifeBody(r *cluster.Reply) lifeBody {
+	return lifeBody{Session: exchange.FormatSession(r.Session), TTLMS: r.TTLMS, ExpiresInMS: left(r.DeadlineMS, r.NowMS), OneShot: r.OneShot}
+}
+
+func newOpenedBody(p *params, r *cluster.Reply) sessionBody {
+	return sessionBody{lifeBody: newLifeBody(r), Metadata: p.metadata, Leases: []heldBody{}, Waiting: []requestBody{},
+		WaitList: []entryBody{}}
+}
+
+func newRestoredBody(r *cluster.Reply) restoredBody {
+	return restoredBody{lifeBody: newLifeBody(r), Created: r.Created, Leases: newLeasesBody(r).Leases}
+}
+
+func newDeliveryBody(r *cluster.Reply) deliveryBody {
+	body := deliveryBody{Count: len(r.Completed), Completed: make([]completionBody, len(r.Completed))}
+	for i, c := range r.Completed {
+		body.Completed[i] = completionBody{Name: c.Semaphore, Epoch: c.Epoch, Granted: c.Granted, Deleted: c.Deleted, Token: c.Token}
+	}
+	return body
+}

@@ -1,0 +1,460 @@
+package v1
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/strictjson"
+)
+
+// fields is a set of members and parameters of requests.
+type fields uint32
+
+const (
+	fieldOp fields = 1 << iota
+	fieldSemaphore
+	fieldName // the semaphore's, in the body of POST /v1/semaphores
+	fieldSession
+	fieldPermits
+	fieldLevel
+	fieldMetadata
+	fieldCount
+	fieldTTL
+	fieldWait
+	fieldPartial
+	fieldValue
+	fieldReason
+	fieldMode
+	fieldSemaphores
+	fieldLeases
+	fieldOnEnd
+	fieldEpoch
+	fieldTry
+	fieldOnlyNew
+	fieldKey
+	fieldToken
+	fieldShowLeases // in the query of a renewal
+)
+
+func (f fields) has(all fields) bool { return f&all == all }
+
+// params are the parameters of one operation, from a path, a query and a body, or from
+// one member of a batch. Those that given lacks have their defaults.
+type params struct {
+	given fields
+	op    string // in a batch
+
+	semaphore string
+	session   uint64
+	permits   int64
+	level     *int32 // nil: given as null
+	metadata  []fsm.Pair
+	count     int64
+	ttlMS     int64
+	waitMS    int64
+	partial   bool
+	value     int64
+	reason    string
+	mode      fsm.Mode
+	wants     []fsm.Want // semaphores or leases
+	keep      bool
+	epoch     uint64
+	token     uint64
+	try       bool
+	leases    bool // shown in the reply to a renewal
+	onlyNew   bool
+	key       string // Idempotency-Key
+
+	maxWaitMS int64
+}
+
+// member is how one member of a body is read.
+type member struct {
+	field fields
+	read  func(p *params, name string, v strictjson.Value) error
+}
+
+// bodyMembers has every member that some operation takes, in a body or in a batch. The
+// operation's row says which of them it takes.
+var bodyMembers = map[string]member{
+	"op":         {fieldOp, readOp},
+	"semaphore":  {fieldSemaphore, readSemaphore},
+	"name":       {fieldName, readSemaphore},
+	"session":    {fieldSession, readSession},
+	"permits":    {fieldPermits, readNatural(func(p *params) *int64 { return &p.permits })},
+	"value":      {fieldValue, readNatural(func(p *params) *int64 { return &p.value })},
+	"level":      {fieldLevel, readLevel},
+	"metadata":   {fieldMetadata, readMetadata},
+	"count":      {fieldCount, readCount},
+	"ttl":        {fieldTTL, readTTL},
+	"wait":       {fieldWait, readWait},
+	"partial":    {fieldPartial, readFlag(func(p *params) *bool { return &p.partial })},
+	"try":        {fieldTry, readFlag(func(p *params) *bool { return &p.try })},
+	"only_new":   {fieldOnlyNew, readFlag(func(p *params) *bool { return &p.onlyNew })},
+	"reason":     {fieldReason, readReason},
+	"mode":       {fieldMode, readMode},
+	"semaphores": {fieldSemaphores, readWants},
+	"leases":     {fieldLeases, readWants},
+	"on_end":     {fieldOnEnd, readOnEnd},
+	"epoch":      {fieldEpoch, readPositive("An epoch is a whole number from 1 to 9223372036854775807.", func(p *params) *uint64 { return &p.epoch })},
+	"key":        {fieldKey, readKey},
+	"token":      {fieldToken, readPositive("A token is a whole number from 1 on, as the lease's reply has it.", func(p *params) *uint64 { return &p.token })},
+}
+
+// queryParams has every query parameter that some operation takes on a single route. In
+// a batch it is a member, see bodyMembers.
+var queryParams = []struct {
+	field fields
+	name  string
+	read  func(p *params, q exchange.Query) error
+}{
+	{fieldEpoch, "epoch", func(p *params, q exchange.Query) (err error) { p.epoch, err = q.Epoch(); return err }},
+	{fieldToken, "token", func(p *params, q exchange.Query) (err error) { p.token, err = q.Token(); return err }},
+	{fieldTry, "try", func(p *params, q exchange.Query) (err error) { p.try, err = q.Flag("try"); return err }},
+	{fieldShowLeases, "leases", func(p *params, q exchange.Query) (err error) { p.leases, err = q.Flag("leases"); return err }},
+	{fieldWait, "wait", func(p *params, q exchange.Query) (err error) { p.waitMS, err = q.WaitMS(p.maxWaitMS); return err }},
+	{fieldReason, "reason", func(p *params, q exchange.Query) (err error) { p.reason, err = q.Reason(); return err }},
+}
+
+// readPath reads the parameters of the route's path: {name}, {id} or {session}.
+func (p *params) readPath(c echo.Context) (err error) {
+	for _, param := range c.ParamNames() {
+		text, ok := exchange.PathParam(c, param)
+		switch {
+		case !ok:
+			return exchange.Invalid(param, "The path's percent-encoding can't be read.")
+		case param == "name":
+			p.given |= fieldSemaphore
+			p.semaphore, err = exchange.SemaphoreName(param, text)
+		default:
+			p.given |= fieldSession
+			p.session, err = exchange.SessionID("session", text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readQuery reads the query; wait is taken wherever the body may have it.
+func (p *params) readQuery(c echo.Context, op *operation) error {
+	var names []string
+	for _, known := range queryParams {
+		if (op.query | op.body&fieldWait).has(known.field) {
+			names = append(names, known.name)
+		}
+	}
+	q, err := exchange.ParseQuery(c, names...)
+	if err != nil {
+		return err
+	}
+	for _, known := range queryParams {
+		if _, given := q.Text(known.name); !given {
+			continue
+		}
+		if err := known.read(p, q); err != nil {
+			return err
+		}
+		p.given |= known.field
+	}
+	return nil
+}
+
+// readHeader reads Idempotency-Key and the condition If-None-Match: *. Others are refused
+// before, see refuseConditions.
+func (p *params) readHeader(header http.Header, op *operation) (err error) {
+	if p.key, err = exchange.IdempotencyKey(header); err != nil {
+		return err
+	}
+	if conditions, given := header["If-None-Match"]; given {
+		if !op.query.has(fieldOnlyNew) || len(conditions) != 1 || conditions[0] != "*" {
+			return exchange.Invalid("If-None-Match", noneMatchForm)
+		}
+		p.onlyNew = true
+	}
+	return nil
+}
+
+const noneMatchForm = "Only If-None-Match: * with PUT /v1/semaphores/{name} has a meaning here."
+
+// refuseConditions refuses headers that a route can't heed, rather than ignore them: a
+// condition, or a key where repeats are not recognised. A read with a key passes, since
+// it may always be repeated.
+func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r, path := c.Request(), c.Path()
+		if _, given := r.Header["If-Match"]; given {
+			return exchange.Invalid("If-Match", "Name the epoch that is meant by ?epoch= instead.")
+		}
+		if _, given := r.Header["If-None-Match"]; given && (r.Method != http.MethodPut || path != "/v1/semaphores/:name") {
+			return exchange.Invalid("If-None-Match", noneMatchForm)
+		}
+		changes := r.Method != http.MethodGet && r.Method != http.MethodHead
+		if _, given := r.Header["Idempotency-Key"]; given && changes && strings.HasPrefix(path, "/v1/cluster") {
+			return exchange.Invalid("Idempotency-Key", "Changes of the cluster take no key: look at GET /v1/cluster before you repeat one.")
+		}
+		return next(c)
+	}
+}
+
+// read reads an object's members, and refuses those that are not allowed.
+func (p *params) read(v strictjson.Value, allowed fields) error {
+	if !v.IsObject() {
+		return exchange.Invalid("", "The body is a JSON object.")
+	}
+	for raw, of := range v.Members() {
+		m, known := bodyMembers[string(raw)]
+		if !known || !allowed.has(m.field) {
+			return exchange.Invalid(string(raw), "This request does not take this member.")
+		}
+		if err := m.read(p, string(raw), of); err != nil {
+			return err
+		}
+		p.given |= m.field
+	}
+	if p.given.has(fieldName) {
+		p.given |= fieldSemaphore
+	}
+	return nil
+}
+
+// firstName returns the first name, in the order of the alphabet, of a member in a set;
+// "" if there is none.
+func firstName(of fields) string {
+	first := ""
+	for name, m := range bodyMembers {
+		if of.has(m.field) && (first == "" || name < first) {
+			first = name
+		}
+	}
+	return first
+}
+
+func readNatural(of func(*params) *int64) func(*params, string, strictjson.Value) error {
+	return func(p *params, name string, v strictjson.Value) error {
+		n, ok := v.Integer()
+		if !ok || n < 0 {
+			return exchange.Invalid(name, "This is not a whole number from 0 to 9223372036854775807.")
+		}
+		*of(p) = n
+		return nil
+	}
+}
+
+func readPositive(form string, of func(*params) *uint64) func(*params, string, strictjson.Value) error {
+	return func(p *params, name string, v strictjson.Value) error {
+		n, ok := v.Integer()
+		if !ok || n < 1 {
+			return exchange.Invalid(name, form)
+		}
+		*of(p) = uint64(n)
+		return nil
+	}
+}
+
+func readFlag(of func(*params) *bool) func(*params, string, strictjson.Value) error {
+	return func(p *params, name string, v strictjson.Value) error {
+		b, ok := v.Boolean()
+		if !ok {
+			return exchange.Invalid(name, "This is neither true nor false.")
+		}
+		*of(p) = b
+		return nil
+	}
+}
+
+func readOp(p *params, name string, v strictjson.Value) error {
+	var ok bool
+	if p.op, ok = v.Text(); !ok {
+		return exchange.Invalid(name, "This is not a text.")
+	}
+	return nil
+}
+
+func readSemaphore(p *params, name string, v strictjson.Value) (err error) {
+	text, _ := v.Text() // "" for other values, which is no name either
+	p.semaphore, err = exchange.SemaphoreName(name, text)
+	return err
+}
+
+func readSession(p *params, name string, v strictjson.Value) (err error) {
+	text, ok := v.Text()
+	if !ok {
+		return exchange.Invalid(name, "A session id is given as a text, since it may exceed what JavaScript's numbers hold.")
+	}
+	p.session, err = exchange.SessionID(name, text)
+	return err
+}
+
+// readCount leaves the lower bound to the state machine, whose order of checks decides
+// which refusal comes first.
+func readCount(p *params, name string, v strictjson.Value) error {
+	n, ok := v.Integer()
+	if !ok {
+		return exchange.Invalid(name, "This is not a whole number from 1 to 9223372036854775807.")
+	}
+	p.count = n
+	return nil
+}
+
+func readLevel(p *params, name string, v strictjson.Value) error {
+	p.level = nil
+	if v.IsNull() {
+		return nil
+	}
+	n, ok := v.Integer()
+	if !ok || n != int64(int32(n)) {
+		return exchange.Invalid(name, "A level is a whole number from -2147483648 to 2147483647, or null for none.")
+	}
+	level := int32(n)
+	p.level = &level
+	return nil
+}
+
+const metadataForm = "Metadata is an object of up to 16 texts, 1,024 bytes in all."
+
+func readMetadata(p *params, name string, v strictjson.Value) error {
+	p.metadata = nil
+	if v.IsNull() {
+		return nil
+	}
+	if !v.IsObject() {
+		return exchange.Invalid(name, metadataForm)
+	}
+	for key, of := range v.Members() {
+		text, ok := of.Text()
+		if !ok || len(p.metadata) == 16 {
+			return exchange.Invalid(name, metadataForm)
+		}
+		p.metadata = append(p.metadata, fsm.Pair{Key: string(key), Value: text})
+	}
+	slices.SortFunc(p.metadata, func(a, b fsm.Pair) int { return strings.Compare(a.Key, b.Key) })
+	if !fsm.ValidMetadata(p.metadata) {
+		return exchange.Invalid(name, metadataForm)
+	}
+	return nil
+}
+
+func readTTL(p *params, name string, v strictjson.Value) error {
+	ms, ok := exchange.JSONDuration(v, fsm.MaxTTLMS)
+	if !ok {
+		return exchange.Invalid(name, "A ttl is "+exchange.DurationForm+", from 1 ms to 100 years.")
+	}
+	p.ttlMS = ms
+	return nil
+}
+
+func readWait(p *params, _ string, v strictjson.Value) error {
+	ms, ok := exchange.JSONDuration(v, p.maxWaitMS)
+	if !ok {
+		return exchange.BadWait(p.maxWaitMS)
+	}
+	p.waitMS = ms
+	return nil
+}
+
+func readReason(p *params, name string, v strictjson.Value) error {
+	text, ok := v.Text()
+	if !ok || !fsm.ValidReason(text) {
+		return exchange.Invalid(name, exchange.ReasonForm)
+	}
+	p.reason = text
+	return nil
+}
+
+func readMode(p *params, name string, v strictjson.Value) error {
+	switch text, _ := v.Text(); text {
+	case "all":
+		p.mode = fsm.All
+	case "any":
+		p.mode = fsm.Any
+	default:
+		return exchange.Invalid(name, `A mode is "all" or "any".`)
+	}
+	return nil
+}
+
+func readOnEnd(p *params, name string, v strictjson.Value) error {
+	switch text, _ := v.Text(); text {
+	case "return":
+	case "keep":
+		p.keep = true
+	default:
+		return exchange.Invalid(name, `This is neither "return" nor "keep".`)
+	}
+	return nil
+}
+
+func readKey(p *params, name string, v strictjson.Value) (err error) {
+	text, _ := v.Text()
+	p.key, err = exchange.CheckKey(name, text)
+	return err
+}
+
+// maxLeases bounds the leases of a restore: a session may have as many by default. The
+// state machine checks a configured limit below.
+const maxLeases = 4096
+
+// readWants reads [{"name":…,"count":…}, …], no name twice. count is 1 when
+// absent.
+func readWants(p *params, name string, v strictjson.Value) error {
+	most, least := fsm.MaxMembers, 1
+	if name == "leases" {
+		most, least = maxLeases, 0
+	}
+	if !v.IsArray() {
+		return exchange.Invalid(name, `This is not a list of {"name", "count"}.`)
+	}
+	p.wants = nil
+	seen := map[string]bool{}
+	for item := range v.Items() {
+		if len(p.wants) == most {
+			return exchange.Invalid(name, "This list has more than "+strconv.Itoa(most)+" members.")
+		}
+		want, err := readWant(name, item)
+		if err != nil {
+			return err
+		}
+		if seen[want.Semaphore] {
+			return exchange.Invalid(name, "This list names a semaphore twice.")
+		}
+		seen[want.Semaphore] = true
+		p.wants = append(p.wants, want)
+	}
+	if len(p.wants) < least {
+		return exchange.Invalid(name, "This list is empty.")
+	}
+	return nil
+}
+
+func readWant(list string, v strictjson.Value) (fsm.Want, error) {
+	p := params{count: 1}
+	if !v.IsObject() {
+		return fsm.Want{}, exchange.Invalid(list, `A member of this list is {"name", "count"}.`)
+	}
+	for raw, of := range v.Members() {
+		var err error
+		switch name := string(raw); name {
+		case "name":
+			err = readSemaphore(&p, name, of)
+		case "count":
+			err = readCount(&p, name, of)
+		default:
+			err = exchange.Invalid(name, "A member of this list does not take this member.")
+		}
+		if err != nil {
+			return fsm.Want{}, err
+		}
+	}
+	if p.semaphore == "" {
+		return fsm.Want{}, exchange.Invalid(list, "A member of this list has no name.")
+	}
+	return fsm.Want{Semaphore: p.semaphore, Count: p.count}, nil
+}

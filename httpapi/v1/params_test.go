@@ -1,0 +1,89 @@
+package v1
+
+import (
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// FuzzNameInPath: encode → route → decode gives the same name, however the name
+// is encoded; and names that may not be are refused.
+func FuzzNameInPath(f *testing.F) {
+	for _, name := range []string{"a", "a/b", "..", "%41", "a b", "\x00", "\xff", "é", "/", "value", "a/leases", strings.Repeat("n", 512), strings.Repeat("n", 513), "+", "?", "#"} {
+		f.Add(name, uint64(0))
+		f.Add(name, ^uint64(0))
+	}
+	var got params
+	e := echo.New()
+	h := func(c echo.Context) error {
+		got = params{}
+		return got.readPath(c)
+	}
+	e.Use(exchange.SlashesCount)
+	e.PUT("/v1/semaphores/:name", h)
+	e.PUT("/v1/semaphores/:name/value", h)
+	e.PUT("/v1/sessions/:id/leases/:name", h)
+	f.Fuzz(func(t *testing.T, name string, more uint64) {
+		segment := percentEncode(name, more)
+		for _, path := range []string{"/v1/semaphores/" + segment, "/v1/semaphores/" + segment + "/value", "/v1/sessions/7/leases/" + segment} {
+			u, err := url.ParseRequestURI(path)
+			if err != nil {
+				t.Fatalf("%q: %v", path, err)
+			}
+			got = params{}
+			failed := false
+			e.HTTPErrorHandler = func(error, echo.Context) { failed = true }
+			r := httptest.NewRequest("PUT", "/", nil)
+			r.URL = u
+			exchange.CanonicalPath(r)
+			e.ServeHTTP(httptest.NewRecorder(), r)
+			if failed == fsm.ValidName(name) {
+				t.Fatalf("%q (%q): refused %v", name, path, failed)
+			}
+			if !failed && got.semaphore != name {
+				t.Fatalf("%q by %q is read as %q", name, path, got.semaphore)
+			}
+		}
+	})
+}
+
+// percentEncode encodes the bytes that must be encoded, and of the rest those whose
+// bits in more are set.
+func percentEncode(name string, more uint64) string {
+	var b strings.Builder
+	for i := range len(name) {
+		c := name[i]
+		plain := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._~!$&'()*+,;=:@", c) >= 0
+		if plain && more>>(i%64)&1 == 0 {
+			b.WriteByte(c)
+		} else {
+			b.WriteString("%" + string("0123456789abcdef"[c>>4]) + string("0123456789ABCDEF"[c&15]))
+		}
+	}
+	return b.String()
+}
+
+// FuzzCursor: any text is refused or is exactly what one name or id gives.
+func FuzzCursor(f *testing.F) {
+	for _, cursor := range []string{"", "bg", nameCursor("db"), nameCursor("é/ "), sessionCursor(1), sessionCursor(1<<64 - 1), "!!", "bmE="} {
+		f.Add(cursor)
+	}
+	f.Fuzz(func(t *testing.T, cursor string) {
+		if after, err := parseNameCursor(cursor); err == nil && cursor != "" {
+			if !fsm.ValidName(after) || nameCursor(after) != cursor {
+				t.Fatalf("%q gives %q", cursor, after)
+			}
+		}
+		if after, err := parseSessionCursor(cursor); err == nil && cursor != "" {
+			if after == 0 || sessionCursor(after) != cursor {
+				t.Fatalf("%q gives %d", cursor, after)
+			}
+		}
+	})
+}

@@ -1,0 +1,248 @@
+package v1
+
+import (
+	"fmt"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+type holderBody struct {
+	Session     string         `json:"session"`
+	Count       int64          `json:"count"`
+	Token       uint64         `json:"token"`
+	HeldMS      int64          `json:"held_ms"`
+	ExpiresInMS int64          `json:"expires_in_ms"`
+	Metadata    exchange.Pairs `json:"metadata"`
+	revokedBody
+}
+
+// revokedBody marks a lease that an operator took away and that its session
+// has not let go yet.
+type revokedBody struct {
+	Revoked bool   `json:"revoked,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+type waiterBody struct {
+	Session     string         `json:"session"`
+	Count       int64          `json:"count"`
+	Position    int64          `json:"position"`
+	WaitingMS   int64          `json:"waiting_ms"`
+	ExpiresInMS int64          `json:"expires_in_ms"` // its session
+	Metadata    exchange.Pairs `json:"metadata"`
+	blockedBody
+	Unowned bool `json:"unowned,omitempty"` // a down, or by a wait list
+}
+
+type wholeSemaphoreBody struct {
+	semaphoreBody
+	Holders []holderBody `json:"holders"`
+	Waiters []waiterBody `json:"waiters"`
+}
+
+type semaphoresBody struct {
+	Semaphores []semaphoreBody `json:"semaphores"`
+	Next       *string         `json:"next"`
+}
+
+// heldBody is a lease as its session's page shows it.
+type heldBody struct {
+	leaseBody
+	revokedBody
+}
+
+type requestBody struct {
+	Semaphores wantCounts `json:"semaphores"`
+	Mode       string     `json:"mode"`
+	Position   int64      `json:"position"`
+	WaitingMS  int64      `json:"waiting_ms"`
+	blockedBody
+}
+
+// entryBody is one semaphore on a session's wait list.
+type entryBody struct {
+	Name      string `json:"name"`
+	Epoch     uint64 `json:"epoch"`
+	Wanted    int64  `json:"wanted"`
+	Granted   int64  `json:"granted"`
+	Deleted   bool   `json:"deleted"`
+	Position  int64  `json:"position"` // of the waiting request, or 0
+	WaitingMS int64  `json:"waiting_ms"`
+}
+
+type sessionBody struct {
+	lifeBody
+	Metadata     exchange.Pairs `json:"metadata"`
+	Leases       []heldBody     `json:"leases"`
+	Waiting      []requestBody  `json:"waiting"` // without those of the wait list; the first pageBytes of them
+	WaitingCount int            `json:"waiting_count"`
+	WaitList     []entryBody    `json:"waitlist"`
+}
+
+type sessionsBody struct {
+	Sessions []sessionBody `json:"sessions"`
+	Next     *string       `json:"next"`
+}
+
+func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, nowMS int64) wholeSemaphoreBody {
+	body := wholeSemaphoreBody{semaphoreBody: newSemaphoreBody(&s), Holders: []holderBody{}, Waiters: []waiterBody{}}
+	bytes := 0
+	for _, l := range m.Holders(s.Name, holders) {
+		if bytes += memberBytes + pairBytes(l.Metadata) + len(l.Reason); bytes > pageBytes {
+			break
+		}
+		body.Holders = append(body.Holders, holderBody{Session: exchange.FormatSession(l.Session), Count: l.Count, Token: l.Token,
+			HeldMS: left(nowMS, l.GrantedMS), ExpiresInMS: left(l.DeadlineMS, nowMS), Metadata: l.Metadata,
+			revokedBody: revokedBody{l.Revoked, l.Reason}})
+	}
+	bytes = 0
+	for _, w := range m.Waiters(s.Name, waiters) {
+		waiter := waiterBody{Session: exchange.FormatSession(w.Session), Position: w.Position, WaitingMS: left(nowMS, w.EnqueuedMS), ExpiresInMS: left(w.DeadlineMS, nowMS),
+			Metadata: w.Metadata, blockedBody: newBlockedBody(&w, s.Name), Unowned: w.Unowned}
+		for _, want := range w.Wants {
+			if want.Semaphore == s.Name {
+				waiter.Count = want.Count
+			}
+		}
+		if bytes += memberBytes + pairBytes(w.Metadata) + waiter.bytes(); bytes > pageBytes {
+			break
+		}
+		body.Waiters = append(body.Waiters, waiter)
+	}
+	return body
+}
+
+// memberBytes estimates the bytes of a member of a list beside its texts.
+const memberBytes = 160
+
+func pairBytes(pairs []fsm.Pair) (n int) {
+	for _, p := range pairs {
+		n += len(p.Key) + len(p.Value)
+	}
+	return n
+}
+
+func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64) sessionBody {
+	body := sessionBody{
+		lifeBody: lifeBody{Session: exchange.FormatSession(s.ID), TTLMS: s.TTLMS, ExpiresInMS: left(s.DeadlineMS, nowMS), OneShot: s.OneShot},
+		Metadata: s.Metadata, Leases: []heldBody{}, Waiting: []requestBody{}, WaitList: []entryBody{},
+	}
+	listed := map[uint64]bool{} // places
+	for _, e := range m.WaitList(s.ID) {
+		entry := entryBody{Name: e.Semaphore, Epoch: e.Epoch, Wanted: e.Wanted, Granted: e.Granted, Deleted: e.Deleted, Position: e.Position}
+		if e.Place != 0 {
+			entry.WaitingMS = left(nowMS, e.EnqueuedMS)
+			listed[e.Place] = true
+		}
+		body.WaitList = append(body.WaitList, entry)
+	}
+	for i := range s.Leases {
+		l := &s.Leases[i]
+		body.Leases = append(body.Leases, heldBody{viewedLease(l, nowMS), revokedBody{l.Revoked, l.Reason}})
+	}
+	bytes := 0
+	for _, w := range s.Waiting {
+		if listed[w.Place] {
+			continue
+		}
+		body.WaitingCount++
+		if bytes > pageBytes {
+			continue
+		}
+		request := requestBody{Semaphores: w.Wants, Mode: exchange.ModeName(w.Mode), Position: w.Position,
+			WaitingMS: left(nowMS, w.EnqueuedMS), blockedBody: newBlockedBody(&w, w.Wants[0].Semaphore)}
+		bytes += memberBytes + request.bytes()
+		for _, want := range w.Wants {
+			bytes += len(want.Semaphore)
+		}
+		body.Waiting = append(body.Waiting, request)
+	}
+	return body
+}
+
+func viewedLease(l *fsm.LeaseView, nowMS int64) leaseBody {
+	body := leaseBody{Session: exchange.FormatSession(l.Session), Semaphore: l.Semaphore, Count: l.Count, Token: l.Token}
+	if !l.Revoked {
+		body.ExpiresInMS = left(l.DeadlineMS, nowMS)
+	}
+	return body
+}
+
+// viewedRequest shows a waiting request as the reply to its acquire does.
+func viewedRequest(w *fsm.RequestView, nowMS int64) waitingBody {
+	body := waitingBody{Session: exchange.FormatSession(w.Session), Position: w.Position, WaitingMS: left(nowMS, w.EnqueuedMS)}
+	if w.Mode == 0 {
+		body.Semaphore, body.Count = w.Wants[0].Semaphore, w.Wants[0].Count
+	} else {
+		body.Semaphores, body.Mode = w.Wants, exchange.ModeName(w.Mode)
+	}
+	return body
+}
+
+// blockedBody says why a request waits: a code, a sentence for people, and the first
+// shownObstacles of the lines in which it can't be served now.
+type blockedBody struct {
+	BlockedBy     string         `json:"blocked_by"`
+	Reason        string         `json:"reason"`
+	Obstacles     []obstacleBody `json:"obstacles"`
+	ObstacleCount int            `json:"obstacle_count"` // of all
+}
+
+// shownObstacles bounds what one waiting request adds to a reply: it may wait in
+// many lines, each with a long name.
+const shownObstacles = 8
+
+type obstacleBody struct {
+	Semaphore string `json:"semaphore"`
+	BlockedBy string `json:"blocked_by"`
+	Needs     int64  `json:"needs"`
+	Available int64  `json:"available"`
+}
+
+// bytes estimates the length of its texts.
+func (b *blockedBody) bytes() int {
+	n := len(b.Reason)
+	for i := range b.Obstacles {
+		n += memberBytes + len(b.Obstacles[i].Semaphore)
+	}
+	return n
+}
+
+// newBlockedBody says why a request waits in the line of a semaphore.
+func newBlockedBody(w *fsm.RequestView, name string) blockedBody {
+	shown := min(len(w.Obstacles), shownObstacles)
+	body := blockedBody{BlockedBy: w.BlockedBy.String(), Obstacles: make([]obstacleBody, shown), ObstacleCount: len(w.Obstacles)}
+	for i, o := range w.Obstacles {
+		if i < shown {
+			body.Obstacles[i] = obstacleBody{Semaphore: o.Semaphore, BlockedBy: o.BlockedBy.String(), Needs: o.Needs, Available: o.Available}
+		}
+		if o.Semaphore == name && w.BlockedBy == fsm.BlockPermits {
+			body.Reason = tooFew(w, o)
+		}
+	}
+	switch w.BlockedBy {
+	case fsm.BlockAhead:
+		body.Reason = "The one before it in the line comes first."
+		if ahead := w.Position - 1; ahead > 1 {
+			body.Reason = fmt.Sprintf("%d before it in the line come first.", ahead)
+		}
+	case fsm.BlockOther:
+		body.Reason = "It waits for the other semaphores of its list, see obstacles."
+		if len(w.Obstacles) == 1 {
+			body.Reason = fmt.Sprintf("It waits for %q, another semaphore of its list.", w.Obstacles[0].Semaphore)
+		}
+	}
+	return body
+}
+
+// tooFew compares the need of the head of a line with the available permits.
+func tooFew(w *fsm.RequestView, o fsm.Obstacle) string {
+	switch {
+	case o.Available < 0:
+		return fmt.Sprintf("It needs %d, and %d more are held than there are permits.", o.Needs, -o.Available)
+	case w.Partial:
+		return "Nothing is available."
+	}
+	return fmt.Sprintf("It needs %d, %d available.", o.Needs, o.Available)
+}

@@ -1,0 +1,117 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+)
+
+// serial draws the number of a certificate: positive, of 127 bits.
+func serial() (*big.Int, error) {
+	var drawn [16]byte
+	if _, err := rand.Read(drawn[:]); err != nil {
+		return nil, err
+	}
+	drawn[0] = drawn[0]&0x7f | 0x40
+	return new(big.Int).SetBytes(drawn[:]), nil
+}
+
+// writePair writes a certificate and its key, both in DER, as PEM files. Without
+// overwrite it fails with fs.ErrExist if one of them is there, and changes nothing.
+func writePair(files Pair, cert, key []byte, overwrite bool) error {
+	if err := os.MkdirAll(filepath.Dir(files.Cert), 0o700); err != nil {
+		return err
+	}
+	if !overwrite {
+		for _, path := range []string{files.Cert, files.Key} {
+			if _, err := os.Lstat(path); err == nil {
+				return fmt.Errorf("%s is there already: %w", path, fs.ErrExist)
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	// Both are on the disk before either takes its place. A node that reads between the
+	// two renames finds a pair that does not match, and reads again.
+	newKey, err := writeBeside(files.Key, "PRIVATE KEY", key)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(newKey) // gone already, unless something failed
+	newCert, err := writeBeside(files.Cert, "CERTIFICATE", cert)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(newCert)
+	if err := os.Rename(newKey, files.Key); err != nil {
+		return err
+	}
+	return os.Rename(newCert, files.Cert)
+}
+
+// writeBeside writes a file that is to take the place of another, and returns its path.
+func writeBeside(path, kind string, content []byte) (string, error) {
+	file, err := os.CreateTemp(filepath.Dir(path), ".new-*") // 0600
+	if err != nil {
+		return "", err
+	}
+	err = pem.Encode(file, &pem.Block{Type: kind, Bytes: content})
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		_ = os.Remove(file.Name()) // the error counts
+	}
+	return file.Name(), err
+}
+
+// readPair reads a certificate, with those that lead to its authority, and its key.
+func readPair(files Pair) (tls.Certificate, error) {
+	cert, err := os.ReadFile(files.Cert)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := os.ReadFile(files.Key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return parsePair(files, cert, key)
+}
+
+func parsePair(files Pair, cert, key []byte) (tls.Certificate, error) {
+	pair, err := tls.X509KeyPair(bytes.TrimSpace(cert), key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("%s with %s: %w", files.Cert, files.Key, err)
+	}
+	if pair.Leaf == nil { // as GODEBUG may have it
+		pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0])
+	}
+	return pair, err
+}
+
+// parseBundle reads the certificates of authorities, between which other text may stand.
+// It fails if one of them is damaged: a bundle that is cut would cost a cluster half of
+// its nodes.
+func parseBundle(path string, bundle []byte) (*x509.CertPool, error) {
+	roots, found := x509.NewCertPool(), 0
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		found++
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: certificate %d: %w", path, found, err)
+		}
+		if !cert.IsCA {
+			return nil, fmt.Errorf("%s: certificate %d is not that of an authority", path, found)
+		}
+		roots.AddCert(cert)
+	}
+	if begun := bytes.Count(bundle, []byte("-----BEGIN ")); found == 0 || found != begun {
+		return nil, fmt.Errorf("%s: %d of %d certificates are whole", path, found, begun)
+	}
+	return roots, nil
+}

@@ -1,0 +1,154 @@
+package certs
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+const (
+	// authorityLifetime is longer than most clusters live.
+	authorityLifetime = 10 * 365 * 24 * time.Hour
+	// issuedLifetime is how long a node's or client's certificate is valid. Nodes read
+	// a new one without a restart.
+	issuedLifetime = 365 * 24 * time.Hour
+	// backdated lets a machine whose clock is behind use a certificate at once.
+	backdated = time.Hour
+)
+
+// name is what a file and a common name (at most 64 characters, RFC 5280) can hold.
+var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// Pair names the two files of a certificate and its key.
+type Pair struct {
+	Cert, Key string
+}
+
+// pairOf returns the files of a certificate in a folder.
+func pairOf(dir, base string) Pair {
+	return Pair{filepath.Join(dir, base+".pem"), filepath.Join(dir, base+"-key.pem")}
+}
+
+// MakeAuthority makes a certificate authority in a folder, and the folder if there is
+// none. Files that exist are replaced only with overwrite, and what an authority before
+// has issued is worthless then; else the error is fs.ErrExist.
+func MakeAuthority(dir string, overwrite bool) (Pair, error) {
+	id, err := serial()
+	if err != nil {
+		return Pair{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          id,
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("Signalbox CA %x", id.Bytes()[:4])},
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+	}
+	lasts(template, authorityLifetime)
+	return sign(template, nil, pairOf(dir, "ca"), overwrite)
+}
+
+// MakeNode issues the certificate of a node by the authority in the folder. hosts are
+// the names and addresses by which clients reach the node over HTTPS; the loopback
+// names and, if it is a host name, the id are added. Files that exist are replaced
+// only with overwrite.
+func MakeNode(dir, id string, hosts []string, overwrite bool) (Pair, error) {
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: id},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: nodeUsages,
+	}
+	for _, host := range append([]string{id, "localhost", "127.0.0.1", "::1"}, hosts...) {
+		switch ip := net.ParseIP(host); {
+		case ip != nil:
+			template.IPAddresses = append(template.IPAddresses, ip)
+		case hostName.MatchString(host):
+			template.DNSNames = append(template.DNSNames, host)
+		case host != id:
+			return Pair{}, fmt.Errorf("%q is neither a host name nor an IP address", host)
+		}
+	}
+	return issue(dir, "node-"+id, template, overwrite)
+}
+
+var hostName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
+
+// MakeClient issues the certificate of a client by the authority in the folder. Files
+// that exist are replaced only with overwrite.
+func MakeClient(dir, client string, overwrite bool) (Pair, error) {
+	return issue(dir, "client-"+client, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: client},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, overwrite)
+}
+
+// issue has the folder's authority sign a certificate. It ends no later than the
+// authority's own.
+func issue(dir, base string, template *x509.Certificate, overwrite bool) (Pair, error) {
+	if id := template.Subject.CommonName; !name.MatchString(id) || strings.HasSuffix(id, "-key") {
+		return Pair{}, fmt.Errorf("%q can't be the name in a certificate: 1 to 64 of letters, digits, '.', '_' and '-', with a letter or digit first, and not -key at the end", id)
+	}
+	files := pairOf(dir, "ca")
+	authority, err := readPair(files)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Pair{}, fmt.Errorf("there is no certificate authority in %s: %w", dir, err)
+	}
+	if err != nil {
+		return Pair{}, err
+	}
+	if !authority.Leaf.IsCA {
+		return Pair{}, fmt.Errorf("%s is not the certificate of an authority", files.Cert)
+	}
+	if template.SerialNumber, err = serial(); err != nil {
+		return Pair{}, err
+	}
+	lasts(template, issuedLifetime)
+	if template.NotAfter.After(authority.Leaf.NotAfter) {
+		template.NotAfter = authority.Leaf.NotAfter
+	}
+	if !template.NotAfter.After(time.Now()) {
+		return Pair{}, fmt.Errorf("%s has ended on %s", files.Cert, authority.Leaf.NotAfter.Format(time.DateOnly))
+	}
+	return sign(template, &authority, pairOf(dir, base), overwrite)
+}
+
+// lasts makes a certificate valid from now on.
+func lasts(template *x509.Certificate, lifetime time.Duration) {
+	template.NotBefore = time.Now().Add(-backdated)
+	template.NotAfter = time.Now().Add(lifetime)
+}
+
+// sign draws a key, has the authority sign its certificate, or the key itself if
+// there is none, and writes both.
+func sign(template *x509.Certificate, authority *tls.Certificate, files Pair, overwrite bool) (Pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, err
+	}
+	parent, signer := template, any(key)
+	if authority != nil {
+		parent, signer = authority.Leaf, authority.PrivateKey
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		return Pair{}, err
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return Pair{}, err
+	}
+	return files, writePair(files, cert, encoded, overwrite)
+}

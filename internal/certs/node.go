@@ -1,0 +1,106 @@
+package certs
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// nodeProtocol names the protocol between nodes in the handshake (ALPN), so that no other
+// service with such a certificate can stand in for a node.
+const nodeProtocol = "signalbox-peer"
+
+// mostCertificates is how many certificates a side may show: they are verified before it
+// has proven that the key is its own.
+const mostCertificates = 5
+
+// NodeTLS returns the settings of TLS between nodes, for both ends: version 1.3, a
+// certificate of each side, no resumption, so that every connection is judged by
+// the authorities of its moment. Names of hosts don't count: the common name does, see
+// [NodeName].
+func (s *Source) NodeTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		NextProtos: []string{nodeProtocol},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return s.Certificate(), nil
+		},
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return s.Certificate(), nil
+		},
+		ClientAuth:             tls.RequireAnyClientCert,
+		InsecureSkipVerify:     true, // VerifyConnection does it, at both ends alike
+		VerifyConnection:       s.verifyNode,
+		SessionTicketsDisabled: true,
+	}
+}
+
+// nodeUsages is both ends of a connection.
+var nodeUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+
+// errNotANode refuses a certificate that an authority has issued for a client.
+var errNotANode = errors.New("the certificate is not a node's: it is not for both ends of a connection")
+
+// verifyNode accepts the certificate of a node that an authority of now has issued.
+func (s *Source) verifyNode(state tls.ConnectionState) error {
+	if state.NegotiatedProtocol != nodeProtocol {
+		return fmt.Errorf("the other side does not speak the protocol %q", nodeProtocol)
+	}
+	return verifyNode(state.PeerCertificates, s.Authorities())
+}
+
+// verifyNode returns why a chain of certificates is not that of a node, or nil.
+func verifyNode(chain []*x509.Certificate, roots *x509.CertPool) error {
+	switch {
+	case len(chain) == 0:
+		return errors.New("the other side shows no certificate")
+	case len(chain) > mostCertificates:
+		return fmt.Errorf("the other side shows %d certificates, more than %d", len(chain), mostCertificates)
+	case roots == nil: // would stand for the system's
+		return errors.New("no authority of nodes is known")
+	}
+	for _, end := range nodeUsages {
+		if !slices.Contains(chain[0].ExtKeyUsage, end) {
+			return errNotANode
+		}
+	}
+	between := x509.NewCertPool()
+	for _, cert := range chain[1:] {
+		between.AddCert(cert)
+	}
+	for _, end := range nodeUsages { // one at a time: Verify takes any of a list for enough
+		_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{end}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkNode returns why the certificate is not that of the node with an id, or why its
+// own authorities don't accept it, or nil.
+func (m *material) checkNode(id string) error {
+	var chain []*x509.Certificate
+	for _, der := range m.pair.Certificate {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return err
+		}
+		chain = append(chain, cert)
+	}
+	if name := chain[0].Subject.CommonName; name != id {
+		return fmt.Errorf("it is the certificate of %q, and this is node %q", name, id)
+	}
+	return verifyNode(chain, m.roots)
+}
+
+// NodeName returns the id of the node that a connection is with, once its handshake
+// is over.
+func NodeName(state tls.ConnectionState) string {
+	if len(state.PeerCertificates) == 0 {
+		return ""
+	}
+	return state.PeerCertificates[0].Subject.CommonName
+}

@@ -1,0 +1,16 @@
+// Package boltcheck reads a closed bbolt file with plain reads, and checks everything
+// about its structure that bbolt takes on trust. Once a file has passed, bbolt finds no
+// page in it that it would panic on.
+//
+// bbolt itself can't check it: it maps the file, and on a damaged one it panics, also in
+// a goroutine of its own that it starts at open to find the free pages, which ends the
+// process; and Tx.Check needs an open file.
+//
+// The format is bbolt's version 2, which has not changed since 2014; it is in the byte
+// order of the machine, like bbolt's own. The package knows no keys and no checksums of
+// values: package damage calls it, and logs and snapshots check these while they visit
+// them. It imports the standard library only, and keeps no state between calls of Walk.
+//
+//   - file.go: Walk, the meta pages, which page is used once
+//   - page.go: branches, leaves, and buckets stored inside a value
+package boltcheck

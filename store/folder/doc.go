@@ -1,0 +1,18 @@
+// Package folder owns a node's data folder as a whole: it makes, locks and recognises
+// it, and keeps the files that name its owner and bound its content from below.
+//
+// The folder of another node, another cluster, another program or a newer version is
+// refused and stays as it is. A crash while a folder is made leaves one that the next
+// Open makes anew; a complete one never gets an empty file in place of one that it lost.
+//
+// The package knows the other files by name alone (Config.Files); package store calls it
+// and opens them, in a folder that is open. It imports package damage, starts no
+// goroutine, and touches the files named in folder.go.
+//
+//   - folder.go: Open: inspect, lock, fill; the folder's path and parts
+//   - record.go: the file FORMAT: format and identity, as text
+//   - identity.go: the ids of node, cluster and folder, while it is open
+//   - witness.go: Witness, lower bounds of what is stored, in two slots
+//   - space.go: Space, watermarks of the free room; Reserve, room for a last term
+//   - errors.go: the reasons why a folder is refused
+package folder

@@ -1,0 +1,84 @@
+package folder
+
+import (
+	"errors"
+	"fmt"
+)
+
+// These say what kind of error it is, for errors.Is. Each comes as a value of the type
+// of similar name, which has the details, for errors.As.
+var (
+	// ErrLocked: another process, or another Store of this one, has the folder.
+	ErrLocked = errors.New("the data folder is in use")
+	// ErrForeign: the folder has content that this program didn't write.
+	ErrForeign = errors.New("not a Signalbox data folder")
+	// ErrNewerFormat: a newer version of this program wrote the folder.
+	ErrNewerFormat = errors.New("the data folder has a newer format")
+	// ErrIdentity: the folder belongs to another node or another cluster.
+	ErrIdentity = errors.New("the data folder belongs to another node")
+)
+
+// LockedError names the holder of the folder. It is an ErrLocked.
+type LockedError struct {
+	Folder string
+	PID    int    // of the holder; 0 when it isn't known
+	Host   string // of the holder, as it calls itself (containers have PIDs of their own); "" when it isn't known
+}
+
+func (e *LockedError) Error() string {
+	holder := "another process"
+	if e.PID != 0 {
+		holder = fmt.Sprintf("process %d on %q", e.PID, e.Host)
+	}
+	return fmt.Sprintf("data folder %s is in use by %s", e.Folder, holder)
+}
+
+// Unwrap makes it an ErrLocked.
+func (e *LockedError) Unwrap() error { return ErrLocked }
+
+// ForeignError says why a folder was not taken. It is an ErrForeign. The folder
+// was not changed.
+type ForeignError struct {
+	Folder string
+	Found  string // what was found there instead
+}
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("%s is not a Signalbox data folder (%s), and it was left as it is: name an empty one, or one that does not exist", e.Folder, e.Found)
+}
+
+// Unwrap makes it an ErrForeign.
+func (e *ForeignError) Unwrap() error { return ErrForeign }
+
+// NewerFormatError says which format was found. It is an ErrNewerFormat. The
+// folder was not changed.
+type NewerFormatError struct {
+	Folder       string
+	Found, Known int    // versions of the folder's format
+	Journal      string // the kind of journal that the folder has, if only that is unknown
+}
+
+func (e *NewerFormatError) Error() string {
+	if e.Journal != "" {
+		return fmt.Sprintf("data folder %s has a journal of the kind %q, which this version of Signalbox does not know: start a newer version", e.Folder, e.Journal)
+	}
+	return fmt.Sprintf("data folder %s has format %d, and this version of Signalbox knows formats up to %d: start a newer version", e.Folder, e.Found, e.Known)
+}
+
+// Unwrap makes it an ErrNewerFormat.
+func (e *NewerFormatError) Unwrap() error { return ErrNewerFormat }
+
+// IdentityError says whose folder it is. It is an ErrIdentity. The folder was
+// not changed.
+type IdentityError struct {
+	Folder        string
+	What          string // "node" or "cluster"
+	Found, Wanted string // the folder's id, and the one asked for
+}
+
+func (e *IdentityError) Error() string {
+	return fmt.Sprintf("data folder %s belongs to %s %q, not to %q: give each node a folder of its own", e.Folder, e.What, e.Found, e.Wanted)
+}
+
+// Unwrap makes it an ErrIdentity.
+func (e *IdentityError) Unwrap() error { return ErrIdentity }

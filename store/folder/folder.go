@@ -1,0 +1,345 @@
+package folder
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+
+	"github.com/signalbox/signalbox/store/damage"
+)
+
+// The files of a data folder that this package knows; Config.Files has the others.
+const (
+	lockFile    = "lock"    // see lockFolder
+	recordFile  = "FORMAT"  // see record.go
+	witnessFile = "witness" // see witness.go
+	reserveFile = "reserve" // see space.go; may be missing
+
+	temporarySuffix = ".tmp"
+)
+
+// maxIDBytes bounds the ids of nodes and clusters.
+const maxIDBytes = 255
+
+// harmless are names that may stand in a folder that counts as empty: what a
+// start that was cut short leaves before its record is in place, and what a file
+// system makes in the root of a volume.
+var harmless = []string{lockFile, recordFile + temporarySuffix, "lost+found"}
+
+// Config says which data folder to open. Guard and Logger are required.
+type Config struct {
+	Path      string // absolute; "" for a folder in memory, which has no files
+	NodeID    string // required
+	ClusterID string // "" if it is not known
+	MinFree   uint64 // see Space
+	Files     []File // which else belong to a complete folder, in the order of their creation
+	Guard     *damage.Guard
+	Logger    hclog.Logger
+}
+
+// File is a file of a data folder that another package reads and writes.
+type File struct {
+	Name   string
+	Create func(folder string) error // for a new folder; durable on return, but for the file's name
+}
+
+// Folder is a data folder that is open and locked. Safe for concurrent use.
+type Folder struct {
+	config     Config
+	lock       *os.File // nil in memory, as are witness and reserve
+	witness    *Witness
+	reserve    *Reserve
+	low, spent *watermark
+
+	mu     sync.Mutex
+	record record
+}
+
+// Open opens a data folder: it makes sure that it is one of ours, of a known format,
+// of the given node, complete, and locked by this Folder; a missing or empty one is
+// made so. On any error the lock is free again.
+//
+// Errors: LockedError, ForeignError, NewerFormatError, IdentityError (the folder was
+// not changed), damage.Error, damage.FullError, and those of the system.
+func Open(c Config) (*Folder, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if c.Path == "" {
+		inMemory := c.newRecord()
+		inMemory.complete = true
+		return c.newFolder(inMemory, nil, nil, nil), nil
+	}
+	// First without touching anything: a folder that isn't ours must stay as it is,
+	// and not get a lock file.
+	if _, err := c.inspect(); err != nil {
+		return nil, err
+	}
+	if err := makeFolder(c.Path); err != nil {
+		return nil, fmt.Errorf("data folder %s can't be made: %w", c.Path, err)
+	}
+	lock, err := lockFolder(c.Path)
+	if err != nil {
+		return nil, err
+	}
+	found, err := c.prepare()
+	var witness *Witness
+	if err == nil {
+		witness, err = openWitness(c)
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return c.newFolder(found, lock, witness, openReserve(c.Path, c.Logger)), nil
+}
+
+func (c Config) newFolder(found record, lock *os.File, witness *Witness, reserve *Reserve) *Folder {
+	return &Folder{
+		config: c, lock: lock, witness: witness, reserve: reserve, record: found,
+		low: newWatermark(c.MinFree), spent: newWatermark(c.MinFree / reserveShare),
+	}
+}
+
+// check makes sure that the ids can be stored and shown.
+func (c Config) check() error {
+	if c.NodeID == "" {
+		return errors.New("no node id is given")
+	}
+	return errors.Join(checkID(c.NodeID), checkID(c.ClusterID))
+}
+
+func checkID(id string) error {
+	if len(id) > maxIDBytes || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) {
+		return fmt.Errorf("%q is not an id: up to %d bytes of text without control characters", id, maxIDBytes)
+	}
+	return nil
+}
+
+// Path returns the absolute path of the data folder, "" for one in memory.
+func (f *Folder) Path() string { return f.config.Path }
+
+// Witness returns the witness of what is stored; nil for a folder in memory.
+func (f *Folder) Witness() *Witness { return f.witness }
+
+// Reserve returns the room that is reserved; nil for a folder in memory.
+func (f *Folder) Reserve() *Reserve { return f.reserve }
+
+// Close closes the folder's own files and gives it free. Call it once, after all other
+// files are closed.
+func (f *Folder) Close() error {
+	if f.lock == nil {
+		return nil
+	}
+	return errors.Join(f.witness.close(), f.lock.Close())
+}
+
+// lockFolder locks a folder, at once or not at all, until the file is closed. When
+// another Folder has it the error is a LockedError. It is a lock of the kernel (flock)
+// on the file "lock", so that it ends with the process however that ends; the file
+// itself stays, and its content counts only while the lock is held.
+func lockFolder(folder string) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(folder, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data folder %s can't be locked: %w", folder, err)
+	}
+	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		held := lockHolder(file, folder)
+		_ = file.Close()
+		return nil, held
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("data folder %s can't be locked: %w", folder, err)
+	}
+	// The holder's name is a courtesy to the next process that tries, so failing to
+	// write it (on a full disk, say) must not stop this one.
+	host, _ := os.Hostname()
+	_ = file.Truncate(0)
+	_, _ = file.WriteAt(fmt.Appendf(nil, "%d %q\n", os.Getpid(), host), 0)
+	return file, nil
+}
+
+// lockHolder returns the holder of the folder, as far as the lock file names it.
+func lockHolder(file *os.File, folder string) *LockedError {
+	held := &LockedError{Folder: folder}
+	content := make([]byte, 512)
+	n, _ := file.ReadAt(content, 0)
+	var pid int
+	var host string
+	if _, err := fmt.Sscanf(string(content[:n]), "%d %q\n", &pid, &host); err == nil {
+		held.PID, held.Host = pid, host
+	}
+	return held
+}
+
+// prepare fills a locked folder that is empty, and brings the record of another one up
+// to date.
+func (c Config) prepare() (record, error) {
+	found, err := c.inspect() // again: another process may have been at work
+	if err == nil && !found.complete {
+		found, err = c.fill()
+	}
+	if err == nil {
+		err = c.checkFiles()
+	}
+	if err != nil {
+		return record{}, err
+	}
+	before := found
+	if found.cluster == "" {
+		found.cluster = c.ClusterID
+	}
+	if found.format == 1 {
+		found.format, found.journal = knownFormat, noJournal
+		found.drawID()
+	}
+	if found == before {
+		return found, nil
+	}
+	return found, found.write(c.Path)
+}
+
+// inspect reads what a folder is, and changes nothing. Its record is zero when
+// there is none yet and the folder is missing or empty. The error says why this
+// folder can't be used with this Config.
+func (c Config) inspect() (record, error) {
+	content, err := os.ReadFile(filepath.Join(c.Path, recordFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{}, checkEmpty(c.Path)
+	}
+	if err != nil {
+		return record{}, fmt.Errorf("data folder %s can't be read: %w", c.Path, err)
+	}
+	found, err := decodeRecord(content)
+	switch {
+	case err != nil && (strings.HasPrefix(string(content), recordTitle) || exists(c.Path, witnessFile)):
+		return record{}, &damage.Error{Folder: c.Path, File: recordFile, Detail: err.Error()}
+	case err != nil:
+		return record{}, &ForeignError{Folder: c.Path, Found: "its file " + recordFile + " is not ours"}
+	case found.format > knownFormat:
+		return record{}, &NewerFormatError{Folder: c.Path, Found: found.format, Known: knownFormat}
+	case found.format > 1 && found.journal != noJournal:
+		return record{}, &NewerFormatError{Folder: c.Path, Found: found.format, Known: knownFormat, Journal: found.journal}
+	case !found.complete: // it never held an entry, so any node may have it
+		return found, nil
+	case found.node != c.NodeID:
+		return record{}, &IdentityError{Folder: c.Path, What: "node", Found: found.node, Wanted: c.NodeID}
+	case found.cluster != "" && c.ClusterID != "" && found.cluster != c.ClusterID:
+		return record{}, &IdentityError{Folder: c.Path, What: "cluster", Found: found.cluster, Wanted: c.ClusterID}
+	}
+	return found, nil
+}
+
+// checkEmpty makes sure that a folder is missing, or has nothing in it.
+func checkEmpty(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("data folder %s can't be read: %w", folder, err)
+	}
+	if exists(folder, witnessFile) { // only written after the record, and never alone
+		return &damage.Error{Folder: folder, File: recordFile, Detail: "the file is missing"}
+	}
+	for _, entry := range entries {
+		if !slices.Contains(harmless, entry.Name()) {
+			return &ForeignError{Folder: folder, Found: fmt.Sprintf("it holds %q, and no file %s", entry.Name(), recordFile)}
+		}
+	}
+	return nil
+}
+
+// makeFolder makes a folder that is missing, and returns when it is on the disk.
+func makeFolder(folder string) error {
+	if _, err := os.Stat(folder); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	above := filepath.Dir(folder)
+	if above != folder {
+		if err := makeFolder(above); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncFolder(above)
+}
+
+// fill creates the files of a new data folder. The record comes first,
+// saying "creating", and last, saying "complete": so a crash at any step leaves
+// a folder that the next start recognises, empties and fills again, and a
+// complete one never gets an empty file in place of one that it lost.
+func (c Config) fill() (record, error) {
+	fail := func(err error) (record, error) {
+		return record{}, fmt.Errorf("data folder %s can't be made: %w", c.Path, damage.AsFull(c.Path, err))
+	}
+	made := c.newRecord()
+	if err := made.write(c.Path); err != nil {
+		return fail(err)
+	}
+	for _, name := range append(c.dataFiles(), reserveFile) {
+		if err := os.Remove(filepath.Join(c.Path, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fail(err)
+		}
+	}
+	for _, file := range c.Files {
+		if err := file.Create(c.Path); err != nil {
+			return fail(err)
+		}
+	}
+	if err := createWitness(c.Path); err != nil {
+		return fail(err)
+	}
+	if err := syncFolder(c.Path); err != nil {
+		return fail(err)
+	}
+	made.complete = true
+	if err := made.write(c.Path); err != nil {
+		return fail(err)
+	}
+	c.Logger.Info("data folder made", "folder", c.Path, "node", c.NodeID, "format", knownFormat)
+	return made, nil
+}
+
+// checkFiles makes sure that the files of a complete folder are there: bbolt
+// would make a missing one anew, empty, and the node would forget its votes.
+func (c Config) checkFiles() error {
+	for _, name := range c.dataFiles() {
+		info, err := os.Stat(filepath.Join(c.Path, name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return &damage.Error{Folder: c.Path, File: name, Detail: "the file is missing"}
+		case err != nil:
+			return fmt.Errorf("data folder %s can't be read: %w", c.Path, err)
+		case info.Size() == 0:
+			return &damage.Error{Folder: c.Path, File: name, Detail: "the file is empty"}
+		}
+	}
+	return nil
+}
+
+// dataFiles are those that a complete folder must have.
+func (c Config) dataFiles() (names []string) {
+	for _, file := range c.Files {
+		names = append(names, file.Name)
+	}
+	return append(names, witnessFile)
+}
+
+func exists(folder, name string) bool {
+	_, err := os.Stat(filepath.Join(folder, name))
+	return err == nil
+}

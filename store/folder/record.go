@@ -1,0 +1,180 @@
+package folder
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// knownFormat is the version of the folder's format that this program writes. It
+// rises when a folder written from then on can't be read by older programs.
+const knownFormat = 2
+
+// recordTitle is the first line of the record, and says whose folder it is.
+const recordTitle = "signalbox data folder"
+
+// castagnoli is the polynomial of the checksums of record and witness (CRC32C).
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// noJournal is the value of the line "journal" in a folder whose log is in Bolt
+// alone. A folder with a journal before the log will name it there.
+const noJournal = "none"
+
+// record is the file FORMAT: whose folder this is and how it is to be read. It
+// is text, for people:
+//
+//	signalbox data folder
+//	format 2
+//	node "n1"
+//	cluster "5a0f6c1e8d7b4a39926e1f0c3b5d7e81"
+//	folder 0f1e2d3c4b5a69788796a5b4c3d2e1f0
+//	journal none
+//	restored 0
+//	state complete
+//	crc32c 1a2b3c4d
+//
+// Format 1 has no lines "folder", "journal" and "restored". Every later format
+// keeps the first two lines and the last, which covers all bytes before it, so
+// that an older program can distinguish "newer" from "damaged".
+type record struct {
+	format   int
+	node     string
+	cluster  string // "" as long as it isn't known
+	folder   ID     // zero in format 1
+	journal  string // noJournal is the only one so far; "" in format 1
+	restored uint64 // see Folder.SetRestored; 0 in format 1
+	complete bool   // false while the other files are being created
+}
+
+// errRecord: the bytes are not a record, or a damaged one.
+var errRecord = errors.New("not a readable record")
+
+// encode returns the file's content.
+func (r record) encode() []byte {
+	state := "creating"
+	if r.complete {
+		state = "complete"
+	}
+	body := fmt.Appendf(nil, "%s\nformat %d\nnode %q\ncluster %q\n", recordTitle, r.format, r.node, r.cluster)
+	if r.format > 1 {
+		body = fmt.Appendf(body, "folder %v\njournal %s\nrestored %d\n", r.folder, r.journal, r.restored)
+	}
+	body = fmt.Appendf(body, "state %s\n", state)
+	return fmt.Appendf(body, "crc32c %08x\n", crc32.Checksum(body, castagnoli))
+}
+
+// decodeRecord reads the file's content. The error is errRecord for anything
+// that encode didn't write; of a record of a newer format only the format is
+// returned, without an error, and of one with an unknown journal only that too.
+func decodeRecord(content []byte) (record, error) {
+	text := string(content)
+	at := strings.LastIndex(strings.TrimSuffix(text, "\n"), "\n") + 1
+	body, last := text[:at], text[at:]
+	if !strings.HasPrefix(body, recordTitle+"\n") || last != fmt.Sprintf("crc32c %08x\n", crc32.Checksum([]byte(body), castagnoli)) {
+		return record{}, errRecord
+	}
+	values := map[string]string{}
+	for line := range strings.Lines(body) {
+		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		values[key] = value
+	}
+	format, err := strconv.Atoi(values["format"])
+	if err != nil || format < 1 {
+		return record{}, errRecord
+	}
+	if format > knownFormat {
+		return record{format: format}, nil
+	}
+	decoded := record{format: format, complete: values["state"] == "complete", journal: values["journal"]}
+	if format > 1 && decoded.journal != noJournal && decoded.journal != "" {
+		return record{format: format, journal: decoded.journal}, nil
+	}
+	if decoded.parse(values) != nil || string(decoded.encode()) != text {
+		return record{}, errRecord
+	}
+	return decoded, nil
+}
+
+// parse takes the values that are not plain words.
+func (r *record) parse(values map[string]string) error {
+	var err error
+	if r.node, err = strconv.Unquote(values["node"]); err != nil {
+		return err
+	}
+	if r.cluster, err = strconv.Unquote(values["cluster"]); err != nil || r.format == 1 {
+		return err
+	}
+	if r.folder, err = parseID(values["folder"]); err != nil {
+		return err
+	}
+	r.restored, err = strconv.ParseUint(values["restored"], 10, 64)
+	return err
+}
+
+// ID distinguishes data folders, also those of one node: 128 random bits,
+// drawn when the folder is made. A copy of a folder has the same.
+type ID [16]byte
+
+// String returns 32 hexadecimal digits.
+func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// parseID reads what String returns.
+func parseID(text string) (id ID, err error) {
+	if len(text) != 2*len(id) {
+		return ID{}, errRecord
+	}
+	_, err = hex.Decode(id[:], []byte(text))
+	return id, err
+}
+
+// newRecord returns the record of a folder that is about to be made.
+func (c Config) newRecord() record {
+	made := record{format: knownFormat, node: c.NodeID, cluster: c.ClusterID, journal: noJournal}
+	made.drawID()
+	return made
+}
+
+// drawID gives the folder a new id.
+func (r *record) drawID() { _, _ = rand.Read(r.folder[:]) } // never fails
+
+// write puts the record in place of the one before it, in one step, and returns
+// when that is on the disk.
+func (r record) write(folder string) error {
+	temporary := filepath.Join(folder, recordFile+temporarySuffix)
+	if err := writeSynced(temporary, r.encode()); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, filepath.Join(folder, recordFile)); err != nil {
+		return err
+	}
+	return syncFolder(folder)
+}
+
+// writeSynced writes a whole file, and returns when its content is on the disk.
+// Its name is not, before syncFolder.
+func writeSynced(path string, content []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err == nil {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
+}
+
+// syncFolder returns when the names in a folder are on the disk.
+func syncFolder(folder string) error {
+	dir, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

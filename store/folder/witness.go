@@ -1,0 +1,177 @@
+package folder
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/signalbox/signalbox/store/damage"
+)
+
+// Bounds bounds the content of the folder from below: more may be there, never less.
+type Bounds struct {
+	Entry    uint64 // the last log entry has this index or a higher one; 0: there may be none
+	Snapshot uint64 // the newest snapshot has this index or a higher one; 0: there may be none
+	Stable   uint64 // the stable record has this generation or a higher one
+}
+
+// Witness keeps bounds in a file of their own. A checksum shows that bytes were
+// written once; only the witness shows that later ones are missing: a page of Bolt that
+// lost its last elements, or a root that points to an older state, is
+// well-formed, and a node that trusted it would deny an entry it acknowledged,
+// or vote twice.
+//
+// A rise is written after what it speaks of is stored, and not synced: after a
+// power cut the file may hold less than it could, never more than is stored. A
+// fall (a cut-off log tail) is synced before anything is removed. So it costs
+// one small write to the page cache for each append, and never gives a false
+// alarm.
+//
+// Two slots, each within one sector, are written in turn, so that a torn write
+// leaves the other. Safe for concurrent use.
+type Witness struct {
+	mu       sync.Mutex
+	file     *os.File
+	now      Bounds
+	sequence uint64 // of the last slot written; its parity names the slot
+
+	guard  *damage.Guard
+	logger hclog.Logger
+}
+
+const (
+	witnessMagic  = 0x53425731 // "SBW1"
+	witnessSlot   = 4096       // bytes between the two slots
+	witnessLength = 40         // bytes of a slot that are used
+)
+
+// createWitness makes the file for a new folder.
+func createWitness(folder string) error {
+	content := make([]byte, 2*witnessSlot)
+	copy(content, encodeWitness(Bounds{Stable: 1}, 0))
+	copy(content[witnessSlot:], encodeWitness(Bounds{Stable: 1}, 1))
+	return writeSynced(filepath.Join(folder, witnessFile), content)
+}
+
+// openWitness opens the file. When neither slot can be read the error is a
+// damage.Error.
+func openWitness(c Config) (*Witness, error) {
+	file, err := os.OpenFile(filepath.Join(c.Path, witnessFile), os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("data folder %s can't be read: %w", c.Path, err)
+	}
+	w := &Witness{file: file, guard: c.Guard, logger: c.Logger}
+	found := false
+	for slot := range int64(2) {
+		content := make([]byte, witnessLength)
+		if _, err := file.ReadAt(content, slot*witnessSlot); err != nil {
+			continue
+		}
+		held, sequence, ok := decodeWitness(content)
+		if ok && int64(sequence%2) == slot && (!found || sequence > w.sequence) {
+			w.now, w.sequence, found = held, sequence, true
+		}
+	}
+	if !found {
+		damaged := &damage.Error{Folder: c.Path, File: witnessFile, Detail: "neither of its two slots can be read"}
+		return nil, errors.Join(damaged, file.Close())
+	}
+	return w, nil
+}
+
+func encodeWitness(b Bounds, sequence uint64) []byte {
+	content := binary.BigEndian.AppendUint32(make([]byte, 0, witnessLength), witnessMagic)
+	for _, number := range []uint64{sequence, b.Entry, b.Snapshot, b.Stable} {
+		content = binary.BigEndian.AppendUint64(content, number)
+	}
+	return binary.BigEndian.AppendUint32(content, crc32.Checksum(content, castagnoli))
+}
+
+// decodeWitness reads a slot; ok is false for anything that encodeWitness didn't
+// write.
+func decodeWitness(content []byte) (b Bounds, sequence uint64, ok bool) {
+	if len(content) != witnessLength || binary.BigEndian.Uint32(content) != witnessMagic ||
+		binary.BigEndian.Uint32(content[36:]) != crc32.Checksum(content[:36], castagnoli) {
+		return Bounds{}, 0, false
+	}
+	number := func(i int) uint64 { return binary.BigEndian.Uint64(content[4+8*i:]) }
+	return Bounds{Entry: number(1), Snapshot: number(2), Stable: number(3)}, number(0), true
+}
+
+// Known returns the bounds as they are now.
+func (w *Witness) Known() Bounds {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+// RaiseEntry lifts the bound of the log to index. Call it after the entry is stored.
+// It is not durable on return. A failure is logged alone: all is stored, and only the
+// proof of it is weaker.
+func (w *Witness) RaiseEntry(index uint64) { w.raise(Bounds{Entry: index}) }
+
+// RaiseSnapshot lifts the bound of the snapshots likewise.
+func (w *Witness) RaiseSnapshot(index uint64) { w.raise(Bounds{Snapshot: index}) }
+
+// RaiseStable lifts the bound of the stable values likewise.
+func (w *Witness) RaiseStable(generation uint64) { w.raise(Bounds{Stable: generation}) }
+
+// raise lifts each bound that is below the given one.
+func (w *Witness) raise(to Bounds) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := Bounds{Entry: max(w.now.Entry, to.Entry), Snapshot: max(w.now.Snapshot, to.Snapshot), Stable: max(w.now.Stable, to.Stable)}
+	if next == w.now {
+		return
+	}
+	if err := w.write(next); err != nil {
+		w.logger.Warn("the witness can't be kept up", "entry", next.Entry, "snapshot", next.Snapshot, "stable", next.Stable, "error", err)
+	}
+}
+
+// LowerEntry makes the bound of the log at most index, durably. Call it before
+// entries above that are removed.
+func (w *Witness) LowerEntry(index uint64) error {
+	return w.lower(Bounds{Entry: index, Snapshot: math.MaxUint64})
+}
+
+// LowerSnapshot makes the bound of the snapshots at most index, durably. Call it
+// before a newer snapshot is removed.
+func (w *Witness) LowerSnapshot(index uint64) error {
+	return w.lower(Bounds{Entry: math.MaxUint64, Snapshot: index})
+}
+
+// lower makes the bounds of log and snapshots at most the given ones, durably.
+func (w *Witness) lower(to Bounds) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := Bounds{Entry: min(w.now.Entry, to.Entry), Snapshot: min(w.now.Snapshot, to.Snapshot), Stable: w.now.Stable}
+	if next == w.now {
+		return nil
+	}
+	return w.guard.WriteFailed(witnessFile, errors.Join(w.write(next), w.file.Sync()))
+}
+
+// write stores the bounds in the older slot.
+func (w *Witness) write(next Bounds) error {
+	sequence := w.sequence + 1
+	if _, err := w.file.WriteAt(encodeWitness(next, sequence), int64(sequence%2)*witnessSlot); err != nil {
+		return fmt.Errorf("witness: %w", err)
+	}
+	w.now, w.sequence = next, sequence
+	return nil
+}
+
+// close syncs and closes the file.
+func (w *Witness) close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return errors.Join(w.file.Sync(), w.file.Close())
+}

@@ -1,0 +1,106 @@
+package folder
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/signalbox/signalbox/store/damage"
+	"github.com/signalbox/signalbox/store/internal/storetest"
+)
+
+// newWitness makes and opens a witness.
+func newWitness(t *testing.T) (*Witness, string) {
+	t.Helper()
+	folder := t.TempDir()
+	if err := createWitness(folder); err != nil {
+		t.Fatal(err)
+	}
+	return reopenWitness(t, folder), folder
+}
+
+func reopenWitness(t *testing.T, folder string) *Witness {
+	t.Helper()
+	w, err := openWitness(configOf(folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.close() }) // some tests have closed it
+	return w
+}
+
+func TestWitnessRisesAndFalls(t *testing.T) {
+	w, folder := newWitness(t)
+	for _, step := range []struct {
+		do   func() error
+		want Bounds
+	}{
+		{func() error { w.RaiseEntry(5); return nil }, Bounds{5, 0, 1}},
+		{func() error { w.RaiseEntry(3); w.RaiseSnapshot(2); w.RaiseStable(7); return nil }, Bounds{5, 2, 7}},
+		{func() error { return w.LowerEntry(9) }, Bounds{5, 2, 7}},
+		{func() error { return w.LowerEntry(4) }, Bounds{4, 2, 7}},
+		{func() error { return w.LowerSnapshot(3) }, Bounds{4, 2, 7}},
+		{func() error { return w.LowerSnapshot(1) }, Bounds{4, 1, 7}},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.Known(); got != step.want {
+			t.Fatalf("it knows %+v, want %+v", got, step.want)
+		}
+		// As it is in the file, also when the process is killed now.
+		if got := reopenWitness(t, folder).Known(); got != step.want {
+			t.Fatalf("the file has %+v, want %+v", got, step.want)
+		}
+	}
+}
+
+// TestTornWitnessFallsBack: a write that is cut short leaves the bounds from
+// before it, which are lower, and so true.
+func TestTornWitnessFallsBack(t *testing.T) {
+	w, folder := newWitness(t)
+	for entry := uint64(1); entry <= 9; entry++ {
+		w.RaiseEntry(entry)
+	}
+	path := filepath.Join(folder, witnessFile)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := int(w.sequence%2) * witnessSlot
+	for cut := range witnessLength {
+		torn := slices.Clone(content)
+		clear(torn[newest+cut : newest+witnessLength])
+		if slices.Equal(torn, content) {
+			continue
+		}
+		if err := os.WriteFile(path, torn, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := reopenWitness(t, folder).Known(); got.Entry != 8 {
+			t.Fatalf("cut after %d bytes, it knows %+v", cut, got)
+		}
+	}
+	clear(content[newest:])
+	clear(content[witnessSlot-newest : witnessSlot-newest+4])
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = openWitness(configOf(folder))
+	storetest.WantError(t, err, damage.ErrDamaged, folder+"/"+witnessFile)
+}
+
+func TestWitnessTakesNoOtherBytes(t *testing.T) {
+	encoded := encodeWitness(Bounds{1, 2, 3}, 4)
+	if got, sequence, ok := decodeWitness(encoded); !ok || got != (Bounds{1, 2, 3}) || sequence != 4 {
+		t.Fatalf("%+v, sequence %d, %t", got, sequence, ok)
+	}
+	for bit := range 8 * len(encoded) {
+		flipped := slices.Clone(encoded)
+		flipped[bit/8] ^= 1 << (bit % 8)
+		if _, _, ok := decodeWitness(flipped); ok {
+			t.Errorf("taken with bit %d flipped", bit)
+		}
+	}
+}

@@ -1,0 +1,23 @@
+// Package logs stores Raft's log and its stable values (term and vote), in the file of
+// raft-boltdb, or in memory for a node that keeps no files.
+//
+// An entry is durable when StoreLogs returns, and has a checksum in its Extensions from
+// the moment the leader stores it; each one is checked whenever it is read, also from
+// the cache. Stable values are one record with one checksum, and a vote is one write. A
+// full disk fails a write and passes; any other failed write is damage, and final.
+//
+// From Raft's side to the disk, a log is: checksums (checkedLog), a cache of the last
+// entries, the watch over writes, and a [raft.LogStore] at the bottom: boltLog or
+// memoryLog. All that is above the bottom asks of it is the contract of raft.LogStore
+// and typed errors: a journal in front of bbolt takes the place of boltLog in Open.
+//
+// Package store calls it. It imports damage and boltcheck, and touches the file FileName
+// in the data folder. Its stores may be used by any number of goroutines.
+//
+//   - logs.go: Create, Open and Close; Witness and Reserve, what they ask of the folder
+//   - log.go: checkedLog: the checksums of entries, and the watch over writes
+//   - bolt.go: boltLog, which knows what must be in the file
+//   - stable.go: stableValues: term and vote as one record
+//   - contents.go: Read, which checks the closed file
+//   - memory.go: memoryLog
+package logs

@@ -1,0 +1,138 @@
+package logs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"path/filepath"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+
+	"github.com/signalbox/signalbox/store/damage"
+)
+
+const (
+	// FileName is the file of log and stable values in a data folder, by raft-boltdb.
+	FileName = "raft.db"
+	// memoryFile stands for a file in messages of a log in memory.
+	memoryFile = "memory"
+	// cachedEntries is how many of the latest log entries are kept in memory.
+	cachedEntries = 128
+)
+
+// Config is what the log and the stable values work with. In memory, Guard and Wrap
+// alone are used.
+type Config struct {
+	Folder  string
+	Guard   *damage.Guard
+	Witness Witness
+	Reserve Reserve
+	Logger  hclog.Logger
+	// Wrap is for tests: what it returns takes the place of the log on the disk, beneath
+	// the cache, the checksums and the watch over writes. It may be nil.
+	Wrap func(raft.LogStore) raft.LogStore
+}
+
+// Witness keeps lower bounds of the content.
+type Witness interface {
+	// RaiseEntry and RaiseStable lift the bounds of the log's last index and of the
+	// generation of the stable values. They are called after that is stored.
+	RaiseEntry(index uint64)
+	RaiseStable(generation uint64)
+	// LowerEntry makes the bound of the log at most index, durably. It is called before
+	// entries above that are removed. Its error has been judged by the guard.
+	LowerEntry(index uint64) error
+}
+
+// Reserve is room on the disk that is kept for a term or a vote.
+type Reserve interface {
+	// Release frees the room, and reports whether there was any.
+	Release() bool
+}
+
+// Stores are the log and the stable values.
+type Stores struct {
+	log    *checkedLog
+	stable raft.StableStore
+	bolt   *raftboltdb.BoltStore // nil in memory
+}
+
+// Create makes the file for a new folder. The stable record is there from the start,
+// so that a missing one is damage and not "never voted".
+func Create(folder string) error {
+	bolt, err := openBolt(folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(bolt.Set(stableKey, stableRecord{generation: 1}.encode()), bolt.Close())
+}
+
+func openBolt(folder string) (*raftboltdb.BoltStore, error) {
+	return raftboltdb.New(raftboltdb.Options{Path: filepath.Join(folder, FileName), BoltOptions: damage.BoltOptions()})
+}
+
+// Open opens the file, whose content was found by Read.
+func Open(c Config, found Contents) (*Stores, error) {
+	s := &Stores{}
+	err := c.Guard.Open(FileName, func() (err error) {
+		s.bolt, err = openBolt(c.Folder)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.stable = &stableValues{
+		bolt: s.bolt, guard: c.Guard, witness: c.Witness, reserve: c.Reserve, logger: c.Logger, now: found.stable,
+	}
+	bottom := &boltLog{bolt: s.bolt, guard: c.Guard, witness: c.Witness, logger: c.Logger, extent: found.Extent}
+	if s.log, err = newLog(c, bottom, FileName, cachedEntries); err != nil {
+		return nil, errors.Join(err, s.bolt.Close())
+	}
+	return s, nil
+}
+
+// OpenMemory returns stores that keep everything in memory.
+func OpenMemory(c Config) (*Stores, error) {
+	log, err := newLog(c, &memoryLog{}, memoryFile, 0)
+	return &Stores{log: log, stable: raft.NewInmemStore()}, err
+}
+
+// Logs returns the log. Entries are durable when StoreLogs returns. Each has a
+// checksum in its Extensions: StoreLogs adds it where there is none, and refuses
+// an entry that doesn't match the one it has (EntryError). Other errors are
+// damage.FullError, damage.Error and damage.ErrClosed; GetLog returns
+// raft.ErrLogNotFound for an entry that isn't stored. Entries passed in must not be
+// changed afterwards; those read must not be changed either, since the cache has the
+// same bytes.
+func (s *Stores) Logs() raft.LogStore { return s.log }
+
+// Stable returns the store of Raft's term and vote. Values are durable when Set
+// returns, but for the term of a vote, which is stored together with its
+// candidate. The text of the error for a missing key is "not found", as Raft expects.
+func (s *Stores) Stable() raft.StableStore { return s.stable }
+
+// UndoBootstrap forgets a term that stands alone, with no vote and no log. It is for a
+// store without snapshots: there a crash in the middle of raft.BootstrapCluster has left
+// the term. The node would count as having state, could not be bootstrapped any more,
+// and would have no configuration to start with. It has not promised anything yet.
+func (s *Stores) UndoBootstrap() error {
+	stable, inFile := s.stable.(*stableValues)
+	if last, err := s.log.LastIndex(); err != nil || last != 0 || !inFile || len(stable.now.values) != 1 {
+		return nil
+	}
+	if !bytes.Equal(stable.now.values[keyCurrentTerm], binary.BigEndian.AppendUint64(nil, 1)) {
+		return nil
+	}
+	stable.logger.Info("an interrupted bootstrap is undone")
+	return stable.SetUint64([]byte(keyCurrentTerm), 0)
+}
+
+// Close closes the file. After a panic in bbolt it may never return; see damage.Guard.
+func (s *Stores) Close() error {
+	if s.bolt == nil {
+		return nil
+	}
+	return s.bolt.Close()
+}

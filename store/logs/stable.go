@@ -1,0 +1,184 @@
+package logs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+
+	"github.com/signalbox/signalbox/store/damage"
+)
+
+// The keys under which Raft keeps its vote; it doesn't export them. A test with
+// a real election (TestVoteIsOneWrite) fails should they change.
+const (
+	keyVoteTerm      = "LastVoteTerm"
+	keyVoteCandidate = "LastVoteCand"
+	keyCurrentTerm   = "CurrentTerm"
+)
+
+// castagnoli is the polynomial of all checksums (CRC32C).
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// stableKey is the one key under which all stable values are in raft-boltdb.
+var stableKey = []byte("stable")
+
+// stableValues keeps Raft's term and vote. All values together are one record
+// with one checksum and a generation that rises with each write: so none can
+// change, vanish or fall back to an older state unnoticed (the witness has the
+// generation), and each write is one transaction.
+//
+// Raft stores a vote in two calls, first the term, then the candidate (raft#661).
+// A crash between them would leave a vote in the new term for the old candidate,
+// whom it would then be given to without any check of its log. So the term of
+// the vote is held in memory until the candidate comes, and both are written in
+// one record. A crash in between means "has not voted in that term", and that is
+// true: the vote is sent only after both calls.
+//
+// Reads return the values in memory; the file is read and checked at Open.
+type stableValues struct {
+	bolt    interface{ Set(key, value []byte) error }
+	guard   *damage.Guard
+	witness Witness
+	reserve Reserve
+	logger  hclog.Logger
+
+	mu       sync.Mutex
+	now      stableRecord
+	voteTerm []byte // the term of a vote whose candidate hasn't come yet; nil for none
+}
+
+var _ raft.StableStore = (*stableValues)(nil)
+
+// Get returns a copy of the value. Of a key that was never set it returns
+// raftboltdb.ErrKeyNotFound, whose text Raft looks at.
+func (s *stableValues) Get(key []byte) ([]byte, error) {
+	if err := s.guard.Refusal(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	value, found := s.now.values[string(key)]
+	if !found {
+		return nil, raftboltdb.ErrKeyNotFound
+	}
+	return slices.Clone(value), nil
+}
+
+// GetUint64 returns the number, or raftboltdb.ErrKeyNotFound.
+func (s *stableValues) GetUint64(key []byte) (uint64, error) {
+	value, err := s.Get(key)
+	if err != nil {
+		return 0, err
+	}
+	if len(value) != 8 {
+		return 0, fmt.Errorf("stable value %q is not a number", key)
+	}
+	return binary.BigEndian.Uint64(value), nil
+}
+
+// SetUint64 stores the number durably, but for the term of a vote, which is
+// stored, and seen by GetUint64, once its candidate is set.
+func (s *stableValues) SetUint64(key []byte, number uint64) error {
+	value := binary.BigEndian.AppendUint64(nil, number)
+	if string(key) != keyVoteTerm {
+		return s.Set(key, value)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.voteTerm = value
+	return s.guard.Refusal()
+}
+
+// Set stores the value durably; that of the candidate together with its term.
+func (s *stableValues) Set(key, value []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changes := map[string][]byte{string(key): slices.Clone(value)}
+	if string(key) == keyVoteCandidate && s.voteTerm != nil {
+		changes[keyVoteTerm] = s.voteTerm
+		s.voteTerm = nil
+	}
+	next := stableRecord{generation: s.now.generation + 1, values: maps.Clone(s.now.values)}
+	maps.Copy(next.values, changes)
+	return s.write(next)
+}
+
+// write stores a record in place of the one before. The lock is held.
+func (s *stableValues) write(next stableRecord) error {
+	set := func() error { return s.bolt.Set(stableKey, next.encode()) }
+	err := s.guard.Run(FileName, 0, set)
+	if damage.IsFull(err) && s.reserve.Release() {
+		s.logger.Warn("the disk is full: a term or vote was stored in the room reserved for that", "error", err)
+		err = s.guard.Run(FileName, 0, set)
+	}
+	if err != nil {
+		return s.guard.WriteFailed(FileName, err)
+	}
+	s.now = next
+	s.witness.RaiseStable(next.generation)
+	return nil
+}
+
+// stableRecord is all stable values as they were after one write.
+type stableRecord struct {
+	generation uint64 // of the write; the first one is 1
+	values     map[string][]byte
+}
+
+const stableVersion = 1
+
+// errStableRecord: the bytes are not a record.
+var errStableRecord = errors.New("the record of the stable values can't be read")
+
+// encode returns the stored form: version, generation, and each key and value
+// with its length, in the order of keys; then the CRC32C of all that.
+func (r stableRecord) encode() []byte {
+	encoded := binary.BigEndian.AppendUint64([]byte{stableVersion}, r.generation)
+	for _, key := range slices.Sorted(maps.Keys(r.values)) {
+		for _, part := range [][]byte{[]byte(key), r.values[key]} {
+			encoded = append(binary.BigEndian.AppendUint32(encoded, uint32(len(part))), part...)
+		}
+	}
+	return binary.BigEndian.AppendUint32(encoded, crc32.Checksum(encoded, castagnoli))
+}
+
+// decodeStableRecord reads the stored form. The error is errStableRecord for
+// anything that encode didn't write.
+func decodeStableRecord(encoded []byte) (stableRecord, error) {
+	const fixed = 1 + 8 + 4
+	if len(encoded) < fixed || encoded[0] != stableVersion {
+		return stableRecord{}, errStableRecord
+	}
+	body := encoded[:len(encoded)-4]
+	if binary.BigEndian.Uint32(encoded[len(body):]) != crc32.Checksum(body, castagnoli) {
+		return stableRecord{}, errStableRecord
+	}
+	decoded := stableRecord{generation: binary.BigEndian.Uint64(body[1:]), values: map[string][]byte{}}
+	rest := body[9:]
+	for len(rest) > 0 {
+		var parts [2][]byte
+		for i := range parts {
+			if len(rest) < 4 {
+				return stableRecord{}, errStableRecord
+			}
+			length := binary.BigEndian.Uint32(rest)
+			if uint64(length) > uint64(len(rest)-4) {
+				return stableRecord{}, errStableRecord
+			}
+			parts[i], rest = slices.Clone(rest[4:4+length]), rest[4+length:]
+		}
+		decoded.values[string(parts[0])] = parts[1]
+	}
+	if string(decoded.encode()) != string(encoded) {
+		return stableRecord{}, errStableRecord
+	}
+	return decoded, nil
+}

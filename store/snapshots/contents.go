@@ -1,0 +1,141 @@
+package snapshots
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/signalbox/signalbox/store/boltcheck"
+	"github.com/signalbox/signalbox/store/damage"
+)
+
+// Contents is what a file of snapshots holds, once it is checked.
+type Contents struct {
+	readable []snapshotRecord // the newest first
+	bad      []Bad            // the highest index first
+}
+
+// Bad is a snapshot whose record or chunks are not what was stored. Its zero value is
+// none.
+type Bad struct {
+	ID    string
+	Index uint64
+	Err   error
+}
+
+// Newest returns the highest index of a readable snapshot; 0 if there is none.
+func (c Contents) Newest() (index uint64) {
+	for _, record := range c.readable {
+		index = max(index, record.meta.Index)
+	}
+	return index
+}
+
+// NewestBad returns the one of the highest index among those that are damaged.
+func (c Contents) NewestBad() Bad {
+	if len(c.bad) == 0 {
+		return Bad{}
+	}
+	return c.bad[0]
+}
+
+// fileReader reads the file of snapshots.
+type fileReader struct {
+	folder  string
+	records map[string]snapshotRecord
+	bad     map[string]error
+	data    map[string]*chunkCount
+	buckets int // metaBucket and dataBucket
+}
+
+// chunkCount is what was found of a snapshot's chunks.
+type chunkCount struct {
+	chunks uint64
+	size   int64
+	err    error
+}
+
+// Read checks the whole file of a folder, before bbolt opens it. Damage to its structure is an error;
+// damage inside a snapshot only takes that one out.
+func Read(folder string) (Contents, error) {
+	r := &fileReader{folder: folder, records: map[string]snapshotRecord{}, bad: map[string]error{}, data: map[string]*chunkCount{}}
+	if err := damage.Walk(folder, FileName, r.visit); err != nil {
+		return Contents{}, err
+	}
+	if r.buckets != 2 {
+		return Contents{}, &damage.Error{Folder: folder, File: FileName, Detail: "a part of it is missing"}
+	}
+	var facts Contents
+	for id, record := range r.records {
+		if err := r.data[id].matches(record); err != nil {
+			r.bad[id] = err
+			continue
+		}
+		facts.readable = append(facts.readable, record)
+	}
+	for id, err := range r.bad {
+		bad := Bad{ID: id, Err: err}
+		var term, stamp uint64
+		if _, err := fmt.Sscanf(id, "%d-%d-%d", &term, &bad.Index, &stamp); err != nil {
+			return Contents{}, &damage.Error{Folder: folder, File: FileName, Detail: fmt.Sprintf("it holds a snapshot of the name %q", id)}
+		}
+		facts.bad = append(facts.bad, bad)
+	}
+	slices.SortFunc(facts.readable, newerFirst)
+	slices.SortFunc(facts.bad, func(a, b Bad) int { return cmp.Compare(b.Index, a.Index) })
+	return facts, nil
+}
+
+func (r *fileReader) visit(item boltcheck.Item) error {
+	isBucket := item.Value == nil
+	switch {
+	case len(item.Bucket) == 0 && isBucket && slices.Contains([]string{string(metaBucket), string(dataBucket)}, string(item.Key)):
+		r.buckets++
+		return nil
+	case len(item.Bucket) == 1 && item.Bucket[0] == string(dataBucket) && isBucket:
+		r.data[string(item.Key)] = &chunkCount{}
+		return nil
+	case len(item.Bucket) == 1 && item.Bucket[0] == string(metaBucket) && !isBucket:
+		id := string(item.Key)
+		record, err := decodeSnapshotRecord(id, item.Value)
+		if err != nil {
+			r.bad[id] = err
+			return nil
+		}
+		r.records[id] = record
+		return nil
+	case len(item.Bucket) == 2 && item.Bucket[0] == string(dataBucket) && !isBucket:
+		r.data[item.Bucket[1]].add(item)
+		return nil
+	default:
+		return &damage.Error{Folder: r.folder, File: FileName, Detail: fmt.Sprintf("it holds a key %q that doesn't belong there", item.Key)}
+	}
+}
+
+// add counts a chunk, which must be the next one.
+func (c *chunkCount) add(item boltcheck.Item) {
+	content, err := openChunk(item.Bucket[1], c.chunks, item.Value)
+	if string(item.Key) != string(chunkKey(c.chunks)) {
+		err = errChunk
+	}
+	if err != nil && c.err == nil {
+		c.err = fmt.Errorf("chunk %d: %w", c.chunks, err)
+	}
+	c.chunks++
+	c.size += int64(len(content))
+}
+
+// matches makes sure that the chunks are those of the record. There are none, and
+// no bucket, for an empty snapshot.
+func (c *chunkCount) matches(record snapshotRecord) error {
+	if c == nil {
+		c = &chunkCount{}
+	}
+	if c.err != nil {
+		return c.err
+	}
+	if c.chunks != record.chunks || c.size != record.meta.Size {
+		return fmt.Errorf("it has %d chunks with %d bytes instead of %d with %d", c.chunks, c.size, record.chunks, record.meta.Size)
+	}
+	return nil
+}

@@ -1,0 +1,20 @@
+// Package snapshots stores Raft's snapshots in a bbolt file of their own, as chunks with
+// checksums, and in memory for a node that keeps no files.
+//
+// A snapshot is listed exactly when all of it is durable. The newest two are kept; one
+// that is read stays until its reader is closed. What a crash leaves of another is
+// removed at the next Open or Create. Each byte is checked when the file is opened and
+// when it is read; damage to the newest snapshot is forgiven where the log makes up for
+// it, which package store judges.
+//
+// Package store calls it. It imports damage and boltcheck, and touches the file FileName
+// in the data folder. A Store and its readers and sinks may be used by any number of
+// goroutines; one reader by one at a time.
+//
+//   - store.go: Store: create, list, open, publish, sweep
+//   - sink.go: how a snapshot is written
+//   - reader.go: how it is read
+//   - codec.go: the stored form of records and chunks
+//   - contents.go: Read, which checks the closed file
+//   - memory.go: Memory
+package snapshots

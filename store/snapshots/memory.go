@@ -1,0 +1,128 @@
+package snapshots
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// Memory is a raft.SnapshotStore in memory. The library has one, which
+// doesn't do: it lists a snapshot that is only begun in place of the finished
+// one before it, ignores Cancel, and hands out metadata that a sink still
+// changes.
+type Memory struct {
+	mu     sync.Mutex
+	stored []memorySnapshot // the newest first
+	stamp  uint64           // the highest one given out
+}
+
+// memorySnapshot is a snapshot; its content never changes.
+type memorySnapshot struct {
+	snapshotRecord
+	content []byte
+}
+
+var _ raft.SnapshotStore = (*Memory)(nil)
+
+// NewMemory returns an empty store.
+func NewMemory() *Memory { return &Memory{} }
+
+// Create implements [raft.SnapshotStore].
+func (m *Memory) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
+	configurationIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	record, err := begin(m.stamp, version, index, term, configuration, configurationIndex)
+	if err != nil {
+		return nil, err
+	}
+	m.stamp = record.stamp
+	return &memorySink{store: m, record: record}, nil
+}
+
+// List implements [raft.SnapshotStore].
+func (m *Memory) List() ([]*raft.SnapshotMeta, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var listed []*raft.SnapshotMeta
+	for _, snapshot := range m.stored[:min(len(m.stored), maxKept)] {
+		listed = append(listed, cloneMeta(snapshot.meta))
+	}
+	return listed, nil
+}
+
+// Open implements [raft.SnapshotStore].
+func (m *Memory) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, snapshot := range m.stored {
+		if snapshot.meta.ID == id {
+			return cloneMeta(snapshot.meta), io.NopCloser(bytes.NewReader(snapshot.content)), nil
+		}
+	}
+	return nil, nil, fmt.Errorf("there is no snapshot %q", id)
+}
+
+// add lists a finished snapshot and drops the oldest beyond the limit, but never the
+// new one: Raft opens a snapshot right after it was installed.
+func (m *Memory) add(snapshot memorySnapshot) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stored = append(m.stored, snapshot)
+	slices.SortFunc(m.stored, func(a, b memorySnapshot) int { return newerFirst(a.snapshotRecord, b.snapshotRecord) })
+	kept := 0
+	m.stored = slices.DeleteFunc(m.stored, func(s memorySnapshot) bool {
+		kept++
+		return kept > maxKept && s.stamp != snapshot.stamp
+	})
+}
+
+// memorySink takes in a snapshot.
+type memorySink struct {
+	store *Memory
+
+	mu      sync.Mutex
+	record  snapshotRecord
+	content []byte
+	done    bool
+	result  error
+}
+
+var _ raft.SnapshotSink = (*memorySink)(nil)
+
+func (s *memorySink) ID() string { return s.record.meta.ID }
+
+func (s *memorySink) Write(content []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done {
+		return 0, fmt.Errorf("snapshot %s takes no more", s.record.meta.ID)
+	}
+	s.content = append(s.content, content...)
+	return len(content), nil
+}
+
+func (s *memorySink) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done {
+		return s.result
+	}
+	s.done = true
+	s.record.meta.Size = int64(len(s.content))
+	s.store.add(memorySnapshot{snapshotRecord: s.record, content: s.content})
+	return nil
+}
+
+func (s *memorySink) Cancel() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.done {
+		s.done, s.result, s.content = true, errCancelled, nil
+	}
+	return nil
+}
