@@ -34,11 +34,11 @@ type Changes struct {
 	watch    *probe.Watch
 	stopping context.Context
 	turn     chan struct{}  // has room for one: the change under way
-	entering sync.WaitGroup // the change that Raft has neither taken nor refused yet
+	entering sync.WaitGroup // the change that Raft has neither committed nor refused yet
 }
 
 // Begin waits for the turn and returns the configuration to change. done gives the
-// turn back, once Raft has taken or refused the change: the next one must see it.
+// turn back, once Raft has committed or refused the change: the next one must see it.
 func (m *Changes) Begin(ctx context.Context) (index uint64, servers []raft.Server, done func(), err error) {
 	select {
 	case m.turn <- struct{}{}:
@@ -72,9 +72,8 @@ func (m *Changes) commit(ctx context.Context, change func(timeout time.Duration)
 	defer cancel()
 	m.entering.Add(1)
 	return outcome.OfChange(wake.Await(ctx, func() error {
-		future := change(timeout)
-		m.entering.Done()
-		return future.Error()
+		defer m.entering.Done()
+		return change(timeout).Error()
 	}))
 }
 

@@ -263,7 +263,7 @@ func TestChangeEndsWithItsCaller(t *testing.T) {
 		c.must(err)
 		done()
 		if got := suffrage(leader, b.id); got != "none" {
-			t.Errorf("after the removal was taken: %s", got)
+			t.Errorf("after the removal was committed: %s", got)
 		}
 	})
 }
