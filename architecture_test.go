@@ -49,33 +49,33 @@ var layers = map[string][]string{
 	"internal/noderedclient":   {},
 	"internal/throttleclient":  {},
 
-	"cluster":            {"cluster/forward", "cluster/lead", "cluster/membership", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/wake", "cluster/watchdog", "fsm", "store"},
-	"cluster/forward":    {"cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "cluster/wake", "fsm", "internal/wire"}, // a command's way to the leader
-	"cluster/lead":       {"cluster/outcome", "cluster/raftlib", "cluster/replica", "cluster/wake", "fsm"},                                   // what a leader does in one term
-	"cluster/membership": {"cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/wake", "fsm"},                     // who is in the cluster
-	"cluster/notices":    {"cluster/replica", "cluster/wake", "fsm"},                                                                         // delivers due notices during one term
-	"cluster/outcome":    {},                                                                                                                 // what is known of a command; the only place that knows Raft's errors
-	"cluster/peer":       {"cluster/wake"},                                                                                                   // the one port between peers
-	"cluster/probe":      {"cluster/outcome", "cluster/wake"},                                                                                // the questions that nodes ask each other
-	"cluster/raftlib":    {"cluster/wake"},                                                                                                   // hashicorp/raft without its known faults
-	"cluster/replica":    {"cluster/outcome", "cluster/wake", "fsm"},                                                                         // this node's copy of the state
-	"cluster/requests":   {"cluster/lead", "cluster/outcome", "cluster/replica", "fsm"},                                                      // commands under way here, and waits
-	"cluster/wake":       {},                                                                                                                 // how goroutines wait and are woken
-	"cluster/watchdog":   {"cluster/wake", "fsm", "store"},                                                                                   // troubles of a node that Raft does not see
-	"internal/memnet":    {},                                                                                                                 // the network that cluster's tests break
+	"cluster":            {"cluster/forward", "cluster/lead", "cluster/membership", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/wake", "store"},
+	"cluster/forward":    {"cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "fsm", "internal/wake", "internal/wire"}, // a command's way to the leader
+	"cluster/lead":       {"cluster/outcome", "cluster/raftlib", "cluster/replica", "fsm", "internal/wake"},                                   // what a leader does in one term
+	"cluster/membership": {"cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "fsm", "internal/wake"},                     // who is in the cluster
+	"cluster/notices":    {"cluster/replica", "fsm", "internal/wake"},                                                                         // delivers due notices during one term
+	"cluster/outcome":    {},                                                                                                                  // what is known of a command; the only place that knows Raft's errors
+	"cluster/peer":       {"internal/wake"},                                                                                                   // the one port between peers
+	"cluster/probe":      {"cluster/outcome", "internal/wake"},                                                                                // the questions that nodes ask each other
+	"cluster/raftlib":    {"internal/wake"},                                                                                                   // hashicorp/raft without its known faults
+	"cluster/replica":    {"cluster/outcome", "fsm", "internal/wake"},                                                                         // this node's copy of the state
+	"cluster/requests":   {"cluster/lead", "cluster/outcome", "cluster/replica", "fsm"},                                                       // commands under way here, and waits
+	"cluster/watchdog":   {"fsm", "internal/wake", "store"},                                                                                   // troubles of a node that Raft does not see
+	"internal/memnet":    {},                                                                                                                  // the network that cluster's tests break
 
 	"internal/certs": {}, // certificates of nodes and clients
+	"internal/wake":  {}, // how goroutines wait and are woken
 
 	"fsm":           {"internal/wire"},
 	"internal/wire": {}, // decodes what the log and the peers' frames are made of
 
 	"store":                    {"store/damage", "store/folder", "store/logs", "store/snapshots"},
-	"store/logs":               {"store/boltcheck", "store/damage"}, // the log, and term and vote
-	"store/snapshots":          {"store/boltcheck", "store/damage"}, // the snapshots
-	"store/folder":             {"store/damage"},                    // whose folder it is, and what is stored in it at least
-	"store/damage":             {"store/boltcheck"},                 // damage found in files: its errors, and the guard around bbolt
-	"store/boltcheck":          {},                                  // the structure of a bbolt file, checked without bbolt
-	"store/internal/storetest": {},                                  // entries, snapshots, and damage to files, for tests
+	"store/logs":               {"store/boltcheck", "store/damage"},  // the log, and term and vote
+	"store/snapshots":          {"store/boltcheck", "store/damage"},  // the snapshots
+	"store/folder":             {"store/damage"},                     // whose folder it is, and what is stored in it at least
+	"store/damage":             {"internal/wake", "store/boltcheck"}, // damage found in files: its errors, and the guard around bbolt
+	"store/boltcheck":          {},                                   // the structure of a bbolt file, checked without bbolt
+	"store/internal/storetest": {},                                   // entries, snapshots, and damage to files, for tests
 
 	"client":                {"client/internal/nodes"}, // for users: it knows the service by its API alone
 	"client/internal/nodes": {},                        // addresses, and which to ask next

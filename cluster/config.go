@@ -14,8 +14,8 @@ import (
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/cluster/replica"
-	"github.com/signalbox/signalbox/cluster/wake"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
 	"github.com/signalbox/signalbox/store"
 )
 

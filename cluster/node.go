@@ -18,9 +18,9 @@ import (
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/cluster/requests"
-	"github.com/signalbox/signalbox/cluster/wake"
 	"github.com/signalbox/signalbox/cluster/watchdog"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 // A process has 5 s from SIGTERM to its end. Each step has its share, whatever the

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/cluster/wake"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 const (

@@ -307,7 +307,7 @@ func TestFileThatIsGoneUnderARunningNode(t *testing.T) {
 	select {
 	case err := <-closed:
 		if err == nil {
-			t.Error("the file was closed: bbolt gives its locks back now, and closeWithin can go")
+			t.Error("the file was closed: bbolt gives its locks back now, and Guard.Close need not give up")
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("Close hangs")

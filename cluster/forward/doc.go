@@ -11,8 +11,8 @@
 //
 // The package knows Raft only as far as its [Host] says who leads. It makes no decision
 // about a command: cluster/requests keeps what is known of each, cluster/lead logs them.
-// Package cluster calls it; it imports these two, cluster/outcome, replica and wake, fsm
-// and internal/wire.
+// Package cluster calls it; it imports these two, cluster/outcome and replica, fsm,
+// internal/wake and internal/wire.
 //
 //   - carry.go: Router.Carry and Router.Read: a call's way, and how long it waits.
 //   - router.go: Router finds the leader and keeps a lane to it; the lane to this node's own term.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/requests"
-	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 var errLinkClosed = errors.New("the stream to the leader is closed")

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/cluster/wake"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 // maxOutbox bounds the messages that wait for a peer which reads slowly. An outcome counts

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/cluster/replica"
-	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 const (

@@ -16,8 +16,8 @@
 // The package finds no leader, carries no command between nodes and knows no caller:
 // cluster/forward does. It does not decide which commands a full disk or a split state
 // forbids: its [Host] does, which is package cluster. Package cluster calls it, and so do
-// cluster/forward and cluster/requests; it imports cluster/outcome, raftlib, replica and
-// wake, and fsm.
+// cluster/forward and cluster/requests; it imports cluster/outcome, raftlib and
+// replica, internal/wake and fsm.
 //
 //   - leadership.go: Leadership, which begins and ends terms; Term: propose, tick, confirm a read; what both need of Raft and of their node.
 //   - proposer.go: puts everything that waits into one entry of the log; the order and the bounds of the commands that wait.

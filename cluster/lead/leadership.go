@@ -11,8 +11,8 @@ import (
 
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/cluster/replica"
-	"github.com/signalbox/signalbox/cluster/wake"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 const (

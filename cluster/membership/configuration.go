@@ -9,7 +9,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/cluster/raftlib"
-	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 // configurationLog knows the latest committed configuration and the index of its

@@ -17,7 +17,7 @@
 // The package opens no Raft and stores only the cluster's id, the mark of a restored
 // folder and, before Raft runs, the term of a leader. It serves no commands or reads,
 // and does not decide about readiness: package cluster does, its only user. It imports
-// cluster/outcome, peer, probe, raftlib and wake, and fsm.
+// cluster/outcome, peer, probe and raftlib, internal/wake and fsm.
 //
 // All exported methods may be called concurrently, but for TermBegan, Restored and
 // Configured, which are for Raft's apply goroutine.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
-	"github.com/signalbox/signalbox/cluster/wake"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 // notLooked keeps a node that could commit alone from serving before it has asked

@@ -9,7 +9,7 @@
 //
 // Package cluster makes a [Sender], which cluster/lead runs in each term of this node;
 // httpapi/callback implements the Notifier. The package imports cluster/replica,
-// cluster/wake and fsm. Its methods may be called concurrently.
+// internal/wake and fsm. Its methods may be called concurrently.
 //
 //   - sender.go: Sender tries each due notice again and again, and has it removed in the end; the bounds of the attempts at one time, in all and to one host.
 package notices

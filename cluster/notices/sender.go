@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/signalbox/signalbox/cluster/replica"
-	"github.com/signalbox/signalbox/cluster/wake"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 const (

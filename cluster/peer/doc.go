@@ -6,7 +6,7 @@
 //
 // The package reads no message: the handlers that its users register do. Nor does it
 // know who belongs to the cluster: it asks an [Identity], which cluster/membership
-// implements. cluster and cmd call it too; it imports cluster/wake. The settings of TLS in
+// implements. cluster and cmd call it too; it imports internal/wake. The settings of TLS in
 // [Security] come from internal/certs, by way of cmd/signalbox.
 // With [Security] every stream has mutual TLS, and the name in a certificate must be the
 // node that the stream says it is from; without, only [CheckAddress] keeps strangers

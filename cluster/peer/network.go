@@ -12,7 +12,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 // tcpDialTimeout bounds a dial, the resolving of the name included: the name of

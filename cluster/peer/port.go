@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/cluster/outcome"
-	"github.com/signalbox/signalbox/cluster/wake"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 const (

@@ -5,7 +5,7 @@
 //
 // It makes no decision: a [Host] describes its node and carries requests out. It opens no
 // connections by itself either: [Dial] does. Package cluster/membership implements both;
-// cluster reads its types. It imports cluster/outcome and cluster/wake.
+// cluster reads its types. It imports cluster/outcome and internal/wake.
 //
 // Calls, a Server and a Watch may be used concurrently, a link by one goroutine at a
 // time.

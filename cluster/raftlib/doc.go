@@ -14,7 +14,7 @@
 //
 // The package knows no command, no state machine and no port. Package cluster opens
 // Raft with these parts; cluster/lead, cluster/membership and cmd call it too. It imports
-// cluster/wake. Raft's goroutines call the transport; any goroutine may call
+// internal/wake. Raft's goroutines call the transport; any goroutine may call
 // the rest.
 //
 //   - config.go: the settings of a node's Raft, and its log, where ordinary faults are warnings.

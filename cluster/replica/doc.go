@@ -10,7 +10,7 @@
 //
 // Package cluster makes one Replica for a node, and its Feed once the node opens its
 // Raft; cluster/requests, cluster/notices, cluster/lead and cluster/forward read it,
-// as httpapi does. It imports cluster/outcome, cluster/wake and fsm.
+// as httpapi does. It imports cluster/outcome, internal/wake and fsm.
 // Raft's apply goroutine calls the feed; everything else may be used concurrently.
 //
 //   - replica.go: Replica: the state, the index that it has reached, and the watchers of both; Feed and Sink: how an entry of the log is applied, which parts follow it, and when a snapshot is due.

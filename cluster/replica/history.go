@@ -10,8 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/signalbox/signalbox/cluster/outcome"
-	"github.com/signalbox/signalbox/cluster/wake"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 const (

@@ -9,6 +9,6 @@
 //
 //   - watchdog.go: what it looks at, how often, and what it does
 //
-// Package cluster calls it. It imports the bounded waits (cluster/wake) and types of packages fsm and
+// Package cluster calls it. It imports the bounded waits (internal/wake) and types of packages fsm and
 // store. It touches neither the disk, nor Raft, nor the network.
 package watchdog

@@ -8,8 +8,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/signalbox/signalbox/cluster/wake"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
 	"github.com/signalbox/signalbox/store"
 )
 

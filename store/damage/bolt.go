@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/signalbox/signalbox/internal/wake"
 	"github.com/signalbox/signalbox/store/boltcheck"
 )
 
@@ -187,21 +188,11 @@ func (g *Guard) Close(files func() error) (first bool, err error) {
 	case closed:
 		return false, nil
 	case panicked:
-		return true, closeWithin(closeTimeout, files)
+		var failed error // not err: a close that is given up may still set it
+		if !wake.Within(closeTimeout, func() { failed = files() }) {
+			return true, errors.New("a damaged file could not be closed; it stays open until the process ends")
+		}
+		return true, failed
 	}
 	return true, files()
-}
-
-// closeWithin runs a close that may never return, for as long as it is given.
-func closeWithin(limit time.Duration, run func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- run() }()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-timer.C:
-		return errors.New("a damaged file could not be closed; it stays open until the process ends")
-	}
 }

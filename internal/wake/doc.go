@@ -12,7 +12,7 @@
 //   - "Is it over?" [Until], [Await], [Within] and [Pause] bound the wait.
 //
 // The package knows no Raft, no commands and no peers, and imports no package of ours.
-// Nearly all packages of the cluster call it. Everything in it is safe for concurrent use.
+// Nearly all packages of the cluster call it, and store/damage. Everything in it is safe for concurrent use.
 //
 //   - wake.go: all of them, from the signal of one goroutine to waits with a bound; Stretch, for slow networks.
 package wake
