@@ -75,6 +75,7 @@ var layers = map[string][]string{
 	"store/folder":             {"store/damage"},                     // whose folder it is, and what is stored in it at least
 	"store/damage":             {"internal/wake", "store/boltcheck"}, // damage found in files: its errors, and the guard around bbolt
 	"store/boltcheck":          {},                                   // the structure of a bbolt file, checked without bbolt
+	"store/archive":            {},                                   // the file format of backups
 	"store/internal/storetest": {},                                   // entries, snapshots, and damage to files, for tests
 
 	"client":                {"client/internal/nodes"}, // for users: it knows the service by its API alone

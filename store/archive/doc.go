@@ -1,0 +1,40 @@
+// Package archive is the file format of a backup: the state of a cluster at one index,
+// with its place in time, as one stream that needs no second file and no network to be
+// checked.
+//
+// # What it promises
+//
+//   - A [Reader] returns io.EOF only if every byte of the backup is the one that was
+//     written, and none is missing or left over. Each chunk has been verified by the time
+//     that its bytes are returned.
+//   - A stream that is damaged, cut short, of a later format, or no backup at all, is an
+//     error of its own: [ErrDamaged], [ErrCut], [ErrNewer], [ErrNoBackup].
+//   - Memory is bounded by one chunk, whatever the stream says.
+//   - Equal headers and equal states give equal bytes.
+//
+// A format is read for ever: testdata has a golden file of each.
+//
+// # The format
+//
+// All numbers are big-endian; checksums are CRC32C.
+//
+//	magic "SBBACKUP" | format version, 1 byte
+//	header:  length, 4 bytes | header | checksum of everything before it
+//	chunks:  length, 4 bytes, not 0 | checksum of the chunk's number, 8 bytes, and its bytes | bytes
+//	end:     length 0, 4 bytes | bytes of all chunks, 8 bytes | SHA-256 of everything before it
+//
+// The header of version 1 is six fields of 8 bytes: index, term, cluster time in ms, wall
+// time in ms since 1970, feature level, and a field for flags, which is 0; then the
+// cluster's id, 16 bytes.
+//
+// # What it does not do
+//
+// It does not know semaphores: package fsm writes and reads the state that the chunks
+// carry, and judges it. It opens no file. Package cluster writes and restores backups;
+// cmd/signalbox reads them. It imports no package of the project. One goroutine at a time
+// may use a Writer or a Reader.
+//
+//   - format.go: Header, the errors, and the stored form of the parts
+//   - writer.go: Writer
+//   - reader.go: Reader
+package archive
