@@ -124,7 +124,28 @@ func dependenciesStayHome(p tree) (broken []string) {
 
 // raftErrorsStayHome holds that what Raft's errors say of a command is decided in one
 // package. Tests may name them, to make a fake Raft fail.
-func raftErrorsStayHome(p tree) (broken []string) {
+func raftErrorsStayHome(p tree) []string {
+	return raftNames(p, func(s source, name string) string {
+		if s.dir == "cluster/outcome" || !strings.HasPrefix(name, "Err") || raftErrors[s.dir+" "+name] != "" {
+			return ""
+		}
+		return "only cluster/outcome knows Raft's " + name
+	})
+}
+
+// raftIsOpenedOnce checks that all packages but the one that opens Raft see it through
+// interfaces of their own.
+func raftIsOpenedOnce(p tree) []string {
+	return raftNames(p, func(s source, name string) string {
+		if s.dir == "cluster" || name != "Raft" && name != "NewRaft" {
+			return ""
+		}
+		return "only package cluster has raft." + name + ": others declare the methods that they need"
+	})
+}
+
+// raftNames returns the places outside of tests where a name of Raft's package breaks a rule.
+func raftNames(p tree, judge func(s source, name string) string) (broken []string) {
 	for _, s := range p.sources {
 		library := ""
 		for spec, imported := range s.imports {
@@ -134,13 +155,16 @@ func raftErrorsStayHome(p tree) (broken []string) {
 				}
 			}
 		}
-		if s.test || library == "" || s.dir == "cluster/outcome" {
+		if s.test || library == "" {
 			continue
 		}
 		for node := range ast.Preorder(s.file) {
 			named, is := node.(*ast.SelectorExpr)
-			if is && isName(named.X, library) && strings.HasPrefix(named.Sel.Name, "Err") && raftErrors[s.dir+" "+named.Sel.Name] == "" {
-				broken = append(broken, fmt.Sprintf("%s: only cluster/outcome knows Raft's %s", p.at(node), named.Sel.Name))
+			if !is || !isName(named.X, library) {
+				continue
+			}
+			if reason := judge(s, named.Sel.Name); reason != "" {
+				broken = append(broken, p.at(node)+": "+reason)
 			}
 		}
 	}

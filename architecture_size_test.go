@@ -65,12 +65,18 @@ func packagesHaveFewFiles(p tree) (found []finding) {
 	return found
 }
 
-// filesAreNoSplinters finds files that belong into another one.
+// filesAreNoSplinters finds files that belong into another one of their package.
 func filesAreNoSplinters(p tree) (found []finding) {
+	files := map[string]int{} // of a package, but for tests and doc.go
+	for _, s := range p.sources {
+		if !s.test && path.Base(s.path) != "doc.go" {
+			files[s.dir]++
+		}
+	}
 	for _, s := range p.sources {
 		word, _, _ := strings.Cut(path.Base(s.path), "_")
 		operation := s.dir == machine && word == "op"
-		if s.test || s.lines >= minFileLines || bigPackages[s.dir] != "" && s.dir != machine || operation || s.isPlatform() || path.Base(s.path) == "doc.go" {
+		if s.test || s.lines >= minFileLines || files[s.dir] == 1 || bigPackages[s.dir] != "" && s.dir != machine || operation || s.isPlatform() || path.Base(s.path) == "doc.go" {
 			continue
 		}
 		found = append(found, finding{s.dir, 1, fmt.Sprintf("%s has %d lines, fewer than %d: join it with the file that it belongs to", s.path, s.lines, minFileLines)})

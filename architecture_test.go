@@ -61,6 +61,7 @@ var layers = map[string][]string{
 	"cluster/replica":    {"cluster/outcome", "fsm", "internal/wake"},                                                                         // this node's copy of the state
 	"cluster/requests":   {"cluster/lead", "cluster/outcome", "cluster/replica", "fsm"},                                                       // commands under way here, and waits
 	"cluster/watchdog":   {"fsm", "internal/wake", "store"},                                                                                   // troubles of a node that Raft does not see
+	"internal/logtest":   {},                                                                                                                  // a log that the tests of nodes read
 	"internal/memnet":    {},                                                                                                                  // the network that cluster's tests break
 
 	"internal/certs": {}, // certificates of nodes and clients
@@ -97,9 +98,9 @@ var testLayers = map[string][]string{
 	"store/folder":       {"store/internal/storetest"},
 	"store/logs":         {"store/internal/storetest"},
 	"store/snapshots":    {"store/internal/storetest"},
-	"cluster":            {"internal/certs", "internal/memnet"},
+	"cluster":            {"internal/certs", "internal/logtest", "internal/memnet"},
 	"cluster/peer":       {"internal/certs", "internal/memnet"},
-	"cluster/membership": {"internal/memnet"},
+	"cluster/membership": {"internal/logtest", "internal/memnet"},
 	"cluster/probe":      {"internal/memnet"},
 	"cluster/raftlib":    {"internal/memnet"},
 	"cluster/replica":    {"store"}, // what a logged tick takes on the disk
@@ -115,7 +116,7 @@ var testLayers = map[string][]string{
 
 // testOnly are packages that only tests import, and packages of this list.
 var testOnly = []string{
-	"httpapi/internal/apitest", "internal/memnet", "internal/noderedclient", "internal/throttleclient",
+	"httpapi/internal/apitest", "internal/logtest", "internal/memnet", "internal/noderedclient", "internal/throttleclient",
 	"store/internal/storetest",
 }
 
@@ -235,6 +236,7 @@ var rules = []rule{
 	{"permitted imports are used", always(permittedImportsAreUsed)},
 	{"dependencies stay at home", always(dependenciesStayHome)},
 	{"Raft's errors stay at home", always(raftErrorsStayHome)},
+	{"Raft is opened once", always(raftIsOpenedOnce)},
 	{"the state machine is pure", always(stateMachineIsPure)},
 	{"packages are small", packagesAreSmall},
 	{"packages have few files", packagesHaveFewFiles},

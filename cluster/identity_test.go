@@ -16,6 +16,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/logtest"
 	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
 )
@@ -25,7 +26,7 @@ import (
 // over must be killed before.
 func identityOther(c *lifeNodes, count int) (other *lifeNodes, finish func()) {
 	c.t.Helper()
-	other = &lifeNodes{nodes: &nodes{t: c.t, net: memnet.New()}, fatals: map[string][]error{}, logs: map[string]*recordedLog{}}
+	other = &lifeNodes{nodes: &nodes{t: c.t, net: memnet.New()}, fatals: map[string][]error{}, logs: map[string]*logtest.Log{}}
 	for i := range count {
 		other.all = append(other.all, &testNode{id: fmt.Sprintf("n%d", i+1)})
 	}
@@ -35,7 +36,7 @@ func identityOther(c *lifeNodes, count int) (other *lifeNodes, finish func()) {
 // identityTwin is another process with a node's id, at another address.
 func identityTwin(c *lifeNodes, n *testNode, s *store.Store) *testNode {
 	c.t.Helper()
-	log := newRecordedLog()
+	log := logtest.New()
 	c.logs["twin"] = log
 	config := Config{NodeID: n.id, Bind: "twin:8711", Network: c.net.Host("twin"), Store: s, Logger: log,
 		OnFatal: func(err error) { c.failed("twin", err) }}
@@ -133,7 +134,7 @@ func TestMemberOnAnotherClustersFolderStaysOut(t *testing.T) {
 			if !healthy.Ready() || refusedCount(t, healthy.joining.Port(), "cluster") == 0 {
 				t.Errorf("%s: ready %t, refused %v", healthy.id, healthy.Ready(), refusedCount(t, healthy.joining.Port(), "cluster"))
 			}
-			said := c.logs[healthy.id].lines("a stream of a peer is refused")
+			said := c.logs[healthy.id].Lines("a stream of a peer is refused")
 			if len(said) < 3 || len(said) > 8 || !strings.Contains(said[0], "local=") || !strings.Contains(said[0], "remote=") {
 				t.Errorf("%s said %d times in half a minute: %.300q", healthy.id, len(said), said)
 			}
@@ -476,7 +477,7 @@ func TestEmptyPeerIsNoStranger(t *testing.T) {
 		c.must(first.AddMember(t.Context(), added.id, added.id+":8711"))
 		c.ready(added)
 		for _, n := range c.all {
-			if said := len(c.logs[n.id].lines("among nodes of another cluster")); said != 0 {
+			if said := len(c.logs[n.id].Lines("among nodes of another cluster")); said != 0 {
 				t.Errorf("%s said %d times that there are strangers", n.id, said)
 			}
 			if got := refusedCount(t, n.joining.Port(), "unbound") + refusedCount(t, n.joining.Port(), "cluster"); got != 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/logtest"
 	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
 )
@@ -24,7 +25,7 @@ type lifeNodes struct {
 	*nodes
 	mu     sync.Mutex
 	fatals map[string][]error // what each node must not go on for
-	logs   map[string]*recordedLog
+	logs   map[string]*logtest.Log
 	peers  []Peer // the list that nodes start with; nil: all
 	wrap   func(id string) func(raft.LogStore) raft.LogStore
 	bolt   bool
@@ -40,7 +41,7 @@ func lifeBubble(t *testing.T, count int, test func(t *testing.T, c *lifeNodes)) 
 // end, as Raft does when it is shut down while its disk hangs.
 func lifeReal(t *testing.T, count int, test func(t *testing.T, c *lifeNodes)) {
 	t.Helper()
-	c := &lifeNodes{nodes: &nodes{t: t, net: memnet.New()}, fatals: map[string][]error{}, logs: map[string]*recordedLog{}}
+	c := &lifeNodes{nodes: &nodes{t: t, net: memnet.New()}, fatals: map[string][]error{}, logs: map[string]*logtest.Log{}}
 	for i := range count {
 		c.all = append(c.all, &testNode{id: fmt.Sprintf("n%d", i+1)})
 	}
@@ -72,7 +73,7 @@ func (c *lifeNodes) begin(list ...*testNode) {
 	for _, n := range list {
 		c.openStore(n)
 		if c.logs[n.id] == nil {
-			c.logs[n.id] = newRecordedLog()
+			c.logs[n.id] = logtest.New()
 		}
 		setups := c.setups
 		c.setups = append(slices.Clone(setups), func(config *Config) {
@@ -241,7 +242,7 @@ func TestNodeStartedAloneWaits(t *testing.T) {
 		alone := c.all[1]
 		c.begin(alone)
 		time.Sleep(time.Minute) // virtual
-		said := c.logs[alone.id].lines("waiting for peers")
+		said := c.logs[alone.id].Lines("waiting for peers")
 		if len(said) < 10 || len(said) > 12 {
 			t.Errorf("said %d times in a minute whom it waits for", len(said))
 		}

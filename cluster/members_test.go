@@ -32,7 +32,7 @@ func TestAddAndRemoveAMember(t *testing.T) {
 		n4 := joiner(c, "n4")
 		c.begin(n4)
 		time.Sleep(6 * time.Second) // virtual
-		if said := c.logs["n4"].lines("the cluster has no member n4: add it"); len(said) == 0 || n4.raft() != nil {
+		if said := c.logs["n4"].Lines("the cluster has no member n4: add it"); len(said) == 0 || n4.raft() != nil {
 			t.Errorf("in 6 s it said %q", said)
 		}
 		for _, asked := range []*testNode{c.follower(), c.leader()} { // the second time it is there
@@ -178,9 +178,9 @@ func TestNodeRemovedWhileAway(t *testing.T) {
 		c.net.Rejoin(away.id)
 		c.until("it knows", func() bool { return !c.check(away, "member").OK })
 		time.Sleep(2 * time.Second) // virtual: the campaign that it is in ends
-		campaigns := len(c.logs[away.id].lines("entering candidate state"))
+		campaigns := len(c.logs[away.id].Lines("entering candidate state"))
 		time.Sleep(10 * time.Second) // virtual: many election times
-		if again := len(c.logs[away.id].lines("entering candidate state")); campaigns == 0 || again != campaigns {
+		if again := len(c.logs[away.id].Lines("entering candidate state")); campaigns == 0 || again != campaigns {
 			t.Errorf("it campaigned %d times, and then %d times more", campaigns, again-campaigns)
 		}
 		if got := leader.raft().CurrentTerm(); got != term || leader.raft().State() != raft.Leader {

@@ -113,7 +113,7 @@ func TestMovedNodeSaysSo(t *testing.T) {
 		if moved.Ready() {
 			t.Error("ready though no leader reaches it")
 		}
-		if told := c.logs[moved.id].lines("address has changed"); len(told) != 1 {
+		if told := c.logs[moved.id].Lines("address has changed"); len(told) != 1 {
 			t.Errorf("its log says so %d times", len(told))
 		}
 		c.must(c.leader().AddMember(t.Context(), next.ID, next.Address))

@@ -34,7 +34,7 @@ func TestWipedNodeRejoins(t *testing.T) {
 						t.Errorf("%s shows %v, want %v", n.id, got, want)
 					}
 				}
-				if n := len(c.logs[wiped.id].lines("this node rejoins")); n != 1 {
+				if n := len(c.logs[wiped.id].Lines("this node rejoins")); n != 1 {
 					t.Errorf("said %d times that it rejoins", n)
 				}
 				// It has come back for good: with it alone beside another, all goes on.
@@ -76,7 +76,7 @@ func TestWipedNodeDoesNotVote(t *testing.T) {
 				t.Fatal("a wiped voter opened Raft without the cluster's leave")
 			}
 		}
-		said := c.logs[witness.id].lines("waiting to be taken back")
+		said := c.logs[witness.id].Lines("waiting to be taken back")
 		if len(said) < 5 || !strings.Contains(said[len(said)-1], "silent ["+leader.id) {
 			t.Errorf("in half a minute it said %q", said)
 		}
@@ -248,7 +248,7 @@ func TestRejoinAsOneOfTwoAlive(t *testing.T) {
 		c.wipe(wiped)
 		c.begin(wiped)
 		time.Sleep(time.Minute) // virtual
-		said := c.logs[wiped.id].lines("no leader: a majority of the voters but this one must be up; replying [n3], silent [n2")
+		said := c.logs[wiped.id].Lines("no leader: a majority of the voters but this one must be up; replying [n3], silent [n2")
 		if len(said) < 10 || wiped.raft() != nil {
 			t.Errorf("in a minute it said %d times what it waits for", len(said))
 		}
@@ -374,7 +374,7 @@ func TestWipedWhileAllRestart(t *testing.T) {
 		c.wipe(wiped)
 		c.begin(wiped, c.all[0], c.all[1])
 		c.ready(c.all...)
-		if n := len(c.logs[wiped.id].lines("this node rejoins")); n != 1 {
+		if n := len(c.logs[wiped.id].Lines("this node rejoins")); n != 1 {
 			t.Errorf("said %d times that it rejoins", n)
 		}
 		for _, n := range c.all {

@@ -16,6 +16,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/logtest"
 )
 
 var bootstrapThree = []probe.Peer{{ID: "n1", Address: "n1:1"}, {ID: "n2", Address: "n2:1"}, {ID: "n3", Address: "n3:1"}}
@@ -148,10 +149,10 @@ func TestFormationSaysWhomItWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &bootstrapPeers{answers: map[string]probe.Answer{}}
 		p.set("n2", probe.Empty, bootstrapThree)
-		log := newRecordedLog()
+		log := logtest.New()
 		got := bootstrapRun(t, p, log)
 		time.Sleep(21 * time.Second) // virtual
-		said := log.lines("waiting for peers")
+		said := log.Lines("waiting for peers")
 		if len(said) != 4 {
 			t.Fatalf("said %d times in 21 s: %q", len(said), said)
 		}
@@ -183,38 +184,6 @@ func TestFirstConfigurationIsTheSameEverywhere(t *testing.T) {
 			t.Errorf("%s has no vote", s.ID)
 		}
 	}
-}
-
-// recordedLog keeps the lines of the log, for tests that look for one.
-type recordedLog struct {
-	hclog.Logger
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func newRecordedLog() *recordedLog {
-	l := &recordedLog{}
-	l.Logger = hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: l})
-	return l
-}
-
-func (l *recordedLog) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-// lines returns those that contain a text.
-func (l *recordedLog) lines(part string) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var found []string
-	for line := range strings.Lines(l.text.String()) {
-		if strings.Contains(line, part) {
-			found = append(found, line)
-		}
-	}
-	return found
 }
 
 // TestFormationWaitsUntilAllProposeTheSame: else two nodes could form two clusters.

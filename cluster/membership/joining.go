@@ -212,7 +212,7 @@ func (j *Joining) bindFolder(cluster fsm.ClusterID) error {
 }
 
 // Start returns the members for a node whose Raft runs now.
-func (j *Joining) Start(r *raft.Raft) *Members {
+func (j *Joining) Start(r Raft) *Members {
 	m := newMembers(r, j)
 	j.delayed.Store(nil)
 	j.members.Store(m)

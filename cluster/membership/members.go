@@ -22,10 +22,33 @@ import (
 // leaderPatience is how long a call looks for a leader.
 const leaderPatience = 5 * time.Second
 
+// Raft is the part of Raft that a membership needs. Only changes block: for timeout at
+// most, until Raft takes them in. Their futures block until the change is committed or
+// refused. All methods are safe for concurrent use.
+type Raft interface {
+	State() raft.RaftState
+	LeaderWithID() (raft.ServerAddress, raft.ServerID)
+	CurrentTerm() uint64
+	CommitIndex() uint64
+	LastIndex() uint64
+	GetConfiguration() raft.ConfigurationFuture
+
+	// The changes; each fails if index is not that of the latest configuration.
+	AddVoter(id raft.ServerID, address raft.ServerAddress, index uint64, timeout time.Duration) raft.IndexFuture
+	AddNonvoter(id raft.ServerID, address raft.ServerAddress, index uint64, timeout time.Duration) raft.IndexFuture
+	DemoteVoter(id raft.ServerID, index uint64, timeout time.Duration) raft.IndexFuture
+	RemoveServer(id raft.ServerID, index uint64, timeout time.Duration) raft.IndexFuture
+	LeadershipTransferToServer(id raft.ServerID, address raft.ServerAddress) raft.Future
+
+	// A node that was removed must not campaign.
+	ReloadableConfig() raft.ReloadableConfig
+	ReloadConfig(raft.ReloadableConfig) error
+}
+
 // base is what the parts of [Members] have in common: the node's Raft, and what the node
 // had before Raft ran.
 type base struct {
-	raft     *raft.Raft
+	raft     Raft
 	self     string // the node's id
 	host     Host
 	hashes   Hashes
@@ -56,7 +79,7 @@ type Members struct {
 
 // newMembers returns the members for a node whose Raft runs. It asks no
 // other node until Run.
-func newMembers(r *raft.Raft, j *Joining) *Members {
+func newMembers(r Raft, j *Joining) *Members {
 	c := &j.config
 	b := base{
 		raft: r, self: c.Self.ID, host: c.Host, hashes: c.Hashes, times: c.Times, log: j.log,

@@ -1,4 +1,4 @@
-package cluster
+package logtest
 
 import (
 	"strings"
@@ -7,27 +7,29 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// recordedLog keeps the lines of a log, for tests that look for them.
-type recordedLog struct {
+// Log is a logger that keeps its lines, from level debug on. Safe for concurrent use.
+type Log struct {
 	hclog.Logger
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func newRecordedLog() *recordedLog {
-	l := &recordedLog{}
+// New returns an empty log.
+func New() *Log {
+	l := &Log{}
 	l.Logger = hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: l})
 	return l
 }
 
-func (l *recordedLog) Write(b []byte) (int, error) {
+// Write implements io.Writer, for the logger.
+func (l *Log) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(b)
 }
 
-// lines returns those that contain a text.
-func (l *recordedLog) lines(part string) []string {
+// Lines returns the lines that contain a text.
+func (l *Log) Lines(part string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var found []string
