@@ -79,8 +79,9 @@ var layers = map[string][]string{
 	"store/archive":            {},                                   // the file format of backups
 	"store/internal/storetest": {},                                   // entries, snapshots, and damage to files, for tests
 
-	"client":                {"client/internal/nodes"}, // for users: it knows the service by its API alone
-	"client/internal/nodes": {},                        // addresses, and which to ask next
+	"client":                {"client/internal/calls", "client/internal/nodes"}, // for users: it knows the service by its API alone
+	"client/internal/calls": {"client/internal/nodes"},                          // one call, to one node after the other
+	"client/internal/nodes": {},                                                 // addresses, and which to ask next
 
 	// One program each, for users to read.
 	"examples/cron-lock":    {"client"},

@@ -143,7 +143,10 @@ func docsListFiles(p tree) (found []finding) {
 
 // contracts is the first section in the doc of each package that others build on: what
 // the package guarantees comes before how it works.
-var contracts = map[string]string{"cluster": "What callers can rely on", "fsm": "Contract", "store": "What it promises"}
+var contracts = map[string]string{
+	"client": "What callers can rely on", "client/internal/calls": "What callers can rely on", "cluster": "What callers can rely on",
+	"fsm": "Contract", "store": "What it promises",
+}
 
 var section = regexp.MustCompile(`(?m)^# (.+)$`)
 

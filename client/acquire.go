@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
 // Want is one member of an AcquireAll or AcquireAny.
@@ -17,7 +19,7 @@ type Want struct {
 
 // acquiring is one acquire of a session, until it is granted or given up.
 type acquiring struct {
-	call  call
+	call  calls.Call
 	count int64 // of a single one
 	wants []Want
 	many  bool
@@ -46,12 +48,12 @@ func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOp
 
 func (s *Session) acquireOne(ctx context.Context, name string, opts []AcquireOption, try bool) (*Lease, error) {
 	a := acquiring{count: 1, try: try}
-	a.call = call{method: http.MethodPut, path: []string{"v1", "sessions", s.id, "leases", name}}
+	a.call = calls.Call{Method: http.MethodPut, Path: []string{"v1", "sessions", s.id, "leases", name}}
 	for _, o := range opts {
 		o.acquire(&a)
 	}
 	a.wants = []Want{{name, a.count}}
-	a.call.body = map[string]any{"count": a.count}
+	a.call.Body = map[string]any{"count": a.count}
 	leases, err := s.acquire(ctx, &a)
 	if err != nil {
 		return nil, err
@@ -84,8 +86,8 @@ func (s *Session) acquireMany(ctx context.Context, mode string, wants []Want) ([
 			a.wants[i].Count = 1
 		}
 	}
-	a.call = call{method: http.MethodPost, path: []string{"v1", "sessions", s.id, "acquire"},
-		body: map[string]any{"semaphores": a.wants, "mode": mode}}
+	a.call = calls.Call{Method: http.MethodPost, Path: []string{"v1", "sessions", s.id, "acquire"},
+		Body: map[string]any{"semaphores": a.wants, "mode": mode}}
 	return s.acquire(ctx, &a)
 }
 
@@ -189,24 +191,24 @@ func (s *Session) tryClaim(a *acquiring) (*departure, error) {
 // ask repeats the request until it is granted, refused, or ctx ends. All repeats are
 // one request to the cluster, and have one place.
 func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
-	ctx, end := joined(ctx, s.ctx)
+	ctx, end := calls.Both(ctx, s.ctx)
 	defer end()
-	a.call.key, a.call.keyOptional = newKey(), true
+	a.call.Key, a.call.KeyOptional = calls.NewKey(), true
 	if a.try {
-		if a.call.query == nil {
-			a.call.query = url.Values{}
+		if a.call.Query == nil {
+			a.call.Query = url.Values{}
 		}
-		a.call.query.Set("try", "true")
+		a.call.Query.Set("try", "true")
 	}
-	a.call.listen = !a.try
+	a.call.Listen = !a.try
 	waits := false // a node said that the request waits
 	for early := 0; ; {
-		r, err := s.c.calls.do(ctx, a.call)
+		r, err := s.c.calls.Do(ctx, a.call)
 		switch {
-		case err == nil && r.status != http.StatusAccepted:
+		case err == nil && r.Status != http.StatusAccepted:
 			return s.grant(a, &r)
 		case errors.Is(err, ErrOver): // granted to an attempt whose reply was lost
-			a.call.key = newKey()
+			a.call.Key = calls.NewKey()
 		case err == nil:
 			waits = true
 		case !waits || !errors.Is(err, ErrLimitReached):
@@ -214,21 +216,21 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 		}
 		// A node that is about to stop sends its waiters elsewhere early; they must not
 		// come back in a tight loop.
-		if early++; err == nil && !a.try && !r.early() {
+		if early++; err == nil && !a.try && !r.Early() {
 			early = 0
-		} else if sleep(ctx, max(backOff(early), askedFor(err))) != nil {
+		} else if calls.Sleep(ctx, max(calls.BackOff(early), calls.AskedFor(err))) != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
 // grant takes the leases of a reply.
-func (s *Session) grant(a *acquiring, r *reply) ([]*Lease, error) {
+func (s *Session) grant(a *acquiring, r *calls.Reply) ([]*Lease, error) {
 	var granted struct {
 		leaseBody
 		Leases []leaseBody `json:"leases"`
 	}
-	if err := r.decode(&granted); err != nil {
+	if err := r.Decode(&granted); err != nil {
 		return nil, err
 	}
 	if !a.many {

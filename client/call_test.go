@@ -106,24 +106,6 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	})
 }
 
-func TestPausesGrowAndDiffer(t *testing.T) {
-	virtually(t, 1, func(b *bed) {
-		b.net.follow(always(fault{refused: true}))
-		_, err := b.c.Get(b.within(30*time.Second), "db")
-		b.is(err, client.ErrUnreachable, context.DeadlineExceeded)
-		log := b.net.requests()
-		for i := 1; i < len(log); i++ {
-			full := min(2*time.Second, 50*time.Millisecond<<min(i-1, 10))
-			if pause := log[i].at.Sub(log[i-1].at); pause < full/2 || pause > full {
-				b.Errorf("pause %d is %v, wanted %v … %v", i, pause, full/2, full)
-			}
-		}
-		if len(log) < 15 || len(log) > 40 {
-			b.Errorf("%d attempts in 30 s", len(log))
-		}
-	})
-}
-
 func TestCallEndsWithItsContext(t *testing.T) {
 	for name, f := range map[string]fault{"refused": {refused: true}, "silent": {hang: true}, "far Retry-After": busy("60")} {
 		t.Run(name, func(t *testing.T) {
@@ -137,17 +119,6 @@ func TestCallEndsWithItsContext(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestCallWithoutDeadlineGivesUp(t *testing.T) {
-	virtually(t, 3, func(b *bed) {
-		b.net.follow(always(fault{refused: true}))
-		began := time.Now()
-		_, err := b.c.Up(b.ctx, "db", 1)
-		b.is(err, client.ErrUnreachable)
-		b.isNot(err, context.DeadlineExceeded, client.ErrOutcomeUnknown) // never sent
-		b.took(began, time.Minute, time.Minute+2*time.Second)
-	})
 }
 
 func TestUnknownOutcomeIsTold(t *testing.T) {
@@ -219,17 +190,6 @@ func TestFaultOfEveryNodeIsFinal(t *testing.T) {
 		var e *client.Error
 		if !errors.As(err, &e) || e.Status != 500 || hosts(b.net.requests()) != "n1 n2 n3" {
 			b.Errorf("%v after %s", err, hosts(b.net.requests()))
-		}
-	})
-}
-
-func TestRedirectIsNotFollowed(t *testing.T) {
-	virtually(t, 1, func(b *bed) {
-		b.net.follow(always(fault{status: 302, header: http.Header{"Location": {"http://elsewhere/"}}, text: "moved"}))
-		_, err := b.c.Up(b.ctx, "db", 1)
-		var e *client.Error
-		if !errors.As(err, &e) || e.Status != 302 || len(b.net.requests()) != 1 {
-			b.Errorf("%v", err)
 		}
 	})
 }

@@ -2,19 +2,17 @@ package client
 
 import (
 	"context"
-	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/client/internal/nodes"
+	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
 // Config configures a Client. Only Addresses is needed.
@@ -68,7 +66,7 @@ type Config struct {
 type Client struct {
 	cfg   Config // complete, see New
 	log   *slog.Logger
-	calls *caller
+	calls *calls.Caller
 
 	closing context.Context // ends when Close begins; cancelled under mu
 	close   context.CancelCauseFunc
@@ -85,10 +83,6 @@ func New(cfg Config) (*Client, error) {
 	addresses := slices.Clone(cfg.Addresses)
 	if !cfg.InOrder {
 		rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
-	}
-	list, err := nodes.Parse(addresses)
-	if err != nil {
-		return nil, fmt.Errorf("signalbox: %w", err)
 	}
 	for _, d := range []struct {
 		of        *time.Duration
@@ -108,37 +102,14 @@ func New(cfg Config) (*Client, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	calls := &caller{cfg: cfg, log: log, nodes: list}
-	calls.http, calls.ownHTTP = httpClient(cfg.HTTPClient)
-	calls.ctx, calls.cancel = context.WithCancelCause(context.Background())
-	c := &Client{cfg: cfg, log: log, calls: calls, sessions: map[*Session]struct{}{}, ending: map[*Session]struct{}{}}
+	caller, err := calls.New(calls.Config{Addresses: addresses, HTTPClient: cfg.HTTPClient, Header: cfg.Header, Log: log,
+		AttemptTimeout: cfg.AttemptTimeout, LongestWait: cfg.LongestWait, GiveUpAfter: cfg.GiveUpAfter, Refused: newError})
+	if err != nil {
+		return nil, fmt.Errorf("signalbox: %w", err)
+	}
+	c := &Client{cfg: cfg, log: log, calls: caller, sessions: map[*Session]struct{}{}, ending: map[*Session]struct{}{}}
 	c.closing, c.close = context.WithCancelCause(context.Background())
 	return c, nil
-}
-
-// httpClient returns a copy of the caller's HTTP client, or one of our own.
-func httpClient(given *http.Client) (_ *http.Client, own bool) {
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	if given != nil {
-		copied := *given
-		if copied.CheckRedirect == nil {
-			copied.CheckRedirect = stay // a redirected POST may arrive as a GET
-		}
-		return &copied, false
-	}
-	// A node that vanished is noticed within 20 s, also by a request that listens for a
-	// minute.
-	dialer := &net.Dialer{Timeout: 3 * time.Second,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}}
-	return &http.Client{CheckRedirect: stay, Transport: &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           dialer.DialContext,
-		TLSHandshakeTimeout:   5 * time.Second,
-		IdleConnTimeout:       45 * time.Second, // nodes close theirs after 60 s
-		MaxIdleConnsPerHost:   64,
-		ForceAttemptHTTP2:     true,
-		ExpectContinueTimeout: time.Second,
-	}}, true
 }
 
 // Close ends every session and lease that is still open, as their Close and Release
@@ -159,11 +130,11 @@ func (c *Client) Close(ctx context.Context) error {
 		all.Go(func() { failed[i] = s.Close(ctx) })
 	}
 	all.Go(c.waiting.Wait)
-	stop := context.AfterFunc(ctx, func() { c.calls.cancel(ErrClosed) })
+	stop := context.AfterFunc(ctx, func() { c.calls.Close(ErrClosed) })
 	all.Wait()
 	stop()
-	c.calls.cancel(ErrClosed)
-	c.calls.closeIdle()
+	c.calls.Close(ErrClosed)
+	c.calls.CloseIdle()
 	return errors.Join(failed...)
 }
 
@@ -176,7 +147,7 @@ func (c *Client) wait(ctx context.Context) (_ context.Context, end func(), err e
 		return nil, nil, fmt.Errorf("signalbox: %w", ErrClosed)
 	}
 	c.waiting.Add(1)
-	ctx, stop := joined(ctx, c.closing)
+	ctx, stop := calls.Both(ctx, c.closing)
 	return ctx, func() {
 		stop()
 		c.waiting.Done()
@@ -200,23 +171,6 @@ func (c *Client) ended(s *Session, err error) {
 	}
 	c.mu.Unlock()
 	if closing {
-		c.calls.closeIdle()
-	}
-}
-
-// newKey draws an idempotency key: 130 random bits.
-func newKey() string { return cryptorand.Text() }
-
-// joined returns a ctx that also ends with another one, with that one's cause. end
-// must be called.
-func joined(ctx, other context.Context) (_ context.Context, end func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	if other.Err() != nil { // AfterFunc would get round to it later
-		cancel(context.Cause(other))
-	}
-	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
+		c.calls.CloseIdle()
 	}
 }

@@ -7,6 +7,25 @@
 //	…
 //	defer c.Close(ctx)
 //
+// # What callers can rely on
+//
+//  1. When a lease ends for want of a renewal, Lease.Lost closes before the cluster grants
+//     the permits to another client, also in a process that is cut off from all nodes.
+//     Against a pause of the process, an operator's revocation, and the deletion of the
+//     semaphore, which Lost reports late, Lease.Token protects.
+//  2. A call that changes something is carried out at most once, however often it had to
+//     be repeated, and a waiting request keeps its place in line while nodes fail.
+//  3. A call goes on, from node to node, until it has an outcome or ctx ends. It returns
+//     when ctx ends, at most 2 s later where a request has to be withdrawn. Without a
+//     deadline it ends once no node could carry it out for Config.GiveUpAfter.
+//  4. An error is, to errors.Is, the Err… value of the cluster's refusal. It also is
+//     ErrOutcomeUnknown if a change may have been carried out or not.
+//  5. Release and Close go on in the background until a node has confirmed them, or until
+//     the deadline, when the cluster ends the lease itself. Client.Close waits for the end
+//     of all goroutines, as long as its ctx lasts.
+//
+// The sections below have the details, and the reasons.
+//
 // # Leases
 //
 // The shortest way to hold permits of one semaphore is Client.Acquire. It waits its
@@ -86,11 +105,12 @@
 // Client.Acquire, has one goroutine that renews it, and each release or end that is not
 // yet confirmed has one, until its deadline at the latest; Close waits for their end,
 // as long as its ctx lasts. The package imports the standard library and its own
-// client/internal/nodes, and no package of the server.
+// client/internal, and no package of the server.
 //
 // # Files
 //
-// First the calls of users, then how a call reaches a node:
+// Sessions and leases are made of calls; package client/internal/calls sends a call to
+// the nodes, and decides which failure makes it ask another one.
 //
 //   - client.go: Config, New, Close
 //   - options.go: the options of all calls
@@ -102,6 +122,4 @@
 //   - lease.go: leases, and their release until a node confirms it
 //   - ending.go: the end of a session, until a node confirms it
 //   - waitlist.go: wait lists: downs in the background
-//   - call.go: one call: nodes asked in turn until there is an outcome
-//   - attempt.go: one request to one node, and the time it may take
 package client

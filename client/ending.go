@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
 // ending is the end of a session in the cluster. A goroutine asks for it until a node
@@ -76,8 +78,8 @@ func (e *ending) askForEnd(ctx context.Context) error {
 	}
 	longest := max(s.ttl/12, time.Millisecond)
 	for round := 1; ; round++ {
-		_, err := s.c.calls.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "sessions", s.id},
-			patience: s.c.calls.growing(), maxPause: longest, failed: failed, outlives: true})
+		_, err := s.c.calls.Do(ctx, calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", s.id},
+			Patience: s.c.calls.Growing(withdrawGrace), MaxPause: longest, Failed: failed, Outlives: true})
 		switch {
 		case err == nil:
 			return nil
@@ -89,7 +91,7 @@ func (e *ending) askForEnd(ctx context.Context) error {
 			return err
 		}
 		failed(err)
-		_ = sleep(ctx, min(max(backOff(round), askedFor(err)), longest)) // the next round sees that ctx has ended
+		_ = calls.Sleep(ctx, min(max(calls.BackOff(round), calls.AskedFor(err)), longest)) // the next round sees that ctx has ended
 	}
 }
 
@@ -103,7 +105,7 @@ func (e *ending) unconfirmed(why error) error {
 	if failure != nil && !errors.Is(failure, ErrUnreachable) && !errors.Is(why, ErrUnreachable) {
 		failure = fmt.Errorf("%w: %w", ErrUnreachable, failure)
 	}
-	return fmt.Errorf("signalbox: end of session %s: not confirmed: %w", s.id, join(why, failure))
+	return fmt.Errorf("signalbox: end of session %s: not confirmed: %w", s.id, calls.Join(why, failure))
 }
 
 // await blocks until the ending is over, or ctx ends. A ctx without a deadline ends

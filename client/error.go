@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
-	"github.com/signalbox/signalbox/client/internal/nodes"
+	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
 // Error is a refusal by a node (RFC 9457). Compare it with the Err…
@@ -42,10 +40,7 @@ type Error struct {
 }
 
 // code is an error's identity: that of the refusals which carry it.
-type code string
-
-// Error is the code in words.
-func (c code) Error() string { return strings.ReplaceAll(string(c), "-", " ") }
+type code = calls.Code
 
 // The refusals of a node. Compare with errors.Is.
 var (
@@ -78,14 +73,14 @@ var (
 	ErrSplitState         error = code("states-differ") // no effect; an operator must decide
 	// ErrOutcomeUnknown says that the call may have been carried out or not. The
 	// Client has repeated it until ctx ended.
-	ErrOutcomeUnknown error = code("outcome-unknown")
+	ErrOutcomeUnknown = calls.ErrOutcomeUnknown
 )
 
 // The errors of the Client itself. Compare with errors.Is.
 var (
 	// ErrUnreachable: no node replied, or not one could carry out the call; the latest
 	// failure is wrapped too.
-	ErrUnreachable = errors.New("no node replied")
+	ErrUnreachable = calls.ErrUnreachable
 	// ErrLost: the session or lease is over without the caller's doing. Why is
 	// wrapped too: a refusal such as ErrRevoked, ErrDeleted, ErrExpiredSession, or
 	// ErrNotRenewed.
@@ -101,9 +96,6 @@ var (
 
 // errLevelTooLow: the cluster's members don't all know the request yet.
 const errLevelTooLow = code("level-too-low")
-
-// errSilent ends an attempt at a node that takes too long.
-var errSilent = errors.New("the node did not reply in time")
 
 // Error is the status, code and detail, and the member and limit that the refusal is
 // about.
@@ -134,81 +126,17 @@ func (e *Error) Is(target error) bool {
 	return is && string(c) == e.Code
 }
 
-// noEffect reports whether the refusal makes sure that the call had no effect. A
-// refusal by a proxy does not.
-func (e *Error) noEffect() bool {
-	return isAny(e, ErrNoLeader, ErrBehind, ErrNotApplied, ErrDraining, ErrStorageFull, ErrOverloaded, ErrSplitState, ErrLimitReached)
-}
-
 // isAny reports whether an error is one of those given.
 func isAny(err error, these ...error) bool {
 	return slices.ContainsFunc(these, func(one error) bool { return errors.Is(err, one) })
 }
 
-// ofNode reports whether the refusal is for a limit that each node has by itself:
-// another node may have room.
-func (e *Error) ofNode() bool {
-	switch e.Rule {
-	case "connections", "body-memory", "reply-memory", "watchers":
-		return e.Is(ErrLimitReached)
-	}
-	return false
-}
-
-// askedFor returns how long a refusal asks to wait before the next request.
-func askedFor(err error) time.Duration {
-	var refusal *Error
-	if errors.As(err, &refusal) {
-		return refusal.RetryAfter
-	}
-	return 0
-}
-
-// final reports whether the state machine made the refusal. Then a repeat has the
-// outcome of the first attempt; other refusals are about the repeat alone.
-func (e *Error) final() bool {
-	switch e.Status {
-	case http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusPreconditionFailed, http.StatusUnprocessableEntity:
-		return e.Code != ""
-	}
-	return false
-}
-
-// newError reads a refusal. A reply that is not a problem document of Signalbox gets an
-// empty code, so that a proxy's 404 never passes for the end of a session.
-func newError(node *nodes.Node, response *http.Response, r *reply) *Error {
+// newError reads the document of a refusal.
+func newError(r *calls.Refusal) error {
 	e := new(Error)
-	kind, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
-	if strings.TrimSpace(kind) != "application/problem+json" || json.Unmarshal(r.body, e) != nil || json.Unmarshal(r.body, &e.Members) != nil {
-		e = &Error{Detail: excerpt(string(r.body))}
+	if r.Document == nil || json.Unmarshal(r.Document, e) != nil || json.Unmarshal(r.Document, &e.Members) != nil {
+		e = &Error{Detail: r.Text}
 	}
-	e.Status, e.Address, e.RetryAfter = r.status, node.String(), retryAfter(response.Header.Get("Retry-After"))
+	e.Status, e.Code, e.Address, e.RetryAfter = r.Status, string(r.Code), r.Address, r.RetryAfter
 	return e
-}
-
-// excerpt is the beginning of a foreign text.
-func excerpt(text string) string {
-	const most = 200
-	text = strings.TrimSpace(text)
-	if len(text) <= most {
-		return text
-	}
-	text = text[:most]
-	for !utf8.ValidString(text) && len(text) > most-utf8.UTFMax {
-		text = text[:len(text)-1]
-	}
-	return text + "…"
-}
-
-// maxRetryAfter bounds, in seconds, how long a node is left alone.
-const maxRetryAfter = 60
-
-// retryAfter reads the header of that name: seconds. A date is not expected from a
-// node, and would need a common wall clock.
-func retryAfter(text string) time.Duration {
-	seconds, err := strconv.Atoi(text)
-	if err != nil || seconds < 0 {
-		return 0
-	}
-	return time.Duration(min(seconds, maxRetryAfter)) * time.Second
 }

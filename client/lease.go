@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
 // Lease is permits held by a session. Its fields never change; all its methods are
@@ -73,7 +75,7 @@ func (l *Lease) Deadline() time.Time { return l.s.Deadline() }
 // and when the lease is over, with Err as its cause. The cancel function must be
 // called.
 func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
-	return joined(parent, l.ctx)
+	return calls.Both(parent, l.ctx)
 }
 
 // Release gives the permits back; from here on the lease counts as over. It goes on
@@ -190,13 +192,13 @@ func (s *Session) letGo(token uint64, names ...string) *departure {
 // key: should the network deliver an attempt late or twice, that must not release a
 // later lease, or withdraw a later request.
 func (s *Session) release(name string, token uint64) error {
-	k := call{method: http.MethodDelete, path: []string{"v1", "sessions", s.id, "leases", name}, key: newKey(), keyOptional: true,
-		patience: s.c.calls.growing()}
+	k := calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", s.id, "leases", name}, Key: calls.NewKey(), KeyOptional: true,
+		Patience: s.c.calls.Growing(withdrawGrace)}
 	if token != 0 {
-		k.query = url.Values{"token": {strconv.FormatUint(token, 10)}}
+		k.Query = url.Values{"token": {strconv.FormatUint(token, 10)}}
 	}
 	for round := 1; ; round++ {
-		_, err := s.c.calls.do(s.ctx, k)
+		_, err := s.c.calls.Do(s.ctx, k)
 		switch {
 		case err == nil:
 			return nil
@@ -210,11 +212,11 @@ func (s *Session) release(name string, token uint64) error {
 			return s.Err()
 		case over(err):
 			return fmt.Errorf("%w: %w", ErrLost, err)
-		case k.query != nil && isAny(err, ErrInvalidRequest, errLevelTooLow):
-			k.query = nil // an older node, or a cluster at its level, knows no tokens here
+		case k.Query != nil && isAny(err, ErrInvalidRequest, errLevelTooLow):
+			k.Query = nil // an older node, or a cluster at its level, knows no tokens here
 			continue
 		}
 		s.c.log.Warn("release not confirmed, trying on", "session", s.id, "semaphore", name, "error", err)
-		_ = sleep(s.ctx, max(backOff(round), askedFor(err))) // the next round sees that the session is over
+		_ = calls.Sleep(s.ctx, max(calls.BackOff(round), calls.AskedFor(err))) // the next round sees that the session is over
 	}
 }

@@ -8,18 +8,20 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client/internal/nodes"
+
+	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
 // oneShot is a request that needs no session of the caller's: a one-call acquire, or
 // a down. The cluster makes a session for it, which ends with it.
 type oneShot struct {
-	call  call
+	call  calls.Call
 	body  map[string]any
 	count int64
 	life  SessionOptions // of the lease
 	try   bool
 	// empty reports whether a reply stands for no grant; nil: no reply does.
-	empty func(*reply) bool
+	empty func(*calls.Reply) bool
 }
 
 // Acquire waits until it is granted a lease of its own, or ctx ends: the shortest way
@@ -51,7 +53,7 @@ func (c *Client) acquireOnce(ctx context.Context, name string, opts []LeaseOptio
 	if err := o.life.check(); err != nil {
 		return nil, err
 	}
-	o.body["count"], o.body["ttl"] = o.count, milliseconds(o.life.TTL)
+	o.body["count"], o.body["ttl"] = o.count, calls.Milliseconds(o.life.TTL)
 	ctx, end, err := c.wait(ctx)
 	if err != nil {
 		return nil, err
@@ -61,13 +63,13 @@ func (c *Client) acquireOnce(ctx context.Context, name string, opts []LeaseOptio
 		r, err := c.once(ctx, &o)
 		var granted leaseBody
 		if err == nil {
-			err = r.decode(&granted)
+			err = r.Decode(&granted)
 		}
 		switch {
 		case errors.Is(err, ErrOver):
 			continue // granted to an attempt whose reply was lost, and over since
 		case err != nil && !gone(err):
-			if r, late := c.settle(ctx, &o); late == nil && r.decode(&granted) == nil {
+			if r, late := c.settle(ctx, &o); late == nil && r.Decode(&granted) == nil {
 				c.endSession(ctx, granted.Session) // granted after all, but the caller has given up
 				err = notInTime(ctx, err)
 			} else if errors.Is(late, ErrUnavailable) {
@@ -90,7 +92,7 @@ func notInTime(ctx context.Context, err error) error {
 }
 
 // newOneShot is the lease of a granted one-call acquire.
-func (c *Client) newOneShot(o *oneShot, r *reply, granted *leaseBody) (*Lease, error) {
+func (c *Client) newOneShot(o *oneShot, r *calls.Reply, granted *leaseBody) (*Lease, error) {
 	s, err := c.newSession(granted.Session, o.life, true, r, granted.WaitedMS, granted.ExpiresInMS)
 	if err != nil {
 		return nil, err
@@ -107,16 +109,16 @@ func gone(err error) bool {
 // once makes the request until it is granted or refused. The first attempt names
 // the whole wait, for which the cluster keeps the request in line; its repeats join
 // it there. Once the wait is over it is made anew, unless ctx is over too.
-func (c *Client) once(ctx context.Context, o *oneShot) (reply, error) {
-	o.call.body, o.call.longest = o.body, o.life.TTL*2/3 // a grant is noticed before it lapses
+func (c *Client) once(ctx context.Context, o *oneShot) (calls.Reply, error) {
+	o.call.Body, o.call.Longest = o.body, o.life.TTL*2/3 // a grant is noticed before it lapses
 	for early := 0; ; {
-		o.call.key = newKey()
+		o.call.Key = calls.NewKey()
 		began, last := time.Now(), o.try
-		o.call.until = time.Time{}
+		o.call.Until = time.Time{}
 		if !o.try {
-			o.call.until = began.Add(c.cfg.MaxWait)
-			if deadline, bounded := ctx.Deadline(); bounded && !deadline.After(o.call.until) {
-				o.call.until, last = deadline, true
+			o.call.Until = began.Add(c.cfg.MaxWait)
+			if deadline, bounded := ctx.Deadline(); bounded && !deadline.After(o.call.Until) {
+				o.call.Until, last = deadline, true
 			}
 		}
 		r, err := c.inLine(ctx, o)
@@ -129,9 +131,9 @@ func (c *Client) once(ctx context.Context, o *oneShot) (reply, error) {
 		if last {
 			return r, fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 		}
-		if early++; time.Since(began) >= time.Until(o.call.until) {
+		if early++; time.Since(began) >= time.Until(o.call.Until) {
 			early = 0
-		} else if sleep(ctx, backOff(early)) != nil {
+		} else if calls.Sleep(ctx, calls.BackOff(early)) != nil {
 			return r, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}
@@ -146,37 +148,37 @@ var errNotInLine = errors.New("not in line")
 // because it is dead. Another node can find out: the same request without a wait gets
 // its place in the reply if it is in line; if not, its outcome is recorded under the
 // key, so that the request of the silent node can't be carried out any more.
-func (c *Client) inLine(ctx context.Context, o *oneShot) (reply, error) {
+func (c *Client) inLine(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	k := o.call
 	var held *nodes.Node
 	for round := 1; ; {
-		r, err := c.calls.do(ctx, k)
-		if err == nil && r.status != http.StatusAccepted && o.empty != nil && o.empty(&r) {
+		r, err := c.calls.Do(ctx, k)
+		if err == nil && r.Status != http.StatusAccepted && o.empty != nil && o.empty(&r) {
 			err = ErrUnavailable
 		}
 		switch {
-		case errors.Is(err, errHeld):
-			held = r.node
-			k.until, k.elsewhere, k.unsure = time.Time{}, true, true
+		case errors.Is(err, calls.ErrHeld):
+			held = r.Node
+			k.Until, k.Elsewhere, k.Unsure = time.Time{}, true, true
 			continue
-		case err == nil && r.status == http.StatusAccepted:
-		case held != nil && errors.Is(err, ErrUnavailable) && time.Now().Before(o.call.until):
-			if r.node != held {
-				c.calls.nodes.Failed(held, time.Time{}, true)
+		case err == nil && r.Status == http.StatusAccepted:
+		case held != nil && errors.Is(err, ErrUnavailable) && time.Now().Before(o.call.Until):
+			if r.Node != held {
+				c.calls.Distrust(held)
 			}
 			return r, errNotInLine
 		default:
 			return r, err
 		}
-		if k.listen && !r.early() {
+		if k.Listen && !r.Early() {
 			round = 1
 		} else if held == nil { // a node that stops sends its waiters elsewhere early
-			if sleep(ctx, backOff(round)) != nil {
+			if calls.Sleep(ctx, calls.BackOff(round)) != nil {
 				return r, context.Cause(ctx)
 			}
 			round++
 		}
-		held, k.until, k.elsewhere, k.unsure, k.listen = nil, time.Time{}, false, true, true
+		held, k.Until, k.Elsewhere, k.Unsure, k.Listen = nil, time.Time{}, false, true, true
 	}
 }
 
@@ -184,19 +186,19 @@ func (c *Client) inLine(ctx context.Context, o *oneShot) (reply, error) {
 // ends it if it has not, so that no request stays behind. It asks again with the same
 // key, so that the reply has the outcome of the request, however old, and begins at
 // another node: the one that was asked may be silent.
-func (c *Client) settle(ctx context.Context, o *oneShot) (r reply, err error) {
+func (c *Client) settle(ctx context.Context, o *oneShot) (r calls.Reply, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
-	o.call.until, o.call.elsewhere = time.Time{}, true
+	o.call.Until, o.call.Elsewhere = time.Time{}, true
 	for range 3 { // waiting, or unsure; ended; confirmed
-		r, err = c.calls.do(ctx, o.call)
+		r, err = c.calls.Do(ctx, o.call)
 		session := ""
 		var refusal *Error
 		if errors.As(err, &refusal) && refusal.Is(ErrUnavailable) {
 			session = refusal.Session
-		} else if err == nil && r.status == http.StatusAccepted {
+		} else if err == nil && r.Status == http.StatusAccepted {
 			var granted leaseBody
-			if err = r.decode(&granted); err == nil {
+			if err = r.Decode(&granted); err == nil {
 				session, err = granted.Session, ErrUnavailable
 			}
 		}
@@ -212,6 +214,6 @@ func (c *Client) settle(ctx context.Context, o *oneShot) (r reply, err error) {
 func (c *Client) endSession(ctx context.Context, id string) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
-	_, err := c.calls.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "sessions", id}})
+	_, err := c.calls.Do(ctx, calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", id}})
 	return err == nil
 }

@@ -4,13 +4,17 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
 // The options of the calls. Each names the kinds of calls that take it by its
 // methods, so that the compiler refuses an option that a call has no use for.
 
 // PutOption is one for Put: Permits, Level, NoLevel, Metadata, OnlyNew, Epoch.
-type PutOption interface{ put(*call, map[string]any) }
+type PutOption interface {
+	put(*calls.Call, map[string]any)
+}
 
 // CreateOption is one for Create: Level, Metadata.
 type CreateOption interface{ create(map[string]any) }
@@ -26,10 +30,12 @@ type ListOption interface {
 
 // CallOption is one for Delete, Up, SetValue, AddToWaitList and RemoveFromWaitList:
 // Epoch.
-type CallOption interface{ call(*call) }
+type CallOption interface{ call(*calls.Call) }
 
 // DownOption is one for Down and TryDown: Partial, Epoch.
-type DownOption interface{ down(*call, map[string]any) }
+type DownOption interface {
+	down(*calls.Call, map[string]any)
+}
 
 // AcquireOption is one for the Acquire and TryAcquire of a Session: Count, Epoch.
 type AcquireOption interface{ acquire(*acquiring) }
@@ -41,12 +47,12 @@ type LeaseOption interface{ lease(*oneShot) }
 // Permits is the number of permits that a semaphore has in all. Needed for a new one; 0 is
 // allowed.
 func Permits(n int64) PutOption {
-	return putOption(func(_ *call, body map[string]any) { body["permits"] = n })
+	return putOption(func(_ *calls.Call, body map[string]any) { body["permits"] = n })
 }
 
-type putOption func(*call, map[string]any)
+type putOption func(*calls.Call, map[string]any)
 
-func (set putOption) put(k *call, body map[string]any) { set(k, body) }
+func (set putOption) put(k *calls.Call, body map[string]any) { set(k, body) }
 
 // LevelOption sets a level.
 type LevelOption interface {
@@ -63,20 +69,20 @@ func NoLevel() PutOption { return level{} }
 
 type level struct{ n *int32 }
 
-func (l level) put(_ *call, body map[string]any) { l.create(body) }
-func (l level) create(body map[string]any)       { body["level"] = l.n }
+func (l level) put(_ *calls.Call, body map[string]any) { l.create(body) }
+func (l level) create(body map[string]any)             { body["level"] = l.n }
 
 // Metadata is free text kept with a semaphore, session or lease, for people: up to
 // 16 pairs, 1,024 bytes in all. It replaces what there was; nil clears it.
 type Metadata map[string]string
 
-func (m Metadata) put(_ *call, body map[string]any) { m.create(body) }
-func (m Metadata) create(body map[string]any)       { body["metadata"] = map[string]string(m) }
-func (m Metadata) lease(o *oneShot)                 { o.body["metadata"] = map[string]string(m) }
+func (m Metadata) put(_ *calls.Call, body map[string]any) { m.create(body) }
+func (m Metadata) create(body map[string]any)             { body["metadata"] = map[string]string(m) }
+func (m Metadata) lease(o *oneShot)                       { o.body["metadata"] = map[string]string(m) }
 
 // OnlyNew makes a Put create, or fail with ErrPreconditionFailed.
 func OnlyNew() PutOption {
-	return putOption(func(k *call, _ map[string]any) { k.header = map[string][]string{"If-None-Match": {"*"}} })
+	return putOption(func(k *calls.Call, _ map[string]any) { k.Header = map[string][]string{"If-None-Match": {"*"}} })
 }
 
 // EpochOption names an epoch.
@@ -96,16 +102,16 @@ func Epoch(n uint64) EpochOption { return epoch(n) }
 
 type epoch uint64
 
-func (n epoch) read(query url.Values)          { query.Set("epoch", strconv.FormatUint(uint64(n), 10)) }
-func (n epoch) put(k *call, _ map[string]any)  { n.call(k) }
-func (n epoch) down(k *call, _ map[string]any) { n.call(k) }
-func (n epoch) acquire(a *acquiring)           { n.call(&a.call) }
-func (n epoch) lease(o *oneShot)               { n.call(&o.call) }
-func (n epoch) call(k *call) {
-	if k.query == nil {
-		k.query = url.Values{}
+func (n epoch) read(query url.Values)                { query.Set("epoch", strconv.FormatUint(uint64(n), 10)) }
+func (n epoch) put(k *calls.Call, _ map[string]any)  { n.call(k) }
+func (n epoch) down(k *calls.Call, _ map[string]any) { n.call(k) }
+func (n epoch) acquire(a *acquiring)                 { n.call(&a.call) }
+func (n epoch) lease(o *oneShot)                     { n.call(&o.call) }
+func (n epoch) call(k *calls.Call) {
+	if k.Query == nil {
+		k.Query = url.Values{}
 	}
-	n.read(k.query)
+	n.read(k.Query)
 }
 
 // Partial makes a Down take fewer permits than asked for as soon as there is one.
@@ -113,7 +119,7 @@ func Partial() DownOption { return partial{} }
 
 type partial struct{}
 
-func (partial) down(_ *call, body map[string]any) { body["partial"] = true }
+func (partial) down(_ *calls.Call, body map[string]any) { body["partial"] = true }
 
 // CountOption sets a count.
 type CountOption interface {

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
 // Semaphore is a semaphore as of one reply. It belongs to the caller.
@@ -74,8 +76,8 @@ var errNoName = &Error{Status: http.StatusBadRequest, Code: "invalid-request", T
 	Detail: "A semaphore's name has 1 to 512 bytes.", Field: "name"}
 
 // semaphoreCall is a call to a route of one semaphore.
-func semaphoreCall(method, name string, more ...string) call {
-	return call{method: method, path: append([]string{"v1", "semaphores", name}, more...)}
+func semaphoreCall(method, name string, more ...string) calls.Call {
+	return calls.Call{Method: method, Path: append([]string{"v1", "semaphores", name}, more...)}
 }
 
 // Create makes a semaphore, or returns the existing one unchanged; created reports
@@ -85,7 +87,7 @@ func (c *Client) Create(ctx context.Context, name string, permits int64, opts ..
 	for _, o := range opts {
 		o.create(body)
 	}
-	return c.putSemaphore(ctx, call{method: http.MethodPost, path: []string{"v1", "semaphores"}, body: body})
+	return c.putSemaphore(ctx, calls.Call{Method: http.MethodPost, Path: []string{"v1", "semaphores"}, Body: body})
 }
 
 // Put creates a semaphore, for which Permits is needed, or changes the settings that
@@ -100,35 +102,35 @@ func (c *Client) Put(ctx context.Context, name string, opts ...PutOption) (_ *Se
 	for _, o := range opts {
 		o.put(&k, body)
 	}
-	k.body = body
+	k.Body = body
 	return c.putSemaphore(ctx, k)
 }
 
-func (c *Client) putSemaphore(ctx context.Context, k call) (*Semaphore, bool, error) {
-	k.key = newKey()
+func (c *Client) putSemaphore(ctx context.Context, k calls.Call) (*Semaphore, bool, error) {
+	k.Key = calls.NewKey()
 	s := new(Semaphore)
-	r, err := c.calls.read(ctx, k, s)
+	r, err := c.calls.Read(ctx, k, s)
 	if err != nil {
 		return nil, false, err
 	}
-	return s, r.status == http.StatusCreated, nil
+	return s, r.Status == http.StatusCreated, nil
 }
 
 // Get reads a semaphore with its holders and waiters: as of now, unless the options
 // allow less. ErrUnknownSemaphore if it does not exist.
 func (c *Client) Get(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
 	k := semaphoreCall(http.MethodGet, name)
-	k.query = readQuery(opts)
+	k.Query = readQuery(opts)
 	s, _, err := c.getSemaphore(ctx, name, k)
 	return s, err
 }
 
-func (c *Client) getSemaphore(ctx context.Context, name string, k call) (*Semaphore, reply, error) {
+func (c *Client) getSemaphore(ctx context.Context, name string, k calls.Call) (*Semaphore, calls.Reply, error) {
 	if name == "" {
-		return nil, reply{}, errNoName
+		return nil, calls.Reply{}, errNoName
 	}
 	s := new(Semaphore)
-	r, err := c.calls.read(ctx, k, s)
+	r, err := c.calls.Read(ctx, k, s)
 	if err != nil {
 		return nil, r, err
 	}
@@ -160,7 +162,7 @@ func (c *Client) List(ctx context.Context, prefix string, opts ...ListOption) it
 				Semaphores []*Semaphore `json:"semaphores"`
 				Next       string       `json:"next"`
 			}
-			_, err := c.calls.read(ctx, call{method: http.MethodGet, path: []string{"v1", "semaphores"}, query: query}, &page)
+			_, err := c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "semaphores"}, Query: query}, &page)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -189,7 +191,7 @@ func (c *Client) Delete(ctx context.Context, name string, opts ...CallOption) er
 // grants that this caused. ErrOverflow if the sum would leave 64 bits.
 func (c *Client) Up(ctx context.Context, name string, count int64, opts ...CallOption) (value int64, err error) {
 	k := semaphoreCall(http.MethodPost, name, "up")
-	k.body = map[string]any{"count": count}
+	k.Body = map[string]any{"count": count}
 	return c.change(ctx, k, opts)
 }
 
@@ -197,27 +199,27 @@ func (c *Client) Up(ctx context.Context, name string, count int64, opts ...CallO
 // grants that this caused.
 func (c *Client) SetValue(ctx context.Context, name string, value int64, opts ...CallOption) (after int64, err error) {
 	k := semaphoreCall(http.MethodPut, name, "value")
-	k.body = map[string]any{"value": value}
+	k.Body = map[string]any{"value": value}
 	return c.change(ctx, k, opts)
 }
 
 // change makes a call whose reply is a value, or empty.
-func (c *Client) change(ctx context.Context, k call, opts []CallOption) (int64, error) {
-	if k.path[2] == "" {
+func (c *Client) change(ctx context.Context, k calls.Call, opts []CallOption) (int64, error) {
+	if k.Path[2] == "" {
 		return 0, errNoName
 	}
 	for _, o := range opts {
 		o.call(&k)
 	}
-	k.key = newKey()
-	r, err := c.calls.do(ctx, k)
-	if err != nil || r.status == http.StatusNoContent {
+	k.Key = calls.NewKey()
+	r, err := c.calls.Do(ctx, k)
+	if err != nil || r.Status == http.StatusNoContent {
 		return 0, err
 	}
 	var body struct {
 		Value *int64 `json:"value"`
 	}
-	if err := r.decode(&body); err != nil {
+	if err := r.Decode(&body); err != nil {
 		return 0, err
 	}
 	if body.Value == nil {
@@ -259,7 +261,7 @@ func (c *Client) take(ctx context.Context, name string, n int64, opts []DownOpti
 	for _, option := range opts {
 		option.down(&o.call, o.body)
 	}
-	o.empty = func(r *reply) bool { return r.decode(&taken) == nil && taken.Granted == 0 }
+	o.empty = func(r *calls.Reply) bool { return r.Decode(&taken) == nil && taken.Granted == 0 }
 	ctx, end, err := c.wait(ctx)
 	if err != nil {
 		return taken, err
@@ -278,7 +280,7 @@ func (c *Client) take(ctx context.Context, name string, n int64, opts []DownOpti
 		}
 	}
 	if err == nil {
-		err = r.decode(&taken)
+		err = r.Decode(&taken)
 	}
 	if err != nil {
 		return Taken{}, fmt.Errorf("signalbox: down %s: %w", name, err)
@@ -294,7 +296,7 @@ func (c *Client) take(ctx context.Context, name string, n int64, opts []DownOpti
 func (c *Client) Watch(ctx context.Context, name string, opts ...ReadOption) iter.Seq2[*Semaphore, error] {
 	return func(yield func(*Semaphore, error) bool) {
 		k := semaphoreCall(http.MethodGet, name)
-		k.query = readQuery(opts)
+		k.Query = readQuery(opts)
 		for early := 0; ; {
 			s, r, err := c.getSemaphore(ctx, name, k)
 			if err != nil {
@@ -302,19 +304,19 @@ func (c *Client) Watch(ctx context.Context, name string, opts ...ReadOption) ite
 				return
 			}
 			seen := strconv.FormatUint(s.ModifiedIndex, 10)
-			if k.query.Get("index") != seen {
+			if k.Query.Get("index") != seen {
 				if early = 0; !yield(s, nil) {
 					return
 				}
-			} else if early++; !r.early() {
+			} else if early++; !r.Early() {
 				early = 0
-			} else if sleep(ctx, backOff(early)) != nil { // a node that stops replies at once
+			} else if calls.Sleep(ctx, calls.BackOff(early)) != nil { // a node that stops replies at once
 				yield(nil, context.Cause(ctx))
 				return
 			}
-			k.query.Del("min_index")
-			k.query.Set("index", seen)
-			k.listen = true
+			k.Query.Del("min_index")
+			k.Query.Set("index", seen)
+			k.Listen = true
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
 const (
@@ -17,12 +19,6 @@ const (
 	// withdrawGrace is how long a call whose ctx has ended takes at most to withdraw its
 	// request.
 	withdrawGrace = 2 * time.Second
-	// driftParts: the client shortens each deadline by 1/driftParts of the time left,
-	// because its clock may run that much slower than the leader's.
-	driftParts = 1024
-	// rounding is the error of the nodes' clocks, which count whole milliseconds: a
-	// request stamped 17 came before 18.
-	rounding = time.Millisecond
 )
 
 // SessionOptions configures a session.
@@ -105,13 +101,13 @@ func (c *Client) OpenSession(ctx context.Context, o SessionOptions) (*Session, e
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	body := map[string]any{"ttl": milliseconds(o.TTL)}
+	body := map[string]any{"ttl": calls.Milliseconds(o.TTL)}
 	if len(o.Metadata) > 0 {
 		body["metadata"] = o.Metadata
 	}
 	for {
 		var opened sessionBody
-		r, err := c.calls.read(ctx, call{method: http.MethodPost, path: []string{"v1", "sessions"}, body: body, key: newKey()}, &opened)
+		r, err := c.calls.Read(ctx, calls.Call{Method: http.MethodPost, Path: []string{"v1", "sessions"}, Body: body, Key: calls.NewKey()}, &opened)
 		if errors.Is(err, ErrOver) {
 			continue // opened by an attempt whose reply was lost, and over since
 		}
@@ -127,14 +123,14 @@ func (c *Client) OpenSession(ctx context.Context, o SessionOptions) (*Session, e
 }
 
 // newSession makes a Session of a new session of the cluster. begin starts it.
-func (c *Client) newSession(id string, o SessionOptions, oneShot bool, r *reply, waitedMS, expiresInMS int64) (*Session, error) {
+func (c *Client) newSession(id string, o SessionOptions, oneShot bool, r *calls.Reply, waitedMS, expiresInMS int64) (*Session, error) {
 	if id == "" {
 		return nil, errors.New("signalbox: a node's reply lacks the session")
 	}
 	s := &Session{c: c, id: id, ttl: o.TTL, margin: o.Margin, oneShot: oneShot, claims: map[string]*claim{},
-		listTurn: make(chan struct{}, 1), listKey: newKey()}
+		listTurn: make(chan struct{}, 1), listKey: calls.NewKey()}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.deadline, s.renewAt = r.deadline(waitedMS, expiresInMS)
+	s.deadline, s.renewAt = r.Deadline(waitedMS, expiresInMS)
 	return s, nil
 }
 
@@ -153,31 +149,9 @@ func (s *Session) begin() error {
 	if late {
 		ctx, cancel := context.WithTimeout(context.Background(), withdrawGrace)
 		defer cancel()
-		return join(ErrClosed, s.Close(ctx))
+		return calls.Join(ErrClosed, s.Close(ctx))
 	}
 	return nil
-}
-
-// deadline returns until when the session of this reply certainly lives, by the
-// client's own monotonic clock, and when to renew it. A node counts waitedMS from the
-// arrival of this attempt, which was not before it was sent; a reply that repeats an
-// earlier outcome has the wait of the earlier attempt, which does not count.
-func (r *reply) deadline(waitedMS, expiresInMS int64) (deadline, renewAt time.Time) {
-	granted := r.sent
-	if !r.replayed {
-		granted = granted.Add(duration(waitedMS))
-	}
-	if granted.After(r.received) {
-		granted = r.received // no reply precedes its grant
-	}
-	left := duration(expiresInMS)
-	return granted.Add(left - left/driftParts - rounding), granted.Add(left / 3)
-}
-
-// duration is a node's number of milliseconds, at most 200 years.
-func duration(ms int64) time.Duration {
-	const most = 200 * 365 * 24 * time.Hour
-	return time.Duration(min(max(ms, 0), int64(most/time.Millisecond))) * time.Millisecond
 }
 
 // ID is the session's id in the cluster.
@@ -240,14 +214,14 @@ func (s *Session) checkDeadline() {
 	failure := s.failure
 	s.mu.Unlock()
 	if left <= 0 {
-		s.lose(join(ErrNotRenewed, failure))
+		s.lose(calls.Join(ErrNotRenewed, failure))
 	}
 }
 
 // extend moves the deadline forward with a reply. Every reply bounds the deadline from
 // below, so that the latest bound holds.
-func (s *Session) extend(r *reply, waitedMS, expiresInMS int64) {
-	deadline, _ := r.deadline(waitedMS, expiresInMS)
+func (s *Session) extend(r *calls.Reply, waitedMS, expiresInMS int64) {
+	deadline, _ := r.Deadline(waitedMS, expiresInMS)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil || !deadline.After(s.deadline) {
@@ -272,7 +246,7 @@ func (s *Session) keep() {
 		s.mu.Lock()
 		at := s.renewAt
 		s.mu.Unlock()
-		if sleep(s.ctx, time.Until(at)) != nil {
+		if calls.Sleep(s.ctx, time.Until(at)) != nil {
 			return
 		}
 		s.renew()
@@ -283,18 +257,18 @@ func (s *Session) keep() {
 // key: one that is applied twice, or late, only makes the session live longer.
 func (s *Session) renew() {
 	held := s.held()
-	k := call{
-		method: http.MethodPut, path: []string{"v1", "sessions", s.id}, body: struct{}{},
-		patience: s.patience, maxPause: max(s.ttl/12, time.Millisecond), failed: s.noteFailure,
+	k := calls.Call{
+		Method: http.MethodPut, Path: []string{"v1", "sessions", s.id}, Body: struct{}{},
+		Patience: s.patience, MaxPause: max(s.ttl/12, time.Millisecond), Failed: s.noteFailure,
 	}
 	if len(held) > 0 {
-		k.query = url.Values{"leases": {"true"}}
+		k.Query = url.Values{"leases": {"true"}}
 	}
 	var renewed sessionBody
-	r, err := s.c.calls.read(s.ctx, k, &renewed)
-	if errors.Is(err, ErrInvalidRequest) && k.query != nil { // a node that does not know the parameter
-		k.query = nil
-		r, err = s.c.calls.read(s.ctx, k, &renewed)
+	r, err := s.c.calls.Read(s.ctx, k, &renewed)
+	if errors.Is(err, ErrInvalidRequest) && k.Query != nil { // a node that does not know the parameter
+		k.Query = nil
+		r, err = s.c.calls.Read(s.ctx, k, &renewed)
 	}
 	switch {
 	case s.ctx.Err() != nil:
@@ -307,11 +281,11 @@ func (s *Session) renew() {
 		s.mu.Unlock()
 	default:
 		s.extend(&r, 0, renewed.ExpiresInMS)
-		_, at := r.deadline(0, renewed.ExpiresInMS)
+		_, at := r.Deadline(0, renewed.ExpiresInMS)
 		s.mu.Lock()
 		s.renewAt, s.failure = at, nil
 		s.mu.Unlock()
-		s.verify(held, &renewed, r.index, at)
+		s.verify(held, &renewed, r.Index, at)
 	}
 }
 
@@ -360,7 +334,7 @@ func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, until 
 		if index > 0 {
 			query = url.Values{"consistency": {"stale"}, "min_index": {strconv.FormatUint(index, 10)}}
 		}
-		if _, err := s.c.calls.read(ctx, call{method: http.MethodGet, path: []string{"v1", "sessions", s.id}, query: query}, shown); err != nil {
+		if _, err := s.c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions", s.id}, Query: query}, shown); err != nil {
 			return // if the session is gone, the next renewal fails with the reason
 		}
 	}
@@ -380,9 +354,9 @@ func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, until 
 // inquire asks why a lease is gone, and loses it if it is.
 func (s *Session) inquire(ctx context.Context, l *Lease) {
 	var shown leaseBody
-	r, err := s.c.calls.read(ctx, call{method: http.MethodGet, path: []string{"v1", "sessions", s.id, "leases", l.Semaphore}}, &shown)
+	r, err := s.c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions", s.id, "leases", l.Semaphore}}, &shown)
 	switch {
-	case err == nil && (r.status != http.StatusOK || shown.Token != l.Token):
+	case err == nil && (r.Status != http.StatusOK || shown.Token != l.Token):
 		s.loseLease(l, ErrNotHeld) // another lease, or a waiting request, has taken its place
 	case over(err):
 		s.loseLease(l, err)

@@ -12,11 +12,11 @@ import (
 	"github.com/signalbox/signalbox/client"
 )
 
-// clientGoroutines returns the stacks that are in this package.
+// clientGoroutines returns the stacks that are in this package, or below it.
 func clientGoroutines() (stacks []string) {
 	buffer := make([]byte, 1<<20)
 	for stack := range strings.SplitSeq(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
-		if strings.Contains(stack, "signalbox/client.") {
+		if strings.Contains(stack, "signalbox/client.") || strings.Contains(stack, "signalbox/client/") && !strings.Contains(stack, "clientGoroutines(") {
 			stacks = append(stacks, stack)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
 // Listed is a semaphore on a session's wait list.
@@ -33,7 +35,7 @@ type Completed struct {
 // of the session. It blocks for one round trip. ErrLimitReached beyond 64 semaphores.
 func (s *Session) AddToWaitList(ctx context.Context, name string, count int64, opts ...CallOption) (Listed, error) {
 	k := s.listCall(http.MethodPut, name)
-	k.body = map[string]any{"count": count}
+	k.Body = map[string]any{"count": count}
 	var listed Listed
 	if err := s.list(ctx, name, k, opts, &listed); err != nil {
 		return Listed{}, fmt.Errorf("signalbox: add %s to the wait list: %w", name, err)
@@ -71,21 +73,21 @@ func (s *Session) WaitList(ctx context.Context) ([]Completed, error) {
 }
 
 // listCall is a call to an entry of the wait list, or to its delivery.
-func (s *Session) listCall(method, segment string) call {
-	return call{method: method, path: []string{"v1", "sessions", s.id, "waitlist", segment}, key: newKey()}
+func (s *Session) listCall(method, segment string) calls.Call {
+	return calls.Call{Method: method, Path: []string{"v1", "sessions", s.id, "waitlist", segment}, Key: calls.NewKey()}
 }
 
 // list changes an entry. Its reply is decoded into a value that is not nil.
-func (s *Session) list(ctx context.Context, name string, k call, opts []CallOption, into any) error {
+func (s *Session) list(ctx context.Context, name string, k calls.Call, opts []CallOption, into any) error {
 	if name == "" {
 		return errNoName
 	}
 	for _, o := range opts {
 		o.call(&k)
 	}
-	ctx, end := joined(ctx, s.ctx)
+	ctx, end := calls.Both(ctx, s.ctx)
 	defer end()
-	_, err := s.c.calls.read(ctx, k, into)
+	_, err := s.c.calls.Read(ctx, k, into)
 	return s.overOr(err)
 }
 
@@ -106,19 +108,19 @@ func (s *Session) overOr(err error) error {
 // an empty reply. So an ask that is carried out late, when its caller has given up,
 // delivers to the next caller.
 func (s *Session) deliver(ctx context.Context) (completed []Completed, err error) {
-	ctx, end := joined(ctx, s.ctx)
+	ctx, end := calls.Both(ctx, s.ctx)
 	defer end()
 	if err := s.takeTurn(ctx); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if len(completed) > 0 {
-			s.listKey = newKey()
+			s.listKey = calls.NewKey()
 		}
 		<-s.listTurn
 	}()
 	k := s.listCall(http.MethodPost, "wait")
-	k.key, k.listen = s.listKey, true
+	k.Key, k.Listen = s.listKey, true
 	for early := 0; ; {
 		completed, r, err := s.askForResults(ctx, k)
 		switch {
@@ -129,7 +131,7 @@ func (s *Session) deliver(ctx context.Context) (completed []Completed, err error
 		case err != nil:
 			return nil, err
 		}
-		if !r.early() {
+		if !r.Early() {
 			early = 0
 			continue
 		}
@@ -137,7 +139,7 @@ func (s *Session) deliver(ctx context.Context) (completed []Completed, err error
 		if empty, err := s.listEmpty(ctx); empty || err != nil && ctx.Err() == nil {
 			return nil, err
 		}
-		if early++; sleep(ctx, backOff(early)) != nil {
+		if early++; calls.Sleep(ctx, calls.BackOff(early)) != nil {
 			return s.lastWord(ctx, k)
 		}
 	}
@@ -161,10 +163,10 @@ func (s *Session) takeTurn(ctx context.Context) error {
 
 // lastWord asks once more, for a caller whose time is over: one of its earlier asks may
 // have been carried out.
-func (s *Session) lastWord(ctx context.Context, k call) ([]Completed, error) {
+func (s *Session) lastWord(ctx context.Context, k calls.Call) ([]Completed, error) {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
-	k.listen, k.elsewhere = false, true
+	k.Listen, k.Elsewhere = false, true
 	completed, _, err := s.askForResults(grace, k)
 	switch {
 	case len(completed) > 0:
@@ -174,17 +176,17 @@ func (s *Session) lastWord(ctx context.Context, k call) ([]Completed, error) {
 	case sessionGone(err):
 		return nil, err
 	case errors.Is(err, ErrOutcomeUnknown):
-		return nil, join(context.Cause(ctx), err)
+		return nil, calls.Join(context.Cause(ctx), err)
 	}
-	return nil, fmt.Errorf("%w (%w)", join(context.Cause(ctx), err), ErrOutcomeUnknown)
+	return nil, fmt.Errorf("%w (%w)", calls.Join(context.Cause(ctx), err), ErrOutcomeUnknown)
 }
 
 // askForResults asks once for results.
-func (s *Session) askForResults(ctx context.Context, k call) ([]Completed, reply, error) {
+func (s *Session) askForResults(ctx context.Context, k calls.Call) ([]Completed, calls.Reply, error) {
 	var body struct {
 		Completed []Completed `json:"completed"`
 	}
-	r, err := s.c.calls.read(ctx, k, &body)
+	r, err := s.c.calls.Read(ctx, k, &body)
 	return body.Completed, r, err
 }
 
@@ -193,6 +195,6 @@ func (s *Session) listEmpty(ctx context.Context) (bool, error) {
 	var body struct {
 		WaitList []struct{} `json:"waitlist"`
 	}
-	_, err := s.c.calls.read(ctx, call{method: http.MethodGet, path: []string{"v1", "sessions", s.id}}, &body)
+	_, err := s.c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions", s.id}}, &body)
 	return err == nil && len(body.WaitList) == 0, err
 }

@@ -1,0 +1,168 @@
+package calls
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/signalbox/signalbox/client/internal/nodes"
+)
+
+// shortestShare bounds from below what one attempt may take of a call's time: a
+// healthy node needs some, and a call with less time left has one attempt.
+const shortestShare = 500 * time.Millisecond
+
+// maxReply bounds how much of a reply is read.
+const maxReply = 64 << 20
+
+// allowance is the time that one attempt may take.
+type allowance struct {
+	began time.Time
+	total time.Duration // until the attempt is given up
+	wait  time.Duration // for which the node may hold the request
+}
+
+// allow returns the time for the next attempt: the share of its node in the time that
+// is left. Before the first failure the share is the time divided by all nodes, then by
+// all but one, and so on, so that nodes which accept requests and never Reply leave
+// their shares to the others. Without a deadline, or with one node, the only bounds are
+// Config.AttemptTimeout and Config.LongestWait.
+func (c *Caller) allow(ctx context.Context, k *Call, t *trial) allowance {
+	a := allowance{began: time.Now()}
+	left, share := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
+	if deadline, bounded := ctx.Deadline(); bounded {
+		left = deadline.Sub(a.began)
+		count := c.nodes.Len()
+		share = max(left/time.Duration(count-t.failures%count), shortestShare)
+	}
+	patience := c.cfg.AttemptTimeout
+	if k.Patience != nil {
+		patience = min(patience, k.Patience())
+	}
+	if !k.waits() || k.Listen && t.failures > 0 { // after a failure, first see which node replies
+		a.total = min(patience, share)
+		return a
+	}
+	if k.Longest > 0 {
+		share = min(share, max(k.Longest, shortestShare))
+	}
+	if a.wait = max(k.Until.Sub(a.began), 0); !k.Listen {
+		a.total = min(min(a.wait, c.cfg.LongestWait)+patience, share)
+		return a
+	}
+	a.total = min(c.cfg.LongestWait+patience, share)
+	a.wait = a.total - min(patience, max(a.total/4, shortestShare/2))
+	if a.total >= left { // there is no time for another attempt
+		a.total, a.wait = left+shortestShare, min(left, c.cfg.LongestWait)
+	}
+	return a
+}
+
+// Growing returns the patience of a call whose caller waits for a short time, and which
+// goes on after that: each node gets a share of that time, and then twice as long in
+// each round over all nodes, since healthy ones may be slow too.
+func (c *Caller) Growing(short time.Duration) func() time.Duration {
+	attempts, count := 0, c.nodes.Len()
+	return func() time.Duration {
+		rounds := attempts / count
+		attempts++
+		return max(short/time.Duration(count), shortestShare) << min(rounds, 6)
+	}
+}
+
+// try sends a call to one node, once.
+func (c *Caller) try(ctx context.Context, node *nodes.Node, k *Call, body []byte, a allowance) (r Reply, err error) {
+	query := k.Query
+	if wait := Milliseconds(a.wait); wait > 0 {
+		query = url.Values{"wait": {strconv.FormatInt(wait, 10)}}
+		for name, values := range k.Query {
+			query[name] = values
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, a.total, errSilent)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, k.Method, "", bytes.NewReader(body))
+	if err != nil {
+		return Reply{}, err
+	}
+	request.URL, request.Host = node.URL(k.Path, query), ""
+	c.setHeader(request.Header, k, body)
+	r.Sent, r.Wait, r.Node = time.Now(), a.wait, node
+	response, err := c.http.Do(request)
+	if err != nil {
+		return Reply{}, silence(ctx, err)
+	}
+	defer response.Body.Close()
+	r.Body, err = io.ReadAll(io.LimitReader(response.Body, maxReply))
+	if err != nil {
+		return Reply{}, silence(ctx, err)
+	}
+	r.Received, r.Status = time.Now(), response.StatusCode
+	r.Replayed = response.Header.Get("Idempotency-Replayed") == "true"
+	r.Index, _ = strconv.ParseUint(response.Header.Get("X-Signalbox-Index"), 10, 64)
+	if r.Status < 200 || r.Status >= 300 {
+		return Reply{}, c.newRefusal(response.Header, &r)
+	}
+	return r, nil
+}
+
+func (c *Caller) setHeader(header http.Header, k *Call, body []byte) {
+	for _, given := range []http.Header{c.cfg.Header, k.Header} {
+		for name, values := range given {
+			header[http.CanonicalHeaderKey(name)] = values
+		}
+	}
+	header.Set("Accept", "application/json, application/problem+json")
+	if body != nil {
+		header.Set("Content-Type", "application/json")
+	}
+	if k.Key != "" {
+		header.Set("Idempotency-Key", k.Key)
+	}
+}
+
+// silence replaces the error of an attempt that ran into its own time limit.
+func silence(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
+		return cause
+	}
+	return err
+}
+
+// httpClient returns a copy of the user's HTTP client, or one of our own.
+func httpClient(given *http.Client) (_ *http.Client, own bool) {
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	if given != nil {
+		copied := *given
+		if copied.CheckRedirect == nil {
+			copied.CheckRedirect = stay // a redirected POST may arrive as a GET
+		}
+		return &copied, false
+	}
+	// A node that vanished is noticed within 20 s, also by a request that listens for a
+	// minute.
+	dialer := &net.Dialer{Timeout: 3 * time.Second,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}}
+	return &http.Client{CheckRedirect: stay, Transport: &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           dialer.DialContext,
+		TLSHandshakeTimeout:   5 * time.Second,
+		IdleConnTimeout:       45 * time.Second, // nodes close theirs after 60 s
+		MaxIdleConnsPerHost:   64,
+		ForceAttemptHTTP2:     true,
+		ExpectContinueTimeout: time.Second,
+	}}, true
+}
+
+// notSent reports whether an attempt failed before a byte can have reached a node.
+func notSent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}

@@ -1,0 +1,104 @@
+package calls
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/signalbox/signalbox/client/internal/nodes"
+)
+
+// Call is one request to the cluster, to whichever node replies.
+type Call struct {
+	Method string
+	Path   []string // plain segments
+	Query  url.Values
+	Header http.Header
+	Body   any // may be nil
+
+	// Key makes a repeat return the outcome of the first attempt. With KeyOptional the
+	// request is safe to repeat without one too, should the cluster have no room for
+	// more keys.
+	Key         string
+	KeyOptional bool
+
+	// Until is the end of a wait that the request names to the cluster: a node may hold
+	// the request for all of it. Zero: no such wait.
+	Until time.Time
+	// Listen lets a node hold the request for as long as the attempt allows: the reply
+	// is then that there is no outcome yet.
+	Listen   bool
+	Longest  time.Duration        // bounds an attempt that a node may hold; 0: no further bound
+	Patience func() time.Duration // bounds an attempt beside its wait; nil: Config.AttemptTimeout alone
+	MaxPause time.Duration        // bounds the pause after failures, Retry-After included; 0: no bound
+
+	Elsewhere bool // begin at another node than the one that worked last
+	Unsure    bool // an earlier call with the same key may have been carried out
+	Outlives  bool // Caller.Close does not end the call
+
+	Failed func(error) // is called with each failed attempt; may be nil
+}
+
+// waits reports whether a node may hold the request.
+func (k *Call) waits() bool { return k.Listen || !k.Until.IsZero() }
+
+// Reply is a node's reply, with a status below 300.
+type Reply struct {
+	Status         int
+	Sent, Received time.Time     // of the attempt that succeeded
+	Wait           time.Duration // how long that attempt allowed the node to hold it
+	Node           *nodes.Node   // asked last
+	Replayed       bool          // the outcome of an earlier attempt with the same key
+	Index          uint64        // of the state that the reply reflects; 0 unknown
+	Body           []byte
+}
+
+// Early reports whether a node replied before the end of the wait that it was allowed,
+// or was not allowed to wait.
+func (r *Reply) Early() bool { return r.Wait == 0 || r.Received.Sub(r.Sent) < r.Wait }
+
+// Decode reads the body as JSON into a value.
+func (r *Reply) Decode(into any) error {
+	if err := json.Unmarshal(r.Body, into); err != nil {
+		return fmt.Errorf("signalbox: a node's reply can't be read: %w", err)
+	}
+	return nil
+}
+
+const (
+	// driftParts: the client shortens each deadline by 1/driftParts of the time left,
+	// because its clock may run that much slower than the leader's.
+	driftParts = 1024
+	// rounding is the error of the nodes' clocks, which count whole milliseconds: a
+	// request stamped 17 came before 18.
+	rounding = time.Millisecond
+)
+
+// Deadline returns until when the session of this reply certainly lives, by the
+// client's own monotonic clock, and when to renew it. A node counts waitedMS from the
+// arrival of this attempt, which was not before it was sent; a reply that repeats an
+// earlier outcome has the wait of the earlier attempt, which does not count.
+func (r *Reply) Deadline(waitedMS, expiresInMS int64) (deadline, renewAt time.Time) {
+	granted := r.Sent
+	if !r.Replayed {
+		granted = granted.Add(duration(waitedMS))
+	}
+	if granted.After(r.Received) {
+		granted = r.Received // no reply precedes its grant
+	}
+	left := duration(expiresInMS)
+	return granted.Add(left - left/driftParts - rounding), granted.Add(left / 3)
+}
+
+// duration is a node's number of milliseconds, at most 200 years.
+func duration(ms int64) time.Duration {
+	const most = 200 * 365 * 24 * time.Hour
+	return time.Duration(min(max(ms, 0), int64(most/time.Millisecond))) * time.Millisecond
+}
+
+// Milliseconds rounds up, so that no wait ends earlier than was asked for.
+func Milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}

@@ -1,0 +1,247 @@
+package calls
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/signalbox/signalbox/client/internal/nodes"
+)
+
+// Config configures a Caller. Every field but Header is needed; HTTPClient and the
+// user's share of its settings are those of package client.
+type Config struct {
+	Addresses  []string     // base URLs of the nodes, in the order to ask them
+	HTTPClient *http.Client // nil: one of the Caller's own
+	Header     http.Header  // of every request
+	Log        *slog.Logger // failed attempts, at debug
+
+	AttemptTimeout time.Duration // bounds one attempt, beside the wait that was asked for
+	LongestWait    time.Duration // bounds the wait of one attempt
+	GiveUpAfter    time.Duration // ends a call without a deadline that no node could carry out
+
+	// Refused makes the error that users get of a refusal.
+	Refused func(*Refusal) error
+}
+
+// trial is the state of one call's attempts.
+type trial struct {
+	failures int
+	ofNodes  int           // refusals that are one node's, of which each node may make one
+	since    time.Time     // the first failure
+	last     error         // the latest one
+	pause    time.Duration // the least before the next attempt, at whichever node
+	// ambiguous: an attempt that failed may have been carried out nevertheless.
+	ambiguous bool
+}
+
+// Caller sends calls to the nodes, and turns to the next node when one fails.
+type Caller struct {
+	cfg     Config
+	http    *http.Client
+	ownHTTP bool
+	nodes   *nodes.List
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelCauseFunc
+}
+
+// New makes a Caller. It sends no request; it fails only for addresses that are not
+// base URLs.
+func New(cfg Config) (*Caller, error) {
+	list, err := nodes.Parse(cfg.Addresses)
+	if err != nil {
+		return nil, err
+	}
+	c := &Caller{cfg: cfg, nodes: list}
+	c.http, c.ownHTTP = httpClient(cfg.HTTPClient)
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	return c, nil
+}
+
+// Close ends the calls under way with a cause, and all later ones but those that
+// outlive it. It does not wait for them.
+func (c *Caller) Close(cause error) { c.cancel(cause) }
+
+// CloseIdle closes connections that no request uses, unless they are the user's.
+func (c *Caller) CloseIdle() {
+	if c.ownHTTP {
+		c.http.CloseIdleConnections()
+	}
+}
+
+// Distrust makes calls ask the other nodes before this one, until it has replied to
+// something: it has left a request without an outcome.
+func (c *Caller) Distrust(node *nodes.Node) { c.nodes.Failed(node, time.Time{}, true) }
+
+// Do sends a call until it has a reply or a refusal, and returns that. After a failure
+// (no connection, 502, 503, 504, silence) it asks the next node, with the same key, for
+// as long as ctx allows. Each node may take its share of the time, see allow. The node
+// of the reply is the one asked last, also with an error.
+func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
+	var body []byte
+	if k.Body != nil {
+		var err error
+		if body, err = json.Marshal(k.Body); err != nil {
+			return Reply{}, fmt.Errorf("signalbox: %w", err)
+		}
+	}
+	if !k.Outlives {
+		var end func()
+		ctx, end = Both(ctx, c.ctx)
+		defer end()
+	}
+	for t := (trial{ambiguous: k.Unsure}); ; {
+		node, err := c.next(ctx, &t, &k)
+		if err != nil || t.tooLong(ctx, c.cfg.GiveUpAfter) {
+			return Reply{}, t.givenUp(ctx, &k)
+		}
+		a := c.allow(ctx, &k, &t)
+		r, err := c.try(ctx, node, &k, body, a)
+		if err == nil {
+			c.nodes.Worked(node)
+			return r, nil
+		}
+		if err = c.judge(ctx, &t, &k, node, a, err); err != nil {
+			return Reply{Node: node}, err
+		}
+	}
+}
+
+// Read is Do, and decodes the reply into a value that is not nil.
+func (c *Caller) Read(ctx context.Context, k Call, into any) (Reply, error) {
+	r, err := c.Do(ctx, k)
+	if err == nil && into != nil {
+		err = r.Decode(into)
+	}
+	return r, err
+}
+
+// judge decides about a failed attempt: it returns nil for another one, or the error
+// to end the call with.
+func (c *Caller) judge(ctx context.Context, t *trial, k *Call, node *nodes.Node, a allowance, err error) error {
+	var refusal *Refusal
+	switch isRefusal := errors.As(err, &refusal); {
+	case !isRefusal && ctx.Err() != nil:
+		t.ambiguous = t.ambiguous || !notSent(err)
+		c.hungUp(ctx, t, node, a)
+		return t.givenUp(ctx, k)
+	case errors.Is(err, errSilent) && !k.Until.IsZero() && a.total < a.wait+shortestShare/2:
+		return ErrHeld
+	case isRefusal && refusal.Rule == "keys" && k.KeyOptional:
+		k.Key, k.KeyOptional = "", false
+	case isRefusal && !t.goesOn(refusal, c.nodes.Len()):
+		if refusal.ofNode() {
+			c.nodes.Failed(node, time.Now().Add(refusal.RetryAfter), false) // the next call begins elsewhere
+		} else {
+			c.nodes.Worked(node)
+		}
+		if t.ambiguous && !refusal.final() && k.Method != http.MethodGet {
+			err = fmt.Errorf("%w (%w)", err, ErrOutcomeUnknown)
+		}
+		return err
+	default:
+		c.note(t, k, node, err)
+		if k.Failed != nil {
+			k.Failed(err)
+		}
+	}
+	return nil
+}
+
+// note counts a failed attempt and turns to the next node.
+func (c *Caller) note(t *trial, k *Call, node *nodes.Node, err error) {
+	if t.failures++; t.failures == 1 {
+		t.since = time.Now()
+	}
+	t.last = err
+	var notBefore time.Time
+	var refusal *Refusal
+	if errors.As(err, &refusal) {
+		notBefore = time.Now().Add(refusal.RetryAfter)
+		t.ambiguous = t.ambiguous || !refusal.noEffect()
+		if refusal.Code == "overloaded" { // all nodes share one leader: another node is no help
+			t.pause = refusal.RetryAfter + rand.N(refusal.RetryAfter/4+1)
+			if k.waits() {
+				t.since = time.Now() // the cluster is there; the wait goes on
+			}
+		}
+	} else {
+		t.ambiguous = t.ambiguous || !notSent(err)
+	}
+	c.nodes.Failed(node, notBefore, errors.Is(err, errSilent))
+	c.cfg.Log.Debug("attempt failed, turning to the next node", "node", node.Host(), "error", err)
+}
+
+// hungUp turns to the next node if a call's ctx ended although the node had time to
+// reply: a deadline that passed, or silence beyond the wait that it was allowed.
+func (c *Caller) hungUp(ctx context.Context, t *trial, node *nodes.Node, a allowance) {
+	silent := time.Since(a.began)-a.wait >= shortestShare/2
+	if silent || a.wait == 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		c.nodes.Failed(node, time.Time{}, silent)
+		if t.last == nil {
+			t.last = errSilent
+		}
+	}
+}
+
+// goesOn reports whether to try again: the refusal is of this node only, or of this
+// moment.
+func (t *trial) goesOn(refusal *Refusal, all int) bool {
+	switch refusal.Status {
+	case http.StatusRequestTimeout, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	case http.StatusTooManyRequests:
+		if !refusal.ofNode() {
+			return false
+		}
+	case http.StatusInternalServerError:
+	default:
+		return false
+	}
+	t.ofNodes++ // a node's fault, or its own limit: the others are asked once each
+	return t.ofNodes < all
+}
+
+// tooLong reports whether a call without a deadline has failed for long enough.
+func (t *trial) tooLong(ctx context.Context, most time.Duration) bool {
+	_, bounded := ctx.Deadline()
+	return !bounded && t.failures > 0 && time.Since(t.since) >= most
+}
+
+// next returns the node to ask, after the pause that the failures so far and the nodes'
+// Retry-After demand. Within a round over all nodes there is no pause: the next one may
+// well work. It fails with ctx's error.
+func (c *Caller) next(ctx context.Context, t *trial, k *Call) (*nodes.Node, error) {
+	elsewhere := k.Elsewhere && t.failures == 0
+	_, pause := c.nodes.Pick(time.Now(), elsewhere)
+	if t.failures > 0 && t.failures%c.nodes.Len() == 0 {
+		pause = max(pause, BackOff(t.failures/c.nodes.Len()))
+	}
+	pause, t.pause = max(pause, t.pause), 0
+	if k.MaxPause > 0 {
+		pause = min(pause, k.MaxPause)
+	}
+	if err := Sleep(ctx, pause); err != nil {
+		return nil, err
+	}
+	node, _ := c.nodes.Pick(time.Now(), elsewhere)
+	return node, nil
+}
+
+// givenUp is the error of a call whose ctx ended.
+func (t *trial) givenUp(ctx context.Context, k *Call) error {
+	err := context.Cause(ctx) // nil: without a deadline, and too long
+	if t.last != nil {
+		err = Join(err, fmt.Errorf("%w: %w", ErrUnreachable, t.last))
+	}
+	if t.ambiguous && k.Method != http.MethodGet && !errors.Is(err, ErrOutcomeUnknown) {
+		err = fmt.Errorf("%w (%w)", err, ErrOutcomeUnknown)
+	}
+	return fmt.Errorf("signalbox: %s %s: %w", k.Method, nodes.Path(k.Path), err)
+}

@@ -1,0 +1,370 @@
+package calls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// script is the nodes as a test has them: it replies to the nth request, or returns the
+// error of its connection.
+type script func(r *http.Request, nth int) (*http.Response, error)
+
+// rig is a Caller with scripted nodes, in virtual time.
+type rig struct {
+	*testing.T
+	*Caller
+
+	mu     sync.Mutex
+	script script
+	sent   []*http.Request
+	at     []time.Time
+}
+
+// RoundTrip is that of http.RoundTripper.
+func (b *rig) RoundTrip(r *http.Request) (*http.Response, error) {
+	b.mu.Lock()
+	b.sent, b.at = append(b.sent, r), append(b.at, time.Now())
+	nth := len(b.sent)
+	b.mu.Unlock()
+	return b.script(r, nth)
+}
+
+// virtually runs a test with so many nodes, called n1, n2 and so on.
+func virtually(t *testing.T, nodes int, replies script, test func(b *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &rig{T: t, script: replies}
+		cfg := Config{HTTPClient: &http.Client{Transport: b}, Log: slog.New(slog.DiscardHandler), AttemptTimeout: 12 * time.Second,
+			LongestWait: 50 * time.Second, GiveUpAfter: time.Minute, Refused: func(r *Refusal) error { return users{r} }}
+		for i := range nodes {
+			cfg.Addresses = append(cfg.Addresses, fmt.Sprintf("n%d", i+1))
+		}
+		var err error
+		if b.Caller, err = New(cfg); err != nil {
+			t.Fatal(err)
+		}
+		test(b)
+	})
+}
+
+// users is the error of a refusal that users get.
+type users struct{ of *Refusal }
+
+func (u users) Error() string        { return fmt.Sprintf("%d %s%s", u.of.Status, u.of.Code, u.of.Text) }
+func (u users) Is(target error) bool { return target == u.of.Code }
+
+// post is a change; get is none.
+func (b *rig) post(limit time.Duration) error { return b.send(limit, Call{Method: "POST", Key: "k"}) }
+func (b *rig) get(limit time.Duration) error  { return b.send(limit, Call{Method: "GET"}) }
+
+// send makes a call, within a limit that is not 0.
+func (b *rig) send(limit time.Duration, k Call) error {
+	ctx := context.Background()
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	k.Path = []string{"v1", "thing"}
+	_, err := b.Do(ctx, k)
+	return err
+}
+
+// asked lists the nodes that were asked.
+func (b *rig) asked() string {
+	var hosts []string
+	for _, r := range b.sent {
+		hosts = append(hosts, r.URL.Host)
+	}
+	return strings.Join(hosts, " ")
+}
+
+// took fails the test unless so much time has passed since began.
+func (b *rig) took(began time.Time, least, most time.Duration) {
+	b.Helper()
+	if d := time.Since(began); d < least || d > most {
+		b.Errorf("took %v, wanted %v … %v", d, least, most)
+	}
+}
+
+// replying makes a reply of a node; a body that begins with "{" is a problem document.
+func replying(status int, body string, header ...string) (*http.Response, error) {
+	recorder := httptest.NewRecorder()
+	if strings.HasPrefix(body, "{") {
+		recorder.Header().Set("Content-Type", "application/problem+json; charset=utf-8")
+	}
+	for i := 0; i < len(header); i += 2 {
+		recorder.Header().Set(header[i], header[i+1])
+	}
+	recorder.WriteHeader(status)
+	recorder.WriteString(body)
+	return recorder.Result(), nil
+}
+
+// always is a script of one reply.
+func always(status int, body string, header ...string) script {
+	return func(*http.Request, int) (*http.Response, error) { return replying(status, body, header...) }
+}
+
+func unreachable(*http.Request, int) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+}
+
+func silent(r *http.Request, _ int) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// A refusal ends the call at once, after each node was asked once, or not before the
+// call's time is over. It leaves the outcome of a change unknown, or shows that there was
+// no effect.
+func TestRefusalsThatEndACall(t *testing.T) {
+	const once, each, on = "n1", "n1 n2 n3", "n1 n2 n3 n1"
+	for _, c := range []struct {
+		status  int
+		body    string
+		asked   string // at least, for "on"
+		unknown bool
+	}{
+		{400, `{"code":"invalid-request"}`, once, false},
+		{401, `{"code":"unauthenticated"}`, once, false},
+		{403, `{"code":"forbidden"}`, once, false},
+		{404, `{"code":"unknown-semaphore"}`, once, false},
+		{404, `<html>`, once, false},
+		{429, `{"code":"limit-reached","rule":"semaphores"}`, once, false},
+		{429, `{"code":"limit-reached","rule":"connections"}`, each, false},
+		{429, `{"code":"limit-reached","rule":"watchers"}`, each, false},
+		{500, `{"code":"internal"}`, each, true},
+		{500, `oops`, each, true},
+		{501, `oops`, once, false},
+		{408, `slow`, on, true},
+		{502, `bad gateway`, on, true},
+		{503, `<html>`, on, true},
+		{503, `{"code":"no-leader"}`, on, false},
+		{503, `{"code":"overloaded"}`, on, false},
+		{503, `{"code":"storage-full"}`, on, false},
+		{503, `{"code":"states-differ"}`, on, false},
+		{504, `{"code":"outcome-unknown"}`, on, true},
+	} {
+		t.Run(fmt.Sprint(c.status, c.body), func(t *testing.T) {
+			virtually(t, 3, always(c.status, c.body), func(b *rig) {
+				err := b.post(3 * time.Second)
+				var refusal *Refusal
+				if !errors.As(err, &refusal) || refusal.Status != c.status || !errors.As(err, new(users)) {
+					b.Errorf("the call fails with %v", err)
+				}
+				if c.asked == on && !strings.HasPrefix(b.asked(), on) || c.asked != on && b.asked() != c.asked {
+					b.Errorf("asked %s, wanted %s", b.asked(), c.asked)
+				}
+				if c.asked == on != errors.Is(err, ErrUnreachable) || errors.Is(err, ErrOutcomeUnknown) != c.unknown {
+					b.Errorf("unknown wanted %v: %v", c.unknown, err)
+				}
+				if err := b.get(3 * time.Second); c.body != `{"code":"outcome-unknown"}` && errors.Is(err, ErrOutcomeUnknown) {
+					b.Errorf("a read has no such outcome: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A change that may have been carried out is reported so, unless the state machine has
+// refused its repeat: that refusal is the outcome of the first attempt.
+func TestOutcomeAfterALostReply(t *testing.T) {
+	for body, unknown := range map[string]bool{
+		`{"code":"unavailable"}`: false, `<html>`: true,
+	} {
+		virtually(t, 2, func(_ *http.Request, nth int) (*http.Response, error) {
+			if nth == 1 {
+				return nil, errors.New("connection reset")
+			}
+			return replying(409, body)
+		}, func(b *rig) {
+			if err := b.post(0); errors.Is(err, ErrOutcomeUnknown) != unknown {
+				b.Errorf("after %s: %v", body, err)
+			}
+			if b.sent[1].Header.Get("Idempotency-Key") != "k" {
+				b.Error("the repeat has another key")
+			}
+		})
+	}
+}
+
+// Only a problem document has a code: a proxy's reply never passes for a node's.
+func TestOnlyADocumentHasACode(t *testing.T) {
+	for _, c := range []struct {
+		kind, body string
+		code       Code
+		text       string
+	}{
+		{"application/problem+json", `{"code":"over","rule":"r"}`, "over", ""},
+		{"application/json", `{"code":"over","rule":"r"}`, "", `{"code":"over","rule":"r"}`},
+		{"application/problem+json", `{"code":7}`, "", `{"code":7}`},
+		{"text/html", " " + strings.Repeat("ä", 150), "", strings.Repeat("ä", 100) + "…"},
+		{"text/html", " " + strings.Repeat("x", 199) + "ä", "", strings.Repeat("x", 199) + "…"},
+	} {
+		virtually(t, 1, always(404, c.body, "Content-Type", c.kind, "Retry-After", "99"), func(b *rig) {
+			var refusal *Refusal
+			if err := b.get(0); !errors.As(err, &refusal) || refusal.Code != c.code || refusal.Text != c.text || (refusal.Document == nil) != (c.code == "") {
+				b.Errorf("%s: %+v, %v", c.body, refusal, err)
+			}
+			if AskedFor(refusal) != time.Minute || refusal.Address != "http://n1" {
+				b.Errorf("asked for %v by %s", AskedFor(refusal), refusal.Address)
+			}
+		})
+	}
+}
+
+// A call that may do without a key gives it up when the cluster has no room for keys.
+func TestOptionalKeyIsGivenUp(t *testing.T) {
+	for optional, want := range map[bool]string{true: "n1 n1", false: "n1"} {
+		virtually(t, 2, func(r *http.Request, _ int) (*http.Response, error) {
+			if r.Header.Get("Idempotency-Key") != "" {
+				return replying(429, `{"code":"limit-reached","rule":"keys"}`)
+			}
+			return replying(200, "")
+		}, func(b *rig) {
+			err := b.send(0, Call{Method: "DELETE", Key: "k", KeyOptional: optional})
+			if b.asked() != want || (err == nil) != optional {
+				b.Errorf("optional %v: asked %s, %v", optional, b.asked(), err)
+			}
+		})
+	}
+}
+
+func TestPausesGrowAndDiffer(t *testing.T) {
+	virtually(t, 1, unreachable, func(b *rig) {
+		if err := b.get(30 * time.Second); !errors.Is(err, ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) {
+			b.Error(err)
+		}
+		for i := 1; i < len(b.at); i++ {
+			full := min(2*time.Second, 50*time.Millisecond<<min(i-1, 10))
+			if pause := b.at[i].Sub(b.at[i-1]); pause < full/2 || pause > full {
+				b.Errorf("pause %d is %v, wanted %v … %v", i, pause, full/2, full)
+			}
+		}
+		if len(b.at) < 15 || len(b.at) > 40 {
+			b.Errorf("%d attempts in 30 s", len(b.at))
+		}
+	})
+}
+
+func TestMaxPauseBoundsRetryAfter(t *testing.T) {
+	virtually(t, 1, func(_ *http.Request, nth int) (*http.Response, error) {
+		if nth == 1 {
+			return replying(503, `{"code":"no-leader"}`, "Retry-After", "9")
+		}
+		return replying(200, "")
+	}, func(b *rig) {
+		began := time.Now()
+		if err := b.send(0, Call{Method: "PUT", MaxPause: time.Second}); err != nil {
+			b.Error(err)
+		}
+		b.took(began, time.Second, time.Second)
+	})
+}
+
+func TestCallWithoutDeadlineGivesUp(t *testing.T) {
+	virtually(t, 3, unreachable, func(b *rig) {
+		began := time.Now()
+		err := b.post(0)
+		if !errors.Is(err, ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrOutcomeUnknown) { // never sent
+			b.Error(err)
+		}
+		b.took(began, time.Minute, time.Minute+2*time.Second)
+	})
+}
+
+func TestRedirectIsNotFollowed(t *testing.T) {
+	virtually(t, 1, always(302, "moved", "Location", "http://elsewhere/"), func(b *rig) {
+		var refusal *Refusal
+		if err := b.post(0); !errors.As(err, &refusal) || refusal.Status != 302 || len(b.sent) != 1 {
+			b.Errorf("%d requests, %v", len(b.sent), err)
+		}
+	})
+}
+
+// A node that never replies costs a call its share of the time, and then the others are
+// asked first.
+func TestSilentNodeCostsAShare(t *testing.T) {
+	virtually(t, 3, func(r *http.Request, nth int) (*http.Response, error) {
+		if r.URL.Host == "n1" {
+			return silent(r, nth)
+		}
+		return replying(200, "")
+	}, func(b *rig) {
+		for _, share := range []time.Duration{2 * time.Second, 0, 0} {
+			began := time.Now()
+			if err := b.get(6 * time.Second); err != nil {
+				b.Error(err)
+			}
+			b.took(began, share, share)
+		}
+	})
+}
+
+// A node that holds a request for longer than its share may be dead: the caller decides.
+func TestHeldRequest(t *testing.T) {
+	virtually(t, 2, silent, func(b *rig) {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		r, err := b.Do(ctx, Call{Method: "POST", Until: began.Add(20 * time.Second)})
+		if !errors.Is(err, ErrHeld) || r.Node == nil || r.Node.Host() != "n1" {
+			b.Errorf("%v from %v", err, r.Node)
+		}
+		b.took(began, 10*time.Second, 10*time.Second)
+		if wait := b.sent[0].URL.Query().Get("wait"); wait != "20000" {
+			b.Errorf("the node was allowed to hold the request for %s ms", wait)
+		}
+		b.Distrust(r.Node)
+		_ = b.get(400 * time.Millisecond) // one attempt
+		if b.asked() != "n1 n2" {
+			b.Errorf("asked %s", b.asked())
+		}
+	})
+}
+
+func TestCloseEndsCalls(t *testing.T) {
+	cause := errors.New("closed")
+	for outlives, want := range map[bool]error{false: cause, true: context.DeadlineExceeded} {
+		virtually(t, 1, silent, func(b *rig) {
+			time.AfterFunc(time.Second, func() { b.Close(cause) })
+			if err := b.send(5*time.Second, Call{Method: "GET", Outlives: outlives}); !errors.Is(err, want) {
+				b.Errorf("outlives %v: %v", outlives, err)
+			}
+		})
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	sent := time.Now()
+	received := sent.Add(100 * time.Millisecond)
+	for _, c := range []struct {
+		name             string
+		replayed         bool
+		waited, expires  int64
+		deadline, renews time.Duration // after sent
+	}{
+		{"granted at once", false, 0, 1024, 1022 * time.Millisecond, 1024 * time.Millisecond / 3},
+		{"granted after a wait", false, 50, 1024, 1072 * time.Millisecond, 50*time.Millisecond + 1024*time.Millisecond/3},
+		{"an earlier attempt waited", true, 50, 1024, 1022 * time.Millisecond, 1024 * time.Millisecond / 3},
+		{"no grant after the reply", false, 5000, 1024, 1122 * time.Millisecond, 100*time.Millisecond + 1024*time.Millisecond/3},
+		{"over", false, 0, -5, -time.Millisecond, 0},
+	} {
+		r := Reply{Sent: sent, Received: received, Replayed: c.replayed}
+		deadline, renewAt := r.Deadline(c.waited, c.expires)
+		if deadline.Sub(sent) != c.deadline || renewAt.Sub(sent) != c.renews {
+			t.Errorf("%s: lives for %v, renewed after %v; wanted %v, %v", c.name, deadline.Sub(sent), renewAt.Sub(sent), c.deadline, c.renews)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+// Package calls sends one call to a cluster: to one node after the other, until one of
+// them has replied.
+//
+// # What callers can rely on
+//
+//  1. Caller.Do returns with a reply, with a refusal that no other node would take back,
+//     or when ctx ends. A ctx without a deadline counts as ended once no node could carry
+//     the call out for Config.GiveUpAfter.
+//  2. A call that fails at one node (no connection, 502, 503, 504, silence) goes to the
+//     next one with the same key, so that it is carried out once. Within a round over all
+//     nodes there is no pause; after it there is one, which grows. No node is asked before
+//     the time that it named with Retry-After.
+//  3. A node that accepts requests and never replies takes its share of the call's time,
+//     and no more; from then on the others are asked before it.
+//  4. An error wraps ErrOutcomeUnknown if an attempt may have been carried out and its
+//     outcome is not known. It wraps ErrUnreachable if no node replied, or not one could
+//     carry out the call.
+//  5. A refusal reaches the caller as a *Refusal that wraps the error of Config.Refused.
+//     Only a problem document has a Code: a reply of a proxy never passes for a node's.
+//  6. Redirects are not followed, but where the user's http.Client follows them.
+//
+// A Caller may be used by any number of goroutines, and starts none of its own.
+//
+// The package belongs to package client, which makes sessions, leases and semaphores of
+// calls: it knows their routes and their codes, and this package does not.
+//
+//   - call.go: one call, its reply, and the deadline that a reply stands for
+//   - caller.go: Config, Do: nodes asked in turn until there is an outcome
+//   - attempt.go: one request to one node, and the time it may take
+//   - refusal.go: refusals, and which of them end a call
+//   - pause.go: pauses between attempts, and what else calls are made with
+package calls

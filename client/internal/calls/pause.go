@@ -1,0 +1,68 @@
+package calls
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	mathrand "math/rand/v2"
+	"time"
+)
+
+const (
+	// firstPause is how long a call rests after all nodes have failed once; twice as
+	// long after each further round.
+	firstPause = 50 * time.Millisecond
+	// longestPause bounds it.
+	longestPause = 2 * time.Second
+)
+
+// BackOff is the pause after so many rounds: doubling, and between half and all of
+// it by chance, so that clients that failed together do not come back together.
+func BackOff(rounds int) time.Duration {
+	full := min(longestPause, firstPause<<min(rounds-1, 10))
+	return full/2 + mathrand.N(full/2)
+}
+
+// Sleep blocks for that long, or until ctx ends, and returns ctx's error if it has
+// ended.
+func Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Both returns a ctx that also ends with another one, with that one's cause. end
+// must be called.
+func Both(ctx, other context.Context) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if other.Err() != nil { // AfterFunc would get round to it later
+		cancel(context.Cause(other))
+	}
+	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// Join joins two errors into one line; either may be nil.
+func Join(first, second error) error {
+	switch {
+	case first == nil:
+		return second
+	case second == nil:
+		return first
+	}
+	return fmt.Errorf("%w: %w", first, second)
+}
+
+// NewKey draws an idempotency key: 130 random bits.
+func NewKey() string { return rand.Text() }

@@ -1,0 +1,135 @@
+package calls
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Code is the identity of a kind of refusal, as an error: "unknown-semaphore".
+type Code string
+
+// Error returns the code in words.
+func (c Code) Error() string { return strings.ReplaceAll(string(c), "-", " ") }
+
+var (
+	// ErrUnreachable ends a call that no node has replied to, or that no node could
+	// carry out.
+	ErrUnreachable = errors.New("no node replied")
+	// ErrOutcomeUnknown ends a call that may have been carried out or not.
+	ErrOutcomeUnknown error = Code("outcome-unknown")
+	// ErrHeld ends a call with Until: a node has not replied within its share of the
+	// time, which may be because it holds the request.
+	ErrHeld = errors.New("no reply yet")
+)
+
+// errSilent ends an attempt at a node that takes too long.
+var errSilent = errors.New("the node did not reply in time")
+
+// Refusal is a reply with a status of 300 or more. It wraps the error that
+// Config.Refused makes of it for users, and has its text.
+type Refusal struct {
+	Status     int
+	Code       Code   // empty when no node of Signalbox has made the reply
+	Rule       string // the limit, or the rule of the lock hierarchy
+	RetryAfter time.Duration
+	Address    string // of the node
+	Document   []byte // the problem (RFC 9457); nil where there is no Code
+	Text       string // the beginning of a body that is no such document
+
+	users error
+}
+
+// Error is that of the users' error.
+func (e *Refusal) Error() string { return e.users.Error() }
+
+// Unwrap returns the users' error.
+func (e *Refusal) Unwrap() error { return e.users }
+
+// newRefusal reads a refusal. A reply that is not a problem document of Signalbox gets an
+// empty code, so that a proxy's 404 never passes for the end of a session.
+func (c *Caller) newRefusal(header http.Header, r *Reply) *Refusal {
+	e := &Refusal{Status: r.Status, Address: r.Node.String(), RetryAfter: retryAfter(header.Get("Retry-After"))}
+	var document struct {
+		Code Code
+		Rule string
+	}
+	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+	if strings.TrimSpace(kind) == "application/problem+json" && json.Unmarshal(r.Body, &document) == nil {
+		e.Code, e.Rule, e.Document = document.Code, document.Rule, r.Body
+	} else {
+		e.Text = excerpt(string(r.Body))
+	}
+	e.users = c.cfg.Refused(e)
+	return e
+}
+
+// noEffect reports whether the refusal makes sure that the call had no effect. A
+// refusal by a proxy does not.
+func (e *Refusal) noEffect() bool {
+	switch e.Code {
+	case "no-leader", "behind", "not-applied", "draining", "storage-full", "overloaded", "states-differ", "limit-reached":
+		return true
+	}
+	return false
+}
+
+// ofNode reports whether the refusal is for a limit that each node has by itself:
+// another node may have room.
+func (e *Refusal) ofNode() bool {
+	switch e.Rule {
+	case "connections", "body-memory", "reply-memory", "watchers":
+		return e.Code == "limit-reached"
+	}
+	return false
+}
+
+// final reports whether the state machine made the refusal. Then a repeat has the
+// outcome of the first attempt; other refusals are about the repeat alone.
+func (e *Refusal) final() bool {
+	switch e.Status {
+	case http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusPreconditionFailed, http.StatusUnprocessableEntity:
+		return e.Code != ""
+	}
+	return false
+}
+
+// AskedFor returns how long a refusal asks to wait before the next request.
+func AskedFor(err error) time.Duration {
+	var refusal *Refusal
+	if errors.As(err, &refusal) {
+		return refusal.RetryAfter
+	}
+	return 0
+}
+
+// excerpt is the beginning of a foreign text.
+func excerpt(text string) string {
+	const most = 200
+	text = strings.TrimSpace(text)
+	if len(text) <= most {
+		return text
+	}
+	text = text[:most]
+	for !utf8.ValidString(text) && len(text) > most-utf8.UTFMax {
+		text = text[:len(text)-1]
+	}
+	return text + "…"
+}
+
+// maxRetryAfter bounds, in seconds, how long a node is left alone.
+const maxRetryAfter = 60
+
+// retryAfter reads the header of that name: seconds. A date is not expected from a
+// node, and would need a common wall clock.
+func retryAfter(text string) time.Duration {
+	seconds, err := strconv.Atoi(text)
+	if err != nil || seconds < 0 {
+		return 0
+	}
+	return time.Duration(min(seconds, maxRetryAfter)) * time.Second
+}
