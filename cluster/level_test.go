@@ -51,7 +51,7 @@ func TestLevelThatAMemberDoesNotKnow(t *testing.T) {
 			t.Fatalf("a level that no member knows: %v", err)
 		}
 		for _, want := range []string{
-			silent.id + " at " + silent.id + ":8711 does not answer",
+			silent.id + " at " + silent.id + ":8711 does not reply",
 			fmt.Sprintf("%s knows level %d", leader.id, fsm.FeatureLevel), fmt.Sprintf("%s knows level %d", other.id, fsm.FeatureLevel),
 		} {
 			if !strings.Contains(err.Error(), want) {
@@ -59,7 +59,7 @@ func TestLevelThatAMemberDoesNotKnow(t *testing.T) {
 			}
 		}
 		if err := leader.RaiseLevel(t.Context(), fsm.FeatureLevel); !errors.Is(err, outcome.ErrLevelUnknown) {
-			t.Errorf("with a member that does not answer: %v", err)
+			t.Errorf("with a member that does not reply: %v", err)
 		}
 		if got := leader.raft().LastIndex(); got != last {
 			t.Errorf("%d entries were logged", got-last)
@@ -73,7 +73,7 @@ func TestLevelThatAMemberWithoutAVoteMayNotKnow(t *testing.T) {
 		leader := c.leader()
 		c.must(leader.raft().AddNonvoter("n2", "n2:8711", 0, 0).Error())
 		err := leader.RaiseLevel(t.Context(), fsm.FeatureLevel)
-		if !errors.Is(err, outcome.ErrLevelUnknown) || !strings.Contains(err.Error(), "n2 at n2:8711 does not answer") {
+		if !errors.Is(err, outcome.ErrLevelUnknown) || !strings.Contains(err.Error(), "n2 at n2:8711 does not reply") {
 			t.Errorf("raised beside a member without a vote that may not know the level: %v", err)
 		}
 	})

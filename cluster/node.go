@@ -43,10 +43,10 @@ const (
 )
 
 var (
-	errTasksRun    = errors.New("the node's goroutines have not ended in time")
-	errRaftRuns    = errors.New("raft has not ended in time")
-	errPortRuns    = errors.New("the peer port has not ended in time")
-	errNotAnswered = errors.New("not all calls were answered in time")
+	errTasksRun = errors.New("the node's goroutines have not ended in time")
+	errRaftRuns = errors.New("raft has not ended in time")
+	errPortRuns = errors.New("the peer port has not ended in time")
+	errNoReply  = errors.New("some calls got no reply in time")
 )
 
 // Node is one member of a cluster. All methods are safe for concurrent use.
@@ -219,7 +219,7 @@ func (n *Node) submitRenewals(renew fsm.Renew) (Reply, error) {
 func (n *Node) Drain() { n.drain(context.Background()) }
 
 func (n *Node) drain(ctx context.Context) {
-	ctx, cancel := context.WithTimeoutCause(ctx, drainTimeout, errNotAnswered)
+	ctx, cancel := context.WithTimeoutCause(ctx, drainTimeout, errNoReply)
 	defer cancel()
 	if err := n.calls.drain(ctx); err != nil {
 		n.log.Warn("drained in part", "error", err)

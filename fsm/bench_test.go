@@ -357,7 +357,7 @@ func BenchmarkMillion(b *testing.B) {
 			pauses = append(pauses, time.Since(start))
 			b.StopTimer()
 			after = append(after, changes()...)
-			if frozen.Index() >= l.m.Index() {
+			if frozen.index >= l.m.Index() {
 				b.Fatal("the copy went on with the machine")
 			}
 			b.StartTimer()

@@ -258,7 +258,7 @@ func TestPropertyFrozen(t *testing.T) {
 			}
 		})
 		for _, c := range copies {
-			if c.frozen.Index() != c.index || !bytes.Equal(snapshotOf(t, c.frozen), c.bytes) {
+			if c.frozen.index != c.index || !bytes.Equal(snapshotOf(t, c.frozen), c.bytes) {
 				t.Fatalf("the copy frozen at entry %d changed while the machine went on", c.index)
 			}
 		}

@@ -66,9 +66,6 @@ func (m *Machine) Freeze() *Frozen {
 	}
 }
 
-// Index returns the index of the last entry in the copy.
-func (f *Frozen) Index() uint64 { return f.index }
-
 // Write writes the snapshot. Equal states give equal bytes. Sorting the records makes it
 // O(n log n).
 func (f *Frozen) Write(w io.Writer) error {

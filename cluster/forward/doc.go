@@ -16,7 +16,8 @@
 //
 //   - carry.go: Router.Carry and Router.Read: a call's way, and how long it waits.
 //   - router.go: Router finds the leader and keeps a lane to it; the lane to this node's own term.
-//   - link.go: the lane to another node: a stream, what is open on it, and the leader's clock.
+//   - link.go: the lane to another node: a stream, and what is open on it.
+//   - clock.go: how old a command may be that comes to the leader, by the origin's estimate of the leader's clock.
 //   - server.go: Server takes commands and reads from other nodes' streams.
 //   - outbox.go: what a leader sends on a stream, gathered without blocking.
 //   - codec.go: the frames of a stream, byte by byte.

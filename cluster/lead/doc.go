@@ -20,6 +20,7 @@
 // replica, internal/wake and fsm.
 //
 //   - leadership.go: Leadership, which begins and ends terms; Term: propose, tick, confirm a read; what both need of Raft and of their node.
-//   - proposer.go: puts everything that waits into one entry of the log; the order and the bounds of the commands that wait.
+//   - proposer.go: puts everything that waits into one entry of the log.
+//   - queue.go: the commands that wait: their classes, their order, their bounds.
 //   - clock.go: time: the leader's clock, the ticker, which logs entries that only let time go on, and Pulse, which notices that the process was suspended.
 package lead

@@ -182,7 +182,7 @@ func (m *Changes) checkRemoval(servers []raft.Server, id string) error {
 	case stay == 0:
 		return outcome.ErrLastVoter
 	case up <= stay/2:
-		return fmt.Errorf("%w: without %s there would be no majority, since %s does not answer",
+		return fmt.Errorf("%w: without %s there would be no majority: no reply came from %s",
 			outcome.ErrMemberInvalid, id, strings.Join(silent, ", "))
 	}
 	return nil
@@ -250,7 +250,7 @@ func (m *Changes) lacks(ctx context.Context, s raft.Server, level uint32) string
 	if string(s.ID) != m.self {
 		answer, err := m.calls.Ask(ctx, string(s.ID), string(s.Address))
 		if err != nil {
-			return fmt.Sprintf("%s at %s does not answer", s.ID, s.Address)
+			return fmt.Sprintf("%s at %s does not reply", s.ID, s.Address)
 		}
 		knows = answer.Knows
 	}

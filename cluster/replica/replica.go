@@ -382,9 +382,6 @@ const (
 	// A large state takes long to write and to restore anyway, and would
 	// otherwise be written again and again for little.
 	snapshotShare = 2
-	// MostEntries is how many entries are logged at most before a snapshot is due,
-	// however small they are.
-	MostEntries = snapshotCost / entryCost
 )
 
 // snapshotMeter counts the entries that a restart would have to read and apply, and

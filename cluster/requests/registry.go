@@ -97,9 +97,6 @@ func New(limit int, r *replica.Replica) *Registry {
 // Origin returns the origin of the ids of this node's requests.
 func (r *Registry) Origin() uint64 { return r.origin }
 
-// Built returns how many requests were built.
-func (r *Registry) Built() uint64 { return r.sequence.Load() }
-
 // Build encodes a command under an id of its own, in a frame. The listener may be nil.
 func (r *Registry) Build(command fsm.Command, frame fsm.Envelope, class lead.Class, l *Listener) *Request {
 	id := fsm.RequestID{Origin: r.origin, Sequence: r.sequence.Add(1)}
@@ -442,10 +439,4 @@ func (l *largeSessions) cost(c fsm.Command) int {
 		}
 	}
 	return fsm.Cost(c, size)
-}
-
-// Large returns how many sessions are known as large.
-func (r *Registry) Large() (count int) {
-	r.large.sizes.Range(func(any, any) bool { count++; return true })
-	return count
 }

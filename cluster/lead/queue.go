@@ -1,0 +1,196 @@
+package lead
+
+import "github.com/signalbox/signalbox/fsm"
+
+// Class orders the commands that wait for the log: a lower class goes first.
+// Commands of one class keep their order. A caller that has sent two commands at
+// the same time knows no order of them; one that waits for each reply has a
+// single command under way. So classes change no order that a client can rely on.
+type Class uint8
+
+const (
+	ClassRenewal Class = iota // keeps what a session has
+	ClassRelease              // gives back
+	ClassSingle               // any other request
+	ClassListed               // a member of a list, whatever it does: see Node.DoMany
+	classes
+)
+
+// ClassOf returns the class of a command that stands alone.
+func ClassOf(op fsm.Op) Class {
+	switch op {
+	case fsm.OpRenew:
+		return ClassRenewal
+	case fsm.OpRelease, fsm.OpEndSession, fsm.OpResizeLease, fsm.OpRevokeLease, fsm.OpUp, fsm.OpListRemove, fsm.OpNoticeDone:
+		return ClassRelease
+	}
+	return ClassSingle
+}
+
+// Load is the room that a command takes in the queue and in an entry.
+type Load struct {
+	Class  Class
+	Weight int // as fsm.Cost counts
+	Bytes  int // encoded
+}
+
+// queueBytes bounds the size of all commands in one queue, encoded.
+const queueBytes = 64 << 20
+
+// Places bounds the commands that wait, and the memory that they take. Lists have
+// half of it at most; an eighth is left to renewals and releases, which make room
+// for others. Its user guards it.
+type Places struct {
+	commands, bytes int // the bounds
+	used            [classes]struct{ commands, bytes int }
+}
+
+// NewPlaces returns places for so many commands.
+func NewPlaces(commands int) Places { return Places{commands: commands, bytes: queueBytes} }
+
+// Take takes a place and reports whether there was one.
+func (p *Places) Take(l Load) bool {
+	commands, bytes := 0, 0
+	for _, used := range p.used {
+		commands, bytes = commands+used.commands, bytes+used.bytes
+	}
+	free := commands < p.share(l.Class, p.commands) && (commands == 0 || bytes+l.Bytes <= p.share(l.Class, p.bytes))
+	own := &p.used[l.Class]
+	if l.Class == ClassListed {
+		free = free && own.commands < p.commands/2 && (own.commands == 0 || own.bytes+l.Bytes <= p.bytes/2)
+	}
+	if free {
+		own.commands, own.bytes = own.commands+1, own.bytes+l.Bytes
+	}
+	return free
+}
+
+// share returns up to which part of a bound a class may fill the places.
+func (p *Places) share(c Class, bound int) int {
+	if c >= ClassSingle {
+		return bound - bound/8
+	}
+	return bound
+}
+
+// Leave gives a place back.
+func (p *Places) Leave(l Load) {
+	own := &p.used[l.Class]
+	own.commands, own.bytes = own.commands-1, own.bytes-l.Bytes
+}
+
+// queue holds the commands that wait for the log. Its proposer guards it.
+type queue struct {
+	places Places
+	lines  [classes]line
+}
+
+// line holds the commands of one class that wait, in their order.
+type line struct {
+	waiting       []Proposal
+	weight, bytes int // of all of them
+	passed        int // entries in a row that had no room for the first one
+}
+
+// add puts a command at the end of its line and reports whether there was room.
+func (q *queue) add(p Proposal) bool {
+	l := p.Load()
+	if !q.places.Take(l) {
+		return false
+	}
+	in := &q.lines[l.Class]
+	in.waiting = append(in.waiting, p)
+	in.weight, in.bytes = in.weight+l.Weight, in.bytes+l.Bytes
+	return true
+}
+
+// len returns how many commands wait.
+func (q *queue) len() (commands int) {
+	for i := range q.lines {
+		commands += len(q.lines[i].waiting)
+	}
+	return commands
+}
+
+const (
+	// shareWeight and shareBytes are kept in an entry for each class that waits,
+	// so that the classes before it don't hold it up.
+	shareWeight = fsm.EntryWeight / 8
+	shareBytes  = fsm.EntryBytes / 8
+)
+
+// cut takes the next entry's commands: by class, within fsm.EntryWeight and
+// fsm.EntryBytes, but at least one. A command that is larger than its class's share
+// and so finds no room goes first into one of the next entries.
+func (q *queue) cut() []Proposal {
+	var count [classes]int
+	weight, bytes, total := fsm.EntryWeight, fsm.EntryBytes, 0
+	take := func(c Class, reservedWeight, reservedBytes int) bool {
+		in := &q.lines[c]
+		if count[c] == len(in.waiting) {
+			return false
+		}
+		l := in.waiting[count[c]].Load()
+		if total > 0 && (l.Weight > weight-reservedWeight || l.Bytes > bytes-reservedBytes) {
+			return false
+		}
+		weight, bytes, total = weight-l.Weight, bytes-l.Bytes, total+1
+		count[c]++
+		return true
+	}
+	if c, owed := q.owed(); owed {
+		take(c, 0, 0)
+	}
+	for c := range classes {
+		reservedWeight, reservedBytes := 0, 0
+		for d := c + 1; d < classes; d++ {
+			reservedWeight += min(q.lines[d].weight, shareWeight)
+			reservedBytes += min(q.lines[d].bytes, shareBytes)
+		}
+		for take(c, reservedWeight, reservedBytes) {
+		}
+	}
+	return q.remove(&count, total)
+}
+
+// owed returns the class that was passed over by most entries, if there is one.
+func (q *queue) owed() (found Class, owed bool) {
+	most := 0
+	for c := range q.lines {
+		if passed := q.lines[c].passed; passed > most {
+			most, found = passed, Class(c)
+		}
+	}
+	return found, most > 0
+}
+
+// remove takes the first commands out of each line.
+func (q *queue) remove(count *[classes]int, total int) []Proposal {
+	taken := make([]Proposal, 0, total)
+	for c := range q.lines {
+		in := &q.lines[c]
+		for _, p := range in.waiting[:count[c]] {
+			l := p.Load()
+			in.weight, in.bytes = in.weight-l.Weight, in.bytes-l.Bytes
+			q.places.Leave(l)
+			taken = append(taken, p)
+		}
+		left := copy(in.waiting, in.waiting[count[c]:])
+		clear(in.waiting[left:])
+		in.waiting = in.waiting[:left]
+		in.passed++
+		if count[c] > 0 || left == 0 {
+			in.passed = 0
+		}
+	}
+	return taken
+}
+
+// empty takes all commands.
+func (q *queue) empty() []Proposal {
+	var count [classes]int
+	for c := range q.lines {
+		count[c] = len(q.lines[c].waiting)
+	}
+	return q.remove(&count, q.len())
+}
