@@ -1,6 +1,9 @@
 package fsm
 
-import "fmt"
+import (
+	"crypto/sha256"
+	"fmt"
+)
 
 // StartTerm is the first entry of each leader. It names the term, so that every node knows
 // that commands proposed in an earlier term can't be applied any more, and brings the
@@ -54,10 +57,26 @@ func (c StartTerm) apply(m *Machine) Result {
 	}
 	m.term, m.leader, m.limits = c.Term, c.Leader, c.Limits
 	if c.Jump {
-		m.tokens += termJump
-		m.places += termJump
-		m.epochs += termJump
+		m.jump()
 	}
 	m.applied.Term, m.applied.Jump = c.Term, c.Jump
 	return Result{Code: OK}
+}
+
+// jump makes the counters skip all numbers that lost entries may have given out.
+func (m *Machine) jump() {
+	m.tokens += termJump
+	m.places += termJump
+	m.epochs += termJump
+}
+
+// Recovered makes the state that of another cluster, which goes on from here alone. Entries
+// after this one may be lost, so the counters of tokens, places and epochs jump. It is not
+// an operation: only a state that becomes the first snapshot of that cluster may be
+// changed so, since no replica may apply the entries of the cluster before to it.
+func (m *Machine) Recovered(cluster ClusterID) {
+	m.jump()
+	m.cluster, m.feature = cluster, max(m.feature, 1) // level 0 has no ids
+	sum := sha256.Sum256(append(m.hash[:], cluster[:]...))
+	copy(m.hash[:], sum[:])
 }

@@ -43,4 +43,5 @@
 //
 //   - options.go: Options
 //   - store.go: Open, verify, the parts of a Store, Close
+//   - view.go: Look, which reads a folder that no node has open; Replace, which puts other content into it
 package store

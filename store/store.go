@@ -18,6 +18,9 @@ import (
 // Space is the state of the disk that holds the data folder.
 type Space = folder.Space
 
+// files are those that other packages than folder read and write.
+var files = []folder.File{{Name: logs.FileName, Create: logs.Create}, {Name: snapshots.FileName, Create: snapshots.Create}}
+
 // Store is an open data folder, or an ephemeral stand-in for one. Safe for
 // concurrent use.
 type Store struct {
@@ -49,7 +52,7 @@ func Open(o Options) (*Store, error) {
 	})
 	home, err := folder.Open(folder.Config{
 		Path: o.Folder, NodeID: o.NodeID, ClusterID: o.ClusterID, MinFree: o.MinFree, Guard: guard, Logger: logger,
-		Files: []folder.File{{Name: logs.FileName, Create: logs.Create}, {Name: snapshots.FileName, Create: snapshots.Create}},
+		Files: files,
 	})
 	if err != nil {
 		return nil, err
@@ -118,10 +121,15 @@ func verify(home *folder.Folder) (logs.Contents, snapshots.Contents, error) {
 	if err != nil {
 		return log, kept, err
 	}
+	return log, kept, judge(home.Path(), home.Witness().Known(), log, kept)
+}
+
+// judge returns why log and snapshots, each sound by itself, are not all that was stored.
+func judge(path string, seen folder.Bounds, log logs.Contents, kept snapshots.Contents) (err error) {
 	damaged := func(file string, index uint64, cause error, detail string, arguments ...any) error {
-		return &damage.Error{Folder: home.Path(), File: file, Index: index, Detail: fmt.Sprintf(detail, arguments...), Err: cause}
+		return &damage.Error{Folder: path, File: file, Index: index, Detail: fmt.Sprintf(detail, arguments...), Err: cause}
 	}
-	seen, newest, bad := home.Witness().Known(), kept.Newest(), kept.NewestBad()
+	newest, bad := kept.Newest(), kept.NewestBad()
 	switch {
 	case log.Generation() < seen.Stable:
 		err = damaged(logs.FileName, 0, nil, "the term and vote stored last are missing")
@@ -134,7 +142,7 @@ func verify(home *folder.Folder) (logs.Contents, snapshots.Contents, error) {
 	case log.Last > newest && log.From > newest+1:
 		err = damaged(logs.FileName, newest+1, nil, "the entries from here to %d are missing", log.From-1)
 	}
-	return log, kept, err
+	return err
 }
 
 // Snapshots returns the store of snapshots. It keeps the newest two. One is

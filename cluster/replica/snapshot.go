@@ -38,6 +38,20 @@ func (f *Feed) Snapshot() (raft.FSMSnapshot, error) {
 	return &frozen{index: r.reached.Load(), state: r.state.Freeze(), size: &f.meter.size}, nil
 }
 
+// Recovered makes the state the first of another cluster and returns the snapshot with
+// which it begins, at an index that must not be below Index. It is for a feed without
+// Raft, which must not be used after that. See [fsm.Machine.Recovered].
+func (f *Feed) Recovered(cluster fsm.ClusterID, index uint64) (raft.FSMSnapshot, error) {
+	if f.halted != nil {
+		return nil, f.halted
+	}
+	f.replica.mu.Lock()
+	f.replica.state.Recovered(cluster)
+	f.replica.mu.Unlock()
+	f.replica.arrive(index)
+	return f.Snapshot()
+}
+
 // Persist implements [raft.FSMSnapshot], beside continuing applies.
 func (f *frozen) Persist(sink raft.SnapshotSink) error {
 	var written byteCount

@@ -4,6 +4,7 @@
 // The folder of another node, another cluster, another program or a newer version is
 // refused and stays as it is. A crash while a folder is made leaves one that the next
 // Open makes anew; a complete one never gets an empty file in place of one that it lost.
+// A crash while the content is replaced leaves the old one or the new one.
 //
 // The package knows the other files by name alone (Config.Files); package store calls it
 // and opens them, in a folder that is open. It imports package damage, starts no
@@ -13,6 +14,8 @@
 //   - record.go: the file FORMAT: format and identity, as text
 //   - identity.go: the ids of node, cluster and folder, while it is open
 //   - witness.go: Witness, lower bounds of what is stored, in two slots
+//   - reading.go: Look, which reads what a folder says of itself and changes nothing
+//   - replace.go: Replace, which puts other content into a folder in one step
 //   - space.go: Space, watermarks of the free room; Reserve, room for a last term
 //   - errors.go: the reasons why a folder is refused
 package folder

@@ -92,6 +92,9 @@ func Open(c Config) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := finishReplacement(c.Path); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
 	found, err := c.prepare()
 	var witness *Witness
 	if err == nil {
@@ -214,29 +217,40 @@ func (c Config) prepare() (record, error) {
 // there is none yet and the folder is missing or empty. The error says why this
 // folder can't be used with this Config.
 func (c Config) inspect() (record, error) {
-	content, err := os.ReadFile(filepath.Join(c.Path, recordFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return record{}, checkEmpty(c.Path)
-	}
-	if err != nil {
-		return record{}, fmt.Errorf("data folder %s can't be read: %w", c.Path, err)
-	}
-	found, err := decodeRecord(content)
+	found, err := readRecord(c.Path)
 	switch {
-	case err != nil && (strings.HasPrefix(string(content), recordTitle) || exists(c.Path, witnessFile)):
-		return record{}, &damage.Error{Folder: c.Path, File: recordFile, Detail: err.Error()}
 	case err != nil:
-		return record{}, &ForeignError{Folder: c.Path, Found: "its file " + recordFile + " is not ours"}
-	case found.format > knownFormat:
-		return record{}, &NewerFormatError{Folder: c.Path, Found: found.format, Known: knownFormat}
-	case found.format > 1 && found.journal != noJournal:
-		return record{}, &NewerFormatError{Folder: c.Path, Found: found.format, Known: knownFormat, Journal: found.journal}
+		return record{}, err
 	case !found.complete: // it never held an entry, so any node may have it
 		return found, nil
 	case found.node != c.NodeID:
 		return record{}, &IdentityError{Folder: c.Path, What: "node", Found: found.node, Wanted: c.NodeID}
 	case found.cluster != "" && c.ClusterID != "" && found.cluster != c.ClusterID:
 		return record{}, &IdentityError{Folder: c.Path, What: "cluster", Found: found.cluster, Wanted: c.ClusterID}
+	}
+	return found, nil
+}
+
+// readRecord reads the record of a folder. It is zero when there is none yet and the
+// folder is missing or empty.
+func readRecord(folder string) (record, error) {
+	content, err := os.ReadFile(filepath.Join(folder, recordFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{}, checkEmpty(folder)
+	}
+	if err != nil {
+		return record{}, fmt.Errorf("data folder %s can't be read: %w", folder, err)
+	}
+	found, err := decodeRecord(content)
+	switch {
+	case err != nil && (strings.HasPrefix(string(content), recordTitle) || exists(folder, witnessFile)):
+		return record{}, &damage.Error{Folder: folder, File: recordFile, Detail: err.Error()}
+	case err != nil:
+		return record{}, &ForeignError{Folder: folder, Found: "its file " + recordFile + " is not ours"}
+	case found.format > knownFormat:
+		return record{}, &NewerFormatError{Folder: folder, Found: found.format, Known: knownFormat}
+	case found.format > 1 && found.journal != noJournal:
+		return record{}, &NewerFormatError{Folder: folder, Found: found.format, Known: knownFormat, Journal: found.journal}
 	}
 	return found, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -68,22 +69,31 @@ func openWitness(c Config) (*Witness, error) {
 		return nil, fmt.Errorf("data folder %s can't be read: %w", c.Path, err)
 	}
 	w := &Witness{file: file, guard: c.Guard, logger: c.Logger}
-	found := false
+	var found bool
+	if w.now, w.sequence, found = readWitness(file); !found {
+		return nil, errors.Join(damagedWitness(c.Path), file.Close())
+	}
+	return w, nil
+}
+
+func damagedWitness(folder string) error {
+	return &damage.Error{Folder: folder, File: witnessFile, Detail: "neither of its two slots can be read"}
+}
+
+// readWitness returns the slot that was written last; found is false when neither can
+// be read.
+func readWitness(file io.ReaderAt) (now Bounds, last uint64, found bool) {
 	for slot := range int64(2) {
 		content := make([]byte, witnessLength)
 		if _, err := file.ReadAt(content, slot*witnessSlot); err != nil {
 			continue
 		}
 		held, sequence, ok := decodeWitness(content)
-		if ok && int64(sequence%2) == slot && (!found || sequence > w.sequence) {
-			w.now, w.sequence, found = held, sequence, true
+		if ok && int64(sequence%2) == slot && (!found || sequence > last) {
+			now, last, found = held, sequence, true
 		}
 	}
-	if !found {
-		damaged := &damage.Error{Folder: c.Path, File: witnessFile, Detail: "neither of its two slots can be read"}
-		return nil, errors.Join(damaged, file.Close())
-	}
-	return w, nil
+	return now, last, found
 }
 
 func encodeWitness(b Bounds, sequence uint64) []byte {

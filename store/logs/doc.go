@@ -18,6 +18,6 @@
 //   - log.go: checkedLog: the checksums of entries, and the watch over writes
 //   - bolt.go: boltLog, which knows what must be in the file
 //   - stable.go: stableValues: term and vote as one record
-//   - contents.go: Read, which checks the closed file
+//   - contents.go: Read and Scan, which check the closed file
 //   - memory.go: memoryLog
 package logs

@@ -133,6 +133,14 @@ type stableRecord struct {
 	values     map[string][]byte
 }
 
+// number returns a value that is a number, 0 if there is none.
+func (r stableRecord) number(key string) uint64 {
+	if value := r.values[key]; len(value) == 8 {
+		return binary.BigEndian.Uint64(value)
+	}
+	return 0
+}
+
 const stableVersion = 1
 
 // errStableRecord: the bytes are not a record.

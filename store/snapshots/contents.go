@@ -3,7 +3,10 @@ package snapshots
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/store/boltcheck"
 	"github.com/signalbox/signalbox/store/damage"
@@ -37,6 +40,34 @@ func (c Contents) NewestBad() Bad {
 		return Bad{}
 	}
 	return c.bad[0]
+}
+
+// Bad returns the damaged snapshots, the highest index first.
+func (c Contents) Bad() []Bad { return c.bad }
+
+// List returns the readable snapshots, the newest first.
+func (c Contents) List() (listed []*raft.SnapshotMeta) {
+	for _, record := range c.readable {
+		listed = append(listed, cloneMeta(record.meta))
+	}
+	return listed
+}
+
+// Copy writes a snapshot of a closed file, which Read has found readable.
+func Copy(folder, id string, to io.Writer) error {
+	next := uint64(0)
+	return damage.Walk(folder, FileName, func(item boltcheck.Item) error {
+		if len(item.Bucket) != 2 || item.Bucket[0] != string(dataBucket) || item.Bucket[1] != id {
+			return nil
+		}
+		content, err := openChunk(id, next, item.Value)
+		if err != nil {
+			return &damage.Error{Folder: folder, File: FileName, Detail: fmt.Sprintf("snapshot %s, chunk %d", id, next), Err: err}
+		}
+		next++
+		_, err = to.Write(content)
+		return err
+	})
 }
 
 // fileReader reads the file of snapshots.

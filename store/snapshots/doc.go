@@ -15,6 +15,6 @@
 //   - sink.go: how a snapshot is written
 //   - reader.go: how it is read
 //   - codec.go: the stored form of records and chunks
-//   - contents.go: Read, which checks the closed file
+//   - contents.go: Read, which checks the closed file, and Copy, which reads from it
 //   - memory.go: Memory
 package snapshots

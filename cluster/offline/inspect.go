@@ -1,0 +1,127 @@
+package offline
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
+)
+
+// Inspect reports on a data folder or the file of a backup, with at most top semaphores
+// of each kind. It reads all of it, and the whole state into memory. The error says why
+// there is no report: a process has the folder, or it is none; damage is in the report.
+func Inspect(path string, top int) (*Report, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return inspectBackup(path, top)
+	}
+	view, err := store.Look(path, false)
+	if err != nil {
+		return nil, err
+	}
+	found := look(view, top)
+	return found.report, errors.Join(found.err, view.Close())
+}
+
+// remains is what is left of a cluster in a folder: all sound entries.
+type remains struct {
+	report *Report
+	feed   *replica.Feed // with the state at the end
+	state  *replica.Replica
+	term   uint64 // of the last entry
+	last   uint64 // its index; 0: there is no entry
+	err    error  // the state can't be read or applied
+}
+
+// look brings a state to the end of the folder's log and reports on it.
+func look(view *store.View, top int) *remains {
+	facts := view.Facts
+	r := &remains{report: &Report{Kind: "folder", Path: facts.Path, Damage: []string{}, Folder: &FolderReport{
+		Format: facts.Format, Node: facts.NodeID, ID: facts.FolderID.String(), Cluster: facts.ClusterID, Restored: facts.Restored != 0,
+		Term: view.Log.Term(), FirstIndex: view.Log.First, LastIndex: view.Log.Last, Snapshots: []SnapshotReport{},
+	}}}
+	r.report.Folder.VoteTerm, r.report.Folder.VoteCandidate = view.Log.Vote()
+	for _, found := range view.Damage {
+		r.report.Damage = append(r.report.Damage, found.Error())
+	}
+	r.state = replica.New(replica.Config{Logger: hclog.NewNullLogger()})
+	r.feed = r.state.Feed(replica.FeedConfig{Fatal: func(error) {}, SnapshotDue: func() {}})
+	if r.err = r.restore(view); r.err != nil {
+		return r
+	}
+	r.report.CommittedIndex, r.report.Committed = r.last, r.describe(top)
+	if r.err = view.Entries(r.last, r.apply); r.err != nil || r.last == r.report.CommittedIndex {
+		return r
+	}
+	latest := r.describe(top)
+	if r.alone() {
+		r.report.CommittedIndex, r.report.Committed = r.last, latest
+	} else {
+		r.report.Latest = latest
+	}
+	return r
+}
+
+// restore reads the newest snapshot, if there is one.
+func (r *remains) restore(view *store.View) error {
+	for i, meta := range view.Snapshots {
+		r.report.Folder.Snapshots = append(r.report.Folder.Snapshots, SnapshotReport{meta.Index, meta.Term, meta.Size})
+		if i > 0 {
+			continue
+		}
+		if err := r.feed.Restore(view.Snapshot(meta.ID)); err != nil {
+			return fmt.Errorf("the snapshot at index %d: %w", meta.Index, err)
+		}
+		r.last, r.term = meta.Index, meta.Term
+		r.report.Members, r.report.MembersIndex = membersOf(meta.Configuration), meta.ConfigurationIndex
+	}
+	return nil
+}
+
+// apply applies an entry, whether it is committed or not.
+func (r *remains) apply(entry *raft.Log) error {
+	if entry.Type == raft.LogConfiguration {
+		r.report.Members, r.report.MembersIndex = membersOf(raft.DecodeConfiguration(entry.Data)), entry.Index
+	}
+	// An entry of another term is skipped, as by a node.
+	if halted, _ := r.feed.Apply(entry).(error); errors.Is(halted, outcome.ErrHalted) {
+		return halted
+	}
+	r.last, r.term = entry.Index, entry.Term
+	return nil
+}
+
+// alone reports whether this node is the only voter: what it has stored is committed.
+func (r *remains) alone() bool {
+	voters := 0
+	for _, m := range r.report.Members {
+		if m.Voter {
+			voters++
+		}
+	}
+	return voters == 1 && len(r.report.Damage) == 0 && r.voter()
+}
+
+func (r *remains) voter() bool {
+	for _, m := range r.report.Members {
+		if m.ID == r.report.Folder.Node {
+			return m.Voter
+		}
+	}
+	return false
+}
+
+func (r *remains) describe(top int) (s *State) {
+	r.state.View(func(state *fsm.Machine) { s = describe(state, r.last, top) })
+	return s
+}

@@ -1,0 +1,182 @@
+package offline
+
+import (
+	"cmp"
+	"encoding/hex"
+	"slices"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// Report is what a data folder or a backup holds. As JSON its members are for programs:
+// they keep their names and meanings.
+type Report struct {
+	Kind string `json:"kind"` // "folder" or "backup"
+	Path string `json:"path"`
+
+	Folder  *FolderReport `json:"folder,omitempty"`
+	Members []Member      `json:"members,omitempty"`
+	// MembersIndex is the index of the configuration with the members. One above
+	// CommittedIndex may not be committed.
+	MembersIndex uint64 `json:"members_index,omitempty"`
+
+	// CommittedIndex is known to be committed: by the newest snapshot, or by the end of the
+	// log where this node alone is a majority. More may be.
+	CommittedIndex uint64 `json:"committed_index"`
+	// Committed is the state at CommittedIndex, and Latest that at the end of the log, if
+	// that is further. Damage may cut the log short. Both are nil for an empty state.
+	Committed *State `json:"committed,omitempty"`
+	Latest    *State `json:"latest,omitempty"`
+
+	// Damage has a sentence for each damaged part.
+	Damage []string `json:"damage"`
+}
+
+// FolderReport is what only a data folder has.
+type FolderReport struct {
+	Format        int              `json:"format"`
+	Node          string           `json:"node"`
+	ID            string           `json:"id"`
+	Cluster       string           `json:"cluster"` // "": not known
+	Restored      bool             `json:"restored"`
+	Term          uint64           `json:"term"`
+	VoteTerm      uint64           `json:"vote_term"`
+	VoteCandidate string           `json:"vote_candidate"`
+	FirstIndex    uint64           `json:"first_index"` // of the log; 0: it is empty
+	LastIndex     uint64           `json:"last_index"`
+	Snapshots     []SnapshotReport `json:"snapshots"` // the newest first
+}
+
+// SnapshotReport is a snapshot of a data folder.
+type SnapshotReport struct {
+	Index uint64 `json:"index"`
+	Term  uint64 `json:"term"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Member is a member of the cluster.
+type Member struct {
+	ID      string `json:"id"`
+	Address string `json:"address"`
+	Folder  string `json:"folder,omitempty"` // that was admitted, if one was
+	Voter   bool   `json:"voter"`
+}
+
+// State is the state at one index.
+type State struct {
+	Index         uint64 `json:"index"`
+	EntryIndex    uint64 `json:"entry_index"` // of the last entry of the state machine at or below Index
+	Term          uint64 `json:"term"`        // of the last leader
+	Leader        string `json:"leader"`
+	ClusterTimeMS int64  `json:"cluster_time_ms"`
+	FeatureLevel  uint32 `json:"feature_level"`
+	Cluster       string `json:"cluster"` // "": it has no id
+	Hash          string `json:"hash"`    // equal states have equal hashes, on all members
+
+	Semaphores int `json:"semaphores"`
+	Sessions   int `json:"sessions"`
+	Leases     int `json:"leases"`
+	Waiting    int `json:"waiting"`
+
+	// MostLeases and MostWaiting are the semaphores with most of them, those without
+	// any left out.
+	MostLeases  []Semaphore `json:"most_leases"`
+	MostWaiting []Semaphore `json:"most_waiting"`
+}
+
+// Semaphore is a semaphore in the state.
+type Semaphore struct {
+	Name    string `json:"name"`
+	Permits int64  `json:"permits"`
+	Held    int64  `json:"held"`
+	Leases  int64  `json:"leases"`
+	Waiting int64  `json:"waiting"`
+}
+
+// describe reports on a state that Raft has brought to an index.
+func describe(state *fsm.Machine, index uint64, top int) *State {
+	if index == 0 {
+		return nil
+	}
+	hash := state.Hash()
+	s := &State{
+		Index: index, EntryIndex: state.Index(), Term: state.Term(), Leader: state.Leader(), ClusterTimeMS: state.NowMS(),
+		FeatureLevel: state.FeatureLevel(), Cluster: clusterText(state.ClusterID()), Hash: hex.EncodeToString(hash[:]),
+	}
+	s.Semaphores, s.Sessions, s.Leases, s.Waiting = state.Counts()
+	leases, waiting := ranking{size: top}, ranking{size: top}
+	const page = 1000
+	for after := ""; ; {
+		views := state.Semaphores("", after, page)
+		for i := range views {
+			v := &views[i]
+			semaphore := Semaphore{Name: v.Name, Permits: v.Permits, Held: v.Held, Leases: v.Holders, Waiting: v.Waiters}
+			leases.add(v.Holders, semaphore)
+			waiting.add(v.Waiters, semaphore)
+		}
+		if len(views) < page {
+			break
+		}
+		after = views[page-1].Name
+	}
+	s.MostLeases, s.MostWaiting = leases.list(), waiting.list()
+	return s
+}
+
+func clusterText(id fsm.ClusterID) string {
+	if id == (fsm.ClusterID{}) {
+		return ""
+	}
+	return id.String()
+}
+
+// ranking keeps the semaphores with the highest counts, by name where counts are equal.
+type ranking struct {
+	size   int
+	ranked []ranked
+}
+
+type ranked struct {
+	count int64
+	Semaphore
+}
+
+func byCount(a, b ranked) int {
+	return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.Name, b.Name))
+}
+
+func (r *ranking) add(count int64, s Semaphore) {
+	if count == 0 || r.size == 0 {
+		return
+	}
+	one := ranked{count, s}
+	at, _ := slices.BinarySearchFunc(r.ranked, one, byCount)
+	if at < r.size {
+		r.ranked = slices.Insert(r.ranked, at, one)
+		r.ranked = r.ranked[:min(len(r.ranked), r.size)]
+	}
+}
+
+func (r *ranking) list() []Semaphore {
+	list := []Semaphore{} // in JSON never null
+	for _, one := range r.ranked {
+		list = append(list, one.Semaphore)
+	}
+	return list
+}
+
+// membersOf lists the members of a configuration.
+func membersOf(c raft.Configuration) (members []Member) {
+	for _, server := range c.Servers {
+		address, folder := peer.SplitAddress(server.Address)
+		m := Member{ID: string(server.ID), Address: address, Voter: server.Suffrage == raft.Voter}
+		if folder != (peer.ID{}) {
+			m.Folder = folder.String()
+		}
+		members = append(members, m)
+	}
+	return members
+}

@@ -1,0 +1,154 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/store/folder"
+	"github.com/signalbox/signalbox/store/logs"
+	"github.com/signalbox/signalbox/store/snapshots"
+)
+
+// View is a data folder that is read while no node has it. All of its files were
+// checked, and what is damaged is left out. One goroutine may use it at a time.
+type View struct {
+	Facts     folder.Facts
+	Log       logs.Contents
+	Snapshots []*raft.SnapshotMeta // the readable ones, the newest first
+	// Damage is all that was found damaged, in the order of the files. A node
+	// would not start on the folder, unless the log makes up for a damaged snapshot.
+	Damage []error
+
+	held io.Closer
+}
+
+// Look opens a data folder for reading, and changes no byte of it. Until Close no node
+// can open it. It takes as long as reading the files. With alone nothing else can read
+// it meanwhile, which Replace needs; see folder.Look, also for the errors.
+func Look(path string, alone bool) (*View, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, file := range files {
+		names = append(names, file.Name)
+	}
+	facts, held, err := folder.Look(path, names, alone)
+	if err != nil {
+		return nil, err
+	}
+	v := &View{Facts: facts, Damage: facts.Damage, held: held}
+	if len(facts.Damage) > 0 {
+		v.read()
+		return v, nil
+	}
+	if kept, sound := v.read(); sound {
+		if err := judge(path, facts.Bounds, v.Log, kept); err != nil {
+			v.Damage = append(v.Damage, err)
+		}
+	}
+	return v, nil
+}
+
+// read checks log and snapshots. sound is false if not all of the log and of the
+// structure of the snapshots' file can be read.
+func (v *View) read() (kept snapshots.Contents, sound bool) {
+	sound = true
+	damaged := func(err error) error {
+		v.Damage, sound = append(v.Damage, err), false
+		return nil
+	}
+	var err error
+	if v.Log, err = logs.Scan(v.Facts.Path, func(*raft.Log) error { return nil }, damaged); err != nil {
+		_ = damaged(err)
+	}
+	if kept, err = snapshots.Read(v.Facts.Path); err != nil {
+		_ = damaged(err)
+	}
+	v.Snapshots = kept.List()
+	for _, bad := range kept.Bad() {
+		v.Damage = append(v.Damage, fmt.Errorf("snapshot %s can't be read: %w", bad.ID, bad.Err))
+	}
+	return kept, sound
+}
+
+// Close gives the folder free.
+func (v *View) Close() error { return v.held.Close() }
+
+// Snapshot returns a reader of one of Snapshots, which must be closed. For one goroutine.
+func (v *View) Snapshot(id string) io.ReadCloser {
+	reader, writer := io.Pipe()
+	go func() { _ = writer.CloseWithError(snapshots.Copy(v.Facts.Path, id, writer)) }()
+	return reader
+}
+
+// errGap ends the reading of a log at its first damage.
+var errGap = errors.New("the log has a gap")
+
+// Entries calls each with the entries after an index, as long as none is missing or
+// damaged. each must not keep an entry; an error of it ends the reading and is returned.
+func (v *View) Entries(after uint64, each func(*raft.Log) error) error {
+	next := after + 1
+	var failed error
+	_, err := logs.Scan(v.Facts.Path, func(entry *raft.Log) error {
+		switch {
+		case entry.Index < next:
+			return nil
+		case entry.Index > next:
+			return errGap
+		}
+		next++
+		failed = each(entry)
+		return failed
+	}, func(error) error { return nil }) // it is in Damage, and leaves a gap
+	if failed != nil || len(v.Damage) == 0 {
+		return err
+	}
+	return nil
+}
+
+// Replacement is the whole content of a folder: one snapshot of another cluster.
+type Replacement struct {
+	ClusterID   string
+	Index, Term uint64 // of the snapshot; a node goes on in a later term
+	State       raft.FSMSnapshot
+	// Configuration returns that of the snapshot, for the folder with its new id.
+	Configuration func(folder.ID) raft.Configuration
+}
+
+// Replace makes another content for the folder, which was opened alone, and puts it in
+// place in one step: after a crash the old content or the new one is in force. It is
+// durable on return. The old content is kept, as a data folder, at the path that is
+// returned. The view must not be used after that, but for Close.
+func (v *View) Replace(r Replacement) (kept string, err error) {
+	path, err := folder.BeginReplacement(v.Facts.Path)
+	if err != nil {
+		return "", err
+	}
+	if err := v.make(path, r); err != nil {
+		return "", fmt.Errorf("make the new content of %s: %w", v.Facts.Path, err)
+	}
+	return folder.Replace(v.Facts.Path)
+}
+
+// make makes the new content in a folder of its own.
+func (v *View) make(path string, r Replacement) (err error) {
+	s, err := Open(Options{Folder: path, NodeID: v.Facts.NodeID, ClusterID: r.ClusterID})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	sink, err := s.Snapshots().Create(1, r.Index, r.Term, r.Configuration(s.FolderID()), r.Index, nil)
+	if err != nil {
+		return err
+	}
+	if err := r.State.Persist(sink); err != nil {
+		return errors.Join(err, sink.Cancel())
+	}
+	return s.Stable().SetUint64([]byte("CurrentTerm"), r.Term)
+}
