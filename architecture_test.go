@@ -26,8 +26,8 @@ var layers = map[string][]string{
 	".":             {},
 	"cmd/signalbox": {"..."},
 
-	"cmd/signalbox/verbs":         {"internal/certs"}, // subcommands for the terminal
-	"cmd/signalbox/internal/hold": {"client"},         // a command, run while permits are held
+	"cmd/signalbox/verbs":         {"cluster/offline", "internal/certs"}, // subcommands for the terminal
+	"cmd/signalbox/internal/hold": {"client"},                            // a command, run while permits are held
 
 	"httpapi": {"httpapi/exchange", "httpapi/v1"},
 	// The native API, its stream of events, and the cluster's members.
@@ -54,6 +54,7 @@ var layers = map[string][]string{
 	"cluster/lead":       {"cluster/outcome", "cluster/raftlib", "cluster/replica", "fsm", "internal/wake"},                                   // what a leader does in one term
 	"cluster/membership": {"cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "fsm", "internal/wake"},                     // who is in the cluster
 	"cluster/notices":    {"cluster/replica", "fsm", "internal/wake"},                                                                         // delivers due notices during one term
+	"cluster/offline":    {"cluster/outcome", "cluster/peer", "cluster/replica", "fsm", "store", "store/archive", "store/damage"},             // what a data folder holds, and a new cluster of it
 	"cluster/outcome":    {},                                                                                                                  // what is known of a command; the only place that knows Raft's errors
 	"cluster/peer":       {"internal/wake"},                                                                                                   // the one port between peers
 	"cluster/probe":      {"cluster/outcome", "internal/wake"},                                                                                // the questions that nodes ask each other
@@ -113,6 +114,8 @@ var testLayers = map[string][]string{
 	"httpapi/throttle":   {"httpapi", "httpapi/internal/apitest", "internal/throttleclient"},
 	"httpapi/nodered":    {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/noderedclient"},
 	"client":             {"cluster", "internal/memnet", "httpapi", "httpapi/exchange", "store"}, // against the real service
+
+	"cmd/signalbox/verbs": {"cluster"}, // a folder to inspect
 }
 
 // testOnly are packages that only tests import, and packages of this list.

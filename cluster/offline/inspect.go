@@ -1,8 +1,10 @@
 package offline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/hashicorp/go-hclog"
@@ -12,6 +14,8 @@ import (
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
+	"github.com/signalbox/signalbox/store/archive"
+	"github.com/signalbox/signalbox/store/damage"
 )
 
 // Inspect reports on a data folder or the file of a backup, with at most top semaphores
@@ -33,6 +37,40 @@ func Inspect(path string, top int) (*Report, error) {
 	return found.report, errors.Join(found.err, view.Close())
 }
 
+// inspectBackup reports on a backup, whose state is that of fsm.
+func inspectBackup(path string, top int) (report *Report, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // only read
+	report = &Report{Kind: "backup", Path: path, Damage: []string{}}
+	reader, err := archive.NewReader(file)
+	if errors.Is(err, archive.ErrDamaged) || errors.Is(err, archive.ErrCut) {
+		report.Damage = append(report.Damage, err.Error())
+		return report, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	state, unread := fsm.Restore(reader)
+	_, err = io.Copy(io.Discard, reader) // to its final checksum, whatever the state is
+	h := reader.Header()
+	report.Backup = &BackupReport{
+		Index: h.Index, Term: h.Term, MadeAt: h.WallTime, ClusterTimeMS: h.ClusterTimeMS, FeatureLevel: h.Level,
+		Cluster: clusterText(fsm.ClusterID(h.Cluster)), Bytes: reader.Size(),
+	}
+	switch {
+	case errors.Is(err, archive.ErrDamaged), errors.Is(err, archive.ErrCut):
+		report.Damage = append(report.Damage, err.Error())
+		return report, nil
+	case err != nil || unread != nil:
+		return nil, fmt.Errorf("%s: %w", path, cmp.Or(err, unread))
+	}
+	report.CommittedIndex, report.Committed = h.Index, describe(state, h.Index, top)
+	return report, nil
+}
+
 // remains is what is left of a cluster in a folder: all sound entries.
 type remains struct {
 	report *Report
@@ -52,7 +90,7 @@ func look(view *store.View, top int) *remains {
 	}}}
 	r.report.Folder.VoteTerm, r.report.Folder.VoteCandidate = view.Log.Vote()
 	for _, found := range view.Damage {
-		r.report.Damage = append(r.report.Damage, found.Error())
+		r.report.Damage = append(r.report.Damage, sentence(found))
 	}
 	r.state = replica.New(replica.Config{Logger: hclog.NewNullLogger()})
 	r.feed = r.state.Feed(replica.FeedConfig{Fatal: func(error) {}, SnapshotDue: func() {}})
@@ -70,6 +108,16 @@ func look(view *store.View, top int) *remains {
 		r.report.Latest = latest
 	}
 	return r
+}
+
+// sentence describes damage without the advice that a node in a cluster would need.
+func sentence(err error) string {
+	if found := (*damage.Error)(nil); errors.As(err, &found) {
+		bare := *found
+		bare.Folder = ""
+		return bare.Error()
+	}
+	return err.Error()
 }
 
 // restore reads the newest snapshot, if there is one.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/hex"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -18,6 +19,7 @@ type Report struct {
 	Path string `json:"path"`
 
 	Folder  *FolderReport `json:"folder,omitempty"`
+	Backup  *BackupReport `json:"backup,omitempty"`
 	Members []Member      `json:"members,omitempty"`
 	// MembersIndex is the index of the configuration with the members. One above
 	// CommittedIndex may not be committed.
@@ -48,6 +50,17 @@ type FolderReport struct {
 	FirstIndex    uint64           `json:"first_index"` // of the log; 0: it is empty
 	LastIndex     uint64           `json:"last_index"`
 	Snapshots     []SnapshotReport `json:"snapshots"` // the newest first
+}
+
+// BackupReport is what only a backup has: its header, and the size of its state.
+type BackupReport struct {
+	Index         uint64    `json:"index"`
+	Term          uint64    `json:"term"`
+	MadeAt        time.Time `json:"made_at"`
+	ClusterTimeMS int64     `json:"cluster_time_ms"`
+	FeatureLevel  uint32    `json:"feature_level"`
+	Cluster       string    `json:"cluster"`
+	Bytes         uint64    `json:"bytes"`
 }
 
 // SnapshotReport is a snapshot of a data folder.

@@ -4,6 +4,7 @@
 //	signalbox serve     one node of a cluster
 //	signalbox run       a command, while permits of a semaphore are held
 //	signalbox cert      makes the certificates of a cluster
+//	signalbox inspect   reports what a backup or a data folder holds
 //	signalbox version
 //	signalbox healthcheck
 //

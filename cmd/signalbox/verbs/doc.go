@@ -5,5 +5,6 @@
 //
 // The servers' subcommands, and run, are in cmd/signalbox.
 //
-//   - cert.go: cert ca, cert node, cert client.
+//   - cert.go: cert ca, cert node, cert client
+//   - inspect.go: inspect FILE|FOLDER
 package verbs

@@ -1,0 +1,114 @@
+package verbs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/offline"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
+)
+
+// ran runs a subcommand and returns what it printed.
+func ran(command *cobra.Command, arguments ...string) (string, error) {
+	var out bytes.Buffer
+	command.SetOut(&out)
+	command.SilenceErrors, command.SilenceUsage = true, true
+	command.SetArgs(arguments)
+	err := command.Execute()
+	return out.String(), err
+}
+
+// leaseFolder makes the folder of n1, a cluster by itself, with one lease and one waiting
+// request.
+func leaseFolder(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "n1")
+	s, err := store.Open(store.Options{Folder: path, NodeID: "n1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := cluster.Start(t.Context(), cluster.Config{NodeID: "n1", Bind: "127.0.0.1:0", Store: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []fsm.Command{
+		fsm.CreateSemaphore{Name: "db", Permits: 2},
+		fsm.RestoreSession{Session: 41, TTLMS: 60_000, Leases: []fsm.Want{{Semaphore: "db", Count: 2}}},
+		fsm.RestoreSession{Session: 42, TTLMS: 60_000},
+		fsm.Acquire{Session: 42, Name: "db", Count: 1, TTLMS: fsm.KeepTTL},
+	} {
+		if _, err := node.Do(t.Context(), cluster.Call{Command: command}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(node.Close(t.Context()), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// variable is the parts of a report that are others each time.
+var variable = regexp.MustCompile(`/\S*/n1|[0-9a-f]{32}|127\.0\.0\.1:\d+|[0-9.]+(ms|s),|(to|at) \d+`)
+
+// spaces are as many as the longest name of a row wants.
+var spaces = regexp.MustCompile(` {2,}`)
+
+func TestInspect(t *testing.T) {
+	path := leaseFolder(t)
+	out, err := ran(Inspect(), path)
+	const want = `folder  X, format 2, id X
+node  n1
+cluster  X
+term  2, last vote in term 2 for X
+log  entries 1 X
+committed  at least up X
+member  n1=X
+state X  term 2 of n1, cluster time X feature level N
+  hash  X
+  holds  1 semaphores, 2 sessions, 1 leases, 1 waiting requests
+  most leases  db: 1, which hold 2 of 2 permits
+  most waiting  db: 1
+damage  none: every checksum is right
+`
+	got := spaces.ReplaceAllString(variable.ReplaceAllString(out, "X"), "  ")
+	got = strings.Replace(got, fmt.Sprintf("level %d", fsm.FeatureLevel), "level N", 1)
+	if err != nil || got != want {
+		t.Errorf("%v, printed:\n%s", err, got)
+	}
+	out, err = ran(Inspect(), path, "--json", "--top", "0")
+	var report offline.Report
+	if err != nil || json.Unmarshal([]byte(out), &report) != nil || report.Committed.Leases != 1 || len(report.Committed.MostLeases) != 0 {
+		t.Errorf("%v, printed:\n%s", err, out)
+	}
+}
+
+// TestInspectFails: its status is 1 if something is damaged, or can't be read.
+func TestInspectFails(t *testing.T) {
+	path := leaseFolder(t)
+	if err := os.Truncate(filepath.Join(path, "witness"), 0); err != nil {
+		t.Fatal(err)
+	}
+	out, err := ran(Inspect(), path)
+	if err == nil || !strings.Contains(err.Error(), "is damaged in 1 places") || !strings.Contains(out, "witness is damaged: neither") ||
+		!strings.Contains(out, "1 leases") {
+		t.Errorf("%v, printed:\n%s", err, out)
+	}
+	for want, arguments := range map[string][]string{
+		"no such file": {path + "x"}, "takes one argument": {}, "below 0": {path, "--top", "-1"},
+	} {
+		if out, err := ran(Inspect(), arguments...); err == nil || !strings.Contains(err.Error(), want) || out != "" {
+			t.Errorf("%v: %v, printed %q", arguments, err, out)
+		}
+	}
+}
