@@ -59,7 +59,7 @@ func leaseFolder(t *testing.T) string {
 }
 
 // variable is the parts of a report that are others each time.
-var variable = regexp.MustCompile(`/\S*/n1|[0-9a-f]{32}|127\.0\.0\.1:\d+|[0-9.]+(ms|s),|(to|at) \d+`)
+var variable = regexp.MustCompile(`/\S*/n1|[0-9a-f]{32}|127\.0\.0\.1:\d+|[0-9.]+(ms|s),|\b(to|at) \d+`)
 
 // spaces are as many as the longest name of a row wants.
 var spaces = regexp.MustCompile(` {2,}`)
