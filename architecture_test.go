@@ -26,20 +26,21 @@ var layers = map[string][]string{
 	".":             {},
 	"cmd/signalbox": {"..."},
 
-	"cmd/signalbox/verbs":         {"cluster/offline", "internal/certs"}, // subcommands for the terminal
-	"cmd/signalbox/internal/hold": {"client"},                            // a command, run while permits are held
+	"cmd/signalbox/verbs":         {"cluster/offline", "httpapi/access", "internal/certs"}, // subcommands for the terminal
+	"cmd/signalbox/internal/hold": {"client"},                                              // a command, run while permits are held
 
-	"httpapi": {"httpapi/exchange", "httpapi/v1"},
+	"httpapi": {"httpapi/access", "httpapi/exchange", "httpapi/v1"},
 	// The native API, its stream of events, and the cluster's members.
-	"httpapi/v1":         {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson", "httpapi/v1/events", "httpapi/v1/members"},
-	"httpapi/v1/events":  {"cluster/outcome", "cluster/replica", "fsm", "httpapi/exchange"},
+	"httpapi/v1":         {"cluster", "fsm", "httpapi/access", "httpapi/exchange", "httpapi/strictjson", "httpapi/v1/events", "httpapi/v1/members"},
+	"httpapi/v1/events":  {"cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/exchange"},
 	"httpapi/v1/members": {"cluster", "cluster/outcome", "httpapi/exchange", "httpapi/strictjson"},
 	// The dialects: no package but cmd/signalbox imports one.
 	"httpapi/throttle": {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	"httpapi/nodered":  {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	// One request and its reply, for every API, on JSON whose every byte has a meaning.
-	"httpapi/exchange":   {"cluster", "cluster/outcome", "cluster/replica", "fsm", "httpapi/strictjson"},
+	"httpapi/exchange":   {"cluster", "cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/strictjson"},
 	"httpapi/strictjson": {},
+	"httpapi/access":     {"fsm"}, // tokens, and what their identities may do
 
 	"httpapi/callback": {"cluster/notices", "fsm"},            // notices over HTTP
 	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"}, // throttle's TOML, applied through the log
@@ -106,8 +107,7 @@ var testLayers = map[string][]string{
 	"cluster/probe":      {"internal/memnet"},
 	"cluster/raftlib":    {"internal/memnet"},
 	"cluster/replica":    {"store"}, // what a logged tick takes on the disk
-	"internal/certs":     {"internal/memnet"},
-	"httpapi":            {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/memnet"},
+	"httpapi":            {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs"},
 	"httpapi/exchange":   {"httpapi", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle"},
 	"httpapi/v1":         {"httpapi/internal/apitest"},
 	"httpapi/v1/events":  {"httpapi", "httpapi/internal/apitest"},
@@ -136,7 +136,8 @@ var homes = map[string][]string{
 	"github.com/hashicorp/raft-boltdb":  {"cluster", "store", bareLoop},
 	"go.etcd.io/bbolt":                  {"cluster", "store", bareLoop},
 	"github.com/spf13/cobra":            {"cmd/signalbox"},
-	"github.com/BurntSushi/toml":        {"httpapi/declare"},
+	"github.com/BurntSushi/toml":        {"httpapi/access", "httpapi/declare"},
+	"golang.org/x/time":                 {"httpapi/access"},
 	"github.com/anishathalye/porcupine": {"cluster", "httpapi", "cmd/signalbox"},
 	"net/http":                          {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "examples/rate-limit"},
 }

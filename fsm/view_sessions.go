@@ -152,6 +152,17 @@ func (m *Machine) WaitList(id uint64) []WaitListView {
 	return list
 }
 
+// OwnerOf returns the owner of a session that lives, or that has ended and is remembered.
+func (m *Machine) OwnerOf(id uint64) (owner string, known bool) {
+	if r, lives := m.bySession[id]; lives {
+		return m.sessions.at(r).owner, true
+	}
+	if r, remembered := m.byEnded[id]; remembered {
+		return m.ended.at(r).owner, true
+	}
+	return "", false
+}
+
 // Ended returns how a session ended, while that is remembered.
 func (m *Machine) Ended(id uint64) (cause Cause, reason string, ok bool) {
 	r, ok := m.byEnded[id]

@@ -2,24 +2,26 @@
 // that it is given, on one router, behind the same guards.
 //
 // A request passes Handler: its path gets one spelling, it is routed, counted, guarded
-// against panics, wrong hosts and foreign origins, and then handled by the package of
+// against panics, wrong hosts and foreign origins, given its identity, and then handled by the package of
 // its route. An error that a handler returns is sent in the form of the route's owner:
 // as a problem (RFC 9457) natively, by Dialect.Render for a dialect.
 //
 // A dialect is a folder with a function New that returns an exchange.Dialect. Package
 // cmd/signalbox lists the dialects in one table; no package here imports one.
 //
-// The packages below, from the ground up: strictjson reads JSON; exchange is one request
+// The packages below, from the ground up: strictjson reads JSON; access knows who may
+// do what; exchange is one request
 // and its reply; v1, throttle and nodered are APIs. Beside them are callback, which
 // delivers notices over HTTP, and declare, which applies a file of semaphores.
 //
 // The package keeps no state of the service and decides nothing about semaphores.
 // Package cluster does not know it; cmd builds a Handler and serves it with a Server.
-// It imports exchange and v1. All of it is safe for concurrent use.
+// It imports access, exchange and v1. All of it is safe for concurrent use.
 //
 // Files:
 //   - handler.go: Handler and its configuration, the routes, the form of an error, the
 //     metrics of requests, the routes for probes
-//   - server.go: Server, and the guards of every request: probes, panics, hosts, origins
-//   - connections.go: the bound on connections and requests under way, failed handshakes
+//   - admit.go: the identity of each request, on a node with tokens
+//   - server.go: Server, the bound on its connections, and the guards of every request:
+//     probes, panics, hosts, origins
 package httpapi

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -46,9 +45,7 @@ type Config struct {
 	// name is allowed.
 	Hosts []string
 
-	MaxConnections int // open at a time, and requests under way; default 10,000
-
-	TLS *tls.Config // of the Server; nil: without TLS
+	MaxConnections int // open at a time; default 10,000
 }
 
 // Handler serves the API of one node. It is safe for concurrent use.
@@ -92,7 +89,7 @@ func New(cfg Config) (*Handler, error) {
 	if len(cfg.CORS) > 0 {
 		h.echo.Use(crossOrigin(cfg.CORS))
 	}
-	h.echo.Use(h.refuseForeign, exchange.SlashesCount)
+	h.echo.Use(h.refuseForeign, h.admit, exchange.SlashesCount)
 	h.add(h.routes())
 	for i := range cfg.Dialects {
 		d := &cfg.Dialects[i]
@@ -111,7 +108,7 @@ func (h *Handler) routes() []exchange.Route {
 		exchange.On("GET", "/readyz", h.readyz),
 		exchange.On("GET", "/health", h.health),
 		exchange.On("GET", "/version", h.version),
-		exchange.On("GET", "/metrics", h.metrics.page))
+		exchange.On("GET", "/metrics", h.showMetrics))
 }
 
 // add registers routes. A route for GET also takes HEAD, which Allow then names.
@@ -126,13 +123,8 @@ func (h *Handler) add(routes []exchange.Route) {
 
 // ServeHTTP serves one request. It blocks for as long as the request waits.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	defer h.connections.begin()()
-	if r.ContentLength == 0 {
-		r.Body = http.NoBody // as it is with HTTP/1.1
-	}
 	exchange.CanonicalPath(r)
 	h.echo.ServeHTTP(w, r)
-	h.connections.deliver(w, r)
 }
 
 // observe is the outermost middleware: it sends the reply to a request that failed,
@@ -163,6 +155,7 @@ func (h *Handler) fail(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
 	}
+	challenge(c, err)
 	var unrouted *echo.HTTPError
 	owner, owned := h.owners[c.Path()]
 	if owned && !exchange.HungUp(c, err) && !errors.Is(err, exchange.ErrUnknownRoute) && !errors.As(err, &unrouted) {
@@ -235,6 +228,14 @@ func (m *metrics) count(c echo.Context, took time.Duration) {
 	m.seconds.WithLabelValues(route).Observe(took.Seconds())
 }
 
+// showMetrics sends the metrics, which name semaphores.
+func (h *Handler) showMetrics(c echo.Context) error {
+	if err := h.x.MaySeeAll(c); err != nil {
+		return err
+	}
+	return h.metrics.page(c)
+}
+
 // livez reports that the process serves HTTP. It does not look at the node's state: a
 // probe must not kill a node that is busy.
 func (h *Handler) livez(c echo.Context) error {
@@ -250,7 +251,7 @@ func (h *Handler) readyz(c echo.Context) error {
 		return err
 	}
 	_, verbose := q.Text("verbose")
-	ready, report := h.checks()
+	ready, report := h.checks(h.maySeeChecks(c))
 	if !verbose {
 		report = "Ok"
 		if !ready {
@@ -270,15 +271,16 @@ func (h *Handler) readyz(c echo.Context) error {
 func (h *Handler) health(c echo.Context) error {
 	h.x.SetSeenIndex(c)
 	if ready := h.everReady.Load(); !ready {
-		if ready, _ = h.checks(); !ready {
+		if ready, _ = h.checks(false); !ready {
 			return h.x.SendText(c, http.StatusServiceUnavailable, "not ready yet")
 		}
 	}
 	return h.x.SendText(c, http.StatusOK, "Ok")
 }
 
-// checks reports whether the node is ready, and the outcome of each check.
-func (h *Handler) checks() (ready bool, report string) {
+// checks reports whether the node is ready, and the outcome of each check; with details,
+// which name members and addresses.
+func (h *Handler) checks(details bool) (ready bool, report string) {
 	var lines strings.Builder
 	ready = true
 	for _, check := range h.x.Node.Checks() {
@@ -286,13 +288,13 @@ func (h *Handler) checks() (ready bool, report string) {
 		if !check.OK {
 			mark, ready = "-", false
 		}
+		if !details {
+			lines.WriteString(fmt.Sprintf("[%s] %s\n", mark, check.Name))
+			continue
+		}
 		line := strings.TrimSpace(fmt.Sprintf("[%s] %s %s", mark, check.Name, check.Detail))
 		if m := check.Moved; m != nil {
-			scheme := "http"
-			if h.cfg.TLS != nil {
-				scheme = "https"
-			}
-			line += fmt.Sprintf(`: curl -X PUT %s://ANOTHER-NODE/v1/cluster/members/%s -d '{"peer":"%s"}'`, scheme, m.ID, m.Address)
+			line += fmt.Sprintf(`: curl -X PUT http://ANOTHER-NODE/v1/cluster/members/%s -d '{"peer":"%s"}'`, m.ID, m.Address)
 		}
 		lines.WriteString(line + "\n")
 	}

@@ -5,6 +5,7 @@
 //	signalbox run       a command, while permits of a semaphore are held
 //	signalbox cert      makes the certificates of a cluster
 //	signalbox inspect   reports what a backup or a data folder holds
+//	signalbox token     makes a token for a client
 //	signalbox version
 //	signalbox healthcheck
 //
@@ -24,6 +25,7 @@
 //   - descriptors_other.go: no such limit on other systems
 //   - node.go: one running node, started bottom up and stopped top down
 //   - certificates.go: certificates, read from their files again and again
+//   - access.go: the file of the tokens that requests need
 //   - dialects.go: interfaces of other systems, and the file of declared semaphores
 //   - dev.go: the subcommand dev, and its folder
 //   - run.go: the subcommand run; the work is in internal/hold

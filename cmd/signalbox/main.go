@@ -67,7 +67,7 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 		command.Args = noArguments
 		command.Flags().SortFlags = false
 	}
-	root.AddCommand(newRun(lookup), verbs.Cert(), verbs.Inspect())
+	root.AddCommand(newRun(lookup), verbs.Cert(), verbs.Inspect(), verbs.Token())
 	return root
 }
 

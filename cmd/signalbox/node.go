@@ -7,11 +7,11 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/httpapi"
@@ -31,6 +31,7 @@ type node struct {
 	callbacks *callback.Sender
 	cluster   *cluster.Node
 	certs     *certificates
+	clients   *clients
 	declared  declaration
 	undeclare func() // ends keeping the declared semaphores
 	server    *httpapi.Server
@@ -64,6 +65,9 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 		return nil, err
 	}
 	if n.certs, err = openCertificates(c, log); err != nil {
+		return nil, err
+	}
+	if n.clients, err = openClients(c, log); err != nil {
 		return nil, err
 	}
 	if n.store, err = openStore(c, log); err != nil {
@@ -121,7 +125,7 @@ func clusterConfig(c config, n *node, log hclog.Logger, fatal func(error)) clust
 
 // newHandler returns the API of a node, with the dialects that are configured.
 func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
-	c.exchange.Node, c.exchange.Logger = n.declared.over(n.cluster), log
+	c.exchange.Node, c.exchange.Logger, c.exchange.Tokens = n.declared.over(n.cluster), log, n.clients.tokens
 	x, err := exchange.New(c.exchange)
 	if err != nil {
 		return nil, err
@@ -130,11 +134,10 @@ func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
 		Exchange:       x,
 		Native:         c.native,
 		Version:        semanticVersion(version()),
-		Collectors:     append(n.certs.collectors(), n.cluster.Collector()),
+		Collectors:     []prometheus.Collector{n.cluster.Collector(), n.certs.collector()},
 		CORS:           c.cors,
 		Hosts:          c.allowedHosts(),
 		MaxConnections: c.connections,
-		TLS:            n.certs.apiTLS(),
 	}
 	for _, d := range dialects {
 		if !slices.Contains(c.dialects, d.name) {
@@ -173,6 +176,7 @@ func (n *node) stop() {
 		defer close(stopped)
 		n.undeclare()
 		n.certs.end()
+		n.clients.end()
 		n.cluster.Drain()
 		if err := n.server.Shutdown(ctx); err != nil {
 			n.log.Warn("requests were cut off", "error", err)
@@ -197,6 +201,9 @@ func (n *node) abandon() {
 	if n.certs != nil {
 		n.certs.end()
 	}
+	if n.clients != nil {
+		n.clients.end()
+	}
 	if n.cluster != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 		defer cancel()
@@ -216,10 +223,7 @@ func serve(ctx context.Context, c config, log hclog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if open, err := c.unprotected(); err == nil && len(open) > 0 {
-		log.Warn("--insecure-http: the API is reachable beyond this machine, and whoever reaches it can do everything", "missing", strings.Join(open, ", "))
-	}
-	log.Info("serving", "version", version(), "node", c.nodeID, "http", c.httpAddress, "tls", n.certs.api != nil, "peer", c.peerAddress, "data", c.data)
+	log.Info("serving", "version", version(), "node", c.nodeID, "http", c.httpAddress, "peer", c.peerAddress, "data", c.data)
 	select {
 	case <-ctx.Done():
 		log.Info("stopping")

@@ -50,6 +50,8 @@ func newServe() *cobra.Command {
 	_ = flags.SetAnnotation("ephemeral", insteadOf, []string{"data"})
 	flags.BoolVar(&c.restored, "restored", false, "the folder was put back from a backup or a copy: tokens go on above all that it may have forgotten")
 	addCertificates(flags, &c)
+	flags.BoolVar(&c.insecureHTTP, "insecure-http", false, "let the API be reachable beyond this machine, unprotected: whoever reaches it can do everything")
+	addAccess(flags, &c)
 	addHosts(flags, &c)
 	addLogging(flags, &logs, "info")
 	flags.StringSliceVar(&c.cors, "cors-allow", nil, "origins whose pages may call this node from a browser; * for all")

@@ -14,8 +14,7 @@
 //
 // cmd opens a Declaration before anything else, so that a bad file ends the start, and
 // runs Keep beside the node. It imports cluster, cluster/outcome and fsm. The package
-// serves no HTTP, and is the only one that reads TOML. A Declaration is safe for
-// concurrent use.
+// serves no HTTP. A Declaration is safe for concurrent use.
 //
 // Files:
 //   - declaration.go: Declaration, the file of one node, declared again at each reload

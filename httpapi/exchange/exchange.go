@@ -19,6 +19,7 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
 )
 
 // DefaultReplyMemory is the default of Config.ReplyMemory, in bytes.
@@ -28,7 +29,8 @@ const DefaultReplyMemory = 128 << 20
 // Node is required.
 type Config struct {
 	Node   Node
-	Logger hclog.Logger // nil: no log
+	Logger hclog.Logger   // nil: no log
+	Tokens *access.Tokens // nil: every request may do everything
 
 	BodyBytes   int64         // the most bytes of a body; default 64 KiB
 	MaxWait     time.Duration // the longest wait of one request; default 10 minutes
@@ -41,7 +43,7 @@ type Config struct {
 // concurrent use.
 type Exchange struct {
 	Config Config // complete; not to be changed
-	Node   Node
+	Node   Node   // does for each request what its identity may do
 
 	seen      atomic.Uint64 // the highest index of all replies so far
 	bodies    *bodies       // that are arriving
@@ -73,7 +75,11 @@ func New(cfg Config) (*Exchange, error) {
 	}
 	cfg.Logger = cfg.Logger.Named("http")
 	cfg = cfg.WithDefaults()
-	return &Exchange{Config: cfg, Node: cfg.Node, closing: make(chan struct{}),
+	node := cfg.Node
+	if cfg.Tokens != nil {
+		node = &guarded{node: node, tokens: cfg.Tokens}
+	}
+	return &Exchange{Config: cfg, Node: node, closing: make(chan struct{}),
 		bodies: &bodies{open: map[*http.ResponseController]struct{}{}}, bodySpace: &budget{most: cfg.BodyMemory},
 		replies: &budget{most: cfg.ReplyMemory}, makers: make(makers, 2*runtime.GOMAXPROCS(0))}, nil
 }
@@ -133,15 +139,19 @@ func (x *Exchange) Closed() bool {
 	}
 }
 
-// Collectors returns the metrics of the memory that bodies and replies take.
+// Collectors returns the metrics of the memory that bodies and replies take, and of the
+// tokens.
 func (x *Exchange) Collectors() []prometheus.Collector {
 	gauge := func(name, help string, of *budget) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(of.used.Load()) })
 	}
-	return []prometheus.Collector{
-		gauge("signalbox_http_body_bytes", "What bodies that are being received take, beyond the first 4 KiB of each.", x.bodySpace),
-		gauge("signalbox_http_reply_bytes", "What replies that clients have not taken yet take, beyond the first 16 KiB of each.", x.replies),
+	tokens := x.Config.Tokens
+	if tokens == nil {
+		tokens = access.None()
 	}
+	return append(tokens.Collectors(),
+		gauge("signalbox_http_body_bytes", "What bodies that are being received take, beyond the first 4 KiB of each.", x.bodySpace),
+		gauge("signalbox_http_reply_bytes", "What replies that clients have not taken yet take, beyond the first 16 KiB of each.", x.replies))
 }
 
 // Reading waits until this node's state is as recent as the query requires. A stale

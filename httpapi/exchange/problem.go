@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/strictjson"
 )
 
@@ -24,6 +25,7 @@ type kind struct {
 // kinds is the table, by code: the last part of the problem's type.
 var kinds = map[string]kind{
 	"invalid-request":      {400, "The request is not valid", ""},
+	"unauthenticated":      {401, "No valid token", ""},
 	"forbidden":            {403, "Not allowed", ""},
 	"unknown-semaphore":    {404, "No such semaphore", ""},
 	"unknown-session":      {404, "No such session", ""},
@@ -153,6 +155,8 @@ var failures = []failure{
 	{ErrUnknownRoute, "unknown-route", "This path is not part of the API. Names in a path are percent-encoded, and trailing slashes count."},
 	{ErrForeignOrigin, "forbidden", "The request comes from a web page of another origin, which this node does not allow. An operator lists origins with --cors-allow."},
 	{errEncoding, "unsupported-encoding", "Send the body uncompressed, without Content-Encoding."},
+	{access.ErrNoToken, "unauthenticated", "This node needs a token: send Authorization: Bearer TOKEN, or the token as the password of Basic authentication."},
+	{access.ErrUnknownToken, "unauthenticated", "The token is not valid, or is no longer. An operator has the file of tokens."},
 	{ErrInternal, "internal", "This node could not handle the request. Its log says more."},
 }
 
@@ -162,6 +166,12 @@ func ProblemOf(err error) *Problem {
 	var known *Problem
 	if errors.As(err, &known) {
 		return known
+	}
+	var denied *access.Denied
+	if errors.As(err, &denied) {
+		p := NewProblem("forbidden", denied.Error())
+		p.Semaphore = denied.Semaphore
+		return p
 	}
 	for _, f := range failures {
 		if errors.Is(err, f.err) {

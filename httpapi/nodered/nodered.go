@@ -123,6 +123,9 @@ func (n *dialect) unlessTaken(c echo.Context, body object, name string, refusal 
 
 // look reads a semaphore, linearizably.
 func (n *dialect) look(c echo.Context, name string) (s fsm.SemaphoreView, exists bool, err error) {
+	if err := n.MayName(c, name); err != nil {
+		return s, false, err
+	}
 	at, err := n.Node.Read(c.Request().Context(), cluster.Consistency{})
 	if err != nil {
 		return s, false, err

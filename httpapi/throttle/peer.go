@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/labstack/echo/v4"
@@ -90,6 +91,9 @@ func (t *dialect) release(c echo.Context) error {
 	if !fsm.ValidName(name) {
 		return errNoSuchSemaphore
 	}
+	if err := t.MayName(c, name); err != nil {
+		return err
+	}
 	if err := t.readNow(c); err != nil {
 		return err
 	}
@@ -165,6 +169,9 @@ func (t *dialect) remainder(c echo.Context) error {
 	if !given {
 		return badQuery("missing field `semaphore`")
 	}
+	if err := t.MayName(c, name); err != nil {
+		return err
+	}
 	if err := t.readNow(c); err != nil {
 		return err
 	}
@@ -189,7 +196,7 @@ func (t *dialect) isAcquired(c echo.Context) error {
 	var session fsm.SessionView
 	var known bool
 	t.View(c, func(m *fsm.Machine) { session, known = m.Session(id) })
-	if !known {
+	if !known || !t.Caller(c).SeesSession(session.Owner) {
 		return errUnknownPeer
 	}
 	acquired := len(session.Waiting) == 0
@@ -206,22 +213,28 @@ const (
 	peersBytes = 32 << 10
 )
 
-// listPeers lists the ids of all sessions. A session that lives throughout is in the
-// list.
+// listPeers lists the ids of all sessions that the caller may read. A session that lives
+// throughout is in the list.
 func (t *dialect) listPeers(c echo.Context) error {
 	if err := t.readNow(c); err != nil {
 		return err
 	}
 	part := []byte{'['}
+	listed := false
 	for after, more, begun := uint64(0), true, false; more; {
 		var ids []uint64
-		t.View(c, func(m *fsm.Machine) { ids = m.SessionIDs(after, peersAtOnce) })
-		more = len(ids) == peersAtOnce
+		t.View(c, func(m *fsm.Machine) {
+			ids = m.SessionIDs(after, peersAtOnce)
+			if more = len(ids) == peersAtOnce; len(ids) > 0 {
+				after = ids[len(ids)-1]
+			}
+			ids = slices.DeleteFunc(ids, func(id uint64) bool { return !t.SeesSession(c, m, id) })
+		})
 		for _, id := range ids {
-			if after > 0 {
+			if listed {
 				part = append(part, ',')
 			}
-			after = id
+			listed = true
 			part = append(part, `{"id":`...)
 			part = strconv.AppendUint(part, id, 10)
 			part = append(part, '}')

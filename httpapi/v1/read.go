@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -29,8 +30,12 @@ func (api *API) listSemaphores(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	narrowed := api.x.Caller(c).Narrow(prefix)
 	return api.sendView(c, q, func(m *fsm.Machine, _ int64) (any, error) {
-		found := m.Semaphores(prefix, after, limit+1)
+		var found []fsm.SemaphoreView
+		for _, allowed := range narrowed {
+			found = append(found, m.Semaphores(allowed, after, limit+1-len(found))...)
+		}
 		body := semaphoresBody{Semaphores: []semaphoreBody{}}
 		if len(found) > limit {
 			found = found[:limit]
@@ -72,6 +77,9 @@ func (api *API) readSemaphoreQuery(c echo.Context, q exchange.Query) (s semaphor
 	if s.name, err = exchange.SemaphoreName("name", name); err != nil {
 		return s, err
 	}
+	if err = api.x.MayName(c, s.name); err != nil {
+		return s, err
+	}
 	if s.epoch, err = q.Epoch(); err != nil {
 		return s, err
 	}
@@ -110,12 +118,13 @@ func (api *API) getSemaphore(c echo.Context) error {
 			return err
 		}
 	}
+	id := api.x.Caller(c)
 	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
 		found, err := findSemaphore(m, s.name, s.epoch)
 		if err != nil {
 			return nil, err
 		}
-		return viewedSemaphore(m, found, s.holders, s.waiters, nowMS), nil
+		return viewedSemaphore(m, found, s.holders, s.waiters, nowMS, id), nil
 	})
 }
 
@@ -192,31 +201,37 @@ func (api *API) listSessions(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	id := api.x.Caller(c)
 	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
-		found, next := pageOfSessions(m, after, limit)
+		found, next := pageOfSessions(m, id, after, limit)
 		body := sessionsBody{Sessions: []sessionBody{}, Next: next}
 		for i := range found {
-			body.Sessions = append(body.Sessions, viewedSession(m, &found[i], nowMS))
+			body.Sessions = append(body.Sessions, viewedSession(m, &found[i], nowMS, id))
 		}
 		return body, nil
 	})
 }
 
-// pageOfSessions returns up to limit sessions after an id, fewer if they have more than
-// pageRecords or pageBytes, and the cursor of the next page.
-func pageOfSessions(m *fsm.Machine, after uint64, limit int) (found []fsm.SessionView, next *string) {
-	for size := (pageSize{}); ; {
-		one := m.Sessions(after, 1)
-		if len(one) == 0 {
+// pageOfSessions returns up to limit of the sessions after an id that the identity may
+// read, and the cursor of the next page. A page has fewer if they have more than
+// pageRecords or pageBytes, or if the identity may not read most of pageLooks sessions.
+func pageOfSessions(m *fsm.Machine, id *access.Identity, after uint64, limit int) (found []fsm.SessionView, next *string) {
+	size := pageSize{}
+	for looks := 0; ; looks++ {
+		ids := m.SessionIDs(after, 1)
+		if len(ids) == 0 {
 			return found, nil
 		}
-		if len(found) == limit || size.records > pageRecords || size.bytes > pageBytes {
+		if len(found) == limit || looks == pageLooks || size.records > pageRecords || size.bytes > pageBytes {
 			cursor := sessionCursor(after)
 			return found, &cursor
 		}
-		found = append(found, one[0])
-		size.add(&one[0], m.WaitList(one[0].ID))
-		after = one[0].ID
+		after = ids[0]
+		if owner, _ := m.OwnerOf(after); id.SeesSession(owner) {
+			one, _ := m.Session(after)
+			found = append(found, one)
+			size.add(&one, m.WaitList(after))
+		}
 	}
 }
 
@@ -257,18 +272,23 @@ func (api *API) getSession(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	caller := api.x.Caller(c)
 	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
 		found, ok := m.Session(id)
-		if !ok {
-			return nil, noSession(m, id)
+		if !ok || !caller.SeesSession(found.Owner) {
+			return nil, noSession(m, id, caller)
 		}
-		return viewedSession(m, &found, nowMS), nil
+		return viewedSession(m, &found, nowMS, caller), nil
 	})
 }
 
-// noSession returns the refusal of the state machine for a session that does not live.
-func noSession(m *fsm.Machine, id uint64) *exchange.Problem {
+// noSession returns the refusal of the state machine for a session that does not live, or
+// that the caller may not find.
+func noSession(m *fsm.Machine, id uint64, caller *access.Identity) *exchange.Problem {
 	result := fsm.Result{Code: fsm.UnknownSession, Session: id}
+	if owner, _ := m.OwnerOf(id); !caller.SeesSession(owner) {
+		return exchange.Refused(&result)
+	}
 	switch cause, reason, _ := m.Ended(id); cause {
 	case fsm.CauseExpired:
 		result.Code = fsm.ExpiredSession
@@ -291,22 +311,25 @@ func (api *API) getLease(c echo.Context) error {
 	if p.epoch, err = q.Epoch(); err != nil {
 		return err
 	}
+	if err := api.x.MayName(c, p.semaphore); err != nil {
+		return err
+	}
 	reading, err := api.x.Reading(c, q)
 	if err != nil {
 		return err
 	}
 	var a answer
-	api.x.View(c, func(m *fsm.Machine) { a = leaseOf(m, &p, exchange.NowOf(m, reading)) })
+	api.x.View(c, func(m *fsm.Machine) { a = leaseOf(m, &p, api.x.Caller(c), exchange.NowOf(m, reading)) })
 	return api.render(c, a)
 }
 
 // leaseOf finds the lease or the waiting request of a session for a semaphore.
-func leaseOf(m *fsm.Machine, p *params, nowMS int64) answer {
+func leaseOf(m *fsm.Machine, p *params, caller *access.Identity, nowMS int64) answer {
 	if _, err := findSemaphore(m, p.semaphore, p.epoch); err != nil {
 		return refusedAnswer(exchange.ProblemOf(err))
 	}
-	if !m.HasSession(p.session) {
-		return refusedAnswer(noSession(m, p.session))
+	if owner, _ := m.OwnerOf(p.session); !m.HasSession(p.session) || !caller.SeesSession(owner) {
+		return refusedAnswer(noSession(m, p.session, caller))
 	}
 	if l, held := m.Lease(p.session, p.semaphore); held {
 		if l.Revoked {
@@ -329,6 +352,7 @@ const (
 	// the session that exceeds one of them.
 	pageRecords = 10_000  // leases, semaphores of requests, and entries
 	pageBytes   = 4 << 20 // of text, not counting escapes
+	pageLooks   = 10_000  // sessions, others' included
 )
 
 // A cursor is the last member of the page before, encoded so that clients don't build

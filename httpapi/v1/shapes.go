@@ -2,8 +2,10 @@ package v1
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -85,7 +87,7 @@ type sessionsBody struct {
 	Next     *string       `json:"next"`
 }
 
-func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, nowMS int64) wholeSemaphoreBody {
+func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, nowMS int64, id *access.Identity) wholeSemaphoreBody {
 	body := wholeSemaphoreBody{semaphoreBody: newSemaphoreBody(&s), Holders: []holderBody{}, Waiters: []waiterBody{}}
 	bytes := 0
 	for _, l := range m.Holders(s.Name, holders) {
@@ -98,6 +100,7 @@ func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, 
 	}
 	bytes = 0
 	for _, w := range m.Waiters(s.Name, waiters) {
+		w.Obstacles = slices.DeleteFunc(w.Obstacles, func(o fsm.Obstacle) bool { return !id.Sees(o.Semaphore) })
 		waiter := waiterBody{Session: exchange.FormatSession(w.Session), Position: w.Position, WaitingMS: left(nowMS, w.EnqueuedMS), ExpiresInMS: left(w.DeadlineMS, nowMS),
 			Metadata: w.Metadata, blockedBody: newBlockedBody(&w, s.Name), Unowned: w.Unowned}
 		for _, want := range w.Wants {
@@ -123,13 +126,21 @@ func pairBytes(pairs []fsm.Pair) (n int) {
 	return n
 }
 
-func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64) sessionBody {
+// viewedSession shows a session as its identity may read it: of a session that is not its
+// own, only the semaphores that its prefixes cover.
+func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.Identity) sessionBody {
+	if s.Owner == id.Name {
+		id = access.Everyone
+	}
 	body := sessionBody{
 		lifeBody: lifeBody{Session: exchange.FormatSession(s.ID), TTLMS: s.TTLMS, ExpiresInMS: left(s.DeadlineMS, nowMS), OneShot: s.OneShot},
 		Metadata: s.Metadata, Leases: []heldBody{}, Waiting: []requestBody{}, WaitList: []entryBody{},
 	}
 	listed := map[uint64]bool{} // places
 	for _, e := range m.WaitList(s.ID) {
+		if !id.Sees(e.Semaphore) {
+			continue
+		}
 		entry := entryBody{Name: e.Semaphore, Epoch: e.Epoch, Wanted: e.Wanted, Granted: e.Granted, Deleted: e.Deleted, Position: e.Position}
 		if e.Place != 0 {
 			entry.WaitingMS = left(nowMS, e.EnqueuedMS)
@@ -139,11 +150,14 @@ func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64) sessionBody 
 	}
 	for i := range s.Leases {
 		l := &s.Leases[i]
+		if !id.Sees(l.Semaphore) {
+			continue
+		}
 		body.Leases = append(body.Leases, heldBody{viewedLease(l, nowMS), revokedBody{l.Revoked, l.Reason}})
 	}
 	bytes := 0
 	for _, w := range s.Waiting {
-		if listed[w.Place] {
+		if listed[w.Place] || slices.ContainsFunc(w.Wants, func(want fsm.Want) bool { return !id.Sees(want.Semaphore) }) {
 			continue
 		}
 		body.WaitingCount++

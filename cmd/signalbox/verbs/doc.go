@@ -7,4 +7,5 @@
 //
 //   - cert.go: cert ca, cert node, cert client
 //   - inspect.go: inspect FILE|FOLDER
+//   - token.go: token new
 package verbs

@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -32,6 +33,7 @@ type eventsQuery struct {
 	semaphores map[string]bool
 	prefix     string
 	session    uint64 // 0: any
+	caller     *access.Identity
 }
 
 // API serves GET /v1/events, and counts the watchers of a node.
@@ -74,6 +76,12 @@ func (e *API) getEvents(c echo.Context) error {
 	ask, err := readEventsQuery(c.Request().Header, q)
 	if err != nil {
 		return err
+	}
+	ask.caller = e.x.Caller(c)
+	for name := range ask.semaphores {
+		if err := e.x.MayName(c, name); err != nil {
+			return err
+		}
 	}
 	s, err := e.streams.add(c, e.x.Config.BodyTimeout)
 	if err != nil {
@@ -143,7 +151,7 @@ func (e *API) follow(ctx context.Context, s *stream, ask eventsQuery) error {
 		if err != nil {
 			return err
 		}
-		sent, err := s.sendPage(page, &ask)
+		sent, err := s.sendPage(page, func(event *fsm.Effect) bool { return ask.wants(event) && e.shows(event, ask.caller) })
 		if err != nil {
 			return err
 		}
@@ -181,14 +189,30 @@ var always = func() chan struct{} {
 // filter no event passes does not fall behind the history.
 func keepAlive(at replica.EventID) string { return "id: " + formatEventID(at) + "\n\n" }
 
-// sendPage sends the events of a page that pass the filters, and reports whether there
-// were any.
-func (s *stream) sendPage(page replica.EventPage, ask *eventsQuery) (sent bool, err error) {
+// shows reports whether an identity may read an event: one of a semaphore by its name, one
+// of a session by its owner, which is known while the session lives, or its end is
+// remembered.
+func (e *API) shows(event *fsm.Effect, caller *access.Identity) (shown bool) {
+	switch {
+	case caller.Scope == access.Admin:
+		return true
+	case event.Semaphore != "":
+		return caller.Sees(event.Semaphore)
+	}
+	e.x.Node.View(func(m *fsm.Machine) {
+		owner, known := m.OwnerOf(event.Session)
+		shown = known && caller.SeesSession(owner)
+	})
+	return shown
+}
+
+// sendPage sends the events of a page that are wanted, and reports whether there were any.
+func (s *stream) sendPage(page replica.EventPage, wanted func(*fsm.Effect) bool) (sent bool, err error) {
 	out, release := exchange.Buffer()
 	defer release()
 	for _, entry := range page.Entries {
 		for i := range entry.Effects {
-			if !ask.wants(&entry.Effects[i]) || !writeEvent(out, &entry, i) {
+			if !wanted(&entry.Effects[i]) || !writeEvent(out, &entry, i) {
 				continue
 			}
 			sent = true

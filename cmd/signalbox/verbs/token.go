@@ -1,0 +1,139 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/signalbox/signalbox/httpapi/access"
+)
+
+// Token makes the subcommand that draws tokens. It works offline.
+func Token() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "token",
+		Short: "Make a token for a client",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return errors.New("token takes new: see signalbox token new --help")
+		},
+	}
+	command.AddCommand(newToken())
+	return command
+}
+
+// tokenOptions are the flags of token new.
+type tokenOptions struct {
+	scopes, prefixes                []string
+	sessions, leases, waiting, rate int64
+	into, appendTo                  string
+	keep                            bool
+}
+
+func newToken() *cobra.Command {
+	var o tokenOptions
+	command := &cobra.Command{
+		Use:   "new NAME",
+		Short: "Draw a token of 256 bits",
+		Long: "Draw a token of 256 bits. The first line is the token, for the client; the rest is its block of the file\n" +
+			"that serve --tokens reads, which has a hash of it alone. NAME is the client's: sessions belong to it, and a\n" +
+			"client certificate of this common name stands for the same client. Several tokens of one name work at the\n" +
+			"same time, so that one can be replaced by the next.",
+		Example: "  signalbox token new ci --scope use --prefix ci/\n" +
+			"  signalbox token new admin --scope admin --token-file admin.token --append tokens.toml",
+		Args: oneArgument("the name of a client"),
+		RunE: func(command *cobra.Command, arguments []string) error {
+			return o.run(command, arguments[0])
+		},
+	}
+	o.add(command.Flags())
+	return command
+}
+
+func (o *tokenOptions) add(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	flags.StringSliceVar(&o.scopes, "scope", []string{"use"}, "read, use or admin; each includes the one before it")
+	flags.StringSliceVar(&o.prefixes, "prefix", nil, "beginning of the names that the client may use; may be repeated; default: every name")
+	flags.Int64Var(&o.sessions, "sessions", 0, "the most sessions of the client; 0: no limit")
+	flags.Int64Var(&o.leases, "leases", 0, "the most leases of the client; 0: no limit")
+	flags.Int64Var(&o.waiting, "waiting", 0, "the most waiting requests of the client; 0: no limit")
+	flags.Int64Var(&o.rate, "requests-per-second", 0, "the most requests a second that a node takes from the client; 0: no limit")
+	flags.StringVar(&o.into, "token-file", "", "write the token to this new file, and don't print it")
+	flags.StringVar(&o.appendTo, "append", "", "append the block to this file, and don't print it")
+	flags.BoolVar(&o.keep, "keep", false, "do nothing if --token-file is there already")
+}
+
+// run draws the token. The block is appended before the token is written, so that a token
+// in a file is one that works.
+func (o *tokenOptions) run(command *cobra.Command, name string) error {
+	if _, err := os.Lstat(o.into); o.into != "" && err == nil {
+		if o.keep {
+			return nil
+		}
+		return fmt.Errorf("--token-file: %s is there already: give another file, or --keep", o.into)
+	}
+	token, block, err := access.NewToken(o.block(name))
+	if err != nil {
+		return err
+	}
+	if o.appendTo != "" {
+		if err := appendText(o.appendTo, "\n"+block); err != nil {
+			return fmt.Errorf("--append: %w", err)
+		}
+		block = ""
+	}
+	if o.into != "" {
+		err := writeNew(o.into, token+"\n")
+		if err != nil {
+			return fmt.Errorf("--token-file: %w", err)
+		}
+		token = ""
+	} else {
+		token += "\n"
+	}
+	_, err = fmt.Fprint(command.OutOrStdout(), token, block)
+	return err
+}
+
+func (o *tokenOptions) block(name string) access.Block {
+	b := access.Block{Name: name, Scopes: o.scopes}
+	if o.prefixes != nil {
+		b.Prefixes = &o.prefixes
+	}
+	for _, limit := range []struct {
+		given int64
+		to    **int64
+	}{{o.sessions, &b.Sessions}, {o.leases, &b.Leases}, {o.waiting, &b.Waiting}, {o.rate, &b.RequestsPerSecond}} {
+		if limit.given != 0 {
+			*limit.to = &limit.given
+		}
+	}
+	return b
+}
+
+// appendText appends to a file that may not be there yet.
+func appendText(path, text string) error {
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// writeNew writes a file that must not be there yet.
+func writeNew(path, text string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s is there already", path)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	return errors.Join(err, file.Sync(), file.Close())
+}

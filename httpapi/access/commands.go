@@ -1,0 +1,100 @@
+package access
+
+import "github.com/signalbox/signalbox/fsm"
+
+// May returns nil if the identity may give a command, or a *Denied. The refusal depends on
+// the command and the identity alone, not on the state.
+//
+// Each operation needs a scope, and the names of its semaphores need prefixes. Operations
+// on a session name none: the state machine finds no session of another owner. An
+// operation without a case is refused; so are those that only nodes propose.
+func (id *Identity) May(command fsm.Command) error {
+	scope, names := needs(command)
+	if scope == 0 {
+		return &Denied{}
+	}
+	if err := id.Needs(scope); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := id.MayName(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Owner returns the owner as whom a command acts: the identity. An admin who ends a
+// session or revokes a lease acts without an owner, and so finds the sessions of all.
+func (id *Identity) Owner(command fsm.Command) string {
+	switch command.(type) {
+	case fsm.EndSession, fsm.RevokeLease:
+		if id.Scope == Admin {
+			return ""
+		}
+	}
+	return id.Name
+}
+
+// needs returns the scope that a command needs, 0 if no client may give it, and the
+// semaphores that it names.
+func needs(command fsm.Command) (scope Scope, names []string) {
+	switch c := command.(type) {
+	case fsm.RevokeLease:
+		return Admin, []string{c.Name}
+	case fsm.EndSession:
+		if c.Operator {
+			return Admin, nil
+		}
+		return Use, nil
+	case fsm.OpenSession, fsm.Renew, fsm.ListDeliver:
+		return Use, nil
+	case fsm.AcquireMany:
+		return Use, namesOf(c.Wants)
+	case fsm.RestoreSession:
+		return Use, namesOf(c.Leases)
+	}
+	if name, one := nameOf(command); one {
+		return Use, []string{name}
+	}
+	return 0, nil // fsm.StartTerm, fsm.NoticeDone, fsm.RaiseLevel: see Node.RaiseLevel for the last
+}
+
+// nameOf returns the semaphore of a command that names one and needs Use.
+func nameOf(command fsm.Command) (name string, one bool) {
+	switch c := command.(type) {
+	case fsm.PutSemaphore:
+		return c.Name, true
+	case fsm.CreateSemaphore:
+		return c.Name, true
+	case fsm.DeleteSemaphore:
+		return c.Name, true
+	case fsm.Up:
+		return c.Name, true
+	case fsm.Down:
+		return c.Name, true
+	case fsm.SetValue:
+		return c.Name, true
+	case fsm.Acquire:
+		return c.Name, true
+	case fsm.AcquireOnce:
+		return c.Name, true
+	case fsm.Release:
+		return c.Name, true
+	case fsm.ResizeLease:
+		return c.Name, true
+	case fsm.ListAdd:
+		return c.Name, true
+	case fsm.ListRemove:
+		return c.Name, true
+	}
+	return "", false
+}
+
+func namesOf(wants []fsm.Want) []string {
+	names := make([]string, len(wants))
+	for i := range wants {
+		names[i] = wants[i].Semaphore
+	}
+	return names
+}

@@ -1,0 +1,247 @@
+package access
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// mostTokens bounds a file: each request is compared with every token.
+const mostTokens = 4096
+
+// Block is one [[token]] of a file. A member that is nil is not given.
+type Block struct {
+	Name              string    `toml:"name"`
+	Hash              *string   `toml:"hash"` // sha256:HEX; without one the name is a certificate's alone
+	Scopes            []string  `toml:"scopes"`
+	Prefixes          *[]string `toml:"prefixes"` // without them: every name
+	Sessions          *int64    `toml:"sessions"`
+	Leases            *int64    `toml:"leases"`
+	Waiting           *int64    `toml:"waiting"`
+	RequestsPerSecond *int64    `toml:"requests_per_second"`
+}
+
+// hash is the SHA-256 of a token's text.
+type hash [sha256.Size]byte
+
+// grant is one block of a file, checked.
+type grant struct {
+	identity *Identity
+	hash     hash
+	hashed   bool
+}
+
+// contentOf returns the content of a file, or the error, whose text then stands for it.
+func contentOf(path string) (string, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error(), err // names the file
+	}
+	return string(content), nil
+}
+
+// parse reads the text of a file strictly: an unknown key is an error, because the limit
+// that it was to set would be lost.
+func parse(text string) ([]grant, error) {
+	var document struct {
+		Token []Block `toml:"token"`
+	}
+	known, err := toml.Decode(text, &document)
+	if err != nil {
+		return nil, oneLine(err)
+	}
+	if unknown := known.Undecoded(); len(unknown) > 0 {
+		return nil, fmt.Errorf("%s is not a key of this file", unknown[0])
+	}
+	if n := len(document.Token); n == 0 || n > mostTokens {
+		return nil, fmt.Errorf("%d [[token]]: 1 to %d are needed", n, mostTokens)
+	}
+	var grants []grant
+	for i := range document.Token {
+		g, err := document.Token[i].check()
+		if err == nil {
+			err = g.fits(grants)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("[[token]] %d (%q): %w", i+1, document.Token[i].Name, err)
+		}
+		grants = append(grants, g)
+	}
+	return grants, nil
+}
+
+// oneLine names the line of an error of the TOML.
+func oneLine(err error) error {
+	var at toml.ParseError
+	if errors.As(err, &at) && at.Message != "" {
+		return fmt.Errorf("line %d: %s", at.Position.Line, at.Message)
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return errors.New(strings.TrimPrefix(line, "toml: "))
+}
+
+// fits compares a grant with those before it. Equal names are one identity, so that a
+// token can be replaced while both work.
+func (g *grant) fits(before []grant) error {
+	for _, other := range before {
+		switch {
+		case other.hashed && g.hashed && other.hash == g.hash:
+			return fmt.Errorf("its hash is that of %q as well", other.identity.Name)
+		case other.identity.Name == g.identity.Name && !other.identity.equal(g.identity):
+			return errors.New("another token of this name has other rights or limits: both are one identity, so give both the same")
+		}
+	}
+	return nil
+}
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9._@:/+-]{1,64}$`).MatchString
+
+func (b *Block) check() (g grant, err error) {
+	if !validName(b.Name) {
+		return g, errors.New("name: it is 1 to 64 letters, digits or any of . _ @ : / + -")
+	}
+	g.identity = &Identity{Name: b.Name}
+	if g.identity.Scope, err = highest(b.Scopes); err != nil {
+		return g, err
+	}
+	if err := g.takePrefixes(b.Prefixes); err != nil {
+		return g, err
+	}
+	if b.Hash != nil {
+		if g.hash, err = parseHash(*b.Hash); err != nil {
+			return g, err
+		}
+		g.hashed = true
+	}
+	for _, limit := range []struct {
+		name  string
+		given *int64
+		to    *int64
+	}{
+		{"sessions", b.Sessions, &g.identity.Limits.Sessions}, {"leases", b.Leases, &g.identity.Limits.Leases},
+		{"waiting", b.Waiting, &g.identity.Limits.Waiting}, {"requests_per_second", b.RequestsPerSecond, &g.identity.PerSecond},
+	} {
+		if limit.given == nil {
+			continue
+		}
+		if *limit.to = *limit.given; *limit.to < 1 || *limit.to > 1<<31 {
+			return g, fmt.Errorf("%s: it is 1 to %d; leave it out for no limit", limit.name, int64(1<<31))
+		}
+	}
+	return g, nil
+}
+
+// highest returns the scope that includes the listed ones.
+func highest(listed []string) (scope Scope, err error) {
+	for _, name := range listed {
+		one, err := parseScope(name)
+		if err != nil {
+			return 0, err
+		}
+		scope = max(scope, one)
+	}
+	if scope == 0 {
+		return 0, errors.New(`scopes: list "read", "use" or "admin"`)
+	}
+	return scope, nil
+}
+
+func parseScope(name string) (Scope, error) {
+	for scope, known := range scopeNames {
+		if name == known {
+			return scope, nil
+		}
+	}
+	return 0, fmt.Errorf("scopes: %q is not read, use or admin", name)
+}
+
+func (g *grant) takePrefixes(given *[]string) error {
+	if given == nil {
+		return nil
+	}
+	if g.identity.Scope == Admin {
+		return errors.New("prefixes: an admin may use every name; leave them out")
+	}
+	for _, prefix := range *given {
+		if !fsm.ValidName(prefix) {
+			return fmt.Errorf("prefixes: %q is not the beginning of a name; leave prefixes out for every name", prefix)
+		}
+	}
+	if len(*given) == 0 {
+		return errors.New("prefixes: the list is empty, so no name could be used; leave it out for every name")
+	}
+	for _, prefix := range slices.Sorted(slices.Values(*given)) {
+		if kept := g.identity.Prefixes; len(kept) == 0 || !strings.HasPrefix(prefix, kept[len(kept)-1]) {
+			g.identity.Prefixes = append(kept, prefix)
+		}
+	}
+	return nil
+}
+
+func parseHash(text string) (h hash, err error) {
+	digits, is := strings.CutPrefix(text, "sha256:")
+	decoded, err := hex.DecodeString(digits)
+	if !is || err != nil || len(decoded) != len(h) {
+		return h, errors.New(`hash: it is "sha256:" and 64 hexadecimal digits; signalbox token new prints one`)
+	}
+	copy(h[:], decoded)
+	return h, nil
+}
+
+// tokenBytes is how much chance a token is made of: 256 bits.
+const tokenBytes = 32
+
+// NewToken draws a token of 256 random bits, of letters, digits, _ and - alone, and
+// returns the block of the file that makes it valid. It fails for a block that a file
+// can't have.
+func NewToken(b Block) (token, block string, err error) {
+	var drawn [tokenBytes]byte
+	_, _ = rand.Read(drawn[:]) // never fails
+	token = "sbx_" + base64.RawURLEncoding.EncodeToString(drawn[:])
+	sum := sha256.Sum256([]byte(token))
+	text := "sha256:" + hex.EncodeToString(sum[:])
+	b.Hash = &text
+	if _, err := b.check(); err != nil {
+		return "", "", err
+	}
+	return token, b.text(), nil
+}
+
+// text returns the block as TOML. Its texts have passed check, and are valid TOML strings
+// when quoted as JSON strings are.
+func (b *Block) text() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "[[token]]\nname = %q\nhash = %q\nscopes = %s\n", b.Name, *b.Hash, list(b.Scopes))
+	if b.Prefixes != nil {
+		fmt.Fprintf(&out, "prefixes = %s\n", list(*b.Prefixes))
+	}
+	for _, limit := range []struct {
+		name  string
+		value *int64
+	}{{"sessions", b.Sessions}, {"leases", b.Leases}, {"waiting", b.Waiting}, {"requests_per_second", b.RequestsPerSecond}} {
+		if limit.value != nil {
+			fmt.Fprintf(&out, "%s = %d\n", limit.name, *limit.value)
+		}
+	}
+	return out.String()
+}
+
+// list returns texts as a TOML list.
+func list(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, text := range texts {
+		quoted[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}

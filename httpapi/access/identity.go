@@ -1,0 +1,156 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/time/rate"
+)
+
+// Scope is a set of rights. Each scope includes those below it.
+type Scope int
+
+// The scopes.
+const (
+	Read  Scope = 1 // semaphores, events, metrics
+	Use   Scope = 2 // sessions and leases; creates, changes and deletes semaphores
+	Admin Scope = 3 // others' sessions, members, levels, backups
+)
+
+var scopeNames = map[Scope]string{Read: "read", Use: "use", Admin: "admin"}
+
+// String returns the name of the scope, as files have it.
+func (s Scope) String() string { return scopeNames[s] }
+
+// Limits bound what one identity has in the cluster at a time; 0 is no limit.
+type Limits struct {
+	Sessions, Leases, Waiting int64
+}
+
+// Identity is one client of the service: a name that tokens and certificates stand for,
+// with its rights. It does not change after it was made.
+type Identity struct {
+	Name  string // owns sessions and idempotency keys; empty: every session is found
+	Scope Scope
+	// Prefixes are those of the names that it may use, sorted, none the beginning of
+	// another; nil stands for every name.
+	Prefixes []string
+	Limits   Limits
+	// PerSecond is how many requests a second this node takes, with bursts of as many; 0
+	// is no limit.
+	PerSecond int64
+
+	rate *rate.Limiter // nil without a limit
+}
+
+var (
+	// Everyone is the identity of each request to a node without tokens.
+	Everyone = &Identity{Scope: Admin}
+	// Nobody is the identity of a request that has none. It may use no name.
+	Nobody = &Identity{Prefixes: []string{}}
+)
+
+// Denied is the refusal of a request that its identity may not make. Needs is the scope
+// that would do; Semaphore is the name that no prefix covers; AllNames is set if the
+// reply has names of all prefixes. No member is set if no identity may make the request.
+type Denied struct {
+	Needs, Has Scope
+	Semaphore  string
+	AllNames   bool
+}
+
+// Error is a sentence for the client.
+func (d *Denied) Error() string {
+	switch {
+	case d.Semaphore != "":
+		return "No prefix of this identity covers the name of the semaphore. An operator adds prefixes to its token."
+	case d.AllNames:
+		return "This shows names of all prefixes, and the identity may not read all."
+	case d.Needs == 0:
+		return "No client may ask for this."
+	}
+	return fmt.Sprintf("This needs the scope %v, and the identity has %v. An operator changes the scopes of its token.", d.Needs, d.Has)
+}
+
+// Needs returns nil if the identity has a scope, or the refusal.
+func (id *Identity) Needs(scope Scope) error {
+	if id.Scope >= scope {
+		return nil
+	}
+	return &Denied{Needs: scope, Has: id.Scope}
+}
+
+// Sees reports whether the identity may read the semaphore of a name. The semaphore need
+// not exist.
+func (id *Identity) Sees(name string) bool {
+	return id.Prefixes == nil || slices.ContainsFunc(id.Prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// MayName returns nil if the identity may name a semaphore in a request, or the refusal,
+// which does not depend on whether the semaphore exists.
+func (id *Identity) MayName(name string) error {
+	if id.Sees(name) {
+		return nil
+	}
+	return &Denied{Semaphore: name}
+}
+
+// SeesAll returns nil if the identity may read the semaphores of every name, or the
+// refusal.
+func (id *Identity) SeesAll() error {
+	if id.Prefixes == nil {
+		return nil
+	}
+	return &Denied{AllNames: true}
+}
+
+// SeesSession reports whether the identity may read a session of an owner. All may read
+// a session without an owner, which is from before the cluster had tokens.
+func (id *Identity) SeesSession(owner string) bool {
+	return id.Scope == Admin || id.Scope > 0 && (owner == "" || owner == id.Name)
+}
+
+// Narrow returns the prefixes of the names that begin with prefix and that the identity
+// may read: sorted, none the beginning of another.
+func (id *Identity) Narrow(prefix string) []string {
+	if id.Prefixes == nil {
+		return []string{prefix}
+	}
+	var narrowed []string // the prefixes are sorted, and none is the beginning of another
+	for _, own := range id.Prefixes {
+		switch {
+		case strings.HasPrefix(prefix, own):
+			return []string{prefix}
+		case strings.HasPrefix(own, prefix):
+			narrowed = append(narrowed, own)
+		}
+	}
+	return narrowed
+}
+
+// TakesRequest reports whether the rate of the identity's requests allows one more.
+func (id *Identity) TakesRequest() bool { return id.rate == nil || id.rate.Allow() }
+
+// equal reports whether two identities have the same name and rights.
+func (id *Identity) equal(other *Identity) bool {
+	return id.Name == other.Name && id.Scope == other.Scope && (id.Prefixes == nil) == (other.Prefixes == nil) &&
+		slices.Equal(id.Prefixes, other.Prefixes) && id.Limits == other.Limits && id.PerSecond == other.PerSecond
+}
+
+// identityKey is the key of an Identity in a context.
+type identityKey struct{}
+
+// With returns a context with the identity of a request.
+func With(ctx context.Context, id *Identity) context.Context {
+	return context.WithValue(ctx, identityKey{}, id)
+}
+
+// Of returns the identity of a request by its context, Nobody without one.
+func Of(ctx context.Context) *Identity {
+	if id, has := ctx.Value(identityKey{}).(*Identity); has {
+		return id
+	}
+	return Nobody
+}

@@ -1,0 +1,361 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
+	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/internal/certs"
+)
+
+// as is the header of a client's token.
+func as(client string) string { return "Authorization: Bearer secret-" + client }
+
+// twoTeams are clients of two prefixes, one that reads all, and an admin.
+var twoTeams = []client{{"ci", access.Use, "ci/"}, {"db", access.Use, "db/"}, {"all", access.Use, ""}, {"sees", access.Read, ""}, {"root", access.Admin, ""}}
+
+func teams(t *testing.T) *apitest.API {
+	a := apitest.New(t, withTokens(t, twoTeams...))
+	for _, name := range []string{"ci/a", "ci/b", "db/a", "db/b", "x"} {
+		a.Must(201, "POST /v1/semaphores", `{"name":"`+name+`","permits":2}`, as("root"))
+	}
+	return a
+}
+
+// TestSessionsBelongToTheirIdentity: with another client's session every request has the
+// reply of an unknown one, but for its end, which has no effect. An admin ends it.
+func TestSessionsBelongToTheirIdentity(t *testing.T) {
+	a := teams(t)
+	id := a.Must(201, "POST /v1/sessions", `{"ttl":"1h"}`, as("ci")).Member("session")
+	a.Must(200, "PUT /v1/sessions/"+id+"/leases/ci%2Fa", "", as("ci"))
+	for _, line := range []string{"GET /v1/sessions/ID", "PUT /v1/sessions/ID", "GET /v1/sessions/ID/leases/ci%2Fa", "PUT /v1/sessions/ID/leases/ci%2Fa",
+		"PATCH /v1/sessions/ID/leases/ci%2Fa", "PUT /v1/sessions/ID/leases/ci%2Fb", "PUT /v1/sessions/ID/waitlist/ci%2Fb", "POST /v1/sessions/ID/waitlist/wait"} {
+		body := ""
+		if strings.HasPrefix(line, "PATCH") {
+			body = `{"count":1}`
+		}
+		others := a.Do(strings.Replace(line, "ID", id, 1), body, as("all")).RefusedWith(404, "unknown-session")
+		unknown := a.Do(strings.Replace(line, "ID", "4242", 1), body, as("all"))
+		if strings.ReplaceAll(others.Text, id, "4242") != unknown.Text {
+			t.Errorf("%s: %s\nof an unknown session: %s", line, others.Text, unknown.Text)
+		}
+	}
+	a.Do("DELETE /v1/sessions/"+id, "", as("all")).Is(204)
+	a.Do("DELETE /v1/sessions/"+id+"/leases/ci%2Fa", "", as("all"))
+	for _, path := range []string{"/peers/" + id + "/is_acquired", "/peers/" + id} {
+		method := "GET "
+		if path == "/peers/"+id {
+			method = "PUT "
+		}
+		if got := a.Do(method+path, `{"expires_in":"1h"}`, as("all"), "Content-Type: application/json"); got.Status != 400 || got.Text != "Unknown peer" {
+			t.Errorf("%s: %d %s", path, got.Status, got.Text)
+		}
+	}
+	a.Do("GET /v1/sessions/"+id, "", as("ci")).Is(200, "leases.0.semaphore=ci/a")
+	a.Do("GET /v1/sessions/"+id, "", as("root")).Is(200)
+	for client, count := range map[string]string{"ci": "1", "all": "0", "sees": "0", "root": "1"} {
+		a.Do("GET /v1/sessions", "", as(client)).Is(200, "sessions.length="+count)
+	}
+	for client, want := range map[string]string{"ci": `[{"id":` + id + `}]`, "all": "[]", "root": `[{"id":` + id + `}]`} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("GET", "/peers/", nil)
+		r.Header.Set("Authorization", "Bearer secret-"+client)
+		if a.Handler.ServeHTTP(w, r); w.Body.String() != want {
+			t.Errorf("peers of %s: %s", client, w.Body)
+		}
+	}
+	a.Do("DELETE /v1/sessions/"+id, "", as("root")).Is(204)
+	a.Do("GET /v1/sessions/"+id, "", as("ci")).RefusedWith(404, "unknown-session")
+	revoked := a.Must(201, "POST /v1/sessions", `{"ttl":"1h"}`, as("ci")).Member("session")
+	a.Do("POST /v1/sessions/"+revoked+"/revoke", `{"reason":"why"}`, as("root")).Is(204)
+	a.Do("GET /v1/sessions/"+revoked, "", as("ci")).RefusedWith(410, "revoked", "reason=why")
+	a.Do("GET /v1/sessions/"+revoked, "", as("all")).RefusedWith(404, "unknown-session")
+}
+
+// TestSessionsFromBeforeTokens: a session without an owner goes on for every client that
+// knows it, and shows each the semaphores that its prefixes cover.
+func TestSessionsFromBeforeTokens(t *testing.T) {
+	a := teams(t)
+	a.Begin(fsm.OpenSession{Session: 5, TTLMS: 3_600_000}, fsm.Acquire{Session: 5, Name: "ci/a", Count: 1, TTLMS: fsm.KeepTTL},
+		fsm.Acquire{Session: 5, Name: "db/a", Count: 1, TTLMS: fsm.KeepTTL}, fsm.ListAdd{Session: 5, Name: "db/b", Count: 1})
+	a.Do("GET /v1/sessions/5", "", as("ci")).Is(200, "leases.length=1", "leases.0.semaphore=ci/a", "waitlist.length=0")
+	a.Do("GET /v1/sessions/5", "", as("root")).Is(200, "leases.length=2", "waitlist.length=1")
+	a.Do("PUT /v1/sessions/5", "", as("ci")).Is(200)
+	a.Do("DELETE /v1/sessions/5/leases/db%2Fa", "", as("db")).Is(204)
+}
+
+// TestKeysBelongToTheirIdentity: two clients with the same key don't meet, nor do two
+// admins that end sessions.
+func TestKeysBelongToTheirIdentity(t *testing.T) {
+	a := apitest.New(t, withTokens(t, append(twoTeams, client{"boss", access.Admin, ""})...))
+	a.Must(201, "POST /v1/semaphores", `{"name":"x","permits":9}`, as("root"))
+	key := "Idempotency-Key: 0123456789abcdef"
+	mine := a.Must(201, "POST /v1/semaphores/x/leases", "", as("all"), key)
+	other := a.Must(201, "POST /v1/semaphores/x/leases", "", as("root"), key)
+	again := a.Must(201, "POST /v1/semaphores/x/leases", "", as("all"), key)
+	if mine.Member("token") == other.Member("token") || mine.Member("token") != again.Member("token") {
+		t.Errorf("%s\n%s\n%s", mine.Text, other.Text, again.Text)
+	}
+	a.Do("DELETE /v1/sessions/"+mine.Member("session"), "", as("root"), key+"ends").Is(204)
+	a.Do("DELETE /v1/sessions/"+other.Member("session"), "", as("boss"), key+"ends").Is(204)
+}
+
+// TestListsAreNarrowed: a list has the names that the client's prefixes cover, page by page.
+func TestListsAreNarrowed(t *testing.T) {
+	a := apitest.New(t, withTokens(t, client{"root", access.Admin, ""}, client{"ci", access.Read, "ci/"}))
+	for _, name := range []string{"a", "ci", "ci/a", "ci/b", "ci/c", "d"} {
+		a.Must(201, "POST /v1/semaphores", `{"name":"`+name+`","permits":1}`, as("root"))
+	}
+	for query, want := range map[string]string{"": "ci/a ci/b ci/c", "?prefix=c": "ci/a ci/b ci/c", "?prefix=ci/b": "ci/b", "?prefix=d": "", "?limit=1": "ci/a ci/b ci/c", "?limit=2": "ci/a ci/b ci/c"} {
+		found, cursor := []string{}, ""
+		for {
+			target := "GET /v1/semaphores" + query
+			if cursor != "" {
+				target += "&cursor=" + cursor
+			}
+			page := a.Do(target, "", as("ci")).Is(200)
+			for _, s := range page.Body["semaphores"].([]any) {
+				found = append(found, s.(map[string]any)["name"].(string))
+			}
+			if cursor = page.Member("next"); cursor == "null" {
+				break
+			}
+		}
+		if got := strings.Join(found, " "); got != want {
+			t.Errorf("%q: %s", query, got)
+		}
+	}
+}
+
+// TestWaitersNameNoOtherSemaphores: a waiter of several semaphores shows a client those
+// obstacles alone that its prefixes cover.
+func TestWaitersNameNoOtherSemaphores(t *testing.T) {
+	a := teams(t)
+	id := a.Must(201, "POST /v1/sessions", `{"ttl":"1h"}`, as("all")).Member("session")
+	for _, name := range []string{"ci%2Fa", "db%2Fa"} {
+		a.Must(201, "POST /v1/semaphores/"+name+"/leases", `{"count":2}`, as("root"))
+	}
+	a.Must(202, "POST /v1/sessions/"+id+"/acquire", `{"mode":"all","semaphores":[{"name":"ci/a","count":1},{"name":"db/a","count":1}]}`, as("all"))
+	a.Do("GET /v1/semaphores/ci%2Fa", "", as("root")).Is(200, "waiters.0.obstacles.length=2")
+	got := a.Do("GET /v1/semaphores/ci%2Fa", "", as("ci")).Is(200, "waiters.length=1", "waiters.0.obstacles.length=1")
+	if strings.Contains(got.Text, "db/a") {
+		t.Error(got.Text)
+	}
+}
+
+// TestEventsAreNarrowed: a stream has the events of the names that the client's prefixes
+// cover, and of its own sessions.
+func TestEventsAreNarrowed(t *testing.T) {
+	a, _, address := apitest.Serve(t, withTokens(t, twoTeams...))
+	since := a.Must(201, "POST /v1/semaphores", `{"name":"ci/a","permits":9}`, as("root")).Header.Get("X-Signalbox-Index")
+	a.Must(201, "POST /v1/semaphores", `{"name":"db/a","permits":9}`, as("root"))
+	for _, c := range []string{"db", "ci"} {
+		id := a.Must(201, "POST /v1/sessions", `{"ttl":"1h"}`, as(c)).Member("session")
+		a.Must(200, "PUT /v1/sessions/"+id+"/leases/"+c+"%2Fa", "", as(c))
+		a.Must(204, "DELETE /v1/sessions/"+id, "", as(c))
+	}
+	a.Must(201, "POST /v1/semaphores", `{"name":"ci/end","permits":9}`, as("root"))
+	a.Must(201, "POST /v1/semaphores", `{"name":"db/end","permits":9}`, as("root"))
+	for client, want := range map[string]string{
+		"ci":   "session-opened granted released session-ended created",
+		"sees": "created granted released granted released created created",
+		"root": "created session-opened granted released session-ended session-opened granted released session-ended created created",
+	} {
+		end := "db/end"
+		if client == "ci" {
+			end = "ci/end"
+		}
+		if got := strings.Join(follow(t, address, since, end, as(client)), " "); got != want {
+			t.Errorf("%s: %s\nwant: %s", client, got, want)
+		}
+	}
+}
+
+// follow reads the names of events up to one of a semaphore.
+func follow(t *testing.T, address, since, end string, header string) (names []string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "GET", "http://"+address+"/v1/events?since="+since, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, value, _ := strings.Cut(header, ": ")
+	r.Header.Set(name, value)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if kind, is := strings.CutPrefix(lines.Text(), "event: "); is {
+			names = append(names, kind)
+		}
+		if strings.Contains(lines.Text(), `"`+end+`"`) {
+			return names
+		}
+	}
+	t.Fatal("the stream ended")
+	return nil
+}
+
+// TestEndOfATokenEndsItsRequests: waits and streams of a token end when the file no longer
+// has it, and those of others go on.
+func TestEndOfATokenEndsItsRequests(t *testing.T) {
+	path := accessFile(t, twoTeams...)
+	tokens, err := access.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := apitest.New(t, func(cfg *apitest.Config) { cfg.Exchange.Tokens = tokens })
+	a.Must(201, "POST /v1/semaphores", `{"name":"ci/a","permits":0}`, as("root"))
+	leaves := a.GoDo("POST /v1/semaphores/ci%2Fa/down", `{"wait":"1m"}`, as("ci"))
+	stays := a.GoDo("POST /v1/semaphores/ci%2Fa/down", `{"wait":"1m"}`, as("all"))
+	a.Node.AwaitWaits(2)
+	query := a.GoDo("GET /v1/semaphores/ci%2Fa?index=99&wait=1m", "", as("all"))
+	(<-query).Is(200) // above the confirmed index: only to show that the token is good
+	content, err := os.ReadFile(accessFile(t, twoTeams[1:]...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := tokens.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	got := (<-leaves).RefusedWith(401, "unauthenticated")
+	if len(got.Header["Www-Authenticate"]) != 2 {
+		t.Errorf("%v", got.Header)
+	}
+	a.Must(200, "POST /v1/semaphores/ci%2Fa/up", `{"count":2}`, as("root"))
+	(<-stays).Is(200)
+}
+
+// TestRateOfAnIdentity: requests beyond the rate have no effect, for each identity by
+// itself and in the form of each API.
+func TestRateOfAnIdentity(t *testing.T) {
+	path := accessFile(t, twoTeams...)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := strings.Replace(string(text), "[[token]]", "[[token]]\nrequests_per_second = 3", 1) // of ci, the first
+	if err := os.WriteFile(path, []byte(slow), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := access.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := apitest.New(t, func(cfg *apitest.Config) {
+		cfg.Exchange.Tokens = tokens
+		withThrottle(cfg)
+	})
+	refused := 0
+	for range 20 {
+		got := a.Do("GET /v1/cluster", "", as("ci"))
+		if got.Status == 429 {
+			refused++
+			got.RefusedWith(429, "limit-reached", "rule=requests-per-second", "limit=3")
+			if got.Header.Get("Retry-After") == "" {
+				t.Error("no Retry-After")
+			}
+		}
+		a.Do("GET /v1/cluster", "", as("all")).Is(200)
+		a.Do("GET /livez", "").Is(200)
+	}
+	if refused == 0 {
+		t.Error("20 requests at once are taken")
+	}
+	if got := a.Do("GET /remainder?semaphore=ci%2Fa", "", as("ci")); got.Status != 503 || got.Header.Get("Retry-After") == "" {
+		t.Errorf("throttle: %d %s", got.Status, got.Text)
+	}
+}
+
+// TestRefusalsInTheFormOfDialects: 401 and 403 are one sentence of text there.
+func TestRefusalsInTheFormOfDialects(t *testing.T) {
+	a := teams(t)
+	for _, path := range []string{"/remainder?semaphore=db%2Fa", "/semaphore/value/db%2Fa"} {
+		for want, headers := range map[int][]string{401: nil, 403: {as("ci")}} {
+			got := a.Do("GET "+path, "", headers...)
+			if got.Status != want || !strings.HasPrefix(got.Header.Get("Content-Type"), "text/plain") || strings.Contains(got.Text, "{") {
+				t.Errorf("%s: %d %s", path, got.Status, got.Text)
+			}
+		}
+	}
+}
+
+// TestProbesShowStrangersNoDetails: the checks without a token have names alone.
+func TestProbesShowStrangersNoDetails(t *testing.T) {
+	a := teams(t)
+	a.Node.Set(func() {
+		a.Node.ChecksNow = []cluster.Check{{Name: "leader", OK: true, Detail: "n1"}, {Name: "address", Moved: &cluster.Peer{ID: "n3", Address: "n3:8711"}}}
+	})
+	if got := a.Do("GET /readyz?verbose", "").Is(503); got.Text != "[+] leader\n[-] address\nnot ready\n" {
+		t.Errorf("a stranger reads %q", got.Text)
+	}
+	if got := a.Do("GET /readyz?verbose", "", as("sees")).Is(503); !strings.Contains(got.Text, "leader n1") || !strings.Contains(got.Text, "n3:8711") {
+		t.Errorf("with a token: %q", got.Text)
+	}
+}
+
+// TestClientCertificate: over TLS a verified certificate's name is an identity; one of
+// another authority is none.
+func TestClientCertificate(t *testing.T) {
+	a := teams(t)
+	own, other := t.TempDir(), t.TempDir()
+	pool := x509.NewCertPool()
+	for _, dir := range []string{own, other} {
+		files, err := certs.MakeAuthority(dir, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pem, err := os.ReadFile(files.Cert); err != nil || dir == own && !pool.AppendCertsFromPEM(pem) {
+			t.Fatal(err)
+		}
+	}
+	server := httptest.NewUnstartedServer(a.Handler)
+	server.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool}
+	server.StartTLS()
+	defer server.Close()
+	status := func(dir, name string) int {
+		transport := server.Client().Transport.(*http.Transport).Clone()
+		defer transport.CloseIdleConnections()
+		if name != "" {
+			files, err := certs.MakeClient(dir, name, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+		}
+		response, err := (&http.Client{Transport: transport}).Get(server.URL + "/v1/semaphores/ci%2Fa")
+		if err != nil {
+			return 0
+		}
+		response.Body.Close()
+		return response.StatusCode
+	}
+	for _, c := range []struct {
+		dir, name string
+		want      int
+	}{{own, "ci", 200}, {own, "db", 403}, {own, "stranger", 401}, {own, "", 401}, {other, "ci", 0}} {
+		if got := status(c.dir, c.name); got != c.want {
+			t.Errorf("certificate %q: %d, want %d", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/httpapi/access"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// open are the routes that need no token: they show no semaphore and change nothing, and
+// probes and browsers ask for them before they have one.
+var open = map[string]bool{"/livez": true, "/readyz": true, "/health": true, "/version": true, "/": true, "/favicon.ico": true}
+
+// admit gives each request its identity, on a node with tokens. It refuses a request
+// without one, on unknown paths as well, so that a stranger does not learn the routes;
+// and a request beyond its identity's rate. When the token ends, the request ends.
+func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
+	tokens := h.x.Config.Tokens
+	if tokens == nil {
+		return next
+	}
+	return func(c echo.Context) error {
+		if open[c.Path()] {
+			return next(c)
+		}
+		r := c.Request()
+		found, err := tokens.Authenticate(r)
+		if err != nil {
+			tokens.Count(err)
+			return err
+		}
+		if !found.Identity.TakesRequest() {
+			tokens.Count(access.ErrRate)
+			return tooFast(found.Identity)
+		}
+		ctx, cancel := context.WithCancelCause(access.With(r.Context(), found.Identity))
+		defer cancel(nil)
+		defer context.AfterFunc(found.Ended(), func() { cancel(access.ErrUnknownToken) })()
+		c.SetRequest(r.WithContext(ctx))
+		defer c.SetRequest(r)
+		err = next(c)
+		if ended := context.Cause(ctx); ended != nil && errors.Is(err, context.Canceled) && r.Context().Err() == nil {
+			return ended // the token has, and not the client
+		}
+		return err
+	}
+}
+
+// tooFast refuses a request beyond an identity's rate.
+func tooFast(id *access.Identity) *exchange.Problem {
+	p := exchange.NewProblem("limit-reached", "This identity sends more requests a second to this node than its token allows (requests_per_second). Nothing was done; try again more slowly.")
+	p.Rule, p.Limit = "requests-per-second", &id.PerSecond
+	return p
+}
+
+// challenge names the forms of a token to a client that has none.
+func challenge(c echo.Context, err error) {
+	if errors.Is(err, access.ErrNoToken) || errors.Is(err, access.ErrUnknownToken) {
+		c.Response().Header()["Www-Authenticate"] = []string{`Bearer realm="signalbox"`, `Basic realm="signalbox", charset="UTF-8"`}
+	}
+}
+
+// maySeeChecks reports whether a probe gets the details of the checks. Probes need no
+// token, but a stranger does not learn the members.
+func (h *Handler) maySeeChecks(c echo.Context) bool {
+	if h.x.Config.Tokens == nil {
+		return true
+	}
+	_, err := h.x.Config.Tokens.Authenticate(c.Request())
+	return err == nil
+}

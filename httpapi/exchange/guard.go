@@ -1,0 +1,164 @@
+package exchange
+
+import (
+	"context"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
+)
+
+// guarded is a Node that does what the identity of a request may do: every command of
+// every API passes it. A method of Node that changes something and is new is written here
+// with its rule, since nothing is embedded. Methods without a context show this node's
+// state, and the APIs ask Exchange.Caller which part of it a reply may have.
+type guarded struct {
+	node   Node
+	tokens *access.Tokens
+}
+
+// authorized returns a call as its identity gives it, or the refusal.
+func (g *guarded) authorized(ctx context.Context, call cluster.Call) (cluster.Call, error) {
+	id := access.Of(ctx)
+	if err := id.May(call.Command); err != nil {
+		g.tokens.Count(err)
+		return call, err
+	}
+	call.Owner = id.Owner(call.Command)
+	if call.Key != "" && call.Owner == "" {
+		call.Key = id.Name + " " + call.Key // the owner would have set its keys apart
+	}
+	return call, nil
+}
+
+// needs returns nil if the identity of a request has a scope.
+func (g *guarded) needs(ctx context.Context, scope access.Scope) error {
+	err := access.Of(ctx).Needs(scope)
+	if err != nil {
+		g.tokens.Count(err)
+	}
+	return err
+}
+
+// Do implements Commands.
+func (g *guarded) Do(ctx context.Context, call cluster.Call) (cluster.Reply, error) {
+	call, err := g.authorized(ctx, call)
+	if err != nil {
+		return cluster.Reply{}, err
+	}
+	return g.node.Do(ctx, call)
+}
+
+// DoMany implements Commands. A call that is refused stops no other.
+func (g *guarded) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error) {
+	replies, errs := make([]cluster.Reply, len(calls)), make([]error, len(calls))
+	var allowed []cluster.Call
+	var places []int // of the allowed in calls
+	for i := range calls {
+		call, err := g.authorized(ctx, calls[i])
+		if errs[i] = err; err == nil {
+			allowed, places = append(allowed, call), append(places, i)
+		}
+	}
+	if len(allowed) == 0 {
+		return replies, errs
+	}
+	done, failed := g.node.DoMany(ctx, allowed)
+	for i, place := range places {
+		replies[place], errs[place] = done[i], failed[i]
+	}
+	return replies, errs
+}
+
+// DrawSession implements Commands.
+func (g *guarded) DrawSession() uint64 { return g.node.DrawSession() }
+
+// Read implements State.
+func (g *guarded) Read(ctx context.Context, c cluster.Consistency) (cluster.Reading, error) {
+	return g.node.Read(ctx, c)
+}
+
+// View implements State.
+func (g *guarded) View(read func(m *fsm.Machine)) { g.node.View(read) }
+
+// Changed implements State.
+func (g *guarded) Changed(name string) (changed <-chan struct{}, stop func()) {
+	return g.node.Changed(name)
+}
+
+// EventsAfter implements State.
+func (g *guarded) EventsAfter(after replica.EventID) (replica.EventPage, error) {
+	return g.node.EventsAfter(after)
+}
+
+// Status implements Members.
+func (g *guarded) Status() cluster.Status { return g.node.Status() }
+
+// AddMember implements Members.
+func (g *guarded) AddMember(ctx context.Context, id, address string) error {
+	if err := g.needs(ctx, access.Admin); err != nil {
+		return err
+	}
+	return g.node.AddMember(ctx, id, address)
+}
+
+// RemoveMember implements Members.
+func (g *guarded) RemoveMember(ctx context.Context, id string) error {
+	if err := g.needs(ctx, access.Admin); err != nil {
+		return err
+	}
+	return g.node.RemoveMember(ctx, id)
+}
+
+// TransferLeadership implements Members.
+func (g *guarded) TransferLeadership(ctx context.Context, id string) error {
+	if err := g.needs(ctx, access.Admin); err != nil {
+		return err
+	}
+	return g.node.TransferLeadership(ctx, id)
+}
+
+// RaiseLevel implements Members.
+func (g *guarded) RaiseLevel(ctx context.Context, level uint32) error {
+	if err := g.needs(ctx, access.Admin); err != nil {
+		return err
+	}
+	return g.node.RaiseLevel(ctx, level)
+}
+
+// Checks implements Members.
+func (g *guarded) Checks() []cluster.Check { return g.node.Checks() }
+
+// Caller returns the identity of a request: Everyone on a node without tokens. It is
+// never nil.
+func (x *Exchange) Caller(c echo.Context) *access.Identity {
+	if x.Config.Tokens == nil {
+		return access.Everyone
+	}
+	return access.Of(c.Request().Context())
+}
+
+// MayName returns nil if a request may name a semaphore, or the refusal. A read asks it
+// before it looks at the state; the node asks it for commands.
+func (x *Exchange) MayName(c echo.Context, name string) error {
+	return x.counted(x.Caller(c).MayName(name))
+}
+
+// MaySeeAll returns nil if a reply may have the semaphores of every name, or the refusal.
+func (x *Exchange) MaySeeAll(c echo.Context) error { return x.counted(x.Caller(c).SeesAll()) }
+
+func (x *Exchange) counted(err error) error {
+	if err != nil {
+		x.Config.Tokens.Count(err)
+	}
+	return err
+}
+
+// SeesSession reports whether a request may read a living session.
+func (x *Exchange) SeesSession(c echo.Context, m *fsm.Machine, id uint64) bool {
+	owner, known := m.OwnerOf(id)
+	return known && x.Caller(c).SeesSession(owner)
+}
