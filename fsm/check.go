@@ -13,7 +13,7 @@ import (
 // whole state: tests call it after every step, Restore once.
 func (m *Machine) check() error {
 	for _, part := range []func() error{
-		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkRequests, m.checkWaits, m.checkMemory, m.checkEntries,
+		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkRequests, m.checkWaits, m.checkMemory, m.checkOwners, m.checkEntries,
 	} {
 		if err := part(); err != nil {
 			return err
@@ -267,13 +267,10 @@ func (m *Machine) checkWaits() error {
 }
 
 func (m *Machine) checkMemory() error {
-	bytes, marks, owned := int64(0), 0, map[string]ownedKeys{}
+	bytes, marks := int64(0), 0
 	for name, r := range m.byKey {
 		k := m.keys.at(r)
 		bytes += k.bytes()
-		if k.owner != "" {
-			owned[k.owner] = ownedKeys{owned[k.owner].keys + 1, owned[k.owner].bytes + k.bytes()}
-		}
 		if k.keyName != name || k.order > m.orders || k.reserved < 0 || (k.reserved > 0) != (k.place != 0) {
 			return fmt.Errorf("key %q is filed wrongly", name.text)
 		}
@@ -289,7 +286,7 @@ func (m *Machine) checkMemory() error {
 			}
 		}
 	}
-	if bytes != m.keyBytes || !maps.Equal(owned, m.owned) {
+	if bytes != m.keyBytes {
 		return errors.New("the keys' bytes are counted wrongly")
 	}
 	m.marks.each(func(v *mark) {
@@ -313,6 +310,31 @@ func (m *Machine) checkMemory() error {
 		if _, living := m.bySession[id]; living {
 			return fmt.Errorf("session %d lives and is remembered as ended", id)
 		}
+	}
+	return nil
+}
+
+// checkOwners: the counts of each owner are those of its keys, and of its sessions with
+// their leases and requests.
+func (m *Machine) checkOwners() error {
+	found := map[string]owned{}
+	for _, r := range m.byKey {
+		k := m.keys.at(r)
+		has := found[k.owner]
+		has.keys, has.keyBytes = has.keys+1, has.keyBytes+k.bytes()
+		found[k.owner] = has
+	}
+	for _, r := range m.bySession {
+		s := m.sessions.at(r)
+		has := found[s.owner]
+		has.sessions++
+		has.leases += int64(s.leases.length) + s.reserved
+		has.waiting += int64(s.members)
+		found[s.owner] = has
+	}
+	delete(found, "")
+	if !maps.Equal(found, m.owned) {
+		return errors.New("the records of an owner are counted wrongly")
 	}
 	return nil
 }

@@ -124,6 +124,17 @@ func (op Op) MayGrow() bool {
 	return true
 }
 
+// MayTake reports whether an operation may give its owner another session, lease or waiting
+// request, so that [OwnerLimits] bound it. A new operation counts as one that may until it
+// is listed here or in MayGrow.
+func (op Op) MayTake() bool {
+	switch op {
+	case OpPutSemaphore, OpCreateSemaphore, OpUp, OpSetValue, OpRaiseLevel:
+		return false
+	}
+	return op.MayGrow()
+}
+
 // The first byte of an entry says how its commands are framed. A node halts at a version
 // that it does not know, since it can't apply the entry.
 const (
@@ -133,9 +144,10 @@ const (
 
 // The flags of a command announce optional parts, which follow in this order.
 const (
-	flagKey   = 1 // an idempotency key and a fingerprint
-	flagOwner = 2 // the owner; level 1
-	flagTrace = 4 // the trace context; level 1
+	flagKey    = 1 // an idempotency key and a fingerprint
+	flagOwner  = 2 // the owner; level 1
+	flagTrace  = 4 // the trace context; level 1
+	flagLimits = 8 // the limits of the owner; level 2
 )
 
 // Envelope frames a command for the log.
@@ -147,6 +159,9 @@ type Envelope struct {
 	// owns the sessions and keys that the command makes, and finds no session of another
 	// owner. An empty owner finds every session.
 	Owner string
+	// Limits bound what the owner has. They are part of the command, so that a machine has
+	// no configuration of owners. Without an owner they have no effect.
+	Limits OwnerLimits
 	// Trace is a trace context, at most MaxTraceBytes. The machine passes it on, unread,
 	// with the grants that the command causes in its entry.
 	Trace string
@@ -159,7 +174,8 @@ type Envelope struct {
 //
 //	0  the state of the program before levels; the first StartTerm raises it
 //	1  cluster id, owners, versions of settings, trace contexts, bounded entries
-const FeatureLevel uint32 = 1
+//	2  limits of owners
+const FeatureLevel uint32 = 2
 
 // newerLevelError reports bytes of a feature level that this program does not know.
 func newerLevelError(found uint64) error {
@@ -178,11 +194,14 @@ func Needs(c Command) uint32 {
 
 // Encode returns a command in the form in which it travels to the leader and stands in an
 // entry, encoded at the lowest feature level that can carry it: level | request id |
-// operation | flags | [key | fingerprint] | [owner] | [trace] | parameters.
+// operation | flags | [key | fingerprint] | [owner] | [trace] | [limits] | parameters.
 func (v Envelope) Encode(command Command) []byte {
 	level := Needs(command)
 	if v.Owner != "" || v.Trace != "" {
 		level = max(level, 1)
+	}
+	if v.limited() {
+		level = max(level, 2)
 	}
 	e := encoder{buf: make([]byte, 0, 96), feature: level}
 	e.uint(uint64(level))
@@ -210,8 +229,15 @@ func (v Envelope) encode(e *encoder, command Command) {
 		e.buf[flags] |= flagTrace
 		e.string(v.Trace)
 	}
+	if v.limited() {
+		e.buf[flags] |= flagLimits
+		e.ownerLimits(v.Limits)
+	}
 	command.encode(e)
 }
+
+// limited reports whether the command carries limits.
+func (v Envelope) limited() bool { return v.Owner != "" && v.Limits != OwnerLimits{} }
 
 // Fingerprint returns a 128-bit hash of the request of a client: the command without the
 // session ids that a node drew and without the wait of this call. It is encoded at the
@@ -295,6 +321,9 @@ func (c *decoded) readFlagged(d *decoder, flags byte) {
 	if c.level >= 1 {
 		known |= flagOwner | flagTrace
 	}
+	if c.level >= 2 {
+		known |= flagLimits
+	}
 	if flags&^known != 0 {
 		d.Fail()
 	}
@@ -313,6 +342,12 @@ func (c *decoded) readFlagged(d *decoder, flags byte) {
 	}
 	c.Owner = text(flagOwner, MaxOwnerBytes)
 	c.Trace = text(flagTrace, MaxTraceBytes)
+	if flags&flagLimits != 0 {
+		c.Limits = d.ownerLimits()
+		if !c.limited() {
+			d.Fail()
+		}
+	}
 }
 
 // CommandLevel returns the feature level at which a command was encoded: only a cluster of

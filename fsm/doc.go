@@ -37,6 +37,7 @@
 //   - command.go: the table of operations, commands and entries in the log, valid names and texts
 //   - result.go: results, conclusions and effects
 //   - codec.go: the binary format of commands, results and effects
+//   - owners.go: which caller finds which session, and the limits of an owner
 //   - sessions.go: sessions and their leases, from the limits to the memory of their ends
 //   - semaphores.go: finding, making and changing semaphores, and the grant decision
 //   - queue.go: requests in their lines, and the withdrawal of one; work.go ends waits at their deadline

@@ -32,6 +32,7 @@ type generator struct {
 	keyed  []modelCommand // sent with a key so far
 	ops    []Op           // the operations that this sequence draws from
 	owners []string       // the owners that this sequence draws from
+	bounds []OwnerLimits  // the limits that their commands bring
 }
 
 var (
@@ -90,7 +91,7 @@ func (g *generator) entry() sentEntry {
 	for range oneOf(g, []int{1, 2, 1, 3, 1, 2, 1, 0}) {
 		g.seq++
 		c := g.keyedCommand()
-		buf := Envelope{Request: RequestID{Origin: 1, Sequence: g.seq}, Key: c.key, Owner: c.owner, Trace: c.trace}.Encode(c.command)
+		buf := Envelope{Request: RequestID{Origin: 1, Sequence: g.seq}, Key: c.key, Owner: c.owner, Limits: c.limits, Trace: c.trace}.Encode(c.command)
 		if g.chance(100) {
 			buf, c = g.spoil(buf), modelCommand{}
 		}
@@ -122,6 +123,9 @@ func (g *generator) keyedCommand() modelCommand {
 		return c
 	}
 	c := modelCommand{command: g.command(), owner: oneOf(g, g.owners), trace: oneOf(g, drawnTraces)}
+	if c.owner != "" {
+		c.limits = oneOf(g, g.bounds)
+	}
 	if g.chance(5) {
 		c.key = fmt.Sprintf("key %d", g.seq)
 		if g.chance(8) && len(g.keyed) > 0 {
@@ -144,6 +148,13 @@ func (g *generator) spoil(buf []byte) []byte {
 // ones meet more often than in a mixture of everything.
 func (g *generator) choose() {
 	g.owners = oneOf(g, [][]string{{""}, {"ci"}, {"", "", "ci"}, {"ci", "ci", "ops", ""}})
+	g.bounds = []OwnerLimits{{}}
+	for range oneOf(g, []int{0, 1, 1, 2}) {
+		g.bounds = append(g.bounds, OwnerLimits{Sessions: int64(g.below(4)), Leases: int64(g.below(4)), Waiting: int64(g.below(3))})
+	}
+	if len(g.bounds) > 1 && g.chance(2) {
+		g.bounds = g.bounds[1:]
+	}
 	if g.chance(3) {
 		g.ops = drawnOps
 		return

@@ -207,9 +207,6 @@ func (m *Machine) removeKey(r ref) {
 	m.keys.remove(r)
 }
 
-// ownedKeys counts the idempotency keys of one owner.
-type ownedKeys struct{ keys, bytes int64 }
-
 // roomForKey returns the rule that refuses a new key, or RuleNone: the table is full, or
 // the half of it that one owner may use is. The empty owner may use all of it, since it
 // stands for any number of clients.
@@ -219,7 +216,7 @@ func (m *Machine) roomForKey(name keyName, outcome int64) Rule {
 		return RuleKeys
 	}
 	has := m.owned[name.owner]
-	if name.owner != "" && (has.keys >= half(l.Keys) || has.bytes+more > half(l.KeyBytes)) {
+	if name.owner != "" && (has.keys >= half(l.Keys) || has.keyBytes+more > half(l.KeyBytes)) {
 		return RuleOwnerKeys
 	}
 	return RuleNone
@@ -231,16 +228,7 @@ func half(limit int64) int64 { return limit/2 + limit%2 }
 // countKey adds a key to the counters, with sign 1, or removes it, with sign -1.
 func (m *Machine) countKey(k *key, sign int64) {
 	m.keyBytes += sign * k.bytes()
-	if k.owner == "" {
-		return
-	}
-	has := m.owned[k.owner]
-	has.keys, has.bytes = has.keys+sign, has.bytes+sign*k.bytes()
-	if has.keys == 0 {
-		delete(m.owned, k.owner)
-	} else {
-		m.owned[k.owner] = has
-	}
+	m.count(k.owner, owned{keys: sign, keyBytes: sign * k.bytes()})
 }
 
 // keysBeside returns how many keys wait for outcomes in the session in which a command

@@ -70,14 +70,14 @@ type indexes struct {
 	byRevoked    map[revokedKey]ref
 	marked       map[[16]byte]struct{} // the marks' hashes
 	deadlines    deadlines
-	endedOrder   list                 // ended sessions, the oldest first
-	patience     list                 // notices that end by time, the earliest first
-	revokedOrder list                 // the oldest first
-	outcomes     list                 // keys with an outcome, the oldest first
-	owned        map[string]ownedKeys // by owner; the empty owner is not counted
-	keyBytes     int64                // invariant: the sum of the keys' bytes
-	reserved     int64                // invariant: the number of leases that waiting requests may become
-	members      int                  // invariant: the members of all waiting requests
+	endedOrder   list             // ended sessions, the oldest first
+	patience     list             // notices that end by time, the earliest first
+	revokedOrder list             // the oldest first
+	outcomes     list             // keys with an outcome, the oldest first
+	owned        map[string]owned // by owner; the empty owner is not counted
+	keyBytes     int64            // invariant: the sum of the keys' bytes
+	reserved     int64            // invariant: the number of leases that waiting requests may become
+	members      int              // invariant: the members of all waiting requests
 }
 
 // Machine is the state machine. One goroutine at a time may use it, see the package
@@ -124,7 +124,7 @@ func NewAtLevel(level uint32) *Machine {
 		byKey:     map[keyName]ref{},
 		byRevoked: map[revokedKey]ref{},
 		marked:    map[[16]byte]struct{}{},
-		owned:     map[string]ownedKeys{},
+		owned:     map[string]owned{},
 	}
 	return m
 }

@@ -298,7 +298,7 @@ func (m *model) restore(c RestoreSession) Result {
 	if refusal := m.roomToOpen(c.Session); refusal != nil {
 		return *refusal
 	}
-	if refusal := m.roomToHold(&modelSession{}, r); refusal != nil {
+	if refusal := m.roomToHold(&modelSession{owner: m.caller.owner}, r); refusal != nil {
 		return *refusal
 	}
 	r.session = m.open(modelSession{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.TTLMS, metadata: c.Metadata})
@@ -361,7 +361,34 @@ func (m *model) roomToOpen(id uint64) *Result {
 	if int64(len(m.sessions)) >= m.limits.Sessions {
 		return limited(RuleSessions, "")
 	}
+	if has, _, _ := m.ownedBy(m.caller.owner); exceeds(has+1, m.caller.limits.Sessions) {
+		return limited(RuleOwnerSessions, "")
+	}
 	return nil
+}
+
+// ownedBy counts the sessions of an owner, the leases that they have or may get from their
+// waiting requests, and the members of these.
+func (m *model) ownedBy(owner string) (sessions, leases, waiting int64) {
+	for _, s := range m.sessions {
+		if s.owner != owner {
+			continue
+		}
+		sessions++
+		leases += int64(len(m.leasesOf(s))) + mayBecome(m.requestsOf(s)...)
+		for _, r := range m.requestsOf(s) {
+			waiting += int64(len(r.members))
+		}
+	}
+	return sessions, leases, waiting
+}
+
+func exceeds(count, limit int64) bool { return limit != 0 && count > limit }
+
+// ownsWith reports whether what is added to a session, nil for a new one, counts for the
+// caller.
+func (m *model) ownsWith(s *modelSession) bool {
+	return m.caller.owner != "" && (s == nil || s.owner == m.caller.owner)
 }
 
 // roomToHold: leases, together with the leases that waiting requests may become, stay
@@ -373,6 +400,9 @@ func (m *model) roomToHold(owner *modelSession, r *modelRequest) *Result {
 	}
 	if int64(len(m.leases))+mayBecome(m.requests...)+more > m.limits.Leases {
 		return limited(RuleLeases, "")
+	}
+	if _, has, _ := m.ownedBy(m.caller.owner); m.ownsWith(owner) && exceeds(has+more, m.caller.limits.Leases) {
+		return limited(RuleOwnerLeases, "")
 	}
 	if owner != nil && int64(len(m.leasesOf(owner)))+mayBecome(m.requestsOf(owner)...)+more > m.limits.SessionLeases {
 		return limited(RuleSessionLeases, "")
@@ -393,6 +423,9 @@ func (m *model) roomToWait(owner *modelSession, r *modelRequest) *Result {
 	}
 	if waits(m.requests) > m.limits.Waiting {
 		return limited(RuleWaiting, "")
+	}
+	if _, _, has := m.ownedBy(m.caller.owner); m.ownsWith(owner) && exceeds(has+int64(len(r.members)), m.caller.limits.Waiting) {
+		return limited(RuleOwnerWaiting, "")
 	}
 	if owner != nil && waits(m.requestsOf(owner)) > m.limits.SessionWaiting {
 		return limited(RuleSessionWaits, "")

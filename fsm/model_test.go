@@ -143,6 +143,7 @@ type modelCommand struct {
 	key     string
 	command Command
 	owner   string
+	limits  OwnerLimits
 	trace   string
 }
 

@@ -95,7 +95,7 @@ func (c RestoreSession) restore(m *Machine, members []member) Result {
 		}
 	}
 	asked := request{members: members, mode: All}
-	if !m.roomToOpen(c.Session, &result) || !m.roomToHold(&session{}, &asked, &result) {
+	if !m.roomToOpen(c.Session, &result) || !m.roomToHold(&session{owner: m.caller.Owner}, &asked, &result) {
 		return result
 	}
 	asked.session = m.openSession(session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.TTLMS, metadata: c.Metadata})

@@ -47,6 +47,7 @@ func (m *Machine) linkRequest(waiting ref) {
 	owner.keys += len(r.keys)
 	m.reserved += r.leases()
 	m.members += len(r.members)
+	m.count(owner.owner, owned{leases: r.leases(), waiting: int64(len(r.members))})
 	if r.entry != 0 {
 		m.entries.mut(r.entry).waiting = waiting
 	}
@@ -73,6 +74,7 @@ func (m *Machine) unlinkRequest(waiting ref) {
 	owner.keys -= len(r.keys)
 	m.reserved -= r.leases()
 	m.members -= len(r.members)
+	m.count(owner.owner, owned{leases: -r.leases(), waiting: -int64(len(r.members))})
 	if r.entry != 0 {
 		m.entries.mut(r.entry).waiting = 0
 	}
@@ -136,8 +138,10 @@ func (m *Machine) loseMember(waiting, semaphore ref, cause Cause, code Code) {
 		m.withdrawn(r, want, cause)
 	}
 	r.members = kept
-	m.sessions.mut(r.session).members--
+	owner := m.sessions.mut(r.session)
+	owner.members--
 	m.members--
+	m.count(owner.owner, owned{waiting: -1})
 	m.done.ended++
 	m.leaveLine(r, lost)
 }
@@ -227,7 +231,8 @@ func (m *Machine) roomToWait(owner *session, asked *request, result *Result) boo
 	if m.bounded() {
 		all, more = m.members, len(asked.members)-1
 	}
-	if !m.roomToHold(owner, asked, result) || !within(int64(all+more), m.limits.Waiting, RuleWaiting, result) {
+	if !m.roomToHold(owner, asked, result) || !within(int64(all+more), m.limits.Waiting, RuleWaiting, result) ||
+		!m.ownerHasRoom(owner, owned{waiting: int64(len(asked.members))}, result) {
 		return false
 	}
 	if owner != nil {

@@ -167,6 +167,7 @@ func (b *builder) addSession(d *decoder) {
 	r := b.m.sessions.add(s)
 	b.m.bySession[s.id] = r
 	b.m.ids.Set(s.id, r)
+	b.m.count(s.owner, owned{sessions: 1})
 	b.m.deadlines.set(r, s.id, s.deadlineMS)
 }
 

@@ -68,12 +68,16 @@ const (
 	RuleWaitList      Rule = 11 // limit: how many entries in one wait list
 	RuleNotices       Rule = 12 // limit: how many notices
 	RuleOwnerKeys     Rule = 13 // limit: one owner's idempotency keys; level 1
-	ruleCount              = 14
+	RuleOwnerSessions Rule = 14 // limit: one owner's sessions, see OwnerLimits; level 2
+	RuleOwnerLeases   Rule = 15 // limit: one owner's leases; level 2
+	RuleOwnerWaiting  Rule = 16 // limit: one owner's waiting requests; level 2
+	ruleCount              = 17
 )
 
 var ruleNames = [ruleCount]string{
 	"", "holds", "waits", "semaphores", "sessions", "leases", "session-leases",
 	"waiting", "queue", "session-waiting", "keys", "wait-list", "notices", "owner-keys",
+	"owner-sessions", "owner-leases", "owner-waiting",
 }
 
 // String returns the stable name of the rule.

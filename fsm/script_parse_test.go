@@ -20,7 +20,7 @@ type scriptLine struct {
 }
 
 // parseCommand reads e.g. `acquire s1 db 2 ttl=30s try key=abc`. It returns the command and
-// its frame: key=, owner=, trace=.
+// its frame: key=, owner=, trace=, and the limits of the owner, as in may=sessions:2,leases:1.
 func parseCommand(t *testing.T, d *datadriven.TestData, text string) (Command, Envelope) {
 	l := &scriptLine{t: t, d: d, options: map[string]string{}}
 	for _, field := range strings.Fields(text) {
@@ -30,7 +30,7 @@ func parseCommand(t *testing.T, d *datadriven.TestData, text string) (Command, E
 			l.words = append(l.words, field)
 		}
 	}
-	framed := Envelope{Key: l.options["key"], Owner: l.options["owner"], Trace: l.options["trace"]}
+	framed := Envelope{Key: l.options["key"], Owner: l.options["owner"], Limits: l.ownerLimits(), Trace: l.options["trace"]}
 	switch l.words[0] {
 	case "reign":
 		return l.reign(), framed
@@ -189,6 +189,25 @@ func (l *scriptLine) metadata() []Pair {
 	}
 	sort.Slice(pairs, func(i, j int) bool { return pairs[i].Key < pairs[j].Key })
 	return pairs
+}
+
+// ownerLimits reads may=sessions:2,leases:3,waiting:1.
+func (l *scriptLine) ownerLimits() (may OwnerLimits) {
+	for part := range strings.SplitSeq(l.options["may"], ",") {
+		name, value, _ := strings.Cut(part, ":")
+		switch name {
+		case "":
+		case "sessions":
+			may.Sessions = l.parse(value)
+		case "leases":
+			may.Leases = l.parse(value)
+		case "waiting":
+			may.Waiting = l.parse(value)
+		default:
+			l.d.Fatalf(l.t, "unknown limit %q", name)
+		}
+	}
+	return may
 }
 
 // session reads s7 as 7.

@@ -7,6 +7,7 @@ func (m *Machine) openSession(s session) ref {
 	m.bySession[s.id] = r
 	m.ids.Set(s.id, r)
 	m.deadlines.set(r, s.id, s.deadlineMS)
+	m.count(s.owner, owned{sessions: 1})
 	m.forgetEndOf(s.id)
 	m.effect(Effect{Kind: EffectSessionOpen, Session: s.id, OneShot: s.oneShot, TTLMS: s.ttlMS,
 		DeadlineMS: s.deadlineMS, Metadata: s.metadata})
@@ -81,6 +82,7 @@ func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	m.sessions.remove(r)
 	delete(m.bySession, s.id)
 	m.ids.Delete(s.id)
+	m.count(s.owner, owned{sessions: -1})
 	m.effect(Effect{Kind: EffectSessionEnded, Session: s.id, Cause: cause, Reason: reason})
 	if s.leased || !s.oneShot {
 		m.rememberEnded(ended{id: s.id, cause: cause, reason: reason, owner: s.owner})
@@ -114,21 +116,6 @@ func (m *Machine) endIfSpent(r ref, cause Cause) {
 	if s.oneShot && s.leases.length == 0 && s.requests.length == 0 && s.entries.length == 0 {
 		m.endSession(r, cause, "")
 	}
-}
-
-// ownSession returns the living session with an id, if the caller may find it.
-func (m *Machine) ownSession(id uint64) (ref, bool) {
-	r, ok := m.bySession[id]
-	if !ok || !m.mayFind(m.sessions.at(r).owner) {
-		return 0, false
-	}
-	return r, true
-}
-
-// mayFind reports whether the caller's identity finds the sessions of an owner. Every
-// caller finds sessions without an owner.
-func (m *Machine) mayFind(owner string) bool {
-	return m.caller.Owner == "" || owner == "" || m.caller.Owner == owner
 }
 
 // findSession returns the living session with an id. If there is none, result is the
@@ -216,7 +203,7 @@ func (m *Machine) roomToOpen(id uint64, result *Result) bool {
 		result.Code, result.Session = SessionIDTaken, id
 		return false
 	}
-	return within(int64(m.sessions.live), m.limits.Sessions, RuleSessions, result)
+	return within(int64(m.sessions.live), m.limits.Sessions, RuleSessions, result) && m.ownerHasRoom(nil, owned{sessions: 1}, result)
 }
 
 // roomToHold reports whether there is room for the leases that a request asks for. The
@@ -227,7 +214,8 @@ func (m *Machine) roomToHold(owner *session, asked *request, result *Result) boo
 	if more == 0 {
 		return true
 	}
-	if !within(int64(m.leases.live)+m.reserved+more-1, m.limits.Leases, RuleLeases, result) {
+	if !within(int64(m.leases.live)+m.reserved+more-1, m.limits.Leases, RuleLeases, result) ||
+		!m.ownerHasRoom(owner, owned{leases: more}, result) {
 		return false
 	}
 	return owner == nil || within(int64(owner.leases.length)+owner.reserved+more-1, m.limits.SessionLeases, RuleSessionLeases, result)
@@ -254,6 +242,7 @@ func (m *Machine) linkLease(r ref) {
 	}
 	owner.leased = true
 	owner.leases.push(r, m.leaseInSession)
+	m.count(owner.owner, owned{leases: 1})
 	m.semaphores.mut(l.semaphore).holders.push(r, m.leaseInSemaphore)
 }
 
@@ -282,7 +271,9 @@ func (m *Machine) dropLease(r ref, cause Cause, reason string) {
 		l.count = 0 // the revocation gave it back
 	}
 	m.takeBack(&l, l.count, cause, reason)
-	m.sessions.mut(l.session).leases.unlink(r, m.leaseInSession)
+	owner := m.sessions.mut(l.session)
+	owner.leases.unlink(r, m.leaseInSession)
+	m.count(owner.owner, owned{leases: -1})
 	m.semaphores.mut(l.semaphore).holders.unlink(r, m.leaseInSemaphore)
 	delete(m.byLease, leaseKey{l.session, l.semaphore})
 	m.leases.remove(r)

@@ -1,0 +1,89 @@
+package fsm
+
+import "math"
+
+// OwnerLimits bound the records of one owner. 0 is no bound. The sessions that an owner has
+// opened are its own, with all that they hold and wait for.
+type OwnerLimits struct {
+	Sessions int64 // sessions, including those of one lease or one wait
+	Leases   int64 // leases, including revoked ones, and those that waiting requests may become
+	Waiting  int64 // waiting requests; one for a list counts as many times as it has members
+}
+
+func (l *OwnerLimits) fields() [3]*int64 { return [...]*int64{&l.Sessions, &l.Leases, &l.Waiting} }
+
+func (e *encoder) ownerLimits(l OwnerLimits) {
+	for _, v := range l.fields() {
+		e.uint(uint64(*v))
+	}
+}
+
+func (d *decoder) ownerLimits() (l OwnerLimits) {
+	for _, v := range l.fields() {
+		read := d.Uint()
+		if read > math.MaxInt64 {
+			d.Fail()
+		}
+		*v = int64(read)
+	}
+	return l
+}
+
+// owned counts the records of one owner.
+//
+// A waiting request is counted as the leases that it may become, from its arrival on. So a
+// grant from a line adds no lease to this count, and the count stays within the limit
+// without a check at the grant, which has no caller that it could refuse.
+type owned struct{ keys, keyBytes, sessions, leases, waiting int64 }
+
+// count adds to the counts of an owner, and forgets an owner that has no record left.
+func (m *Machine) count(owner string, more owned) {
+	if owner == "" {
+		return
+	}
+	has := m.owned[owner]
+	has.keys += more.keys
+	has.keyBytes += more.keyBytes
+	has.sessions += more.sessions
+	has.leases += more.leases
+	has.waiting += more.waiting
+	if has == (owned{}) {
+		delete(m.owned, owner)
+	} else {
+		m.owned[owner] = has
+	}
+}
+
+// ownerHasRoom reports whether the caller's limits allow that many records more in a
+// session; nil is a new one. A session without an owner is older than the identities, and
+// counts for none of them.
+func (m *Machine) ownerHasRoom(in *session, more owned, result *Result) bool {
+	if in != nil && in.owner != m.caller.Owner {
+		return true
+	}
+	has, limits := m.owned[m.caller.Owner], &m.caller.Limits
+	return withinOwn(has.sessions, more.sessions, limits.Sessions, RuleOwnerSessions, result) &&
+		withinOwn(has.leases, more.leases, limits.Leases, RuleOwnerLeases, result) &&
+		withinOwn(has.waiting, more.waiting, limits.Waiting, RuleOwnerWaiting, result)
+}
+
+// withinOwn reports whether an owner may have more of one kind. A limit that was lowered
+// below the present count refuses only what adds to it.
+func withinOwn(has, more, limit int64, rule Rule, result *Result) bool {
+	return more == 0 || limit == 0 || within(has+more-1, limit, rule, result)
+}
+
+// ownSession returns the living session with an id, if the caller may find it.
+func (m *Machine) ownSession(id uint64) (ref, bool) {
+	r, ok := m.bySession[id]
+	if !ok || !m.mayFind(m.sessions.at(r).owner) {
+		return 0, false
+	}
+	return r, true
+}
+
+// mayFind reports whether the caller's identity finds the sessions of an owner. Every
+// caller finds sessions without an owner.
+func (m *Machine) mayFind(owner string) bool {
+	return m.caller.Owner == "" || owner == "" || m.caller.Owner == owner
+}
