@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -18,7 +19,8 @@ func records(m *Machine) int {
 }
 
 // TestPropertyOnlyGrowingOperationsGrow: whatever the state, a command of an
-// operation that must not grow it leaves no more records than it found.
+// operation that must not grow it leaves no more records than it found, and one of an
+// operation that takes nothing leaves no owner with more than that owner had.
 func TestPropertyOnlyGrowingOperationsGrow(t *testing.T) {
 	seen := map[Op]bool{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -30,8 +32,13 @@ func TestPropertyOnlyGrowingOperationsGrow(t *testing.T) {
 			s.g.seq++
 			e := sentEntry{index: s.g.index, stampMS: s.g.m.nowMS, commands: []modelCommand{{command: c}}}
 			e.bytes = EncodeEntry(e.stampMS, [][]byte{Envelope{Request: RequestID{Origin: 1, Sequence: s.g.seq}}.Encode(c)})
-			before := records(s.machine)
+			before, owners := records(s.machine), maps.Clone(s.machine.owned)
 			s.step(e)
+			for owner, has := range s.machine.owned {
+				if had := owners[owner]; !c.Op().MayTake() && (has.sessions > had.sessions || has.leases > had.leases || has.waiting > had.waiting) {
+					s.fail(fmt.Errorf("%v gave %s %+v of %+v", c.Op(), owner, has, had))
+				}
+			}
 			if after := records(s.machine); after > before && !c.Op().MayGrow() {
 				s.fail(fmt.Errorf("%v made %d records of %d", c.Op(), after, before))
 			}
@@ -39,7 +46,7 @@ func TestPropertyOnlyGrowingOperationsGrow(t *testing.T) {
 		}
 	})
 	for op := Op(1); op < opCount; op++ {
-		if !op.MayGrow() && !seen[op] {
+		if !op.MayTake() && !seen[op] {
 			t.Errorf("%v was never tried", op)
 		}
 	}

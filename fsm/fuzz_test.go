@@ -87,6 +87,7 @@ func FuzzDecodeCommand(f *testing.F) {
 	for i, c := range everyCommand() {
 		f.Add(Envelope{Request: RequestID{7, uint64(i)}, Key: ""}.Encode(c))
 		f.Add(Envelope{Request: RequestID{1 << 63, 0}, Key: "scope and key 0123"}.Encode(c))
+		f.Add(Envelope{Request: RequestID{1, 2}, Owner: "ci", Limits: OwnerLimits{Sessions: 300, Waiting: 1}, Trace: "t"}.Encode(c))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := decodeCommand(entryVersion, newDecoder(data))

@@ -33,11 +33,10 @@ func TestNumbersAreForEver(t *testing.T) {
 	golden(t, "testdata/numbers.golden", b.String())
 }
 
-// TestStateHashIsForEver replays one fixed history at level 1; its hashes, and the
+// TestStateHashIsForEver replays one fixed history at each level; its hashes, and the
 // snapshot after it, must stay the same in every later version.
 func TestStateHashIsForEver(t *testing.T) {
-	m := New()
-	history := []Command{
+	goldenHistory(t, "testdata/level-1.golden", OwnerLimits{}, []Command{
 		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 1},
 		PutSemaphore{Name: "db", Permits: Change[int64]{true, 2}},
 		OpenSession{Session: 1, TTLMS: 30_000, Metadata: []Pair{{"host", "a"}}},
@@ -48,17 +47,39 @@ func TestStateHashIsForEver(t *testing.T) {
 		Renew{Renewals: []Renewal{{Session: 1, TTLMS: KeepTTL}, {Session: 2, TTLMS: 10_000}}},
 		PutSemaphore{Name: "db", Permits: Change[int64]{true, 3}, Version: Change[uint64]{true, 1}},
 		DeleteSemaphore{Name: "db", Version: Change[uint64]{true, 1}},
-	}
+	})
+	goldenHistory(t, "testdata/level-2.golden", OwnerLimits{Sessions: 2, Leases: 300, Waiting: 1}, []Command{
+		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 2},
+		PutSemaphore{Name: "db", Permits: Change[int64]{true, 2}},
+		OpenSession{Session: 1, TTLMS: 30_000},
+		Acquire{Session: 1, Name: "db", Count: 2, TTLMS: KeepTTL},
+		AcquireOnce{Session: 2, Name: "db", Count: 1, TTLMS: 1_000, WaitMS: 60_000},
+		Down{Name: "db", Count: 1, WaitMS: 5_000, Session: 3},
+		Release{Session: 1, Name: "db", Token: 1},
+		ListAdd{Session: 1, Name: "db", Count: 9},
+		ListAdd{Session: 1, Name: "db", Count: 9},
+		EndSession{Session: 1},
+		Down{Name: "db", Count: 9, WaitMS: 5_000, Session: 3},
+	})
+}
+
+// goldenHistory applies a history of one owner, whose commands carry its limits.
+func goldenHistory(t *testing.T, path string, limits OwnerLimits, history []Command) {
+	t.Helper()
+	m := New()
 	var b strings.Builder
 	for i, command := range history {
 		v := Envelope{Request: RequestID{Origin: 7, Sequence: uint64(i + 1)}, Key: fmt.Sprintf("key-%d", i),
 			Owner: "ci", Trace: fmt.Sprintf("trace-%d", i)}
+		if i > 0 { // the first StartTerm brings the level
+			v.Limits = limits
+		}
 		entry := EncodeEntry(int64(i)*250, [][]byte{v.Encode(command)})
 		m.Apply(uint64(i+1), entry)
 		fmt.Fprintf(&b, "%d %v %x %x\n", i+1, command.Op(), m.Hash(), entry)
 	}
 	fmt.Fprintf(&b, "snapshot %x\n", snapshotOf(t, m.Freeze()))
-	golden(t, "testdata/level-1.golden", b.String())
+	golden(t, path, b.String())
 }
 
 // TestLevel0IsRead replays the log of the program before levels, from its start and from
@@ -132,22 +153,28 @@ func TestOtherClustersLogHalts(t *testing.T) {
 // below that, and halts a program that doesn't know it.
 func TestCommandsAboveTheLevel(t *testing.T) {
 	old := Envelope{}.Encode(DeleteSemaphore{Name: "a"})
-	newer := Envelope{}.Encode(DeleteSemaphore{Name: "a", Version: Change[uint64]{true, 1}})
-	owned := Envelope{Owner: "ci"}.Encode(DeleteSemaphore{Name: "a"})
-	operation := Envelope{}.Encode(RaiseLevel{Level: 1})
-	for i, level := range []uint32{CommandLevel(old), CommandLevel(newer) - 1, CommandLevel(owned) - 1, CommandLevel(operation) - 1} {
-		if level != 0 {
-			t.Errorf("command %d names another level than it needs", i)
-		}
+	if level := CommandLevel(old); level != 0 {
+		t.Errorf("a command without newer members names level %d", level)
 	}
-	for i, command := range [][]byte{newer, owned, operation} {
-		if got := NewAtLevel(0).Apply(1, EncodeEntry(0, [][]byte{command})).Commands[0].Result.Code; got != Malformed {
-			t.Errorf("command %d below its level: %v", i, got)
+	for name, c := range map[string]struct {
+		level   uint32
+		command []byte
+	}{
+		"a member":     {1, Envelope{}.Encode(DeleteSemaphore{Name: "a", Version: Change[uint64]{true, 1}})},
+		"an owner":     {1, Envelope{Owner: "ci"}.Encode(DeleteSemaphore{Name: "a"})},
+		"an operation": {1, Envelope{}.Encode(RaiseLevel{Level: 1})},
+		"limits":       {2, Envelope{Owner: "ci", Limits: OwnerLimits{Leases: 1}}.Encode(DeleteSemaphore{Name: "a"})},
+	} {
+		if level := CommandLevel(c.command); level != c.level {
+			t.Errorf("%s: the command names level %d", name, level)
 		}
-		lower := append([]byte{0}, command[1:]...)
-		_, err := CheckCommand(command)
+		if got := NewAtLevel(c.level-1).Apply(1, EncodeEntry(0, [][]byte{c.command})).Commands[0].Result.Code; got != Malformed {
+			t.Errorf("%s below its level: %v", name, got)
+		}
+		lower := append([]byte{byte(c.level - 1)}, c.command[1:]...)
+		_, err := CheckCommand(c.command)
 		if _, below := CheckCommand(lower); err != nil || below == nil {
-			t.Errorf("command %d: %v, under a level that is too low: %v", i, err, below)
+			t.Errorf("%s: %v, under a level that is too low: %v", name, err, below)
 		}
 	}
 	for name, unknown := range map[string][]byte{
