@@ -33,6 +33,10 @@ type Call struct {
 	// Owner is the identity for which the command acts, "" for none; Trace a trace
 	// context to hand on with grants. Both as in [fsm.Envelope]; they need level 1.
 	Owner, Trace string
+	// Limits bound what the owner has, see [fsm.OwnerLimits]. In a cluster below
+	// [fsm.LimitsLevel] they have no effect: the call is made without them, which is
+	// logged once and counted.
+	Limits fsm.OwnerLimits
 	// Wait is how long this call listens when the result is Waiting, or a
 	// ListDeliver's NothingReady; with 0 it returns at once. For a one-shot acquire or
 	// down it should be the command's own WaitMS.
@@ -101,7 +105,39 @@ func (n *Node) Do(ctx context.Context, call Call) (Reply, error) {
 	if is && call.Key == "" && call.Owner == "" && len(renew.Renewals) > 0 && len(renew.Renewals) <= renewalsTogether {
 		return n.renewals.renew(ctx, renew.Renewals)
 	}
-	return n.do(ctx, call)
+	one := []Call{call}
+	if err := n.bound(ctx, one); err != nil {
+		return Reply{}, err
+	}
+	return n.do(ctx, one[0])
+}
+
+// bound takes the limits from the calls that need none, and from all in a cluster of a
+// level that has none. The own state may trail the cluster's, above all after a start, so
+// that its level counts only after a read: no call that follows a raise to LimitsLevel is
+// made without its limits.
+func (n *Node) bound(ctx context.Context, list []Call) error {
+	confirmed := false
+	for i := range list {
+		if list[i].Limits == (fsm.OwnerLimits{}) || !list[i].Command.Op().MayTake() {
+			list[i].Limits = fsm.OwnerLimits{}
+			continue
+		}
+		if !confirmed && n.replica.Level() < fsm.LimitsLevel {
+			if _, err := n.Read(ctx, Consistency{}); err != nil {
+				return err
+			}
+			confirmed = true
+		}
+		if level := n.replica.Level(); level < fsm.LimitsLevel {
+			list[i].Limits = fsm.OwnerLimits{}
+			n.metrics.unlimited.Inc()
+			n.unlimited.Do(func() {
+				n.log.Warn("limits of identities have no effect before the feature level of the cluster is raised", "level", level, "needs", fsm.LimitsLevel)
+			})
+		}
+	}
+	return nil
 }
 
 // do is Do without counting the call.
@@ -135,7 +171,7 @@ func (n *Node) build(call Call) *requests.Request {
 	if call.Wait > 0 {
 		l = requests.NewListener(wantsOf(call.Command))
 	}
-	return n.requests.Build(call.Command, fsm.Envelope{Key: call.Key, Owner: call.Owner, Trace: call.Trace}, call.class(), l)
+	return n.requests.Build(call.Command, fsm.Envelope{Key: call.Key, Owner: call.Owner, Limits: call.Limits, Trace: call.Trace}, call.class(), l)
 }
 
 // propose carries one command to the leader and returns its reply.
@@ -167,18 +203,24 @@ func (n *Node) replyOf(ctx context.Context, call Call, got requests.Settlement) 
 // not applied has ErrNotTried; any other has its own outcome.
 func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 	replies, errs := make([]Reply, len(list)), make([]error, len(list))
-	if !n.calls.enter() {
+	fail := func(first error) ([]Reply, []error) {
 		for i := range errs {
 			errs[i] = outcome.ErrNotTried
 		}
 		if len(errs) > 0 {
-			errs[0] = outcome.ErrDraining
+			errs[0] = first
 		}
 		return replies, errs
+	}
+	if !n.calls.enter() {
+		return fail(outcome.ErrDraining)
 	}
 	defer n.calls.active.Done()
 	reqs := make([]*requests.Request, len(list))
 	list = slices.Clone(list) // the caller's stays as it is
+	if err := n.bound(ctx, list); err != nil {
+		return fail(err)
+	}
 	for i := range list {
 		list[i].Wait, list[i].listed = 0, true
 		reqs[i] = n.build(list[i])

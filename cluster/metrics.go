@@ -24,6 +24,8 @@ type metrics struct {
 	snapshots prometheus.CounterFunc
 	restores  prometheus.Counter
 
+	unlimited prometheus.Counter
+
 	noticesDelivered, noticesFailed, noticesGivenUp prometheus.Counter
 }
 
@@ -56,7 +58,8 @@ func newMetrics(origin uint64, leads func() bool, snapshots func() uint64) *metr
 			prometheus.CounterOpts{Name: "signalbox_snapshots_begun_total", Help: "Snapshots of the state machine that this node has begun to write."},
 			func() float64 { return float64(snapshots()) },
 		),
-		restores: counter("snapshots_restored_total", "Snapshots that this node's state machine was restored from."),
+		restores:  counter("snapshots_restored_total", "Snapshots that this node's state machine was restored from."),
+		unlimited: counter("calls_without_limits_total", "Calls at this node that were made without the limits of their identity, because the feature level of the cluster is below 2."),
 
 		noticesDelivered: counter("notices_delivered_total", "Notices to callbacks that this node, as the leader, has delivered."),
 		noticesFailed:    counter("notice_attempts_failed_total", "Attempts of this node, as the leader, to deliver a notice that failed."),
@@ -94,7 +97,7 @@ func (c *counters[K]) of(key K) prometheus.Counter {
 
 // all lists them.
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.entries, m.commands.vec, m.effects.vec, m.batches, m.forwarded, m.snapshots, m.restores,
+	return []prometheus.Collector{m.entries, m.commands.vec, m.effects.vec, m.batches, m.forwarded, m.snapshots, m.restores, m.unlimited,
 		m.noticesDelivered, m.noticesFailed, m.noticesGivenUp}
 }
 

@@ -201,7 +201,7 @@ func (v Envelope) Encode(command Command) []byte {
 		level = max(level, 1)
 	}
 	if v.limited() {
-		level = max(level, 2)
+		level = max(level, LimitsLevel)
 	}
 	e := encoder{buf: make([]byte, 0, 96), feature: level}
 	e.uint(uint64(level))
@@ -321,7 +321,7 @@ func (c *decoded) readFlagged(d *decoder, flags byte) {
 	if c.level >= 1 {
 		known |= flagOwner | flagTrace
 	}
-	if c.level >= 2 {
+	if c.level >= LimitsLevel {
 		known |= flagLimits
 	}
 	if flags&^known != 0 {

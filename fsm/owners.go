@@ -2,6 +2,9 @@ package fsm
 
 import "math"
 
+// LimitsLevel is the feature level from which on commands may carry limits of their owner.
+const LimitsLevel uint32 = 2
+
 // OwnerLimits bound the records of one owner. 0 is no bound. The sessions that an owner has
 // opened are its own, with all that they hold and wait for.
 type OwnerLimits struct {
