@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/logtest"
 	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
 )
@@ -43,6 +44,35 @@ func TestFoldersOfLevel0(t *testing.T) {
 	inFolders(t, goldenFolders(0), func(c *nodes, _ string) {
 		c.checkFolders()
 		c.restartAll()
+		c.checkFolders()
+	})
+}
+
+// TestFoldersOfLevel1: the members of a cluster of level 1 go on with all that they had.
+// Limits of owners have no effect there, which the log says once, until the level is
+// raised.
+func TestFoldersOfLevel1(t *testing.T) {
+	inFolders(t, goldenFolders(1), func(c *nodes, _ string) {
+		log := logtest.New()
+		c.setups = append(c.setups, func(config *Config) { config.Logger = log })
+		c.restartAll()
+		leader, follower := c.leader(), c.follower()
+		open := func(n *testNode, id uint64) Call {
+			return Call{Command: fsm.OpenSession{Session: id, TTLMS: yearsMS}, Owner: "ci", Limits: fsm.OwnerLimits{Sessions: 1}}
+		}
+		for id, n := range map[uint64]*testNode{101: leader, 102: leader, 103: follower} {
+			c.call(n, open(n, id), fsm.OK)
+		}
+		if n, level := metricsOf(c.t, leader)["calls_without_limits_total"], leader.Status().Level; n != 2 || level != 1 {
+			c.t.Errorf("at level %d: %v calls without limits", level, n)
+		}
+		if lines := log.Lines("limits of identities have no effect"); len(lines) != 2 {
+			c.t.Errorf("two nodes have logged %q", lines)
+		}
+		c.must(follower.RaiseLevel(c.t.Context(), fsm.FeatureLevel))
+		for _, n := range c.all {
+			c.call(n, open(n, 104), fsm.LimitReached)
+		}
 		c.checkFolders()
 	})
 }

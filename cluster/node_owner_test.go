@@ -48,3 +48,76 @@ func TestCallsCarryOwnerAndTrace(t *testing.T) {
 		}
 	})
 }
+
+// TestLimitsOfOwners: each of two identities gets as much as its limits allow, at any node,
+// alone and in a list, and what one has does not count for the other. The grant of a
+// request that waited stays within the limit.
+func TestLimitsOfOwners(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		c.begin(c.all...)
+		c.ready(c.all...)
+		c.semaphore("db", 3)
+		c.semaphore("one", 1)
+		leader, follower := c.leader(), c.follower()
+		may := fsm.OwnerLimits{Sessions: 3, Leases: 2, Waiting: 1}
+		once := func(name string) fsm.Command {
+			return fsm.AcquireOnce{Name: name, Count: 1, TTLMS: 600_000, WaitMS: 600_000, Session: leader.DrawSession()}
+		}
+		open := func() fsm.Command { return fsm.OpenSession{Session: leader.DrawSession(), TTLMS: 600_000} }
+		down := fsm.Down{Name: "db", Count: 9, WaitMS: 600_000, Session: leader.DrawSession()}
+		expect := func(n *testNode, owner string, command fsm.Command, code fsm.Code, rule fsm.Rule) Reply {
+			t.Helper()
+			got := c.call(n, Call{Command: command, Owner: owner, Limits: may}, code)
+			if got.Rule != rule {
+				t.Errorf("%s: %s: %T is refused by %v", n.id, owner, command, got.Rule)
+			}
+			return got
+		}
+		held := expect(leader, "ci", once("one"), fsm.OK, fsm.RuleNone)
+		expect(follower, "ci", once("one"), fsm.Waiting, fsm.RuleNone)
+		expect(leader, "ci", once("db"), fsm.LimitReached, fsm.RuleOwnerLeases)
+		expect(follower, "ci", down, fsm.LimitReached, fsm.RuleOwnerWaiting)
+		expect(follower, "ci", open(), fsm.OK, fsm.RuleNone)
+		expect(leader, "ci", open(), fsm.LimitReached, fsm.RuleOwnerSessions)
+
+		expect(follower, "ops", once("db"), fsm.OK, fsm.RuleNone)
+		expect(leader, "ops", once("db"), fsm.OK, fsm.RuleNone)
+		expect(follower, "ops", once("db"), fsm.LimitReached, fsm.RuleOwnerLeases)
+		for _, n := range []*testNode{leader, follower} {
+			list, errs := n.DoMany(t.Context(), []Call{{Command: open(), Owner: "ops", Limits: may}, {Command: open(), Owner: "ops", Limits: may}})
+			if errs[0] != nil || errs[1] != nil || list[0].Code != fsm.OK || list[1].Rule != fsm.RuleOwnerSessions {
+				t.Errorf("%s: a list: %v, %v (%v), %v", n.id, list[0].Code, list[1].Code, list[1].Rule, errs)
+			}
+			expect(n, "ops", fsm.EndSession{Session: list[0].Session}, fsm.OK, fsm.RuleNone)
+		}
+
+		expect(follower, "ci", fsm.EndSession{Session: held.Session}, fsm.OK, fsm.RuleNone)
+		if one, _ := c.read(follower, "one"); one.Held != 1 || one.Waiters != 0 {
+			t.Errorf("after the release: %+v", one)
+		}
+		expect(leader, "ci", once("db"), fsm.OK, fsm.RuleNone)
+		expect(follower, "ci", once("db"), fsm.LimitReached, fsm.RuleOwnerSessions)
+	})
+}
+
+// TestLimitsHoldFromTheStartOn: a node that has just been started does not know the level of
+// its cluster yet. A call that comes then has its limits nevertheless.
+func TestLimitsHoldFromTheStartOn(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		c.begin(c.all...)
+		c.ready(c.all...)
+		open := Call{Command: fsm.OpenSession{Session: 7, TTLMS: 600_000}, Owner: "ci", Limits: fsm.OwnerLimits{Sessions: 1}}
+		n := c.follower()
+		c.call(n, open, fsm.OK)
+		c.kill(n)
+		c.begin(n)
+		if level := n.Status().Level; level != 0 {
+			t.Fatalf("it knows level %d already", level)
+		}
+		open.Command = fsm.OpenSession{Session: 8, TTLMS: 600_000}
+		c.call(n, open, fsm.LimitReached)
+		if n := metricsOf(t, n)["calls_without_limits_total"]; n != 0 {
+			t.Errorf("%v calls had no limits", n)
+		}
+	})
+}
