@@ -57,11 +57,8 @@ func TestFoldersOfLevel1(t *testing.T) {
 		c.setups = append(c.setups, func(config *Config) { config.Logger = log })
 		c.restartAll()
 		leader, follower := c.leader(), c.follower()
-		open := func(n *testNode, id uint64) Call {
-			return Call{Command: fsm.OpenSession{Session: id, TTLMS: yearsMS}, Owner: "ci", Limits: fsm.OwnerLimits{Sessions: 1}}
-		}
 		for id, n := range map[uint64]*testNode{101: leader, 102: leader, 103: follower} {
-			c.call(n, open(n, id), fsm.OK)
+			c.call(n, ownSession(id), fsm.OK)
 		}
 		if n, level := metricsOf(c.t, leader)["calls_without_limits_total"], leader.Status().Level; n != 2 || level != 1 {
 			c.t.Errorf("at level %d: %v calls without limits", level, n)
@@ -71,7 +68,7 @@ func TestFoldersOfLevel1(t *testing.T) {
 		}
 		c.must(follower.RaiseLevel(c.t.Context(), fsm.FeatureLevel))
 		for _, n := range c.all {
-			c.call(n, open(n, 104), fsm.LimitReached)
+			c.call(n, ownSession(104), fsm.LimitReached)
 		}
 		c.checkFolders()
 	})
@@ -87,7 +84,17 @@ func TestFoldersOfThisLevel(t *testing.T) {
 			packFolders(t, dir, path)
 		})
 	}
-	inFolders(t, path, func(c *nodes, _ string) { c.checkFolders() })
+	inFolders(t, path, func(c *nodes, _ string) {
+		c.checkFolders()
+		for _, n := range c.all {
+			c.call(n, ownSession(n.DrawSession()), fsm.LimitReached)
+		}
+	})
+}
+
+// ownSession opens a session of an identity that may have one.
+func ownSession(id uint64) Call {
+	return Call{Command: fsm.OpenSession{Session: id, TTLMS: yearsMS}, Owner: "ci", Limits: fsm.OwnerLimits{Sessions: 1}}
 }
 
 // inFolders runs a test on three nodes with the folders of an archive, or with new
@@ -149,6 +156,7 @@ func (c *nodes) fillFolders() {
 	do(fsm.CreateSemaphore{Name: "held", Permits: 1}, fsm.OK)
 	do(fsm.RestoreSession{Session: 44, TTLMS: yearsMS, Leases: []fsm.Want{{Semaphore: "held", Count: 1}}}, fsm.OK)
 	do(fsm.RevokeLease{Session: 44, Name: "held", Reason: "maintenance"}, fsm.OK)
+	c.call(leader, ownSession(45), fsm.OK)
 }
 
 // checkFolders checks that every node has what the folders hold, with the same

@@ -192,9 +192,9 @@ func (r *Result) ids() [4]*uint64 {
 	return [...]*uint64{&r.Session, &r.Place, &r.Epoch, &r.Version}
 }
 
-func (r *Result) numbers() [11]*int64 {
+func (r *Result) numbers() [12]*int64 {
 	return [...]*int64{&r.TTLMS, &r.DeadlineMS, &r.Position, &r.Granted, &r.Value, &r.Asked, &r.Holding,
-		&r.Permits, &r.Full, &r.Available, &r.QueueLength}
+		&r.Permits, &r.Full, &r.Available, &r.QueueLength, &r.Limit}
 }
 
 func (r *Result) texts() [3]*string { return [...]*string{&r.Subject, &r.Reason, &r.Trace} }
@@ -215,7 +215,7 @@ const (
 	bitSemaphore = 42 //
 	bitEach      = 43 //
 	bitCompleted = 44 //
-	bitsKnown    = 1<<6 - 1 | (1<<4-1)<<bitIDs | (1<<11-1)<<bitNumbers | (1<<3-1)<<bitTexts |
+	bitsKnown    = 1<<6 - 1 | (1<<4-1)<<bitIDs | (1<<12-1)<<bitNumbers | (1<<3-1)<<bitTexts |
 		(1<<2-1)<<bitLevels | 31<<bitRule
 )
 

@@ -224,6 +224,7 @@ func FuzzDecodeResult(f *testing.F) {
 	level := int32(3)
 	view := SemaphoreView{Name: "a", Epoch: 1, Permits: 2, Offset: -1, Held: 1, Level: &level, Metadata: []Pair{{"k", "v"}}}
 	f.Add(AppendResult(nil, &Result{}))
+	f.Add(AppendResult(nil, &Result{Code: LimitReached, Rule: RuleOwnerLeases, Limit: 300}))
 	f.Add(AppendResult(nil, &Result{Code: Never, Subject: "a", Asked: 3, Permits: 1, Level: &level, LowestLevel: &level, Rule: RuleHolds, Reason: "r"}))
 	f.Add(AppendResult(nil, &Result{Session: 9, TTLMS: 1, Grants: []Grant{{"a", 1, 2, 3, 4}}, Semaphore: &view, Each: []Result{{Code: Revoked}, {Granted: -1}}}))
 	f.Fuzz(func(t *testing.T, data []byte) {

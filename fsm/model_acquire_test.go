@@ -361,10 +361,8 @@ func (m *model) roomToOpen(id uint64) *Result {
 	if int64(len(m.sessions)) >= m.limits.Sessions {
 		return limited(RuleSessions, "")
 	}
-	if has, _, _ := m.ownedBy(m.caller.owner); exceeds(has+1, m.caller.limits.Sessions) {
-		return limited(RuleOwnerSessions, "")
-	}
-	return nil
+	has, _, _ := m.ownedBy(m.caller.owner)
+	return ownLimit(RuleOwnerSessions, has+1, m.caller.limits.Sessions)
 }
 
 // ownedBy counts the sessions of an owner, the leases that they have or may get from their
@@ -383,7 +381,13 @@ func (m *model) ownedBy(owner string) (sessions, leases, waiting int64) {
 	return sessions, leases, waiting
 }
 
-func exceeds(count, limit int64) bool { return limit != 0 && count > limit }
+// ownLimit refuses a count above a limit of the caller, unless the limit is 0.
+func ownLimit(rule Rule, count, limit int64) *Result {
+	if limit == 0 || count <= limit {
+		return nil
+	}
+	return &Result{Code: LimitReached, Rule: rule, Limit: limit}
+}
 
 // ownsWith reports whether what is added to a session, nil for a new one, counts for the
 // caller.
@@ -401,8 +405,9 @@ func (m *model) roomToHold(owner *modelSession, r *modelRequest) *Result {
 	if int64(len(m.leases))+mayBecome(m.requests...)+more > m.limits.Leases {
 		return limited(RuleLeases, "")
 	}
-	if _, has, _ := m.ownedBy(m.caller.owner); m.ownsWith(owner) && exceeds(has+more, m.caller.limits.Leases) {
-		return limited(RuleOwnerLeases, "")
+	_, has, _ := m.ownedBy(m.caller.owner)
+	if refusal := ownLimit(RuleOwnerLeases, has+more, m.caller.limits.Leases); refusal != nil && m.ownsWith(owner) {
+		return refusal
 	}
 	if owner != nil && int64(len(m.leasesOf(owner)))+mayBecome(m.requestsOf(owner)...)+more > m.limits.SessionLeases {
 		return limited(RuleSessionLeases, "")
@@ -424,8 +429,9 @@ func (m *model) roomToWait(owner *modelSession, r *modelRequest) *Result {
 	if waits(m.requests) > m.limits.Waiting {
 		return limited(RuleWaiting, "")
 	}
-	if _, _, has := m.ownedBy(m.caller.owner); m.ownsWith(owner) && exceeds(has+int64(len(r.members)), m.caller.limits.Waiting) {
-		return limited(RuleOwnerWaiting, "")
+	_, _, has := m.ownedBy(m.caller.owner)
+	if refusal := ownLimit(RuleOwnerWaiting, has+int64(len(r.members)), m.caller.limits.Waiting); refusal != nil && m.ownsWith(owner) {
+		return refusal
 	}
 	if owner != nil && waits(m.requestsOf(owner)) > m.limits.SessionWaiting {
 		return limited(RuleSessionWaits, "")

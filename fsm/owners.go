@@ -73,7 +73,11 @@ func (m *Machine) ownerHasRoom(in *session, more owned, result *Result) bool {
 // withinOwn reports whether an owner may have more of one kind. A limit that was lowered
 // below the present count refuses only what adds to it.
 func withinOwn(has, more, limit int64, rule Rule, result *Result) bool {
-	return more == 0 || limit == 0 || within(has+more-1, limit, rule, result)
+	if more == 0 || limit == 0 || within(has+more-1, limit, rule, result) {
+		return true
+	}
+	result.Limit = limit
+	return false
 }
 
 // ownSession returns the living session with an id, if the caller may find it.

@@ -116,6 +116,7 @@ type Result struct {
 	// Set in refusals, to explain them.
 	Subject     string // the semaphore that the refusal is about
 	Rule        Rule
+	Limit       int64  // of the owner, for its rules; level 2
 	Reason      string // the operator's, for Revoked
 	Asked       int64  // the count asked
 	Holding     int64  // the count held or requested before

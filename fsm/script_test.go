@@ -127,6 +127,7 @@ func resultText(r *Result) string {
 		}
 	}
 	add(r.Rule != RuleNone, "(%s)", r.Rule)
+	add(r.Limit != 0, "of %d", r.Limit)
 	add(r.Subject != "", "%s", r.Subject)
 	add(r.Created, "created")
 	add(r.Found, "found")

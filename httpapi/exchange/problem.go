@@ -3,6 +3,7 @@ package exchange
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -93,7 +94,7 @@ var refusals = map[fsm.Code]refusal{
 	fsm.Overflow:         {"overflow", plain("A count would leave the range of 64-bit integers. Nothing was changed.")},
 	fsm.SessionExists:    {"session-exists", plain("A session of this id lives, and holds other leases or waits.")},
 	fsm.SessionIDTaken:   {"not-applied", plain("The id drawn for a new session is in use. Nothing was done; try again.")},
-	fsm.LimitReached:     {"limit-reached", plain("A configured limit is reached, see rule. Nothing was changed.")},
+	fsm.LimitReached:     {"limit-reached", limitReached},
 	fsm.KeyReused:        {"key-reused", plain("This Idempotency-Key was used with another request. Draw a new key for each request.")},
 	fsm.Deleted:          {"deleted", plain("The semaphore was deleted while the request waited for it.")},
 	fsm.NotHeld:          {"not-held", plain("The session holds no lease of this semaphore.")},
@@ -112,6 +113,20 @@ func hierarchy(r *fsm.Result) string {
 		return "The session waits for another semaphore with a level, and may wait for one such at a time."
 	}
 	return "The level asked for is not below the lowest level that the session holds."
+}
+
+// ownLimits says what the limits of one identity bound.
+var ownLimits = map[fsm.Rule]string{
+	fsm.RuleOwnerSessions: "sessions, those of a single lease or wait included",
+	fsm.RuleOwnerLeases:   "leases, those that its waiting requests may become included",
+	fsm.RuleOwnerWaiting:  "waiting requests, where each semaphore of a list counts",
+}
+
+func limitReached(r *fsm.Result) string {
+	if what, own := ownLimits[r.Rule]; own {
+		return fmt.Sprintf("This identity may have %d %s. Nothing was changed.", r.Limit, what)
+	}
+	return "A configured limit is reached: " + r.Rule.String() + ". Nothing was changed."
 }
 
 // failure is the problem for one error, of the cluster node or of this package.
@@ -316,6 +331,9 @@ func describeCounts(p *Problem, r *fsm.Result) {
 	}
 	if r.Asked != 0 {
 		p.Count = &r.Asked
+	}
+	if r.Limit != 0 {
+		p.Limit = &r.Limit
 	}
 }
 

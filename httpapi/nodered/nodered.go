@@ -61,16 +61,6 @@ func (e *refusal) Error() string { return e.text }
 
 func refuse(status int, text string) error { return &refusal{status, text} }
 
-// refusedWith translates a refusal of the state machine natively; the reply has only its
-// sentence.
-func refusedWith(r *fsm.Result) error {
-	p := exchange.Refused(r)
-	if r.Code == fsm.LimitReached {
-		p.Detail = "A configured limit is reached: " + r.Rule.String() + ". Nothing was changed."
-	}
-	return p
-}
-
 // render sends a refusal: its native status, with one sentence of text.
 func (n *dialect) render(c echo.Context, err error) error {
 	var own *refusal
@@ -102,7 +92,7 @@ func (n *dialect) create(c echo.Context) error {
 	case err != nil:
 		return err
 	case reply.Code != fsm.OK:
-		return refusedWith(&reply.Result)
+		return exchange.Refused(&reply.Result)
 	case !reply.Created:
 		return n.Send(c, http.StatusSeeOther, jsonType, body.encode())
 	}
@@ -209,7 +199,7 @@ func (n *dialect) answerMove(c echo.Context, name string, r *cluster.Reply) erro
 	case fsm.Waiting: // a repeat whose wait was shorter than the rest of the first one's
 		return refuse(http.StatusAccepted, "The request still waits. Repeat it with the same Idempotency-Key.")
 	}
-	return refusedWith(&r.Result)
+	return exchange.Refused(&r.Result)
 }
 
 func (n *dialect) delete(c echo.Context) error {
@@ -228,7 +218,7 @@ func (n *dialect) delete(c echo.Context) error {
 	case reply.Code == fsm.UnknownSemaphore:
 		return refuse(http.StatusNotFound, "Semaphore not found")
 	case reply.Code != fsm.OK:
-		return refusedWith(&reply.Result)
+		return exchange.Refused(&reply.Result)
 	}
 	return n.SendText(c, http.StatusOK, "Deletion Successful")
 }

@@ -91,7 +91,7 @@ func refusedWith(r *fsm.Result) *refusal {
 	case fsm.Overflow:
 		return sentence(http.StatusConflict, "The counts held would leave the range of 64 bit integers. Nothing was changed.")
 	case fsm.LimitReached:
-		return again("A configured limit is reached: "+r.Rule.String()+". Nothing was changed.", "")
+		return again(exchange.Refused(r).Detail, "")
 	}
 	return refusalOf(exchange.Refused(r))
 }
