@@ -30,8 +30,8 @@ func TestPropertyOnlyGrowingOperationsGrow(t *testing.T) {
 			c := s.g.command()
 			s.g.index++
 			s.g.seq++
-			e := sentEntry{index: s.g.index, stampMS: s.g.m.nowMS, commands: []modelCommand{{command: c}}}
-			e.bytes = EncodeEntry(e.stampMS, [][]byte{Envelope{Request: RequestID{Origin: 1, Sequence: s.g.seq}}.Encode(c)})
+			e := sentEntry{index: s.g.index, stampMS: s.g.m.nowMS, commands: []modelCommand{{command: c, owner: "ci"}}}
+			e.bytes = EncodeEntry(e.stampMS, [][]byte{Envelope{Request: RequestID{Origin: 1, Sequence: s.g.seq}, Owner: "ci"}.Encode(c)})
 			before, owners := records(s.machine), maps.Clone(s.machine.owned)
 			s.step(e)
 			for owner, has := range s.machine.owned {
