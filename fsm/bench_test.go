@@ -70,9 +70,14 @@ type loader struct {
 	stampMS int64
 	pending [][]byte
 	check   func(*Applied) // checks each entry that flush applied; may be nil
+	by      Envelope       // frames the commands of add
 }
 
-func (l *loader) add(c Command) { l.addBy(Envelope{Request: RequestID{1, 1}}, c) }
+func (l *loader) add(c Command) {
+	by := l.by
+	by.Request = RequestID{1, 1}
+	l.addBy(by, c)
+}
 
 func (l *loader) addBy(by Envelope, c Command) {
 	l.pending = append(l.pending, by.Encode(c))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -26,6 +27,18 @@ type worstCase struct {
 	stampMS int64
 	// refusal is how the commands end if they are refused.
 	refusal Code
+	// shared says that the sessions of the state have no owner, since several use them.
+	shared bool
+}
+
+// worstOwner frames the commands of an identity with limits that are not reached.
+var worstOwner = Envelope{Owner: strings.Repeat("o", MaxOwnerBytes), Limits: OwnerLimits{Sessions: 1 << 40, Leases: 1 << 40, Waiting: 1 << 40}}
+
+func (w *worstCase) by() Envelope {
+	if w.shared {
+		return Envelope{}
+	}
+	return worstOwner
 }
 
 // entry fills one entry with the commands of a case.
@@ -38,7 +51,9 @@ func (w *worstCase) entry(m *Machine) (entry []byte, commands int) {
 	weight, bytes := 0, 0
 	for i := range max(most, 0) {
 		c := w.command(i)
-		data := Envelope{Request: RequestID{1, uint64(i) + 1}, Key: ""}.Encode(c)
+		by := w.by()
+		by.Request = RequestID{1, uint64(i) + 1}
+		data := by.Encode(c)
 		cost := Cost(c, m.SessionSize(CostlySession(c)))
 		if i > 0 && (weight+cost > EntryWeight || bytes+len(data) > EntryBytes) {
 			break
@@ -64,7 +79,7 @@ func BenchmarkWorstApply(b *testing.B) {
 			commands, entries := 0, 0
 			for range b.N {
 				b.StopTimer()
-				l := &loader{m: NewAtLevel(FeatureLevel), check: func(applied *Applied) { must(b, applied, Unavailable) }}
+				l := &loader{m: NewAtLevel(FeatureLevel), check: func(applied *Applied) { must(b, applied, Unavailable) }, by: w.by()}
 				l.add(StartTerm{Term: 1, Limits: DefaultLimits()})
 				if w.fill != nil {
 					w.fill(l)
@@ -380,11 +395,11 @@ func worstGiving() []worstCase {
 				l.add(AcquireMany{Session: uint64(i) + 1, Wants: wants(0), Mode: All})
 			}
 		}, command: func(i int) Command { return Release{Session: uint64(i) + 1, Name: nameOf(0)} }},
-		{name: "release/1024-keys", fill: func(l *loader) { l.full(4); l.keyed(crowdedKeys) }, commands: crowdedKeys / maxRequestKeys,
+		{name: "release/1024-keys", shared: true, fill: func(l *loader) { l.full(4); l.keyed(crowdedKeys) }, commands: crowdedKeys / maxRequestKeys,
 			command: func(i int) Command { return Release{Session: uint64(i/4) + 2, Name: nameOf(i % 4)} }},
-		{name: "revoke/1024-keys", fill: func(l *loader) { l.oneShots(16, 1024) },
+		{name: "revoke/1024-keys", shared: true, fill: func(l *loader) { l.oneShots(16, 1024) },
 			command: func(i int) Command { return RevokeLease{Session: uint64(i) + 2, Name: nameOf(2 + i)} }, commands: 16},
-		{name: "revoke/4096-keys", fill: func(l *loader) { l.oneShots(4, 4096) },
+		{name: "revoke/4096-keys", shared: true, fill: func(l *loader) { l.oneShots(4, 4096) },
 			command: func(i int) Command { return RevokeLease{Session: uint64(i) + 2, Name: nameOf(5 + i)} }, commands: 4},
 		{name: "end/4096-leases", fill: func(l *loader) { l.free(4096); l.holders(100, 4096) }, commands: 100,
 			command: func(i int) Command { return EndSession{Session: uint64(i) + 1} }},
@@ -395,12 +410,12 @@ func worstGiving() []worstCase {
 			l.manyOfOne(16)
 			l.add(Renew{Renewals: []Renewal{{Session: 1, TTLMS: 10_000}}})
 		}, commands: -1, stampMS: 20_000},
-		{name: "acquire-many/1024-keys-of-orphans", fill: func(l *loader) { l.full(1); l.keyedLists(crowdedKeys) },
+		{name: "acquire-many/1024-keys-of-orphans", shared: true, fill: func(l *loader) { l.full(1); l.keyedLists(crowdedKeys) },
 			commands: 2 + crowdedKeys/maxRequestKeys, command: again},
 		{name: "list-remove/64-of-one-name", fill: func(l *loader) { l.namesakes(EntryWeight) }, command: func(i int) Command {
 			return ListRemove{Session: uint64(i) + 1, Name: nameOf(0)}
 		}},
-		{name: "largest-sessions", fill: func(l *loader) { l.largest(3) }, commands: 2, stampMS: 20_000, command: func(i int) Command {
+		{name: "largest-sessions", shared: true, fill: func(l *loader) { l.largest(3) }, commands: 2, stampMS: 20_000, command: func(i int) Command {
 			if i == 0 {
 				return Renew{Renewals: []Renewal{{Session: 1, TTLMS: 0}}}
 			}
