@@ -81,9 +81,12 @@ var layers = map[string][]string{
 	"store/archive":            {},                                   // the file format of backups
 	"store/internal/storetest": {},                                   // entries, snapshots, and damage to files, for tests
 
-	"client":                {"client/internal/calls", "client/internal/nodes"}, // for users: it knows the service by its API alone
-	"client/internal/calls": {"client/internal/nodes"},                          // one call, to one node after the other
-	"client/internal/nodes": {},                                                 // addresses, and which to ask next
+	"client":                {"client/internal/calls", "client/internal/nodes", "internal/credentials"}, // for users: it knows the service by its API alone
+	"client/internal/calls": {"client/internal/nodes", "internal/credentials"},                          // one call, to one node after the other
+	"client/internal/nodes": {},                                                                         // addresses, and which to ask next
+	"internal/credentials":  {},                                                                         // what clients show to nodes, and trust in them
+
+	"cmd/signalbox/internal/target": {"client", "internal/credentials"}, // the cluster that flags name
 
 	// One program each, for users to read.
 	"examples/cron-lock":    {"client"},
@@ -117,6 +120,8 @@ var testLayers = map[string][]string{
 	"client":             {"cluster", "internal/memnet", "httpapi", "httpapi/exchange", "store"}, // against the real service
 
 	"cmd/signalbox/verbs": {"cluster"}, // a folder to inspect
+
+	"internal/credentials": {"internal/certs"},
 }
 
 // testOnly are packages that only tests import, and packages of this list.
@@ -139,7 +144,7 @@ var homes = map[string][]string{
 	"github.com/BurntSushi/toml":        {"httpapi/access", "httpapi/declare"},
 	"golang.org/x/time":                 {"httpapi/access"},
 	"github.com/anishathalye/porcupine": {"cluster", "httpapi", "cmd/signalbox"},
-	"net/http":                          {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "examples/rate-limit"},
+	"net/http":                          {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "examples/rate-limit"},
 }
 
 // pureFolders are the state machine's folder and those of the packages of ours that

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client/internal/calls"
+	"github.com/signalbox/signalbox/internal/credentials"
 )
 
 // Config configures a Client. Only Addresses is needed.
@@ -35,6 +36,22 @@ type Config struct {
 
 	// Header is added to every request, for a proxy in front that asks for one.
 	Header http.Header
+
+	// Token goes with every request as a bearer token. TokenFile names a file that has the
+	// token instead, which is read again when it changes, and when a node refuses the token.
+	// A token goes to the Addresses alone. For one that is plain HTTP to another machine,
+	// where everybody on the way could read the token, New fails unless InsecureHTTP is set.
+	Token        string
+	TokenFile    string
+	InsecureHTTP bool
+
+	// CA names a PEM file with the authorities that may have issued the certificates of
+	// https:// Addresses; without it, these are the system's. CertFile and KeyFile name the
+	// client's own certificate and its key, which nodes may take instead of a token. They
+	// are read again when they change, and are not for use with an HTTPClient, which has
+	// settings of its own for that.
+	CA                string
+	CertFile, KeyFile string
 
 	// Logger gets fail-over (debug), failed renewals and losses (warn). Errors that are
 	// returned are not logged. nil: no log.
@@ -78,7 +95,8 @@ type Client struct {
 }
 
 // New makes a Client. It sends no request and starts no goroutine, so it does not
-// block; it fails only for addresses that are not base URLs.
+// block; it fails for addresses that are not base URLs, and for credentials that can't be
+// read or may not be sent there.
 func New(cfg Config) (*Client, error) {
 	addresses := slices.Clone(cfg.Addresses)
 	if !cfg.InOrder {
@@ -102,8 +120,15 @@ func New(cfg Config) (*Client, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	caller, err := calls.New(calls.Config{Addresses: addresses, HTTPClient: cfg.HTTPClient, Header: cfg.Header, Log: log,
-		AttemptTimeout: cfg.AttemptTimeout, LongestWait: cfg.LongestWait, GiveUpAfter: cfg.GiveUpAfter, Refused: newError})
+	given := credentials.Config{Token: cfg.Token, TokenFile: cfg.TokenFile, CA: cfg.CA, Cert: cfg.CertFile, Key: cfg.KeyFile, Plain: cfg.InsecureHTTP,
+		Warn: func(err error) { log.Warn("credentials can't be read again", "error", err) }}
+	sent := given.Source()
+	if sent == credentials.None && (cfg.HTTPClient != nil || len(cfg.Header) > 0) {
+		sent = "" // these may have sent some
+	}
+	caller, err := calls.New(calls.Config{Addresses: addresses, HTTPClient: cfg.HTTPClient, Header: cfg.Header, Credentials: given, Log: log,
+		AttemptTimeout: cfg.AttemptTimeout, LongestWait: cfg.LongestWait, GiveUpAfter: cfg.GiveUpAfter,
+		Refused: func(r *calls.Refusal) error { return newError(r, sent) }})
 	if err != nil {
 		return nil, fmt.Errorf("signalbox: %w", err)
 	}

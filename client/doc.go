@@ -104,8 +104,8 @@
 // Everything may be used by several goroutines. Each open session, and each lease of
 // Client.Acquire, has one goroutine that renews it, and each release or end that is not
 // yet confirmed has one, until its deadline at the latest; Close waits for their end,
-// as long as its ctx lasts. The package imports the standard library and its own
-// client/internal, and no package of the server.
+// as long as its ctx lasts. The package imports the standard library, its own
+// client/internal and internal/credentials, and no package of the server.
 //
 // # Files
 //

@@ -37,6 +37,8 @@ type Error struct {
 
 	RetryAfter time.Duration // as the node asked; 0 if it did not
 	Address    string        // of the node
+
+	sent string // the credentials, where the refusal is about them
 }
 
 // code is an error's identity: that of the refusals which carry it.
@@ -44,9 +46,9 @@ type code = calls.Code
 
 // The refusals of a node. Compare with errors.Is.
 var (
-	ErrInvalidRequest     error = code("invalid-request") // see Error.Field
-	ErrUnauthenticated    error = code("unauthenticated")
-	ErrForbidden          error = code("forbidden")
+	ErrInvalidRequest     error = code("invalid-request")   // see Error.Field
+	ErrUnauthenticated    error = code("unauthenticated")   // the nodes don't know Config.Token
+	ErrForbidden          error = code("forbidden")         // they know it, and it may not do that
 	ErrUnknownSemaphore   error = code("unknown-semaphore") // create it first
 	ErrUnknownSession     error = code("unknown-session")   // ended, or never opened
 	ErrNotHeld            error = code("not-held")
@@ -117,6 +119,9 @@ func (e *Error) Error() string {
 	if e.Reason != "" {
 		text += fmt.Sprintf(" (reason: %s)", e.Reason)
 	}
+	if e.sent != "" {
+		text += fmt.Sprintf(" (sent: %s)", e.sent)
+	}
 	return text
 }
 
@@ -131,12 +136,16 @@ func isAny(err error, these ...error) bool {
 	return slices.ContainsFunc(these, func(one error) bool { return errors.Is(err, one) })
 }
 
-// newError reads the document of a refusal.
-func newError(r *calls.Refusal) error {
+// newError reads the document of a refusal. Where that is about the credentials, the error
+// names those that were sent, if they are known.
+func newError(r *calls.Refusal, sent string) error {
 	e := new(Error)
 	if r.Document == nil || json.Unmarshal(r.Document, e) != nil || json.Unmarshal(r.Document, &e.Members) != nil {
 		e = &Error{Detail: r.Text}
 	}
 	e.Status, e.Code, e.Address, e.RetryAfter = r.Status, string(r.Code), r.Address, r.RetryAfter
+	if e.Is(ErrUnauthenticated) || e.Is(ErrForbidden) {
+		e.sent = sent
+	}
 	return e
 }

@@ -28,6 +28,6 @@
 //   - access.go: the file of the tokens that requests need
 //   - dialects.go: interfaces of other systems, and the file of declared semaphores
 //   - dev.go: the subcommand dev, and its folder
-//   - run.go: the subcommand run; the work is in internal/hold
+//   - run.go: the subcommand run; the work is in internal/hold, the flags of the cluster in internal/target
 //   - inspect.go: the subcommands healthcheck and version
 package main

@@ -10,19 +10,23 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 )
 
 // newRun makes the subcommand that holds permits while another program runs. lookup
 // reads an environment variable.
 func newRun(lookup func(string) (string, bool)) *cobra.Command {
 	var c hold.Config
+	var cluster *target.Flags
 	command := &cobra.Command{
 		Use:   "run NAME [flags] -- COMMAND [ARGUMENT…]",
 		Short: "Run a command while holding permits of a semaphore",
 		Long: "Run a command while holding permits of a semaphore: wait for them, run the command, keep the lease\n" +
 			"renewed, and give the permits back when the command ends.\n\n" +
-			"The command finds SIGNALBOX_SEMAPHORE, SIGNALBOX_SESSION and SIGNALBOX_TOKEN (the fencing token) in\n" +
-			"its environment. It gets a process group of its own, and the terminal if there is one; Ctrl-Z does not\n" +
+			"The command finds SIGNALBOX_SEMAPHORE, SIGNALBOX_SESSION and SIGNALBOX_TOKEN (the fencing token, a\n" +
+			"number) in its environment. The token that a cluster may ask for comes from --token-file, or from the\n" +
+			"variable SIGNALBOX_TOKEN of run itself, which the command does not see.\n\n" +
+			"The command gets a process group of its own, and the terminal if there is one; Ctrl-Z does not\n" +
 			"stop it. The signals INT, TERM, HUP, QUIT, USR1 and USR2 are handed on to the group. Whatever is left\n" +
 			"of the group when the command itself has ended is ended too, before the permits are given back.\n\n" +
 			"When the lease can't be renewed, for as long as it lives that is no loss. Shortly before it could be\n" +
@@ -39,6 +43,10 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			if err := splitArguments(&c, command.ArgsLenAtDash(), arguments); err != nil {
 				return hold.Usage(err)
 			}
+			var err error
+			if c.Cluster, err = cluster.Client(); err != nil {
+				return hold.Usage(err)
+			}
 			c.Create = command.Flags().Changed("permits")
 			c.Log = slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 			signals, stop := hold.Catch(command.Context())
@@ -48,7 +56,7 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return holder.Run(context.WithoutCancel(command.Context()))
+			return explained(holder.Run(context.WithoutCancel(command.Context())))
 		},
 	}
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hold.Usage(err) })
@@ -59,7 +67,7 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 	flags.DurationVar(&c.TTL, "ttl", 30*time.Second, "how long the lease outlives its last renewal; it is renewed every third of that")
 	flags.DurationVar(&c.Wait, "wait", 5*time.Minute, "how long to wait for the permits; 0: not at all")
 	flags.DurationVar(&c.Grace, "grace", 0, "how long the command has between TERM and KILL; default: a sixth of --ttl, at most 10s")
-	flags.StringSliceVar(&c.Addresses, "addr", []string{"http://127.0.0.1:8701"}, "the nodes' base URLs; each run tries them in an order drawn at random")
+	cluster = target.Add(flags, lookup)
 	return command
 }
 
@@ -76,6 +84,15 @@ func splitArguments(c *hold.Config, dash int, arguments []string) error {
 	}
 	c.Semaphore, c.Command = arguments[0], arguments[1:]
 	return nil
+}
+
+// explained adds to an error about credentials the flags that may help.
+func explained(err error) error {
+	var own *hold.Exit
+	if errors.As(err, &own) && own.Err != nil {
+		return &hold.Exit{Status: own.Status, Err: target.Explain(own.Err)}
+	}
+	return err
 }
 
 // statusOf is the exit status that an error asks for, 1 unless it has its own.

@@ -3,6 +3,7 @@ package calls
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"math"
@@ -10,9 +11,11 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/signalbox/signalbox/client/internal/nodes"
+	"github.com/signalbox/signalbox/internal/credentials"
 )
 
 // shortestShare bounds from below what one attempt may take of a call's time: a
@@ -136,21 +139,36 @@ func silence(ctx context.Context, err error) error {
 	return err
 }
 
-// httpClient returns a copy of the user's HTTP client, or one of our own.
-func httpClient(given *http.Client) (_ *http.Client, own bool) {
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	if given != nil {
-		copied := *given
-		if copied.CheckRedirect == nil {
-			copied.CheckRedirect = stay // a redirected POST may arrive as a GET
-		}
-		return &copied, false
+// httpClient returns a copy of the user's HTTP client, or one of our own, with the
+// credentials.
+func httpClient(cfg *Config, addresses []*url.URL) (*http.Client, error) {
+	h := &http.Client{}
+	if cfg.HTTPClient != nil {
+		*h = *cfg.HTTPClient
 	}
+	if h.CheckRedirect == nil { // a redirected POST may arrive as a GET
+		h.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	switch base := h.Transport; {
+	case cfg.HTTPClient == nil:
+		h.Transport = ownTransport()
+	case base == nil:
+		h.Transport = http.DefaultTransport
+	}
+	if cfg.HTTPClient != nil && cfg.Credentials.HasTLS() {
+		return nil, errors.New("the certificates belong into the HTTP client that was given")
+	}
+	var err error
+	h.Transport, err = credentials.New(cfg.Credentials, addresses, h.Transport)
+	return h, err
+}
+
+func ownTransport() *http.Transport {
 	// A node that vanished is noticed within 20 s, also by a request that listens for a
 	// minute.
 	dialer := &net.Dialer{Timeout: 3 * time.Second,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}}
-	return &http.Client{CheckRedirect: stay, Transport: &http.Transport{
+	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           dialer.DialContext,
 		TLSHandshakeTimeout:   5 * time.Second,
@@ -158,11 +176,19 @@ func httpClient(given *http.Client) (_ *http.Client, own bool) {
 		MaxIdleConnsPerHost:   64,
 		ForceAttemptHTTP2:     true,
 		ExpectContinueTimeout: time.Second,
-	}}, true
+	}
 }
 
-// notSent reports whether an attempt failed before a byte can have reached a node.
+// notSent reports whether an attempt failed before a node can have read the request.
 func notSent(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	return errors.As(err, &op) && op.Op == "dial" || isMistrust(err)
+}
+
+// isMistrust reports whether this client or the node refused the other's certificate.
+// Time rarely mends that, but another node may do.
+func isMistrust(err error) bool {
+	var own *tls.CertificateVerificationError
+	var op *net.OpError
+	return errors.As(err, &own) || errors.As(err, &op) && op.Op == "remote error" && strings.Contains(op.Error(), "certificate")
 }

@@ -11,15 +11,16 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client/internal/nodes"
+	"github.com/signalbox/signalbox/internal/credentials"
 )
 
-// Config configures a Caller. Every field but Header is needed; HTTPClient and the
-// user's share of its settings are those of package client.
+// Config configures a Caller. Addresses, Log, the times and Refused are needed.
 type Config struct {
-	Addresses  []string     // base URLs of the nodes, in the order to ask them
-	HTTPClient *http.Client // nil: one of the Caller's own
-	Header     http.Header  // of every request
-	Log        *slog.Logger // failed attempts, at debug
+	Addresses   []string     // base URLs of the nodes, in the order to ask them
+	HTTPClient  *http.Client // nil: one of the Caller's own
+	Header      http.Header  // of every request
+	Credentials credentials.Config
+	Log         *slog.Logger // failed attempts, at debug
 
 	AttemptTimeout time.Duration // bounds one attempt, beside the wait that was asked for
 	LongestWait    time.Duration // bounds the wait of one attempt
@@ -51,15 +52,17 @@ type Caller struct {
 	cancel context.CancelCauseFunc
 }
 
-// New makes a Caller. It sends no request; it fails only for addresses that are not
-// base URLs.
+// New makes a Caller. It sends no request; it fails for addresses that are not base URLs,
+// and for credentials that can't be read or may not be sent there.
 func New(cfg Config) (*Caller, error) {
 	list, err := nodes.Parse(cfg.Addresses)
 	if err != nil {
 		return nil, err
 	}
-	c := &Caller{cfg: cfg, nodes: list}
-	c.http, c.ownHTTP = httpClient(cfg.HTTPClient)
+	c := &Caller{cfg: cfg, nodes: list, ownHTTP: cfg.HTTPClient == nil}
+	if c.http, err = httpClient(&cfg, list.Bases()); err != nil {
+		return nil, err
+	}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	return c, nil
 }
@@ -150,6 +153,11 @@ func (c *Caller) judge(ctx context.Context, t *trial, k *Call, node *nodes.Node,
 		if k.Failed != nil {
 			k.Failed(err)
 		}
+		if isMistrust(err) {
+			if t.ofNodes++; t.ofNodes >= c.nodes.Len() {
+				return t.givenUp(ctx, k)
+			}
+		}
 	}
 	return nil
 }
@@ -196,15 +204,13 @@ func (t *trial) goesOn(refusal *Refusal, all int) bool {
 	switch refusal.Status {
 	case http.StatusRequestTimeout, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
-	case http.StatusTooManyRequests:
+	case http.StatusInternalServerError:
+	default:
 		if !refusal.ofNode() {
 			return false
 		}
-	case http.StatusInternalServerError:
-	default:
-		return false
 	}
-	t.ofNodes++ // a node's fault, or its own limit: the others are asked once each
+	t.ofNodes++ // a node's fault, or its own rule: the others are asked once each
 	return t.ofNodes < all
 }
 

@@ -137,7 +137,9 @@ func TestRefusalsThatEndACall(t *testing.T) {
 		unknown bool
 	}{
 		{400, `{"code":"invalid-request"}`, once, false},
-		{401, `{"code":"unauthenticated"}`, once, false},
+		{400, `Client sent an HTTP request to an HTTPS server.`, each, false},
+		{401, `{"code":"unauthenticated"}`, each, false},
+		{401, `<html>`, once, false},
 		{403, `{"code":"forbidden"}`, once, false},
 		{404, `{"code":"unknown-semaphore"}`, once, false},
 		{404, `<html>`, once, false},

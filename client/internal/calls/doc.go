@@ -4,7 +4,8 @@
 // # What callers can rely on
 //
 //  1. Caller.Do returns with a reply, with a refusal that no other node would take back,
-//     or when ctx ends. A ctx without a deadline counts as ended once no node could carry
+//     or when ctx ends. Where each node decides by itself (a limit or a file of tokens of its
+//     own, a certificate), each is asked once before that. A ctx without a deadline counts as ended once no node could carry
 //     the call out for Config.GiveUpAfter.
 //  2. A call that fails at one node (no connection, 502, 503, 504, silence) goes to the
 //     next one with the same key, so that it is carried out once. Within a round over all
@@ -17,7 +18,9 @@
 //     carry out the call.
 //  5. A refusal reaches the caller as a *Refusal that wraps the error of Config.Refused.
 //     Only a problem document has a Code: a reply of a proxy never passes for a node's.
-//  6. Redirects are not followed, but where the user's http.Client follows them.
+//  6. The credentials go with every request to the given addresses; package credentials
+//     has their guarantees.
+//  7. Redirects are not followed, but where the user's http.Client follows them.
 //
 // A Caller may be used by any number of goroutines, and starts none of its own.
 //

@@ -72,15 +72,24 @@ func (c *Caller) newRefusal(header http.Header, r *Reply) *Refusal {
 // refusal by a proxy does not.
 func (e *Refusal) noEffect() bool {
 	switch e.Code {
-	case "no-leader", "behind", "not-applied", "draining", "storage-full", "overloaded", "states-differ", "limit-reached":
+	case "no-leader", "behind", "not-applied", "draining", "storage-full", "overloaded", "states-differ", "limit-reached", "unauthenticated", "forbidden":
 		return true
 	}
-	return false
+	return e.isPlain()
 }
 
-// ofNode reports whether the refusal is for a limit that each node has by itself:
-// another node may have room.
+// isPlain reports whether the request was in plain HTTP and the node takes HTTPS alone,
+// which the HTTP server of a node replies for it.
+func (e *Refusal) isPlain() bool {
+	return e.Status == http.StatusBadRequest && e.Code == "" && strings.HasPrefix(e.Text, "Client sent an HTTP request to an HTTPS server")
+}
+
+// ofNode reports whether the refusal comes from a limit, a file of tokens or a port that
+// each node has by itself: another node may reply otherwise.
 func (e *Refusal) ofNode() bool {
+	if e.Code == "unauthenticated" || e.isPlain() {
+		return true
+	}
 	switch e.Rule {
 	case "connections", "body-memory", "reply-memory", "watchers":
 		return e.Code == "limit-reached"

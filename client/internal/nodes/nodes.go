@@ -42,16 +42,29 @@ func Parse(addresses []string) (*List, error) {
 			full = "http://" + full
 		}
 		base, err := url.Parse(full)
-		if err != nil {
+		if err != nil && strings.Contains(full, "@") {
+			return nil, errors.New("an address with a user name is no URL") // it may have a password
+		} else if err != nil {
 			return nil, fmt.Errorf("address %q: %w", text, err)
 		}
 		if base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
+			if base.User != nil {
+				text = base.Redacted()
+			}
 			return nil, fmt.Errorf("address %q is not the base URL of a node", text)
 		}
 		base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/") // "//v1" is no route
 		l.nodes = append(l.nodes, &Node{base: base})
 	}
 	return l, nil
+}
+
+// Bases returns the base URLs, in the order of the addresses.
+func (l *List) Bases() (bases []*url.URL) {
+	for _, n := range l.nodes {
+		bases = append(bases, n.base)
+	}
+	return bases
 }
 
 // Len returns the number of nodes.
@@ -110,8 +123,8 @@ func (l *List) Worked(which *Node) {
 // Host returns the node's host and port.
 func (n *Node) Host() string { return n.base.Host }
 
-// String returns the base URL.
-func (n *Node) String() string { return n.base.String() }
+// String returns the base URL, without its password.
+func (n *Node) String() string { return n.base.Redacted() }
 
 // URL returns the URL of a path of the API on this node; see Path.
 func (n *Node) URL(segments []string, query url.Values) *url.URL {

@@ -141,7 +141,7 @@ func (h *Holder) refused(err error) error {
 	case errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError:
 		status = StatusRefused
 	}
-	return &Exit{status, errors.New(strings.TrimPrefix(err.Error(), "signalbox: "))}
+	return &Exit{status, err}
 }
 
 // release gives everything back, and returns the loss of the session if it was lost.

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	signalbox "github.com/signalbox/signalbox/client"
 )
 
 // actor is a child that follows a script, in virtual time.
@@ -95,9 +97,9 @@ type cutTrial struct {
 func newCutTrial(t *testing.T, seed int) *cutTrial {
 	c := &cutTrial{chance: rand.New(rand.NewPCG(uint64(seed), 2))}
 	c.cluster = newOneLease(rand.New(rand.NewPCG(uint64(seed), 3)))
-	of := Config{Semaphore: "db", Command: []string{"actor"}, Addresses: []string{"n1", "n2", "n3"}, Count: 1, Wait: 5 * time.Minute,
+	of := Config{Semaphore: "db", Command: []string{"actor"}, Cluster: signalbox.Config{Addresses: []string{"n1", "n2", "n3"}, HTTPClient: &http.Client{Transport: c.cluster}}, Count: 1, Wait: 5 * time.Minute,
 		TTL: []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 30 * time.Second}[c.chance.IntN(4)],
-		Log: slog.New(slog.DiscardHandler), http: &http.Client{Transport: c.cluster}, begin: c.begin}
+		Log: slog.New(slog.DiscardHandler), begin: c.begin}
 	c.cluster.slow, c.cluster.lost = below(c.chance, of.TTL/16), c.chance.IntN(2)*15
 	c.how = cutOff(c.chance.IntN(int(cutOffs)))
 	if c.chance.IntN(2) == 0 {
@@ -215,8 +217,8 @@ func TestRunGuard(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				signals := make(chan os.Signal, 1)
 				cluster := newOneLease(rand.New(rand.NewPCG(1, 1)))
-				h := newHolder(t, Config{Semaphore: "db", Command: []string{"actor"}, Count: 1, TTL: 30 * time.Second, Addresses: []string{"n1"},
-					http: &http.Client{Transport: cluster}, Log: slog.New(slog.DiscardHandler), Signals: signals, begin: c.child.begin})
+				h := newHolder(t, Config{Semaphore: "db", Command: []string{"actor"}, Count: 1, TTL: 30 * time.Second,
+					Cluster: signalbox.Config{Addresses: []string{"n1"}, HTTPClient: &http.Client{Transport: cluster}}, Log: slog.New(slog.DiscardHandler), Signals: signals, begin: c.child.begin})
 				if c.signal != nil {
 					time.AfterFunc(time.Second, func() { signals <- c.signal })
 				}
@@ -236,8 +238,8 @@ func TestRunGuard(t *testing.T) {
 	t.Run("can't be begun", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := newOneLease(rand.New(rand.NewPCG(1, 1)))
-			h := newHolder(t, Config{Semaphore: "db", Command: []string{"actor"}, Count: 1, TTL: time.Second, Addresses: []string{"n1"},
-				http: &http.Client{Transport: cluster}, Log: slog.New(slog.DiscardHandler),
+			h := newHolder(t, Config{Semaphore: "db", Command: []string{"actor"}, Count: 1, TTL: time.Second,
+				Cluster: signalbox.Config{Addresses: []string{"n1"}, HTTPClient: &http.Client{Transport: cluster}}, Log: slog.New(slog.DiscardHandler),
 				begin: func(_, _ []string) (child, error) { return nil, errors.New("no room") }})
 			if err := h.Run(t.Context()); statusOf(err) != StatusCantRun || cluster.grantedAnew().IsZero() {
 				t.Errorf("status %d, %v; released %v", statusOf(err), err, cluster.grantedAnew())

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -42,7 +41,7 @@ func (e *Exit) Error() string {
 	if e.Err == nil {
 		return ""
 	}
-	return e.Err.Error()
+	return strings.TrimPrefix(e.Err.Error(), "signalbox: ")
 }
 
 // Unwrap returns the reason.
@@ -62,10 +61,10 @@ const shortestTTL = time.Second
 // Config says which permits to hold, and which command to run.
 type Config struct {
 	Semaphore string
-	Command   []string // a program and its arguments
-	Addresses []string // base URLs of the nodes
-	Count     int64    // permits to hold
-	Create    bool     // make the semaphore with Permits if it does not exist
+	Command   []string         // a program and its arguments
+	Cluster   signalbox.Config // the addresses of its nodes, and the credentials
+	Count     int64            // permits to hold
+	Create    bool             // make the semaphore with Permits if it does not exist
 	Permits   int64
 	TTL       time.Duration // of the lease, which is renewed every third of it
 	Wait      time.Duration // for the permits; 0: not at all
@@ -73,7 +72,6 @@ type Config struct {
 	Log       *slog.Logger
 	Signals   <-chan os.Signal // relayed to the command; nil: none
 
-	http  *http.Client // nil: the client's own
 	begin func(command, environment []string) (child, error)
 }
 
@@ -95,9 +93,9 @@ func New(c Config) (*Holder, error) {
 		return nil, Usage(err)
 	}
 	var err error
-	h.client, err = signalbox.New(signalbox.Config{Addresses: h.Addresses, HTTPClient: h.http, Logger: h.Log})
-	if err != nil {
-		return nil, Usage(fmt.Errorf("--addr: %s", strings.TrimPrefix(err.Error(), "signalbox: ")))
+	h.Cluster.Logger = h.Log
+	if h.client, err = signalbox.New(h.Cluster); err != nil {
+		return nil, Usage(err)
 	}
 	if h.begin != nil {
 		return h, nil
@@ -123,8 +121,6 @@ func (h *Holder) check() error {
 		return errors.New("--wait must not be below 0")
 	case h.Grace < 0 || h.Grace > h.TTL/2-h.margin:
 		return fmt.Errorf("--grace must not be below 0, nor above %v with this --ttl", h.TTL/2-h.margin)
-	case len(h.Addresses) == 0:
-		return errors.New("--addr: give at least one")
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	signalbox "github.com/signalbox/signalbox/client"
 )
 
 // silentNode is a cluster one of whose nodes accepts requests and never replies, from
@@ -48,8 +50,8 @@ func TestRunBesideASilentNode(t *testing.T) {
 				nodes := &silentNode{oneLease: cluster, host: fmt.Sprintf("n%d:8701", 1+i%3), from: time.Now().Add(tc.after)}
 				child := &actor{after: time.Second}
 				h := newHolder(t, Config{Semaphore: "db", Command: []string{"actor"}, Count: 1, TTL: 30 * time.Second, Wait: 5 * time.Second,
-					Addresses: []string{"n1:8701", "n2:8701", "n3:8701"}, http: &http.Client{Transport: nodes},
-					Log: slog.New(slog.DiscardHandler), begin: child.begin})
+					Cluster: signalbox.Config{Addresses: []string{"n1:8701", "n2:8701", "n3:8701"}, HTTPClient: &http.Client{Transport: nodes}},
+					Log:     slog.New(slog.DiscardHandler), begin: child.begin})
 				cluster.occupy(tc.freed != 0)
 				if tc.freed > 0 {
 					time.AfterFunc(tc.freed, func() { cluster.occupy(false) })

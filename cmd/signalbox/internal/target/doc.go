@@ -1,0 +1,17 @@
+// Package target is the flags by which subcommands find a cluster and identify themselves
+// to it: the addresses, the token, the authorities.
+//
+// Flags.Client gives the configuration of package client, for semaphores. Flags.Service
+// gives an http.Client with the same credentials, for the other routes of the API. Both
+// read the files, so that a mistake is reported, by the name of its flag, before any
+// request. Explain adds the flags that help to an error about credentials.
+//
+// There is no flag for the token itself, which every user of a machine could read in its
+// list of processes: it comes from a file, or from the variable SIGNALBOX_TOKEN. "signalbox
+// run" sets that variable for its command to the fencing token, a number: a value that is
+// a number is no token.
+//
+// The package is called by cmd/signalbox and its verbs. It sends no request itself.
+//
+//   - target.go: the flags, and what they configure
+package target

@@ -1,0 +1,130 @@
+package target
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/internal/credentials"
+)
+
+// Flags is the cluster that the flags of a subcommand name. It is complete once the flags
+// are parsed.
+type Flags struct {
+	Addresses []string // base URLs of the nodes
+	given     credentials.Config
+	lookup    func(string) (string, bool)
+}
+
+// tokenVariable has the token, where no file has it.
+const tokenVariable = "SIGNALBOX_TOKEN"
+
+// Add adds the flags of a cluster. lookup reads an environment variable; those of the
+// flags are for the caller to read, but for SIGNALBOX_TOKEN, which is of no flag.
+func Add(flags *pflag.FlagSet, lookup func(string) (string, bool)) *Flags {
+	f := &Flags{lookup: lookup}
+	flags.StringSliceVar(&f.Addresses, "addr", []string{"http://127.0.0.1:8701"}, "the nodes' base URLs; each run tries them in an order drawn at random")
+	flags.StringVar(&f.given.TokenFile, "token-file", "", "file with the token for a cluster that asks for one; default: the token in "+tokenVariable)
+	AddCA(flags, &f.given.CA)
+	flags.StringVar(&f.given.Cert, "cert", "", "PEM file with a client certificate, which nodes may take instead of a token")
+	flags.StringVar(&f.given.Key, "key", "", "PEM file with the key of --cert")
+	flags.BoolVar(&f.given.Plain, "insecure-http", false, "send the token to http:// addresses on other machines too, where others may read it on its way")
+	return f
+}
+
+// AddCA adds the flag --ca alone, for a subcommand that needs no token.
+func AddCA(flags *pflag.FlagSet, path *string) {
+	flags.StringVar(path, "ca", "", "PEM file with the authorities of the nodes' certificates, for https:// addresses; default: those of the system")
+}
+
+// Client returns the configuration of a Go client, with the addresses and the
+// credentials set, and nothing else. Its errors name the flags.
+func (f *Flags) Client() (signalbox.Config, error) {
+	given := f.credentials()
+	cfg := signalbox.Config{Addresses: f.Addresses, Token: given.Token, TokenFile: given.TokenFile, InsecureHTTP: given.Plain,
+		CA: given.CA, CertFile: given.Cert, KeyFile: given.Key}
+	if len(f.Addresses) == 0 {
+		return cfg, errors.New("--addr: give at least one")
+	}
+	if _, err := signalbox.New(cfg); err != nil { // which starts nothing
+		return cfg, named(err)
+	}
+	return cfg, nil
+}
+
+// Service returns an HTTP client with the credentials, and the nodes' base URLs without a
+// slash at their ends. The client follows no redirect, and has no time-outs but those of
+// connecting. Its errors name the flags.
+func (f *Flags) Service() (*http.Client, []*url.URL, error) {
+	if _, err := f.Client(); err != nil {
+		return nil, nil, err
+	}
+	var bases []*url.URL
+	for _, address := range f.Addresses {
+		if !strings.Contains(address, "://") {
+			address = "http://" + address
+		}
+		base, err := url.Parse(strings.TrimRight(address, "/"))
+		if err != nil {
+			return nil, nil, errors.New("--addr: an address is no URL")
+		}
+		bases = append(bases, base)
+	}
+	h, err := HTTP(f.credentials(), bases)
+	return h, bases, err
+}
+
+// HTTP returns an HTTP client with credentials for the addresses. Its errors name the
+// flags.
+func HTTP(given credentials.Config, addresses []*url.URL) (*http.Client, error) {
+	transport, err := credentials.New(given, addresses, http.DefaultTransport.(*http.Transport).Clone())
+	if err != nil {
+		return nil, named(err)
+	}
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
+}
+
+// credentials adds the token of the environment to those of the flags.
+func (f *Flags) credentials() credentials.Config {
+	given := f.given
+	token, _ := f.lookup(tokenVariable)
+	if token = strings.TrimSpace(token); given.TokenFile == "" && strings.Trim(token, "0123456789") != "" {
+		given.Token = token
+	}
+	return given
+}
+
+// named adds the flag to an error of the configuration.
+func named(err error) error {
+	flag := "--addr"
+	var wrong *credentials.FieldError
+	if errors.As(err, &wrong) {
+		flag = map[string]string{"Token": tokenVariable, "TokenFile": "--token-file", "CA": "--ca", "Cert": "--cert",
+			"Plain": "--insecure-http"}[wrong.Field]
+	}
+	return fmt.Errorf("%s: %s", flag, strings.TrimPrefix(err.Error(), "signalbox: "))
+}
+
+// Explain adds to an error of a request the flags that may help. Other errors stay as they
+// are.
+func Explain(err error) error {
+	hint := ""
+	var unknown x509.UnknownAuthorityError
+	switch {
+	case errors.Is(err, signalbox.ErrUnauthenticated):
+		hint = "give a token of this cluster by --token-file or " + tokenVariable
+	case errors.Is(err, signalbox.ErrForbidden):
+		hint = "its scope and prefixes don't allow this: ask an operator for a token that does"
+	case errors.As(err, &unknown):
+		hint = "give the file with the cluster's authority by --ca"
+	default:
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, hint)
+}

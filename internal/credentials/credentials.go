@@ -1,0 +1,203 @@
+package credentials
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Config is a client's credentials, and the authorities that it trusts. The zero value
+// has none, and trusts those of the system.
+type Config struct {
+	Token     string // goes with every request
+	TokenFile string // has the token, instead of Token
+	CA        string // a PEM file with the authorities of the nodes' certificates
+	Cert, Key string // PEM files with the client's own certificate and its key
+	Plain     bool   // lets the token go to other machines over plain HTTP
+
+	// Warn gets the error of a file that can't be read again. nil: no warning.
+	Warn func(error)
+}
+
+// FieldError is an error of a Config.
+type FieldError struct {
+	Field string // the name of the one that is wrong
+	Err   error
+}
+
+// Error is the reason, without the field.
+func (e *FieldError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// HasTLS reports whether there are certificates, which need a transport of New's own.
+func (c *Config) HasTLS() bool { return c.CA != "" || c.Cert != "" || c.Key != "" }
+
+// hasToken reports whether requests have a token.
+func (c *Config) hasToken() bool { return c.Token != "" || c.TokenFile != "" }
+
+// None is the Source of a Config without a token and a certificate.
+const None = "no token"
+
+// Source names where the token comes from, for people.
+func (c *Config) Source() string {
+	switch {
+	case c.TokenFile != "":
+		return "the token in " + c.TokenFile
+	case c.Token != "":
+		return "the token that it was given"
+	case c.Cert != "":
+		return "the certificate in " + c.Cert
+	}
+	return None
+}
+
+// check refuses settings that contradict each other.
+func (c *Config) check() error {
+	switch {
+	case c.Token != "" && c.TokenFile != "":
+		return &FieldError{"TokenFile", errors.New("there are a token and a file with a token: give one of them")}
+	case (c.Cert == "") != (c.Key == ""):
+		return &FieldError{"Cert", errors.New("a certificate and its key belong together: give both files, or neither")}
+	case c.Token != "":
+		return checkToken(c.Token)
+	}
+	return nil
+}
+
+// transport is http.RoundTripper with credentials.
+type transport struct {
+	origins map[string]bool            // that get the token
+	token   *followed[string]          // nil: there is none
+	resend  bool                       // another token may come
+	tls     *followed[*http.Transport] // nil: base is used
+	base    http.RoundTripper
+}
+
+// New returns a RoundTripper that adds the credentials to requests to the addresses, or
+// base itself where there are none. Certificates need an *http.Transport, of which it makes
+// copies. It reads the files, and sends no request.
+func New(cfg Config, addresses []*url.URL, base http.RoundTripper) (http.RoundTripper, error) {
+	if err := cfg.check(); err != nil || !cfg.HasTLS() && !cfg.hasToken() {
+		return base, err
+	}
+	t := &transport{origins: map[string]bool{}, resend: cfg.TokenFile != "", base: base}
+	for _, address := range addresses {
+		t.origins[origin(address)] = true
+		if cfg.hasToken() && !cfg.Plain && address.Scheme == "http" && !isHere(address.Hostname()) {
+			return nil, &FieldError{"Plain", fmt.Errorf("others could read the token on its way to http://%s: use https://, or allow plain HTTP", address.Host)}
+		}
+	}
+	if cfg.HasTLS() {
+		if err := t.readTLS(&cfg); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.readToken(&cfg); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// readTLS makes a copy of the base with the certificates, and another one, with
+// connections of its own, each time that they change.
+func (t *transport) readTLS(cfg *Config) (err error) {
+	base, is := t.base.(*http.Transport)
+	if !is {
+		return &FieldError{"CA", errors.New("certificates can't be added to an HTTP client of the caller's: give it them itself")}
+	}
+	var files []string
+	for _, path := range []string{cfg.CA, cfg.Cert, cfg.Key} {
+		if path != "" {
+			files = append(files, path)
+		}
+	}
+	before := base
+	t.tls, err = follow(func() (*http.Transport, error) {
+		settings, err := readTLS(cfg)
+		if err != nil {
+			return nil, err
+		}
+		made := base.Clone()
+		made.TLSClientConfig = settings
+		before.CloseIdleConnections()
+		before = made
+		return made, nil
+	}, cfg.Warn, files...)
+	return err
+}
+
+func (t *transport) readToken(cfg *Config) (err error) {
+	switch {
+	case cfg.TokenFile != "":
+		t.token, err = follow(func() (string, error) { return readToken(cfg.TokenFile) }, cfg.Warn, cfg.TokenFile)
+	case cfg.Token != "":
+		t.token, err = follow(func() (string, error) { return cfg.Token, nil }, nil)
+	}
+	return err
+}
+
+// origin is what a token is bound to.
+func origin(u *url.URL) string { return u.Scheme + "://" + strings.ToLower(u.Host) }
+
+// isHere reports whether a host is this machine, by its name alone.
+func isHere(host string) bool {
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback() || strings.EqualFold(host, "localhost")
+}
+
+// RoundTrip is that of http.RoundTripper.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if t.token == nil || !t.origins[origin(r.URL)] {
+		return t.present().RoundTrip(r)
+	}
+	token := t.token.get(false)
+	response, err := t.send(r, r.Body, token)
+	if err != nil || response.StatusCode != http.StatusUnauthorized || !t.resend {
+		return response, err
+	}
+	another := t.token.get(true)
+	if another == token {
+		return response, nil
+	}
+	body := r.Body
+	if body != nil && body != http.NoBody {
+		if r.GetBody == nil {
+			return response, nil // it is spent
+		}
+		if body, err = r.GetBody(); err != nil {
+			return response, nil
+		}
+	}
+	_, _ = io.CopyN(io.Discard, response.Body, 4<<10) // lets the connection be used again
+	response.Body.Close()
+	return t.send(r, body, another)
+}
+
+// send sends a copy of a request, with a token.
+func (t *transport) send(r *http.Request, body io.ReadCloser, token string) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Body = body
+	r.Header.Set("Authorization", "Bearer "+token)
+	return t.present().RoundTrip(r)
+}
+
+// present returns the transport with the certificates as they are now.
+func (t *transport) present() http.RoundTripper {
+	if t.tls == nil {
+		return t.base
+	}
+	return t.tls.get(false)
+}
+
+// CloseIdleConnections is for http.Client.CloseIdleConnections.
+func (t *transport) CloseIdleConnections() {
+	if base, is := t.present().(interface{ CloseIdleConnections() }); is {
+		base.CloseIdleConnections()
+	}
+}
