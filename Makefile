@@ -9,10 +9,10 @@ FUZZTIME   ?= 30s
 BENCHTIME  ?= 1s
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test one race properties lint golangci golangci-version words fuzz bench processes compose-test hooks
+.PHONY: help build run test one race properties lint golangci golangci-version vulnerabilities licences words fuzz bench processes compose-test hooks
 
 help:         ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 build:        ## the program, as bin/signalbox
 	$(BUILD) -o bin/signalbox ./cmd/signalbox
 run: build    ## three nodes in one process, to try things out
@@ -31,6 +31,10 @@ golangci:     ## more linters (.golangci.yaml); building them takes a minute or 
 	$(GOLANGCI) run ./...
 golangci-version:
 	$(GOLANGCI) version
+vulnerabilities: ## known ones that the code can reach, where their database is at hand
+	@scripts/vulnerabilities.sh
+licences:     ## the licences of all modules, as docs/licences.md
+	@go test -count 1 -run '^TestLicences$$' . -update && cat docs/licences.md
 words:        ## how plain the comments of each package and the docs are
 	@out=$$(go test -count 1 -v -run '^TestArchitecture$$/^comments_are_plain$$' .); passed=$$?; \
 	echo "$$out" | grep -E 'lines of (comments|docs)|more than|FAIL'; exit $$passed

@@ -110,7 +110,8 @@ var testLayers = map[string][]string{
 	"cluster/probe":      {"internal/memnet"},
 	"cluster/raftlib":    {"internal/memnet"},
 	"cluster/replica":    {"store"}, // what a logged tick takes on the disk
-	"httpapi":            {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs"},
+	"internal/certs":     {"internal/memnet"},
+	"httpapi":            {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/memnet"},
 	"httpapi/exchange":   {"httpapi", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle"},
 	"httpapi/v1":         {"httpapi/internal/apitest"},
 	"httpapi/v1/events":  {"httpapi", "httpapi/internal/apitest"},

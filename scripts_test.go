@@ -1,6 +1,7 @@
 package signalbox_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,6 +33,47 @@ func TestComposeFile(t *testing.T) {
 	if !regexp.MustCompile(`(?m)^ +VERSION: \$\{SIGNALBOX_VERSION:-\}$`).Match(compose) || !strings.Contains(string(dockerfile), "\nARG VERSION=\n") {
 		t.Error("the version is not handed to the build")
 	}
+}
+
+// TestVulnerabilitiesScript: a finding fails, and so does an error of the tool. Without
+// the tool or its database the script says that it has checked nothing.
+func TestVulnerabilitiesScript(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("no bash")
+	}
+	for name, c := range map[string]struct {
+		builds bool
+		output string
+		fails  bool
+		unsaid bool // NOT CHECKED is printed
+	}{
+		"none":        {builds: true, output: "No vulnerabilities found."},
+		"one":         {builds: true, output: "GO-2026-0001", fails: true},
+		"no database": {builds: true, output: "govulncheck: fetching vulnerabilities: no such host", unsaid: true, fails: true},
+		"no tool":     {unsaid: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			fake := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in *-version) exit %d;; esac\necho '%s'; exit %d\n", number(!c.builds), c.output, number(c.fails))
+			if err := os.WriteFile(filepath.Join(dir, "go"), []byte(fake), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			script := exec.Command("bash", "scripts/vulnerabilities.sh")
+			script.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+			output, err := script.CombinedOutput()
+			if passed := !c.fails || c.unsaid; (err == nil) != passed || strings.Contains(string(output), "NOT CHECKED") != c.unsaid {
+				t.Errorf("%v: %s", err, output)
+			}
+		})
+	}
+}
+
+// number returns an exit status.
+func number(failed bool) int {
+	if failed {
+		return 1
+	}
+	return 0
 }
 
 // A package whose tests don't compile must fail the fuzzing, not be left out.

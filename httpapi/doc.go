@@ -22,6 +22,6 @@
 //   - handler.go: Handler and its configuration, the routes, the form of an error, the
 //     metrics of requests, the routes for probes
 //   - admit.go: the identity of each request, on a node with tokens
-//   - server.go: Server, the bound on its connections, and the guards of every request:
-//     probes, panics, hosts, origins
+//   - server.go: Server, and the guards of every request: probes, panics, hosts, origins
+//   - connections.go: the bound on connections and requests under way, failed handshakes
 package httpapi

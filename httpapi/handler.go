@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -45,7 +46,9 @@ type Config struct {
 	// name is allowed.
 	Hosts []string
 
-	MaxConnections int // open at a time; default 10,000
+	MaxConnections int // open at a time, and requests under way; default 10,000
+
+	TLS *tls.Config // of the Server; nil: without TLS
 }
 
 // Handler serves the API of one node. It is safe for concurrent use.
@@ -123,8 +126,13 @@ func (h *Handler) add(routes []exchange.Route) {
 
 // ServeHTTP serves one request. It blocks for as long as the request waits.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer h.connections.begin()()
+	if r.ContentLength == 0 {
+		r.Body = http.NoBody // as it is with HTTP/1.1
+	}
 	exchange.CanonicalPath(r)
 	h.echo.ServeHTTP(w, r)
+	h.connections.deliver(w, r)
 }
 
 // observe is the outermost middleware: it sends the reply to a request that failed,
@@ -294,7 +302,11 @@ func (h *Handler) checks(details bool) (ready bool, report string) {
 		}
 		line := strings.TrimSpace(fmt.Sprintf("[%s] %s %s", mark, check.Name, check.Detail))
 		if m := check.Moved; m != nil {
-			line += fmt.Sprintf(`: curl -X PUT http://ANOTHER-NODE/v1/cluster/members/%s -d '{"peer":"%s"}'`, m.ID, m.Address)
+			scheme := "http"
+			if h.cfg.TLS != nil {
+				scheme = "https"
+			}
+			line += fmt.Sprintf(`: curl -X PUT %s://ANOTHER-NODE/v1/cluster/members/%s -d '{"peer":"%s"}'`, scheme, m.ID, m.Address)
 		}
 		lines.WriteString(line + "\n")
 	}

@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -11,19 +13,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// Server serves a Handler over HTTP/1.1 with the time and size limits that
-// net/http leaves off by default.
+// Server serves a Handler over HTTP/1.1, or over HTTPS with HTTP/1.1 and HTTP/2, with the
+// time and size limits that net/http leaves off by default.
 type Server struct {
 	http        *http.Server
 	connections *connections
@@ -35,6 +34,21 @@ type Server struct {
 // headBytes is the most that a request's head may have, less the 4 KiB that
 // net/http reads on beyond its limit: 16 KiB in all.
 const headBytes = 16<<10 - 4<<10
+
+// overHTTP2 bounds a connection with HTTP/2, whose client could otherwise fill a megabyte
+// or more that no handler has asked for. A client that has that many requests under
+// way opens another connection, or waits.
+func overHTTP2(timeout time.Duration) *http.HTTP2Config {
+	return &http.HTTP2Config{
+		MaxConcurrentStreams:          streamsOfOne,
+		MaxReadFrameSize:              16 << 10,
+		MaxReceiveBufferPerConnection: 64 << 10,
+		MaxReceiveBufferPerStream:     64 << 10,
+		// The deadline of a reply ends its stream, and this one a connection from which the
+		// client reads no stream at all.
+		WriteByteTimeout: timeout,
+	}
+}
 
 // NewServer returns a server that does not listen yet.
 func NewServer(h *Handler) *Server {
@@ -48,9 +62,9 @@ func NewServer(h *Handler) *Server {
 		DisableGeneralOptionsHandler: true,
 		ConnState:                    s.track,
 		ConnContext:                  markKept,
-		ErrorLog: h.x.Config.Logger.StandardLogger(&hclog.StandardLoggerOptions{
-			ForceLevel: hclog.Debug, // a stranger's mistake is not this node's error
-		}),
+		TLSConfig:                    h.cfg.TLS,
+		HTTP2:                        overHTTP2(h.x.Config.BodyTimeout),
+		ErrorLog:                     log.New(&complaints{log: h.x.Config.Logger}, "", 0),
 	}
 	s.http.RegisterOnShutdown(h.EndWaits)
 	return s
@@ -59,7 +73,13 @@ func NewServer(h *Handler) *Server {
 // Serve accepts connections until Shutdown, and then returns nil, or else the
 // listener's error. It closes the listener. It blocks.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.http.Serve(bounded{l, s.connections}); !errors.Is(err, http.ErrServerClosed) {
+	var err error
+	if l = (bounded{l, s.connections}); s.http.TLSConfig != nil {
+		err = s.http.ServeTLS(l, "", "")
+	} else {
+		err = s.http.Serve(l)
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -81,8 +101,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // track notes new connections without a request. net/http's Shutdown waits 5 s for
-// such a connection, and browsers open them in advance.
+// such a connection, and browsers open them in advance. It counts those that end without
+// a handshake.
 func (s *Server) track(conn net.Conn, state http.ConnState) {
+	if secure, is := conn.(*tls.Conn); is && state == http.StateClosed && !secure.ConnectionState().HandshakeComplete {
+		s.connections.failed.Add(1)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if state == http.StateNew {
@@ -92,112 +116,22 @@ func (s *Server) track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-const (
-	// keptConnections are open beyond Config.MaxConnections, for probes alone: a node
-	// whose clients use up its connections must not look dead.
-	keptConnections = 32
-	// keptHead is how long such a connection has for a request's head.
-	keptHead = time.Second
-)
-
-// connections bounds the open connections of a Server. It is safe for concurrent use.
-type connections struct {
-	most    int64
-	open    atomic.Int64
-	refused atomic.Int64 // requests on kept connections, and connections beyond them
-}
-
-// bounded is a listener whose connections are counted.
-type bounded struct {
-	net.Listener
-	of *connections
-}
-
-// Accept waits for a connection within the bound. It closes others at once.
-func (l bounded) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		open := l.of.open.Add(1)
-		if open <= l.of.most+keptConnections {
-			return &countedConn{Conn: conn, of: l.of, kept: open > l.of.most}, nil
-		}
-		l.of.open.Add(-1)
-		l.of.refused.Add(1)
-		conn.Close()
-	}
-}
-
-type countedConn struct {
-	net.Conn
-	of     *connections
-	kept   bool // for probes alone
-	closed sync.Once
-}
-
-// Close implements net.Conn.
-func (c *countedConn) Close() error {
-	c.closed.Do(func() { c.of.open.Add(-1) })
-	return c.Conn.Close()
-}
-
-// CloseWrite half-closes the connection, as net/http does before it closes one on which
-// more may arrive: otherwise a reset could discard the last reply.
-func (c *countedConn) CloseWrite() error {
-	if half, can := c.Conn.(interface{ CloseWrite() error }); can {
-		return half.CloseWrite()
-	}
-	return nil
-}
-
-// SetReadDeadline implements net.Conn.
-func (c *countedConn) SetReadDeadline(t time.Time) error {
-	if soon := time.Now().Add(keptHead); c.kept && (t.IsZero() || t.After(soon)) {
-		t = soon
-	}
-	return c.Conn.SetReadDeadline(t)
-}
-
-// collectors returns the metrics of a server's connections.
-func (l *connections) collectors() []prometheus.Collector {
-	return []prometheus.Collector{
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "signalbox_http_connections_open",
-			Help: "Connections that clients have open.",
-		}, func() float64 { return float64(l.open.Load()) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "signalbox_http_connections_refused_total",
-			Help: "Connections, and requests on those kept for probes, that were refused since too many are open.",
-		}, func() float64 { return float64(l.refused.Load()) }),
-	}
-}
-
-// keptKey marks the context of a request on a kept connection.
-type keptKey struct{}
-
-func markKept(ctx context.Context, conn net.Conn) context.Context {
-	if counted, is := conn.(*countedConn); is && counted.kept {
-		return context.WithValue(ctx, keptKey{}, true)
-	}
-	return ctx
-}
-
 // keepForProbes refuses requests other than probes on a connection that is kept for
-// probes, and closes the connection after the reply.
+// probes, and closes the connection after the reply. On other connections it refuses them
+// while too many are under way.
 func (h *Handler) keepForProbes(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if c.Request().Context().Value(keptKey{}) == nil {
+		if c.Request().Context().Value(keptKey{}) != nil {
+			c.Response().Header().Set("Connection", "close")
+		} else if !h.connections.crowded() {
 			return next(c)
 		}
-		c.Response().Header().Set("Connection", "close")
 		switch c.Path() {
 		case "/livez", "/readyz", "/health", "/version", "/metrics":
 			return next(c)
 		}
 		h.connections.refused.Add(1)
-		p := exchange.NewProblem("limit-reached", "This node has as many connections open as it takes (--max-connections). Nothing was done; try again later, or at another node.")
+		p := exchange.NewProblem("limit-reached", "This node has as many connections open, or requests under way, as it takes (--max-connections). Nothing was done; try again later, or at another node.")
 		most := h.connections.most
 		p.Rule, p.Limit = "connections", &most
 		return p
@@ -327,7 +261,8 @@ func (h *Handler) ownOrigin(origin, host string) bool {
 		return true
 	}
 	u, err := url.Parse(origin)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && strings.EqualFold(u.Host, host)
+	scheme := u != nil && (u.Scheme == "https" || u.Scheme == "http" && h.cfg.TLS == nil) // a proxy may add TLS
+	return err == nil && scheme && u.Host != "" && strings.EqualFold(u.Host, host)
 }
 
 // CheckOrigins returns an error for a list that Config.CORS can't be: no browser sends

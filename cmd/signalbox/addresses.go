@@ -80,15 +80,27 @@ func (c *config) validateHTTP() error {
 	if err := c.validateHosts(); err != nil {
 		return err
 	}
-	local, err := c.httpOnLoopback()
-	switch {
-	case err != nil:
+	open, err := c.unprotected()
+	if err != nil {
 		return fmt.Errorf("--http: %w", err)
-	case !local && !c.insecureHTTP:
+	}
+	if len(open) > 0 && !c.insecureHTTP {
 		return fmt.Errorf("--http: %s is not on loopback, and whoever reaches the API can do everything, its members included: "+
-			"bind it to loopback, or give --insecure-http if only those who may do that can reach it", c.httpAddress)
+			"bind it to loopback, or give %s, or --insecure-http if only those who may do that can reach it", c.httpAddress, strings.Join(open, " and "))
 	}
 	return nil
+}
+
+// unprotected returns the flags that are missing to protect an API beyond loopback.
+func (c *config) unprotected() (missing []string, err error) {
+	local, err := c.httpOnLoopback()
+	if err != nil || local {
+		return nil, err
+	}
+	if c.apiCerts.Cert == "" {
+		missing = append(missing, "--tls-cert")
+	}
+	return missing, nil
 }
 
 // validateHosts refuses what no request could ever name.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"os/signal"
@@ -26,18 +27,23 @@ func addCertificates(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&c.peerCerts.CA, "peer-ca", "", "PEM file with the authorities of the peers' certificates")
 	flags.BoolVar(&c.insecurePeers, "insecure-peers", false,
 		"let the peer port be reachable beyond this machine without TLS: whoever reaches it can change the state. Beside --peer-cert: take plain peers too")
+	flags.StringVar(&c.apiCerts.Cert, "tls-cert", "", "PEM file with the certificate for HTTPS; it may be that of --peer-cert. Without: plain HTTP")
+	flags.StringVar(&c.apiCerts.Key, "tls-key", "", "PEM file with the key of --tls-cert")
+	flags.StringVar(&c.apiCerts.CA, "tls-client-ca", "", "PEM file with the authorities of clients' certificates, which clients may show in HTTPS")
+	flags.BoolVar(&c.insecureHTTP, "insecure-http", false,
+		"let the API be reachable beyond this machine without the flags that protect it: whoever reaches it can do everything")
 }
 
-// checkCertificates wants all of a node's files, or none.
-func checkCertificates(files certs.Config) error {
-	given := 0
-	for _, path := range []string{files.Cert, files.Key, files.CA} {
-		if path != "" {
-			given++
-		}
-	}
-	if given != 0 && given != 3 {
+// checkCertificates wants files that belong together all, or not at all.
+func checkCertificates(peer, api certs.Config) error {
+	if (peer.Cert == "") != (peer.Key == "") || (peer.Cert == "") != (peer.CA == "") {
 		return errors.New("--peer-cert, --peer-key and --peer-ca belong together: give all of them, or none")
+	}
+	if (api.Cert == "") != (api.Key == "") {
+		return errors.New("--tls-cert and --tls-key belong together: give both, or none")
+	}
+	if api.CA != "" && api.Cert == "" {
+		return errors.New("--tls-client-ca: clients can show certificates in HTTPS only: give --tls-cert too")
 	}
 	return nil
 }
@@ -45,29 +51,54 @@ func checkCertificates(files certs.Config) error {
 // certificates is the certificates of a node, which are read again at SIGHUP and when
 // their files change.
 type certificates struct {
-	peer *certs.Source // nil without
-	end  func()        // stops reading; blocks until that has ended
+	peer, api *certs.Source // nil without
+	ends      []func()      // stop reading; block until that has ended
 }
 
 // openCertificates reads the files that the flags name.
 func openCertificates(c config, log hclog.Logger) (*certificates, error) {
-	if c.peerCerts.Cert == "" {
-		return &certificates{end: func() {}}, nil
+	s := &certificates{}
+	var err error
+	c.peerCerts.Node, c.apiCerts.Server = c.nodeID, true
+	if s.peer, err = openSource("--peer-cert", c.peerCerts); err != nil {
+		return nil, err
 	}
-	files := c.peerCerts
-	files.Node = c.nodeID
-	source, err := certs.Open(files)
-	if err != nil {
-		return nil, fmt.Errorf("--peer-cert: %w", err)
+	if s.api, err = openSource("--tls-cert", c.apiCerts); err != nil {
+		return nil, err
 	}
-	if c.insecurePeers {
+	if c.insecurePeers && s.peer != nil {
 		log.Warn("peers without a certificate are accepted: remove --insecure-peers once all nodes have one")
 	}
-	return &certificates{source, follow(source, log)}, nil
+	for use, source := range s.sources() {
+		if time.Now().After(source.Ends()) {
+			log.Error("the certificate has ended: no client accepts it", "use", use, "ended", source.Ends().Format(time.RFC3339))
+		}
+		s.ends = append(s.ends, follow(source, use, log))
+	}
+	return s, nil
+}
+
+// openSource reads the files of one certificate, and returns nil without any.
+func openSource(flag string, files certs.Config) (*certs.Source, error) {
+	if files.Cert == "" {
+		return nil, nil
+	}
+	source, err := certs.Open(files)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return source, nil
+}
+
+// sources returns the certificates that there are, by their use.
+func (s *certificates) sources() map[string]*certs.Source {
+	found := map[string]*certs.Source{"peer": s.peer, "api": s.api}
+	maps.DeleteFunc(found, func(_ string, source *certs.Source) bool { return source == nil })
+	return found
 }
 
 // follow reads a source again until end is called.
-func follow(source *certs.Source, log hclog.Logger) (end func()) {
+func follow(source *certs.Source, use string, log hclog.Logger) (end func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -75,15 +106,22 @@ func follow(source *certs.Source, log hclog.Logger) (end func()) {
 	running.Go(func() {
 		source.Watch(ctx, hangups, func(err error) {
 			if err != nil {
-				log.Error("the certificate for peers can't be read again: the one before stays in use", "error", err)
+				log.Error("the certificate can't be read again: the one before stays in use", "use", use, "error", err)
 				return
 			}
-			log.Info("the certificate for peers was read again", "ends", source.Ends().Format(time.RFC3339))
+			log.Info("the certificate was read again", "use", use, "ends", source.Ends().Format(time.RFC3339))
 		})
 	})
 	return func() { // without signal.Stop: a SIGHUP from here on must not kill a node that stops
 		cancel()
 		running.Wait()
+	}
+}
+
+// end stops reading the files. It blocks until that has ended.
+func (s *certificates) end() {
+	for _, end := range s.ends {
+		end()
 	}
 }
 
@@ -95,16 +133,27 @@ func (s *certificates) peerTLS() *tls.Config {
 	return s.peer.NodeTLS()
 }
 
-// collector returns the metric of the certificates.
-func (s *certificates) collector() prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name:        "signalbox_certificate_days_left",
-		Help:        "Days until this node's certificate ends, below 0 after it, +Inf without one.",
-		ConstLabels: prometheus.Labels{"use": "peer"},
-	}, func() float64 {
-		if s.peer == nil {
-			return math.Inf(1)
-		}
-		return time.Until(s.peer.Ends()).Hours() / 24
-	})
+// apiTLS returns the settings of HTTPS, nil for plain HTTP.
+func (s *certificates) apiTLS() *tls.Config {
+	if s.api == nil {
+		return nil
+	}
+	return s.api.ServerTLS()
+}
+
+// collectors returns the metric of each certificate.
+func (s *certificates) collectors() (metrics []prometheus.Collector) {
+	for use, source := range map[string]*certs.Source{"peer": s.peer, "api": s.api} {
+		metrics = append(metrics, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "signalbox_certificate_days_left",
+			Help:        "Days until this node's certificate ends, below 0 after it, +Inf without one.",
+			ConstLabels: prometheus.Labels{"use": use},
+		}, func() float64 {
+			if source == nil {
+				return math.Inf(1)
+			}
+			return time.Until(source.Ends()).Hours() / 24
+		}))
+	}
+	return metrics
 }

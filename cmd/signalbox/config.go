@@ -33,11 +33,12 @@ type config struct {
 	nodesHere     int            // in this process; 0: one
 	peerCerts     certs.Config   // empty: no TLS with peers
 	insecurePeers bool
-	tokens        string   // file; empty: requests need none
-	insecureHTTP  bool     // serve the API beyond loopback
-	hosts         []string // further names of this node, see httpapi.Config
-	restored      bool     // the folder was put back, see cluster.Config
-	multiplier    int      // of Raft's times
+	apiCerts      certs.Config // empty: plain HTTP
+	tokens        string       // file; empty: requests need none
+	insecureHTTP  bool         // serve the API beyond loopback, without protection
+	hosts         []string     // further names of this node, see httpapi.Config
+	restored      bool         // the folder was put back, see cluster.Config
+	multiplier    int          // of Raft's times
 	minFree       size
 	queue         int // commands waiting for the log
 	historyEvents int64
@@ -85,7 +86,7 @@ func (c *config) validate() error {
 	if err := checkBind(c.peerAddress); err != nil {
 		return fmt.Errorf("--peer: %w", err)
 	}
-	if err := checkCertificates(c.peerCerts); err != nil {
+	if err := checkCertificates(c.peerCerts, c.apiCerts); err != nil {
 		return err
 	}
 	if err := c.validatePeers(); err != nil {

@@ -89,3 +89,10 @@ func (r *running) ended(t *testing.T, within time.Duration) {
 		t.Errorf("still running after %v", within)
 	}
 }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

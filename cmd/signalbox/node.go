@@ -7,11 +7,11 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/httpapi"
@@ -134,10 +134,11 @@ func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
 		Exchange:       x,
 		Native:         c.native,
 		Version:        semanticVersion(version()),
-		Collectors:     []prometheus.Collector{n.cluster.Collector(), n.certs.collector()},
+		Collectors:     append(n.certs.collectors(), n.cluster.Collector()),
 		CORS:           c.cors,
 		Hosts:          c.allowedHosts(),
 		MaxConnections: c.connections,
+		TLS:            n.certs.apiTLS(),
 	}
 	for _, d := range dialects {
 		if !slices.Contains(c.dialects, d.name) {
@@ -223,7 +224,10 @@ func serve(ctx context.Context, c config, log hclog.Logger) error {
 	if err != nil {
 		return err
 	}
-	log.Info("serving", "version", version(), "node", c.nodeID, "http", c.httpAddress, "peer", c.peerAddress, "data", c.data)
+	if open, err := c.unprotected(); err == nil && len(open) > 0 {
+		log.Warn("--insecure-http: the API is reachable beyond this machine, and whoever reaches it can do everything", "missing", strings.Join(open, ", "))
+	}
+	log.Info("serving", "version", version(), "node", c.nodeID, "http", c.httpAddress, "tls", n.certs.api != nil, "peer", c.peerAddress, "data", c.data)
 	select {
 	case <-ctx.Done():
 		log.Info("stopping")

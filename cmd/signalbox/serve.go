@@ -50,7 +50,6 @@ func newServe() *cobra.Command {
 	_ = flags.SetAnnotation("ephemeral", insteadOf, []string{"data"})
 	flags.BoolVar(&c.restored, "restored", false, "the folder was put back from a backup or a copy: tokens go on above all that it may have forgotten")
 	addCertificates(flags, &c)
-	flags.BoolVar(&c.insecureHTTP, "insecure-http", false, "let the API be reachable beyond this machine, unprotected: whoever reaches it can do everything")
 	addAccess(flags, &c)
 	addHosts(flags, &c)
 	addLogging(flags, &logs, "info")

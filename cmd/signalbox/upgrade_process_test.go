@@ -81,13 +81,6 @@ func buildNextLevel(t *testing.T) string {
 	return program
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestUpgrade takes a cluster under load to a program that knows the next feature
 // level, back before the level is raised, and up again, and raises it: no node
 // halts, no state diverges, no lease or place is lost.

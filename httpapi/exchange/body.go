@@ -76,8 +76,8 @@ func (x *Exchange) Receive(c echo.Context, limit int64) ([]byte, error) {
 	case errors.As(err, &full):
 		return nil, full
 	case errors.Is(err, os.ErrDeadlineExceeded):
+		closeAfter(c)
 		r.Body = http.NoBody // leaveBody need not wait for it
-		c.Response().Header().Set("Connection", "close")
 		if x.Closed() {
 			return nil, outcome.ErrDraining
 		}
@@ -198,12 +198,19 @@ func lingerOver(c echo.Context) {
 }
 
 // leaveBody lets a reply go out before a body that no handler has read. Otherwise
-// net/http would first wait for the body, without end if it never comes. The
-// connection closes after the reply, since the rest of the body is not a request.
+// net/http would first wait for the body, without end if it never comes.
 func leaveBody(c echo.Context) {
 	if body := c.Request().Body; body == nil || body == http.NoBody {
 		return
 	}
-	c.Response().Header().Set("Connection", "close")
+	closeAfter(c)
 	_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Now().Add(endOfBody))
+}
+
+// closeAfter closes the connection after the reply, since the rest of the body is not a
+// request. With HTTP/2 the body has a stream of its own, which ends with the reply.
+func closeAfter(c echo.Context) {
+	if c.Request().ProtoMajor == 1 {
+		c.Response().Header().Set("Connection", "close")
+	}
 }

@@ -53,30 +53,15 @@ func (s *Source) verifyNode(state tls.ConnectionState) error {
 
 // verifyNode returns why a chain of certificates is not that of a node, or nil.
 func verifyNode(chain []*x509.Certificate, roots *x509.CertPool) error {
-	switch {
-	case len(chain) == 0:
+	if len(chain) == 0 {
 		return errors.New("the other side shows no certificate")
-	case len(chain) > mostCertificates:
-		return fmt.Errorf("the other side shows %d certificates, more than %d", len(chain), mostCertificates)
-	case roots == nil: // would stand for the system's
-		return errors.New("no authority of nodes is known")
 	}
 	for _, end := range nodeUsages {
 		if !slices.Contains(chain[0].ExtKeyUsage, end) {
 			return errNotANode
 		}
 	}
-	between := x509.NewCertPool()
-	for _, cert := range chain[1:] {
-		between.AddCert(cert)
-	}
-	for _, end := range nodeUsages { // one at a time: Verify takes any of a list for enough
-		_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{end}})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return verifyChain(chain, roots, nodeUsages...)
 }
 
 // checkNode returns why the certificate is not that of the node with an id, or why its

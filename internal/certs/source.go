@@ -20,6 +20,8 @@ type Config struct {
 	Pair        // may be empty, for a side that shows no certificate
 	CA   string // a bundle of the authorities that are trusted; may be empty
 	Node string // the id of the node whose certificate it must be, good now; "" for any
+
+	Server bool // it must be a certificate for a server; it may have ended
 }
 
 // Source is a certificate and the authorities that it goes with, as they were in their
@@ -81,6 +83,11 @@ func (s *Source) Reload() (changed bool, err error) {
 	}
 	if s.config.Node != "" {
 		if err := next.checkNode(s.config.Node); err != nil {
+			return false, fmt.Errorf("%s: %w", s.config.Cert, err)
+		}
+	}
+	if s.config.Server {
+		if err := next.checkServer(); err != nil {
 			return false, fmt.Errorf("%s: %w", s.config.Cert, err)
 		}
 	}

@@ -13,7 +13,7 @@
 // no socket and resolves no name: an address is found by its exact text.
 //
 // A Host satisfies the Network of package cluster/peer. Only tests import this
-// package: those of the cluster's packages, of httpapi and of client. It imports no
+// package: those of the cluster's packages, of httpapi, client and internal/certs. It imports no
 // package of Signalbox. All of it is safe for concurrent use.
 //
 //   - network.go: Network and its hosts, which listen and dial.

@@ -1,0 +1,175 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// keptConnections are open beyond Config.MaxConnections, for probes alone: a node
+	// whose clients use up its connections must not look dead.
+	keptConnections = 32
+	// streamsOfOne is how many requests may be under way on one connection with HTTP/2.
+	streamsOfOne = 100
+	// keptHead is how long such a connection has for a request's head.
+	keptHead = time.Second
+)
+
+// connections bounds the open connections of a Server. It is safe for concurrent use.
+type connections struct {
+	most     int64
+	open     atomic.Int64
+	requests atomic.Int64 // under way; with HTTP/1.1 not more than open
+	refused  atomic.Int64 // requests on kept connections or beyond the bound, and connections beyond them
+	failed   atomic.Int64 // ended without a handshake
+}
+
+// crowded reports whether more requests are under way than connections may be open, which
+// takes connections with HTTP/2.
+func (l *connections) crowded() bool { return l.requests.Load() > l.most+keptConnections }
+
+// begin counts a request until end is called. It aborts a request beyond twice the bound
+// without a reply, since replies that are not taken hold memory.
+func (l *connections) begin() (end func()) {
+	if l.requests.Add(1) > 2*l.most+keptConnections {
+		l.requests.Add(-1)
+		l.refused.Add(1)
+		panic(http.ErrAbortHandler)
+	}
+	return func() { l.requests.Add(-1) }
+}
+
+// deliver blocks until the client has taken a reply over HTTP/2, which net/http would do
+// after the request has ended. It spares the extra frame while the open connections can't
+// have more streams than the bound.
+func (l *connections) deliver(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor >= 2 && l.open.Load()*streamsOfOne > l.most {
+		_ = http.NewResponseController(w).Flush() // the client's matter
+	}
+}
+
+// bounded is a listener whose connections are counted.
+type bounded struct {
+	net.Listener
+	of *connections
+}
+
+// Accept waits for a connection within the bound. It closes others at once.
+func (l bounded) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		open := l.of.open.Add(1)
+		if open <= l.of.most+keptConnections {
+			return &countedConn{Conn: conn, of: l.of, kept: open > l.of.most}, nil
+		}
+		l.of.open.Add(-1)
+		l.of.refused.Add(1)
+		conn.Close()
+	}
+}
+
+type countedConn struct {
+	net.Conn
+	of     *connections
+	kept   bool // for probes alone
+	closed sync.Once
+}
+
+// Close implements net.Conn.
+func (c *countedConn) Close() error {
+	c.closed.Do(func() { c.of.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+// CloseWrite half-closes the connection, as net/http does before it closes one on which
+// more may arrive: otherwise a reset could discard the last reply.
+func (c *countedConn) CloseWrite() error {
+	if half, can := c.Conn.(interface{ CloseWrite() error }); can {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *countedConn) SetReadDeadline(t time.Time) error {
+	if soon := time.Now().Add(keptHead); c.kept && (t.IsZero() || t.After(soon)) {
+		t = soon
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// collectors returns the metrics of a server's connections.
+func (l *connections) collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "signalbox_http_connections_open",
+			Help: "Connections that clients have open.",
+		}, func() float64 { return float64(l.open.Load()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "signalbox_http_connections_refused_total",
+			Help: "Connections and requests that were refused since too many are open.",
+		}, func() float64 { return float64(l.refused.Load()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "signalbox_http_handshakes_failed_total",
+			Help: "Connections that ended without a handshake of TLS, those without a byte included.",
+		}, func() float64 { return float64(l.failed.Load()) }),
+	}
+}
+
+// keptKey marks the context of a request on a kept connection.
+type keptKey struct{}
+
+func markKept(ctx context.Context, conn net.Conn) context.Context {
+	if secure, is := conn.(*tls.Conn); is {
+		conn = secure.NetConn()
+	}
+	if counted, is := conn.(*countedConn); is && counted.kept {
+		return context.WithValue(ctx, keptKey{}, true)
+	}
+	return ctx
+}
+
+// complainEvery is the shortest time between two warnings of failed handshakes.
+const complainEvery = 5 * time.Second
+
+// complaints is the log of net/http. Most lines are about a client's mistake, which is no
+// error of this node. A handshake that fails is a warning, since the certificates of this
+// node may be the reason.
+type complaints struct {
+	log hclog.Logger
+
+	mu       sync.Mutex
+	last     time.Time // of a warning
+	unlogged int       // handshakes since
+}
+
+// Write logs one line.
+func (c *complaints) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(strings.TrimPrefix(string(line), "http: "))
+	handshake, is := strings.CutPrefix(text, "TLS handshake error from ")
+	if !is || strings.HasSuffix(text, ": EOF") { // closed without a byte, as balancers do that check a port
+		c.log.Debug("net/http", "reports", text)
+		return len(line), nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.last) < complainEvery {
+		c.unlogged++
+		return len(line), nil
+	}
+	c.log.Warn("a TLS handshake with a client failed", "client", handshake, "unlogged", c.unlogged)
+	c.last, c.unlogged = time.Now(), 0
+	return len(line), nil
+}
