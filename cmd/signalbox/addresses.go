@@ -100,6 +100,9 @@ func (c *config) unprotected() (missing []string, err error) {
 	if c.apiCerts.Cert == "" {
 		missing = append(missing, "--tls-cert")
 	}
+	if c.tokens == "" {
+		missing = append(missing, "--tokens")
+	}
 	return missing, nil
 }
 

@@ -93,7 +93,7 @@ func TestBadFlags(t *testing.T) {
 		{"ephemeral with data", "serve --ephemeral --data d", []string{"--ephemeral", "--data"}},
 		{"ephemeral with peers", "serve --ephemeral --node-id n1 --peers " + trio, []string{"--ephemeral", "one node"}},
 		{"http without port", "serve --data d --http localhost", []string{"--http", "host:port"}},
-		{"http open to all", "serve --data d --http 0.0.0.0:8701", []string{"--http", "--tls-cert", "--insecure-http"}},
+		{"http open to all", "serve --data d --http 0.0.0.0:8701", []string{"--http", "--tls-cert and --tokens", "--insecure-http"}},
 		{"http on every interface", "serve --data d --http :8701", []string{"--http", "--insecure-http"}},
 		{"http elsewhere", "serve --data d --http 192.0.2.1:8701", []string{"--http", "192.0.2.1", "--insecure-http"}},
 		{"a host with a port", "serve --ephemeral --allow-host sb.example:8701", []string{"--allow-host", "sb.example:8701", "port"}},

@@ -14,7 +14,8 @@
 //   - A file that can't be read again leaves the identities before it in use. A token that
 //     a file no longer has ends the requests under way with it.
 //
-// The package knows no route and sends no reply. Package httpapi gives each request its
+// A certificate counts as the server's TLS has let it in: certs.Source.ServerTLS lets in no
+// certificate that it has not verified. The package knows no route and sends no reply. Package httpapi gives each request its
 // identity; exchange asks it at the seam to the node, for every command of every API; the
 // APIs ask it which names and sessions a reply may show. cmd/signalbox opens the file and
 // watches it. It imports fsm. An Identity never changes; all of the package is safe for

@@ -195,15 +195,16 @@ func (t *Tokens) inUse() string {
 }
 
 // Authenticate returns the credential of a request: of its token, or without one of its
-// verified certificate. A token that is given must be valid.
+// certificate, which the server has verified in the handshake. A token that is given must
+// be valid.
 func (t *Tokens) Authenticate(r *http.Request) (*Credential, error) {
 	in := t.current.Load()
 	token, given := tokenOf(r)
 	if given {
 		return in.tokenOf(sha256.Sum256([]byte(token)))
 	}
-	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-		if found := in.names[r.TLS.VerifiedChains[0][0].Subject.CommonName]; found != nil {
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		if found := in.names[r.TLS.PeerCertificates[0].Subject.CommonName]; found != nil {
 			return found, nil
 		}
 	}
