@@ -26,8 +26,8 @@ var layers = map[string][]string{
 	".":             {},
 	"cmd/signalbox": {"..."},
 
-	"cmd/signalbox/verbs":         {"cluster/offline", "httpapi/access", "internal/certs"}, // subcommands for the terminal
-	"cmd/signalbox/internal/hold": {"client"},                                              // a command, run while permits are held
+	"cmd/signalbox/verbs":         {"cluster/offline", "cluster/peer", "cluster/probe", "httpapi/access", "internal/certs"}, // subcommands for the terminal
+	"cmd/signalbox/internal/hold": {"client"},                                                                               // a command, run while permits are held
 
 	"httpapi": {"httpapi/access", "httpapi/exchange", "httpapi/v1"},
 	// The native API, its stream of events, and the cluster's members.
@@ -51,20 +51,20 @@ var layers = map[string][]string{
 	"internal/throttleclient":  {},
 
 	"cluster":            {"cluster/forward", "cluster/lead", "cluster/membership", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/wake", "store"},
-	"cluster/forward":    {"cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "fsm", "internal/wake", "internal/wire"}, // a command's way to the leader
-	"cluster/lead":       {"cluster/outcome", "cluster/raftlib", "cluster/replica", "fsm", "internal/wake"},                                   // what a leader does in one term
-	"cluster/membership": {"cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "fsm", "internal/wake"},                     // who is in the cluster
-	"cluster/notices":    {"cluster/replica", "fsm", "internal/wake"},                                                                         // delivers due notices during one term
-	"cluster/offline":    {"cluster/outcome", "cluster/peer", "cluster/replica", "fsm", "store", "store/archive", "store/damage"},             // what a data folder holds, and a new cluster of it
-	"cluster/outcome":    {},                                                                                                                  // what is known of a command; the only place that knows Raft's errors
-	"cluster/peer":       {"internal/wake"},                                                                                                   // the one port between peers
-	"cluster/probe":      {"cluster/outcome", "internal/wake"},                                                                                // the questions that nodes ask each other
-	"cluster/raftlib":    {"internal/wake"},                                                                                                   // hashicorp/raft without its known faults
-	"cluster/replica":    {"cluster/outcome", "fsm", "internal/wake"},                                                                         // this node's copy of the state
-	"cluster/requests":   {"cluster/lead", "cluster/outcome", "cluster/replica", "fsm"},                                                       // commands under way here, and waits
-	"cluster/watchdog":   {"fsm", "internal/wake", "store"},                                                                                   // troubles of a node that Raft does not see
-	"internal/logtest":   {},                                                                                                                  // a log that the tests of nodes read
-	"internal/memnet":    {},                                                                                                                  // the network that cluster's tests break
+	"cluster/forward":    {"cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "fsm", "internal/wake", "internal/wire"},                                                             // a command's way to the leader
+	"cluster/lead":       {"cluster/outcome", "cluster/raftlib", "cluster/replica", "fsm", "internal/wake"},                                                                                               // what a leader does in one term
+	"cluster/membership": {"cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "fsm", "internal/wake"},                                                                                 // who is in the cluster
+	"cluster/notices":    {"cluster/replica", "fsm", "internal/wake"},                                                                                                                                     // delivers due notices during one term
+	"cluster/offline":    {"cluster/membership", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/replica", "fsm", "store", "store/archive", "internal/wake", "store/damage", "store/folder"}, // what a data folder holds, and a new cluster of it
+	"cluster/outcome":    {},                                                                                                                                                                              // what is known of a command; the only place that knows Raft's errors
+	"cluster/peer":       {"internal/wake"},                                                                                                                                                               // the one port between peers
+	"cluster/probe":      {"cluster/outcome", "internal/wake"},                                                                                                                                            // the questions that nodes ask each other
+	"cluster/raftlib":    {"internal/wake"},                                                                                                                                                               // hashicorp/raft without its known faults
+	"cluster/replica":    {"cluster/outcome", "fsm", "internal/wake"},                                                                                                                                     // this node's copy of the state
+	"cluster/requests":   {"cluster/lead", "cluster/outcome", "cluster/replica", "fsm"},                                                                                                                   // commands under way here, and waits
+	"cluster/watchdog":   {"fsm", "internal/wake", "store"},                                                                                                                                               // troubles of a node that Raft does not see
+	"internal/logtest":   {},                                                                                                                                                                              // a log that the tests of nodes read
+	"internal/memnet":    {},                                                                                                                                                                              // the network that cluster's tests break
 
 	"internal/certs": {}, // certificates of nodes and clients
 	"internal/wake":  {}, // how goroutines wait and are woken
@@ -104,7 +104,7 @@ var testLayers = map[string][]string{
 	"store/folder":       {"store/internal/storetest"},
 	"store/logs":         {"store/internal/storetest"},
 	"store/snapshots":    {"store/internal/storetest"},
-	"cluster":            {"internal/certs", "internal/logtest", "internal/memnet"},
+	"cluster":            {"cluster/offline", "internal/certs", "internal/logtest", "internal/memnet"},
 	"cluster/peer":       {"internal/certs", "internal/memnet"},
 	"cluster/membership": {"internal/logtest", "internal/memnet"},
 	"cluster/probe":      {"internal/memnet"},
@@ -121,6 +121,7 @@ var testLayers = map[string][]string{
 	"client":             {"cluster", "internal/memnet", "httpapi", "httpapi/exchange", "store"}, // against the real service
 
 	"cmd/signalbox/verbs": {"cluster"}, // a folder to inspect
+	"cluster/offline":     {"internal/memnet"},
 
 	"internal/credentials": {"internal/certs"},
 }

@@ -162,7 +162,7 @@ func (c *lifeNodes) ready(list ...*testNode) {
 }
 
 // check returns one of a node's checks.
-func (c *lifeNodes) check(n *testNode, name string) Check {
+func (c *nodes) check(n *testNode, name string) Check {
 	c.t.Helper()
 	for _, check := range n.Checks() {
 		if check.Name == name {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -61,12 +62,12 @@ func (k checker) address() Check {
 	c := Check{Name: "address", OK: true, Detail: "the cluster has this node's address"}
 	self := *k.node.config.self()
 	server, member := membership.Find(k.node.joining.Servers(), self.ID)
-	if !member || string(server.Address) == self.Address {
+	if !member || peer.PlainAddress(server.Address) == self.Address {
 		return c
 	}
 	c.OK, c.Moved = k.leader().OK, &self
 	c.Detail = fmt.Sprintf("the cluster has %s at %s, and it is configured at %s: the others may not reach it until a member with a leader is given the new address",
-		self.ID, server.Address, self.Address)
+		self.ID, peer.PlainAddress(server.Address), self.Address)
 	return c
 }
 

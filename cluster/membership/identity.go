@@ -1,8 +1,10 @@
 package membership
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -94,6 +96,39 @@ func formedID(folders map[string]peer.ID) (id fsm.ClusterID) {
 	copy(id[:], sum.Sum(nil))
 	id[0] &^= upgradedBit
 	return id
+}
+
+// The id of a recovered cluster shows from which cluster it was made: its first half is
+// that of the id before, but for upgradedBit, and its second half is this mark, a number
+// that is higher by one each time, and four random bytes.
+const recoveredMark = "RC"
+
+// RecoveredID draws the id of a cluster that is made of what is left of another one; zero
+// for one without an id.
+func RecoveredID(before fsm.ClusterID) (id fsm.ClusterID) {
+	_, _ = rand.Read(id[:]) // never fails
+	if before != (fsm.ClusterID{}) {
+		copy(id[:8], before[:8])
+	}
+	id[0] &^= upgradedBit
+	copy(id[8:], recoveredMark)
+	binary.BigEndian.PutUint16(id[10:], recoveries(before)+1)
+	return id
+}
+
+// recoveries returns how often a cluster with that id was recovered.
+func recoveries(id fsm.ClusterID) uint16 {
+	if string(id[8:10]) != recoveredMark { // or a chance of 1 in 65536, which does no harm
+		return 0
+	}
+	return binary.BigEndian.Uint16(id[10:])
+}
+
+// succeeds reports whether a cluster was made of what was left of another one, directly or
+// by further ones.
+func succeeds(cluster, before fsm.ClusterID) bool {
+	before[0] &^= upgradedBit
+	return bytes.Equal(cluster[:8], before[:8]) && recoveries(cluster) > recoveries(before)
 }
 
 // judge returns why a stream with these two hellos must not be, or 0. Both sides

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -92,6 +93,70 @@ func TestBothSidesCheckWhoIsThere(t *testing.T) {
 	} {
 		if got, detail := i.Accept(peer.StreamRaft, c.target, c.mark, c.theirs, "at:1"); got != c.want || (got == 0) != (detail == "") {
 			t.Errorf("found %s: %v %q, want %v", name, got, detail, c.want)
+		}
+	}
+}
+
+// TestRecoveredID: the id of a recovered cluster shows that it comes after the one before,
+// and after all before that; never the other way round, nor beside others.
+func TestRecoveredID(t *testing.T) {
+	formed := formedID(map[string]peer.ID{"n1": {1}})
+	for name, before := range map[string]fsm.ClusterID{
+		"formed": formed, "upgraded": DrawUpgradedID(), "without an id": {}, "that happens to have the mark": {1, 8: 'R', 'C', 7},
+	} {
+		first := RecoveredID(before)
+		second, sibling := RecoveredID(first), RecoveredID(before)
+		switch {
+		case Upgraded(first):
+			t.Errorf("%s: nodes without an id would be taken in", name)
+		case before != (fsm.ClusterID{}) && (!succeeds(first, before) || !succeeds(second, before)), !succeeds(second, first):
+			t.Errorf("%s: %v, %v and %v are no line", name, before, first, second)
+		case succeeds(before, first), succeeds(first, first), first == sibling, succeeds(first, sibling), succeeds(sibling, first):
+			t.Errorf("%s: %v and %v succeed too much", name, first, sibling)
+		case succeeds(first, RecoveredID(fsm.ClusterID{})), succeeds(first, fsm.ClusterID{9}):
+			t.Errorf("%s: it succeeds a stranger", name)
+		}
+	}
+}
+
+// TestAmongStrangers: how many nodes of which clusters keep a node from serving.
+func TestAmongStrangers(t *testing.T) {
+	before := fsm.ClusterID{1, 2, 3}
+	own := RecoveredID(before)
+	five := []probe.Peer{{ID: "n1", Address: "1"}, {ID: "n2", Address: "2"}, {ID: "n3", Address: "3"}, {ID: "n4", Address: "4"}, {ID: "n5", Address: "5"}}
+	for name, c := range map[string]struct {
+		seen []fsm.ClusterID // at the addresses of n2 and those after it
+		want bool
+	}{
+		"none":                                {nil, false},
+		"a node of its own":                   {[]fsm.ClusterID{own}, false},
+		"a stranger":                          {[]fsm.ClusterID{{9}}, true},
+		"a stranger, and one of its own":      {[]fsm.ClusterID{{9}, own}, false},
+		"two strangers, and one of its own":   {[]fsm.ClusterID{{9}, own, {9}}, true},
+		"a lost one":                          {[]fsm.ClusterID{before}, false},
+		"two lost ones":                       {[]fsm.ClusterID{before, before}, false},
+		"a majority that was not lost":        {[]fsm.ClusterID{before, before, before}, true},
+		"all others":                          {[]fsm.ClusterID{before, before, before, before}, true},
+		"a lost one, and a stranger":          {[]fsm.ClusterID{before, {9}}, true},
+		"a lost one, a stranger, and its own": {[]fsm.ClusterID{before, {9}, own}, false},
+	} {
+		n := newNeighbours("n1", five)
+		for i, cluster := range c.seen {
+			reason := peer.RefusedCluster
+			if cluster == own {
+				reason = 0
+			}
+			n.Called(five[i+1].Address, reason, &peer.Hello{Standing: peer.StandingBound, Cluster: peer.ID(cluster), Node: five[i+1].ID})
+		}
+		if got := n.strangers(own); (got != "") != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	for caller, want := range map[fsm.ClusterID]bool{before: false, {9}: true} {
+		n := newNeighbours("n1", five[:1])
+		n.calledBy(&peer.Hello{Standing: peer.StandingBound, Cluster: peer.ID(caller), Node: "n2"}, "2")
+		if got := n.strangers(own); (got != "") != want {
+			t.Errorf("called by %v: %q", caller, got)
 		}
 	}
 }

@@ -84,17 +84,23 @@ type neighbours struct {
 	listed []probe.Peer // as configured, but for this node
 
 	mu      sync.Mutex
-	ours    map[string]bool   // by address: the last call found a node of this cluster
-	foreign map[string]string // by address: the last call that was replied to found this
-	caller  string            // who of another cluster called this node as its member last
+	ours    map[string]bool     // by address: the last call found a node of this cluster
+	foreign map[string]stranger // by address: the last call that was replied to found this
+	caller  stranger            // who of another cluster called this node as its member last
 	callAt  time.Time
 	refused string // how a peer of this cluster has refused this node last
 	refusAt time.Time
 }
 
+// stranger is a node of another cluster.
+type stranger struct {
+	cluster     fsm.ClusterID
+	description string
+}
+
 func newNeighbours(self string, peers []probe.Peer) *neighbours {
 	listed := slices.DeleteFunc(slices.Clone(peers), func(p probe.Peer) bool { return p.ID == self })
-	return &neighbours{listed: listed, ours: map[string]bool{}, foreign: map[string]string{}}
+	return &neighbours{listed: listed, ours: map[string]bool{}, foreign: map[string]stranger{}}
 }
 
 // Called notes how the call of an address has ended.
@@ -112,7 +118,7 @@ func (n *neighbours) Called(address string, reason peer.Refusal, theirs *peer.He
 		n.ours[address] = theirs.Standing != peer.StandingEmpty
 		delete(n.foreign, address)
 	case peer.RefusedCluster:
-		n.foreign[address] = theirs.Describe(address)
+		n.foreign[address] = stranger{fsm.ClusterID(theirs.Cluster), theirs.Describe(address)}
 		delete(n.ours, address)
 	default: // not said whose it is
 		delete(n.ours, address)
@@ -124,7 +130,7 @@ func (n *neighbours) Called(address string, reason peer.Refusal, theirs *peer.He
 func (n *neighbours) calledBy(theirs *peer.Hello, from string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.caller, n.callAt = theirs.Describe(from), time.Now()
+	n.caller, n.callAt = stranger{fsm.ClusterID(theirs.Cluster), theirs.Describe(from)}, time.Now()
 }
 
 // outcast returns how peers of this cluster refuse this node, or "".
@@ -140,25 +146,32 @@ func (n *neighbours) outcast() string {
 // strangers describes the nodes of another cluster among which this node is, or
 // returns "": as many of the listed peers as there are nodes of its own cluster, or,
 // for a node without listed peers, one that calls it as its member.
+//
+// Nodes of a cluster from which this one was recovered return one by one, and are no
+// reason to stop. But if a majority of the list is there, that cluster was not lost.
 func (n *neighbours) strangers(cluster fsm.ClusterID) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.listed) == 0 {
-		if n.caller == "" || time.Since(n.callAt) > calledByFor {
+		if n.caller.description == "" || time.Since(n.callAt) > calledByFor || succeeds(cluster, n.caller.cluster) {
 			return ""
 		}
-		return fmt.Sprintf("this node alone is cluster %v, and another cluster takes it for its member: %s", cluster, n.caller)
+		return fmt.Sprintf("this node alone is cluster %v, and another cluster takes it for its member: %s", cluster, n.caller.description)
 	}
-	own := 1
+	own, before := 1, 0
 	var found []string
 	for _, p := range n.listed {
 		if who, is := n.foreign[p.Address]; is {
-			found = append(found, who)
+			found = append(found, who.description)
+			if succeeds(cluster, who.cluster) {
+				before++
+			}
 		} else if n.ours[p.Address] {
 			own++
 		}
 	}
-	if len(found) == 0 || len(found) < own {
+	majority := (len(n.listed)+1)/2 + 1
+	if others := len(found) - before; before < majority && (others == 0 || others < own) {
 		return ""
 	}
 	return fmt.Sprintf("this node belongs to cluster %v, and %d of the %d listed peers belong to another cluster: %s",

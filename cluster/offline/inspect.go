@@ -97,11 +97,12 @@ func look(view *store.View, top int) *remains {
 	if r.err = r.restore(view); r.err != nil {
 		return r
 	}
-	r.report.CommittedIndex, r.report.Committed = r.last, r.describe(top)
+	r.report.CommittedIndex, r.report.Committed, r.report.Folder.LastTerm = r.last, r.describe(top), r.term
 	if r.err = view.Entries(r.last, r.apply); r.err != nil || r.last == r.report.CommittedIndex {
 		return r
 	}
 	latest := r.describe(top)
+	r.report.Folder.LastTerm = r.term
 	if r.alone() {
 		r.report.CommittedIndex, r.report.Committed = r.last, latest
 	} else {

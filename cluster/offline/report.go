@@ -49,6 +49,7 @@ type FolderReport struct {
 	VoteCandidate string           `json:"vote_candidate"`
 	FirstIndex    uint64           `json:"first_index"` // of the log; 0: it is empty
 	LastIndex     uint64           `json:"last_index"`
+	LastTerm      uint64           `json:"last_term"` // of the last sound entry, or of the newest snapshot after it
 	Snapshots     []SnapshotReport `json:"snapshots"` // the newest first
 }
 

@@ -5,6 +5,7 @@
 //	signalbox run       a command, while permits of a semaphore are held
 //	signalbox cert      makes the certificates of a cluster
 //	signalbox inspect   reports what a backup or a data folder holds
+//	signalbox recover   makes a cluster of one folder when a majority is lost
 //	signalbox token     makes a token for a client
 //	signalbox version
 //	signalbox healthcheck

@@ -7,5 +7,6 @@
 //
 //   - cert.go: cert ca, cert node, cert client
 //   - inspect.go: inspect FILE|FOLDER
+//   - recover.go: recover, a cluster of one folder
 //   - token.go: token new
 package verbs

@@ -102,7 +102,7 @@ func printFolder(w io.Writer, r *offline.Report) {
 	if f.LastIndex == 0 {
 		row(w, "log", "empty")
 	} else {
-		row(w, "log", "entries %d to %d", f.FirstIndex, f.LastIndex)
+		row(w, "log", "entries %d to %d, the last of term %d", f.FirstIndex, f.LastIndex, f.LastTerm)
 	}
 	for _, s := range f.Snapshots {
 		row(w, "snapshot", "at %d, term %d, %d bytes", s.Index, s.Term, s.Bytes)

@@ -71,7 +71,7 @@ func TestInspect(t *testing.T) {
 node  n1
 cluster  X
 term  2, last vote in term 2 for X
-log  entries 1 X
+log  entries 1 X, the last of term 2
 committed  at least up X
 member  n1=X
 state X  term 2 of n1, cluster time X feature level N

@@ -1,0 +1,161 @@
+package offline
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cluster/probe"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
+)
+
+// patience makes a question to another node longer than a running node has for it: a slow
+// reply must not count as silence.
+const patience wake.Stretch = 3
+
+// Asked is what became of asking a node how it is.
+type Asked struct {
+	probe.Peer
+	// Silent is set if no process took the connection, or a node with an empty folder did:
+	// it does not hinder a recovery.
+	Silent bool
+	Found  string // what was found, for a sentence
+}
+
+// ask asks nodes how they are, as the node of the folder, which does not run.
+func (c Config) ask(ctx context.Context, facts *FolderReport, nodes []probe.Peer) ([]Asked, error) {
+	as := &absent{hello: peer.Hello{
+		Standing: peer.StandingOld, Incarnation: rand.Uint64() | 1, Node: facts.Node, Address: c.address(facts.Node),
+	}}
+	if _, err := hex.Decode(as.hello.Folder[:], []byte(facts.ID)); err != nil {
+		return nil, err
+	}
+	if id, err := fsm.ParseClusterID(facts.Cluster); err == nil {
+		as.hello.Standing, as.hello.Cluster = peer.StandingBound, peer.ID(id)
+	}
+	port, err := peer.OpenPort(peer.Config{
+		Network: dialOnly{c.Network}, Bind: "nowhere:0", Advertise: as.hello.Address, Identity: as, Times: patience,
+		Security: c.Security, Logger: hclog.NewNullLogger(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	dial := func(ctx context.Context, id, address string) (net.Conn, error) {
+		return port.DialNode(ctx, peer.StreamProbe, address, id)
+	}
+	calls := probe.NewCalls(dial, facts.Node, patience, func() *probe.StateHash { return nil })
+	var asked []Asked
+	for _, p := range calls.AskAll(ctx, nodes) {
+		asked = append(asked, judgeReply(facts.Node, p))
+	}
+	return asked, errors.Join(ctx.Err(), port.Close())
+}
+
+// judgeReply decides whether a node, or its silence, hinders a recovery of node self.
+func judgeReply(self string, p probe.Asked) Asked {
+	var unreached *unreachedError
+	a := p.Answer
+	switch {
+	case errors.As(p.Err, &unreached):
+		return Asked{p.Peer, true, unreached.Error()}
+	case p.Err != nil:
+		return Asked{p.Peer, false, "a process takes connections there: " + strings.TrimPrefix(p.Err.Error(), probe.ErrUnreached.Error()+": ")}
+	case p.ID == self:
+		return Asked{p.Peer, false, "another process runs as this node, with folder " + a.Folder}
+	case a.State == probe.Empty:
+		return Asked{p.Peer, true, "it runs with an empty folder"}
+	}
+	return Asked{p.Peer, false, fmt.Sprintf("it runs, in term %d of cluster %s, with entries up to %d at least and %s",
+		a.Term, cmp.Or(a.Cluster, "without an id"), max(a.Commit, a.Applied), leaderText(a.Leader))}
+}
+
+func leaderText(leader string) string {
+	if leader == "" {
+		return "no leader"
+	}
+	return "leader " + leader
+}
+
+// absent is a node that only asks. It implements [peer.Identity].
+type absent struct{ hello peer.Hello }
+
+// Hello implements [peer.Identity].
+func (a *absent) Hello(kind peer.StreamKind, target string) peer.Hello {
+	hello := a.hello
+	hello.Kind, hello.Target = kind, target
+	return hello
+}
+
+// Known implements [peer.Identity].
+func (a *absent) Known(string) string { return "" }
+
+// Receive implements [peer.Identity]: no stream comes to a port that does not listen.
+func (a *absent) Receive(*peer.Hello, string) (peer.Refusal, string) {
+	return peer.RefusedKind, "this node does not run"
+}
+
+// Accept implements [peer.Identity]: whichever node replies is reported.
+func (a *absent) Accept(peer.StreamKind, string, peer.ID, *peer.Hello, string) (peer.Refusal, string) {
+	return 0, ""
+}
+
+// Admits implements [peer.Identity].
+func (a *absent) Admits(string) bool { return false }
+
+// Called implements [peer.Identity].
+func (a *absent) Called(string, peer.Refusal, *peer.Hello) {}
+
+// dialOnly is a network on which this process can't be reached, and whose failed dials
+// are of a type of their own.
+type dialOnly struct{ peer.Network }
+
+// unreachedError is why there is no connection to an address.
+type unreachedError struct{ cause error }
+
+func (e *unreachedError) Error() string { return e.cause.Error() }
+func (e *unreachedError) Unwrap() error { return e.cause }
+
+// Dial implements [peer.Network].
+func (d dialOnly) Dial(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := d.Network.Dial(ctx, address)
+	if err != nil {
+		return nil, &unreachedError{err}
+	}
+	return conn, nil
+}
+
+// Listen implements [peer.Network].
+func (d dialOnly) Listen(string) (net.Listener, error) {
+	return &noListener{end: make(chan struct{})}, nil
+}
+
+// noListener gets no connections.
+type noListener struct {
+	closing sync.Once
+	end     chan struct{}
+}
+
+// Accept implements [net.Listener]. It blocks until Close.
+func (l *noListener) Accept() (net.Conn, error) {
+	<-l.end
+	return nil, net.ErrClosed
+}
+
+// Close implements [net.Listener].
+func (l *noListener) Close() error {
+	l.closing.Do(func() { close(l.end) })
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (l *noListener) Addr() net.Addr { return &net.TCPAddr{} }

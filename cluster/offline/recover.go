@@ -1,0 +1,178 @@
+package offline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cluster/probe"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
+	"github.com/signalbox/signalbox/store/folder"
+)
+
+// indexJump is by how much the index of a recovered cluster is above the last entry of the
+// folder. Clients have seen indexes of lost entries; theirs must stay below.
+const indexJump = 1 << 32
+
+// Config says what to recover. All fields but UpToDamage and Security are needed.
+type Config struct {
+	Folder string
+	// Peers are the members of the new cluster. The node of the folder is one of them, and
+	// has the only vote; the others get theirs when they have come in with empty folders.
+	Peers      []probe.Peer
+	UpToDamage bool // use the sound entries before the first damage
+	Network    peer.Network
+	Security   peer.Security
+}
+
+// Plan is a recovery that can be carried out. Its folder is locked until Close.
+type Plan struct {
+	Report *Report
+	Others []Asked // all other nodes that were asked
+
+	config  Config
+	view    *store.View
+	remains *remains
+	asking  []probe.Peer
+}
+
+var (
+	// ErrAlive refuses a recovery while other nodes reply.
+	ErrAlive = errors.New("other nodes reply")
+	// ErrDamaged refuses a folder that is damaged, unless Config.UpToDamage is set.
+	ErrDamaged = errors.New("the folder is damaged")
+)
+
+// Prepare reads the folder and asks all members of its last configuration, and all peers,
+// how they are. It changes nothing, unless an earlier recovery was interrupted, which it
+// finishes. It reads the whole state into memory, and waits up to ten seconds for replies.
+//
+// Errors: ErrAlive, ErrDamaged, those of Inspect, and reasons why there is nothing to
+// recover.
+func Prepare(ctx context.Context, c Config) (_ *Plan, err error) {
+	view, err := store.Look(c.Folder, true)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{config: c, view: view, remains: look(view, 0)}
+	p.Report = p.remains.report
+	if err = p.check(); err == nil {
+		p.asking = p.nodes()
+		p.Others, err = p.ask(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, view.Close())
+	}
+	return p, nil
+}
+
+// check makes sure that the folder has a state, and that the list has its node.
+func (p *Plan) check() error {
+	node := p.Report.Folder.Node
+	switch {
+	case p.remains.err != nil:
+		return p.remains.err
+	case p.config.address(node) == "":
+		return fmt.Errorf("the list of peers lacks node %q, whose folder it is", node)
+	case len(p.Report.Damage) > 0 && !p.config.UpToDamage:
+		return fmt.Errorf("%w: %s", ErrDamaged, strings.Join(p.Report.Damage, "; "))
+	case p.remains.last < 2: // the first entry is the first configuration
+		return fmt.Errorf("data folder %s holds no state: this node has taken no entry of a leader, or none that is sound", p.config.Folder)
+	}
+	return nil
+}
+
+// address returns the address of a peer, "" if the list lacks it.
+func (c Config) address(id string) string {
+	for _, p := range c.Peers {
+		if p.ID == id {
+			return p.Address
+		}
+	}
+	return ""
+}
+
+// nodes lists all nodes to ask: members at their known addresses, and the peers.
+func (p *Plan) nodes() []probe.Peer {
+	nodes := slices.Clone(p.config.Peers)
+	for _, m := range p.Report.Members {
+		if known := (probe.Peer{ID: m.ID, Address: m.Address}); !slices.Contains(nodes, known) {
+			nodes = append(nodes, known)
+		}
+	}
+	return nodes
+}
+
+// ask asks all nodes, and fails with ErrAlive if one of them hinders the recovery.
+func (p *Plan) ask(ctx context.Context) ([]Asked, error) {
+	asked, err := p.config.ask(ctx, p.Report.Folder, p.asking)
+	if err != nil {
+		return nil, err
+	}
+	var alive []string
+	for _, a := range asked {
+		if !a.Silent {
+			alive = append(alive, fmt.Sprintf("%s at %s: %s", a.ID, a.Address, a.Found))
+		}
+	}
+	if len(alive) > 0 {
+		return nil, fmt.Errorf("%w: %s", ErrAlive, strings.Join(alive, "; "))
+	}
+	self := p.Report.Folder.Node
+	return slices.DeleteFunc(asked, func(a Asked) bool { return a.ID == self }), nil
+}
+
+// Last returns index and term of the last entry that the recovered state has.
+func (p *Plan) Last() (index, term uint64) { return p.remains.last, p.remains.term }
+
+// Recovered is a folder that was recovered.
+type Recovered struct {
+	Cluster string // the new id
+	Index   uint64 // at which the new cluster begins
+	Kept    string // the path of the content before
+}
+
+// Carry carries the recovery out, once. It asks all nodes again first, since the
+// confirmation of a person takes time. On return the new content is durable; after an
+// error the old one is in force, or the error says that the next start finishes it. It
+// needs as much room on the disk as a snapshot of the state, beside what is there.
+func (p *Plan) Carry(ctx context.Context) (Recovered, error) {
+	if _, err := p.ask(ctx); err != nil {
+		return Recovered{}, err
+	}
+	before, _ := fsm.ParseClusterID(p.Report.Folder.Cluster) // "": it has no id
+	cluster := membership.RecoveredID(before)
+	made := Recovered{Cluster: cluster.String(), Index: p.remains.last + indexJump}
+	state, err := p.remains.feed.Recovered(cluster, made.Index)
+	if err != nil {
+		return Recovered{}, err
+	}
+	made.Kept, err = p.view.Replace(store.Replacement{
+		ClusterID: made.Cluster, Index: made.Index, Term: max(p.remains.term, p.Report.Folder.Term), State: state,
+		Configuration: p.configuration,
+	})
+	return made, err
+}
+
+// configuration is that of the new cluster: the node of the folder has the only vote, and
+// no other folder may take part as that node.
+func (p *Plan) configuration(folder folder.ID) (c raft.Configuration) {
+	for _, member := range p.config.Peers {
+		server := raft.Server{ID: raft.ServerID(member.ID), Address: raft.ServerAddress(member.Address), Suffrage: raft.Nonvoter}
+		if member.ID == p.Report.Folder.Node {
+			server.Suffrage, server.Address = raft.Voter, peer.MarkAddress(member.Address, peer.ID(folder))
+		}
+		c.Servers = append(c.Servers, server)
+	}
+	return c
+}
+
+// Close gives the folder free.
+func (p *Plan) Close() error { return p.view.Close() }
