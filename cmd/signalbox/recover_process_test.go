@@ -32,12 +32,20 @@ func (c *processes) recover(node int, killed time.Duration, more ...string) (str
 	return string(output), err
 }
 
-// refused wants recover to fail with these words.
+// refused wants recover to fail with these words, perhaps after others: for 2 s after the
+// death of a node the other nodes take it for alive.
 func (c *processes) refused(node int, words string, more ...string) {
 	c.t.Helper()
-	if out, err := c.recover(node, 0, more...); err == nil || !strings.Contains(out, words) {
-		c.t.Errorf("recover of n%d: %v, without %q:\n%s", node+1, err, words, out)
-	}
+	eventually(c.t, 20*time.Second, func() error {
+		out, err := c.recover(node, 0, more...)
+		if err == nil {
+			c.t.Fatalf("recover of n%d: %s", node+1, out)
+		}
+		if !strings.Contains(out, words) {
+			return fmt.Errorf("recover of n%d: without %q:\n%s", node+1, words, out)
+		}
+		return nil
+	})
 }
 
 // TestRecoverWithProcesses loses two of three nodes, and makes a cluster of the third,
