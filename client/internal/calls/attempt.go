@@ -96,7 +96,7 @@ func (c *Caller) try(ctx context.Context, node *nodes.Node, k *Call, body []byte
 		return Reply{}, err
 	}
 	request.URL, request.Host = node.URL(k.Path, query), ""
-	c.setHeader(request.Header, k, body)
+	c.setHeader(request, node, k, body)
 	r.Sent, r.Wait, r.Node = time.Now(), a.wait, node
 	response, err := c.http.Do(request)
 	if err != nil {
@@ -116,7 +116,12 @@ func (c *Caller) try(ctx context.Context, node *nodes.Node, k *Call, body []byte
 	return r, nil
 }
 
-func (c *Caller) setHeader(header http.Header, k *Call, body []byte) {
+func (c *Caller) setHeader(request *http.Request, node *nodes.Node, k *Call, body []byte) {
+	header := request.Header
+	if user := node.User(); user != nil {
+		password, _ := user.Password()
+		request.SetBasicAuth(user.Username(), password)
+	}
 	for _, given := range []http.Header{c.cfg.Header, k.Header} {
 		for name, values := range given {
 			header[http.CanonicalHeaderKey(name)] = values

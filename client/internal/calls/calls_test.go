@@ -2,6 +2,8 @@ package calls
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -196,6 +198,63 @@ func TestOutcomeAfterALostReply(t *testing.T) {
 			}
 			if b.sent[1].Header.Get("Idempotency-Key") != "k" {
 				b.Error("the repeat has another key")
+			}
+		})
+	}
+}
+
+// Where a certificate is refused, by this client or by the node, each node is asked once.
+// The request was not carried out.
+func TestMistrust(t *testing.T) {
+	for name, err := range map[string]error{
+		"by the client": fmt.Errorf("tls: %w", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}),
+		"by the node":   &net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, 3, func(*http.Request, int) (*http.Response, error) { return nil, err }, func(b *rig) {
+				began := time.Now()
+				got := b.post(time.Minute)
+				if !errors.Is(got, err) || !errors.Is(got, ErrUnreachable) || errors.Is(got, ErrOutcomeUnknown) || b.asked() != "n1 n2 n3" {
+					b.Errorf("asked %s, %v", b.asked(), got)
+				}
+				b.took(began, 0, 0)
+			})
+		})
+	}
+	virtually(t, 2, func(r *http.Request, _ int) (*http.Response, error) {
+		if r.URL.Host == "n1" {
+			return nil, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}}
+		}
+		return replying(200, "")
+	}, func(b *rig) {
+		if err := b.post(0); err != nil || b.asked() != "n1 n2" {
+			b.Errorf("asked %s, %v", b.asked(), err)
+		}
+	})
+}
+
+// A node whose file of tokens is behind, or whose port has turned to HTTPS already, fails
+// no call while another one replies.
+func TestNodesThatDiffer(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		body   string
+	}{
+		{401, `{"code":"unauthenticated"}`}, {400, "Client sent an HTTP request to an HTTPS server.\n"},
+	} {
+		virtually(t, 2, func(r *http.Request, _ int) (*http.Response, error) {
+			if r.URL.Host == "n1" {
+				return replying(c.status, c.body)
+			}
+			return replying(200, "")
+		}, func(b *rig) {
+			for range 2 {
+				if err := b.post(0); err != nil {
+					b.Errorf("%s: %v", c.body, err)
+				}
+			}
+			if b.asked() != "n1 n2 n2" {
+				b.Errorf("%s: asked %s", c.body, b.asked())
 			}
 		})
 	}

@@ -15,7 +15,8 @@ const suspicion = 5 * time.Second
 
 // Node is one address.
 type Node struct {
-	base *url.URL
+	base *url.URL      // without a user
+	user *url.Userinfo // may be a token; nil: none
 
 	// Guarded by List.mu.
 	notBefore time.Time // it asked for no request before that
@@ -30,7 +31,8 @@ type List struct {
 }
 
 // Parse reads base URLs: "http://n1:8701", or "n1:8701" for the same. The path of a
-// base URL stays part of every URL.
+// base URL stays part of every URL. A user and password stay out of URLs, and so of the
+// errors that have them.
 func Parse(addresses []string) (*List, error) {
 	if len(addresses) == 0 {
 		return nil, errors.New("no addresses")
@@ -49,12 +51,15 @@ func Parse(addresses []string) (*List, error) {
 		}
 		if base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
 			if base.User != nil {
-				text = base.Redacted()
+				base.User = nil
+				text = base.String()
 			}
 			return nil, fmt.Errorf("address %q is not the base URL of a node", text)
 		}
 		base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/") // "//v1" is no route
-		l.nodes = append(l.nodes, &Node{base: base})
+		n := &Node{base: base, user: base.User}
+		base.User = nil
+		l.nodes = append(l.nodes, n)
 	}
 	return l, nil
 }
@@ -123,8 +128,11 @@ func (l *List) Worked(which *Node) {
 // Host returns the node's host and port.
 func (n *Node) Host() string { return n.base.Host }
 
-// String returns the base URL, without its password.
-func (n *Node) String() string { return n.base.Redacted() }
+// String returns the base URL, without the user that its address may have.
+func (n *Node) String() string { return n.base.String() }
+
+// User returns the user of the node's address, for Basic authentication; nil without one.
+func (n *Node) User() *url.Userinfo { return n.user }
 
 // URL returns the URL of a path of the API on this node; see Path.
 func (n *Node) URL(segments []string, query url.Values) *url.URL {

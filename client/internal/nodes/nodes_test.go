@@ -22,6 +22,15 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
+	for _, bad := range []string{"http://t0ken@n1:port", "http://t0ken@n1?x=1", "http://me:t0ken@n1#top", "ftp://t0ken@n1"} {
+		if _, err := Parse([]string{bad}); err == nil || strings.Contains(err.Error(), "t0ken") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	n, _ := list(t, "http://me:t0ken@n1").Pick(time.Now(), false)
+	if password, _ := n.User().Password(); password != "t0ken" || n.String() != "http://n1" || n.URL([]string{"v1"}, nil).String() != "http://n1/v1" {
+		t.Errorf("the password %q of %s, %s", password, n, n.URL([]string{"v1"}, nil))
+	}
 	if _, err := Parse(nil); err == nil {
 		t.Error("no addresses are accepted")
 	}

@@ -71,8 +71,8 @@ func (f *Flags) Service() (*http.Client, []*url.URL, error) {
 			address = "http://" + address
 		}
 		base, err := url.Parse(strings.TrimRight(address, "/"))
-		if err != nil {
-			return nil, nil, errors.New("--addr: an address is no URL")
+		if err != nil || base.User != nil { // which errors would show
+			return nil, nil, errors.New("--addr: an address has no user here: give the token by --token-file or " + tokenVariable)
 		}
 		bases = append(bases, base)
 	}

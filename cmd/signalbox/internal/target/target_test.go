@@ -91,7 +91,7 @@ func TestErrorsNameTheFlag(t *testing.T) {
 		{"no address", "", []string{"--addr="}, []string{"--addr", "at least one"}},
 		{"no URL", "", []string{"--addr", "http://n1,ftp://n2"}, []string{"--addr", "ftp://n2"}},
 		{"no URL, with a password", "", []string{"--addr", "http://me:s3cret@n1:port"}, []string{"--addr"}},
-		{"a query, with a password", "", []string{"--addr", "http://me:s3cret@n1?x=1"}, []string{"--addr", "me", "n1?x=1"}},
+		{"a query, with a password", "", []string{"--addr", "http://me:s3cret@n1?x=1"}, []string{"--addr", "n1?x=1"}},
 		{"a file", "", []string{"--token-file", none}, []string{"--token-file", none}},
 		{"a variable", "s3cret s3cret", nil, []string{"SIGNALBOX_TOKEN", "spaces"}},
 		{"authorities", "", []string{"--ca", none}, []string{"--ca", none}},
@@ -111,6 +111,9 @@ func TestErrorsNameTheFlag(t *testing.T) {
 				}
 			}
 		})
+	}
+	if _, _, err := flags(t, "", "--addr", "http://s3cret@n1:8701").Service(); err == nil || !strings.Contains(err.Error(), "--token-file") || strings.Contains(err.Error(), "s3cret") {
+		t.Error(err)
 	}
 	if _, err := flags(t, "s3cret", "--addr", "n1:8701", "--insecure-http").Client(); err != nil {
 		t.Error(err)
