@@ -26,8 +26,9 @@ var layers = map[string][]string{
 	".":             {},
 	"cmd/signalbox": {"..."},
 
-	"cmd/signalbox/verbs":         {"cluster/offline", "cluster/peer", "cluster/probe", "httpapi/access", "internal/certs"}, // subcommands for the terminal
-	"cmd/signalbox/internal/hold": {"client"},                                                                               // a command, run while permits are held
+	"cmd/signalbox/verbs":               {"cluster/offline", "cluster/peer", "cluster/probe", "httpapi/access", "internal/certs"}, // subcommands for the terminal
+	"cmd/signalbox/internal/hold":       {"client"},                                                                               // a command, run while permits are held
+	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                      // systemd, and its watchdog
 
 	"httpapi": {"httpapi/access", "httpapi/exchange", "httpapi/v1"},
 	// The native API, its stream of events, and the cluster's members.

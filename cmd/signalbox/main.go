@@ -62,7 +62,7 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 	}
 	root.SetVersionTemplate("signalbox {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newServe(), newDev(), newVersion(), newHealthcheck(lookup))
+	root.AddCommand(newServe(lookup), newDev(), newVersion(), newHealthcheck(lookup))
 	for _, command := range root.Commands() {
 		command.Args = noArguments
 		command.Flags().SortFlags = false

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/supervisor"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/callback"
 	"github.com/signalbox/signalbox/httpapi/exchange"
@@ -217,8 +218,9 @@ func (n *node) abandon() {
 	}
 }
 
-// serve runs one node until ctx ends or the node can't go on.
-func serve(ctx context.Context, c config, log hclog.Logger) error {
+// serve runs one node until ctx ends or the node can't go on. Its supervisor is notified
+// when the ports are open, before there is a leader: a new cluster needs the other nodes for that.
+func serve(ctx context.Context, c config, log hclog.Logger, manager supervisor.Supervisor) error {
 	fatal := make(chan error, 1)
 	n, err := startNode(ctx, c, log, firstTo(fatal))
 	if err != nil {
@@ -228,12 +230,18 @@ func serve(ctx context.Context, c config, log hclog.Logger) error {
 		log.Warn("--insecure-http: the API is reachable beyond this machine, and whoever reaches it can do everything", "missing", strings.Join(open, ", "))
 	}
 	log.Info("serving", "version", version(), "node", c.nodeID, "http", c.httpAddress, "tls", n.certs.api != nil, "peer", c.peerAddress, "data", c.data)
+	manager.Ready()
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	go manager.Watch(watched, supervisor.NewProgress(n.cluster).Made)
 	select {
 	case <-ctx.Done():
 		log.Info("stopping")
 	case err = <-fatal:
 	case err = <-n.served:
 	}
+	unwatch()
+	manager.Stopping()
 	n.stop()
 	return err
 }

@@ -7,9 +7,12 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/supervisor"
 )
 
-func newServe() *cobra.Command {
+// newServe makes the subcommand that runs a node. lookup reads an environment variable.
+func newServe(lookup func(string) (string, bool)) *cobra.Command {
 	c := defaultConfig()
 	var peers string
 	var logs logging
@@ -36,7 +39,7 @@ func newServe() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return serve(command.Context(), c, logger)
+			return serve(command.Context(), c, logger, supervisor.Of(lookup, logger))
 		},
 	}
 	flags := command.Flags()
