@@ -60,7 +60,11 @@ func TestFoldersOfLevel1(t *testing.T) {
 		for id, n := range map[uint64]*testNode{101: leader, 102: leader, 103: follower} {
 			c.call(n, ownSession(id), fsm.OK)
 		}
-		if n, level := metricsOf(c.t, leader)["calls_without_limits_total"], leader.Status().Level; n != 2 || level != 1 {
+		list, errs := leader.DoMany(c.t.Context(), []Call{ownSession(105), ownSession(106)})
+		if list[0].Code != fsm.OK || list[1].Code != fsm.OK {
+			c.t.Errorf("a list: %v, %v, %v", list[0].Code, list[1].Code, errs)
+		}
+		if n, level := metricsOf(c.t, leader)["calls_without_limits_total"], leader.Status().Level; n != 4 || level != 1 {
 			c.t.Errorf("at level %d: %v calls without limits", level, n)
 		}
 		if lines := log.Lines("limits of identities have no effect"); len(lines) != 2 {

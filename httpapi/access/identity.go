@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/time/rate"
+
+	"github.com/signalbox/signalbox/fsm"
 )
 
 // Scope is a set of rights. Each scope includes those below it.
@@ -24,11 +26,6 @@ var scopeNames = map[Scope]string{Read: "read", Use: "use", Admin: "admin"}
 // String returns the name of the scope, as files have it.
 func (s Scope) String() string { return scopeNames[s] }
 
-// Limits bound what one identity has in the cluster at a time; 0 is no limit.
-type Limits struct {
-	Sessions, Leases, Waiting int64
-}
-
 // Identity is one client of the service: a name that tokens and certificates stand for,
 // with its rights. It does not change after it was made.
 type Identity struct {
@@ -37,7 +34,7 @@ type Identity struct {
 	// Prefixes are those of the names that it may use, sorted, none the beginning of
 	// another; nil stands for every name.
 	Prefixes []string
-	Limits   Limits
+	Limits   fsm.OwnerLimits // of its records in the cluster
 	// PerSecond is how many requests a second this node takes, with bursts of as many; 0
 	// is no limit.
 	PerSecond int64

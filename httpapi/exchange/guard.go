@@ -27,7 +27,7 @@ func (g *guarded) authorized(ctx context.Context, call cluster.Call) (cluster.Ca
 		g.tokens.Count(err)
 		return call, err
 	}
-	call.Owner = id.Owner(call.Command)
+	call.Owner, call.Limits = id.Owner(call.Command), id.Limits
 	if call.Key != "" && call.Owner == "" {
 		call.Key = id.Name + " " + call.Key // the owner would have set its keys apart
 	}

@@ -95,7 +95,7 @@ func (n *Node) start(call cluster.Call) (cluster.Reply, *fakeWait) {
 	n.sequence++
 	id := fsm.RequestID{Origin: 1, Sequence: n.sequence}
 	wait := &fakeWait{beganMS: n.nowMS, endMS: n.nowMS + call.Wait.Milliseconds(), reply: make(chan cluster.Reply, 1)}
-	applied := n.Apply(fsm.Envelope{Request: id, Key: call.Key, Owner: call.Owner}.Encode(call.Command))
+	applied := n.Apply(fsm.Envelope{Request: id, Key: call.Key, Owner: call.Owner, Limits: call.Limits}.Encode(call.Command))
 	r := applied.Commands[0].Result
 	reply := cluster.Reply{Result: r, Index: n.Index, NowMS: n.machine.NowMS()}
 	if r.Code != fsm.Waiting {
