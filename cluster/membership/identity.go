@@ -125,8 +125,11 @@ func recoveries(id fsm.ClusterID) uint16 {
 }
 
 // succeeds reports whether a cluster was made of what was left of another one, directly or
-// by further ones.
+// by further ones. Of one without an id that can't be excluded.
 func succeeds(cluster, before fsm.ClusterID) bool {
+	if before == (fsm.ClusterID{}) {
+		return recoveries(cluster) > 0
+	}
 	before[0] &^= upgradedBit
 	return bytes.Equal(cluster[:8], before[:8]) && recoveries(cluster) > recoveries(before)
 }

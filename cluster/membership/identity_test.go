@@ -109,11 +109,11 @@ func TestRecoveredID(t *testing.T) {
 		switch {
 		case Upgraded(first):
 			t.Errorf("%s: nodes without an id would be taken in", name)
-		case before != (fsm.ClusterID{}) && (!succeeds(first, before) || !succeeds(second, before)), !succeeds(second, first):
+		case !succeeds(first, before), !succeeds(second, before), !succeeds(second, first):
 			t.Errorf("%s: %v, %v and %v are no line", name, before, first, second)
 		case succeeds(before, first), succeeds(first, first), first == sibling, succeeds(first, sibling), succeeds(sibling, first):
 			t.Errorf("%s: %v and %v succeed too much", name, first, sibling)
-		case succeeds(first, RecoveredID(fsm.ClusterID{})), succeeds(first, fsm.ClusterID{9}):
+		case succeeds(first, RecoveredID(fsm.ClusterID{})), succeeds(first, fsm.ClusterID{9}), succeeds(formed, fsm.ClusterID{}):
 			t.Errorf("%s: it succeeds a stranger", name)
 		}
 	}
@@ -135,6 +135,7 @@ func TestAmongStrangers(t *testing.T) {
 		"two strangers, and one of its own":   {[]fsm.ClusterID{{9}, own, {9}}, true},
 		"a lost one":                          {[]fsm.ClusterID{before}, false},
 		"two lost ones":                       {[]fsm.ClusterID{before, before}, false},
+		"one that has no id yet":              {[]fsm.ClusterID{{}}, false},
 		"a majority that was not lost":        {[]fsm.ClusterID{before, before, before}, true},
 		"all others":                          {[]fsm.ClusterID{before, before, before, before}, true},
 		"a lost one, and a stranger":          {[]fsm.ClusterID{before, {9}}, true},
