@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -21,6 +22,8 @@ type loader struct {
 	addresses  []string // connections take turns
 	request    func(c, i int) (method, path, body string)
 	operations int // in one request
+
+	trust *tls.Config // nil: plain HTTP
 }
 
 // phase is how long one kind of load runs before the next takes its turn, and
@@ -70,6 +73,11 @@ func processor(b *testing.B) time.Duration {
 // run loads for one phase and returns its rates.
 func (l *loader) run(b *testing.B, connections int) rate {
 	b.Helper()
+	conns := make([]net.Conn, connections)
+	for c := range conns {
+		conns[c] = l.dial(b, c)
+		defer conns[c].Close()
+	}
 	before := processor(b)
 	var done atomic.Int64
 	var group sync.WaitGroup
@@ -77,7 +85,7 @@ func (l *loader) run(b *testing.B, connections int) rate {
 	start := time.Now()
 	for c := range connections {
 		group.Go(func() {
-			if err := l.connection(c, start.Add(phase), &done); err != nil {
+			if err := l.connection(c, conns[c], start.Add(phase), &done); err != nil {
 				failures <- err
 			}
 		})
@@ -92,13 +100,21 @@ func (l *loader) run(b *testing.B, connections int) rate {
 	return rate{operations / time.Since(start).Seconds(), operations / (processor(b) - before).Seconds()}
 }
 
-func (l *loader) connection(c int, end time.Time, done *atomic.Int64) error {
-	address := l.addresses[c%len(l.addresses)]
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		return err
+// dial opens connection c, with its handshake.
+func (l *loader) dial(b *testing.B, c int) net.Conn {
+	b.Helper()
+	conn, err := net.Dial("tcp", l.addresses[c%len(l.addresses)])
+	must(b, err)
+	if l.trust == nil {
+		return conn
 	}
-	defer conn.Close()
+	secure := tls.Client(conn, l.trust)
+	must(b, secure.Handshake())
+	return secure
+}
+
+func (l *loader) connection(c int, conn net.Conn, end time.Time, done *atomic.Int64) error {
+	address := l.addresses[c%len(l.addresses)]
 	answers := bufio.NewReader(conn)
 	for i := 0; time.Now().Before(end); i++ {
 		method, path, body := l.request(c, i)

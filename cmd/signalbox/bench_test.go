@@ -1,14 +1,17 @@
 package main
 
 import (
-	"bytes"
-	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/internal/certs"
 )
 
 // batchSize is how many operations one request of /v1/batch carries.
@@ -22,7 +25,7 @@ func BenchmarkWrites(b *testing.B) {
 	leader, follower := startTrio(b)
 	for _, connections := range []int{64, 256} {
 		b.Run(fmt.Sprintf("connections=%d", connections), func(b *testing.B) {
-			prepare(b, leader, connections)
+			prepare(b, "http://"+leader, connections, nil)
 			for b.Loop() {
 				rates := compare(b, connections,
 					&loader{name: "bare loop, leader", addresses: []string{bare}, operations: 1, request: count},
@@ -54,14 +57,16 @@ func batch(c, _ int) (method, path, body string) {
 }
 
 // prepare makes each connection's own semaphore.
-func prepare(b *testing.B, address string, connections int) {
+func prepare(b *testing.B, base string, connections int, trust *tls.Config) {
 	b.Helper()
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: trust}}
+	defer client.CloseIdleConnections()
 	for c := range connections {
-		request, err := http.NewRequest(http.MethodPut, fmt.Sprintf("http://%s/v1/semaphores/own-%d", address, c), strings.NewReader(`{"permits":0}`))
+		request, err := http.NewRequest(http.MethodPut, fmt.Sprintf("%s/v1/semaphores/own-%d", base, c), strings.NewReader(`{"permits":0}`))
 		if err != nil {
 			b.Fatal(err)
 		}
-		answer, err := http.DefaultClient.Do(request)
+		answer, err := client.Do(request)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -72,22 +77,30 @@ func prepare(b *testing.B, address string, connections int) {
 	}
 }
 
-// startTrio starts three nodes as dev does, and returns the HTTP addresses of
-// the leader and of a follower.
-func startTrio(b *testing.B) (leader, follower string) {
+// startTrio starts three nodes, each as changed, and returns the HTTP addresses of the
+// leader and of a follower.
+func startTrio(b *testing.B, change ...func(c *config)) (leader, follower string) {
 	b.Helper()
-	ctx := context.Background()
-	d := devFlags{nodes: 3, port: freePorts(b, 0, 1, 2, peerOffset, peerOffset+1, peerOffset+2), config: defaultConfig()}
-	fatal := make(chan error, 1)
-	nodes, err := d.start(ctx, b.TempDir(), hclog.NewNullLogger(), firstTo(fatal))
+	d := devFlags{nodes: 3, port: freePorts(b, 0, 1, 2, peerOffset, peerOffset+1, peerOffset+2)}
+	var peers []cluster.Peer
+	for i := range d.nodes {
+		peers = append(peers, cluster.Peer{ID: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("127.0.0.1:%d", d.port+peerOffset+i)})
+	}
+	fatal := make(chan error, d.nodes)
+	var nodes []*node
 	b.Cleanup(func() { stopAll(nodes) })
-	if err == nil {
-		err = d.ready(ctx, nodes, fatal)
+	for i, own := range peers {
+		c := defaultConfig()
+		c.nodesHere, c.nodeID, c.peers, c.peerAddress, c.data = d.nodes, own.ID, peers, own.Address, b.TempDir()
+		c.httpAddress = fmt.Sprintf("127.0.0.1:%d", d.port+i)
+		for _, f := range change {
+			f(&c)
+		}
+		n, err := startNode(b.Context(), c, hclog.NewNullLogger(), firstTo(fatal))
+		must(b, err)
+		nodes = append(nodes, n)
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
-	var led bytes.Buffer
+	must(b, d.ready(b.Context(), nodes, fatal))
 	for i, n := range nodes {
 		address := fmt.Sprintf("127.0.0.1:%d", d.port+i)
 		if status := n.cluster.Status(); status.Leader == status.Node {
@@ -95,10 +108,45 @@ func startTrio(b *testing.B) (leader, follower string) {
 		} else {
 			follower = address
 		}
-		fmt.Fprintf(&led, "%s ", address)
 	}
 	if leader == "" {
-		b.Fatalf("no leader among %s", led.String())
+		b.Fatal("no leader among the nodes")
 	}
 	return leader, follower
+}
+
+// BenchmarkSecured compares writes on a leader whose peers have mutual TLS, and writes
+// over HTTPS, with those on a leader without either: keep-alive connections, each a ratio
+// within one run. All nodes and clients share this machine, so both ends of each TLS
+// connection count.
+func BenchmarkSecured(b *testing.B) {
+	dir := makeCerts(b, "ca", "node n1", "node n2", "node n3")
+	file := func(name string) string { return filepath.Join(dir, name) }
+	pair := func(c *config) certs.Pair {
+		return certs.Pair{Cert: file("node-" + c.nodeID + ".pem"), Key: file("node-" + c.nodeID + "-key.pem")}
+	}
+	peers := func(c *config) { c.peerCerts = certs.Config{Pair: pair(c), CA: file("ca.pem")} }
+	api := func(c *config) { c.apiCerts = certs.Config{Pair: pair(c)} }
+	plain, _ := startTrio(b)
+	mutual, _ := startTrio(b, peers)
+	https, _ := startTrio(b, api)
+	trust := trusting(b, dir)
+	for _, connections := range []int{64, 256} {
+		b.Run(fmt.Sprintf("connections=%d", connections), func(b *testing.B) {
+			prepare(b, "http://"+plain, connections, nil)
+			prepare(b, "http://"+mutual, connections, nil)
+			prepare(b, "https://"+https, connections, trust)
+			for b.Loop() {
+				rates := compare(b, connections,
+					&loader{name: "plain", addresses: []string{plain}, operations: 1, request: up},
+					&loader{name: "mutual TLS between peers", addresses: []string{mutual}, operations: 1, request: up},
+					&loader{name: "HTTPS", addresses: []string{https}, operations: 1, request: up, trust: trust},
+				)
+				b.ReportMetric(rates[1].wall/rates[0].wall, "mutual/plain")
+				b.ReportMetric(rates[2].wall/rates[0].wall, "https/plain")
+				b.ReportMetric(rates[1].processor/rates[0].processor, "mutual/plain-cpu")
+				b.ReportMetric(rates[2].processor/rates[0].processor, "https/plain-cpu")
+			}
+		})
+	}
 }

@@ -22,7 +22,7 @@ type outcome struct {
 
 // command runs the program with the arguments, in this process. variables are
 // name, value, …
-func command(t *testing.T, arguments []string, variables ...string) outcome {
+func command(t testing.TB, arguments []string, variables ...string) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 )
 
 // makeCerts makes certificates with the subcommand, "ca" first, in a new folder.
-func makeCerts(t *testing.T, kinds ...string) (dir string) {
+func makeCerts(t testing.TB, kinds ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	for _, kind := range kinds {
@@ -30,14 +30,21 @@ func makeCerts(t *testing.T, kinds ...string) (dir string) {
 	return dir
 }
 
+// trusting returns the settings of a client that trusts the authority of a folder.
+func trusting(t testing.TB, dir string) *tls.Config {
+	t.Helper()
+	bundle, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
+	must(t, err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	return &tls.Config{RootCAs: roots, ServerName: "localhost"}
+}
+
 // httpsClient returns a client that trusts the authority of a folder and shows a
 // certificate of it if one is named, and how many connections it has opened.
 func httpsClient(t *testing.T, dir, shows string) (*http.Client, *atomic.Int64) {
 	t.Helper()
-	bundle, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
-	must(t, err)
-	config := &tls.Config{RootCAs: x509.NewCertPool()}
-	config.RootCAs.AppendCertsFromPEM(bundle)
+	config := trusting(t, dir)
 	if shows != "" {
 		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, shows+".pem"), filepath.Join(dir, shows+"-key.pem"))
 		must(t, err)

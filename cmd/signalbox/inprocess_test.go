@@ -90,7 +90,7 @@ func (r *running) ended(t *testing.T, within time.Duration) {
 	}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -41,12 +41,12 @@ func writePair(files Pair, cert, key []byte, overwrite bool) error {
 	}
 	// Both are on the disk before either takes its place. A node that reads between the
 	// two renames finds a pair that does not match, and reads again.
-	newKey, err := writeBeside(files.Key, "PRIVATE KEY", key)
+	newKey, err := writeBeside(files.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
 	if err != nil {
 		return err
 	}
 	defer os.Remove(newKey) // gone already, unless something failed
-	newCert, err := writeBeside(files.Cert, "CERTIFICATE", cert)
+	newCert, err := writeBeside(files.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}))
 	if err != nil {
 		return err
 	}
@@ -58,16 +58,26 @@ func writePair(files Pair, cert, key []byte, overwrite bool) error {
 }
 
 // writeBeside writes a file that is to take the place of another, and returns its path.
-func writeBeside(path, kind string, content []byte) (string, error) {
+func writeBeside(path string, content []byte) (string, error) {
 	file, err := os.CreateTemp(filepath.Dir(path), ".new-*") // 0600
 	if err != nil {
 		return "", err
 	}
-	err = pem.Encode(file, &pem.Block{Type: kind, Bytes: content})
+	_, err = file.Write(content)
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		_ = os.Remove(file.Name()) // the error counts
 	}
 	return file.Name(), err
+}
+
+// replace writes a file whole, in place of one that may be there.
+func replace(path string, content []byte) error {
+	written, err := writeBeside(path, content)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(written) // gone already, unless something failed
+	return os.Rename(written, path)
 }
 
 // readPair reads a certificate, with those that lead to its authority, and its key.

@@ -11,8 +11,10 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -23,6 +25,8 @@ const (
 	// issuedLifetime is how long a node's or client's certificate is valid. Nodes read
 	// a new one without a restart.
 	issuedLifetime = 365 * 24 * time.Hour
+	// renewed is how long before its end a certificate is no longer one to keep.
+	renewed = 30 * 24 * time.Hour
 	// backdated lets a machine whose clock is behind use a certificate at once.
 	backdated = time.Hour
 )
@@ -81,6 +85,35 @@ func MakeNode(dir, id string, hosts []string, overwrite bool) (Pair, error) {
 		}
 	}
 	return issue(dir, "node-"+id, template, overwrite)
+}
+
+// NodeLasts reports whether a folder has the certificate of a node, issued by the
+// folder's authority for these hosts, that is good for another month.
+func NodeLasts(dir, id string, hosts []string) bool {
+	s, err := Open(Config{Pair: pairOf(dir, "node-"+id), CA: pairOf(dir, "ca").Cert, Node: id})
+	if err != nil || time.Until(s.Ends()) < renewed {
+		return false
+	}
+	return !slices.ContainsFunc(hosts, func(host string) bool { return s.Certificate().Leaf.VerifyHostname(host) != nil })
+}
+
+// CopyNode copies what a node needs to another folder: its certificate and key, and the
+// authority's certificate, but not its key.
+func CopyNode(from, to, id string) error {
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	node := pairOf(from, "node-"+id)
+	for _, path := range []string{pairOf(from, "ca").Cert, node.Key, node.Cert} {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := replace(filepath.Join(to, filepath.Base(path)), content); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 var hostName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`)

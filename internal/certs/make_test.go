@@ -157,3 +157,45 @@ func TestSerialNumbersDiffer(t *testing.T) {
 		seen = append(seen, n.String())
 	}
 }
+
+// TestNodeLasts: a certificate is kept as long as it needs no renewal within a month,
+// its authority is the folder's, and it names all hosts.
+func TestNodeLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, other := authority(t), authority(t)
+		for _, folder := range []string{dir, other} {
+			_, err := MakeNode(folder, "n1", []string{"a.example"}, false)
+			must(t, err)
+		}
+		for _, c := range []struct {
+			id    string
+			hosts []string
+			want  bool
+		}{
+			{"n1", nil, true},
+			{"n1", []string{"a.example", "localhost", "n1"}, true},
+			{"n1", []string{"a.example", "b.example"}, false},
+			{"n2", nil, false},
+		} {
+			if got := NodeLasts(dir, c.id, c.hosts); got != c.want {
+				t.Errorf("%s for %q: %v", c.id, c.hosts, got)
+			}
+		}
+		time.Sleep(issuedLifetime - renewed - time.Hour) // virtual
+		if !NodeLasts(dir, "n1", nil) {
+			t.Error("it is renewed too early")
+		}
+		time.Sleep(2 * time.Hour) // virtual
+		if NodeLasts(dir, "n1", nil) {
+			t.Error("it is kept too long")
+		}
+		_, err := MakeNode(dir, "n1", nil, true)
+		must(t, err)
+		foreign, err := os.ReadFile(filepath.Join(other, "ca.pem"))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, "ca.pem"), foreign, 0o600))
+		if NodeLasts(dir, "n1", nil) {
+			t.Error("it is kept with another authority")
+		}
+	})
+}

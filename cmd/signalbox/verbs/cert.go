@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,16 +16,17 @@ func Cert() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "cert",
 		Short: "Make the certificates of a cluster",
-		Long: "Make the certificates of a cluster: first the authority, then one for each node, then those of clients.\n\n" +
+		Long: "Make the certificates of a cluster: the authority and one for each node (cert cluster, or cert ca and\n" +
+			"cert node), then those of clients.\n\n" +
 			"All files go to one folder. Its ca-key.pem signs for the whole cluster: keep it off the nodes. A node needs\n" +
 			"ca.pem and its own two files. The keys are ECDSA P-256; an authority lasts ten years, what it issues one.",
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("cert takes ca, node or client: see signalbox cert --help")
+			return errors.New("cert takes cluster, ca, node or client: see signalbox cert --help")
 		},
 	}
 	var o certOptions
-	command.AddCommand(o.authority(), o.node(), o.client())
+	command.AddCommand(o.cluster(), o.authority(), o.node(), o.client())
 	flags := command.PersistentFlags()
 	flags.StringVar(&o.dir, "dir", "certs", "the folder of the files; made if there is none")
 	flags.BoolVar(&o.overwrite, "overwrite", false, "replace files that exist")
@@ -35,6 +37,57 @@ func Cert() *cobra.Command {
 type certOptions struct {
 	dir       string
 	overwrite bool
+}
+
+func (o *certOptions) cluster() *cobra.Command {
+	var to string
+	command := &cobra.Command{
+		Use:   "cluster ID[=HOST,…] …",
+		Short: "Make all that the nodes of a cluster need, as far as it is missing",
+		Long: "Make the authority and a certificate for each node, as far as they are missing: the same command again\n" +
+			"issues only those that have ended, end within 30 days, or lack a host. It prints the files that it has written.\n\n" +
+			"ID is a node's --node-id, HOST a name or address by which clients reach it over HTTPS. The id and localhost\n" +
+			"are added. With --to, what the nodes need is also copied there, without the authority's key.",
+		Example: "  signalbox cert cluster n1=n1.example n2=n2.example n3=n3.example",
+		Args: func(command *cobra.Command, arguments []string) error {
+			if len(arguments) == 0 {
+				return errors.New("cert cluster takes the ids of all nodes")
+			}
+			return nil
+		},
+		RunE: func(command *cobra.Command, arguments []string) error {
+			files, err := certs.MakeAuthority(o.dir, o.overwrite)
+			if !errors.Is(err, fs.ErrExist) { // else it is kept
+				if err := printPair(command, files, err); err != nil {
+					return err
+				}
+			}
+			for _, argument := range arguments {
+				if err := o.clusterNode(command, argument, to); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	command.Flags().StringVar(&to, "to", "", "copy ca.pem and the nodes' files to this folder")
+	return command
+}
+
+// clusterNode issues the certificate of one node unless it can be kept, and copies it.
+func (o *certOptions) clusterNode(command *cobra.Command, argument, to string) error {
+	id, list, _ := strings.Cut(argument, "=")
+	hosts := strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
+	if o.overwrite || !certs.NodeLasts(o.dir, id, hosts) {
+		files, err := certs.MakeNode(o.dir, id, hosts, true)
+		if err := printPair(command, files, err); err != nil {
+			return err
+		}
+	}
+	if to == "" {
+		return nil
+	}
+	return certs.CopyNode(o.dir, to, id)
 }
 
 func (o *certOptions) authority() *cobra.Command {

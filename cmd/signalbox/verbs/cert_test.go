@@ -55,7 +55,10 @@ func TestCertRefuses(t *testing.T) {
 	for _, c := range []struct {
 		arguments, want string
 	}{
-		{"", "cert takes ca, node or client"},
+		{"", "cert takes cluster, ca, node or client"},
+		{"cluster", "takes the ids of all nodes"},
+		{"cluster n1 a/b", `"a/b" can't be the name`},
+		{"cluster n1=http://x", `"http://x" is neither a host name`},
 		{"ca", "ca.pem is there already: file already exists; with --overwrite all"},
 		{"ca more", "unknown command"},
 		{"node", "takes one argument, the id of a node, not 0"},
@@ -66,8 +69,70 @@ func TestCertRefuses(t *testing.T) {
 		{"node n1 --dir " + t.TempDir(), "there is no certificate authority in"},
 	} {
 		out, err := cert(append([]string{"--dir", dir}, strings.Fields(c.arguments)...)...)
-		if err == nil || !strings.Contains(err.Error(), c.want) || out != "" {
+		if err == nil || !strings.Contains(err.Error(), c.want) || out != "" && !strings.HasPrefix(c.arguments, "cluster") {
 			t.Errorf("cert %s: %q, %v; wanted %q", c.arguments, out, err, c.want)
+		}
+	}
+}
+
+// namesIn returns the names of the files in a folder.
+func namesIn(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+// TestCertCluster: the first call makes all, a later one only the certificates that are
+// missing, damaged or lack a host; the copy has no key of the authority.
+func TestCertCluster(t *testing.T) {
+	dir, to := filepath.Join(t.TempDir(), "authority"), filepath.Join(t.TempDir(), "secrets")
+	for _, c := range []struct {
+		before    func() error
+		arguments string
+		want      string // the names of the files written
+	}{
+		{nil, "n1=a.example,10.0.0.1 n2", "ca.pem ca-key.pem node-n1.pem node-n1-key.pem node-n2.pem node-n2-key.pem"},
+		{nil, "n1=a.example,10.0.0.1 n2", ""},
+		{nil, "n1=a.example n2=b.example", "node-n2.pem node-n2-key.pem"},
+		{func() error { return os.WriteFile(filepath.Join(dir, "node-n1.pem"), nil, 0o600) }, "n1 n2", "node-n1.pem node-n1-key.pem"},
+		{func() error { return os.Remove(filepath.Join(dir, "node-n2-key.pem")) }, "n1 n2", "node-n2.pem node-n2-key.pem"},
+		{nil, "n1 n2 n3", "node-n3.pem node-n3-key.pem"},
+	} {
+		if c.before != nil {
+			if err := c.before(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, err := cert(append(strings.Fields("cluster --dir "+dir+" --to "+to), strings.Fields(c.arguments)...)...)
+		if err != nil {
+			t.Fatalf("%s: %v", c.arguments, err)
+		}
+		var names []string
+		for line := range strings.Lines(out) {
+			names = append(names, filepath.Base(strings.TrimSpace(line)))
+		}
+		if got := strings.Join(names, " "); got != c.want {
+			t.Errorf("%s: wrote %q, not %q", c.arguments, got, c.want)
+		}
+	}
+	if got, want := namesIn(t, to), "ca.pem node-n1-key.pem node-n1.pem node-n2-key.pem node-n2.pem node-n3-key.pem node-n3.pem"; got != want {
+		t.Errorf("copied %q, not %q", got, want)
+	}
+	for _, name := range strings.Fields(namesIn(t, to)) {
+		from, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied, err := os.ReadFile(filepath.Join(to, name))
+		if err != nil || !bytes.Equal(from, copied) {
+			t.Errorf("%s is not the same: %v", name, err)
 		}
 	}
 }
