@@ -1,4 +1,4 @@
-# One static binary and a folder for its state: nothing else is in the image.
+# One static binary and folders for its state and certificates: nothing else is in the image.
 FROM golang:1.26-bookworm AS build
 LABEL org.signalbox.stage=build
 WORKDIR /src
@@ -7,12 +7,14 @@ RUN go mod download
 COPY . .
 ARG VERSION=
 RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$VERSION" -o /out/signalbox ./cmd/signalbox \
- && mkdir -p /out/data
+ && mkdir -p /out/data /out/secrets /out/authority
 
 FROM scratch
 COPY --from=build /out/signalbox /signalbox
 # A new volume takes over the owner of the folder that it is mounted on.
 COPY --from=build --chown=65532:65532 /out/data /data
+COPY --from=build --chown=65532:65532 /out/secrets /secrets
+COPY --from=build --chown=65532:65532 /out/authority /authority
 USER 65532:65532
 ENV SIGNALBOX_DATA=/data SIGNALBOX_HTTP=0.0.0.0:8701
 VOLUME /data

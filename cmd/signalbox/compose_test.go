@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ func TestCompose(t *testing.T) {
 		c.waitHealthy(t, node)
 	}
 	t.Run("image", c.image)
+	t.Run("peers", c.peers)
 	t.Run("every node writes and reads", c.everyNode)
 	t.Run("rolling restart", c.rollingRestart)
 	keeper := c.must(t, 0, http.MethodPost, "/v1/sessions", `{"ttl":"10m"}`, http.StatusCreated).Session
@@ -140,6 +142,23 @@ func (c *containers) image(t *testing.T) {
 		t.Errorf("it is %q, built as version %q", stamped, want)
 	}
 	t.Logf("%d bytes, user %s", bytes, user)
+}
+
+// peers checks that the nodes have certificates and speak TLS alone, and that no node has
+// the key that could make more.
+func (c *containers) peers(t *testing.T) {
+	for node, id := range c.ids {
+		page := metricsOf(t, &client{bases: c.bases[node : node+1], http: c.http})
+		if !regexp.MustCompile(`(?m)^signalbox_certificate_days_left\{use="peer"\} 36[45]`).MatchString(page) ||
+			!strings.Contains(page, "\nsignalbox_peer_plain_streams_total 0\n") {
+			t.Errorf("n%d: no certificate, or streams without TLS", node+1)
+		}
+		for _, key := range []string{"/secrets/ca-key.pem", "/authority/ca-key.pem"} {
+			if output, err := exec.Command("docker", "cp", id+":"+key, filepath.Join(t.TempDir(), "key")).CombinedOutput(); err == nil {
+				t.Errorf("n%d has %s: %s", node+1, key, output)
+			}
+		}
+	}
 }
 
 // everyNode writes through each node and reads the value through the next.
