@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Tests docker-compose.yml on real containers: builds the image, starts the three nodes
-# and has cmd/signalbox/compose_test.go write, restart, kill and cut off. Everything is
-# taken down again, volumes and image too, however it ends.
+# Tests docker-compose.yml, docker-compose.secure.yml and README's three machines on real
+# containers: builds the image, starts the nodes and has the tests in cmd/signalbox
+# (compose_test.go, compose_secure_test.go) write, restart, kill and cut off. Everything
+# is taken down again, volumes and image too, however it ends.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -38,6 +39,7 @@ trap down EXIT
 trap 'exit 1' INT TERM
 
 $COMPOSE config --quiet
+$COMPOSE -f docker-compose.yml -f docker-compose.secure.yml config --quiet
 docker build --quiet --build-arg "VERSION=$SIGNALBOX_VERSION" --tag "$SIGNALBOX_IMAGE" .
 $COMPOSE up --detach --no-build
-go test -tags compose -count 1 -timeout 15m -v -run '^TestCompose$' ./cmd/signalbox
+go test -tags compose -count 1 -timeout 15m -v -run '^(TestCompose|TestComposeSecure|TestThreeMachines)$' ./cmd/signalbox

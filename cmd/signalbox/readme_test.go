@@ -45,7 +45,7 @@ func paste(t *testing.T, folder, script string, c *client) string {
 		}
 	}
 	for i, base := range c.bases {
-		script = strings.ReplaceAll(script, fmt.Sprintf("localhost:%d", 8701+i), strings.TrimPrefix(base, "http://"))
+		script = strings.ReplaceAll(script, fmt.Sprintf("localhost:%d", 8701+i), strings.TrimPrefix(strings.TrimPrefix(base, "https://"), "http://"))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // an image may have to be built
 	defer cancel()
