@@ -131,6 +131,15 @@ func TestServeHTTPS(t *testing.T) {
 	}
 }
 
+// TestServeNeedsAServersCertificate: a client's certificate is refused at the start, and
+// not by each client later.
+func TestServeNeedsAServersCertificate(t *testing.T) {
+	dir, port := makeCerts(t, "ca", "client ci"), freePorts(t, 0, 1)
+	command(t, []string{"serve", "--ephemeral", "--http", fmt.Sprintf("127.0.0.1:%d", port), "--peer", fmt.Sprintf("127.0.0.1:%d", port+1),
+		"--tls-cert", filepath.Join(dir, "client-ci.pem"), "--tls-key", filepath.Join(dir, "client-ci-key.pem")}).
+		refused(t, "--tls-cert", "client-ci.pem", "not a server's certificate")
+}
+
 // TestInsecureHTTPIsLoud: a node that lets everybody in says so.
 func TestInsecureHTTPIsLoud(t *testing.T) {
 	port := freePorts(t, 0, 1)

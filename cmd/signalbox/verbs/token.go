@@ -30,7 +30,7 @@ func Token() *cobra.Command {
 type tokenOptions struct {
 	scopes, prefixes                []string
 	sessions, leases, waiting, rate int64
-	into, appendTo                  string
+	into, appendTo, note            string
 	keep                            bool
 }
 
@@ -64,6 +64,7 @@ func (o *tokenOptions) add(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.rate, "requests-per-second", 0, "the most requests a second that a node takes from the client; 0: no limit")
 	flags.StringVar(&o.into, "token-file", "", "write the token to this new file, and don't print it")
 	flags.StringVar(&o.appendTo, "append", "", "append the block to this file, and don't print it")
+	flags.StringVar(&o.note, "note", "", "print this line once the token is drawn, such as the way to its file")
 	flags.BoolVar(&o.keep, "keep", false, "do nothing if --token-file is there already")
 }
 
@@ -94,6 +95,9 @@ func (o *tokenOptions) run(command *cobra.Command, name string) error {
 		token = ""
 	} else {
 		token += "\n"
+	}
+	if o.note != "" {
+		block += o.note + "\n"
 	}
 	_, err = fmt.Fprint(command.OutOrStdout(), token, block)
 	return err

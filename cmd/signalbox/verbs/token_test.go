@@ -62,15 +62,15 @@ func TestTokenNew(t *testing.T) {
 }
 
 // TestTokenNewIntoFiles: with both files the token is not printed; a token that is there
-// is kept, or is an error, and no block is added then.
+// is kept, or is an error, and no block is added then. The note is printed with a new one.
 func TestTokenNewIntoFiles(t *testing.T) {
 	dir := t.TempDir()
 	secret, file := filepath.Join(dir, "admin.token"), filepath.Join(dir, "tokens.toml")
 	arguments := []string{"new", "admin", "--scope", "admin", "--token-file", secret, "--append", file}
-	for _, more := range []string{"", "--keep"} {
-		out, err := token(append(arguments, strings.Fields(more)...)...)
-		if err != nil || out != "" {
-			t.Fatalf("%q, %v", out, err)
+	for _, c := range [][2]string{{"", ""}, {"--keep --note again", ""}, {"--keep --note once --token-file " + secret + ".2", "once\n"}} {
+		out, err := token(append(arguments, strings.Fields(c[0])...)...)
+		if err != nil || out != c[1] {
+			t.Fatalf("%s: %q, %v", c[0], out, err)
 		}
 	}
 	if _, err := token(arguments...); err == nil {
@@ -90,7 +90,7 @@ func TestTokenNewIntoFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(text), "[[token]]"); n != 2 || strings.Contains(string(text), strings.TrimSpace(string(drawn))) {
+	if n := strings.Count(string(text), "[[token]]"); n != 3 || strings.Contains(string(text), strings.TrimSpace(string(drawn))) {
 		t.Errorf("%d blocks:\n%s", n, text)
 	}
 	for _, path := range []string{secret, file} {
