@@ -24,6 +24,7 @@ type loader struct {
 	operations int // in one request
 
 	trust *tls.Config // nil: plain HTTP
+	head  string      // further lines of a request's head
 }
 
 // phase is how long one kind of load runs before the next takes its turn, and
@@ -118,7 +119,7 @@ func (l *loader) connection(c int, conn net.Conn, end time.Time, done *atomic.In
 	answers := bufio.NewReader(conn)
 	for i := 0; time.Now().Before(end); i++ {
 		method, path, body := l.request(c, i)
-		if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, address, len(body), body); err != nil {
+		if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\n%sContent-Length: %d\r\n\r\n%s", method, path, address, l.head, len(body), body); err != nil {
 			return err
 		}
 		answer, err := http.ReadResponse(answers, nil)

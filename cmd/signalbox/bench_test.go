@@ -1,9 +1,9 @@
 package main
 
 import (
-	"crypto/tls"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,7 +25,7 @@ func BenchmarkWrites(b *testing.B) {
 	leader, follower := startTrio(b)
 	for _, connections := range []int{64, 256} {
 		b.Run(fmt.Sprintf("connections=%d", connections), func(b *testing.B) {
-			prepare(b, "http://"+leader, connections, nil)
+			prepare(b, "http://"+leader, connections, &http.Client{})
 			for b.Loop() {
 				rates := compare(b, connections,
 					&loader{name: "bare loop, leader", addresses: []string{bare}, operations: 1, request: count},
@@ -57,9 +57,8 @@ func batch(c, _ int) (method, path, body string) {
 }
 
 // prepare makes each connection's own semaphore.
-func prepare(b *testing.B, base string, connections int, trust *tls.Config) {
+func prepare(b *testing.B, base string, connections int, client *http.Client) {
 	b.Helper()
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: trust}}
 	defer client.CloseIdleConnections()
 	for c := range connections {
 		request, err := http.NewRequest(http.MethodPut, fmt.Sprintf("%s/v1/semaphores/own-%d", base, c), strings.NewReader(`{"permits":0}`))
@@ -115,8 +114,8 @@ func startTrio(b *testing.B, change ...func(c *config)) (leader, follower string
 	return leader, follower
 }
 
-// BenchmarkSecured compares writes on a leader whose peers have mutual TLS, and writes
-// over HTTPS, with those on a leader without either: keep-alive connections, each a ratio
+// BenchmarkSecured compares writes with a token on a leader whose peers have mutual TLS,
+// and writes over HTTPS, with those on a leader without either: keep-alive connections, each a ratio
 // within one run. All nodes and clients share this machine, so both ends of each TLS
 // connection count.
 func BenchmarkSecured(b *testing.B) {
@@ -125,7 +124,15 @@ func BenchmarkSecured(b *testing.B) {
 	pair := func(c *config) certs.Pair {
 		return certs.Pair{Cert: file("node-" + c.nodeID + ".pem"), Key: file("node-" + c.nodeID + "-key.pem")}
 	}
-	peers := func(c *config) { c.peerCerts = certs.Config{Pair: pair(c), CA: file("ca.pem")} }
+	if o := command(b, []string{"token", "new", "load", "--token-file", file("token"), "--append", file("tokens.toml")}); o.status != 0 {
+		b.Fatalf("%+v", o)
+	}
+	token, err := os.ReadFile(file("token"))
+	must(b, err)
+	head := "Authorization: Bearer " + strings.TrimSpace(string(token)) + "\r\n"
+	peers := func(c *config) {
+		c.peerCerts, c.tokens = certs.Config{Pair: pair(c), CA: file("ca.pem")}, file("tokens.toml")
+	}
 	api := func(c *config) { c.apiCerts = certs.Config{Pair: pair(c)} }
 	plain, _ := startTrio(b)
 	mutual, _ := startTrio(b, peers)
@@ -133,13 +140,13 @@ func BenchmarkSecured(b *testing.B) {
 	trust := trusting(b, dir)
 	for _, connections := range []int{64, 256} {
 		b.Run(fmt.Sprintf("connections=%d", connections), func(b *testing.B) {
-			prepare(b, "http://"+plain, connections, nil)
-			prepare(b, "http://"+mutual, connections, nil)
-			prepare(b, "https://"+https, connections, trust)
+			prepare(b, "http://"+plain, connections, &http.Client{})
+			prepare(b, "http://"+mutual, connections, admin(b, dir, file("token")).http)
+			prepare(b, "https://"+https, connections, &http.Client{Transport: &http.Transport{TLSClientConfig: trust}})
 			for b.Loop() {
 				rates := compare(b, connections,
 					&loader{name: "plain", addresses: []string{plain}, operations: 1, request: up},
-					&loader{name: "mutual TLS between peers", addresses: []string{mutual}, operations: 1, request: up},
+					&loader{name: "mutual TLS between peers, tokens", addresses: []string{mutual}, operations: 1, request: up, head: head},
 					&loader{name: "HTTPS", addresses: []string{https}, operations: 1, request: up, trust: trust},
 				)
 				b.ReportMetric(rates[1].wall/rates[0].wall, "mutual/plain")

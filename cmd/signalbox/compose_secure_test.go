@@ -13,28 +13,6 @@ import (
 	"time"
 )
 
-// authorized adds a token to each request.
-type authorized struct {
-	token string
-	next  http.RoundTripper
-}
-
-func (a authorized) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+a.token)
-	return a.next.RoundTrip(r)
-}
-
-// admin returns a client over HTTPS that trusts the authority in a folder and shows the
-// token of a file.
-func admin(t *testing.T, dir, tokenFile string, bases ...string) *client {
-	t.Helper()
-	token, err := os.ReadFile(tokenFile)
-	must(t, err)
-	return &client{bases: bases, http: &http.Client{Transport: authorized{strings.TrimSpace(string(token)),
-		&http.Transport{TLSClientConfig: trusting(t, dir)}}}}
-}
-
 // checkClosed checks that a node takes no request without a token, or without TLS, but
 // for probes.
 func checkClosed(t *testing.T, dir, base string) {

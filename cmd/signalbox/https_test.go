@@ -60,6 +60,28 @@ func httpsClient(t *testing.T, dir, shows string) (*http.Client, *atomic.Int64) 
 	return &http.Client{Transport: transport, Timeout: 10 * time.Second}, dialled
 }
 
+// authorized adds a token to each request.
+type authorized struct {
+	token string
+	next  http.RoundTripper
+}
+
+func (a authorized) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+a.token)
+	return a.next.RoundTrip(r)
+}
+
+// admin returns a client over HTTPS that trusts the authority in a folder and shows the
+// token of a file.
+func admin(t testing.TB, dir, tokenFile string, bases ...string) *client {
+	t.Helper()
+	token, err := os.ReadFile(tokenFile)
+	must(t, err)
+	return &client{bases: bases, http: &http.Client{Transport: authorized{strings.TrimSpace(string(token)),
+		&http.Transport{TLSClientConfig: trusting(t, dir)}}}}
+}
+
 // serial returns the number of the certificate that a node shows to a client.
 func serial(t *testing.T, client *http.Client, url string) string {
 	t.Helper()
