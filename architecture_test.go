@@ -30,7 +30,7 @@ var layers = map[string][]string{
 	"cmd/signalbox/internal/hold":       {"client"},                                                                               // a command, run while permits are held
 	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                      // systemd, and its watchdog
 
-	"httpapi": {"httpapi/access", "httpapi/exchange", "httpapi/v1"},
+	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/v1"},
 	// The native API, its stream of events, and the cluster's members.
 	"httpapi/v1":         {"cluster", "fsm", "httpapi/access", "httpapi/exchange", "httpapi/strictjson", "httpapi/v1/events", "httpapi/v1/members"},
 	"httpapi/v1/events":  {"cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/exchange"},
@@ -39,8 +39,9 @@ var layers = map[string][]string{
 	"httpapi/throttle": {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	"httpapi/nodered":  {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	// One request and its reply, for every API, on JSON whose every byte has a meaning.
-	"httpapi/exchange":   {"cluster", "cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/strictjson"},
+	"httpapi/exchange":   {"cluster", "cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/audit", "httpapi/strictjson"},
 	"httpapi/strictjson": {},
+	"httpapi/audit":      {},      // one line for each change
 	"httpapi/access":     {"fsm"}, // tokens, and what their identities may do
 
 	"httpapi/callback": {"cluster/notices", "fsm"},            // notices over HTTP

@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/signalbox/signalbox/httpapi/access"
+	"github.com/signalbox/signalbox/httpapi/audit"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -46,6 +47,22 @@ func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
 			return ended // the token has, and not the client
 		}
 		return err
+	}
+}
+
+// trace notes from where a request came, for the audit log, and gives its reply the id of
+// the request.
+func (h *Handler) trace(next echo.HandlerFunc) echo.HandlerFunc {
+	log := h.x.Config.Audit
+	if log == nil {
+		return next
+	}
+	return func(c echo.Context) error {
+		r := c.Request()
+		request := log.Proxies().RequestOf(r)
+		c.Response().Header().Set(audit.HeaderRequest, request.ID)
+		c.SetRequest(r.WithContext(audit.With(r.Context(), request)))
+		return next(c)
 	}
 }
 

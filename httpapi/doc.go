@@ -21,7 +21,7 @@
 // Files:
 //   - handler.go: Handler and its configuration, the routes, the form of an error, the
 //     metrics of requests, the routes for probes
-//   - admit.go: the identity of each request, on a node with tokens
+//   - admit.go: the identity and the origin of each request, for tokens and the audit log
 //   - server.go: Server, and the guards of every request: probes, panics, hosts, origins
 //   - connections.go: the bound on connections and requests under way, failed handshakes
 package httpapi

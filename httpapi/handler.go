@@ -92,7 +92,7 @@ func New(cfg Config) (*Handler, error) {
 	if len(cfg.CORS) > 0 {
 		h.echo.Use(crossOrigin(cfg.CORS))
 	}
-	h.echo.Use(h.refuseForeign, h.admit, exchange.SlashesCount)
+	h.echo.Use(h.refuseForeign, h.trace, h.admit, exchange.SlashesCount)
 	h.add(h.routes())
 	for i := range cfg.Dialects {
 		d := &cfg.Dialects[i]

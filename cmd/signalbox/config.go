@@ -35,6 +35,8 @@ type config struct {
 	insecurePeers bool
 	apiCerts      certs.Config // empty: plain HTTP
 	tokens        string       // file; empty: requests need none
+	audit         string       // file, or "stderr"; empty: none
+	proxies       []string     // whose word on a client's address the audit log takes
 	insecureHTTP  bool         // serve the API beyond loopback, without protection
 	hosts         []string     // further names of this node, see httpapi.Config
 	restored      bool         // the folder was put back, see cluster.Config
@@ -85,6 +87,9 @@ func (c *config) validate() error {
 	}
 	if err := checkBind(c.peerAddress); err != nil {
 		return fmt.Errorf("--peer: %w", err)
+	}
+	if err := c.validateAccess(); err != nil {
+		return err
 	}
 	if err := checkCertificates(c.peerCerts, c.apiCerts); err != nil {
 		return err

@@ -26,7 +26,7 @@
 //   - descriptors_other.go: no such limit on other systems
 //   - node.go: one running node, started bottom up and stopped top down
 //   - certificates.go: certificates, read from their files again and again
-//   - access.go: the file of the tokens that requests need
+//   - access.go: the file of the tokens that requests need, and the audit log
 //   - dialects.go: interfaces of other systems, and the file of declared semaphores
 //   - dev.go: the subcommand dev, and its folder
 //   - run.go: the subcommand run; the work is in internal/hold, the flags of the cluster in internal/target

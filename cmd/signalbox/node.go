@@ -126,7 +126,8 @@ func clusterConfig(c config, n *node, log hclog.Logger, fatal func(error)) clust
 
 // newHandler returns the API of a node, with the dialects that are configured.
 func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
-	c.exchange.Node, c.exchange.Logger, c.exchange.Tokens = n.declared.over(n.cluster), log, n.clients.tokens
+	c.exchange.Node, c.exchange.Logger = n.declared.over(n.cluster), log
+	c.exchange.Tokens, c.exchange.Audit = n.clients.tokens, n.clients.audit
 	x, err := exchange.New(c.exchange)
 	if err != nil {
 		return nil, err
@@ -183,6 +184,7 @@ func (n *node) stop() {
 		if err := n.server.Shutdown(ctx); err != nil {
 			n.log.Warn("requests were cut off", "error", err)
 		}
+		n.clients.close()
 		if err := n.cluster.Close(ctx); err != nil {
 			n.log.Warn("the node has not ended in time", "error", err)
 			return // closing the store could wait for a disk that hangs
@@ -205,6 +207,7 @@ func (n *node) abandon() {
 	}
 	if n.clients != nil {
 		n.clients.end()
+		n.clients.close()
 	}
 	if n.cluster != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTime)

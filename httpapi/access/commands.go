@@ -36,6 +36,12 @@ func (id *Identity) Owner(command fsm.Command) string {
 	return id.Name
 }
 
+// Names returns the semaphores that a command names.
+func Names(command fsm.Command) []string {
+	_, names := needs(command)
+	return names
+}
+
 // needs returns the scope that a command needs, 0 if no client may give it, and the
 // semaphores that it names.
 func needs(command fsm.Command) (scope Scope, names []string) {

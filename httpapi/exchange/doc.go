@@ -9,12 +9,13 @@
 // cluster and cluster/outcome.
 //
 // The package has no routes of its own and decides nothing about semaphores. All of it
-// is safe for concurrent use. It imports access, cluster, cluster/outcome, cluster/replica,
+// is safe for concurrent use. It imports access, audit, cluster, cluster/outcome, cluster/replica,
 // fsm and strictjson.
 //
 // Files:
 //   - node.go: Node, the methods of a cluster node that the APIs call; Dialect, Route
 //   - guard.go: the node as far as the identity of a request may use it
+//   - audited.go: a line of the audit log for each change
 //   - exchange.go: Exchange and its configuration, the course of a request, replies with
 //     the index in their headers, JSON, the budgets of memory
 //   - request.go: names, ids, keys, durations and queries

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
+	"github.com/signalbox/signalbox/httpapi/audit"
 )
 
 // DefaultReplyMemory is the default of Config.ReplyMemory, in bytes.
@@ -31,6 +33,7 @@ type Config struct {
 	Node   Node
 	Logger hclog.Logger   // nil: no log
 	Tokens *access.Tokens // nil: every request may do everything
+	Audit  *audit.Log     // nil: none
 
 	BodyBytes   int64         // the most bytes of a body; default 64 KiB
 	MaxWait     time.Duration // the longest wait of one request; default 10 minutes
@@ -77,7 +80,10 @@ func New(cfg Config) (*Exchange, error) {
 	cfg = cfg.WithDefaults()
 	node := cfg.Node
 	if cfg.Tokens != nil {
-		node = &guarded{node: node, tokens: cfg.Tokens}
+		node = &guarded{node, node, cfg.Tokens}
+	}
+	if cfg.Audit != nil {
+		node = &audited{node, node, cfg.Audit}
 	}
 	return &Exchange{Config: cfg, Node: node, closing: make(chan struct{}),
 		bodies: &bodies{open: map[*http.ResponseController]struct{}{}}, bodySpace: &budget{most: cfg.BodyMemory},
@@ -139,8 +145,8 @@ func (x *Exchange) Closed() bool {
 	}
 }
 
-// Collectors returns the metrics of the memory that bodies and replies take, and of the
-// tokens.
+// Collectors returns the metrics of the memory that bodies and replies take, of the
+// tokens and of the audit log.
 func (x *Exchange) Collectors() []prometheus.Collector {
 	gauge := func(name, help string, of *budget) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(of.used.Load()) })
@@ -149,7 +155,11 @@ func (x *Exchange) Collectors() []prometheus.Collector {
 	if tokens == nil {
 		tokens = access.None()
 	}
-	return append(tokens.Collectors(),
+	log := x.Config.Audit
+	if log == nil {
+		log = audit.None()
+	}
+	return append(slices.Concat(tokens.Collectors(), log.Collectors()),
 		gauge("signalbox_http_body_bytes", "What bodies that are being received take, beyond the first 4 KiB of each.", x.bodySpace),
 		gauge("signalbox_http_reply_bytes", "What replies that clients have not taken yet take, beyond the first 16 KiB of each.", x.replies))
 }

@@ -6,16 +6,16 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/signalbox/signalbox/cluster"
-	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
 )
 
 // guarded is a Node that does what the identity of a request may do: every command of
-// every API passes it. A method of Node that changes something and is new is written here
-// with its rule, since nothing is embedded. Methods without a context show this node's
-// state, and the APIs ask Exchange.Caller which part of it a reply may have.
+// every API passes it. Only State is embedded, so that a new method that changes something is
+// written here with its rule. State is this node's whole state, and the APIs ask
+// Exchange.Caller which part of it a reply may have.
 type guarded struct {
+	State
 	node   Node
 	tokens *access.Tokens
 }
@@ -75,24 +75,6 @@ func (g *guarded) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.R
 
 // DrawSession implements Commands.
 func (g *guarded) DrawSession() uint64 { return g.node.DrawSession() }
-
-// Read implements State.
-func (g *guarded) Read(ctx context.Context, c cluster.Consistency) (cluster.Reading, error) {
-	return g.node.Read(ctx, c)
-}
-
-// View implements State.
-func (g *guarded) View(read func(m *fsm.Machine)) { g.node.View(read) }
-
-// Changed implements State.
-func (g *guarded) Changed(name string) (changed <-chan struct{}, stop func()) {
-	return g.node.Changed(name)
-}
-
-// EventsAfter implements State.
-func (g *guarded) EventsAfter(after replica.EventID) (replica.EventPage, error) {
-	return g.node.EventsAfter(after)
-}
 
 // Status implements Members.
 func (g *guarded) Status() cluster.Status { return g.node.Status() }

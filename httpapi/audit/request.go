@@ -1,0 +1,131 @@
+package audit
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// Request is what lines say of the request that asked for a change.
+type Request struct {
+	Remote string // the address of the client
+	ID     string // the client's, or drawn
+}
+
+// HeaderRequest is the header with the id of a request, in the request and in its reply.
+const HeaderRequest = "X-Request-Id"
+
+// mostRequestID bounds a client's id.
+const mostRequestID = 128
+
+// RequestOf returns the address and the id of a request. A client's id counts if it is
+// up to 128 visible ASCII characters; else one is drawn.
+func (p Proxies) RequestOf(r *http.Request) Request {
+	id := r.Header.Get(HeaderRequest)
+	visible := !strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' })
+	if id == "" || len(id) > mostRequestID || !visible {
+		var drawn [8]byte
+		_, _ = rand.Read(drawn[:]) // never fails
+		id = hex.EncodeToString(drawn[:])
+	}
+	return Request{p.remoteOf(r), id}
+}
+
+// Proxies are the ranges of addresses of proxies that name their clients truthfully.
+type Proxies []netip.Prefix
+
+// ParseProxies reads ranges such as 10.0.0.0/8, and addresses.
+func ParseProxies(listed []string) (Proxies, error) {
+	var p Proxies
+	for _, text := range listed {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			address, err := netip.ParseAddr(text)
+			if err != nil {
+				return nil, fmt.Errorf("%q is neither an address nor a range such as 10.0.0.0/8", text)
+			}
+			prefix = netip.PrefixFrom(address, address.BitLen())
+		}
+		p = append(p, prefix.Masked())
+	}
+	return p, nil
+}
+
+func (p Proxies) has(address netip.Addr) bool {
+	for _, prefix := range p {
+		if prefix.Contains(address) {
+			return true
+		}
+	}
+	return false
+}
+
+// remoteOf returns the address of the client. A trusted proxy names the one before it in
+// X-Forwarded-For or in Forwarded; of a chain the last address counts that is no trusted
+// proxy. If both headers are there, a client may have sent one of them, so neither counts.
+func (p Proxies) remoteOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	at, err := netip.ParseAddr(host)
+	if err != nil {
+		return ""
+	}
+	at = at.Unmap()
+	chain, forwarded := r.Header["X-Forwarded-For"], r.Header["Forwarded"]
+	if len(chain) > 0 && len(forwarded) > 0 {
+		return at.String()
+	}
+	hops := strings.Split(strings.Join(append(chain, forwarded...), ","), ",")
+	for i := len(hops) - 1; i >= 0 && p.has(at); i-- {
+		before, ok := hop(hops[i], len(forwarded) > 0)
+		if !ok {
+			break // not an address: the proxy is all that is known
+		}
+		at = before
+	}
+	return at.String()
+}
+
+// hop reads one address of a chain: bare, with a port, or in Forwarded for="…".
+func hop(text string, forwarded bool) (netip.Addr, bool) {
+	text = strings.TrimSpace(text)
+	if forwarded {
+		text = forPart(text)
+	}
+	if address, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+		return address.Unmap(), true
+	}
+	address, err := netip.ParseAddrPort(text)
+	return address.Addr().Unmap(), err == nil
+}
+
+// forPart returns the value of for in one element of Forwarded.
+func forPart(element string) string {
+	for part := range strings.SplitSeq(element, ";") {
+		if name, value, _ := strings.Cut(strings.TrimSpace(part), "="); strings.EqualFold(name, "for") {
+			return strings.Trim(value, `"`)
+		}
+	}
+	return ""
+}
+
+// requestKey is the key of a Request in a context.
+type requestKey struct{}
+
+// With returns a context with a request.
+func With(ctx context.Context, r Request) context.Context {
+	return context.WithValue(ctx, requestKey{}, r)
+}
+
+// Of returns the request of a context, with empty members without one.
+func Of(ctx context.Context) Request {
+	r, _ := ctx.Value(requestKey{}).(Request)
+	return r
+}

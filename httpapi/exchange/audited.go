@@ -1,0 +1,158 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
+	"github.com/signalbox/signalbox/httpapi/audit"
+)
+
+// audited is a Node whose changes, and attempts of changes, are written to the audit log,
+// whichever API asks for them. As in guarded only State is embedded, which changes no
+// state.
+type audited struct {
+	State
+	node Node
+	log  *audit.Log
+}
+
+// write adds who asked to a record, and the outcome to one that failed.
+func (a *audited) write(ctx context.Context, r audit.Record, err error) {
+	request := audit.Of(ctx)
+	var denied *access.Denied
+	r.Identity, r.Remote, r.Request = access.Of(ctx).Name, request.Remote, request.ID
+	switch {
+	case errors.Is(err, context.Canceled):
+		r.Outcome = "hung-up" // the change may have been made
+	case errors.Is(err, access.ErrUnknownToken):
+		r.Outcome = "token-ended" // as well
+	case errors.As(err, &denied):
+		r.Outcome, r.Reason = "forbidden", denied.Error()
+	case err != nil:
+		r.Outcome = ProblemOf(err).Code
+	case r.Outcome == "":
+		r.Outcome = fsm.OK.String()
+	}
+	a.log.Write(r)
+}
+
+// command writes a command. A renewal that only keeps a session, and a delivery that found
+// no permit, change nothing that an auditor looks for, and are as frequent as all others.
+func (a *audited) command(ctx context.Context, c fsm.Command, reply *cluster.Reply, err error) {
+	if renew, is := c.(fsm.Renew); is && err == nil && len(renew.Renewals) == 1 && renew.Renewals[0].TTLMS != 0 {
+		return
+	}
+	if err == nil && reply.Code == fsm.NothingReady {
+		return
+	}
+	r := audit.Record{Operation: c.Op().String(), Semaphores: access.Names(c), Index: reply.Index, Replayed: reply.Replayed, Reason: reply.Reason}
+	if len(r.Semaphores) == 1 {
+		r.Semaphore, r.Semaphores = r.Semaphores[0], nil
+	}
+	id := sessionOf(c)
+	if id == 0 {
+		id = reply.Session
+	}
+	if id != 0 {
+		r.Session = FormatSession(id)
+	}
+	switch c := c.(type) {
+	case fsm.EndSession:
+		r.Reason = c.Reason
+	case fsm.RevokeLease:
+		r.Reason = c.Reason
+	}
+	if err == nil {
+		r.Outcome = reply.Code.String()
+	}
+	a.write(ctx, r, err)
+}
+
+// sessionOf returns the session that a command names; 0 if it names none, or makes one.
+func sessionOf(command fsm.Command) uint64 {
+	switch c := command.(type) {
+	case fsm.Acquire:
+		return c.Session
+	case fsm.AcquireMany:
+		return c.Session
+	case fsm.Release:
+		return c.Session
+	case fsm.ResizeLease:
+		return c.Session
+	case fsm.RevokeLease:
+		return c.Session
+	case fsm.EndSession:
+		return c.Session
+	case fsm.RestoreSession:
+		return c.Session
+	case fsm.ListAdd:
+		return c.Session
+	case fsm.ListRemove:
+		return c.Session
+	case fsm.ListDeliver:
+		return c.Session
+	case fsm.Renew:
+		if len(c.Renewals) == 1 {
+			return c.Renewals[0].Session
+		}
+	}
+	return 0
+}
+
+// Do implements Commands.
+func (a *audited) Do(ctx context.Context, call cluster.Call) (cluster.Reply, error) {
+	reply, err := a.node.Do(ctx, call)
+	a.command(ctx, call.Command, &reply, err)
+	return reply, err
+}
+
+// DoMany implements Commands.
+func (a *audited) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error) {
+	replies, errs := a.node.DoMany(ctx, calls)
+	if len(replies) == len(calls) && len(errs) == len(calls) {
+		for i := range calls {
+			a.command(ctx, calls[i].Command, &replies[i], errs[i])
+		}
+	}
+	return replies, errs
+}
+
+// DrawSession implements Commands.
+func (a *audited) DrawSession() uint64 { return a.node.DrawSession() }
+
+// Status implements Members.
+func (a *audited) Status() cluster.Status { return a.node.Status() }
+
+// AddMember implements Members.
+func (a *audited) AddMember(ctx context.Context, id, address string) error {
+	err := a.node.AddMember(ctx, id, address)
+	a.write(ctx, audit.Record{Operation: "add-member", Member: id}, err)
+	return err
+}
+
+// RemoveMember implements Members.
+func (a *audited) RemoveMember(ctx context.Context, id string) error {
+	err := a.node.RemoveMember(ctx, id)
+	a.write(ctx, audit.Record{Operation: "remove-member", Member: id}, err)
+	return err
+}
+
+// TransferLeadership implements Members.
+func (a *audited) TransferLeadership(ctx context.Context, id string) error {
+	err := a.node.TransferLeadership(ctx, id)
+	a.write(ctx, audit.Record{Operation: "transfer-leadership", Member: id}, err)
+	return err
+}
+
+// RaiseLevel implements Members.
+func (a *audited) RaiseLevel(ctx context.Context, level uint32) error {
+	err := a.node.RaiseLevel(ctx, level)
+	a.write(ctx, audit.Record{Operation: fsm.OpRaiseLevel.String()}, err)
+	return err
+}
+
+// Checks implements Members.
+func (a *audited) Checks() []cluster.Check { return a.node.Checks() }
