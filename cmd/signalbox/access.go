@@ -25,7 +25,7 @@ func addAccess(flags *pflag.FlagSet, c *config) {
 }
 
 // validateAccess checks the flags of addAccess.
-func (c *config) validateAccess() error {
+func validateAccess(c *config) error {
 	if _, err := audit.ParseProxies(c.proxies); err != nil {
 		return fmt.Errorf("--trusted-proxies: %w", err)
 	}

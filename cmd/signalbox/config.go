@@ -88,7 +88,7 @@ func (c *config) validate() error {
 	if err := checkBind(c.peerAddress); err != nil {
 		return fmt.Errorf("--peer: %w", err)
 	}
-	if err := c.validateAccess(); err != nil {
+	if err := validateAccess(c); err != nil {
 		return err
 	}
 	if err := checkCertificates(c.peerCerts, c.apiCerts); err != nil {
