@@ -26,6 +26,11 @@ func addAccess(flags *pflag.FlagSet, c *config) {
 
 // validateAccess checks the flags of addAccess.
 func validateAccess(c *config) error {
+	if c.tokens != "" {
+		if _, err := access.Open(c.tokens); err != nil {
+			return fmt.Errorf("--tokens: %w", err)
+		}
+	}
 	if _, err := audit.ParseProxies(c.proxies); err != nil {
 		return fmt.Errorf("--trusted-proxies: %w", err)
 	}
