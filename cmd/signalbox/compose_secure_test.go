@@ -200,7 +200,7 @@ func (m *machines) remove() {
 			logs, _ := exec.Command("docker", "logs", "--tail", "40", m.container(node)).CombinedOutput()
 			m.Logf("%s:\n%s", host(node), logs)
 		}
-		_ = exec.Command("docker", "rm", "--force", m.container(node)).Run()
+		_ = exec.Command("docker", "rm", "--force", "--volumes", m.container(node)).Run()
 	}
 	for _, pair := range []string{"n1-n2", "n2-n3", "n1-n3"} {
 		_ = exec.Command("docker", "network", "rm", m.name+"-"+pair).Run()
