@@ -26,20 +26,21 @@ var layers = map[string][]string{
 	".":             {},
 	"cmd/signalbox": {"..."},
 
-	"cmd/signalbox/verbs":               {"cluster/offline", "cluster/peer", "cluster/probe", "httpapi/access", "internal/certs"}, // subcommands for the terminal
-	"cmd/signalbox/internal/hold":       {"client"},                                                                               // a command, run while permits are held
-	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                      // systemd, and its watchdog
+	"cmd/signalbox/verbs":               {"cluster/offline", "cluster/peer", "cluster/probe", "cmd/signalbox/internal/target", "httpapi/access", "internal/certs", "store/archive"}, // subcommands for the terminal
+	"cmd/signalbox/internal/hold":       {"client"},                                                                                                                                 // a command, run while permits are held
+	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                        // systemd, and its watchdog
 
 	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/v1"},
 	// The native API, its stream of events, and the cluster's members.
-	"httpapi/v1":         {"cluster", "fsm", "httpapi/access", "httpapi/exchange", "httpapi/strictjson", "httpapi/v1/events", "httpapi/v1/members"},
-	"httpapi/v1/events":  {"cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/exchange"},
-	"httpapi/v1/members": {"cluster", "cluster/outcome", "httpapi/exchange", "httpapi/strictjson"},
+	"httpapi/v1":          {"cluster", "fsm", "httpapi/access", "httpapi/exchange", "httpapi/strictjson", "httpapi/v1/events", "httpapi/v1/members", "httpapi/v1/snapshot"},
+	"httpapi/v1/events":   {"cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/exchange"},
+	"httpapi/v1/members":  {"cluster", "cluster/outcome", "httpapi/exchange", "httpapi/strictjson"},
+	"httpapi/v1/snapshot": {"cluster/backup", "cluster/outcome", "httpapi/exchange"},
 	// The dialects: no package but cmd/signalbox imports one.
 	"httpapi/throttle": {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	"httpapi/nodered":  {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	// One request and its reply, for every API, on JSON whose every byte has a meaning.
-	"httpapi/exchange":   {"cluster", "cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/audit", "httpapi/strictjson"},
+	"httpapi/exchange":   {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/audit", "httpapi/strictjson"},
 	"httpapi/strictjson": {},
 	"httpapi/audit":      {},      // one line for each change
 	"httpapi/access":     {"fsm"}, // tokens, and what their identities may do
@@ -48,11 +49,12 @@ var layers = map[string][]string{
 	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"}, // throttle's TOML, applied through the log
 
 	// For tests: the API's router, and clients as the dialects' users have them.
-	"httpapi/internal/apitest": {"cluster", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "internal/memnet", "store"},
+	"httpapi/internal/apitest": {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "internal/memnet", "store"},
 	"internal/noderedclient":   {},
 	"internal/throttleclient":  {},
 
-	"cluster":            {"cluster/forward", "cluster/lead", "cluster/membership", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/wake", "store"},
+	"cluster":            {"cluster/backup", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/wake", "store"},
+	"cluster/backup":     {"cluster/outcome", "cluster/replica", "fsm", "internal/wake", "store/archive"},                                                                                                 // the state as a file, and back
 	"cluster/forward":    {"cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "fsm", "internal/wake", "internal/wire"},                                                             // a command's way to the leader
 	"cluster/lead":       {"cluster/outcome", "cluster/raftlib", "cluster/replica", "fsm", "internal/wake"},                                                                                               // what a leader does in one term
 	"cluster/membership": {"cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "fsm", "internal/wake"},                                                                                 // who is in the cluster
@@ -100,27 +102,28 @@ var layers = map[string][]string{
 // testLayers widens layers for tests: beside what the package itself may import
 // and everything below that, these.
 var testLayers = map[string][]string{
-	"store":              {"store/internal/storetest"},
-	"store/boltcheck":    {"store/internal/storetest"},
-	"store/damage":       {"store/internal/storetest"},
-	"store/folder":       {"store/internal/storetest"},
-	"store/logs":         {"store/internal/storetest"},
-	"store/snapshots":    {"store/internal/storetest"},
-	"cluster":            {"cluster/offline", "internal/certs", "internal/logtest", "internal/memnet"},
-	"cluster/peer":       {"internal/certs", "internal/memnet"},
-	"cluster/membership": {"internal/logtest", "internal/memnet"},
-	"cluster/probe":      {"internal/memnet"},
-	"cluster/raftlib":    {"internal/memnet"},
-	"cluster/replica":    {"store"}, // what a logged tick takes on the disk
-	"internal/certs":     {"internal/memnet"},
-	"httpapi":            {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/memnet"},
-	"httpapi/exchange":   {"httpapi", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle"},
-	"httpapi/v1":         {"httpapi/internal/apitest"},
-	"httpapi/v1/events":  {"httpapi", "httpapi/internal/apitest"},
-	"httpapi/v1/members": {"httpapi/internal/apitest"},
-	"httpapi/throttle":   {"httpapi", "httpapi/internal/apitest", "internal/throttleclient"},
-	"httpapi/nodered":    {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/noderedclient"},
-	"client":             {"cluster", "internal/memnet", "httpapi", "httpapi/exchange", "store"}, // against the real service
+	"store":               {"store/internal/storetest"},
+	"store/boltcheck":     {"store/internal/storetest"},
+	"store/damage":        {"store/internal/storetest"},
+	"store/folder":        {"store/internal/storetest"},
+	"store/logs":          {"store/internal/storetest"},
+	"store/snapshots":     {"store/internal/storetest"},
+	"cluster":             {"cluster/offline", "internal/certs", "internal/logtest", "internal/memnet"},
+	"cluster/peer":        {"internal/certs", "internal/memnet"},
+	"cluster/membership":  {"internal/logtest", "internal/memnet"},
+	"cluster/probe":       {"internal/memnet"},
+	"cluster/raftlib":     {"internal/memnet"},
+	"cluster/replica":     {"store"}, // what a logged tick takes on the disk
+	"internal/certs":      {"internal/memnet"},
+	"httpapi":             {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/memnet"},
+	"httpapi/exchange":    {"httpapi", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle"},
+	"httpapi/v1":          {"httpapi/internal/apitest"},
+	"httpapi/v1/events":   {"httpapi", "httpapi/internal/apitest"},
+	"httpapi/v1/members":  {"httpapi/internal/apitest"},
+	"httpapi/v1/snapshot": {"httpapi/internal/apitest"},
+	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/throttleclient"},
+	"httpapi/nodered":     {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/noderedclient"},
+	"client":              {"cluster", "internal/memnet", "httpapi", "httpapi/exchange", "store"}, // against the real service
 
 	"cmd/signalbox/verbs": {"cluster"}, // a folder to inspect
 	"cluster/offline":     {"internal/memnet"},

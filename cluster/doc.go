@@ -38,7 +38,7 @@
 //   - wait.go: how Do listens for the end of a wait, or for an entry of a wait list.
 //   - renewals.go: gathers the renewals of many callers into one command.
 //   - reads.go: Read and View, changes and events.
-//   - operator.go: what an operator asks of a node: its status, its members, its leader, its level.
+//   - operator.go: what an operator asks of a node: its status, its members, its leader, its level, a backup and its restore.
 //   - ready.go: the checks of readiness, and the reads that prove them.
 //   - metrics.go: the counters and gauges.
 //
@@ -46,7 +46,7 @@
 // between nodes), cluster/membership (who is in), cluster/raftlib (Raft without its known
 // faults), cluster/replica (this node's copy of the state), cluster/requests (the commands
 // under way here), cluster/forward (their way to the leader and back), cluster/lead
-// (what a leader does in one term), cluster/notices (delivers due notices),
+// (what a leader does in one term), cluster/backup (the state as a file, and back), cluster/notices (delivers due notices),
 // cluster/watchdog (troubles that Raft does not see). The package touches the data folder
 // through package store alone, the state through package fsm, and knows neither HTTP nor
 // flags. cmd/signalbox and the packages of httpapi call it.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/forward"
 	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/cluster/membership"
@@ -142,6 +143,27 @@ func (r *running) Standstill() error {
 		return outcome.ErrStorageFull
 	}
 	return nil
+}
+
+// restoringNode implements [backup.Host].
+type restoringNode struct{ *running }
+
+var _ backup.Host = restoringNode{}
+
+func (n restoringNode) Interrupt(ctx context.Context, work func(nowMS int64) error) error {
+	return n.leadership.Interrupt(ctx, work)
+}
+
+func (n restoringNode) Hold(ctx context.Context, level uint32) (done func(), err error) {
+	return n.members.Changes().Hold(ctx, level)
+}
+
+// Refuses is for a state that may be larger than the one before.
+func (n restoringNode) Refuses() error {
+	if n.space().Low {
+		return outcome.ErrStorageFull
+	}
+	return n.Standstill()
 }
 
 // noticesHost is the node as the sender of its notices sees it.

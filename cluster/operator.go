@@ -3,12 +3,14 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"io"
 	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/forward"
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/outcome"
@@ -184,4 +186,29 @@ func (n *Node) askLeader(ctx context.Context, q *probe.Request) error {
 	case <-waiting.Done():
 		return context.Cause(waiting)
 	}
+}
+
+// Backup returns the state of the cluster, as recent as a linearizable read. It blocks for
+// that read alone.
+//
+// Errors: as Read.
+func (n *Node) Backup(ctx context.Context) (*backup.Backup, error) {
+	began := time.Now()
+	if _, err := n.Read(ctx, Consistency{}); err != nil {
+		return nil, err
+	}
+	return backup.Of(n.replica.Freeze(), began), nil
+}
+
+// Restore puts the state of a backup into the place of the cluster's, if this node leads;
+// see [backup.Restorer.Restore], also for the errors.
+func (n *Node) Restore(ctx context.Context, from io.Reader, endSessions bool) (backup.Restored, error) {
+	r := n.running.Load()
+	if r == nil {
+		return backup.Restored{}, outcome.ErrNotLeader
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(n.stopping, func() { cancel(outcome.ErrDraining) })()
+	return r.restorer.Restore(ctx, from, endSessions)
 }

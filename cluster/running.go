@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/forward"
 	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/cluster/membership"
@@ -37,6 +38,7 @@ type running struct {
 	acks       *raftlib.AckClock
 	members    *membership.Members
 	leadership *lead.Leadership
+	restorer   *backup.Restorer
 
 	snapshotDue wake.Signal
 	caughtUp    atomic.Pointer[catchUp]     // nil: not known since the leader is
@@ -83,6 +85,7 @@ func openRaft(n *Node) (*running, error) {
 		return nil, errors.Join(fmt.Errorf("start raft: %w", cmp.Or(f.Unread(), err)), r.transport.Close())
 	}
 	r.members = n.joining.Start(r.raft)
+	r.restorer = backup.NewRestorer(n.log, restoringNode{r}, r.raft, n.replica, n.times)
 	return r, nil
 }
 

@@ -72,5 +72,6 @@
 //   - snapshot.go: frozen copies, and the frame of a snapshot
 //   - snapshot_codec.go: the records of a snapshot
 //   - restore.go: a machine from a snapshot
+//   - succeed.go: a machine from a backup that takes the place of a running cluster's
 //   - check.go: the invariants of the state
 package fsm

@@ -62,6 +62,8 @@ var routeRights = map[string]rights{
 	"DELETE /v1/cluster/members/:member":           {scope: access.Admin},
 	"POST /v1/cluster/leader":                      {scope: access.Admin},
 	"PUT /v1/cluster/level":                        {scope: access.Admin, body: `{"level":1}`},
+	"GET /v1/snapshot":                             {scope: access.Admin},
+	"PUT /v1/snapshot":                             {scope: access.Admin},
 	"GET /livez":                                   {},
 	"GET /readyz":                                  {query: "?verbose"},
 	"GET /health":                                  {},

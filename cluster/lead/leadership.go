@@ -2,6 +2,7 @@ package lead
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
@@ -20,6 +22,9 @@ const (
 	// with the log before the leader tries again: after a restart it may have much to
 	// apply.
 	barrierTimeout = 30 * time.Second
+	// landTimeout bounds how long an interruption waits for Raft's replies about the last
+	// entries before it.
+	landTimeout = 10 * time.Second
 	// firstEntryTimeout bounds the first entry of a term.
 	firstEntryTimeout = 5 * time.Second
 	// beginAgain is the pause before a leader that could not begin tries again.
@@ -88,11 +93,19 @@ type Leadership struct {
 	config  Config
 	news    wake.Signal // look again
 	current atomic.Pointer[Term]
+	pauses  chan pause
+}
+
+// pause is what a caller of Interrupt does without a term.
+type pause struct {
+	ctx  context.Context
+	work func(nowMS int64) error
+	done chan error // has room for one
 }
 
 // New returns the leadership of a node that does not lead yet.
 func New(config Config) *Leadership {
-	return &Leadership{config: config, news: wake.NewSignal()}
+	return &Leadership{config: config, news: wake.NewSignal(), pauses: make(chan pause)}
 }
 
 // Drain empties Raft's notifications until they are closed, and does no more: a
@@ -138,9 +151,45 @@ func (l *Leadership) Run(ctx context.Context, r Raft) {
 		select {
 		case <-l.news:
 		case <-again:
+		case p := <-l.pauses:
+			p.done <- l.interrupt(p)
 		case <-ctx.Done():
 		}
 	}
+}
+
+// Interrupt does work while this node leads and no term runs: no entry is made, no read is
+// confirmed, and all entries made before are applied. work gets cluster time. The term goes on
+// after it with another first entry, if Raft still takes this node for its leader. Interrupt
+// fails with outcome.ErrNotLeader if no term is established here, and with
+// outcome.ErrNotApplied if the entries before do not return in time; the work is not done
+// then. It blocks until the work is done, whether ctx ends meanwhile or not.
+func (l *Leadership) Interrupt(ctx context.Context, work func(nowMS int64) error) error {
+	p := pause{ctx: ctx, work: work, done: make(chan error, 1)}
+	select {
+	case l.pauses <- p:
+		return <-p.done
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// interrupt stops the term, without the end of its number: the next one has the same.
+func (l *Leadership) interrupt(p pause) error {
+	if p.ctx.Err() != nil {
+		return context.Cause(p.ctx)
+	}
+	t := l.current.Swap(nil)
+	if t == nil {
+		return outcome.ErrNotLeader
+	}
+	t.stop()
+	l.config.Host.LeadershipChanged()
+	l.news.Set() // begin again
+	if !wake.Within(landTimeout, t.flying.Wait) {
+		return fmt.Errorf("%w: entries are under way", outcome.ErrNotApplied)
+	}
+	return p.work(t.clock.now())
 }
 
 // begin establishes a term: the machine catches up with everything that earlier

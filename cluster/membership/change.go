@@ -217,19 +217,30 @@ func CheckMember(id, address string) error {
 // command is logged in this term or not at all: so all members at that moment have
 // said that they know the level.
 func (m *Changes) raise(ctx context.Context, level uint32) error {
-	_, _, done, err := m.Begin(ctx)
+	done, err := m.Hold(ctx, level)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := m.knownByAll(ctx, level); err != nil {
-		return err
-	}
 	if err := m.host.Propose(ctx, fsm.RaiseLevel{Level: level}); err != nil {
 		return err
 	}
 	m.log.Info("the feature level is raised", "level", level)
 	return nil
+}
+
+// Hold keeps the members as they are until done is called, once every one of them has said
+// that it knows a feature level.
+func (m *Changes) Hold(ctx context.Context, level uint32) (done func(), err error) {
+	_, _, done, err = m.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.knownByAll(ctx, level); err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
 }
 
 // knownByAll asks every member of the latest configuration, with a vote or without.

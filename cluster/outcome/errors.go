@@ -57,6 +57,16 @@ var (
 	ErrMemberInvalid = errors.New("the change of membership is refused")
 )
 
+// The errors of a restore from a backup, beside ErrNotLeader and those above. Compare with
+// errors.Is. The cluster has the state that it had.
+var (
+	// ErrBackupRefused: the backup is damaged, incomplete, of a newer version, or none. The
+	// text says which.
+	ErrBackupRefused = errors.New("the backup is refused")
+	// ErrRestoring: another restore is under way.
+	ErrRestoring = errors.New("another backup is being restored")
+)
+
 // The errors of a call between nodes. They stay within the cluster, which tries again
 // elsewhere or later.
 var (

@@ -36,9 +36,10 @@ type Config struct {
 // are safe for concurrent use.
 type Replica struct {
 	log       hclog.Logger
-	level     atomic.Uint32 // the state's feature level
-	snapshots atomic.Uint64 // that were begun
-	reached   atomic.Uint64 // the index up to which all is applied and the sinks have returned
+	level     atomic.Uint32                // the state's feature level
+	snapshots atomic.Uint64                // that were begun
+	reached   atomic.Uint64                // the index up to which all is applied and the sinks have returned
+	headless  atomic.Pointer[fsm.Standing] // of the feed's headless state; nil: there is none
 
 	mu    sync.RWMutex // guards state and at
 	state *fsm.Machine
@@ -170,10 +171,23 @@ func (r *Replica) EstimateMS() int64 {
 	return r.state.NowMS() + min(time.Since(r.at), MaxStampStep).Milliseconds()
 }
 
-// NowMS returns cluster time as of the last entry.
+// NowMS returns cluster time as of the last entry, from which the next one goes on. If a
+// state from a backup waits for that entry, it is that state's time.
 func (r *Replica) NowMS() (ms int64) {
 	r.View(func(state *fsm.Machine) { ms = state.NowMS() })
+	if next := r.headless.Load(); next != nil {
+		ms = max(ms, next.NowMS())
+	}
 	return ms
+}
+
+// Headless returns the index and the term of a state from a backup that waits for the
+// entry which brings it into force; 0 if there is none.
+func (r *Replica) Headless() (index, term uint64) {
+	if next := r.headless.Load(); next != nil {
+		index, term = next.Index(), next.Term()
+	}
+	return index, term
 }
 
 // MoreDue reports whether the last entry has left work over for the next.
@@ -254,6 +268,8 @@ type Feed struct {
 	meter   snapshotMeter
 	halted  error // not nil: the replica has stopped for good
 	unread  error // why the snapshot given last could not be read
+
+	headless *jump // nil: none; a restored state that the next entry brings into force
 }
 
 var _ raft.BatchingFSM = (*Feed)(nil)
@@ -297,6 +313,9 @@ func (f *Feed) ApplyBatch(entries []*raft.Log) []any {
 func (f *Feed) applyEntry(entry *raft.Log) error {
 	if f.halted != nil {
 		return f.halted
+	}
+	if f.headless != nil {
+		f.take(*f.headless)
 	}
 	var skipped error
 	switch entry.Type {

@@ -202,6 +202,82 @@ func TestSnapshotAndRestore(t *testing.T) {
 	}
 }
 
+// headlessSnapshot returns the snapshot of a state from a backup, in the place of own at
+// an index.
+func headlessSnapshot(t *testing.T, own *fedReplica, index uint64) []byte {
+	t.Helper()
+	file := fsm.New()
+	for i, command := range []fsm.Command{
+		fsm.StartTerm{Term: 9, Leader: "other", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{9}, Level: fsm.FeatureLevel},
+		fsm.CreateSemaphore{Name: "restored", Permits: 7},
+	} {
+		file.Apply(uint64(i+1), fsm.EncodeEntry(5000, [][]byte{fsm.Envelope{}.Encode(command)}))
+	}
+	var standing fsm.Standing
+	own.View(func(m *fsm.Machine) { standing = m.Standing() })
+	if err := file.Succeed(fsm.Succession{Own: standing, Index: index}); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := WriteSnapshot(&out, index, file.Freeze()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// TestHeadlessStateWaitsForAnEntry: no reader, sink or watcher sees a state from a backup
+// before an entry follows it, of whichever kind; and then the sinks see it first.
+func TestHeadlessStateWaitsForAnEntry(t *testing.T) {
+	first := fsm.StartTerm{Term: 3, Leader: "n1", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{1}, Level: fsm.FeatureLevel}
+	for name, next := range map[string]*raft.Log{
+		"a command": entryOf(51, 3, 3, first), "a skipped one": entryOf(51, 2, 3, first), "a configuration": {Index: 51, Term: 3, Type: raft.LogConfiguration},
+	} {
+		r := newFedReplica()
+		r.Apply(entryOf(1, 3, 3, first))
+		r.Apply(entryOf(2, 3, 3, fsm.CreateSemaphore{Name: "own", Permits: 1}))
+		changed, stop := r.Watch("own")
+		restored := uint64(0)
+		r.restored = func(index uint64) { restored = index }
+		snapshot := headlessSnapshot(t, r, 50)
+		if err := r.Restore(sourceOf(snapshot)); err != nil {
+			t.Fatal(err)
+		}
+		if _, found := valueOf(r.Replica, "own"); !found || r.Index() != 2 || restored != 0 || len(changed) != 0 {
+			t.Errorf("%s: the state shows before it is committed", name)
+		}
+		if r.NowMS() != 5000 {
+			t.Errorf("%s: the next entry goes on from cluster time %d", name, r.NowMS())
+		}
+		if !bytes.Equal(snapshotOf(t, r), snapshot) {
+			t.Errorf("%s: a snapshot meanwhile is another one", name)
+		}
+		r.Apply(next)
+		if _, found := valueOf(r.Replica, "own"); found || r.Index() != 51 || restored != 50 || len(changed) != 1 {
+			t.Errorf("%s: the state does not show once it is committed", name)
+		}
+		if _, err := r.EventsAfter(EventID{Index: 2}); !errors.Is(err, outcome.ErrHistoryGone) {
+			t.Errorf("%s: the events before it: %v", name, err)
+		}
+		stop()
+	}
+}
+
+// TestHeadlessStateGivesWay to the snapshot of a leader that has gone on without it.
+func TestHeadlessStateGivesWay(t *testing.T) {
+	from, r := newFedReplica(), newFedReplica()
+	from.Apply(entryOf(1, 3, 3, fsm.CreateSemaphore{Name: "later", Permits: 1}))
+	if err := r.Restore(sourceOf(headlessSnapshot(t, r, 50))); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Restore(sourceOf(snapshotOf(t, from))); err != nil {
+		t.Fatal(err)
+	}
+	r.Apply(entryOf(2, 3, 3, fsm.Up{Name: "later", Count: 1}))
+	if value, _ := valueOf(r.Replica, "later"); value != 2 || r.NowMS() != 2 {
+		t.Errorf("value %d at cluster time %d", value, r.NowMS())
+	}
+}
+
 // TestRestoresWholeOrNotAtAll: damaged bytes do not change the state.
 func TestRestoresWholeOrNotAtAll(t *testing.T) {
 	from := newFedReplica()

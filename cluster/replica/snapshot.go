@@ -33,6 +33,9 @@ func (f *Feed) Snapshot() (raft.FSMSnapshot, error) {
 	f.meter.cost = 0
 	r := f.replica
 	r.snapshots.Add(1)
+	if f.headless != nil {
+		return &frozen{index: f.headless.index, state: f.headless.state.Freeze(), size: &f.meter.size}, nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return &frozen{index: r.reached.Load(), state: r.state.Freeze(), size: &f.meter.size}, nil
@@ -45,6 +48,9 @@ func (f *Feed) Recovered(cluster fsm.ClusterID, index uint64) (raft.FSMSnapshot,
 	if f.halted != nil {
 		return nil, f.halted
 	}
+	if f.headless != nil {
+		f.take(*f.headless)
+	}
 	f.replica.mu.Lock()
 	f.replica.state.Recovered(cluster)
 	f.replica.mu.Unlock()
@@ -52,10 +58,18 @@ func (f *Feed) Recovered(cluster fsm.ClusterID, index uint64) (raft.FSMSnapshot,
 	return f.Snapshot()
 }
 
+// Freeze returns a copy of the state, for a backup. It holds entries up for as long as it
+// takes to copy one pointer a page of records.
+func (r *Replica) Freeze() *fsm.Frozen {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.Freeze()
+}
+
 // Persist implements [raft.FSMSnapshot], beside continuing applies.
 func (f *frozen) Persist(sink raft.SnapshotSink) error {
 	var written byteCount
-	err := f.write(io.MultiWriter(sink, &written))
+	err := WriteSnapshot(io.MultiWriter(sink, &written), f.index, f.state)
 	if err != nil {
 		_ = sink.Cancel() // the first error is returned
 		return err
@@ -64,19 +78,31 @@ func (f *frozen) Persist(sink raft.SnapshotSink) error {
 	return sink.Close()
 }
 
-func (f *frozen) write(w io.Writer) error {
-	header := binary.BigEndian.AppendUint64(make([]byte, 0, snapshotHeader), f.index)
+// WriteSnapshot writes a snapshot for Raft: the state, with an index at or above its own.
+func WriteSnapshot(w io.Writer, index uint64, state *fsm.Frozen) error {
+	header := binary.BigEndian.AppendUint64(make([]byte, 0, snapshotHeader), index)
 	if _, err := w.Write(header); err != nil {
 		return err
 	}
-	return f.state.Write(w)
+	return state.Write(w)
 }
 
 // Release implements [raft.FSMSnapshot].
 func (f *frozen) Release() {}
 
+// jump is a state that came from a snapshot, on its way into the replica.
+type jump struct {
+	state *fsm.Machine
+	index uint64
+}
+
 // Restore implements [raft.FSM]: it replaces the state in one step, or leaves it
 // as it is when the bytes are no snapshot.
+//
+// A state without a leader is that of a backup, which a leader has put in the place of
+// the cluster's. It is not committed before an entry that follows it is: should the leader
+// lose its followers before, another leader goes on without that state. So readers and
+// callers see the state before it until then.
 func (f *Feed) Restore(source io.ReadCloser) error {
 	defer func() { _ = source.Close() }() // it was only read
 	if f.halted != nil {
@@ -99,18 +125,31 @@ func (f *Feed) Restore(source io.ReadCloser) error {
 	}
 	f.meter.cost = 0
 	f.meter.size.Store(int64(read))
-	f.replica.replace(state)
+	if next := (jump{state, index}); state.Headless() {
+		f.headless = &next
+		standing := state.Standing()
+		f.replica.headless.Store(&standing)
+	} else {
+		f.take(next)
+	}
+	return nil
+}
+
+// take makes a state that of the replica.
+func (f *Feed) take(next jump) {
+	f.headless = nil // state: a restore sets it, the next entry takes it
+	f.replica.headless.Store(nil)
+	f.replica.replace(next.state)
 	if f.config.Cluster != nil {
-		f.config.Cluster.Restored(state, index)
+		f.config.Cluster.Restored(next.state, next.index)
 	}
 	for _, s := range f.config.Sinks {
-		s.Restored(state, index)
+		s.Restored(next.state, next.index)
 	}
 	f.replica.lists.WakeAll()
 	f.replica.changes.WakeAll() // anything may have changed
-	f.replica.history.restored(index)
-	f.replica.arrive(index)
-	return nil
+	f.replica.history.restored(next.index)
+	f.replica.arrive(next.index)
 }
 
 // replace makes another state that of the replica.

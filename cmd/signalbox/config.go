@@ -50,7 +50,8 @@ type config struct {
 	linger        int         // percent of a ttl, see throttle.Config
 	declare       string      // file; may be empty
 	ownLevel      hclog.Level // of the log, which a declared file may change; NoLevel: it may not
-	callbacks     []string    // hosts that may be called back
+	backups       schedule
+	callbacks     []string // hosts that may be called back
 	machine       fsm.Limits
 	exchange      exchange.Config // its limits
 	native        v1.Config
@@ -68,6 +69,7 @@ func defaultConfig() config {
 		queue:         cluster.DefaultQueueSize,
 		dialects:      allDialects(),
 		linger:        10,
+		backups:       defaultSchedule(),
 		machine:       fsm.DefaultLimits(),
 		historyEvents: replica.DefaultHistoryEvents,
 		historyBytes:  replica.DefaultHistoryBytes,
@@ -101,6 +103,9 @@ func (c *config) validate() error {
 		return fmt.Errorf("--raft-multiplier: %w", err)
 	}
 	if err := c.validateDialects(); err != nil {
+		return err
+	}
+	if err := c.backups.validate(); err != nil {
 		return err
 	}
 	if err := httpapi.CheckOrigins(c.cors); err != nil {

@@ -4,6 +4,8 @@
 //	signalbox serve     one node of a cluster
 //	signalbox run       a command, while permits of a semaphore are held
 //	signalbox cert      makes the certificates of a cluster
+//	signalbox backup    fetches a backup of a cluster
+//	signalbox restore   puts the state of a backup into the place of a cluster's
 //	signalbox inspect   reports what a backup or a data folder holds
 //	signalbox recover   makes a cluster of one folder when a majority is lost
 //	signalbox token     makes a token for a client
@@ -18,13 +20,13 @@
 // It makes no decision about semaphores, Raft or HTTP.
 //
 //   - main.go: signals, the command line, flags from environment variables
-//   - serve.go: the subcommand serve, and the flags of the log
+//   - serve.go: the subcommand serve, and the flags of the log and of scheduled backups
 //   - config.go: the configuration of one node, its defaults and checks
 //   - addresses.go: lists of peers, host names, bound addresses
 //   - limits.go: a flag for each limit, sizes, how many connections fit
 //   - descriptors_unix.go: the limit of open files
 //   - descriptors_other.go: no such limit on other systems
-//   - node.go: one running node, started bottom up and stopped top down
+//   - node.go: one running node, started bottom up and stopped top down; its scheduled backups
 //   - certificates.go: certificates, read from their files again and again
 //   - access.go: the file of the tokens that requests need, and the audit log
 //   - dialects.go: interfaces of other systems, and the file of declared semaphores

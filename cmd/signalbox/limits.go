@@ -34,6 +34,7 @@ func addLimits(flags *pflag.FlagSet, c *config) {
 	limits.Var((*size)(&m.KeyBytes), "max-key-bytes", "what they and their outcomes may take")
 	limits.Var((*size)(&x.BodyBytes), "max-body", "a request's body")
 	limits.Var((*size)(&c.native.BatchBodyBytes), "max-batch-body", "the body of a batch")
+	limits.Var((*size)(&c.native.BackupBytes), "max-backup", "a backup to restore")
 	limits.IntVar(&c.native.BatchSize, "max-batch", c.native.BatchSize, "operations in a batch; one that lists semaphores counts as many")
 	limits.DurationVar(&x.MaxWait, "max-wait", x.MaxWait, "how long one request may wait")
 	limits.DurationVar(&x.BodyTimeout, "body-timeout", x.BodyTimeout, "for a body to arrive, and for a reply to leave")

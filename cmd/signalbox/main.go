@@ -67,7 +67,7 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 		command.Args = noArguments
 		command.Flags().SortFlags = false
 	}
-	root.AddCommand(newRun(lookup), verbs.Cert(), verbs.Inspect(), verbs.Recover(parsePeers), verbs.Token())
+	root.AddCommand(newRun(lookup), verbs.Cert(), verbs.Inspect(), verbs.Backup(lookup), verbs.Restore(lookup), verbs.Recover(parsePeers), verbs.Token())
 	return root
 }
 

@@ -8,12 +8,15 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/supervisor"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/callback"
@@ -34,6 +37,7 @@ type node struct {
 	certs     *certificates
 	clients   *clients
 	declared  declaration
+	backups   keeper
 	undeclare func() // ends keeping the declared semaphores
 	server    *httpapi.Server
 	served    chan error // the outcome of serving HTTP; nil if asked to end
@@ -78,6 +82,9 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 		return nil, err
 	}
 	if n.cluster, err = cluster.Start(ctx, clusterConfig(c, n, log, fatal)); err != nil {
+		return nil, err
+	}
+	if n.backups, err = c.backups.open(n.cluster, log); err != nil {
 		return nil, err
 	}
 	handler, err := newHandler(c, n, log)
@@ -136,7 +143,7 @@ func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
 		Exchange:       x,
 		Native:         c.native,
 		Version:        semanticVersion(version()),
-		Collectors:     append(n.certs.collectors(), n.cluster.Collector()),
+		Collectors:     slices.Concat(n.certs.collectors(), n.backups.Collectors(), []prometheus.Collector{n.cluster.Collector()}),
 		CORS:           c.cors,
 		Hosts:          c.allowedHosts(),
 		MaxConnections: c.connections,
@@ -178,6 +185,7 @@ func (n *node) stop() {
 	go func() {
 		defer close(stopped)
 		n.undeclare()
+		n.backups.end()
 		n.certs.end()
 		n.clients.end()
 		n.cluster.Drain()
@@ -208,6 +216,9 @@ func (n *node) abandon() {
 	if n.clients != nil {
 		n.clients.end()
 		n.clients.close()
+	}
+	if n.backups.end != nil {
+		n.backups.end()
 	}
 	if n.cluster != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
@@ -258,4 +269,28 @@ func firstTo(c chan<- error) func(error) {
 		default:
 		}
 	}
+}
+
+// keeper is the running keeper of a node's scheduled backups.
+type keeper struct {
+	*backup.Keeper
+	end func() // stops it, and waits for a backup under way
+}
+
+// open starts the keeper of a node.
+func (s schedule) open(n *cluster.Node, log hclog.Logger) (keeper, error) {
+	k, err := backup.NewKeeper(backup.KeeperConfig{
+		Folder: s.folder, Every: s.every, Keep: s.keep, Logger: log, Backup: n.Backup,
+		Leads: func() bool {
+			status := n.Status()
+			return status.Leader == status.Node
+		},
+	})
+	if err != nil {
+		return keeper{}, fmt.Errorf("--backup-dir: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { k.Run(ctx) })
+	return keeper{k, func() { cancel(); running.Wait() }}, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
@@ -60,6 +61,7 @@ func newServe(lookup func(string) (string, bool)) *cobra.Command {
 	flags.IntVar(&c.multiplier, "raft-multiplier", c.multiplier, "stretches Raft's times (500ms at 1) and the time-outs between nodes, for slow disks and networks; alike on all nodes")
 	addDialects(flags, &c)
 	flags.Var(&c.minFree, "min-free", "free space in the folder's file system below which writes are refused")
+	addSchedule(flags, &c.backups)
 	addLimits(flags, &c)
 	return command
 }
@@ -106,4 +108,29 @@ func (l logging) logger(command *cobra.Command, c *config) (hclog.Logger, error)
 		c.ownLevel = level
 	}
 	return hclog.New(&hclog.LoggerOptions{Name: "signalbox", Level: level, Output: command.ErrOrStderr(), JSONFormat: l.json}), nil
+}
+
+// schedule is when and where scheduled backups are made; without a folder they are not.
+type schedule struct {
+	folder string
+	every  time.Duration
+	keep   int
+}
+
+func defaultSchedule() schedule { return schedule{every: time.Hour, keep: 24} }
+
+func addSchedule(flags *pflag.FlagSet, s *schedule) {
+	flags.StringVar(&s.folder, "backup-dir", "", "folder for scheduled backups, made by whichever node leads")
+	flags.DurationVar(&s.every, "backup-every", s.every, "how often one is made")
+	flags.IntVar(&s.keep, "backup-keep", s.keep, "how many are kept")
+}
+
+func (s schedule) validate() error {
+	if s.every < time.Second {
+		return errors.New("--backup-every: it must be 1s at least")
+	}
+	if s.keep < 1 {
+		return errors.New("--backup-keep: it must be 1 at least")
+	}
+	return nil
 }

@@ -3,8 +3,10 @@ package exchange
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/audit"
@@ -152,6 +154,24 @@ func (a *audited) RaiseLevel(ctx context.Context, level uint32) error {
 	err := a.node.RaiseLevel(ctx, level)
 	a.write(ctx, audit.Record{Operation: fsm.OpRaiseLevel.String()}, err)
 	return err
+}
+
+// Backup implements Backups. It changes nothing, and hands out everything.
+func (a *audited) Backup(ctx context.Context) (*backup.Backup, error) {
+	b, err := a.node.Backup(ctx)
+	r := audit.Record{Operation: "backup"}
+	if err == nil {
+		r.Index = b.Header.Index
+	}
+	a.write(ctx, r, err)
+	return b, err
+}
+
+// Restore implements Backups.
+func (a *audited) Restore(ctx context.Context, from io.Reader, endSessions bool) (backup.Restored, error) {
+	done, err := a.node.Restore(ctx, from, endSessions)
+	a.write(ctx, audit.Record{Operation: "restore-backup", Index: done.Index}, err)
+	return done, err
 }
 
 // Checks implements Members.

@@ -64,26 +64,68 @@ func (x *Exchange) Receive(c echo.Context, limit int64) ([]byte, error) {
 	x.bodies.begin(conn, x.Config.BodyTimeout)
 	data, err := x.readAll(c, http.MaxBytesReader(c.Response(), r.Body, limit), limit)
 	x.bodies.done(conn)
+	if err != nil {
+		return nil, x.bodyFailed(c, err, limit)
+	}
+	r.Body = http.NoBody // leaveBody has no rest to leave
+	_ = conn.SetReadDeadline(time.Time{})
+	return data, nil
+}
+
+// bodyFailed translates the error of reading a body.
+func (x *Exchange) bodyFailed(c echo.Context, err error, limit int64) error {
 	var over *http.MaxBytesError
 	var full *Problem
 	switch {
-	case err == nil:
-		r.Body = http.NoBody // leaveBody has no rest to leave
-		_ = conn.SetReadDeadline(time.Time{})
-		return data, nil
 	case errors.As(err, &over):
-		return nil, tooLarge(limit)
+		return tooLarge(limit)
 	case errors.As(err, &full):
-		return nil, full
+		return full
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		closeAfter(c)
-		r.Body = http.NoBody // leaveBody need not wait for it
+		c.Request().Body = http.NoBody // leaveBody need not wait for it
 		if x.Closed() {
-			return nil, outcome.ErrDraining
+			return outcome.ErrDraining
 		}
-		return nil, NewProblem("request-timeout", "The body did not arrive within "+x.Config.BodyTimeout.String()+". Nothing was done; send it again.")
+		return NewProblem("request-timeout", "The body did not arrive within "+x.Config.BodyTimeout.String()+". Nothing was done; send it again.")
 	}
-	return nil, Invalid("", "The body ends before its announced length, or is not framed well.")
+	return Invalid("", "The body ends before its announced length, or is not framed well.")
+}
+
+// Stream returns a body of up to limit bytes that is read as it arrives, and takes no
+// memory: each part of it has BodyTimeout. The errors of its Read are refusals of the request.
+func (x *Exchange) Stream(c echo.Context, limit int64) (io.Reader, error) {
+	r := c.Request()
+	if err := CheckEncoding(r); err != nil {
+		return nil, err
+	}
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	return &streamedBody{x: x, c: c, conn: http.NewResponseController(c.Response()), limit: limit, body: http.MaxBytesReader(c.Response(), r.Body, limit)}, nil
+}
+
+// streamedBody is the body of one request.
+type streamedBody struct {
+	x     *Exchange
+	c     echo.Context
+	conn  *http.ResponseController
+	limit int64
+	body  io.Reader
+}
+
+// Read implements io.Reader.
+func (s *streamedBody) Read(part []byte) (int, error) {
+	s.x.bodies.begin(s.conn, s.x.Config.BodyTimeout)
+	n, err := s.body.Read(part)
+	s.x.bodies.done(s.conn)
+	if err == io.EOF {
+		s.c.Request().Body = http.NoBody // leaveBody has no rest to leave
+		_ = s.conn.SetReadDeadline(time.Time{})
+	} else if err != nil {
+		err = s.x.bodyFailed(s.c, err, s.limit)
+	}
+	return n, err
 }
 
 // readAll reads a body into memory that grows with the bytes that have arrived, not

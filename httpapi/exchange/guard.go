@@ -2,10 +2,12 @@ package exchange
 
 import (
 	"context"
+	"io"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
 )
@@ -109,6 +111,22 @@ func (g *guarded) RaiseLevel(ctx context.Context, level uint32) error {
 		return err
 	}
 	return g.node.RaiseLevel(ctx, level)
+}
+
+// Backup implements Backups.
+func (g *guarded) Backup(ctx context.Context) (*backup.Backup, error) {
+	if err := g.needs(ctx, access.Admin); err != nil {
+		return nil, err
+	}
+	return g.node.Backup(ctx)
+}
+
+// Restore implements Backups.
+func (g *guarded) Restore(ctx context.Context, from io.Reader, endSessions bool) (backup.Restored, error) {
+	if err := g.needs(ctx, access.Admin); err != nil {
+		return backup.Restored{}, err
+	}
+	return g.node.Restore(ctx, from, endSessions)
 }
 
 // Checks implements Members.

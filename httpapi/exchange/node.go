@@ -2,11 +2,13 @@ package exchange
 
 import (
 	"context"
+	"io"
 
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -17,6 +19,7 @@ type Node interface {
 	Commands
 	State
 	Members
+	Backups
 }
 
 // Commands changes the replicated state.
@@ -62,6 +65,15 @@ type Members interface {
 	RaiseLevel(ctx context.Context, level uint32) error
 	// Checks returns the conditions of readiness. It does not block.
 	Checks() []cluster.Check
+}
+
+// Backups makes backups of the replicated state, and restores them.
+type Backups interface {
+	// Backup returns the state. It blocks for a linearizable read.
+	Backup(ctx context.Context) (*backup.Backup, error)
+	// Restore reads a backup and puts its state into the place of the cluster's. It blocks
+	// until that is in force.
+	Restore(ctx context.Context, from io.Reader, endSessions bool) (backup.Restored, error)
 }
 
 // Route is one route of an API.

@@ -41,6 +41,7 @@ var kinds = map[string]kind{
 	"lease-exists":         {409, "Held or requested differently", ""},
 	"session-exists":       {409, "The session exists and differs", ""},
 	"overflow":             {409, "Out of range", ""},
+	"not-leader":           {409, "Another node leads", ""},
 	"member-refused":       {409, "The change of members is refused", ""},
 	"level-too-low":        {409, "The feature level of the cluster is too low", ""},
 	"level-unknown":        {409, "Not every member knows the feature level", ""},
@@ -54,6 +55,7 @@ var kinds = map[string]kind{
 	"too-large":            {413, "Too large", ""},
 	"unsupported-encoding": {415, "Unsupported encoding", ""},
 	"wrong-host":           {421, "Another host's name", ""},
+	"backup-refused":       {422, "The backup is refused", ""},
 	"key-reused":           {422, "The key was used for another request", ""},
 	"limit-reached":        {429, "A limit is reached", "1"},
 	"internal":             {500, "A fault of this node", ""},
@@ -163,6 +165,9 @@ var failures = []failure{
 	{outcome.ErrCatchingUp, "outcome-unknown", "The member was added and is still catching up. It gets its vote by itself."},
 	{outcome.ErrBelowLevel, "level-too-low", "This needs a higher feature level than the cluster has. Upgrade every member, and then raise the level."},
 	{outcome.ErrLevelUnknown, "level-unknown", "Not every member knows this feature level, see reason. Upgrade those, and try again."},
+	{outcome.ErrNotLeader, "not-leader", "Only the node that leads takes this request, see leader. Nothing was done."},
+	{outcome.ErrBackupRefused, "backup-refused", "The body is no whole and sound backup that this version can read, see reason. Nothing was changed."},
+	{outcome.ErrRestoring, "limit-reached", "Another backup is being restored. Nothing was done."},
 	{outcome.ErrLastVoter, "member-refused", "The only member with a vote can't be removed."},
 	{outcome.ErrMemberInvalid, "member-refused", "The id or the address is taken or can't be used, or no majority would be left, see reason."},
 	{outcome.ErrNoTarget, "no-successor", "No other voting member, or not the named one, can take over the leadership now."},
@@ -191,7 +196,7 @@ func ProblemOf(err error) *Problem {
 	for _, f := range failures {
 		if errors.Is(err, f.err) {
 			p := NewProblem(f.code, f.detail)
-			if errors.Is(err, outcome.ErrMemberInvalid) || errors.Is(err, outcome.ErrLevelUnknown) {
+			if errors.Is(err, outcome.ErrMemberInvalid) || errors.Is(err, outcome.ErrLevelUnknown) || errors.Is(err, outcome.ErrBackupRefused) {
 				p.Reason = err.Error() // a text for people, with ids and addresses only
 			}
 			return p
@@ -233,7 +238,9 @@ type Problem struct {
 	LowestLevel *int32  `json:"lowest_level,omitempty"`
 	Epoch       *uint64 `json:"epoch,omitempty"` // the present one
 	Limit       *int64  `json:"limit,omitempty"`
-	Index       *uint64 `json:"index,omitempty"` // that this node has
+	Index       *uint64 `json:"index,omitempty"`  // that this node has
+	Leader      string  `json:"leader,omitempty"` // the id of the node that leads
+	Peer        string  `json:"peer,omitempty"`   // its address among the nodes
 }
 
 // Error returns the code and the detail, for logs.

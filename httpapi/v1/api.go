@@ -6,12 +6,14 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/v1/events"
 	"github.com/signalbox/signalbox/httpapi/v1/members"
+	"github.com/signalbox/signalbox/httpapi/v1/snapshot"
 )
 
 // Config is the configuration of the native API. Zero members get their defaults.
 type Config struct {
 	BatchBodyBytes int64 // of a /v1/batch body; default 1 MiB
 	BatchSize      int   // operations in one batch; default 1,000
+	BackupBytes    int64 // of a backup to restore; default 4 GiB
 	MaxWatchers    int   // streams of events and blocking queries open at a time; default 10,000
 }
 
@@ -21,12 +23,14 @@ type API struct {
 	cfg     Config
 	events  *events.API
 	members *members.API
+	backups *snapshot.API
 }
 
 // WithDefaults returns the configuration with the defaults of its zero members.
 func (cfg Config) WithDefaults() Config {
 	exchange.SetDefault(&cfg.BatchBodyBytes, 1<<20)
 	exchange.SetDefault(&cfg.BatchSize, 1000)
+	exchange.SetDefault(&cfg.BackupBytes, 4<<30)
 	exchange.SetDefault(&cfg.MaxWatchers, 10_000)
 	return cfg
 }
@@ -34,7 +38,8 @@ func (cfg Config) WithDefaults() Config {
 // New returns the native API over x.
 func New(x *exchange.Exchange, cfg Config) *API {
 	cfg = cfg.WithDefaults()
-	return &API{x: x, cfg: cfg, events: events.New(x, cfg.MaxWatchers), members: members.New(x)}
+	return &API{x: x, cfg: cfg, events: events.New(x, cfg.MaxWatchers), members: members.New(x),
+		backups: snapshot.New(x, cfg.BackupBytes)}
 }
 
 // EndStreams ends the streams of events when the server goes down. It does not block.
@@ -78,6 +83,7 @@ func (api *API) Routes() []exchange.Route {
 	}
 	own = append(own, api.events.Routes()...)
 	own = append(own, api.members.Routes()...)
+	own = append(own, api.backups.Routes()...)
 	for i, r := range own {
 		own[i] = exchange.On(r.Method, r.Path, refuseConditions(r.Handler))
 	}

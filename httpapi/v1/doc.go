@@ -3,11 +3,12 @@
 //
 // Each command that a client may give is one row of the table of operations. A single
 // route and /v1/batch share the row, so that both read and reply alike. Reads look at
-// this node's own state, as recent as the query requires. The routes of events and of
-// members are in packages below.
+// this node's own state, as recent as the query requires. The routes of events, of
+// members and of backups are in packages below.
 //
 // The package decides nothing about semaphores, and knows no dialect. Package httpapi
-// serves its routes. It imports exchange, strictjson, events, members, cluster and fsm.
+// serves its routes. It imports exchange, strictjson, events, members, snapshot, cluster and
+// fsm.
 // All of it is safe for concurrent use.
 //
 // Files:

@@ -197,7 +197,7 @@ func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
 			return exchange.Invalid("If-None-Match", noneMatchForm)
 		}
 		changes := r.Method != http.MethodGet && r.Method != http.MethodHead
-		if _, given := r.Header["Idempotency-Key"]; given && changes && strings.HasPrefix(path, "/v1/cluster") {
+		if _, given := r.Header["Idempotency-Key"]; given && changes && (strings.HasPrefix(path, "/v1/cluster") || path == "/v1/snapshot") {
 			return exchange.Invalid("Idempotency-Key", "Changes of the cluster take no key: look at GET /v1/cluster before you repeat one.")
 		}
 		return next(c)

@@ -9,6 +9,7 @@
 //     that its bytes are returned.
 //   - A stream that is damaged, cut short, of a later format, or no backup at all, is an
 //     error of its own: [ErrDamaged], [ErrCut], [ErrNewer], [ErrNoBackup].
+//   - [Save] leaves a complete and verified file, or none.
 //   - Memory is bounded by one chunk, whatever the stream says.
 //   - Equal headers and equal states give equal bytes.
 //
@@ -30,11 +31,12 @@
 // # What it does not do
 //
 // It does not know semaphores: package fsm writes and reads the state that the chunks
-// carry, and judges it. It opens no file. Package cluster writes and restores backups;
-// cmd/signalbox reads them. It imports no package of the project. One goroutine at a time
-// may use a Writer or a Reader.
+// carry, and judges it. Package cluster/backup writes and restores backups; cmd/signalbox
+// reads them. It imports no package of the project. One goroutine at a time may use a
+// Writer or a Reader.
 //
 //   - format.go: Header, the errors, and the stored form of the parts
 //   - writer.go: Writer
 //   - reader.go: Reader
+//   - file.go: Save and Verify, for backups in files
 package archive

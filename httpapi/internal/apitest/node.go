@@ -3,12 +3,15 @@ package apitest
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
@@ -309,6 +312,25 @@ func (n *Node) RaiseLevel(_ context.Context, level uint32) error {
 // TransferLeadership notes the call in Asked.
 func (n *Node) TransferLeadership(_ context.Context, id string) error {
 	return n.ask("transfer " + id)
+}
+
+// Backup implements exchange.Node.
+func (n *Node) Backup(context.Context) (*backup.Backup, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.Fail != nil {
+		return nil, n.Fail
+	}
+	return backup.Of(n.machine.Freeze(), time.UnixMilli(1_767_225_600_000)), nil
+}
+
+// Restore notes the call in Asked, and reads the whole backup.
+func (n *Node) Restore(_ context.Context, from io.Reader, endSessions bool) (backup.Restored, error) {
+	if err := n.ask(fmt.Sprintf("restore, end sessions: %v", endSessions)); err != nil {
+		return backup.Restored{}, err
+	}
+	h, _, err := backup.Read(from)
+	return backup.Restored{Index: h.Index + 1000, From: h}, err
 }
 
 // Checks returns ChecksNow.

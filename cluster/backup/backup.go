@@ -1,0 +1,70 @@
+package backup
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store/archive"
+)
+
+// Backup is the state of the cluster at one index, on its way into a file. It keeps the
+// records of that state in memory, as far as later entries change them. It never changes.
+type Backup struct {
+	Header archive.Header
+	state  *fsm.Frozen
+}
+
+// Of returns the backup of a state, which began at a time of this node's wall clock.
+func Of(state *fsm.Frozen, began time.Time) *Backup {
+	at := state.Standing()
+	return &Backup{state: state, Header: archive.Header{
+		Index: at.Index(), Term: at.Term(), ClusterTimeMS: at.NowMS(), WallTime: time.UnixMilli(began.UnixMilli()).UTC(),
+		Level: at.FeatureLevel(), Cluster: at.ClusterID(),
+	}}
+}
+
+// Write writes the whole backup. One caller at a time may write one.
+func (b *Backup) Write(w io.Writer) error {
+	a, err := archive.NewWriter(w, b.Header)
+	if err != nil {
+		return err
+	}
+	if err := b.state.Write(a); err != nil {
+		return err
+	}
+	return a.Close()
+}
+
+// Read reads a whole backup and checks every byte of it, and every invariant of its state.
+// The error is outcome.ErrBackupRefused, with the reason, or that of the reader.
+func Read(r io.Reader) (archive.Header, *fsm.Machine, error) {
+	a, err := archive.NewReader(r)
+	if err != nil {
+		return archive.Header{}, nil, refused(err)
+	}
+	h := a.Header()
+	if h.Level > fsm.FeatureLevel {
+		return h, nil, refused(fmt.Errorf("%w, at feature level %d; this version knows %d", archive.ErrNewer, h.Level, fsm.FeatureLevel))
+	}
+	state, err := fsm.Restore(a)
+	if err != nil {
+		if _, damage := io.Copy(io.Discard, a); damage != nil { // the cause, unless the state alone is wrong
+			err = damage
+		}
+		return h, nil, refused(err)
+	}
+	at := state.Standing()
+	if h.Index != at.Index() || h.Term != at.Term() || h.ClusterTimeMS != at.NowMS() || h.Level != at.FeatureLevel() || h.Cluster != at.ClusterID() {
+		return h, nil, refused(fmt.Errorf("%w: its header is that of another state", archive.ErrDamaged))
+	}
+	if at.Term() == 0 || state.Headless() {
+		return h, nil, refused(fmt.Errorf("%w: no leader has begun a term in its state", archive.ErrDamaged))
+	}
+	return h, state, nil
+}
+
+// refused returns a reason as ErrBackupRefused.
+func refused(why error) error { return fmt.Errorf("%w: %w", outcome.ErrBackupRefused, why) }

@@ -1,0 +1,22 @@
+// Package backup makes a file of the cluster's state, and the cluster's state of a file. It
+// guarantees:
+//
+//  1. A [Backup] is the state at one index, whatever is applied while it is written. Taking
+//     it holds entries up for a moment; writing it holds up no entry.
+//  2. [Restorer.Restore] changes nothing unless the whole file has been read, every checksum
+//     in it is right, and its state breaks no invariant.
+//  3. A restored state is in force on every node at one index of the log, or on none. No
+//     caller sees it before a majority has it.
+//  4. No token, place or epoch is given twice, by whichever of the two histories.
+//  5. A [Keeper] leaves only complete and verified files under their names, and removes the
+//     oldest only after a newer one is there.
+//
+// Package store/archive is the format of the files, and fsm.Machine.Succeed the rule by which
+// one state follows another. Package cluster makes the Restorer of a node whose Raft runs;
+// cmd/signalbox runs a Keeper; httpapi/v1/snapshot writes backups to clients. It imports fsm, store/archive, internal/wake,
+// cluster/outcome and cluster/replica. All types may be used by any number of goroutines.
+//
+//   - backup.go: Backup, and Read, which checks and reads one
+//   - restore.go: Restorer: puts a state into the place of the cluster's
+//   - keep.go: Keeper: scheduled backups in a folder
+package backup

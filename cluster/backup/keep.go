@@ -1,0 +1,245 @@
+package backup
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
+	"github.com/signalbox/signalbox/store/archive"
+)
+
+const (
+	// retryAfter is the pause after a backup that failed, unless the next is due before.
+	retryAfter = time.Minute
+	// lookEvery is how often a keeper looks whether its node leads.
+	lookEvery = time.Second
+	// tempAge is from what age on a file that is not complete is one that a crash has left.
+	tempAge = 24 * time.Hour
+	// stampForm is the time in the name of a file.
+	stampForm = "20060102T150405Z"
+)
+
+// KeeperConfig says which backups to keep. All fields are needed.
+type KeeperConfig struct {
+	Folder string // in which they are; several nodes may share it; "": no backups are made
+	Every  time.Duration
+	Keep   int // how many
+	// Leads reports whether this node leads. It must not block.
+	Leads func() bool
+	// Backup returns the state of the cluster.
+	Backup func(context.Context) (*Backup, error)
+	Logger hclog.Logger
+}
+
+// Keeper makes a backup in a folder when one is due and its node leads, and removes the
+// oldest. The names begin with the id of the cluster, so that those of several clusters don't
+// mix. Its methods are safe for concurrent use.
+type Keeper struct {
+	config          KeeperConfig
+	taken, failures prometheus.Counter
+
+	mu   sync.Mutex
+	last time.Time // when the last backup in the folder was begun; zero: there is none
+	size int64     // of it
+}
+
+// NewKeeper returns a keeper, which works while Run does. It fails if it can't write to the
+// folder.
+func NewKeeper(config KeeperConfig) (*Keeper, error) {
+	if config.Folder != "" {
+		probe, err := os.CreateTemp(config.Folder, ".signalbox-*.part")
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+			return nil, err
+		}
+	}
+	config.Logger = config.Logger.Named("backup")
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "signalbox_" + name, Help: help})
+	}
+	return &Keeper{config: config,
+		taken:    counter("backups_taken_total", "Scheduled backups that this node has made."),
+		failures: counter("backup_failures_total", "Scheduled backups of this node that failed. Each is tried again."),
+	}, nil
+}
+
+// Collectors returns the metrics of the keeper.
+func (k *Keeper) Collectors() []prometheus.Collector {
+	gauge := func(name, help string, read func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "signalbox_" + name, Help: help}, read)
+	}
+	return []prometheus.Collector{k.taken, k.failures,
+		gauge("backup_age_seconds", "On the node that leads: how long ago the newest scheduled backup in its folder was begun; -1 if there is none. Elsewhere, and without a schedule, 0.", k.age),
+		gauge("backup_bytes", "Size of the newest scheduled backup that this node has found or made.", func() float64 {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return float64(k.size)
+		}),
+	}
+}
+
+func (k *Keeper) age() float64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.config.Folder == "" || !k.config.Leads():
+		return 0
+	case k.last.IsZero():
+		return -1
+	}
+	return max(0, time.Since(k.last).Seconds())
+}
+
+// Run makes backups until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	for pause := time.Duration(0); wake.Pause(ctx, pause) == nil; {
+		pause = lookEvery
+		if k.config.Folder == "" {
+			return
+		}
+		if !k.config.Leads() {
+			continue
+		}
+		switch made, err := k.step(ctx); {
+		case err != nil && ctx.Err() == nil:
+			k.failures.Inc()
+			pause = min(retryAfter, k.config.Every)
+			k.config.Logger.Error("a scheduled backup failed; it is tried again", "folder", k.config.Folder, "error", err, "again_in", pause)
+		case made:
+			k.taken.Inc()
+		}
+	}
+}
+
+// step makes a backup if one is due. The folder shows when the last was made, by whichever
+// node.
+func (k *Keeper) step(ctx context.Context) (made bool, err error) {
+	if k.known() && time.Since(k.latest()) < k.config.Every {
+		return false, nil
+	}
+	b, err := k.config.Backup(ctx)
+	if err != nil {
+		return false, err
+	}
+	cluster := fsm.ClusterID(b.Header.Cluster).String()
+	kept, err := k.list(cluster)
+	if err != nil {
+		return false, err
+	}
+	if len(kept) > 0 && time.Since(kept[0].at) < k.config.Every { // another node's
+		k.note(kept[0].at, kept[0].size)
+		return false, nil
+	}
+	name := filepath.Join(k.config.Folder, fmt.Sprintf("signalbox-%s-%s-%d.backup", cluster, b.Header.WallTime.Format(stampForm), b.Header.Index))
+	_, size, err := archive.Save(name, func(w io.Writer) error { return b.Write(until{ctx, w}) })
+	if err != nil {
+		return false, err
+	}
+	k.note(b.Header.WallTime, size)
+	k.config.Logger.Info("a scheduled backup is made", "file", name, "index", b.Header.Index, "bytes", size)
+	return true, k.prune(cluster)
+}
+
+// until is a writer that fails once ctx has ended: a node that stops does not wait for a
+// large backup.
+type until struct {
+	ctx context.Context
+	to  io.Writer
+}
+
+func (u until) Write(part []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, context.Cause(u.ctx)
+	}
+	return u.to.Write(part)
+}
+
+func (k *Keeper) known() bool { return !k.latest().IsZero() }
+
+func (k *Keeper) latest() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last
+}
+
+func (k *Keeper) note(at time.Time, size int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.last, k.size = at, size
+}
+
+// keptFile is a backup in the folder.
+type keptFile struct {
+	name string
+	at   time.Time
+	size int64
+}
+
+var keptName = regexp.MustCompile(`^signalbox-([0-9a-f]{32})-(\d{8}T\d{6}Z)-\d+\.backup$`)
+
+// list returns the backups of a cluster, the newest first.
+func (k *Keeper) list(cluster string) (kept []keptFile, err error) {
+	entries, err := os.ReadDir(k.config.Folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		parts := keptName.FindStringSubmatch(entry.Name())
+		if parts == nil || parts[1] != cluster {
+			continue
+		}
+		at, err := time.Parse(stampForm, parts[2])
+		info, gone := entry.Info()
+		if err == nil && gone == nil {
+			kept = append(kept, keptFile{entry.Name(), at, info.Size()})
+		}
+	}
+	slices.SortFunc(kept, func(a, b keptFile) int { return cmp.Or(b.at.Compare(a.at), cmp.Compare(b.name, a.name)) })
+	return kept, nil
+}
+
+// prune removes the oldest backups of a cluster beyond those to keep, and what a crash has
+// left of others.
+func (k *Keeper) prune(cluster string) error {
+	kept, err := k.list(cluster)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for i := k.config.Keep; i < len(kept); i++ {
+		failed = append(failed, remove(k.config.Folder, kept[i].name))
+	}
+	entries, err := os.ReadDir(k.config.Folder)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if info, err := entry.Info(); archive.IsTemporary(entry.Name()) && err == nil && time.Since(info.ModTime()) > tempAge {
+			failed = append(failed, remove(k.config.Folder, entry.Name()))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// remove removes a file that may be gone, by another node.
+func remove(folder, name string) error {
+	if err := os.Remove(filepath.Join(folder, name)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package backup
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
+	"github.com/signalbox/signalbox/store/archive"
+)
+
+const (
+	// patience is how long a restore waits, at multiplier 1, for a majority to have the
+	// state, and a leader to have begun a term upon it.
+	patience = time.Minute
+	// skipped is how many indexes are left out before a restored state, so that an entry of
+	// Raft's own, made meanwhile, does not take its index.
+	skipped = 1024
+)
+
+// Host is the leader as a Restorer sees it. All methods are safe for concurrent use.
+type Host interface {
+	// Leads reports whether this node leads an established term.
+	Leads() bool
+	// Interrupt is that of lead.Leadership.
+	Interrupt(ctx context.Context, work func(nowMS int64) error) error
+	// Hold keeps the members as they are, all of which know a feature level, until done is
+	// called.
+	Hold(ctx context.Context, level uint32) (done func(), err error)
+	// Refuses returns why the cluster can't take another state now, or nil.
+	Refuses() error
+}
+
+// Raft is the part of Raft that a Restorer needs.
+type Raft interface {
+	LastIndex() uint64
+	Restore(meta *raft.SnapshotMeta, reader io.Reader, timeout time.Duration) error
+}
+
+// Restorer puts the state of a backup into the place of the cluster's, on the leader.
+type Restorer struct {
+	log     hclog.Logger
+	host    Host
+	raft    Raft
+	replica *replica.Replica
+	times   wake.Stretch
+	turn    chan struct{} // has room for one: the restore under way
+}
+
+// NewRestorer returns the restorer of a node whose Raft runs.
+func NewRestorer(log hclog.Logger, h Host, r Raft, own *replica.Replica, times wake.Stretch) *Restorer {
+	return &Restorer{log: log, host: h, raft: r, replica: own, times: times, turn: make(chan struct{}, 1)}
+}
+
+// Restored says what a restore has done.
+type Restored struct {
+	Index uint64         // at which the state took its place
+	From  archive.Header // of the backup
+}
+
+// Restore reads a backup and puts its state into the place of the cluster's. It blocks until
+// that is in force. While the state is replaced the cluster has no leader: requests wait, as in
+// an election, and cluster time stands still. With endSessions all sessions of the backup
+// end; otherwise they keep the time that they had left.
+//
+// Errors: ErrNotLeader, also if another node leads meanwhile; ErrRestoring; ErrBackupRefused
+// with the reason; ErrLevelUnknown; ErrStorageFull, ErrSplitState; ErrNotApplied; those of the
+// reader, and ctx's cause. After all of them the cluster has the state that it had. After
+// ErrOutcomeUnknown either state may come into force.
+func (r *Restorer) Restore(ctx context.Context, from io.Reader, endSessions bool) (Restored, error) {
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	default:
+		return Restored{}, outcome.ErrRestoring
+	}
+	if !r.host.Leads() {
+		return Restored{}, outcome.ErrNotLeader
+	}
+	if err := r.host.Refuses(); err != nil {
+		return Restored{}, err
+	}
+	header, state, err := Read(from)
+	if err != nil {
+		return Restored{}, err
+	}
+	done, err := r.host.Hold(ctx, header.Level)
+	if err != nil {
+		return Restored{}, err
+	}
+	defer done()
+	r.log.Warn("restoring a backup: its state takes the place of the cluster's", "index", header.Index, "cluster", fsm.ClusterID(header.Cluster),
+		"taken", header.WallTime, "end_sessions", endSessions)
+	s := succession{Restorer: r, state: state, endSessions: endSessions}
+	if err := r.host.Interrupt(ctx, s.take); err != nil {
+		r.log.Error("the backup is not restored", "error", err)
+		return Restored{}, err
+	}
+	if err := r.await(ctx, s.index); err != nil {
+		r.log.Error("it is open whether the backup is restored", "error", err)
+		return Restored{}, err
+	}
+	r.log.Warn("the backup is restored", "at_index", s.index)
+	return Restored{Index: s.index, From: header}, nil
+}
+
+// await blocks until an entry that follows the state is applied here: then a majority has
+// both.
+func (r *Restorer) await(ctx context.Context, index uint64) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.times.Of(patience), outcome.ErrOutcomeUnknown)
+	defer cancel()
+	if err := r.replica.Await(ctx, index+1); err != nil {
+		return fmt.Errorf("%w: %w", outcome.ErrOutcomeUnknown, err)
+	}
+	return nil
+}
+
+// succession is one state on its way into the cluster.
+type succession struct {
+	*Restorer
+	state       *fsm.Machine
+	endSessions bool
+	index       uint64 // at which it takes its place; set by take
+}
+
+// take gives the state to Raft while no term runs. An error means that Raft has not taken
+// it.
+func (s *succession) take(nowMS int64) error {
+	by := fsm.Succession{NowMS: nowMS, EndSessions: s.endSessions}
+	s.replica.View(func(m *fsm.Machine) { by.Own = m.Standing() })
+	// Raft takes the index after the one in the metadata, unless its log is there already.
+	before := max(s.raft.LastIndex(), by.Own.Index(), s.state.Index()) + skipped
+	by.Index = before + 1
+	if err := s.state.Succeed(by); err != nil {
+		return refused(err)
+	}
+	s.index = by.Index
+	meta := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: before}
+	reader, writer := io.Pipe()
+	go func() { writer.CloseWithError(replica.WriteSnapshot(writer, s.index, s.state.Freeze())) }()
+	defer func() { _ = reader.Close() }() // ends the writing, if Raft did not read all
+	err := s.raft.Restore(meta, &measured{reader, meta}, 0)
+	if taken, _ := s.replica.Headless(); err == nil || taken == s.index || s.replica.Index() >= s.index {
+		return nil // and await finds out what became of it
+	}
+	return fmt.Errorf("%w: %w", outcome.ErrNotApplied, outcome.OfChange(err))
+}
+
+// measured notes the size of a snapshot in its metadata while it is read: Raft compares the
+// two once it has read all.
+type measured struct {
+	io.Reader
+	meta *raft.SnapshotMeta
+}
+
+func (m *measured) Read(p []byte) (int, error) {
+	n, err := m.Reader.Read(p)
+	m.meta.Size += int64(n)
+	return n, err
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestBackupAndRestoreCommands: a backup of a cluster of three, a change, a restore by
+// whichever node is named, and the state is that of the backup; with a schedule beside it.
+func TestBackupAndRestoreCommands(t *testing.T) {
+	folder := t.TempDir()
+	_, c, _ := startDev(t.Context(), t, 3)
+	c.must(t, 0, http.MethodPut, semaphorePath("db"), `{"permits":1}`, http.StatusCreated)
+	addr := "--addr=" + strings.Join(c.bases, ",")
+	file := filepath.Join(folder, "a.backup")
+	well(t, "backup", file, addr)
+	c.must(t, 0, http.MethodDelete, semaphorePath("db"), "", http.StatusNoContent)
+	if out := well(t, "restore", file, addr); !strings.HasPrefix(out, "restored, at index ") {
+		t.Errorf("restore printed %q", out)
+	}
+	for node := range 3 {
+		c.must(t, node, http.MethodGet, semaphorePath("db"), "", http.StatusOK)
+	}
+}
+
+// well runs a subcommand that must end well, and returns what it printed.
+func well(t *testing.T, arguments ...string) string {
+	t.Helper()
+	got := command(t, arguments)
+	if got.status != 0 {
+		t.Fatalf("signalbox %s: status %d: %s", strings.Join(arguments, " "), got.status, got.stderr)
+	}
+	return got.stdout
+}
+
+// TestScheduledBackups: a node with a schedule makes one at once, shows its age, and stops
+// in time.
+func TestScheduledBackups(t *testing.T) {
+	folder := t.TempDir()
+	port := freePorts(t, 0, peerOffset)
+	_ = startInProcess(t.Context(), t, "serve", "--ephemeral", "--http", "127.0.0.1:"+fmt.Sprint(port), "--peer", "127.0.0.1:"+fmt.Sprint(port+peerOffset),
+		"--backup-dir", folder, "--backup-every", "1s", "--backup-keep", "2")
+	eventually(t, 20*time.Second, func() error {
+		made, err := filepath.Glob(filepath.Join(folder, "signalbox-*.backup"))
+		if err != nil || len(made) < 2 {
+			return fmt.Errorf("%d backups, %v", len(made), err)
+		}
+		return nil
+	})
+	c := newClient("http://127.0.0.1:" + fmt.Sprint(port))
+	if page := metricsOf(t, c); strings.Contains(page, "\nsignalbox_backups_taken_total 0\n") || strings.Contains(page, "\nsignalbox_backup_bytes 0\n") ||
+		!strings.Contains(page, "\nsignalbox_backup_failures_total 0\n") {
+		t.Error("the metrics don't show the backups")
+	}
+}

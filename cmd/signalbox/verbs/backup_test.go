@@ -1,0 +1,169 @@
+package verbs
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox/signalbox/store/archive"
+)
+
+// executed runs a subcommand and returns what it printed.
+func executed(command *cobra.Command, arguments ...string) (string, error) {
+	var out bytes.Buffer
+	command.SetOut(&out)
+	command.SilenceErrors, command.SilenceUsage = true, true
+	command.SetArgs(arguments)
+	err := command.Execute()
+	return out.String(), err
+}
+
+func noVariable(string) (string, bool) { return "", false }
+
+// backupFile returns the bytes of a backup.
+func backupFile(t *testing.T) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := archive.NewWriter(&out, archive.Header{Index: 7, WallTime: time.UnixMilli(0), Cluster: [16]byte{0xc0}})
+	if err == nil {
+		_, err = w.Write(bytes.Repeat([]byte("state"), 1000))
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// fakeCluster serves nodes n1, n2, … of which one leads.
+type fakeCluster struct {
+	leader   atomic.Int32 // n1 is 1; 0: none
+	file     []byte       // the reply to a backup
+	restored []byte       // the body of a restore
+	refuse   string       // the problem that refuses a restore
+	asked    string       // the query of a restore
+	urls     []string
+}
+
+func newFakeCluster(t *testing.T, nodes int, leader int32) *fakeCluster {
+	c := &fakeCluster{file: backupFile(t)}
+	c.leader.Store(leader)
+	for id := int32(1); id <= int32(nodes); id++ {
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /v1/cluster", func(w http.ResponseWriter, _ *http.Request) {
+			leads := `null`
+			if l := c.leader.Load(); l > 0 {
+				leads = fmt.Sprintf(`"n%d"`, l)
+			}
+			fmt.Fprintf(w, `{"node":"n%d","leader":%s}`, id, leads)
+		})
+		mux.HandleFunc("GET /v1/snapshot", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(c.file) })
+		mux.HandleFunc("PUT /v1/snapshot", func(w http.ResponseWriter, r *http.Request) {
+			if c.refuse != "" || id != c.leader.Load() {
+				w.WriteHeader(http.StatusUnprocessableEntity)
+				fmt.Fprint(w, c.refuse)
+				return
+			}
+			c.restored, _ = io.ReadAll(r.Body)
+			c.asked = r.URL.RawQuery
+			fmt.Fprint(w, `{"index":1033}`)
+		})
+		server := httptest.NewServer(mux)
+		t.Cleanup(server.Close)
+		c.urls = append(c.urls, server.URL)
+	}
+	return c
+}
+
+func (c *fakeCluster) flag() string { return "--addr=" + strings.Join(c.urls, ",") }
+
+// TestBackupWritesAWholeFile, or leaves the one that is there.
+func TestBackupWritesAWholeFile(t *testing.T) {
+	c := newFakeCluster(t, 2, 1)
+	name := filepath.Join(t.TempDir(), "a.backup")
+	out, err := executed(Backup(noVariable), name, "--addr=http://127.0.0.1:1,"+c.urls[1])
+	if err != nil || !strings.Contains(out, "index 7 of cluster c0000000000000000000000000000000") {
+		t.Fatalf("%q, %v", out, err)
+	}
+	if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, c.file) {
+		t.Errorf("the file has %d bytes, %v", len(got), err)
+	}
+	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if out, err := executed(Backup(noVariable), "-", c.flag()); err != nil || out != string(c.file) {
+		t.Errorf("to standard output: %d bytes, %v", len(out), err)
+	}
+	whole := c.file
+	c.file = whole[:len(whole)-9]
+	for _, target := range []string{name, "-"} {
+		if _, err := executed(Backup(noVariable), target, c.flag()); err == nil || !strings.Contains(err.Error(), "cut short") {
+			t.Errorf("a reply that is cut, to %s: %v", target, err)
+		}
+	}
+	if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, whole) {
+		t.Errorf("a failed backup has changed the file: %d bytes, %v", len(got), err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(name)); err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestRestoreFindsTheLeader, also when it is elected while the command looks for it.
+func TestRestoreFindsTheLeader(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "a.backup")
+	if err := os.WriteFile(name, backupFile(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := newFakeCluster(t, 3, 3)
+	out, err := executed(Restore(noVariable), name, "--sessions=end", c.flag())
+	if err != nil || out != "restored, at index 1033\n" || !bytes.Equal(c.restored, c.file) || c.asked != "sessions=end" {
+		t.Errorf("%q, %v; asked %q with %d bytes", out, err, c.asked, len(c.restored))
+	}
+	c = newFakeCluster(t, 3, 0)
+	time.AfterFunc(300*time.Millisecond, func() { c.leader.Store(2) })
+	if _, err := executed(Restore(noVariable), name, c.flag()); err != nil || c.asked != "sessions=keep" {
+		t.Errorf("%v; asked %q", err, c.asked)
+	}
+}
+
+// TestRestoreRefuses before anything is sent: a damaged file, a wrong flag; and it reports
+// what the leader refuses.
+func TestRestoreRefuses(t *testing.T) {
+	c := newFakeCluster(t, 1, 1)
+	folder := t.TempDir()
+	good, bad := filepath.Join(folder, "good"), filepath.Join(folder, "bad")
+	if err := os.WriteFile(good, c.file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(bad, c.file[:50], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []struct{ arguments, want string }{
+		{bad, "bad: the backup is cut short"}, {filepath.Join(folder, "none"), "no such file"}, {"", "takes one argument"},
+		{good + " --sessions=all", `--sessions: "all" is neither keep nor end`},
+	} {
+		if _, err := executed(Restore(noVariable), append(strings.Fields(r.arguments), c.flag())...); err == nil || !strings.Contains(err.Error(), r.want) {
+			t.Errorf("%s: %v, want %q", r.arguments, err, r.want)
+		}
+	}
+	c.refuse = `{"code":"backup-refused","detail":"No.","reason":"it is newer"}`
+	if _, err := executed(Restore(noVariable), good, c.flag()); err == nil || !strings.Contains(err.Error(), "422 backup-refused: No.: it is newer") {
+		t.Errorf("refused by the leader: %v", err)
+	}
+	if c.restored != nil {
+		t.Error("a refused restore was sent")
+	}
+}

@@ -1,0 +1,201 @@
+package fsm
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Standing is what a state has beside its records: how far its counters, its time and its
+// level have come, and whose it is. It never changes.
+type Standing struct{ of state }
+
+// Standing returns the standing of the state.
+func (m *Machine) Standing() Standing { return Standing{m.state} }
+
+// Standing returns the standing of the copy.
+func (f *Frozen) Standing() Standing { return Standing{f.state} }
+
+// Index returns the index of the last entry applied.
+func (s Standing) Index() uint64 { return s.of.index }
+
+// Term returns the term of the last StartTerm.
+func (s Standing) Term() uint64 { return s.of.term }
+
+// NowMS returns cluster time.
+func (s Standing) NowMS() int64 { return s.of.nowMS }
+
+// FeatureLevel returns the level in force.
+func (s Standing) FeatureLevel() uint32 { return s.of.feature }
+
+// ClusterID returns the id of the cluster.
+func (s Standing) ClusterID() ClusterID { return s.of.cluster }
+
+// Succession says how a state follows another one that it does not come from.
+type Succession struct {
+	Own         Standing // of the state that is followed
+	Index       uint64   // at which the new state takes its place, above those of both
+	NowMS       int64    // cluster time has come to this, at least
+	EndSessions bool     // all sessions end, as if their deadlines had passed
+}
+
+// maxIndex bounds the index of a state that takes another one's place. No log comes that
+// far; a file may say anything.
+const maxIndex = 1 << 53
+
+// Succeed turns a state that was read from a backup into the one that follows another
+// state of a running cluster, at an index. It returns an error, and the machine is of no
+// further use, if the two can't be joined.
+//
+//   - The counters of tokens, places and epochs skip 2^32 beyond both states, so that no
+//     value is given twice.
+//   - The cluster's id and limits are those of the followed state, the feature level the
+//     higher one of both.
+//   - Cluster time goes on from the later one of both, and each deadline is as far ahead as
+//     it was.
+//   - Each semaphore counts as changed at the index. Its settings have a new version if the
+//     followed state may have had a semaphore of its epoch.
+//
+// The state has no leader until the next StartTerm, see [Machine.Headless].
+func (m *Machine) Succeed(by Succession) error {
+	own := &by.Own.of
+	if by.Index <= max(m.index, own.index) || by.Index > maxIndex {
+		return fmt.Errorf("a state at index %d can't follow one at %d at index %d", m.index, own.index, by.Index)
+	}
+	if err := m.moveTime(max(m.nowMS, own.nowMS, by.NowMS)); err != nil {
+		return err
+	}
+	m.hash = sum128(m.hash[:], own.hash[:], fmt.Appendf(nil, "%d %d %v", by.Index, m.nowMS, by.EndSessions))
+	m.cluster, m.limits = own.cluster, own.limits
+	m.feature = max(m.feature, own.feature)
+	m.index, m.term, m.leader = by.Index, own.term, ""
+	epochs := own.epochs
+	for _, counter := range []struct{ to, from *uint64 }{
+		{&m.tokens, &own.tokens}, {&m.places, &own.places}, {&m.epochs, &own.epochs},
+	} {
+		*counter.to = max(*counter.to, *counter.from) + termJump
+	}
+	m.orders = max(m.orders, own.orders)
+	changeEach(&m.semaphores, func(s *semaphore) {
+		s.modified = m.index
+		if s.epoch <= epochs && m.bounded() {
+			s.version += termJump
+		}
+	})
+	if by.EndSessions {
+		m.endAll()
+	}
+	return m.check()
+}
+
+// sum128 returns 128 bits of the SHA-256 of the parts.
+func sum128(parts ...[]byte) (sum [16]byte) {
+	h := sha256.New()
+	for _, part := range parts {
+		_, _ = h.Write(part) // a hash takes everything
+	}
+	copy(sum[:], h.Sum(nil))
+	return sum
+}
+
+// Headless reports whether the state came from a backup and no leader has begun a term upon
+// it yet. Until then it may be given up for the state that it was to follow.
+func (m *Machine) Headless() bool { return m.term != 0 && m.leader == "" }
+
+// endAll ends all sessions in one step, within no budget.
+func (m *Machine) endAll() {
+	m.applied, m.done = &Applied{}, work{}
+	m.budget = budget{ended: math.MaxInt, swept: math.MaxInt, served: math.MaxInt}
+	for len(m.deadlines.due) > 0 { // the order in which they would expire
+		m.endSession(m.deadlines.due[0].session, CauseExpired, "")
+	}
+	m.sweep()
+	m.settle()
+	m.keepUnserved()
+	m.budget = defaultBudget()
+	m.applied, m.effects = nil, nil // no one follows them: the state begins a new history
+}
+
+// moveTime sets cluster time and moves all that the state has of it by as much.
+func (m *Machine) moveTime(nowMS int64) error {
+	by := nowMS - m.nowMS
+	if by == 0 {
+		return nil
+	}
+	outside := errors.New("a time is out of range")
+	if by < 0 || m.nowMS < 0 {
+		return outside
+	}
+	var err error
+	move := func(ms *int64) {
+		if *ms > math.MaxInt64-by {
+			err = outside
+			return
+		}
+		*ms += by
+	}
+	changeEach(&m.sessions, func(s *session) { move(&s.deadlineMS) })
+	changeEach(&m.leases, func(l *lease) { move(&l.grantedMS) })
+	changeEach(&m.requests, func(r *request) { move(&r.enqueuedMS) })
+	changeEach(&m.ended, func(e *ended) { move(&e.atMS) })
+	changeEach(&m.revoked, func(v *revoked) { move(&v.atMS) })
+	changeEach(&m.notices, func(n *notice) {
+		if n.due {
+			move(&n.dueMS)
+		}
+		if n.endsMS != 0 {
+			move(&n.endsMS)
+		}
+	})
+	changeEach(&m.keys, func(k *key) {
+		m.countKey(k, -1)
+		move(&k.atMS)
+		if k.place == 0 {
+			k.result = moveResult(k.result, move)
+		}
+		m.countKey(k, 1)
+	})
+	m.marks.each(func(v *mark) { move(&v.atMS) })
+	for i := range m.deadlines.due {
+		move(&m.deadlines.due[i].ms)
+	}
+	m.nowMS = nowMS
+	return err
+}
+
+// changeEach changes every record of a table.
+func changeEach[T any](records *table[T], change func(*T)) {
+	for i, p := range records.pages {
+		for j := range p.live {
+			if p.live[j] {
+				change(records.mut(ref(i*pageSize + j + 1)))
+			}
+		}
+	}
+}
+
+// moveResult moves the times of a stored outcome. Its deadlines are looked up at each
+// replay, see refresh.
+func moveResult(stored string, move func(*int64)) string {
+	result := decodeResult(stored)
+	moved := false
+	for _, part := range append([]*Result{&result}, pointers(result.Each)...) {
+		for i := range part.Grants {
+			move(&part.Grants[i].GrantedMS)
+			moved = true
+		}
+	}
+	if !moved {
+		return stored
+	}
+	return encodeResult(result)
+}
+
+// pointers returns pointers to the members of a list.
+func pointers[T any](list []T) (found []*T) {
+	for i := range list {
+		found = append(found, &list[i])
+	}
+	return found
+}

@@ -1,0 +1,166 @@
+package snapshot
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// The headers of a backup, beside that of its index.
+const (
+	HeaderTerm          = "X-Signalbox-Term"
+	HeaderCluster       = "X-Signalbox-Cluster"
+	HeaderClusterTimeMS = "X-Signalbox-Cluster-Time-Ms"
+)
+
+// sentAtOnce bounds the backups that are sent at a time: each keeps a state in memory.
+const sentAtOnce = 2
+
+// API serves the routes of backups.
+type API struct {
+	x     *exchange.Exchange
+	limit int64         // of the bytes of a backup to restore
+	turns chan struct{} // one for each backup that is sent
+}
+
+// New returns the handlers of the routes.
+func New(x *exchange.Exchange, limit int64) *API {
+	return &API{x: x, limit: limit, turns: make(chan struct{}, sentAtOnce)}
+}
+
+// Routes returns the routes.
+func (s *API) Routes() []exchange.Route {
+	return []exchange.Route{
+		exchange.On("GET", "/v1/snapshot", s.get),
+		exchange.On("PUT", "/v1/snapshot", s.put),
+	}
+}
+
+// get streams a backup.
+func (s *API) get(c echo.Context) error {
+	if _, err := exchange.ParseQuery(c); err != nil {
+		return err
+	}
+	select {
+	case s.turns <- struct{}{}:
+		defer func() { <-s.turns }()
+	default:
+		p := exchange.NewProblem("limit-reached", "This node sends as many backups at a time as it can. Try again later, or at another node.")
+		most := int64(sentAtOnce)
+		p.Rule, p.Limit = "backups", &most
+		return p
+	}
+	b, err := s.x.Node.Backup(c.Request().Context())
+	if err != nil {
+		return err
+	}
+	response := c.Response()
+	s.x.SetIndex(c, b.Header.Index)
+	header := response.Header()
+	header.Set(HeaderTerm, strconv.FormatUint(b.Header.Term, 10))
+	header.Set(HeaderCluster, hex.EncodeToString(b.Header.Cluster[:]))
+	header.Set(HeaderClusterTimeMS, strconv.FormatInt(b.Header.ClusterTimeMS, 10))
+	header.Set("Content-Type", "application/octet-stream")
+	header.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="signalbox-%d.backup"`, b.Header.Index))
+	response.WriteHeader(http.StatusOK)
+	if c.Request().Method == http.MethodHead {
+		return nil
+	}
+	if err := b.Write(&stream{s.x, response}); err != nil {
+		s.x.Config.Logger.Warn("a backup was not sent whole", "error", err)
+		// The reply must not look complete: its last bytes can't be written any more.
+		_ = http.NewResponseController(response).SetWriteDeadline(time.Unix(1, 0))
+	}
+	return nil
+}
+
+// stream gives a client time to take each part of a backup, and not all of it together.
+type stream struct {
+	x  *exchange.Exchange
+	to http.ResponseWriter
+}
+
+func (s *stream) Write(part []byte) (int, error) {
+	if s.x.Closed() {
+		return 0, outcome.ErrDraining
+	}
+	s.x.TimeWrites(s.to)
+	return s.to.Write(part)
+}
+
+// put restores a backup, if this node leads.
+func (s *API) put(c echo.Context) error {
+	q, err := exchange.ParseQuery(c, "sessions")
+	if err != nil {
+		return err
+	}
+	sessions, given := q.Text("sessions")
+	if !given {
+		sessions = "keep"
+	}
+	if sessions != "keep" && sessions != "end" {
+		return exchange.Invalid("sessions", "Sessions are kept with the time that they had left (keep, the default) or ended (end).")
+	}
+	if status := s.x.Node.Status(); status.Leader != status.Node { // before the body is sent
+		return s.notLeader()
+	}
+	body, err := s.x.Stream(c, s.limit)
+	if err != nil {
+		return err
+	}
+	done, err := s.x.Node.Restore(c.Request().Context(), body, sessions == "end")
+	switch {
+	case errors.Is(err, outcome.ErrNotLeader):
+		return s.notLeader()
+	case err != nil:
+		return err
+	}
+	s.x.SetIndex(c, done.Index)
+	return s.x.SendJSON(c, http.StatusOK, newRestoredBody(done, sessions))
+}
+
+// notLeader refuses a restore on a node that does not lead, and names the one that does.
+func (s *API) notLeader() error {
+	status := s.x.Node.Status()
+	if status.Leader == "" || status.Leader == status.Node { // elected, and about to lead
+		return outcome.ErrNoLeader
+	}
+	p := exchange.ProblemOf(outcome.ErrNotLeader)
+	p.Leader = status.Leader
+	for _, m := range status.Members {
+		if m.ID == status.Leader {
+			p.Peer = m.Address
+		}
+	}
+	return p
+}
+
+type restoredBody struct {
+	Index    uint64     `json:"index"`    // at which the state took its place
+	Sessions string     `json:"sessions"` // keep or end
+	Backup   backupBody `json:"backup"`
+}
+
+type backupBody struct {
+	Index         uint64    `json:"index"`
+	Term          uint64    `json:"term"`
+	Cluster       string    `json:"cluster"`
+	ClusterTimeMS int64     `json:"cluster_time_ms"`
+	Level         uint32    `json:"level"`
+	WallTime      time.Time `json:"wall_time"`
+}
+
+func newRestoredBody(done backup.Restored, sessions string) restoredBody {
+	from := done.From
+	return restoredBody{Index: done.Index, Sessions: sessions, Backup: backupBody{Index: from.Index, Term: from.Term,
+		Cluster: hex.EncodeToString(from.Cluster[:]), ClusterTimeMS: from.ClusterTimeMS, Level: from.Level, WallTime: from.WallTime}}
+}

@@ -1,0 +1,83 @@
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// tempPrefix and tempSuffix are around the random part of the name of a file that is not
+// complete yet.
+const (
+	tempPrefix = ".signalbox-"
+	tempSuffix = ".part"
+)
+
+// Save makes the file of a backup that write writes: it is complete, verified and durable
+// under its name, or there is no such file. A file of that name is replaced. Only its owner may
+// read it. It returns the header and the length of the file.
+func Save(name string, write func(io.Writer) error) (h Header, size int64, err error) {
+	folder := filepath.Dir(name)
+	file, err := os.CreateTemp(folder, tempPrefix+"*"+tempSuffix)
+	if err != nil {
+		return Header{}, 0, err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(file.Name())
+		}
+	}()
+	err = write(file)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		return Header{}, 0, err
+	}
+	if h, size, err = Verify(file.Name()); err != nil {
+		return Header{}, 0, fmt.Errorf("%s, as it was read again: %w", filepath.Base(name), err)
+	}
+	if err = os.Rename(file.Name(), name); err != nil {
+		return Header{}, 0, err
+	}
+	return h, size, syncFolder(folder)
+}
+
+// IsTemporary reports whether a name is that of a file which Save has begun.
+func IsTemporary(name string) bool {
+	return strings.HasPrefix(name, tempPrefix) && strings.HasSuffix(name, tempSuffix)
+}
+
+// Verify reads a whole file and checks every byte of it, but not what the state means. It
+// returns the header and the length of the file.
+func Verify(name string) (Header, int64, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return Header{}, 0, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	a, err := NewReader(file)
+	if err == nil {
+		_, err = io.Copy(io.Discard, a)
+	}
+	if err != nil {
+		return Header{}, 0, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return Header{}, 0, err
+	}
+	return a.Header(), info.Size(), nil
+}
+
+// syncFolder makes a new name in a folder durable.
+func syncFolder(folder string) error {
+	opened, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(opened.Sync(), opened.Close())
+}
