@@ -15,14 +15,11 @@ import (
 // probes and browsers ask for them before they have one.
 var open = map[string]bool{"/livez": true, "/readyz": true, "/health": true, "/version": true, "/": true, "/favicon.ico": true}
 
-// admit gives each request its identity, on a node with tokens. It refuses a request
+// admit gives each request its identity. It refuses a request
 // without one, on unknown paths as well, so that a stranger does not learn the routes;
 // and a request beyond its identity's rate. When the token ends, the request ends.
 func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
 	tokens := h.x.Config.Tokens
-	if tokens == nil {
-		return next
-	}
 	return func(c echo.Context) error {
 		if open[c.Path()] {
 			return next(c)
@@ -54,9 +51,6 @@ func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
 // the request.
 func (h *Handler) trace(next echo.HandlerFunc) echo.HandlerFunc {
 	log := h.x.Config.Audit
-	if log == nil {
-		return next
-	}
 	return func(c echo.Context) error {
 		r := c.Request()
 		request := log.Proxies().RequestOf(r)

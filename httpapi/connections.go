@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,8 +17,6 @@ const (
 	// keptConnections are open beyond Config.MaxConnections, for probes alone: a node
 	// whose clients use up its connections must not look dead.
 	keptConnections = 32
-	// streamsOfOne is how many requests may be under way on one connection with HTTP/2.
-	streamsOfOne = 100
 	// keptHead is how long such a connection has for a request's head.
 	keptHead = time.Second
 )
@@ -31,30 +28,6 @@ type connections struct {
 	requests atomic.Int64 // under way; with HTTP/1.1 not more than open
 	refused  atomic.Int64 // requests on kept connections or beyond the bound, and connections beyond them
 	failed   atomic.Int64 // ended without a handshake
-}
-
-// crowded reports whether more requests are under way than connections may be open, which
-// takes connections with HTTP/2.
-func (l *connections) crowded() bool { return l.requests.Load() > l.most+keptConnections }
-
-// begin counts a request until end is called. It aborts a request beyond twice the bound
-// without a reply, since replies that are not taken hold memory.
-func (l *connections) begin() (end func()) {
-	if l.requests.Add(1) > 2*l.most+keptConnections {
-		l.requests.Add(-1)
-		l.refused.Add(1)
-		panic(http.ErrAbortHandler)
-	}
-	return func() { l.requests.Add(-1) }
-}
-
-// deliver blocks until the client has taken a reply over HTTP/2, which net/http would do
-// after the request has ended. It spares the extra frame while the open connections can't
-// have more streams than the bound.
-func (l *connections) deliver(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor >= 2 && l.open.Load()*streamsOfOne > l.most {
-		_ = http.NewResponseController(w).Flush() // the client's matter
-	}
 }
 
 // bounded is a listener whose connections are counted.
@@ -71,8 +44,12 @@ func (l bounded) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		open := l.of.open.Add(1)
-		if open <= l.of.most+keptConnections {
-			return &countedConn{Conn: conn, of: l.of, kept: open > l.of.most}, nil
+		counted := &countedConn{Conn: conn, of: l.of}
+		switch {
+		case open <= l.of.most:
+			return counted, nil
+		case open <= l.of.most+keptConnections:
+			return keptConn{counted}, nil
 		}
 		l.of.open.Add(-1)
 		l.of.refused.Add(1)
@@ -83,7 +60,6 @@ func (l bounded) Accept() (net.Conn, error) {
 type countedConn struct {
 	net.Conn
 	of     *connections
-	kept   bool // for probes alone
 	closed sync.Once
 }
 
@@ -102,9 +78,12 @@ func (c *countedConn) CloseWrite() error {
 	return nil
 }
 
+// keptConn is a connection for probes alone.
+type keptConn struct{ *countedConn }
+
 // SetReadDeadline implements net.Conn.
-func (c *countedConn) SetReadDeadline(t time.Time) error {
-	if soon := time.Now().Add(keptHead); c.kept && (t.IsZero() || t.After(soon)) {
+func (c keptConn) SetReadDeadline(t time.Time) error {
+	if soon := time.Now().Add(keptHead); t.IsZero() || t.After(soon) {
 		t = soon
 	}
 	return c.Conn.SetReadDeadline(t)
@@ -135,7 +114,7 @@ func markKept(ctx context.Context, conn net.Conn) context.Context {
 	if secure, is := conn.(*tls.Conn); is {
 		conn = secure.NetConn()
 	}
-	if counted, is := conn.(*countedConn); is && counted.kept {
+	if _, kept := conn.(keptConn); kept {
 		return context.WithValue(ctx, keptKey{}, true)
 	}
 	return ctx

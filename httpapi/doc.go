@@ -9,10 +9,10 @@
 // A dialect is a folder with a function New that returns an exchange.Dialect. Package
 // cmd/signalbox lists the dialects in one table; no package here imports one.
 //
-// The packages below, from the ground up: strictjson reads JSON; access knows who may
-// do what; exchange is one request
-// and its reply; v1, throttle and nodered are APIs. Beside them are callback, which
-// delivers notices over HTTP, and declare, which applies a file of semaphores.
+// The packages below, from the ground up: strictjson reads JSON; access decides who may
+// do what; exchange is one request and its reply; v1, throttle and nodered are APIs.
+// Beside them are audit, the log of changes; callback, which delivers notices over HTTP;
+// and declare, which applies a file of semaphores.
 //
 // The package keeps no state of the service and decides nothing about semaphores.
 // Package cluster does not know it; cmd builds a Handler and serves it with a Server.
@@ -22,6 +22,7 @@
 //   - handler.go: Handler and its configuration, the routes, the form of an error, the
 //     metrics of requests, the routes for probes
 //   - admit.go: the identity and the origin of each request, for tokens and the audit log
-//   - server.go: Server, and the guards of every request: probes, panics, hosts, origins
-//   - connections.go: the bound on connections and requests under way, failed handshakes
+//   - server.go: Server, and the guards of every request: their number, probes, panics,
+//     hosts, origins
+//   - connections.go: the bound on connections, failed handshakes
 package httpapi

@@ -92,7 +92,14 @@ func New(cfg Config) (*Handler, error) {
 	if len(cfg.CORS) > 0 {
 		h.echo.Use(crossOrigin(cfg.CORS))
 	}
-	h.echo.Use(h.refuseForeign, h.trace, h.admit, exchange.SlashesCount)
+	h.echo.Use(h.refuseForeign)
+	if h.x.Config.Audit != nil {
+		h.echo.Use(h.trace)
+	}
+	if h.x.Config.Tokens != nil {
+		h.echo.Use(h.admit)
+	}
+	h.echo.Use(exchange.SlashesCount)
 	h.add(h.routes())
 	for i := range cfg.Dialects {
 		d := &cfg.Dialects[i]

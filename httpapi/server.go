@@ -35,6 +35,9 @@ type Server struct {
 // net/http reads on beyond its limit: 16 KiB in all.
 const headBytes = 16<<10 - 4<<10
 
+// streamsOfOne is how many requests may be under way on one connection with HTTP/2.
+const streamsOfOne = 100
+
 // overHTTP2 bounds a connection with HTTP/2, whose client could otherwise fill a megabyte
 // or more that no handler has asked for. A client that has that many requests under
 // way opens another connection, or waits.
@@ -113,6 +116,30 @@ func (s *Server) track(conn net.Conn, state http.ConnState) {
 		s.fresh[conn] = struct{}{}
 	} else {
 		delete(s.fresh, conn)
+	}
+}
+
+// crowded reports whether more requests are under way than connections may be open, which
+// takes connections with HTTP/2.
+func (l *connections) crowded() bool { return l.requests.Load() > l.most+keptConnections }
+
+// begin counts a request until end is called. It aborts a request beyond twice the bound
+// without a reply, since replies that are not taken hold memory.
+func (l *connections) begin() (end func()) {
+	if l.requests.Add(1) > 2*l.most+keptConnections {
+		l.requests.Add(-1)
+		l.refused.Add(1)
+		panic(http.ErrAbortHandler)
+	}
+	return func() { l.requests.Add(-1) }
+}
+
+// deliver blocks until the client has taken a reply over HTTP/2, which net/http would do
+// after the request has ended. It spares the extra frame while the open connections can't
+// have more streams than the bound.
+func (l *connections) deliver(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor >= 2 && l.open.Load()*streamsOfOne > l.most {
+		_ = http.NewResponseController(w).Flush() // the client's matter
 	}
 }
 
