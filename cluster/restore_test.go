@@ -200,7 +200,7 @@ func TestRestoreTwiceAtATimeIsRefused(t *testing.T) {
 		}
 		close(blocked.go_)
 		c.must(<-first)
-		c.must(<-restoring(t.Context(), c.all[0], file, true))
+		c.must(<-restoring(t.Context(), c.leader(), file, true))
 	})
 }
 
