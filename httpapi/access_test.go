@@ -69,11 +69,8 @@ func TestSessionsBelongToTheirIdentity(t *testing.T) {
 		a.Do("GET /v1/sessions", "", as(client)).Is(200, "sessions.length="+count)
 	}
 	for client, want := range map[string]string{"ci": `[{"id":` + id + `}]`, "all": "[]", "root": `[{"id":` + id + `}]`} {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequest("GET", "/peers/", nil)
-		r.Header.Set("Authorization", "Bearer secret-"+client)
-		if a.Handler.ServeHTTP(w, r); w.Body.String() != want {
-			t.Errorf("peers of %s: %s", client, w.Body)
+		if got := peers(a, client); got != want {
+			t.Errorf("peers of %s: %s", client, got)
 		}
 	}
 	a.Do("DELETE /v1/sessions/"+id, "", as("root")).Is(204)
@@ -84,8 +81,18 @@ func TestSessionsBelongToTheirIdentity(t *testing.T) {
 	a.Do("GET /v1/sessions/"+revoked, "", as("all")).RefusedWith(404, "unknown-session")
 }
 
+// peers returns throttle's list of sessions, as a client gets it.
+func peers(a *apitest.API, client string) string {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("GET", "/peers/", nil)
+	r.Header.Set("Authorization", "Bearer secret-"+client)
+	a.Handler.ServeHTTP(w, r)
+	return w.Body.String()
+}
+
 // TestSessionsFromBeforeTokens: a session without an owner goes on for every client that
-// knows it, and shows each the semaphores that its prefixes cover.
+// knows its id, and shows each the semaphores that its prefixes cover. Lists and events show
+// the id to admins alone.
 func TestSessionsFromBeforeTokens(t *testing.T) {
 	a := teams(t)
 	a.Begin(fsm.OpenSession{Session: 5, TTLMS: 3_600_000}, fsm.Acquire{Session: 5, Name: "ci/a", Count: 1, TTLMS: fsm.KeepTTL},
@@ -93,7 +100,29 @@ func TestSessionsFromBeforeTokens(t *testing.T) {
 	a.Do("GET /v1/sessions/5", "", as("ci")).Is(200, "leases.length=1", "leases.0.semaphore=ci/a", "waitlist.length=0")
 	a.Do("GET /v1/sessions/5", "", as("root")).Is(200, "leases.length=2", "waitlist.length=1")
 	a.Do("PUT /v1/sessions/5", "", as("ci")).Is(200)
+	a.Do("PUT /v1/sessions/5?leases=true", "", as("ci")).Is(200, "leases.length=1", "leases.0.semaphore=ci/a")
+	a.Do("PUT /v1/sessions/5?leases=true", "", as("root")).Is(200, "leases.length=2")
+	for client, count := range map[string]string{"ci": "0", "sees": "0", "root": "1"} {
+		a.Do("GET /v1/sessions", "", as(client)).Is(200, "sessions.length="+count)
+		if got, want := peers(a, client), map[string]string{"0": "[]", "1": `[{"id":5}]`}[count]; got != want {
+			t.Errorf("peers of %s: %s", client, got)
+		}
+	}
 	a.Do("DELETE /v1/sessions/5/leases/db%2Fa", "", as("db")).Is(204)
+}
+
+// TestRequestsFromBeforeTokens: a waiting request of a session without an owner shows a
+// client the semaphores that its prefixes cover.
+func TestRequestsFromBeforeTokens(t *testing.T) {
+	a := teams(t)
+	wants := []fsm.Want{{Semaphore: "ci/a", Count: 1}, {Semaphore: "db/a", Count: 1}}
+	a.Begin(fsm.OpenSession{Session: 4, TTLMS: 3_600_000}, fsm.Acquire{Session: 4, Name: "db/a", Count: 2, TTLMS: fsm.KeepTTL},
+		fsm.OpenSession{Session: 5, TTLMS: 3_600_000}, fsm.AcquireMany{Session: 5, Wants: wants, Mode: fsm.All})
+	for client, want := range map[string]string{"ci": `"semaphores":{"ci/a":1},"mode":"all"`, "root": `"semaphores":{"ci/a":1,"db/a":1},"mode":"all"`} {
+		if got := a.Do("GET /v1/sessions/5/leases/ci%2Fa", "", as(client)).Is(202); !strings.Contains(got.Text, want) {
+			t.Errorf("%s: %s", client, got.Text)
+		}
+	}
 }
 
 // TestKeysBelongToTheirIdentity: two clients with the same key don't meet, nor do two
@@ -156,11 +185,12 @@ func TestWaitersNameNoOtherSemaphores(t *testing.T) {
 }
 
 // TestEventsAreNarrowed: a stream has the events of the names that the client's prefixes
-// cover, and of its own sessions.
+// cover, and of its own sessions; those of sessions without an owner go to admins.
 func TestEventsAreNarrowed(t *testing.T) {
 	a, _, address := apitest.Serve(t, withTokens(t, twoTeams...))
 	since := a.Must(201, "POST /v1/semaphores", `{"name":"ci/a","permits":9}`, as("root")).Header.Get("X-Signalbox-Index")
 	a.Must(201, "POST /v1/semaphores", `{"name":"db/a","permits":9}`, as("root"))
+	a.Begin(fsm.OpenSession{Session: 5, TTLMS: 3_600_000}, fsm.Acquire{Session: 5, Name: "ci/a", Count: 1, TTLMS: fsm.KeepTTL}) // from before tokens
 	for _, c := range []string{"db", "ci"} {
 		id := a.Must(201, "POST /v1/sessions", `{"ttl":"1h"}`, as(c)).Member("session")
 		a.Must(200, "PUT /v1/sessions/"+id+"/leases/"+c+"%2Fa", "", as(c))
@@ -169,9 +199,9 @@ func TestEventsAreNarrowed(t *testing.T) {
 	a.Must(201, "POST /v1/semaphores", `{"name":"ci/end","permits":9}`, as("root"))
 	a.Must(201, "POST /v1/semaphores", `{"name":"db/end","permits":9}`, as("root"))
 	for client, want := range map[string]string{
-		"ci":   "session-opened granted released session-ended created",
-		"sees": "created granted released granted released created created",
-		"root": "created session-opened granted released session-ended session-opened granted released session-ended created created",
+		"ci":   "granted session-opened granted released session-ended created",
+		"sees": "created granted granted released granted released created created",
+		"root": "created session-opened granted session-opened granted released session-ended session-opened granted released session-ended created created",
 	} {
 		end := "db/end"
 		if client == "ci" {

@@ -42,11 +42,18 @@ func TestIdentitySeesSessions(t *testing.T) {
 	for _, c := range []struct {
 		scope access.Scope
 		owner string
-		want  bool
-	}{{access.Read, "ci", true}, {access.Use, "other", false}, {access.Use, "", true}, {access.Admin, "other", true}} {
+		sees  bool
+		finds bool
+	}{{access.Read, "ci", true, true}, {access.Use, "other", false, false}, {access.Use, "", true, false}, {access.Admin, "other", true, true}, {access.Admin, "", true, true}} {
 		id := &access.Identity{Name: "ci", Scope: c.scope}
-		if got := id.SeesSession(c.owner); got != c.want {
-			t.Errorf("%v sees a session of %q: %v", c.scope, c.owner, got)
+		if sees, finds := id.SeesSession(c.owner), id.FindsSession(c.owner); sees != c.sees || finds != c.finds {
+			t.Errorf("%v with a session of %q: sees it %v, finds it %v", c.scope, c.owner, sees, finds)
+		}
+	}
+	id := &access.Identity{Name: "ci", Scope: access.Use, Prefixes: []string{"ci/"}}
+	for owner, want := range map[string]bool{"ci": true, "other": false, "": false} {
+		if got := id.ReaderOf(owner).Sees("db/a"); got != want {
+			t.Errorf("ci reads a name outside of its prefixes in a session of %q: %v", owner, got)
 		}
 	}
 }

@@ -103,10 +103,25 @@ func (id *Identity) SeesAll() error {
 	return &Denied{AllNames: true}
 }
 
-// SeesSession reports whether the identity may read a session of an owner. All may read
-// a session without an owner, which is from before the cluster had tokens.
+// SeesSession reports whether the identity may read a session of an owner, whose id it
+// names. A session without an owner is from before the cluster had tokens: every client
+// that knows its id may read it, with ReaderOf.
 func (id *Identity) SeesSession(owner string) bool {
-	return id.Scope == Admin || id.Scope > 0 && (owner == "" || owner == id.Name)
+	return id.FindsSession(owner) || id.Scope > 0 && owner == ""
+}
+
+// FindsSession reports whether lists and events show the identity a session of an owner.
+func (id *Identity) FindsSession(owner string) bool {
+	return id.Scope == Admin || id.Scope > 0 && owner == id.Name
+}
+
+// ReaderOf returns the identity as which it reads a session of an owner that it may read:
+// of its own session it reads every semaphore, of others those that its prefixes cover.
+func (id *Identity) ReaderOf(owner string) *Identity {
+	if owner == id.Name {
+		return Everyone
+	}
+	return id
 }
 
 // Narrow returns the prefixes of the names that begin with prefix and that the identity

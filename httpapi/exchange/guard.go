@@ -157,8 +157,8 @@ func (x *Exchange) counted(err error) error {
 	return err
 }
 
-// SeesSession reports whether a request may read a living session.
-func (x *Exchange) SeesSession(c echo.Context, m *fsm.Machine, id uint64) bool {
+// FindsSession reports whether a list may show a request a living session.
+func (x *Exchange) FindsSession(c echo.Context, m *fsm.Machine, id uint64) bool {
 	owner, known := m.OwnerOf(id)
-	return known && x.Caller(c).SeesSession(owner)
+	return known && x.Caller(c).FindsSession(owner)
 }

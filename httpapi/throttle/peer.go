@@ -213,7 +213,7 @@ const (
 	peersBytes = 32 << 10
 )
 
-// listPeers lists the ids of all sessions that the caller may read. A session that lives
+// listPeers lists the ids of all sessions that the caller may find. A session that lives
 // throughout is in the list.
 func (t *dialect) listPeers(c echo.Context) error {
 	if err := t.readNow(c); err != nil {
@@ -228,7 +228,7 @@ func (t *dialect) listPeers(c echo.Context) error {
 			if more = len(ids) == peersAtOnce; len(ids) > 0 {
 				after = ids[len(ids)-1]
 			}
-			ids = slices.DeleteFunc(ids, func(id uint64) bool { return !t.SeesSession(c, m, id) })
+			ids = slices.DeleteFunc(ids, func(id uint64) bool { return !t.FindsSession(c, m, id) })
 		})
 		for _, id := range ids {
 			if listed {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -230,24 +231,28 @@ func (api *API) renewSession(c echo.Context) error {
 		return err
 	}
 	if life, is := a.body.(lifeBody); is && p.leases && a.status == http.StatusOK {
-		leases, bytes := api.leasesAt(c.Request().Context(), &reply)
+		leases, bytes := api.leasesAt(c, &reply)
 		defer api.x.ReleaseReply(bytes)
 		a.body = renewedBody{life, leases}
 	}
 	return api.render(c, a)
 }
 
-// leasesAt returns the leases of a reply's session, or nil if this node's state has not
+// leasesAt returns the leases of a reply's session that the caller may read, or nil if this node's state has not
 // reached the reply's entry, or if there is no room for so large a reply. The caller
 // releases the reserved bytes.
-func (api *API) leasesAt(ctx context.Context, reply *cluster.Reply) (_ *[]heldBody, bytes int64) {
-	ctx, cancel := context.WithTimeout(ctx, leasesWithin)
+func (api *API) leasesAt(c echo.Context, reply *cluster.Reply) (_ *[]heldBody, bytes int64) {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), leasesWithin)
 	defer cancel()
 	if _, err := api.x.Node.Read(ctx, cluster.Consistency{Stale: true, MinIndex: reply.Index}); err != nil {
 		return nil, 0
 	}
 	var held []fsm.LeaseView
-	api.x.Node.View(func(m *fsm.Machine) { held = m.Leases(reply.Session) })
+	api.x.Node.View(func(m *fsm.Machine) {
+		owner, _ := m.OwnerOf(reply.Session)
+		reader := api.x.Caller(c).ReaderOf(owner)
+		held = slices.DeleteFunc(m.Leases(reply.Session), func(l fsm.LeaseView) bool { return !reader.Sees(l.Semaphore) })
+	})
 	for i := range held {
 		bytes += int64(memberBytes + len(held[i].Semaphore) + len(held[i].Reason))
 	}

@@ -213,8 +213,8 @@ func (api *API) listSessions(c echo.Context) error {
 }
 
 // pageOfSessions returns up to limit of the sessions after an id that the identity may
-// read, and the cursor of the next page. A page has fewer if they have more than
-// pageRecords or pageBytes, or if the identity may not read most of pageLooks sessions.
+// find, and the cursor of the next page. A page has fewer if they have more than
+// pageRecords or pageBytes, or if the identity may not find most of pageLooks sessions.
 func pageOfSessions(m *fsm.Machine, id *access.Identity, after uint64, limit int) (found []fsm.SessionView, next *string) {
 	size := pageSize{}
 	for looks := 0; ; looks++ {
@@ -227,7 +227,7 @@ func pageOfSessions(m *fsm.Machine, id *access.Identity, after uint64, limit int
 			return found, &cursor
 		}
 		after = ids[0]
-		if owner, _ := m.OwnerOf(after); id.SeesSession(owner) {
+		if owner, _ := m.OwnerOf(after); id.FindsSession(owner) {
 			one, _ := m.Session(after)
 			found = append(found, one)
 			size.add(&one, m.WaitList(after))
@@ -328,7 +328,8 @@ func leaseOf(m *fsm.Machine, p *params, caller *access.Identity, nowMS int64) an
 	if _, err := findSemaphore(m, p.semaphore, p.epoch); err != nil {
 		return refusedAnswer(exchange.ProblemOf(err))
 	}
-	if owner, _ := m.OwnerOf(p.session); !m.HasSession(p.session) || !caller.SeesSession(owner) {
+	owner, _ := m.OwnerOf(p.session)
+	if !m.HasSession(p.session) || !caller.SeesSession(owner) {
 		return refusedAnswer(noSession(m, p.session, caller))
 	}
 	if l, held := m.Lease(p.session, p.semaphore); held {
@@ -339,7 +340,7 @@ func leaseOf(m *fsm.Machine, p *params, caller *access.Identity, nowMS int64) an
 		return ok(viewedLease(&l, nowMS))
 	}
 	if w, waits := m.Request(p.session, p.semaphore); waits {
-		return answer{status: http.StatusAccepted, body: viewedRequest(&w, nowMS)}
+		return answer{status: http.StatusAccepted, body: viewedRequest(&w, nowMS, caller.ReaderOf(owner))}
 	}
 	return refusedAnswer(exchange.Refused(&fsm.Result{Code: fsm.NotHeld, Session: p.session, Subject: p.semaphore}))
 }

@@ -129,9 +129,7 @@ func pairBytes(pairs []fsm.Pair) (n int) {
 // viewedSession shows a session as its identity may read it: of a session that is not its
 // own, only the semaphores that its prefixes cover.
 func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.Identity) sessionBody {
-	if s.Owner == id.Name {
-		id = access.Everyone
-	}
+	id = id.ReaderOf(s.Owner)
 	body := sessionBody{
 		lifeBody: lifeBody{Session: exchange.FormatSession(s.ID), TTLMS: s.TTLMS, ExpiresInMS: left(s.DeadlineMS, nowMS), OneShot: s.OneShot},
 		Metadata: s.Metadata, Leases: []heldBody{}, Waiting: []requestBody{}, WaitList: []entryBody{},
@@ -183,13 +181,19 @@ func viewedLease(l *fsm.LeaseView, nowMS int64) leaseBody {
 	return body
 }
 
-// viewedRequest shows a waiting request as the reply to its acquire does.
-func viewedRequest(w *fsm.RequestView, nowMS int64) waitingBody {
+// viewedRequest shows a waiting request as the reply to its acquire does, with the
+// semaphores that an identity may read.
+func viewedRequest(w *fsm.RequestView, nowMS int64, id *access.Identity) waitingBody {
 	body := waitingBody{Session: exchange.FormatSession(w.Session), Position: w.Position, WaitingMS: left(nowMS, w.EnqueuedMS)}
 	if w.Mode == 0 {
 		body.Semaphore, body.Count = w.Wants[0].Semaphore, w.Wants[0].Count
 	} else {
-		body.Semaphores, body.Mode = w.Wants, exchange.ModeName(w.Mode)
+		body.Mode = exchange.ModeName(w.Mode)
+		for _, want := range w.Wants {
+			if id.Sees(want.Semaphore) {
+				body.Semaphores = append(body.Semaphores, want)
+			}
+		}
 	}
 	return body
 }

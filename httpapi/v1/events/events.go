@@ -201,7 +201,7 @@ func (e *API) shows(event *fsm.Effect, caller *access.Identity) (shown bool) {
 	}
 	e.x.Node.View(func(m *fsm.Machine) {
 		owner, known := m.OwnerOf(event.Session)
-		shown = known && caller.SeesSession(owner)
+		shown = known && caller.FindsSession(owner)
 	})
 	return shown
 }
