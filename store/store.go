@@ -26,9 +26,17 @@ var files = []folder.File{{Name: logs.FileName, Create: logs.Create}, {Name: sna
 type Store struct {
 	*folder.Folder // whose it is, and how much room it has
 	*logs.Stores   // the log, term and vote
-	snapshots      raft.SnapshotStore
+	snapshots      snapshotStore
 	guard          *damage.Guard
 	bolt           []io.Closer // the open files of bbolt
+}
+
+// snapshotStore is a store of snapshots that knows the newest one.
+type snapshotStore interface {
+	raft.SnapshotStore
+	// Newest returns the index of the first snapshot that List returns, or 0. It does not
+	// read the disk.
+	Newest() uint64
 }
 
 // Open opens a data folder; a missing or empty one is made first. It reads and
@@ -80,6 +88,7 @@ func OpenEphemeral(nodeID string) (*Store, error) {
 // returns those that are open already.
 func openParts(o Options, home *folder.Folder, c logs.Config) (s *Store, err error) {
 	s = &Store{Folder: home, guard: c.Guard}
+	c.Covered = func() uint64 { return s.snapshots.Newest() } // which is set before the log is used
 	if o.Ephemeral {
 		s.snapshots = snapshots.NewMemory()
 		s.Stores, err = logs.OpenMemory(c)

@@ -281,6 +281,39 @@ func TestHolesInTheLog(t *testing.T) {
 	ends(51, 52)
 }
 
+// TestEntriesThatASnapshotCoversAreRefused: a node that took the state of a restore which
+// never came into force must not acknowledge other entries in its place, also after a
+// restart. A newer leader's snapshot ends that, even one at a lower index.
+func TestEntriesThatASnapshotCoversAreRefused(t *testing.T) {
+	eachKind(t, func(t *testing.T, open func(...func(*Options)) *Store) {
+		s := open()
+		check := func(term uint64) {
+			t.Helper()
+			for _, first := range []uint64{6, 20} {
+				err := s.Logs().StoreLogs(storetest.Entries(first, 25, term))
+				storetest.WantError(t, err, logs.ErrCovered, "snapshot has index 20", "empty its data folder")
+			}
+			if last, err := s.Logs().LastIndex(); err != nil || last != 5 {
+				t.Fatalf("the last entry is %d, error %v", last, err)
+			}
+		}
+		storeEntries(t, s, 1, 5, 1)
+		storetest.TakeSnapshot(t, s.Snapshots(), 20, 2, nil)
+		check(3)
+		if path := s.Path(); path != "" {
+			closeStore(t, s)
+			s = openStore(t, path)
+			check(3)
+		}
+		storeEntries(t, s, 21, 25, 2) // the restore is in force
+		if err := s.Logs().DeleteRange(21, 25); err != nil {
+			t.Fatal(err)
+		}
+		storetest.TakeSnapshot(t, s.Snapshots(), 9, 3, nil)
+		storeEntries(t, s, 10, 12, 3)
+	})
+}
+
 // eachKind runs a test over a real store and over an ephemeral one.
 func eachKind(t *testing.T, test func(t *testing.T, open func(...func(*Options)) *Store)) {
 	t.Run("folder", func(t *testing.T) {

@@ -26,6 +26,11 @@ type checkedLog struct {
 	top   raft.LogStore // the cache over below, or below itself
 	below *watchedLog
 	guard *damage.Guard
+	// covered is Config.Covered. Raft stores entries beyond its newest snapshot only, but
+	// for one case: a node has the snapshot of a restore that never came into force, its log
+	// ends before it, and the next leader goes on there. Raft would store and acknowledge
+	// such entries, and never apply them.
+	covered func() uint64
 
 	storing sync.Mutex // held during StoreLogs, so that below's last error is this call's
 }
@@ -39,7 +44,7 @@ func newLog(c Config, bottom raft.LogStore, file string, cached int) (*checkedLo
 		bottom = c.Wrap(bottom)
 	}
 	watched := &watchedLog{LogStore: bottom, file: file, begun: map[int]time.Time{}}
-	log := &checkedLog{top: watched, below: watched, guard: c.Guard}
+	log := &checkedLog{top: watched, below: watched, guard: c.Guard, covered: c.Covered}
 	if cached > 0 {
 		cache, err := raft.NewLogCache(cached, watched)
 		if err != nil {
@@ -88,6 +93,12 @@ func (c *checkedLog) StoreLog(log *raft.Log) error { return c.StoreLogs([]*raft.
 func (c *checkedLog) StoreLogs(logs []*raft.Log) error {
 	if err := c.guard.Refusal(); err != nil {
 		return err
+	}
+	if c.covered != nil {
+		if newest := c.covered(); len(logs) > 0 && logs[0].Index <= newest {
+			return fmt.Errorf("%w: entry %d, where the snapshot has index %d; that is of a restore which the other members don't have, "+
+				"so stop this node, empty its data folder and start it: it gets the state from them", ErrCovered, logs[0].Index, newest)
+		}
 	}
 	own, err := sealed(logs)
 	if err != nil {
@@ -259,6 +270,10 @@ func sealed(logs []*raft.Log) ([]*raft.Log, error) {
 // ErrBadEntry reports that an entry given to be stored doesn't match its checksum.
 // No entry of its batch is stored, and the folder is sound.
 var ErrBadEntry = errors.New("a log entry does not match its checksum")
+
+// ErrCovered reports entries at or below the index of the newest snapshot, given to be
+// stored. None of them is stored, and the folder is sound.
+var ErrCovered = errors.New("the newest snapshot is ahead of these log entries")
 
 // EntryError says which entry was refused. It is an ErrBadEntry.
 type EntryError struct {

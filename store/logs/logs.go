@@ -22,14 +22,17 @@ const (
 	cachedEntries = 128
 )
 
-// Config is what the log and the stable values work with. In memory, Guard and Wrap
-// alone are used.
+// Config is what the log and the stable values work with. In memory, Guard, Covered
+// and Wrap alone are used.
 type Config struct {
 	Folder  string
 	Guard   *damage.Guard
 	Witness Witness
 	Reserve Reserve
 	Logger  hclog.Logger
+	// Covered returns the index of the newest snapshot, without a look at the disk. Entries
+	// up to there are refused. It may be nil.
+	Covered func() uint64
 	// Wrap is for tests: what it returns takes the place of the log on the disk, beneath
 	// the cache, the checksums and the watch over writes. It may be nil.
 	Wrap func(raft.LogStore) raft.LogStore
@@ -101,7 +104,8 @@ func OpenMemory(c Config) (*Stores, error) {
 
 // Logs returns the log. Entries are durable when StoreLogs returns. Each has a
 // checksum in its Extensions: StoreLogs adds it where there is none, and refuses
-// an entry that doesn't match the one it has (EntryError). Other errors are
+// an entry that doesn't match the one it has (EntryError), and those that the newest
+// snapshot covers (ErrCovered). Other errors are
 // damage.FullError, damage.Error and damage.ErrClosed; GetLog returns
 // raft.ErrLogNotFound for an entry that isn't stored. Entries passed in must not be
 // changed afterwards; those read must not be changed either, since the cache has the

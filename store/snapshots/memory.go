@@ -55,6 +55,16 @@ func (m *Memory) List() ([]*raft.SnapshotMeta, error) {
 	return listed, nil
 }
 
+// Newest returns the index of the newest snapshot, or 0.
+func (m *Memory) Newest() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.stored) == 0 {
+		return 0
+	}
+	return m.stored[0].meta.Index
+}
+
 // Open implements [raft.SnapshotStore].
 func (m *Memory) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	m.mu.Lock()

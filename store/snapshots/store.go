@@ -246,6 +246,16 @@ func (s *Store) List() ([]*raft.SnapshotMeta, error) {
 	return listed, nil
 }
 
+// Newest returns the index of the newest snapshot, or 0. It does not read the disk.
+func (s *Store) Newest() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.stored) == 0 {
+		return 0
+	}
+	return s.stored[0].meta.Index
+}
+
 func cloneMeta(meta raft.SnapshotMeta) *raft.SnapshotMeta {
 	meta.Configuration = meta.Configuration.Clone()
 	return &meta
