@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -61,7 +62,7 @@ func (l *lines) end(t *testing.T) (text []string) {
 }
 
 // TestAudit: each change and each attempt of one has its line, from every API, alone and
-// in a batch; reads, renewals and empty deliveries have none.
+// in a batch; reads, renewals without a ttl and empty deliveries have none.
 func TestAudit(t *testing.T) {
 	a, l := audited(t)
 	id := "X-Request-Id: q"
@@ -123,6 +124,60 @@ func TestAudit(t *testing.T) {
 		if line(got) != line(want) {
 			t.Errorf("line %d: %s\nwant: %s", i+1, line(got), line(want))
 		}
+	}
+}
+
+// TestAuditOfRenewalsAndEnds: a renewal has a line if it is refused or gives a ttl, which
+// may end the session; the end of a session that the identity does not have is no success.
+func TestAuditOfRenewalsAndEnds(t *testing.T) {
+	a, l := audited(t)
+	open := func() string {
+		return a.Must(201, "POST /v1/sessions", `{"ttl":"1h"}`, as("ci")).Member("session")
+	}
+	ended, kept := open(), open()
+	renew := func(status int, session, body, client string) {
+		t.Helper()
+		a.Must(status, "PUT /v1/sessions/"+session, body, as(client))
+	}
+	renew(200, ended, "", "ci")
+	renew(200, ended, `{"ttl":"30s"}`, "ci")
+	renew(404, ended, "", "db")
+	renew(200, ended, `{"ttl":0}`, "ci")
+	a.Must(200, "POST /v1/batch", `{"operations":[{"op":"renew","session":"`+ended+`"},{"op":"renew","session":"`+kept+`"},{"op":"renew","session":"`+kept+`","ttl":1}]}`, as("ci"))
+	end := func(session, client string) {
+		t.Helper()
+		a.Must(204, "DELETE /v1/sessions/"+session, "", as(client))
+	}
+	another := open()
+	end(another, "db")
+	end("4711", "ci")
+	end(another, "ci")
+	end(another, "ci")
+
+	sessions := strings.NewReplacer(ended, "ENDED", kept, "KEPT", another, "ANOTHER")
+	var got []string
+	for _, line := range l.end(t) {
+		var r audit.Record
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Operation != "open" {
+			got = append(got, strings.Join([]string{r.Identity, r.Operation, sessions.Replace(r.Session), r.Outcome}, " "))
+		}
+	}
+	want := []string{
+		"ci renew ENDED ok",
+		"db renew ENDED unknown-session",
+		"ci renew ENDED ok",
+		"ci renew ENDED expired-session",
+		"ci renew KEPT ok",
+		"db end ANOTHER unknown-session",
+		"ci end 4711 unknown-session",
+		"ci end ANOTHER ok",
+		"ci end ANOTHER unknown-session",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("lines:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

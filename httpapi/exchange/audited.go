@@ -41,22 +41,22 @@ func (a *audited) write(ctx context.Context, r audit.Record, err error) {
 	a.log.Write(r)
 }
 
-// command writes a command. A renewal that only keeps a session, and a delivery that found
-// no permit, change nothing that an auditor looks for, and are as frequent as all others.
+// command writes a command, unless it is routine.
 func (a *audited) command(ctx context.Context, c fsm.Command, reply *cluster.Reply, err error) {
-	if renew, is := c.(fsm.Renew); is && err == nil && len(renew.Renewals) == 1 && renew.Renewals[0].TTLMS != 0 {
+	result := &reply.Result
+	if len(result.Each) == 1 { // a renewal: its own result
+		result = &result.Each[0]
+	}
+	if err == nil && routine(c, result.Code) {
 		return
 	}
-	if err == nil && reply.Code == fsm.NothingReady {
-		return
-	}
-	r := audit.Record{Operation: c.Op().String(), Semaphores: access.Names(c), Index: reply.Index, Replayed: reply.Replayed, Reason: reply.Reason}
+	r := audit.Record{Operation: c.Op().String(), Semaphores: access.Names(c), Index: reply.Index, Replayed: reply.Replayed, Reason: result.Reason}
 	if len(r.Semaphores) == 1 {
 		r.Semaphore, r.Semaphores = r.Semaphores[0], nil
 	}
 	id := sessionOf(c)
 	if id == 0 {
-		id = reply.Session
+		id = result.Session
 	}
 	if id != 0 {
 		r.Session = FormatSession(id)
@@ -68,9 +68,28 @@ func (a *audited) command(ctx context.Context, c fsm.Command, reply *cluster.Rep
 		r.Reason = c.Reason
 	}
 	if err == nil {
-		r.Outcome = reply.Code.String()
+		r.Outcome = outcomeOf(c, result).String()
 	}
 	a.write(ctx, r, err)
+}
+
+// routine reports whether a command changed nothing that an auditor looks for: a granted
+// renewal without a ttl, or a delivery that found no permit. Both are as frequent as all
+// others. A renewal with a ttl may have made it so short that it ends the session.
+func routine(c fsm.Command, code fsm.Code) bool {
+	if renew, is := c.(fsm.Renew); is {
+		return code == fsm.OK && len(renew.Renewals) == 1 && renew.Renewals[0].TTLMS == fsm.KeepTTL
+	}
+	return code == fsm.NothingReady
+}
+
+// outcomeOf returns the code of a result. The end of a session that the identity does not
+// have is granted, but ends no session.
+func outcomeOf(c fsm.Command, result *fsm.Result) fsm.Code {
+	if _, is := c.(fsm.EndSession); is && result.Code == fsm.OK && !result.Found {
+		return fsm.UnknownSession
+	}
+	return result.Code
 }
 
 // sessionOf returns the session that a command names; 0 if it names none, or makes one.
