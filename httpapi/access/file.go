@@ -195,7 +195,9 @@ func parseHash(text string) (h hash, err error) {
 	if !is || err != nil || len(decoded) != len(h) {
 		return h, errors.New(`hash: it is "sha256:" and 64 hexadecimal digits; signalbox token new prints one`)
 	}
-	copy(h[:], decoded)
+	if h = hash(decoded); h == sha256.Sum256(nil) {
+		return h, errors.New("hash: it is that of the empty text, which is no token; signalbox token new prints one")
+	}
 	return h, nil
 }
 

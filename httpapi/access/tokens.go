@@ -200,6 +200,9 @@ func (t *Tokens) inUse() string {
 func (t *Tokens) Authenticate(r *http.Request) (*Credential, error) {
 	in := t.current.Load()
 	token, given := tokenOf(r)
+	if given && token == "" {
+		return nil, ErrUnknownToken
+	}
 	if given {
 		return in.tokenOf(sha256.Sum256([]byte(token)))
 	}

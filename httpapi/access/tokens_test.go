@@ -98,6 +98,19 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
+// TestEmptyTokenIsNeverValid: a header without a token, or one that can't be read, stands
+// for no identity, even if a table has the hash of the empty text.
+func TestEmptyTokenIsNeverValid(t *testing.T) {
+	for _, headers := range [][]string{{"Bearer "}, {""}, {"Digest x"}, {basic("", "")}, {"Bearer a", "Bearer a"}} {
+		if found, err := access.OfTokens("").Authenticate(withHeader(headers...)); !errors.Is(err, access.ErrUnknownToken) {
+			t.Errorf("%q: %+v, %v", headers, found, err)
+		}
+	}
+	if _, err := access.OfTokens("a").Authenticate(withHeader("Bearer a")); err != nil {
+		t.Errorf("another token: %v", err)
+	}
+}
+
 // TestCertificateIsAName: a certificate stands for the identity of its common name, and a
 // token that is given decides.
 func TestCertificateIsAName(t *testing.T) {
