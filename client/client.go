@@ -41,6 +41,7 @@ type Config struct {
 	// token instead, which is read again when it changes, and when a node refuses the token.
 	// A token goes to the Addresses alone. For one that is plain HTTP to another machine,
 	// where everybody on the way could read the token, New fails unless InsecureHTTP is set.
+	// The user of an address, as in http://TOKEN@host, counts as a token.
 	Token        string
 	TokenFile    string
 	InsecureHTTP bool

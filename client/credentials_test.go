@@ -138,6 +138,7 @@ func TestRefusedCredentials(t *testing.T) {
 func TestConfigOfCredentials(t *testing.T) {
 	for name, cfg := range map[string]client.Config{
 		"plain HTTP":          {Addresses: []string{"https://n1", "n2:8701"}, Token: "tok"},
+		"a user, plain HTTP":  {Addresses: []string{"https://n1", "http://tok-user@n2:8701"}},
 		"no such file":        {Addresses: []string{"https://n1"}, TokenFile: "no/such/file"},
 		"no authorities":      {Addresses: []string{"https://n1"}, CA: "no/such/file"},
 		"no key":              {Addresses: []string{"https://n1"}, CertFile: "file"},
@@ -150,7 +151,9 @@ func TestConfigOfCredentials(t *testing.T) {
 	for name, cfg := range map[string]client.Config{
 		"HTTPS":                {Addresses: []string{"https://n1"}, Token: "tok"},
 		"loopback":             {Addresses: []string{"127.0.0.1:8701"}, Token: "tok"},
+		"a user over HTTPS":    {Addresses: []string{"https://tok-user@n1"}},
 		"explicitly over HTTP": {Addresses: []string{"n1:8701"}, Token: "tok", InsecureHTTP: true},
+		"a user over HTTP":     {Addresses: []string{"http://tok-user@n1"}, InsecureHTTP: true},
 	} {
 		if _, err := client.New(cfg); err != nil {
 			t.Errorf("%s: %v", name, err)

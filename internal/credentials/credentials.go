@@ -80,18 +80,22 @@ type transport struct {
 }
 
 // New returns a RoundTripper that adds the credentials to requests to the addresses, or
-// base itself where there are none. Certificates need an *http.Transport, of which it makes
-// copies. It reads the files, and sends no request.
+// base itself where there are none. The user of an address counts as a token that the
+// caller sends there. Certificates need an *http.Transport, of which New makes copies. It
+// reads the files, and sends no request.
 func New(cfg Config, addresses []*url.URL, base http.RoundTripper) (http.RoundTripper, error) {
-	if err := cfg.check(); err != nil || !cfg.HasTLS() && !cfg.hasToken() {
-		return base, err
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
 	t := &transport{origins: map[string]bool{}, resend: cfg.TokenFile != "", base: base}
 	for _, address := range addresses {
 		t.origins[origin(address)] = true
-		if cfg.hasToken() && !cfg.Plain && address.Scheme == "http" && !isHere(address.Hostname()) {
+		if (cfg.hasToken() || address.User != nil) && !cfg.Plain && address.Scheme == "http" && !isHere(address.Hostname()) {
 			return nil, &FieldError{"Plain", fmt.Errorf("others could read the token on its way to http://%s: use https://, or allow plain HTTP", address.Host)}
 		}
+	}
+	if !cfg.HasTLS() && !cfg.hasToken() {
+		return base, nil
 	}
 	if cfg.HasTLS() {
 		if err := t.readTLS(&cfg); err != nil {

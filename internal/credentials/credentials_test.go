@@ -107,6 +107,8 @@ func TestNewRefuses(t *testing.T) {
 		{"two lines", Config{TokenFile: two}, "https://n1", "TokenFile", two},
 		{"plain HTTP", Config{Token: secret}, "http://n1:8701", "Plain", "n1:8701"},
 		{"plain HTTP, a file", Config{TokenFile: good}, "http://10.0.0.1", "Plain", "https://"},
+		{"plain HTTP, a user", Config{}, "http://" + secret + "@n1:8701", "Plain", "http://n1:8701"},
+		{"plain HTTP, a password", Config{}, "http://me:" + secret + "@10.0.0.1", "Plain", "http://10.0.0.1"},
 		{"no authorities", Config{CA: none}, "https://n1", "CA", none},
 		{"no PEM", Config{CA: good}, "https://n1", "CA", good},
 		{"no key", Config{Cert: good}, "https://n1", "Cert", "key"},
@@ -128,6 +130,15 @@ func TestNewRefuses(t *testing.T) {
 		if _, err := New(Config{Token: secret}, []*url.URL{parse(t, address)}, &http.Transport{}); err != nil {
 			t.Errorf("%s: %v", address, err)
 		}
+	}
+	for _, address := range []string{"https://me:" + secret + "@n1", "http://" + secret + "@127.0.0.1:8701"} {
+		base := &http.Transport{}
+		if got, err := New(Config{}, []*url.URL{parse(t, address)}, base); err != nil || got != base {
+			t.Errorf("a user at https or loopback: %v, %v", got, err)
+		}
+	}
+	if _, err := New(Config{Plain: true}, []*url.URL{parse(t, "http://"+secret+"@n1")}, &http.Transport{}); err != nil {
+		t.Errorf("a user where plain HTTP is allowed: %v", err)
 	}
 	if _, err := New(Config{Token: secret, Plain: true}, []*url.URL{parse(t, "http://n1")}, &http.Transport{}); err != nil {
 		t.Errorf("allowed plain HTTP: %v", err)

@@ -64,10 +64,12 @@ func Parse(addresses []string) (*List, error) {
 	return l, nil
 }
 
-// Bases returns the base URLs, in the order of the addresses.
+// Bases returns the base URLs with their users, in the order of the addresses.
 func (l *List) Bases() (bases []*url.URL) {
 	for _, n := range l.nodes {
-		bases = append(bases, n.base)
+		base := *n.base
+		base.User = n.user
+		bases = append(bases, &base)
 	}
 	return bases
 }

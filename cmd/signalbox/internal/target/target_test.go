@@ -97,6 +97,7 @@ func TestErrorsNameTheFlag(t *testing.T) {
 		{"authorities", "", []string{"--ca", none}, []string{"--ca", none}},
 		{"a certificate", "", []string{"--key", none}, []string{"--cert", "key"}},
 		{"plain HTTP", "s3cret", []string{"--addr", "n1:8701"}, []string{"--insecure-http", "http://n1:8701", "https://"}},
+		{"plain HTTP, a user", "", []string{"--addr", "http://s3cret@n1:8701"}, []string{"--insecure-http", "http://n1:8701", "https://"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := flags(t, c.variable, c.arguments...)
@@ -112,7 +113,7 @@ func TestErrorsNameTheFlag(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := flags(t, "", "--addr", "http://s3cret@n1:8701").Service(); err == nil || !strings.Contains(err.Error(), "--token-file") || strings.Contains(err.Error(), "s3cret") {
+	if _, _, err := flags(t, "", "--addr", "https://s3cret@n1:8701").Service(); err == nil || !strings.Contains(err.Error(), "--token-file") || strings.Contains(err.Error(), "s3cret") {
 		t.Error(err)
 	}
 	if _, err := flags(t, "s3cret", "--addr", "n1:8701", "--insecure-http").Client(); err != nil {
