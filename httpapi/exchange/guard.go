@@ -141,6 +141,11 @@ func (x *Exchange) Caller(c echo.Context) *access.Identity {
 	return access.Of(c.Request().Context())
 }
 
+// IsAdmin reports whether a request may do what needs the scope admin. The node refuses
+// other clients, and the audit log has the attempt; a handler that looks at the state before
+// it asks the node must not show them what it found.
+func (x *Exchange) IsAdmin(c echo.Context) bool { return x.Caller(c).Needs(access.Admin) == nil }
+
 // MayName returns nil if a request may name a semaphore, or the refusal. A read asks it
 // before it looks at the state; the node asks it for commands.
 func (x *Exchange) MayName(c echo.Context, name string) error {

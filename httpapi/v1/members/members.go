@@ -90,8 +90,8 @@ func (m *API) deleteMember(c echo.Context) error {
 	if _, err := m.readTexts(c); err != nil {
 		return err
 	}
-	if !m.isMember(id) {
-		return exchange.NewProblem("unknown-member", "No member of the cluster has this id.")
+	if err := m.checkKnown(c, id); err != nil {
+		return err
 	}
 	if err := m.x.Node.RemoveMember(c.Request().Context(), id); err != nil {
 		return err
@@ -109,8 +109,10 @@ func (m *API) postLeader(c echo.Context) error {
 	if named && !validMember(id) {
 		return exchange.Invalid("id", memberForm)
 	}
-	if named && !m.isMember(id) {
-		return exchange.NewProblem("unknown-member", "No member of the cluster has this id.")
+	if named {
+		if err := m.checkKnown(c, id); err != nil {
+			return err
+		}
 	}
 	if err := m.x.Node.TransferLeadership(c.Request().Context(), id); err != nil {
 		return err
@@ -196,8 +198,13 @@ func validPeer(address string) bool {
 	return err == nil && n > 0
 }
 
-func (m *API) isMember(id string) bool {
-	return slices.ContainsFunc(m.x.Node.Status().Members, func(other cluster.Member) bool { return other.ID == id })
+// checkKnown refuses an id that no member has. It refuses no client but admins: the node
+// refuses the others, of whichever id.
+func (m *API) checkKnown(c echo.Context, id string) error {
+	if !m.x.IsAdmin(c) || slices.ContainsFunc(m.x.Node.Status().Members, func(other cluster.Member) bool { return other.ID == id }) {
+		return nil
+	}
+	return exchange.NewProblem("unknown-member", "No member of the cluster has this id.")
 }
 
 type memberBody struct {

@@ -50,14 +50,13 @@ func (s *API) get(c echo.Context) error {
 	if _, err := exchange.ParseQuery(c); err != nil {
 		return err
 	}
-	select {
-	case s.turns <- struct{}{}:
-		defer func() { <-s.turns }()
-	default:
-		p := exchange.NewProblem("limit-reached", "This node sends as many backups at a time as it can. Try again later, or at another node.")
-		most := int64(sentAtOnce)
-		p.Rule, p.Limit = "backups", &most
-		return p
+	if s.x.IsAdmin(c) { // the node refuses others, whatever it is sending
+		select {
+		case s.turns <- struct{}{}:
+			defer func() { <-s.turns }()
+		default:
+			return tooMany()
+		}
 	}
 	b, err := s.x.Node.Backup(c.Request().Context())
 	if err != nil {
@@ -81,6 +80,14 @@ func (s *API) get(c echo.Context) error {
 		_ = http.NewResponseController(response).SetWriteDeadline(time.Unix(1, 0))
 	}
 	return nil
+}
+
+// tooMany refuses a backup while sentAtOnce others are sent.
+func tooMany() error {
+	p := exchange.NewProblem("limit-reached", "This node sends as many backups at a time as it can. Try again later, or at another node.")
+	most := int64(sentAtOnce)
+	p.Rule, p.Limit = "backups", &most
+	return p
 }
 
 // stream gives a client time to take each part of a backup, and not all of it together.
@@ -110,7 +117,7 @@ func (s *API) put(c echo.Context) error {
 	if sessions != "keep" && sessions != "end" {
 		return exchange.Invalid("sessions", "Sessions are kept with the time that they had left (keep, the default) or ended (end).")
 	}
-	if status := s.x.Node.Status(); status.Leader != status.Node { // before the body is sent
+	if status := s.x.Node.Status(); status.Leader != status.Node && s.x.IsAdmin(c) { // before the body is sent
 		return s.notLeader()
 	}
 	body, err := s.x.Stream(c, s.limit)
