@@ -114,7 +114,7 @@ func TestRestoredFolders(t *testing.T) {
 	c.extra = []string{"--restored"}
 	c.running[2].terminate(t, stopWithin)
 	c.start(2)
-	c.running[2].exits(t, 1, "is alive and its folder was not restored")
+	c.running[2].exits(t, 1, "is alive") // a member, or for a moment the process before it
 
 	for node := range c.running {
 		if node != 2 {
