@@ -241,39 +241,6 @@ func follow(t *testing.T, address, since, end string, header string) (names []st
 	return nil
 }
 
-// TestEndOfATokenEndsItsRequests: waits and streams of a token end when the file no longer
-// has it, and those of others go on.
-func TestEndOfATokenEndsItsRequests(t *testing.T) {
-	path := accessFile(t, twoTeams...)
-	tokens, err := access.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := apitest.New(t, func(cfg *apitest.Config) { cfg.Exchange.Tokens = tokens })
-	a.Must(201, "POST /v1/semaphores", `{"name":"ci/a","permits":0}`, as("root"))
-	leaves := a.GoDo("POST /v1/semaphores/ci%2Fa/down", `{"wait":"1m"}`, as("ci"))
-	stays := a.GoDo("POST /v1/semaphores/ci%2Fa/down", `{"wait":"1m"}`, as("all"))
-	a.Node.AwaitWaits(2)
-	query := a.GoDo("GET /v1/semaphores/ci%2Fa?index=99&wait=1m", "", as("all"))
-	(<-query).Is(200) // above the confirmed index: only to show that the token is good
-	content, err := os.ReadFile(accessFile(t, twoTeams[1:]...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := tokens.Reload(); err != nil {
-		t.Fatal(err)
-	}
-	got := (<-leaves).RefusedWith(401, "unauthenticated")
-	if len(got.Header["Www-Authenticate"]) != 2 {
-		t.Errorf("%v", got.Header)
-	}
-	a.Must(200, "POST /v1/semaphores/ci%2Fa/up", `{"count":2}`, as("root"))
-	(<-stays).Is(200)
-}
-
 // TestRateOfAnIdentity: requests beyond the rate have no effect, for each identity by
 // itself and in the form of each API.
 func TestRateOfAnIdentity(t *testing.T) {

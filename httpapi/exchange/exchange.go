@@ -122,6 +122,12 @@ func (x *Exchange) TimeWrites(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(x.Config.BodyTimeout))
 }
 
+// CutOff breaks off the connection of a reply that has begun and must not look whole: its
+// last bytes can't be written any more.
+func (x *Exchange) CutOff(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
+}
+
 // EndWaits closes Closing, and gives bodies that are still arriving a last second. It
 // does not block and may be called more than once.
 func (x *Exchange) EndWaits() {

@@ -247,6 +247,12 @@ func (t *dialect) listPeers(c echo.Context) error {
 		case !more:
 			part = append(part, ']')
 		}
+		if err := c.Request().Context().Err(); err != nil && !begun {
+			return err
+		} else if err != nil { // its token has ended meanwhile
+			t.CutOff(c.Response())
+			return nil
+		}
 		if !t.sendPart(c, begun, part) {
 			return nil
 		}

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -74,10 +75,9 @@ func (s *API) get(c echo.Context) error {
 	if c.Request().Method == http.MethodHead {
 		return nil
 	}
-	if err := b.Write(&stream{s.x, response}); err != nil {
+	if err := b.Write(&stream{c.Request().Context(), s.x, response}); err != nil {
 		s.x.Config.Logger.Warn("a backup was not sent whole", "error", err)
-		// The reply must not look complete: its last bytes can't be written any more.
-		_ = http.NewResponseController(response).SetWriteDeadline(time.Unix(1, 0))
+		s.x.CutOff(response)
 	}
 	return nil
 }
@@ -90,15 +90,20 @@ func tooMany() error {
 	return p
 }
 
-// stream gives a client time to take each part of a backup, and not all of it together.
+// stream gives a client time to take each part of a backup, and not all of it together. It
+// ends with the request, whose token may end meanwhile.
 type stream struct {
-	x  *exchange.Exchange
-	to http.ResponseWriter
+	ctx context.Context
+	x   *exchange.Exchange
+	to  http.ResponseWriter
 }
 
 func (s *stream) Write(part []byte) (int, error) {
 	if s.x.Closed() {
 		return 0, outcome.ErrDraining
+	}
+	if s.ctx.Err() != nil {
+		return 0, context.Cause(s.ctx)
 	}
 	s.x.TimeWrites(s.to)
 	return s.to.Write(part)
