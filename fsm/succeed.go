@@ -23,6 +23,9 @@ func (s Standing) Index() uint64 { return s.of.index }
 // Term returns the term of the last StartTerm.
 func (s Standing) Term() uint64 { return s.of.term }
 
+// Hash returns the hash of the state.
+func (s Standing) Hash() [16]byte { return s.of.hash }
+
 // NowMS returns cluster time.
 func (s Standing) NowMS() int64 { return s.of.nowMS }
 

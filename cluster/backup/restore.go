@@ -2,6 +2,7 @@ package backup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -40,6 +41,7 @@ type Host interface {
 
 // Raft is the part of Raft that a Restorer needs.
 type Raft interface {
+	CurrentTerm() uint64
 	LastIndex() uint64
 	Restore(meta *raft.SnapshotMeta, reader io.Reader, timeout time.Duration) error
 }
@@ -103,7 +105,7 @@ func (r *Restorer) Restore(ctx context.Context, from io.Reader, endSessions bool
 		r.log.Error("the backup is not restored", "error", err)
 		return Restored{}, err
 	}
-	if err := r.await(ctx, s.index); err != nil {
+	if err := s.await(ctx); err != nil {
 		r.log.Error("it is open whether the backup is restored", "error", err)
 		return Restored{}, err
 	}
@@ -111,23 +113,27 @@ func (r *Restorer) Restore(ctx context.Context, from io.Reader, endSessions bool
 	return Restored{Index: s.index, From: header}, nil
 }
 
-// await blocks until an entry that follows the state is applied here: then a majority has
-// both.
-func (r *Restorer) await(ctx context.Context, index uint64) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.times.Of(patience), outcome.ErrOutcomeUnknown)
-	defer cancel()
-	if err := r.replica.Await(ctx, index+1); err != nil {
-		return fmt.Errorf("%w: %w", outcome.ErrOutcomeUnknown, err)
-	}
-	return nil
-}
-
 // succession is one state on its way into the cluster.
 type succession struct {
 	*Restorer
 	state       *fsm.Machine
 	endSessions bool
-	index       uint64 // at which it takes its place; set by take
+	index       uint64   // at which it takes its place; set by take
+	hash        [16]byte // of it there; set by take
+}
+
+// await blocks until an entry that follows the state is applied here: then a majority has
+// both. Another leader may have brought other entries in their place.
+func (s *succession) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.times.Of(patience), outcome.ErrOutcomeUnknown)
+	defer cancel()
+	if err := s.replica.Await(ctx, s.index+1); err != nil {
+		return fmt.Errorf("%w: %w", outcome.ErrOutcomeUnknown, err)
+	}
+	if !s.replica.Succeeded(s.index, s.hash) {
+		return fmt.Errorf("%w: at index %d this node has another state", outcome.ErrOutcomeUnknown, s.index)
+	}
+	return nil
 }
 
 // take gives the state to Raft while no term runs. An error means that Raft has not taken
@@ -141,27 +147,37 @@ func (s *succession) take(nowMS int64) error {
 	if err := s.state.Succeed(by); err != nil {
 		return refused(err)
 	}
-	s.index = by.Index
+	s.index, s.hash = by.Index, s.state.Hash()
 	meta := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: before}
 	reader, writer := io.Pipe()
 	go func() { writer.CloseWithError(replica.WriteSnapshot(writer, s.index, s.state.Freeze())) }()
 	defer func() { _ = reader.Close() }() // ends the writing, if Raft did not read all
-	err := s.raft.Restore(meta, &measured{reader, meta}, 0)
-	if taken, _ := s.replica.Headless(); err == nil || taken == s.index || s.replica.Index() >= s.index {
-		return nil // and await finds out what became of it
+	given := &given{Reader: reader, meta: meta, raft: s.raft, term: by.Own.Term()}
+	if err := s.raft.Restore(meta, given, 0); err != nil && !given.whole {
+		return fmt.Errorf("%w: %w", outcome.ErrNotApplied, outcome.OfChange(err))
 	}
-	return fmt.Errorf("%w: %w", outcome.ErrNotApplied, outcome.OfChange(err))
+	return nil // and await finds out what became of it
 }
 
-// measured notes the size of a snapshot in its metadata while it is read: Raft compares the
-// two once it has read all.
-type measured struct {
+// given is a snapshot on its way to Raft. It notes the size in the metadata while it is
+// read: Raft compares the two once it has read all.
+type given struct {
 	io.Reader
-	meta *raft.SnapshotMeta
+	meta  *raft.SnapshotMeta
+	raft  Raft
+	term  uint64 // in which alone Raft may take it: the state follows what that term has come to
+	begun bool   // Raft reads it
+	whole bool   // Raft has read all: from now on an error does not say what became of it
 }
 
-func (m *measured) Read(p []byte) (int, error) {
-	n, err := m.Reader.Read(p)
-	m.meta.Size += int64(n)
+// Read is called by Raft's main loop, so that term and log stay as they are meanwhile.
+func (g *given) Read(p []byte) (int, error) {
+	if !g.begun && (g.raft.CurrentTerm() != g.term || g.raft.LastIndex() > g.meta.Index) {
+		return 0, errors.New("the log has gone on before the state was ready")
+	}
+	g.begun = true
+	n, err := g.Reader.Read(p)
+	g.meta.Size += int64(n)
+	g.whole = errors.Is(err, io.EOF)
 	return n, err
 }

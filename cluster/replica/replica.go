@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,7 @@ type Replica struct {
 	snapshots atomic.Uint64                // that were begun
 	reached   atomic.Uint64                // the index up to which all is applied and the sinks have returned
 	headless  atomic.Pointer[fsm.Standing] // of the feed's headless state; nil: there is none
+	succeeded atomic.Pointer[fsm.Standing] // of the last headless state that came into force; nil: none did
 
 	mu    sync.RWMutex // guards state and at
 	state *fsm.Machine
@@ -181,13 +183,11 @@ func (r *Replica) NowMS() (ms int64) {
 	return ms
 }
 
-// Headless returns the index and the term of a state from a backup that waits for the
-// entry which brings it into force; 0 if there is none.
-func (r *Replica) Headless() (index, term uint64) {
-	if next := r.headless.Load(); next != nil {
-		index, term = next.Index(), next.Term()
-	}
-	return index, term
+// Succeeded reports whether a state from a backup, with this hash at this index, came into
+// force here, and no other such state since.
+func (r *Replica) Succeeded(index uint64, hash [16]byte) bool {
+	last := r.succeeded.Load()
+	return last != nil && last.Index() == index && last.Hash() == hash
 }
 
 // MoreDue reports whether the last entry has left work over for the next.
@@ -315,7 +315,10 @@ func (f *Feed) applyEntry(entry *raft.Log) error {
 		return f.halted
 	}
 	if f.headless != nil {
+		standing := f.headless.state.Standing()
 		f.take(*f.headless)
+		f.replica.succeeded.Store(&standing)
+		f.meter.ask()
 	}
 	var skipped error
 	switch entry.Type {
@@ -411,6 +414,10 @@ type snapshotMeter struct {
 	cost int64        // of the entries since the last snapshot
 	size atomic.Int64 // of the last snapshot that was written or restored
 }
+
+// ask makes a snapshot due with the next entry. The newest one has a state without a leader:
+// a restart would show the state before it until an entry follows.
+func (s *snapshotMeter) ask() { s.cost = math.MaxInt64 / 2 }
 
 // count adds an entry of so many bytes, and reports whether a snapshot is due. It
 // does not do so again until as much more has come.

@@ -262,6 +262,28 @@ func TestHeadlessStateWaitsForAnEntry(t *testing.T) {
 	}
 }
 
+// TestSnapshotIsDueOnceAHeadlessStateHasALeader, and only once: until then a restart would
+// begin with the state before it.
+func TestSnapshotIsDueOnceAHeadlessStateHasALeader(t *testing.T) {
+	first := fsm.StartTerm{Term: 3, Leader: "n1", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{1}, Level: fsm.FeatureLevel}
+	r, asked := newFedReplica(), 0
+	r.asked = func() { asked++ }
+	r.Apply(entryOf(1, 3, 3, first))
+	if err := r.Restore(sourceOf(headlessSnapshot(t, r, 50))); err != nil {
+		t.Fatal(err)
+	}
+	r.Apply(&raft.Log{Index: 51, Term: 3, Type: raft.LogConfiguration})
+	if asked != 0 {
+		t.Error("a snapshot is asked for that would be headless too")
+	}
+	for index := uint64(52); index < 55; index++ {
+		r.Apply(entryOf(index, 3, 3, first))
+		if asked != 1 {
+			t.Errorf("entry %d: a snapshot is asked for %d times", index, asked)
+		}
+	}
+}
+
 // TestHeadlessStateGivesWay to the snapshot of a leader that has gone on without it.
 func TestHeadlessStateGivesWay(t *testing.T) {
 	from, r := newFedReplica(), newFedReplica()

@@ -1,0 +1,128 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
+)
+
+// scene is a restorer on the leader of term 3, whose Raft is the test.
+type scene struct {
+	*replica.Replica
+	feed   *replica.Feed
+	term   uint64
+	last   uint64         // index of the log
+	given  int            // bytes that Raft has read
+	before []func(*scene) // happens before Raft reads
+	become func(s *scene, snapshot []byte, err error) error
+}
+
+func (s *scene) Leads() bool    { return true }
+func (s *scene) Refuses() error { return nil }
+
+func (s *scene) Interrupt(_ context.Context, work func(int64) error) error { return work(0) }
+
+func (s *scene) Hold(context.Context, uint32) (func(), error) { return func() {}, nil }
+
+func (s *scene) CurrentTerm() uint64 { return s.term }
+func (s *scene) LastIndex() uint64   { return s.last }
+
+// Restore reads the snapshot as Raft does.
+func (s *scene) Restore(_ *raft.SnapshotMeta, from io.Reader, _ time.Duration) error {
+	for _, happens := range s.before {
+		happens(s)
+	}
+	var snapshot bytes.Buffer
+	n, err := io.Copy(&snapshot, from)
+	s.given = int(n)
+	return s.become(s, snapshot.Bytes(), err)
+}
+
+// begin applies the first entry of a term.
+func (s *scene) begin(t *testing.T, index, term uint64) {
+	t.Helper()
+	first := fsm.Envelope{}.Encode(fsm.StartTerm{Term: term, Leader: "n1", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{1}, Level: fsm.FeatureLevel})
+	entry := &raft.Log{Index: index, Term: term, Type: raft.LogCommand, Data: replica.EncodeEntry(term, 0, [][]byte{first})}
+	if err, _ := s.feed.Apply(entry).(error); err != nil {
+		t.Fatal(err)
+	}
+	s.last = index
+}
+
+// restored returns the outcome of a restore and how many bytes Raft has read, given what
+// happens before and what Raft makes of them.
+func restored(t *testing.T, become func(s *scene, snapshot []byte, err error) error, before ...func(*scene)) (given int, err error) {
+	t.Helper()
+	s := &scene{Replica: replica.New(replica.Config{}), term: 3, become: become, before: before}
+	s.feed = s.Feed(replica.FeedConfig{Fatal: func(err error) { t.Error(err) }, SnapshotDue: func() {}})
+	s.begin(t, 5, 3)
+	r := NewRestorer(hclog.NewNullLogger(), s, s, s.Replica, wake.Stretch(1))
+	_, err = r.Restore(t.Context(), bytes.NewReader(fileOf(t, state(7, 9, fsm.CreateSemaphore{Name: "db", Permits: 3}))), false)
+	return s.given, err
+}
+
+// at is the index of the state in those tests.
+const at = 9 + skipped + 1
+
+// TestRestoreSucceedsIfItsStateIsInForce alone: not if Raft has failed and the log has come
+// to the same index without that state, by another leader.
+func TestRestoreSucceedsIfItsStateIsInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		take := func(s *scene, snapshot []byte) {
+			if err := s.feed.Restore(io.NopCloser(bytes.NewReader(snapshot))); err != nil {
+				t.Error(err)
+			}
+		}
+		for name, c := range map[string]struct {
+			become func(s *scene, snapshot []byte, err error) error
+			want   error
+		}{
+			"in force": {func(s *scene, snapshot []byte, err error) error {
+				take(s, snapshot)
+				s.begin(t, at+1, 3)
+				return err
+			}, nil},
+			"in force, though leadership was lost": {func(s *scene, snapshot []byte, _ error) error {
+				take(s, snapshot)
+				s.begin(t, at+1, 4)
+				return raft.ErrLeadershipLost
+			}, nil},
+			"overtaken by another leader": {func(s *scene, _ []byte, _ error) error {
+				s.begin(t, at+1, 4)
+				return raft.ErrLeadershipLost
+			}, outcome.ErrOutcomeUnknown},
+			"read whole, and no more is known": {func(*scene, []byte, error) error { return raft.ErrNotLeader }, outcome.ErrOutcomeUnknown},
+		} {
+			if given, err := restored(t, c.become); !errors.Is(err, c.want) || given == 0 {
+				t.Errorf("%s: %v, after %d bytes", name, err, given)
+			}
+		}
+	})
+}
+
+// TestRaftTakesAStateInItsTermAlone: a state that follows the log of one term is not taken in
+// a later one of the same leader, nor after entries that it does not follow. It is known then
+// that it is not applied.
+func TestRaftTakesAStateInItsTermAlone(t *testing.T) {
+	for name, goOn := range map[string]func(*scene){
+		"a later term": func(s *scene) { s.term++ },
+		"a longer log": func(s *scene) { s.last = at },
+	} {
+		given, err := restored(t, func(_ *scene, _ []byte, err error) error { return err }, goOn)
+		if !errors.Is(err, outcome.ErrNotApplied) || given != 0 {
+			t.Errorf("%s: %v, after %d bytes", name, err, given)
+		}
+	}
+}
