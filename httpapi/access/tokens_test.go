@@ -270,7 +270,7 @@ func TestWatch(t *testing.T) {
 			look()
 		}
 		is("ci", 3)
-		if <-reloads != nil || <-reloads != nil || <-reloads == nil {
+		if changed, asked, gone := <-reloads, <-reloads, <-reloads; changed != nil || asked != nil || gone == nil {
 			t.Error("a file that is gone is not reported")
 		}
 	})
