@@ -43,9 +43,9 @@ type Succession struct {
 	EndSessions bool     // all sessions end, as if their deadlines had passed
 }
 
-// maxIndex bounds the index of a state that takes another one's place. No log comes that
-// far; a file may say anything.
-const maxIndex = 1 << 53
+// maxSucceeded bounds the index, the time and the counters of a state that takes another one's
+// place. No cluster comes that far; a file may say anything.
+const maxSucceeded = 1 << 52
 
 // Succeed turns a state that was read from a backup into the one that follows another
 // state of a running cluster, at an index. It returns an error, and the machine is of no
@@ -63,8 +63,13 @@ const maxIndex = 1 << 53
 // The state has no leader until the next StartTerm, see [Machine.Headless].
 func (m *Machine) Succeed(by Succession) error {
 	own := &by.Own.of
-	if by.Index <= max(m.index, own.index) || by.Index > maxIndex {
+	if by.Index <= max(m.index, own.index) || by.Index > maxSucceeded {
 		return fmt.Errorf("a state at index %d can't follow one at %d at index %d", m.index, own.index, by.Index)
+	}
+	for _, count := range []uint64{m.index, uint64(m.nowMS), m.places, m.epochs, m.orders} {
+		if count > maxSucceeded {
+			return fmt.Errorf("the time, or a counter, is %d, and no cluster comes that far", count)
+		}
 	}
 	if err := m.moveTime(max(m.nowMS, own.nowMS, by.NowMS)); err != nil {
 		return err

@@ -69,6 +69,32 @@ func TestSucceededStateContinuesBoth(t *testing.T) {
 	}
 }
 
+// TestStatesThatNoClusterComesToAreRefused: counters that go on from them would wrap, or time
+// would end.
+func TestStatesThatNoClusterComesToAreRefused(t *testing.T) {
+	own, _ := lived(1, 9, 0)
+	for name, of := range map[string]func(m *Machine) *uint64{
+		"place": func(m *Machine) *uint64 { return &m.places }, "epoch": func(m *Machine) *uint64 { return &m.epochs },
+		"order": func(m *Machine) *uint64 { return &m.orders },
+	} {
+		for value, sound := range map[uint64]bool{1 << 52: true, 1<<52 + 1: false, math.MaxUint64: false} {
+			m, _ := lived(2, 5, 0)
+			*of(m) = value
+			if err := m.Succeed(Succession{Own: own.Standing(), Index: 20}); (err == nil) != sound {
+				t.Errorf("%s %d: %v", name, value, err)
+			}
+		}
+	}
+	late, _ := lived(2, 5, 1<<52+1)
+	if late.Succeed(Succession{Own: own.Standing(), Index: 20}) == nil {
+		t.Error("a time that no cluster comes to")
+	}
+	far, _ := lived(2, 1<<52+1, 0)
+	if far.Succeed(Succession{Own: own.Standing(), Index: 1<<52 + 2}) == nil {
+		t.Error("an index that no log comes to")
+	}
+}
+
 // TestSettingsOfSucceededSemaphoresAreNew, unless the followed state can't have known them:
 // a client that read one before the restore must not change another by its version.
 func TestSettingsOfSucceededSemaphoresAreNew(t *testing.T) {

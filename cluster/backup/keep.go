@@ -28,6 +28,9 @@ const (
 	lookEvery = time.Second
 	// tempAge is from what age on a file that is not complete is one that a crash has left.
 	tempAge = 24 * time.Hour
+	// skew is how far the name of a file may be ahead of this node's clock. One beyond that
+	// is of a clock that was wrong: it would keep backups from being made until then.
+	skew = time.Minute
 	// stampForm is the time in the name of a file.
 	stampForm = "20060102T150405Z"
 )
@@ -129,7 +132,7 @@ func (k *Keeper) Run(ctx context.Context) {
 // step makes a backup if one is due. The folder shows when the last was made, by whichever
 // node.
 func (k *Keeper) step(ctx context.Context) (made bool, err error) {
-	if k.known() && time.Since(k.latest()) < k.config.Every {
+	if last := k.latest(); counts(last) && time.Since(last) < k.config.Every {
 		return false, nil
 	}
 	b, err := k.config.Backup(ctx)
@@ -169,7 +172,8 @@ func (u until) Write(part []byte) (int, error) {
 	return u.to.Write(part)
 }
 
-func (k *Keeper) known() bool { return !k.latest().IsZero() }
+// counts reports whether a backup of this time counts as made.
+func counts(at time.Time) bool { return time.Until(at) <= skew }
 
 func (k *Keeper) latest() time.Time {
 	k.mu.Lock()
@@ -192,7 +196,7 @@ type keptFile struct {
 
 var keptName = regexp.MustCompile(`^signalbox-([0-9a-f]{32})-(\d{8}T\d{6}Z)-\d+\.backup$`)
 
-// list returns the backups of a cluster, the newest first.
+// list returns the backups of a cluster that count, the newest first.
 func (k *Keeper) list(cluster string) (kept []keptFile, err error) {
 	entries, err := os.ReadDir(k.config.Folder)
 	if err != nil {
@@ -205,7 +209,7 @@ func (k *Keeper) list(cluster string) (kept []keptFile, err error) {
 		}
 		at, err := time.Parse(stampForm, parts[2])
 		info, gone := entry.Info()
-		if err == nil && gone == nil {
+		if err == nil && gone == nil && counts(at) {
 			kept = append(kept, keptFile{entry.Name(), at, info.Size()})
 		}
 	}

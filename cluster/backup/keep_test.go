@@ -140,6 +140,28 @@ func TestKeeperKeepsTheNewest(t *testing.T) {
 	})
 }
 
+// TestBackupsOfTheFutureDoNotCount: a file of a clock that was wrong holds up no backup, takes
+// no other one's place, and stays.
+func TestBackupsOfTheFutureDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		folder := t.TempDir()
+		future := "20990101T000000Z-1.backup"
+		wrong := filepath.Join(folder, "signalbox-01000000000000000000000000000000-"+future)
+		if _, _, err := archive.Save(wrong, Of(state(1, 1).Freeze(), time.Now()).Write); err != nil {
+			t.Fatal(err)
+		}
+		k := keeping(t, folder, 1)
+		k.note(time.Now().Add(100*time.Hour), 1) // made before the clock was put right
+		time.Sleep(90 * time.Minute)             // virtual
+		if got := k.files(t); got != "20000101T010000Z-2.backup "+future {
+			t.Errorf("the folder has %s", got)
+		}
+		if age := k.age(); age < 1700 || age > 1900 {
+			t.Errorf("age %v s", age)
+		}
+	})
+}
+
 // TestKeeperOfALeaderAlone: a node that does not lead makes none, and one that takes over
 // goes on with the schedule of a shared folder.
 func TestKeeperOfALeaderAlone(t *testing.T) {
