@@ -156,6 +156,19 @@ func counts(n *testNode) (semaphores, sessions, leases, waiting int) {
 	return semaphores, sessions, leases, waiting
 }
 
+// TestRestoreWhileAMemberIsDown: a majority is enough for a backup of the level in force.
+func TestRestoreWhileAMemberIsDown(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		c.semaphore("db", 9)
+		file := c.backupOf(c.leader())
+		down := c.follower()
+		c.kill(down)
+		c.must(<-restoring(t.Context(), c.leader(), file, false))
+		c.revive(down)
+		c.agree()
+	})
+}
+
 // TestRefusedRestoreChangesNothing: on a follower, of a damaged file in each part of it, of
 // a newer one.
 func TestRefusedRestoreChangesNothing(t *testing.T) {

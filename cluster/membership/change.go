@@ -217,7 +217,7 @@ func CheckMember(id, address string) error {
 // command is logged in this term or not at all: so all members at that moment have
 // said that they know the level.
 func (m *Changes) raise(ctx context.Context, level uint32) error {
-	done, err := m.Hold(ctx, level)
+	done, err := m.hold(ctx, level)
 	if err != nil {
 		return err
 	}
@@ -230,11 +230,23 @@ func (m *Changes) raise(ctx context.Context, level uint32) error {
 }
 
 // Hold keeps the members as they are until done is called, once every one of them has said
-// that it knows a feature level.
+// that it knows a feature level. It asks none of them for a level up to the one in force,
+// which all know: one that is down is then no obstacle.
 func (m *Changes) Hold(ctx context.Context, level uint32) (done func(), err error) {
+	if level <= m.host.Level() {
+		level = 0
+	}
+	return m.hold(ctx, level)
+}
+
+// hold is Hold for a level that members may lack though it is in force. All know level 0.
+func (m *Changes) hold(ctx context.Context, level uint32) (done func(), err error) {
 	_, _, done, err = m.Begin(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if level == 0 {
+		return done, nil
 	}
 	if err := m.knownByAll(ctx, level); err != nil {
 		done()
