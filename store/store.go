@@ -26,17 +26,9 @@ var files = []folder.File{{Name: logs.FileName, Create: logs.Create}, {Name: sna
 type Store struct {
 	*folder.Folder // whose it is, and how much room it has
 	*logs.Stores   // the log, term and vote
-	snapshots      snapshotStore
+	snapshots      raft.SnapshotStore
 	guard          *damage.Guard
 	bolt           []io.Closer // the open files of bbolt
-}
-
-// snapshotStore is a store of snapshots that knows the newest one.
-type snapshotStore interface {
-	raft.SnapshotStore
-	// Newest returns the index of the first snapshot that List returns, or 0. It does not
-	// read the disk.
-	Newest() uint64
 }
 
 // Open opens a data folder; a missing or empty one is made first. It reads and
@@ -88,9 +80,9 @@ func OpenEphemeral(nodeID string) (*Store, error) {
 // returns those that are open already.
 func openParts(o Options, home *folder.Folder, c logs.Config) (s *Store, err error) {
 	s = &Store{Folder: home, guard: c.Guard}
-	c.Covered = func() uint64 { return s.snapshots.Newest() } // which is set before the log is used
+	c.Covered = new(atomic.Uint64)
 	if o.Ephemeral {
-		s.snapshots = snapshots.NewMemory()
+		s.snapshots = snapshots.NewMemory(c.Covered)
 		s.Stores, err = logs.OpenMemory(c)
 		return s, err
 	}
@@ -103,7 +95,7 @@ func openParts(o Options, home *folder.Folder, c logs.Config) (s *Store, err err
 		return s, err
 	}
 	s.bolt = append(s.bolt, s.Stores)
-	kept, err := snapshots.Open(snapshots.Config{Folder: c.Folder, Guard: c.Guard, Witness: home.Witness(), Logger: c.Logger}, inSnapshots)
+	kept, err := snapshots.Open(snapshots.Config{Folder: c.Folder, Guard: c.Guard, Witness: home.Witness(), Logger: c.Logger, Newest: c.Covered}, inSnapshots)
 	if err != nil {
 		return s, err
 	}

@@ -33,7 +33,7 @@ func TestThrottleLateRelease(t *testing.T) {
 	s := &apitest.Site{T: t, Handler: handler, Node: node}
 	s.Semaphore("A", "1", "0")
 	s.Peer("1", "1h")
-	again := func() { // its client has given up, released elsewhere and acquired anew
+	again := func() { // its client has given up, released through another node and acquired again
 		s.Is(s.Ask("DELETE /peers/1/A", ""), "200 text Ok")
 		s.Is(s.Ask("PUT /peers/1/A", "1"), "200 json 1")
 	}

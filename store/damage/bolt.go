@@ -18,7 +18,7 @@ import (
 
 const (
 	// initialMap is what bbolt maps of a file at first: a growing file is mapped
-	// anew, and that waits for all readers.
+	// again, and the mapping waits for all readers.
 	initialMap = 64 << 20
 	// lockTimeout bounds how long bbolt waits for its own lock on a file. The node
 	// holds the lock of the folder, so only a tool that someone runs on the file can

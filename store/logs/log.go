@@ -1,11 +1,13 @@
 package logs
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -30,7 +32,7 @@ type checkedLog struct {
 	// for one case: a node has the snapshot of a restore that never came into force, its log
 	// ends before it, and the next leader goes on there. Raft would store and acknowledge
 	// such entries, and never apply them.
-	covered func() uint64
+	covered *atomic.Uint64
 
 	storing sync.Mutex // held during StoreLogs, so that below's last error is this call's
 }
@@ -44,7 +46,7 @@ func newLog(c Config, bottom raft.LogStore, file string, cached int) (*checkedLo
 		bottom = c.Wrap(bottom)
 	}
 	watched := &watchedLog{LogStore: bottom, file: file, begun: map[int]time.Time{}}
-	log := &checkedLog{top: watched, below: watched, guard: c.Guard, covered: c.Covered}
+	log := &checkedLog{top: watched, below: watched, guard: c.Guard, covered: cmp.Or(c.Covered, new(atomic.Uint64))}
 	if cached > 0 {
 		cache, err := raft.NewLogCache(cached, watched)
 		if err != nil {
@@ -94,11 +96,9 @@ func (c *checkedLog) StoreLogs(logs []*raft.Log) error {
 	if err := c.guard.Refusal(); err != nil {
 		return err
 	}
-	if c.covered != nil {
-		if newest := c.covered(); len(logs) > 0 && logs[0].Index <= newest {
-			return fmt.Errorf("%w: entry %d, where the snapshot has index %d; that is of a restore which the other members don't have, "+
-				"so stop this node, empty its data folder and start it: it gets the state from them", ErrCovered, logs[0].Index, newest)
-		}
+	if newest := c.covered.Load(); len(logs) > 0 && logs[0].Index <= newest {
+		return fmt.Errorf("%w: entry %d, where the snapshot has index %d; that is of a restore which the other members don't have, "+
+			"so stop this node, empty its data folder and start it: it gets the state from them", ErrCovered, logs[0].Index, newest)
 	}
 	own, err := sealed(logs)
 	if err != nil {

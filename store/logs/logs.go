@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -30,9 +31,9 @@ type Config struct {
 	Witness Witness
 	Reserve Reserve
 	Logger  hclog.Logger
-	// Covered returns the index of the newest snapshot, without a look at the disk. Entries
-	// up to there are refused. It may be nil.
-	Covered func() uint64
+	// Covered is the index of the newest snapshot. Entries up to there are refused. It may
+	// be nil.
+	Covered *atomic.Uint64
 	// Wrap is for tests: what it returns takes the place of the log on the disk, beneath
 	// the cache, the checksums and the watch over writes. It may be nil.
 	Wrap func(raft.LogStore) raft.LogStore

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -34,7 +35,7 @@ var snapshotKinds = []snapshotKind{
 		s := openSnapshots(t, folder)
 		return s, func() { s.close(t) }
 	}},
-	{name: "memory", ours: true, open: func(*testing.T, string) (raft.SnapshotStore, func()) { return NewMemory(), func() {} }},
+	{name: "memory", ours: true, open: func(*testing.T, string) (raft.SnapshotStore, func()) { return NewMemory(new(atomic.Uint64)), func() {} }},
 	{name: "file", durable: true, open: func(t *testing.T, folder string) (raft.SnapshotStore, func()) {
 		s, err := raft.NewFileSnapshotStoreWithLogger(folder, maxKept, hclog.NewNullLogger())
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 )
@@ -18,6 +19,7 @@ type Memory struct {
 	mu     sync.Mutex
 	stored []memorySnapshot // the newest first
 	stamp  uint64           // the highest one given out
+	newest *atomic.Uint64   // the index of the first snapshot that List returns
 }
 
 // memorySnapshot is a snapshot; its content never changes.
@@ -28,8 +30,9 @@ type memorySnapshot struct {
 
 var _ raft.SnapshotStore = (*Memory)(nil)
 
-// NewMemory returns an empty store.
-func NewMemory() *Memory { return &Memory{} }
+// NewMemory returns an empty store. It sets newest to the index of the first snapshot
+// that List returns.
+func NewMemory(newest *atomic.Uint64) *Memory { return &Memory{newest: newest} }
 
 // Create implements [raft.SnapshotStore].
 func (m *Memory) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
@@ -53,16 +56,6 @@ func (m *Memory) List() ([]*raft.SnapshotMeta, error) {
 		listed = append(listed, cloneMeta(snapshot.meta))
 	}
 	return listed, nil
-}
-
-// Newest returns the index of the newest snapshot, or 0.
-func (m *Memory) Newest() uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.stored) == 0 {
-		return 0
-	}
-	return m.stored[0].meta.Index
 }
 
 // Open implements [raft.SnapshotStore].
@@ -89,6 +82,7 @@ func (m *Memory) add(snapshot memorySnapshot) {
 		kept++
 		return kept > maxKept && s.stamp != snapshot.stamp
 	})
+	m.newest.Store(m.stored[0].meta.Index)
 }
 
 // memorySink takes in a snapshot.

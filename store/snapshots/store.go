@@ -1,12 +1,14 @@
 package snapshots
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -37,6 +39,8 @@ type Config struct {
 	Guard   *damage.Guard
 	Witness Witness
 	Logger  hclog.Logger
+	// Newest is set to the index of the first snapshot that List returns. It may be nil.
+	Newest *atomic.Uint64
 }
 
 // Witness keeps a lower bound of the newest snapshot's index.
@@ -61,6 +65,7 @@ type Store struct {
 	guard   *damage.Guard
 	witness Witness
 	logger  hclog.Logger
+	newest  *atomic.Uint64     // Config.Newest
 	step    func(string) error // a test's fault before each transaction and after it; nil otherwise
 
 	publishing sync.Mutex // held from the choice of what to remove until it is removed
@@ -91,11 +96,14 @@ func Create(folder string) error {
 // Open opens the file, whose content was found by Read. Call Tidy next.
 func Open(c Config, found Contents) (*Store, error) {
 	s := &Store{
-		guard: c.Guard, witness: c.Witness, logger: c.Logger, stored: found.readable,
+		guard: c.Guard, witness: c.Witness, logger: c.Logger, newest: cmp.Or(c.Newest, new(atomic.Uint64)), stored: found.readable,
 		open: map[string]int{}, begun: map[string]bool{}, dying: map[string]bool{},
 	}
 	for _, record := range s.stored {
 		s.stamp = max(s.stamp, record.stamp)
+	}
+	if len(s.stored) > 0 {
+		s.newest.Store(s.stored[0].meta.Index)
 	}
 	err := c.Guard.Open(FileName, func() (err error) {
 		s.db, err = bbolt.Open(filepath.Join(c.Folder, FileName), 0o600, damage.BoltOptions())
@@ -246,16 +254,6 @@ func (s *Store) List() ([]*raft.SnapshotMeta, error) {
 	return listed, nil
 }
 
-// Newest returns the index of the newest snapshot, or 0. It does not read the disk.
-func (s *Store) Newest() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.stored) == 0 {
-		return 0
-	}
-	return s.stored[0].meta.Index
-}
-
 func cloneMeta(meta raft.SnapshotMeta) *raft.SnapshotMeta {
 	meta.Configuration = meta.Configuration.Clone()
 	return &meta
@@ -317,6 +315,7 @@ func (s *Store) publish(record snapshotRecord, put func(*bbolt.Tx) error) error 
 		return err
 	}
 	s.stored = next
+	s.newest.Store(next[0].meta.Index)
 	s.witness.RaiseSnapshot(next[0].meta.Index)
 	return nil
 }
