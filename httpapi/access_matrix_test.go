@@ -69,6 +69,7 @@ var routeRights = map[string]rights{
 	"GET /health":                                  {},
 	"GET /version":                                 {},
 	"GET /metrics":                                 {scope: access.Read, all: true},
+	"GET /problems/:code":                          {},
 	"GET /":                                        {},
 	"GET /favicon.ico":                             {},
 	"POST /new_peer":                               {scope: access.Use, body: `{"expires_in":"1m"}`},
@@ -144,9 +145,10 @@ var forms = []func(token string) string{
 func (r rights) ask(a *apitest.API, route, name, authorization string) *httptest.ResponseRecorder {
 	a.Helper()
 	method, path, _ := strings.Cut(route, " ")
-	target := strings.NewReplacer(":name", url.PathEscape(name), ":semaphore", url.PathEscape(name), ":id", "77", ":session", "77", ":member", "n2").Replace(path)
+	target := strings.NewReplacer(":name", url.PathEscape(name), ":semaphore", url.PathEscape(name), ":id", "77", ":session", "77", ":member", "n2", ":code", "over").Replace(path)
 	inserted := strings.NewReplacer("N", name)
 	request := httptest.NewRequest(method, target+inserted.Replace(r.query), strings.NewReader(inserted.Replace(r.body)))
+	request.Header.Set("X-Request-Id", "same")
 	if r.body != "" {
 		request.Header.Set("Content-Type", "application/json")
 	}

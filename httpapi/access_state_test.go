@@ -30,7 +30,7 @@ func TestScopeIsCheckedBeforeTheState(t *testing.T) {
 	a := &apitest.API{T: t, Node: node.Node, Handler: apitest.NewHandler(t, node, withTokens(t, twoTeams...))}
 	refused := func(line, body string) string {
 		t.Helper()
-		return strings.ReplaceAll(a.Do(line, body, as("all")).RefusedWith(403, "forbidden").Text, "n2", "n9")
+		return strings.ReplaceAll(a.Do(line, body, as("all"), "X-Request-Id: same").RefusedWith(403, "forbidden").Text, "n2", "n9")
 	}
 	for _, leader := range []string{"n1", "n2"} {
 		node.StatusNow.Leader = leader

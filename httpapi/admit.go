@@ -13,7 +13,8 @@ import (
 
 // open are the routes that need no token: they show no semaphore and change nothing, and
 // probes and browsers ask for them before they have one.
-var open = map[string]bool{"/livez": true, "/readyz": true, "/health": true, "/version": true, "/": true, "/favicon.ico": true}
+var open = map[string]bool{"/livez": true, "/readyz": true, "/health": true, "/version": true,
+	"/problems/:code": true, "/": true, "/favicon.ico": true}
 
 // admit gives each request its identity. It refuses a request
 // without one, on unknown paths as well, so that a stranger does not learn the routes;
@@ -47,17 +48,18 @@ func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// trace notes from where a request came, for the audit log, and gives its reply the id of
-// the request.
-func (h *Handler) trace(next echo.HandlerFunc) echo.HandlerFunc {
-	log := h.x.Config.Audit
-	return func(c echo.Context) error {
-		r := c.Request()
-		request := log.Proxies().RequestOf(r)
-		c.Response().Header().Set(audit.HeaderRequest, request.ID)
-		c.SetRequest(r.WithContext(audit.With(r.Context(), request)))
-		return next(c)
+// trace notes the id of a request and from where it came, for logs, and gives its reply
+// the id.
+func (h *Handler) trace(c echo.Context) (id string) {
+	var trusted audit.Proxies
+	if log := h.x.Config.Audit; log != nil {
+		trusted = log.Proxies()
 	}
+	r := c.Request()
+	request := trusted.RequestOf(r)
+	c.Response().Header().Set(audit.HeaderRequest, request.ID)
+	c.SetRequest(r.WithContext(audit.With(r.Context(), request)))
+	return request.ID
 }
 
 // tooFast refuses a request beyond an identity's rate.

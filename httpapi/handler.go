@@ -93,9 +93,6 @@ func New(cfg Config) (*Handler, error) {
 		h.echo.Use(crossOrigin(cfg.CORS))
 	}
 	h.echo.Use(h.refuseForeign)
-	if h.x.Config.Audit != nil {
-		h.echo.Use(h.trace)
-	}
 	if h.x.Config.Tokens != nil {
 		h.echo.Use(h.admit)
 	}
@@ -118,7 +115,8 @@ func (h *Handler) routes() []exchange.Route {
 		exchange.On("GET", "/readyz", h.readyz),
 		exchange.On("GET", "/health", h.health),
 		exchange.On("GET", "/version", h.version),
-		exchange.On("GET", "/metrics", h.showMetrics))
+		exchange.On("GET", "/metrics", h.showMetrics),
+		exchange.On("GET", "/problems/:code", h.problem))
 }
 
 // add registers routes. A route for GET also takes HEAD, which Allow then names.
@@ -147,6 +145,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		began := time.Now()
+		id := h.trace(c)
 		h.x.Begin(c)
 		defer h.x.End(c)
 		h.metrics.open.Inc()
@@ -158,7 +157,7 @@ func (h *Handler) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		h.metrics.count(c, took)
 		if log := h.x.Config.Logger; log.IsDebug() {
 			log.Debug("request", "method", c.Request().Method, "path", exchange.Ellipsis(c.Request().URL.Path),
-				"status", c.Response().Status, "bytes", c.Response().Size, "took", took)
+				"status", c.Response().Status, "bytes", c.Response().Size, "took", took, "request", id)
 		}
 		return nil
 	}
@@ -330,4 +329,15 @@ func (h *Handler) checks(details bool) (ready bool, report string) {
 func (h *Handler) version(c echo.Context) error {
 	h.x.SetSeenIndex(c)
 	return h.x.SendText(c, http.StatusOK, h.cfg.Version)
+}
+
+// problem sends the page of a kind of problem.
+func (h *Handler) problem(c echo.Context) error {
+	h.x.SetSeenIndex(c)
+	code, _ := exchange.PathParam(c, "code")
+	page, known := exchange.ProblemPage(code)
+	if !known {
+		return exchange.ErrUnknownRoute
+	}
+	return h.x.SendText(c, http.StatusOK, page)
 }

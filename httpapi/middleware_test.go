@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -94,8 +95,13 @@ func TestCORS(t *testing.T) {
 		t.Errorf("head %v", got.Header)
 	}
 	got = a.Do("OPTIONS /v1/semaphores/db", "", "Origin: https://console.example:8443", "Access-Control-Request-Method: PUT").Is(204)
-	if !strings.Contains(got.Header.Get("Access-Control-Allow-Methods"), "PUT") || !strings.Contains(got.Header.Get("Access-Control-Allow-Headers"), "Idempotency-Key") {
-		t.Errorf("head %v", got.Header)
+	for header, names := range map[string][]string{"Access-Control-Allow-Methods": {"PUT", "PATCH"},
+		"Access-Control-Allow-Headers": {"Authorization", "Idempotency-Key", "If-Match", "X-Request-Id"}} {
+		for _, name := range names {
+			if !strings.Contains(got.Header.Get(header), name) {
+				t.Errorf("%s lacks %s: %v", header, name, got.Header)
+			}
+		}
 	}
 	a.Do("PUT /v1/semaphores/db", `{"permits":1}`, "Origin: https://console.example").RefusedWith(403, "forbidden")
 	for _, path := range []string{"/nope", "/", "/v1/semaphores/a/b/c", "/v1/semaphores/", "*"} {
@@ -161,5 +167,60 @@ func TestMetrics(t *testing.T) {
 	}
 	if strings.Contains(page, "made-up") || strings.Contains(page, "BREW") {
 		t.Error("a client can make up time series")
+	}
+}
+
+// The type of a problem leads to its page, on a node with tokens too.
+func TestProblemPages(t *testing.T) {
+	a := apitest.New(t, withTokens(t, accessClients...))
+	refused := a.Do("GET /v1/semaphores/db", "").RefusedWith(401, "unauthenticated")
+	page := a.Do("GET "+refused.Member("type"), "").Is(200)
+	if !strings.HasPrefix(page.Text, "unauthenticated (status 401)\nNo valid token.\n\nMeaning: ") || page.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+		t.Errorf("%v %s", page.Header, page.Text)
+	}
+	a.Do("GET /problems/nothing", "").RefusedWith(404, "unknown-route")
+	a.Do("GET /problems/unavailable", "").Is(200)
+}
+
+// Every reply has the id of its request: the client's if it is plain and short, else one
+// drawn. Problems and the log have it too.
+func TestRequestIDs(t *testing.T) {
+	var log bytes.Buffer
+	a := apitest.New(t, func(cfg *apitest.Config) {
+		cfg.Exchange.Logger = hclog.New(&hclog.LoggerOptions{Output: &log, Level: hclog.Debug})
+	})
+	got := a.Do("GET /v1/semaphores/db", "", "X-Request-Id: a/b?7").RefusedWith(404, "unknown-semaphore", "instance=/requests/a%2Fb%3F7")
+	if got.Header.Get("X-Request-Id") != "a/b?7" || !strings.Contains(log.String(), "request=a/b?7") {
+		t.Errorf("%v\n%s", got.Header, &log)
+	}
+	drawn := map[string]bool{}
+	for _, bad := range []string{"", "two words", "ü", strings.Repeat("x", 129)} {
+		id := a.Do("GET /v1/cluster", "", "X-Request-Id: "+bad).Is(200).Header.Get("X-Request-Id")
+		if len(id) != 16 || drawn[id] {
+			t.Errorf("%q: drawn %q", bad, id)
+		}
+		drawn[id] = true
+	}
+	if long := strings.Repeat("x", 128); a.Do("GET /livez", "", "X-Request-Id: "+long).Header.Get("X-Request-Id") != long {
+		t.Error("an id of 128 characters is not taken")
+	}
+	a.Node.Fail = errors.New("broken")
+	log.Reset()
+	a.Do("PUT /v1/semaphores/db", `{"permits":1}`, "X-Request-Id: faulty").RefusedWith(500, "internal")
+	if !strings.Contains(log.String(), `error=broken request=faulty`) {
+		t.Error(&log)
+	}
+}
+
+// The Location of a semaphore leads to it, also for names that clients take for steps in a
+// path.
+func TestLocationOfDots(t *testing.T) {
+	a := apitest.New(t)
+	for name, want := range map[string]string{".": "%2E", "..": "%2E%2E", "...": "...", "a.b": "a.b"} {
+		got := a.Do("POST /v1/semaphores", `{"name":"`+name+`","permits":1}`).Is(201)
+		if location := got.Header.Get("Location"); location != "/v1/semaphores/"+want {
+			t.Errorf("%s: %s", name, location)
+		}
+		a.Do("GET "+got.Header.Get("Location"), "").Is(200, "name="+name)
 	}
 }

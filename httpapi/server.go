@@ -18,6 +18,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
 
+	"github.com/signalbox/signalbox/httpapi/audit"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -171,7 +172,8 @@ func (h *Handler) recover() echo.MiddlewareFunc {
 	return middleware.RecoverWithConfig(middleware.RecoverConfig{
 		StackSize: 16 << 10, DisableStackAll: true, DisableErrorHandler: true,
 		LogErrorFunc: func(c echo.Context, broken error, stack []byte) error {
-			h.x.Config.Logger.Error("handler panicked", "method", c.Request().Method, "route", c.Path(), "panic", broken, "stack", string(stack))
+			h.x.Config.Logger.Error("handler panicked", "method", c.Request().Method, "route", c.Path(), "panic", broken,
+				"request", audit.Of(c.Request().Context()).ID, "stack", string(stack))
 			return exchange.ErrInternal
 		},
 	})
@@ -184,9 +186,9 @@ func crossOrigin(origins []string) echo.MiddlewareFunc {
 			return c.Request().Method == http.MethodOptions && (c.Path() == "" || exchange.SlashesDiffer(c))
 		},
 		AllowOrigins: origins,
-		AllowHeaders: []string{"Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID"},
-		ExposeHeaders: []string{exchange.HeaderIndex, exchange.HeaderLastContact, exchange.HeaderNotice, "Idempotency-Replayed", "Location",
-			"Retry-After"},
+		AllowHeaders: []string{"Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", audit.HeaderRequest},
+		ExposeHeaders: []string{exchange.HeaderIndex, exchange.HeaderLastContact, exchange.HeaderNotice, "ETag", "Idempotency-Replayed", "Location",
+			"Retry-After", audit.HeaderRequest},
 		MaxAge: 600,
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"runtime"
 	"slices"
 	"strconv"
@@ -347,11 +348,12 @@ func (x *Exchange) Fail(c echo.Context, err error) {
 		_ = c.NoContent(StatusGone)
 		return
 	}
-	p := x.Problem(c, err)
+	p := *x.Problem(c, err)
+	p.Instance = requestPath(c)
 	header := c.Response().Header()
 	header.Del("Location")
 	p.SetRetryAfter(header)
-	if err := x.SendJSON(c, p.Status, p); err != nil {
+	if err := x.SendJSON(c, p.Status, &p); err != nil {
 		x.Config.Logger.Error("problem not rendered", "error", err)
 	}
 }
@@ -366,9 +368,16 @@ func HungUp(c echo.Context, err error) bool {
 func (x *Exchange) Problem(c echo.Context, err error) *Problem {
 	p := ProblemOf(err)
 	if p.Code == "internal" && !errors.Is(err, ErrInternal) {
-		x.Config.Logger.Error("request failed", "method", c.Request().Method, "route", c.Path(), "error", err)
+		x.Config.Logger.Error("request failed", "method", c.Request().Method, "route", c.Path(), "error", err,
+			"request", audit.Of(c.Request().Context()).ID)
 	}
 	return p
+}
+
+// requestPath returns the path that stands for a request in problems, by its id. It is
+// not served.
+func requestPath(c echo.Context) string {
+	return "/requests/" + url.PathEscape(audit.Of(c.Request().Context()).ID)
 }
 
 // Pairs is metadata as a JSON object, in the order of its keys.

@@ -21,52 +21,53 @@ type kind struct {
 	status     int
 	title      string
 	retryAfter string // seconds, "" none
+	meaning    string // as docs/api.md has it
 }
 
 // kinds is the table, by code: the last part of the problem's type.
 var kinds = map[string]kind{
-	"invalid-request":      {400, "The request is not valid", ""},
-	"unauthenticated":      {401, "No valid token", ""},
-	"forbidden":            {403, "Not allowed", ""},
-	"unknown-semaphore":    {404, "No such semaphore", ""},
-	"unknown-session":      {404, "No such session", ""},
-	"unknown-member":       {404, "No such member", ""},
-	"not-held":             {404, "Not held", ""},
-	"unknown-route":        {404, "No such route", ""},
-	"method-not-allowed":   {405, "Not a method of this route", ""},
-	"request-timeout":      {408, "The body came too slowly", ""},
-	"unavailable":          {409, "Not available", "1"},
-	"never":                {409, "More than could ever be granted", ""},
-	"hierarchy":            {409, "Against the order of levels", ""},
-	"lease-exists":         {409, "Held or requested differently", ""},
-	"session-exists":       {409, "The session exists and differs", ""},
-	"overflow":             {409, "Out of range", ""},
-	"not-leader":           {409, "Another node leads", ""},
-	"member-refused":       {409, "The change of members is refused", ""},
-	"level-too-low":        {409, "The feature level of the cluster is too low", ""},
-	"level-unknown":        {409, "Not every member knows the feature level", ""},
-	"no-successor":         {409, "No member can take over", ""},
-	"deleted":              {410, "Deleted", ""},
-	"expired-session":      {410, "The session has expired", ""},
-	"revoked":              {410, "Revoked", ""},
-	"over":                 {410, "Granted, and ended since", ""},
-	"history-gone":         {410, "Events are gone", ""},
-	"precondition-failed":  {412, "A precondition failed", ""},
-	"too-large":            {413, "Too large", ""},
-	"unsupported-encoding": {415, "Unsupported encoding", ""},
-	"wrong-host":           {421, "Another host's name", ""},
-	"backup-refused":       {422, "The backup is refused", ""},
-	"key-reused":           {422, "The key was used for another request", ""},
-	"limit-reached":        {429, "A limit is reached", "1"},
-	"internal":             {500, "A fault of this node", ""},
-	"no-leader":            {503, "No leader", "1"},
-	"behind":               {503, "This node is behind", "1"},
-	"not-applied":          {503, "Not applied", "1"},
-	"overloaded":           {503, "Overloaded", "1"},
-	"draining":             {503, "Shutting down", "1"},
-	"storage-full":         {503, "Storage full", "10"},
-	"states-differ":        {503, "The members' states differ", "10"},
-	"outcome-unknown":      {504, "The outcome is unknown", ""},
+	"invalid-request":      {400, "The request is not valid", "", "`field` names the member or parameter, `detail` its valid values"},
+	"unauthenticated":      {401, "No valid token", "", "no valid token, see Tokens; `WWW-Authenticate` names the forms"},
+	"forbidden":            {403, "Not allowed", "", "the identity's scope or prefixes do not allow it, see Tokens; or a page of another origin"},
+	"unknown-semaphore":    {404, "No such semaphore", "", "no semaphore has this name"},
+	"unknown-session":      {404, "No such session", "", "ended by its client, forgotten, or never there"},
+	"unknown-member":       {404, "No such member", "", "of the cluster"},
+	"not-held":             {404, "Not held", "", "neither held nor waited for"},
+	"unknown-route":        {404, "No such route", "", "no route has this path"},
+	"method-not-allowed":   {405, "Not a method of this route", "", "`Allow` lists the methods"},
+	"request-timeout":      {408, "The body came too slowly", "", "the body did not arrive in time; no effect"},
+	"unavailable":          {409, "Not available", "1", "not free now; or (`\"reason\":\"withdrawn\"`) the waiting request was withdrawn by another call"},
+	"never":                {409, "More than could ever be granted", "", "more than the semaphore could ever grant"},
+	"hierarchy":            {409, "Against the order of levels", "", "against the order of levels, see `rule`"},
+	"lease-exists":         {409, "Held or requested differently", "", "held or waited for with another count or list"},
+	"session-exists":       {409, "The session exists and differs", "", "restore of a session that lives and differs"},
+	"overflow":             {409, "Out of range", "", "a count would leave 64 bits"},
+	"not-leader":           {409, "Another node leads", "", "a restore on another node than the leader, which `leader` and `peer` name; no effect"},
+	"member-refused":       {409, "The change of members is refused", "", "a change of members, see `reason`"},
+	"level-too-low":        {409, "The feature level of the cluster is too low", "", "the request needs a higher feature level than the cluster has"},
+	"level-unknown":        {409, "Not every member knows the feature level", "", "a raise of the level, see `reason`"},
+	"no-successor":         {409, "No member can take over", "", "no member can take over the leadership"},
+	"deleted":              {410, "Deleted", "", "the semaphore was deleted during the wait"},
+	"expired-session":      {410, "The session has expired", "", "not renewed in time"},
+	"revoked":              {410, "Revoked", "", "by an operator, see `reason`"},
+	"over":                 {410, "Granted, and ended since", "", "the repeat of a key whose lease or session is over since"},
+	"history-gone":         {410, "Events are gone", "", "events that are not kept, or never were"},
+	"precondition-failed":  {412, "A precondition failed", "", "another epoch, or it exists"},
+	"too-large":            {413, "Too large", "", "the body, see `limit`"},
+	"unsupported-encoding": {415, "Unsupported encoding", "", "a compressed body"},
+	"wrong-host":           {421, "Another host's name", "", "`Host` is no name of this node, see Browsers"},
+	"backup-refused":       {422, "The backup is refused", "", "a restore of what is no whole and sound backup, see `reason`; no effect"},
+	"key-reused":           {422, "The key was used for another request", "", "an Idempotency-Key with another request"},
+	"limit-reached":        {429, "A limit is reached", "1", "`rule` and `detail` name the limit, `limit` is its value; no effect"},
+	"internal":             {500, "A fault of this node", "", "a fault of the node; its log has the details"},
+	"no-leader":            {503, "No leader", "1", "no leader was found within 5 s; no effect"},
+	"behind":               {503, "This node is behind", "1", "a read's index has not come to this node within 5 s; `index` is the node's own"},
+	"not-applied":          {503, "Not applied", "1", "no effect"},
+	"overloaded":           {503, "Overloaded", "1", "the queue of the log is full; no effect: retry more slowly, see Overload"},
+	"draining":             {503, "Shutting down", "1", "the node is stopping; no effect: retry at another node"},
+	"storage-full":         {503, "Storage full", "10", "no effect. Renewals, releases and ends are taken until the disk's last reserve; then no lease ends"},
+	"states-differ":        {503, "The members' states differ", "10", "the members' states differ without a majority; no effect. `/readyz?verbose` names them"},
+	"outcome-unknown":      {504, "The outcome is unknown", "", "it may have had its effect: repeat it with the same Idempotency-Key"},
 }
 
 // refusal is the problem for one result code of the state machine.
@@ -223,6 +224,8 @@ type Problem struct {
 	Detail string `json:"detail"`
 	Code   string `json:"code"`
 
+	Instance string `json:"instance,omitempty"` // names the request
+
 	Field       string  `json:"field,omitempty"` // member or parameter that is wrong
 	Semaphore   string  `json:"semaphore,omitempty"`
 	Session     string  `json:"session,omitempty"`
@@ -255,6 +258,20 @@ func (p *Problem) SetRetryAfter(header http.Header) {
 	if retry := p.RetryAfter(); retry != "" {
 		header.Set("Retry-After", retry)
 	}
+}
+
+// ProblemPage returns the text to which the type of a problem leads, if there is a problem
+// of this code.
+func ProblemPage(code string) (page string, known bool) {
+	k, known := kinds[code]
+	if !known {
+		return "", false
+	}
+	page = fmt.Sprintf("%s (status %d)\n%s.\n\nMeaning: %s.\n", code, k.status, k.title, k.meaning)
+	if k.retryAfter != "" {
+		page += "Try again after " + k.retryAfter + " s or later, as Retry-After has it.\n"
+	}
+	return page + "\nThe detail of the reply has more. docs/api.md of this version has the whole API.\n", true
 }
 
 // NewProblem returns a problem of a kind.

@@ -145,14 +145,14 @@ func TestEveryKindIsUsedAndExplained(t *testing.T) {
 		if !used[code] {
 			t.Errorf("nothing is told as %q", code)
 		}
-		if row := fmt.Sprintf("| %d | `%s` |", k.status, code); !strings.Contains(string(docs), row) {
+		if row := fmt.Sprintf("| %d | `%s` | %s |", k.status, code, k.meaning); !strings.Contains(string(docs), row) {
 			t.Errorf("docs/api.md has no row %s", row)
 		}
 		wants := k.status == 429 || k.status == 503 || code == "unavailable"
 		if wants != (k.retryAfter != "") {
 			t.Errorf("%q: Retry-After %q", code, k.retryAfter)
 		}
-		if http.StatusText(k.status) == "" || k.title == "" {
+		if http.StatusText(k.status) == "" || k.title == "" || k.meaning == "" {
 			t.Errorf("%q: %+v", code, k)
 		}
 	}

@@ -100,8 +100,15 @@ func ParseDigits(text string) (uint64, bool) {
 // FormatSession returns a session id as texts have it.
 func FormatSession(id uint64) string { return strconv.FormatUint(id, 10) }
 
-// SemaphorePath returns the path of a semaphore in the native API.
-func SemaphorePath(name string) string { return "/v1/semaphores/" + url.PathEscape(name) }
+// SemaphorePath returns the path of a semaphore in the native API. Clients would take a
+// segment of dots for a step in the path, unless it is encoded.
+func SemaphorePath(name string) string {
+	segment := url.PathEscape(name)
+	if name == "." || name == ".." {
+		segment = strings.ReplaceAll(name, ".", "%2E")
+	}
+	return "/v1/semaphores/" + segment
+}
 
 // SessionPath returns the path of a session in the native API.
 func SessionPath(id uint64) string { return "/v1/sessions/" + FormatSession(id) }

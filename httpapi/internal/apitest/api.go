@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -105,7 +106,7 @@ func (a *API) Send(r *http.Request) Reply {
 			a.Errorf("%s: body %q: %v", got.asked, got.Text, err)
 		}
 	}
-	for _, needed := range []string{"X-Signalbox-Index", "Cache-Control"} {
+	for _, needed := range []string{"X-Signalbox-Index", "Cache-Control", "X-Request-Id"} {
 		if got.Header.Get(needed) == "" {
 			a.Errorf("%s: no %s", got.asked, needed)
 		}
@@ -166,7 +167,8 @@ func (r Reply) Is(status int, members ...string) Reply {
 // RefusedWith checks a problem's status and code.
 func (r Reply) RefusedWith(status int, code string, members ...string) Reply {
 	r.t.Helper()
-	r.Is(status, append(members, "code="+code, "status="+fmt.Sprint(status), "type=/problems/"+code)...)
+	r.Is(status, append(members, "code="+code, "status="+fmt.Sprint(status), "type=/problems/"+code,
+		"instance=/requests/"+url.PathEscape(r.Header.Get("X-Request-Id")))...)
 	if got := r.Header.Get("Content-Type"); got != "application/problem+json" {
 		r.t.Errorf("%s: Content-Type %q", r.asked, got)
 	}
