@@ -30,7 +30,7 @@ func (m *Machine) checkCounters() error {
 		return errors.New("cluster time before the beginning")
 	case len(m.everySemaphore()) != m.semaphores.live || m.names.Len() != len(m.byName):
 		return errors.New("index of names and semaphores differ")
-	case len(m.bySession) != m.sessions.live || m.ids.Len() != m.sessions.live:
+	case m.bySession.Len() != m.sessions.live:
 		return errors.New("index of ids and sessions differ")
 	case len(m.deadlines.due) != m.sessions.live:
 		return errors.New("expiry index and sessions differ")
@@ -85,7 +85,7 @@ func (m *Machine) checkSemaphores() error {
 				held += m.leases.at(l).count
 			}
 		}
-		if held != s.held || leases != s.holders.length {
+		if held != s.held || leases != s.holders.length() {
 			return fmt.Errorf("%q: held %d, its leases sum to %d", name, s.held, held)
 		}
 		if err := m.checkLine(r, s); err != nil {
@@ -121,15 +121,16 @@ func (m *Machine) checkLine(line ref, s *semaphore) (err error) {
 }
 
 func (m *Machine) checkSessions() error {
-	for id, r := range m.bySession {
-		s := m.sessions.at(r)
+	ids, sessions := m.bySession.KeyValues()
+	for i, r := range sessions {
+		s, id := m.sessions.at(r), ids[i]
 		filed := m.deadlines.due[m.deadlines.at[r]-1]
 		switch {
 		case s.id != id || id == 0:
 			return fmt.Errorf("session %d is filed as %d", s.id, id)
 		case filed.session != r || filed.ms != s.deadlineMS || filed.id != id:
 			return fmt.Errorf("session %d: its deadline is filed wrongly", id)
-		case s.oneShot && s.leases.length+s.requests.length+s.entries.length == 0:
+		case s.oneShot && s.leases.length()+s.requests.length()+s.entries.length() == 0:
 			return fmt.Errorf("one-shot session %d outlived its last lease or request", id)
 		case s.ttlMS < 0 || s.ttlMS > MaxTTLMS:
 			return fmt.Errorf("session %d: ttl out of range", id)
@@ -156,7 +157,7 @@ func (m *Machine) checkSessions() error {
 			members += len(m.requests.at(q).members)
 			keys += len(m.requests.at(q).keys)
 		}
-		if leases != s.leases.length || requests != s.requests.length || reserved != s.reserved || members != s.members || keys != s.keys {
+		if leases != s.leases.length() || requests != s.requests.length() || reserved != int64(s.reserved) || members != int(s.members) || keys != int(s.keys) {
 			return fmt.Errorf("session %d: its counts differ from its records", id)
 		}
 	}
@@ -165,7 +166,7 @@ func (m *Machine) checkSessions() error {
 
 func (m *Machine) checkLeases() error {
 	sessions, semaphores := 0, 0
-	for _, owner := range m.bySession {
+	for _, owner := range m.bySession.Values() {
 		for r := m.sessions.at(owner).leases.first; r != 0; r = m.leases.at(r).inSession.next {
 			sessions++
 			l := m.leases.at(r)
@@ -183,7 +184,7 @@ func (m *Machine) checkLeases() error {
 		}
 	}
 	for _, r := range m.everySemaphore() {
-		semaphores += m.semaphores.at(r).holders.length
+		semaphores += m.semaphores.at(r).holders.length()
 	}
 	if sessions != m.leases.live || semaphores != m.leases.live {
 		return errors.New("a lease is not reachable from its session and its semaphore both")
@@ -193,7 +194,7 @@ func (m *Machine) checkLeases() error {
 
 func (m *Machine) checkRequests() error {
 	requests, reserved := 0, int64(0)
-	for _, owner := range m.bySession {
+	for _, owner := range m.bySession.Values() {
 		for q := m.sessions.at(owner).requests.first; q != 0; q = m.requests.at(q).inSession.next {
 			r := m.requests.at(q)
 			requests++
@@ -246,15 +247,15 @@ func (m *Machine) checkWaits() error {
 			if m.byWait[leaseKey{r.session, want.semaphore}] != q {
 				return fmt.Errorf("place %d: its session does not know what it waits for", place)
 			}
-			places, ok := m.semaphores.at(want.semaphore).asked.byCount.Get(want.count)
+			places, ok := m.semaphores.at(want.semaphore).line.asked.byCount.Get(want.count)
 			if found, _ := places.Get(place); !ok || found != q {
 				return fmt.Errorf("place %d is not filed under its count", place)
 			}
 		}
 	}
 	for _, r := range m.everySemaphore() {
-		if s := m.semaphores.at(r); s.asked != nil {
-			s.asked.byCount.Scan(func(_ int64, places *btree.Map[uint64, ref]) bool {
+		if s := m.semaphores.at(r); s.line != nil {
+			s.line.asked.byCount.Scan(func(_ int64, places *btree.Map[uint64, ref]) bool {
 				asked += places.Len()
 				return true
 			})
@@ -275,7 +276,7 @@ func (m *Machine) checkMemory() error {
 			return fmt.Errorf("key %q is filed wrongly", name.text)
 		}
 		if k.place == 0 && k.session != 0 {
-			if owner, ok := m.bySession[k.session]; !ok || m.sessions.at(owner).key != r {
+			if owner, ok := m.bySession.Get(k.session); !ok || m.sessions.at(owner).key != r {
 				return fmt.Errorf("key %q ends with a session that does not know it", name.text)
 			}
 		}
@@ -297,17 +298,17 @@ func (m *Machine) checkMemory() error {
 	if marks != len(m.marked) || marks != m.marks.length {
 		return errors.New("the marks and their index differ")
 	}
-	if m.revoked.live > maxRevoked || m.revoked.live != len(m.byRevoked) || m.revoked.live != m.revokedOrder.length {
+	if m.revoked.live > maxRevoked || m.revoked.live != len(m.byRevoked) || m.revoked.live != m.revokedOrder.length() {
 		return errors.New("the memory of revoked leases and its index differ")
 	}
-	if m.ended.live > maxEnded || m.ended.live != m.endedOrder.length {
+	if m.ended.live > maxEnded || m.ended.live != m.endedOrder.length() {
 		return errors.New("too many ended sessions, or ones out of their order")
 	}
 	for id, r := range m.byEnded {
 		if m.ended.at(r).id != id {
 			return fmt.Errorf("ended session %d is filed wrongly", id)
 		}
-		if _, living := m.bySession[id]; living {
+		if _, living := m.bySession.Get(id); living {
 			return fmt.Errorf("session %d lives and is remembered as ended", id)
 		}
 	}
@@ -324,11 +325,11 @@ func (m *Machine) checkOwners() error {
 		has.keys, has.keyBytes = has.keys+1, has.keyBytes+k.bytes()
 		found[k.owner] = has
 	}
-	for _, r := range m.bySession {
+	for _, r := range m.bySession.Values() {
 		s := m.sessions.at(r)
 		has := found[s.owner]
 		has.sessions++
-		has.leases += int64(s.leases.length) + s.reserved
+		has.leases += int64(s.leases.length()) + int64(s.reserved)
 		has.waiting += int64(s.members)
 		found[s.owner] = has
 	}
@@ -343,7 +344,8 @@ func (m *Machine) checkOwners() error {
 // exists, its semaphore, and its request knows it.
 func (m *Machine) checkEntries() error {
 	listed, filed := 0, 0
-	for id, owner := range m.bySession {
+	for _, owner := range m.bySession.Values() {
+		id := m.sessions.at(owner).id
 		last := uint64(0)
 		for r := m.sessions.at(owner).entries.first; r != 0; r = m.entries.at(r).inSession.next {
 			e := m.entries.at(r)
@@ -386,9 +388,9 @@ func (m *Machine) checkNotices() error {
 		}
 	}
 	for _, r := range m.byName {
-		attached -= m.semaphores.at(r).notices.length
+		attached -= m.semaphores.at(r).notices.length()
 	}
-	if waits != m.patience.length {
+	if waits != m.patience.length() {
 		return errors.New("the notices that end by time are filed wrongly")
 	}
 	if attached != 0 || len(m.byNotice) != m.notices.live {

@@ -122,7 +122,7 @@ func (m *Machine) replay(r ref, fingerprint [16]byte) Result {
 // is gone.
 func (m *Machine) refresh(result *Result) {
 	result.DeadlineMS = 0
-	r, ok := m.bySession[result.Session]
+	r, ok := m.bySession.Get(result.Session)
 	if !ok {
 		return
 	}
@@ -193,7 +193,8 @@ func (m *Machine) keyInOrder(r ref) *links { return &m.keys.mut(r).inOrder }
 // lives on without a key.
 func (m *Machine) forgetKey(r ref) {
 	if id := m.keys.at(r).session; id != 0 {
-		m.sessions.mut(m.bySession[id]).key = 0
+		owner, _ := m.bySession.Get(id)
+		m.sessions.mut(owner).key = 0
 	}
 	m.removeKey(r)
 }
@@ -243,7 +244,7 @@ func (m *Machine) keysBeside(c Command) int {
 		id = c.Session
 	}
 	if r, ok := m.ownSession(id); ok {
-		return m.sessions.at(r).keys
+		return int(m.sessions.at(r).keys)
 	}
 	return 0
 }
@@ -275,7 +276,7 @@ func (m *Machine) followOneShot(k ref, outcome *Result) {
 	if m.feature < 1 || outcome.Code != OK || !outcome.OneShot || len(outcome.Grants) == 0 {
 		return
 	}
-	r, ok := m.bySession[outcome.Session]
+	r, ok := m.bySession.Get(outcome.Session)
 	if !ok || m.sessions.at(r).key != 0 {
 		return
 	}

@@ -57,14 +57,13 @@ type indexes struct {
 	names        btree.Map[string, ref] // in order, for listings
 	unswept      btree.Map[uint64, ref] // the semaphores that are deleted or shrunk, by epoch
 	unserved     btree.Map[uint64, ref] // heads of lines that an entry left ungranted, by place
-	bySession    map[uint64]ref
-	ids          btree.Map[uint64, ref] // sessions in order, for listings
-	byLease      map[leaseKey]ref       // may lack the first lease of a session, see leaseOf
-	byWait       map[leaseKey]ref       // requests for leases, by each of their members
-	byGroup      map[groupKey]ref       // requests that list semaphores
-	byPlace      map[uint64]ref         // requests
-	byEntry      map[leaseKey]ref       // entries of wait lists, except those of deleted semaphores
-	byNotice     map[uint64]ref         // by id
+	bySession    btree.Map[uint64, ref]
+	byLease      map[leaseKey]ref // may lack the first lease of a session, see leaseOf
+	byWait       map[leaseKey]ref // requests for leases, by each of their members
+	byGroup      map[groupKey]ref // requests that list semaphores
+	byPlace      map[uint64]ref   // requests
+	byEntry      map[leaseKey]ref // entries of wait lists, except those of deleted semaphores
+	byNotice     map[uint64]ref   // by id
 	byEnded      map[uint64]ref
 	byKey        map[keyName]ref
 	byRevoked    map[revokedKey]ref
@@ -113,7 +112,6 @@ func NewAtLevel(level uint32) *Machine {
 	m.budget = defaultBudget()
 	m.indexes = indexes{
 		byName:    map[string]ref{},
-		bySession: map[uint64]ref{},
 		byLease:   map[leaseKey]ref{},
 		byWait:    map[leaseKey]ref{},
 		byGroup:   map[groupKey]ref{},

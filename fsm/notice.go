@@ -3,7 +3,7 @@ package fsm
 // addNotice makes a notice for a refused down.
 func (m *Machine) addNotice(semaphore ref, c Down, result *Result) {
 	if !within(int64(m.notices.live), maxNotices, RuleNotices, result) ||
-		!within(int64(m.semaphores.at(semaphore).notices.length), maxNoticesHere, RuleNotices, result) {
+		!within(int64(m.semaphores.at(semaphore).notices.length()), maxNoticesHere, RuleNotices, result) {
 		return
 	}
 	s := m.semaphores.at(semaphore)

@@ -50,7 +50,7 @@ func (c ListAdd) apply(m *Machine) Result {
 			return m.wantMore(r, c.Count)
 		}
 	}
-	if r == 0 && !within(int64(m.sessions.at(owner).entries.length), m.limits.WaitList, RuleWaitList, &result) {
+	if r == 0 && !within(int64(m.sessions.at(owner).entries.length()), m.limits.WaitList, RuleWaitList, &result) {
 		return result
 	}
 	asked := request{session: owner, members: []member{{semaphore, c.Count}}, unowned: true, partial: true, place: m.places + 1}

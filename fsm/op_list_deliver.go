@@ -23,7 +23,7 @@ func (c ListDeliver) apply(m *Machine) Result {
 	if !ok {
 		return result
 	}
-	result.Found = m.sessions.at(owner).entries.length > 0
+	result.Found = m.sessions.at(owner).entries.length() > 0
 	ready := m.readyEntries(owner)
 	if len(ready) == 0 {
 		result.Code = NothingReady

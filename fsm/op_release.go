@@ -46,7 +46,7 @@ func (c Release) apply(m *Machine) Result {
 		result.Place = m.requests.at(waiting).place
 		m.withdraw(waiting, CauseEnded, Result{Code: Withdrawn, Session: c.Session, Place: result.Place})
 	}
-	result.Waiting = m.sessions.at(owner).requests.length > 0
+	result.Waiting = m.sessions.at(owner).requests.length() > 0
 	m.endIfSpent(owner, CauseEnded)
 	m.settle()
 	return result

@@ -57,7 +57,7 @@ func (c RestoreSession) apply(m *Machine) Result {
 	if living, ok := m.ownSession(c.Session); ok {
 		return m.restoreLiving(living, members)
 	}
-	if _, others := m.bySession[c.Session]; others {
+	if _, others := m.bySession.Get(c.Session); others {
 		return Result{Code: SessionExists, Session: c.Session}
 	}
 	if refusal, was := m.wasRevoked(c.Session, members); was {

@@ -82,7 +82,7 @@ func withinOwn(has, more, limit int64, rule Rule, result *Result) bool {
 
 // ownSession returns the living session with an id, if the caller may find it.
 func (m *Machine) ownSession(id uint64) (ref, bool) {
-	r, ok := m.bySession[id]
+	r, ok := m.bySession.Get(id)
 	if !ok || !m.mayFind(m.sessions.at(r).owner) {
 		return 0, false
 	}

@@ -28,12 +28,12 @@ func (m *Machine) linkRequest(waiting ref) {
 	for _, want := range r.members {
 		s := m.semaphores.mut(want.semaphore)
 		if s.line == nil {
-			s.line, s.asked = &btree.Map[uint64, ref]{}, &askedCounts{} // state: a line lives while requests wait in it
+			s.line = &line{} // state: a line lives while requests wait in it
 		}
 		s.line.Set(r.place, waiting)
 		if !r.unowned {
 			m.byWait[leaseKey{r.session, want.semaphore}] = waiting
-			s.asked.add(want.count, r.place, waiting)
+			s.line.asked.add(want.count, r.place, waiting)
 		}
 	}
 	m.byPlace[r.place] = waiting
@@ -42,9 +42,9 @@ func (m *Machine) linkRequest(waiting ref) {
 	}
 	owner := m.sessions.mut(r.session)
 	owner.requests.push(waiting, m.requestInSession)
-	owner.reserved += r.leases()
-	owner.members += len(r.members)
-	owner.keys += len(r.keys)
+	owner.reserved += int32(r.leases())
+	owner.members += int32(len(r.members))
+	owner.keys += int32(len(r.keys))
 	m.reserved += r.leases()
 	m.members += len(r.members)
 	m.count(owner.owner, owned{leases: r.leases(), waiting: int64(len(r.members))})
@@ -69,9 +69,9 @@ func (m *Machine) unlinkRequest(waiting ref) {
 	}
 	owner := m.sessions.mut(r.session)
 	owner.requests.unlink(waiting, m.requestInSession)
-	owner.reserved -= r.leases()
-	owner.members -= len(r.members)
-	owner.keys -= len(r.keys)
+	owner.reserved -= int32(r.leases())
+	owner.members -= int32(len(r.members))
+	owner.keys -= int32(len(r.keys))
 	m.reserved -= r.leases()
 	m.members -= len(r.members)
 	m.count(owner.owner, owned{leases: -r.leases(), waiting: -int64(len(r.members))})
@@ -87,10 +87,10 @@ func (m *Machine) leaveLine(r *request, want member) {
 	s.line.Delete(r.place)
 	if !r.unowned {
 		delete(m.byWait, leaseKey{r.session, want.semaphore})
-		s.asked.remove(want.count, r.place)
+		s.line.asked.remove(want.count, r.place)
 	}
 	if s.line.Len() == 0 {
-		s.line, s.asked = nil, nil // state: see linkRequest
+		s.line = nil // state: see linkRequest
 	}
 	s.modified = m.index
 	m.touch(want.semaphore)
@@ -178,6 +178,12 @@ func (m *Machine) waitingResult(waiting ref) Result {
 	return result
 }
 
+// line has the waiting requests of a semaphore by their places.
+type line struct {
+	btree.Map[uint64, ref]
+	asked askedCounts // the requests for leases among them
+}
+
 // askedCounts has the requests for leases of one line by their counts, so that requests
 // that can't be granted any more are found without a walk through the line.
 type askedCounts struct {
@@ -236,9 +242,9 @@ func (m *Machine) roomToWait(owner *session, asked *request, result *Result) boo
 		return false
 	}
 	if owner != nil {
-		own := owner.requests.length
+		own := owner.requests.length()
 		if m.bounded() {
-			own = owner.members
+			own = int(owner.members)
 		}
 		if !within(int64(own+more), m.limits.SessionWaiting, RuleSessionWaits, result) {
 			return false

@@ -3,8 +3,6 @@ package fsm
 import (
 	"cmp"
 	"slices"
-
-	"github.com/tidwall/btree"
 )
 
 // The primary records. They hold refs and immutable slices only, so that a frozen page is a
@@ -20,19 +18,17 @@ type semaphore struct {
 	level    *int32 // immutable
 	metadata []Pair // immutable
 	modified uint64 // index of the last entry that changed permits, offset, leases or waiters
-	deleted  bool   // no longer in the index of names; sweep empties it
-	shrunk   bool   // its line has requests that can't be granted any more; sweep ends them
 	version  uint64 // of permits, level and metadata: starts at 1, rises at each change; 0 if made at level 0
 
+	// line is derived: its waiting requests, nil while there is none. It belongs to the live
+	// machine: a frozen copy must not read it.
+	line    *line
 	holders list // derived: its leases, oldest first
 	entries list // derived: entries of wait lists for it, oldest first
 	notices list // derived: oldest first
-	// line is derived: waiting requests by place, nil while there is none. It belongs to
-	// the live machine: a frozen copy must not read it.
-	line *btree.Map[uint64, ref]
-	// asked is derived: the requests for leases in line. It belongs to the live machine as
-	// well.
-	asked *askedCounts
+
+	deleted bool // no longer in the index of names; sweep empties it
+	shrunk  bool // its line has requests that can't be granted any more; sweep ends them
 }
 
 type session struct {
@@ -41,19 +37,20 @@ type session struct {
 	deadlineMS int64
 	metadata   []Pair // immutable
 	owner      string // the identity that opened it; if empty, every caller finds it
-	oneShot    bool   // ends with its last lease or request
-	keep       bool   // its end does not give back the undelivered grants of its wait list
-	leased     bool   // it has held a lease, so that its client knows its id
 	first      uint64 // the place of a one-shot's own request while it waits, else 0
 	delivered  uint64 // the order of the entry of its wait list that was delivered last
 
 	key      ref   // derived: the idempotency key that ends with this one-shot session, or 0
 	leases   list  // derived: oldest first, revoked ones too
 	requests list  // derived: lowest place first
-	reserved int64 // derived: the number of leases that its requests may become
-	members  int   // derived: the members of its requests
-	keys     int   // derived: the keys that wait for its requests
 	entries  list  // derived: its wait list, in the order added
+	reserved int32 // derived: the number of leases that its requests may become
+	members  int32 // derived: the members of its requests
+	keys     int32 // derived: the keys that wait for its requests
+
+	oneShot bool // ends with its last lease or request
+	keep    bool // its end does not give back the undelivered grants of its wait list
+	leased  bool // it has held a lease, so that its client knows its id
 }
 
 // awaitsFirst reports whether the session is a one-shot whose own request still waits. Its
@@ -295,9 +292,12 @@ type (
 	links struct{ previous, next ref }
 	list  struct {
 		first, last ref
-		length      int
+		size        uint32
 	}
 )
+
+// length returns the number of records in the list.
+func (l *list) length() int { return int(l.size) }
 
 // push appends r. at returns the links of a record for changing.
 func (l *list) push(r ref, at func(ref) *links) {
@@ -308,7 +308,7 @@ func (l *list) push(r ref, at func(ref) *links) {
 		at(r).previous = l.last
 	}
 	l.last = r
-	l.length++
+	l.size++
 }
 
 // unlink removes r.
@@ -325,5 +325,5 @@ func (l *list) unlink(r ref, at func(ref) *links) {
 		at(gone.next).previous = gone.previous
 	}
 	*at(r) = links{}
-	l.length--
+	l.size--
 }

@@ -165,8 +165,7 @@ func (b *builder) addSession(d *decoder) {
 		return
 	}
 	r := b.m.sessions.add(s)
-	b.m.bySession[s.id] = r
-	b.m.ids.Set(s.id, r)
+	b.m.bySession.Set(s.id, r)
 	b.m.count(s.owner, owned{sessions: 1})
 	b.m.deadlines.set(r, s.id, s.deadlineMS)
 }
@@ -204,7 +203,7 @@ func (b *builder) followOneShot(d *decoder, r ref, k *key) {
 	if k.place != 0 || k.session == 0 {
 		return
 	}
-	owner, ok := b.m.bySession[k.session]
+	owner, ok := b.m.bySession.Get(k.session)
 	if !ok || b.m.sessions.at(owner).key != 0 {
 		d.Fail()
 		return
@@ -276,7 +275,7 @@ func (b *builder) addRevoked(d *decoder) {
 
 // session reads a session id and returns the session.
 func (b *builder) session(d *decoder) ref {
-	r, ok := b.m.bySession[d.Uint()]
+	r, ok := b.m.bySession.Get(d.Uint())
 	if !ok {
 		d.Fail()
 	}

@@ -170,7 +170,7 @@ func (m *Machine) settle() {
 		ids := m.endNow
 		m.endNow = nil
 		for _, id := range ids { // beyond the budget, a session ends in the next entry
-			if r, ok := m.bySession[id]; ok && m.sessions.at(r).deadlineMS <= m.nowMS && m.mayEndAtOnce() {
+			if r, ok := m.bySession.Get(id); ok && m.sessions.at(r).deadlineMS <= m.nowMS && m.mayEndAtOnce() {
 				m.endSession(r, CauseExpired, "")
 			}
 		}
@@ -190,7 +190,7 @@ func (m *Machine) touch(semaphore ref) {
 	if s.waiting() > 0 {
 		m.touched = appendOnce(m.touched, semaphore)
 	}
-	if s.notices.length > 0 {
+	if s.notices.length() > 0 {
 		m.freed = appendOnce(m.freed, semaphore)
 	}
 }

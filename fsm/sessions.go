@@ -4,8 +4,7 @@ package fsm
 func (m *Machine) openSession(s session) ref {
 	s.owner = m.caller.Owner
 	r := m.sessions.add(s)
-	m.bySession[s.id] = r
-	m.ids.Set(s.id, r)
+	m.bySession.Set(s.id, r)
 	m.deadlines.set(r, s.id, s.deadlineMS)
 	m.count(s.owner, owned{sessions: 1})
 	m.forgetEndOf(s.id)
@@ -80,8 +79,7 @@ func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	m.shrinkKey(&s)
 	m.deadlines.remove(r)
 	m.sessions.remove(r)
-	delete(m.bySession, s.id)
-	m.ids.Delete(s.id)
+	m.bySession.Delete(s.id)
 	m.count(s.owner, owned{sessions: -1})
 	m.effect(Effect{Kind: EffectSessionEnded, Session: s.id, Cause: cause, Reason: reason})
 	if s.leased || !s.oneShot {
@@ -113,7 +111,7 @@ func (m *Machine) outcomeOfEnd(r, waiting ref, cause Cause, reason string) Resul
 // a wait list left.
 func (m *Machine) endIfSpent(r ref, cause Cause) {
 	s := m.sessions.at(r)
-	if s.oneShot && s.leases.length == 0 && s.requests.length == 0 && s.entries.length == 0 {
+	if s.oneShot && s.leases.length() == 0 && s.requests.length() == 0 && s.entries.length() == 0 {
 		m.endSession(r, cause, "")
 	}
 }
@@ -160,7 +158,7 @@ func (m *Machine) describeSession(result *Result, r ref) {
 	s := m.sessions.at(r)
 	result.Session, result.TTLMS, result.DeadlineMS = s.id, s.ttlMS, s.deadlineMS
 	result.OneShot = s.oneShot
-	result.Waiting = s.requests.length > 0
+	result.Waiting = s.requests.length() > 0
 }
 
 // rememberEnded records how a session ended, and forgets the oldest records beyond
@@ -199,7 +197,7 @@ func (m *Machine) forgetEnded(r ref) {
 
 // roomToOpen reports whether another session may be opened with an id.
 func (m *Machine) roomToOpen(id uint64, result *Result) bool {
-	if _, taken := m.bySession[id]; taken {
+	if _, taken := m.bySession.Get(id); taken {
 		result.Code, result.Session = SessionIDTaken, id
 		return false
 	}
@@ -218,7 +216,7 @@ func (m *Machine) roomToHold(owner *session, asked *request, result *Result) boo
 		!m.ownerHasRoom(owner, owned{leases: more}, result) {
 		return false
 	}
-	return owner == nil || within(int64(owner.leases.length)+owner.reserved+more-1, m.limits.SessionLeases, RuleSessionLeases, result)
+	return owner == nil || within(int64(owner.leases.length())+int64(owner.reserved)+more-1, m.limits.SessionLeases, RuleSessionLeases, result)
 }
 
 // within reports whether one more fits below a limit; if not, result is the refusal.
@@ -237,7 +235,7 @@ const NoToken uint64 = maxToken + 1
 func (m *Machine) linkLease(r ref) {
 	l := m.leases.at(r)
 	owner := m.sessions.mut(l.session)
-	if owner.leases.length > 0 { // leaseOf finds the first lease without the index
+	if owner.leases.length() > 0 { // leaseOf finds the first lease without the index
 		m.byLease[leaseKey{l.session, l.semaphore}] = r
 	}
 	owner.leased = true

@@ -91,7 +91,7 @@ func (m *Machine) Counts() (semaphores, sessions, leases, waiting int) {
 	leases = m.leases.live
 	m.unswept.Scan(func(_ uint64, r ref) bool {
 		if s := m.semaphores.at(r); s.deleted {
-			leases -= s.holders.length
+			leases -= s.holders.length()
 		}
 		return true
 	})
@@ -121,7 +121,7 @@ func (m *Machine) viewSemaphore(r ref) SemaphoreView {
 	return SemaphoreView{
 		Name: s.name, Epoch: s.epoch, Permits: s.permits, Offset: s.offset, Held: s.held, Available: s.available(),
 		Level: s.level, Metadata: s.metadata, ModifiedIndex: s.modified, Version: s.version,
-		Holders: int64(s.holders.length), Waiters: int64(s.waiting()),
+		Holders: int64(s.holders.length()), Waiters: int64(s.waiting()),
 	}
 }
 

@@ -30,7 +30,7 @@ type WaitListView struct {
 
 // Session returns one session by id.
 func (m *Machine) Session(id uint64) (SessionView, bool) {
-	r, ok := m.bySession[id]
+	r, ok := m.bySession.Get(id)
 	if !ok {
 		return SessionView{}, false
 	}
@@ -39,7 +39,7 @@ func (m *Machine) Session(id uint64) (SessionView, bool) {
 
 // HasSession reports whether a session lives.
 func (m *Machine) HasSession(id uint64) bool {
-	_, ok := m.bySession[id]
+	_, ok := m.bySession.Get(id)
 	return ok
 }
 
@@ -60,7 +60,8 @@ func (m *Machine) viewSession(r ref) SessionView {
 func (m *Machine) Sessions(after uint64, limit int) []SessionView {
 	var found []SessionView
 	for _, id := range m.SessionIDs(after, limit) {
-		found = append(found, m.viewSession(m.bySession[id]))
+		r, _ := m.bySession.Get(id)
+		found = append(found, m.viewSession(r))
 	}
 	return found
 }
@@ -68,7 +69,7 @@ func (m *Machine) Sessions(after uint64, limit int) []SessionView {
 // SessionIDs returns up to limit ids of sessions in their order, after the given id.
 func (m *Machine) SessionIDs(after uint64, limit int) []uint64 {
 	var found []uint64
-	m.ids.Ascend(after, func(id uint64, _ ref) bool {
+	m.bySession.Ascend(after, func(id uint64, _ ref) bool {
 		if len(found) == limit {
 			return false
 		}
@@ -83,7 +84,7 @@ func (m *Machine) SessionIDs(after uint64, limit int) []uint64 {
 // Leases returns the leases of a session, including revoked ones. Its cost depends on their
 // number alone.
 func (m *Machine) Leases(session uint64) (held []LeaseView) {
-	owner, known := m.bySession[session]
+	owner, known := m.bySession.Get(session)
 	if !known {
 		return nil
 	}
@@ -98,7 +99,7 @@ func (m *Machine) Leases(session uint64) (held []LeaseView) {
 // Lease returns the lease of a session on a semaphore, even if it is revoked. Its cost is
 // constant.
 func (m *Machine) Lease(session uint64, name string) (LeaseView, bool) {
-	owner, known := m.bySession[session]
+	owner, known := m.bySession.Get(session)
 	semaphore, exists := m.byName[name]
 	held, holds := m.leaseOf(owner, semaphore)
 	if !known || !exists || !holds {
@@ -110,7 +111,7 @@ func (m *Machine) Lease(session uint64, name string) (LeaseView, bool) {
 // Request returns the request of a session that waits for a lease of a semaphore. Its
 // position is that in the first line of its list.
 func (m *Machine) Request(session uint64, name string) (RequestView, bool) {
-	owner, known := m.bySession[session]
+	owner, known := m.bySession.Get(session)
 	semaphore, exists := m.byName[name]
 	if !known || !exists {
 		return RequestView{}, false
@@ -133,7 +134,7 @@ func (m *Machine) viewRequestOf(waiting ref) RequestView {
 // WaitList returns the wait list of a session in the order of its entries.
 func (m *Machine) WaitList(id uint64) []WaitListView {
 	var list []WaitListView
-	owner, ok := m.bySession[id]
+	owner, ok := m.bySession.Get(id)
 	if !ok {
 		return nil
 	}
@@ -154,7 +155,7 @@ func (m *Machine) WaitList(id uint64) []WaitListView {
 
 // OwnerOf returns the owner of a session that lives, or that has ended and is remembered.
 func (m *Machine) OwnerOf(id uint64) (owner string, known bool) {
-	if r, lives := m.bySession[id]; lives {
+	if r, lives := m.bySession.Get(id); lives {
 		return m.sessions.at(r).owner, true
 	}
 	if r, remembered := m.byEnded[id]; remembered {
@@ -179,7 +180,7 @@ func (m *Machine) Outcome(session, place uint64, wants []Want) (Result, bool) {
 	if waiting, ok := m.requestAt(session, place); ok {
 		return m.waitingResult(waiting), true
 	}
-	owner, ok := m.bySession[session]
+	owner, ok := m.bySession.Get(session)
 	if !ok {
 		var result Result
 		m.findSession(session, &result)

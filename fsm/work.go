@@ -63,7 +63,7 @@ func (m *Machine) expire() {
 		first := m.deadlines.due[0]
 		s := m.sessions.at(first.session)
 		sessions++
-		records += s.leases.length + s.requests.length
+		records += s.leases.length() + s.requests.length()
 		m.endSession(first.session, CauseExpired, "")
 		if !m.mayEnd() || !m.bounded() && records >= expireRecords {
 			break
@@ -151,7 +151,7 @@ func (m *Machine) removeSemaphore(r ref) {
 func (m *Machine) endImpossible(r ref, limit int) bool {
 	for {
 		s := m.semaphores.at(r)
-		left := s.asked != nil && s.asked.largest() > s.full()
+		left := s.line != nil && s.line.asked.largest() > s.full()
 		if s.shrunk != left && m.bounded() {
 			m.semaphores.mut(r).shrunk = left
 			if left {
@@ -163,7 +163,7 @@ func (m *Machine) endImpossible(r ref, limit int) bool {
 		if !left || m.done.ended >= limit {
 			return !left
 		}
-		for _, waiting := range s.asked.above(s.full(), limit-m.done.ended) {
+		for _, waiting := range s.line.asked.above(s.full(), limit-m.done.ended) {
 			if m.done.ended >= limit {
 				break
 			}
@@ -227,7 +227,7 @@ func (m *Machine) left(members []member) []member {
 func (m *Machine) has(owner ref) (leases, requests int) {
 	s := m.sessions.at(owner)
 	if m.unswept.Len() == 0 {
-		return s.leases.length, s.requests.length
+		return s.leases.length(), s.requests.length()
 	}
 	for l := s.leases.first; l != 0; l = m.leases.at(l).inSession.next {
 		if !m.gone(m.leases.at(l).semaphore) {
@@ -403,18 +403,18 @@ func CostlySession(c Command) uint64 {
 
 // SessionSize returns the size of a session, zero if there is no such session.
 func (m *Machine) SessionSize(id uint64) SessionSize {
-	r, ok := m.bySession[id]
+	r, ok := m.bySession.Get(id)
 	if !ok {
 		return SessionSize{}
 	}
 	s := m.sessions.at(r)
-	return SessionSize{Records: s.leases.length + s.members + s.keys + s.entries.length, Keys: s.keys}
+	return SessionSize{Records: s.leases.length() + int(s.members+s.keys) + s.entries.length(), Keys: int(s.keys)}
 }
 
 // LargeSessions calls yield for each session with at least this many records. It looks at
 // every session.
 func (m *Machine) LargeSessions(records int, yield func(id uint64, size SessionSize)) {
-	m.ids.Scan(func(id uint64, _ ref) bool {
+	m.bySession.Scan(func(id uint64, _ ref) bool {
 		if size := m.SessionSize(id); size.Records >= records {
 			yield(id, size)
 		}

@@ -19,7 +19,7 @@
 // The package wires the others together, bottom up, and stops them in reverse order.
 // It makes no decision about semaphores, Raft or HTTP.
 //
-//   - main.go: signals, the command line, flags from environment variables
+//   - main.go: signals, the command line, flags from environment variables, how far a large heap grows
 //   - serve.go: the subcommand serve, and the flags of the log and of scheduled backups
 //   - config.go: the configuration of one node, its defaults and checks
 //   - addresses.go: lists of peers, host names, bound addresses
