@@ -54,6 +54,9 @@ func (s *Session) acquireOne(ctx context.Context, name string, opts []AcquireOpt
 	}
 	a.wants = []Want{{name, a.count}}
 	a.call.Body = map[string]any{"count": a.count}
+	if try {
+		a.call.Operation = calls.Operation{Name: "acquire", Semaphore: name, Session: s.id}
+	}
 	leases, err := s.acquire(ctx, &a)
 	if err != nil {
 		return nil, err

@@ -54,6 +54,13 @@ type Config struct {
 	CA                string
 	CertFile, KeyFile string
 
+	// Gather lets calls that are made at the same time share HTTP requests (/v1/batch): Up,
+	// SetValue, TryDown, TryAcquire, OpenSession, and releases. While an earlier request to
+	// the node is under way, a call waits up to 1 ms for others; a call that is alone is
+	// sent at once, and calls that wait for permits are always sent by themselves. Each
+	// keeps its own ctx, outcome and repeats. It is for processes with many such calls at a time.
+	Gather bool
+
 	// Logger gets fail-over (debug), failed renewals and losses (warn). Errors that are
 	// returned are not logged. nil: no log.
 	Logger *slog.Logger
@@ -128,7 +135,7 @@ func New(cfg Config) (*Client, error) {
 		sent = "" // these may have sent some
 	}
 	caller, err := calls.New(calls.Config{Addresses: addresses, HTTPClient: cfg.HTTPClient, Header: cfg.Header, Credentials: given, Log: log,
-		AttemptTimeout: cfg.AttemptTimeout, LongestWait: cfg.LongestWait, GiveUpAfter: cfg.GiveUpAfter,
+		AttemptTimeout: cfg.AttemptTimeout, LongestWait: cfg.LongestWait, GiveUpAfter: cfg.GiveUpAfter, Gather: cfg.Gather,
 		Refused: func(r *calls.Refusal) error { return newError(r, sent) }})
 	if err != nil {
 		return nil, fmt.Errorf("signalbox: %w", err)

@@ -68,6 +68,11 @@ func startEnding(s *Session) *ending {
 	return e
 }
 
+// endOf is the end of a session as an operation: harmless however late.
+func endOf(id string) calls.Operation {
+	return calls.Operation{Name: "end", Session: id, Late: true}
+}
+
 // askForEnd asks until a node confirms the end, or ctx ends.
 func (e *ending) askForEnd(ctx context.Context) error {
 	s := e.s
@@ -79,7 +84,7 @@ func (e *ending) askForEnd(ctx context.Context) error {
 	longest := max(s.ttl/12, time.Millisecond)
 	for round := 1; ; round++ {
 		_, err := s.c.calls.Do(ctx, calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", s.id},
-			Patience: s.c.calls.Growing(withdrawGrace), MaxPause: longest, Failed: failed, Outlives: true})
+			Patience: s.c.calls.Growing(withdrawGrace), MaxPause: longest, Failed: failed, Outlives: true, Operation: endOf(s.id)})
 		switch {
 		case err == nil:
 			return nil

@@ -193,7 +193,7 @@ func (s *Session) letGo(token uint64, names ...string) *departure {
 // later lease, or withdraw a later request.
 func (s *Session) release(name string, token uint64) error {
 	k := calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", s.id, "leases", name}, Key: calls.NewKey(), KeyOptional: true,
-		Patience: s.c.calls.Growing(withdrawGrace)}
+		Patience: s.c.calls.Growing(withdrawGrace), Operation: calls.Operation{Name: "release", Semaphore: name, Session: s.id}}
 	if token != 0 {
 		k.Query = url.Values{"token": {strconv.FormatUint(token, 10)}}
 	}

@@ -24,6 +24,13 @@ type oneShot struct {
 	empty func(*calls.Reply) bool
 }
 
+// mayShare lets a request that does not wait share an HTTP request with others.
+func (o *oneShot) mayShare(operation, name string) {
+	if o.try {
+		o.call.Operation = calls.Operation{Name: operation, Semaphore: name}
+	}
+}
+
 // Acquire waits until it is granted a lease of its own, or ctx ends: the shortest way
 // to hold one semaphore. The lease is renewed until its Release, or until it is
 // lost. It keeps its place in the queue across failures of nodes and connections, for
@@ -47,6 +54,7 @@ func (c *Client) acquireOnce(ctx context.Context, name string, opts []LeaseOptio
 		return nil, errNoName
 	}
 	o := oneShot{call: semaphoreCall(http.MethodPost, name, "leases"), body: map[string]any{}, count: 1, try: try}
+	o.mayShare("acquire-once", name)
 	for _, option := range opts {
 		option.lease(&o)
 	}
@@ -214,6 +222,6 @@ func (c *Client) settle(ctx context.Context, o *oneShot) (r calls.Reply, err err
 func (c *Client) endSession(ctx context.Context, id string) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
-	_, err := c.calls.Do(ctx, calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", id}})
+	_, err := c.calls.Do(ctx, calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", id}, Operation: endOf(id)})
 	return err == nil
 }

@@ -191,7 +191,7 @@ func (c *Client) Delete(ctx context.Context, name string, opts ...CallOption) er
 // grants that this caused. ErrOverflow if the sum would leave 64 bits.
 func (c *Client) Up(ctx context.Context, name string, count int64, opts ...CallOption) (value int64, err error) {
 	k := semaphoreCall(http.MethodPost, name, "up")
-	k.Body = map[string]any{"count": count}
+	k.Body, k.Operation = map[string]any{"count": count}, calls.Operation{Name: "up", Semaphore: name}
 	return c.change(ctx, k, opts)
 }
 
@@ -199,7 +199,7 @@ func (c *Client) Up(ctx context.Context, name string, count int64, opts ...CallO
 // grants that this caused.
 func (c *Client) SetValue(ctx context.Context, name string, value int64, opts ...CallOption) (after int64, err error) {
 	k := semaphoreCall(http.MethodPut, name, "value")
-	k.Body = map[string]any{"value": value}
+	k.Body, k.Operation = map[string]any{"value": value}, calls.Operation{Name: "set", Semaphore: name}
 	return c.change(ctx, k, opts)
 }
 
@@ -258,6 +258,7 @@ func (c *Client) take(ctx context.Context, name string, n int64, opts []DownOpti
 		return taken, errNoName
 	}
 	o := oneShot{call: semaphoreCall(http.MethodPost, name, "down"), body: map[string]any{"count": n}, try: try}
+	o.mayShare("down", name)
 	for _, option := range opts {
 		option.down(&o.call, o.body)
 	}

@@ -107,7 +107,8 @@ func (c *Client) OpenSession(ctx context.Context, o SessionOptions) (*Session, e
 	}
 	for {
 		var opened sessionBody
-		r, err := c.calls.Read(ctx, calls.Call{Method: http.MethodPost, Path: []string{"v1", "sessions"}, Body: body, Key: calls.NewKey()}, &opened)
+		r, err := c.calls.Read(ctx, calls.Call{Method: http.MethodPost, Path: []string{"v1", "sessions"}, Body: body, Key: calls.NewKey(),
+			Operation: calls.Operation{Name: "open"}}, &opened)
 		if errors.Is(err, ErrOver) {
 			continue // opened by an attempt whose reply was lost, and over since
 		}

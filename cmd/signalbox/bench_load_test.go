@@ -44,20 +44,36 @@ type rate struct{ wall, processor float64 }
 // over the rounds.
 func compare(b *testing.B, connections int, loaders ...*loader) []rate {
 	b.Helper()
-	walls, processors := make([][]float64, len(loaders)), make([][]float64, len(loaders))
+	turns := make([]turn, len(loaders))
+	for i, l := range loaders {
+		turns[i] = turn{l.name, func(b *testing.B) rate { return l.run(b, connections) }}
+	}
+	return inTurns(b, turns)
+}
+
+// turn is one phase of a load.
+type turn struct {
+	name string
+	run  func(b *testing.B) rate
+}
+
+// inTurns runs the turns in rounds and returns the medians of their rates.
+func inTurns(b *testing.B, turns []turn) []rate {
+	b.Helper()
+	walls, processors := make([][]float64, len(turns)), make([][]float64, len(turns))
 	for range rounds {
-		for i, l := range loaders {
-			r := l.run(b, connections)
+		for i, t := range turns {
+			r := t.run(b)
 			walls[i], processors[i] = append(walls[i], r.wall), append(processors[i], r.processor)
 		}
 	}
-	medians := make([]rate, len(loaders))
-	for i, l := range loaders {
+	medians := make([]rate, len(turns))
+	for i, t := range turns {
 		slices.Sort(walls[i])
 		slices.Sort(processors[i])
 		medians[i] = rate{walls[i][rounds/2], processors[i][rounds/2]}
 		b.Logf("%-40s %9.0f operations/s (%.0f … %.0f), %9.0f in a processor's second",
-			l.name, medians[i].wall, walls[i][0], walls[i][rounds-1], medians[i].processor)
+			t.name, medians[i].wall, walls[i][0], walls[i][rounds-1], medians[i].processor)
 	}
 	return medians
 }

@@ -80,8 +80,19 @@ func (c *Caller) Growing(short time.Duration) func() time.Duration {
 	}
 }
 
-// try sends a call to one node, once.
-func (c *Caller) try(ctx context.Context, node *nodes.Node, k *Call, body []byte, a allowance) (r Reply, err error) {
+// try sends a call to one node, once, perhaps together with others.
+func (c *Caller) try(ctx context.Context, node *nodes.Node, k *Call, body []byte, a allowance) (Reply, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, a.total, errSilent)
+	defer cancel()
+	alone := func() (Reply, error) { return c.request(ctx, node, k, body, a) }
+	if c.gathers(k, a) {
+		return c.gathered(node).try(ctx, k, body, alone)
+	}
+	return alone()
+}
+
+// request is one request to a node, and its reply, until ctx ends.
+func (c *Caller) request(ctx context.Context, node *nodes.Node, k *Call, body []byte, a allowance) (r Reply, err error) {
 	query := k.Query
 	if wait := Milliseconds(a.wait); wait > 0 {
 		query = url.Values{"wait": {strconv.FormatInt(wait, 10)}}
@@ -89,8 +100,6 @@ func (c *Caller) try(ctx context.Context, node *nodes.Node, k *Call, body []byte
 			query[name] = values
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, a.total, errSilent)
-	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, k.Method, "", bytes.NewReader(body))
 	if err != nil {
 		return Reply{}, err
@@ -187,7 +196,7 @@ func ownTransport() *http.Transport {
 // notSent reports whether an attempt failed before a node can have read the request.
 func notSent(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial" || isMistrust(err)
+	return errors.As(err, &op) && op.Op == "dial" || isMistrust(err) || errors.Is(err, errUnsent)
 }
 
 // isMistrust reports whether this client or the node refused the other's certificate.

@@ -34,6 +34,8 @@ type Call struct {
 	Patience func() time.Duration // bounds an attempt beside its wait; nil: Config.AttemptTimeout alone
 	MaxPause time.Duration        // bounds the pause after failures, Retry-After included; 0: no bound
 
+	Operation Operation // lets it share a request with other calls; the zero one doesn't
+
 	Elsewhere bool // begin at another node than the one that worked last
 	Unsure    bool // an earlier call with the same key may have been carried out
 	Outlives  bool // Caller.Close does not end the call

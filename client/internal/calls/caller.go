@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/signalbox/signalbox/client/internal/nodes"
@@ -25,6 +26,8 @@ type Config struct {
 	AttemptTimeout time.Duration // bounds one attempt, beside the wait that was asked for
 	LongestWait    time.Duration // bounds the wait of one attempt
 	GiveUpAfter    time.Duration // ends a call without a deadline that no node could carry out
+
+	Gather bool // let calls with an Operation share requests
 
 	// Refused makes the error that users get of a refusal.
 	Refused func(*Refusal) error
@@ -50,6 +53,9 @@ type Caller struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
+
+	mu        sync.Mutex
+	gatherers map[*nodes.Node]*gatherer
 }
 
 // New makes a Caller. It sends no request; it fails for addresses that are not base URLs,
@@ -59,7 +65,7 @@ func New(cfg Config) (*Caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Caller{cfg: cfg, nodes: list, ownHTTP: cfg.HTTPClient == nil}
+	c := &Caller{cfg: cfg, nodes: list, ownHTTP: cfg.HTTPClient == nil, gatherers: map[*nodes.Node]*gatherer{}}
 	if c.http, err = httpClient(&cfg, list.Bases()); err != nil {
 		return nil, err
 	}

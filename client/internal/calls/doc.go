@@ -21,8 +21,12 @@
 //  6. The credentials go with every request to the given addresses; package credentials
 //     has their guarantees.
 //  7. Redirects are not followed, but where the user's http.Client follows them.
+//  8. With Config.Gather, attempts of calls with an Operation share one request to a node
+//     while an earlier one is under way, for at most 1 ms. Guarantees 1 to 5 hold for each
+//     call by itself: it leaves the request when its ctx ends, and repeats its own part.
 //
-// A Caller may be used by any number of goroutines, and starts none of its own.
+// A Caller may be used by any number of goroutines. It starts none of its own but one for
+// each shared request, which ends with the last of its calls.
 //
 // The package belongs to package client, which makes sessions, leases and semaphores of
 // calls: it knows their routes and their codes, and this package does not.
@@ -30,6 +34,7 @@
 //   - call.go: one call, its reply, and the deadline that a reply stands for
 //   - caller.go: Config, Do: nodes asked in turn until there is an outcome
 //   - attempt.go: one request to one node, and the time it may take
+//   - gather.go: attempts of several calls in one request
 //   - refusal.go: refusals, and which of them end a call
 //   - pause.go: pauses between attempts, and what else calls are made with
 package calls

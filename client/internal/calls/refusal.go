@@ -53,13 +53,26 @@ func (e *Refusal) Unwrap() error { return e.users }
 // newRefusal reads a refusal. A reply that is not a problem document of Signalbox gets an
 // empty code, so that a proxy's 404 never passes for the end of a session.
 func (c *Caller) newRefusal(header http.Header, r *Reply) *Refusal {
-	e := &Refusal{Status: r.Status, Address: r.Node.String(), RetryAfter: retryAfter(header.Get("Retry-After"))}
+	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+	return c.readRefusal(r, strings.TrimSpace(kind) == "application/problem+json", retryAfter(header.Get("Retry-After")))
+}
+
+// memberRefusal reads the refusal of one member of a shared request.
+func (c *Caller) memberRefusal(r *Reply) *Refusal {
+	rest := time.Duration(0)
+	if r.Status == http.StatusServiceUnavailable || r.Status == http.StatusTooManyRequests {
+		rest = restOfMember
+	}
+	return c.readRefusal(r, true, rest)
+}
+
+func (c *Caller) readRefusal(r *Reply, isProblem bool, rest time.Duration) *Refusal {
+	e := &Refusal{Status: r.Status, Address: r.Node.String(), RetryAfter: rest}
 	var document struct {
 		Code Code
 		Rule string
 	}
-	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
-	if strings.TrimSpace(kind) == "application/problem+json" && json.Unmarshal(r.Body, &document) == nil {
+	if isProblem && json.Unmarshal(r.Body, &document) == nil {
 		e.Code, e.Rule, e.Document = document.Code, document.Rule, r.Body
 	} else {
 		e.Text = excerpt(string(r.Body))

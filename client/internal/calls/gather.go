@@ -1,0 +1,279 @@
+package calls
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/signalbox/signalbox/client/internal/nodes"
+)
+
+const (
+	// gatherFor bounds how long an attempt waits for others while an earlier request to
+	// its node is under way.
+	gatherFor = time.Millisecond
+	// mostMembers and mostBytes bound one shared request, well below a node's defaults
+	// (1,000 operations, 1 MiB).
+	mostMembers = 256
+	mostBytes   = 256 << 10
+	// restOfMember is the Retry-After of a refusal within a shared request, where there
+	// are no headers: what nodes send with nearly every 503.
+	restOfMember = time.Second
+)
+
+// Operation is what a call is called as a member of a shared request. Its other members
+// are those of the call's body and query, under the same names.
+type Operation struct {
+	Name               string
+	Semaphore, Session string // "" if the operation takes none
+	// Late marks one that may be carried out after its caller has given up. Others are
+	// gathered only with a key, by which the caller can find out their outcome.
+	Late bool
+}
+
+var (
+	// errApart: the nodes did not take the shared request; each member is sent by itself.
+	errApart = errors.New("the request is sent by itself")
+	// errUnsent ends an attempt that was given up before it was sent.
+	errUnsent = errors.New("not sent")
+)
+
+// gatherer sends the attempts at one node: alone when there is no other, else those of
+// up to gatherFor together. It has no goroutine but one for each request under way.
+type gatherer struct {
+	c    *Caller
+	node *nodes.Node
+
+	mu       sync.Mutex
+	underWay int     // requests
+	next     *shared // gathers members; nil: no attempt waits
+}
+
+// shared is one request of several attempts.
+type shared struct {
+	of    *gatherer
+	timer *time.Timer
+	ended chan struct{} // closed once the request is over
+	abort context.CancelFunc
+
+	// Guarded by of.mu.
+	members []*member
+	bytes   int
+	sent    bool
+	present int // members whose callers still wait
+}
+
+type member struct {
+	operation []byte
+	result    chan outcome // of capacity 1
+}
+
+type outcome struct {
+	reply Reply
+	err   error
+}
+
+// gathered returns the gatherer of a node.
+func (c *Caller) gathered(node *nodes.Node) *gatherer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.gatherers[node]
+	if g == nil {
+		g = &gatherer{c: c, node: node}
+		c.gatherers[node] = g
+	}
+	return g
+}
+
+// gathers reports whether an attempt may share a request with others.
+func (c *Caller) gathers(k *Call, a allowance) bool {
+	return c.cfg.Gather && k.Operation.Name != "" && a.wait == 0 && len(k.Header) == 0 && (k.Key != "" || k.Operation.Late) &&
+		utf8.ValidString(k.Operation.Semaphore) // in JSON other bytes would make another name
+}
+
+// try makes one attempt. alone sends it by itself.
+func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (Reply, error)) (Reply, error) {
+	g.mu.Lock()
+	if g.underWay == 0 {
+		g.underWay++
+		g.mu.Unlock()
+		defer g.over()
+		return alone()
+	}
+	m := &member{operation: k.operation(body), result: make(chan outcome, 1)}
+	s := g.join(m)
+	g.mu.Unlock()
+	select {
+	case o := <-m.result:
+		if o.err == errApart { //nolint:errorlint // never wrapped
+			return alone()
+		}
+		return o.reply, o.err
+	case <-ctx.Done():
+		if s.leave(m) {
+			return Reply{}, silence(ctx, ctx.Err())
+		}
+		return Reply{}, fmt.Errorf("%w: %w", errUnsent, ctx.Err())
+	}
+}
+
+// join adds a member to the request that gathers; g.mu is held.
+func (g *gatherer) join(m *member) *shared {
+	if s := g.next; s != nil && s.bytes+len(m.operation) > mostBytes {
+		g.send(s)
+	}
+	s := g.next
+	if s == nil {
+		s = &shared{of: g, ended: make(chan struct{})}
+		g.next = s
+		s.timer = time.AfterFunc(gatherFor, func() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.send(s)
+		})
+	}
+	s.members = append(s.members, m)
+	s.bytes += len(m.operation) + 1
+	if s.present++; len(s.members) == mostMembers {
+		g.send(s)
+	}
+	return s
+}
+
+// over notes that a request is over: the next one need not wait for more members.
+func (g *gatherer) over() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.underWay--; g.next != nil && g.underWay == 0 {
+		g.send(g.next)
+	}
+}
+
+// send sends what a request has gathered, unless that was done; g.mu is held.
+func (g *gatherer) send(s *shared) {
+	if s.sent {
+		return
+	}
+	s.sent, g.next = true, nil
+	s.timer.Stop()
+	if len(s.members) == 0 {
+		close(s.ended)
+		return
+	}
+	var ctx context.Context
+	ctx, s.abort = context.WithCancel(context.Background())
+	g.underWay++
+	body := s.body()
+	go func() {
+		defer close(s.ended)
+		defer s.abort()
+		r, err := g.c.request(ctx, g.node, &Call{Method: http.MethodPost, Path: []string{"v1", "batch"}}, body, allowance{})
+		g.over()
+		s.deliver(&r, err)
+	}()
+}
+
+func (s *shared) body() []byte {
+	body := make([]byte, 0, s.bytes+len(`{"operations":[]}`))
+	body = append(body, `{"operations":[`...)
+	for i, m := range s.members {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = append(body, m.operation...)
+	}
+	return append(body, "]}"...)
+}
+
+// leave takes the caller of a member out, and reports whether the member was sent.
+// The last caller that leaves a request hangs up for all, and waits until that is done,
+// as that of a single request does.
+func (s *shared) leave(m *member) (sent bool) {
+	s.of.mu.Lock()
+	s.present--
+	if !s.sent {
+		for i := range s.members {
+			if s.members[i] == m {
+				s.members = append(s.members[:i], s.members[i+1:]...)
+				break
+			}
+		}
+		s.of.mu.Unlock()
+		return false
+	}
+	last := s.present == 0
+	s.of.mu.Unlock()
+	if last {
+		s.abort()
+		<-s.ended
+	}
+	return true
+}
+
+// deliver gives each member its own result. A request that the node refused as a whole,
+// since it knows none of this kind or takes less at once, is sent in single ones.
+func (s *shared) deliver(r *Reply, err error) {
+	var refusal *Refusal
+	if errors.As(err, &refusal) {
+		switch refusal.Status {
+		case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge:
+			err = errApart
+		}
+	}
+	var body struct {
+		Results []struct {
+			Status   int
+			Body     json.RawMessage
+			Replayed bool
+		}
+	}
+	if err == nil {
+		if err = r.Decode(&body); err == nil && len(body.Results) != len(s.members) {
+			err = errors.New("signalbox: a node's reply has another number of results")
+		}
+	}
+	for i, m := range s.members {
+		o := outcome{err: err}
+		if err == nil {
+			result := &body.Results[i]
+			o.reply = *r
+			o.reply.Status, o.reply.Body, o.reply.Replayed = result.Status, result.Body, result.Replayed
+			if result.Status < 200 || result.Status >= 300 {
+				o = outcome{err: s.of.c.memberRefusal(&o.reply)}
+			}
+		}
+		m.result <- o
+	}
+}
+
+// operation is the call as a member of a shared request.
+func (k *Call) operation(body []byte) []byte {
+	var b bytes.Buffer
+	text := func(name, value string) {
+		if value == "" {
+			return
+		}
+		encoded, _ := json.Marshal(value) // a text always can be
+		b.WriteString(`,"` + name + `":`)
+		b.Write(encoded)
+	}
+	b.WriteString(`{"op":"` + k.Operation.Name + `"`)
+	text("semaphore", k.Operation.Semaphore)
+	text("session", k.Operation.Session)
+	text("key", k.Key)
+	for name, values := range k.Query { // numbers and true
+		b.WriteString(`,"` + name + `":` + values[0])
+	}
+	if inner := bytes.TrimSuffix(bytes.TrimPrefix(body, []byte("{")), []byte("}")); len(inner) > 0 {
+		b.WriteByte(',')
+		b.Write(inner)
+	}
+	b.WriteByte('}')
+	return b.Bytes()
+}
