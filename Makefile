@@ -4,12 +4,12 @@ VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 BUILD      := go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$(VERSION)"
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI   := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-TAGS       := processes,compose
+TAGS       := processes,compose,browser
 FUZZTIME   ?= 30s
 BENCHTIME  ?= 1s
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test one race properties lint golangci golangci-version vulnerabilities licences words fuzz bench processes compose-test hooks
+.PHONY: help build run test one browser race properties lint golangci golangci-version vulnerabilities licences words fuzz bench processes compose-test hooks
 
 help:         ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -21,6 +21,8 @@ test:         ## all tests but those below; with lint, the loop before each comm
 	go test ./...
 one:          ## one test: make one T=TestX
 	@scripts/one.sh $(T)
+browser:      ## the console in Chromium, if it is installed
+	go test -tags browser -count 1 -timeout 5m ./httpapi/ui
 race:         ## the tests with the race detector
 	CGO_ENABLED=1 go test -race -timeout 30m ./...
 properties:   ## random operations against a slow, obvious model

@@ -30,12 +30,13 @@ var layers = map[string][]string{
 	"cmd/signalbox/internal/hold":       {"client"},                                                                                                                                 // a command, run while permits are held
 	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                        // systemd, and its watchdog
 
-	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/v1"},
+	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},
 	// The native API, its stream of events, and the cluster's members.
 	"httpapi/v1":          {"cluster", "fsm", "httpapi/access", "httpapi/exchange", "httpapi/strictjson", "httpapi/v1/events", "httpapi/v1/members", "httpapi/v1/snapshot"},
 	"httpapi/v1/events":   {"cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/exchange"},
 	"httpapi/v1/members":  {"cluster", "cluster/outcome", "httpapi/exchange", "httpapi/strictjson"},
 	"httpapi/v1/snapshot": {"cluster/backup", "cluster/outcome", "httpapi/exchange"},
+	"httpapi/ui":          {"httpapi/exchange"}, // the console: files, and no way to the state
 	// The dialects: no package but cmd/signalbox imports one.
 	"httpapi/throttle": {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	"httpapi/nodered":  {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
@@ -117,6 +118,7 @@ var testLayers = map[string][]string{
 	"internal/certs":      {"internal/memnet"},
 	"httpapi":             {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/memnet"},
 	"httpapi/exchange":    {"httpapi", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle"},
+	"httpapi/ui":          {"httpapi", "httpapi/internal/apitest"},
 	"httpapi/v1":          {"httpapi/internal/apitest"},
 	"httpapi/v1/events":   {"httpapi", "httpapi/internal/apitest"},
 	"httpapi/v1/members":  {"httpapi/internal/apitest"},

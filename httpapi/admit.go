@@ -14,7 +14,7 @@ import (
 // open are the routes that need no token: they show no semaphore and change nothing, and
 // probes and browsers ask for them before they have one.
 var open = map[string]bool{"/livez": true, "/readyz": true, "/health": true, "/version": true,
-	"/problems/:code": true, "/": true, "/favicon.ico": true}
+	"/problems/:code": true, "/": true, "/favicon.ico": true, "/ui": true, "/ui/": true, "/ui/:file": true}
 
 // admit gives each request its identity. It refuses a request
 // without one, on unknown paths as well, so that a stranger does not learn the routes;
@@ -69,11 +69,18 @@ func tooFast(id *access.Identity) *exchange.Problem {
 	return p
 }
 
-// challenge names the forms of a token to a client that has none.
+// challenge names the forms of a token to a client that has none. Of Basic authentication
+// a browser would ask its user in a dialog of its own, and keep the token: the script of
+// a page avoids that by X-Requested-With.
 func challenge(c echo.Context, err error) {
-	if errors.Is(err, access.ErrNoToken) || errors.Is(err, access.ErrUnknownToken) {
-		c.Response().Header()["Www-Authenticate"] = []string{`Bearer realm="signalbox"`, `Basic realm="signalbox", charset="UTF-8"`}
+	if !errors.Is(err, access.ErrNoToken) && !errors.Is(err, access.ErrUnknownToken) {
+		return
 	}
+	forms := []string{`Bearer realm="signalbox"`, `Basic realm="signalbox", charset="UTF-8"`}
+	if c.Request().Header.Get("X-Requested-With") != "" {
+		forms = forms[:1]
+	}
+	c.Response().Header()["Www-Authenticate"] = forms
 }
 
 // maySeeChecks reports whether a probe gets the details of the checks. Probes need no

@@ -10,13 +10,14 @@
 // cmd/signalbox lists the dialects in one table; no package here imports one.
 //
 // The packages below, from the ground up: strictjson reads JSON; access decides who may
-// do what; exchange is one request and its reply; v1, throttle and nodered are APIs.
+// do what; exchange is one request and its reply; v1, throttle and nodered are APIs;
+// ui is the console, a page that uses v1.
 // Beside them are audit, the log of changes; callback, which delivers notices over HTTP;
 // and declare, which applies a file of semaphores.
 //
 // The package keeps no state of the service and decides nothing about semaphores.
 // Package cluster does not know it; cmd builds a Handler and serves it with a Server.
-// It imports access, exchange and v1. All of it is safe for concurrent use.
+// It imports access, exchange, ui and v1. All of it is safe for concurrent use.
 //
 // Files:
 //   - handler.go: Handler and its configuration, the routes, the form of an error, the

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/ui"
 	"github.com/signalbox/signalbox/httpapi/v1"
 )
 
@@ -30,6 +31,7 @@ type Config struct {
 	Exchange *exchange.Exchange
 	Native   v1.Config
 	Dialects []exchange.Dialect
+	Console  bool   // serve the page at /ui/
 	Version  string // the reply to GET /version
 
 	// Collectors are served by GET /metrics beside those of requests, of Go and of the
@@ -93,6 +95,14 @@ func New(cfg Config) (*Handler, error) {
 		h.echo.Use(crossOrigin(cfg.CORS))
 	}
 	h.echo.Use(h.refuseForeign)
+	if cfg.Console {
+		console, err := ui.New(h.x)
+		if err != nil {
+			return nil, err
+		}
+		h.echo.Use(console.FromRoot)
+		h.add(console.Routes())
+	}
 	if h.x.Config.Tokens != nil {
 		h.echo.Use(h.admit)
 	}

@@ -66,8 +66,9 @@ func checkAddress(address string) error {
 	return checkBind(address)
 }
 
-// addHosts adds the flag that dev and serve share.
+// addHosts adds the flags of names and pages that dev and serve share.
 func addHosts(flags *pflag.FlagSet, c *config) {
+	flags.BoolVar(&c.console, "ui", c.console, "serve the console, a page for browsers at /ui/")
 	flags.StringSliceVar(&c.hosts, "allow-host", nil,
 		"names and addresses, beside those of loopback and of --http, under which requests may call this node; * for all")
 }

@@ -46,6 +46,7 @@ type config struct {
 	historyEvents int64
 	historyBytes  size
 	cors          []string
+	console       bool // serve the page at /ui/
 	dialects      []string
 	linger        int         // percent of a ttl, see throttle.Config
 	declare       string      // file; may be empty
@@ -67,6 +68,7 @@ func defaultConfig() config {
 		multiplier:    1,
 		minFree:       store.DefaultMinFree,
 		queue:         cluster.DefaultQueueSize,
+		console:       true,
 		dialects:      allDialects(),
 		linger:        10,
 		backups:       defaultSchedule(),

@@ -144,6 +144,7 @@ func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
 		Native:         c.native,
 		Version:        semanticVersion(version()),
 		Collectors:     slices.Concat(n.certs.collectors(), n.backups.Collectors(), []prometheus.Collector{n.cluster.Collector()}),
+		Console:        c.console,
 		CORS:           c.cors,
 		Hosts:          c.allowedHosts(),
 		MaxConnections: c.connections,

@@ -1,0 +1,118 @@
+// What the pages are made of. Every text of the service becomes a text node: no function
+// here reads markup.
+
+export function el(tag, props, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children.flat(3).filter((c) => c !== null && c !== undefined && c !== false && c !== ""));
+  return node;
+}
+
+// morph makes the children of a node like those of a list, and keeps the nodes of the same
+// key, so that focus, selection and scrolling stay where they are.
+export function morph(parent, wanted) {
+  const keyed = new Map();
+  for (const child of parent.childNodes) if (child.dataset?.key) keyed.set(child.dataset.key, child);
+  let at = parent.firstChild;
+  for (const want of wanted) {
+    const key = want.dataset?.key;
+    let have = key ? keyed.get(key) : at;
+    if (have && !key && have.dataset?.key) have = null;
+    if (!have || have.nodeName !== want.nodeName) {
+      parent.insertBefore(want, at);
+      continue;
+    }
+    if (have === at) at = at.nextSibling;
+    else parent.insertBefore(have, at);
+    keyed.delete(key);
+    alike(have, want);
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+function alike(have, want) {
+  if (have.nodeType !== Node.ELEMENT_NODE) {
+    if (have.data !== want.data) have.data = want.data;
+    return;
+  }
+  for (const { name } of [...have.attributes]) if (!want.hasAttribute(name) && name !== "style") have.removeAttribute(name);
+  for (const { name, value } of want.attributes) if (have.getAttribute(name) !== value) have.setAttribute(name, value);
+  if (want.style?.width !== have.style?.width) have.style.width = want.style.width;
+  if (have.nodeName !== "INPUT" && have.nodeName !== "SELECT") morph(have, [...want.childNodes]);
+}
+
+export const link = (text, href, props) => el("a", { href, ...props }, text);
+export const button = (text, act, data = {}, props = {}) =>
+  el("button", { type: "button", "data-act": act, ...Object.fromEntries(Object.entries(data).map(([k, v]) => ["data-" + k, v])), ...props }, text);
+
+export const semaphoreLink = (name) => link(name, "#/semaphore/" + encodeURIComponent(name), { class: "mono name" });
+export const sessionLink = (id) => link(id, "#/session/" + encodeURIComponent(id), { class: "mono id" });
+
+// table returns a table, whose roles are written out: narrow screens show its rows as blocks.
+export function table(label, columns, rows) {
+  const of = (c) => (c.startsWith("#") ? ["num", c.slice(1)] : ["", c]);
+  return el("table", { role: "table", "aria-label": label },
+    el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, columns.map((c) => el("th", { role: "columnheader", scope: "col", class: of(c)[0] || null }, of(c)[1] || el("span", { class: "hidden" }, "Actions"))))),
+    el("tbody", { role: "rowgroup" }, rows.map(({ key, cells, kinds = [], mark }) =>
+      el("tr", { role: "row", "data-key": key, class: mark ? "shown" : null },
+        cells.map((cell, i) => el("td", { role: "cell", "data-label": of(columns[i])[1], class: [of(columns[i])[0], kinds[i]].filter(Boolean).join(" ") || null },
+          cell === "" || cell === null ? null : el("div", {}, cell)))))));
+}
+
+export function meter(held, permits, big) {
+  const share = permits > 0 ? Math.min(100, (held / permits) * 100) : held > 0 ? 100 : 0;
+  const fill = el("span");
+  fill.style.width = share.toFixed(1) + "%";
+  return el("span", { class: big ? "meter big" : "meter", role: "img", "aria-label": `${count(held)} of ${count(permits)} permits held` }, fill);
+}
+
+export const metadata = (pairs) => el("span", { class: "meta" }, Object.entries(pairs ?? {}).flatMap(([k, v], i) => [i ? el("br") : null, el("span", { class: "note" }, k + " "), v]));
+
+export const figures = (list) => el("dl", { class: "figures" }, list.filter(Boolean).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+
+export const count = (n) => Number(n).toLocaleString("en");
+export const plural = (n, one, many = one + "s") => `${count(n)} ${n === 1 ? one : many}`;
+
+// duration returns the two largest units of a time in milliseconds.
+export function duration(ms) {
+  const s = Math.max(0, Math.floor(ms / 1000));
+  const units = [["y", 31536000], ["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const i = units.findIndex(([, of]) => s >= of);
+  if (i < 0) return "0 s";
+  const [unit, of] = units[i];
+  const rest = units[i + 1] && Math.floor((s % of) / units[i + 1][1]);
+  return `${Math.floor(s / of)} ${unit}` + (rest ? ` ${rest} ${units[i + 1][0]}` : "");
+}
+
+// age and left return times that run on by themselves, from one second to the next.
+export const age = (ms, after = "") => running("since", performance.now() - ms, after);
+export const left = (ms) => running("until", performance.now() + ms, "");
+
+function running(kind, moment, after) {
+  const node = el("span", { class: "num", ["data-" + kind]: Math.round(moment), "data-after": after || null });
+  run(node, performance.now());
+  return node;
+}
+
+function run(node, now) {
+  const { since, until, after = "" } = node.dataset;
+  const text = duration(since !== undefined ? now - since : until - now) + after;
+  if (node.textContent !== text) node.textContent = text;
+}
+
+export function tick() {
+  const now = performance.now();
+  for (const node of document.querySelectorAll("[data-since], [data-until]")) run(node, now);
+}
+
+export const copyable = (label, text) => el("div", { class: "copy" }, el("pre", { tabindex: 0, "aria-label": label }, text), button("Copy", "copy", { text }, { "aria-label": "Copy: " + label }));
+
+// quoted returns a word for a shell.
+export const quoted = (text) => (/^[\w./:@%+=-]+$/.test(text) ? text : "'" + text.replaceAll("'", `'\\''`) + "'");

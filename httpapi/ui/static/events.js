@@ -1,0 +1,88 @@
+// The feed of events, and what happened in words.
+import { el, semaphoreLink, sessionLink, plural, button, age, duration } from "./dom.js";
+import { read, encode } from "./api.js";
+
+const kept = 200; // events on the page
+
+const causes = { released: "by its client", expired: "its time was over", revoked: "by an operator", deleted: "the semaphore was deleted", never: "the semaphore became too small", elsewhere: "served by another semaphore", resized: "a part of it" };
+const permits = (n) => plural(n, "permit");
+const ms = (n) => duration(n);
+const words = {
+  created: (e) => ["created with ", permits(e.permits)],
+  changed: (e) => ["changed: ", permits(e.permits), e.offset ? `, offset ${e.offset}` : ""],
+  deleted: () => ["deleted"],
+  granted: (e) => [e.unowned ? "taken: " : "granted: ", permits(e.count), e.token ? `, token ${e.token}` : ""],
+  released: (e) => ["released: ", permits(e.count), `, token ${e.token} (${causes[e.cause] ?? e.cause})`],
+  expired: (e) => ["lease expired: ", permits(e.count), `, token ${e.token}`],
+  revoked: (e) => ["lease revoked: ", permits(e.count), `, token ${e.token}`, e.reason ? `, “${e.reason}”` : ""],
+  waiting: (e) => ["waits for ", permits(e.count)],
+  withdrawn: (e) => ["no longer waits for ", permits(e.count), ` (${causes[e.cause] ?? e.cause})`],
+  "session-opened": (e) => ["opened for ", ms(e.ttl_ms)],
+  "session-renewed": (e) => ["renewed for ", ms(e.ttl_ms)],
+  "session-ended": (e) => ["ended ", `(${causes[e.cause] ?? e.cause})`, e.reason ? `, “${e.reason}”` : ""],
+  "list-ready": (e) => ["its wait list has ", permits(e.count ?? 0), " ready"],
+  "list-left": () => ["an entry left its wait list"],
+};
+
+// history keeps the last events, newest first.
+export function history(most) {
+  const list = [];
+  let now = 0, at = 0; // cluster time, and when it was
+  return {
+    add(name, data, id) {
+      if (list[0]?.id === id) return;
+      list.unshift({ name, data, id });
+      list.length = Math.min(list.length, most);
+      if (data.cluster_time_ms > now) [now, at] = [data.cluster_time_ms, performance.now()];
+    },
+    // setTime reads the cluster's time, from which the events' ages count.
+    async setTime(signal) {
+      const got = await read("/v1/cluster", 0, signal);
+      if (got.body.cluster_time_ms > now) [now, at] = [got.body.cluster_time_ms, performance.now()];
+      return got;
+    },
+    render(label, without) {
+      if (list.length === 0) return el("p", { class: "note" }, "No events lately.");
+      return el("ol", { class: "events", "aria-label": label }, list.map(({ name, data, id }) => el("li", { "data-key": id },
+        el("time", {}, age(now - data.cluster_time_ms + (performance.now() - at), " ago")),
+        el("span", {}, about(name, data, without), words[name]?.(data) ?? name,
+          without !== "session" && data.session && data.semaphore ? [name === "granted" ? " to " : " · ", sessionLink(data.session)] : null),
+        el("span", { class: "note mono" }, id))));
+    },
+  };
+}
+
+// about names the subject of an event, but for the one that the whole page is about.
+function about(name, data, without) {
+  if (data.semaphore) return without === "semaphore" ? null : [semaphoreLink(data.semaphore), " "];
+  return without === "session" ? null : ["session ", sessionLink(data.session), " "];
+}
+
+export function feed(prefix) {
+  const events = history(kept);
+  let paused = false, missed = 0;
+  const view = {
+    page: "events", title: "Events", history: 200,
+    query: prefix ? "prefix=" + encode(prefix) : "",
+    async load(min, signal) {
+      return (await events.setTime(signal)).body.applied_index;
+    },
+    event(name, data, id) {
+      if (paused) missed++;
+      else events.add(name, data, id);
+    },
+    input(kind, from) {
+      if (kind === "change" && from.id === "events-prefix") location.hash = from.value ? "#/events/" + encodeURIComponent(from.value) : "#/events";
+    },
+    act(act) {
+      if (act !== "pause") return;
+      [paused, missed] = [!paused, 0];
+      view.changed();
+    },
+    render: () => [el("h1", {}, "Events"), el("div", { class: "bar-of-tools", "data-key": "tools" },
+      el("label", {}, "Names that begin with", el("input", { id: "events-prefix", type: "search", value: prefix, autocomplete: "off", spellcheck: "false", size: 18 })),
+      button(paused ? "Go on" : "Pause", "pause"), missed ? el("span", { class: "note" }, plural(missed, "event") + " not shown") : null),
+    el("div", { "data-key": "events" }, events.render("Events, newest first"))],
+  };
+  return view;
+}

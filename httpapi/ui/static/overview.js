@@ -1,0 +1,155 @@
+// All semaphores, page by page, and the nodes.
+import { el, table, meter, button, semaphoreLink, count, plural, age, duration } from "./dom.js";
+import { read, encode, path, call } from "./api.js";
+import * as actions from "./actions.js";
+
+const pageSize = 50;     // names shown at a time
+const scanPage = 1000;   // names that one request of a search through all of them reads
+const scanMost = 20000;  // names that one search looks through before it asks
+const facets = { all: "All", contended: "Contended", full: "Full", idle: "Idle" };
+const matches = {
+  all: () => true,
+  contended: (s) => s.waiter_count > 0,
+  full: (s) => s.available <= 0 && s.held > 0,
+  idle: (s) => s.held === 0 && s.waiter_count === 0,
+};
+const orders = {
+  name: null,
+  queue: (a, b) => b.waiter_count - a.waiter_count,
+  use: (a, b) => share(b) - share(a),
+};
+const share = (s) => (s.permits > 0 ? s.held / s.permits : s.held > 0 ? 1 : 0);
+const asked = { prefix: "", facet: "all", order: "name" }; // stay when one comes back
+
+export function overview() {
+  let cursors = [""], next = null, list = [], looked = 0, more = false, most = scanMost;
+  let cluster = null, storage = "", nodesAt = -Infinity;
+  const ages = new Map(); // of queues, by epoch and modified_index
+
+  const listPath = (limit, cursor) => `/v1/semaphores?limit=${limit}&prefix=${encode(asked.prefix)}` + (cursor ? "&cursor=" + encode(cursor) : "");
+  const scans = () => asked.facet !== "all" || asked.order !== "name";
+
+  const view = {
+    page: "overview", title: "Semaphores", every: 2000,
+    get query() { return asked.prefix ? "prefix=" + encode(asked.prefix) : ""; },
+    async load(min, signal) {
+      if (performance.now() - nodesAt > 1000) await readNodes(signal);
+      const got = await (scans() ? scan(min, signal) : readPage(min, signal));
+      view.contact = got.contact;
+      await queueAges(signal);
+      return got.index;
+    },
+    render() {
+      return [strip(), el("div", { "data-key": "tools" }, tools()), el("div", { "data-key": "list" }, rows())];
+    },
+    input(kind, from) {
+      if (from.id === "prefix" && kind === "input") asked.prefix = from.value;
+      else if (from.id === "order" && kind === "change") asked.order = from.value;
+      else return;
+      again();
+    },
+    act(act, data) {
+      if (act === "facet") asked.facet = data.facet;
+      else if (act === "further") most += scanMost;
+      else if (act === "next") cursors.push(next);
+      else if (act === "previous") cursors.pop();
+      else if (act === "lead") return actions.handOver(view, cluster);
+      else if (act === "backup") return actions.backup(view);
+      else return;
+      if (act === "facet") again();
+      else view.changed();
+    },
+  };
+
+  function again() {
+    [cursors, most] = [[""], scanMost];
+    view.changed();
+  }
+
+  async function readNodes(signal) {
+    const [status, ready] = await Promise.all([read("/v1/cluster", 0, signal), call("GET", "/readyz?verbose", { signal }).then((r) => r.body, (e) => e.text ?? "")]);
+    cluster = status.body;
+    storage = (/storage (.*)/.exec(ready)?.[1] ?? "").replace("the data folder can be written to", "has room");
+    nodesAt = performance.now();
+  }
+
+  async function readPage(min, signal) {
+    const got = await read(listPath(pageSize, cursors.at(-1)), min, signal);
+    [list, next, looked, more] = [got.body.semaphores, got.body.next, 0, false];
+    return got;
+  }
+
+  // scan looks through the names from the first one on: the API has them by name alone.
+  async function scan(min, signal) {
+    const [facet, order] = [matches[asked.facet], orders[asked.order]];
+    let found = [], cursor = "", got, seen = 0;
+    do {
+      got = await read(listPath(scanPage, cursor), min, signal);
+      seen += got.body.semaphores.length;
+      found.push(...got.body.semaphores.filter(facet));
+      if (order) found.sort(order);
+      found.length = Math.min(found.length, 4 * pageSize);
+      cursor = got.body.next;
+    } while (cursor && seen < most);
+    [list, next, looked, more] = [found, null, seen, Boolean(cursor)];
+    return got;
+  }
+
+  // queueAges reads how long the first request of each line shown has waited, of 12 lines.
+  async function queueAges(signal) {
+    const lines = list.filter((s) => s.waiter_count > 0 && !/^\.\.?$/.test(s.name)).slice(0, 12);
+    await Promise.all(lines.map(async (s) => {
+      const have = ages.get(s.name);
+      if (have?.version === s.modified_index) return;
+      const got = await read(path`/v1/semaphores/${s.name}?holders=0&waiters=1`, 0, signal).catch(() => null);
+      const first = got?.body.waiters[0];
+      if (first) ages.set(s.name, { version: got.body.modified_index, since: performance.now() - first.waiting_ms });
+      else ages.delete(s.name);
+    }));
+  }
+
+  function strip() {
+    const head = el("div", { class: "bar-of-tools", "data-key": "cluster" }, el("h1", {}, "Cluster"), el("span", { class: "grow" }),
+      button("Hand over leadership…", "lead"), button("Download backup…", "backup"));
+    const nodes = el("ul", { class: "nodes", "aria-label": "Nodes", "data-key": "nodes" }, cluster.members.map((m) => {
+      const own = m.id === cluster.node;
+      return el("li", { "data-key": m.id, class: m.leader ? "leads" : null },
+        el("strong", {}, m.id), el("span", { class: m.leader ? "tag strong" : "tag" }, m.leader ? "leader" : m.voter ? "follower" : "no vote yet"), own ? el("span", { class: "tag" }, "this node") : null,
+        el("dl", {}, el("dt", {}, "Lag"), el("dd", {}, m.lag === 0 ? "none" : plural(m.lag, "entry", "entries")),
+          el("dt", {}, "Last contact"), el("dd", {}, own ? "here" : m.last_contact_ms === null ? "never" : m.last_contact_ms < 2000 ? "now" : duration(m.last_contact_ms) + " ago"),
+          own && storage ? [el("dt", {}, "Disk"), el("dd", {}, storage)] : null));
+    }));
+    const alert = cluster.leader === null ? el("p", { class: "panel warn", "data-key": "leaderless" }, "No node leads now: requests wait for up to 5 s, and lease time stands still.") : null;
+    return [head, alert, nodes];
+  }
+
+  function tools() {
+    return [el("h2", {}, "Semaphores"), el("div", { class: "bar-of-tools" },
+      el("label", {}, "Begins with", el("input", { id: "prefix", type: "search", value: asked.prefix, autocomplete: "off", spellcheck: "false", size: 18 })),
+      el("div", { class: "group", role: "group", "aria-label": "Show" }, Object.entries(facets).map(([key, text]) => button(text, "facet", { facet: key }, { "aria-pressed": String(asked.facet === key) }))),
+      el("label", {}, "Order", el("select", { id: "order" }, [["name", "by name"], ["queue", "longest queue first"], ["use", "fullest first"]].map(([value, text]) => el("option", { value, selected: asked.order === value }, text)))))];
+  }
+
+  function rows() {
+    if (list.length === 0) return empty();
+    return [table("Semaphores", ["Name", "#Held", "Use", "#Waiting", "First waits", "State"], list.map((s) => ({
+      key: s.name, kinds: ["", "num", "wide", "num"],
+      cells: [semaphoreLink(s.name), `${count(s.held)} / ${count(s.permits + s.offset)}`, meter(s.held, s.permits + s.offset), s.waiter_count ? count(s.waiter_count) : "0",
+        s.waiter_count && ages.has(s.name) ? age(performance.now() - ages.get(s.name).since) : "", stateOf(s)],
+    }))), foot()];
+  }
+
+  const stateOf = (s) => (s.waiter_count > 0 ? "contended" : s.held > 0 && s.available <= 0 ? "full" : s.held === 0 ? "idle" : "in use");
+
+  function foot() {
+    const text = looked ? `${plural(list.length, "semaphore")} of the ${plural(looked, "name")} looked through` + (more ? "; there are more." : ".") : "";
+    return el("div", { class: "bar-of-tools" }, el("span", { class: "note" }, text), more ? button("Look further", "further") : null, el("span", { class: "grow" }),
+      cursors.length > 1 ? button("Previous", "previous") : null, next ? button("Next", "next") : null);
+  }
+
+  function empty() {
+    if (asked.prefix || asked.facet !== "all") return [el("p", { class: "panel" }, looked ? `None of the ${plural(looked, "name")} looked through matches. ` : "No name begins like this. ", more ? button("Look further", "further") : null)];
+    return [el("div", { class: "panel" }, el("p", {}, "There are no semaphores yet. This makes one of three permits:"), actions.copyCurl("Create a semaphore", "/v1/semaphores/db", "-X PUT", `-d '{"permits":3}'`))];
+  }
+  return view;
+}

@@ -1,0 +1,109 @@
+// One semaphore: who holds it, who waits and why, and what happened last.
+import { el, table, meter, button, sessionLink, semaphoreLink, link, metadata, figures, count, plural, age, left, copyable, quoted } from "./dom.js";
+import { read, path, encode, curl } from "./api.js";
+import { history } from "./events.js";
+import * as actions from "./actions.js";
+
+const few = 100, many = 1000;
+
+export function semaphore(name) {
+  let s = null, most = few, gone = false;
+  const events = history(50);
+  const unaskable = name === "." || name === ".."; // browsers remove these from a path
+
+  const view = {
+    page: "semaphore", title: name, history: 500,
+    query: "name=" + encode(name),
+    async load(min, signal) {
+      try {
+        const got = await (unaskable ? readFromList(min, signal) : read(path`/v1/semaphores/${name}` + `?holders=${most}&waiters=${most}`, min, signal));
+        if (!s) await events.setTime(signal);
+        [s, gone, view.problem, view.contact] = [got.body, false, null, got.contact];
+        return got.index;
+      } catch (e) {
+        if (e.status === 404 && s) gone = true;
+        else if (e.status === 403 || e.status === 404) view.problem = e;
+        else throw e;
+        return 0;
+      }
+    },
+    event: (kind, data, id) => events.add(kind, data, id),
+    act(act, data) {
+      if (act === "more") most = many;
+      else if (act === "resize") return actions.resize(view, s);
+      else if (act === "delete") return actions.remove(view, s);
+      else if (act === "revoke") return actions.revoke(view, s.name, s.epoch, s.holders.find((h) => h.session === data.session));
+      else if (act === "withdraw") return actions.withdraw(view, s.name, data.session);
+      else return;
+      view.changed();
+    },
+    render() {
+      if (gone) return [el("h1", { class: "mono" }, name), el("div", { class: "panel", "data-key": "gone" }, el("p", {}, "This semaphore was deleted."), link("All semaphores", "#/")), happened()];
+      return [head(), holders(), queue(), happened(), commands()];
+    },
+  };
+
+  async function readFromList(min, signal) {
+    const got = await read(`/v1/semaphores?limit=1&prefix=${encode(name)}`, min, signal);
+    const found = got.body.semaphores[0];
+    if (found?.name !== name) throw Object.assign(new Error("There is no such semaphore."), { status: 404 });
+    return { ...got, body: { ...found, holders: [], waiters: [] } };
+  }
+
+  function head() {
+    const all = s.permits + s.offset;
+    return el("div", { "data-key": "head" },
+      el("div", { class: "bar-of-tools" }, el("h1", { class: "mono" }, name), el("span", { class: "grow" }), button("Change permits…", "resize"), button("Delete…", "delete")),
+      figures([["permits", count(s.permits)], s.offset ? ["offset", count(s.offset)] : null, ["held", count(s.held)], ["available", count(s.available)], ["waiting", count(s.waiter_count)], s.level !== null ? ["level", s.level] : null]),
+      meter(s.held, all, true),
+      Object.keys(s.metadata).length ? el("p", {}, metadata(s.metadata)) : null,
+      unaskable ? el("p", { class: "panel warn" }, "A browser can't ask for a semaphore of this name, so its holders and waiters are missing here. Use curl --path-as-is.") : null,
+      s.available < 0 ? el("p", { class: "panel" }, `${plural(-s.available, "permit")} more than there are: nothing is granted until as many are released.`) : null);
+  }
+
+  const shown = (list, all) => (list.length < all ? [el("span", { class: "note" }, `the first ${count(list.length)}`), most < many ? button("Show more", "more") : null] : null);
+
+  function holders() {
+    const rows = s.holders.map((h) => ({
+      key: h.session, kinds: ["", "num", "num"],
+      cells: [sessionLink(h.session), count(h.count), String(h.token), age(h.held_ms), h.revoked ? "" : left(h.expires_in_ms),
+        h.revoked ? [el("span", { class: "tag" }, "revoked"), h.reason ? " " + h.reason : null] : metadata(h.metadata), h.revoked ? "" : button("Revoke…", "revoke", { session: h.session }, { class: "quiet", "aria-label": `Revoke the lease of session ${h.session}` })],
+    }));
+    return el("section", { "data-key": "holders" }, el("h2", {}, `Holders`, el("span", { class: "note" }, count(s.holder_count)), shown(s.holders, s.holder_count)),
+      rows.length ? table("Holders", ["Session", "#Permits", "#Token", "Held for", "Time left", "Client", ""], rows) : el("p", { class: "note" }, s.held ? "" : "None."));
+  }
+
+  function queue() {
+    const rows = s.waiters.map((w, i) => ({
+      key: w.session + " " + w.position, kinds: ["num", "", "num"],
+      cells: [String(w.position), sessionLink(w.session), count(w.count), age(w.waiting_ms), why(w, s.waiters[i - 1]), [w.unowned ? el("span", { class: "tag" }, "no owner") : null, metadata(w.metadata)],
+        button("Withdraw…", "withdraw", { session: w.session }, { class: "quiet", "aria-label": `Withdraw the request of session ${w.session}` })],
+    }));
+    return el("section", { "data-key": "queue" }, el("h2", {}, "Waiting", el("span", { class: "note" }, count(s.waiter_count)), shown(s.waiters, s.waiter_count)),
+      rows.length ? table("Waiting, in order", ["#Place", "Session", "#Permits", "Waits for", "Why", "Client", ""], rows) : el("p", { class: "note" }, "No request waits."));
+  }
+
+  // why links to what stands before a request: the one before it, the holders, or the
+  // other semaphores of its list.
+  function why(w, before) {
+    const parts = [w.reason];
+    if (w.blocked_by === "behind-others" && before) parts.push(" Before it: ", sessionLink(before.session));
+    if (w.blocked_by === "not-enough-available" && s.holders.length) parts.push(" Held by ", s.holders.slice(0, 3).flatMap((h, i) => [i ? ", " : "", sessionLink(h.session)]), s.holder_count > 3 ? ` and ${count(s.holder_count - 3)} more` : "");
+    if (w.blocked_by === "other-semaphore") parts.push(obstacles(w));
+    return parts;
+  }
+
+  const happened = () => el("section", { "data-key": "events" }, el("h2", {}, "Last events"), events.render("Last events, newest first", "semaphore"));
+
+  function commands() {
+    const own = path`/v1/semaphores/${name}`;
+    return el("section", { "data-key": "commands" }, el("h2", {}, "The same from a terminal"),
+      copyable("Read this semaphore", curl(own, ...(unaskable ? ["--path-as-is"] : []))),
+      copyable("Follow its events", curl(`/v1/events?name=${encode(name)}`, "-N")),
+      copyable("Run a command while holding a permit", `signalbox run --addr ${new URL("../", document.baseURI).origin} ${quoted(name)} -- COMMAND`));
+  }
+  return view;
+}
+
+// obstacles lists the lines that stop a request.
+export const obstacles = (w) => w.obstacles.map((o) => [" ", semaphoreLink(o.semaphore), ` (needs ${count(o.needs)}, ${count(o.available)} available)`]);

@@ -1,0 +1,69 @@
+// One session: what it holds, and what it waits for.
+import { el, table, button, semaphoreLink, metadata, figures, count, age, left, duration, copyable } from "./dom.js";
+import { read, path, encode, curl } from "./api.js";
+import { history } from "./events.js";
+import { obstacles } from "./semaphore.js";
+import * as actions from "./actions.js";
+
+export function session(id) {
+  let s = null, over = null;
+  const events = history(50);
+
+  const view = {
+    page: "session", title: "Session " + id, history: 500,
+    query: "session=" + encode(id),
+    async load(min, signal) {
+      try {
+        const got = await read(path`/v1/sessions/${id}`, min, signal);
+        if (!s) await events.setTime(signal);
+        [s, over, view.problem, view.contact] = [got.body, null, null, got.contact];
+        return got.index;
+      } catch (e) {
+        if ((e.status === 404 || e.status === 410) && s) over = e;
+        else if (e.status >= 400 && e.status < 500 && e.status !== 401) view.problem = e;
+        else throw e;
+        return 0;
+      }
+    },
+    event: (kind, data, at) => events.add(kind, data, at),
+    act(act, data) {
+      if (act === "end") actions.endSession(view, s);
+      else if (act === "revoke") actions.revoke(view, data.semaphore, 0, s.leases.find((l) => l.semaphore === data.semaphore));
+      else if (act === "withdraw") actions.withdraw(view, data.semaphore, id);
+    },
+    render() {
+      if (over) return [el("h1", {}, "Session ", el("span", { class: "mono" }, id)), el("p", { class: "panel", "data-key": "over" }, "This session is over. ", over.message), happened()];
+      return [head(), leases(), waits(), waitList(), happened(), commands()];
+    },
+  };
+
+  const head = () => el("div", { "data-key": "head" },
+    el("div", { class: "bar-of-tools" }, el("h1", {}, "Session ", el("span", { class: "mono" }, id)), el("span", { class: "grow" }), button("End session…", "end")),
+    figures([["time left", left(s.expires_in_ms)], ["given by each renewal", duration(s.ttl_ms)], ["leases", count(s.leases.length)], ["waiting", count(s.waiting_count)]]),
+    s.one_shot ? el("p", { class: "note" }, "Made for one acquire: it ends with its lease.") : null,
+    Object.keys(s.metadata).length ? el("p", {}, metadata(s.metadata)) : null);
+
+  const part = (key, title, content) => el("section", { "data-key": key }, el("h2", {}, title), content);
+  const none = (text) => el("p", { class: "note" }, text);
+
+  const leases = () => part("leases", "Holds", s.leases.length ? table("Holds", ["Semaphore", "#Permits", "#Token", "Time left", ""], s.leases.map((l) => ({
+    key: l.semaphore, kinds: ["", "num", "num"],
+    cells: [semaphoreLink(l.semaphore), count(l.count), String(l.token), l.revoked ? [el("span", { class: "tag" }, "revoked"), l.reason ? " " + l.reason : null] : left(l.expires_in_ms),
+      l.revoked ? "" : button("Revoke…", "revoke", { semaphore: l.semaphore }, { class: "quiet", "aria-label": `Revoke the lease of ${l.semaphore}` })],
+  }))) : none("No permits."));
+
+  const waits = () => part("waits", "Waits for", s.waiting.length ? table("Waits for", ["Semaphores", "#Place", "For", "Why", ""], s.waiting.map((w, i) => ({
+    key: "w" + Object.keys(w.semaphores).join(" ") + i, kinds: ["", "num"],
+    cells: [Object.entries(w.semaphores).flatMap(([name, n], j) => [j ? (w.mode === "any" ? " or " : " and ") : "", semaphoreLink(name), n > 1 ? " × " + count(n) : ""]), String(w.position), age(w.waiting_ms),
+      [w.reason, obstacles(w)], button("Withdraw…", "withdraw", { semaphore: Object.keys(w.semaphores)[0] }, { class: "quiet", "aria-label": `Withdraw the request for ${Object.keys(w.semaphores).join(", ")}` })],
+  }))) : none("Nothing."));
+
+  const waitList = () => (s.waitlist.length ? part("list", "Wait list", table("Wait list", ["Semaphore", "#Wanted", "#Granted", "#Place", "For"], s.waitlist.map((e) => ({
+    key: e.name + " " + e.epoch, kinds: ["", "num", "num", "num"],
+    cells: [e.deleted ? e.name + " (deleted)" : semaphoreLink(e.name), count(e.wanted), count(e.granted), e.position ? String(e.position) : "", e.position ? age(e.waiting_ms) : ""],
+  })))) : null);
+
+  const happened = () => part("events", "Last events", events.render("Last events, newest first", "session"));
+  const commands = () => part("commands", "The same from a terminal", [copyable("Read this session", curl(path`/v1/sessions/${id}`)), copyable("Follow its events", curl(`/v1/events?session=${encode(id)}`, "-N"))]);
+  return view;
+}
