@@ -174,7 +174,7 @@ type Envelope struct {
 //
 //	0  the state of the program before levels; the first StartTerm raises it
 //	1  cluster id, owners, versions of settings, trace contexts, bounded entries
-//	2  limits of owners
+//	2  limits of owners, puts that require an existing semaphore
 const FeatureLevel uint32 = 2
 
 // newerLevelError reports bytes of a feature level that this program does not know.

@@ -386,7 +386,7 @@ func (g *generator) reign() Command {
 }
 
 func (g *generator) put() Command {
-	c := PutSemaphore{Name: g.name(), OnlyNew: g.chance(6), Epoch: g.epoch(), Version: g.version()}
+	c := PutSemaphore{Name: g.name(), OnlyNew: g.chance(6), OnlyExisting: g.chance(6), Epoch: g.epoch(), Version: g.version()}
 	if !g.chance(4) {
 		c.Permits = Change[int64]{true, max(g.count(c.Name), -1)}
 	}

@@ -60,6 +60,8 @@ func TestStateHashIsForEver(t *testing.T) {
 		ListAdd{Session: 1, Name: "db", Count: 9},
 		EndSession{Session: 1},
 		Down{Name: "db", Count: 9, WaitMS: 5_000, Session: 3},
+		PutSemaphore{Name: "db", Permits: Change[int64]{true, 4}, OnlyExisting: true},
+		PutSemaphore{Name: "db", OnlyNew: true, OnlyExisting: true},
 	})
 }
 
@@ -163,6 +165,7 @@ func TestCommandsAboveTheLevel(t *testing.T) {
 		"a member":     {1, Envelope{}.Encode(DeleteSemaphore{Name: "a", Version: Change[uint64]{true, 1}})},
 		"an owner":     {1, Envelope{Owner: "ci"}.Encode(DeleteSemaphore{Name: "a"})},
 		"an operation": {1, Envelope{}.Encode(RaiseLevel{Level: 1})},
+		"a bit":        {2, Envelope{}.Encode(PutSemaphore{Name: "a", OnlyExisting: true})},
 		"limits":       {2, Envelope{Owner: "ci", Limits: OwnerLimits{Leases: 1}}.Encode(DeleteSemaphore{Name: "a"})},
 	} {
 		if level := CommandLevel(c.command); level != c.level {

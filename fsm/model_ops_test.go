@@ -116,7 +116,7 @@ func (m *model) put(c PutSemaphore) Result {
 	s := m.semaphore(c.Name)
 	if s == nil {
 		switch {
-		case c.Epoch != 0 || c.Version.Given:
+		case c.Epoch != 0 || c.Version.Given || c.OnlyExisting:
 			return Result{Code: UnknownSemaphore, Subject: c.Name}
 		case !c.Permits.Given:
 			return Result{Code: PermitsRequired, Subject: c.Name}

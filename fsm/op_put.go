@@ -7,7 +7,7 @@ import "slices"
 // more end with Never. A repeat changes nothing.
 //
 // Codes: OK (Created, Semaphore), Malformed, AlreadyExists, EpochMismatch, UnknownSemaphore
-// (an epoch or a version was named), VersionMismatch, PermitsRequired, Overflow,
+// (it must exist, or an epoch or a version was named), VersionMismatch, PermitsRequired, Overflow,
 // LimitReached.
 type PutSemaphore struct {
 	Name     string
@@ -17,6 +17,8 @@ type PutSemaphore struct {
 	OnlyNew  bool           // refuse if the semaphore exists
 	Epoch    uint64         // of the semaphore, 0: any
 	Version  Change[uint64] // expected of the settings; level 1
+
+	OnlyExisting bool // refuse if the semaphore does not exist; level 2
 }
 
 // Op is OpPutSemaphore.
@@ -27,23 +29,61 @@ func (c PutSemaphore) encode(e *encoder) {
 	encodeChange(e, c.Permits, (*encoder).int)
 	encodeChange(e, c.Level, (*encoder).level)
 	encodeChange(e, c.Metadata, (*encoder).pairs)
-	e.bool(c.OnlyNew)
+	e.only(c.OnlyNew, c.OnlyExisting)
 	e.uint(c.Epoch)
 	e.settings(c.Version)
 }
 
-func (c PutSemaphore) needs() uint32 { return since(c.Version.Given) }
+func (c PutSemaphore) needs() uint32 {
+	if c.OnlyExisting {
+		return onlyExistingLevel
+	}
+	return since(c.Version.Given)
+}
+
+// onlyExistingLevel is the feature level from which on a put may require that the
+// semaphore exists.
+const onlyExistingLevel = 2
+
+// only appends whether a put may change or create a semaphore: one byte, whose second bit
+// is newer.
+func (e *encoder) only(isNew, existing bool) {
+	if e.feature < onlyExistingLevel {
+		e.bool(isNew)
+		return
+	}
+	var bits byte
+	if isNew {
+		bits |= 1
+	}
+	if existing {
+		bits |= 2
+	}
+	e.byte(bits)
+}
+
+func (d *decoder) only() (isNew, existing bool) {
+	if d.feature < onlyExistingLevel {
+		return d.Bool(), false
+	}
+	bits := d.Byte()
+	if bits > 3 {
+		d.Fail()
+	}
+	return bits&1 != 0, bits&2 != 0
+}
 
 func decodePutSemaphore(d *decoder) Command {
-	return PutSemaphore{
+	c := PutSemaphore{
 		Name:     d.Text(),
 		Permits:  decodeChange(d, (*decoder).Int),
 		Level:    decodeChange(d, (*decoder).level),
 		Metadata: decodeChange(d, (*decoder).pairs),
-		OnlyNew:  d.Bool(),
-		Epoch:    d.Uint(),
-		Version:  d.settings(),
 	}
+	c.OnlyNew, c.OnlyExisting = d.only()
+	c.Epoch = d.Uint()
+	c.Version = d.settings()
+	return c
 }
 
 func (c PutSemaphore) apply(m *Machine) Result {
@@ -52,7 +92,7 @@ func (c PutSemaphore) apply(m *Machine) Result {
 	}
 	r, exists := m.byName[c.Name]
 	switch {
-	case !exists && (c.Epoch != 0 || c.Version.Given):
+	case !exists && (c.Epoch != 0 || c.Version.Given || c.OnlyExisting):
 		return Result{Code: UnknownSemaphore, Subject: c.Name}
 	case !exists && !c.Permits.Given:
 		return Result{Code: PermitsRequired, Subject: c.Name}

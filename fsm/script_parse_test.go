@@ -63,9 +63,9 @@ func (l *scriptLine) semaphoreCommand() Command {
 	name, epoch := l.words[1], uint64(l.number("epoch", 0))
 	switch l.words[0] {
 	case "put":
-		c := PutSemaphore{Name: name, OnlyNew: l.flag("only-new"), Epoch: epoch, Level: Change[*int32]{l.has("level"), l.level()},
+		c := PutSemaphore{Name: name, OnlyNew: l.flag("only-new"), OnlyExisting: l.flag("only-existing"), Epoch: epoch, Level: Change[*int32]{l.has("level"), l.level()},
 			Metadata: Change[[]Pair]{l.has("meta"), l.metadata()}}
-		if len(l.words) > 2 && l.words[2] != "only-new" {
+		if len(l.words) > 2 && !strings.HasPrefix(l.words[2], "only-") {
 			c.Permits = Change[int64]{true, l.count(2)}
 		}
 		return c

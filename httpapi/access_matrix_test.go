@@ -31,6 +31,7 @@ type rights struct {
 // routeRights has a row for each route, HEAD beside GET.
 var routeRights = map[string]rights{
 	"PUT /v1/semaphores/:name":                     {scope: access.Use, named: true, body: `{"permits":3}`},
+	"PATCH /v1/semaphores/:name":                   {scope: access.Use, named: true, body: `{"permits":3}`},
 	"POST /v1/semaphores":                          {scope: access.Use, named: true, body: `{"name":"N","permits":3}`},
 	"GET /v1/semaphores":                           {scope: access.Read},
 	"GET /v1/semaphores/:name":                     {scope: access.Read, named: true, query: "?index=0&wait=1s"},
@@ -267,6 +268,7 @@ func TestUnknownRoutesNeedAToken(t *testing.T) {
 // batchOperations has a request for each operation of a batch, and the scope it needs.
 var batchOperations = map[string]rights{
 	"put":            {scope: access.Use, named: true, body: `"semaphore":"N","permits":1`},
+	"patch":          {scope: access.Use, named: true, body: `"semaphore":"N","permits":1`},
 	"create":         {scope: access.Use, named: true, body: `"semaphore":"N","permits":1`},
 	"delete":         {scope: access.Use, named: true, body: `"semaphore":"N"`},
 	"set":            {scope: access.Use, named: true, body: `"semaphore":"N","value":1`},

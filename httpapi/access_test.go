@@ -46,8 +46,8 @@ func TestSessionsBelongToTheirIdentity(t *testing.T) {
 		if strings.HasPrefix(line, "PATCH") {
 			body = `{"count":1}`
 		}
-		others := a.Do(strings.Replace(line, "ID", id, 1), body, as("all")).RefusedWith(404, "unknown-session")
-		unknown := a.Do(strings.Replace(line, "ID", "4242", 1), body, as("all"))
+		others := a.Do(strings.Replace(line, "ID", id, 1), body, as("all"), "X-Request-Id: same").RefusedWith(404, "unknown-session")
+		unknown := a.Do(strings.Replace(line, "ID", "4242", 1), body, as("all"), "X-Request-Id: same")
 		if strings.ReplaceAll(others.Text, id, "4242") != unknown.Text {
 			t.Errorf("%s: %s\nof an unknown session: %s", line, others.Text, unknown.Text)
 		}

@@ -45,8 +45,8 @@ func TestUnknownRoutes(t *testing.T) {
 		a.Do(line, "").RefusedWith(404, "unknown-route")
 	}
 	for line, allow := range map[string]string{
-		"PATCH /v1/semaphores/db":       "OPTIONS, DELETE, GET, HEAD, PUT",
-		"POST /v1/semaphores/db":        "OPTIONS, DELETE, GET, HEAD, PUT",
+		"PATCH /v1/sessions/7":          "OPTIONS, DELETE, GET, HEAD, PUT",
+		"POST /v1/semaphores/db":        "OPTIONS, DELETE, GET, HEAD, PATCH, PUT",
 		"GET /v1/semaphores/db/up":      "OPTIONS, POST",
 		"DELETE /v1/semaphores":         "OPTIONS, GET, HEAD, POST",
 		"GET /v1/batch":                 "OPTIONS, POST",
@@ -59,7 +59,7 @@ func TestUnknownRoutes(t *testing.T) {
 			t.Errorf("%s: Allow %q, want %q", line, got, allow)
 		}
 	}
-	if got := a.Do("OPTIONS /v1/semaphores/db", "").Is(204).Header.Get("Allow"); got != "OPTIONS, DELETE, GET, HEAD, PUT" {
+	if got := a.Do("OPTIONS /v1/semaphores/db", "").Is(204).Header.Get("Allow"); got != "OPTIONS, DELETE, GET, HEAD, PATCH, PUT" {
 		t.Errorf("Allow %q", got)
 	}
 	if after := a.Node.State(t); after != before {

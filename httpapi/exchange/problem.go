@@ -52,7 +52,7 @@ var kinds = map[string]kind{
 	"revoked":              {410, "Revoked", "", "by an operator, see `reason`"},
 	"over":                 {410, "Granted, and ended since", "", "the repeat of a key whose lease or session is over since"},
 	"history-gone":         {410, "Events are gone", "", "events that are not kept, or never were"},
-	"precondition-failed":  {412, "A precondition failed", "", "another epoch, or it exists"},
+	"precondition-failed":  {412, "A precondition failed", "", "another epoch or ETag, or it exists"},
 	"too-large":            {413, "Too large", "", "the body, see `limit`"},
 	"unsupported-encoding": {415, "Unsupported encoding", "", "a compressed body"},
 	"wrong-host":           {421, "Another host's name", "", "`Host` is no name of this node, see Browsers"},
@@ -240,6 +240,7 @@ type Problem struct {
 	Level       *int32  `json:"level,omitempty"`
 	LowestLevel *int32  `json:"lowest_level,omitempty"`
 	Epoch       *uint64 `json:"epoch,omitempty"` // the present one
+	Settings    *uint64 `json:"settings,omitempty"`
 	Limit       *int64  `json:"limit,omitempty"`
 	Index       *uint64 `json:"index,omitempty"`  // that this node has
 	Leader      string  `json:"leader,omitempty"` // the id of the node that leads
@@ -358,6 +359,9 @@ func describeCounts(p *Problem, r *fsm.Result) {
 	}
 	if r.Limit != 0 {
 		p.Limit = &r.Limit
+	}
+	if r.Code == fsm.VersionMismatch {
+		p.Settings = &r.Version
 	}
 }
 

@@ -53,6 +53,7 @@ func (api *API) Collectors() []prometheus.Collector { return api.events.Collecto
 func (api *API) Routes() []exchange.Route {
 	own := []exchange.Route{
 		exchange.On("PUT", "/v1/semaphores/:name", api.perform(&opPut)),
+		exchange.On("PATCH", "/v1/semaphores/:name", api.perform(&opPatch)),
 		exchange.On("POST", "/v1/semaphores", api.perform(&opCreate)),
 		exchange.On("GET", "/v1/semaphores", api.listSemaphores),
 		exchange.On("GET", "/v1/semaphores/:name", api.getSemaphore),

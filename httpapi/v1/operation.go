@@ -34,6 +34,7 @@ type answer struct {
 	status   int
 	body     any    // nil: none
 	location string // of what was created
+	etag     string // of a semaphore's settings
 	replayed bool
 }
 
@@ -59,6 +60,12 @@ func (op *operation) complete(p *params, needed fields) error {
 	if op.lives && p.given.has(fieldTTL) && p.ttlMS == 0 {
 		return exchange.Invalid("ttl", "A ttl is at least 1 ms here: with 0 it would end at once. A renewal with a ttl of 0 ends a session.")
 	}
+	if p.given.has(fieldMatch) {
+		if p.given.has(fieldEpoch) {
+			return exchange.Invalid("epoch", "If-Match names an epoch already: leave epoch out.")
+		}
+		p.epoch = p.match.epoch
+	}
 	if op.defaults != nil {
 		op.defaults(p)
 	}
@@ -75,7 +82,7 @@ func (op *operation) call(p *params, node exchange.Commands) cluster.Call {
 
 // operations is the table, in the order of docs/api.md.
 var operations = []*operation{
-	&opPut, &opCreate, &opDelete, &opSet, &opUp, &opDown,
+	&opPut, &opPatch, &opCreate, &opDelete, &opSet, &opUp, &opDown,
 	&opAcquireOnce, &opAcquire, &opAcquireMany, &opRelease, &opResize, &opRevoke,
 	&opOpen, &opRenew, &opEnd, &opRevokeSession, &opRestore,
 	&opListAdd, &opListRemove, &opListDeliver,
@@ -206,6 +213,9 @@ func (api *API) render(c echo.Context, a answer) error {
 	}
 	if a.location != "" {
 		header.Set("Location", a.location)
+	}
+	if a.etag != "" {
+		header.Set("ETag", a.etag)
 	}
 	if a.body == nil {
 		return c.NoContent(a.status)
@@ -339,6 +349,7 @@ type semaphoreBody struct {
 	Level         *int32         `json:"level"`
 	Metadata      exchange.Pairs `json:"metadata"`
 	Epoch         uint64         `json:"epoch"`
+	Settings      uint64         `json:"settings"` // counts the changes of permits, level and metadata
 	ModifiedIndex uint64         `json:"modified_index"`
 	HolderCount   int64          `json:"holder_count"`
 	WaiterCount   int64          `json:"waiter_count"`
@@ -427,8 +438,17 @@ func stillWaiting(p *params, r *cluster.Reply) waitingBody {
 
 func newSemaphoreBody(s *fsm.SemaphoreView) semaphoreBody {
 	return semaphoreBody{Name: s.Name, Permits: s.Permits, Offset: s.Offset, Held: s.Held, Available: s.Available,
-		Level: s.Level, Metadata: s.Metadata, Epoch: s.Epoch, ModifiedIndex: s.ModifiedIndex,
+		Level: s.Level, Metadata: s.Metadata, Epoch: s.Epoch, Settings: s.Version, ModifiedIndex: s.ModifiedIndex,
 		HolderCount: s.Holders, WaiterCount: s.Waiters}
+}
+
+// etagOf returns the ETag of a semaphore's settings, "" if they have no version, which they
+// get at feature level 1.
+func etagOf(s *fsm.SemaphoreView) string {
+	if s.Version == 0 {
+		return ""
+	}
+	return `"` + settingsTag{s.Epoch, s.Version}.String() + `"`
 }
 
 func newLifeBody(r *cluster.Reply) lifeBody {

@@ -12,23 +12,52 @@ var opPut = operation{
 	name:  "put",
 	names: fieldSemaphore,
 	body:  fieldPermits | fieldLevel | fieldMetadata,
-	query: fieldEpoch | fieldOnlyNew,
+	query: fieldEpoch | fieldOnlyNew | fieldMatch,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
-		return fsm.PutSemaphore{
-			Name:     p.semaphore,
-			Permits:  fsm.Change[int64]{Given: p.given.has(fieldPermits), Value: p.permits},
-			Level:    fsm.Change[*int32]{Given: p.given.has(fieldLevel), Value: p.level},
-			Metadata: fsm.Change[[]fsm.Pair]{Given: p.given.has(fieldMetadata), Value: p.metadata},
-			OnlyNew:  p.onlyNew,
-			Epoch:    p.epoch,
-		}
+		c := settingsOf(p)
+		c.OnlyNew = p.onlyNew
+		return c
 	},
-	answer: func(_ *params, r *cluster.Reply) answer {
-		if r.Created {
-			return created(newSemaphoreBody(r.Semaphore), exchange.SemaphorePath(r.Semaphore.Name))
-		}
-		return ok(newSemaphoreBody(r.Semaphore))
+	answer: settingsAnswer,
+}
+
+var opPatch = operation{
+	name:  "patch",
+	names: fieldSemaphore,
+	body:  fieldPermits | fieldLevel | fieldMetadata,
+	query: fieldEpoch | fieldMatch,
+	command: func(p *params, _ exchange.Commands) fsm.Command {
+		c := settingsOf(p)
+		c.OnlyExisting = true
+		return c
 	},
+	answer: settingsAnswer,
+}
+
+func settingsOf(p *params) fsm.PutSemaphore {
+	return fsm.PutSemaphore{
+		Name:     p.semaphore,
+		Permits:  fsm.Change[int64]{Given: p.given.has(fieldPermits), Value: p.permits},
+		Level:    fsm.Change[*int32]{Given: p.given.has(fieldLevel), Value: p.level},
+		Metadata: fsm.Change[[]fsm.Pair]{Given: p.given.has(fieldMetadata), Value: p.metadata},
+		Epoch:    p.epoch,
+		Version:  versionOf(p),
+	}
+}
+
+// versionOf returns the version of the settings that If-Match requires; its epoch is that
+// of p.
+func versionOf(p *params) fsm.Change[uint64] {
+	return fsm.Change[uint64]{Given: p.given.has(fieldMatch), Value: p.match.version}
+}
+
+func settingsAnswer(_ *params, r *cluster.Reply) answer {
+	a := ok(newSemaphoreBody(r.Semaphore))
+	if r.Created {
+		a = created(a.body, exchange.SemaphorePath(r.Semaphore.Name))
+	}
+	a.etag = etagOf(r.Semaphore)
+	return a
 }
 
 var opCreate = operation{
@@ -39,21 +68,19 @@ var opCreate = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.CreateSemaphore{Name: p.semaphore, Permits: p.permits, Level: p.level, Metadata: p.metadata}
 	},
-	answer: func(_ *params, r *cluster.Reply) answer {
-		body := openedSemaphoreBody{newSemaphoreBody(r.Semaphore), r.Created}
-		if r.Created {
-			return created(body, exchange.SemaphorePath(r.Semaphore.Name))
-		}
-		return ok(body)
+	answer: func(p *params, r *cluster.Reply) answer {
+		a := settingsAnswer(p, r)
+		a.body = openedSemaphoreBody{newSemaphoreBody(r.Semaphore), r.Created}
+		return a
 	},
 }
 
 var opDelete = operation{
 	name:  "delete",
 	names: fieldSemaphore,
-	query: fieldEpoch,
+	query: fieldEpoch | fieldMatch,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
-		return fsm.DeleteSemaphore{Name: p.semaphore, Epoch: p.epoch}
+		return fsm.DeleteSemaphore{Name: p.semaphore, Epoch: p.epoch, Version: versionOf(p)}
 	},
 	answer: noContent,
 }

@@ -40,6 +40,7 @@ const (
 	fieldKey
 	fieldToken
 	fieldShowLeases // in the query of a renewal
+	fieldMatch      // If-Match of a single route
 )
 
 func (f fields) has(all fields) bool { return f&all == all }
@@ -69,6 +70,7 @@ type params struct {
 	try       bool
 	leases    bool // shown in the reply to a renewal
 	onlyNew   bool
+	match     settingsTag
 	key       string // Idempotency-Key
 
 	maxWaitMS int64
@@ -96,6 +98,7 @@ var bodyMembers = map[string]member{
 	"wait":       {fieldWait, readWait},
 	"partial":    {fieldPartial, readFlag(func(p *params) *bool { return &p.partial })},
 	"try":        {fieldTry, readFlag(func(p *params) *bool { return &p.try })},
+	"if_match":   {fieldMatch, readMatch},
 	"only_new":   {fieldOnlyNew, readFlag(func(p *params) *bool { return &p.onlyNew })},
 	"reason":     {fieldReason, readReason},
 	"mode":       {fieldMode, readMode},
@@ -167,8 +170,8 @@ func (p *params) readQuery(c echo.Context, op *operation) error {
 	return nil
 }
 
-// readHeader reads Idempotency-Key and the condition If-None-Match: *. Others are refused
-// before, see refuseConditions.
+// readHeader reads Idempotency-Key and the conditions If-Match and If-None-Match: *. Others
+// are refused before, see refuseConditions.
 func (p *params) readHeader(header http.Header, op *operation) (err error) {
 	if p.key, err = exchange.IdempotencyKey(header); err != nil {
 		return err
@@ -178,6 +181,43 @@ func (p *params) readHeader(header http.Header, op *operation) (err error) {
 			return exchange.Invalid("If-None-Match", noneMatchForm)
 		}
 		p.onlyNew = true
+	}
+	if tags, given := header["If-Match"]; given {
+		quoted := strings.Join(tags, " ") // no tag has a space: several are none
+		text, begins := strings.CutPrefix(quoted, `"`)
+		text, ends := strings.CutSuffix(text, `"`)
+		var ok bool
+		if p.match, ok = parseSettingsTag(text); !ok || !begins || !ends {
+			return exchange.Invalid("If-Match", matchForm)
+		}
+		p.given |= fieldMatch
+	}
+	return nil
+}
+
+// settingsTag names one version of the settings of one semaphore.
+type settingsTag struct{ epoch, version uint64 }
+
+// String returns the tag as a batch has it; an ETag has quotes around it.
+func (t settingsTag) String() string {
+	return strconv.FormatUint(t.epoch, 10) + "." + strconv.FormatUint(t.version, 10)
+}
+
+// parseSettingsTag reads a tag in its only spelling.
+func parseSettingsTag(text string) (settingsTag, bool) {
+	epoch, version, _ := strings.Cut(text, ".")
+	e, ok := exchange.ParseDigits(epoch)
+	v, also := exchange.ParseDigits(version)
+	return settingsTag{e, v}, ok && also && e > 0 && v > 0
+}
+
+const matchForm = "If-Match is one ETag as a reply has it: epoch.settings, in quotes. In a batch if_match is without the quotes."
+
+func readMatch(p *params, name string, v strictjson.Value) error {
+	text, _ := v.Text() // "" for other values, which is no tag either
+	var ok bool
+	if p.match, ok = parseSettingsTag(text); !ok {
+		return exchange.Invalid(name, matchForm)
 	}
 	return nil
 }
@@ -190,13 +230,13 @@ const noneMatchForm = "Only If-None-Match: * with PUT /v1/semaphores/{name} has 
 func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r, path := c.Request(), c.Path()
-		if _, given := r.Header["If-Match"]; given {
-			return exchange.Invalid("If-Match", "Name the epoch that is meant by ?epoch= instead.")
+		changes := r.Method != http.MethodGet && r.Method != http.MethodHead
+		if _, given := r.Header["If-Match"]; given && (!changes || path != "/v1/semaphores/:name") {
+			return exchange.Invalid("If-Match", "If-Match has a meaning with PUT, PATCH and DELETE /v1/semaphores/{name} alone. Other routes take ?epoch=.")
 		}
 		if _, given := r.Header["If-None-Match"]; given && (r.Method != http.MethodPut || path != "/v1/semaphores/:name") {
 			return exchange.Invalid("If-None-Match", noneMatchForm)
 		}
-		changes := r.Method != http.MethodGet && r.Method != http.MethodHead
 		if _, given := r.Header["Idempotency-Key"]; given && changes && (strings.HasPrefix(path, "/v1/cluster") || path == "/v1/snapshot") {
 			return exchange.Invalid("Idempotency-Key", "Changes of the cluster take no key: look at GET /v1/cluster before you repeat one.")
 		}

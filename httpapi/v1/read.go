@@ -124,6 +124,9 @@ func (api *API) getSemaphore(c echo.Context) error {
 		if err != nil {
 			return nil, err
 		}
+		if tag := etagOf(&found); tag != "" {
+			c.Response().Header().Set("ETag", tag)
+		}
 		return viewedSemaphore(m, found, s.holders, s.waiters, nowMS, id), nil
 	})
 }

@@ -175,3 +175,73 @@ func TestNoWaitInEverySpelling(t *testing.T) {
 	}
 	a.Do("GET /v1/semaphores/db", "", "Idempotency-Key: 0123456789abcdef").Is(200) // a read may be repeated anyhow
 }
+
+func TestPatch(t *testing.T) {
+	a := apitest.New(t)
+	a.Do("PATCH /v1/semaphores/db", `{"permits":3}`).RefusedWith(404, "unknown-semaphore", "semaphore=db")
+	a.Must(201, "PUT /v1/semaphores/db", `{"permits":3,"level":2}`)
+	a.Do("PATCH /v1/semaphores/db", `{"metadata":{"a":"b"}}`).Is(200, "permits=3", "level=2", "metadata.a=b", "settings=2")
+	a.Do("PATCH /v1/semaphores/db", `{"level":null}`).Is(200, "permits=3", "level=null", "metadata.a=b", "settings=3")
+	a.Do("PATCH /v1/semaphores/db", ``).Is(200, "settings=3")
+	a.Do("PATCH /v1/semaphores/db", `{"value":3}`).RefusedWith(400, "invalid-request", "field=value")
+	a.Do("PATCH /v1/semaphores/db?epoch=9", `{"permits":4}`).RefusedWith(412, "precondition-failed", "epoch=1")
+	a.Do("PATCH /v1/semaphores/db", `{"permits":4}`, "If-None-Match: *").RefusedWith(400, "invalid-request", "field=If-None-Match")
+	a.Do("POST /v1/batch", `{"operations":[{"op":"patch","semaphore":"db","permits":5},{"op":"patch","semaphore":"no","permits":5}]}`).
+		Is(200, "results.0.body.permits=5", "results.1.status=404")
+}
+
+// The ETag moves with permits, level and metadata alone, and each route of one semaphore
+// that changes it heeds If-Match.
+func TestIfMatch(t *testing.T) {
+	a := apitest.New(t)
+	tag := func(want string) {
+		t.Helper()
+		for _, method := range []string{"GET", "HEAD"} {
+			if got := a.Do(method+" /v1/semaphores/db", "").Header.Get("ETag"); got != want {
+				t.Errorf("%s: ETag %s, want %s", method, got, want)
+			}
+		}
+	}
+	put := func(body string) string { return a.Do("PUT /v1/semaphores/db", body).Header.Get("ETag") }
+	if made, moved, same := put(`{"permits":3}`), put(`{"permits":4}`), put(`{"permits":4}`); made != `"1.1"` || moved != `"1.2"` || same != `"1.2"` {
+		t.Errorf("ETags %s, %s, %s", made, moved, same)
+	}
+	a.Do("POST /v1/semaphores/db/up", "").Is(200)
+	a.Do("POST /v1/semaphores/db/leases", "").Is(201)
+	a.Do("PUT /v1/semaphores/db/value", `{"value":9}`).Is(200)
+	tag(`"1.2"`)
+	if got := a.Do("POST /v1/semaphores", `{"name":"db","permits":1}`).Is(200).Header.Get("ETag"); got != `"1.2"` {
+		t.Errorf("POST: %s", got)
+	}
+
+	for _, method := range []string{"PUT", "PATCH", "DELETE"} {
+		body := `{"permits":8}`
+		if method == "DELETE" {
+			body = ""
+		}
+		line := method + " /v1/semaphores/db"
+		a.Do(line, body, `If-Match: "1.1"`).RefusedWith(412, "precondition-failed", "settings=2", "semaphore=db")
+		a.Do(line, body, `If-Match: "2.2"`).RefusedWith(412, "precondition-failed", "epoch=1")
+		a.Do(line+"?epoch=1", body, `If-Match: "1.2"`).RefusedWith(400, "invalid-request", "field=epoch")
+		for _, bad := range []string{`"1.2`, `1.2`, `*`, `""`, `"1"`, `"1.0"`, `"01.2"`, `W/"1.2"`, `"1.2", "1.3"`} {
+			a.Do(line, body, "If-Match: "+bad).RefusedWith(400, "invalid-request", "field=If-Match")
+		}
+		a.Do(line, body, `If-Match: "1.2"`, `If-Match: "1.2"`).RefusedWith(400, "invalid-request", "field=If-Match")
+	}
+	tag(`"1.2"`)
+	a.Do("PUT /v1/semaphores/db", `{"permits":5}`, `If-Match: "1.2"`).Is(200, "settings=3", "permits=5")
+	a.Do("PATCH /v1/semaphores/db", `{"level":7}`, `If-Match: "1.3"`).Is(200, "settings=4", "permits=5")
+	a.Do("POST /v1/batch", `{"operations":[{"op":"put","semaphore":"db","permits":1,"if_match":"1.3"},{"op":"delete","semaphore":"db","if_match":"\"1.4\""}]}`).
+		Is(200, "results.0.status=412", "results.0.body.settings=4", "results.1.status=400", "results.1.body.field=if_match")
+	a.Do("DELETE /v1/semaphores/db", "", `If-Match: "1.4"`).Is(204)
+	for _, method := range []string{"PUT", "PATCH", "DELETE"} {
+		body := `{"permits":8}`
+		if method == "DELETE" {
+			body = ""
+		}
+		a.Do(method+" /v1/semaphores/db", body, `If-Match: "1.4"`).RefusedWith(404, "unknown-semaphore")
+	}
+	for _, line := range []string{"GET /v1/semaphores/db", "POST /v1/semaphores/db/up", "POST /v1/semaphores"} {
+		a.Do(line, "", `If-Match: "1.4"`).RefusedWith(400, "invalid-request", "field=If-Match")
+	}
+}

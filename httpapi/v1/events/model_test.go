@@ -3,6 +3,7 @@ package events_test
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -26,8 +27,8 @@ type modelEntry struct {
 }
 
 type modelSemaphore struct {
-	epoch, modified, permits, offset int64
-	level, metadata                  any
+	epoch, settings, modified, permits, offset int64
+	level, metadata                            any
 }
 
 type modelSession struct {
@@ -70,6 +71,9 @@ func (m *eventsModel) apply(e toldEvent) {
 		if s == nil {
 			s = &modelSemaphore{modified: e.number("index")}
 			m.semaphores[name] = s
+		}
+		if s.permits != e.number("permits") || !reflect.DeepEqual(s.level, e.body["level"]) || !reflect.DeepEqual(s.metadata, e.body["metadata"]) || s.settings == 0 {
+			s.settings++
 		}
 		s.epoch, s.permits, s.offset = e.number("epoch"), e.number("permits"), e.number("offset")
 		s.level, s.metadata = e.body["level"], e.body["metadata"]
@@ -206,7 +210,7 @@ func (m *eventsModel) semaphore(name string, now int64) any {
 		waiters = append(waiters, waiter)
 	}
 	return map[string]any{"name": name, "permits": s.permits, "offset": s.offset, "held": held, "available": s.permits + s.offset - held,
-		"level": s.level, "metadata": s.metadata, "epoch": s.epoch, "modified_index": s.modified,
+		"level": s.level, "metadata": s.metadata, "epoch": s.epoch, "settings": s.settings, "modified_index": s.modified,
 		"holder_count": len(holders), "waiter_count": len(waiters), "holders": holders, "waiters": waiters}
 }
 
