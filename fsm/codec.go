@@ -179,6 +179,39 @@ func (d *decoder) settings() (expected Change[uint64]) {
 	return expected
 }
 
+// onlyExistingLevel is the feature level from which on a put may require that the
+// semaphore exists.
+const onlyExistingLevel = 2
+
+// only appends whether a put may change or create a semaphore: one byte, whose second bit
+// is newer.
+func (e *encoder) only(isNew, existing bool) {
+	if e.feature < onlyExistingLevel {
+		e.bool(isNew)
+		return
+	}
+	var bits byte
+	if isNew {
+		bits |= 1
+	}
+	if existing {
+		bits |= 2
+	}
+	e.byte(bits)
+}
+
+// only reads what the encoder's only appends.
+func (d *decoder) only() (isNew, existing bool) {
+	if d.feature < onlyExistingLevel {
+		return d.Bool(), false
+	}
+	bits := d.Byte()
+	if bits > 3 {
+		d.Fail()
+	}
+	return bits&1 != 0, bits&2 != 0
+}
+
 // A result is encoded as its code, a mask with a bit for each member that is not zero, and
 // those members in the order of their bits. A bit is never used again for another member,
 // and a new member takes a new bit, so that old results stay readable. The arrays below are

@@ -41,38 +41,6 @@ func (c PutSemaphore) needs() uint32 {
 	return since(c.Version.Given)
 }
 
-// onlyExistingLevel is the feature level from which on a put may require that the
-// semaphore exists.
-const onlyExistingLevel = 2
-
-// only appends whether a put may change or create a semaphore: one byte, whose second bit
-// is newer.
-func (e *encoder) only(isNew, existing bool) {
-	if e.feature < onlyExistingLevel {
-		e.bool(isNew)
-		return
-	}
-	var bits byte
-	if isNew {
-		bits |= 1
-	}
-	if existing {
-		bits |= 2
-	}
-	e.byte(bits)
-}
-
-func (d *decoder) only() (isNew, existing bool) {
-	if d.feature < onlyExistingLevel {
-		return d.Bool(), false
-	}
-	bits := d.Byte()
-	if bits > 3 {
-		d.Fail()
-	}
-	return bits&1 != 0, bits&2 != 0
-}
-
 func decodePutSemaphore(d *decoder) Command {
 	c := PutSemaphore{
 		Name:     d.Text(),
