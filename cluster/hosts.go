@@ -28,7 +28,19 @@ const stallLimit = 2 * time.Second
 // an outcome.
 
 // hung reports whether a write of the log takes so long that this node can't lead.
-func (r *running) hung() bool { return r.store.StuckFor() > r.times.Of(stallLimit) }
+func (r *running) hung() bool { return r.stuckFor() > r.times.Of(stallLimit) }
+
+// stuckFor returns how long the oldest entry has waited for the disk, or the oldest write
+// under way has taken.
+func (r *running) stuckFor() time.Duration { return max(r.store.StuckFor(), r.entries.WaitingFor()) }
+
+// stuckFor is running's, or that of the store before Raft runs.
+func stuckFor(n *Node) time.Duration {
+	if r := n.running.Load(); r != nil {
+		return r.stuckFor()
+	}
+	return n.config.Store.StuckFor()
+}
 
 // established returns this node's term as leader, or nil, also before Raft runs.
 func (r *running) established() *lead.Term {

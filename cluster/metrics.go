@@ -193,7 +193,7 @@ func nodeGauges(n *Node) []gauge {
 				return 0
 			}),
 		single("log_write_stuck_seconds", "How long the write of the log that is under way has taken.",
-			func() float64 { return n.config.Store.StuckFor().Seconds() }),
+			func() float64 { return stuckFor(n).Seconds() }),
 		single("storage_free_bytes", "Free bytes on the disk of the data folder.", func() float64 { return float64(n.running.Load().space().Free) }),
 		single("storage_low", "1 while this node, if it leads, takes only what keeps or ends leases because the disk is nearly full, else 0.",
 			func() float64 { return truth(n.running.Load().space().Low) }),

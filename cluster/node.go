@@ -182,7 +182,7 @@ func (n *Node) run() error {
 	lead := func(ctx context.Context) { r.leadership.Run(ctx, r.raft) }
 	watch := func(ctx context.Context) {
 		watchdog.Run(ctx, watchdog.Config{
-			Log: n.log, Host: r, StuckFor: r.store.StuckFor, Space: n.config.space, Keys: func() fsm.KeysView { return keysOf(n) },
+			Log: n.log, Host: r, StuckFor: r.stuckFor, Space: n.config.space, Keys: func() fsm.KeysView { return keysOf(n) },
 			WedgedAfter: 3 * time.Duration(n.config.RaftMultiplier) * raftlib.Tick,
 		})
 	}

@@ -118,7 +118,7 @@ func (k checker) stateHash() Check {
 // storage checks whether this node can store entries.
 func (k checker) storage() Check {
 	c := Check{Name: "storage"}
-	stuck := k.node.config.Store.StuckFor()
+	stuck := stuckFor(k.node)
 	damage := k.node.config.Store.Damage()
 	space := k.running.space()
 	switch {

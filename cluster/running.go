@@ -33,7 +33,8 @@ type running struct {
 	die    func(error) // ends the process
 
 	raft       *raft.Raft
-	raftNews   chan bool // leadership won and lost, from Raft
+	entries    *raftlib.Log // Raft's log
+	raftNews   chan bool    // leadership won and lost, from Raft
 	transport  *raftlib.Transport
 	acks       *raftlib.AckClock
 	members    *membership.Members
@@ -63,14 +64,15 @@ func openRaft(n *Node) (*running, error) {
 		raftNews: make(chan bool, 8), acks: raftlib.NewAckClock(), snapshotDue: wake.NewSignal(),
 	}
 	config.NotifyCh = r.raftNews
+	r.entries = raftlib.NewLog(raftlib.LogConfig{Storage: s, Self: config.LocalID, Fatal: n.fatal})
 	r.transport = raftlib.NewTransport(raftlib.TransportConfig{
 		Layer: layer, Acks: r.acks, Logger: n.config.Logger, Stretch: n.times, Fault: n.config.fault,
-		Stalled: r.hung,
+		Stalled: r.hung, Durable: r.entries.Durable,
 	})
 	if s.Empty() {
 		err = raft.BootstrapCluster(config, s.Logs(), s.Stable(), s.Snapshots(), r.transport, membership.FirstConfiguration(n.config.Peers))
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("bootstrap: %w", err), r.transport.Close())
+			return nil, errors.Join(fmt.Errorf("bootstrap: %w", err), r.transport.Close(), r.entries.Close())
 		}
 	}
 	r.leadership = lead.New(lead.Config{
@@ -80,10 +82,11 @@ func openRaft(n *Node) (*running, error) {
 	f := n.replica.Feed(replica.FeedConfig{
 		Cluster: n.joining, Sinks: sinks(n, r.leadership), Fatal: n.fatal, SnapshotDue: r.snapshotDue.Set,
 	})
-	r.raft, err = raft.NewRaft(config, f, s.Logs(), s.Stable(), s.Snapshots(), r.transport)
+	r.raft, err = raft.NewRaft(config, f, r.entries, s.Stable(), r.entries.Snapshots(s.Snapshots()), r.transport)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start raft: %w", cmp.Or(f.Unread(), err)), r.transport.Close())
+		return nil, errors.Join(fmt.Errorf("start raft: %w", cmp.Or(f.Unread(), err)), r.transport.Close(), r.entries.Close())
 	}
+	r.entries.Attach(r.raft)
 	r.members = n.joining.Start(r.raft)
 	r.restorer = backup.NewRestorer(n.log, restoringNode{r}, r.raft, n.replica, n.times)
 	return r, nil
@@ -150,6 +153,7 @@ func (r *running) shutDown() error {
 		future := r.raft.Shutdown()
 		_ = r.transport.Close() // else messages under way to dead peers would be waited for
 		defer close(r.raftNews)
-		return future.Error() // waits for Raft's goroutines
+		late := r.entries.Close()                // after the last message: none says that they are stored
+		return errors.Join(late, future.Error()) // waits for Raft's goroutines
 	})
 }

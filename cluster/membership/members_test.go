@@ -132,7 +132,7 @@ func (c *cluster) start(nth int, folder *memoryFolder) *member {
 	config, err := raftlib.Config(raft.ServerID(m.id), 1, log)
 	c.must(err)
 	m.trans = raftlib.NewTransport(raftlib.TransportConfig{
-		Layer: layer, Acks: raftlib.NewAckClock(), Logger: log, Stalled: func() bool { return false },
+		Layer: layer, Acks: raftlib.NewAckClock(), Logger: log, Stalled: func() bool { return false }, Durable: func(uint64, time.Duration) error { return nil },
 	})
 	state, err := folderState(folder, folder, folder.snapshots)
 	c.must(err)

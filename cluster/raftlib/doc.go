@@ -12,6 +12,9 @@
 //     [AckClock] knows when each acknowledged message was sent, and [ReadRounds]
 //     confirms reads by it.
 //
+//   - A leader's disk and its followers' work one after the other: [Log] lets them work
+//     at the same time.
+//
 // The package knows no command, no state machine and no port. Package cluster opens
 // Raft with these parts; cluster/lead, cluster/membership and cmd call it too. It imports
 // internal/wake. Raft's goroutines call the transport; any goroutine may call
@@ -19,5 +22,6 @@
 //
 //   - config.go: the settings of a node's Raft, and its log, where ordinary faults are warnings.
 //   - transport.go: Transport, which sends Raft's messages in appends that the link can take; AckClock, which notes the acknowledgements by the moment of sending.
+//   - log.go: Log, which a leader writes beside its followers.
 //   - rounds.go: ReadRounds, which confirm reads by rounds of acknowledgements.
 package raftlib

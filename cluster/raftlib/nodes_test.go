@@ -2,6 +2,7 @@ package raftlib
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -34,6 +35,7 @@ type raftNode struct {
 	acks  *AckClock
 	raft  *raft.Raft
 	logs  *fakeLogs
+	log   *Log // over logs
 	fsm   *fakeMachine
 }
 
@@ -64,6 +66,8 @@ func (c *raftNodes) node(self raft.Server, all raft.Configuration, setups []node
 	config, err := Config(self.ID, 1, logger)
 	c.must(err)
 	transport := TransportConfig{Layer: layer, Acks: n.acks, Logger: logger, Stalled: func() bool { return false }}
+	n.log = NewLog(LogConfig{Storage: n.logs, Self: self.ID, Fatal: func(err error) { c.t.Errorf("%s: %v", self.ID, err) }})
+	transport.Durable = n.log.Durable
 	for _, setup := range setups {
 		setup(config, &transport, n)
 	}
@@ -71,8 +75,9 @@ func (c *raftNodes) node(self raft.Server, all raft.Configuration, setups []node
 	snapshots := raft.NewInmemSnapshotStore()
 	stable := raft.NewInmemStore()
 	c.must(raft.BootstrapCluster(config, n.logs, stable, snapshots, n.trans, all))
-	n.raft, err = raft.NewRaft(config, n.fsm, n.logs, stable, snapshots, n.trans)
+	n.raft, err = raft.NewRaft(config, n.fsm, n.log, stable, snapshots, n.trans)
 	c.must(err)
+	n.log.Attach(n.raft)
 	return n
 }
 
@@ -146,7 +151,11 @@ func (c *raftNodes) stop() {
 	for _, n := range c.nodes {
 		n.logs.release()
 		ended := make(chan error, 1)
-		go func() { ended <- n.raft.Shutdown().Error() }()
+		go func() {
+			future := n.raft.Shutdown()
+			_ = n.trans.Close()
+			ended <- errors.Join(n.log.Close(), future.Error())
+		}()
 		select {
 		case err := <-ended:
 			c.must(err)
@@ -271,6 +280,22 @@ func newFakeLogs() *fakeLogs {
 	gate := make(chan struct{})
 	close(gate)
 	return &fakeLogs{InmemStore: raft.NewInmemStore(), gate: gate}
+}
+
+// fakeLogs is also the Storage of a Log.
+func (l *fakeLogs) Logs() raft.LogStore                           { return l }
+func (l *fakeLogs) Seal(entries []*raft.Log) ([]*raft.Log, error) { return copies(entries), nil }
+func (l *fakeLogs) Full(err error) bool                           { return errors.Is(err, errFakeFull) }
+
+var errFakeFull = errors.New("no room")
+
+// copies are not shared with Raft's goroutines.
+func copies(entries []*raft.Log) (own []*raft.Log) {
+	for _, entry := range entries {
+		one := *entry
+		own = append(own, &one)
+	}
+	return own
 }
 
 func (l *fakeLogs) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }

@@ -41,6 +41,8 @@ type TransportConfig struct {
 	// Stalled reports whether a write of the local log has hung for too long. It is
 	// asked before each message, from many goroutines, and must not block.
 	Stalled func() bool
+	// Durable is Log.Durable of this node's log.
+	Durable func(index uint64, limit time.Duration) error
 
 	// Fault is for tests, else nil: it is asked before each message that carries
 	// entries, heartbeats or a snapshot, may block, and fails it with its error.
@@ -92,7 +94,8 @@ func (t *Transport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (ra
 
 // AppendEntries sends entries or a heartbeat and blocks for the reply. A reply in
 // the term of the request is an acknowledgement, even one that asks for older
-// entries: its sender follows this leader still.
+// entries: its sender follows this leader still. A success comes back only when this
+// node's own disk has the entries, too: Raft counts both at once (see Log).
 //
 // It leaves in args only those entries that it sends: see pace.fit. Raft takes the last
 // of them for the last that the follower has, and goes on behind it.
@@ -114,11 +117,20 @@ func (t *Transport) AppendEntries(
 	if resp.Term == args.Term {
 		t.config.Acks.Record(id, args.Term, sent)
 	}
+	if n := len(args.Entries); n > 0 && resp.Success {
+		return t.durable(args.Entries[n-1].Index)
+	}
 	return nil
 }
 
+// durable waits for this node's own disk.
+func (t *Transport) durable(index uint64) error {
+	return t.config.Durable(index, t.config.Stretch.Of(raftTimeout))
+}
+
 // InstallSnapshot sends a snapshot and blocks for the reply. It is fenced like
-// AppendEntries, since it too makes a follower stay.
+// AppendEntries, since it too makes a follower stay, and its success is a success for all
+// entries that the snapshot covers.
 func (t *Transport) InstallSnapshot(
 	id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse,
 	data io.Reader,
@@ -126,7 +138,31 @@ func (t *Transport) InstallSnapshot(
 	if err := t.fence(id, args); err != nil {
 		return err
 	}
-	return t.NetworkTransport.InstallSnapshot(id, target, args, resp, data)
+	if err := t.NetworkTransport.InstallSnapshot(id, target, args, resp, data); err != nil || !resp.Success {
+		return err
+	}
+	return t.durable(args.LastLogIndex)
+}
+
+// RequestPreVote implements [raft.WithPreVote]. A node whose log hangs does not campaign:
+// it could not lead.
+func (t *Transport) RequestPreVote(
+	id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse,
+) error {
+	if t.config.Stalled() {
+		return errStalled
+	}
+	return t.NetworkTransport.RequestPreVote(id, target, args, resp)
+}
+
+// RequestVote is fenced like RequestPreVote.
+func (t *Transport) RequestVote(
+	id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse,
+) error {
+	if t.config.Stalled() {
+		return errStalled
+	}
+	return t.NetworkTransport.RequestVote(id, target, args, resp)
 }
 
 // fence fails messages that would keep followers with a leader whose own log hangs.

@@ -250,39 +250,47 @@ func TestFollowerRecoversFromRejectedAppends(t *testing.T) {
 func TestLeaderWithHungLogLosesLeadership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t, func(_ *raft.Config, transport *TransportConfig, n *raftNode) {
-			transport.Stalled = n.logs.stalled
+			transport.Stalled = func() bool { return n.log.WaitingFor() > 2*time.Second }
 		})
 		defer c.stop()
 		old := c.leader()
 		c.apply(old, "before", c.nodes...)
 		old.logs.hang()
 		hung := time.Now()
-		lost := old.raft.Apply([]byte("lost"), 0)
+		open := old.raft.Apply([]byte("open"), 0) // the followers have it, and the next leader commits it
 		next := c.leader(old)
 		if took := time.Since(hung); took < 2*time.Second || took > 6*time.Second {
 			t.Errorf("a new leader after %v", took)
 		}
 		c.apply(next, "after", c.others(old)...)
 		old.logs.release()
-		if err := lost.Error(); !errors.Is(err, raft.ErrLeadershipLost) {
+		if err := open.Error(); !errors.Is(err, raft.ErrLeadershipLost) {
 			t.Errorf("the write that hung: %v", err)
 		}
 		c.apply(c.leader(), "healed", c.nodes...)
-		if got := old.fsm.history(); !slices.Equal(got, []string{"before", "after", "healed"}) {
+		if got := old.fsm.history(); !slices.Equal(got, []string{"before", "open", "after", "healed"}) {
 			t.Errorf("the old leader applied %q", got)
 		}
 	})
 }
 
-// TestStalledTransportSendsNoSnapshot: a snapshot holds a follower as heartbeats
-// do.
-func TestStalledTransportSendsNoSnapshot(t *testing.T) {
+// TestStalledTransportIsSilent: a snapshot holds a follower as heartbeats do, and a node that
+// can't write must not win an election.
+func TestStalledTransportIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, _ := transportPair(t, 1)
 		from.config.Stalled = func() bool { return true }
 		err := from.InstallSnapshot("n2", "n2:1", &raft.InstallSnapshotRequest{}, &raft.InstallSnapshotResponse{}, nil)
 		if !errors.Is(err, errStalled) {
 			t.Fatalf("a snapshot from a stalled leader: %v", err)
+		}
+		err = from.RequestPreVote("n2", "n2:1", &raft.RequestPreVoteRequest{}, &raft.RequestPreVoteResponse{})
+		if !errors.Is(err, errStalled) {
+			t.Fatalf("a pre-vote for a stalled node: %v", err)
+		}
+		err = from.RequestVote("n2", "n2:1", &raft.RequestVoteRequest{}, &raft.RequestVoteResponse{})
+		if !errors.Is(err, errStalled) {
+			t.Fatalf("a vote for a stalled node: %v", err)
 		}
 	})
 }
@@ -343,7 +351,7 @@ func transportPair(t *testing.T, stretch wake.Stretch) (from, to *Transport) {
 		}
 		transport := NewTransport(TransportConfig{
 			Layer: layer, Acks: NewAckClock(), Logger: hclog.NewNullLogger(), Stalled: func() bool { return false },
-			Stretch: stretch,
+			Durable: func(uint64, time.Duration) error { return nil }, Stretch: stretch,
 		})
 		t.Cleanup(func() { _ = transport.Close() })
 		pair = append(pair, transport)

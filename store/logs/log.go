@@ -93,14 +93,7 @@ func checkRead(index uint64, log *raft.Log) error {
 func (c *checkedLog) StoreLog(log *raft.Log) error { return c.StoreLogs([]*raft.Log{log}) }
 
 func (c *checkedLog) StoreLogs(logs []*raft.Log) error {
-	if err := c.guard.Refusal(); err != nil {
-		return err
-	}
-	if newest := c.covered.Load(); len(logs) > 0 && logs[0].Index <= newest {
-		return fmt.Errorf("%w: entry %d, where the snapshot has index %d; that is of a restore which the other members don't have, "+
-			"so stop this node, empty its data folder and start it: it gets the state from them", ErrCovered, logs[0].Index, newest)
-	}
-	own, err := sealed(logs)
+	own, err := c.admit(logs)
 	if err != nil {
 		return err
 	}
@@ -110,6 +103,18 @@ func (c *checkedLog) StoreLogs(logs []*raft.Log) error {
 		return c.below.storeError(err)
 	}
 	return nil
+}
+
+// admit returns entries as they are stored, or the error with which they are refused.
+func (c *checkedLog) admit(logs []*raft.Log) ([]*raft.Log, error) {
+	if err := c.guard.Refusal(); err != nil {
+		return nil, err
+	}
+	if newest := c.covered.Load(); len(logs) > 0 && logs[0].Index <= newest {
+		return nil, fmt.Errorf("%w: entry %d, where the snapshot has index %d; that is of a restore which the other members don't have, "+
+			"so stop this node, empty its data folder and start it: it gets the state from them", ErrCovered, logs[0].Index, newest)
+	}
+	return sealed(logs)
 }
 
 func (c *checkedLog) DeleteRange(first, last uint64) error { return c.top.DeleteRange(first, last) }

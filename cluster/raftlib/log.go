@@ -1,0 +1,379 @@
+package raftlib
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/internal/wake"
+)
+
+const (
+	// maxQueued bounds the bytes of entries that wait for the leader's disk; one batch may
+	// be larger. A leader has two entries of up to 256 KiB under way.
+	maxQueued = 4 << 20
+	// fullAgain is the pause after a write that found no room.
+	fullAgain = 50 * time.Millisecond
+	// closeDrain bounds how long Close waits for the disk.
+	closeDrain = 200 * time.Millisecond
+)
+
+// ErrNotStored reports entries that this node's disk does not have yet.
+var ErrNotStored = errors.New("log entries are not on the disk yet")
+
+// Storage is what a [Log] needs of the store below it. All methods are safe for
+// concurrent use.
+type Storage interface {
+	// Logs returns the log. Entries are durable when its StoreLogs returns.
+	Logs() raft.LogStore
+	// Seal returns entries as Logs would store them, or the error with which it would
+	// refuse them. It does not block.
+	Seal(entries []*raft.Log) ([]*raft.Log, error)
+	// Full reports whether an error means that there is no room, so that the same write
+	// may succeed later.
+	Full(err error) bool
+}
+
+// LogHost is what a [Log] asks Raft. No method blocks.
+type LogHost interface {
+	State() raft.RaftState
+	GetConfiguration() raft.ConfigurationFuture
+}
+
+// LogConfig says how to make a [Log]. All fields are needed.
+type LogConfig struct {
+	Storage Storage
+	Self    raft.ServerID
+	// Fatal ends the process.
+	Fatal func(error)
+}
+
+// Log is Raft's log. On the node that leads, StoreLogs hands entries to a writer and
+// returns: the disks of the leader and of the followers work at the same time. Raft takes
+// the entries for stored then, and counts the leader itself for each of them. That is
+// made true by the transport, which returns a follower's success only once [Log.Durable] has: if
+// another voter's success is part of every majority, no entry is committed before
+// the leader's disk has it.
+//
+// StoreLogs waits for the disk where that reasoning does not hold: on a node that does not
+// lead, without another voter in the latest configuration, and for configurations
+// themselves. On a node that does not lead any more, every call waits that has to do with an entry
+// of the queue, so that no message says of an entry that it is stored here before it
+// is. A failed write ends the process, since Raft relies on it, unless the disk is full: then it is
+// tried again, and new entries are refused.
+//
+// See ADR 15. All methods are safe for concurrent use; Raft calls StoreLogs from one
+// goroutine.
+type Log struct {
+	config  LogConfig
+	store   raft.LogStore
+	raft    atomic.Pointer[LogHost] // nil before Attach
+	work    context.Context         // ends with Close
+	end     context.CancelFunc
+	news    wake.Signal // there is more to write
+	changed wake.Bell   // the queue got shorter, or failed changed
+
+	mu     sync.Mutex
+	queue  []queuedEntry // by index; a write under way is of the first of them
+	bytes  int           // of the queue
+	failed error         // of the last write; nil once it has succeeded
+}
+
+// queuedEntry is an entry that waits for the disk.
+type queuedEntry struct {
+	*raft.Log
+	since time.Time
+}
+
+var _ raft.LogStore = (*Log)(nil)
+
+// NewLog returns a log that stores entries as its caller waits, until Attach. Its caller
+// closes it, once Raft sends no messages any more.
+func NewLog(config LogConfig) *Log {
+	l := &Log{config: config, store: config.Storage.Logs(), news: wake.NewSignal()}
+	l.work, l.end = context.WithCancel(context.Background())
+	go l.run()
+	return l
+}
+
+// Attach names the Raft that uses the log, and so lets its leader write in parallel.
+func (l *Log) Attach(r LogHost) { l.raft.Store(&r) }
+
+// leads reports whether this node leads. It is exact in Raft's main loop, which alone
+// makes a node leader or follower.
+func (l *Log) leads() bool {
+	r := l.raft.Load()
+	return r != nil && (*r).State() == raft.Leader
+}
+
+// parallel reports whether entries may wait in the queue. A configuration may not: it
+// decides which successes commit it and the entries before it.
+func (l *Log) parallel(entries []*raft.Log) bool {
+	if !l.leads() || slices.ContainsFunc(entries, changesVoters) {
+		return false
+	}
+	for _, server := range (*l.raft.Load()).GetConfiguration().Configuration().Servers {
+		if server.Suffrage == raft.Voter && server.ID != l.config.Self {
+			return true
+		}
+	}
+	return false
+}
+
+// changesVoters reports whether an entry may be a configuration.
+func changesVoters(entry *raft.Log) bool {
+	return entry.Type != raft.LogCommand && entry.Type != raft.LogNoop && entry.Type != raft.LogBarrier
+}
+
+// StoreLog implements [raft.LogStore].
+func (l *Log) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }
+
+// StoreLogs stores entries, or queues them on a leader that writes in parallel. It blocks
+// while too much waits in the queue.
+func (l *Log) StoreLogs(entries []*raft.Log) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	if l.parallel(entries) {
+		return l.enqueue(entries)
+	}
+	if err := l.drain(); err != nil {
+		return err
+	}
+	return l.store.StoreLogs(entries)
+}
+
+// enqueue hands entries to the writer.
+func (l *Log) enqueue(entries []*raft.Log) error {
+	sealed, err := l.config.Storage.Seal(entries)
+	if err != nil {
+		return err
+	}
+	size := 0
+	for _, entry := range sealed {
+		size += entrySize(entry)
+	}
+	err = l.until(l.work, func() bool {
+		if l.failed != nil || l.bytes > 0 && l.bytes+size > maxQueued {
+			return false
+		}
+		now := time.Now()
+		for _, entry := range sealed {
+			l.queue = append(l.queue, queuedEntry{entry, now})
+		}
+		l.bytes += size
+		return true
+	})
+	if err == nil {
+		l.news.Set()
+	}
+	return err
+}
+
+// until blocks until holds, which is called under mu, returns true. It fails while the last write has
+// failed, and when ctx ends.
+func (l *Log) until(ctx context.Context, holds func() bool) error {
+	look := func() (bool, error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return holds(), l.failed
+	}
+	var changed <-chan struct{}
+	for {
+		if ok, err := look(); ok {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if changed == nil {
+			changed = l.changed.Next() // and look again, so that no change is missed
+			continue
+		}
+		if err := wake.Until(ctx, changed); err != nil {
+			return err
+		}
+		changed = nil
+	}
+}
+
+// upTo reports whether an entry up to index waits in the queue. The caller holds mu.
+func (l *Log) upTo(index uint64) bool { return len(l.queue) > 0 && l.queue[0].Index <= index }
+
+// drain blocks until the queue is on the disk.
+func (l *Log) drain() error {
+	return l.until(l.work, func() bool { return len(l.queue) == 0 })
+}
+
+// Durable blocks until this node's disk has every entry up to index that was given to
+// the log, and fails after a limit, when the disk is full, and after Close.
+func (l *Log) Durable(index uint64, limit time.Duration) error {
+	l.mu.Lock()
+	waits := l.upTo(index)
+	l.mu.Unlock()
+	if !waits {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(l.work, limit, ErrNotStored)
+	defer cancel()
+	return l.until(ctx, func() bool { return !l.upTo(index) })
+}
+
+// WaitingFor returns how long the oldest entry of the queue has waited for the disk; 0
+// when there is none, or when the disk is full. It never waits for the disk.
+func (l *Log) WaitingFor() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) == 0 || l.failed != nil {
+		return 0
+	}
+	return time.Since(l.queue[0].since)
+}
+
+// run writes what is in the queue, until Close or a failed write.
+func (l *Log) run() {
+	for wake.Until(l.work, l.news) == nil {
+		for more := true; more; {
+			var err error
+			if more, err = l.writeAll(); err != nil {
+				l.config.Fatal(err)
+				return
+			}
+		}
+	}
+}
+
+// writeAll writes the whole queue at once, and reports whether the writer is to look
+// again. Its error is final.
+func (l *Log) writeAll() (more bool, err error) {
+	l.mu.Lock()
+	batch := make([]*raft.Log, len(l.queue))
+	for i, entry := range l.queue {
+		batch[i] = entry.Log
+	}
+	l.mu.Unlock()
+	if len(batch) == 0 || l.work.Err() != nil {
+		return false, nil
+	}
+	err = l.store.StoreLogs(batch)
+	l.mu.Lock()
+	l.failed = err
+	if err == nil {
+		for _, entry := range batch {
+			l.bytes -= entrySize(entry)
+		}
+		l.queue = slices.Delete(l.queue, 0, len(batch))
+	}
+	l.mu.Unlock()
+	l.changed.Ring()
+	switch {
+	case err == nil:
+		return true, nil
+	case l.config.Storage.Full(err):
+		return wake.Pause(l.work, fullAgain) == nil, nil
+	}
+	return false, err
+}
+
+// GetLog reads an entry. A leader reads from the queue at once. On another node a read
+// waits until the entry is on the disk: with it Raft finds out which of a leader's
+// entries it has, and reports those as stored. Such a read does not fail, or Raft would
+// panic; after Close, when no message leaves any more, it does not wait either.
+func (l *Log) GetLog(index uint64, log *raft.Log) error {
+	entry, queued := l.queued(index)
+	for queued && !l.leads() && l.work.Err() == nil {
+		if l.until(l.work, func() bool { return !l.upTo(index) }) != nil {
+			_ = wake.Pause(l.work, fullAgain)
+		}
+		entry, queued = l.queued(index)
+	}
+	if queued {
+		*log = *entry
+		return nil
+	}
+	return l.store.GetLog(index, log)
+}
+
+// queued returns an entry of the queue.
+func (l *Log) queued(index uint64) (entry *raft.Log, found bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.upTo(index) {
+		return nil, false
+	}
+	at, found := slices.BinarySearchFunc(l.queue, index, func(e queuedEntry, index uint64) int { return cmp.Compare(e.Index, index) })
+	if !found {
+		return nil, false
+	}
+	return l.queue[at].Log, true
+}
+
+// FirstIndex implements [raft.LogStore].
+func (l *Log) FirstIndex() (uint64, error) {
+	first, _ := l.ends()
+	stored, err := l.store.FirstIndex()
+	if stored == 0 && err == nil {
+		return first, nil
+	}
+	return stored, err
+}
+
+// LastIndex implements [raft.LogStore].
+func (l *Log) LastIndex() (uint64, error) {
+	_, last := l.ends() // first: entries leave the queue for the disk
+	stored, err := l.store.LastIndex()
+	return max(last, stored), err
+}
+
+// ends returns the first and the last index of the queue, or 0.
+func (l *Log) ends() (first, last uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) == 0 {
+		return 0, 0
+	}
+	return l.queue[0].Index, l.queue[len(l.queue)-1].Index
+}
+
+// DeleteRange implements [raft.LogStore].
+func (l *Log) DeleteRange(first, last uint64) error {
+	if err := l.until(l.work, func() bool { return !l.upTo(last) }); err != nil {
+		return err
+	}
+	return l.store.DeleteRange(first, last)
+}
+
+// Close stops the writer, once the queue is on the disk or after a moment, and ends all
+// waits. It fails with ErrNotStored if entries are left: no caller was told of them.
+func (l *Log) Close() error {
+	defer l.end()
+	ctx, cancel := context.WithTimeoutCause(l.work, closeDrain, ErrNotStored)
+	defer cancel()
+	return l.until(ctx, func() bool { return len(l.queue) == 0 })
+}
+
+// Snapshots returns a store that begins a snapshot only when the log up to its index is on
+// the disk: the entries that a snapshot covers are not stored any more.
+func (l *Log) Snapshots(below raft.SnapshotStore) raft.SnapshotStore {
+	return drainedSnapshots{below, l}
+}
+
+type drainedSnapshots struct {
+	raft.SnapshotStore
+	log *Log
+}
+
+// Create implements [raft.SnapshotStore].
+func (s drainedSnapshots) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
+	configurationIndex uint64, trans raft.Transport,
+) (raft.SnapshotSink, error) {
+	if err := s.log.until(s.log.work, func() bool { return !s.log.upTo(index) }); err != nil {
+		return nil, err
+	}
+	return s.SnapshotStore.Create(version, index, term, configuration, configurationIndex, trans)
+}
