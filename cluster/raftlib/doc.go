@@ -5,9 +5,12 @@
 //
 //   - A heartbeat handled beside the main loop can make committed state diverge
 //     (raft#695): [Transport] sends all messages through the main loop.
+//
 //   - A pipeline that meets a rejected append can stop for ever (raft#611, raft#612):
 //     it is off.
+//
 //   - A leader whose disk hangs leads for ever (raft#503): its transport falls silent.
+//
 //   - VerifyLeader takes replies to older messages for a proof of leadership:
 //     [AckClock] knows when each acknowledged message was sent, and [ReadRounds]
 //     confirms reads by it.

@@ -21,8 +21,8 @@ import (
 const (
 	// maxFilesOnLeader and maxFilesOnFollower bound the source files that one acquire
 	// passes through: as many as a reader has to open to follow it.
-	maxFilesOnLeader   = 40
-	maxFilesOnFollower = 40
+	maxFilesOnLeader   = 41
+	maxFilesOnFollower = 41
 	// acquiresTraced is how many acquires are traced. Work in the background shows
 	// in some of them only.
 	acquiresTraced = 12

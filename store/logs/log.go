@@ -105,6 +105,14 @@ func (c *checkedLog) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
+// Seal returns entries as StoreLogs of Logs would store them, each with its checksum, or the
+// error with which it would refuse them. It does not look at the disk. What it returns may
+// be stored later: the same entries come out.
+func (s *Stores) Seal(entries []*raft.Log) ([]*raft.Log, error) { return s.log.admit(entries) }
+
+// Full reports whether an error of Logs means that there is no room on the disk.
+func (s *Stores) Full(err error) bool { return damage.IsFull(err) }
+
 // admit returns entries as they are stored, or the error with which they are refused.
 func (c *checkedLog) admit(logs []*raft.Log) ([]*raft.Log, error) {
 	if err := c.guard.Refusal(); err != nil {

@@ -113,14 +113,6 @@ func OpenMemory(c Config) (*Stores, error) {
 // same bytes.
 func (s *Stores) Logs() raft.LogStore { return s.log }
 
-// Seal returns entries as StoreLogs of Logs would store them, each with its checksum, or the
-// error with which it would refuse them. It does not look at the disk. What it returns may
-// be stored later: the same entries come out.
-func (s *Stores) Seal(entries []*raft.Log) ([]*raft.Log, error) { return s.log.admit(entries) }
-
-// Full reports whether an error of Logs means that there is no room on the disk.
-func (s *Stores) Full(err error) bool { return damage.IsFull(err) }
-
 // Stable returns the store of Raft's term and vote. Values are durable when Set
 // returns, but for the term of a vote, which is stored together with its
 // candidate. The text of the error for a missing key is "not found", as Raft expects.
