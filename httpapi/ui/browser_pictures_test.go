@@ -3,9 +3,16 @@
 package ui_test
 
 import (
+	"bytes"
 	"context"
+	"flag"
+	"image"
+	"image/color"
+	"image/png"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/chromedp/cdproto/cdp"
@@ -40,17 +47,49 @@ func (s *site) scene() (session string) {
 	return session
 }
 
-// picture writes what the window shows as a PNG.
-func (b *tab) picture(file string, width, height int64) {
+// picture returns what the window shows.
+func (b *tab) picture(width, height int64) image.Image {
 	b.Helper()
 	b.do(chromedp.EmulateViewport(width, height))
-	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	data, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := os.WriteFile(file, png, 0o644); err != nil {
+	shown, err := png.Decode(bytes.NewReader(data))
+	if err != nil {
 		b.Fatal(err)
 	}
+	return shown
+}
+
+// small encodes a picture with the 256 colours that it has most of.
+func small(t *testing.T, shown image.Image) []byte {
+	t.Helper()
+	pixels := map[color.Color]int{}
+	bounds := shown.Bounds()
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			pixels[shown.At(x, y)]++
+		}
+	}
+	colours := slices.SortedFunc(maps.Keys(pixels), func(a, b color.Color) int { return pixels[b] - pixels[a] })
+	paletted := image.NewPaletted(bounds, color.Palette(colours[:min(256, len(colours))]))
+	nearest := map[color.Color]uint8{}
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			of := shown.At(x, y)
+			if _, known := nearest[of]; !known {
+				nearest[of] = uint8(paletted.Palette.Index(of))
+			}
+			paletted.SetColorIndex(x, y, nearest[of])
+		}
+	}
+	var out bytes.Buffer
+	encoder := png.Encoder{CompressionLevel: png.BestCompression}
+	if err := encoder.Encode(&out, paletted); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
 }
 
 func (b *tab) dark() {
@@ -61,25 +100,46 @@ func (b *tab) dark() {
 	}))
 }
 
-// TestPictures writes pictures of the pages into SIGNALBOX_PICTURES, for people to look at.
+var update = flag.Bool("update", false, "write the pictures of docs anew")
+
+// TestPictures writes the pictures of docs/console.md with -update, and others into
+// SIGNALBOX_PICTURES, for people to look at. Without either it checks the size of those in docs.
 func TestPictures(t *testing.T) {
 	folder := os.Getenv("SIGNALBOX_PICTURES")
-	if folder == "" {
-		t.Skip("SIGNALBOX_PICTURES names no folder")
-	}
-	s := newSite(t)
-	session := s.scene()
-	for name, hash := range map[string]string{"overview": "/", "semaphore": "/semaphore/db", "session": "/session/" + session, "events": "/events"} {
-		b := s.open("n2", hash)
-		b.await(`document.querySelector("#main h2, #main .events")`)
-		b.picture(filepath.Join(folder, name+".png"), 1000, 900)
-		b.picture(filepath.Join(folder, name+"-360.png"), 360, 1400)
-		b.dark()
-		b.picture(filepath.Join(folder, name+"-dark.png"), 1000, 900)
-		if name == "semaphore" {
-			b.click("Change permits…")
-			b.await(`document.getElementById("dialog").open`)
-			b.picture(filepath.Join(folder, "dialog-dark.png"), 1000, 900)
+	if *update || folder != "" {
+		s := newSite(t)
+		session := s.scene()
+		for name, hash := range map[string]string{"overview": "/", "semaphore": "/semaphore/db", "session": "/session/" + session, "events": "/events"} {
+			b := s.open("n2", hash)
+			b.await(`document.querySelector("#main h2, #main .events") && document.getElementById("live").textContent === "Live"`)
+			docs := name == "overview" || name == "semaphore"
+			if *update && docs {
+				write(t, filepath.Join("../../docs", "console-"+name+".png"), small(t, b.picture(1040, 860)))
+			}
+			if folder == "" {
+				continue
+			}
+			write(t, filepath.Join(folder, name+".png"), small(t, b.picture(1000, 900)))
+			write(t, filepath.Join(folder, name+"-360.png"), small(t, b.picture(360, 1400)))
+			b.dark()
+			write(t, filepath.Join(folder, name+"-dark.png"), small(t, b.picture(1000, 900)))
+			if name == "semaphore" {
+				b.click("Change permits…")
+				b.await(`document.getElementById("dialog").open`)
+				write(t, filepath.Join(folder, "dialog-dark.png"), small(t, b.picture(1000, 900)))
+			}
 		}
+	}
+	for _, name := range []string{"overview", "semaphore"} {
+		if info, err := os.Stat("../../docs/console-" + name + ".png"); err != nil || info.Size() > 80<<10 {
+			t.Errorf("the picture of %s: %v, %v", name, info, err)
+		}
+	}
+}
+
+func write(t *testing.T, file string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, data, 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

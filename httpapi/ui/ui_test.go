@@ -1,6 +1,8 @@
 package ui_test
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,12 +15,16 @@ import (
 
 func withConsole(cfg *apitest.Config) { cfg.HTTP.Console = true }
 
-// withReader asks for tokens, and knows "secret" with the scope to read.
-func withReader(t *testing.T) func(*apitest.Config) {
+// withTokens asks for tokens, and knows "secret-read" and "secret-admin" by their scopes.
+func withTokens(t *testing.T) func(*apitest.Config) {
 	t.Helper()
+	text := ""
+	for _, scope := range []string{"read", "admin"} {
+		sum := sha256.Sum256([]byte("secret-" + scope))
+		text += fmt.Sprintf("[[token]]\nname = %q\nhash = \"sha256:%x\"\nscopes = [%q]\n", scope, sum, scope)
+	}
 	file := filepath.Join(t.TempDir(), "tokens.toml")
-	const hash = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b" // of "secret"
-	if err := os.WriteFile(file, []byte("[[token]]\nname = \"reader\"\nhash = \"sha256:"+hash+"\"\nscopes = [\"read\"]\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	tokens, err := access.Open(file)
@@ -48,7 +54,7 @@ func files(t *testing.T) map[string]string {
 // Each file is served with its type, as it is in the folder, under a strict policy, and
 // without a token.
 func TestFiles(t *testing.T) {
-	a := apitest.New(t, withConsole, withReader(t))
+	a := apitest.New(t, withConsole, withTokens(t))
 	texts := files(t)
 	texts[""] = texts["index.html"]
 	for name, text := range texts {
@@ -86,7 +92,7 @@ func TestFiles(t *testing.T) {
 // A browser that opens the node's address gets to the console; other clients see no change.
 func TestRoot(t *testing.T) {
 	const browser = "Accept: text/html,application/xhtml+xml,*/*;q=0.8"
-	for _, open := range []func(*apitest.Config){withConsole, withReader(t)} {
+	for _, open := range []func(*apitest.Config){withConsole, withTokens(t)} {
 		a := apitest.New(t, withConsole, open)
 		for _, line := range []string{"GET /", "HEAD /", "GET /ui"} {
 			if got := a.Do(line, "", browser).Is(302); got.Header.Get("Location") != "/ui/" {
@@ -108,7 +114,7 @@ func TestRoot(t *testing.T) {
 // A browser asks for a password of its own when it is offered Basic authentication: the
 // page is not.
 func TestNoBasicForThePage(t *testing.T) {
-	a := apitest.New(t, withConsole, withReader(t))
+	a := apitest.New(t, withConsole, withTokens(t))
 	if got := a.Do("GET /v1/cluster", "").Is(401); len(got.Header["Www-Authenticate"]) != 2 {
 		t.Errorf("a client is offered %v", got.Header["Www-Authenticate"])
 	}
@@ -116,7 +122,7 @@ func TestNoBasicForThePage(t *testing.T) {
 	if forms := got.Header["Www-Authenticate"]; len(forms) != 1 || !strings.HasPrefix(forms[0], "Bearer") {
 		t.Errorf("the page is offered %v", forms)
 	}
-	a.Do("GET /v1/cluster", "", "X-Requested-With: XMLHttpRequest", "Authorization: Bearer secret").Is(200)
+	a.Do("GET /v1/cluster", "", "X-Requested-With: XMLHttpRequest", "Authorization: Bearer secret-read").Is(200)
 }
 
 // The page is small, asks no other machine, and makes no markup of a text.

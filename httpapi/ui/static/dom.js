@@ -43,8 +43,8 @@ function alike(have, want) {
     return;
   }
   for (const { name } of [...have.attributes]) if (!want.hasAttribute(name) && name !== "style") have.removeAttribute(name);
-  for (const { name, value } of want.attributes) if (have.getAttribute(name) !== value) have.setAttribute(name, value);
-  if (want.style?.width !== have.style?.width) have.style.width = want.style.width;
+  for (const { name, value } of want.attributes) if (name !== "style" && have.getAttribute(name) !== value) have.setAttribute(name, value);
+  if (want.style?.width !== have.style?.width) have.style.width = want.style.width; // the policy forbids the attribute
   if (have.nodeName !== "INPUT" && have.nodeName !== "SELECT") morph(have, [...want.childNodes]);
 }
 

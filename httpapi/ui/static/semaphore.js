@@ -69,7 +69,7 @@ export function semaphore(name) {
       cells: [sessionLink(h.session), count(h.count), String(h.token), age(h.held_ms), h.revoked ? "" : left(h.expires_in_ms),
         h.revoked ? [el("span", { class: "tag" }, "revoked"), h.reason ? " " + h.reason : null] : metadata(h.metadata), h.revoked ? "" : button("Revoke…", "revoke", { session: h.session }, { class: "quiet", "aria-label": `Revoke the lease of session ${h.session}` })],
     }));
-    return el("section", { "data-key": "holders" }, el("h2", {}, `Holders`, el("span", { class: "note" }, count(s.holder_count)), shown(s.holders, s.holder_count)),
+    return el("section", { "data-key": "holders" }, el("h2", {}, "Holders ", el("span", { class: "note" }, count(s.holder_count)), shown(s.holders, s.holder_count)),
       rows.length ? table("Holders", ["Session", "#Permits", "#Token", "Held for", "Time left", "Client", ""], rows) : el("p", { class: "note" }, s.held ? "" : "None."));
   }
 
@@ -79,7 +79,7 @@ export function semaphore(name) {
       cells: [String(w.position), sessionLink(w.session), count(w.count), age(w.waiting_ms), why(w, s.waiters[i - 1]), [w.unowned ? el("span", { class: "tag" }, "no owner") : null, metadata(w.metadata)],
         button("Withdraw…", "withdraw", { session: w.session }, { class: "quiet", "aria-label": `Withdraw the request of session ${w.session}` })],
     }));
-    return el("section", { "data-key": "queue" }, el("h2", {}, "Waiting", el("span", { class: "note" }, count(s.waiter_count)), shown(s.waiters, s.waiter_count)),
+    return el("section", { "data-key": "queue" }, el("h2", {}, "Waiting ", el("span", { class: "note" }, count(s.waiter_count)), shown(s.waiters, s.waiter_count)),
       rows.length ? table("Waiting, in order", ["#Place", "Session", "#Permits", "Waits for", "Why", "Client", ""], rows) : el("p", { class: "note" }, "No request waits."));
   }
 

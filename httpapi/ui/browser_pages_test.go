@@ -1,0 +1,227 @@
+//go:build browser
+
+package ui_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/chromedp"
+)
+
+// TestPages opens each page, and holds it to the rules for all: what a screen reader, a
+// keyboard, a narrow window and weak eyes need.
+func TestPages(t *testing.T) {
+	s := newSite(t)
+	session := s.scene()
+	for hash, texts := range map[string][]string{
+		"/":                   {"n1", "n3", "leader", "follower", "this node", "has room", "deploy/production", "3 / 4", "contended", "full", "idle"},
+		"/semaphore/db":       {"owner platform", session, "worker-2", "It needs 2, 1 available.", "The one before it in the line comes first. Before it:", "waits for 2 permits", "granted: 2 permits, token", "curl '"},
+		"/session/" + session: {"host worker-1", "licences/matlab", "17", "granted: 2 permits", "End session…"},
+		"/events":             {"session " + session + " opened for 10 min", "db created with 4 permits", "granted: 17 permits"},
+		"/semaphore/nosuch":   {"Not there", "No semaphore has this name", "Try again"},
+		"/session/12":         {"Not there"},
+		"/nosuch":             {"No such page"},
+	} {
+		b := s.open("n2", hash)
+		for _, text := range texts {
+			b.shows(text)
+		}
+		b.isAccessible(hash)
+		b.isNarrow(hash)
+		b.isReadable(hash)
+		b.dark()
+		b.isReadable(hash + " in the dark")
+		if weight := eval[int](b, `performance.getEntriesByType("resource").concat(performance.getEntriesByType("navigation")).filter((e) => e.name.includes("/ui/")).reduce((sum, e) => sum + e.transferSize, 0)`); weight == 0 || weight > 150_000 {
+			t.Errorf("%s: %d bytes were loaded", hash, weight)
+		} else if hash == "/" {
+			t.Logf("%d bytes of files in all, with their headers", weight)
+		}
+	}
+}
+
+// isAccessible checks Chromium's accessibility tree: whatever can be operated has a name,
+// pages have one heading of the first level, and tables are tables.
+func (b *tab) isAccessible(page string) {
+	b.Helper()
+	tree, err := chromedp.Run(b.ctx, func(ctx context.Context, target *chromedp.Target) (accessibility.GetFullAXTreeResult, error) {
+		return cdp.Call(ctx, target, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	value := func(v *accessibility.Value) string {
+		if v == nil {
+			return ""
+		}
+		return strings.Trim(string(v.Value), `"`)
+	}
+	counts, named := map[string]int{}, 0
+	for _, node := range tree.Nodes {
+		if node.Ignored {
+			continue
+		}
+		role, name := value(node.Role), value(node.Name)
+		counts[role]++
+		if slices.Contains([]string{"button", "link", "textbox", "searchbox", "combobox", "spinbutton", "table", "navigation", "dialog", "image"}, role) {
+			if named++; name == "" && role != "image" {
+				b.Errorf("%s: a %s has no name", page, role)
+			}
+		}
+	}
+	if counts["dialog"] > 0 { // the rest can't be reached meanwhile
+		return
+	}
+	tables := eval[int](b, `document.querySelectorAll("main table").length`)
+	if counts["main"] != 1 || counts["navigation"] != 1 || named < 4 || counts["table"] != tables || tables > 0 && counts["columnheader"] == 0 {
+		b.Errorf("%s: %d named, %v", page, named, counts)
+	}
+	if headings := eval[int](b, `document.querySelectorAll("h1").length`); headings != 1 {
+		b.Errorf("%s: %d headings of the first level", page, headings)
+	}
+}
+
+// isNarrow checks that a window of 360 pixels has nothing to scroll to the side.
+func (b *tab) isNarrow(page string) {
+	b.Helper()
+	b.do(chromedp.EmulateViewport(360, 740))
+	if wide := eval[string](b, `document.documentElement.scrollWidth > 360 ? [...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > 360).map((e) => e.tagName + " " + e.textContent.slice(0, 40)).join("; ") || "the page" : ""`); wide != "" {
+		b.Errorf("%s: too wide for 360 pixels: %s", page, wide)
+	}
+	b.do(chromedp.EmulateViewport(1200, 900))
+}
+
+// isReadable computes the contrast of every text with what is behind it: at least 4.5 to 1.
+func (b *tab) isReadable(page string) {
+	b.Helper()
+	weak := eval[[]string](b, `(() => {
+		const parse = (text) => { const [r, g, b, a = 1] = text.match(/[\d.]+/g).map(Number); return [r, g, b, a]; };
+		const light = (c) => { const [r, g, b] = c.map((v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+		const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] === 1) return c; } return [255, 255, 255, 1]; };
+		const weak = [];
+		let texts = 0;
+		for (const e of document.querySelectorAll("body *")) {
+			if (![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) || !e.checkVisibility() || e.closest(".hidden, thead") || e.disabled) continue;
+			texts++;
+			const [a, b] = [light(parse(getComputedStyle(e).color)), light(behind(e))];
+			const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+			if (contrast < 4.5) weak.push(contrast.toFixed(2) + " " + e.textContent.slice(0, 40));
+		}
+		if (texts < 4) weak.push("only " + texts + " texts");
+		return weak;
+	})()`)
+	if len(weak) > 0 {
+		b.Errorf("%s: too little contrast: %q", page, weak)
+	}
+}
+
+// TestKeyboard walks through a page by Tab alone: every link and button gets the focus, in
+// the order of the page, and shows it; then it opens a dialog, cancels it, and acts.
+func TestKeyboard(t *testing.T) {
+	s := newSite(t)
+	s.scene()
+	b := s.open("n1", "/semaphore/db")
+	b.shows("The one before it")
+	b.shows("created with 4 permits") // the last of what comes late
+	eval[bool](b, `(document.activeElement.blur(), document.getElementById("skip").focus(), window.passed = [], true)`)
+	most := eval[int](b, `(window.all = [...document.querySelectorAll("a[href], button, input, select, [tabindex='0']")].filter((e) => e.checkVisibility()), all.length)`)
+	for range most {
+		eval[bool](b, `(passed.push(document.activeElement), true)`)
+		if outline := eval[string](b, `getComputedStyle(document.activeElement).outlineStyle`); outline == "none" {
+			t.Errorf("%s does not show its focus", eval[string](b, `document.activeElement.outerHTML`))
+		}
+		b.do(chromedp.KeyEvent("\t"))
+	}
+	if missed := eval[string](b, `all.filter((e) => e.isConnected && !passed.includes(e)).map((e) => e.textContent).join("; ")`); missed != "" || most < 15 {
+		t.Errorf("of %d, Tab misses %s", most, missed)
+	}
+	focus := func() {
+		eval[bool](b, `([...document.querySelectorAll("button")].find((e) => e.textContent === "Change permits…").focus(), true)`)
+		b.do(chromedp.KeyEvent("\r"))
+		b.await(`document.getElementById("dialog").open && document.activeElement.id === "permits"`)
+	}
+	focus()
+	b.isAccessible("the dialog over it")
+	b.do(chromedp.KeyEvent("\u001b"))
+	b.await(`!document.getElementById("dialog").open && document.activeElement.textContent === "Change permits…"`)
+	focus()
+	eval[bool](b, `(document.activeElement.select(), true)`)
+	b.do(chromedp.KeyEvent("9\tdb\r"))
+	b.shows("permits\n9")
+	s.api("n1").Must(200, "GET /v1/semaphores/db", "").Is(200, "permits=9")
+}
+
+// TestLive changes a semaphore at one node and sees it on the page of another one, without
+// a click; the log has the time from the request to the page.
+func TestLive(t *testing.T) {
+	s := newSite(t)
+	s.api("n3").Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	b := s.open("n1", "/semaphore/db")
+	b.await(`document.getElementById("live").textContent === "Live"`)
+	var times []time.Duration
+	for n := 1001; n <= 1040; n++ {
+		shown := fmt.Sprintf(`new Promise((done) => {
+			const check = () => document.querySelector(".figures dd")?.textContent === "%d,%03d" ? done(Date.now()) : setTimeout(check, 2);
+			check();
+		})`, n/1000, n%1000)
+		at := make(chan float64, 1)
+		go func() {
+			moment, err := chromedp.Run(b.ctx, chromedp.Evaluate[float64](shown, chromedp.EvalAwaitPromise))
+			if err != nil {
+				t.Error(err)
+			}
+			at <- moment
+		}()
+		sent := time.Now()
+		s.api("n3").Must(200, "PUT /v1/semaphores/db", fmt.Sprintf(`{"permits":%d}`, n))
+		select {
+		case moment := <-at:
+			times = append(times, max(0, time.UnixMilli(int64(moment)).Sub(sent)))
+		case <-time.After(patience):
+			t.Fatalf("%d does not arrive: %s", n, b.text())
+		}
+	}
+	slices.Sort(times)
+	t.Logf("from the request at n3 to the page of n1: median %v, 90 %% %v, longest of %d %v", times[len(times)/2], times[len(times)*9/10], len(times), times[len(times)-1])
+	overview := s.open("n2", "/")
+	overview.shows("1,040")
+	s.api("n1").Must(201, "PUT /v1/semaphores/another", `{"permits":1}`)
+	overview.shows("another")
+	s.api("n3").Must(204, "DELETE /v1/semaphores/db", "")
+	b.shows("This semaphore was deleted.")
+}
+
+// TestRestart takes the page's node away while it leads. The page says that it is stale, and
+// is live again when the node is back.
+func TestRestart(t *testing.T) {
+	s := newSite(t)
+	leader := s.cluster.Leader()
+	s.api(leader).Must(201, "PUT /v1/semaphores/db", `{"permits":5}`)
+	b, follower := s.open(leader, "/semaphore/db"), s.open(s.other(leader), "/semaphore/db")
+	for _, page := range []*tab{b, follower} {
+		page.shows("permits\n5")
+		page.await(`document.getElementById("live").textContent === "Live"`)
+	}
+	s.kill(leader)
+	b.shows("This page does not reach its node")
+	b.await(`/^Reconnecting, last update \d+ s ago$/.test(document.getElementById("live").textContent)`)
+	s.cluster.AwaitReady()
+	s.api(s.other(leader)).Must(200, "PUT /v1/semaphores/db", `{"permits":6}`)
+	follower.shows("permits\n6")
+	if strings.Contains(b.text(), "permits\n6") {
+		t.Error("the page without its node has news")
+	}
+	s.restart(leader)
+	b.shows("permits\n6")
+	b.await(`document.getElementById("live").textContent === "Live" && !document.body.innerText.includes("does not reach")`)
+	s.cluster.AwaitReady()
+	s.api(s.other(leader)).Must(200, "PUT /v1/semaphores/db", `{"permits":7}`)
+	b.shows("permits\n7")
+	follower.shows("permits\n7")
+}
