@@ -9,7 +9,7 @@ FUZZTIME   ?= 30s
 BENCHTIME  ?= 1s
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test one browser race properties lint golangci golangci-version vulnerabilities licences words fuzz bench processes compose-test hooks
+.PHONY: help build run test one browser race properties lint golangci golangci-version vulnerabilities licences words fuzz bench benchmarks processes compose-test hooks
 
 help:         ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,7 +42,9 @@ words:        ## how plain the comments of each package and the docs are
 	echo "$$out" | grep -E 'lines of (comments|docs)|more than|FAIL'; exit $$passed
 fuzz:         ## every fuzz target for FUZZTIME
 	scripts/fuzz.sh $(FUZZTIME)
-bench:        ## the benchmarks, each for BENCHTIME
+bench:        ## the table of docs/performance.md, in a few minutes
+	go test -v -run '^$$' -bench '^BenchmarkTable$$' -benchtime 1x -timeout 60m ./cmd/signalbox
+benchmarks:   ## all benchmarks, each for BENCHTIME
 	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./...
 processes:    ## real processes, killed, paused, upgraded
 	go test -tags processes -count 1 -timeout 20m ./cmd/signalbox

@@ -102,7 +102,7 @@
 // # Concurrency
 //
 // Everything may be used by several goroutines. Where many of them make short calls at a
-// time, Config.Gather lets these share requests: from 64 goroutines about three times as
+// time, Config.Gather lets these share requests: from 64 goroutines up to three times as
 // many calls get through. Each open session, and each lease of
 // Client.Acquire, has one goroutine that renews it, and each release or end that is not
 // yet confirmed has one, until its deadline at the latest; Close waits for their end,

@@ -80,7 +80,7 @@ func startBareNode(b *testing.B, id raft.ServerID, transport raft.Transport) *ra
 	config.MaxAppendEntries = 1024
 	config.NoLegacyTelemetry = true
 	// On a busy machine it must not lose its leader: elections are not measured.
-	config.HeartbeatTimeout, config.ElectionTimeout, config.LeaderLeaseTimeout = 3*time.Second, 3*time.Second, 3*time.Second
+	config.HeartbeatTimeout, config.ElectionTimeout, config.LeaderLeaseTimeout = 10*time.Second, 10*time.Second, 10*time.Second
 	config.Logger = hclog.NewNullLogger()
 	node, err := raft.NewRaft(config, &bareMachine{}, cache, logs, raft.NewInmemSnapshotStore(), transport)
 	if err != nil {
@@ -107,7 +107,7 @@ func bareLeader(b *testing.B, nodes []*raft.Raft) *raft.Raft {
 	select {
 	case leader := <-elected:
 		return leader
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		b.Fatal("the bare loop has no leader")
 		return nil
 	}
@@ -122,7 +122,7 @@ func serveBare(b *testing.B, leader *raft.Raft) string {
 		if err != nil {
 			return err
 		}
-		applied := leader.Apply(command, 5*time.Second)
+		applied := leader.Apply(command, time.Minute)
 		if err := applied.Error(); err != nil {
 			return err
 		}

@@ -14,48 +14,6 @@ import (
 	"github.com/signalbox/signalbox/internal/certs"
 )
 
-// batchSize is how many operations one request of /v1/batch carries.
-const batchSize = 100
-
-// BenchmarkWrites compares single writes on the leader with the bare loop,
-// writes through a follower with those on the leader, and operations in
-// batches with single requests. Each is a ratio within one run.
-func BenchmarkWrites(b *testing.B) {
-	bare := startBare(b)
-	leader, follower := startTrio(b)
-	for _, connections := range []int{64, 256} {
-		b.Run(fmt.Sprintf("connections=%d", connections), func(b *testing.B) {
-			prepare(b, "http://"+leader, connections, &http.Client{})
-			for b.Loop() {
-				rates := compare(b, connections,
-					&loader{name: "bare loop, leader", addresses: []string{bare}, operations: 1, request: count},
-					&loader{name: "signalbox, leader", addresses: []string{leader}, operations: 1, request: up},
-					&loader{name: "signalbox, follower", addresses: []string{follower}, operations: 1, request: up},
-					&loader{name: "signalbox, batches of 100", addresses: []string{leader}, operations: batchSize, request: batch},
-				)
-				b.ReportMetric(rates[1].wall/rates[0].wall, "leader/bare")
-				b.ReportMetric(rates[2].wall/rates[1].wall, "follower/leader")
-				b.ReportMetric(rates[3].wall/rates[1].wall, "batch/single")
-				b.ReportMetric(rates[3].processor/rates[1].processor, "batch/single-cpu")
-			}
-		})
-	}
-}
-
-// count is the bare loop's write: a command of about the size of an up.
-func count(c, _ int) (method, path, body string) {
-	return http.MethodPost, "/count", fmt.Sprintf("%040d", c)
-}
-
-func up(c, _ int) (method, path, body string) {
-	return http.MethodPost, fmt.Sprintf("/v1/semaphores/own-%d/up", c), ""
-}
-
-func batch(c, _ int) (method, path, body string) {
-	operation := fmt.Sprintf(`{"op":"up","semaphore":"own-%d"}`, c)
-	return http.MethodPost, "/v1/batch", `{"operations":[` + strings.Repeat(operation+",", batchSize-1) + operation + `]}`
-}
-
 // prepare makes each connection's own semaphore.
 func prepare(b *testing.B, base string, connections int, client *http.Client) {
 	b.Helper()
@@ -76,9 +34,22 @@ func prepare(b *testing.B, base string, connections int, client *http.Client) {
 	}
 }
 
+// benchNode is a node with its HTTP address.
+type benchNode struct {
+	*node
+	address string
+}
+
 // startTrio starts three nodes, each as changed, and returns the HTTP addresses of the
 // leader and of a follower.
 func startTrio(b *testing.B, change ...func(c *config)) (leader, follower string) {
+	b.Helper()
+	nodes := startNodes(b, change...)
+	return nodes[0].address, nodes[1].address
+}
+
+// startNodes starts three nodes, each as changed, and returns them, the leader first.
+func startNodes(b *testing.B, change ...func(c *config)) []benchNode {
 	b.Helper()
 	d := devFlags{nodes: 3, port: freePorts(b, 0, 1, 2, peerOffset, peerOffset+1, peerOffset+2)}
 	var peers []cluster.Peer
@@ -88,6 +59,7 @@ func startTrio(b *testing.B, change ...func(c *config)) (leader, follower string
 	fatal := make(chan error, d.nodes)
 	var nodes []*node
 	b.Cleanup(func() { stopAll(nodes) })
+	var started []benchNode
 	for i, own := range peers {
 		c := defaultConfig()
 		c.nodesHere, c.nodeID, c.peers, c.peerAddress, c.data = d.nodes, own.ID, peers, own.Address, b.TempDir()
@@ -98,20 +70,17 @@ func startTrio(b *testing.B, change ...func(c *config)) (leader, follower string
 		n, err := startNode(b.Context(), c, hclog.NewNullLogger(), firstTo(fatal))
 		must(b, err)
 		nodes = append(nodes, n)
+		started = append(started, benchNode{n, c.httpAddress})
 	}
 	must(b, d.ready(b.Context(), nodes, fatal))
-	for i, n := range nodes {
-		address := fmt.Sprintf("127.0.0.1:%d", d.port+i)
-		if status := n.cluster.Status(); status.Leader == status.Node {
-			leader = address
-		} else {
-			follower = address
+	for i := range started {
+		if status := started[i].cluster.Status(); status.Leader == status.Node {
+			started[0], started[i] = started[i], started[0]
+			return started
 		}
 	}
-	if leader == "" {
-		b.Fatal("no leader among the nodes")
-	}
-	return leader, follower
+	b.Fatal("no leader among the nodes")
+	return nil
 }
 
 // BenchmarkSecured compares writes with a token on a leader whose peers have mutual TLS,

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// row is one figure of the table: a ratio within the run, with each driver, and the
+// limit that it is to keep; and the ratio by processor time with the bare driver, which
+// other programs on the machine move less. 0 stands for a figure that there is not.
+type row struct {
+	figure                   string
+	bare, library, processor float64
+	limit                    string
+}
+
+func (r row) String() string {
+	cell := func(figure float64) string {
+		if figure == 0 {
+			return "–"
+		}
+		return fmt.Sprintf("%.2f", figure)
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %s |", r.figure, cell(r.bare), cell(r.library), cell(r.processor), r.limit)
+}
+
+// BenchmarkTable prints the figures of docs/performance.md as one table.
+func BenchmarkTable(b *testing.B) {
+	bare := startBare(b)
+	nodes := startNodes(b)
+	prepare(b, "http://"+nodes[0].address, 256, &http.Client{})
+	sessions := prepareHot(b, nodes[0].address)
+	for b.Loop() {
+		rows := idle(b, nodes)
+		rows = append(rows, lonely(b, nodes)...)
+		rows = append(rows, hot(b, nodes, sessions)...)
+		rows = append(rows, writes(b, bare, nodes)...)
+		fmt.Printf("\n| figure | bare driver | net/http's client | bare driver, by processor time | limit |\n| --- | --- | --- | --- | --- |\n")
+		for _, r := range rows {
+			fmt.Println(r)
+		}
+		fmt.Println()
+	}
+}
+
+// idle is the processor time of three nodes without a client.
+func idle(b *testing.B, _ []benchNode) []row {
+	before, start := processor(b), time.Now()
+	<-time.After(phase)
+	return []row{{"idle: processor time of the three nodes and the bare loop, % of one core", 100 * (processor(b) - before).Seconds() / time.Since(start).Seconds(), 0, 0, "–"}}
+}
+
+// lonely compares one client's writes with what they are made of. The four take turns.
+func lonely(b *testing.B, nodes []benchNode) []row {
+	var raw, trip, commit, through []time.Duration
+	for range rounds {
+		raw = append(raw, syncP50(b))
+		trip = append(trip, roundTripP50(b, nodes[1].address))
+		commit = append(commit, commitP50(b, nodes[0].cluster))
+		w := dialWire(b, nodes[1].address)
+		through = append(through, p50(b, phase/2, func() error {
+			_, err := w.do(http.MethodPost, "/v1/semaphores/other/up", "")
+			return err
+		}))
+		must(b, w.conn.Close())
+	}
+	disk, trips := middle(raw), middle(trip)
+	b.Logf("p50: fdatasync of 4 KiB %v, GET /livez %v, commit on the leader %v, write through a follower %v", disk, trips, middle(commit), middle(through))
+	return []row{
+		{"1 client through a follower: p50 of a write ÷ raw fdatasync", float64(middle(through)) / float64(disk), 0, 0, "≤ 6"},
+		{"1 client on the leader: p50 of a commit ÷ raw fdatasync", float64(middle(commit)) / float64(disk), 0, 0, "–"},
+	}
+}
+
+// p50 repeats something for a time and returns how long half of them took at most.
+func p50(b *testing.B, during time.Duration, do func() error) time.Duration {
+	b.Helper()
+	var took []time.Duration
+	for start := time.Now(); time.Since(start) < during; {
+		began := time.Now()
+		must(b, do())
+		took = append(took, time.Since(began))
+	}
+	return middle(took)
+}
+
+// syncP50 is the floor of the storage: one overwritten block of 4 KiB and its fdatasync.
+func syncP50(b *testing.B) time.Duration {
+	b.Helper()
+	f, err := os.Create(filepath.Join(b.TempDir(), "raw"))
+	must(b, err)
+	defer f.Close()
+	block := make([]byte, 4096)
+	for range 256 {
+		_, err := f.Write(block)
+		must(b, err)
+	}
+	must(b, f.Sync())
+	at := int64(0)
+	return p50(b, phase/4, func() error {
+		at = (at + 1) % 256
+		if _, err := f.WriteAt(block, at*4096); err != nil {
+			return err
+		}
+		return syscall.Fdatasync(int(f.Fd()))
+	})
+}
+
+// batchSize is how many operations one request of /v1/batch carries.
+const batchSize = 1000
+
+// writes compares writes of many connections with the bare loop and with L, which is
+// what HTTP alone and replication alone allow together.
+func writes(b *testing.B, bare string, nodes []benchNode) (rows []row) {
+	leader, follower := []string{nodes[0].address}, []string{nodes[1].address}
+	for _, connections := range []int{64, 256} {
+		var turns []turn
+		for _, library := range []bool{false, true} {
+			for _, l := range []loader{
+				{name: "bare loop", addresses: []string{bare}, operations: 1, request: count},
+				{name: "leader", addresses: leader, operations: 1, request: up},
+				{name: "follower", addresses: follower, operations: 1, request: up},
+				{name: "GET", addresses: leader, operations: 1, request: alive},
+				{name: "batches", addresses: leader, operations: batchSize, request: batch},
+			} {
+				l.library = library
+				turns = append(turns, turn{fmt.Sprintf("%d connections, %s, library %t", connections, l.name, library), func(b *testing.B) rate { return l.run(b, connections) }})
+			}
+		}
+		turns = append(turns, turn{"replication in the process", func(b *testing.B) rate { return inProcess(b, nodes[0].cluster, connections) }})
+		r := inTurns(b, turns)
+		own, through := r[:5], r[5:10]
+		wall, used := func(r rate) float64 { return r.wall }, func(r rate) float64 { return r.processor }
+		both := func(what string, of func(r []rate, by func(rate) float64) float64, limit string) {
+			rows = append(rows, row{fmt.Sprintf("%d connections: %s", connections, what), of(own, wall), of(through, wall), of(own, used), limit})
+		}
+		ratio := func(over, under int) func([]rate, func(rate) float64) float64 {
+			return func(r []rate, by func(rate) float64) float64 { return by(r[over]) / by(r[under]) }
+		}
+		both("leader ÷ bare loop", ratio(1, 0), "≥ 1.2")
+		both("follower ÷ leader", ratio(2, 1), "≥ 0.9")
+		both("leader ÷ L", func(drive []rate, by func(rate) float64) float64 {
+			return by(drive[1]) * (1/by(drive[3]) + 1/by(r[10]))
+		}, "≥ 0.8")
+		both(fmt.Sprintf("batch of %d, operations ÷ single", batchSize), ratio(4, 1), "≥ 15")
+	}
+	return rows
+}
+
+// inProcess makes writes on a node without HTTP.
+func inProcess(b *testing.B, n *cluster.Node, callers int) rate {
+	b.Helper()
+	var done atomic.Int64
+	var group sync.WaitGroup
+	before, start := processor(b), time.Now()
+	for c := range callers {
+		command := fsm.Up{Name: fmt.Sprint("own-", c), Count: 1}
+		group.Go(func() {
+			for time.Since(start) < phase {
+				if reply, err := n.Do(b.Context(), cluster.Call{Command: command}); err != nil || reply.Code != fsm.OK {
+					b.Error(reply.Code, err)
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	return rate{float64(done.Load()) / time.Since(start).Seconds(), float64(done.Load()) / (processor(b) - before).Seconds()}
+}
+
+// count is the bare loop's write: a command of about the size of an up.
+func count(c int) (method, path, body string) {
+	return http.MethodPost, "/count", fmt.Sprintf("%040d", c)
+}
+
+func up(c int) (method, path, body string) {
+	return http.MethodPost, fmt.Sprintf("/v1/semaphores/own-%d/up", c), ""
+}
+
+// alive is the request that asks for least.
+func alive(int) (method, path, body string) { return http.MethodGet, "/livez", "" }
+
+func batch(c int) (method, path, body string) {
+	operation := fmt.Sprintf(`{"op":"up","semaphore":"own-%d"}`, c)
+	return http.MethodPost, "/v1/batch", `{"operations":[` + strings.Repeat(operation+",", batchSize-1) + operation + `]}`
+}
