@@ -78,13 +78,14 @@ var layers = map[string][]string{
 	"internal/wire": {}, // decodes what the log and the peers' frames are made of
 
 	"store":                    {"store/damage", "store/folder", "store/logs", "store/snapshots"},
-	"store/logs":               {"store/boltcheck", "store/damage"},  // the log, and term and vote
-	"store/snapshots":          {"store/boltcheck", "store/damage"},  // the snapshots
-	"store/folder":             {"store/damage"},                     // whose folder it is, and what is stored in it at least
-	"store/damage":             {"internal/wake", "store/boltcheck"}, // damage found in files: its errors, and the guard around bbolt
-	"store/boltcheck":          {},                                   // the structure of a bbolt file, checked without bbolt
-	"store/archive":            {},                                   // the file format of backups
-	"store/internal/storetest": {},                                   // entries, snapshots, and damage to files, for tests
+	"store/journal":            {},                                                   // changes of the log, durable with one write each
+	"store/logs":               {"store/boltcheck", "store/damage", "store/journal"}, // the log, and term and vote
+	"store/snapshots":          {"store/boltcheck", "store/damage"},                  // the snapshots
+	"store/folder":             {"store/damage"},                                     // whose folder it is, and what is stored in it at least
+	"store/damage":             {"internal/wake", "store/boltcheck"},                 // damage found in files: its errors, and the guard around bbolt
+	"store/boltcheck":          {},                                                   // the structure of a bbolt file, checked without bbolt
+	"store/archive":            {},                                                   // the file format of backups
+	"store/internal/storetest": {},                                                   // entries, snapshots, and damage to files, for tests
 
 	"client":                {"client/internal/calls", "client/internal/nodes", "internal/credentials"}, // for users: it knows the service by its API alone
 	"client/internal/calls": {"client/internal/nodes", "internal/credentials"},                          // one call, to one node after the other

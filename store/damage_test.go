@@ -75,12 +75,13 @@ func makeTruth(t *testing.T) truth {
 		case 22:
 			made.take(t, s, made.covered)
 		case 27:
-			for _, name := range dataFiles {
+			drain(t, s) // what follows is in the journal alone
+			for _, name := range filesOf(made.folder) {
 				made.older[name] = storetest.ReadTrimmed(t, made.folder, name)
 			}
 		}
 	}
-	closeStore(t, s)
+	abandon(t, s)
 	return made
 }
 
@@ -107,15 +108,19 @@ func TestDamagedFilesAreNeverBelieved(t *testing.T) {
 	t.Logf("seed %d, %d cases", seed, cases)
 	made := makeTruth(t)
 	files := map[string][]byte{}
-	for _, name := range append(slices.Clone(dataFiles), recordFile) {
+	for _, name := range filesOf(made.folder) {
 		files[name] = storetest.ReadTrimmed(t, made.folder, name)
+	}
+	names := []string{raftFile, raftFile, raftFile, snapshotsFile, snapshotsFile, witnessFile, recordFile}
+	if journaled {
+		names = append(names, journalFile, journalFile, journalFile)
 	}
 	found := map[string]int{}
 	base := storetest.Folder(t)
 	for i := range cases {
 		r := rand.New(rand.NewPCG(seed, i))
 		// The log is what matters most, and the small files have little to storetest.
-		name := []string{raftFile, raftFile, raftFile, snapshotsFile, snapshotsFile, witnessFile, recordFile}[r.IntN(7)]
+		name := names[r.IntN(len(names))]
 		how := storetest.Damages[r.IntN(len(storetest.Damages))]
 		older := made.older[name]
 		if older == nil {
@@ -152,7 +157,7 @@ func TestDamagedFilesAreNeverBelieved(t *testing.T) {
 // check opens a folder and compares it with the truth. The error says what was
 // believed that isn't true.
 func (made truth) check(t *testing.T, folder string) (verdict string, err error) {
-	s, err := Open(Options{Folder: folder, NodeID: "n1"})
+	s, err := Open(options(folder))
 	if err != nil {
 		if typed := (*damage.Error)(nil); !errors.As(err, &typed) || typed.Folder != folder || typed.File == "" {
 			return "", fmt.Errorf("the error doesn't say what is damaged: %w", err)
@@ -180,7 +185,7 @@ func (made truth) check(t *testing.T, folder string) (verdict string, err error)
 		return "", fmt.Errorf("close: %w", err)
 	}
 	made.log = append(slices.Clone(made.log), more...)
-	again, err := Open(Options{Folder: folder, NodeID: "n1"})
+	again, err := Open(options(folder))
 	if err != nil {
 		return "", fmt.Errorf("after going on: %w", err)
 	}
@@ -297,6 +302,7 @@ func TestFileThatIsGoneUnderARunningNode(t *testing.T) {
 	folder := t.TempDir()
 	s := openStore(t, folder)
 	storeEntries(t, s, 1, 300, 1)
+	drain(t, s)
 	if err := os.Truncate(filepath.Join(folder, raftFile), 0); err != nil {
 		t.Fatal(err)
 	}

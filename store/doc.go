@@ -1,7 +1,7 @@
 // Package store owns a node's data folder: the Raft log and the stable values in
-// raft-boltdb, the snapshots in a bbolt file of their own, the lock file, the
-// record of format and identity, and the checks that keep damage from passing
-// for data.
+// raft-boltdb, perhaps with a journal before the log, the snapshots in a bbolt file of
+// their own, the lock file, the record of format and identity, and the checks that
+// keep damage from passing for data.
 //
 // # What it promises
 //
@@ -26,8 +26,8 @@
 //
 // # What it does not do
 //
-// It does not know semaphores, starts no goroutine, and does not decide about
-// leadership: cluster polls Space and StuckFor, and acts.
+// It does not know semaphores, and does not decide about leadership: cluster polls
+// Space and StuckFor, and acts. It starts one goroutine, for a journal, until Close.
 //
 // # Concurrency
 //

@@ -127,7 +127,7 @@ func TestFolderCannotBeMadeOnAFullDisk(t *testing.T) {
 	disk := smallDisk(t, "size=4m")
 	folder := filepath.Join(disk, "data")
 	fill(t, filepath.Join(disk, "filler"))
-	_, err := Open(Options{Folder: folder, NodeID: "n1"})
+	_, err := Open(options(folder))
 	if err == nil || !strings.Contains(err.Error(), folder) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("the error is %q", err)
 	}

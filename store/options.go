@@ -35,6 +35,14 @@ type Options struct {
 	// MinFree is the free space, in bytes, below which Space reports low; 0 for
 	// DefaultMinFree.
 	MinFree uint64
+	// Journal puts a journal before the log, so that an append is one synced write. It takes
+	// 16 MiB of the disk; where there is no room, the folder is opened without one. A folder may
+	// be opened either way, whatever it was before. Programs that don't know journals refuse a
+	// folder that has one.
+	Journal bool
+	// JournalHalf is for tests: the size of the halves of a new journal in bytes, 0 for the
+	// default.
+	JournalHalf int64
 	// WrapLog is for tests: what it returns takes the place of the log as it is on
 	// the disk, beneath the cache, the checksums and the watch over writes. A
 	// wrapper that delays, fails or hangs its calls is seen like a disk that does.

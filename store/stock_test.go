@@ -57,7 +57,7 @@ func TestStockBoltEndsTheProcess(t *testing.T) {
 	if err == nil || !strings.Contains(string(output), "panic:") || strings.Contains(string(output), "recovered:") {
 		t.Errorf("the child went on, error %v: perhaps bbolt has changed, and boltcheck can go\n%s", err, output)
 	}
-	_, err = Open(Options{Folder: folder, NodeID: "n1"})
+	_, err = Open(options(folder))
 	storetest.WantError(t, err, damage.ErrDamaged, folder+"/"+raftFile, "page")
 }
 
@@ -86,6 +86,6 @@ func TestStockBoltBelievesFlippedBits(t *testing.T) {
 	if err := errors.Join(bolt.GetLog(7, &got), bolt.Close()); err != nil || !bytes.HasPrefix(got.Data, []byte("command 6 of")) {
 		t.Errorf("raft-boltdb alone returned %q, error %v", got.Data, err)
 	}
-	_, err = Open(Options{Folder: folder, NodeID: "n1"})
+	_, err = Open(options(folder))
 	storetest.WantError(t, err, damage.ErrDamaged, raftFile+" at index 7", "checksum")
 }

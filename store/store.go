@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync/atomic"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	bolterrors "go.etcd.io/bbolt/errors"
 
@@ -28,6 +29,7 @@ type Store struct {
 	*logs.Stores   // the log, term and vote
 	snapshots      raft.SnapshotStore
 	guard          *damage.Guard
+	logger         hclog.Logger
 	bolt           []io.Closer // the open files of bbolt
 }
 
@@ -79,7 +81,7 @@ func OpenEphemeral(nodeID string) (*Store, error) {
 // openParts opens log, stable values and snapshots of an open folder. With an error it
 // returns those that are open already.
 func openParts(o Options, home *folder.Folder, c logs.Config) (s *Store, err error) {
-	s = &Store{Folder: home, guard: c.Guard}
+	s = &Store{Folder: home, guard: c.Guard, logger: c.Logger}
 	c.Covered = new(atomic.Uint64)
 	if o.Ephemeral {
 		s.snapshots = snapshots.NewMemory(c.Covered)
@@ -91,6 +93,10 @@ func openParts(o Options, home *folder.Folder, c logs.Config) (s *Store, err err
 		return s, err
 	}
 	home.Reserve().Refill()
+	if inLogs, err = changeJournal(o, home, c, inLogs); err != nil {
+		return s, err
+	}
+	c.Journal = home.Journal()
 	if s.Stores, err = logs.Open(c, inLogs); err != nil {
 		return s, err
 	}
@@ -109,12 +115,44 @@ func openParts(o Options, home *folder.Folder, c logs.Config) (s *Store, err err
 	return s, err
 }
 
+// changeJournal puts a journal before the log, or brings its entries into the log and removes it,
+// unless the folder is as it should be. A crash leaves a journal that is not in the record
+// at most: the next one takes its place.
+func changeJournal(o Options, home *folder.Folder, c logs.Config, found logs.Contents) (logs.Contents, error) {
+	switch {
+	case o.Journal == home.Journal():
+		return found, nil
+	case o.Journal:
+		with, err := logs.CreateJournal(c.Folder, o.JournalHalf, found)
+		if errors.Is(err, damage.ErrFull) {
+			c.Logger.Warn("no room for a journal: appends go without one", "error", err)
+			return found, logs.RemoveJournal(c.Folder)
+		}
+		if err == nil {
+			err = home.SetJournal(true)
+		}
+		return with, err
+	}
+	c.Journal = true
+	s, err := logs.Open(c, found)
+	if err != nil {
+		return found, err
+	}
+	if err := errors.Join(s.Drain(), s.Close()); err != nil {
+		return found, err
+	}
+	if err := errors.Join(home.SetJournal(false), logs.RemoveJournal(c.Folder)); err != nil {
+		return found, err
+	}
+	return logs.Read(c.Folder, false)
+}
+
 // verify reads all of the folder's files, before bbolt opens them, and judges whether
 // together they are what this node stored, given what the witness has seen. Entries
 // that a readable snapshot covers may be missing: Raft doesn't need them, and takes them
 // for cut off. The error is a damage.Error, or says what can't be read.
 func verify(home *folder.Folder) (logs.Contents, snapshots.Contents, error) {
-	log, err := logs.Read(home.Path())
+	log, err := logs.Read(home.Path(), home.Journal())
 	if err != nil {
 		return log, snapshots.Contents{}, err
 	}
@@ -135,7 +173,7 @@ func judge(path string, seen folder.Bounds, log logs.Contents, kept snapshots.Co
 	case log.Generation() < seen.Stable:
 		err = damaged(logs.FileName, 0, nil, "the term and vote stored last are missing")
 	case log.Last < seen.Entry:
-		err = damaged(logs.FileName, seen.Entry, nil, "the log was stored up to here, and ends at %d", log.Last)
+		err = damaged(log.NewestFile(), seen.Entry, nil, "the log was stored up to here, and ends at %d", log.Last)
 	case max(newest, bad.Index) < seen.Snapshot:
 		err = damaged(snapshots.FileName, seen.Snapshot, nil, "the snapshot is missing")
 	case bad.Err != nil && bad.Index > newest && (log.Last < bad.Index || log.From > newest+1):
@@ -169,6 +207,10 @@ func (s *Store) Damage() error { return s.guard.Found() }
 // under way: as long as a write hangs on the disk, so does Close. Further calls
 // return nil at once.
 func (s *Store) Close() error {
+	drained := s.Stores.Drain() // what can't be drained now stays in the journal
+	if drained != nil && !errors.Is(drained, damage.ErrDamaged) && !errors.Is(drained, damage.ErrClosed) {
+		s.logger.Warn("entries stay in the journal", "error", drained)
+	}
 	first, err := s.guard.Close(func() (err error) {
 		for _, file := range s.bolt {
 			err = errors.Join(err, file.Close())

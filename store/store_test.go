@@ -13,6 +13,7 @@ import (
 	"github.com/signalbox/signalbox/store/damage"
 	"github.com/signalbox/signalbox/store/folder"
 	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/store/journal"
 	"github.com/signalbox/signalbox/store/logs"
 	"github.com/signalbox/signalbox/store/snapshots"
 )
@@ -21,6 +22,7 @@ import (
 const (
 	raftFile      = logs.FileName
 	snapshotsFile = snapshots.FileName
+	journalFile   = journal.FileName
 	recordFile    = "FORMAT"
 	witnessFile   = "witness"
 	reserveFile   = "reserve"
@@ -29,10 +31,24 @@ const (
 // dataFiles hold the stored data, and must all be there.
 var dataFiles = []string{raftFile, snapshotsFile, witnessFile}
 
+// journaled is whether the stores of tests have a journal: all tests run with and without one.
+var journaled bool
+
+func TestMain(m *testing.M) {
+	failed := m.Run()
+	journaled = true
+	os.Exit(max(failed, m.Run()))
+}
+
+// options are those of node n1 in a folder.
+func options(folder string) Options {
+	return Options{Folder: folder, NodeID: "n1", Journal: journaled, JournalHalf: 64 << 10}
+}
+
 // openStore opens a folder for node n1 and closes it with the test.
 func openStore(t testing.TB, folder string, with ...func(*Options)) *Store {
 	t.Helper()
-	o := Options{Folder: folder, NodeID: "n1"}
+	o := options(folder)
 	for _, change := range with {
 		change(&o)
 	}
@@ -53,6 +69,28 @@ func closeStore(t testing.TB, s *Store) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Fatalf("close: %v", err)
+	}
+}
+
+// drain brings the journal's entries into raft.db.
+func drain(t testing.TB, s *Store) {
+	t.Helper()
+	if err := s.Drain(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// abandon closes a store as a crash does: what the journal has stays there.
+func abandon(t testing.TB, s *Store) {
+	t.Helper()
+	_, err := s.guard.Close(func() (err error) {
+		for _, file := range s.bolt {
+			err = errors.Join(err, file.Close())
+		}
+		return err
+	})
+	if err := errors.Join(err, s.Folder.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -37,11 +37,20 @@ func changeFile(t *testing.T, folder, name string, change func(*bbolt.Tx) error)
 	}
 }
 
+// filesOf returns the names of the files in a folder that matter.
+func filesOf(folder string) []string {
+	names := append(slices.Clone(dataFiles), recordFile)
+	if _, err := os.Stat(filepath.Join(folder, journalFile)); err == nil {
+		names = append(names, journalFile)
+	}
+	return names
+}
+
 // copyFolder copies the files of a folder as they are now.
 func copyFolder(t *testing.T, from string) string {
 	t.Helper()
 	to := t.TempDir()
-	for _, name := range append(slices.Clone(dataFiles), recordFile) {
+	for _, name := range filesOf(from) {
 		content, err := os.ReadFile(filepath.Join(from, name))
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +104,7 @@ func TestDamagedSnapshotAtOpen(t *testing.T) {
 				return err
 			})
 			if c.refused != "" {
-				_, err := Open(Options{Folder: folder, NodeID: "n1"})
+				_, err := Open(options(folder))
 				storetest.WantError(t, err, damage.ErrDamaged, snapshotsFile+" "+c.refused)
 				return
 			}
@@ -129,7 +138,7 @@ func TestMissingSnapshotIsDamage(t *testing.T) {
 	changeFile(t, folder, snapshotsFile, func(tx *bbolt.Tx) error {
 		return errors.Join(tx.Bucket(metaBucket).Delete(id), tx.Bucket(dataBucket).DeleteBucket(id))
 	})
-	_, err := Open(Options{Folder: folder, NodeID: "n1"})
+	_, err := Open(options(folder))
 	storetest.WantError(t, err, damage.ErrDamaged, snapshotsFile+" at index 50")
 }
 
@@ -163,7 +172,7 @@ func TestMissingEntriesAreDamageUnlessASnapshotCoversThem(t *testing.T) {
 				closeStore(t, openStore(t, folder))
 				return
 			}
-			_, err := Open(Options{Folder: folder, NodeID: "n1"})
+			_, err := Open(options(folder))
 			storetest.WantError(t, err, damage.ErrDamaged, fmt.Sprintf("%s at index %d", raftFile, c.refusedFrom))
 		})
 	}
@@ -189,7 +198,7 @@ func TestStableRecordThatIsTooOldIsDamage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, raftFile), old, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Open(Options{Folder: folder, NodeID: "n1"})
+	_, err := Open(options(folder))
 	storetest.WantError(t, err, damage.ErrDamaged, raftFile, "term and vote")
 }
 
@@ -222,7 +231,7 @@ func TestPartsThatAreMissingOrTooMany(t *testing.T) {
 			storetest.TakeSnapshot(t, s.Snapshots(), 5, 1, storetest.Bytes(1, 3*256<<10))
 			closeStore(t, s)
 			changeFile(t, folder, c.file, c.change)
-			_, err := Open(Options{Folder: folder, NodeID: "n1"})
+			_, err := Open(options(folder))
 			storetest.WantError(t, err, damage.ErrDamaged, c.file)
 		})
 	}

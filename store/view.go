@@ -64,7 +64,7 @@ func (v *View) read() (kept snapshots.Contents, sound bool) {
 		return nil
 	}
 	var err error
-	if v.Log, err = logs.Scan(v.Facts.Path, func(*raft.Log) error { return nil }, damaged); err != nil {
+	if v.Log, err = logs.Scan(v.Facts.Path, v.Facts.Journal, func(*raft.Log) error { return nil }, damaged); err != nil {
 		_ = damaged(err)
 	}
 	if kept, err = snapshots.Read(v.Facts.Path); err != nil {
@@ -95,7 +95,7 @@ var errGap = errors.New("the log has a gap")
 func (v *View) Entries(after uint64, each func(*raft.Log) error) error {
 	next := after + 1
 	var failed error
-	_, err := logs.Scan(v.Facts.Path, func(entry *raft.Log) error {
+	_, err := logs.Scan(v.Facts.Path, v.Facts.Journal, func(entry *raft.Log) error {
 		switch {
 		case entry.Index < next:
 			return nil
@@ -138,7 +138,8 @@ func (v *View) Replace(r Replacement) (kept string, err error) {
 
 // make makes the new content in a folder of its own.
 func (v *View) make(path string, r Replacement) (err error) {
-	s, err := Open(Options{Folder: path, NodeID: v.Facts.NodeID, ClusterID: r.ClusterID})
+	// With a journal in place of each journal: a file that has no successor would stay.
+	s, err := Open(Options{Folder: path, NodeID: v.Facts.NodeID, ClusterID: r.ClusterID, Journal: v.Facts.Journal})
 	if err != nil {
 		return err
 	}

@@ -249,7 +249,7 @@ func readRecord(folder string) (record, error) {
 		return record{}, &ForeignError{Folder: folder, Found: "its file " + recordFile + " is not ours"}
 	case found.format > knownFormat:
 		return record{}, &NewerFormatError{Folder: folder, Found: found.format, Known: knownFormat}
-	case found.format > 1 && found.journal != noJournal:
+	case found.format > 1 && !knownJournal(found.journal):
 		return record{}, &NewerFormatError{Folder: folder, Found: found.format, Known: knownFormat, Journal: found.journal}
 	}
 	return found, nil

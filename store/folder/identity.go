@@ -41,6 +41,20 @@ func (f *Folder) SetRestored(term uint64) error {
 	})
 }
 
+// Journal reports whether the log has a journal before it.
+func (f *Folder) Journal() bool { return f.now().journal == twoHalves }
+
+// SetJournal records whether the log has a journal before it. It is durable on return. The
+// journal must be there before, and be drained before it is given up.
+func (f *Folder) SetJournal(journal bool) error {
+	return f.changeRecord(func(r *record) error {
+		if r.journal = noJournal; journal {
+			r.journal = twoHalves
+		}
+		return nil
+	})
+}
+
 // now returns the record as it is now.
 func (f *Folder) now() record {
 	f.mu.Lock()

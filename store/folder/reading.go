@@ -20,6 +20,7 @@ type Facts struct {
 	NodeID    string
 	ClusterID string // "" if it is not known
 	FolderID  ID     // zero in format 1
+	Journal   bool   // see Folder.Journal
 	Restored  uint64 // see Folder.Restored
 	Bounds    Bounds // by its witness; zero if that is damaged
 	Damage    []error
@@ -102,7 +103,8 @@ func readFacts(path string, files []string) (Facts, error) {
 		return Facts{}, err
 	}
 	facts := Facts{
-		Path: path, Format: found.format, NodeID: found.node, ClusterID: found.cluster, FolderID: found.folder, Restored: found.restored,
+		Path: path, Format: found.format, NodeID: found.node, ClusterID: found.cluster, FolderID: found.folder,
+		Journal: found.journal == twoHalves, Restored: found.restored,
 	}
 	for _, name := range files {
 		if !exists(path, name) {

@@ -22,9 +22,15 @@ const recordTitle = "signalbox data folder"
 // castagnoli is the polynomial of the checksums of record and witness (CRC32C).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// noJournal is the value of the line "journal" in a folder whose log is in Bolt
-// alone. A folder with a journal before the log will name it there.
-const noJournal = "none"
+// The values of the line "journal". noJournal is that of a folder whose log is in Bolt
+// alone. twoHalves is that of a folder with the file of package journal before it: programs
+// that don't know it refuse the folder, since Bolt may lack entries.
+const (
+	noJournal = "none"
+	twoHalves = "two-halves"
+)
+
+func knownJournal(kind string) bool { return kind == noJournal || kind == twoHalves }
 
 // record is the file FORMAT: whose folder this is and how it is to be read. It
 // is text, for people:
@@ -47,7 +53,7 @@ type record struct {
 	node     string
 	cluster  string // "" as long as it isn't known
 	folder   ID     // zero in format 1
-	journal  string // noJournal is the only one so far; "" in format 1
+	journal  string // noJournal or twoHalves; "" in format 1
 	restored uint64 // see Folder.SetRestored; 0 in format 1
 	complete bool   // false while the other files are being created
 }
@@ -92,7 +98,7 @@ func decodeRecord(content []byte) (record, error) {
 		return record{format: format}, nil
 	}
 	decoded := record{format: format, complete: values["state"] == "complete", journal: values["journal"]}
-	if format > 1 && decoded.journal != noJournal && decoded.journal != "" {
+	if format > 1 && !knownJournal(decoded.journal) && decoded.journal != "" {
 		return record{format: format, journal: decoded.journal}, nil
 	}
 	if decoded.parse(values) != nil || string(decoded.encode()) != text {

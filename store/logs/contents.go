@@ -2,7 +2,12 @@ package logs
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
@@ -10,12 +15,16 @@ import (
 
 	"github.com/signalbox/signalbox/store/boltcheck"
 	"github.com/signalbox/signalbox/store/damage"
+	"github.com/signalbox/signalbox/store/journal"
 )
 
-// Contents is what the file of log and stable values holds, once it is checked.
+// Contents is what the file of log and stable values holds, and the journal if there is one,
+// once they are checked.
 type Contents struct {
-	Extent // of the log
-	stable stableRecord
+	Extent  // of the log
+	stable  stableRecord
+	inBolt  Extent           // of the log in raft-boltdb, which the journal changes
+	journal journal.Contents // zero without a journal
 }
 
 // Generation returns how often stable values have been written.
@@ -30,32 +39,46 @@ func (c Contents) Vote() (term uint64, candidate string) {
 	return c.stable.number(keyVoteTerm), string(c.stable.values[keyVoteCandidate])
 }
 
-// fileReader reads the file of log and stable values.
-type fileReader struct {
-	folder   string
-	each     func(*raft.Log) error
-	damage   func(error) error
-	decoder  *codec.Decoder
-	log      Extent
-	stable   *stableRecord
-	unstable bool // the record of the stable values is damaged
-	buckets  int  // "conf" and "logs", by raft-boltdb
+// NewestFile returns the name of the file that has the newest entries.
+func (c Contents) NewestFile() string {
+	if len(c.journal.Ops) > 0 {
+		return journal.FileName
+	}
+	return FileName
 }
 
-// Read checks the whole file of a folder, before bbolt opens it: its structure, and each
-// entry and value with its checksum.
-func Read(folder string) (Contents, error) {
-	return Scan(folder, func(*raft.Log) error { return nil }, func(err error) error { return err })
+// fileReader reads the file of log and stable values.
+type fileReader struct {
+	folder    string
+	journaled bool
+	each      func(*raft.Log) error
+	damage    func(error) error
+	decoder   *codec.Decoder
+	log       Extent
+	inBolt    Extent
+	journal   journal.Contents
+	overlay   journaledLog // what the journal makes of it: its tail and cuts
+	applied   bool         // the journal was read
+	merged    int          // so much of the tail was visited
+	stable    *stableRecord
+	unstable  bool // the record of the stable values is damaged
+	buckets   int  // "conf" and "logs", by raft-boltdb
+}
+
+// Read checks the whole log of a folder, before bbolt opens it: the structure of the file,
+// and each entry and value with its checksum. journaled says that there is a journal.
+func Read(folder string, journaled bool) (Contents, error) {
+	return Scan(folder, journaled, func(*raft.Log) error { return nil }, func(err error) error { return err })
 }
 
 // Scan is Read for a visitor. each gets the sound entries in their order, and must not
 // keep them; damaged gets the damage to an entry or to the stable values. An error that either
 // returns ends the scan and becomes its own. Contents lack all that is damaged. With an
 // error they are what was found before it.
-func Scan(folder string, each func(*raft.Log) error, damaged func(error) error) (Contents, error) {
-	r := &fileReader{folder: folder, each: each, damage: damaged, decoder: codec.NewDecoderBytes(nil, &codec.MsgpackHandle{})}
+func Scan(folder string, journaled bool, each func(*raft.Log) error, damaged func(error) error) (Contents, error) {
+	r := &fileReader{folder: folder, journaled: journaled, each: each, damage: damaged, decoder: codec.NewDecoderBytes(nil, &codec.MsgpackHandle{})}
 	err := r.read()
-	contents := Contents{Extent: r.log}
+	contents := Contents{Extent: r.log, inBolt: r.inBolt, journal: r.journal}
 	if r.stable != nil {
 		contents.stable = *r.stable
 	}
@@ -69,7 +92,44 @@ func (r *fileReader) read() error {
 	if r.buckets != 2 || r.stable == nil && !r.unstable {
 		return r.damaged(0, "a part of it is missing")
 	}
-	return nil
+	if err := r.readJournal(); err != nil {
+		return err
+	}
+	return r.mergeBelow(math.MaxUint64)
+}
+
+// readJournal reads the journal, unless that is done. It needs the stable values, which come
+// first in the file.
+func (r *fileReader) readJournal() error {
+	if !r.journaled || r.applied {
+		return nil
+	}
+	found, err := journal.Contents{}, error(nil)
+	if r.stable != nil { // else it isn't known which changes are to be applied
+		found, err = readJournal(r.folder, r.stable.drained())
+	}
+	if errors.Is(err, damage.ErrDamaged) {
+		err = r.damage(err)
+	}
+	r.journal, r.applied = found, true
+	r.overlay.apply(found.Ops)
+	return err
+}
+
+func readJournal(folder string, drained uint64) (journal.Contents, error) {
+	file, err := os.Open(filepath.Join(folder, journal.FileName))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return journal.Contents{}, &damage.Error{Folder: folder, File: journal.FileName, Detail: "the file is missing"}
+	case err != nil:
+		return journal.Contents{}, fmt.Errorf("data folder %s can't be read: %w", folder, err)
+	}
+	defer func() { _ = file.Close() }() // only read
+	found, err := journal.Read(file, drained)
+	if broken := (*journal.DamageError)(nil); errors.As(err, &broken) {
+		return found, &damage.Error{Folder: folder, File: journal.FileName, Index: broken.After, Detail: broken.Detail}
+	}
+	return found, err
 }
 
 func (r *fileReader) damaged(index uint64, format string, arguments ...any) error {
@@ -96,8 +156,11 @@ func (r *fileReader) visit(item boltcheck.Item) error {
 	}
 }
 
-// entry checks a stored entry, as it will be checked when it is read.
+// entry checks an entry stored in bbolt, as it will be checked when it is read.
 func (r *fileReader) entry(index uint64, value []byte) error {
+	if err := errors.Join(r.readJournal(), r.mergeBelow(index)); err != nil {
+		return err
+	}
 	var log raft.Log
 	r.decoder.ResetBytes(value)
 	if err := r.decoder.Decode(&log); err != nil {
@@ -106,12 +169,35 @@ func (r *fileReader) entry(index uint64, value []byte) error {
 	if err := checkRead(index, &log); err != nil {
 		return r.damage(r.damaged(index, "%v", err))
 	}
-	if r.log.First == 0 {
-		r.log.First = index
+	r.inBolt = r.inBolt.with(index)
+	if _, newer := r.overlay.place(index); newer || r.overlay.hides(index) {
+		return nil
 	}
-	if r.log.Last == 0 || index != r.log.Last+1 {
-		r.log.From = index
+	return r.found(&log)
+}
+
+// mergeBelow visits the entries of the journal up to an index that bbolt has.
+func (r *fileReader) mergeBelow(index uint64) error {
+	for ; r.merged < len(r.overlay.tail); r.merged++ {
+		log := r.overlay.tail[r.merged].log
+		if log.Index > index {
+			return nil
+		}
+		err := checkRead(log.Index, log)
+		if err != nil {
+			err = r.damage(&damage.Error{Folder: r.folder, File: journal.FileName, Index: log.Index, Detail: err.Error()})
+		} else {
+			err = r.found(log)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	r.log.Last = index
-	return r.each(&log)
+	return nil
+}
+
+// found takes in an entry of the log.
+func (r *fileReader) found(log *raft.Log) error {
+	r.log = r.log.with(log.Index)
+	return r.each(log)
 }

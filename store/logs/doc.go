@@ -7,17 +7,23 @@
 // full disk fails a write and passes; any other failed write is damage, and final.
 //
 // From Raft's side to the disk, a log is: checksums (checkedLog), a cache of the last
-// entries, the watch over writes, and a [raft.LogStore] at the bottom: boltLog or
-// memoryLog. All that is above the bottom asks of it is the contract of raft.LogStore
-// and typed errors: a journal in front of bbolt takes the place of boltLog in Open.
+// entries, the watch over writes, and a [raft.LogStore] at the bottom: boltLog, journaledLog
+// over a boltLog, or memoryLog.
 //
-// Package store calls it. It imports damage and boltcheck, and touches the file FileName
-// in the data folder. Its stores may be used by any number of goroutines.
+// With a journal (package journal), each change is one synced write there, and goes to bbolt
+// later: when a half of the journal is full, after a second or two without a change, and
+// at Drain. A crash at any time leaves changes in both; those after the sequence that bbolt has
+// are applied again at the next start. A full disk keeps entries from bbolt and not from the
+// journal, as long as that has room. One goroutine, until Close, is for that.
+//
+// Package store calls it. It imports journal, damage and boltcheck, and touches the file
+// FileName and the journal in the data folder. Its stores may be used by any number of goroutines.
 //
 //   - logs.go: Create, Open and Close; Witness and Reserve, what they ask of the folder
 //   - log.go: checkedLog: the checksums of entries, and the watch over writes
+//   - journaled.go: journaledLog: the journal, and what bbolt doesn't have yet
 //   - bolt.go: boltLog, which knows what must be in the file
 //   - stable.go: stableValues: term and vote as one record
-//   - contents.go: Read and Scan, which check the closed file
+//   - contents.go: Read and Scan, which check the closed files
 //   - memory.go: memoryLog
 package logs

@@ -2,8 +2,10 @@ package logs
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 
@@ -12,6 +14,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"github.com/signalbox/signalbox/store/damage"
+	"github.com/signalbox/signalbox/store/journal"
 )
 
 const (
@@ -34,6 +37,8 @@ type Config struct {
 	// Covered is the index of the newest snapshot. Entries up to there are refused. It may
 	// be nil.
 	Covered *atomic.Uint64
+	// Journal says that the log has a journal before it; see Contents.
+	Journal bool
 	// Wrap is for tests: what it returns takes the place of the log on the disk, beneath
 	// the cache, the checksums and the watch over writes. It may be nil.
 	Wrap func(raft.LogStore) raft.LogStore
@@ -61,6 +66,8 @@ type Stores struct {
 	log    *checkedLog
 	stable raft.StableStore
 	bolt   *raftboltdb.BoltStore // nil in memory
+	// journaled is the log before bolt; nil without a journal.
+	journaled *journaledLog
 }
 
 // Create makes the file for a new folder. The stable record is there from the start,
@@ -87,15 +94,63 @@ func Open(c Config, found Contents) (*Stores, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.stable = &stableValues{
+	stable := &stableValues{
 		bolt: s.bolt, guard: c.Guard, witness: c.Witness, reserve: c.Reserve, logger: c.Logger, now: found.stable,
 	}
-	bottom := &boltLog{bolt: s.bolt, guard: c.Guard, witness: c.Witness, logger: c.Logger, extent: found.Extent}
-	if s.log, err = newLog(c, bottom, FileName, cachedEntries); err != nil {
-		return nil, errors.Join(err, s.bolt.Close())
+	s.stable = stable
+	var bottom raft.LogStore
+	if c.Journal {
+		s.journaled, err = openJournaled(c, s.bolt, found, stable)
+		bottom = s.journaled
+	} else {
+		bottom = &boltLog{bolt: s.bolt, guard: c.Guard, witness: c.Witness, logger: c.Logger, extent: found.inBolt}
+	}
+	if err == nil {
+		s.log, err = newLog(c, bottom, FileName, cachedEntries)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
+
+func openJournaled(c Config, bolt raft.LogStore, found Contents, stable *stableValues) (*journaledLog, error) {
+	file, err := journal.OpenFile(c.Folder)
+	if err != nil {
+		return nil, err
+	}
+	below := &boltLog{bolt: bolt, guard: c.Guard, witness: silent{}, logger: c.Logger, extent: found.inBolt}
+	log, err := newJournaled(c, below, file, found, stable)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	log.start()
+	return log, nil
+}
+
+// Drain brings all entries of the journal into raft-boltdb, so that the next start is quick.
+// Without a journal it does nothing. Entries may be stored beside it.
+func (s *Stores) Drain() error {
+	if s == nil || s.journaled == nil || s.journaled.guard.Refusal() != nil {
+		return nil
+	}
+	return s.journaled.drain()
+}
+
+// CreateJournal makes a new journal in a folder whose log has none, or has one that is
+// drained: found is its content. half is the size of its halves in bytes, 0 for the
+// default. It returns the content of the log with the journal. It is durable on return.
+func CreateJournal(folder string, half int64, found Contents) (Contents, error) {
+	if err := journal.Create(folder, cmp.Or(half, journal.DefaultHalf), found.stable.drained()); err != nil {
+		return found, damage.AsFull(journal.FileName, err)
+	}
+	var err error
+	found.journal, err = readJournal(folder, found.stable.drained())
+	return found, err
+}
+
+// RemoveJournal removes a drained journal from a folder whose log has none any more.
+func RemoveJournal(folder string) error { return os.Remove(filepath.Join(folder, journal.FileName)) }
 
 // OpenMemory returns stores that keep everything in memory.
 func OpenMemory(c Config) (*Stores, error) {
@@ -124,7 +179,7 @@ func (s *Stores) Stable() raft.StableStore { return s.stable }
 // and would have no configuration to start with. It has not promised anything yet.
 func (s *Stores) UndoBootstrap() error {
 	stable, inFile := s.stable.(*stableValues)
-	if last, err := s.log.LastIndex(); err != nil || last != 0 || !inFile || len(stable.now.values) != 1 {
+	if last, err := s.log.LastIndex(); err != nil || last != 0 || !inFile || len(stable.now.values) != 1+stable.now.own() {
 		return nil
 	}
 	if !bytes.Equal(stable.now.values[keyCurrentTerm], binary.BigEndian.AppendUint64(nil, 1)) {
@@ -134,10 +189,14 @@ func (s *Stores) UndoBootstrap() error {
 	return stable.SetUint64([]byte(keyCurrentTerm), 0)
 }
 
-// Close closes the file. After a panic in bbolt it may never return; see damage.Guard.
+// Close closes the files. After a panic in bbolt it may never return; see damage.Guard.
 func (s *Stores) Close() error {
 	if s.bolt == nil {
 		return nil
 	}
-	return s.bolt.Close()
+	var err error
+	if s.journaled != nil {
+		err = s.journaled.close()
+	}
+	return errors.Join(err, s.bolt.Close())
 }

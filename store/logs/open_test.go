@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/signalbox/signalbox/store/damage"
 	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/store/journal"
 )
 
 // bounds is a witness that remembers.
@@ -37,12 +39,27 @@ type testStores struct {
 	reserve *room
 }
 
+// journaled is whether the logs of tests have a journal: all tests run with and without one.
+var journaled bool
+
+func TestMain(m *testing.M) {
+	failed := m.Run()
+	if fuzzed := flag.Lookup("test.fuzz"); fuzzed == nil || fuzzed.Value.String() == "" {
+		journaled = true
+		failed = max(failed, m.Run())
+	}
+	os.Exit(failed)
+}
+
+// withoutJournal is for tests of the log in bbolt by itself.
+func withoutJournal(c *Config) { c.Journal = false }
+
 // openLogs opens the file of a folder, which it makes first if it is missing, and
 // closes it with the test. The folder is "" for stores in memory.
 func openLogs(t testing.TB, folder string, with ...func(*Config)) *testStores {
 	t.Helper()
 	s := &testStores{folder: folder, witness: &bounds{}, reserve: &room{}}
-	c := Config{Folder: folder, Guard: damage.NewGuard(folder, nil), Witness: s.witness, Reserve: s.reserve, Logger: hclog.NewNullLogger()}
+	c := Config{Folder: folder, Guard: damage.NewGuard(folder, nil), Witness: s.witness, Reserve: s.reserve, Logger: hclog.NewNullLogger(), Journal: journaled}
 	for _, change := range with {
 		change(&c)
 	}
@@ -57,7 +74,14 @@ func openLogs(t testing.TB, folder string, with ...func(*Config)) *testStores {
 			}
 		}
 		var found Contents
-		if found, err = Read(folder); err == nil {
+		if _, statErr := os.Stat(filepath.Join(folder, journal.FileName)); c.Journal && statErr != nil {
+			if found, err = Read(folder, false); err == nil {
+				found, err = CreateJournal(folder, 64<<10, found)
+			}
+		} else {
+			found, err = Read(folder, c.Journal)
+		}
+		if err == nil {
 			s.Stores, err = Open(c, found)
 		}
 	}

@@ -24,6 +24,10 @@ const (
 	keyCurrentTerm   = "CurrentTerm"
 )
 
+// keyDrained is a value of our own: the sequence of the last change in the journal that
+// raft-boltdb has.
+const keyDrained = "journal"
+
 // castagnoli is the polynomial of all checksums (CRC32C).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -106,16 +110,27 @@ func (s *stableValues) Set(key, value []byte) error {
 		changes[keyVoteTerm] = s.voteTerm
 		s.voteTerm = nil
 	}
-	next := stableRecord{generation: s.now.generation + 1, values: maps.Clone(s.now.values)}
+	next := s.now.next()
 	maps.Copy(next.values, changes)
-	return s.write(next)
+	return s.write(next, s.reserve.Release)
 }
 
-// write stores a record in place of the one before. The lock is held.
-func (s *stableValues) write(next stableRecord) error {
+// setDrained stores the sequence of the journal that raft-boltdb has. It takes nothing of
+// the room for a term or a vote.
+func (s *stableValues) setDrained(sequence uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.now.next()
+	next.values[keyDrained] = binary.BigEndian.AppendUint64(nil, sequence)
+	return s.write(next, func() bool { return false })
+}
+
+// write stores a record in place of the one before. On a full disk it asks for more room
+// once. The lock is held.
+func (s *stableValues) write(next stableRecord, release func() bool) error {
 	set := func() error { return s.bolt.Set(stableKey, next.encode()) }
 	err := s.guard.Run(FileName, 0, set)
-	if damage.IsFull(err) && s.reserve.Release() {
+	if damage.IsFull(err) && release() {
 		s.logger.Warn("the disk is full: a term or vote was stored in the room reserved for that", "error", err)
 		err = s.guard.Run(FileName, 0, set)
 	}
@@ -137,6 +152,24 @@ type stableRecord struct {
 func (r stableRecord) number(key string) uint64 {
 	if value := r.values[key]; len(value) == 8 {
 		return binary.BigEndian.Uint64(value)
+	}
+	return 0
+}
+
+// next returns a record for the write after this one, with the same values.
+func (r stableRecord) next() stableRecord {
+	values := map[string][]byte{}
+	maps.Copy(values, r.values)
+	return stableRecord{generation: r.generation + 1, values: values}
+}
+
+// drained returns the sequence of the journal that raft-boltdb has.
+func (r stableRecord) drained() uint64 { return r.number(keyDrained) }
+
+// own is how many of the values are not Raft's.
+func (r stableRecord) own() int {
+	if _, found := r.values[keyDrained]; found {
+		return 1
 	}
 	return 0
 }

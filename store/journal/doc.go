@@ -1,0 +1,29 @@
+// Package journal makes changes of a log durable with one synced write each, in a file of
+// its own, before they go to a slower place in large portions.
+//
+// The file has two halves of a fixed size, which are written in turn. It is filled with
+// zeros when it is made, so that no append allocates, changes metadata or meets a full
+// disk. A record is one change: entries, or a cut. When Append returns nil the record is on
+// the disk. A half is written anew once all of its records are drained, which the caller
+// reports by Drained and knows again at the next start: records have sequence numbers.
+//
+// Read distinguishes a record that a crash has torn, which ends the journal, from damage.
+// Each record has checksums, the generation of its half, and the check of the record before
+// it. A bad record was torn only if it is the last one: no record of this or a later
+// generation begins behind it, or in the other half. So a bad one leaves at most the newest
+// change out, and the caller's own bounds show whether that was acknowledged. The search for
+// later records is not misled by content of entries, since checks begin with a random number
+// of the file. For the same reason nothing needs to be erased behind a torn record: the next
+// one is written in its place, and the rest of it has no head.
+//
+// What is drained is not in the journal: it keeps a number for it only. All changes after
+// that, applied again in their order, lead to the same log even if some of them have been
+// applied already, since the last change of an index counts.
+//
+// Package store/logs calls it. It imports nothing of the project, starts no goroutine, and
+// touches the file FileName. A Journal is for one goroutine at a time, but for Drained.
+//
+//   - record.go: Entry and Op, and the form of a record
+//   - journal.go: Create, Open, Append: the halves in turn
+//   - read.go: Read: all records that count, or the damage
+package journal

@@ -1,0 +1,271 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden file")
+
+// memory is a file in memory.
+type memory struct {
+	content []byte
+	fail    error
+}
+
+func (m *memory) Close() error { return nil }
+
+func (m *memory) ReadAt(into []byte, at int64) (int, error) {
+	return bytes.NewReader(m.content).ReadAt(into, at)
+}
+
+func (m *memory) WriteAt(from []byte, at int64) (int, error) {
+	if m.fail != nil {
+		return copy(m.content[at:at+int64(len(from)/2)], from), m.fail
+	}
+	return copy(m.content[at:], from), nil
+}
+
+// empty makes a journal without records, whose salt is known.
+func empty(half int64, base uint64) *memory {
+	head := encodeFileHead(half, base, [8]byte{1, 2, 3, 4, 5, 6, 7, 8})
+	return &memory{content: append(head, make([]byte, 2*half)...)}
+}
+
+func open(t testing.TB, m *memory, drained uint64) (*Journal, []Op) {
+	t.Helper()
+	found, err := Read(m, drained)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Open(m, found, drained), found.Ops
+}
+
+// op is the change with a sequence: each fifth one is a cut.
+func op(sequence uint64) Op {
+	if sequence%5 == 0 {
+		return Op{Sequence: sequence, First: sequence - 1, Last: sequence + 1}
+	}
+	return Op{Sequence: sequence, Entries: []Entry{
+		{Index: sequence, Term: 2, Kind: 1, At: 77, Data: fmt.Appendf(nil, "command %d", sequence), Extensions: []byte{9}},
+		{Index: sequence + 1, Term: 2},
+	}}
+}
+
+func ops(first, last uint64) (made []Op) {
+	for sequence := first; sequence <= last; sequence++ {
+		made = append(made, op(sequence))
+	}
+	return made
+}
+
+func fill(t testing.TB, j *Journal, first, last uint64) {
+	t.Helper()
+	for sequence := first; sequence <= last; sequence++ {
+		if got, err := j.Append(op(sequence)); err != nil || got != sequence {
+			t.Fatalf("change %d became %d, error %v", sequence, got, err)
+		}
+	}
+}
+
+// TestFormIsForEver: the golden file is read as what it was written from, and written to the
+// same bytes.
+func TestFormIsForEver(t *testing.T) {
+	m := empty(1024, 41)
+	j, _ := open(t, m, 41)
+	fill(t, j, 42, 56)
+	golden := filepath.Join("testdata", "journal-1")
+	if *update {
+		if err := os.WriteFile(golden, m.content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	content, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(content, m.content) {
+		t.Error("the same changes became other bytes")
+	}
+	if _, found := open(t, &memory{content: content}, 41); !reflect.DeepEqual(found, ops(42, 56)) {
+		t.Errorf("it is read as %+v", found)
+	}
+}
+
+// TestHalvesInTurn: a half is written again once it is drained, and not before.
+func TestHalvesInTurn(t *testing.T) {
+	m := empty(1024, 0)
+	j, _ := open(t, m, 0)
+	last, drained := uint64(0), uint64(0)
+	for range 20 { // many times around
+		err := error(nil)
+		for err == nil {
+			if _, err = j.Append(op(last + 1)); err == nil {
+				last++
+			}
+		}
+		if !errors.Is(err, ErrNoRoom) {
+			t.Fatal(err)
+		}
+		for _, d := range []uint64{drained, last - 1, last} {
+			if _, found := open(t, m, d); len(found) != int(last-d) || d < last && !reflect.DeepEqual(found, ops(d+1, last)) {
+				t.Fatalf("after %d of %d changes were drained, it has %d", d, last, len(found))
+			}
+		}
+		drained = last - 3
+		j, _ = open(t, m, drained)
+	}
+	if _, err := j.Append(Op{Entries: []Entry{{Data: make([]byte, 1024)}}}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a change larger than a half: %v", err)
+	}
+}
+
+// TestFailedWriteIsWrittenOver: also the first one of a half.
+func TestFailedWriteIsWrittenOver(t *testing.T) {
+	for fails := uint64(1); fails < 14; fails++ {
+		m := empty(1024, 0)
+		j, _ := open(t, m, 0)
+		fill(t, j, 1, fails-1)
+		m.fail = errors.New("no room")
+		if _, err := j.Append(Op{Entries: []Entry{{Data: bytes.Repeat([]byte{7}, 300)}}}); !errors.Is(err, m.fail) {
+			t.Fatalf("the error is %v", err)
+		}
+		_, found := open(t, m, 0)
+		m.fail = nil
+		fill(t, j, fails, fails+1)
+		if _, again := open(t, m, 0); len(found) != int(fails-1) || !reflect.DeepEqual(again, ops(1, fails+1)) {
+			t.Errorf("after %d changes it had %d, and then %d", fails-1, len(found), len(again))
+		}
+	}
+}
+
+// TestDamageIsDistinguishedFromATornEnd: of a bad record in the middle, of a missing half and
+// of a lost drained change the reader hears; the last record may be torn.
+func TestDamageIsDistinguishedFromATornEnd(t *testing.T) {
+	m := empty(1024, 0)
+	j, _ := open(t, m, 0)
+	last, first := uint64(0), uint64(0) // first is that of generation 2
+	places := []int64{0}                // of the records
+	for j.Generation() < 3 || last < first+15 {
+		last++
+		j.Drained(last - 1)
+		fill(t, j, last, last)
+		places = append(places, j.place()-aligned(recordHead+op(last).bodySize()))
+		if j.Generation() == 2 && first == 0 {
+			first = last
+		}
+	}
+	if j.Generation() != 3 {
+		t.Fatalf("generation %d", j.Generation())
+	}
+	for sequence := first; sequence <= last; sequence++ {
+		for _, drained := range []uint64{first - 1, sequence - 1, sequence, last} {
+			spoilt := &memory{content: slices.Clone(m.content)}
+			spoilt.content[places[sequence]+recordHead+3] ^= 1
+			found, err := Read(spoilt, drained)
+			broken := (*DamageError)(nil)
+			switch {
+			case sequence == last && drained < last:
+				if err != nil || found.Sequence() != last-1 {
+					t.Errorf("a torn end: up to %d, error %v", found.Sequence(), err)
+				}
+			case err == nil && (found.Sequence() != last || !reflect.DeepEqual(found.Ops, ops(drained+1, last)) && drained < last):
+				t.Errorf("change %d of %d to %d is bad, %d drained: read %d up to %d", sequence, first, last, drained, len(found.Ops), found.Sequence())
+			case err != nil && !errors.As(err, &broken):
+				t.Errorf("the error is %v", err)
+			case err == nil && sequence > drained:
+				t.Errorf("change %d is bad, and was read", sequence)
+			}
+		}
+	}
+	if _, err := Read(m, last+1); err == nil {
+		t.Error("a drained change is missing")
+	}
+	if _, err := Read(&memory{content: m.content[:len(m.content)-1]}, last); err == nil {
+		t.Error("the file is too short")
+	}
+}
+
+func TestNewFileIsEmpty(t *testing.T) {
+	folder := t.TempDir()
+	if err := Create(folder, 1<<20, 7); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(folder, FileName))
+	if err != nil || info.Size() != fileHead+2<<20 || info.Mode().Perm() != 0o600 {
+		t.Errorf("made is %v, error %v", info, err)
+	}
+	file, err := OpenFile(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := Read(file, 7)
+	if err != nil || found.Sequence() != 7 || len(found.Ops) != 0 {
+		t.Errorf("read %+v, error %v", found, err)
+	}
+	j := Open(file, found, 7)
+	fill(t, j, 8, 9)
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Append(op(10)); err == nil {
+		t.Error("it was stored in a closed file")
+	}
+}
+
+// FuzzJournal damages a journal: what is read is what was stored, or less at its end.
+func FuzzJournal(f *testing.F) {
+	m := empty(512, 0)
+	j, _ := open(f, m, 0)
+	last := uint64(0)
+	for ; j.Generation() < 4; last++ {
+		j.Drained(last)
+		fill(f, j, last+1, last+1)
+	}
+	f.Add(uint16(fileHead+40), []byte{1}, uint8(3))
+	f.Add(uint16(fileHead+512), make([]byte, 512), uint8(0))
+	f.Add(uint16(fileHead), m.content[fileHead+512:], uint8(9))
+	f.Fuzz(func(t *testing.T, at uint16, over []byte, drained uint8) {
+		content := slices.Clone(m.content)
+		if int(at) < len(content) {
+			copy(content[at:], over)
+		}
+		found, err := Read(&memory{content: content}, uint64(drained))
+		if err != nil {
+			return
+		}
+		if n := uint64(len(found.Ops)); n > 0 && !reflect.DeepEqual(found.Ops, ops(uint64(drained)+1, uint64(drained)+n)) {
+			t.Errorf("with %d bytes at %d, and %d drained: read %+v", len(over), at, drained, found.Ops)
+		}
+	})
+}
+
+// FuzzBody decodes any bytes as the body of a record.
+func FuzzBody(f *testing.F) {
+	for sequence := uint64(4); sequence < 6; sequence++ {
+		o := op(sequence)
+		content, _ := appendRecord(nil, record{}, 0, o)
+		f.Add(o.Entries != nil, content[recordHead:recordHead+o.bodySize()])
+	}
+	f.Fuzz(func(t *testing.T, entries bool, body []byte) {
+		kind := uint32(kindCut)
+		if entries {
+			kind = kindEntries
+		}
+		decoded, err := decodeBody(kind, body)
+		if err != nil {
+			return
+		}
+		content, _ := appendRecord(nil, record{}, 0, decoded)
+		if !bytes.Equal(content[recordHead:recordHead+decoded.bodySize()], body) {
+			t.Errorf("%x became %x", body, content)
+		}
+	})
+}

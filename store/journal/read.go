@@ -1,0 +1,146 @@
+package journal
+
+import (
+	"fmt"
+	"io"
+)
+
+// Contents is what a journal holds.
+type Contents struct {
+	state
+	Ops []Op // those that are not drained, in their order
+}
+
+// Sequence returns the sequence of the last change; of a new journal, the one given to Create.
+func (c Contents) Sequence() uint64 { return c.sequence }
+
+// DamageError says what is wrong with a journal. The bad place is behind the entry with
+// the index After, 0 if no entry is known before it.
+type DamageError struct {
+	After  uint64
+	Detail string
+}
+
+func (e *DamageError) Error() string { return e.Detail }
+
+// scanned is a half as it was read.
+type scanned struct {
+	state        // after its last record; generation is 0 if the first one is bad
+	first uint64 // the sequence of the first record
+	ops   []Op
+	rest  []byte // from the first bad record on
+}
+
+// Read reads a journal whose changes up to the sequence drained are durable elsewhere. The
+// error is a DamageError, or one of the system.
+func Read(file io.ReaderAt, drained uint64) (Contents, error) {
+	content := make([]byte, fileHead)
+	if err := readFull(file, content, 0); err != nil {
+		return Contents{}, err
+	}
+	head, err := decodeFileHead(content)
+	if err != nil {
+		return Contents{}, &DamageError{Detail: err.Error()}
+	}
+	var halves [2]scanned
+	for parity := range halves {
+		half := make([]byte, head.half)
+		if err := readFull(file, half, fileHead+int64(parity)*head.half); err != nil {
+			return Contents{}, err
+		}
+		halves[parity] = scan(head, half, uint64(parity))
+	}
+	newest, other := halves[0], halves[1]
+	if other.generation > newest.generation {
+		newest, other = other, newest
+	}
+	return join(head, newest, other, drained)
+}
+
+func readFull(file io.ReaderAt, into []byte, at int64) error {
+	if n, err := file.ReadAt(into, at); n < len(into) {
+		if err == io.EOF {
+			return &DamageError{Detail: fmt.Sprintf("it ends at byte %d", at+int64(n))}
+		}
+		return err
+	}
+	return nil
+}
+
+// scan reads the records of a half up to the first bad one.
+func scan(head state, half []byte, parity uint64) scanned {
+	s := scanned{state: head, rest: half}
+	for {
+		found, op, ok := decodeRecord(s.rest, head.salt)
+		begins := s.generation == 0
+		switch {
+		case !ok, found.generation%2 != parity, found.generation == 0, found.previous != s.check:
+			return s
+		case begins:
+			s.generation, s.first, s.before = found.generation, found.sequence, found.sequence-1
+		case found.generation != s.generation, found.sequence != s.sequence+1:
+			return s
+		}
+		s.sequence, s.check, s.at = found.sequence, found.check, s.at+found.size()
+		s.ops, s.rest = append(s.ops, op), s.rest[found.size():]
+	}
+}
+
+// join judges whether the halves together are what was stored.
+func join(head state, newest, other scanned, drained uint64) (Contents, error) {
+	if newest.generation == 0 { // no record yet, or the first one was torn
+		newest.state = head
+		newest.generation, newest.sequence, newest.before = 1, head.base, head.base
+		if head.begins(newest.rest, 1) || head.begins(other.rest, 1) {
+			return Contents{}, &DamageError{Detail: "its first record can't be read"}
+		}
+		return newest.complete(other, drained)
+	}
+	if head.begins(newest.rest, newest.generation) {
+		return Contents{}, newest.damaged("a record can't be read, and later ones can")
+	}
+	if head.begins(other.rest, newest.generation+1) {
+		return Contents{}, newest.damaged("the first record of a half can't be read, and later ones can")
+	}
+	return newest.complete(other, drained)
+}
+
+// complete makes sure that all changes after the drained ones are there, and returns them.
+func (s scanned) complete(other scanned, drained uint64) (Contents, error) {
+	ops := s.ops
+	switch {
+	case s.sequence < drained:
+		return Contents{}, s.damaged(fmt.Sprintf("change %d is missing: it ends with change %d", drained, s.sequence))
+	case s.before <= drained: // the other half isn't needed
+	case other.generation != 0 && other.generation+1 == s.generation && other.sequence == s.before && other.first <= drained+1:
+		ops = append(other.ops, ops...)
+	default:
+		return Contents{}, other.damaged(fmt.Sprintf("changes %d to %d are not all there", drained+1, s.before))
+	}
+	for len(ops) > 0 && ops[0].Sequence <= drained {
+		ops = ops[1:]
+	}
+	return Contents{state: s.state, Ops: ops}, nil
+}
+
+// damaged names the last entry before the bad place.
+func (s scanned) damaged(detail string) *DamageError {
+	e := &DamageError{Detail: detail}
+	for _, op := range s.ops {
+		if n := len(op.Entries); n > 0 {
+			e.After = op.Entries[n-1].Index
+		}
+	}
+	return e
+}
+
+// begins reports whether the head of a record of at least this generation stands behind
+// the first place of the content.
+func (s state) begins(content []byte, generation uint64) bool {
+	for at := recordAlign; at < len(content); at += recordAlign {
+		if head, ok := decodeHead(content[at:], s.salt); ok && head.generation >= generation {
+			return true
+		}
+	}
+	return false
+}

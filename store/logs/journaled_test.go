@@ -1,0 +1,219 @@
+package logs
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/store/damage"
+	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/store/journal"
+)
+
+// openJournal opens a log with a journal, and returns what stands before bbolt.
+func openJournal(t *testing.T, folder string, bottom *faultyLog) (*testStores, *journaledLog) {
+	t.Helper()
+	if !journaled {
+		t.Skip("it is about the journal")
+	}
+	s := openLogs(t, folder)
+	l := s.journaled
+	l.draining.Lock()
+	defer l.draining.Unlock()
+	bottom.LogStore, l.bolt.bolt = l.bolt.bolt, bottom
+	return s, l
+}
+
+// big are entries of 10,000 bytes: six of them fill a half.
+func big(first, last uint64) []*raft.Log {
+	made := storetest.Entries(first, last, 1)
+	for _, log := range made {
+		log.Data = storetest.Bytes(log.Index, 10_000)
+	}
+	return made
+}
+
+// TestFullDiskBehindTheJournal: a drain that finds no room leaves the entries where they are.
+// Appends are refused when both halves are full, and go on when there is room.
+func TestFullDiskBehindTheJournal(t *testing.T) {
+	folder, bottom := t.TempDir(), &faultyLog{}
+	s, _ := openJournal(t, folder, bottom)
+	bottom.set(func() { bottom.fail = storetest.Full })
+	last, err := uint64(0), error(nil)
+	for ; err == nil; last++ {
+		err = s.Logs().StoreLogs(big(last+1, last+1))
+	}
+	last--
+	storetest.WantError(t, err, damage.ErrFull, FileName)
+	if last < 9 || last > 12 {
+		t.Errorf("%d entries were stored", last)
+	}
+	storetest.WantError(t, s.Drain(), damage.ErrFull)
+	s.close(t)
+	s, _ = openJournal(t, folder, bottom) // as it is, also on a full disk
+	if got, err := s.Logs().LastIndex(); err != nil || got != last {
+		t.Fatalf("the log ends at %d, error %v, want %d", got, err, last)
+	}
+	bottom.set(func() { bottom.fail = nil })
+	if err := s.Logs().StoreLogs(big(last+1, last+20)); err != nil { // larger than a half, too
+		t.Fatal(err)
+	}
+	for _, want := range big(1, last+20) {
+		var got raft.Log
+		if err := s.Logs().GetLog(want.Index, &got); err != nil || string(got.Data) != string(want.Data) {
+			t.Fatalf("entry %d: %v", want.Index, err)
+		}
+	}
+}
+
+// TestAppendsGoOnBesideAHangingDrain, and one that finds both halves full waits for it.
+func TestAppendsGoOnBesideAHangingDrain(t *testing.T) {
+	bottom := &faultyLog{hang: make(chan struct{}), entered: make(chan struct{}, 100)}
+	s, _ := openJournal(t, t.TempDir(), bottom)
+	drained := make(chan error, 1)
+	if err := s.Logs().StoreLogs(big(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	go func() { drained <- s.Drain() }()
+	<-bottom.entered
+	for index := uint64(2); index <= 9; index++ {
+		if err := s.Logs().StoreLogs(big(index, index)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored := make(chan error, 1)
+	go func() { stored <- s.Logs().StoreLogs(big(10, 15)) }()
+	close(bottom.hang)
+	if err := errors.Join(<-drained, <-stored); err != nil {
+		t.Fatal(err)
+	}
+	if last, err := s.Logs().LastIndex(); err != nil || last != 15 {
+		t.Errorf("the last entry is %d, error %v", last, err)
+	}
+}
+
+// badFile is a journal whose writes fail.
+type badFile struct {
+	journal.File
+	err error
+}
+
+func (b badFile) WriteAt([]byte, int64) (int, error) { return 0, b.err }
+
+// TestFailedWriteToTheJournal: it is final, but for a full disk.
+func TestFailedWriteToTheJournal(t *testing.T) {
+	for kind, cause := range map[error]error{damage.ErrDamaged: syscall.EIO, damage.ErrFull: syscall.ENOSPC} {
+		s, l := openJournal(t, t.TempDir(), &faultyLog{})
+		storeEntries(t, s.Logs(), 1, 3, 1)
+		l.writing.Lock()
+		l.draining.Lock()
+		file, err := journal.OpenFile(s.folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := journal.Read(file, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		good := l.journal
+		l.journal = journal.Open(badFile{file, cause}, found, 0)
+		l.draining.Unlock()
+		l.writing.Unlock()
+		storetest.WantError(t, s.Logs().StoreLogs(storetest.Entries(4, 4, 1)), kind, journal.FileName)
+		storetest.WantError(t, s.Logs().DeleteRange(3, 3), kind)
+		if err := file.Close(); err != nil {
+			t.Error(err)
+		}
+		l.writing.Lock()
+		l.draining.Lock()
+		l.journal = good
+		l.draining.Unlock()
+		l.writing.Unlock()
+		if kind == damage.ErrFull {
+			storetest.CheckEntries(t, s.Logs(), 1, 3, 1)
+			storeEntries(t, s.Logs(), 4, 5, 1)
+		} else {
+			storetest.WantError(t, s.Logs().StoreLogs(storetest.Entries(4, 4, 1)), kind)
+		}
+	}
+}
+
+// TestCloseBesideAppends: what was acknowledged is there, and the others are refused.
+func TestCloseBesideAppends(t *testing.T) {
+	folder := t.TempDir()
+	s, _ := openJournal(t, folder, &faultyLog{})
+	var last uint64
+	some, done := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			if err := s.Logs().StoreLogs(storetest.Entries(last+1, last+1, 1)); err != nil {
+				done <- err
+				return
+			}
+			if last++; last == 20 {
+				close(some)
+			}
+		}
+	}()
+	<-some
+	s.close(t)
+	storetest.WantError(t, <-done, damage.ErrClosed)
+	storetest.CheckEntries(t, openLogs(t, folder).Logs(), 1, last, 1)
+}
+
+// TestDrainsBesideAppendsCutsAndReads: no reader sees a gap while entries go to bbolt.
+func TestDrainsBesideAppendsCutsAndReads(t *testing.T) {
+	s, _ := openJournal(t, t.TempDir(), &faultyLog{})
+	storeEntries(t, s.Logs(), 1, 50, 1)
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	others.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if err := s.Drain(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	others.Go(func() {
+		for index := uint64(1); ; index = index%50 + 1 { // these stay
+			select {
+			case <-stop:
+				return
+			default:
+				var got raft.Log
+				if err := s.Logs().GetLog(index, &got); err != nil || got.Term != 1 {
+					t.Errorf("entry %d of term %d: %v", index, got.Term, err)
+					return
+				}
+				if last, err := s.Logs().LastIndex(); err != nil || last < 50 {
+					t.Errorf("the last entry is %d, error %v", last, err)
+					return
+				}
+			}
+		}
+	})
+	for term := uint64(2); term < 60; term++ {
+		if err := s.Logs().StoreLogs(storetest.Entries(51, 60+term%7, term)); err != nil {
+			t.Fatal(err)
+		}
+		var got raft.Log
+		if err := s.Logs().GetLog(55, &got); err != nil || got.Term != term {
+			t.Fatalf("entry 55 is of term %d instead of %d, error %v", got.Term, term, err)
+		}
+		if err := s.Logs().DeleteRange(51, 60+term%7); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	others.Wait()
+	storetest.CheckEntries(t, s.Logs(), 1, 50, 1)
+}
