@@ -150,10 +150,9 @@ func runHot(b *testing.B, addresses, sessions []string) hotRun {
 
 // wire is one keep-alive connection.
 type wire struct {
-	conn   net.Conn
-	in     *bufio.Reader
-	host   string
-	status int
+	conn net.Conn
+	in   *bufio.Reader
+	host string
 }
 
 func dialWire(b *testing.B, address string) *wire {

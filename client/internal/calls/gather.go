@@ -111,7 +111,7 @@ func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (
 	g.mu.Unlock()
 	select {
 	case o := <-m.result:
-		if o.err == errApart { //nolint:errorlint // never wrapped
+		if errors.Is(o.err, errApart) {
 			return alone()
 		}
 		return o.reply, o.err
