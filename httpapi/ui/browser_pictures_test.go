@@ -92,10 +92,16 @@ func small(t *testing.T, shown image.Image) []byte {
 	return out.Bytes()
 }
 
-func (b *tab) dark() {
+func (b *tab) dark() { b.prefers("dark", "reduce") }
+
+func (b *tab) light() { b.prefers("light", "no-preference") }
+
+// prefers sets the colours and the motion that the page's user prefers.
+func (b *tab) prefers(colours, motion string) {
+	b.Helper()
 	b.do(chromedp.Func(func(ctx context.Context, page *chromedp.Target) error {
 		_, err := cdp.Call(ctx, page, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
-			{Name: "prefers-color-scheme", Value: "dark"}, {Name: "prefers-reduced-motion", Value: "reduce"}}})
+			{Name: "prefers-color-scheme", Value: colours}, {Name: "prefers-reduced-motion", Value: motion}}})
 		return err
 	}))
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
@@ -242,5 +244,8 @@ func (b *tab) fill(id, text string) {
 	if text == "" {
 		return
 	}
-	b.do(chromedp.KeyEvent(text))
+	b.do(chromedp.Func(func(ctx context.Context, page *chromedp.Target) error {
+		_, err := cdp.Call(ctx, page, input.InsertText, input.InsertTextParams{Text: text})
+		return err
+	}))
 }
