@@ -57,6 +57,7 @@ var routeRights = map[string]rights{
 	"DELETE /v1/sessions/:id/waitlist/:name":       {scope: access.Use, named: true},
 	"POST /v1/sessions/:id/waitlist/wait":          {scope: access.Use},
 	"POST /v1/batch":                               {scope: access.Read, body: `{"operations":[]}`}, // each operation by itself
+	"GET /v1/openapi.json":                         {},
 	"GET /v1/events":                               {scope: access.Read, named: true, query: "?name=N"},
 	"GET /v1/cluster":                              {scope: access.Read},
 	"PUT /v1/cluster/members/:member":              {scope: access.Admin, body: `{"peer":"n9:8711"}`},

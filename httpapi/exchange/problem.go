@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -273,6 +274,16 @@ func ProblemPage(code string) (page string, known bool) {
 		page += "Try again after " + k.retryAfter + " s or later, as Retry-After has it.\n"
 	}
 	return page + "\nThe detail of the reply has more. docs/api.md of this version has the whole API.\n", true
+}
+
+// ByStatus returns the codes of problems by their statuses, sorted.
+func ByStatus(codes []string) map[int][]string {
+	found := map[int][]string{}
+	for _, code := range slices.Sorted(slices.Values(codes)) {
+		status := kinds[code].status
+		found[status] = append(found[status], code)
+	}
+	return found
 }
 
 // NewProblem returns a problem of a kind.

@@ -1,6 +1,10 @@
 package v1
 
 import (
+	_ "embed"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox/signalbox/httpapi/exchange"
@@ -81,6 +85,7 @@ func (api *API) Routes() []exchange.Route {
 		exchange.On("POST", "/v1/sessions/:id/waitlist/wait", api.perform(&opListDeliver)),
 
 		exchange.On("POST", "/v1/batch", api.batch),
+		exchange.On("GET", "/v1/openapi.json", api.getOpenAPI),
 	}
 	own = append(own, api.events.Routes()...)
 	own = append(own, api.members.Routes()...)
@@ -89,4 +94,19 @@ func (api *API) Routes() []exchange.Route {
 		own[i] = exchange.On(r.Method, r.Path, refuseConditions(r.Handler))
 	}
 	return own
+}
+
+// openAPI describes the routes, as OpenAPI 3.1. A test generates it from the tables of this
+// package.
+//
+//go:embed openapi.json
+var openAPI []byte
+
+// getOpenAPI sends the description of the API, which shows no state.
+func (api *API) getOpenAPI(c echo.Context) error {
+	if _, err := exchange.ParseQuery(c); err != nil {
+		return err
+	}
+	api.x.SetSeenIndex(c)
+	return api.x.Send(c, http.StatusOK, "application/json", openAPI)
 }

@@ -99,6 +99,7 @@ func (a *API) Send(r *http.Request) Reply {
 	w := httptest.NewRecorder()
 	a.Handler.ServeHTTP(w, r)
 	got := Reply{t: a.T, asked: r.Method + " " + r.RequestURI, Status: w.Code, Header: w.Header(), Text: w.Body.String()}
+	checkDescribed(a.T, r, w)
 	if strings.Contains(w.Header().Get("Content-Type"), "json") {
 		decoder := json.NewDecoder(bytes.NewReader(w.Body.Bytes()))
 		decoder.UseNumber()

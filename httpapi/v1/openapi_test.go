@@ -1,0 +1,400 @@
+package v1
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"maps"
+	"net/http"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+var update = flag.Bool("update", false, "write openapi.json anew")
+
+// object is a JSON object; encoding/json sorts its members.
+type object = map[string]any
+
+// described is what the description says of a route beyond its operation.
+type described struct {
+	summary string
+	op      *operation
+	query   string      // names of queryTypes; those of an operation are added
+	body    string      // names of members; "name!" is needed; "*": bytes
+	replies map[int]any // by status; a value of the body's type, an object for a schema, nil: no body
+	codes   string      // of problems, beyond those of its kind
+}
+
+const (
+	ofSemaphore = " unknown-semaphore precondition-failed"
+	ofSession   = " unknown-session expired-session revoked"
+	ofAcquire   = ofSemaphore + ofSession + " unavailable never hierarchy lease-exists deleted over"
+)
+
+// describedRoutes has a row for each route.
+var describedRoutes = map[string]described{
+	"PUT /v1/semaphores/:name":                     {"Create or change a semaphore", &opPut, "", "", map[int]any{200: semaphoreBody{}, 201: semaphoreBody{}}, ofSemaphore + " overflow"},
+	"PATCH /v1/semaphores/:name":                   {"Change a semaphore that exists", &opPatch, "", "", map[int]any{200: semaphoreBody{}}, ofSemaphore + " overflow"},
+	"POST /v1/semaphores":                          {"Create a semaphore, or open the existing one", &opCreate, "", "", map[int]any{200: openedSemaphoreBody{}, 201: openedSemaphoreBody{}}, ""},
+	"GET /v1/semaphores":                           {"List semaphores by name", nil, "prefix limit cursor", "", map[int]any{200: semaphoresBody{}}, ""},
+	"GET /v1/semaphores/:name":                     {"Read a semaphore, or wait for a change of it", nil, "epoch holders waiters index wait", "", map[int]any{200: wholeSemaphoreBody{}}, ofSemaphore},
+	"DELETE /v1/semaphores/:name":                  {"Delete a semaphore", &opDelete, "", "", map[int]any{204: nil}, ofSemaphore},
+	"PUT /v1/semaphores/:name/value":               {"Set the available permits", &opSet, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow"},
+	"POST /v1/semaphores/:name/up":                 {"Add permits without an owner", &opUp, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow"},
+	"POST /v1/semaphores/:name/down":               {"Take permits without an owner", &opDown, "", "", map[int]any{200: downBody{}, 202: waitingBody{}}, ofSemaphore + ofSession + " unavailable never overflow deleted over"},
+	"POST /v1/semaphores/:name/leases":             {"Acquire in a session of its own", &opAcquireOnce, "", "", map[int]any{201: leaseBody{}, 202: waitingBody{}}, ofAcquire},
+	"DELETE /v1/semaphores/:name/holders/:session": {"Revoke a lease", &opRevoke, "", "", map[int]any{204: nil}, ofSemaphore + ofSession + " not-held"},
+
+	"POST /v1/sessions":                      {"Open a session", &opOpen, "", "", map[int]any{201: sessionBody{}}, " over"},
+	"GET /v1/sessions":                       {"List sessions by id", nil, "limit cursor", "", map[int]any{200: sessionsBody{}}, ""},
+	"GET /v1/sessions/:id":                   {"Read a session", nil, "", "", map[int]any{200: sessionBody{}}, ofSession},
+	"PUT /v1/sessions/:id":                   {"Renew a session", &opRenew, "", "", map[int]any{200: renewedBody{}}, ofSession + " over"},
+	"DELETE /v1/sessions/:id":                {"End a session", &opEnd, "", "", map[int]any{204: nil}, ""},
+	"POST /v1/sessions/:id/revoke":           {"End a session as an operator", &opRevokeSession, "", "", map[int]any{204: nil}, ""},
+	"PUT /v1/sessions/:id/leases/:name":      {"Acquire in a session", &opAcquire, "", "", map[int]any{200: leaseBody{}, 202: waitingBody{}}, ofAcquire},
+	"GET /v1/sessions/:id/leases/:name":      {"Read a lease or a waiting request", nil, "epoch", "", map[int]any{200: leaseBody{}, 202: waitingBody{}}, ofSemaphore + ofSession + " not-held"},
+	"PATCH /v1/sessions/:id/leases/:name":    {"Return part of a lease", &opResize, "", "", map[int]any{200: leaseBody{}}, ofSemaphore + ofSession + " not-held lease-exists over"},
+	"DELETE /v1/sessions/:id/leases/:name":   {"Release a lease or withdraw a request", &opRelease, "", "", map[int]any{204: nil}, ofSemaphore + ofSession},
+	"POST /v1/sessions/:id/acquire":          {"Acquire all or any of several semaphores", &opAcquireMany, "", "", map[int]any{200: leasesBody{}, 202: waitingBody{}}, ofAcquire},
+	"POST /v1/sessions/:id/restore":          {"Restore a session that a client remembers", &opRestore, "", "", map[int]any{200: restoredBody{}}, ofSemaphore + ofSession + " session-exists over overflow"},
+	"PUT /v1/sessions/:id/waitlist/:name":    {"Add to a wait list", &opListAdd, "", "", map[int]any{200: listedBody{}}, ofSemaphore + ofSession + " overflow never"},
+	"DELETE /v1/sessions/:id/waitlist/:name": {"Remove from a wait list", &opListRemove, "", "", map[int]any{204: nil}, ofSemaphore + ofSession},
+	"POST /v1/sessions/:id/waitlist/wait":    {"Deliver the ready entries of a wait list", &opListDeliver, "", "", map[int]any{200: deliveryBody{}}, ofSession},
+
+	"POST /v1/batch":       {"Carry out many operations", nil, "", "operations!", map[int]any{200: batchBody{}}, ""},
+	"GET /v1/openapi.json": {"This description", nil, "", "", map[int]any{200: object{"type": "object"}}, ""},
+	"GET /v1/events":       {"Follow the changes as server-sent events", nil, "since name* prefix session", "", map[int]any{200: "text/event-stream"}, " history-gone"},
+
+	"GET /v1/cluster":                    {"Read the members of the cluster", nil, "", "", map[int]any{200: clusterSchema}, ""},
+	"PUT /v1/cluster/members/:member":    {"Add a member", nil, "", "peer!", map[int]any{200: clusterSchema, 202: clusterSchema}, " member-refused"},
+	"DELETE /v1/cluster/members/:member": {"Remove a member", nil, "", "", map[int]any{200: clusterSchema}, " member-refused unknown-member"},
+	"POST /v1/cluster/leader":            {"Hand the leadership over", nil, "", "id", map[int]any{200: clusterSchema}, " no-successor unknown-member"},
+	"PUT /v1/cluster/level":              {"Raise the feature level", nil, "", "feature_level!", map[int]any{200: clusterSchema}, " level-unknown"},
+	"GET /v1/snapshot":                   {"Fetch a backup", nil, "", "", map[int]any{200: "application/octet-stream"}, ""},
+	"PUT /v1/snapshot":                   {"Restore a backup", nil, "sessions", "*", map[int]any{200: restoreSchema}, " not-leader backup-refused level-unknown"},
+}
+
+// commonCodes are those of every route, readCodes those of GET, changeCodes those of the others.
+const (
+	commonCodes = "invalid-request unauthenticated forbidden unknown-route wrong-host limit-reached internal no-leader draining not-applied states-differ outcome-unknown overloaded storage-full behind"
+	changeCodes = " request-timeout too-large unsupported-encoding level-too-low key-reused"
+)
+
+// The shapes of packages below, which the tests of every reply check.
+var (
+	integer       = object{"type": "integer", "format": "int64"}
+	text          = object{"type": "string"}
+	nullableText  = object{"type": []string{"string", "null"}}
+	truth         = object{"type": "boolean"}
+	clusterSchema = shape("node", text, "cluster", nullableText, "leader", nullableText, "term", integer, "commit_index", integer, "applied_index", integer,
+		"cluster_time_ms", integer, "state_hash", text, "level", integer, "members", list(shape("id", text, "peer", text, "voter", truth, "leader", truth,
+			"last_contact_ms", object{"type": []string{"integer", "null"}, "format": "int64"}, "lag", integer, "knows", integer)))
+	restoreSchema = shape("index", integer, "sessions", text, "backup", shape("index", integer, "term", integer, "cluster", text, "cluster_time_ms", integer,
+		"level", integer, "wall_time", text))
+	duration = object{"oneOf": []any{object{"type": "string", "examples": []string{"1m30s"}}, object{"type": "integer", "minimum": 0}},
+		"description": "A duration such as 30s, 1m30s or 250ms, or milliseconds."}
+	sessionID = object{"type": "string", "pattern": "^[1-9][0-9]{0,19}$"}
+	name      = object{"type": "string", "minLength": 1, "maxLength": 512}
+	positive  = object{"type": "integer", "format": "int64", "minimum": 1}
+	natural   = object{"type": "integer", "format": "int64", "minimum": 0}
+	tag       = object{"type": "string", "pattern": `^[1-9][0-9]*\.[1-9][0-9]*$`}
+)
+
+// memberTypes has the schema of every member of a body.
+var memberTypes = object{
+	"op": text, "semaphore": name, "name": name, "session": sessionID, "permits": natural, "value": natural, "count": positive, "ttl": duration, "wait": duration,
+	"level":    object{"type": []string{"integer", "null"}, "format": "int32"},
+	"metadata": object{"type": []string{"object", "null"}, "additionalProperties": text, "maxProperties": 16},
+	"partial":  truth, "try": truth, "only_new": truth, "epoch": positive, "token": positive, "if_match": tag,
+	"reason": object{"type": "string", "maxLength": 1024}, "mode": object{"type": "string", "enum": []string{"all", "any"}},
+	"on_end": object{"type": "string", "enum": []string{"return", "keep"}}, "key": object{"type": "string", "minLength": 16, "maxLength": 128},
+	"semaphores": list(want), "leases": list(want),
+	"operations": list(object{"$ref": "#/components/schemas/Operation"}), "peer": text, "id": text, "feature_level": positive,
+}
+
+var want = object{"type": "object", "properties": object{"name": name, "count": positive}, "required": []string{"name"}}
+
+// queryTypes has the schema of every query parameter.
+var queryTypes = object{
+	"epoch": positive, "token": positive, "try": truth, "leases": truth, "wait": text, "reason": text, "prefix": text, "cursor": text, "since": text, "name": text,
+	"limit":   object{"type": "integer", "minimum": 1, "maximum": maxPage, "default": defaultPage},
+	"holders": object{"type": "integer", "minimum": 0, "maximum": maxPage, "default": defaultPage},
+	"waiters": object{"type": "integer", "minimum": 0, "maximum": maxPage, "default": defaultPage},
+	"index":   natural, "min_index": natural, "session": sessionID,
+	"sessions":    object{"type": "string", "enum": []string{"keep", "end"}, "default": "keep"},
+	"consistency": object{"type": "string", "enum": []string{"linearizable", "stale"}, "default": "linearizable"},
+}
+
+func list(of any) object { return object{"type": "array", "items": of} }
+
+// shape is the schema of an object with members that are always there, given as name and
+// schema in turn.
+func shape(members ...any) object {
+	properties, required := object{}, []string{}
+	for i := 0; i < len(members); i += 2 {
+		properties[members[i].(string)] = members[i+1]
+		required = append(required, members[i].(string))
+	}
+	return object{"type": "object", "properties": properties, "required": required}
+}
+
+// schemas makes schemas of Go types, with the named ones among the components.
+type schemas object
+
+func (s schemas) of(t reflect.Type) any {
+	switch t {
+	case reflect.TypeFor[exchange.Pairs]():
+		return object{"type": "object", "additionalProperties": text}
+	case reflect.TypeFor[wantCounts]():
+		return object{"type": "object", "additionalProperties": integer}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return s.of(t.Elem())
+	case reflect.Slice:
+		return list(s.of(t.Elem()))
+	case reflect.String:
+		return text
+	case reflect.Bool:
+		return truth
+	case reflect.Interface:
+		return object{"type": "object"}
+	case reflect.Struct:
+		called := strings.TrimSuffix(t.Name(), "Body")
+		called = strings.ToUpper(called[:1]) + called[1:]
+		if _, known := s[called]; !known {
+			s[called] = nil // a type may contain itself
+			properties, required := object{}, []string{}
+			s.members(t, properties, &required)
+			s[called] = object{"type": "object", "properties": properties, "required": required}
+		}
+		return object{"$ref": "#/components/schemas/" + called}
+	}
+	return integer
+}
+
+func (s schemas) members(t reflect.Type, properties object, required *[]string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Anonymous {
+			s.members(f.Type, properties, required)
+			continue
+		}
+		called, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		properties[called] = s.of(f.Type)
+		if strings.Contains(options, "omitempty") {
+			continue
+		}
+		*required = append(*required, called)
+		if of, is := properties[called].(object); is && f.Type.Kind() == reflect.Pointer {
+			nullable := maps.Clone(of)
+			nullable["type"] = []string{of["type"].(string), "null"}
+			properties[called] = nullable
+		}
+	}
+}
+
+// describe returns the description of the routes.
+func describe(t *testing.T, routes []exchange.Route) []byte {
+	components, paths, refusals := schemas{}, object{}, object{}
+	components.of(reflect.TypeFor[exchange.Problem]())
+	var variants []any
+	for _, op := range operations {
+		called := "Operation-" + op.name
+		body := bodyOf(op.batchFields(), op.batchNeeds()|fieldOp)
+		body["properties"].(object)["op"] = object{"const": op.name}
+		components[called] = body
+		variants = append(variants, object{"$ref": "#/components/schemas/" + called})
+	}
+	components["Operation"] = object{"oneOf": variants}
+	for _, r := range routes {
+		row, known := describedRoutes[r.Method+" "+r.Path]
+		if !known {
+			t.Errorf("%s %s has no row in describedRoutes", r.Method, r.Path)
+			continue
+		}
+		path := regexp.MustCompile(`:(\w+)`).ReplaceAllString(r.Path, "{$1}")
+		if paths[path] == nil {
+			paths[path] = object{}
+		}
+		paths[path].(object)[strings.ToLower(r.Method)] = row.describe(r, components, refusals)
+	}
+	whole := object{
+		"openapi": "3.1.0",
+		"info": object{"title": "Signalbox", "version": "1", "description": "Semaphores that a cluster shares. docs/api.md has the whole contract.",
+			"license": object{"name": "See LICENSE", "url": "https://github.com/signalbox/signalbox"}},
+		"servers": []any{object{"url": "/"}}, "paths": paths,
+		"security":   []any{object{}, object{"bearer": []any{}}, object{"basic": []any{}}},
+		"components": object{"schemas": components, "responses": refusals, "securitySchemes": object{"bearer": object{"type": "http", "scheme": "bearer"}, "basic": object{"type": "http", "scheme": "basic"}}},
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", " ")
+	if err := encoder.Encode(whole); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// bodyOf is the schema of a body with these fields.
+func bodyOf(all, needed fields) object {
+	properties, required := object{}, []string{}
+	for _, member := range slices.Sorted(maps.Keys(bodyMembers)) {
+		if field := bodyMembers[member].field; all.has(field) {
+			properties[member] = memberTypes[member]
+			if needed.has(field) {
+				required = append(required, member)
+			}
+		}
+	}
+	return object{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
+}
+
+func (d described) describe(r exchange.Route, components schemas, refusals object) object {
+	of := object{"summary": d.summary, "operationId": strings.NewReplacer("/v1/", "", "/", "-", ":", "", ".", "-").Replace(strings.ToLower(r.Method) + "-" + r.Path)}
+	parameters := []any{}
+	for _, m := range regexp.MustCompile(`:(\w+)`).FindAllStringSubmatch(r.Path, -1) {
+		schema := sessionID
+		if m[1] == "name" {
+			schema = name
+		} else if m[1] == "member" {
+			schema = text
+		}
+		parameters = append(parameters, object{"in": "path", "name": m[1], "required": true, "schema": schema})
+	}
+	for _, called := range d.queries(r) {
+		schema := queryTypes[strings.TrimSuffix(called, "*")]
+		if strings.HasSuffix(called, "*") {
+			schema = list(schema)
+		}
+		parameters = append(parameters, object{"in": "query", "name": strings.TrimSuffix(called, "*"), "schema": schema})
+	}
+	for _, header := range d.headers(r) {
+		parameters = append(parameters, object{"in": "header", "name": header, "schema": text})
+	}
+	of["parameters"] = parameters
+	if body := d.bodySchema(); body != nil {
+		of["requestBody"] = body
+	}
+	replies := object{}
+	for status, body := range d.replies {
+		reply := object{"description": http.StatusText(status)}
+		switch body := body.(type) {
+		case nil:
+		case string:
+			reply["content"] = object{body: object{}}
+		case object:
+			reply["content"] = object{"application/json": object{"schema": body}}
+		default:
+			reply["content"] = object{"application/json": object{"schema": components.of(reflect.TypeOf(body))}}
+		}
+		replies[strconv.Itoa(status)] = reply
+	}
+	codes := commonCodes + d.codes
+	if r.Method != "GET" {
+		codes += changeCodes
+	}
+	for status, codes := range exchange.ByStatus(strings.Fields(codes)) {
+		called := strconv.Itoa(status) + "-" + strings.Join(codes, "-")
+		refusals[called] = object{"description": strings.Join(codes, ", "), "content": object{"application/problem+json": object{"schema": object{
+			"allOf": []any{object{"$ref": "#/components/schemas/Problem"}, object{"properties": object{"code": object{"enum": codes}}}}}}}}
+		replies[strconv.Itoa(status)] = object{"$ref": "#/components/responses/" + called}
+	}
+	of["responses"] = replies
+	return of
+}
+
+// queries returns the parameters of the query; "name*" may be given several times.
+func (d described) queries(r exchange.Route) []string {
+	found := strings.Fields(d.query)
+	if d.op != nil {
+		for _, known := range queryParams {
+			if (d.op.query | d.op.body&fieldWait).has(known.field) {
+				found = append(found, known.name)
+			}
+		}
+	} else if r.Method == "GET" && r.Path != "/v1/snapshot" && r.Path != "/v1/openapi.json" {
+		found = append(found, "consistency", "min_index")
+	}
+	return found
+}
+
+func (d described) headers(r exchange.Route) []string {
+	found := []string{}
+	if d.op != nil {
+		found = append(found, "Idempotency-Key")
+		if d.op.query.has(fieldMatch) {
+			found = append(found, "If-Match")
+		}
+		if d.op.query.has(fieldOnlyNew) {
+			found = append(found, "If-None-Match")
+		}
+	}
+	if r.Path == "/v1/events" {
+		found = append(found, "Last-Event-ID")
+	}
+	return found
+}
+
+func (d described) bodySchema() object {
+	schema := object{}
+	switch {
+	case d.body == "*":
+		return object{"required": true, "content": object{"application/octet-stream": object{}}}
+	case d.op != nil && d.op.body != 0:
+		schema = bodyOf(d.op.body, d.op.needed|d.op.body&fieldName)
+	case d.op != nil || d.body == "":
+		return nil
+	default:
+		properties, required := object{}, []string{}
+		for _, member := range strings.Fields(d.body) {
+			called := strings.TrimPrefix(strings.TrimSuffix(member, "!"), "feature_")
+			properties[called] = memberTypes[strings.TrimSuffix(member, "!")]
+			if strings.HasSuffix(member, "!") {
+				required = append(required, called)
+			}
+		}
+		schema = object{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
+	}
+	return object{"required": len(schema["required"].([]string)) > 0, "content": object{"application/json": object{"schema": schema}}}
+}
+
+// TestOpenAPI compares the description with the tables of the router.
+func TestOpenAPI(t *testing.T) {
+	x, err := exchange.New(exchange.Config{Node: struct{ exchange.Node }{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes := New(x, Config{}).Routes()
+	if len(routes) != len(describedRoutes) {
+		t.Errorf("%d routes, %d are described", len(routes), len(describedRoutes))
+	}
+	for member := range bodyMembers {
+		if memberTypes[member] == nil {
+			t.Errorf("the member %s has no schema in memberTypes", member)
+		}
+	}
+	for _, param := range queryParams {
+		if queryTypes[param.name] == nil {
+			t.Errorf("the query parameter %s has no schema in queryTypes", param.name)
+		}
+	}
+	got := describe(t, routes)
+	if *update {
+		if err := os.WriteFile("openapi.json", got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if !bytes.Equal(got, openAPI) {
+		t.Error("openapi.json differs from the tables: write it anew by go test ./httpapi/v1 -run TestOpenAPI -update")
+	}
+}
