@@ -16,17 +16,23 @@ const (
 	maxMethodFiles  = 4 // files that the methods of one type stand in
 )
 
-// bigPackages may have many files, and small ones: why. Of these, only the machine may
-// exceed the lines of a package.
+// bigPackages may have many files, and small ones: why. Of these, only the machine and
+// those of longPackages may exceed the lines of a package.
 var bigPackages = map[string]string{
 	machine:               "all operations share the private records of the machine; one operation is one file is one script",
 	"client":              "the one package that users import, one small file a verb; what they need not see is in client/internal",
 	"cmd/signalbox/verbs": "one small file a verb of the terminal",
 }
 
+// longPackages may have more lines than others: how many, and why.
+var longPackages = map[string]int{
+	"client": 4000, // grows with the API: users find all of it in one package, with a method for each route
+}
+
 // wideTypes may have methods in any number of files: why.
 var wideTypes = map[string]string{
 	machine + ".Machine": "each operation is a method, in the file of its operation",
+	"client.Client":      "what users call is a method, in the file of its subject",
 }
 
 // platforms are the ends of the names of files that are built for some systems
@@ -42,8 +48,8 @@ func packagesAreSmall(p tree) (found []finding) {
 		}
 	}
 	for dir, n := range lines {
-		if n > maxPackageLines {
-			found = append(found, finding{dir, n, fmt.Sprintf("%s has %d lines, more than %d", dir, n, maxPackageLines)})
+		if most := max(maxPackageLines, longPackages[dir]); n > most {
+			found = append(found, finding{dir, n, fmt.Sprintf("%s has %d lines, more than %d", dir, n, most)})
 		}
 	}
 	return found

@@ -26,9 +26,12 @@ var layers = map[string][]string{
 	".":             {},
 	"cmd/signalbox": {"..."},
 
-	"cmd/signalbox/verbs":               {"cluster/offline", "cluster/peer", "cluster/probe", "cmd/signalbox/internal/target", "httpapi/access", "internal/certs", "store/archive"}, // subcommands for the terminal
-	"cmd/signalbox/internal/hold":       {"client"},                                                                                                                                 // a command, run while permits are held
-	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                        // systemd, and its watchdog
+	"cmd/signalbox/verbs":               {"cluster/offline", "cluster/peer", "cluster/probe", "cmd/signalbox/internal/target", "httpapi/access", "internal/certs", "store/archive"},       // subcommands for the terminal
+	"cmd/signalbox/operate":             {"client", "cmd/signalbox/internal/hold", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal"}, // subcommands on a running cluster
+	"cmd/signalbox/internal/settings":   {},                                                                                                                                               // flags from variables and files
+	"cmd/signalbox/internal/terminal":   {},                                                                                                                                               // what verbs print and ask
+	"cmd/signalbox/internal/hold":       {"client"},                                                                                                                                       // a command, run while permits are held
+	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                              // systemd, and its watchdog
 
 	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},
 	// The native API, its stream of events, and the cluster's members.
@@ -151,7 +154,7 @@ var homes = map[string][]string{
 	"github.com/hashicorp/raft-boltdb":  {"cluster", "store", bareLoop},
 	"go.etcd.io/bbolt":                  {"cluster", "store", bareLoop},
 	"github.com/spf13/cobra":            {"cmd/signalbox"},
-	"github.com/BurntSushi/toml":        {"httpapi/access", "httpapi/declare"},
+	"github.com/BurntSushi/toml":        {"httpapi/access", "httpapi/declare", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target"},
 	"golang.org/x/time":                 {"httpapi/access"},
 	"github.com/anishathalye/porcupine": {"cluster", "httpapi", "cmd/signalbox"},
 	"net/http":                          {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "examples/rate-limit"},

@@ -267,7 +267,7 @@ func TestRealSemaphores(t *testing.T) {
 		seen, err := c.Get(s.ctx, "list/000")
 		s.ok(err)
 		w := seen.Waiters[0]
-		if w.BlockedBy != "not-enough-available" || w.Reason != "It needs 2, 1 available." || !w.Unowned || w.ExpiresInMS <= 0 ||
+		if w.BlockedBy != "not-enough-available" || w.Reason != "It needs 2, 1 available." || !w.Unowned || w.ExpiresIn <= 0 ||
 			w.ObstacleCount != 1 || !slices.Equal(w.Obstacles, []client.Obstacle{{Semaphore: "list/000", BlockedBy: w.BlockedBy, Needs: 2, Available: 1}}) {
 			t.Errorf("it waits as %+v", w)
 		}

@@ -118,6 +118,11 @@
 //   - options.go: the options of all calls
 //   - error.go: refusals and the Client's own errors
 //   - semaphore.go: Create, Put, Get, List, Delete, Up, Down, SetValue, Watch
+//   - duration.go: durations of the API's JSON
+//   - batch.go: several operations in one round trip
+//   - events.go: the stream of changes
+//   - operator.go: the sessions of other processes, revocations, leases without renewal; WithLease
+//   - cluster.go: members, leadership, the feature level, backups
 //   - oneshot.go: Acquire of one lease, without a session of the caller's
 //   - session.go: sessions: opening, deadline, renewal, loss
 //   - acquire.go: Acquire, AcquireAll and AcquireAny of a session

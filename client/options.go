@@ -22,14 +22,17 @@ type CreateOption interface{ create(map[string]any) }
 // ReadOption is one for Get and Watch: Stale, MinIndex, Epoch, Holders, Waiters.
 type ReadOption interface{ read(url.Values) }
 
-// ListOption is one for List: Stale, MinIndex. Get and Watch take it too.
-type ListOption interface {
+// ListOption is one for List: Stale, MinIndex, PageSize.
+type ListOption interface{ list(url.Values) }
+
+// ReadListOption is one for Get, Watch and GetSession too.
+type ReadListOption interface {
 	ReadOption
-	list(url.Values)
+	ListOption
 }
 
-// CallOption is one for Delete, Up, SetValue, AddToWaitList and RemoveFromWaitList:
-// Epoch.
+// CallOption is one for Delete, Up, SetValue, Revoke, AddToWaitList and
+// RemoveFromWaitList: Epoch.
 type CallOption interface{ call(*calls.Call) }
 
 // DownOption is one for Down and TryDown: Partial, Epoch.
@@ -159,13 +162,21 @@ func (o listOption) list(query url.Values) { o.read(query) }
 
 // Stale reads the state of the node that replies, without asking the leader: faster,
 // and possible without a majority, but perhaps behind.
-func Stale() ListOption { return listOption{readOption{"consistency", "stale"}} }
+func Stale() ReadListOption { return listOption{readOption{"consistency", "stale"}} }
 
 // MinIndex makes a read wait until the node that replies has this index: with Stale,
 // that is enough to see one's own writes.
-func MinIndex(n uint64) ListOption {
+func MinIndex(n uint64) ReadListOption {
 	return listOption{readOption{"min_index", strconv.FormatUint(n, 10)}}
 }
+
+// PageSize is how many members of a list are read in one request: 1 to 1,000, without
+// it 100.
+func PageSize(n int) ListOption { return pageSize(n) }
+
+type pageSize int
+
+func (n pageSize) list(query url.Values) { query.Set("limit", strconv.Itoa(int(n))) }
 
 // Holders bounds the list of a semaphore's holders: 0 to 1,000, without it 100.
 func Holders(n int) ReadOption { return readOption{"holders", strconv.Itoa(n)} }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/signalbox/signalbox/client/internal/calls"
 )
@@ -27,30 +28,34 @@ type Semaphore struct {
 	ModifiedIndex uint64 `json:"modified_index"`
 	// Holders and Waiters are the first of each, see the options of the same names;
 	// List leaves them out. The counts are of all.
-	Holders     []Holder `json:"holders"`
-	Waiters     []Waiter `json:"waiters"`
+	Holders     []Holder `json:"holders,omitzero"`
+	Waiters     []Waiter `json:"waiters,omitzero"`
 	HolderCount int64    `json:"holder_count"`
 	WaiterCount int64    `json:"waiter_count"`
 }
 
 // Holder is one lease of a semaphore.
 type Holder struct {
-	Session     string            `json:"session"`
-	Count       int64             `json:"count"`
-	Token       uint64            `json:"token"`
-	HeldMS      int64             `json:"held_ms"`
-	ExpiresInMS int64             `json:"expires_in_ms"`
-	Metadata    map[string]string `json:"metadata"` // the session's
+	Session  string            `json:"session"`
+	Count    int64             `json:"count"`
+	Token    uint64            `json:"token"`
+	Metadata map[string]string `json:"metadata"` // the session's
+	// Revoked leases stay until their session releases them or ends; Reason is the
+	// operator's.
+	Revoked   bool          `json:"revoked,omitempty"`
+	Reason    string        `json:"reason,omitempty"`
+	HeldFor   time.Duration `json:"-"` // since the grant
+	ExpiresIn time.Duration `json:"-"`
 }
 
 // Waiter is one waiting request of a semaphore.
 type Waiter struct {
-	Session     string            `json:"session"`
-	Count       int64             `json:"count"`
-	Position    int64             `json:"position"` // from 1, the next one
-	WaitingMS   int64             `json:"waiting_ms"`
-	ExpiresInMS int64             `json:"expires_in_ms"` // the session
-	Metadata    map[string]string `json:"metadata"`      // the session's
+	Session    string            `json:"session"`
+	Count      int64             `json:"count"`
+	Position   int64             `json:"position"` // from 1, the next one
+	WaitingFor time.Duration     `json:"-"`
+	ExpiresIn  time.Duration     `json:"-"`        // the session
+	Metadata   map[string]string `json:"metadata"` // the session's
 	// BlockedBy is why it waits, as a code: "not-enough-available", "behind-others" or
 	// "other-semaphore". Reason says it to people.
 	BlockedBy string `json:"blocked_by"`
@@ -69,6 +74,30 @@ type Obstacle struct {
 	BlockedBy string `json:"blocked_by"` // as of a Waiter
 	Needs     int64  `json:"needs"`
 	Available int64  `json:"available"`
+}
+
+// UnmarshalJSON reads a holder as the API sends it.
+func (h *Holder) UnmarshalJSON(data []byte) error {
+	type plain Holder
+	return readTimes(data, (*plain)(h), times{"held_ms": &h.HeldFor, "expires_in_ms": &h.ExpiresIn})
+}
+
+// MarshalJSON writes a holder with the API's members.
+func (h Holder) MarshalJSON() ([]byte, error) {
+	type plain Holder
+	return writeTimes(plain(h), named{"held_ms", h.HeldFor}, named{"expires_in_ms", h.ExpiresIn})
+}
+
+// UnmarshalJSON reads a waiter as the API sends it.
+func (w *Waiter) UnmarshalJSON(data []byte) error {
+	type plain Waiter
+	return readTimes(data, (*plain)(w), times{"waiting_ms": &w.WaitingFor, "expires_in_ms": &w.ExpiresIn})
+}
+
+// MarshalJSON writes a waiter with the API's members.
+func (w Waiter) MarshalJSON() ([]byte, error) {
+	type plain Waiter
+	return writeTimes(plain(w), named{"waiting_ms", w.WaitingFor}, named{"expires_in_ms", w.ExpiresIn})
 }
 
 // errNoName is the refusal of an empty name, which would make another path.

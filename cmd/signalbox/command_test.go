@@ -42,14 +42,15 @@ func lookup(variables []string) func(string) (string, bool) {
 	}
 }
 
-// refused checks that a command reported its error in one line, which has the
-// given words, and ended with another status than 0.
+// refused checks that a command reported its error in one line, perhaps with what to do
+// next in another, which have the given words, and ended with another status than 0.
 func (o outcome) refused(t *testing.T, words ...string) {
 	t.Helper()
 	if o.status == 0 {
 		t.Errorf("status 0; stdout %q", o.stdout)
 	}
-	if o.stdout != "" || strings.Count(o.stderr, "\n") != 1 || !strings.HasPrefix(o.stderr, "signalbox: ") {
+	lines := strings.Count(strings.Replace(o.stderr, "\n  ", " ", 1), "\n")
+	if o.stdout != "" || lines != 1 || !strings.HasPrefix(o.stderr, "signalbox: ") {
 		t.Errorf("not one line on stderr: %q, and on stdout %q", o.stderr, o.stdout)
 	}
 	if strings.Contains(o.stderr, "httpapi:") {

@@ -2,6 +2,7 @@
 //
 //	signalbox dev       several nodes in this process, to try things out
 //	signalbox serve     one node of a cluster
+//	signalbox config    prints the settings of serve
 //	signalbox run       a command, while permits of a semaphore are held
 //	signalbox cert      makes the certificates of a cluster
 //	signalbox backup    fetches a backup of a cluster
@@ -9,18 +10,20 @@
 //	signalbox inspect   reports what a backup or a data folder holds
 //	signalbox recover   makes a cluster of one folder when a majority is lost
 //	signalbox token     makes a token for a client
+//	signalbox ls, show, create, acquire, …: package operate
 //	signalbox version
 //	signalbox healthcheck
 //
 // Every flag may also be given as an environment variable. An error in the flags, the
-// ports or the data folder is reported in one line on stderr, and the exit status is
-// 1; run has statuses of its own.
+// ports or the data folder is reported in one line on stderr, with what to do next in a
+// second one where that is known, and the exit status is 1; run and the verbs of package
+// operate have statuses of their own.
 //
 // The package wires the others together, bottom up, and stops them in reverse order.
 // It makes no decision about semaphores, Raft or HTTP.
 //
-//   - main.go: signals, the command line, flags from environment variables, how far a large heap grows
-//   - serve.go: the subcommand serve, and the flags of the log and of scheduled backups
+//   - main.go: signals, the command line, mistyped environment variables, how far a large heap grows
+//   - serve.go: the subcommands serve and config, and the flags of the log and of scheduled backups
 //   - config.go: the configuration of one node, its defaults and checks
 //   - addresses.go: lists of peers, host names, bound addresses
 //   - limits.go: a flag for each limit, sizes, how many connections fit

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 )
 
 // FuzzPeers reads lists of peers. A list that is taken can be dialled, has no id or
@@ -51,7 +53,7 @@ func FuzzConfiguration(f *testing.F) {
 		flags := pflag.NewFlagSet("fuzz", pflag.ContinueOnError)
 		flags.StringSliceVar(&c.cors, "cors-allow", nil, "")
 		addLimits(flags, &c)
-		err := fromEnvironment(flags, lookup([]string{"SIGNALBOX_MAX_BODY", bytes, "SIGNALBOX_MAX_WAIT", duration,
+		err := settings.Apply(flags, lookup([]string{"SIGNALBOX_MAX_BODY", bytes, "SIGNALBOX_MAX_WAIT", duration,
 			"SIGNALBOX_MAX_LEASES", count, "SIGNALBOX_MAX_BATCH", count, "SIGNALBOX_CORS_ALLOW", list}))
 		if err != nil {
 			return

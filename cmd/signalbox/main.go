@@ -16,6 +16,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
+	"github.com/signalbox/signalbox/cmd/signalbox/operate"
 	"github.com/signalbox/signalbox/cmd/signalbox/verbs"
 )
 
@@ -30,7 +34,31 @@ func main() {
 		<-signals // the second one asks not to wait
 		os.Exit(1)
 	}()
+	if err := mistyped(os.Environ()); err != nil {
+		fmt.Fprintln(os.Stderr, "signalbox:", strings.Join(strings.Fields(err.Error()), " "))
+		os.Exit(hold.StatusUsage)
+	}
 	os.Exit(run(ctx, os.Args[1:], os.LookupEnv, os.Stdout, os.Stderr))
+}
+
+// otherVariables are the variables that no flag reads: those of run, of the clients' token, of
+// the compose files and of tests.
+var otherVariables = []string{"SIGNALBOX_TOKEN", "SIGNALBOX_SEMAPHORE", "SIGNALBOX_SESSION",
+	"SIGNALBOX_PORT_1", "SIGNALBOX_PORT_2", "SIGNALBOX_PORT_3", "SIGNALBOX_BIND", "SIGNALBOX_CERT_HOSTS", "SIGNALBOX_TEST_"}
+
+// mistyped returns an error for variables of an environment that look like settings and are
+// none.
+func mistyped(environment []string) error {
+	var flags []string
+	var visit func(*cobra.Command)
+	visit = func(command *cobra.Command) {
+		command.Flags().VisitAll(func(flag *pflag.Flag) { flags = append(flags, flag.Name) })
+		for _, below := range command.Commands() {
+			visit(below)
+		}
+	}
+	visit(newRoot(os.LookupEnv))
+	return settings.Mistyped(environment, flags, otherVariables)
 }
 
 // run is the whole program but for signals: it returns the exit status, and ends
@@ -43,6 +71,10 @@ func run(ctx context.Context, arguments []string, lookup func(string) (string, b
 	if err := root.ExecuteContext(ctx); err != nil {
 		if text := strings.Join(strings.Fields(err.Error()), " "); text != "" { // one line
 			fmt.Fprintln(stderr, "signalbox:", text)
+		}
+		var advice *target.Advice
+		if errors.As(err, &advice) {
+			fmt.Fprintln(stderr, "  "+advice.Next)
 		}
 		return statusOf(err)
 	}
@@ -58,20 +90,20 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 			"Every flag may also be given as an environment variable: " + variable("http-port") + " is --http-port.\n" +
 			"A flag on the command line wins; an empty variable counts as not set.",
 		Version:       version(),
-		SilenceErrors: true, // run prints them, in one line
+		SilenceErrors: true, // run prints them, in one line, and the advice in another
 		SilenceUsage:  true,
 		PersistentPreRunE: func(command *cobra.Command, _ []string) error {
-			return fromEnvironment(command.Flags(), lookup)
+			return settings.Apply(command.Flags(), lookup)
 		},
 	}
 	root.SetVersionTemplate("signalbox {{.Version}}\n")
-	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newServe(lookup), newDev(), newVersion(), newHealthcheck(lookup))
+	root.AddCommand(newServe(lookup), newConfig(), newDev(), newVersion(), newHealthcheck(lookup))
 	for _, command := range root.Commands() {
 		command.Args = noArguments
 		command.Flags().SortFlags = false
 	}
 	root.AddCommand(newRun(lookup), verbs.Cert(), verbs.Inspect(), verbs.Backup(lookup), verbs.Restore(lookup), verbs.Recover(parsePeers), verbs.Token())
+	root.AddCommand(operate.Commands(lookup)...)
 	return root
 }
 
@@ -84,38 +116,7 @@ func noArguments(command *cobra.Command, arguments []string) error {
 }
 
 // variable is the environment variable of a flag: SIGNALBOX_NODE_ID of --node-id.
-func variable(flag string) string {
-	return "SIGNALBOX_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
-// insteadOf annotates a flag with those that it takes the place of.
-const insteadOf = "signalbox-instead-of"
-
-// fromEnvironment sets each flag that is not on the command line from its
-// variable. An empty variable counts as not set, as in most compose files. So does
-// one of a flag that another one on the command line takes the place of: an image
-// may set defaults that don't go with it.
-func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
-	var failed []error
-	replaced := map[string]bool{}
-	flags.Visit(func(flag *pflag.Flag) {
-		if on := flag.Value.String(); on != "" && on != "false" {
-			for _, name := range flag.Annotations[insteadOf] {
-				replaced[name] = true
-			}
-		}
-	})
-	flags.VisitAll(func(flag *pflag.Flag) {
-		value, set := lookup(variable(flag.Name))
-		if flag.Changed || replaced[flag.Name] || !set || value == "" || flag.Name == "help" || flag.Name == "version" {
-			return
-		}
-		if err := flags.Set(flag.Name, value); err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", variable(flag.Name), err))
-		}
-	})
-	return errors.Join(failed...)
-}
+func variable(flag string) string { return settings.Variable(flag) }
 
 const (
 	// largeHeap is how many bytes of live memory make a heap large. A state of a million

@@ -75,7 +75,7 @@ func TestReadme(t *testing.T) {
 		`"blocked_by":"not-enough-available"`, // the one who waited was seen to
 		`"token":3,`,                          // and was granted, after the others
 		`"granted":1,"value":0`,               // as was the worker
-		"deploying with token 4\n",
+		"deploying with token 5\n",
 	} {
 		if !strings.Contains(said, words) {
 			t.Errorf("README's tour doesn't show %s:\n%s", words, said)

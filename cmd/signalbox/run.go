@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 )
 
@@ -23,8 +25,8 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 		Short: "Run a command while holding permits of a semaphore",
 		Long: "Run a command while holding permits of a semaphore: wait for them, run the command, keep the lease\n" +
 			"renewed, and give the permits back when the command ends.\n\n" +
-			"The command finds SIGNALBOX_SEMAPHORE, SIGNALBOX_SESSION and SIGNALBOX_TOKEN (the fencing token, a\n" +
-			"number) in its environment. The token that a cluster may ask for comes from --token-file, or from the\n" +
+			"The command finds SIGNALBOX_SEMAPHORE, SIGNALBOX_SESSION, SIGNALBOX_TOKEN (the fencing token, a\n" +
+			"number) and SIGNALBOX_ADDR in its environment. The token that a cluster may ask for comes from --token-file, or from the\n" +
 			"variable SIGNALBOX_TOKEN of run itself, which the command does not see.\n\n" +
 			"The command gets a process group of its own, and the terminal if there is one; Ctrl-Z does not\n" +
 			"stop it. The signals INT, TERM, HUP, QUIT, USR1 and USR2 are handed on to the group. Whatever is left\n" +
@@ -37,7 +39,7 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			"were not free in time, 4 if the lease was lost, 5 if the cluster refuses, 6 if no node can be reached;\n" +
 			"126 and 127 if the command can't be run or found.",
 		PersistentPreRunE: func(command *cobra.Command, _ []string) error {
-			return hold.Usage(fromEnvironment(command.Flags(), lookup))
+			return hold.Usage(settings.Apply(command.Flags(), lookup))
 		},
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if err := splitArguments(&c, command.ArgsLenAtDash(), arguments); err != nil {
@@ -86,13 +88,18 @@ func splitArguments(c *hold.Config, dash int, arguments []string) error {
 	return nil
 }
 
-// explained adds to an error about credentials the flags that may help.
+// explained adds to an error what to do next.
 func explained(err error) error {
 	var own *hold.Exit
-	if errors.As(err, &own) && own.Err != nil {
-		return &hold.Exit{Status: own.Status, Err: target.Explain(own.Err)}
+	if !errors.As(err, &own) || own.Err == nil {
+		return err
 	}
-	return err
+	told := target.Explain(own.Err)
+	var advice *target.Advice
+	if errors.As(told, &advice) && errors.Is(told, signalbox.ErrUnknownSemaphore) {
+		advice.Next = "Give --permits N to make it with N permits."
+	}
+	return &hold.Exit{Status: own.Status, Err: told}
 }
 
 // statusOf is the exit status that an error asks for, 1 unless it has its own.

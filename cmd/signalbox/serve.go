@@ -9,61 +9,101 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/supervisor"
 )
 
+// serveFlags is the flags of serve, and what they set.
+type serveFlags struct {
+	config config
+	peers  string
+	logs   logging
+	file   string // of settings; may be empty
+}
+
 // newServe makes the subcommand that runs a node. lookup reads an environment variable.
 func newServe(lookup func(string) (string, bool)) *cobra.Command {
-	c := defaultConfig()
-	var peers string
-	var logs logging
+	s := serveFlags{config: defaultConfig()}
 	command := &cobra.Command{
 		Use:   "serve",
 		Short: "Run one node of a cluster",
 		Long: "Run one node of a cluster, until SIGTERM or SIGINT; a second signal stops it at once.\n\n" +
 			"All members are given the same --peers. Without --peers, or with this node alone in it,\n" +
 			"the node is a cluster by itself.\n\n" +
-			"Every flag may also be given as an environment variable: " + variable("node-id") + " is --node-id.",
+			"Every flag may also be given as an environment variable: " + variable("node-id") + " is --node-id; or in the TOML\n" +
+			"file of --config: node-id = \"n1\". The command line wins over a variable, and that over the file.",
 		RunE: func(command *cobra.Command, _ []string) error {
-			listed, err := parsePeers(peers)
+			if err := s.complete(command.Flags()); err != nil {
+				return err
+			}
+			logger, err := s.logs.logger(command, &s.config)
 			if err != nil {
 				return err
 			}
-			c.peers = listed
-			if err := completeFromPeers(&c, command.Flags()); err != nil {
-				return err
-			}
-			if err := c.validate(); err != nil {
-				return err
-			}
-			logger, err := logs.logger(command, &c)
-			if err != nil {
-				return err
-			}
-			return serve(command.Context(), c, logger, supervisor.Of(lookup, logger))
+			return serve(command.Context(), s.config, logger, supervisor.Of(lookup, logger))
 		},
 	}
-	flags := command.Flags()
+	s.add(command.Flags())
+	return command
+}
+
+// newConfig makes the subcommand that prints the settings that serve would run with.
+func newConfig() *cobra.Command {
+	s := serveFlags{config: defaultConfig()}
+	command := &cobra.Command{
+		Use:   "config",
+		Short: "Print each setting of serve, and where it comes from",
+		Long: "Print each setting that \"signalbox serve\" would have with the same flags, variables and file, and where it comes\n" +
+			"from. The output is a file for --config. A setting that serve would refuse is an error.",
+		RunE: func(command *cobra.Command, _ []string) error {
+			failed := s.complete(command.Flags())
+			return errors.Join(settings.Print(command.OutOrStdout(), command.Flags(), "config"), failed)
+		},
+	}
+	s.add(command.Flags())
+	return command
+}
+
+// complete reads the file, derives what the list of peers gives, and checks all.
+func (s *serveFlags) complete(flags *pflag.FlagSet) error {
+	if s.file != "" {
+		if err := settings.File(flags, s.file, "config"); err != nil {
+			return fmt.Errorf("--config: %w", err)
+		}
+	}
+	listed, err := parsePeers(s.peers)
+	if err != nil {
+		return err
+	}
+	s.config.peers = listed
+	if err := completeFromPeers(&s.config, flags); err != nil {
+		return err
+	}
+	return s.config.validate()
+}
+
+func (s *serveFlags) add(flags *pflag.FlagSet) {
+	c := &s.config
+	flags.StringVar(&s.file, "config", "", "TOML file of settings by the names of these flags")
 	flags.StringVar(&c.nodeID, "node-id", c.nodeID, "this node's name among its peers")
 	flags.StringVar(&c.httpAddress, "http", c.httpAddress, "host:port to serve the API on")
 	flags.StringVar(&c.peerAddress, "peer", c.peerAddress, "host:port to bind for peers; default: this node's in --peers")
-	flags.StringVar(&peers, "peers", "", "all members, as id=host:port,…")
+	flags.StringVar(&s.peers, "peers", "", "all members, as id=host:port,…")
 	flags.StringVar(&c.data, "data", "", "folder of the state; made if it doesn't exist")
 	flags.BoolVar(&c.ephemeral, "ephemeral", false, "keep the state in memory; one node only")
-	_ = flags.SetAnnotation("data", insteadOf, []string{"ephemeral"}) // fails for an unknown flag only
-	_ = flags.SetAnnotation("ephemeral", insteadOf, []string{"data"})
+	_ = flags.SetAnnotation("data", settings.InsteadOf, []string{"ephemeral"}) // fails for an unknown flag only
+	_ = flags.SetAnnotation("ephemeral", settings.InsteadOf, []string{"data"})
 	flags.BoolVar(&c.restored, "restored", false, "the folder was put back from a backup or a copy: tokens go on above all that it may have forgotten")
-	addCertificates(flags, &c)
-	addAccess(flags, &c)
-	addHosts(flags, &c)
-	addLogging(flags, &logs, "info")
+	addCertificates(flags, c)
+	addAccess(flags, c)
+	addHosts(flags, c)
+	addLogging(flags, &s.logs, "info")
 	flags.StringSliceVar(&c.cors, "cors-allow", nil, "origins whose pages may call this node from a browser; * for all")
 	flags.IntVar(&c.multiplier, "raft-multiplier", c.multiplier, "stretches Raft's times (500ms at 1) and the time-outs between nodes, for slow disks and networks; alike on all nodes")
-	addDialects(flags, &c)
+	addDialects(flags, c)
 	flags.Var(&c.minFree, "min-free", "free space in the folder's file system below which writes are refused")
 	addSchedule(flags, &c.backups)
-	addLimits(flags, &c)
-	return command
+	addLimits(flags, c)
 }
 
 // completeFromPeers takes defaults of the node id and its address from the list of

@@ -35,6 +35,7 @@
 //   - caller.go: Config, Do: nodes asked in turn until there is an outcome
 //   - attempt.go: one request to one node, and the time it may take
 //   - gather.go: attempts of several calls in one request
+//   - stream.go: a reply that is read while it is sent
 //   - refusal.go: refusals, and which of them end a call
 //   - pause.go: pauses between attempts, and what else calls are made with
 package calls

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -134,6 +135,7 @@ func (h *Holder) Run(ctx context.Context) error {
 		return err
 	}
 	started, err := h.begin(h.Command, append(os.Environ(),
+		"SIGNALBOX_ADDR="+handedOn(h.Cluster.Addresses),
 		"SIGNALBOX_SEMAPHORE="+lease.Semaphore, "SIGNALBOX_SESSION="+lease.Session, "SIGNALBOX_TOKEN="+strconv.FormatUint(lease.Token, 10)))
 	if err != nil {
 		h.release(ctx, session)
@@ -151,6 +153,19 @@ func (h *Holder) Run(ctx context.Context) error {
 		return &Exit{Status: status}
 	}
 	return nil
+}
+
+// handedOn is the addresses for the command, without users, which count as tokens.
+func handedOn(addresses []string) string {
+	var shown []string
+	for _, address := range addresses {
+		if u, err := url.Parse(address); err == nil && u.User != nil {
+			u.User = nil
+			address = u.String()
+		}
+		shown = append(shown, address)
+	}
+	return strings.Join(shown, ",")
 }
 
 // relayed are the signals that the command's group receives too.

@@ -4,7 +4,10 @@
 // Flags.Client gives the configuration of package client, for semaphores. Flags.Service
 // gives an http.Client with the same credentials, for the other routes of the API. Both
 // read the files, so that a mistake is reported, by the name of its flag, before any
-// request. Explain adds the flags that help to an error about credentials.
+// request. Explain adds to an error what to do next.
+//
+// A flag that is given neither on the command line nor by its variable may come from a
+// context: a name for the addresses and credentials of one cluster, in a file of the user's.
 //
 // There is no flag for the token itself, which every user of a machine could read in its
 // list of processes: it comes from a file, or from the variable SIGNALBOX_TOKEN. "signalbox
@@ -14,4 +17,6 @@
 // The package is called by cmd/signalbox and its verbs. It sends no request itself.
 //
 //   - target.go: the flags, and what they configure
+//   - contexts.go: the file of contexts
+//   - advice.go: errors, and what to do about them
 package target

@@ -1,7 +1,6 @@
 package target
 
 import (
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -20,6 +19,10 @@ type Flags struct {
 	Addresses []string // base URLs of the nodes
 	given     credentials.Config
 	lookup    func(string) (string, bool)
+
+	set               *pflag.FlagSet
+	context, contexts string // the name of a context, and the file that has it
+	complete          bool   // the context was read
 }
 
 // tokenVariable has the token, where no file has it.
@@ -28,13 +31,15 @@ const tokenVariable = "SIGNALBOX_TOKEN"
 // Add adds the flags of a cluster. lookup reads an environment variable; those of the
 // flags are for the caller to read, but for SIGNALBOX_TOKEN, which is of no flag.
 func Add(flags *pflag.FlagSet, lookup func(string) (string, bool)) *Flags {
-	f := &Flags{lookup: lookup}
+	f := &Flags{lookup: lookup, set: flags}
 	flags.StringSliceVar(&f.Addresses, "addr", []string{"http://127.0.0.1:8701"}, "the nodes' base URLs; each run tries them in an order drawn at random")
 	flags.StringVar(&f.given.TokenFile, "token-file", "", "file with the token for a cluster that asks for one; default: the token in "+tokenVariable)
 	AddCA(flags, &f.given.CA)
 	flags.StringVar(&f.given.Cert, "cert", "", "PEM file with a client certificate, which nodes may take instead of a token")
 	flags.StringVar(&f.given.Key, "key", "", "PEM file with the key of --cert")
 	flags.BoolVar(&f.given.Plain, "insecure-http", false, "send the token to http:// addresses on other machines too, where others may read it on its way")
+	flags.StringVar(&f.context, "context", "", "a cluster that --contexts describes; default: the one that it names, unless --addr is given")
+	flags.StringVar(&f.contexts, "contexts", "", "TOML file with addresses and credentials of clusters, by name; default: "+shownContexts)
 	return f
 }
 
@@ -46,6 +51,9 @@ func AddCA(flags *pflag.FlagSet, path *string) {
 // Client returns the configuration of a Go client, with the addresses and the
 // credentials set, and nothing else. Its errors name the flags.
 func (f *Flags) Client() (signalbox.Config, error) {
+	if err := f.fromContext(); err != nil {
+		return signalbox.Config{}, err
+	}
 	given := f.credentials()
 	cfg := signalbox.Config{Addresses: f.Addresses, Token: given.Token, TokenFile: given.TokenFile, InsecureHTTP: given.Plain,
 		CA: given.CA, CertFile: given.Cert, KeyFile: given.Key}
@@ -94,8 +102,8 @@ func HTTP(given credentials.Config, addresses []*url.URL) (*http.Client, error) 
 func (f *Flags) credentials() credentials.Config {
 	given := f.given
 	token, _ := f.lookup(tokenVariable)
-	if token = strings.TrimSpace(token); given.TokenFile == "" && strings.Trim(token, "0123456789") != "" {
-		given.Token = token
+	if token = strings.TrimSpace(token); (given.TokenFile == "" || f.ofContext("token-file")) && strings.Trim(token, "0123456789") != "" {
+		given.Token, given.TokenFile = token, ""
 	}
 	return given
 }
@@ -109,22 +117,4 @@ func named(err error) error {
 			"Plain": "--insecure-http"}[wrong.Field]
 	}
 	return fmt.Errorf("%s: %s", flag, strings.TrimPrefix(err.Error(), "signalbox: "))
-}
-
-// Explain adds to an error of a request the flags that may help. Other errors stay as they
-// are.
-func Explain(err error) error {
-	hint := ""
-	var unknown x509.UnknownAuthorityError
-	switch {
-	case errors.Is(err, signalbox.ErrUnauthenticated):
-		hint = "give a token of this cluster by --token-file or " + tokenVariable
-	case errors.Is(err, signalbox.ErrForbidden):
-		hint = "its scope and prefixes don't allow this: ask an operator for a token that does"
-	case errors.As(err, &unknown):
-		hint = "give the file with the cluster's authority by --ca"
-	default:
-		return err
-	}
-	return fmt.Errorf("%w; %s", err, hint)
 }

@@ -133,8 +133,12 @@ func TestExplain(t *testing.T) {
 	} {
 		wrapped := fmt.Errorf("call: %w", c.err)
 		got := Explain(wrapped)
-		if !errors.Is(got, wrapped) || !strings.Contains(got.Error(), c.hint) || c.hint == "" && got.Error() != wrapped.Error() {
-			t.Errorf("%v", got)
+		var advice *Advice
+		if !errors.Is(got, c.err) || got.Error() != wrapped.Error() || errors.As(got, &advice) != (c.hint != "") || advice != nil && !strings.Contains(advice.Next, c.hint) {
+			t.Errorf("%v, %+v", got, advice)
+		}
+		if again := Explain(got); again != got {
+			t.Errorf("explained twice: %v", again)
 		}
 	}
 }

@@ -1,0 +1,105 @@
+package calls
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/signalbox/signalbox/client/internal/nodes"
+)
+
+// Stream is the body of a reply that is read while it is sent. It is for one goroutine,
+// which must close it.
+type Stream struct {
+	Index uint64 // of the state that the reply reflects; 0 unknown
+
+	ctx     context.Context
+	body    io.ReadCloser
+	quiet   time.Duration
+	alarm   *time.Timer
+	end     func() // ends the attempt
+	endCall func()
+}
+
+// Open sends a GET, as Do does, and returns the reply's body as a stream. The stream
+// fails when it brings no byte for the time quiet, when ctx ends, and at the Caller's Close.
+func (c *Caller) Open(ctx context.Context, path []string, query url.Values, quiet time.Duration) (*Stream, error) {
+	k := Call{Method: http.MethodGet, Path: path, Query: query}
+	ctx, end := Both(ctx, c.ctx)
+	for t := (trial{}); ; {
+		node, err := c.next(ctx, &t, &k)
+		if err != nil || t.tooLong(ctx, c.cfg.GiveUpAfter) {
+			defer end()
+			return nil, t.givenUp(ctx, &k)
+		}
+		a := allowance{began: time.Now(), total: c.cfg.AttemptTimeout}
+		s, err := c.open(ctx, node, &k, a)
+		if err == nil {
+			c.nodes.Worked(node)
+			s.quiet, s.endCall = quiet, end
+			s.alarm.Reset(quiet)
+			return s, nil
+		}
+		if err = c.judge(ctx, &t, &k, node, a, err); err != nil {
+			end()
+			return nil, err
+		}
+	}
+}
+
+// open sends a request to one node, and waits until its reply begins.
+func (c *Caller) open(ctx context.Context, node *nodes.Node, k *Call, a allowance) (_ *Stream, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	s := &Stream{ctx: ctx, alarm: time.AfterFunc(a.total, func() { cancel(errSilent) })}
+	s.end = func() {
+		s.alarm.Stop()
+		cancel(nil)
+	}
+	defer func() {
+		if err != nil {
+			s.end()
+		}
+	}()
+	request, err := http.NewRequestWithContext(ctx, k.Method, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	request.URL, request.Host = node.URL(k.Path, k.Query), ""
+	c.setHeader(request, node, k, nil)
+	request.Header.Set("Accept", "*/*")
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, silence(ctx, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		r := Reply{Status: response.StatusCode, Node: node}
+		if r.Body, err = io.ReadAll(io.LimitReader(response.Body, maxReply)); err != nil {
+			return nil, silence(ctx, err)
+		}
+		return nil, c.newRefusal(response.Header, &r)
+	}
+	s.Index, _ = strconv.ParseUint(response.Header.Get("X-Signalbox-Index"), 10, 64)
+	s.body = response.Body
+	return s, nil
+}
+
+// Read reads from the body.
+func (s *Stream) Read(p []byte) (int, error) {
+	s.alarm.Reset(s.quiet)
+	n, err := s.body.Read(p)
+	if err != nil && err != io.EOF {
+		err = silence(s.ctx, err)
+	}
+	return n, err
+}
+
+// Close ends the request.
+func (s *Stream) Close() error {
+	s.end()
+	s.endCall()
+	return s.body.Close()
+}

@@ -1,0 +1,89 @@
+package target
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	signalbox "github.com/signalbox/signalbox/client"
+)
+
+// Advice is an error with what to do next, for a line of its own.
+type Advice struct {
+	Err  error
+	Next string
+}
+
+// Error is that of the error alone.
+func (a *Advice) Error() string { return a.Err.Error() }
+
+// Unwrap returns the error alone.
+func (a *Advice) Unwrap() error { return a.Err }
+
+// Explain adds to an error of a request what to do next, where that is known. Other errors
+// stay as they are.
+func Explain(err error) error {
+	var known *Advice
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	var unknown x509.UnknownAuthorityError
+	var refusal *signalbox.Error
+	errors.As(err, &refusal)
+	next := ""
+	switch {
+	case errors.Is(err, signalbox.ErrUnauthenticated):
+		next = "Give a token of this cluster by --token-file or " + tokenVariable + "."
+	case errors.Is(err, signalbox.ErrForbidden):
+		next = "Its scope and prefixes don't allow this: ask an operator for a token that does."
+	case errors.As(err, &unknown):
+		next = "Give the file with the cluster's authority by --ca."
+	case errors.Is(err, signalbox.ErrUnknownSemaphore) && refusal != nil && refusal.Semaphore != "":
+		err = &reworded{fmt.Sprintf("there is no semaphore %q", refusal.Semaphore), err}
+		next = fmt.Sprintf("Make it with \"signalbox create %s --permits N\"; \"signalbox ls\" lists all.", Shell(refusal.Semaphore))
+	case errors.Is(err, signalbox.ErrNever) && refusal != nil && refusal.Permits != nil:
+		next = fmt.Sprintf("Ask for at most %d, or change that with \"signalbox resize %s N\".", *refusal.Permits, Shell(refusal.Semaphore))
+	case errors.Is(err, signalbox.ErrLimitReached):
+		next = "Free some of what is counted, or ask an operator for a higher limit."
+	case errors.Is(err, signalbox.ErrNoLeader), errors.Is(err, signalbox.ErrStorageFull), errors.Is(err, signalbox.ErrSplitState):
+		next = "See the state of the cluster with \"signalbox status\"."
+	case errors.Is(err, signalbox.ErrUnreachable) && !errors.Is(err, context.Canceled):
+		next = "Give the nodes' addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out."
+	default:
+		return err
+	}
+	return &Advice{err, next}
+}
+
+// reworded replaces the text of an error.
+type reworded struct {
+	text string
+	error
+}
+
+// Error returns the text.
+func (r *reworded) Error() string { return r.text }
+
+// Unwrap returns the error.
+func (r *reworded) Unwrap() error { return r.error }
+
+// Shell quotes a word for a shell, where it needs that.
+func Shell(word string) string {
+	safe := word != ""
+	for _, c := range word {
+		safe = safe && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '/' || c == '-' || c == '_' || c == '.' || c == ':')
+	}
+	if safe {
+		return word
+	}
+	quoted := "'"
+	for _, c := range word {
+		if c == '\'' {
+			quoted += `'\''`
+		} else {
+			quoted += string(c)
+		}
+	}
+	return quoted + "'"
+}

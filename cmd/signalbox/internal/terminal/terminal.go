@@ -1,0 +1,212 @@
+package terminal
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/mattn/go-isatty"
+	"golang.org/x/sys/unix"
+)
+
+// The formats of Output.
+const (
+	Table = "table"
+	JSON  = "json"
+	Name  = "name"
+)
+
+// Output prints results in one format.
+type Output struct {
+	W      io.Writer
+	Format string
+	Colour bool // W is a terminal, and colours are welcome
+}
+
+// New makes an Output; it fails for a format that there is not. lookup reads an environment
+// variable.
+func New(w io.Writer, format string, lookup func(string) (string, bool)) (*Output, error) {
+	if !slices.Contains([]string{Table, JSON, Name}, format) {
+		return nil, fmt.Errorf("--output: %q is not table, json or name", format)
+	}
+	noColour, _ := lookup("NO_COLOR")
+	term, _ := lookup("TERM")
+	return &Output{w, format, IsTerminal(w) && noColour == "" && term != "dumb"}, nil
+}
+
+// IsTerminal reports whether a stream is a terminal.
+func IsTerminal(stream any) bool {
+	file, is := stream.(*os.File)
+	return is && isatty.IsTerminal(file.Fd())
+}
+
+// Height returns the lines of the terminal that w is; 0 if it is none.
+func Height(w io.Writer) int {
+	if file, is := w.(*os.File); is {
+		if size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ); err == nil {
+			return int(size.Row)
+		}
+	}
+	return 0
+}
+
+// Plain removes the control characters of a text.
+func Plain(text string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) {
+			return '?'
+		}
+		return c
+	}, strings.ToValidUTF8(text, "?"))
+}
+
+// Printf prints a line for people; not in the formats for programs.
+func (o *Output) Printf(format string, arguments ...any) error {
+	if o.Format != Table {
+		return nil
+	}
+	_, err := fmt.Fprintf(o.W, format+"\n", arguments...)
+	return err
+}
+
+// Result prints one result in a format for programs: its name, or JSON in one line.
+func (o *Output) Result(name string, value any) error {
+	switch o.Format {
+	case Name:
+		_, err := fmt.Fprintln(o.W, Plain(name))
+		return err
+	case JSON:
+		encoder := json.NewEncoder(o.W)
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(value)
+	}
+	return nil
+}
+
+// Rows prints lines of cells below their titles.
+func (o *Output) Rows(titles []string, rows [][]string) error {
+	if o.Format != Table || len(rows) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{titles}, rows...) {
+		for i, cell := range row {
+			if cell = Plain(cell); cell == "" {
+				cell = "-"
+			}
+			if i > 0 {
+				fmt.Fprint(t, "\t")
+			}
+			fmt.Fprint(t, cell)
+		}
+		fmt.Fprintln(t)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	head, rest, _ := strings.Cut(b.String(), "\n")
+	_, err := fmt.Fprintf(o.W, "%s\n%s", o.Bold(head), rest)
+	return err
+}
+
+// Bold returns a text in bold, where colours are welcome.
+func (o *Output) Bold(text string) string {
+	if !o.Colour {
+		return text
+	}
+	return "\x1b[1m" + text + "\x1b[0m"
+}
+
+// List prints the members of a list: rows below titles, names, or an array of JSON with one
+// member a line.
+func List[T any](o *Output, members iter.Seq2[T, error], titles []string, name func(T) string, row func(T) []string) error {
+	var rows [][]string
+	w := bufio.NewWriter(o.W)
+	lines := &Output{W: w, Format: o.Format}
+	between := "[\n"
+	for member, err := range members {
+		if err != nil {
+			return errors.Join(err, w.Flush())
+		}
+		if o.Format == Table {
+			rows = append(rows, row(member))
+			continue
+		}
+		if o.Format == JSON {
+			text, err := json.Marshal(member)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "%s%s", between, text) // an error stays until Flush
+			between = ",\n"
+		} else if err := lines.Result(name(member), nil); err != nil {
+			return err
+		}
+	}
+	if o.Format == JSON {
+		if between == "[\n" {
+			fmt.Fprint(w, "[")
+		}
+		fmt.Fprint(w, "\n]\n")
+	}
+	return errors.Join(w.Flush(), o.Rows(titles, rows))
+}
+
+// Short is a duration for people.
+func Short(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "?"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	text := d.Round(time.Second).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
+// Pairs is metadata for people.
+func Pairs(metadata map[string]string) string {
+	var pairs []string
+	for key, value := range metadata {
+		pairs = append(pairs, key+"="+value)
+	}
+	slices.Sort(pairs)
+	return strings.Join(pairs, " ")
+}
+
+var (
+	// ErrDeclined: the question got another reply than yes.
+	ErrDeclined = errors.New("not done")
+	// ErrNoTerminal: there is no terminal to ask on.
+	ErrNoTerminal = errors.New("this can't be undone, and there is no terminal to ask on: give --yes")
+)
+
+// Confirm asks a question on out, and returns nil if in has yes for it.
+func Confirm(in io.Reader, out io.Writer, question string) error {
+	if !IsTerminal(in) {
+		return ErrNoTerminal
+	}
+	fmt.Fprintf(out, "%s\nGo on? [y/N] ", question)
+	line, _ := bufio.NewReader(in).ReadString('\n') // without a line: no
+	if reply := strings.ToLower(strings.TrimSpace(line)); reply != "y" && reply != "yes" {
+		return ErrDeclined
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package operate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+)
+
+func memberVerbs() []verb { return []verb{membersVerb(), leaderVerb(), statusVerb()} }
+
+func membersVerb() verb {
+	return verb{use: "members", short: "List the nodes of the cluster",
+		below: []verb{
+			{use: "add ID HOST:PORT", short: "Add a node, by the address that it has for other nodes", least: 2, most: 2,
+				long: "\n\nStart the node first, with all members in its --peers. It votes once it has caught up.",
+				run: func(c *call) error {
+					id := c.arguments[0]
+					voting, err := c.client.AddMember(c, id, c.arguments[1])
+					if err != nil {
+						return err
+					}
+					text := "votes"
+					if !voting {
+						text = "is catching up, and gets its vote by itself"
+					}
+					return errors.Join(c.Result(id, map[string]any{"id": id, "voter": voting}), c.Printf("%s %s", id, text))
+				}},
+			{use: "rm ID", short: "Remove a node", long: " Nothing on its disk is deleted. It asks first.", least: 1, most: 1, complete: []source{memberIDs},
+				asks: func(c *call) (string, error) {
+					cluster, err := c.client.Cluster(c)
+					if err != nil {
+						return "", err
+					}
+					return fmt.Sprintf("Remove %s from the cluster of %d nodes. It can't come back with the folder that it has.", c.arguments[0], len(cluster.Members)), nil
+				},
+				run: func(c *call) error {
+					id := c.arguments[0]
+					if err := c.client.RemoveMember(c, id); err != nil {
+						if errors.Is(err, signalbox.ErrUnknownMember) {
+							return refusedFor("\"signalbox members\" lists all.", "the cluster has no node %q", id)
+						}
+						return err
+					}
+					return errors.Join(c.Result(id, map[string]string{"removed": id}), c.Printf("%s removed", id))
+				}}},
+		run: func(c *call) error {
+			cluster, err := c.client.Cluster(c)
+			if err != nil {
+				return err
+			}
+			return printMembers(c, cluster)
+		}}
+}
+
+func printMembers(c *call, cluster *signalbox.Cluster) error {
+	return terminal.List(c.Output, func(yield func(signalbox.Member, error) bool) {
+		for _, m := range cluster.Members {
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}, []string{"NODE", "PEER ADDRESS", "ROLE", "LAG", "LAST CONTACT", "KNOWS LEVEL"}, func(m signalbox.Member) string { return m.ID }, func(m signalbox.Member) []string {
+		role := "no vote yet"
+		if m.Leader {
+			role = "leader"
+		} else if m.Voter {
+			role = "follower"
+		}
+		return []string{m.ID, m.Peer, role, fmt.Sprint(m.Lag), terminal.Short(m.LastContact), fmt.Sprint(m.Knows)}
+	})
+}
+
+func leaderVerb() verb {
+	return verb{use: "leader [NODE]", short: "Print the node that leads, or hand the leadership over to NODE", most: 1, complete: []source{memberIDs},
+		long: "\n\nMeanwhile requests wait for about a second; no lease ends by it.",
+		run: func(c *call) error {
+			id := c.argument(0)
+			if id != "" {
+				if err := c.client.TransferLeadership(c, id); err != nil {
+					if errors.Is(err, signalbox.ErrUnknownMember) {
+						return refusedFor("\"signalbox members\" lists all.", "the cluster has no node %q", id)
+					}
+					return err
+				}
+				return errors.Join(c.Result(id, map[string]string{"leader": id}), c.Printf("%s leads", id))
+			}
+			cluster, err := c.client.Cluster(c)
+			if err != nil {
+				return err
+			}
+			if cluster.Leader == "" {
+				return noLeader(cluster.Node)
+			}
+			return errors.Join(c.Result(cluster.Leader, map[string]string{"leader": cluster.Leader}), c.Printf("%s", cluster.Leader))
+		}}
+}
+
+func noLeader(node string) error {
+	return &hold.Exit{Status: hold.StatusUnavailable, Err: &target.Advice{Err: fmt.Errorf("%s knows no leader", node),
+		Next: "A majority of the nodes must run and reach each other: \"signalbox status\" with all of them in --addr."}}
+}
+
+// nodeStatus is the status of one address.
+type nodeStatus struct {
+	Address string             `json:"address"`
+	Error   string             `json:"error,omitempty"`
+	Cluster *signalbox.Cluster `json:"status,omitempty"`
+}
+
+func statusVerb() verb {
+	return verb{use: "status", short: "Show the state of the cluster, as each node of --addr sees it",
+		long: "\n\nThe exit status is 6 if one of them does not reply, or knows no leader.",
+		run: func(c *call) error {
+			var all []nodeStatus
+			var rows [][]string
+			var best *signalbox.Cluster
+			var failed error
+			for _, address := range c.cluster.Addresses {
+				one := nodeStatus{Address: address}
+				cluster, err := ask(c, address)
+				if one.Cluster = cluster; err != nil {
+					one.Error, failed = target.Explain(err).Error(), err
+					rows = append(rows, []string{address, "", "no reply", "", "", ""})
+				} else {
+					rows = append(rows, []string{address, cluster.Node, orUnknown(cluster.Leader), fmt.Sprint(cluster.Term), fmt.Sprint(cluster.AppliedIndex), fmt.Sprint(cluster.Level)})
+					if best == nil || best.Leader == "" || cluster.Node == cluster.Leader {
+						best = cluster
+					}
+				}
+				all = append(all, one)
+			}
+			if best == nil {
+				return failed
+			}
+			err := errors.Join(c.Result(best.ID, all), c.Printf("cluster %s: %d nodes\n", best.ID, len(best.Members)),
+				c.Rows([]string{"ADDRESS", "NODE", "LEADER", "TERM", "APPLIED", "LEVEL"}, rows), c.Printf(""))
+			if c.Format == terminal.Table {
+				err = errors.Join(err, printMembers(c, best))
+			}
+			if err == nil && failed == nil && slices.ContainsFunc(all, func(n nodeStatus) bool { return n.Cluster.Leader == "" }) {
+				return noLeader("a node")
+			}
+			return errors.Join(err, failed)
+		}}
+}
+
+// ask reads the cluster as one node sees it.
+func ask(c *call, address string) (*signalbox.Cluster, error) {
+	cfg := c.cluster
+	cfg.Addresses = []string{address}
+	client, err := signalbox.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = client.Close(c) }() // it has no session
+	return client.Cluster(c)
+}
+
+func orUnknown(leader string) string {
+	if leader == "" {
+		return "none known"
+	}
+	return leader
+}
