@@ -140,7 +140,7 @@ const backupQuiet = time.Minute
 // Backup copies a backup of the whole state into w and returns its index. The bytes
 // are not verified: "signalbox inspect" does that, and so does a restore.
 func (c *Client) Backup(ctx context.Context, w io.Writer) (index uint64, err error) {
-	s, err := c.calls.Open(ctx, []string{"v1", "snapshot"}, nil, backupQuiet)
+	s, err := calls.Open(ctx, c.calls, []string{"v1", "snapshot"}, nil, backupQuiet)
 	if err != nil {
 		return 0, err
 	}

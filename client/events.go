@@ -80,7 +80,7 @@ func (c *Client) Events(ctx context.Context, opts ...EventOption) iter.Seq2[*Eve
 			o(query)
 		}
 		for empty := 0; ; {
-			s, err := c.calls.Open(ctx, []string{"v1", "events"}, query, eventsQuiet)
+			s, err := calls.Open(ctx, c.calls, []string{"v1", "events"}, query, eventsQuiet)
 			if err != nil {
 				yield(nil, err)
 				return

@@ -24,9 +24,9 @@ type Stream struct {
 	endCall func()
 }
 
-// Open sends a GET, as Do does, and returns the reply's body as a stream. The stream
+// Open sends a GET, as Caller.Do does, and returns the reply's body as a stream. The stream
 // fails when it brings no byte for the time quiet, when ctx ends, and at the Caller's Close.
-func (c *Caller) Open(ctx context.Context, path []string, query url.Values, quiet time.Duration) (*Stream, error) {
+func Open(ctx context.Context, c *Caller, path []string, query url.Values, quiet time.Duration) (*Stream, error) {
 	k := Call{Method: http.MethodGet, Path: path, Query: query}
 	ctx, end := Both(ctx, c.ctx)
 	for t := (trial{}); ; {
@@ -36,7 +36,7 @@ func (c *Caller) Open(ctx context.Context, path []string, query url.Values, quie
 			return nil, t.givenUp(ctx, &k)
 		}
 		a := allowance{began: time.Now(), total: c.cfg.AttemptTimeout}
-		s, err := c.open(ctx, node, &k, a)
+		s, err := open(ctx, c, node, &k, a)
 		if err == nil {
 			c.nodes.Worked(node)
 			s.quiet, s.endCall = quiet, end
@@ -51,7 +51,7 @@ func (c *Caller) Open(ctx context.Context, path []string, query url.Values, quie
 }
 
 // open sends a request to one node, and waits until its reply begins.
-func (c *Caller) open(ctx context.Context, node *nodes.Node, k *Call, a allowance) (_ *Stream, err error) {
+func open(ctx context.Context, c *Caller, node *nodes.Node, k *Call, a allowance) (_ *Stream, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &Stream{ctx: ctx, alarm: time.AfterFunc(a.total, func() { cancel(errSilent) })}
 	s.end = func() {
