@@ -40,7 +40,9 @@ type Config struct {
 	// Token goes with every request as a bearer token. TokenFile names a file that has the
 	// token instead, which is read again when it changes, and when a node refuses the token.
 	// A token goes to the Addresses alone. For one that is plain HTTP to another machine,
-	// where everybody on the way could read the token, New fails unless InsecureHTTP is set.
+	// where everybody on the way could read the token, New fails unless InsecureHTTP is set,
+	// or the same address is listed with https:// too: then it gets no token, and serves
+	// until the node turns to HTTPS.
 	// The user of an address, as in http://TOKEN@host, counts as a token.
 	Token        string
 	TokenFile    string

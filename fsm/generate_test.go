@@ -120,6 +120,9 @@ func (g *generator) keyedCommand() modelCommand {
 			}
 			c.command = again
 		}
+		if c.owner == "" { // the client may have an identity now
+			c.owner = oneOf(g, g.owners)
+		}
 		return c
 	}
 	c := modelCommand{command: g.command(), owner: oneOf(g, g.owners), trace: oneOf(g, drawnTraces)}
@@ -185,6 +188,11 @@ func (g *generator) setup() sentEntry {
 	for id := range 1 + uint64(g.below(4)) {
 		commands = append(commands, OpenSession{Session: id + 1, TTLMS: 30_000, Keep: g.chance(4)})
 	}
+	return g.plain(commands)
+}
+
+// plain is the entry of commands without an owner.
+func (g *generator) plain(commands []Command) sentEntry {
 	g.index++
 	e := sentEntry{index: g.index, stampMS: 1000}
 	var encoded [][]byte

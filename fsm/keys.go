@@ -13,10 +13,14 @@ func (k *key) bytes() int64 { return k.keyName.bytes() + int64(len(k.result)) + 
 // outcome, or joins the request that still waits.
 func (m *Machine) applyKeyed(c *decoded) Result {
 	name := keyName{c.Owner, c.Key}
-	if r, ok := m.byKey[name]; ok {
+	r, ok := m.byKey[name]
+	if !ok {
+		r, ok = m.unownedKey(c)
+	}
+	if ok {
 		return m.replay(r, c.fingerprint)
 	}
-	if m.isMarked(name) {
+	if m.isMarked(name) || m.adopts() && m.isMarked(keyName{text: c.Key}) {
 		return Result{Code: Over, Replayed: true}
 	}
 	if rule := m.roomForKey(name, outcomeBytes(c.command, &m.limits)); rule != RuleNone {

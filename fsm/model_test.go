@@ -272,8 +272,19 @@ func (m *model) keyed(c modelCommand) Result {
 			return m.again(k, asked)
 		}
 	}
+	for _, k := range m.keys { // from before the identities
+		if k.name == c.key && k.owner == "" && reflect.DeepEqual(k.asked, asked) {
+			id := k.outcome.Session
+			if k.waiting != nil {
+				id = k.waiting.session.id
+			}
+			if m.session(id) == nil || m.found(id) != nil {
+				return m.again(k, asked)
+			}
+		}
+	}
 	for _, over := range m.marks {
-		if over.name == c.key && over.owner == c.owner {
+		if over.name == c.key && (over.owner == c.owner || over.owner == "") {
 			return Result{Code: Over, Replayed: true}
 		}
 	}
@@ -456,12 +467,17 @@ func (m *model) mayFind(owner string) bool {
 	return owner == m.caller.owner || owner == "" || m.caller.owner == ""
 }
 
-// found is the session of an id, if the caller may find it.
+// found is the session of an id, if the caller may find it. One without an owner becomes
+// the caller's.
 func (m *model) found(id uint64) *modelSession {
-	if s := m.session(id); s != nil && m.mayFind(s.owner) {
-		return s
+	s := m.session(id)
+	if s == nil || !m.mayFind(s.owner) {
+		return nil
 	}
-	return nil
+	if s.owner == "" {
+		s.owner = m.caller.owner
+	}
+	return s
 }
 
 func (m *model) leasesOf(s *modelSession) (found []*modelLease) {

@@ -58,8 +58,8 @@ func (m *Machine) count(owner string, more owned) {
 }
 
 // ownerHasRoom reports whether the caller's limits allow that many records more in a
-// session; nil is a new one. A session without an owner is older than the identities, and
-// counts for none of them.
+// session; nil is a new one. Below LimitsLevel a session without an owner, from before the
+// identities, stays without one, and counts for none of them.
 func (m *Machine) ownerHasRoom(in *session, more owned, result *Result) bool {
 	if in != nil && in.owner != m.caller.Owner {
 		return true
@@ -80,17 +80,45 @@ func withinOwn(has, more, limit int64, rule Rule, result *Result) bool {
 	return false
 }
 
-// ownSession returns the living session with an id, if the caller may find it.
+// ownSession returns the living session with an id, if the caller may find it. The caller
+// becomes the owner of one that has none.
 func (m *Machine) ownSession(id uint64) (ref, bool) {
 	r, ok := m.bySession.Get(id)
 	if !ok || !m.mayFind(m.sessions.at(r).owner) {
 		return 0, false
 	}
+	if m.adopts() && m.sessions.at(r).owner == "" {
+		s := m.sessions.mut(r)
+		s.owner = m.caller.Owner
+		m.count(s.owner, owned{sessions: 1, leases: int64(s.leases.length()) + int64(s.reserved), waiting: int64(s.members)})
+	}
 	return r, true
 }
 
+// adopts reports whether the caller takes over what has no owner: sessions and keys from
+// before the cluster had identities, whose client goes on with one.
+func (m *Machine) adopts() bool { return m.caller.Owner != "" && m.feature >= LimitsLevel }
+
+// unownedKey returns the key without an owner that a command repeats. One that led to a
+// session which another identity has taken over is not the caller's.
+func (m *Machine) unownedKey(c *decoded) (ref, bool) {
+	r, ok := m.byKey[keyName{text: c.Key}]
+	if !ok || !m.adopts() || m.keys.at(r).fingerprint != c.fingerprint {
+		return 0, false
+	}
+	k := m.keys.at(r)
+	id := k.session
+	if k.place == 0 {
+		id = decodeResult(k.result).Session
+	}
+	if _, lives := m.bySession.Get(id); lives {
+		_, ok = m.ownSession(id)
+	}
+	return r, ok
+}
+
 // mayFind reports whether the caller's identity finds the sessions of an owner. Every
-// caller finds sessions without an owner.
+// caller finds sessions without an owner, see ownSession.
 func (m *Machine) mayFind(owner string) bool {
 	return m.caller.Owner == "" || owner == "" || m.caller.Owner == owner
 }

@@ -9,13 +9,14 @@ import (
 )
 
 // TestPropertyOwnersStayWithinTheirLimits: whatever is applied, an owner all of whose
-// commands carry the same limits never has more than these.
+// commands carry the same limits never has more than these, if every session has an owner.
 func TestPropertyOwnersStayWithinTheirLimits(t *testing.T) {
 	reached := map[string]bool{}
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)
 		may := OwnerLimits{Sessions: 1 + int64(s.g.below(4)), Leases: 1 + int64(s.g.below(4)), Waiting: 1 + int64(s.g.below(3))}
-		e := s.g.setup()
+		s.step(s.g.setup())
+		e := s.g.plain([]Command{EndSession{Session: 1}, EndSession{Session: 2}, EndSession{Session: 3}, EndSession{Session: 4}})
 		s.g.owners, s.g.bounds = []string{"ci", "ci", "ops"}, []OwnerLimits{may}
 		for range 1 + s.g.below(80) {
 			s.step(e)
@@ -69,6 +70,18 @@ func TestLimitsOnTheWire(t *testing.T) {
 	} {
 		if c, err := CheckCommand(bytes); err == nil {
 			t.Errorf("%s: taken as %+v", name, c)
+		}
+	}
+}
+
+// TestTakingOverNeedsALevel: members of an earlier level know no owner that comes later.
+func TestTakingOverNeedsALevel(t *testing.T) {
+	for _, level := range []uint32{1, LimitsLevel} {
+		m := NewAtLevel(level)
+		m.Apply(1, EncodeEntry(0, [][]byte{Envelope{}.Encode(OpenSession{Session: 1, TTLMS: 1000}),
+			Envelope{Owner: "ci"}.Encode(Renew{Renewals: []Renewal{{Session: 1, TTLMS: KeepTTL}}})}))
+		if owner, _ := m.OwnerOf(1); (owner == "ci") != (level >= LimitsLevel) {
+			t.Errorf("level %d: the owner is %q", level, owner)
 		}
 	}
 }

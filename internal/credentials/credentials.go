@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -80,7 +81,9 @@ type transport struct {
 }
 
 // New returns a RoundTripper that adds the credentials to requests to the addresses, or
-// base itself where there are none. The user of an address counts as a token that the
+// base itself where there are none. An address of another machine in plain HTTP gets the
+// token if Config.Plain allows it; without that it must be listed with https:// too, and
+// gets none. The user of an address counts as a token that the
 // caller sends there. Certificates need an *http.Transport, of which New makes copies. It
 // reads the files, and sends no request.
 func New(cfg Config, addresses []*url.URL, base http.RoundTripper) (http.RoundTripper, error) {
@@ -89,8 +92,9 @@ func New(cfg Config, addresses []*url.URL, base http.RoundTripper) (http.RoundTr
 	}
 	t := &transport{origins: map[string]bool{}, resend: cfg.TokenFile != "", base: base}
 	for _, address := range addresses {
-		t.origins[origin(address)] = true
-		if (cfg.hasToken() || address.User != nil) && !cfg.Plain && address.Scheme == "http" && !isHere(address.Hostname()) {
+		open := address.Scheme == "http" && !isHere(address.Hostname()) && !cfg.Plain
+		t.origins[origin(address)] = !open
+		if open && (address.User != nil || cfg.hasToken() && !hasHTTPS(addresses, address)) {
 			return nil, &FieldError{"Plain", fmt.Errorf("others could read the token on its way to http://%s: use https://, or allow plain HTTP", address.Host)}
 		}
 	}
@@ -148,6 +152,14 @@ func (t *transport) readToken(cfg *Config) (err error) {
 
 // origin is what a token is bound to.
 func origin(u *url.URL) string { return u.Scheme + "://" + strings.ToLower(u.Host) }
+
+// hasHTTPS reports whether an address is listed with https:// too. Then it is there for the
+// time until the node serves HTTPS, and gets no token.
+func hasHTTPS(addresses []*url.URL, plain *url.URL) bool {
+	return slices.ContainsFunc(addresses, func(other *url.URL) bool {
+		return other.Scheme == "https" && strings.EqualFold(other.Host, plain.Host)
+	})
+}
 
 // isHere reports whether a host is this machine, by its name alone.
 func isHere(host string) bool {

@@ -152,6 +152,36 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
+type seen func(*http.Request)
+
+func (s seen) RoundTrip(r *http.Request) (*http.Response, error) {
+	s(r)
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+}
+
+// While nodes turn to HTTPS, an address is listed with both schemes: the token goes to that
+// of https:// alone.
+func TestTokenWaitsForHTTPS(t *testing.T) {
+	both := []*url.URL{parse(t, "http://n1:8701"), parse(t, "https://n1:8701")}
+	for _, plain := range []bool{false, true} {
+		got := map[string]string{}
+		sent, err := New(Config{Token: secret, Plain: plain}, both, seen(func(r *http.Request) { got[r.URL.Scheme] = r.Header.Get("Authorization") }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, address := range both {
+			response, err := sent.RoundTrip(&http.Request{URL: address, Header: http.Header{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+		}
+		if got["https"] != "Bearer "+secret || (got["http"] != "") != plain {
+			t.Errorf("plain HTTP allowed: %t: %q", plain, got)
+		}
+	}
+}
+
 // The token goes to the given addresses alone, and the caller's request stays as it is.
 func TestTokenStaysAtItsAddresses(t *testing.T) {
 	elsewhere, at := newNode(t), newNode(t)
