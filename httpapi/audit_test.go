@@ -109,7 +109,7 @@ func TestAudit(t *testing.T) {
 		who("ci", "10") + `"operation":"up","semaphore":"ci/a","outcome":"ok"}`,
 		who("ci", "11") + `"operation":"up","semaphore":"ci/a","outcome":"ok","replayed":true}`,
 		who("root", "12") + `"operation":"revoke","semaphore":"ci/a","session":"` + session + `","outcome":"ok","reason":"why"}`,
-		who("root", "") + `"operation":"add-member","member":"n9","outcome":"ok"}`,
+		who("root", "") + `"operation":"add-member","member":"n9","address":"n9:1","outcome":"ok"}`,
 		who("ci", "") + `"operation":"remove-member","member":"n2","outcome":"forbidden","reason":"This needs the scope admin, and the identity has use. An operator changes the scopes of its token."}`,
 		who("root", "13") + `"operation":"end","session":"` + session + `","outcome":"ok","reason":"late"}`,
 	}

@@ -222,7 +222,7 @@ func TestRemoteAddress(t *testing.T) {
 		{"10.1.2.3:9", "", `by=x; For="[2001:db9::7]:4711"`, "2001:db9::7"},
 		{"10.1.2.3:9", "", `for=1.1.1.1, for=203.0.113.7`, "203.0.113.7"},
 		{"10.1.2.3:9", "", `for=_hidden`, "10.1.2.3"},
-		{"10.1.2.3:9", "203.0.113.7", `for=1.1.1.1`, "10.1.2.3"}, // one of them may be the client's
+		{"10.1.2.3:9", "203.0.113.7", `for=1.1.1.1`, "203.0.113.7"}, // a Forwarded beside it may be the client's
 		{"@", "203.0.113.7", "", ""},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)

@@ -25,6 +25,9 @@ type Record struct {
 	Semaphores []string  `json:"semaphores,omitempty"` // of an operation on several
 	Session    string    `json:"session,omitempty"`    // a text, since it has 64 bits
 	Member     string    `json:"member,omitempty"`     // of the cluster
+	Address    string    `json:"address,omitempty"`    // that a member gets
+	Level      uint32    `json:"level,omitempty"`      // feature level that was asked for
+	Sessions   string    `json:"sessions,omitempty"`   // "keep" or "end": those of a restored backup
 	Outcome    string    `json:"outcome"`              // a code of the state machine or of a problem
 	Reason     string    `json:"reason,omitempty"`
 	Replayed   bool      `json:"replayed,omitempty"`

@@ -67,7 +67,8 @@ func (p Proxies) has(address netip.Addr) bool {
 
 // remoteOf returns the address of the client. A trusted proxy names the one before it in
 // X-Forwarded-For or in Forwarded; of a chain the last address counts that is no trusted
-// proxy. If both headers are there, a client may have sent one of them, so neither counts.
+// proxy. If both headers are there, X-Forwarded-For counts: proxies set it by default, and
+// pass on a Forwarded that a client has made up.
 func (p Proxies) remoteOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -79,8 +80,8 @@ func (p Proxies) remoteOf(r *http.Request) string {
 	}
 	at = at.Unmap()
 	chain, forwarded := r.Header["X-Forwarded-For"], r.Header["Forwarded"]
-	if len(chain) > 0 && len(forwarded) > 0 {
-		return at.String()
+	if len(chain) > 0 {
+		forwarded = nil
 	}
 	hops := strings.Split(strings.Join(append(chain, forwarded...), ","), ",")
 	for i := len(hops) - 1; i >= 0 && p.has(at); i-- {

@@ -21,8 +21,8 @@ type audited struct {
 	log  *audit.Log
 }
 
-// write adds who asked to a record, and the outcome to one that failed.
-func (a *audited) write(ctx context.Context, r audit.Record, err error) {
+// write adds who asked to a record, and the outcome to one that failed. It returns err.
+func (a *audited) write(ctx context.Context, r audit.Record, err error) error {
 	request := audit.Of(ctx)
 	var denied *access.Denied
 	r.Identity, r.Remote, r.Request = access.Of(ctx).Name, request.Remote, request.ID
@@ -39,6 +39,7 @@ func (a *audited) write(ctx context.Context, r audit.Record, err error) {
 		r.Outcome = fsm.OK.String()
 	}
 	a.log.Write(r)
+	return err
 }
 
 // command writes a command, unless it is routine.
@@ -70,7 +71,7 @@ func (a *audited) command(ctx context.Context, c fsm.Command, reply *cluster.Rep
 	if err == nil {
 		r.Outcome = outcomeOf(c, result).String()
 	}
-	a.write(ctx, r, err)
+	_ = a.write(ctx, r, err)
 }
 
 // routine reports whether a command changed nothing that an auditor looks for: a granted
@@ -149,30 +150,22 @@ func (a *audited) Status() cluster.Status { return a.node.Status() }
 
 // AddMember implements Members.
 func (a *audited) AddMember(ctx context.Context, id, address string) error {
-	err := a.node.AddMember(ctx, id, address)
-	a.write(ctx, audit.Record{Operation: "add-member", Member: id}, err)
-	return err
+	return a.write(ctx, audit.Record{Operation: "add-member", Member: id, Address: address}, a.node.AddMember(ctx, id, address))
 }
 
 // RemoveMember implements Members.
 func (a *audited) RemoveMember(ctx context.Context, id string) error {
-	err := a.node.RemoveMember(ctx, id)
-	a.write(ctx, audit.Record{Operation: "remove-member", Member: id}, err)
-	return err
+	return a.write(ctx, audit.Record{Operation: "remove-member", Member: id}, a.node.RemoveMember(ctx, id))
 }
 
 // TransferLeadership implements Members.
 func (a *audited) TransferLeadership(ctx context.Context, id string) error {
-	err := a.node.TransferLeadership(ctx, id)
-	a.write(ctx, audit.Record{Operation: "transfer-leadership", Member: id}, err)
-	return err
+	return a.write(ctx, audit.Record{Operation: "transfer-leadership", Member: id}, a.node.TransferLeadership(ctx, id))
 }
 
 // RaiseLevel implements Members.
 func (a *audited) RaiseLevel(ctx context.Context, level uint32) error {
-	err := a.node.RaiseLevel(ctx, level)
-	a.write(ctx, audit.Record{Operation: fsm.OpRaiseLevel.String()}, err)
-	return err
+	return a.write(ctx, audit.Record{Operation: fsm.OpRaiseLevel.String(), Level: level}, a.node.RaiseLevel(ctx, level))
 }
 
 // Backup implements Backups. It changes nothing, and hands out everything.
@@ -182,15 +175,17 @@ func (a *audited) Backup(ctx context.Context) (*backup.Backup, error) {
 	if err == nil {
 		r.Index = b.Header.Index
 	}
-	a.write(ctx, r, err)
-	return b, err
+	return b, a.write(ctx, r, err)
 }
 
 // Restore implements Backups.
 func (a *audited) Restore(ctx context.Context, from io.Reader, endSessions bool) (backup.Restored, error) {
 	done, err := a.node.Restore(ctx, from, endSessions)
-	a.write(ctx, audit.Record{Operation: "restore-backup", Index: done.Index}, err)
-	return done, err
+	sessions := "keep"
+	if endSessions {
+		sessions = "end"
+	}
+	return done, a.write(ctx, audit.Record{Operation: "restore-backup", Index: done.Index, Sessions: sessions}, err)
 }
 
 // Checks implements Members.
