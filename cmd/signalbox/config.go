@@ -30,6 +30,7 @@ type config struct {
 	peers         []cluster.Peer // all members; empty: a cluster of this node alone
 	data          string         // folder; empty only if ephemeral
 	ephemeral     bool           // state in memory
+	journal       bool           // before the log
 	nodesHere     int            // in this process; 0: one
 	peerCerts     certs.Config   // empty: no TLS with peers
 	insecurePeers bool

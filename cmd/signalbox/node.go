@@ -101,6 +101,7 @@ func openStore(c config, log hclog.Logger) (*store.Store, error) {
 	return store.Open(store.Options{
 		Folder:    c.data,
 		Ephemeral: c.ephemeral,
+		Journal:   c.journal && !c.ephemeral,
 		NodeID:    c.nodeID,
 		MinFree:   uint64(c.minFree),
 		Logger:    log,
