@@ -10,7 +10,9 @@ import (
 )
 
 // check returns the first invariant that the state breaks, or nil. It walks through the
-// whole state: tests call it after every step, Restore once.
+// whole state, in the order of the slots, which is that of memory: tests call it after every
+// step, Restore once. An index that is as long as its table, and has each record of it, has
+// no other.
 func (m *Machine) check() error {
 	for _, part := range []func() error{
 		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkRequests, m.checkWaits, m.checkMemory, m.checkOwners, m.checkEntries,
@@ -120,14 +122,18 @@ func (m *Machine) checkLine(line ref, s *semaphore) (err error) {
 	return err
 }
 
+// sessionOf returns the session that is filed under an id, or 0.
+func (m *Machine) sessionOf(id uint64) ref {
+	r, _ := m.bySession.Get(id)
+	return r
+}
+
 func (m *Machine) checkSessions() error {
-	ids, sessions := m.bySession.KeyValues()
-	for i, r := range sessions {
-		s, id := m.sessions.at(r), ids[i]
-		filed := m.deadlines.due[m.deadlines.at[r]-1]
+	for r, s := range m.sessions.all() {
+		id, filed := s.id, m.deadlines.due[m.deadlines.at[r]-1]
 		switch {
-		case s.id != id || id == 0:
-			return fmt.Errorf("session %d is filed as %d", s.id, id)
+		case m.sessionOf(id) != r || id == 0:
+			return fmt.Errorf("session %d is filed wrongly", id)
 		case filed.session != r || filed.ms != s.deadlineMS || filed.id != id:
 			return fmt.Errorf("session %d: its deadline is filed wrongly", id)
 		case s.oneShot && s.leases.length()+s.requests.length()+s.entries.length() == 0:
@@ -164,19 +170,20 @@ func (m *Machine) checkSessions() error {
 	return nil
 }
 
+// checkLeases comes after checkSemaphores and checkSessions, which count the leases in the
+// lists and make sure that each belongs there.
 func (m *Machine) checkLeases() error {
 	sessions, semaphores := 0, 0
-	for _, owner := range m.bySession.Values() {
-		for r := m.sessions.at(owner).leases.first; r != 0; r = m.leases.at(r).inSession.next {
-			sessions++
-			l := m.leases.at(r)
-			if found, _ := m.leaseOf(owner, l.semaphore); found != r || l.session != owner || l.count < 1 {
-				return fmt.Errorf("lease %d is filed wrongly", l.token)
-			}
-			if l.token == 0 || l.token > m.tokens {
-				return fmt.Errorf("lease %d: its token was never given", l.token)
-			}
+	for r, l := range m.leases.all() {
+		if found, _ := m.leaseOf(l.session, l.semaphore); found != r || l.count < 1 {
+			return fmt.Errorf("lease %d is filed wrongly", l.token)
 		}
+		if l.token == 0 || l.token > m.tokens {
+			return fmt.Errorf("lease %d: its token was never given", l.token)
+		}
+	}
+	for _, s := range m.sessions.all() {
+		sessions += s.leases.length()
 	}
 	for pair, r := range m.byLease {
 		if l := m.leases.at(r); l.session != pair.session || l.semaphore != pair.semaphore {
@@ -194,8 +201,8 @@ func (m *Machine) checkLeases() error {
 
 func (m *Machine) checkRequests() error {
 	requests, reserved := 0, int64(0)
-	for _, owner := range m.bySession.Values() {
-		for q := m.sessions.at(owner).requests.first; q != 0; q = m.requests.at(q).inSession.next {
+	for _, owner := range m.sessions.all() {
+		for q := owner.requests.first; q != 0; q = m.requests.at(q).inSession.next {
 			r := m.requests.at(q)
 			requests++
 			reserved += r.leases()
@@ -269,10 +276,10 @@ func (m *Machine) checkWaits() error {
 
 func (m *Machine) checkMemory() error {
 	bytes, marks := int64(0), 0
-	for name, r := range m.byKey {
-		k := m.keys.at(r)
+	for r, k := range m.keys.all() {
+		name := k.keyName
 		bytes += k.bytes()
-		if k.keyName != name || k.order > m.orders || k.reserved < 0 || (k.reserved > 0) != (k.place != 0) {
+		if m.byKey[name] != r || k.order > m.orders || k.reserved < 0 || (k.reserved > 0) != (k.place != 0) {
 			return fmt.Errorf("key %q is filed wrongly", name.text)
 		}
 		if k.place == 0 && k.session != 0 {
@@ -319,21 +326,24 @@ func (m *Machine) checkMemory() error {
 // their leases and requests.
 func (m *Machine) checkOwners() error {
 	found := map[string]owned{}
-	for _, r := range m.byKey {
-		k := m.keys.at(r)
+	for _, k := range m.keys.all() {
+		if k.owner == "" {
+			continue
+		}
 		has := found[k.owner]
 		has.keys, has.keyBytes = has.keys+1, has.keyBytes+k.bytes()
 		found[k.owner] = has
 	}
-	for _, r := range m.bySession.Values() {
-		s := m.sessions.at(r)
+	for _, s := range m.sessions.all() {
+		if s.owner == "" {
+			continue
+		}
 		has := found[s.owner]
 		has.sessions++
 		has.leases += int64(s.leases.length()) + int64(s.reserved)
 		has.waiting += int64(s.members)
 		found[s.owner] = has
 	}
-	delete(found, "")
 	if !maps.Equal(found, m.owned) {
 		return errors.New("the records of an owner are counted wrongly")
 	}
@@ -344,10 +354,9 @@ func (m *Machine) checkOwners() error {
 // exists, its semaphore, and its request knows it.
 func (m *Machine) checkEntries() error {
 	listed, filed := 0, 0
-	for _, owner := range m.bySession.Values() {
-		id := m.sessions.at(owner).id
-		last := uint64(0)
-		for r := m.sessions.at(owner).entries.first; r != 0; r = m.entries.at(r).inSession.next {
+	for owner, s := range m.sessions.all() {
+		id, last := s.id, uint64(0)
+		for r := s.entries.first; r != 0; r = m.entries.at(r).inSession.next {
 			e := m.entries.at(r)
 			listed++
 			if e.session != owner || e.order <= last || e.order > m.orders {

@@ -272,16 +272,25 @@ func (t *table[T]) freeze() table[T] {
 	return frozen
 }
 
+// all returns the live records in the order of their slots, for reading.
+func (t *table[T]) all() func(yield func(ref, *T) bool) {
+	return func(yield func(ref, *T) bool) {
+		for i, p := range t.pages {
+			for j := range p.live {
+				if p.live[j] && !yield(ref(i*pageSize+j+1), &p.records[j]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // refs returns the refs of all live records in the order of their keys. Keys are unique, so
 // that the order does not depend on slots.
 func (t *table[T]) refs(key func(*T) uint64) []ref {
 	found := make([]ref, 0, t.live)
-	for i, p := range t.pages {
-		for j := range p.live {
-			if p.live[j] {
-				found = append(found, ref(i*pageSize+j+1))
-			}
-		}
+	for r := range t.all() {
+		found = append(found, r)
 	}
 	slices.SortFunc(found, func(a, b ref) int { return cmp.Compare(key(t.at(a)), key(t.at(b))) })
 	return found

@@ -200,21 +200,18 @@ func (s *snapshotReader) full(buf []byte) error {
 // metadata and a stored outcome of 4,096 results.
 const maxRecordBytes = 16 << 20
 
-// record reads one record into a decoder. It uses buf again for each.
-func (s *snapshotReader) record(buf *[]byte) (*decoder, error) {
+// record reads one record into buf, which it uses again for each.
+func (s *snapshotReader) record(buf *[]byte) error {
 	length, err := binary.ReadUvarint(s)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if length > maxRecordBytes {
-		return nil, fmt.Errorf("a record of %d bytes: %w", length, wire.ErrMalformed)
+		return fmt.Errorf("a record of %d bytes: %w", length, wire.ErrMalformed)
 	}
 	if uint64(cap(*buf)) < length {
 		*buf = make([]byte, length)
 	}
 	*buf = (*buf)[:length]
-	if err := s.full(*buf); err != nil {
-		return nil, err
-	}
-	return &decoder{Decoder: wire.Decoder{Rest: *buf}, feature: s.feature}, nil
+	return s.full(*buf)
 }
