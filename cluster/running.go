@@ -150,6 +150,7 @@ func (r *running) shutDown() error {
 		// Requests that Raft got just before, as the barrier of a term, are to be taken
 		// in first: it would never reply to one left in its queue.
 		<-time.After(shutDownPause)
+		r.restorer.Close()
 		future := r.raft.Shutdown()
 		_ = r.transport.Close() // else messages under way to dead peers would be waited for
 		defer close(r.raftNews)

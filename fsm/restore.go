@@ -39,7 +39,29 @@ type builder struct {
 	last    uint64  // the key of the section's last record
 }
 
-func (b *builder) read() error {
+// ReadStanding reads the beginning of a snapshot, and what the state has beside its records.
+// It may read more of r than that.
+func ReadStanding(r io.Reader) (Standing, error) {
+	b := &builder{m: New(), in: &snapshotReader{r: bufio.NewReader(r)}}
+	err := b.begin()
+	var head [2]byte
+	if err == nil {
+		err = b.in.full(head[:])
+	}
+	if err == nil && head != [2]byte{sectionState, 1} {
+		err = errors.New("it does not begin with its counters")
+	}
+	if err == nil {
+		err = b.record(sectionState)
+	}
+	if err != nil {
+		return Standing{}, fmt.Errorf("snapshot: %w", err)
+	}
+	return b.m.Standing(), nil
+}
+
+// begin reads what is before the sections.
+func (b *builder) begin() error {
 	header := make([]byte, len(snapshotMagic)+1)
 	if err := b.in.full(header); err != nil {
 		return err
@@ -47,7 +69,11 @@ func (b *builder) read() error {
 	if string(header[:len(snapshotMagic)]) != snapshotMagic {
 		return errors.New("not a snapshot of this program")
 	}
-	if err := b.in.header(header[len(snapshotMagic)]); err != nil {
+	return b.in.header(header[len(snapshotMagic)])
+}
+
+func (b *builder) read() error {
+	if err := b.begin(); err != nil {
 		return err
 	}
 	for {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -43,6 +44,7 @@ type Host interface {
 type Raft interface {
 	CurrentTerm() uint64
 	LastIndex() uint64
+	AppliedIndex() uint64
 	Restore(meta *raft.SnapshotMeta, reader io.Reader, timeout time.Duration) error
 }
 
@@ -54,6 +56,10 @@ type Restorer struct {
 	replica *replica.Replica
 	times   wake.Stretch
 	turn    chan struct{} // has room for one: the restore under way
+
+	mu     sync.Mutex
+	giving uint64 // the index of the state that Raft is being given; 0: of none
+	closed bool
 }
 
 // NewRestorer returns the restorer of a node whose Raft runs.
@@ -100,7 +106,7 @@ func (r *Restorer) Restore(ctx context.Context, from io.Reader, endSessions bool
 	defer done()
 	r.log.Warn("restoring a backup: its state takes the place of the cluster's", "index", header.Index, "cluster", fsm.ClusterID(header.Cluster),
 		"taken", header.WallTime, "end_sessions", endSessions)
-	s := succession{Restorer: r, state: state, endSessions: endSessions}
+	s := succession{Restorer: r, ctx: ctx, state: state, endSessions: endSessions}
 	if err := r.host.Interrupt(ctx, s.take); err != nil {
 		r.log.Error("the backup is not restored", "error", err)
 		return Restored{}, err
@@ -113,9 +119,40 @@ func (r *Restorer) Restore(ctx context.Context, from io.Reader, endSessions bool
 	return Restored{Index: s.index, From: header}, nil
 }
 
+// Close ends the giving of states to Raft, which must not be shut down before Close returns: it
+// would panic in the middle of one. Restores whose states Raft does not have yet fail. It may
+// wait for a disk that hangs.
+func (r *Restorer) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	for r.giving != 0 && r.raft.AppliedIndex() < r.giving {
+		r.mu.Unlock()
+		<-time.After(time.Millisecond)
+		r.mu.Lock()
+	}
+}
+
+// begin notes that Raft is given a state, unless the restorer is closed.
+func (r *Restorer) begin(index uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.giving = index
+	}
+	return !r.closed
+}
+
+func (r *Restorer) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.giving = 0
+}
+
 // succession is one state on its way into the cluster.
 type succession struct {
 	*Restorer
+	ctx         context.Context // after its end Raft gets no more of the state
 	state       *fsm.Machine
 	endSessions bool
 	index       uint64   // at which it takes its place; set by take
@@ -148,21 +185,42 @@ func (s *succession) take(nowMS int64) error {
 		return refused(err)
 	}
 	s.index, s.hash = by.Index, s.state.Hash()
+	if !s.begin(s.index) {
+		return outcome.ErrDraining
+	}
 	meta := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: before}
 	reader, writer := io.Pipe()
 	go func() { writer.CloseWithError(replica.WriteSnapshot(writer, s.index, s.state.Freeze())) }()
-	defer func() { _ = reader.Close() }() // ends the writing, if Raft did not read all
-	given := &given{Reader: reader, meta: meta, raft: s.raft, term: by.Own.Term()}
-	if err := s.raft.Restore(meta, given, 0); err != nil && !given.whole {
-		return fmt.Errorf("%w: %w", outcome.ErrNotApplied, outcome.OfChange(err))
+	given := &given{Reader: reader, ctx: s.ctx, meta: meta, raft: s.raft, term: by.Own.Term()}
+	taken, forget := s.replica.Prepare(s.index, s.state)
+	returned := make(chan error, 1)
+	go func() {
+		err := s.raft.Restore(meta, given, 0)
+		s.end()
+		_ = reader.Close() // ends the writing, if Raft did not read all
+		forget()
+		if given.whole {
+			err = nil
+		}
+		returned <- err
+	}()
+	// Raft returns only after an entry of its own, and never if it gets out of that one's way.
+	select {
+	case <-taken:
+		return nil // and await finds out what became of it
+	case err := <-returned:
+		if err != nil {
+			return fmt.Errorf("%w: %w", outcome.ErrNotApplied, outcome.OfChange(err))
+		}
+		return nil
 	}
-	return nil // and await finds out what became of it
 }
 
 // given is a snapshot on its way to Raft. It notes the size in the metadata while it is
 // read: Raft compares the two once it has read all.
 type given struct {
 	io.Reader
+	ctx   context.Context
 	meta  *raft.SnapshotMeta
 	raft  Raft
 	term  uint64 // in which alone Raft may take it: the state follows what that term has come to
@@ -174,6 +232,9 @@ type given struct {
 func (g *given) Read(p []byte) (int, error) {
 	if !g.begun && (g.raft.CurrentTerm() != g.term || g.raft.LastIndex() > g.meta.Index) {
 		return 0, errors.New("the log has gone on before the state was ready")
+	}
+	if g.ctx.Err() != nil { // a node that stops must not be in the middle of it: Raft would panic
+		return 0, context.Cause(g.ctx)
 	}
 	g.begun = true
 	n, err := g.Reader.Read(p)

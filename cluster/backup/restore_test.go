@@ -39,6 +39,8 @@ func (s *scene) Hold(context.Context, uint32) (func(), error) { return func() {}
 func (s *scene) CurrentTerm() uint64 { return s.term }
 func (s *scene) LastIndex() uint64   { return s.last }
 
+func (s *scene) AppliedIndex() uint64 { return s.Index() }
+
 // Restore reads the snapshot as Raft does.
 func (s *scene) Restore(_ *raft.SnapshotMeta, from io.Reader, _ time.Duration) error {
 	for _, happens := range s.before {

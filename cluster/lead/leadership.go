@@ -94,6 +94,8 @@ type Leadership struct {
 	news    wake.Signal // look again
 	current atomic.Pointer[Term]
 	pauses  chan pause
+
+	interrupted uint64 // the term that was interrupted last, unless it is known to be lost; Run's alone
 }
 
 // pause is what a caller of Interrupt does without a term.
@@ -144,6 +146,10 @@ func (l *Leadership) Run(ctx context.Context, r Raft) {
 			l.end()
 			now = nil
 		}
+		if l.interrupted != 0 && (!leads || l.interrupted != number) { // end did not see that one
+			l.config.Acks.EndTerm(l.interrupted)
+			l.interrupted = 0
+		}
 		var again <-chan time.Time
 		if leads && now == nil && !l.begin(ctx, r, number, rounds) {
 			again = time.After(beginAgain)
@@ -183,6 +189,7 @@ func (l *Leadership) interrupt(p pause) error {
 	if t == nil {
 		return outcome.ErrNotLeader
 	}
+	l.interrupted = t.term
 	t.stop()
 	l.config.Host.LeadershipChanged()
 	l.news.Set() // begin again

@@ -42,6 +42,7 @@ type Replica struct {
 	reached   atomic.Uint64                // the index up to which all is applied and the sinks have returned
 	headless  atomic.Pointer[fsm.Standing] // of the feed's headless state; nil: there is none
 	succeeded atomic.Pointer[fsm.Standing] // of the last headless state that came into force; nil: none did
+	prepared  atomic.Pointer[prepared]     // see Prepare; nil: there is none
 
 	mu    sync.RWMutex // guards state and at
 	state *fsm.Machine

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -114,12 +115,13 @@ func (f *Feed) Restore(source io.ReadCloser) error {
 	if _, err := io.ReadFull(counted, header[:]); err != nil {
 		return fmt.Errorf("snapshot header: %w", err)
 	}
-	state, err := fsm.Restore(counted)
+	index := binary.BigEndian.Uint64(header[:])
+	state, taken, err := f.stateOf(counted, index)
 	if err != nil {
 		f.unread = err
 		return err
 	}
-	index := binary.BigEndian.Uint64(header[:])
+	defer taken()
 	if index < state.Index() {
 		return fmt.Errorf("snapshot header says index %d, its state %d", index, state.Index())
 	}
@@ -133,6 +135,42 @@ func (f *Feed) Restore(source io.ReadCloser) error {
 		f.take(next)
 	}
 	return nil
+}
+
+// prepared is a state whose snapshot Raft is about to give back.
+type prepared struct {
+	jump
+	taken chan struct{} // closed when the feed has taken it
+}
+
+// Prepare hands the feed a state whose snapshot Raft is about to give it, so that it need not
+// be read once more: that takes as long as an election, and Raft's main loop waits for it. The
+// state is the replica's from now on. taken is closed when the feed has it. forget takes it
+// back from a feed that did not get its snapshot.
+func (r *Replica) Prepare(index uint64, state *fsm.Machine) (taken <-chan struct{}, forget func()) {
+	next := &prepared{jump{state, index}, make(chan struct{})}
+	r.prepared.Store(next)
+	return next.taken, func() { r.prepared.CompareAndSwap(next, nil) }
+}
+
+// stateOf returns the state of a snapshot, which has this index: the prepared one if it is of
+// the same index and the same hash, in all that a state has beside its records. The bytes are
+// read to their end nevertheless: the reader checks them. taken is to be called once the feed
+// has the state.
+func (f *Feed) stateOf(snapshot io.Reader, index uint64) (state *fsm.Machine, taken func(), err error) {
+	next := f.replica.prepared.Swap(nil)
+	if next == nil || next.index != index {
+		state, err = fsm.Restore(snapshot)
+		return state, func() {}, err
+	}
+	var head bytes.Buffer
+	standing, err := fsm.ReadStanding(io.TeeReader(snapshot, &head))
+	if err != nil || standing != next.state.Standing() {
+		state, err = fsm.Restore(io.MultiReader(&head, snapshot))
+		return state, func() {}, err
+	}
+	_, err = io.Copy(io.Discard, snapshot)
+	return next.state, func() { close(next.taken) }, err
 }
 
 // take makes a state that of the replica.
