@@ -7,7 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -69,6 +72,28 @@ func TestOnlyALeaderIsInterrupted(t *testing.T) {
 		}
 		if l.Established() != first {
 			t.Error("the term has ended")
+		}
+	})
+}
+
+// TestLossOfAnInterruptedTerm ends the waits for acknowledgements in it, as that of any other.
+func TestLossOfAnInterruptedTerm(t *testing.T) {
+	inLoneBubble(t, func(t *testing.T, l *lone) {
+		l.becomes(2, true)
+		waited := make(chan error, 1)
+		err := l.Interrupt(t.Context(), func(int64) error {
+			go func() { waited <- l.config.Acks.Wait(t.Context(), 2, 1, []raft.ServerID{"n1", "n2"}, "n1") }()
+			l.raft.set(3, false)
+			return nil
+		})
+		synctest.Wait()
+		select {
+		case got := <-waited:
+			if err != nil || !errors.Is(got, raftlib.ErrTermOver) {
+				t.Errorf("%v; the wait: %v", err, got)
+			}
+		default:
+			t.Fatal("the wait goes on")
 		}
 	})
 }

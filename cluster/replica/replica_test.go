@@ -288,8 +288,12 @@ func TestSnapshotIsDueOnceAHeadlessStateHasALeader(t *testing.T) {
 func TestHeadlessStateGivesWay(t *testing.T) {
 	from, r := newFedReplica(), newFedReplica()
 	from.Apply(entryOf(1, 3, 3, fsm.CreateSemaphore{Name: "later", Permits: 1}))
+	r.Apply(entryOf(1, 3, 3, fsm.StartTerm{Term: 3, Leader: "n1", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{1}, Level: fsm.FeatureLevel}))
 	if err := r.Restore(sourceOf(headlessSnapshot(t, r, 50))); err != nil {
 		t.Fatal(err)
+	}
+	if r.Feed.headless == nil {
+		t.Fatal("the test shows nothing")
 	}
 	if err := r.Restore(sourceOf(snapshotOf(t, from))); err != nil {
 		t.Fatal(err)

@@ -124,6 +124,44 @@ func TestSnapshotsGrowRarerWithTheState(t *testing.T) {
 	}
 }
 
+// TestPreparedStateIsNotReadAgain, if the snapshot that Raft gives is that of this state.
+func TestPreparedStateIsNotReadAgain(t *testing.T) {
+	stateAt := func(index uint64, name string) *fsm.Machine {
+		m := newFedReplica()
+		m.Apply(entryOf(index, 3, 3, fsm.CreateSemaphore{Name: name, Permits: 1}))
+		return m.state
+	}
+	for name, c := range map[string]struct {
+		index uint64
+		state *fsm.Machine
+		taken bool
+	}{
+		"the same": {9, stateAt(9, "a"), true}, "another index": {10, stateAt(9, "a"), false},
+		"another state": {9, stateAt(9, "b"), false}, "an earlier one": {9, stateAt(8, "a"), false},
+	} {
+		from, r := newFedReplica(), newFedReplica()
+		from.Apply(entryOf(9, 3, 3, fsm.CreateSemaphore{Name: "a", Permits: 1}))
+		snapshot := snapshotOf(t, from)
+		taken, forget := r.Prepare(c.index, c.state)
+		if err := r.Restore(sourceOf(snapshot)); err != nil {
+			t.Fatal(err)
+		}
+		closed := false
+		select {
+		case <-taken:
+			closed = true
+		default:
+		}
+		if closed != c.taken || (r.state == c.state) != c.taken {
+			t.Errorf("%s: taken %v, the prepared state is there: %v", name, closed, r.state == c.state)
+		}
+		if _, found := valueOf(r.Replica, "a"); !found || r.meter.size.Load() != int64(len(snapshot)) {
+			t.Errorf("%s: the state is not that of the snapshot", name)
+		}
+		forget()
+	}
+}
+
 // TestRestoreBeginsTheCountAnew: the entries before a snapshot that came from the leader
 // don't count for a restart.
 func TestRestoreBeginsTheCountAnew(t *testing.T) {
