@@ -58,21 +58,21 @@ var layers = map[string][]string{
 	"internal/throttleclient":  {},
 
 	"cluster":            {"cluster/backup", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/wake", "store"},
-	"cluster/backup":     {"cluster/outcome", "cluster/replica", "fsm", "internal/wake", "store/archive"},                                                                                                 // the state as a file, and back
-	"cluster/forward":    {"cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "fsm", "internal/wake", "internal/wire"},                                                             // a command's way to the leader
-	"cluster/lead":       {"cluster/outcome", "cluster/raftlib", "cluster/replica", "fsm", "internal/wake"},                                                                                               // what a leader does in one term
-	"cluster/membership": {"cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "fsm", "internal/wake"},                                                                                 // who is in the cluster
-	"cluster/notices":    {"cluster/replica", "fsm", "internal/wake"},                                                                                                                                     // delivers due notices during one term
-	"cluster/offline":    {"cluster/membership", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/replica", "fsm", "store", "store/archive", "internal/wake", "store/damage", "store/folder"}, // what a data folder holds, and a new cluster of it
-	"cluster/outcome":    {},                                                                                                                                                                              // what is known of a command; the only place that knows Raft's errors
-	"cluster/peer":       {"internal/wake"},                                                                                                                                                               // the one port between peers
-	"cluster/probe":      {"cluster/outcome", "internal/wake"},                                                                                                                                            // the questions that nodes ask each other
-	"cluster/raftlib":    {"internal/wake"},                                                                                                                                                               // hashicorp/raft without its known faults
-	"cluster/replica":    {"cluster/outcome", "fsm", "internal/wake"},                                                                                                                                     // this node's copy of the state
-	"cluster/requests":   {"cluster/lead", "cluster/outcome", "cluster/replica", "fsm"},                                                                                                                   // commands under way here, and waits
-	"cluster/watchdog":   {"fsm", "internal/wake", "store"},                                                                                                                                               // troubles of a node that Raft does not see
-	"internal/logtest":   {},                                                                                                                                                                              // a log that the tests of nodes read
-	"internal/memnet":    {},                                                                                                                                                                              // the network that cluster's tests break
+	"cluster/backup":     {"cluster/outcome", "cluster/replica", "fsm", "internal/wake", "store/archive"},                                                                                                                   // the state as a file, and back
+	"cluster/forward":    {"cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "fsm", "internal/wake", "internal/wire"},                                                                               // a command's way to the leader
+	"cluster/lead":       {"cluster/outcome", "cluster/raftlib", "cluster/replica", "fsm", "internal/wake"},                                                                                                                 // what a leader does in one term
+	"cluster/membership": {"cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "fsm", "internal/wake"},                                                                                                   // who is in the cluster
+	"cluster/notices":    {"cluster/replica", "fsm", "internal/wake"},                                                                                                                                                       // delivers due notices during one term
+	"cluster/offline":    {"cluster/backup", "cluster/membership", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/replica", "fsm", "store", "store/archive", "internal/wake", "store/damage", "store/folder"}, // what a data folder holds, and a new cluster of it
+	"cluster/outcome":    {},                                                                                                                                                                                                // what is known of a command; the only place that knows Raft's errors
+	"cluster/peer":       {"internal/wake"},                                                                                                                                                                                 // the one port between peers
+	"cluster/probe":      {"cluster/outcome", "internal/wake"},                                                                                                                                                              // the questions that nodes ask each other
+	"cluster/raftlib":    {"internal/wake"},                                                                                                                                                                                 // hashicorp/raft without its known faults
+	"cluster/replica":    {"cluster/outcome", "fsm", "internal/wake"},                                                                                                                                                       // this node's copy of the state
+	"cluster/requests":   {"cluster/lead", "cluster/outcome", "cluster/replica", "fsm"},                                                                                                                                     // commands under way here, and waits
+	"cluster/watchdog":   {"fsm", "internal/wake", "store"},                                                                                                                                                                 // troubles of a node that Raft does not see
+	"internal/logtest":   {},                                                                                                                                                                                                // a log that the tests of nodes read
+	"internal/memnet":    {},                                                                                                                                                                                                // the network that cluster's tests break
 
 	"internal/certs": {}, // certificates of nodes and clients
 	"internal/wake":  {}, // how goroutines wait and are woken
@@ -118,6 +118,7 @@ var testLayers = map[string][]string{
 	"cluster/membership":  {"internal/logtest", "internal/memnet"},
 	"cluster/probe":       {"internal/memnet"},
 	"cluster/raftlib":     {"internal/memnet"},
+	"cluster/backup":      {"store"}, // a folder with a state that is not in force
 	"cluster/replica":     {"store"}, // what a logged tick takes on the disk
 	"internal/certs":      {"internal/memnet"},
 	"httpapi":             {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/memnet"},

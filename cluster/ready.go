@@ -157,6 +157,10 @@ func (k checker) caughtUp() Check {
 	default:
 		c.Detail = found.why
 	}
+	if !c.OK && k.node.replica.Headless() {
+		c.Detail = "this node has the state of a restore that is not in force; if that lasts, the other members went on without it: " +
+			"restart this node, and if it still says so stop it, empty its data folder and start it"
+	}
 	return c
 }
 

@@ -75,6 +75,12 @@ func openRaft(n *Node) (*running, error) {
 			return nil, errors.Join(fmt.Errorf("bootstrap: %w", err), r.transport.Close(), r.entries.Close())
 		}
 	}
+	switch given, err := backup.GiveUp(s); {
+	case err != nil:
+		return nil, errors.Join(fmt.Errorf("look at the newest snapshot: %w", err), r.transport.Close())
+	case given != nil:
+		n.log.Warn("the newest snapshot is that of a restore which is not in force: this node goes on from the state before it", "snapshot", given.ID, "index", given.Index)
+	}
 	r.leadership = lead.New(lead.Config{
 		Log: n.log, Self: raft.ServerID(n.config.NodeID), Host: leadingNode{r, n}, Replica: n.replica, Acks: r.acks, Pulse: n.pulse,
 		Limits: n.config.Limits, QueueSize: n.config.QueueSize, ReadTimeout: r.times.Of(raftlib.ReadRoundTimeout),

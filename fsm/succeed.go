@@ -35,6 +35,9 @@ func (s Standing) FeatureLevel() uint32 { return s.of.feature }
 // ClusterID returns the id of the cluster.
 func (s Standing) ClusterID() ClusterID { return s.of.cluster }
 
+// Headless is that of [Machine.Headless].
+func (s Standing) Headless() bool { return s.of.term != 0 && s.of.leader == "" }
+
 // Succession says how a state follows another one that it does not come from.
 type Succession struct {
 	Own         Standing // of the state that is followed
@@ -109,7 +112,7 @@ func sum128(parts ...[]byte) (sum [16]byte) {
 
 // Headless reports whether the state came from a backup and no leader has begun a term upon
 // it yet. Until then it may be given up for the state that it was to follow.
-func (m *Machine) Headless() bool { return m.term != 0 && m.leader == "" }
+func (m *Machine) Headless() bool { return m.Standing().Headless() }
 
 // endAll ends all sessions in one step, within no budget.
 func (m *Machine) endAll() {

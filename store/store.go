@@ -188,6 +188,12 @@ func judge(path string, seen folder.Bounds, log logs.Contents, kept snapshots.Co
 // durable when its sink's Close returns nil, and not to be seen before.
 func (s *Store) Snapshots() raft.SnapshotStore { return s.snapshots }
 
+// DropSnapshot removes the newest snapshot, durably. The caller makes sure that log and earlier
+// snapshots make up for it, and that Raft does not run.
+func (s *Store) DropSnapshot(id string) error {
+	return s.snapshots.(interface{ Drop(id string) error }).Drop(id)
+}
+
 // SetClusterID records which cluster the node belongs to; see folder.Folder. While the
 // store is empty another id replaces the one recorded.
 func (s *Store) SetClusterID(id string) error { return s.Folder.SetClusterID(id, s.Empty()) }

@@ -45,25 +45,31 @@ func Read(r io.Reader) (archive.Header, *fsm.Machine, error) {
 	if err != nil {
 		return archive.Header{}, nil, refused(err)
 	}
+	state, err := Check(a)
+	return a.Header(), state, err
+}
+
+// Check is Read behind the header.
+func Check(a *archive.Reader) (*fsm.Machine, error) {
 	h := a.Header()
 	if h.Level > fsm.FeatureLevel {
-		return h, nil, refused(fmt.Errorf("%w, at feature level %d; this version knows %d", archive.ErrNewer, h.Level, fsm.FeatureLevel))
+		return nil, refused(fmt.Errorf("%w, at feature level %d; this version knows %d", archive.ErrNewer, h.Level, fsm.FeatureLevel))
 	}
 	state, err := fsm.Restore(a)
 	if err != nil {
 		if _, damage := io.Copy(io.Discard, a); damage != nil { // the cause, unless the state alone is wrong
 			err = damage
 		}
-		return h, nil, refused(err)
+		return nil, refused(err)
 	}
 	at := state.Standing()
 	if h.Index != at.Index() || h.Term != at.Term() || h.ClusterTimeMS != at.NowMS() || h.Level != at.FeatureLevel() || h.Cluster != at.ClusterID() {
-		return h, nil, refused(fmt.Errorf("%w: its header is that of another state", archive.ErrDamaged))
+		return nil, refused(fmt.Errorf("%w: its header is that of another state", archive.ErrDamaged))
 	}
 	if at.Term() == 0 || state.Headless() {
-		return h, nil, refused(fmt.Errorf("%w: no leader has begun a term in its state", archive.ErrDamaged))
+		return nil, refused(fmt.Errorf("%w: no leader has begun a term in its state", archive.ErrDamaged))
 	}
-	return h, state, nil
+	return state, nil
 }
 
 // refused returns a reason as ErrBackupRefused.

@@ -18,5 +18,6 @@
 //
 //   - backup.go: Backup, and Read, which checks and reads one
 //   - restore.go: Restorer: puts a state into the place of the cluster's
+//   - headless.go: GiveUp, which removes a restored state that is not in force
 //   - keep.go: Keeper: scheduled backups in a folder
 package backup

@@ -17,7 +17,7 @@
 // Recover keeps all of them. Their clients have had no reply, or the right one.
 //
 // The package writes no logs of its own and prints nothing. Package cmd/signalbox/verbs
-// calls it. It imports store for files, replica and fsm for the state, peer and probe to
+// calls it. It imports store for files, backup, replica and fsm for the state, peer and probe to
 // ask other nodes, and membership for ids.
 //
 //   - report.go: Report and its parts

@@ -1,15 +1,14 @@
 package offline
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
@@ -53,8 +52,7 @@ func inspectBackup(path string, top int) (report *Report, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	state, unread := fsm.Restore(reader)
-	_, err = io.Copy(io.Discard, reader) // to its final checksum, whatever the state is
+	state, err := backup.Check(reader)
 	h := reader.Header()
 	report.Backup = &BackupReport{
 		Index: h.Index, Term: h.Term, MadeAt: h.WallTime, ClusterTimeMS: h.ClusterTimeMS, FeatureLevel: h.Level,
@@ -64,8 +62,8 @@ func inspectBackup(path string, top int) (report *Report, err error) {
 	case errors.Is(err, archive.ErrDamaged), errors.Is(err, archive.ErrCut):
 		report.Damage = append(report.Damage, err.Error())
 		return report, nil
-	case err != nil || unread != nil:
-		return nil, fmt.Errorf("%s: %w", path, cmp.Or(err, unread))
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	report.CommittedIndex, report.Committed = h.Index, describe(state, h.Index, top)
 	return report, nil
@@ -98,6 +96,10 @@ func look(view *store.View, top int) *remains {
 		return r
 	}
 	r.report.CommittedIndex, r.report.Committed, r.report.Folder.LastTerm = r.last, r.describe(top), r.term
+	if r.state.Headless() && view.Log.Last <= r.last { // there is no state in force to show
+		r.report.CommittedIndex, r.report.Committed = 0, nil
+		return r
+	}
 	if r.err = view.Entries(r.last, r.apply); r.err != nil || r.last == r.report.CommittedIndex {
 		return r
 	}
@@ -121,11 +123,19 @@ func sentence(err error) string {
 	return err.Error()
 }
 
-// restore reads the newest snapshot, if there is one.
+// restore reads the newest snapshot, if there is one, or the one before if a node would go on
+// from that, see [backup.GiveUp].
 func (r *remains) restore(view *store.View) error {
+	use := 0
 	for i, meta := range view.Snapshots {
 		r.report.Folder.Snapshots = append(r.report.Folder.Snapshots, SnapshotReport{meta.Index, meta.Term, meta.Size})
-		if i > 0 {
+		if i == 0 && view.Log.Last < meta.Index {
+			var err error
+			if use, err = r.judge(view); err != nil {
+				return fmt.Errorf("the snapshot at index %d: %w", meta.Index, err)
+			}
+		}
+		if i != use {
 			continue
 		}
 		if err := r.feed.Restore(view.Snapshot(meta.ID)); err != nil {
@@ -135,6 +145,27 @@ func (r *remains) restore(view *store.View) error {
 		r.report.Members, r.report.MembersIndex = membersOf(meta.Configuration), meta.ConfigurationIndex
 	}
 	return nil
+}
+
+// judge returns the place of the snapshot from which a node would go on: 0, or 1 if the newest
+// is that of a restore which is not in force.
+func (r *remains) judge(view *store.View) (use int, err error) {
+	newest := view.Snapshots[0]
+	content := view.Snapshot(newest.ID)
+	defer func() { _ = content.Close() }() // it was only read
+	standing, err := replica.ReadStanding(content)
+	if err != nil || !standing.Headless() {
+		return 0, err
+	}
+	r.report.Folder.NotInForce = newest.Index
+	before := uint64(0)
+	if len(view.Snapshots) > 1 {
+		before = view.Snapshots[1].Index
+	}
+	if backup.MadeUp(newest.Index, before, view.Log.First, view.Log.Last) {
+		return 1, nil
+	}
+	return 0, nil
 }
 
 // apply applies an entry, whether it is committed or not.

@@ -51,6 +51,9 @@ type FolderReport struct {
 	LastIndex     uint64           `json:"last_index"`
 	LastTerm      uint64           `json:"last_term"` // of the last sound entry, or of the newest snapshot after it
 	Snapshots     []SnapshotReport `json:"snapshots"` // the newest first
+	// NotInForce is the index of the newest snapshot if it is the state of a restore with no
+	// entry after it. The report is of the state before it, if log and snapshots have that.
+	NotInForce uint64 `json:"not_in_force,omitempty"`
 }
 
 // BackupReport is what only a backup has: its header, and the size of its state.

@@ -184,6 +184,9 @@ func (r *Replica) NowMS() (ms int64) {
 	return ms
 }
 
+// Headless reports whether the newest snapshot is that of a restore which is not in force here.
+func (r *Replica) Headless() bool { return r.headless.Load() != nil }
+
 // Succeeded reports whether a state from a backup, with this hash at this index, came into
 // force here, and no other such state since.
 func (r *Replica) Succeeded(index uint64, hash [16]byte) bool {

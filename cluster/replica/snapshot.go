@@ -88,6 +88,14 @@ func WriteSnapshot(w io.Writer, index uint64, state *fsm.Frozen) error {
 	return state.Write(w)
 }
 
+// ReadStanding reads the beginning of a snapshot for Raft. It may read more of r than that.
+func ReadStanding(r io.Reader) (fsm.Standing, error) {
+	if _, err := io.CopyN(io.Discard, r, snapshotHeader); err != nil {
+		return fsm.Standing{}, fmt.Errorf("snapshot header: %w", err)
+	}
+	return fsm.ReadStanding(r)
+}
+
 // Release implements [raft.FSMSnapshot].
 func (f *frozen) Release() {}
 

@@ -85,6 +85,18 @@ func (m *Memory) add(snapshot memorySnapshot) {
 	m.newest.Store(m.stored[0].meta.Index)
 }
 
+// Drop is that of Store.
+func (m *Memory) Drop(id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stored = slices.DeleteFunc(m.stored, func(s memorySnapshot) bool { return s.meta.ID == id })
+	m.newest.Store(0)
+	if len(m.stored) > 0 {
+		m.newest.Store(m.stored[0].meta.Index)
+	}
+	return nil
+}
+
 // memorySink takes in a snapshot.
 type memorySink struct {
 	store *Memory

@@ -281,6 +281,30 @@ func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return cloneMeta(record.meta), reader, nil
 }
 
+// Drop removes a snapshot that is not being read, durably.
+func (s *Store) Drop(id string) error {
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
+	s.mu.Lock()
+	next := slices.DeleteFunc(slices.Clone(s.stored), func(r snapshotRecord) bool { return r.meta.ID == id })
+	s.mu.Unlock()
+	newest := Contents{readable: next}.Newest()
+	if err := s.witness.LowerSnapshot(newest); err != nil {
+		return err
+	}
+	err := s.update("drop "+id, func(tx *bbolt.Tx) error {
+		return errors.Join(tx.Bucket(metaBucket).Delete([]byte(id)), dropData(tx, id))
+	})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stored = next
+	s.newest.Store(newest)
+	return nil
+}
+
 // publish stores the record of a finished snapshot with its last chunks, and
 // removes what is too many. A snapshot that is being read is left to the next
 // time.

@@ -72,7 +72,7 @@ func printReport(out io.Writer, r *offline.Report) error {
 	switch {
 	case len(r.Damage) > 0:
 		row(w, "damage", "%s", strings.Join(r.Damage, "\n\t"))
-	case r.Committed == nil && r.Latest == nil && r.Folder != nil:
+	case r.Committed == nil && r.Latest == nil && r.Folder != nil && r.Folder.NotInForce == 0:
 		row(w, "state", "empty: this node has taken no entry yet")
 		fallthrough
 	default:
@@ -106,6 +106,9 @@ func printFolder(w io.Writer, r *offline.Report) {
 	}
 	for _, s := range f.Snapshots {
 		row(w, "snapshot", "at %d, term %d, %d bytes", s.Index, s.Term, s.Bytes)
+	}
+	if f.NotInForce != 0 {
+		row(w, "restore", "the state of a restore, at %d, is not in force: no entry follows it", f.NotInForce)
 	}
 	row(w, "committed", "at least up to %d", r.CommittedIndex)
 	for _, m := range r.Members {
