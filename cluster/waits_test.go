@@ -92,9 +92,7 @@ func TestSnapshotDuringAWait(t *testing.T) {
 		if got := <-waiting["granted"]; got.err != nil || got.Code != fsm.OK || len(got.Grants) != 1 {
 			t.Errorf("granted: %+v, %v", got.Result, got.err)
 		}
-		if !n.requests.JumpedOver(1) {
-			t.Fatal("no snapshot was installed: the test shows nothing")
-		}
+		c.until("a snapshot is installed", func() bool { return n.requests.JumpedOver(1) })
 		if got := <-waiting["ended"]; got.err != nil || got.Code != fsm.Revoked || got.Reason != "maintenance" {
 			t.Errorf("ended: %+v, %v", got.Result, got.err)
 		}
@@ -135,9 +133,7 @@ func TestSnapshotHidesARequest(t *testing.T) {
 		began := time.Now()
 		c.net.Rejoin(n.id)
 		got := <-waiting
-		if !n.requests.JumpedOver(1) {
-			t.Fatal("no snapshot was installed: the test shows nothing")
-		}
+		c.until("a snapshot is installed", func() bool { return n.requests.JumpedOver(1) })
 		if !errors.Is(got.err, outcome.ErrOutcomeUnknown) || time.Since(began) > outcomeTimeout {
 			t.Fatalf("after %v: %+v, %v", time.Since(began), got.Result, got.err)
 		}
