@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/internal/logtest"
 	"github.com/signalbox/signalbox/internal/memnet"
@@ -78,6 +79,36 @@ func TestFoldersOfLevel1(t *testing.T) {
 	})
 }
 
+// TestFoldersOfLevel2: the members of a cluster of level 2 go on with all that they had, by
+// the rules of that level, until it is raised.
+func TestFoldersOfLevel2(t *testing.T) {
+	inFolders(t, goldenFolders(2), func(c *nodes, _ string) {
+		leader, follower := c.leader(), c.follower()
+		put := Call{Command: fsm.PutSemaphore{Name: "db", Permits: fsm.Change[int64]{Given: true, Value: 2}, OnlyExisting: true}}
+		if _, err := follower.Do(c.t.Context(), put); !errors.Is(err, outcome.ErrBelowLevel) {
+			c.t.Errorf("a put of level 3: %v", err)
+		}
+		goOn := Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: 41, TTLMS: fsm.KeepTTL}}}, Owner: "ops"}
+		owner := func() (owner string) {
+			leader.View(func(m *fsm.Machine) { owner, _ = m.OwnerOf(41) })
+			return owner
+		}
+		c.call(leader, goOn, fsm.OK)
+		if got := owner(); got != "" || leader.Status().Level != 2 {
+			c.t.Errorf("level %d: the owner is %q", leader.Status().Level, got)
+		}
+		c.restartAll()
+		leader, follower = c.leader(), c.follower()
+		c.must(follower.RaiseLevel(c.t.Context(), fsm.FeatureLevel))
+		c.call(follower, put, fsm.OK)
+		c.call(leader, goOn, fsm.OK)
+		if got := owner(); got != "ops" {
+			c.t.Errorf("level 3: the owner is %q", got)
+		}
+		c.checkFolders()
+	})
+}
+
 // TestFoldersOfThisLevel opens folders as this level has them.
 func TestFoldersOfThisLevel(t *testing.T) {
 	path := goldenFolders(int(fsm.FeatureLevel))
@@ -93,6 +124,11 @@ func TestFoldersOfThisLevel(t *testing.T) {
 		for _, n := range c.all {
 			c.call(n, ownSession(n.DrawSession()), fsm.LimitReached)
 		}
+		c.leader().View(func(m *fsm.Machine) {
+			if owner, _ := m.OwnerOf(43); owner != "ops" {
+				c.t.Errorf("the owner of a session that was taken over is %q", owner)
+			}
+		})
 	})
 }
 
@@ -157,6 +193,8 @@ func (c *nodes) fillFolders() {
 	do(fsm.ListAdd{Session: 42, Name: "jobs", Count: 2}, fsm.OK)
 	c.call(leader, Call{Command: fsm.Up{Name: "jobs", Count: 1}, Key: "golden-key-0000000001"}, fsm.OK)
 	c.call(leader, Call{Command: fsm.Down{Name: "jobs", Count: 1}, Key: "golden-key-0000000002"}, fsm.Unavailable)
+	do(fsm.PutSemaphore{Name: "jobs", OnlyExisting: true}, fsm.OK)
+	c.call(leader, Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: 43, TTLMS: fsm.KeepTTL}}}, Owner: "ops"}, fsm.OK)
 	do(fsm.CreateSemaphore{Name: "held", Permits: 1}, fsm.OK)
 	do(fsm.RestoreSession{Session: 44, TTLMS: yearsMS, Leases: []fsm.Want{{Semaphore: "held", Count: 1}}}, fsm.OK)
 	do(fsm.RevokeLease{Session: 44, Name: "held", Reason: "maintenance"}, fsm.OK)

@@ -99,7 +99,7 @@ func TestSnapshotOfANewerLevel(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Start(t.Context(), Config{NodeID: "n1", Bind: "n1:8711", Network: memnet.New().Host("n1"), Store: s})
-	if err == nil || !strings.Contains(err.Error(), "feature level 99, this program knows 2") {
+	if err == nil || !strings.Contains(err.Error(), "feature level 99, this program knows "+fmt.Sprint(fsm.FeatureLevel)) {
 		t.Errorf("started on a snapshot of level 99: %v", err)
 	}
 }
@@ -113,7 +113,7 @@ func TestRejoinBelowTheLevel(t *testing.T) {
 		c.kill(older)
 		_, err := leader.joining.CarryOut(t.Context(), &probe.Request{
 			Kind: probe.Rejoin, From: older.id, ID: older.id, Address: older.id + ":8711", Level: fsm.FeatureLevel - 1}, nil)
-		if !errors.Is(err, outcome.ErrMemberInvalid) || !strings.Contains(err.Error(), "knows feature level 1, the cluster is at 2") {
+		if !errors.Is(err, outcome.ErrMemberInvalid) || !strings.Contains(err.Error(), fmt.Sprintf("knows feature level %d, the cluster is at %d", fsm.FeatureLevel-1, fsm.FeatureLevel)) {
 			t.Errorf("a rejoin below the level: %v", err)
 		}
 	})

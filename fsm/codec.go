@@ -181,7 +181,7 @@ func (d *decoder) settings() (expected Change[uint64]) {
 
 // onlyExistingLevel is the feature level from which on a put may require that the
 // semaphore exists.
-const onlyExistingLevel = 2
+const onlyExistingLevel = 3
 
 // only appends whether a put may change or create a semaphore: one byte, whose second bit
 // is newer.

@@ -157,8 +157,8 @@ type Envelope struct {
 	Key string
 	// Owner is the identity on whose behalf the command acts, at most MaxOwnerBytes. It
 	// owns the sessions and keys that the command makes, and finds no session of another
-	// owner. An empty owner finds every session. What has no owner becomes that of the
-	// first one that goes on with it.
+	// owner. An empty owner finds every session. From level 3 on, what has no owner becomes
+	// that of the first one that goes on with it.
 	Owner string
 	// Limits bound what the owner has. They are part of the command, so that a machine has
 	// no configuration of owners. Without an owner they have no effect.
@@ -175,8 +175,9 @@ type Envelope struct {
 //
 //	0  the state of the program before levels; the first StartTerm raises it
 //	1  cluster id, owners, versions of settings, trace contexts, bounded entries
-//	2  limits of owners, who take over what has none; puts that require an existing semaphore
-const FeatureLevel uint32 = 2
+//	2  limits of owners
+//	3  owners take over what has none; puts that require an existing semaphore
+const FeatureLevel uint32 = 3
 
 // newerLevelError reports bytes of a feature level that this program does not know.
 func newerLevelError(found uint64) error {

@@ -36,7 +36,7 @@ func TestNumbersAreForEver(t *testing.T) {
 // TestStateHashIsForEver replays one fixed history at each level; its hashes, and the
 // snapshot after it, must stay the same in every later version.
 func TestStateHashIsForEver(t *testing.T) {
-	goldenHistory(t, "testdata/level-1.golden", OwnerLimits{}, []Command{
+	goldenHistory(t, "testdata/level-1.golden", goldenEnvelope(OwnerLimits{}), []Command{
 		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 1},
 		PutSemaphore{Name: "db", Permits: Change[int64]{true, 2}},
 		OpenSession{Session: 1, TTLMS: 30_000, Metadata: []Pair{{"host", "a"}}},
@@ -48,7 +48,7 @@ func TestStateHashIsForEver(t *testing.T) {
 		PutSemaphore{Name: "db", Permits: Change[int64]{true, 3}, Version: Change[uint64]{true, 1}},
 		DeleteSemaphore{Name: "db", Version: Change[uint64]{true, 1}},
 	})
-	goldenHistory(t, "testdata/level-2.golden", OwnerLimits{Sessions: 2, Leases: 300, Waiting: 1}, []Command{
+	goldenHistory(t, "testdata/level-2.golden", goldenEnvelope(OwnerLimits{Sessions: 2, Leases: 300, Waiting: 1}), []Command{
 		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 2},
 		PutSemaphore{Name: "db", Permits: Change[int64]{true, 2}},
 		OpenSession{Session: 1, TTLMS: 30_000},
@@ -60,23 +60,54 @@ func TestStateHashIsForEver(t *testing.T) {
 		ListAdd{Session: 1, Name: "db", Count: 9},
 		EndSession{Session: 1},
 		Down{Name: "db", Count: 9, WaitMS: 5_000, Session: 3},
+	})
+	limits := OwnerLimits{Sessions: 3, Leases: 300, Waiting: 1}
+	goldenHistory(t, "testdata/level-3.golden", func(i int) Envelope { // from before the identities, then of one
+		v := goldenEnvelope(limits)(i)
+		switch {
+		case i < 6:
+			v.Owner, v.Limits = "", OwnerLimits{}
+		case i < 9: // the keys of 3, 4 and 5
+			v.Key = fmt.Sprintf("key-%d", i-3)
+		}
+		return v
+	}, []Command{
+		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 3},
+		PutSemaphore{Name: "db", Permits: Change[int64]{true, 2}},
+		OpenSession{Session: 1, TTLMS: 30_000},
+		AcquireOnce{Session: 2, Name: "db", Count: 2, TTLMS: 10_000},
+		AcquireOnce{Session: 3, Name: "db", Count: 1, TTLMS: 10_000, WaitMS: 60_000},
+		SetValue{Name: "db", Value: 0},
+		AcquireOnce{Session: 4, Name: "db", Count: 2, TTLMS: 10_000},
+		AcquireOnce{Session: 5, Name: "db", Count: 1, TTLMS: 10_000, WaitMS: 60_000},
+		SetValue{Name: "db", Value: 0},
+		Renew{Renewals: []Renewal{{Session: 1, TTLMS: KeepTTL}}},
+		OpenSession{Session: 6, TTLMS: 30_000},
 		PutSemaphore{Name: "db", Permits: Change[int64]{true, 4}, OnlyExisting: true},
+		PutSemaphore{Name: "absent", Permits: Change[int64]{true, 4}, OnlyExisting: true},
 		PutSemaphore{Name: "db", OnlyNew: true, OnlyExisting: true},
 	})
 }
 
-// goldenHistory applies a history of one owner, whose commands carry its limits.
-func goldenHistory(t *testing.T, path string, limits OwnerLimits, history []Command) {
-	t.Helper()
-	m := New()
-	var b strings.Builder
-	for i, command := range history {
+// goldenEnvelope frames the commands of one owner, which carry its limits.
+func goldenEnvelope(limits OwnerLimits) func(int) Envelope {
+	return func(i int) Envelope {
 		v := Envelope{Request: RequestID{Origin: 7, Sequence: uint64(i + 1)}, Key: fmt.Sprintf("key-%d", i),
 			Owner: "ci", Trace: fmt.Sprintf("trace-%d", i)}
 		if i > 0 { // the first StartTerm brings the level
 			v.Limits = limits
 		}
-		entry := EncodeEntry(int64(i)*250, [][]byte{v.Encode(command)})
+		return v
+	}
+}
+
+// goldenHistory applies a history of commands, each in its frame.
+func goldenHistory(t *testing.T, path string, frame func(int) Envelope, history []Command) {
+	t.Helper()
+	m := New()
+	var b strings.Builder
+	for i, command := range history {
+		entry := EncodeEntry(int64(i)*250, [][]byte{frame(i).Encode(command)})
 		m.Apply(uint64(i+1), entry)
 		fmt.Fprintf(&b, "%d %v %x %x\n", i+1, command.Op(), m.Hash(), entry)
 	}
@@ -165,7 +196,7 @@ func TestCommandsAboveTheLevel(t *testing.T) {
 		"a member":     {1, Envelope{}.Encode(DeleteSemaphore{Name: "a", Version: Change[uint64]{true, 1}})},
 		"an owner":     {1, Envelope{Owner: "ci"}.Encode(DeleteSemaphore{Name: "a"})},
 		"an operation": {1, Envelope{}.Encode(RaiseLevel{Level: 1})},
-		"a bit":        {2, Envelope{}.Encode(PutSemaphore{Name: "a", OnlyExisting: true})},
+		"a bit":        {3, Envelope{}.Encode(PutSemaphore{Name: "a", OnlyExisting: true})},
 		"limits":       {2, Envelope{Owner: "ci", Limits: OwnerLimits{Leases: 1}}.Encode(DeleteSemaphore{Name: "a"})},
 	} {
 		if level := CommandLevel(c.command); level != c.level {

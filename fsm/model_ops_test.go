@@ -52,7 +52,9 @@ func (m *model) do(c Command) Result {
 	case ListDeliver:
 		return m.listDeliver(c)
 	case RaiseLevel:
-		return Result{Code: OK, Found: true} // the model is at the highest level
+		found := c.Level <= m.level
+		m.level = max(m.level, c.Level)
+		return Result{Code: OK, Found: found}
 	case NoticeDone:
 		return m.noticeDone(c)
 	}

@@ -17,6 +17,7 @@ type model struct {
 	leader                              string
 	nowMS                               int64
 	limits                              Limits
+	level                               uint32 // 2 or 3
 
 	semaphores []*modelSemaphore // in order of epoch
 	sessions   []*modelSession   // in order of opening
@@ -147,7 +148,9 @@ type modelCommand struct {
 	trace   string
 }
 
-func newModel() *model { return &model{limits: DefaultLimits(), budget: defaultBudget()} }
+func newModel() *model {
+	return &model{limits: DefaultLimits(), level: FeatureLevel, budget: defaultBudget()}
+}
 
 // apply applies one entry.
 func (m *model) apply(index uint64, stampMS int64, commands []modelCommand) []Result {
@@ -260,7 +263,7 @@ func (m *model) shrink(s *modelSession) {
 
 // keyed does a command once for its key.
 func (m *model) keyed(c modelCommand) Result {
-	if c.command == nil {
+	if put, is := c.command.(PutSemaphore); c.command == nil || is && put.OnlyExisting && m.level < 3 {
 		return Result{Code: Malformed}
 	}
 	if c.key == "" {
@@ -273,7 +276,7 @@ func (m *model) keyed(c modelCommand) Result {
 		}
 	}
 	for _, k := range m.keys { // from before the identities
-		if k.name == c.key && k.owner == "" && reflect.DeepEqual(k.asked, asked) {
+		if m.level >= 3 && k.name == c.key && k.owner == "" && reflect.DeepEqual(k.asked, asked) {
 			id := k.outcome.Session
 			if k.waiting != nil {
 				id = k.waiting.session.id
@@ -284,7 +287,7 @@ func (m *model) keyed(c modelCommand) Result {
 		}
 	}
 	for _, over := range m.marks {
-		if over.name == c.key && (over.owner == c.owner || over.owner == "") {
+		if over.name == c.key && (over.owner == c.owner || over.owner == "" && m.level >= 3) {
 			return Result{Code: Over, Replayed: true}
 		}
 	}
@@ -467,14 +470,14 @@ func (m *model) mayFind(owner string) bool {
 	return owner == m.caller.owner || owner == "" || m.caller.owner == ""
 }
 
-// found is the session of an id, if the caller may find it. One without an owner becomes
-// the caller's.
+// found is the session of an id, if the caller may find it. From level 3 on, one
+// without an owner becomes the caller's.
 func (m *model) found(id uint64) *modelSession {
 	s := m.session(id)
 	if s == nil || !m.mayFind(s.owner) {
 		return nil
 	}
-	if s.owner == "" {
+	if s.owner == "" && m.level >= 3 {
 		s.owner = m.caller.owner
 	}
 	return s

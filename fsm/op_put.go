@@ -18,7 +18,7 @@ type PutSemaphore struct {
 	Epoch    uint64         // of the semaphore, 0: any
 	Version  Change[uint64] // expected of the settings; level 1
 
-	OnlyExisting bool // refuse if the semaphore does not exist; level 2
+	OnlyExisting bool // refuse if the semaphore does not exist; level 3
 }
 
 // Op is OpPutSemaphore.

@@ -5,6 +5,9 @@ import "math"
 // LimitsLevel is the feature level from which on commands may carry limits of their owner.
 const LimitsLevel uint32 = 2
 
+// adoptLevel is the feature level from which on owners take over what has none.
+const adoptLevel uint32 = 3
+
 // OwnerLimits bound the records of one owner. 0 is no bound. The sessions that an owner has
 // opened are its own, with all that they hold and wait for.
 type OwnerLimits struct {
@@ -58,7 +61,7 @@ func (m *Machine) count(owner string, more owned) {
 }
 
 // ownerHasRoom reports whether the caller's limits allow that many records more in a
-// session; nil is a new one. Below LimitsLevel a session without an owner, from before the
+// session; nil is a new one. Below adoptLevel a session without an owner, from before the
 // identities, stays without one, and counts for none of them.
 func (m *Machine) ownerHasRoom(in *session, more owned, result *Result) bool {
 	if in != nil && in.owner != m.caller.Owner {
@@ -80,8 +83,8 @@ func withinOwn(has, more, limit int64, rule Rule, result *Result) bool {
 	return false
 }
 
-// ownSession returns the living session with an id, if the caller may find it. The caller
-// becomes the owner of one that has none.
+// ownSession returns the living session with an id, if the caller may find it. From
+// adoptLevel on, the caller becomes the owner of one that has none.
 func (m *Machine) ownSession(id uint64) (ref, bool) {
 	r, ok := m.bySession.Get(id)
 	if !ok || !m.mayFind(m.sessions.at(r).owner) {
@@ -97,7 +100,7 @@ func (m *Machine) ownSession(id uint64) (ref, bool) {
 
 // adopts reports whether the caller takes over what has no owner: sessions and keys from
 // before the cluster had identities, whose client goes on with one.
-func (m *Machine) adopts() bool { return m.caller.Owner != "" && m.feature >= LimitsLevel }
+func (m *Machine) adopts() bool { return m.caller.Owner != "" && m.feature >= adoptLevel }
 
 // unownedKey returns the key without an owner that a command repeats. One that led to a
 // session which another identity has taken over is not the caller's.

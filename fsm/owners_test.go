@@ -76,11 +76,11 @@ func TestLimitsOnTheWire(t *testing.T) {
 
 // TestTakingOverNeedsALevel: members of an earlier level know no owner that comes later.
 func TestTakingOverNeedsALevel(t *testing.T) {
-	for _, level := range []uint32{1, LimitsLevel} {
+	for _, level := range []uint32{1, LimitsLevel, adoptLevel} {
 		m := NewAtLevel(level)
 		m.Apply(1, EncodeEntry(0, [][]byte{Envelope{}.Encode(OpenSession{Session: 1, TTLMS: 1000}),
 			Envelope{Owner: "ci"}.Encode(Renew{Renewals: []Renewal{{Session: 1, TTLMS: KeepTTL}}})}))
-		if owner, _ := m.OwnerOf(1); (owner == "ci") != (level >= LimitsLevel) {
+		if owner, _ := m.OwnerOf(1); (owner == "ci") != (level >= adoptLevel) {
 			t.Errorf("level %d: the owner is %q", level, owner)
 		}
 	}

@@ -23,6 +23,7 @@ func init() {
 // sequence is one random run of the machine beside the model.
 type sequence struct {
 	t       *rapid.T
+	began   uint32 // the level at the beginning
 	machine *Machine
 	model   *model
 	g       *generator
@@ -31,8 +32,10 @@ type sequence struct {
 }
 
 func newSequence(t *rapid.T) *sequence {
-	s := &sequence{t: t, machine: NewAtLevel(FeatureLevel), model: newModel()}
+	s := &sequence{t: t, model: newModel()}
 	s.g = &generator{t: t, m: s.model}
+	s.began = oneOf(s.g, []uint32{FeatureLevel, FeatureLevel, adoptLevel - 1})
+	s.machine, s.model.level = NewAtLevel(s.began), s.began
 	s.model.budget = oneOf(s.g, []budget{defaultBudget(), {ended: 1, swept: 1, served: 1}, {ended: 3, swept: 1, served: 2}, {ended: 2, swept: 3, served: 4}})
 	s.machine.budget = s.model.budget
 	return s
@@ -192,7 +195,7 @@ func TestPropertyRestored(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)
 		often := 1 + s.g.below(5)
-		other := NewAtLevel(FeatureLevel)
+		other := NewAtLevel(s.began)
 		other.budget = s.model.budget
 		s.run(25, func(e sentEntry, applied *Applied) {
 			if err := same("what a restored machine said", other.Apply(e.index, e.bytes), applied); err != nil {
@@ -228,7 +231,7 @@ func TestPropertyReplayed(t *testing.T) {
 		s := newSequence(t)
 		var said []*Applied
 		s.run(25, func(_ sentEntry, applied *Applied) { said = append(said, applied) })
-		other := NewAtLevel(FeatureLevel)
+		other := NewAtLevel(s.began)
 		other.budget = s.model.budget
 		for i, e := range s.entries {
 			if err := same("what the replay said", other.Apply(e.index, e.bytes), said[i]); err != nil {

@@ -59,6 +59,13 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "state":
 		return s.state()
+	case "level": // at the beginning, below that of the program
+		level, err := strconv.ParseUint(d.CmdArgs[0].Key, 10, 32)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		s.m = NewAtLevel(uint32(level))
+		return ""
 	case "budget": // of each entry from now on
 		d.ScanArgs(t, "ended", &s.m.budget.ended)
 		d.ScanArgs(t, "served", &s.m.budget.served)
