@@ -283,7 +283,6 @@ type fakeLogs struct {
 	*raft.InmemStore
 	mu      sync.Mutex
 	gate    chan struct{} // writes wait for it to close
-	since   atomic.Int64  // when the write under way started, Unix ns; 0: none
 	fail    func() error  // asked before each write, if set
 	failing atomic.Bool
 }
@@ -313,8 +312,6 @@ func copies(entries []*raft.Log) (own []*raft.Log) {
 func (l *fakeLogs) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }
 
 func (l *fakeLogs) StoreLogs(entries []*raft.Log) error {
-	l.since.Store(time.Now().UnixNano())
-	defer l.since.Store(0)
 	l.mu.Lock()
 	gate := l.gate
 	l.mu.Unlock()
@@ -342,11 +339,4 @@ func (l *fakeLogs) release() {
 	default:
 		close(l.gate)
 	}
-}
-
-// stalled reports a write that has taken longer than 2 s, as the data folder's
-// log store does.
-func (l *fakeLogs) stalled() bool {
-	since := l.since.Load()
-	return since != 0 && time.Since(time.Unix(0, since)) > 2*time.Second
 }

@@ -345,7 +345,7 @@ func (d described) headers(r exchange.Route) []string {
 }
 
 func (d described) bodySchema() object {
-	schema := object{}
+	var schema object
 	switch {
 	case d.body == "*":
 		return object{"required": true, "content": object{"application/octet-stream": object{}}}
