@@ -90,25 +90,25 @@ func peers(a *apitest.API, client string) string {
 	return w.Body.String()
 }
 
-// TestSessionsFromBeforeTokens: a session without an owner goes on for every client that
-// knows its id, and shows each the semaphores that its prefixes cover. Lists and events show
-// the id to admins alone.
+// TestSessionsFromBeforeTokens: a session without an owner shows every client that knows its
+// id the semaphores that its prefixes cover, and lists show the id to admins alone. It becomes
+// the first client's that goes on with it.
 func TestSessionsFromBeforeTokens(t *testing.T) {
 	a := teams(t)
 	a.Begin(fsm.OpenSession{Session: 5, TTLMS: 3_600_000}, fsm.Acquire{Session: 5, Name: "ci/a", Count: 1, TTLMS: fsm.KeepTTL},
 		fsm.Acquire{Session: 5, Name: "db/a", Count: 1, TTLMS: fsm.KeepTTL}, fsm.ListAdd{Session: 5, Name: "db/b", Count: 1})
 	a.Do("GET /v1/sessions/5", "", as("ci")).Is(200, "leases.length=1", "leases.0.semaphore=ci/a", "waitlist.length=0")
 	a.Do("GET /v1/sessions/5", "", as("root")).Is(200, "leases.length=2", "waitlist.length=1")
-	a.Do("PUT /v1/sessions/5", "", as("ci")).Is(200)
-	a.Do("PUT /v1/sessions/5?leases=true", "", as("ci")).Is(200, "leases.length=1", "leases.0.semaphore=ci/a")
-	a.Do("PUT /v1/sessions/5?leases=true", "", as("root")).Is(200, "leases.length=2")
 	for client, count := range map[string]string{"ci": "0", "sees": "0", "root": "1"} {
 		a.Do("GET /v1/sessions", "", as(client)).Is(200, "sessions.length="+count)
 		if got, want := peers(a, client), map[string]string{"0": "[]", "1": `[{"id":5}]`}[count]; got != want {
 			t.Errorf("peers of %s: %s", client, got)
 		}
 	}
-	a.Do("DELETE /v1/sessions/5/leases/db%2Fa", "", as("db")).Is(204)
+	a.Do("PUT /v1/sessions/5", "", as("ci")).Is(200)
+	a.Do("GET /v1/sessions", "", as("ci")).Is(200, "sessions.length=1")
+	a.Do("PUT /v1/sessions/5", "", as("db")).RefusedWith(404, "unknown-session")
+	a.Do("DELETE /v1/sessions/5/leases/db%2Fa", "", as("db")).RefusedWith(404, "unknown-session")
 }
 
 // TestRequestsFromBeforeTokens: a waiting request of a session without an owner shows a
