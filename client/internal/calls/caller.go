@@ -36,7 +36,7 @@ type Config struct {
 // trial is the state of one call's attempts.
 type trial struct {
 	failures int
-	ofNodes  int           // refusals that are one node's, of which each node may make one
+	ofNodes  int           // refusals that are one node's, of which each node may make one until another has begun with the call
 	since    time.Time     // the first failure
 	last     error         // the latest one
 	pause    time.Duration // the least before the next attempt, at whichever node
@@ -188,8 +188,19 @@ func (c *Caller) note(t *trial, k *Call, node *nodes.Node, err error) {
 	} else {
 		t.ambiguous = t.ambiguous || !notSent(err)
 	}
+	if heldBy(refusal, err) {
+		t.ofNodes = 0 // a call may wait through several restarts of its nodes
+	}
 	c.nodes.Failed(node, notBefore, errors.Is(err, errSilent))
 	c.cfg.Log.Debug("attempt failed, turning to the next node", "node", node.Host(), "error", err)
+}
+
+// heldBy reports whether a node had a call under way when it stopped.
+func heldBy(refusal *Refusal, err error) bool {
+	if refusal != nil {
+		return refusal.Code == "draining"
+	}
+	return !notSent(err) && !errors.Is(err, errSilent)
 }
 
 // hungUp turns to the next node if a call's ctx ended although the node had time to

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -231,6 +232,30 @@ func TestMistrust(t *testing.T) {
 			b.Errorf("asked %s, %v", b.asked(), err)
 		}
 	})
+}
+
+// A call that waits through the restarts of its nodes meets ports that have turned to HTTPS
+// more often than there are nodes: each time that a node stops, it asks them all again.
+func TestCallOutlivesRestarts(t *testing.T) {
+	for name, stops := range map[string]func() (*http.Response, error){
+		"draining": func() (*http.Response, error) { return replying(503, `{"code":"draining"}`) },
+		"cut":      func() (*http.Response, error) { return nil, io.ErrUnexpectedEOF },
+	} {
+		held := 0
+		virtually(t, 2, func(r *http.Request, _ int) (*http.Response, error) {
+			if r.URL.Host == "n1" {
+				return replying(400, "Client sent an HTTP request to an HTTPS server.\n")
+			}
+			if held++; held < 4 {
+				return stops()
+			}
+			return replying(200, "")
+		}, func(b *rig) {
+			if err := b.post(0); err != nil || b.asked() != "n1 n2 n1 n2 n1 n2 n1 n2" {
+				b.Errorf("%s: asked %s, %v", name, b.asked(), err)
+			}
+		})
+	}
 }
 
 // A node whose file of tokens is behind, or whose port has turned to HTTPS already, fails
