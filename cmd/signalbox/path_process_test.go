@@ -21,8 +21,8 @@ import (
 const (
 	// maxFilesOnLeader and maxFilesOnFollower bound the source files that one acquire
 	// passes through: as many as a reader has to open to follow it.
-	maxFilesOnLeader   = 42
-	maxFilesOnFollower = 41
+	maxFilesOnLeader   = 44
+	maxFilesOnFollower = 43
 	// acquiresTraced is how many acquires are traced. Work in the background shows
 	// in some of them only.
 	acquiresTraced = 12

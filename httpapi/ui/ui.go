@@ -70,13 +70,13 @@ func (u *UI) Routes() []exchange.Route {
 	}
 }
 
-// FromRoot sends a browser that opens the node's address to the console. Other clients get
+// FromRoot, for requests of / alone, sends a browser that opens the node's address to the console. Other clients get
 // what they would get without it.
 func (u *UI) FromRoot(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
 		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-		if reads && r.URL.Path == "/" && strings.Contains(r.Header.Get("Accept"), "text/html") {
+		if reads && strings.Contains(r.Header.Get("Accept"), "text/html") {
 			return u.redirect(c)
 		}
 		return next(c)
