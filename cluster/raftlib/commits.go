@@ -78,7 +78,7 @@ func (c *commits) end(id raft.ServerID, target raft.ServerAddress, args *raft.Ap
 	}
 	if args.Term > f.next.Term {
 		f.knows = 0
-		f.next = raft.AppendEntriesRequest{RPCHeader: args.RPCHeader, Term: args.Term, Leader: args.Leader}
+		f.next = raft.AppendEntriesRequest{RPCHeader: args.RPCHeader, Term: args.Term}
 	}
 	f.target, f.last, f.knows = target, time.Now(), max(f.knows, args.LeaderCommitIndex)
 	if last, _ := end(args); last > f.next.PrevLogEntry {

@@ -70,7 +70,7 @@ func (u *UI) Routes() []exchange.Route {
 	}
 }
 
-// FromRoot, for requests of / alone, sends a browser that opens the node's address to the console. Other clients get
+// FromRoot sees requests of / alone. It sends a browser that opens the node's address to the console. Other clients get
 // what they would get without it.
 func (u *UI) FromRoot(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
