@@ -132,10 +132,9 @@ func (h *Handler) routes() []exchange.Route {
 // onPath lets a middleware see the requests for one path alone.
 func onPath(path string, m echo.MiddlewareFunc) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		seen := m(next)
 		return func(c echo.Context) error {
 			if c.Request().URL.Path == path {
-				return seen(c)
+				return m(next)(c)
 			}
 			return next(c)
 		}

@@ -172,7 +172,7 @@ func (s *runScene) waitsItsTurn() {
 
 func (s *runScene) refusedAtOnce() {
 	s.flags = []string{"--ttl", "6s"}
-	s.run().exits(s.T, hold.StatusRefused, "unknown-semaphore")
+	s.run().exits(s.T, hold.StatusRefused, "there is no semaphore", "--permits N")
 	s.run("--permits", "2", "-n", "3").exits(s.T, hold.StatusRefused, "never")
 }
 
