@@ -61,8 +61,6 @@ type Transport struct {
 	config  TransportConfig
 	paces   paces
 	commits commits
-	closing context.Context // ends with Close
-	end     context.CancelFunc
 }
 
 var (
@@ -74,7 +72,6 @@ var (
 // NewTransport starts to serve the layer. Raft's Shutdown future closes it once
 // Raft has ended; Close earlier if messages under way should not be waited for.
 func NewTransport(config TransportConfig) *Transport {
-	closing, end := context.WithCancel(context.Background())
 	return &Transport{
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 			Stream:          config.Layer,
@@ -86,14 +83,7 @@ func NewTransport(config TransportConfig) *Transport {
 		config:  config,
 		paces:   paces{aim: config.Stretch.Of(appendAim)},
 		commits: commits{news: wake.NewSignal(), peers: map[raft.ServerID]*follower{}},
-		closing: closing, end: end,
 	}
-}
-
-// Close implements [raft.WithClose]. It ends the holding of heartbeats, too.
-func (t *Transport) Close() error {
-	t.end()
-	return t.NetworkTransport.Close()
 }
 
 // SetHeartbeatHandler does nothing, so heartbeats reach Raft's main loop like any
@@ -119,7 +109,7 @@ func (t *Transport) AppendEntries(
 	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
 ) error {
 	if heartbeat(args) {
-		t.commits.hold(t.closing, id, t.config.Stretch.Of(heartbeatAfter), t.config.Acks)
+		t.commits.hold(id, t.config.Stretch.Of(heartbeatAfter), t.config.Acks)
 		defer t.commits.heard(id)
 		return t.send(id, target, args, resp)
 	}
