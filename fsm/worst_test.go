@@ -79,7 +79,7 @@ func BenchmarkWorstApply(b *testing.B) {
 			commands, entries := 0, 0
 			for range b.N {
 				b.StopTimer()
-				l := &loader{m: NewAtLevel(FeatureLevel), check: func(applied *Applied) { must(b, applied, Unavailable) }, by: w.by()}
+				l := &loader{m: NewAtLevel(LimitsLevel), check: func(applied *Applied) { must(b, applied, Unavailable) }, by: w.by()} // above it, owners can not share a session
 				l.add(StartTerm{Term: 1, Limits: DefaultLimits()})
 				if w.fill != nil {
 					w.fill(l)

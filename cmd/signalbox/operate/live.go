@@ -169,11 +169,11 @@ func top(c *call, rows int, live bool) error {
 	for _, s := range shown {
 		table = append(table, append(rowOf(s), bar(s)))
 	}
-	clear := ""
+	wipe := ""
 	if live {
-		clear = "\x1b[H\x1b[2J"
+		wipe = "\x1b[H\x1b[2J"
 	}
-	return errors.Join(c.Printf("%s%s  semaphores: %d, permits held: %d, requests waiting: %d", clear, now(), len(all), held, waiting),
+	return errors.Join(c.Printf("%s%s  semaphores: %d, permits held: %d, requests waiting: %d", wipe, now(), len(all), held, waiting),
 		c.Rows([]string{"NAME", "PERMITS", "HELD", "AVAILABLE", "WAITING", "LEVEL", "USE"}, table))
 }
 
