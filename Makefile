@@ -42,7 +42,7 @@ man:          ## the manual pages, in man/
 words:        ## how plain the comments of each package and the docs are
 	@out=$$(go test -count 1 -v -run '^TestArchitecture$$/^comments_are_plain$$' .); passed=$$?; \
 	echo "$$out" | grep -E 'lines of (comments|docs)|more than|FAIL'; exit $$passed
-fuzz:         ## every fuzz target for FUZZTIME
+fuzz:         ## every fuzz target for FUZZTIME (30s, or 1000x: inputs)
 	scripts/fuzz.sh $(FUZZTIME)
 bench:        ## the table of docs/performance.md, in a few minutes
 	go test -v -run '^$$' -bench '^BenchmarkTable$$' -benchtime 1x -timeout 60m ./cmd/signalbox
