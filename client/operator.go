@@ -105,32 +105,14 @@ func sessionCall(method, id string, more ...string) (calls.Call, error) {
 // ListSessions goes through the sessions that the Client may see, by id, a page at a time. Each
 // page is as of the moment it is read. An error is the last thing it yields.
 func (c *Client) ListSessions(ctx context.Context, opts ...ListOption) iter.Seq2[*SessionInfo, error] {
-	query := url.Values{}
-	for _, o := range opts {
-		o.list(query)
-	}
-	return func(yield func(*SessionInfo, error) bool) {
-		for {
-			var page struct {
-				Sessions []*SessionInfo `json:"sessions"`
-				Next     string         `json:"next"`
-			}
-			_, err := c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions"}, Query: query}, &page)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, s := range page.Sessions {
-				if !yield(s, nil) {
-					return
-				}
-			}
-			if page.Next == "" {
-				return
-			}
-			query.Set("cursor", page.Next)
+	return pages(opts, func(query url.Values) ([]*SessionInfo, string, error) {
+		var page struct {
+			Sessions []*SessionInfo `json:"sessions"`
+			Next     string         `json:"next"`
 		}
-	}
+		_, err := c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions"}, Query: query}, &page)
+		return page.Sessions, page.Next, err
+	})
 }
 
 // GetSession reads any session. ErrUnknownSession, ErrExpiredSession or ErrRevoked if it

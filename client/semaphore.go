@@ -178,33 +178,44 @@ func readQuery(opts []ReadOption) url.Values {
 // a time. Each page is as of the moment it is read; a semaphore made or deleted
 // meanwhile may be missed. An error is the last thing it yields.
 func (c *Client) List(ctx context.Context, prefix string, opts ...ListOption) iter.Seq2[*Semaphore, error] {
-	return func(yield func(*Semaphore, error) bool) {
+	return pages(opts, func(query url.Values) ([]*Semaphore, string, error) {
+		if prefix != "" {
+			query.Set("prefix", prefix)
+		}
+		var page struct {
+			Semaphores []*Semaphore `json:"semaphores"`
+			Next       string       `json:"next"`
+		}
+		_, err := c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "semaphores"}, Query: query}, &page)
+		return page.Semaphores, page.Next, err
+	})
+}
+
+// pages goes through a list a page at a time, from its beginning at each iteration. read
+// returns a page and the cursor of the next one, or "" after the last. An error is the last
+// thing that is yielded.
+func pages[T any](opts []ListOption, read func(query url.Values) (page []T, next string, err error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
 		query := url.Values{}
 		for _, o := range opts {
 			o.list(query)
 		}
-		if prefix != "" {
-			query.Set("prefix", prefix)
-		}
 		for {
-			var page struct {
-				Semaphores []*Semaphore `json:"semaphores"`
-				Next       string       `json:"next"`
-			}
-			_, err := c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "semaphores"}, Query: query}, &page)
+			page, next, err := read(query)
 			if err != nil {
-				yield(nil, err)
+				var none T
+				yield(none, err)
 				return
 			}
-			for _, s := range page.Semaphores {
-				if !yield(s, nil) {
+			for _, one := range page {
+				if !yield(one, nil) {
 					return
 				}
 			}
-			if page.Next == "" {
+			if next == "" {
 				return
 			}
-			query.Set("cursor", page.Next)
+			query.Set("cursor", next)
 		}
 	}
 }
