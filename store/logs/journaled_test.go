@@ -16,10 +16,7 @@ import (
 // openJournal opens a log with a journal, and returns what stands before bbolt.
 func openJournal(t *testing.T, folder string, bottom *faultyLog) (*testStores, *journaledLog) {
 	t.Helper()
-	if !journaled {
-		t.Skip("it is about the journal")
-	}
-	s := openLogs(t, folder)
+	s := openLogs(t, folder, withJournal)
 	l := s.journaled
 	l.draining.Lock()
 	defer l.draining.Unlock()
@@ -161,7 +158,7 @@ func TestCloseBesideAppends(t *testing.T) {
 	<-some
 	s.close(t)
 	storetest.WantError(t, <-done, damage.ErrClosed)
-	storetest.CheckEntries(t, openLogs(t, folder).Logs(), 1, last, 1)
+	storetest.CheckEntries(t, openLogs(t, folder, withJournal).Logs(), 1, last, 1)
 }
 
 // TestDrainsBesideAppendsCutsAndReads: no reader sees a gap while entries go to bbolt.

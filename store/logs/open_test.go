@@ -54,6 +54,9 @@ func TestMain(m *testing.M) {
 // withoutJournal is for tests of the log in bbolt by itself.
 func withoutJournal(c *Config) { c.Journal = false }
 
+// withJournal is for tests of the journal, in both forms.
+func withJournal(c *Config) { c.Journal = true }
+
 // openLogs opens the file of a folder, which it makes first if it is missing, and
 // closes it with the test. The folder is "" for stores in memory.
 func openLogs(t testing.TB, folder string, with ...func(*Config)) *testStores {
