@@ -105,4 +105,29 @@ func TestFuzzScriptFails(t *testing.T) {
 	if output, err := run(); err == nil {
 		t.Errorf("status 0 with a package that does not compile: %s", output)
 	}
+	files["c/c_test.go"] = strings.ReplaceAll(target, "%", "c") + "func init() { panic(\"no targets\") }\n"
+	if output, err := run(); err == nil {
+		t.Errorf("status 0 with a package whose tests panic before they are listed: %s", output)
+	}
+}
+
+// A program that someone built here, or a data folder, would be in every clone for ever.
+func TestTrackedFilesAreSmall(t *testing.T) {
+	if _, err := os.Stat(".git"); err != nil {
+		t.Skip("not a clone")
+	}
+	listed, err := exec.Command("git", "ls-files", "-z").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 256 << 10
+	names := strings.Split(strings.TrimSuffix(string(listed), "\x00"), "\x00")
+	if len(names) < 100 {
+		t.Fatalf("git lists %d files", len(names))
+	}
+	for _, name := range names {
+		if info, err := os.Lstat(name); err == nil && info.Size() > most {
+			t.Errorf("%s has %d bytes, more than %d: generated files stay out of git", name, info.Size(), most)
+		}
+	}
 }

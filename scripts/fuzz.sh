@@ -12,7 +12,8 @@ found=0
 packages=$(grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u)
 for package in $packages; do
   go test -c -fuzz . -o "$built/fuzz" "$package" # once a package, with the counters that lead the fuzzer
-  for target in $(cd "$package" && "$built/fuzz" -test.list '^Fuzz'); do
+  targets=$(cd "$package" && "$built/fuzz" -test.list '^Fuzz') # on a line of its own: a failure ends it all
+  for target in $targets; do
     found=$((found + 1))
     echo "$package $target for $amount"
     (cd "$package" && "$built/fuzz" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$amount" \
