@@ -57,11 +57,12 @@ var layers = map[string][]string{
 	"internal/noderedclient":   {},
 	"internal/throttleclient":  {},
 
-	"cluster":            {"cluster/backup", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/wake", "store"},
+	"cluster":            {"cluster/backup", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/metrics", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/wake", "store"},
 	"cluster/backup":     {"cluster/outcome", "cluster/replica", "fsm", "internal/wake", "store/archive"},                                                                                                                   // the state as a file, and back
 	"cluster/forward":    {"cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "fsm", "internal/wake", "internal/wire"},                                                                               // a command's way to the leader
 	"cluster/lead":       {"cluster/outcome", "cluster/raftlib", "cluster/replica", "fsm", "internal/wake"},                                                                                                                 // what a leader does in one term
 	"cluster/membership": {"cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "fsm", "internal/wake"},                                                                                                   // who is in the cluster
+	"cluster/metrics":    {"fsm"},                                                                                                                                                                                           // what the log does, in numbers
 	"cluster/notices":    {"cluster/replica", "fsm", "internal/wake"},                                                                                                                                                       // delivers due notices during one term
 	"cluster/offline":    {"cluster/backup", "cluster/membership", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/replica", "fsm", "store", "store/archive", "internal/wake", "store/damage", "store/folder"}, // what a data folder holds, and a new cluster of it
 	"cluster/outcome":    {},                                                                                                                                                                                                // what is known of a command; the only place that knows Raft's errors

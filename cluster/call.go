@@ -131,7 +131,7 @@ func (n *Node) bound(ctx context.Context, list []Call) error {
 		}
 		if level := n.replica.Level(); level < fsm.LimitsLevel {
 			list[i].Limits = fsm.OwnerLimits{}
-			n.metrics.unlimited.Inc()
+			n.metrics.Unlimited.Inc()
 			n.unlimited.Do(func() {
 				n.log.Warn("limits of identities have no effect before the feature level of the cluster is raised", "level", level, "needs", fsm.LimitsLevel)
 			})

@@ -55,6 +55,8 @@ type Config struct {
 	// HistoryEvents and HistoryBytes bound the events that this node keeps for readers
 	// that follow them; 0: as package replica says.
 	HistoryEvents, HistoryBytes int64
+	// MetricsSemaphores bounds the semaphores that have metrics of their own.
+	MetricsSemaphores int
 	// Restored says that the data folder was put back from a backup or a copy: the
 	// first leader makes the counters jump, so that no token is given twice. Start
 	// fails while a member is alive whose folder was not.

@@ -40,7 +40,7 @@
 //   - reads.go: Read and View, changes and events.
 //   - operator.go: what an operator asks of a node: its status, its members, its leader, its level, a backup and its restore.
 //   - ready.go: the checks of readiness, and the reads that prove them.
-//   - metrics.go: the counters and gauges.
+//   - gauges.go: what Prometheus reads off the node; package cluster/metrics counts the rest.
 //
 // The work is done in the packages below, which this one wires: cluster/peer (the port
 // between nodes), cluster/membership (who is in), cluster/raftlib (Raft without its known

@@ -188,9 +188,9 @@ func (h noticesHost) RemoveNotice(ctx context.Context, id uint64) error {
 }
 
 // NoticeDelivered implements [notices.Host], as the following do.
-func (h noticesHost) NoticeDelivered() { h.node.metrics.noticesDelivered.Inc() }
-func (h noticesHost) NoticeFailed()    { h.node.metrics.noticesFailed.Inc() }
-func (h noticesHost) NoticeGivenUp()   { h.node.metrics.noticesGivenUp.Inc() }
+func (h noticesHost) NoticeDelivered() { h.node.metrics.NoticesDelivered.Inc() }
+func (h noticesHost) NoticeFailed()    { h.node.metrics.NoticesFailed.Inc() }
+func (h noticesHost) NoticeGivenUp()   { h.node.metrics.NoticesGivenUp.Inc() }
 
 // running is what its watchdog looks after.
 var _ watchdog.Host = (*running)(nil)

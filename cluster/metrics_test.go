@@ -85,6 +85,8 @@ func TestMetrics(t *testing.T) {
 			{leader, "effects_total{kind=granted}", 1}, {leader, "effects_total{kind=waiting}", 1},
 			{leader, "storage_low", 0}, {leader, "state_differs", 0}, {leader, "log_write_stuck_seconds", 0}, {leader, "proposer_queue_commands", 0},
 			{leader, "snapshots_begun_total", 0},
+			{follower, "semaphore_permits{semaphore=db}", 1}, {follower, "semaphore_held{semaphore=db}", 1},
+			{follower, "semaphore_waiting{semaphore=db}", 1}, {follower, "semaphore_grants_total{semaphore=db}", 1},
 		} {
 			if got, ok := metricsOf(t, check.n)[check.name]; !ok || got != check.want {
 				t.Errorf("%s: %s is %v (%v), want %v", check.n.id, check.name, got, ok, check.want)
@@ -109,7 +111,13 @@ func TestMetrics(t *testing.T) {
 		if got := metricsOf(t, leader)["snapshots_begun_total"]; got != 1 {
 			t.Errorf("%v snapshots", got)
 		}
+		if waited := metricsOf(t, follower)["semaphore_oldest_wait_seconds{semaphore=db}"]; waited < 4 || waited > 10 {
+			t.Errorf("the first request has waited %v s", waited)
+		}
 		c.do(leader, fsm.EndSession{Session: holder}, fsm.OK)
 		<-waiting
+		if got := metricsOf(t, leader); got["semaphore_waiting{semaphore=db}"] != 0 || got["releases_total{cause=released}"] != 1 || got["wait_seconds"] != 2 {
+			t.Errorf("after the hand-over %v", got)
+		}
 	})
 }

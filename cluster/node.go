@@ -12,6 +12,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/forward"
 	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/metrics"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
@@ -69,7 +70,7 @@ type Node struct {
 	server   *forward.Server
 	renewals *renewals
 	calls    *calls
-	metrics  *metrics
+	metrics  *metrics.Counters
 
 	joining *membership.Joining
 	running atomic.Pointer[running] // nil until Raft runs
@@ -119,7 +120,10 @@ func newNode(config Config) (*Node, error) {
 	n.stopping, n.stop = context.WithCancel(context.Background())
 	n.replica = replica.New(replica.Config{HistoryEvents: config.HistoryEvents, HistoryBytes: config.HistoryBytes, Logger: n.log})
 	n.requests = requests.New(config.QueueSize, n.replica)
-	n.metrics = newMetrics(n.requests.Origin(), memberNode{n}.Leads, n.replica.Snapshots)
+	n.metrics = metrics.New(metrics.Config{
+		Origin: n.requests.Origin(), Leads: memberNode{n}.Leads, Snapshots: n.replica.Snapshots,
+		Semaphores: config.MetricsSemaphores, State: n.replica,
+	})
 	forwarding := forward.Config{
 		Log: n.log, Self: config.NodeID, Requests: n.requests, Replica: n.replica,
 		Host: forwardingNode{n}, Pulse: n.pulse, Times: n.times, Stopping: n.stopping,

@@ -82,7 +82,7 @@ func (c *nodes) must(err error) {
 // start starts a node, or starts it again.
 func (c *nodes) start(n *testNode) {
 	c.t.Helper()
-	config := Config{NodeID: n.id, Bind: n.id + ":8711", Network: c.net.Host(n.id), Store: n.store, Logger: testLogger(n.id)}
+	config := Config{NodeID: n.id, Bind: n.id + ":8711", Network: c.net.Host(n.id), Store: n.store, Logger: testLogger(n.id), MetricsSemaphores: 3}
 	for _, peer := range c.all {
 		config.Peers = append(config.Peers, Peer{ID: peer.id, Address: peer.id + ":8711"})
 	}

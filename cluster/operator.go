@@ -103,7 +103,7 @@ func (n *Node) Ready() bool {
 // Collector returns all metrics of this node, for one registry. Their names begin with
 // "signalbox_". Collecting does not block for longer than a read of the machine does.
 func (n *Node) Collector() prometheus.Collector {
-	return &collector{counted: append(n.metrics.all(), n.joining.Port().Metrics()), gauges: gauges(n)}
+	return &collector{counted: append(n.metrics.All(), n.joining.Port().Metrics()), gauges: gauges(n)}
 }
 
 // describeMembers returns what this node knows of each member.

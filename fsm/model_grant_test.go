@@ -109,7 +109,7 @@ func (m *model) grant(r *modelRequest, members []modelMember) Result {
 		}
 		if r.place != 0 {
 			m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Session: r.session.id,
-				Place: r.place, Count: result.Granted, Token: token, Unowned: true, Trace: m.caller.trace})
+				Place: r.place, Count: result.Granted, Token: token, SinceMS: r.enqueuedMS, Unowned: true, Trace: m.caller.trace})
 		}
 		if r.entry != nil {
 			m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: r.session.id,
@@ -128,8 +128,12 @@ func (m *model) lease(r *modelRequest, want modelMember) *modelLease {
 	m.forgetRevoked(r.session, want.semaphore)
 	r.session.everHeld = true
 	want.semaphore.modified = m.index
+	since := m.nowMS
+	if r.place != 0 {
+		since = r.enqueuedMS
+	}
 	m.effect(Effect{Kind: EffectGranted, Semaphore: want.semaphore.name, Epoch: want.semaphore.epoch,
-		Session: r.session.id, Place: r.place, Token: l.token, Count: l.count, Trace: m.caller.trace})
+		Session: r.session.id, Place: r.place, Token: l.token, Count: l.count, SinceMS: since, Trace: m.caller.trace})
 	return l
 }
 
@@ -233,7 +237,7 @@ func (m *model) forgetRevoked(owner *modelSession, s *modelSemaphore) {
 
 func (m *model) released(l *modelLease, count int64, cause Cause, reason string) {
 	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: l.semaphore.name, Epoch: l.semaphore.epoch,
-		Session: l.session.id, Token: l.token, Count: count, Reason: reason})
+		Session: l.session.id, Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason})
 }
 
 func (m *model) open(s modelSession) *modelSession {

@@ -200,6 +200,7 @@ type Effect struct {
 	Count      int64 // granted, taken back, or asked
 	Permits    int64 // created, changed
 	Offset     int64 // created, changed
+	SinceMS    int64 // granted: when the request began to wait; taken back: when the lease was granted
 	TTLMS      int64 // a session opened, renewed
 	DeadlineMS int64 // a session opened, renewed: in cluster time
 	Level      *int32

@@ -340,7 +340,7 @@ func (m *Machine) take(r *request, want member, result *Result) {
 	}
 	if r.place != 0 {
 		m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
-			Session: m.sessionID(r.session), Count: granted, Token: token, Unowned: true, Trace: m.caller.Trace})
+			Session: m.sessionID(r.session), Count: granted, Token: token, SinceMS: r.enqueuedMS, Unowned: true, Trace: m.caller.Trace})
 	}
 	if r.entry != 0 {
 		m.effect(Effect{Kind: EffectListReady, Semaphore: s.name, Epoch: s.epoch, Session: m.sessionID(r.session),
@@ -361,7 +361,15 @@ func (m *Machine) lease(r *request, want member, result *Result) {
 	m.forgetRevocation(revokedKey{m.sessionID(r.session), s.epoch})
 	result.Grants = append(result.Grants, m.grantOf(l))
 	m.effect(Effect{Kind: EffectGranted, Semaphore: s.name, Epoch: s.epoch, Place: r.place,
-		Session: m.sessionID(r.session), Count: l.count, Token: l.token, Trace: m.caller.Trace})
+		Session: m.sessionID(r.session), Count: l.count, Token: l.token, SinceMS: m.waitedSince(r), Trace: m.caller.Trace})
+}
+
+// waitedSince returns when a request began to wait, which is now if it did not.
+func (m *Machine) waitedSince(r *request) int64 {
+	if r.place == 0 {
+		return m.nowMS
+	}
+	return r.enqueuedMS
 }
 
 func (m *Machine) grantOf(l *lease) Grant {

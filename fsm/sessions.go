@@ -285,7 +285,7 @@ func (m *Machine) takeBack(l *lease, count int64, cause Cause, reason string) {
 	s.held -= count
 	s.modified = m.index
 	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: s.name, Epoch: s.epoch,
-		Session: m.sessionID(l.session), Token: l.token, Count: count, Reason: reason})
+		Session: m.sessionID(l.session), Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason})
 	m.touch(l.semaphore)
 }
 

@@ -24,61 +24,63 @@ import (
 // config is the configuration of one node. Both serve and dev make it; validate finds
 // its errors before anything is opened.
 type config struct {
-	nodeID        string
-	httpAddress   string         // host:port to serve the API on
-	peerAddress   string         // host:port to bind for peers
-	peers         []cluster.Peer // all members; empty: a cluster of this node alone
-	data          string         // folder; empty only if ephemeral
-	ephemeral     bool           // state in memory
-	journal       bool           // before the log
-	nodesHere     int            // in this process; 0: one
-	peerCerts     certs.Config   // empty: no TLS with peers
-	insecurePeers bool
-	apiCerts      certs.Config // empty: plain HTTP
-	tokens        string       // file; empty: requests need none
-	audit         string       // file, or "stderr"; empty: none
-	proxies       []string     // whose word on a client's address the audit log takes
-	insecureHTTP  bool         // serve the API beyond loopback, without protection
-	hosts         []string     // further names of this node, see httpapi.Config
-	restored      bool         // the folder was put back, see cluster.Config
-	multiplier    int          // of Raft's times
-	minFree       size
-	queue         int // commands waiting for the log
-	historyEvents int64
-	historyBytes  size
-	cors          []string
-	console       bool // serve the page at /ui/
-	dialects      []string
-	linger        int         // percent of a ttl, see throttle.Config
-	declare       string      // file; may be empty
-	ownLevel      hclog.Level // of the log, which a declared file may change; NoLevel: it may not
-	backups       schedule
-	callbacks     []string // hosts that may be called back
-	machine       fsm.Limits
-	exchange      exchange.Config // its limits
-	native        v1.Config
-	connections   int // to the API
+	nodeID            string
+	httpAddress       string         // host:port to serve the API on
+	peerAddress       string         // host:port to bind for peers
+	peers             []cluster.Peer // all members; empty: a cluster of this node alone
+	data              string         // folder; empty only if ephemeral
+	ephemeral         bool           // state in memory
+	journal           bool           // before the log
+	nodesHere         int            // in this process; 0: one
+	peerCerts         certs.Config   // empty: no TLS with peers
+	insecurePeers     bool
+	apiCerts          certs.Config // empty: plain HTTP
+	tokens            string       // file; empty: requests need none
+	audit             string       // file, or "stderr"; empty: none
+	proxies           []string     // whose word on a client's address the audit log takes
+	insecureHTTP      bool         // serve the API beyond loopback, without protection
+	hosts             []string     // further names of this node, see httpapi.Config
+	restored          bool         // the folder was put back, see cluster.Config
+	multiplier        int          // of Raft's times
+	minFree           size
+	queue             int // commands waiting for the log
+	historyEvents     int64
+	historyBytes      size
+	metricsSemaphores int // that have metrics of their own
+	cors              []string
+	console           bool // serve the page at /ui/
+	dialects          []string
+	linger            int         // percent of a ttl, see throttle.Config
+	declare           string      // file; may be empty
+	ownLevel          hclog.Level // of the log, which a declared file may change; NoLevel: it may not
+	backups           schedule
+	callbacks         []string // hosts that may be called back
+	machine           fsm.Limits
+	exchange          exchange.Config // its limits
+	native            v1.Config
+	connections       int // to the API
 }
 
 // defaultConfig is a single node as "serve --data DIR" would run it.
 func defaultConfig() config {
 	return config{
-		nodeID:        "n1",
-		httpAddress:   "127.0.0.1:8701",
-		peerAddress:   "127.0.0.1:8711",
-		multiplier:    1,
-		minFree:       store.DefaultMinFree,
-		queue:         cluster.DefaultQueueSize,
-		console:       true,
-		dialects:      allDialects(),
-		linger:        10,
-		backups:       defaultSchedule(),
-		machine:       fsm.DefaultLimits(),
-		historyEvents: replica.DefaultHistoryEvents,
-		historyBytes:  replica.DefaultHistoryBytes,
-		exchange:      exchange.Config{}.WithDefaults(),
-		native:        v1.Config{}.WithDefaults(),
-		connections:   httpapi.DefaultConnections,
+		nodeID:            "n1",
+		httpAddress:       "127.0.0.1:8701",
+		peerAddress:       "127.0.0.1:8711",
+		multiplier:        1,
+		minFree:           store.DefaultMinFree,
+		queue:             cluster.DefaultQueueSize,
+		console:           true,
+		dialects:          allDialects(),
+		linger:            10,
+		backups:           defaultSchedule(),
+		machine:           fsm.DefaultLimits(),
+		historyEvents:     replica.DefaultHistoryEvents,
+		historyBytes:      replica.DefaultHistoryBytes,
+		metricsSemaphores: 100,
+		exchange:          exchange.Config{}.WithDefaults(),
+		native:            v1.Config{}.WithDefaults(),
+		connections:       httpapi.DefaultConnections,
 	}
 }
 

@@ -44,6 +44,7 @@ func addLimits(flags *pflag.FlagSet, c *config) {
 	limits.IntVar(&c.native.MaxWatchers, "max-watchers", c.native.MaxWatchers, "streams of events and blocking queries that may be open on this node")
 	limits.Int64Var(&c.historyEvents, "event-history", c.historyEvents, "events that this node keeps for those who follow them")
 	limits.Var(&c.historyBytes, "event-history-size", "what they may take")
+	limits.IntVar(&c.metricsSemaphores, "metrics-semaphores", c.metricsSemaphores, "semaphores that have metrics of their own; the others share some")
 	limits.IntVar(&c.queue, "max-proposals", c.queue, "commands waiting for their place in the log")
 	limits.VisitAll(func(limit *pflag.Flag) { limit.Value = positive{limit.Value} }) // state: pflag has no other way to wrap it
 	flags.AddFlagSet(limits)

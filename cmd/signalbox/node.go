@@ -127,8 +127,10 @@ func clusterConfig(c config, n *node, log hclog.Logger, fatal func(error)) clust
 		HistoryEvents:  c.historyEvents,
 		HistoryBytes:   int64(c.historyBytes),
 		Notifier:       n.callbacks,
-		Logger:         log,
-		OnFatal:        fatal,
+
+		MetricsSemaphores: c.metricsSemaphores,
+		Logger:            log,
+		OnFatal:           fatal,
 	}
 }
 

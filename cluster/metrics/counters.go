@@ -1,0 +1,179 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// Counters are counted as things happen. All are safe for concurrent use.
+type Counters struct {
+	config Config
+
+	entries   prometheus.Counter
+	commands  counters[commandOutcome]
+	effects   counters[fsm.EffectKind]
+	released  counters[fsm.Cause]
+	batches   prometheus.Histogram
+	waited    prometheus.Histogram
+	held      prometheus.Histogram
+	forwarded prometheus.Counter
+	snapshots prometheus.CounterFunc
+	restores  prometheus.Counter
+	named     *Semaphores
+
+	Unlimited                                       prometheus.Counter // calls without the limits of their identity
+	NoticesDelivered, NoticesFailed, NoticesGivenUp prometheus.Counter
+}
+
+// Config joins the counters with their node.
+type Config struct {
+	Origin    uint64        // of the node's own commands, see package requests
+	Leads     func() bool   // reports whether the node leads
+	Snapshots func() uint64 // returns how many have begun
+	// Semaphores bounds the names that have metrics of their own.
+	Semaphores int
+	State      State
+}
+
+// New makes the counters, all zero and registered nowhere.
+func New(config Config) *Counters {
+	m := &Counters{
+		config:  config,
+		entries: counter("entries_applied_total", "Entries of the log that this node's state machine has applied."),
+		commands: newCounters(
+			vector("commands_applied_total", "Commands that this node's state machine has applied, by operation and result.", "operation", "result"),
+			func(c commandOutcome) []string { return []string{c.op.String(), c.code.String()} },
+		),
+		effects: newCounters(
+			vector("effects_total", "Changes that commands and time have made in this node's state machine, by kind.", "kind"),
+			func(kind fsm.EffectKind) []string { return []string{kind.String()} },
+		),
+		released: newCounters(
+			vector("releases_total", "Times that leases gave permits back, by cause; expired: the session was not renewed in time.", "cause"),
+			func(cause fsm.Cause) []string { return []string{cause.String()} },
+		),
+		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "signalbox_entry_commands", Help: "Commands in one entry of the log; 0 in a tick.",
+			Buckets: []float64{0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024},
+		}),
+		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "signalbox_wait_seconds", Help: "How long requests waited for what they were granted, in cluster time; 0 if they did not wait.",
+			Buckets: []float64{0, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600},
+		}),
+		held: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "signalbox_hold_seconds", Help: "How long leases had held permits that they gave back, in cluster time.",
+			Buckets: []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600, 24 * 3600},
+		}),
+		forwarded: counter("commands_forwarded_total", "Commands of other nodes' callers that this node, as the leader, has applied."),
+		snapshots: prometheus.NewCounterFunc(
+			prometheus.CounterOpts{Name: "signalbox_snapshots_begun_total", Help: "Snapshots of the state machine that this node has begun to write."},
+			func() float64 { return float64(config.Snapshots()) },
+		),
+		restores: counter("snapshots_restored_total", "Snapshots that this node's state machine was restored from."),
+		named:    newSemaphores(config.Semaphores, config.State),
+
+		Unlimited: counter("calls_without_limits_total", "Calls at this node that were made without the limits of their identity, because the feature level of the cluster is below 2."),
+
+		NoticesDelivered: counter("notices_delivered_total", "Notices to callbacks that this node, as the leader, has delivered."),
+		NoticesFailed:    counter("notice_attempts_failed_total", "Attempts of this node, as the leader, to deliver a notice that failed."),
+		NoticesGivenUp:   counter("notices_given_up_total", "Notices that this node, as the leader, has given up to deliver."),
+	}
+	for _, cause := range []fsm.Cause{fsm.CauseExpired, fsm.CauseEnded, fsm.CauseRevoked, fsm.CauseDeleted, fsm.CauseResized} {
+		m.released.of(cause) // 0 until the first one, so that a rate has a beginning
+	}
+	return m
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: "signalbox_" + name, Help: help})
+}
+
+func vector(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "signalbox_" + name, Help: help}, labels)
+}
+
+// commandOutcome is an operation with its result.
+type commandOutcome struct {
+	op   fsm.Op
+	code fsm.Code
+}
+
+// counters are those of a vector, by what makes their labels. Each is looked up by
+// its labels once, because that takes ten times as long as to count. Only the apply
+// goroutine calls of.
+type counters[K comparable] struct {
+	vec    *prometheus.CounterVec
+	labels func(K) []string
+	known  map[K]prometheus.Counter
+}
+
+func newCounters[K comparable](vec *prometheus.CounterVec, labels func(K) []string) counters[K] {
+	return counters[K]{vec: vec, labels: labels, known: map[K]prometheus.Counter{}}
+}
+
+func (c *counters[K]) of(key K) prometheus.Counter {
+	counter, known := c.known[key]
+	if !known {
+		counter = c.vec.WithLabelValues(c.labels(key)...)
+		c.known[key] = counter
+	}
+	return counter
+}
+
+// All lists the collectors of the counters.
+func (m *Counters) All() []prometheus.Collector {
+	return []prometheus.Collector{m.entries, m.commands.vec, m.effects.vec, m.released.vec, m.batches, m.waited, m.held, m.forwarded,
+		m.snapshots, m.restores, m.named, m.Unlimited, m.NoticesDelivered, m.NoticesFailed, m.NoticesGivenUp}
+}
+
+// Applied implements [replica.Sink]: it counts what an entry did.
+func (m *Counters) Applied(entry *fsm.Applied) {
+	m.entries.Inc()
+	m.batches.Observe(float64(len(entry.Commands)))
+	foreign := 0
+	for i := range entry.Commands {
+		c := &entry.Commands[i]
+		m.commands.of(commandOutcome{c.Op, c.Result.Code}).Inc()
+		if c.Request.Origin != 0 && c.Request.Origin != m.config.Origin {
+			foreign++
+		}
+	}
+	if foreign > 0 && m.config.Leads() {
+		m.forwarded.Add(float64(foreign))
+	}
+	for i := range entry.Effects {
+		m.count(&entry.Effects[i], entry.NowMS)
+	}
+}
+
+// count counts one change that was made at nowMS.
+func (m *Counters) count(e *fsm.Effect, nowMS int64) {
+	m.effects.of(e.Kind).Inc()
+	switch e.Kind {
+	case fsm.EffectCreated:
+		m.named.add(e.Semaphore)
+	case fsm.EffectDeleted:
+		m.named.remove(e.Semaphore)
+	case fsm.EffectGranted:
+		m.waited.Observe(seconds(nowMS - e.SinceMS))
+		m.named.of(e.Semaphore).granted.Inc()
+	case fsm.EffectReleased:
+		if e.Count == 0 {
+			return // it was revoked before, and is counted
+		}
+		m.held.Observe(seconds(nowMS - e.SinceMS))
+		m.released.of(e.Cause).Inc()
+		if e.Cause == fsm.CauseExpired {
+			m.named.of(e.Semaphore).expired.Inc()
+		}
+	}
+}
+
+func seconds(ms int64) float64 { return float64(ms) / 1000 }
+
+// Restored implements [replica.Sink].
+func (m *Counters) Restored(state *fsm.Machine, _ uint64) {
+	m.restores.Inc()
+	m.named.restored(state)
+}
