@@ -143,6 +143,7 @@ func (c *cluster) start(nth int, folder *memoryFolder) *member {
 	c.must(err)
 	m.Members = m.joining.Start(m.raft)
 	go m.Run(ctx)
+	go m.trans.Run(ctx, m.raft)
 	return m
 }
 

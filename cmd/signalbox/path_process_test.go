@@ -21,7 +21,7 @@ import (
 const (
 	// maxFilesOnLeader and maxFilesOnFollower bound the source files that one acquire
 	// passes through: as many as a reader has to open to follow it.
-	maxFilesOnLeader   = 43
+	maxFilesOnLeader   = 44
 	maxFilesOnFollower = 43
 	// acquiresTraced is how many acquires are traced. Work in the background shows
 	// in some of them only.
