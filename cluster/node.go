@@ -55,7 +55,7 @@ var (
 // Its goroutines, beside Raft's: Leadership.Drain and Leadership.Run, Router.Run
 // with a link's two while another node leads, proposer.run, ticker.Run and
 // notices.Sender.Run with one for each notice that is due while this one does, watchLeader,
-// takeSnapshots, Replica.Run, Members.Run, watchdog.Run, readProof.run,
+// takeSnapshots, Transport.Run, Replica.Run, Members.Run, watchdog.Run, readProof.run,
 // and two for each stream that another node forwards on. What the log says reaches
 // callers in Raft's apply goroutine, by the sinks that its feed calls.
 type Node struct {
@@ -190,8 +190,9 @@ func (n *Node) run() error {
 			WedgedAfter: 3 * time.Duration(n.config.RaftMultiplier) * raftlib.Tick,
 		})
 	}
+	commits := func(ctx context.Context) { r.transport.Run(ctx, r.raft) }
 	for _, task := range []func(context.Context){
-		lead, n.router.Run, r.watchLeader, n.pulse.Run, r.takeSnapshots, n.replica.Run,
+		lead, commits, n.router.Run, r.watchLeader, n.pulse.Run, r.takeSnapshots, n.replica.Run,
 		r.members.Run, watch, newReadProof(n, r).run,
 	} {
 		n.tasks.Go(func() { task(n.stopping) })

@@ -13,6 +13,8 @@ const (
 	// After a kill of the leader a cluster of such nodes writes again in 0.7 to
 	// 1.2 s.
 	Tick = 500 * time.Millisecond
+	// commitTimeout is as rare as an idle cluster should do anything.
+	commitTimeout = 500 * time.Millisecond
 	// maxMultiplier keeps an election within a client's patience.
 	maxMultiplier = 20
 	// snapshotFallback is after how many entries Raft takes a snapshot by itself.
@@ -35,8 +37,9 @@ func Config(id raft.ServerID, multiplier int, logger hclog.Logger) (*raft.Config
 	config.HeartbeatTimeout = tick
 	config.ElectionTimeout = tick
 	config.LeaderLeaseTimeout = tick // at most the heartbeat timeout
-	// How long an idle follower trails: its machine is behind by about this much.
-	config.CommitTimeout = 5 * time.Millisecond
+	// Transport.Run sends idle followers the commit index, and sooner; this is after how long
+	// Raft tries again what has failed, and a fallback.
+	config.CommitTimeout = commitTimeout
 	// The transport bounds an append by bytes; this bounds what Raft reads for one. An
 	// entry is a batch of commands, up to 256 KiB.
 	config.MaxAppendEntries = 128

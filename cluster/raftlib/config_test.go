@@ -24,7 +24,7 @@ func TestConfig(t *testing.T) {
 		if c.HeartbeatTimeout != want || c.ElectionTimeout != want || c.LeaderLeaseTimeout != want {
 			t.Errorf("multiplier %d: %v, %v, %v", multiplier, c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout)
 		}
-		if c.CommitTimeout != 5*time.Millisecond || c.MaxAppendEntries != 128 || !c.BatchApplyCh || c.TrailingLogs != 2048 {
+		if c.CommitTimeout != commitTimeout || c.MaxAppendEntries != 128 || !c.BatchApplyCh || c.TrailingLogs != 2048 {
 			t.Errorf("multiplier %d changes what it should not: %+v", multiplier, c)
 		}
 		if c.ShutdownOnRemove || c.PreVoteDisabled || !c.NoLegacyTelemetry || c.LocalID != "n1" || c.Logger == nil {

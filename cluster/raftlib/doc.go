@@ -5,18 +5,16 @@
 //
 //   - A heartbeat handled beside the main loop can make committed state diverge
 //     (raft#695): [Transport] sends all messages through the main loop.
-//
 //   - A pipeline that meets a rejected append can stop for ever (raft#611, raft#612):
 //     it is off.
-//
 //   - A leader whose disk hangs leads for ever (raft#503): its transport falls silent.
-//
 //   - VerifyLeader takes replies to older messages for a proof of leadership:
 //     [AckClock] knows when each acknowledged message was sent, and [ReadRounds]
 //     confirms reads by it.
-//
 //   - A leader's disk and its followers' work one after the other: [Log] lets them work
 //     at the same time.
+//   - An idle follower learns what is committed only by messages that Raft sends all the
+//     time: [Transport.Run] sends them when there is something to learn.
 //
 // The package knows no command, no state machine and no port. Package cluster opens
 // Raft with these parts; cluster/lead, cluster/membership and cmd call it too. It imports
@@ -25,6 +23,7 @@
 //
 //   - config.go: the settings of a node's Raft, and its log, where ordinary faults are warnings.
 //   - transport.go: Transport, which sends Raft's messages in appends that the link can take; AckClock, which notes the acknowledgements by the moment of sending.
+//   - commits.go: what followers know of the commit index; how long heartbeats are held.
 //   - log.go: Log, which a leader writes beside its followers.
 //   - rounds.go: ReadRounds, which confirm reads by rounds of acknowledgements.
 package raftlib

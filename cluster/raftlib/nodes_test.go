@@ -36,6 +36,7 @@ type raftNode struct {
 	raft  *raft.Raft
 	logs  *fakeLogs
 	log   *Log // over logs
+	end   func()
 	fsm   *fakeMachine
 }
 
@@ -78,6 +79,9 @@ func (c *raftNodes) node(self raft.Server, all raft.Configuration, setups []node
 	n.raft, err = raft.NewRaft(config, n.fsm, n.log, stable, snapshots, n.trans)
 	c.must(err)
 	n.log.Attach(n.raft)
+	ctx, end := context.WithCancel(context.Background())
+	n.end = end
+	go n.trans.Run(ctx, n.raft)
 	return n
 }
 
@@ -150,6 +154,7 @@ func (c *raftNodes) stop() {
 	c.t.Helper()
 	for _, n := range c.nodes {
 		n.logs.release()
+		n.end()
 		ended := make(chan error, 1)
 		go func() {
 			future := n.raft.Shutdown()
@@ -253,6 +258,13 @@ func (f *fakeMachine) await(t *testing.T, index uint64) {
 			t.Fatalf("the machine is still at index %d, want %d", at, index)
 		}
 	}
+}
+
+// at returns the index of the last entry that was applied.
+func (f *fakeMachine) at() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.index
 }
 
 func (f *fakeMachine) history() []string {

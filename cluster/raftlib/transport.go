@@ -25,6 +25,10 @@ const (
 	// overlaps). A pipeline that meets a rejected append can stop for ever
 	// (raft#611, raft#612), and drains a backlog one chunk a trigger.
 	raftInFlight = 1
+	// appendAgain is how fast an append has to fail to be tried again at once, for each
+	// connection that is kept, and retryPause is before that.
+	appendAgain = 100 * time.Millisecond
+	retryPause  = 5 * time.Millisecond
 )
 
 // errStalled fails Raft's messages to peers while the local log hangs.
@@ -54,8 +58,9 @@ type TransportConfig struct {
 // a type assertion and silently does without pre-vote otherwise.
 type Transport struct {
 	*raft.NetworkTransport
-	config TransportConfig
-	paces  paces
+	config  TransportConfig
+	paces   paces
+	commits commits
 }
 
 var (
@@ -75,8 +80,9 @@ func NewTransport(config TransportConfig) *Transport {
 			MaxRPCsInFlight: raftInFlight,
 			Timeout:         config.Stretch.Of(raftTimeout),
 		}),
-		config: config,
-		paces:  paces{aim: config.Stretch.Of(appendAim)},
+		config:  config,
+		paces:   paces{aim: config.Stretch.Of(appendAim)},
+		commits: commits{news: wake.NewSignal(), peers: map[raft.ServerID]*follower{}},
 	}
 }
 
@@ -102,25 +108,54 @@ func (t *Transport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (ra
 func (t *Transport) AppendEntries(
 	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
 ) error {
+	if heartbeat(args) {
+		t.commits.hold(id, t.config.Stretch.Of(heartbeatAfter), t.config.Acks)
+		defer t.commits.heard(id)
+		return t.send(id, target, args, resp)
+	}
+	args.Entries = t.paces.of(id).fit(args.Entries)
+	// Raft tries again after its commit timeout only. Connections that were reset fail at once.
+	return t.append(id, target, args, resp, raftMaxPool)
+}
+
+// append sends an append that is no heartbeat, again if that fails at once, and notes what the follower
+// knows then.
+func (t *Transport) append(
+	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse, again int,
+) error {
+	// Else a follower could take an entry for committed that it has of an earlier leader,
+	// behind those that this message compares.
+	last, lastTerm := end(args)
+	args.LeaderCommitIndex = min(args.LeaderCommitIndex, last)
+	t.commits.begin(id)
+	began := time.Now()
+	err := t.send(id, target, args, resp)
+	for ; err != nil && again > 0 && time.Since(began) < appendAgain; again-- {
+		time.Sleep(retryPause)
+		err = t.send(id, target, args, resp)
+	}
+	if err == nil && resp.Success && len(args.Entries) > 0 {
+		err = t.durable(last)
+	}
+	t.commits.end(id, target, args, lastTerm, err == nil && resp.Success)
+	return err
+}
+
+// send sends a message and notes the reply.
+func (t *Transport) send(
+	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
+) error {
 	if err := t.fence(id, args); err != nil {
 		return err
 	}
-	pace := t.paces.of(id)
-	args.Entries = pace.fit(args.Entries)
 	began := time.Now()
 	sent := t.config.Acks.Now() // before the send: a reply proves leadership up to that moment alone
 	err := t.NetworkTransport.AppendEntries(id, target, args, resp)
-	pace.note(args.Entries, time.Since(began), err, t.paces.aim)
-	if err != nil {
-		return err
-	}
-	if resp.Term == args.Term {
+	t.paces.of(id).note(args.Entries, time.Since(began), err, t.paces.aim)
+	if err == nil && resp.Term == args.Term {
 		t.config.Acks.Record(id, args.Term, sent)
 	}
-	if n := len(args.Entries); n > 0 && resp.Success {
-		return t.durable(args.Entries[n-1].Index)
-	}
-	return nil
+	return err
 }
 
 // durable waits for this node's own disk.
@@ -289,6 +324,8 @@ type AckClock struct {
 	acks    map[raft.ServerID]ack
 	over    uint64 // the terms up to this one are over
 	changed wake.Bell
+	waits   int // calls of Wait
+	hurried wake.Bell
 }
 
 // ack is a peer's acknowledgement, in a term, of a message sent at a moment.
@@ -342,6 +379,8 @@ func (c *AckClock) EndTerm(term uint64) {
 // Raft's own current term equal to term after it took since. Otherwise a node that
 // has voted for another leader meanwhile would count against its own vote.
 func (c *AckClock) Wait(ctx context.Context, term uint64, since Stamp, voters []raft.ServerID, self raft.ServerID) error {
+	c.count(1)
+	defer c.count(-1)
 	for {
 		done, changed, err := c.check(term, since, voters, self)
 		if done || err != nil {
@@ -351,6 +390,24 @@ func (c *AckClock) Wait(ctx context.Context, term uint64, since Stamp, voters []
 			return err
 		}
 	}
+}
+
+// count notes that a call of Wait begins, or ends.
+func (c *AckClock) count(by int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waits += by
+	c.hurried.Ring()
+}
+
+// Hurry returns a channel that the next Wait closes, or nil while one waits.
+func (c *AckClock) Hurry() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waits > 0 {
+		return nil
+	}
+	return c.hurried.Next()
 }
 
 // check reports whether Wait is done and, if not, returns the channel that the next

@@ -1,0 +1,148 @@
+package raftlib
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/internal/wake"
+)
+
+// TestFollowersLearnOfCommitsSoon: of the last entry of a load too, of which no entry follows that
+// would tell them, and long before Raft's commit timeout. An idle cluster sends heartbeats alone.
+func TestFollowersLearnOfCommitsSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		defer c.stop()
+		leader := c.leader()
+		c.apply(leader, "first", c.nodes...)
+		for range 20 {
+			time.Sleep(3 * time.Second) // virtual
+			c.apply(leader, "more", leader)
+			began := time.Now()
+			for _, n := range c.others(leader) {
+				n.fsm.await(t, leader.fsm.at())
+			}
+			if took := time.Since(began); took > 2*commitQuiet {
+				t.Fatalf("a follower's machine is behind by %v", took)
+			}
+		}
+	})
+}
+
+// TestCommitIndexOfComparedEntries: a message commits no entry beyond those that it compares.
+func TestCommitIndexOfComparedEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := transportPair(t, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		got := make(chan uint64, 1)
+		go serveAppends(ctx, to, func(args *raft.AppendEntriesRequest) { got <- args.LeaderCommitIndex })
+		for name, test := range map[string]struct {
+			args raft.AppendEntriesRequest
+			want uint64
+		}{
+			"no entries":        {raft.AppendEntriesRequest{PrevLogEntry: 5, LeaderCommitIndex: 9}, 5},
+			"too few entries":   {raft.AppendEntriesRequest{Entries: paceEntries(3, 1), LeaderCommitIndex: 9}, 3},
+			"entries cut short": {raft.AppendEntriesRequest{Entries: paceEntries(3, appendFirst), LeaderCommitIndex: 3}, 1},
+			"all of them":       {raft.AppendEntriesRequest{Entries: paceEntries(3, 1), LeaderCommitIndex: 2}, 2},
+		} {
+			if err := from.AppendEntries("n2", "n2:1", &test.args, &raft.AppendEntriesResponse{}); err != nil {
+				t.Fatal(err)
+			}
+			if index := <-got; index != test.want {
+				t.Errorf("%s: the commit index %d was sent, want %d", name, index, test.want)
+			}
+		}
+	})
+}
+
+// serveAppends has appends succeed until ctx ends.
+func serveAppends(ctx context.Context, to *Transport, each func(*raft.AppendEntriesRequest)) {
+	for {
+		select {
+		case rpc := <-to.Consumer():
+			each(rpc.Command.(*raft.AppendEntriesRequest))
+			rpc.Respond(&raft.AppendEntriesResponse{Success: true}, nil)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// TestHeartbeatsAreHeld for a while after the last message, but not while a read waits.
+func TestHeartbeatsAreHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := transportPair(t, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go serveAppends(ctx, to, func(*raft.AppendEntriesRequest) {})
+		beat := func() time.Duration {
+			began := time.Now()
+			if err := from.AppendEntries("n2", "n2:1", &raft.AppendEntriesRequest{}, &raft.AppendEntriesResponse{}); err != nil {
+				t.Error(err)
+			}
+			return time.Since(began)
+		}
+		if took := beat(); took != 0 {
+			t.Errorf("the first one was held for %v", took)
+		}
+		time.Sleep(100 * time.Millisecond) // virtual
+		if took := beat(); took != heartbeatAfter-100*time.Millisecond {
+			t.Errorf("one 100 ms after the last message was held for %v", took)
+		}
+		held := make(chan time.Duration, 1)
+		go func() { held <- beat() }()
+		time.Sleep(10 * time.Millisecond) // virtual
+		read, stop := context.WithCancel(ctx)
+		go func() { _ = from.config.Acks.Wait(read, 1, 1, []raft.ServerID{"n2"}, "n1") }()
+		if took := <-held; took != 10*time.Millisecond {
+			t.Errorf("one that a read came to wait for was held for %v", took)
+		}
+		if took := beat(); took != 0 {
+			t.Errorf("one that a read waits for was held for %v", took)
+		}
+		stop()
+		synctest.Wait()
+		if took := beat(); took != heartbeatAfter {
+			t.Errorf("one after the read was held for %v", took)
+		}
+	})
+}
+
+// TestDueCommits: who is sent which commit index.
+func TestDueCommits(t *testing.T) {
+	reply := func(c *commits, term, last, commit uint64, success bool) {
+		args := raft.AppendEntriesRequest{Term: term, PrevLogEntry: last, PrevLogTerm: 1, LeaderCommitIndex: commit}
+		c.begin("n2")
+		c.end("n2", "n2:1", &args, 1, success)
+	}
+	for name, test := range map[string]struct {
+		before func(c *commits)
+		want   uint64 // 0: not due
+	}{
+		"no reply yet":        {func(*commits) {}, 0},
+		"all acknowledged":    {func(c *commits) { reply(c, 3, 9, 4, true) }, 7},
+		"some acknowledged":   {func(c *commits) { reply(c, 3, 5, 4, true) }, 5},
+		"known":               {func(c *commits) { reply(c, 3, 9, 7, true) }, 0},
+		"refused":             {func(c *commits) { reply(c, 3, 9, 4, false) }, 0},
+		"in an earlier term":  {func(c *commits) { reply(c, 2, 9, 4, true) }, 0},
+		"known in one before": {func(c *commits) { reply(c, 2, 9, 7, true); reply(c, 3, 9, 4, true) }, 7},
+		"an append under way": {func(c *commits) { reply(c, 3, 9, 4, true); c.begin("n2") }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &commits{news: wake.NewSignal(), peers: map[raft.ServerID]*follower{}}
+			test.before(c)
+			got := c.due(3, 7)["n2"]
+			if index := got.next.LeaderCommitIndex; index != test.want {
+				t.Errorf("sent %d, want %d", index, test.want)
+			}
+			if got.next.LeaderCommitIndex > got.next.PrevLogEntry || len(got.next.Entries) > 0 {
+				t.Errorf("sent %+v", got.next)
+			}
+		})
+	}
+}
