@@ -144,7 +144,10 @@ func (t *Transport) Run(ctx context.Context, source CommitSource) {
 		if wake.Pause(ctx, commitQuiet) != nil {
 			return
 		}
-		for id, f := range t.commits.due(source.CurrentTerm(), source.CommitIndex()) {
+		// In this order: what a later leader has committed may be another entry of that index.
+		commit := source.CommitIndex()
+		term := source.CurrentTerm()
+		for id, f := range t.commits.due(term, commit) {
 			go func() { // a follower that does not reply holds no other up
 				_ = t.append(id, f.target, &f.next, &raft.AppendEntriesResponse{}, 0)
 			}()

@@ -2,6 +2,7 @@ package raftlib
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,6 +110,38 @@ func TestHeartbeatsAreHeld(t *testing.T) {
 		synctest.Wait()
 		if took := beat(); took != heartbeatAfter {
 			t.Errorf("one after the read was held for %v", took)
+		}
+	})
+}
+
+// deposed is a Raft whose term ends, and whose commit index is that of the next one, when that is asked for.
+type deposed struct{ term atomic.Uint64 }
+
+func (d *deposed) CurrentTerm() uint64 { return d.term.Load() }
+
+func (d *deposed) CommitIndex() uint64 {
+	d.term.Store(4)
+	return 7
+}
+
+// TestDeposedLeaderCommitsNothing: its followers' entries are not those that a later leader has committed.
+func TestDeposedLeaderCommitsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := transportPair(t, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var got atomic.Int32
+		go serveAppends(ctx, to, func(*raft.AppendEntriesRequest) { got.Add(1) })
+		source := &deposed{}
+		source.term.Store(3)
+		go from.Run(ctx, source)
+		args := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 9, PrevLogTerm: 3, LeaderCommitIndex: 4}
+		if err := from.AppendEntries("n2", "n2:1", &args, &raft.AppendEntriesResponse{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // virtual
+		if got.Load() != 1 {
+			t.Errorf("%d messages, want that of the leader alone", got.Load())
 		}
 	})
 }
