@@ -96,8 +96,9 @@ func (c *commits) heard(id raft.ServerID) {
 	c.of(id).last = time.Now()
 }
 
-// hold blocks until so long after the last message to a follower, but not while a read waits for an acknowledgement.
-func (c *commits) hold(id raft.ServerID, after time.Duration, acks *AckClock) {
+// hold blocks until so long after the last message to a follower, but not while a read waits for an acknowledgement,
+// nor when ctx has ended.
+func (c *commits) hold(ctx context.Context, id raft.ServerID, after time.Duration, acks *AckClock) {
 	hurry := acks.Hurry()
 	c.mu.Lock()
 	wait := after - time.Since(c.of(id).last)
@@ -110,6 +111,7 @@ func (c *commits) hold(id raft.ServerID, after time.Duration, acks *AckClock) {
 	select {
 	case <-timer.C:
 	case <-hurry:
+	case <-ctx.Done():
 	}
 }
 

@@ -61,6 +61,8 @@ type Transport struct {
 	config  TransportConfig
 	paces   paces
 	commits commits
+	closing context.Context // ends with Close
+	end     context.CancelFunc
 }
 
 var (
@@ -72,6 +74,7 @@ var (
 // NewTransport starts to serve the layer. Raft's Shutdown future closes it once
 // Raft has ended; Close earlier if messages under way should not be waited for.
 func NewTransport(config TransportConfig) *Transport {
+	closing, end := context.WithCancel(context.Background())
 	return &Transport{
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 			Stream:          config.Layer,
@@ -83,7 +86,14 @@ func NewTransport(config TransportConfig) *Transport {
 		config:  config,
 		paces:   paces{aim: config.Stretch.Of(appendAim)},
 		commits: commits{news: wake.NewSignal(), peers: map[raft.ServerID]*follower{}},
+		closing: closing, end: end,
 	}
+}
+
+// Close implements [raft.WithClose]. It ends the holding of heartbeats, too.
+func (t *Transport) Close() error {
+	t.end()
+	return t.NetworkTransport.Close()
 }
 
 // SetHeartbeatHandler does nothing, so heartbeats reach Raft's main loop like any
@@ -109,7 +119,7 @@ func (t *Transport) AppendEntries(
 	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
 ) error {
 	if heartbeat(args) {
-		t.commits.hold(id, t.config.Stretch.Of(heartbeatAfter), t.config.Acks)
+		t.commits.hold(t.closing, id, t.config.Stretch.Of(heartbeatAfter), t.config.Acks)
 		defer t.commits.heard(id)
 		return t.send(id, target, args, resp)
 	}
