@@ -2,6 +2,7 @@ package raftlib
 
 import (
 	"context"
+	"net"
 	"sync"
 	"time"
 
@@ -151,8 +152,21 @@ func (t *Transport) Run(ctx context.Context, source CommitSource) {
 		term := source.CurrentTerm()
 		for id, f := range t.commits.due(term, commit) {
 			go func() { // a follower that does not reply holds no other up
-				_ = t.append(id, f.target, &f.next, &raft.AppendEntriesResponse{}, 0)
+				_ = t.append(t.announcer, id, f.target, &f.next, &raft.AppendEntriesResponse{}, 1)
 			}()
 		}
 	}
 }
+
+// dialler is a layer's half that dials. It does not close the layer.
+type dialler struct {
+	raft.StreamLayer
+	closing context.Context
+}
+
+func (d dialler) Accept() (net.Conn, error) {
+	<-d.closing.Done()
+	return nil, net.ErrClosed
+}
+
+func (d dialler) Close() error { return nil }

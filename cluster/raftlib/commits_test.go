@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
@@ -179,3 +180,61 @@ func TestDueCommits(t *testing.T) {
 		})
 	}
 }
+
+// TestAnnouncementsKeepTheirConnections: an append that leaves while followers are sent what is committed finds
+// its connection open. A new one would take two round trips more.
+func TestAnnouncementsKeepTheirConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const away = 300 * time.Millisecond
+		n := memnet.New()
+		from, to := transportOn(t, n, "n1", 5), transportOn(t, n, "n2", 5)
+		n.Delay("n1", "n2", away)
+		n.Delay("n2", "n1", away)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var announced atomic.Int32
+		go serveAppends(ctx, to, func(args *raft.AppendEntriesRequest) {
+			if args.LeaderCommitIndex > 0 && len(args.Entries) == 0 {
+				announced.Add(1)
+			}
+		})
+		go from.Run(ctx, committed{})
+		send := func(args *raft.AppendEntriesRequest) time.Duration {
+			began := time.Now()
+			if err := from.AppendEntries("n2", "n2:1", args, &raft.AppendEntriesResponse{}); err != nil {
+				t.Error(err)
+			}
+			return time.Since(began)
+		}
+		read, stop := context.WithCancel(ctx) // heartbeats are not held
+		defer stop()
+		go func() { _ = from.config.Acks.Wait(read, 3, 1000, []raft.ServerID{"n2"}, "n1") }()
+		beating := make(chan struct{})
+		go func() {
+			defer close(beating)
+			for read.Err() == nil {
+				send(&raft.AppendEntriesRequest{Term: 3})
+			}
+		}()
+		for index := range uint64(5) {
+			entry := &raft.Log{Index: index + 1, Term: 3}
+			took := send(&raft.AppendEntriesRequest{Term: 3, PrevLogEntry: index, Entries: []*raft.Log{entry}})
+			if index > 0 && took != 2*away {
+				t.Errorf("append %d took %v", index, took)
+			}
+			time.Sleep(2 * commitQuiet) // virtual: the announcement is under way
+		}
+		time.Sleep(time.Second) // virtual
+		if announced.Load() == 0 {
+			t.Error("nothing was announced")
+		}
+		stop()
+		<-beating
+	})
+}
+
+// committed is a Raft of term 3 that has committed all that was sent.
+type committed struct{}
+
+func (committed) CurrentTerm() uint64 { return 3 }
+func (committed) CommitIndex() uint64 { return 1000 }

@@ -58,11 +58,14 @@ type TransportConfig struct {
 // a type assertion and silently does without pre-vote otherwise.
 type Transport struct {
 	*raft.NetworkTransport
-	config  TransportConfig
-	paces   paces
-	commits commits
-	closing context.Context // ends with Close
-	end     context.CancelFunc
+	// announcer sends what Run has to say, over connections of its own: from the pool of
+	// the others it would take that of the next entries, which would have to wait for a new one.
+	announcer *raft.NetworkTransport
+	config    TransportConfig
+	paces     paces
+	commits   commits
+	closing   context.Context // ends with Close
+	end       context.CancelFunc
 }
 
 var (
@@ -75,25 +78,36 @@ var (
 // Raft has ended; Close earlier if messages under way should not be waited for.
 func NewTransport(config TransportConfig) *Transport {
 	closing, end := context.WithCancel(context.Background())
-	return &Transport{
-		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-			Stream:          config.Layer,
+	over := func(layer raft.StreamLayer, pool int) *raft.NetworkTransport {
+		return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+			Stream:          layer,
 			Logger:          config.Logger.Named("raft-net"),
-			MaxPool:         raftMaxPool,
+			MaxPool:         pool,
 			MaxRPCsInFlight: raftInFlight,
 			Timeout:         config.Stretch.Of(raftTimeout),
-		}),
-		config:  config,
-		paces:   paces{aim: config.Stretch.Of(appendAim)},
-		commits: commits{news: wake.NewSignal(), peers: map[raft.ServerID]*follower{}},
-		closing: closing, end: end,
+		})
+	}
+	return &Transport{
+		NetworkTransport: over(config.Layer, raftMaxPool),
+		announcer:        over(dialler{config.Layer, closing}, 1),
+		config:           config,
+		paces:            paces{aim: config.Stretch.Of(appendAim)},
+		commits:          commits{news: wake.NewSignal(), peers: map[raft.ServerID]*follower{}},
+		closing:          closing, end: end,
 	}
 }
 
 // Close implements [raft.WithClose]. It ends the holding of heartbeats, too.
 func (t *Transport) Close() error {
 	t.end()
+	_ = t.announcer.Close()
 	return t.NetworkTransport.Close()
+}
+
+// CloseStreams closes the announcer's connections, too.
+func (t *Transport) CloseStreams() {
+	t.announcer.CloseStreams()
+	t.NetworkTransport.CloseStreams()
 }
 
 // SetHeartbeatHandler does nothing, so heartbeats reach Raft's main loop like any
@@ -121,17 +135,18 @@ func (t *Transport) AppendEntries(
 	if heartbeat(args) {
 		t.commits.hold(t.closing, id, t.config.Stretch.Of(heartbeatAfter), t.config.Acks)
 		defer t.commits.heard(id)
-		return t.send(id, target, args, resp)
+		return t.send(t.NetworkTransport, id, target, args, resp)
 	}
 	args.Entries = t.paces.of(id).fit(args.Entries)
 	// Raft tries again after its commit timeout only. Connections that were reset fail at once.
-	return t.append(id, target, args, resp, raftMaxPool)
+	return t.append(t.NetworkTransport, id, target, args, resp, raftMaxPool)
 }
 
 // append sends an append that is no heartbeat, again if that fails at once, and notes what the follower
 // knows then.
 func (t *Transport) append(
-	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse, again int,
+	via *raft.NetworkTransport, id raft.ServerID, target raft.ServerAddress,
+	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse, again int,
 ) error {
 	// Else a follower could take an entry for committed that it has of an earlier leader,
 	// behind those that this message compares.
@@ -139,10 +154,10 @@ func (t *Transport) append(
 	args.LeaderCommitIndex = min(args.LeaderCommitIndex, last)
 	t.commits.begin(id)
 	began := time.Now()
-	err := t.send(id, target, args, resp)
+	err := t.send(via, id, target, args, resp)
 	for ; err != nil && again > 0 && time.Since(began) < appendAgain; again-- {
 		time.Sleep(retryPause)
-		err = t.send(id, target, args, resp)
+		err = t.send(via, id, target, args, resp)
 	}
 	if err == nil && resp.Success && len(args.Entries) > 0 {
 		err = t.durable(last)
@@ -153,14 +168,15 @@ func (t *Transport) append(
 
 // send sends a message and notes the reply.
 func (t *Transport) send(
-	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
+	via *raft.NetworkTransport, id raft.ServerID, target raft.ServerAddress,
+	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
 ) error {
 	if err := t.fence(id, args); err != nil {
 		return err
 	}
 	began := time.Now()
 	sent := t.config.Acks.Now() // before the send: a reply proves leadership up to that moment alone
-	err := t.NetworkTransport.AppendEntries(id, target, args, resp)
+	err := via.AppendEntries(id, target, args, resp)
 	t.paces.of(id).note(args.Entries, time.Since(began), err, t.paces.aim)
 	if err == nil && resp.Term == args.Term {
 		t.config.Acks.Record(id, args.Term, sent)

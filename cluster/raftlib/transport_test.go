@@ -343,20 +343,22 @@ func TestFaultHook(t *testing.T) {
 func transportPair(t *testing.T, stretch wake.Stretch) (from, to *Transport) {
 	t.Helper()
 	n := memnet.New()
-	var pair []*Transport
-	for _, name := range []string{"n1", "n2"} {
-		layer, err := openLayer(n, name, name+":1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		transport := NewTransport(TransportConfig{
-			Layer: layer, Acks: NewAckClock(), Logger: hclog.NewNullLogger(), Stalled: func() bool { return false },
-			Durable: func(uint64, time.Duration) error { return nil }, Stretch: stretch,
-		})
-		t.Cleanup(func() { _ = transport.Close() })
-		pair = append(pair, transport)
+	return transportOn(t, n, "n1", stretch), transportOn(t, n, "n2", stretch)
+}
+
+// transportOn opens a transport that no Raft uses, for the time of the test.
+func transportOn(t *testing.T, n *memnet.Network, name string, stretch wake.Stretch) *Transport {
+	t.Helper()
+	layer, err := openLayer(n, name, name+":1")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return pair[0], pair[1]
+	transport := NewTransport(TransportConfig{
+		Layer: layer, Acks: NewAckClock(), Logger: hclog.NewNullLogger(), Stalled: func() bool { return false },
+		Durable: func(uint64, time.Duration) error { return nil }, Stretch: stretch,
+	})
+	t.Cleanup(func() { _ = transport.Close() })
+	return transport
 }
 
 // paceEntries makes so many entries of that many bytes.
