@@ -155,8 +155,7 @@ func (t *Transport) append(
 	t.commits.begin(id)
 	began := time.Now()
 	err := t.send(via, id, target, args, resp)
-	for ; err != nil && again > 0 && time.Since(began) < appendAgain; again-- {
-		time.Sleep(retryPause)
+	for ; err != nil && again > 0 && time.Since(began) < appendAgain && wake.Pause(t.closing, retryPause) == nil; again-- {
 		err = t.send(via, id, target, args, resp)
 	}
 	if err == nil && resp.Success && len(args.Entries) > 0 {
