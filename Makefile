@@ -9,7 +9,7 @@ FUZZTIME   ?= 30s
 BENCHTIME  ?= 1s
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test one browser race properties lint golangci golangci-version vulnerabilities licences man words fuzz bench benchmarks processes compose-test hooks
+.PHONY: help build run test one browser race properties lint golangci golangci-version vulnerabilities licences alerts man words fuzz bench benchmarks processes compose-test hooks
 
 help:         ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +37,8 @@ vulnerabilities: ## known ones that the code can reach, where their database is 
 	@scripts/vulnerabilities.sh
 licences:     ## the licences of all modules, as docs/licences.md
 	@go test -count 1 -run '^TestLicences$$' . -update && cat docs/licences.md
+alerts:       ## the alert rules and the dashboard, with promtool
+	scripts/alerts.sh
 man:          ## the manual pages, in man/
 	go test -count 1 -run '^TestManual$$' ./cmd/signalbox -man "$(CURDIR)/man"
 words:        ## how plain the comments of each package and the docs are

@@ -73,6 +73,35 @@ func TestOperationsHaveEveryMetric(t *testing.T) {
 	}
 }
 
+// The dashboard and the alert rules use metrics and labels that nodes at work show;
+// scripts/alerts.sh checks their expressions.
+func TestDashboardAndAlertsKnowTheMetrics(t *testing.T) {
+	_, c, _ := startDev(t.Context(), t, 2)
+	c.must(t, 0, http.MethodPut, semaphorePath("db"), `{"permits":1}`, http.StatusCreated)
+	page := metricsOf(t, c)
+	for _, file := range []string{"grafana/signalbox.json", "prometheus/alerts.yaml"} {
+		text, err := os.ReadFile("../../packaging/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := regexp.MustCompile(`(signalbox_\w+?)(?:_bucket|_count|_sum)?(?:\{([^}]*)\}|\b)`).FindAllStringSubmatch(string(text), -1)
+		if len(used) < 15 {
+			t.Errorf("%s has %d metrics", file, len(used))
+		}
+		for _, m := range used {
+			if !strings.Contains(page, "# TYPE "+m[1]+" ") {
+				t.Errorf("%s has %s, which no node shows", file, m[1])
+			}
+			for _, label := range regexp.MustCompile(`(\w+)(?:=|!)`).FindAllStringSubmatch(m[2], -1) {
+				series := regexp.MustCompile(`(?m)^` + m[1] + `\w*\{[^\n]*\b` + label[1] + `="`)
+				if label[1] != "job" && !series.MatchString(page) {
+					t.Errorf("%s has the label %s of %s, which no node shows", file, label[1], m[1])
+				}
+			}
+		}
+	}
+}
+
 // metricsOf is the page of the first node.
 func metricsOf(t *testing.T, c *client) string {
 	t.Helper()
