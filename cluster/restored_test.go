@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"strings"
@@ -99,6 +100,29 @@ func TestNoTokenIsGivenTwiceAfterARestore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPutBackCopiesPassALostRestore: the copies are older than a restore of a backup, whose
+// state has given tokens.
+func TestPutBackCopiesPassALostRestore(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		c.bolt = true
+		c.begin(c.all...)
+		c.semaphore("db", 9)
+		restoredTokens(c, 5)
+		copies := restoredCopies(c)
+		c.begin(c.all...)
+		file := c.backupOf(c.leader())
+		_, err := c.leader().Restore(t.Context(), bytes.NewReader(file), false)
+		c.must(err)
+		last := restoredTokens(c, 5)
+		restoredPutBack(c, copies)
+		c.setups = append(c.setups, restoredFlag)
+		c.begin(c.all...)
+		if first := restoredTokens(c, 1); first <= last {
+			t.Errorf("token %d after %d", first, last)
+		}
+	})
 }
 
 // TestSecondRestoreJumpsAgain: the entry with which the first one was dealt with is in

@@ -255,7 +255,7 @@ func TestConstantsBelongToTheLevel(t *testing.T) {
 		{"bytes for a member of an outcome", memberBytes}, {"bytes for the outcome of a wait", waitBytes}, {"bytes for any outcome", answerBytes},
 		{"bytes for each renewal's outcome", maxEachBytes}, {"keys of one request", maxRequestKeys}, {"waiting keys of one session", maxSessionKeys},
 		{"sessions that expire in an entry", expireSessions}, {"records that expire in an entry", expireRecords}, {"memories of each kind forgotten in an entry", forgetKeys},
-		{"largest token", maxToken}, {"jump after a recovery", termJump}, {"notices", maxNotices}, {"notices of a semaphore", maxNoticesHere},
+		{"largest token", maxToken}, {"jump after a recovery", termJump}, {"jump after a recovery from level 3 on", farTermJump}, {"notices", maxNotices}, {"notices of a semaphore", maxNoticesHere},
 		{"bytes of a notice's address", maxNoticeBytes}, {"ms that a notice is kept", noticesKeptMS}, {"notices done at once", maxNoticesDone},
 		{"bytes of a name", maxNameBytes}, {"bytes of a reason", maxReasonBytes}, {"bytes of a key", maxKeyBytes}, {"bytes of an owner", MaxOwnerBytes},
 		{"bytes of a trace", MaxTraceBytes}, {"pairs of metadata", maxMetadataPairs}, {"bytes of metadata", maxMetadataBytes}, {"members of a list", MaxMembers},

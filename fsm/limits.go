@@ -68,7 +68,10 @@ const (
 	expireRecords    = 8_192                // … or leases and requests, at level 0; later levels have a budget
 	forgetKeys       = 4_096                // records of each kind forgotten at one entry
 	maxToken         = 1<<53 - 1            // fencing tokens stay exact in JavaScript
-	termJump         = 1 << 32              // added to the counters after a recovery
+	succeededJump    = 1 << 32              // added to the counters by Succeed
+	termJump         = 1 << 32              // added to them by a StartTerm with a jump
+	farTermJump      = 1 << 40              // the same from level 3 on: a lost entry may be after a Succeed
+	recoveredJump    = 1 << 44              // added to them by Recovered: a lost entry may be one with a jump
 	maxNotices       = 10_000               // in all
 	noticesKeptMS    = 7 * 24 * 3600 * 1000 // the time after which a notice ends that is not due; level 1
 	maxNoticesHere   = 100                  // for one semaphore

@@ -66,9 +66,13 @@ func badTime(ms int64) bool { return ms < 0 || ms > MaxTTLMS }
 func (m *model) reign(c StartTerm) Result {
 	m.term, m.leader, m.limits = c.Term, c.Leader, c.Limits
 	if c.Jump {
-		m.tokens += 1 << 32
-		m.places += 1 << 32
-		m.epochs += 1 << 32
+		by := uint64(1 << 32)
+		if m.level >= 3 {
+			by = 1 << 40
+		}
+		m.tokens += by
+		m.places += by
+		m.epochs += by
 	}
 	return Result{Code: OK}
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 )
 
+// farJumpLevel is the feature level from which on a jump of a StartTerm is a far one.
+const farJumpLevel uint32 = 3
+
 // StartTerm is the first entry of each leader. It names the term, so that every node knows
 // that commands proposed in an earlier term can't be applied any more, and brings the
 // limits of the leader. The log's name of the operation is reign.
@@ -13,7 +16,7 @@ type StartTerm struct {
 	Leader string // node id
 	Limits Limits
 	// Jump is set once after a recovery that may have lost entries: the counters of
-	// tokens, places and epochs skip 2^32, so that no value is used twice.
+	// tokens, places and epochs skip 2^40, below level 3 2^32, so that no value is used twice.
 	Jump bool
 	// Cluster is the id of the cluster, from level 1 on. A machine without an id takes it;
 	// a machine with another id halts.
@@ -57,17 +60,24 @@ func (c StartTerm) apply(m *Machine) Result {
 	}
 	m.term, m.leader, m.limits = c.Term, c.Leader, c.Limits
 	if c.Jump {
-		m.jump()
+		by := uint64(termJump)
+		if m.feature >= farJumpLevel {
+			by = farTermJump
+		}
+		m.jump(by)
 	}
 	m.applied.Term, m.applied.Jump = c.Term, c.Jump
 	return Result{Code: OK}
 }
 
-// jump makes the counters skip all numbers that lost entries may have given out.
-func (m *Machine) jump() {
-	m.tokens += termJump
-	m.places += termJump
-	m.epochs += termJump
+// jump makes the counters skip all numbers that lost entries may have given out. The lost
+// ones may have jumped too: so a jump is larger than all that may be lost below it. A
+// Succeed skips the least. A StartTerm with a jump, after the folders of all nodes were put
+// back, may lose those; Recovered, which goes on from a single folder, both.
+func (m *Machine) jump(by uint64) {
+	m.tokens += by
+	m.places += by
+	m.epochs += by
 }
 
 // Recovered makes the state that of another cluster, which goes on from here alone. Entries
@@ -75,7 +85,7 @@ func (m *Machine) jump() {
 // an operation: only a state that becomes the first snapshot of that cluster may be
 // changed so, since no replica may apply the entries of the cluster before to it.
 func (m *Machine) Recovered(cluster ClusterID) {
-	m.jump()
+	m.jump(recoveredJump)
 	m.cluster, m.feature = cluster, max(m.feature, 1) // level 0 has no ids
 	sum := sha256.Sum256(append(m.hash[:], cluster[:]...))
 	copy(m.hash[:], sum[:])

@@ -85,13 +85,13 @@ func (m *Machine) Succeed(by Succession) error {
 	for _, counter := range []struct{ to, from *uint64 }{
 		{&m.tokens, &own.tokens}, {&m.places, &own.places}, {&m.epochs, &own.epochs},
 	} {
-		*counter.to = max(*counter.to, *counter.from) + termJump
+		*counter.to = max(*counter.to, *counter.from) + succeededJump
 	}
 	m.orders = max(m.orders, own.orders)
 	changeEach(&m.semaphores, func(s *semaphore) {
 		s.modified = m.index
 		if s.epoch <= epochs && m.bounded() {
-			s.version += termJump
+			s.version += succeededJump
 		}
 	})
 	if by.EndSessions {

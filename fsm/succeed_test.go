@@ -69,6 +69,36 @@ func TestSucceededStateContinuesBoth(t *testing.T) {
 	}
 }
 
+// TestJumpsPassLostJumps: a state that may lack entries gives out no number that a state after
+// them has given out, though that one was a restored one, or had jumped itself.
+func TestJumpsPassLostJumps(t *testing.T) {
+	before, _ := lived(1, 5, 0, CreateSemaphore{Name: "db", Permits: 9})
+	then := func(change func(m *Machine)) Standing {
+		m := reread(t, before)
+		change(m)
+		m.Apply(m.Index()+1, EncodeEntry(0, encodeAll(plain(CreateSemaphore{Name: "next", Permits: 1}))))
+		return m.Standing()
+	}
+	succeeded := then(func(m *Machine) {
+		for i := range uint64(100) { // so many restores
+			if err := m.Succeed(Succession{Own: m.Standing(), Index: 100 + i}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	putBack := then(func(m *Machine) {
+		first := StartTerm{Term: 9, Leader: "n1", Limits: DefaultLimits(), Cluster: m.ClusterID(), Jump: true}
+		m.Apply(6, EncodeEntry(0, encodeAll(plain(first))))
+	})
+	recovered := reread(t, before)
+	recovered.Recovered(ClusterID{2})
+	for _, c := range []struct{ lost, now Standing }{{succeeded, putBack}, {succeeded, recovered.Standing()}, {putBack, recovered.Standing()}} {
+		if lost, now := c.lost.of, c.now.of; lost.tokens >= now.tokens || lost.places >= now.places || lost.epochs >= now.epochs {
+			t.Errorf("lost: token %d, place %d, epoch %d; now: %d, %d, %d", lost.tokens, lost.places, lost.epochs, now.tokens, now.places, now.epochs)
+		}
+	}
+}
+
 // TestStatesThatNoClusterComesToAreRefused: counters that go on from them would wrap, or time
 // would end.
 func TestStatesThatNoClusterComesToAreRefused(t *testing.T) {

@@ -97,7 +97,7 @@ func TestRecover(t *testing.T) {
 			fsm.Envelope{}.Encode(fsm.Acquire{Session: 41, Name: "jobs", Count: 1, TTLMS: fsm.KeepTTL}),
 			fsm.Envelope{}.Encode(fsm.CreateSemaphore{Name: "new", Permits: 1}),
 		}))
-		if granted, created := next.Commands[0].Result, next.Commands[1].Result; granted.Grants[0].Token != 3+1<<32 || created.Semaphore.Epoch != 3+1<<32 {
+		if granted, created := next.Commands[0].Result, next.Commands[1].Result; granted.Grants[0].Token != 3+1<<44 || created.Semaphore.Epoch != 3+1<<44 {
 			t.Errorf("the next token is %+v, the next epoch %+v", granted, created)
 		}
 		after, err := Inspect(path, 9)

@@ -16,11 +16,7 @@ func addRestored(t *testing.T, path string) {
 	t.Helper()
 	own, err := Inspect(path, 0)
 	must(t, err)
-	m := fsm.New()
-	for _, entry := range entriesOf(three, fsm.CreateSemaphore{Name: "restored", Permits: 1})[1:] {
-		m.Apply(entry.Index, entry.Data[1:])
-	}
-	must(t, m.Succeed(fsm.Succession{Own: m.Standing(), Index: 2000}))
+	m := restoredState(t)
 	s, err := store.Open(store.Options{Folder: path, NodeID: "n1"})
 	must(t, err)
 	sink, err := s.Snapshots().Create(1, 2000, own.Folder.LastTerm, raft.Configuration{Servers: three.Servers}, 1, nil)
@@ -28,6 +24,44 @@ func addRestored(t *testing.T, path string) {
 	must(t, replica.WriteSnapshot(sink, 2000, m.Freeze()))
 	must(t, sink.Close())
 	must(t, s.Close())
+}
+
+// restoredState is that state.
+func restoredState(t *testing.T) *fsm.Machine {
+	t.Helper()
+	own, m := fsm.New(), fsm.New()
+	for _, entry := range entriesOf(three, usual()...)[1:] {
+		own.Apply(entry.Index, entry.Data[1:])
+	}
+	for _, entry := range entriesOf(three, fsm.CreateSemaphore{Name: "restored", Permits: 1})[1:] {
+		m.Apply(entry.Index, entry.Data[1:])
+	}
+	must(t, m.Succeed(fsm.Succession{Own: own.Standing(), Index: 2000}))
+	return m
+}
+
+// nextToken returns the token of a grant at an index.
+func nextToken(m *fsm.Machine, index uint64) uint64 {
+	applied := m.Apply(index, fsm.EncodeEntry(8000, [][]byte{
+		fsm.Envelope{}.Encode(fsm.CreateSemaphore{Name: "new", Permits: 1}),
+		fsm.Envelope{}.Encode(fsm.AcquireOnce{Session: 77, Name: "new", Count: 1, TTLMS: 9000}),
+	}))
+	return applied.Commands[1].Result.Grants[0].Token
+}
+
+// TestRecoveredTokensPassThoseOfALostRestore: the other nodes gave tokens with the state of the
+// restore, and are lost; the survivor has it without the entry after it, or lacks it.
+func TestRecoveredTokensPassThoseOfALostRestore(t *testing.T) {
+	lost := nextToken(restoredState(t), 2001)
+	for name, prepare := range map[string]func(t *testing.T, path string){"it has the state": addRestored, "it was down": func(*testing.T, string) {}} {
+		path := madeFolder(t, entriesOf(three, usual()...), 7)
+		prepare(t, path)
+		made := recovered(t, path)
+		state, _ := machineOf(t, path)
+		if next := nextToken(state, made.Index+1); next <= lost {
+			t.Errorf("%s: token %d after %d", name, next, lost)
+		}
+	}
 }
 
 // TestStateOfARestoreThatIsNotInForce is not that of the folder: the report is of the state
