@@ -122,6 +122,63 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestJournalNeedsRoom: a folder gets no journal that would make the disk low on space, and keeps
+// one that can't be drained, until there is room.
+func TestJournalNeedsRoom(t *testing.T) {
+	disk := smallDisk(t, "size=16m")
+	folder := filepath.Join(disk, "data")
+	with := func(journal bool) func(*Options) {
+		return func(o *Options) {
+			o.MinFree, o.Journal, o.JournalHalf = 4<<20, journal, 1<<20
+			o.OnDamage = func(err error) { t.Errorf("reported as damage: %v", err) }
+		}
+	}
+	last := uint64(0)
+	reopen := func(wanted, want bool) *Store {
+		t.Helper()
+		s := openStore(t, folder, with(wanted))
+		if s.Journal() != want {
+			t.Fatalf("a journal is wanted: %t; there is one: %t", wanted, s.Journal())
+		}
+		if last > 0 {
+			storetest.CheckEntries(t, s.Logs(), 1, last, 1)
+		}
+		return s
+	}
+	s := reopen(false, false)
+	storeEntries(t, s, 1, 10, 1)
+	last = 10
+	closeStore(t, s)
+	room, err := os.Create(filepath.Join(disk, "other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave := func(bytes uint64) {
+		t.Helper()
+		var stat unix.Statfs_t
+		if err := errors.Join(room.Truncate(0), unix.Statfs(disk, &stat)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := room.WriteAt(make([]byte, stat.Bavail*uint64(stat.Bsize)-bytes), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leave(6 << 20) // 4 and a quarter of it are enough, 2 are the journal
+	closeStore(t, reopen(true, false))
+	leave(8 << 20)
+	s = reopen(true, true)
+	storeEntries(t, s, 11, 4000, 1)
+	last = 4000
+	leave(0)
+	abandon(t, s)
+	closeStore(t, reopen(false, true))
+	leave(8 << 20)
+	closeStore(t, reopen(false, false))
+	if err := room.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFolderCannotBeMadeOnAFullDisk, and can once there is room.
 func TestFolderCannotBeMadeOnAFullDisk(t *testing.T) {
 	disk := smallDisk(t, "size=4m")

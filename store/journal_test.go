@@ -64,11 +64,14 @@ func TestInterruptedChangeOfTheJournal(t *testing.T) {
 	s := openStore(t, path, func(o *Options) { o.Journal = false })
 	storeEntries(t, s, 1, 10, 1)
 	closeStore(t, s)
-	if err := os.WriteFile(filepath.Join(path, journalFile), []byte("half of a journal"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	for _, with := range []bool{false, true} {
+		if err := os.WriteFile(filepath.Join(path, journalFile), []byte("half of a journal"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		s = openStore(t, path, func(o *Options) { o.Journal = with })
+		if _, err := os.Stat(filepath.Join(path, journalFile)); s.Journal() != with || (err == nil) != with {
+			t.Errorf("journal %t: the record says %t, the file: %v", with, s.Journal(), err)
+		}
 		storetest.CheckEntries(t, s.Logs(), 1, 10, 1)
 		closeStore(t, s)
 	}

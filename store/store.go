@@ -117,34 +117,61 @@ func openParts(o Options, home *folder.Folder, c logs.Config) (s *Store, err err
 
 // changeJournal puts a journal before the log, or brings its entries into the log and removes it,
 // unless the folder is as it should be. A crash leaves a journal that is not in the record
-// at most: the next one takes its place.
+// at most: the next one takes its place. Where there is no room the folder stays as it is.
 func changeJournal(o Options, home *folder.Folder, c logs.Config, found logs.Contents) (logs.Contents, error) {
 	switch {
-	case o.Journal == home.Journal():
+	case o.Journal && home.Journal():
 		return found, nil
 	case o.Journal:
-		with, err := logs.CreateJournal(c.Folder, o.JournalHalf, found)
-		if errors.Is(err, damage.ErrFull) {
-			c.Logger.Warn("no room for a journal: appends go without one", "error", err)
-			return found, logs.RemoveJournal(c.Folder)
-		}
-		if err == nil {
-			err = home.SetJournal(true)
-		}
-		return with, err
+		return addJournal(o, home, c, found)
+	case !home.Journal():
+		return found, logs.RemoveJournal(c.Folder)
 	}
 	c.Journal = true
 	s, err := logs.Open(c, found)
 	if err != nil {
 		return found, err
 	}
-	if err := errors.Join(s.Drain(), s.Close()); err != nil {
+	err = errors.Join(s.Drain(), s.Close())
+	if err == nil {
+		err = home.SetJournal(false)
+	}
+	switch {
+	case errors.Is(err, damage.ErrFull):
+		c.Logger.Warn("no room for what the journal holds: it stays for now", "error", err)
+	case err != nil:
+		return found, err
+	default:
+		err = logs.RemoveJournal(c.Folder)
+	}
+	if err != nil && !errors.Is(err, damage.ErrFull) {
 		return found, err
 	}
-	if err := errors.Join(home.SetJournal(false), logs.RemoveJournal(c.Folder)); err != nil {
+	return logs.Read(c.Folder, home.Journal())
+}
+
+// addJournal puts a journal before the log, if the disk is not low on space with it.
+func addJournal(o Options, home *folder.Folder, c logs.Config, found logs.Contents) (logs.Contents, error) {
+	without := func(reason any) (logs.Contents, error) {
+		c.Logger.Warn("no room for a journal: appends go without one", "reason", reason)
+		return found, logs.RemoveJournal(c.Folder)
+	}
+	if err := logs.RemoveJournal(c.Folder); err != nil { // of an earlier try: its room counts
 		return found, err
 	}
-	return logs.Read(c.Folder, false)
+	if enough, err := home.RoomFor(uint64(logs.JournalSize(o.JournalHalf))); err != nil {
+		return found, err
+	} else if !enough {
+		return without("the disk would be low on space")
+	}
+	with, err := logs.CreateJournal(c.Folder, o.JournalHalf, found)
+	if err == nil {
+		err = damage.AsFull(logs.JournalFile, home.SetJournal(true))
+	}
+	if errors.Is(err, damage.ErrFull) {
+		return without(err)
+	}
+	return with, err
 }
 
 // verify reads all of the folder's files, before bbolt opens them, and judges whether

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/store/damage"
 	"github.com/signalbox/signalbox/store/folder"
 	"github.com/signalbox/signalbox/store/logs"
 	"github.com/signalbox/signalbox/store/snapshots"
@@ -138,12 +139,14 @@ func (v *View) Replace(r Replacement) (kept string, err error) {
 
 // make makes the new content in a folder of its own.
 func (v *View) make(path string, r Replacement) (err error) {
-	// With a journal in place of each journal: a file that has no successor would stay.
-	s, err := Open(Options{Folder: path, NodeID: v.Facts.NodeID, ClusterID: r.ClusterID, Journal: v.Facts.Journal})
+	s, err := Open(Options{Folder: path, NodeID: v.Facts.NodeID, ClusterID: r.ClusterID, Journal: v.Facts.Journal, MinFree: 1})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	if s.Journal() != v.Facts.Journal { // a file that has no successor would stay, and the content before lack it
+		return &damage.FullError{File: logs.JournalFile, Err: errors.New("the new content needs a journal, as the one before has")}
+	}
 	sink, err := s.Snapshots().Create(1, r.Index, r.Term, r.Configuration(s.FolderID()), r.Index, nil)
 	if err != nil {
 		return err

@@ -74,6 +74,13 @@ func (f *Folder) Space() (Space, error) {
 	return Space{Free: free, Low: low, Spent: spent}, nil
 }
 
+// RoomFor reports whether the disk would not be low on space if so many more bytes of it were
+// in use.
+func (f *Folder) RoomFor(bytes uint64) (bool, error) {
+	free, err := f.free()
+	return err == nil && free >= bytes && free-bytes >= f.low.enough, err
+}
+
 // free returns the bytes that this process may still write to the disk of the
 // folder; for one in memory it is the maximum.
 func (f *Folder) free() (uint64, error) {

@@ -58,6 +58,7 @@ type state struct {
 type Journal struct {
 	state
 	file    File
+	unsure  bool          // a write failed, and its record may be there all the same
 	buffer  []byte        // of the last record, for the next one
 	drained atomic.Uint64 // see Drained
 }
@@ -139,18 +140,27 @@ func (s syncedFile) WriteAt(content []byte, at int64) (int, error) {
 }
 
 // Open returns a journal that goes on where Read found its end. Changes up to the sequence
-// drained are drained.
-func Open(file File, found Contents, drained uint64) *Journal {
+// drained are drained. The last record is written again: Read may have it from the page cache,
+// while its sync failed or never came to its end. Those before it are on the disk, since each
+// was synced before the next one was written.
+func Open(file File, found Contents, drained uint64) (*Journal, error) {
 	j := &Journal{state: found.state, file: file}
 	j.drained.Store(drained)
-	return j
+	if len(found.last) == 0 {
+		return j, nil
+	}
+	_, err := file.WriteAt(found.last, found.lastAt)
+	return j, err
 }
 
 // Append stores a change and returns its sequence. It is on the disk on return. With
 // ErrNoRoom and ErrTooLarge nothing was written; other errors are of the system, and then it is
-// not known whether the disk has the record: the next one is written in its place. After a
-// failed sync, there must be no next one.
+// not known whether the disk has the record: Settle removes it. After a failed sync, there must
+// be no next one.
 func (j *Journal) Append(op Op) (sequence uint64, err error) {
+	if err := j.Settle(); err != nil {
+		return 0, err
+	}
 	size := aligned(recordHead + op.bodySize())
 	switch {
 	case size > j.half:
@@ -160,13 +170,29 @@ func (j *Journal) Append(op Op) (sequence uint64, err error) {
 	case j.at+size > j.half: // also if the write fails: then the next record goes to that place too
 		j.generation, j.at, j.check, j.before = j.generation+1, 0, 0, j.sequence
 	}
+	return j.write(op)
+}
+
+// Settle writes a change of nothing in place of a record that a failed write may have left.
+func (j *Journal) Settle() error {
+	if !j.unsure {
+		return nil
+	}
+	_, err := j.write(Op{Entries: []Entry{}}) // there is room: no record is smaller
+	return err
+}
+
+// write writes a record, for which there is room.
+func (j *Journal) write(op Op) (sequence uint64, err error) {
 	next := j.state
 	next.sequence++
 	j.buffer, next.check = appendRecord(j.buffer[:0], record{generation: next.generation, sequence: next.sequence, previous: next.check}, j.salt, op)
+	j.unsure = true
 	if _, err := j.file.WriteAt(j.buffer, j.place()); err != nil {
 		return 0, err
 	}
-	next.at += size
+	j.unsure = false
+	next.at += int64(len(j.buffer))
 	j.state = next
 	if cap(j.buffer) > 1<<20 { // a rare size: not kept
 		j.buffer = nil
@@ -180,6 +206,9 @@ func (s state) place() int64 { return fileHead + int64(s.generation%2)*s.half + 
 // Drained reports that all changes up to a sequence are durable elsewhere, together with that
 // sequence, so that the next Read gets it or a higher one. Any goroutine may call it.
 func (j *Journal) Drained(sequence uint64) { j.drained.Store(sequence) }
+
+// Needed returns the sequence up to which changes must be drained after ErrNoRoom.
+func (j *Journal) Needed() uint64 { return j.before }
 
 // Generation rises when the other half is begun.
 func (j *Journal) Generation() uint64 { return j.generation }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 )
@@ -8,7 +9,9 @@ import (
 // Contents is what a journal holds.
 type Contents struct {
 	state
-	Ops []Op // those that are not drained, in their order
+	Ops    []Op   // those that are not drained, in their order
+	last   []byte // the last record as it is in the file, at lastAt; empty if there is none
+	lastAt int64
 }
 
 // Sequence returns the sequence of the last change; of a new journal, the one given to Create.
@@ -28,6 +31,7 @@ type scanned struct {
 	state        // after its last record; generation is 0 if the first one is bad
 	first uint64 // the sequence of the first record
 	ops   []Op
+	last  []byte // the last record
 	rest  []byte // from the first bad record on
 }
 
@@ -82,7 +86,7 @@ func scan(head state, half []byte, parity uint64) scanned {
 			return s
 		}
 		s.sequence, s.check, s.at = found.sequence, found.check, s.at+found.size()
-		s.ops, s.rest = append(s.ops, op), s.rest[found.size():]
+		s.ops, s.last, s.rest = append(s.ops, op), s.rest[:found.size()], s.rest[found.size():]
 	}
 }
 
@@ -120,7 +124,7 @@ func (s scanned) complete(other scanned, drained uint64) (Contents, error) {
 	for len(ops) > 0 && ops[0].Sequence <= drained {
 		ops = ops[1:]
 	}
-	return Contents{state: s.state, Ops: ops}, nil
+	return Contents{state: s.state, Ops: ops, last: bytes.Clone(s.last), lastAt: s.place() - int64(len(s.last))}, nil
 }
 
 // damaged names the last entry before the bad place.

@@ -118,6 +118,13 @@ func (b *boltLog) dropUnsure() error {
 	return nil
 }
 
+// settle makes sure that the file has nothing of a write that failed.
+func (b *boltLog) settle() error {
+	b.writing.Lock()
+	defer b.writing.Unlock()
+	return b.dropUnsure()
+}
+
 func (b *boltLog) DeleteRange(first, last uint64) error {
 	b.writing.Lock()
 	defer b.writing.Unlock()

@@ -24,6 +24,7 @@ type Contents struct {
 	Extent  // of the log
 	stable  stableRecord
 	inBolt  Extent           // of the log in raft-boltdb, which the journal changes
+	spans   spans            // which entries are in raft-boltdb
 	journal journal.Contents // zero without a journal
 }
 
@@ -56,6 +57,7 @@ type fileReader struct {
 	decoder   *codec.Decoder
 	log       Extent
 	inBolt    Extent
+	spans     spans
 	journal   journal.Contents
 	overlay   journaledLog // what the journal makes of it: its tail and cuts
 	applied   bool         // the journal was read
@@ -78,7 +80,7 @@ func Read(folder string, journaled bool) (Contents, error) {
 func Scan(folder string, journaled bool, each func(*raft.Log) error, damaged func(error) error) (Contents, error) {
 	r := &fileReader{folder: folder, journaled: journaled, each: each, damage: damaged, decoder: codec.NewDecoderBytes(nil, &codec.MsgpackHandle{})}
 	err := r.read()
-	contents := Contents{Extent: r.log, inBolt: r.inBolt, journal: r.journal}
+	contents := Contents{Extent: r.log, inBolt: r.inBolt, spans: r.spans, journal: r.journal}
 	if r.stable != nil {
 		contents.stable = *r.stable
 	}
@@ -169,7 +171,7 @@ func (r *fileReader) entry(index uint64, value []byte) error {
 	if err := checkRead(index, &log); err != nil {
 		return r.damage(r.damaged(index, "%v", err))
 	}
-	r.inBolt = r.inBolt.with(index)
+	r.inBolt, r.spans = r.inBolt.with(index), r.spans.with(index)
 	if _, newer := r.overlay.place(index); newer || r.overlay.hides(index) {
 		return nil
 	}

@@ -92,13 +92,18 @@ func TestAppendsGoOnBesideAHangingDrain(t *testing.T) {
 	}
 }
 
-// badFile is a journal whose writes fail.
+// badFile is a journal whose writes fail once err is set.
 type badFile struct {
 	journal.File
 	err error
 }
 
-func (b badFile) WriteAt([]byte, int64) (int, error) { return 0, b.err }
+func (b *badFile) WriteAt(content []byte, at int64) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	return b.File.WriteAt(content, at)
+}
 
 // TestFailedWriteToTheJournal: it is final, but for a full disk.
 func TestFailedWriteToTheJournal(t *testing.T) {
@@ -116,7 +121,11 @@ func TestFailedWriteToTheJournal(t *testing.T) {
 			t.Fatal(err)
 		}
 		good := l.journal
-		l.journal = journal.Open(badFile{file, cause}, found, 0)
+		bad := &badFile{File: file}
+		if l.journal, err = journal.Open(bad, found, 0); err != nil {
+			t.Fatal(err)
+		}
+		bad.err = cause
 		l.draining.Unlock()
 		l.writing.Unlock()
 		storetest.WantError(t, s.Logs().StoreLogs(storetest.Entries(4, 4, 1)), kind, journal.FileName)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -20,6 +21,8 @@ import (
 const (
 	// FileName is the file of log and stable values in a data folder, by raft-boltdb.
 	FileName = "raft.db"
+	// JournalFile is the journal of a data folder that has one.
+	JournalFile = journal.FileName
 	// memoryFile stands for a file in messages of a log in memory.
 	memoryFile = "memory"
 	// cachedEntries is how many of the latest log entries are kept in memory.
@@ -149,8 +152,17 @@ func CreateJournal(folder string, half int64, found Contents) (Contents, error) 
 	return found, err
 }
 
-// RemoveJournal removes a drained journal from a folder whose log has none any more.
-func RemoveJournal(folder string) error { return os.Remove(filepath.Join(folder, journal.FileName)) }
+// JournalSize returns how many bytes of the disk a journal takes. half is that of CreateJournal.
+func JournalSize(half int64) int64 { return 2 * cmp.Or(half, journal.DefaultHalf) }
+
+// RemoveJournal removes a journal, if there is one, from a folder whose log has none any more.
+func RemoveJournal(folder string) error {
+	err := os.Remove(filepath.Join(folder, journal.FileName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
 
 // OpenMemory returns stores that keep everything in memory.
 func OpenMemory(c Config) (*Stores, error) {

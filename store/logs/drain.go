@@ -1,0 +1,160 @@
+package logs
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/store/damage"
+)
+
+const (
+	// drainPortion is how many bytes of entries go to bbolt in one transaction: appends
+	// are synced beside it on the same disk.
+	drainPortion = 1 << 20
+	// drainIdle is the time without a change after which all of them go to bbolt.
+	drainIdle = time.Second
+)
+
+// drain brings all changes of now into bbolt. With an error they stay in the journal and in
+// memory, and some may be in bbolt too: that makes no difference to those that come again.
+func (l *journaledLog) drain() error { return l.drainTo(math.MaxUint64) }
+
+// drainTo is drain, unless bbolt has the changes up to a sequence already: another goroutine
+// may have brought them there while this one waited for its turn.
+func (l *journaledLog) drainTo(sequence uint64) error {
+	l.draining.Lock()
+	defer l.draining.Unlock()
+	if l.copied != 0 {
+		if err := l.finish(l.copied); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	reached, cuts, tail := l.reached, slices.Clone(l.cuts), slices.Clone(l.tail)
+	done := l.drained >= min(sequence, reached)
+	l.mu.Unlock()
+	if done {
+		return l.guard.Refusal()
+	}
+	if err := l.copyToBolt(cuts, tail); err != nil {
+		return err
+	}
+	l.copied = reached
+	return l.finish(reached)
+}
+
+// copyToBolt makes changes in bbolt. draining is held.
+func (l *journaledLog) copyToBolt(cuts []cut, tail []held) error {
+	// What an attempt that failed has left may be cut since, and then no write replaces it.
+	if err := l.bolt.settle(); err != nil {
+		return err
+	}
+	for _, c := range cuts {
+		if e := l.bolt.now(); e.Last == 0 || c.first > e.Last || c.last < e.First {
+			continue
+		}
+		if err := l.bolt.DeleteRange(c.first, c.last); err != nil {
+			return err
+		}
+	}
+	for len(tail) > 0 {
+		var portion []*raft.Log
+		for size := 0; len(tail) > 0 && (size < drainPortion || len(portion) == 0); tail = tail[1:] {
+			portion = append(portion, tail[0].log)
+			size += len(tail[0].log.Data)
+		}
+		if err := l.bolt.StoreLogs(portion); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish stores that bbolt has the changes up to a sequence, and forgets them. If it fails, that
+// may be stored all the same: then nothing may be removed from bbolt before it succeeds, since
+// the journal would not bring it back. draining is held.
+func (l *journaledLog) finish(reached uint64) error {
+	if err := l.sequel.setDrained(reached); err != nil {
+		return err
+	}
+	l.copied = 0
+	l.journal.Drained(reached)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drained = reached
+	l.tail = slices.DeleteFunc(l.tail, func(h held) bool { return h.sequence <= reached })
+	l.cuts = slices.DeleteFunc(l.cuts, func(c cut) bool { return c.sequence <= reached })
+	return nil
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// changed wakes the drainer if it waits for a change.
+func (l *journaledLog) changed() {
+	if l.asleep.CompareAndSwap(true, false) {
+		signal(l.wake)
+	}
+}
+
+// run drains when a half is full, and when there was no change for a while. A full disk ends
+// an attempt; the next one comes with a change.
+func (l *journaledLog) run() {
+	defer close(l.ended)
+	timer := time.NewTimer(drainIdle)
+	var seen uint64
+	for {
+		select {
+		case <-l.stop:
+			return
+		case <-l.wake:
+		case <-l.soon:
+			seen = l.try()
+		case <-timer.C:
+			reached, idle := l.progress()
+			switch {
+			case idle:
+				l.asleep.Store(true)
+				if _, idle = l.progress(); idle { // else the change may not have seen that it sleeps
+					continue
+				}
+				l.asleep.Store(false)
+			case reached == seen:
+				if seen = l.try(); seen == 0 {
+					l.asleep.Store(true)
+					continue
+				}
+			default:
+				seen = reached
+			}
+		}
+		timer.Reset(drainIdle)
+	}
+}
+
+// progress returns the sequence of the last change, and whether bbolt has all.
+func (l *journaledLog) progress() (reached uint64, drained bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reached, l.reached == l.drained
+}
+
+// try drains, and returns the sequence that is reached, 0 if that failed.
+func (l *journaledLog) try() uint64 {
+	if err := l.drain(); err != nil {
+		if !errors.Is(err, damage.ErrClosed) {
+			l.logger.Warn("entries stay in the journal", "error", err)
+		}
+		return 0
+	}
+	reached, _ := l.progress()
+	return reached
+}
