@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,19 +15,21 @@ import (
 
 // BenchmarkRestart reports how long a single node takes from the opening of its
 // folder until it is ready: with the most that a week of ticks leaves in the log,
-// and with leases that are in a snapshot, or still in the log.
+// and with leases that are in a snapshot, or still in the log; in the last case each is of a
+// semaphore of its own.
 func BenchmarkRestart(b *testing.B) {
 	for _, state := range []struct {
 		name          string
 		leases, ticks int
-		snapshot      bool
+		snapshot, own bool
 	}{
-		{"week-of-ticks", 0, 1 << 16, false},
-		{"300000-leases-in-the-log", 300_000, 0, false},
-		{"1000000-leases-in-a-snapshot", 1_000_000, 0, true},
+		{"week-of-ticks", 0, 1 << 16, false, false},
+		{"300000-leases-in-the-log", 300_000, 0, false, false},
+		{"1000000-leases-in-a-snapshot", 1_000_000, 0, true, false},
+		{"200000-semaphores-in-a-snapshot", 200_000, 0, true, true},
 	} {
 		b.Run(state.name, func(b *testing.B) {
-			r := &restart{b: b, folder: b.TempDir(), address: benchAddress(b)}
+			r := &restart{b: b, folder: b.TempDir(), address: benchAddress(b), own: state.own}
 			r.fill(state.leases, state.ticks, state.snapshot)
 			b.ResetTimer()
 			for range b.N {
@@ -44,6 +47,7 @@ type restart struct {
 	b       *testing.B
 	folder  string
 	address string
+	own     bool // each lease has a semaphore of its own
 	store   *store.Store
 	node    *Node
 }
@@ -81,7 +85,12 @@ func (r *restart) fill(leases, ticks int, snapshot bool) {
 	list := []Call{{Command: fsm.CreateSemaphore{Name: "a", Permits: 1 << 40}}}
 	for done := 0; done < leases || len(list) > 0; list = list[:0] {
 		for len(list) < 4_000 && done < leases {
-			list = append(list, Call{Command: fsm.AcquireOnce{Session: r.node.DrawSession(), Name: "a", Count: 1, TTLMS: fsm.MaxTTLMS}})
+			name := "a"
+			if r.own {
+				name = fmt.Sprintf("semaphore-%d", done)
+				list = append(list, Call{Command: fsm.CreateSemaphore{Name: name, Permits: 1}})
+			}
+			list = append(list, Call{Command: fsm.AcquireOnce{Session: r.node.DrawSession(), Name: name, Count: 1, TTLMS: fsm.MaxTTLMS}})
 			done++
 		}
 		_, errs := r.node.DoMany(r.b.Context(), list)
