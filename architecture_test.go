@@ -96,7 +96,7 @@ var layers = map[string][]string{
 	"client/internal/nodes": {},                                                                         // addresses, and which to ask next
 	"internal/credentials":  {},                                                                         // what clients show to nodes, and trust in them
 
-	"cmd/signalbox/internal/target": {"client", "internal/credentials"}, // the cluster that flags name
+	"cmd/signalbox/internal/target": {"client", "cmd/signalbox/internal/settings", "internal/credentials"}, // the cluster that flags name
 
 	// One program each, for users to read.
 	"examples/cron-lock":    {"client"},

@@ -190,7 +190,8 @@ func TestVerbsWithoutCluster(t *testing.T) {
 	}
 }
 
-// TestContexts: a context gives the address and the token; flags and variables win.
+// TestContexts: a context gives the address and the token; flags win over it, and variables
+// unless --context is on the command line.
 func TestContexts(t *testing.T) {
 	home := t.TempDir()
 	folder := filepath.Join(home, ".config", "signalbox")
@@ -211,7 +212,9 @@ func TestContexts(t *testing.T) {
 		{"ls", nil, []string{"127.0.0.1:"}},
 		{"ls --context away", nil, []string{"--token-file", filepath.Join(folder, "none")}},
 		{"ls", []string{"SIGNALBOX_CONTEXT", "away"}, []string{"--token-file"}},
-		{"ls --context away", []string{"SIGNALBOX_TOKEN", "abc"}, []string{"127.0.0.1:3"}},
+		{"ls --context away", []string{"SIGNALBOX_TOKEN", "abc"}, []string{"--token-file"}},
+		{"ls", []string{"SIGNALBOX_CONTEXT", "away", "SIGNALBOX_TOKEN", "abc"}, []string{"127.0.0.1:3"}},
+		{"rm web --yes --context away", []string{"SIGNALBOX_ADDR", "http://127.0.0.1:4", "SIGNALBOX_TOKEN", "7"}, []string{"--token-file"}},
 		{"ls --addr http://127.0.0.1:4", nil, []string{"127.0.0.1:4"}},
 		{"ls", []string{"SIGNALBOX_ADDR", "http://127.0.0.1:4"}, []string{"127.0.0.1:4"}},
 		{"ls --context none", nil, []string{"--context", "[contexts.none]"}},
@@ -220,7 +223,7 @@ func TestContexts(t *testing.T) {
 	} {
 		t.Run(c.arguments, func(t *testing.T) {
 			arguments := strings.Fields(c.arguments)
-			if arguments[0] == "ls" {
+			if arguments[0] != "run" {
 				arguments = append(arguments, "--timeout", "50ms")
 			}
 			var stdout, stderr written

@@ -49,6 +49,7 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			if c.Cluster, err = cluster.Client(); err != nil {
 				return hold.Usage(err)
 			}
+			c.Variables = cluster.Environment()
 			c.Create = command.Flags().Changed("permits")
 			c.Log = slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 			signals, stop := hold.Catch(command.Context())

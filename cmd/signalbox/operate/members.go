@@ -3,7 +3,9 @@ package operate
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
@@ -114,39 +116,72 @@ type nodeStatus struct {
 
 func statusVerb() verb {
 	return verb{use: "status", short: "Show the state of the cluster, as each node of --addr sees it",
-		long: "\n\nThe exit status is 6 if one of them does not reply, or knows no leader.",
+		long: "\n\nThe exit status is 6 if one of them does not reply, or knows no leader, and 5 if one refuses the token. Of two\n" +
+			"addresses of one host and port, by http:// and https://, one that replies is enough.",
 		run: func(c *call) error {
 			var all []nodeStatus
 			var rows [][]string
 			var best *signalbox.Cluster
-			var failed error
+			failed := map[string]error{} // by host and port; nil: it has replied
 			for _, address := range c.cluster.Addresses {
-				one := nodeStatus{Address: address}
+				one := nodeStatus{Address: target.Shown(address)}
 				cluster, err := ask(c, address)
+				_, host, _ := strings.Cut(one.Address, "://")
+				if before, asked := failed[host]; !asked || before != nil {
+					failed[host] = err
+				}
 				if one.Cluster = cluster; err != nil {
-					one.Error, failed = target.Explain(err).Error(), err
-					rows = append(rows, []string{address, "", "no reply", "", "", ""})
+					one.Error = target.Explain(err).Error()
+					rows = append(rows, []string{one.Address, "", noReply(err), "", "", ""})
 				} else {
-					rows = append(rows, []string{address, cluster.Node, orUnknown(cluster.Leader), fmt.Sprint(cluster.Term), fmt.Sprint(cluster.AppliedIndex), fmt.Sprint(cluster.Level)})
+					rows = append(rows, []string{one.Address, cluster.Node, orUnknown(cluster.Leader), fmt.Sprint(cluster.Term), fmt.Sprint(cluster.AppliedIndex), fmt.Sprint(cluster.Level)})
 					if best == nil || best.Leader == "" || cluster.Node == cluster.Leader {
 						best = cluster
 					}
 				}
 				all = append(all, one)
 			}
-			if best == nil {
-				return failed
-			}
-			err := errors.Join(c.Result(best.ID, all), c.Printf("cluster %s: %d nodes\n", best.ID, len(best.Members)),
-				c.Rows([]string{"ADDRESS", "NODE", "LEADER", "TERM", "APPLIED", "LEVEL"}, rows), c.Printf(""))
-			if c.Format == terminal.Table {
-				err = errors.Join(err, printMembers(c, best))
-			}
-			if err == nil && failed == nil && slices.ContainsFunc(all, func(n nodeStatus) bool { return n.Cluster.Leader == "" }) {
-				return noLeader("a node")
-			}
-			return errors.Join(err, failed)
+			return errors.Join(printStatus(c, all, rows, best), worst(failed, all))
 		}}
+}
+
+// noReply says for people why an address has no status.
+func noReply(err error) string {
+	if statusOf(err) == hold.StatusRefused {
+		return "refused"
+	}
+	return "no reply"
+}
+
+// printStatus prints the status of each address, and the members as the best of them sees
+// them; nil: no node has replied.
+func printStatus(c *call, all []nodeStatus, rows [][]string, best *signalbox.Cluster) error {
+	if best == nil {
+		if c.Format == terminal.JSON {
+			return c.Result("", all)
+		}
+		return nil
+	}
+	err := errors.Join(c.Result(best.ID, all), c.Printf("cluster %s: %d nodes\n", best.ID, len(best.Members)),
+		c.Rows([]string{"ADDRESS", "NODE", "LEADER", "TERM", "APPLIED", "LEVEL"}, rows), c.Printf(""))
+	if c.Format == terminal.Table {
+		err = errors.Join(err, printMembers(c, best))
+	}
+	return err
+}
+
+// worst is the failure that decides the exit status: a node that does not reply, else one
+// that refuses, else one that knows no leader.
+func worst(failed map[string]error, all []nodeStatus) (err error) {
+	for _, host := range slices.Sorted(maps.Keys(failed)) {
+		if one := failed[host]; one != nil && (err == nil || statusOf(one) > statusOf(err)) {
+			err = one
+		}
+	}
+	if err == nil && slices.ContainsFunc(all, func(n nodeStatus) bool { return n.Cluster != nil && n.Cluster.Leader == "" }) {
+		return noLeader("a node")
+	}
+	return err
 }
 
 // ask reads the cluster as one node sees it.
@@ -154,6 +189,10 @@ func ask(c *call, address string) (*signalbox.Cluster, error) {
 	cfg := c.cluster
 	cfg.Addresses = []string{address}
 	client, err := signalbox.New(cfg)
+	if err != nil { // an http:// address that is listed with https:// too, and gets no token
+		cfg.Token, cfg.TokenFile = "", ""
+		client, err = signalbox.New(cfg)
+	}
 	if err != nil {
 		return nil, err
 	}

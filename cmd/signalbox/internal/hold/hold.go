@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -63,6 +62,7 @@ const shortestTTL = time.Second
 type Config struct {
 	Semaphore string
 	Command   []string         // a program and its arguments
+	Variables []string         // NAME=VALUE, for the command, besides those of the permits
 	Cluster   signalbox.Config // the addresses of its nodes, and the credentials
 	Count     int64            // permits to hold
 	Create    bool             // make the semaphore with Permits if it does not exist
@@ -134,8 +134,7 @@ func (h *Holder) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	started, err := h.begin(h.Command, append(os.Environ(),
-		"SIGNALBOX_ADDR="+handedOn(h.Cluster.Addresses),
+	started, err := h.begin(h.Command, append(append(os.Environ(), h.Variables...),
 		"SIGNALBOX_SEMAPHORE="+lease.Semaphore, "SIGNALBOX_SESSION="+lease.Session, "SIGNALBOX_TOKEN="+strconv.FormatUint(lease.Token, 10)))
 	if err != nil {
 		h.release(ctx, session)
@@ -153,19 +152,6 @@ func (h *Holder) Run(ctx context.Context) error {
 		return &Exit{Status: status}
 	}
 	return nil
-}
-
-// handedOn is the addresses for the command, without users, which count as tokens.
-func handedOn(addresses []string) string {
-	var shown []string
-	for _, address := range addresses {
-		if u, err := url.Parse(address); err == nil && u.User != nil {
-			u.User = nil
-			address = u.String()
-		}
-		shown = append(shown, address)
-	}
-	return strings.Join(shown, ",")
 }
 
 // relayed are the signals that the command's group receives too.

@@ -10,13 +10,16 @@ import (
 	"strings"
 
 	"github.com/BurntSushi/toml"
+	"github.com/spf13/pflag"
+
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 )
 
 // shownContexts is where the file of the contexts is by default.
 const shownContexts = "~/.config/signalbox/config.toml"
 
-// settings are the flags that a context may set.
-var settings = []string{"addr", "token-file", "ca", "cert", "key", "insecure-http"}
+// members are the flags that a context may set.
+var members = []string{"addr", "token-file", "ca", "cert", "key", "insecure-http"}
 
 // contextsFile is a file of contexts.
 type contextsFile struct {
@@ -24,14 +27,16 @@ type contextsFile struct {
 	Contexts map[string]map[string]any `toml:"contexts"`
 }
 
-// fromContext sets the flags that were not given from a context. Without --context, a
-// given --addr leaves the context out: its credentials are for its own addresses.
+// fromContext sets flags from a context. One that --context names on the command line wins
+// over variables, and else they win over it. An address that was given by a stronger source
+// than the context leaves it out: its credentials are for its own addresses.
 func (f *Flags) fromContext() error {
 	if f.complete {
 		return nil
 	}
 	f.complete = true
-	if f.context == "" && f.set.Changed("addr") {
+	addr := f.set.Lookup("addr")
+	if addr.Changed && (f.context == "" || given(addr) && !given(f.set.Lookup("context"))) {
 		return nil
 	}
 	file, path, err := f.readContexts()
@@ -49,6 +54,10 @@ func (f *Flags) fromContext() error {
 	if !there {
 		return fmt.Errorf("--context: %s has no [contexts.%s]", path, name)
 	}
+	if _, has := values["addr"]; !has && !f.stands(addr) {
+		f.Addresses = slices.Clone(defaultAddresses)
+	}
+	f.used = name
 	for key, value := range values {
 		if err := f.setFrom(key, value, filepath.Dir(path)); err != nil {
 			return fmt.Errorf("%s: [contexts.%s]: %s: %w", path, name, key, err)
@@ -60,8 +69,8 @@ func (f *Flags) fromContext() error {
 // setFrom sets a flag from a member of a context. Files are relative to the folder of the
 // contexts.
 func (f *Flags) setFrom(key string, value any, folder string) error {
-	if !slices.Contains(settings, key) {
-		return fmt.Errorf("this is not one of %s", strings.Join(settings, ", "))
+	if !slices.Contains(members, key) {
+		return fmt.Errorf("this is not one of %s", strings.Join(members, ", "))
 	}
 	text := fmt.Sprint(value)
 	if list, is := value.([]any); is {
@@ -75,20 +84,22 @@ func (f *Flags) setFrom(key string, value any, folder string) error {
 		text = filepath.Join(folder, text)
 	}
 	flag := f.set.Lookup(key)
-	if flag.Changed {
+	if f.stands(flag) {
 		return nil
 	}
-	if err := f.set.Set(key, text); err != nil {
-		return err
+	if key == "addr" {
+		f.Addresses = nil // those of a variable, which Set would add to
 	}
-	return f.set.SetAnnotation(key, ofContext, []string{"true"})
+	f.tokenOfContext = f.tokenOfContext || key == "token-file"
+	return f.set.Set(key, text)
 }
 
-// ofContext annotates a flag that a context has set.
-const ofContext = "signalbox-of-context"
+// given reports whether a flag is on the command line.
+func given(flag *pflag.Flag) bool { return settings.Source(flag) == "flag" }
 
-func (f *Flags) ofContext(flag string) bool {
-	return len(f.set.Lookup(flag).Annotations[ofContext]) > 0
+// stands reports whether a flag keeps its value beside that of the context.
+func (f *Flags) stands(flag *pflag.Flag) bool {
+	return given(flag) || flag.Changed && !given(f.set.Lookup("context"))
 }
 
 // readContexts reads the file; by default there need not be one.

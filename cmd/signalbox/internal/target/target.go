@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 	"github.com/signalbox/signalbox/internal/credentials"
 )
 
@@ -23,22 +24,27 @@ type Flags struct {
 	set               *pflag.FlagSet
 	context, contexts string // the name of a context, and the file that has it
 	complete          bool   // the context was read
+	used              string // the context that counts; "": none
+	tokenOfContext    bool   // the context gave the file of the token
 }
 
 // tokenVariable has the token, where no file has it.
 const tokenVariable = "SIGNALBOX_TOKEN"
 
+// defaultAddresses is where "signalbox dev" serves.
+var defaultAddresses = []string{"http://127.0.0.1:8701"}
+
 // Add adds the flags of a cluster. lookup reads an environment variable; those of the
 // flags are for the caller to read, but for SIGNALBOX_TOKEN, which is of no flag.
 func Add(flags *pflag.FlagSet, lookup func(string) (string, bool)) *Flags {
 	f := &Flags{lookup: lookup, set: flags}
-	flags.StringSliceVar(&f.Addresses, "addr", []string{"http://127.0.0.1:8701"}, "the nodes' base URLs; each run tries them in an order drawn at random")
+	flags.StringSliceVar(&f.Addresses, "addr", defaultAddresses, "the nodes' base URLs; each run tries them in an order drawn at random")
 	flags.StringVar(&f.given.TokenFile, "token-file", "", "file with the token for a cluster that asks for one; default: the token in "+tokenVariable)
 	AddCA(flags, &f.given.CA)
 	flags.StringVar(&f.given.Cert, "cert", "", "PEM file with a client certificate, which nodes may take instead of a token")
 	flags.StringVar(&f.given.Key, "key", "", "PEM file with the key of --cert")
 	flags.BoolVar(&f.given.Plain, "insecure-http", false, "send the token to http:// addresses on other machines too, where others may read it on its way")
-	flags.StringVar(&f.context, "context", "", "a cluster that --contexts describes; default: the one that it names, unless --addr is given")
+	flags.StringVar(&f.context, "context", "", "a cluster that --contexts describes; default: the one that it names, unless --addr is given; it wins over the variables of the other flags")
 	flags.StringVar(&f.contexts, "contexts", "", "TOML file with addresses and credentials of clusters, by name; default: "+shownContexts)
 	return f
 }
@@ -75,10 +81,7 @@ func (f *Flags) Service() (*http.Client, []*url.URL, error) {
 	}
 	var bases []*url.URL
 	for _, address := range f.Addresses {
-		if !strings.Contains(address, "://") {
-			address = "http://" + address
-		}
-		base, err := url.Parse(strings.TrimRight(address, "/"))
+		base, err := parse(address)
 		if err != nil || base.User != nil { // which errors would show
 			return nil, nil, errors.New("--addr: an address has no user here: give the token by --token-file or " + tokenVariable)
 		}
@@ -86,6 +89,44 @@ func (f *Flags) Service() (*http.Client, []*url.URL, error) {
 	}
 	h, err := HTTP(f.credentials(), bases)
 	return h, bases, err
+}
+
+// Environment returns variables, NAME=VALUE, by which another program finds the same
+// cluster, without credentials. It holds once Client has returned.
+func (f *Flags) Environment() []string {
+	var addresses []string
+	for _, address := range f.Addresses {
+		if address = Shown(address); address != "" {
+			addresses = append(addresses, address)
+		}
+	}
+	variables := []string{settings.Variable("addr") + "=" + strings.Join(addresses, ",")}
+	context := settings.Variable("context")
+	if name, _ := f.lookup(context); name != "" && name != f.used { // its credentials are for another cluster
+		variables = append(variables, context+"=")
+	}
+	return variables
+}
+
+// Shown returns an address without its user, which counts as a token; "" if it is no URL.
+func Shown(address string) string {
+	if !strings.Contains(address, "@") {
+		return address
+	}
+	base, err := parse(address)
+	if err != nil {
+		return ""
+	}
+	base.User = nil
+	return base.String()
+}
+
+// parse reads an address, which may be host:port alone.
+func parse(address string) (*url.URL, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	return url.Parse(strings.TrimRight(address, "/"))
 }
 
 // HTTP returns an HTTP client with credentials for the addresses. Its errors name the
@@ -98,14 +139,16 @@ func HTTP(given credentials.Config, addresses []*url.URL) (*http.Client, error) 
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }
 
-// credentials adds the token of the environment to those of the flags.
+// credentials adds the token of the environment to those of the flags. It counts more than
+// the file of a context, unless --context names that on the command line.
 func (f *Flags) credentials() credentials.Config {
-	given := f.given
+	cfg := f.given
 	token, _ := f.lookup(tokenVariable)
-	if token = strings.TrimSpace(token); (given.TokenFile == "" || f.ofContext("token-file")) && strings.Trim(token, "0123456789") != "" {
-		given.Token, given.TokenFile = token, ""
+	weak := f.tokenOfContext && !given(f.set.Lookup("context"))
+	if token = strings.TrimSpace(token); (cfg.TokenFile == "" || weak) && strings.Trim(token, "0123456789") != "" {
+		cfg.Token, cfg.TokenFile = token, ""
 	}
-	return given
+	return cfg
 }
 
 // named adds the flag to an error of the configuration.
