@@ -131,3 +131,30 @@ func TestTrackedFilesAreSmall(t *testing.T) {
 		}
 	}
 }
+
+// TestOneScript: one test is run with the tags of all tests, and it is a failure that none ran.
+func TestOneScript(t *testing.T) {
+	for name, c := range map[string]struct {
+		output string
+		status int
+		fails  bool
+	}{
+		"passes":       {output: "=== RUN   TestComposeFile"},
+		"fails":        {output: "=== RUN   TestComposeFile", status: 1, fails: true},
+		"none has run": {output: "testing: warning: no tests to run", fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			fake := fmt.Sprintf("#!/bin/sh\necho \"$@\"\necho '%s'\nexit %d\n", c.output, c.status)
+			if err := os.WriteFile(filepath.Join(dir, "go"), []byte(fake), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			script := exec.Command("bash", "scripts/one.sh", "TestComposeFile")
+			script.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+			output, err := script.CombinedOutput()
+			if (err != nil) != c.fails || !strings.Contains(string(output), "-tags processes,compose,browser") {
+				t.Errorf("%v\n%s", err, output)
+			}
+		})
+	}
+}

@@ -12,5 +12,11 @@ if [ -z "$packages" ]; then
   echo "no test is called $test" >&2
   exit 2
 fi
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
 # shellcheck disable=SC2086 # one word a package
-go test -count 1 -v -tags processes,compose -run "^$test\$" $packages
+go test -count 1 -v -tags processes,compose,browser -run "^$test\$" $packages | tee "$output"
+if ! grep -q '^=== RUN' "$output"; then
+  echo "$test did not run: see the build tags of its file" >&2
+  exit 1
+fi

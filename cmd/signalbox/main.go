@@ -19,6 +19,7 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 	"github.com/signalbox/signalbox/cmd/signalbox/operate"
 	"github.com/signalbox/signalbox/cmd/signalbox/verbs"
 )
@@ -35,7 +36,7 @@ func main() {
 		os.Exit(1)
 	}()
 	if err := mistyped(os.Environ()); err != nil {
-		fmt.Fprintln(os.Stderr, "signalbox:", strings.Join(strings.Fields(err.Error()), " "))
+		fmt.Fprintln(os.Stderr, "signalbox:", oneLine(err.Error()))
 		os.Exit(hold.StatusUsage)
 	}
 	os.Exit(run(ctx, os.Args[1:], os.LookupEnv, os.Stdout, os.Stderr))
@@ -69,18 +70,25 @@ func run(ctx context.Context, arguments []string, lookup func(string) (string, b
 	root.SetArgs(arguments)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	if err := root.ExecuteContext(ctx); err != nil {
-		if text := strings.Join(strings.Fields(err.Error()), " "); text != "" { // one line
+	command, err := root.ExecuteContextC(ctx)
+	if err != nil {
+		if command == root { // an unknown subcommand, or a flag before it
+			err = hold.Usage(err)
+		}
+		if text := oneLine(err.Error()); text != "" {
 			fmt.Fprintln(stderr, "signalbox:", text)
 		}
 		var advice *target.Advice
 		if errors.As(err, &advice) {
-			fmt.Fprintln(stderr, "  "+advice.Next)
+			fmt.Fprintln(stderr, "  "+oneLine(advice.Next))
 		}
 		return statusOf(err)
 	}
 	return 0
 }
+
+// oneLine is a text in a line that drives no terminal: parts of it may be a server's.
+func oneLine(text string) string { return terminal.Plain(strings.Join(strings.Fields(text), " ")) }
 
 // newRoot builds the command line. lookup reads an environment variable.
 func newRoot(lookup func(string) (string, bool)) *cobra.Command {
@@ -94,9 +102,10 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 		SilenceErrors: true, // run prints them, in one line, and the advice in another
 		SilenceUsage:  true,
 		PersistentPreRunE: func(command *cobra.Command, _ []string) error {
-			return settings.Apply(command.Flags(), lookup)
+			return hold.Usage(settings.Apply(command.Flags(), lookup))
 		},
 	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hold.Usage(err) })
 	root.SetVersionTemplate("signalbox {{.Version}}\n")
 	root.AddCommand(newServe(lookup), newConfig(), newDev(), newVersion(), newHealthcheck(lookup))
 	for _, command := range root.Commands() {
@@ -105,6 +114,11 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 	}
 	root.AddCommand(newRun(lookup), verbs.Cert(), verbs.Inspect(), verbs.Backup(lookup), verbs.Restore(lookup), verbs.Recover(parsePeers), verbs.Token())
 	root.AddCommand(operate.Commands(lookup)...)
+	for all := root.Commands(); len(all) > 0; all = append(all[1:], all[0].Commands()...) {
+		if command, check := all[0], all[0].Args; check != nil {
+			command.Args = func(_ *cobra.Command, arguments []string) error { return hold.Usage(check(command, arguments)) }
+		}
+	}
 	return root
 }
 

@@ -54,7 +54,7 @@ func newConfig() *cobra.Command {
 		Use:   "config",
 		Short: "Print each setting of serve, and where it comes from",
 		Long: "Print each setting that \"signalbox serve\" would have with the same flags, variables and file, and where it comes\n" +
-			"from. The output is a file for --config. A setting that serve would refuse is an error.",
+			"from. The output is a file for --config, with the defaults as comments. A setting that serve would refuse is an error.",
 		RunE: func(command *cobra.Command, _ []string) error {
 			failed := s.complete(command.Flags())
 			return errors.Join(settings.Print(command.OutOrStdout(), command.Flags(), "config"), failed)

@@ -182,11 +182,19 @@ func rmVerb() verb {
 			if err != nil {
 				return "", err
 			}
+			c.asked = s.Epoch
 			return fmt.Sprintf("Delete %s. Its leases are over, though their holders may still be running, and its waiters fail.", summary(s)), nil
 		},
 		run: func(c *call) error {
 			name := c.arguments[0]
-			if err := c.client.Delete(c, name); err != nil {
+			var options []signalbox.CallOption
+			if c.asked != 0 {
+				options = append(options, signalbox.Epoch(c.asked))
+			}
+			if err := c.client.Delete(c, name, options...); err != nil {
+				if errors.Is(err, signalbox.ErrPreconditionFailed) {
+					return refusedFor(fmt.Sprintf("See it with \"signalbox show %s\".", target.Shell(name)), "%s was deleted and made anew meanwhile", name)
+				}
 				return err
 			}
 			return errors.Join(c.Result(name, map[string]string{"deleted": name}), c.Printf("%s deleted", terminal.Plain(name)))

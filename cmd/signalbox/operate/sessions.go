@@ -42,6 +42,9 @@ func acquireVerb() verb {
 			flags.StringToStringVar(&metadata, "metadata", nil, "key=value,…: shown beside the lease, for people")
 		},
 		run: func(c *call) error {
+			if err := checkTTL(ttl); err != nil {
+				return err
+			}
 			options := []signalbox.LeaseOption{signalbox.Count(n), signalbox.TTL(ttl)}
 			if len(metadata) > 0 {
 				options = append(options, signalbox.Metadata(metadata))
@@ -64,6 +67,14 @@ func acquireVerb() verb {
 		}}
 }
 
+// checkTTL refuses a ttl that the API can't express.
+func checkTTL(ttl time.Duration) error {
+	if ttl < time.Millisecond {
+		return hold.Usage(errors.New("--ttl must be at least 1ms"))
+	}
+	return nil
+}
+
 func renewVerb() verb {
 	var ttl time.Duration
 	return verb{use: "renew SESSION", short: "Renew a session, and so its leases, once", long: "\n\nIt prints how long it lives now.", least: 1, most: 1, complete: []source{sessionIDs},
@@ -71,6 +82,11 @@ func renewVerb() verb {
 			flags.DurationVar(&ttl, "ttl", 0, "a new ttl; without it: the one that the session has")
 		},
 		run: func(c *call) error {
+			if c.flags.Changed("ttl") {
+				if err := checkTTL(ttl); err != nil {
+					return err
+				}
+			}
 			left, err := c.client.RenewSession(c, c.arguments[0], ttl)
 			if err != nil {
 				return sessionOver(err, c.arguments[0])
@@ -114,13 +130,17 @@ func releaseVerb() verb {
 			if name == "" {
 				err = c.client.EndSession(c, id)
 			} else {
-				held := slices.ContainsFunc(s.Leases, func(l signalbox.LeaseInfo) bool { return l.Semaphore == name })
+				held := slices.IndexFunc(s.Leases, func(l signalbox.LeaseInfo) bool { return l.Semaphore == name })
 				waits := slices.ContainsFunc(s.Waiting, func(w signalbox.WaitInfo) bool { return w.Semaphores[name] > 0 })
-				if !held && !waits {
+				if held < 0 && !waits {
 					return refusedFor(fmt.Sprintf("It has: %s.", orNone(released)), "the session %s neither holds %s nor waits for it", id, name)
 				}
+				token := uint64(0)
+				if held >= 0 {
+					token = s.Leases[held].Token // not another lease, granted meanwhile
+				}
 				released = name
-				err = c.client.ReleaseLease(c, id, name, 0)
+				err = c.client.ReleaseLease(c, id, name, token)
 			}
 			if err != nil {
 				return sessionOver(err, id)

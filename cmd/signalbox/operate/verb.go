@@ -40,6 +40,7 @@ type call struct {
 	cluster   signalbox.Config // of client
 	arguments []string
 	flags     *pflag.FlagSet
+	asked     uint64 // the epoch of the semaphore that the question was about; 0: no question
 }
 
 // argument returns an argument; "" if it was not given.
@@ -131,7 +132,7 @@ func (v verb) perform(command *cobra.Command, arguments []string, own *common, l
 	if v.asks != nil && !own.yes {
 		question, err := v.asks(c)
 		if err == nil {
-			err = terminal.Confirm(command.InOrStdin(), command.ErrOrStderr(), question)
+			err = terminal.Confirm(c, command.InOrStdin(), command.ErrOrStderr(), question)
 		}
 		if errors.Is(err, terminal.ErrNoTerminal) {
 			return hold.Usage(err)
@@ -154,7 +155,7 @@ func (own *common) call(ctx context.Context, output *terminal.Output, arguments 
 	}
 	cfg.GiveUpAfter = own.timeout
 	client, err := signalbox.New(cfg)
-	return &call{ctx, output, client, cfg, arguments, flags}, err
+	return &call{Context: ctx, Output: output, client: client, cluster: cfg, arguments: arguments, flags: flags}, err
 }
 
 // end ends the client, which holds no lease any more.
@@ -182,6 +183,8 @@ func (c *call) failed(err error, follow bool) error {
 func statusOf(err error) int {
 	var refusal *signalbox.Error
 	switch {
+	case errors.Is(err, signalbox.ErrLost):
+		return hold.StatusLost
 	case errors.Is(err, signalbox.ErrUnavailable):
 		return hold.StatusNotInTime
 	case errors.Is(err, signalbox.ErrUnreachable), errors.Is(err, signalbox.ErrOutcomeUnknown):

@@ -122,7 +122,7 @@ func Source(flag *pflag.Flag) string {
 }
 
 // Print prints the flags as a file for File, each with its source, but for those that
-// except names.
+// except names. Those that were not set are comments.
 func Print(w io.Writer, flags *pflag.FlagSet, except ...string) error {
 	var failed error
 	flags.VisitAll(func(flag *pflag.Flag) {
@@ -140,7 +140,11 @@ func Print(w io.Writer, flags *pflag.FlagSet, except ...string) error {
 		}
 		text, err := json.Marshal(value) // JSON's texts, numbers and arrays are TOML's too
 		if err == nil {
-			_, err = fmt.Fprintf(w, "%s = %s # %s\n", flag.Name, text, Source(flag))
+			comment := ""
+			if !flag.Changed { // a file that sets it would end what follows from its absence
+				comment = "# "
+			}
+			_, err = fmt.Fprintf(w, "%s%s = %s # %s\n", comment, flag.Name, text, Source(flag))
 		}
 		failed = errors.Join(failed, err)
 	})

@@ -62,7 +62,7 @@ func TestPrecedence(t *testing.T) {
 	if err := Print(&b, flags); err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("allow-host = [\"a\",\"b\"] # %s\ndata = \"\" # default\nephemeral = true # flag\nmax-wait = \"5s\" # %s\nnode-id = \"flag\" # flag\nraft-multiplier = 2 # SIGNALBOX_RAFT_MULTIPLIER\n", path, path)
+	want := fmt.Sprintf("allow-host = [\"a\",\"b\"] # %s\n# data = \"\" # default\nephemeral = true # flag\nmax-wait = \"5s\" # %s\nnode-id = \"flag\" # flag\nraft-multiplier = 2 # SIGNALBOX_RAFT_MULTIPLIER\n", path, path)
 	if b.String() != want {
 		t.Errorf("printed\n%swanted\n%s", b.String(), want)
 	}

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,7 +83,7 @@ func (o *Output) Printf(format string, arguments ...any) error {
 func (o *Output) Result(name string, value any) error {
 	switch o.Format {
 	case Name:
-		_, err := fmt.Fprintln(o.W, Plain(name))
+		_, err := fmt.Fprintln(o.W, o.bare(name))
 		return err
 	case JSON:
 		encoder := json.NewEncoder(o.W)
@@ -90,6 +91,14 @@ func (o *Output) Result(name string, value any) error {
 		return encoder.Encode(value)
 	}
 	return nil
+}
+
+// bare is a name by itself. It drives no terminal, and reaches a program as it is.
+func (o *Output) bare(name string) string {
+	if IsTerminal(o.W) {
+		return Plain(name)
+	}
+	return name
 }
 
 // Rows prints lines of cells below their titles.
@@ -132,7 +141,6 @@ func (o *Output) Bold(text string) string {
 func List[T any](o *Output, members iter.Seq2[T, error], titles []string, name func(T) string, row func(T) []string) error {
 	var rows [][]string
 	w := bufio.NewWriter(o.W)
-	lines := &Output{W: w, Format: o.Format}
 	between := "[\n"
 	for member, err := range members {
 		if err != nil {
@@ -149,8 +157,8 @@ func List[T any](o *Output, members iter.Seq2[T, error], titles []string, name f
 			}
 			fmt.Fprintf(w, "%s%s", between, text) // an error stays until Flush
 			between = ",\n"
-		} else if err := lines.Result(name(member), nil); err != nil {
-			return err
+		} else {
+			fmt.Fprintln(w, o.bare(name(member)))
 		}
 	}
 	if o.Format == JSON {
@@ -198,15 +206,26 @@ var (
 	ErrNoTerminal = errors.New("this can't be undone, and there is no terminal to ask on: give --yes")
 )
 
-// Confirm asks a question on out, and returns nil if in has yes for it.
-func Confirm(in io.Reader, out io.Writer, question string) error {
+// Confirm asks a question on out, and returns nil if in has yes for it. The end of ctx ends
+// the wait for that; a goroutine goes on to read from in.
+func Confirm(ctx context.Context, in io.Reader, out io.Writer, question string) error {
 	if !IsTerminal(in) {
 		return ErrNoTerminal
 	}
 	fmt.Fprintf(out, "%s\nGo on? [y/N] ", question)
-	line, _ := bufio.NewReader(in).ReadString('\n') // without a line: no
-	if reply := strings.ToLower(strings.TrimSpace(line)); reply != "y" && reply != "yes" {
-		return ErrDeclined
+	typed := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n') // without a line: no
+		typed <- line
+	}()
+	select {
+	case line := <-typed:
+		if reply := strings.ToLower(strings.TrimSpace(line)); reply != "y" && reply != "yes" {
+			return ErrDeclined
+		}
+		return nil
+	case <-ctx.Done():
+		fmt.Fprintln(out)
+		return ctx.Err()
 	}
-	return nil
 }

@@ -10,7 +10,7 @@ import (
 
 func none(string) (string, bool) { return "", false }
 
-// TestFormats: the same rows in each format, without the control characters of clients.
+// TestFormats: the same rows in each format, and in a table without the control characters of clients.
 func TestFormats(t *testing.T) {
 	members := func(yield func(string, error) bool) {
 		_ = yield("a\x1b[2J", nil) && yield("<b>", nil)
@@ -18,7 +18,7 @@ func TestFormats(t *testing.T) {
 	for format, want := range map[string]string{
 		Table: "NAME   LENGTH\na?[2J  5\n<b>    -\n",
 		JSON:  "[\n\"a\\u001b[2J\",\n\"\\u003cb\\u003e\"\n]\n",
-		Name:  "a?[2J\n<b>\n",
+		Name:  "a\x1b[2J\n<b>\n",
 	} {
 		var b bytes.Buffer
 		o, err := New(&b, format, none)
@@ -58,7 +58,7 @@ func TestShort(t *testing.T) {
 // TestConfirmNeedsTerminal: without one, no question is asked and the result is no.
 func TestConfirmNeedsTerminal(t *testing.T) {
 	var out bytes.Buffer
-	if err := Confirm(strings.NewReader("y\n"), &out, "Delete?"); !errors.Is(err, ErrNoTerminal) || out.Len() > 0 {
+	if err := Confirm(t.Context(), strings.NewReader("y\n"), &out, "Delete?"); !errors.Is(err, ErrNoTerminal) || out.Len() > 0 {
 		t.Errorf("%v, %q", err, out.String())
 	}
 }

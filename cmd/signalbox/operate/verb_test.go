@@ -1,0 +1,93 @@
+package operate
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+)
+
+// TestStatusOf: a loss decides on the exit status, whatever its cause.
+func TestStatusOf(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{signalbox.ErrLost, hold.StatusLost},
+		{fmt.Errorf("%w: %w: %w", signalbox.ErrLost, signalbox.ErrNotRenewed, signalbox.ErrUnreachable), hold.StatusLost},
+		{signalbox.ErrExpiredSession, hold.StatusLost},
+		{signalbox.ErrUnavailable, hold.StatusNotInTime},
+		{signalbox.ErrUnreachable, hold.StatusUnavailable},
+		{&signalbox.Error{Status: 409, Code: "never"}, hold.StatusRefused},
+		{&signalbox.Error{Status: 503, Code: "draining"}, hold.StatusUnavailable},
+		{fmt.Errorf("no room on the disk"), 1},
+	} {
+		if got := statusOf(fmt.Errorf("acquire db: %w", c.err)); got != c.want {
+			t.Errorf("%v: status %d, not %d", c.err, got, c.want)
+		}
+	}
+}
+
+// serving makes a call of a verb on a cluster that replies to GET with a document, and to
+// DELETE with success. It returns the queries of the latter too.
+func serving(t *testing.T, document string, arguments ...string) (c *call, deleted func() string) {
+	t.Helper()
+	queries := make(chan string, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete {
+			queries <- r.URL.RawQuery
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, document)
+	}))
+	t.Cleanup(server.Close)
+	client, err := signalbox.New(signalbox.Config{Addresses: []string{server.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	output := &terminal.Output{W: io.Discard, Format: terminal.Table}
+	return &call{Context: t.Context(), Output: output, client: client, arguments: arguments}, func() string { return <-queries }
+}
+
+// TestDeletesWhatItAskedAbout: rm deletes the semaphore of the question, and no later one of
+// its name.
+func TestDeletesWhatItAskedAbout(t *testing.T) {
+	c, deleted := serving(t, `{"name":"db","permits":1,"epoch":5}`, "db")
+	v := rmVerb()
+	if err := v.run(c); err != nil {
+		t.Fatal(err)
+	}
+	if got := deleted(); got != "" {
+		t.Errorf("without a question: %q", got)
+	}
+	if _, err := v.asks(c); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.run(c); err != nil {
+		t.Fatal(err)
+	}
+	if got := deleted(); got != "epoch=5" {
+		t.Errorf("after the question: %q", got)
+	}
+}
+
+// TestReleasesWhatItRead: release names the token of the lease, and so no later one.
+func TestReleasesWhatItRead(t *testing.T) {
+	const session = `{"session":"77","leases":[{"semaphore":"db","count":1,"token":9}],"waiting":[{"semaphores":{"web":1},"mode":"all"}]}`
+	for name, want := range map[string]string{"db": "token=9", "web": ""} {
+		c, deleted := serving(t, session, "77", name)
+		if err := releaseVerb().run(c); err != nil {
+			t.Fatal(err)
+		}
+		if got := deleted(); got != want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+)
+
+// TestUsageStatus: each kind of mistake on the command line ends with status 2.
+func TestUsageStatus(t *testing.T) {
+	for _, c := range []struct{ arguments, word string }{
+		{"nosuch", "nosuch"},
+		{"--nosuch", "--nosuch"},
+		{"--nosuch ls", "--nosuch"},
+		{"serve --nosuch", "--nosuch"},
+		{"serve nosuch", "nosuch"},
+		{"version nosuch", "nosuch"},
+		{"backup", "argument"},
+		{"cert nosuch", "nosuch"},
+		{"cert ca nosuch", "nosuch"},
+		{"acquire db --ttl 500us", "--ttl"},
+		{"acquire db --ttl 0", "--ttl"},
+		{"acquire db --ttl -1s", "--ttl"},
+		{"renew 5 --ttl 0", "--ttl"},
+		{"renew 5 --ttl 500us", "--ttl"},
+	} {
+		o := command(t, strings.Fields(c.arguments))
+		o.refused(t, c.word)
+		if o.status != hold.StatusUsage {
+			t.Errorf("%s: status %d: %s", c.arguments, o.status, o.stderr)
+		}
+	}
+	o := command(t, []string{"backup", "file"}, "SIGNALBOX_INSECURE_HTTP", "maybe")
+	if o.refused(t, "SIGNALBOX_INSECURE_HTTP"); o.status != hold.StatusUsage {
+		t.Errorf("%+v", o)
+	}
+}
+
+// TestErrorsDriveNoTerminal: the text of a server is printed without its control characters.
+func TestErrorsDriveNoTerminal(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"code":"unknown-semaphore","semaphore":"a\u001b[2Jb\u202e","detail":"\u001b]0;x\u0007"}`))
+	}))
+	defer server.Close()
+	for _, verb := range []string{"show db", "up db", "down db", "acquire db", "rm db --yes"} {
+		o := command(t, append(strings.Fields(verb), "--addr", server.URL))
+		o.refused(t)
+		if strings.ContainsAny(o.stderr, "\x1b\x07\u202e") || !strings.Contains(o.stderr, "create") {
+			t.Errorf("%s: %q", verb, o.stderr)
+		}
+	}
+}
+
+// TestPrintedConfig: as the file of --config, the output of config sets no more than was set.
+func TestPrintedConfig(t *testing.T) {
+	printed := command(t, []string{"config", "--data", t.TempDir()})
+	file := t.TempDir() + "/config.toml"
+	must(t, os.WriteFile(file, []byte(printed.stdout), 0o600))
+	s := serveFlags{config: defaultConfig()}
+	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	s.add(flags)
+	s.file = file
+	must(t, s.complete(flags))
+	if flags.Changed("log-level") || !flags.Changed("data") {
+		t.Errorf("printed:\n%s", printed.stdout)
+	}
+}
