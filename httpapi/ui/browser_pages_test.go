@@ -5,6 +5,7 @@ package ui_test
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -232,4 +233,66 @@ func TestRestart(t *testing.T) {
 	s.api(s.other(leader)).Must(200, "PUT /v1/semaphores/db", `{"permits":7}`)
 	b.shows("permits\n7")
 	follower.shows("permits\n7")
+}
+
+// TestReadsAreFew: however many events there are, the overview reads its list at intervals. A
+// node that asks for a pause gets one, and the page does not take it for lost.
+func TestReadsAreFew(t *testing.T) {
+	s := newSite(t)
+	s.api("n1").Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
+	b := s.open("n1", "/")
+	b.await(`document.getElementById("live").textContent === "Live"`)
+	eval[int](b, `(() => {
+		const real = window.fetch;
+		[window.reads, window.refused, window.refuses, window.off] = [[], 0, false, false];
+		window.fetch = (of, options) => {
+			if (!String(of).includes("/v1/semaphores?")) return real(of, options);
+			reads.push(performance.now());
+			if (!refuses) return real(of, options);
+			refused++;
+			return Promise.resolve(new Response('{"status":429}', { status: 429, headers: { "Retry-After": "2" } }));
+		};
+		new MutationObserver(() => { off ||= document.getElementById("live").className.includes("off"); }).observe(document.body, { subtree: true, childList: true, attributes: true, characterData: true });
+		return 0;
+	})()`)
+	for n := 2; eval[int](b, `reads.length`) < 5; n++ {
+		s.api("n1").Must(200, "PUT /v1/semaphores/db", fmt.Sprintf(`{"permits":%d}`, n))
+	}
+	if least := eval[float64](b, `Math.min(...reads.slice(1).map((at, i) => at - reads[i]))`); least < 450 {
+		t.Errorf("two reads within %v ms", least)
+	}
+	eval[bool](b, `(window.refuses = true)`)
+	s.api("n1").Must(201, "PUT /v1/semaphores/another", `{"permits":1}`)
+	b.await(`document.getElementById("live").textContent.startsWith("Busy") && refused > 0`)
+	eval[bool](b, `(window.refuses = false, true)`)
+	b.shows("another")
+	b.await(`document.getElementById("live").textContent === "Live"`)
+	if eval[bool](b, `off`) || eval[int](b, `refused`) > 2 {
+		t.Errorf("off: %v, refused %d times", eval[bool](b, `off`), eval[int](b, `refused`))
+	}
+}
+
+// TestCommandsAreSafe: a line to copy has the name of a semaphore where it can be no flag.
+func TestCommandsAreSafe(t *testing.T) {
+	s := newSite(t)
+	for name, want := range map[string]string{"-n": "signalbox acquire --addr http://127.0.0.1:", "it's": `-- 'it'\''s'`} {
+		path := "/v1/semaphores/" + url.PathEscape(name)
+		s.api("n1").Must(201, "PUT "+path, `{"permits":1}`)
+		session := s.api("n1").Must(201, "POST "+path+"/leases", `{"ttl":"10m"}`).Member("session")
+		for _, page := range []string{"/semaphore/" + url.PathEscape(name), "/session/" + session} {
+			b := s.open("n2", page)
+			b.shows("The same from a terminal")
+			lines := eval[[]string](b, `[...document.querySelectorAll(".copy pre")].map((pre) => pre.textContent).filter((line) => line.startsWith("signalbox "))`)
+			all := strings.Join(lines, "\n")
+			if len(lines) < 3 || strings.HasPrefix(page, "/semaphore/") && !strings.Contains(all, want) {
+				t.Errorf("%s: %q", page, lines)
+			}
+			for _, line := range lines {
+				before, _, _ := strings.Cut(line, " -- ")
+				if strings.Contains(strings.Split(before, "--addr")[1], " -") {
+					t.Errorf("a name becomes a flag: %s", line)
+				}
+			}
+		}
+	}
 }

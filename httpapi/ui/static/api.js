@@ -1,6 +1,8 @@
 // The public API of the node that served this page. The token stays in this tab: it is in
 // its sessionStorage, goes with each request in a header, and never into an address.
 
+import { quoted } from "./dom.js";
+
 const base = new URL("../", document.baseURI);
 const storage = "signalbox-token";
 let token = sessionStorage.getItem(storage) ?? "";
@@ -14,9 +16,10 @@ export function setToken(text) {
 
 // Refusal is a reply that is no success.
 export class Refusal extends Error {
-  constructor(status, problem, text) {
+  constructor(status, problem, text, wait = 0) {
     super(problem.detail || problem.title || "Status " + status);
     this.status = status;
+    this.wait = wait; // milliseconds, as the node asked
     this.text = text;
     this.code = problem.code ?? "";
   }
@@ -28,6 +31,10 @@ export const encode = (text) => encodeURIComponent(text).replace(/['!()*]/g, (c)
 export const path = (parts, ...holes) => parts.reduce((all, part, i) => all + encode(String(holes[i - 1])) + part);
 export const address = (of) => new URL(of.slice(1), base).href;
 export const curl = (of, ...flags) => ["curl", ...flags, ...(token ? ['-H "Authorization: Bearer $SIGNALBOX_TOKEN"'] : []), `'${address(of)}'`].join(" ");
+
+// verb is a subcommand of signalbox on this node. The words come last, behind --, as a name
+// may begin with a dash.
+export const verb = (of, words = [], flags = "") => ["signalbox", of, "--addr", base.origin + base.pathname.replace(/\/$/, ""), ...(flags ? [flags] : []), ...(words.length ? ["--", ...words.map(quoted)] : [])].join(" ");
 
 // newKey draws an Idempotency-Key: a repeat with the same one has no second effect.
 export const newKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
@@ -44,7 +51,7 @@ async function send(method, of, { body, key, signal, accept = "application/json"
   try {
     problem = JSON.parse(text);
   } catch { /* a check that failed, or a proxy's page */ }
-  throw new Refusal(reply.status, problem, text);
+  throw new Refusal(reply.status, problem, text, 1000 * Number(reply.headers.get("Retry-After") ?? 0) || 0);
 }
 
 // call returns the body of a reply and the index that it reflects. It gives up after 40 s:

@@ -107,7 +107,7 @@ function drawChip() {
   const silent = performance.now() - heardAt, off = state === "off" || (heardAt > 0 && silent > 8000);
   chip.className = "live" + (off ? " off" : state === "on" ? " on" : "");
   chip.hidden = state === "";
-  const text = !heardAt ? (off ? "Reconnecting" : "Connecting") : off ? `Reconnecting, last update ${duration(silent)} ago` : state === "busy" ? "Busy: read every 2 s" : "Live";
+  const text = !heardAt ? (off ? "Reconnecting" : "Connecting") : off ? `Reconnecting, last update ${duration(silent)} ago` : state === "busy" ? "Busy: read at intervals" : "Live";
   if (chip.textContent !== text) chip.textContent = text;
 }
 
@@ -115,11 +115,15 @@ function drawChip() {
 async function keep(view, signal) {
   let wanted = false, least = 0, reading = null, running = null, index = 0;
   const heard = () => { heardAt = performance.now(); };
+  let slow = 0; // no read before that: the node asked for a pause
   const once = async () => {
+    if (slow > performance.now()) await pause(slow - performance.now(), signal);
     index = await view.load(least, signal);
     if (signal.aborted) return;
     view.loaded = true;
     heard();
+    if (slow && streaming) setState("on", null);
+    slow = 0;
     draw();
   };
   const reads = () => (reading ??= once().finally(() => { reading = null; })); // one at a time
@@ -130,7 +134,7 @@ async function keep(view, signal) {
       const began = performance.now();
       await reads();
       const took = performance.now() - began;
-      await pause(Math.min(1000, Math.max(60, 2 * took)), signal); // leaves the node and the browser time
+      await pause(Math.min(1000, Math.max(view.rest ?? 60, 2 * took)), signal); // leaves the node and the browser time
     }
   };
   const load = (min = 0) => {
@@ -142,6 +146,11 @@ async function keep(view, signal) {
   const fail = (e) => {
     if (signal.aborted || e === stop) return;
     if (e.status === 401) return login(hasToken() ? "The node no longer takes this token." : "");
+    if (e.status === 429) {
+      slow = performance.now() + Math.max(1000, e.wait);
+      setState("busy", null);
+      return drawChip();
+    }
     least = 0; // the node may have another history
     setState("off", e);
     draw();

@@ -30,7 +30,7 @@ export function overview() {
   const scans = () => asked.facet !== "all" || asked.order !== "name";
 
   const view = {
-    page: "overview", title: "Semaphores", every: 2000,
+    page: "overview", title: "Semaphores", every: 2000, rest: 500, // a load is up to 15 requests
     get query() { return asked.prefix ? "prefix=" + encode(asked.prefix) : ""; },
     async load(min, signal) {
       if (performance.now() - nodesAt > 1000) await readNodes(signal);
@@ -101,7 +101,7 @@ export function overview() {
     await Promise.all(lines.map(async (s) => {
       const have = ages.get(s.name);
       if (have?.version === s.modified_index) return;
-      const got = await read(path`/v1/semaphores/${s.name}?holders=0&waiters=1`, 0, signal).catch(() => null);
+      const got = await read(path`/v1/semaphores/${s.name}?holders=0&waiters=1`, 0, signal).catch((e) => { if (e.status === 429) throw e; });
       const first = got?.body.waiters[0];
       if (first) ages.set(s.name, { version: got.body.modified_index, since: performance.now() - first.waiting_ms });
       else ages.delete(s.name);

@@ -1,6 +1,6 @@
 // One semaphore: who holds it, who waits and why, and what happened last.
 import { el, table, meter, button, sessionLink, semaphoreLink, link, metadata, figures, count, plural, age, left, copyable, quoted } from "./dom.js";
-import { read, path, encode, curl } from "./api.js";
+import { read, path, encode, curl, verb } from "./api.js";
 import { history } from "./events.js";
 import * as actions from "./actions.js";
 
@@ -100,7 +100,10 @@ export function semaphore(name) {
     return el("section", { "data-key": "commands" }, el("h2", {}, "The same from a terminal"),
       copyable("Read this semaphore", curl(own, ...(unaskable ? ["--path-as-is"] : []))),
       copyable("Follow its events", curl(`/v1/events?name=${encode(name)}`, "-N")),
-      copyable("Run a command while holding a permit", `signalbox run --addr ${new URL("../", document.baseURI).origin} ${quoted(name)} -- COMMAND`));
+      copyable("Show this semaphore", verb("show", [name])),
+      copyable("Show why requests wait", verb("why", [name])),
+      copyable("Acquire a permit", verb("acquire", [name])),
+      name.startsWith("-") ? null : copyable("Run a command while holding a permit", verb("run", [], quoted(name) + " -- COMMAND"))); // whose name stands before --
   }
   return view;
 }

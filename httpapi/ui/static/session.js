@@ -1,6 +1,6 @@
 // One session: what it holds, and what it waits for.
 import { el, table, button, semaphoreLink, metadata, figures, count, age, left, duration, copyable } from "./dom.js";
-import { read, path, encode, curl } from "./api.js";
+import { read, path, encode, curl, verb } from "./api.js";
 import { history } from "./events.js";
 import { obstacles } from "./semaphore.js";
 import * as actions from "./actions.js";
@@ -64,6 +64,8 @@ export function session(id) {
   })))) : null);
 
   const happened = () => part("events", "Last events", events.render("Last events, newest first", "session"));
-  const commands = () => part("commands", "The same from a terminal", [copyable("Read this session", curl(path`/v1/sessions/${id}`)), copyable("Follow its events", curl(`/v1/events?session=${encode(id)}`, "-N"))]);
+  const commands = () => part("commands", "The same from a terminal", [copyable("Read this session", curl(path`/v1/sessions/${id}`)), copyable("Follow its events", curl(`/v1/events?session=${encode(id)}`, "-N")),
+    copyable("Show why its requests wait", verb("why", [id])), copyable("Release all that it holds", verb("release", [id])), copyable("End it, as an operator", verb("end", [id])),
+    ...s.leases.filter((l) => !l.revoked).map((l) => copyable(`Take ${l.semaphore} away, as an operator`, verb("revoke", [l.semaphore, id])))]);
   return view;
 }
