@@ -42,7 +42,7 @@ func (o Operation) MarshalJSON() ([]byte, error) {
 	if o.TTL == 0 {
 		return json.Marshal(plain(o))
 	}
-	return writeTimes(plain(o), named{"ttl", o.TTL.Truncate(time.Millisecond)})
+	return writeTimes(plain(o), named{"ttl", time.Duration(calls.Milliseconds(o.TTL)) * time.Millisecond})
 }
 
 // Result is the outcome of one operation of a batch.

@@ -60,7 +60,8 @@ type Config struct {
 	// SetValue, TryDown, TryAcquire, OpenSession, and releases. While an earlier request to
 	// the node is under way, a call waits up to 1 ms for others; a call that is alone is
 	// sent at once, and calls that wait for permits are always sent by themselves. Each
-	// keeps its own ctx, outcome and repeats. It is for processes with many such calls at a time.
+	// keeps its own ctx, outcome and repeats. An overloaded node takes a release, an end or an
+	// Up before other requests, but not within a shared one: refused there, it is sent by itself. It is for processes with many such calls at a time.
 	Gather bool
 
 	// Logger gets fail-over (debug), failed renewals and losses (warn). Errors that are

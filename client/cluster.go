@@ -109,7 +109,10 @@ func (c *Client) RemoveMember(ctx context.Context, id string) error {
 	if id == "" {
 		return errNoMember
 	}
-	_, err := c.calls.Do(ctx, clusterCall(http.MethodDelete, nil, "members", id))
+	r, err := c.calls.Do(ctx, clusterCall(http.MethodDelete, nil, "members", id))
+	if r.Unsure && errors.Is(err, ErrUnknownMember) {
+		return nil // an attempt before, whose reply was lost, has removed it
+	}
 	return err
 }
 
@@ -117,13 +120,16 @@ var errNoMember = &Error{Status: http.StatusBadRequest, Code: "invalid-request",
 	Detail: "A member's id is not empty.", Field: "id"}
 
 // TransferLeadership hands the leadership over to a member, or, without an id, to any
-// that has caught up. ErrNoSuccessor if no member could take it.
+// that has caught up. ErrNoSuccessor if no member could take it. Without an id, it is not
+// repeated when its outcome is unknown: a second one would hand over again.
 func (c *Client) TransferLeadership(ctx context.Context, id string) error {
 	body := map[string]any{}
 	if id != "" {
 		body["id"] = id
 	}
-	_, err := c.calls.Do(ctx, clusterCall(http.MethodPost, body, "leader"))
+	k := clusterCall(http.MethodPost, body, "leader")
+	k.Once = id == ""
+	_, err := c.calls.Do(ctx, k)
 	return err
 }
 

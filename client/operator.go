@@ -22,11 +22,35 @@ type SessionInfo struct {
 	OneShot   bool              `json:"one_shot"` // made by a one-call acquire
 	Metadata  map[string]string `json:"metadata"`
 	Leases    []LeaseInfo       `json:"leases"`
-	Waiting   []WaitInfo        `json:"waiting"` // the first; WaitingCount is of all
+	Waiting   []WaitInfo        `json:"waiting"` // the first, without those of the wait list; WaitingCount is of all
 	TTL       time.Duration     `json:"-"`
 	ExpiresIn time.Duration     `json:"-"`
 
-	WaitingCount int64 `json:"waiting_count"`
+	WaitingCount int64       `json:"waiting_count"`
+	WaitList     []ListEntry `json:"waitlist"`
+}
+
+// ListEntry is one semaphore on a session's wait list.
+type ListEntry struct {
+	Semaphore  string        `json:"name"`
+	Epoch      uint64        `json:"epoch"`
+	Wanted     int64         `json:"wanted"`
+	Granted    int64         `json:"granted"`  // to be delivered; 0: it waits
+	Deleted    bool          `json:"deleted"`  // the semaphore
+	Position   int64         `json:"position"` // in the line, from 1; 0: it does not wait
+	WaitingFor time.Duration `json:"-"`
+}
+
+// UnmarshalJSON reads an entry as the API sends it.
+func (e *ListEntry) UnmarshalJSON(data []byte) error {
+	type plain ListEntry
+	return readTimes(data, (*plain)(e), times{"waiting_ms": &e.WaitingFor})
+}
+
+// MarshalJSON writes an entry with the API's members.
+func (e ListEntry) MarshalJSON() ([]byte, error) {
+	type plain ListEntry
+	return writeTimes(plain(e), named{"waiting_ms", e.WaitingFor})
 }
 
 // LeaseInfo is one lease of a session.

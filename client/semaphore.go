@@ -24,6 +24,8 @@ type Semaphore struct {
 	Metadata  map[string]string `json:"metadata"`
 	// Epoch differs between this semaphore and earlier and later ones of the same name.
 	Epoch uint64 `json:"epoch"`
+	// Settings counts the changes of permits, level and metadata.
+	Settings uint64 `json:"settings"`
 	// ModifiedIndex rises with every change of permits, offset, leases or waiters.
 	ModifiedIndex uint64 `json:"modified_index"`
 	// Holders and Waiters are the first of each, see the options of the same names;

@@ -37,6 +37,7 @@ type Call struct {
 	Operation Operation // lets it share a request with other calls; the zero one doesn't
 
 	Elsewhere bool // begin at another node than the one that worked last
+	Once      bool // not repeated after an attempt that may have been carried out
 	Unsure    bool // an earlier call with the same key may have been carried out
 	Outlives  bool // Caller.Close does not end the call
 
@@ -55,6 +56,8 @@ type Reply struct {
 	Replayed       bool          // the outcome of an earlier attempt with the same key
 	Index          uint64        // of the state that the reply reflects; 0 unknown
 	Body           []byte
+
+	Unsure bool // of a refusal: an attempt before it may have been carried out
 }
 
 // Early reports whether a node replied before the end of the wait that it was allowed,
@@ -100,7 +103,11 @@ func duration(ms int64) time.Duration {
 	return time.Duration(min(max(ms, 0), int64(most/time.Millisecond))) * time.Millisecond
 }
 
-// Milliseconds rounds up, so that no wait ends earlier than was asked for.
+// Milliseconds rounds away from 0: no wait ends earlier than was asked for, and nothing but
+// 0 becomes 0, which a ttl may not be.
 func Milliseconds(d time.Duration) int64 {
+	if d < 0 {
+		return -Milliseconds(-d)
+	}
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

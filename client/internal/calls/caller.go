@@ -117,7 +117,7 @@ func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
 			return r, nil
 		}
 		if err = c.judge(ctx, &t, &k, node, a, err); err != nil {
-			return Reply{Node: node}, err
+			return Reply{Node: node, Unsure: t.ambiguous}, err
 		}
 	}
 }
@@ -155,9 +155,12 @@ func (c *Caller) judge(ctx context.Context, t *trial, k *Call, node *nodes.Node,
 		}
 		return err
 	default:
-		c.note(t, k, node, err)
+		c.note(t, k, node, a, err)
 		if k.Failed != nil {
 			k.Failed(err)
+		}
+		if k.Once && t.ambiguous {
+			return t.givenUp(ctx, k)
 		}
 		if isMistrust(err) {
 			if t.ofNodes++; t.ofNodes >= c.nodes.Len() {
@@ -169,7 +172,7 @@ func (c *Caller) judge(ctx context.Context, t *trial, k *Call, node *nodes.Node,
 }
 
 // note counts a failed attempt and turns to the next node.
-func (c *Caller) note(t *trial, k *Call, node *nodes.Node, err error) {
+func (c *Caller) note(t *trial, k *Call, node *nodes.Node, a allowance, err error) {
 	if t.failures++; t.failures == 1 {
 		t.since = time.Now()
 	}
@@ -188,19 +191,22 @@ func (c *Caller) note(t *trial, k *Call, node *nodes.Node, err error) {
 	} else {
 		t.ambiguous = t.ambiguous || !notSent(err)
 	}
-	if heldBy(refusal, err) {
+	if heldBy(refusal, err, time.Since(a.began)) {
 		t.ofNodes = 0 // a call may wait through several restarts of its nodes
 	}
 	c.nodes.Failed(node, notBefore, errors.Is(err, errSilent))
 	c.cfg.Log.Debug("attempt failed, turning to the next node", "node", node.Host(), "error", err)
 }
 
-// heldBy reports whether a node had a call under way when it stopped.
-func heldBy(refusal *Refusal, err error) bool {
+// leastHeld is how long a node has held a call at least that it did not cut off at once.
+const leastHeld = time.Second
+
+// heldBy reports whether a node had a call under way, for so long, when it stopped.
+func heldBy(refusal *Refusal, err error, long time.Duration) bool {
 	if refusal != nil {
 		return refusal.Code == "draining"
 	}
-	return !notSent(err) && !errors.Is(err, errSilent)
+	return long >= leastHeld && !notSent(err) && !errors.Is(err, errSilent)
 }
 
 // hungUp turns to the next node if a call's ctx ended although the node had time to

@@ -239,7 +239,10 @@ func TestMistrust(t *testing.T) {
 func TestCallOutlivesRestarts(t *testing.T) {
 	for name, stops := range map[string]func() (*http.Response, error){
 		"draining": func() (*http.Response, error) { return replying(503, `{"code":"draining"}`) },
-		"cut":      func() (*http.Response, error) { return nil, io.ErrUnexpectedEOF },
+		"cut": func() (*http.Response, error) {
+			time.Sleep(leastHeld) // virtual
+			return nil, io.ErrUnexpectedEOF
+		},
 	} {
 		held := 0
 		virtually(t, 2, func(r *http.Request, _ int) (*http.Response, error) {
@@ -453,4 +456,104 @@ func TestDeadline(t *testing.T) {
 			t.Errorf("%s: lives for %v, renewed after %v; wanted %v, %v", c.name, deadline.Sub(sent), renewAt.Sub(sent), c.deadline, c.renews)
 		}
 	}
+}
+
+// A node that cuts each request off at once has held none: the refusal of a wrong token by
+// the others ends the call.
+func TestCutsAtOnceAreNoRestarts(t *testing.T) {
+	virtually(t, 2, func(r *http.Request, _ int) (*http.Response, error) {
+		if r.URL.Host == "n1" {
+			return replying(401, `{"code":"unauthenticated"}`)
+		}
+		return nil, io.ErrUnexpectedEOF
+	}, func(b *rig) {
+		if err := b.post(0); !errors.Is(err, Code("unauthenticated")) || b.asked() != "n1 n2 n1" {
+			b.Errorf("asked %s, %v", b.asked(), err)
+		}
+	})
+}
+
+// A call that must not be carried out twice is repeated after an attempt without effect alone.
+func TestOnce(t *testing.T) {
+	virtually(t, 2, func(_ *http.Request, nth int) (*http.Response, error) {
+		switch nth {
+		case 1:
+			return unreachable(nil, nth)
+		case 2:
+			return replying(503, `{"code":"no-leader"}`)
+		}
+		return nil, io.ErrUnexpectedEOF
+	}, func(b *rig) {
+		err := b.send(0, Call{Method: "POST", Once: true})
+		if !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, ErrUnreachable) || b.asked() != "n1 n2 n1" {
+			b.Errorf("asked %s, %v", b.asked(), err)
+		}
+	})
+}
+
+// A refusal after an attempt whose reply was lost says that this may be why.
+func TestUnsureRefusal(t *testing.T) {
+	for cut, want := range map[bool]bool{false: false, true: true} {
+		virtually(t, 1, func(_ *http.Request, nth int) (*http.Response, error) {
+			if nth == 1 && cut {
+				return nil, io.ErrUnexpectedEOF
+			}
+			return replying(404, `{"code":"unknown-member"}`)
+		}, func(b *rig) {
+			r, err := b.Do(b.Context(), Call{Method: "DELETE", Path: []string{"v1", "thing"}})
+			if !errors.Is(err, Code("unknown-member")) || r.Unsure != want {
+				b.Errorf("unsure %t, %v", r.Unsure, err)
+			}
+		})
+	}
+}
+
+// Nothing but 0 becomes 0.
+func TestMilliseconds(t *testing.T) {
+	for d, want := range map[time.Duration]int64{0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, -1: -1, -time.Millisecond: -1} {
+		if got := Milliseconds(d); got != want {
+			t.Errorf("%v is %d", d, got)
+		}
+	}
+}
+
+// trickle is a body that brings a byte at once at each read, and none after so many.
+type trickle struct {
+	ctx  context.Context
+	left int
+}
+
+func (b *trickle) Read(p []byte) (int, error) {
+	if b.left--; b.left < 0 {
+		<-b.ctx.Done()
+		return 0, b.ctx.Err()
+	}
+	return copy(p, "x"), nil
+}
+
+// The time of a stream's consumer is not the node's silence.
+func TestSlowConsumer(t *testing.T) {
+	virtually(t, 1, func(r *http.Request, _ int) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(&trickle{r.Context(), 3})}, nil
+	}, func(b *rig) {
+		s, err := Open(b.Context(), b.Caller, []string{"v1", "thing"}, nil, time.Second)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for n := range 3 {
+			time.Sleep(time.Minute) // virtual
+			if _, err := s.Read(make([]byte, 9)); err != nil {
+				b.Errorf("read %d: %v", n, err)
+			}
+		}
+		time.Sleep(time.Minute) // virtual
+		began := time.Now()
+		if _, err := s.Read(make([]byte, 9)); !errors.Is(err, errSilent) {
+			b.Errorf("the end: %v", err)
+		}
+		b.took(began, time.Second, time.Second)
+		if err := s.Close(); err != nil {
+			b.Error(err)
+		}
+	})
 }

@@ -37,6 +37,12 @@ type Operation struct {
 	Late bool
 }
 
+// givesBack reports whether the operation frees permits. By itself, a node takes such a
+// request before others, but not as a member of a shared one.
+func (o *Operation) givesBack() bool {
+	return o.Name == "release" || o.Name == "end" || o.Name == "up"
+}
+
 var (
 	// errApart: the nodes did not take the shared request; each member is sent by itself.
 	errApart = errors.New("the request is sent by itself")
@@ -51,8 +57,9 @@ type gatherer struct {
 	node *nodes.Node
 
 	mu       sync.Mutex
-	underWay int     // requests
-	next     *shared // gathers members; nil: no attempt waits
+	underWay int       // requests
+	crowded  time.Time // until then, what gives permits back is sent by itself
+	next     *shared   // gathers members; nil: no attempt waits
 }
 
 // shared is one request of several attempts.
@@ -100,7 +107,7 @@ func (c *Caller) gathers(k *Call, a allowance) bool {
 // try makes one attempt. alone sends it by itself.
 func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (Reply, error)) (Reply, error) {
 	g.mu.Lock()
-	if g.underWay == 0 {
+	if g.underWay == 0 || k.Operation.givesBack() && time.Now().Before(g.crowded) {
 		g.underWay++
 		g.mu.Unlock()
 		defer g.over()
@@ -112,6 +119,12 @@ func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (
 	select {
 	case o := <-m.result:
 		if errors.Is(o.err, errApart) {
+			return alone()
+		}
+		if errors.Is(o.err, Code("overloaded")) && k.Operation.givesBack() {
+			g.mu.Lock()
+			g.crowded = time.Now().Add(restOfMember)
+			g.mu.Unlock()
 			return alone()
 		}
 		return o.reply, o.err

@@ -313,3 +313,36 @@ func TestGatherWhichCalls(t *testing.T) {
 		}
 	})
 }
+
+// Where a node is overloaded, a request that gives permits back is sent by itself, which the
+// node takes before others; a while later requests are shared again.
+func TestGatherGivesBackFirst(t *testing.T) {
+	overloaded := func(map[string]any) string { return `{"status":503,"body":{"code":"overloaded"}}` }
+	back := func(n int) Call {
+		k := numbered(n)
+		k.Operation.Name = "release"
+		return k
+	}
+	virtually(t, 1, sharing(10*time.Millisecond, overloaded), func(b *rig) {
+		for _, want := range []string{"thing batch thing", "thing batch thing thing thing"} {
+			began := time.Now()
+			first, second := b.begin(b.Context(), back(0)), b.begin(b.Context(), back(1))
+			for _, c := range []<-chan ended{first, second} {
+				if e := <-c; e.err != nil {
+					b.Error(e.err)
+				}
+			}
+			if b.paths() != want {
+				b.Errorf("requests %q, wanted %q", b.paths(), want)
+			}
+			b.took(began, 0, 30*time.Millisecond)
+		}
+		time.Sleep(restOfMember) // virtual
+		first, second := b.begin(b.Context(), back(0)), b.begin(b.Context(), back(1))
+		<-first
+		<-second
+		if !strings.HasSuffix(b.paths(), " thing batch thing") {
+			b.Errorf("a second later: requests %q", b.paths())
+		}
+	})
+}

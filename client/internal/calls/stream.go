@@ -40,7 +40,7 @@ func Open(ctx context.Context, c *Caller, path []string, query url.Values, quiet
 		if err == nil {
 			c.nodes.Worked(node)
 			s.quiet, s.endCall = quiet, end
-			s.alarm.Reset(quiet)
+			s.alarm.Stop()
 			return s, nil
 		}
 		if err = c.judge(ctx, &t, &k, node, a, err); err != nil {
@@ -87,10 +87,11 @@ func open(ctx context.Context, c *Caller, node *nodes.Node, k *Call, a allowance
 	return s, nil
 }
 
-// Read reads from the body.
+// Read reads from the body. The time between two reads is the consumer's.
 func (s *Stream) Read(p []byte) (int, error) {
 	s.alarm.Reset(s.quiet)
 	n, err := s.body.Read(p)
+	s.alarm.Stop()
 	if err != nil && err != io.EOF {
 		err = silence(s.ctx, err)
 	}

@@ -1,10 +1,12 @@
 package operate
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	signalbox "github.com/signalbox/signalbox/client"
@@ -89,5 +91,30 @@ func TestReleasesWhatItRead(t *testing.T) {
 		if got := deleted(); got != want {
 			t.Errorf("%s: %q", name, got)
 		}
+	}
+}
+
+// TestWhyOfWaitList: a session that waits by its wait list waits.
+func TestWhyOfWaitList(t *testing.T) {
+	const session = `{"session":"77","leases":[],"waiting":[],"waiting_count":0,"waitlist":[
+		{"name":"jobs","epoch":3,"wanted":2,"granted":0,"position":4,"waiting_ms":70},{"name":"done","wanted":1,"granted":1,"position":0}]}`
+	s := new(signalbox.SessionInfo)
+	if err := json.Unmarshal([]byte(session), s); err != nil {
+		t.Fatal(err)
+	}
+	var shown strings.Builder
+	c, _ := serving(t, `{"name":"jobs","permits":1,"holders":[{"session":"88","count":1,"token":5}]}`, "77")
+	c.W = &shown
+	if err := whySession(c, s); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{"Its wait list wants 2 of jobs, at place 4, for 70ms": true, "88 ": true, "done": false, "waits for no": false} {
+		if strings.Contains(shown.String(), text) != want {
+			t.Errorf("%q:\n%s", text, shown.String())
+		}
+	}
+	s.WaitList, shown = nil, strings.Builder{}
+	if err := whySession(c, s); err != nil || !strings.Contains(shown.String(), "It waits for no semaphore.") {
+		t.Errorf("%v:\n%s", err, shown.String())
 	}
 }

@@ -112,10 +112,20 @@ func whySession(c *call, s *signalbox.SessionInfo) error {
 	if err := c.Printf("session %s holds: %s; %s left", s.ID, terminal.Plain(orNone(leasesOf(s))), terminal.Short(s.ExpiresIn)); err != nil {
 		return err
 	}
-	if len(s.Waiting) == 0 {
+	others := map[string]bool{}
+	listed := false
+	for _, e := range s.WaitList {
+		if e.Position == 0 || e.Deleted {
+			continue
+		}
+		listed, others[e.Semaphore] = true, true
+		if err := c.Printf("Its wait list wants %d of %s, at place %d, for %s", e.Wanted, terminal.Plain(e.Semaphore), e.Position, terminal.Short(e.WaitingFor)); err != nil {
+			return err
+		}
+	}
+	if len(s.Waiting) == 0 && !listed {
 		return c.Printf("It waits for no semaphore.")
 	}
-	others := map[string]bool{}
 	for _, w := range s.Waiting {
 		var wants []string
 		for _, name := range slices.Sorted(maps.Keys(w.Semaphores)) {

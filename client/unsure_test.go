@@ -1,0 +1,65 @@
+package client_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox/signalbox/client"
+)
+
+// losing loses the reply of the first request, and refuses the later ones.
+type losing struct {
+	code  string
+	asked int
+}
+
+// RoundTrip is that of http.RoundTripper.
+func (l *losing) RoundTrip(*http.Request) (*http.Response, error) {
+	if l.asked++; l.asked == 1 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	body := `{"status":404,"code":"` + l.code + `"}`
+	return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"application/problem+json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+}
+
+// TestLostReplies: a member whose removal lost its reply is gone, which is no failure; and a
+// leadership is not handed over twice.
+func TestLostReplies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &losing{code: "unknown-member"}
+		c, err := client.New(client.Config{Addresses: []string{"n1", "n2"}, HTTPClient: &http.Client{Transport: l}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.RemoveMember(t.Context(), "n3"); err != nil {
+			t.Errorf("removed: %v", err)
+		}
+		if err := c.RemoveMember(t.Context(), "n3"); !errors.Is(err, client.ErrUnknownMember) {
+			t.Errorf("removed again: %v", err)
+		}
+		l.asked = 0
+		if err := c.TransferLeadership(t.Context(), ""); !errors.Is(err, client.ErrOutcomeUnknown) || l.asked != 1 {
+			t.Errorf("handed over: %v, %d requests", err, l.asked)
+		}
+		l.asked = 0
+		if err := c.TransferLeadership(t.Context(), "n3"); !errors.Is(err, client.ErrUnknownMember) || l.asked != 2 {
+			t.Errorf("handed over to n3: %v, %d requests", err, l.asked)
+		}
+	})
+}
+
+// TestOperationTTL: a ttl that is not whole milliseconds is rounded up; 0 would end a session.
+func TestOperationTTL(t *testing.T) {
+	for ttl, want := range map[time.Duration]string{0: "", 1: `"ttl":1`, 1500 * time.Microsecond: `"ttl":2`, -1: `"ttl":-1`, time.Second: `"ttl":1000`} {
+		text, err := json.Marshal(client.Operation{Op: "renew", Session: "5", TTL: ttl})
+		if err != nil || !strings.Contains(string(text), want) || want == "" && strings.Contains(string(text), "ttl") {
+			t.Errorf("%v: %s, %v", ttl, text, err)
+		}
+	}
+}
