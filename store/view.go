@@ -144,7 +144,7 @@ func (v *View) make(path string, r Replacement) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if s.Journal() != v.Facts.Journal { // a file that has no successor would stay, and the content before lack it
+	if v.Facts.Journal && !s.Journal() { // the file of the content before would stay, and that content lack it
 		return &damage.FullError{File: logs.JournalFile, Err: errors.New("the new content needs a journal, as the one before has")}
 	}
 	sink, err := s.Snapshots().Create(1, r.Index, r.Term, r.Configuration(s.FolderID()), r.Index, nil)
