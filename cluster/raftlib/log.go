@@ -43,6 +43,7 @@ type Storage interface {
 // LogHost is what a [Log] asks Raft. No method blocks.
 type LogHost interface {
 	State() raft.RaftState
+	CommitIndex() uint64
 	GetConfiguration() raft.ConfigurationFuture
 }
 
@@ -224,6 +225,13 @@ func (l *Log) Durable(index uint64, limit time.Duration) error {
 	return l.until(ctx, func() bool { return !l.upTo(index) })
 }
 
+// Failed returns the error of the last write, nil if it succeeded. It never waits for the disk.
+func (l *Log) Failed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
+}
+
 // WaitingFor returns how long the oldest entry of the queue has waited for the disk; 0
 // when there is none, or when the disk is full. It never waits for the disk.
 func (l *Log) WaitingFor() time.Duration {
@@ -282,12 +290,16 @@ func (l *Log) writeAll() (more bool, err error) {
 
 // GetLog reads an entry. A leader reads from the queue at once. On another node a read
 // waits until the entry is on the disk: with it Raft finds out which of a leader's
-// entries it has, and reports those as stored. Such a read does not fail, or Raft would
-// panic; after Close, when no message leaves any more, it does not wait either.
+// entries it has, and reports those as stored. While the disk is full such a read fails, so that
+// Raft goes on with votes and heartbeats. A read of a committed entry never fails, or Raft
+// would panic; after Close, when no message leaves any more, it does not wait either.
 func (l *Log) GetLog(index uint64, log *raft.Log) error {
 	entry, queued := l.queued(index)
 	for queued && !l.leads() && l.work.Err() == nil {
-		if l.until(l.work, func() bool { return !l.upTo(index) }) != nil {
+		if err := l.until(l.work, func() bool { return !l.upTo(index) }); err != nil && l.work.Err() == nil {
+			if index > (*l.raft.Load()).CommitIndex() {
+				return err
+			}
 			_ = wake.Pause(l.work, fullAgain)
 		}
 		entry, queued = l.queued(index)

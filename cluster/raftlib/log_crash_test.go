@@ -120,7 +120,7 @@ func (c *crashNodes) start(n *crashNode) {
 	c.must(err)
 	n.trans = NewTransport(TransportConfig{
 		Layer: layer, Acks: NewAckClock(), Logger: hclog.NewNullLogger(), Durable: n.log.Durable,
-		Stalled: func() bool { return false },
+		Stalled: func() bool { return false }, Failed: func() error { return nil },
 	})
 	snapshots := raft.NewInmemSnapshotStore()
 	if some, err := raft.HasExistingState(disk, n.stable, snapshots); err != nil || !some {

@@ -130,7 +130,12 @@ func TestDeposedLeaderReportsOnlyStoredEntries(t *testing.T) {
 }
 
 // logHost is a Raft with one other voter.
-type logHost struct{ state atomic.Uint32 }
+type logHost struct {
+	state  atomic.Uint32
+	commit atomic.Uint64
+}
+
+func (h *logHost) CommitIndex() uint64 { return h.commit.Load() }
 
 func (h *logHost) State() raft.RaftState { return raft.RaftState(h.state.Load()) }
 
@@ -329,6 +334,38 @@ func TestLogQueueIsBounded(t *testing.T) {
 		}
 		if l.bytes != 0 || len(l.queue) != 0 {
 			t.Errorf("%d bytes in %d entries are left", l.bytes, len(l.queue))
+		}
+	})
+}
+
+// TestDeposedLeaderOnAFullDiskGoesOn: a read of an entry that is not on the disk fails, so that
+// Raft's main loop is free for votes; one of a committed entry waits for room.
+func TestDeposedLeaderOnAFullDiskGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, disk, host, _ := hangingLog(t)
+		disk.fail = func() error { return errFakeFull }
+		disk.failing.Store(true)
+		disk.release()
+		synctest.Wait()
+		host.state.Store(uint32(raft.Follower))
+		host.commit.Store(6)
+		read := make(chan error, 2)
+		go func() { read <- l.GetLog(7, &raft.Log{}) }()
+		time.Sleep(time.Minute) // virtual
+		if len(read) == 0 {
+			t.Error("a read of an entry that may not be committed waits for room")
+		} else if err := <-read; !errors.Is(err, errFakeFull) || !errors.Is(l.Failed(), errFakeFull) {
+			t.Errorf("it returned %v while the log says %v", err, l.Failed())
+		}
+		host.commit.Store(7)
+		go func() { read <- l.GetLog(7, &raft.Log{}) }()
+		time.Sleep(time.Minute) // virtual
+		if len(read) > 0 {
+			t.Fatalf("a read of a committed entry returned %v, and Raft would panic", <-read)
+		}
+		disk.failing.Store(false)
+		if err := <-read; err != nil || l.Failed() != nil {
+			t.Errorf("once there is room: %v, %v", err, l.Failed())
 		}
 	})
 }

@@ -45,6 +45,8 @@ type TransportConfig struct {
 	// Stalled reports whether a write of the local log has hung for too long. It is
 	// asked before each message, from many goroutines, and must not block.
 	Stalled func() bool
+	// Failed is Log.Failed of this node's log: an error holds the node's candidacy back.
+	Failed func() error
 	// Durable is Log.Durable of this node's log.
 	Durable func(index uint64, limit time.Duration) error
 
@@ -204,13 +206,13 @@ func (t *Transport) InstallSnapshot(
 	return t.durable(args.LastLogIndex)
 }
 
-// RequestPreVote implements [raft.WithPreVote]. A node whose log hangs does not campaign:
-// it could not lead.
+// RequestPreVote implements [raft.WithPreVote]. A node whose log hangs or finds no room for the
+// entries of its last term does not campaign: it could not lead.
 func (t *Transport) RequestPreVote(
 	id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse,
 ) error {
-	if t.config.Stalled() {
-		return errStalled
+	if err := t.campaigns(); err != nil {
+		return err
 	}
 	return t.NetworkTransport.RequestPreVote(id, target, args, resp)
 }
@@ -219,10 +221,18 @@ func (t *Transport) RequestPreVote(
 func (t *Transport) RequestVote(
 	id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse,
 ) error {
+	if err := t.campaigns(); err != nil {
+		return err
+	}
+	return t.NetworkTransport.RequestVote(id, target, args, resp)
+}
+
+// campaigns returns why this node does not ask for votes, or nil.
+func (t *Transport) campaigns() error {
 	if t.config.Stalled() {
 		return errStalled
 	}
-	return t.NetworkTransport.RequestVote(id, target, args, resp)
+	return t.config.Failed()
 }
 
 // fence fails messages that would keep followers with a leader whose own log hangs.

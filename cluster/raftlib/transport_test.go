@@ -292,6 +292,15 @@ func TestStalledTransportIsSilent(t *testing.T) {
 		if !errors.Is(err, errStalled) {
 			t.Fatalf("a vote for a stalled node: %v", err)
 		}
+		from.config.Stalled, from.config.Failed = func() bool { return false }, func() error { return errFakeFull }
+		err = from.RequestPreVote("n2", "n2:1", &raft.RequestPreVoteRequest{}, &raft.RequestPreVoteResponse{})
+		if !errors.Is(err, errFakeFull) {
+			t.Fatalf("a pre-vote for a node without room: %v", err)
+		}
+		err = from.RequestVote("n2", "n2:1", &raft.RequestVoteRequest{}, &raft.RequestVoteResponse{})
+		if !errors.Is(err, errFakeFull) {
+			t.Fatalf("a vote for a node without room: %v", err)
+		}
 	})
 }
 
@@ -354,7 +363,7 @@ func transportOn(t *testing.T, n *memnet.Network, name string, stretch wake.Stre
 		t.Fatal(err)
 	}
 	transport := NewTransport(TransportConfig{
-		Layer: layer, Acks: NewAckClock(), Logger: hclog.NewNullLogger(), Stalled: func() bool { return false },
+		Layer: layer, Acks: NewAckClock(), Logger: hclog.NewNullLogger(), Stalled: func() bool { return false }, Failed: func() error { return nil },
 		Durable: func(uint64, time.Duration) error { return nil }, Stretch: stretch,
 	})
 	t.Cleanup(func() { _ = transport.Close() })
