@@ -77,7 +77,7 @@ func openRaft(n *Node) (*running, error) {
 	}
 	switch given, err := backup.GiveUp(s); {
 	case err != nil:
-		return nil, errors.Join(fmt.Errorf("look at the newest snapshot: %w", err), r.transport.Close())
+		return nil, errors.Join(fmt.Errorf("look at the newest snapshot: %w", err), r.transport.Close(), r.entries.Close())
 	case given != nil:
 		n.log.Warn("the newest snapshot is that of a restore which is not in force: this node goes on from the state before it", "snapshot", given.ID, "index", given.Index)
 	}

@@ -143,10 +143,14 @@ func (r *Restorer) begin(index uint64) bool {
 	return !r.closed
 }
 
-func (r *Restorer) end() {
+// end notes that Raft is given that state no more. A later one may be on its way already: the
+// caller of this one waits for Raft only until the state is in force.
+func (r *Restorer) end(index uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.giving = 0
+	if r.giving == index {
+		r.giving = 0
+	}
 }
 
 // succession is one state on its way into the cluster.
@@ -196,11 +200,13 @@ func (s *succession) take(nowMS int64) error {
 	returned := make(chan error, 1)
 	go func() {
 		err := s.raft.Restore(meta, given, 0)
-		s.end()
+		s.end(by.Index)
 		_ = reader.Close() // ends the writing, if Raft did not read all
 		forget()
 		if given.whole {
-			err = nil
+			err = s.open(err)
+		} else if err != nil {
+			err = fmt.Errorf("%w: %w", outcome.ErrNotApplied, outcome.OfChange(err))
 		}
 		returned <- err
 	}()
@@ -209,11 +215,22 @@ func (s *succession) take(nowMS int64) error {
 	case <-taken:
 		return nil // and await finds out what became of it
 	case err := <-returned:
-		if err != nil {
-			return fmt.Errorf("%w: %w", outcome.ErrNotApplied, outcome.OfChange(err))
-		}
+		return err
+	}
+}
+
+// open returns the outcome of a restore whose state Raft has read whole, given Raft's error: nil
+// if await finds out, as after an end of leadership. After another error, as that of a disk
+// which took the state and could not finish it, there is nothing to wait for.
+func (s *succession) open(err error) error {
+	if err == nil {
 		return nil
 	}
+	s.log.Error("Raft has read the state of a backup, and failed", "error", err)
+	if errors.Is(outcome.OfChange(err), outcome.ErrNotLeader) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", outcome.ErrOutcomeUnknown, err)
 }
 
 // given is a snapshot on its way to Raft. It notes the size in the metadata while it is

@@ -128,3 +128,37 @@ func TestRaftTakesAStateInItsTermAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedEndOfARestoreIsReportedAtOnce: the disk took the state and could not finish it, so no
+// entry will follow it in this term.
+func TestFailedEndOfARestoreIsReportedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full, began := errors.New("failed to close snapshot: no room"), time.Now()
+		_, err := restored(t, func(*scene, []byte, error) error { return full })
+		if took := time.Since(began); !errors.Is(err, outcome.ErrOutcomeUnknown) || !errors.Is(err, full) || took > time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
+
+// TestLateEndOfARestoreLeavesTheNextOneMarked: Close waits for the one that Raft is being given.
+func TestLateEndOfARestoreLeavesTheNextOneMarked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{Replica: replica.New(replica.Config{})}
+		r := NewRestorer(hclog.NewNullLogger(), s, s, s.Replica, wake.Stretch(1))
+		if !r.begin(1000) || !r.begin(3000) {
+			t.Fatal("the restorer takes no state")
+		}
+		r.end(1000)
+		closed := make(chan struct{})
+		go func() { r.Close(); close(closed) }()
+		time.Sleep(time.Second) // virtual
+		select {
+		case <-closed:
+			t.Error("Raft may be shut down while it is being given a state")
+		default:
+		}
+		r.end(3000)
+		<-closed
+	})
+}
