@@ -81,6 +81,7 @@ func openRaft(n *Node) (*running, error) {
 	case given != nil:
 		n.log.Warn("the newest snapshot is that of a restore which is not in force: this node goes on from the state before it", "snapshot", given.ID, "index", given.Index)
 	}
+	s.RefuseCovered(n.replica.Headless)
 	r.leadership = lead.New(lead.Config{
 		Log: n.log, Self: raft.ServerID(n.config.NodeID), Host: leadingNode{r, n}, Replica: n.replica, Acks: r.acks, Pulse: n.pulse,
 		Limits: n.config.Limits, QueueSize: n.config.QueueSize, ReadTimeout: r.times.Of(raftlib.ReadRoundTimeout),

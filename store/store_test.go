@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -341,6 +342,14 @@ func TestEntriesThatASnapshotCoversAreRefused(t *testing.T) {
 		}
 		storeEntries(t, s, 1, 5, 1)
 		storetest.TakeSnapshot(t, s.Snapshots(), 20, 2, nil)
+		check(3)
+		var headless atomic.Bool
+		s.RefuseCovered(headless.Load)
+		storeEntries(t, s, 6, 9, 1) // the state is in force
+		if err := s.Logs().DeleteRange(6, 9); err != nil {
+			t.Fatal(err)
+		}
+		headless.Store(true)
 		check(3)
 		if path := s.Path(); path != "" {
 			closeStore(t, s)

@@ -33,6 +33,8 @@ type checkedLog struct {
 	// ends before it, and the next leader goes on there. Raft would store and acknowledge
 	// such entries, and never apply them.
 	covered *atomic.Uint64
+	// headless reports whether that is so; without it any newest snapshot counts as such.
+	headless atomic.Pointer[func() bool]
 
 	storing sync.Mutex // held during StoreLogs, so that below's last error is this call's
 }
@@ -118,12 +120,23 @@ func (c *checkedLog) admit(logs []*raft.Log) ([]*raft.Log, error) {
 	if err := c.guard.Refusal(); err != nil {
 		return nil, err
 	}
-	if newest := c.covered.Load(); len(logs) > 0 && logs[0].Index <= newest {
+	if newest := c.covered.Load(); len(logs) > 0 && logs[0].Index <= newest && c.refuses() {
 		return nil, fmt.Errorf("%w: entry %d, where the snapshot has index %d; that is of a restore which the other members don't have, "+
 			"so stop this node, empty its data folder and start it: it gets the state from them", ErrCovered, logs[0].Index, newest)
 	}
 	return sealed(logs)
 }
+
+// refuses reports whether entries that the newest snapshot covers are refused.
+func (c *checkedLog) refuses() bool {
+	headless := c.headless.Load()
+	return headless == nil || (*headless)()
+}
+
+// RefuseCovered lets Logs take entries that the newest snapshot covers while headless returns
+// false: that state is in force, so the entries are those that led to it. A leader sends them if
+// the first entry after a snapshot could not be stored. headless must not block.
+func (s *Stores) RefuseCovered(headless func() bool) { s.log.headless.Store(&headless) }
 
 func (c *checkedLog) DeleteRange(first, last uint64) error { return c.top.DeleteRange(first, last) }
 
@@ -285,7 +298,7 @@ func sealed(logs []*raft.Log) ([]*raft.Log, error) {
 var ErrBadEntry = errors.New("a log entry does not match its checksum")
 
 // ErrCovered reports entries at or below the index of the newest snapshot, given to be
-// stored. None of them is stored, and the folder is sound.
+// stored while that is not in force. None of them is stored, and the folder is sound.
 var ErrCovered = errors.New("the newest snapshot is ahead of these log entries")
 
 // EntryError says which entry was refused. It is an ErrBadEntry.

@@ -37,8 +37,8 @@ type Config struct {
 	Witness Witness
 	Reserve Reserve
 	Logger  hclog.Logger
-	// Covered is the index of the newest snapshot. Entries up to there are refused. It may
-	// be nil.
+	// Covered is the index of the newest snapshot. Entries up to there are refused, see
+	// RefuseCovered. It may be nil.
 	Covered *atomic.Uint64
 	// Journal says that the log has a journal before it; see Contents.
 	Journal bool
