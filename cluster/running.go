@@ -67,7 +67,7 @@ func openRaft(n *Node) (*running, error) {
 	r.entries = raftlib.NewLog(raftlib.LogConfig{Storage: s, Self: config.LocalID, Fatal: n.fatal})
 	r.transport = raftlib.NewTransport(raftlib.TransportConfig{
 		Layer: layer, Acks: r.acks, Logger: n.config.Logger, Stretch: n.times, Fault: n.config.fault,
-		Stalled: r.hung, Failed: r.entries.Failed, Durable: r.entries.Durable,
+		Stalled: r.hung, Log: r.entries,
 	})
 	if s.Empty() {
 		err = raft.BootstrapCluster(config, s.Logs(), s.Stable(), s.Snapshots(), r.transport, membership.FirstConfiguration(n.config.Peers))

@@ -132,7 +132,7 @@ func (c *cluster) start(nth int, folder *memoryFolder) *member {
 	config, err := raftlib.Config(raft.ServerID(m.id), 1, log)
 	c.must(err)
 	m.trans = raftlib.NewTransport(raftlib.TransportConfig{
-		Layer: layer, Acks: raftlib.NewAckClock(), Logger: log, Stalled: func() bool { return false }, Durable: func(uint64, time.Duration) error { return nil },
+		Layer: layer, Acks: raftlib.NewAckClock(), Logger: log, Stalled: func() bool { return false }, Log: storedLog{},
 	})
 	state, err := folderState(folder, folder, folder.snapshots)
 	c.must(err)
@@ -397,3 +397,9 @@ func TestMembersWithoutALeader(t *testing.T) {
 		c.net.Rejoin(a.id)
 	})
 }
+
+// storedLog is a log that has everything on the disk.
+type storedLog struct{}
+
+func (storedLog) Durable(uint64, time.Duration) error { return nil }
+func (storedLog) Failed() error                       { return nil }

@@ -119,8 +119,8 @@ func (c *crashNodes) start(n *crashNode) {
 	config, err := Config(n.ID, 1, hclog.NewNullLogger())
 	c.must(err)
 	n.trans = NewTransport(TransportConfig{
-		Layer: layer, Acks: NewAckClock(), Logger: hclog.NewNullLogger(), Durable: n.log.Durable,
-		Stalled: func() bool { return false }, Failed: func() error { return nil },
+		Layer: layer, Acks: NewAckClock(), Logger: hclog.NewNullLogger(), Log: n.log,
+		Stalled: func() bool { return false },
 	})
 	snapshots := raft.NewInmemSnapshotStore()
 	if some, err := raft.HasExistingState(disk, n.stable, snapshots); err != nil || !some {

@@ -242,10 +242,10 @@ func TestSuccessesWaitForTheOwnDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := transportPair(t, 1)
 		var asked []uint64
-		from.config.Durable = func(index uint64, _ time.Duration) error {
+		from.config.Log = &ownLog{durable: func(index uint64) error {
 			asked = append(asked, index)
 			return ErrNotStored
-		}
+		}}
 		var success atomic.Bool
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -292,6 +292,21 @@ func TestSuccessesWaitForTheOwnDisk(t *testing.T) {
 		}
 	})
 }
+
+// ownLog is a log that has everything on the disk, unless told otherwise.
+type ownLog struct {
+	durable func(index uint64) error
+	failed  error
+}
+
+func (l *ownLog) Durable(index uint64, _ time.Duration) error {
+	if l.durable == nil {
+		return nil
+	}
+	return l.durable(index)
+}
+
+func (l *ownLog) Failed() error { return l.failed }
 
 func createSnapshot(l *Log, index uint64) error {
 	_, err := l.Snapshots(raft.NewInmemSnapshotStore()).Create(1, index, 1, raft.Configuration{}, 0, nil)

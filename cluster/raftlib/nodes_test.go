@@ -66,9 +66,9 @@ func (c *raftNodes) node(self raft.Server, all raft.Configuration, setups []node
 	c.must(err)
 	config, err := Config(self.ID, 1, logger)
 	c.must(err)
-	transport := TransportConfig{Layer: layer, Acks: n.acks, Logger: logger, Stalled: func() bool { return false }, Failed: func() error { return nil }}
+	transport := TransportConfig{Layer: layer, Acks: n.acks, Logger: logger, Stalled: func() bool { return false }}
 	n.log = NewLog(LogConfig{Storage: n.logs, Self: self.ID, Fatal: func(err error) { c.t.Errorf("%s: %v", self.ID, err) }})
-	transport.Durable = n.log.Durable
+	transport.Log = n.log
 	for _, setup := range setups {
 		setup(config, &transport, n)
 	}

@@ -34,6 +34,14 @@ const (
 // errStalled fails Raft's messages to peers while the local log hangs.
 var errStalled = errors.New("withheld from peers: the local log write hangs")
 
+// OwnLog is this node's [Log] as a [Transport] sees it. All methods are safe for concurrent use.
+type OwnLog interface {
+	// Durable is [Log.Durable]; its error holds successes back.
+	Durable(index uint64, limit time.Duration) error
+	// Failed is [Log.Failed]; its error holds the node's candidacy back.
+	Failed() error
+}
+
 // TransportConfig says how to build a [Transport].
 type TransportConfig struct {
 	Layer  raft.StreamLayer // closed with the transport
@@ -45,10 +53,8 @@ type TransportConfig struct {
 	// Stalled reports whether a write of the local log has hung for too long. It is
 	// asked before each message, from many goroutines, and must not block.
 	Stalled func() bool
-	// Failed is Log.Failed of this node's log: an error holds the node's candidacy back.
-	Failed func() error
-	// Durable is Log.Durable of this node's log.
-	Durable func(index uint64, limit time.Duration) error
+	// Log is this node's.
+	Log OwnLog
 
 	// Fault is for tests, else nil: it is asked before each message that carries
 	// entries, heartbeats or a snapshot, may block, and fails it with its error.
@@ -187,7 +193,7 @@ func (t *Transport) send(
 
 // durable waits for this node's own disk.
 func (t *Transport) durable(index uint64) error {
-	return t.config.Durable(index, t.config.Stretch.Of(raftTimeout))
+	return t.config.Log.Durable(index, t.config.Stretch.Of(raftTimeout))
 }
 
 // InstallSnapshot sends a snapshot and blocks for the reply. It is fenced like
@@ -232,7 +238,7 @@ func (t *Transport) campaigns() error {
 	if t.config.Stalled() {
 		return errStalled
 	}
-	return t.config.Failed()
+	return t.config.Log.Failed()
 }
 
 // fence fails messages that would keep followers with a leader whose own log hangs.

@@ -292,7 +292,7 @@ func TestStalledTransportIsSilent(t *testing.T) {
 		if !errors.Is(err, errStalled) {
 			t.Fatalf("a vote for a stalled node: %v", err)
 		}
-		from.config.Stalled, from.config.Failed = func() bool { return false }, func() error { return errFakeFull }
+		from.config.Stalled, from.config.Log = func() bool { return false }, &ownLog{failed: errFakeFull}
 		err = from.RequestPreVote("n2", "n2:1", &raft.RequestPreVoteRequest{}, &raft.RequestPreVoteResponse{})
 		if !errors.Is(err, errFakeFull) {
 			t.Fatalf("a pre-vote for a node without room: %v", err)
@@ -363,8 +363,8 @@ func transportOn(t *testing.T, n *memnet.Network, name string, stretch wake.Stre
 		t.Fatal(err)
 	}
 	transport := NewTransport(TransportConfig{
-		Layer: layer, Acks: NewAckClock(), Logger: hclog.NewNullLogger(), Stalled: func() bool { return false }, Failed: func() error { return nil },
-		Durable: func(uint64, time.Duration) error { return nil }, Stretch: stretch,
+		Layer: layer, Acks: NewAckClock(), Logger: hclog.NewNullLogger(), Stalled: func() bool { return false },
+		Log: &ownLog{}, Stretch: stretch,
 	})
 	t.Cleanup(func() { _ = transport.Close() })
 	return transport
