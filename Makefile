@@ -4,12 +4,13 @@ VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 BUILD      := go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$(VERSION)"
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI   := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-TAGS       := processes,compose,browser
+TAGS       := processes,compose,browser,conformance
+PYTHON     ?= python3
 FUZZTIME   ?= 30s
 BENCHTIME  ?= 1s
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test one browser race properties lint golangci golangci-version vulnerabilities licences alerts man words fuzz bench benchmarks processes compose-test hooks
+.PHONY: help build run test one browser race properties lint python conformance golangci golangci-version vulnerabilities licences alerts man words fuzz bench benchmarks processes compose-test hooks
 
 help:         ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -23,6 +24,11 @@ one:          ## one test: make one T=TestX
 	@scripts/one.sh $(T)
 browser:      ## the console in Chromium, if it is installed
 	go test -tags browser -count 1 -timeout 5m ./httpapi/ui
+python:       ## the tests of the Python client, and its types where mypy is installed
+	cd client/python && PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m unittest discover -s tests
+	@if command -v mypy >/dev/null; then cd client/python && mypy --strict --cache-dir /dev/null signalbox; else echo 'NOT CHECKED: the types of the Python client: mypy is not installed'; fi
+conformance:  ## one list of cases with the clients in Go and Python
+	go test -tags processes,conformance -count 1 -v -run '^TestConformance$$' ./cmd/signalbox
 race:         ## the tests with the race detector
 	CGO_ENABLED=1 go test -race -timeout 30m ./...
 properties:   ## random operations against a slow, obvious model

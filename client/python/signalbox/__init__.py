@@ -1,0 +1,40 @@
+"""The Python client of Signalbox, a clustered service of counting semaphores::
+
+    from signalbox import Client
+
+    with Client(["http://n1:8701", "http://n2:8701", "http://n3:8701"]) as client:
+        with client.lease("db", count=2, wait=30) as lease:
+            work(lease.token)  # and look at lease.lost now and then
+
+What callers can rely on:
+
+1. When a lease ends for want of a renewal, ``lease.lost`` is set before the cluster grants the permits to another client, also in a process that is cut
+   off from all nodes. Deadlines count from when a request was sent, on the process's own monotonic clock. Against a pause of the process, an operator's
+   revocation, and the deletion of the semaphore, which ``lost`` reports late, ``lease.token`` protects.
+2. A call that changes something is carried out at most once, however often it had to be repeated, and a waiting request keeps its place in line while
+   nodes fail.
+3. Leases are renewed by threads of their own: a main thread that blocks or computes, and an event loop that stands still, lose none. Code that holds the
+   interpreter's lock for longer than the ttl does: ``lost`` is right at the first look after it.
+4. Releases go on in the background until a node has confirmed them, or until the deadline, when the cluster ends the lease itself.
+
+Threads do not survive ``os.fork``: make a client in the child. The package needs the standard library alone.
+"""
+
+from ._client import KEEP, Client, Semaphore
+from ._errors import (
+    Canceled, Closed, Deleted, ExpiredSession, Forbidden, Hierarchy, InvalidRequest, KeyReused, LeaseExists, LimitReached, Lost, Never, NotHeld,
+    NotRenewed, Over, Overflow, PreconditionFailed, Refused, Revoked, SignalboxError, Unauthenticated, Unavailable, UnknownSemaphore,
+    UnknownSession, Unreachable, WaitEnded,
+)  # fmt: skip
+from ._session import Lease, Session
+from ._time import Cancel
+from .aio import AsyncClient, AsyncLease, AsyncSession
+
+__version__ = "0.2.0"
+
+__all__ = [
+    "KEEP", "AsyncClient", "AsyncLease", "AsyncSession", "Cancel", "Canceled", "Client", "Closed", "Deleted", "ExpiredSession", "Forbidden", "Hierarchy",
+    "InvalidRequest", "KeyReused", "Lease", "LeaseExists", "LimitReached", "Lost", "Never", "NotHeld", "NotRenewed", "Over", "Overflow",
+    "PreconditionFailed", "Refused", "Revoked", "Semaphore", "Session", "SignalboxError", "Unauthenticated", "Unavailable", "UnknownSemaphore",
+    "UnknownSession", "Unreachable", "WaitEnded",
+]  # fmt: skip

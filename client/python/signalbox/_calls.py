@@ -1,0 +1,350 @@
+"""Calls: one request to the cluster, to whichever node replies.
+
+A call is sent to the node that worked last. Without a reply (no connection, silence, 502, 503, 504) the next one is asked, with the same
+idempotency key, after a short random pause each time that all have failed, and not before the time that a node asked for.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import secrets
+import socket
+import ssl
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from urllib.parse import urlencode
+
+from ._credentials import Credentials
+from ._errors import Canceled, Refused, SignalboxError, Unavailable, Unreachable, WaitEnded, final, no_effect, of_node, refusal
+from ._nodes import Node, Nodes, encode
+from ._time import Alarm, Cancel
+
+_CONNECT = 3.0  # seconds to connect, to one address of a node
+_IDLE = 45.0  # seconds that a connection may be idle: nodes close theirs after 60
+_SHORTEST_SHARE = 0.5  # seconds that one attempt has at least: a healthy node needs some
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_MOST = 200 * 365 * 86_400_000  # milliseconds: durations of a node are shorter
+_DRIFT = 1024  # deadlines are shortened by 1/_DRIFT of the time left: this clock may run that much slower than the leader's
+_ROUNDING = 0.001  # the nodes' clocks count whole milliseconds
+
+
+def new_key() -> str:
+    """Draws an idempotency key."""
+    return secrets.token_urlsafe(18)
+
+
+def milliseconds(seconds: float) -> int:
+    """Rounds up, so that no wait ends earlier than was asked for."""
+    return max(0, -int(-seconds * 1000 // 1))
+
+
+def back_off(rounds: int) -> float:
+    """The pause after so many rounds: doubling, and between half and all of it by chance."""
+    full = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(max(rounds - 1, 0), 10))
+    return full / 2 + random.random() * full / 2
+
+
+@dataclass
+class Call:
+    """One request. All calls are safe to repeat: by their key, or since twice has the effect of once."""
+
+    method: str
+    path: Tuple[str, ...]  # plain segments
+    query: Dict[str, str] = field(default_factory=dict)
+    body: Optional[Dict[str, Any]] = None
+    headers: Dict[str, str] = field(default_factory=dict)
+    key: Optional[str] = None  # makes a repeat return the outcome of the first attempt
+    key_optional: bool = False  # it may go without one, should the cluster have no room for more keys
+    until: Optional[float] = None  # the end of a wait that the request names to the cluster
+    listen: bool = False  # a node may hold the request: the reply is then that there is no outcome yet
+    patience: Optional[Callable[[], float]] = None  # bounds an attempt beside its wait
+    max_pause: Optional[float] = None  # bounds the pause after failures
+    elsewhere: bool = False  # begin at another node than the one that worked last
+    failed: Optional[Callable[[Exception], None]] = None  # is called with each failed attempt
+
+
+@dataclass
+class Reply:
+    """A node's reply, with a status below 300."""
+
+    status: int
+    sent: float  # of the attempt that succeeded, by the monotonic clock, as received
+    received: float
+    wait: float  # how long that attempt allowed the node to hold it
+    replayed: bool  # the outcome of an earlier attempt with the same key
+    index: int  # of the state that it reflects; 0 unknown
+    body: Dict[str, Any]
+
+    @property
+    def early(self) -> bool:
+        """Whether it came before the end of the wait."""
+        return self.wait == 0 or self.received - self.sent < self.wait
+
+    def deadline(self, waited_ms: int, expires_in_ms: int) -> Tuple[float, float]:
+        """Returns until when the session of this reply certainly lives, by this process's clock, and when to renew it.
+
+        It counts from when the attempt was sent: a node counts waited_ms from its arrival, which was later. A repeated outcome
+        has the wait of an earlier attempt, which does not count.
+        """
+        granted = self.sent if self.replayed else min(self.received, self.sent + _seconds(waited_ms))
+        left = _seconds(expires_in_ms)
+        return granted + left - left / _DRIFT - _ROUNDING, granted + left / 3
+
+
+def _seconds(ms: int) -> float:
+    return min(max(ms, 0), _MOST) / 1000
+
+
+class _Silent(OSError):
+    """The node did not reply in time."""
+
+
+class _NotSent(OSError):
+    """The attempt failed before a node can have read the request."""
+
+
+class Caller:
+    """Sends calls to the nodes, and turns to the next node when one fails. Safe for concurrent use."""
+
+    def __init__(
+        self, nodes: Nodes, credentials: Credentials, headers: Mapping[str, str], attempt_timeout: float, longest_wait: float, give_up_after: float
+    ) -> None:
+        self.nodes, self._credentials, self._headers = nodes, credentials, dict(headers)
+        self._attempt_timeout, self._longest_wait, self.give_up_after = attempt_timeout, longest_wait, give_up_after
+        self.alarm = Alarm()
+        self._pool = _Pool(credentials)
+        self.close = self._pool.close  #: closes connections that no request uses
+
+    def do(self, call: Call, deadline: Optional[float] = None, cancel: Optional[Cancel] = None) -> Reply:
+        """Sends a call until it has a reply or a refusal, or the deadline has passed, or it is canceled."""
+        body = None if call.body is None else json.dumps(call.body).encode()
+        cancel = cancel or Cancel()
+        failures, of_nodes, since, least = 0, 0, time.monotonic(), 0.0
+        last: Optional[Exception] = None
+        ambiguous = False
+        while True:
+            now = time.monotonic()
+            elsewhere = call.elsewhere and failures == 0
+            pause = max(self.nodes.pick(now, elsewhere)[1], least)
+            if failures and failures % len(self.nodes) == 0:
+                pause = max(pause, back_off(failures // len(self.nodes)))
+            if call.max_pause is not None:
+                pause = min(pause, call.max_pause)
+            cut = deadline is not None and now + pause >= deadline
+            if cancel.wait(max(0.0, deadline - now) if deadline is not None and cut else pause) or cut or deadline is None and failures and now - since >= self.give_up_after:
+                raise _given_up(cancel, deadline, last, ambiguous and call.method != "GET")
+            node = self.nodes.pick(time.monotonic(), elsewhere)[0]
+            total, wait = self._allow(call, deadline, failures)
+            least = 0.0
+            try:
+                reply = self._attempt(node, call, body, total, wait, cancel)
+                self.nodes.worked(node)
+                return reply
+            except Refused as e:
+                if e.rule == "keys" and e.code == "limit-reached" and call.key_optional:
+                    call.key, call.key_optional = None, False
+                    continue
+                own = of_node(e) or e.status == 500
+                of_nodes += int(own)
+                if not (e.status in (408, 502, 503, 504) or own and of_nodes < len(self.nodes)):
+                    if of_node(e):
+                        self.nodes.failed(node, time.monotonic() + e.retry_after)  # the next call begins elsewhere
+                    else:
+                        self.nodes.worked(node)
+                    e.outcome_unknown = ambiguous and not final(e) and call.method != "GET"
+                    raise
+                last = e
+                ambiguous = ambiguous or not no_effect(e)
+                self.nodes.failed(node, time.monotonic() + e.retry_after)
+                if e.code == "overloaded":  # all nodes share one leader: another node is no help
+                    least = e.retry_after * (1 + random.random() / 4)
+                    if call.listen or call.until is not None:
+                        since = time.monotonic()  # the cluster is there; the wait goes on
+            except (OSError, http.client.HTTPException) as e:
+                if not isinstance(e, (_NotSent, ssl.SSLCertVerificationError)):
+                    ambiguous = True
+                last = e
+                if isinstance(e.__cause__, ssl.SSLCertVerificationError):  # time rarely mends that, but another node may do
+                    of_nodes += 1
+                    if of_nodes >= len(self.nodes):
+                        raise _given_up(cancel, deadline, last, ambiguous and call.method != "GET") from e
+                held = call.until is not None and wait > 0  # it may hold the request, which is no fault
+                self.nodes.failed(node, silent=isinstance(e, _Silent) and not held)
+            failures += 1
+            if failures == 1:
+                since = time.monotonic()
+            if call.failed is not None:
+                call.failed(last)
+
+    def _allow(self, call: Call, deadline: Optional[float], failures: int) -> Tuple[float, float]:
+        """Returns the time that the next attempt may take, and the wait in it that it may name.
+
+        Each node has its share of the time that is left, so that nodes which accept requests and never reply leave theirs to the others.
+        """
+        now, count = time.monotonic(), len(self.nodes)
+        left = _MOST / 1000 if deadline is None else deadline - now
+        share = left if deadline is None else max(left / (count - failures % count), _SHORTEST_SHARE)
+        patience = self._attempt_timeout if call.patience is None else min(self._attempt_timeout, call.patience())
+        if call.until is not None:
+            wait = max(0.0, call.until - now)
+            return min(min(wait, self._longest_wait) + patience, share + _SHORTEST_SHARE), wait
+        if not call.listen or failures:  # after a failure, first see which node replies
+            return min(patience, share), 0.0
+        total = min(self._longest_wait + patience, share)
+        if total >= left:  # there is no time for another attempt
+            return left + _SHORTEST_SHARE, min(left, self._longest_wait)
+        return total, total - min(patience, max(total / 4, _SHORTEST_SHARE / 2))
+
+    def _attempt(self, node: Node, call: Call, body: Optional[bytes], total: float, wait: float, cancel: Cancel) -> Reply:
+        """One request to a node, and its reply; a second one if the node refuses the token and its file has another by now."""
+        end = time.monotonic() + total
+        authorization = self._credentials.authorization(node)
+        try:
+            return self._request(node, call, body, end, wait, cancel, authorization)
+        except Refused as e:
+            if e.status != 401 or not self._credentials.resend:
+                raise
+            another = self._credentials.authorization(node, force=True)
+            if another == authorization:
+                raise
+            return self._request(node, call, body, end, wait, cancel, another)
+
+    def _request(self, node: Node, call: Call, body: Optional[bytes], end: float, wait: float, cancel: Cancel, authorization: Optional[str]) -> Reply:
+        query = dict(call.query)
+        if milliseconds(wait) > 0:
+            query["wait"] = str(milliseconds(wait))
+        target = node.path + encode(call.path) + ("?" + urlencode(query) if query else "")
+        headers = {"Accept": "application/json, application/problem+json", **self._headers, **call.headers}
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        if call.key is not None:
+            headers["Idempotency-Key"] = call.key
+        while True:
+            exchange = self._pool.take(node)
+            sent = time.monotonic()
+            undo = self.alarm.at(end, exchange.cut)
+            try:
+                with cancel.notify(exchange.cut):
+                    response, content = exchange.send(call.method, target, body, headers, end)
+            except (OSError, http.client.HTTPException) as e:
+                exchange.end()
+                if time.monotonic() >= end and not isinstance(e, _NotSent):
+                    raise _Silent(f"{node} did not reply in time") from e
+                if cancel.canceled or not exchange.used:
+                    raise
+                continue  # the node has closed an idle connection: a new one shows whether it is there
+            except BaseException:
+                exchange.end()
+                raise
+            finally:
+                undo()
+            received = time.monotonic()
+            if response.will_close:
+                exchange.end()
+            else:
+                self._pool.give(exchange)
+            if not 200 <= response.status < 300:
+                raise refusal(response.status, response.headers.get("Content-Type"), response.headers.get("Retry-After"), content, str(node))
+            try:
+                decoded = json.loads(content) if content else {}
+            except ValueError:
+                decoded = None
+            if not isinstance(decoded, dict):
+                raise SignalboxError(f"the reply of {node} can't be read")
+            replayed = response.headers.get("Idempotency-Replayed") == "true"
+            return Reply(response.status, sent, received, wait, replayed, int(response.headers.get("X-Signalbox-Index") or 0), decoded)
+
+
+def _given_up(cancel: Cancel, deadline: Optional[float], last: Optional[Exception], ambiguous: bool) -> SignalboxError:
+    error: SignalboxError
+    if cancel.canceled:
+        error = Canceled("the call was canceled")
+    elif last is None:
+        error = Unreachable("the time for the call was over before a node replied")
+    else:
+        error = Unreachable(f"no node could carry out the call; the latest failure: {last}")
+    error.__cause__ = last
+    error.outcome_unknown = ambiguous
+    return error
+
+
+def wait_ended(name: str) -> WaitEnded:
+    """The error of a wait whose time is over, and that was then withdrawn."""
+    return WaitEnded(409, {"code": Unavailable.code, "semaphore": name, "detail": f"The permits of {name} were not free before the end of the wait."})
+
+
+class _Exchange:
+    """One connection, while a request uses it."""
+
+    def __init__(self, node: Node, context: Optional[ssl.SSLContext]) -> None:
+        self.node, self.context, self.used, self.over = node, context, False, False
+        self.since = time.monotonic()
+        if node.https:
+            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(node.host, node.port, context=context)
+        else:
+            self._connection = http.client.HTTPConnection(node.host, node.port)
+
+    def send(self, method: str, target: str, body: Optional[bytes], headers: Dict[str, str], end: float) -> Tuple[http.client.HTTPResponse, bytes]:
+        if self._connection.sock is None:
+            self._connection.timeout = max(0.001, min(_CONNECT, end - time.monotonic()))
+            try:
+                self._connection.connect()
+            except OSError as e:
+                raise _NotSent(f"{self.node}: {e}") from e
+        if self.over:
+            raise _NotSent("the call was ended while it connected")
+        sock: Any = self._connection.sock
+        sock.settimeout(max(0.001, end - time.monotonic()))
+        self._connection.request(method, target, body, headers)
+        response = self._connection.getresponse()
+        return response, response.read()
+
+    def cut(self) -> None:
+        """Ends a request from another thread: its reads fail."""
+        self.over = True
+        sock = self._connection.sock
+        if sock is not None:
+            try:
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # of TLS too: the other thread closes the rest
+            except OSError:
+                pass
+
+    def end(self) -> None:
+        self._connection.close()
+
+
+class _Pool:
+    """Connections that no request uses."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials, self._lock = credentials, threading.Lock()
+        self._idle: Dict[int, List[_Exchange]] = {}
+
+    def take(self, node: Node) -> _Exchange:
+        context = self._credentials.context() if node.https else None
+        with self._lock:
+            idle = self._idle.get(id(node), [])
+            while idle:
+                exchange = idle.pop()
+                if exchange.context is context and not exchange.over and time.monotonic() - exchange.since < _IDLE:
+                    return exchange
+                exchange.end()
+        return _Exchange(node, context)
+
+    def give(self, exchange: _Exchange) -> None:
+        exchange.used, exchange.since = True, time.monotonic()
+        with self._lock:
+            self._idle.setdefault(id(exchange.node), []).append(exchange)
+
+    def close(self) -> None:
+        with self._lock:
+            for idle in self._idle.values():
+                for exchange in idle:
+                    exchange.end()
+            self._idle.clear()

@@ -1,0 +1,226 @@
+"""The errors of the client: one class for each refusal of the cluster that a program may want to catch."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Optional, Type
+
+
+class SignalboxError(Exception):
+    """The base of all errors of this package.
+
+    ``outcome_unknown`` is true when a change may have been carried out or not.
+    """
+
+    outcome_unknown = False
+
+
+class Unreachable(SignalboxError):
+    """No node replied, or none could carry out the call; ``__cause__`` is the latest failure."""
+
+
+class Canceled(SignalboxError):
+    """The call was ended by its ``Cancel``."""
+
+
+class Closed(SignalboxError):
+    """The client, session or lease was closed or released by the program itself."""
+
+
+class Lost(SignalboxError):
+    """The session or lease is over without the program's doing; ``__cause__`` is the reason."""
+
+
+class NotRenewed(SignalboxError):
+    """No renewal succeeded in time by this process's own clock: another client may hold the permits from now on."""
+
+
+class Refused(SignalboxError):
+    """A refusal by a node (RFC 9457)."""
+
+    code = ""  #: "never", "unknown-semaphore", …; empty when no node of Signalbox has made the reply
+
+    def __init__(self, status: int, members: Dict[str, Any], retry_after: float = 0.0, address: str = "") -> None:
+        self.status = status  #: of HTTP
+        self.members = members  #: all members of the problem document
+        self.detail = str(members.get("detail", ""))  #: what happened, and what to do about it
+        self.reason = str(members.get("reason", ""))  #: an operator's, for Revoked
+        self.rule = str(members.get("rule", ""))  #: the limit, or the rule of the lock hierarchy
+        self.field = str(members.get("field", ""))  #: the member or parameter that is wrong
+        self.retry_after = retry_after  #: seconds, as the node asked
+        self.address = address  #: of the node
+        if not self.code:
+            self.code = str(members.get("code", ""))
+        super().__init__(status, members, retry_after, address)
+
+    def __str__(self) -> str:
+        text = f"{self.status} {self.code or 'reply of a server that is no node of Signalbox'}"
+        if self.detail:
+            text += f": {self.detail}"
+        for name in ("field", "limit", "reason"):
+            value = str(self.members.get(name) or "")
+            if value and value not in text:
+                text += f" ({name}: {value})"
+        return text
+
+
+class InvalidRequest(Refused):
+    """``field`` names the member or parameter, ``detail`` its valid values."""
+
+    code = "invalid-request"
+
+
+class Unauthenticated(Refused):
+    """The node does not know the token."""
+
+    code = "unauthenticated"
+
+
+class Forbidden(Refused):
+    """The token does not allow that."""
+
+    code = "forbidden"
+
+
+class UnknownSemaphore(Refused):
+    """No semaphore has this name: create it first."""
+
+    code = "unknown-semaphore"
+
+
+class UnknownSession(Refused):
+    """The session was ended, or never opened."""
+
+    code = "unknown-session"
+
+
+class NotHeld(Refused):
+    """The session neither holds the semaphore nor waits for it."""
+
+    code = "not-held"
+
+
+class Unavailable(Refused):
+    """The permits are not free, or others wait for them."""
+
+    code = "unavailable"
+
+
+class WaitEnded(Unavailable, TimeoutError):
+    """The permits were not free before the end of the wait."""
+
+
+class Never(Refused):
+    """More permits than the semaphore has."""
+
+    code = "never"
+
+
+class Hierarchy(Refused):
+    """Levels must fall, see ``rule``."""
+
+    code = "hierarchy"
+
+
+class LeaseExists(Refused):
+    """This session holds the semaphore, or waits for it, already."""
+
+    code = "lease-exists"
+
+
+class Overflow(Refused):
+    """A count would leave 64 bits."""
+
+    code = "overflow"
+
+
+class Deleted(Refused):
+    """The semaphore was deleted during the wait."""
+
+    code = "deleted"
+
+
+class ExpiredSession(Refused):
+    """The session was not renewed in time."""
+
+    code = "expired-session"
+
+
+class Revoked(Refused):
+    """An operator took the lease or session away, see ``reason``."""
+
+    code = "revoked"
+
+
+class Over(Refused):
+    """The grant of the first request with this key is over."""
+
+    code = "over"
+
+
+class PreconditionFailed(Refused):
+    """The semaphore has another epoch, or exists."""
+
+    code = "precondition-failed"
+
+
+class KeyReused(Refused):
+    """The key belongs to another request."""
+
+    code = "key-reused"
+
+
+class LimitReached(Refused):
+    """A configured limit, see ``rule``; no effect."""
+
+    code = "limit-reached"
+
+
+_CLASSES: Dict[str, Type[Refused]] = {
+    c.code: c
+    for c in (
+        InvalidRequest, Unauthenticated, Forbidden, UnknownSemaphore, UnknownSession, NotHeld, Unavailable, Never, Hierarchy, LeaseExists,
+        Overflow, Deleted, ExpiredSession, Revoked, Over, PreconditionFailed, KeyReused, LimitReached,
+    )
+}  # fmt: skip
+
+#: Refusals which make sure that the call had no effect.
+_NO_EFFECT = frozenset((
+    "no-leader", "behind", "not-applied", "draining", "storage-full", "overloaded", "states-differ", "limit-reached", "unauthenticated", "forbidden",
+))  # fmt: skip
+
+_OF_NODE = frozenset(("connections", "body-memory", "reply-memory", "watchers"))
+_MAX_RETRY_AFTER = 60
+
+
+def refusal(status: int, kind: Optional[str], retry_after: Optional[str], body: bytes, address: str) -> Refused:
+    """Returns the error of a reply. One that is no problem document gets an empty code, so that a proxy's 404 never passes for the end of a session."""
+    members: Any = None
+    if (kind or "").split(";")[0].strip() == "application/problem+json":
+        try:
+            members = json.loads(body)
+        except ValueError:
+            pass
+    if not isinstance(members, dict):
+        members = {"detail": body[:200].decode("utf-8", "replace").strip(), "code": ""}
+    seconds = int(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 0
+    return _CLASSES.get(str(members.get("code")), Refused)(status, members, float(min(seconds, _MAX_RETRY_AFTER)), address)
+
+
+def is_plain(e: Refused) -> bool:
+    """Reports whether the request was in plain HTTP and the node takes HTTPS alone."""
+    return e.status == 400 and not e.code and e.detail.startswith("Client sent an HTTP request to an HTTPS server")
+
+
+def no_effect(e: Refused) -> bool:
+    return e.code in _NO_EFFECT or is_plain(e)
+
+
+def of_node(e: Refused) -> bool:
+    """Reports whether the refusal comes from a limit, a file of tokens or a port that each node has by itself."""
+    return e.code == "unauthenticated" or is_plain(e) or e.code == "limit-reached" and e.rule in _OF_NODE
+
+
+def final(e: Refused) -> bool:
+    """Reports whether the state machine made the refusal: then a repeat has the outcome of the first attempt."""
+    return e.status in (404, 409, 410, 412, 422) and e.code != ""

@@ -1,0 +1,92 @@
+"""The addresses of the nodes, and which one to ask."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import threading
+from typing import Iterator, List, Optional, Sequence, Tuple, Union
+from urllib.parse import quote, unquote, urlsplit
+
+#: How much later than the others a suspect node is asked: as if it had asked for a pause of that length.
+_SUSPICION = 5.0
+
+
+class Node:
+    """One address."""
+
+    def __init__(self, text: str) -> None:
+        url = urlsplit(text if "://" in text else "http://" + text)
+        try:
+            port = url.port
+        except ValueError:
+            port = -1
+        if url.scheme not in ("http", "https") or not url.hostname or port == -1 or url.query or url.fragment:
+            shown = text if "@" not in text else text.split("@", 1)[1]  # it may have a password
+            raise ValueError(f"address {shown!r} is not the base URL of a node")
+        self.https = url.scheme == "https"
+        self.host = url.hostname
+        self.port = port or (443 if self.https else 80)
+        self.path = url.path.rstrip("/")
+        self.basic: Optional[str] = None  #: the user of the address, as a header's value
+        if url.username is not None:
+            pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
+            self.basic = "Basic " + base64.b64encode(pair.encode()).decode()
+        self.not_before = 0.0  # it asked for no request before that
+        self.suspect = False  # it left its latest request without a reply
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.https else 'http'}://{host}:{self.port}{self.path}"
+
+    @property
+    def here(self) -> bool:
+        """Whether the host is this machine, by its name alone."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+class Nodes:
+    """All addresses; remembers which node works."""
+
+    def __init__(self, addresses: Union[str, Sequence[str]]) -> None:
+        texts = addresses.split(",") if isinstance(addresses, str) else list(addresses)
+        self._all: List[Node] = [Node(text.strip()) for text in texts]
+        if not self._all:
+            raise ValueError("no addresses")
+        self._lock = threading.Lock()
+        self._current = 0  # the one that worked last
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._all)
+
+    def pick(self, now: float, elsewhere: bool = False) -> Tuple[Node, float]:
+        """Returns the node to ask next, and how long to pause before that: the one that worked last, unless it failed since or asked for a pause."""
+        with self._lock:
+            first = self._current + int(elsewhere)
+            ring = [self._all[(first + i) % len(self._all)] for i in range(len(self._all))]
+            best = min(ring, key=lambda node: max(0.0, node.not_before - now) + (_SUSPICION if node.suspect else 0.0))
+            return best, max(0.0, best.not_before - now)
+
+    def failed(self, node: Node, not_before: float = 0.0, silent: bool = False) -> None:
+        """Moves on from a node, unless another call has done so already."""
+        with self._lock:
+            node.not_before, node.suspect = not_before, silent
+            if self._all[self._current] is node:
+                self._current = (self._current + 1) % len(self._all)
+
+    def worked(self, node: Node) -> None:
+        """Stays with a node."""
+        with self._lock:
+            node.not_before, node.suspect = 0.0, False
+            self._current = self._all.index(node)
+
+
+def encode(segments: Sequence[str]) -> str:
+    """Encodes each segment by itself: a semaphore may be called "a/b", or "..", which needs an encoding that no proxy takes for the parent folder."""
+    return "".join("/" + (s.replace(".", "%2E") if not s.strip(".") else quote(s, safe="")) for s in segments)

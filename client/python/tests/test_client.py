@@ -1,0 +1,290 @@
+"""Tests of the client against a node in this process. client/conformance has those against a cluster."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import logging
+import os
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import signalbox as sb  # noqa: E402
+
+logging.getLogger("signalbox").addHandler(logging.NullHandler())
+logging.getLogger("signalbox").propagate = False
+
+
+class Node:
+    """A node with one session: it grants what is asked for, and expires the session by its own clock unless it is renewed."""
+
+    def __init__(self) -> None:
+        self.token = ""  # that it asks for; empty: none
+        self.deaf = False  # takes no more requests
+        self.granted: Callable[[], bool] = lambda: True
+        self.requests: List[Tuple[str, str, str]] = []  # method, path, Authorization
+        self.ttl = 0.0
+        self.renewed = 0.0
+        self.ended = False
+        self.longest = 0.0  # between two renewals
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+            def handle_any(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
+                outer.requests.append((self.command, self.path, self.headers.get("Authorization", "")))
+                while outer.deaf and not outer.closed.wait(0.01):
+                    pass
+                status, reply = outer.reply(self.command, self.path, self.headers.get("Authorization", ""), body)
+                content = json.dumps(reply).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json" if status < 300 else "application/problem+json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_PUT = do_POST = do_DELETE = handle_any
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *args: Any) -> None:  # the client hung up
+                pass
+
+        self.closed = threading.Event()
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def reply(self, method: str, path: str, authorization: str, body: Dict[str, Any]) -> Tuple[int, Dict[str, Any]]:
+        if self.token and authorization != "Bearer " + self.token:
+            return 401, {"code": "unauthenticated", "detail": "This node needs a token."}
+        now = time.monotonic()
+        if method == "PUT" and path.startswith("/v1/sessions/7"):
+            self.longest, self.renewed = max(self.longest, now - self.renewed), now
+            return 200, {"session": "7", "expires_in_ms": int(self.ttl * 1000), "leases": [{"semaphore": "db", "token": 5}]}
+        if method == "DELETE":
+            self.ended = True
+            return 200, {}
+        if not self.granted():
+            return 409, {"code": "unavailable", "detail": "Not free."}
+        if "ttl" in body:
+            self.ttl, self.renewed = body["ttl"] / 1000, now
+        return 201, {"session": "7", "semaphore": "db", "count": body.get("count", 1), "token": 5, "expires_in_ms": int(self.ttl * 1000), "waited_ms": 0}
+
+    def close(self) -> None:
+        self.closed.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class TestClient(unittest.TestCase):
+    def setUp(self) -> None:
+        self.node = Node()
+        self.addCleanup(self.node.close)
+
+    def client(self, **options: Any) -> sb.Client:
+        client = sb.Client([self.node.address], **options)
+        self.addCleanup(client.close, 0.2)
+        return client
+
+    def test_blocked_main_thread_loses_no_lease(self) -> None:
+        """A main thread that blocks, in a lock and in a computation, for ten times its ttl; SIGNALBOX_BLOCK sets the seconds of each."""
+        block = float(os.environ.get("SIGNALBOX_BLOCK", "3"))
+        with self.client().lease("db", ttl=max(block / 10, 0.3)) as lease:
+            threading.Event().wait(block)
+            self.assertFalse(lease.lost.is_set())
+            end, n = time.monotonic() + block, 0
+            while time.monotonic() < end:
+                n += 1
+            self.assertFalse(lease.lost.is_set())
+            self.assertLess(self.node.longest, lease._session.ttl, "the node would have ended the lease")
+        self.assertTrue(self.node.ended)
+
+    def test_blocked_event_loop_loses_no_lease(self) -> None:
+        async def main() -> bool:
+            async with sb.AsyncClient([self.node.address]) as client:
+                async with client.lease("db", ttl=0.3) as lease:
+                    time.sleep(1.5)  # the loop stands still
+                    return lease.lost.is_set()
+
+        self.assertFalse(asyncio.run(main()))
+        self.assertLess(self.node.longest, 0.3)
+
+    def test_lost_by_its_own_clock(self) -> None:
+        """A client that is cut off has lost its lease before the node would end it."""
+        lease = self.client(attempt_timeout=0.1).lease("db", ttl=0.6)
+        self.assertFalse(lease.lost.wait(1.0))
+        self.node.deaf = True
+        self.assertTrue(lease.lost.wait(5))
+        self.assertLess(time.monotonic(), self.node.renewed + self.node.ttl + 0.05)
+        self.assertLess(lease.deadline, self.node.renewed + self.node.ttl)
+        self.assertIsInstance(lease.error, sb.Lost)
+        self.assertIsInstance(lease.error.__cause__, sb.NotRenewed)
+        with self.assertRaises(sb.Lost):
+            lease.release()
+
+    def test_margin(self) -> None:
+        lease = self.client(attempt_timeout=0.1).lease("db", ttl=1.0, margin=0.5)
+        self.node.deaf = True
+        self.assertTrue(lease.lost.wait(5))
+        self.assertLess(time.monotonic(), lease.deadline)
+
+    def test_lost_is_right_without_any_thread(self) -> None:
+        lease = self.client().lease("db", ttl=30)
+        lease._session._undo()  # no alarm comes
+        lease._session._deadline = time.monotonic() - 0.001
+        self.assertTrue(lease.lost.is_set())
+
+    def test_lost_inside_with(self) -> None:
+        with self.assertRaises(sb.Lost):
+            with self.client(attempt_timeout=0.1).lease("db", ttl=0.4) as lease:
+                self.node.deaf = True
+                lease.lost.wait(5)
+        self.node.deaf = False
+        with self.assertRaises(KeyError):  # the error of the block wins
+            with self.client(attempt_timeout=0.1).lease("db", ttl=0.4) as lease:
+                self.node.deaf = True
+                lease.lost.wait(5)
+                raise KeyError
+
+    def test_decorators(self) -> None:
+        client = self.client()
+
+        @client.limited("db", ttl=5)
+        def work(a: int, b: int = 2) -> int:
+            """Adds."""
+            self.assertFalse(self.node.ended)
+            return a + b
+
+        self.assertEqual((work(1, b=3), work.__name__, work.__doc__, self.node.ended), (4, "work", "Adds.", True))
+
+        async def main() -> int:
+            async with sb.AsyncClient([self.node.address]) as client:
+
+                @client.limited("db")
+                async def work(a: int) -> int:
+                    return a + 1
+
+                return await work(1)
+
+        self.assertEqual(asyncio.run(main()), 2)
+
+    def test_cancelled_task_gives_back(self) -> None:
+        """A task that is cancelled while the node grants leaves no lease behind."""
+        asked, go = threading.Event(), threading.Event()
+
+        def granted() -> bool:
+            asked.set()
+            return go.wait(10)
+
+        self.node.granted = granted
+
+        async def main() -> None:
+            async with sb.AsyncClient([self.node.address]) as client:
+                task = asyncio.ensure_future(client.lease("db").__aenter__())
+                await asyncio.get_running_loop().run_in_executor(None, asked.wait)
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+                go.set()
+                late = time.monotonic() + 10
+                while not self.node.ended and time.monotonic() < late:
+                    await asyncio.sleep(0.01)
+
+        asyncio.run(main())
+        self.assertTrue(self.node.ended)
+
+    def test_cancel_ends_a_request(self) -> None:
+        self.node.deaf = True
+        cancel = sb.Cancel()
+        threading.Timer(0.1, cancel.cancel).start()
+        began = time.monotonic()
+        with self.assertRaises(sb.Canceled):
+            self.client().lease("db", cancel=cancel)
+        self.assertLess(time.monotonic() - began, 4)  # with the two seconds to withdraw it
+
+    def test_token_file_is_followed(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "token")
+            path.write_text("first\n")
+            self.node.token = "first"
+            client = self.client(token_file=str(path))
+            self.assertEqual(client._calls.do(_get()).status, 201)
+            path.write_text("second-one\n")
+            self.node.token = "second-one"
+            self.assertEqual(client._calls.do(_get()).status, 201)
+            seen = os.stat(path)
+            path.write_text("third-one!\n")  # of the same size and time: 401 makes it be read again
+            os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+            self.node.token = "third-one!"
+            self.assertEqual(client._calls.do(_get()).status, 201)
+            path.unlink()
+            self.assertEqual(client._calls.do(_get()).status, 201)  # the one from before
+
+    def test_tokens_stay_on_the_way(self) -> None:
+        secret = "kG7-the-secret"
+        for options in ({"token": secret}, {}):
+            address = "http://10.0.0.1:8701" if options else f"http://me:{secret}@n1:8701"
+            with self.assertRaises(ValueError) as refused:
+                sb.Client([address], **options)
+            self.assertNotIn(secret, str(refused.exception))
+        for addresses in (["https://n1"], ["http://127.0.0.1:1"], ["http://[::1]:1"], ["localhost:1"]):
+            sb.Client(addresses, token=secret)
+        sb.Client(["http://n1"], token=secret, insecure_http=True)
+        turning = sb.Client(["http://n1:8701", "https://n1:8701"], token=secret, in_order=True)
+        plain, secure = turning._calls.nodes
+        self.assertIsNone(turning._calls._credentials.authorization(plain))
+        self.assertEqual(turning._calls._credentials.authorization(secure), "Bearer " + secret)
+        for token in ("", "two words", "a\r\nHost: b", "grün"):
+            with self.assertRaises(ValueError):
+                sb.Client(["https://n1"], token=token)
+
+    def test_foreign_refusals_end_no_session(self) -> None:
+        """A proxy's 404 is no word of the cluster."""
+        from signalbox._errors import refusal
+
+        self.assertIs(type(refusal(404, "text/html", None, b"not found", "")), sb.Refused)
+        self.assertIs(type(refusal(404, "application/problem+json", None, b'{"code":"unknown-session"}', "")), sb.UnknownSession)
+
+    def test_syntax_of_3_9(self) -> None:
+        for path in Path(sb.__file__).parent.glob("*.py"):
+            ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))
+
+    def test_imports_the_standard_library_alone(self) -> None:
+        ours = {path.stem for path in Path(sb.__file__).parent.glob("*.py")}
+        for path in Path(sb.__file__).parent.glob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom):
+                    names = [node.module or ""] if not node.level else []
+                    if node.level:
+                        self.assertIn(node.module, ours)
+                for name in names:
+                    if hasattr(sys, "stdlib_module_names"):
+                        self.assertIn(name.split(".")[0], sys.stdlib_module_names)
+
+
+def _get() -> Any:
+    from signalbox._calls import Call
+
+    return Call("GET", ("v1", "semaphores"))
+
+
+if __name__ == "__main__":
+    unittest.main()

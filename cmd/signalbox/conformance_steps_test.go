@@ -1,0 +1,497 @@
+//go:build processes && conformance && linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	signalbox "github.com/signalbox/signalbox/client"
+)
+
+// conformingActor is the configuration of one actor's client.
+type conformingActor struct {
+	Token          string   `json:"token"`     // "": admin
+	Addresses      []string `json:"addresses"` // nil: all nodes
+	AttemptTimeout float64  `json:"attempt_timeout"`
+	GiveUpAfter    float64  `json:"give_up_after"`
+}
+
+// conformanceStep is a step of a case; client/conformance/README.md has the meaning of each.
+type conformanceStep struct {
+	Do         string             `json:"do"`
+	Actor      string             `json:"actor"`
+	As         string             `json:"as"`
+	Of         string             `json:"of"`
+	Background bool               `json:"background"`
+	Semaphore  *string            `json:"semaphore"`
+	Semaphores []any              `json:"semaphores"`
+	Session    string             `json:"session"`
+	Permits    *int64             `json:"permits"`
+	Level      *int32             `json:"level"`
+	Metadata   *map[string]string `json:"metadata"`
+	Cleared    bool               `json:"-"` // "metadata": null
+	OnlyNew    bool               `json:"only_new"`
+	Partial    bool               `json:"partial"`
+	Count      *int64             `json:"count"`
+	Value      int64              `json:"value"`
+	Wait       *float64           `json:"wait"`
+	TTL        float64            `json:"ttl"`
+	Reason     string             `json:"reason"`
+	Seconds    float64            `json:"seconds"`
+	EpochOf    string             `json:"epoch_of"`
+	Expect     map[string]any     `json:"expect"`
+}
+
+// UnmarshalJSON notes whether the metadata are null.
+func (s *conformanceStep) UnmarshalJSON(data []byte) error {
+	type plain conformanceStep
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(data, &members); err != nil {
+		return err
+	}
+	s.Cleared = string(members["metadata"]) == "null"
+	return json.Unmarshal(data, (*plain)(s))
+}
+
+// held is what a lease and a session have in common.
+type held interface {
+	Lost() <-chan struct{}
+	Err() error
+}
+
+// conformingRun is one case with the client in Go.
+type conformingRun struct {
+	t       *testing.T
+	c       *conforming
+	one     conformanceCase
+	prefix  string
+	restart func() error
+
+	mu      sync.Mutex // the steps in the background
+	clients map[string]*signalbox.Client
+	held    map[string]held
+	epochs  map[string]uint64
+	waits   map[string]chan map[string]any
+	cancels map[string]context.CancelFunc
+}
+
+// runGo runs the list with the client in Go: the cases without a restart, and then the others
+// around one.
+func (c *conforming) runGo(t *testing.T, cases []conformanceCase) outcomes {
+	t.Helper()
+	c.connect(t)
+	c.setup.Prefix = "go"
+	var plain, others []*conformingRun
+	for i, one := range cases {
+		r := &conformingRun{t: t, c: c, one: one, prefix: fmt.Sprintf("go/%d/", i), clients: map[string]*signalbox.Client{}, held: map[string]held{},
+			epochs: map[string]uint64{}, waits: map[string]chan map[string]any{}, cancels: map[string]context.CancelFunc{}}
+		if slices.ContainsFunc(one.Steps, func(s conformanceStep) bool { return s.Do == "restart" }) {
+			others = append(others, r)
+		} else {
+			plain = append(plain, r)
+		}
+	}
+	var arrived sync.WaitGroup // at the restart
+	arrived.Add(len(others))
+	restarted := sync.OnceValue(c.restart)
+	for _, r := range others {
+		r.restart = func() error {
+			arrived.Done()
+			arrived.Wait()
+			return restarted()
+		}
+	}
+	results := outcomes{}
+	for _, group := range [][]*conformingRun{plain, others} {
+		var mu sync.Mutex
+		var work sync.WaitGroup
+		turns := make(chan struct{}, max(16, len(others)))
+		for _, r := range group {
+			work.Go(func() {
+				turns <- struct{}{}
+				got := r.run()
+				<-turns
+				mu.Lock()
+				defer mu.Unlock()
+				results[r.one.Name] = got
+			})
+		}
+		work.Wait()
+	}
+	return results
+}
+
+// run returns the results of the steps, as they are after JSON.
+func (r *conformingRun) run() []map[string]any {
+	ctx, cancel := context.WithCancel(context.Background()) // without a deadline, so that GiveUpAfter counts
+	defer cancel()
+	late := time.AfterFunc(time.Minute, cancel)
+	defer late.Stop()
+	defer func() {
+		for _, client := range r.clients {
+			end, cancel := context.WithTimeout(context.Background(), time.Second)
+			_ = client.Close(end)
+			cancel()
+		}
+	}()
+	var results []map[string]any
+	for i := range r.one.Steps {
+		step := &r.one.Steps[i]
+		client := r.client(step.Actor)
+		if !step.Background {
+			results = append(results, r.outcome(ctx, step, client))
+			continue
+		}
+		wait, done := context.WithCancel(ctx)
+		defer done()
+		outcome := make(chan map[string]any, 1)
+		r.cancels[step.As], r.waits[step.As] = done, outcome
+		go func() { outcome <- r.outcome(wait, step, client) }()
+		results = append(results, map[string]any{})
+	}
+	text, err := json.Marshal(results)
+	must(r.t, err)
+	var plain []map[string]any
+	must(r.t, json.Unmarshal(text, &plain))
+	return plain
+}
+
+func (r *conformingRun) client(actor string) *signalbox.Client {
+	if made := r.clients[actor]; made != nil {
+		return made
+	}
+	own := r.one.Actors[actor]
+	cfg := signalbox.Config{CA: r.c.setup.CA, InOrder: own.Addresses != nil, AttemptTimeout: seconds(own.AttemptTimeout), GiveUpAfter: seconds(own.GiveUpAfter)}
+	switch own.Token {
+	case "none":
+	case "file":
+		cfg.TokenFile = r.c.setup.TokenFile
+	case "":
+		cfg.Token = r.c.setup.Tokens["admin"]
+	default:
+		cfg.Token = r.c.setup.Tokens[own.Token]
+	}
+	names := own.Addresses
+	if names == nil {
+		names = []string{"n1", "n2", "n3"}
+	}
+	for _, name := range names {
+		cfg.Addresses = append(cfg.Addresses, r.c.address(name))
+	}
+	client, err := signalbox.New(cfg)
+	if err != nil {
+		r.t.Error(err)
+		client, _ = signalbox.New(signalbox.Config{Addresses: []string{r.c.address("n1")}})
+	}
+	r.clients[actor] = client
+	return client
+}
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
+// outcome is the result of a step, or the code of its error.
+func (r *conformingRun) outcome(ctx context.Context, step *conformanceStep, client *signalbox.Client) map[string]any {
+	if step.Wait != nil && *step.Wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, seconds(*step.Wait))
+		defer cancel()
+	}
+	result, err := r.do(ctx, step, client)
+	var refusal *signalbox.Error
+	switch {
+	case err == nil && result == nil:
+		return map[string]any{}
+	case err == nil:
+		return result
+	case errors.Is(err, context.Canceled):
+		return map[string]any{"error": "canceled"}
+	case errors.Is(err, signalbox.ErrLost):
+		return map[string]any{"error": "lost"}
+	case errors.Is(err, signalbox.ErrClosed):
+		return map[string]any{"error": "closed"}
+	case errors.As(err, &refusal):
+		return map[string]any{"error": refusal.Code}
+	case errors.Is(err, signalbox.ErrUnavailable):
+		return map[string]any{"error": "unavailable"}
+	case errors.Is(err, signalbox.ErrUnreachable):
+		return map[string]any{"error": "unreachable"}
+	}
+	return map[string]any{"error": err.Error()}
+}
+
+// do carries out a step.
+func (r *conformingRun) do(ctx context.Context, step *conformanceStep, client *signalbox.Client) (map[string]any, error) {
+	switch step.Do {
+	case "create", "put", "get", "await", "list", "delete", "up", "set", "down":
+		return r.semaphore(ctx, step, client)
+	case "lease", "session", "acquire", "acquire-all", "acquire-any":
+		return r.acquire(ctx, step, client)
+	case "join":
+		return <-r.waits[step.Of], nil
+	case "cancel":
+		r.cancels[step.Of]()
+		return nil, nil
+	case "pause":
+		<-time.After(seconds(step.Seconds)) // renewals go on meanwhile: that is the subject
+		return nil, nil
+	case "restart":
+		return nil, r.restart()
+	case "cut":
+		r.c.cutOff()
+		return nil, nil
+	}
+	return r.end(ctx, step, client)
+}
+
+// name is the semaphore of a step in this run.
+func (r *conformingRun) name(step *conformanceStep) string {
+	if step.Semaphore == nil || *step.Semaphore == "" {
+		return ""
+	}
+	return r.prefix + *step.Semaphore
+}
+
+func (r *conformingRun) semaphore(ctx context.Context, step *conformanceStep, client *signalbox.Client) (map[string]any, error) {
+	name := r.name(step)
+	var calls []signalbox.CallOption
+	if step.EpochOf != "" {
+		calls = append(calls, signalbox.Epoch(r.epochs[step.EpochOf]))
+	}
+	switch step.Do {
+	case "create", "put":
+		return r.make(ctx, step, client)
+	case "get":
+		s, err := client.Get(ctx, name)
+		return shown(s), err
+	case "await":
+		return awaitSemaphore(ctx, step, client, name)
+	case "list":
+		names := []string{}
+		for s, err := range client.List(ctx, name) {
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, strings.TrimPrefix(s.Name, r.prefix))
+		}
+		return map[string]any{"names": names}, nil
+	case "delete":
+		return nil, client.Delete(ctx, name, calls...)
+	case "up":
+		value, err := client.Up(ctx, name, *step.Count, calls...)
+		return map[string]any{"value": value}, err
+	case "set":
+		value, err := client.SetValue(ctx, name, step.Value)
+		return map[string]any{"value": value}, err
+	}
+	var options []signalbox.DownOption
+	if step.Partial {
+		options = append(options, signalbox.Partial())
+	}
+	take := client.Down
+	if step.Wait != nil && *step.Wait == 0 {
+		take = client.TryDown
+	}
+	taken, err := take(ctx, name, *step.Count, options...)
+	return map[string]any{"granted": taken.Granted}, err
+}
+
+func (r *conformingRun) make(ctx context.Context, step *conformanceStep, client *signalbox.Client) (map[string]any, error) {
+	var s *signalbox.Semaphore
+	var created bool
+	var err error
+	if step.Do == "create" {
+		var options []signalbox.CreateOption
+		if step.Level != nil {
+			options = append(options, signalbox.Level(*step.Level))
+		}
+		if step.Metadata != nil {
+			options = append(options, signalbox.Metadata(*step.Metadata))
+		}
+		s, created, err = client.Create(ctx, r.name(step), *step.Permits, options...)
+	} else {
+		var options []signalbox.PutOption
+		if step.Permits != nil {
+			options = append(options, signalbox.Permits(*step.Permits))
+		}
+		if step.Metadata != nil {
+			options = append(options, signalbox.Metadata(*step.Metadata))
+		} else if step.Cleared {
+			options = append(options, signalbox.Metadata(nil))
+		}
+		if step.OnlyNew {
+			options = append(options, signalbox.OnlyNew())
+		}
+		s, created, err = client.Put(ctx, r.name(step), options...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.epochs[step.As] = s.Epoch
+	result := shown(s)
+	result["created"] = created
+	return result, nil
+}
+
+func shown(s *signalbox.Semaphore) map[string]any {
+	if s == nil {
+		return nil
+	}
+	return map[string]any{"permits": s.Permits, "held": s.Held, "available": s.Available, "level": s.Level, "metadata": s.Metadata,
+		"holders": s.HolderCount, "waiters": s.WaiterCount}
+}
+
+// awaitSemaphore reads a semaphore until it is as expected.
+func awaitSemaphore(ctx context.Context, step *conformanceStep, client *signalbox.Client, name string) (map[string]any, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for again := time.Tick(20 * time.Millisecond); ; <-again {
+		s, err := client.Get(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		result, all := shown(s), true
+		maps.DeleteFunc(result, func(member string, value any) bool {
+			want, is := step.Expect[member]
+			all = all && (!is || fmt.Sprint(value) == fmt.Sprint(want))
+			return !is
+		})
+		if all || ctx.Err() != nil {
+			return result, nil
+		}
+	}
+}
+
+func (r *conformingRun) acquire(ctx context.Context, step *conformanceStep, client *signalbox.Client) (map[string]any, error) {
+	try := step.Wait != nil && *step.Wait == 0
+	var lease *signalbox.Lease
+	var err error
+	switch step.Do {
+	case "session":
+		s, err := client.OpenSession(ctx, signalbox.SessionOptions{TTL: seconds(step.TTL)})
+		if err == nil {
+			r.keep(step.As, s)
+		}
+		return nil, err
+	case "acquire-all", "acquire-any":
+		return r.acquireMany(ctx, step)
+	case "lease":
+		options := []signalbox.LeaseOption{signalbox.TTL(seconds(step.TTL))}
+		if step.Count != nil {
+			options = append(options, signalbox.Count(*step.Count))
+		}
+		if step.EpochOf != "" {
+			options = append(options, signalbox.Epoch(r.epochs[step.EpochOf]))
+		}
+		ask := client.Acquire
+		if try {
+			ask = client.TryAcquire
+		}
+		lease, err = ask(ctx, r.name(step), options...)
+	case "acquire":
+		session := r.kept(step.Session).(*signalbox.Session)
+		var options []signalbox.AcquireOption
+		if step.Count != nil {
+			options = append(options, signalbox.Count(*step.Count))
+		}
+		ask := session.Acquire
+		if try {
+			ask = session.TryAcquire
+		}
+		lease, err = ask(ctx, r.name(step), options...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.keep(step.As, lease)
+	return map[string]any{"count": lease.Count, "token": lease.Token}, nil
+}
+
+func (r *conformingRun) acquireMany(ctx context.Context, step *conformanceStep) (map[string]any, error) {
+	session := r.kept(step.Session).(*signalbox.Session)
+	var wants []signalbox.Want
+	for _, want := range step.Semaphores {
+		pair := want.([]any)
+		wants = append(wants, signalbox.Want{Name: r.prefix + pair[0].(string), Count: int64(pair[1].(float64))})
+	}
+	var leases []*signalbox.Lease
+	var err error
+	if step.Do == "acquire-all" {
+		leases, err = session.AcquireAll(ctx, wants...)
+	} else {
+		var one *signalbox.Lease
+		one, err = session.AcquireAny(ctx, wants...)
+		leases = []*signalbox.Lease{one}
+	}
+	if err != nil {
+		return nil, err
+	}
+	pairs := [][]any{}
+	for _, lease := range leases {
+		pairs = append(pairs, []any{strings.TrimPrefix(lease.Semaphore, r.prefix), lease.Count})
+	}
+	return map[string]any{"leases": pairs}, nil
+}
+
+func (r *conformingRun) keep(label string, h held) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held[label] = h
+}
+
+func (r *conformingRun) kept(label string) held {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held[label]
+}
+
+// end carries out the steps about a lease or session that is there.
+func (r *conformingRun) end(ctx context.Context, step *conformanceStep, client *signalbox.Client) (map[string]any, error) {
+	h := r.kept(step.Of)
+	lease, _ := h.(*signalbox.Lease)
+	session, _ := h.(*signalbox.Session)
+	id := ""
+	if lease != nil {
+		id = lease.Session
+	} else if session != nil {
+		id = session.ID()
+	}
+	switch step.Do {
+	case "release":
+		return nil, lease.Release(ctx)
+	case "close":
+		return nil, session.Close(ctx)
+	case "lost":
+		return map[string]any{"lost": h.Err() != nil}, nil
+	case "revoke":
+		return nil, client.Revoke(ctx, lease.Semaphore, id, step.Reason)
+	case "revoke-session":
+		return nil, client.RevokeSession(ctx, id, step.Reason)
+	case "end-session":
+		return nil, client.EndSession(ctx, id)
+	case "await-lost":
+		select {
+		case <-h.Lost():
+		case <-time.After(20 * time.Second):
+			return nil, errors.New("not lost")
+		}
+		var refusal *signalbox.Error
+		switch err := h.Err(); {
+		case errors.Is(err, signalbox.ErrNotRenewed):
+			return map[string]any{"reason": "not-renewed", "words": ""}, nil
+		case errors.As(err, &refusal):
+			return map[string]any{"reason": refusal.Code, "words": refusal.Reason}, nil
+		default:
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("no step is called %q", step.Do)
+}
