@@ -18,7 +18,7 @@ func (s applying) Restored(*fsm.Machine, uint64) {}
 func TestSinksAreInTheirOrder(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, c *nodes) {
 		want := []string{
-			"cluster.applying", "*cluster.metrics", "*requests.Registry", "*lead.Leadership", "*forward.Router",
+			"cluster.applying", "*metrics.Counters", "*requests.Registry", "*lead.Leadership", "*forward.Router",
 		}
 		var got []string
 		for _, s := range sinks(c.all[0].Node, c.all[0].running.Load().leadership) {
