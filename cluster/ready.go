@@ -8,6 +8,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 const (
@@ -191,7 +192,7 @@ type readResult struct {
 
 // run reads until ctx ends.
 func (p *readProof) run(ctx context.Context) {
-	look := time.NewTicker(readyEvery)
+	look := time.NewTimer(wake.Next(readyEvery))
 	defer look.Stop()
 	for {
 		p.look(ctx)
@@ -199,6 +200,7 @@ func (p *readProof) run(ctx context.Context) {
 		case r := <-p.results:
 			p.judge(r)
 		case <-look.C:
+			look.Reset(wake.Next(readyEvery))
 		case <-ctx.Done():
 			return
 		}
@@ -217,7 +219,7 @@ func (p *readProof) look(ctx context.Context) {
 	if found != nil && found.ok {
 		pause = readyProof
 	}
-	if p.reading || time.Since(p.began) < pause {
+	if p.reading || time.Since(p.began) < pause-readyEvery/2 { // the looks are not quite so far apart
 		return
 	}
 	p.reading, p.began = true, time.Now()

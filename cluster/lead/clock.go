@@ -209,10 +209,10 @@ func (t *ticker) next() (wait time.Duration, needed bool) {
 
 const (
 	// beatEvery is how often the pulse beats.
-	beatEvery = 50 * time.Millisecond
+	beatEvery = 100 * time.Millisecond
 	// stoodStill is how long the pulse may be without a beat before the process counts
 	// as suspended meanwhile.
-	stoodStill = 200 * time.Millisecond
+	stoodStill = 250 * time.Millisecond
 	// hangUpGrace is how long after a suspension commands wait, so that the hang-ups
 	// that came meanwhile are noticed before the requests that came before them are
 	// sent.
@@ -233,14 +233,10 @@ func NewPulse() *Pulse { return &Pulse{epoch: time.Now()} }
 
 // Run beats until ctx ends.
 func (p *Pulse) Run(ctx context.Context) {
-	ticker := time.NewTicker(beatEvery)
-	defer ticker.Stop()
+	defer p.beaten.Store(0)
 	for {
 		p.beat(time.Since(p.epoch))
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			p.beaten.Store(0)
+		if wake.Pause(ctx, wake.Next(beatEvery)) != nil {
 			return
 		}
 	}

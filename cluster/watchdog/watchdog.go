@@ -15,7 +15,7 @@ import (
 
 const (
 	// lookEvery is how often the watchdog looks.
-	lookEvery = 250 * time.Millisecond
+	lookEvery = 200 * time.Millisecond
 	// spaceEvery is how often it asks for the free space.
 	spaceEvery = time.Second
 	// stuckAfter is how long a write of the log may hang before the process ends: a
@@ -74,7 +74,7 @@ func Run(ctx context.Context, config Config) {
 	w := &watchdog{Config: config}
 	for {
 		w.look(ctx)
-		if wake.Pause(ctx, lookEvery) != nil {
+		if wake.Pause(ctx, wake.Next(lookEvery)) != nil {
 			return
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -279,4 +280,36 @@ func TestStretch(t *testing.T) {
 			t.Errorf("stretch %d: %v and %v, want %v and %v", test.by, of, patience, test.of, test.patience)
 		}
 	}
+}
+
+// TestNextGathers: goroutines that pause until Next wake at the same moments, whenever they began, and
+// no pause is much longer than its period, nor a fraction of it alone.
+func TestNextGathers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const every = 100 * time.Millisecond
+		var moments [2][]time.Time
+		var both sync.WaitGroup
+		for i := range moments {
+			both.Go(func() {
+				for range 10 {
+					if Pause(t.Context(), Next(every)) == nil {
+						moments[i] = append(moments[i], time.Now())
+					}
+				}
+			})
+			time.Sleep(37 * time.Millisecond) // virtual
+		}
+		both.Wait()
+		for i := range moments[0] {
+			if !moments[0][i].Equal(moments[1][i]) {
+				t.Errorf("moment %d: %v and %v", i, moments[0][i], moments[1][i])
+			}
+		}
+		for at := range every / time.Millisecond {
+			if next := Next(every); next < every/8 || next >= every*9/8 {
+				t.Errorf("%d ms after a multiple the next is in %v", at, next)
+			}
+			time.Sleep(time.Millisecond) // virtual
+		}
+	})
 }
