@@ -217,8 +217,8 @@ func (d *decoder) only() (isNew, existing bool) {
 // and a new member takes a new bit, so that old results stay readable. The arrays below are
 // in the order of the bits.
 
-func (r *Result) flags() [6]*bool {
-	return [...]*bool{&r.Replayed, &r.Joined, &r.Waiting, &r.Created, &r.Found, &r.OneShot}
+func (r *Result) flags() [7]*bool {
+	return [...]*bool{&r.Replayed, &r.Joined, &r.Waiting, &r.Created, &r.Found, &r.OneShot, &r.TookOver}
 }
 
 func (r *Result) ids() [4]*uint64 {
@@ -248,7 +248,7 @@ const (
 	bitSemaphore = 42 //
 	bitEach      = 43 //
 	bitCompleted = 44 //
-	bitsKnown    = 1<<6 - 1 | (1<<4-1)<<bitIDs | (1<<12-1)<<bitNumbers | (1<<3-1)<<bitTexts |
+	bitsKnown    = 1<<7 - 1 | (1<<4-1)<<bitIDs | (1<<12-1)<<bitNumbers | (1<<3-1)<<bitTexts |
 		(1<<2-1)<<bitLevels | 31<<bitRule
 )
 

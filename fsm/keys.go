@@ -13,12 +13,11 @@ func (k *key) bytes() int64 { return k.keyName.bytes() + int64(len(k.result)) + 
 // outcome, or joins the request that still waits.
 func (m *Machine) applyKeyed(c *decoded) Result {
 	name := keyName{c.Owner, c.Key}
-	r, ok := m.byKey[name]
-	if !ok {
-		r, ok = m.unownedKey(c)
-	}
-	if ok {
+	if r, ok := m.byKey[name]; ok {
 		return m.replay(r, c.fingerprint)
+	}
+	if result, ok := m.replayUnowned(c); ok {
+		return result
 	}
 	if m.isMarked(name) || m.adopts() && m.isMarked(keyName{text: c.Key}) {
 		return Result{Code: Over, Replayed: true}
@@ -110,7 +109,7 @@ func (m *Machine) replay(r ref, fingerprint [16]byte) Result {
 		for i := range result.Each {
 			m.refresh(&result.Each[i])
 		}
-		result.Replayed = true
+		result.Replayed, result.TookOver = true, false
 		return result
 	}
 	waiting, ok := m.requestAt(k.session, k.place)

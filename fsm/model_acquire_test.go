@@ -26,6 +26,7 @@ func (m *model) acquire(c Acquire) Result {
 	if result.Code != Waiting {
 		result = m.of(owner, result)
 	}
+	result = m.goOn(owner, result)
 	m.serveAndEnd()
 	return result
 }
@@ -152,7 +153,7 @@ func (m *model) acquireMany(c AcquireMany) Result {
 	m.endOrphan(m.found(c.Session), c)
 	r := &modelRequest{session: m.found(c.Session), mode: c.Mode, list: &modelList{c.Mode, c.Wants}}
 	if same, ok := m.sameMany(r.session, c); ok {
-		return same
+		return m.goOn(r.session, same)
 	}
 	never := Result{}
 	for _, want := range c.Wants {
@@ -181,6 +182,7 @@ func (m *model) acquireMany(c AcquireMany) Result {
 	if result.Code != Waiting {
 		result = m.of(r.session, result)
 	}
+	result = m.goOn(r.session, result)
 	m.serveAndEnd()
 	return result
 }
@@ -333,7 +335,7 @@ func (m *model) restoreLiving(s *modelSession, wants []Want) Result {
 	if requests > 0 || len(result.Grants) != len(wants) || leases != len(wants) {
 		return Result{Code: SessionExists, Session: s.id}
 	}
-	return m.of(s, result)
+	return m.goOn(s, m.of(s, result))
 }
 
 // mayBecome is how many leases requests may become.
@@ -361,15 +363,15 @@ func (m *model) roomToOpen(id uint64) *Result {
 	if int64(len(m.sessions)) >= m.limits.Sessions {
 		return limited(RuleSessions, "")
 	}
-	has, _, _ := m.ownedBy(m.caller.owner)
+	has, _, _ := m.ownedBy(m.caller.owner, nil)
 	return ownLimit(RuleOwnerSessions, has+1, m.caller.limits.Sessions)
 }
 
-// ownedBy counts the sessions of an owner, the leases that they have or may get from their
-// waiting requests, and the members of these.
-func (m *model) ownedBy(owner string) (sessions, leases, waiting int64) {
+// ownedBy counts the sessions of an owner and another one, the leases that they have or may
+// get from their waiting requests, and the members of these.
+func (m *model) ownedBy(owner string, with *modelSession) (sessions, leases, waiting int64) {
 	for _, s := range m.sessions {
-		if s.owner != owner {
+		if s.owner != owner && s != with {
 			continue
 		}
 		sessions++
@@ -390,9 +392,9 @@ func ownLimit(rule Rule, count, limit int64) *Result {
 }
 
 // ownsWith reports whether what is added to a session, nil for a new one, counts for the
-// caller.
+// caller, who goes on with it if it has no owner.
 func (m *model) ownsWith(s *modelSession) bool {
-	return m.caller.owner != "" && (s == nil || s.owner == m.caller.owner)
+	return m.caller.owner != "" && (s == nil || s.owner == m.caller.owner || s.owner == "" && m.level >= 3)
 }
 
 // roomToHold: leases, together with the leases that waiting requests may become, stay
@@ -405,7 +407,7 @@ func (m *model) roomToHold(owner *modelSession, r *modelRequest) *Result {
 	if int64(len(m.leases))+mayBecome(m.requests...)+more > m.limits.Leases {
 		return limited(RuleLeases, "")
 	}
-	_, has, _ := m.ownedBy(m.caller.owner)
+	_, has, _ := m.ownedBy(m.caller.owner, owner)
 	if refusal := ownLimit(RuleOwnerLeases, has+more, m.caller.limits.Leases); refusal != nil && m.ownsWith(owner) {
 		return refusal
 	}
@@ -429,7 +431,7 @@ func (m *model) roomToWait(owner *modelSession, r *modelRequest) *Result {
 	if waits(m.requests) > m.limits.Waiting {
 		return limited(RuleWaiting, "")
 	}
-	_, _, has := m.ownedBy(m.caller.owner)
+	_, _, has := m.ownedBy(m.caller.owner, owner)
 	if refusal := ownLimit(RuleOwnerWaiting, has+int64(len(r.members)), m.caller.limits.Waiting); refusal != nil && m.ownsWith(owner) {
 		return refusal
 	}

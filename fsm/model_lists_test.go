@@ -76,7 +76,7 @@ func (m *model) listAdd(c ListAdd) Result {
 			return m.refusal(Overflow, s, c.Count)
 		}
 		if entry.waiting != nil {
-			return m.wantMore(entry, c.Count)
+			return m.goOn(owner, m.wantMore(entry, c.Count))
 		}
 	}
 	if entry == nil && int64(len(m.listOf(owner))) >= m.limits.WaitList {
@@ -102,7 +102,7 @@ func (m *model) listAdd(c ListAdd) Result {
 		m.enqueue(r)
 		entry.waiting = r
 	}
-	return m.ofEntry(entry)
+	return m.goOn(owner, m.ofEntry(entry))
 }
 
 // wantMore: wanted grows, the place is kept.
@@ -163,6 +163,7 @@ func (m *model) listDeliver(c ListDeliver) Result {
 		owner.delivered = e.number
 		m.dropEntry(e, false)
 	}
+	result = m.goOn(owner, result)
 	return m.afterList(owner, result)
 }
 

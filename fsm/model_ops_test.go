@@ -323,7 +323,7 @@ func (m *model) renewOne(c Renewal) Result {
 		ttl = c.TTLMS
 	}
 	m.giveTTL(s, ttl)
-	return m.of(s, Result{Code: OK})
+	return m.goOn(s, m.of(s, Result{Code: OK}))
 }
 
 // giveTTL: while a one-shot's own request waits, the deadline is the end of that.

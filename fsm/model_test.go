@@ -281,8 +281,13 @@ func (m *model) keyed(c modelCommand) Result {
 			if k.waiting != nil {
 				id = k.waiting.session.id
 			}
-			if m.session(id) == nil || m.found(id) != nil {
+			switch s := m.found(id); {
+			case m.session(id) == nil:
 				return m.again(k, asked)
+			case s != nil && slices.Contains(givingBack, c.command.Op()):
+				return m.again(k, asked)
+			case s != nil:
+				return m.goOn(s, m.again(k, asked))
 			}
 		}
 	}
@@ -404,6 +409,7 @@ func (m *model) again(k *modelKey, asked Command) Result {
 	}
 	result := m.refreshed(k.outcome)
 	result.Replayed = true
+	result.TookOver = false // it did, when it was new
 	return result
 }
 
@@ -470,17 +476,26 @@ func (m *model) mayFind(owner string) bool {
 	return owner == m.caller.owner || owner == "" || m.caller.owner == ""
 }
 
-// found is the session of an id, if the caller may find it. From level 3 on, one
-// without an owner becomes the caller's.
+// found is the session of an id, if the caller may find it.
 func (m *model) found(id uint64) *modelSession {
 	s := m.session(id)
 	if s == nil || !m.mayFind(s.owner) {
 		return nil
 	}
-	if s.owner == "" && m.level >= 3 {
-		s.owner = m.caller.owner
-	}
 	return s
+}
+
+// givingBack are the operations on a session by which nobody becomes its owner.
+var givingBack = []Op{OpRelease, OpResizeLease, OpListRemove, OpEndSession, OpRevokeLease}
+
+// goOn gives a session without an owner to the caller, from level 3 on, if the caller's
+// request in it was granted or waits.
+func (m *model) goOn(s *modelSession, result Result) Result {
+	granted := result.Code == OK || result.Code == Waiting
+	if s != nil && granted && s.owner == "" && m.caller.owner != "" && m.level >= 3 {
+		s.owner, result.TookOver = m.caller.owner, true
+	}
+	return result
 }
 
 func (m *model) leasesOf(s *modelSession) (found []*modelLease) {

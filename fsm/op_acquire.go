@@ -56,6 +56,7 @@ func (c Acquire) apply(m *Machine) Result {
 		m.giveTTL(owner, c.TTLMS)
 	}
 	result = m.acquire(owner, semaphore, c)
+	m.takeOver(owner, &result)
 	m.settle()
 	return result
 }

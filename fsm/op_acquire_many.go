@@ -43,6 +43,7 @@ func (c AcquireMany) apply(m *Machine) Result {
 	known, isKnown := m.ownSession(c.Session) // a one-shot may have ended with the orphan
 	if isKnown {
 		if same, ok := m.askedBefore(known, c.Wants, c.Mode, group); ok {
+			m.takeOver(known, &same)
 			return same
 		}
 	}
@@ -70,6 +71,7 @@ func (c AcquireMany) apply(m *Machine) Result {
 	if result.Code != Waiting {
 		m.describeSession(&result, owner)
 	}
+	m.takeOver(owner, &result)
 	m.settle()
 	return result
 }

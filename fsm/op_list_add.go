@@ -47,7 +47,9 @@ func (c ListAdd) apply(m *Machine) Result {
 			return result
 		}
 		if e.waiting != 0 {
-			return m.wantMore(r, c.Count)
+			result = m.wantMore(r, c.Count)
+			m.takeOver(owner, &result)
+			return result
 		}
 	}
 	if r == 0 && !within(int64(m.sessions.at(owner).entries.length()), m.limits.WaitList, RuleWaitList, &result) {
@@ -69,6 +71,7 @@ func (c ListAdd) apply(m *Machine) Result {
 		m.enqueue(asked)
 	}
 	m.describeEntry(&result, r)
+	m.takeOver(owner, &result)
 	return result
 }
 

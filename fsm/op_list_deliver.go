@@ -41,6 +41,7 @@ func (c ListDeliver) apply(m *Machine) Result {
 		m.dropEntry(r, false)
 	}
 	m.describeSession(&result, owner)
+	m.takeOver(owner, &result)
 	m.endIfSpent(owner, CauseEnded)
 	m.settle()
 	return result

@@ -62,5 +62,6 @@ func (c Renewal) apply(m *Machine) (result Result) {
 	}
 	m.giveTTL(r, ttl)
 	m.describeSession(&result, r)
+	m.takeOver(r, &result)
 	return result
 }

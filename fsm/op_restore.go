@@ -82,6 +82,7 @@ func (m *Machine) restoreLiving(living ref, members []member) Result {
 	}
 	result.Code, result.Found = OK, true
 	m.describeSession(&result, living)
+	m.takeOver(living, &result)
 	return result
 }
 

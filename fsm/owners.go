@@ -61,13 +61,18 @@ func (m *Machine) count(owner string, more owned) {
 }
 
 // ownerHasRoom reports whether the caller's limits allow that many records more in a
-// session; nil is a new one. Below adoptLevel a session without an owner, from before the
-// identities, stays without one, and counts for none of them.
+// session; nil is a new one. A session without an owner counts as the caller's, if the
+// request takes it over. Below adoptLevel it counts for no identity.
 func (m *Machine) ownerHasRoom(in *session, more owned, result *Result) bool {
-	if in != nil && in.owner != m.caller.Owner {
-		return true
-	}
 	has, limits := m.owned[m.caller.Owner], &m.caller.Limits
+	if in != nil && in.owner != m.caller.Owner {
+		if in.owner != "" || !m.adopts() {
+			return true
+		}
+		with := in.records()
+		has.leases += with.leases
+		has.waiting += with.waiting
+	}
 	return withinOwn(has.sessions, more.sessions, limits.Sessions, RuleOwnerSessions, result) &&
 		withinOwn(has.leases, more.leases, limits.Leases, RuleOwnerLeases, result) &&
 		withinOwn(has.waiting, more.waiting, limits.Waiting, RuleOwnerWaiting, result)
@@ -83,45 +88,68 @@ func withinOwn(has, more, limit int64, rule Rule, result *Result) bool {
 	return false
 }
 
-// ownSession returns the living session with an id, if the caller may find it. From
-// adoptLevel on, the caller becomes the owner of one that has none.
+// records counts what a session adds to the records of its owner.
+func (s *session) records() owned {
+	return owned{sessions: 1, leases: int64(s.leases.length()) + int64(s.reserved), waiting: int64(s.members)}
+}
+
+// ownSession returns the living session with an id, if the caller may find it.
 func (m *Machine) ownSession(id uint64) (ref, bool) {
 	r, ok := m.bySession.Get(id)
 	if !ok || !m.mayFind(m.sessions.at(r).owner) {
 		return 0, false
 	}
-	if m.adopts() && m.sessions.at(r).owner == "" {
-		s := m.sessions.mut(r)
-		s.owner = m.caller.Owner
-		m.count(s.owner, owned{sessions: 1, leases: int64(s.leases.length()) + int64(s.reserved), waiting: int64(s.members)})
-	}
 	return r, true
+}
+
+// takeOver makes the caller the owner of a session that has none, if the result of its
+// command is a success. Only commands by which a client goes on with its session call it:
+// a refused command takes nothing over, nor does one that only gives back, such as Release,
+// which an operator may give too.
+func (m *Machine) takeOver(r ref, result *Result) {
+	if !m.adopts() || m.sessions.at(r).owner != "" || result.Code != OK && result.Code != Waiting {
+		return
+	}
+	s := m.sessions.mut(r)
+	s.owner = m.caller.Owner
+	m.count(s.owner, s.records())
+	result.TookOver = true
 }
 
 // adopts reports whether the caller takes over what has no owner: sessions and keys from
 // before the cluster had identities, whose client goes on with one.
 func (m *Machine) adopts() bool { return m.caller.Owner != "" && m.feature >= adoptLevel }
 
-// unownedKey returns the key without an owner that a command repeats. One that led to a
-// session which another identity has taken over is not the caller's.
-func (m *Machine) unownedKey(c *decoded) (ref, bool) {
+// replayUnowned returns the result of a repeat of a key without an owner, and takes over the
+// session that the key led to. A key whose session another identity has taken over is not
+// the caller's.
+func (m *Machine) replayUnowned(c *decoded) (result Result, ok bool) {
 	r, ok := m.byKey[keyName{text: c.Key}]
 	if !ok || !m.adopts() || m.keys.at(r).fingerprint != c.fingerprint {
-		return 0, false
+		return Result{}, false
 	}
-	k := m.keys.at(r)
-	id := k.session
-	if k.place == 0 {
-		id = decodeResult(k.result).Session
+	result = m.replay(r, c.fingerprint)
+	led, lives := m.bySession.Get(result.Session)
+	if lives && !m.mayFind(m.sessions.at(led).owner) {
+		return Result{}, false
 	}
-	if _, lives := m.bySession.Get(id); lives {
-		_, ok = m.ownSession(id)
+	if lives && goesOn(c.command) {
+		m.takeOver(led, &result)
 	}
-	return r, ok
+	return result, true
+}
+
+// goesOn reports whether a client goes on with a session by a command that succeeds.
+func goesOn(c Command) bool {
+	switch c.(type) {
+	case Release, ResizeLease, ListRemove, EndSession, RevokeLease:
+		return false
+	}
+	return true
 }
 
 // mayFind reports whether the caller's identity finds the sessions of an owner. Every
-// caller finds sessions without an owner, see ownSession.
+// caller finds sessions without an owner, see takeOver.
 func (m *Machine) mayFind(owner string) bool {
 	return m.caller.Owner == "" || owner == "" || m.caller.Owner == owner
 }

@@ -93,6 +93,7 @@ type Result struct {
 	Created  bool // a new semaphore was made
 	Found    bool // end, release, delete: the session, lease or semaphore was there
 	OneShot  bool // Session ends with its last lease or request
+	TookOver bool // the caller has become the owner of the session, which had none; level 3
 
 	Session    uint64
 	TTLMS      int64 // the session's ttl

@@ -140,6 +140,7 @@ func resultText(r *Result) string {
 	add(r.Found, "found")
 	add(r.Replayed, "replayed")
 	add(r.Joined, "joined")
+	add(r.TookOver, "took over")
 	add(r.Session != 0, "s%d", r.Session)
 	add(r.OneShot, "one-shot")
 	add(r.DeadlineMS != 0, "until %s", clockText(r.DeadlineMS))
