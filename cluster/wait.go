@@ -65,6 +65,7 @@ func (w waiting) concluded(ctx context.Context, end requests.Conclusion) (Reply,
 	if ctx.Err() != nil && w.queued.OneShot && end.Result.Code == fsm.OK {
 		return w.hangUp(ctx)
 	}
+	end.Result.TookOver = w.queued.TookOver
 	return Reply{Result: end.Result, Index: end.Index, NowMS: end.NowMS, WaitedMS: max(0, end.NowMS-w.queued.NowMS)}, nil
 }
 
@@ -98,7 +99,7 @@ func (w waiting) stillWaiting(ctx context.Context) (Reply, error) {
 	if !known {
 		return Reply{}, outcome.ErrOutcomeUnknown
 	}
-	reply.Joined = w.queued.Joined
+	reply.Joined, reply.TookOver = w.queued.Joined, w.queued.TookOver
 	if reply.Code != fsm.Waiting {
 		reply.WaitedMS = max(0, at.NowMS-w.queued.NowMS)
 	}

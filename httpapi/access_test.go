@@ -96,19 +96,53 @@ func peers(a *apitest.API, client string) string {
 func TestSessionsFromBeforeTokens(t *testing.T) {
 	a := teams(t)
 	a.Begin(fsm.OpenSession{Session: 5, TTLMS: 3_600_000}, fsm.Acquire{Session: 5, Name: "ci/a", Count: 1, TTLMS: fsm.KeepTTL},
-		fsm.Acquire{Session: 5, Name: "db/a", Count: 1, TTLMS: fsm.KeepTTL}, fsm.ListAdd{Session: 5, Name: "db/b", Count: 1})
+		fsm.Acquire{Session: 5, Name: "db/a", Count: 1, TTLMS: fsm.KeepTTL}, fsm.ListAdd{Session: 5, Name: "db/b", Count: 1},
+		fsm.AcquireOnce{Session: 6, Name: "ci/a", Count: 2, TTLMS: 3_600_000, WaitMS: 3_600_000})
 	a.Do("GET /v1/sessions/5", "", as("ci")).Is(200, "leases.length=1", "leases.0.semaphore=ci/a", "waitlist.length=0")
 	a.Do("GET /v1/sessions/5", "", as("root")).Is(200, "leases.length=2", "waitlist.length=1")
-	for client, count := range map[string]string{"ci": "0", "sees": "0", "root": "1"} {
+	for client, count := range map[string]string{"ci": "0", "sees": "0", "root": "2"} {
 		a.Do("GET /v1/sessions", "", as(client)).Is(200, "sessions.length="+count)
-		if got, want := peers(a, client), map[string]string{"0": "[]", "1": `[{"id":5}]`}[count]; got != want {
+		if got, want := peers(a, client), map[string]string{"0": "[]", "2": `[{"id":5},{"id":6}]`}[count]; got != want {
 			t.Errorf("peers of %s: %s", client, got)
 		}
 	}
+	for client, ids := range map[string][2]string{"ci": {}, "all": {}, "sees": {}, "root": {"5", "6"}} {
+		a.Do("GET /v1/semaphores/ci%2Fa", "", as(client)).Is(200, "holders.0.session="+ids[0], "waiters.0.session="+ids[1])
+	}
+	a.Do("POST /v1/sessions/5/waitlist/wait", "", as("ci")).RefusedWith(403, "forbidden")
+	a.Do("POST /v1/sessions/4242/waitlist/wait", "", as("ci")).RefusedWith(404, "unknown-session")
 	a.Do("PUT /v1/sessions/5", "", as("ci")).Is(200)
-	a.Do("GET /v1/sessions", "", as("ci")).Is(200, "sessions.length=1")
+	a.Do("PUT /v1/sessions/5?leases=true", "", as("ci")).Is(200, "leases.length=1", "leases.0.semaphore=ci/a")
+	a.Do("GET /v1/sessions/5", "", as("ci")).Is(200, "leases.length=1", "leases.0.semaphore=ci/a", "waitlist.length=0")
+	a.Do("POST /v1/sessions/5/waitlist/wait", "", as("ci")).RefusedWith(403, "forbidden")
+	a.Do("GET /v1/sessions/5", "", as("root")).Is(200, "leases.length=2", "waitlist.length=1", "waitlist.0.granted=1")
+	a.Do("GET /v1/sessions", "", as("ci")).Is(200, "sessions.length=1", "sessions.0.leases.length=1")
+	a.Do("GET /v1/semaphores/ci%2Fa", "", as("sees")).Is(200, "holders.0.session=5")
 	a.Do("PUT /v1/sessions/5", "", as("db")).RefusedWith(404, "unknown-session")
 	a.Do("DELETE /v1/sessions/5/leases/db%2Fa", "", as("db")).RefusedWith(404, "unknown-session")
+}
+
+// TestRefusalsAndAdminsTakeNothingOver: a refused request for a session without an owner, and
+// one that only gives back, leave it to its client; so does an admin, who withdraws and
+// releases in the sessions of all.
+func TestRefusalsAndAdminsTakeNothingOver(t *testing.T) {
+	a := teams(t)
+	a.Begin(fsm.OpenSession{Session: 5, TTLMS: 3_600_000}, fsm.Acquire{Session: 5, Name: "ci/a", Count: 2, TTLMS: fsm.KeepTTL},
+		fsm.OpenSession{Session: 6, TTLMS: 3_600_000}, fsm.Acquire{Session: 6, Name: "ci/a", Count: 1, TTLMS: fsm.KeepTTL})
+	a.Do("PUT /v1/sessions/5/leases/ci%2Fnone", "", as("all")).RefusedWith(404, "unknown-semaphore")
+	a.Do("PUT /v1/sessions/5/leases/ci%2Fa", `{"count":1}`, as("all")).RefusedWith(409, "lease-exists")
+	a.Do("POST /v1/sessions/5/restore", `{"ttl":"1h","leases":[{"name":"none","count":1}]}`, as("all")).RefusedWith(404, "unknown-semaphore")
+	a.Do("POST /v1/sessions/5/restore", `{"ttl":"1h","leases":[{"name":"ci/a","count":1}]}`, as("all")).RefusedWith(409, "session-exists")
+	a.Do("PATCH /v1/sessions/5/leases/ci%2Fa", `{"count":1}`, as("all")).Is(200)
+	a.Do("DELETE /v1/sessions/6/leases/ci%2Fa", "", as("root")).Is(204)
+	for _, id := range []string{"5", "6"} {
+		a.Do("PUT /v1/sessions/"+id, "", as("ci")).Is(200)
+		a.Do("PUT /v1/sessions/"+id, "", as("all")).RefusedWith(404, "unknown-session")
+	}
+	a.Do("DELETE /v1/sessions/5/leases/ci%2Fa", "", as("all")).RefusedWith(404, "unknown-session")
+	a.Do("DELETE /v1/sessions/5/leases/ci%2Fa", "", as("root")).Is(204)
+	a.Do("PUT /v1/sessions/5", "", as("ci")).Is(200)
+	a.Do("GET /v1/semaphores/ci%2Fa", "", as("ci")).Is(200, "held=0", "waiters.length=0")
 }
 
 // TestRequestsFromBeforeTokens: a waiting request of a session without an owner shows a
@@ -185,7 +219,8 @@ func TestWaitersNameNoOtherSemaphores(t *testing.T) {
 }
 
 // TestEventsAreNarrowed: a stream has the events of the names that the client's prefixes
-// cover, and of its own sessions; those of sessions without an owner go to admins.
+// cover, and of its own sessions; those of sessions without an owner, and their ids, go to
+// admins.
 func TestEventsAreNarrowed(t *testing.T) {
 	a, _, address := apitest.Serve(t, withTokens(t, twoTeams...))
 	since := a.Must(201, "POST /v1/semaphores", `{"name":"ci/a","permits":9}`, as("root")).Header.Get("X-Signalbox-Index")
@@ -207,14 +242,15 @@ func TestEventsAreNarrowed(t *testing.T) {
 		if client == "ci" {
 			end = "ci/end"
 		}
-		if got := strings.Join(follow(t, address, since, end, as(client)), " "); got != want {
-			t.Errorf("%s: %s\nwant: %s", client, got, want)
+		names, text := follow(t, address, since, end, as(client))
+		if got := strings.Join(names, " "); got != want || strings.Contains(text, `"session":"5"`) != (client == "root") {
+			t.Errorf("%s: %s\nwant: %s\n%s", client, got, want, text)
 		}
 	}
 }
 
-// follow reads the names of events up to one of a semaphore.
-func follow(t *testing.T, address, since, end string, header string) (names []string) {
+// follow reads events up to one of a semaphore, and returns their names and the whole text.
+func follow(t *testing.T, address, since, end string, header string) (names []string, text string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -230,15 +266,16 @@ func follow(t *testing.T, address, since, end string, header string) (names []st
 	}
 	defer response.Body.Close()
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		text += lines.Text() + "\n"
 		if kind, is := strings.CutPrefix(lines.Text(), "event: "); is {
 			names = append(names, kind)
 		}
 		if strings.Contains(lines.Text(), `"`+end+`"`) {
-			return names
+			return names, text
 		}
 	}
 	t.Fatal("the stream ended")
-	return nil
+	return nil, ""
 }
 
 // TestRateOfAnIdentity: requests beyond the rate have no effect, for each identity by

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/audit"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
@@ -175,6 +176,30 @@ func TestAuditOfRenewalsAndEnds(t *testing.T) {
 		"ci end 4711 unknown-session",
 		"ci end ANOTHER ok",
 		"ci end ANOTHER unknown-session",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("lines:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestAuditOfTakingOver: the command by which an identity becomes the owner of a session from
+// before the tokens has a line that says so, also a renewal without a ttl; later ones do not.
+func TestAuditOfTakingOver(t *testing.T) {
+	a, l := audited(t)
+	a.Begin(fsm.CreateSemaphore{Name: "ci/a", Permits: 1}, fsm.OpenSession{Session: 5, TTLMS: 3_600_000}, fsm.OpenSession{Session: 6, TTLMS: 3_600_000})
+	for range 2 {
+		a.Must(200, "PUT /v1/sessions/5", "", as("ci"), "X-Request-Id: q")
+		a.Must(200, "PUT /v1/sessions/6/leases/ci%2Fa", "", as("ci"), "X-Request-Id: q")
+	}
+	who := `"identity":"ci","remote":"192.0.2.1","request":"q",`
+	want := []string{
+		`"operation":"renew","session":"5","outcome":"ok","took_over":true}`,
+		`"operation":"acquire","semaphore":"ci/a","session":"6","outcome":"ok","took_over":true}`,
+		`"operation":"acquire","semaphore":"ci/a","session":"6","outcome":"ok"}`,
+	}
+	got := l.end(t)
+	for i := range got {
+		_, got[i], _ = strings.Cut(got[i], who)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("lines:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

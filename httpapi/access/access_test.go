@@ -50,11 +50,13 @@ func TestIdentitySeesSessions(t *testing.T) {
 			t.Errorf("%v with a session of %q: sees it %v, finds it %v", c.scope, c.owner, sees, finds)
 		}
 	}
-	id := &access.Identity{Name: "ci", Scope: access.Use, Prefixes: []string{"ci/"}}
-	for owner, want := range map[string]bool{"ci": true, "other": false, "": false} {
-		if got := id.ReaderOf(owner).Sees("db/a"); got != want {
-			t.Errorf("ci reads a name outside of its prefixes in a session of %q: %v", owner, got)
+	for owner, want := range map[string]bool{"ci": true, "other": true, "": false} {
+		if got := (&access.Identity{Name: "ci", Scope: access.Use}).SeesID(owner); got != want {
+			t.Errorf("sees the id of a session of %q: %v", owner, got)
 		}
+	}
+	if admin := (&access.Identity{Name: "root", Scope: access.Admin}); !admin.SeesID("") || !access.Everyone.SeesID("") {
+		t.Error("an admin sees no id of a session without an owner")
 	}
 }
 
@@ -122,7 +124,8 @@ func TestEveryOperationHasARule(t *testing.T) {
 	}
 }
 
-// TestOwner: an admin ends the sessions of all, and otherwise acts as itself.
+// TestOwner: an admin ends, revokes, releases and withdraws in the sessions of all, and
+// otherwise acts as itself.
 func TestOwner(t *testing.T) {
 	use, admin := &access.Identity{Name: "ci", Scope: access.Use}, &access.Identity{Name: "root", Scope: access.Admin}
 	for _, c := range commandCases {
@@ -131,7 +134,7 @@ func TestOwner(t *testing.T) {
 			t.Errorf("%v acts as %q", command.Op(), got)
 		}
 		want := "root"
-		if op := command.Op(); op == fsm.OpEndSession || op == fsm.OpRevokeLease {
+		if op := command.Op(); op == fsm.OpEndSession || op == fsm.OpRevokeLease || op == fsm.OpRelease {
 			want = ""
 		}
 		if got := admin.Owner(command); got != want {

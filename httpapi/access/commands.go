@@ -24,11 +24,12 @@ func (id *Identity) May(command fsm.Command) error {
 	return nil
 }
 
-// Owner returns the owner as whom a command acts: the identity. An admin who ends a
-// session or revokes a lease acts without an owner, and so finds the sessions of all.
+// Owner returns the owner as whom a command acts: the identity. An admin who ends a session,
+// revokes or releases a lease, or withdraws a request acts without an owner, and so finds
+// the sessions of all.
 func (id *Identity) Owner(command fsm.Command) string {
 	switch command.(type) {
-	case fsm.EndSession, fsm.RevokeLease:
+	case fsm.EndSession, fsm.RevokeLease, fsm.Release:
 		if id.Scope == Admin {
 			return ""
 		}

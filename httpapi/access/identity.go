@@ -105,7 +105,8 @@ func (id *Identity) SeesAll() error {
 
 // SeesSession reports whether the identity may read a session of an owner, whose id it
 // names. A session without an owner is from before the cluster had tokens: every client
-// that knows its id may read it, with ReaderOf.
+// that knows its id may read it. Of each session, also its own, the identity reads the
+// semaphores that it Sees.
 func (id *Identity) SeesSession(owner string) bool {
 	return id.FindsSession(owner) || id.Scope > 0 && owner == ""
 }
@@ -115,14 +116,10 @@ func (id *Identity) FindsSession(owner string) bool {
 	return id.Scope == Admin || id.Scope > 0 && owner == id.Name
 }
 
-// ReaderOf returns the identity as which it reads a session of an owner that it may read:
-// of its own session it reads every semaphore, of others those that its prefixes cover.
-func (id *Identity) ReaderOf(owner string) *Identity {
-	if owner == id.Name {
-		return Everyone
-	}
-	return id
-}
+// SeesID reports whether semaphores and their events show the identity the id of a session
+// of an owner. Whoever knows the id of a session without an owner can take it over, so only
+// admins see it; an id of another owner is of no use to the identity.
+func (id *Identity) SeesID(owner string) bool { return owner != "" || id.Scope == Admin }
 
 // Narrow returns the prefixes of the names that begin with prefix and that the identity
 // may read: sorted, none the beginning of another.

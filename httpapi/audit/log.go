@@ -31,6 +31,7 @@ type Record struct {
 	Outcome    string    `json:"outcome"`              // a code of the state machine or of a problem
 	Reason     string    `json:"reason,omitempty"`
 	Replayed   bool      `json:"replayed,omitempty"`
+	TookOver   bool      `json:"took_over,omitempty"` // the identity has become the owner of the session
 }
 
 // droppedLine stands for the lines that had no room before it.

@@ -67,8 +67,8 @@ func (p Proxies) has(address netip.Addr) bool {
 
 // remoteOf returns the address of the client. A trusted proxy names the one before it in
 // X-Forwarded-For or in Forwarded; of a chain the last address counts that is no trusted
-// proxy. If both headers are there, X-Forwarded-For counts: proxies set it by default, and
-// pass on a Forwarded that a client has made up.
+// proxy. A proxy that sets one header may pass on the other, which a client has made up: if
+// they name different clients, the address of the connection is all that is known.
 func (p Proxies) remoteOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -79,19 +79,30 @@ func (p Proxies) remoteOf(r *http.Request) string {
 		return ""
 	}
 	at = at.Unmap()
-	chain, forwarded := r.Header["X-Forwarded-For"], r.Header["Forwarded"]
-	if len(chain) > 0 {
-		forwarded = nil
+	named := []netip.Addr{}
+	for _, header := range []string{"X-Forwarded-For", "Forwarded"} {
+		if chain := r.Header[header]; len(chain) > 0 {
+			named = append(named, p.clientOf(at, chain, header == "Forwarded"))
+		}
 	}
-	hops := strings.Split(strings.Join(append(chain, forwarded...), ","), ",")
+	if len(named) == 1 || len(named) == 2 && named[0] == named[1] {
+		at = named[0]
+	}
+	return at.String()
+}
+
+// clientOf goes back through a chain of proxies, from the address of the connection to the
+// first one that is no trusted proxy.
+func (p Proxies) clientOf(at netip.Addr, chain []string, forwarded bool) netip.Addr {
+	hops := strings.Split(strings.Join(chain, ","), ",")
 	for i := len(hops) - 1; i >= 0 && p.has(at); i-- {
-		before, ok := hop(hops[i], len(forwarded) > 0)
+		before, ok := hop(hops[i], forwarded)
 		if !ok {
 			break // not an address: the proxy is all that is known
 		}
 		at = before
 	}
-	return at.String()
+	return at
 }
 
 // hop reads one address of a chain: bare, with a port, or in Forwarded for="…".

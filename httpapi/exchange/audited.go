@@ -48,10 +48,10 @@ func (a *audited) command(ctx context.Context, c fsm.Command, reply *cluster.Rep
 	if len(result.Each) == 1 { // a renewal: its own result
 		result = &result.Each[0]
 	}
-	if err == nil && routine(c, result.Code) {
+	if err == nil && routine(c, result) {
 		return
 	}
-	r := audit.Record{Operation: c.Op().String(), Semaphores: access.Names(c), Index: reply.Index, Replayed: reply.Replayed, Reason: result.Reason}
+	r := audit.Record{Operation: c.Op().String(), Semaphores: access.Names(c), Index: reply.Index, Replayed: reply.Replayed, TookOver: result.TookOver, Reason: result.Reason}
 	if len(r.Semaphores) == 1 {
 		r.Semaphore, r.Semaphores = r.Semaphores[0], nil
 	}
@@ -76,12 +76,13 @@ func (a *audited) command(ctx context.Context, c fsm.Command, reply *cluster.Rep
 
 // routine reports whether a command changed nothing that an auditor looks for: a granted
 // renewal without a ttl, or a delivery that found no permit. Both are as frequent as all
-// others. A renewal with a ttl may have made it so short that it ends the session.
-func routine(c fsm.Command, code fsm.Code) bool {
+// others. A renewal with a ttl may have made it so short that it ends the session; one that
+// takes a session over changes who may use it.
+func routine(c fsm.Command, result *fsm.Result) bool {
 	if renew, is := c.(fsm.Renew); is {
-		return code == fsm.OK && len(renew.Renewals) == 1 && renew.Renewals[0].TTLMS == fsm.KeepTTL
+		return result.Code == fsm.OK && !result.TookOver && len(renew.Renewals) == 1 && renew.Renewals[0].TTLMS == fsm.KeepTTL
 	}
-	return code == fsm.NothingReady
+	return result.Code == fsm.NothingReady
 }
 
 // outcomeOf returns the code of a result. The end of a session that the identity does not

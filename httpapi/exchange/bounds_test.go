@@ -111,7 +111,10 @@ func TestSmallReadsBesideTooManyReplies(t *testing.T) {
 	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
 	a.X.InsistReplies(a.X.MostReplies() + 1)
 	a.Do("GET /v1/semaphores/db", "").Is(200)
-	a.Do("GET "+exchange.SemaphorePath(apitest.LongName(0)), "").RefusedWith(429, "limit-reached", "rule=reply-memory")
+	refused := a.Do("GET "+exchange.SemaphorePath(apitest.LongName(0)), "").RefusedWith(429, "limit-reached", "rule=reply-memory")
+	if tag := refused.Header.Get("ETag"); tag != "" {
+		t.Errorf("the refusal has the ETag %s of the semaphore", tag)
+	}
 }
 
 // A read waits while other replies are made, and is not made any more once its client

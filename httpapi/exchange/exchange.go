@@ -352,6 +352,7 @@ func (x *Exchange) Fail(c echo.Context, err error) {
 	p.Instance = requestPath(c)
 	header := c.Response().Header()
 	header.Del("Location")
+	header.Del("ETag") // of a reply that was not sent
 	p.SetRetryAfter(header)
 	if err := x.SendJSON(c, p.Status, &p); err != nil {
 		x.Config.Logger.Error("problem not rendered", "error", err)

@@ -3,6 +3,7 @@ package exchange
 import (
 	"context"
 	"io"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 
@@ -29,11 +30,32 @@ func (g *guarded) authorized(ctx context.Context, call cluster.Call) (cluster.Ca
 		g.tokens.Count(err)
 		return call, err
 	}
+	if deliver, is := call.Command.(fsm.ListDeliver); is && !g.seesList(id, deliver.Session) {
+		err := &access.Denied{AllNames: true}
+		g.tokens.Count(err)
+		return call, err
+	}
 	call.Owner, call.Limits = id.Owner(call.Command), id.Limits
 	if call.Key != "" && call.Owner == "" {
 		call.Key = id.Name + " " + call.Key // the owner would have set its keys apart
 	}
 	return call, nil
+}
+
+// seesList reports whether an identity may read every semaphore on the wait list of a
+// session that it finds, by this node's state. A delivery names no semaphore, and its reply
+// names those that are ready. A session from before the tokens, or an identity that has
+// fewer prefixes now, may have others on its list.
+func (g *guarded) seesList(id *access.Identity, session uint64) (sees bool) {
+	if id.Prefixes == nil {
+		return true
+	}
+	g.View(func(m *fsm.Machine) {
+		owner, _ := m.OwnerOf(session)
+		sees = !id.SeesSession(owner) ||
+			!slices.ContainsFunc(m.WaitList(session), func(e fsm.WaitListView) bool { return !id.Sees(e.Semaphore) })
+	})
+	return sees
 }
 
 // needs returns nil if the identity of a request has a scope.

@@ -258,10 +258,9 @@ func (api *API) leasesAt(c echo.Context, reply *cluster.Reply) (_ *[]heldBody, b
 		return nil, 0
 	}
 	var held []fsm.LeaseView
+	caller := api.x.Caller(c)
 	api.x.Node.View(func(m *fsm.Machine) {
-		owner, _ := m.OwnerOf(reply.Session)
-		reader := api.x.Caller(c).ReaderOf(owner)
-		held = slices.DeleteFunc(m.Leases(reply.Session), func(l fsm.LeaseView) bool { return !reader.Sees(l.Semaphore) })
+		held = slices.DeleteFunc(m.Leases(reply.Session), func(l fsm.LeaseView) bool { return !caller.Sees(l.Semaphore) })
 	})
 	for i := range held {
 		bytes += int64(memberBytes + len(held[i].Semaphore) + len(held[i].Reason))

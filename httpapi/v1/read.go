@@ -343,7 +343,7 @@ func leaseOf(m *fsm.Machine, p *params, caller *access.Identity, nowMS int64) an
 		return ok(viewedLease(&l, nowMS))
 	}
 	if w, waits := m.Request(p.session, p.semaphore); waits {
-		return answer{status: http.StatusAccepted, body: viewedRequest(&w, nowMS, caller.ReaderOf(owner))}
+		return answer{status: http.StatusAccepted, body: viewedRequest(&w, nowMS, caller)}
 	}
 	return refusedAnswer(exchange.Refused(&fsm.Result{Code: fsm.NotHeld, Session: p.session, Subject: p.semaphore}))
 }

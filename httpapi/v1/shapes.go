@@ -94,14 +94,14 @@ func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, 
 		if bytes += memberBytes + pairBytes(l.Metadata) + len(l.Reason); bytes > pageBytes {
 			break
 		}
-		body.Holders = append(body.Holders, holderBody{Session: exchange.FormatSession(l.Session), Count: l.Count, Token: l.Token,
+		body.Holders = append(body.Holders, holderBody{Session: shownID(m, l.Session, id), Count: l.Count, Token: l.Token,
 			HeldMS: left(nowMS, l.GrantedMS), ExpiresInMS: left(l.DeadlineMS, nowMS), Metadata: l.Metadata,
 			revokedBody: revokedBody{l.Revoked, l.Reason}})
 	}
 	bytes = 0
 	for _, w := range m.Waiters(s.Name, waiters) {
 		w.Obstacles = slices.DeleteFunc(w.Obstacles, func(o fsm.Obstacle) bool { return !id.Sees(o.Semaphore) })
-		waiter := waiterBody{Session: exchange.FormatSession(w.Session), Position: w.Position, WaitingMS: left(nowMS, w.EnqueuedMS), ExpiresInMS: left(w.DeadlineMS, nowMS),
+		waiter := waiterBody{Session: shownID(m, w.Session, id), Position: w.Position, WaitingMS: left(nowMS, w.EnqueuedMS), ExpiresInMS: left(w.DeadlineMS, nowMS),
 			Metadata: w.Metadata, blockedBody: newBlockedBody(&w, s.Name), Unowned: w.Unowned}
 		for _, want := range w.Wants {
 			if want.Semaphore == s.Name {
@@ -116,6 +116,15 @@ func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, 
 	return body
 }
 
+// shownID is the id of a session that holds or waits for a semaphore, as an identity may
+// read it; empty for one that only admins see.
+func shownID(m *fsm.Machine, session uint64, id *access.Identity) string {
+	if owner, _ := m.OwnerOf(session); !id.SeesID(owner) {
+		return ""
+	}
+	return exchange.FormatSession(session)
+}
+
 // memberBytes estimates the bytes of a member of a list beside its texts.
 const memberBytes = 160
 
@@ -126,10 +135,9 @@ func pairBytes(pairs []fsm.Pair) (n int) {
 	return n
 }
 
-// viewedSession shows a session as its identity may read it: of a session that is not its
-// own, only the semaphores that its prefixes cover.
+// viewedSession shows a session as an identity may read it: with the semaphores that its
+// prefixes cover.
 func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.Identity) sessionBody {
-	id = id.ReaderOf(s.Owner)
 	body := sessionBody{
 		lifeBody: lifeBody{Session: exchange.FormatSession(s.ID), TTLMS: s.TTLMS, ExpiresInMS: left(s.DeadlineMS, nowMS), OneShot: s.OneShot},
 		Metadata: s.Metadata, Leases: []heldBody{}, Waiting: []requestBody{}, WaitList: []entryBody{},

@@ -104,7 +104,7 @@ export function withdraw(view, name, session) {
       try {
         return await call("DELETE", path`/v1/sessions/${session}/leases/${name}`, { key });
       } catch (e) {
-        if (e.code === "unknown-session") e.message = "This session belongs to another identity, or is over. An admin can end the whole session, on its page.";
+        if (e.code === "unknown-session") e.message = "This session belongs to another identity, or is over. An admin can withdraw its request.";
         throw e;
       }
     },

@@ -65,9 +65,9 @@ export function semaphore(name) {
 
   function holders() {
     const rows = s.holders.map((h) => ({
-      key: h.session, kinds: ["", "num", "num"],
+      key: h.session || "token " + h.token, kinds: ["", "num", "num"],
       cells: [sessionLink(h.session), count(h.count), String(h.token), age(h.held_ms), h.revoked ? "" : left(h.expires_in_ms),
-        h.revoked ? [el("span", { class: "tag" }, "revoked"), h.reason ? " " + h.reason : null] : metadata(h.metadata), h.revoked ? "" : button("Revoke…", "revoke", { session: h.session }, { class: "quiet", "aria-label": `Revoke the lease of session ${h.session}` })],
+        h.revoked ? [el("span", { class: "tag" }, "revoked"), h.reason ? " " + h.reason : null] : metadata(h.metadata), h.revoked || !h.session ? "" : button("Revoke…", "revoke", { session: h.session }, { class: "quiet", "aria-label": `Revoke the lease of session ${h.session}` })],
     }));
     return el("section", { "data-key": "holders" }, el("h2", {}, "Holders ", el("span", { class: "note" }, count(s.holder_count)), shown(s.holders, s.holder_count)),
       rows.length ? table("Holders", ["Session", "#Permits", "#Token", "Held for", "Time left", "Client", ""], rows) : el("p", { class: "note" }, s.held ? "" : "None."));
@@ -77,7 +77,7 @@ export function semaphore(name) {
     const rows = s.waiters.map((w, i) => ({
       key: w.session + " " + w.position, kinds: ["num", "", "num"],
       cells: [String(w.position), sessionLink(w.session), count(w.count), age(w.waiting_ms), why(w, s.waiters[i - 1]), [w.unowned ? el("span", { class: "tag" }, "no owner") : null, metadata(w.metadata)],
-        button("Withdraw…", "withdraw", { session: w.session }, { class: "quiet", "aria-label": `Withdraw the request of session ${w.session}` })],
+        w.session && button("Withdraw…", "withdraw", { session: w.session }, { class: "quiet", "aria-label": `Withdraw the request of session ${w.session}` })],
     }));
     return el("section", { "data-key": "queue" }, el("h2", {}, "Waiting ", el("span", { class: "note" }, count(s.waiter_count)), shown(s.waiters, s.waiter_count)),
       rows.length ? table("Waiting, in order", ["#Place", "Session", "#Permits", "Waits for", "Why", "Client", ""], rows) : el("p", { class: "note" }, "No request waits."));

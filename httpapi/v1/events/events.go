@@ -151,7 +151,12 @@ func (e *API) follow(ctx context.Context, s *stream, ask eventsQuery) error {
 		if err != nil {
 			return err
 		}
-		sent, err := s.sendPage(page, func(event *fsm.Effect) bool { return ask.wants(event) && e.shows(event, ask.caller) })
+		sent, err := s.sendPage(page, func(event *fsm.Effect) (fsm.Effect, bool) {
+			if !ask.wants(event) || !e.shows(event, ask.caller) {
+				return fsm.Effect{}, false
+			}
+			return e.without(event, ask.caller), true
+		})
 		if err != nil {
 			return err
 		}
@@ -206,13 +211,29 @@ func (e *API) shows(event *fsm.Effect, caller *access.Identity) (shown bool) {
 	return shown
 }
 
-// sendPage sends the events of a page that are wanted, and reports whether there were any.
-func (s *stream) sendPage(page replica.EventPage, wanted func(*fsm.Effect) bool) (sent bool, err error) {
+// without returns an event without the id of its session, if the identity may not see that.
+func (e *API) without(event *fsm.Effect, caller *access.Identity) fsm.Effect {
+	shown := *event
+	if event.Session == 0 || caller.SeesID("") {
+		return shown
+	}
+	e.x.Node.View(func(m *fsm.Machine) {
+		if owner, known := m.OwnerOf(event.Session); known && !caller.SeesID(owner) {
+			shown.Session = 0
+		}
+	})
+	return shown
+}
+
+// sendPage sends the events of a page that are wanted, in the form in which they may be
+// shown, and reports whether there were any.
+func (s *stream) sendPage(page replica.EventPage, wanted func(*fsm.Effect) (fsm.Effect, bool)) (sent bool, err error) {
 	out, release := exchange.Buffer()
 	defer release()
 	for _, entry := range page.Entries {
 		for i := range entry.Effects {
-			if !wanted(&entry.Effects[i]) || !writeEvent(out, &entry, i) {
+			shown, is := wanted(&entry.Effects[i])
+			if !is || !writeEvent(out, &entry, i, &shown) {
 				continue
 			}
 			sent = true

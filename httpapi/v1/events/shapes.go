@@ -125,10 +125,10 @@ func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) 
 	return "", nil
 }
 
-// writeEvent writes one effect of an entry as a server-sent event, and reports
-// whether it is one for clients. JSON has no line ends of its own.
-func writeEvent(out *bytes.Buffer, entry *replica.EventEntry, i int) bool {
-	name, body := newEvent(entry, &entry.Effects[i])
+// writeEvent writes effect i of an entry as a server-sent event with what is shown of it,
+// and reports whether it is one for clients. JSON has no line ends of its own.
+func writeEvent(out *bytes.Buffer, entry *replica.EventEntry, i int, shown *fsm.Effect) bool {
+	name, body := newEvent(entry, shown)
 	if name == "" {
 		return false
 	}
