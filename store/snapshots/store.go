@@ -193,9 +193,12 @@ func (s *Store) find(id string) (snapshotRecord, bool) {
 	return snapshotRecord{}, false
 }
 
-// removeData removes the chunks of a snapshot, if it has any.
+// removeData removes the chunks of a snapshot, if it has any, and a record that publish did not
+// make sure of.
 func (s *Store) removeData(id string) error {
-	return s.update("remove "+id, func(tx *bbolt.Tx) error { return dropData(tx, id) })
+	return s.update("remove "+id, func(tx *bbolt.Tx) error {
+		return errors.Join(tx.Bucket(metaBucket).Delete([]byte(id)), dropData(tx, id))
+	})
 }
 
 func dropData(tx *bbolt.Tx, id string) error {
@@ -331,6 +334,11 @@ func (s *Store) publish(record snapshotRecord, put func(*bbolt.Tx) error) error 
 			}
 			return err
 		})
+	}
+	if err != nil { // the record may be on the disk all the same; if this fails too, sweep does it
+		if again := s.removeData(record.meta.ID); again != nil {
+			s.logger.Warn("a snapshot that failed may be there after a restart", "id", record.meta.ID, "error", again)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

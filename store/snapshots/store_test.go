@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"go.etcd.io/bbolt"
@@ -256,6 +258,49 @@ func TestSnapshotCodecsTakeNoOtherBytes(t *testing.T) {
 		flipped[bit/8] ^= 1 << (bit % 8)
 		if _, err := openChunk("1-2-3", 5, flipped); err == nil {
 			t.Errorf("a chunk was taken with bit %d flipped", bit)
+		}
+	}
+}
+
+// TestFailedSnapshotIsNotThereAfterARestart, though the disk has its record: no one counts on it,
+// and the log has gone on without it.
+func TestFailedSnapshotIsNotThereAfterARestart(t *testing.T) {
+	for _, again := range []bool{false, true} { // the removal fails, too, and comes with the next snapshot
+		folder := t.TempDir()
+		s := openSnapshots(t, folder)
+		failing := map[string]bool{"after publish": true, "before remove": again}
+		s.step = func(step string) error {
+			for name := range failing {
+				if failing[name] && strings.HasPrefix(step, name) {
+					return syscall.ENOSPC
+				}
+			}
+			return nil
+		}
+		sink, err := s.Create(1, 2, 1, storetest.Configuration(), 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sink.Write([]byte("state")); err != nil {
+			t.Fatal(err)
+		}
+		storetest.WantError(t, sink.Close(), damage.ErrFull)
+		failing = nil
+		if again {
+			next, err := s.Create(1, 3, 1, storetest.Configuration(), 1, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := next.Cancel(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		listed, err := openSnapshots(t, folder).List()
+		if err != nil || len(listed) != 0 {
+			t.Errorf("%v, %v", listed, err)
 		}
 	}
 }
