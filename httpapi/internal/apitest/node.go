@@ -63,6 +63,13 @@ func NewNode() *Node {
 	return n
 }
 
+// Clear takes away all that the node has, and was asked for.
+func (n *Node) Clear() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.machine, n.Index, n.history, n.Calls, n.Asked = fsm.NewAtLevel(fsm.FeatureLevel), 0, nil, nil, nil
+}
+
 // Apply puts commands into one entry. Callers hold mu.
 func (n *Node) Apply(encoded ...[]byte) *fsm.Applied {
 	n.Index++
