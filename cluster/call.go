@@ -102,8 +102,8 @@ func (n *Node) Do(ctx context.Context, call Call) (Reply, error) {
 	}
 	defer n.calls.active.Done()
 	renew, is := call.Command.(fsm.Renew)
-	if is && call.Key == "" && call.Owner == "" && len(renew.Renewals) > 0 && len(renew.Renewals) <= renewalsTogether {
-		return n.renewals.renew(ctx, renew.Renewals)
+	if is && call.Key == "" && call.Trace == "" && len(renew.Renewals) > 0 && len(renew.Renewals) <= renewalsTogether {
+		return n.renewals.renew(ctx, call.Owner, renew.Renewals)
 	}
 	one := []Call{call}
 	if err := n.bound(ctx, one); err != nil {

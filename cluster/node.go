@@ -129,7 +129,7 @@ func newNode(config Config) (*Node, error) {
 		Host: forwardingNode{n}, Pulse: n.pulse, Times: n.times, Stopping: n.stopping,
 	}
 	n.router, n.server = forward.NewRouter(forwarding), forward.NewServer(forwarding)
-	n.renewals = &renewals{submit: n.submitRenewals}
+	n.renewals = newRenewals(n.submitRenewals)
 	var err error
 	n.joining, err = membership.Open(membership.Config{
 		Self: *config.self(), Peers: config.Peers, Network: config.Network, Bind: config.Bind,
@@ -209,8 +209,8 @@ func (n *Node) fatal(err error) {
 }
 
 // submitRenewals proposes what the renewals have gathered.
-func (n *Node) submitRenewals(renew fsm.Renew) (Reply, error) {
-	reply, err := n.do(n.stopping, Call{Command: renew})
+func (n *Node) submitRenewals(owner string, renew fsm.Renew) (Reply, error) {
+	reply, err := n.do(n.stopping, Call{Command: renew, Owner: owner})
 	if errors.Is(err, context.Canceled) { // the node's end, and none of the callers'
 		err = outcome.ErrOutcomeUnknown
 	}

@@ -19,18 +19,23 @@ const (
 	renewalsTogether = 1024
 )
 
-// renewals gathers renewals of many callers into one command. Safe for
-// concurrent use.
+// renewals gathers renewals of many callers of one owner into one command: a command acts for
+// one owner, whose sessions alone it finds. Safe for concurrent use.
 type renewals struct {
-	// submit proposes a command and blocks for its reply.
-	submit func(fsm.Renew) (Reply, error)
+	// submit proposes a command for an owner and blocks for its reply.
+	submit func(owner string, renew fsm.Renew) (Reply, error)
 
 	mu       sync.Mutex
-	gathered *renewalBatch // nil if no renewal waits
+	gathered map[string]*renewalBatch // by owner, those that wait
+}
+
+func newRenewals(submit func(owner string, renew fsm.Renew) (Reply, error)) *renewals {
+	return &renewals{submit: submit, gathered: map[string]*renewalBatch{}}
 }
 
 // renewalBatch is one command of several callers. done guards the outcome.
 type renewalBatch struct {
+	owner    string
 	renewals []fsm.Renewal
 	done     chan struct{}
 	reply    Reply
@@ -39,8 +44,8 @@ type renewalBatch struct {
 
 // renew blocks until the command that the renewals went into is applied, or ctx
 // ends. The reply has only the caller's own results.
-func (r *renewals) renew(ctx context.Context, mine []fsm.Renewal) (Reply, error) {
-	b, first := r.join(mine)
+func (r *renewals) renew(ctx context.Context, owner string, mine []fsm.Renewal) (Reply, error) {
+	b, first := r.join(owner, mine)
 	if err := wake.Until(ctx, b.done); err != nil {
 		return Reply{}, err
 	}
@@ -54,20 +59,21 @@ func (r *renewals) renew(ctx context.Context, mine []fsm.Renewal) (Reply, error)
 	return reply, nil
 }
 
-// join adds renewals to the batch that gathers, and returns the first one's place in it.
-func (r *renewals) join(mine []fsm.Renewal) (b *renewalBatch, first int) {
+// join adds renewals to the batch that gathers for an owner, and returns the first one's place
+// in it.
+func (r *renewals) join(owner string, mine []fsm.Renewal) (b *renewalBatch, first int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.gathered == nil {
-		fresh := &renewalBatch{done: make(chan struct{})}
-		r.gathered = fresh
+	if r.gathered[owner] == nil {
+		fresh := &renewalBatch{owner: owner, done: make(chan struct{})}
+		r.gathered[owner] = fresh
 		time.AfterFunc(renewalDelay, func() { r.due(fresh) })
 	}
-	b = r.gathered
+	b = r.gathered[owner]
 	first = len(b.renewals)
 	b.renewals = append(b.renewals, mine...)
 	if len(b.renewals) >= renewalsTogether {
-		r.gathered = nil
+		delete(r.gathered, owner)
 		go r.send(b)
 	}
 	return b, first
@@ -76,9 +82,9 @@ func (r *renewals) join(mine []fsm.Renewal) (b *renewalBatch, first int) {
 // due sends a batch whose time has come, unless it was full before.
 func (r *renewals) due(b *renewalBatch) {
 	r.mu.Lock()
-	waits := r.gathered == b
+	waits := r.gathered[b.owner] == b
 	if waits {
-		r.gathered = nil
+		delete(r.gathered, b.owner)
 	}
 	r.mu.Unlock()
 	if waits {
@@ -87,6 +93,6 @@ func (r *renewals) due(b *renewalBatch) {
 }
 
 func (r *renewals) send(b *renewalBatch) {
-	b.reply, b.err = r.submit(fsm.Renew{Renewals: b.renewals})
+	b.reply, b.err = r.submit(b.owner, fsm.Renew{Renewals: b.renewals})
 	close(b.done)
 }

@@ -54,13 +54,13 @@ func TestRenewalsShareAnEntry(t *testing.T) {
 func TestFullRenewalsDontWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent := make(chan int, 10)
-		r := &renewals{submit: func(c fsm.Renew) (Reply, error) {
+		r := newRenewals(func(_ string, c fsm.Renew) (Reply, error) {
 			sent <- len(c.Renewals)
 			return Reply{Result: fsm.Result{Each: make([]fsm.Result, len(c.Renewals))}}, nil
-		}}
+		})
 		began := time.Now()
 		for range 3 {
-			reply, err := r.renew(t.Context(), make([]fsm.Renewal, renewalsTogether))
+			reply, err := r.renew(t.Context(), "", make([]fsm.Renewal, renewalsTogether))
 			if err != nil || len(reply.Each) != renewalsTogether || <-sent != renewalsTogether {
 				t.Fatalf("%d results, %v", len(reply.Each), err)
 			}
@@ -68,9 +68,9 @@ func TestFullRenewalsDontWait(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Errorf("full commands waited %v", took)
 		}
-		go func() { _, _ = r.renew(t.Context(), make([]fsm.Renewal, renewalsTogether-1)) }()
+		go func() { _, _ = r.renew(t.Context(), "", make([]fsm.Renewal, renewalsTogether-1)) }()
 		synctest.Wait()
-		if _, err := r.renew(t.Context(), make([]fsm.Renewal, renewalsTogether)); err != nil {
+		if _, err := r.renew(t.Context(), "", make([]fsm.Renewal, renewalsTogether)); err != nil {
 			t.Fatal(err)
 		}
 		if together := <-sent; together > 4096 {
@@ -78,9 +78,49 @@ func TestFullRenewalsDontWait(t *testing.T) {
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := r.renew(gone, make([]fsm.Renewal, 1)); err != context.Canceled {
+		if _, err := r.renew(gone, "", make([]fsm.Renewal, 1)); err != context.Canceled {
 			t.Errorf("a caller that is gone: %v", err)
 		}
 		time.Sleep(renewalDelay) // virtual: the last one is sent
+	})
+}
+
+// TestRenewalsOfOwnersShareEntries: those of one owner go into one command, and no owner renews
+// a session of another one by sharing.
+func TestRenewalsOfOwnersShareEntries(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		n := c.follower()
+		owners := []string{"", "ci", "db"}
+		sessions := map[string][]uint64{}
+		for _, owner := range owners {
+			for range 30 {
+				got := c.call(n, Call{Command: fsm.OpenSession{Session: n.DrawSession(), TTLMS: 3_600_000}, Owner: owner}, fsm.OK)
+				sessions[owner] = append(sessions[owner], got.Session)
+			}
+		}
+		sessions["ci"][7] = sessions["db"][0] // another one's
+		sent := func() float64 { return metricsOf(t, c.leader())["commands_forwarded_total"] }
+		before := sent()
+		answers := map[string][]<-chan answer{}
+		for _, owner := range owners {
+			for i, s := range sessions[owner] {
+				answers[owner] = append(answers[owner], background(t.Context(), n, Call{Owner: owner,
+					Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: s, TTLMS: int64(60_000 + i)}}}}))
+			}
+		}
+		for _, owner := range owners {
+			for i, a := range answers[owner] {
+				got, want := <-a, fsm.OK
+				if owner == "ci" && i == 7 {
+					want = fsm.UnknownSession
+				}
+				if got.err != nil || len(got.Each) != 1 || got.Each[0].Code != want || got.Each[0].Session != sessions[owner][i] {
+					t.Errorf("renewal %d of %q: %+v, %v", i, owner, got.Each, got.err)
+				}
+			}
+		}
+		if got := sent() - before; got != float64(len(owners)) {
+			t.Errorf("%v commands for the renewals of %d owners", got, len(owners))
+		}
 	})
 }
