@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -35,6 +37,24 @@ func well(t *testing.T, arguments ...string) string {
 		t.Fatalf("signalbox %s: status %d: %s", strings.Join(arguments, " "), got.status, got.stderr)
 	}
 	return got.stdout
+}
+
+// TestHungFolderHoldsUpNoStop: work that does not heed its end is left behind after lastBackup.
+func TestHungFolderHoldsUpNoStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hung, hangs := make(chan struct{}), 0
+		end := inBackground(func(context.Context) { <-hung }, func() { hangs++ })
+		began := time.Now()
+		if end(); hangs != 1 || time.Since(began) != lastBackup {
+			t.Errorf("%d warnings after %v", hangs, time.Since(began))
+		}
+		close(hung)
+		heeds := inBackground(func(ctx context.Context) { <-ctx.Done() }, func() { hangs++ })
+		began = time.Now()
+		if heeds(); hangs != 1 || time.Since(began) != 0 {
+			t.Errorf("work that heeds its end: %d warnings after %v", hangs, time.Since(began))
+		}
+	})
 }
 
 // TestScheduledBackups: a node with a schedule makes one at once, shows its age, and stops

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -278,8 +277,12 @@ func firstTo(c chan<- error) func(error) {
 // keeper is the running keeper of a node's scheduled backups.
 type keeper struct {
 	*backup.Keeper
-	end func() // stops it, and waits for a backup under way
+	end func() // stops it, and waits for a backup under way, for lastBackup at most
 }
+
+// lastBackup bounds how long a node that stops waits for the folder of backups, whose disk may
+// hang. The file of such a backup has no name yet.
+const lastBackup = 500 * time.Millisecond
 
 // open starts the keeper of a node.
 func (s schedule) open(n *cluster.Node, log hclog.Logger) (keeper, error) {
@@ -293,8 +296,24 @@ func (s schedule) open(n *cluster.Node, log hclog.Logger) (keeper, error) {
 	if err != nil {
 		return keeper{}, fmt.Errorf("--backup-dir: %w", err)
 	}
+	return keeper{k, inBackground(k.Run, func() { log.Warn("--backup-dir hangs: a backup is left unfinished", "folder", s.folder) })}, nil
+}
+
+// inBackground runs work, and returns what ends it. If it has not ended after lastBackup, hangs is
+// called and it is left to the end of the process.
+func inBackground(work func(context.Context), hangs func()) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { k.Run(ctx) })
-	return keeper{k, func() { cancel(); running.Wait() }}, nil
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		work(ctx)
+	}()
+	return func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(lastBackup):
+			hangs()
+		}
+	}
 }

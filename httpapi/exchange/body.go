@@ -93,7 +93,7 @@ func (x *Exchange) bodyFailed(c echo.Context, err error, limit int64) error {
 }
 
 // Stream returns a body of up to limit bytes that is read as it arrives, and takes no
-// memory: each part of it has BodyTimeout. The errors of its Read are refusals of the request.
+// memory: each partBytes of it have BodyTimeout. The errors of its Read are refusals of the request.
 func (x *Exchange) Stream(c echo.Context, limit int64) (io.Reader, error) {
 	r := c.Request()
 	if err := CheckEncoding(r); err != nil {
@@ -112,13 +112,25 @@ type streamedBody struct {
 	conn  *http.ResponseController
 	limit int64
 	body  io.Reader
+
+	got    int           // bytes of the present part
+	waited time.Duration // for them
 }
+
+// partBytes is how much of a streamed body has to arrive within BodyTimeout, unless it ends: a
+// client that sends a byte now and then must not hold up others for ever.
+const partBytes = 64 << 10
 
 // Read implements io.Reader.
 func (s *streamedBody) Read(part []byte) (int, error) {
-	s.x.bodies.begin(s.conn, s.x.Config.BodyTimeout)
+	began := time.Now()
+	s.x.bodies.begin(s.conn, s.x.Config.BodyTimeout-s.waited)
 	n, err := s.body.Read(part)
 	s.x.bodies.done(s.conn)
+	s.waited += time.Since(began)
+	if s.got += n; s.got >= partBytes {
+		s.got, s.waited = 0, 0
+	}
 	if err == io.EOF {
 		s.c.Request().Body = http.NoBody // leaveBody has no rest to leave
 		_ = s.conn.SetReadDeadline(time.Time{})

@@ -1,6 +1,7 @@
 package snapshot_test
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -166,4 +167,37 @@ func TestBackupsAreBounded(t *testing.T) {
 	if bytes.HasSuffix(rest, []byte("\r\n0\r\n\r\n")) {
 		t.Error("a backup that was cut off looks like a whole reply")
 	}
+}
+
+// TestTricklingUploadEnds: a client that sends a byte of a backup now and then does not keep the
+// turn.
+func TestTricklingUploadEnds(t *testing.T) {
+	a, _, address := apitest.Serve(t, func(c *apitest.Config) { c.Exchange.BodyTimeout = 200 * time.Millisecond })
+	begin(a)
+	file := a.Must(200, "GET /v1/snapshot", "").Text
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "PUT /v1/snapshot HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", len(file))
+	replied := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(conn).ReadString('\n')
+		replied <- line
+	}()
+	pace := time.NewTicker(20 * time.Millisecond)
+	defer pace.Stop()
+	for i := range file {
+		select {
+		case line := <-replied:
+			if i < 2 || !strings.Contains(line, " 408 ") {
+				t.Errorf("after %d bytes: %q", i, line)
+			}
+			return
+		case <-pace.C:
+			_, _ = conn.Write([]byte{file[i]}) // the connection may be closed
+		}
+	}
+	t.Error("the whole backup was taken, byte by byte")
 }
