@@ -37,6 +37,15 @@ func (m *Machine) Session(id uint64) (SessionView, bool) {
 	return m.viewSession(r), true
 }
 
+// TTLOf returns the ttl of a living session, in milliseconds, or 0.
+func (m *Machine) TTLOf(id uint64) int64 {
+	r, ok := m.bySession.Get(id)
+	if !ok {
+		return 0
+	}
+	return m.sessions.at(r).ttlMS
+}
+
 // HasSession reports whether a session lives.
 func (m *Machine) HasSession(id uint64) bool {
 	_, ok := m.bySession.Get(id)

@@ -90,6 +90,10 @@ func TestAudit(t *testing.T) {
 	do("PUT /v1/cluster/members/n9", `{"peer":"n9:1"}`, "root")
 	do("DELETE /v1/cluster/members/n2", "", "ci")
 	do("POST /v1/sessions/"+session+"/revoke", `{"reason":"late"}`, "root")
+	do("PUT /v1/cluster/level", `{"level":3}`, "root")
+	for _, sessions := range []string{"keep", "end"} {
+		do("PUT /v1/snapshot?sessions="+sessions, "no backup", "root", "Content-Type: application/octet-stream")
+	}
 	who := func(client, index string) string {
 		if index != "" {
 			index = `"index":` + index + `,`
@@ -113,6 +117,9 @@ func TestAudit(t *testing.T) {
 		who("root", "") + `"operation":"add-member","member":"n9","address":"n9:1","outcome":"ok"}`,
 		who("ci", "") + `"operation":"remove-member","member":"n2","outcome":"forbidden","reason":"This needs the scope admin, and the identity has use. An operator changes the scopes of its token."}`,
 		who("root", "13") + `"operation":"end","session":"` + session + `","outcome":"ok","reason":"late"}`,
+		who("root", "") + `"operation":"raise-level","level":3,"outcome":"ok"}`,
+		who("root", "") + `"operation":"restore-backup","sessions":"keep","outcome":"backup-refused"}`,
+		who("root", "") + `"operation":"restore-backup","sessions":"end","outcome":"backup-refused"}`,
 	}
 	got := l.end(t)
 	for i := range max(len(got), len(want)) {
@@ -128,8 +135,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestAuditOfRenewalsAndEnds: a renewal has a line if it is refused or gives a ttl, which
-// may end the session; the end of a session that the identity does not have is no success.
+// TestAuditOfRenewalsAndEnds: a renewal or heartbeat has a line if it is refused or gives another
+// ttl, which may end the session; the end of a session that the identity does not have is no success.
 func TestAuditOfRenewalsAndEnds(t *testing.T) {
 	a, l := audited(t)
 	open := func() string {
@@ -144,6 +151,10 @@ func TestAuditOfRenewalsAndEnds(t *testing.T) {
 	renew(200, ended, `{"ttl":"30s"}`, "ci")
 	renew(404, ended, "", "db")
 	renew(200, ended, `{"ttl":0}`, "ci")
+	renew(200, kept, `{"ttl":"1h"}`, "ci") // as it was
+	for _, expires := range []string{"2h", "2h", "2h", "1h"} {
+		a.Must(200, "PUT /peers/"+kept, `{"expires_in":"`+expires+`"}`, as("ci"), "Content-Type: application/json")
+	}
 	a.Must(200, "POST /v1/batch", `{"operations":[{"op":"renew","session":"`+ended+`"},{"op":"renew","session":"`+kept+`"},{"op":"renew","session":"`+kept+`","ttl":1}]}`, as("ci"))
 	end := func(session, client string) {
 		t.Helper()
@@ -170,6 +181,8 @@ func TestAuditOfRenewalsAndEnds(t *testing.T) {
 		"ci renew ENDED ok",
 		"db renew ENDED unknown-session",
 		"ci renew ENDED ok",
+		"ci renew KEPT ok",
+		"ci renew KEPT ok",
 		"ci renew ENDED expired-session",
 		"ci renew KEPT ok",
 		"db end ANOTHER unknown-session",

@@ -108,7 +108,7 @@ func TestRunWithCredentials(t *testing.T) {
 		{"the fencing token of an outer run", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "17"}, hold.StatusRefused, []string{"unauthenticated", "no token"}},
 		{"another token", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "tok-wrong"}, hold.StatusRefused, []string{"unauthenticated", "--token-file"}},
 		{"too small a scope", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", readToken}, hold.StatusRefused, []string{"forbidden", "The scope is read.", "ask an operator"}},
-		{"plain HTTP", []string{"run", "db", "--addr", "n1:8701", "--", "true"}, []string{"SIGNALBOX_TOKEN", useToken}, hold.StatusUsage, []string{"--insecure-http", "n1:8701"}},
+		{"plain HTTP", []string{"run", "db", "--addr", "n1:8701", "--", "true"}, []string{"SIGNALBOX_TOKEN", useToken}, hold.StatusUsage, []string{"--send-token-over-http", "n1:8701"}},
 		{"HTTPS without it in the address", []string{"run", "db", "--wait", "5s", "--addr", strings.TrimPrefix(s.URL, "https://"), "--", "true"}, nil,
 			hold.StatusRefused, []string{"HTTPS server"}},
 	} {

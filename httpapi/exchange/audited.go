@@ -42,13 +42,14 @@ func (a *audited) write(ctx context.Context, r audit.Record, err error) error {
 	return err
 }
 
-// command writes a command, unless it is routine.
-func (a *audited) command(ctx context.Context, c fsm.Command, reply *cluster.Reply, err error) {
+// command writes a command, unless it is routine. ttlMS is that of the session before a renewal, 0
+// if it is not known.
+func (a *audited) command(ctx context.Context, c fsm.Command, ttlMS int64, reply *cluster.Reply, err error) {
 	result := &reply.Result
 	if len(result.Each) == 1 { // a renewal: its own result
 		result = &result.Each[0]
 	}
-	if err == nil && routine(c, result) {
+	if err == nil && routine(c, ttlMS, result) {
 		return
 	}
 	r := audit.Record{Operation: c.Op().String(), Semaphores: access.Names(c), Index: reply.Index, Replayed: reply.Replayed, TookOver: result.TookOver, Reason: result.Reason}
@@ -75,14 +76,28 @@ func (a *audited) command(ctx context.Context, c fsm.Command, reply *cluster.Rep
 }
 
 // routine reports whether a command changed nothing that an auditor looks for: a granted
-// renewal without a ttl, or a delivery that found no permit. Both are as frequent as all
-// others. A renewal with a ttl may have made it so short that it ends the session; one that
-// takes a session over changes who may use it.
-func routine(c fsm.Command, result *fsm.Result) bool {
+// renewal without a ttl, or with the one that the session had, as each heartbeat of throttle has,
+// or a delivery that found no permit. Both are as frequent as all others. A renewal with another
+// ttl may have made it so short that it ends the session; one that takes a session over changes
+// who may use it.
+func routine(c fsm.Command, ttlMS int64, result *fsm.Result) bool {
 	if renew, is := c.(fsm.Renew); is {
-		return result.Code == fsm.OK && !result.TookOver && len(renew.Renewals) == 1 && renew.Renewals[0].TTLMS == fsm.KeepTTL
+		if len(renew.Renewals) != 1 {
+			return false
+		}
+		asked := renew.Renewals[0].TTLMS
+		return result.Code == fsm.OK && !result.TookOver && (asked == fsm.KeepTTL || asked == ttlMS && asked > 0)
 	}
 	return result.Code == fsm.NothingReady
+}
+
+// ttlBefore returns the ttl of the session that a command is to renew, as this node's state has
+// it, or 0.
+func (a *audited) ttlBefore(c fsm.Command) (ttlMS int64) {
+	if renew, is := c.(fsm.Renew); is && len(renew.Renewals) == 1 && renew.Renewals[0].TTLMS > 0 {
+		a.View(func(m *fsm.Machine) { ttlMS = m.TTLOf(renew.Renewals[0].Session) })
+	}
+	return ttlMS
 }
 
 // outcomeOf returns the code of a result. The end of a session that the identity does not
@@ -127,8 +142,9 @@ func sessionOf(command fsm.Command) uint64 {
 
 // Do implements Commands.
 func (a *audited) Do(ctx context.Context, call cluster.Call) (cluster.Reply, error) {
+	ttlMS := a.ttlBefore(call.Command)
 	reply, err := a.node.Do(ctx, call)
-	a.command(ctx, call.Command, &reply, err)
+	a.command(ctx, call.Command, ttlMS, &reply, err)
 	return reply, err
 }
 
@@ -137,7 +153,7 @@ func (a *audited) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.R
 	replies, errs := a.node.DoMany(ctx, calls)
 	if len(replies) == len(calls) && len(errs) == len(calls) {
 		for i := range calls {
-			a.command(ctx, calls[i].Command, &replies[i], errs[i])
+			a.command(ctx, calls[i].Command, 0, &replies[i], errs[i]) // another of the list may change the ttl first
 		}
 	}
 	return replies, errs

@@ -67,7 +67,8 @@ func NewNode() *Node {
 func (n *Node) Clear() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.machine, n.Index, n.history, n.Calls, n.Asked = fsm.NewAtLevel(fsm.FeatureLevel), 0, nil, nil, nil
+	*n.machine = *fsm.NewAtLevel(fsm.FeatureLevel)
+	n.Index, n.history, n.Calls, n.Asked = 0, nil, nil, nil
 }
 
 // Apply puts commands into one entry. Callers hold mu.
@@ -337,7 +338,10 @@ func (n *Node) Restore(_ context.Context, from io.Reader, endSessions bool) (bac
 		return backup.Restored{}, err
 	}
 	h, _, err := backup.Read(from)
-	return backup.Restored{Index: h.Index + 1000, From: h}, err
+	if err != nil {
+		return backup.Restored{}, err
+	}
+	return backup.Restored{Index: h.Index + 1000, From: h}, nil
 }
 
 // Checks returns ChecksNow.

@@ -19,7 +19,7 @@ import (
 const shownContexts = "~/.config/signalbox/config.toml"
 
 // members are the flags that a context may set.
-var members = []string{"addr", "token-file", "ca", "cert", "key", "insecure-http"}
+var members = []string{"addr", "token-file", "ca", "cert", "key", plainFlag}
 
 // contextsFile is a file of contexts.
 type contextsFile struct {
@@ -80,7 +80,7 @@ func (f *Flags) setFrom(key string, value any, folder string) error {
 		}
 		text = strings.Join(parts, ",")
 	}
-	if key != "addr" && key != "insecure-http" && !filepath.IsAbs(text) {
+	if key != "addr" && key != plainFlag && !filepath.IsAbs(text) {
 		text = filepath.Join(folder, text)
 	}
 	flag := f.set.Lookup(key)

@@ -34,6 +34,13 @@ const tokenVariable = "SIGNALBOX_TOKEN"
 // defaultAddresses is where "signalbox dev" serves.
 var defaultAddresses = []string{"http://127.0.0.1:8701"}
 
+// plainFlag lets the token go over plain HTTP. nodeVariable, of a flag of nodes alone, does not:
+// an image sets it for its node, and not for what else runs there.
+const (
+	plainFlag    = "send-token-over-http"
+	nodeVariable = "SIGNALBOX_INSECURE_HTTP"
+)
+
 // Add adds the flags of a cluster. lookup reads an environment variable; those of the
 // flags are for the caller to read, but for SIGNALBOX_TOKEN, which is of no flag.
 func Add(flags *pflag.FlagSet, lookup func(string) (string, bool)) *Flags {
@@ -43,7 +50,7 @@ func Add(flags *pflag.FlagSet, lookup func(string) (string, bool)) *Flags {
 	AddCA(flags, &f.given.CA)
 	flags.StringVar(&f.given.Cert, "cert", "", "PEM file with a client certificate, which nodes may take instead of a token")
 	flags.StringVar(&f.given.Key, "key", "", "PEM file with the key of --cert")
-	flags.BoolVar(&f.given.Plain, "insecure-http", false, "send the token to http:// addresses on other machines too, where others may read it on its way")
+	flags.BoolVar(&f.given.Plain, plainFlag, false, "send the token to http:// addresses on other machines too, where others may read it on its way")
 	flags.StringVar(&f.context, "context", "", "a cluster that --contexts describes; default: the one that it names, unless --addr is given; it wins over the variables of the other flags")
 	flags.StringVar(&f.contexts, "contexts", "", "TOML file with addresses and credentials of clusters, by name; default: "+shownContexts)
 	return f
@@ -67,7 +74,11 @@ func (f *Flags) Client() (signalbox.Config, error) {
 		return cfg, errors.New("--addr: give at least one")
 	}
 	if _, err := signalbox.New(cfg); err != nil { // which starts nothing
-		return cfg, named(err)
+		err = named(err)
+		if _, set := f.lookup(nodeVariable); set && strings.HasPrefix(err.Error(), "--"+plainFlag+":") {
+			err = fmt.Errorf("%w; %s is a setting of nodes: use SIGNALBOX_SEND_TOKEN_OVER_HTTP", err, nodeVariable)
+		}
+		return cfg, err
 	}
 	return cfg, nil
 }
@@ -157,7 +168,7 @@ func named(err error) error {
 	var wrong *credentials.FieldError
 	if errors.As(err, &wrong) {
 		flag = map[string]string{"Token": tokenVariable, "TokenFile": "--token-file", "CA": "--ca", "Cert": "--cert",
-			"Plain": "--insecure-http"}[wrong.Field]
+			"Plain": "--" + plainFlag}[wrong.Field]
 	}
 	return fmt.Errorf("%s: %s", flag, strings.TrimPrefix(err.Error(), "signalbox: "))
 }

@@ -96,8 +96,8 @@ func TestErrorsNameTheFlag(t *testing.T) {
 		{"a variable", "s3cret s3cret", nil, []string{"SIGNALBOX_TOKEN", "spaces"}},
 		{"authorities", "", []string{"--ca", none}, []string{"--ca", none}},
 		{"a certificate", "", []string{"--key", none}, []string{"--cert", "key"}},
-		{"plain HTTP", "s3cret", []string{"--addr", "n1:8701"}, []string{"--insecure-http", "http://n1:8701", "https://"}},
-		{"plain HTTP, a user", "", []string{"--addr", "http://s3cret@n1:8701"}, []string{"--insecure-http", "http://n1:8701", "https://"}},
+		{"plain HTTP", "s3cret", []string{"--addr", "n1:8701"}, []string{"--send-token-over-http", "http://n1:8701", "https://"}},
+		{"plain HTTP, a user", "", []string{"--addr", "http://s3cret@n1:8701"}, []string{"--send-token-over-http", "http://n1:8701", "https://"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := flags(t, c.variable, c.arguments...)
@@ -116,7 +116,23 @@ func TestErrorsNameTheFlag(t *testing.T) {
 	if _, _, err := flags(t, "", "--addr", "https://s3cret@n1:8701").Service(); err == nil || !strings.Contains(err.Error(), "--token-file") || strings.Contains(err.Error(), "s3cret") {
 		t.Error(err)
 	}
-	if _, err := flags(t, "s3cret", "--addr", "n1:8701", "--insecure-http").Client(); err != nil {
+	if _, err := flags(t, "s3cret", "--addr", "n1:8701", "--send-token-over-http").Client(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestVariableOfNodes: the variable that a node's image sets does not let a token go over plain
+// HTTP, and the refusal names the one that does.
+func TestVariableOfNodes(t *testing.T) {
+	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	f := Add(set, func(name string) (string, bool) {
+		value := map[string]string{"SIGNALBOX_TOKEN": "s3cret", "SIGNALBOX_INSECURE_HTTP": "true"}[name]
+		return value, value != ""
+	})
+	if err := set.Parse([]string{"--addr", "n1:8701"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Client(); err == nil || !strings.Contains(err.Error(), "SIGNALBOX_INSECURE_HTTP is a setting of nodes: use SIGNALBOX_SEND_TOKEN_OVER_HTTP") {
 		t.Error(err)
 	}
 }
