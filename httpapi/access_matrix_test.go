@@ -39,6 +39,7 @@ type rights struct {
 	scope  access.Scope // 0: no token
 	named  bool         // the request names a semaphore, N in path, query and body
 	all    bool         // the reply has names of all prefixes
+	lists  bool         // the reply has N from the list of the session
 	query  string
 	body   string
 	scene  scene
@@ -74,7 +75,7 @@ var routeRights = map[string]rights{
 	"POST /v1/sessions/:id/restore":                {scope: access.Use, named: true, body: `{"ttl":1000,"leases":[{"name":"N","count":1}]}`, scene: alone, shows: `"N"`},
 	"PUT /v1/sessions/:id/waitlist/:name":          {scope: access.Use, named: true, shows: `"granted":1`},
 	"DELETE /v1/sessions/:id/waitlist/:name":       {scope: access.Use, named: true, scene: listed, status: 204},
-	"POST /v1/sessions/:id/waitlist/wait":          {scope: access.Use, scene: listed, shows: `"N"`},
+	"POST /v1/sessions/:id/waitlist/wait":          {scope: access.Use, lists: true, scene: listed, shows: `"N"`},
 	"POST /v1/batch":                               {scope: access.Read, body: `{"operations":[]}`, reads: true, shows: `"results":[]`}, // each operation by itself
 	"GET /v1/openapi.json":                         {shows: `"openapi"`},
 	"GET /v1/events":                               {scope: access.Read, named: true, query: "?name=N"},
@@ -197,7 +198,7 @@ func (r rights) ask(a *apitest.API, route, name, authorization string) *httptest
 
 // allows reports whether a client may send a row's request with a name.
 func (c client) allows(r rights, name string) bool {
-	return c.scope >= r.scope && (!r.named || strings.HasPrefix(name, c.prefix)) && (!r.all || c.prefix == "")
+	return c.scope >= r.scope && (!r.named && !r.lists || strings.HasPrefix(name, c.prefix)) && (!r.all || c.prefix == "")
 }
 
 // backupOf returns a backup of the state.
@@ -387,7 +388,7 @@ var batchOperations = map[string]rights{
 	"restore":        {scope: access.Use, named: true, body: `"session":"77","ttl":"1m","leases":[{"name":"N","count":1}]`, scene: alone},
 	"list-add":       {scope: access.Use, named: true, body: `"semaphore":"N","session":"77"`},
 	"list-remove":    {scope: access.Use, named: true, body: `"semaphore":"N","session":"77"`, scene: listed},
-	"list-deliver":   {scope: access.Use, body: `"session":"77"`, scene: listed},
+	"list-deliver":   {scope: access.Use, lists: true, body: `"session":"77"`, scene: listed},
 }
 
 // TestAccessOfBatches: each operation of a batch is refused or performed by itself: between two
