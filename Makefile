@@ -8,6 +8,7 @@ TAGS       := processes,compose,browser,conformance
 PYTHON     ?= python3
 FUZZTIME   ?= 30s
 BENCHTIME  ?= 1s
+SHORT      ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help build run test one browser race properties lint python conformance golangci golangci-version vulnerabilities licences alerts man words fuzz bench benchmarks processes compose-test hooks
@@ -54,8 +55,8 @@ fuzz:         ## every fuzz target for FUZZTIME (30s, or 1000x: inputs)
 	scripts/fuzz.sh $(FUZZTIME)
 bench:        ## the table of docs/performance.md, in a few minutes
 	go test -v -run '^$$' -bench '^BenchmarkTable$$' -benchtime 1x -timeout 60m ./cmd/signalbox
-benchmarks:   ## all benchmarks, each for BENCHTIME
-	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./...
+benchmarks:   ## all benchmarks, each for BENCHTIME; SHORT=-short: with a tenth of the largest states
+	go test $(SHORT) -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./...
 processes:    ## real processes, killed, paused, upgraded
 	go test -tags processes -count 1 -timeout 20m ./cmd/signalbox
 compose-test: ## real containers, if there is a Docker engine

@@ -24,9 +24,9 @@ func BenchmarkRestart(b *testing.B) {
 		snapshot, own bool
 	}{
 		{"week-of-ticks", 0, 1 << 16, false, false},
-		{"300000-leases-in-the-log", 300_000, 0, false, false},
-		{"1000000-leases-in-a-snapshot", 1_000_000, 0, true, false},
-		{"200000-semaphores-in-a-snapshot", 200_000, 0, true, true},
+		{"300000-leases-in-the-log", sized(300_000), 0, false, false},
+		{"1000000-leases-in-a-snapshot", sized(1_000_000), 0, true, false},
+		{"200000-semaphores-in-a-snapshot", sized(200_000), 0, true, true},
 	} {
 		b.Run(state.name, func(b *testing.B) {
 			r := &restart{b: b, folder: b.TempDir(), address: benchAddress(b), own: state.own}
@@ -40,6 +40,15 @@ func BenchmarkRestart(b *testing.B) {
 			}
 		})
 	}
+}
+
+// sized returns a size, or a tenth of it with -short: CI makes one pass of each benchmark,
+// to see that it works.
+func sized(n int) int {
+	if testing.Short() {
+		n /= 10
+	}
+	return n
 }
 
 // restart is a node on a real folder.

@@ -14,7 +14,7 @@ import (
 func millionLeases(b *testing.B) []byte {
 	b.Helper()
 	r := &restart{b: b, folder: b.TempDir(), address: benchAddress(b)}
-	r.fill(1_000_000, 0, true)
+	r.fill(sized(1_000_000), 0, true)
 	r.open()
 	defer r.close()
 	return benchBackup(b, r.node)
@@ -61,7 +61,7 @@ func BenchmarkRestoreMillionLeases(b *testing.B) {
 				b.Fatal(err)
 			}
 			n.View(func(m *fsm.Machine) {
-				if _, _, leases, _ := m.Counts(); leases != 1_000_000 {
+				if _, _, leases, _ := m.Counts(); leases != sized(1_000_000) {
 					b.Fatalf("%d leases", leases)
 				}
 			})

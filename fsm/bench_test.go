@@ -143,7 +143,7 @@ func entries(commands []Command, each int) (made [][]byte) {
 // that lives, of a random semaphore among so many.
 func BenchmarkPairs(b *testing.B) {
 	const sessions, prepared = 1000, 1 << 16
-	for _, semaphores := range []int{1, 1000, 100_000, 1_000_000} {
+	for _, semaphores := range []int{1, 1000, sized(100_000), sized(1_000_000)} {
 		l := newLoader(semaphores)
 		for i := range uint64(sessions) {
 			l.add(OpenSession{Session: i + 1, TTLMS: MaxTTLMS})
@@ -280,7 +280,7 @@ func BenchmarkRenew(b *testing.B) {
 // BenchmarkReplay: one operation applies a log of 300,000 acquires, which is most of
 // a restart.
 func BenchmarkReplay(b *testing.B) {
-	const acquires = 300_000
+	acquires := sized(300_000)
 	made := entries(oneShots(acquires), 1000)
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -323,12 +323,21 @@ func TestAcquiresAllocateLittle(t *testing.T) {
 	}
 }
 
+// sized returns a size, or a tenth of it with -short: CI makes one pass of each benchmark,
+// to see that it works.
+func sized(n int) int {
+	if testing.Short() {
+		n /= 10
+	}
+	return n
+}
+
 // million has 1,000,000 leases, each of a one-shot session of its own, on
 // 100,000 semaphores.
 func million() *loader {
-	l := newLoader(100_000)
-	for i := range 1_000_000 {
-		l.add(AcquireOnce{Name: nameOf(i % 100_000), Count: 1, TTLMS: MaxTTLMS, Session: uint64(i) + 1})
+	l := newLoader(sized(100_000))
+	for i := range sized(1_000_000) {
+		l.add(AcquireOnce{Name: nameOf(i % sized(100_000)), Count: 1, TTLMS: MaxTTLMS, Session: uint64(i) + 1})
 	}
 	l.flush()
 	return l
@@ -343,9 +352,9 @@ func BenchmarkMillion(b *testing.B) {
 	l := million()
 	random := rand.New(rand.NewPCG(3, 4))
 	changes := func() (took []time.Duration) {
-		for range 20_000 {
-			renewed := Renew{Renewals: []Renewal{{random.Uint64N(1_000_000) + 1, KeepTTL}}}
-			entry := entries([]Command{renewed, Up{Name: nameOf(random.IntN(100_000)), Count: 1}}, 2)[0]
+		for range sized(20_000) {
+			renewed := Renew{Renewals: []Renewal{{random.Uint64N(uint64(sized(1_000_000))) + 1, KeepTTL}}}
+			entry := entries([]Command{renewed, Up{Name: nameOf(random.IntN(sized(100_000))), Count: 1}}, 2)[0]
 			start := time.Now()
 			l.apply(entry)
 			took = append(took, time.Since(start))
@@ -408,7 +417,7 @@ func BenchmarkSnapshotWhileApplying(b *testing.B) {
 		frozen := l.m.Freeze()
 		go func() { done <- frozen.Write(io.Discard) }()
 		for writing := true; writing; applied++ {
-			entry := entries([]Command{Up{Name: nameOf(random.IntN(100_000)), Count: 1}}, 1)[0]
+			entry := entries([]Command{Up{Name: nameOf(random.IntN(sized(100_000))), Count: 1}}, 1)[0]
 			start := time.Now()
 			l.apply(entry)
 			worst = max(worst, time.Since(start))
@@ -434,7 +443,7 @@ type copier struct {
 }
 
 func copiers() []copier {
-	const records = 1_000_000
+	records := sized(1_000_000)
 	paged, tree := &table[lease]{}, &btree.Map[uint64, lease]{}
 	for i := range uint64(records) {
 		paged.add(lease{token: i, count: 1})
@@ -458,12 +467,12 @@ func copiers() []copier {
 // BenchmarkCopyOnWrite compares the costs to read a record, to change it, to change it
 // first after a copy, and to copy.
 func BenchmarkCopyOnWrite(b *testing.B) {
-	const records = 1_000_000
+	records := sized(1_000_000)
 	for _, c := range copiers() {
 		random := rand.New(rand.NewPCG(7, 8))
 		keys := make([]uint64, 1<<16)
 		for i := range keys {
-			keys[i] = random.Uint64N(records)
+			keys[i] = random.Uint64N(uint64(records))
 		}
 		b.Run(c.name+"/get", func(b *testing.B) {
 			for i := range b.N {
@@ -503,11 +512,11 @@ func BenchmarkCopyOnWrite(b *testing.B) {
 //
 //	go test ./fsm -run '^$' -bench MillionLeases/level=1 -benchtime 1x
 func BenchmarkMillionLeases(b *testing.B) {
-	const leases = 1_000_000
+	leases := sized(1_000_000)
 	for _, level := range []uint32{0, FeatureLevel} {
 		b.Run(fmt.Sprint("level=", level), func(b *testing.B) {
 			l := &loader{m: NewAtLevel(level), check: func(applied *Applied) { must(b, applied) }}
-			l.add(CreateSemaphore{Name: nameOf(0), Permits: leases})
+			l.add(CreateSemaphore{Name: nameOf(0), Permits: int64(leases)})
 			for i := range uint64(leases) {
 				l.add(AcquireOnce{Name: nameOf(0), Count: 1, TTLMS: MaxTTLMS, Session: i + 1})
 			}

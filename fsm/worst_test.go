@@ -189,7 +189,7 @@ func worstTaking() []worstCase {
 		{name: "acquire/granted", fill: func(l *loader) { l.open(EntryWeight); l.free(1) }, command: func(i int) Command {
 			return Acquire{Session: uint64(i) + 1, Name: nameOf(0), Count: 1, TTLMS: 30_000}
 		}},
-		{name: "acquire/waiting", fill: func(l *loader) { l.full(1); l.openMore(90_000); l.line(90_000) }, command: func(i int) Command {
+		{name: "acquire/waiting", fill: func(l *loader) { l.full(1); l.openMore(sized(90_000)); l.line(sized(90_000)) }, command: func(i int) Command {
 			return AcquireOnce{Name: nameOf(0), Count: 1, TTLMS: 30_000, WaitMS: 30_000, Session: uint64(i) + 1_000_000}
 		}},
 		{name: "acquire/levels", fill: func(l *loader) { l.levels(3_000) }, command: func(i int) Command {
@@ -395,7 +395,7 @@ func worstGiving() []worstCase {
 				l.add(AcquireMany{Session: uint64(i) + 1, Wants: wants(0), Mode: All})
 			}
 		}, command: func(i int) Command { return Release{Session: uint64(i) + 1, Name: nameOf(0)} }},
-		{name: "release/1024-keys", shared: true, fill: func(l *loader) { l.full(4); l.keyed(crowdedKeys) }, commands: crowdedKeys / maxRequestKeys,
+		{name: "release/1024-keys", shared: true, fill: func(l *loader) { l.full(4); l.keyed(sized(crowdedKeys)) }, commands: sized(crowdedKeys) / maxRequestKeys,
 			command: func(i int) Command { return Release{Session: uint64(i/4) + 2, Name: nameOf(i % 4)} }},
 		{name: "revoke/1024-keys", shared: true, fill: func(l *loader) { l.oneShots(16, 1024) },
 			command: func(i int) Command { return RevokeLease{Session: uint64(i) + 2, Name: nameOf(2 + i)} }, commands: 16},
@@ -410,8 +410,8 @@ func worstGiving() []worstCase {
 			l.manyOfOne(16)
 			l.add(Renew{Renewals: []Renewal{{Session: 1, TTLMS: 10_000}}})
 		}, commands: -1, stampMS: 20_000},
-		{name: "acquire-many/1024-keys-of-orphans", shared: true, fill: func(l *loader) { l.full(1); l.keyedLists(crowdedKeys) },
-			commands: 2 + crowdedKeys/maxRequestKeys, command: again},
+		{name: "acquire-many/1024-keys-of-orphans", shared: true, fill: func(l *loader) { l.full(1); l.keyedLists(sized(crowdedKeys)) },
+			commands: 2 + sized(crowdedKeys)/maxRequestKeys, command: again},
 		{name: "list-remove/64-of-one-name", fill: func(l *loader) { l.namesakes(EntryWeight) }, command: func(i int) Command {
 			return ListRemove{Session: uint64(i) + 1, Name: nameOf(0)}
 		}},
@@ -421,20 +421,20 @@ func worstGiving() []worstCase {
 			}
 			return EndSession{Session: 2}
 		}},
-		{name: "expire/120000-keyed-behind", fill: func(l *loader) { l.behind(120_000) }, commands: -1, stampMS: 20_000},
+		{name: "expire/120000-keyed-behind", fill: func(l *loader) { l.behind(sized(120_000)) }, commands: -1, stampMS: 20_000},
 		{name: "delete/10000-notices", fill: func(l *loader) { l.notices(100) }, commands: 100,
 			command: func(i int) Command { return DeleteSemaphore{Name: nameOf(i)} }},
 		{name: "up/100-notices", fill: func(l *loader) { l.notices(1) },
 			command: func(int) Command { return Up{Name: nameOf(0), Count: 1} }},
-		{name: "delete/100000-leases", fill: func(l *loader) { l.free(1); l.open(100_000); l.line(100_000) }, commands: 1,
+		{name: "delete/100000-leases", fill: func(l *loader) { l.free(1); l.open(sized(100_000)); l.line(sized(100_000)) }, commands: 1,
 			command: func(int) Command { return DeleteSemaphore{Name: nameOf(0)} }},
-		{name: "delete/100000-waiting", fill: func(l *loader) { l.full(1); l.openMore(100_000); l.line(100_000) }, commands: 1,
+		{name: "delete/100000-waiting", fill: func(l *loader) { l.full(1); l.openMore(sized(100_000)); l.line(sized(100_000)) }, commands: 1,
 			command: func(int) Command { return DeleteSemaphore{Name: nameOf(0)} }},
-		{name: "put/100000-never", fill: func(l *loader) { l.full(1); l.openMore(100_000); l.line(100_000) }, commands: 1,
+		{name: "put/100000-never", fill: func(l *loader) { l.full(1); l.openMore(sized(100_000)); l.line(sized(100_000)) }, commands: 1,
 			command: func(int) Command { return PutSemaphore{Name: nameOf(0), Permits: Change[int64]{Given: true}} }},
 		{name: "list-deliver/64", fill: func(l *loader) { l.free(64); l.lists(EntryWeight) },
 			command: func(i int) Command { return ListDeliver{Session: uint64(i) + 1} }},
-		{name: "up/serves-100000", fill: func(l *loader) { l.full(1); l.openMore(100_000); l.line(100_000) }, commands: 1,
+		{name: "up/serves-100000", fill: func(l *loader) { l.full(1); l.openMore(sized(100_000)); l.line(sized(100_000)) }, commands: 1,
 			command: func(int) Command { return Up{Name: nameOf(0), Count: 1 << 30} }},
 	}
 }
