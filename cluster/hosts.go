@@ -119,7 +119,7 @@ func (n leadingNode) Notices(t *lead.Term) lead.Notices {
 // Jumps is for a node whose folder was put back: it may have given out higher numbers.
 func (r *running) Jumps() bool { return r.store.Restored() != 0 }
 
-func (r *running) Outcast() bool { return r.members.Strangers() != "" }
+func (r *running) Outcast() bool { return r.halted() == outcome.ErrNoLeader }
 
 func (r *running) LeadershipChanged() { r.router.Look() }
 
@@ -146,13 +146,17 @@ func (r *running) Refuses(command []byte) error {
 }
 
 func (r *running) Standstill() error {
-	switch {
-	case r.members.Strangers() != "":
-		return outcome.ErrNoLeader
-	case r.members.Split() != "":
-		return outcome.ErrSplitState
-	case r.space().Spent, r.members.MajorityFull():
+	why := r.halted()
+	if why == nil && r.space().Spent {
 		return outcome.ErrStorageFull
+	}
+	return why
+}
+
+// halted returns why the membership lets this node take no command, or nil.
+func (r *running) halted() error {
+	if why := r.halt.Load(); why != nil {
+		return *why
 	}
 	return nil
 }
@@ -251,6 +255,8 @@ func (h memberNode) Space() (low, spent bool) {
 	space := h.node.running.Load().space()
 	return space.Low, space.Spent
 }
+
+func (h memberNode) Halted(why error) { h.node.halt.Store(&why) }
 
 func (h memberNode) Leads() bool { return h.node.running.Load().established() != nil }
 

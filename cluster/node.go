@@ -74,6 +74,7 @@ type Node struct {
 
 	joining *membership.Joining
 	running atomic.Pointer[running] // nil until Raft runs
+	halt    atomic.Pointer[error]   // why the membership lets it take no command; nil: it lets it
 	opened  chan struct{}           // closed when it does
 
 	fatalOnce sync.Once

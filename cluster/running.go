@@ -30,7 +30,8 @@ type running struct {
 	store  *store.Store
 	times  wake.Stretch
 	router *forward.Router
-	die    func(error) // ends the process
+	die    func(error)            // ends the process
+	halt   *atomic.Pointer[error] // the node's
 
 	raft       *raft.Raft
 	entries    *raftlib.Log // Raft's log
@@ -60,7 +61,7 @@ func openRaft(n *Node) (*running, error) {
 	}
 	s := n.config.Store
 	r := &running{
-		log: n.log, store: s, times: n.times, router: n.router, die: n.fatal,
+		log: n.log, store: s, times: n.times, router: n.router, die: n.fatal, halt: &n.halt,
 		raftNews: make(chan bool, 8), acks: raftlib.NewAckClock(), snapshotDue: wake.NewSignal(),
 	}
 	config.NotifyCh = r.raftNews

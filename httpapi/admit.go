@@ -7,7 +7,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/signalbox/signalbox/httpapi/access"
-	"github.com/signalbox/signalbox/httpapi/audit"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -46,20 +45,6 @@ func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		return err
 	}
-}
-
-// trace notes the id of a request and from where it came, for logs, and gives its reply
-// the id.
-func (h *Handler) trace(c echo.Context) (id string) {
-	var trusted audit.Proxies
-	if log := h.x.Config.Audit; log != nil {
-		trusted = log.Proxies()
-	}
-	r := c.Request()
-	request := trusted.RequestOf(r)
-	c.Response().Header().Set(audit.HeaderRequest, request.ID)
-	c.SetRequest(r.WithContext(audit.With(r.Context(), request)))
-	return request.ID
 }
 
 // tooFast refuses a request beyond an identity's rate.

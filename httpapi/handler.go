@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/signalbox/signalbox/httpapi/audit"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/ui"
 	"github.com/signalbox/signalbox/httpapi/v1"
@@ -167,7 +168,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		began := time.Now()
-		id := h.trace(c)
+		id := exchange.NameRequest(c)
+		if log := h.x.Config.Audit; log != nil {
+			r := c.Request()
+			c.SetRequest(r.WithContext(audit.With(r.Context(), audit.Request{Remote: log.Proxies().RemoteOf(r), ID: id})))
+		}
 		h.x.Begin(c)
 		defer h.x.End(c)
 		h.metrics.open.Inc()

@@ -18,7 +18,6 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
 
-	"github.com/signalbox/signalbox/httpapi/audit"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -173,7 +172,7 @@ func (h *Handler) recover() echo.MiddlewareFunc {
 		StackSize: 16 << 10, DisableStackAll: true, DisableErrorHandler: true,
 		LogErrorFunc: func(c echo.Context, broken error, stack []byte) error {
 			h.x.Config.Logger.Error("handler panicked", "method", c.Request().Method, "route", c.Path(), "panic", broken,
-				"request", audit.Of(c.Request().Context()).ID, "stack", string(stack))
+				"request", exchange.RequestID(c), "stack", string(stack))
 			return exchange.ErrInternal
 		},
 	})
@@ -186,9 +185,9 @@ func crossOrigin(origins []string) echo.MiddlewareFunc {
 			return c.Request().Method == http.MethodOptions && (c.Path() == "" || exchange.SlashesDiffer(c))
 		},
 		AllowOrigins: origins,
-		AllowHeaders: []string{"Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", audit.HeaderRequest},
+		AllowHeaders: []string{"Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", exchange.HeaderRequest},
 		ExposeHeaders: []string{exchange.HeaderIndex, exchange.HeaderLastContact, exchange.HeaderNotice, "ETag", "Idempotency-Replayed", "Location",
-			"Retry-After", audit.HeaderRequest},
+			"Retry-After", exchange.HeaderRequest},
 		MaxAge: 600,
 	})
 }

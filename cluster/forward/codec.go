@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
+	"time"
 
 	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/cluster/outcome"
@@ -422,4 +424,14 @@ func decodeFence(buf []byte) (f fenceFrame, err error) {
 	d := wire.Decoder{Rest: buf}
 	f.index = d.Uint()
 	return f, d.Done()
+}
+
+// timedWriter gives each write of frames a deadline, on both sides of a stream.
+type timedWriter struct{ conn net.Conn }
+
+func (w timedWriter) Write(b []byte) (int, error) {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return 0, err
+	}
+	return w.conn.Write(b)
 }

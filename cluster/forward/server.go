@@ -69,16 +69,6 @@ func (s *Server) Serve(conn net.Conn) {
 	<-written
 }
 
-// timedWriter gives each write a deadline.
-type timedWriter struct{ conn net.Conn }
-
-func (w timedWriter) Write(b []byte) (int, error) {
-	if err := w.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return 0, err
-	}
-	return w.conn.Write(b)
-}
-
 // peerStream is one stream from another node.
 type peerStream struct {
 	server *Server

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/probe"
 )
 
@@ -24,6 +25,7 @@ var errStateUnmatched = errors.New("the leader has no state hash at this node's 
 // use.
 type comparison struct {
 	base
+	halt    *halt
 	split   atomic.Pointer[string] // how the states differ without a majority; nil: they don't
 	differs atomic.Pointer[string] // how this node's state differs from the leader's; nil: it doesn't
 }
@@ -48,10 +50,12 @@ func (c *comparison) look(seen map[string]probe.Seen) {
 	case hashesOdd:
 		c.host.Fatal(fmt.Errorf("%w: %s; move its data folder away and start it again, and it rejoins from the others", ErrStateDiffers, text))
 	case hashesSplit:
+		c.halt.note(outcome.ErrSplitState, true)
 		if c.split.Swap(&text) == nil {
 			c.log.Error("the members' states differ and none is a majority's: no writes are taken", "hashes", text)
 		}
 	case hashesAgree:
+		c.halt.note(outcome.ErrSplitState, false)
 		if c.split.Swap(nil) != nil {
 			c.log.Info("a majority of the members has the same state again")
 		}

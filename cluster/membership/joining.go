@@ -39,6 +39,9 @@ type Host interface {
 	// Propose puts a command into the log in the node's present term, or not at all,
 	// and blocks until it is applied. It fails with outcome.ErrNotLeader if it was not.
 	Propose(ctx context.Context, command fsm.Command) error
+	// Halted notes why a leader must take no command, nil: it may. outcome.ErrNoLeader while
+	// it is among nodes of another cluster, outcome.ErrSplitState, outcome.ErrStorageFull.
+	Halted(why error)
 	// Fatal ends the process for that reason.
 	Fatal(err error)
 }

@@ -71,6 +71,7 @@ func (h *idleHost) Draining() bool                             { return false }
 func (h *idleHost) Space() (low, spent bool)                   { return false, false }
 func (h *idleHost) Leads() bool                                { return false }
 func (h *idleHost) Propose(context.Context, fsm.Command) error { return nil }
+func (h *idleHost) Halted(error)                               {}
 func (h *idleHost) Fatal(err error)                            { h.fatals = append(h.fatals, err) }
 
 // joiningNode opens the nth of the three nodes n1, n2 and n3 on a folder.

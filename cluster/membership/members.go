@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,26 @@ type Members struct {
 	exclusion  exclusion
 	lookout    lookout
 	comparison comparison
-	fullPeers  atomic.Bool // too few voters have room, see countFullPeers
+	halt       *halt
+}
+
+// halt gives the host the reason why it must take no command, whenever it changes, so that no
+// command has to ask for it. Safe for concurrent use.
+type halt struct {
+	host    Host
+	mu      sync.Mutex
+	reasons map[error]error // each, as [Host.Halted] has it, or nil
+}
+
+// note keeps whether there is a reason.
+func (h *halt) note(why error, holds bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reasons[why] = nil
+	if holds {
+		h.reasons[why] = why
+	}
+	h.host.Halted(cmp.Or(h.reasons[outcome.ErrNoLeader], h.reasons[outcome.ErrSplitState], h.reasons[outcome.ErrStorageFull]))
 }
 
 // newMembers returns the members for a node whose Raft runs. It asks no
@@ -85,12 +105,13 @@ func newMembers(r Raft, j *Joining) *Members {
 		raft: r, self: c.Self.ID, host: c.Host, hashes: c.Hashes, times: c.Times, log: j.log,
 		identity: j.identity, port: j.port, calls: j.calls, configs: j.configs,
 	}
+	h := &halt{host: c.Host, reasons: map[error]error{}}
 	m := &Members{
-		base: b, stopping: c.Stopping,
-		exclusion: exclusion{base: b}, lookout: lookout{base: b}, comparison: comparison{base: b},
+		base: b, stopping: c.Stopping, halt: h,
+		exclusion: exclusion{base: b}, lookout: lookout{base: b, halt: h}, comparison: comparison{base: b, halt: h},
 	}
 	if m.lookout.alone() { // without a majority of others it would serve before it has looked
-		m.lookout.found.Store(&notLooked)
+		m.lookout.keep(&notLooked)
 	}
 	m.watch = probe.NewWatch(j.calls, m)
 	m.changes = &Changes{base: b, watch: m.watch, stopping: c.Stopping, turn: make(chan struct{}, 1)}
@@ -149,10 +170,6 @@ func text(p *atomic.Pointer[string]) string {
 	}
 	return ""
 }
-
-// MajorityFull reports whether so many voters have no room left above their reserve
-// that an entry may find no majority to store it.
-func (m *Members) MajorityFull() bool { return m.fullPeers.Load() }
 
 // MatchLeader compares this node's state with the leader's, at the last index that this
 // node has applied. It fails with ErrStateDiffers, or if they could not be compared.
@@ -292,8 +309,8 @@ func (m *Members) outdated() bool {
 	return false
 }
 
-// countFullPeers keeps the result of MajorityFull. A leader among those nodes would go on
-// with cluster time, and no renewal could keep up with that.
+// countFullPeers keeps whether too few voters have room above their reserve to store an entry:
+// a leader would go on with cluster time, and no renewal could keep up with that.
 func (m *Members) countFullPeers(seen map[string]probe.Seen) {
 	voting := Voters(m.Servers())
 	full := 0
@@ -302,7 +319,7 @@ func (m *Members) countFullPeers(seen map[string]probe.Seen) {
 			full++
 		}
 	}
-	m.fullPeers.Store(full > 0 && len(voting)-full <= len(voting)/2)
+	m.halt.note(outcome.ErrStorageFull, full > 0 && len(voting)-full <= len(voting)/2)
 }
 
 // LeaderElsewhere returns the leader of a later term than this, as other members

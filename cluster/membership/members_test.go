@@ -40,7 +40,7 @@ type member struct {
 	level               atomic.Uint32
 	low, spent, drained atomic.Bool
 	hash                atomic.Pointer[[16]byte] // of its state at every index
-	fatal               atomic.Pointer[error]
+	fatal, halted       atomic.Pointer[error]
 }
 
 func (m *member) Applied() uint64          { return m.applied.Load() }
@@ -49,7 +49,16 @@ func (m *member) ClusterID() fsm.ClusterID { return m.joining.Cluster() }
 func (m *member) Draining() bool           { return m.drained.Load() }
 func (m *member) Space() (low, spent bool) { return m.low.Load(), m.spent.Load() }
 func (m *member) Leads() bool              { return m.raft.State() == raft.Leader }
+func (m *member) Halted(why error)         { m.halted.Store(&why) }
 func (m *member) Fatal(err error)          { m.fatal.Store(&err) }
+
+// why returns what Halted noted last.
+func (m *member) why() error {
+	if why := m.halted.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
 
 // Propose logs a level, which is all that a membership proposes.
 func (m *member) Propose(_ context.Context, command fsm.Command) error {
@@ -308,7 +317,7 @@ func TestLeadershipMoves(t *testing.T) {
 		}
 		leader.spent.Store(true)
 		b.spent.Store(true)
-		c.until("two of three are full", a.MajorityFull)
+		c.until("two of three are full", func() bool { return a.why() == outcome.ErrStorageFull })
 	})
 }
 
@@ -376,9 +385,9 @@ func TestStatesAreCompared(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		b.hash.Store(&[16]byte{3})
-		c.until("the leader knows of three states", func() bool { return leader.Split() != "" })
+		c.until("the leader knows of three states", func() bool { return leader.Split() != "" && leader.why() == outcome.ErrSplitState })
 		b.hash.Store(&[16]byte{1})
-		c.until("a majority agrees again", func() bool { return leader.Split() == "" })
+		c.until("a majority agrees again", func() bool { return leader.Split() == "" && leader.why() == nil })
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/fsm"
@@ -23,7 +24,14 @@ var notLooked = "this node has not asked its listed peers yet whether they belon
 // concurrent use.
 type lookout struct {
 	base
+	halt  *halt
 	found atomic.Pointer[string] // which nodes of another cluster are around this node; nil: no such node
+}
+
+// keep keeps which nodes of another cluster are around this node.
+func (l *lookout) keep(found *string) {
+	l.found.Store(found)
+	l.halt.note(outcome.ErrNoLeader, found != nil)
 }
 
 // alone reports whether this node could commit without others, though it has a list
@@ -44,7 +52,7 @@ func (l *lookout) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case found == "" && before != nil:
-			l.found.Store(nil)
+			l.keep(nil)
 			if before != &notLooked {
 				l.log.Info("this node is no longer among nodes of another cluster")
 			}
@@ -52,7 +60,7 @@ func (l *lookout) run(ctx context.Context) {
 			if before == nil || before == &notLooked {
 				l.log.Error("this node is among nodes of another cluster and serves no requests", "reason", found)
 			}
-			l.found.Store(&found)
+			l.keep(&found)
 		}
 		if wake.Pause(ctx, probe.WatchEvery) != nil {
 			return

@@ -121,6 +121,18 @@ func (c *counters[K]) of(key K) prometheus.Counter {
 	return counter
 }
 
+// semaphore has the counters of one name.
+type semaphore struct{ granted, expired prometheus.Counter }
+
+// of returns the counters of a semaphore, which are those of all others if it has none of
+// its own. Only the apply goroutine calls it.
+func (n *Semaphores) of(name string) *semaphore {
+	if s := n.known[name]; s != nil {
+		return s
+	}
+	return n.others
+}
+
 // All lists the collectors of the counters.
 func (m *Counters) All() []prometheus.Collector {
 	return []prometheus.Collector{m.entries, m.commands.vec, m.effects.vec, m.released.vec, m.batches, m.waited, m.held, m.forwarded,

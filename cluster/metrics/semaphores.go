@@ -37,9 +37,6 @@ type Semaphores struct {
 	known map[string]*semaphore
 }
 
-// semaphore has the counters of one name.
-type semaphore struct{ granted, expired prometheus.Counter }
-
 // semaphoreGauge is read off the state when it is asked for.
 type semaphoreGauge struct {
 	desc *prometheus.Desc
@@ -68,15 +65,6 @@ func newSemaphores(most int, state State) *Semaphores {
 
 func (n *Semaphores) counters(name string) *semaphore {
 	return &semaphore{n.granted.WithLabelValues(name), n.expired.WithLabelValues(name)}
-}
-
-// of returns the counters of a semaphore, which are those of all others if it has none of
-// its own. Only the apply goroutine calls it.
-func (n *Semaphores) of(name string) *semaphore {
-	if s := n.known[name]; s != nil {
-		return s
-	}
-	return n.others
 }
 
 // add gives a semaphore metrics of its own if there is room.

@@ -234,27 +234,13 @@ func TestRemoteAddress(t *testing.T) {
 				r.Header.Set(name, value)
 			}
 		}
-		if got := proxies.RequestOf(r).Remote; got != c.want {
+		if got := proxies.RemoteOf(r); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}
 	for _, wrong := range []string{"proxy.example", "10.0.0.0/33", ""} {
 		if _, err := audit.ParseProxies([]string{wrong}); err == nil {
 			t.Errorf("%q is taken", wrong)
-		}
-	}
-}
-
-func TestRequestID(t *testing.T) {
-	r := httptest.NewRequest("GET", "/", nil)
-	first, second := audit.Proxies{}.RequestOf(r).ID, audit.Proxies{}.RequestOf(r).ID
-	if len(first) != 16 || first == second {
-		t.Errorf("drawn %q, %q", first, second)
-	}
-	for id, kept := range map[string]bool{"abc-7": true, "a b": false, "é": false, strings.Repeat("x", 129): false} {
-		r.Header.Set("X-Request-Id", id)
-		if got := (audit.Proxies{}).RequestOf(r).ID; (got == id) != kept {
-			t.Errorf("%q: %q", id, got)
 		}
 	}
 }

@@ -19,5 +19,5 @@
 //
 // Files:
 //   - log.go: Log: records, the buffer, the file, metrics
-//   - request.go: the address and the id of a request, proxies
+//   - request.go: the request that a line is about, the address of its client, proxies
 package audit

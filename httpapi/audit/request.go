@@ -2,8 +2,6 @@ package audit
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,26 +12,7 @@ import (
 // Request is what lines say of the request that asked for a change.
 type Request struct {
 	Remote string // the address of the client
-	ID     string // the client's, or drawn
-}
-
-// HeaderRequest is the header with the id of a request, in the request and in its reply.
-const HeaderRequest = "X-Request-Id"
-
-// mostRequestID bounds a client's id.
-const mostRequestID = 128
-
-// RequestOf returns the address and the id of a request. A client's id counts if it is
-// up to 128 visible ASCII characters; else one is drawn.
-func (p Proxies) RequestOf(r *http.Request) Request {
-	id := r.Header.Get(HeaderRequest)
-	visible := !strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' })
-	if id == "" || len(id) > mostRequestID || !visible {
-		var drawn [8]byte
-		_, _ = rand.Read(drawn[:]) // never fails
-		id = hex.EncodeToString(drawn[:])
-	}
-	return Request{p.remoteOf(r), id}
+	ID     string // as package exchange has named it
 }
 
 // Proxies are the ranges of addresses of proxies that name their clients truthfully.
@@ -65,11 +44,11 @@ func (p Proxies) has(address netip.Addr) bool {
 	return false
 }
 
-// remoteOf returns the address of the client. A trusted proxy names the one before it in
+// RemoteOf returns the address of the client. A trusted proxy names the one before it in
 // X-Forwarded-For or in Forwarded; of a chain the last address counts that is no trusted
 // proxy. A proxy that sets one header may pass on the other, which a client has made up: if
 // they name different clients, the address of the connection is all that is known.
-func (p Proxies) remoteOf(r *http.Request) string {
+func (p Proxies) RemoteOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		return ""

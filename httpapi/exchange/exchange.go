@@ -370,7 +370,7 @@ func (x *Exchange) Problem(c echo.Context, err error) *Problem {
 	p := ProblemOf(err)
 	if p.Code == "internal" && !errors.Is(err, ErrInternal) {
 		x.Config.Logger.Error("request failed", "method", c.Request().Method, "route", c.Path(), "error", err,
-			"request", audit.Of(c.Request().Context()).ID)
+			"request", RequestID(c))
 	}
 	return p
 }
@@ -378,7 +378,7 @@ func (x *Exchange) Problem(c echo.Context, err error) *Problem {
 // requestPath returns the path that stands for a request in problems, by its id. It is
 // not served.
 func requestPath(c echo.Context) string {
-	return "/requests/" + url.PathEscape(audit.Of(c.Request().Context()).ID)
+	return "/requests/" + url.PathEscape(RequestID(c))
 }
 
 // Pairs is metadata as a JSON object, in the order of its keys.

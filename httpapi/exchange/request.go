@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"crypto/rand"
 	"encoding/hex"
 	"fmt"
 	"net/http"
@@ -22,6 +23,29 @@ const (
 	nameForm    = "1 to 512 bytes of UTF-8 without control characters"
 	sessionForm = "a session id: a decimal number from 1 to 18446744073709551615"
 )
+
+// HeaderRequest is the header with the id of a request, in the request and in its reply.
+const HeaderRequest = "X-Request-Id"
+
+// mostRequestID bounds a client's id of a request.
+const mostRequestID = 128
+
+// NameRequest gives a request its id, which its reply has too, and returns it. A client's
+// id counts if it is up to 128 visible ASCII characters; else one is drawn.
+func NameRequest(c echo.Context) (id string) {
+	id = c.Request().Header.Get(HeaderRequest)
+	visible := !strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' })
+	if id == "" || len(id) > mostRequestID || !visible {
+		var drawn [8]byte
+		_, _ = rand.Read(drawn[:]) // never fails
+		id = hex.EncodeToString(drawn[:])
+	}
+	c.Response().Header().Set(HeaderRequest, id)
+	return id
+}
+
+// RequestID returns the id that NameRequest has given a request.
+func RequestID(c echo.Context) string { return c.Response().Header().Get(HeaderRequest) }
 
 // CanonicalPath gives each path one spelling before it is routed: it decodes every
 // segment and encodes it again. Echo would otherwise route /%41 apart from /A, and

@@ -1,9 +1,12 @@
 package exchange
 
 import (
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/labstack/echo/v4"
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
@@ -11,6 +14,29 @@ import (
 
 // The cluster's node implements Node.
 var _ Node = (*cluster.Node)(nil)
+
+// TestRequestID: a client's id counts if it can be shown; else one is drawn.
+func TestRequestID(t *testing.T) {
+	name := func(given string) string {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set(HeaderRequest, given)
+		reply := httptest.NewRecorder()
+		c := echo.New().NewContext(r, reply)
+		id := NameRequest(c)
+		if RequestID(c) != id || reply.Header().Get("X-Request-Id") != id {
+			t.Errorf("named %q, known as %q", id, RequestID(c))
+		}
+		return id
+	}
+	if first, second := name(""), name(""); len(first) != 16 || first == second {
+		t.Errorf("drawn %q, %q", first, second)
+	}
+	for id, kept := range map[string]bool{"abc-7": true, "a b": false, "é": false, strings.Repeat("x", 129): false} {
+		if got := name(id); (got == id) != kept {
+			t.Errorf("%q: %q", id, got)
+		}
+	}
+}
 
 // FuzzDuration: an accepted duration is within its limit and never shorter than
 // the text says.
