@@ -78,6 +78,7 @@ func TestOperationsHaveEveryMetric(t *testing.T) {
 func TestDashboardAndAlertsKnowTheMetrics(t *testing.T) {
 	_, c, _ := startDev(t.Context(), t, 2)
 	c.must(t, 0, http.MethodPut, semaphorePath("db"), `{"permits":1}`, http.StatusCreated)
+	c.must(t, 0, http.MethodGet, semaphorePath("db"), "", http.StatusOK) // once it has applied that
 	page := metricsOf(t, c)
 	for _, file := range []string{"grafana/signalbox.json", "prometheus/alerts.yaml"} {
 		text, err := os.ReadFile("../../packaging/" + file)

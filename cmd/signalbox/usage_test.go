@@ -36,8 +36,8 @@ func TestUsageStatus(t *testing.T) {
 			t.Errorf("%s: status %d: %s", c.arguments, o.status, o.stderr)
 		}
 	}
-	o := command(t, []string{"backup", "file"}, "SIGNALBOX_INSECURE_HTTP", "maybe")
-	if o.refused(t, "SIGNALBOX_INSECURE_HTTP"); o.status != hold.StatusUsage {
+	o := command(t, []string{"backup", "file"}, "SIGNALBOX_SEND_TOKEN_OVER_HTTP", "maybe")
+	if o.refused(t, "SIGNALBOX_SEND_TOKEN_OVER_HTTP"); o.status != hold.StatusUsage {
 		t.Errorf("%+v", o)
 	}
 }
