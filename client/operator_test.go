@@ -52,7 +52,7 @@ func TestRealSessionsOfOthers(t *testing.T) {
 			t.Errorf("in JSON it is %s", text)
 		}
 		list := c.ListSessions(s.ctx, client.PageSize(1))
-		for round := range 2 { // an iteration begins anew
+		for round := range 2 { // the second starts at the first page, too
 			count := 0
 			for one, err := range list {
 				s.ok(err)

@@ -154,7 +154,7 @@ func TestRejoinSurvives(t *testing.T) {
 			c.begin(leader)
 		},
 		"the leader's wipe after its restart": func(c *lifeNodes, wiped, leader *testNode) {
-			// By all: one that is not told of the vote yet would elect nobody, once the leader has forgotten it.
+			// All nodes must know the voters: the leader forgets them, and a node without them elects no leader.
 			c.voting([]string{"n1", "n2", "n3"}, c.all...)
 			c.wipe(leader)
 			c.begin(leader)
