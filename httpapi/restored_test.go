@@ -359,6 +359,7 @@ func TestRestoredReadsAreAlike(t *testing.T) {
 		to.AwaitReady()
 		compared := 0
 		for _, id := range to.IDs {
+			read(t, to.APIs[id], "/v1/semaphores", "admin") // linearizable: after it the node has the state, for /metrics
 			for _, target := range requests {
 				for _, client := range clients {
 					want, got := before[client+" "+target], read(t, to.APIs[id], target, client)
