@@ -1,12 +1,17 @@
 # One static binary and folders for its state and certificates: nothing else is in the image.
-FROM golang:1.26-bookworm AS build
+# The build runs on the machine's own architecture, and compiles for that of the image: that of
+# docker buildx build --platform linux/amd64,linux/arm64. The classic builder sets neither
+# argument, and makes an image for its machine.
+FROM --platform=${BUILDPLATFORM:-linux} golang:1.26-bookworm AS build
 LABEL org.signalbox.stage=build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$VERSION" -o /out/signalbox ./cmd/signalbox \
+ARG TARGETOS
+ARG TARGETARCH
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$VERSION" -o /out/signalbox ./cmd/signalbox \
  && mkdir -p /out/data /out/secrets /out/authority
 
 FROM scratch

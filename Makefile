@@ -1,6 +1,9 @@
 # What the project needs done, one line each; CI (.ci/run) runs the same.
 
-VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+# The version of a build is its tag's; without one, that of the constant release in cmd/signalbox/inspect.go.
+VERSION    ?= $(shell git describe --tags --match 'v[0-9]*' --long --always --dirty 2>/dev/null)
+BINARY     ?= bin/signalbox
+MAN        ?= $(CURDIR)/man
 BUILD      := go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$(VERSION)"
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI   := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -9,14 +12,22 @@ PYTHON     ?= python3
 FUZZTIME   ?= 30s
 BENCHTIME  ?= 1s
 SHORT      ?=
+STATES     ?= 1000000
+CHECKS     ?= 20000
+ONLY       ?=
+COUNT      ?= 300
+SEED       ?= 0
+CRASHES    ?= 10000
+FOLDERS    ?= 10000
+HOURS      ?= 24
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test one browser race properties lint python conformance golangci golangci-version vulnerabilities licences alerts man words fuzz bench benchmarks processes compose-test hooks
+.PHONY: help build run test one browser race properties exhaustion simulate powerloss damage lint python conformance golangci golangci-version vulnerabilities licences alerts man packages packages-test chart words fuzz bench benchmarks processes compose-test hooks
 
 help:         ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 build:        ## the program, as bin/signalbox
-	$(BUILD) -o bin/signalbox ./cmd/signalbox
+	$(BUILD) -o $(BINARY) ./cmd/signalbox
 run: build    ## three nodes in one process, to try things out
 	bin/signalbox dev
 test:         ## all tests but those below; with lint, the loop before each commit
@@ -31,9 +42,21 @@ python:       ## the tests of the Python client, and its types where mypy is ins
 conformance:  ## one list of cases with the clients in Go and Python
 	go test -tags processes,conformance -count 1 -v -run '^TestConformance$$' ./cmd/signalbox
 race:         ## the tests with the race detector
-	CGO_ENABLED=1 go test -race -timeout 30m ./...
+	@scripts/race.sh
 properties:   ## random operations against a slow, obvious model
-	go test ./fsm -run TestProperty -rapid.checks=20000 -timeout 30m
+	go test ./fsm -run TestProperty -rapid.checks=$(CHECKS) -timeout 30m
+exhaustion:   ## every sequence of commands in a small scope, up to STATES distinct states
+	nice go test ./fsm -count 1 -v -run '^TestExhaustion$$' -states $(STATES) -timeout 120m
+simulate:     ## the whole service in virtual time, under faults: SEED=… (0: drawn) HOURS=…
+	GOGC=400 go test ./internal/simulation -count 1 -v -run '^TestSimulation$$' -seed $(SEED) -hours $(HOURS) -timeout 600m
+mutants:      ## deliberate faults, each caught by a test; ONLY=TEXT: those with it in name or file
+	go run ./internal/mutants -only "$(ONLY)"
+mutations:    ## COUNT random faults in fsm and store, chosen by SEED, and those that no test catches
+	go run ./internal/mutants -random $(COUNT) -seed $(SEED)
+powerloss:    ## CRASHES losses of power, of which the data folder must lose nothing
+	SIGNALBOX_STORE_CRASHES=$(CRASHES) SIGNALBOX_STORE_CRASH_SEED=$(SEED) go test ./store -count 1 -v -run '^TestPowerLoss$$' -timeout 180m
+damage:       ## FOLDERS damaged data folders, none of which may be believed
+	SIGNALBOX_STORE_DAMAGE_CASES=$(FOLDERS) SIGNALBOX_STORE_DAMAGE_SEED=$(SEED) go test ./store -count 1 -v -run '^TestDamagedFilesAreNeverBelieved$$' -timeout 180m
 lint:         ## format, vet, staticcheck
 	test -z "$$(gofmt -l . | tee -a /dev/stderr)" && go vet -tags $(TAGS) ./... && $(STATICCHECK) -tags $(TAGS) ./...
 golangci:     ## more linters (.golangci.yaml); building them takes a minute or two once
@@ -47,7 +70,13 @@ licences:     ## the licences of all modules, as docs/licences.md
 alerts:       ## the alert rules and the dashboard, with promtool
 	scripts/alerts.sh
 man:          ## the manual pages, in man/
-	go test -count 1 -run '^TestManual$$' ./cmd/signalbox -man "$(CURDIR)/man"
+	go test -count 1 -run '^TestManual$$' ./cmd/signalbox -man "$(MAN)"
+packages:     ## archives, debs and rpms of all platforms, in dist/
+	scripts/dist.sh dist
+packages-test: ## the packages, installed, started, upgraded and removed in a folder; as root
+	scripts/packages-test.sh
+chart:        ## the Helm chart, with helm
+	scripts/chart.sh
 words:        ## how plain the comments of each package and the docs are
 	@out=$$(go test -count 1 -v -run '^TestArchitecture$$/^comments_are_plain$$' .); passed=$$?; \
 	echo "$$out" | grep -E 'lines of (comments|docs)|more than|FAIL'; exit $$passed
@@ -55,7 +84,7 @@ fuzz:         ## every fuzz target for FUZZTIME (30s, or 1000x: inputs)
 	scripts/fuzz.sh $(FUZZTIME)
 bench:        ## the table of docs/performance.md, in a few minutes
 	go test -v -run '^$$' -bench '^BenchmarkTable$$' -benchtime 1x -timeout 60m ./cmd/signalbox
-benchmarks:   ## all benchmarks, each for BENCHTIME; SHORT=-short: with a tenth of the largest states
+benchmarks:   ## all benchmarks, each for BENCHTIME; SHORT=-short: small, to see that they run
 	go test $(SHORT) -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./...
 processes:    ## real processes, killed, paused, upgraded
 	go test -tags processes -count 1 -timeout 20m ./cmd/signalbox

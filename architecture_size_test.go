@@ -24,15 +24,9 @@ var bigPackages = map[string]string{
 	"cmd/signalbox/verbs": "one small file a verb of the terminal",
 }
 
-// longPackages may have more lines than others: how many, and why.
-var longPackages = map[string]int{
-	"client": 4000, // grows with the API: users find all of it in one package, with a method for each route
-}
-
 // wideTypes may have methods in any number of files: why.
 var wideTypes = map[string]string{
 	machine + ".Machine": "each operation is a method, in the file of its operation",
-	"client.Client":      "what users call is a method, in the file of its subject",
 }
 
 // platforms are the ends of the names of files that are built for some systems
@@ -48,7 +42,7 @@ func packagesAreSmall(p tree) (found []finding) {
 		}
 	}
 	for dir, n := range lines {
-		if most := max(maxPackageLines, longPackages[dir]); n > most {
+		if most := maxPackageLines; n > most {
 			found = append(found, finding{dir, n, fmt.Sprintf("%s has %d lines, more than %d", dir, n, most)})
 		}
 	}

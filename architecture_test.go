@@ -26,12 +26,12 @@ var layers = map[string][]string{
 	".":             {},
 	"cmd/signalbox": {"..."},
 
-	"cmd/signalbox/verbs":               {"cluster/offline", "cluster/peer", "cluster/probe", "cmd/signalbox/internal/target", "httpapi/access", "internal/certs", "store/archive"},       // subcommands for the terminal
-	"cmd/signalbox/operate":             {"client", "cmd/signalbox/internal/hold", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal"}, // subcommands on a running cluster
-	"cmd/signalbox/internal/settings":   {},                                                                                                                                               // flags from variables and files
-	"cmd/signalbox/internal/terminal":   {},                                                                                                                                               // what verbs print and ask
-	"cmd/signalbox/internal/hold":       {"client"},                                                                                                                                       // a command, run while permits are held
-	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                              // systemd, and its watchdog
+	"cmd/signalbox/verbs":               {"client", "client/operator", "cmd/signalbox/internal/hold", "cluster/offline", "cluster/peer", "cluster/probe", "cmd/signalbox/internal/target", "httpapi/access", "internal/certs", "store/archive"}, // subcommands for the terminal
+	"cmd/signalbox/operate":             {"client", "client/operator", "cmd/signalbox/internal/hold", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal"},                                    // subcommands on a running cluster
+	"cmd/signalbox/internal/settings":   {},                                                                                                                                                                                                     // flags from variables and files
+	"cmd/signalbox/internal/terminal":   {},                                                                                                                                                                                                     // what verbs print and ask
+	"cmd/signalbox/internal/hold":       {"client"},                                                                                                                                                                                             // a command, run while permits are held
+	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                                                                                    // systemd, and its watchdog
 
 	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},
 	// The native API, its stream of events, and the cluster's members.
@@ -53,27 +53,30 @@ var layers = map[string][]string{
 	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"}, // throttle's TOML, applied through the log
 
 	// For tests: the API's router, and clients as the dialects' users have them.
-	"httpapi/internal/apitest": {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "internal/memnet", "store"},
+	"httpapi/internal/apitest": {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "internal/memnet", "internal/openapitest", "store"},
 	"internal/noderedclient":   {},
 	"internal/throttleclient":  {},
 
-	"cluster":            {"cluster/backup", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/metrics", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/wake", "store"},
-	"cluster/backup":     {"cluster/outcome", "cluster/replica", "fsm", "internal/wake", "store/archive"},                                                                                                                   // the state as a file, and back
-	"cluster/forward":    {"cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "fsm", "internal/wake", "internal/wire"},                                                                               // a command's way to the leader
-	"cluster/lead":       {"cluster/outcome", "cluster/raftlib", "cluster/replica", "fsm", "internal/wake"},                                                                                                                 // what a leader does in one term
-	"cluster/membership": {"cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "fsm", "internal/wake"},                                                                                                   // who is in the cluster
-	"cluster/metrics":    {"fsm"},                                                                                                                                                                                           // what the log does, in numbers
-	"cluster/notices":    {"cluster/replica", "fsm", "internal/wake"},                                                                                                                                                       // delivers due notices during one term
-	"cluster/offline":    {"cluster/backup", "cluster/membership", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/replica", "fsm", "store", "store/archive", "internal/wake", "store/damage", "store/folder"}, // what a data folder holds, and a new cluster of it
-	"cluster/outcome":    {},                                                                                                                                                                                                // what is known of a command; the only place that knows Raft's errors
-	"cluster/peer":       {"internal/wake"},                                                                                                                                                                                 // the one port between peers
-	"cluster/probe":      {"cluster/outcome", "internal/wake"},                                                                                                                                                              // the questions that nodes ask each other
-	"cluster/raftlib":    {"internal/wake"},                                                                                                                                                                                 // hashicorp/raft without its known faults
-	"cluster/replica":    {"cluster/outcome", "fsm", "internal/wake"},                                                                                                                                                       // this node's copy of the state
-	"cluster/requests":   {"cluster/lead", "cluster/outcome", "cluster/replica", "fsm"},                                                                                                                                     // commands under way here, and waits
-	"cluster/watchdog":   {"fsm", "internal/wake", "store"},                                                                                                                                                                 // troubles of a node that Raft does not see
-	"internal/logtest":   {},                                                                                                                                                                                                // a log that the tests of nodes read
-	"internal/memnet":    {},                                                                                                                                                                                                // the network that cluster's tests break
+	"cluster":              {"cluster/backup", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/metrics", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/wake", "store"},
+	"cluster/backup":       {"cluster/outcome", "cluster/replica", "fsm", "internal/wake", "store/archive"},                                                                                                                   // the state as a file, and back
+	"cluster/forward":      {"cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "fsm", "internal/wake", "internal/wire"},                                                                               // a command's way to the leader
+	"cluster/lead":         {"cluster/outcome", "cluster/raftlib", "cluster/replica", "fsm", "internal/wake"},                                                                                                                 // what a leader does in one term
+	"cluster/membership":   {"cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "fsm", "internal/wake"},                                                                                                   // who is in the cluster
+	"cluster/metrics":      {"fsm"},                                                                                                                                                                                           // what the log does, in numbers
+	"cluster/notices":      {"cluster/replica", "fsm", "internal/wake"},                                                                                                                                                       // delivers due notices during one term
+	"cluster/offline":      {"cluster/backup", "cluster/membership", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/replica", "fsm", "store", "store/archive", "internal/wake", "store/damage", "store/folder"}, // what a data folder holds, and a new cluster of it
+	"cluster/outcome":      {},                                                                                                                                                                                                // what is known of a command; the only place that knows Raft's errors
+	"cluster/peer":         {"internal/wake"},                                                                                                                                                                                 // the one port between peers
+	"cluster/probe":        {"cluster/outcome", "internal/wake"},                                                                                                                                                              // the questions that nodes ask each other
+	"cluster/raftlib":      {"internal/wake"},                                                                                                                                                                                 // hashicorp/raft without its known faults
+	"cluster/replica":      {"cluster/outcome", "fsm", "internal/wake"},                                                                                                                                                       // this node's copy of the state
+	"cluster/requests":     {"cluster/lead", "cluster/outcome", "cluster/replica", "fsm"},                                                                                                                                     // commands under way here, and waits
+	"cluster/watchdog":     {"fsm", "internal/wake", "store"},                                                                                                                                                                 // troubles of a node that Raft does not see
+	"internal/logtest":     {},                                                                                                                                                                                                // a log that the tests of nodes read
+	"internal/openapitest": {},                                                                                                                                                                                                // requests and replies, compared with the description of the API
+	"internal/simulation":  {},                                                                                                                                                                                                // the whole service under faults, in virtual time: tests alone
+	"internal/memnet":      {},                                                                                                                                                                                                // the network that cluster's tests break
+	"internal/mutants":     {},                                                                                                                                                                                                // faults in the source, and the tests that catch them
 
 	"internal/certs": {}, // certificates of nodes and clients
 	"internal/wake":  {}, // how goroutines wait and are woken
@@ -90,11 +93,16 @@ var layers = map[string][]string{
 	"store/boltcheck":          {},                                                   // the structure of a bbolt file, checked without bbolt
 	"store/archive":            {},                                                   // the file format of backups
 	"store/internal/storetest": {},                                                   // entries, snapshots, and damage to files, for tests
+	"store/internal/recorder":  {},                                                   // package os with a record of all changes, for the test of power losses
 
-	"client":                {"client/internal/calls", "client/internal/nodes", "internal/credentials"}, // for users: it knows the service by its API alone
-	"client/internal/calls": {"client/internal/nodes", "internal/credentials"},                          // one call, to one node after the other
-	"client/internal/nodes": {},                                                                         // addresses, and which to ask next
-	"internal/credentials":  {},                                                                         // what clients show to nodes, and trust in them
+	"client":                {"client/internal/calls", "client/internal/nodes", "client/internal/reply", "internal/credentials"}, // for users: it knows the service by its API alone
+	"client/internal/calls": {"client/internal/nodes", "internal/credentials"},                                                   // one call, to one node after the other
+	"client/operator":       {"client", "client/internal/calls", "client/internal/reply"},                                        // for those who watch over a cluster
+	"client/batch":          {"client", "client/internal/calls", "client/internal/reply"},                                        // many operations in one request
+	"client/clienttest":     {"client", "cluster", "httpapi", "httpapi/exchange", "store"},                                       // a node, for users' tests
+	"client/internal/reply": {},                                                                                                  // durations and pages in replies
+	"client/internal/nodes": {},                                                                                                  // addresses, and which to ask next
+	"internal/credentials":  {},                                                                                                  // what clients show to nodes, and trust in them
 
 	"cmd/signalbox/internal/target": {"client", "cmd/signalbox/internal/settings", "internal/credentials"}, // the cluster that flags name
 
@@ -108,7 +116,7 @@ var layers = map[string][]string{
 // testLayers widens layers for tests: beside what the package itself may import
 // and everything below that, these.
 var testLayers = map[string][]string{
-	"store":               {"store/internal/storetest"},
+	"store":               {"store/internal/recorder", "store/internal/storetest"},
 	"store/boltcheck":     {"store/internal/storetest"},
 	"store/damage":        {"store/internal/storetest"},
 	"store/folder":        {"store/internal/storetest"},
@@ -125,23 +133,25 @@ var testLayers = map[string][]string{
 	"httpapi":             {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/memnet"},
 	"httpapi/exchange":    {"httpapi", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle"},
 	"httpapi/ui":          {"httpapi", "httpapi/internal/apitest"},
-	"httpapi/v1":          {"httpapi/internal/apitest"},
+	"httpapi/v1":          {"httpapi/internal/apitest", "internal/openapitest"},
 	"httpapi/v1/events":   {"httpapi", "httpapi/internal/apitest"},
 	"httpapi/v1/members":  {"httpapi/internal/apitest"},
 	"httpapi/v1/snapshot": {"httpapi/internal/apitest"},
 	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/throttleclient"},
 	"httpapi/nodered":     {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/noderedclient"},
-	"client":              {"cluster", "internal/memnet", "httpapi", "httpapi/exchange", "store"}, // against the real service
+	"client":              {"client/operator", "client/batch", "cluster", "internal/memnet", "internal/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service
 
+	"client/clienttest":   {"client/operator"},
 	"cmd/signalbox/verbs": {"cluster"}, // a folder to inspect
 	"cluster/offline":     {"internal/memnet"},
 
 	"internal/credentials": {"internal/certs"},
+	"internal/simulation":  {"client", "cluster", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "internal/memnet", "store"},
 }
 
 // testOnly are packages that only tests import, and packages of this list.
 var testOnly = []string{
-	"httpapi/internal/apitest", "internal/logtest", "internal/memnet", "internal/noderedclient", "internal/throttleclient",
+	"httpapi/internal/apitest", "internal/logtest", "internal/memnet", "internal/noderedclient", "internal/openapitest", "internal/throttleclient",
 	"store/internal/storetest",
 }
 
@@ -151,15 +161,16 @@ const bareLoop = "cmd/signalbox/bench_bare_test.go"
 // homes says where alone a dependency may be imported, by the prefix of its path:
 // in which folders, or in which file. Tests are held to it as well.
 var homes = map[string][]string{
-	"github.com/labstack/echo":          {"httpapi", bareLoop},
-	"github.com/hashicorp/raft":         {"cluster", "store", bareLoop},
-	"github.com/hashicorp/raft-boltdb":  {"cluster", "store", bareLoop},
-	"go.etcd.io/bbolt":                  {"cluster", "store", bareLoop},
-	"github.com/spf13/cobra":            {"cmd/signalbox"},
-	"github.com/BurntSushi/toml":        {"httpapi/access", "httpapi/declare", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target"},
-	"golang.org/x/time":                 {"httpapi/access"},
-	"github.com/anishathalye/porcupine": {"cluster", "httpapi", "cmd/signalbox"},
-	"net/http":                          {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "examples/rate-limit"},
+	"github.com/labstack/echo":              {"httpapi", bareLoop},
+	"github.com/hashicorp/raft":             {"cluster", "store", "internal/simulation", bareLoop, "cmd/signalbox/bench_trace_test.go"},
+	"github.com/hashicorp/raft-boltdb":      {"cluster", "store"},
+	"go.etcd.io/bbolt":                      {"cluster", "store"},
+	"github.com/spf13/cobra":                {"cmd/signalbox"},
+	"github.com/BurntSushi/toml":            {"httpapi/access", "httpapi/declare", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target"},
+	"github.com/santhosh-tekuri/jsonschema": {"internal/openapitest"},
+	"golang.org/x/time":                     {"httpapi/access"},
+	"github.com/anishathalye/porcupine":     {"cluster", "httpapi", "cmd/signalbox", "internal/simulation"},
+	"net/http":                              {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/simulation", "examples/rate-limit"},
 }
 
 // pureFolders are the state machine's folder and those of the packages of ours that

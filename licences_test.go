@@ -43,7 +43,7 @@ const licencesPage = "docs/licences.md"
 // TestLicences reads the licence of every module that the program or its tests are built
 // from, and compares docs/licences.md with them.
 func TestLicences(t *testing.T) {
-	product, all := modules(t, "-deps"), modules(t, "-deps", "-test", "-tags", "processes,compose,browser")
+	product, all := modules(t, "-deps", "./cmd/signalbox", "./client/...", "./examples/..."), modules(t, "-deps", "-test", "-tags", "processes,compose,browser", "./...")
 	page := &strings.Builder{}
 	page.WriteString("# Licences\n\nThe modules that Signalbox is built from on Linux, and their licences, beside Go's own library (BSD-3-Clause). `make licences`\n" +
 		"writes this page. A test refuses a module whose licence is unknown or asks for more than a notice. MPL-2.0 binds changes of a\n" +
@@ -72,9 +72,9 @@ func TestLicences(t *testing.T) {
 
 // modules returns the folders of the modules that packages come from, by their paths,
 // but for Signalbox itself.
-func modules(t *testing.T, flags ...string) map[string]string {
+func modules(t *testing.T, args ...string) map[string]string {
 	t.Helper()
-	list := exec.Command("go", append(append([]string{"list"}, flags...), "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}", "./...")...)
+	list := exec.Command("go", append([]string{"list", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}"}, args...)...)
 	list.Env, list.Stderr = append(os.Environ(), "GOOS=linux", "GOARCH=amd64"), os.Stderr // alike on all machines
 	out, err := list.Output()
 	if err != nil {

@@ -35,6 +35,80 @@ func TestComposeFile(t *testing.T) {
 	}
 }
 
+// TestImagePlatforms: the image is compiled on the machine's own architecture for another one,
+// and the classic builder, which sets no arguments for that, can parse the file.
+func TestImagePlatforms(t *testing.T) {
+	dockerfile, err := os.ReadFile("Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"FROM --platform=${BUILDPLATFORM:-linux} golang:1.26-bookworm AS build", "ARG TARGETOS", "ARG TARGETARCH", "FROM scratch"} {
+		if !strings.Contains(string(dockerfile), "\n"+line+"\n") {
+			t.Errorf("the Dockerfile has no line %q", line)
+		}
+	}
+	if !strings.Contains(string(dockerfile), "GOOS=$TARGETOS GOARCH=$TARGETARCH go build") {
+		t.Error("the program is not compiled for the platform of the image")
+	}
+}
+
+// TestReleaseScript: a release is made of a tag alone, of the version that its source has.
+func TestReleaseScript(t *testing.T) {
+	script, err := os.ReadFile("scripts/release.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(name string, arguments ...string) (string, error) {
+		command := exec.Command(name, arguments...)
+		command.Dir = dir
+		command.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+		output, err := command.CombinedOutput()
+		return string(output), err
+	}
+	commit := func(tag string) {
+		t.Helper()
+		for _, arguments := range [][]string{{"add", "-A"}, {"-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", tag}, {"tag", tag}} {
+			if output, err := run("git", arguments...); err != nil {
+				t.Fatalf("%v: %s", err, output)
+			}
+		}
+	}
+	if output, err := run("git", "init", "-q"); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	write("scripts/release.sh", string(script))
+	write("scripts/dist.sh", "#!/bin/sh\necho reached with $VERSION >&2; exit 9\n")
+	write("cmd/signalbox/inspect.go", "package main\n\nconst release = \"1.2.3\"\n")
+	write("CHANGELOG.md", "# Changelog\n\n## Unreleased\n")
+	commit("v1.2.3-rc.1")
+	refused := func(tag, fault string) {
+		t.Helper()
+		output, err := run("bash", "scripts/release.sh", tag)
+		if err == nil || !strings.Contains(output, fault) {
+			t.Errorf("%s: %v: %s", tag, err, output)
+		}
+	}
+	refused("v1.2.3-rc.1", "reached with v1.2.3-rc.1-0-g") // all is well so far
+	refused("main", "not of the form")
+	refused("v9.9.9", "there is no tag")
+	write("unrelated", "1")
+	commit("v1.2.3")
+	refused("v1.2.3", "has no section 1.2.3")
+	write("unrelated", "2")
+	commit("v1.3.0")
+	refused("v1.3.0", "another version")
+}
+
 // TestVulnerabilitiesScript: a finding fails, and so does an error of the tool. Without
 // the tool or its database the script says that it has checked nothing.
 func TestVulnerabilitiesScript(t *testing.T) {

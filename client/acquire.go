@@ -124,7 +124,11 @@ func (s *Session) acquire(ctx context.Context, a *acquiring) ([]*Lease, error) {
 		}
 		return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), err)
 	}
-	left := s.letGo(0, a.names()...)
+	var unsure *calls.Call
+	if errors.Is(err, ErrOutcomeUnknown) {
+		unsure = &a.call
+	}
+	left := s.letGo(unsure, 0, a.names()...)
 	s.mu.Unlock()
 	return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), afterwards(ctx, left, err))
 }
@@ -159,7 +163,7 @@ func (s *Session) claim(ctx context.Context, a *acquiring) error {
 		if left == nil {
 			return err
 		}
-		if !closed(ctx, left.done) {
+		if !calls.Closed(ctx, left.done) {
 			return context.Cause(ctx)
 		}
 	}

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -344,6 +345,61 @@ func TestLateDuplicatesChangeNothing(t *testing.T) {
 			b.Error("the later lease was released")
 		}
 	})
+}
+
+// A request that was given up on its way to a node, and that the node carries out after the
+// withdrawal, must not leave the session a lease that its client doesn't know of.
+func TestGivenUpAcquireComesToNothing(t *testing.T) {
+	asks := map[string]func(s *client.Session, b *bed) error{
+		"acquire": func(s *client.Session, b *bed) error {
+			_, err := s.Acquire(b.within(3*time.Second), "db")
+			return err
+		},
+		"try": func(s *client.Session, b *bed) error {
+			_, err := s.TryAcquire(b.within(3*time.Second), "db")
+			return err
+		},
+		"all": func(s *client.Session, b *bed) error {
+			_, err := s.AcquireAll(b.within(3*time.Second), client.Want{Name: "db"}, client.Want{Name: "other"})
+			return err
+		},
+		"any": func(s *client.Session, b *bed) error {
+			_, err := s.AcquireAny(b.within(3*time.Second), client.Want{Name: "db"}, client.Want{Name: "other"})
+			return err
+		},
+	}
+	for name, ask := range asks {
+		for _, free := range []bool{true, false} { // when the request is given up
+			t.Run(fmt.Sprint(name, free), func(t *testing.T) {
+				virtually(t, 1, func(b *bed) {
+					b.fake.put("db", 1).put("other", 1)
+					give := []func(){}
+					if !free {
+						give = append(give, b.fake.occupy("db", 1), b.fake.occupy("other", 1))
+					}
+					s := b.session(time.Hour)
+					late := fault{lateApply: 20 * time.Second}
+					b.net.follow(func(_ sent, nth int) fault {
+						if nth == 1 {
+							return late
+						}
+						return fault{}
+					})
+					b.is(ask(s, b), context.DeadlineExceeded, client.ErrUnavailable)
+					for _, give := range give {
+						give()
+					}
+					time.Sleep(time.Minute) // virtual
+					if b.fake.available("db") != 1 || b.fake.available("other") != 1 {
+						b.Error("acquired behind the session's back")
+					}
+					lease, err := s.Acquire(b.within(time.Second), "db")
+					b.ok(err)
+					b.ok(lease.Release(b.ctx))
+				})
+			})
+		}
+	}
 }
 
 // A release that no key protects, since the cluster has no room for it, and that the

@@ -148,6 +148,9 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
+// Calls is for package operator, which sends its requests by it. Its type is internal.
+func (c *Client) Calls() *calls.Caller { return c.calls }
+
 // Close ends every session and lease that is still open, as their Close and Release
 // do, and the one-call waits. Calls under way end with ErrClosed. It blocks until all
 // goroutines of the Client have ended, or ctx ends: then the error names the sessions

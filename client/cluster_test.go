@@ -23,6 +23,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/internal/memnet"
+	"github.com/signalbox/signalbox/internal/openapitest"
 	"github.com/signalbox/signalbox/store"
 )
 
@@ -181,11 +182,13 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 	if arriving.Body == nil {
 		arriving.Body = http.NoBody
 	}
+	sent := openapitest.Record(arriving)
 	s.pending.Add(1)
 	go func() {
 		defer s.pending.Done()
 		defer close(served)
 		api.ServeHTTP(recorder, arriving)
+		openapitest.Check(s, arriving, sent, recorder)
 	}()
 	select {
 	case <-served:

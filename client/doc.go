@@ -96,7 +96,7 @@
 //     *Error for its details;
 //   - context.DeadlineExceeded or context.Canceled when ctx ended, together with
 //     ErrUnavailable if it was waiting for permits, or ErrUnreachable if no node
-//     replied, and with ErrOutcomeUnknown if the call may have been carried out;
+//     replied (its text has the address), and with ErrOutcomeUnknown if the call may have been carried out;
 //   - ErrLost when a session or lease was lost.
 //
 // # Concurrency
@@ -112,21 +112,18 @@
 // # Files
 //
 // Sessions and leases are made of calls; package client/internal/calls sends a call to
-// the nodes, and decides which failure makes it ask another one.
+// the nodes, and decides which failure makes it ask another one. Package client/operator
+// has the calls of those who watch over a cluster, client/batch those that submit many
+// operations at once.
 //
 //   - client.go: Config, New, Close
 //   - options.go: the options of all calls
 //   - error.go: refusals and the Client's own errors
 //   - semaphore.go: Create, Put, Get, List, Delete, Up, Down, SetValue, Watch
-//   - duration.go: durations of the API's JSON
-//   - batch.go: several operations in one round trip
-//   - events.go: the stream of changes
-//   - operator.go: the sessions of other processes, revocations, leases without renewal; WithLease
-//   - cluster.go: members, leadership, the feature level, backups
-//   - oneshot.go: Acquire of one lease, without a session of the caller's
+//   - oneshot.go: Acquire of one lease, without a session of the caller's; WithLease
 //   - session.go: sessions: opening, deadline, renewal, loss
 //   - acquire.go: Acquire, AcquireAll and AcquireAny of a session
-//   - lease.go: leases, and their release until a node confirms it
+//   - lease.go: leases, and their release until a node confirms it; Detach
 //   - ending.go: the end of a session, until a node confirms it
 //   - waitlist.go: wait lists: downs in the background
 package client

@@ -133,7 +133,7 @@ func (e *ending) await(ctx context.Context) error {
 		defer cancel()
 	}
 	switch {
-	case closed(ctx, e.done):
+	case calls.Closed(ctx, e.done):
 		return e.err
 	case e.lost != nil:
 		return e.lost

@@ -26,7 +26,7 @@ func TestErrorNamesFieldAndLimit(t *testing.T) {
 	if _, is := Holders(1).(ListOption); is {
 		t.Error("Holders is an option of List")
 	}
-	if _, is := Epoch(1).(ListOption); is || !strings.Contains(readQuery([]ReadOption{Stale(), MinIndex(7)}).Encode(), "consistency=stale&min_index=7") {
+	if _, is := Epoch(1).(ListOption); is || !strings.Contains(queryOf([]ReadOption{Stale(), MinIndex(7)}, ReadOption.read).Encode(), "consistency=stale&min_index=7") {
 		t.Error("Epoch is an option of List, or Stale and MinIndex are none of Get")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
 )
 
 // streams replies to each request with the next of its texts; one that ends in "…" goes on
@@ -65,9 +66,9 @@ func TestEventsGoOn(t *testing.T) {
 		}
 		var seen []string
 		began := time.Now()
-		for e, err := range c.Events(t.Context(), client.OfSemaphore("db"), client.OfSemaphore("a b")) {
+		for e, err := range operator.New(c).Events(t.Context(), operator.OfSemaphore("db"), operator.OfSemaphore("a b")) {
 			if err != nil {
-				if !errors.Is(err, client.ErrHistoryGone) {
+				if !errors.Is(err, operator.ErrHistoryGone) {
 					t.Error(err)
 				}
 				break
@@ -113,17 +114,17 @@ func TestEventsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		var last error
-		for _, err := range c.Events(ctx) {
+		for _, err := range operator.New(c).Events(ctx) {
 			last = err
 		}
 		if !errors.Is(last, context.DeadlineExceeded) {
 			t.Errorf("ended with %v", last)
 		}
-		for range c.Events(t.Context()) {
+		for range operator.New(c).Events(t.Context()) {
 			break
 		}
 		time.AfterFunc(time.Second, func() { _ = c.Close(context.Background()) })
-		for _, err := range c.Events(t.Context()) {
+		for _, err := range operator.New(c).Events(t.Context()) {
 			last = err
 		}
 		if !errors.Is(last, client.ErrClosed) {

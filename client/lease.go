@@ -97,7 +97,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.s.mu.Lock()
 	if l.left == nil && l.ctx.Err() == nil {
 		l.cancel(ErrReleased)
-		l.left = l.s.letGo(l.Token, l.Semaphore)
+		l.left = l.s.letGo(nil, l.Token, l.Semaphore)
 	}
 	left := l.left
 	l.s.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *Session) loseLease(l *Lease, why error) {
 	}
 	s.c.log.Warn("lease lost", "session", s.id, "semaphore", l.Semaphore, "error", why)
 	l.cancel(fmt.Errorf("%w: %w", ErrLost, why))
-	l.left = s.letGo(l.Token, l.Semaphore)
+	l.left = s.letGo(nil, l.Token, l.Semaphore)
 }
 
 // departure is the release of semaphores, or the withdrawal of a request for them,
@@ -137,32 +137,17 @@ type departure struct {
 
 // await blocks until the departure is over, or ctx ends.
 func (d *departure) await(ctx context.Context) error {
-	if !closed(ctx, d.done) {
+	if !calls.Closed(ctx, d.done) {
 		return fmt.Errorf("signalbox: not confirmed yet: %w", context.Cause(ctx))
 	}
 	return d.err
 }
 
-// closed waits until a channel is closed, or ctx ends, and reports whether it is. A
-// closed one counts also when ctx has ended.
-func closed(ctx context.Context, done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-	}
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
-}
-
 // letGo starts to release the lease of a token, or, without one, the lease or place in
 // line of a request; s.mu is held. Until it is confirmed, no other request under these
-// names is sent: the late release could withdraw it.
-func (s *Session) letGo(token uint64, names ...string) *departure {
+// names is sent: the late release could withdraw it. A request that may still be on its
+// way to a node, unsure, is settled first.
+func (s *Session) letGo(unsure *calls.Call, token uint64, names ...string) *departure {
 	d := &departure{done: make(chan struct{})}
 	for _, name := range names {
 		s.claims[name] = &claim{leaving: d}
@@ -173,6 +158,9 @@ func (s *Session) letGo(token uint64, names ...string) *departure {
 		return d
 	}
 	s.work.Go(func() {
+		if unsure != nil {
+			s.settle(*unsure)
+		}
 		for _, name := range names {
 			if err := s.release(name, token); err != nil {
 				d.err = err
@@ -186,6 +174,18 @@ func (s *Session) letGo(token uint64, names ...string) *departure {
 		close(d.done)
 	})
 	return d
+}
+
+// settle repeats a request under its key, without waiting, until the cluster has it in line
+// or has its outcome: an attempt that arrives later changes nothing. Else it could be
+// carried out after the withdrawal, and the session would have a lease unknown to its client.
+func (s *Session) settle(k calls.Call) {
+	k.Listen, k.Elsewhere, k.Patience = false, true, s.c.calls.Growing(withdrawGrace)
+	for round := 1; ; round++ {
+		if _, err := s.c.calls.Do(s.ctx, k); !errors.Is(err, ErrUnreachable) || calls.Sleep(s.ctx, calls.BackOff(round)) != nil {
+			return
+		}
+	}
 }
 
 // release asks until a node confirms. It names the token of the lease, and carries a
@@ -219,4 +219,22 @@ func (s *Session) release(name string, token uint64) error {
 		s.c.log.Warn("release not confirmed, trying on", "session", s.id, "semaphore", name, "error", err)
 		_ = calls.Sleep(s.ctx, max(calls.BackOff(round), calls.AskedFor(err))) // the next round sees that the session is over
 	}
+}
+
+// ErrDetached is the Lease.Err of a lease that Detach has left to itself.
+var ErrDetached = errors.New("detached")
+
+// Detach leaves a lease of Client.Acquire to itself: it is renewed no more, and not
+// released by Client.Close. It goes on in the cluster until its ttl ends, or until
+// RenewSession and EndSession with Lease.Session. A lease of a Session can't be detached.
+func (l *Lease) Detach() error {
+	if !l.s.oneShot {
+		return fmt.Errorf("signalbox: the lease of %s belongs to a session, which is kept", l.Semaphore)
+	}
+	if err := l.Err(); err != nil {
+		return err
+	}
+	l.s.finish(ErrDetached)
+	l.s.work.Wait()
+	return nil
 }

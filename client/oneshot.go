@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/client/internal/nodes"
-
 	"github.com/signalbox/signalbox/client/internal/calls"
+	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
 // oneShot is a request that needs no session of the caller's: a one-call acquire, or
@@ -225,3 +225,29 @@ func (c *Client) endSession(ctx context.Context, id string) bool {
 	_, err := c.calls.Do(ctx, calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", id}, Operation: endOf(id)})
 	return err == nil
 }
+
+// WithLease acquires, calls fn, and releases. The ctx of fn ends when the lease is lost. It
+// returns the error of fn, together with that of the lease if it was lost meanwhile.
+func (c *Client) WithLease(ctx context.Context, name string, fn func(ctx context.Context, lease *Lease) error, opts ...LeaseOption) error {
+	lease, err := c.Acquire(ctx, name, opts...)
+	if err != nil {
+		return err
+	}
+	work, stop := lease.Context(ctx)
+	defer stop()
+	release := sync.OnceValue(func() error {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseGrace)
+		defer cancel()
+		return lease.Release(end)
+	})
+	defer func() { _ = release() }() // fn may panic
+	err = fn(work, lease)
+	if late := release(); errors.Is(late, ErrLost) {
+		err = errors.Join(err, late)
+	}
+	return err
+}
+
+// releaseGrace bounds how long WithLease waits for a node to confirm the release, which
+// goes on in the background after that.
+const releaseGrace = 5 * time.Second

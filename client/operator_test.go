@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/batch"
+	"github.com/signalbox/signalbox/client/operator"
 )
 
 // TestRealSessionsOfOthers looks at the sessions of another client, renews, revokes and
@@ -33,25 +35,25 @@ func TestRealSessionsOfOthers(t *testing.T) {
 			waiting <- err
 		}()
 		time.Sleep(time.Second) // virtual
-		seen, err := c.GetSession(s.ctx, owner.ID())
+		seen, err := operator.New(c).GetSession(s.ctx, owner.ID())
 		s.ok(err)
 		if seen.ID != owner.ID() || seen.TTL != 9*time.Second || seen.ExpiresIn <= 0 || seen.ExpiresIn > 9*time.Second || seen.Metadata["host"] != "w1" ||
 			len(seen.Leases) != 1 || seen.Leases[0].Semaphore != "db" || seen.Leases[0].Token != lease.Token || seen.Leases[0].ExpiresIn <= 0 {
 			t.Errorf("seen as %+v", seen)
 		}
-		seen, err = c.GetSession(s.ctx, waits.ID(), client.Stale())
+		seen, err = operator.New(c).GetSession(s.ctx, waits.ID(), operator.Stale())
 		s.ok(err)
 		if len(seen.Waiting) != 1 || seen.Waiting[0].Semaphores["db"] != 1 || seen.Waiting[0].WaitingFor < 900*time.Millisecond || seen.Waiting[0].Reason == "" {
 			t.Errorf("seen as %+v", seen)
 		}
-		var again client.SessionInfo
+		var again operator.Session
 		text, err := json.Marshal(seen)
 		s.ok(err)
 		s.ok(json.Unmarshal(text, &again))
 		if again.TTL != seen.TTL || again.Waiting[0].WaitingFor != seen.Waiting[0].WaitingFor {
 			t.Errorf("in JSON it is %s", text)
 		}
-		list := c.ListSessions(s.ctx, client.PageSize(1))
+		list := operator.New(c).ListSessions(s.ctx, operator.PageSize(1))
 		for round := range 2 { // the second starts at the first page, too
 			count := 0
 			for one, err := range list {
@@ -65,12 +67,12 @@ func TestRealSessionsOfOthers(t *testing.T) {
 				t.Errorf("%d sessions listed in round %d", count, round)
 			}
 		}
-		s.ok(c.Revoke(s.ctx, "db", owner.ID(), "maintenance"))
+		s.ok(operator.New(c).Revoke(s.ctx, "db", owner.ID(), "maintenance", 0))
 		s.ok(<-waiting)
 		<-lease.Lost()
 		s.is(lease.Err(), client.ErrLost, client.ErrRevoked)
-		s.ok(c.RevokeSession(s.ctx, waits.ID(), "too old"))
-		_, err = c.GetSession(s.ctx, waits.ID())
+		s.ok(operator.New(c).RevokeSession(s.ctx, waits.ID(), "too old"))
+		_, err = operator.New(c).GetSession(s.ctx, waits.ID())
 		s.is(err, client.ErrRevoked)
 		var refusal *client.Error
 		if !errors.As(err, &refusal) || refusal.Reason != "too old" {
@@ -79,8 +81,8 @@ func TestRealSessionsOfOthers(t *testing.T) {
 		<-waits.Lost()
 		s.is(waits.Close(s.ctx), client.ErrLost, client.ErrRevoked) // else the end of the test would report it
 		for _, id := range []string{"", "x", "../cluster"} {
-			s.is(c.EndSession(s.ctx, id), client.ErrInvalidRequest)
-			s.is(c.Revoke(s.ctx, "db", id, ""), client.ErrInvalidRequest)
+			s.is(operator.New(c).EndSession(s.ctx, id), client.ErrInvalidRequest)
+			s.is(operator.New(c).Revoke(s.ctx, "db", id, "", 0), client.ErrInvalidRequest)
 		}
 	})
 }
@@ -97,7 +99,7 @@ func TestRealDetached(t *testing.T) {
 		s.is(lease.Err(), client.ErrDetached)
 		s.is(lease.Detach(), client.ErrDetached)
 		time.Sleep(8 * time.Second) // virtual
-		left, err := c.RenewSession(s.ctx, lease.Session, 20*time.Second)
+		left, err := operator.New(c).RenewSession(s.ctx, lease.Session, 20*time.Second)
 		s.ok(err)
 		if left < 19*time.Second || left > 20*time.Second {
 			t.Errorf("%v left", left)
@@ -105,15 +107,15 @@ func TestRealDetached(t *testing.T) {
 		time.Sleep(15 * time.Second) // virtual
 		_, err = c.TryAcquire(s.ctx, "db")
 		s.is(err, client.ErrUnavailable)
-		s.ok(c.ReleaseLease(s.ctx, lease.Session, "db", lease.Token+1)) // another lease's
+		s.ok(operator.New(c).ReleaseLease(s.ctx, lease.Session, "db", lease.Token+1)) // another lease's
 		_, err = c.TryAcquire(s.ctx, "db")
 		s.is(err, client.ErrUnavailable)
-		s.ok(c.ReleaseLease(s.ctx, lease.Session, "db", lease.Token))
+		s.ok(operator.New(c).ReleaseLease(s.ctx, lease.Session, "db", lease.Token))
 		next, err := c.TryAcquire(s.ctx, "db", client.TTL(time.Second))
 		s.ok(err)
 		s.ok(next.Detach())
 		time.Sleep(3 * time.Second) // virtual
-		_, err = c.GetSession(s.ctx, next.Session)
+		_, err = operator.New(c).GetSession(s.ctx, next.Session)
 		s.is(err, client.ErrExpiredSession)
 		own, err := c.OpenSession(s.ctx, client.SessionOptions{})
 		s.ok(err)
@@ -142,7 +144,7 @@ func TestRealWithLease(t *testing.T) {
 			_ = c.WithLease(s.ctx, "db", func(context.Context, *client.Lease) error { panic("") })
 		}()
 		err = c.WithLease(s.ctx, "db", func(ctx context.Context, l *client.Lease) error {
-			s.ok(c.RevokeSession(s.ctx, l.Session, "maintenance"))
+			s.ok(operator.New(c).RevokeSession(s.ctx, l.Session, "maintenance"))
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}, client.TTL(3*time.Second))
@@ -165,32 +167,32 @@ func TestRealCluster(t *testing.T) {
 		s.ok(err)
 		_, err = c.Get(s.ctx, "db") // n1 has applied what came before
 		s.ok(err)
-		seen, err := c.Cluster(s.ctx)
+		seen, err := operator.New(c).Cluster(s.ctx)
 		s.ok(err)
 		if seen.Node != "n1" || seen.Leader != was || len(seen.Members) != 3 || seen.ID == "" || seen.Term == 0 || seen.Level == 0 || seen.Members[1].Peer != "n2:8711" {
 			t.Errorf("seen as %+v", seen)
 		}
 		next := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[was]
-		s.ok(c.TransferLeadership(s.ctx, next))
+		s.ok(operator.New(c).TransferLeadership(s.ctx, next))
 		for began := time.Now(); s.leader() != next; time.Sleep(10 * time.Millisecond) { // virtual
 			if time.Since(began) > time.Minute {
 				t.Fatalf("%s leads, not %s", s.leader(), next)
 			}
 		}
-		s.is(c.TransferLeadership(s.ctx, "n9"), client.ErrUnknownMember)
-		s.ok(c.RaiseLevel(s.ctx, seen.Level))
-		s.is(c.RaiseLevel(s.ctx, 1<<30), client.ErrLevelUnknown)
-		s.is(c.RemoveMember(s.ctx, "n9"), client.ErrUnknownMember)
-		s.ok(c.RemoveMember(s.ctx, map[string]string{"n1": "n2", "n2": "n3", "n3": "n2"}[next])) // not n1, which is asked
+		s.is(operator.New(c).TransferLeadership(s.ctx, "n9"), operator.ErrUnknownMember)
+		s.ok(operator.New(c).RaiseLevel(s.ctx, seen.Level))
+		s.is(operator.New(c).RaiseLevel(s.ctx, 1<<30), operator.ErrLevelUnknown)
+		s.is(operator.New(c).RemoveMember(s.ctx, "n9"), operator.ErrUnknownMember)
+		s.ok(operator.New(c).RemoveMember(s.ctx, map[string]string{"n1": "n2", "n2": "n3", "n3": "n2"}[next])) // not n1, which is asked
 		for began := time.Now(); len(seen.Members) != 2 || seen.Leader != next; {
 			if time.Since(began) > time.Minute { // virtual
 				t.Fatalf("seen as %+v", seen)
 			}
 			time.Sleep(10 * time.Millisecond) // virtual
-			seen, err = c.Cluster(s.ctx)
+			seen, err = operator.New(c).Cluster(s.ctx)
 			s.ok(err)
 		}
-		s.is(c.RemoveMember(s.ctx, ""), client.ErrInvalidRequest)
+		s.is(operator.New(c).RemoveMember(s.ctx, ""), client.ErrInvalidRequest)
 	})
 }
 
@@ -200,19 +202,19 @@ func TestRealBatch(t *testing.T) {
 	really(t, 1, func(s *service, c *client.Client) {
 		permits := int64(3)
 		s.loseFirst(2, "POST", "/v1/batch")
-		results, err := c.Batch(s.ctx,
-			client.Operation{Op: "create", Semaphore: "db", Permits: &permits},
-			client.Operation{Op: "up", Semaphore: "db", Count: 2},
-			client.Operation{Op: "acquire-once", Semaphore: "db", Count: 2, TTL: time.Minute},
-			client.Operation{Op: "up", Semaphore: "none"})
+		results, err := batch.Send(s.ctx, c,
+			batch.Operation{Op: "create", Semaphore: "db", Permits: &permits},
+			batch.Operation{Op: "up", Semaphore: "db", Count: 2},
+			batch.Operation{Op: "acquire-once", Semaphore: "db", Count: 2, TTL: time.Minute},
+			batch.Operation{Op: "up", Semaphore: "none"})
 		s.ok(err)
-		var lease client.LeaseInfo
+		var lease operator.Lease
 		s.ok(json.Unmarshal(results[2].Body, &lease))
 		if results[0].Status != 201 || !results[1].Replayed || string(results[1].Body) != `{"value":5}` || lease.ExpiresIn <= 59*time.Second || lease.ExpiresIn > time.Minute || results[2].Err() != nil {
 			t.Errorf("%+v, %+v", results, lease)
 		}
 		s.is(results[3].Err(), client.ErrUnknownSemaphore)
-		_, err = c.Batch(s.ctx)
+		_, err = batch.Send(s.ctx, c)
 		s.ok(err)
 	})
 }
@@ -220,7 +222,7 @@ func TestRealBatch(t *testing.T) {
 // TestImports: users of the client need no module but this one.
 func TestImports(t *testing.T) {
 	found := 0
-	for _, folder := range []string{".", "internal/calls", "internal/nodes", "../internal/credentials"} {
+	for _, folder := range []string{".", "batch", "operator", "internal/calls", "internal/nodes", "internal/reply", "../internal/credentials"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		if err != nil {
 			t.Fatal(err)
@@ -240,7 +242,7 @@ func TestImports(t *testing.T) {
 			for _, i := range file.Imports {
 				path := strings.Trim(i.Path.Value, `"`)
 				first, _, _ := strings.Cut(path, "/")
-				own := strings.HasPrefix(path, "github.com/signalbox/signalbox/client/internal/") || path == "github.com/signalbox/signalbox/internal/credentials"
+				own := path == "github.com/signalbox/signalbox/client" || strings.HasPrefix(path, "github.com/signalbox/signalbox/client/internal/") || path == "github.com/signalbox/signalbox/internal/credentials"
 				if strings.Contains(first, ".") && !own {
 					t.Errorf("%s imports %s", name, path)
 				}

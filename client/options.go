@@ -1,6 +1,8 @@
 package client
 
 import (
+	"fmt"
+	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -11,7 +13,7 @@ import (
 // The options of the calls. Each names the kinds of calls that take it by its
 // methods, so that the compiler refuses an option that a call has no use for.
 
-// PutOption is one for Put: Permits, Level, NoLevel, Metadata, OnlyNew, Epoch.
+// PutOption is one for Put: Permits, Level, NoLevel, Metadata, OnlyNew, OnlyExisting, Unchanged, Epoch.
 type PutOption interface {
 	put(*calls.Call, map[string]any)
 }
@@ -25,13 +27,13 @@ type ReadOption interface{ read(url.Values) }
 // ListOption is one for List: Stale, MinIndex, PageSize.
 type ListOption interface{ list(url.Values) }
 
-// ReadListOption is one for Get, Watch and GetSession too.
+// ReadListOption is one for Get, Watch and List.
 type ReadListOption interface {
 	ReadOption
 	ListOption
 }
 
-// CallOption is one for Delete, Up, SetValue, Revoke, AddToWaitList and
+// CallOption is one for Delete, Up, SetValue, AddToWaitList and
 // RemoveFromWaitList: Epoch.
 type CallOption interface{ call(*calls.Call) }
 
@@ -86,6 +88,18 @@ func (m Metadata) lease(o *oneShot)                       { o.body["metadata"] =
 // OnlyNew makes a Put create, or fail with ErrPreconditionFailed.
 func OnlyNew() PutOption {
 	return putOption(func(k *calls.Call, _ map[string]any) { k.Header = map[string][]string{"If-None-Match": {"*"}} })
+}
+
+// OnlyExisting makes a Put change a semaphore, or fail with ErrUnknownSemaphore.
+func OnlyExisting() PutOption {
+	return putOption(func(k *calls.Call, _ map[string]any) { k.Method = http.MethodPatch })
+}
+
+// Unchanged makes a Put fail with ErrPreconditionFailed unless the permits, level and metadata
+// are still those of s, and s was not deleted.
+func Unchanged(s *Semaphore) PutOption {
+	tag := []string{fmt.Sprintf("\"%d.%d\"", s.Epoch, s.Settings)}
+	return putOption(func(k *calls.Call, _ map[string]any) { k.Header = http.Header{"If-Match": tag} })
 }
 
 // EpochOption names an epoch.
@@ -172,11 +186,7 @@ func MinIndex(n uint64) ReadListOption {
 
 // PageSize is how many members of a list are read in one request: 1 to 1,000, without
 // it 100.
-func PageSize(n int) ListOption { return pageSize(n) }
-
-type pageSize int
-
-func (n pageSize) list(query url.Values) { query.Set("limit", strconv.Itoa(int(n))) }
+func PageSize(n int) ListOption { return listOption{readOption{"limit", strconv.Itoa(n)}} }
 
 // Holders bounds the list of a semaphore's holders: 0 to 1,000, without it 100.
 func Holders(n int) ReadOption { return readOption{"holders", strconv.Itoa(n)} }

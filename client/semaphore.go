@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client/internal/calls"
+	"github.com/signalbox/signalbox/client/internal/reply"
 )
 
 // Semaphore is a semaphore as of one reply. It belongs to the caller.
@@ -81,25 +82,25 @@ type Obstacle struct {
 // UnmarshalJSON reads a holder as the API sends it.
 func (h *Holder) UnmarshalJSON(data []byte) error {
 	type plain Holder
-	return readTimes(data, (*plain)(h), times{"held_ms": &h.HeldFor, "expires_in_ms": &h.ExpiresIn})
+	return reply.ReadTimes(data, (*plain)(h), reply.Times{"held_ms": &h.HeldFor, "expires_in_ms": &h.ExpiresIn})
 }
 
 // MarshalJSON writes a holder with the API's members.
 func (h Holder) MarshalJSON() ([]byte, error) {
 	type plain Holder
-	return writeTimes(plain(h), named{"held_ms", h.HeldFor}, named{"expires_in_ms", h.ExpiresIn})
+	return reply.WriteTimes(plain(h), reply.Member("held_ms", h.HeldFor), reply.Member("expires_in_ms", h.ExpiresIn))
 }
 
 // UnmarshalJSON reads a waiter as the API sends it.
 func (w *Waiter) UnmarshalJSON(data []byte) error {
 	type plain Waiter
-	return readTimes(data, (*plain)(w), times{"waiting_ms": &w.WaitingFor, "expires_in_ms": &w.ExpiresIn})
+	return reply.ReadTimes(data, (*plain)(w), reply.Times{"waiting_ms": &w.WaitingFor, "expires_in_ms": &w.ExpiresIn})
 }
 
 // MarshalJSON writes a waiter with the API's members.
 func (w Waiter) MarshalJSON() ([]byte, error) {
 	type plain Waiter
-	return writeTimes(plain(w), named{"waiting_ms", w.WaitingFor}, named{"expires_in_ms", w.ExpiresIn})
+	return reply.WriteTimes(plain(w), reply.Member("waiting_ms", w.WaitingFor), reply.Member("expires_in_ms", w.ExpiresIn))
 }
 
 // errNoName is the refusal of an empty name, which would make another path.
@@ -151,7 +152,7 @@ func (c *Client) putSemaphore(ctx context.Context, k calls.Call) (*Semaphore, bo
 // allow less. ErrUnknownSemaphore if it does not exist.
 func (c *Client) Get(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
 	k := semaphoreCall(http.MethodGet, name)
-	k.Query = readQuery(opts)
+	k.Query = queryOf(opts, ReadOption.read)
 	s, _, err := c.getSemaphore(ctx, name, k)
 	return s, err
 }
@@ -168,10 +169,10 @@ func (c *Client) getSemaphore(ctx context.Context, name string, k calls.Call) (*
 	return s, r, nil
 }
 
-func readQuery(opts []ReadOption) url.Values {
+func queryOf[Option any](opts []Option, set func(Option, url.Values)) url.Values {
 	query := url.Values{}
 	for _, o := range opts {
-		o.read(query)
+		set(o, query)
 	}
 	return query
 }
@@ -180,10 +181,11 @@ func readQuery(opts []ReadOption) url.Values {
 // a time. Each page is as of the moment it is read; a semaphore made or deleted
 // meanwhile may be missed. An error is the last thing it yields.
 func (c *Client) List(ctx context.Context, prefix string, opts ...ListOption) iter.Seq2[*Semaphore, error] {
-	return pages(opts, func(query url.Values) ([]*Semaphore, string, error) {
-		if prefix != "" {
-			query.Set("prefix", prefix)
-		}
+	query := queryOf(opts, ListOption.list)
+	if prefix != "" {
+		query.Set("prefix", prefix)
+	}
+	return reply.Pages(query, func(query url.Values) ([]*Semaphore, string, error) {
 		var page struct {
 			Semaphores []*Semaphore `json:"semaphores"`
 			Next       string       `json:"next"`
@@ -191,35 +193,6 @@ func (c *Client) List(ctx context.Context, prefix string, opts ...ListOption) it
 		_, err := c.calls.Read(ctx, calls.Call{Method: http.MethodGet, Path: []string{"v1", "semaphores"}, Query: query}, &page)
 		return page.Semaphores, page.Next, err
 	})
-}
-
-// pages goes through a list a page at a time, from its beginning at each iteration. read
-// returns a page and the cursor of the next one, or "" after the last. An error is the last
-// thing that is yielded.
-func pages[T any](opts []ListOption, read func(query url.Values) (page []T, next string, err error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		query := url.Values{}
-		for _, o := range opts {
-			o.list(query)
-		}
-		for {
-			page, next, err := read(query)
-			if err != nil {
-				var none T
-				yield(none, err)
-				return
-			}
-			for _, one := range page {
-				if !yield(one, nil) {
-					return
-				}
-			}
-			if next == "" {
-				return
-			}
-			query.Set("cursor", next)
-		}
-	}
 }
 
 // Delete deletes a semaphore: its leases are over, its waiters end with ErrDeleted.
@@ -339,7 +312,7 @@ func (c *Client) take(ctx context.Context, name string, n int64, opts []DownOpti
 func (c *Client) Watch(ctx context.Context, name string, opts ...ReadOption) iter.Seq2[*Semaphore, error] {
 	return func(yield func(*Semaphore, error) bool) {
 		k := semaphoreCall(http.MethodGet, name)
-		k.Query = readQuery(opts)
+		k.Query = queryOf(opts, ReadOption.read)
 		for early := 0; ; {
 			s, r, err := c.getSemaphore(ctx, name, k)
 			if err != nil {

@@ -140,6 +140,36 @@ func TestRevokedLeaseIsLostAndItsSessionLives(t *testing.T) {
 	})
 }
 
+// A lease of the same session and semaphore with another token is not the one that was held.
+func TestAnotherLeaseInThePlaceOfALostOne(t *testing.T) {
+	virtually(t, 1, func(b *bed) {
+		b.fake.put("db", 1)
+		s := b.session(30 * time.Second)
+		lease, err := s.Acquire(b.ctx, "db")
+		b.ok(err)
+		b.fake.do(func() { b.fake.sessions[s.ID()].leases["db"].token = b.fake.next() })
+		if d := b.lost(lease.Lost()); d != 10*time.Second {
+			b.Errorf("lost after %v", d)
+		}
+		b.is(lease.Err(), client.ErrLost, client.ErrNotHeld)
+		if s.Err() != nil {
+			b.Errorf("the session is lost too: %v", s.Err())
+		}
+	})
+}
+
+// A release says so if the lease was gone, though the client did not know it yet.
+func TestReleaseOfALeaseThatIsGone(t *testing.T) {
+	virtually(t, 1, func(b *bed) {
+		b.fake.put("db", 1)
+		s := b.session(30 * time.Second)
+		lease, err := s.Acquire(b.ctx, "db")
+		b.ok(err)
+		b.ok(b.c.Delete(b.ctx, "db"))
+		b.is(lease.Release(b.ctx), client.ErrLost, client.ErrUnknownSemaphore)
+	})
+}
+
 func TestDeletedSemaphoreLosesItsLeases(t *testing.T) {
 	for _, remake := range []bool{false, true} {
 		virtually(t, 2, func(b *bed) {

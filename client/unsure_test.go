@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/batch"
+	"github.com/signalbox/signalbox/client/operator"
 )
 
 // losing loses the reply of the first request, and refuses the later ones.
@@ -37,18 +39,18 @@ func TestLostReplies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.RemoveMember(t.Context(), "n3"); err != nil {
+		if err := operator.New(c).RemoveMember(t.Context(), "n3"); err != nil {
 			t.Errorf("removed: %v", err)
 		}
-		if err := c.RemoveMember(t.Context(), "n3"); !errors.Is(err, client.ErrUnknownMember) {
+		if err := operator.New(c).RemoveMember(t.Context(), "n3"); !errors.Is(err, operator.ErrUnknownMember) {
 			t.Errorf("removed again: %v", err)
 		}
 		l.asked = 0
-		if err := c.TransferLeadership(t.Context(), ""); !errors.Is(err, client.ErrOutcomeUnknown) || l.asked != 1 {
+		if err := operator.New(c).TransferLeadership(t.Context(), ""); !errors.Is(err, client.ErrOutcomeUnknown) || l.asked != 1 {
 			t.Errorf("handed over: %v, %d requests", err, l.asked)
 		}
 		l.asked = 0
-		if err := c.TransferLeadership(t.Context(), "n3"); !errors.Is(err, client.ErrUnknownMember) || l.asked != 2 {
+		if err := operator.New(c).TransferLeadership(t.Context(), "n3"); !errors.Is(err, operator.ErrUnknownMember) || l.asked != 2 {
 			t.Errorf("handed over to n3: %v, %d requests", err, l.asked)
 		}
 	})
@@ -57,7 +59,7 @@ func TestLostReplies(t *testing.T) {
 // TestOperationTTL: a ttl that is not whole milliseconds is rounded up; 0 would end a session.
 func TestOperationTTL(t *testing.T) {
 	for ttl, want := range map[time.Duration]string{0: "", 1: `"ttl":1`, 1500 * time.Microsecond: `"ttl":2`, -1: `"ttl":-1`, time.Second: `"ttl":1000`} {
-		text, err := json.Marshal(client.Operation{Op: "renew", Session: "5", TTL: ttl})
+		text, err := json.Marshal(batch.Operation{Op: "renew", Session: "5", TTL: ttl})
 		if err != nil || !strings.Contains(string(text), want) || want == "" && strings.Contains(string(text), "ttl") {
 			t.Errorf("%v: %s, %v", ttl, text, err)
 		}

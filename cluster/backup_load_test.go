@@ -120,18 +120,18 @@ func TestBackupUnderLoad(t *testing.T) {
 //
 //	go test ./cluster -run '^$' -bench BackupMillionLeases -benchtime 5x
 func BenchmarkBackupMillionLeases(b *testing.B) {
-	r := &restart{b: b, folder: b.TempDir(), address: benchAddress(b)}
+	r := newRestart(b, 1)
 	r.fill(1_000_000, 0, true)
 	r.open()
 	defer r.close()
-	writes := beginWrites(b, r.node)
+	writes := beginWrites(b, r.nodes[0])
 	defer writes.stop()
 	var freeze, stall, quiet, took time.Duration
 	b.ResetTimer()
 	for range b.N {
 		writes.longest.Store(0)
 		began := time.Now()
-		made, err := r.node.Backup(b.Context())
+		made, err := r.nodes[0].Backup(b.Context())
 		if err == nil {
 			err = made.Write(io.Discard)
 		}
@@ -145,7 +145,7 @@ func BenchmarkBackupMillionLeases(b *testing.B) {
 		<-time.After(wrote)
 		quiet = max(quiet, time.Duration(writes.longest.Load()))
 		began = time.Now()
-		r.node.replica.Freeze()
+		r.nodes[0].replica.Freeze()
 		freeze = max(freeze, time.Since(began))
 		b.StartTimer()
 	}

@@ -67,7 +67,7 @@ func TestCrashInsideBootstrap(t *testing.T) {
 				crashed.Store(false)
 				for _, n := range victims {
 					var err error
-					n.store, err = store.Open(store.Options{NodeID: n.id, Folder: folders[n]})
+					n.store, err = store.Open(store.Options{NodeID: n.id, Folder: folders[n], Journal: true})
 					c.must(err)
 					c.begin(n)
 				}

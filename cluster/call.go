@@ -96,31 +96,77 @@ func (n *Node) DrawSession() uint64 {
 // or with ctx's cause. If the end of an ordinary session's wait could not be
 // confirmed, Do returns the Waiting reply, from when the request was queued, beside
 // the error; with any other error the reply is empty.
-func (n *Node) Do(ctx context.Context, call Call) (Reply, error) {
+func (n *Node) Do(ctx context.Context, call Call) (*Reply, error) {
 	if !n.calls.enter() {
-		return Reply{}, outcome.ErrDraining
+		return &Reply{}, outcome.ErrDraining
 	}
 	defer n.calls.active.Done()
 	renew, is := call.Command.(fsm.Renew)
 	if is && call.Key == "" && call.Trace == "" && len(renew.Renewals) > 0 && len(renew.Renewals) <= renewalsTogether {
 		return n.renewals.renew(ctx, call.Owner, renew.Renewals)
 	}
-	one := []Call{call}
-	if err := n.bound(ctx, one); err != nil {
-		return Reply{}, err
+	a := &asked{node: n, call: call}
+	if err := n.bound(ctx, &a.call); err != nil {
+		return &a.Reply, err
 	}
-	return n.do(ctx, one[0])
+	return &a.Reply, a.do(ctx)
+}
+
+// asked is a call, with its reply as far as it is known. It is apart from the stack: a goroutine that
+// waits keeps its stack, which doubles at 8 KiB.
+type asked struct {
+	node  *Node
+	call  Call
+	Reply // while the call waits: from when its request was queued
+}
+
+// do is Node.Do for one call.
+func (a *asked) do(ctx context.Context) error {
+	if list, is := a.call.Command.(fsm.ListDeliver); is && a.call.Wait > 0 {
+		return a.awaitEntry(ctx, list.Session)
+	}
+	l, err := a.ask(ctx)
+	if err != nil || a.Code != fsm.Waiting {
+		return err
+	}
+	if l == nil {
+		fillWaiting(ctx, a.node.replica, &a.Reply)
+		return nil
+	}
+	return a.listen(ctx, l)
+}
+
+// ask proposes the call's command, with another session id while the drawn one is taken. It
+// returns the listener of a call that may wait.
+func (a *asked) ask(ctx context.Context) (*requests.Listener, error) {
+	for range redraws {
+		q := a.node.build(&a.call)
+		if err := a.node.propose(ctx, &a.call, q, &a.Reply); err != nil {
+			return nil, err
+		}
+		if a.Code == fsm.SessionIDTaken && redraw(&a.call.Command, a.node.DrawSession()) {
+			continue
+		}
+		return q.Listener, nil
+	}
+	return nil, a.fail(outcome.ErrNotApplied)
+}
+
+// fail empties the reply.
+func (a *asked) fail(err error) error {
+	a.Reply = Reply{}
+	return err
 }
 
 // bound takes the limits from the calls that need none, and from all in a cluster of a
 // level that has none. The own state may trail the cluster's, above all after a start, so
 // that its level counts only after a read: no call that follows a raise to LimitsLevel is
 // made without its limits.
-func (n *Node) bound(ctx context.Context, list []Call) error {
+func (n *Node) bound(ctx context.Context, list ...*Call) error {
 	confirmed := false
-	for i := range list {
-		if list[i].Limits == (fsm.OwnerLimits{}) || !list[i].Command.Op().MayTake() {
-			list[i].Limits = fsm.OwnerLimits{}
+	for _, call := range list {
+		if call.Limits == (fsm.OwnerLimits{}) || !call.Command.Op().MayTake() {
+			call.Limits = fsm.OwnerLimits{}
 			continue
 		}
 		if !confirmed && n.replica.Level() < fsm.LimitsLevel {
@@ -130,7 +176,7 @@ func (n *Node) bound(ctx context.Context, list []Call) error {
 			confirmed = true
 		}
 		if level := n.replica.Level(); level < fsm.LimitsLevel {
-			list[i].Limits = fsm.OwnerLimits{}
+			call.Limits = fsm.OwnerLimits{}
 			n.metrics.Unlimited.Inc()
 			n.unlimited.Do(func() {
 				n.log.Warn("limits of identities have no effect before the feature level of the cluster is raised", "level", level, "needs", fsm.LimitsLevel)
@@ -140,33 +186,8 @@ func (n *Node) bound(ctx context.Context, list []Call) error {
 	return nil
 }
 
-// do is Do without counting the call.
-func (n *Node) do(ctx context.Context, call Call) (Reply, error) {
-	if list, is := call.Command.(fsm.ListDeliver); is && call.Wait > 0 {
-		wait := call.Wait
-		call.Wait = 0
-		return listWait{n, call, list.Session}.listen(ctx, wait)
-	}
-	for range redraws {
-		q := n.build(call)
-		reply, err := n.propose(ctx, call, q)
-		if err == nil && reply.Code == fsm.SessionIDTaken && redraw(&call.Command, n.DrawSession()) {
-			continue
-		}
-		switch {
-		case err != nil || reply.Code != fsm.Waiting:
-		case q.Listener == nil:
-			fillWaiting(ctx, n.replica, &reply)
-		default:
-			return waiting{n, call, q.Listener, reply}.listen(ctx)
-		}
-		return reply, err
-	}
-	return Reply{}, outcome.ErrNotApplied
-}
-
 // build makes the request of a call.
-func (n *Node) build(call Call) *requests.Request {
+func (n *Node) build(call *Call) *requests.Request {
 	var l *requests.Listener
 	if call.Wait > 0 {
 		l = requests.NewListener(wantsOf(call.Command))
@@ -174,16 +195,16 @@ func (n *Node) build(call Call) *requests.Request {
 	return n.requests.Build(call.Command, fsm.Envelope{Key: call.Key, Owner: call.Owner, Limits: call.Limits, Trace: call.Trace}, call.class(), l)
 }
 
-// propose carries one command to the leader and returns its reply.
-func (n *Node) propose(ctx context.Context, call Call, q *requests.Request) (Reply, error) {
-	return n.replyOf(ctx, call, n.router.Carry(ctx, []*requests.Request{q})[0])
+// propose carries one command to the leader and sets its reply.
+func (n *Node) propose(ctx context.Context, call *Call, q *requests.Request, reply *Reply) error {
+	return n.takeOutcome(ctx, call, n.router.Carry(ctx, []*requests.Request{q})[0], reply)
 }
 
-// replyOf makes a reply of an outcome. It ends a one-shot whose caller is gone, or may
-// never learn its id.
-func (n *Node) replyOf(ctx context.Context, call Call, got requests.Settlement) (Reply, error) {
+// takeOutcome sets the reply of a call, which is empty beside an error. It ends a one-shot whose
+// caller is gone, or may never learn its id.
+func (n *Node) takeOutcome(ctx context.Context, call *Call, got *requests.Settlement, reply *Reply) error {
 	err := got.Err()
-	listens := call.Wait > 0 && got.Result.Code == fsm.Waiting // a waiting sees to it
+	listens := call.Wait > 0 && got.Result.Code == fsm.Waiting // asked.listen sees to it
 	unheard := err == nil && ctx.Err() != nil && !listens
 	if unheard {
 		err = context.Cause(ctx)
@@ -192,9 +213,11 @@ func (n *Node) replyOf(ctx context.Context, call Call, got requests.Settlement) 
 		if unheard || got.Fate == outcome.Open {
 			n.abandon(call)
 		}
-		return Reply{}, err
+		*reply = Reply{}
+		return err
 	}
-	return Reply{Result: got.Result, Index: got.Index, NowMS: got.NowMS}, nil
+	*reply = Reply{Result: got.Result, Index: got.Index, NowMS: got.NowMS}
+	return nil
 }
 
 // DoMany carries commands to the leader in their order, in one round trip, and blocks
@@ -218,18 +241,24 @@ func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 	defer n.calls.active.Done()
 	reqs := make([]*requests.Request, len(list))
 	list = slices.Clone(list) // the caller's stays as it is
-	if err := n.bound(ctx, list); err != nil {
-		return fail(err)
-	}
+	calls := make([]*Call, len(list))
 	for i := range list {
 		list[i].Wait, list[i].listed = 0, true
-		reqs[i] = n.build(list[i])
+		calls[i] = &list[i]
+	}
+	if err := n.bound(ctx, calls...); err != nil {
+		return fail(err)
+	}
+	for i, call := range calls {
+		reqs[i] = n.build(call)
 	}
 	var queued []*Reply
-	for i, got := range n.router.Carry(ctx, reqs) {
-		replies[i], errs[i] = n.replyOf(ctx, list[i], got)
+	for i, settled := range n.router.Carry(ctx, reqs) {
+		errs[i] = n.takeOutcome(ctx, calls[i], settled, &replies[i])
 		if errs[i] == nil && replies[i].Code == fsm.SessionIDTaken {
-			replies[i], errs[i] = n.do(ctx, list[i])
+			again := &asked{node: n, call: list[i]}
+			errs[i] = again.do(ctx)
+			replies[i] = again.Reply
 		}
 		if errs[i] == nil && replies[i].Code == fsm.Waiting {
 			queued = append(queued, &replies[i])
@@ -243,6 +272,9 @@ func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 func redraw(command *fsm.Command, id uint64) bool {
 	switch c := (*command).(type) {
 	case fsm.OpenSession:
+		c.Session = id
+		*command = c
+	case fsm.OpenHolder:
 		c.Session = id
 		*command = c
 	case fsm.AcquireOnce:
@@ -284,7 +316,7 @@ func oneShot(command fsm.Command) uint64 {
 // abandon ends a one-shot without key, in the background: no other caller knows its
 // id. The end follows the command itself on every way to the log, so that it finds the
 // session if there is one. If it fails, the session's deadline ends the session.
-func (n *Node) abandon(call Call) {
+func (n *Node) abandon(call *Call) {
 	session := oneShot(call.Command)
 	if session == 0 || call.Key != "" {
 		return

@@ -138,3 +138,45 @@ func TestRenewalsOutliveALongApply(t *testing.T) {
 		clients.Wait()
 	}, slowEntry(takes))
 }
+
+// TestClockOfANode: cluster time passes by the clock of the leader. With one that runs
+// twice as fast a session of 10 s lives for 5 s.
+func TestClockOfANode(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, c *nodes) {
+		leader := c.leader()
+		opened := time.Now()
+		session := c.open(leader, 10*time.Second)
+		c.until("the session is over", func() bool {
+			lives := false
+			leader.View(func(m *fsm.Machine) { _, lives = m.Session(session) })
+			return !lives
+		})
+		if lived := time.Since(opened); lived < 5*time.Second || lived > 5100*time.Millisecond {
+			t.Errorf("it lived for %v", lived)
+		}
+	}, func(config *Config) {
+		began := time.Now()
+		config.Clock = func() time.Time { return began.Add(2 * time.Since(began)) }
+	})
+}
+
+// TestSnapshotEntries: Raft takes a snapshot after so many entries, and keeps few of them.
+func TestSnapshotEntries(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, c *nodes) {
+		leader := c.leader()
+		c.semaphore("db", 1)
+		for range 40 {
+			c.do(leader, fsm.Up{Name: "db", Count: 1}, fsm.OK)
+		}
+		time.Sleep(time.Minute) // virtual: until Raft has looked
+		kept, err := leader.store.Snapshots().List()
+		c.must(err)
+		first, err := leader.store.Logs().FirstIndex()
+		c.must(err)
+		last, err := leader.store.Logs().LastIndex()
+		c.must(err)
+		if len(kept) != 1 || kept[0].Index < 40 || last-first+1 > 10 {
+			t.Errorf("%d snapshots, and entries %d to %d", len(kept), first, last)
+		}
+	}, func(config *Config) { config.SnapshotEntries, config.TrailingEntries = 30, 5 })
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -42,20 +43,26 @@ type Config struct {
 	InsecurePeers bool
 	// Network is how peers reach each other; nil: TCP.
 	Network peer.Network
-	// Store is the open data folder. The caller closes it, after Close.
+	// Store is the open data folder; required. The caller closes it, after Close.
 	Store *store.Store
 	// Limits go out with this node's terms as leader; the zero value: fsm.DefaultLimits.
 	Limits fsm.Limits
 	// RaftMultiplier stretches the election times and all time-outs between nodes, 1 to
 	// 20; 0: 1.
 	RaftMultiplier int
+	// Clock is the node's monotonic clock, by which cluster time passes while it leads; nil:
+	// time.Now. A test gives it another rate.
+	Clock func() time.Time
+	// SnapshotEntries is after how many entries Raft takes a snapshot by itself, and
+	// TrailingEntries how many of them it keeps in the log; 0: as package raftlib says.
+	SnapshotEntries, TrailingEntries uint64
 	// QueueSize bounds the commands that wait in this node's proposer, and those
 	// of its own callers that are without an outcome; 0: DefaultQueueSize.
 	QueueSize int
 	// HistoryEvents and HistoryBytes bound the events that this node keeps for readers
 	// that follow them; 0: as package replica says.
 	HistoryEvents, HistoryBytes int64
-	// MetricsSemaphores bounds the semaphores that have metrics of their own.
+	// MetricsSemaphores bounds the semaphores that have metrics of their own; 0: none has.
 	MetricsSemaphores int
 	// Restored says that the data folder was put back from a backup or a copy: the
 	// first leader makes the counters jump, so that no token is given twice. Start

@@ -45,8 +45,8 @@
 // The work is done in the packages below, which this one wires: cluster/peer (the port
 // between nodes), cluster/membership (who is in), cluster/raftlib (Raft without its known
 // faults), cluster/replica (this node's copy of the state), cluster/requests (the commands
-// under way here), cluster/forward (their way to the leader and back), cluster/lead
-// (what a leader does in one term), cluster/backup (the state as a file, and back), cluster/notices (delivers due notices),
+// under way here, also those whose reply is lost), cluster/forward (their way to the leader
+// and back), cluster/lead (what a leader does in one term), cluster/backup (the state as a file, and back), cluster/notices (delivers due notices),
 // cluster/watchdog (troubles that Raft does not see). The package touches the data folder
 // through package store alone, the state through package fsm, and knows neither HTTP nor
 // flags. cmd/signalbox and the packages of httpapi call it.

@@ -109,6 +109,29 @@ func TestFoldersOfLevel2(t *testing.T) {
 	})
 }
 
+// TestFoldersOfLevel3: the members of a cluster of level 3 have no items until it is raised.
+func TestFoldersOfLevel3(t *testing.T) {
+	inFolders(t, goldenFolders(3), func(c *nodes, _ string) {
+		for _, command := range []fsm.Command{
+			fsm.OpenHolder{Session: 51, TTLMS: yearsMS}, fsm.ItemPut{Name: "config"}, fsm.ItemAcquire{Name: "config", Session: 41},
+			fsm.ItemRelease{Name: "config", Session: 41}, fsm.ItemDelete{Name: "config"}, fsm.ItemDeleteAll{},
+		} {
+			if _, err := c.follower().Do(c.t.Context(), Call{Command: command}); !errors.Is(err, outcome.ErrBelowLevel) {
+				c.t.Errorf("%v: %v", command.Op(), err)
+			}
+		}
+		if level := c.leader().Status().Level; level != 3 {
+			c.t.Errorf("level %d", level)
+		}
+		c.restartAll()
+		leader, follower := c.leader(), c.follower()
+		c.must(follower.RaiseLevel(c.t.Context(), fsm.FeatureLevel))
+		c.call(follower, Call{Command: fsm.ItemAcquire{Name: "config", Value: "one", Session: 41}}, fsm.OK)
+		c.call(leader, Call{Command: fsm.ItemAcquire{Name: "config", Session: 42}}, fsm.ItemDiffers)
+		c.checkFolders()
+	})
+}
+
 // TestFoldersOfThisLevel opens folders as this level has them.
 func TestFoldersOfThisLevel(t *testing.T) {
 	path := goldenFolders(int(fsm.FeatureLevel))
@@ -127,6 +150,12 @@ func TestFoldersOfThisLevel(t *testing.T) {
 		c.leader().View(func(m *fsm.Machine) {
 			if owner, _ := m.OwnerOf(43); owner != "ops" {
 				c.t.Errorf("the owner of a session that was taken over is %q", owner)
+			}
+			lock, _ := m.Item("p/.lock")
+			config, _ := m.Item("p/config")
+			holder, _ := m.Holder(46)
+			if lock.Session != 46 || lock.Locks != 1 || config.Value != "one" || config.Flags != 7 || holder.About != "about" || m.ItemIndex("p/gone") != 5 {
+				c.t.Errorf("%+v, %+v, of %+v, and a delete %d", lock, config, holder, m.ItemIndex("p/gone"))
 			}
 		})
 	})
@@ -150,7 +179,7 @@ func inFolders(t *testing.T, archive string, test func(c *nodes, dir string)) {
 			config.OnFatal = func(err error) { t.Errorf("%s must not go on: %v", config.NodeID, err) }
 		}}}
 		for _, id := range []string{"n1", "n2", "n3"} {
-			s, err := store.Open(store.Options{Folder: filepath.Join(dir, id), NodeID: id})
+			s, err := store.Open(store.Options{Folder: filepath.Join(dir, id), NodeID: id, Journal: true})
 			c.must(err)
 			c.all = append(c.all, &testNode{id: id, store: s})
 		}
@@ -199,6 +228,11 @@ func (c *nodes) fillFolders() {
 	do(fsm.RestoreSession{Session: 44, TTLMS: yearsMS, Leases: []fsm.Want{{Semaphore: "held", Count: 1}}}, fsm.OK)
 	do(fsm.RevokeLease{Session: 44, Name: "held", Reason: "maintenance"}, fsm.OK)
 	c.call(leader, ownSession(45), fsm.OK)
+	do(fsm.OpenHolder{Session: 46, TTLMS: yearsMS, About: "about", DeleteItems: true, DelayMS: 15_000}, fsm.OK)
+	do(fsm.ItemAcquire{Name: "p/.lock", Value: "held", Session: 46}, fsm.OK)
+	do(fsm.ItemPut{Name: "p/config", Value: "one", Flags: 7}, fsm.OK)
+	do(fsm.ItemPut{Name: "p/gone"}, fsm.OK)
+	do(fsm.ItemDelete{Name: "p/gone"}, fsm.OK)
 }
 
 // checkFolders checks that every node has what the folders hold, with the same
@@ -215,7 +249,7 @@ func (c *nodes) checkFolders() {
 			db, _ := m.Semaphore("db")
 			jobs, _ := m.Semaphore("jobs")
 			list := m.WaitList(42)
-			holders, waiters, revoked := m.Holders("db", 10), m.Waiters("db", 10), m.Holders("held", 10)
+			holders, waiters, revoked := m.Holders("db", 0, 10), m.Waiters("db", 0, 10), m.Holders("held", 0, 10)
 			_, gone := m.Semaphore("gone")
 			switch {
 			case db.Permits != 2 || db.Held != 2 || *db.Level != 1 || db.Epoch != 1 || db.Metadata[0].Value != "ci" || gone:
@@ -254,7 +288,7 @@ func packFolders(t *testing.T, dir, path string) {
 	compressed := gzip.NewWriter(&archive)
 	packed := tar.NewWriter(compressed)
 	for _, id := range []string{"n1", "n2", "n3"} {
-		for _, name := range []string{"FORMAT", "raft.db", "snapshots.db", "witness"} {
+		for _, name := range []string{"FORMAT", "raft.db", "snapshots.db", "witness", "journal"} {
 			content, err := os.ReadFile(filepath.Join(dir, id, name))
 			if err != nil {
 				t.Fatal(err)

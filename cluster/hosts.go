@@ -145,6 +145,14 @@ func (r *running) Refuses(command []byte) error {
 	return nil
 }
 
+// JoinsQueue implements [lead.Admission] by this node's state.
+func (n leadingNode) JoinsQueue(command []byte) (joins bool) {
+	if name, session := fsm.MayWait(command); name != "" {
+		n.node.replica.View(func(m *fsm.Machine) { joins = m.JoinsQueue(name, session) })
+	}
+	return joins
+}
+
 func (r *running) Standstill() error {
 	why := r.halted()
 	if why == nil && r.space().Spent {
@@ -187,8 +195,7 @@ type noticesHost struct{ node *Node }
 
 // RemoveNotice implements [notices.Host].
 func (h noticesHost) RemoveNotice(ctx context.Context, id uint64) error {
-	_, err := h.node.do(ctx, Call{Command: fsm.NoticeDone{IDs: []uint64{id}}})
-	return err
+	return (&asked{node: h.node, call: Call{Command: fsm.NoticeDone{IDs: []uint64{id}}}}).do(ctx)
 }
 
 // NoticeDelivered implements [notices.Host], as the following do.

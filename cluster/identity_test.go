@@ -367,11 +367,11 @@ func TestCopiedFolderOfALiveNodeIsRefused(t *testing.T) {
 		copied := c.t.TempDir()
 		c.must(os.CopyFS(copied, os.DirFS(folder)))
 		var err error
-		member.store, err = store.Open(store.Options{NodeID: member.id, Folder: folder})
+		member.store, err = store.Open(store.Options{NodeID: member.id, Folder: folder, Journal: true})
 		c.must(err)
 		c.begin(member)
 		c.ready(c.all...)
-		s, err := store.Open(store.Options{NodeID: member.id, Folder: copied})
+		s, err := store.Open(store.Options{NodeID: member.id, Folder: copied, Journal: true})
 		c.must(err)
 		twin := identityTwin(c, member, s)
 		defer identityEnd(c, twin)

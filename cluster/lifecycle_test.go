@@ -55,7 +55,7 @@ func (c *lifeNodes) openStore(n *testNode) {
 	if n.store != nil {
 		return
 	}
-	options := store.Options{NodeID: n.id, Ephemeral: !c.bolt}
+	options := store.Options{NodeID: n.id, Ephemeral: !c.bolt, Journal: c.bolt}
 	if c.bolt {
 		options.Folder = c.t.TempDir()
 	}
@@ -193,7 +193,7 @@ func (c *lifeNodes) holding(on *testNode, leases int) func(*testNode) []fsm.Leas
 	return func(n *testNode) (held []fsm.LeaseView) {
 		_, err := n.Read(c.t.Context(), Consistency{})
 		c.must(err)
-		n.View(func(m *fsm.Machine) { held = m.Holders("db", 1000) })
+		n.View(func(m *fsm.Machine) { held = m.Holders("db", 0, 1000) })
 		return held
 	}
 }

@@ -211,11 +211,12 @@ func (n *Node) fatal(err error) {
 
 // submitRenewals proposes what the renewals have gathered.
 func (n *Node) submitRenewals(owner string, renew fsm.Renew) (Reply, error) {
-	reply, err := n.do(n.stopping, Call{Command: renew, Owner: owner})
+	a := &asked{node: n, call: Call{Command: renew, Owner: owner}}
+	err := a.do(n.stopping)
 	if errors.Is(err, context.Canceled) { // the node's end, and none of the callers'
 		err = outcome.ErrOutcomeUnknown
 	}
-	return reply, err
+	return a.Reply, err
 }
 
 // Drain makes the node not ready, ends the waits of its callers and takes no

@@ -25,7 +25,7 @@ func benchCluster(b *testing.B) (leader *Node, followers []*Node) {
 	}
 	var all []*Node
 	for _, p := range peers {
-		s, err := store.Open(store.Options{Folder: b.TempDir(), NodeID: p.ID})
+		s, err := store.Open(store.Options{Folder: b.TempDir(), NodeID: p.ID, Journal: true})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func BenchmarkHandOff(b *testing.B) {
 		return reply.Session
 	}
 	first, second := session(holder), session(waiter)
-	acquire := func(n *Node, session uint64, wait time.Duration) Reply {
+	acquire := func(n *Node, session uint64, wait time.Duration) *Reply {
 		reply, err := n.Do(ctx, Call{Command: fsm.Acquire{Session: session, Name: "s", Count: 1, TTLMS: fsm.KeepTTL}, Wait: wait})
 		if err != nil {
 			b.Fatal(err)

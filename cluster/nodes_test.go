@@ -221,7 +221,7 @@ func (c *nodes) call(n *testNode, call Call, want fsm.Code) Reply {
 	if reply.Code != want {
 		c.t.Fatalf("%s: %T: %v, want %v", n.id, call.Command, reply.Code, want)
 	}
-	return reply
+	return *reply
 }
 
 // semaphore makes one.
@@ -248,7 +248,7 @@ func background(ctx context.Context, n *testNode, call Call) <-chan answer {
 	answers := make(chan answer, 1)
 	go func() {
 		reply, err := n.Do(ctx, call)
-		answers <- answer{reply, err, time.Now()}
+		answers <- answer{*reply, err, time.Now()}
 	}()
 	return answers
 }

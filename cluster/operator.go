@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
 )
 
 // Status is the cluster as one node sees it. It is the caller's.
@@ -46,6 +47,9 @@ type Member struct {
 	LastContact time.Duration
 	// Lag is by how many entries its machine trailed at its last reply.
 	Lag uint64
+	// Low and Spent are the marks of the free room on its disk at its last reply, as of
+	// store.Space; false before that.
+	Low, Spent bool
 }
 
 // Check is one condition of readiness. A node is ready when all are OK.
@@ -75,7 +79,7 @@ func (n *Node) Status() Status {
 	} else {
 		_, leader := r.raft.LeaderWithID()
 		s.Leader, s.Term, s.CommitIndex = string(leader), r.raft.CurrentTerm(), r.raft.CommitIndex()
-		s.Members = describeMembers(r.members, s)
+		s.Members = describeMembers(r.members, s, r.space())
 	}
 	slices.SortFunc(s.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	return s
@@ -106,8 +110,8 @@ func (n *Node) Collector() prometheus.Collector {
 	return &collector{counted: append(n.metrics.All(), n.joining.Port().Metrics()), gauges: gauges(n)}
 }
 
-// describeMembers returns what this node knows of each member.
-func describeMembers(m *membership.Members, s Status) []Member {
+// describeMembers returns what this node knows of each member. own is the room on its own disk.
+func describeMembers(m *membership.Members, s Status, own store.Space) []Member {
 	seen := m.Seen()
 	commit := s.CommitIndex
 	for _, other := range seen {
@@ -123,8 +127,10 @@ func describeMembers(m *membership.Members, s Status) []Member {
 		switch {
 		case one.ID == s.Node:
 			one.LastContact, one.Lag, one.Knows = 0, probe.Lag(commit, s.AppliedIndex), fsm.FeatureLevel
+			one.Low, one.Spent = own.Low, own.Spent
 		case !other.Came.IsZero():
 			one.LastContact, one.Lag, one.Knows = time.Since(other.Came), other.Lag, other.Answer.Knows
+			one.Low, one.Spent = other.Answer.StorageLow, other.Answer.StorageSpent
 		}
 		members = append(members, one)
 	}

@@ -31,7 +31,7 @@ func (c *lostNodes) folder(n *testNode) string { return filepath.Join(c.dir, n.i
 // open opens a node's folder, which is made if it is missing.
 func (c *lostNodes) open(n *testNode) {
 	c.t.Helper()
-	s, err := store.Open(store.Options{Folder: c.folder(n), NodeID: n.id})
+	s, err := store.Open(store.Options{Folder: c.folder(n), NodeID: n.id, Journal: true})
 	c.must(err)
 	n.store = s
 }
@@ -126,7 +126,7 @@ func (c *lostNodes) checkTokens() {
 	next := c.acquire(leader)
 	held := map[uint64]bool{}
 	leader.View(func(m *fsm.Machine) {
-		for _, lease := range m.Holders("db", 1000) {
+		for _, lease := range m.Holders("db", 0, 1000) {
 			held[lease.Token] = true
 		}
 	})

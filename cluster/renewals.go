@@ -44,19 +44,19 @@ type renewalBatch struct {
 
 // renew blocks until the command that the renewals went into is applied, or ctx
 // ends. The reply has only the caller's own results.
-func (r *renewals) renew(ctx context.Context, owner string, mine []fsm.Renewal) (Reply, error) {
+func (r *renewals) renew(ctx context.Context, owner string, mine []fsm.Renewal) (*Reply, error) {
 	b, first := r.join(owner, mine)
 	if err := wake.Until(ctx, b.done); err != nil {
-		return Reply{}, err
+		return &Reply{}, err
 	}
 	if b.err != nil {
-		return Reply{}, b.err
+		return &Reply{}, b.err
 	}
 	reply := b.reply
 	if last := first + len(mine); last <= len(reply.Each) {
 		reply.Each = reply.Each[first:last:last]
 	}
-	return reply, nil
+	return &reply, nil
 }
 
 // join adds renewals to the batch that gathers for an owner, and returns the first one's place

@@ -1,11 +1,13 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
@@ -13,23 +15,25 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// BenchmarkRestart reports how long a single node takes from the opening of its
-// folder until it is ready: with the most that a week of ticks leaves in the log,
-// and with leases that are in a snapshot, or still in the log; in the last case each is of a
-// semaphore of its own.
+// BenchmarkRestart reports how long nodes take from the opening of their folders until all
+// are ready: one with the most that a week of ticks leaves in the log, and with leases
+// that are in a snapshot, or still in the log; in the last cases each lease is of a semaphore
+// of its own, on one node, and on three that start at once.
 func BenchmarkRestart(b *testing.B) {
 	for _, state := range []struct {
-		name          string
-		leases, ticks int
-		snapshot, own bool
+		name                 string
+		nodes, leases, ticks int
+		snapshot, own        bool
 	}{
-		{"week-of-ticks", 0, 1 << 16, false, false},
-		{"300000-leases-in-the-log", sized(300_000), 0, false, false},
-		{"1000000-leases-in-a-snapshot", sized(1_000_000), 0, true, false},
-		{"200000-semaphores-in-a-snapshot", sized(200_000), 0, true, true},
+		{"week-of-ticks", 1, 0, 1 << 16, false, false},
+		{"300000-leases-in-the-log", 1, sized(300_000), 0, false, false},
+		{"1000000-leases-in-a-snapshot", 1, sized(1_000_000), 0, true, false},
+		{"1000000-semaphores-in-a-snapshot", 1, sized(1_000_000), 0, true, true},
+		{"three-nodes-1000000-semaphores-in-snapshots", 3, sized(1_000_000), 0, true, true},
 	} {
 		b.Run(state.name, func(b *testing.B) {
-			r := &restart{b: b, folder: b.TempDir(), address: benchAddress(b), own: state.own}
+			r := newRestart(b, state.nodes)
+			r.own = state.own
 			r.fill(state.leases, state.ticks, state.snapshot)
 			b.ResetTimer()
 			for range b.N {
@@ -51,40 +55,62 @@ func sized(n int) int {
 	return n
 }
 
-// restart is a node on a real folder.
+// restart is a cluster on real folders.
 type restart struct {
 	b       *testing.B
-	folder  string
-	address string
+	peers   []Peer
+	folders []string
 	own     bool // each lease has a semaphore of its own
-	store   *store.Store
-	node    *Node
+	stores  []*store.Store
+	nodes   []*Node
 }
 
-// open starts the node and waits until it is ready.
+func newRestart(b *testing.B, nodes int) *restart {
+	r := &restart{b: b, stores: make([]*store.Store, nodes), nodes: make([]*Node, nodes)}
+	for i := range nodes {
+		r.peers = append(r.peers, Peer{ID: fmt.Sprintf("n%d", i+1), Address: benchAddress(b)})
+		r.folders = append(r.folders, b.TempDir())
+	}
+	return r
+}
+
+// open starts the nodes and waits until all are ready.
 func (r *restart) open() {
 	r.b.Helper()
-	var err error
-	r.store, err = store.Open(store.Options{Folder: r.folder, NodeID: "n1"})
-	if err == nil {
-		r.node, err = Start(r.b.Context(), Config{NodeID: "n1", Bind: r.address, Store: r.store})
+	var group errgroup.Group
+	for i, p := range r.peers {
+		group.Go(func() (err error) {
+			if r.stores[i], err = store.Open(store.Options{Folder: r.folders[i], NodeID: p.ID, Journal: true}); err != nil {
+				return err
+			}
+			c := Config{NodeID: p.ID, Bind: p.Address, Store: r.stores[i]}
+			if len(r.peers) > 1 {
+				c.Peers = r.peers
+			}
+			if r.nodes[i], err = Start(r.b.Context(), c); err != nil {
+				return err
+			}
+			for !r.nodes[i].Ready() {
+				if err := wake.Pause(r.b.Context(), time.Millisecond); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
-	if err != nil {
+	if err := group.Wait(); err != nil {
 		r.b.Fatal(err)
-	}
-	for !r.node.Ready() {
-		if wake.Pause(r.b.Context(), time.Millisecond) != nil {
-			r.b.Fatal("the benchmark ended first")
-		}
 	}
 }
 
 func (r *restart) close() {
-	if err := r.node.Close(r.b.Context()); err != nil {
-		r.b.Fatal(err)
-	}
-	if err := r.store.Close(); err != nil {
-		r.b.Fatal(err)
+	for i, n := range r.nodes {
+		if err := n.Close(r.b.Context()); err != nil {
+			r.b.Fatal(err)
+		}
+		if err := r.stores[i].Close(); err != nil {
+			r.b.Fatal(err)
+		}
 	}
 }
 
@@ -99,10 +125,10 @@ func (r *restart) fill(leases, ticks int, snapshot bool) {
 				name = fmt.Sprintf("semaphore-%d", done)
 				list = append(list, Call{Command: fsm.CreateSemaphore{Name: name, Permits: 1}})
 			}
-			list = append(list, Call{Command: fsm.AcquireOnce{Session: r.node.DrawSession(), Name: name, Count: 1, TTLMS: fsm.MaxTTLMS}})
+			list = append(list, Call{Command: fsm.AcquireOnce{Session: r.nodes[0].DrawSession(), Name: name, Count: 1, TTLMS: fsm.MaxTTLMS}})
 			done++
 		}
-		_, errs := r.node.DoMany(r.b.Context(), list)
+		_, errs := r.nodes[0].DoMany(r.b.Context(), list)
 		for _, err := range errs {
 			if err != nil {
 				r.b.Fatal(err)
@@ -110,8 +136,10 @@ func (r *restart) fill(leases, ticks int, snapshot bool) {
 		}
 	}
 	if snapshot {
-		if err := r.node.raft().Snapshot().Error(); err != nil {
-			r.b.Fatal(err)
+		for _, n := range r.nodes {
+			if err := n.raft().Snapshot().Error(); err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
+				r.b.Fatal(err)
+			}
 		}
 	}
 	r.appendTicks(ticks)
@@ -120,7 +148,7 @@ func (r *restart) fill(leases, ticks int, snapshot bool) {
 
 // appendTicks logs ticks past Raft, since a week of them takes a week.
 func (r *restart) appendTicks(ticks int) {
-	logs, last := r.store.Logs(), raft.Log{}
+	logs, last := r.stores[0].Logs(), raft.Log{}
 	index, err := logs.LastIndex()
 	if err == nil {
 		err = logs.GetLog(index, &last)

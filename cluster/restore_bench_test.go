@@ -13,11 +13,11 @@ import (
 // millionLeases is a backup of 1,000,000 leases, each of a session of its own.
 func millionLeases(b *testing.B) []byte {
 	b.Helper()
-	r := &restart{b: b, folder: b.TempDir(), address: benchAddress(b)}
+	r := newRestart(b, 1)
 	r.fill(sized(1_000_000), 0, true)
 	r.open()
 	defer r.close()
-	return benchBackup(b, r.node)
+	return benchBackup(b, r.nodes[0])
 }
 
 func benchBackup(b *testing.B, n *Node) []byte {

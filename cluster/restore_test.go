@@ -73,7 +73,7 @@ func TestRestoreOnALivingCluster(t *testing.T) {
 				if _, found := m.Semaphore("later"); found {
 					t.Errorf("%s: a later semaphore is there", n.id)
 				}
-				if holders := m.Holders("db", 9); len(holders) != 1 || holders[0].Token != held {
+				if holders := m.Holders("db", 0, 9); len(holders) != 1 || holders[0].Token != held {
 					t.Errorf("%s: holders %+v", n.id, holders)
 				}
 			})
@@ -300,7 +300,7 @@ func TestRestoreWhileTheLeaderChanges(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		c.semaphore("db", 1<<40)
 		session := c.open(c.leader(), time.Hour)
-		seen := map[uint64]bool{}
+		seen, outcomes := map[uint64]bool{}, map[bool]int{}
 		give := func() {
 			token := c.acquire(c.leader(), session, "db")
 			if seen[token] {
@@ -310,19 +310,43 @@ func TestRestoreWhileTheLeaderChanges(t *testing.T) {
 			c.do(c.leader(), fsm.Release{Session: session, Name: "db"}, fsm.OK)
 		}
 		give()
+		c.semaphore("mark", 0)
 		file := c.backupOf(c.leader())
+		var mark int64 // since the last restore; 0 in the backup
 		for round := range 12 {
 			give()
+			mark++
 			old := c.leader()
+			c.do(old, fsm.Up{Name: "mark", Count: 1}, fsm.OK)
+			if round%4 == 3 { // the change comes first
+				c.must(old.TransferLeadership(t.Context(), ""))
+			}
 			done := restoring(t.Context(), old, file, false)
 			time.Sleep(time.Duration(round) * time.Millisecond) // virtual: in each phase of it
-			if err := old.TransferLeadership(t.Context(), ""); err != nil {
+			if err := c.leader().TransferLeadership(t.Context(), ""); err != nil {
 				t.Logf("round %d: transfer: %v", round, err)
 			}
 			err := <-done
-			t.Logf("round %d: %v", round, err)
 			c.until("all are ready", func() bool { return c.all[0].Ready() && c.all[1].Ready() && c.all[2].Ready() })
+			found, _ := c.read(c.leader(), "mark")
+			restored := found.Available == 0
+			switch {
+			case !restored && found.Available != mark:
+				t.Errorf("round %d: the mark is %d, neither 0 nor %d", round, found.Available, mark)
+			case err == nil && !restored, err != nil && restored && !errors.Is(err, outcome.ErrOutcomeUnknown):
+				t.Errorf("round %d: the restore reported %v, but the backup is in force: %t", round, err, restored)
+			}
+			outcomes[restored]++
+			mark = found.Available
+			for _, n := range c.all {
+				if view, _ := c.read(n, "mark"); view.Available != mark {
+					t.Errorf("round %d: the mark is %d on %s, and %d on the leader", round, view.Available, n.id, mark)
+				}
+			}
 			give()
+		}
+		if outcomes[true] == 0 || outcomes[false] == 0 {
+			t.Errorf("of the restores %d are in force and %d are not: it proves little", outcomes[true], outcomes[false])
 		}
 		c.agree()
 	})

@@ -36,7 +36,7 @@ func restoredCopies(c *lifeNodes) map[string]string {
 func restoredOpen(c *lifeNodes, n *testNode, folder string) {
 	c.t.Helper()
 	var err error
-	n.store, err = store.Open(store.Options{NodeID: n.id, Folder: folder})
+	n.store, err = store.Open(store.Options{NodeID: n.id, Folder: folder, Journal: true})
 	c.must(err)
 }
 

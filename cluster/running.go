@@ -55,6 +55,8 @@ func openRaft(n *Node) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.SnapshotThreshold = cmp.Or(n.config.SnapshotEntries, config.SnapshotThreshold)
+	config.TrailingLogs = cmp.Or(n.config.TrailingEntries, config.TrailingLogs)
 	layer, err := n.joining.Port().OpenRaft()
 	if err != nil {
 		return nil, err
@@ -85,7 +87,7 @@ func openRaft(n *Node) (*running, error) {
 	s.RefuseCovered(n.replica.Headless)
 	r.leadership = lead.New(lead.Config{
 		Log: n.log, Self: raft.ServerID(n.config.NodeID), Host: leadingNode{r, n}, Replica: n.replica, Acks: r.acks, Pulse: n.pulse,
-		Limits: n.config.Limits, QueueSize: n.config.QueueSize, ReadTimeout: r.times.Of(raftlib.ReadRoundTimeout),
+		Limits: n.config.Limits, QueueSize: n.config.QueueSize, ReadTimeout: r.times.Of(raftlib.ReadRoundTimeout), Clock: n.config.Clock,
 	})
 	f := n.replica.Feed(replica.FeedConfig{
 		Cluster: n.joining, Sinks: sinks(n, r.leadership), Fatal: n.fatal, SnapshotDue: r.snapshotDue.Set,

@@ -17,109 +17,104 @@ const (
 	// for the machine to end it: cluster time stands still while there is no
 	// leader, for as long as commands are held.
 	oneShotPatience = forward.HoldTimeout
-	// waitingPatience bounds how long a reply may take for the moment since when its
-	// request waits.
+	// waitingPatience bounds how long a reply waits for this node to know when its request
+	// was queued.
 	waitingPatience = time.Second
 )
 
-// waiting is a call whose request was queued.
-type waiting struct {
-	node     *Node
-	call     Call
-	listener *requests.Listener
-	queued   Reply // from when the request was queued
-}
-
-// listen returns the reply at the end of the wait: see Do.
-func (w waiting) listen(ctx context.Context) (Reply, error) {
-	defer w.node.requests.Stop(w.listener)
-	w.node.requests.Recheck(w.listener, w.queued.Index)
-	ownPlace := w.queued.OneShot && !w.queued.Joined // the machine ends it
-	limit := w.call.Wait
+// listen makes the reply that of the end of the wait: see Do.
+func (a *asked) listen(ctx context.Context, l *requests.Listener) error {
+	defer a.node.requests.Stop(l)
+	a.node.requests.Recheck(l, a.Index)
+	ownPlace := a.OneShot && !a.Joined // the machine ends it
+	limit := a.call.Wait
 	if ownPlace {
-		limit += w.node.times.Patience(oneShotPatience)
+		limit += a.node.times.Patience(oneShotPatience)
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
-	case end := <-w.listener.Concluded:
-		return w.concluded(ctx, end)
+	case end := <-l.Concluded:
+		return a.concluded(ctx, end)
 	case <-timer.C:
 		if ownPlace { // no leader to end it
-			w.node.abandon(w.call)
-			return Reply{}, outcome.ErrOutcomeUnknown
+			a.node.abandon(&a.call)
+			return a.fail(outcome.ErrOutcomeUnknown)
 		}
-		return w.stillWaiting(ctx)
+		return a.stillWaiting(ctx, l)
 	case <-ctx.Done():
-		return w.hangUp(ctx)
-	case <-w.node.calls.draining.Done():
-		return w.drained(ctx)
+		return a.hangUp(ctx)
+	case <-a.node.calls.draining.Done():
+		return a.drained(ctx, l)
 	}
 }
 
-// concluded returns the reply of a wait that the machine has ended.
-func (w waiting) concluded(ctx context.Context, end requests.Conclusion) (Reply, error) {
+// concluded makes the reply that of a wait that the machine has ended.
+func (a *asked) concluded(ctx context.Context, end *requests.Conclusion) error {
 	if end.Lost {
-		return Reply{}, outcome.ErrOutcomeUnknown
+		return a.fail(outcome.ErrOutcomeUnknown)
 	}
-	if ctx.Err() != nil && w.queued.OneShot && end.Result.Code == fsm.OK {
-		return w.hangUp(ctx)
+	if ctx.Err() != nil && a.OneShot && end.Result.Code == fsm.OK {
+		return a.hangUp(ctx)
 	}
-	end.Result.TookOver = w.queued.TookOver
-	return Reply{Result: end.Result, Index: end.Index, NowMS: end.NowMS, WaitedMS: max(0, end.NowMS-w.queued.NowMS)}, nil
+	tookOver := a.TookOver
+	a.Reply = Reply{Result: end.Result, Index: end.Index, NowMS: end.NowMS, WaitedMS: max(0, end.NowMS-a.NowMS)}
+	a.TookOver = tookOver
+	return nil
 }
 
 // hangUp is for a caller that is gone: no other one knows a one-shot without key.
-func (w waiting) hangUp(ctx context.Context) (Reply, error) {
-	if w.queued.OneShot {
-		w.node.abandon(w.call)
+func (a *asked) hangUp(ctx context.Context) error {
+	if a.OneShot {
+		a.node.abandon(&a.call)
 	}
-	return Reply{}, context.Cause(ctx)
+	return a.fail(context.Cause(ctx))
 }
 
-// stillWaiting returns Waiting once a read index has confirmed it: otherwise this node
+// stillWaiting makes the reply Waiting once a read index has confirmed it: otherwise this node
 // could deny a grant that another one has reported already. Without the confirmation
-// it returns the reply from when the request was queued, and an error.
-func (w waiting) stillWaiting(ctx context.Context) (Reply, error) {
-	at, err := w.node.Read(ctx, Consistency{})
+// the reply stays as it was when the request was queued, beside an error.
+func (a *asked) stillWaiting(ctx context.Context, l *requests.Listener) error {
+	at, err := a.node.Read(ctx, Consistency{})
 	select {
-	case end := <-w.listener.Concluded: // the machine is up to date now
-		return w.concluded(ctx, end)
+	case end := <-l.Concluded: // the machine is up to date now
+		return a.concluded(ctx, end)
 	default:
 	}
 	if err != nil {
-		return w.queued, err
+		return err
 	}
 	reply := Reply{Index: at.Index, NowMS: at.NowMS}
 	var known bool
-	w.node.View(func(m *fsm.Machine) {
-		reply.Result, known = m.Outcome(w.queued.Session, w.queued.Place, w.listener.Wants)
+	a.node.View(func(m *fsm.Machine) {
+		reply.Result, known = m.Outcome(a.Session, a.Place, l.Wants)
 		setWaiting(m, &reply)
 	})
 	if !known {
-		return Reply{}, outcome.ErrOutcomeUnknown
+		return a.fail(outcome.ErrOutcomeUnknown)
 	}
-	reply.Joined, reply.TookOver = w.queued.Joined, w.queued.TookOver
+	reply.Joined, reply.TookOver = a.Joined, a.TookOver
 	if reply.Code != fsm.Waiting {
-		reply.WaitedMS = max(0, at.NowMS-w.queued.NowMS)
+		reply.WaitedMS = max(0, at.NowMS-a.NowMS)
 	}
-	return reply, nil
+	a.Reply = reply
+	return nil
 }
 
 // drained ends a wait because this node is about to stop. An ordinary session keeps
 // its place, and its caller learns that; a one-shot with a key keeps its place for the
 // repeat on another node; one without a key is withdrawn, and its client must ask
 // again.
-func (w waiting) drained(ctx context.Context) (Reply, error) {
-	if w.queued.OneShot {
-		w.node.abandon(w.call)
-		return Reply{}, outcome.ErrDraining
+func (a *asked) drained(ctx context.Context, l *requests.Listener) error {
+	if a.OneShot {
+		a.node.abandon(&a.call)
+		return a.fail(outcome.ErrDraining)
 	}
-	reply, err := w.stillWaiting(ctx)
+	err := a.stillWaiting(ctx, l)
 	if errors.Is(err, outcome.ErrNoLeader) {
 		err = outcome.ErrDraining
 	}
-	return reply, err
+	return err
 }
 
 // fillWaiting sets in Waiting replies for how long their requests have been queued: 0
@@ -155,8 +150,8 @@ func setWaiting(m *fsm.Machine, replies ...*Reply) {
 	}
 }
 
-// listWait is a call that waits for an entry of a list. While the list has entries and
-// none is ready, it proposes the delivery again at each piece of news. Only the command
+// awaitEntry delivers an entry of the session's list, and waits for one. While the list has entries
+// and none is ready, it proposes the delivery again at each piece of news. Only the command
 // that finds an entry ready delivers it, so that each is delivered once, however many
 // nodes and calls listen.
 //
@@ -164,62 +159,56 @@ func setWaiting(m *fsm.Machine, replies ...*Reply) {
 // result: so each of these commands may have the call's key. A repeat gets the recorded
 // delivery; a repeat that comes before there is one waits like the first, and both get
 // the same.
-type listWait struct {
-	node    *Node
-	call    Call   // of one attempt: it does not wait
-	session uint64 // of the list
-}
-
-// listen returns the reply of the delivery, after so long at the latest: see Do.
-func (w listWait) listen(ctx context.Context, wait time.Duration) (Reply, error) {
-	news, stop := w.node.replica.Listen(w.session) // first: news from now on are not missed
-	defer stop()
-	reply, err := w.attempt(ctx)
-	timer := time.NewTimer(wait)
+func (a *asked) awaitEntry(ctx context.Context, session uint64) error {
+	timer := time.NewTimer(a.call.Wait)
 	defer timer.Stop()
-	for err == nil && reply.Code == fsm.NothingReady && reply.Found {
+	a.call.Wait = 0                              // of one attempt
+	news, stop := a.node.replica.Listen(session) // first: news from now on are not missed
+	defer stop()
+	err := a.attempt(ctx)
+	for err == nil && a.Code == fsm.NothingReady && a.Found {
 		select {
 		case <-news:
-			if ctx.Err() == nil && w.promising() { // else the delivery would be lost
-				reply, err = w.attempt(ctx)
+			if ctx.Err() == nil && a.promising(session) { // else the delivery would be lost
+				err = a.attempt(ctx)
 			}
 		case <-timer.C:
-			return w.last(ctx, reply)
-		case <-w.node.calls.draining.Done():
-			return w.last(ctx, reply)
+			return a.last(ctx, session)
+		case <-a.node.calls.draining.Done():
+			return a.last(ctx, session)
 		case <-ctx.Done(): // the list has kept its entries
-			return Reply{}, context.Cause(ctx)
+			return a.fail(context.Cause(ctx))
 		}
 	}
-	return reply, err
+	return err
 }
 
 // attempt proposes the delivery once.
-func (w listWait) attempt(ctx context.Context) (Reply, error) {
-	return w.node.propose(ctx, w.call, w.node.build(w.call))
+func (a *asked) attempt(ctx context.Context) error {
+	return a.node.propose(ctx, &a.call, a.node.build(&a.call), &a.Reply)
 }
 
-// last ends a wait. A read index confirms that no entry is ready, as it confirms the end
+// last ends a wait for an entry. A read index confirms that none is ready, as it confirms the end
 // of every other wait; an entry that has just become ready is delivered.
-func (w listWait) last(ctx context.Context, nothing Reply) (Reply, error) {
-	at, err := w.node.Read(ctx, Consistency{})
+func (a *asked) last(ctx context.Context, session uint64) error {
+	at, err := a.node.Read(ctx, Consistency{})
 	switch {
-	case errors.Is(err, outcome.ErrNoLeader) && w.node.calls.draining.Err() != nil:
-		return Reply{}, outcome.ErrDraining
+	case errors.Is(err, outcome.ErrNoLeader) && a.node.calls.draining.Err() != nil:
+		return a.fail(outcome.ErrDraining)
 	case err != nil:
-		return Reply{}, err
-	case w.promising():
-		return w.attempt(ctx)
+		return a.fail(err)
+	case a.promising(session):
+		return a.attempt(ctx)
 	}
-	nothing.Index, nothing.NowMS = at.Index, at.NowMS
-	return nothing, nil
+	a.Index, a.NowMS = at.Index, at.NowMS
+	return nil
 }
 
 // promising reports whether an attempt would not have to wait, as far as this node's own
 // state shows: an entry is ready, none is left, or the session has ended.
-func (w listWait) promising() (yes bool) {
-	w.node.View(func(m *fsm.Machine) {
-		list := m.WaitList(w.session)
+func (a *asked) promising(session uint64) (yes bool) {
+	a.node.View(func(m *fsm.Machine) {
+		list := m.WaitList(session)
 		yes = len(list) == 0
 		for i := range list {
 			yes = yes || list[i].Granted > 0 || list[i].Deleted

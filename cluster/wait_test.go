@@ -65,7 +65,7 @@ func TestEndOfAnOrdinaryWait(t *testing.T) {
 		if got.err != nil || got.Code != fsm.OK || got.Place != first.Place {
 			t.Fatalf("%+v, %v", got.Result, got.err)
 		}
-		if got.WaitedMS < 1000 || got.WaitedMS > 1020 {
+		if got.WaitedMS < 995 || got.WaitedMS > 1020 { // from when it was logged, up to 2 ms after the call
 			t.Errorf("this call waited %d ms, not 1 s", got.WaitedMS)
 		}
 		held := c.call(n, Call{Command: acquire(session, "db"), Wait: time.Second}, fsm.OK)

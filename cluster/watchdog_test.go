@@ -67,6 +67,18 @@ func TestFullDiskGivesLeadershipUp(t *testing.T) {
 		}
 		disks[third.id].full.Store(true)
 		c.until("it is noticed", func() bool { return third.running.Load().space().Low })
+		disks[second.id].spent.Store(true)
+		c.until("each node knows the disks of all", func() bool {
+			for _, n := range c.all {
+				for _, m := range n.Status().Members {
+					if !m.Low || m.Spent != (m.ID == second.id) {
+						return false
+					}
+				}
+			}
+			return true
+		})
+		disks[second.id].spent.Store(false)
 		for _, n := range c.all {
 			if err := up(n); !errors.Is(err, outcome.ErrStorageFull) {
 				t.Errorf("%s, while nobody has room: %v", n.id, err)

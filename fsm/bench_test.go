@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -549,4 +550,83 @@ func BenchmarkMillionLeases(b *testing.B) {
 			b.ReportMetric(peak()-before, "peak-grew-MiB")
 		})
 	}
+}
+
+// BenchmarkMillionItems has 1,000,000 items of 36 bytes of name and 32 of value, a tenth of them
+// held. It reports the memory that one takes, the pause of a freeze, the entries of one change
+// each before and after it, and the time to write and to read a snapshot.
+func BenchmarkMillionItems(b *testing.B) {
+	items := sized(1_000_000)
+	name := func(i int) string { return fmt.Sprintf("folder-%06d/item-of-a-name-%07d", i/10, i) }
+	l := &loader{m: NewAtLevel(FeatureLevel), check: func(applied *Applied) { must(b, applied) }}
+	memory := func() float64 {
+		var stats runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&stats)
+		return float64(stats.HeapAlloc)
+	}
+	before := memory()
+	for s := range items / 10_000 {
+		l.add(OpenSession{Session: uint64(s) + 1, TTLMS: MaxTTLMS})
+	}
+	for i := range items {
+		if i%10 == 0 {
+			l.add(ItemAcquire{Name: name(i), Value: strings.Repeat("v", 32), Session: uint64(i/10)%uint64(items/10_000) + 1})
+		} else {
+			l.add(ItemPut{Name: name(i), Value: strings.Repeat("v", 32)})
+		}
+	}
+	l.flush()
+	each := (memory() - before) / float64(items)
+	random := rand.New(rand.NewPCG(9, 10))
+	changes := func(n int) (took []time.Duration) {
+		for range n {
+			entry := entries([]Command{ItemPut{Name: name(random.IntN(items)), Value: fmt.Sprint(random.Uint64())}}, 1)[0]
+			start := time.Now()
+			l.apply(entry)
+			took = append(took, time.Since(start))
+		}
+		return took
+	}
+	b.Run("freeze", func(b *testing.B) {
+		calm := changes(sized(20_000))
+		var pauses, after []time.Duration
+		for range b.N {
+			start := time.Now()
+			frozen := l.m.Freeze()
+			pauses = append(pauses, time.Since(start))
+			b.StopTimer()
+			after = append(after, changes(sized(20_000))...)
+			runtime.KeepAlive(frozen)
+			b.StartTimer()
+		}
+		b.ReportMetric(each, "bytes/item")
+		spread(b, "pause", pauses)
+		spread(b, "apply-before", calm)
+		spread(b, "apply-after", after)
+	})
+	b.Run("index-below", func(b *testing.B) {
+		for range b.N {
+			if l.m.ItemsIndex("folder-") == 0 {
+				b.Fatal("no index")
+			}
+		}
+	})
+	var snapshot bytes.Buffer
+	b.Run("write", func(b *testing.B) {
+		for range b.N {
+			snapshot.Reset()
+			if err := l.m.Freeze().Write(&snapshot); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(snapshot.Len())/1e6, "snapshot-MB")
+	})
+	b.Run("read", func(b *testing.B) {
+		for range b.N {
+			if _, err := Restore(bytes.NewReader(snapshot.Bytes())); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }

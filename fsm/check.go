@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,7 +16,7 @@ import (
 // no other.
 func (m *Machine) check() error {
 	for _, part := range []func() error{
-		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkRequests, m.checkWaits, m.checkMemory, m.checkOwners, m.checkEntries,
+		m.checkCounters, m.checkSemaphores, m.checkSessions, m.checkLeases, m.checkRequests, m.checkWaits, m.checkMemory, m.checkOwners, m.checkEntries, m.checkItems,
 	} {
 		if err := part(); err != nil {
 			return err
@@ -90,7 +91,7 @@ func (m *Machine) checkSemaphores() error {
 		if held != s.held || leases != s.holders.length() {
 			return fmt.Errorf("%q: held %d, its leases sum to %d", name, s.held, held)
 		}
-		if err := m.checkLine(r, s); err != nil {
+		if err := cmp.Or(m.checkHolders(r, s), m.checkLine(r, s)); err != nil {
 			return fmt.Errorf("%q: %w", name, err)
 		}
 	}
@@ -420,6 +421,39 @@ func (m *Machine) checkEntry(r ref, e *entry) error {
 		return errors.New("what waits for it does not know it")
 	case !m.orphaned(e) && e.granted == 0 && e.waiting == 0:
 		return errors.New("it neither waits nor was granted anything")
+	}
+	return nil
+}
+
+// checkHolders: the leases of a semaphore with an index are in the order of their tokens, and
+// those in the index near enough to each other.
+func (m *Machine) checkHolders(r ref, s *semaphore) error {
+	index := m.holdersBy[r]
+	if (index != nil) != (s.holders.length() >= holderStride) {
+		return errors.New("the index of its leases is there without need, or missing")
+	}
+	if index == nil {
+		return nil
+	}
+	distance, last, indexed := 0, uint64(0), index.byToken.Iter()
+	more := indexed.First()
+	for l := s.holders.first; l != 0; l = m.leases.at(l).inSemaphore.next {
+		token := m.leases.at(l).token
+		distance++
+		switch {
+		case token <= last:
+			return errors.New("its leases are not in the order of their tokens")
+		case more && indexed.Key() == token && indexed.Value() != l:
+			return errors.New("the index has another lease for a token")
+		case more && indexed.Key() == token:
+			distance, more = 0, indexed.Next()
+		case distance > holderStride:
+			return errors.New("the index has too few of its leases")
+		}
+		last = token
+	}
+	if more {
+		return errors.New("the index has a lease that is gone")
 	}
 	return nil
 }

@@ -144,10 +144,10 @@ func decodeChange[T any](d *decoder, value func(*decoder) T) (c Change[T]) {
 	return c
 }
 
-// since returns level 1 if a member of that level is set, else 0.
-func since(set bool) uint32 {
+// since returns the level of a member if it is set, else 0.
+func since(level uint32, set bool) uint32 {
 	if set {
-		return 1
+		return level
 	}
 	return 0
 }
@@ -217,17 +217,17 @@ func (d *decoder) only() (isNew, existing bool) {
 // and a new member takes a new bit, so that old results stay readable. The arrays below are
 // in the order of the bits.
 
-func (r *Result) flags() [7]*bool {
-	return [...]*bool{&r.Replayed, &r.Joined, &r.Waiting, &r.Created, &r.Found, &r.OneShot, &r.TookOver}
+func (r *Result) flags() [8]*bool {
+	return [...]*bool{&r.Replayed, &r.Joined, &r.Waiting, &r.Created, &r.Found, &r.OneShot, &r.TookOver, &r.More}
 }
 
-func (r *Result) ids() [4]*uint64 {
-	return [...]*uint64{&r.Session, &r.Place, &r.Epoch, &r.Version}
+func (r *Result) ids() [5]*uint64 {
+	return [...]*uint64{&r.Session, &r.Place, &r.Epoch, &r.Version, &r.Locks}
 }
 
-func (r *Result) numbers() [12]*int64 {
+func (r *Result) numbers() [13]*int64 {
 	return [...]*int64{&r.TTLMS, &r.DeadlineMS, &r.Position, &r.Granted, &r.Value, &r.Asked, &r.Holding,
-		&r.Permits, &r.Full, &r.Available, &r.QueueLength, &r.Limit}
+		&r.Permits, &r.Full, &r.Available, &r.QueueLength, &r.Limit, &r.DelayMS}
 }
 
 func (r *Result) texts() [3]*string { return [...]*string{&r.Subject, &r.Reason, &r.Trace} }
@@ -248,7 +248,7 @@ const (
 	bitSemaphore = 42 //
 	bitEach      = 43 //
 	bitCompleted = 44 //
-	bitsKnown    = 1<<7 - 1 | (1<<4-1)<<bitIDs | (1<<12-1)<<bitNumbers | (1<<3-1)<<bitTexts |
+	bitsKnown    = 1<<8 - 1 | (1<<5-1)<<bitIDs | (1<<13-1)<<bitNumbers | (1<<3-1)<<bitTexts |
 		(1<<2-1)<<bitLevels | 31<<bitRule
 )
 
@@ -482,5 +482,9 @@ func (e *encoder) effect(f *Effect) {
 	e.string(f.Reason)
 	if e.feature >= 1 {
 		e.string(f.Trace)
+	}
+	if e.feature >= ItemsLevel {
+		e.string(f.Item)
+		e.uint(f.Version)
 	}
 }

@@ -40,7 +40,13 @@ const (
 	OpListDeliver     Op = 20
 	OpNoticeDone      Op = 21
 	OpRaiseLevel      Op = 22 // since level 1
-	opCount           Op = 23
+	OpOpenHolder      Op = 23 // this and the next ones since level 4
+	OpItemPut         Op = 24
+	OpItemAcquire     Op = 25
+	OpItemRelease     Op = 26
+	OpItemDelete      Op = 27
+	OpItemDeleteAll   Op = 28
+	opCount           Op = 29
 )
 
 // operation is one row of the table of operations.
@@ -74,6 +80,12 @@ var operations = [opCount]operation{
 	OpListDeliver:     {"list-deliver", decodeListDeliver, 0},
 	OpNoticeDone:      {"notice-done", decodeNoticeDone, 0},
 	OpRaiseLevel:      {"raise-level", decodeRaiseLevel, 1},
+	OpOpenHolder:      {"open-holder", decodeOpenHolder, ItemsLevel},
+	OpItemPut:         {"item-put", decodeItemPut, ItemsLevel},
+	OpItemAcquire:     {"item-acquire", decodeItemAcquire, ItemsLevel},
+	OpItemRelease:     {"item-release", decodeItemRelease, ItemsLevel},
+	OpItemDelete:      {"item-delete", decodeItemDelete, ItemsLevel},
+	OpItemDeleteAll:   {"item-delete-all", decodeItemDeleteAll, ItemsLevel},
 }
 
 // String returns the stable name of the operation, as logs and metrics show it.
@@ -113,12 +125,13 @@ func OpOf(command []byte) Op {
 //
 // A grant that follows from a release does not count: the lease takes the place of a
 // waiting request and is no larger. Idempotency keys and marks of ended sessions do not
-// count either: both are bounded, and go after their time. Up counts although its record
-// does not grow: it makes permits, of which any number of leases may follow.
+// count either, nor do deleted items: all are bounded, and go after their time. Up counts
+// although its record does not grow: it makes permits, of which any number of leases may
+// follow. A release of an item may bring a longer value, once for each acquire before.
 func (op Op) MayGrow() bool {
 	switch op {
 	case OpStartTerm, OpDeleteSemaphore, OpRenew, OpEndSession, OpRelease, OpResizeLease, OpRevokeLease,
-		OpListRemove, OpListDeliver, OpNoticeDone:
+		OpListRemove, OpListDeliver, OpNoticeDone, OpItemRelease, OpItemDelete, OpItemDeleteAll:
 		return false
 	}
 	return true
@@ -129,7 +142,7 @@ func (op Op) MayGrow() bool {
 // is listed here or in MayGrow.
 func (op Op) MayTake() bool {
 	switch op {
-	case OpPutSemaphore, OpCreateSemaphore, OpUp, OpSetValue, OpRaiseLevel:
+	case OpPutSemaphore, OpCreateSemaphore, OpUp, OpSetValue, OpRaiseLevel, OpItemPut, OpItemAcquire:
 		return false
 	}
 	return op.MayGrow()
@@ -177,7 +190,8 @@ type Envelope struct {
 //	1  cluster id, owners, versions of settings, trace contexts, bounded entries
 //	2  limits of owners
 //	3  owners take over what has none; puts that require an existing semaphore
-const FeatureLevel uint32 = 3
+//	4  items
+const FeatureLevel uint32 = 4
 
 // newerLevelError reports bytes of a feature level that this program does not know.
 func newerLevelError(found uint64) error {

@@ -9,9 +9,9 @@ import (
 )
 
 // records counts what a machine keeps, a request as its members, but for what is
-// bounded and goes by itself: keys and ended sessions.
+// bounded and goes by itself: keys, ended sessions and deleted items.
 func records(m *Machine) int {
-	count := m.semaphores.live + m.sessions.live + m.leases.live + m.entries.live + m.notices.live
+	count := m.semaphores.live + m.sessions.live + m.leases.live + m.entries.live + m.notices.live + m.items.live
 	for _, r := range m.requests.refs(func(q *request) uint64 { return q.place }) {
 		count += len(m.requests.at(r).members)
 	}
@@ -22,6 +22,7 @@ func records(m *Machine) int {
 // operation that must not grow it leaves no more records than it found, and one of an
 // operation that takes nothing leaves no owner with more than that owner had.
 func TestPropertyOnlyGrowingOperationsGrow(t *testing.T) {
+	t.Parallel()
 	seen := map[Op]bool{}
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)
@@ -76,6 +77,35 @@ func TestOpOf(t *testing.T) {
 	for _, bad := range [][]byte{nil, {1}, {1, 2}, {0x80, 0x80, 0x80, 0x80}} {
 		if got := OpOf(bad); got != 0 || !got.MayGrow() {
 			t.Errorf("%x: %v", bad, got)
+		}
+	}
+}
+
+// TestMayWait: only acquires that may wait have a name, at every level and with a key.
+func TestMayWait(t *testing.T) {
+	all := Want{"a", 1}
+	for _, c := range []struct {
+		command Command
+		name    string
+		session uint64
+	}{
+		{Acquire{Session: 7, Name: "a", Count: 1}, "a", 7},
+		{Acquire{Session: 7, Name: "a", Count: 1, Try: true}, "", 0},
+		{AcquireOnce{Session: 7, Name: "a", Count: 1, WaitMS: 1}, "a", 0},
+		{AcquireOnce{Session: 7, Name: "a", Count: 1}, "", 0},
+		{AcquireMany{Session: 7, Mode: All, Wants: []Want{all}}, "", 0},
+		{Release{Session: 7, Name: "a"}, "", 0},
+	} {
+		for _, frame := range []Envelope{{}, {Key: "key"}, {Owner: "o", Limits: OwnerLimits{Leases: 3}}} {
+			if name, session := MayWait(frame.Encode(c.command)); name != c.name || session != c.session {
+				t.Errorf("%+v in %+v: %q, %d", c.command, frame, name, session)
+			}
+		}
+	}
+	cut := Envelope{}.Encode(Acquire{Session: 7, Name: "a", Count: 1})
+	for end := range cut {
+		if name, _ := MayWait(cut[:end]); name != "" {
+			t.Errorf("%x: %q", cut[:end], name)
 		}
 	}
 }

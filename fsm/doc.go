@@ -40,9 +40,11 @@
 //   - owners.go: which caller finds which session, and the limits of an owner
 //   - sessions.go: sessions and their leases, from the limits to the memory of their ends
 //   - semaphores.go: finding, making and changing semaphores, and the grant decision
-//   - queue.go: requests in their lines, and the withdrawal of one; work.go ends waits at their deadline
-//   - work.go: expire, which ends sessions, with their leases and waits, at their deadline, then settle and serve (semaphores.go) grant; the budget of an entry, the cost of a command
+//   - queue.go: requests in their lines, and the withdrawal of one
+//   - work.go: expire ends sessions that are past their deadline, with their leases and waits, also those of one-shots (ADR 7); then settle and serve (semaphores.go) grant; the budget of an entry, the cost of a command
 //   - keys.go: idempotency keys, and the marks that remain of them
+//   - items.go: items and the sessions that hold them, shades, the numbers of changes
+//   - deletes.go: the memory of deleted items
 //   - waitlist.go: wait lists of sessions
 //   - notice.go: notices for refused downs
 //   - op_create.go: create a semaphore
@@ -67,11 +69,19 @@
 //   - op_notice_done.go: remove notices
 //   - op_start_term.go: begin a leader's term
 //   - op_raise_level.go: raise the feature level
+//   - op_open_holder.go: open a session that holds items on terms of its own
+//   - op_item_put.go: write an item
+//   - op_item_acquire.go: give an item to a session
+//   - op_item_release.go: end the hold of a session on an item
+//   - op_item_delete.go: delete an item
+//   - op_item_delete_all.go: delete the items below a prefix
 //   - view.go: what readers see of semaphores, keys and notices
 //   - view_sessions.go: what readers see of sessions
+//   - view_items.go: what readers see of items
 //   - snapshot.go: frozen copies, and the frame of a snapshot
 //   - snapshot_codec.go: the records of a snapshot
 //   - restore.go: a machine from a snapshot
 //   - succeed.go: a machine from a backup that takes the place of a running cluster's
 //   - check.go: the invariants of the state
+//   - check_items.go: the invariants of items
 package fsm

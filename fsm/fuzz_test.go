@@ -43,11 +43,17 @@ func everyCommand() []Command {
 		NoticeDone{IDs: []uint64{1, 9}},
 		RaiseLevel{Level: 1},
 		DeleteSemaphore{Name: "a", Epoch: 1},
+		OpenHolder{Session: 8, TTLMS: 30_000, About: "about", DeleteItems: true, DelayMS: 15_000},
+		ItemPut{Name: "p/1", Value: "\x00", Flags: 1 << 63, Version: Change[uint64]{true, 3}},
+		ItemAcquire{Name: "p/2", Value: "two", Flags: 2, Session: 1},
+		ItemRelease{Name: "p/1", Value: "done", Flags: 1, Session: 2},
+		ItemDelete{Name: "p/1", Version: Change[uint64]{true, 3}},
+		ItemDeleteAll{Prefix: "p/"},
 	}
 }
 
 // busy is a machine with leases, waiters of every kind, a revoked lease, keys
-// pending and done, and ended sessions.
+// pending and done, ended sessions, and items held, free, delayed and deleted.
 func busy(t testing.TB) (*Machine, uint64) {
 	m := NewAtLevel(FeatureLevel)
 	level := int32(1)
@@ -64,6 +70,10 @@ func busy(t testing.TB) (*Machine, uint64) {
 		Down{Name: "b", Count: 7, Notice: "http://example.com/free"}, Up{Name: "b", Count: 9},
 		ListAdd{Session: 2, Name: "b", Count: 2}, ListAdd{Session: 2, Name: "b", Count: 90}, ListAdd{Session: 2, Name: "b", Count: 5},
 		ListAdd{Session: 3, Name: "a", Count: 5}, Down{Name: "a", Count: 7, Notice: "http://example.com/free"},
+		OpenHolder{Session: 5, TTLMS: 5000, About: "about", DeleteItems: true, DelayMS: 60_000},
+		OpenHolder{Session: 6, TTLMS: 10_000, DelayMS: 4000}, ItemAcquire{Name: "p/1", Value: "one", Session: 2},
+		ItemAcquire{Name: "p/2", Session: 5}, ItemAcquire{Name: "p/3", Session: 6}, ItemAcquire{Name: "q", Session: 6},
+		ItemPut{Name: "p/4", Value: "four"}, ItemDelete{Name: "p/3"}, ItemPut{Name: "p/3"}, EndSession{Session: 6}, ItemDelete{Name: "q"},
 	}
 	for i, c := range commands {
 		key := ""
@@ -225,6 +235,7 @@ func FuzzDecodeResult(f *testing.F) {
 	view := SemaphoreView{Name: "a", Epoch: 1, Permits: 2, Offset: -1, Held: 1, Level: &level, Metadata: []Pair{{"k", "v"}}}
 	f.Add(AppendResult(nil, &Result{}))
 	f.Add(AppendResult(nil, &Result{Code: LimitReached, Rule: RuleOwnerLeases, Limit: 300}))
+	f.Add(AppendResult(nil, &Result{Code: ItemDiffers, Rule: RuleDelay, Version: 1 << 44, Locks: 3, DelayMS: 15_000, More: true}))
 	f.Add(AppendResult(nil, &Result{Code: Never, Subject: "a", Asked: 3, Permits: 1, Level: &level, LowestLevel: &level, Rule: RuleHolds, Reason: "r"}))
 	f.Add(AppendResult(nil, &Result{Session: 9, TTLMS: 1, Grants: []Grant{{"a", 1, 2, 3, 4}}, Semaphore: &view, Each: []Result{{Code: Revoked}, {Granted: -1}}}))
 	f.Fuzz(func(t *testing.T, data []byte) {

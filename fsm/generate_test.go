@@ -114,6 +114,9 @@ func (g *generator) keyedCommand() modelCommand {
 		case OpenSession:
 			again.Session = g.fresh()
 			c.command = again
+		case OpenHolder:
+			again.Session = g.fresh()
+			c.command = again
 		case Down:
 			if again.WaitMS > 0 {
 				again.Session, again.WaitMS = g.fresh(), again.WaitMS+1
@@ -158,11 +161,12 @@ func (g *generator) choose() {
 	if len(g.bounds) > 1 && g.chance(2) {
 		g.bounds = g.bounds[1:]
 	}
+	items := oneOf(g, [][]Op{nil, nil, itemOps, itemOps[:1+g.below(len(itemOps))]})
 	if g.chance(3) {
-		g.ops = drawnOps
+		g.ops = slices.Concat(drawnOps, items)
 		return
 	}
-	g.ops = []Op{OpAcquire, OpOpenSession}
+	g.ops = append([]Op{OpAcquire, OpOpenSession}, items...)
 	var left [opCount]int // 0: not drawn yet, 1: left out, 2: in
 	for _, op := range drawnOps {
 		if left[op] == 0 {
@@ -327,6 +331,9 @@ func (g *generator) command() Command {
 		return DeleteSemaphore{Name: g.name(), Epoch: g.epoch(), Version: g.version()}
 	}
 	op := oneOf(g, g.ops)
+	if aboutItems(op) {
+		return g.ofItem(op)
+	}
 	switch op {
 	case OpPutSemaphore:
 		return g.put()

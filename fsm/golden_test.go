@@ -27,7 +27,7 @@ func TestNumbersAreForEver(t *testing.T) {
 	for c := CauseExpired; c <= CauseResized; c++ {
 		fmt.Fprintf(&b, "cause %d %v\n", c, c)
 	}
-	for k := EffectCreated; k <= EffectNoticeEnded; k++ {
+	for k := EffectCreated; k <= EffectItemDeleted; k++ {
 		fmt.Fprintf(&b, "effect %d %v\n", k, k)
 	}
 	golden(t, "testdata/numbers.golden", b.String())
@@ -87,6 +87,35 @@ func TestStateHashIsForEver(t *testing.T) {
 		PutSemaphore{Name: "absent", Permits: Change[int64]{true, 4}, OnlyExisting: true},
 		PutSemaphore{Name: "db", OnlyNew: true, OnlyExisting: true},
 	})
+	goldenHistory(t, "testdata/level-4.golden", goldenEnvelope(OwnerLimits{Sessions: 4}), []Command{
+		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 4},
+		OpenHolder{Session: 1, TTLMS: 30_000, About: "{\"Name\":\"deploy\"}", DeleteItems: true, DelayMS: 15_000},
+		OpenHolder{Session: 2, TTLMS: 4_000, DelayMS: 60_000},
+		OpenSession{Session: 3, TTLMS: 30_000},
+		ItemPut{Name: "p/config", Value: "\x00one", Flags: 1 << 63},
+		ItemPut{Name: "p/config", Value: "two", Version: Change[uint64]{true, 3}},
+		ItemPut{Name: "p/config", Value: "three", Version: Change[uint64]{true, 3}},
+		ItemPut{Name: "absent", Version: Change[uint64]{true, 3}},
+		ItemAcquire{Name: "p/.lock", Value: "held", Flags: 300, Session: 1},
+		ItemAcquire{Name: "p/.lock", Value: "held", Session: 3},
+		ItemRelease{Name: "p/.lock", Session: 3},
+		ItemAcquire{Name: "p/other", Session: 2},
+		ItemAcquire{Name: "other", Session: 3},
+		ItemRelease{Name: "other", Value: "free", Flags: 7, Session: 3},
+		ItemAcquire{Name: "q/1", Session: 3},
+		ItemPut{Name: "r/1"},
+		ItemPut{Name: "r/2"},
+		ItemDelete{Name: "r/1", Version: Change[uint64]{true, 1}},
+		ItemDelete{Name: "q/1"},
+		ItemDelete{Name: "q/1"},
+		ItemDeleteAll{Prefix: "r/"},
+		EndSession{Session: 1},
+		ItemAcquire{Name: "p/.lock", Session: 3},
+		ItemDelete{Name: "p/other"},
+		ItemAcquire{Name: "p/config", Session: 3},
+		OpenHolder{Session: 4, TTLMS: 30_000, About: "{\"Name\":\"next\"}", DelayMS: 1},
+		ItemAcquire{Name: "p/next", Session: 4},
+	})
 }
 
 // goldenEnvelope frames the commands of one owner, which carry its limits.
@@ -101,18 +130,19 @@ func goldenEnvelope(limits OwnerLimits) func(int) Envelope {
 	}
 }
 
-// goldenHistory applies a history of commands, each in its frame.
-func goldenHistory(t *testing.T, path string, frame func(int) Envelope, history []Command) {
+// goldenHistory applies a history of commands, each in its frame, and returns their codes.
+func goldenHistory(t *testing.T, path string, frame func(int) Envelope, history []Command) (codes []Code) {
 	t.Helper()
 	m := New()
 	var b strings.Builder
 	for i, command := range history {
 		entry := EncodeEntry(int64(i)*250, [][]byte{frame(i).Encode(command)})
-		m.Apply(uint64(i+1), entry)
+		codes = append(codes, m.Apply(uint64(i+1), entry).Commands[0].Result.Code)
 		fmt.Fprintf(&b, "%d %v %x %x\n", i+1, command.Op(), m.Hash(), entry)
 	}
 	fmt.Fprintf(&b, "snapshot %x\n", snapshotOf(t, m.Freeze()))
 	golden(t, path, b.String())
+	return codes
 }
 
 // TestLevel0IsRead replays the log of the program before levels, from its start and from
@@ -197,6 +227,7 @@ func TestCommandsAboveTheLevel(t *testing.T) {
 		"an owner":     {1, Envelope{Owner: "ci"}.Encode(DeleteSemaphore{Name: "a"})},
 		"an operation": {1, Envelope{}.Encode(RaiseLevel{Level: 1})},
 		"a bit":        {3, Envelope{}.Encode(PutSemaphore{Name: "a", OnlyExisting: true})},
+		"an item":      {4, Envelope{}.Encode(ItemDeleteAll{})},
 		"limits":       {2, Envelope{Owner: "ci", Limits: OwnerLimits{Leases: 1}}.Encode(DeleteSemaphore{Name: "a"})},
 	} {
 		if level := CommandLevel(c.command); level != c.level {
@@ -260,6 +291,10 @@ func TestConstantsBelongToTheLevel(t *testing.T) {
 		{"bytes of a name", maxNameBytes}, {"bytes of a reason", maxReasonBytes}, {"bytes of a key", maxKeyBytes}, {"bytes of an owner", MaxOwnerBytes},
 		{"bytes of a trace", MaxTraceBytes}, {"pairs of metadata", maxMetadataPairs}, {"bytes of metadata", maxMetadataBytes}, {"members of a list", MaxMembers},
 		{"longest ttl in ms", MaxTTLMS}, {"keys of one owner where 3 are allowed", half(3)},
+		{"items and shades", maxItems}, {"bytes of items", maxItemBytes}, {"bytes that an item counts beside its texts", itemOverhead}, {"bytes of an item's value", maxValueBytes},
+		{"bytes of an about", maxAboutBytes}, {"longest delay of an item in ms", maxItemDelayMS}, {"items of a session", maxSessionItems}, {"items deleted at once", maxDeletedAtOnce},
+		{"shades dropped in an entry", maxShadesDropped}, {"folders of deleted items", maxFolders}, {"deleted items of a folder", maxFolderNames}, {"deleted items", maxDeletedNames},
+		{"ms that deleted items are kept", deletesKeptMS}, {"jump of a state that takes another one's place", succeededJump},
 	} {
 		fmt.Fprintf(&b, "%s %d\n", c.name, c.value)
 	}

@@ -25,6 +25,12 @@ type state struct {
 
 	feature uint32    // the feature level in force; never goes down
 	cluster ClusterID // zero before the first StartTerm of level 1
+
+	// Of items, 0 below ItemsLevel.
+	changes       uint64 // the number of the last change; never goes back
+	itemChange    uint64 // that of the last change of an item
+	sessionChange uint64 // that of the last open or end of a session that open-holder opened
+	jumped        uint64 // that at which the last jump ended, see jumpChanges
 }
 
 // tables hold the primary records.
@@ -39,6 +45,8 @@ type tables struct {
 	keys       table[key]
 	marks      markQueue
 	revoked    table[revoked]
+	items      table[item]
+	folders    table[folder]
 }
 
 // leaseKey names a session and a semaphore: at most one lease, waiting request or entry of
@@ -68,15 +76,23 @@ type indexes struct {
 	byKey        map[keyName]ref
 	byRevoked    map[revokedKey]ref
 	marked       map[[16]byte]struct{} // the marks' hashes
+	holdersBy    map[ref]*holderIndex  // of the semaphores with holderStride leases and more
 	deadlines    deadlines
-	endedOrder   list             // ended sessions, the oldest first
-	patience     list             // notices that end by time, the earliest first
-	revokedOrder list             // the oldest first
-	outcomes     list             // keys with an outcome, the oldest first
-	owned        map[string]owned // by owner; the empty owner is not counted
-	keyBytes     int64            // invariant: the sum of the keys' bytes
-	reserved     int64            // invariant: the number of leases that waiting requests may become
-	members      int              // invariant: the members of all waiting requests
+	endedOrder   list                   // ended sessions, the oldest first
+	patience     list                   // notices that end by time, the earliest first
+	revokedOrder list                   // the oldest first
+	outcomes     list                   // keys with an outcome, the oldest first
+	owned        map[string]owned       // by owner; the empty owner is not counted
+	itemNames    btree.Map[string, ref] // items, without shades
+	byShade      map[string]ref         // shades by name
+	shades       *btree.BTreeG[shade]
+	byFolder     btree.Map[string, ref]
+	folderOrder  list  // the folder with the oldest last delete first
+	deletedNames int   // invariant: the names of all folders
+	itemBytes    int64 // invariant: the sum of the bytes of items, shades and terms
+	keyBytes     int64 // invariant: the sum of the keys' bytes
+	reserved     int64 // invariant: the number of leases that waiting requests may become
+	members      int   // invariant: the members of all waiting requests
 }
 
 // Machine is the state machine. One goroutine at a time may use it, see the package
@@ -122,7 +138,10 @@ func NewAtLevel(level uint32) *Machine {
 		byKey:     map[keyName]ref{},
 		byRevoked: map[revokedKey]ref{},
 		marked:    map[[16]byte]struct{}{},
+		holdersBy: map[ref]*holderIndex{},
 		owned:     map[string]owned{},
+		byShade:   map[string]ref{},
+		shades:    newShades(),
 	}
 	return m
 }

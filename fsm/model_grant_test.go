@@ -289,6 +289,7 @@ func (m *model) endSession(s *modelSession, cause Cause, reason string) {
 	for _, e := range m.listOf(s) {
 		m.dropEntry(e, !s.keep)
 	}
+	m.endItems(s, cause)
 	m.done.ended++
 	m.shrink(s)
 	m.sessions = slices.DeleteFunc(m.sessions, func(other *modelSession) bool { return other == s })

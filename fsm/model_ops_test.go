@@ -53,10 +53,22 @@ func (m *model) do(c Command) Result {
 		return m.listDeliver(c)
 	case RaiseLevel:
 		found := c.Level <= m.level
-		m.level = max(m.level, c.Level)
+		m.raise(c.Level)
 		return Result{Code: OK, Found: found}
 	case NoticeDone:
 		return m.noticeDone(c)
+	case OpenHolder:
+		return m.openHolder(c)
+	case ItemPut:
+		return m.itemPut(c)
+	case ItemAcquire:
+		return m.itemAcquire(c)
+	case ItemRelease:
+		return m.itemRelease(c)
+	case ItemDelete:
+		return m.itemDelete(c)
+	case ItemDeleteAll:
+		return m.itemDeleteAll(c)
 	}
 	panic(fmt.Sprintf("the model does not know %T", c))
 }
@@ -73,6 +85,9 @@ func (m *model) reign(c StartTerm) Result {
 		m.tokens += by
 		m.places += by
 		m.epochs += by
+		if m.level >= 4 {
+			m.skipChanges(by)
+		}
 	}
 	return Result{Code: OK}
 }

@@ -17,7 +17,7 @@ type model struct {
 	leader                              string
 	nowMS                               int64
 	limits                              Limits
-	level                               uint32 // 2 or 3
+	level                               uint32 // 2 to 4
 
 	semaphores []*modelSemaphore // in order of epoch
 	sessions   []*modelSession   // in order of opening
@@ -30,6 +30,7 @@ type model struct {
 	entries    []*modelEntry     // of wait lists, in the order added
 	notices    []*modelNotice    // in order of id
 	numbers    int               // of entries ever added
+	items      modelItems
 
 	caller modelCommand // the command under way
 
@@ -65,6 +66,7 @@ type modelSession struct {
 	everHeld          bool
 	first             *modelRequest // a one-shot's own, while it waits
 	delivered         int           // the number of its wait list's entry delivered last
+	terms             *modelTerms
 }
 
 // awaitsFirst: it is a one-shot whose own request still waits. Its deadline is the end of
@@ -229,6 +231,7 @@ func (m *model) forgetOld() {
 	for dropped = 0; dropped < 4096 && len(m.marks) > 0 && m.marks[0].atMS+tenMinutesMS <= m.nowMS; dropped++ {
 		m.marks = m.marks[1:]
 	}
+	m.forgetItems()
 }
 
 // follow ties a key with an outcome to the one-shot session that it was granted; the
@@ -263,7 +266,7 @@ func (m *model) shrink(s *modelSession) {
 
 // keyed does a command once for its key.
 func (m *model) keyed(c modelCommand) Result {
-	if put, is := c.command.(PutSemaphore); c.command == nil || is && put.OnlyExisting && m.level < 3 {
+	if put, is := c.command.(PutSemaphore); c.command == nil || is && put.OnlyExisting && m.level < 3 || aboutItems(c.command.Op()) && m.level < 4 {
 		return Result{Code: Malformed}
 	}
 	if c.key == "" {
@@ -449,6 +452,9 @@ func clientPart(c Command) Command {
 	case OpenSession:
 		c.Session = 0
 		return c
+	case OpenHolder:
+		c.Session = 0
+		return c
 	}
 	return c
 }
@@ -486,7 +492,7 @@ func (m *model) found(id uint64) *modelSession {
 }
 
 // givingBack are the operations on a session by which nobody becomes its owner.
-var givingBack = []Op{OpRelease, OpResizeLease, OpListRemove, OpEndSession, OpRevokeLease}
+var givingBack = []Op{OpRelease, OpResizeLease, OpListRemove, OpEndSession, OpRevokeLease, OpItemRelease}
 
 // goOn gives a session without an owner to the caller, from level 3 on, if the caller's
 // request in it was granted or waits.

@@ -28,7 +28,7 @@ func (m *model) differs(machine *Machine) error {
 			return fmt.Errorf("%s is %v, the model has %v", s.name, s.got, s.want)
 		}
 	}
-	for _, part := range []func(*Machine) error{m.semaphoresDiffer, m.sessionsDiffer, m.listsDiffer, m.memoryDiffers} {
+	for _, part := range []func(*Machine) error{m.semaphoresDiffer, m.sessionsDiffer, m.listsDiffer, m.memoryDiffers, m.itemsDiffer} {
 		if err := part(machine); err != nil {
 			return err
 		}
@@ -58,14 +58,14 @@ func (m *model) semaphoresDiffer(machine *Machine) error {
 		for _, l := range m.holders(s) {
 			holders = append(holders, leaseView(l))
 		}
-		if err := same("holders of "+s.name, machine.Holders(s.name, 10_000), holders); err != nil {
+		if err := same("holders of "+s.name, machine.Holders(s.name, 0, 10_000), holders); err != nil {
 			return err
 		}
 		var waiters []RequestView
 		for i, r := range m.line(s) {
 			waiters = append(waiters, m.requestView(r, s, int64(i)+1))
 		}
-		if err := same("waiters of "+s.name, machine.Waiters(s.name, 10_000), waiters); err != nil {
+		if err := same("waiters of "+s.name, machine.Waiters(s.name, 0, 10_000), waiters); err != nil {
 			return err
 		}
 	}

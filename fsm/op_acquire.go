@@ -212,3 +212,36 @@ func (m *Machine) levelWaitedFor(owner ref) *int32 {
 	}
 	return nil
 }
+
+// MayWait returns the semaphore and the session of an acquire that may wait, from the output
+// of [Envelope.Encode]. For any other command, and for other bytes, the name is empty. An
+// [AcquireOnce] has no session yet, so its session is 0.
+func MayWait(command []byte) (name string, session uint64) {
+	if op := OpOf(command); op != OpAcquire && op != OpAcquireOnce {
+		return "", 0
+	}
+	d, _ := decodeCommand(entryVersion, newDecoder(command))
+	switch c := d.command.(type) {
+	case Acquire:
+		if !c.Try {
+			return c.Name, c.Session
+		}
+	case AcquireOnce:
+		if c.WaitMS > 0 {
+			return c.Name, 0
+		}
+	}
+	return "", 0
+}
+
+// JoinsQueue reports whether an acquire of a semaphore would join a queue in which others
+// wait. A session that has its lease there would not.
+func (m *Machine) JoinsQueue(name string, session uint64) bool {
+	r, ok := m.byName[name]
+	if !ok || m.semaphores.at(r).waiting() == 0 {
+		return false
+	}
+	owner, _ := m.bySession.Get(session)
+	_, holds := m.leaseOf(owner, r)
+	return !holds
+}

@@ -21,7 +21,7 @@ func (c DeleteSemaphore) encode(e *encoder) {
 	e.settings(c.Version)
 }
 
-func (c DeleteSemaphore) needs() uint32 { return since(c.Version.Given) }
+func (c DeleteSemaphore) needs() uint32 { return since(1, c.Version.Given) }
 
 func decodeDeleteSemaphore(d *decoder) Command {
 	return DeleteSemaphore{Name: d.Text(), Epoch: d.Uint(), Version: d.settings()}

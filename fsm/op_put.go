@@ -38,7 +38,7 @@ func (c PutSemaphore) needs() uint32 {
 	if c.OnlyExisting {
 		return onlyExistingLevel
 	}
-	return since(c.Version.Given)
+	return since(1, c.Version.Given)
 }
 
 func decodePutSemaphore(d *decoder) Command {

@@ -24,7 +24,7 @@ func (c Release) encode(e *encoder) {
 	e.token(c.Token)
 }
 
-func (c Release) needs() uint32 { return since(c.Token != 0) }
+func (c Release) needs() uint32 { return since(1, c.Token != 0) }
 
 func decodeRelease(d *decoder) Command {
 	return Release{Session: d.Uint(), Name: d.Text(), Epoch: d.Uint(), Token: d.token()}

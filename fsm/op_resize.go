@@ -25,7 +25,7 @@ func (c ResizeLease) encode(e *encoder) {
 	e.token(c.Token)
 }
 
-func (c ResizeLease) needs() uint32 { return since(c.Token != 0) }
+func (c ResizeLease) needs() uint32 { return since(1, c.Token != 0) }
 
 func decodeResizeLease(d *decoder) Command {
 	return ResizeLease{Session: d.Uint(), Name: d.Text(), Count: d.Int(), Epoch: d.Uint(), Token: d.token()}

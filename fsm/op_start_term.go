@@ -39,7 +39,7 @@ func (c StartTerm) encode(e *encoder) {
 	}
 }
 
-func (c StartTerm) needs() uint32 { return since(c.Level > 0 || c.Cluster != ClusterID{}) }
+func (c StartTerm) needs() uint32 { return since(1, c.Level > 0 || c.Cluster != ClusterID{}) }
 
 func decodeStartTerm(d *decoder) Command {
 	c := StartTerm{Term: d.Uint(), Leader: d.Text(), Limits: d.limits(), Jump: d.Bool()}
@@ -56,7 +56,8 @@ func (c StartTerm) apply(m *Machine) Result {
 	case m.cluster != ClusterID{}:
 		panic(fmt.Sprintf("this state belongs to cluster %v, the entry to cluster %v", m.cluster, c.Cluster))
 	default:
-		m.cluster, m.feature = c.Cluster, max(m.feature, c.Level)
+		m.cluster = c.Cluster
+		m.raise(c.Level)
 	}
 	m.term, m.leader, m.limits = c.Term, c.Leader, c.Limits
 	if c.Jump {
@@ -78,6 +79,9 @@ func (m *Machine) jump(by uint64) {
 	m.tokens += by
 	m.places += by
 	m.epochs += by
+	if m.feature >= ItemsLevel { // below it, raise makes up for it
+		m.jumpChanges(by)
+	}
 }
 
 // Recovered makes the state that of another cluster, which goes on from here alone. Entries

@@ -142,7 +142,7 @@ func (m *Machine) replayUnowned(c *decoded) (result Result, ok bool) {
 // goesOn reports whether a client goes on with a session by a command that succeeds.
 func goesOn(c Command) bool {
 	switch c.(type) {
-	case Release, ResizeLease, ListRemove, EndSession, RevokeLease:
+	case Release, ResizeLease, ListRemove, EndSession, RevokeLease, ItemRelease:
 		return false
 	}
 	return true

@@ -11,6 +11,7 @@ import (
 // TestPropertyOwnersStayWithinTheirLimits: whatever is applied, an owner all of whose
 // commands carry the same limits never has more than these, if every session has an owner.
 func TestPropertyOwnersStayWithinTheirLimits(t *testing.T) {
+	t.Parallel()
 	reached := map[string]bool{}
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)

@@ -40,6 +40,7 @@ type ledgerEntry struct {
 // Requests are served in order. No request waits while permits are available, nor after a
 // delete.
 func TestPropertyListsAddUp(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		l := &ledger{t: t, m: NewAtLevel(FeatureLevel), value: map[string]int64{}, place: map[string]uint64{}, waiting: map[string]map[uint64]bool{},
 			entries: map[listKey]*ledgerEntry{}, kept: map[uint64]bool{}, names: []string{"a", "b", "c"}}

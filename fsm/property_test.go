@@ -34,7 +34,7 @@ type sequence struct {
 func newSequence(t *rapid.T) *sequence {
 	s := &sequence{t: t, model: newModel()}
 	s.g = &generator{t: t, m: s.model}
-	s.began = oneOf(s.g, []uint32{FeatureLevel, FeatureLevel, adoptLevel - 1})
+	s.began = oneOf(s.g, []uint32{FeatureLevel, FeatureLevel, FeatureLevel, FeatureLevel, adoptLevel - 1, ItemsLevel - 1})
 	s.machine, s.model.level = NewAtLevel(s.began), s.began
 	s.model.budget = oneOf(s.g, []budget{defaultBudget(), {ended: 1, swept: 1, served: 1}, {ended: 3, swept: 1, served: 2}, {ended: 2, swept: 3, served: 4}})
 	s.machine.budget = s.model.budget
@@ -126,6 +126,7 @@ func (s *sequence) run(most int, after func(sentEntry, *Applied)) {
 // TestPropertyModel: any sequence of entries has the results, conclusions, effects and
 // state of the model, and breaks no invariant.
 func TestPropertyModel(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) { newSequence(t).run(100, nil) })
 }
 
@@ -147,8 +148,8 @@ func TestSequencesReach(t *testing.T) {
 		}
 	}
 	for rule := RuleHolds; rule < ruleCount; rule++ {
-		if rule == RuleNotices {
-			continue // 100 of them: TestNoticesAreBounded
+		if rule == RuleNotices || rule == RuleItems || rule == RuleItemBytes || rule == RuleSessionItems {
+			continue // many of them: TestNoticesAreBounded, TestItemsAreBounded
 		}
 		if reached["rule "+rule.String()] == 0 {
 			t.Errorf("no refusal came from the rule %v", rule)
@@ -160,6 +161,8 @@ func TestSequencesReach(t *testing.T) {
 		"session-ended expired", "session-ended released", "session-ended revoked", "session-ended deleted", "session-ended never",
 		"wait ended ok", "wait ended unavailable", "wait ended never", "wait ended deleted", "wait ended withdrawn",
 		"list-ready ", "list-ready deleted", "notice-due ", "wait ended revoked", "wait ended expired-session", "wait ended unknown-session", "joined", "replayed",
+		"item-changed ", "item-changed released", "item-changed expired", "item-changed revoked", "item-deleted deleted", "item-deleted released",
+		"item-deleted expired",
 	} {
 		if reached[what] == 0 {
 			t.Errorf("never reached: %s", what)
@@ -192,6 +195,7 @@ func reach(reached map[string]int, applied *Applied) {
 // TestPropertyRestored: a machine that is restored from a snapshot after each entry goes on
 // exactly like one that is not: same results, same state hash, same bytes of snapshot.
 func TestPropertyRestored(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)
 		often := 1 + s.g.below(5)
@@ -227,6 +231,7 @@ func TestPropertyRestored(t *testing.T) {
 // TestPropertyReplayed: the same log on another machine gives the same results, the same
 // state hash and the same bytes of snapshot.
 func TestPropertyReplayed(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)
 		var said []*Applied
@@ -247,6 +252,7 @@ func TestPropertyReplayed(t *testing.T) {
 // TestPropertyFrozen: a frozen copy that is written late, while the machine went on, gives
 // the same bytes as one written at once.
 func TestPropertyFrozen(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)
 		type kept struct {

@@ -48,6 +48,9 @@ type session struct {
 	members  int32 // derived: the members of its requests
 	keys     int32 // derived: the keys that wait for its requests
 
+	items list   // derived: those that it holds
+	terms *terms // immutable; nil unless open-holder opened it
+
 	oneShot bool // ends with its last lease or request
 	keep    bool // its end does not give back the undelivered grants of its wait list
 	leased  bool // it has held a lease, so that its client knows its id
@@ -172,6 +175,41 @@ type revoked struct {
 	reason  string
 
 	inOrder links // derived
+}
+
+// item is a small named value that a session may hold. A deleted one whose delay runs stays as
+// a shade, which readers don't see; a new item of its name takes its place, and its delay.
+type item struct {
+	name    string
+	value   string
+	flags   uint64
+	holder  ref    // a session, or 0
+	locks   uint64 // how often a session acquired it while no session held it
+	created uint64 // the number of the change that made it; no other item has it
+	version uint64 // the number of its last change
+	delayMS int64  // no session acquires it before this, in cluster time; 0: at any time
+
+	inSession links // derived
+
+	shade bool // it has name, created and delayMS alone
+}
+
+// folder is the memory of the items that were deleted from one folder of names.
+type folder struct {
+	text   string // of the names up to the last slash, with it
+	order  uint64 // rises with each delete; ended sessions and keys share the counter
+	atMS   int64  // of the last delete
+	folded uint64 // the number of the last delete that is not in names any more, or 0
+	names  []deletedName
+
+	inOrder links // derived
+}
+
+// deletedName is one delete. A folder has each name once, in the order of the deletes. Changes
+// of the list append to its array or make another one, so that a frozen copy may share it.
+type deletedName struct {
+	name   string
+	number uint64 // of the change
 }
 
 // revokedKey names the memory of a lease.

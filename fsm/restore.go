@@ -14,8 +14,10 @@ import (
 
 // Restore reads a snapshot into a new machine. It returns an error for bytes that are no
 // snapshot, of another version or damaged, and for a state that breaks an invariant.
-func Restore(r io.Reader) (*Machine, error) {
-	b := &builder{m: New(), in: &snapshotReader{r: bufio.NewReaderSize(r, 256<<10)}, epochs: map[uint64]ref{}, orders: map[uint64]ref{}, pending: map[uint64][]ref{}}
+func Restore(r io.Reader) (*Machine, error) { return restore(bufio.NewReaderSize(r, 256<<10)) }
+
+func restore(r *bufio.Reader) (*Machine, error) {
+	b := &builder{m: New(), in: &snapshotReader{r: r}, epochs: map[uint64]ref{}, orders: map[uint64]ref{}, pending: map[uint64][]ref{}}
 	err := b.read()
 	if err == nil {
 		b.findUnserved()
@@ -168,6 +170,10 @@ func (b *builder) record(tag byte) error {
 		b.addMark(d)
 	case sectionRevoked:
 		b.addRevoked(d)
+	case sectionItems:
+		b.addItem(d)
+	case sectionFolders:
+		b.addFolder(d)
 	default:
 		return fmt.Errorf("unknown section %d: written by a newer version", tag)
 	}
@@ -225,6 +231,9 @@ func (b *builder) addSession(d *decoder) {
 	b.m.bySession.Load(s.id, r) // they rise
 	b.m.count(s.owner, owned{sessions: 1})
 	b.m.deadlines.set(r, s.id, s.deadlineMS)
+	if s.terms != nil {
+		b.m.itemBytes += s.terms.bytes()
+	}
 }
 
 func (b *builder) addLease(d *decoder) {
@@ -327,6 +336,32 @@ func (b *builder) addRevoked(d *decoder) {
 	v := revoked{session: d.Uint(), epoch: d.Uint(), order: d.Uint(), atMS: d.Int(), reason: d.Text()}
 	if _, twice := b.m.byRevoked[revokedKey{v.session, v.epoch}]; b.valid(d, v.order, twice) {
 		b.m.fileRevoked(v)
+	}
+}
+
+func (b *builder) addItem(d *decoder) {
+	i := b.item(d)
+	_, lives := b.m.itemNames.Get(i.name)
+	_, stays := b.m.byShade[i.name]
+	if !b.valid(d, i.created, lives || stays) {
+		return
+	}
+	r := b.m.items.add(i)
+	b.m.itemBytes += i.bytes()
+	if i.shade {
+		b.m.fileShade(r)
+		return
+	}
+	b.m.itemNames.Set(i.name, r)
+	b.m.moveItem(r, 0, i.holder)
+}
+
+func (b *builder) addFolder(d *decoder) {
+	f := d.folder()
+	if _, twice := b.m.byFolder.Get(f.text); b.valid(d, f.order, twice || len(f.names) == 0) {
+		r := b.m.folders.add(f)
+		b.m.byFolder.Set(f.text, r)
+		b.m.linkFolder(r)
 	}
 }
 

@@ -35,7 +35,8 @@ const (
 	NothingReady     Code = 24 // deliver: no entry of the wait list is ready, see Found
 	VersionMismatch  Code = 25 // the command names another version, see Version; level 1
 	Over             Code = 26 // the lease that this key was granted is over; level 1
-	codeCount             = 27
+	ItemDiffers      Code = 27 // an item is not as the command needs it, see Rule; level 4
+	codeCount             = 28
 )
 
 var codeNames = [codeCount]string{
@@ -43,7 +44,7 @@ var codeNames = [codeCount]string{
 	"expired-session", "revoked", "never", "lease-exists", "hierarchy", "unavailable",
 	"already-exists", "epoch-mismatch", "overflow", "session-exists", "session-id-taken",
 	"limit-reached", "key-reused", "deleted", "not-held", "withdrawn", "mixed-levels",
-	"permits-required", "nothing-ready", "version-mismatch", "over",
+	"permits-required", "nothing-ready", "version-mismatch", "over", "item-differs",
 }
 
 // String returns the stable name of the code.
@@ -71,13 +72,22 @@ const (
 	RuleOwnerSessions Rule = 14 // limit: one owner's sessions, see OwnerLimits; level 2
 	RuleOwnerLeases   Rule = 15 // limit: one owner's leases; level 2
 	RuleOwnerWaiting  Rule = 16 // limit: one owner's waiting requests; level 2
-	ruleCount              = 17
+	RuleItems         Rule = 17 // limit: how many items and shades; this and the next ones since level 4
+	RuleItemBytes     Rule = 18 // limit: bytes of items
+	RuleSessionItems  Rule = 19 // limit: how many items one session holds
+	RuleVersion       Rule = 20 // item-differs: it has another version
+	RuleAbsent        Rule = 21 // item-differs: it does not exist
+	RuleHeld          Rule = 22 // item-differs: another session holds it
+	RuleDelay         Rule = 23 // item-differs: no session acquires it yet, see DelayMS
+	RuleNotHolder     Rule = 24 // item-differs: the session does not hold it
+	ruleCount              = 25
 )
 
 var ruleNames = [ruleCount]string{
 	"", "holds", "waits", "semaphores", "sessions", "leases", "session-leases",
 	"waiting", "queue", "session-waiting", "keys", "wait-list", "notices", "owner-keys",
 	"owner-sessions", "owner-leases", "owner-waiting",
+	"items", "item-bytes", "session-items", "version", "absent", "held", "delay", "not-holder",
 }
 
 // String returns the stable name of the rule.
@@ -90,8 +100,8 @@ type Result struct {
 	Replayed bool // the recorded outcome of an idempotency key; nothing changed
 	Joined   bool // the request of the key still waits, at the same place; nothing changed
 	Waiting  bool // the session still has a waiting request
-	Created  bool // a new semaphore was made
-	Found    bool // end, release, delete: the session, lease or semaphore was there
+	Created  bool // a new semaphore, session or item was made
+	Found    bool // end, release, delete: the session, lease, semaphore or item was there
 	OneShot  bool // Session ends with its last lease or request
 	TookOver bool // the caller has become the owner of the session, which had none; level 3
 
@@ -103,9 +113,9 @@ type Result struct {
 	Position int64  // of the request in its (first) line, from 1
 
 	Epoch   uint64 // of the semaphore
-	Version uint64 // of its settings: put, create and VersionMismatch; level 1
+	Version uint64 // of its settings: put, create and VersionMismatch; level 1. Of an item, or of the change that opened a session; level 4
 	Granted int64  // down: permits taken
-	Value   int64  // up, down, set: available after the grants that it caused
+	Value   int64  // up, down, set: available after the grants that it caused; item-delete-all: items deleted
 
 	Trace string // of the command that caused a waiting request's grant
 
@@ -127,6 +137,11 @@ type Result struct {
 	QueueLength int64
 	Level       *int32 // of the semaphore asked for
 	LowestLevel *int32 // the lowest level held, or the level of the waiting request
+
+	// Of items, from level 4 on.
+	Locks   uint64 // how often a session acquired the item while no session held it
+	DelayMS int64  // RuleDelay: the time left
+	More    bool   // item-delete-all: others are left
 }
 
 // Grant describes one lease in a result.
@@ -173,13 +188,15 @@ const (
 	EffectSessionRenewed EffectKind = 12 // another ttl or deadline: TTLMS, DeadlineMS
 	EffectListLeft       EffectKind = 13 // an entry left a wait list, delivered or removed
 	EffectNoticeEnded    EffectKind = 14 // a notice did not become due in time: Place is its id; level 1
+	EffectItemChanged    EffectKind = 15 // an item was made or changed, see Cause: Item, Version, Session holds it; level 4
+	EffectItemDeleted    EffectKind = 16 // an item was deleted, see Cause: Item, Version of the delete, Session held it; level 4
 )
 
 // String returns the stable name of the kind.
 func (k EffectKind) String() string {
 	return nameOfNumber(int(k), "unknown", "created", "changed", "deleted", "granted", "released", "waiting",
 		"withdrawn", "session-ended", "session-opened", "list-ready", "notice-due", "session-renewed", "list-left",
-		"notice-ended")
+		"notice-ended", "item-changed", "item-deleted")
 }
 
 // Effect is one change of an entry, in the order of the changes. The same log gives the
@@ -208,6 +225,8 @@ type Effect struct {
 	Metadata   []Pair // created, changed, a session opened; immutable
 	Reason     string
 	Trace      string // granted: of the command that caused it
+	Item       string // its name; level 4
+	Version    uint64 // of an item; level 4
 }
 
 // AppliedCommand is one command of an entry with its result.

@@ -41,6 +41,9 @@ func parseCommand(t *testing.T, d *datadriven.TestData, text string) (Command, E
 	case "put", "create", "delete", "up", "down", "set":
 		return l.semaphoreCommand(), framed
 	}
+	if strings.HasPrefix(l.words[0], "item-") {
+		return l.itemCommand(), framed
+	}
 	return l.sessionCommand(), framed
 }
 
@@ -86,6 +89,8 @@ func (l *scriptLine) sessionCommand() Command {
 	switch l.words[0] {
 	case "open":
 		return OpenSession{Session: id, TTLMS: l.duration("ttl", 30_000), Metadata: l.metadata(), Keep: l.flag("keep")}
+	case "open-holder":
+		return OpenHolder{Session: id, TTLMS: l.duration("ttl", 30_000), About: l.options["about"], DeleteItems: l.flag("deletes"), DelayMS: l.duration("delay", 0)}
 	case "renew":
 		var c Renew
 		for i := 1; i < len(l.words); i++ {
@@ -118,6 +123,30 @@ func (l *scriptLine) sessionCommand() Command {
 		return ListDeliver{Session: id}
 	case "restore":
 		return RestoreSession{Session: id, TTLMS: l.duration("ttl", 30_000), Leases: l.wants(2), Metadata: l.metadata()}
+	}
+	l.d.Fatalf(l.t, "unknown command %q", l.words[0])
+	return nil
+}
+
+// itemCommand reads item-put name value, item-acquire s1 name value, item-delete name; - is the
+// empty value, and the empty prefix.
+func (l *scriptLine) itemCommand() Command {
+	words := append(l.words[1:], "", "", "")
+	for i := range words {
+		words[i] = strings.TrimPrefix(words[i], "-")
+	}
+	flags, version := uint64(l.number("flags", 0)), Change[uint64]{l.has("version"), uint64(l.number("version", 0))}
+	switch l.words[0] {
+	case "item-put":
+		return ItemPut{Name: words[0], Value: words[1], Flags: flags, Version: version}
+	case "item-acquire":
+		return ItemAcquire{Session: l.session(1), Name: words[1], Value: words[2], Flags: flags}
+	case "item-release":
+		return ItemRelease{Session: l.session(1), Name: words[1], Value: words[2], Flags: flags}
+	case "item-delete":
+		return ItemDelete{Name: words[0], Version: version}
+	case "item-delete-all":
+		return ItemDeleteAll{Prefix: words[0]}
 	}
 	l.d.Fatalf(l.t, "unknown command %q", l.words[0])
 	return nil

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,6 +30,21 @@ func TestScripts(t *testing.T) {
 	}
 }
 
+// TestScriptsAcrossRestores runs the scripts with a machine that is read from a snapshot of the
+// last one after each entry: it does the same as one that has applied all entries.
+func TestScriptsAcrossRestores(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, path := range scripts {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			s := &script{m: NewAtLevel(FeatureLevel), restores: true}
+			datadriven.RunTest(t, path, s.run)
+		})
+	}
+}
+
 // TestEveryOperationHasItsScript keeps the rule that an operation is one file,
 // one row and one script. Both files have the operation's name in the log, except
 // those of StartTerm, whose name in the log is older.
@@ -52,6 +68,8 @@ type script struct {
 	index uint64
 	stamp int64
 	seq   uint64
+
+	restores bool // the machine is read from its snapshot after each entry
 }
 
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
@@ -59,6 +77,13 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "state":
 		return s.state()
+	case "items":
+		return s.items()
+	case "index": // of a name, or below a prefix
+		if args := d.CmdArgs; args[0].Key == "below" {
+			return fmt.Sprintln(s.m.ItemsIndex(strings.Trim(args[1].Key, "-")))
+		}
+		return fmt.Sprintln(s.m.ItemIndex(d.CmdArgs[0].Key))
 	case "level": // at the beginning, below that of the program
 		level, err := strconv.ParseUint(d.CmdArgs[0].Key, 10, 32)
 		if err != nil {
@@ -93,6 +118,14 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	applied := s.m.Apply(s.index, EncodeEntry(s.stamp, commands))
 	if err := s.m.check(); err != nil {
 		d.Fatalf(t, "invariant broken: %v", err)
+	}
+	if s.restores {
+		restored, err := Restore(bytes.NewReader(snapshotOf(t, s.m.Freeze())))
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		restored.budget = s.m.budget
+		s.m = restored
 	}
 	return describe(applied)
 }
@@ -148,6 +181,10 @@ func resultText(r *Result) string {
 	add(r.Place != 0, "place %d", r.Place)
 	add(r.Position != 0, "position %d", r.Position)
 	add(r.Epoch != 0, "epoch %d", r.Epoch)
+	add(r.Version != 0 && r.Epoch == 0, "version %d", r.Version) // of an item
+	add(r.Locks != 0, "locks %d", r.Locks)
+	add(r.DelayMS != 0, "in %s", clockText(r.DelayMS))
+	add(r.More, "more")
 	add(r.Granted != 0, "granted %d", r.Granted)
 	add(r.Value != 0, "value %d", r.Value)
 	for _, g := range r.Grants {
@@ -174,6 +211,7 @@ func effectText(e *Effect) string {
 		}
 	}
 	add(e.Semaphore != "", "%s", e.Semaphore)
+	add(e.Item != "", "%s version %d", e.Item, e.Version)
 	add(e.Session != 0, "s%d", e.Session)
 	add(e.Place != 0, "place %d", e.Place)
 	add(e.Token != 0, "token %d", e.Token)
@@ -210,14 +248,14 @@ func (s *script) state() string {
 	for _, v := range s.m.Semaphores("", "", 1000) {
 		fmt.Fprintf(&b, "%s epoch %d permits %d offset %d held %d available %d level %s modified %d\n",
 			v.Name, v.Epoch, v.Permits, v.Offset, v.Held, v.Available, levelText(v.Level), v.ModifiedIndex)
-		for _, h := range s.m.Holders(v.Name, 1000) {
+		for _, h := range s.m.Holders(v.Name, 0, 1000) {
 			fmt.Fprintf(&b, "  held by s%d count %d token %d", h.Session, h.Count, h.Token)
 			if h.Revoked {
 				fmt.Fprintf(&b, " revoked %q", h.Reason)
 			}
 			b.WriteString("\n")
 		}
-		for _, w := range s.m.Waiters(v.Name, 1000) {
+		for _, w := range s.m.Waiters(v.Name, 0, 1000) {
 			fmt.Fprintf(&b, "  %d. s%d place %d %v %s\n", w.Position, w.Session, w.Place, w.Wants, w.BlockedBy)
 		}
 	}
@@ -234,5 +272,24 @@ func (s *script) state() string {
 		}
 		b.WriteString("\n")
 	}
+	return b.String()
+}
+
+// items lists every item and how many shades there are.
+func (s *script) items() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "now %s\n", clockText(s.m.NowMS()))
+	for v := range s.m.ItemsAfter("", "") {
+		fmt.Fprintf(&b, "%s %q flags %d locks %d created %d version %d", v.Name, v.Value, v.Flags, v.Locks, v.Created, v.Version)
+		if v.Session != 0 {
+			fmt.Fprintf(&b, " held by s%d", v.Session)
+		}
+		if v.DelayMS != 0 {
+			fmt.Fprintf(&b, " delay until %s", clockText(v.DelayMS))
+		}
+		b.WriteString("\n")
+	}
+	counts := s.m.ItemCounts()
+	fmt.Fprintf(&b, "%d items, %d shades, %d bytes, %d deletes in %d folders\n", counts.Items, counts.Shades, counts.Bytes, counts.Deletes, counts.Folders)
 	return b.String()
 }

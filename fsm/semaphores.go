@@ -208,10 +208,10 @@ func appendOnce(list []ref, r ref) []ref {
 // touches further lines. It stops when no head can be granted. Tokens rise in the order of
 // the grants.
 //
-// It drops a head that can't be granted: only a change in one of its lines could change
-// that, and the change touches the line again. When the entry has granted enough, the
-// remaining heads are left over for the next entry. Their number has no bound, so that no
-// entry may walk through them.
+// It takes a head that can't be granted off its list of candidates; the request keeps its
+// place. Only a change in one of its lines could change that, and the change touches the line
+// again. When the entry has granted enough, the remaining heads are left over for the next
+// entry. Their number has no bound, so that no entry may walk through them.
 func (m *Machine) serve() {
 	for len(m.touched) > 0 || m.unserved.Len() > 0 {
 		for _, semaphore := range m.touched {

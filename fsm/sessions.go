@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/tidwall/btree"
+
 // openSession makes a session and files it under its deadline.
 func (m *Machine) openSession(s session) ref {
 	s.owner = m.caller.Owner
@@ -58,7 +60,7 @@ func (m *Machine) waitOver(r *request) bool {
 	return true
 }
 
-// endSession withdraws the requests of a session, drops its leases and removes it. The
+// endSession withdraws the requests of a session, drops its leases and items and removes it. The
 // caller calls settle for the lines that this touched.
 func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	for request := m.sessions.at(r).requests.first; request != 0; request = m.sessions.at(r).requests.first {
@@ -73,6 +75,9 @@ func (m *Machine) endSession(r ref, cause Cause, reason string) {
 	}
 	for e := m.sessions.at(r).entries.first; e != 0; e = m.sessions.at(r).entries.first {
 		m.dropEntry(e, !m.sessions.at(r).keep)
+	}
+	if s := m.sessions.at(r); s.terms != nil || s.items.length() > 0 {
+		m.endHolding(r, cause)
 	}
 	s := *m.sessions.at(r)
 	m.done.ended++
@@ -231,6 +236,61 @@ func within(have, limit int64, rule Rule, result *Result) bool {
 // NoToken is larger than every token: a command that names it finds no lease.
 const NoToken uint64 = maxToken + 1
 
+// holderStride is the most leases that a reader of holders walks through to find a token.
+const holderStride = 64
+
+// holderIndex has some leases of a semaphore by their tokens. No more than holderStride leases
+// come before the first of them, between two of them, or after the last one: a reader finds any
+// token with a short walk, while the index has about a sixty-fourth of the leases.
+type holderIndex struct {
+	byToken btree.Map[uint64, ref]
+	since   int // leases added after the last one in byToken, some of which may be gone
+}
+
+// linkHolder adds a lease to the end of its semaphore's list. The index begins with the
+// holderStride-th lease.
+func (m *Machine) linkHolder(r ref) {
+	l := m.leases.at(r)
+	holders := &m.semaphores.mut(l.semaphore).holders
+	holders.push(r, m.leaseInSemaphore)
+	if holders.length() < holderStride {
+		return
+	}
+	index := m.holdersBy[l.semaphore]
+	if index == nil {
+		index = &holderIndex{since: holderStride}
+		m.holdersBy[l.semaphore] = index
+	}
+	if index.since++; index.since >= holderStride {
+		index.byToken.Set(l.token, r)
+		index.since = 0
+	}
+}
+
+// unlinkHolder removes a lease from its semaphore's list. In the index the next lease takes its
+// place, so that no distance grows.
+func (m *Machine) unlinkHolder(r ref) {
+	l := *m.leases.at(r)
+	holders := &m.semaphores.mut(l.semaphore).holders
+	holders.unlink(r, m.leaseInSemaphore)
+	index := m.holdersBy[l.semaphore]
+	if index == nil {
+		return
+	}
+	if holders.length() < holderStride {
+		delete(m.holdersBy, l.semaphore)
+		return
+	}
+	if _, indexed := index.byToken.Delete(l.token); !indexed {
+		return
+	}
+	if next := l.inSemaphore.next; next != 0 {
+		index.byToken.Set(m.leases.at(next).token, next)
+	} else {
+		index.since = holderStride // the next lease is the last one of the index again
+	}
+}
+
 // linkLease adds a lease to the indexes. Leases come in the order of their tokens.
 func (m *Machine) linkLease(r ref) {
 	l := m.leases.at(r)
@@ -241,7 +301,7 @@ func (m *Machine) linkLease(r ref) {
 	owner.leased = true
 	owner.leases.push(r, m.leaseInSession)
 	m.count(owner.owner, owned{leases: 1})
-	m.semaphores.mut(l.semaphore).holders.push(r, m.leaseInSemaphore)
+	m.linkHolder(r)
 }
 
 // leaseOf returns the lease of a session on a semaphore.
@@ -272,7 +332,7 @@ func (m *Machine) dropLease(r ref, cause Cause, reason string) {
 	owner := m.sessions.mut(l.session)
 	owner.leases.unlink(r, m.leaseInSession)
 	m.count(owner.owner, owned{leases: -1})
-	m.semaphores.mut(l.semaphore).holders.unlink(r, m.leaseInSemaphore)
+	m.unlinkHolder(r)
 	delete(m.byLease, leaseKey{l.session, l.semaphore})
 	m.leases.remove(r)
 	m.done.ended++

@@ -35,6 +35,8 @@ const (
 	sectionNotices    = 9
 	sectionMarks      = 10 // level 1
 	sectionRevoked    = 11 // level 1
+	sectionItems      = 12 // level 4
+	sectionFolders    = 13 // level 4
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -62,6 +64,8 @@ func (m *Machine) Freeze() *Frozen {
 			keys:       m.keys.freeze(),
 			marks:      m.marks.freeze(),
 			revoked:    m.revoked.freeze(),
+			items:      m.items.freeze(),
+			folders:    m.folders.freeze(),
 		},
 	}
 }
@@ -69,7 +73,10 @@ func (m *Machine) Freeze() *Frozen {
 // Write writes the snapshot. Equal states give equal bytes. Sorting the records makes it
 // O(n log n).
 func (f *Frozen) Write(w io.Writer) error {
-	s := &snapshotWriter{w: bufio.NewWriterSize(w, 256<<10)}
+	return f.write(&snapshotWriter{w: bufio.NewWriterSize(w, 256<<10)})
+}
+
+func (f *Frozen) write(s *snapshotWriter) error {
 	s.raw([]byte(snapshotMagic))
 	s.header(f.feature)
 	s.section(sectionState, 1)
@@ -96,6 +103,10 @@ func (f *Frozen) writeRecords(s *snapshotWriter) {
 		s.section(sectionMarks, f.marks.length)
 		f.marks.each(func(v *mark) { s.record(func(e *encoder) { e.mark(v) }) })
 		writeTable(s, sectionRevoked, &f.revoked, func(r *revoked) uint64 { return r.order }, (*encoder).revoked)
+	}
+	if f.feature >= ItemsLevel {
+		writeTable(s, sectionItems, &f.items, func(r *item) uint64 { return r.created }, f.encodeItem)
+		writeTable(s, sectionFolders, &f.folders, func(r *folder) uint64 { return r.order }, (*encoder).folder)
 	}
 }
 

@@ -17,6 +17,12 @@ func (e *encoder) state(s *state) {
 	if e.feature >= 1 {
 		e.buf = append(e.buf, s.cluster[:]...)
 	}
+	if e.feature >= ItemsLevel {
+		e.uint(s.changes)
+		e.uint(s.itemChange)
+		e.uint(s.sessionChange)
+		e.uint(s.jumped)
+	}
 }
 
 func (d *decoder) state() state {
@@ -26,6 +32,9 @@ func (d *decoder) state() state {
 	s.feature = d.feature
 	if d.feature >= 1 {
 		copy(s.cluster[:], d.Bytes(uint64(len(s.cluster))))
+	}
+	if d.feature >= ItemsLevel {
+		s.changes, s.itemChange, s.sessionChange, s.jumped = d.Uint(), d.Uint(), d.Uint(), d.Uint()
 	}
 	return s
 }
@@ -68,6 +77,27 @@ func (e *encoder) session(s *session) {
 	if e.feature >= 1 {
 		e.string(s.owner)
 	}
+	if e.feature >= ItemsLevel {
+		e.terms(s.terms)
+	}
+}
+
+// terms appends one byte for a session that open-holder did not open.
+func (e *encoder) terms(t *terms) {
+	e.bool(t != nil)
+	if t != nil {
+		e.string(t.about)
+		e.bool(t.deletes)
+		e.int(t.delayMS)
+		e.uint(t.made)
+	}
+}
+
+func (d *decoder) terms() *terms {
+	if !d.Bool() {
+		return nil
+	}
+	return &terms{about: d.Text(), deletes: d.Bool(), delayMS: d.Int(), made: d.Uint()}
 }
 
 func (d *decoder) session() session {
@@ -75,6 +105,9 @@ func (d *decoder) session() session {
 		keep: d.Bool(), leased: d.Bool(), first: d.Uint(), delivered: d.Uint()}
 	if d.feature >= 1 {
 		s.owner = d.Text()
+	}
+	if d.feature >= ItemsLevel {
+		s.terms = d.terms()
 	}
 	return s
 }
@@ -245,4 +278,55 @@ func (e *encoder) revoked(v *revoked) {
 	e.uint(v.order)
 	e.int(v.atMS)
 	e.string(v.reason)
+}
+
+func (f *Frozen) encodeItem(e *encoder, i *item) {
+	e.string(i.name)
+	e.uint(i.created)
+	e.int(i.delayMS)
+	e.bool(i.shade)
+	if i.shade {
+		return
+	}
+	e.string(i.value)
+	e.uint(i.flags)
+	e.uint(i.locks)
+	e.uint(i.version)
+	e.bool(i.holder != 0)
+	if i.holder != 0 {
+		e.uint(f.sessions.at(i.holder).id)
+	}
+}
+
+func (b *builder) item(d *decoder) item {
+	i := item{name: d.Text(), created: d.Uint(), delayMS: d.Int(), shade: d.Bool()}
+	if i.shade {
+		return i
+	}
+	i.value, i.flags, i.locks, i.version = d.Text(), d.Uint(), d.Uint(), d.Uint()
+	if d.Bool() {
+		i.holder = b.session(d)
+	}
+	return i
+}
+
+// folder appends names without the text of the folder, with which they begin.
+func (e *encoder) folder(f *folder) {
+	e.string(f.text)
+	e.uint(f.order)
+	e.int(f.atMS)
+	e.uint(f.folded)
+	e.uint(uint64(len(f.names)))
+	for _, v := range f.names {
+		e.string(v.name[len(f.text):])
+		e.uint(v.number)
+	}
+}
+
+func (d *decoder) folder() folder {
+	f := folder{text: d.Text(), order: d.Uint(), atMS: d.Int(), folded: d.Uint(), names: make([]deletedName, d.Count(2))}
+	for i := range f.names {
+		f.names[i] = deletedName{f.text + d.Text(), d.Uint()}
+	}
+	return f
 }

@@ -62,6 +62,7 @@ const maxSucceeded = 1 << 52
 //     it was.
 //   - Each semaphore counts as changed at the index. Its settings have a new version if the
 //     followed state may have had a semaphore of its epoch.
+//   - The numbers of changes of items skip 2^32, too, and each item has a new version.
 //
 // The state has no leader until the next StartTerm, see [Machine.Headless].
 func (m *Machine) Succeed(by Succession) error {
@@ -69,7 +70,7 @@ func (m *Machine) Succeed(by Succession) error {
 	if by.Index <= max(m.index, own.index) || by.Index > maxSucceeded {
 		return fmt.Errorf("a state at index %d can't follow one at %d at index %d", m.index, own.index, by.Index)
 	}
-	for _, count := range []uint64{m.index, uint64(m.nowMS), m.places, m.epochs, m.orders} {
+	for _, count := range []uint64{m.index, uint64(m.nowMS), m.places, m.epochs, m.orders, m.changes} {
 		if count > maxSucceeded {
 			return fmt.Errorf("the time, or a counter, is %d, and no cluster comes that far", count)
 		}
@@ -79,13 +80,21 @@ func (m *Machine) Succeed(by Succession) error {
 	}
 	m.hash = sum128(m.hash[:], own.hash[:], fmt.Appendf(nil, "%d %d %v", by.Index, m.nowMS, by.EndSessions))
 	m.cluster, m.limits = own.cluster, own.limits
-	m.feature = max(m.feature, own.feature)
+	m.raise(own.feature)
 	m.index, m.term, m.leader = by.Index, own.term, ""
 	epochs := own.epochs
 	for _, counter := range []struct{ to, from *uint64 }{
 		{&m.tokens, &own.tokens}, {&m.places, &own.places}, {&m.epochs, &own.epochs},
 	} {
 		*counter.to = max(*counter.to, *counter.from) + succeededJump
+	}
+	if m.feature >= ItemsLevel {
+		m.jumpChanges(max(m.changes, own.changes) - m.changes + succeededJump)
+		changeEach(&m.items, func(i *item) {
+			if !i.shade {
+				i.version = m.changes
+			}
+		})
 	}
 	m.orders = max(m.orders, own.orders)
 	changeEach(&m.semaphores, func(s *semaphore) {
@@ -167,6 +176,7 @@ func (m *Machine) moveTime(nowMS int64) error {
 		}
 		m.countKey(k, 1)
 	})
+	m.moveItemTimes(move)
 	m.marks.each(func(v *mark) { move(&v.atMS) })
 	for i := range m.deadlines.due {
 		move(&m.deadlines.due[i].ms)

@@ -211,6 +211,7 @@ func TestSucceededStateCanEndAllSessions(t *testing.T) {
 // TestPropertySucceededStatesAreSound: any state can follow any other one; the result
 // breaks no invariant, is read again from its snapshot as it is, and goes on.
 func TestPropertySucceededStatesAreSound(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		own, file := newSequence(t), newSequence(t)
 		own.run(30, nil)

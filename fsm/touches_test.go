@@ -13,6 +13,7 @@ func touches(m *Machine, do func()) int {
 	set := func(touches *int) {
 		m.semaphores.touches, m.sessions.touches, m.leases.touches, m.requests.touches = touches, touches, touches, touches
 		m.entries.touches, m.notices.touches, m.ended.touches, m.keys.touches = touches, touches, touches, touches
+		m.items.touches, m.folders.touches = touches, touches
 	}
 	set(&count)
 	do()
@@ -226,6 +227,12 @@ func fullEntries() []fullEntry {
 			commands: 16, command: func(i int) Command {
 				return RevokeLease{Session: uint64(i) + 2, Name: nameOf(2 + i)}
 			}}, 15_000},
+		{worstCase{name: "a delete of all items", fill: func(l *loader) { l.open(1); l.items(30_000) },
+			command: func(int) Command { return ItemDeleteAll{} }}, 12 * maxDeletedAtOnce},
+		{worstCase{name: "ends of sessions with 4,096 items", fill: func(l *loader) { l.itemHolders(3) }, commands: 3,
+			command: func(i int) Command { return EndSession{Session: uint64(i) + 1} }}, 40 * maxSessionItems},
+		{worstCase{name: "a tick with 20,480 shades that are due", fill: func(l *loader) { l.shades(5 * maxSessionItems) },
+			commands: -1, stampMS: 2_000}, 4 * maxShadesDropped},
 	}
 }
 

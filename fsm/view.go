@@ -141,14 +141,26 @@ func (m *Machine) Semaphores(prefix, after string, limit int) []SemaphoreView {
 	return found
 }
 
-// Holders returns the first leases of a semaphore, oldest first.
-func (m *Machine) Holders(name string, limit int) []LeaseView {
+// Holders returns up to limit leases of a semaphore, oldest first, that have a higher token than
+// after, which need not be a token of the semaphore any more. It reads holderStride leases more
+// at most, however many there are.
+func (m *Machine) Holders(name string, after uint64, limit int) []LeaseView {
 	r, ok := m.byName[name]
 	if !ok {
 		return nil
 	}
+	l := m.semaphores.at(r).holders.first
+	if index := m.holdersBy[r]; index != nil {
+		index.byToken.Descend(after, func(_ uint64, near ref) bool {
+			l = near
+			return false
+		})
+	}
+	for l != 0 && m.leases.at(l).token <= after {
+		l = m.leases.at(l).inSemaphore.next
+	}
 	var found []LeaseView
-	for l := m.semaphores.at(r).holders.first; l != 0 && len(found) < limit; l = m.leases.at(l).inSemaphore.next {
+	for ; l != 0 && len(found) < limit; l = m.leases.at(l).inSemaphore.next {
 		found = append(found, m.viewLease(l))
 	}
 	return found
@@ -161,18 +173,22 @@ func (m *Machine) viewLease(r ref) LeaseView {
 		Revoked: l.revoked, Reason: l.reason}
 }
 
-// Waiters returns the first waiting requests of a semaphore, in their order.
-func (m *Machine) Waiters(name string, limit int) []RequestView {
+// Waiters returns up to limit waiting requests of a semaphore, in their order, that come after
+// the place of a request, which need not wait any more; 0: from the first. Its cost depends on
+// limit and on the lists of these requests, not on the length of the line.
+func (m *Machine) Waiters(name string, after uint64, limit int) []RequestView {
 	r, ok := m.byName[name]
-	if !ok || m.semaphores.at(r).line == nil {
+	if !ok || m.semaphores.at(r).line == nil || after >= m.places {
 		return nil
 	}
+	s := m.semaphores.at(r)
+	position := s.position(after + 1)
 	var found []RequestView
-	m.semaphores.at(r).line.Scan(func(_ uint64, waiting ref) bool {
+	s.line.Ascend(after+1, func(_ uint64, waiting ref) bool {
 		if len(found) == limit {
 			return false
 		}
-		found = append(found, m.viewRequest(waiting, r, int64(len(found))+1))
+		found = append(found, m.viewRequest(waiting, r, position+int64(len(found))))
 		return true
 	})
 	return found

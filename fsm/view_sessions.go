@@ -93,16 +93,27 @@ func (m *Machine) SessionIDs(after uint64, limit int) []uint64 {
 // Leases returns the leases of a session, including revoked ones. Its cost depends on their
 // number alone.
 func (m *Machine) Leases(session uint64) (held []LeaseView) {
-	owner, known := m.bySession.Get(session)
-	if !known {
-		return nil
-	}
-	for l := m.sessions.at(owner).leases.first; l != 0; l = m.leases.at(l).inSession.next {
-		if !m.gone(m.leases.at(l).semaphore) {
-			held = append(held, m.viewLease(l))
-		}
+	for l := range m.LeasesAfter(session, 0) {
+		held = append(held, l)
 	}
 	return held
+}
+
+// LeasesAfter returns the leases of a session, oldest first, including revoked ones, that have a
+// higher token than after, which need not be a token of the session any more. It walks through
+// the leases before them, at most Limits.SessionLeases.
+func (m *Machine) LeasesAfter(session, after uint64) func(yield func(LeaseView) bool) {
+	return func(yield func(LeaseView) bool) {
+		owner, known := m.bySession.Get(session)
+		if !known {
+			return
+		}
+		for l := m.sessions.at(owner).leases.first; l != 0; l = m.leases.at(l).inSession.next {
+			if lease := m.leases.at(l); lease.token > after && !m.gone(lease.semaphore) && !yield(m.viewLease(l)) {
+				return
+			}
+		}
+	}
 }
 
 // Lease returns the lease of a session on a semaphore, even if it is revoked. Its cost is

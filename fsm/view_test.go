@@ -30,7 +30,7 @@ func TestViewSums(t *testing.T) {
 	}
 	for _, name := range []string{"a", "b", "none"} {
 		var want, since int64
-		for i, w := range m.Waiters(name, 1000) {
+		for i, w := range m.Waiters(name, 0, 1000) {
 			if i == 0 {
 				since = w.EnqueuedMS
 			}
@@ -47,4 +47,34 @@ func TestViewSums(t *testing.T) {
 	if count, _ := m.Queued("a"); count != 39 {
 		t.Errorf("%d wait for a", count)
 	}
+}
+
+// TestJoinsQueue: behind others, and without a lease of its own.
+func TestJoinsQueue(t *testing.T) {
+	m, index := New(), uint64(0)
+	joins := func(step, name string, session uint64, want bool) {
+		t.Helper()
+		if got := m.JoinsQueue(name, session); got != want {
+			t.Errorf("%s: %v", step, got)
+		}
+	}
+	apply := func(c Command) {
+		index++
+		m.Apply(index, EncodeEntry(int64(index), [][]byte{Envelope{}.Encode(c)}))
+	}
+	joins("no semaphore", "a", 3, false)
+	apply(PutSemaphore{Name: "a", Permits: Change[int64]{Given: true, Value: 1}})
+	for id := uint64(1); id <= 3; id++ {
+		apply(OpenSession{Session: id, TTLMS: 60_000})
+	}
+	joins("free", "a", 3, false)
+	apply(Acquire{Session: 1, Name: "a", Count: 1, TTLMS: KeepTTL})
+	joins("taken, but the queue is empty", "a", 3, false)
+	apply(Acquire{Session: 2, Name: "a", Count: 1, TTLMS: KeepTTL})
+	joins("behind one", "a", 3, true)
+	joins("without a session", "a", 0, true)
+	joins("in a session that is unknown", "a", 99, true)
+	joins("the holder", "a", 1, false)
+	apply(Release{Session: 1, Name: "a"})
+	joins("the queue is empty again", "a", 3, false)
 }

@@ -10,13 +10,13 @@ import (
 // over, see MoreDue and ADR 9.
 type budget struct {
 	ended  int // bounds work.ended
-	swept  int // records that an entry may still end for deleted semaphores and for sessions with ttl 0, even after a mass expiry has used up ended
+	swept  int // the share of an entry that is kept for deleted semaphores and sessions with ttl 0; a mass expiry can't use it
 	served int // bounds work.served
 }
 
 // work counts the work of the entry under way.
 type work struct {
-	ended  int // ended leases, members of waiting requests, keys that waited, entries of wait lists, and sessions
+	ended  int // ended leases, members of waiting requests, keys that waited, entries of wait lists, items, and sessions
 	served int // members of requests granted from lines, and the keys that waited for them
 	before int // the value of ended before the first command
 }
@@ -40,10 +40,16 @@ func (m *Machine) mayEndAtOnce() bool {
 }
 
 // MoreDue reports whether work is left over that the next entry continues, with commands or
-// without: sessions past their deadline, deleted semaphores, or waiting requests that can
-// be granted or must end.
+// without: sessions past their deadline, deleted semaphores, waiting requests that can be
+// granted or must end, or shades past their delay.
 func (m *Machine) MoreDue() bool {
-	return m.expired() || m.unswept.Len() > 0 || m.unserved.Len() > 0
+	return m.expired() || m.unswept.Len() > 0 || m.unserved.Len() > 0 || m.shadesDue()
+}
+
+// shadesDue reports whether the delay of a shade is over.
+func (m *Machine) shadesDue() bool {
+	first, ok := m.shades.Min()
+	return ok && first.delayMS <= m.nowMS
 }
 
 // expired reports whether a session's deadline has passed.
@@ -76,7 +82,7 @@ func (m *Machine) expire() {
 }
 
 // forget drops records that have been kept for their time: ended sessions, keys, marks,
-// revoked leases and notices, up to forgetKeys of each.
+// revoked leases, notices and folders of deleted items, up to forgetKeys of each, and shades.
 func (m *Machine) forget() {
 	drop := func(l *list, over func(ref) bool, remove func(ref)) {
 		for n := 0; n < forgetKeys && l.first != 0 && over(l.first); n++ {
@@ -90,6 +96,10 @@ func (m *Machine) forget() {
 	}
 	drop(&m.revokedOrder, func(r ref) bool { return m.revoked.at(r).atMS+endedKeptMS <= m.nowMS }, m.forgetRevoked)
 	drop(&m.patience, func(r ref) bool { return m.notices.at(r).endsMS <= m.nowMS }, m.endNotice)
+	drop(&m.folderOrder, func(r ref) bool { return m.folders.at(r).atMS+deletesKeptMS <= m.nowMS }, m.forgetFolder)
+	if m.shadesDue() {
+		m.dropShades()
+	}
 }
 
 // A deleted semaphore is not in the index of names any more. Its record stays, marked,
@@ -324,7 +334,7 @@ const (
 )
 
 // Weight returns the number of semaphores that a command lists, at least 1. Four renewals
-// of one command count as one.
+// of one command count as one; a delete of all items below a prefix goes alone.
 func Weight(c Command) int {
 	weight := 1
 	switch c := c.(type) {
@@ -336,6 +346,8 @@ func Weight(c Command) int {
 		weight = (len(c.Renewals) + 3) / 4
 	case NoticeDone:
 		weight = len(c.IDs)
+	case ItemDeleteAll: // as many items as it may delete take about the time of a full entry
+		weight = EntryWeight
 	}
 	return max(weight, 1)
 }
@@ -355,7 +367,7 @@ const (
 // SessionSize is the number of records of a session that one command may end or look
 // through.
 type SessionSize struct {
-	Records int // leases, members of waiting requests, keys that wait for these, entries of its wait list
+	Records int // leases, members of waiting requests, keys that wait for these, entries of its wait list, items
 	Keys    int // the keys among them
 }
 
@@ -408,7 +420,7 @@ func (m *Machine) SessionSize(id uint64) SessionSize {
 		return SessionSize{}
 	}
 	s := m.sessions.at(r)
-	return SessionSize{Records: s.leases.length() + int(s.members+s.keys) + s.entries.length(), Keys: int(s.keys)}
+	return SessionSize{Records: s.leases.length() + int(s.members+s.keys) + s.entries.length() + s.items.length(), Keys: int(s.keys)}
 }
 
 // LargeSessions calls yield for each session with at least this many records. It looks at

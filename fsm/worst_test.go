@@ -27,6 +27,7 @@ type worstCase struct {
 	stampMS int64
 	// refusal is how the commands end if they are refused.
 	refusal Code
+	level   uint32 // of the machine; 0: LimitsLevel, since above it owners can't share a session
 	// shared says that the sessions of the state have no owner, since several use them.
 	shared bool
 }
@@ -79,7 +80,7 @@ func BenchmarkWorstApply(b *testing.B) {
 			commands, entries := 0, 0
 			for range b.N {
 				b.StopTimer()
-				l := &loader{m: NewAtLevel(LimitsLevel), check: func(applied *Applied) { must(b, applied, Unavailable) }, by: w.by()} // above it, owners can not share a session
+				l := &loader{m: NewAtLevel(max(w.level, LimitsLevel)), check: func(applied *Applied) { must(b, applied, Unavailable) }, by: w.by()}
 				l.add(StartTerm{Term: 1, Limits: DefaultLimits()})
 				if w.fill != nil {
 					w.fill(l)
@@ -167,7 +168,7 @@ func wants(first int) []Want {
 
 // worstCases are the rows of BenchmarkWorstApply.
 func worstCases() []worstCase {
-	return slices.Concat(worstTaking(), worstGiving())
+	return slices.Concat(worstTaking(), worstGiving(), worstOfItems())
 }
 
 // worstTaking has the operations that request permits or extend sessions.
@@ -436,5 +437,70 @@ func worstGiving() []worstCase {
 			command: func(i int) Command { return ListDeliver{Session: uint64(i) + 1} }},
 		{name: "up/serves-100000", fill: func(l *loader) { l.full(1); l.openMore(sized(100_000)); l.line(sized(100_000)) }, commands: 1,
 			command: func(int) Command { return Up{Name: nameOf(0), Count: 1 << 30} }},
+	}
+}
+
+// items lets session 1 hold the first of n items, as many as it may, and makes the others.
+func (l *loader) items(n int) {
+	for i := range n {
+		if i < maxSessionItems {
+			l.add(ItemAcquire{Name: itemName(i), Session: 1})
+		} else {
+			l.add(ItemPut{Name: itemName(i)})
+		}
+	}
+}
+
+func itemName(i int) string { return fmt.Sprintf("folder-%d/item-%07d", i%100, i) }
+
+// itemHolders opens n sessions that end at 20 s and hold as many items as they may. The end deletes
+// them, for a second.
+func (l *loader) itemHolders(n int) {
+	for s := range n {
+		l.add(OpenHolder{Session: uint64(s) + 1, TTLMS: 20_000, About: strings.Repeat("a", maxAboutBytes), DeleteItems: true, DelayMS: 1000})
+		for i := range maxSessionItems {
+			l.add(ItemAcquire{Name: itemName(s*maxSessionItems + i), Session: uint64(s) + 1})
+		}
+	}
+}
+
+// shades makes so many shades whose delay ends at 2 s.
+func (l *loader) shades(n int) {
+	l.itemHolders(n / maxSessionItems)
+	for s := range n / maxSessionItems {
+		l.add(EndSession{Session: uint64(s) + 1})
+	}
+}
+
+// worstOfItems has the operations of level 4, beside a million items.
+func worstOfItems() []worstCase {
+	all := func(l *loader) { l.open(EntryWeight); l.items(sized(maxItems) - EntryWeight) }
+	return []worstCase{
+		{name: "open-holder", level: ItemsLevel, command: func(i int) Command {
+			return OpenHolder{Session: uint64(i) + 1, TTLMS: 30_000, DeleteItems: true}
+		}},
+		{name: "item-put/new", level: ItemsLevel, fill: all, command: func(i int) Command {
+			return ItemPut{Name: fmt.Sprint("new/", i), Value: "value"}
+		}},
+		{name: "item-put/large", level: ItemsLevel, fill: all, command: func(i int) Command {
+			return ItemPut{Name: "new", Value: strings.Repeat("x", maxValueBytes)}
+		}},
+		{name: "item-acquire", level: ItemsLevel, fill: all, command: func(i int) Command {
+			return ItemAcquire{Name: itemName(maxSessionItems + i), Session: 2}
+		}},
+		{name: "item-release", level: ItemsLevel, fill: all, command: func(i int) Command {
+			return ItemRelease{Name: itemName(i), Value: "done", Session: 1}
+		}},
+		{name: "item-delete", level: ItemsLevel, fill: all, command: func(i int) Command {
+			return ItemDelete{Name: itemName(i * 89)}
+		}},
+		{name: "item-delete-all", level: ItemsLevel, fill: all, command: func(int) Command {
+			return ItemDeleteAll{}
+		}},
+		{name: "end/4096-items", level: ItemsLevel, fill: func(l *loader) { l.itemHolders(3) }, command: func(i int) Command {
+			return EndSession{Session: uint64(i) + 1}
+		}, commands: 3},
+		{name: "expire/4096-items", level: ItemsLevel, fill: func(l *loader) { l.itemHolders(3) }, commands: -1, stampMS: 20_000},
+		{name: "tick/40960-shades", level: ItemsLevel, fill: func(l *loader) { l.shades(10 * maxSessionItems) }, commands: -1, stampMS: 2_000},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -32,6 +33,15 @@ func teams(t *testing.T) *apitest.API {
 		a.Must(201, "POST /v1/semaphores", `{"name":"`+name+`","permits":2}`, as("root"))
 	}
 	return a
+}
+
+// TestRefusedOperationsLeaveTheRepliesOfABatchInPlace: each reply is that of its own operation,
+// whichever of the others were refused.
+func TestRefusedOperationsLeaveTheRepliesOfABatchInPlace(t *testing.T) {
+	a := teams(t)
+	a.Do("POST /v1/batch", `{"operations":[{"op":"up","semaphore":"db/a","count":1},{"op":"up","semaphore":"ci/a","count":3},`+
+		`{"op":"up","semaphore":"x","count":1},{"op":"up","semaphore":"ci/b","count":4}]}`, as("ci")).
+		Is(200, "results.0.status=403", "results.1.body.value=5", "results.2.status=403", "results.3.body.value=6")
 }
 
 // TestSessionsBelongToTheirIdentity: with another client's session every request has the
@@ -398,5 +408,54 @@ func TestClientCertificate(t *testing.T) {
 		if got := status(c.dir, c.name); got != c.want {
 			t.Errorf("certificate %q: %d, want %d", c.name, got, c.want)
 		}
+	}
+}
+
+// TestLeasesAreNarrowed: the leases of a session are those that the client's prefixes cover, page
+// by page, and of a session that it may not read there are none.
+func TestLeasesAreNarrowed(t *testing.T) {
+	a := apitest.New(t, withTokens(t, client{"root", access.Admin, ""}, client{"ci", access.Use, "ci/"}, client{"all", access.Use, ""}))
+	commands := []fsm.Command{fsm.OpenSession{Session: 500, TTLMS: 3_600_000}} // from before the tokens: clients of all prefixes find it
+	for _, name := range []string{"a", "ci/a", "b", "c", "ci/b", "d", "ci/c", "e"} {
+		commands = append(commands, fsm.CreateSemaphore{Name: name, Permits: 1}, fsm.Acquire{Session: 500, Name: name, Count: 1, TTLMS: fsm.KeepTTL})
+	}
+	a.Begin(commands...)
+	for _, c := range []struct {
+		by    string
+		limit int
+		want  string
+	}{{"ci", 1, "[ci/a] [ci/b] [ci/c]"}, {"ci", 2, "[ci/a ci/b] [ci/c]"}, {"ci", 3, "[ci/a ci/b ci/c]"}, {"all", 8, "[a ci/a b c ci/b d ci/c e]"}} {
+		var pages []string
+		for next := ""; next != "null"; {
+			cursor := ""
+			if next != "" {
+				cursor = "&cursor=" + next
+			}
+			got := a.Do(fmt.Sprintf("GET /v1/sessions/500/leases?limit=%d%s", c.limit, cursor), "", as(c.by)).Is(200)
+			var page []string
+			for _, l := range got.Body["leases"].([]any) {
+				page = append(page, l.(map[string]any)["semaphore"].(string))
+			}
+			pages, next = append(pages, fmt.Sprint(page)), got.Member("next")
+		}
+		if got := strings.Join(pages, " "); got != c.want {
+			t.Errorf("by %s, %d a page: %s, want %s", c.by, c.limit, got, c.want)
+		}
+	}
+	theirs := a.Must(201, "POST /v1/sessions", `{"ttl":"1h"}`, as("all")).Member("session")
+	a.Must(202, "PUT /v1/sessions/"+theirs+"/leases/ci%2Fa", "", as("all"))
+	a.Do("GET /v1/sessions/"+theirs+"/leases", "", as("ci")).RefusedWith(404, "unknown-session")
+	a.Do("GET /v1/sessions/"+theirs+"/leases", "", as("root")).Is(200, "leases=[]")
+	// The id of a session that every client may use is for admins alone, as in the semaphore itself.
+	a.Do("GET /v1/semaphores/ci%2Fa/waiters", "", as("ci")).Is(200, "waiters.length=1", "waiters.0.session="+theirs)
+	for by, id := range map[string]string{"ci": "", "all": "", "root": "500"} {
+		a.Do("GET /v1/semaphores/ci%2Fa/holders", "", as(by)).Is(200, "holders.length=1", "holders.0.session="+id)
+	}
+	a.Begin(fsm.Acquire{Session: 500, Name: "ci/b", Count: 1, TTLMS: fsm.KeepTTL}, fsm.Release{Session: 500, Name: "ci/a"}, fsm.Acquire{Session: 500, Name: "ci/a", Count: 1, TTLMS: fsm.KeepTTL})
+	for by, id := range map[string]string{"ci": "", "all": "", "root": "500"} {
+		a.Do("GET /v1/semaphores/ci%2Fa/waiters", "", as(by)).Is(200, "waiters.length=1", "waiters.0.session="+id)
+	}
+	for _, list := range []string{"holders", "waiters"} {
+		a.Do("GET /v1/semaphores/d/"+list, "", as("ci")).RefusedWith(403, "forbidden")
 	}
 }

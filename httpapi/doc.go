@@ -20,10 +20,10 @@
 // It imports access, exchange, ui and v1. All of it is safe for concurrent use.
 //
 // Files:
-//   - handler.go: Handler and its configuration, the routes, the form of an error, the
-//     metrics of requests, the routes for probes
+//   - handler.go: Handler and its configuration, the routes, the form of an error, and the
+//     guards of every request: their number, probes, panics, hosts, origins
 //   - admit.go: the identity and the origin of each request, for tokens and the audit log
-//   - server.go: Server, and the guards of every request: their number, probes, panics,
-//     hosts, origins
+//   - health.go: the metrics, the routes for probes
+//   - server.go: Server
 //   - connections.go: the bound on connections, failed handshakes
 package httpapi

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,14 +16,13 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/signalbox/signalbox/httpapi/audit"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/ui"
-	"github.com/signalbox/signalbox/httpapi/v1"
+	v1 "github.com/signalbox/signalbox/httpapi/v1"
 )
 
 // DefaultConnections is how many connections may be open unless configured otherwise.
@@ -215,46 +217,6 @@ func (h *Handler) EndWaits() {
 	h.native.EndStreams()
 }
 
-// metricsAtOnce bounds the pages of metrics under way: a page takes memory in
-// proportion to the declared semaphores.
-const metricsAtOnce = 8
-
-// metrics are the metrics of requests, and the page that serves them with others.
-type metrics struct {
-	page     echo.HandlerFunc
-	requests *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
-	open     prometheus.Gauge
-}
-
-func newMetrics(more []prometheus.Collector) (*metrics, error) {
-	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "signalbox_http_requests_total",
-			Help: "Requests replied to, by method, route pattern and status.",
-		}, []string{"method", "route", "status"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "signalbox_http_request_seconds",
-			Help:    "Time from a request's head to the end of its reply, waits included.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 600},
-		}, []string{"route"}),
-		open: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "signalbox_http_requests_open",
-			Help: "Requests under way, waiting ones included.",
-		}),
-	}
-	registry := prometheus.NewRegistry()
-	own := []prometheus.Collector{m.requests, m.seconds, m.open, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
-	for _, c := range append(own, more...) {
-		if err := registry.Register(c); err != nil {
-			return nil, fmt.Errorf("httpapi: metrics: %w", err)
-		}
-	}
-	m.page = echo.WrapHandler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: metricsAtOnce}))
-	return m, nil
-}
-
 // count counts a request that has its reply. A client can't make up time series: other
 // methods and paths are counted together.
 func (m *metrics) count(c echo.Context, took time.Duration) {
@@ -269,102 +231,210 @@ func (m *metrics) count(c echo.Context, took time.Duration) {
 	m.seconds.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// showMetrics sends the metrics, which name semaphores.
-func (h *Handler) showMetrics(c echo.Context) error {
-	if err := h.x.MaySeeAll(c); err != nil {
-		return err
+// track notes new connections without a request. net/http's Shutdown waits 5 s for
+// such a connection, and browsers open them in advance. It counts those that end without
+// a handshake.
+func (s *Server) track(conn net.Conn, state http.ConnState) {
+	if secure, is := conn.(*tls.Conn); is && state == http.StateClosed && !secure.ConnectionState().HandshakeComplete {
+		s.connections.failed.Add(1)
 	}
-	return h.metrics.page(c)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state == http.StateNew {
+		s.fresh[conn] = struct{}{}
+	} else {
+		delete(s.fresh, conn)
+	}
 }
 
-// livez reports that the process serves HTTP. It does not look at the node's state: a
-// probe must not kill a node that is busy.
-func (h *Handler) livez(c echo.Context) error {
-	h.x.SetSeenIndex(c)
-	return h.x.SendText(c, http.StatusOK, "Ok")
+// crowded reports whether more requests are under way than connections may be open, which
+// takes connections with HTTP/2.
+func (l *connections) crowded() bool { return l.requests.Load() > l.most+keptConnections }
+
+// begin counts a request until end is called. It aborts a request beyond twice the bound
+// without a reply, since replies that are not taken hold memory.
+func (l *connections) begin() (end func()) {
+	if l.requests.Add(1) > 2*l.most+keptConnections {
+		l.requests.Add(-1)
+		l.refused.Add(1)
+		panic(http.ErrAbortHandler)
+	}
+	return func() { l.requests.Add(-1) }
 }
 
-// readyz reports whether this node should get requests; ?verbose names every check.
-func (h *Handler) readyz(c echo.Context) error {
-	h.x.SetSeenIndex(c)
-	q, err := exchange.ParseQuery(c, "verbose")
-	if err != nil {
-		return err
+// deliver blocks until the client has taken a reply over HTTP/2, which net/http would do
+// after the request has ended. It spares the extra frame while the open connections can't
+// have more streams than the bound.
+func (l *connections) deliver(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor >= 2 && l.open.Load()*streamsOfOne > l.most {
+		_ = http.NewResponseController(w).Flush() // the client's matter
 	}
-	_, verbose := q.Text("verbose")
-	ready, report := h.checks(h.maySeeChecks(c))
-	if !verbose {
-		report = "Ok"
-		if !ready {
-			report = "not ready"
+}
+
+// keepForProbes refuses requests other than probes on a connection that is kept for
+// probes, and closes the connection after the reply. On other connections it refuses them
+// while too many are under way.
+func (h *Handler) keepForProbes(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if c.Request().Context().Value(keptKey{}) != nil {
+			c.Response().Header().Set("Connection", "close")
+		} else if !h.connections.crowded() {
+			return next(c)
 		}
+		switch c.Path() {
+		case "/livez", "/readyz", "/health", "/version", "/metrics":
+			return next(c)
+		}
+		h.connections.refused.Add(1)
+		p := exchange.NewProblem("limit-reached", "This node has as many connections open, or requests under way, as it takes (--max-connections). Nothing was done; try again later, or at another node.")
+		most := h.connections.most
+		p.Rule, p.Limit = "connections", &most
+		return p
 	}
-	status := http.StatusOK
-	if !ready {
-		status = http.StatusServiceUnavailable
-		c.Response().Header().Set("Retry-After", "1")
-	}
-	return h.x.SendText(c, status, report)
 }
 
-// health reports whether this node was ready at least once. It is for liveness probes
-// that kill: a node without a leader must live on.
-func (h *Handler) health(c echo.Context) error {
-	h.x.SetSeenIndex(c)
-	if ready := h.everReady.Load(); !ready {
-		if ready, _ = h.checks(false); !ready {
-			return h.x.SendText(c, http.StatusServiceUnavailable, "not ready yet")
-		}
-	}
-	return h.x.SendText(c, http.StatusOK, "Ok")
+// recover turns a panic of a handler into status 500, and logs it once. The node goes
+// on: a handler can break its own request only.
+func (h *Handler) recover() echo.MiddlewareFunc {
+	return middleware.RecoverWithConfig(middleware.RecoverConfig{
+		StackSize: 16 << 10, DisableStackAll: true, DisableErrorHandler: true,
+		LogErrorFunc: func(c echo.Context, broken error, stack []byte) error {
+			h.x.Config.Logger.Error("handler panicked", "method", c.Request().Method, "route", c.Path(), "panic", broken,
+				"request", exchange.RequestID(c), "stack", string(stack))
+			return exchange.ErrInternal
+		},
+	})
 }
 
-// checks reports whether the node is ready, and the outcome of each check; with details,
-// which name members and addresses.
-func (h *Handler) checks(details bool) (ready bool, report string) {
-	var lines strings.Builder
-	ready = true
-	for _, check := range h.x.Node.Checks() {
-		mark := "+"
-		if !check.OK {
-			mark, ready = "-", false
+// crossOrigin lets the pages of listed origins call from a browser.
+func crossOrigin(origins []string) echo.MiddlewareFunc {
+	return middleware.CORSWithConfig(middleware.CORSConfig{
+		Skipper: func(c echo.Context) bool { // an unknown route has no preflight
+			return c.Request().Method == http.MethodOptions && (c.Path() == "" || exchange.SlashesDiffer(c))
+		},
+		AllowOrigins: origins,
+		AllowHeaders: []string{"Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", exchange.HeaderRequest},
+		ExposeHeaders: []string{exchange.HeaderIndex, exchange.HeaderLastContact, exchange.HeaderNotice, "ETag", "Idempotency-Replayed", "Location",
+			"Retry-After", exchange.HeaderRequest},
+		MaxAge: 600,
+	})
+}
+
+// hosts are the names under which this node may be called. A page whose own host
+// name leads to this node (DNS rebinding) is of the same origin to the browser, but
+// its requests still carry that name: this check is what stops them.
+type hosts struct {
+	any       bool // every name; the check is off
+	addresses bool // every literal address: the node listens on all of its machine's
+	names     map[string]bool
+}
+
+// newHosts returns the hosts of Config.Hosts.
+func newHosts(listed []string) *hosts {
+	h := &hosts{any: len(listed) == 0, names: map[string]bool{"localhost": true}}
+	for _, name := range listed {
+		address, err := netip.ParseAddr(name)
+		h.any = h.any || name == "*"
+		h.addresses = h.addresses || err == nil && address.IsUnspecified()
+		h.names[plainHost(name)] = true
+	}
+	return h
+}
+
+// plainHost returns the spelling of a host that is compared: without the dot of the
+// root, in lower case, an address in its one spelling.
+func plainHost(host string) string {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if address, err := netip.ParseAddr(host); err == nil {
+		return address.Unmap().String()
+	}
+	return host
+}
+
+// has reports whether a request's Host is this node's. Its port does not count, since a
+// page can't choose another name by it. A browser always sends a Host.
+func (h *hosts) has(host string) bool {
+	if h.any || host == "" {
+		return true
+	}
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	name := plainHost(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+	if address, err := netip.ParseAddr(name); err == nil && (h.addresses || address.IsLoopback()) {
+		return true
+	}
+	return h.names[name]
+}
+
+// refuseWrongHost refuses a request to a name that is not this node's, on every
+// route and before anything else looks at it.
+func (h *Handler) refuseWrongHost(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if host := c.Request().Host; !h.hosts.has(host) {
+			return exchange.NewProblem("wrong-host", `This node is not called "`+strings.ToValidUTF8(exchange.Ellipsis(host), "")+
+				`". Use a name or an address of it; an operator adds names with --allow-host.`)
 		}
-		if !details {
-			lines.WriteString(fmt.Sprintf("[%s] %s\n", mark, check.Name))
+		return next(c)
+	}
+}
+
+// refuseForeign refuses a changing request that a browser sends for a page of
+// another origin. Such a request needs no CORS to be carried out (a form's POST).
+// Browsers name the page's origin, or at least its relation to this node
+// (Sec-Fetch-Site). A read passes: it changes no state, the browser keeps its reply
+// from the page, and a link to this node from another site stays usable.
+func (h *Handler) refuseForeign(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r := c.Request()
+		switch r.Method {
+		case http.MethodGet, http.MethodHead, http.MethodOptions:
+			return next(c)
+		}
+		listed := false
+		for _, origin := range r.Header["Origin"] {
+			if !h.ownOrigin(origin, r.Host) {
+				return exchange.ErrForeignOrigin
+			}
+			listed = listed || h.listedOrigin(origin)
+		}
+		for _, site := range r.Header["Sec-Fetch-Site"] {
+			if site != "same-origin" && site != "none" && !listed {
+				return exchange.ErrForeignOrigin
+			}
+		}
+		return next(c)
+	}
+}
+
+// listedOrigin reports whether an operator has listed an origin.
+func (h *Handler) listedOrigin(origin string) bool {
+	return slices.Contains(h.cfg.CORS, "*") || slices.Contains(h.cfg.CORS, origin)
+}
+
+func (h *Handler) ownOrigin(origin, host string) bool {
+	if h.listedOrigin(origin) {
+		return true
+	}
+	u, err := url.Parse(origin)
+	scheme := u != nil && (u.Scheme == "https" || u.Scheme == "http" && h.cfg.TLS == nil) // a proxy may add TLS
+	return err == nil && scheme && u.Host != "" && strings.EqualFold(u.Host, host)
+}
+
+// CheckOrigins returns an error for a list that Config.CORS can't be: no browser sends
+// such an Origin, so a typing error would go unnoticed.
+func CheckOrigins(origins []string) error {
+	for _, origin := range origins {
+		if origin == "*" {
 			continue
 		}
-		line := strings.TrimSpace(fmt.Sprintf("[%s] %s %s", mark, check.Name, check.Detail))
-		if m := check.Moved; m != nil {
-			scheme := "http"
-			if h.cfg.TLS != nil {
-				scheme = "https"
-			}
-			line += fmt.Sprintf(`: curl -X PUT %s://ANOTHER-NODE/v1/cluster/members/%s -d '{"peer":"%s"}'`, scheme, m.ID, m.Address)
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != origin {
+			return fmt.Errorf("%q is not an origin: write scheme://host[:port], or *", origin)
 		}
-		lines.WriteString(line + "\n")
+		if strings.ContainsAny(u.Host, "*?") {
+			return fmt.Errorf("origin %q: only a lone * is a wildcard", origin)
+		}
 	}
-	if ready {
-		h.everReady.Store(true)
-		lines.WriteString("ready\n")
-	} else {
-		lines.WriteString("not ready\n")
-	}
-	return ready, lines.String()
-}
-
-// version sends the bare version, without a line's end.
-func (h *Handler) version(c echo.Context) error {
-	h.x.SetSeenIndex(c)
-	return h.x.SendText(c, http.StatusOK, h.cfg.Version)
-}
-
-// problem sends the page of a kind of problem.
-func (h *Handler) problem(c echo.Context) error {
-	h.x.SetSeenIndex(c)
-	code, _ := exchange.PathParam(c, "code")
-	page, known := exchange.ProblemPage(code)
-	if !known {
-		return exchange.ErrUnknownRoute
-	}
-	return h.x.SendText(c, http.StatusOK, page)
+	return nil
 }

@@ -31,8 +31,11 @@ import (
 var restoredReads = map[string][]string{
 	"/v1/semaphores":                {"", "?limit=3", "?prefix=ci%2F"},
 	"/v1/semaphores/:name":          {"/v1/semaphores/N", "/v1/semaphores/N?holders=1&waiters=1"},
+	"/v1/semaphores/:name/holders":  {"/v1/semaphores/N/holders", "/v1/semaphores/N/holders?limit=1"},
+	"/v1/semaphores/:name/waiters":  {"/v1/semaphores/N/waiters", "/v1/semaphores/N/waiters?limit=1"},
 	"/v1/sessions":                  {"", "?limit=2"},
 	"/v1/sessions/:id":              {"/v1/sessions/S"},
+	"/v1/sessions/:id/leases":       {"/v1/sessions/S/leases", "/v1/sessions/S/leases?limit=1"},
 	"/v1/sessions/:id/leases/:name": {"/v1/sessions/S/leases/N"},
 	"/v1/snapshot":                  {""},
 	"/peers/:id/is_acquired":        {"/peers/S/is_acquired"},
@@ -69,7 +72,7 @@ func fillAll(t *testing.T, c *apitest.Cluster) (names []string, sessions []uint6
 		if err != nil || reply.Code != want {
 			t.Fatalf("%+v: %v, want %v, %v", command, reply.Code, want, err)
 		}
-		return reply
+		return *reply
 	}
 	semaphore := func(name string, permits int64) {
 		names = append(names, name)
@@ -136,13 +139,13 @@ func read(t *testing.T, h *httpapi.Handler, target, client string) asked {
 	r := httptest.NewRequest("GET", target, nil)
 	r.Header.Set("Authorization", "Bearer secret-"+client)
 	r.Header.Set("X-Request-Id", "same")
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	w := &recorder{ResponseRecorder: httptest.NewRecorder()}
 	if strings.HasPrefix(target, "/v1/events") {
-		ctx, cancel := context.WithCancel(r.Context())
-		cancel() // the stream ends at once
-		r = r.WithContext(ctx)
+		w.onStatus = cancel // the stream ends once it has begun
 	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
+	h.ServeHTTP(w, r.WithContext(ctx))
 	got := asked{w.Code, w.Header().Get("Content-Type"), w.Body.String()}
 	switch {
 	case strings.Contains(got.kind, "json"):
@@ -161,6 +164,19 @@ func read(t *testing.T, h *httpapi.Handler, target, client string) asked {
 	return got
 }
 
+// recorder records a reply, and says when its status is there.
+type recorder struct {
+	*httptest.ResponseRecorder
+	onStatus func() // or nil
+}
+
+func (r *recorder) WriteHeader(status int) {
+	r.ResponseRecorder.WriteHeader(status)
+	if r.onStatus != nil {
+		r.onStatus()
+	}
+}
+
 // recordsOf returns the records of a backup, decoded.
 func recordsOf(t *testing.T, file []byte) (records any) {
 	t.Helper()
@@ -174,7 +190,7 @@ func recordsOf(t *testing.T, file []byte) (records any) {
 		all[fmt.Sprint("session ", s.ID)] = s
 	}
 	for _, s := range m.Semaphores("", "", 1000) {
-		all["semaphore "+s.Name] = []any{s, m.Holders(s.Name, 1000), m.Waiters(s.Name, 1000)}
+		all["semaphore "+s.Name] = []any{s, m.Holders(s.Name, 0, 1000), m.Waiters(s.Name, 0, 1000)}
 	}
 	text, err := json.Marshal(all)
 	if err != nil {

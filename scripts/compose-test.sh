@@ -26,7 +26,7 @@ free_port() { # the first free port from $1 on
 
 export COMPOSE_PROJECT_NAME=signalbox-test-$$
 export SIGNALBOX_IMAGE=signalbox:test-$$
-SIGNALBOX_VERSION=$(git describe --tags --always --dirty 2>/dev/null || echo test)
+SIGNALBOX_VERSION=$(git describe --tags --match 'v[0-9]*' --long --always --dirty 2>/dev/null || echo 1234567)
 export SIGNALBOX_VERSION
 SIGNALBOX_PORT_1=$(free_port 28701) SIGNALBOX_PORT_2=$(free_port 29701) SIGNALBOX_PORT_3=$(free_port 30701)
 export SIGNALBOX_PORT_1 SIGNALBOX_PORT_2 SIGNALBOX_PORT_3

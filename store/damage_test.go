@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,70 +103,121 @@ func bigEntries(first, last uint64) []*raft.Log {
 	return made
 }
 
+// swapped is the damage of two files of a folder that stand in each other's place.
+const swapped = "swap two files"
+
 // TestDamagedFilesAreNeverBelieved spoils the files of a real folder in hundreds
-// of ways. Opening it must fail with an error that names folder and file, or
-// everything that is then read must be the truth.
+// of ways. Opening it must fail with an error that names folder and file, and the way back, or
+// everything that is then read must be the truth. The way back is taken for each kind of damage
+// of each file.
 func TestDamagedFilesAreNeverBelieved(t *testing.T) {
 	cases := fromEnvironment(t, "SIGNALBOX_STORE_DAMAGE_CASES", damageCases)
 	seed := fromEnvironment(t, "SIGNALBOX_STORE_DAMAGE_SEED", damageSeed)
-	t.Logf("seed %d, %d cases", seed, cases)
 	made := makeTruth(t)
 	files := map[string][]byte{}
 	for _, name := range filesOf(made.folder) {
 		files[name] = storetest.ReadTrimmed(t, made.folder, name)
 	}
+	// The log is what matters most, and the small files have little to test.
 	names := []string{raftFile, raftFile, raftFile, snapshotsFile, snapshotsFile, witnessFile, recordFile}
 	if journaled {
 		names = append(names, journalFile, journalFile, journalFile)
 	}
-	found := map[string]int{}
+	kinds := append(slices.Concat(storetest.Damages, storetest.WholeFile), storetest.Damage{Name: swapped})
+	verdicts, byKind, back := map[string]int{}, map[string]map[string]int{}, map[string]bool{}
 	base := storetest.Folder(t)
 	for i := range cases {
 		r := rand.New(rand.NewPCG(seed, i))
-		// The log is what matters most, and the small files have little to storetest.
-		name := names[r.IntN(len(names))]
-		how := storetest.Damages[r.IntN(len(storetest.Damages))]
+		name, how := names[r.IntN(len(names))], kinds[i%uint64(len(kinds))]
 		older := made.older[name]
 		if older == nil {
 			older = files[name]
 		}
-		spoilt := how.Spoil(r, slices.Clone(files[name]), older)
+		spoilt := maps.Clone(files)
+		if how.Name == swapped {
+			other := names[r.IntN(len(names))]
+			spoilt[name], spoilt[other] = files[other], files[name]
+		} else {
+			spoilt[name] = how.Spoil(r, slices.Clone(files[name]), older)
+		}
 		folder := filepath.Join(base, strconv.FormatUint(i, 10))
-		if err := os.Mkdir(folder, 0o700); err != nil {
-			t.Fatal(err)
+		writeFiles(t, folder, spoilt)
+		verdict, refusal, err := made.check(t, folder)
+		if refusal != nil && !back[how.Name+name] {
+			back[how.Name+name] = true
+			err = errors.Join(err, takeWayBack(folder, refusal))
 		}
-		for other, content := range files {
-			if other == name {
-				content = spoilt
-			}
-			if err := os.WriteFile(filepath.Join(folder, other), content, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		verdict, err := made.check(t, folder)
 		if err != nil {
 			t.Errorf("seed %d, case %d, %s of %s: %v", seed, i, how.Name, name, err)
 		}
-		found[verdict]++
-		if err := os.RemoveAll(folder); err != nil {
+		if byKind[how.Name] == nil {
+			byKind[how.Name] = map[string]int{}
+		}
+		verdicts[verdict]++
+		byKind[how.Name][verdict]++
+		if err := errors.Join(os.RemoveAll(folder), os.RemoveAll(folder+".damaged")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("found: %v", found)
-	if cases >= damageCases && (found["refused"] < int(cases/4) || found["harmless"] == 0) {
-		t.Errorf("of %d cases %v: that is not what spoilt files look like", cases, found)
+	t.Logf("journal %t, seed %d: %d damaged folders, %v; the way back was taken %d times", journaled, seed, cases, verdicts, len(back))
+	for _, how := range kinds {
+		t.Logf("%s: %v", how.Name, byKind[how.Name])
 	}
+	if cases >= damageCases && (verdicts["refused"] < int(cases/4) || verdicts["harmless"] == 0) {
+		t.Errorf("of %d cases %v: that is not what spoilt files look like", cases, verdicts)
+	}
+}
+
+// writeFiles makes a folder with these files; nil is a missing one.
+func writeFiles(t *testing.T, folder string, files map[string][]byte) {
+	t.Helper()
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range files {
+		if content == nil {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// theWayBack finds the command in the message of a damaged folder.
+var theWayBack = regexp.MustCompile(`run "([^"]+)" and start it again`)
+
+// takeWayBack does what the message says. The node then starts with an empty folder, which the
+// others fill, and the damaged one stays.
+func takeWayBack(folder string, refusal error) error {
+	found := theWayBack.FindStringSubmatch(refusal.Error())
+	if found == nil {
+		return fmt.Errorf("the message has no way back: %w", refusal)
+	}
+	if output, err := exec.Command("sh", "-c", found[1]).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", found[1], err, output)
+	}
+	s, err := Open(options(folder))
+	if err != nil {
+		return fmt.Errorf("after %s: %w", found[1], err)
+	}
+	_, kept := os.Stat(folder + ".damaged")
+	if !s.Empty() {
+		err = errors.New("the folder is not empty")
+	}
+	return errors.Join(err, kept, s.Logs().StoreLogs(storetest.Entries(1, 5, 1)), s.Close())
 }
 
 // check opens a folder and compares it with the truth. The error says what was
 // believed that isn't true.
-func (made truth) check(t *testing.T, folder string) (verdict string, err error) {
+func (made truth) check(t *testing.T, folder string) (verdict string, refusal, err error) {
 	s, err := Open(options(folder))
 	if err != nil {
-		if typed := (*damage.Error)(nil); !errors.As(err, &typed) || typed.Folder != folder || typed.File == "" {
-			return "", fmt.Errorf("the error doesn't say what is damaged: %w", err)
+		typed := (*damage.Error)(nil)
+		if !errors.As(err, &typed) || typed.Folder != folder || !slices.Contains(filesOf(made.folder), typed.File) || !strings.Contains(err.Error(), folder+"/"+typed.File) {
+			return "", nil, fmt.Errorf("the error doesn't say what is damaged: %w", err)
 		}
-		return "refused", nil
+		return "refused", err, nil
 	}
 	defer func() {
 		if closed := s.Close(); closed != nil {
@@ -171,25 +226,25 @@ func (made truth) check(t *testing.T, folder string) (verdict string, err error)
 	}()
 	for _, compare := range []func(*Store) error{made.checkLog, made.checkStable, made.checkSnapshots} {
 		if err := compare(s); errors.Is(err, damage.ErrDamaged) {
-			return "found when read", nil
+			return "found when read", nil, nil
 		} else if err != nil {
-			return "", err
+			return "", nil, err
 		}
 	}
 	// It must also be able to go on, and believe that later.
 	more := bigEntries(uint64(len(made.log)+1), uint64(len(made.log)+20))
 	if err := s.Logs().StoreLogs(more); err != nil {
-		return "", fmt.Errorf("the next entries: %w", err)
+		return "", nil, fmt.Errorf("the next entries: %w", err)
 	}
 	if err := s.Close(); err != nil {
-		return "", fmt.Errorf("close: %w", err)
+		return "", nil, fmt.Errorf("close: %w", err)
 	}
 	made.log = append(slices.Clone(made.log), more...)
 	again, err := Open(options(folder))
 	if err != nil {
-		return "", fmt.Errorf("after going on: %w", err)
+		return "", nil, fmt.Errorf("after going on: %w", err)
 	}
-	return "harmless", errors.Join(made.checkLog(again), again.Close())
+	return "harmless", nil, errors.Join(made.checkLog(again), made.checkStable(again), made.checkSnapshots(again), again.Close())
 }
 
 // checkLog compares the log. Entries that the newest snapshot covers may be

@@ -38,7 +38,7 @@ func TestGiveUp(t *testing.T) {
 		"with a later state":             {1, 9, 0, []*fsm.Machine{headless(50), whole(60)}, false},
 		"in force":                       {1, 9, 0, []*fsm.Machine{whole(50)}, false},
 	} {
-		options := store.Options{NodeID: "n1", Folder: t.TempDir()}
+		options := store.Options{NodeID: "n1", Folder: t.TempDir(), Journal: true}
 		s, err := store.Open(options)
 		must := func(err error) {
 			t.Helper()

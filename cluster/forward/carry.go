@@ -25,11 +25,11 @@ const (
 //
 // Requests that were not applied because a leader went are sent again once that is
 // certain of every request from there on, so that a list stays in its order.
-func (r *Router) Carry(ctx context.Context, reqs []*requests.Request) []requests.Settlement {
-	settled := make([]requests.Settlement, len(reqs))
+func (r *Router) Carry(ctx context.Context, reqs []*requests.Request) []*requests.Settlement {
+	settled := make([]*requests.Settlement, len(reqs))
 	room := r.config.Requests.Add(ctx, reqs)
 	for i := room; i < len(reqs); i++ {
-		settled[i].Verdict = outcome.Failed.Because(outcome.ErrOverloaded)
+		settled[i] = &requests.Settlement{Verdict: outcome.Failed.Because(outcome.ErrOverloaded)}
 	}
 	hold := r.config.Times.Patience(HoldTimeout)
 	c := carrying{router: r, ctx: ctx, began: time.Now(), hold: hold, timer: time.NewTimer(hold)}
@@ -55,10 +55,10 @@ func (r *Router) Carry(ctx context.Context, reqs []*requests.Request) []requests
 
 // conclude ends requests whose refusal is final. The first error stays; requests
 // behind it that were certainly not applied were not tried.
-func (r *Router) conclude(reqs []*requests.Request, settled []requests.Settlement) {
+func (r *Router) conclude(reqs []*requests.Request, settled []*requests.Settlement) {
 	failed := false
 	for i := range settled {
-		s := &settled[i]
+		s := settled[i]
 		if s.Again() {
 			r.config.Requests.Drop(reqs[i])
 		}
@@ -80,7 +80,7 @@ type carrying struct {
 
 // await blocks until a request has an outcome. It returns one that may be sent again
 // only while there is time for that.
-func (c *carrying) await(q *requests.Request) requests.Settlement {
+func (c *carrying) await(q *requests.Request) *requests.Settlement {
 	for {
 		select {
 		case got := <-q.Settled:
@@ -114,7 +114,7 @@ func (c *carrying) await(q *requests.Request) requests.Settlement {
 
 // giveUp ends the wait for a request with an error, unless its outcome has come
 // at this very moment.
-func (c *carrying) giveUp(q *requests.Request, err error) requests.Settlement {
+func (c *carrying) giveUp(q *requests.Request, err error) *requests.Settlement {
 	was := c.router.config.Requests.Drop(q)
 	c.timer.Reset(0) // for the next request to look at its own time
 	if was == requests.Settled {
@@ -127,9 +127,9 @@ func (c *carrying) giveUp(q *requests.Request, err error) requests.Settlement {
 		}
 	}
 	if was == requests.Sent {
-		return requests.Settlement{Verdict: outcome.Open.Because(err)}
+		return &requests.Settlement{Verdict: outcome.Open.Because(err)}
 	}
-	return requests.Settlement{Verdict: outcome.Failed.Because(err)}
+	return &requests.Settlement{Verdict: outcome.Failed.Because(err)}
 }
 
 // CarryHere proposes a request in a term of this node, or not at all, and blocks until

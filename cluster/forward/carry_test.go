@@ -27,7 +27,7 @@ func (l *fakeLane) send(reqs []*requests.Request) []*requests.Request {
 	for i, q := range live {
 		sequences = append(sequences, q.ID.Sequence)
 		if v := l.script[len(l.sent)][i]; v.Fate != outcome.Open {
-			l.requests.Reply(q.ID.Sequence, 3, 0, requests.Settlement{Verdict: v, Index: uint64(len(l.sent) + 1)})
+			l.requests.Reply(q.ID.Sequence, 3, 0, &requests.Settlement{Verdict: v, Index: uint64(len(l.sent) + 1)})
 		}
 	}
 	l.sent = append(l.sent, sequences)

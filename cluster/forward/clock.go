@@ -31,7 +31,8 @@ const (
 )
 
 // leaderClock is the origin's estimate of the forwarding clock of the leader that a
-// stream leads to. It is never ahead of that clock.
+// stream leads to. It is never ahead of that clock. link.go fills it, under the link's mu;
+// Server.propose and forwardedCommand.Withdrawn refuse by it.
 type leaderClock struct {
 	known     bool
 	readingMS int64

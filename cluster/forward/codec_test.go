@@ -7,9 +7,11 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/signalbox/signalbox/cluster/lead"
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -145,6 +147,26 @@ func TestFramesAreForEver(t *testing.T) {
 	}
 	if len(want) != len(frames) {
 		t.Errorf("%d frames, want %d", len(frames), len(want))
+	}
+}
+
+// TestNumbersAreForEver: the numbers of frames, statuses and classes mean the same in every
+// version.
+func TestNumbersAreForEver(t *testing.T) {
+	kinds := []frameKind{frameCommands, frameRead, frameHello, frameReplies, frameConclusions, frameReading, frameClock, frameFence}
+	if want := []frameKind{1, 2, 3, 17, 18, 19, 20, 21}; !slices.Equal(kinds, want) {
+		t.Errorf("the kinds of frames are %d, want %d", kinds, want)
+	}
+	classes := []lead.Class{lead.ClassRenewal, lead.ClassRelease, lead.ClassSingle, lead.ClassListed}
+	if want := []lead.Class{0, 1, 2, 3}; !slices.Equal(classes, want) {
+		t.Errorf("the classes of commands are %d, want %d", classes, want)
+	}
+	for number, want := range []outcome.Verdict{{}, {Fate: outcome.Refused}, outcome.Failed.Because(outcome.ErrOverloaded),
+		outcome.Failed.Because(outcome.ErrStorageFull), outcome.Failed.Because(outcome.ErrNotApplied), outcome.Failed.Because(outcome.ErrSplitState),
+		outcome.Failed.Because(outcome.ErrBelowLevel), {Fate: outcome.Late}} {
+		if got := statuses[number]; got != want || statusOf(want) != status(number) {
+			t.Errorf("status %d means %+v, and %+v has status %d", number, got, want, statusOf(want))
+		}
 	}
 }
 

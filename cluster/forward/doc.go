@@ -9,6 +9,10 @@
 //     from this node's own machine, through the registry of requests.
 //  3. A command whose caller has given up is not logged long after that.
 //
+// Members of different versions exchange these frames: a number is never used again, and an addition
+// belongs to a feature level (ADR 10). TestFramesAreForEver pins the bytes. A Router and a Server may
+// be used by any number of goroutines.
+//
 // The package knows Raft only as far as its [Host] says who leads. It makes no decision
 // about a command: cluster/requests keeps what is known of each, cluster/lead logs them.
 // Package cluster calls it; it imports these two, cluster/outcome and replica, fsm,
@@ -17,7 +21,7 @@
 //   - carry.go: Router.Carry and Router.Read: a call's way, and how long it waits.
 //   - router.go: Router finds the leader and keeps a lane to it; the lane to this node's own term.
 //   - link.go: the lane to another node: a stream, and what is open on it.
-//   - clock.go: how old a command may be that comes to the leader, by the origin's estimate of the leader's clock.
+//   - clock.go: how old a command may be when it comes to the leader; the origin estimates the leader's clock.
 //   - server.go: Server takes commands and reads from other nodes' streams.
 //   - outbox.go: what a leader sends on a stream, gathered without blocking.
 //   - codec.go: the frames of a stream, byte by byte.

@@ -306,9 +306,9 @@ func (l *link) replied(replies []reply) {
 	}
 	for i := range replies {
 		r := &replies[i]
-		got := requests.Settlement{Verdict: statuses[r.status]}
+		got := &requests.Settlement{Verdict: statuses[r.status]}
 		if r.status == statusDone {
-			got = requests.Settlement{Result: *r.result, Index: r.index, NowMS: r.nowMS}
+			got = &requests.Settlement{Result: *r.result, Index: r.index, NowMS: r.nowMS}
 		}
 		l.config.Requests.Reply(r.sequence, l.leads, l.stream, got)
 	}

@@ -106,7 +106,7 @@ func linkRequest(ctx context.Context, r *requests.Registry) *requests.Request {
 func settled(q *requests.Request) (got requests.Settlement, any bool) {
 	select {
 	case got := <-q.Settled:
-		return got, true
+		return *got, true
 	default:
 		return requests.Settlement{}, false
 	}

@@ -77,7 +77,7 @@ type peerStream struct {
 	ctx    context.Context // ends with the stream
 	asks   chan struct{}   // one for each read under way
 
-	// From the hello; receive's.
+	// Set from the hello. Only the goroutine of receive uses them.
 	term, origin, number uint64
 	welcomed             bool
 

@@ -216,6 +216,46 @@ func TestFrameNamesItsTerm(t *testing.T) {
 	})
 }
 
+// TestStreamOfAnEarlierTermBringsNothing: its commands were meant for that term, and the node
+// may have lost and won an election since the welcome.
+func TestStreamOfAnEarlierTermBringsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leader := newTestLeader(3)
+		o, _ := openStream(t, leader.server, helloFrame{term: 3, origin: 77, number: 1})
+		leader.number = 4
+		o.send(ups(77, 0, 1)...)
+		for i, got := range o.statuses(2) {
+			if got != statusRefused {
+				t.Errorf("command %d: status %d", i, got)
+			}
+		}
+		if leader.value() != 0 {
+			t.Errorf("%d were applied of an earlier term", leader.value())
+		}
+	})
+}
+
+// TestCommandThatComesTooLateIsRefused: its caller may have given up by the time that it gives.
+func TestCommandThatComesTooLateIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leader := newTestLeader(3)
+		o, _ := openStream(t, leader.server, helloFrame{term: 3, origin: 77, number: 1})
+		time.Sleep(250 * time.Millisecond) // virtual: on its way, as long as send allows
+		o.send(ups(77, 0)...)
+		if got := o.statuses(1)[0]; got != statusDone {
+			t.Errorf("in time: status %d", got)
+		}
+		time.Sleep(2 * time.Millisecond) // virtual
+		o.send(ups(77, 0)...)
+		if got := o.statuses(1)[0]; got != statusLate {
+			t.Errorf("too late: status %d", got)
+		}
+		if leader.value() != 1 {
+			t.Errorf("%d were applied of 1", leader.value())
+		}
+	})
+}
+
 // TestWhatIsNoCommandStaysOutOfTheLog: a command that this version can't apply
 // would halt every node.
 func TestWhatIsNoCommandStaysOutOfTheLog(t *testing.T) {

@@ -34,6 +34,7 @@ const (
 // not end before the log has taken them. So a renewal that has reached the leader
 // is late by maxEntryTime at most, however long an entry applies or is stored.
 type clock struct {
+	read   func() time.Time // monotonic
 	mu     sync.Mutex
 	lastMS int64     // the last stamp
 	at     time.Time // when it was taken, less the part below a millisecond that was cut off
@@ -42,9 +43,10 @@ type clock struct {
 	held   bool      // time stands still
 }
 
-// newClock starts at the replica's cluster time, when a node has won an election.
-func newClock(nowMS int64) *clock {
-	return &clock{lastMS: nowMS, at: time.Now()}
+// newClock starts at the replica's cluster time, when a node has won an election. read is
+// the node's clock.
+func newClock(nowMS int64, read func() time.Time) *clock {
+	return &clock{read: read, lastMS: nowMS, at: read()}
 }
 
 // stamp returns the time for the next entry. Later readings are not before it.
@@ -73,7 +75,7 @@ func (c *clock) leaves() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.flying == 0 {
-		c.moved = time.Now()
+		c.moved = c.read()
 	}
 	c.flying++
 }
@@ -84,7 +86,7 @@ func (c *clock) returns() {
 	defer c.mu.Unlock()
 	c.at = c.at.Add(c.stalled()) // lost, never made up
 	c.flying--
-	c.moved = time.Now()
+	c.moved = c.read()
 }
 
 // stalled returns how long time has stood still because no entry has come back.
@@ -93,7 +95,7 @@ func (c *clock) stalled() time.Duration {
 	if c.flying == 0 {
 		return 0
 	}
-	return max(0, time.Since(c.moved)-maxEntryTime)
+	return max(0, c.read().Sub(c.moved)-maxEntryTime)
 }
 
 // passed returns the time since the last stamp, as far as it counts. The caller
@@ -102,7 +104,7 @@ func (c *clock) passed() time.Duration {
 	if c.held {
 		return 0
 	}
-	return time.Since(c.at) - c.stalled()
+	return c.read().Sub(c.at) - c.stalled()
 }
 
 // hold makes time stand still from now on, or go on. What passes meanwhile never
@@ -116,7 +118,7 @@ func (c *clock) hold(held bool) {
 		c.advance()
 		c.held = true
 	default:
-		c.held, c.at, c.moved = false, time.Now(), time.Now()
+		c.held, c.at, c.moved = false, c.read(), c.read()
 	}
 }
 

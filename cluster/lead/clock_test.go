@@ -8,7 +8,7 @@ import (
 
 func TestClockStampsStepByStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClock(1000)
+		c := newClock(1000, time.Now)
 		for _, step := range []struct {
 			sleep      time.Duration
 			now, stamp int64
@@ -36,7 +36,7 @@ func TestClockStampsStepByStep(t *testing.T) {
 
 func TestClockUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClock(0)
+		c := newClock(0, time.Now)
 		for _, ms := range []int64{1, 999, 29_999} {
 			time.Sleep(300 * time.Microsecond) // virtual: never on the millisecond
 			time.Sleep(c.until(ms))            // virtual
@@ -54,7 +54,7 @@ func TestClockUntil(t *testing.T) {
 // maxEntryTime, and the rest of its time never happened.
 func TestClockStandsWhileTheLogDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClock(0)
+		c := newClock(0, time.Now)
 		expect := func(step string, want int64) {
 			t.Helper()
 			now := c.now()
@@ -87,7 +87,7 @@ func TestClockStandsWhileTheLogDoes(t *testing.T) {
 
 func TestClockHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClock(1000)
+		c := newClock(1000, time.Now)
 		for i, step := range []struct {
 			hold       bool
 			now, until int64

@@ -5,13 +5,16 @@
 //
 //  1. There is one proposer at a time, and each of its entries names its own term.
 //     When the end of a term has returned, the term makes no further entry.
-//  2. Cluster time never goes back, from one leader to the next neither, and stands
+//  2. Cluster time never goes back, not even from one leader to the next, and stands
 //     still while the leader can take no command.
 //  3. Confirm returns an index that shows everything which was acknowledged before
 //     the call, and a time by which no deadline at that index has passed.
 //  4. Of each command that it takes, either the machine's result comes, by the
 //     command's id, or [Proposal.Failed] is called; both may happen when the outcome
 //     was open.
+//
+// Methods of Leadership and Term may be called by any goroutine; in a term, the proposer and the ticker
+// have one goroutine each.
 //
 // The package finds no leader, carries no command between nodes and knows no caller:
 // cluster/forward does. It does not decide which commands a full disk or a split state
@@ -22,5 +25,5 @@
 //   - leadership.go: Leadership, which begins and ends terms; Term: propose, tick, confirm a read; what both need of Raft and of their node.
 //   - proposer.go: puts everything that waits into one entry of the log.
 //   - queue.go: the commands that wait: their classes, their order, their bounds.
-//   - clock.go: time: the leader's clock, the ticker, which logs entries that only let time go on, and Pulse, which notices that the process was suspended.
+//   - clock.go: time: the leader's clock, the ticker, which logs entries without commands; Pulse, which notices that the process was suspended.
 package lead

@@ -83,6 +83,8 @@ type Config struct {
 	QueueSize int
 	// ReadTimeout bounds one exchange with the peers that confirms reads.
 	ReadTimeout time.Duration
+	// Clock is the node's monotonic clock, by which cluster time passes; nil: time.Now.
+	Clock func() time.Time
 }
 
 // Leadership begins a term when this node wins an election and ends it when the node
@@ -107,6 +109,9 @@ type pause struct {
 
 // New returns the leadership of a node that does not lead yet.
 func New(config Config) *Leadership {
+	if config.Clock == nil {
+		config.Clock = time.Now
+	}
 	return &Leadership{config: config, news: wake.NewSignal(), pauses: make(chan pause)}
 }
 
@@ -119,7 +124,7 @@ func (l *Leadership) Drain(notifications <-chan bool) {
 }
 
 // Established returns the term that this node leads in, or nil while it does not
-// lead, or can't yet: its machine has to apply the first entry of the term before.
+// lead, or can't yet: before that, its machine has to apply the first entry of the term.
 func (l *Leadership) Established() *Term {
 	if l.config.Host.Outcast() {
 		return nil
@@ -210,7 +215,7 @@ func (l *Leadership) begin(ctx context.Context, r Raft, number uint64, rounds *r
 		log.Warn("the machine has not caught up with the log", "term", number, "error", err)
 		return false
 	}
-	c := newClock(l.config.Replica.NowMS())
+	c := newClock(l.config.Replica.NowMS(), l.config.Clock)
 	if err := l.logFirstEntry(ctx, r, number, c); err != nil {
 		log.Warn("the first entry of a term failed", "term", number, "error", err)
 		return false

@@ -20,6 +20,10 @@ const (
 	// followers store one while the leader stores the next; more only makes the
 	// batches smaller.
 	entriesInFlight = 2
+	// queuePatience is how long a command that joins a queue waits for another one, and
+	// patientCommands how many may: see gather.
+	queuePatience   = 2 * time.Millisecond
+	patientCommands = 16
 	// enqueueTimeout is how long Raft's main loop may take to accept an entry.
 	enqueueTimeout = 2 * time.Second
 )
@@ -29,6 +33,9 @@ const (
 type Admission interface {
 	// Refuses returns why a leader must not take a command now, or nil.
 	Refuses(command []byte) error
+	// JoinsQueue reports whether a command would only join a queue in which others wait
+	// for a semaphore, so that its result is the same in a later entry.
+	JoinsQueue(command []byte) bool
 	// RaftRefused notes that Raft did not take an entry though the term goes on.
 	RaftRefused(term uint64)
 }
@@ -51,7 +58,7 @@ type Proposal interface {
 // proposer puts commands into the log during one term: everything that waits goes
 // into one entry, within its bounds, in the order that queue makes. Alone, a command
 // leaves at once; under load, what comes while entries are in flight shares the next
-// one. No command waits on a timer.
+// one. No command waits on a timer, but for those that join a queue: see gather.
 //
 // One goroutine, run, logs the entries; one for each entry in flight waits for
 // its future. All methods are safe for concurrent use.
@@ -187,6 +194,10 @@ func (p *proposer) logNext(ctx context.Context) bool {
 	// their next ones: let them, or the first one would get an entry of its own.
 	runtime.Gosched()
 	p.pulse.Settle(ctx.Done())
+	if !p.gather(ctx) {
+		<-p.slots
+		return false
+	}
 	b, ok := p.take()
 	if !ok {
 		<-p.slots
@@ -201,6 +212,43 @@ func (p *proposer) logNext(ctx context.Context) bool {
 	future := p.raft.Apply(replica.EncodeEntry(p.term, p.clock.stamp(), b.commands()), enqueueTimeout)
 	go p.finish(future, b)
 	return true
+}
+
+// gather waits while there is nothing but a few commands that join queues, for queuePatience
+// at most, and reports whether the term goes on. When a lease goes from hand to hand, the last
+// holder asks again at the moment at which the new one releases; in an entry of its own
+// the acquire would hold the release up for the time of a commit.
+func (p *proposer) gather(ctx context.Context) bool {
+	if !p.patient() {
+		return true
+	}
+	timer := time.NewTimer(queuePatience)
+	defer timer.Stop()
+	for {
+		select {
+		case <-p.news:
+			runtime.Gosched()
+			if !p.patient() {
+				return true
+			}
+		case <-timer.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// patient reports whether a few commands wait for the log, and all of them join queues.
+func (p *proposer) patient() bool {
+	p.mu.Lock()
+	waiting := p.queue.lines[ClassSingle].waiting
+	few := len(waiting) > 0 && len(waiting) <= patientCommands && len(waiting) == p.queue.len() && len(p.ticks) == 0
+	if few {
+		waiting = slices.Clone(waiting)
+	}
+	p.mu.Unlock()
+	return few && !slices.ContainsFunc(waiting, func(q Proposal) bool { return !p.admission.JoinsQueue(q.Command()) })
 }
 
 // take returns the next batch; ok is false when it would be empty.

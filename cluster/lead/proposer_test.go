@@ -91,6 +91,7 @@ func (p *fakeProposal) Withdrawn() outcome.Verdict { return p.withdrawn }
 // fakeAdmission takes everything but commands of one length.
 type fakeAdmission struct {
 	refuses int    // bytes; 0: no command
+	joins   int    // bytes of a command that joins a queue
 	refused uint64 // the last term in which Raft has refused an entry
 }
 
@@ -101,6 +102,8 @@ func (a *fakeAdmission) Refuses(command []byte) error {
 	return nil
 }
 
+func (a *fakeAdmission) JoinsQueue(command []byte) bool { return len(command) == a.joins }
+
 func (a *fakeAdmission) RaftRefused(term uint64) { a.refused = term }
 
 // proposerRun runs a proposer on a fake Raft in a bubble.
@@ -108,7 +111,7 @@ func proposerRun(t *testing.T, limit int, test func(t *testing.T, p *proposer, r
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &fakeRaft{}
-		p := newProposer(7, newClock(5000), r, limit, &fakeAdmission{}, NewPulse())
+		p := newProposer(7, newClock(5000, time.Now), r, limit, &fakeAdmission{}, NewPulse())
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -192,6 +195,101 @@ func TestProposerBatchesWhatWaits(t *testing.T) {
 			t.Errorf("the proposer waited %v on a timer", waited)
 		}
 	})
+}
+
+// TestProposerGathersWhatJoinsQueues: a command that only joins a queue leaves with the next
+// other one, with a tick, or when there are many, and after queuePatience by itself.
+func TestProposerGathersWhatJoinsQueues(t *testing.T) {
+	const joins, other = 33, 10 // bytes
+	type sent struct {
+		class        Class
+		count, bytes int
+	}
+	for name, c := range map[string]struct {
+		first int  // commands that join queues
+		then  sent // after a millisecond
+		tick  bool // after a millisecond
+		want  int  // commands of the only entry
+		after time.Duration
+	}{
+		"alone":                {first: 1, want: 1, after: queuePatience},
+		"with more of them":    {first: 1, then: sent{ClassSingle, 2, joins}, want: 3, after: queuePatience},
+		"with a release":       {first: 1, then: sent{ClassRelease, 1, other}, want: 2, after: time.Millisecond},
+		"with any other":       {first: 2, then: sent{ClassSingle, 1, other}, want: 3, after: time.Millisecond},
+		"with a tick":          {first: 1, tick: true, want: 1, after: time.Millisecond},
+		"many":                 {first: patientCommands + 1, want: patientCommands + 1},
+		"many after a while":   {first: 1, then: sent{ClassSingle, patientCommands, joins}, want: patientCommands + 1, after: time.Millisecond},
+		"a list goes at once":  {then: sent{ClassListed, 1, joins}, want: 1, after: time.Millisecond},
+		"all others do so too": {then: sent{ClassSingle, 1, other}, want: 1, after: time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
+				p.admission.(*fakeAdmission).joins = joins
+				began := time.Now()
+				send := func(s sent) {
+					proposals, all := fakes(s.count, s.bytes)
+					for _, q := range all {
+						q.class = s.class
+					}
+					if !p.Propose(proposals) {
+						t.Fatal("not taken")
+					}
+				}
+				send(sent{ClassSingle, c.first, joins})
+				<-time.After(time.Millisecond) // virtual, as all of it
+				send(c.then)
+				if c.tick {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					go func() { _, _ = p.Tick(ctx) }()
+				}
+				<-time.After(2 * queuePatience)
+				entries := r.logged()
+				if len(entries) != 1 {
+					t.Fatalf("%d entries", len(entries))
+				}
+				if _, _, count := entries[0].commands(); count != uint64(c.want) || entries[0].at.Sub(began) != c.after {
+					t.Errorf("%d commands after %v, want %d after %v", count, entries[0].at.Sub(began), c.want, c.after)
+				}
+			})
+		})
+	}
+}
+
+// TestProposerGathersNotBeyondItsTerm: a command that waits for others is refused when the
+// term ends, and when the commands are given back.
+func TestProposerGathersNotBeyondItsTerm(t *testing.T) {
+	for name, end := range map[string]func(*proposer, context.CancelFunc){
+		"the term ends": func(_ *proposer, cancel context.CancelFunc) { cancel() },
+		"given back":    func(p *proposer, _ context.CancelFunc) { p.GiveBack() },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &fakeRaft{}
+			p := newProposer(7, newClock(5000, time.Now), r, 10, &fakeAdmission{joins: 33}, NewPulse())
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go p.run(ctx)
+			proposals, all := fakes(1, 33)
+			all[0].class = ClassSingle
+			p.Propose(proposals)
+			synctest.Wait()
+			end(p, cancel)
+			<-time.After(2 * queuePatience) // virtual
+			if len(r.logged()) != 0 {
+				t.Errorf("%s: it was logged", name)
+			}
+			select {
+			case v := <-all[0].failed:
+				if v.Fate != outcome.Refused {
+					t.Errorf("%s: %v", name, v)
+				}
+			default:
+				t.Errorf("%s: it was not refused", name)
+			}
+			cancel()
+			synctest.Wait()
+		})
+	}
 }
 
 func TestProposerStampsOnceAnEntry(t *testing.T) {
@@ -445,7 +543,7 @@ func TestProposerWaitsAfterASuspension(t *testing.T) {
 func TestProposerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &fakeRaft{}
-		p := newProposer(7, newClock(0), r, 100, &fakeAdmission{}, NewPulse())
+		p := newProposer(7, newClock(0, time.Now), r, 100, &fakeAdmission{}, NewPulse())
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {

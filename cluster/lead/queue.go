@@ -21,7 +21,8 @@ func ClassOf(op fsm.Op) Class {
 	switch op {
 	case fsm.OpRenew:
 		return ClassRenewal
-	case fsm.OpRelease, fsm.OpEndSession, fsm.OpResizeLease, fsm.OpRevokeLease, fsm.OpUp, fsm.OpListRemove, fsm.OpNoticeDone:
+	case fsm.OpRelease, fsm.OpEndSession, fsm.OpResizeLease, fsm.OpRevokeLease, fsm.OpUp, fsm.OpListRemove, fsm.OpNoticeDone,
+		fsm.OpItemRelease:
 		return ClassRelease
 	}
 	return ClassSingle

@@ -33,6 +33,31 @@ func TestDelivers(t *testing.T) {
 	})
 }
 
+// TestNoticeUnderWayIsNotBegunAgain, however often the sender learns that it is due.
+func TestNoticeUnderWayIsNotBegunAgain(t *testing.T) {
+	inScene(t, Config{}, func(s *scene) {
+		reply := make(chan struct{})
+		s.set(func(context.Context, fsm.NoticeView) error {
+			<-reply
+			return nil
+		})
+		s.must(fsm.CreateSemaphore{Name: "a"}, fsm.OK)
+		id := s.wish("a", "http://hooks.example/")
+		s.must(fsm.Up{Name: "a", Count: 1}, fsm.OK)
+		synctest.Wait()
+		for range 3 {
+			s.sender.Due(id)
+			s.sender.Restored()
+			synctest.Wait()
+		}
+		if got := s.all(); len(got) != 1 {
+			t.Errorf("%d attempts at once", len(got))
+		}
+		close(reply)
+		s.until("it is removed", func() bool { return s.due() == 0 })
+	})
+}
+
 // TestDeliversNoticesOfAnEarlierTerm: a sender that begins looks at all of them.
 func TestDeliversNoticesOfAnEarlierTerm(t *testing.T) {
 	inScene(t, Config{}, func(s *scene) {

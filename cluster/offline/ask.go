@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -33,9 +32,9 @@ type Asked struct {
 }
 
 // ask asks nodes how they are, as the node of the folder, which does not run.
-func (c Config) ask(ctx context.Context, facts *FolderReport, nodes []probe.Peer) ([]Asked, error) {
+func (c Config) ask(ctx context.Context, facts *FolderReport, incarnation uint64, nodes []probe.Peer) ([]Asked, error) {
 	as := &absent{hello: peer.Hello{
-		Standing: peer.StandingOld, Incarnation: rand.Uint64() | 1, Node: facts.Node, Address: c.address(facts.Node),
+		Standing: peer.StandingOld, Incarnation: incarnation, Node: facts.Node, Address: c.address(facts.Node),
 	}}
 	if _, err := hex.Decode(as.hello.Folder[:], []byte(facts.ID)); err != nil {
 		return nil, err

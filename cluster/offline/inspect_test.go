@@ -63,7 +63,7 @@ func usual() []fsm.Command {
 func madeFolder(t *testing.T, log []*raft.Log, snapshot uint64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "n1")
-	s, err := store.Open(store.Options{Folder: path, NodeID: "n1", ClusterID: cluster.String()})
+	s, err := store.Open(store.Options{Folder: path, NodeID: "n1", ClusterID: cluster.String(), Journal: true})
 	must(t, err)
 	must(t, s.Logs().StoreLogs(log))
 	must(t, s.Stable().SetUint64([]byte("LastVoteTerm"), 2))
@@ -237,7 +237,7 @@ func TestInspectChangesNothing(t *testing.T) {
 // is read; two may read at the same time.
 func TestFolderIsLocked(t *testing.T) {
 	path := madeFolder(t, entriesOf(three), 0)
-	s, err := store.Open(store.Options{Folder: path, NodeID: "n1"})
+	s, err := store.Open(store.Options{Folder: path, NodeID: "n1", Journal: true})
 	must(t, err)
 	if _, err := Inspect(path, 1); !errors.Is(err, folder.ErrLocked) || !strings.Contains(err.Error(), "in use by process") {
 		t.Errorf("of a running node: %v", err)
@@ -245,7 +245,7 @@ func TestFolderIsLocked(t *testing.T) {
 	must(t, s.Close())
 	view, err := store.Look(path, false)
 	must(t, err)
-	if _, err := store.Open(store.Options{Folder: path, NodeID: "n1"}); !errors.Is(err, folder.ErrLocked) {
+	if _, err := store.Open(store.Options{Folder: path, NodeID: "n1", Journal: true}); !errors.Is(err, folder.ErrLocked) {
 		t.Errorf("a node under a reader: %v", err)
 	}
 	if _, err := store.Look(path, true); !errors.Is(err, folder.ErrLocked) {
@@ -289,6 +289,18 @@ func spoil(t *testing.T, path, name, text string) {
 	must(t, os.WriteFile(filepath.Join(path, name), spoilt, 0o600))
 }
 
+// replaceByOlder opens the folder, stores entry 10, and puts the file of before in its place.
+func replaceByOlder(t *testing.T, path, name string, journal bool) {
+	t.Helper()
+	s, err := store.Open(store.Options{Folder: path, NodeID: "n1", Journal: journal})
+	must(t, err)
+	before, err := os.ReadFile(filepath.Join(path, name))
+	must(t, err)
+	must(t, s.Logs().StoreLog(&raft.Log{Index: 10, Term: 3, Type: raft.LogNoop}))
+	must(t, s.Close())
+	must(t, os.WriteFile(filepath.Join(path, name), before, 0o600))
+}
+
 // TestDamageIsListed: each kind of damage is listed, and the sound rest is reported.
 func TestDamageIsListed(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -296,22 +308,20 @@ func TestDamageIsListed(t *testing.T) {
 		want  []string
 		last  uint64 // of the state
 	}{
-		"an entry":    {func(path string) { spoil(t, path, "raft.db", "jobs") }, []string{"raft.db at index 9"}, 8},
-		"a snapshot":  {func(path string) { spoil(t, path, "snapshots.db", "jobs") }, []string{"snapshot 2-5-", "can't be read"}, 0},
-		"term, vote":  {func(path string) { spoil(t, path, "raft.db", "LastVoteCand") }, []string{"stable values"}, 9},
-		"the witness": {func(path string) { must(t, os.Truncate(filepath.Join(path, "witness"), 10)) }, []string{"witness is damaged"}, 9},
-		"no witness":  {func(path string) { must(t, os.Remove(filepath.Join(path, "witness"))) }, []string{"witness is damaged: the file is missing"}, 9},
-		"no log":      {func(path string) { must(t, os.Remove(filepath.Join(path, "raft.db"))) }, []string{"raft.db is damaged: the file is missing"}, 5},
-		"a page":      {func(path string) { must(t, os.Truncate(filepath.Join(path, "raft.db"), 8192)) }, []string{"raft.db", "pages"}, 5},
-		"the last entries": {func(path string) {
-			s, err := store.Open(store.Options{Folder: path, NodeID: "n1"})
-			must(t, err)
-			before, err := os.ReadFile(filepath.Join(path, "raft.db"))
-			must(t, err)
-			must(t, s.Logs().StoreLog(&raft.Log{Index: 10, Term: 3, Type: raft.LogNoop}))
-			must(t, s.Close())
-			must(t, os.WriteFile(filepath.Join(path, "raft.db"), before, 0o600))
-		}, []string{"raft.db at index 10", "ends at 9"}, 9},
+		"an entry":         {func(path string) { spoil(t, path, "raft.db", "jobs") }, []string{"raft.db at index 9"}, 8},
+		"a snapshot":       {func(path string) { spoil(t, path, "snapshots.db", "jobs") }, []string{"snapshot 2-5-", "can't be read"}, 0},
+		"term, vote":       {func(path string) { spoil(t, path, "raft.db", "LastVoteCand") }, []string{"stable values"}, 9},
+		"the witness":      {func(path string) { must(t, os.Truncate(filepath.Join(path, "witness"), 10)) }, []string{"witness is damaged"}, 9},
+		"no witness":       {func(path string) { must(t, os.Remove(filepath.Join(path, "witness"))) }, []string{"witness is damaged: the file is missing"}, 9},
+		"no log":           {func(path string) { must(t, os.Remove(filepath.Join(path, "raft.db"))) }, []string{"raft.db is damaged: the file is missing"}, 5},
+		"a page":           {func(path string) { must(t, os.Truncate(filepath.Join(path, "raft.db"), 8192)) }, []string{"raft.db", "pages"}, 5},
+		"the last entries": {func(path string) { replaceByOlder(t, path, "raft.db", false) }, []string{"raft.db at index 10", "ends at 9"}, 9},
+		"an old log":       {func(path string) { replaceByOlder(t, path, "raft.db", true) }, []string{"raft.db is damaged", "term and vote stored last are missing"}, 10},
+		"an old journal":   {func(path string) { replaceByOlder(t, path, "journal", true) }, []string{"journal at index 9 is damaged: change 3 is missing"}, 10},
+		"no journal": {func(path string) {
+			replaceByOlder(t, path, "journal", true)
+			must(t, os.Remove(filepath.Join(path, "journal")))
+		}, []string{"journal is damaged: the file is missing"}, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := madeFolder(t, entriesOf(three, usual()...), 5)

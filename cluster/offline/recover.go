@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -37,10 +38,11 @@ type Plan struct {
 	Report *Report
 	Others []Asked // all other nodes that were asked
 
-	config  Config
-	view    *store.View
-	remains *remains
-	asking  []probe.Peer
+	config      Config
+	view        *store.View
+	remains     *remains
+	asking      []probe.Peer
+	incarnation uint64 // of this process, so that its second question is not refused as a copy's
 }
 
 var (
@@ -61,7 +63,7 @@ func Prepare(ctx context.Context, c Config) (_ *Plan, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{config: c, view: view, remains: look(view, 0)}
+	p := &Plan{config: c, view: view, remains: look(view, 0), incarnation: rand.Uint64() | 1}
 	p.Report = p.remains.report
 	if err = p.check(); err == nil {
 		p.asking = p.nodes()
@@ -112,7 +114,7 @@ func (p *Plan) nodes() []probe.Peer {
 
 // ask asks all nodes, and fails with ErrAlive if one of them hinders the recovery.
 func (p *Plan) ask(ctx context.Context) ([]Asked, error) {
-	asked, err := p.config.ask(ctx, p.Report.Folder, p.asking)
+	asked, err := p.config.ask(ctx, p.Report.Folder, p.incarnation, p.asking)
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func TestRecover(t *testing.T) {
 		if made.Index != 9+1<<32 || meta.Index != made.Index || meta.ConfigurationIndex != made.Index || meta.Term != 3 {
 			t.Errorf("it begins at %d, with the snapshot %+v", made.Index, meta)
 		}
-		holders, waiters := state.Holders("db", 9), state.Waiters("db", 9)
+		holders, waiters := state.Holders("db", 0, 9), state.Waiters("db", 0, 9)
 		if len(holders) != 1 || holders[0].Token != 1 || len(waiters) != 1 || waiters[0].Session != 42 || state.NowMS() != 8000 {
 			t.Errorf("holders %+v, waiters %+v at %d", holders, waiters, state.NowMS())
 		}
@@ -113,7 +113,7 @@ func TestRecover(t *testing.T) {
 		if !reflect.DeepEqual(kept, before) {
 			t.Errorf("the old content was %+v and is %+v", before, kept)
 		}
-		s, err := store.Open(store.Options{Folder: path, NodeID: "n1"})
+		s, err := store.Open(store.Options{Folder: path, NodeID: "n1", Journal: true})
 		must(t, err)
 		if s.ClusterID() != made.Cluster || s.Restored() != 0 {
 			t.Errorf("a node would start in cluster %s", s.ClusterID())
@@ -134,7 +134,7 @@ func TestRecoverKeepsWhatRaftWould(t *testing.T) {
 		path := madeFolder(t, log, snapshot)
 		other := filepath.Join(t.TempDir(), "n1")
 		must(t, os.CopyFS(other, os.DirFS(path)))
-		s, err := store.Open(store.Options{Folder: other, NodeID: "n1"})
+		s, err := store.Open(store.Options{Folder: other, NodeID: "n1", Journal: true})
 		must(t, err)
 		r := replica.New(replica.Config{})
 		feed := r.Feed(replica.FeedConfig{Fatal: func(err error) { t.Error(err) }, SnapshotDue: func() {}})
@@ -168,7 +168,7 @@ func TestRecoverTwice(t *testing.T) {
 	first := recovered(t, path)
 	second := recovered(t, path)
 	state, _ := machineOf(t, path)
-	if second.Index != 9+2<<32 || first.Cluster == second.Cluster || first.Kept == second.Kept || len(state.Holders("db", 9)) != 1 {
+	if second.Index != 9+2<<32 || first.Cluster == second.Cluster || first.Kept == second.Kept || len(state.Holders("db", 0, 9)) != 1 {
 		t.Errorf("first %+v, then %+v", first, second)
 	}
 	for _, kept := range []string{first.Kept, second.Kept} {
@@ -238,7 +238,7 @@ func TestRecoverRefuses(t *testing.T) {
 		})
 	}
 	path := whole(t)
-	s, err := store.Open(store.Options{Folder: path, NodeID: "n1"})
+	s, err := store.Open(store.Options{Folder: path, NodeID: "n1", Journal: true})
 	must(t, err)
 	if _, err := planned(t, path); !errors.Is(err, folder.ErrLocked) {
 		t.Errorf("under a running node: %v", err)
@@ -246,7 +246,7 @@ func TestRecoverRefuses(t *testing.T) {
 	must(t, s.Close())
 	p, err := planned(t, path)
 	must(t, err)
-	if _, err := store.Open(store.Options{Folder: path, NodeID: "n1"}); !errors.Is(err, folder.ErrLocked) {
+	if _, err := store.Open(store.Options{Folder: path, NodeID: "n1", Journal: true}); !errors.Is(err, folder.ErrLocked) {
 		t.Errorf("a node that starts meanwhile: %v", err)
 	}
 	must(t, p.Close())
@@ -307,6 +307,37 @@ func TestProcessesThatAreNoNodes(t *testing.T) {
 			recovered(t, path, on)
 		})
 	}
+}
+
+// TestPlanAsksAsOneProcess: a node that has not seen the end of the first question yet must not
+// take the second one for that of a copy.
+func TestPlanAsksAsOneProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := memnet.New()
+		path := madeFolder(t, entriesOf(three, usual()...), 0)
+		p, err := planned(t, path, func(c *Config) { c.Network = network.Host("n1") })
+		must(t, err)
+		listener, err := network.Host("n2").Listen("n2.example:8711")
+		must(t, err)
+		defer listener.Close()
+		hellos := make(chan string, 2)
+		go func() {
+			for conn, err := listener.Accept(); err == nil; conn, err = listener.Accept() {
+				sent := make([]byte, 1024)
+				n, _ := conn.Read(sent)
+				hellos <- string(sent[:n])
+				_ = conn.Close()
+			}
+		}()
+		for range 2 {
+			if _, err := p.ask(t.Context()); !errors.Is(err, ErrAlive) {
+				t.Error(err)
+			}
+		}
+		if first, second := <-hellos, <-hellos; first == "" || first != second {
+			t.Errorf("%x, then %x", first, second)
+		}
+	})
 }
 
 // cutNetwork swallows all packets.

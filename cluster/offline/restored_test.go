@@ -17,7 +17,7 @@ func addRestored(t *testing.T, path string) {
 	own, err := Inspect(path, 0)
 	must(t, err)
 	m := restoredState(t)
-	s, err := store.Open(store.Options{Folder: path, NodeID: "n1"})
+	s, err := store.Open(store.Options{Folder: path, NodeID: "n1", Journal: true})
 	must(t, err)
 	sink, err := s.Snapshots().Create(1, 2000, own.Folder.LastTerm, raft.Configuration{Servers: three.Servers}, 1, nil)
 	must(t, err)
@@ -74,7 +74,7 @@ func TestStateOfARestoreThatIsNotInForce(t *testing.T) {
 		path := madeFolder(t, log, c.snapshot)
 		addRestored(t, path)
 		if c.cut != 0 {
-			s, err := store.Open(store.Options{Folder: path, NodeID: "n1"})
+			s, err := store.Open(store.Options{Folder: path, NodeID: "n1", Journal: true})
 			must(t, err)
 			must(t, s.Logs().DeleteRange(1, c.cut))
 			must(t, s.Close())

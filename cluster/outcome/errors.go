@@ -9,7 +9,7 @@ var (
 	// ErrNoLeader: for 5 s, no leader was found or could be reached.
 	ErrNoLeader = errors.New("no leader")
 	// ErrBehind: this node's own state did not come to the index that a read asked
-	// for within 5 s. Another node may have it, unless no node does.
+	// for within 5 s. Another node may have it.
 	ErrBehind = errors.New("this node is behind")
 	// ErrNotApplied: a leader was found but did not take the command for 5 s, as
 	// while it hands its leadership over.

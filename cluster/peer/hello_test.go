@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -41,6 +42,23 @@ func refusedCount(t *testing.T, p *Port, reason string) (count float64) {
 		}
 	}
 	return count
+}
+
+// TestNumbersAreForEver pins the numbers in a preamble. A line may be added, never changed.
+func TestNumbersAreForEver(t *testing.T) {
+	golden, err := os.ReadFile("testdata/numbers.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var now strings.Builder
+	fmt.Fprintf(&now, "version %d\nstreams: raft %d, forward %d, probe %d\n", preambleVersion, StreamRaft, StreamForward, StreamProbe)
+	fmt.Fprintf(&now, "standings: empty %d, old %d, bound %d\n", StandingEmpty, StandingOld, StandingBound)
+	for r := Refusal(1); int(r) <= len(refusalNames); r++ {
+		fmt.Fprintf(&now, "refusal %d %v\n", r, r)
+	}
+	if now.String() != string(golden) {
+		t.Errorf("the numbers are\n%s, and were\n%s", now.String(), golden)
+	}
 }
 
 // TestPreambleIsForEver: the bytes of version 1, and the hello read from them.

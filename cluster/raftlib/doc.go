@@ -22,8 +22,8 @@
 // the rest.
 //
 //   - config.go: the settings of a node's Raft, and its log, where ordinary faults are warnings.
-//   - transport.go: Transport, which sends Raft's messages in appends that the link can take; AckClock, which notes the acknowledgements by the moment of sending.
-//   - commits.go: what followers know of the commit index; how long heartbeats are held.
+//   - transport.go: Transport, which sends Raft's messages while this node's log allows that.
+//   - appends.go: the appends to followers, as many entries as the link can take; what followers have acknowledged (AckClock) and know of the commit index.
 //   - log.go: Log, which a leader writes beside its followers.
 //   - rounds.go: ReadRounds, which confirm reads by rounds of acknowledgements.
 package raftlib

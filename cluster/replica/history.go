@@ -121,7 +121,7 @@ func (e *EventEntry) size() int64 {
 	size := entryBytes + effectBytes*int64(cap(e.Effects))
 	for i := range e.Effects {
 		f := &e.Effects[i]
-		size += int64(len(f.Semaphore) + len(f.Reason))
+		size += int64(len(f.Semaphore) + len(f.Reason) + len(f.Item))
 		for _, p := range f.Metadata {
 			size += int64(len(p.Key) + len(p.Value))
 		}

@@ -76,17 +76,20 @@ func TestSkipsOtherTerms(t *testing.T) {
 		entryOf(1, 3, 3, fsm.CreateSemaphore{Name: "a", Permits: 1}),
 		entryOf(2, 3, 4, fsm.Up{Name: "a", Count: 1}),
 		entryOf(3, 4, 4, fsm.Up{Name: "a", Count: 10}),
+		entryOf(4, 5, 4, fsm.Up{Name: "a", Count: 100}),
 	})
 	if responses[0] != nil || responses[2] != nil {
 		t.Errorf("responses: %v", responses)
 	}
-	if err, _ := responses[1].(error); err != outcome.ErrOtherTerm {
-		t.Errorf("the entry of another term: %v", responses[1])
+	for _, i := range []int{1, 3} {
+		if err, _ := responses[i].(error); err != outcome.ErrOtherTerm {
+			t.Errorf("entry %d, of another term: %v", i+1, responses[i])
+		}
 	}
 	if value, _ := valueOf(m.Replica, "a"); value != 11 {
 		t.Errorf("value %d, want 11", value)
 	}
-	if len(delivered) != 2 || m.Index() != 3 {
+	if len(delivered) != 2 || m.Index() != 4 {
 		t.Errorf("delivered %v, at index %d", delivered, m.Index())
 	}
 }

@@ -43,11 +43,10 @@ func TestAWeekOfTicksAsksForSnapshots(t *testing.T) {
 func TestEntryCostIsWhatATickTakes(t *testing.T) {
 	const ticks = 20_000
 	folder := t.TempDir()
-	s, err := store.Open(store.Options{Folder: folder, NodeID: "n1"})
+	s, err := store.Open(store.Options{Folder: folder, NodeID: "n1", Journal: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = s.Close() }()
 	batch := make([]*raft.Log, ticks)
 	for i := range batch {
 		batch[i] = tickEntry(uint64(i + 1))
@@ -57,6 +56,9 @@ func TestEntryCostIsWhatATickTakes(t *testing.T) {
 		if err := s.Logs().StoreLogs(batch[i : i+100]); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := s.Close(); err != nil { // brings what is in the journal to raft.db
+		t.Fatal(err)
 	}
 	used := usedBytes(t, filepath.Join(folder, "raft.db"))
 	each := used / ticks

@@ -16,10 +16,10 @@ import (
 // Registry knows the requests and waits of this node. A request is registered before
 // it is sent.
 //
-// When a reply is lost, the local machine settles the matter: it applies the id, or
-// it applies the first entry of a later term, or the entry that a fence names, without
-// the id before it. Then it never will: entries are applied only in the term that they
-// were proposed in, terms only rise along the log, and a fenced stream adds no more.
+// When a reply is lost, the local machine settles the matter. If it applies the id, the command
+// was applied. If it applies an entry of a later term first, or the entry that a fence names, the
+// command never will be: entries are applied only in the term that they were proposed in,
+// terms only rise along the log, and a fenced stream adds no more.
 //
 // One lock guards the requests and the waits, because settling a request with a
 // Waiting result and beginning to listen for the end of the wait have to be one step.
@@ -50,7 +50,7 @@ type Request struct {
 	Listener *Listener // of the end of a wait; nil if the caller would not listen
 	// Settled gets the outcome, in place of one that was not read yet. A refusal that
 	// is not final is followed by another outcome if the request is sent again.
-	Settled chan Settlement
+	Settled chan *Settlement
 
 	// Guarded by Registry.mu.
 	caller context.Context // ends when the caller is gone
@@ -103,7 +103,7 @@ func (r *Registry) Build(command fsm.Command, frame fsm.Envelope, class lead.Cla
 	frame.Request = id
 	data := frame.Encode(command)
 	return &Request{
-		ID: id, Data: data, Listener: l, Settled: make(chan Settlement, 1),
+		ID: id, Data: data, Listener: l, Settled: make(chan *Settlement, 1),
 		Load: lead.Load{Class: class, Weight: r.large.cost(command), Bytes: len(data)},
 	}
 }
@@ -189,12 +189,12 @@ func (r *Registry) Wanted(q *Request) bool {
 // refuse makes a request held again, to be sent anew. The caller holds mu.
 func (q *Request) refuse() {
 	q.state, q.tried = Held, true
-	q.post(Settlement{Verdict: outcome.Verdict{Fate: outcome.Refused}})
+	q.post(&Settlement{Verdict: outcome.Verdict{Fate: outcome.Refused}})
 }
 
 // post puts an outcome where its caller finds it, in place of one that was not
 // read yet. The caller holds mu.
-func (q *Request) post(got Settlement) {
+func (q *Request) post(got *Settlement) {
 	select {
 	case <-q.Settled:
 	default:
@@ -215,7 +215,7 @@ func (r *Registry) Return(reqs []*Request) {
 
 // Reply settles a request by a leader's reply with a result, or with an error: the
 // request that came on that stream was not applied in that term.
-func (r *Registry) Reply(sequence, term, stream uint64, got Settlement) {
+func (r *Registry) Reply(sequence, term, stream uint64, got *Settlement) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch q := r.own[sequence]; {
@@ -247,13 +247,13 @@ func (r *Registry) fail(q *Request, term, stream uint64, v outcome.Verdict) {
 	if v.Again() {
 		q.refuse()
 	} else {
-		r.settle(q, Settlement{Verdict: v})
+		r.settle(q, &Settlement{Verdict: v})
 	}
 }
 
 // settle ends a request. The listener of one that waits listens from this moment, so
 // that the end of the wait can't slip through. The caller holds mu.
-func (r *Registry) settle(q *Request, got Settlement) {
+func (r *Registry) settle(q *Request, got *Settlement) {
 	r.forget(q)
 	q.state = Settled
 	if got.Fate == outcome.Applied && got.Result.Code == fsm.Waiting && q.Listener != nil {
@@ -306,7 +306,7 @@ func (r *Registry) settleEntry(entry *fsm.Applied) {
 func (r *Registry) settleCommand(c *fsm.AppliedCommand, in *fsm.Applied) {
 	if c.Request.Origin == r.origin {
 		if q := r.own[c.Request.Sequence]; q != nil {
-			r.settle(q, Settlement{Result: c.Result, Index: in.Index, NowMS: in.NowMS})
+			r.settle(q, &Settlement{Result: c.Result, Index: in.Index, NowMS: in.NowMS})
 		}
 		return
 	}
@@ -406,7 +406,7 @@ func (l *largeSessions) applied(entry *fsm.Applied) {
 		for i := range entry.Commands {
 			id := entry.Commands[i].Result.Session
 			switch op := entry.Commands[i].Op; {
-			case id == 0, op == fsm.OpAcquireOnce, op == fsm.OpOpenSession: // a new session is small
+			case id == 0, op == fsm.OpAcquireOnce, op == fsm.OpOpenSession, op == fsm.OpOpenHolder: // a new session is small
 				continue
 			}
 			if size := state.SessionSize(id); size.Records >= largeRecords {

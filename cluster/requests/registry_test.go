@@ -1,6 +1,7 @@
 package requests
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -31,7 +32,7 @@ func sent(t *testing.T, term uint64) (*Registry, *Request) {
 func settled(q *Request) (got Settlement, any bool) {
 	select {
 	case got := <-q.Settled:
-		return got, true
+		return *got, true
 	default:
 		return Settlement{}, false
 	}
@@ -47,12 +48,12 @@ func TestRequestIsSettledByWhatComesFirst(t *testing.T) {
 	if got, any := settled(q); !any || got.Err() != nil || got.Index != 7 || got.NowMS != 70 || got.Result.Value != 1 {
 		t.Fatalf("from the machine: %+v, %v", got, any)
 	}
-	r.Reply(q.ID.Sequence, 3, 0, Settlement{Result: fsm.Result{Value: 1}, Index: 7})
+	r.Reply(q.ID.Sequence, 3, 0, &Settlement{Result: fsm.Result{Value: 1}, Index: 7})
 	if got, any := settled(q); any {
 		t.Fatalf("twice: %+v", got)
 	}
 	r, q = sent(t, 3)
-	r.Reply(q.ID.Sequence, 3, 0, Settlement{Result: fsm.Result{Value: 2}, Index: 8})
+	r.Reply(q.ID.Sequence, 3, 0, &Settlement{Result: fsm.Result{Value: 2}, Index: 8})
 	r.Applied(applies(q, 8, fsm.Result{Value: 2}))
 	if got, any := settled(q); !any || got.Index != 8 {
 		t.Fatalf("from the leader: %+v, %v", got, any)
@@ -159,7 +160,7 @@ func TestRestoreHidesEvidence(t *testing.T) {
 	if got, any := settled(q); any {
 		t.Fatalf("a jump passed for evidence: %+v", got)
 	}
-	r.Reply(q.ID.Sequence, 3, 0, Settlement{Verdict: outcome.Verdict{Fate: outcome.Refused}})
+	r.Reply(q.ID.Sequence, 3, 0, &Settlement{Verdict: outcome.Verdict{Fate: outcome.Refused}})
 	if got, any := settled(q); !any || got.Fate != outcome.Refused {
 		t.Fatalf("the leader's word: %+v, %v", got, any)
 	}
@@ -170,13 +171,64 @@ func TestRestoreHidesEvidence(t *testing.T) {
 	}
 }
 
+// TestFencePassesAtItsIndex: not before this node's machine has applied it, and only for commands
+// of the streams before the fence's own.
+func TestFencePassesAtItsIndex(t *testing.T) {
+	r := New(10, replica.New(replica.Config{}))
+	var all []*Request
+	for range 2 {
+		q := r.Build(fsm.Up{Name: "a", Count: 1}, fsm.Envelope{}, lead.ClassSingle, nil)
+		stream, _ := r.OpenStream(3)
+		r.Add(t.Context(), []*Request{q})
+		if live, ok := r.MarkSent([]*Request{q}, 3, stream); !ok || len(live) != 1 {
+			t.Fatal("not sent")
+		}
+		all = append(all, q)
+	}
+	r.Applied(&fsm.Applied{Index: 6})
+	r.Fence(Fence{Term: 3, Stream: 2, Index: 8})
+	for index := uint64(7); index <= 9; index++ {
+		if got, any := settled(all[0]); any {
+			t.Fatalf("refused at index %d, although the fence is at 8: %+v", index-1, got)
+		}
+		if r.Applied(&fsm.Applied{Index: index}); index == 8 {
+			break
+		}
+	}
+	if got, any := settled(all[0]); !any || got.Fate != outcome.Refused {
+		t.Errorf("at the fence: %+v, %v", got, any)
+	}
+	if got, any := settled(all[1]); any {
+		t.Errorf("a command of the fence's own stream: %+v", got)
+	}
+}
+
+// TestRequestOfACallerThatIsGoneIsNotSent: it would be carried out for no one.
+func TestRequestOfACallerThatIsGoneIsNotSent(t *testing.T) {
+	r := New(10, replica.New(replica.Config{}))
+	var all []*Request
+	gone, leave := context.WithCancel(t.Context())
+	for _, caller := range []context.Context{t.Context(), gone} {
+		q := r.Build(fsm.Up{Name: "a", Count: 1}, fsm.Envelope{}, lead.ClassSingle, nil)
+		r.Add(caller, []*Request{q})
+		all = append(all, q)
+	}
+	leave()
+	if live, ok := r.MarkSent(all, 3, 0); !ok || len(live) != 1 || live[0] != all[0] {
+		t.Errorf("%d are sent, %v", len(live), ok)
+	}
+	if r.Wanted(all[1]) || !r.Wanted(all[0]) {
+		t.Error("the request of the caller that is gone counts as sent")
+	}
+}
+
 // TestLateRefusalIsIgnored: one about a term in which the request is no more.
 func TestLateRefusalIsIgnored(t *testing.T) {
 	r, q := sent(t, 3)
 	r.Applied(&fsm.Applied{Index: 9, Term: 4})
 	settled(q)
 	r.MarkSent([]*Request{q}, 4, 0)
-	r.Reply(q.ID.Sequence, 3, 0, Settlement{Verdict: outcome.Verdict{Fate: outcome.Refused}})
+	r.Reply(q.ID.Sequence, 3, 0, &Settlement{Verdict: outcome.Verdict{Fate: outcome.Refused}})
 	if got, any := settled(q); any {
 		t.Fatalf("a late refusal had it sent twice: %+v", got)
 	}
@@ -199,11 +251,11 @@ func TestRefusalOfAnEarlierStreamIsIgnored(t *testing.T) {
 		if live, ok := r.MarkSent([]*Request{q}, 3, next); !ok || len(live) != 1 {
 			t.Fatal("not sent again")
 		}
-		r.Reply(q.ID.Sequence, 3, earlier, Settlement{Verdict: late})
+		r.Reply(q.ID.Sequence, 3, earlier, &Settlement{Verdict: late})
 		if got, any := settled(q); any {
 			t.Errorf("%v on the earlier stream ends what is under way on the next: %+v", late, got)
 		}
-		r.Reply(q.ID.Sequence, 3, next, Settlement{Verdict: late})
+		r.Reply(q.ID.Sequence, 3, next, &Settlement{Verdict: late})
 		if _, any := settled(q); !any {
 			t.Errorf("%v on the stream itself changes nothing", late)
 		}
@@ -342,7 +394,7 @@ func TestListeningStartsWithTheResult(t *testing.T) {
 			r.Applied(entry)
 		},
 		"leader": func(r *Registry, q *Request, waiting fsm.Result) {
-			r.Reply(q.ID.Sequence, 3, 0, Settlement{Result: waiting, Index: 20})
+			r.Reply(q.ID.Sequence, 3, 0, &Settlement{Result: waiting, Index: 20})
 			r.Applied(waitsApply(waiting.Place, fsm.OK))
 		},
 	} {

@@ -15,10 +15,10 @@ type waits struct {
 
 // Listener is one caller that waits. It is made before the place is known.
 type Listener struct {
-	Wants     []fsm.Want      // of its command; empty for a down
-	Concluded chan Conclusion // gets at most one, and has room for it
-	place     uint64          // 0 until it listens; guarded by Registry.mu
-	session   uint64          // of the request; 0 until it listens; guarded by Registry.mu
+	Wants     []fsm.Want       // of its command; empty for a down
+	Concluded chan *Conclusion // gets at most one, which is not to be changed, and has room for it
+	place     uint64           // 0 until it listens; guarded by Registry.mu
+	session   uint64           // of the request; 0 until it listens; guarded by Registry.mu
 }
 
 // Conclusion is the end of a wait, with the entry that ended it.
@@ -40,7 +40,7 @@ func newWaits() waits {
 
 // NewListener returns a listener that does not listen yet.
 func NewListener(wants []fsm.Want) *Listener {
-	return &Listener{Wants: wants, Concluded: make(chan Conclusion, 1)}
+	return &Listener{Wants: wants, Concluded: make(chan *Conclusion, 1)}
 }
 
 // listen starts a Listener on the place of a Waiting result.
@@ -97,7 +97,7 @@ func (w *waits) leave(s Stream) {
 // conclude ends the listening of this node's callers for a place.
 func (w *waits) conclude(place uint64, end Conclusion) {
 	for l := range w.callers[place] {
-		l.Concluded <- end
+		l.Concluded <- &end
 	}
 	delete(w.callers, place)
 }
@@ -108,7 +108,7 @@ func (w *waits) lookUp(state *fsm.Machine, index uint64) {
 	for _, listeners := range w.callers {
 		for l := range listeners {
 			if end, ended := endOf(state, l, index); ended {
-				l.Concluded <- end
+				l.Concluded <- &end
 				w.stop(l)
 			}
 		}
@@ -169,7 +169,7 @@ func (r *Registry) Recheck(l *Listener, index uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, listens := r.waits.callers[l.place][l]; listens {
-		l.Concluded <- end
+		l.Concluded <- &end
 		r.waits.stop(l)
 	}
 }

@@ -53,6 +53,9 @@ func TestPlaceFromBehindASnapshot(t *testing.T) {
 		t.Fatal("it was looked up though no snapshot hides its end")
 	}
 	r.Recheck(l, 1)
+	if len(l.Concluded) != 1 {
+		t.Fatal("it was not looked up though a snapshot may hide its end")
+	}
 	if end := <-l.Concluded; end.Lost || end.Result.Code != fsm.OK || end.Index != 3 {
 		t.Fatalf("%+v", end)
 	}

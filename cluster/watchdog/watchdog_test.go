@@ -57,12 +57,14 @@ func TestWatchdogEndsAWedgedNode(t *testing.T) {
 type watchedNode struct {
 	isLeader, refuses atomic.Bool
 	fatals            chan error
+	spaces            []store.Space // noted
+	handedOver        int
 }
 
 func (n *watchedNode) Leads() bool                                 { return n.isLeader.Load() }
 func (n *watchedNode) Transferring(context.Context) bool           { return n.refuses.Load() }
-func (n *watchedNode) HandOver(context.Context, store.Space) error { return nil }
-func (n *watchedNode) SetSpace(store.Space)                        {}
+func (n *watchedNode) HandOver(context.Context, store.Space) error { n.handedOver++; return nil }
+func (n *watchedNode) SetSpace(now store.Space)                    { n.spaces = append(n.spaces, now) }
 func (n *watchedNode) GiveBack()                                   {}
 func (n *watchedNode) HoldTime()                                   {}
 func (n *watchedNode) Fatal(err error)                             { n.fatals <- err }
@@ -106,4 +108,55 @@ func TestKeysAlarm(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestWatchdogEndsANodeWhoseDiskHangs: once, and not while a write is only slow.
+func TestWatchdogEndsANodeWhoseDiskHangs(t *testing.T) {
+	node := &watchedNode{fatals: make(chan error, 10)}
+	stuck := time.Duration(0)
+	w := &watchdog{Config: Config{
+		Log: hclog.NewNullLogger(), Host: node, StuckFor: func() time.Duration { return stuck },
+		Space: func() (store.Space, error) { return store.Space{Free: 1 << 40}, nil },
+		Keys:  func() fsm.KeysView { return fsm.KeysView{MostKeys: 1, MostBytes: 1, MostMarks: 1} },
+	}}
+	for _, step := range []struct {
+		stuck time.Duration
+		ends  int
+	}{{0, 0}, {stuckAfter, 0}, {0, 0}, {stuckAfter + time.Millisecond, 1}, {stuckAfter + time.Second, 1}} {
+		stuck = step.stuck
+		if w.look(t.Context()); len(node.fatals) != step.ends {
+			t.Fatalf("a write that takes %v: %d times fatal, want %d", step.stuck, len(node.fatals), step.ends)
+		}
+	}
+	if err := <-node.fatals; !errors.Is(err, ErrStuck) {
+		t.Error(err)
+	}
+}
+
+// TestLeaderGivesWayWhileItsDiskIsLow: at the first mark already, and not before; a node that
+// does not lead has no leadership to give.
+func TestLeaderGivesWayWhileItsDiskIsLow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := &watchedNode{fatals: make(chan error, 10)}
+		room := store.Space{Free: 100}
+		w := &watchdog{Config: Config{Log: hclog.NewNullLogger(), Host: node, Space: func() (store.Space, error) { return room, nil }}}
+		for i, step := range []struct {
+			leads      bool
+			room       store.Space
+			handedOver int
+		}{
+			{true, store.Space{Free: 100}, 0},
+			{false, store.Space{Free: 10, Low: true}, 0},
+			{true, store.Space{Free: 10, Low: true}, 1},
+			{true, store.Space{Free: 1, Low: true, Spent: true}, 2},
+			{true, store.Space{Free: 100}, 2},
+		} {
+			time.Sleep(max(spaceEvery, giveUpEvery)) // virtual
+			node.isLeader.Store(step.leads)
+			room = step.room
+			if w.lookForSpace(t.Context()); node.handedOver != step.handedOver || node.spaces[len(node.spaces)-1] != step.room {
+				t.Errorf("step %d: handed over %d times, want %d; noted %+v", i, node.handedOver, step.handedOver, node.spaces)
+			}
+		}
+	})
 }

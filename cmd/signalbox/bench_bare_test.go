@@ -5,20 +5,19 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"github.com/labstack/echo/v4"
-	"go.etcd.io/bbolt"
+
+	"github.com/signalbox/signalbox/store"
 )
 
 // The bare loop is what Signalbox is measured against: an Echo route that gives
-// each request to hashicorp/raft with raft-boltdb, and a machine that counts.
+// each request to hashicorp/raft over the nodes' log store, and a machine that counts.
 // It batches as the library does, with the settings that gave it the most.
 
 type bareMachine struct{ count atomic.Int64 }
@@ -62,18 +61,9 @@ func startBare(b *testing.B) string {
 
 func startBareNode(b *testing.B, id raft.ServerID, transport raft.Transport) *raft.Raft {
 	b.Helper()
-	logs, err := raftboltdb.New(raftboltdb.Options{
-		Path:        filepath.Join(b.TempDir(), "raft.db"),
-		BoltOptions: &bbolt.Options{NoFreelistSync: true, FreelistType: bbolt.FreelistMapType},
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { logs.Close() })
-	cache, err := raft.NewLogCache(512, logs)
-	if err != nil {
-		b.Fatal(err)
-	}
+	stores, err := store.Open(store.Options{Folder: b.TempDir(), NodeID: string(id), Journal: true})
+	must(b, err)
+	b.Cleanup(func() { stores.Close() })
 	config := raft.DefaultConfig()
 	config.LocalID = id
 	config.BatchApplyCh = true
@@ -82,7 +72,7 @@ func startBareNode(b *testing.B, id raft.ServerID, transport raft.Transport) *ra
 	// On a busy machine it must not lose its leader: elections are not measured.
 	config.HeartbeatTimeout, config.ElectionTimeout, config.LeaderLeaseTimeout = 10*time.Second, 10*time.Second, 10*time.Second
 	config.Logger = hclog.NewNullLogger()
-	node, err := raft.NewRaft(config, &bareMachine{}, cache, logs, raft.NewInmemSnapshotStore(), transport)
+	node, err := raft.NewRaft(config, &bareMachine{}, stores.Logs(), stores.Stable(), raft.NewInmemSnapshotStore(), transport)
 	if err != nil {
 		b.Fatal(err)
 	}

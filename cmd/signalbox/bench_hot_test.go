@@ -30,12 +30,15 @@ func hot(b *testing.B, nodes []benchNode, sessions []string) (rows []row) {
 		addresses   []string
 		shares      []float64
 		gaps        []time.Duration
+		entries     []float64
 	}{{name: "spread over the nodes", limit: "≥ 0.7", addresses: spread}, {name: "on the leader", limit: "≥ 0.8", addresses: spread[:1]}}
-	for range rounds {
+	for range rounds() {
 		floor := commitP50(b, nodes[0].cluster) + roundTripP50(b, nodes[0].address)
 		floors = append(floors, floor)
 		for i := range kinds {
+			before := nodes[0].cluster.Status().AppliedIndex
 			h := runHot(b, kinds[i].addresses, sessions)
+			kinds[i].entries = append(kinds[i].entries, float64(nodes[0].cluster.Status().AppliedIndex-before)/(h.rate*phase.Seconds()))
 			kinds[i].shares = append(kinds[i].shares, h.rate*floor.Seconds())
 			kinds[i].gaps = append(kinds[i].gaps, h.gap)
 		}
@@ -43,7 +46,8 @@ func hot(b *testing.B, nodes []benchNode, sessions []string) (rows []row) {
 	for _, k := range kinds {
 		b.Logf("one permit, clients %s: from the release sent to the next grant p50 %v; commit + round trip %v", k.name, middle(k.gaps), middle(floors))
 		rows = append(rows, row{fmt.Sprintf("one permit, %d clients %s: hand-overs/s × (commit + round trip)", hotClients, k.name), middle(k.shares), 0, 0, k.limit},
-			row{"the same: (commit + round trip) ÷ p50 from the release sent to the next grant", float64(middle(floors)) / float64(middle(k.gaps)), 0, 0, "–"})
+			row{"the same: (commit + round trip) ÷ p50 from the release sent to the next grant", float64(middle(floors)) / float64(middle(k.gaps)), 0, 0, "–"},
+			row{"the same: entries of the log for one hand-over", middle(k.entries), 0, 0, "–"})
 	}
 	return rows
 }

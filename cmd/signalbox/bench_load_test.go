@@ -37,11 +37,16 @@ type loader struct {
 
 // phase is how long one kind of load runs before the next takes its turn, and
 // rounds is how many turns each has: the machine's speed drifts, and the kinds
-// that are compared must run under the same conditions.
-const (
-	phase  = 500 * time.Millisecond
-	rounds = 3
-)
+// that are compared must run under the same conditions. With -short each has one, which shows
+// that the benchmarks run.
+const phase = 500 * time.Millisecond
+
+func rounds() int {
+	if testing.Short() {
+		return 1
+	}
+	return 3
+}
 
 // rate is how many operations a load made in a second, and in a second of this
 // process's processor time: that of all nodes and of the clients. A busy machine
@@ -69,7 +74,7 @@ type turn struct {
 func inTurns(b *testing.B, turns []turn) []rate {
 	b.Helper()
 	walls, processors := make([][]float64, len(turns)), make([][]float64, len(turns))
-	for range rounds {
+	for range rounds() {
 		for i, t := range turns {
 			r := t.run(b)
 			walls[i], processors[i] = append(walls[i], r.wall), append(processors[i], r.processor)
@@ -79,9 +84,9 @@ func inTurns(b *testing.B, turns []turn) []rate {
 	for i, t := range turns {
 		slices.Sort(walls[i])
 		slices.Sort(processors[i])
-		medians[i] = rate{walls[i][rounds/2], processors[i][rounds/2]}
+		medians[i] = rate{walls[i][rounds()/2], processors[i][rounds()/2]}
 		b.Logf("%-40s %9.0f operations/s (%.0f … %.0f), %9.0f in a processor's second",
-			t.name, medians[i].wall, walls[i][0], walls[i][rounds-1], medians[i].processor)
+			t.name, medians[i].wall, walls[i][0], walls[i][rounds()-1], medians[i].processor)
 	}
 	return medians
 }

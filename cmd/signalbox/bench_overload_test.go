@@ -28,7 +28,7 @@ func BenchmarkOverload(b *testing.B) {
 		for _, connections := range []int{64, 128, 256, 512} {
 			l := &loader{name: "best", addresses: []string{leader}, operations: 1, request: up}
 			var all []float64
-			for range rounds {
+			for range rounds() {
 				all = append(all, l.run(b, connections).wall)
 			}
 			if median := middle(all); median > best {
@@ -38,7 +38,7 @@ func BenchmarkOverload(b *testing.B) {
 		for _, times := range []int{2, 8} {
 			connections := min(times*at, most)
 			var shares, slowest, p99, memory []float64
-			for range rounds {
+			for range rounds() {
 				o := overload(b, leader, connections, sessions)
 				shares, slowest = append(shares, o.rate/best), append(slowest, o.slowest)
 				p99, memory = append(p99, o.renewals.Seconds()), append(memory, o.memory/float64(connections))

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
 )
@@ -37,15 +39,16 @@ func (r row) String() string {
 
 // BenchmarkTable prints the figures of docs/performance.md as one table.
 func BenchmarkTable(b *testing.B) {
-	bare := startBare(b)
 	nodes := startNodes(b)
+	quiet := row{"idle: processor time of the three nodes, % of one core", idle(b), 0, 0, "≤ 2"}
+	bare := startBare(b)
 	prepare(b, "http://"+nodes[0].address, 256, &http.Client{})
 	sessions := prepareHot(b, nodes[0].address)
 	for b.Loop() {
-		rows := idle(b, nodes)
-		rows = append(rows, lonely(b, nodes)...)
+		rows := append([]row{quiet}, lonely(b, nodes)...)
 		rows = append(rows, hot(b, nodes, sessions)...)
 		rows = append(rows, writes(b, bare, nodes)...)
+		rows = append(rows, journal(b, nodes)...)
 		fmt.Printf("\n| figure | bare driver | net/http's client | bare driver, by processor time | limit |\n| --- | --- | --- | --- | --- |\n")
 		for _, r := range rows {
 			fmt.Println(r)
@@ -54,17 +57,44 @@ func BenchmarkTable(b *testing.B) {
 	}
 }
 
-// idle is the processor time of three nodes without a client.
-func idle(b *testing.B, _ []benchNode) []row {
+// idle returns the processor time of this process without a client, in % of one core.
+func idle(b *testing.B) float64 {
+	<-time.After(4 * phase) // the last commands are in raft.db
 	before, start := processor(b), time.Now()
-	<-time.After(phase)
-	return []row{{"idle: processor time of the three nodes and the bare loop, % of one core", 100 * (processor(b) - before).Seconds() / time.Since(start).Seconds(), 0, 0, "–"}}
+	<-time.After(20 * phase)
+	return 100 * (processor(b) - before).Seconds() / time.Since(start).Seconds()
+}
+
+// BenchmarkIdle reports what three nodes without a client take, also with many sessions.
+func BenchmarkIdle(b *testing.B) {
+	sessions := 300_000
+	if testing.Short() {
+		sessions /= 10
+	}
+	nodes := startNodes(b)
+	empty := idle(b)
+	var group errgroup.Group
+	group.SetLimit(256)
+	for i := range sessions {
+		group.Go(func() error {
+			reply, err := nodes[0].cluster.Do(b.Context(), cluster.Call{Command: fsm.OpenSession{Session: uint64(i) + 1, TTLMS: fsm.MaxTTLMS}})
+			if err == nil && reply.Code != fsm.OK {
+				err = fmt.Errorf("code %v", reply.Code)
+			}
+			return err
+		})
+	}
+	must(b, group.Wait())
+	for b.Loop() {
+		b.ReportMetric(empty, "%-of-a-core")
+		b.ReportMetric(idle(b), fmt.Sprintf("%%-with-%d-sessions", sessions))
+	}
 }
 
 // lonely compares one client's writes with what they are made of. The four take turns.
 func lonely(b *testing.B, nodes []benchNode) []row {
 	var raw, trip, commit, through []time.Duration
-	for range rounds {
+	for range rounds() {
 		raw = append(raw, syncP50(b))
 		trip = append(trip, roundTripP50(b, nodes[1].address))
 		commit = append(commit, commitP50(b, nodes[0].cluster))
@@ -81,6 +111,27 @@ func lonely(b *testing.B, nodes []benchNode) []row {
 		{"1 client through a follower: p50 of a write ÷ raw fdatasync", float64(middle(through)) / float64(disk), 0, 0, "≤ 6"},
 		{"1 client on the leader: p50 of a commit ÷ raw fdatasync", float64(middle(commit)) / float64(disk), 0, 0, "–"},
 	}
+}
+
+// journal compares nodes with a journal and nodes without one.
+func journal(b *testing.B, with []benchNode) (rows []row) {
+	without := startNodes(b, func(c *config) { c.journal = false })
+	prepare(b, "http://"+without[0].address, 256, &http.Client{})
+	for _, load := range []struct {
+		connections int
+		name, limit string
+	}{{1, "1 connection", "≥ 1.8"}, {64, "64 connections", "–"}, {256, "256 connections", "–"}} {
+		var of [2][]rate
+		for i, library := range []bool{false, true} {
+			of[i] = compare(b, load.connections,
+				&loader{name: "with the journal", addresses: []string{with[0].address}, operations: 1, request: up, library: library},
+				&loader{name: "without it", addresses: []string{without[0].address}, operations: 1, request: up, library: library})
+		}
+		own, through := of[0], of[1]
+		rows = append(rows, row{load.name + ": with the journal ÷ without",
+			own[0].wall / own[1].wall, through[0].wall / through[1].wall, own[0].processor / own[1].processor, load.limit})
+	}
+	return rows
 }
 
 // p50 repeats something for a time and returns how long half of them took at most.

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"strings"
 	"testing"
 
@@ -37,7 +39,7 @@ func prepare(b *testing.B, base string, connections int, client *http.Client) {
 // benchNode is a node with its HTTP address.
 type benchNode struct {
 	*node
-	address string
+	address, peerAddress string
 }
 
 // startTrio starts three nodes, each as changed, and returns the HTTP addresses of the
@@ -67,10 +69,14 @@ func startNodes(b *testing.B, change ...func(c *config)) []benchNode {
 		for _, f := range change {
 			f(&c)
 		}
-		n, err := startNode(b.Context(), c, hclog.NewNullLogger(), firstTo(fatal))
+		var n *node
+		var err error
+		pprof.Do(b.Context(), pprof.Labels("node", own.ID), func(ctx context.Context) { // for profiles
+			n, err = startNode(ctx, c, hclog.NewNullLogger(), firstTo(fatal))
+		})
 		must(b, err)
 		nodes = append(nodes, n)
-		started = append(started, benchNode{n, c.httpAddress})
+		started = append(started, benchNode{n, c.httpAddress, c.peerAddress})
 	}
 	must(b, d.ready(b.Context(), nodes, fatal))
 	for i := range started {
@@ -81,6 +87,18 @@ func startNodes(b *testing.B, change ...func(c *config)) []benchNode {
 	}
 	b.Fatal("no leader among the nodes")
 	return nil
+}
+
+// BenchmarkLeader makes the writes of 256 connections through the leader, for a profile: each
+// goroutine of a node has its id as the label "node". The benchmark's log names the leader.
+func BenchmarkLeader(b *testing.B) {
+	nodes := startNodes(b)
+	prepare(b, "http://"+nodes[0].address, 256, &http.Client{})
+	b.Logf("the leader is %s", nodes[0].cluster.Status().Node)
+	load := loader{name: "leader", addresses: []string{nodes[0].address}, operations: 1, request: up}
+	for b.Loop() {
+		b.ReportMetric(load.run(b, 256).wall, "operations/s")
+	}
 }
 
 // BenchmarkSecured compares writes with a token on a leader whose peers have mutual TLS,

@@ -175,14 +175,6 @@ func TestEnvironment(t *testing.T) {
 	})
 }
 
-func TestVersion(t *testing.T) {
-	for _, arguments := range [][]string{{"version"}, {"--version"}} {
-		if o := command(t, arguments); o.status != 0 || !strings.HasPrefix(o.stdout, "signalbox "+version()) {
-			t.Errorf("%v: %+v", arguments, o)
-		}
-	}
-}
-
 func TestHealthcheck(t *testing.T) {
 	status := http.StatusOK
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -138,7 +138,8 @@ func (c *containers) image(t *testing.T) {
 		t.Errorf("published ports: %q", ports)
 	}
 	stamped := docker(t, "exec", c.ids[0], "/signalbox", "version")
-	if want := os.Getenv("SIGNALBOX_VERSION"); want == "" || !strings.HasPrefix(stamped, "signalbox "+want) {
+	number, commit := identify(os.Getenv("SIGNALBOX_VERSION"))
+	if want := "signalbox " + number + " commit " + commit; commit == unknownCommit || !strings.HasPrefix(stamped, want) {
 		t.Errorf("it is %q, built as version %q", stamped, want)
 	}
 	t.Logf("%d bytes, user %s", bytes, user)

@@ -59,6 +59,11 @@ type config struct {
 	exchange          exchange.Config // its limits
 	native            v1.Config
 	connections       int // to the API
+
+	hooks struct { // for tests; nil: none
+		store   func(*store.Options)
+		cluster func(*cluster.Config)
+	}
 }
 
 // defaultConfig is a single node as "serve --data DIR" would run it.
@@ -71,6 +76,7 @@ func defaultConfig() config {
 		minFree:           store.DefaultMinFree,
 		queue:             cluster.DefaultQueueSize,
 		console:           true,
+		journal:           true,
 		dialects:          allDialects(),
 		linger:            10,
 		backups:           defaultSchedule(),

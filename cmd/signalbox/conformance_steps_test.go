@@ -15,6 +15,7 @@ import (
 	"time"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
 )
 
 // conformingActor is the configuration of one actor's client.
@@ -472,11 +473,11 @@ func (r *conformingRun) end(ctx context.Context, step *conformanceStep, client *
 	case "lost":
 		return map[string]any{"lost": h.Err() != nil}, nil
 	case "revoke":
-		return nil, client.Revoke(ctx, lease.Semaphore, id, step.Reason)
+		return nil, operator.New(client).Revoke(ctx, lease.Semaphore, id, step.Reason, 0)
 	case "revoke-session":
-		return nil, client.RevokeSession(ctx, id, step.Reason)
+		return nil, operator.New(client).RevokeSession(ctx, id, step.Reason)
 	case "end-session":
-		return nil, client.EndSession(ctx, id)
+		return nil, operator.New(client).EndSession(ctx, id)
 	case "await-lost":
 		select {
 		case <-h.Lost():

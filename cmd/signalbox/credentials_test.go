@@ -110,7 +110,7 @@ func TestRunWithCredentials(t *testing.T) {
 		{"too small a scope", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", readToken}, hold.StatusRefused, []string{"forbidden", "The scope is read.", "ask an operator"}},
 		{"plain HTTP", []string{"run", "db", "--addr", "n1:8701", "--", "true"}, []string{"SIGNALBOX_TOKEN", useToken}, hold.StatusUsage, []string{"--send-token-over-http", "n1:8701"}},
 		{"HTTPS without it in the address", []string{"run", "db", "--wait", "5s", "--addr", strings.TrimPrefix(s.URL, "https://"), "--", "true"}, nil,
-			hold.StatusRefused, []string{"HTTPS server"}},
+			hold.StatusRefused, []string{"takes HTTPS alone"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			o := command(t, tc.arguments, tc.variables...)

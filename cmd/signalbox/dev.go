@@ -167,7 +167,8 @@ func stopAll(nodes []*node) {
 // another.
 func (d *devFlags) welcome(out io.Writer, folder string) {
 	at := func(i int) string { return fmt.Sprintf("http://127.0.0.1:%d", d.port+i%d.nodes) }
-	fmt.Fprintf(out, "Signalbox %s: %d nodes, on %s", version(), d.nodes, at(0))
+	number, _ := version()
+	fmt.Fprintf(out, "Signalbox %s: %d nodes, on %s", number, d.nodes, at(0))
 	if d.nodes > 1 {
 		fmt.Fprintf(out, " to %s", at(d.nodes-1))
 	}

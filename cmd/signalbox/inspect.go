@@ -111,41 +111,70 @@ func ownClient(path string) (*http.Client, error) {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: settings}}, nil
 }
 
-// stamped is set by the linker: -ldflags "-X main.stamped=v1.2.3".
-var stamped string
-
-// version is the version of this binary: as stamped, else as the go command noted it (go install …@v1.2.3), else "devel".
-func version() string {
-	if stamped != "" {
-		return stamped
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "devel"
-}
-
-// release is the version that this source is on the way to.
+// release is the version that this source is on the way to: the number of a build without a
+// tag. scripts/release.sh takes no tag with another number.
 const release = "0.2.0"
 
-var semantic = regexp.MustCompile(`^v?((?:0|[1-9]\d*)\.(?:0|[1-9]\d*)\.(?:0|[1-9]\d*))(?:[-+].*)?$`)
+// stamped is set by the linker: -ldflags "-X main.stamped=$(git describe --tags --long --always --dirty)".
+var stamped string
 
-// semanticVersion is the number of a version, without the commit that a build between
-// two releases adds to it; release for a build that has no other number.
-func semanticVersion(version string) string {
-	found := semantic.FindStringSubmatch(version)
-	if found == nil || found[1] == "0.0.0" { // a commit alone, or the go command's name for one
-		return release
+// version returns the version of this binary, and the commit that it was built from: as
+// stamped, else as the go command noted them (go install …@v1.2.3). A build without a tag
+// has the version release. The commit is "unknown" if none was noted.
+func version() (number, commit string) {
+	if stamped != "" {
+		return identify(stamped)
 	}
-	return found[1]
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return identify("")
+	}
+	number, commit = identify(info.Main.Version)
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" && commit == unknownCommit {
+			commit = setting.Value[:min(len(setting.Value), 12)]
+		}
+	}
+	return number, commit
+}
+
+const unknownCommit = "unknown"
+
+var (
+	semantic  = regexp.MustCompile(`^v?((?:0|[1-9]\d*)\.(?:0|[1-9]\d*)\.(?:0|[1-9]\d*))(-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?$`)
+	described = regexp.MustCompile(`^(?:(.*)-\d+-g)?([0-9a-f]{7,40}(?:-dirty)?)$`)          // by git: tag, commits since, commit
+	pseudo    = regexp.MustCompile(`^(v.*?)[-.](?:0\.)?\d{14}-([0-9a-f]{12}(?:\+dirty)?)$`) // by the go command, which dates a commit
+)
+
+// identify returns the version and the commit in the text that names a build.
+func identify(text string) (number, commit string) {
+	number, commit = text, unknownCommit
+	if found := described.FindStringSubmatch(text); found != nil {
+		number, commit = found[1], found[2]
+	} else if found := pseudo.FindStringSubmatch(text); found != nil {
+		number, commit = found[1], found[2]
+	}
+	found := semantic.FindStringSubmatch(number)
+	if found == nil || found[1] == "0.0.0" { // no tag before that commit
+		return release, commit
+	}
+	return found[1] + found[2], commit
+}
+
+// bareVersion is the three numbers of a version, without what marks a candidate for a
+// release.
+func bareVersion(number string) string {
+	bare, _, _ := strings.Cut(number, "-")
+	return bare
 }
 
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version",
+		Short: "Print the version, and the commit that it was built from",
 		RunE: func(command *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(command.OutOrStdout(), "signalbox %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			number, commit := version()
+			_, err := fmt.Fprintf(command.OutOrStdout(), "signalbox %s commit %s %s %s/%s\n", number, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}

@@ -92,13 +92,14 @@ func oneLine(text string) string { return terminal.Plain(strings.Join(strings.Fi
 
 // newRoot builds the command line. lookup reads an environment variable.
 func newRoot(lookup func(string) (string, bool)) *cobra.Command {
+	number, _ := version()
 	root := &cobra.Command{
 		Use:   "signalbox",
 		Short: "A replicated semaphore service over HTTP",
 		Long: "A replicated semaphore service over HTTP.\n\n" +
 			"Every flag may also be given as an environment variable: " + variable("http-port") + " is --http-port.\n" +
 			"A flag on the command line wins; an empty variable counts as not set.",
-		Version:       version(),
+		Version:       number,
 		SilenceErrors: true, // run prints them, in one line, and the advice in another
 		SilenceUsage:  true,
 		PersistentPreRunE: func(command *cobra.Command, _ []string) error {

@@ -97,7 +97,7 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 }
 
 func openStore(c config, log hclog.Logger) (*store.Store, error) {
-	return store.Open(store.Options{
+	options := store.Options{
 		Folder:    c.data,
 		Ephemeral: c.ephemeral,
 		Journal:   c.journal && !c.ephemeral,
@@ -108,11 +108,15 @@ func openStore(c config, log hclog.Logger) (*store.Store, error) {
 			log.Error("stopping at once", "error", err)
 			os.Exit(1) // Raft would panic over it next
 		},
-	})
+	}
+	if c.hooks.store != nil {
+		c.hooks.store(&options)
+	}
+	return store.Open(options)
 }
 
 func clusterConfig(c config, n *node, log hclog.Logger, fatal func(error)) cluster.Config {
-	return cluster.Config{
+	settings := cluster.Config{
 		NodeID:         c.nodeID,
 		Peers:          c.peers,
 		Bind:           c.peerAddress,
@@ -131,10 +135,15 @@ func clusterConfig(c config, n *node, log hclog.Logger, fatal func(error)) clust
 		Logger:            log,
 		OnFatal:           fatal,
 	}
+	if c.hooks.cluster != nil {
+		c.hooks.cluster(&settings)
+	}
+	return settings
 }
 
 // newHandler returns the API of a node, with the dialects that are configured.
 func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
+	number, _ := version()
 	c.exchange.Node, c.exchange.Logger = n.declared.over(n.cluster), log
 	c.exchange.Tokens, c.exchange.Audit = n.clients.tokens, n.clients.audit
 	x, err := exchange.New(c.exchange)
@@ -144,7 +153,7 @@ func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
 	api := httpapi.Config{
 		Exchange:       x,
 		Native:         c.native,
-		Version:        semanticVersion(version()),
+		Version:        bareVersion(number),
 		Collectors:     slices.Concat(n.certs.collectors(), n.backups.Collectors(), []prometheus.Collector{n.cluster.Collector()}),
 		Console:        c.console,
 		CORS:           c.cors,
@@ -246,7 +255,8 @@ func serve(ctx context.Context, c config, log hclog.Logger, manager supervisor.S
 	if open, err := c.unprotected(); err == nil && len(open) > 0 {
 		log.Warn("--insecure-http: the API is reachable beyond this machine, and whoever reaches it can do everything", "missing", strings.Join(open, ", "))
 	}
-	log.Info("serving", "version", version(), "node", c.nodeID, "http", c.httpAddress, "tls", n.certs.api != nil, "peer", c.peerAddress, "data", c.data)
+	number, commit := version()
+	log.Info("serving", "version", number, "commit", commit, "node", c.nodeID, "http", c.httpAddress, "tls", n.certs.api != nil, "peer", c.peerAddress, "data", c.data)
 	manager.Ready()
 	watched, unwatch := context.WithCancel(ctx)
 	defer unwatch()

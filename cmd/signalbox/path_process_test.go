@@ -21,7 +21,7 @@ import (
 const (
 	// maxFilesOnLeader and maxFilesOnFollower bound the source files that one acquire
 	// passes through: as many as a reader has to open to follow it.
-	maxFilesOnLeader   = 41
+	maxFilesOnLeader   = 40
 	maxFilesOnFollower = 40
 	// acquiresTraced is how many acquires are traced. Work in the background shows
 	// in some of them only.

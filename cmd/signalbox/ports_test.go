@@ -4,22 +4,75 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"slices"
+	"sync"
 	"testing"
 )
 
-// freePorts finds a port p such that p+offset is free on loopback for each offset.
-// It looks below the range from which the kernel takes ports for connections, so
-// that no client's connection takes one before the node binds it.
+// freePorts finds a port p such that p+offset is free on loopback for each offset. No
+// other call in this process, or in another one that runs these tests, returns one of them.
 func freePorts(t testing.TB, offsets ...int) int {
 	t.Helper()
-	for range 1000 {
-		base := 15000 + rand.IntN(15000)
+	band.Lock()
+	defer band.Unlock()
+	if band.lock == nil {
+		takeBand(t)
+	}
+	for range 2 * bandPorts {
+		base := band.first + band.next
+		band.next++
+		if band.next+maxOffset > bandPorts {
+			band.next = 1
+		}
 		if free(base, offsets) {
+			band.next += slices.Max(offsets)
 			return base
 		}
 	}
 	t.Fatal("no free ports found")
 	return 0
+}
+
+const (
+	bandPorts = 512
+	maxOffset = 32 // of a call
+)
+
+// band has the ports of this process. The listener on its first port keeps other processes out.
+var band struct {
+	sync.Mutex
+	lock  net.Listener
+	first int
+	next  int // offset that the next call tries
+}
+
+// takeBand chooses a band outside the range from which the kernel takes ports for
+// connections, so that no client's connection takes a port before a node binds it.
+func takeBand(t testing.TB) {
+	t.Helper()
+	low, high := kernelPorts()
+	for range 1000 {
+		first := 10240 + rand.IntN((65536-10240)/bandPorts)*bandPorts
+		if first+bandPorts > low && first <= high {
+			continue
+		}
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first)); err == nil {
+			band.lock, band.first, band.next = l, first, 1
+			return
+		}
+	}
+	t.Fatalf("no free ports found outside %d to %d, which the kernel takes for connections", low, high)
+}
+
+// kernelPorts returns the range from which the kernel takes ports, as far as it says.
+func kernelPorts() (low, high int) {
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		if _, err := fmt.Sscan(string(text), &low, &high); err == nil {
+			return low, high
+		}
+	}
+	return 32768, 65535 // of Linux, macOS and Windows together
 }
 
 func free(base int, offsets []int) bool {

@@ -93,7 +93,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&c.ephemeral, "ephemeral", false, "keep the state in memory; one node only")
 	_ = flags.SetAnnotation("data", settings.InsteadOf, []string{"ephemeral"}) // fails for an unknown flag only
 	_ = flags.SetAnnotation("ephemeral", settings.InsteadOf, []string{"data"})
-	flags.BoolVar(&c.journal, "journal", c.journal, "a journal of 16 MiB before the log: one synced write an entry")
+	flags.BoolVar(&c.journal, "journal", c.journal, "a journal of 16 MiB before the log, for one synced write an append instead of two")
 	flags.BoolVar(&c.restored, "restored", false, "the folder was put back from a backup or a copy: tokens go on above all that it may have forgotten")
 	addCertificates(flags, c)
 	addAccess(flags, c)

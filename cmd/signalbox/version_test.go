@@ -1,19 +1,45 @@
 package main
 
-import "testing"
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
 
-// GET /version is read by programs: a number of three parts, never a commit.
-func TestSemanticVersion(t *testing.T) {
-	for version, want := range map[string]string{
-		"v1.2.3": "1.2.3", "1.2.3": "1.2.3", "v1.2.3-4-g1234567-dirty": "1.2.3", "v2.0.0-rc.1+build": "2.0.0", "1234567": release, "1234567-dirty": release,
-		"devel": release, "": release, "v0.0.0-20261122004309-4281b99abcde": release, "v1.2": release, "v01.2.3": release,
+// TestIdentify: each way of naming a build gives a semantic version, which is never a
+// commit, and the commit apart from it.
+func TestIdentify(t *testing.T) {
+	for text, want := range map[string][2]string{
+		"v1.2.3": {"1.2.3", "unknown"}, "1.2.3": {"1.2.3", "unknown"}, "v2.0.0-rc.1+build": {"2.0.0-rc.1", "unknown"},
+		"v1.2.3-0-g1234567": {"1.2.3", "1234567"}, "v1.2.3-4-g1234567-dirty": {"1.2.3", "1234567-dirty"}, "v2.0.0-rc.1-0-g1234567": {"2.0.0-rc.1", "1234567"},
+		"1234567": {release, "1234567"}, "1234567-dirty": {release, "1234567-dirty"},
+		"v0.0.0-20261122004309-4281b99abcde": {release, "4281b99abcde"}, "v1.2.4-0.20261122004309-4281b99abcde+dirty": {"1.2.4", "4281b99abcde+dirty"},
+		"v1.3.0-rc.1.0.20261122004309-4281b99abcde": {"1.3.0-rc.1", "4281b99abcde"},
+		"": {release, "unknown"}, "(devel)": {release, "unknown"}, "v1.2": {release, "unknown"}, "v01.2.3": {release, "unknown"}, "nightly": {release, "unknown"},
 	} {
-		if got := semanticVersion(version); got != want {
-			t.Errorf("%q is %q, want %q", version, got, want)
+		if number, commit := identify(text); number != want[0] || commit != want[1] {
+			t.Errorf("%q is version %q of commit %q, want %q", text, number, commit, want)
 		}
 	}
+}
+
+// TestStampedVersion: the version that the linker sets is that of GET /version, of the verb and of the flag;
+// the verb alone has the commit.
+func TestStampedVersion(t *testing.T) {
+	before := stamped
+	t.Cleanup(func() { stamped = before })
+	stamped = "v7.8.9-rc.1-2-gabcdef1"
 	_, c, _ := startDev(t.Context(), t, 1)
-	if status, body := get(t, c.bases[0]+"/version"); status != 200 || !semantic.MatchString(body) || semanticVersion(body) != body {
+	if status, body := get(t, c.bases[0]+"/version"); status != 200 || body != "7.8.9" {
 		t.Errorf("GET /version: %d %q", status, body)
+	}
+	if o := command(t, []string{"version"}); o.status != 0 || !strings.HasPrefix(o.stdout, "signalbox 7.8.9-rc.1 commit abcdef1 go") {
+		t.Errorf("%+v", o)
+	}
+	if o := command(t, []string{"--version"}); o.status != 0 || o.stdout != "signalbox 7.8.9-rc.1\n" {
+		t.Errorf("%+v", o)
+	}
+	if !regexp.MustCompile(`^\d+\.\d+\.\d+$`).MatchString(release) {
+		t.Errorf("%q is no version of three numbers", release)
 	}
 }

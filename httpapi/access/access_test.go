@@ -94,6 +94,12 @@ var commandCases = []struct {
 	{func(_, _ string) fsm.Command { return fsm.ListDeliver{} }, access.Use, 0},
 	{func(_, _ string) fsm.Command { return fsm.NoticeDone{} }, 0, 0},
 	{func(_, _ string) fsm.Command { return fsm.RaiseLevel{} }, 0, 0},
+	{func(_, _ string) fsm.Command { return fsm.OpenHolder{} }, access.Use, 0},
+	{func(a, _ string) fsm.Command { return fsm.ItemPut{Name: a} }, access.Use, 1},
+	{func(a, _ string) fsm.Command { return fsm.ItemAcquire{Name: a} }, access.Use, 1},
+	{func(a, _ string) fsm.Command { return fsm.ItemRelease{Name: a} }, access.Use, 1},
+	{func(a, _ string) fsm.Command { return fsm.ItemDelete{Name: a} }, access.Use, 1},
+	{func(a, _ string) fsm.Command { return fsm.ItemDeleteAll{Prefix: a} }, access.Use, 1},
 }
 
 // TestEveryOperationHasARule: each operation of the state machine has a row in

@@ -5,7 +5,7 @@ import "github.com/signalbox/signalbox/fsm"
 // May returns nil if the identity may give a command, or a *Denied. The refusal depends on
 // the command and the identity alone, not on the state.
 //
-// Each operation needs a scope, and the names of its semaphores need prefixes. Operations
+// Each operation needs a scope, and the names of its semaphores and items need prefixes. Operations
 // on a session name none: the state machine finds no session of another owner. An
 // operation without a case is refused; so are those that only nodes propose.
 func (id *Identity) May(command fsm.Command) error {
@@ -54,7 +54,7 @@ func needs(command fsm.Command) (scope Scope, names []string) {
 			return Admin, nil
 		}
 		return Use, nil
-	case fsm.OpenSession, fsm.Renew, fsm.ListDeliver:
+	case fsm.OpenSession, fsm.OpenHolder, fsm.Renew, fsm.ListDeliver:
 		return Use, nil
 	case fsm.AcquireMany:
 		return Use, namesOf(c.Wants)
@@ -67,9 +67,20 @@ func needs(command fsm.Command) (scope Scope, names []string) {
 	return 0, nil // fsm.StartTerm, fsm.NoticeDone, fsm.RaiseLevel: see Node.RaiseLevel for the last
 }
 
-// nameOf returns the semaphore of a command that names one and needs Use.
+// nameOf returns the semaphore or item of a command that names one and needs Use. The prefix of
+// names that a command deletes counts as a name: the same prefixes cover all that begin with it.
 func nameOf(command fsm.Command) (name string, one bool) {
 	switch c := command.(type) {
+	case fsm.ItemPut:
+		return c.Name, true
+	case fsm.ItemAcquire:
+		return c.Name, true
+	case fsm.ItemRelease:
+		return c.Name, true
+	case fsm.ItemDelete:
+		return c.Name, true
+	case fsm.ItemDeleteAll:
+		return c.Prefix, true
 	case fsm.PutSemaphore:
 		return c.Name, true
 	case fsm.CreateSemaphore:

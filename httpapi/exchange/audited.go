@@ -132,6 +132,10 @@ func sessionOf(command fsm.Command) uint64 {
 		return c.Session
 	case fsm.ListDeliver:
 		return c.Session
+	case fsm.ItemAcquire:
+		return c.Session
+	case fsm.ItemRelease:
+		return c.Session
 	case fsm.Renew:
 		if len(c.Renewals) == 1 {
 			return c.Renewals[0].Session
@@ -141,10 +145,10 @@ func sessionOf(command fsm.Command) uint64 {
 }
 
 // Do implements Commands.
-func (a *audited) Do(ctx context.Context, call cluster.Call) (cluster.Reply, error) {
+func (a *audited) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
 	ttlMS := a.ttlBefore(call.Command)
 	reply, err := a.node.Do(ctx, call)
-	a.command(ctx, call.Command, ttlMS, &reply, err)
+	a.command(ctx, call.Command, ttlMS, reply, err)
 	return reply, err
 }
 

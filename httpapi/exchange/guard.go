@@ -68,10 +68,10 @@ func (g *guarded) needs(ctx context.Context, scope access.Scope) error {
 }
 
 // Do implements Commands.
-func (g *guarded) Do(ctx context.Context, call cluster.Call) (cluster.Reply, error) {
+func (g *guarded) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
 	call, err := g.authorized(ctx, call)
 	if err != nil {
-		return cluster.Reply{}, err
+		return &cluster.Reply{}, err
 	}
 	return g.node.Do(ctx, call)
 }

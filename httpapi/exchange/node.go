@@ -27,7 +27,7 @@ type Commands interface {
 	// Do performs one command: it blocks until the command is committed and
 	// applied, and, for one that waits, up to call.Wait more. It ends early with
 	// ctx's error when ctx ends.
-	Do(ctx context.Context, call cluster.Call) (cluster.Reply, error)
+	Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error)
 	// DoMany performs commands in order in one round trip, without waits. Both slices
 	// are as long as calls; a reply is valid if its error is nil.
 	DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error)

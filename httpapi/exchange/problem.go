@@ -43,6 +43,7 @@ var kinds = map[string]kind{
 	"lease-exists":         {409, "Held or requested differently", "", "held or waited for with another count or list"},
 	"session-exists":       {409, "The session exists and differs", "", "restore of a session that lives and differs"},
 	"overflow":             {409, "Out of range", "", "a count would leave 64 bits"},
+	"item-differs":         {409, "The item differs", "", "an item is not as the request needs it, see `rule`"},
 	"not-leader":           {409, "Another node leads", "", "a restore on another node than the leader, which `leader` and `peer` name; no effect"},
 	"member-refused":       {409, "The change of members is refused", "", "a change of members, see `reason`"},
 	"level-too-low":        {409, "The feature level of the cluster is too low", "", "the request needs a higher feature level than the cluster has"},
@@ -53,7 +54,7 @@ var kinds = map[string]kind{
 	"revoked":              {410, "Revoked", "", "by an operator, see `reason`"},
 	"over":                 {410, "Granted, and ended since", "", "the repeat of a key whose lease or session is over since"},
 	"history-gone":         {410, "Events are gone", "", "events that are not kept, or never were"},
-	"precondition-failed":  {412, "A precondition failed", "", "another epoch or ETag, or it exists"},
+	"precondition-failed":  {412, "A precondition failed", "", "another epoch or ETag, it exists, or a PUT with `If-Match` found none"},
 	"too-large":            {413, "Too large", "", "the body, see `limit`"},
 	"unsupported-encoding": {415, "Unsupported encoding", "", "a compressed body"},
 	"wrong-host":           {421, "Another host's name", "", "`Host` is no name of this node, see Browsers"},
@@ -106,6 +107,7 @@ var refusals = map[fsm.Code]refusal{
 	fsm.MixedLevels:      {"invalid-request", plain(`The semaphores of an "all" request have the same level, or none of them has one.`)},
 	fsm.Over:             {"over", plain(overDetail)},
 	fsm.PermitsRequired:  {"invalid-request", plain("The semaphore does not exist yet: a new one needs permits.")},
+	fsm.ItemDiffers:      {"item-differs", itemDiffers},
 }
 
 func plain(text string) func(*fsm.Result) string {
@@ -119,6 +121,20 @@ func hierarchy(r *fsm.Result) string {
 	return "The level asked for is not below the lowest level that the session holds."
 }
 
+func itemDiffers(r *fsm.Result) string {
+	switch r.Rule {
+	case fsm.RuleAbsent:
+		return "There is no item of this name."
+	case fsm.RuleHeld:
+		return "Another session holds this item."
+	case fsm.RuleDelay:
+		return "The last holder's session ended, and no session may acquire this item before its delay is over."
+	case fsm.RuleNotHolder:
+		return "The session does not hold this item."
+	}
+	return "The item has another version than the request names: it was changed since."
+}
+
 // ownLimits says what the limits of one identity bound.
 var ownLimits = map[fsm.Rule]string{
 	fsm.RuleOwnerSessions: "sessions, those of a single lease or wait included",
@@ -126,7 +142,17 @@ var ownLimits = map[fsm.Rule]string{
 	fsm.RuleOwnerWaiting:  "waiting requests, where each semaphore of a list counts",
 }
 
+// itemLimits says which bound of items is reached. No configuration changes it.
+var itemLimits = map[fsm.Rule]string{
+	fsm.RuleItems:        "There are as many items as a cluster may have: 1,000,000, with deleted ones whose delay is not over. Nothing was changed.",
+	fsm.RuleItemBytes:    "The items take as much memory as they may: 256 MiB. Nothing was changed.",
+	fsm.RuleSessionItems: "The session holds as many items as a session may: 4,096. Nothing was changed.",
+}
+
 func limitReached(r *fsm.Result) string {
+	if text, is := itemLimits[r.Rule]; is {
+		return text
+	}
 	if what, own := ownLimits[r.Rule]; own {
 		return fmt.Sprintf("This identity may have %d %s. Nothing was changed.", r.Limit, what)
 	}

@@ -197,7 +197,14 @@ func TestGoldenProblems(t *testing.T) {
 	waits := fsm.Result{Code: fsm.Hierarchy, Rule: fsm.RuleWaits, Session: 7, Subject: "db", Level: &level, LowestLevel: &lowest}
 	tell("hierarchy, by what it waits for", Refused(&waits))
 	for rule := fsm.RuleOwnerSessions; rule.String() != "unknown"; rule++ {
-		tell(rule.String(), Refused(&fsm.Result{Code: fsm.LimitReached, Rule: rule, Limit: 300}))
+		switch {
+		case rule >= fsm.RuleVersion:
+			tell("item: "+rule.String(), Refused(&fsm.Result{Code: fsm.ItemDiffers, Rule: rule}))
+		case rule >= fsm.RuleItems:
+			tell(rule.String(), Refused(&fsm.Result{Code: fsm.LimitReached, Rule: rule}))
+		default:
+			tell(rule.String(), Refused(&fsm.Result{Code: fsm.LimitReached, Rule: rule, Limit: 300}))
+		}
 	}
 	for _, f := range failures {
 		tell("error: "+f.err.Error(), ProblemOf(f.err))

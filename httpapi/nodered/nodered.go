@@ -233,7 +233,7 @@ func (n *dialect) do(c echo.Context, call cluster.Call) (*cluster.Reply, error) 
 	if reply.Replayed {
 		c.Response().Header().Set("Idempotency-Replayed", "true")
 	}
-	return &reply, nil
+	return reply, nil
 }
 
 // membersOf returns the members kept from the semaphore's creation. This node may have

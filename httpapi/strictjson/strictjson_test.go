@@ -1,6 +1,7 @@
 package strictjson
 
 import (
+	"math"
 	"strings"
 	"testing"
 )
@@ -74,5 +75,19 @@ func TestLooseRules(t *testing.T) {
 	}
 	if fault := Check([]byte(`{"a":1}x`), Loose); fault == nil {
 		t.Error("bytes after the document pass")
+	}
+}
+
+// TestIntegers: a number is one of int64, written without fraction and exponent. No other is rounded.
+func TestIntegers(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "-0": 0, "7": 7, "-12": -12, "9223372036854775807": math.MaxInt64, "-9223372036854775808": math.MinInt64} {
+		if got, ok := Value(text).Integer(); !ok || got != want {
+			t.Errorf("%s is read as %d, %v", text, got, ok)
+		}
+	}
+	for _, text := range []string{"1.5", "1.0", "-0.5", "1e3", "1E0", "9223372036854775808", "-9223372036854775809", `"1"`, "true", "null", "[1]", "{}"} {
+		if got, ok := Value(text).Integer(); ok {
+			t.Errorf("%s is read as %d", text, got)
+		}
 	}
 }

@@ -16,7 +16,7 @@ type slowRelease struct {
 	meanwhile func()
 }
 
-func (n *slowRelease) Do(ctx context.Context, call cluster.Call) (cluster.Reply, error) {
+func (n *slowRelease) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
 	if _, is := call.Command.(fsm.Release); is && n.meanwhile != nil {
 		meanwhile := n.meanwhile
 		n.meanwhile = nil

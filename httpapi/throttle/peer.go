@@ -25,7 +25,7 @@ func (t *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error
 	if reply.Code != fsm.OK {
 		return nil, refusedWith(&reply.Result)
 	}
-	return &reply, nil
+	return reply, nil
 }
 
 func (t *dialect) ok(c echo.Context) error { return t.reply(c, http.StatusOK, plainText, "Ok") }

@@ -224,7 +224,7 @@ func TestThrottleRefusalsAreComplete(t *testing.T) {
 	text := map[fsm.Code]int{fsm.Overflow: 409, fsm.LimitReached: 503, fsm.SessionIDTaken: 503}
 	// Successes, and results that no command of the dialect has.
 	others := map[fsm.Code]bool{fsm.OK: true, fsm.Waiting: true, fsm.NothingReady: true, fsm.Malformed: true, fsm.Unavailable: true, fsm.AlreadyExists: true,
-		fsm.EpochMismatch: true, fsm.KeyReused: true, fsm.NotHeld: true, fsm.Withdrawn: true, fsm.MixedLevels: true, fsm.PermitsRequired: true, fsm.VersionMismatch: true, fsm.Over: true}
+		fsm.EpochMismatch: true, fsm.KeyReused: true, fsm.NotHeld: true, fsm.Withdrawn: true, fsm.MixedLevels: true, fsm.PermitsRequired: true, fsm.VersionMismatch: true, fsm.Over: true, fsm.ItemDiffers: true}
 	for code := fsm.Code(0); code.String() != "unknown"; code++ {
 		got := refusedWith(&fsm.Result{Code: code})
 		switch {
@@ -415,7 +415,7 @@ type failingWait struct {
 	err error
 }
 
-func (n *failingWait) Do(ctx context.Context, call cluster.Call) (cluster.Reply, error) {
+func (n *failingWait) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
 	wait := call.Wait
 	call.Wait = 0
 	reply, err := n.Node.Do(ctx, call)

@@ -36,6 +36,9 @@ func TestPages(t *testing.T) {
 		for _, text := range texts {
 			b.shows(text)
 		}
+		if hash == "/" {
+			b.await(`[...document.querySelectorAll(".nodes li")].filter((e) => /Disk\s*has room/.test(e.innerText)).length === 3`)
+		}
 		b.isAccessible(hash)
 		b.isNarrow(hash)
 		b.isReadable(hash)
@@ -294,5 +297,109 @@ func TestCommandsAreSafe(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// batch sends operations, and returns their results.
+func (s *site) batch(operations []string) (results []any) {
+	s.Helper()
+	for part := range slices.Chunk(operations, 1000) {
+		results = append(results, s.api("n1").Must(200, "POST /v1/batch", `{"operations":[`+strings.Join(part, ",")+`]}`).Body["results"].([]any)...)
+	}
+	return results
+}
+
+// crowd opens 480 sessions: 250 hold a semaphore, the first of them 149 others too, and the rest
+// waits. It returns their ids.
+func (s *site) crowd() (sessions []string) {
+	s.Helper()
+	s.api("n1").Must(201, "PUT /v1/semaphores/db", `{"permits":250}`)
+	var opens, acquires, names, leases []string
+	for range 480 {
+		opens = append(opens, `{"op":"open","ttl":"1h"}`)
+	}
+	for _, result := range s.batch(opens) {
+		session := result.(map[string]any)["body"].(map[string]any)["session"].(string)
+		sessions = append(sessions, session)
+		acquires = append(acquires, fmt.Sprintf(`{"op":"acquire","session":%q,"semaphore":"db"}`, session))
+	}
+	s.batch(acquires) // 250 hold it, 230 wait
+	for i := range 149 {
+		names = append(names, fmt.Sprintf(`{"op":"create","semaphore":"many-%03d","permits":1}`, i))
+		leases = append(leases, fmt.Sprintf(`{"op":"acquire","session":%q,"semaphore":"many-%03d"}`, sessions[0], i))
+	}
+	s.batch(append(names, leases...))
+	return sessions
+}
+
+// TestLongLists: of a semaphore and a session with long lists a page has a hundred rows, and the
+// keyboard alone reaches the others; the page stays live, and goes back when its rows are gone.
+func TestLongLists(t *testing.T) {
+	s := newSite(t)
+	sessions := s.crowd()
+	b := s.open("n2", "/semaphore/db")
+	rows := func(key string, want int, first string) {
+		t.Helper()
+		of := fmt.Sprintf(`[...document.querySelectorAll('[data-key=%q] tbody tr')]`, key)
+		b.await(fmt.Sprintf(`%s.length === %d && %s[0].textContent.includes(%q)`, of, want, of, first))
+	}
+	at := func(list, text string) {
+		t.Helper()
+		b.await(fmt.Sprintf(`document.querySelector('[data-key="%s steps"]')?.textContent.includes(%q)`, list, text))
+	}
+	rows("holders", 100, sessions[0])
+	rows("queue", 100, sessions[250])
+	at("holders", "100 of 250, page 1")
+	at("waiters", "100 of 230, page 1")
+	b.keep("long-lists")
+	b.isAccessible("long lists")
+	b.isNarrow("long lists")
+	b.isReadable("long lists")
+	b.dark()
+	b.isReadable("long lists in the dark")
+	b.light()
+
+	eval[bool](b, `(document.querySelector('[aria-label="Next holders"]').focus(), true)`)
+	b.do(chromedp.KeyEvent("\r"))
+	rows("holders", 100, sessions[100])
+	b.do(chromedp.KeyEvent("\r"))
+	rows("holders", 50, sessions[200])
+	at("holders", "50 of 250, page 3")
+	b.await(`document.activeElement.getAttribute("aria-label") === "Next holders" && document.activeElement.getAttribute("aria-disabled") === "true"`)
+	b.do(chromedp.KeyEvent("\r")) // leads to no page
+	rows("queue", 100, sessions[250])
+	eval[bool](b, `(() => { const next = document.querySelector('[aria-label="Next waiters"]'); next.click(); next.click(); return true; })()`) // one page on
+	rows("queue", 100, sessions[350])
+	at("waiters", "100 of 230, page 2")
+	b.click("Next waiters")
+	rows("queue", 30, sessions[450])
+	b.click("Revoke the lease of session " + sessions[200])
+	b.confirm(sessions[200], "Revoke", "Token ")
+	b.done()
+	b.shows("revoked")
+	var ends []string
+	for _, session := range sessions[200:] {
+		ends = append(ends, fmt.Sprintf(`{"op":"end","session":%q}`, session))
+	}
+	s.batch(ends) // the rows of both pages, and those of others
+	rows("holders", 100, sessions[100])
+	at("holders", "100 of 200, page 2")
+	b.shows("No request waits.")
+	b.click("Previous holders")
+	rows("holders", 100, sessions[0])
+
+	b = s.open("n3", "/session/"+sessions[0])
+	rows("leases", 100, "db")
+	at("leases", "100 of 150, page 1")
+	b.keep("long-session")
+	b.isAccessible("long session")
+	b.isNarrow("long session")
+	b.click("Next leases")
+	rows("leases", 50, "many-099")
+	b.isReadable("long session")
+	b.click("Previous leases")
+	rows("leases", 100, "db")
+	if nodes := eval[int](b, `document.querySelectorAll("*").length`); nodes > 2500 {
+		t.Errorf("the page has %d elements", nodes)
 	}
 }

@@ -122,14 +122,9 @@ func TestPictures(t *testing.T) {
 			if *update && docs {
 				write(t, filepath.Join("../../docs", "console-"+name+".png"), small(t, b.picture(1040, 860)))
 			}
-			if folder == "" {
-				continue
-			}
-			write(t, filepath.Join(folder, name+".png"), small(t, b.picture(1000, 900)))
-			write(t, filepath.Join(folder, name+"-360.png"), small(t, b.picture(360, 1400)))
-			b.dark()
-			write(t, filepath.Join(folder, name+"-dark.png"), small(t, b.picture(1000, 900)))
-			if name == "semaphore" {
+			b.keep(name)
+			if name == "semaphore" && folder != "" {
+				b.dark()
 				b.click("Change permits…")
 				b.await(`document.getElementById("dialog").open`)
 				write(t, filepath.Join(folder, "dialog-dark.png"), small(t, b.picture(1000, 900)))
@@ -141,6 +136,22 @@ func TestPictures(t *testing.T) {
 			t.Errorf("the picture of %s: %v, %v", name, info, err)
 		}
 	}
+}
+
+// keep takes pictures of the page for SIGNALBOX_PICTURES, if that is set.
+func (b *tab) keep(name string) {
+	b.Helper()
+	folder := os.Getenv("SIGNALBOX_PICTURES")
+	if folder == "" {
+		return
+	}
+	for look, prefer := range map[string]func(){"": b.light, "-dark": b.dark} {
+		prefer()
+		write(b.T, filepath.Join(folder, name+look+".png"), small(b.T, b.picture(1000, 900)))
+		write(b.T, filepath.Join(folder, name+look+"-360.png"), small(b.T, b.picture(360, 1400)))
+	}
+	b.light()
+	b.do(chromedp.EmulateViewport(1200, 900))
 }
 
 func write(t *testing.T, file string, data []byte) {

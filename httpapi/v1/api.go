@@ -66,6 +66,8 @@ func (api *API) Routes() []exchange.Route {
 		exchange.On("POST", "/v1/semaphores/:name/up", api.perform(&opUp)),
 		exchange.On("POST", "/v1/semaphores/:name/down", api.perform(&opDown)),
 		exchange.On("POST", "/v1/semaphores/:name/leases", api.perform(&opAcquireOnce)),
+		exchange.On("GET", "/v1/semaphores/:name/holders", api.listHolders),
+		exchange.On("GET", "/v1/semaphores/:name/waiters", api.listWaiters),
 		exchange.On("DELETE", "/v1/semaphores/:name/holders/:session", api.perform(&opRevoke)),
 
 		exchange.On("POST", "/v1/sessions", api.perform(&opOpen)),
@@ -74,6 +76,7 @@ func (api *API) Routes() []exchange.Route {
 		exchange.On("PUT", "/v1/sessions/:id", api.renewSession),
 		exchange.On("DELETE", "/v1/sessions/:id", api.perform(&opEnd)),
 		exchange.On("POST", "/v1/sessions/:id/revoke", api.perform(&opRevokeSession)),
+		exchange.On("GET", "/v1/sessions/:id/leases", api.listLeases),
 		exchange.On("PUT", "/v1/sessions/:id/leases/:name", api.perform(&opAcquire)),
 		exchange.On("GET", "/v1/sessions/:id/leases/:name", api.getLease),
 		exchange.On("PATCH", "/v1/sessions/:id/leases/:name", api.perform(&opResize)),

@@ -19,5 +19,6 @@
 //   - params.go: the parameters of operations: paths, queries, headers, members of a body
 //   - batch.go: many operations in one request
 //   - read.go: semaphores, sessions, leases, and blocking queries
+//   - lists.go: the pages of lists, and their cursors
 //   - shapes.go: the JSON of replies to reads
 package v1

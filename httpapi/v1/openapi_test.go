@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"maps"
+	"math"
 	"net/http"
 	"os"
 	"reflect"
@@ -45,6 +46,8 @@ var describedRoutes = map[string]described{
 	"POST /v1/semaphores":                          {"Create a semaphore, or open the existing one", &opCreate, "", "", map[int]any{200: openedSemaphoreBody{}, 201: openedSemaphoreBody{}}, ""},
 	"GET /v1/semaphores":                           {"List semaphores by name", nil, "prefix limit cursor", "", map[int]any{200: semaphoresBody{}}, ""},
 	"GET /v1/semaphores/:name":                     {"Read a semaphore, or wait for a change of it", nil, "epoch holders waiters index wait", "", map[int]any{200: wholeSemaphoreBody{}}, ofSemaphore},
+	"GET /v1/semaphores/:name/holders":             {"List the holders of a semaphore, oldest first", nil, "epoch limit cursor", "", map[int]any{200: holdersBody{}}, ofSemaphore},
+	"GET /v1/semaphores/:name/waiters":             {"List the waiting requests of a semaphore in their order", nil, "epoch limit cursor", "", map[int]any{200: waitersBody{}}, ofSemaphore},
 	"DELETE /v1/semaphores/:name":                  {"Delete a semaphore", &opDelete, "", "", map[int]any{204: nil}, ofSemaphore},
 	"PUT /v1/semaphores/:name/value":               {"Set the available permits", &opSet, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow"},
 	"POST /v1/semaphores/:name/up":                 {"Add permits without an owner", &opUp, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow"},
@@ -58,6 +61,7 @@ var describedRoutes = map[string]described{
 	"PUT /v1/sessions/:id":                   {"Renew a session", &opRenew, "", "", map[int]any{200: renewedBody{}}, ofSession + " over"},
 	"DELETE /v1/sessions/:id":                {"End a session", &opEnd, "", "", map[int]any{204: nil}, ""},
 	"POST /v1/sessions/:id/revoke":           {"End a session as an operator", &opRevokeSession, "", "", map[int]any{204: nil}, ""},
+	"GET /v1/sessions/:id/leases":            {"List the leases of a session, oldest first", nil, "limit cursor", "", map[int]any{200: heldLeasesBody{}}, ofSession},
 	"PUT /v1/sessions/:id/leases/:name":      {"Acquire in a session", &opAcquire, "", "", map[int]any{200: leaseBody{}, 202: waitingBody{}}, ofAcquire},
 	"GET /v1/sessions/:id/leases/:name":      {"Read a lease or a waiting request", nil, "epoch", "", map[int]any{200: leaseBody{}, 202: waitingBody{}}, ofSemaphore + ofSession + " not-held"},
 	"PATCH /v1/sessions/:id/leases/:name":    {"Return part of a lease", &opResize, "", "", map[int]any{200: leaseBody{}}, ofSemaphore + ofSession + " not-held lease-exists over"},
@@ -95,35 +99,87 @@ var (
 	truth         = object{"type": "boolean"}
 	clusterSchema = shape("node", text, "cluster", nullableText, "leader", nullableText, "term", integer, "commit_index", integer, "applied_index", integer,
 		"cluster_time_ms", integer, "state_hash", text, "level", integer, "members", list(shape("id", text, "peer", text, "voter", truth, "leader", truth,
-			"last_contact_ms", object{"type": []string{"integer", "null"}, "format": "int64"}, "lag", integer, "knows", integer)))
+			"last_contact_ms", object{"type": []string{"integer", "null"}, "format": "int64"}, "lag", integer, "knows", integer,
+			"storage", object{"type": []string{"string", "null"}, "enum": []any{"room", "low", "full", nil}})))
 	restoreSchema = shape("index", integer, "sessions", text, "backup", shape("index", integer, "term", integer, "cluster", text, "cluster_time_ms", integer,
 		"level", integer, "wall_time", text))
-	duration = object{"oneOf": []any{object{"type": "string", "examples": []string{"1m30s"}}, object{"type": "integer", "minimum": 0}},
-		"description": "A duration such as 30s, 1m30s or 250ms, or milliseconds."}
-	sessionID = object{"type": "string", "pattern": "^[1-9][0-9]{0,19}$"}
-	name      = object{"type": "string", "minLength": 1, "maxLength": 512}
+	sessionID = pattern(`^[1-9][0-9]{0,19}$`)
+	name      = object{"type": "string", "minLength": 1, "maxLength": 512, "pattern": printable, "description": "UTF-8 of up to 512 bytes, without control characters."}
+	prefix    = object{"type": "string", "maxLength": 512, "pattern": printable}
+	reason    = object{"type": "string", "maxLength": 1024, "pattern": printable, "description": "UTF-8 of up to 1,024 bytes, without control characters."}
+	key       = object{"type": "string", "minLength": 16, "maxLength": 128, "pattern": `^[!-~]*$`}
+	memberID  = pattern(`^[A-Za-z0-9._-]{1,64}$`)
+	event     = object{"type": "string", "pattern": `^(0|[1-9][0-9]*)(\.[1-9][0-9]*)?$`, "description": "index.ordinal, or an index: after all of that entry."}
 	positive  = object{"type": "integer", "format": "int64", "minimum": 1}
 	natural   = object{"type": "integer", "format": "int64", "minimum": 0}
-	tag       = object{"type": "string", "pattern": `^[1-9][0-9]*\.[1-9][0-9]*$`}
 )
+
+const (
+	printable  = `^[^\x00-\x1f\x7f-\x9f]*$` // a text without control characters
+	settings   = `[1-9][0-9]*\.[1-9][0-9]*`
+	asDuration = `(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)`
+)
+
+func pattern(of string) object { return object{"type": "string", "pattern": of} }
+
+// durationFrom is the schema of a duration of a body, from so many milliseconds on.
+func durationFrom(least int) object {
+	text := object{"type": "string", "maxLength": 64, "pattern": "^" + asDuration + "$", "examples": []string{"1m30s"}}
+	if least > 0 {
+		text["allOf"] = []any{object{"pattern": "[1-9]"}}
+	}
+	return object{"oneOf": []any{text, object{"type": "integer", "format": "int64", "minimum": least}},
+		"description": "A duration such as 30s, 1m30s or 250ms, or milliseconds."}
+}
+
+// tags are the groups of routes, by the first part of their paths.
+var tags = []struct{ part, name, description string }{
+	{"semaphores", "semaphores", "Semaphores, their permits, and leases in a session of their own"},
+	{"sessions", "sessions", "Sessions, with their leases, requests and wait lists"},
+	{"batch", "batch", "Many operations in one request"},
+	{"events", "events", "Changes, as they happen"},
+	{"cluster", "cluster", "Members, leader and feature level"},
+	{"snapshot", "backups", "The state as a file"},
+	{"openapi.json", "description", "This description"},
+}
+
+// example is what the curl lines of docs/api.md send and get, by the route's operationId.
+type example struct {
+	Request json.RawMessage            `json:"request,omitempty"`
+	Replies map[string]json.RawMessage `json:"replies,omitempty"` // by status
+}
+
+// readExamples reads what TestDocsExamples has recorded.
+func readExamples(t *testing.T) (examples map[string]example) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/examples.json")
+	if err == nil {
+		err = json.Unmarshal(text, &examples)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return examples
+}
 
 // memberTypes has the schema of every member of a body.
 var memberTypes = object{
-	"op": text, "semaphore": name, "name": name, "session": sessionID, "permits": natural, "value": natural, "count": positive, "ttl": duration, "wait": duration,
+	"op": text, "semaphore": name, "name": name, "session": sessionID, "permits": natural, "value": natural, "count": positive, "ttl": durationFrom(0), "wait": durationFrom(0),
 	"level":    object{"type": []string{"integer", "null"}, "format": "int32"},
 	"metadata": object{"type": []string{"object", "null"}, "additionalProperties": text, "maxProperties": 16},
-	"partial":  truth, "try": truth, "only_new": truth, "epoch": positive, "token": positive, "if_match": tag,
-	"reason": object{"type": "string", "maxLength": 1024}, "mode": object{"type": "string", "enum": []string{"all", "any"}},
-	"on_end": object{"type": "string", "enum": []string{"return", "keep"}}, "key": object{"type": "string", "minLength": 16, "maxLength": 128},
-	"semaphores": list(want), "leases": list(want),
-	"operations": list(object{"$ref": "#/components/schemas/Operation"}), "peer": text, "id": text, "feature_level": positive,
+	"partial":  truth, "try": truth, "only_new": truth, "epoch": positive, "token": positive, "if_match": pattern("^" + settings + "$"),
+	"reason": reason, "mode": object{"type": "string", "enum": []string{"all", "any"}},
+	"on_end": object{"type": "string", "enum": []string{"return", "keep"}}, "key": key,
+	"semaphores": object{"type": "array", "items": want, "minItems": 1, "maxItems": 64}, "leases": object{"type": "array", "items": want, "maxItems": maxLeases},
+	"operations": list(object{"$ref": "#/components/schemas/Operation"}), "peer": object{"type": "string", "maxLength": 255, "pattern": `^([!-9;-Z\\^-~]+|\[[!-Z^-~]+\]):0*[1-9][0-9]{0,4}$`}, "id": memberID, "feature_level": object{"type": "integer", "format": "int64", "minimum": 1, "maximum": math.MaxUint32},
 }
 
-var want = object{"type": "object", "properties": object{"name": name, "count": positive}, "required": []string{"name"}}
+var want = object{"type": "object", "properties": object{"name": name, "count": positive}, "required": []string{"name"}, "additionalProperties": false}
 
 // queryTypes has the schema of every query parameter.
 var queryTypes = object{
-	"epoch": positive, "token": positive, "try": truth, "leases": truth, "wait": text, "reason": text, "prefix": text, "cursor": text, "since": text, "name": text,
+	"epoch": positive, "token": positive, "try": truth, "leases": truth, "wait": pattern("^([1-9][0-9]*|" + asDuration + ")$"), "reason": reason,
+	"prefix": prefix, "cursor": pattern("^[A-Za-z0-9_-]+$"), "since": event, "name": name,
 	"limit":   object{"type": "integer", "minimum": 1, "maximum": maxPage, "default": defaultPage},
 	"holders": object{"type": "integer", "minimum": 0, "maximum": maxPage, "default": defaultPage},
 	"waiters": object{"type": "integer", "minimum": 0, "maximum": maxPage, "default": defaultPage},
@@ -131,6 +187,9 @@ var queryTypes = object{
 	"sessions":    object{"type": "string", "enum": []string{"keep", "end"}, "default": "keep"},
 	"consistency": object{"type": "string", "enum": []string{"linearizable", "stale"}, "default": "linearizable"},
 }
+
+// headerTypes has the schema of every header that has an effect.
+var headerTypes = object{"Idempotency-Key": key, "If-Match": pattern(`^"` + settings + `"$`), "If-None-Match": object{"const": "*"}, "Last-Event-ID": event}
 
 func list(of any) object { return object{"type": "array", "items": of} }
 
@@ -164,8 +223,8 @@ func (s schemas) of(t reflect.Type) any {
 		return text
 	case reflect.Bool:
 		return truth
-	case reflect.Interface:
-		return object{"type": "object"}
+	case reflect.Interface: // the body of a result in a batch
+		return object{"anyOf": s.results()}
 	case reflect.Struct:
 		called := strings.TrimSuffix(t.Name(), "Body")
 		called = strings.ToUpper(called[:1]) + called[1:]
@@ -178,6 +237,28 @@ func (s schemas) of(t reflect.Type) any {
 		return object{"$ref": "#/components/schemas/" + called}
 	}
 	return integer
+}
+
+// results returns the schemas of what operations reply.
+func (s schemas) results() []any {
+	found := map[string]any{}
+	add := func(body any) {
+		schema := s.of(reflect.TypeOf(body)).(object)
+		found[schema["$ref"].(string)] = schema
+	}
+	add(exchange.Problem{})
+	for _, row := range describedRoutes {
+		for _, body := range row.replies {
+			if row.op != nil && body != nil {
+				add(body)
+			}
+		}
+	}
+	var all []any
+	for _, ref := range slices.Sorted(maps.Keys(found)) {
+		all = append(all, found[ref])
+	}
+	return all
 }
 
 func (s schemas) members(t reflect.Type, properties object, required *[]string) {
@@ -205,10 +286,14 @@ func (s schemas) members(t reflect.Type, properties object, required *[]string) 
 func describe(t *testing.T, routes []exchange.Route) []byte {
 	components, paths, refusals := schemas{}, object{}, object{}
 	components.of(reflect.TypeFor[exchange.Problem]())
-	var variants []any
+	var variants, groups []any
+	examples := readExamples(t)
+	for _, tag := range tags {
+		groups = append(groups, object{"name": tag.name, "description": tag.description})
+	}
 	for _, op := range operations {
 		called := "Operation-" + op.name
-		body := bodyOf(op.batchFields(), op.batchNeeds()|fieldOp)
+		body := bodyOf(op.batchFields(), op.batchNeeds()|fieldOp, op.lives)
 		body["properties"].(object)["op"] = object{"const": op.name}
 		components[called] = body
 		variants = append(variants, object{"$ref": "#/components/schemas/" + called})
@@ -224,13 +309,13 @@ func describe(t *testing.T, routes []exchange.Route) []byte {
 		if paths[path] == nil {
 			paths[path] = object{}
 		}
-		paths[path].(object)[strings.ToLower(r.Method)] = row.describe(r, components, refusals)
+		paths[path].(object)[strings.ToLower(r.Method)] = row.describe(r, components, refusals, examples[operationID(r)])
 	}
 	whole := object{
 		"openapi": "3.1.0",
 		"info": object{"title": "Signalbox", "version": "1", "description": "Semaphores that a cluster shares. docs/api.md has the whole contract.",
 			"license": object{"name": "See LICENSE", "url": "https://github.com/signalbox/signalbox"}},
-		"servers": []any{object{"url": "/"}}, "paths": paths,
+		"servers": []any{object{"url": "/"}}, "tags": groups, "paths": paths,
 		"security":   []any{object{}, object{"bearer": []any{}}, object{"basic": []any{}}},
 		"components": object{"schemas": components, "responses": refusals, "securitySchemes": object{"bearer": object{"type": "http", "scheme": "bearer"}, "basic": object{"type": "http", "scheme": "basic"}}},
 	}
@@ -244,12 +329,14 @@ func describe(t *testing.T, routes []exchange.Route) []byte {
 	return out.Bytes()
 }
 
-// bodyOf is the schema of a body with these fields.
-func bodyOf(all, needed fields) object {
+// bodyOf is the schema of a body with these fields, whose ttl is that of what lives on.
+func bodyOf(all, needed fields, lives bool) object {
 	properties, required := object{}, []string{}
 	for _, member := range slices.Sorted(maps.Keys(bodyMembers)) {
 		if field := bodyMembers[member].field; all.has(field) {
-			properties[member] = memberTypes[member]
+			if properties[member] = memberTypes[member]; lives && member == "ttl" {
+				properties[member] = durationFrom(1)
+			}
 			if needed.has(field) {
 				required = append(required, member)
 			}
@@ -258,43 +345,39 @@ func bodyOf(all, needed fields) object {
 	return object{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
 }
 
-func (d described) describe(r exchange.Route, components schemas, refusals object) object {
-	of := object{"summary": d.summary, "operationId": strings.NewReplacer("/v1/", "", "/", "-", ":", "", ".", "-").Replace(strings.ToLower(r.Method) + "-" + r.Path)}
-	parameters := []any{}
-	for _, m := range regexp.MustCompile(`:(\w+)`).FindAllStringSubmatch(r.Path, -1) {
-		schema := sessionID
-		if m[1] == "name" {
-			schema = name
-		} else if m[1] == "member" {
-			schema = text
+func operationID(r exchange.Route) string {
+	return strings.NewReplacer("/v1/", "", "/", "-", ":", "", ".", "-").Replace(strings.ToLower(r.Method) + "-" + r.Path)
+}
+
+func (d described) describe(r exchange.Route, components schemas, refusals object, shown example) object {
+	of := object{"summary": d.summary, "operationId": operationID(r)}
+	for _, tag := range tags {
+		if strings.Split(r.Path, "/")[2] == tag.part {
+			of["tags"] = []string{tag.name}
 		}
-		parameters = append(parameters, object{"in": "path", "name": m[1], "required": true, "schema": schema})
 	}
-	for _, called := range d.queries(r) {
-		schema := queryTypes[strings.TrimSuffix(called, "*")]
-		if strings.HasSuffix(called, "*") {
-			schema = list(schema)
-		}
-		parameters = append(parameters, object{"in": "query", "name": strings.TrimSuffix(called, "*"), "schema": schema})
-	}
-	for _, header := range d.headers(r) {
-		parameters = append(parameters, object{"in": "header", "name": header, "schema": text})
-	}
-	of["parameters"] = parameters
-	if body := d.bodySchema(); body != nil {
+	of["parameters"] = d.parameters(r)
+	if body := d.bodySchema(shown.Request); body != nil {
 		of["requestBody"] = body
 	}
 	replies := object{}
 	for status, body := range d.replies {
 		reply := object{"description": http.StatusText(status)}
+		content := object{}
 		switch body := body.(type) {
 		case nil:
 		case string:
 			reply["content"] = object{body: object{}}
 		case object:
-			reply["content"] = object{"application/json": object{"schema": body}}
+			content["schema"] = body
 		default:
-			reply["content"] = object{"application/json": object{"schema": components.of(reflect.TypeOf(body))}}
+			content["schema"] = components.of(reflect.TypeOf(body))
+		}
+		if given := shown.Replies[strconv.Itoa(status)]; given != nil {
+			content["example"] = given
+		}
+		if len(content) > 0 {
+			reply["content"] = object{"application/json": content}
 		}
 		replies[strconv.Itoa(status)] = reply
 	}
@@ -310,6 +393,31 @@ func (d described) describe(r exchange.Route, components schemas, refusals objec
 	}
 	of["responses"] = replies
 	return of
+}
+
+// parameters describes those of the path, of the query and of the headers.
+func (d described) parameters(r exchange.Route) []any {
+	parameters := []any{}
+	for _, m := range regexp.MustCompile(`:(\w+)`).FindAllStringSubmatch(r.Path, -1) {
+		schema := sessionID
+		if m[1] == "name" {
+			schema = name
+		} else if m[1] == "member" {
+			schema = memberID
+		}
+		parameters = append(parameters, object{"in": "path", "name": m[1], "required": true, "schema": schema})
+	}
+	for _, called := range d.queries(r) {
+		schema := queryTypes[strings.TrimSuffix(called, "*")]
+		if strings.HasSuffix(called, "*") {
+			schema = list(schema)
+		}
+		parameters = append(parameters, object{"in": "query", "name": strings.TrimSuffix(called, "*"), "schema": schema})
+	}
+	for _, header := range d.headers(r) {
+		parameters = append(parameters, object{"in": "header", "name": header, "schema": headerTypes[header]})
+	}
+	return parameters
 }
 
 // queries returns the parameters of the query; "name*" may be given several times.
@@ -344,13 +452,13 @@ func (d described) headers(r exchange.Route) []string {
 	return found
 }
 
-func (d described) bodySchema() object {
+func (d described) bodySchema(shown json.RawMessage) object {
 	var schema object
 	switch {
 	case d.body == "*":
 		return object{"required": true, "content": object{"application/octet-stream": object{}}}
 	case d.op != nil && d.op.body != 0:
-		schema = bodyOf(d.op.body, d.op.needed|d.op.body&fieldName)
+		schema = bodyOf(d.op.body, d.op.needed|d.op.body&fieldName, d.op.lives)
 	case d.op != nil || d.body == "":
 		return nil
 	default:
@@ -364,7 +472,11 @@ func (d described) bodySchema() object {
 		}
 		schema = object{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
 	}
-	return object{"required": len(schema["required"].([]string)) > 0, "content": object{"application/json": object{"schema": schema}}}
+	content := object{"schema": schema}
+	if shown != nil {
+		content["example"] = shown
+	}
+	return object{"required": len(schema["required"].([]string)) > 0, "content": object{"application/json": content}}
 }
 
 // TestOpenAPI compares the description with the tables of the router.

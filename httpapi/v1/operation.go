@@ -110,17 +110,17 @@ func (api *API) perform(op *operation) echo.HandlerFunc {
 }
 
 // do reads an operation's parameters, performs it, and returns its reply.
-func (api *API) do(c echo.Context, op *operation) (*params, cluster.Reply, answer, error) {
+func (api *API) do(c echo.Context, op *operation) (*params, *cluster.Reply, answer, error) {
 	p, err := api.readParams(c, op)
 	if err != nil {
-		return nil, cluster.Reply{}, answer{}, err
+		return nil, nil, answer{}, err
 	}
 	reply, err := api.x.Node.Do(c.Request().Context(), op.call(p, api.x.Node))
 	if err != nil {
-		return nil, cluster.Reply{}, answer{}, err
+		return nil, nil, answer{}, err
 	}
 	api.x.SetIndex(c, reply.Index)
-	return p, reply, api.conclude(op, p, &reply), nil
+	return p, reply, api.conclude(op, p, reply), nil
 }
 
 // readParams reads an operation's parameters from path, query, headers and body.
@@ -170,6 +170,8 @@ func (api *API) conclude(op *operation, p *params, r *cluster.Reply) answer {
 		a = answer{status: http.StatusAccepted, body: stillWaiting(p, r)}
 	case r.Code == fsm.Unavailable && p.partial:
 		a = downAnswer(p, r)
+	case r.Code == fsm.UnknownSemaphore && p.given.has(fieldMatch) && op.query.has(fieldOnlyNew):
+		a = refusedAnswer(noneToMatch(r)) // without If-Match it would have made one (RFC 9110, 13.2.1)
 	case r.Code == fsm.LimitReached:
 		a = refusedAnswer(api.limitReached(&r.Result))
 	default:
@@ -177,6 +179,14 @@ func (api *API) conclude(op *operation, p *params, r *cluster.Reply) answer {
 	}
 	a.replayed = r.Replayed
 	return a
+}
+
+// noneToMatch is the refusal of a PUT whose If-Match names the settings of a semaphore that
+// does not exist.
+func noneToMatch(r *cluster.Reply) *exchange.Problem {
+	refusal := exchange.NewProblem("precondition-failed", "No semaphore has this name, and so none has the settings that the request names: it was deleted, or never created.")
+	refusal.Semaphore = r.Subject
+	return refusal
 }
 
 // limitReached is the refusal by a limit, which it names.
@@ -241,7 +251,7 @@ func (api *API) renewSession(c echo.Context) error {
 		return err
 	}
 	if life, is := a.body.(lifeBody); is && p.leases && a.status == http.StatusOK {
-		leases, bytes := api.leasesAt(c, &reply)
+		leases, bytes := api.leasesAt(c, reply)
 		defer api.x.ReleaseReply(bytes)
 		a.body = renewedBody{life, leases}
 	}

@@ -1,8 +1,6 @@
 package v1
 
 import (
-	"encoding/base64"
-	"encoding/binary"
 	"net/http"
 	"time"
 
@@ -72,15 +70,21 @@ type semaphoreQuery struct {
 	wait             time.Duration
 }
 
+// readSemaphore reads the name of a semaphore in a path, which the caller may read, and its epoch.
+func (api *API) readSemaphore(c echo.Context, q exchange.Query) (name string, epoch uint64, err error) {
+	text, _ := exchange.PathParam(c, "name")
+	if name, err = exchange.SemaphoreName("name", text); err != nil {
+		return "", 0, err
+	}
+	if err = api.x.MayName(c, name); err != nil {
+		return "", 0, err
+	}
+	epoch, err = q.Epoch()
+	return name, epoch, err
+}
+
 func (api *API) readSemaphoreQuery(c echo.Context, q exchange.Query) (s semaphoreQuery, err error) {
-	name, _ := exchange.PathParam(c, "name")
-	if s.name, err = exchange.SemaphoreName("name", name); err != nil {
-		return s, err
-	}
-	if err = api.x.MayName(c, s.name); err != nil {
-		return s, err
-	}
-	if s.epoch, err = q.Epoch(); err != nil {
+	if s.name, s.epoch, err = api.readSemaphore(c, q); err != nil {
 		return s, err
 	}
 	holders, err := q.Number("holders", defaultPage, 0, maxPage)
@@ -128,6 +132,40 @@ func (api *API) getSemaphore(c echo.Context) error {
 			c.Response().Header().Set("ETag", tag)
 		}
 		return viewedSemaphore(m, found, s.holders, s.waiters, nowMS, id), nil
+	})
+}
+
+func (api *API) listHolders(c echo.Context) error {
+	return api.listOfSemaphore(c, cursorHolder, func(m *fsm.Machine, name string, after uint64, limit int, nowMS int64) any {
+		return pageOfHolders(m, name, after, limit, nowMS, api.x.Caller(c))
+	})
+}
+
+func (api *API) listWaiters(c echo.Context) error {
+	return api.listOfSemaphore(c, cursorWaiter, func(m *fsm.Machine, name string, after uint64, limit int, nowMS int64) any {
+		return pageOfWaiters(m, name, after, limit, nowMS, api.x.Caller(c))
+	})
+}
+
+// listOfSemaphore sends a page of a list that belongs to one semaphore.
+func (api *API) listOfSemaphore(c echo.Context, kind byte, page func(m *fsm.Machine, name string, after uint64, limit int, nowMS int64) any) error {
+	q, err := exchange.ParseQuery(c, exchange.ReadParams("epoch", "limit", "cursor")...)
+	if err != nil {
+		return err
+	}
+	name, epoch, err := api.readSemaphore(c, q)
+	if err != nil {
+		return err
+	}
+	limit, after, err := readNumberPage(q, kind)
+	if err != nil {
+		return err
+	}
+	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
+		if _, err := findSemaphore(m, name, epoch); err != nil {
+			return nil, err
+		}
+		return page(m, name, after, limit, nowMS), nil
 	})
 }
 
@@ -196,11 +234,7 @@ func (api *API) listSessions(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	limit, cursor, err := readPage(q)
-	if err != nil {
-		return err
-	}
-	after, err := parseSessionCursor(cursor)
+	limit, after, err := readNumberPage(q, cursorSession)
 	if err != nil {
 		return err
 	}
@@ -215,63 +249,12 @@ func (api *API) listSessions(c echo.Context) error {
 	})
 }
 
-// pageOfSessions returns up to limit of the sessions after an id that the identity may
-// find, and the cursor of the next page. A page has fewer if they have more than
-// pageRecords or pageBytes, or if the identity may not find most of pageLooks sessions.
-func pageOfSessions(m *fsm.Machine, id *access.Identity, after uint64, limit int) (found []fsm.SessionView, next *string) {
-	size := pageSize{}
-	for looks := 0; ; looks++ {
-		ids := m.SessionIDs(after, 1)
-		if len(ids) == 0 {
-			return found, nil
-		}
-		if len(found) == limit || looks == pageLooks || size.records > pageRecords || size.bytes > pageBytes {
-			cursor := sessionCursor(after)
-			return found, &cursor
-		}
-		after = ids[0]
-		if owner, _ := m.OwnerOf(after); id.FindsSession(owner) {
-			one, _ := m.Session(after)
-			found = append(found, one)
-			size.add(&one, m.WaitList(after))
-		}
-	}
-}
-
-// pageSize counts the records and bytes of the sessions of a page.
-type pageSize struct{ records, bytes int }
-
-func (p *pageSize) add(s *fsm.SessionView, list []fsm.WaitListView) {
-	for _, pair := range s.Metadata {
-		p.bytes += len(pair.Key) + len(pair.Value)
-	}
-	for i := range s.Leases {
-		p.records++
-		p.bytes += len(s.Leases[i].Semaphore) + len(s.Leases[i].Reason)
-	}
-	for i := range s.Waiting {
-		w := &s.Waiting[i]
-		p.records += len(w.Wants)
-		for _, want := range w.Wants {
-			p.bytes += len(want.Semaphore)
-		}
-		for _, o := range w.Obstacles {
-			p.bytes += len(o.Semaphore)
-		}
-	}
-	for i := range list {
-		p.records++
-		p.bytes += len(list[i].Semaphore)
-	}
-}
-
 func (api *API) getSession(c echo.Context) error {
 	q, err := exchange.ParseQuery(c, exchange.ReadParams()...)
 	if err != nil {
 		return err
 	}
-	text, _ := exchange.PathParam(c, "id")
-	id, err := exchange.SessionID("session", text)
+	id, err := readSessionID(c)
 	if err != nil {
 		return err
 	}
@@ -282,6 +265,33 @@ func (api *API) getSession(c echo.Context) error {
 			return nil, noSession(m, id, caller)
 		}
 		return viewedSession(m, &found, nowMS, caller), nil
+	})
+}
+
+func readSessionID(c echo.Context) (uint64, error) {
+	text, _ := exchange.PathParam(c, "id")
+	return exchange.SessionID("session", text)
+}
+
+func (api *API) listLeases(c echo.Context) error {
+	q, err := exchange.ParseQuery(c, exchange.ReadParams("limit", "cursor")...)
+	if err != nil {
+		return err
+	}
+	id, err := readSessionID(c)
+	if err != nil {
+		return err
+	}
+	limit, after, err := readNumberPage(q, cursorLease)
+	if err != nil {
+		return err
+	}
+	caller := api.x.Caller(c)
+	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
+		if owner, _ := m.OwnerOf(id); !m.HasSession(id) || !caller.SeesSession(owner) {
+			return nil, noSession(m, id, caller)
+		}
+		return pageOfLeases(m, id, after, limit, nowMS, caller), nil
 	})
 }
 
@@ -346,77 +356,4 @@ func leaseOf(m *fsm.Machine, p *params, caller *access.Identity, nowMS int64) an
 		return answer{status: http.StatusAccepted, body: viewedRequest(&w, nowMS, caller)}
 	}
 	return refusedAnswer(exchange.Refused(&fsm.Result{Code: fsm.NotHeld, Session: p.session, Subject: p.semaphore}))
-}
-
-const (
-	defaultPage = 100
-	maxPage     = 1000
-	// pageRecords and pageBytes bound a page of sessions, since a single session may
-	// have thousands of leases and requests, with long names. A page ends early, after
-	// the session that exceeds one of them.
-	pageRecords = 10_000  // leases, semaphores of requests, and entries
-	pageBytes   = 4 << 20 // of text, not counting escapes
-	pageLooks   = 10_000  // sessions, others' included
-)
-
-// A cursor is the last member of the page before, encoded so that clients don't build
-// on it: a kind, then the name or the id.
-const (
-	cursorName    byte = 'n'
-	cursorSession byte = 's'
-)
-
-var cursorText = base64.RawURLEncoding.Strict()
-
-func nameCursor(last string) string {
-	return cursorText.EncodeToString(append([]byte{cursorName}, last...))
-}
-
-func sessionCursor(last uint64) string {
-	return cursorText.EncodeToString(binary.BigEndian.AppendUint64([]byte{cursorSession}, last))
-}
-
-// decodeCursor reads a cursor of a kind in its only spelling: base64 skips line ends.
-func decodeCursor(kind byte, cursor string) []byte {
-	data, err := cursorText.DecodeString(cursor)
-	if err != nil || len(data) == 0 || data[0] != kind || cursorText.EncodeToString(data) != cursor {
-		return nil
-	}
-	return data[1:]
-}
-
-// parseNameCursor returns the name after which the page begins; "" for the first page.
-func parseNameCursor(cursor string) (after string, err error) {
-	if after = string(decodeCursor(cursorName, cursor)); cursor != "" && !fsm.ValidName(after) {
-		return "", badCursor()
-	}
-	return after, nil
-}
-
-// parseSessionCursor returns the id after which the page begins; 0 for the first page.
-func parseSessionCursor(cursor string) (after uint64, err error) {
-	if id := decodeCursor(cursorSession, cursor); len(id) == 8 {
-		after = binary.BigEndian.Uint64(id)
-	}
-	if cursor != "" && after == 0 {
-		return 0, badCursor()
-	}
-	return after, nil
-}
-
-func badCursor() error {
-	return exchange.Invalid("cursor", "This is not a cursor of this list. Pass the value of next, unchanged.")
-}
-
-// readPage reads ?limit= and ?cursor=.
-func readPage(q exchange.Query) (limit int, cursor string, err error) {
-	n, err := q.Number("limit", defaultPage, 1, maxPage)
-	if err != nil {
-		return 0, "", err
-	}
-	cursor, given := q.Text("cursor")
-	if given && cursor == "" {
-		return 0, "", badCursor()
-	}
-	return int(n), cursor, nil
 }

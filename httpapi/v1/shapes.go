@@ -43,6 +43,16 @@ type wholeSemaphoreBody struct {
 	Waiters []waiterBody `json:"waiters"`
 }
 
+type holdersBody struct {
+	Holders []holderBody `json:"holders"`
+	Next    *string      `json:"next"`
+}
+
+type waitersBody struct {
+	Waiters []waiterBody `json:"waiters"`
+	Next    *string      `json:"next"`
+}
+
 type semaphoresBody struct {
 	Semaphores []semaphoreBody `json:"semaphores"`
 	Next       *string         `json:"next"`
@@ -52,6 +62,11 @@ type semaphoresBody struct {
 type heldBody struct {
 	leaseBody
 	revokedBody
+}
+
+type heldLeasesBody struct {
+	Leases []heldBody `json:"leases"`
+	Next   *string    `json:"next"`
 }
 
 type requestBody struct {
@@ -87,33 +102,10 @@ type sessionsBody struct {
 	Next     *string       `json:"next"`
 }
 
+// viewedSemaphore shows a semaphore with its first holders and waiters.
 func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, nowMS int64, id *access.Identity) wholeSemaphoreBody {
-	body := wholeSemaphoreBody{semaphoreBody: newSemaphoreBody(&s), Holders: []holderBody{}, Waiters: []waiterBody{}}
-	bytes := 0
-	for _, l := range m.Holders(s.Name, holders) {
-		if bytes += memberBytes + pairBytes(l.Metadata) + len(l.Reason); bytes > pageBytes {
-			break
-		}
-		body.Holders = append(body.Holders, holderBody{Session: shownID(m, l.Session, id), Count: l.Count, Token: l.Token,
-			HeldMS: left(nowMS, l.GrantedMS), ExpiresInMS: left(l.DeadlineMS, nowMS), Metadata: l.Metadata,
-			revokedBody: revokedBody{l.Revoked, l.Reason}})
-	}
-	bytes = 0
-	for _, w := range m.Waiters(s.Name, waiters) {
-		w.Obstacles = slices.DeleteFunc(w.Obstacles, func(o fsm.Obstacle) bool { return !id.Sees(o.Semaphore) })
-		waiter := waiterBody{Session: shownID(m, w.Session, id), Position: w.Position, WaitingMS: left(nowMS, w.EnqueuedMS), ExpiresInMS: left(w.DeadlineMS, nowMS),
-			Metadata: w.Metadata, blockedBody: newBlockedBody(&w, s.Name), Unowned: w.Unowned}
-		for _, want := range w.Wants {
-			if want.Semaphore == s.Name {
-				waiter.Count = want.Count
-			}
-		}
-		if bytes += memberBytes + pairBytes(w.Metadata) + waiter.bytes(); bytes > pageBytes {
-			break
-		}
-		body.Waiters = append(body.Waiters, waiter)
-	}
-	return body
+	return wholeSemaphoreBody{newSemaphoreBody(&s), pageOfHolders(m, s.Name, 0, holders, nowMS, id).Holders,
+		pageOfWaiters(m, s.Name, 0, waiters, nowMS, id).Waiters}
 }
 
 // shownID is the id of a session that holds or waits for a semaphore, as an identity may

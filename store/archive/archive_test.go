@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -217,4 +218,41 @@ func FuzzReader(f *testing.F) {
 			t.Errorf("%+v became %+v, %v", h, h2, err)
 		}
 	})
+}
+
+// TestSaveSyncs: the content is on the disk before the file has its name, and the name before
+// Save returns. A sync that fails is its error, and leaves no new file.
+func TestSaveSyncs(t *testing.T) {
+	failed := errors.New("the disk fails")
+	for _, failing := range []int{0, 1, 2} {
+		folder := t.TempDir()
+		name := filepath.Join(folder, "backup")
+		content := written(t, sample(), state(1000))
+		var synced []string
+		_, _, err := save(name, func(w io.Writer) error {
+			_, err := w.Write(content)
+			return err
+		}, func(file *os.File) error {
+			info, err := file.Stat()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, missing := os.Stat(name)
+			synced = append(synced, fmt.Sprintf("folder %v, size %v, named %v", info.IsDir(), info.IsDir() || info.Size() == int64(len(content)), missing == nil))
+			if len(synced) == failing {
+				return failed
+			}
+			return nil
+		})
+		want := []string{"folder false, size true, named false", "folder true, size true, named true"}
+		if failing == 1 {
+			want = want[:1]
+		}
+		if !slices.Equal(synced, want) || errors.Is(err, failed) != (failing > 0) {
+			t.Errorf("sync %d fails: %v, error %v", failing, synced, err)
+		}
+		if left, err := os.ReadDir(folder); err != nil || (len(left) == 0) != (failing == 1) {
+			t.Errorf("sync %d fails: the folder has %v, error %v", failing, left, err)
+		}
+	}
 }

@@ -20,6 +20,11 @@ const (
 // under its name, or there is no such file. A file of that name is replaced. Only its owner may
 // read it. It returns the header and the length of the file.
 func Save(name string, write func(io.Writer) error) (h Header, size int64, err error) {
+	return save(name, write, (*os.File).Sync)
+}
+
+// save is Save with another way to sync the file and its folder, for tests.
+func save(name string, write func(io.Writer) error, sync func(*os.File) error) (h Header, size int64, err error) {
 	folder := filepath.Dir(name)
 	file, err := os.CreateTemp(folder, tempPrefix+"*"+tempSuffix)
 	if err != nil {
@@ -32,7 +37,7 @@ func Save(name string, write func(io.Writer) error) (h Header, size int64, err e
 	}()
 	err = write(file)
 	if err == nil {
-		err = file.Sync()
+		err = sync(file)
 	}
 	if err := errors.Join(err, file.Close()); err != nil {
 		return Header{}, 0, err
@@ -43,7 +48,7 @@ func Save(name string, write func(io.Writer) error) (h Header, size int64, err e
 	if err = os.Rename(file.Name(), name); err != nil {
 		return Header{}, 0, err
 	}
-	return h, size, syncFolder(folder)
+	return h, size, syncFolder(folder, sync)
 }
 
 // IsTemporary reports whether a name is that of a file which Save has begun.
@@ -74,10 +79,10 @@ func Verify(name string) (Header, int64, error) {
 }
 
 // syncFolder makes a new name in a folder durable.
-func syncFolder(folder string) error {
+func syncFolder(folder string, sync func(*os.File) error) error {
 	opened, err := os.Open(folder)
 	if err != nil {
 		return err
 	}
-	return errors.Join(opened.Sync(), opened.Close())
+	return errors.Join(sync(opened), opened.Close())
 }

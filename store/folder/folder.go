@@ -92,7 +92,13 @@ func Open(c Config) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := finishReplacement(c.Path); err != nil {
+	// A program that was killed may have left names that are not on the disk yet: what is stored
+	// from now on relies on them, above all on the record.
+	err = syncFolder(c.Path)
+	if err == nil {
+		err = finishReplacement(c.Path)
+	}
+	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	found, err := c.prepare()
@@ -275,21 +281,29 @@ func checkEmpty(folder string) error {
 	return nil
 }
 
-// makeFolder makes a folder that is missing, and returns when it is on the disk.
+// makeFolder makes a folder that is missing. The folders above it are on the disk on return;
+// its own name is not, before syncName.
 func makeFolder(folder string) error {
 	if _, err := os.Stat(folder); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	above := filepath.Dir(folder)
-	if above != folder {
-		if err := makeFolder(above); err != nil {
-			return err
-		}
+	if err := errors.Join(makeFolder(above), syncName(above)); err != nil {
+		return err
 	}
 	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncFolder(above)
+	return nil
+}
+
+// syncName returns when the name of a folder is on the disk. The folder may be that of a
+// program that was killed before it had synced the name.
+func syncName(folder string) error {
+	if err := syncFolder(filepath.Dir(folder)); !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil
 }
 
 // fill creates the files of a new data folder. The record comes first,
@@ -299,6 +313,9 @@ func makeFolder(folder string) error {
 func (c Config) fill() (record, error) {
 	fail := func(err error) (record, error) {
 		return record{}, fmt.Errorf("data folder %s can't be made: %w", c.Path, damage.AsFull(c.Path, err))
+	}
+	if err := syncName(c.Path); err != nil {
+		return fail(err)
 	}
 	made := c.newRecord()
 	if err := made.write(c.Path); err != nil {

@@ -269,3 +269,25 @@ func TestRecordOfADamagedFolderIsNotWritten(t *testing.T) {
 		t.Errorf("restored %d, cluster %q", f.Restored(), f.ClusterID())
 	}
 }
+
+// TestCreationThatFails leaves a folder that the next start makes anew, however far it came.
+func TestCreationThatFails(t *testing.T) {
+	failed := errors.New("no such disk")
+	for failing := range 2 {
+		path := filepath.Join(t.TempDir(), "data")
+		_, err := Open(configOf(path, func(c *Config) {
+			create := c.Files[failing].Create
+			c.Files[failing].Create = func(folder string) error { return errors.Join(create(folder), failed) }
+		}))
+		if !errors.Is(err, failed) {
+			t.Fatalf("file %d fails: error %v", failing, err)
+		}
+		if found, err := readRecord(path); err != nil || found.complete {
+			t.Errorf("file %d fails: the record is %+v, error %v", failing, found, err)
+		}
+		closeFolder(t, openFolder(t, path))
+		if found, err := readRecord(path); err != nil || !found.complete {
+			t.Errorf("file %d failed, and now does not: the record is %+v, error %v", failing, found, err)
+		}
+	}
+}

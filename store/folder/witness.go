@@ -39,12 +39,20 @@ type Bounds struct {
 // leaves the other. Safe for concurrent use.
 type Witness struct {
 	mu       sync.Mutex
-	file     *os.File
+	file     synced
 	now      Bounds
 	sequence uint64 // of the last slot written; its parity names the slot
+	falling  bool   // a fall is written, and its sync has failed
 
 	guard  *damage.Guard
 	logger hclog.Logger
+}
+
+// synced is a file that can be synced.
+type synced interface {
+	io.WriterAt
+	io.Closer
+	Sync() error
 }
 
 const (
@@ -62,7 +70,8 @@ func createWitness(folder string) error {
 }
 
 // openWitness opens the file. When neither slot can be read the error is a
-// damage.Error.
+// damage.Error. What is read is on the disk on return: a program that was killed may have
+// written a fall and not synced it.
 func openWitness(c Config) (*Witness, error) {
 	file, err := os.OpenFile(filepath.Join(c.Path, witnessFile), os.O_RDWR, 0)
 	if err != nil {
@@ -72,6 +81,9 @@ func openWitness(c Config) (*Witness, error) {
 	var found bool
 	if w.now, w.sequence, found = readWitness(file); !found {
 		return nil, errors.Join(damagedWitness(c.Path), file.Close())
+	}
+	if err := file.Sync(); err != nil {
+		return nil, errors.Join(fmt.Errorf("data folder %s can't be synced: %w", c.Path, err), file.Close())
 	}
 	return w, nil
 }
@@ -163,10 +175,12 @@ func (w *Witness) lower(to Bounds) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	next := Bounds{Entry: min(w.now.Entry, to.Entry), Snapshot: min(w.now.Snapshot, to.Snapshot), Stable: w.now.Stable}
-	if next == w.now {
+	if next == w.now && !w.falling {
 		return nil
 	}
-	return w.guard.WriteFailed(witnessFile, errors.Join(w.write(next), w.file.Sync()))
+	err := errors.Join(w.write(next), w.file.Sync())
+	w.falling = err != nil
+	return w.guard.WriteFailed(witnessFile, err)
 }
 
 // write stores the bounds in the older slot.

@@ -56,6 +56,34 @@ func TestWitnessRisesAndFalls(t *testing.T) {
 	}
 }
 
+// unsyncedOnce is a file whose first sync finds no room.
+type unsyncedOnce struct {
+	synced
+	syncs int
+}
+
+func (f *unsyncedOnce) Sync() error {
+	if f.syncs++; f.syncs == 1 {
+		return storetest.Full
+	}
+	return f.synced.Sync()
+}
+
+// TestFallIsSyncedAgain: a fall that is written, and whose sync found no room, is not on the disk
+// yet. The same fall again, before the cut is tried once more, must be synced.
+func TestFallIsSyncedAgain(t *testing.T) {
+	w, _ := newWitness(t)
+	file := &unsyncedOnce{synced: w.file}
+	w.file = file
+	w.RaiseEntry(5)
+	storetest.WantError(t, w.LowerEntry(4), damage.ErrFull)
+	for range 2 {
+		if err := w.LowerEntry(4); err != nil || file.syncs != 2 {
+			t.Fatalf("after %d syncs: %v", file.syncs, err)
+		}
+	}
+}
+
 // TestTornWitnessFallsBack: a write that is cut short leaves the bounds from
 // before it, which are lower, and so true.
 func TestTornWitnessFallsBack(t *testing.T) {
@@ -102,5 +130,26 @@ func TestWitnessTakesNoOtherBytes(t *testing.T) {
 		if _, _, ok := decodeWitness(flipped); ok {
 			t.Errorf("taken with bit %d flipped", bit)
 		}
+	}
+}
+
+// TestWitnessIsForEver: the file of a new folder, and a slot with a value of its own in each
+// field.
+func TestWitnessIsForEver(t *testing.T) {
+	path := t.TempDir()
+	if err := createWitness(path); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(filepath.Join(path, witnessFile))
+	if err != nil || len(file) != 2*witnessSlot {
+		t.Fatalf("a witness of %d bytes, error %v", len(file), err)
+	}
+	want := Bounds{Entry: 0x0102030405060708, Snapshot: 0x1112131415161718, Stable: 0x2122232425262728}
+	slot := encodeWitness(want, 0x3132333435363738)
+	storetest.Pinned(t, "testdata/witness.golden", map[string][]byte{
+		"new-0": file[:witnessLength], "new-4096": file[4096 : 4096+witnessLength], "slot": slot,
+	})
+	if read, sequence, ok := decodeWitness(slot); !ok || read != want || sequence != 0x3132333435363738 {
+		t.Errorf("the slot is read as %+v, sequence %d, %t", read, sequence, ok)
 	}
 }

@@ -16,6 +16,9 @@
 // of the file. For the same reason nothing needs to be erased behind a torn record: the next
 // one is written in its place, and the rest of it has no head.
 //
+// The form of the file is fixed: TestFormIsForEver compares it with testdata/journal-1, and another
+// form needs another fileVersion.
+//
 // What is drained is not in the journal: it keeps a number for it only. All changes after
 // that, applied again in their order, lead to the same log even if some of them have been
 // applied already, since the last change of an index counts.
@@ -23,7 +26,7 @@
 // Package store/logs calls it. It imports nothing of the project, starts no goroutine, and
 // touches the file FileName. A Journal is for one goroutine at a time, but for Drained.
 //
-//   - record.go: Entry and Op, and the form of a record
-//   - journal.go: Create, Open, Append: the halves in turn
+//   - file.go: Create and OpenFile: the file, its head, where its halves are
+//   - journal.go: Open and Append: the halves in turn, and the form of a record
 //   - read.go: Read: all records that count, or the damage
 package journal

@@ -1,29 +1,10 @@
 package journal
 
 import (
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
-	"io"
-	"os"
-	"path/filepath"
-	"runtime"
 	"sync/atomic"
-	"syscall"
-)
-
-const (
-	// FileName is the journal's file in a data folder.
-	FileName = "journal"
-	// DefaultHalf is the size of a half, in bytes.
-	DefaultHalf = 8 << 20
-
-	fileMagic   = 0x53424a31 // "SBJ1"
-	fileVersion = 1
-	fileHead    = 4096 // bytes before the first half; the first fileUsed are used
-	fileUsed    = 36
 )
 
 var (
@@ -34,26 +15,6 @@ var (
 	ErrTooLarge = errors.New("the change is larger than a half of the journal")
 )
 
-// File is where a journal is. What WriteAt has written is on the disk when it returns nil.
-type File interface {
-	io.ReaderAt
-	io.WriterAt
-	io.Closer
-}
-
-// state is where the next record goes, and what the file's head says.
-type state struct {
-	half int64  // bytes
-	salt uint32 // each check begins with it
-	base uint64 // the sequence before the first record of the file
-
-	generation uint64 // of the half that is written: its lowest bit is the half
-	at         int64  // where in that half the next record goes
-	check      uint32 // of the last record of the half, 0 if it has none
-	sequence   uint64 // of the last record
-	before     uint64 // the last sequence of the generation before: the other half has records up to there
-}
-
 // Journal appends records to a file.
 type Journal struct {
 	state
@@ -61,82 +22,6 @@ type Journal struct {
 	unsure  bool          // a write failed, and its record may be there all the same
 	buffer  []byte        // of the last record, for the next one
 	drained atomic.Uint64 // see Drained
-}
-
-// Create makes the file in a folder, in place of any other, for changes after the sequence
-// base. It is durable on return. half is in bytes.
-func Create(folder string, half int64, base uint64) error {
-	var salt [8]byte
-	_, _ = rand.Read(salt[:]) // never fails
-	file, err := os.OpenFile(filepath.Join(folder, FileName), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(encodeFileHead(half, base, salt))
-	// Written, not only extended: a file with holes has no room of its own.
-	for zeros, left := make([]byte, 1<<20), 2*half; err == nil && left > 0; left -= int64(len(zeros)) {
-		_, err = file.Write(zeros[:min(left, int64(len(zeros)))])
-	}
-	if err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	names, err := os.Open(folder)
-	if err != nil {
-		return err
-	}
-	return errors.Join(names.Sync(), names.Close())
-}
-
-// encodeFileHead returns what stands before the halves. It is never written again.
-func encodeFileHead(half int64, base uint64, salt [8]byte) []byte {
-	head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(make([]byte, 0, fileHead), fileMagic), fileVersion)
-	head = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(head, uint64(half)), base)
-	head = append(head, salt[:]...)
-	return binary.BigEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))[:fileHead]
-}
-
-// decodeFileHead reads what encodeFileHead returns.
-func decodeFileHead(head []byte) (s state, err error) {
-	used := head[:fileUsed-4]
-	switch {
-	case binary.BigEndian.Uint32(head) != fileMagic, binary.BigEndian.Uint32(head[fileUsed-4:]) != crc32.Checksum(used, castagnoli):
-		return state{}, errors.New("its head can't be read")
-	case binary.BigEndian.Uint32(head[4:]) != fileVersion:
-		return state{}, fmt.Errorf("it has version %d, and this program knows version %d", binary.BigEndian.Uint32(head[4:]), fileVersion)
-	}
-	s.half, s.base = int64(binary.BigEndian.Uint64(head[8:])), binary.BigEndian.Uint64(head[16:])
-	if s.half < recordAlign || s.half > 1<<32 || s.half%recordAlign != 0 {
-		return state{}, fmt.Errorf("it has halves of %d bytes", s.half)
-	}
-	s.salt = crc32.Checksum(head[24:32], castagnoli)
-	return s, nil
-}
-
-// OpenFile opens the file in a folder.
-func OpenFile(folder string) (File, error) {
-	flags := os.O_RDWR
-	if runtime.GOOS == "linux" {
-		flags |= syscall.O_DSYNC // as if fdatasync followed each write, in one call
-	}
-	file, err := os.OpenFile(filepath.Join(folder, FileName), flags, 0)
-	if err != nil || runtime.GOOS == "linux" {
-		return file, err
-	}
-	return syncedFile{file}, nil
-}
-
-// syncedFile syncs each write; elsewhere than on Linux, O_DSYNC may be no more than a hint.
-type syncedFile struct{ *os.File }
-
-func (s syncedFile) WriteAt(content []byte, at int64) (int, error) {
-	n, err := s.File.WriteAt(content, at)
-	if err == nil {
-		err = s.Sync()
-	}
-	return n, err
 }
 
 // Open returns a journal that goes on where Read found its end. Changes up to the sequence
@@ -200,9 +85,6 @@ func (j *Journal) write(op Op) (sequence uint64, err error) {
 	return j.sequence, nil
 }
 
-// place is where in the file the next record goes.
-func (s state) place() int64 { return fileHead + int64(s.generation%2)*s.half + s.at }
-
 // Drained reports that all changes up to a sequence are durable elsewhere, together with that
 // sequence, so that the next Read gets it or a higher one. Any goroutine may call it.
 func (j *Journal) Drained(sequence uint64) { j.drained.Store(sequence) }
@@ -218,3 +100,94 @@ func (j *Journal) Sequence() uint64 { return j.sequence }
 
 // Close closes the file.
 func (j *Journal) Close() error { return j.file.Close() }
+
+// place is where in the file the next record goes.
+func (s state) place() int64 { return fileHead + int64(s.generation%2)*s.half + s.at }
+
+// Entry is an entry of the log. Its bytes are the caller's, or, of a record that was read,
+// those of the journal's content.
+type Entry struct {
+	Index, Term      uint64
+	Kind             uint8
+	At               int64 // when it was made, in nanoseconds since 1970; 0 if that isn't known
+	Data, Extensions []byte
+}
+
+// Op is one change of the log: entries are stored, or those from First to Last are removed.
+type Op struct {
+	Sequence    uint64 // one more than that of the change before; Append sets it
+	Entries     []Entry
+	First, Last uint64 // 0 unless it is a cut
+}
+
+// castagnoli is the polynomial of all checksums (CRC32C).
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// A record is a head, in network order, and a body:
+//
+//	0 magic  4 kind  8 generation  16 sequence  24 check of the record before in this half
+//	28 length of the body  32 CRC32C of the body  36 check: CRC32C of the file's salt and of 0 to 36
+//
+// It begins at a multiple of recordAlign.
+const (
+	recordMagic = 0x53424a52 // "SBJR"
+	recordAlign = 64
+	recordHead  = 40
+	entryHead   = 33
+
+	kindEntries = 1
+	kindCut     = 2
+)
+
+// record is the head of a record.
+type record struct {
+	kind                 uint32
+	generation, sequence uint64
+	previous             uint32
+	length, sum, check   uint32
+}
+
+// size is the room that the record takes.
+func (r record) size() int64 { return aligned(recordHead + int64(r.length)) }
+
+func aligned(n int64) int64 { return (n + recordAlign - 1) / recordAlign * recordAlign }
+
+// bodySize is the length of the change's body.
+func (o Op) bodySize() int64 {
+	if o.Entries == nil {
+		return 16
+	}
+	size := int64(0)
+	for i := range o.Entries {
+		size += entryHead + int64(len(o.Entries[i].Data)) + int64(len(o.Entries[i].Extensions))
+	}
+	return size
+}
+
+// appendRecord appends the stored form of a change, filled up with zeros, and returns its
+// check. generation, sequence and previous of the head are given.
+func appendRecord(to []byte, head record, salt uint32, op Op) ([]byte, uint32) {
+	start := len(to)
+	to = append(to, make([]byte, recordHead)...)
+	head.kind = kindEntries
+	if op.Entries == nil {
+		head.kind = kindCut
+		to = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(to, op.First), op.Last)
+	}
+	for i := range op.Entries {
+		e := &op.Entries[i]
+		to = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(to, e.Index), e.Term)
+		to = binary.BigEndian.AppendUint64(append(to, e.Kind), uint64(e.At))
+		to = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(to, uint32(len(e.Data))), uint32(len(e.Extensions)))
+		to = append(append(to, e.Data...), e.Extensions...)
+	}
+	body := to[start+recordHead:]
+	h := to[start:start]
+	h = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(h, recordMagic), head.kind)
+	h = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(h, head.generation), head.sequence)
+	h = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(h, head.previous), uint32(len(body)))
+	h = binary.BigEndian.AppendUint32(h, crc32.Checksum(body, castagnoli))
+	check := crc32.Update(salt, castagnoli, h)
+	binary.BigEndian.PutUint32(to[start+len(h):], check)
+	return append(to, make([]byte, aligned(int64(len(to)-start))-int64(len(to)-start))...), check
+}

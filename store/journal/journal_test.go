@@ -320,3 +320,56 @@ func FuzzBody(f *testing.F) {
 		}
 	})
 }
+
+// TestRecordThatDoesNotFollowIsNotRead: a whole record that stands in the right place ends the
+// journal if its head does not continue the one before it, as one that an earlier write has left.
+func TestRecordThatDoesNotFollowIsNotRead(t *testing.T) {
+	m := empty(1024, 0)
+	j, _ := open(t, m, 0)
+	fill(t, j, 1, 2)
+	for _, c := range []struct {
+		name  string
+		head  record
+		found int
+	}{
+		{"the next one", record{generation: j.generation, sequence: 3, previous: j.check}, 3},
+		{"behind another record", record{generation: j.generation, sequence: 3, previous: j.check ^ 1}, 2},
+		{"behind a missing one", record{generation: j.generation, sequence: 4, previous: j.check}, 2},
+		{"the one before again", record{generation: j.generation, sequence: 2, previous: j.check}, 2},
+		{"of another generation", record{generation: j.generation + 2, sequence: 3, previous: j.check}, 2},
+	} {
+		content := &memory{content: slices.Clone(m.content)}
+		encoded, _ := appendRecord(nil, c.head, j.salt, op(3))
+		if _, err := content.WriteAt(encoded, j.place()); err != nil {
+			t.Fatal(err)
+		}
+		found, err := Read(content, 0)
+		if err != nil || len(found.Ops) != c.found {
+			t.Errorf("%s: %d changes are read, want %d, error %v", c.name, len(found.Ops), c.found, err)
+		}
+	}
+}
+
+// TestHalfIsWrittenAgainOnceAllOfItIsDrained, and not while one change of it is missing elsewhere.
+func TestHalfIsWrittenAgainOnceAllOfItIsDrained(t *testing.T) {
+	m := empty(1024, 0)
+	j, _ := open(t, m, 0)
+	last, err := uint64(0), error(nil)
+	for err == nil {
+		if _, err = j.Append(op(last + 1)); err == nil {
+			last++
+		}
+	}
+	needed := j.Needed()
+	if !errors.Is(err, ErrNoRoom) || needed == 0 || needed >= last {
+		t.Fatalf("after %d changes, of which %d are needed: %v", last, needed, err)
+	}
+	j.Drained(needed - 1)
+	if _, err := j.Append(op(last + 1)); !errors.Is(err, ErrNoRoom) {
+		t.Errorf("without change %d: error %v", needed, err)
+	}
+	j.Drained(needed)
+	if got, err := j.Append(op(last + 1)); err != nil || got != last+1 {
+		t.Errorf("with it: %d, error %v", got, err)
+	}
+}

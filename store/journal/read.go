@@ -2,7 +2,10 @@ package journal
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 )
 
@@ -147,4 +150,69 @@ func (s state) begins(content []byte, generation uint64) bool {
 		}
 	}
 	return false
+}
+
+// errRecord: the bytes are not the body of a record.
+var errRecord = errors.New("a record of the journal can't be read")
+
+// decodeHead reads the head at the beginning of the content; ok is false for anything that
+// appendRecord didn't write, and if the record is longer than the content.
+func decodeHead(content []byte, salt uint32) (head record, ok bool) {
+	if len(content) < recordHead || binary.BigEndian.Uint32(content) != recordMagic {
+		return record{}, false
+	}
+	number := func(at int) uint32 { return binary.BigEndian.Uint32(content[at:]) }
+	head = record{
+		kind: number(4), generation: binary.BigEndian.Uint64(content[8:]), sequence: binary.BigEndian.Uint64(content[16:]),
+		previous: number(24), length: number(28), sum: number(32), check: number(36),
+	}
+	ok = head.check == crc32.Update(salt, castagnoli, content[:36]) && head.size() <= int64(len(content))
+	return head, ok
+}
+
+// decodeRecord reads the record at the beginning of the content; ok is false for a bad one.
+func decodeRecord(content []byte, salt uint32) (head record, op Op, ok bool) {
+	if head, ok = decodeHead(content, salt); !ok {
+		return record{}, Op{}, false
+	}
+	body := content[recordHead : recordHead+int64(head.length)]
+	if crc32.Checksum(body, castagnoli) != head.sum {
+		return record{}, Op{}, false
+	}
+	op, err := decodeBody(head.kind, body)
+	op.Sequence = head.sequence
+	return head, op, err == nil
+}
+
+// decodeBody reads a body. The error is errRecord for anything that appendRecord didn't write.
+func decodeBody(kind uint32, body []byte) (op Op, err error) {
+	if kind == kindCut && len(body) == 16 {
+		return Op{First: binary.BigEndian.Uint64(body), Last: binary.BigEndian.Uint64(body[8:])}, nil
+	}
+	if kind != kindEntries {
+		return Op{}, errRecord
+	}
+	op.Entries = []Entry{}
+	for len(body) > 0 {
+		if len(body) < entryHead {
+			return Op{}, errRecord
+		}
+		e := Entry{
+			Index: binary.BigEndian.Uint64(body), Term: binary.BigEndian.Uint64(body[8:]), Kind: body[16],
+			At: int64(binary.BigEndian.Uint64(body[17:])),
+		}
+		data, extensions := uint64(binary.BigEndian.Uint32(body[25:])), uint64(binary.BigEndian.Uint32(body[29:]))
+		body = body[entryHead:]
+		if data+extensions > uint64(len(body)) {
+			return Op{}, errRecord
+		}
+		if data > 0 {
+			e.Data = body[:data:data]
+		}
+		if extensions > 0 {
+			e.Extensions = body[data : data+extensions : data+extensions]
+		}
+		op.Entries, body = append(op.Entries, e), body[data+extensions:]
+	}
+	return op, nil
 }

@@ -21,9 +21,9 @@
 //
 //   - logs.go: Create, Open and Close; Witness and Reserve, what they ask of the folder
 //   - log.go: checkedLog: the checksums of entries, and the watch over writes
-//   - journaled.go: journaledLog: the journal, and what bbolt doesn't have yet
+//   - journaled.go: journaledLog: the journal, what bbolt doesn't have yet, and spans: which
+//     entries there are
 //   - drain.go: how changes of the journal come to bbolt
-//   - spans.go: spans: which entries there are
 //   - bolt.go: boltLog, which knows what must be in the file
 //   - stable.go: stableValues: term and vote as one record
 //   - contents.go: Read and Scan, which check the closed files

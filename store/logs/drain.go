@@ -91,20 +91,6 @@ func (l *journaledLog) finish(reached uint64) error {
 	return nil
 }
 
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// changed wakes the drainer if it waits for a change.
-func (l *journaledLog) changed() {
-	if l.asleep.CompareAndSwap(true, false) {
-		signal(l.wake)
-	}
-}
-
 // run drains when a half is full, and when there was no change for a while. A full disk ends
 // an attempt; the next one comes with a change.
 func (l *journaledLog) run() {

@@ -2,6 +2,9 @@ package logs
 
 import (
 	"errors"
+	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -70,6 +73,8 @@ func TestFullDiskBehindTheJournal(t *testing.T) {
 func TestAppendsGoOnBesideAHangingDrain(t *testing.T) {
 	bottom := &faultyLog{hang: make(chan struct{}), entered: make(chan struct{}, 100)}
 	s, _ := openJournal(t, t.TempDir(), bottom)
+	goOn := sync.OnceFunc(func() { close(bottom.hang) })
+	t.Cleanup(goOn)
 	drained := make(chan error, 1)
 	if err := s.Logs().StoreLogs(big(1, 1)); err != nil {
 		t.Fatal(err)
@@ -83,13 +88,30 @@ func TestAppendsGoOnBesideAHangingDrain(t *testing.T) {
 	}
 	stored := make(chan error, 1)
 	go func() { stored <- s.Logs().StoreLogs(big(10, 15)) }()
-	close(bottom.hang)
+	for !inside("journaledLog).StoreLogs", "journaledLog).drainTo") {
+		select {
+		case err := <-stored:
+			t.Fatalf("the append into full halves did not wait: %v", err)
+		default:
+			runtime.Gosched()
+		}
+	}
+	goOn()
 	if err := errors.Join(<-drained, <-stored); err != nil {
 		t.Fatal(err)
 	}
 	if last, err := s.Logs().LastIndex(); err != nil || last != 15 {
 		t.Errorf("the last entry is %d, error %v", last, err)
 	}
+}
+
+// inside reports whether there is a goroutine that is inside all of these functions.
+func inside(functions ...string) bool {
+	text := make([]byte, 1<<20)
+	text = text[:runtime.Stack(text, true)]
+	return slices.ContainsFunc(strings.Split(string(text), "\n\n"), func(stack string) bool {
+		return !slices.ContainsFunc(functions, func(f string) bool { return !strings.Contains(stack, f) })
+	})
 }
 
 // badFile is a journal whose writes fail once err is set.

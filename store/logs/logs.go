@@ -1,9 +1,7 @@
 package logs
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"io/fs"
 	"os"
@@ -191,10 +189,7 @@ func (s *Stores) Stable() raft.StableStore { return s.stable }
 // and would have no configuration to start with. It has not promised anything yet.
 func (s *Stores) UndoBootstrap() error {
 	stable, inFile := s.stable.(*stableValues)
-	if last, err := s.log.LastIndex(); err != nil || last != 0 || !inFile || len(stable.now.values) != 1+stable.now.own() {
-		return nil
-	}
-	if !bytes.Equal(stable.now.values[keyCurrentTerm], binary.BigEndian.AppendUint64(nil, 1)) {
+	if last, err := s.log.LastIndex(); err != nil || last != 0 || !inFile || !stable.onlyTerm(1) {
 		return nil
 	}
 	stable.logger.Info("an interrupted bootstrap is undone")

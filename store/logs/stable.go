@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -74,6 +75,13 @@ func (s *stableValues) Get(key []byte) ([]byte, error) {
 		return nil, raftboltdb.ErrKeyNotFound
 	}
 	return slices.Clone(value), nil
+}
+
+// onlyTerm reports whether Raft has stored that term, and no other value.
+func (s *stableValues) onlyTerm(term uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.now.values) == 1+s.now.own() && bytes.Equal(s.now.values[keyCurrentTerm], binary.BigEndian.AppendUint64(nil, term))
 }
 
 // GetUint64 returns the number, or raftboltdb.ErrKeyNotFound.

@@ -267,3 +267,22 @@ func TestVoteIsOneWrite(t *testing.T) {
 		t.Errorf("no vote was seen in %v", spy.writes)
 	}
 }
+
+// TestEachStableWriteHasAGeneration: it rises by one with each write, in the file and at the
+// witness, so that no older record passes for the last one.
+func TestEachStableWriteHasAGeneration(t *testing.T) {
+	folder := t.TempDir()
+	s := openLogs(t, folder, withoutJournal)
+	for generation := uint64(2); generation <= 6; generation++ { // the first is that of a new folder
+		if err := s.Stable().SetUint64([]byte(keyCurrentTerm), 7); err != nil {
+			t.Fatal(err)
+		}
+		if s.witness.stable != generation {
+			t.Errorf("the witness has seen generation %d and not %d", s.witness.stable, generation)
+		}
+	}
+	s.close(t)
+	if found, err := Read(folder, false); err != nil || found.Generation() != 6 || found.Term() != 7 {
+		t.Errorf("the file has generation %d, term %d, error %v", found.Generation(), found.Term(), err)
+	}
+}

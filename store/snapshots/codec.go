@@ -11,6 +11,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
+// These bytes are on the disks of nodes. A new form gets the next version, and decode keeps this
+// one: TestFoldersOfLevel0 to TestFoldersOfThisLevel (package cluster) read folders with it.
+
 const (
 	// chunkBytes is how much of a snapshot one value of the file holds.
 	chunkBytes = 256 << 10
@@ -32,7 +35,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // when this is stored.
 type snapshotRecord struct {
 	meta   raft.SnapshotMeta
-	stamp  uint64 // rises from one snapshot to the next; in milliseconds since 1970 as far as clocks allow
+	stamp  uint64 // Unix milliseconds, or the last stamp + 1 if the clock is behind it
 	chunks uint64
 }
 

@@ -93,7 +93,8 @@ func Create(folder string) error {
 	}), db.Close())
 }
 
-// Open opens the file, whose content was found by Read. Call Tidy next.
+// Open opens the file, whose content was found by Read. Call Tidy next. What a program that was
+// killed had not synced yet is synced first: the node goes on from a snapshot that is listed.
 func Open(c Config, found Contents) (*Store, error) {
 	s := &Store{
 		guard: c.Guard, witness: c.Witness, logger: c.Logger, newest: cmp.Or(c.Newest, new(atomic.Uint64)), stored: found.readable,
@@ -111,6 +112,9 @@ func Open(c Config, found Contents) (*Store, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if err := c.Guard.WriteFailed(FileName, s.db.Sync()); err != nil {
+		return nil, errors.Join(err, s.db.Close())
 	}
 	return s, nil
 }

@@ -241,7 +241,7 @@ func TestSnapshotCodecsTakeNoOtherBytes(t *testing.T) {
 	for _, other := range []struct {
 		id     string
 		number uint64
-	}{{"1-2-3", 6}, {"1-2-4", 5}} {
+	}{{"1-2-3", 6}, {"1-2-3", 4}, {"1-2-3", 7}, {"1-2-4", 5}} {
 		if _, err := openChunk(other.id, other.number, chunk); err == nil {
 			t.Errorf("a chunk passes for %d of %s", other.number, other.id)
 		}
@@ -302,5 +302,40 @@ func TestFailedSnapshotIsNotThereAfterARestart(t *testing.T) {
 		if err != nil || len(listed) != 0 {
 			t.Errorf("%v, %v", listed, err)
 		}
+	}
+}
+
+// TestWitnessNeverSpeaksOfASnapshotThatIsNotStored: neither before a snapshot is stored, nor once
+// it is removed.
+func TestWitnessNeverSpeaksOfASnapshotThatIsNotStored(t *testing.T) {
+	folder := t.TempDir()
+	s := openSnapshots(t, folder)
+	looked := 0
+	s.step = func(step string) error {
+		looked++
+		found, err := Read(copyFile(t, folder))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.witness.index > found.Newest() {
+			t.Errorf("%s: the witness has seen snapshot %d, and the newest is %d", step, s.witness.index, found.Newest())
+		}
+		return nil
+	}
+	for index := uint64(1); index <= 3; index++ {
+		storetest.TakeSnapshot(t, s, index, 1, []byte("state"))
+		if s.witness.index != index {
+			t.Errorf("snapshot %d is stored, and the witness has seen %d", index, s.witness.index)
+		}
+	}
+	metas, err := s.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Drop(metas[0].ID); err != nil || s.witness.index != 2 {
+		t.Errorf("the newest is dropped: error %v, and the witness has seen %d", err, s.witness.index)
+	}
+	if looked != 8 {
+		t.Errorf("it was looked at %d times", looked)
 	}
 }

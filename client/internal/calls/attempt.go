@@ -5,13 +5,16 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox/signalbox/client/internal/nodes"
@@ -34,7 +37,7 @@ type allowance struct {
 
 // allow returns the time for the next attempt: the share of its node in the time that
 // is left. Before the first failure the share is the time divided by all nodes, then by
-// all but one, and so on, so that nodes which accept requests and never Reply leave
+// all but one, and so on, so that nodes which accept requests and never reply leave
 // their shares to the others. Without a deadline, or with one node, the only bounds are
 // Config.AttemptTimeout and Config.LongestWait.
 func (c *Caller) allow(ctx context.Context, k *Call, t *trial) allowance {
@@ -107,7 +110,7 @@ func (c *Caller) request(ctx context.Context, node *nodes.Node, k *Call, body []
 	request.URL, request.Host = node.URL(k.Path, query), ""
 	c.setHeader(request, node, k, body)
 	r.Sent, r.Wait, r.Node = time.Now(), a.wait, node
-	response, err := c.http.Do(request)
+	response, err := c.send(request)
 	if err != nil {
 		return Reply{}, silence(ctx, err)
 	}
@@ -145,12 +148,31 @@ func (c *Caller) setHeader(request *http.Request, node *nodes.Node, k *Call, bod
 	}
 }
 
+// send sends a request. The error wraps errUnsent if ctx ended before the request had a
+// connection: the HTTP client's own error is then that of ctx alone. A RoundTripper of the
+// user's that reports no connections may have sent it.
+func (c *Caller) send(request *http.Request) (*http.Response, error) {
+	var wanted, got atomic.Bool
+	seen := &httptrace.ClientTrace{
+		GetConn: func(string) { wanted.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
+	}
+	response, err := c.http.Do(request.WithContext(httptrace.WithClientTrace(request.Context(), seen)))
+	if err != nil && request.Context().Err() != nil && wanted.Load() && !got.Load() {
+		err = fmt.Errorf("%w (%w)", err, errUnsent)
+	}
+	return response, err
+}
+
 // silence replaces the error of an attempt that ran into its own time limit.
 func silence(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
-		return cause
+	if cause := context.Cause(ctx); !errors.Is(cause, errSilent) {
+		return err
 	}
-	return err
+	if errors.Is(err, errUnsent) {
+		return errUnconnected
+	}
+	return errSilent
 }
 
 // httpClient returns a copy of the user's HTTP client, or one of our own, with the

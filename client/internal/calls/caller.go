@@ -77,6 +77,9 @@ func New(cfg Config) (*Caller, error) {
 // outlive it. It does not wait for them.
 func (c *Caller) Close(cause error) { c.cancel(cause) }
 
+// Refused returns the error that users get of a refusal.
+func (c *Caller) Refused(r *Refusal) error { return c.cfg.Refused(r) }
+
 // CloseIdle closes connections that no request uses, unless they are the user's.
 func (c *Caller) CloseIdle() {
 	if c.ownHTTP {
@@ -138,9 +141,9 @@ func (c *Caller) judge(ctx context.Context, t *trial, k *Call, node *nodes.Node,
 	switch isRefusal := errors.As(err, &refusal); {
 	case !isRefusal && ctx.Err() != nil:
 		t.ambiguous = t.ambiguous || !notSent(err)
-		c.hungUp(ctx, t, node, a)
+		c.hungUp(ctx, t, node, a, err)
 		return t.givenUp(ctx, k)
-	case errors.Is(err, errSilent) && !k.Until.IsZero() && a.total < a.wait+shortestShare/2:
+	case errors.Is(err, errSilent) && !notSent(err) && !k.Until.IsZero() && a.total < a.wait+shortestShare/2:
 		return ErrHeld
 	case isRefusal && refusal.Rule == "keys" && k.KeyOptional:
 		k.Key, k.KeyOptional = "", false
@@ -176,7 +179,9 @@ func (c *Caller) note(t *trial, k *Call, node *nodes.Node, a allowance, err erro
 	if t.failures++; t.failures == 1 {
 		t.since = time.Now()
 	}
-	t.last = err
+	if t.last = err; errors.Is(err, errSilent) {
+		t.last = fmt.Errorf("%s: %w", node, err)
+	}
 	var notBefore time.Time
 	var refusal *Refusal
 	if errors.As(err, &refusal) {
@@ -210,13 +215,18 @@ func heldBy(refusal *Refusal, err error, long time.Duration) bool {
 }
 
 // hungUp turns to the next node if a call's ctx ended although the node had time to
-// reply: a deadline that passed, or silence beyond the wait that it was allowed.
-func (c *Caller) hungUp(ctx context.Context, t *trial, node *nodes.Node, a allowance) {
+// reply: a deadline that passed, or silence beyond the wait that it was allowed. A wait
+// counts only at a node that has the request.
+func (c *Caller) hungUp(ctx context.Context, t *trial, node *nodes.Node, a allowance, err error) {
+	reason := errSilent
+	if notSent(err) {
+		a.wait, reason = 0, errUnconnected
+	}
 	silent := time.Since(a.began)-a.wait >= shortestShare/2
 	if silent || a.wait == 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		c.nodes.Failed(node, time.Time{}, silent)
 		if t.last == nil {
-			t.last = errSilent
+			t.last = fmt.Errorf("%s: %w", node, reason)
 		}
 	}
 }

@@ -29,13 +29,15 @@
 // each shared request, which ends with the last of its calls.
 //
 // The package belongs to package client, which makes sessions, leases and semaphores of
-// calls: it knows their routes and their codes, and this package does not.
+// calls. It knows the batch route (gather.go) and the codes that decide where a call goes
+// next (caller.go, refusal.go), and no other route. Package client/operator uses it too.
 //
 //   - call.go: one call, its reply, and the deadline that a reply stands for
 //   - caller.go: Config, Do: nodes asked in turn until there is an outcome
 //   - attempt.go: one request to one node, and the time it may take
 //   - gather.go: attempts of several calls in one request
 //   - stream.go: a reply that is read while it is sent
+//   - upload.go: a body that is sent to the leader, once
 //   - refusal.go: refusals, and which of them end a call
 //   - pause.go: pauses between attempts, and what else calls are made with
 package calls

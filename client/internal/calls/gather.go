@@ -51,7 +51,8 @@ var (
 )
 
 // gatherer sends the attempts at one node: alone when there is no other, else those of
-// up to gatherFor together. It has no goroutine but one for each request under way.
+// up to gatherFor together. It has no goroutine but one for each request under way. Caller.try
+// (attempt.go) uses it.
 type gatherer struct {
 	c    *Caller
 	node *nodes.Node
@@ -229,8 +230,8 @@ func (s *shared) leave(m *member) (sent bool) {
 	return true
 }
 
-// deliver gives each member its own result. A request that the node refused as a whole,
-// since it knows none of this kind or takes less at once, is sent in single ones.
+// deliver gives each member its own result. A node refuses a request as a whole if it has no batch
+// route, or a smaller limit: then its members are sent one by one.
 func (s *shared) deliver(r *Reply, err error) {
 	var refusal *Refusal
 	if errors.As(err, &refusal) {
@@ -265,7 +266,8 @@ func (s *shared) deliver(r *Reply, err error) {
 	}
 }
 
-// operation is the call as a member of a shared request.
+// operation is the call as a member of a shared request, in the form of httpapi/v1's batch
+// (docs/api.md).
 func (k *Call) operation(body []byte) []byte {
 	var b bytes.Buffer
 	text := func(name, value string) {

@@ -39,6 +39,22 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// Closed waits until a channel is closed, or ctx ends, and reports whether it is closed.
+// A closed one counts also when ctx has ended.
+func Closed(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Both returns a ctx that also ends with another one, with that one's cause. end
 // must be called.
 func Both(ctx, other context.Context) (_ context.Context, end func()) {

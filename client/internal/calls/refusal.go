@@ -3,6 +3,7 @@ package calls
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -27,8 +28,12 @@ var (
 	ErrHeld = errors.New("no reply yet")
 )
 
-// errSilent ends an attempt at a node that takes too long.
-var errSilent = errors.New("the node did not reply in time")
+var (
+	// errSilent ends an attempt at a node that takes too long.
+	errSilent = errors.New("the node did not reply in time")
+	// errUnconnected is errSilent where the request had no connection yet.
+	errUnconnected = fmt.Errorf("%w: no connection (%w)", errSilent, errUnsent)
+)
 
 // Refusal is a reply with a status of 300 or more. It wraps the error that
 // Config.Refused makes of it for users, and has its text.
@@ -85,7 +90,7 @@ func (c *Caller) readRefusal(r *Reply, isProblem bool, rest time.Duration) *Refu
 // refusal by a proxy does not.
 func (e *Refusal) noEffect() bool {
 	switch e.Code {
-	case "no-leader", "behind", "not-applied", "draining", "storage-full", "overloaded", "states-differ", "limit-reached", "unauthenticated", "forbidden":
+	case "no-leader", "not-leader", "behind", "not-applied", "draining", "storage-full", "overloaded", "states-differ", "limit-reached", "unauthenticated", "forbidden":
 		return true
 	}
 	return e.isPlain()

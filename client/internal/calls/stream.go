@@ -70,7 +70,7 @@ func open(ctx context.Context, c *Caller, node *nodes.Node, k *Call, a allowance
 	request.URL, request.Host = node.URL(k.Path, k.Query), ""
 	c.setHeader(request, node, k, nil)
 	request.Header.Set("Accept", "*/*")
-	response, err := c.http.Do(request)
+	response, err := c.send(request)
 	if err != nil {
 		return nil, silence(ctx, err)
 	}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, Union
 
@@ -186,8 +187,10 @@ class Session(_Holder):
                         if over is not None:
                             raise over from e
                         raise
-                    left = self._let_go(names)
+                    left = self._let_go(names, unsure=call if getattr(e, "outcome_unknown", True) else None)
                 confirmed = left.wait(GRACE)
+                if confirmed and isinstance(e, SignalboxError):
+                    e.outcome_unknown = False  # it was withdrawn
                 if confirmed and deadline is not None and isinstance(e, Unreachable) and time.monotonic() >= deadline:
                     raise wait_ended(", ".join(names)) from e  # the cluster was there, and the permits were not free in time
                 raise
@@ -350,15 +353,17 @@ class Session(_Holder):
                 lease._end(error)
                 lease._leaving = self._let_go([lease.semaphore], lease.token)
 
-    def _let_go(self, names: List[str], token: Optional[int] = None) -> Cancel:
+    def _let_go(self, names: List[str], token: Optional[int] = None, unsure: Optional[Call] = None) -> Cancel:
         """Starts to release the lease of a token, or, without one, the lease or place of a request; with the lock.
 
-        The names are not asked for again until a node has confirmed it.
+        The names are not asked for again until a node has confirmed it. A request that may still be on its way, unsure, is settled first.
         """
         done = Cancel()
         self._claims.update(dict.fromkeys(names, done))
 
         def run() -> None:
+            if unsure is not None:
+                self._settle(unsure)
             for name in names:
                 self._release(name, token)
             with self._lock:
@@ -368,6 +373,22 @@ class Session(_Holder):
 
         threading.Thread(target=run, name=f"signalbox-release-{self.id}", daemon=True).start()
         return done
+
+    def _settle(self, asked: Call) -> None:
+        """Repeats a request under its key, without waiting, until the cluster has it in line or has its outcome.
+
+        An attempt that arrives later changes nothing. Else it could be carried out after the withdrawal: a lease unknown to the program.
+        """
+        call, rounds = replace(asked, listen=False, elsewhere=True, patience=self._client._growing()), 0
+        while not self._over.canceled:
+            rounds += 1
+            try:
+                self._client._calls.do(call, None, self._over)
+                return
+            except (Unreachable, OSError):
+                self._over.wait(back_off(rounds))
+            except SignalboxError:
+                return
 
     def _release(self, name: str, token: Optional[int]) -> None:
         """Asks until a node confirms, or the session is over. It names the token and has a key: one that arrives late must not release a later lease."""

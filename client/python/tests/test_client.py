@@ -14,7 +14,7 @@ import time
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -30,7 +30,10 @@ class Node:
     def __init__(self) -> None:
         self.token = ""  # that it asks for; empty: none
         self.deaf = False  # takes no more requests
+        self.proxy: Optional[Tuple[int, str, bytes]] = None  # status, type and body of what a proxy replies in its place
+        self.proxied = 0
         self.granted: Callable[[], bool] = lambda: True
+        self.caller = threading.local()  # of reply: key
         self.requests: List[Tuple[str, str, str]] = []  # method, path, Authorization
         self.ttl = 0.0
         self.renewed = 0.0
@@ -47,13 +50,18 @@ class Node:
 
             def handle_any(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
+                outer.caller.key = self.headers.get("Idempotency-Key")
                 outer.requests.append((self.command, self.path, self.headers.get("Authorization", "")))
                 while outer.deaf and not outer.closed.wait(0.01):
                     pass
-                status, reply = outer.reply(self.command, self.path, self.headers.get("Authorization", ""), body)
-                content = json.dumps(reply).encode()
+                if outer.proxy:
+                    status, kind, content = outer.proxy
+                    outer.proxied += 1
+                else:
+                    status, reply = outer.reply(self.command, self.path, self.headers.get("Authorization", ""), body)
+                    kind, content = "application/json" if status < 300 else "application/problem+json", json.dumps(reply).encode()
                 self.send_response(status)
-                self.send_header("Content-Type", "application/json" if status < 300 else "application/problem+json")
+                self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
@@ -91,6 +99,31 @@ class Node:
         self.closed.set()
         self.server.shutdown()
         self.server.server_close()
+
+
+class LateNode(Node):
+    """A node that carries the first acquire of the session out late, and each key once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = False  # by the session
+        self.go, self.late = threading.Event(), threading.Event()  # the first acquire may go on; it was carried out
+        self._lock, self._outcomes = threading.Lock(), set()
+
+    def reply(self, method: str, path: str, authorization: str, body: Dict[str, Any]) -> Tuple[int, Dict[str, Any]]:
+        if "/leases/" not in path:
+            return super().reply(method, path, authorization, body)
+        with self._lock:
+            first = sum("/leases/" in asked[1] for asked in self.requests) == 1
+        if first:
+            self.go.wait(10)
+        with self._lock:
+            if self.caller.key not in self._outcomes:
+                self._outcomes.add(self.caller.key)
+                self.held = method == "PUT"
+        if first:
+            self.late.set()
+        return 200, {"session": "7", "semaphore": "db", "count": 1, "token": 5, "expires_in_ms": int(self.ttl * 1000), "waited_ms": 0}
 
 
 class TestClient(unittest.TestCase):
@@ -186,29 +219,47 @@ class TestClient(unittest.TestCase):
         self.assertEqual(asyncio.run(main()), 2)
 
     def test_cancelled_task_gives_back(self) -> None:
-        """A task that is cancelled while the node grants leaves no lease behind."""
-        asked, go = threading.Event(), threading.Event()
+        """A task that is cancelled while the node grants leaves no lease and no session behind, while its client lives on."""
 
-        def granted() -> bool:
-            asked.set()
-            return go.wait(10)
+        async def main(pending: Callable[[sb.AsyncClient], Any]) -> None:
+            asked, go = threading.Event(), threading.Event()
 
-        self.node.granted = granted
+            def granted() -> bool:
+                asked.set()
+                return go.wait(10)
 
-        async def main() -> None:
-            async with sb.AsyncClient([self.node.address]) as client:
-                task = asyncio.ensure_future(client.lease("db").__aenter__())
+            node = Node()  # of its own: requests of other clients may still be on their way to the other
+            self.addCleanup(node.close)
+            node.granted = granted
+            async with sb.AsyncClient([node.address]) as client:
+                task = asyncio.ensure_future(pending(client).__aenter__())
                 await asyncio.get_running_loop().run_in_executor(None, asked.wait)
                 task.cancel()
                 with self.assertRaises(asyncio.CancelledError):
                     await task
+                self.assertFalse(node.ended)
                 go.set()
                 late = time.monotonic() + 10
-                while not self.node.ended and time.monotonic() < late:
+                while not node.ended and time.monotonic() < late:
                     await asyncio.sleep(0.01)
+                self.assertTrue(node.ended, "only the end of the client gives it back")
 
-        asyncio.run(main())
-        self.assertTrue(self.node.ended)
+        for name, pending in (("lease", lambda client: client.lease("db")), ("session", lambda client: client.session())):
+            with self.subTest(name):
+                asyncio.run(main(pending))
+
+    def test_given_up_acquire_comes_to_nothing(self) -> None:
+        """A request that is carried out after its withdrawal leaves the session no lease."""
+        node = LateNode()
+        self.addCleanup(node.close)
+        client = sb.Client([node.address])
+        self.addCleanup(client.close, 0.2)
+        session = client.session(ttl=30)
+        with self.assertRaises(sb.WaitEnded):
+            session.acquire("db", wait=0.1)
+        node.go.set()
+        self.assertTrue(node.late.wait(10))
+        self.assertFalse(node.held)
 
     def test_cancel_ends_a_request(self) -> None:
         self.node.deaf = True
@@ -256,11 +307,27 @@ class TestClient(unittest.TestCase):
                 sb.Client(["https://n1"], token=token)
 
     def test_foreign_refusals_end_no_session(self) -> None:
-        """A proxy's 404 is no word of the cluster."""
-        from signalbox._errors import refusal
+        """A proxy's reply in place of a renewal's is no word of the cluster, whatever its body says: the session goes on. The cluster's own ends it."""
+        told = b'{"code":"unknown-session"}'
+        session = self.client().session(ttl=3)
+        for foreign in ((404, "text/html", b"not found"), (404, "application/json", told), (410, "text/plain", told), (404, "application/problem+json", b"[]")):
+            with self.subTest(foreign):
+                before, self.node.proxied, self.node.proxy = session.deadline, 0, foreign
+                self.until(lambda: self.node.proxied > 1, "the proxy is asked twice")
+                self.assertIsNone(session.error)
+                self.node.proxy = None
+                self.until(lambda: session.deadline > before + 0.3, "a renewal succeeds behind the proxy")
+                self.assertIsNone(session.error)
+        self.node.proxy = (404, "application/problem+json", told)
+        self.assertTrue(session.lost.wait(10))
+        self.assertIsInstance(session.error.__cause__, sb.UnknownSession)
+        self.assertLess(time.monotonic(), session.deadline, "it was lost by its deadline alone")
 
-        self.assertIs(type(refusal(404, "text/html", None, b"not found", "")), sb.Refused)
-        self.assertIs(type(refusal(404, "application/problem+json", None, b'{"code":"unknown-session"}', "")), sb.UnknownSession)
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        late = time.monotonic() + 10
+        while not condition():
+            self.assertLess(time.monotonic(), late, what)
+            time.sleep(0.005)
 
     def test_syntax_of_3_9(self) -> None:
         for path in Path(sb.__file__).parent.glob("*.py"):

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 )
 
@@ -29,13 +30,13 @@ func semaphoreNames(c *call, begun string) iter.Seq2[string, error] {
 
 // sessionIDs are the ids of sessions.
 func sessionIDs(c *call, _ string) iter.Seq2[string, error] {
-	return words(c.client.ListSessions(c, signalbox.Stale()), func(s *signalbox.SessionInfo) string { return s.ID })
+	return words(c.operator.ListSessions(c, operator.Stale()), func(s *operator.Session) string { return s.ID })
 }
 
 // memberIDs are the ids of the nodes.
 func memberIDs(c *call, _ string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		cluster, err := c.client.Cluster(c)
+		cluster, err := c.operator.Cluster(c)
 		if err != nil {
 			yield("", err)
 			return

@@ -11,6 +11,7 @@
 //
 //   - verb.go: what verbs have in common; exit statuses
 //   - complete.go: names of semaphores and sessions, from the cluster, for a shell to complete
+//   - lists.go: --limit, lists of holders and waiters in pages
 //   - semaphores.go: ls, show, create, resize, rm, up, down
 //   - sessions.go: sessions, acquire, renew, release, revoke, end
 //   - why.go: why a request waits

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 )
@@ -51,26 +52,26 @@ func eventsVerb() verb {
 			flags.StringVar(&session, "session-id", "", "of this session")
 		},
 		run: func(c *call) error {
-			var options []signalbox.EventOption
+			var options []operator.EventOption
 			if since != "" {
-				options = append(options, signalbox.Since(since))
+				options = append(options, operator.Since(since))
 			}
 			for _, name := range names {
-				options = append(options, signalbox.OfSemaphore(name))
+				options = append(options, operator.OfSemaphore(name))
 			}
 			for _, prefix := range prefixes {
-				options = append(options, signalbox.OfPrefix(prefix))
+				options = append(options, operator.OfPrefix(prefix))
 			}
 			if session != "" {
-				options = append(options, signalbox.OfSession(session))
+				options = append(options, operator.OfSession(session))
 			}
 			return follow(c, options...)
 		}}
 }
 
 // follow prints events as they come.
-func follow(c *call, options ...signalbox.EventOption) error {
-	for e, err := range c.client.Events(c, options...) {
+func follow(c *call, options ...operator.EventOption) error {
+	for e, err := range c.operator.Events(c, options...) {
 		if err == nil {
 			head, rest := fmt.Sprintf("{\"id\":%q,\"event\":%q", e.ID, e.Kind), strings.TrimPrefix(string(e.Data), "{")
 			if rest != "}" {
@@ -86,7 +87,7 @@ func follow(c *call, options ...signalbox.EventOption) error {
 }
 
 // eventText is an event in a line.
-func eventText(e *signalbox.Event) string {
+func eventText(e *operator.Event) string {
 	parts := []string{fmt.Sprintf("%-15s", e.Kind)}
 	add := func(format string, shown bool, value any) {
 		if shown {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
@@ -22,7 +23,7 @@ func membersVerb() verb {
 				long: "\n\nStart the node first, with all members in its --peers. It votes once it has caught up.",
 				run: func(c *call) error {
 					id := c.arguments[0]
-					voting, err := c.client.AddMember(c, id, c.arguments[1])
+					voting, err := c.operator.AddMember(c, id, c.arguments[1])
 					if err != nil {
 						return err
 					}
@@ -34,7 +35,7 @@ func membersVerb() verb {
 				}},
 			{use: "rm ID", short: "Remove a node", long: " Nothing on its disk is deleted. It asks first.", least: 1, most: 1, complete: []source{memberIDs},
 				asks: func(c *call) (string, error) {
-					cluster, err := c.client.Cluster(c)
+					cluster, err := c.operator.Cluster(c)
 					if err != nil {
 						return "", err
 					}
@@ -42,8 +43,8 @@ func membersVerb() verb {
 				},
 				run: func(c *call) error {
 					id := c.arguments[0]
-					if err := c.client.RemoveMember(c, id); err != nil {
-						if errors.Is(err, signalbox.ErrUnknownMember) {
+					if err := c.operator.RemoveMember(c, id); err != nil {
+						if errors.Is(err, operator.ErrUnknownMember) {
 							return refusedFor("\"signalbox members\" lists all.", "the cluster has no node %q", id)
 						}
 						return err
@@ -51,7 +52,7 @@ func membersVerb() verb {
 					return errors.Join(c.Result(id, map[string]string{"removed": id}), c.Printf("%s removed", id))
 				}}},
 		run: func(c *call) error {
-			cluster, err := c.client.Cluster(c)
+			cluster, err := c.operator.Cluster(c)
 			if err != nil {
 				return err
 			}
@@ -59,14 +60,14 @@ func membersVerb() verb {
 		}}
 }
 
-func printMembers(c *call, cluster *signalbox.Cluster) error {
-	return terminal.List(c.Output, func(yield func(signalbox.Member, error) bool) {
+func printMembers(c *call, cluster *operator.Cluster) error {
+	return terminal.List(c.Output, func(yield func(operator.Member, error) bool) {
 		for _, m := range cluster.Members {
 			if !yield(m, nil) {
 				return
 			}
 		}
-	}, []string{"NODE", "PEER ADDRESS", "ROLE", "LAG", "LAST CONTACT", "KNOWS LEVEL"}, func(m signalbox.Member) string { return m.ID }, func(m signalbox.Member) []string {
+	}, []string{"NODE", "PEER ADDRESS", "ROLE", "LAG", "LAST CONTACT", "KNOWS LEVEL"}, func(m operator.Member) string { return m.ID }, func(m operator.Member) []string {
 		role := "no vote yet"
 		if m.Leader {
 			role = "leader"
@@ -83,15 +84,15 @@ func leaderVerb() verb {
 		run: func(c *call) error {
 			id := c.argument(0)
 			if id != "" {
-				if err := c.client.TransferLeadership(c, id); err != nil {
-					if errors.Is(err, signalbox.ErrUnknownMember) {
+				if err := c.operator.TransferLeadership(c, id); err != nil {
+					if errors.Is(err, operator.ErrUnknownMember) {
 						return refusedFor("\"signalbox members\" lists all.", "the cluster has no node %q", id)
 					}
 					return err
 				}
 				return errors.Join(c.Result(id, map[string]string{"leader": id}), c.Printf("%s leads", id))
 			}
-			cluster, err := c.client.Cluster(c)
+			cluster, err := c.operator.Cluster(c)
 			if err != nil {
 				return err
 			}
@@ -109,9 +110,9 @@ func noLeader(node string) error {
 
 // nodeStatus is the status of one address.
 type nodeStatus struct {
-	Address string             `json:"address"`
-	Error   string             `json:"error,omitempty"`
-	Cluster *signalbox.Cluster `json:"status,omitempty"`
+	Address string            `json:"address"`
+	Error   string            `json:"error,omitempty"`
+	Cluster *operator.Cluster `json:"status,omitempty"`
 }
 
 func statusVerb() verb {
@@ -121,7 +122,7 @@ func statusVerb() verb {
 		run: func(c *call) error {
 			var all []nodeStatus
 			var rows [][]string
-			var best *signalbox.Cluster
+			var best *operator.Cluster
 			failed := map[string]error{} // by host and port; nil: it has replied
 			for _, address := range c.cluster.Addresses {
 				one := nodeStatus{Address: target.Shown(address)}
@@ -147,7 +148,7 @@ func statusVerb() verb {
 
 // noReply says for people why an address has no status.
 func noReply(err error) string {
-	if statusOf(err) == hold.StatusRefused {
+	if hold.StatusOf(err) == hold.StatusRefused {
 		return "refused"
 	}
 	return "no reply"
@@ -155,7 +156,7 @@ func noReply(err error) string {
 
 // printStatus prints the status of each address, and the members as the best of them sees
 // them; nil: no node has replied.
-func printStatus(c *call, all []nodeStatus, rows [][]string, best *signalbox.Cluster) error {
+func printStatus(c *call, all []nodeStatus, rows [][]string, best *operator.Cluster) error {
 	if best == nil {
 		if c.Format == terminal.JSON {
 			return c.Result("", all)
@@ -174,7 +175,7 @@ func printStatus(c *call, all []nodeStatus, rows [][]string, best *signalbox.Clu
 // that refuses, else one that knows no leader.
 func worst(failed map[string]error, all []nodeStatus) (err error) {
 	for _, host := range slices.Sorted(maps.Keys(failed)) {
-		if one := failed[host]; one != nil && (err == nil || statusOf(one) > statusOf(err)) {
+		if one := failed[host]; one != nil && (err == nil || hold.StatusOf(one) > hold.StatusOf(err)) {
 			err = one
 		}
 	}
@@ -185,7 +186,7 @@ func worst(failed map[string]error, all []nodeStatus) (err error) {
 }
 
 // ask reads the cluster as one node sees it.
-func ask(c *call, address string) (*signalbox.Cluster, error) {
+func ask(c *call, address string) (*operator.Cluster, error) {
 	cfg := c.cluster
 	cfg.Addresses = []string{address}
 	client, err := signalbox.New(cfg)
@@ -197,7 +198,7 @@ func ask(c *call, address string) (*signalbox.Cluster, error) {
 		return nil, err
 	}
 	defer func() { _ = client.Close(c) }() // it has no session
-	return client.Cluster(c)
+	return operator.New(client).Cluster(c)
 }
 
 func orUnknown(leader string) string {

@@ -17,9 +17,6 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 )
 
-// pageSize is how many members of a list one request reads.
-const pageSize = 1000
-
 func semaphoreVerbs() []verb {
 	return []verb{lsVerb(), showVerb(), createVerb(), resizeVerb(), rmVerb(), upVerb(), downVerb()}
 }
@@ -43,17 +40,25 @@ func rowOf(s *signalbox.Semaphore) []string {
 }
 
 func showVerb() verb {
+	var limit int
 	return verb{use: "show NAME", short: "Show a semaphore, with its holders and waiters", long: "\n\n\"signalbox why\" shows the reason for each wait.",
-		least: 1, most: 1, complete: []source{semaphoreNames},
+		least: 1, most: 1, complete: []source{semaphoreNames}, flags: limitFlag(&limit, "holders and waiters"),
 		run: func(c *call) error {
-			s, err := c.client.Get(c, c.arguments[0], signalbox.Holders(pageSize), signalbox.Waiters(pageSize))
+			most, err := c.most(limit)
+			if err != nil {
+				return err
+			}
+			if c.Format == terminal.Name {
+				most = 0
+			}
+			s, err := readSemaphore(c, c.arguments[0], most, most)
 			if err != nil {
 				return err
 			}
 			if c.Format != terminal.Table {
 				return c.Result(s.Name, s)
 			}
-			if err := errors.Join(c.Printf("%s", summary(s)), printHolders(c, s)); err != nil {
+			if err := errors.Join(c.Printf("%s", summary(s)), printHolders(c, s, allRows)); err != nil {
 				return err
 			}
 			var rows [][]string
@@ -61,7 +66,7 @@ func showVerb() verb {
 				rows = append(rows, []string{fmt.Sprint(w.Position), w.Session, fmt.Sprint(w.Count), terminal.Short(w.WaitingFor), w.Reason, terminal.Pairs(w.Metadata)})
 			}
 			err = c.Rows([]string{"PLACE", "WAITING SESSION", "COUNT", "FOR", "WHY", "METADATA"}, rows)
-			return errors.Join(err, more(c, s.WaiterCount, len(s.Waiters), "waiters"))
+			return errors.Join(err, more(c, s.WaiterCount, len(s.Waiters), "waiters", allRows))
 		}}
 }
 
@@ -85,27 +90,6 @@ func permits(n int64) string {
 		return "1 permit"
 	}
 	return fmt.Sprintf("%d permits", n)
-}
-
-func printHolders(c *call, s *signalbox.Semaphore) error {
-	var rows [][]string
-	for _, h := range s.Holders {
-		left := terminal.Short(h.ExpiresIn)
-		if h.Revoked {
-			left = "revoked"
-		}
-		rows = append(rows, []string{h.Session, fmt.Sprint(h.Count), fmt.Sprint(h.Token), terminal.Short(h.HeldFor), left, terminal.Pairs(h.Metadata)})
-	}
-	err := c.Rows([]string{"HOLDING SESSION", "COUNT", "TOKEN", "FOR", "LEFT", "METADATA"}, rows)
-	return errors.Join(err, more(c, s.HolderCount, len(s.Holders), "holders"))
-}
-
-// more says how many members of a list were left out.
-func more(c *call, all int64, shown int, of string) error {
-	if left := all - int64(shown); left > 0 {
-		return c.Printf("… and %d more %s", left, of)
-	}
-	return nil
 }
 
 func createVerb() verb {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
@@ -87,7 +88,7 @@ func renewVerb() verb {
 					return err
 				}
 			}
-			left, err := c.client.RenewSession(c, c.arguments[0], ttl)
+			left, err := c.operator.RenewSession(c, c.arguments[0], ttl)
 			if err != nil {
 				return sessionOver(err, c.arguments[0])
 			}
@@ -122,25 +123,25 @@ func releaseVerb() verb {
 		long: "\n\nWith NAME, the session lives on and loses that lease, or its request for it, alone.",
 		run: func(c *call) error {
 			id, name := c.arguments[0], c.argument(1)
-			s, err := c.client.GetSession(c, id)
+			s, err := c.operator.GetSession(c, id)
 			if err != nil {
 				return sessionOver(err, id)
 			}
 			released := leasesOf(s)
 			if name == "" {
-				err = c.client.EndSession(c, id)
+				err = c.operator.EndSession(c, id)
 			} else {
-				held := slices.IndexFunc(s.Leases, func(l signalbox.LeaseInfo) bool { return l.Semaphore == name })
-				waits := slices.ContainsFunc(s.Waiting, func(w signalbox.WaitInfo) bool { return w.Semaphores[name] > 0 })
+				held := slices.IndexFunc(s.Leases, func(l operator.Lease) bool { return l.Semaphore == name })
+				waits := slices.ContainsFunc(s.Waiting, func(w operator.Wait) bool { return w.Semaphores[name] > 0 })
 				if held < 0 && !waits {
-					return refusedFor(fmt.Sprintf("It has: %s.", orNone(released)), "the session %s neither holds %s nor waits for it", id, name)
+					return refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "the session %s neither holds %s nor waits for it", id, name)
 				}
 				token := uint64(0)
 				if held >= 0 {
 					token = s.Leases[held].Token // not another lease, granted meanwhile
 				}
 				released = name
-				err = c.client.ReleaseLease(c, id, name, token)
+				err = c.operator.ReleaseLease(c, id, name, token)
 			}
 			if err != nil {
 				return sessionOver(err, id)
@@ -157,7 +158,7 @@ func orNone(text string) string {
 }
 
 // leasesOf is the leases of a session, in a line.
-func leasesOf(s *signalbox.SessionInfo) (text string) {
+func leasesOf(s *operator.Session) (text string) {
 	for _, l := range s.Leases {
 		if text != "" {
 			text += ", "
@@ -172,10 +173,10 @@ func leasesOf(s *signalbox.SessionInfo) (text string) {
 func sessionsVerb() verb {
 	return verb{use: "sessions", short: "List sessions, with what they hold",
 		run: func(c *call) error {
-			return terminal.List(c.Output, c.client.ListSessions(c, signalbox.PageSize(pageSize)),
-				[]string{"SESSION", "HOLDS", "WAITS", "TTL", "LEFT", "METADATA"}, func(s *signalbox.SessionInfo) string { return s.ID },
-				func(s *signalbox.SessionInfo) []string {
-					return []string{s.ID, leasesOf(s), fmt.Sprint(s.WaitingCount), terminal.Short(s.TTL), terminal.Short(s.ExpiresIn), terminal.Pairs(s.Metadata)}
+			return terminal.List(c.Output, c.operator.ListSessions(c, operator.PageSize(pageSize)),
+				[]string{"SESSION", "HOLDS", "WAITS", "TTL", "LEFT", "METADATA"}, func(s *operator.Session) string { return s.ID },
+				func(s *operator.Session) []string {
+					return []string{s.ID, firstLeases(s, lineLeases), fmt.Sprint(s.WaitingCount), terminal.Short(s.TTL), terminal.Short(s.ExpiresIn), terminal.Pairs(s.Metadata)}
 				})
 		}}
 }
@@ -192,7 +193,7 @@ func revokeVerb() verb {
 		long:  "\n\nIts permits are available at once, and the session lives on. It asks first.",
 		flags: reasonFlag(&reason),
 		asks: func(c *call) (string, error) {
-			s, err := c.client.GetSession(c, c.arguments[1])
+			s, err := c.operator.GetSession(c, c.arguments[1])
 			if err != nil {
 				return "", sessionOver(err, c.arguments[1])
 			}
@@ -202,11 +203,11 @@ func revokeVerb() verb {
 						l.Count, terminal.Plain(l.Semaphore), s.ID, terminal.Plain(terminal.Pairs(s.Metadata)), l.Token), nil
 				}
 			}
-			return "", refusedFor(fmt.Sprintf("It has: %s.", orNone(leasesOf(s))), "the session %s does not hold %s", s.ID, c.arguments[0])
+			return "", refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "the session %s does not hold %s", s.ID, c.arguments[0])
 		},
 		run: func(c *call) error {
 			name, id := c.arguments[0], c.arguments[1]
-			if err := c.client.Revoke(c, name, id, reason); err != nil {
+			if err := c.operator.Revoke(c, name, id, reason, 0); err != nil {
 				if errors.Is(err, signalbox.ErrNotHeld) {
 					return refusedFor(fmt.Sprintf("\"signalbox show %s\" lists its holders.", target.Shell(name)), "the session %s does not hold %s", id, name)
 				}
@@ -222,19 +223,19 @@ func endVerb() verb {
 		long:  "\n\nIts permits are available at once, and its requests are withdrawn. It asks first.",
 		flags: reasonFlag(&reason),
 		asks: func(c *call) (string, error) {
-			s, err := c.client.GetSession(c, c.arguments[0])
+			s, err := c.operator.GetSession(c, c.arguments[0])
 			if err != nil {
 				return "", sessionOver(err, c.arguments[0])
 			}
 			return fmt.Sprintf("End the session %s (%s), which holds: %s. Its client may still be running: the tokens fence it.",
-				s.ID, terminal.Plain(terminal.Pairs(s.Metadata)), terminal.Plain(orNone(leasesOf(s)))), nil
+				s.ID, terminal.Plain(terminal.Pairs(s.Metadata)), terminal.Plain(orNone(firstLeases(s, lineLeases)))), nil
 		},
 		run: func(c *call) error {
 			id := c.arguments[0]
-			if _, err := c.client.GetSession(c, id); err != nil {
+			if _, err := c.operator.GetSession(c, id); err != nil {
 				return sessionOver(err, id)
 			}
-			if err := c.client.RevokeSession(c, id, reason); err != nil {
+			if err := c.operator.RevokeSession(c, id, reason); err != nil {
 				return err
 			}
 			return errors.Join(c.Result(id, map[string]string{"ended": id}), c.Printf("%s ended", id))

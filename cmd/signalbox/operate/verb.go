@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
@@ -37,7 +37,8 @@ type call struct {
 	context.Context
 	*terminal.Output
 	client    *signalbox.Client
-	cluster   signalbox.Config // of client
+	operator  *operator.Operator // of client
+	cluster   signalbox.Config   // of client
 	arguments []string
 	flags     *pflag.FlagSet
 	asked     uint64 // the epoch of the semaphore that the question was about; 0: no question
@@ -155,7 +156,10 @@ func (own *common) call(ctx context.Context, output *terminal.Output, arguments 
 	}
 	cfg.GiveUpAfter = own.timeout
 	client, err := signalbox.New(cfg)
-	return &call{Context: ctx, Output: output, client: client, cluster: cfg, arguments: arguments, flags: flags}, err
+	if err != nil {
+		return nil, err
+	}
+	return &call{Context: ctx, Output: output, client: client, operator: operator.New(client), cluster: cfg, arguments: arguments, flags: flags}, nil
 }
 
 // end ends the client, which holds no lease any more.
@@ -176,27 +180,7 @@ func (c *call) failed(err error, follow bool) error {
 	case c.Err() != nil:
 		return &hold.Exit{Status: hold.StatusSignal + 2, Err: errors.New("interrupted")}
 	}
-	return &hold.Exit{Status: statusOf(err), Err: target.Explain(err)}
-}
-
-// statusOf is the exit status of a failure.
-func statusOf(err error) int {
-	var refusal *signalbox.Error
-	switch {
-	case errors.Is(err, signalbox.ErrLost):
-		return hold.StatusLost
-	case errors.Is(err, signalbox.ErrUnavailable):
-		return hold.StatusNotInTime
-	case errors.Is(err, signalbox.ErrUnreachable), errors.Is(err, signalbox.ErrOutcomeUnknown):
-		return hold.StatusUnavailable
-	case errors.Is(err, signalbox.ErrUnknownSession), errors.Is(err, signalbox.ErrExpiredSession), errors.Is(err, signalbox.ErrRevoked), errors.Is(err, signalbox.ErrNotHeld):
-		return hold.StatusLost
-	case errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError:
-		return hold.StatusRefused
-	case errors.As(err, &refusal):
-		return hold.StatusUnavailable
-	}
-	return 1
+	return &hold.Exit{Status: hold.StatusOf(err), Err: target.Explain(err)}
 }
 
 // refusedFor is the failure of a verb that the cluster did not have to refuse.

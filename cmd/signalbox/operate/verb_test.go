@@ -6,10 +6,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 )
@@ -29,7 +31,7 @@ func TestStatusOf(t *testing.T) {
 		{&signalbox.Error{Status: 503, Code: "draining"}, hold.StatusUnavailable},
 		{fmt.Errorf("no room on the disk"), 1},
 	} {
-		if got := statusOf(fmt.Errorf("acquire db: %w", c.err)); got != c.want {
+		if got := hold.StatusOf(fmt.Errorf("acquire db: %w", c.err)); got != c.want {
 			t.Errorf("%v: status %d, not %d", c.err, got, c.want)
 		}
 	}
@@ -55,7 +57,7 @@ func serving(t *testing.T, document string, arguments ...string) (c *call, delet
 		t.Fatal(err)
 	}
 	output := &terminal.Output{W: io.Discard, Format: terminal.Table}
-	return &call{Context: t.Context(), Output: output, client: client, arguments: arguments}, func() string { return <-queries }
+	return &call{Context: t.Context(), Output: output, client: client, operator: operator.New(client), arguments: arguments}, func() string { return <-queries }
 }
 
 // TestDeletesWhatItAskedAbout: rm deletes the semaphore of the question, and no later one of
@@ -98,14 +100,14 @@ func TestReleasesWhatItRead(t *testing.T) {
 func TestWhyOfWaitList(t *testing.T) {
 	const session = `{"session":"77","leases":[],"waiting":[],"waiting_count":0,"waitlist":[
 		{"name":"jobs","epoch":3,"wanted":2,"granted":0,"position":4,"waiting_ms":70},{"name":"done","wanted":1,"granted":1,"position":0}]}`
-	s := new(signalbox.SessionInfo)
+	s := new(operator.Session)
 	if err := json.Unmarshal([]byte(session), s); err != nil {
 		t.Fatal(err)
 	}
 	var shown strings.Builder
 	c, _ := serving(t, `{"name":"jobs","permits":1,"holders":[{"session":"88","count":1,"token":5}]}`, "77")
 	c.W = &shown
-	if err := whySession(c, s); err != nil {
+	if err := whySession(c, s, tableRows); err != nil {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]bool{"Its wait list wants 2 of jobs, at place 4, for 70ms": true, "88 ": true, "done": false, "waits for no": false} {
@@ -114,7 +116,40 @@ func TestWhyOfWaitList(t *testing.T) {
 		}
 	}
 	s.WaitList, shown = nil, strings.Builder{}
-	if err := whySession(c, s); err != nil || !strings.Contains(shown.String(), "It waits for no semaphore.") {
+	if err := whySession(c, s, tableRows); err != nil || !strings.Contains(shown.String(), "It waits for no semaphore.") {
 		t.Errorf("%v:\n%s", err, shown.String())
+	}
+}
+
+// TestWhyOfFullSession: of a session with many leases, list entries and requests, each list
+// has its first members and the number of the others.
+func TestWhyOfFullSession(t *testing.T) {
+	s := &operator.Session{ID: "77", WaitingCount: 6}
+	for i := range 24 {
+		s.Leases = append(s.Leases, operator.Lease{Semaphore: fmt.Sprint("held-", i), Count: 1})
+	}
+	for i := range 5 {
+		s.WaitList = append(s.WaitList, operator.ListEntry{Semaphore: fmt.Sprint("list-", i), Wanted: 1, Position: 1})
+		s.Waiting = append(s.Waiting, operator.Wait{Semaphores: map[string]int64{fmt.Sprint("line-", i): 1}, Mode: "all", Position: 2})
+	}
+	for most, want := range map[int]string{
+		2: "list-0 list-1 … and 3 more on its wait list: line-0 line-1 … and 4 more requests:",
+		9: "list-0 list-1 list-2 list-3 list-4 line-0 line-1 line-2 line-3 line-4 … and 1 more requests:",
+	} {
+		c, _ := serving(t, `{"name":"any","permits":1}`)
+		var shown strings.Builder
+		c.W = &shown
+		if err := whySession(c, s, most); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(shown.String(), "held-19 and 4 more; ") || strings.Contains(shown.String(), "held-20") {
+			t.Errorf("leases: %s", shown.String())
+		}
+		if got := strings.Join(regexp.MustCompile(`(list|line)-\d|… and [^:]*:`).FindAllString(shown.String(), -1), " "); got != want {
+			t.Errorf("%d of each: %s, want %s", most, got, want)
+		}
+	}
+	if len(s.Leases) != 24 || s.Leases[20].Semaphore != "held-20" {
+		t.Error("the session was changed")
 	}
 }

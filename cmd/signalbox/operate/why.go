@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 )
@@ -17,25 +18,36 @@ import (
 const obstacleHolders = 10
 
 func whyVerb() verb {
+	var limit int
 	return verb{use: "why NAME|SESSION", short: "Show why requests wait: those for a semaphore, or those of a session", least: 1, most: 1, complete: []source{semaphoreNames},
-		long: "\n\nFor each request it shows the reason, and the holders of the semaphores in its way.",
+		long: "\n\nFor each request it shows the reason, and the first holders of the semaphores in its way. In JSON it has what \"signalbox show\" has.", flags: limitFlag(&limit, "requests"),
 		run: func(c *call) error {
-			name := c.arguments[0]
-			s, err := c.client.Get(c, name, signalbox.Holders(obstacleHolders), signalbox.Waiters(pageSize))
+			most, err := c.most(limit)
+			if err != nil {
+				return err
+			}
+			name, holders := c.arguments[0], obstacleHolders
+			switch c.Format {
+			case terminal.JSON:
+				holders = most
+			case terminal.Name:
+				most, holders = 0, 0
+			}
+			s, err := readSemaphore(c, name, holders, most)
 			if err == nil {
 				return whyOf(c, s)
 			}
 			if _, number := strconv.ParseUint(name, 10, 64); !errors.Is(err, signalbox.ErrUnknownSemaphore) || number != nil {
 				return err
 			}
-			session, err := c.client.GetSession(c, name)
+			session, err := c.operator.GetSession(c, name)
 			if errors.Is(err, signalbox.ErrUnknownSession) {
 				return refusedFor("\"signalbox ls\" and \"signalbox sessions\" list all.", "%s is neither a semaphore nor a session", name)
 			}
 			if err != nil {
 				return sessionOver(err, name)
 			}
-			return whySession(c, session)
+			return whySession(c, session, most)
 		}}
 }
 
@@ -56,10 +68,10 @@ func whyOf(c *call, s *signalbox.Semaphore) error {
 			return err
 		}
 	}
-	if err := more(c, s.WaiterCount, len(s.Waiters), "waiters"); err != nil {
+	if err := more(c, s.WaiterCount, len(s.Waiters), "waiters", allRows); err != nil {
 		return err
 	}
-	err := printHolders(c, s)
+	err := printHolders(c, s, allHolders(s))
 	return errors.Join(err, inTheWay(c, others), freeing(c, s))
 }
 
@@ -89,11 +101,16 @@ func inTheWay(c *call, names map[string]bool) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(c.Printf("%s", summary(s)), printHolders(c, s)); err != nil {
+		if err := errors.Join(c.Printf("%s", summary(s)), printHolders(c, s, allHolders(s))); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// allHolders says how to see all holders of a semaphore.
+func allHolders(s *signalbox.Semaphore) string {
+	return fmt.Sprintf("\"signalbox show %s\" shows them", target.Shell(s.Name))
 }
 
 // freeing says how an operator frees a semaphore.
@@ -104,29 +121,30 @@ func freeing(c *call, s *signalbox.Semaphore) error {
 	return c.Printf("To take the lease of a holder away: signalbox revoke %s %s", target.Shell(s.Name), s.Holders[0].Session)
 }
 
-// whySession shows why the requests of a session wait.
-func whySession(c *call, s *signalbox.SessionInfo) error {
+// whySession shows why the requests of a session wait, with up to most of its wait list and as
+// many of its requests.
+func whySession(c *call, s *operator.Session, most int) error {
 	if c.Format != terminal.Table {
 		return c.Result(s.ID, s)
 	}
-	if err := c.Printf("session %s holds: %s; %s left", s.ID, terminal.Plain(orNone(leasesOf(s))), terminal.Short(s.ExpiresIn)); err != nil {
+	if err := c.Printf("session %s holds: %s; %s left", s.ID, terminal.Plain(orNone(firstLeases(s, lineLeases))), terminal.Short(s.ExpiresIn)); err != nil {
 		return err
 	}
 	others := map[string]bool{}
-	listed := false
-	for _, e := range s.WaitList {
-		if e.Position == 0 || e.Deleted {
-			continue
-		}
-		listed, others[e.Semaphore] = true, true
+	list := slices.DeleteFunc(slices.Clone(s.WaitList), func(e operator.ListEntry) bool { return e.Position == 0 || e.Deleted })
+	for _, e := range list[:min(most, len(list))] {
+		others[e.Semaphore] = true
 		if err := c.Printf("Its wait list wants %d of %s, at place %d, for %s", e.Wanted, terminal.Plain(e.Semaphore), e.Position, terminal.Short(e.WaitingFor)); err != nil {
 			return err
 		}
 	}
-	if len(s.Waiting) == 0 && !listed {
+	if err := more(c, int64(len(list)), most, "on its wait list", allRows); err != nil {
+		return err
+	}
+	if len(s.Waiting) == 0 && len(list) == 0 {
 		return c.Printf("It waits for no semaphore.")
 	}
-	for _, w := range s.Waiting {
+	for _, w := range s.Waiting[:min(most, len(s.Waiting))] {
 		var wants []string
 		for _, name := range slices.Sorted(maps.Keys(w.Semaphores)) {
 			others[name] = len(w.Semaphores) == 1
@@ -136,6 +154,9 @@ func whySession(c *call, s *signalbox.SessionInfo) error {
 			w.Position, terminal.Short(w.WaitingFor), w.Reason, obstacles(w.Obstacles, "", others)); err != nil {
 			return err
 		}
+	}
+	if err := more(c, s.WaitingCount, min(most, len(s.Waiting)), "requests", allRows); err != nil {
+		return err
 	}
 	maps.DeleteFunc(others, func(_ string, inTheWay bool) bool { return !inTheWay })
 	return inTheWay(c, others)

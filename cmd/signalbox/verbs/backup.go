@@ -5,12 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/store/archive"
 )
+
+// patience is how long a verb looks for a node that can carry out what it asks for.
+const patience = 10 * time.Second
 
 // Backup makes the subcommand that fetches a backup.
 func Backup(lookup func(string) (string, bool)) *cobra.Command {
@@ -22,18 +29,20 @@ func Backup(lookup func(string) (string, bool)) *cobra.Command {
 			"to look at the exit status, or to verify it with \"signalbox inspect\".",
 		Args: oneArgument("the file to write, or -"),
 	}
-	open := addService(command, lookup)
+	flags := target.Add(command.Flags(), lookup)
 	command.RunE = func(command *cobra.Command, arguments []string) error {
-		s, err := open()
+		cfg, err := flags.Client()
 		if err != nil {
 			return err
 		}
+		cfg.GiveUpAfter = patience
+		fetch := func(w io.Writer) error { return fetch(command.Context(), cfg, w) }
 		if arguments[0] == "-" {
-			return s.fetch(command.Context(), command.OutOrStdout())
+			return failed(fetch(command.OutOrStdout()))
 		}
-		h, size, err := archive.Save(arguments[0], func(w io.Writer) error { return s.fetch(command.Context(), w) })
+		h, size, err := archive.Save(arguments[0], fetch)
 		if err != nil {
-			return err
+			return failed(err)
 		}
 		_, err = fmt.Fprintf(command.OutOrStdout(), "%s: index %d of cluster %x, %d bytes\n", arguments[0], h.Index, h.Cluster, size)
 		return err
@@ -42,25 +51,42 @@ func Backup(lookup func(string) (string, bool)) *cobra.Command {
 }
 
 // fetch copies a backup from the first node that gives one, and verifies it on the way.
-func (s *service) fetch(ctx context.Context, w io.Writer) error {
-	var failed []error
-	for _, base := range s.bases {
-		reply, err := s.send(ctx, http.MethodGet, base, "/v1/snapshot", nil, 0)
-		if err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		defer func() { _ = reply.Body.Close() }() // it was only read
-		return verified(reply.Body, w)
-	}
-	return errors.Join(failed...)
-}
-
-// verified copies a backup, and fails if it is not whole.
-func verified(from io.Reader, w io.Writer) error {
+func fetch(ctx context.Context, cfg signalbox.Config, w io.Writer) error {
+	from, to := io.Pipe()
+	defer func() { _ = from.Close() }() // it was only read
+	go func() {
+		to.CloseWithError(operate(cfg, func(o *operator.Operator) error {
+			_, err := o.Backup(ctx, to)
+			return err
+		}))
+	}()
 	a, err := archive.NewReader(io.TeeReader(from, w))
 	if err == nil {
 		_, err = io.Copy(io.Discard, a)
 	}
+	if err == nil {
+		_, err = from.Read(make([]byte, 1)) // the end, or why there is none
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
 	return err
+}
+
+// operate calls do with the operator's calls of a client, which ends with it.
+func operate(cfg signalbox.Config, do func(*operator.Operator) error) error {
+	c, err := signalbox.New(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close(context.Background()) }() // it has no session
+	return do(operator.New(c))
+}
+
+// failed gives the failure of a call its exit status, and what to do about it.
+func failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &hold.Exit{Status: hold.StatusOf(err), Err: target.Explain(err)}
 }

@@ -71,9 +71,14 @@ func newFakeCluster(t *testing.T, nodes int, leader int32) *fakeCluster {
 		})
 		mux.HandleFunc("GET /v1/snapshot", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(c.file) })
 		mux.HandleFunc("PUT /v1/snapshot", func(w http.ResponseWriter, r *http.Request) {
-			if c.refuse != "" || id != c.leader.Load() {
-				w.WriteHeader(http.StatusUnprocessableEntity)
-				fmt.Fprint(w, c.refuse)
+			refuse, status := c.refuse, http.StatusUnprocessableEntity
+			if id != c.leader.Load() {
+				refuse, status = `{"code":"not-leader"}`, http.StatusServiceUnavailable
+			}
+			if refuse != "" {
+				w.Header().Set("Content-Type", "application/problem+json")
+				w.WriteHeader(status)
+				fmt.Fprint(w, refuse)
 				return
 			}
 			c.restored, _ = io.ReadAll(r.Body)
@@ -134,7 +139,7 @@ func TestRestoreFindsTheLeader(t *testing.T) {
 	}
 	c = newFakeCluster(t, 3, 0)
 	time.AfterFunc(300*time.Millisecond, func() { c.leader.Store(2) })
-	if _, err := executed(Restore(noVariable), name, c.flag()); err != nil || c.asked != "sessions=keep" {
+	if _, err := executed(Restore(noVariable), name, c.flag()); err != nil || c.asked != "" {
 		t.Errorf("%v; asked %q", err, c.asked)
 	}
 }
@@ -160,7 +165,7 @@ func TestRestoreRefuses(t *testing.T) {
 		}
 	}
 	c.refuse = `{"code":"backup-refused","detail":"No.","reason":"it is newer"}`
-	if _, err := executed(Restore(noVariable), good, c.flag()); err == nil || !strings.Contains(err.Error(), "422 backup-refused: No.: it is newer") {
+	if _, err := executed(Restore(noVariable), good, c.flag()); err == nil || !strings.Contains(err.Error(), "422 backup-refused: No. (reason: it is newer)") {
 		t.Errorf("refused by the leader: %v", err)
 	}
 	if c.restored != nil {

@@ -5,9 +5,8 @@
 //
 // The servers' subcommands, and run, are in cmd/signalbox.
 //
-//   - backup.go: backup: fetches a backup into a file.
+//   - backup.go: backup: fetches a backup into a file; what the verbs that call a cluster share.
 //   - restore.go: restore: sends a backup to the node that leads.
-//   - service.go: the cluster that the flags of a verb name, and requests to it.
 //   - cert.go: cert ca, cert node, cert client
 //   - inspect.go: inspect FILE|FOLDER
 //   - recover.go: recover, a cluster of one folder

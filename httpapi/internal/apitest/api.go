@@ -13,6 +13,7 @@ import (
 
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/internal/openapitest"
 )
 
 // Config configures a Handler for a test.
@@ -93,13 +94,14 @@ func (a *API) Do(line, body string, headers ...string) Reply {
 	return a.Send(r)
 }
 
-// Send sends a request, and checks the headers that each reply has.
+// Send sends a request, compares it and its reply with the description of the API, and
+// checks the headers that each reply has.
 func (a *API) Send(r *http.Request) Reply {
 	a.Helper()
-	w := httptest.NewRecorder()
+	w, sent := httptest.NewRecorder(), openapitest.Record(r)
 	a.Handler.ServeHTTP(w, r)
 	got := Reply{t: a.T, asked: r.Method + " " + r.RequestURI, Status: w.Code, Header: w.Header(), Text: w.Body.String()}
-	checkDescribed(a.T, r, w)
+	openapitest.Check(a.T, r, sent, w)
 	if strings.Contains(w.Header().Get("Content-Type"), "json") {
 		decoder := json.NewDecoder(bytes.NewReader(w.Body.Bytes()))
 		decoder.UseNumber()

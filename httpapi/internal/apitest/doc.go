@@ -4,7 +4,6 @@
 // Files:
 //   - node.go: Node, a cluster node over a state machine and a clock that tests move
 //   - api.go: API, which sends requests to a Handler, and Reply
-//   - openapi.go: each reply compared with the description of the API
 //   - crowd.go: states with many semaphores, sessions and waiters
 //   - wire.go: a Server on loopback, and raw bytes
 //   - site.go: Site and Cluster, a dialect over one node or three

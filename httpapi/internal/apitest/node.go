@@ -139,29 +139,29 @@ func (n *Node) waitingMS(session, place uint64) int64 {
 }
 
 // Do implements exchange.Node.
-func (n *Node) Do(ctx context.Context, call cluster.Call) (cluster.Reply, error) {
+func (n *Node) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
 	if n.Panics {
 		panic("secret of the inside")
 	}
 	n.mu.Lock()
 	if n.Fail != nil {
 		defer n.mu.Unlock()
-		return cluster.Reply{}, n.Fail
+		return &cluster.Reply{}, n.Fail
 	}
 	reply, wait := n.start(call)
 	n.mu.Unlock()
 	if wait == nil {
-		return reply, nil
+		return &reply, nil
 	}
 	select {
 	case reply = <-wait.reply:
-		return reply, nil
+		return &reply, nil
 	case <-ctx.Done():
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		delete(n.waits, wait)
 		n.moved.Broadcast()
-		return cluster.Reply{}, ctx.Err()
+		return &cluster.Reply{}, ctx.Err()
 	}
 }
 
@@ -369,7 +369,7 @@ func (n *Node) State(t *testing.T) string {
 		all = append(all, n.machine.WaitList(s.ID))
 	}
 	for _, s := range n.machine.Semaphores("", "", 1<<20) {
-		all = append(all, s, n.machine.Holders(s.Name, 1<<20), n.machine.Waiters(s.Name, 1<<20))
+		all = append(all, s, n.machine.Holders(s.Name, 0, 1<<20), n.machine.Waiters(s.Name, 0, 1<<20))
 	}
 	text, err := json.Marshal(all)
 	if err != nil {

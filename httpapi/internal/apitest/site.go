@@ -267,7 +267,7 @@ func (s *Site) Do(command fsm.Command) cluster.Reply {
 	if err != nil || reply.Code != fsm.OK {
 		s.Fatalf("%+v: %v, %v", command, reply.Code, err)
 	}
-	return reply
+	return *reply
 }
 
 // CaughtUp waits until the node that is asked has applied the command of a reply.

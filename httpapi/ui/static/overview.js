@@ -18,6 +18,7 @@ const orders = {
   queue: (a, b) => b.waiter_count - a.waiter_count,
   use: (a, b) => share(b) - share(a),
 };
+const disks = { room: "has room", low: "nearly full", full: "full" };
 const share = (s) => (s.permits > 0 ? s.held / s.permits : s.held > 0 ? 1 : 0);
 const asked = { prefix: "", facet: "all", order: "name" }; // stay when one comes back
 
@@ -51,8 +52,10 @@ export function overview() {
     act(act, data) {
       if (act === "facet") asked.facet = data.facet;
       else if (act === "further") most += scanMost;
-      else if (act === "next") cursors.push(next);
-      else if (act === "previous") cursors.pop();
+      else if (act === "next" && next) {
+        cursors.push(next);
+        next = null; // not twice, before the page is read
+      } else if (act === "previous") cursors.pop();
       else if (act === "lead") return actions.handOver(view, cluster);
       else if (act === "backup") return actions.backup(view);
       else return;
@@ -117,7 +120,7 @@ export function overview() {
         el("strong", {}, m.id), el("span", { class: m.leader ? "tag strong" : "tag" }, m.leader ? "leader" : m.voter ? "follower" : "no vote yet"), own ? el("span", { class: "tag" }, "this node") : null,
         el("dl", {}, el("dt", {}, "Lag"), el("dd", {}, m.lag === 0 ? "none" : plural(m.lag, "entry", "entries")),
           el("dt", {}, "Last contact"), el("dd", {}, own ? "here" : m.last_contact_ms === null ? "never" : m.last_contact_ms < 2000 ? "now" : duration(m.last_contact_ms) + " ago"),
-          own && storage ? [el("dt", {}, "Disk"), el("dd", {}, storage)] : null));
+          own && storage || m.storage ? [el("dt", {}, "Disk"), el("dd", {}, own && storage ? storage : disks[m.storage])] : null));
     }));
     const alert = cluster.leader === null ? el("p", { class: "panel warn", "data-key": "leaderless" }, "No node leads now: requests wait for up to 5 s, and lease time stands still.") : null;
     return [head, alert, nodes];
@@ -144,7 +147,7 @@ export function overview() {
   function foot() {
     const text = looked ? `${plural(list.length, "semaphore")} of the ${plural(looked, "name")} looked through` + (more ? "; there are more." : ".") : "";
     return el("div", { class: "bar-of-tools" }, el("span", { class: "note" }, text), more ? button("Look further", "further") : null, el("span", { class: "grow" }),
-      cursors.length > 1 ? button("Previous", "previous") : null, next ? button("Next", "next") : null);
+      el("span", { class: "group" }, cursors.length > 1 ? button("Previous", "previous", { key: "previous" }) : null, next ? button("Next", "next", { key: "next" }) : null));
   }
 
   function empty() {

@@ -2,12 +2,12 @@
 import { el, table, meter, button, sessionLink, semaphoreLink, link, metadata, figures, count, plural, age, left, copyable, quoted } from "./dom.js";
 import { read, path, encode, curl, verb } from "./api.js";
 import { history } from "./events.js";
+import { listed, pageSize } from "./pages.js";
 import * as actions from "./actions.js";
 
-const few = 100, many = 1000;
-
 export function semaphore(name) {
-  let s = null, most = few, gone = false;
+  let s = null, gone = false;
+  const lists = { holders: listed("holders", path`/v1/semaphores/${name}/holders`), waiters: listed("waiters", path`/v1/semaphores/${name}/waiters`) };
   const events = history(50);
   const unaskable = name === "." || name === ".."; // browsers remove these from a path
 
@@ -16,8 +16,9 @@ export function semaphore(name) {
     query: "name=" + encode(name),
     async load(min, signal) {
       try {
-        const got = await (unaskable ? readFromList(min, signal) : read(path`/v1/semaphores/${name}` + `?holders=${most}&waiters=${most}`, min, signal));
+        const got = await (unaskable ? readFromList(min, signal) : read(path`/v1/semaphores/${name}` + `?holders=${pageSize}&waiters=${pageSize}`, min, signal));
         if (!s) await events.setTime(signal);
+        if (!unaskable) await Promise.all([lists.holders.load(got.body.holders, got.body.holder_count, got.index, signal), lists.waiters.load(got.body.waiters, got.body.waiter_count, got.index, signal)]);
         [s, gone, view.problem, view.contact] = [got.body, false, null, got.contact];
         return got.index;
       } catch (e) {
@@ -29,10 +30,10 @@ export function semaphore(name) {
     },
     event: (kind, data, id) => events.add(kind, data, id),
     act(act, data) {
-      if (act === "more") most = many;
+      if (act === "next" || act === "previous") lists[data.list].step(act);
       else if (act === "resize") return actions.resize(view, s);
       else if (act === "delete") return actions.remove(view, s);
-      else if (act === "revoke") return actions.revoke(view, s.name, s.epoch, s.holders.find((h) => h.session === data.session));
+      else if (act === "revoke") return actions.revoke(view, s.name, s.epoch, lists.holders.rows.find((h) => h.session === data.session));
       else if (act === "withdraw") return actions.withdraw(view, s.name, data.session);
       else return;
       view.changed();
@@ -61,25 +62,24 @@ export function semaphore(name) {
       s.available < 0 ? el("p", { class: "panel" }, `${plural(-s.available, "permit")} more than there are: nothing is granted until as many are released.`) : null);
   }
 
-  const shown = (list, all) => (list.length < all ? [el("span", { class: "note" }, `the first ${count(list.length)}`), most < many ? button("Show more", "more") : null] : null);
-
   function holders() {
-    const rows = s.holders.map((h) => ({
+    const rows = lists.holders.rows.map((h) => ({
       key: h.session || "token " + h.token, kinds: ["", "num", "num"],
       cells: [sessionLink(h.session), count(h.count), String(h.token), age(h.held_ms), h.revoked ? "" : left(h.expires_in_ms),
         h.revoked ? [el("span", { class: "tag" }, "revoked"), h.reason ? " " + h.reason : null] : metadata(h.metadata), h.revoked || !h.session ? "" : button("Revoke…", "revoke", { session: h.session }, { class: "quiet", "aria-label": `Revoke the lease of session ${h.session}` })],
     }));
-    return el("section", { "data-key": "holders" }, el("h2", {}, "Holders ", el("span", { class: "note" }, count(s.holder_count)), shown(s.holders, s.holder_count)),
+    return el("section", { "data-key": "holders" }, el("h2", {}, "Holders ", el("span", { class: "note" }, count(s.holder_count))), lists.holders.steps(s.holder_count),
       rows.length ? table("Holders", ["Session", "#Permits", "#Token", "Held for", "Time left", "Client", ""], rows) : el("p", { class: "note" }, s.held ? "" : "None."));
   }
 
   function queue() {
-    const rows = s.waiters.map((w, i) => ({
+    const waiters = lists.waiters.rows;
+    const rows = waiters.map((w, i) => ({
       key: w.session + " " + w.position, kinds: ["num", "", "num"],
-      cells: [String(w.position), sessionLink(w.session), count(w.count), age(w.waiting_ms), why(w, s.waiters[i - 1]), [w.unowned ? el("span", { class: "tag" }, "no owner") : null, metadata(w.metadata)],
+      cells: [String(w.position), sessionLink(w.session), count(w.count), age(w.waiting_ms), why(w, waiters[i - 1]), [w.unowned ? el("span", { class: "tag" }, "no owner") : null, metadata(w.metadata)],
         w.session && button("Withdraw…", "withdraw", { session: w.session }, { class: "quiet", "aria-label": `Withdraw the request of session ${w.session}` })],
     }));
-    return el("section", { "data-key": "queue" }, el("h2", {}, "Waiting ", el("span", { class: "note" }, count(s.waiter_count)), shown(s.waiters, s.waiter_count)),
+    return el("section", { "data-key": "queue" }, el("h2", {}, "Waiting ", el("span", { class: "note" }, count(s.waiter_count))), lists.waiters.steps(s.waiter_count),
       rows.length ? table("Waiting, in order", ["#Place", "Session", "#Permits", "Waits for", "Why", "Client", ""], rows) : el("p", { class: "note" }, "No request waits."));
   }
 

@@ -3,10 +3,12 @@ import { el, table, button, semaphoreLink, metadata, figures, count, age, left, 
 import { read, path, encode, curl, verb } from "./api.js";
 import { history } from "./events.js";
 import { obstacles } from "./semaphore.js";
+import { sliced } from "./pages.js";
 import * as actions from "./actions.js";
 
 export function session(id) {
   let s = null, over = null;
+  const lists = { leases: sliced("leases"), requests: sliced("requests"), entries: sliced("entries") };
   const events = history(50);
 
   const view = {
@@ -30,6 +32,10 @@ export function session(id) {
       if (act === "end") actions.endSession(view, s);
       else if (act === "revoke") actions.revoke(view, data.semaphore, 0, s.leases.find((l) => l.semaphore === data.semaphore));
       else if (act === "withdraw") actions.withdraw(view, data.semaphore, id);
+      else if (act === "next" || act === "previous") {
+        lists[data.list].step(act);
+        view.changed();
+      }
     },
     render() {
       if (over) return [el("h1", {}, "Session ", el("span", { class: "mono" }, id)), el("p", { class: "panel", "data-key": "over" }, "This session is over. ", over.message), happened()];
@@ -46,26 +52,26 @@ export function session(id) {
   const part = (key, title, content) => el("section", { "data-key": key }, el("h2", {}, title), content);
   const none = (text) => el("p", { class: "note" }, text);
 
-  const leases = () => part("leases", "Holds", s.leases.length ? table("Holds", ["Semaphore", "#Permits", "#Token", "Time left", ""], s.leases.map((l) => ({
+  const leases = () => part("leases", "Holds", s.leases.length ? [lists.leases.steps(s.leases), table("Holds", ["Semaphore", "#Permits", "#Token", "Time left", ""], lists.leases.rows(s.leases).map((l) => ({
     key: l.semaphore, kinds: ["", "num", "num"],
     cells: [semaphoreLink(l.semaphore), count(l.count), String(l.token), l.revoked ? [el("span", { class: "tag" }, "revoked"), l.reason ? " " + l.reason : null] : left(l.expires_in_ms),
       l.revoked ? "" : button("Revoke…", "revoke", { semaphore: l.semaphore }, { class: "quiet", "aria-label": `Revoke the lease of ${l.semaphore}` })],
-  }))) : none("No permits."));
+  })))] : none("No permits."));
 
-  const waits = () => part("waits", "Waits for", s.waiting.length ? table("Waits for", ["Semaphores", "#Place", "For", "Why", ""], s.waiting.map((w, i) => ({
+  const waits = () => part("waits", "Waits for", s.waiting.length ? [lists.requests.steps(s.waiting), table("Waits for", ["Semaphores", "#Place", "For", "Why", ""], lists.requests.rows(s.waiting).map((w, i) => ({
     key: "w" + Object.keys(w.semaphores).join(" ") + i, kinds: ["", "num"],
     cells: [Object.entries(w.semaphores).flatMap(([name, n], j) => [j ? (w.mode === "any" ? " or " : " and ") : "", semaphoreLink(name), n > 1 ? " × " + count(n) : ""]), String(w.position), age(w.waiting_ms),
       [w.reason, obstacles(w)], button("Withdraw…", "withdraw", { semaphore: Object.keys(w.semaphores)[0] }, { class: "quiet", "aria-label": `Withdraw the request for ${Object.keys(w.semaphores).join(", ")}` })],
-  }))) : none("Nothing."));
+  })))] : none("Nothing."));
 
-  const waitList = () => (s.waitlist.length ? part("list", "Wait list", table("Wait list", ["Semaphore", "#Wanted", "#Granted", "#Place", "For"], s.waitlist.map((e) => ({
+  const waitList = () => (s.waitlist.length ? part("list", "Wait list", [lists.entries.steps(s.waitlist), table("Wait list", ["Semaphore", "#Wanted", "#Granted", "#Place", "For"], lists.entries.rows(s.waitlist).map((e) => ({
     key: e.name + " " + e.epoch, kinds: ["", "num", "num", "num"],
     cells: [e.deleted ? e.name + " (deleted)" : semaphoreLink(e.name), count(e.wanted), count(e.granted), e.position ? String(e.position) : "", e.position ? age(e.waiting_ms) : ""],
-  })))) : null);
+  })))]) : null);
 
   const happened = () => part("events", "Last events", events.render("Last events, newest first", "session"));
   const commands = () => part("commands", "The same from a terminal", [copyable("Read this session", curl(path`/v1/sessions/${id}`)), copyable("Follow its events", curl(`/v1/events?session=${encode(id)}`, "-N")),
     copyable("Show why its requests wait", verb("why", [id])), copyable("Release all that it holds", verb("release", [id])), copyable("End it, as an operator", verb("end", [id])),
-    ...s.leases.filter((l) => !l.revoked).map((l) => copyable(`Take ${l.semaphore} away, as an operator`, verb("revoke", [l.semaphore, id])))]);
+    ...s.leases.filter((l) => !l.revoked).slice(0, 5).map((l) => copyable(`Take ${l.semaphore} away, as an operator`, verb("revoke", [l.semaphore, id])))]);
   return view;
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// endOfStream bounds a stream's write under way when the server goes down.
+// endOfStream bounds a stream's write under way when the server goes down, and the end of its body.
 const endOfStream = time.Second
 
 // streams are the open streams of events, and the blocking queries, which count with
@@ -106,6 +106,9 @@ func (l *streams) remove(s *stream) {
 	defer l.mu.Unlock()
 	delete(l.open, s)
 	l.gauge.Set(float64(len(l.open)))
+	if l.ended {
+		s.end() // the end of the body is a write of its own, however late its turn comes
+	}
 }
 
 // end refuses new streams and shortens the writes of the others. It does not block.

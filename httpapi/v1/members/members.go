@@ -215,6 +215,8 @@ type memberBody struct {
 	LastContactMS *int64 `json:"last_contact_ms"` // null: this node does not know
 	Lag           uint64 `json:"lag"`
 	Knows         uint32 `json:"knows"` // the highest feature level that its program knows
+	// Storage is "room", "low" or "full", as of its last reply; null: this node does not know.
+	Storage *string `json:"storage"`
 }
 
 type clusterBody struct {
@@ -243,9 +245,21 @@ func newClusterBody(s cluster.Status) clusterBody {
 		member := memberBody{ID: m.ID, Peer: m.Address, Voter: m.Voter, Leader: m.Leader, Lag: m.Lag, Knows: m.Knows}
 		if m.LastContact >= 0 {
 			ms := int64(m.LastContact / time.Millisecond)
-			member.LastContactMS = &ms
+			storage := storageOf(m)
+			member.LastContactMS, member.Storage = &ms, &storage
 		}
 		body.Members = append(body.Members, member)
 	}
 	return body
+}
+
+// storageOf returns the word for the room on a member's disk.
+func storageOf(m cluster.Member) string {
+	switch {
+	case m.Spent:
+		return "full"
+	case m.Low:
+		return "low"
+	}
+	return "room"
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 )
@@ -17,11 +18,15 @@ func TestMembers(t *testing.T) {
 	a := apitest.New(t)
 	a.Do("GET /v1/cluster", "").Is(200, "node=n1", "leader=n1", "term=3", "applied_index=0", "state_hash=00000000000000000000000000000000",
 		"members.0.id=n1", "members.0.peer=n1:8711", "members.0.voter=true", "members.0.leader=true", "members.0.last_contact_ms=0",
-		"members.1.last_contact_ms=null", "cluster=null")
+		"members.0.storage=room", "members.1.last_contact_ms=null", "members.1.storage=null", "cluster=null")
 	a.Node.StatusNow.Cluster = "5a0f6c1e8d7b4a39926e1f0c3b5d7e81"
 	a.Do("GET /v1/cluster", "").Is(200, "cluster=5a0f6c1e8d7b4a39926e1f0c3b5d7e81")
 	a.Node.StatusNow.Leader, a.Node.StatusNow.Level, a.Node.StatusNow.Members[1].Knows = "", 7, 8
 	a.Do("GET /v1/cluster", "").Is(200, "leader=null")
+	for words, m := range map[string]cluster.Member{"room": {}, "low": {Low: true}, "full": {Low: true, Spent: true}} {
+		a.Node.StatusNow.Members[0].Low, a.Node.StatusNow.Members[0].Spent = m.Low, m.Spent
+		a.Do("GET /v1/cluster", "").Is(200, "members.0.storage="+words)
+	}
 	a.Do("PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`).Is(200, "node=n1")
 	a.Do("DELETE /v1/cluster/members/n2", "").Is(200)
 	a.Do("POST /v1/cluster/leader", `{"id":"n2"}`).Is(200)

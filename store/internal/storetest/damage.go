@@ -109,6 +109,31 @@ var Damages = []Damage{
 	}},
 }
 
+// WholeFile are ways to damage a file as a whole, or the head of one. nil is a missing file.
+var WholeFile = []Damage{
+	{"lose the file", func(*rand.Rand, []byte, []byte) []byte { return nil }},
+	{"empty the file", func(*rand.Rand, []byte, []byte) []byte { return []byte{} }},
+	{"put back an older file", func(_ *rand.Rand, _, older []byte) []byte { return older }},
+	{"tear a meta page", func(r *rand.Rand, c, _ []byte) []byte { // bbolt has one on each of the first two pages
+		page := os.Getpagesize()
+		if len(c) < 2*page {
+			page = 0
+		}
+		from, to := r.IntN(2)*page, 16+r.IntN(64) // from here on it is as the other one is
+		other := append(slices.Clone(c[page-min(page, from):]), make([]byte, 80)...)
+		copy(c[min(from+to, len(c)):min(from+80, len(c))], other[to:])
+		return c
+	}},
+	{"lose a meta page", func(r *rand.Rand, c, _ []byte) []byte {
+		from := r.IntN(2) * os.Getpagesize()
+		if from >= len(c) {
+			from = 0
+		}
+		clear(c[from:min(from+1+r.IntN(os.Getpagesize()), len(c))])
+		return c
+	}},
+}
+
 func somePage(r *rand.Rand, content []byte) (from, to int) {
 	page := os.Getpagesize()
 	from = r.IntN(len(content)) / page * page

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -124,5 +127,22 @@ func WantListed(t testing.TB, snapshots raft.SnapshotStore, want ...string) {
 	}
 	if fmt.Sprint(found) != fmt.Sprint(want) {
 		t.Fatalf("listed are %v, want %v", found, want)
+	}
+}
+
+// Pinned fails unless records have the bytes of a golden file, which has a line for each: its
+// name, and its bytes in hexadecimal digits. A line may be added, never changed.
+func Pinned(t testing.TB, golden string, records map[string][]byte) {
+	t.Helper()
+	content, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var now strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(records)) {
+		fmt.Fprintf(&now, "%s %x\n", name, records[name])
+	}
+	if now.String() != string(content) {
+		t.Errorf("%s has\n%s, and the records are\n%s", golden, content, now.String())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -53,6 +54,26 @@ func Usage(err error) error {
 		return nil
 	}
 	return &Exit{StatusUsage, err}
+}
+
+// StatusOf returns the exit status of a failure of the Go client, and 1 for another one.
+func StatusOf(err error) int {
+	var refusal *signalbox.Error
+	switch {
+	case errors.Is(err, signalbox.ErrLost):
+		return StatusLost
+	case errors.Is(err, signalbox.ErrUnavailable):
+		return StatusNotInTime
+	case errors.Is(err, signalbox.ErrUnreachable), errors.Is(err, signalbox.ErrOutcomeUnknown):
+		return StatusUnavailable
+	case errors.Is(err, signalbox.ErrUnknownSession), errors.Is(err, signalbox.ErrExpiredSession), errors.Is(err, signalbox.ErrRevoked), errors.Is(err, signalbox.ErrNotHeld):
+		return StatusLost
+	case errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError:
+		return StatusRefused
+	case errors.As(err, &refusal):
+		return StatusUnavailable
+	}
+	return 1
 }
 
 // shortestTTL leaves room for a renewal, a grace and a margin on a busy machine.

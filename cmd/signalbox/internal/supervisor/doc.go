@@ -3,7 +3,7 @@
 // socket that NOTIFY_SOCKET names. Without one it does nothing.
 //
 // A watchdog of the supervisor hears from a node only while the node makes progress. The
-// package ends no process itself. The command serve calls it; it imports cluster, fsm and
+// package ends no process itself. A Progress is for one goroutine. The command serve calls it; it imports cluster, fsm and
 // internal/wake.
 //
 //   - supervisor.go: Supervisor, its notifications and its watchdog; Progress of a node.

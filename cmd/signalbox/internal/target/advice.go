@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"strings"
 
 	signalbox "github.com/signalbox/signalbox/client"
 )
@@ -37,6 +38,9 @@ func Explain(err error) error {
 		next = "Give a token of this cluster by --token-file or " + tokenVariable + "."
 	case errors.Is(err, signalbox.ErrForbidden):
 		next = "Its scope and prefixes don't allow this: ask an operator for a token that does."
+	case refusal != nil && refusal.Code == "" && strings.HasPrefix(refusal.Detail, "Client sent an HTTP request to an HTTPS server"):
+		err = &reworded{refusal.Address + " takes HTTPS alone", err}
+		next = "Give its address with https://, and the file with the cluster's authority by --ca."
 	case errors.As(err, &unknown):
 		next = "Give the file with the cluster's authority by --ca."
 	case errors.Is(err, signalbox.ErrUnknownSemaphore) && refusal != nil && refusal.Semaphore != "":

@@ -1,0 +1,96 @@
+package batch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/internal/calls"
+	"github.com/signalbox/signalbox/client/internal/reply"
+)
+
+// Operation is one operation of a batch. Op names it, as docs/api.md lists them under
+// Batch ("up", "release", …), with the members that it takes; the zero value leaves a
+// member out.
+type Operation struct {
+	Op         string            `json:"op"`
+	Semaphore  string            `json:"semaphore,omitempty"`
+	Session    string            `json:"session,omitempty"`
+	Count      int64             `json:"count,omitempty"`
+	Permits    *int64            `json:"permits,omitempty"`
+	Value      *int64            `json:"value,omitempty"`
+	Level      *int32            `json:"level,omitempty"`
+	Metadata   map[string]string `json:"metadata,omitempty"`
+	Epoch      uint64            `json:"epoch,omitempty"`
+	Token      uint64            `json:"token,omitempty"`
+	Reason     string            `json:"reason,omitempty"`
+	Partial    bool              `json:"partial,omitempty"`
+	Try        bool              `json:"try,omitempty"`
+	OnlyNew    bool              `json:"only_new,omitempty"`
+	Mode       string            `json:"mode,omitempty"`
+	OnEnd      string            `json:"on_end,omitempty"`
+	Semaphores []client.Want     `json:"semaphores,omitempty"`
+	Leases     []client.Want     `json:"leases,omitempty"`
+	Key        string            `json:"key,omitempty"` // "": Send draws one
+	TTL        time.Duration     `json:"-"`
+}
+
+// MarshalJSON writes an operation with the API's members.
+func (o Operation) MarshalJSON() ([]byte, error) {
+	type plain Operation
+	if o.TTL == 0 {
+		return json.Marshal(plain(o))
+	}
+	return reply.WriteTimes(plain(o), reply.Member("ttl", time.Duration(calls.Milliseconds(o.TTL))*time.Millisecond))
+}
+
+// Result is the outcome of one operation of a batch.
+type Result struct {
+	Status   int             `json:"status"` // of HTTP, as of the operation's own route
+	Body     json.RawMessage `json:"body"`
+	Replayed bool            `json:"replayed"` // the outcome of an earlier operation with the same key
+
+	calls *calls.Caller
+}
+
+// Err returns the refusal of the operation, a client.Error, and nil for a success.
+func (r *Result) Err() error {
+	if r.Status < http.StatusMultipleChoices {
+		return nil
+	}
+	var document struct{ Code calls.Code }
+	_ = json.Unmarshal(r.Body, &document) // a refusal without a code remains
+	return r.calls.Refused(&calls.Refusal{Status: r.Status, Code: document.Code, Document: r.Body})
+}
+
+// Send submits up to 1,000 operations in one round trip, in order. It is not atomic, and
+// no operation waits. There is one result for each; the error is about the batch as a
+// whole. Each operation is carried out at most once, however often the batch had to be
+// repeated: those without a key get one.
+func Send(ctx context.Context, c *client.Client, operations ...Operation) ([]Result, error) {
+	body := struct {
+		Operations []Operation `json:"operations"`
+	}{make([]Operation, len(operations))}
+	for i, o := range operations {
+		if body.Operations[i] = o; o.Key == "" {
+			body.Operations[i].Key = calls.NewKey()
+		}
+	}
+	var read struct {
+		Results []Result `json:"results"`
+	}
+	if _, err := c.Calls().Read(ctx, calls.Call{Method: http.MethodPost, Path: []string{"v1", "batch"}, Body: body}, &read); err != nil {
+		return nil, err
+	}
+	if len(read.Results) != len(operations) {
+		return nil, errors.New("signalbox: a node's reply lacks results of the batch")
+	}
+	results := make([]Result, len(read.Results))
+	for i, r := range read.Results {
+		results[i] = Result{Status: r.Status, Body: r.Body, Replayed: r.Replayed, calls: c.Calls()}
+	}
+	return results, nil
+}

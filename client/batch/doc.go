@@ -1,0 +1,15 @@
+// Package batch is the part of the Go client that submits many operations in one request.
+// Each has its own outcome, and may fail while others succeed:
+//
+//	results, err := batch.Send(ctx, c,
+//		batch.Operation{Op: "up", Semaphore: "jobs", Count: 3},
+//		batch.Operation{Op: "release", Session: id, Semaphore: "db"})
+//
+// For calls that many goroutines make at a time, client.Config.Gather makes such requests
+// by itself.
+//
+// The package keeps no state. It imports package client and its internal packages; any
+// program may call it.
+//
+//   - batch.go: operations, their results, Send
+package batch

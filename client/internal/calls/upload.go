@@ -1,0 +1,70 @@
+package calls
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/signalbox/signalbox/client/internal/nodes"
+)
+
+// Upload sends a body of so many bytes to the node that leads, which it finds as each other
+// node refuses the body with the code not-leader. It asks the next node only where the one
+// before certainly had no effect, because a second upload would take its effect once more.
+// It has no time limit but ctx: how long a body takes, its node decides.
+func Upload(ctx context.Context, c *Caller, k Call, body io.ReaderAt, size int64) (Reply, error) {
+	ctx, end := Both(ctx, c.ctx)
+	defer end()
+	for t := (trial{}); ; {
+		node, err := c.next(ctx, &t, &k)
+		if err != nil || t.tooLong(ctx, c.cfg.GiveUpAfter) {
+			return Reply{}, t.givenUp(ctx, &k)
+		}
+		began := time.Now()
+		r, err := upload(ctx, c, node, &k, io.NewSectionReader(body, 0, size))
+		if err == nil {
+			c.nodes.Worked(node)
+			return r, nil
+		}
+		var refusal *Refusal
+		if errors.As(err, &refusal) {
+			if refusal.Code != "not-leader" && refusal.Code != "no-leader" && refusal.Code != "draining" {
+				return Reply{Node: node}, err
+			}
+		}
+		c.note(&t, &k, node, allowance{began: began}, err)
+		if ctx.Err() != nil || t.ambiguous || isMistrust(err) {
+			return Reply{Node: node}, t.givenUp(ctx, &k)
+		}
+	}
+}
+
+// upload sends a body to one node, once, and reads its reply.
+func upload(ctx context.Context, c *Caller, node *nodes.Node, k *Call, body *io.SectionReader) (Reply, error) {
+	request, err := http.NewRequestWithContext(ctx, k.Method, "", body)
+	if err != nil {
+		return Reply{}, err
+	}
+	request.URL, request.Host, request.ContentLength = node.URL(k.Path, k.Query), "", body.Size()
+	if body.Size() == 0 {
+		request.Body = http.NoBody
+	}
+	c.setHeader(request, node, k, nil)
+	request.Header.Set("Content-Type", "application/octet-stream")
+	request.Header.Set("Expect", "100-continue") // a node that refuses the body need not get it
+	r := Reply{Sent: time.Now(), Node: node}
+	response, err := c.send(request)
+	if err != nil {
+		return r, err
+	}
+	defer response.Body.Close()
+	if r.Body, err = io.ReadAll(io.LimitReader(response.Body, maxReply)); err != nil {
+		return r, err
+	}
+	if r.Received, r.Status = time.Now(), response.StatusCode; r.Status != http.StatusOK {
+		return r, c.newRefusal(response.Header, &r)
+	}
+	return r, nil
+}

@@ -1,0 +1,97 @@
+package reply
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"math"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// The API has durations as members of whole milliseconds, with names that end in _ms. The
+// types of the client have them as time.Duration, and as the same members in JSON.
+
+// Times are a value's durations, by the members that have them.
+type Times map[string]*time.Duration
+
+// ReadTimes decodes a JSON object into a value without methods of its own for that, and
+// into the durations beside it. A member that is missing or null leaves its duration.
+func ReadTimes(data []byte, into any, durations Times) error {
+	if err := json.Unmarshal(data, into); err != nil {
+		return err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(data, &members); err != nil {
+		return err
+	}
+	for name, d := range durations {
+		var ms *int64
+		if text := members[name]; text != nil {
+			if err := json.Unmarshal(text, &ms); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		if ms != nil {
+			const most = math.MaxInt64 / int64(time.Millisecond)
+			*d = time.Duration(min(max(*ms, -most), most)) * time.Millisecond
+		}
+	}
+	return nil
+}
+
+// Named is one duration of a value that is encoded, and the member for it.
+type Named struct {
+	member string
+	value  time.Duration
+}
+
+// Member names the member for a duration.
+func Member(name string, d time.Duration) Named { return Named{name, d} }
+
+// WriteTimes encodes a value without methods of its own for that, and the durations
+// behind its other members.
+func WriteTimes(value any, durations ...Named) ([]byte, error) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	b.Write(text[:len(text)-1])
+	for _, d := range durations {
+		if b.Len() > 1 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, "%q:%d", d.member, d.value.Milliseconds())
+	}
+	b.WriteByte('}')
+	return []byte(b.String()), nil
+}
+
+// Pages goes through a list a page at a time, from its beginning at each iteration. read
+// returns a page for a query, which it may change, and the cursor of the next page, or ""
+// after the last. An error is the last thing that is yielded.
+func Pages[T any](query url.Values, read func(query url.Values) (page []T, next string, err error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		query := maps.Clone(query)
+		for {
+			page, next, err := read(query)
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, one := range page {
+				if !yield(one, nil) {
+					return
+				}
+			}
+			if next == "" {
+				return
+			}
+			query.Set("cursor", next)
+		}
+	}
+}

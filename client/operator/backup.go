@@ -1,0 +1,60 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/signalbox/signalbox/client/internal/calls"
+)
+
+// backupQuiet is how long a node may send no byte of a backup.
+const backupQuiet = time.Minute
+
+// Backup copies a backup of the whole state into w and returns its index. The bytes
+// are not verified: "signalbox inspect" does that, and so does a restore.
+func (o *Operator) Backup(ctx context.Context, w io.Writer) (index uint64, err error) {
+	s, err := calls.Open(ctx, o.calls, []string{"v1", "snapshot"}, nil, backupQuiet)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if _, err = io.Copy(w, s); err != nil {
+		return 0, fmt.Errorf("signalbox: the backup is not complete: %w", err)
+	}
+	return s.Index, nil
+}
+
+// RestoreOption is one for Restore: EndSessions.
+type RestoreOption func(url.Values)
+
+// EndSessions makes all sessions of the backup end. Without it they go on, with the time
+// that they had left.
+func EndSessions() RestoreOption { return func(q url.Values) { q.Set("sessions", "end") } }
+
+// Restore puts the state of a backup of size bytes into the place of the cluster's, which
+// is lost, and returns the index at which it is in force. It finds the leader among the
+// Client's addresses, and so needs those of all nodes. The leader verifies the whole backup
+// first: nothing changes with ErrBackupRefused, or with ErrLevelUnknown if a member does not
+// know the backup's feature level. With client.ErrOutcomeUnknown either state may come into
+// force: read it, and restore again. It is never repeated where it may have been carried out.
+func (o *Operator) Restore(ctx context.Context, backup io.ReaderAt, size int64, opts ...RestoreOption) (index uint64, err error) {
+	query := url.Values{}
+	for _, option := range opts {
+		option(query)
+	}
+	k := calls.Call{Method: http.MethodPut, Path: []string{"v1", "snapshot"}, Query: query}
+	r, err := calls.Upload(ctx, o.calls, k, backup, size)
+	if err != nil {
+		return 0, err
+	}
+	var done struct {
+		Index uint64 `json:"index"`
+	}
+	err = r.Decode(&done)
+	return done.Index, err
+}

@@ -1,0 +1,23 @@
+// Package operator is the part of the Go client for those who watch over a cluster: the
+// sessions of other processes, revocations, members and leadership, backups and their restore, and the stream
+// of changes.
+//
+//	c, err := client.New(client.Config{Addresses: []string{"https://n1:8701"}, TokenFile: "admin.token"})
+//	…
+//	defer c.Close(ctx)
+//	for s, err := range operator.New(c).ListSessions(ctx) {
+//
+// Calls go from node to node as package client describes, and their errors are those of
+// that package, with some of their own. With tokens, most calls need the scope admin: each
+// node refuses the others with client.ErrForbidden, and lists show only what the token may
+// see.
+//
+// The package opens no session and holds no lease: a client.Client does. It imports package
+// client and its internal packages; programs that operate a cluster call it, and
+// cmd/signalbox/operate.
+//
+//   - operator.go: New, the options of reads; members, leadership, the feature level
+//   - backup.go: backups of the whole state, and their restore
+//   - sessions.go: sessions and leases of other processes, all holders and waiters, and how to take them away
+//   - events.go: the stream of changes
+package operator

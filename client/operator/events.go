@@ -1,0 +1,158 @@
+package operator
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox/signalbox/client/internal/calls"
+	"github.com/signalbox/signalbox/client/internal/reply"
+)
+
+// Event is one change of the state, the same on every node. Which members an event of
+// a kind has, docs/api.md lists. It belongs to the caller.
+type Event struct {
+	ID   string `json:"-"` // "index.ordinal": where Since goes on
+	Kind string `json:"-"` // "granted", "released", "session-ended", …
+
+	Index       uint64        `json:"index"`
+	ClusterTime time.Duration `json:"-"`
+	Semaphore   string        `json:"semaphore"`
+	Epoch       uint64        `json:"epoch"`
+	Session     string        `json:"session"`
+
+	Place    uint64            `json:"place"`
+	Token    uint64            `json:"token"`
+	Count    int64             `json:"count"`
+	Cause    string            `json:"cause"`
+	Reason   string            `json:"reason"`
+	Mode     string            `json:"mode"`
+	Unowned  bool              `json:"unowned"`
+	Partial  bool              `json:"partial"`
+	Listed   bool              `json:"listed"`
+	Deleted  bool              `json:"deleted"`
+	OneShot  bool              `json:"one_shot"`
+	Permits  int64             `json:"permits"`
+	Offset   int64             `json:"offset"`
+	Level    *int32            `json:"level"`
+	Metadata map[string]string `json:"metadata"`
+
+	TTL       time.Duration `json:"-"`
+	ExpiresIn time.Duration `json:"-"`
+
+	Data json.RawMessage `json:"-"` // all members, as the node sent them
+}
+
+// ErrHistoryGone is the refusal of events that a node no longer has. Compare with errors.Is.
+var ErrHistoryGone error = calls.Code("history-gone")
+
+// EventOption selects events: Since, OfSemaphore, OfPrefix, OfSession. Several add up, but an
+// event must pass those of semaphores and those of a session.
+type EventOption func(url.Values)
+
+// Since makes Events begin after the event of this id, or after the whole of a log
+// index. Without it they begin now.
+func Since(id string) EventOption { return func(q url.Values) { q.Set("since", id) } }
+
+// OfSemaphore selects the events of one semaphore.
+func OfSemaphore(name string) EventOption { return func(q url.Values) { q.Add("name", name) } }
+
+// OfPrefix selects the events of semaphores whose names begin with prefix.
+func OfPrefix(prefix string) EventOption { return func(q url.Values) { q.Add("prefix", prefix) } }
+
+// OfSession selects the events of one session.
+func OfSession(id string) EventOption { return func(q url.Values) { q.Add("session", id) } }
+
+// eventsQuiet is how long a stream may bring no byte: nodes send some every 15 s.
+const eventsQuiet = 40 * time.Second
+
+// Events yields the events from now on, or since the given one, until ctx ends or the
+// loop breaks. It goes on at another node when one fails, and yields every event once. An
+// error is the last thing it yields: ErrHistoryGone when the nodes have no longer kept the
+// next one, so that the state has to be read anew.
+func (o *Operator) Events(ctx context.Context, opts ...EventOption) iter.Seq2[*Event, error] {
+	return func(yield func(*Event, error) bool) {
+		query := url.Values{}
+		for _, option := range opts {
+			option(query)
+		}
+		for empty := 0; ; {
+			s, err := calls.Open(ctx, o.calls, []string{"v1", "events"}, query, eventsQuiet)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if query.Get("since") == "" && s.Index > 0 {
+				query.Set("since", strconv.FormatUint(s.Index, 10))
+			}
+			before := query.Get("since")
+			going, err := readEvents(s, query, yield)
+			_ = s.Close() // the next one goes on where this one ended
+			if err != nil || !going {
+				if err != nil {
+					yield(nil, err)
+				}
+				return
+			}
+			if empty++; query.Get("since") != before {
+				empty = 1
+			}
+			if calls.Sleep(ctx, calls.BackOff(empty)) != nil {
+				yield(nil, context.Cause(ctx))
+				return
+			}
+		}
+	}
+}
+
+// readEvents yields the events of one stream, and notes the last id in query. It reports
+// whether to go on with another stream.
+func readEvents(s io.Reader, query url.Values, yield func(*Event, error) bool) (going bool, err error) {
+	lines := bufio.NewReader(s)
+	var id, kind, data string
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return true, nil // what was read of an event comes again
+		}
+		field, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch field {
+		case "id":
+			id = value
+		case "event":
+			kind = value
+		case "data":
+			data = value
+		}
+		if strings.TrimRight(line, "\r\n") != "" {
+			continue
+		}
+		if id != "" {
+			query.Set("since", id)
+		}
+		if data != "" {
+			e := &Event{ID: id, Kind: kind, Data: json.RawMessage(data)}
+			if err := json.Unmarshal(e.Data, e); err != nil {
+				return false, fmt.Errorf("signalbox: the event %s can't be read: %w", id, err)
+			}
+			if !yield(e, nil) {
+				return false, nil
+			}
+		}
+		kind, data = "", ""
+	}
+}
+
+// UnmarshalJSON reads an event's data as the API sends it.
+func (e *Event) UnmarshalJSON(data []byte) error {
+	type plain Event
+	return reply.ReadTimes(data, (*plain)(e), reply.Times{"cluster_time_ms": &e.ClusterTime, "ttl_ms": &e.TTL, "expires_in_ms": &e.ExpiresIn})
+}

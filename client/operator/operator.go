@@ -1,0 +1,186 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/internal/calls"
+	"github.com/signalbox/signalbox/client/internal/reply"
+)
+
+// Operator sends its calls through a Client, whose errors, time-outs and Close hold for
+// them. All its methods are safe for concurrent use.
+type Operator struct{ calls *calls.Caller }
+
+// New returns an Operator. It sends no request, and needs no Close of its own.
+func New(c *client.Client) *Operator { return &Operator{c.Calls()} }
+
+// ReadOption is one for GetSession and the lists: Stale, MinIndex; for the lists PageSize too.
+type ReadOption func(url.Values)
+
+// Stale lets the node reply from its own state, which may be behind the cluster's.
+func Stale() ReadOption { return func(q url.Values) { q.Set("consistency", "stale") } }
+
+// MinIndex makes the node wait until it has applied the log up to n.
+func MinIndex(n uint64) ReadOption {
+	return func(q url.Values) { q.Set("min_index", strconv.FormatUint(n, 10)) }
+}
+
+// PageSize is how many members of a list are read in one request: 1 to 1,000, without it 100.
+func PageSize(n int) ReadOption { return func(q url.Values) { q.Set("limit", strconv.Itoa(n)) } }
+
+func queryOf(opts []ReadOption) url.Values {
+	query := url.Values{}
+	for _, option := range opts {
+		option(query)
+	}
+	return query
+}
+
+// errNoName is the refusal of an empty name, which would make another path.
+var errNoName = invalid("name", "A semaphore's name has 1 to 512 bytes.")
+
+// invalid is the refusal of a call that would make another path, without a request.
+func invalid(field, detail string) error {
+	return &client.Error{Status: http.StatusBadRequest, Code: "invalid-request", Title: "The request is not valid", Detail: detail, Field: field}
+}
+
+// Cluster is the cluster as one node knows it. It belongs to the caller.
+type Cluster struct {
+	Node         string   `json:"node"`    // the one that replied
+	ID           string   `json:"cluster"` // "" while the node does not know it
+	Leader       string   `json:"leader"`  // "" while the node knows none
+	Term         uint64   `json:"term"`
+	CommitIndex  uint64   `json:"commit_index"`
+	AppliedIndex uint64   `json:"applied_index"`
+	StateHash    string   `json:"state_hash"`
+	Level        uint32   `json:"level"` // the feature level
+	Members      []Member `json:"members"`
+	// ClusterTime is the clock by which leases live; it stands still without a leader.
+	ClusterTime time.Duration `json:"-"`
+}
+
+// Member is one node of the cluster.
+type Member struct {
+	ID     string `json:"id"`
+	Peer   string `json:"peer"` // host:port for other nodes
+	Voter  bool   `json:"voter"`
+	Leader bool   `json:"leader"`
+	Lag    uint64 `json:"lag"`   // entries behind the leader
+	Knows  uint32 `json:"knows"` // the highest feature level that its program knows
+	// Storage is the room on its disk: "room", "low" (what grows the state is refused), "full" (no
+	// command is taken), or "" if the node does not know.
+	Storage string `json:"storage"`
+	// LastContact is since the leader has heard from it; below 0: the node does not know.
+	LastContact time.Duration `json:"-"`
+}
+
+// UnmarshalJSON reads a cluster as the API sends it.
+func (s *Cluster) UnmarshalJSON(data []byte) error {
+	type plain Cluster
+	return reply.ReadTimes(data, (*plain)(s), reply.Times{"cluster_time_ms": &s.ClusterTime})
+}
+
+// MarshalJSON writes a cluster with the API's members.
+func (s Cluster) MarshalJSON() ([]byte, error) {
+	type plain Cluster
+	return reply.WriteTimes(plain(s), reply.Member("cluster_time_ms", s.ClusterTime))
+}
+
+// UnmarshalJSON reads a member as the API sends it.
+func (m *Member) UnmarshalJSON(data []byte) error {
+	type plain Member
+	m.LastContact = -time.Millisecond
+	return reply.ReadTimes(data, (*plain)(m), reply.Times{"last_contact_ms": &m.LastContact})
+}
+
+// MarshalJSON writes a member with the API's members.
+func (m Member) MarshalJSON() ([]byte, error) {
+	type plain Member
+	shown := struct {
+		plain
+		LastContactMS *int64  `json:"last_contact_ms"`
+		Storage       *string `json:"storage"`
+	}{plain: plain(m)}
+	if m.Storage != "" {
+		shown.Storage = &m.Storage
+	}
+	if ms := m.LastContact.Milliseconds(); ms >= 0 {
+		shown.LastContactMS = &ms
+	}
+	return json.Marshal(shown)
+}
+
+// The refusals of changes of the cluster. Compare with errors.Is.
+var (
+	ErrUnknownMember error = calls.Code("unknown-member")
+	ErrMemberRefused error = calls.Code("member-refused") // see client.Error.Reason
+	ErrNoSuccessor   error = calls.Code("no-successor")   // no member can take over
+	ErrLevelUnknown  error = calls.Code("level-unknown")  // see client.Error.Reason
+	ErrBackupRefused error = calls.Code("backup-refused") // see client.Error.Reason
+)
+
+func clusterCall(method string, body any, more ...string) calls.Call {
+	return calls.Call{Method: method, Path: append([]string{"v1", "cluster"}, more...), Body: body}
+}
+
+// Cluster reads the members, the leader and the state of the log, as the node that
+// replies knows them, also without a leader.
+func (o *Operator) Cluster(ctx context.Context) (*Cluster, error) {
+	s := new(Cluster)
+	if _, err := o.calls.Read(ctx, clusterCall(http.MethodGet, nil), s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// AddMember adds a node by the address that it has for other nodes. voting reports whether it
+// has its vote already; else it gets its vote by itself once it has caught up.
+func (o *Operator) AddMember(ctx context.Context, id, peer string) (voting bool, err error) {
+	if id == "" {
+		return false, errNoMember
+	}
+	r, err := o.calls.Do(ctx, clusterCall(http.MethodPut, map[string]any{"peer": peer}, "members", id))
+	return r.Status == http.StatusOK, err
+}
+
+// RemoveMember removes a node. ErrMemberRefused when no majority would be left.
+func (o *Operator) RemoveMember(ctx context.Context, id string) error {
+	if id == "" {
+		return errNoMember
+	}
+	r, err := o.calls.Do(ctx, clusterCall(http.MethodDelete, nil, "members", id))
+	if r.Unsure && errors.Is(err, ErrUnknownMember) {
+		return nil // an attempt before, whose reply was lost, has removed it
+	}
+	return err
+}
+
+var errNoMember = invalid("id", "A member's id is not empty.")
+
+// TransferLeadership hands the leadership over to a member, or, without an id, to any
+// that has caught up. ErrNoSuccessor if no member could take it. Without an id, it is not
+// repeated when its outcome is unknown: a second one would hand over again.
+func (o *Operator) TransferLeadership(ctx context.Context, id string) error {
+	body := map[string]any{}
+	if id != "" {
+		body["id"] = id
+	}
+	k := clusterCall(http.MethodPost, body, "leader")
+	k.Once = id == ""
+	_, err := o.calls.Do(ctx, k)
+	return err
+}
+
+// RaiseLevel raises the feature level of the cluster, for ever. ErrLevelUnknown if a
+// member's program does not know it or does not reply.
+func (o *Operator) RaiseLevel(ctx context.Context, level uint32) error {
+	_, err := o.calls.Do(ctx, clusterCall(http.MethodPut, map[string]any{"level": level}, "level"))
+	return err
+}

@@ -1,0 +1,283 @@
+package operator
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/internal/calls"
+	"github.com/signalbox/signalbox/client/internal/reply"
+)
+
+// Session is a session as of one reply. It belongs to the caller.
+type Session struct {
+	ID        string            `json:"session"`
+	OneShot   bool              `json:"one_shot"` // made by a one-call acquire
+	Metadata  map[string]string `json:"metadata"`
+	Leases    []Lease           `json:"leases"`
+	Waiting   []Wait            `json:"waiting"` // the first, without those of the wait list; WaitingCount is of all
+	TTL       time.Duration     `json:"-"`
+	ExpiresIn time.Duration     `json:"-"`
+
+	WaitingCount int64       `json:"waiting_count"`
+	WaitList     []ListEntry `json:"waitlist"`
+}
+
+// ListEntry is one semaphore on a session's wait list.
+type ListEntry struct {
+	Semaphore  string        `json:"name"`
+	Epoch      uint64        `json:"epoch"`
+	Wanted     int64         `json:"wanted"`
+	Granted    int64         `json:"granted"`  // to be delivered; 0: it waits
+	Deleted    bool          `json:"deleted"`  // the semaphore
+	Position   int64         `json:"position"` // in the line, from 1; 0: it does not wait
+	WaitingFor time.Duration `json:"-"`
+}
+
+// UnmarshalJSON reads an entry as the API sends it.
+func (e *ListEntry) UnmarshalJSON(data []byte) error {
+	type plain ListEntry
+	return reply.ReadTimes(data, (*plain)(e), reply.Times{"waiting_ms": &e.WaitingFor})
+}
+
+// MarshalJSON writes an entry with the API's members.
+func (e ListEntry) MarshalJSON() ([]byte, error) {
+	type plain ListEntry
+	return reply.WriteTimes(plain(e), reply.Member("waiting_ms", e.WaitingFor))
+}
+
+// Lease is one lease of a session.
+type Lease struct {
+	Semaphore string `json:"semaphore"`
+	Count     int64  `json:"count"`
+	Token     uint64 `json:"token"`
+	// Revoked leases stay until their session releases them or ends; Reason is the
+	// operator's.
+	Revoked   bool          `json:"revoked,omitempty"`
+	Reason    string        `json:"reason,omitempty"`
+	ExpiresIn time.Duration `json:"-"`
+}
+
+// Wait is one waiting request of a session.
+type Wait struct {
+	Semaphores map[string]int64 `json:"semaphores"` // the counts that it asks for
+	Mode       string           `json:"mode"`       // "all" or "any" of them
+	Position   int64            `json:"position"`   // in its first line, from 1
+	// BlockedBy, Reason, Obstacles and ObstacleCount are as of a client.Waiter.
+	BlockedBy     string            `json:"blocked_by"`
+	Reason        string            `json:"reason"`
+	Obstacles     []client.Obstacle `json:"obstacles"`
+	ObstacleCount int64             `json:"obstacle_count"`
+	WaitingFor    time.Duration     `json:"-"` // since it joined the line
+}
+
+// UnmarshalJSON reads a session as the API sends it.
+func (s *Session) UnmarshalJSON(data []byte) error {
+	type plain Session
+	return reply.ReadTimes(data, (*plain)(s), reply.Times{"ttl_ms": &s.TTL, "expires_in_ms": &s.ExpiresIn})
+}
+
+// MarshalJSON writes a session with the API's members.
+func (s Session) MarshalJSON() ([]byte, error) {
+	type plain Session
+	return reply.WriteTimes(plain(s), reply.Member("ttl_ms", s.TTL), reply.Member("expires_in_ms", s.ExpiresIn))
+}
+
+// UnmarshalJSON reads a lease as the API sends it.
+func (l *Lease) UnmarshalJSON(data []byte) error {
+	type plain Lease
+	return reply.ReadTimes(data, (*plain)(l), reply.Times{"expires_in_ms": &l.ExpiresIn})
+}
+
+// MarshalJSON writes a lease with the API's members.
+func (l Lease) MarshalJSON() ([]byte, error) {
+	type plain Lease
+	return reply.WriteTimes(plain(l), reply.Member("expires_in_ms", l.ExpiresIn))
+}
+
+// UnmarshalJSON reads a waiting request as the API sends it.
+func (w *Wait) UnmarshalJSON(data []byte) error {
+	type plain Wait
+	return reply.ReadTimes(data, (*plain)(w), reply.Times{"waiting_ms": &w.WaitingFor})
+}
+
+// MarshalJSON writes a waiting request with the API's members.
+func (w Wait) MarshalJSON() ([]byte, error) {
+	type plain Wait
+	return reply.WriteTimes(plain(w), reply.Member("waiting_ms", w.WaitingFor))
+}
+
+// errNoSession is the refusal of an id that is none, which would make another path.
+var errNoSession = invalid("session", "A session's id is a decimal number.")
+
+// sessionCall is a call to a route of one session.
+func sessionCall(method, id string, more ...string) (calls.Call, error) {
+	if _, err := strconv.ParseUint(id, 10, 64); err != nil {
+		return calls.Call{}, errNoSession
+	}
+	return calls.Call{Method: method, Path: append([]string{"v1", "sessions", id}, more...)}, nil
+}
+
+// ListSessions goes through the sessions that the Client may see, by id, a page at a time. Each
+// page is as of the moment it is read. An error is the last thing it yields.
+func (o *Operator) ListSessions(ctx context.Context, opts ...ReadOption) iter.Seq2[*Session, error] {
+	k := calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions"}}
+	return listOf(o, ctx, k, nil, opts, func(p *page) []*Session { return p.Sessions })
+}
+
+// ListLeases goes through the leases of a session, oldest first, a page at a time, for a session
+// with more of them than one reply should have. Its errors are those of GetSession.
+func (o *Operator) ListLeases(ctx context.Context, id string, opts ...ReadOption) iter.Seq2[*Lease, error] {
+	k, err := sessionCall(http.MethodGet, id, "leases")
+	return listOf(o, ctx, k, err, opts, func(p *page) []*Lease { return p.Leases })
+}
+
+// GetSession reads any session. ErrUnknownSession, ErrExpiredSession or ErrRevoked if it
+// is over.
+func (o *Operator) GetSession(ctx context.Context, id string, opts ...ReadOption) (*Session, error) {
+	k, err := sessionCall(http.MethodGet, id)
+	if err != nil {
+		return nil, err
+	}
+	k.Query = queryOf(opts)
+	s := new(Session)
+	if _, err = o.calls.Read(ctx, k, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// RenewSession renews a session once, for a process that does not keep it by a Session:
+// it lives for its ttl from now, or for a new ttl unless that is 0.
+func (o *Operator) RenewSession(ctx context.Context, id string, ttl time.Duration) (expiresIn time.Duration, err error) {
+	k, err := sessionCall(http.MethodPut, id)
+	if err != nil {
+		return 0, err
+	}
+	body := map[string]any{}
+	if ttl != 0 {
+		body["ttl"] = calls.Milliseconds(ttl)
+	}
+	k.Body = body
+	var renewed Session
+	if _, err := o.calls.Read(ctx, k, &renewed); err != nil {
+		return 0, err
+	}
+	return renewed.ExpiresIn, nil
+}
+
+// EndSession ends a session, which releases its leases and withdraws its requests. It is
+// no error that the session is over, or belongs to another identity that the Client may not
+// end: see RevokeSession.
+func (o *Operator) EndSession(ctx context.Context, id string) error {
+	k, err := sessionCall(http.MethodDelete, id)
+	if err == nil {
+		_, err = o.calls.Do(ctx, k)
+	}
+	return err
+}
+
+// ReleaseLease releases the lease of a session, or withdraws its waiting request. With a token
+// that is not 0 it releases the lease of that token alone.
+func (o *Operator) ReleaseLease(ctx context.Context, id, name string, token uint64) error {
+	if name == "" {
+		return errNoName
+	}
+	k, err := sessionCall(http.MethodDelete, id, "leases", name)
+	if err != nil {
+		return err
+	}
+	if token != 0 {
+		k.Query = url.Values{"token": {strconv.FormatUint(token, 10)}}
+	}
+	k.Key, k.KeyOptional = calls.NewKey(), true
+	_, err = o.calls.Do(ctx, k)
+	return err
+}
+
+// Revoke takes one lease away from a session, as an operator: the permits are available at
+// once, and later requests of the session about the lease fail with ErrRevoked and the
+// reason. The holder may go on for a while: the next grant's token fences it. An epoch that
+// is not 0 names the semaphore that is meant, if it was made anew meanwhile.
+func (o *Operator) Revoke(ctx context.Context, name, session, reason string, epoch uint64) error {
+	if name == "" {
+		return errNoName
+	}
+	if _, err := sessionCall(http.MethodDelete, session); err != nil {
+		return err
+	}
+	k := calls.Call{Method: http.MethodDelete, Path: []string{"v1", "semaphores", name, "holders", session}, Query: url.Values{}, Key: calls.NewKey()}
+	if reason != "" {
+		k.Query.Set("reason", reason)
+	}
+	if epoch != 0 {
+		k.Query.Set("epoch", strconv.FormatUint(epoch, 10))
+	}
+	_, err := o.calls.Do(ctx, k)
+	return err
+}
+
+// RevokeSession ends a session as an operator. Its later requests fail with ErrRevoked
+// and the reason. It is no error that the session is over.
+func (o *Operator) RevokeSession(ctx context.Context, id, reason string) error {
+	k, err := sessionCall(http.MethodPost, id, "revoke")
+	if err != nil {
+		return err
+	}
+	body := map[string]any{}
+	if reason != "" {
+		body["reason"] = reason
+	}
+	k.Body, k.Key = body, calls.NewKey()
+	_, err = o.calls.Do(ctx, k)
+	return err
+}
+
+// ListHolders goes through all holders of a semaphore, oldest first, a page at a time; a
+// Semaphore has only the first. Each page is as of the moment it is read, and a lease that lives
+// from the first page to the last is yielded once. An error is the last thing it yields:
+// client.ErrUnknownSemaphore if the semaphore does not exist.
+func (o *Operator) ListHolders(ctx context.Context, name string, opts ...ReadOption) iter.Seq2[*client.Holder, error] {
+	k, err := listCall(name, "holders")
+	return listOf(o, ctx, k, err, opts, func(p *page) []*client.Holder { return p.Holders })
+}
+
+// ListWaiters goes through all waiting requests of a semaphore in their order, as ListHolders
+// does through the holders. Positions are those of the moment of each page.
+func (o *Operator) ListWaiters(ctx context.Context, name string, opts ...ReadOption) iter.Seq2[*client.Waiter, error] {
+	k, err := listCall(name, "waiters")
+	return listOf(o, ctx, k, err, opts, func(p *page) []*client.Waiter { return p.Waiters })
+}
+
+func listCall(name, list string) (calls.Call, error) {
+	if name == "" {
+		return calls.Call{}, errNoName
+	}
+	return calls.Call{Method: http.MethodGet, Path: []string{"v1", "semaphores", name, list}}, nil
+}
+
+// page is a page of any of these lists.
+type page struct {
+	Holders  []*client.Holder `json:"holders"`
+	Waiters  []*client.Waiter `json:"waiters"`
+	Leases   []*Lease         `json:"leases"`
+	Sessions []*Session       `json:"sessions"`
+	Next     string           `json:"next"`
+}
+
+// listOf goes through a list that a call reads, unless the call is refused already.
+func listOf[T any](o *Operator, ctx context.Context, k calls.Call, refused error, opts []ReadOption, members func(*page) []T) iter.Seq2[T, error] {
+	return reply.Pages(queryOf(opts), func(query url.Values) ([]T, string, error) {
+		if refused != nil {
+			return nil, "", refused
+		}
+		var p page
+		k.Query = query
+		_, err := o.calls.Read(ctx, k, &p)
+		return members(&p), p.Next, err
+	})
+}

@@ -1,0 +1,61 @@
+package probe
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"testing"
+)
+
+// TestMessagesAreForEver: the names of members, kinds, states and codes on a probe stream,
+// and its framing. A line may be added, and members to a message, never changed.
+func TestMessagesAreForEver(t *testing.T) {
+	hash := StateHash{Index: 300, Hash: [16]byte{0x11, 15: 0x12}}
+	request := &Request{Kind: Ask, From: "n1", ID: "n2", Address: "n2:8711", Level: 3, State: &hash}
+	reply := &Reply{Term: 7, Cluster: "c1", Code: "changed", Error: "why not", Answer: &Answer{
+		Node: "n1", Incarnation: 1 << 63, Peers: "n1:8711,n2:8711", State: Live, Leader: "n2", LeaderAddress: "n2:8711", Term: 6, Knows: 2, Commit: 301,
+		Applied: 302, Configuration: 17, Member: true, Draining: true, StorageLow: true, StorageSpent: true, Hashes: []StateHash{hash}, Common: &hash,
+		Cluster: "c2", Folder: "0f1e2d3c4b5a69788796a5b4c3d2e1f0", Forms: "c3", Restored: true,
+	}}
+	for _, message := range []any{*request, *reply, *reply.Answer} {
+		for i := range reflect.ValueOf(message).NumField() {
+			if reflect.ValueOf(message).Field(i).IsZero() {
+				t.Errorf("the sample has no %s", reflect.TypeOf(message).Field(i).Name)
+			}
+		}
+	}
+	var now bytes.Buffer
+	for _, message := range []any{request, reply, &Request{}, &Reply{Answer: &Answer{}}} {
+		var wire bytes.Buffer
+		if err := write(&wire, message); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&now, "%x %s\n", wire.Bytes()[:4], wire.Bytes()[4:])
+	}
+	fmt.Fprintf(&now, "kinds %s\nstates %s\ncodes %s\n", []Kind{Ask, Rejoin, Add, Remove, Transfer, Removed, Raise}, []State{Empty, Formed, Live},
+		slices.Sorted(maps.Keys(codes)))
+	golden, err := os.ReadFile("testdata/messages.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now.String() != string(golden) {
+		t.Errorf("messages are\n%s, and were\n%s", now.String(), golden)
+	}
+}
+
+// TestMessagesAreRead: a message is read as what was written.
+func TestMessagesAreRead(t *testing.T) {
+	var wire bytes.Buffer
+	hash := StateHash{Index: 300, Hash: [16]byte{0x11, 15: 0x12}}
+	want := Request{Kind: Raise, From: "n1", ID: "n2", Address: "n2:8711", Level: 3, State: &hash}
+	if err := write(&wire, &want); err != nil {
+		t.Fatal(err)
+	}
+	var got Request
+	if err := read(&wire, &got); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("read as %+v, error %v", got, err)
+	}
+}

@@ -1,0 +1,463 @@
+package raftlib
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/internal/wake"
+)
+
+const (
+	// appendAgain is how fast an append has to fail to be tried again at once, for each
+	// connection that is kept, and retryPause is before that.
+	appendAgain = 100 * time.Millisecond
+	retryPause  = 5 * time.Millisecond
+	// commitQuiet is how long after a success Run looks whether the follower knows the
+	// commit index by then: under load, the next entries bring it.
+	commitQuiet = time.Millisecond
+	// heartbeatAfter is for how long after the last message a heartbeat is held, at
+	// multiplier 1. Followers campaign after Tick without a message.
+	heartbeatAfter = 150 * time.Millisecond
+	// appendAim is how long an append and its reply should take at multiplier 1, at
+	// most: heartbeats share the link with it, and must come within Tick.
+	appendAim = Tick / 2
+	// appendFirst is the first budget of each peer, in bytes.
+	appendFirst = 1 << 20
+	// appendMin and appendMax bound a budget.
+	appendMin = 16 << 10
+	appendMax = 8 << 20
+	// entryOverhead is about what an entry costs on the wire beside its data.
+	entryOverhead = 64
+)
+
+// AppendEntriesPipeline fails, whatever the configuration: the messages of a pipeline
+// would get no stamp and pass no fence.
+func (t *Transport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
+	return nil, raft.ErrPipelineReplicationNotSupported
+}
+
+// AppendEntries sends entries or a heartbeat and blocks for the reply. A reply in
+// the term of the request is an acknowledgement, even one that asks for older
+// entries: its sender follows this leader still. A success comes back only when this
+// node's own disk has the entries, too: Raft counts both at once (see Log).
+//
+// It leaves in args only those entries that it sends: see pace.fit. Raft takes the last
+// of them for the last that the follower has, and goes on behind it.
+func (t *Transport) AppendEntries(
+	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
+) error {
+	if heartbeat(args) {
+		t.commits.hold(t.closing, id, t.config.Stretch.Of(heartbeatAfter), t.config.Acks)
+		defer t.commits.heard(id)
+		return t.send(t.NetworkTransport, id, target, args, resp)
+	}
+	args.Entries = t.paces.of(id).fit(args.Entries)
+	// Raft tries again after its commit timeout only. Connections that were reset fail at once.
+	return t.append(t.NetworkTransport, id, target, args, resp, raftMaxPool)
+}
+
+// append sends an append that is no heartbeat, again if that fails at once, and notes what the follower
+// knows then.
+func (t *Transport) append(
+	via *raft.NetworkTransport, id raft.ServerID, target raft.ServerAddress,
+	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse, again int,
+) error {
+	// Else a follower could take an entry for committed that it has of an earlier leader,
+	// behind those that this message compares.
+	last, lastTerm := end(args)
+	args.LeaderCommitIndex = min(args.LeaderCommitIndex, last)
+	t.commits.begin(id)
+	began := time.Now()
+	err := t.send(via, id, target, args, resp)
+	for ; err != nil && again > 0 && time.Since(began) < appendAgain && wake.Pause(t.closing, retryPause) == nil; again-- {
+		err = t.send(via, id, target, args, resp)
+	}
+	if err == nil && resp.Success && len(args.Entries) > 0 {
+		err = t.durable(last)
+	}
+	t.commits.end(id, target, args, lastTerm, err == nil && resp.Success)
+	return err
+}
+
+// send sends a message and notes the reply.
+func (t *Transport) send(
+	via *raft.NetworkTransport, id raft.ServerID, target raft.ServerAddress,
+	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
+) error {
+	if err := t.fence(id, args); err != nil {
+		return err
+	}
+	began := time.Now()
+	sent := t.config.Acks.Now() // before the send: a reply proves leadership up to that moment alone
+	err := via.AppendEntries(id, target, args, resp)
+	t.paces.of(id).note(args.Entries, time.Since(began), err, t.paces.aim)
+	if err == nil && resp.Term == args.Term {
+		t.config.Acks.Record(id, args.Term, sent)
+	}
+	return err
+}
+
+// durable waits for this node's own disk.
+func (t *Transport) durable(index uint64) error {
+	return t.config.Log.Durable(index, t.config.Stretch.Of(raftTimeout))
+}
+
+// fence fails messages that would keep followers with a leader whose own log hangs.
+// Raft lets such a leader lead for ever, since only its main loop is stuck
+// (raft#503); a silent one loses its followers to a leader that can write.
+func (t *Transport) fence(peer raft.ServerID, request any) error {
+	if t.config.Stalled() {
+		return errStalled
+	}
+	if t.config.Fault != nil {
+		return t.config.Fault(peer, request)
+	}
+	return nil
+}
+
+// commits knows what commit index each follower has been sent. Raft would send it with the next
+// entries, or after its commit timeout: a short one costs an idle cluster most of its processor time,
+// and after a long one the followers' machines would be behind for as long. Safe for concurrent use.
+type commits struct {
+	news wake.Signal // a follower may not know the commit index
+	mu   sync.Mutex
+	// peers are the followers that have replied.
+	peers map[raft.ServerID]*follower
+}
+
+// follower is what a leader knows of one.
+type follower struct {
+	flying int       // appends to it under way
+	last   time.Time // when the last message came back
+	target raft.ServerAddress
+	knows  uint64 // the commit index that it was sent, in the term of next
+	// next is an append without entries behind the last entry that the follower has acknowledged in its term.
+	next raft.AppendEntriesRequest
+}
+
+// heartbeat reports whether a message is one. It compares no entry.
+func heartbeat(args *raft.AppendEntriesRequest) bool {
+	return len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0
+}
+
+// end returns index and term of the last entry that an append compares.
+func end(args *raft.AppendEntriesRequest) (index, term uint64) {
+	if n := len(args.Entries); n > 0 {
+		return args.Entries[n-1].Index, args.Entries[n-1].Term
+	}
+	return args.PrevLogEntry, args.PrevLogTerm
+}
+
+// of returns what is known of a follower. The caller holds mu.
+func (c *commits) of(id raft.ServerID) *follower {
+	if c.peers[id] == nil {
+		c.peers[id] = &follower{}
+	}
+	return c.peers[id]
+}
+
+// begin notes that an append leaves.
+func (c *commits) begin(id raft.ServerID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of(id).flying++
+}
+
+// end notes how an append came out, of which the last entry is of lastTerm. args has the commit index as it was sent.
+func (c *commits) end(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, lastTerm uint64, success bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.of(id)
+	f.flying--
+	if !success || args.Term < f.next.Term {
+		return
+	}
+	if args.Term > f.next.Term {
+		f.knows = 0
+		f.next = raft.AppendEntriesRequest{RPCHeader: args.RPCHeader, Term: args.Term}
+	}
+	f.target, f.last, f.knows = target, time.Now(), max(f.knows, args.LeaderCommitIndex)
+	if last, _ := end(args); last > f.next.PrevLogEntry {
+		f.next.PrevLogEntry, f.next.PrevLogTerm = last, lastTerm
+	}
+	if f.knows < f.next.PrevLogEntry {
+		c.news.Set()
+	}
+}
+
+// heard notes the reply to a heartbeat.
+func (c *commits) heard(id raft.ServerID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of(id).last = time.Now()
+}
+
+// hold blocks until so long after the last message to a follower, but not while a read waits for an acknowledgement,
+// nor when ctx has ended.
+func (c *commits) hold(ctx context.Context, id raft.ServerID, after time.Duration, acks *AckClock) {
+	hurry := acks.Hurry()
+	c.mu.Lock()
+	wait := after - time.Since(c.of(id).last)
+	c.mu.Unlock()
+	if hurry == nil || wait <= 0 {
+		return
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-hurry:
+	case <-ctx.Done():
+	}
+}
+
+// due returns the followers that have acknowledged entries in the term, up to commit or beyond, and have not
+// been sent that they are committed, and what to send them. It leaves out those
+// to which an append is under way: its end looks again.
+func (c *commits) due(term, commit uint64) map[raft.ServerID]follower {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := map[raft.ServerID]follower{}
+	for id, f := range c.peers {
+		index := min(commit, f.next.PrevLogEntry)
+		if f.next.Term == term && f.flying == 0 && f.knows < index {
+			due := *f
+			due.next.LeaderCommitIndex = index
+			found[id] = due
+		}
+	}
+	return found
+}
+
+// CommitSource is what the followers are to know of Raft. No method blocks.
+type CommitSource interface {
+	CurrentTerm() uint64
+	CommitIndex() uint64
+}
+
+// Run sends followers what is committed, if no entries follow that would tell them, until ctx ends: one ordinary
+// append without entries, behind the last entry that the follower has acknowledged in this term.
+func (t *Transport) Run(ctx context.Context, source CommitSource) {
+	for wake.Until(ctx, t.commits.news) == nil {
+		if wake.Pause(ctx, commitQuiet) != nil {
+			return
+		}
+		// In this order: what a later leader has committed may be another entry of that index.
+		commit := source.CommitIndex()
+		term := source.CurrentTerm()
+		for id, f := range t.commits.due(term, commit) {
+			go func() { // a follower that does not reply holds no other up
+				_ = t.append(t.announcer, id, f.target, &f.next, &raft.AppendEntriesResponse{}, 1)
+			}()
+		}
+	}
+}
+
+// paces knows how many bytes of entries an append to each peer may have: Raft bounds
+// it by their number alone, and too many bytes for a slow link never arrive within
+// the time-out. Safe for concurrent use.
+type paces struct {
+	aim   time.Duration
+	mu    sync.Mutex
+	peers map[raft.ServerID]*pace
+}
+
+// of returns the pace of a peer.
+func (p *paces) of(peer raft.ServerID) *pace {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.peers == nil {
+		p.peers = map[raft.ServerID]*pace{}
+	}
+	if p.peers[peer] == nil {
+		p.peers[peer] = &pace{budget: appendFirst}
+	}
+	return p.peers[peer]
+}
+
+// pace is the budget of one peer, in bytes of entries an append. Safe for concurrent
+// use.
+type pace struct {
+	mu     sync.Mutex
+	budget int
+	// least is how long the fastest message has taken, with its reply; 0: no
+	// message has had a reply. No budget makes an append faster.
+	least time.Duration
+}
+
+// fit returns the first entries that the budget has room for, at least one of them.
+func (p *pace) fit(entries []*raft.Log) []*raft.Log {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	total := 0
+	for i, entry := range entries {
+		total += entrySize(entry)
+		if i > 0 && total > p.budget {
+			return entries[:i]
+		}
+	}
+	return entries
+}
+
+// note learns from an append or a heartbeat: how many bytes it had, and how much longer
+// it took than the fastest message.
+//   - After a failure, the budget is half of the bytes that failed.
+//   - After an append that took longer than the aim, it is as many bytes as would have
+//     taken just that long.
+//   - An append that used most of the budget within half of the aim doubles it.
+func (p *pace) note(entries []*raft.Log, took time.Duration, err error, aim time.Duration) {
+	total := 0
+	for _, entry := range entries {
+		total += entrySize(entry)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil && (p.least == 0 || took < p.least) {
+		p.least = took
+	}
+	took -= p.least
+	if total < appendMin && (err != nil || took > aim) { // its bytes are not the cause
+		return
+	}
+	switch {
+	case err != nil:
+		p.budget = min(p.budget, total) / 2
+	case took > aim:
+		p.budget = min(p.budget, int(float64(total)*float64(aim)/float64(took)))
+	case took < aim/2 && total > p.budget/2:
+		p.budget *= 2
+	}
+	p.budget = min(max(p.budget, appendMin), appendMax)
+}
+
+func entrySize(entry *raft.Log) int { return len(entry.Data) + len(entry.Extensions) + entryOverhead }
+
+// ErrTermOver ends the ticks, reads and waits for acknowledgements of a term that is
+// over.
+var ErrTermOver = errors.New("the term is over")
+
+// Stamp is a moment on an [AckClock]. It is a count and not a time: no two stamps are
+// equal, so that a send and a later read never seem to be at the same moment, as on
+// a coarse clock. Stamps of different clocks don't compare.
+type Stamp uint64
+
+// AckClock keeps, for each peer, the moment at which the last message was *sent* that
+// the peer has acknowledged to this node as the leader of a term. Raft keeps the
+// moment when the reply came, and so lets a reply to an older message confirm
+// leadership. All methods are safe for concurrent use.
+type AckClock struct {
+	mu      sync.Mutex
+	now     Stamp
+	acks    map[raft.ServerID]ack
+	over    uint64 // the terms up to this one are over
+	changed wake.Bell
+	waits   int // calls of Wait
+	hurried wake.Bell
+}
+
+// ack is a peer's acknowledgement, in a term, of a message sent at a moment.
+type ack struct {
+	term uint64
+	sent Stamp
+}
+
+// NewAckClock returns a clock without acknowledgements.
+func NewAckClock() *AckClock {
+	return &AckClock{acks: map[raft.ServerID]ack{}}
+}
+
+// Now returns a moment later than every one before it.
+func (c *AckClock) Now() Stamp {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now++
+	return c.now
+}
+
+// Record notes that a peer acknowledged, in a term, a message that was sent at that
+// moment. Replies may be recorded in any order.
+func (c *AckClock) Record(peer raft.ServerID, term uint64, sent Stamp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.acks[peer]
+	if term < last.term || (term == last.term && sent <= last.sent) {
+		return
+	}
+	c.acks[peer] = ack{term, sent}
+	c.changed.Ring()
+}
+
+// EndTerm ends the waits in that term and those before it. math.MaxUint64 ends
+// them for good, at shutdown.
+func (c *AckClock) EndTerm(term uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if term > c.over {
+		c.over = term
+		c.changed.Ring()
+	}
+}
+
+// Wait blocks until a quorum of the voters has acknowledged, in that term, messages
+// sent at since or later. It fails with ctx's cause, or once the term
+// is over.
+//
+// self counts, if it votes, as having acknowledged: the caller must have seen
+// Raft's own current term equal to term after it took since. Otherwise a node that
+// has voted for another leader meanwhile would count against its own vote.
+func (c *AckClock) Wait(ctx context.Context, term uint64, since Stamp, voters []raft.ServerID, self raft.ServerID) error {
+	c.count(1)
+	defer c.count(-1)
+	for {
+		done, changed, err := c.check(term, since, voters, self)
+		if done || err != nil {
+			return err
+		}
+		if err := wake.Until(ctx, changed); err != nil {
+			return err
+		}
+	}
+}
+
+// count notes that a call of Wait begins, or ends.
+func (c *AckClock) count(by int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waits += by
+	c.hurried.Ring()
+}
+
+// Hurry returns a channel that the next Wait closes, or nil while one waits.
+func (c *AckClock) Hurry() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waits > 0 {
+		return nil
+	}
+	return c.hurried.Next()
+}
+
+// check reports whether Wait is done and, if not, returns the channel that the next
+// change closes.
+func (c *AckClock) check(term uint64, since Stamp, voters []raft.ServerID, self raft.ServerID) (bool, <-chan struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if term <= c.over {
+		return false, nil, ErrTermOver
+	}
+	count := 0
+	for _, voter := range voters {
+		a := c.acks[voter]
+		if voter == self || (a.term == term && a.sent >= since) {
+			count++
+		}
+	}
+	if count > len(voters)/2 {
+		return true, nil, nil
+	}
+	return false, c.changed.Next(), nil
+}

@@ -1,0 +1,109 @@
+package fsm
+
+import (
+	"slices"
+	"strings"
+)
+
+// A reader that asks for changes since a number must learn of deletes, too. So the machine
+// remembers for a while which names were deleted by which change: the last ones of each
+// folder, and of those before them only the highest number. The folder of a name is its text
+// up to the last slash.
+
+// folderOf returns the folder of a name, with the slash at its end.
+func folderOf(name string) string { return name[:strings.LastIndexByte(name, '/')+1] }
+
+// last returns the number of the last delete in a folder.
+func (f *folder) last() uint64 { return f.names[len(f.names)-1].number }
+
+// rememberDelete notes that a change deleted an item. Beyond the bounds it forgets the folders
+// in which no item was deleted for longest.
+func (m *Machine) rememberDelete(name string, number uint64) {
+	text := folderOf(name)
+	r, known := m.byFolder.Get(text)
+	if known {
+		m.folderOrder.unlink(r, m.folderInOrder)
+	} else {
+		r = m.folders.add(folder{text: text})
+		m.byFolder.Set(text, r)
+	}
+	f := m.folders.mut(r)
+	names := f.names
+	m.deletedNames -= len(names)
+	if at := slices.IndexFunc(names, func(d deletedName) bool { return d.name == name }); at >= 0 {
+		names = slices.Concat(names[:at], names[at+1:])
+	} else if len(names) == maxFolderNames {
+		f.folded, names = names[0].number, names[1:]
+	}
+	f.names = append(names, deletedName{name, number}) // behind all that a frozen copy has of the slice
+	m.orders++
+	f.order, f.atMS = m.orders, m.nowMS
+	m.linkFolder(r)
+	for m.folders.live > maxFolders || m.deletedNames > maxDeletedNames {
+		m.forgetFolder(m.folderOrder.first)
+	}
+}
+
+// linkFolder makes a folder the last to be forgotten, and counts its names.
+func (m *Machine) linkFolder(r ref) {
+	m.folderOrder.push(r, m.folderInOrder)
+	m.deletedNames += len(m.folders.at(r).names)
+}
+
+func (m *Machine) folderInOrder(r ref) *links { return &m.folders.mut(r).inOrder }
+
+func (m *Machine) forgetFolder(r ref) {
+	f := *m.folders.at(r)
+	m.deletedNames -= len(f.names)
+	m.byFolder.Delete(f.text)
+	m.folderOrder.unlink(r, m.folderInOrder)
+	m.folders.remove(r)
+}
+
+// deletedIn returns the highest number of a delete of a name in one folder that begins with a
+// prefix, as far as that is remembered. If none of the last deletes was of such a name, it is
+// that of the last delete before them, of whatever name.
+func (m *Machine) deletedIn(text, prefix string) uint64 {
+	r, ok := m.byFolder.Get(text)
+	if !ok {
+		return 0
+	}
+	f := m.folders.at(r)
+	for _, d := range slices.Backward(f.names) {
+		if strings.HasPrefix(d.name, prefix) {
+			return d.number
+		}
+	}
+	return f.folded
+}
+
+// deletedAt returns the number of the last delete of a name, as deletedIn.
+func (m *Machine) deletedAt(name string) uint64 {
+	r, ok := m.byFolder.Get(folderOf(name))
+	if !ok {
+		return 0
+	}
+	f := m.folders.at(r)
+	for _, d := range f.names {
+		if d.name == name {
+			return d.number
+		}
+	}
+	return f.folded
+}
+
+// deletedBelow returns the highest number of a delete of a name that begins with a prefix, as
+// deletedIn. Its cost is that of a look at each folder that begins with the prefix.
+func (m *Machine) deletedBelow(prefix string) (number uint64) {
+	m.byFolder.Ascend(prefix, func(text string, r ref) bool {
+		if !strings.HasPrefix(text, prefix) {
+			return false
+		}
+		number = max(number, m.folders.at(r).last())
+		return true
+	})
+	if text := folderOf(prefix); text != prefix {
+		number = max(number, m.deletedIn(text, prefix))
+	}
+	return number
+}

@@ -1,0 +1,173 @@
+package fsm
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// goldenStep is one command of a golden history, and its code.
+type goldenStep struct {
+	command Command
+	code    Code
+}
+
+// operationsAt is a history at a level with the operations that the histories of
+// TestStateHashIsForEver lack. It leaves a record of each kind in the snapshot.
+func operationsAt(level uint32) []goldenStep {
+	two := int32(2)
+	return []goldenStep{
+		{StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: level, Jump: true}, OK},
+		{CreateSemaphore{Name: "db", Permits: 3, Level: &two, Metadata: []Pair{{"team", "core"}, {"use", "test"}}}, OK},
+		{CreateSemaphore{Name: "pool", Permits: 2, Level: &two}, OK},
+		{CreateSemaphore{Name: "jobs"}, OK},
+		{CreateSemaphore{Name: "jobs"}, OK},
+		{OpenSession{Session: 1, TTLMS: 60_000, Metadata: []Pair{{"host", "a"}}, Keep: true}, OK},
+		{OpenSession{Session: 2, TTLMS: 60_000}, OK},
+		{OpenSession{Session: 300, TTLMS: 60_000}, OK},
+		{AcquireMany{Session: 1, Wants: []Want{{"db", 2}, {"pool", 1}}, Mode: All}, OK},
+		{AcquireMany{Session: 2, Wants: []Want{{"db", 2}, {"pool", 2}}, Mode: Any}, Waiting},
+		{AcquireMany{Session: 300, Wants: []Want{{"db", 3}}, Mode: All, Try: true}, Unavailable},
+		{ResizeLease{Session: 1, Name: "db", Count: 1, Token: 300}, NotHeld},
+		{ResizeLease{Session: 1, Name: "db", Count: 1, Epoch: 77}, EpochMismatch},
+		{ResizeLease{Session: 1, Name: "db", Count: 1}, OK},
+		{ListAdd{Session: 1, Name: "jobs", Count: 5}, OK},
+		{Up{Name: "jobs", Count: 2}, OK},
+		{ListDeliver{Session: 1}, OK},
+		{ListDeliver{Session: 1}, NothingReady},
+		{ListAdd{Session: 1, Name: "jobs", Count: 4}, OK},
+		{ListRemove{Session: 1, Name: "jobs", Epoch: 77}, OK},
+		{ListRemove{Session: 1, Name: "jobs"}, OK},
+		{Down{Name: "jobs", Count: 9, Notice: "http://n1/due"}, Unavailable},
+		{Up{Name: "jobs", Count: 20, Epoch: 77}, EpochMismatch},
+		{Up{Name: "jobs", Count: 20}, OK},
+		{NoticeDone{IDs: []uint64{3, 300}}, OK},
+		{Down{Name: "jobs", Count: 90, Notice: "http://n1/later"}, Unavailable},
+		{RevokeLease{Session: 2, Name: "db", Reason: "repair", Epoch: 77}, EpochMismatch},
+		{RevokeLease{Session: 2, Name: "db", Reason: "repair"}, OK},
+		{RestoreSession{Session: 9, TTLMS: 45_000, Leases: []Want{{"pool", 1}}, Metadata: []Pair{{"host", "b"}}}, OK},
+		{EndSession{Session: 300, Operator: true, Reason: "moved"}, OK},
+		{OpenSession{Session: 301, TTLMS: 60_000}, OK},
+		{AcquireMany{Session: 301, Wants: []Want{{"db", 3}, {"pool", 2}}, Mode: All}, Waiting},
+		{ListAdd{Session: 1, Name: "pool", Count: 4}, OK},
+		{AcquireOnce{Session: 302, Name: "jobs", Count: 1, TTLMS: 20_000, Metadata: []Pair{{"host", "c"}}}, OK},
+		{EndSession{Session: 302}, OK},
+		{PutSemaphore{Name: "db", Permits: Change[int64]{true, 4}, Level: Change[*int32]{true, &two}, Metadata: Change[[]Pair]{true, []Pair{{"team", "edge"}}}}, OK},
+		{PutSemaphore{Name: "db", Level: Change[*int32]{Given: true}, OnlyNew: true}, AlreadyExists},
+		{PutSemaphore{Name: "db", Epoch: 77}, EpochMismatch},
+		{DeleteSemaphore{Name: "db", Epoch: 77}, EpochMismatch},
+		{SetValue{Name: "db", Value: -3, Epoch: 77}, EpochMismatch},
+		{Down{Name: "db", Count: 3, Partial: true, Epoch: 77}, EpochMismatch},
+		{Acquire{Session: 2, Name: "db", Count: 3, TTLMS: 70_000, Try: true, Epoch: 77}, EpochMismatch},
+		{AcquireOnce{Session: 303, Name: "db", Count: 3, TTLMS: 70_000, Epoch: 77}, EpochMismatch},
+		{Release{Session: 2, Name: "db", Epoch: 77}, EpochMismatch},
+		{ListAdd{Session: 2, Name: "db", Count: 3, Epoch: 77}, EpochMismatch},
+		{Renew{Renewals: []Renewal{{Session: 2, TTLMS: 70_000}, {Session: 303, TTLMS: KeepTTL}}}, OK},
+		{RaiseLevel{Level: min(level+1, 3)}, OK},
+	}
+}
+
+// TestOperationsAreForEver pins the bytes of the operations at each level, and what they do.
+func TestOperationsAreForEver(t *testing.T) {
+	for level := uint32(1); level <= 3; level++ {
+		var limits OwnerLimits
+		if level >= LimitsLevel {
+			limits = OwnerLimits{Sessions: 5, Leases: 300, Waiting: 6}
+		}
+		steps := operationsAt(level)
+		history := make([]Command, len(steps))
+		for i, step := range steps {
+			history[i] = step.command
+		}
+		codes := goldenHistory(t, fmt.Sprintf("testdata/operations-%d.golden", level), goldenEnvelope(limits), history)
+		for i, step := range steps {
+			if codes[i] != step.code {
+				t.Errorf("level %d, command %d, %v: %v, want %v", level, i+1, step.command.Op(), codes[i], step.code)
+			}
+		}
+	}
+}
+
+// TestEachOperationIsPinned: each operation occurs in a golden history. A new one needs a
+// history of its level, in a file of its own.
+func TestEachOperationIsPinned(t *testing.T) {
+	files, err := filepath.Glob("testdata/*-[1-9].golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinned := map[string]bool{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(content)) {
+			pinned[strings.Fields(line)[1]] = true
+		}
+	}
+	for op := OpStartTerm; op < opCount; op++ {
+		if !pinned[op.String()] {
+			t.Errorf("no file testdata/*-LEVEL.golden has the operation %v: add it to a golden history, see TestOperationsAreForEver", op)
+		}
+	}
+}
+
+// TestResultsAreForEver pins the bytes of a result, as keys in a snapshot and the peer port
+// have them: each member by itself, and all together. A line may be added, never changed.
+func TestResultsAreForEver(t *testing.T) {
+	level, lowest := int32(-70), int32(300)
+	all := Result{
+		Grants: []Grant{{"a", 200, -3, 400, 5_000}, {Semaphore: "b"}},
+		Semaphore: &SemaphoreView{Name: "a", Epoch: 200, Permits: 3, Offset: -4, Held: 5, Available: -6, Level: &level, Metadata: []Pair{{"k", "v"}},
+			ModifiedIndex: 700, Holders: 8, Waiters: 9},
+		Each:      []Result{{Code: ExpiredSession, Session: 300}, {TTLMS: 1_000}},
+		Completed: []Completion{{"a", 200, 3, 400, false}, {Semaphore: "b", Deleted: true}},
+		Level:     &level, LowestLevel: &lowest,
+	}
+	fields := reflect.ValueOf(&all).Elem()
+	for i := range fields.NumField() {
+		switch f := fields.Field(i); f.Kind() {
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.Uint8:
+			f.SetUint(uint64(i + 1))
+		case reflect.Uint64:
+			f.SetUint(uint64(1_000 + i))
+		case reflect.Int64:
+			f.SetInt(int64(-1_000 - i))
+		case reflect.String:
+			f.SetString("text " + fields.Type().Field(i).Name)
+		}
+	}
+	all.Semaphore.Version = all.Version
+	var b strings.Builder
+	pin := func(name string, r Result) {
+		encoded := AppendResult(nil, &r)
+		fmt.Fprintf(&b, "%s %x\n", name, encoded)
+		decoded, err := DecodeResult(encoded)
+		if again := AppendResult(nil, &decoded); err != nil || !slices.Equal(again, encoded) {
+			t.Errorf("%s is read as %+v, error %v", name, decoded, err)
+		}
+	}
+	for i := range fields.NumField() {
+		var one Result
+		reflect.ValueOf(&one).Elem().Field(i).Set(fields.Field(i))
+		if empty := new(Result); len(AppendResult(nil, &one)) <= 2 && string(AppendResult(nil, &one)) == string(AppendResult(nil, empty)) {
+			t.Errorf("a result loses its %s", fields.Type().Field(i).Name)
+		}
+		pin(fields.Type().Field(i).Name, one)
+	}
+	earlier := all
+	earlier.Locks, earlier.DelayMS, earlier.More = 0, 0, false
+	pin("all", earlier)
+	pin("all-4", all)
+	decoded, err := DecodeResult(AppendResult(nil, &all))
+	if err != nil || !reflect.DeepEqual(decoded, all) {
+		t.Errorf("all is read as\n%+v, error %v, and was\n%+v", decoded, err, all)
+	}
+	golden(t, "testdata/results.golden", b.String())
+}

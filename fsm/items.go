@@ -1,0 +1,281 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/tidwall/btree"
+)
+
+// ItemsLevel is the feature level from which on there are items. Below it no operation makes
+// one, so that its counters are 0 and its tables empty.
+const ItemsLevel uint32 = 4
+
+// terms are those on which open-holder opened a session. They never change.
+type terms struct {
+	about   string // opaque to the machine
+	deletes bool   // the end of the session deletes its items, instead of releasing them
+	delayMS int64  // how long no session acquires an item that the end released or deleted
+	made    uint64 // the number of the change that opened it
+}
+
+// bytes and those of an item count against maxItemBytes.
+func (t *terms) bytes() int64 { return int64(len(t.about)) + itemOverhead }
+
+func (i *item) bytes() int64 { return int64(len(i.name)+len(i.value)) + itemOverhead }
+
+// validAbout reports whether a session may have this text: UTF-8 of up to 8 KiB.
+func validAbout(about string) bool {
+	return len(about) <= maxAboutBytes && utf8.ValidString(about)
+}
+
+// validItem reports whether an item may have a name, which is as that of a semaphore, and a
+// value, which is any bytes.
+func validItem(name, value string) bool { return ValidName(name) && len(value) <= maxValueBytes }
+
+// nextChange returns the number of the next change of items. All that a command changes, or
+// the end of a session, has one number.
+func (m *Machine) nextChange() uint64 {
+	m.changes++
+	m.itemChange = m.changes
+	return m.changes
+}
+
+// raise puts a feature level in force. The numbers of changes begin with the jumps that the
+// counter of epochs has made: a state without these jumps may have come to the level, and may
+// have given numbers that are lost.
+func (m *Machine) raise(level uint32) {
+	if m.feature < ItemsLevel && level >= ItemsLevel {
+		m.jumpChanges(m.epochs &^ (succeededJump - 1))
+	}
+	m.feature = max(m.feature, level)
+}
+
+// jumpChanges makes the counter of changes skip numbers. Every index is at least the last one
+// skipped, so that a reader of a lost state learns that there is another one.
+func (m *Machine) jumpChanges(by uint64) {
+	m.changes += by
+	if by > 0 {
+		m.itemChange, m.sessionChange, m.jumped = m.changes, m.changes, m.changes
+	}
+}
+
+// delayOf returns how long no session acquires the item of a name, in milliseconds.
+func (m *Machine) delayOf(name string) int64 {
+	r, ok := m.itemNames.Get(name)
+	if !ok {
+		if r, ok = m.byShade[name]; !ok {
+			return 0
+		}
+	}
+	return max(0, m.items.at(r).delayMS-m.nowMS)
+}
+
+// itemIs reports whether the item of a name has the version that a command names. An absent
+// item is one of version 0. If not, result is the refusal.
+func (m *Machine) itemIs(name string, expected Change[uint64], result *Result) bool {
+	version := uint64(0)
+	r, exists := m.itemNames.Get(name)
+	if exists {
+		version = m.items.at(r).version
+	}
+	switch {
+	case !expected.Given || expected.Value == version:
+		return true
+	case exists:
+		*result = differs(RuleVersion, version)
+	default:
+		*result = differs(RuleAbsent, 0)
+	}
+	return false
+}
+
+// differs refuses a command because an item is not as the command needs it.
+func differs(rule Rule, version uint64) Result {
+	return Result{Code: ItemDiffers, Rule: rule, Version: version}
+}
+
+// roomForItems reports whether the bytes of items may grow by so many, with another item or
+// without. What does not grow is never refused.
+func (m *Machine) roomForItems(another bool, bytes int64, result *Result) bool {
+	if another && !within(int64(m.items.live), maxItems, RuleItems, result) {
+		return false
+	}
+	return bytes <= 0 || within(m.itemBytes+bytes-1, maxItemBytes, RuleItemBytes, result)
+}
+
+// setItem gives an item a value, flags and a holder, and makes it if there is none. If all
+// three are as before, it changes nothing and takes no number. It reports whether there was
+// room; result has the version, and the number of locks, after it.
+func (m *Machine) setItem(set item, cause Cause, result *Result) bool {
+	r, exists := m.itemNames.Get(set.name)
+	if !exists {
+		r = m.byShade[set.name]
+	}
+	var before item
+	if r != 0 {
+		before = *m.items.at(r)
+	}
+	result.Found, result.Created = exists, !exists
+	if exists && before.value == set.value && before.flags == set.flags && before.holder == set.holder {
+		result.Version, result.Locks = before.version, before.locks
+		return true
+	}
+	more := set.bytes()
+	if r != 0 {
+		more -= before.bytes()
+	}
+	if !m.roomForItems(r == 0, more, result) {
+		result.Found, result.Created = false, false
+		return false
+	}
+	set.created, set.locks, set.delayMS, set.inSession = before.created, before.locks, before.delayMS, before.inSession
+	set.version = m.nextChange()
+	if !exists {
+		set.created = set.version
+	}
+	if set.holder != 0 && before.holder == 0 {
+		set.locks++
+	}
+	switch {
+	case r == 0:
+		r = m.items.add(item{})
+	case before.shade:
+		m.unfileShade(&before)
+	}
+	*m.items.mut(r) = set
+	if !exists {
+		m.itemNames.Set(set.name, r)
+	}
+	m.itemBytes += more
+	m.moveItem(r, before.holder, set.holder)
+	m.effect(Effect{Kind: EffectItemChanged, Item: set.name, Version: set.version, Session: m.sessionID(set.holder), Cause: cause})
+	result.Version, result.Locks = set.version, set.locks
+	return true
+}
+
+// moveItem moves an item from the list of one session to that of another one. 0 is none.
+func (m *Machine) moveItem(r, from, to ref) {
+	if from == to {
+		return
+	}
+	if from != 0 {
+		m.sessions.mut(from).items.unlink(r, m.itemInSession)
+	}
+	if to != 0 {
+		m.sessions.mut(to).items.push(r, m.itemInSession)
+	}
+}
+
+func (m *Machine) itemInSession(r ref) *links { return &m.items.mut(r).inSession }
+
+// deleteItem removes an item by a change with a number. While its delay runs, a shade stays,
+// which has its name and its delay.
+func (m *Machine) deleteItem(r ref, number uint64, cause Cause) {
+	gone := *m.items.at(r)
+	m.moveItem(r, gone.holder, 0)
+	m.itemNames.Delete(gone.name)
+	m.rememberDelete(gone.name, number)
+	m.effect(Effect{Kind: EffectItemDeleted, Item: gone.name, Version: number, Session: m.sessionID(gone.holder), Cause: cause})
+	if gone.delayMS <= m.nowMS {
+		m.itemBytes -= gone.bytes()
+		m.items.remove(r)
+		return
+	}
+	m.itemBytes -= int64(len(gone.value))
+	*m.items.mut(r) = item{name: gone.name, created: gone.created, delayMS: gone.delayMS, shade: true}
+	m.fileShade(r)
+}
+
+// endHolding releases or deletes the items of a session that ends, the one that was made first
+// first, as one change. Their delay begins.
+func (m *Machine) endHolding(r ref, cause Cause) {
+	s := *m.sessions.at(r)
+	number := m.changes + 1
+	m.changes = number
+	on := s.terms
+	if on != nil {
+		m.sessionChange = number
+		m.itemBytes -= on.bytes()
+	} else {
+		on = &terms{}
+	}
+	for _, held := range m.itemsOf(&s) {
+		m.itemChange = number
+		m.done.ended++
+		if on.delayMS > 0 {
+			m.items.mut(held).delayMS = m.nowMS + on.delayMS
+		}
+		if on.deletes {
+			m.deleteItem(held, number, cause)
+			continue
+		}
+		m.moveItem(held, r, 0)
+		i := m.items.mut(held)
+		i.holder, i.version = 0, number
+		m.effect(Effect{Kind: EffectItemChanged, Item: i.name, Version: number, Cause: cause})
+	}
+}
+
+// itemsOf returns the items that a session holds, the one that was made first first. Their
+// order in the list is that in which they were acquired, which a snapshot does not keep.
+func (m *Machine) itemsOf(s *session) []ref {
+	var held []ref
+	for r := s.items.first; r != 0; r = m.items.at(r).inSession.next {
+		held = append(held, r)
+	}
+	slices.SortFunc(held, func(a, b ref) int { return cmp.Compare(m.items.at(a).created, m.items.at(b).created) })
+	return held
+}
+
+// shade is a deleted item whose delay runs, in the order in which they end.
+type shade struct {
+	delayMS int64
+	created uint64 // unique
+	item    ref
+}
+
+func newShades() *btree.BTreeG[shade] {
+	return btree.NewBTreeGOptions(func(a, b shade) bool {
+		return cmp.Or(cmp.Compare(a.delayMS, b.delayMS), cmp.Compare(a.created, b.created)) < 0
+	}, btree.Options{NoLocks: true})
+}
+
+func (m *Machine) fileShade(r ref) {
+	i := m.items.at(r)
+	m.byShade[i.name] = r
+	m.shades.Set(shade{i.delayMS, i.created, r})
+}
+
+func (m *Machine) unfileShade(i *item) {
+	delete(m.byShade, i.name)
+	m.shades.Delete(shade{delayMS: i.delayMS, created: i.created})
+}
+
+// dropShades removes the shades whose delay is over, up to maxShadesDropped.
+func (m *Machine) dropShades() {
+	for n := 0; n < maxShadesDropped && m.shadesDue(); n++ {
+		first, _ := m.shades.Min()
+		gone := *m.items.at(first.item)
+		m.unfileShade(&gone)
+		m.itemBytes -= gone.bytes()
+		m.items.remove(first.item)
+	}
+}
+
+// moveItemTimes moves all that items and their deletes have of cluster time.
+func (m *Machine) moveItemTimes(move func(*int64)) {
+	changeEach(&m.items, func(i *item) {
+		if i.delayMS != 0 {
+			move(&i.delayMS)
+		}
+	})
+	changeEach(&m.folders, func(f *folder) { move(&f.atMS) })
+	m.shades.Clear()
+	for r, i := range m.items.all() {
+		if i.shade {
+			m.fileShade(r)
+		}
+	}
+}

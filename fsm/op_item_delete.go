@@ -1,0 +1,39 @@
+package fsm
+
+// ItemDelete removes an item, held or not. No delay follows; one that runs goes on.
+//
+// Codes: OK (Found: it existed, with the Version of the delete), Malformed, ItemDiffers
+// (RuleVersion, with the Version).
+type ItemDelete struct {
+	Name    string
+	Version Change[uint64] // expected; an item that does not exist has any
+}
+
+// Op is OpItemDelete.
+func (ItemDelete) Op() Op { return OpItemDelete }
+
+func (c ItemDelete) encode(e *encoder) {
+	e.string(c.Name)
+	encodeChange(e, c.Version, (*encoder).uint)
+}
+
+func decodeItemDelete(d *decoder) Command {
+	return ItemDelete{Name: d.Text(), Version: decodeChange(d, (*decoder).Uint)}
+}
+
+func (c ItemDelete) apply(m *Machine) Result {
+	if !ValidName(c.Name) {
+		return Result{Code: Malformed}
+	}
+	r, exists := m.itemNames.Get(c.Name)
+	if !exists {
+		return Result{Code: OK}
+	}
+	var result Result
+	if !m.itemIs(c.Name, c.Version, &result) {
+		return result
+	}
+	number := m.nextChange()
+	m.deleteItem(r, number, CauseDeleted)
+	return Result{Code: OK, Found: true, Version: number}
+}

@@ -1,0 +1,50 @@
+package fsm
+
+// OpenHolder opens a session that holds items on terms of its own: its end deletes or releases
+// them, and for a while after it no session acquires them. Any session may hold items; those
+// of one that OpenSession opened are released without delay.
+//
+// Codes: OK (Session, Version: the number of the change), Malformed, SessionIDTaken,
+// LimitReached.
+type OpenHolder struct {
+	Session     uint64 // drawn by the node
+	TTLMS       int64
+	About       string // opaque to the machine, up to 8 KiB of UTF-8
+	DeleteItems bool   // at its end, instead of releasing them
+	DelayMS     int64  // of its items after its end, up to a minute
+}
+
+// Op is OpOpenHolder.
+func (OpenHolder) Op() Op { return OpOpenHolder }
+
+func (c OpenHolder) encode(e *encoder) {
+	e.drawn(c.Session)
+	e.int(c.TTLMS)
+	e.string(c.About)
+	e.bool(c.DeleteItems)
+	e.int(c.DelayMS)
+}
+
+func decodeOpenHolder(d *decoder) Command {
+	return OpenHolder{Session: d.Uint(), TTLMS: d.Int(), About: d.Text(), DeleteItems: d.Bool(), DelayMS: d.Int()}
+}
+
+func (c OpenHolder) apply(m *Machine) Result {
+	if c.Session == 0 || c.TTLMS < 0 || c.TTLMS > MaxTTLMS || c.DelayMS < 0 || c.DelayMS > maxItemDelayMS || !validAbout(c.About) {
+		return Result{Code: Malformed}
+	}
+	var result Result
+	on := &terms{about: c.About, deletes: c.DeleteItems, delayMS: c.DelayMS}
+	if !m.roomToOpen(c.Session, &result) || !m.roomForItems(false, on.bytes(), &result) {
+		return result
+	}
+	m.changes++
+	m.sessionChange, on.made = m.changes, m.changes
+	m.itemBytes += on.bytes()
+	opened := m.openSession(session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.TTLMS, terms: on})
+	m.endIfDue(m.sessions.at(opened))
+	result.Created, result.Version = true, on.made
+	m.describeSession(&result, opened)
+	m.settle()
+	return result
+}

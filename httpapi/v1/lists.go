@@ -1,0 +1,206 @@
+package v1
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"slices"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+	// pageRecords and pageBytes bound a page of sessions, since a single session may
+	// have thousands of leases and requests, with long names. A page ends early, after
+	// the session that exceeds one of them. A page of waiters ends before pageBytes.
+	pageRecords = 10_000  // leases, semaphores of requests, and entries
+	pageBytes   = 4 << 20 // of text, not counting escapes
+	pageLooks   = 10_000  // sessions, others' included
+)
+
+// A cursor is the last member of the page before, encoded so that clients don't build
+// on it: a kind, then the name, the id, the token or the place.
+const (
+	cursorName    byte = 'n'
+	cursorSession byte = 's'
+	cursorHolder  byte = 'h'
+	cursorWaiter  byte = 'w'
+	cursorLease   byte = 'l'
+)
+
+var cursorText = base64.RawURLEncoding.Strict()
+
+func nameCursor(last string) string {
+	return cursorText.EncodeToString(append([]byte{cursorName}, last...))
+}
+
+func numberCursor(kind byte, last uint64) *string {
+	text := cursorText.EncodeToString(binary.BigEndian.AppendUint64([]byte{kind}, last))
+	return &text
+}
+
+// decodeCursor reads a cursor of a kind in its only spelling: base64 skips line ends.
+func decodeCursor(kind byte, cursor string) []byte {
+	data, err := cursorText.DecodeString(cursor)
+	if err != nil || len(data) == 0 || data[0] != kind || cursorText.EncodeToString(data) != cursor {
+		return nil
+	}
+	return data[1:]
+}
+
+// parseNameCursor returns the name after which the page begins; "" for the first page.
+func parseNameCursor(cursor string) (after string, err error) {
+	if after = string(decodeCursor(cursorName, cursor)); cursor != "" && !fsm.ValidName(after) {
+		return "", badCursor()
+	}
+	return after, nil
+}
+
+// parseNumberCursor returns the id, token or place after which the page begins; 0 for the first
+// page.
+func parseNumberCursor(kind byte, cursor string) (after uint64, err error) {
+	if number := decodeCursor(kind, cursor); len(number) == 8 {
+		after = binary.BigEndian.Uint64(number)
+	}
+	if cursor != "" && after == 0 {
+		return 0, badCursor()
+	}
+	return after, nil
+}
+
+func badCursor() error {
+	return exchange.Invalid("cursor", "This is not a cursor of this list. Pass the value of next, unchanged.")
+}
+
+// readPage reads ?limit= and ?cursor=.
+func readPage(q exchange.Query) (limit int, cursor string, err error) {
+	n, err := q.Number("limit", defaultPage, 1, maxPage)
+	if err != nil {
+		return 0, "", err
+	}
+	cursor, given := q.Text("cursor")
+	if given && cursor == "" {
+		return 0, "", badCursor()
+	}
+	return int(n), cursor, nil
+}
+
+// readNumberPage is readPage for a list whose cursors have numbers.
+func readNumberPage(q exchange.Query, kind byte) (limit int, after uint64, err error) {
+	limit, cursor, err := readPage(q)
+	if err == nil {
+		after, err = parseNumberCursor(kind, cursor)
+	}
+	return limit, after, err
+}
+
+// pageOfSessions returns up to limit of the sessions after an id that the identity may
+// find, and the cursor of the next page. A page has fewer if they have more than
+// pageRecords or pageBytes, or if the identity may not find most of pageLooks sessions.
+func pageOfSessions(m *fsm.Machine, id *access.Identity, after uint64, limit int) (found []fsm.SessionView, next *string) {
+	size := pageSize{}
+	for looks := 0; ; looks++ {
+		ids := m.SessionIDs(after, 1)
+		if len(ids) == 0 {
+			return found, nil
+		}
+		if len(found) == limit || looks == pageLooks || size.records > pageRecords || size.bytes > pageBytes {
+			return found, numberCursor(cursorSession, after)
+		}
+		after = ids[0]
+		if owner, _ := m.OwnerOf(after); id.FindsSession(owner) {
+			one, _ := m.Session(after)
+			found = append(found, one)
+			size.add(&one, m.WaitList(after))
+		}
+	}
+}
+
+// pageSize counts the records and bytes of the sessions of a page.
+type pageSize struct{ records, bytes int }
+
+func (p *pageSize) add(s *fsm.SessionView, list []fsm.WaitListView) {
+	for _, pair := range s.Metadata {
+		p.bytes += len(pair.Key) + len(pair.Value)
+	}
+	for i := range s.Leases {
+		p.records++
+		p.bytes += len(s.Leases[i].Semaphore) + len(s.Leases[i].Reason)
+	}
+	for i := range s.Waiting {
+		w := &s.Waiting[i]
+		p.records += len(w.Wants)
+		for _, want := range w.Wants {
+			p.bytes += len(want.Semaphore)
+		}
+		for _, o := range w.Obstacles {
+			p.bytes += len(o.Semaphore)
+		}
+	}
+	for i := range list {
+		p.records++
+		p.bytes += len(list[i].Semaphore)
+	}
+}
+
+// pageOfHolders returns up to limit of a semaphore's holders after a token. The rules for
+// metadata and reasons keep maxPage of them below pageBytes.
+func pageOfHolders(m *fsm.Machine, name string, after uint64, limit int, nowMS int64, id *access.Identity) holdersBody {
+	body := holdersBody{Holders: []holderBody{}}
+	for _, l := range m.Holders(name, after, limit+1) {
+		if len(body.Holders) == limit {
+			body.Next = numberCursor(cursorHolder, after)
+			break
+		}
+		after = l.Token
+		body.Holders = append(body.Holders, holderBody{Session: shownID(m, l.Session, id), Count: l.Count, Token: l.Token,
+			HeldMS: left(nowMS, l.GrantedMS), ExpiresInMS: left(l.DeadlineMS, nowMS), Metadata: l.Metadata,
+			revokedBody: revokedBody{l.Revoked, l.Reason}})
+	}
+	return body
+}
+
+// pageOfWaiters returns up to limit of a semaphore's waiting requests after a place, fewer if
+// they have more than pageBytes.
+func pageOfWaiters(m *fsm.Machine, name string, after uint64, limit int, nowMS int64, id *access.Identity) waitersBody {
+	body, bytes := waitersBody{Waiters: []waiterBody{}}, 0
+	for _, w := range m.Waiters(name, after, limit+1) {
+		w.Obstacles = slices.DeleteFunc(w.Obstacles, func(o fsm.Obstacle) bool { return !id.Sees(o.Semaphore) })
+		waiter := waiterBody{Session: shownID(m, w.Session, id), Position: w.Position, WaitingMS: left(nowMS, w.EnqueuedMS), ExpiresInMS: left(w.DeadlineMS, nowMS),
+			Metadata: w.Metadata, blockedBody: newBlockedBody(&w, name), Unowned: w.Unowned}
+		for _, want := range w.Wants {
+			if want.Semaphore == name {
+				waiter.Count = want.Count
+			}
+		}
+		bytes += memberBytes + pairBytes(w.Metadata) + waiter.bytes()
+		if len(body.Waiters) == limit || bytes > pageBytes {
+			body.Next = numberCursor(cursorWaiter, after)
+			break
+		}
+		after = w.Place
+		body.Waiters = append(body.Waiters, waiter)
+	}
+	return body
+}
+
+// pageOfLeases returns up to limit of a session's leases after a token that an identity may see.
+// The rules for names and reasons keep maxPage of them below pageBytes.
+func pageOfLeases(m *fsm.Machine, session, after uint64, limit int, nowMS int64, id *access.Identity) heldLeasesBody {
+	body := heldLeasesBody{Leases: []heldBody{}}
+	for l := range m.LeasesAfter(session, after) {
+		if !id.Sees(l.Semaphore) {
+			continue
+		}
+		if len(body.Leases) == limit {
+			body.Next = numberCursor(cursorLease, after)
+			break
+		}
+		after = l.Token
+		body.Leases = append(body.Leases, heldBody{viewedLease(&l, nowMS), revokedBody{l.Revoked, l.Reason}})
+	}
+	return body
+}

@@ -1,0 +1,219 @@
+package v1_test
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+)
+
+// cursor makes a cursor of a kind, with a number.
+func cursor(kind byte, number uint64) string {
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{kind}, number))
+}
+
+// pagesOf reads a list to its end, and returns a member of each of its members, by page. between
+// runs after each page but the last one.
+func pagesOf(a *apitest.API, path, list, member string, limit int, between func()) (pages [][]string) {
+	a.Helper()
+	next := ""
+	for {
+		got := a.Do(fmt.Sprintf("GET %s?limit=%d%s", path, limit, next), "").Is(200)
+		var page []string
+		for _, one := range got.Body[list].([]any) {
+			page = append(page, fmt.Sprint(one.(map[string]any)[member]))
+		}
+		pages = append(pages, page)
+		if got.Member("next") == "null" {
+			return pages
+		}
+		if len(pages) > 1000 {
+			a.Fatalf("%s has no end", path)
+		}
+		next = "&cursor=" + got.Member("next")
+		if between != nil {
+			between()
+		}
+	}
+}
+
+// crowd makes a semaphore with 3 holders and 4 waiters, and returns their sessions.
+func crowd(a *apitest.API) (holders, waiters []string) {
+	a.Must(201, "PUT /v1/semaphores/db", `{"permits":3}`)
+	for i := range 7 {
+		s := a.Open("1h")
+		if i < 3 {
+			a.Must(200, "PUT /v1/sessions/"+s+"/leases/db", "")
+			holders = append(holders, s)
+		} else {
+			a.Must(202, "PUT /v1/sessions/"+s+"/leases/db", "")
+			waiters = append(waiters, s)
+		}
+	}
+	return holders, waiters
+}
+
+// TestListsOfASemaphore: pages of any size have each holder and each waiter once, in their order,
+// with the members that the semaphore itself shows.
+func TestListsOfASemaphore(t *testing.T) {
+	a := apitest.New(t)
+	holders, waiters := crowd(a)
+	for limit, pages := range map[int]int{1: 3, 2: 2, 3: 1, 4: 1, 1000: 1} {
+		if got := pagesOf(a, "/v1/semaphores/db/holders", "holders", "session", limit, nil); len(got) != pages || flat(got) != strings.Join(holders, " ") {
+			t.Errorf("holders by %d: %v, want %v", limit, got, holders)
+		}
+	}
+	for limit, pages := range map[int]int{1: 4, 2: 2, 3: 2, 4: 1, 1000: 1} {
+		if got := pagesOf(a, "/v1/semaphores/db/waiters", "waiters", "session", limit, nil); len(got) != pages || flat(got) != strings.Join(waiters, " ") {
+			t.Errorf("waiters by %d: %v, want %v", limit, got, waiters)
+		}
+		if got := flat(pagesOf(a, "/v1/semaphores/db/waiters", "waiters", "position", limit, nil)); got != "1 2 3 4" {
+			t.Errorf("positions by %d: %s", limit, got)
+		}
+	}
+	whole := a.Do("GET /v1/semaphores/db", "")
+	for _, list := range []string{"holders", "waiters"} {
+		got := a.Do("GET /v1/semaphores/db/"+list, "").Is(200, "next=null")
+		if shown := whole.Member(list); got.Member(list) != shown || shown == "[]" {
+			t.Errorf("%s: %s, of the semaphore itself %s", list, got.Member(list), shown)
+		}
+	}
+	a.Must(201, "PUT /v1/semaphores/idle", `{"permits":1}`)
+	a.Do("GET /v1/semaphores/idle/holders", "").Is(200, "holders=[]", "next=null")
+	a.Do("GET /v1/semaphores/idle/waiters", "").Is(200, "waiters=[]", "next=null")
+}
+
+func flat(pages [][]string) string {
+	var all []string
+	for _, page := range pages {
+		all = append(all, page...)
+	}
+	return strings.Join(all, " ")
+}
+
+// TestListsWhileTheyChange: the member that a cursor follows goes, others come and go between two
+// pages; those that stay are shown once.
+func TestListsWhileTheyChange(t *testing.T) {
+	a := apitest.New(t)
+	holders, waiters := crowd(a)
+	changes := 0
+	got := flat(pagesOf(a, "/v1/semaphores/db/holders", "holders", "session", 1, func() {
+		if changes++; changes == 1 { // the first waiter becomes the last holder
+			a.Must(204, "DELETE /v1/sessions/"+holders[0], "")
+		}
+		if changes == 2 {
+			a.Must(204, "DELETE /v1/sessions/"+holders[1], "")
+		}
+	}))
+	if want := strings.Join(append(holders, waiters[:2]...), " "); got != want {
+		t.Errorf("holders %s, want %s", got, want)
+	}
+	changes = 0
+	last := a.Open("1h")
+	got = flat(pagesOf(a, "/v1/semaphores/db/waiters", "waiters", "session", 1, func() {
+		if changes++; changes == 1 {
+			a.Must(204, "DELETE /v1/sessions/"+waiters[2], "") // the one that was shown
+			a.Must(202, "PUT /v1/sessions/"+last+"/leases/db", "")
+		}
+	}))
+	if want := strings.Join(append(waiters[2:], last), " "); got != want {
+		t.Errorf("waiters %s, want %s", got, want)
+	}
+	a.Do("GET /v1/semaphores/db/waiters?cursor="+cursor('w', 1<<63), "").Is(200, "waiters=[]", "next=null")
+	a.Do("GET /v1/semaphores/db/holders?cursor="+cursor('h', 1<<64-1), "").Is(200, "holders=[]", "next=null")
+}
+
+// TestLeasesOfASession pages through them, revoked ones too, while one goes.
+func TestLeasesOfASession(t *testing.T) {
+	a := apitest.New(t)
+	s := a.Open("1h")
+	for _, name := range []string{"d", "c", "b", "a", "e"} {
+		a.Must(201, "PUT /v1/semaphores/"+name, `{"permits":1}`)
+		a.Must(200, "PUT /v1/sessions/"+s+"/leases/"+name, "")
+	}
+	path := "/v1/sessions/" + s + "/leases"
+	a.Must(204, "DELETE /v1/semaphores/b/holders/"+s+"?reason=drill", "")
+	if got := pagesOf(a, path, "leases", "semaphore", 2, nil); fmt.Sprint(got) != "[[d c] [b a] [e]]" {
+		t.Errorf("leases %v", got)
+	}
+	shown := a.Do("GET "+path, "").Is(200, "leases.2.revoked=true", "leases.2.reason=drill", "next=null")
+	if whole := a.Do("GET /v1/sessions/"+s, ""); whole.Member("leases") != shown.Member("leases") {
+		t.Errorf("%s, of the session itself %s", shown.Text, whole.Text)
+	}
+	changed := false
+	got := pagesOf(a, path, "leases", "semaphore", 2, func() {
+		if !changed {
+			changed = true
+			a.Must(204, "DELETE /v1/semaphores/c", "") // the lease that the cursor follows
+		}
+	})
+	if fmt.Sprint(got) != "[[d c] [b a] [e]]" {
+		t.Errorf("leases %v while one goes", got)
+	}
+	a.Do("GET "+path+"?limit=9", "").Is(200, "leases.length=4", "next=null")
+	a.Must(204, "POST /v1/sessions/"+s+"/revoke", `{"reason":"end"}`)
+	a.Do("GET "+path, "").RefusedWith(410, "revoked", "reason=end")
+	a.Do("GET /v1/sessions/1/leases", "").RefusedWith(404, "unknown-session")
+	a.Do("GET /v1/sessions/x/leases", "").RefusedWith(400, "invalid-request", "field=session")
+}
+
+// TestListsRefuse: each list takes its own cursors alone, and its parameters alone.
+func TestListsRefuse(t *testing.T) {
+	a := apitest.New(t)
+	holders, _ := crowd(a)
+	epoch := a.Do("GET /v1/semaphores/db", "").Member("epoch")
+	lists := map[string]byte{"/v1/semaphores/db/holders": 'h', "/v1/semaphores/db/waiters": 'w', "/v1/sessions/" + holders[0] + "/leases": 'l'}
+	for path, own := range lists {
+		for _, kind := range []byte{'h', 'w', 'l', 's', 'n'} {
+			got := a.Do("GET "+path+"?cursor="+cursor(kind, 1), "")
+			if kind == own {
+				got.Is(200)
+			} else {
+				got.RefusedWith(400, "invalid-request", "field=cursor")
+			}
+		}
+		for _, bad := range []string{"cursor=", "cursor=!", "cursor=" + cursor(own, 0), "cursor=" + cursor(own, 1)[:8], "cursor=" + cursor(own, 1) + "AAAA",
+			"limit=0", "limit=1001", "limit=x", "limit=", "consistency=strong", "min_index=-1"} {
+			field, _, _ := strings.Cut(bad, "=")
+			a.Do("GET "+path+"?"+bad, "").RefusedWith(400, "invalid-request", "field="+field)
+		}
+		for _, unknown := range []string{"index=1", "wait=1s", "holders=1", "prefix=d"} {
+			field, _, _ := strings.Cut(unknown, "=")
+			a.Do("GET "+path+"?"+unknown, "").RefusedWith(400, "invalid-request", "field="+field)
+		}
+		if a.Do("GET "+path+"?consistency=stale", "").Is(200); !a.Node.LastRead.Stale {
+			t.Errorf("%s: a stale read was %+v", path, a.Node.LastRead)
+		}
+		if a.Do("GET "+path+"?min_index=1", "").Is(200); a.Node.LastRead.MinIndex != 1 {
+			t.Errorf("%s: read %+v", path, a.Node.LastRead)
+		}
+		a.Do("GET "+path+"/", "").RefusedWith(404, "unknown-route")
+		a.Do("POST "+path, "").RefusedWith(405, "method-not-allowed")
+		if own == 'l' {
+			continue
+		}
+		a.Do("GET "+path+"?epoch="+epoch, "").Is(200)
+		a.Do("GET "+path+"?epoch=999", "").RefusedWith(412, "precondition-failed", "epoch="+epoch)
+		a.Do("GET "+strings.Replace(path, "db", "none", 1), "").RefusedWith(404, "unknown-semaphore")
+	}
+}
+
+// TestListsAreBoundedInBytes: a page of waiters with long obstacles ends early, and the next ones
+// have the rest.
+func TestListsAreBoundedInBytes(t *testing.T) {
+	a := apitest.New(t)
+	a.Crowd(1000)
+	path := exchange.SemaphorePath(apitest.LongName(0))
+	pages := pagesOf(a, path+"/waiters", "waiters", "position", 1000, nil)
+	var want []string
+	for i := range 1000 {
+		want = append(want, fmt.Sprint(i+1))
+	}
+	if got := flat(pages); got != strings.Join(want, " ") || len(pages) < 2 || len(pages[0]) == 1000 {
+		t.Errorf("%d pages, of %d waiters first: %s", len(pages), len(pages[0]), got)
+	}
+}

@@ -1,0 +1,300 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// fault is one disturbance: begin makes it and returns its end.
+type fault struct {
+	name  string
+	begin func(e *episode, random *rand.Rand) (detail string, end func())
+}
+
+// faults are all that a schedule is made of.
+var faults = []fault{
+	{"isolate", isolate},
+	{"cut peers", cutPeers},
+	{"one way", oneWay},
+	{"mute", mute},
+	{"delay", delay},
+	{"lossy", lossy},
+	{"flap", flap},
+	{"crash", crash},
+	{"crash more", crashMore},
+	{"drain", drain},
+	{"wipe", wipe},
+	{"pause", pause},
+	{"hung disk", hungDisk},
+	{"transfer", transfer},
+	{"membership", changeMembers},
+	{"lose clients", loseClients},
+	{"duplicates", duplicates},
+}
+
+// target picks the leader or any node that runs.
+func (e *episode) target(random *rand.Rand) *node {
+	if leader := e.leader(); leader != nil && random.IntN(2) == 0 {
+		return leader
+	}
+	return e.nodes[random.IntN(3)]
+}
+
+// pair picks two of the first nodes.
+func (e *episode) pair(random *rand.Rand) (a, b *node) {
+	i := random.IntN(3)
+	return e.nodes[i], e.nodes[(i+1+random.IntN(2))%3]
+}
+
+func isolate(e *episode, random *rand.Rand) (string, func()) {
+	n := e.target(random)
+	e.cuts.around(n, +1)
+	return n.id, func() { e.cuts.around(n, -1) }
+}
+
+// cutPeers cuts a node off from its peers; clients reach it.
+func cutPeers(e *episode, random *rand.Rand) (string, func()) {
+	n := e.target(random)
+	cut := func(by int) {
+		for _, other := range e.nodes {
+			e.cuts.between(n.id, other.id, by)
+		}
+	}
+	cut(+1)
+	return n.id, func() { cut(-1) }
+}
+
+func oneWay(e *episode, random *rand.Rand) (string, func()) {
+	a, b := e.pair(random)
+	e.cuts.cut(a.id, b.id, +1)
+	return a.id + " to " + b.id, func() { e.cuts.cut(a.id, b.id, -1) }
+}
+
+// mute cuts all that a node sends, or all that it gets, of its peers and clients.
+func mute(e *episode, random *rand.Rand) (string, func()) {
+	n, deaf := e.target(random), random.IntN(2) == 0
+	cut := func(by int) {
+		for _, host := range e.hosts() {
+			if deaf {
+				e.cuts.cut(host, n.id, by)
+			} else {
+				e.cuts.cut(n.id, host, by)
+			}
+		}
+	}
+	cut(+1)
+	return fmt.Sprintf("%s, deaf: %v", n.id, deaf), func() { cut(-1) }
+}
+
+func delay(e *episode, random *rand.Rand) (string, func()) {
+	n, by := e.target(random), time.Duration(1+random.IntN(400))*time.Millisecond
+	set := func(by time.Duration) {
+		for _, host := range e.hosts() {
+			if host != n.id {
+				e.net.Delay(n.id, host, by)
+				e.net.Delay(host, n.id, by/2)
+			}
+		}
+	}
+	set(by)
+	return fmt.Sprintf("%s by %v", n.id, by), func() { set(e.latency) }
+}
+
+func lossy(e *episode, random *rand.Rand) (string, func()) {
+	p, seed := 0.05+0.3*random.Float64(), random.Uint64()
+	set := func(p float64) {
+		for _, a := range e.nodes {
+			for _, host := range e.hosts() {
+				if host != a.id {
+					e.net.Loss(a.id, host, p, seed)
+				}
+			}
+		}
+	}
+	set(p)
+	return fmt.Sprintf("%.0f %% of all that nodes send", 100*p), func() { set(0) }
+}
+
+// flap cuts and resets a pair again and again.
+func flap(e *episode, random *rand.Rand) (string, func()) {
+	a, b := e.pair(random)
+	every := time.Duration(200+random.IntN(2000)) * time.Millisecond
+	stop := make(chan struct{})
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for by := 1; ; by = -by {
+			e.cuts.between(a.id, b.id, by)
+			if by > 0 {
+				e.net.Reset(a.id, b.id)
+			}
+			select {
+			case <-time.After(every):
+			case <-stop:
+				if by > 0 {
+					e.cuts.between(a.id, b.id, -1)
+				}
+				return
+			}
+		}
+	}()
+	return fmt.Sprintf("%s, %s every %v", a.id, b.id, every), func() { close(stop); <-over }
+}
+
+func crash(e *episode, random *rand.Rand) (string, func()) {
+	n := e.target(random)
+	n.crash()
+	return n.id, n.restart
+}
+
+// crashMore kills two nodes or all three.
+func crashMore(e *episode, random *rand.Rand) (string, func()) {
+	some := e.nodes[random.IntN(2):3]
+	for _, n := range some {
+		n.crash()
+	}
+	return fmt.Sprint(len(some)), func() {
+		for _, n := range some {
+			n.restart()
+		}
+	}
+}
+
+func drain(e *episode, random *rand.Rand) (string, func()) {
+	n := e.target(random)
+	n.drain()
+	return n.id, n.start
+}
+
+// wipe takes the folder of a node that is down; the others have to give it the state.
+func wipe(e *episode, random *rand.Rand) (string, func()) {
+	n := e.target(random)
+	n.crash()
+	n.wipe()
+	return n.id, func() {
+		n.restart()
+		e.until(n.id+" is back", func() bool { return n.live.Ready() })
+	}
+}
+
+// pause holds back all that a node sends, gets and writes, as a process that is stopped
+// does. Its timers go on.
+func pause(e *episode, random *rand.Rand) (string, func()) {
+	n := e.target(random)
+	e.cuts.around(n, +1)
+	n.disk.hang(true)
+	return n.id, func() {
+		n.disk.hang(false)
+		e.cuts.around(n, -1)
+	}
+}
+
+func hungDisk(e *episode, random *rand.Rand) (string, func()) {
+	n := e.target(random)
+	n.disk.hang(true)
+	return n.id, func() { n.disk.hang(false) }
+}
+
+// transfer hands leadership over again and again.
+func transfer(e *episode, random *rand.Rand) (string, func()) {
+	times := 1 + random.IntN(6)
+	for range times {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		_ = e.nodes[random.IntN(3)].live.TransferLeadership(ctx, "") // it may find no other node
+		cancel()
+	}
+	return fmt.Sprintf("%d times", times), func() {}
+}
+
+// changeMembers adds a fourth node, and takes it away with the end of the fault.
+func changeMembers(e *episode, random *rand.Rand) (string, func()) {
+	n4, through := e.nodes[3], e.nodes[random.IntN(3)]
+	n4.start()
+	change := func(change func(context.Context) error) func() bool {
+		return func() bool {
+			ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+			defer cancel()
+			return change(ctx) == nil
+		}
+	}
+	e.until("n4 is added", change(func(ctx context.Context) error { return through.live.AddMember(ctx, "n4", "n4:8711") }))
+	return "n4, through " + through.id, func() {
+		e.until("n4 is removed", change(func(ctx context.Context) error { return through.live.RemoveMember(ctx, "n4") }))
+		n4.crash()
+		e.cuts.around(n4, -1)
+		n4.wipe()
+	}
+}
+
+// loseClients cuts clients off from all nodes, longer than their leases live.
+func loseClients(e *episode, random *rand.Rand) (string, func()) {
+	first, count := random.IntN(clients), 1+random.IntN(3)
+	cut := func(by int) {
+		for i := range count {
+			for _, n := range e.nodes {
+				e.cuts.between(clientHost((first+i)%clients), n.id, by)
+			}
+		}
+	}
+	cut(+1)
+	return fmt.Sprintf("%d from c%d on", count, first), func() {
+		time.Sleep(time.Duration(random.IntN(30)) * time.Second) // virtual: how long they are away beyond that
+		cut(-1)
+	}
+}
+
+// duplicates makes the way to the nodes bring some requests twice or late, and lose replies.
+func duplicates(e *episode, _ *rand.Rand) (string, func()) {
+	e.unreliable.Store(true)
+	return "", func() { e.unreliable.Store(false) }
+}
+
+// hosts names all of the network.
+func (e *episode) hosts() (names []string) {
+	for _, n := range e.nodes {
+		names = append(names, n.id)
+	}
+	for i := range clients {
+		names = append(names, clientHost(i))
+	}
+	return names
+}
+
+// alone are the faults that stop nodes, or change the members: no other is made beside them.
+var alone = map[string]bool{"crash": true, "crash more": true, "drain": true, "wipe": true, "membership": true, "transfer": true}
+
+// disturb makes faults for as long as the episode lasts, and heals each. A short one has
+// them closer together.
+func (e *episode) disturb(random *rand.Rand, lasts time.Duration) {
+	rest := max(int(lasts.Seconds())/16, 10)
+	for until := e.service.began.Add(lasts); time.Now().Before(until); {
+		time.Sleep(time.Duration(5+random.IntN(rest)) * time.Second) // virtual: between faults
+		list := []fault{faults[random.IntN(len(faults))]}
+		if second := faults[random.IntN(len(faults))]; !alone[list[0].name] && !alone[second.name] && random.IntN(3) == 0 {
+			list = append(list, second)
+		}
+		e.hurry(true)
+		time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond) // virtual: until clients are busy
+		var ends []func()
+		for _, f := range list {
+			detail, end := f.begin(e, random)
+			e.note("%s %s", f.name, detail)
+			e.made[f.name]++
+			ends = append(ends, end)
+		}
+		lasts := time.Duration(100+random.IntN(4000)) * time.Millisecond
+		if random.IntN(3) == 0 {
+			lasts += time.Duration(random.IntN(25)) * time.Second
+		}
+		time.Sleep(lasts) // virtual: how long it lasts
+		for _, end := range ends {
+			end()
+		}
+		e.note("healed")
+		e.ready()
+		time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond) // virtual: clients go on
+		e.hurry(false)
+	}
+}

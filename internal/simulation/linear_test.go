@@ -1,0 +1,178 @@
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// decideWithin bounds the search for an order of one episode's operations, in real time.
+const decideWithin = 30 * time.Second
+
+// view is a semaphore as clients see it: its holders, how far its offset has moved, and
+// the last token that a client knows.
+type view struct {
+	holders string // ";lease=count" by lease
+	held    int64
+	offset  int64
+	token   uint64
+}
+
+// of returns the permits of a lease.
+func (v view) of(lease string) int64 {
+	_, rest, found := strings.Cut(v.holders, ";"+lease+"=")
+	if !found {
+		return 0
+	}
+	count, _, _ := strings.Cut(rest, ";")
+	n, _ := strconv.ParseInt(count, 10, 64)
+	return n
+}
+
+func (v view) without(lease string) view {
+	if n := v.of(lease); n > 0 {
+		v.holders = strings.Replace(v.holders, fmt.Sprintf(";%s=%d", lease, n), "", 1)
+		v.held -= n
+	}
+	return v
+}
+
+func (v view) with(lease string, count int64) view {
+	list := append(strings.FieldsFunc(v.holders, func(r rune) bool { return r == ';' }), fmt.Sprintf("%s=%d", lease, count))
+	slices.Sort(list)
+	v.holders = ";" + strings.Join(list, ";")
+	v.held += count
+	return v
+}
+
+// step returns the states that an operation may lead to; none: it can't have happened.
+func step(v view, o operation, permits int64) []any {
+	available := permits + v.offset - v.held
+	switch o.kind {
+	case "acquire":
+		return stepAcquire(v, o, available)
+	case "release":
+		if v.of(o.lease) > 0 {
+			return []any{v.without(o.lease)}
+		}
+	case "drop":
+		if v.of(o.lease) == 0 {
+			return []any{v}
+		}
+		return []any{v, v.without(o.lease)}
+	case "read":
+		if o.held == v.held && o.available == available {
+			return []any{v}
+		}
+	default:
+		return stepUnowned(v, o, available)
+	}
+	return nil
+}
+
+func stepAcquire(v view, o operation, available int64) []any {
+	fits := o.count <= available && v.of(o.lease) == 0
+	switch {
+	case o.outcome == unknown && fits:
+		return []any{v, v.with(o.lease, o.count)}
+	case o.outcome == unknown:
+		return []any{v}
+	case o.outcome == done && fits && o.token > v.token:
+		next := v.with(o.lease, o.count)
+		next.token = o.token
+		return []any{next}
+	case o.outcome == refused && !(o.exact && o.count <= available):
+		return []any{v}
+	}
+	return nil
+}
+
+// stepUnowned is for up, down and set.
+func stepUnowned(v view, o operation, available int64) []any {
+	next := v
+	switch o.kind {
+	case "up":
+		next.offset += o.count
+	case "down":
+		next.offset -= o.count
+	case "set":
+		next.offset += o.count - available
+	}
+	after := available + next.offset - v.offset
+	possible := o.kind != "down" || o.count <= available
+	switch {
+	case o.outcome == unknown && possible:
+		return []any{v, next}
+	case o.outcome == unknown:
+		return []any{v}
+	case o.outcome == done && possible && (!o.exact || o.available == after):
+		return []any{next}
+	case o.outcome == refused && !(o.exact && possible):
+		return []any{v}
+	}
+	return nil
+}
+
+// checkLinear finds the semaphores whose operations have no order that explains them, and
+// those for which the search was not over in time.
+func checkLinear(operations []operation, permits map[string]int64, within time.Duration) (broken, undecided []string) {
+	parts := map[string][]porcupine.Operation{}
+	for _, o := range operations {
+		parts[o.semaphore] = append(parts[o.semaphore], porcupine.Operation{ClientId: o.client, Input: o, Call: o.call, Return: o.ret})
+	}
+	for name, part := range parts {
+		model := porcupine.NondeterministicModel{
+			Init:  func() []any { return []any{view{}} },
+			Step:  func(state, input, _ any) []any { return step(state.(view), input.(operation), permits[name]) },
+			Equal: func(a, b any) bool { return a == b },
+		}
+		switch result, info := porcupine.CheckOperationsVerbose(model.ToModel(), part, within); result {
+		case porcupine.Ok:
+		case porcupine.Unknown:
+			undecided = append(undecided, name)
+		default:
+			broken = append(broken, fmt.Sprintf("%d operations of %s have no order; about where the longest ends:\n%s", len(part), name, around(part, info)))
+		}
+	}
+	slices.Sort(broken)
+	return broken, undecided
+}
+
+// around prints the operations near the end of the longest order that was found.
+func around(part []porcupine.Operation, info porcupine.LinearizationInfo) string {
+	longest := 0
+	inOrder := map[int]bool{}
+	for _, partial := range info.PartialLinearizations() {
+		for _, order := range partial {
+			if len(order) > longest {
+				longest = len(order)
+				clear(inOrder)
+				for _, i := range order {
+					inOrder[i] = true
+				}
+			}
+		}
+	}
+	var near []string
+	list := make([]operation, 0, len(part))
+	left := map[operation]bool{}
+	for i, p := range part {
+		o := p.Input.(operation)
+		list = append(list, o)
+		left[o] = !inOrder[i]
+	}
+	slices.SortFunc(list, func(a, b operation) int { return int(a.call - b.call) })
+	first := slices.IndexFunc(list, func(o operation) bool { return left[o] })
+	for i := max(0, first-25); i < min(len(list), first+10); i++ {
+		mark := " "
+		if left[list[i]] {
+			mark = "?"
+		}
+		near = append(near, mark+" "+list[i].String())
+	}
+	return tail(near, 40)
+}

@@ -1,0 +1,386 @@
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// logged is the effects of one entry, and when a node was first seen to have applied it.
+type logged struct {
+	replica.EventEntry
+	by   string
+	seen time.Duration
+}
+
+// span is indexes of the log, both ends included.
+type span struct{ from, to uint64 }
+
+// eventLog is the events of all nodes, as one log. Safe for concurrent use.
+type eventLog struct {
+	began time.Time
+
+	mu      sync.Mutex
+	entries map[uint64]logged
+	known   []span // the indexes whose events some node has shown
+	jumps   int    // how often a snapshot came into the place of the log of a node
+	differ  []string
+}
+
+func newEventLog() *eventLog { return &eventLog{began: time.Now(), entries: map[uint64]logged{}} }
+
+// follow takes the events of a node, until stop is closed and all that it has are taken.
+func (l *eventLog) follow(id string, n *cluster.Node, stop <-chan struct{}) {
+	var after replica.EventID
+	for stopped := false; ; {
+		page, err := n.EventsAfter(after)
+		switch {
+		case errors.Is(err, outcome.ErrHistoryGone): // a snapshot came into the place of the log
+			l.jumped()
+			after = replica.EventID{Index: n.Status().AppliedIndex}
+			time.Sleep(time.Millisecond) // virtual: the node reads the snapshot first
+			if stopped {
+				return
+			}
+			continue
+		case err != nil:
+			l.note(fmt.Sprintf("the events of %s: %v", id, err))
+			return
+		}
+		l.take(id, page, after)
+		after = page.Next
+		switch {
+		case page.News == nil:
+		case stopped:
+			return
+		default:
+			select {
+			case <-page.News:
+			case <-stop:
+				stopped = true
+			}
+		}
+	}
+}
+
+func (l *eventLog) jumped() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.jumps++
+}
+
+func (l *eventLog) note(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.differ = append(l.differ, text)
+}
+
+// take adds a page, and compares it with that of other nodes.
+func (l *eventLog) take(id string, page replica.EventPage, after replica.EventID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range page.Entries {
+		first, known := l.entries[e.Index]
+		if !known {
+			l.entries[e.Index] = logged{e, id, time.Since(l.began)}
+		} else if !reflect.DeepEqual(first.EventEntry, e) {
+			l.differ = append(l.differ, fmt.Sprintf("index %d is %+v on %s, and %+v on %s", e.Index, first.EventEntry, first.by, e, id))
+		}
+	}
+	if page.Next.Index > after.Index {
+		l.known = append(l.known, span{after.Index + 1, page.Next.Index})
+	}
+}
+
+// all returns the entries by index, and the first index whose events no node has shown.
+func (l *eventLog) all() (list []logged, gap uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	reached := uint64(0)
+	slices.SortFunc(l.known, func(a, b span) int { return int(a.from) - int(b.from) })
+	for _, s := range l.known {
+		if s.from > reached+1 {
+			gap = reached + 1
+			break
+		}
+		reached = max(reached, s.to)
+	}
+	for _, index := range slices.Sorted(maps.Keys(l.entries)) {
+		list = append(list, l.entries[index])
+	}
+	return list, gap
+}
+
+// grantKey names a grant as its client knows it.
+type grantKey struct {
+	semaphore, session string
+	token              uint64
+}
+
+// line is a semaphore as the events give it.
+type line struct {
+	permits, offset, held int64
+	leases                map[uint64]lease // by session
+	waiting               []waiting        // in the order of their places
+}
+
+type lease struct {
+	count int64
+	token uint64
+}
+
+type waiting struct {
+	place   uint64
+	session uint64
+	count   int64
+	mode    fsm.Mode
+	partial bool
+}
+
+func (l *line) available() int64 { return l.permits + l.offset - l.held }
+
+func (l *line) find(place uint64) int {
+	return slices.IndexFunc(l.waiting, func(w waiting) bool { return w.place == place })
+}
+
+// replay is an obvious state machine that is driven by events and distrusts them.
+type replay struct {
+	lines     map[string]*line
+	deadlines map[uint64]int64 // of the sessions that live, in cluster time
+	nowMS     int64
+	token     uint64
+	place     uint64
+	index     uint64
+	grants    map[grantKey]uint64 // the index of each
+	ended     map[uint64]logged   // sessions that expired, by their id
+	broken    []string
+	at        string
+}
+
+func newReplay() *replay {
+	return &replay{lines: map[string]*line{}, deadlines: map[uint64]int64{}, grants: map[grantKey]uint64{}, ended: map[uint64]logged{}}
+}
+
+func (r *replay) fail(format string, arguments ...any) {
+	if len(r.broken) < 20 {
+		r.broken = append(r.broken, r.at+": "+fmt.Sprintf(format, arguments...))
+	}
+}
+
+// checkLog replays entries and returns what they break.
+func checkLog(entries []logged) *replay {
+	r := newReplay()
+	for _, e := range entries {
+		r.apply(e)
+	}
+	return r
+}
+
+func (r *replay) apply(e logged) {
+	r.at = fmt.Sprintf("index %d", e.Index)
+	if e.Index <= r.index {
+		r.fail("the index before is %d", r.index)
+	}
+	if e.NowMS < r.nowMS {
+		r.fail("cluster time falls from %d to %d ms", r.nowMS, e.NowMS)
+	}
+	r.index, r.nowMS = e.Index, e.NowMS
+	moved := "" // the semaphore from which an unowned grant has just taken permits
+	for _, f := range e.Effects {
+		r.at = fmt.Sprintf("index %d, %s %s session %d place %d token %d count %d %s", e.Index, f.Kind, f.Semaphore, f.Session, f.Place, f.Token, f.Count, f.Cause)
+		switch f.Kind {
+		case fsm.EffectCreated:
+			r.lines[f.Semaphore] = &line{permits: f.Permits, leases: map[uint64]lease{}}
+		case fsm.EffectChanged:
+			r.changed(f, moved == f.Semaphore)
+		case fsm.EffectGranted:
+			r.granted(f)
+		case fsm.EffectReleased:
+			r.released(f)
+		case fsm.EffectWaiting:
+			r.waits(f)
+		case fsm.EffectWithdrawn:
+			if l := r.lines[f.Semaphore]; l.find(f.Place) < 0 {
+				r.fail("it does not wait")
+			} else {
+				l.waiting = slices.Delete(l.waiting, l.find(f.Place), l.find(f.Place)+1)
+			}
+		case fsm.EffectSessionOpen:
+			r.deadlines[f.Session] = f.DeadlineMS
+		case fsm.EffectSessionRenewed:
+			if _, lives := r.deadlines[f.Session]; !lives {
+				r.fail("the session does not live")
+			}
+			r.deadlines[f.Session] = f.DeadlineMS
+		case fsm.EffectSessionEnded:
+			r.sessionEnded(e, f)
+		}
+		if moved = ""; f.Kind == fsm.EffectGranted && f.Unowned {
+			moved = f.Semaphore
+		}
+	}
+	r.settled(e)
+}
+
+// changed moves permits and offset. An offset that falls while requests wait has been
+// taken past the line: in the simulation no client sets the value of a semaphore with one.
+func (r *replay) changed(f fsm.Effect, served bool) {
+	l := r.lines[f.Semaphore]
+	if served && f.Offset != l.offset {
+		r.fail("after the grant the offset is %d, not %d", f.Offset, l.offset)
+	}
+	if f.Offset < l.offset && len(l.waiting) > 0 {
+		r.fail("%d permits are taken before those who wait", l.offset-f.Offset)
+	}
+	l.permits, l.offset = f.Permits, f.Offset
+}
+
+func (r *replay) granted(f fsm.Effect) {
+	l := r.lines[f.Semaphore]
+	switch i := l.find(f.Place); {
+	case i > 0:
+		r.fail("place %d is before it", l.waiting[0].place)
+	case i < 0 && len(l.waiting) > 0:
+		r.fail("place %d waits", l.waiting[0].place)
+	}
+	r.servedElsewhere(f)
+	if i := l.find(f.Place); i >= 0 {
+		if w := l.waiting[i]; f.Count > w.count || f.Count < w.count && !w.partial {
+			r.fail("it asked for %d", w.count)
+		}
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+	}
+	if f.Unowned {
+		l.offset -= f.Count
+	} else {
+		r.leased(l, f)
+	}
+	if l.available() < 0 {
+		r.fail("%d permits are missing: %d + %d, %d held", -l.available(), l.permits, l.offset, l.held)
+	}
+}
+
+// servedElsewhere checks the other lines of a request for all of several semaphores.
+func (r *replay) servedElsewhere(f fsm.Effect) {
+	for name, other := range r.lines {
+		i := other.find(f.Place)
+		if name != f.Semaphore && f.Place != 0 && i > 0 && other.waiting[i].mode == fsm.All {
+			r.fail("in the line of %s place %d is before it", name, other.waiting[0].place)
+		}
+	}
+}
+
+func (r *replay) leased(l *line, f fsm.Effect) {
+	if f.Token <= r.token {
+		r.fail("a token of %d was given before", r.token)
+	}
+	if _, lives := r.deadlines[f.Session]; !lives {
+		r.fail("the session does not live")
+	}
+	if held, is := l.leases[f.Session]; is {
+		r.fail("the session has token %d already", held.token)
+	}
+	r.token = max(r.token, f.Token)
+	l.leases[f.Session] = lease{f.Count, f.Token}
+	l.held += f.Count
+	r.grants[grantKey{f.Semaphore, fmt.Sprint(f.Session), f.Token}] = r.index
+}
+
+func (r *replay) released(f fsm.Effect) {
+	l := r.lines[f.Semaphore]
+	held, is := l.leases[f.Session]
+	if !is || held.token != f.Token || held.count != f.Count {
+		r.fail("the session holds %+v", held)
+		return
+	}
+	if f.Cause == fsm.CauseExpired && r.deadlines[f.Session] > r.nowMS {
+		r.fail("the session lives until %d ms, and it is %d", r.deadlines[f.Session], r.nowMS)
+	}
+	delete(l.leases, f.Session)
+	l.held -= f.Count
+}
+
+func (r *replay) waits(f fsm.Effect) {
+	l := r.lines[f.Semaphore]
+	w := waiting{f.Place, f.Session, f.Count, f.Mode, f.Partial}
+	if i := l.find(f.Place); i >= 0 {
+		l.waiting[i] = w
+		return
+	}
+	if f.Place < r.place || f.Place == r.place && f.Mode == 0 {
+		r.fail("place %d was given before", r.place)
+	}
+	r.place = f.Place
+	l.waiting = append(l.waiting, w)
+}
+
+func (r *replay) sessionEnded(e logged, f fsm.Effect) {
+	deadline, lives := r.deadlines[f.Session]
+	if !lives {
+		r.fail("the session does not live")
+	}
+	if f.Cause == fsm.CauseExpired {
+		if deadline > r.nowMS {
+			r.fail("the session lives until %d ms, and it is %d", deadline, r.nowMS)
+		}
+		r.ended[f.Session] = e
+	}
+	delete(r.deadlines, f.Session)
+	for name, l := range r.lines {
+		if held, is := l.leases[f.Session]; is {
+			r.fail("it leaves a lease of %s behind, token %d", name, held.token)
+		}
+	}
+}
+
+// settled checks that no request at the head of its lines could be served.
+func (r *replay) settled(e logged) {
+	r.at = fmt.Sprintf("after index %d", e.Index)
+	for name, l := range r.lines {
+		if len(l.waiting) == 0 {
+			continue
+		}
+		head := l.waiting[0]
+		if _, lives := r.deadlines[head.session]; !lives {
+			r.fail("place %d of %s waits without a session", head.place, name)
+		}
+		fits := r.fits(l, head)
+		if head.mode == fsm.All {
+			for _, other := range r.lines {
+				if i := other.find(head.place); i > 0 || i == 0 && !r.fits(other, other.waiting[0]) {
+					fits = false
+				}
+			}
+		}
+		if fits {
+			r.fail("place %d of %s wants %d and waits, though %d are available", head.place, name, head.count, l.available())
+		}
+	}
+}
+
+func (r *replay) fits(l *line, w waiting) bool {
+	return l.available() >= w.count || w.partial && l.available() > 0
+}
+
+// checkExpiries finds sessions that were seen to expire while their clients still counted
+// on them. rate is by how much the clocks of nodes may differ from those of clients.
+func checkExpiries(ended map[uint64]logged, promised map[string]time.Duration, lives map[string]time.Duration, rate float64) (broken []string) {
+	for id, e := range ended {
+		session := fmt.Sprint(id)
+		until, known := promised[session]
+		slack := time.Duration(float64(lives[session])*rate) + 2*time.Millisecond
+		if known && e.seen < until-slack {
+			broken = append(broken, fmt.Sprintf("index %d: session %s was seen to expire at %v, and was promised until %v", e.Index, session, e.seen, until))
+		}
+	}
+	return broken
+}

@@ -1,0 +1,221 @@
+package simulation
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox/signalbox/client"
+)
+
+var (
+	seed  = flag.Uint64("seed", 0, "seed of the first episode of TestSimulation; 0: drawn at random")
+	hours = flag.Float64("hours", 0.1, "virtual hours that TestSimulation takes; episodes last up to an hour")
+)
+
+// enough is how many operations with a known outcome a virtual hour must have at least.
+const enough = 1000
+
+// TestSimulation runs episodes, each with a seed of its own.
+func TestSimulation(t *testing.T) {
+	first := *seed
+	if first == 0 {
+		first = rand.Uint64N(1 << 40)
+	}
+	for left := *hours; left > 1e-6; left-- {
+		lasts := time.Duration(min(left, 1) * float64(time.Hour))
+		seed := first
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			runEpisode(t, seed, lasts)
+		})
+		first++
+	}
+}
+
+// episode is one run of a service with clients and faults, from one seed.
+type episode struct {
+	*service
+	*history
+	seed    uint64
+	latency time.Duration // of the network while all is well
+
+	moment     sync.Mutex
+	busy       bool          // clients hurry
+	changed    chan struct{} // closed and replaced when busy changes
+	unreliable atomic.Bool   // the ways of clients repeat, delay and lose requests
+	chance     sync.Mutex
+	copies     sync.WaitGroup
+	made       map[string]int // faults by name
+
+	ending   sync.Mutex
+	ttls     map[string]time.Duration // of sessions
+	earlies  []string
+	unserved []string
+}
+
+// pace reports whether clients hurry, and returns a channel that is closed when that changes.
+func (e *episode) pace() (hurry bool, changed <-chan struct{}) {
+	e.moment.Lock()
+	defer e.moment.Unlock()
+	return e.busy, e.changed
+}
+
+// hurry makes clients hurry, or act now and then.
+func (e *episode) hurry(busy bool) {
+	e.moment.Lock()
+	defer e.moment.Unlock()
+	e.busy = busy
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+// lives notes the ttl of a session.
+func (e *episode) lives(session string, ttl time.Duration) {
+	e.ending.Lock()
+	defer e.ending.Unlock()
+	e.ttls[session] = ttl
+}
+
+// early notes a lease that was lost while its client had been promised more time: in an
+// episode no operator takes leases away.
+func (e *episode) early(l *client.Lease, why error) {
+	e.ending.Lock()
+	defer e.ending.Unlock()
+	e.earlies = append(e.earlies, fmt.Sprintf("%v: token %d of %s was lost: %v", time.Since(e.history.began), l.Token, l.Semaphore, why))
+}
+
+func runEpisode(t *testing.T, seed uint64, lasts time.Duration) {
+	var e *episode
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		e = &episode{service: newService(t, random, "n1", "n2", "n3", "n4"), history: newHistory(), seed: seed, changed: make(chan struct{}),
+			made: map[string]int{}, ttls: map[string]time.Duration{}}
+		e.latency = time.Duration(random.IntN(4)) * time.Millisecond
+		e.multiplier = []int{1, 2, 4, 8}[random.IntN(4)]
+		e.run(random, lasts)
+	})
+	e.judge(t, lasts)
+}
+
+// run is the episode, within the bubble.
+func (e *episode) run(random *rand.Rand, lasts time.Duration) {
+	for _, n := range e.nodes[:3] {
+		n.start()
+	}
+	defer e.close()
+	if !e.ready() {
+		return
+	}
+	e.setUp()
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range clients {
+		a := newActor(e, i, e.seed)
+		all.Go(func() { a.act(stop) })
+	}
+	e.disturb(random, lasts)
+	close(stop)
+	all.Wait()
+	e.copies.Wait()
+	e.finish()
+	time.Sleep(time.Minute) // virtual: until idle connections are closed, also those dialled last
+}
+
+// setUp makes the semaphores and the network's latency.
+func (e *episode) setUp() {
+	a := newActor(e, 0, e.seed)
+	defer a.leave()
+	for _, s := range semaphores {
+		_, _, err := a.c.Create(context.Background(), s.name, s.permits)
+		e.must(err)
+	}
+	for _, host := range e.hosts() {
+		for _, n := range e.nodes {
+			if host != n.id {
+				e.net.Delay(host, n.id, e.latency)
+				e.net.Delay(n.id, host, e.latency)
+			}
+		}
+	}
+}
+
+// finish holds the service to its liveness: all is over or served, and all nodes agree.
+func (e *episode) finish() {
+	e.ready()
+	a := newActor(e, 0, e.seed)
+	defer a.leave()
+	for _, s := range semaphores {
+		if s.permits == 0 || s.name == "count" {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		l, err := a.c.Acquire(ctx, s.name, client.Count(s.permits))
+		if err == nil {
+			err = l.Release(ctx)
+		}
+		cancel()
+		if err != nil {
+			e.unserved = append(e.unserved, fmt.Sprintf("%d permits of %s: %v", s.permits, s.name, err))
+		}
+	}
+	e.until("no session, lease or request is left", func() bool {
+		left := int64(0)
+		for _, s := range semaphores {
+			seen, err := a.c.Get(context.Background(), s.name)
+			if err != nil {
+				return false
+			}
+			left += seen.HolderCount + seen.WaiterCount
+		}
+		return left == 0
+	})
+	e.until("all nodes have the same state", func() bool {
+		first := e.nodes[0].live.Status()
+		for _, n := range e.nodes[1:3] {
+			if s := n.live.Status(); s.AppliedIndex != first.AppliedIndex || s.StateHash != first.StateHash {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// judge checks all layers, and prints what a failure needs.
+func (e *episode) judge(t *testing.T, lasts time.Duration) {
+	entries, gap := e.events.all()
+	log := checkLog(entries)
+	disordered, undecided := checkLinear(e.operations, permitsOf(), decideWithin)
+	if len(undecided) > len(semaphores)/2 {
+		disordered = append(disordered, fmt.Sprintf("void: no order was found or excluded within %v for %v", decideWithin, undecided))
+	}
+	broken := slices.Concat(e.fatal, e.events.differ, log.broken, e.earlies, e.unserved,
+		checkExpiries(log.ended, e.deadlines, e.ttls, clockRate),
+		checkBeliefs(e.beliefs, permitsOf()), checkWrites(e.writes, log.grants), checkIndexes(e.indexes),
+		checkGrants(e.beliefs, log.grants), disordered)
+	if gap > 0 {
+		broken = append(broken, fmt.Sprintf("no node has shown the events of index %d", gap))
+	}
+	if want := int(enough * lasts.Hours()); e.known() < want {
+		broken = append(broken, fmt.Sprintf("void: %d operations have a known outcome, fewer than %d", e.known(), want))
+	}
+	t.Logf("seed %d: %v, %d operations, %d of them known, %d entries with events, %d leases, %d writes, %d snapshots given to nodes, faults %v, not decided %v",
+		e.seed, lasts, len(e.operations), e.known(), len(entries), len(e.beliefs), len(e.writes), e.events.jumps, e.made, undecided)
+	if len(broken) > 0 {
+		t.Errorf("seed %d:\n%s", e.seed, tail(broken, 30))
+	}
+	if t.Failed() {
+		t.Logf("faults:\n%s", tail(e.timeline, 200))
+		t.Logf("the last operations:\n%s", tail(e.operations, 60))
+		t.Logf("the nodes' log:\n%s", tail(strings.Split(e.service.log.String(), "\n"), 60))
+		t.Logf("again: make simulate SEED=%d HOURS=%v", e.seed, lasts.Hours())
+	}
+}

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Runs all tests with the race detector. Its runtime fails a check of its own now and then in
+# tests that use testing/synctest ("ThreadSanitizer: CHECK failed", golang/go#78156). Packages
+# that ended so, and no others, run once more.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export CGO_ENABLED=1
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+go test -race -timeout 30m ./... 2>&1 | tee "$output" && exit
+packages=$(awk '
+  /^ThreadSanitizer: CHECK failed/ { crashed = 1 }
+  /^ *--- FAIL|^WARNING: DATA RACE/ { failed = 1 }
+  /^FAIL\t/ { if (crashed) again = again " " $2; else failed = 1; crashed = 0 }
+  END { if (!failed) print again }' "$output")
+test -n "$packages" || exit 1
+echo "the race detector itself failed; once more:$packages"
+# shellcheck disable=SC2086 # a list
+go test -race -timeout 30m $packages

@@ -1,0 +1,227 @@
+package recorder
+
+//lint:file-ignore ST1003 bbolt uses the names of package os
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+)
+
+// Functions of package os that change nothing on the disk.
+var (
+	Exit        = os.Exit
+	Getpagesize = os.Getpagesize
+	Getpid      = os.Getpid
+	Hostname    = os.Hostname
+	ReadDir     = os.ReadDir
+	ReadFile    = os.ReadFile
+	SameFile    = os.SameFile
+	Stat        = os.Stat
+)
+
+// FileMode is that of package os.
+type FileMode = os.FileMode
+
+// The flags of package os.
+const (
+	O_RDONLY = os.O_RDONLY
+	O_WRONLY = os.O_WRONLY
+	O_RDWR   = os.O_RDWR
+	O_CREATE = os.O_CREATE
+	O_EXCL   = os.O_EXCL
+	O_TRUNC  = os.O_TRUNC
+)
+
+// File is a file or a folder that is open. Its methods are those of package os.
+type File struct {
+	file   *os.File
+	record *Record
+	node   int // 0: it is not in the recorded folder
+	synced bool
+}
+
+// Open is that of package os.
+func Open(path string) (*File, error) { return OpenFile(path, O_RDONLY, 0) }
+
+// OpenFile is that of package os.
+func OpenFile(path string, flags int, mode FileMode) (*File, error) {
+	f := &File{record: current.Load(), synced: flags&syscall.O_DSYNC != 0}
+	if f.record == nil {
+		f.record = &Record{}
+	}
+	r := f.record
+	r.mu.Lock()
+	folder, name := r.find(path)
+	if folder != 0 {
+		f.node = r.node(path)
+	}
+	r.mu.Unlock()
+	if folder == 0 || f.node != 0 && flags&O_TRUNC == 0 || f.node == 0 && flags&O_CREATE == 0 {
+		var err error
+		f.file, err = os.OpenFile(path, flags, mode)
+		return f, err
+	}
+	err := r.do(func() (e event, err error) {
+		if f.file, err = os.OpenFile(path, flags, mode); err != nil {
+			return e, err
+		}
+		if f.node != 0 {
+			return event{kind: truncate, node: f.node, note: name}, nil
+		}
+		r.nodes++
+		f.node = r.nodes
+		return event{kind: names, parts: []part{{folder, name, f.node}}, note: "create " + name}, nil
+	})
+	return f, err
+}
+
+// Mkdir is that of package os.
+func Mkdir(path string, mode FileMode) error {
+	return change(path, func(r *Record, folder int, name string) (event, error) {
+		if err := os.Mkdir(path, mode); err != nil || folder == 0 {
+			return event{}, err
+		}
+		r.nodes++
+		r.folders[r.nodes] = map[string]int{}
+		return event{kind: names, parts: []part{{folder, name, r.nodes}}, note: "mkdir " + name}, nil
+	})
+}
+
+// Rename is that of package os.
+func Rename(from, to string) error {
+	return change(from, func(r *Record, folder int, name string) (event, error) {
+		if err := os.Rename(from, to); err != nil || folder == 0 {
+			return event{}, err
+		}
+		other, otherName := r.find(to)
+		parts := []part{{other, otherName, r.folders[folder][name]}, {folder, name, 0}}
+		return event{kind: names, parts: parts, note: "rename " + name + " " + otherName}, nil
+	})
+}
+
+// Remove is that of package os.
+func Remove(path string) error {
+	return change(path, func(_ *Record, folder int, name string) (event, error) {
+		if err := os.Remove(path); err != nil || folder == 0 {
+			return event{}, err
+		}
+		return event{kind: names, parts: []part{{folder, name, 0}}, note: "remove " + name}, nil
+	})
+}
+
+// change makes a change of names under the current record.
+func change(path string, begin func(r *Record, folder int, name string) (event, error)) error {
+	r := current.Load()
+	if r == nil {
+		_, err := begin(r, 0, "")
+		return err
+	}
+	return r.do(func() (event, error) {
+		folder, name := r.find(path)
+		return begin(r, folder, name)
+	})
+}
+
+// RemoveAll is that of package os; each removal is a change of its own.
+func RemoveAll(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil
+	}
+	if info.IsDir() {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			if err := RemoveAll(filepath.Join(path, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return Remove(path)
+}
+
+// do makes a change of the file; synced says that it is one with its sync.
+func (f *File) do(synced bool, change func() (event, error)) error {
+	if f.node == 0 {
+		_, err := change()
+		return err
+	}
+	return f.record.doSynced(synced, func() (event, error) {
+		e, err := change()
+		e.node, e.note = f.node, filepath.Base(f.file.Name())
+		return e, err
+	})
+}
+
+// WriteAt is that of package os.
+func (f *File) WriteAt(bytes []byte, at int64) (n int, err error) {
+	err = f.do(f.synced, func() (event, error) {
+		var err error
+		n, err = f.file.WriteAt(bytes, at)
+		e := event{kind: write, at: at, bytes: slices.Clone(bytes)}
+		if f.synced {
+			e.kind = syncedWrite
+		}
+		return e, err
+	})
+	return n, err
+}
+
+// Write is that of package os.
+func (f *File) Write(bytes []byte) (int, error) {
+	at, err := f.file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return 0, err
+	}
+	n, err := f.WriteAt(bytes, at)
+	if _, seekErr := f.file.Seek(at+int64(n), io.SeekStart); err == nil {
+		err = seekErr
+	}
+	return n, err
+}
+
+// Truncate is that of package os.
+func (f *File) Truncate(size int64) error {
+	return f.do(false, func() (event, error) { return event{kind: truncate, at: size}, f.file.Truncate(size) })
+}
+
+// Sync is that of package os. Nothing is synced on the real disk.
+func (f *File) Sync() error {
+	return f.do(false, func() (event, error) {
+		info, err := f.file.Stat()
+		if err != nil {
+			return event{}, fmt.Errorf("sync: %w", err)
+		}
+		if info.IsDir() {
+			return event{kind: syncNames}, nil
+		}
+		return event{kind: syncFile}, nil
+	})
+}
+
+// Read is that of package os.
+func (f *File) Read(into []byte) (int, error) { return f.file.Read(into) }
+
+// ReadAt is that of package os.
+func (f *File) ReadAt(into []byte, at int64) (int, error) { return f.file.ReadAt(into, at) }
+
+// Seek is that of package os.
+func (f *File) Seek(at int64, whence int) (int64, error) { return f.file.Seek(at, whence) }
+
+// Stat is that of package os.
+func (f *File) Stat() (os.FileInfo, error) { return f.file.Stat() }
+
+// Name is that of package os.
+func (f *File) Name() string { return f.file.Name() }
+
+// Fd is that of package os. It is for locks and maps to read: other changes would not be seen.
+func (f *File) Fd() uintptr { return f.file.Fd() }
+
+// Close is that of package os.
+func (f *File) Close() error { return f.file.Close() }

@@ -1,0 +1,122 @@
+package journal
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+)
+
+const (
+	// FileName is the journal's file in a data folder.
+	FileName = "journal"
+	// DefaultHalf is the size of a half, in bytes.
+	DefaultHalf = 8 << 20
+
+	fileMagic   = 0x53424a31 // "SBJ1"
+	fileVersion = 1
+	fileHead    = 4096 // bytes before the first half; the first fileUsed are used
+	fileUsed    = 36
+)
+
+// File is where a journal is. What WriteAt has written is on the disk when it returns nil.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+}
+
+// state is where the next record goes, and what the file's head says.
+type state struct {
+	half int64  // bytes
+	salt uint32 // each check begins with it
+	base uint64 // the sequence before the first record of the file
+
+	generation uint64 // of the half that is written: its lowest bit is the half
+	at         int64  // where in that half the next record goes
+	check      uint32 // of the last record of the half, 0 if it has none
+	sequence   uint64 // of the last record
+	before     uint64 // the last sequence of the generation before: the other half has records up to there
+}
+
+// Create makes the file in a folder, in place of any other, for changes after the sequence
+// base. It is durable on return. half is in bytes.
+func Create(folder string, half int64, base uint64) error {
+	var salt [8]byte
+	_, _ = rand.Read(salt[:]) // never fails
+	file, err := os.OpenFile(filepath.Join(folder, FileName), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(encodeFileHead(half, base, salt))
+	// Written, not only extended: a file with holes has no room of its own.
+	for zeros, left := make([]byte, 1<<20), 2*half; err == nil && left > 0; left -= int64(len(zeros)) {
+		_, err = file.Write(zeros[:min(left, int64(len(zeros)))])
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	names, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(names.Sync(), names.Close())
+}
+
+// encodeFileHead returns what stands before the halves. It is never written again.
+func encodeFileHead(half int64, base uint64, salt [8]byte) []byte {
+	head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(make([]byte, 0, fileHead), fileMagic), fileVersion)
+	head = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(head, uint64(half)), base)
+	head = append(head, salt[:]...)
+	return binary.BigEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))[:fileHead]
+}
+
+// decodeFileHead reads what encodeFileHead returns.
+func decodeFileHead(head []byte) (s state, err error) {
+	used := head[:fileUsed-4]
+	switch {
+	case binary.BigEndian.Uint32(head) != fileMagic, binary.BigEndian.Uint32(head[fileUsed-4:]) != crc32.Checksum(used, castagnoli):
+		return state{}, errors.New("its head can't be read")
+	case binary.BigEndian.Uint32(head[4:]) != fileVersion:
+		return state{}, fmt.Errorf("it has version %d, and this program knows version %d", binary.BigEndian.Uint32(head[4:]), fileVersion)
+	}
+	s.half, s.base = int64(binary.BigEndian.Uint64(head[8:])), binary.BigEndian.Uint64(head[16:])
+	if s.half < recordAlign || s.half > 1<<32 || s.half%recordAlign != 0 {
+		return state{}, fmt.Errorf("it has halves of %d bytes", s.half)
+	}
+	s.salt = crc32.Checksum(head[24:32], castagnoli)
+	return s, nil
+}
+
+// OpenFile opens the file in a folder.
+func OpenFile(folder string) (File, error) {
+	flags := os.O_RDWR
+	if runtime.GOOS == "linux" {
+		flags |= syscall.O_DSYNC // as if fdatasync followed each write, in one call
+	}
+	file, err := os.OpenFile(filepath.Join(folder, FileName), flags, 0)
+	if err != nil || runtime.GOOS == "linux" {
+		return file, err
+	}
+	return syncedFile{file}, nil
+}
+
+// syncedFile syncs each write; elsewhere than on Linux, O_DSYNC may be no more than a hint.
+type syncedFile struct{ *os.File }
+
+func (s syncedFile) WriteAt(content []byte, at int64) (int, error) {
+	n, err := s.File.WriteAt(content, at)
+	if err == nil {
+		err = s.Sync()
+	}
+	return n, err
+}
