@@ -133,6 +133,12 @@ func TestLinearChecker(t *testing.T) {
 	}
 	lostReply := acquire("a", 0, 1, endless)
 	lostReply.outcome = unknown
+	givenUp := func(call, ret int64) operation {
+		return operation{kind: "acquire", semaphore: "lock", lease: "w", count: 1, outcome: withdrawn, call: call, ret: ret}
+	}
+	withdrawal := func(call, ret int64) operation {
+		return operation{kind: "withdraw", semaphore: "lock", lease: "w", outcome: withdrawn, call: call, ret: ret}
+	}
 	count := func(kind string, n, after, call, ret int64) operation {
 		return operation{kind: kind, semaphore: "lock", count: n, exact: true, outcome: done, available: after, call: call, ret: ret}
 	}
@@ -149,6 +155,10 @@ func TestLinearChecker(t *testing.T) {
 		"sound: an expiry":             {[]operation{acquire("a", 1, 1, 2), drop("a", 3), refusal(4, 5), acquire("b", 2, 6, 7)}, ""},
 		"sound: counting":              {[]operation{count("up", 2, 3, 1, 2), count("down", 3, 0, 3, 4), count("set", 7, 7, 5, 6), count("down", 1, 6, 7, 8)}, ""},
 		"sound: a lost up":             {[]operation{lostUp, count("down", 1, 0, 2, 3), count("down", 1, 2, 4, 5)}, ""},
+		"sound: a withdrawn grant":     {[]operation{givenUp(1, 9), withdrawal(1, 9), read(1, 2, 3), read(0, 4, 5), acquire("a", 1, 10, 11)}, ""},
+		"sound: withdrawn from a line": {[]operation{acquire("a", 1, 1, 2), givenUp(3, 9), withdrawal(3, 9), read(1, 10, 11)}, ""},
+		"granted after a withdrawal":   {[]operation{givenUp(1, 3), withdrawal(1, 3), read(1, 4, 5)}, never},
+		"withdrawn, and granted twice": {[]operation{givenUp(1, 9), withdrawal(1, 9), read(1, 2, 3), read(0, 4, 5), read(1, 6, 7)}, never},
 		"two holders of one permit":    {[]operation{acquire("a", 1, 1, 2), acquire("b", 2, 3, 4), release("a", 5, 6)}, never},
 		"a token not raised":           {[]operation{acquire("a", 2, 1, 2), release("a", 3, 4), acquire("b", 2, 5, 6)}, never},
 		"an expiry before its time":    {[]operation{acquire("a", 1, 1, 2), acquire("b", 2, 3, 4), drop("a", 5)}, never},

@@ -18,6 +18,9 @@ import (
 // clients is how many there are, each a host of its own.
 const clients = 12
 
+// shortestTTL is the shortest ttl of a session.
+const shortestTTL = 4 * time.Second
+
 func clientHost(i int) string { return fmt.Sprintf("c%d", i) }
 
 // semaphores are those of an episode: their permits, and which refusals say something
@@ -198,7 +201,7 @@ func (a *actor) opened() *client.Session {
 		_ = a.session.Close(ctx) // else it expires
 	}
 	if a.session == nil || a.session.Err() != nil {
-		a.ttl = time.Duration(4000+a.random.IntN(26_000)) * time.Millisecond
+		a.ttl = shortestTTL + time.Duration(a.random.IntN(26_000))*time.Millisecond
 		ctx, cancel := a.patient(20 * time.Second)
 		defer cancel()
 		s, err := a.c.OpenSession(ctx, client.SessionOptions{TTL: a.ttl, Margin: a.ttl / 10})
@@ -217,14 +220,20 @@ func (a *actor) asking(name string, count int64, exact bool) operation {
 	return operation{client: a.number, kind: "acquire", semaphore: name, lease: fmt.Sprintf("%d.%d", a.number, a.leases), count: count, exact: exact, call: a.e.stamp()}
 }
 
-// asked notes how an acquire ended. One whose withdrawal was confirmed is never granted,
-// also if the network delivers the request late.
+// asked notes how an acquire ended. One whose withdrawal was confirmed may have been granted
+// before it; it holds nothing from then on, also if the network delivers the request late.
 func (a *actor) asked(o operation, l *client.Lease, err error, waits bool) {
 	h := a.e.history
 	switch {
 	case err == nil:
-		o.outcome, o.token = done, l.Token
+		o.outcome, o.token, o.ret = done, l.Token, h.stamp()
 		h.add(o)
+		if o.ret-o.call > int64(shortestTTL) { // a grant whose reply was lost may have expired meanwhile
+			o.lease += "'"
+			h.withdrawn(o)
+		}
+	case errors.Is(err, client.ErrUnavailable) && errors.Is(err, context.DeadlineExceeded):
+		h.withdrawn(o)
 	case errors.Is(err, client.ErrUnavailable), a.certain(err):
 		o.outcome = refused
 		o.exact = o.exact && !waits && errors.Is(err, client.ErrUnavailable)
@@ -271,7 +280,7 @@ func (a *actor) lease() {
 func (a *actor) oneShot() {
 	pick := semaphores[a.random.IntN(4)]
 	count := 1 + a.random.Int64N(min(pick.permits, 4))
-	ttl := time.Duration(4000+a.random.IntN(20_000)) * time.Millisecond
+	ttl := shortestTTL + time.Duration(a.random.IntN(20_000))*time.Millisecond
 	waits := a.random.IntN(3) > 0
 	ctx, cancel := a.patient(40 * time.Second)
 	defer cancel()

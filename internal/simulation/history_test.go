@@ -15,15 +15,16 @@ type result int
 const (
 	refused result = iota // certainly no effect
 	done
-	unknown // at any time since the call, or never
+	unknown   // at any time since the call, or never
+	withdrawn // perhaps granted, and over since the withdrawal
 )
 
-func (o result) String() string { return [...]string{"refused", "ok", "unknown"}[o] }
+func (o result) String() string { return [...]string{"refused", "ok", "unknown", "withdrawn"}[o] }
 
 // operation is one step on one semaphore, as a client saw it.
 type operation struct {
 	client    int
-	kind      string // acquire, release, drop, read, up, down, set
+	kind      string // acquire, withdraw, release, drop, read, up, down, set
 	semaphore string
 	lease     string // names one lease, granted or asked for
 	count     int64  // asked for; of a set: the value
@@ -128,6 +129,18 @@ func (h *history) add(o operation) {
 	h.operations = append(h.operations, o)
 }
 
+// withdrawn notes an acquire that may have been granted since its call, and holds nothing
+// from its return on.
+func (h *history) withdrawn(o operation) {
+	if o.ret == 0 {
+		o.ret = h.stamp()
+	}
+	o.outcome, o.token = withdrawn, 0
+	h.add(o)
+	o.kind = "withdraw"
+	h.add(o)
+}
+
 // drop notes that a lease, if it exists, may end at any time between two stamps.
 func (h *history) drop(o operation, call, ret int64) {
 	h.add(operation{client: o.client, kind: "drop", semaphore: o.semaphore, lease: o.lease, call: call, ret: ret, outcome: unknown})
@@ -171,7 +184,7 @@ func (h *history) read(o operation, s *client.Semaphore) {
 // known counts the operations whose outcome is known.
 func (h *history) known() (n int) {
 	for _, o := range h.operations {
-		if o.outcome != unknown {
+		if o.outcome == done || o.outcome == refused {
 			n++
 		}
 	}

@@ -33,8 +33,13 @@ func (v view) of(lease string) int64 {
 	return n
 }
 
+// knows reports whether the holders have an entry of a lease, which of a withdrawn acquire
+// may be one of no permits.
+func (v view) knows(lease string) bool { return strings.Contains(v.holders, ";"+lease+"=") }
+
 func (v view) without(lease string) view {
-	if n := v.of(lease); n > 0 {
+	if v.knows(lease) {
+		n := v.of(lease)
 		v.holders = strings.Replace(v.holders, fmt.Sprintf(";%s=%d", lease, n), "", 1)
 		v.held -= n
 	}
@@ -55,6 +60,11 @@ func step(v view, o operation, permits int64) []any {
 	switch o.kind {
 	case "acquire":
 		return stepAcquire(v, o, available)
+	case "withdraw": // of the acquire and its withdrawal, the first leaves an entry, the second removes it
+		if v.knows(o.lease) {
+			return []any{v.without(o.lease)}
+		}
+		return []any{v.with(o.lease, 0)}
 	case "release":
 		if v.of(o.lease) > 0 {
 			return []any{v.without(o.lease)}
@@ -77,6 +87,12 @@ func step(v view, o operation, permits int64) []any {
 func stepAcquire(v view, o operation, available int64) []any {
 	fits := o.count <= available && v.of(o.lease) == 0
 	switch {
+	case o.outcome == withdrawn && v.knows(o.lease):
+		return []any{v.without(o.lease)}
+	case o.outcome == withdrawn && fits:
+		return []any{v.with(o.lease, 0), v.with(o.lease, o.count)}
+	case o.outcome == withdrawn:
+		return []any{v.with(o.lease, 0)}
 	case o.outcome == unknown && fits:
 		return []any{v, v.with(o.lease, o.count)}
 	case o.outcome == unknown:
