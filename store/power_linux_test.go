@@ -472,6 +472,11 @@ func loseAtEachEvent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	n.checkEachEvent()
+}
+
+// checkEachEvent ends the life, and checks what a loss of power at each of its events leaves.
+func (n *powerNode) checkEachEvent() {
 	n.record.Stop()
 	n.end()
 	for at := range n.record.Len() + 1 {
@@ -481,7 +486,7 @@ func loseAtEachEvent(t *testing.T) {
 		}
 		for _, image := range left {
 			if err := n.check(image, n.possible(at)); err != nil {
-				t.Fatalf("journal %t, event %d: %v\n%s", journaled, at, err, n.record.Last(at, 120))
+				n.t.Fatalf("journal %t, event %d: %v\n%s", journaled, at, err, n.record.Last(at, 120))
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package store
 
 import (
 	"errors"
-	"math/rand/v2"
 	"path/filepath"
 	"testing"
 
@@ -97,19 +96,7 @@ func loseInReplacement(t *testing.T) {
 	if err := n.replace(0); err != nil {
 		t.Fatal(err)
 	}
-	n.record.Stop()
-	n.end()
-	for at := range n.record.Len() + 1 {
-		left := n.record.NameCrashes(at)
-		for _, random := range []*rand.Rand{nil, n.r, n.r} {
-			left = append(left, n.record.Crash(at, random))
-		}
-		for _, image := range left {
-			if err := n.check(image, n.possible(at)); err != nil {
-				t.Fatalf("journal %t, event %d: %v\n%s", journaled, at, err, n.record.Last(at, 120))
-			}
-		}
-	}
+	n.checkEachEvent()
 	if err := n.checkKept(n.record.Crash(n.record.Len(), nil)); err != nil {
 		t.Fatalf("journal %t: the old content: %v\n%s", journaled, err, n.record.Last(n.record.Len(), 120))
 	}

@@ -18,9 +18,6 @@ import (
 // clients is how many there are, each a host of its own.
 const clients = 12
 
-// shortestTTL is the shortest ttl of a session.
-const shortestTTL = 4 * time.Second
-
 func clientHost(i int) string { return fmt.Sprintf("c%d", i) }
 
 // semaphores are those of an episode: their permits, and which refusals say something
@@ -201,7 +198,7 @@ func (a *actor) opened() *client.Session {
 		_ = a.session.Close(ctx) // else it expires
 	}
 	if a.session == nil || a.session.Err() != nil {
-		a.ttl = shortestTTL + time.Duration(a.random.IntN(26_000))*time.Millisecond
+		a.ttl = time.Duration(4000+a.random.IntN(26_000)) * time.Millisecond
 		ctx, cancel := a.patient(20 * time.Second)
 		defer cancel()
 		s, err := a.c.OpenSession(ctx, client.SessionOptions{TTL: a.ttl, Margin: a.ttl / 10})
@@ -226,12 +223,8 @@ func (a *actor) asked(o operation, l *client.Lease, err error, waits bool) {
 	h := a.e.history
 	switch {
 	case err == nil:
-		o.outcome, o.token, o.ret = done, l.Token, h.stamp()
+		o.outcome, o.token = done, l.Token
 		h.add(o)
-		if o.ret-o.call > int64(shortestTTL) { // a grant whose reply was lost may have expired meanwhile
-			o.lease += "'"
-			h.withdrawn(o)
-		}
 	case errors.Is(err, client.ErrUnavailable) && errors.Is(err, context.DeadlineExceeded):
 		h.withdrawn(o)
 	case errors.Is(err, client.ErrUnavailable), a.certain(err):
@@ -280,7 +273,7 @@ func (a *actor) lease() {
 func (a *actor) oneShot() {
 	pick := semaphores[a.random.IntN(4)]
 	count := 1 + a.random.Int64N(min(pick.permits, 4))
-	ttl := shortestTTL + time.Duration(a.random.IntN(20_000))*time.Millisecond
+	ttl := time.Duration(4000+a.random.IntN(20_000)) * time.Millisecond
 	waits := a.random.IntN(3) > 0
 	ctx, cancel := a.patient(40 * time.Second)
 	defer cancel()
@@ -290,6 +283,11 @@ func (a *actor) oneShot() {
 		acquire = a.c.Acquire
 	}
 	l, err := acquire(ctx, pick.name, client.Count(count), client.TTL(ttl), client.Margin(ttl/10))
+	if now := a.e.stamp(); err == nil && now-o.call > int64(ttl) {
+		before := o // a grant whose reply was lost may have expired, and the client asked anew
+		before.lease += "'"
+		a.e.history.withdrawn(before)
+	}
 	a.asked(o, l, err, waits)
 	if err == nil {
 		a.e.lives(l.Session, ttl)

@@ -132,10 +132,7 @@ func (h *history) add(o operation) {
 // withdrawn notes an acquire that may have been granted since its call, and holds nothing
 // from its return on.
 func (h *history) withdrawn(o operation) {
-	if o.ret == 0 {
-		o.ret = h.stamp()
-	}
-	o.outcome, o.token = withdrawn, 0
+	o.outcome, o.ret = withdrawn, h.stamp()
 	h.add(o)
 	o.kind = "withdraw"
 	h.add(o)
