@@ -238,8 +238,9 @@ func TestRestart(t *testing.T) {
 	follower.shows("permits\n7")
 }
 
-// TestReadsAreFew: however many events there are, the overview reads its list at intervals. A
-// node that asks for a pause gets one, and the page does not take it for lost.
+// TestReadsAreFew: however many events there are, the overview reads its list at intervals, also
+// when the stream of events breaks. A node that asks for a pause gets one, and the page does not
+// take it for lost.
 func TestReadsAreFew(t *testing.T) {
 	s := newSite(t)
 	s.api("n1").Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
@@ -247,10 +248,16 @@ func TestReadsAreFew(t *testing.T) {
 	b.await(`document.getElementById("live").textContent === "Live"`)
 	eval[int](b, `(() => {
 		const real = window.fetch;
-		[window.reads, window.refused, window.refuses, window.off] = [[], 0, false, false];
+		[window.reads, window.refused, window.refuses, window.off, window.cut, window.cutAt] = [[], 0, false, false, new AbortController(), 0];
 		window.fetch = (of, options) => {
+			if (String(of).includes("/v1/events")) return real(of, { ...options, signal: AbortSignal.any([options.signal, cut.signal]) });
 			if (!String(of).includes("/v1/semaphores?")) return real(of, options);
 			reads.push(performance.now());
+			if (!cutAt && reads.length > 2 && document.getElementById("live").textContent === "Live") {
+				cutAt = reads.length;
+				cut.abort(new Error("cut"));
+				cut = new AbortController();
+			}
 			if (!refuses) return real(of, options);
 			refused++;
 			return Promise.resolve(new Response('{"status":429}', { status: 429, headers: { "Retry-After": "2" } }));
@@ -258,13 +265,19 @@ func TestReadsAreFew(t *testing.T) {
 		new MutationObserver(() => { off ||= document.getElementById("live").className.includes("off"); }).observe(document.body, { subtree: true, childList: true, attributes: true, characterData: true });
 		return 0;
 	})()`)
-	for n := 2; eval[int](b, `reads.length`) < 5; n++ {
+	for _, hash := range []string{"/events", "/"} { // a new stream
+		eval[string](b, fmt.Sprintf(`(location.hash = %q)`, hash))
+		b.await(`document.getElementById("live").textContent === "Live"`)
+	}
+	eval[bool](b, `(window.reads = [], window.cutAt = 0, true)`)
+	for n := 2; !eval[bool](b, `cutAt > 0 && reads.length > cutAt + 2`); n++ {
 		s.api("n1").Must(200, "PUT /v1/semaphores/db", fmt.Sprintf(`{"permits":%d}`, n))
 	}
 	if least := eval[float64](b, `Math.min(...reads.slice(1).map((at, i) => at - reads[i]))`); least < 450 {
 		t.Errorf("two reads within %v ms", least)
 	}
-	eval[bool](b, `(window.refuses = true)`)
+	b.await(`document.getElementById("live").textContent === "Live"`)
+	eval[bool](b, `(window.off = false, window.refuses = true)`)
 	s.api("n1").Must(201, "PUT /v1/semaphores/another", `{"permits":1}`)
 	b.await(`document.getElementById("live").textContent.startsWith("Busy") && refused > 0`)
 	eval[bool](b, `(window.refuses = false, true)`)

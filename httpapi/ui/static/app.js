@@ -115,11 +115,17 @@ function drawChip() {
 async function keep(view, signal) {
   let wanted = false, least = 0, reading = null, running = null, index = 0;
   const heard = () => { heardAt = performance.now(); };
-  let slow = 0; // no read before that: the node asked for a pause
+  // No read begins before these: the node asked for a pause; it gets some time, and so does the browser.
+  let slow = 0, rested = 0;
   const once = async () => {
-    if (slow > performance.now()) await pause(slow - performance.now(), signal);
+    const early = Math.max(slow, rested) - performance.now();
+    if (early > 0) await pause(early, signal);
+    wanted = false;
+    const began = performance.now();
     index = await view.load(least, signal);
     if (signal.aborted) return;
+    const took = performance.now() - began;
+    rested = began + took + Math.min(1000, Math.max(view.rest ?? 60, 2 * took));
     view.loaded = true;
     heard();
     if (slow && streaming) setState("on", null);
@@ -130,11 +136,7 @@ async function keep(view, signal) {
   const loads = async () => {
     while (wanted && !signal.aborted) {
       await reading?.catch(() => {}); // it may have begun too early
-      wanted = false;
-      const began = performance.now();
-      await reads();
-      const took = performance.now() - began;
-      await pause(Math.min(1000, Math.max(view.rest ?? 60, 2 * took)), signal); // leaves the node and the browser time
+      if (wanted) await reads();
     }
   };
   const load = (min = 0) => {
