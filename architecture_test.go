@@ -161,16 +161,17 @@ const bareLoop = "cmd/signalbox/bench_bare_test.go"
 // homes says where alone a dependency may be imported, by the prefix of its path:
 // in which folders, or in which file. Tests are held to it as well.
 var homes = map[string][]string{
-	"github.com/labstack/echo":              {"httpapi", bareLoop},
-	"github.com/hashicorp/raft":             {"cluster", "store", "internal/simulation", bareLoop, "cmd/signalbox/bench_trace_test.go"},
-	"github.com/hashicorp/raft-boltdb":      {"cluster", "store"},
-	"go.etcd.io/bbolt":                      {"cluster", "store"},
-	"github.com/spf13/cobra":                {"cmd/signalbox"},
-	"github.com/BurntSushi/toml":            {"httpapi/access", "httpapi/declare", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target"},
-	"github.com/santhosh-tekuri/jsonschema": {"internal/openapitest"},
-	"golang.org/x/time":                     {"httpapi/access"},
-	"github.com/anishathalye/porcupine":     {"cluster", "httpapi", "cmd/signalbox", "internal/simulation"},
-	"net/http":                              {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/simulation", "examples/rate-limit"},
+	"github.com/labstack/echo":                {"httpapi", bareLoop},
+	"github.com/hashicorp/raft":               {"cluster", "store", "internal/simulation", bareLoop, "cmd/signalbox/bench_trace_test.go"},
+	"github.com/hashicorp/raft-boltdb":        {"cluster", "store"},
+	"go.etcd.io/bbolt":                        {"cluster", "store"},
+	"github.com/spf13/cobra":                  {"cmd/signalbox"},
+	"github.com/BurntSushi/toml":              {"httpapi/access", "httpapi/declare", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target"},
+	"github.com/santhosh-tekuri/jsonschema":   {"internal/openapitest"},
+	"golang.org/x/time":                       {"httpapi/access"},
+	"github.com/hashicorp/go-immutable-radix": {"cluster/replica"},
+	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "internal/simulation"},
+	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/simulation", "examples/rate-limit"},
 }
 
 // pureFolders are the state machine's folder and those of the packages of ours that

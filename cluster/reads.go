@@ -113,6 +113,11 @@ func (n *Node) Changed(name string) (changed <-chan struct{}, stop func()) {
 	return n.replica.Watch(name)
 }
 
+// WatchItems returns a watch of the changes of items here, see replica.ItemWatches.Watch.
+func (n *Node) WatchItems(name string, below bool) *replica.ItemWatch {
+	return n.replica.WatchItems(name, below)
+}
+
 // EventsAfter returns the events that follow one, see replica.EventsAfter.
 func (n *Node) EventsAfter(after replica.EventID) (replica.EventPage, error) {
 	return n.replica.EventsAfter(after)

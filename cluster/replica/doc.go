@@ -1,7 +1,7 @@
 // Package replica is this node's copy of the cluster's state, and all that watch it.
 // Raft's log reaches the copy through a [Feed], the one FSM that Raft gets; callers
-// read it with View, wait for an index with Await, and are woken by Watch, Listen and
-// EventsAfter when something has changed.
+// read it with View, wait for an index with Await, and are woken by Watch, WatchItems, Listen
+// and EventsAfter when something has changed.
 //
 // It sends no message, proposes no command and knows no other node. Nor does it know
 // whether the copy is up to date: cluster/lead finds that out with a read index.
@@ -14,6 +14,7 @@
 // Raft's apply goroutine calls the feed; everything else may be used concurrently.
 //
 //   - replica.go: Replica: the state, the index that it has reached, and the watchers of both; Feed and Sink: how an entry of the log is applied, which parts follow it, and when a snapshot is due.
+//   - items.go: who watches which items, and the numbers of their changes.
 //   - snapshot.go: how the feed writes one and restores one.
 //   - history.go: the past: events, which readers follow page by page, and state hashes, to be compared with other nodes'.
 package replica

@@ -51,6 +51,7 @@ type Replica struct {
 	arrivals wake.Watchers[uint64] // of an index
 	changes  wake.Watchers[string] // of a semaphore
 	lists    wake.Watchers[uint64] // of a session's wait list
+	items    *ItemWatches
 	history  *history
 	hashes   Hashes
 }
@@ -67,7 +68,7 @@ func New(config Config) *Replica {
 		config.Logger = hclog.NewNullLogger()
 	}
 	return &Replica{
-		log: config.Logger, state: fsm.New(), at: time.Now(),
+		log: config.Logger, state: fsm.New(), at: time.Now(), items: NewItemWatches(),
 		history: newHistory(config.HistoryEvents, config.HistoryBytes),
 	}
 }
@@ -123,6 +124,10 @@ func (r *Replica) Listen(session uint64) (news <-chan struct{}, stop func()) {
 // Listeners returns how many callers listen to the wait list of a session.
 func (r *Replica) Listeners(session uint64) int { return r.lists.Count(session) }
 
+// WatchItems returns a watch of one item or, with below, of all items whose names begin with
+// name, see ItemWatches.Watch.
+func (r *Replica) WatchItems(name string, below bool) *ItemWatch { return r.items.Watch(name, below) }
+
 // wakeWatchers wakes the watchers of all that an entry has changed.
 func (r *Replica) wakeWatchers(entry *fsm.Applied) {
 	r.lists.Wake(func(yield func(session uint64) bool) {
@@ -146,6 +151,16 @@ func (r *Replica) wakeWatchers(entry *fsm.Applied) {
 			}
 		}
 	})
+	r.items.Applied(entry.Effects)
+	if entry.Jump { // every index has moved
+		r.items.Restored(r.itemIndex())
+	}
+}
+
+// itemIndex returns the number of the last change of any item.
+func (r *Replica) itemIndex() (number uint64) {
+	r.View(func(state *fsm.Machine) { number = state.ItemsIndex("") })
+	return number
 }
 
 // EventsAfter returns a page of the events that follow an event, as far as this node

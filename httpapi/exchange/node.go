@@ -45,6 +45,9 @@ type State interface {
 	// Changed returns a channel that is closed at the next applied change of a
 	// semaphore. The caller must call stop once.
 	Changed(name string) (changed <-chan struct{}, stop func())
+	// WatchItems returns a watch of the item of that name or, with below, of all items
+	// whose names begin with it. The caller must call its Stop once.
+	WatchItems(name string, below bool) *replica.ItemWatch
 	// EventsAfter returns a page of the events after one. It does not block.
 	EventsAfter(after replica.EventID) (replica.EventPage, error)
 }

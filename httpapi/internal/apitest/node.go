@@ -30,6 +30,7 @@ type Node struct {
 	waits    map[*fakeWait]bool
 	moved    *sync.Cond // on mu: waits or watchers changed
 	Watchers map[string][]chan struct{}
+	items    *replica.ItemWatches
 
 	Fail      error // the error of every call, when set
 	FailFrom  int   // DoMany: the first call that fails
@@ -55,7 +56,7 @@ type fakeWait struct {
 // NewNode returns a Node without semaphores, that leads.
 func NewNode() *Node {
 	n := &Node{machine: fsm.NewAtLevel(fsm.FeatureLevel), waits: map[*fakeWait]bool{}, Watchers: map[string][]chan struct{}{}, Drawn: 1000,
-		news: make(chan struct{})}
+		items: replica.NewItemWatches(), news: make(chan struct{})}
 	n.moved = sync.NewCond(&n.mu)
 	n.ChecksNow = []cluster.Check{{Name: "leader", OK: true}, {Name: "caught-up", OK: true}}
 	n.StatusNow = cluster.Status{Node: "n1", Leader: "n1", Term: 3, Members: []cluster.Member{
@@ -91,6 +92,7 @@ func (n *Node) Apply(encoded ...[]byte) *fsm.Applied {
 		}
 		delete(n.Watchers, e.Semaphore)
 	}
+	n.items.Applied(applied.Effects)
 	return applied
 }
 
@@ -245,6 +247,14 @@ func (n *Node) View(read func(m *fsm.Machine)) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	read(n.machine)
+}
+
+// WatchItems implements exchange.Node.
+func (n *Node) WatchItems(name string, below bool) *replica.ItemWatch {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	defer n.moved.Broadcast()
+	return n.items.Watch(name, below)
 }
 
 // Changed implements exchange.Node.

@@ -1,0 +1,159 @@
+package replica
+
+import (
+	"sync"
+	"sync/atomic"
+
+	iradix "github.com/hashicorp/go-immutable-radix"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/wake"
+)
+
+// ItemWatch follows the changes of one item, or of all items whose names begin with a
+// prefix. It is safe for concurrent use.
+type ItemWatch struct {
+	news  wake.Signal
+	index atomic.Uint64
+	stop  func()
+}
+
+// News is a signal that is set at each applied change of what is watched.
+func (w *ItemWatch) News() <-chan struct{} { return w.news }
+
+// Index returns the highest number of a change since the watch began; 0: there was none.
+// After a snapshot was restored it is that of the last change of any item. It never falls.
+func (w *ItemWatch) Index() uint64 { return w.index.Load() }
+
+// Stop ends the watch. It may be called more than once.
+func (w *ItemWatch) Stop() { w.stop() }
+
+// changed notes the number of a change.
+func (w *ItemWatch) changed(number uint64) {
+	if number > w.index.Load() { // the apply goroutine alone writes it
+		w.index.Store(number)
+	}
+	w.news.Set()
+}
+
+// watched are the watches of one name or of one prefix.
+type watched struct {
+	watches map[*ItemWatch]struct{}
+	number  uint64 // of the last change by the entry at hand; 0: it is not concerned
+}
+
+// ItemWatches finds the watches that a change concerns. An entry costs a walk down a tree for
+// each item that it changes, and each watch that it concerns is woken once. Use
+// NewItemWatches. Its methods are safe for concurrent use and do not block.
+type ItemWatches struct {
+	mu    sync.Mutex
+	names map[string]*watched
+	below *iradix.Tree // of *watched, by prefix
+}
+
+// NewItemWatches returns one without watches.
+func NewItemWatches() *ItemWatches {
+	return &ItemWatches{names: map[string]*watched{}, below: iradix.New()}
+}
+
+// Watch returns a watch of the item of that name or, with below, of all items whose names
+// begin with it. To miss no change, a caller watches before it looks. The caller must call
+// Stop once.
+func (i *ItemWatches) Watch(name string, below bool) *ItemWatch {
+	w := &ItemWatch{news: wake.NewSignal()}
+	w.stop = func() { i.end(w, name, below) }
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	on := i.at(name, below)
+	if on == nil {
+		on = &watched{watches: map[*ItemWatch]struct{}{}}
+		if below {
+			i.below, _, _ = i.below.Insert([]byte(name), on) // state: the prefixes that are watched
+		} else {
+			i.names[name] = on
+		}
+	}
+	on.watches[w] = struct{}{}
+	return w
+}
+
+// at returns the watches of a name or of a prefix, nil if there are none.
+func (i *ItemWatches) at(name string, below bool) *watched {
+	if !below {
+		return i.names[name]
+	}
+	on, _ := i.below.Get([]byte(name))
+	found, _ := on.(*watched)
+	return found
+}
+
+func (i *ItemWatches) end(w *ItemWatch, name string, below bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	on := i.at(name, below)
+	if on == nil {
+		return
+	}
+	delete(on.watches, w)
+	switch {
+	case len(on.watches) > 0:
+	case below:
+		i.below, _, _ = i.below.Delete([]byte(name)) // state: as in Watch
+	default:
+		delete(i.names, name)
+	}
+}
+
+// Applied wakes the watches of all items that an entry has changed. Applied and Restored are
+// called one at a time.
+func (i *ItemWatches) Applied(effects []fsm.Effect) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.names) == 0 && i.below.Len() == 0 {
+		return
+	}
+	var concerned []*watched
+	note := func(on *watched, number uint64) {
+		if on.number == 0 {
+			concerned = append(concerned, on)
+		}
+		on.number = max(on.number, number)
+	}
+	for e := range effects {
+		change := &effects[e]
+		if change.Item == "" {
+			continue
+		}
+		if on := i.names[change.Item]; on != nil {
+			note(on, change.Version)
+		}
+		i.below.Root().WalkPath([]byte(change.Item), func(_ []byte, on any) (stop bool) {
+			note(on.(*watched), change.Version)
+			return false
+		})
+	}
+	for _, on := range concerned {
+		for w := range on.watches {
+			w.changed(on.number)
+		}
+		on.number = 0
+	}
+}
+
+// Restored wakes all watches: any item may have changed, the last one by the change of number.
+func (i *ItemWatches) Restored(number uint64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	all := func(on *watched) {
+		for w := range on.watches {
+			w.changed(number)
+		}
+	}
+	for _, on := range i.names {
+		all(on)
+	}
+	i.below.Root().Walk(func(_ []byte, on any) (stop bool) {
+		all(on.(*watched))
+		return false
+	})
+}

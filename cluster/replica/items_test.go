@@ -1,0 +1,107 @@
+package replica
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+// newsOf takes the signal of a watch, and returns its index if the signal was set, else 0.
+func newsOf(t *testing.T, w *ItemWatch) uint64 {
+	t.Helper()
+	select {
+	case <-w.News():
+		return w.Index()
+	default:
+		return 0
+	}
+}
+
+// TestItemChangesWakeTheirWatchers: a change wakes the watches of the item's name and of all
+// prefixes of it, others never, and gives its number.
+func TestItemChangesWakeTheirWatchers(t *testing.T) {
+	r := newFedReplica()
+	watches := map[string]*ItemWatch{}
+	for _, name := range []string{"a", "a/b", "a/b/c", "a/b/cd", "b"} {
+		watches[name], watches[name+"*"] = r.WatchItems(name, false), r.WatchItems(name, true)
+	}
+	watches["*"] = r.WatchItems("", true)
+	second := r.WatchItems("a/", true)
+	woken := func() (all string) {
+		for _, name := range []string{"*", "a", "a*", "a/b", "a/b*", "a/b/c", "a/b/c*", "a/b/cd", "a/b/cd*", "b", "b*"} {
+			if number := newsOf(t, watches[name]); number != 0 {
+				all += fmt.Sprintf("%s=%d ", name, number)
+			}
+		}
+		return strings.TrimSpace(all)
+	}
+	changed := func(name string, number uint64) fsm.Effect {
+		return fsm.Effect{Kind: fsm.EffectItemChanged, Item: name, Version: number}
+	}
+	for _, step := range []struct {
+		effects []fsm.Effect
+		want    string
+	}{
+		{[]fsm.Effect{changed("a/b/c", 7)}, "*=7 a*=7 a/b*=7 a/b/c=7 a/b/c*=7"},
+		{[]fsm.Effect{changed("ab", 8), changed("zz", 9)}, "*=9 a*=8"},
+		{[]fsm.Effect{{Kind: fsm.EffectItemDeleted, Item: "b", Version: 10}}, "*=10 b=10 b*=10"},
+		{[]fsm.Effect{{Kind: fsm.EffectGranted, Semaphore: "a"}}, ""},
+	} {
+		r.follow(&fsm.Applied{Effects: step.effects})
+		if got := woken(); got != step.want {
+			t.Errorf("%+v woke %s, want %s", step.effects, got, step.want)
+		}
+	}
+	second.Stop()
+	watches["a/b"].Stop()
+	watches["a/b*"].Stop()
+	watches["a/b*"].Stop()
+	r.follow(&fsm.Applied{Effects: []fsm.Effect{changed("a/b", 11)}})
+	if got := woken(); got != "*=11 a*=11" || newsOf(t, second) != 7 || len(r.items.names) != 4 || r.items.below.Len() != 5 {
+		t.Errorf("after three stops a change woke %s; %d names and %d prefixes are watched", got, len(r.items.names), r.items.below.Len())
+	}
+}
+
+// TestItemWatchesAreWokenByARestore: a snapshot, or a jump of the numbers, may be a change of
+// any item.
+func TestItemWatchesAreWokenByARestore(t *testing.T) {
+	r := newFedReplica()
+	feed := func(index uint64, command fsm.Command) {
+		t.Helper()
+		if err := r.Apply(entryOf(index, 1, 1, command)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	feed(1, fsm.StartTerm{Term: 1, Leader: "n1", Cluster: fsm.ClusterID{7}, Level: fsm.FeatureLevel, Limits: fsm.DefaultLimits()})
+	feed(2, fsm.ItemPut{Name: "a", Value: "1"})
+	one, all := r.WatchItems("other", false), r.WatchItems("p/", true)
+	if err := r.Restore(sourceOf(snapshotOf(t, r))); err != nil {
+		t.Fatal(err)
+	}
+	if got := []uint64{newsOf(t, one), newsOf(t, all)}; got[0] != 1 || got[1] != 1 {
+		t.Errorf("a restore of a state with one change set %d, want 1 1", got)
+	}
+	feed(3, fsm.StartTerm{Term: 1, Leader: "n1", Cluster: fsm.ClusterID{7}, Jump: true})
+	if got := []uint64{newsOf(t, one), newsOf(t, all)}; got[0] < 1<<32 || got[1] != got[0] {
+		t.Errorf("a jump of the numbers set %d", got)
+	}
+}
+
+// BenchmarkItemWatches is an entry that ends a session with 4,096 items of long names, all
+// watched by 512 prefixes of different lengths.
+func BenchmarkItemWatches(b *testing.B) {
+	watches := NewItemWatches()
+	long := strings.Repeat("x", 500)
+	for length := range 500 {
+		defer watches.Watch(long[:length], true).Stop()
+	}
+	effects := make([]fsm.Effect, 4096)
+	for i := range effects {
+		effects[i] = fsm.Effect{Kind: fsm.EffectItemChanged, Item: fmt.Sprintf("%s%d", long, i), Version: 5}
+	}
+	for b.Loop() {
+		watches.Applied(effects)
+	}
+}
