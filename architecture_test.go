@@ -49,12 +49,14 @@ var layers = map[string][]string{
 	"httpapi/audit":      {},      // one line for each change
 	"httpapi/access":     {"fsm"}, // tokens, and what their identities may do
 
-	"httpapi/callback": {"cluster/notices", "fsm"},            // notices over HTTP
-	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"}, // throttle's TOML, applied through the log
+	"httpapi/tracing":  {"cluster", "cluster/replica", "fsm", "httpapi/access", "httpapi/exchange"}, // spans of requests, for OpenTelemetry
+	"httpapi/callback": {"cluster/notices", "fsm"},                                                  // notices over HTTP
+	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"},                                       // throttle's TOML, applied through the log
 
 	// For tests: the API's router, and clients as the dialects' users have them.
 	"httpapi/internal/apitest": {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "internal/memnet", "internal/openapitest", "store"},
 	"internal/noderedclient":   {},
+	"internal/otlptest":        {}, // a collector of spans, for tests
 	"internal/throttleclient":  {},
 
 	"cluster":              {"cluster/backup", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/metrics", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/wake", "store"},
@@ -138,6 +140,7 @@ var testLayers = map[string][]string{
 	"httpapi/v1/members":  {"httpapi/internal/apitest"},
 	"httpapi/v1/snapshot": {"httpapi/internal/apitest"},
 	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/throttleclient"},
+	"httpapi/tracing":     {"internal/otlptest"},
 	"httpapi/nodered":     {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/noderedclient"},
 	"client":              {"client/operator", "client/batch", "cluster", "internal/memnet", "internal/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service
 
@@ -151,7 +154,7 @@ var testLayers = map[string][]string{
 
 // testOnly are packages that only tests import, and packages of this list.
 var testOnly = []string{
-	"httpapi/internal/apitest", "internal/logtest", "internal/memnet", "internal/noderedclient", "internal/openapitest", "internal/throttleclient",
+	"httpapi/internal/apitest", "internal/logtest", "internal/memnet", "internal/noderedclient", "internal/openapitest", "internal/otlptest", "internal/throttleclient",
 	"store/internal/storetest",
 }
 
@@ -170,8 +173,9 @@ var homes = map[string][]string{
 	"github.com/santhosh-tekuri/jsonschema":   {"internal/openapitest"},
 	"golang.org/x/time":                       {"httpapi/access"},
 	"github.com/hashicorp/go-immutable-radix": {"cluster/replica"},
+	"go.opentelemetry.io":                     {"httpapi/tracing", "internal/otlptest"},
 	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "internal/simulation"},
-	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/simulation", "examples/rate-limit"},
+	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/otlptest", "internal/simulation", "examples/rate-limit"},
 }
 
 // pureFolders are the state machine's folder and those of the packages of ours that

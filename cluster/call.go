@@ -41,6 +41,10 @@ type Call struct {
 	// ListDeliver's NothingReady; with 0 it returns at once. For a one-shot acquire or
 	// down it should be the command's own WaitMS.
 	Wait time.Duration
+	// Queued, if it is not nil, is called once when the call begins to listen, by the
+	// goroutine of Do, with the index of the entry that made it wait. It must not block.
+	// DoMany does not call it.
+	Queued func(index uint64)
 
 	listed bool // by DoMany
 }
@@ -133,7 +137,15 @@ func (a *asked) do(ctx context.Context) error {
 		fillWaiting(ctx, a.node.replica, &a.Reply)
 		return nil
 	}
+	a.queued()
 	return a.listen(ctx, l)
+}
+
+// queued notes that the call begins to listen.
+func (a *asked) queued() {
+	if a.call.Queued != nil {
+		a.call.Queued(a.Index)
+	}
 }
 
 // ask proposes the call's command, with another session id while the drawn one is taken. It
@@ -323,7 +335,7 @@ func (n *Node) abandon(call *Call) {
 	}
 	n.calls.active.Go(func() {
 		// Of the same class, so that it does not overtake the command.
-		end := n.requests.Build(fsm.EndSession{Session: session}, fsm.Envelope{Owner: call.Owner}, call.class(), nil)
+		end := n.requests.Build(fsm.EndSession{Session: session}, fsm.Envelope{Owner: call.Owner, Trace: call.Trace}, call.class(), nil)
 		err := n.router.Carry(n.stopping, []*requests.Request{end})[0].Err()
 		if err != nil && !errors.Is(err, context.Canceled) {
 			n.log.Debug("an abandoned one-shot was left to its deadline", "session", session, "error", err)

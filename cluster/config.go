@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/notices"
 	"github.com/signalbox/signalbox/cluster/peer"
@@ -73,6 +74,9 @@ type Config struct {
 	// Notifier delivers notices while this node leads; nil: they end like notices that
 	// can't be delivered.
 	Notifier notices.Notifier
+	// Tracer learns which commands with a trace context this node has logged while it
+	// leads; nil: none does.
+	Tracer lead.Tracer
 	// OnFatal is called once, in a goroutine of its own, with the reason why this node
 	// must not go on: the process should exit with that message.
 	OnFatal func(error)

@@ -88,6 +88,7 @@ func openRaft(n *Node) (*running, error) {
 	r.leadership = lead.New(lead.Config{
 		Log: n.log, Self: raft.ServerID(n.config.NodeID), Host: leadingNode{r, n}, Replica: n.replica, Acks: r.acks, Pulse: n.pulse,
 		Limits: n.config.Limits, QueueSize: n.config.QueueSize, ReadTimeout: r.times.Of(raftlib.ReadRoundTimeout), Clock: n.config.Clock,
+		Tracer: n.config.Tracer,
 	})
 	f := n.replica.Feed(replica.FeedConfig{
 		Cluster: n.joining, Sinks: sinks(n, r.leadership), Fatal: n.fatal, SnapshotDue: r.snapshotDue.Set,

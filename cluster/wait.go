@@ -166,6 +166,9 @@ func (a *asked) awaitEntry(ctx context.Context, session uint64) error {
 	news, stop := a.node.replica.Listen(session) // first: news from now on are not missed
 	defer stop()
 	err := a.attempt(ctx)
+	if err == nil && a.Code == fsm.NothingReady && a.Found {
+		a.queued()
+	}
 	for err == nil && a.Code == fsm.NothingReady && a.Found {
 		select {
 		case <-news:

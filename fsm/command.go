@@ -377,6 +377,21 @@ func CommandLevel(buf []byte) uint32 {
 	return uint32(level)
 }
 
+// TraceOf returns the trace context of a command as [Envelope.Encode] made it, "" if it has
+// none or is malformed.
+func TraceOf(buf []byte) string {
+	d := newDecoder(buf)
+	c := decoded{level: uint32(d.Uint())}
+	d.Uint()
+	d.Uint() // the request id
+	d.Uint() // the operation
+	c.readFlagged(d, d.Byte())
+	if d.Err != nil {
+		return ""
+	}
+	return c.Trace
+}
+
 // CheckCommand decodes a command and returns an error if this program can't apply it. A
 // leader checks a forwarded command before it logs it.
 func CheckCommand(buf []byte) (Command, error) {

@@ -54,6 +54,10 @@ type Config struct {
 	MaxConnections int // open at a time, and requests under way; default 10,000
 
 	TLS *tls.Config // of the Server; nil: without TLS
+
+	// Trace is the outermost middleware of every request but those for probes, metrics and
+	// the console's files; nil: none.
+	Trace echo.MiddlewareFunc
 }
 
 // Handler serves the API of one node. It is safe for concurrent use.
@@ -93,6 +97,9 @@ func New(cfg Config) (*Handler, error) {
 	}
 	e.Logger.SetOutput(io.Discard) // hclog is this project's log
 	e.HTTPErrorHandler = h.fail    // state: Echo has no other way to set it
+	if cfg.Trace != nil {
+		h.echo.Use(traced(cfg.Trace))
+	}
 	h.echo.Use(h.observe, h.recover(), h.keepForProbes, h.refuseWrongHost)
 	if len(cfg.CORS) > 0 {
 		h.echo.Use(crossOrigin(cfg.CORS))
@@ -185,8 +192,8 @@ func (h *Handler) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		h.metrics.open.Dec()
 		h.metrics.count(c, took)
 		if log := h.x.Config.Logger; log.IsDebug() {
-			log.Debug("request", "method", c.Request().Method, "path", exchange.Ellipsis(c.Request().URL.Path),
-				"status", c.Response().Status, "bytes", c.Response().Size, "took", took, "request", id)
+			log.Debug("request", exchange.Named(c, "method", c.Request().Method, "path", exchange.Ellipsis(c.Request().URL.Path),
+				"status", c.Response().Status, "bytes", c.Response().Size, "took", took)...)
 		}
 		return nil
 	}
@@ -299,8 +306,8 @@ func (h *Handler) recover() echo.MiddlewareFunc {
 	return middleware.RecoverWithConfig(middleware.RecoverConfig{
 		StackSize: 16 << 10, DisableStackAll: true, DisableErrorHandler: true,
 		LogErrorFunc: func(c echo.Context, broken error, stack []byte) error {
-			h.x.Config.Logger.Error("handler panicked", "method", c.Request().Method, "route", c.Path(), "panic", broken,
-				"request", exchange.RequestID(c), "stack", string(stack))
+			h.x.Config.Logger.Error("handler panicked", exchange.Named(c, "method", c.Request().Method, "route", c.Path(), "panic", broken,
+				"stack", string(stack))...)
 			return exchange.ErrInternal
 		},
 	})
@@ -313,9 +320,10 @@ func crossOrigin(origins []string) echo.MiddlewareFunc {
 			return c.Request().Method == http.MethodOptions && (c.Path() == "" || exchange.SlashesDiffer(c))
 		},
 		AllowOrigins: origins,
-		AllowHeaders: []string{"Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", exchange.HeaderRequest},
+		AllowHeaders: []string{"Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", exchange.HeaderRequest,
+			"traceparent", "tracestate"},
 		ExposeHeaders: []string{exchange.HeaderIndex, exchange.HeaderLastContact, exchange.HeaderNotice, "ETag", "Idempotency-Replayed", "Location",
-			"Retry-After", exchange.HeaderRequest},
+			"Retry-After", exchange.HeaderRequest, "traceparent"},
 		MaxAge: 600,
 	})
 }

@@ -85,6 +85,8 @@ type Config struct {
 	ReadTimeout time.Duration
 	// Clock is the node's monotonic clock, by which cluster time passes; nil: time.Now.
 	Clock func() time.Time
+	// Tracer learns of the logged commands with a trace context; nil: none does.
+	Tracer Tracer
 }
 
 // Leadership begins a term when this node wins an election and ends it when the node
@@ -221,7 +223,7 @@ func (l *Leadership) begin(ctx context.Context, r Raft, number uint64, rounds *r
 		return false
 	}
 	c.hold(l.config.Host.Standstill() != nil)
-	t := newTerm(newProposer(number, c, r, l.config.QueueSize, l.config.Host, l.config.Pulse), rounds, &l.config)
+	t := newTerm(newProposer(number, c, r, l.config.QueueSize, l.config.Host, l.config.Pulse, l.config.Tracer), rounds, &l.config)
 	l.current.Store(t)
 	l.HoldTime()
 	t.restored() // from now on every entry is reported: look at the earlier ones

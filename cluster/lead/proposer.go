@@ -12,6 +12,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/cluster/replica"
+	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
@@ -55,6 +56,15 @@ type Proposal interface {
 	Failed(v outcome.Verdict)
 }
 
+// Tracer learns which commands with a trace context a leader has logged. Safe for
+// concurrent use.
+type Tracer interface {
+	// Committed notes that an entry with a command of this trace context, see
+	// fsm.Envelope, left at a moment and is now committed and applied here. It must not
+	// block. Neighbours in an entry that have the same context count once.
+	Committed(trace string, left time.Time, term, index uint64)
+}
+
 // proposer puts commands into the log during one term: everything that waits goes
 // into one entry, within its bounds, in the order that queue makes. Alone, a command
 // leaves at once; under load, what comes while entries are in flight shares the next
@@ -68,6 +78,7 @@ type proposer struct {
 	raft      Raft
 	admission Admission
 	pulse     *Pulse // holds entries up after a suspension of the process
+	tracer    Tracer // nil: none
 
 	slots  chan struct{} // one for each entry in flight
 	flying sync.WaitGroup
@@ -86,13 +97,14 @@ type tickDone struct {
 	err   error
 }
 
-func newProposer(term uint64, c *clock, r Raft, limit int, a Admission, p *Pulse) *proposer {
+func newProposer(term uint64, c *clock, r Raft, limit int, a Admission, p *Pulse, t Tracer) *proposer {
 	return &proposer{
 		term:      term,
 		clock:     c,
 		raft:      r,
 		admission: a,
 		pulse:     p,
+		tracer:    t,
 		slots:     make(chan struct{}, entriesInFlight),
 		news:      wake.NewSignal(),
 		queue:     queue{places: NewPlaces(limit)},
@@ -208,6 +220,9 @@ func (p *proposer) logNext(ctx context.Context) bool {
 		return true
 	}
 	p.flying.Add(1)
+	if p.tracer != nil {
+		b.left = time.Now()
+	}
 	p.clock.leaves()
 	future := p.raft.Apply(replica.EncodeEntry(p.term, p.clock.stamp(), b.commands()), enqueueTimeout)
 	go p.finish(future, b)
@@ -282,8 +297,22 @@ func (p *proposer) finish(future raft.ApplyFuture, b batch) {
 	}
 	if err != nil {
 		p.fail(b, err)
+	} else if p.tracer != nil {
+		p.trace(b, done.index)
 	}
 	p.flying.Done()
+}
+
+// trace reports the trace contexts of a batch whose entry is applied.
+func (p *proposer) trace(b batch, index uint64) {
+	last := ""
+	for _, q := range b.proposals {
+		if trace := fsm.TraceOf(q.Command()); trace != last {
+			if last = trace; trace != "" {
+				p.tracer.Committed(trace, b.left, p.term, index)
+			}
+		}
+	}
 }
 
 // fail fails the commands of a batch whose entry failed.
@@ -324,6 +353,7 @@ func (p *proposer) close() {
 type batch struct {
 	proposals []Proposal
 	ticks     []chan tickDone
+	left      time.Time // when its entry was given to Raft; only for a tracer
 }
 
 // fit takes those commands out of a batch that must not be logged any more. It is

@@ -111,7 +111,7 @@ func proposerRun(t *testing.T, limit int, test func(t *testing.T, p *proposer, r
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &fakeRaft{}
-		p := newProposer(7, newClock(5000, time.Now), r, limit, &fakeAdmission{}, NewPulse())
+		p := newProposer(7, newClock(5000, time.Now), r, limit, &fakeAdmission{}, NewPulse(), nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -265,7 +265,7 @@ func TestProposerGathersNotBeyondItsTerm(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := &fakeRaft{}
-			p := newProposer(7, newClock(5000, time.Now), r, 10, &fakeAdmission{joins: 33}, NewPulse())
+			p := newProposer(7, newClock(5000, time.Now), r, 10, &fakeAdmission{joins: 33}, NewPulse(), nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			go p.run(ctx)
@@ -543,7 +543,7 @@ func TestProposerWaitsAfterASuspension(t *testing.T) {
 func TestProposerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &fakeRaft{}
-		p := newProposer(7, newClock(0, time.Now), r, 100, &fakeAdmission{}, NewPulse())
+		p := newProposer(7, newClock(0, time.Now), r, 100, &fakeAdmission{}, NewPulse(), nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {

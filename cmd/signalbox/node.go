@@ -20,12 +20,16 @@ import (
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/callback"
 	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/tracing"
 	"github.com/signalbox/signalbox/store"
 )
 
 // stopTime bounds how long a node takes to stop in order. After it the process ends
 // anyhow: supervisors send KILL soon.
 const stopTime = 4500 * time.Millisecond
+
+// flushTime bounds how long a node that stops waits for the collector of traces.
+const flushTime = 2 * time.Second
 
 // node is one running node. It is built bottom up and stopped top down.
 type node struct {
@@ -35,6 +39,7 @@ type node struct {
 	cluster   *cluster.Node
 	certs     *certificates
 	clients   *clients
+	traces    *tracing.Tracing // nil: off
 	declared  declaration
 	backups   keeper
 	undeclare func() // ends keeping the declared semaphores
@@ -72,6 +77,10 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 		return nil, err
 	}
 	if n.clients, err = openClients(c, log); err != nil {
+		return nil, err
+	}
+	number, _ := version()
+	if n.traces, err = tracing.Open(tracing.Config{Node: c.nodeID, Version: bareVersion(number), Logger: log}); err != nil {
 		return nil, err
 	}
 	if n.store, err = openStore(c, log); err != nil {
@@ -135,6 +144,9 @@ func clusterConfig(c config, n *node, log hclog.Logger, fatal func(error)) clust
 		Logger:            log,
 		OnFatal:           fatal,
 	}
+	if n.traces != nil {
+		settings.Tracer = n.traces
+	}
 	if c.hooks.cluster != nil {
 		c.hooks.cluster(&settings)
 	}
@@ -144,7 +156,7 @@ func clusterConfig(c config, n *node, log hclog.Logger, fatal func(error)) clust
 // newHandler returns the API of a node, with the dialects that are configured.
 func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
 	number, _ := version()
-	c.exchange.Node, c.exchange.Logger = n.declared.over(n.cluster), log
+	c.exchange.Node, c.exchange.Logger = n.traces.Over(n.declared.over(n.cluster)), log
 	c.exchange.Tokens, c.exchange.Audit = n.clients.tokens, n.clients.audit
 	x, err := exchange.New(c.exchange)
 	if err != nil {
@@ -154,12 +166,15 @@ func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
 		Exchange:       x,
 		Native:         c.native,
 		Version:        bareVersion(number),
-		Collectors:     slices.Concat(n.certs.collectors(), n.backups.Collectors(), []prometheus.Collector{n.cluster.Collector()}),
+		Collectors:     slices.Concat(n.certs.collectors(), n.backups.Collectors(), n.traces.Collectors(), []prometheus.Collector{n.cluster.Collector()}),
 		Console:        c.console,
 		CORS:           c.cors,
 		Hosts:          c.allowedHosts(),
 		MaxConnections: c.connections,
 		TLS:            n.certs.apiTLS(),
+	}
+	if n.traces != nil {
+		api.Trace = n.traces.Request
 	}
 	for _, d := range dialects {
 		if !slices.Contains(c.dialects, d.name) {
@@ -212,6 +227,7 @@ func (n *node) stop() {
 		if err := n.store.Close(); err != nil {
 			n.log.Warn("the data folder was not closed in order", "error", err)
 		}
+		n.closeTraces(ctx)
 	}()
 	select {
 	case <-stopped:
@@ -220,8 +236,17 @@ func (n *node) stop() {
 	}
 }
 
+// closeTraces sends the spans that wait, last of all: no other part has to wait for the
+// collector.
+func (n *node) closeTraces(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushTime)
+	defer cancel()
+	n.traces.Close(ctx)
+}
+
 // abandon closes everything that a failed start has opened.
 func (n *node) abandon() {
+	defer n.closeTraces(context.Background())
 	if n.certs != nil {
 		n.certs.end()
 	}

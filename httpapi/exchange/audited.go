@@ -56,7 +56,7 @@ func (a *audited) command(ctx context.Context, c fsm.Command, ttlMS int64, reply
 	if len(r.Semaphores) == 1 {
 		r.Semaphore, r.Semaphores = r.Semaphores[0], nil
 	}
-	id := sessionOf(c)
+	id := SessionOf(c)
 	if id == 0 {
 		id = result.Session
 	}
@@ -109,8 +109,8 @@ func outcomeOf(c fsm.Command, result *fsm.Result) fsm.Code {
 	return result.Code
 }
 
-// sessionOf returns the session that a command names; 0 if it names none, or makes one.
-func sessionOf(command fsm.Command) uint64 {
+// SessionOf returns the session that a command names; 0 if it names none, or makes one.
+func SessionOf(command fsm.Command) uint64 {
 	switch c := command.(type) {
 	case fsm.Acquire:
 		return c.Session

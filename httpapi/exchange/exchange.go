@@ -302,7 +302,7 @@ func (x *Exchange) Send(c echo.Context, status int, contentType string, data []b
 	response.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	response.WriteHeader(status)
 	if _, err := response.Write(data); err != nil {
-		x.Config.Logger.Debug("reply not delivered", "error", err)
+		x.Config.Logger.Debug("reply not delivered", Named(c, "error", err)...)
 	}
 	return nil
 }
@@ -355,7 +355,7 @@ func (x *Exchange) Fail(c echo.Context, err error) {
 	header.Del("ETag") // of a reply that was not sent
 	p.SetRetryAfter(header)
 	if err := x.SendJSON(c, p.Status, &p); err != nil {
-		x.Config.Logger.Error("problem not rendered", "error", err)
+		x.Config.Logger.Error("problem not rendered", Named(c, "error", err)...)
 	}
 }
 
@@ -369,8 +369,7 @@ func HungUp(c echo.Context, err error) bool {
 func (x *Exchange) Problem(c echo.Context, err error) *Problem {
 	p := ProblemOf(err)
 	if p.Code == "internal" && !errors.Is(err, ErrInternal) {
-		x.Config.Logger.Error("request failed", "method", c.Request().Method, "route", c.Path(), "error", err,
-			"request", RequestID(c))
+		x.Config.Logger.Error("request failed", Named(c, "method", c.Request().Method, "route", c.Path(), "error", err)...)
 	}
 	return p
 }

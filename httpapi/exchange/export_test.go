@@ -1,10 +1,5 @@
 package exchange
 
-import "github.com/signalbox/signalbox/fsm"
-
-// SessionOf returns the session that the audit log shows for a command.
-func SessionOf(command fsm.Command) uint64 { return sessionOf(command) }
-
 // The budgets of an Exchange, for the tests of package exchange_test.
 
 // UsedReplies returns the bytes of replies that are reserved.

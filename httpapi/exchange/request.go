@@ -47,6 +47,22 @@ func NameRequest(c echo.Context) (id string) {
 // RequestID returns the id that NameRequest has given a request.
 func RequestID(c echo.Context) string { return c.Response().Header().Get(HeaderRequest) }
 
+// traceKey is the key under which SetTrace keeps a trace.
+const traceKey = "trace"
+
+// SetTrace notes the id of the trace that a request belongs to.
+func SetTrace(c echo.Context, id string) { c.Set(traceKey, id) }
+
+// Named returns the keys and values that each line of the log about a request has, after
+// more: its id and, if it is traced, its trace.
+func Named(c echo.Context, more ...any) []any {
+	more = append(more, "request", RequestID(c))
+	if trace := c.Get(traceKey); trace != nil {
+		more = append(more, "trace", trace)
+	}
+	return more
+}
+
 // CanonicalPath gives each path one spelling before it is routed: it decodes every
 // segment and encodes it again. Echo would otherwise route /%41 apart from /A, and
 // /v1/%73essions apart from /v1/sessions. Only a path with an unusual encoding has a

@@ -242,7 +242,7 @@ func (n *dialect) membersOf(c echo.Context, name string, r *cluster.Reply) (memb
 	ctx, cancel := context.WithTimeout(c.Request().Context(), membersTime)
 	defer cancel()
 	if _, err := n.Node.Read(ctx, cluster.Consistency{MinIndex: r.Index}); err != nil {
-		n.Config.Logger.Debug("replied without the members kept", "error", err)
+		n.Config.Logger.Debug("replied without the members kept", exchange.Named(c, "error", err)...)
 		return nil
 	}
 	n.Node.View(func(m *fsm.Machine) {

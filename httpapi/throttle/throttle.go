@@ -103,7 +103,7 @@ func (t *dialect) reply(c echo.Context, status int, contentType, body string) er
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	response.WriteHeader(status)
 	if _, err := response.Write([]byte(body)); err != nil {
-		t.Config.Logger.Debug("reply not delivered", "error", err)
+		t.Config.Logger.Debug("reply not delivered", exchange.Named(c, "error", err)...)
 	}
 	return nil
 }

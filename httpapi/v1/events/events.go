@@ -102,7 +102,7 @@ func (e *API) getEvents(c echo.Context) error {
 		return nil
 	}
 	if err := e.follow(c.Request().Context(), s, ask); err != nil {
-		e.x.Config.Logger.Debug("a stream of events was cut off", "error", err)
+		e.x.Config.Logger.Debug("a stream of events was cut off", exchange.Named(c, "error", err)...)
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func (s *API) get(c echo.Context) error {
 		return nil
 	}
 	if err := b.Write(&stream{c.Request().Context(), s.x, response}); err != nil {
-		s.x.Config.Logger.Warn("a backup was not sent whole", "error", err)
+		s.x.Config.Logger.Warn("a backup was not sent whole", exchange.Named(c, "error", err)...)
 		s.x.CutOff(response)
 	}
 	return nil

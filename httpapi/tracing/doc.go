@@ -1,0 +1,30 @@
+// Package tracing makes OpenTelemetry spans of requests and sends them to a collector over
+// OTLP/HTTP. It is off unless the environment names a collector: [Open] then returns nil,
+// the node is not wrapped, and no command carries a trace context.
+//
+// A traced request has these spans:
+//
+//	METHOD /route       the request, until its reply; a child of the client's span
+//	└ forward           a command's way to the leader and its outcome's way back
+//	  ├ commit          on the leader: its entry's, until the entry is applied there
+//	  └ grant           the wait for a grant; it links to the forward span of the command
+//	                    that made room
+//	└ read              the confirmation of a linearizable read
+//
+// The context of the forward span travels in the command (fsm.Envelope.Trace), through the
+// log, and the state machine hands it on with the grants that the command causes. So the
+// waiter's node knows the release, whichever node took it. What waits for the collector is
+// bounded: spans beyond that are dropped and counted, and no request waits for it.
+//
+// The package keeps no secret in a span: neither tokens of identities, nor metadata, nor
+// values. It decides nothing about requests. Package cmd/signalbox wires it; it imports
+// cluster, cluster/replica, fsm, httpapi/access and httpapi/exchange. All of it is safe for
+// concurrent use.
+//
+// Files:
+//   - tracing.go: Tracing: opened from the environment, closed; the commits that a leader reports
+//   - request.go: the span of a request, traceparent in and out
+//   - node.go: the spans of commands and reads
+//   - outbox.go: the spans that wait for the collector, within a bound
+//   - upload.go: one batch, sent by HTTP
+package tracing
