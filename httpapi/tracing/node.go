@@ -40,12 +40,17 @@ func (n *traced) start(ctx context.Context, name string, more ...attribute.KeyVa
 	return span
 }
 
-// Do implements exchange.Commands. A renewal carries no context: it shares its command
-// with those of other callers.
+// Do implements exchange.Commands.
 func (n *traced) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
 	if !sampled(ctx) {
 		return n.Node.Do(ctx, call)
 	}
+	return n.do(ctx, call)
+}
+
+// do is Do for a sampled request; apart, since what it does makes call escape. A renewal
+// carries no context: it shares its command with those of other callers.
+func (n *traced) do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
 	forward := n.start(ctx, "forward", append(asked(call), attribute.String("signalbox.leader", n.Status().Leader))...)
 	if _, renewal := call.Command.(fsm.Renew); !renewal && forward.SpanContext().IsSampled() {
 		call.Trace = format(forward)

@@ -23,28 +23,32 @@ const (
 // and not by the SDK, which would not report it.
 type outbox struct {
 	sdk.SpanProcessor
-	to      sdk.SpanExporter
-	log     hclog.Logger
-	count   *prometheus.CounterVec
-	waiting atomic.Int64 // in the SDK's queue, in its batch, or on their way
-	dropped atomic.Int64 // in all
+	to                    sdk.SpanExporter
+	log                   hclog.Logger
+	waiting               atomic.Int64 // in the SDK's queue, in its batch, or on their way
+	sent, dropped, failed atomic.Int64 // in all
 
 	mu         sync.Mutex
-	failed     int64     // not delivered, since the last line
-	reported   int64     // of dropped, in lines so far
+	reported   [2]int64  // of dropped and failed, in lines so far
 	reportedAt time.Time // the last line
 }
 
 func newOutbox(to sdk.SpanExporter, log hclog.Logger) *outbox {
-	o := &outbox{to: to, log: log, count: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "signalbox_trace_spans_total",
-		Help: "Spans by outcome: sent to the collector, dropped because too many waited, or failed to be delivered.",
-	}, []string{"outcome"})}
-	for _, outcome := range []string{"sent", "dropped", "failed"} {
-		o.count.WithLabelValues(outcome)
-	}
+	o := &outbox{to: to, log: log}
 	o.SpanProcessor = sdk.NewBatchSpanProcessor(exporter{o}, sdk.WithMaxQueueSize(mostWaiting))
 	return o
+}
+
+// collectors returns the number of spans by outcome.
+func (o *outbox) collectors() (list []prometheus.Collector) {
+	for outcome, count := range map[string]*atomic.Int64{"sent": &o.sent, "dropped": &o.dropped, "failed": &o.failed} {
+		list = append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name:        "signalbox_trace_spans_total",
+			Help:        "Spans by outcome: sent to the collector, dropped because too many waited, or failed to be delivered.",
+			ConstLabels: prometheus.Labels{"outcome": outcome},
+		}, func() float64 { return float64(count.Load()) }))
+	}
+	return list
 }
 
 // OnEnd implements sdk.SpanProcessor. It does not block.
@@ -55,23 +59,21 @@ func (o *outbox) OnEnd(span sdk.ReadOnlySpan) {
 	if o.waiting.Add(1) > mostWaiting {
 		o.waiting.Add(-1)
 		o.dropped.Add(1)
-		o.count.WithLabelValues("dropped").Inc()
 		return
 	}
 	o.SpanProcessor.OnEnd(span)
 }
 
-// report logs the spans that were lost since the last line, unless that was a moment ago.
-func (o *outbox) report(now time.Time, failed int64) {
+// report logs how many spans were lost since the last line, unless that was a moment ago.
+func (o *outbox) report() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.failed += failed
-	dropped := o.dropped.Load() - o.reported
-	if o.failed+dropped == 0 || now.Sub(o.reportedAt) < reportEvery {
+	lost := [2]int64{o.dropped.Load(), o.failed.Load()}
+	if lost == o.reported || time.Since(o.reportedAt) < reportEvery {
 		return
 	}
-	o.log.Warn("spans were lost: the collector does not take them", "failed", o.failed, "dropped", dropped)
-	o.failed, o.reported, o.reportedAt = 0, o.reported+dropped, now
+	o.log.Warn("spans were lost: the collector does not take them", "dropped", lost[0]-o.reported[0], "failed", lost[1]-o.reported[1])
+	o.reported, o.reportedAt = lost, time.Now()
 }
 
 // exporter is the outbox as the SDK sees it. It returns no error, since the outbox logs
@@ -83,13 +85,12 @@ func (e exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) err
 	err := e.to.ExportSpans(ctx, spans)
 	e.waiting.Add(-int64(len(spans)))
 	if err != nil {
-		e.count.WithLabelValues("failed").Add(float64(len(spans)))
+		e.failed.Add(int64(len(spans)))
 		e.log.Debug("a batch of spans was not delivered", "spans", len(spans), "error", err)
-		e.report(time.Now(), int64(len(spans)))
-		return nil
+	} else {
+		e.sent.Add(int64(len(spans)))
 	}
-	e.count.WithLabelValues("sent").Add(float64(len(spans)))
-	e.report(time.Now(), 0)
+	e.report()
 	return nil
 }
 

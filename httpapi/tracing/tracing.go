@@ -70,7 +70,7 @@ func (t *Tracing) Collectors() []prometheus.Collector {
 	if t == nil {
 		return nil
 	}
-	return []prometheus.Collector{t.outbox.count}
+	return t.outbox.collectors()
 }
 
 // Close sends the spans that wait. It blocks until the collector has them or ctx ends;
@@ -84,7 +84,7 @@ func (t *Tracing) Close(ctx context.Context) {
 	if err := t.provider.Shutdown(ctx); err != nil {
 		t.outbox.log.Warn("the last spans were not sent", "waiting", t.outbox.waiting.Load(), "error", err)
 	}
-	t.outbox.report(time.Now(), 0)
+	t.outbox.report()
 }
 
 // Committed implements lead.Tracer: the span of an entry, as a child of the command's.
