@@ -86,3 +86,25 @@ func TestTakingOverNeedsALevel(t *testing.T) {
 		}
 	}
 }
+
+// TestTraceOf: the trace context of a command is read without the command, whatever else its
+// frame has.
+func TestTraceOf(t *testing.T) {
+	for _, frame := range []Envelope{
+		{}, {Trace: "t"}, {Request: RequestID{1 << 60, 300}, Key: "k", Trace: "with a key"},
+		{Key: "k", Owner: "ci", Limits: OwnerLimits{Sessions: 3}, Trace: "with all"}, {Owner: "ci", Limits: OwnerLimits{Leases: 1}},
+	} {
+		encoded := frame.Encode(Up{Name: "a", Count: 1})
+		if got := TraceOf(encoded); got != frame.Trace {
+			t.Errorf("%+v: %q", frame, got)
+		}
+		for cut := range len(encoded) {
+			if got := TraceOf(encoded[:cut]); got != "" && got != frame.Trace {
+				t.Errorf("%+v, cut at %d: %q", frame, cut, got)
+			}
+		}
+	}
+	if got := TraceOf(nil); got != "" {
+		t.Errorf("no command has %q", got)
+	}
+}

@@ -109,9 +109,15 @@ func (a *fakeAdmission) RaftRefused(term uint64) { a.refused = term }
 // proposerRun runs a proposer on a fake Raft in a bubble.
 func proposerRun(t *testing.T, limit int, test func(t *testing.T, p *proposer, r *fakeRaft)) {
 	t.Helper()
+	tracedRun(t, limit, nil, test)
+}
+
+// tracedRun is proposerRun with a tracer.
+func tracedRun(t *testing.T, limit int, tracer Tracer, test func(t *testing.T, p *proposer, r *fakeRaft)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &fakeRaft{}
-		p := newProposer(7, newClock(5000, time.Now), r, limit, &fakeAdmission{}, NewPulse(), nil)
+		p := newProposer(7, newClock(5000, time.Now), r, limit, &fakeAdmission{}, NewPulse(), tracer)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {

@@ -25,6 +25,7 @@
 //   - tracing.go: Tracing: opened from the environment, closed; the commits that a leader reports
 //   - request.go: the span of a request, traceparent in and out
 //   - node.go: the spans of commands and reads
+//   - span.go: a span, its place in a trace, which traces are sampled
 //   - outbox.go: the spans that wait for the collector, within a bound
 //   - upload.go: one batch, sent by HTTP
 package tracing

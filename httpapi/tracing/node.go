@@ -2,10 +2,10 @@ package tracing
 
 import (
 	"context"
+	"slices"
+	"strings"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/replica"
@@ -30,80 +30,78 @@ type traced struct {
 	t *Tracing
 }
 
-// sampled reports whether a request has spans.
-func sampled(ctx context.Context) bool { return trace.SpanContextFromContext(ctx).IsSampled() }
+// under starts a span of this node under another one.
+func (n *traced) under(parent *span, name string, more ...*common.KeyValue) *span {
+	return n.t.start(parent.place, name, append(more, text("signalbox.node", n.t.node))...)
+}
 
-// start starts a span of this node within a request.
-func (n *traced) start(ctx context.Context, name string, more ...attribute.KeyValue) trace.Span {
-	more = append(more, attribute.String("signalbox.node", n.t.node))
-	_, span := n.t.tracer.Start(ctx, name, trace.WithAttributes(more...))
-	return span
+// forward starts the span of commands on their way to the leader.
+func (n *traced) forward(parent *span, more ...*common.KeyValue) *span {
+	return n.under(parent, "forward", append(more, text("signalbox.leader", n.Status().Leader))...)
 }
 
 // Do implements exchange.Commands.
 func (n *traced) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
-	if !sampled(ctx) {
-		return n.Node.Do(ctx, call)
+	if parent := spanOf(ctx); parent != nil {
+		return n.do(ctx, parent, call)
 	}
-	return n.do(ctx, call)
+	return n.Node.Do(ctx, call)
 }
 
 // do is Do for a sampled request; apart, since what it does makes call escape. A renewal
 // carries no context: it shares its command with those of other callers.
-func (n *traced) do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
-	forward := n.start(ctx, "forward", append(asked(call), attribute.String("signalbox.leader", n.Status().Leader))...)
-	if _, renewal := call.Command.(fsm.Renew); !renewal && forward.SpanContext().IsSampled() {
-		call.Trace = format(forward)
+func (n *traced) do(ctx context.Context, parent *span, call cluster.Call) (*cluster.Reply, error) {
+	forward := n.forward(parent, asked(call)...)
+	if _, renewal := call.Command.(fsm.Renew); !renewal {
+		call.Trace = forward.format()
 	}
-	var grant trace.Span
+	var grant *span
 	var queuedAt uint64
 	call.Queued = func(index uint64) {
 		queuedAt = index
-		grant = n.start(trace.ContextWithSpan(ctx, forward), "grant", asked(call)...)
+		grant = n.under(forward, "grant", asked(call)...)
 	}
 	reply, err := n.Node.Do(ctx, call)
 	if grant != nil {
-		link(grant, reply.Trace)
-		link(grant, n.madeReady(reply, queuedAt))
-		end(grant, reply, err)
+		grant.link(reply.Trace)
+		grant.link(n.madeReady(reply, queuedAt))
+		finish(grant, reply, err)
 	} else {
-		link(forward, reply.Trace) // a grant of before, repeated for its key
+		forward.link(reply.Trace) // a grant of before, repeated for its key
 	}
-	end(forward, reply, err)
+	finish(forward, reply, err)
 	return reply, err
 }
 
 // DoMany implements exchange.Commands. The commands of a list share one span.
 func (n *traced) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error) {
-	if !sampled(ctx) {
+	parent := spanOf(ctx)
+	if parent == nil {
 		return n.Node.DoMany(ctx, calls)
 	}
-	forward := n.start(ctx, "forward", attribute.Int("signalbox.commands", len(calls)), attribute.String("signalbox.leader", n.Status().Leader))
-	defer forward.End()
-	if forward.SpanContext().IsSampled() {
-		calls = append([]cluster.Call(nil), calls...) // the caller's stay as they are
-		carried := format(forward)
-		for i := range calls {
-			calls[i].Trace = carried
-		}
+	forward := n.forward(parent, number("signalbox.commands", len(calls)))
+	defer forward.end()
+	calls = slices.Clone(calls) // the caller's stay as they are
+	for i := range calls {
+		calls[i].Trace = forward.format()
 	}
 	replies, errs := n.Node.DoMany(ctx, calls)
 	for _, err := range errs {
-		fail(forward, err)
+		forward.fail(err)
 	}
 	return replies, errs
 }
 
 // Read implements exchange.State.
 func (n *traced) Read(ctx context.Context, c cluster.Consistency) (cluster.Reading, error) {
-	if !sampled(ctx) {
+	parent := spanOf(ctx)
+	if parent == nil {
 		return n.Node.Read(ctx, c)
 	}
-	span := n.start(ctx, "read", attribute.String("signalbox.leader", n.Status().Leader))
-	defer span.End()
+	s := n.under(parent, "read", text("signalbox.leader", n.Status().Leader))
+	defer s.end()
 	reading, err := n.Node.Read(ctx, c)
-	fail(span, err)
-	span.SetAttributes(attribute.Bool("signalbox.stale", reading.Stale))
+	s.fail(err)
 	return reading, err
 }
 
@@ -132,23 +130,19 @@ func (n *traced) madeReady(reply *cluster.Reply, since uint64) string {
 }
 
 // asked returns the attributes of a command.
-func asked(call cluster.Call) []attribute.KeyValue {
-	list := []attribute.KeyValue{attribute.String("signalbox.operation", call.Command.Op().String())}
-	switch names := access.Names(call.Command); len(names) {
-	case 0:
-	case 1:
-		list = append(list, attribute.String("signalbox.semaphore", names[0]))
-	default:
-		list = append(list, attribute.StringSlice("signalbox.semaphores", names))
+func asked(call cluster.Call) []*common.KeyValue {
+	list := []*common.KeyValue{text("signalbox.operation", call.Command.Op().String())}
+	if names := access.Names(call.Command); len(names) > 0 {
+		list = append(list, text("signalbox.semaphore", strings.Join(names, " ")))
 	}
 	if session := exchange.SessionOf(call.Command); session != 0 {
 		list = append(list, number("signalbox.session", session))
 	}
 	if count := countOf(call.Command); count != 0 {
-		list = append(list, attribute.Int64("signalbox.count", count))
+		list = append(list, number("signalbox.count", count))
 	}
 	if call.Wait > 0 {
-		list = append(list, attribute.Int64("signalbox.wait_ms", call.Wait.Milliseconds()))
+		list = append(list, number("signalbox.wait_ms", call.Wait.Milliseconds()))
 	}
 	return list
 }
@@ -168,33 +162,16 @@ func countOf(command fsm.Command) int64 {
 	return 0
 }
 
-// link links a span to the one of a trace context, if there is a context.
-func link(span trace.Span, of string) {
-	if to := parse(of); to.IsValid() {
-		span.AddLink(trace.Link{SpanContext: to})
-	}
-}
-
-// end ends a span with the outcome of its command.
-func end(span trace.Span, reply *cluster.Reply, err error) {
-	if fail(span, err); err == nil {
-		span.SetAttributes(attribute.String("signalbox.code", reply.Code.String()), number("signalbox.index", reply.Index))
+// finish ends a span with the outcome of its command.
+func finish(s *span, reply *cluster.Reply, err error) {
+	if s.fail(err); err == nil {
+		s.set(text("signalbox.code", reply.Code.String()), number("signalbox.index", reply.Index), number("signalbox.waited_ms", reply.WaitedMS))
 		if reply.Session != 0 {
-			span.SetAttributes(number("signalbox.session", reply.Session))
+			s.set(number("signalbox.session", reply.Session))
 		}
 		if len(reply.Grants) > 0 {
-			span.SetAttributes(number("signalbox.token", reply.Grants[0].Token))
-		}
-		if reply.WaitedMS > 0 {
-			span.SetAttributes(attribute.Int64("signalbox.waited_ms", reply.WaitedMS))
+			s.set(number("signalbox.token", reply.Grants[0].Token))
 		}
 	}
-	span.End()
-}
-
-// fail notes an error.
-func fail(span trace.Span, err error) {
-	if err != nil {
-		span.SetStatus(codes.Error, err.Error())
-	}
+	s.end()
 }

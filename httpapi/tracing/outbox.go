@@ -8,35 +8,137 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
-	sdk "go.opentelemetry.io/otel/sdk/trace"
+	wire "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 const (
-	// mostWaiting is how many spans may wait for the collector, about 2 MB.
+	// mostWaiting is how many spans may wait for the collector, about 2 MB, beside those of
+	// the batch that is being sent.
 	mostWaiting = 2048
+	// batchSpans is how many spans a batch has at most.
+	batchSpans = 512
+	// batchEvery is how long a span waits for others, unless OTEL_BSP_SCHEDULE_DELAY says it.
+	batchEvery = 5 * time.Second
 	// reportEvery is the least time between two log lines about lost spans.
 	reportEvery = time.Minute
 )
 
-// outbox is the spans that wait for the collector. The SDK gathers them into batches and
-// sends one at a time from a goroutine of its own. A span that has no room is dropped here
-// and not by the SDK, which would not report it.
+// outbox is the spans that wait for the collector. One goroutine, run, sends them in
+// batches. A span that has no room is dropped.
 type outbox struct {
-	sdk.SpanProcessor
-	to                    sdk.SpanExporter
-	log                   hclog.Logger
-	waiting               atomic.Int64 // in the SDK's queue, in its batch, or on their way
-	sent, dropped, failed atomic.Int64 // in all
+	to       *uploads
+	resource *wire.ResourceSpans // with one scope; run's alone
+	every    time.Duration
+	log      hclog.Logger
 
-	mu         sync.Mutex
-	reported   [2]int64  // of dropped and failed, in lines so far
-	reportedAt time.Time // the last line
+	waiting chan *wire.Span
+	closing chan struct{} // closed when run is to send the rest and to end
+	closed  chan struct{} // closed by run
+	once    sync.Once
+
+	sent, dropped, failed atomic.Int64 // spans
+
+	reported   [2]int64 // of dropped and failed, in lines so far; run's alone
+	reportedAt time.Time
 }
 
-func newOutbox(to sdk.SpanExporter, log hclog.Logger) *outbox {
-	o := &outbox{to: to, log: log}
-	o.SpanProcessor = sdk.NewBatchSpanProcessor(exporter{o}, sdk.WithMaxQueueSize(mostWaiting))
+// openOutbox returns an outbox that runs until it is closed.
+func openOutbox(to *uploads, resource *wire.ResourceSpans, every time.Duration, log hclog.Logger) *outbox {
+	o := &outbox{to: to, resource: resource, every: every, log: log, waiting: make(chan *wire.Span, mostWaiting),
+		closing: make(chan struct{}), closed: make(chan struct{})}
+	go o.run()
 	return o
+}
+
+// add puts a span into the outbox. It does not block.
+func (o *outbox) add(s *wire.Span) {
+	select {
+	case o.waiting <- s:
+	default:
+		o.dropped.Add(1)
+	}
+}
+
+// close sends the spans that wait, and returns when that is done or ctx ends.
+func (o *outbox) close(ctx context.Context) {
+	o.once.Do(func() { close(o.closing) })
+	select {
+	case <-o.closed:
+	case <-ctx.Done():
+		o.log.Warn("the last spans were not sent in time", "waiting", len(o.waiting))
+	}
+	o.to.end()
+}
+
+// run sends batches: when one is full, and every so often.
+func (o *outbox) run() {
+	defer close(o.closed)
+	timer := time.NewTicker(o.every)
+	defer timer.Stop()
+	var batch []*wire.Span
+	for {
+		due := false
+		select {
+		case s := <-o.waiting:
+			batch = append(batch, s)
+		case <-timer.C:
+			due = true
+		case <-o.closing:
+			o.drain(batch)
+			return
+		}
+		if len(batch) == batchSpans || due && len(batch) > 0 {
+			o.send(batch)
+			batch = nil
+		}
+	}
+}
+
+// drain sends a batch and all spans that wait.
+func (o *outbox) drain(batch []*wire.Span) {
+	for o.to.ctx.Err() == nil {
+		select {
+		case s := <-o.waiting:
+			if batch = append(batch, s); len(batch) == batchSpans {
+				o.send(batch)
+				batch = nil
+			}
+			continue
+		default:
+		}
+		if len(batch) > 0 {
+			o.send(batch)
+		}
+		return
+	}
+}
+
+// send sends one batch, and counts and logs the outcome.
+func (o *outbox) send(batch []*wire.Span) {
+	o.resource.ScopeSpans[0].Spans = batch
+	// TracesData has the encoding of the request of an export.
+	body, err := proto.Marshal(&wire.TracesData{ResourceSpans: []*wire.ResourceSpans{o.resource}})
+	if err == nil {
+		err = o.to.send(body, o.closing)
+	}
+	if err != nil {
+		o.failed.Add(int64(len(batch)))
+		o.log.Debug("a batch of spans was not delivered", "spans", len(batch), "error", err)
+	} else {
+		o.sent.Add(int64(len(batch)))
+	}
+	o.report(err)
+}
+
+// report logs how many spans were lost since the last line, unless that was a moment ago.
+func (o *outbox) report(last error) {
+	lost := [2]int64{o.dropped.Load(), o.failed.Load()}
+	if lost == o.reported || time.Since(o.reportedAt) < reportEvery {
+		return
+	}
+	o.log.Warn("spans were lost: the collector does not take them", "dropped", lost[0]-o.reported[0], "failed", lost[1]-o.reported[1], "error", last)
+	o.reported, o.reportedAt = lost, time.Now()
 }
 
 // collectors returns the number of spans by outcome.
@@ -50,49 +152,3 @@ func (o *outbox) collectors() (list []prometheus.Collector) {
 	}
 	return list
 }
-
-// OnEnd implements sdk.SpanProcessor. It does not block.
-func (o *outbox) OnEnd(span sdk.ReadOnlySpan) {
-	if !span.SpanContext().IsSampled() {
-		return
-	}
-	if o.waiting.Add(1) > mostWaiting {
-		o.waiting.Add(-1)
-		o.dropped.Add(1)
-		return
-	}
-	o.SpanProcessor.OnEnd(span)
-}
-
-// report logs how many spans were lost since the last line, unless that was a moment ago.
-func (o *outbox) report() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	lost := [2]int64{o.dropped.Load(), o.failed.Load()}
-	if lost == o.reported || time.Since(o.reportedAt) < reportEvery {
-		return
-	}
-	o.log.Warn("spans were lost: the collector does not take them", "dropped", lost[0]-o.reported[0], "failed", lost[1]-o.reported[1])
-	o.reported, o.reportedAt = lost, time.Now()
-}
-
-// exporter is the outbox as the SDK sees it. It returns no error, since the outbox logs
-// them.
-type exporter struct{ *outbox }
-
-// ExportSpans implements sdk.SpanExporter.
-func (e exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
-	err := e.to.ExportSpans(ctx, spans)
-	e.waiting.Add(-int64(len(spans)))
-	if err != nil {
-		e.failed.Add(int64(len(spans)))
-		e.log.Debug("a batch of spans was not delivered", "spans", len(spans), "error", err)
-	} else {
-		e.sent.Add(int64(len(spans)))
-	}
-	e.report()
-	return nil
-}
-
-// Shutdown implements sdk.SpanExporter.
-func (e exporter) Shutdown(ctx context.Context) error { return e.to.Shutdown(ctx) }

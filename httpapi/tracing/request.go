@@ -1,14 +1,12 @@
 package tracing
 
 import (
-	"context"
+	"encoding/hex"
+	"errors"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
+	wire "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
@@ -18,30 +16,44 @@ import (
 // lines of the request have the id of the trace.
 func (t *Tracing) Request(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		r := c.Request()
-		ctx := form.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-		ctx, span := t.tracer.Start(ctx, nameOf(c), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-			attribute.String("signalbox.node", t.node),
-			attribute.String("http.request.method", r.Method),
-			attribute.String("http.route", c.Path())))
-		defer span.End() // a broken connection panics
-		if of := span.SpanContext(); of.IsSampled() {
-			c.Response().Header().Set(header, format(span))
-			exchange.SetTrace(c, of.TraceID().String())
+		parent, sampled := t.parentOf(c.Request())
+		if !sampled {
+			return next(c)
 		}
-		c.SetRequest(r.WithContext(ctx))
-		err := next(c)
-		status := c.Response().Status
-		span.SetAttributes(attribute.Int("http.response.status_code", status),
-			attribute.String("signalbox.request", exchange.RequestID(c)))
-		if status >= http.StatusInternalServerError {
-			span.SetStatus(codes.Error, http.StatusText(status))
-		}
-		return err
+		return t.request(c, parent, next)
 	}
 }
 
-// nameOf returns the name of a request's span: method and route, without what a client
+// parentOf returns the parent of a request's span, and whether the request is sampled.
+func (t *Tracing) parentOf(r *http.Request) (parent place, sampled bool) {
+	if given := r.Header.Values(header); len(given) == 1 {
+		if parent, valid := parse(given[0]); valid {
+			return parent, t.samples(parent.trace, &parent)
+		}
+	}
+	parent = newTrace()
+	return parent, t.samples(parent.trace, nil)
+}
+
+// request handles a sampled request.
+func (t *Tracing) request(c echo.Context, parent place, next echo.HandlerFunc) error {
+	r := c.Request()
+	s := t.start(parent, nameOf(c), text("signalbox.node", t.node), text("http.request.method", r.Method), text("http.route", c.Path()))
+	s.Kind = wire.Span_SPAN_KIND_SERVER
+	defer s.end() // a broken connection panics
+	c.Response().Header().Set(header, s.format())
+	exchange.SetTrace(c, hex.EncodeToString(s.trace[:]))
+	c.SetRequest(r.WithContext(with(r.Context(), s)))
+	err := next(c)
+	status := c.Response().Status
+	s.set(number("http.response.status_code", status), text("signalbox.request", exchange.RequestID(c)))
+	if status >= http.StatusInternalServerError {
+		s.fail(errors.New(http.StatusText(status)))
+	}
+	return err
+}
+
+// nameOf returns the name of a request's span: method and route, and no text that a client
 // has chosen.
 func nameOf(c echo.Context) string {
 	method := c.Request().Method
@@ -54,27 +66,4 @@ func nameOf(c echo.Context) string {
 		return method
 	}
 	return method + " " + c.Path()
-}
-
-// form is the one form of trace contexts, in headers and commands: W3C's traceparent.
-var form propagation.TraceContext
-
-const header = "traceparent"
-
-// format returns a span's context as it travels in a command: 55 bytes.
-func format(span trace.Span) string {
-	to := propagation.MapCarrier{}
-	form.Inject(trace.ContextWithSpan(context.Background(), span), to)
-	return to[header]
-}
-
-// parse returns the context that format has written, or one that is not valid.
-func parse(text string) trace.SpanContext {
-	ctx := form.Extract(context.Background(), propagation.MapCarrier{header: text})
-	return trace.SpanContextFromContext(ctx)
-}
-
-// within returns a context whose spans are children of a span on another node.
-func within(parent trace.SpanContext) context.Context {
-	return trace.ContextWithRemoteSpanContext(context.Background(), parent)
 }

@@ -2,19 +2,14 @@ package tracing
 
 import (
 	"context"
-	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
-	"go.opentelemetry.io/otel/sdk/resource"
-	sdk "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/trace"
+	wire "go.opentelemetry.io/proto/otlp/trace/v1"
 )
 
 // endpoint is the variable that switches tracing on.
@@ -30,39 +25,71 @@ type Config struct {
 // Tracing makes the spans of one node. Over, Collectors and Close may be called on a nil
 // Tracing, which makes none.
 type Tracing struct {
-	node     string
-	tracer   trace.Tracer
-	provider *sdk.TracerProvider
-	outbox   *outbox
-	uploads  *uploads
+	node    string
+	samples sampler
+	outbox  *outbox
 }
 
 // Open returns the tracing that the environment asks for, or nil if it names no collector.
 // It fails if a variable is malformed. It does not wait for the collector.
 func Open(cfg Config) (*Tracing, error) {
-	if os.Getenv(endpoint) == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
+	variable := os.Getenv
+	if variable(endpoint) == "" || strings.EqualFold(variable("OTEL_SDK_DISABLED"), "true") {
 		return nil, nil
 	}
-	log := cfg.Logger.Named("tracing")
-	uploads, err := newUploads(os.Getenv)
+	samples, err := newSampler(variable)
 	if err != nil {
 		return nil, err
 	}
-	// The variables come last, and win.
-	of, err := resource.New(context.Background(), resource.WithTelemetrySDK(), resource.WithAttributes(
-		attribute.String("service.name", "signalbox"),
-		attribute.String("service.version", cfg.Version),
-		attribute.String("service.instance.id", cfg.Node),
-	), resource.WithFromEnv())
+	resource, err := resourceOf(cfg, variable)
 	if err != nil {
-		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+		return nil, err
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("OpenTelemetry reports an error", "error", err) }))
-	outbox := newOutbox(otlptrace.NewUnstarted(uploads), log)
-	provider := sdk.NewTracerProvider(sdk.WithResource(of), sdk.WithSpanProcessor(outbox))
+	uploads, err := newUploads(variable)
+	if err != nil {
+		return nil, err
+	}
+	every, err := milliseconds(variable, "OTEL_BSP_SCHEDULE_DELAY", batchEvery)
+	if err != nil {
+		return nil, err
+	}
+	log := cfg.Logger.Named("tracing")
 	log.Info("requests are traced", "collector", uploads.to)
-	return &Tracing{node: cfg.Node, provider: provider, outbox: outbox, uploads: uploads,
-		tracer: provider.Tracer("github.com/signalbox/signalbox", trace.WithInstrumentationVersion(cfg.Version))}, nil
+	return &Tracing{node: cfg.Node, samples: samples, outbox: openOutbox(uploads, resource, every, log)}, nil
+}
+
+// resourceOf returns the origin of all spans. The variables win.
+func resourceOf(cfg Config, variable func(string) string) (*wire.ResourceSpans, error) {
+	values := map[string]string{"service.name": "signalbox", "service.version": cfg.Version, "service.instance.id": cfg.Node}
+	given, err := pairsOf(variable, "OTEL_RESOURCE_ATTRIBUTES")
+	if err != nil {
+		return nil, err
+	}
+	for key, value := range given {
+		values[key] = value
+	}
+	if name := variable("OTEL_SERVICE_NAME"); name != "" {
+		values["service.name"] = name
+	}
+	return newResource(values, cfg.Version), nil
+}
+
+// pairsOf reads a variable of key=value,key=value, with percent-encoded values.
+func pairsOf(variable func(string) string, name string) (map[string]string, error) {
+	pairs := map[string]string{}
+	for pair := range strings.SplitSeq(variable(name), ",") {
+		if strings.TrimSpace(pair) == "" {
+			continue
+		}
+		key, value, found := strings.Cut(pair, "=")
+		plain, err := url.PathUnescape(strings.TrimSpace(value))
+		key = strings.TrimSpace(key)
+		if !found || err != nil || key == "" {
+			return nil, malformed(name, "key=value,key=value with percent-encoded values") // the value may be a secret
+		}
+		pairs[key] = plain
+	}
+	return pairs, nil
 }
 
 // Collectors returns the metrics of tracing.
@@ -73,36 +100,21 @@ func (t *Tracing) Collectors() []prometheus.Collector {
 	return t.outbox.collectors()
 }
 
-// Close sends the spans that wait. It blocks until the collector has them or ctx ends;
-// spans that end later are lost.
+// Close sends the spans that wait. It blocks until the collector has them, or has failed to
+// take them, or ctx ends; spans that end later are lost.
 func (t *Tracing) Close(ctx context.Context) {
-	if t == nil {
-		return
+	if t != nil {
+		t.outbox.close(ctx)
 	}
-	t.uploads.hurry()
-	defer t.uploads.end()
-	if err := t.provider.Shutdown(ctx); err != nil {
-		t.outbox.log.Warn("the last spans were not sent", "waiting", t.outbox.waiting.Load(), "error", err)
-	}
-	t.outbox.report()
 }
 
 // Committed implements lead.Tracer: the span of an entry, as a child of the command's.
 func (t *Tracing) Committed(of string, left time.Time, term, index uint64) {
-	parent := parse(of)
-	if !parent.IsValid() {
+	parent, valid := parse(of)
+	if !valid || !t.samples(parent.trace, &parent) {
 		return
 	}
-	_, span := t.tracer.Start(within(parent), "commit", trace.WithTimestamp(left), trace.WithAttributes(
-		attribute.String("signalbox.node", t.node), number("signalbox.term", term), number("signalbox.index", index)))
-	span.End()
-}
-
-// number is an attribute of a number that is shown as text where it may exceed an int64:
-// an id.
-func number(key string, value uint64) attribute.KeyValue {
-	if value > 1<<63-1 {
-		return attribute.String(key, fmt.Sprint(value))
-	}
-	return attribute.Int64(key, int64(value))
+	s := t.start(parent, "commit", text("signalbox.node", t.node), number("signalbox.term", term), number("signalbox.index", index))
+	s.StartTimeUnixNano = uint64(left.UnixNano())
+	s.end()
 }

@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -112,6 +113,12 @@ func request(traces *Tracing, parent string, handle func(ctx context.Context) er
 	return w.Header()
 }
 
+// spanIn returns the id of the span in a traceparent.
+func spanIn(header string) string {
+	p, _ := parse(header)
+	return hex.EncodeToString(p.span[:])
+}
+
 const (
 	clientParent  = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	unsampled     = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
@@ -135,15 +142,15 @@ func TestSpans(t *testing.T) {
 		t.Error("a renewal has a context, and can't share its command")
 	}
 	header := request(traces, clientParent, do(cluster.Call{Command: fsm.Up{Name: "db", Count: 3}}))
-	if up := parse(node.call.Trace); len(node.call.Trace) > fsm.MaxTraceBytes || !up.IsSampled() || up.TraceID() != parse(clientParent).TraceID() {
-		t.Errorf("the command has %q", node.call.Trace)
+	if of := node.call.Trace; len(of) > fsm.MaxTraceBytes || of[:36] != clientParent[:36] || !strings.HasSuffix(of, "-01") {
+		t.Errorf("the command has %q", of)
 	}
-	up, of := parse(node.call.Trace).SpanID().String(), parse(header.Get("traceparent")).SpanID().String()
+	up, of := spanIn(node.call.Trace), spanIn(header.Get("traceparent"))
 	request(traces, clientParent, func(ctx context.Context) error {
 		_, _ = over.DoMany(ctx, []cluster.Call{{Command: fsm.Up{Name: "list", Count: 3}}, {Command: fsm.Up{Name: "list", Count: 4}}})
 		return nil
 	})
-	list := parse(node.call.Trace).SpanID().String()
+	list := spanIn(node.call.Trace)
 	node.queued, node.reply.Completed = true, []fsm.Completion{{Token: 9}}
 	node.page = replica.EventPage{News: make(chan struct{}), Entries: []replica.EventEntry{{Effects: []fsm.Effect{
 		{Kind: fsm.EffectGranted, Token: 8, Trace: clientParent}, {Kind: fsm.EffectGranted, Token: 9, Trace: releaseParent}}}}}
@@ -212,10 +219,73 @@ func TestVariables(t *testing.T) {
 			t.Errorf("%s=%s: %v", variable, bad, err)
 		}
 	}
+	for variable, bad := range map[string]string{"OTEL_TRACES_SAMPLER": "sometimes", "OTEL_TRACES_SAMPLER_ARG": "NaN"} {
+		values := map[string]string{"OTEL_TRACES_SAMPLER": "traceidratio", variable: bad}
+		if _, err := newSampler(func(name string) string { return values[name] }); err == nil || !strings.HasPrefix(err.Error(), variable+": ") {
+			t.Errorf("%s=%s: %v", variable, bad, err)
+		}
+	}
 	u, err := newUploads(func(name string) string {
 		return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector:4318/base/", "OTEL_EXPORTER_OTLP_HEADERS": "a=b=c, d=%2C"}[name]
 	})
 	if err != nil || u.to != "https://collector:4318/base/v1/traces" || u.headers["a"] != "b=c" || u.headers["d"] != "," || len(u.headers) != 2 {
 		t.Errorf("%+v, %v", u, err)
+	}
+}
+
+// TestResource: the variables say what the node is called.
+func TestResource(t *testing.T) {
+	values := map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "zone=a%2Cb,service.name=one", "OTEL_SERVICE_NAME": "two"}
+	r, err := resourceOf(Config{Node: "n3"}, func(name string) string { return values[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, a := range r.Resource.Attributes {
+		got[a.Key] = a.Value.GetStringValue()
+	}
+	if got["zone"] != "a,b" || got["service.name"] != "two" || got["service.instance.id"] != "n3" {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestSampler: which traces are sampled, of those that begin here and of those of clients.
+func TestSampler(t *testing.T) {
+	low, high := [16]byte{15: 1}, [16]byte{8: 0xff}
+	yes, no := &place{sampled: true}, &place{}
+	for name, want := range map[string]string{ // low and high without a parent; high with a sampled one, low with one that is not
+		"": "yyyn", "parentbased_always_on": "yyyn", "parentbased_always_off": "nnyn", "parentbased_traceidratio": "ynyn",
+		"always_on": "yyyy", "always_off": "nnnn", "traceidratio": "ynny",
+	} {
+		samples, err := newSampler(func(variable string) string {
+			return map[string]string{"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": "0.5"}[variable]
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, sampled := range []bool{samples(low, nil), samples(high, nil), samples(high, yes), samples(low, no)} {
+			got += map[bool]string{true: "y", false: "n"}[sampled]
+		}
+		if got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// TestTraceparent: what is a place in a trace, and what is not.
+func TestTraceparent(t *testing.T) {
+	if p, valid := parse(clientParent); !valid || p.format() != clientParent {
+		t.Errorf("%v became %q", valid, p.format())
+	}
+	for text, want := range map[string]bool{
+		unsampled: true, "cc" + clientParent[2:] + "-more": true,
+		"": false, clientParent[1:]: false, clientParent + "-more": false, "ff" + clientParent[2:]: false, strings.ToUpper(clientParent): false,
+		"00-00000000000000000000000000000000-b7ad6b7169203331-01": false, "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01": false,
+		"00-0af7651916cd43dd8448eb211c80319x-b7ad6b7169203331-01": false, "0-00af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01": false,
+	} {
+		if _, valid := parse(text); valid != want {
+			t.Errorf("%q is valid: %v", text, valid)
+		}
 	}
 }

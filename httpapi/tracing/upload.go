@@ -11,13 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
-	"strings"
-	"sync"
 	"time"
-
-	wire "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -27,8 +21,7 @@ const (
 	uploadAgain = time.Second
 )
 
-// uploads delivers batches of spans to a collector. It implements otlptrace.Client, whose
-// own implementation by HTTP would bring gRPC into the program.
+// uploads delivers batches of spans to a collector.
 type uploads struct {
 	to      string // the collector's URL
 	headers map[string]string
@@ -36,36 +29,24 @@ type uploads struct {
 	client  *http.Client
 	ctx     context.Context // ends with the node
 	end     context.CancelFunc
-	closing chan struct{} // closed when a batch is sent once only
-	once    sync.Once
 }
 
 // newUploads reads the variables of OTLP over HTTP.
-func newUploads(variable func(string) string) (*uploads, error) {
-	u := &uploads{headers: map[string]string{}, timeout: uploadTimeout, closing: make(chan struct{})}
+func newUploads(variable func(string) string) (u *uploads, err error) {
+	u = &uploads{}
 	base, err := url.Parse(variable(endpoint))
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-		return nil, fmt.Errorf("%s: %q is not a URL such as http://collector:4318", endpoint, variable(endpoint))
+		return nil, malformed(endpoint, "a URL such as http://collector:4318")
 	}
 	u.to = base.JoinPath("v1", "traces").String()
 	if p := variable("OTEL_EXPORTER_OTLP_PROTOCOL"); p != "" && p != "http/protobuf" {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q is not http/protobuf, the only one that there is here", p)
+		return nil, malformed("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf, the only one that there is here")
 	}
-	if given := variable("OTEL_EXPORTER_OTLP_TIMEOUT"); given != "" {
-		ms, err := strconv.Atoi(given)
-		if err != nil || ms <= 0 {
-			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_TIMEOUT: %q is not a number of milliseconds", given)
-		}
-		u.timeout = time.Duration(ms) * time.Millisecond
+	if u.timeout, err = milliseconds(variable, "OTEL_EXPORTER_OTLP_TIMEOUT", uploadTimeout); err != nil {
+		return nil, err
 	}
-	for pair := range strings.SplitSeq(variable("OTEL_EXPORTER_OTLP_HEADERS"), ",") {
-		key, value, found := strings.Cut(pair, "=")
-		plain, err := url.PathUnescape(strings.TrimSpace(value))
-		if found && err == nil {
-			u.headers[strings.TrimSpace(key)] = plain
-		} else if pair != "" { // the value may be a secret
-			return nil, errors.New("OTEL_EXPORTER_OTLP_HEADERS: it is not key=value,key=value with percent-encoded values")
-		}
+	if u.headers, err = pairsOf(variable, "OTEL_EXPORTER_OTLP_HEADERS"); err != nil {
+		return nil, err
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if file := variable("OTEL_EXPORTER_OTLP_CERTIFICATE"); file != "" {
@@ -84,26 +65,11 @@ func newUploads(variable func(string) string) (*uploads, error) {
 	return u, nil
 }
 
-// Start implements otlptrace.Client.
-func (u *uploads) Start(context.Context) error { return nil }
-
-// Stop implements otlptrace.Client.
-func (u *uploads) Stop(context.Context) error { return nil }
-
-// hurry lets no batch be sent a second time.
-func (u *uploads) hurry() { u.once.Do(func() { close(u.closing) }) }
-
-// UploadTraces implements otlptrace.Client. It sends a batch again while the collector is
-// not reached, or asks for that, within the time-out.
-func (u *uploads) UploadTraces(ctx context.Context, spans []*wire.ResourceSpans) error {
-	// TracesData has the encoding of the request of an export.
-	body, err := proto.Marshal(&wire.TracesData{ResourceSpans: spans})
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, u.timeout)
+// send sends a batch. It sends it again while the collector is not reached, or asks for
+// that, within the time-out and until closing is closed.
+func (u *uploads) send(body []byte, closing <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(u.ctx, u.timeout)
 	defer cancel()
-	defer context.AfterFunc(u.ctx, cancel)()
 	for pause := uploadAgain; ; pause *= 2 {
 		again, err := u.post(ctx, body)
 		if err == nil || !again {
@@ -114,7 +80,7 @@ func (u *uploads) UploadTraces(ctx context.Context, spans []*wire.ResourceSpans)
 		case <-timer.C:
 			continue
 		case <-ctx.Done():
-		case <-u.closing:
+		case <-closing:
 		}
 		timer.Stop()
 		return err

@@ -29,12 +29,12 @@ type Span struct {
 // Collector is a collector that serves HTTP. Safe for concurrent use.
 type Collector struct {
 	URL     string
-	Status  atomic.Int64 // of each reply; 0: 200
 	Posts   atomic.Int64 // that have come
 	t       testing.TB
 	release chan struct{} // while it hangs: closed at its end
 
 	mu      sync.Mutex
+	refuse  []int // the statuses of the next replies
 	spans   []Span
 	headers []http.Header
 }
@@ -73,12 +73,13 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil || r.Method != http.MethodPost || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" {
 		c.t.Errorf("not an export: %s %s, %s: %v", r.Method, r.URL, r.Header.Get("Content-Type"), err)
 	}
-	if status := c.Status.Load(); status != 0 {
-		w.WriteHeader(int(status))
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(c.refuse) > 0 {
+		w.WriteHeader(c.refuse[0])
+		c.refuse = c.refuse[1:]
+		return
+	}
 	c.headers = append(c.headers, r.Header)
 	for _, resource := range got.ResourceSpans {
 		of := valuesOf(resource.Resource.Attributes)
@@ -126,6 +127,13 @@ func valueOf(v *common.AnyValue) any {
 		return list
 	}
 	return nil
+}
+
+// Refuse makes the next replies refusals with these statuses, one each.
+func (c *Collector) Refuse(statuses ...int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refuse = statuses
 }
 
 // Spans returns the spans that have come.
