@@ -306,8 +306,8 @@ func (h *Handler) recover() echo.MiddlewareFunc {
 	return middleware.RecoverWithConfig(middleware.RecoverConfig{
 		StackSize: 16 << 10, DisableStackAll: true, DisableErrorHandler: true,
 		LogErrorFunc: func(c echo.Context, broken error, stack []byte) error {
-			h.x.Config.Logger.Error("handler panicked", exchange.Named(c, "method", c.Request().Method, "route", c.Path(), "panic", broken,
-				"stack", string(stack))...)
+			h.x.Config.Logger.Error("handler panicked", append(exchange.Named(c, "method", c.Request().Method, "route", c.Path(), "panic", broken),
+				"stack", string(stack))...) // last: it has many lines
 			return exchange.ErrInternal
 		},
 	})

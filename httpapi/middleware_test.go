@@ -3,15 +3,19 @@ package httpapi_test
 import (
 	"bytes"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/internal/logtest"
 )
 
 func TestPanicIsOneProblemAndOneLogLine(t *testing.T) {
@@ -211,6 +215,59 @@ func TestRequestIDs(t *testing.T) {
 		t.Error(&log)
 	}
 }
+
+// TestLinesNameTheirRequest: each line of the log about a request has its id and, if a
+// middleware has set one, its trace. Probes do not pass that middleware.
+func TestLinesNameTheirRequest(t *testing.T) {
+	log := logtest.New()
+	passed := 0
+	a := apitest.New(t, func(cfg *apitest.Config) {
+		cfg.Exchange.Logger = log
+		cfg.HTTP.CORS = []string{"https://console.example"}
+		cfg.HTTP.Trace = func(next echo.HandlerFunc) echo.HandlerFunc {
+			return func(c echo.Context) error {
+				passed++
+				exchange.SetTrace(c, "0af7651916cd43dd")
+				return next(c)
+			}
+		}
+	})
+	for _, path := range []string{"/livez", "/readyz", "/health", "/version", "/metrics"} {
+		a.Do("GET "+path, "").Is(200)
+	}
+	if passed != 0 {
+		t.Errorf("%d probes have passed the middleware", passed)
+	}
+	a.Do("GET /v1/semaphores/db", "", "X-Request-Id: one").RefusedWith(404, "unknown-semaphore")
+	a.Node.Fail = errors.New("broken")
+	a.Do("PUT /v1/semaphores/db", `{"permits":1}`, "X-Request-Id: one").RefusedWith(500, "internal")
+	a.Node.Panics = true
+	a.Do("PUT /v1/semaphores/db", `{"permits":1}`, "X-Request-Id: one").RefusedWith(500, "internal")
+	a.Node.Fail, a.Node.Panics = nil, false
+	r := httptest.NewRequest(http.MethodGet, "/v1/semaphores", nil)
+	r.Header.Set("X-Request-Id", "one")
+	a.Handler.ServeHTTP(brokenWriter{httptest.NewRecorder()}, r)
+	for part, want := range map[string]int{"http: request: method=GET path=/v1": 2, "request failed": 1, "handler panicked": 1, "reply not delivered": 1} {
+		lines := log.Lines(part)
+		if len(lines) != want {
+			t.Errorf("%d lines with %q: %q", len(lines), part, lines)
+		}
+		for _, line := range lines {
+			if !strings.Contains(line, " request=one ") || !strings.Contains(line, " trace=0af7651916cd43dd") {
+				t.Errorf("not named: %s", line)
+			}
+		}
+	}
+	got := a.Do("OPTIONS /v1/semaphores/db", "", "Origin: https://console.example", "Access-Control-Request-Method: PUT").Is(204)
+	if !strings.Contains(got.Header.Get("Access-Control-Allow-Headers"), "traceparent") {
+		t.Errorf("a page may not send its trace: %v", got.Header)
+	}
+}
+
+// brokenWriter is the reply to a client that is gone.
+type brokenWriter struct{ *httptest.ResponseRecorder }
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
 // The Location of a semaphore leads to it, also for names that clients take for steps in a
 // path.
