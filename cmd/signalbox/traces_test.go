@@ -66,7 +66,7 @@ func TestTraces(t *testing.T) {
 				t.Errorf("case %d: the grant has %s %v, want %v", i, key, grant.Attributes[key], want)
 			}
 		}
-		if acquire.Attributes["signalbox.leader"] != fmt.Sprint("n", leader+1) || waiter.Attributes["http.response.status_code"] != int64(200) ||
+		if acquire.Attributes["signalbox.leader"] != fmt.Sprint("n", leader+1) || waiter.Attributes["http.response.status_code"] != int64(201) ||
 			waiter.Attributes["signalbox.request"] != fmt.Sprint("waits-", i) {
 			t.Errorf("case %d: the attributes are %v and %v", i, acquire.Attributes, waiter.Attributes)
 		}
@@ -85,7 +85,7 @@ func TestTraces(t *testing.T) {
 func handOver(t *testing.T, c *client, number, waiterAt, releaseAt int) {
 	t.Helper()
 	c.must(t, releaseAt, http.MethodPut, semaphorePath("db"), `{"permits":1}`, http.StatusOK, http.StatusCreated)
-	held := c.must(t, releaseAt, http.MethodPost, semaphorePath("db")+"/leases", `{"ttl":"10m"}`, http.StatusOK)
+	held := c.must(t, releaseAt, http.MethodPost, semaphorePath("db")+"/leases", `{"ttl":"10m"}`, http.StatusCreated)
 	type outcome struct {
 		reply
 		err error
@@ -114,7 +114,7 @@ func handOver(t *testing.T, c *client, number, waiterAt, releaseAt int) {
 		t.Errorf("the reply to %s has the traceparent %q", header, got)
 	}
 	got := <-waiting
-	if must(t, got.err); got.status != http.StatusOK {
+	if must(t, got.err); got.status != http.StatusCreated {
 		t.Fatalf("the waiter got %+v", got)
 	}
 	c.must(t, releaseAt, http.MethodDelete, "/v1/sessions/"+got.Session, "", http.StatusOK, http.StatusNoContent)

@@ -141,7 +141,7 @@ func (s *span) link(of string) {
 // fail marks the span as failed, unless err is nil.
 func (s *span) fail(err error) {
 	if err != nil {
-		s.Status = &wire.Status{Code: wire.Status_STATUS_CODE_ERROR, Message: err.Error()}
+		s.Status = &wire.Status{Code: wire.Status_STATUS_CODE_ERROR, Message: err.Error()} // state: the outcome
 	}
 }
 

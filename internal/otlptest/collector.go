@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -70,7 +71,7 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = proto.Unmarshal(body, &got)
 	}
-	if err != nil || r.Method != http.MethodPost || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" {
+	if err != nil || r.Method != http.MethodPost || r.URL.Path != path.Join("/", "v1", "traces") || r.Header.Get("Content-Type") != "application/x-protobuf" {
 		c.t.Errorf("not an export: %s %s, %s: %v", r.Method, r.URL, r.Header.Get("Content-Type"), err)
 	}
 	c.mu.Lock()
