@@ -92,10 +92,10 @@ func pairsOf(variable func(string) string, name string) (map[string]string, erro
 	return pairs, nil
 }
 
-// Collectors returns the metrics of tracing.
+// Collectors returns the metrics of tracing, which are 0 while it is off.
 func (t *Tracing) Collectors() []prometheus.Collector {
 	if t == nil {
-		return nil
+		return new(outbox).collectors()
 	}
 	return t.outbox.collectors()
 }

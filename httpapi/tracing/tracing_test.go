@@ -80,7 +80,7 @@ func TestOff(t *testing.T) {
 			t.Fatalf("%v, %v", traces, err)
 		}
 		node := &fakeNode{}
-		if traces.Over(node) != exchange.Node(node) || traces.Collectors() != nil {
+		if traces.Over(node) != exchange.Node(node) || len(traces.Collectors()) != 3 {
 			t.Error("there is something around the node")
 		}
 		traces.Close(t.Context())
