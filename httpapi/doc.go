@@ -13,7 +13,7 @@
 // do what; exchange is one request and its reply; v1, throttle and nodered are APIs;
 // ui is the console, a page that uses v1.
 // Beside them are audit, the log of changes; callback, which delivers notices over HTTP;
-// and declare, which applies a file of semaphores.
+// declare, which applies a file of semaphores; and tracing, which makes spans of requests.
 //
 // The package keeps no state of the service and decides nothing about semaphores.
 // Package cluster does not know it; cmd builds a Handler and serves it with a Server.
