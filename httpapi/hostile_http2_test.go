@@ -73,13 +73,16 @@ func hostileFrames() map[string]func(*frames) {
 			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields()})
 			_ = f.WritePing(false, [8]byte{})
 		},
-		"garbage as a head":              whole(bytes.Repeat([]byte{0xff}, 100)),
-		"a reference to nothing":         whole([]byte{0xfe}),
-		"a table of 4 GB":                whole([]byte{0x3f, 0xff, 0xff, 0xff, 0xff, 0x0f}),
-		"padding beyond the frame":       raw(http2.FrameHeaders, http2.FlagHeadersPadded|http2.FlagHeadersEndHeaders, 1, []byte{255, 0x82}),
-		"an even stream":                 raw(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersEndStream, 2, fields()),
-		"a head on stream 0":             raw(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 0, fields()),
-		"a stream that goes back":        func(f *frames) { f.begin("GET", "/livez", true); f.next = 1; _ = f.WriteRSTStream(9, 0) },
+		"garbage as a head":        whole(bytes.Repeat([]byte{0xff}, 100)),
+		"a reference to nothing":   whole([]byte{0xfe}),
+		"a table of 4 GB":          whole([]byte{0x3f, 0xff, 0xff, 0xff, 0xff, 0x0f}),
+		"padding beyond the frame": raw(http2.FrameHeaders, http2.FlagHeadersPadded|http2.FlagHeadersEndHeaders, 1, []byte{255, 0x82}),
+		"an even stream":           raw(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersEndStream, 2, fields()),
+		"a head on stream 0":       raw(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 0, fields()),
+		"a stream that goes back": func(f *frames) {
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 5, BlockFragment: fields(), EndHeaders: true, EndStream: true})
+			f.head(fields(), true)
+		},
 		"data on an idle stream":         raw(http2.FrameData, http2.FlagDataEndStream, 5, []byte("x")),
 		"data on stream 0":               raw(http2.FrameData, 0, 0, []byte("x")),
 		"a longer body than announced":   func(f *frames) { f.head(post, false); _ = f.WriteData(1, true, []byte("longer than five")) },
@@ -105,7 +108,7 @@ func hostileFrames() map[string]func(*frames) {
 		"a promise of a client":         raw(http2.FramePushPromise, 4, 1, append(u32(2), fields()...)),
 		"a priority on itself":          raw(http2.FramePriority, 0, 1, append(u32(1), 1)),
 		"a priority of four bytes":      raw(http2.FramePriority, 0, 1, u32(3)),
-		"no preface":                    nil,
+		"HTTP/1.1 behind the preface":   nil,
 	}
 }
 
@@ -124,7 +127,7 @@ func TestHostileFrames(t *testing.T) {
 	check := func(t *testing.T) {
 		t.Helper()
 		client, _ := s.client(true)
-		if status, _ := (&secured{API: s.API, address: s.address}).send(client, "GET /livez", nil); status != 200 || s.Node.State(t) != before {
+		if status, _ := s.send(client, "GET /livez", nil); status != 200 || s.Node.State(t) != before {
 			t.Errorf("afterwards: status %d, state %s", status, s.Node.State(t))
 		}
 	}
