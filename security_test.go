@@ -62,7 +62,7 @@ func TestStepsHaveTests(t *testing.T) {
 	for i, step := range steps {
 		step, _, _ = strings.Cut(step, "\n\n")
 		_, tests, _ := strings.Cut(step, "*Tests:* ")
-		if numbers[i][1] != strconv.Itoa(i+1) || !strings.HasPrefix(step, "**") || strings.Count(step, "*Assumption:* ") != 1 || !testNames.MatchString(tests) {
+		if numbers[i][1] != strconv.Itoa(i+1) || !strings.HasPrefix(step, "**") || strings.Count(step, "*Assumption:* ") != 1 || !testNames.MatchString(strings.TrimSpace(tests)) {
 			t.Errorf("step %s, number %d, has no claim, no assumption or the tests %q", numbers[i][1], i+1, tests)
 		}
 	}

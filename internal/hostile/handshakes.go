@@ -28,7 +28,7 @@ func Handshakes() (map[string]string, error) {
 		return string(b)
 	}
 	all := map[string]string{
-		"garbage": "\x00\x01\x02\x03\x04\x05\x06\x07", "SSH": "SSH-2.0-OpenSSH_9\r\n", "HTTP": "GET / HTTP/1.1\r\nHost: n1\r\n\r\n", "SMTP": "EHLO n1\r\n", "SOCKS": "\x05\x01\x00",
+		"garbage": "\x00\x01\x02\x03\x04\x05\x06\x07", "SSH": "SSH-2.0-OpenSSH_9\r\n", "HTTP": "OPTIONS * HTTP/1.1\r\nHost: n1\r\n\r\n", "SMTP": "EHLO n1\r\n", "SOCKS": "\x05\x01\x00",
 		"HTTP/2 in the clear": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "a proxy's header": "PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n", "a hello of SSL 2": "\x80\x2e\x01\x03\x01\x00\x15\x00\x00\x00\x10" + strings.Repeat("\x01", 35),
 		"an oversized record": "\x16\x03\x01\xff\xff" + strings.Repeat("a", 1<<16-1), "an empty record": "\x16\x03\x01\x00\x00", "10,000 empty records": strings.Repeat("\x16\x03\x01\x00\x00", 10_000),
 		"half a record": string(hello[:len(hello)/2]), "one byte of a hello": string(hello[:6]), "a record without content": string(hello[:5]),
