@@ -1,6 +1,7 @@
 package signalbox_test
 
 import (
+	"io/fs"
 	"os"
 	"regexp"
 	"slices"
@@ -78,17 +79,14 @@ func TestHostileInputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	project, total := readTree(t, os.DirFS(".")), 0
+	tests, total := testsOfLists(t), 0
 	for name, cases := range lists {
 		total += len(cases)
 		t.Logf("%-12s %4d", name, len(cases))
-		if sorted := slices.Clone(cases); len(cases) < 5 || len(slices.Compact(slices.Sorted(slices.Values(sorted)))) != len(cases) {
+		if len(cases) < 5 || len(slices.Compact(slices.Sorted(slices.Values(cases)))) != len(cases) {
 			t.Errorf("%s: %d cases, or one twice", name, len(cases))
 		}
-		if !slices.ContainsFunc(project.sources, func(s source) bool {
-			text, err := os.ReadFile(s.path)
-			return err == nil && s.test && strings.Contains(string(text), `.Begin(t, "`+name+`")`)
-		}) {
+		if !strings.Contains(tests, `.Begin(t, "`+name+`")`) {
 			t.Errorf("no test runs the list %s", name)
 		}
 	}
@@ -96,4 +94,24 @@ func TestHostileInputs(t *testing.T) {
 	if len(lists) < 12 || total < 300 {
 		t.Errorf("%d hostile inputs on %d lists", total, len(lists))
 	}
+}
+
+// testsOfLists returns the text of all tests that import package hostile.
+func testsOfLists(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	err := fs.WalkDir(os.DirFS("."), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if err == nil && strings.Contains(string(text), `signalbox/internal/hostile"`) {
+			all.Write(text)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
 }

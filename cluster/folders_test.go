@@ -26,7 +26,7 @@ import (
 // later program opens. Those of level 0 were written by the program before levels.
 // Those of this program's level are made anew, before a release alone, by
 //
-//	go test ./cluster -run TestFoldersOfThisLevel -update
+//	go test ./cluster -run 'TestFoldersOfThisLevel|TestFoldersWithoutJournal' -update
 var updateFolders = flag.Bool("update", false, "write the data folders of this level anew")
 
 func goldenFolders(level int) string { return fmt.Sprintf("testdata/level-%d.tar.gz", level) }
