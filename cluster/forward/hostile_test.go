@@ -63,11 +63,11 @@ func TestHostileForwarding(t *testing.T) {
 				if !welcome {
 					t.Fatal("not welcome")
 				}
-				before := leader.Replica.Index()
+				before, began := leader.Replica.Index(), time.Now()
 				go func() { _, _ = o.conn.Write(frame) }()
-				_ = o.conn.SetReadDeadline(time.Now().Add(time.Minute))
-				if _, err := io.Copy(io.Discard, o.r); err != nil {
-					t.Errorf("the stream goes on: %v", err)
+				_ = o.conn.SetReadDeadline(began.Add(time.Minute))
+				if _, err := io.Copy(io.Discard, o.r); err != nil || time.Since(began) >= clockEvery {
+					t.Errorf("the stream goes on for %v: %v", time.Since(began), err) // a silent one ends later
 				}
 				if leader.value() != 0 || leader.Replica.Index() != before {
 					t.Error("it reached the state")
