@@ -36,7 +36,7 @@ func hostileFrames() map[string][]byte {
 		"a clock of a leader": frameOf(frameClock, 1, 1, 1), "a fence of a leader": frameOf(frameFence, 1),
 		"commands without content": frameOf(frameCommands), "commands with a lying count": frameOf(frameCommands, 1, 255, 255, 255, 255, 15), "a negative reading": frameOf(frameCommands, append(bytes.Repeat([]byte{255}, 9), 1, 0)...),
 		"a number of 11 bytes": frameOf(frameCommands, bytes.Repeat([]byte{255}, 11)...), "1,025 commands": many.append(nil), "a command of 2 MiB and a byte": huge,
-		"an unknown flag": frameOf(frameCommands, 1, 1, 1, flagsKnown+1, 0, 0), "bytes behind the commands": append(frameOf(frameCommands, append(commandFrame(up)[frameHeader+1:], 0)...)), "a read without content": frameOf(frameRead),
+		"an unknown flag": frameOf(frameCommands, 1, 1, 1, flagsKnown+1, 0, 0), "bytes behind the commands": frameOf(frameCommands, append(commandFrame(up)[frameHeader+1:], 0)...), "a read without content": frameOf(frameRead),
 		"a read with more": frameOf(frameRead, 3, 1, 1),
 	}
 }
