@@ -74,6 +74,7 @@ var layers = map[string][]string{
 	"cluster/replica":      {"cluster/outcome", "fsm", "internal/wake"},                                                                                                                                                       // this node's copy of the state
 	"cluster/requests":     {"cluster/lead", "cluster/outcome", "cluster/replica", "fsm"},                                                                                                                                     // commands under way here, and waits
 	"cluster/watchdog":     {"fsm", "internal/wake", "store"},                                                                                                                                                                 // troubles of a node that Raft does not see
+	"internal/hostile":     {},                                                                                                                                                                                                // the list of hostile inputs
 	"internal/logtest":     {},                                                                                                                                                                                                // a log that the tests of nodes read
 	"internal/openapitest": {},                                                                                                                                                                                                // requests and replies, compared with the description of the API
 	"internal/simulation":  {},                                                                                                                                                                                                // the whole service under faults, in virtual time: tests alone
@@ -118,6 +119,7 @@ var layers = map[string][]string{
 // testLayers widens layers for tests: beside what the package itself may import
 // and everything below that, these.
 var testLayers = map[string][]string{
+	".":                   {"internal/hostile"}, // counted there
 	"store":               {"store/internal/recorder", "store/internal/storetest"},
 	"store/boltcheck":     {"store/internal/storetest"},
 	"store/damage":        {"store/internal/storetest"},
@@ -125,23 +127,25 @@ var testLayers = map[string][]string{
 	"store/logs":          {"store/internal/storetest"},
 	"store/snapshots":     {"store/internal/storetest"},
 	"cluster":             {"cluster/offline", "internal/certs", "internal/logtest", "internal/memnet"},
-	"cluster/peer":        {"internal/certs", "internal/memnet"},
+	"cluster/peer":        {"internal/certs", "internal/hostile", "internal/memnet"},
+	"cluster/forward":     {"internal/hostile"},
 	"cluster/membership":  {"internal/logtest", "internal/memnet"},
-	"cluster/probe":       {"internal/memnet"},
-	"cluster/raftlib":     {"internal/memnet"},
+	"cluster/probe":       {"internal/hostile", "internal/memnet"},
+	"cluster/raftlib":     {"internal/hostile", "internal/memnet"},
 	"cluster/backup":      {"store"}, // a folder with a state that is not in force
 	"cluster/replica":     {"store"}, // what a logged tick takes on the disk
 	"internal/certs":      {"internal/memnet"},
-	"httpapi":             {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/logtest", "internal/memnet"},
+	"httpapi":             {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/logtest", "internal/hostile", "internal/memnet"},
+	"httpapi/callback":    {"internal/hostile"},
 	"httpapi/exchange":    {"httpapi", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle"},
 	"httpapi/ui":          {"httpapi", "httpapi/internal/apitest"},
-	"httpapi/v1":          {"httpapi/internal/apitest", "internal/openapitest"},
-	"httpapi/v1/events":   {"httpapi", "httpapi/internal/apitest"},
+	"httpapi/v1":          {"httpapi/internal/apitest", "internal/hostile", "internal/openapitest"},
+	"httpapi/v1/events":   {"httpapi", "httpapi/internal/apitest", "internal/hostile"},
 	"httpapi/v1/members":  {"httpapi/internal/apitest"},
 	"httpapi/v1/snapshot": {"httpapi/internal/apitest"},
-	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/throttleclient"},
+	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/hostile", "internal/throttleclient"},
 	"httpapi/tracing":     {"internal/logtest", "internal/otlptest"},
-	"httpapi/nodered":     {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/noderedclient"},
+	"httpapi/nodered":     {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/hostile", "internal/noderedclient"},
 	"client":              {"client/operator", "client/batch", "cluster", "internal/memnet", "internal/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service
 
 	"client/clienttest":   {"client/operator"},
@@ -154,7 +158,7 @@ var testLayers = map[string][]string{
 
 // testOnly are packages that only tests import, and packages of this list.
 var testOnly = []string{
-	"httpapi/internal/apitest", "internal/logtest", "internal/memnet", "internal/noderedclient", "internal/openapitest", "internal/otlptest", "internal/throttleclient",
+	"httpapi/internal/apitest", "internal/hostile", "internal/logtest", "internal/memnet", "internal/noderedclient", "internal/openapitest", "internal/otlptest", "internal/throttleclient",
 	"store/internal/storetest",
 }
 

@@ -26,7 +26,7 @@ import (
 // later program opens. Those of level 0 were written by the program before levels.
 // Those of this program's level are made anew, before a release alone, by
 //
-//	go test ./cluster -run TestFoldersOfThisLevel -update
+//	go test ./cluster -run 'TestFoldersOfThisLevel|TestFoldersWithoutJournal' -update
 var updateFolders = flag.Bool("update", false, "write the data folders of this level anew")
 
 func goldenFolders(level int) string { return fmt.Sprintf("testdata/level-%d.tar.gz", level) }
@@ -161,6 +161,44 @@ func TestFoldersOfThisLevel(t *testing.T) {
 	})
 }
 
+// TestFoldersWithoutJournal: folders of this level as nodes without a journal leave them,
+// opened with one and without; and those with a journal, opened without one. The folders of
+// the levels before have none, and get one.
+func TestFoldersWithoutJournal(t *testing.T) {
+	with, path := goldenFolders(int(fsm.FeatureLevel)), fmt.Sprintf("testdata/level-%d-no-journal.tar.gz", fsm.FeatureLevel)
+	without := func(o *store.Options) { o.Journal = false }
+	journals := func(t *testing.T, dir string) (found int) {
+		t.Helper()
+		names, err := filepath.Glob(filepath.Join(dir, "*", "journal"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	if *updateFolders {
+		inFolders(t, with, func(c *nodes, dir string) {
+			c.stop()
+			packFolders(t, dir, path)
+		}, without)
+	}
+	for name, folders := range map[string]struct {
+		path     string
+		change   func(*store.Options)
+		journals int
+	}{
+		"made without, opened without": {path, without, 0}, "made without, opened with": {path, func(*store.Options) {}, 3}, "made with, opened without": {with, without, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFolders(t, folders.path, func(c *nodes, dir string) {
+				c.checkFolders()
+				if found := journals(t, dir); found != folders.journals {
+					t.Errorf("%d of the folders have a journal", found)
+				}
+			}, folders.change)
+		})
+	}
+}
+
 // ownSession opens a session of an identity that may have one.
 func ownSession(id uint64) Call {
 	return Call{Command: fsm.OpenSession{Session: id, TTLMS: yearsMS}, Owner: "ci", Limits: fsm.OwnerLimits{Sessions: 1}}
@@ -168,7 +206,7 @@ func ownSession(id uint64) Call {
 
 // inFolders runs a test on three nodes with the folders of an archive, or with new
 // ones.
-func inFolders(t *testing.T, archive string, test func(c *nodes, dir string)) {
+func inFolders(t *testing.T, archive string, test func(c *nodes, dir string), changes ...func(*store.Options)) {
 	t.Helper()
 	dir := t.TempDir()
 	if archive != "" {
@@ -179,7 +217,11 @@ func inFolders(t *testing.T, archive string, test func(c *nodes, dir string)) {
 			config.OnFatal = func(err error) { t.Errorf("%s must not go on: %v", config.NodeID, err) }
 		}}}
 		for _, id := range []string{"n1", "n2", "n3"} {
-			s, err := store.Open(store.Options{Folder: filepath.Join(dir, id), NodeID: id, Journal: true})
+			options := store.Options{Folder: filepath.Join(dir, id), NodeID: id, Journal: true}
+			for _, change := range changes {
+				change(&options)
+			}
+			s, err := store.Open(options)
 			c.must(err)
 			c.all = append(c.all, &testNode{id: id, store: s})
 		}
@@ -290,6 +332,9 @@ func packFolders(t *testing.T, dir, path string) {
 	for _, id := range []string{"n1", "n2", "n3"} {
 		for _, name := range []string{"FORMAT", "raft.db", "snapshots.db", "witness", "journal"} {
 			content, err := os.ReadFile(filepath.Join(dir, id, name))
+			if name == "journal" && errors.Is(err, os.ErrNotExist) {
+				continue
+			}
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,53 +19,6 @@ import (
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 )
 
-func TestRawRequests(t *testing.T) {
-	a, _, address := apitest.Serve(t, func(cfg *apitest.Config) { cfg.Exchange.BodyTimeout = 100 * time.Millisecond })
-	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
-	before := a.Node.State(t)
-	const head = " HTTP/1.1\r\nHost: n1\r\n"
-	for _, c := range []struct {
-		name, request string
-		status        int
-		code          string // "" where net/http replies before any handler
-	}{
-		{"no host", "GET /v1/semaphores HTTP/1.1\r\n\r\n", 400, ""},
-		{"bad percent", "GET /v1/semaphores/%zz" + head + "\r\n", 400, ""},
-		{"cut percent", "GET /v1/semaphores/%" + head + "\r\n", 400, ""},
-		{"NUL in the path", "GET /v1/semaphores/%00" + head + "\r\n", 400, "invalid-request"},
-		{"huge head", "GET /v1/semaphores" + head + "X: " + strings.Repeat("a", 64<<10) + "\r\n\r\n", 431, ""},
-		{"1,000 headers", "GET /v1/semaphores/none" + head + strings.Repeat("X-A: 1\r\n", 1000) + "\r\n", 404, "unknown-semaphore"},
-		{"header injection", "GET /v1/semaphores/a%0d%0aX-Evil:%201" + head + "\r\n", 400, "invalid-request"},
-		{"both lengths", "POST /v1/semaphores" + head + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "invalid-request"},
-		{"two lengths", "POST /v1/semaphores" + head + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!", 400, ""},
-		{"negative length", "POST /v1/semaphores" + head + "Content-Length: -1\r\n\r\n", 400, ""},
-		{"announced too much", "POST /v1/semaphores" + head + "Content-Length: 99999999999\r\n\r\n{}", 413, "too-large"},
-		{"body cut short", "POST /v1/semaphores" + head + "Content-Length: 50\r\n\r\n{\"name\":\"x\",", 408, "request-timeout"},
-		{"chunked too much", "POST /v1/semaphores" + head + "Transfer-Encoding: chunked\r\n\r\n11000\r\n" + strings.Repeat(" ", 0x11000) + "\r\n0\r\n\r\n", 413, "too-large"},
-		{"bad chunk", "POST /v1/semaphores" + head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", 400, "invalid-request"},
-		{"unknown transfer encoding", "POST /v1/semaphores" + head + "Transfer-Encoding: gzip\r\n\r\n", 501, ""},
-		{"absolute form", "GET http://other.example/v1/semaphores/none HTTP/1.1\r\nHost: n1\r\n\r\n", 404, "unknown-semaphore"},
-		{"asterisk form", "OPTIONS *" + head + "\r\n", 404, "unknown-route"},
-		{"connect", "CONNECT n1:80 HTTP/1.1\r\nHost: n1:80\r\n\r\n", 404, "unknown-route"},
-		{"HTTP/1.0", "GET /v1/semaphores/none HTTP/1.0\r\n\r\n", 404, "unknown-semaphore"},
-		{"method in lower case", "get /v1/semaphores" + head + "\r\n", 405, "method-not-allowed"},
-		{"fragment", "GET /v1/semaphores/none#x" + head + "\r\n", 404, "unknown-semaphore"},
-		{"raw UTF-8 in the path", "GET /v1/semaphores/\xc3\xa9" + head + "\r\n", 404, "unknown-semaphore"},
-		{"raw Latin-1 in the path", "GET /v1/semaphores/\xe9" + head + "\r\n", 400, "invalid-request"},
-		{"backslash", "GET /v1\\semaphores" + head + "\r\n", 404, "unknown-route"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			status, body, _ := apitest.Raw(t, address, c.request)
-			if status != c.status || c.code != "" && !strings.Contains(body, fmt.Sprintf(`"code":%q`, c.code)) {
-				t.Errorf("status %d, want %d %s: %s", status, c.status, c.code, body)
-			}
-		})
-	}
-	if after := a.Node.State(t); after != before {
-		t.Errorf("the state changed:\n%s\n%s", before, after)
-	}
-}
-
 func TestBrokenBodyClosesTheConnection(t *testing.T) {
 	_, _, address := apitest.Serve(t, func(cfg *apitest.Config) { cfg.Exchange.BodyTimeout = 50 * time.Millisecond })
 	status, body, closed := apitest.Raw(t, address, "POST /v1/semaphores HTTP/1.1\r\nHost: n1\r\nContent-Length: 50\r\n\r\n{")

@@ -254,8 +254,12 @@ func TestProposerGathersWhatJoinsQueues(t *testing.T) {
 				if len(entries) != 1 {
 					t.Fatalf("%d entries", len(entries))
 				}
-				if _, _, count := entries[0].commands(); count != uint64(c.want) || entries[0].at.Sub(began) != c.after {
+				_, stamp, count := entries[0].commands()
+				if count != uint64(c.want) || entries[0].at.Sub(began) != c.after {
 					t.Errorf("%d commands after %v, want %d after %v", count, entries[0].at.Sub(began), c.want, c.after)
+				}
+				if stamp != 5000+c.after.Milliseconds() { // an earlier one would end leases early
+					t.Errorf("stamped %d, which is not when the last of its commands came", stamp)
 				}
 			})
 		})

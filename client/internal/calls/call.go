@@ -73,8 +73,8 @@ func (r *Reply) Decode(into any) error {
 }
 
 const (
-	// driftParts: the client shortens each deadline by 1/driftParts of the time left,
-	// because its clock may run that much slower than the leader's.
+	// driftParts: the client shortens spans of cluster time by 1/driftParts, because its
+	// clock may run that much slower than the leader's.
 	driftParts = 1024
 	// rounding is the error of the nodes' clocks, which count whole milliseconds: a
 	// request stamped 17 came before 18.
@@ -88,7 +88,8 @@ const (
 func (r *Reply) Deadline(waitedMS, expiresInMS int64) (deadline, renewAt time.Time) {
 	granted := r.Sent
 	if !r.Replayed {
-		granted = granted.Add(duration(waitedMS))
+		waited := duration(waitedMS)
+		granted = granted.Add(waited - waited/driftParts)
 	}
 	if granted.After(r.Received) {
 		granted = r.Received // no reply precedes its grant

@@ -436,21 +436,22 @@ func TestCloseEndsCalls(t *testing.T) {
 }
 
 func TestDeadline(t *testing.T) {
+	const ms, second = time.Millisecond, time.Second
 	sent := time.Now()
-	received := sent.Add(100 * time.Millisecond)
 	for _, c := range []struct {
 		name             string
 		replayed         bool
+		received         time.Duration // after sent
 		waited, expires  int64
 		deadline, renews time.Duration // after sent
 	}{
-		{"granted at once", false, 0, 1024, 1022 * time.Millisecond, 1024 * time.Millisecond / 3},
-		{"granted after a wait", false, 50, 1024, 1072 * time.Millisecond, 50*time.Millisecond + 1024*time.Millisecond/3},
-		{"an earlier attempt waited", true, 50, 1024, 1022 * time.Millisecond, 1024 * time.Millisecond / 3},
-		{"no grant after the reply", false, 5000, 1024, 1122 * time.Millisecond, 100*time.Millisecond + 1024*time.Millisecond/3},
-		{"over", false, 0, -5, -time.Millisecond, 0},
+		{"granted at once", false, ms, 0, 1024, 1022 * ms, 1024 * ms / 3},
+		{"granted after a wait", false, 3 * second, 2048, 1024, 2046*ms + 1022*ms, 2046*ms + 1024*ms/3},
+		{"an earlier attempt waited", true, 3 * second, 2048, 1024, 1022 * ms, 1024 * ms / 3},
+		{"no grant after the reply", false, second, 5000, 1024, second + 1022*ms, second + 1024*ms/3},
+		{"over", false, ms, 0, -5, -ms, 0},
 	} {
-		r := Reply{Sent: sent, Received: received, Replayed: c.replayed}
+		r := Reply{Sent: sent, Received: sent.Add(c.received), Replayed: c.replayed}
 		deadline, renewAt := r.Deadline(c.waited, c.expires)
 		if deadline.Sub(sent) != c.deadline || renewAt.Sub(sent) != c.renews {
 			t.Errorf("%s: lives for %v, renewed after %v; wanted %v, %v", c.name, deadline.Sub(sent), renewAt.Sub(sent), c.deadline, c.renews)

@@ -28,7 +28,7 @@ _IDLE = 45.0  # seconds that a connection may be idle: nodes close theirs after 
 _SHORTEST_SHARE = 0.5  # seconds that one attempt has at least: a healthy node needs some
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _MOST = 200 * 365 * 86_400_000  # milliseconds: durations of a node are shorter
-_DRIFT = 1024  # deadlines are shortened by 1/_DRIFT of the time left: this clock may run that much slower than the leader's
+_DRIFT = 1024  # spans of cluster time are shortened by 1/_DRIFT: this clock may run that much slower than the leader's
 _ROUNDING = 0.001  # the nodes' clocks count whole milliseconds
 
 
@@ -90,7 +90,8 @@ class Reply:
         It counts from when the attempt was sent: a node counts waited_ms from its arrival, which was later. A repeated outcome
         has the wait of an earlier attempt, which does not count.
         """
-        granted = self.sent if self.replayed else min(self.received, self.sent + _seconds(waited_ms))
+        waited = _seconds(waited_ms)
+        granted = self.sent if self.replayed else min(self.received, self.sent + waited - waited / _DRIFT)
         left = _seconds(expires_in_ms)
         return granted + left - left / _DRIFT - _ROUNDING, granted + left / 3
 

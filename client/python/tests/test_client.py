@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import signalbox as sb  # noqa: E402
+from signalbox._calls import Reply  # noqa: E402
 
 logging.getLogger("signalbox").addHandler(logging.NullHandler())
 logging.getLogger("signalbox").propagate = False
@@ -171,6 +172,17 @@ class TestClient(unittest.TestCase):
         self.assertIsInstance(lease.error.__cause__, sb.NotRenewed)
         with self.assertRaises(sb.Lost):
             lease.release()
+
+    def test_deadline_of_a_reply(self) -> None:
+        """It counts from the sending. This clock may be slower than the leader's, in the wait too."""
+        for name, replayed, received, waited_ms, deadline in (
+            ("granted at once", False, 100.5, 0, 101.022),
+            ("granted after a wait", False, 103.0, 2048, 103.068),
+            ("an earlier attempt waited", True, 103.0, 2048, 101.022),
+            ("no grant after the reply", False, 101.0, 5000, 102.022),
+        ):
+            reply = Reply(200, sent=100.0, received=received, wait=0, replayed=replayed, index=0, body={})
+            self.assertAlmostEqual(reply.deadline(waited_ms, 1024)[0], deadline, msg=name)
 
     def test_margin(self) -> None:
         lease = self.client(attempt_timeout=0.1).lease("db", ttl=1.0, margin=0.5)

@@ -1,6 +1,7 @@
 package events_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/internal/hostile"
 )
 
 // inEvents runs a test in virtual time, with a semaphore that a session holds and
@@ -170,23 +172,33 @@ func TestEventsGone(t *testing.T) {
 
 // TestEventsHostile: requests that are refused.
 func TestEventsHostile(t *testing.T) {
-	inEvents(t, func(a *apitest.API) {
-		for _, id := range []string{"", " ", "x", "-1", "+1", "01", "1.0", "1.", ".1", "1.-1", "1.01", "1.2.3", "1e3", "0x1", "1,2",
-			"9223372036854775808", "18446744073709551616", "1.2147483648", "1.99999999999999999999", "١", "1\u00a0", "null",
-			strings.Repeat("9", 10_000), strings.Repeat("1.", 5_000), "1' OR 1=1", "../1", "%31", "1;2", "\x00"} {
-			a.Do("GET /v1/events", "", "Last-Event-ID: "+id).RefusedWith(400, "invalid-request", "field=Last-Event-ID")
-		}
-		a.Do("GET /v1/events", "", "Last-Event-ID: 1", "Last-Event-ID: 2").RefusedWith(400, "invalid-request", "field=Last-Event-ID")
-		for query, field := range map[string]string{
-			"since=": "since", "since=x": "since", "since=1&since=2": "since", "since=-0": "since", "session=0": "session",
-			"session=abc": "session", "session=1&session=2": "session", "name=": "name", "name=db&name=%00": "name",
-			"prefix=%ff": "prefix", "semaphore=db": "semaphore", "consistency=strong": "consistency", "wait=1s": "wait",
-		} {
-			a.Do("GET /v1/events?"+query, "").RefusedWith(400, "invalid-request", "field="+field)
-		}
-		a.Do("POST /v1/events", "").RefusedWith(405, "method-not-allowed")
-		a.Do("GET /v1/events/", "").RefusedWith(404, "unknown-route")
-	})
+	list := hostile.Begin(t, "events")
+	refused := func(name, line string, status int, code, field string, headers ...string) {
+		list.Case(name, func(t *testing.T) {
+			inEvents(t, func(a *apitest.API) {
+				before := a.Node.State(a.T)
+				got := a.Do(line, "", headers...).RefusedWith(status, code)
+				if field != "" && got.Member("field") != field || a.Node.State(a.T) != before {
+					a.Errorf("field %q, want %q; the state is %s", got.Member("field"), field, a.Node.State(a.T))
+				}
+			})
+		})
+	}
+	for _, id := range []string{"", " ", "x", "-1", "+1", "01", "1.0", "1.", ".1", "1.-1", "1.01", "1.2.3", "1e3", "0x1", "1,2",
+		"9223372036854775808", "18446744073709551616", "1.2147483648", "1.99999999999999999999", "١", "1\u00a0", "null",
+		strings.Repeat("9", 10_000), strings.Repeat("1.", 5_000), "1' OR 1=1", "../1", "%31", "1;2", "\x00"} {
+		refused(fmt.Sprintf("Last-Event-ID: %.20q of %d bytes", id, len(id)), "GET /v1/events", 400, "invalid-request", "Last-Event-ID", "Last-Event-ID: "+id)
+	}
+	refused("Last-Event-ID twice", "GET /v1/events", 400, "invalid-request", "Last-Event-ID", "Last-Event-ID: 1", "Last-Event-ID: 2")
+	for query, field := range map[string]string{
+		"since=": "since", "since=x": "since", "since=1&since=2": "since", "since=-0": "since", "session=0": "session",
+		"session=abc": "session", "session=1&session=2": "session", "name=": "name", "name=db&name=%00": "name",
+		"prefix=%ff": "prefix", "semaphore=db": "semaphore", "consistency=strong": "consistency", "wait=1s": "wait",
+	} {
+		refused("query: "+query, "GET /v1/events?"+query, 400, "invalid-request", field)
+	}
+	refused("another method", "POST /v1/events", 405, "method-not-allowed", "")
+	refused("a slash behind", "GET /v1/events/", 404, "unknown-route", "")
 }
 
 func TestEventsLimit(t *testing.T) {
