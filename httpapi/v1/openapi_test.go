@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/v1/reads"
 )
 
 var update = flag.Bool("update", false, "write openapi.json anew")
@@ -41,32 +42,32 @@ const (
 
 // describedRoutes has a row for each route.
 var describedRoutes = map[string]described{
-	"PUT /v1/semaphores/:name":                     {"Create or change a semaphore", &opPut, "", "", map[int]any{200: semaphoreBody{}, 201: semaphoreBody{}}, ofSemaphore + " overflow"},
-	"PATCH /v1/semaphores/:name":                   {"Change a semaphore that exists", &opPatch, "", "", map[int]any{200: semaphoreBody{}}, ofSemaphore + " overflow"},
+	"PUT /v1/semaphores/:name":                     {"Create or change a semaphore", &opPut, "", "", map[int]any{200: reads.SemaphoreBody{}, 201: reads.SemaphoreBody{}}, ofSemaphore + " overflow"},
+	"PATCH /v1/semaphores/:name":                   {"Change a semaphore that exists", &opPatch, "", "", map[int]any{200: reads.SemaphoreBody{}}, ofSemaphore + " overflow"},
 	"POST /v1/semaphores":                          {"Create a semaphore, or open the existing one", &opCreate, "", "", map[int]any{200: openedSemaphoreBody{}, 201: openedSemaphoreBody{}}, ""},
-	"GET /v1/semaphores":                           {"List semaphores by name", nil, "prefix limit cursor", "", map[int]any{200: semaphoresBody{}}, ""},
-	"GET /v1/semaphores/:name":                     {"Read a semaphore, or wait for a change of it", nil, "epoch holders waiters index wait", "", map[int]any{200: wholeSemaphoreBody{}}, ofSemaphore},
-	"GET /v1/semaphores/:name/holders":             {"List the holders of a semaphore, oldest first", nil, "epoch limit cursor", "", map[int]any{200: holdersBody{}}, ofSemaphore},
-	"GET /v1/semaphores/:name/waiters":             {"List the waiting requests of a semaphore in their order", nil, "epoch limit cursor", "", map[int]any{200: waitersBody{}}, ofSemaphore},
+	"GET /v1/semaphores":                           {"List semaphores by name", nil, "prefix limit cursor", "", map[int]any{200: reads.SemaphoresBody{}}, ""},
+	"GET /v1/semaphores/:name":                     {"Read a semaphore, or wait for a change of it", nil, "epoch holders waiters index wait", "", map[int]any{200: reads.WholeSemaphoreBody{}}, ofSemaphore},
+	"GET /v1/semaphores/:name/holders":             {"List the holders of a semaphore, oldest first", nil, "epoch limit cursor", "", map[int]any{200: reads.HoldersBody{}}, ofSemaphore},
+	"GET /v1/semaphores/:name/waiters":             {"List the waiting requests of a semaphore in their order", nil, "epoch limit cursor", "", map[int]any{200: reads.WaitersBody{}}, ofSemaphore},
 	"DELETE /v1/semaphores/:name":                  {"Delete a semaphore", &opDelete, "", "", map[int]any{204: nil}, ofSemaphore},
 	"PUT /v1/semaphores/:name/value":               {"Set the available permits", &opSet, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow"},
 	"POST /v1/semaphores/:name/up":                 {"Add permits without an owner", &opUp, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow"},
-	"POST /v1/semaphores/:name/down":               {"Take permits without an owner", &opDown, "", "", map[int]any{200: downBody{}, 202: waitingBody{}}, ofSemaphore + ofSession + " unavailable never overflow deleted over"},
-	"POST /v1/semaphores/:name/leases":             {"Acquire in a session of its own", &opAcquireOnce, "", "", map[int]any{201: leaseBody{}, 202: waitingBody{}}, ofAcquire},
+	"POST /v1/semaphores/:name/down":               {"Take permits without an owner", &opDown, "", "", map[int]any{200: downBody{}, 202: reads.WaitingBody{}}, ofSemaphore + ofSession + " unavailable never overflow deleted over"},
+	"POST /v1/semaphores/:name/leases":             {"Acquire in a session of its own", &opAcquireOnce, "", "", map[int]any{201: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofAcquire},
 	"DELETE /v1/semaphores/:name/holders/:session": {"Revoke a lease", &opRevoke, "", "", map[int]any{204: nil}, ofSemaphore + ofSession + " not-held"},
 
-	"POST /v1/sessions":                      {"Open a session", &opOpen, "", "", map[int]any{201: sessionBody{}}, " over"},
-	"GET /v1/sessions":                       {"List sessions by id", nil, "limit cursor", "", map[int]any{200: sessionsBody{}}, ""},
-	"GET /v1/sessions/:id":                   {"Read a session", nil, "", "", map[int]any{200: sessionBody{}}, ofSession},
+	"POST /v1/sessions":                      {"Open a session", &opOpen, "", "", map[int]any{201: reads.SessionBody{}}, " over"},
+	"GET /v1/sessions":                       {"List sessions by id", nil, "limit cursor", "", map[int]any{200: reads.SessionsBody{}}, ""},
+	"GET /v1/sessions/:id":                   {"Read a session", nil, "", "", map[int]any{200: reads.SessionBody{}}, ofSession},
 	"PUT /v1/sessions/:id":                   {"Renew a session", &opRenew, "", "", map[int]any{200: renewedBody{}}, ofSession + " over"},
 	"DELETE /v1/sessions/:id":                {"End a session", &opEnd, "", "", map[int]any{204: nil}, ""},
 	"POST /v1/sessions/:id/revoke":           {"End a session as an operator", &opRevokeSession, "", "", map[int]any{204: nil}, ""},
-	"GET /v1/sessions/:id/leases":            {"List the leases of a session, oldest first", nil, "limit cursor", "", map[int]any{200: heldLeasesBody{}}, ofSession},
-	"PUT /v1/sessions/:id/leases/:name":      {"Acquire in a session", &opAcquire, "", "", map[int]any{200: leaseBody{}, 202: waitingBody{}}, ofAcquire},
-	"GET /v1/sessions/:id/leases/:name":      {"Read a lease or a waiting request", nil, "epoch", "", map[int]any{200: leaseBody{}, 202: waitingBody{}}, ofSemaphore + ofSession + " not-held"},
-	"PATCH /v1/sessions/:id/leases/:name":    {"Return part of a lease", &opResize, "", "", map[int]any{200: leaseBody{}}, ofSemaphore + ofSession + " not-held lease-exists over"},
+	"GET /v1/sessions/:id/leases":            {"List the leases of a session, oldest first", nil, "limit cursor", "", map[int]any{200: reads.HeldLeasesBody{}}, ofSession},
+	"PUT /v1/sessions/:id/leases/:name":      {"Acquire in a session", &opAcquire, "", "", map[int]any{200: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofAcquire},
+	"GET /v1/sessions/:id/leases/:name":      {"Read a lease or a waiting request", nil, "epoch", "", map[int]any{200: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofSemaphore + ofSession + " not-held"},
+	"PATCH /v1/sessions/:id/leases/:name":    {"Return part of a lease", &opResize, "", "", map[int]any{200: reads.LeaseBody{}}, ofSemaphore + ofSession + " not-held lease-exists over"},
 	"DELETE /v1/sessions/:id/leases/:name":   {"Release a lease or withdraw a request", &opRelease, "", "", map[int]any{204: nil}, ofSemaphore + ofSession},
-	"POST /v1/sessions/:id/acquire":          {"Acquire all or any of several semaphores", &opAcquireMany, "", "", map[int]any{200: leasesBody{}, 202: waitingBody{}}, ofAcquire},
+	"POST /v1/sessions/:id/acquire":          {"Acquire all or any of several semaphores", &opAcquireMany, "", "", map[int]any{200: leasesBody{}, 202: reads.WaitingBody{}}, ofAcquire},
 	"POST /v1/sessions/:id/restore":          {"Restore a session that a client remembers", &opRestore, "", "", map[int]any{200: restoredBody{}}, ofSemaphore + ofSession + " session-exists over overflow"},
 	"PUT /v1/sessions/:id/waitlist/:name":    {"Add to a wait list", &opListAdd, "", "", map[int]any{200: listedBody{}}, ofSemaphore + ofSession + " overflow never"},
 	"DELETE /v1/sessions/:id/waitlist/:name": {"Remove from a wait list", &opListRemove, "", "", map[int]any{204: nil}, ofSemaphore + ofSession},
@@ -180,9 +181,9 @@ var want = object{"type": "object", "properties": object{"name": name, "count": 
 var queryTypes = object{
 	"epoch": positive, "token": positive, "try": truth, "leases": truth, "wait": pattern("^([1-9][0-9]*|" + asDuration + ")$"), "reason": reason,
 	"prefix": prefix, "cursor": pattern("^[A-Za-z0-9_-]+$"), "since": event, "name": name,
-	"limit":   object{"type": "integer", "minimum": 1, "maximum": maxPage, "default": defaultPage},
-	"holders": object{"type": "integer", "minimum": 0, "maximum": maxPage, "default": defaultPage},
-	"waiters": object{"type": "integer", "minimum": 0, "maximum": maxPage, "default": defaultPage},
+	"limit":   object{"type": "integer", "minimum": 1, "maximum": reads.MaxPage, "default": reads.DefaultPage},
+	"holders": object{"type": "integer", "minimum": 0, "maximum": reads.MaxPage, "default": reads.DefaultPage},
+	"waiters": object{"type": "integer", "minimum": 0, "maximum": reads.MaxPage, "default": reads.DefaultPage},
 	"index":   natural, "min_index": natural, "session": sessionID,
 	"sessions":    object{"type": "string", "enum": []string{"keep", "end"}, "default": "keep"},
 	"consistency": object{"type": "string", "enum": []string{"linearizable", "stale"}, "default": "linearizable"},
@@ -211,7 +212,7 @@ func (s schemas) of(t reflect.Type) any {
 	switch t {
 	case reflect.TypeFor[exchange.Pairs]():
 		return object{"type": "object", "additionalProperties": text}
-	case reflect.TypeFor[wantCounts]():
+	case reflect.TypeFor[reads.WantCounts]():
 		return object{"type": "object", "additionalProperties": integer}
 	}
 	switch t.Kind() {

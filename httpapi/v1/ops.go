@@ -4,6 +4,7 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/v1/reads"
 )
 
 // The operations, in the order of docs/api.md: first on semaphores.
@@ -48,15 +49,15 @@ func settingsOf(p *params) fsm.PutSemaphore {
 // versionOf returns the version of the settings that If-Match requires; its epoch is that
 // of p.
 func versionOf(p *params) fsm.Change[uint64] {
-	return fsm.Change[uint64]{Given: p.given.has(fieldMatch), Value: p.match.version}
+	return fsm.Change[uint64]{Given: p.given.has(fieldMatch), Value: p.match.Version}
 }
 
 func settingsAnswer(_ *params, r *cluster.Reply) answer {
-	a := ok(newSemaphoreBody(r.Semaphore))
+	a := ok(reads.NewSemaphoreBody(r.Semaphore))
 	if r.Created {
 		a = created(a.body, exchange.SemaphorePath(r.Semaphore.Name))
 	}
-	a.etag = etagOf(r.Semaphore)
+	a.etag = reads.ETagOf(r.Semaphore)
 	return a
 }
 
@@ -70,7 +71,7 @@ var opCreate = operation{
 	},
 	answer: func(p *params, r *cluster.Reply) answer {
 		a := settingsAnswer(p, r)
-		a.body = openedSemaphoreBody{newSemaphoreBody(r.Semaphore), r.Created}
+		a.body = openedSemaphoreBody{reads.NewSemaphoreBody(r.Semaphore), r.Created}
 		return a
 	},
 }
@@ -270,7 +271,7 @@ var opOpen = operation{
 		return fsm.OpenSession{Session: node.DrawSession(), TTLMS: p.ttlMS, Metadata: p.metadata, Keep: p.keep}
 	},
 	answer: func(p *params, r *cluster.Reply) answer {
-		return created(newOpenedBody(p, r), exchange.SessionPath(r.Session))
+		return created(reads.NewSessionBody(newLifeBody(r), p.metadata), exchange.SessionPath(r.Session))
 	},
 }
 

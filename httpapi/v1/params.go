@@ -11,6 +11,7 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/strictjson"
+	"github.com/signalbox/signalbox/httpapi/v1/reads"
 )
 
 // fields is a set of members and parameters of requests.
@@ -70,7 +71,7 @@ type params struct {
 	try       bool
 	leases    bool // shown in the reply to a renewal
 	onlyNew   bool
-	match     settingsTag
+	match     reads.SettingsTag
 	key       string // Idempotency-Key
 
 	maxWaitMS int64
@@ -187,7 +188,7 @@ func (p *params) readHeader(header http.Header, op *operation) (err error) {
 		text, begins := strings.CutPrefix(quoted, `"`)
 		text, ends := strings.CutSuffix(text, `"`)
 		var ok bool
-		if p.match, ok = parseSettingsTag(text); !ok || !begins || !ends {
+		if p.match, ok = reads.ParseSettingsTag(text); !ok || !begins || !ends {
 			return exchange.Invalid("If-Match", matchForm)
 		}
 		p.given |= fieldMatch
@@ -195,28 +196,12 @@ func (p *params) readHeader(header http.Header, op *operation) (err error) {
 	return nil
 }
 
-// settingsTag names one version of the settings of one semaphore.
-type settingsTag struct{ epoch, version uint64 }
-
-// String returns the tag as a batch has it; an ETag has quotes around it.
-func (t settingsTag) String() string {
-	return strconv.FormatUint(t.epoch, 10) + "." + strconv.FormatUint(t.version, 10)
-}
-
-// parseSettingsTag reads a tag in its only spelling.
-func parseSettingsTag(text string) (settingsTag, bool) {
-	epoch, version, _ := strings.Cut(text, ".")
-	e, ok := exchange.ParseDigits(epoch)
-	v, also := exchange.ParseDigits(version)
-	return settingsTag{e, v}, ok && also && e > 0 && v > 0
-}
-
 const matchForm = "If-Match is one ETag as a reply has it: epoch.settings, in quotes. In a batch if_match is without the quotes."
 
 func readMatch(p *params, name string, v strictjson.Value) error {
 	text, _ := v.Text() // "" for other values, which is no tag either
 	var ok bool
-	if p.match, ok = parseSettingsTag(text); !ok {
+	if p.match, ok = reads.ParseSettingsTag(text); !ok {
 		return exchange.Invalid(name, matchForm)
 	}
 	return nil
