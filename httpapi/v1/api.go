@@ -83,6 +83,9 @@ func (api *API) Routes() []exchange.Route {
 		exchange.On("DELETE", "/v1/sessions/:id/waitlist/:name", api.perform(&opListRemove)),
 		exchange.On("POST", "/v1/sessions/:id/waitlist/wait", api.perform(&opListDeliver)),
 
+		exchange.On("PUT", "/v1/items/:name", api.perform(&opItem)),
+		exchange.On("DELETE", "/v1/items/:name", api.perform(&opItemDelete)),
+
 		exchange.On("POST", "/v1/batch", api.batch),
 		exchange.On("GET", "/v1/openapi.json", api.getOpenAPI),
 	}

@@ -15,6 +15,8 @@
 //   - operation.go: an operation and its course, from its parameters to its reply; the
 //     table of operations, and the JSON of their replies
 //   - ops.go: the operations, one variable each
-//   - params.go: the parameters of operations: paths, queries, headers, members of a body
+//   - items.go: the operations on items, with their parameters and replies
+//   - params.go: the parameters of operations: paths, queries, members of a body
+//   - headers.go: the headers that are parameters, and those that a route refuses
 //   - batch.go: many operations in one request
 package v1

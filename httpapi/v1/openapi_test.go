@@ -73,6 +73,11 @@ var describedRoutes = map[string]described{
 	"DELETE /v1/sessions/:id/waitlist/:name": {"Remove from a wait list", &opListRemove, "", "", map[int]any{204: nil}, ofSemaphore + ofSession},
 	"POST /v1/sessions/:id/waitlist/wait":    {"Deliver the ready entries of a wait list", &opListDeliver, "", "", map[int]any{200: deliveryBody{}}, ofSession},
 
+	"PUT /v1/items/:name":    {"Put, acquire or release an item", &opItem, "", "", map[int]any{200: changedItemBody{}, 201: changedItemBody{}}, ofSession + " item-differs over"},
+	"DELETE /v1/items/:name": {"Delete an item", &opItemDelete, "", "", map[int]any{204: nil}, " item-differs"},
+	"GET /v1/items":          {"List items by name, or wait for a change of one", nil, "prefix limit cursor index wait", "", map[int]any{200: reads.ItemsBody{}}, ""},
+	"GET /v1/items/:name":    {"Read an item, or wait for a change of it", nil, "index wait", "", map[int]any{200: reads.FoundItemBody{}}, " unknown-item"},
+
 	"POST /v1/batch":       {"Carry out many operations", nil, "", "operations!", map[int]any{200: batchBody{}}, ""},
 	"GET /v1/openapi.json": {"This description", nil, "", "", map[int]any{200: object{"type": "object"}}, ""},
 	"GET /v1/events":       {"Follow the changes as server-sent events", nil, "since name* prefix session", "", map[int]any{200: "text/event-stream"}, " history-gone"},
@@ -112,6 +117,7 @@ var (
 	memberID  = pattern(`^[A-Za-z0-9._-]{1,64}$`)
 	event     = object{"type": "string", "pattern": `^(0|[1-9][0-9]*)(\.[1-9][0-9]*)?$`, "description": "index.ordinal, or an index: after all of that entry."}
 	positive  = object{"type": "integer", "format": "int64", "minimum": 1}
+	flags     = object{"type": "integer", "minimum": 0, "description": "Up to 64 bits."}
 	natural   = object{"type": "integer", "format": "int64", "minimum": 0}
 )
 
@@ -136,6 +142,7 @@ func durationFrom(least int) object {
 // tags are the groups of routes, by the first part of their paths.
 var tags = []struct{ part, name, description string }{
 	{"semaphores", "semaphores", "Semaphores, their permits, and leases in a session of their own"},
+	{"items", "items", "Small named values that sessions may hold"},
 	{"sessions", "sessions", "Sessions, with their leases, requests and wait lists"},
 	{"batch", "batch", "Many operations in one request"},
 	{"events", "events", "Changes, as they happen"},
@@ -168,7 +175,10 @@ var memberTypes = object{
 	"op": text, "semaphore": name, "name": name, "session": sessionID, "permits": natural, "value": natural, "count": positive, "ttl": durationFrom(0), "wait": durationFrom(0),
 	"level":    object{"type": []string{"integer", "null"}, "format": "int32"},
 	"metadata": object{"type": []string{"object", "null"}, "additionalProperties": text, "maxProperties": 16},
-	"partial":  truth, "try": truth, "only_new": truth, "epoch": positive, "token": positive, "if_match": pattern("^" + settings + "$"),
+	"item":     name, "value_base64": object{"type": "string", "contentEncoding": "base64", "pattern": `^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=|[A-Za-z0-9+/][AQgw]==)?$`},
+	"flags": flags, "if_version": natural, "release": truth,
+	"about": object{"type": "string", "maxLength": maxAboutBytes}, "on_end_items": object{"type": "string", "enum": []string{"release", "delete"}}, "item_delay": durationFrom(0),
+	"partial": truth, "try": truth, "only_new": truth, "epoch": positive, "token": positive, "if_match": pattern("^" + settings + "$"),
 	"reason": reason, "mode": object{"type": "string", "enum": []string{"all", "any"}},
 	"on_end": object{"type": "string", "enum": []string{"return", "keep"}}, "key": key,
 	"semaphores": object{"type": "array", "items": want, "minItems": 1, "maxItems": 64}, "leases": object{"type": "array", "items": want, "maxItems": maxLeases},
@@ -179,7 +189,7 @@ var want = object{"type": "object", "properties": object{"name": name, "count": 
 
 // queryTypes has the schema of every query parameter.
 var queryTypes = object{
-	"epoch": positive, "token": positive, "try": truth, "leases": truth, "wait": pattern("^([1-9][0-9]*|" + asDuration + ")$"), "reason": reason,
+	"epoch": positive, "token": positive, "try": truth, "leases": truth, "wait": pattern("^([1-9][0-9]*|" + asDuration + ")$"), "reason": reason, "if_version": natural,
 	"prefix": prefix, "cursor": pattern("^[A-Za-z0-9_-]+$"), "since": event, "name": name,
 	"limit":   object{"type": "integer", "minimum": 1, "maximum": reads.MaxPage, "default": reads.DefaultPage},
 	"holders": object{"type": "integer", "minimum": 0, "maximum": reads.MaxPage, "default": reads.DefaultPage},
@@ -210,6 +220,8 @@ type schemas object
 
 func (s schemas) of(t reflect.Type) any {
 	switch t {
+	case reflect.TypeFor[reads.Flags]():
+		return flags
 	case reflect.TypeFor[exchange.Pairs]():
 		return object{"type": "object", "additionalProperties": text}
 	case reflect.TypeFor[reads.WantCounts]():
@@ -335,8 +347,12 @@ func bodyOf(all, needed fields, lives bool) object {
 	properties, required := object{}, []string{}
 	for _, member := range slices.Sorted(maps.Keys(bodyMembers)) {
 		if field := bodyMembers[member].field; all.has(field) {
-			if properties[member] = memberTypes[member]; lives && member == "ttl" {
+			properties[member] = memberTypes[member]
+			switch {
+			case lives && member == "ttl":
 				properties[member] = durationFrom(1)
+			case all.has(fieldBase64) && member == "value":
+				properties[member] = text
 			}
 			if needed.has(field) {
 				required = append(required, member)

@@ -21,8 +21,11 @@ type operation struct {
 	body     fields // other members of its body
 	needed   fields // those without a default
 	lives    bool   // its reply is a session or leases, which have an end
+	large    bool   // its body may have itemBodyBytes, and counts as one that is received until it is done
 	query    fields // of its query on a single route, of its body in a batch
 	defaults func(p *params)
+	check    func(p *params) error               // of members that do not go together; may be nil
+	variant  func(p *params) (*operation, error) // of a route that is several operations: which one; else nil
 	command  func(p *params, node exchange.Commands) fsm.Command
 	answer   func(p *params, r *cluster.Reply) answer
 }
@@ -67,6 +70,9 @@ func (op *operation) complete(p *params, needed fields) error {
 	if op.defaults != nil {
 		op.defaults(p)
 	}
+	if op.check != nil {
+		return op.check(p)
+	}
 	return nil
 }
 
@@ -84,6 +90,7 @@ var operations = []*operation{
 	&opAcquireOnce, &opAcquire, &opAcquireMany, &opRelease, &opResize, &opRevoke,
 	&opOpen, &opRenew, &opEnd, &opRevokeSession, &opRestore,
 	&opListAdd, &opListRemove, &opListDeliver,
+	&opItemPut, &opItemAcquire, &opItemRelease, &opItemDelete,
 }
 
 // operationNamed finds an operation by its name in a batch.
@@ -109,7 +116,7 @@ func (api *API) perform(op *operation) echo.HandlerFunc {
 
 // do reads an operation's parameters, performs it, and returns its reply.
 func (api *API) do(c echo.Context, op *operation) (*params, *cluster.Reply, answer, error) {
-	p, err := api.readParams(c, op)
+	p, op, err := api.readParams(c, op)
 	if err != nil {
 		return nil, nil, answer{}, err
 	}
@@ -121,33 +128,55 @@ func (api *API) do(c echo.Context, op *operation) (*params, *cluster.Reply, answ
 	return p, reply, api.conclude(op, p, reply), nil
 }
 
-// readParams reads an operation's parameters from path, query, headers and body.
-func (api *API) readParams(c echo.Context, op *operation) (*params, error) {
+// readParams reads an operation's parameters from path, query, headers and body. It returns
+// the operation that the body asks for, where the route is several.
+func (api *API) readParams(c echo.Context, op *operation) (*params, *operation, error) {
 	p := &params{maxWaitMS: api.x.Config.MaxWait.Milliseconds()}
-	if err := p.readPath(c); err != nil {
-		return nil, err
+	if err := p.readPath(c, op.names); err != nil {
+		return nil, nil, err
 	}
 	if err := p.readQuery(c, op); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := p.readHeader(c.Request().Header, op); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	body, err := api.x.ReadBody(c, api.x.Config.BodyBytes)
+	if err := api.readBody(c, p, op); err != nil {
+		return nil, nil, err
+	}
+	if op.variant != nil {
+		one, err := op.variant(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		op = one
+	}
+	return p, op, op.complete(p, op.needed|op.body&fieldName)
+}
+
+// readBody reads the members of an operation's body.
+func (api *API) readBody(c echo.Context, p *params, op *operation) error {
+	limit := api.x.Config.BodyBytes
+	if op.large {
+		limit = max(limit, itemBodyBytes)
+	}
+	body, err := api.x.ReadBody(c, limit)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	queryWait := p.given & fieldWait
 	p.given &^= fieldWait
 	if err := p.read(body, op.body); err != nil {
-		return nil, err
+		return err
 	}
 	if p.given&queryWait != 0 {
-		return nil, exchange.Invalid("wait", "Give wait in the query or in the body, not in both.")
+		return exchange.Invalid("wait", "Give wait in the query or in the body, not in both.")
 	}
 	p.given |= queryWait
-	api.x.DoneWithBody(c) // the operation may wait for long
-	return p, op.complete(p, op.needed|op.body&fieldName)
+	if !op.large {
+		api.x.DoneWithBody(c) // the operation may wait for long
+	}
+	return nil
 }
 
 // conclude turns a result into a reply: the operation's own, that it still waits, or
@@ -174,6 +203,9 @@ func (api *API) conclude(op *operation, p *params, r *cluster.Reply) answer {
 		a = refusedAnswer(api.limitReached(&r.Result))
 	default:
 		a = refusedAnswer(exchange.Refused(&r.Result))
+	}
+	if refusal, is := a.body.(*exchange.Problem); is {
+		refusal.Item = p.item
 	}
 	a.replayed = r.Replayed
 	return a

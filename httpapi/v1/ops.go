@@ -92,6 +92,7 @@ var opSet = operation{
 	body:   fieldValue,
 	needed: fieldValue,
 	query:  fieldEpoch,
+	check:  checkNumber,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.SetValue{Name: p.semaphore, Value: p.value, Epoch: p.epoch}
 	},
@@ -264,14 +265,22 @@ var opListDeliver = operation{
 
 var opOpen = operation{
 	name:   "open",
-	body:   fieldTTL | fieldMetadata | fieldOnEnd,
+	body:   fieldTTL | fieldMetadata | fieldOnEnd | fieldTerms,
 	needed: fieldTTL,
 	lives:  true,
+	check:  checkTerms,
 	command: func(p *params, node exchange.Commands) fsm.Command {
+		if p.given&fieldTerms != 0 {
+			return fsm.OpenHolder{Session: node.DrawSession(), TTLMS: p.ttlMS, About: p.about, DeleteItems: p.deleteItems, DelayMS: p.itemDelayMS}
+		}
 		return fsm.OpenSession{Session: node.DrawSession(), TTLMS: p.ttlMS, Metadata: p.metadata, Keep: p.keep}
 	},
 	answer: func(p *params, r *cluster.Reply) answer {
-		return created(reads.NewSessionBody(newLifeBody(r), p.metadata), exchange.SessionPath(r.Session))
+		body := reads.NewSessionBody(newLifeBody(r), p.metadata)
+		if p.given&fieldTerms != 0 {
+			body.SetTerms(fsm.HolderView{About: p.about, DeleteItems: p.deleteItems, DelayMS: p.itemDelayMS})
+		}
+		return created(body, exchange.SessionPath(r.Session))
 	},
 }
 

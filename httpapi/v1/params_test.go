@@ -23,7 +23,7 @@ func FuzzNameInPath(f *testing.F) {
 	e := echo.New()
 	h := func(c echo.Context) error {
 		got = params{}
-		return got.readPath(c)
+		return got.readPath(c, fieldSemaphore)
 	}
 	e.Use(exchange.SlashesCount)
 	e.PUT("/v1/semaphores/:name", h)

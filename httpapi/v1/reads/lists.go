@@ -16,7 +16,7 @@ const (
 	// pageRecords and pageBytes bound a page of sessions, since a single session may
 	// have thousands of leases and requests, with long names. A page ends early, after
 	// the session that exceeds one of them. A page of waiters ends before pageBytes.
-	pageRecords = 10_000  // leases, semaphores of requests, and entries
+	pageRecords = 10_000  // leases, semaphores of requests, entries, and items
 	pageBytes   = 4 << 20 // of text, not counting escapes
 	pageLooks   = 10_000  // sessions, others' included
 )
@@ -115,6 +115,7 @@ func pageOfSessions(m *fsm.Machine, id *access.Identity, after uint64, limit int
 			one, _ := m.Session(after)
 			found = append(found, one)
 			size.add(&one, m.WaitList(after))
+			size.addItems(m, after)
 		}
 	}
 }
@@ -143,6 +144,16 @@ func (p *pageSize) add(s *fsm.SessionView, list []fsm.WaitListView) {
 	for i := range list {
 		p.records++
 		p.bytes += len(list[i].Semaphore)
+	}
+}
+
+// addItems counts the items of a session, and what the session is about.
+func (p *pageSize) addItems(m *fsm.Machine, session uint64) {
+	on, _ := m.Holder(session)
+	p.bytes += len(on.About)
+	for _, name := range m.HeldItems(session) {
+		p.records++
+		p.bytes += len(name)
 	}
 }
 

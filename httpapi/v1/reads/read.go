@@ -31,6 +31,8 @@ func (api *API) Routes() []exchange.Route {
 		exchange.On("GET", "/v1/semaphores/:name", api.getSemaphore),
 		exchange.On("GET", "/v1/semaphores/:name/holders", api.listHolders),
 		exchange.On("GET", "/v1/semaphores/:name/waiters", api.listWaiters),
+		exchange.On("GET", "/v1/items", api.listItems),
+		exchange.On("GET", "/v1/items/:name", api.getItem),
 		exchange.On("GET", "/v1/sessions", api.listSessions),
 		exchange.On("GET", "/v1/sessions/:id", api.getSession),
 		exchange.On("GET", "/v1/sessions/:id/leases", api.listLeases),
@@ -92,9 +94,28 @@ type semaphoreQuery struct {
 	name             string
 	epoch            uint64 // 0: any
 	holders, waiters int
-	blocking         bool
-	index            uint64 // waits for a change after it
-	wait             time.Duration
+	since            since
+}
+
+// since is the part of a query that waits for a change.
+type since struct {
+	blocks bool   // an index is given
+	index  uint64 // the change is after it
+	wait   time.Duration
+}
+
+// readSince reads ?index= and ?wait=.
+func (api *API) readSince(q exchange.Query) (s since, err error) {
+	if s.index, err = q.Number("index", 0, 0, 1<<63-1); err != nil {
+		return s, err
+	}
+	waitMS, err := q.WaitMS(api.x.Config.MaxWait.Milliseconds())
+	_, s.blocks = q.Text("index")
+	if _, waits := q.Text("wait"); waits && !s.blocks {
+		return s, exchange.Invalid("wait", "A wait needs an index to wait for a change of.")
+	}
+	s.wait = time.Duration(waitMS) * time.Millisecond
+	return s, err
 }
 
 // readSemaphore reads the name of a semaphore in a path, which the caller may read, and its epoch.
@@ -123,15 +144,7 @@ func (api *API) readSemaphoreQuery(c echo.Context, q exchange.Query) (s semaphor
 		return s, err
 	}
 	s.holders, s.waiters = int(holders), int(waiters)
-	if s.index, err = q.Number("index", 0, 0, 1<<63-1); err != nil {
-		return s, err
-	}
-	waitMS, err := q.WaitMS(api.x.Config.MaxWait.Milliseconds())
-	_, s.blocking = q.Text("index")
-	if _, waits := q.Text("wait"); waits && !s.blocking {
-		return s, exchange.Invalid("wait", "A wait needs an index to wait for a change of.")
-	}
-	s.wait = time.Duration(waitMS) * time.Millisecond
+	s.since, err = api.readSince(q)
 	return s, err
 }
 
@@ -144,7 +157,7 @@ func (api *API) getSemaphore(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.blocking {
+	if s.since.blocks {
 		if err := api.awaitChange(c, q, s); err != nil {
 			return err
 		}
@@ -209,22 +222,22 @@ func findSemaphore(m *fsm.Machine, name string, epoch uint64) (fsm.SemaphoreView
 	return found, nil
 }
 
-// awaitChange blocks until the semaphore was modified after s.index, or is gone, or the
-// wait is over. It returns at once if s.index is above the confirmed index, as after a
+// awaitChange blocks until the semaphore was modified after s.since, or is gone, or the
+// wait is over. It returns at once if its index is above the confirmed index, as after a
 // restore. The caller then reads the state.
 func (api *API) awaitChange(c echo.Context, q exchange.Query, s semaphoreQuery) error {
 	reading, err := api.x.Reading(c, q)
 	if err != nil {
 		return err
 	}
-	if s.index > reading.Index || s.wait == 0 || api.changedSince(s) {
+	if s.since.index > reading.Index || s.since.wait == 0 || api.changedSince(s) {
 		return nil
 	}
 	if err := api.events.BeginQuery(); err != nil {
 		return err
 	}
 	defer api.events.EndQuery()
-	end := time.NewTimer(s.wait)
+	end := time.NewTimer(s.since.wait)
 	defer end.Stop()
 	for {
 		changed, stop := api.x.Node.Changed(s.name)
@@ -251,7 +264,7 @@ func (api *API) awaitChange(c echo.Context, q exchange.Query, s semaphoreQuery) 
 func (api *API) changedSince(s semaphoreQuery) (changed bool) {
 	api.x.Node.View(func(m *fsm.Machine) {
 		found, err := findSemaphore(m, s.name, s.epoch)
-		changed = err != nil || found.ModifiedIndex > s.index
+		changed = err != nil || found.ModifiedIndex > s.since.index
 	})
 	return changed
 }

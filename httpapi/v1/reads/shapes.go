@@ -101,6 +101,24 @@ type SessionBody struct {
 	Waiting      []requestBody  `json:"waiting"` // without those of the wait list; the first pageBytes of them
 	WaitingCount int            `json:"waiting_count"`
 	WaitList     []entryBody    `json:"waitlist"`
+	Items        []string       `json:"items"` // the names of those that it holds
+	termsBody
+}
+
+// termsBody has the terms on which a session was opened to hold items; of other sessions it
+// is empty.
+type termsBody struct {
+	About       string `json:"about,omitempty"`
+	OnEndItems  string `json:"on_end_items,omitempty"`
+	ItemDelayMS int64  `json:"item_delay_ms,omitempty"`
+}
+
+// SetTerms shows the terms on which a session was opened to hold items.
+func (b *SessionBody) SetTerms(on fsm.HolderView) {
+	b.termsBody = termsBody{About: on.About, OnEndItems: "release", ItemDelayMS: on.DelayMS}
+	if on.DeleteItems {
+		b.OnEndItems = "delete"
+	}
 }
 
 // SessionsBody is a page of sessions.
@@ -136,13 +154,21 @@ func pairBytes(pairs []fsm.Pair) (n int) {
 
 // NewSessionBody shows a session that was opened just now.
 func NewSessionBody(life LifeBody, metadata []fsm.Pair) SessionBody {
-	return SessionBody{LifeBody: life, Metadata: metadata, Leases: []HeldBody{}, Waiting: []requestBody{}, WaitList: []entryBody{}}
+	return SessionBody{LifeBody: life, Metadata: metadata, Leases: []HeldBody{}, Waiting: []requestBody{}, WaitList: []entryBody{}, Items: []string{}}
 }
 
-// viewedSession shows a session as an identity may read it: with the semaphores that its
-// prefixes cover.
+// viewedSession shows a session as an identity may read it: with the semaphores and items that
+// its prefixes cover.
 func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.Identity) SessionBody {
 	body := NewSessionBody(LifeBody{Session: exchange.FormatSession(s.ID), TTLMS: s.TTLMS, ExpiresInMS: Left(s.DeadlineMS, nowMS), OneShot: s.OneShot}, s.Metadata)
+	if on, has := m.Holder(s.ID); has {
+		body.SetTerms(on)
+	}
+	for _, item := range m.HeldItems(s.ID) {
+		if id.Sees(item) {
+			body.Items = append(body.Items, item)
+		}
+	}
 	listed := map[uint64]bool{} // places
 	for _, e := range m.WaitList(s.ID) {
 		if !id.Sees(e.Semaphore) {
