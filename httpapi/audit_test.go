@@ -100,7 +100,7 @@ func TestAudit(t *testing.T) {
 		}
 		return `{` + index + `"identity":"` + client + `","remote":"192.0.2.1","request":"q",`
 	}
-	prefix := `"outcome":"forbidden","reason":"No prefix of this identity covers the name of the semaphore. An operator adds prefixes to its token."}`
+	prefix := `"outcome":"forbidden","reason":"No prefix of this identity covers the name. An operator adds prefixes to its token."}`
 	want := []string{
 		who("root", "1") + `"operation":"create","semaphore":"ci/a","outcome":"ok"}`,
 		who("ci", "") + `"operation":"create","semaphore":"db/a",` + prefix,

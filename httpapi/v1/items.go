@@ -32,27 +32,28 @@ var opItem = operation{
 	names: fieldItem,
 	body:  fieldBytes | fieldFlags | fieldIfVersion | fieldSession | fieldRelease,
 	large: true,
-	variant: func(p *params) (*operation, error) {
-		owned := p.given.has(fieldSession)
-		switch {
-		case p.release && !owned:
-			return nil, exchange.Invalid("session", "A release names the session that holds the item.")
-		case owned && p.given.has(fieldIfVersion):
-			return nil, exchange.Invalid("if_version", "An if_version goes with no session: whether the session holds the item decides.")
-		case p.release:
-			return &opItemRelease, nil
-		case owned:
-			return &opItemAcquire, nil
-		}
-		return &opItemPut, nil
-	},
+}
+
+// itemOperation returns the operation that a request to the route of opItem asks for.
+func itemOperation(p *params) (*operation, error) {
+	owned := p.given.has(fieldSession)
+	switch {
+	case p.release && !owned:
+		return nil, exchange.Invalid("session", "A release names the session that holds the item.")
+	case owned && p.given.has(fieldIfVersion):
+		return nil, exchange.Invalid("if_version", "An if_version goes with no session: whether the session holds the item decides.")
+	case p.release:
+		return &opItemRelease, nil
+	case owned:
+		return &opItemAcquire, nil
+	}
+	return &opItemPut, nil
 }
 
 var opItemPut = operation{
 	name:  "item-put",
 	names: fieldItem,
 	body:  fieldBytes | fieldFlags | fieldIfVersion,
-	check: checkBytes,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ItemPut{Name: p.item, Value: p.bytes, Flags: p.flags, Version: ifVersion(p)}
 	},
@@ -64,7 +65,6 @@ var opItemAcquire = operation{
 	names: fieldItem | fieldSession,
 	body:  fieldBytes | fieldFlags,
 	lives: true,
-	check: checkBytes,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ItemAcquire{Name: p.item, Value: p.bytes, Flags: p.flags, Session: p.session}
 	},
@@ -80,7 +80,6 @@ var opItemRelease = operation{
 	name:  "item-release",
 	names: fieldItem | fieldSession,
 	body:  fieldBytes | fieldFlags,
-	check: checkBytes,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ItemRelease{Name: p.item, Value: p.bytes, Flags: p.flags, Session: p.session}
 	},

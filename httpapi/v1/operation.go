@@ -24,8 +24,6 @@ type operation struct {
 	large    bool   // its body may have itemBodyBytes, and counts as one that is received until it is done
 	query    fields // of its query on a single route, of its body in a batch
 	defaults func(p *params)
-	check    func(p *params) error               // of members that do not go together; may be nil
-	variant  func(p *params) (*operation, error) // of a route that is several operations: which one; else nil
 	command  func(p *params, node exchange.Commands) fsm.Command
 	answer   func(p *params, r *cluster.Reply) answer
 }
@@ -70,8 +68,13 @@ func (op *operation) complete(p *params, needed fields) error {
 	if op.defaults != nil {
 		op.defaults(p)
 	}
-	if op.check != nil {
-		return op.check(p)
+	switch {
+	case op.body.has(fieldBytes):
+		return checkBytes(p)
+	case op.body.has(fieldTerms):
+		return checkTerms(p)
+	case op.body.has(fieldValue):
+		return checkNumber(p)
 	}
 	return nil
 }
@@ -144,8 +147,8 @@ func (api *API) readParams(c echo.Context, op *operation) (*params, *operation, 
 	if err := api.readBody(c, p, op); err != nil {
 		return nil, nil, err
 	}
-	if op.variant != nil {
-		one, err := op.variant(p)
+	if op == &opItem {
+		one, err := itemOperation(p)
 		if err != nil {
 			return nil, nil, err
 		}

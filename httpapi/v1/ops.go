@@ -92,7 +92,6 @@ var opSet = operation{
 	body:   fieldValue,
 	needed: fieldValue,
 	query:  fieldEpoch,
-	check:  checkNumber,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.SetValue{Name: p.semaphore, Value: p.value, Epoch: p.epoch}
 	},
@@ -268,7 +267,6 @@ var opOpen = operation{
 	body:   fieldTTL | fieldMetadata | fieldOnEnd | fieldTerms,
 	needed: fieldTTL,
 	lives:  true,
-	check:  checkTerms,
 	command: func(p *params, node exchange.Commands) fsm.Command {
 		if p.given&fieldTerms != 0 {
 			return fsm.OpenHolder{Session: node.DrawSession(), TTLMS: p.ttlMS, About: p.about, DeleteItems: p.deleteItems, DelayMS: p.itemDelayMS}
