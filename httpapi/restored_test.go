@@ -37,6 +37,8 @@ var restoredReads = map[string][]string{
 	"/v1/sessions/:id":              {"/v1/sessions/S"},
 	"/v1/sessions/:id/leases":       {"/v1/sessions/S/leases", "/v1/sessions/S/leases?limit=1"},
 	"/v1/sessions/:id/leases/:name": {"/v1/sessions/S/leases/N"},
+	"/v1/items":                     {"", "?limit=1", "?prefix=ci%2F"},
+	"/v1/items/:name":               {"/v1/items/N"},
 	"/v1/snapshot":                  {""},
 	"/peers/:id/is_acquired":        {"/peers/S/is_acquired"},
 	"/remainder":                    {"/remainder?semaphore=N"},
@@ -106,6 +108,8 @@ func fillAll(t *testing.T, c *apitest.Cluster) (names []string, sessions []uint6
 	do("uses-ci", fsm.Waiting, fsm.AcquireMany{Session: 102, Mode: fsm.Any, Wants: []fsm.Want{{Semaphore: "ci/lock", Count: 1}, {Semaphore: "items", Count: 2}}})
 	acquire("admin", fsm.OK, 104, "other/many", 1)
 	acquire("uses", fsm.OK, 101, "ü/x", 2)
+	do("uses", fsm.OK, fsm.ItemAcquire{Session: 101, Name: "ci/db", Value: "n1", Flags: 1 << 63})
+	do("uses", fsm.OK, fsm.ItemPut{Name: "ü/x", Value: "\xff"})
 	acquire("uses", fsm.OK, 101, "db/taken", 1)
 	do("", fsm.OK, fsm.RevokeLease{Session: 101, Name: "db/taken", Reason: "maintenance"})
 	sessions = append(sessions, 110, 111, 112)
@@ -226,7 +230,7 @@ func relative(record any, key string, nowMS int64) any {
 // gaugesOfTheState returns the metrics that say what the state has.
 func gaugesOfTheState(text string) (kept string) {
 	for line := range strings.Lines(text) {
-		for _, name := range []string{"signalbox_objects", "signalbox_idempotency_keys", "throttle_acquired", "throttle_max", "throttle_pending"} {
+		for _, name := range []string{"signalbox_objects", "signalbox_items", "signalbox_idempotency_keys", "throttle_acquired", "throttle_max", "throttle_pending"} {
 			if strings.HasPrefix(line, name+"{") && !strings.Contains(line, `"bytes"`) {
 				kept += line
 			}
