@@ -230,7 +230,7 @@ func relative(record any, key string, nowMS int64) any {
 // gaugesOfTheState returns the metrics that say what the state has.
 func gaugesOfTheState(text string) (kept string) {
 	for line := range strings.Lines(text) {
-		for _, name := range []string{"signalbox_objects", "signalbox_items", "signalbox_idempotency_keys", "throttle_acquired", "throttle_max", "throttle_pending"} {
+		for _, name := range []string{"signalbox_objects", "signalbox_idempotency_keys", "throttle_acquired", "throttle_max", "throttle_pending"} {
 			if strings.HasPrefix(line, name+"{") && !strings.Contains(line, `"bytes"`) {
 				kept += line
 			}
