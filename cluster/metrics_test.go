@@ -83,7 +83,7 @@ func TestMetrics(t *testing.T) {
 			{follower, "objects{kind=semaphore}", 1}, {follower, "objects{kind=session}", 2}, {follower, "objects{kind=lease}", 1}, {follower, "objects{kind=waiting}", 1},
 			{leader, "items", 1}, {follower, "items", 1}, {follower, "item_bytes", 96 + 5}, {follower, "item_watchers", 1}, {leader, "item_watchers", 0},
 			{leader, "waits_open", 0}, {follower, "waits_open", 1},
-			{leader, "commands_forwarded_total", 4}, {follower, "commands_forwarded_total", 0},
+			{leader, "commands_forwarded_total", 5}, {follower, "commands_forwarded_total", 0},
 			{follower, "commands_applied_total{operation=open,result=ok}", 2},
 			{follower, "commands_applied_total{operation=acquire,result=waiting}", 1},
 			{leader, "effects_total{kind=granted}", 1}, {leader, "effects_total{kind=waiting}", 1},

@@ -241,7 +241,7 @@ func gaugesOfTheState(text string) (kept string) {
 
 // mayDiffer are the members that a restored state has of its own: indexes, the term, and who
 // the cluster is; who a node is, and its connections; the bytes of keys, whose outcomes have times.
-var mayDiffer = []string{"index", "modified_index", "ModifiedIndex", "term", "cluster", "commit_index", "applied_index", "cluster_time_ms", "state_hash", "node", "leader", "lag", "Bytes"}
+var mayDiffer = []string{"index", "modified_index", "ModifiedIndex", "version", "term", "cluster", "commit_index", "applied_index", "cluster_time_ms", "state_hash", "node", "leader", "lag", "Bytes"}
 
 // whoIsWho are the ids of clusters and nodes in texts.
 var whoIsWho = regexp.MustCompile(`the leader is n\d|cluster [0-9a-f]{32}`)
