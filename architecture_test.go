@@ -34,8 +34,9 @@ var layers = map[string][]string{
 	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                                                                                    // systemd, and its watchdog
 
 	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},
-	// The native API, its stream of events, and the cluster's members.
-	"httpapi/v1":          {"cluster", "fsm", "httpapi/access", "httpapi/exchange", "httpapi/strictjson", "httpapi/v1/events", "httpapi/v1/members", "httpapi/v1/snapshot"},
+	// The native API, its reads and stream of events, and the cluster's members.
+	"httpapi/v1":          {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson", "httpapi/v1/events", "httpapi/v1/members", "httpapi/v1/reads", "httpapi/v1/snapshot"},
+	"httpapi/v1/reads":    {"cluster", "fsm", "httpapi/access", "httpapi/exchange", "httpapi/v1/events"},
 	"httpapi/v1/events":   {"cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/exchange"},
 	"httpapi/v1/members":  {"cluster", "cluster/outcome", "httpapi/exchange", "httpapi/strictjson"},
 	"httpapi/v1/snapshot": {"cluster/backup", "cluster/outcome", "httpapi/exchange"},
@@ -141,6 +142,7 @@ var testLayers = map[string][]string{
 	"httpapi/ui":          {"httpapi", "httpapi/internal/apitest"},
 	"httpapi/v1":          {"httpapi/internal/apitest", "internal/hostile", "internal/openapitest"},
 	"httpapi/v1/events":   {"httpapi", "httpapi/internal/apitest", "internal/hostile"},
+	"httpapi/v1/reads":    {"httpapi/internal/apitest"},
 	"httpapi/v1/members":  {"httpapi/internal/apitest"},
 	"httpapi/v1/snapshot": {"httpapi/internal/apitest"},
 	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/hostile", "internal/throttleclient"},

@@ -60,7 +60,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 
 // gauges lists the values that are read off a node, each with its help text.
 func gauges(n *Node) []gauge {
-	return slices.Concat(nodeGauges(n), memberGauges(n), raftGauges(n))
+	return slices.Concat(nodeGauges(n), itemGauges(n), memberGauges(n), raftGauges(n))
 }
 
 // nodeGauges lists the values of the node itself and of its state machine.
@@ -115,6 +115,22 @@ func nodeGauges(n *Node) []gauge {
 				out(float64(waiting), "waiting")
 			}),
 	}
+}
+
+// itemGauges lists what items take.
+func itemGauges(n *Node) []gauge {
+	return []gauge{
+		single("items", "Items in the state machine.", func() float64 { return float64(itemsOf(n).Items) }),
+		single("item_bytes", "What items, and the texts of sessions that were opened to hold items, take of the 256 MiB that they may.",
+			func() float64 { return float64(itemsOf(n).Bytes) }),
+		single("item_watchers", "Requests on this node that wait for a change of items.", func() float64 { return float64(n.replica.ItemWatchers()) }),
+	}
+}
+
+// itemsOf returns how much room items take on a node.
+func itemsOf(n *Node) (now fsm.ItemsView) {
+	n.View(func(m *fsm.Machine) { now = m.ItemCounts() })
+	return now
 }
 
 // keysOf returns how full the table of idempotency keys is on a node.

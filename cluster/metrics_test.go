@@ -57,6 +57,9 @@ func TestMetrics(t *testing.T) {
 		leader := c.leader()
 		holder, waiter := c.open(follower, time.Minute), c.open(follower, time.Minute)
 		c.do(follower, fsm.Acquire{Session: holder, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, fsm.OK)
+		c.do(follower, fsm.ItemPut{Name: "item", Value: "v"}, fsm.OK)
+		watch := follower.WatchItems("item", false)
+		defer watch.Stop()
 		waiting := background(t.Context(), follower, Call{
 			Command: fsm.Acquire{Session: waiter, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, Wait: time.Minute,
 		})
@@ -78,8 +81,9 @@ func TestMetrics(t *testing.T) {
 			{leader, "member_up{member=" + dead.id + "}", 0}, {leader, "member_up{member=" + follower.id + "}", 1},
 			{leader, "raft_last_contact_seconds", 0},
 			{follower, "objects{kind=semaphore}", 1}, {follower, "objects{kind=session}", 2}, {follower, "objects{kind=lease}", 1}, {follower, "objects{kind=waiting}", 1},
+			{leader, "items", 1}, {follower, "items", 1}, {follower, "item_bytes", 96 + 5}, {follower, "item_watchers", 1}, {leader, "item_watchers", 0},
 			{leader, "waits_open", 0}, {follower, "waits_open", 1},
-			{leader, "commands_forwarded_total", 4}, {follower, "commands_forwarded_total", 0},
+			{leader, "commands_forwarded_total", 5}, {follower, "commands_forwarded_total", 0},
 			{follower, "commands_applied_total{operation=open,result=ok}", 2},
 			{follower, "commands_applied_total{operation=acquire,result=waiting}", 1},
 			{leader, "effects_total{kind=granted}", 1}, {leader, "effects_total{kind=waiting}", 1},

@@ -22,11 +22,11 @@ import (
 )
 
 // scene is the state before a request. There are the semaphores N and ci/z with 5 permits each,
-// and a session 77 of the client.
+// an item ci/z, and a session 77 of the client.
 type scene int
 
 const (
-	holds   scene = iota // 77 has two permits of N
+	holds   scene = iota // 77 has two permits of N, and holds the item N
 	idle                 // it has none
 	alone                // there is no session
 	missing              // there is no semaphore N either
@@ -37,7 +37,7 @@ const (
 // where it is allowed.
 type rights struct {
 	scope  access.Scope // 0: no token
-	named  bool         // the request names a semaphore, N in path, query and body
+	named  bool         // the request names a semaphore or an item, N in path, query and body
 	all    bool         // the reply has names of all prefixes
 	lists  bool         // the reply has N from the list of the session
 	query  string
@@ -79,6 +79,10 @@ var routeRights = map[string]rights{
 	"PUT /v1/sessions/:id/waitlist/:name":          {scope: access.Use, named: true, shows: `"granted":1`},
 	"DELETE /v1/sessions/:id/waitlist/:name":       {scope: access.Use, named: true, scene: listed, status: 204},
 	"POST /v1/sessions/:id/waitlist/wait":          {scope: access.Use, lists: true, scene: listed, shows: `"N"`},
+	"GET /v1/items":                                {scope: access.Read, query: "?prefix=ci/", shows: `"ci/z"`},
+	"GET /v1/items/:name":                          {scope: access.Read, named: true, query: "?index=0&wait=1s", shows: `"N"`},
+	"PUT /v1/items/:name":                          {scope: access.Use, named: true, body: `{"value":"w","session":"77"}`, shows: `"N"`},
+	"DELETE /v1/items/:name":                       {scope: access.Use, named: true, status: 204},
 	"POST /v1/batch":                               {scope: access.Read, body: `{"operations":[]}`, reads: true, shows: `"results":[]`}, // each operation by itself
 	"GET /v1/openapi.json":                         {shows: `"openapi"`},
 	"GET /v1/events":                               {scope: access.Read, named: true, query: "?name=N"},
@@ -230,6 +234,7 @@ func (s scene) set(a *apitest.API, name, owner string) {
 	}
 	do(fsm.StartTerm{Term: 3, Leader: "n1", Limits: fsm.DefaultLimits(), Level: fsm.FeatureLevel})
 	do(fsm.CreateSemaphore{Name: "ci/z", Permits: 5})
+	do(fsm.ItemPut{Name: "ci/z", Value: "v"})
 	if s != missing {
 		do(fsm.CreateSemaphore{Name: name, Permits: 5})
 	}
@@ -239,6 +244,7 @@ func (s scene) set(a *apitest.API, name, owner string) {
 	switch s {
 	case holds:
 		do(fsm.Acquire{Session: 77, Name: name, Count: 2, TTLMS: fsm.KeepTTL})
+		do(fsm.ItemAcquire{Session: 77, Name: name, Value: "v"})
 	case listed:
 		do(fsm.ListAdd{Session: 77, Name: name, Count: 1})
 	}
@@ -261,7 +267,7 @@ func TestAccessMatrix(t *testing.T) {
 	for _, route := range a.Handler.RouteNames() {
 		row, known := routeRights[strings.Replace(route, "HEAD ", "GET ", 1)]
 		if !known {
-			t.Errorf("%s has no row: decide which scope it needs, and whether it names semaphores", route)
+			t.Errorf("%s has no row: decide which scope it needs, and whether it names semaphores or items", route)
 			continue
 		}
 		seen[strings.Replace(route, "HEAD ", "GET ", 1)] = true
@@ -392,6 +398,10 @@ var batchOperations = map[string]rights{
 	"list-add":       {scope: access.Use, named: true, body: `"semaphore":"N","session":"77"`},
 	"list-remove":    {scope: access.Use, named: true, body: `"semaphore":"N","session":"77"`, scene: listed},
 	"list-deliver":   {scope: access.Use, lists: true, body: `"session":"77"`, scene: listed},
+	"item-put":       {scope: access.Use, named: true, body: `"item":"N","value":"w"`},
+	"item-acquire":   {scope: access.Use, named: true, body: `"item":"N","session":"77","value":"v"`, scene: idle},
+	"item-release":   {scope: access.Use, named: true, body: `"item":"N","session":"77","value":"v"`},
+	"item-delete":    {scope: access.Use, named: true, body: `"item":"N"`},
 }
 
 // TestAccessOfBatches: each operation of a batch is refused or performed by itself: between two

@@ -34,19 +34,19 @@ func (l *lines) Write(data []byte) (int, error) {
 }
 
 // audited is an API of two teams with an audit log.
-func audited(t *testing.T) (*apitest.API, *lines) {
+func audited(t *testing.T, change ...func(*apitest.Config)) (*apitest.API, *lines) {
 	l := &lines{}
 	var err error
 	if l.log, err = audit.Open(audit.Config{Path: audit.Stderr, Stderr: l, Node: "n1", Logger: hclog.NewNullLogger()}); err != nil {
 		t.Fatal(err)
 	}
-	a := apitest.New(t, withTokens(t, twoTeams...), func(cfg *apitest.Config) {
+	withAudit := func(cfg *apitest.Config) {
 		cfg.Exchange.Audit = l.log
 		cfg.Dialects["nodered"] = func(x *exchange.Exchange) (exchange.Dialect, error) {
 			return nodered.New(x, nodered.Config{CheckCallback: func(string) error { return nil }}), nil
 		}
-	})
-	return a, l
+	}
+	return apitest.New(t, append(change, withTokens(t, twoTeams...), withAudit)...), l
 }
 
 // end closes the log and returns its lines, without time and node.
@@ -100,7 +100,7 @@ func TestAudit(t *testing.T) {
 		}
 		return `{` + index + `"identity":"` + client + `","remote":"192.0.2.1","request":"q",`
 	}
-	prefix := `"outcome":"forbidden","reason":"No prefix of this identity covers the name of the semaphore. An operator adds prefixes to its token."}`
+	prefix := `"outcome":"forbidden","reason":"No prefix of this identity covers the name. An operator adds prefixes to its token."}`
 	want := []string{
 		who("root", "1") + `"operation":"create","semaphore":"ci/a","outcome":"ok"}`,
 		who("ci", "") + `"operation":"create","semaphore":"db/a",` + prefix,

@@ -37,6 +37,8 @@ var restoredReads = map[string][]string{
 	"/v1/sessions/:id":              {"/v1/sessions/S"},
 	"/v1/sessions/:id/leases":       {"/v1/sessions/S/leases", "/v1/sessions/S/leases?limit=1"},
 	"/v1/sessions/:id/leases/:name": {"/v1/sessions/S/leases/N"},
+	"/v1/items":                     {"", "?limit=1", "?prefix=ci%2F"},
+	"/v1/items/:name":               {"/v1/items/N"},
 	"/v1/snapshot":                  {""},
 	"/peers/:id/is_acquired":        {"/peers/S/is_acquired"},
 	"/remainder":                    {"/remainder?semaphore=N"},
@@ -106,6 +108,8 @@ func fillAll(t *testing.T, c *apitest.Cluster) (names []string, sessions []uint6
 	do("uses-ci", fsm.Waiting, fsm.AcquireMany{Session: 102, Mode: fsm.Any, Wants: []fsm.Want{{Semaphore: "ci/lock", Count: 1}, {Semaphore: "items", Count: 2}}})
 	acquire("admin", fsm.OK, 104, "other/many", 1)
 	acquire("uses", fsm.OK, 101, "ü/x", 2)
+	do("uses", fsm.OK, fsm.ItemAcquire{Session: 101, Name: "ci/db", Value: "n1", Flags: 1 << 63})
+	do("uses", fsm.OK, fsm.ItemPut{Name: "ü/x", Value: "\xff"})
 	acquire("uses", fsm.OK, 101, "db/taken", 1)
 	do("", fsm.OK, fsm.RevokeLease{Session: 101, Name: "db/taken", Reason: "maintenance"})
 	sessions = append(sessions, 110, 111, 112)
@@ -237,7 +241,7 @@ func gaugesOfTheState(text string) (kept string) {
 
 // mayDiffer are the members that a restored state has of its own: indexes, the term, and who
 // the cluster is; who a node is, and its connections; the bytes of keys, whose outcomes have times.
-var mayDiffer = []string{"index", "modified_index", "ModifiedIndex", "term", "cluster", "commit_index", "applied_index", "cluster_time_ms", "state_hash", "node", "leader", "lag", "Bytes"}
+var mayDiffer = []string{"index", "modified_index", "ModifiedIndex", "version", "term", "cluster", "commit_index", "applied_index", "cluster_time_ms", "state_hash", "node", "leader", "lag", "Bytes"}
 
 // whoIsWho are the ids of clusters and nodes in texts.
 var whoIsWho = regexp.MustCompile(`the leader is n\d|cluster [0-9a-f]{32}`)

@@ -49,6 +49,7 @@ type ItemWatches struct {
 	mu    sync.Mutex
 	names map[string]*watched
 	below *iradix.Tree // of *watched, by prefix
+	open  int          // watches
 }
 
 // NewItemWatches returns one without watches.
@@ -74,7 +75,15 @@ func (i *ItemWatches) Watch(name string, below bool) *ItemWatch {
 		}
 	}
 	on.watches[w] = struct{}{}
+	i.open++
 	return w
+}
+
+// Count returns how many watches there are.
+func (i *ItemWatches) Count() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.open
 }
 
 // at returns the watches of a name or of a prefix, nil if there are none.
@@ -94,7 +103,9 @@ func (i *ItemWatches) end(w *ItemWatch, name string, below bool) {
 	if on == nil {
 		return
 	}
+	i.open -= len(on.watches)
 	delete(on.watches, w)
+	i.open += len(on.watches)
 	switch {
 	case len(on.watches) > 0:
 	case below:

@@ -59,8 +59,8 @@ func TestItemChangesWakeTheirWatchers(t *testing.T) {
 	watches["a/b*"].Stop()
 	watches["a/b*"].Stop()
 	r.follow(&fsm.Applied{Effects: []fsm.Effect{changed("a/b", 11)}})
-	if got := woken(); got != "*=11 a*=11" || newsOf(t, second) != 7 || len(r.items.names) != 4 || r.items.below.Len() != 5 {
-		t.Errorf("after three stops a change woke %s; %d names and %d prefixes are watched", got, len(r.items.names), r.items.below.Len())
+	if got := woken(); got != "*=11 a*=11" || newsOf(t, second) != 7 || len(r.items.names) != 4 || r.items.below.Len() != 5 || r.ItemWatchers() != 9 {
+		t.Errorf("after three stops a change woke %s; %d names and %d prefixes are watched by %d watches", got, len(r.items.names), r.items.below.Len(), r.ItemWatchers())
 	}
 }
 

@@ -128,6 +128,9 @@ func (r *Replica) Listeners(session uint64) int { return r.lists.Count(session) 
 // name, see ItemWatches.Watch.
 func (r *Replica) WatchItems(name string, below bool) *ItemWatch { return r.items.Watch(name, below) }
 
+// ItemWatchers returns how many watches of items there are.
+func (r *Replica) ItemWatchers() int { return r.items.Count() }
+
 // wakeWatchers wakes the watchers of all that an entry has changed.
 func (r *Replica) wakeWatchers(entry *fsm.Applied) {
 	r.lists.Wake(func(yield func(session uint64) bool) {

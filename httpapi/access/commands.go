@@ -37,7 +37,7 @@ func (id *Identity) Owner(command fsm.Command) string {
 	return id.Name
 }
 
-// Names returns the semaphores that a command names.
+// Names returns the semaphores or the item that a command names.
 func Names(command fsm.Command) []string {
 	_, names := needs(command)
 	return names

@@ -62,7 +62,7 @@ type Denied struct {
 func (d *Denied) Error() string {
 	switch {
 	case d.Semaphore != "":
-		return "No prefix of this identity covers the name of the semaphore. An operator adds prefixes to its token."
+		return "No prefix of this identity covers the name. An operator adds prefixes to its token."
 	case d.AllNames:
 		return "This shows names of all prefixes, and the identity may not read all."
 	case d.Needs == 0:

@@ -56,6 +56,9 @@ func (a *audited) command(ctx context.Context, c fsm.Command, ttlMS int64, reply
 	if len(r.Semaphores) == 1 {
 		r.Semaphore, r.Semaphores = r.Semaphores[0], nil
 	}
+	if ofItem(c) {
+		r.Item, r.Semaphore = r.Semaphore, ""
+	}
 	id := SessionOf(c)
 	if id == 0 {
 		id = result.Session
@@ -73,6 +76,16 @@ func (a *audited) command(ctx context.Context, c fsm.Command, ttlMS int64, reply
 		r.Outcome = outcomeOf(c, result).String()
 	}
 	_ = a.write(ctx, r, err)
+}
+
+// ofItem reports whether a command names an item, or the beginning of their names, where
+// others name semaphores.
+func ofItem(c fsm.Command) bool {
+	switch c.(type) {
+	case fsm.ItemPut, fsm.ItemAcquire, fsm.ItemRelease, fsm.ItemDelete, fsm.ItemDeleteAll:
+		return true
+	}
+	return false
 }
 
 // routine reports whether a command changed nothing that an auditor looks for: a granted

@@ -32,6 +32,7 @@ var kinds = map[string]kind{
 	"forbidden":            {403, "Not allowed", "", "the identity's scope or prefixes do not allow it, see Tokens; or a page of another origin"},
 	"unknown-semaphore":    {404, "No such semaphore", "", "no semaphore has this name"},
 	"unknown-session":      {404, "No such session", "", "ended by its client, forgotten, or never there"},
+	"unknown-item":         {404, "No such item", "", "no item has this name; `index` is that of its delete, if it is remembered"},
 	"unknown-member":       {404, "No such member", "", "of the cluster"},
 	"not-held":             {404, "Not held", "", "neither held nor waited for"},
 	"unknown-route":        {404, "No such route", "", "no route has this path"},
@@ -255,6 +256,7 @@ type Problem struct {
 
 	Field       string  `json:"field,omitempty"` // member or parameter that is wrong
 	Semaphore   string  `json:"semaphore,omitempty"`
+	Item        string  `json:"item,omitempty"`
 	Session     string  `json:"session,omitempty"`
 	Reason      string  `json:"reason,omitempty"` // an operator's
 	Rule        string  `json:"rule,omitempty"`
@@ -269,9 +271,11 @@ type Problem struct {
 	Epoch       *uint64 `json:"epoch,omitempty"` // the present one
 	Settings    *uint64 `json:"settings,omitempty"`
 	Limit       *int64  `json:"limit,omitempty"`
-	Index       *uint64 `json:"index,omitempty"`  // that this node has
-	Leader      string  `json:"leader,omitempty"` // the id of the node that leads
-	Peer        string  `json:"peer,omitempty"`   // its address among the nodes
+	Version     *uint64 `json:"version,omitempty"`  // the item's
+	DelayMS     *int64  `json:"delay_ms,omitempty"` // after which a session may acquire the item
+	Index       *uint64 `json:"index,omitempty"`    // that this node has, or to wait for a change of an item after
+	Leader      string  `json:"leader,omitempty"`   // the id of the node that leads
+	Peer        string  `json:"peer,omitempty"`     // its address among the nodes
 }
 
 // Error returns the code and the detail, for logs.
@@ -397,8 +401,13 @@ func describeCounts(p *Problem, r *fsm.Result) {
 	if r.Limit != 0 {
 		p.Limit = &r.Limit
 	}
-	if r.Code == fsm.VersionMismatch {
+	switch {
+	case r.Code == fsm.VersionMismatch:
 		p.Settings = &r.Version
+	case r.Code == fsm.ItemDiffers && r.Version != 0:
+		p.Version = &r.Version
+	case r.Code == fsm.ItemDiffers && r.DelayMS != 0:
+		p.DelayMS = &r.DelayMS
 	}
 }
 

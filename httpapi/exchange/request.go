@@ -118,6 +118,14 @@ func SemaphoreName(field, name string) (string, error) {
 	return name, nil
 }
 
+// ItemName checks the name of an item, as SemaphoreName.
+func ItemName(field, name string) (string, error) {
+	if !fsm.ValidName(name) {
+		return "", Invalid(field, "The name of an item is "+nameForm+".")
+	}
+	return name, nil
+}
+
 // SessionID reads a session id from a path, a query or a body. An id has one
 // spelling: without a sign and leading zeros.
 func SessionID(field, text string) (uint64, error) {
@@ -142,12 +150,16 @@ func FormatSession(id uint64) string { return strconv.FormatUint(id, 10) }
 
 // SemaphorePath returns the path of a semaphore in the native API. Clients would take a
 // segment of dots for a step in the path, unless it is encoded.
-func SemaphorePath(name string) string {
-	segment := url.PathEscape(name)
+func SemaphorePath(name string) string { return "/v1/semaphores/" + segmentOf(name) }
+
+// ItemPath returns the path of an item in the native API.
+func ItemPath(name string) string { return "/v1/items/" + segmentOf(name) }
+
+func segmentOf(name string) string {
 	if name == "." || name == ".." {
-		segment = strings.ReplaceAll(name, ".", "%2E")
+		return strings.ReplaceAll(name, ".", "%2E")
 	}
-	return "/v1/semaphores/" + segment
+	return url.PathEscape(name)
 }
 
 // SessionPath returns the path of a session in the native API.
@@ -311,6 +323,12 @@ func (q Query) Epoch() (uint64, error) { return q.Number("epoch", 0, 1, 1<<63-1)
 
 // Token returns the token of the lease that is meant, 0 for any.
 func (q Query) Token() (uint64, error) { return q.Number("token", 0, 1, 1<<63-1) }
+
+// Version returns the version that an item must have, 0 if it was not given.
+func (q Query) Version() (int64, error) {
+	n, err := q.Number("if_version", 0, 0, 1<<63-1)
+	return int64(n), err
+}
 
 // ReadParams returns the parameters of a read: those that every read has, and more.
 func ReadParams(more ...string) []string { return append(more, "consistency", "min_index") }

@@ -3,6 +3,7 @@ package v1
 import (
 	_ "embed"
 	"net/http"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +11,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/v1/events"
 	"github.com/signalbox/signalbox/httpapi/v1/members"
+	"github.com/signalbox/signalbox/httpapi/v1/reads"
 	"github.com/signalbox/signalbox/httpapi/v1/snapshot"
 )
 
@@ -25,6 +27,7 @@ type Config struct {
 type API struct {
 	x       *exchange.Exchange
 	cfg     Config
+	reads   *reads.API
 	events  *events.API
 	members *members.API
 	backups *snapshot.API
@@ -42,7 +45,8 @@ func (cfg Config) WithDefaults() Config {
 // New returns the native API over x.
 func New(x *exchange.Exchange, cfg Config) *API {
 	cfg = cfg.WithDefaults()
-	return &API{x: x, cfg: cfg, events: events.New(x, cfg.MaxWatchers), members: members.New(x),
+	stream := events.New(x, cfg.MaxWatchers)
+	return &API{x: x, cfg: cfg, reads: reads.New(x, stream), events: stream, members: members.New(x),
 		backups: snapshot.New(x, cfg.BackupBytes)}
 }
 
@@ -59,26 +63,18 @@ func (api *API) Routes() []exchange.Route {
 		exchange.On("PUT", "/v1/semaphores/:name", api.perform(&opPut)),
 		exchange.On("PATCH", "/v1/semaphores/:name", api.perform(&opPatch)),
 		exchange.On("POST", "/v1/semaphores", api.perform(&opCreate)),
-		exchange.On("GET", "/v1/semaphores", api.listSemaphores),
-		exchange.On("GET", "/v1/semaphores/:name", api.getSemaphore),
 		exchange.On("DELETE", "/v1/semaphores/:name", api.perform(&opDelete)),
 		exchange.On("PUT", "/v1/semaphores/:name/value", api.perform(&opSet)),
 		exchange.On("POST", "/v1/semaphores/:name/up", api.perform(&opUp)),
 		exchange.On("POST", "/v1/semaphores/:name/down", api.perform(&opDown)),
 		exchange.On("POST", "/v1/semaphores/:name/leases", api.perform(&opAcquireOnce)),
-		exchange.On("GET", "/v1/semaphores/:name/holders", api.listHolders),
-		exchange.On("GET", "/v1/semaphores/:name/waiters", api.listWaiters),
 		exchange.On("DELETE", "/v1/semaphores/:name/holders/:session", api.perform(&opRevoke)),
 
 		exchange.On("POST", "/v1/sessions", api.perform(&opOpen)),
-		exchange.On("GET", "/v1/sessions", api.listSessions),
-		exchange.On("GET", "/v1/sessions/:id", api.getSession),
 		exchange.On("PUT", "/v1/sessions/:id", api.renewSession),
 		exchange.On("DELETE", "/v1/sessions/:id", api.perform(&opEnd)),
 		exchange.On("POST", "/v1/sessions/:id/revoke", api.perform(&opRevokeSession)),
-		exchange.On("GET", "/v1/sessions/:id/leases", api.listLeases),
 		exchange.On("PUT", "/v1/sessions/:id/leases/:name", api.perform(&opAcquire)),
-		exchange.On("GET", "/v1/sessions/:id/leases/:name", api.getLease),
 		exchange.On("PATCH", "/v1/sessions/:id/leases/:name", api.perform(&opResize)),
 		exchange.On("DELETE", "/v1/sessions/:id/leases/:name", api.perform(&opRelease)),
 		exchange.On("POST", "/v1/sessions/:id/acquire", api.perform(&opAcquireMany)),
@@ -87,12 +83,13 @@ func (api *API) Routes() []exchange.Route {
 		exchange.On("DELETE", "/v1/sessions/:id/waitlist/:name", api.perform(&opListRemove)),
 		exchange.On("POST", "/v1/sessions/:id/waitlist/wait", api.perform(&opListDeliver)),
 
+		exchange.On("PUT", "/v1/items/:name", api.perform(&opItem)),
+		exchange.On("DELETE", "/v1/items/:name", api.perform(&opItemDelete)),
+
 		exchange.On("POST", "/v1/batch", api.batch),
 		exchange.On("GET", "/v1/openapi.json", api.getOpenAPI),
 	}
-	own = append(own, api.events.Routes()...)
-	own = append(own, api.members.Routes()...)
-	own = append(own, api.backups.Routes()...)
+	own = slices.Concat(own, api.reads.Routes(), api.events.Routes(), api.members.Routes(), api.backups.Routes())
 	for i, r := range own {
 		own[i] = exchange.On(r.Method, r.Path, refuseConditions(r.Handler))
 	}

@@ -153,7 +153,7 @@ func (api *API) readOperations(list strictjson.Value) ([]batchRequest, error) {
 }
 
 // anyField has the members that some operation of a batch takes. A batch does not wait.
-const anyField = ^(fieldName | fieldWait)
+const anyField = ^(fieldName | fieldWait | fieldRelease)
 
 // read reads one operation, or notes why it can't be read.
 func (b *batchRequest) read(v strictjson.Value) {

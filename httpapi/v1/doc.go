@@ -2,12 +2,11 @@
 // cluster node, and their results into JSON. docs/api.md is its contract.
 //
 // Each command that a client may give is one row of the table of operations. A single
-// route and /v1/batch share the row, so that both read and reply alike. Reads look at
-// this node's own state, as recent as the query requires. The routes of events, of
-// members and of backups are in packages below.
+// route and /v1/batch share the row, so that both read and reply alike. The routes of
+// reads, of events, of members and of backups are in packages below.
 //
 // The package decides nothing about semaphores, and knows no dialect. Package httpapi
-// serves its routes. It imports exchange, strictjson, events, members, snapshot, cluster and
+// serves its routes. It imports exchange, strictjson, reads, events, members, snapshot, cluster and
 // fsm.
 // All of it is safe for concurrent use.
 //
@@ -16,9 +15,8 @@
 //   - operation.go: an operation and its course, from its parameters to its reply; the
 //     table of operations, and the JSON of their replies
 //   - ops.go: the operations, one variable each
-//   - params.go: the parameters of operations: paths, queries, headers, members of a body
+//   - items.go: the operations on items, with their parameters and replies
+//   - params.go: the parameters of operations: paths, queries, members of a body
+//   - headers.go: the headers that are parameters, and those that a route refuses
 //   - batch.go: many operations in one request
-//   - read.go: semaphores, sessions, leases, and blocking queries
-//   - lists.go: the pages of lists, and their cursors
-//   - shapes.go: the JSON of replies to reads
 package v1

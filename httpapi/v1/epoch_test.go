@@ -23,7 +23,7 @@ func TestEveryRouteOfASemaphoreTakesAnEpoch(t *testing.T) {
 	for _, wrong := range []bool{true, false} {
 		before := a.Node.State(t)
 		for _, r := range v1.New(a.X, v1.Config{}).Routes() {
-			if !strings.Contains(r.Path, ":name") {
+			if !strings.Contains(r.Path, ":name") || strings.HasPrefix(r.Path, "/v1/items/") { // an item has no epoch
 				continue
 			}
 			if r.Method+" "+r.Path == "DELETE /v1/sessions/:id/waitlist/:name" {

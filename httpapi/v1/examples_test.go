@@ -96,8 +96,8 @@ func TestDocsExamples(t *testing.T) {
 	path := regexp.MustCompile(`["']?localhost:870[123](/[^\s"']*)`)
 	flag := func(line, name string) []string {
 		var found []string
-		for _, m := range regexp.MustCompile(name+` '([^']*)'`).FindAllStringSubmatch(line, -1) {
-			found = append(found, m[1])
+		for _, m := range regexp.MustCompile(name+` (?:'([^']*)'|"((?:[^"\\]|\\.)*)")`).FindAllStringSubmatch(line, -1) {
+			found = append(found, m[1]+strings.ReplaceAll(m[2], `\"`, `"`))
 		}
 		return found
 	}

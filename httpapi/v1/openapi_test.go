@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/v1/reads"
 )
 
 var update = flag.Bool("update", false, "write openapi.json anew")
@@ -41,36 +42,41 @@ const (
 
 // describedRoutes has a row for each route.
 var describedRoutes = map[string]described{
-	"PUT /v1/semaphores/:name":                     {"Create or change a semaphore", &opPut, "", "", map[int]any{200: semaphoreBody{}, 201: semaphoreBody{}}, ofSemaphore + " overflow"},
-	"PATCH /v1/semaphores/:name":                   {"Change a semaphore that exists", &opPatch, "", "", map[int]any{200: semaphoreBody{}}, ofSemaphore + " overflow"},
+	"PUT /v1/semaphores/:name":                     {"Create or change a semaphore", &opPut, "", "", map[int]any{200: reads.SemaphoreBody{}, 201: reads.SemaphoreBody{}}, ofSemaphore + " overflow"},
+	"PATCH /v1/semaphores/:name":                   {"Change a semaphore that exists", &opPatch, "", "", map[int]any{200: reads.SemaphoreBody{}}, ofSemaphore + " overflow"},
 	"POST /v1/semaphores":                          {"Create a semaphore, or open the existing one", &opCreate, "", "", map[int]any{200: openedSemaphoreBody{}, 201: openedSemaphoreBody{}}, ""},
-	"GET /v1/semaphores":                           {"List semaphores by name", nil, "prefix limit cursor", "", map[int]any{200: semaphoresBody{}}, ""},
-	"GET /v1/semaphores/:name":                     {"Read a semaphore, or wait for a change of it", nil, "epoch holders waiters index wait", "", map[int]any{200: wholeSemaphoreBody{}}, ofSemaphore},
-	"GET /v1/semaphores/:name/holders":             {"List the holders of a semaphore, oldest first", nil, "epoch limit cursor", "", map[int]any{200: holdersBody{}}, ofSemaphore},
-	"GET /v1/semaphores/:name/waiters":             {"List the waiting requests of a semaphore in their order", nil, "epoch limit cursor", "", map[int]any{200: waitersBody{}}, ofSemaphore},
+	"GET /v1/semaphores":                           {"List semaphores by name", nil, "prefix limit cursor", "", map[int]any{200: reads.SemaphoresBody{}}, ""},
+	"GET /v1/semaphores/:name":                     {"Read a semaphore, or wait for a change of it", nil, "epoch holders waiters index wait", "", map[int]any{200: reads.WholeSemaphoreBody{}}, ofSemaphore},
+	"GET /v1/semaphores/:name/holders":             {"List the holders of a semaphore, oldest first", nil, "epoch limit cursor", "", map[int]any{200: reads.HoldersBody{}}, ofSemaphore},
+	"GET /v1/semaphores/:name/waiters":             {"List the waiting requests of a semaphore in their order", nil, "epoch limit cursor", "", map[int]any{200: reads.WaitersBody{}}, ofSemaphore},
 	"DELETE /v1/semaphores/:name":                  {"Delete a semaphore", &opDelete, "", "", map[int]any{204: nil}, ofSemaphore},
 	"PUT /v1/semaphores/:name/value":               {"Set the available permits", &opSet, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow"},
 	"POST /v1/semaphores/:name/up":                 {"Add permits without an owner", &opUp, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow"},
-	"POST /v1/semaphores/:name/down":               {"Take permits without an owner", &opDown, "", "", map[int]any{200: downBody{}, 202: waitingBody{}}, ofSemaphore + ofSession + " unavailable never overflow deleted over"},
-	"POST /v1/semaphores/:name/leases":             {"Acquire in a session of its own", &opAcquireOnce, "", "", map[int]any{201: leaseBody{}, 202: waitingBody{}}, ofAcquire},
+	"POST /v1/semaphores/:name/down":               {"Take permits without an owner", &opDown, "", "", map[int]any{200: downBody{}, 202: reads.WaitingBody{}}, ofSemaphore + ofSession + " unavailable never overflow deleted over"},
+	"POST /v1/semaphores/:name/leases":             {"Acquire in a session of its own", &opAcquireOnce, "", "", map[int]any{201: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofAcquire},
 	"DELETE /v1/semaphores/:name/holders/:session": {"Revoke a lease", &opRevoke, "", "", map[int]any{204: nil}, ofSemaphore + ofSession + " not-held"},
 
-	"POST /v1/sessions":                      {"Open a session", &opOpen, "", "", map[int]any{201: sessionBody{}}, " over"},
-	"GET /v1/sessions":                       {"List sessions by id", nil, "limit cursor", "", map[int]any{200: sessionsBody{}}, ""},
-	"GET /v1/sessions/:id":                   {"Read a session", nil, "", "", map[int]any{200: sessionBody{}}, ofSession},
+	"POST /v1/sessions":                      {"Open a session", &opOpen, "", "", map[int]any{201: reads.SessionBody{}}, " over"},
+	"GET /v1/sessions":                       {"List sessions by id", nil, "limit cursor", "", map[int]any{200: reads.SessionsBody{}}, ""},
+	"GET /v1/sessions/:id":                   {"Read a session", nil, "", "", map[int]any{200: reads.SessionBody{}}, ofSession},
 	"PUT /v1/sessions/:id":                   {"Renew a session", &opRenew, "", "", map[int]any{200: renewedBody{}}, ofSession + " over"},
 	"DELETE /v1/sessions/:id":                {"End a session", &opEnd, "", "", map[int]any{204: nil}, ""},
 	"POST /v1/sessions/:id/revoke":           {"End a session as an operator", &opRevokeSession, "", "", map[int]any{204: nil}, ""},
-	"GET /v1/sessions/:id/leases":            {"List the leases of a session, oldest first", nil, "limit cursor", "", map[int]any{200: heldLeasesBody{}}, ofSession},
-	"PUT /v1/sessions/:id/leases/:name":      {"Acquire in a session", &opAcquire, "", "", map[int]any{200: leaseBody{}, 202: waitingBody{}}, ofAcquire},
-	"GET /v1/sessions/:id/leases/:name":      {"Read a lease or a waiting request", nil, "epoch", "", map[int]any{200: leaseBody{}, 202: waitingBody{}}, ofSemaphore + ofSession + " not-held"},
-	"PATCH /v1/sessions/:id/leases/:name":    {"Return part of a lease", &opResize, "", "", map[int]any{200: leaseBody{}}, ofSemaphore + ofSession + " not-held lease-exists over"},
+	"GET /v1/sessions/:id/leases":            {"List the leases of a session, oldest first", nil, "limit cursor", "", map[int]any{200: reads.HeldLeasesBody{}}, ofSession},
+	"PUT /v1/sessions/:id/leases/:name":      {"Acquire in a session", &opAcquire, "", "", map[int]any{200: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofAcquire},
+	"GET /v1/sessions/:id/leases/:name":      {"Read a lease or a waiting request", nil, "epoch", "", map[int]any{200: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofSemaphore + ofSession + " not-held"},
+	"PATCH /v1/sessions/:id/leases/:name":    {"Return part of a lease", &opResize, "", "", map[int]any{200: reads.LeaseBody{}}, ofSemaphore + ofSession + " not-held lease-exists over"},
 	"DELETE /v1/sessions/:id/leases/:name":   {"Release a lease or withdraw a request", &opRelease, "", "", map[int]any{204: nil}, ofSemaphore + ofSession},
-	"POST /v1/sessions/:id/acquire":          {"Acquire all or any of several semaphores", &opAcquireMany, "", "", map[int]any{200: leasesBody{}, 202: waitingBody{}}, ofAcquire},
+	"POST /v1/sessions/:id/acquire":          {"Acquire all or any of several semaphores", &opAcquireMany, "", "", map[int]any{200: leasesBody{}, 202: reads.WaitingBody{}}, ofAcquire},
 	"POST /v1/sessions/:id/restore":          {"Restore a session that a client remembers", &opRestore, "", "", map[int]any{200: restoredBody{}}, ofSemaphore + ofSession + " session-exists over overflow"},
 	"PUT /v1/sessions/:id/waitlist/:name":    {"Add to a wait list", &opListAdd, "", "", map[int]any{200: listedBody{}}, ofSemaphore + ofSession + " overflow never"},
 	"DELETE /v1/sessions/:id/waitlist/:name": {"Remove from a wait list", &opListRemove, "", "", map[int]any{204: nil}, ofSemaphore + ofSession},
 	"POST /v1/sessions/:id/waitlist/wait":    {"Deliver the ready entries of a wait list", &opListDeliver, "", "", map[int]any{200: deliveryBody{}}, ofSession},
+
+	"PUT /v1/items/:name":    {"Put, acquire or release an item", &opItem, "", "", map[int]any{200: changedItemBody{}, 201: changedItemBody{}}, ofSession + " item-differs over"},
+	"DELETE /v1/items/:name": {"Delete an item", &opItemDelete, "", "", map[int]any{204: nil}, " item-differs"},
+	"GET /v1/items":          {"List items by name, or wait for a change of one", nil, "prefix limit cursor index wait", "", map[int]any{200: reads.ItemsBody{}}, ""},
+	"GET /v1/items/:name":    {"Read an item, or wait for a change of it", nil, "index wait", "", map[int]any{200: reads.FoundItemBody{}}, " unknown-item"},
 
 	"POST /v1/batch":       {"Carry out many operations", nil, "", "operations!", map[int]any{200: batchBody{}}, ""},
 	"GET /v1/openapi.json": {"This description", nil, "", "", map[int]any{200: object{"type": "object"}}, ""},
@@ -111,6 +117,7 @@ var (
 	memberID  = pattern(`^[A-Za-z0-9._-]{1,64}$`)
 	event     = object{"type": "string", "pattern": `^(0|[1-9][0-9]*)(\.[1-9][0-9]*)?$`, "description": "index.ordinal, or an index: after all of that entry."}
 	positive  = object{"type": "integer", "format": "int64", "minimum": 1}
+	flags     = object{"type": "integer", "minimum": 0, "description": "Up to 64 bits."}
 	natural   = object{"type": "integer", "format": "int64", "minimum": 0}
 )
 
@@ -135,6 +142,7 @@ func durationFrom(least int) object {
 // tags are the groups of routes, by the first part of their paths.
 var tags = []struct{ part, name, description string }{
 	{"semaphores", "semaphores", "Semaphores, their permits, and leases in a session of their own"},
+	{"items", "items", "Small named values that sessions may hold"},
 	{"sessions", "sessions", "Sessions, with their leases, requests and wait lists"},
 	{"batch", "batch", "Many operations in one request"},
 	{"events", "events", "Changes, as they happen"},
@@ -167,7 +175,10 @@ var memberTypes = object{
 	"op": text, "semaphore": name, "name": name, "session": sessionID, "permits": natural, "value": natural, "count": positive, "ttl": durationFrom(0), "wait": durationFrom(0),
 	"level":    object{"type": []string{"integer", "null"}, "format": "int32"},
 	"metadata": object{"type": []string{"object", "null"}, "additionalProperties": text, "maxProperties": 16},
-	"partial":  truth, "try": truth, "only_new": truth, "epoch": positive, "token": positive, "if_match": pattern("^" + settings + "$"),
+	"item":     name, "value_base64": object{"type": "string", "contentEncoding": "base64", "pattern": `^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=|[A-Za-z0-9+/][AQgw]==)?$`},
+	"flags": flags, "if_version": natural, "release": truth,
+	"about": object{"type": "string", "maxLength": maxAboutBytes}, "on_end_items": object{"type": "string", "enum": []string{"release", "delete"}}, "item_delay": durationFrom(0),
+	"partial": truth, "try": truth, "only_new": truth, "epoch": positive, "token": positive, "if_match": pattern("^" + settings + "$"),
 	"reason": reason, "mode": object{"type": "string", "enum": []string{"all", "any"}},
 	"on_end": object{"type": "string", "enum": []string{"return", "keep"}}, "key": key,
 	"semaphores": object{"type": "array", "items": want, "minItems": 1, "maxItems": 64}, "leases": object{"type": "array", "items": want, "maxItems": maxLeases},
@@ -178,11 +189,11 @@ var want = object{"type": "object", "properties": object{"name": name, "count": 
 
 // queryTypes has the schema of every query parameter.
 var queryTypes = object{
-	"epoch": positive, "token": positive, "try": truth, "leases": truth, "wait": pattern("^([1-9][0-9]*|" + asDuration + ")$"), "reason": reason,
+	"epoch": positive, "token": positive, "try": truth, "leases": truth, "wait": pattern("^([1-9][0-9]*|" + asDuration + ")$"), "reason": reason, "if_version": natural,
 	"prefix": prefix, "cursor": pattern("^[A-Za-z0-9_-]+$"), "since": event, "name": name,
-	"limit":   object{"type": "integer", "minimum": 1, "maximum": maxPage, "default": defaultPage},
-	"holders": object{"type": "integer", "minimum": 0, "maximum": maxPage, "default": defaultPage},
-	"waiters": object{"type": "integer", "minimum": 0, "maximum": maxPage, "default": defaultPage},
+	"limit":   object{"type": "integer", "minimum": 1, "maximum": reads.MaxPage, "default": reads.DefaultPage},
+	"holders": object{"type": "integer", "minimum": 0, "maximum": reads.MaxPage, "default": reads.DefaultPage},
+	"waiters": object{"type": "integer", "minimum": 0, "maximum": reads.MaxPage, "default": reads.DefaultPage},
 	"index":   natural, "min_index": natural, "session": sessionID,
 	"sessions":    object{"type": "string", "enum": []string{"keep", "end"}, "default": "keep"},
 	"consistency": object{"type": "string", "enum": []string{"linearizable", "stale"}, "default": "linearizable"},
@@ -209,9 +220,11 @@ type schemas object
 
 func (s schemas) of(t reflect.Type) any {
 	switch t {
+	case reflect.TypeFor[reads.Flags]():
+		return flags
 	case reflect.TypeFor[exchange.Pairs]():
 		return object{"type": "object", "additionalProperties": text}
-	case reflect.TypeFor[wantCounts]():
+	case reflect.TypeFor[reads.WantCounts]():
 		return object{"type": "object", "additionalProperties": integer}
 	}
 	switch t.Kind() {
@@ -334,8 +347,12 @@ func bodyOf(all, needed fields, lives bool) object {
 	properties, required := object{}, []string{}
 	for _, member := range slices.Sorted(maps.Keys(bodyMembers)) {
 		if field := bodyMembers[member].field; all.has(field) {
-			if properties[member] = memberTypes[member]; lives && member == "ttl" {
+			properties[member] = memberTypes[member]
+			switch {
+			case lives && member == "ttl":
 				properties[member] = durationFrom(1)
+			case all.has(fieldBase64) && member == "value":
+				properties[member] = text
 			}
 			if needed.has(field) {
 				required = append(required, member)

@@ -1,11 +1,8 @@
 package v1
 
 import (
-	"context"
 	"fmt"
 	"net/http"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -13,6 +10,7 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/v1/reads"
 )
 
 // operation is one command that a client may give: a row of the table that the single
@@ -23,6 +21,7 @@ type operation struct {
 	body     fields // other members of its body
 	needed   fields // those without a default
 	lives    bool   // its reply is a session or leases, which have an end
+	large    bool   // its body may have itemBodyBytes, and counts as one that is received until it is done
 	query    fields // of its query on a single route, of its body in a batch
 	defaults func(p *params)
 	command  func(p *params, node exchange.Commands) fsm.Command
@@ -64,10 +63,18 @@ func (op *operation) complete(p *params, needed fields) error {
 		if p.given.has(fieldEpoch) {
 			return exchange.Invalid("epoch", "If-Match names an epoch already: leave epoch out.")
 		}
-		p.epoch = p.match.epoch
+		p.epoch = p.match.Epoch
 	}
 	if op.defaults != nil {
 		op.defaults(p)
+	}
+	switch {
+	case op.body.has(fieldBytes):
+		return checkBytes(p)
+	case op.body.has(fieldTerms):
+		return checkTerms(p)
+	case op.body.has(fieldValue):
+		return checkNumber(p)
 	}
 	return nil
 }
@@ -86,6 +93,7 @@ var operations = []*operation{
 	&opAcquireOnce, &opAcquire, &opAcquireMany, &opRelease, &opResize, &opRevoke,
 	&opOpen, &opRenew, &opEnd, &opRevokeSession, &opRestore,
 	&opListAdd, &opListRemove, &opListDeliver,
+	&opItemPut, &opItemAcquire, &opItemRelease, &opItemDelete,
 }
 
 // operationNamed finds an operation by its name in a batch.
@@ -111,7 +119,7 @@ func (api *API) perform(op *operation) echo.HandlerFunc {
 
 // do reads an operation's parameters, performs it, and returns its reply.
 func (api *API) do(c echo.Context, op *operation) (*params, *cluster.Reply, answer, error) {
-	p, err := api.readParams(c, op)
+	p, op, err := api.readParams(c, op)
 	if err != nil {
 		return nil, nil, answer{}, err
 	}
@@ -123,33 +131,55 @@ func (api *API) do(c echo.Context, op *operation) (*params, *cluster.Reply, answ
 	return p, reply, api.conclude(op, p, reply), nil
 }
 
-// readParams reads an operation's parameters from path, query, headers and body.
-func (api *API) readParams(c echo.Context, op *operation) (*params, error) {
+// readParams reads an operation's parameters from path, query, headers and body. It returns
+// the operation that the body asks for, where the route is several.
+func (api *API) readParams(c echo.Context, op *operation) (*params, *operation, error) {
 	p := &params{maxWaitMS: api.x.Config.MaxWait.Milliseconds()}
-	if err := p.readPath(c); err != nil {
-		return nil, err
+	if err := p.readPath(c, op.names); err != nil {
+		return nil, nil, err
 	}
 	if err := p.readQuery(c, op); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := p.readHeader(c.Request().Header, op); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	body, err := api.x.ReadBody(c, api.x.Config.BodyBytes)
+	if err := api.readBody(c, p, op); err != nil {
+		return nil, nil, err
+	}
+	if op == &opItem {
+		one, err := itemOperation(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		op = one
+	}
+	return p, op, op.complete(p, op.needed|op.body&fieldName)
+}
+
+// readBody reads the members of an operation's body.
+func (api *API) readBody(c echo.Context, p *params, op *operation) error {
+	limit := api.x.Config.BodyBytes
+	if op.large {
+		limit = max(limit, itemBodyBytes)
+	}
+	body, err := api.x.ReadBody(c, limit)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	queryWait := p.given & fieldWait
 	p.given &^= fieldWait
 	if err := p.read(body, op.body); err != nil {
-		return nil, err
+		return err
 	}
 	if p.given&queryWait != 0 {
-		return nil, exchange.Invalid("wait", "Give wait in the query or in the body, not in both.")
+		return exchange.Invalid("wait", "Give wait in the query or in the body, not in both.")
 	}
 	p.given |= queryWait
-	api.x.DoneWithBody(c) // the operation may wait for long
-	return p, op.complete(p, op.needed|op.body&fieldName)
+	if !op.large {
+		api.x.DoneWithBody(c) // the operation may wait for long
+	}
+	return nil
 }
 
 // conclude turns a result into a reply: the operation's own, that it still waits, or
@@ -176,6 +206,9 @@ func (api *API) conclude(op *operation, p *params, r *cluster.Reply) answer {
 		a = refusedAnswer(api.limitReached(&r.Result))
 	default:
 		a = refusedAnswer(exchange.Refused(&r.Result))
+	}
+	if refusal, is := a.body.(*exchange.Problem); is {
+		refusal.Item = p.item
 	}
 	a.replayed = r.Replayed
 	return a
@@ -233,14 +266,10 @@ func (api *API) render(c echo.Context, a answer) error {
 	return api.x.SendJSON(c, a.status, a.body)
 }
 
-// leasesWithin bounds how long a renewal waits for this node's own state to reach the
-// renewal's entry. The renewal itself is done by then, and its reply then has no leases.
-const leasesWithin = 200 * time.Millisecond
-
 // renewedBody is the reply to a renewal; with ?leases=true it has the session's leases.
 type renewedBody struct {
-	lifeBody
-	Leases *[]heldBody `json:"leases,omitempty"`
+	reads.LifeBody
+	Leases *[]reads.HeldBody `json:"leases,omitempty"`
 }
 
 // renewSession renews a session and, if asked to, shows its leases: the client learns
@@ -250,40 +279,12 @@ func (api *API) renewSession(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if life, is := a.body.(lifeBody); is && p.leases && a.status == http.StatusOK {
-		leases, bytes := api.leasesAt(c, reply)
+	if life, is := a.body.(reads.LifeBody); is && p.leases && a.status == http.StatusOK {
+		leases, bytes := api.reads.LeasesAt(c, reply)
 		defer api.x.ReleaseReply(bytes)
 		a.body = renewedBody{life, leases}
 	}
 	return api.render(c, a)
-}
-
-// leasesAt returns the leases of a reply's session that the caller may read, or nil if this node's state has not
-// reached the reply's entry, or if there is no room for so large a reply. The caller
-// releases the reserved bytes.
-func (api *API) leasesAt(c echo.Context, reply *cluster.Reply) (_ *[]heldBody, bytes int64) {
-	ctx, cancel := context.WithTimeout(c.Request().Context(), leasesWithin)
-	defer cancel()
-	if _, err := api.x.Node.Read(ctx, cluster.Consistency{Stale: true, MinIndex: reply.Index}); err != nil {
-		return nil, 0
-	}
-	var held []fsm.LeaseView
-	caller := api.x.Caller(c)
-	api.x.Node.View(func(m *fsm.Machine) {
-		held = slices.DeleteFunc(m.Leases(reply.Session), func(l fsm.LeaseView) bool { return !caller.Sees(l.Semaphore) })
-	})
-	for i := range held {
-		bytes += int64(memberBytes + len(held[i].Semaphore) + len(held[i].Reason))
-	}
-	bytes, ok := api.x.ReserveReply(bytes)
-	if !ok {
-		return nil, 0
-	}
-	leases := make([]heldBody, len(held))
-	for i := range held {
-		leases[i] = heldBody{viewedLease(&held[i], reply.NowMS), revokedBody{held[i].Revoked, held[i].Reason}}
-	}
-	return &leases, bytes
 }
 
 // limited is what a limit of the state machine bounds, and the flag that sets it.
@@ -308,64 +309,13 @@ var limits = map[fsm.Rule]limited{
 
 // The JSON of replies to operations.
 
-// wantCounts is {"name":count,…}, in the order of the list asked for.
-type wantCounts []fsm.Want
-
-// MarshalJSON writes {"name":count,…}.
-func (wants wantCounts) MarshalJSON() ([]byte, error) {
-	out := []byte{'{'}
-	for i, want := range wants {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = exchange.AppendText(out, want.Semaphore)
-		out = append(out, ':')
-		out = strconv.AppendInt(out, want.Count, 10)
-	}
-	return append(out, '}'), nil
-}
-
-type leaseBody struct {
-	Session     string `json:"session"`
-	Semaphore   string `json:"semaphore"`
-	Count       int64  `json:"count"`
-	Token       uint64 `json:"token"`
-	ExpiresInMS int64  `json:"expires_in_ms"`
-	WaitedMS    int64  `json:"waited_ms"`
-}
-
 type leasesBody struct {
-	Session string      `json:"session"`
-	Leases  []leaseBody `json:"leases"`
-}
-
-type waitingBody struct {
-	Session    string     `json:"session"`
-	Semaphore  string     `json:"semaphore,omitempty"` // of a single request
-	Count      int64      `json:"count,omitempty"`
-	Semaphores wantCounts `json:"semaphores,omitempty"` // of several at once
-	Mode       string     `json:"mode,omitempty"`
-	Position   int64      `json:"position"`
-	WaitingMS  int64      `json:"waiting_ms"`
-}
-
-type semaphoreBody struct {
-	Name          string         `json:"name"`
-	Permits       int64          `json:"permits"`
-	Offset        int64          `json:"offset"`
-	Held          int64          `json:"held"`
-	Available     int64          `json:"available"`
-	Level         *int32         `json:"level"`
-	Metadata      exchange.Pairs `json:"metadata"`
-	Epoch         uint64         `json:"epoch"`
-	Settings      uint64         `json:"settings"` // counts the changes of permits, level and metadata
-	ModifiedIndex uint64         `json:"modified_index"`
-	HolderCount   int64          `json:"holder_count"`
-	WaiterCount   int64          `json:"waiter_count"`
+	Session string            `json:"session"`
+	Leases  []reads.LeaseBody `json:"leases"`
 }
 
 type openedSemaphoreBody struct {
-	semaphoreBody
+	reads.SemaphoreBody
 	Created bool `json:"created"`
 }
 
@@ -378,18 +328,10 @@ type downBody struct {
 	Value   int64 `json:"value"`
 }
 
-// lifeBody is a session without what it holds: the reply to a renewal.
-type lifeBody struct {
-	Session     string `json:"session"`
-	TTLMS       int64  `json:"ttl_ms"`
-	ExpiresInMS int64  `json:"expires_in_ms"`
-	OneShot     bool   `json:"one_shot"`
-}
-
 type restoredBody struct {
-	lifeBody
-	Created bool        `json:"created"`
-	Leases  []leaseBody `json:"leases"`
+	reads.LifeBody
+	Created bool              `json:"created"`
+	Leases  []reads.LeaseBody `json:"leases"`
 }
 
 // listedBody is an entry of a wait list: the reply to adding it.
@@ -416,17 +358,14 @@ type completionBody struct {
 	Token   uint64 `json:"token"`
 }
 
-// left returns the time from now to a deadline, never negative.
-func left(deadlineMS, nowMS int64) int64 { return max(0, deadlineMS-nowMS) }
-
-func newLeaseBody(r *cluster.Reply, i int) leaseBody {
+func newLeaseBody(r *cluster.Reply, i int) reads.LeaseBody {
 	g := r.Grants[i]
-	return leaseBody{Session: exchange.FormatSession(r.Session), Semaphore: g.Semaphore, Count: g.Count, Token: g.Token,
-		ExpiresInMS: left(r.DeadlineMS, r.NowMS), WaitedMS: r.WaitedMS}
+	return reads.LeaseBody{Session: exchange.FormatSession(r.Session), Semaphore: g.Semaphore, Count: g.Count, Token: g.Token,
+		ExpiresInMS: reads.Left(r.DeadlineMS, r.NowMS), WaitedMS: r.WaitedMS}
 }
 
 func newLeasesBody(r *cluster.Reply) leasesBody {
-	body := leasesBody{Session: exchange.FormatSession(r.Session), Leases: make([]leaseBody, len(r.Grants))}
+	body := leasesBody{Session: exchange.FormatSession(r.Session), Leases: make([]reads.LeaseBody, len(r.Grants))}
 	for i := range r.Grants {
 		body.Leases[i] = newLeaseBody(r, i)
 	}
@@ -435,8 +374,8 @@ func newLeasesBody(r *cluster.Reply) leasesBody {
 
 // stillWaiting shows a request's position; a request for several semaphores has that of
 // its first line.
-func stillWaiting(p *params, r *cluster.Reply) waitingBody {
-	body := waitingBody{Session: exchange.FormatSession(r.Session), Position: r.Position, WaitingMS: r.WaitingMS}
+func stillWaiting(p *params, r *cluster.Reply) reads.WaitingBody {
+	body := reads.WaitingBody{Session: exchange.FormatSession(r.Session), Position: r.Position, WaitingMS: r.WaitingMS}
 	if p.mode == 0 {
 		body.Semaphore, body.Count = r.Subject, r.Asked
 	} else {
@@ -445,32 +384,12 @@ func stillWaiting(p *params, r *cluster.Reply) waitingBody {
 	return body
 }
 
-func newSemaphoreBody(s *fsm.SemaphoreView) semaphoreBody {
-	return semaphoreBody{Name: s.Name, Permits: s.Permits, Offset: s.Offset, Held: s.Held, Available: s.Available,
-		Level: s.Level, Metadata: s.Metadata, Epoch: s.Epoch, Settings: s.Version, ModifiedIndex: s.ModifiedIndex,
-		HolderCount: s.Holders, WaiterCount: s.Waiters}
-}
-
-// etagOf returns the ETag of a semaphore's settings, "" if they have no version, which they
-// get at feature level 1.
-func etagOf(s *fsm.SemaphoreView) string {
-	if s.Version == 0 {
-		return ""
-	}
-	return `"` + settingsTag{s.Epoch, s.Version}.String() + `"`
-}
-
-func newLifeBody(r *cluster.Reply) lifeBody {
-	return lifeBody{Session: exchange.FormatSession(r.Session), TTLMS: r.TTLMS, ExpiresInMS: left(r.DeadlineMS, r.NowMS), OneShot: r.OneShot}
-}
-
-func newOpenedBody(p *params, r *cluster.Reply) sessionBody {
-	return sessionBody{lifeBody: newLifeBody(r), Metadata: p.metadata, Leases: []heldBody{}, Waiting: []requestBody{},
-		WaitList: []entryBody{}}
+func newLifeBody(r *cluster.Reply) reads.LifeBody {
+	return reads.LifeBody{Session: exchange.FormatSession(r.Session), TTLMS: r.TTLMS, ExpiresInMS: reads.Left(r.DeadlineMS, r.NowMS), OneShot: r.OneShot}
 }
 
 func newRestoredBody(r *cluster.Reply) restoredBody {
-	return restoredBody{lifeBody: newLifeBody(r), Created: r.Created, Leases: newLeasesBody(r).Leases}
+	return restoredBody{LifeBody: newLifeBody(r), Created: r.Created, Leases: newLeasesBody(r).Leases}
 }
 
 func newDeliveryBody(r *cluster.Reply) deliveryBody {

@@ -14,7 +14,7 @@ func TestDocsHaveEveryOperation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| ([a-z_?, ]+) \\| [A-Z]+ /")
+	row := regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| ([a-z0-9_?, ]+) \\| [A-Z]+ /")
 	rows := map[string]string{}
 	for _, m := range row.FindAllStringSubmatch(string(docs), -1) {
 		rows[m[1]] = m[2]

@@ -4,6 +4,7 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/v1/reads"
 )
 
 // The operations, in the order of docs/api.md: first on semaphores.
@@ -48,15 +49,15 @@ func settingsOf(p *params) fsm.PutSemaphore {
 // versionOf returns the version of the settings that If-Match requires; its epoch is that
 // of p.
 func versionOf(p *params) fsm.Change[uint64] {
-	return fsm.Change[uint64]{Given: p.given.has(fieldMatch), Value: p.match.version}
+	return fsm.Change[uint64]{Given: p.given.has(fieldMatch), Value: p.match.Version}
 }
 
 func settingsAnswer(_ *params, r *cluster.Reply) answer {
-	a := ok(newSemaphoreBody(r.Semaphore))
+	a := ok(reads.NewSemaphoreBody(r.Semaphore))
 	if r.Created {
 		a = created(a.body, exchange.SemaphorePath(r.Semaphore.Name))
 	}
-	a.etag = etagOf(r.Semaphore)
+	a.etag = reads.ETagOf(r.Semaphore)
 	return a
 }
 
@@ -70,7 +71,7 @@ var opCreate = operation{
 	},
 	answer: func(p *params, r *cluster.Reply) answer {
 		a := settingsAnswer(p, r)
-		a.body = openedSemaphoreBody{newSemaphoreBody(r.Semaphore), r.Created}
+		a.body = openedSemaphoreBody{reads.NewSemaphoreBody(r.Semaphore), r.Created}
 		return a
 	},
 }
@@ -263,14 +264,21 @@ var opListDeliver = operation{
 
 var opOpen = operation{
 	name:   "open",
-	body:   fieldTTL | fieldMetadata | fieldOnEnd,
+	body:   fieldTTL | fieldMetadata | fieldOnEnd | fieldTerms,
 	needed: fieldTTL,
 	lives:  true,
 	command: func(p *params, node exchange.Commands) fsm.Command {
+		if p.given&fieldTerms != 0 {
+			return fsm.OpenHolder{Session: node.DrawSession(), TTLMS: p.ttlMS, About: p.about, DeleteItems: p.deleteItems, DelayMS: p.itemDelayMS}
+		}
 		return fsm.OpenSession{Session: node.DrawSession(), TTLMS: p.ttlMS, Metadata: p.metadata, Keep: p.keep}
 	},
 	answer: func(p *params, r *cluster.Reply) answer {
-		return created(newOpenedBody(p, r), exchange.SessionPath(r.Session))
+		body := reads.NewSessionBody(newLifeBody(r), p.metadata)
+		if p.given&fieldTerms != 0 {
+			body.SetTerms(fsm.HolderView{About: p.about, DeleteItems: p.deleteItems, DelayMS: p.itemDelayMS})
+		}
+		return created(body, exchange.SessionPath(r.Session))
 	},
 }
 

@@ -1,7 +1,6 @@
 package v1
 
 import (
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,10 +10,11 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/strictjson"
+	"github.com/signalbox/signalbox/httpapi/v1/reads"
 )
 
 // fields is a set of members and parameters of requests.
-type fields uint32
+type fields uint64
 
 const (
 	fieldOp fields = 1 << iota
@@ -41,6 +41,14 @@ const (
 	fieldToken
 	fieldShowLeases // in the query of a renewal
 	fieldMatch      // If-Match of a single route
+	fieldItem
+	fieldBase64
+	fieldFlags
+	fieldIfVersion
+	fieldRelease // of a single route, where a batch has operations of other names
+	fieldAbout
+	fieldOnEndItems
+	fieldItemDelay
 )
 
 func (f fields) has(all fields) bool { return f&all == all }
@@ -70,8 +78,18 @@ type params struct {
 	try       bool
 	leases    bool // shown in the reply to a renewal
 	onlyNew   bool
-	match     settingsTag
+	match     reads.SettingsTag
 	key       string // Idempotency-Key
+
+	item        string
+	bytes       string // the value of an item
+	textual     bool   // value is a text, and not a number
+	flags       uint64
+	ifVersion   int64
+	release     bool
+	about       string
+	deleteItems bool
+	itemDelayMS int64
 
 	maxWaitMS int64
 }
@@ -90,7 +108,7 @@ var bodyMembers = map[string]member{
 	"name":       {fieldName, readSemaphore},
 	"session":    {fieldSession, readSession},
 	"permits":    {fieldPermits, readNatural(func(p *params) *int64 { return &p.permits })},
-	"value":      {fieldValue, readNatural(func(p *params) *int64 { return &p.value })},
+	"value":      {fieldValue, readValue},
 	"level":      {fieldLevel, readLevel},
 	"metadata":   {fieldMetadata, readMetadata},
 	"count":      {fieldCount, readCount},
@@ -108,6 +126,15 @@ var bodyMembers = map[string]member{
 	"epoch":      {fieldEpoch, readPositive("An epoch is a whole number from 1 to 9223372036854775807.", func(p *params) *uint64 { return &p.epoch })},
 	"key":        {fieldKey, readKey},
 	"token":      {fieldToken, readPositive("A token is a whole number from 1 on, as the lease's reply has it.", func(p *params) *uint64 { return &p.token })},
+
+	"item":         {fieldItem, readItem},
+	"value_base64": {fieldBase64, readBase64},
+	"flags":        {fieldFlags, readFlags},
+	"if_version":   {fieldIfVersion, readNatural(func(p *params) *int64 { return &p.ifVersion })},
+	"release":      {fieldRelease, readFlag(func(p *params) *bool { return &p.release })},
+	"about":        {fieldAbout, readAbout},
+	"on_end_items": {fieldOnEndItems, readOnEndItems},
+	"item_delay":   {fieldItemDelay, readItemDelay},
 }
 
 // queryParams has every query parameter that some operation takes on a single route. In
@@ -123,15 +150,20 @@ var queryParams = []struct {
 	{fieldShowLeases, "leases", func(p *params, q exchange.Query) (err error) { p.leases, err = q.Flag("leases"); return err }},
 	{fieldWait, "wait", func(p *params, q exchange.Query) (err error) { p.waitMS, err = q.WaitMS(p.maxWaitMS); return err }},
 	{fieldReason, "reason", func(p *params, q exchange.Query) (err error) { p.reason, err = q.Reason(); return err }},
+	{fieldIfVersion, "if_version", func(p *params, q exchange.Query) (err error) { p.ifVersion, err = q.Version(); return err }},
 }
 
-// readPath reads the parameters of the route's path: {name}, {id} or {session}.
-func (p *params) readPath(c echo.Context) (err error) {
+// readPath reads the parameters of the route's path: {name}, of an item or of a semaphore,
+// {id} or {session}.
+func (p *params) readPath(c echo.Context, names fields) (err error) {
 	for _, param := range c.ParamNames() {
 		text, ok := exchange.PathParam(c, param)
 		switch {
 		case !ok:
 			return exchange.Invalid(param, "The path's percent-encoding can't be read.")
+		case param == "name" && names.has(fieldItem):
+			p.given |= fieldItem
+			p.item, err = exchange.ItemName(param, text)
 		case param == "name":
 			p.given |= fieldSemaphore
 			p.semaphore, err = exchange.SemaphoreName(param, text)
@@ -170,80 +202,6 @@ func (p *params) readQuery(c echo.Context, op *operation) error {
 	return nil
 }
 
-// readHeader reads Idempotency-Key and the conditions If-Match and If-None-Match: *. Others
-// are refused before, see refuseConditions.
-func (p *params) readHeader(header http.Header, op *operation) (err error) {
-	if p.key, err = exchange.IdempotencyKey(header); err != nil {
-		return err
-	}
-	if conditions, given := header["If-None-Match"]; given {
-		if !op.query.has(fieldOnlyNew) || len(conditions) != 1 || conditions[0] != "*" {
-			return exchange.Invalid("If-None-Match", noneMatchForm)
-		}
-		p.onlyNew = true
-	}
-	if tags, given := header["If-Match"]; given {
-		quoted := strings.Join(tags, " ") // no tag has a space: several are none
-		text, begins := strings.CutPrefix(quoted, `"`)
-		text, ends := strings.CutSuffix(text, `"`)
-		var ok bool
-		if p.match, ok = parseSettingsTag(text); !ok || !begins || !ends {
-			return exchange.Invalid("If-Match", matchForm)
-		}
-		p.given |= fieldMatch
-	}
-	return nil
-}
-
-// settingsTag names one version of the settings of one semaphore.
-type settingsTag struct{ epoch, version uint64 }
-
-// String returns the tag as a batch has it; an ETag has quotes around it.
-func (t settingsTag) String() string {
-	return strconv.FormatUint(t.epoch, 10) + "." + strconv.FormatUint(t.version, 10)
-}
-
-// parseSettingsTag reads a tag in its only spelling.
-func parseSettingsTag(text string) (settingsTag, bool) {
-	epoch, version, _ := strings.Cut(text, ".")
-	e, ok := exchange.ParseDigits(epoch)
-	v, also := exchange.ParseDigits(version)
-	return settingsTag{e, v}, ok && also && e > 0 && v > 0
-}
-
-const matchForm = "If-Match is one ETag as a reply has it: epoch.settings, in quotes. In a batch if_match is without the quotes."
-
-func readMatch(p *params, name string, v strictjson.Value) error {
-	text, _ := v.Text() // "" for other values, which is no tag either
-	var ok bool
-	if p.match, ok = parseSettingsTag(text); !ok {
-		return exchange.Invalid(name, matchForm)
-	}
-	return nil
-}
-
-const noneMatchForm = "Only If-None-Match: * with PUT /v1/semaphores/{name} has a meaning here."
-
-// refuseConditions refuses headers that a route can't heed, rather than ignore them: a
-// condition, or a key where repeats are not recognised. A read with a key passes, since
-// it may always be repeated.
-func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		r, path := c.Request(), c.Path()
-		changes := r.Method != http.MethodGet && r.Method != http.MethodHead
-		if _, given := r.Header["If-Match"]; given && (!changes || path != "/v1/semaphores/:name") {
-			return exchange.Invalid("If-Match", "If-Match has a meaning with PUT, PATCH and DELETE /v1/semaphores/{name} alone. Other routes take ?epoch=.")
-		}
-		if _, given := r.Header["If-None-Match"]; given && (r.Method != http.MethodPut || path != "/v1/semaphores/:name") {
-			return exchange.Invalid("If-None-Match", noneMatchForm)
-		}
-		if _, given := r.Header["Idempotency-Key"]; given && changes && (strings.HasPrefix(path, "/v1/cluster") || path == "/v1/snapshot") {
-			return exchange.Invalid("Idempotency-Key", "Changes of the cluster take no key: look at GET /v1/cluster before you repeat one.")
-		}
-		return next(c)
-	}
-}
-
 // read reads an object's members, and refuses those that are not allowed.
 func (p *params) read(v strictjson.Value, allowed fields) error {
 	if !v.IsObject() {
@@ -277,11 +235,13 @@ func firstName(of fields) string {
 	return first
 }
 
+const naturalForm = "This is not a whole number from 0 to 9223372036854775807."
+
 func readNatural(of func(*params) *int64) func(*params, string, strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		n, ok := v.Integer()
 		if !ok || n < 0 {
-			return exchange.Invalid(name, "This is not a whole number from 0 to 9223372036854775807.")
+			return exchange.Invalid(name, naturalForm)
 		}
 		*of(p) = n
 		return nil

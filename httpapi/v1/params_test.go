@@ -23,7 +23,7 @@ func FuzzNameInPath(f *testing.F) {
 	e := echo.New()
 	h := func(c echo.Context) error {
 		got = params{}
-		return got.readPath(c)
+		return got.readPath(c, fieldSemaphore)
 	}
 	e.Use(exchange.SlashesCount)
 	e.PUT("/v1/semaphores/:name", h)
@@ -67,25 +67,4 @@ func percentEncode(name string, more uint64) string {
 		}
 	}
 	return b.String()
-}
-
-// FuzzCursor: any text is refused or is exactly the cursor of one name or number.
-func FuzzCursor(f *testing.F) {
-	for _, cursor := range []string{"", "bg", nameCursor("db"), nameCursor("é/ "), *numberCursor(cursorSession, 1), *numberCursor(cursorHolder, 1<<64-1), "!!", "bmE="} {
-		f.Add(cursor)
-	}
-	f.Fuzz(func(t *testing.T, cursor string) {
-		if after, err := parseNameCursor(cursor); err == nil && cursor != "" {
-			if !fsm.ValidName(after) || nameCursor(after) != cursor {
-				t.Fatalf("%q gives %q", cursor, after)
-			}
-		}
-		for _, kind := range []byte{cursorSession, cursorHolder, cursorWaiter, cursorLease} {
-			if after, err := parseNumberCursor(kind, cursor); err == nil && cursor != "" {
-				if after == 0 || *numberCursor(kind, after) != cursor {
-					t.Fatalf("%q gives %d", cursor, after)
-				}
-			}
-		}
-	})
 }

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -28,12 +29,12 @@ const (
 
 // eventsQuery has the filters of a watcher, and where it begins.
 type eventsQuery struct {
-	after      replica.EventID
-	resumes    bool // after was given
-	semaphores map[string]bool
-	prefix     string
-	session    uint64 // 0: any
-	caller     *access.Identity
+	after   replica.EventID
+	resumes bool            // after was given
+	names   map[string]bool // of semaphores and items
+	prefix  string
+	session uint64 // 0: any
+	caller  *access.Identity
 }
 
 // API serves GET /v1/events, and counts the watchers of a node.
@@ -78,7 +79,7 @@ func (e *API) getEvents(c echo.Context) error {
 		return err
 	}
 	ask.caller = e.x.Caller(c)
-	for name := range ask.semaphores {
+	for name := range ask.names {
 		if err := e.x.MayName(c, name); err != nil {
 			return err
 		}
@@ -194,15 +195,18 @@ var always = func() chan struct{} {
 // filter no event passes does not fall behind the history.
 func keepAlive(at replica.EventID) string { return "id: " + formatEventID(at) + "\n\n" }
 
-// shows reports whether an identity may read an event: one of a semaphore by its name, one
-// of a session by its owner, which is known while the session lives, or its end is
+// nameOf returns the semaphore or the item of an event, "" for one of a session alone.
+func nameOf(event *fsm.Effect) string { return cmp.Or(event.Semaphore, event.Item) }
+
+// shows reports whether an identity may read an event: one of a semaphore or of an item by its
+// name, one of a session by its owner, which is known while the session lives, or its end is
 // remembered.
 func (e *API) shows(event *fsm.Effect, caller *access.Identity) (shown bool) {
 	switch {
 	case caller.Scope == access.Admin:
 		return true
-	case event.Semaphore != "":
-		return caller.Sees(event.Semaphore)
+	case nameOf(event) != "":
+		return caller.Sees(nameOf(event))
 	}
 	e.x.Node.View(func(m *fsm.Machine) {
 		owner, known := m.OwnerOf(event.Session)
@@ -257,10 +261,11 @@ func (ask *eventsQuery) wants(e *fsm.Effect) bool {
 	if ask.session != 0 && e.Session != ask.session {
 		return false
 	}
-	if ask.prefix == "" && len(ask.semaphores) == 0 {
+	if ask.prefix == "" && len(ask.names) == 0 {
 		return true
 	}
-	return ask.semaphores[e.Semaphore] || ask.prefix != "" && strings.HasPrefix(e.Semaphore, ask.prefix)
+	name := nameOf(e)
+	return name != "" && (ask.names[name] || ask.prefix != "" && strings.HasPrefix(name, ask.prefix))
 }
 
 // readEventsQuery reads the filters, and the event after which to continue. A browser
@@ -274,12 +279,12 @@ func readEventsQuery(header http.Header, q exchange.Query) (ask eventsQuery, err
 			return ask, err
 		}
 	}
-	ask.semaphores = map[string]bool{}
+	ask.names = map[string]bool{}
 	for _, name := range q["name"] {
 		if _, err := exchange.SemaphoreName("name", name); err != nil {
 			return ask, err
 		}
-		ask.semaphores[name] = true
+		ask.names[name] = true
 	}
 	field, from := "since", q["since"]
 	if _, given := header[headerLastEvent]; given {

@@ -12,12 +12,13 @@ import (
 
 // The JSON shapes of events.
 
-// eventBody has the members of all events; semaphore and session only where there is one.
+// eventBody has the members of all events; semaphore, item and session only where there is one.
 type eventBody struct {
 	Index         uint64 `json:"index"`
 	ClusterTimeMS int64  `json:"cluster_time_ms"`
 	Semaphore     string `json:"semaphore,omitempty"`
 	Epoch         uint64 `json:"epoch,omitempty"`
+	Item          string `json:"item,omitempty"`
 	Session       string `json:"session,omitempty"`
 }
 
@@ -89,9 +90,17 @@ type listEvent struct {
 	Deleted bool   `json:"deleted,omitempty"` // the semaphore
 }
 
+// itemEvent names an item that was changed or deleted, by the number of the change. It has no
+// value: a client reads that by the name.
+type itemEvent struct {
+	eventBody
+	Version uint64 `json:"version"`
+	Cause   string `json:"cause,omitempty"`
+}
+
 // newEvent returns an event's name and body; "" for an effect that clients don't see.
 func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) {
-	event := eventBody{Index: entry.Index, ClusterTimeMS: entry.NowMS, Semaphore: e.Semaphore, Epoch: e.Epoch}
+	event := eventBody{Index: entry.Index, ClusterTimeMS: entry.NowMS, Semaphore: e.Semaphore, Epoch: e.Epoch, Item: e.Item}
 	if e.Session != 0 {
 		event.Session = exchange.FormatSession(e.Session)
 	}
@@ -121,6 +130,8 @@ func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) 
 		return name, endedEvent{event, e.Cause.String(), e.Reason}
 	case fsm.EffectListReady, fsm.EffectListLeft:
 		return name, listEvent{event, e.Token, e.Count, e.Cause == fsm.CauseDeleted}
+	case fsm.EffectItemChanged, fsm.EffectItemDeleted:
+		return name, itemEvent{event, e.Version, e.Cause.String()}
 	}
 	return "", nil
 }

@@ -1,4 +1,4 @@
-package v1
+package reads
 
 import (
 	"encoding/base64"
@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	defaultPage = 100
-	maxPage     = 1000
+	DefaultPage = 100  // members of a page, unless the client asks for another number
+	MaxPage     = 1000 // the most that it may ask for
 	// pageRecords and pageBytes bound a page of sessions, since a single session may
 	// have thousands of leases and requests, with long names. A page ends early, after
 	// the session that exceeds one of them. A page of waiters ends before pageBytes.
-	pageRecords = 10_000  // leases, semaphores of requests, and entries
+	pageRecords = 10_000  // leases, semaphores of requests, entries, and items
 	pageBytes   = 4 << 20 // of text, not counting escapes
 	pageLooks   = 10_000  // sessions, others' included
 )
@@ -77,7 +77,7 @@ func badCursor() error {
 
 // readPage reads ?limit= and ?cursor=.
 func readPage(q exchange.Query) (limit int, cursor string, err error) {
-	n, err := q.Number("limit", defaultPage, 1, maxPage)
+	n, err := q.Number("limit", DefaultPage, 1, MaxPage)
 	if err != nil {
 		return 0, "", err
 	}
@@ -115,6 +115,7 @@ func pageOfSessions(m *fsm.Machine, id *access.Identity, after uint64, limit int
 			one, _ := m.Session(after)
 			found = append(found, one)
 			size.add(&one, m.WaitList(after))
+			size.addItems(m, after)
 		}
 	}
 }
@@ -146,10 +147,20 @@ func (p *pageSize) add(s *fsm.SessionView, list []fsm.WaitListView) {
 	}
 }
 
+// addItems counts the items of a session, and what the session is about.
+func (p *pageSize) addItems(m *fsm.Machine, session uint64) {
+	on, _ := m.Holder(session)
+	p.bytes += len(on.About)
+	for _, name := range m.HeldItems(session) {
+		p.records++
+		p.bytes += len(name)
+	}
+}
+
 // pageOfHolders returns up to limit of a semaphore's holders after a token. The rules for
-// metadata and reasons keep maxPage of them below pageBytes.
-func pageOfHolders(m *fsm.Machine, name string, after uint64, limit int, nowMS int64, id *access.Identity) holdersBody {
-	body := holdersBody{Holders: []holderBody{}}
+// metadata and reasons keep MaxPage of them below pageBytes.
+func pageOfHolders(m *fsm.Machine, name string, after uint64, limit int, nowMS int64, id *access.Identity) HoldersBody {
+	body := HoldersBody{Holders: []holderBody{}}
 	for _, l := range m.Holders(name, after, limit+1) {
 		if len(body.Holders) == limit {
 			body.Next = numberCursor(cursorHolder, after)
@@ -157,19 +168,19 @@ func pageOfHolders(m *fsm.Machine, name string, after uint64, limit int, nowMS i
 		}
 		after = l.Token
 		body.Holders = append(body.Holders, holderBody{Session: shownID(m, l.Session, id), Count: l.Count, Token: l.Token,
-			HeldMS: left(nowMS, l.GrantedMS), ExpiresInMS: left(l.DeadlineMS, nowMS), Metadata: l.Metadata,
-			revokedBody: revokedBody{l.Revoked, l.Reason}})
+			HeldMS: Left(nowMS, l.GrantedMS), ExpiresInMS: Left(l.DeadlineMS, nowMS), Metadata: l.Metadata,
+			RevokedBody: RevokedBody{l.Revoked, l.Reason}})
 	}
 	return body
 }
 
 // pageOfWaiters returns up to limit of a semaphore's waiting requests after a place, fewer if
 // they have more than pageBytes.
-func pageOfWaiters(m *fsm.Machine, name string, after uint64, limit int, nowMS int64, id *access.Identity) waitersBody {
-	body, bytes := waitersBody{Waiters: []waiterBody{}}, 0
+func pageOfWaiters(m *fsm.Machine, name string, after uint64, limit int, nowMS int64, id *access.Identity) WaitersBody {
+	body, bytes := WaitersBody{Waiters: []waiterBody{}}, 0
 	for _, w := range m.Waiters(name, after, limit+1) {
 		w.Obstacles = slices.DeleteFunc(w.Obstacles, func(o fsm.Obstacle) bool { return !id.Sees(o.Semaphore) })
-		waiter := waiterBody{Session: shownID(m, w.Session, id), Position: w.Position, WaitingMS: left(nowMS, w.EnqueuedMS), ExpiresInMS: left(w.DeadlineMS, nowMS),
+		waiter := waiterBody{Session: shownID(m, w.Session, id), Position: w.Position, WaitingMS: Left(nowMS, w.EnqueuedMS), ExpiresInMS: Left(w.DeadlineMS, nowMS),
 			Metadata: w.Metadata, blockedBody: newBlockedBody(&w, name), Unowned: w.Unowned}
 		for _, want := range w.Wants {
 			if want.Semaphore == name {
@@ -188,9 +199,9 @@ func pageOfWaiters(m *fsm.Machine, name string, after uint64, limit int, nowMS i
 }
 
 // pageOfLeases returns up to limit of a session's leases after a token that an identity may see.
-// The rules for names and reasons keep maxPage of them below pageBytes.
-func pageOfLeases(m *fsm.Machine, session, after uint64, limit int, nowMS int64, id *access.Identity) heldLeasesBody {
-	body := heldLeasesBody{Leases: []heldBody{}}
+// The rules for names and reasons keep MaxPage of them below pageBytes.
+func pageOfLeases(m *fsm.Machine, session, after uint64, limit int, nowMS int64, id *access.Identity) HeldLeasesBody {
+	body := HeldLeasesBody{Leases: []HeldBody{}}
 	for l := range m.LeasesAfter(session, after) {
 		if !id.Sees(l.Semaphore) {
 			continue
@@ -200,7 +211,7 @@ func pageOfLeases(m *fsm.Machine, session, after uint64, limit int, nowMS int64,
 			break
 		}
 		after = l.Token
-		body.Leases = append(body.Leases, heldBody{viewedLease(&l, nowMS), revokedBody{l.Revoked, l.Reason}})
+		body.Leases = append(body.Leases, HeldBody{viewedLease(&l, nowMS), RevokedBody{l.Revoked, l.Reason}})
 	}
 	return body
 }

@@ -1,4 +1,4 @@
-package v1_test
+package reads_test
 
 import (
 	"encoding/base64"

@@ -1,4 +1,4 @@
-package v1
+package reads
 
 import (
 	"fmt"
@@ -16,12 +16,12 @@ type holderBody struct {
 	HeldMS      int64          `json:"held_ms"`
 	ExpiresInMS int64          `json:"expires_in_ms"`
 	Metadata    exchange.Pairs `json:"metadata"`
-	revokedBody
+	RevokedBody
 }
 
-// revokedBody marks a lease that an operator took away and that its session
+// RevokedBody marks a lease that an operator took away and that its session
 // has not let go yet.
-type revokedBody struct {
+type RevokedBody struct {
 	Revoked bool   `json:"revoked,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 }
@@ -37,40 +37,45 @@ type waiterBody struct {
 	Unowned bool `json:"unowned,omitempty"` // a down, or by a wait list
 }
 
-type wholeSemaphoreBody struct {
-	semaphoreBody
+// WholeSemaphoreBody is a semaphore with its first holders and waiters.
+type WholeSemaphoreBody struct {
+	SemaphoreBody
 	Holders []holderBody `json:"holders"`
 	Waiters []waiterBody `json:"waiters"`
 }
 
-type holdersBody struct {
+// HoldersBody is a page of the holders of a semaphore.
+type HoldersBody struct {
 	Holders []holderBody `json:"holders"`
 	Next    *string      `json:"next"`
 }
 
-type waitersBody struct {
+// WaitersBody is a page of the waiting requests of a semaphore.
+type WaitersBody struct {
 	Waiters []waiterBody `json:"waiters"`
 	Next    *string      `json:"next"`
 }
 
-type semaphoresBody struct {
-	Semaphores []semaphoreBody `json:"semaphores"`
+// SemaphoresBody is a page of semaphores.
+type SemaphoresBody struct {
+	Semaphores []SemaphoreBody `json:"semaphores"`
 	Next       *string         `json:"next"`
 }
 
-// heldBody is a lease as its session's page shows it.
-type heldBody struct {
-	leaseBody
-	revokedBody
+// HeldBody is a lease as its session's page shows it.
+type HeldBody struct {
+	LeaseBody
+	RevokedBody
 }
 
-type heldLeasesBody struct {
-	Leases []heldBody `json:"leases"`
+// HeldLeasesBody is a page of the leases of a session.
+type HeldLeasesBody struct {
+	Leases []HeldBody `json:"leases"`
 	Next   *string    `json:"next"`
 }
 
 type requestBody struct {
-	Semaphores wantCounts `json:"semaphores"`
+	Semaphores WantCounts `json:"semaphores"`
 	Mode       string     `json:"mode"`
 	Position   int64      `json:"position"`
 	WaitingMS  int64      `json:"waiting_ms"`
@@ -88,23 +93,43 @@ type entryBody struct {
 	WaitingMS int64  `json:"waiting_ms"`
 }
 
-type sessionBody struct {
-	lifeBody
+// SessionBody is a session with all that it holds and waits for.
+type SessionBody struct {
+	LifeBody
 	Metadata     exchange.Pairs `json:"metadata"`
-	Leases       []heldBody     `json:"leases"`
+	Leases       []HeldBody     `json:"leases"`
 	Waiting      []requestBody  `json:"waiting"` // without those of the wait list; the first pageBytes of them
 	WaitingCount int            `json:"waiting_count"`
 	WaitList     []entryBody    `json:"waitlist"`
+	Items        []string       `json:"items"` // the names of those that it holds
+	termsBody
 }
 
-type sessionsBody struct {
-	Sessions []sessionBody `json:"sessions"`
+// termsBody has the terms on which a session was opened to hold items; of other sessions it
+// is empty.
+type termsBody struct {
+	About       string `json:"about,omitempty"`
+	OnEndItems  string `json:"on_end_items,omitempty"`
+	ItemDelayMS int64  `json:"item_delay_ms,omitempty"`
+}
+
+// SetTerms shows the terms on which a session was opened to hold items.
+func (b *SessionBody) SetTerms(on fsm.HolderView) {
+	b.termsBody = termsBody{About: on.About, OnEndItems: "release", ItemDelayMS: on.DelayMS}
+	if on.DeleteItems {
+		b.OnEndItems = "delete"
+	}
+}
+
+// SessionsBody is a page of sessions.
+type SessionsBody struct {
+	Sessions []SessionBody `json:"sessions"`
 	Next     *string       `json:"next"`
 }
 
 // viewedSemaphore shows a semaphore with its first holders and waiters.
-func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, nowMS int64, id *access.Identity) wholeSemaphoreBody {
-	return wholeSemaphoreBody{newSemaphoreBody(&s), pageOfHolders(m, s.Name, 0, holders, nowMS, id).Holders,
+func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, nowMS int64, id *access.Identity) WholeSemaphoreBody {
+	return WholeSemaphoreBody{NewSemaphoreBody(&s), pageOfHolders(m, s.Name, 0, holders, nowMS, id).Holders,
 		pageOfWaiters(m, s.Name, 0, waiters, nowMS, id).Waiters}
 }
 
@@ -127,12 +152,22 @@ func pairBytes(pairs []fsm.Pair) (n int) {
 	return n
 }
 
-// viewedSession shows a session as an identity may read it: with the semaphores that its
-// prefixes cover.
-func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.Identity) sessionBody {
-	body := sessionBody{
-		lifeBody: lifeBody{Session: exchange.FormatSession(s.ID), TTLMS: s.TTLMS, ExpiresInMS: left(s.DeadlineMS, nowMS), OneShot: s.OneShot},
-		Metadata: s.Metadata, Leases: []heldBody{}, Waiting: []requestBody{}, WaitList: []entryBody{},
+// NewSessionBody shows a session that was opened just now.
+func NewSessionBody(life LifeBody, metadata []fsm.Pair) SessionBody {
+	return SessionBody{LifeBody: life, Metadata: metadata, Leases: []HeldBody{}, Waiting: []requestBody{}, WaitList: []entryBody{}, Items: []string{}}
+}
+
+// viewedSession shows a session as an identity may read it: with the semaphores and items that
+// its prefixes cover.
+func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.Identity) SessionBody {
+	body := NewSessionBody(LifeBody{Session: exchange.FormatSession(s.ID), TTLMS: s.TTLMS, ExpiresInMS: Left(s.DeadlineMS, nowMS), OneShot: s.OneShot}, s.Metadata)
+	if on, has := m.Holder(s.ID); has {
+		body.SetTerms(on)
+	}
+	for _, item := range m.HeldItems(s.ID) {
+		if id.Sees(item) {
+			body.Items = append(body.Items, item)
+		}
 	}
 	listed := map[uint64]bool{} // places
 	for _, e := range m.WaitList(s.ID) {
@@ -141,7 +176,7 @@ func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.I
 		}
 		entry := entryBody{Name: e.Semaphore, Epoch: e.Epoch, Wanted: e.Wanted, Granted: e.Granted, Deleted: e.Deleted, Position: e.Position}
 		if e.Place != 0 {
-			entry.WaitingMS = left(nowMS, e.EnqueuedMS)
+			entry.WaitingMS = Left(nowMS, e.EnqueuedMS)
 			listed[e.Place] = true
 		}
 		body.WaitList = append(body.WaitList, entry)
@@ -151,7 +186,7 @@ func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.I
 		if !id.Sees(l.Semaphore) {
 			continue
 		}
-		body.Leases = append(body.Leases, heldBody{viewedLease(l, nowMS), revokedBody{l.Revoked, l.Reason}})
+		body.Leases = append(body.Leases, HeldBody{viewedLease(l, nowMS), RevokedBody{l.Revoked, l.Reason}})
 	}
 	bytes := 0
 	for _, w := range s.Waiting {
@@ -163,7 +198,7 @@ func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.I
 			continue
 		}
 		request := requestBody{Semaphores: w.Wants, Mode: exchange.ModeName(w.Mode), Position: w.Position,
-			WaitingMS: left(nowMS, w.EnqueuedMS), blockedBody: newBlockedBody(&w, w.Wants[0].Semaphore)}
+			WaitingMS: Left(nowMS, w.EnqueuedMS), blockedBody: newBlockedBody(&w, w.Wants[0].Semaphore)}
 		bytes += memberBytes + request.bytes()
 		for _, want := range w.Wants {
 			bytes += len(want.Semaphore)
@@ -173,18 +208,18 @@ func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.I
 	return body
 }
 
-func viewedLease(l *fsm.LeaseView, nowMS int64) leaseBody {
-	body := leaseBody{Session: exchange.FormatSession(l.Session), Semaphore: l.Semaphore, Count: l.Count, Token: l.Token}
+func viewedLease(l *fsm.LeaseView, nowMS int64) LeaseBody {
+	body := LeaseBody{Session: exchange.FormatSession(l.Session), Semaphore: l.Semaphore, Count: l.Count, Token: l.Token}
 	if !l.Revoked {
-		body.ExpiresInMS = left(l.DeadlineMS, nowMS)
+		body.ExpiresInMS = Left(l.DeadlineMS, nowMS)
 	}
 	return body
 }
 
 // viewedRequest shows a waiting request as the reply to its acquire does, with the
 // semaphores that an identity may read.
-func viewedRequest(w *fsm.RequestView, nowMS int64, id *access.Identity) waitingBody {
-	body := waitingBody{Session: exchange.FormatSession(w.Session), Position: w.Position, WaitingMS: left(nowMS, w.EnqueuedMS)}
+func viewedRequest(w *fsm.RequestView, nowMS int64, id *access.Identity) WaitingBody {
+	body := WaitingBody{Session: exchange.FormatSession(w.Session), Position: w.Position, WaitingMS: Left(nowMS, w.EnqueuedMS)}
 	if w.Mode == 0 {
 		body.Semaphore, body.Count = w.Wants[0].Semaphore, w.Wants[0].Count
 	} else {

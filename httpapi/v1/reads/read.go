@@ -1,15 +1,44 @@
-package v1
+package reads
 
 import (
+	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/v1/events"
 )
+
+// API serves the routes that read the state. It is safe for concurrent use.
+type API struct {
+	x      *exchange.Exchange
+	events *events.API // counts the waiting reads
+}
+
+// New returns the routes over x; reads that wait count among the watchers of events.
+func New(x *exchange.Exchange, events *events.API) *API { return &API{x, events} }
+
+// Routes returns the routes.
+func (api *API) Routes() []exchange.Route {
+	return []exchange.Route{
+		exchange.On("GET", "/v1/semaphores", api.listSemaphores),
+		exchange.On("GET", "/v1/semaphores/:name", api.getSemaphore),
+		exchange.On("GET", "/v1/semaphores/:name/holders", api.listHolders),
+		exchange.On("GET", "/v1/semaphores/:name/waiters", api.listWaiters),
+		exchange.On("GET", "/v1/items", api.listItems),
+		exchange.On("GET", "/v1/items/:name", api.getItem),
+		exchange.On("GET", "/v1/sessions", api.listSessions),
+		exchange.On("GET", "/v1/sessions/:id", api.getSession),
+		exchange.On("GET", "/v1/sessions/:id/leases", api.listLeases),
+		exchange.On("GET", "/v1/sessions/:id/leases/:name", api.getLease),
+	}
+}
 
 func (api *API) listSemaphores(c echo.Context) error {
 	q, err := exchange.ParseQuery(c, exchange.ReadParams("prefix", "limit", "cursor")...)
@@ -34,14 +63,14 @@ func (api *API) listSemaphores(c echo.Context) error {
 		for _, allowed := range narrowed {
 			found = append(found, m.Semaphores(allowed, after, limit+1-len(found))...)
 		}
-		body := semaphoresBody{Semaphores: []semaphoreBody{}}
+		body := SemaphoresBody{Semaphores: []SemaphoreBody{}}
 		if len(found) > limit {
 			found = found[:limit]
 			next := nameCursor(found[limit-1].Name)
 			body.Next = &next
 		}
 		for i := range found {
-			body.Semaphores = append(body.Semaphores, newSemaphoreBody(&found[i]))
+			body.Semaphores = append(body.Semaphores, NewSemaphoreBody(&found[i]))
 		}
 		return body, nil
 	})
@@ -65,9 +94,28 @@ type semaphoreQuery struct {
 	name             string
 	epoch            uint64 // 0: any
 	holders, waiters int
-	blocking         bool
-	index            uint64 // waits for a change after it
-	wait             time.Duration
+	since            since
+}
+
+// since is the part of a query that waits for a change.
+type since struct {
+	blocks bool   // an index is given
+	index  uint64 // the change is after it
+	wait   time.Duration
+}
+
+// readSince reads ?index= and ?wait=.
+func (api *API) readSince(q exchange.Query) (s since, err error) {
+	if s.index, err = q.Number("index", 0, 0, 1<<63-1); err != nil {
+		return s, err
+	}
+	waitMS, err := q.WaitMS(api.x.Config.MaxWait.Milliseconds())
+	_, s.blocks = q.Text("index")
+	if _, waits := q.Text("wait"); waits && !s.blocks {
+		return s, exchange.Invalid("wait", "A wait needs an index to wait for a change of.")
+	}
+	s.wait = time.Duration(waitMS) * time.Millisecond
+	return s, err
 }
 
 // readSemaphore reads the name of a semaphore in a path, which the caller may read, and its epoch.
@@ -87,24 +135,16 @@ func (api *API) readSemaphoreQuery(c echo.Context, q exchange.Query) (s semaphor
 	if s.name, s.epoch, err = api.readSemaphore(c, q); err != nil {
 		return s, err
 	}
-	holders, err := q.Number("holders", defaultPage, 0, maxPage)
+	holders, err := q.Number("holders", DefaultPage, 0, MaxPage)
 	if err != nil {
 		return s, err
 	}
-	waiters, err := q.Number("waiters", defaultPage, 0, maxPage)
+	waiters, err := q.Number("waiters", DefaultPage, 0, MaxPage)
 	if err != nil {
 		return s, err
 	}
 	s.holders, s.waiters = int(holders), int(waiters)
-	if s.index, err = q.Number("index", 0, 0, 1<<63-1); err != nil {
-		return s, err
-	}
-	waitMS, err := q.WaitMS(api.x.Config.MaxWait.Milliseconds())
-	_, s.blocking = q.Text("index")
-	if _, waits := q.Text("wait"); waits && !s.blocking {
-		return s, exchange.Invalid("wait", "A wait needs an index to wait for a change of.")
-	}
-	s.wait = time.Duration(waitMS) * time.Millisecond
+	s.since, err = api.readSince(q)
 	return s, err
 }
 
@@ -117,7 +157,7 @@ func (api *API) getSemaphore(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.blocking {
+	if s.since.blocks {
 		if err := api.awaitChange(c, q, s); err != nil {
 			return err
 		}
@@ -128,7 +168,7 @@ func (api *API) getSemaphore(c echo.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		if tag := etagOf(&found); tag != "" {
+		if tag := ETagOf(&found); tag != "" {
 			c.Response().Header().Set("ETag", tag)
 		}
 		return viewedSemaphore(m, found, s.holders, s.waiters, nowMS, id), nil
@@ -182,22 +222,22 @@ func findSemaphore(m *fsm.Machine, name string, epoch uint64) (fsm.SemaphoreView
 	return found, nil
 }
 
-// awaitChange blocks until the semaphore was modified after s.index, or is gone, or the
-// wait is over. It returns at once if s.index is above the confirmed index, as after a
+// awaitChange blocks until the semaphore was modified after s.since, or is gone, or the
+// wait is over. It returns at once if its index is above the confirmed index, as after a
 // restore. The caller then reads the state.
 func (api *API) awaitChange(c echo.Context, q exchange.Query, s semaphoreQuery) error {
 	reading, err := api.x.Reading(c, q)
 	if err != nil {
 		return err
 	}
-	if s.index > reading.Index || s.wait == 0 || api.changedSince(s) {
+	if s.since.index > reading.Index || s.since.wait == 0 || api.changedSince(s) {
 		return nil
 	}
 	if err := api.events.BeginQuery(); err != nil {
 		return err
 	}
 	defer api.events.EndQuery()
-	end := time.NewTimer(s.wait)
+	end := time.NewTimer(s.since.wait)
 	defer end.Stop()
 	for {
 		changed, stop := api.x.Node.Changed(s.name)
@@ -224,7 +264,7 @@ func (api *API) awaitChange(c echo.Context, q exchange.Query, s semaphoreQuery) 
 func (api *API) changedSince(s semaphoreQuery) (changed bool) {
 	api.x.Node.View(func(m *fsm.Machine) {
 		found, err := findSemaphore(m, s.name, s.epoch)
-		changed = err != nil || found.ModifiedIndex > s.index
+		changed = err != nil || found.ModifiedIndex > s.since.index
 	})
 	return changed
 }
@@ -241,7 +281,7 @@ func (api *API) listSessions(c echo.Context) error {
 	id := api.x.Caller(c)
 	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
 		found, next := pageOfSessions(m, id, after, limit)
-		body := sessionsBody{Sessions: []sessionBody{}, Next: next}
+		body := SessionsBody{Sessions: []SessionBody{}, Next: next}
 		for i := range found {
 			body.Sessions = append(body.Sessions, viewedSession(m, &found[i], nowMS, id))
 		}
@@ -317,43 +357,77 @@ func (api *API) getLease(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	var p params
-	if err := p.readPath(c); err != nil {
+	id, err := readSessionID(c)
+	if err != nil {
 		return err
 	}
-	if p.epoch, err = q.Epoch(); err != nil {
-		return err
-	}
-	if err := api.x.MayName(c, p.semaphore); err != nil {
+	name, epoch, err := api.readSemaphore(c, q)
+	if err != nil {
 		return err
 	}
 	reading, err := api.x.Reading(c, q)
 	if err != nil {
 		return err
 	}
-	var a answer
-	api.x.View(c, func(m *fsm.Machine) { a = leaseOf(m, &p, api.x.Caller(c), exchange.NowOf(m, reading)) })
-	return api.render(c, a)
+	status, body := 0, any(nil)
+	api.x.View(c, func(m *fsm.Machine) {
+		status, body, err = leaseOf(m, id, name, epoch, api.x.Caller(c), exchange.NowOf(m, reading))
+	})
+	if err != nil {
+		return err
+	}
+	return api.x.SendJSON(c, status, body)
 }
 
 // leaseOf finds the lease or the waiting request of a session for a semaphore.
-func leaseOf(m *fsm.Machine, p *params, caller *access.Identity, nowMS int64) answer {
-	if _, err := findSemaphore(m, p.semaphore, p.epoch); err != nil {
-		return refusedAnswer(exchange.ProblemOf(err))
+func leaseOf(m *fsm.Machine, session uint64, name string, epoch uint64, caller *access.Identity, nowMS int64) (status int, body any, err error) {
+	if _, err := findSemaphore(m, name, epoch); err != nil {
+		return 0, nil, err
 	}
-	owner, _ := m.OwnerOf(p.session)
-	if !m.HasSession(p.session) || !caller.SeesSession(owner) {
-		return refusedAnswer(noSession(m, p.session, caller))
+	owner, _ := m.OwnerOf(session)
+	if !m.HasSession(session) || !caller.SeesSession(owner) {
+		return 0, nil, noSession(m, session, caller)
 	}
-	if l, held := m.Lease(p.session, p.semaphore); held {
+	if l, held := m.Lease(session, name); held {
 		if l.Revoked {
-			return refusedAnswer(exchange.Refused(&fsm.Result{Code: fsm.Revoked, Session: p.session, Subject: p.semaphore,
-				Epoch: l.Epoch, Reason: l.Reason}))
+			return 0, nil, exchange.Refused(&fsm.Result{Code: fsm.Revoked, Session: session, Subject: name, Epoch: l.Epoch, Reason: l.Reason})
 		}
-		return ok(viewedLease(&l, nowMS))
+		return http.StatusOK, viewedLease(&l, nowMS), nil
 	}
-	if w, waits := m.Request(p.session, p.semaphore); waits {
-		return answer{status: http.StatusAccepted, body: viewedRequest(&w, nowMS, caller)}
+	if w, waits := m.Request(session, name); waits {
+		return http.StatusAccepted, viewedRequest(&w, nowMS, caller), nil
 	}
-	return refusedAnswer(exchange.Refused(&fsm.Result{Code: fsm.NotHeld, Session: p.session, Subject: p.semaphore}))
+	return 0, nil, exchange.Refused(&fsm.Result{Code: fsm.NotHeld, Session: session, Subject: name})
+}
+
+// leasesWithin bounds how long a renewal waits for this node's own state to reach the
+// renewal's entry. The renewal itself is done by then, and its reply then has no leases.
+const leasesWithin = 200 * time.Millisecond
+
+// LeasesAt returns the leases of a reply's session that the caller may read, or nil if this node's state has not
+// reached the reply's entry, or if there is no room for so large a reply. The caller
+// releases the reserved bytes.
+func (api *API) LeasesAt(c echo.Context, reply *cluster.Reply) (_ *[]HeldBody, bytes int64) {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), leasesWithin)
+	defer cancel()
+	if _, err := api.x.Node.Read(ctx, cluster.Consistency{Stale: true, MinIndex: reply.Index}); err != nil {
+		return nil, 0
+	}
+	var held []fsm.LeaseView
+	caller := api.x.Caller(c)
+	api.x.Node.View(func(m *fsm.Machine) {
+		held = slices.DeleteFunc(m.Leases(reply.Session), func(l fsm.LeaseView) bool { return !caller.Sees(l.Semaphore) })
+	})
+	for i := range held {
+		bytes += int64(memberBytes + len(held[i].Semaphore) + len(held[i].Reason))
+	}
+	bytes, ok := api.x.ReserveReply(bytes)
+	if !ok {
+		return nil, 0
+	}
+	leases := make([]HeldBody, len(held))
+	for i := range held {
+		leases[i] = HeldBody{viewedLease(&held[i], reply.NowMS), RevokedBody{held[i].Revoked, held[i].Reason}}
+	}
+	return &leases, bytes
 }

@@ -1,0 +1,220 @@
+package v1
+
+import (
+	"encoding/base64"
+	"strings"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/strictjson"
+	"github.com/signalbox/signalbox/httpapi/v1/reads"
+)
+
+const (
+	// itemBodyBytes bounds the body of a change of an item: the largest value as base64, and
+	// the members beside it.
+	itemBodyBytes = 1 << 20
+
+	maxValueBytes  = 512 << 10 // of an item; the bounds of the state machine
+	maxAboutBytes  = 8 << 10
+	maxItemDelayMS = 60_000
+)
+
+const (
+	fieldBytes = fieldValue | fieldBase64 // the value of an item
+	fieldTerms = fieldAbout | fieldOnEndItems | fieldItemDelay
+)
+
+// opItem is the route that puts, acquires or releases an item; a batch has the three
+// operations.
+var opItem = operation{
+	names: fieldItem,
+	body:  fieldBytes | fieldFlags | fieldIfVersion | fieldSession | fieldRelease,
+	large: true,
+}
+
+// itemOperation returns the operation that a request to the route of opItem asks for.
+func itemOperation(p *params) (*operation, error) {
+	owned := p.given.has(fieldSession)
+	switch {
+	case p.release && !owned:
+		return nil, exchange.Invalid("session", "A release names the session that holds the item.")
+	case owned && p.given.has(fieldIfVersion):
+		return nil, exchange.Invalid("if_version", "An if_version goes with no session: whether the session holds the item decides.")
+	case p.release:
+		return &opItemRelease, nil
+	case owned:
+		return &opItemAcquire, nil
+	}
+	return &opItemPut, nil
+}
+
+var opItemPut = operation{
+	name:  "item-put",
+	names: fieldItem,
+	body:  fieldBytes | fieldFlags | fieldIfVersion,
+	command: func(p *params, _ exchange.Commands) fsm.Command {
+		return fsm.ItemPut{Name: p.item, Value: p.bytes, Flags: p.flags, Version: ifVersion(p)}
+	},
+	answer: itemAnswer,
+}
+
+var opItemAcquire = operation{
+	name:  "item-acquire",
+	names: fieldItem | fieldSession,
+	body:  fieldBytes | fieldFlags,
+	lives: true,
+	command: func(p *params, _ exchange.Commands) fsm.Command {
+		return fsm.ItemAcquire{Name: p.item, Value: p.bytes, Flags: p.flags, Session: p.session}
+	},
+	answer: func(p *params, r *cluster.Reply) answer {
+		a := itemAnswer(p, r)
+		expires := reads.Left(r.DeadlineMS, r.NowMS)
+		a.body = changedItemBody{changedItem(p, r), exchange.FormatSession(r.Session), &expires}
+		return a
+	},
+}
+
+var opItemRelease = operation{
+	name:  "item-release",
+	names: fieldItem | fieldSession,
+	body:  fieldBytes | fieldFlags,
+	command: func(p *params, _ exchange.Commands) fsm.Command {
+		return fsm.ItemRelease{Name: p.item, Value: p.bytes, Flags: p.flags, Session: p.session}
+	},
+	answer: itemAnswer,
+}
+
+var opItemDelete = operation{
+	name:  "item-delete",
+	names: fieldItem,
+	query: fieldIfVersion,
+	command: func(p *params, _ exchange.Commands) fsm.Command {
+		return fsm.ItemDelete{Name: p.item, Version: ifVersion(p)}
+	},
+	answer: noContent,
+}
+
+func ifVersion(p *params) fsm.Change[uint64] {
+	return fsm.Change[uint64]{Given: p.given.has(fieldIfVersion), Value: uint64(p.ifVersion)}
+}
+
+// itemChange is the part of changedItemBody that every change has.
+type itemChange struct {
+	Name    string `json:"name"`
+	Version uint64 `json:"version"`
+	Locks   uint64 `json:"locks"`
+	Created bool   `json:"created"` // by this request
+}
+
+// changedItemBody is the reply to a change of an item. The session is that of an acquire.
+type changedItemBody struct {
+	itemChange
+	Session     string `json:"session,omitempty"`
+	ExpiresInMS *int64 `json:"expires_in_ms,omitempty"`
+}
+
+func changedItem(p *params, r *cluster.Reply) itemChange {
+	return itemChange{Name: p.item, Version: r.Version, Locks: r.Locks, Created: r.Created}
+}
+
+func itemAnswer(p *params, r *cluster.Reply) answer {
+	body := changedItemBody{itemChange: changedItem(p, r)}
+	if r.Created {
+		return created(body, exchange.ItemPath(p.item))
+	}
+	return ok(body)
+}
+
+// checkNumber checks the value of a semaphore: of an item it is a text.
+func checkNumber(p *params) error {
+	if p.textual {
+		return exchange.Invalid("value", naturalForm)
+	}
+	return nil
+}
+
+// checkBytes checks the value of an item, which is given in one of two members.
+func checkBytes(p *params) error {
+	switch {
+	case p.given&fieldBytes == 0:
+		return exchange.Invalid("value", "An item needs a value, as a text, or value_base64.")
+	case p.given.has(fieldBytes):
+		return exchange.Invalid("value_base64", "Give value or value_base64, not both.")
+	case p.given.has(fieldValue) && !p.textual:
+		return exchange.Invalid("value", "The value of an item is a text. Other bytes go into value_base64.")
+	case len(p.bytes) > maxValueBytes:
+		return exchange.Invalid("value", "The value of an item has up to 524,288 bytes.")
+	}
+	return nil
+}
+
+// checkTerms checks that a session is opened with metadata, or on terms for its items.
+func checkTerms(p *params) error {
+	if p.given&fieldTerms != 0 && p.given&(fieldMetadata|fieldOnEnd) != 0 {
+		return exchange.Invalid(firstName(p.given&fieldTerms), "A session with about, on_end_items or item_delay takes neither metadata nor on_end.")
+	}
+	return nil
+}
+
+func readItem(p *params, name string, v strictjson.Value) (err error) {
+	text, _ := v.Text() // "" for other values, which is no name either
+	p.item, err = exchange.ItemName(name, text)
+	return err
+}
+
+// readValue reads the value of a semaphore, a number, or that of an item, a text. In a batch
+// the operation is not known yet: see checkNumber and checkBytes.
+func readValue(p *params, name string, v strictjson.Value) error {
+	if p.bytes, p.textual = v.Text(); p.textual {
+		return nil
+	}
+	return readNatural(func(p *params) *int64 { return &p.value })(p, name, v)
+}
+
+func readBase64(p *params, name string, v strictjson.Value) error {
+	text, ok := v.Text()
+	data, err := base64.StdEncoding.Strict().DecodeString(text)
+	if !ok || err != nil || strings.ContainsAny(text, "\r\n") {
+		return exchange.Invalid(name, "This is not base64, padded, in the alphabet with + and /.")
+	}
+	p.bytes = string(data)
+	return nil
+}
+
+func readFlags(p *params, name string, v strictjson.Value) error {
+	var ok bool
+	if p.flags, ok = exchange.ParseDigits(string(v)); !ok {
+		return exchange.Invalid(name, "Flags are a whole number from 0 to 18446744073709551615.")
+	}
+	return nil
+}
+
+func readAbout(p *params, name string, v strictjson.Value) error {
+	var ok bool
+	if p.about, ok = v.Text(); !ok || len(p.about) > maxAboutBytes {
+		return exchange.Invalid(name, "An about is a text of up to 8,192 bytes.")
+	}
+	return nil
+}
+
+func readOnEndItems(p *params, name string, v strictjson.Value) error {
+	switch text, _ := v.Text(); text {
+	case "release":
+	case "delete":
+		p.deleteItems = true
+	default:
+		return exchange.Invalid(name, `This is neither "release" nor "delete".`)
+	}
+	return nil
+}
+
+func readItemDelay(p *params, name string, v strictjson.Value) error {
+	ms, ok := exchange.JSONDuration(v, maxItemDelayMS)
+	if !ok {
+		return exchange.Invalid(name, "An item_delay is "+exchange.DurationForm+", from 0 to 1m.")
+	}
+	p.itemDelayMS = ms
+	return nil
+}

@@ -1,0 +1,228 @@
+package reads
+
+import (
+	"encoding/base64"
+	"time"
+	"unicode/utf8"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// itemLooks bounds the items that a waiting read looks at before it lets other requests at
+// the state.
+const itemLooks = 10_000
+
+// Flags are the 64 bits of an item that are its clients' own.
+type Flags uint64
+
+// itemBody is an item, with its value in one of two members.
+type itemBody struct {
+	Name        string  `json:"name"`
+	Value       *string `json:"value,omitempty"` // UTF-8
+	ValueBase64 string  `json:"value_base64,omitempty"`
+	Flags       Flags   `json:"flags"`
+	Session     *string `json:"session"` // that holds it; empty: one whose id only admins see
+	Locks       uint64  `json:"locks"`
+	Created     uint64  `json:"created"`
+	Version     uint64  `json:"version"`
+	DelayMS     int64   `json:"delay_ms,omitempty"` // after which a session may acquire it
+}
+
+// FoundItemBody is an item, and the number after which to wait for its next change.
+type FoundItemBody struct {
+	itemBody
+	Index uint64 `json:"index"`
+}
+
+// ItemsBody is a page of items, and the number after which to wait for the next change.
+type ItemsBody struct {
+	Items []itemBody `json:"items"`
+	Next  *string    `json:"next"`
+	Index uint64     `json:"index"`
+}
+
+func newItemBody(m *fsm.Machine, i *fsm.ItemView, nowMS int64, id *access.Identity) itemBody {
+	body := itemBody{Name: i.Name, Flags: Flags(i.Flags), Locks: i.Locks, Created: i.Created, Version: i.Version, DelayMS: Left(i.DelayMS, nowMS)}
+	if utf8.ValidString(i.Value) {
+		body.Value = &i.Value
+	} else {
+		body.ValueBase64 = base64.StdEncoding.EncodeToString([]byte(i.Value))
+	}
+	if i.Session != 0 {
+		shown := shownID(m, i.Session, id)
+		body.Session = &shown
+	}
+	return body
+}
+
+func (api *API) getItem(c echo.Context) error {
+	q, err := exchange.ParseQuery(c, exchange.ReadParams("index", "wait")...)
+	if err != nil {
+		return err
+	}
+	text, _ := exchange.PathParam(c, "name")
+	name, err := exchange.ItemName("name", text)
+	if err != nil {
+		return err
+	}
+	if err := api.x.MayName(c, name); err != nil {
+		return err
+	}
+	after, err := api.readSince(q)
+	if err != nil {
+		return err
+	}
+	if err := api.awaitItems(c, q, name, false, after); err != nil {
+		return err
+	}
+	id := api.x.Caller(c)
+	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
+		found, ok := m.Item(name)
+		if !ok {
+			return nil, noItem(name, m.ItemIndex(name))
+		}
+		return FoundItemBody{newItemBody(m, &found, nowMS, id), m.ItemIndex(name)}, nil
+	})
+}
+
+func noItem(name string, index uint64) error {
+	p := exchange.NewProblem("unknown-item", "No item has this name. Make it with PUT /v1/items/{name}, or wait for it with index and wait.")
+	p.Item, p.Index = name, &index
+	return p
+}
+
+// listItems shows a page of items. One that waits does so for all names that begin with its
+// prefix, and so for none that the caller may not read.
+func (api *API) listItems(c echo.Context) error {
+	q, err := exchange.ParseQuery(c, exchange.ReadParams("prefix", "limit", "cursor", "index", "wait")...)
+	if err != nil {
+		return err
+	}
+	prefix, err := q.Prefix()
+	if err != nil {
+		return err
+	}
+	limit, cursor, err := readPage(q)
+	if err != nil {
+		return err
+	}
+	from, err := parseNameCursor(cursor)
+	if err != nil {
+		return err
+	}
+	after, err := api.readSince(q)
+	if err != nil {
+		return err
+	}
+	if after.blocks {
+		if err := api.x.MayName(c, prefix); err != nil {
+			return err
+		}
+	}
+	if err := api.awaitItems(c, q, prefix, true, after); err != nil {
+		return err
+	}
+	id := api.x.Caller(c)
+	narrowed := id.Narrow(prefix)
+	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
+		return pageOfItems(m, narrowed, from, limit, nowMS, id), nil
+	})
+}
+
+// pageOfItems returns up to limit of the items that begin with one of the prefixes and come
+// after a name, fewer if they have more than pageBytes. Its index is that of the last change
+// of any item, which costs no walk over those below the prefixes.
+func pageOfItems(m *fsm.Machine, prefixes []string, after string, limit int, nowMS int64, id *access.Identity) ItemsBody {
+	body, bytes := ItemsBody{Items: []itemBody{}, Index: m.ItemsIndex("")}, 0
+	for _, prefix := range prefixes {
+		for i := range m.ItemsAfter(prefix, after) {
+			if len(body.Items) == limit || bytes > pageBytes {
+				next := nameCursor(after)
+				body.Next = &next
+				return body
+			}
+			after = i.Name
+			bytes += memberBytes + len(i.Name) + len(i.Value)
+			body.Items = append(body.Items, newItemBody(m, &i, nowMS, id))
+		}
+	}
+	return body
+}
+
+// awaitItems blocks until the item of a name or, with below, an item whose name begins with
+// it was changed or deleted after a number, or the wait is over. It returns at once if the
+// number is above that of the last change, as after a restore. The caller then reads the
+// state, as confirmed as its query requires.
+func (api *API) awaitItems(c echo.Context, q exchange.Query, name string, below bool, after since) error {
+	if !after.blocks || after.wait == 0 {
+		return nil
+	}
+	if _, err := api.x.Reading(c, q); err != nil {
+		return err
+	}
+	watch := api.x.Node.WatchItems(name, below)
+	defer watch.Stop()
+	changed := api.itemChanged
+	if below {
+		changed = api.itemsChanged
+	}
+	if changed(name, after.index) {
+		return nil
+	}
+	if err := api.events.BeginQuery(); err != nil {
+		return err
+	}
+	defer api.events.EndQuery()
+	end := time.NewTimer(after.wait)
+	defer end.Stop()
+	for {
+		select {
+		case <-watch.News():
+			if watch.Index() > after.index {
+				return nil
+			}
+		case <-end.C:
+			return nil
+		case <-api.x.Closing():
+			return nil
+		case <-c.Request().Context().Done():
+			return c.Request().Context().Err()
+		}
+	}
+}
+
+// itemChanged reports whether a waiting read of an item has a change to show, or waits for a
+// number that was never given.
+func (api *API) itemChanged(name string, after uint64) (changed bool) {
+	api.x.Node.View(func(m *fsm.Machine) { changed = m.ItemIndex(name) > after || m.ItemsIndex("") < after })
+	return changed
+}
+
+// itemsChanged is itemChanged for the items whose names begin with a prefix. It looks at them
+// in steps, between which the state may change: the caller watches them meanwhile.
+func (api *API) itemsChanged(prefix string, after uint64) (changed bool) {
+	from, whole := "", false
+	api.x.Node.View(func(m *fsm.Machine) {
+		last := m.ItemsIndex("")
+		changed = last < after || last > after && (prefix == "" || m.DeletesIndex(prefix) > after)
+		whole = last <= after
+	})
+	for !changed && !whole {
+		api.x.Node.View(func(m *fsm.Machine) {
+			looks := 0
+			for i := range m.ItemsAfter(prefix, from) {
+				if changed = i.Version > after; changed || looks == itemLooks {
+					return
+				}
+				looks++
+				from = i.Name
+			}
+			whole = true
+		})
+	}
+	return changed
+}

@@ -1,0 +1,210 @@
+package reads_test
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+)
+
+// ask sends a read that waits, and returns once it watches items.
+func ask(a *apitest.API, line string) <-chan apitest.Reply {
+	before := a.Gauge("signalbox_blocking_queries_open")
+	waiting := a.GoDo("GET "+line, "")
+	for a.Gauge("signalbox_blocking_queries_open") == before {
+		select {
+		case got := <-waiting:
+			a.Fatalf("%s does not wait: %d %s", line, got.Status, got.Text)
+		default:
+		}
+	}
+	return waiting
+}
+
+func TestWaitForAnItem(t *testing.T) {
+	a := apitest.New(t)
+	waiting := ask(a, "/v1/items/a?index=0&wait=60s") // there is none yet
+	a.Must(201, "PUT /v1/items/b", `{"value":"1"}`)
+	a.Must(201, "PUT /v1/items/a", `{"value":"1"}`)
+	(<-waiting).Is(200, "value=1", "index=2")
+
+	waiting = ask(a, "/v1/items/a?index=2&wait=60s")
+	a.Must(200, "PUT /v1/items/b", `{"value":"2"}`)
+	a.Must(200, "PUT /v1/items/a", `{"value":"1"}`) // nothing differs
+	a.Must(200, "PUT /v1/items/a", `{"value":"2"}`)
+	(<-waiting).Is(200, "value=2", "version=4", "index=4")
+
+	waiting = ask(a, "/v1/items/a?index=4&wait=60s")
+	a.Must(204, "DELETE /v1/items/a", "")
+	(<-waiting).RefusedWith(404, "unknown-item", "item=a", "index=5")
+	waiting = ask(a, "/v1/items/a?index=5&wait=60s") // it goes on from the delete
+	a.Must(201, "PUT /v1/items/a", `{"value":"3"}`)
+	(<-waiting).Is(200, "created=6")
+
+	a.Do("GET /v1/items/a?index=5&wait=60s", "").Is(200, "index=6")  // changed already
+	a.Do("GET /v1/items/a?index=99&wait=60s", "").Is(200, "index=6") // ahead
+	a.Do("GET /v1/items/a?index=6", "").Is(200, "index=6")           // no wait
+	a.Do("GET /v1/items/a?index=6&wait=20ms", "").Is(200, "index=6") // the wait ends
+	a.Do("GET /v1/items/none?index=0&wait=20ms", "").RefusedWith(404, "unknown-item", "index=0")
+	a.Do("GET /v1/items/a?wait=1s", "").RefusedWith(400, "invalid-request", "field=wait")
+	a.Do("GET /v1/items/a?index=-1&wait=1s", "").RefusedWith(400, "invalid-request", "field=index")
+	a.Do("GET /v1/items/a?index=6&wait=11m", "").RefusedWith(400, "invalid-request", "field=wait")
+}
+
+// A wait for one item does not end by the end of a session that holds another one.
+func TestWaitForTheHolder(t *testing.T) {
+	a := apitest.New(t)
+	one, two := a.Open("1m"), a.Open("1h")
+	a.Must(201, "PUT /v1/items/a", `{"value":"1","session":"`+one+`"}`)
+	a.Must(201, "PUT /v1/items/b", `{"value":"1","session":"`+two+`"}`)
+	waiting := ask(a, "/v1/items/a?index=1&wait=60s")
+	a.Must(204, "DELETE /v1/sessions/"+two, "")
+	a.Node.Advance(60_001)
+	(<-waiting).Is(200, "session=null", "index=4", "version=4", "locks=1")
+}
+
+func TestListItems(t *testing.T) {
+	a := apitest.New(t)
+	for _, name := range []string{"b/2", "a", "b/1", "b/3", "c"} {
+		a.Must(201, "PUT /v1/items/"+strings.ReplaceAll(name, "/", "%2F"), `{"value":"of `+name+`"}`)
+	}
+	a.Do("GET /v1/items", "").Is(200, "items.length=5", "items.0.name=a", "items.4.name=c", "next=null", "index=5")
+	page := a.Do("GET /v1/items?prefix=b/&limit=2", "").Is(200, "items.length=2", "items.0.name=b/1", "items.1.value=of b/2", "index=5")
+	a.Do("GET /v1/items?prefix=b/&limit=2&cursor="+page.Member("next"), "").Is(200, "items.length=1", "items.0.name=b/3", "next=null")
+	a.Do("GET /v1/items?prefix=d", "").Is(200, "items=[]", "next=null", "index=5")
+	a.Do("GET /v1/items?cursor=x", "").RefusedWith(400, "invalid-request", "field=cursor")
+	a.Do("GET /v1/items?limit=1001", "").RefusedWith(400, "invalid-request", "field=limit")
+	a.Do("GET /v1/items?prefix=%00", "").RefusedWith(400, "invalid-request", "field=prefix")
+	a.Do("GET /v1/items?wait=1s", "").RefusedWith(400, "invalid-request", "field=wait")
+}
+
+// A page of large values ends early, and the next one goes on after it.
+func TestListLargeItems(t *testing.T) {
+	a := apitest.New(t)
+	value := strings.Repeat("v", 512<<10)
+	for i := range 12 {
+		a.Must(201, fmt.Sprintf("PUT /v1/items/i%02d", i), `{"value":"`+value+`"}`)
+	}
+	page := a.Do("GET /v1/items", "").Is(200, "items.length=8")
+	a.Do("GET /v1/items?cursor="+page.Member("next"), "").Is(200, "items.length=4", "items.0.name=i08", "next=null")
+}
+
+func TestWaitForAPrefix(t *testing.T) {
+	a := apitest.New(t)
+	a.Must(201, "PUT /v1/items/b%2F1", `{"value":"1"}`)
+	waiting := ask(a, "/v1/items?prefix=b/&index=1&wait=60s")
+	a.Must(201, "PUT /v1/items/a", `{"value":"1"}`)
+	a.Must(201, "PUT /v1/items/b%2F2", `{"value":"1"}`)
+	(<-waiting).Is(200, "items.length=2", "index=3")
+	a.Must(200, "PUT /v1/items/a", `{"value":"2"}`) // the index of the page is behind, and no change is below the prefix
+	waiting = ask(a, "/v1/items?prefix=b/&index=3&wait=60s")
+	a.Must(204, "DELETE /v1/items/b%2F1", "")
+	(<-waiting).Is(200, "items.length=1", "index=5")
+	a.Do("GET /v1/items?prefix=b/&index=4&wait=60s", "").Is(200, "index=5")  // by a delete, already
+	a.Do("GET /v1/items?prefix=b/&index=2&wait=60s", "").Is(200, "index=5")  // by a change, already
+	a.Do("GET /v1/items?prefix=b/&index=99&wait=60s", "").Is(200, "index=5") // ahead
+	a.Do("GET /v1/items?prefix=b/&index=5&wait=20ms", "").Is(200, "index=5")
+	a.Do("GET /v1/items?index=4&wait=60s", "").Is(200, "items.length=2") // all names
+	waiting = ask(a, "/v1/items?index=5&wait=60s")
+	a.Must(201, "PUT /v1/items/z", `{"value":"1"}`)
+	(<-waiting).Is(200, "index=6")
+}
+
+// A read that begins to wait below a prefix with many items looks at all of them, but in
+// steps: the last one that was changed is found.
+func TestWaitForAPrefixOfMany(t *testing.T) {
+	a := apitest.New(t)
+	commands := make([]fsm.Command, 25_001)
+	for i := range commands {
+		commands[i] = fsm.ItemPut{Name: fmt.Sprintf("b/%05d", i)}
+	}
+	a.Begin(commands...)
+	a.Must(201, "PUT /v1/items/a", `{"value":"1"}`)
+	a.Do("GET /v1/items?prefix=b/&index=25001&wait=20ms&limit=1", "").Is(200, "index=25002")
+	a.Must(200, "PUT /v1/items/b%2F25000", `{"value":"1"}`)
+	a.Do("GET /v1/items?prefix=b/&index=25002&wait=60s&limit=1", "").Is(200, "index=25003")
+}
+
+func TestWaitForItemsEnds(t *testing.T) {
+	a := apitest.New(t, func(cfg *apitest.Config) { cfg.HTTP.Native.MaxWatchers = 1 })
+	ctx, hangUp := context.WithCancel(t.Context())
+	done := make(chan apitest.Reply, 1)
+	go func() {
+		done <- a.Send(httptest.NewRequest("GET", "/v1/items/a?index=0&wait=60s", nil).WithContext(ctx))
+	}()
+	for a.Gauge("signalbox_blocking_queries_open") == 0 {
+	}
+	a.Do("GET /v1/items?index=0&wait=60s", "").RefusedWith(429, "limit-reached", "rule=watchers")
+	hangUp()
+	if got := <-done; got.Status != exchange.StatusGone {
+		t.Errorf("status %d after a hang-up", got.Status)
+	}
+	waiting := ask(a, "/v1/items?index=0&wait=60s")
+	a.Handler.EndWaits()
+	(<-waiting).Is(200, "items=[]")
+}
+
+func TestConsistencyOfItems(t *testing.T) {
+	a := apitest.New(t)
+	a.Must(201, "PUT /v1/items/a", `{"value":"1"}`)
+	for _, path := range []string{"/v1/items/a", "/v1/items"} {
+		a.Do("GET "+path+"?consistency=stale&min_index=1&index=1&wait=1ms", "").Is(200)
+		if a.Node.LastRead != (cluster.Consistency{Stale: true, MinIndex: 1}) {
+			t.Errorf("%s: read %+v", path, a.Node.LastRead)
+		}
+		a.Node.Fail = outcome.ErrNoLeader
+		a.Do("GET "+path, "").RefusedWith(503, "no-leader")
+		a.Do("GET "+path+"?index=0&wait=60s", "").RefusedWith(503, "no-leader")
+		a.Node.Fail = nil
+	}
+}
+
+// At the end of a wait the state is confirmed again: a node that lost its leader meanwhile
+// does not show an old state.
+func TestWaitForItemsConfirmsItsEnd(t *testing.T) {
+	a := apitest.New(t)
+	a.Must(201, "PUT /v1/items/a", `{"value":"1"}`)
+	waiting := ask(a, "/v1/items/a?index=1&wait=200ms")
+	a.Node.Set(func() { a.Node.Fail = outcome.ErrNoLeader })
+	(<-waiting).RefusedWith(503, "no-leader")
+}
+
+// Each node of a cluster wakes its own readers, whichever node takes the change.
+func TestWaitForItemsOnFollower(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		site := apitest.NewCluster(t)
+		leader := &apitest.API{T: t, Handler: site.APIs[site.Leader()]}
+		for _, id := range site.IDs {
+			a := &apitest.API{T: t, Handler: site.APIs[id]}
+			index := leader.Do("GET /v1/items", "").Is(200).Member("index")
+			one := a.GoDo("GET /v1/items/b%2F1?wait=60s&index="+index, "")
+			below := a.GoDo("GET /v1/items?prefix=b/&wait=60s&index="+index, "")
+			synctest.Wait()
+			time.Sleep(time.Second) // virtual: they wait
+			leader.Do("PUT /v1/items/b%2F1", `{"value":"for `+id+`"}`)
+			began := time.Now()
+			(<-one).Is(200, "value=for "+id)
+			(<-below).Is(200, "items.length=1", "items.0.value=for "+id)
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("%s: heard after %v", id, took)
+			}
+			if n := a.Gauge("signalbox_blocking_queries_open"); n != 0 {
+				t.Errorf("%s: %d queries are left", id, n)
+			}
+			idle := time.Now()
+			a.Do("GET /v1/items/b%2F1?wait=30s&index="+a.Do("GET /v1/items", "").Member("index"), "").Is(200, "value=for "+id)
+			if took := time.Since(idle); took < 30*time.Second || took > 31*time.Second {
+				t.Errorf("%s: a wait of 30 s ended after %v", id, took)
+			}
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package reads
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// The shapes that reads and operations share.
+
+// WantCounts is {"name":count,…}, in the order of the list asked for.
+type WantCounts []fsm.Want
+
+// MarshalJSON writes {"name":count,…}.
+func (wants WantCounts) MarshalJSON() ([]byte, error) {
+	out := []byte{'{'}
+	for i, want := range wants {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = exchange.AppendText(out, want.Semaphore)
+		out = append(out, ':')
+		out = strconv.AppendInt(out, want.Count, 10)
+	}
+	return append(out, '}'), nil
+}
+
+// LeaseBody is a lease, as the reply to its acquire shows it.
+type LeaseBody struct {
+	Session     string `json:"session"`
+	Semaphore   string `json:"semaphore"`
+	Count       int64  `json:"count"`
+	Token       uint64 `json:"token"`
+	ExpiresInMS int64  `json:"expires_in_ms"`
+	WaitedMS    int64  `json:"waited_ms"`
+}
+
+// WaitingBody is a request that waits.
+type WaitingBody struct {
+	Session    string     `json:"session"`
+	Semaphore  string     `json:"semaphore,omitempty"` // of a single request
+	Count      int64      `json:"count,omitempty"`
+	Semaphores WantCounts `json:"semaphores,omitempty"` // of several at once
+	Mode       string     `json:"mode,omitempty"`
+	Position   int64      `json:"position"`
+	WaitingMS  int64      `json:"waiting_ms"`
+}
+
+// SemaphoreBody is a semaphore without its holders and waiters.
+type SemaphoreBody struct {
+	Name          string         `json:"name"`
+	Permits       int64          `json:"permits"`
+	Offset        int64          `json:"offset"`
+	Held          int64          `json:"held"`
+	Available     int64          `json:"available"`
+	Level         *int32         `json:"level"`
+	Metadata      exchange.Pairs `json:"metadata"`
+	Epoch         uint64         `json:"epoch"`
+	Settings      uint64         `json:"settings"` // counts the changes of permits, level and metadata
+	ModifiedIndex uint64         `json:"modified_index"`
+	HolderCount   int64          `json:"holder_count"`
+	WaiterCount   int64          `json:"waiter_count"`
+}
+
+// LifeBody is a session without what it holds: the reply to a renewal.
+type LifeBody struct {
+	Session     string `json:"session"`
+	TTLMS       int64  `json:"ttl_ms"`
+	ExpiresInMS int64  `json:"expires_in_ms"`
+	OneShot     bool   `json:"one_shot"`
+}
+
+// Left returns the time from now to a deadline, never negative.
+func Left(deadlineMS, nowMS int64) int64 { return max(0, deadlineMS-nowMS) }
+
+// NewSemaphoreBody shows a semaphore.
+func NewSemaphoreBody(s *fsm.SemaphoreView) SemaphoreBody {
+	return SemaphoreBody{Name: s.Name, Permits: s.Permits, Offset: s.Offset, Held: s.Held, Available: s.Available,
+		Level: s.Level, Metadata: s.Metadata, Epoch: s.Epoch, Settings: s.Version, ModifiedIndex: s.ModifiedIndex,
+		HolderCount: s.Holders, WaiterCount: s.Waiters}
+}
+
+// ETagOf returns the ETag of a semaphore's settings, "" if they have no version, which they
+// get at feature level 1.
+func ETagOf(s *fsm.SemaphoreView) string {
+	if s.Version == 0 {
+		return ""
+	}
+	return `"` + SettingsTag{s.Epoch, s.Version}.String() + `"`
+}
+
+// SettingsTag names one version of the settings of one semaphore.
+type SettingsTag struct{ Epoch, Version uint64 }
+
+// String returns the tag as a batch has it; an ETag has quotes around it.
+func (t SettingsTag) String() string {
+	return strconv.FormatUint(t.Epoch, 10) + "." + strconv.FormatUint(t.Version, 10)
+}
+
+// ParseSettingsTag reads a tag in its only spelling.
+func ParseSettingsTag(text string) (SettingsTag, bool) {
+	epoch, version, _ := strings.Cut(text, ".")
+	e, ok := exchange.ParseDigits(epoch)
+	v, also := exchange.ParseDigits(version)
+	return SettingsTag{e, v}, ok && also && e > 0 && v > 0
+}
