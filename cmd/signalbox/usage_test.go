@@ -42,6 +42,22 @@ func TestUsageStatus(t *testing.T) {
 	}
 }
 
+// TestErrorsSayWhatNext: an error has two lines: what, in the user's words, and what to do next.
+func TestErrorsSayWhatNext(t *testing.T) {
+	for arguments, want := range map[string]string{
+		"shwo db":               "signalbox: unknown command \"shwo\" for \"signalbox\"\n  Did you mean this? show\n",
+		"create db --permits x": "signalbox: invalid argument \"x\" for \"--permits\" flag: invalid syntax\n  See \"signalbox create --help\".\n",
+		"serve nosuch":          "signalbox: serve takes no arguments but flags: \"nosuch\"\n  See \"signalbox serve --help\".\n",
+		"cert ca nosuch":        "\n  See \"signalbox cert ca --help\".\n",
+		"ls --addr http://127.0.0.1:1": "signalbox: no node replied: dial tcp 127.0.0.1:1: connect: connection refused\n" +
+			"  Give the nodes' addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out.\n",
+	} {
+		if o := command(t, strings.Fields(arguments)); !strings.HasSuffix(o.stderr, want) || strings.Count(o.stderr, "\n") != 2 {
+			t.Errorf("%s: %q, want %q", arguments, o.stderr, want)
+		}
+	}
+}
+
 // TestErrorsDriveNoTerminal: the text of a server is printed without its control characters.
 func TestErrorsDriveNoTerminal(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
