@@ -130,9 +130,9 @@ var testLayers = map[string][]string{
 	"cluster/backup":      {"store"}, // a folder with a state that is not in force
 	"cluster/replica":     {"store"}, // what a logged tick takes on the disk
 	"internal/certs":      {"internal/memnet"},
-	"httpapi":             {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/memnet"},
+	"httpapi":             {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/memnet", "internal/openapitest"},
 	"httpapi/exchange":    {"httpapi", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle"},
-	"httpapi/ui":          {"httpapi", "httpapi/internal/apitest"},
+	"httpapi/ui":          {"httpapi", "httpapi/internal/apitest", "internal/openapitest"},
 	"httpapi/v1":          {"httpapi/internal/apitest", "internal/openapitest"},
 	"httpapi/v1/events":   {"httpapi", "httpapi/internal/apitest"},
 	"httpapi/v1/members":  {"httpapi/internal/apitest"},
