@@ -98,6 +98,8 @@ func nextStep(command *cobra.Command, err error) string {
 	switch {
 	case errors.As(err, &advice):
 		return advice.Next
+	case errors.Is(err, terminal.ErrNoTerminal):
+		return "Give --yes."
 	case statusOf(err) == hold.StatusUsage:
 		return fmt.Sprintf("See %q.", command.CommandPath()+" --help")
 	}

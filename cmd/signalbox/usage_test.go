@@ -49,7 +49,7 @@ func TestErrorsSayWhatNext(t *testing.T) {
 		"create db --permits x": "signalbox: invalid argument \"x\" for \"--permits\" flag: invalid syntax\n  See \"signalbox create --help\".\n",
 		"serve nosuch":          "signalbox: serve takes no arguments but flags: \"nosuch\"\n  See \"signalbox serve --help\".\n",
 		"cert ca nosuch":        "\n  See \"signalbox cert ca --help\".\n",
-		"ls --addr http://127.0.0.1:1": "signalbox: no node replied: dial tcp 127.0.0.1:1: connect: connection refused\n" +
+		"ls --timeout 50ms --addr http://127.0.0.1:1": "signalbox: no node replied: dial tcp 127.0.0.1:1: connect: connection refused\n" +
 			"  Give the nodes' addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out.\n",
 	} {
 		if o := command(t, strings.Fields(arguments)); !strings.HasSuffix(o.stderr, want) || strings.Count(o.stderr, "\n") != 2 {

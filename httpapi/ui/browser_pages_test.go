@@ -63,7 +63,8 @@ func TestReference(t *testing.T) {
 	s := newSite(t)
 	b := openTab(t, "http://"+s.addresses["n1"], "/")
 	b.shows("Semaphores")
-	b.click("API")
+	b.await(`[...document.querySelectorAll("nav a")].some((e) => e.textContent === "API" && new URL(e.href).pathname === "/ui/api")`)
+	b.do(chromedp.Navigate(b.origin + "/ui/api"))
 	b.shows("This node's own description")
 	d, err := openapitest.Loaded()
 	if err != nil {
