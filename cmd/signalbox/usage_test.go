@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -52,8 +53,10 @@ func TestErrorsSayWhatNext(t *testing.T) {
 		"ls --timeout 50ms --addr http://127.0.0.1:1": "signalbox: no node replied: dial tcp 127.0.0.1:1: connect: connection refused\n" +
 			"  Give the nodes' addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out.\n",
 	} {
-		if o := command(t, strings.Fields(arguments)); !strings.HasSuffix(o.stderr, want) || strings.Count(o.stderr, "\n") != 2 {
-			t.Errorf("%s: %q, want %q", arguments, o.stderr, want)
+		var stdout, stderr bytes.Buffer
+		run(t.Context(), strings.Fields(arguments), lookup(nil), &stdout, &stderr) // --timeout counts without a deadline alone
+		if got := stderr.String(); !strings.HasSuffix(got, want) || strings.Count(got, "\n") != 2 {
+			t.Errorf("%s: %q, want %q", arguments, got, want)
 		}
 	}
 }
