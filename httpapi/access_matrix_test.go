@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -173,8 +174,8 @@ var forms = []func(token string) string{
 	func(token string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(token+":")) },
 }
 
-// ask sends a row's request, with a semaphore's name.
-func (r rights) ask(a *apitest.API, route, name, authorization string) *httptest.ResponseRecorder {
+// request returns a row's request, with a semaphore's name.
+func (r rights) request(a *apitest.API, route, name, authorization string) *http.Request {
 	a.Helper()
 	method, path, _ := strings.Cut(route, " ")
 	target := strings.NewReplacer(":name", url.PathEscape(name), ":semaphore", url.PathEscape(name), ":id", "77", ":session", "77", ":member", "n2", ":code", "over").Replace(path)
@@ -198,8 +199,14 @@ func (r rights) ask(a *apitest.API, route, name, authorization string) *httptest
 		cancel() // the stream ends at once
 		request = request.WithContext(ctx)
 	}
+	return request
+}
+
+// ask sends a row's request, with a semaphore's name.
+func (r rights) ask(a *apitest.API, route, name, authorization string) *httptest.ResponseRecorder {
+	a.Helper()
 	w := httptest.NewRecorder()
-	a.Handler.ServeHTTP(w, request)
+	a.Handler.ServeHTTP(w, r.request(a, route, name, authorization))
 	return w
 }
 

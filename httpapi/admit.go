@@ -13,7 +13,7 @@ import (
 // open are the routes that need no token: they show no semaphore and change nothing, and
 // probes and browsers ask for them before they have one.
 var open = map[string]bool{"/livez": true, "/readyz": true, "/health": true, "/version": true,
-	"/problems/:code": true, "/v1/openapi.json": true, "/": true, "/favicon.ico": true, "/ui": true, "/ui/": true, "/ui/:file": true}
+	"/problems/:code": true, "/v1/openapi.json": true, "/": true, "/favicon.ico": true, "/ui": true, "/ui/": true, "/ui/api": true, "/ui/:file": true}
 
 // traced lets a middleware see the requests of APIs alone.
 func traced(m echo.MiddlewareFunc) echo.MiddlewareFunc {

@@ -28,8 +28,11 @@ func checkClosed(t *testing.T, dir, base string) {
 	}
 }
 
-// TestComposeSecure starts the open cluster and makes it the secured one by README's
-// commands: what was there stays, and strangers stay out. scripts/compose-test.sh runs it.
+// stepByStep is the page with the commands to a cluster with TLS and tokens.
+const stepByStep = "docs/operations.md"
+
+// TestComposeSecure starts the open cluster and makes it the secured one by the
+// page's commands: what was there stays, and strangers stay out. scripts/compose-test.sh runs it.
 func TestComposeSecure(t *testing.T) {
 	compose := strings.Fields(os.Getenv("COMPOSE"))
 	if len(compose) == 0 {
@@ -45,13 +48,13 @@ func TestComposeSecure(t *testing.T) {
 	}
 	c.must(t, 0, http.MethodPut, semaphorePath("kept"), `{"permits":7}`, http.StatusCreated)
 
-	script := tour(t, "**In containers.**", "**On three machines.**")
+	script := tour(t, stepByStep, "**In containers.**", "**On three machines.**")
 	said := paste(t, "../..", strings.ReplaceAll(script, "docker-compose ", os.Getenv("COMPOSE")+" "), c.client)
 	for _, fetched := range []string{"ca.pem", "admin.token"} {
 		defer os.Remove("../../" + fetched)
 	}
 	if !strings.Contains(said, `"name":"kept","permits":7`) {
-		t.Errorf("README's commands don't show the semaphore:\n%s", said)
+		t.Errorf("the page's commands don't show the semaphore:\n%s", said)
 	}
 	c = findContainers(t) // other ones
 	for node, base := range c.bases {
@@ -118,7 +121,7 @@ exec docker create --name "$NAME-$HOST" --hostname "$HOST" --user "$(id -u)" --n
   --publish "127.0.0.1:$PORT:8701" "$IMAGE" "$@"
 `
 
-// TestThreeMachines takes README's commands for three machines, and runs them on three
+// TestThreeMachines takes the page's commands for three machines, and runs them on three
 // that have no network in common: each pair has one. They form a cluster that lets only
 // the admin in, and goes on without one of them.
 func TestThreeMachines(t *testing.T) {
@@ -126,14 +129,14 @@ func TestThreeMachines(t *testing.T) {
 	if m.image == "" || m.name == "" {
 		t.Fatal("run it by scripts/compose-test.sh")
 	}
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../" + stepByStep)
 	must(t, err)
 	if strings.Count(string(text), "**On three machines.**") != 1 {
-		t.Fatal("README.md has no part for three machines")
+		t.Fatalf("%s has no part for three machines", stepByStep)
 	}
-	once := tour(t, "**On three machines.**", "Give each machine its files")
-	files := tour(t, "Give each machine its files", "and start the node there")
-	start := tour(t, "and start the node there", "The last command")
+	once := tour(t, stepByStep, "**On three machines.**", "Give each machine its files")
+	files := tour(t, stepByStep, "Give each machine its files", "and start the node there")
+	start := tour(t, stepByStep, "and start the node there", "The last command")
 	operator, machine := filepath.Join(m.root, "operator"), filepath.Join(m.root, "machine")
 	must(t, os.MkdirAll(operator, 0o700))
 	if output, err := exec.Command("go", "build", "-o", filepath.Join(operator, "signalbox"), ".").CombinedOutput(); err != nil {

@@ -33,7 +33,7 @@ func pages(t *testing.T) map[string]string {
 func TestKilledRunIsTold(t *testing.T) {
 	texts := pages(t)
 	texts["run --help"] = command(t, []string{"run", "--help"}).stdout
-	for _, name := range []string{"run --help", "README.md", "docs/migrating.md"} {
+	for _, name := range []string{"run --help", "docs/cli.md", "docs/migrating.md"} {
 		text := strings.Join(strings.Fields(strings.ReplaceAll(texts[name], "`", "")), " ")
 		for _, words := range []string{"SIGKILL of run itself", "what the command has started", "token protects"} {
 			if !strings.Contains(text, words) {

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -75,16 +77,33 @@ func run(ctx context.Context, arguments []string, lookup func(string) (string, b
 		if command == root { // an unknown subcommand, or a flag before it
 			err = hold.Usage(err)
 		}
-		if text := oneLine(err.Error()); text != "" {
+		what, suggested, _ := strings.Cut(err.Error(), "\n\n") // Cobra suggests a command in a paragraph of its own
+		if text := oneLine(parsing.ReplaceAllString(what, "")); text != "" {
 			fmt.Fprintln(stderr, "signalbox:", text)
-		}
-		var advice *target.Advice
-		if errors.As(err, &advice) {
-			fmt.Fprintln(stderr, "  "+oneLine(advice.Next))
+			if next := oneLine(cmp.Or(suggested, nextStep(command, err))); next != "" {
+				fmt.Fprintln(stderr, "  "+next)
+			}
 		}
 		return statusOf(err)
 	}
 	return 0
+}
+
+// parsing is what Go's parser of numbers says of itself.
+var parsing = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
+
+// nextStep says what to do after an error, "" where that is not known.
+func nextStep(command *cobra.Command, err error) string {
+	var advice *target.Advice
+	switch {
+	case errors.As(err, &advice):
+		return advice.Next
+	case errors.Is(err, terminal.ErrNoTerminal):
+		return "Give --yes."
+	case statusOf(err) == hold.StatusUsage:
+		return fmt.Sprintf("See %q.", command.CommandPath()+" --help")
+	}
+	return ""
 }
 
 // oneLine is a text in a line that drives no terminal: parts of it may be a server's.

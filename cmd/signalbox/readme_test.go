@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// tour is a part of README's five minutes: the commands, as a reader would paste
-// them, from one heading in bold, or the section's own, to another.
-func tour(t *testing.T, from, to string) string {
+// tour is a part of a page: the commands, as a reader would paste them, from one
+// heading in bold, or the section's own, to another.
+func tour(t *testing.T, page, from, to string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, begins := strings.Cut(string(text), "\n"+from)
 	part, _, ends := strings.Cut(rest, "\n"+to)
 	if !begins || !ends {
-		t.Fatalf("README.md has no part from %q to %q", from, to)
+		t.Fatalf("%s has no part from %q to %q", page, from, to)
 	}
 	var script strings.Builder
 	for line := range strings.Lines(part) {
@@ -68,7 +68,7 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%v: %s", err, output)
 	}
 	_, c, _ := startDev(t.Context(), t, 3)
-	script := tour(t, "## Five minutes", "**Lose the leader.**")
+	script := tour(t, "README.md", "## Five minutes", "**Lose the leader.**")
 	// run's own default address, which README doesn't show, is another node here.
 	said := paste(t, folder, "export SIGNALBOX_ADDR="+c.bases[0]+"\n"+script, c)
 	for _, words := range []string{

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -39,6 +40,24 @@ func TestUsageStatus(t *testing.T) {
 	o := command(t, []string{"backup", "file"}, "SIGNALBOX_SEND_TOKEN_OVER_HTTP", "maybe")
 	if o.refused(t, "SIGNALBOX_SEND_TOKEN_OVER_HTTP"); o.status != hold.StatusUsage {
 		t.Errorf("%+v", o)
+	}
+}
+
+// TestErrorsSayWhatNext: an error has two lines: what, in the user's words, and what to do next.
+func TestErrorsSayWhatNext(t *testing.T) {
+	for arguments, want := range map[string]string{
+		"shwo db":               "signalbox: unknown command \"shwo\" for \"signalbox\"\n  Did you mean this? show\n",
+		"create db --permits x": "signalbox: invalid argument \"x\" for \"--permits\" flag: invalid syntax\n  See \"signalbox create --help\".\n",
+		"serve nosuch":          "signalbox: serve takes no arguments but flags: \"nosuch\"\n  See \"signalbox serve --help\".\n",
+		"cert ca nosuch":        "\n  See \"signalbox cert ca --help\".\n",
+		"ls --timeout 50ms --addr http://127.0.0.1:1": "signalbox: no node replied: dial tcp 127.0.0.1:1: connect: connection refused\n" +
+			"  Give the nodes' addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out.\n",
+	} {
+		var stdout, stderr bytes.Buffer
+		run(t.Context(), strings.Fields(arguments), lookup(nil), &stdout, &stderr) // --timeout counts without a deadline alone
+		if got := stderr.String(); !strings.HasSuffix(got, want) || strings.Count(got, "\n") != 2 {
+			t.Errorf("%s: %q, want %q", arguments, got, want)
+		}
 	}
 }
 

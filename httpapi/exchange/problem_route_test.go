@@ -25,7 +25,7 @@ func TestEveryNodeErrorOnARoute(t *testing.T) {
 	} {
 		a := apitest.New(t)
 		a.Node.Fail = c.err
-		got := a.Do("PUT /v1/semaphores/db", `{"permits":1}`).RefusedWith(c.status, c.code)
+		got := a.Do("POST /v1/semaphores/db/leases", "").RefusedWith(c.status, c.code)
 		if (got.Header.Get("Retry-After") != "") != c.retry {
 			t.Errorf("%v: Retry-After %q", c.err, got.Header.Get("Retry-After"))
 		}

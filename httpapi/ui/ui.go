@@ -38,6 +38,8 @@ var guards = map[string]string{
 const (
 	page  = "/ui/"
 	index = "index.html"
+
+	reference = "api.html" // at /ui/api
 )
 
 // UI serves the console.
@@ -66,6 +68,7 @@ func (u *UI) Routes() []exchange.Route {
 	return []exchange.Route{
 		exchange.On("GET", "/ui", func(c echo.Context) error { return u.redirect(c) }),
 		exchange.On("GET", page, func(c echo.Context) error { return u.send(c, index) }),
+		exchange.On("GET", page+"api", func(c echo.Context) error { return u.send(c, reference) }),
 		exchange.On("GET", page+":file", func(c echo.Context) error { return u.send(c, c.Param("file")) }),
 	}
 }

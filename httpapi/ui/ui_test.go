@@ -56,7 +56,7 @@ func files(t *testing.T) map[string]string {
 func TestFiles(t *testing.T) {
 	a := apitest.New(t, withConsole, withTokens(t))
 	texts := files(t)
-	texts[""] = texts["index.html"]
+	texts[""], texts["api"] = texts["index.html"], texts["api.html"]
 	for name, text := range texts {
 		got := a.Do("GET /ui/"+name, "").Is(200)
 		if got.Text != text {

@@ -108,7 +108,7 @@ func (l *linter) replies(of map[string]any, name string) {
 	if successes > 0 && shown == 0 && of["operationId"] != "get-openapi-json" {
 		l.add("%s: no reply has an example", name)
 	}
-	for _, status := range []string{"400", "401", "403", "500", "503"} {
+	for _, status := range []string{"400", "421", "429", "500"} {
 		if replies[status] == nil {
 			l.add("%s has no %s", name, status)
 		}
@@ -177,7 +177,7 @@ func TestOpenAPILint(t *testing.T) {
 		{`"tags": \[\s*"semaphores"\s*\]`, `"tags": ["other"]`, "has the tags"},
 		{`"in": "path",\s*"name": "name"`, `"in": "path", "name": "other"`, "the parameter other"},
 		{`"in": "path",\s*"name": "name",\s*"required": true`, `"in": "query", "name": "other"`, "parameters of the path"},
-		{`"503": \{\s*"\$ref": "[^"]*"\s*\},`, ``, "has no 503"},
+		{`"500": \{\s*"\$ref": "[^"]*"\s*\},`, ``, "has no 500"},
 		{`"application/problem\+json"`, `"application/json"`, "is no problem"},
 		{`"example": \{\s*"operations"`, `"other": { "operations"`, "the request has no example"},
 		{`"example": \{\s*"index"`, `"other": { "index"`, "no reply has an example"},

@@ -36,8 +36,9 @@ type described struct {
 
 const (
 	ofSemaphore = " unknown-semaphore precondition-failed"
+	ofLeader    = " no-leader outcome-unknown"
 	ofSession   = " unknown-session expired-session revoked"
-	ofAcquire   = ofSemaphore + ofSession + " unavailable never hierarchy lease-exists deleted over"
+	ofLine      = " unavailable never hierarchy lease-exists deleted over"
 )
 
 // describedRoutes has a row for each route.
@@ -52,25 +53,25 @@ var describedRoutes = map[string]described{
 	"DELETE /v1/semaphores/:name":                  {"Delete a semaphore", &opDelete, "", "", map[int]any{204: nil}, ofSemaphore},
 	"PUT /v1/semaphores/:name/value":               {"Set the available permits", &opSet, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow"},
 	"POST /v1/semaphores/:name/up":                 {"Add permits without an owner", &opUp, "", "", map[int]any{200: valueBody{}}, ofSemaphore + " overflow"},
-	"POST /v1/semaphores/:name/down":               {"Take permits without an owner", &opDown, "", "", map[int]any{200: downBody{}, 202: reads.WaitingBody{}}, ofSemaphore + ofSession + " unavailable never overflow deleted over"},
-	"POST /v1/semaphores/:name/leases":             {"Acquire in a session of its own", &opAcquireOnce, "", "", map[int]any{201: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofAcquire},
+	"POST /v1/semaphores/:name/down":               {"Take permits without an owner", &opDown, "", "", map[int]any{200: downBody{}, 202: reads.WaitingBody{}}, ofSemaphore + " unavailable deleted revoked"},
+	"POST /v1/semaphores/:name/leases":             {"Acquire in a session of its own", &opAcquireOnce, "", "", map[int]any{201: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofSemaphore + " unavailable never deleted revoked over"},
 	"DELETE /v1/semaphores/:name/holders/:session": {"Revoke a lease", &opRevoke, "", "", map[int]any{204: nil}, ofSemaphore + ofSession + " not-held"},
 
 	"POST /v1/sessions":                      {"Open a session", &opOpen, "", "", map[int]any{201: reads.SessionBody{}}, " over"},
 	"GET /v1/sessions":                       {"List sessions by id", nil, "limit cursor", "", map[int]any{200: reads.SessionsBody{}}, ""},
 	"GET /v1/sessions/:id":                   {"Read a session", nil, "", "", map[int]any{200: reads.SessionBody{}}, ofSession},
-	"PUT /v1/sessions/:id":                   {"Renew a session", &opRenew, "", "", map[int]any{200: renewedBody{}}, ofSession + " over"},
+	"PUT /v1/sessions/:id":                   {"Renew a session", &opRenew, "", "", map[int]any{200: renewedBody{}}, ofSession},
 	"DELETE /v1/sessions/:id":                {"End a session", &opEnd, "", "", map[int]any{204: nil}, ""},
 	"POST /v1/sessions/:id/revoke":           {"End a session as an operator", &opRevokeSession, "", "", map[int]any{204: nil}, ""},
 	"GET /v1/sessions/:id/leases":            {"List the leases of a session, oldest first", nil, "limit cursor", "", map[int]any{200: reads.HeldLeasesBody{}}, ofSession},
-	"PUT /v1/sessions/:id/leases/:name":      {"Acquire in a session", &opAcquire, "", "", map[int]any{200: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofAcquire},
+	"PUT /v1/sessions/:id/leases/:name":      {"Acquire in a session", &opAcquire, "", "", map[int]any{200: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofSemaphore + ofSession + ofLine},
 	"GET /v1/sessions/:id/leases/:name":      {"Read a lease or a waiting request", nil, "epoch", "", map[int]any{200: reads.LeaseBody{}, 202: reads.WaitingBody{}}, ofSemaphore + ofSession + " not-held"},
 	"PATCH /v1/sessions/:id/leases/:name":    {"Return part of a lease", &opResize, "", "", map[int]any{200: reads.LeaseBody{}}, ofSemaphore + ofSession + " not-held lease-exists over"},
 	"DELETE /v1/sessions/:id/leases/:name":   {"Release a lease or withdraw a request", &opRelease, "", "", map[int]any{204: nil}, ofSemaphore + ofSession},
-	"POST /v1/sessions/:id/acquire":          {"Acquire all or any of several semaphores", &opAcquireMany, "", "", map[int]any{200: leasesBody{}, 202: reads.WaitingBody{}}, ofAcquire},
-	"POST /v1/sessions/:id/restore":          {"Restore a session that a client remembers", &opRestore, "", "", map[int]any{200: restoredBody{}}, ofSemaphore + ofSession + " session-exists over overflow"},
-	"PUT /v1/sessions/:id/waitlist/:name":    {"Add to a wait list", &opListAdd, "", "", map[int]any{200: listedBody{}}, ofSemaphore + ofSession + " overflow never"},
-	"DELETE /v1/sessions/:id/waitlist/:name": {"Remove from a wait list", &opListRemove, "", "", map[int]any{204: nil}, ofSemaphore + ofSession},
+	"POST /v1/sessions/:id/acquire":          {"Acquire all or any of several semaphores", &opAcquireMany, "", "", map[int]any{200: leasesBody{}, 202: reads.WaitingBody{}}, " unknown-semaphore" + ofSession + ofLine},
+	"POST /v1/sessions/:id/restore":          {"Restore a session that a client remembers", &opRestore, "", "", map[int]any{200: restoredBody{}}, " unknown-semaphore revoked session-exists over overflow"},
+	"PUT /v1/sessions/:id/waitlist/:name":    {"Add to a wait list", &opListAdd, "", "", map[int]any{200: listedBody{}}, ofSemaphore + ofSession + " overflow"},
+	"DELETE /v1/sessions/:id/waitlist/:name": {"Remove from a wait list", &opListRemove, "", "", map[int]any{204: nil}, ofSession},
 	"POST /v1/sessions/:id/waitlist/wait":    {"Deliver the ready entries of a wait list", &opListDeliver, "", "", map[int]any{200: deliveryBody{}}, ofSession},
 
 	"PUT /v1/items/:name":    {"Put, acquire or release an item", &opItem, "", "", map[int]any{200: changedItemBody{}, 201: changedItemBody{}}, ofSession + " item-differs over"},
@@ -83,19 +84,13 @@ var describedRoutes = map[string]described{
 	"GET /v1/events":       {"Follow the changes as server-sent events", nil, "since name* prefix session", "", map[int]any{200: "text/event-stream"}, " history-gone"},
 
 	"GET /v1/cluster":                    {"Read the members of the cluster", nil, "", "", map[int]any{200: clusterSchema}, ""},
-	"PUT /v1/cluster/members/:member":    {"Add a member", nil, "", "peer!", map[int]any{200: clusterSchema, 202: clusterSchema}, " member-refused"},
-	"DELETE /v1/cluster/members/:member": {"Remove a member", nil, "", "", map[int]any{200: clusterSchema}, " member-refused unknown-member"},
-	"POST /v1/cluster/leader":            {"Hand the leadership over", nil, "", "id", map[int]any{200: clusterSchema}, " no-successor unknown-member"},
-	"PUT /v1/cluster/level":              {"Raise the feature level", nil, "", "feature_level!", map[int]any{200: clusterSchema}, " level-unknown"},
+	"PUT /v1/cluster/members/:member":    {"Add a member", nil, "", "peer!", map[int]any{200: clusterSchema, 202: clusterSchema}, ofLeader + " member-refused"},
+	"DELETE /v1/cluster/members/:member": {"Remove a member", nil, "", "", map[int]any{200: clusterSchema}, ofLeader + " member-refused unknown-member no-successor"},
+	"POST /v1/cluster/leader":            {"Hand the leadership over", nil, "", "id", map[int]any{200: clusterSchema}, ofLeader + " no-successor unknown-member"},
+	"PUT /v1/cluster/level":              {"Raise the feature level", nil, "", "feature_level!", map[int]any{200: clusterSchema}, ofLeader + " level-unknown"},
 	"GET /v1/snapshot":                   {"Fetch a backup", nil, "", "", map[int]any{200: "application/octet-stream"}, ""},
-	"PUT /v1/snapshot":                   {"Restore a backup", nil, "sessions", "*", map[int]any{200: restoreSchema}, " not-leader backup-refused level-unknown"},
+	"PUT /v1/snapshot":                   {"Restore a backup", nil, "sessions", "*", map[int]any{200: restoreSchema}, " no-leader not-leader backup-refused level-unknown storage-full states-differ not-applied outcome-unknown"},
 }
-
-// commonCodes are those of every route, readCodes those of GET, changeCodes those of the others.
-const (
-	commonCodes = "invalid-request unauthenticated forbidden unknown-route wrong-host limit-reached internal no-leader draining not-applied states-differ outcome-unknown overloaded storage-full behind"
-	changeCodes = " request-timeout too-large unsupported-encoding level-too-low key-reused"
-)
 
 // The shapes of packages below, which the tests of every reply check.
 var (
@@ -398,11 +393,7 @@ func (d described) describe(r exchange.Route, components schemas, refusals objec
 		}
 		replies[strconv.Itoa(status)] = reply
 	}
-	codes := commonCodes + d.codes
-	if r.Method != "GET" {
-		codes += changeCodes
-	}
-	for status, codes := range exchange.ByStatus(strings.Fields(codes)) {
+	for status, codes := range exchange.ByStatus(strings.Fields(d.allCodes(r))) {
 		called := strconv.Itoa(status) + "-" + strings.Join(codes, "-")
 		refusals[called] = object{"description": strings.Join(codes, ", "), "content": object{"application/problem+json": object{"schema": object{
 			"allOf": []any{object{"$ref": "#/components/schemas/Problem"}, object{"properties": object{"code": object{"enum": codes}}}}}}}}
@@ -410,6 +401,32 @@ func (d described) describe(r exchange.Route, components schemas, refusals objec
 	}
 	of["responses"] = replies
 	return of
+}
+
+// allCodes returns the codes of a route's problems. TestEveryReplyIsReached of httpapi holds them
+// to what the route does.
+func (d described) allCodes(r exchange.Route) string {
+	codes := d.codes + " invalid-request wrong-host limit-reached internal"
+	reads := r.Method == "GET"
+	if r.Path != "/v1/openapi.json" {
+		codes += " unauthenticated"
+	}
+	if !reads || strings.Contains(r.Path, ":name") || r.Path == "/v1/events" || r.Path == "/v1/snapshot" {
+		codes += " forbidden"
+	}
+	switch {
+	case !reads:
+		codes += " request-timeout too-large unsupported-encoding draining"
+	case r.Path != "/v1/openapi.json" && r.Path != "/v1/cluster":
+		codes += " no-leader behind draining"
+	}
+	if d.op != nil {
+		codes += " no-leader not-applied states-differ outcome-unknown overloaded storage-full level-too-low key-reused"
+		if d.op.body.has(fieldWait) { // the end of a wait is confirmed by a read
+			codes += " behind"
+		}
+	}
+	return codes
 }
 
 // parameters describes those of the path, of the query and of the headers.

@@ -143,6 +143,27 @@ func (d *Description) route(r *http.Request) *route {
 	return found
 }
 
+// Replies returns every reply of the description, "METHOD /path STATUS", and with the code of
+// the problem after it where there is one.
+func (d *Description) Replies() (all []string) {
+	for _, of := range d.routes {
+		path := strings.ReplaceAll(strings.TrimPrefix(of.at[:strings.LastIndex(of.at, "/")], "#/paths/"), "~1", "/")
+		for status, listed := range of.operation["responses"].(map[string]any) {
+			line := of.method + " " + path + " " + status
+			reply, at := d.Resolve(listed.(map[string]any), "")
+			if at == "" {
+				all = append(all, line)
+				continue
+			}
+			problem := reply["content"].(map[string]any)["application/problem+json"].(map[string]any)["schema"].(map[string]any)["allOf"].([]any)[1]
+			for _, code := range problem.(map[string]any)["properties"].(map[string]any)["code"].(map[string]any)["enum"].([]any) {
+				all = append(all, line+" "+code.(string))
+			}
+		}
+	}
+	return all
+}
+
 // Differs compares a value with the schema at a JSON pointer, and says how they differ; nil if
 // the value is valid.
 func (d *Description) Differs(value any, pointer string) error {

@@ -169,6 +169,9 @@ func (n *Node) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error
 
 // DoMany implements exchange.Node.
 func (n *Node) DoMany(_ context.Context, calls []cluster.Call) ([]cluster.Reply, []error) {
+	if n.Panics {
+		panic("secret of the inside")
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	replies, errs := make([]cluster.Reply, len(calls)), make([]error, len(calls))

@@ -46,8 +46,6 @@ func TestMembers(t *testing.T) {
 	}
 	a.Node.Fail = fmt.Errorf("%w 2: n2 knows level 1", outcome.ErrLevelUnknown)
 	a.Do("PUT /v1/cluster/level", `{"level":2}`).RefusedWith(409, "level-unknown", "reason="+a.Node.Fail.Error())
-	a.Node.Fail = outcome.ErrBelowLevel
-	a.Do("PUT /v1/cluster/level", `{"level":2}`).RefusedWith(409, "level-too-low")
 	a.Node.Fail = outcome.ErrCatchingUp
 	a.Do("PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`).Is(202, "node=n1")
 	a.Node.Fail = fmt.Errorf("%w: n9 has the address", outcome.ErrMemberInvalid)

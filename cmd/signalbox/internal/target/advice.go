@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	signalbox "github.com/signalbox/signalbox/client"
@@ -53,6 +54,10 @@ func Explain(err error) error {
 	case errors.Is(err, signalbox.ErrNoLeader), errors.Is(err, signalbox.ErrStorageFull), errors.Is(err, signalbox.ErrSplitState):
 		next = "See the state of the cluster with \"signalbox status\"."
 	case errors.Is(err, signalbox.ErrUnreachable) && !errors.Is(err, context.Canceled):
+		var cause *net.OpError
+		if errors.As(err, &cause) { // without the route
+			err = &reworded{signalbox.ErrUnreachable.Error() + ": " + cause.Error(), err}
+		}
 		next = "Give the nodes' addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out."
 	default:
 		return err

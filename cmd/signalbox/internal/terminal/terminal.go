@@ -203,7 +203,7 @@ var (
 	// ErrDeclined: the question got another reply than yes.
 	ErrDeclined = errors.New("not done")
 	// ErrNoTerminal: there is no terminal to ask on.
-	ErrNoTerminal = errors.New("this can't be undone, and there is no terminal to ask on: give --yes")
+	ErrNoTerminal = errors.New("this can't be undone, and there is no terminal to ask on")
 )
 
 // Confirm asks a question on out, and returns nil if in has yes for it. The end of ctx ends
