@@ -296,24 +296,34 @@ func TestOldPlaces(t *testing.T) {
 }
 
 // TestWinnersLoseTheirPlace: a connection that has written the item stands at the end, in the
-// lines of prefixes as well.
+// lines of prefixes as well, and stays where it was in other lines.
 func TestWinnersLoseTheirPlace(t *testing.T) {
 	inBubble(t, func(b *box) {
-		for _, query := range []Query{db, {Name: "d", Below: true}} {
-			b.ask("a", query)
-			b.ask("b", query)
+		for _, row := range []struct {
+			query Query
+			took  string
+			order []string
+		}{
+			{db, "db", []string{"b@0", "c@10", "a@20"}},
+			{Query{Name: "d", Below: true}, "db", []string{"b@0", "c@10", "a@20"}},
+			{db, "d", []string{"a@0", "b@10", "c@20"}},
+			{db, "db/x", []string{"a@0", "b@10", "c@20"}},
+			{Query{Name: "db", Below: true}, "d", []string{"a@0", "b@10", "c@20"}},
+		} {
+			for _, conn := range []string{"a", "b", "c"} {
+				b.ask(conn, row.query)
+			}
 			b.change("db", false)
 			pass(100)
-			b.expect("a@0", "b@10")
-			b.ask("b", query)
-			b.Took("b", "db") // of a query that waits it takes no place
-			b.Took("a", "e")
-			b.Took("a", "db")
-			b.ask("a", query)
+			b.expect("a@0", "b@10", "c@20")
+			b.ask("c", row.query)
+			b.Took("c", row.took) // a query that waits does not lose its place
+			b.Took("a", row.took)
+			b.ask("a", row.query)
+			b.ask("b", row.query)
 			b.change("db", false)
-			pass(100)
-			b.expect("b@0", "a@10")
-			pass(1000)
+			pass(1100)
+			b.expect(row.order...)
 		}
 	})
 }
