@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/consul/turns"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -27,8 +28,9 @@ type Config struct {
 // dialect serves the dialect's routes.
 type dialect struct {
 	*exchange.Exchange
-	options Config
-	waits   *waits
+	options  Config
+	watchers *watchers
+	lines    *turns.Lines // of the queries that wait
 }
 
 // New returns the dialect, or an error for options that can't be.
@@ -37,8 +39,8 @@ func New(x *exchange.Exchange, options Config) (exchange.Dialect, error) {
 		return exchange.Dialect{}, fmt.Errorf("consul: a linger of %d percent: it is 0 to 100", options.LingerPercent)
 	}
 	exchange.SetDefault(&options.Watchers, 10_000)
-	d := &dialect{Exchange: x, options: options, waits: newWaits(x.Node, options.Watchers)}
-	return exchange.Dialect{Routes: d.routes(), Render: d.render, Token: tokenOf, Collectors: []prometheus.Collector{d.waits.gauge}}, nil
+	d := &dialect{Exchange: x, options: options, watchers: newWatchers(options.Watchers), lines: turns.New(items{x.Node})}
+	return exchange.Dialect{Routes: d.routes(), Render: d.render, Token: tokenOf, Collectors: []prometheus.Collector{d.watchers.gauge}}, nil
 }
 
 func (d *dialect) routes() []exchange.Route {

@@ -18,7 +18,9 @@ func asConsulWith(options consul.Config) func(*apitest.Config) {
 }
 
 // asConsul serves the dialect with the defaults of a node.
-func asConsul(cfg *apitest.Config) { asConsulWith(consul.Config{LingerPercent: 100, Version: "1.2.3"})(cfg) }
+func asConsul(cfg *apitest.Config) {
+	asConsulWith(consul.Config{LingerPercent: 100, Version: "1.2.3"})(cfg)
+}
 
 // inEachConsul runs a test in each place, see apitest.InEachPlace.
 func inEachConsul(t *testing.T, test func(s *apitest.Site), change ...func(*apitest.Config)) {

@@ -12,6 +12,7 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/consul/turns"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -32,16 +33,15 @@ var (
 	errTooManyWait = trouble("This node has as many waiting queries as it takes (--max-watchers). Try again later, or at another node.", "")
 )
 
-// waits counts the queries that wait.
-type waits struct {
+// watchers counts the queries that wait.
+type watchers struct {
 	most  int64
 	open  atomic.Int64
 	gauge prometheus.Collector
-	node  exchange.Node
 }
 
-func newWaits(node exchange.Node, most int) *waits {
-	w := &waits{most: int64(most), node: node}
+func newWatchers(most int) *watchers {
+	w := &watchers{most: int64(most)}
 	w.gauge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "signalbox_consul_queries_open",
 		Help: "Queries of Consul's clients that wait on this node for a change.",
@@ -49,25 +49,42 @@ func newWaits(node exchange.Node, most int) *waits {
 	return w
 }
 
-// ask calls look at the beginning and at each change of a span, until it is done or ctx ends.
-func (w *waits) ask(ctx context.Context, of span, look func() bool) error {
-	watch := w.node.WatchItems(of.name, of.below)
-	defer watch.Stop()
-	for !look() {
-		select {
-		case <-watch.News():
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+// begin counts a query in, unless there are too many.
+func (w *watchers) begin() error {
+	if w.open.Add(1) > w.most {
+		w.open.Add(-1)
+		return errTooManyWait
 	}
 	return nil
 }
 
+func (w *watchers) end() { w.open.Add(-1) }
+
+// items are the items of a node for the lines of its waiting queries.
+type items struct{ exchange.Node }
+
+// Watch implements turns.Items.
+func (n items) Watch(name string, below bool) turns.Watch { return n.WatchItems(name, below) }
+
+// Free implements turns.Items.
+func (n items) Free(name string) (free bool) {
+	n.View(func(m *fsm.Machine) {
+		i, _ := m.Item(name) // without one no session holds it
+		free = i.Session == 0
+	})
+	return free
+}
+
+// connOf returns the connection of a request, by which a query that is asked again keeps its
+// place in line.
+func connOf(c echo.Context) string { return c.Request().RemoteAddr }
+
 // awaitItems blocks until the state is as recent as a query requires and, where it has an
 // index, until that of the span is above it or the wait is over. The caller then reads the state.
 func (d *dialect) awaitItems(c echo.Context, q *asked, of span) (cluster.Reading, error) {
+	query := turns.Query{Name: of.name, Below: of.below, Conn: connOf(c), Monitor: q.stale || q.consistent, After: q.index}
 	return d.await(c, q, func(ctx context.Context) error {
-		return d.waits.ask(ctx, of, func() bool { return d.indexOf(c, of) > q.index })
+		return d.lines.Ask(ctx, query, func() (done bool, err error) { return d.indexOf(c, of) > q.index, nil })
 	})
 }
 
@@ -100,11 +117,10 @@ func (d *dialect) await(c echo.Context, q *asked, wait func(ctx context.Context)
 	if err != nil || q.index == 0 {
 		return at, err
 	}
-	if d.waits.open.Add(1) > d.waits.most {
-		d.waits.open.Add(-1)
-		return at, errTooManyWait
+	if err := d.watchers.begin(); err != nil {
+		return at, err
 	}
-	defer d.waits.open.Add(-1)
+	defer d.watchers.end()
 	timed, cancel := context.WithTimeoutCause(request, q.wait, errWaitOver)
 	defer cancel()
 	ctx, end := context.WithCancelCause(timed)

@@ -44,12 +44,17 @@ func (d *dialect) doKeyed(c echo.Context, command fsm.Command, key string) (*clu
 // does not hold.
 func (d *dialect) outcome(c echo.Context, q *asked, command fsm.Command) error {
 	reply, err := d.do(c, command)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case reply.Code == fsm.OK:
+	}
+	return d.sendResult(c, q, reply)
+}
+
+func (d *dialect) sendResult(c echo.Context, q *asked, reply *cluster.Reply) error {
+	switch reply.Code {
+	case fsm.OK:
 		return d.sendOutcome(c, q, true)
-	case reply.Code == fsm.ItemDiffers:
+	case fsm.ItemDiffers:
 		return d.sendOutcome(c, q, false)
 	}
 	return exchange.Refused(&reply.Result)
@@ -108,32 +113,40 @@ func (d *dialect) putKey(c echo.Context) error {
 		}
 		id, _ := parseSession(session) // 0 is held by no session
 		return d.outcome(c, &p.asked, fsm.ItemRelease{Name: p.key, Value: p.value, Flags: p.flags, Session: id})
+	case p.has("cas"):
+		return d.checkAndSet(c, &p)
 	}
-	command := fsm.ItemPut{Name: p.key, Value: p.value, Flags: p.flags}
-	if p.has("cas") {
-		command.Version = fsm.Change[uint64]{Given: true, Value: p.cas}
-		past, err := d.isPast(c, p.key, p.cas)
-		if err != nil {
-			return err
-		}
-		if past {
-			return d.sendOutcome(c, &p.asked, false)
-		}
+	return d.outcome(c, &p.asked, fsm.ItemPut{Name: p.key, Value: p.value, Flags: p.flags})
+}
+
+// checkAndSet writes a key that has a version, or that is absent.
+func (d *dialect) checkAndSet(c echo.Context, p *put) error {
+	command := fsm.ItemPut{Name: p.key, Value: p.value, Flags: p.flags, Version: fsm.Change[uint64]{Given: true, Value: p.cas}}
+	if d.isPast(c, &command) {
+		return d.sendOutcome(c, &p.asked, false)
 	}
-	return d.outcome(c, &p.asked, command)
+	reply, err := d.do(c, command)
+	if err != nil {
+		return err
+	}
+	if reply.Code == fsm.OK {
+		d.lines.Took(connOf(c), p.key)
+	}
+	return d.sendResult(c, &p.asked, reply)
 }
 
 // isPast reports whether a key already has a higher version than a check-and-set names, as
-// this node has it. Versions only rise, so that the check can never succeed again.
-func (d *dialect) isPast(c echo.Context, key string, cas uint64) (past bool, err error) {
-	if err := d.MayName(c, key); err != nil || cas == 0 {
-		return false, err
+// this node has it. Versions only rise, so that the check can never succeed again. The
+// refusal of a caller that may not write the key is the node's matter.
+func (d *dialect) isPast(c echo.Context, command *fsm.ItemPut) (past bool) {
+	if command.Version.Value == 0 || d.Caller(c).May(*command) != nil {
+		return false
 	}
 	d.View(c, func(m *fsm.Machine) {
-		i, exists := m.Item(key)
-		past = exists && i.Version > cas
+		i, exists := m.Item(command.Name)
+		past = exists && i.Version > command.Version.Value
 	})
-	return past, nil
+	return past
 }
 
 // errMissingSession refuses an empty session.
@@ -143,22 +156,23 @@ var errMissingSession = &refusal{status: http.StatusInternalServerError, text: "
 func (d *dialect) acquire(c echo.Context, p *put) error {
 	session := p.values.Get("acquire")
 	id, _ := parseSession(session) // 0 is no session
+	if err := d.lines.HoldBack(c.Request().Context(), connOf(c), p.key); err != nil {
+		return err
+	}
 	reply, err := d.do(c, fsm.ItemAcquire{Name: p.key, Value: p.value, Flags: p.flags, Session: id})
 	if err != nil {
 		return err
 	}
 	switch reply.Code {
 	case fsm.OK:
-		return d.sendOutcome(c, &p.asked, true)
-	case fsm.ItemDiffers:
-		return d.sendOutcome(c, &p.asked, false)
+		d.lines.Took(connOf(c), p.key)
 	case fsm.UnknownSession, fsm.ExpiredSession, fsm.Revoked:
 		if session == "" {
 			return errMissingSession
 		}
 		return refuse(http.StatusInternalServerError, "raft apply failed: invalid session "+strconv.Quote(session))
 	}
-	return exchange.Refused(&reply.Result)
+	return d.sendResult(c, &p.asked, reply)
 }
 
 // deleteKey deletes a key, or with recurse all that begin with it.

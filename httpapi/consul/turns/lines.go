@@ -1,0 +1,201 @@
+package turns
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/wake"
+)
+
+// Items are the items of this node, as a line sees them.
+type Items interface {
+	// Watch returns a watch of the item of that name or, with below, of all items whose names
+	// begin with it. It misses no change that is applied after it returns.
+	Watch(name string, below bool) Watch
+	// Free reports whether no session holds the item of that name. An item that does not exist
+	// is free. It must be quick, and is called with no lock held.
+	Free(name string) bool
+}
+
+// Watch follows the changes of what is watched.
+type Watch interface {
+	// News is a signal that is set at each change, after Index has its number.
+	News() <-chan struct{}
+	// Index returns the highest number of a change since the watch began, 0 without one.
+	Index() uint64
+	// Stop ends the watch. It is called once.
+	Stop()
+}
+
+// Query is a query that waits for a change.
+type Query struct {
+	Name    string // the watched key or prefix
+	Below   bool   // all names that begin with Name are watched
+	Conn    string // the connection that the query came on
+	Monitor bool   // it is woken at once, by each change
+	After   uint64 // changes up to this number do not concern it
+}
+
+// keptFor is how long the place of a query is kept for its connection.
+const keptFor = time.Second
+
+// Lines are all lines of a node. Use New. Its methods are safe for concurrent use.
+type Lines struct {
+	items Items
+
+	mu       sync.Mutex
+	lines    map[watched]*line
+	last     uint64            // the place that was given to a query last
+	kept     map[string][]kept // by connection
+	sweeping bool              // a timer runs that forgets kept places
+}
+
+// watched is a name, or with below a prefix.
+type watched struct {
+	name  string
+	below bool
+}
+
+// kept is a place in the line of what is watched, for a query that may be asked again.
+type kept struct {
+	watched
+	place uint64
+	until time.Time
+}
+
+// New returns the lines of a node, without queries.
+func New(items Items) *Lines {
+	return &Lines{items: items, lines: map[watched]*line{}, kept: map[string][]kept{}}
+}
+
+// Ask puts a query into its line and calls look: once at the beginning, and then each time the query is
+// woken. It returns nil when look reports that it is done, look's error, or the cause of ctx
+// when ctx ends while the query waits. The query keeps its place in line until then. look is
+// called by the caller's goroutine, without a lock.
+func (l *Lines) Ask(ctx context.Context, query Query, look func() (done bool, err error)) error {
+	q := &waiter{Query: query, news: wake.NewSignal()}
+	line := l.join(q)
+	defer l.leave(line, q)
+	for {
+		if done, err := look(); done || err != nil {
+			return err
+		}
+		if err := wake.Until(ctx, q.news); err != nil {
+			return err
+		}
+		l.stand(line, q)
+	}
+}
+
+// HoldBack blocks an acquire of a key that comes on a connection while the turn is another
+// connection's: at most turnFor. It fails with ctx's cause when ctx ends first.
+func (l *Lines) HoldBack(ctx context.Context, conn, name string) error {
+	l.mu.Lock()
+	line := l.lines[watched{name, false}]
+	l.mu.Unlock()
+	if line == nil {
+		return nil
+	}
+	line.follow() // the acquire may come before the line's goroutine has seen the change
+	l.mu.Lock()
+	over := line.turnOfOthers(conn)
+	l.mu.Unlock()
+	if over == nil {
+		return nil
+	}
+	return wake.Until(ctx, over)
+}
+
+// Took gives up the places that are kept for a connection in the lines of an item, and of the
+// prefixes of its name: the connection has written the item. A winner that asks again at once
+// then stands behind those that have waited for it.
+func (l *Lines) Took(conn, name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keep(conn, slices.DeleteFunc(l.kept[conn], func(k kept) bool {
+		return k.name == name || k.below && strings.HasPrefix(name, k.name)
+	}))
+}
+
+// join puts a query into its line, at the place that its connection has kept there or at the end.
+func (l *Lines) join(q *waiter) *line {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := watched{q.Name, q.Below}
+	on := l.lines[of]
+	if on == nil {
+		on = newLine(l, of)
+		l.lines[of] = on
+		go on.run()
+	}
+	on.queries++
+	if !q.Monitor {
+		q.place = l.placeOf(of, q.Conn)
+	}
+	on.add(q)
+	return on
+}
+
+// stand puts a query that was woken back into its line.
+func (l *Lines) stand(on *line, q *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	on.add(q)
+}
+
+// leave takes a query out of its line, and keeps its place for its connection.
+func (l *Lines) leave(on *line, q *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	on.remove(q)
+	on.queries--
+	on.endIfIdle()
+	if q.Monitor {
+		return
+	}
+	l.kept[q.Conn] = append(l.kept[q.Conn], kept{on.watched, q.place, time.Now().Add(keptFor)})
+	if !l.sweeping {
+		l.sweeping = true
+		time.AfterFunc(keptFor, l.sweep)
+	}
+}
+
+// placeOf returns the place that a connection has kept in a line, and no longer keeps it, or the
+// next new one. The caller holds mu.
+func (l *Lines) placeOf(of watched, conn string) uint64 {
+	now := time.Now()
+	i := slices.IndexFunc(l.kept[conn], func(k kept) bool { return k.watched == of && now.Before(k.until) })
+	if i < 0 {
+		l.last++
+		return l.last
+	}
+	place := l.kept[conn][i].place
+	l.keep(conn, slices.Delete(l.kept[conn], i, i+1))
+	return place
+}
+
+// keep sets the places that are kept for a connection. The caller holds mu.
+func (l *Lines) keep(conn string, places []kept) {
+	if len(places) == 0 {
+		delete(l.kept, conn)
+		return
+	}
+	l.kept[conn] = places
+}
+
+// sweep forgets the places whose second is over. It runs once a second while there are any.
+func (l *Lines) sweep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for conn, places := range l.kept {
+		l.keep(conn, slices.DeleteFunc(places, func(k kept) bool { return !now.Before(k.until) }))
+	}
+	l.sweeping = len(l.kept) > 0
+	if l.sweeping {
+		time.AfterFunc(keptFor, l.sweep)
+	}
+}

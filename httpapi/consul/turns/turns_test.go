@@ -1,0 +1,511 @@
+package turns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/wake"
+)
+
+// box is the items of a test, and what the queries there heard, with the moments.
+type box struct {
+	*Lines
+	t *testing.T
+
+	mu      sync.Mutex
+	held    map[string]bool
+	number  uint64
+	watches map[*watch]watched
+	heard   []string
+	start   time.Time // of the first change since expect was called
+	begun   bool
+}
+
+type watch struct {
+	news  wake.Signal
+	index atomic.Uint64
+	stop  func()
+}
+
+func (w *watch) News() <-chan struct{} { return w.news }
+func (w *watch) Index() uint64         { return w.index.Load() }
+func (w *watch) Stop()                 { w.stop() }
+
+func newBox(t *testing.T) *box {
+	b := &box{t: t, start: time.Now(), held: map[string]bool{}, watches: map[*watch]watched{}}
+	b.Lines = New(b)
+	return b
+}
+
+func (b *box) Watch(name string, below bool) Watch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := &watch{news: wake.NewSignal()}
+	w.stop = func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.watches, w)
+	}
+	b.watches[w] = watched{name, below}
+	return w
+}
+
+func (b *box) Free(name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.held[name]
+}
+
+// change is an applied change of an item, after which it is held or not. The first one
+// is moment 0 of the events.
+func (b *box) change(name string, held bool) {
+	if !b.begun {
+		b.start, b.begun = time.Now(), true
+	}
+	b.apply(name, held)
+	synctest.Wait()
+}
+
+func (b *box) apply(name string, held bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.number++
+	b.held[name] = held
+	for w, on := range b.watches {
+		if on.name == name || on.below && strings.HasPrefix(name, on.name) {
+			w.index.Store(b.number)
+			w.news.Set()
+		}
+	}
+}
+
+func (b *box) index() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.number
+}
+
+// note writes down an event and its moment.
+func (b *box) note(words string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.heard = append(b.heard, fmt.Sprintf("%s@%d", words, time.Since(b.start).Milliseconds()))
+}
+
+// ask starts a query and waits until it stands in line. When it is woken by a change above
+// its index, the event is its connection; by another one, its connection and "in vain".
+func (b *box) ask(conn string, query Query) { b.askWithin(b.t.Context(), conn, query) }
+
+func (b *box) askWithin(ctx context.Context, conn string, query Query) {
+	query.Conn = conn
+	if query.After == 0 {
+		query.After = b.index()
+	}
+	go func() {
+		looks := 0
+		err := b.Ask(ctx, query, func() (bool, error) {
+			if looks++; looks > 1 && b.index() <= query.After {
+				b.note(conn + " in vain")
+			}
+			return b.index() > query.After, nil
+		})
+		if err != nil {
+			conn += " " + err.Error()
+		}
+		b.note(conn)
+	}()
+	synctest.Wait()
+}
+
+// expect compares all events since the last call.
+func (b *box) expect(want ...string) {
+	b.t.Helper()
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.Equal(b.heard, want) {
+		b.t.Errorf("heard %v\nwant  %v", b.heard, want)
+	}
+	b.heard, b.begun = nil, false
+}
+
+// pass lets time pass.
+func pass(ms int) {
+	<-time.After(time.Duration(ms) * time.Millisecond)
+	synctest.Wait()
+}
+
+// inBubble runs a test in virtual time. At its end no line, no watch and no place is left.
+func inBubble(t *testing.T, test func(b *box)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBox(t)
+		test(b)
+		pass(2001)
+		b.Lines.mu.Lock()
+		defer b.Lines.mu.Unlock()
+		if len(b.lines) != 0 || len(b.kept) != 0 || b.sweeping || len(b.watches) != 0 {
+			t.Errorf("left: %d lines, %d connections with places, %d watches", len(b.lines), len(b.kept), len(b.watches))
+		}
+	})
+}
+
+var db = Query{Name: "db"}
+
+// TestOneEachPace: a change wakes the first at once, and one more each 10 ms, in the order in which
+// they came; 250 ms after it all that are left.
+func TestOneEachPace(t *testing.T) {
+	inBubble(t, func(b *box) {
+		b.change("db", true)
+		var want []string
+		for i := range 30 {
+			conn := fmt.Sprint("c", i)
+			b.ask(conn, db)
+			want = append(want, fmt.Sprintf("%s@%d", conn, min(i*10, 250)))
+		}
+		b.expect()
+		b.change("db", false)
+		pass(9)
+		b.expect(want[0])
+		pass(300)
+		slices.Sort(b.heard[24:]) // those woken together
+		slices.Sort(want[25:])
+		b.expect(want[1:]...)
+	})
+}
+
+// TestEachChangeWakesTheFirst: further changes wake the first of those that are left, and the
+// 250 ms count from the first change that a query was not woken for.
+func TestEachChangeWakesTheFirst(t *testing.T) {
+	inBubble(t, func(b *box) {
+		for _, conn := range []string{"a", "b", "c", "d", "e", "f"} {
+			b.ask(conn, db)
+		}
+		b.change("db", true)
+		pass(4)
+		b.change("db", false)
+		pass(4)
+		b.change("db", true)
+		pass(9)
+		b.expect("a@0", "b@4", "c@8")
+		pass(1)
+		b.expect("d@18")
+		pass(8)
+		b.expect()
+		for range 60 { // changes of others do not concern this line
+			b.apply("other", false)
+			pass(1)
+		}
+		b.expect("e@28", "f@38")
+	})
+}
+
+// TestNoneWaitsLongerThanLatest: changes that keep coming wake new ones first in vain, for 250 ms.
+func TestNoneWaitsLongerThanLatest(t *testing.T) {
+	inBubble(t, func(b *box) {
+		for i := range 100 {
+			b.ask(fmt.Sprint("c", i), db)
+		}
+		for range 50 {
+			b.change("db", true)
+			pass(5)
+		}
+		heard := len(b.heard)
+		if heard != 100 || b.heard[49] != "c49@245" || !strings.HasSuffix(b.heard[50], "@250") || !strings.HasSuffix(b.heard[99], "@250") {
+			t.Errorf("%d heard, %v", heard, b.heard)
+		}
+		b.heard = nil
+	})
+}
+
+// TestChangesUpToTheIndex do not concern a query, of its own key or prefix or another.
+func TestChangesUpToTheIndex(t *testing.T) {
+	inBubble(t, func(b *box) {
+		b.ask("ahead", Query{Name: "db", After: 3})
+		b.ask("other", Query{Name: "d"})
+		b.ask("below", Query{Name: "d", Below: true})
+		b.ask("all", Query{Below: true})
+		b.ask("apart", Query{Name: "db/", Below: true})
+		b.change("db", false) // 1
+		pass(1000)
+		slices.Sort(b.heard) // they are in lines of their own
+		b.expect("all@0", "below@0")
+		b.change("db", false)
+		b.change("db", false)
+		pass(1000)
+		b.expect()
+		b.change("db", false) // 4
+		b.expect("ahead@0")
+		b.change("db/x", false)
+		b.change("d", false)
+		slices.Sort(b.heard)
+		b.expect("apart@0", "other@0")
+	})
+}
+
+// TestOldPlaces: a query that is asked again on its connection within a second stands where it
+// stood; not later than that, not on another connection, and not in another line.
+func TestOldPlaces(t *testing.T) {
+	inBubble(t, func(b *box) {
+		wakeAll := func(order ...string) {
+			t.Helper()
+			b.change("db", true)
+			pass(100)
+			for i := range order {
+				order[i] = fmt.Sprintf("%s@%d", order[i], i*10)
+			}
+			b.expect(order...)
+		}
+		b.ask("a", db)
+		b.ask("b", db)
+		b.ask("c", db)
+		b.change("db", true)
+		b.expect("a@0")
+		b.ask("a", db)
+		pass(100)
+		b.expect("b@10", "c@20")
+		b.ask("x", db)
+		b.ask("c", db)
+		b.ask("b", Query{Name: "db", Monitor: true}) // has no place, and takes none
+		b.change("db", true)
+		pass(100)
+		slices.Sort(b.heard[:2])
+		b.expect("a@0", "b@0", "c@10", "x@20")
+		b.ask("c", Query{Name: "e"}) // another line
+		b.ask("x", db)
+		b.ask("c", db)
+		b.ask("b", db)
+		b.change("e", false)
+		b.expect("c@0")
+		pass(860) // 960 after the wake of a
+		b.ask("a", db)
+		wakeAll("a", "b", "c", "x")
+		b.heard = nil
+		pass(900) // 1000 after a, 990 after b
+		b.ask("b", db)
+		b.ask("a", db)
+		wakeAll("b", "a")
+	})
+}
+
+// TestWinnersLoseTheirPlace: a connection that has written the item stands at the end, in the
+// lines of prefixes as well.
+func TestWinnersLoseTheirPlace(t *testing.T) {
+	inBubble(t, func(b *box) {
+		for _, query := range []Query{db, {Name: "d", Below: true}} {
+			b.ask("a", query)
+			b.ask("b", query)
+			b.change("db", false)
+			pass(100)
+			b.expect("a@0", "b@10")
+			b.ask("b", query)
+			b.Took("b", "db") // of a query that waits it takes no place
+			b.Took("a", "e")
+			b.Took("a", "db")
+			b.ask("a", query)
+			b.change("db", false)
+			pass(100)
+			b.expect("b@0", "a@10")
+			pass(1000)
+		}
+	})
+}
+
+// TestMonitorsFirst: a change wakes all monitors at once, before the first of the line.
+func TestMonitorsFirst(t *testing.T) {
+	inBubble(t, func(b *box) {
+		b.ask("a", db)
+		b.ask("b", db)
+		for range 50 {
+			b.ask("m", Query{Name: "db", Monitor: true})
+		}
+		b.ask("ahead", Query{Name: "db", Monitor: true, After: 2})
+		b.change("db", false)
+		pass(5)
+		counts := map[string]int{}
+		for _, heard := range b.heard {
+			counts[heard]++
+		}
+		if len(counts) != 2 || counts["m@0"] != 50 || counts["a@0"] != 1 {
+			t.Errorf("heard %v", counts)
+		}
+		b.heard = nil
+		b.change("db", false)
+		b.change("db", false)
+		b.heard = nil
+	})
+}
+
+// TestHeldBack: from the change that frees a key until 15 ms later an acquire waits, unless it
+// comes on the connection that was woken first.
+func TestHeldBack(t *testing.T) {
+	acquire := func(b *box, conn string) {
+		go func() {
+			if err := b.HoldBack(b.t.Context(), conn, "db"); err != nil {
+				conn += " " + err.Error()
+			}
+			b.note(conn + " acquires")
+		}()
+		synctest.Wait()
+	}
+	inBubble(t, func(b *box) {
+		b.change("db", true)
+		acquire(b, "x") // there is no line
+		b.ask("a", db)
+		b.ask("b", db)
+		acquire(b, "x") // no turn is on
+		b.expect("x acquires@0", "x acquires@0")
+		b.apply("db", false)
+		acquire(b, "x")
+		acquire(b, "a")
+		acquire(b, "b")
+		pass(20)
+		slices.Sort(b.heard)
+		b.expect("a acquires@0", "a@0", "b acquires@15", "b@10", "x acquires@15")
+		b.ask("b", db)
+		b.change("db", false) // it was free: a turn all the same
+		acquire(b, "x")
+		pass(5)
+		b.expect("b@0")
+		b.change("db", true) // held: the turn is over
+		b.expect("x acquires@0")
+		b.change("db", false) // no query in line
+		acquire(b, "x")
+		b.expect("x acquires@0")
+	})
+	inBubble(t, func(b *box) { // lines of prefixes have no turns
+		b.ask("a", Query{Name: "d", Below: true})
+		b.change("db", false)
+		acquire(b, "x")
+		b.expect("a@0", "x acquires@0")
+	})
+	inBubble(t, func(b *box) { // the first is gone, and the line has no query: the turn lasts
+		b.ask("a", db)
+		b.change("db", false)
+		acquire(b, "x")
+		ctx, cancel := context.WithTimeoutCause(b.t.Context(), 5*time.Millisecond, errors.New("gone"))
+		defer cancel()
+		if err := b.HoldBack(ctx, "y", "db"); err == nil || err.Error() != "gone" {
+			t.Error(err)
+		}
+		pass(20)
+		b.expect("a@0", "x acquires@15")
+	})
+}
+
+// TestATurnIsNotProlonged: further changes while the key is free neither prolong a turn nor give it to
+// another connection.
+func TestATurnIsNotProlonged(t *testing.T) {
+	inBubble(t, func(b *box) {
+		b.ask("a", db)
+		b.ask("b", db)
+		b.change("db", false)
+		pass(10)
+		b.change("db", false)
+		go func() { _ = b.HoldBack(b.t.Context(), "b", "db"); b.note("b acquires") }()
+		pass(20)
+		b.expect("a@0", "b@10", "b acquires@15")
+	})
+}
+
+// TestTheEndOfAWait: a query whose context ends leaves the line at once, and the others move up.
+func TestTheEndOfAWait(t *testing.T) {
+	inBubble(t, func(b *box) {
+		ended := errors.New("ended")
+		ctx, cancel := context.WithTimeoutCause(b.t.Context(), 100*time.Millisecond, ended)
+		defer cancel()
+		b.askWithin(ctx, "a", db)
+		b.askWithin(ctx, "m", Query{Name: "db", Monitor: true})
+		b.ask("b", db)
+		b.ask("c", db)
+		gone, leave := context.WithCancelCause(b.t.Context())
+		b.askWithin(gone, "d", db)
+		b.ask("e", db)
+		pass(100)
+		slices.Sort(b.heard)
+		b.expect("a ended@100", "m ended@100")
+		b.change("db", true)
+		leave(ended)
+		pass(100)
+		b.expect("b@0", "d ended@0", "c@10", "e@20")
+		failed := errors.New("no leader")
+		if err := b.Ask(b.t.Context(), db, func() (bool, error) { return false, failed }); !errors.Is(err, failed) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAChangeThatDidNotMatter: a query that was woken and is not done waits on, at its place.
+func TestAChangeThatDidNotMatter(t *testing.T) {
+	inBubble(t, func(b *box) {
+		looks := 0
+		go func() {
+			_ = b.Ask(b.t.Context(), Query{Name: "db", Conn: "a"}, func() (bool, error) { looks++; return looks == 4, nil })
+			b.note("a")
+		}()
+		synctest.Wait()
+		b.ask("b", db)
+		b.change("db", true)
+		pass(5)
+		b.change("db", true)
+		b.expect() // a was first twice
+		pass(5)
+		b.change("db", true)
+		pass(10)
+		b.expect("a@0", "b@10")
+		if looks != 4 {
+			t.Errorf("a looked %d times", looks)
+		}
+	})
+}
+
+// TestConnectionsAreForgotten: what is kept of connections is bounded by the queries of two seconds.
+func TestConnectionsAreForgotten(t *testing.T) {
+	inBubble(t, func(b *box) {
+		for i := range 2500 {
+			b.ask(fmt.Sprint("c", i), Query{Name: fmt.Sprint("db", i%7), After: b.index()})
+			b.apply(fmt.Sprint("db", i%7), false)
+			pass(1)
+			b.Lines.mu.Lock()
+			kept := len(b.kept)
+			b.Lines.mu.Unlock()
+			if kept > 2001 {
+				t.Fatalf("%d connections have places", kept)
+			}
+		}
+		b.heard = nil
+	})
+}
+
+// TestManyAtOnce: queries come, go and hear of changes on all sides; each is done in the end. It
+// is here for the race detector.
+func TestManyAtOnce(t *testing.T) {
+	inBubble(t, func(b *box) {
+		var all sync.WaitGroup
+		for i := range 60 {
+			all.Go(func() {
+				conn := fmt.Sprint("c", i%20)
+				for round := range 10 {
+					query := Query{Name: "db", Conn: conn, Monitor: i%7 == 0, After: b.index()}
+					if i%3 == 0 {
+						query.Name, query.Below = "d", true
+					}
+					ctx, cancel := context.WithTimeout(b.t.Context(), time.Duration(i+round)*time.Millisecond)
+					_ = b.Ask(ctx, query, func() (bool, error) { return b.index() > query.After, nil })
+					cancel()
+					_ = b.HoldBack(b.t.Context(), conn, "db")
+					b.apply("db", round%2 == 0)
+					b.Took(conn, "db")
+				}
+			})
+		}
+		all.Wait()
+	})
+}
