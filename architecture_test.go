@@ -41,6 +41,7 @@ var layers = map[string][]string{
 	"httpapi/v1/snapshot": {"cluster/backup", "cluster/outcome", "httpapi/exchange"},
 	"httpapi/ui":          {"httpapi/exchange"}, // the console: files, and no way to the state
 	// The dialects: no package but cmd/signalbox imports one.
+	"httpapi/consul":       {"cluster", "cluster/outcome", "fsm", "httpapi/consul/turns", "httpapi/exchange"},
 	"httpapi/throttle":     {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	"httpapi/nodered":      {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	"httpapi/consul/turns": {"internal/wake"}, // in which order waiting queries hear of a change
@@ -131,13 +132,14 @@ var testLayers = map[string][]string{
 	"cluster/backup":      {"store"}, // a folder with a state that is not in force
 	"cluster/replica":     {"store"}, // what a logged tick takes on the disk
 	"internal/certs":      {"internal/memnet"},
-	"httpapi":             {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/memnet"},
+	"httpapi":             {"httpapi/consul", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/memnet"},
 	"httpapi/exchange":    {"httpapi", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle"},
 	"httpapi/ui":          {"httpapi", "httpapi/internal/apitest"},
 	"httpapi/v1":          {"httpapi/internal/apitest", "internal/openapitest"},
 	"httpapi/v1/events":   {"httpapi", "httpapi/internal/apitest"},
 	"httpapi/v1/members":  {"httpapi/internal/apitest"},
 	"httpapi/v1/snapshot": {"httpapi/internal/apitest"},
+	"httpapi/consul":      {"httpapi", "httpapi/access", "httpapi/internal/apitest"},
 	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/throttleclient"},
 	"httpapi/nodered":     {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/noderedclient"},
 	"client":              {"client/operator", "client/batch", "cluster", "internal/memnet", "internal/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service

@@ -72,7 +72,7 @@ func (m *Machine) ItemsIndex(prefix string) uint64 {
 	if prefix == "" {
 		return m.itemChange
 	}
-	index := max(m.deletedBelow(prefix), m.jumped)
+	index := m.DeletesIndex(prefix)
 	m.itemNames.Ascend(prefix, func(name string, r ref) bool {
 		if !strings.HasPrefix(name, prefix) {
 			return false
@@ -82,6 +82,9 @@ func (m *Machine) ItemsIndex(prefix string) uint64 {
 	})
 	return index
 }
+
+// DeletesIndex returns the part of ItemsIndex that does not come from the items that there are.
+func (m *Machine) DeletesIndex(prefix string) uint64 { return max(m.deletedBelow(prefix), m.jumped) }
 
 // HoldersIndex returns the number of the last open or end of a session that open-holder
 // opened, 0 if there was none.
