@@ -190,6 +190,7 @@ func (s *site) monitored(r *relay, lost <-chan struct{}, poke func(round byte)) 
 	s.loses(lost)
 	left, _ := r.counts()
 	s.check(left == 6, "%d of 10 errors left, want 6", left)
+	r.inject(0)
 }
 
 func bodyOf(text string) io.Reader {
