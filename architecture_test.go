@@ -139,7 +139,7 @@ var testLayers = map[string][]string{
 	"httpapi/v1/events":   {"httpapi", "httpapi/internal/apitest"},
 	"httpapi/v1/members":  {"httpapi/internal/apitest"},
 	"httpapi/v1/snapshot": {"httpapi/internal/apitest"},
-	"httpapi/consul":      {"httpapi", "httpapi/access", "httpapi/internal/apitest"},
+	"httpapi/consul":      {"httpapi", "httpapi/internal/apitest"},
 	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/throttleclient"},
 	"httpapi/nodered":     {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/noderedclient"},
 	"client":              {"client/operator", "client/batch", "cluster", "internal/memnet", "internal/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service

@@ -81,6 +81,8 @@ type lockDelay time.Duration
 // inSeconds is the number from which on a LockDelay is in nanoseconds.
 const inSeconds = 1000
 
+var errDelayBelowZero = errors.New("json: cannot unmarshal LockDelay, which is below 0")
+
 // UnmarshalJSON implements json.Unmarshaler.
 func (l *lockDelay) UnmarshalJSON(data []byte) (err error) {
 	var d time.Duration
@@ -95,7 +97,9 @@ func (l *lockDelay) UnmarshalJSON(data []byte) (err error) {
 		}
 	case json.Unmarshal(data, &number) != nil:
 		err = errors.New("json: cannot unmarshal LockDelay, which is text or a number")
-	case number >= 1<<63 || number <= -1<<63:
+	case number < 0:
+		err = errDelayBelowZero
+	case number >= 1<<63:
 		err = errors.New("json: cannot unmarshal number into LockDelay")
 	case number < inSeconds:
 		d = time.Duration(number) * time.Second
@@ -103,7 +107,7 @@ func (l *lockDelay) UnmarshalJSON(data []byte) (err error) {
 		d = time.Duration(number)
 	}
 	if err == nil && d < 0 {
-		err = errors.New("json: cannot unmarshal LockDelay, which is below 0")
+		err = errDelayBelowZero
 	}
 	*l = lockDelay(d)
 	return err

@@ -172,5 +172,6 @@ func (d *dialect) readNodes(c echo.Context, named func() error, show func(m *clu
 			}
 		}
 	}
+	l.done()
 	return d.sendRead(c, &q, at, 1, found(l.end()))
 }

@@ -43,14 +43,19 @@ func New(x *exchange.Exchange, options Config) (exchange.Dialect, error) {
 	return exchange.Dialect{Routes: d.routes(), Render: d.render, Token: tokenOf, Collectors: []prometheus.Collector{d.watchers.gauge}}, nil
 }
 
+// routes are Consul's. One that ends in a slash says which part of the path is missing.
 func (d *dialect) routes() []exchange.Route {
 	return []exchange.Route{
 		exchange.On("PUT", "/v1/session/create", d.createSession),
 		exchange.On("PUT", "/v1/session/renew/:id", d.renewSession),
+		exchange.On("PUT", "/v1/session/renew/", d.renewSession),
 		exchange.On("PUT", "/v1/session/destroy/:id", d.destroySession),
+		exchange.On("PUT", "/v1/session/destroy/", d.destroySession),
 		exchange.On("GET", "/v1/session/info/:id", d.getSession),
+		exchange.On("GET", "/v1/session/info/", d.getSession),
 		exchange.On("GET", "/v1/session/list", d.listSessions),
 		exchange.On("GET", "/v1/session/node/:node", d.listSessionsOfNode),
+		exchange.On("GET", "/v1/session/node/", d.listSessionsOfNode),
 		exchange.On("GET", "/v1/kv/*", d.cleaned(d.getKey)),
 		exchange.On("PUT", "/v1/kv/*", d.cleaned(d.putKey)),
 		exchange.On("DELETE", "/v1/kv/*", d.cleaned(d.deleteKey)),
@@ -59,6 +64,7 @@ func (d *dialect) routes() []exchange.Route {
 		exchange.On("GET", "/v1/status/peers", d.peers),
 		exchange.On("GET", "/v1/catalog/nodes", d.nodes),
 		exchange.On("GET", "/v1/health/node/:node", d.healthOfNode),
+		exchange.On("GET", "/v1/health/node/", d.healthOfNode),
 	}
 }
 
@@ -109,6 +115,8 @@ func (d *dialect) refusalOf(c echo.Context, err error) *refusal {
 	switch p.Code {
 	case "no-leader":
 		return trouble("No cluster leader", p.RetryAfter())
+	case "behind":
+		return trouble("This node's state is behind the cluster's. Try again, or use another node.", p.RetryAfter())
 	case "level-too-low":
 		return trouble(d.belowLevel(), "")
 	case "internal":

@@ -63,6 +63,7 @@ func (d *dialect) getKey(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	l.done() // the whole reply counts from here on
 	return d.sendRead(c, &q, at, index, r)
 }
 

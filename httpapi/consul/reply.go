@@ -101,7 +101,8 @@ var (
 	errReplyMemory = trouble("This node has no room for more large replies at the moment (--max-reply-memory). Try again later, or at another node.", "")
 )
 
-// list is a list in JSON that grows within the budget of replies. Its owner calls done once.
+// list is a list in JSON that grows within the budget of replies. Its owner calls done, before
+// it is sent at the latest.
 type list struct {
 	d        *dialect
 	out      []byte
@@ -141,5 +142,8 @@ func (l *list) empty() bool { return len(l.out) == 1 }
 // end returns the whole list.
 func (l *list) end() []byte { return append(l.out, ']') }
 
-// done releases what the list has reserved.
-func (l *list) done() { l.d.ReleaseReply(l.reserved) }
+// done releases what the list has reserved. It may be called more than once.
+func (l *list) done() {
+	l.d.ReleaseReply(l.reserved)
+	l.reserved = 0
+}

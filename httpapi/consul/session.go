@@ -219,6 +219,7 @@ func (d *dialect) readSessions(c echo.Context, named func() error, build func(l 
 	if err != nil {
 		return err
 	}
+	l.done()
 	return d.sendRead(c, &q, at, index, found(l.end()))
 }
 

@@ -2,6 +2,7 @@ package consul_test
 
 import (
 	"encoding/json"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -79,4 +80,17 @@ type pair struct {
 func keyOf(s *apitest.Site, key string) pair {
 	s.Helper()
 	return shownPairs(s, s.Ask("GET /v1/kv/"+key, ""))[0]
+}
+
+// setPath sets the path of a URL as the server does.
+func setPath(u *url.URL, escaped string) error {
+	plain, err := url.PathUnescape(escaped)
+	if err != nil {
+		return err
+	}
+	u.Path = plain
+	if u.EscapedPath() != escaped {
+		u.RawPath = escaped
+	}
+	return nil
 }

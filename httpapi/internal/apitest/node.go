@@ -368,7 +368,7 @@ func (n *Node) Set(change func()) {
 	change()
 }
 
-// State returns all semaphores, leases, waiters, sessions and wait lists as text,
+// State returns all semaphores, leases, waiters, sessions, wait lists and items as text,
 // without the values that every entry moves. A refusal must leave it unchanged.
 func (n *Node) State(t *testing.T) string {
 	t.Helper()
@@ -380,6 +380,9 @@ func (n *Node) State(t *testing.T) string {
 	}
 	for _, s := range n.machine.Semaphores("", "", 1<<20) {
 		all = append(all, s, n.machine.Holders(s.Name, 0, 1<<20), n.machine.Waiters(s.Name, 0, 1<<20))
+	}
+	for i := range n.machine.ItemsAfter("", "") {
+		all = append(all, i)
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
