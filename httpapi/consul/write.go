@@ -121,6 +121,12 @@ func (d *dialect) putKey(c echo.Context) error {
 
 // checkAndSet writes a key that has a version, or that is absent.
 func (d *dialect) checkAndSet(c echo.Context, p *put) error {
+	end, err := d.lines.Write(c.Request().Context(), connOf(c), p.key, false)
+	if err != nil {
+		return err
+	}
+	took := false
+	defer func() { end(took) }()
 	command := fsm.ItemPut{Name: p.key, Value: p.value, Flags: p.flags, Version: fsm.Change[uint64]{Given: true, Value: p.cas}}
 	if d.isPast(c, &command) {
 		return d.sendOutcome(c, &p.asked, false)
@@ -129,17 +135,20 @@ func (d *dialect) checkAndSet(c echo.Context, p *put) error {
 	if err != nil {
 		return err
 	}
-	if reply.Code == fsm.OK {
-		d.lines.Took(connOf(c), p.key)
-	}
+	took = reply.Code == fsm.OK
 	return d.sendResult(c, &p.asked, reply)
 }
 
+// mayJudge reports whether this node may refuse a command by its own state: not if the caller may not
+// give the command, nor if it has a key, since the log knows the first reply.
+func (d *dialect) mayJudge(c echo.Context, command fsm.Command) bool {
+	return len(c.Request().Header.Values("Idempotency-Key")) == 0 && d.Caller(c).May(command) == nil
+}
+
 // isPast reports whether a key already has a higher version than a check-and-set names, as
-// this node has it. Versions only rise, so that the check can never succeed again. The
-// refusal of a caller that may not write the key is the node's matter.
+// this node has it. Versions only rise, so that the check can never succeed again.
 func (d *dialect) isPast(c echo.Context, command *fsm.ItemPut) (past bool) {
-	if command.Version.Value == 0 || d.Caller(c).May(*command) != nil {
+	if command.Version.Value == 0 || !d.mayJudge(c, *command) {
 		return false
 	}
 	d.View(c, func(m *fsm.Machine) {
@@ -156,16 +165,21 @@ var errMissingSession = &refusal{status: http.StatusInternalServerError, text: "
 func (d *dialect) acquire(c echo.Context, p *put) error {
 	session := p.values.Get("acquire")
 	id, _ := parseSession(session) // 0 is no session
-	if err := d.lines.HoldBack(c.Request().Context(), connOf(c), p.key); err != nil {
-		return err
-	}
-	reply, err := d.do(c, fsm.ItemAcquire{Name: p.key, Value: p.value, Flags: p.flags, Session: id})
+	end, err := d.lines.Write(c.Request().Context(), connOf(c), p.key, true)
 	if err != nil {
 		return err
 	}
-	switch reply.Code {
-	case fsm.OK:
-		d.lines.Took(connOf(c), p.key)
+	took := false
+	defer func() { end(took) }()
+	command := fsm.ItemAcquire{Name: p.key, Value: p.value, Flags: p.flags, Session: id}
+	if d.isTaken(c, &command) {
+		return d.sendOutcome(c, &p.asked, false)
+	}
+	reply, err := d.do(c, command)
+	if err != nil {
+		return err
+	}
+	switch took = reply.Code == fsm.OK; reply.Code {
 	case fsm.UnknownSession, fsm.ExpiredSession, fsm.Revoked:
 		if session == "" {
 			return errMissingSession
@@ -173,6 +187,27 @@ func (d *dialect) acquire(c echo.Context, p *put) error {
 		return refuse(http.StatusInternalServerError, "raft apply failed: invalid session "+strconv.Quote(session))
 	}
 	return d.sendResult(c, &p.asked, reply)
+}
+
+// isTaken reports whether another session holds a key, so that an acquire by one that lives is refused. The
+// log is spared most refusals of a crowd by it. What this node's own state shows is confirmed by
+// a linearizable read, since the other session may have released the key.
+func (d *dialect) isTaken(c echo.Context, command *fsm.ItemAcquire) (taken bool) {
+	if !d.mayJudge(c, *command) {
+		return false
+	}
+	look := func(m *fsm.Machine) {
+		i, _ := m.Item(command.Name)
+		_, lives := m.Session(command.Session)
+		taken = lives && i.Session != 0 && i.Session != command.Session
+	}
+	if d.View(c, look); taken {
+		if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{}); err != nil {
+			return false
+		}
+		d.View(c, look)
+	}
+	return taken
 }
 
 // deleteKey deletes a key, or with recurse all that begin with it.

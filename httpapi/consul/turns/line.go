@@ -31,6 +31,7 @@ type line struct {
 	watched
 	watch Watch
 	idle  chan struct{} // closed when the line ends
+	poke  wake.Signal   // a pause is over
 	all   *Lines
 
 	queries  int       // under way, waiting or looking
@@ -38,6 +39,8 @@ type line struct {
 	waiting  []*waiter // by place
 	next     time.Time // when the next one of the line is woken, if a change concerns one
 	turn     *turn     // nil: none is on
+	writers  int       // connections that were woken and now write
+	paused   time.Time // until then no query is woken, while they write
 
 	number atomic.Uint64 // of the last change that was seen; written with Lines.mu
 }
@@ -50,7 +53,7 @@ type turn struct {
 }
 
 func newLine(all *Lines, of watched) *line {
-	return &line{watched: of, watch: all.items.Watch(of.name, of.below), idle: make(chan struct{}), all: all}
+	return &line{watched: of, watch: all.items.Watch(of.name, of.below), idle: make(chan struct{}), poke: wake.NewSignal(), all: all}
 }
 
 // run follows the changes until no query is left and no turn is on.
@@ -61,6 +64,7 @@ func (l *line) run() {
 	for {
 		select {
 		case <-l.watch.News():
+		case <-l.poke:
 		case <-timer.C:
 		case <-l.idle:
 			return
@@ -102,13 +106,36 @@ func (l *line) follow() {
 	if !free {
 		l.endTurn()
 	}
+	if l.next = now; now.Before(l.paused) {
+		return
+	}
 	if first := l.first(); first != nil {
 		if free && l.turn == nil {
 			l.turn = &turn{conn: first.Conn, until: now.Add(turnFor), over: make(chan struct{})}
 		}
 		l.wake(first)
+		l.next = now.Add(pace)
 	}
-	l.next = now.Add(pace)
+}
+
+// pause lets no query be woken until a moment, while a connection writes that was woken before.
+func (l *line) pause(conn string, until time.Time) {
+	l.writers++
+	l.paused = until
+	if l.turn != nil && l.turn.conn == conn {
+		l.turn.until = until
+	}
+}
+
+// resume ends the pause of a connection, and its turn.
+func (l *line) resume(conn string) {
+	if l.writers--; l.writers == 0 {
+		l.paused = time.Time{}
+		l.poke.Set()
+	}
+	if l.turn != nil && l.turn.conn == conn {
+		l.endTurn()
+	}
 }
 
 // advance does what is due by now: it wakes the next of the line and all that have waited for too
@@ -116,7 +143,7 @@ func (l *line) follow() {
 func (l *line) advance(now time.Time) (again time.Time) {
 	l.all.mu.Lock()
 	defer l.all.mu.Unlock()
-	if first := l.first(); first != nil && !now.Before(l.next) {
+	if first := l.first(); first != nil && !now.Before(l.next) && !now.Before(l.paused) {
 		l.wake(first)
 		l.next = now.Add(pace)
 	}
@@ -135,7 +162,7 @@ func (l *line) advance(now time.Time) (again time.Time) {
 		}
 	}
 	if l.first() != nil {
-		sooner(l.next)
+		sooner(later(l.next, l.paused))
 	}
 	if l.turn != nil && !now.Before(l.turn.until) {
 		l.endTurn()
@@ -144,6 +171,13 @@ func (l *line) advance(now time.Time) (again time.Time) {
 		sooner(l.turn.until)
 	}
 	return again
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // first returns the first of the line that has a change to hear of, or nil.
@@ -184,14 +218,6 @@ func (l *line) remove(q *waiter) {
 }
 
 func byPlace(q *waiter, place uint64) int { return cmp.Compare(q.place, place) }
-
-// turnOfOthers returns a channel that is closed when the turn of another connection ends, or nil.
-func (l *line) turnOfOthers(conn string) <-chan struct{} {
-	if l.turn == nil || l.turn.conn == conn {
-		return nil
-	}
-	return l.turn.over
-}
 
 func (l *line) endTurn() {
 	if l.turn != nil {

@@ -48,15 +48,21 @@ type Lines struct {
 
 	mu       sync.Mutex
 	lines    map[watched]*line
-	last     uint64            // the place that was given to a query last
-	kept     map[string][]kept // by connection
-	sweeping bool              // a timer runs that forgets kept places
+	last     uint64             // the place that was given to a query last
+	kept     map[string][]kept  // by connection
+	writes   map[string]*writes // by key
+	sweeping bool               // a timer runs that forgets kept places
 }
 
 // watched is a name, or with below a prefix.
 type watched struct {
 	name  string
 	below bool
+}
+
+// covers reports whether a change of an item concerns what is watched.
+func (w watched) covers(item string) bool {
+	return w.name == item || w.below && strings.HasPrefix(item, w.name)
 }
 
 // kept is a place in the line of what is watched, for a query that may be asked again.
@@ -68,7 +74,7 @@ type kept struct {
 
 // New returns the lines of a node, without queries.
 func New(items Items) *Lines {
-	return &Lines{items: items, lines: map[watched]*line{}, kept: map[string][]kept{}}
+	return &Lines{items: items, lines: map[watched]*line{}, kept: map[string][]kept{}, writes: map[string]*writes{}}
 }
 
 // Ask puts a query into its line and calls look: once at the beginning, and then each time the query is
@@ -90,9 +96,74 @@ func (l *Lines) Ask(ctx context.Context, query Query, look func() (done bool, er
 	}
 }
 
-// HoldBack blocks an acquire of a key that comes on a connection while the turn is another
-// connection's: at most turnFor. It fails with ctx's cause when ctx ends first.
-func (l *Lines) HoldBack(ctx context.Context, conn, name string) error {
+// Write begins a write by which a contender takes a key: an acquire, or a check-and-set. The caller
+// calls end once, with the outcome, when it is known. Write blocks
+//
+//   - an acquire, while the turn is another connection's;
+//   - while another such write of the key is under way on this node: its outcome mostly
+//     refuses this one without the log.
+//
+// It blocks for latest at most, and fails with ctx's cause when ctx ends first. Until end is called, no other
+// query is woken in the lines in which the connection was woken last, but by the bound on
+// their waits. A write that took the key gives up the places that are kept for the connection in these
+// lines: a winner that asks again at once then stands behind those that have waited for it.
+func (l *Lines) Write(ctx context.Context, conn, name string, acquire bool) (end func(took bool), err error) {
+	bounded, cancel := context.WithTimeout(ctx, latest)
+	defer cancel()
+	if turn := l.turnOfOthers(conn, name); acquire && turn != nil {
+		_ = wake.Until(bounded, turn)
+	}
+	w := l.enter(name)
+	first := false
+	select {
+	case w.one <- struct{}{}:
+		first = true
+	case <-bounded.Done():
+	}
+	if ctx.Err() != nil {
+		l.exit(name, w, first)
+		return nil, context.Cause(ctx)
+	}
+	paused := l.pause(conn, name)
+	return func(took bool) {
+		l.resume(paused, conn, name, took)
+		l.exit(name, w, first)
+	}, nil
+}
+
+// writes are the writes of one key.
+type writes struct {
+	one     chan struct{} // has a value while one is under way
+	callers int           // under way, or waiting for that
+}
+
+func (l *Lines) enter(name string) *writes {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.writes[name]
+	if w == nil {
+		w = &writes{one: make(chan struct{}, 1)}
+		l.writes[name] = w
+	}
+	w.callers++
+	return w
+}
+
+// exit takes a write out, and lets the next one begin if it was under way alone.
+func (l *Lines) exit(name string, w *writes, alone bool) {
+	if alone {
+		<-w.one
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.callers--; w.callers == 0 {
+		delete(l.writes, name)
+	}
+}
+
+// turnOfOthers returns a channel that is closed when the turn of another connection than conn
+// is over; nil if none is on.
+func (l *Lines) turnOfOthers(conn, name string) <-chan struct{} {
 	l.mu.Lock()
 	line := l.lines[watched{name, false}]
 	l.mu.Unlock()
@@ -101,23 +172,38 @@ func (l *Lines) HoldBack(ctx context.Context, conn, name string) error {
 	}
 	line.follow() // the acquire may come before the line's goroutine has seen the change
 	l.mu.Lock()
-	over := line.turnOfOthers(conn)
-	l.mu.Unlock()
-	if over == nil {
+	defer l.mu.Unlock()
+	if line.turn == nil || line.turn.conn == conn {
 		return nil
 	}
-	return wake.Until(ctx, over)
+	return line.turn.over
 }
 
-// Took gives up the places that are kept for a connection in the lines of an item, and of the
-// prefixes of its name: the connection has written the item. A winner that asks again at once
-// then stands behind those that have waited for it.
-func (l *Lines) Took(conn, name string) {
+// pause lets no other query be woken in the lines in which a connection was woken that now writes
+// an item, and prolongs its turn until the outcome is known.
+func (l *Lines) pause(conn, name string) (paused []*line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.keep(conn, slices.DeleteFunc(l.kept[conn], func(k kept) bool {
-		return k.name == name || k.below && strings.HasPrefix(name, k.name)
-	}))
+	until := time.Now().Add(latest)
+	for _, k := range l.kept[conn] {
+		if line := l.lines[k.watched]; line != nil && k.covers(name) {
+			line.pause(conn, until)
+			paused = append(paused, line)
+		}
+	}
+	return paused
+}
+
+// resume ends a pause, and the turn of the connection.
+func (l *Lines) resume(paused []*line, conn, name string, took bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range paused {
+		line.resume(conn)
+	}
+	if took {
+		l.keep(conn, slices.DeleteFunc(l.kept[conn], func(k kept) bool { return k.covers(name) }))
+	}
 }
 
 // join puts a query into its line, at the place that its connection has kept there or at the end.

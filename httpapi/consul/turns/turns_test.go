@@ -151,8 +151,8 @@ func inBubble(t *testing.T, test func(b *box)) {
 		pass(2001)
 		b.Lines.mu.Lock()
 		defer b.Lines.mu.Unlock()
-		if len(b.lines) != 0 || len(b.kept) != 0 || b.sweeping || len(b.watches) != 0 {
-			t.Errorf("left: %d lines, %d connections with places, %d watches", len(b.lines), len(b.kept), len(b.watches))
+		if len(b.lines) != 0 || len(b.kept) != 0 || b.sweeping || len(b.watches) != 0 || len(b.writes) != 0 {
+			t.Errorf("left: %d lines, %d connections with places, %d watches, %d keys that are written", len(b.lines), len(b.kept), len(b.watches), len(b.writes))
 		}
 	})
 }
@@ -317,8 +317,9 @@ func TestWinnersLoseTheirPlace(t *testing.T) {
 			pass(100)
 			b.expect("a@0", "b@10", "c@20")
 			b.ask("c", row.query)
-			b.Took("c", row.took) // a query that waits does not lose its place
-			b.Took("a", row.took)
+			b.write("c", row.took)(true) // a query that waits does not lose its place
+			b.write("b", row.took)(false)
+			b.write("a", row.took)(true)
 			b.ask("a", row.query)
 			b.ask("b", row.query)
 			b.change("db", false)
@@ -353,18 +354,33 @@ func TestMonitorsFirst(t *testing.T) {
 	})
 }
 
+// acquire starts an acquire that is refused as soon as it is let through.
+func acquire(b *box, conn string) {
+	go func() {
+		if end, err := b.Write(b.t.Context(), conn, "db", true); err != nil {
+			conn += " " + err.Error()
+		} else {
+			end(false)
+		}
+		b.note(conn + " acquires")
+	}()
+	synctest.Wait()
+}
+
+// write begins a check-and-set, which does not have to wait.
+func (b *box) write(conn, name string) (end func(took bool)) {
+	b.t.Helper()
+	began := time.Now()
+	end, err := b.Write(b.t.Context(), conn, name, false)
+	if err != nil || time.Since(began) > 0 {
+		b.t.Errorf("%v after %v", err, time.Since(began))
+	}
+	return end
+}
+
 // TestHeldBack: from the change that frees a key until 15 ms later an acquire waits, unless it
 // comes on the connection that was woken first.
 func TestHeldBack(t *testing.T) {
-	acquire := func(b *box, conn string) {
-		go func() {
-			if err := b.HoldBack(b.t.Context(), conn, "db"); err != nil {
-				conn += " " + err.Error()
-			}
-			b.note(conn + " acquires")
-		}()
-		synctest.Wait()
-	}
 	inBubble(t, func(b *box) {
 		b.change("db", true)
 		acquire(b, "x") // there is no line
@@ -374,11 +390,11 @@ func TestHeldBack(t *testing.T) {
 		b.expect("x acquires@0", "x acquires@0")
 		b.apply("db", false)
 		acquire(b, "x")
-		acquire(b, "a")
 		acquire(b, "b")
+		b.write("x", "db")(false) // not so a check-and-set
 		pass(20)
 		slices.Sort(b.heard)
-		b.expect("a acquires@0", "a@0", "b acquires@15", "b@10", "x acquires@15")
+		b.expect("a@0", "b acquires@15", "b@10", "x acquires@15")
 		b.ask("b", db)
 		b.change("db", false) // it was free: a turn all the same
 		acquire(b, "x")
@@ -402,7 +418,7 @@ func TestHeldBack(t *testing.T) {
 		acquire(b, "x")
 		ctx, cancel := context.WithTimeoutCause(b.t.Context(), 5*time.Millisecond, errors.New("gone"))
 		defer cancel()
-		if err := b.HoldBack(ctx, "y", "db"); err == nil || err.Error() != "gone" {
+		if _, err := b.Write(ctx, "y", "db", true); err == nil || err.Error() != "gone" {
 			t.Error(err)
 		}
 		pass(20)
@@ -419,9 +435,109 @@ func TestATurnIsNotProlonged(t *testing.T) {
 		b.change("db", false)
 		pass(10)
 		b.change("db", false)
-		go func() { _ = b.HoldBack(b.t.Context(), "b", "db"); b.note("b acquires") }()
+		acquire(b, "b")
 		pass(20)
 		b.expect("a@0", "b@10", "b acquires@15")
+	})
+}
+
+// TestTheTurnLastsUntilTheOutcome: the write of the first prolongs its turn, and ends it.
+func TestTheTurnLastsUntilTheOutcome(t *testing.T) {
+	for took, want := range map[int][]string{ // ms until the outcome, and what is heard
+		5:   {"a@0", "x acquires@5", "b@10", "c@20"},
+		100: {"a@0", "x acquires@100", "b@100", "c@110"},
+		300: { // the bound of a pause, then its pace
+			"a@0", "b@250", "c@250", "x acquires@250", "d@260"},
+	} {
+		inBubble(t, func(b *box) {
+			b.ask("a", db)
+			b.ask("b", db)
+			b.ask("c", db)
+			b.change("db", false)
+			end, err := b.Write(b.t.Context(), "a", "db", true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			acquire(b, "x")
+			if took == 300 {
+				pass(40)
+				b.ask("d", db)
+				b.change("db", false)
+				took -= 40
+			}
+			pass(took)
+			end(true)
+			pass(15)
+			slices.Sort(b.heard[1:])
+			slices.Sort(want[1:])
+			b.expect(want...)
+		})
+	}
+}
+
+// TestOneWriteAtATime: a write of a key waits for the one before it, of other connections and
+// of its own, in the order in which they came; for 250 ms at most. Other keys do not wait.
+func TestOneWriteAtATime(t *testing.T) {
+	inBubble(t, func(b *box) {
+		first := b.write("a", "db")
+		b.write("a", "db2")(true)
+		for _, conn := range []string{"b", "c", "a"} {
+			go func() {
+				end, err := b.Write(b.t.Context(), conn, "db", conn == "b")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				b.note(conn)
+				pass(30)
+				end(true)
+			}()
+			synctest.Wait()
+		}
+		ctx, cancel := context.WithCancelCause(b.t.Context())
+		gone := errors.New("gone")
+		time.AfterFunc(20*time.Millisecond, func() { cancel(gone) })
+		if _, err := b.Write(ctx, "d", "db", false); !errors.Is(err, gone) {
+			t.Error(err)
+		}
+		pass(30)
+		first(false)
+		pass(100)
+		b.expect("b@50", "c@80", "a@110")
+		last := b.write("a", "db")
+		b.start = time.Now()
+		acquire(b, "x")
+		acquire(b, "y")
+		pass(300)
+		slices.Sort(b.heard)
+		b.expect("x acquires@250", "y acquires@250")
+		last(true)
+	})
+}
+
+// TestTheLinesOfAWriterPause: while a connection writes that was woken in a line, no other query is
+// woken there but monitors; other lines of the key go on.
+func TestTheLinesOfAWriterPause(t *testing.T) {
+	inBubble(t, func(b *box) {
+		below := Query{Name: "d", Below: true}
+		for _, conn := range []string{"a", "b", "c", "d"} {
+			b.ask(conn, below)
+		}
+		b.ask("o", db)
+		b.ask("m", Query{Name: "d", Below: true, Monitor: true})
+		b.change("db", false)
+		end := b.write("a", "db")
+		pass(30)
+		b.change("d/x", false)
+		b.ask("o", db)
+		b.apply("db", false)
+		pass(20)
+		slices.Sort(b.heard)
+		b.expect("a@0", "m@0", "o@0", "o@30")
+		b.start, b.begun = time.Now(), true
+		end(true)
+		pass(25)
+		b.expect("b@0", "c@10", "d@20")
 	})
 }
 
@@ -510,9 +626,13 @@ func TestManyAtOnce(t *testing.T) {
 					ctx, cancel := context.WithTimeout(b.t.Context(), time.Duration(i+round)*time.Millisecond)
 					_ = b.Ask(ctx, query, func() (bool, error) { return b.index() > query.After, nil })
 					cancel()
-					_ = b.HoldBack(b.t.Context(), conn, "db")
+					end, err := b.Write(b.t.Context(), conn, "db", i%2 == 0)
+					if err != nil {
+						t.Error(err)
+						return
+					}
 					b.apply("db", round%2 == 0)
-					b.Took(conn, "db")
+					end(round%2 == 0)
 				}
 			})
 		}
