@@ -180,6 +180,18 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
+// mustStand reports whether a query that comes back is concerned by a change while others of the line are, or
+// one of them writes. It then waits for its turn, as they do.
+func (l *line) mustStand(q *waiter) bool {
+	now := time.Now()
+	if q.After >= l.number.Load() || l.first() == nil && !now.Before(l.paused) {
+		return false
+	}
+	q.since = now
+	l.poke.Set()
+	return true
+}
+
 // first returns the first of the line that has a change to hear of, or nil.
 func (l *line) first() *waiter {
 	i := slices.IndexFunc(l.waiting, func(q *waiter) bool { return !q.since.IsZero() })

@@ -2,6 +2,7 @@ package turns
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -50,6 +51,7 @@ type Lines struct {
 	lines    map[watched]*line
 	last     uint64             // the place that was given to a query last
 	kept     map[string][]kept  // by connection
+	refused  map[string]refusal // the last one, by connection
 	writes   map[string]*writes // by key
 	sweeping bool               // a timer runs that forgets kept places
 }
@@ -74,20 +76,23 @@ type kept struct {
 
 // New returns the lines of a node, without queries.
 func New(items Items) *Lines {
-	return &Lines{items: items, lines: map[watched]*line{}, kept: map[string][]kept{}, writes: map[string]*writes{}}
+	return &Lines{items: items, lines: map[watched]*line{}, kept: map[string][]kept{}, refused: map[string]refusal{}, writes: map[string]*writes{}}
 }
 
 // Ask puts a query into its line and calls look: once at the beginning, and then each time the query is
 // woken. It returns nil when look reports that it is done, look's error, or the cause of ctx
 // when ctx ends while the query waits. The query keeps its place in line until then. look is
-// called by the caller's goroutine, without a lock.
+// called by the caller's goroutine, without a lock. A query that is asked again, and already concerned by
+// a change, does not look at the beginning while others of its line are: it would overtake them.
 func (l *Lines) Ask(ctx context.Context, query Query, look func() (done bool, err error)) error {
 	q := &waiter{Query: query, news: wake.NewSignal()}
-	line := l.join(q)
+	line, stands := l.join(q)
 	defer l.leave(line, q)
-	for {
-		if done, err := look(); done || err != nil {
-			return err
+	for ; ; stands = false {
+		if !stands {
+			if done, err := look(); done || err != nil {
+				return err
+			}
 		}
 		if err := wake.Until(ctx, q.news); err != nil {
 			return err
@@ -126,9 +131,18 @@ func (l *Lines) Write(ctx context.Context, conn, name string, acquire bool) (end
 	}
 	paused := l.pause(conn, name)
 	return func(took bool) {
-		l.resume(paused, conn, name, took)
+		if l.resume(paused, conn, name, took); acquire && !took {
+			l.refuse(conn, name)
+		}
 		l.exit(name, w, first)
 	}, nil
+}
+
+func (l *Lines) refuse(conn, name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused[conn] = refusal{name, time.Now().Add(latest)}
+	l.sweepLater()
 }
 
 // writes are the writes of one key.
@@ -206,23 +220,46 @@ func (l *Lines) resume(paused []*line, conn, name string, took bool) {
 	}
 }
 
-// join puts a query into its line, at the place that its connection has kept there or at the end.
-func (l *Lines) join(q *waiter) *line {
+// AfterRefusal blocks a read of a key on a connection whose acquire of it has just been refused, while
+// the key is free: until a session holds it, at most latest after the refusal. A client
+// that finds a key free which it was refused takes it for delayed, and sleeps for 5 s.
+func (l *Lines) AfterRefusal(ctx context.Context, conn, name string) {
+	l.mu.Lock()
+	r := l.refused[conn]
+	l.mu.Unlock()
+	if r.name != name || !time.Now().Before(r.until) {
+		return
+	}
+	ctx, cancel := context.WithDeadline(ctx, r.until)
+	defer cancel()
+	query := Query{Name: name, Conn: conn, Monitor: true}
+	_ = l.Ask(ctx, query, func() (bool, error) { return !l.items.Free(name), nil })
+}
+
+// refusal is an acquire that was refused.
+type refusal struct {
+	name  string
+	until time.Time // when it no longer matters
+}
+
+// join puts a query into its line, at the place that its connection has kept there or at the end. stands
+// reports that it has to stand there before it looks.
+func (l *Lines) join(q *waiter) (on *line, stands bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of := watched{q.Name, q.Below}
-	on := l.lines[of]
-	if on == nil {
+	if on = l.lines[of]; on == nil {
 		on = newLine(l, of)
 		l.lines[of] = on
 		go on.run()
 	}
 	on.queries++
 	if !q.Monitor {
-		q.place = l.placeOf(of, q.Conn)
+		q.place, stands = l.placeOf(of, q.Conn)
+		stands = stands && on.mustStand(q)
 	}
 	on.add(q)
-	return on
+	return on, stands
 }
 
 // stand puts a query that was woken back into its line.
@@ -243,6 +280,11 @@ func (l *Lines) leave(on *line, q *waiter) {
 		return
 	}
 	l.kept[q.Conn] = append(l.kept[q.Conn], kept{on.watched, q.place, time.Now().Add(keptFor)})
+	l.sweepLater()
+}
+
+// sweepLater sees to it that what is kept of connections is forgotten. The caller holds mu.
+func (l *Lines) sweepLater() {
 	if !l.sweeping {
 		l.sweeping = true
 		time.AfterFunc(keptFor, l.sweep)
@@ -251,16 +293,16 @@ func (l *Lines) leave(on *line, q *waiter) {
 
 // placeOf returns the place that a connection has kept in a line, and no longer keeps it, or the
 // next new one. The caller holds mu.
-func (l *Lines) placeOf(of watched, conn string) uint64 {
+func (l *Lines) placeOf(of watched, conn string) (place uint64, old bool) {
 	now := time.Now()
 	i := slices.IndexFunc(l.kept[conn], func(k kept) bool { return k.watched == of && now.Before(k.until) })
 	if i < 0 {
 		l.last++
-		return l.last
+		return l.last, false
 	}
-	place := l.kept[conn][i].place
+	place = l.kept[conn][i].place
 	l.keep(conn, slices.Delete(l.kept[conn], i, i+1))
-	return place
+	return place, true
 }
 
 // keep sets the places that are kept for a connection. The caller holds mu.
@@ -280,8 +322,8 @@ func (l *Lines) sweep() {
 	for conn, places := range l.kept {
 		l.keep(conn, slices.DeleteFunc(places, func(k kept) bool { return !now.Before(k.until) }))
 	}
-	l.sweeping = len(l.kept) > 0
-	if l.sweeping {
-		time.AfterFunc(keptFor, l.sweep)
+	maps.DeleteFunc(l.refused, func(_ string, r refusal) bool { return !now.Before(r.until) })
+	if l.sweeping = false; len(l.kept)+len(l.refused) > 0 {
+		l.sweepLater()
 	}
 }

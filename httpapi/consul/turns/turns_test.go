@@ -151,7 +151,7 @@ func inBubble(t *testing.T, test func(b *box)) {
 		pass(2001)
 		b.Lines.mu.Lock()
 		defer b.Lines.mu.Unlock()
-		if len(b.lines) != 0 || len(b.kept) != 0 || b.sweeping || len(b.watches) != 0 || len(b.writes) != 0 {
+		if len(b.lines) != 0 || len(b.kept) != 0 || b.sweeping || len(b.watches) != 0 || len(b.writes) != 0 || len(b.refused) != 0 {
 			t.Errorf("left: %d lines, %d connections with places, %d watches, %d keys that are written", len(b.lines), len(b.kept), len(b.watches), len(b.writes))
 		}
 	})
@@ -538,6 +538,71 @@ func TestTheLinesOfAWriterPause(t *testing.T) {
 		end(true)
 		pass(25)
 		b.expect("b@0", "c@10", "d@20")
+	})
+}
+
+// TestComingBackIsNoShortcut: a query that is asked again with its old index waits for its turn while
+// others of the line do, or one of them writes; else it looks at once.
+func TestComingBackIsNoShortcut(t *testing.T) {
+	inBubble(t, func(b *box) {
+		old := Query{Name: "db", After: 1}
+		b.apply("db", true)
+		b.ask("ahead", Query{Name: "db", After: 3}) // keeps the line
+		for _, conn := range []string{"a", "b", "c"} {
+			b.ask(conn, old)
+		}
+		b.change("db", false)
+		b.ask("a", old)
+		b.ask("new", old) // it was not in line before
+		pass(100)
+		b.expect("a@0", "new@0", "a@10", "b@20", "c@30")
+		b.begun, b.start = true, time.Now()
+		b.ask("b", old)
+		b.expect("b@0")
+		b.begun, b.start = true, time.Now()
+		end := b.write("a", "db")
+		b.ask("b", old)
+		pass(30)
+		end(false)
+		synctest.Wait()
+		b.ask("a", old)
+		pass(5)
+		b.expect("b@30", "a@30")
+		b.apply("db", false)
+		b.apply("db", false)
+		pass(1)
+		b.heard = nil
+	})
+}
+
+// TestAfterRefusal: a read of a key by a connection that was just refused waits while the key is
+// free, for 250 ms at most; other reads do not.
+func TestAfterRefusal(t *testing.T) {
+	inBubble(t, func(b *box) {
+		read := func(conn, name string) {
+			go func() {
+				b.AfterRefusal(b.t.Context(), conn, name)
+				b.note(conn + " reads " + name)
+			}()
+			synctest.Wait()
+		}
+		read("a", "db")
+		acquire(b, "a")
+		read("b", "db")
+		read("a", "db2")
+		b.expect("a reads db@0", "a acquires@0", "b reads db@0", "a reads db2@0")
+		read("a", "db")
+		pass(100)
+		b.apply("db", false)
+		pass(50)
+		b.apply("db", true)
+		read("a", "db")
+		b.expect("a reads db@150", "a reads db@150")
+		b.apply("db", false)
+		read("a", "db")
+		pass(300)
+		read("a", "db")
+		b.expect("a reads db@250", "a reads db@450")
 	})
 }
 
