@@ -56,6 +56,7 @@ var layers = map[string][]string{
 
 	// For tests: the API's router, and clients as the dialects' users have them.
 	"httpapi/internal/apitest": {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "internal/memnet", "internal/openapitest", "store"},
+	"internal/consulclient":    {}, // a module of its own, on Consul's client
 	"internal/noderedclient":   {},
 	"internal/throttleclient":  {},
 
@@ -174,7 +175,8 @@ var homes = map[string][]string{
 	"golang.org/x/time":                       {"httpapi/access"},
 	"github.com/hashicorp/go-immutable-radix": {"cluster/replica"},
 	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "internal/simulation"},
-	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/simulation", "examples/rate-limit"},
+	"github.com/hashicorp/consul":             {"internal/consulclient"},
+	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/consulclient", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/simulation", "examples/rate-limit"},
 }
 
 // pureFolders are the state machine's folder and those of the packages of ours that

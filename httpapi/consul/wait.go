@@ -82,13 +82,14 @@ func connOf(c echo.Context) string { return c.Request().RemoteAddr }
 // awaitItems blocks until the state is as recent as a query requires and, where it has an
 // index, until that of the span is above it or the wait is over. The caller then reads the state.
 func (d *dialect) awaitItems(c echo.Context, q *asked, of span) (cluster.Reading, error) {
-	if q.index == 0 && !of.below && !q.stale && !q.consistent {
-		d.lines.AfterRefusal(c.Request().Context(), connOf(c), of.name)
-	}
 	query := turns.Query{Name: of.name, Below: of.below, Conn: connOf(c), Monitor: q.stale || q.consistent, After: q.index}
-	return d.await(c, q, func(ctx context.Context) error {
+	at, err := d.await(c, q, func(ctx context.Context) error {
 		return d.lines.Ask(ctx, query, func() (done bool, err error) { return d.indexOf(c, of) > q.index, nil })
 	})
+	if err == nil && q.index == 0 && !of.below && !query.Monitor {
+		d.lines.AfterRefusal(c.Request().Context(), query.Conn, of.name)
+	}
+	return at, err
 }
 
 // awaitSessions is awaitItems for sessions.

@@ -13,7 +13,10 @@
 //     unless the connection has written what it waited for.
 //   - While a turn is on, an acquire of the key on another connection is held back. A turn begins
 //     with the change that frees the key, if a query stands in line for it, and ends when the
-//     key is held again, 15 ms later at most.
+//     key is held again, or 15 ms later. If the connection has begun to write by then, it ends with
+//     the outcome, 250 ms later at most: where commits are slow, 15 ms would be no turn.
+//   - While a woken query's connection writes, its line pauses. One acquire or check-and-set of a
+//     key is under way at a time. Most of the others are then refused without the log.
 //
 // It does not promise that the first of a line wins, nor any order among nodes: the
 // state machine alone decides who holds an item. It knows no HTTP and no item's value. Package
@@ -21,6 +24,6 @@
 // goroutine while a query stands in it. All of it is safe for concurrent use.
 //
 // Files:
-//   - lines.go: Lines: queries come and go; places that are kept; acquires that are held back
+//   - lines.go: Lines: queries come and go; writes that wait for each other; what is kept of connections
 //   - line.go: the line of one name or prefix: changes, the moments at which queries are woken, turns
 package turns

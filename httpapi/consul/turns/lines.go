@@ -40,8 +40,12 @@ type Query struct {
 	After   uint64 // changes up to this number do not concern it
 }
 
-// keptFor is how long the place of a query is kept for its connection.
-const keptFor = time.Second
+const (
+	// keptFor is how long the place of a query is kept for its connection.
+	keptFor = time.Second
+	// writeFor is how long a write waits at most for the turns of others and for the write before it.
+	writeFor = time.Second
+)
 
 // Lines are all lines of a node. Use New. Its methods are safe for concurrent use.
 type Lines struct {
@@ -108,12 +112,12 @@ func (l *Lines) Ask(ctx context.Context, query Query, look func() (done bool, er
 //   - while another such write of the key is under way on this node: its outcome mostly
 //     refuses this one without the log.
 //
-// It blocks for latest at most, and fails with ctx's cause when ctx ends first. Until end is called, no other
+// It blocks for writeFor at most, and fails with ctx's cause when ctx ends first. Until end is called, no other
 // query is woken in the lines in which the connection was woken last, but by the bound on
 // their waits. A write that took the key gives up the places that are kept for the connection in these
 // lines: a winner that asks again at once then stands behind those that have waited for it.
 func (l *Lines) Write(ctx context.Context, conn, name string, acquire bool) (end func(took bool), err error) {
-	bounded, cancel := context.WithTimeout(ctx, latest)
+	bounded, cancel := context.WithTimeout(ctx, writeFor)
 	defer cancel()
 	if turn := l.turnOfOthers(conn, name); acquire && turn != nil {
 		_ = wake.Until(bounded, turn)
