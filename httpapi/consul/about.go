@@ -144,12 +144,12 @@ func newCreateBody(node string) createBody {
 }
 
 // readCreate reads a body over the defaults. It may be missing or empty.
-func (d *dialect) readCreate(c echo.Context, into *createBody) error {
+func (s sessions) readCreate(c echo.Context, into *createBody) error {
 	r := c.Request()
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
-	data, err := d.Receive(c, d.Config.BodyBytes)
+	data, err := s.Receive(c, s.Config.BodyBytes)
 	if err != nil {
 		return err
 	}

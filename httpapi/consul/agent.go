@@ -8,10 +8,25 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
 // outOfContact is after what silence a member's check is critical.
 const outOfContact = 5 * time.Second
+
+// nodes serves the routes about nodes.
+type nodes struct{ *dialect }
+
+func (n nodes) routes() []exchange.Route {
+	return []exchange.Route{
+		exchange.On("GET", "/v1/agent/self", n.self),
+		exchange.On("GET", "/v1/status/leader", n.leader),
+		exchange.On("GET", "/v1/status/peers", n.peers),
+		exchange.On("GET", "/v1/catalog/nodes", n.catalog),
+		exchange.On("GET", "/v1/health/node/:node", n.healthOfNode),
+		exchange.On("GET", "/v1/health/node/", n.healthOfNode),
+	}
+}
 
 // selfBody is this node as consul lock asks for it.
 type selfBody struct {
@@ -35,22 +50,22 @@ type selfBody struct {
 }
 
 // self describes this node. It needs no leader.
-func (d *dialect) self(c echo.Context) error {
-	q, err := d.plain(c)
+func (n nodes) self(c echo.Context) error {
+	q, err := plain(c)
 	if err != nil {
 		return err
 	}
-	s := d.Node.Status()
+	s := n.Node.Status()
 	var body selfBody
 	body.Config.Datacenter, body.Config.PrimaryDatacenter, body.Config.NodeName = datacenter, datacenter, s.Node
-	body.Config.Server, body.Config.Version = true, d.options.Version
+	body.Config.Server, body.Config.Version = true, n.options.Version
 	body.Member.Name, body.Member.Status = s.Node, 1 // alive
 	for _, m := range s.Members {
 		if m.ID == s.Node {
 			body.Member.Addr, body.Member.Port = addressOf(&m)
 		}
 	}
-	return d.sendJSON(c, &q, &body)
+	return n.sendJSON(c, &q, &body)
 }
 
 func addressOf(m *cluster.Member) (host string, port int) {
@@ -60,8 +75,8 @@ func addressOf(m *cluster.Member) (host string, port int) {
 }
 
 // leader shows the leader's peer address.
-func (d *dialect) leader(c echo.Context) error {
-	return d.status(c, func(s *cluster.Status) any {
+func (n nodes) leader(c echo.Context) error {
+	return n.status(c, func(s *cluster.Status) any {
 		for _, m := range s.Members {
 			if m.ID == s.Leader {
 				return m.Address
@@ -72,8 +87,8 @@ func (d *dialect) leader(c echo.Context) error {
 }
 
 // peers shows the peer addresses of the members with a vote.
-func (d *dialect) peers(c echo.Context) error {
-	return d.status(c, func(s *cluster.Status) any {
+func (n nodes) peers(c echo.Context) error {
+	return n.status(c, func(s *cluster.Status) any {
 		addresses := []string{}
 		for _, m := range s.Members {
 			if m.Voter {
@@ -84,16 +99,16 @@ func (d *dialect) peers(c echo.Context) error {
 	})
 }
 
-func (d *dialect) status(c echo.Context, show func(s *cluster.Status) any) error {
-	q, err := d.query(c)
+func (n nodes) status(c echo.Context, show func(s *cluster.Status) any) error {
+	q, err := n.query(c)
 	if err == nil {
 		err = steps(q.namespace, q.place)
 	}
 	if err != nil {
 		return err
 	}
-	s := d.Node.Status()
-	return d.sendJSON(c, &q, show(&s))
+	s := n.Node.Status()
+	return n.sendJSON(c, &q, show(&s))
 }
 
 // nodeBody is a member in the catalog.
@@ -108,9 +123,9 @@ type nodeBody struct {
 	ModifyIndex     uint64
 }
 
-// nodes shows the members, by name.
-func (d *dialect) nodes(c echo.Context) error {
-	return d.readNodes(c, func() error { return nil }, func(m *cluster.Member) any {
+// catalog shows the members, by name.
+func (n nodes) catalog(c echo.Context) error {
+	return n.readNodes(c, func() error { return nil }, func(m *cluster.Member) any {
 		host, _ := addressOf(m)
 		return &nodeBody{Node: m.ID, Address: host, Datacenter: datacenter, CreateIndex: 1, ModifyIndex: 1}
 	})
@@ -133,9 +148,9 @@ type checkBody struct {
 }
 
 // healthOfNode shows the one check of a member.
-func (d *dialect) healthOfNode(c echo.Context) error {
+func (n nodes) healthOfNode(c echo.Context) error {
 	name := pathText(c, "node")
-	return d.readNodes(c, needed(name, "node name"), func(m *cluster.Member) any {
+	return n.readNodes(c, needed(name, "node name"), func(m *cluster.Member) any {
 		if m.ID != name {
 			return nil
 		}
@@ -149,8 +164,8 @@ func (d *dialect) healthOfNode(c echo.Context) error {
 }
 
 // readNodes sends a list of what show makes of the members, without those that are nil.
-func (d *dialect) readNodes(c echo.Context, named func() error, show func(m *cluster.Member) any) error {
-	q, err := d.query(c)
+func (n nodes) readNodes(c echo.Context, named func() error, show func(m *cluster.Member) any) error {
+	q, err := n.query(c)
 	if err == nil {
 		err = steps(q.namespace, named, q.place)
 	}
@@ -158,13 +173,13 @@ func (d *dialect) readNodes(c echo.Context, named func() error, show func(m *clu
 		return err
 	}
 	q.index = 0 // these never wait
-	at, err := d.Node.Read(c.Request().Context(), cluster.Consistency{Stale: true})
+	at, err := n.Node.Read(c.Request().Context(), cluster.Consistency{Stale: true})
 	if err != nil {
 		return err
 	}
-	l := d.newList()
+	l := n.newList()
 	defer l.done()
-	s := d.Node.Status()
+	s := n.Node.Status()
 	for i := range s.Members {
 		if body := show(&s.Members[i]); body != nil {
 			if err := l.add(body); err != nil {
@@ -173,5 +188,5 @@ func (d *dialect) readNodes(c echo.Context, named func() error, show func(m *clu
 		}
 	}
 	l.done()
-	return d.sendRead(c, &q, at, 1, found(l.end()))
+	return n.sendRead(c, &q, at, 1, found(l.end()))
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/consul/turns"
 	"github.com/signalbox/signalbox/httpapi/exchange"
@@ -25,7 +27,8 @@ type Config struct {
 	Version string
 }
 
-// dialect serves the dialect's routes.
+// dialect is what all routes have in common. The routes of keys, of sessions and those about
+// nodes have types of their own.
 type dialect struct {
 	*exchange.Exchange
 	options  Config
@@ -40,32 +43,7 @@ func New(x *exchange.Exchange, options Config) (exchange.Dialect, error) {
 	}
 	exchange.SetDefault(&options.Watchers, 10_000)
 	d := &dialect{Exchange: x, options: options, watchers: newWatchers(options.Watchers), lines: turns.New(items{x.Node})}
-	return exchange.Dialect{Routes: d.routes(), Render: d.render, Token: tokenOf, Collectors: []prometheus.Collector{d.watchers.gauge}}, nil
-}
-
-// routes are Consul's. One that ends in a slash says which part of the path is missing.
-func (d *dialect) routes() []exchange.Route {
-	return []exchange.Route{
-		exchange.On("PUT", "/v1/session/create", d.createSession),
-		exchange.On("PUT", "/v1/session/renew/:id", d.renewSession),
-		exchange.On("PUT", "/v1/session/renew/", d.renewSession),
-		exchange.On("PUT", "/v1/session/destroy/:id", d.destroySession),
-		exchange.On("PUT", "/v1/session/destroy/", d.destroySession),
-		exchange.On("GET", "/v1/session/info/:id", d.getSession),
-		exchange.On("GET", "/v1/session/info/", d.getSession),
-		exchange.On("GET", "/v1/session/list", d.listSessions),
-		exchange.On("GET", "/v1/session/node/:node", d.listSessionsOfNode),
-		exchange.On("GET", "/v1/session/node/", d.listSessionsOfNode),
-		exchange.On("GET", "/v1/kv/*", d.cleaned(d.getKey)),
-		exchange.On("PUT", "/v1/kv/*", d.cleaned(d.putKey)),
-		exchange.On("DELETE", "/v1/kv/*", d.cleaned(d.deleteKey)),
-		exchange.On("GET", "/v1/agent/self", d.self),
-		exchange.On("GET", "/v1/status/leader", d.leader),
-		exchange.On("GET", "/v1/status/peers", d.peers),
-		exchange.On("GET", "/v1/catalog/nodes", d.nodes),
-		exchange.On("GET", "/v1/health/node/:node", d.healthOfNode),
-		exchange.On("GET", "/v1/health/node/", d.healthOfNode),
-	}
+	return exchange.Dialect{Routes: slices.Concat(keys{d}.routes(), sessions{d}.routes(), nodes{d}.routes()), Render: d.render, Token: tokenOf, Collectors: []prometheus.Collector{d.watchers.gauge}}, nil
 }
 
 // tokenOf returns the token of a request in Consul's own ways, in its order: the query, then
@@ -99,7 +77,7 @@ func (d *dialect) render(c echo.Context, err error) error {
 		c.Response().Header().Set("Retry-After", own.retryAfter)
 	}
 	if own.text == "" {
-		return d.sendBare(c, own.status)
+		return sendBare(c, own.status)
 	}
 	return d.SendText(c, own.status, own.text)
 }
@@ -133,4 +111,48 @@ func (d *dialect) refusalOf(c echo.Context, err error) *refusal {
 func (d *dialect) belowLevel() string {
 	return fmt.Sprintf("Sessions and keys need the feature level %d, and the cluster has %d: upgrade every member, then raise it with curl -X PUT http://NODE/v1/cluster/level -d '{\"level\":%d}'.",
 		fsm.ItemsLevel, d.Node.Status().Level, fsm.ItemsLevel)
+}
+
+// do performs a command of a request, which may have an Idempotency-Key.
+func (d *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error) {
+	key, err := exchange.IdempotencyKey(c.Request().Header)
+	if err != nil {
+		return nil, err
+	}
+	return d.doKeyed(c, command, key)
+}
+
+func (d *dialect) doKeyed(c echo.Context, command fsm.Command, key string) (*cluster.Reply, error) {
+	reply, err := d.Node.Do(c.Request().Context(), cluster.Call{Command: command, Key: key})
+	if err != nil {
+		return nil, err
+	}
+	d.SetIndex(c, reply.Index)
+	if reply.Replayed {
+		c.Response().Header().Set("Idempotency-Replayed", "true")
+	}
+	if len(reply.Each) == 1 { // a renewal: its own result
+		reply.Result = reply.Each[0]
+	}
+	return reply, nil
+}
+
+// outcome sends true for a command that was carried out, and false for one whose condition
+// does not hold.
+func (d *dialect) outcome(c echo.Context, q *asked, command fsm.Command) error {
+	reply, err := d.do(c, command)
+	if err != nil {
+		return err
+	}
+	return d.sendResult(c, q, reply)
+}
+
+func (d *dialect) sendResult(c echo.Context, q *asked, reply *cluster.Reply) error {
+	switch reply.Code {
+	case fsm.OK:
+		return d.sendOutcome(c, q, true)
+	case fsm.ItemDiffers:
+		return d.sendOutcome(c, q, false)
+	}
+	return exchange.Refused(&reply.Result)
 }

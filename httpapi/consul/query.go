@@ -50,14 +50,14 @@ func steps(checks ...func() error) error {
 }
 
 // plain reads a query of a route without modes and waits.
-func (d *dialect) plain(c echo.Context) (asked, error) {
+func plain(c echo.Context) (asked, error) {
 	q := asked{values: c.Request().URL.Query()}
 	return q, printable(c.Request())
 }
 
 // query reads a query with its modes and its wait.
 func (d *dialect) query(c echo.Context) (asked, error) {
-	q, err := d.plain(c)
+	q, err := plain(c)
 	if err != nil {
 		return q, err
 	}
@@ -178,7 +178,7 @@ func validKey(key string) func() error {
 
 // cleaned sends a client with an unclean path to the clean one, with its method and its body.
 // %2e%2e is no step in a path, so the path counts as it was sent.
-func (d *dialect) cleaned(handler echo.HandlerFunc) echo.HandlerFunc {
+func cleaned(handler echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		sent, err := url.ParseRequestURI(c.Request().RequestURI)
 		if err != nil {
@@ -199,7 +199,7 @@ func (d *dialect) cleaned(handler echo.HandlerFunc) echo.HandlerFunc {
 			clean += "?" + sent.RawQuery
 		}
 		c.Response().Header().Set("Location", clean)
-		return d.sendBare(c, http.StatusTemporaryRedirect)
+		return sendBare(c, http.StatusTemporaryRedirect)
 	}
 }
 

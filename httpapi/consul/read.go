@@ -1,12 +1,16 @@
 package consul
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/consul/turns"
+	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
 // pair is a key as replies show it. An empty value is null.
@@ -37,9 +41,20 @@ type span struct {
 	below bool
 }
 
+// keys serves the routes of keys.
+type keys struct{ *dialect }
+
+func (k keys) routes() []exchange.Route {
+	return []exchange.Route{
+		exchange.On("GET", "/v1/kv/*", cleaned(k.getKey)),
+		exchange.On("PUT", "/v1/kv/*", cleaned(k.putKey)),
+		exchange.On("DELETE", "/v1/kv/*", cleaned(k.deleteKey)),
+	}
+}
+
 // getKey shows a key, or with recurse or keys all that begin with it.
-func (d *dialect) getKey(c echo.Context) error {
-	q, err := d.query(c)
+func (k keys) getKey(c echo.Context) error {
+	q, err := k.query(c)
 	if err != nil {
 		return err
 	}
@@ -48,33 +63,46 @@ func (d *dialect) getKey(c echo.Context) error {
 		err = needed(of.name, "key name")()
 	}
 	if err == nil {
-		err = steps(q.namespace, q.place, validKey(of.name), func() error { return d.MayName(c, of.name) })
+		err = steps(q.namespace, q.place, validKey(of.name), func() error { return k.MayName(c, of.name) })
 	}
 	if err != nil {
 		return err
 	}
-	at, err := d.awaitItems(c, &q, of)
+	at, err := k.awaitItems(c, &q, of)
 	if err != nil {
 		return err
 	}
-	l := d.newList()
+	l := k.newList()
 	defer l.done()
-	index, r, err := d.show(c, &q, of, l)
+	index, r, err := k.show(c, &q, of, l)
 	if err != nil {
 		return err
 	}
 	l.done() // the whole reply counts from here on
-	return d.sendRead(c, &q, at, index, r)
+	return k.sendRead(c, &q, at, index, r)
+}
+
+// awaitItems blocks until the state is as recent as a query requires and, where it has an
+// index, until that of the span is above it or the wait is over. The caller then reads the state.
+func (k keys) awaitItems(c echo.Context, q *asked, of span) (cluster.Reading, error) {
+	query := turns.Query{Name: of.name, Below: of.below, Conn: connOf(c), Monitor: q.stale || q.consistent, After: q.index}
+	at, err := k.await(c, q, func(ctx context.Context) error {
+		return k.lines.Ask(ctx, query, func() (done bool, err error) { return k.indexOf(c, of) > q.index, nil })
+	})
+	if err == nil && q.index == 0 && !of.below && !query.Monitor {
+		k.lines.AfterRefusal(c.Request().Context(), query.Conn, of.name)
+	}
+	return at, err
 }
 
 // show builds the reply to a GET of keys, and its index.
-func (d *dialect) show(c echo.Context, q *asked, of span, l *list) (index uint64, r reply, err error) {
+func (k keys) show(c echo.Context, q *asked, of span, l *list) (index uint64, r reply, err error) {
 	switch {
 	case q.has("keys"):
-		index, err = d.walk(c, of, d.eachName(q, of.name, l))
+		index, err = k.walk(c, of, k.eachName(q, of.name, l))
 	case !of.below && q.has("raw"):
 		r = notFound
-		index, err = d.walk(c, of, func(i *fsm.ItemView) error {
+		index, err = k.walk(c, of, func(i *fsm.ItemView) error {
 			r = reply{http.StatusOK, plainText, []byte(i.Value)}
 			return nil
 		})
@@ -84,7 +112,7 @@ func (d *dialect) show(c echo.Context, q *asked, of span, l *list) (index uint64
 		}
 		return index, r, err
 	default:
-		index, err = d.walk(c, of, func(i *fsm.ItemView) error { return l.add(pairOf(i)) })
+		index, err = k.walk(c, of, func(i *fsm.ItemView) error { return l.add(pairOf(i)) })
 	}
 	if l.empty() && (of.name != "" || !q.has("keys")) {
 		return index, notFound, err
@@ -94,7 +122,7 @@ func (d *dialect) show(c echo.Context, q *asked, of span, l *list) (index uint64
 
 // eachName adds the names of keys to a list, up to and with the first separator behind the
 // prefix, each once.
-func (d *dialect) eachName(q *asked, prefix string, l *list) func(i *fsm.ItemView) error {
+func (k keys) eachName(q *asked, prefix string, l *list) func(i *fsm.ItemView) error {
 	separator := q.values.Get("separator")
 	if separator == "" {
 		separator = q.values.Get("seperator") // an old misspelling of Consul's
@@ -119,11 +147,11 @@ const pageItems = 1000
 // walk calls visit with each item of a span in the order of names, and returns the span's
 // index. It looks at a long list in pages. What has changed between two of them may show,
 // though the index is from before it: a client that waits with the index hears of it at once.
-func (d *dialect) walk(c echo.Context, of span, visit func(i *fsm.ItemView) error) (index uint64, err error) {
+func (k keys) walk(c echo.Context, of span, visit func(i *fsm.ItemView) error) (index uint64, err error) {
 	if !of.below {
 		var item fsm.ItemView
 		var exists bool
-		d.View(c, func(m *fsm.Machine) {
+		k.View(c, func(m *fsm.Machine) {
 			item, exists = m.Item(of.name)
 			index = m.ItemIndex(of.name)
 		})
@@ -136,7 +164,7 @@ func (d *dialect) walk(c echo.Context, of span, visit func(i *fsm.ItemView) erro
 	after, page := "", make([]fsm.ItemView, 0, 16)
 	for first := true; first || len(page) == pageItems; first = false {
 		page = page[:0]
-		d.View(c, func(m *fsm.Machine) {
+		k.View(c, func(m *fsm.Machine) {
 			if first {
 				last = m.ItemsIndex("")
 				if index = m.DeletesIndex(of.name); of.name == "" {
@@ -160,7 +188,7 @@ func (d *dialect) walk(c echo.Context, of span, visit func(i *fsm.ItemView) erro
 }
 
 // indexOf returns the index of a span.
-func (d *dialect) indexOf(c echo.Context, of span) (index uint64) {
-	index, _ = d.walk(c, of, func(*fsm.ItemView) error { return nil }) // visit never fails
+func (k keys) indexOf(c echo.Context, of span) (index uint64) {
+	index, _ = k.walk(c, of, func(*fsm.ItemView) error { return nil }) // visit never fails
 	return index
 }

@@ -32,7 +32,7 @@ func found(body []byte) reply { return reply{http.StatusOK, jsonType, body} }
 // send sends a reply; JSON is indented where the query asks for it.
 func (d *dialect) send(c echo.Context, q *asked, r reply) error {
 	if r.contentType == "" {
-		return d.sendBare(c, r.status)
+		return sendBare(c, r.status)
 	}
 	if r.contentType == jsonType && q.has("pretty") {
 		var indented bytes.Buffer
@@ -49,7 +49,7 @@ func (d *dialect) send(c echo.Context, q *asked, r reply) error {
 }
 
 // sendBare sends a status without a body.
-func (d *dialect) sendBare(c echo.Context, status int) error {
+func sendBare(c echo.Context, status int) error {
 	header := c.Response().Header()
 	header["Content-Type"] = nil // else net/http would guess one
 	header.Set("Content-Length", "0")

@@ -1,10 +1,12 @@
 package consul
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -64,42 +66,61 @@ func shown(m *fsm.Machine, id uint64) (body sessionBody, ok bool) {
 	return body, ok
 }
 
+// sessions serves the routes of sessions.
+type sessions struct{ *dialect }
+
+// routes are Consul's. One that ends in a slash says which part of the path is missing.
+func (s sessions) routes() []exchange.Route {
+	return []exchange.Route{
+		exchange.On("PUT", "/v1/session/create", s.createSession),
+		exchange.On("PUT", "/v1/session/renew/:id", s.renewSession),
+		exchange.On("PUT", "/v1/session/renew/", s.renewSession),
+		exchange.On("PUT", "/v1/session/destroy/:id", s.destroySession),
+		exchange.On("PUT", "/v1/session/destroy/", s.destroySession),
+		exchange.On("GET", "/v1/session/info/:id", s.getSession),
+		exchange.On("GET", "/v1/session/info/", s.getSession),
+		exchange.On("GET", "/v1/session/list", s.listSessions),
+		exchange.On("GET", "/v1/session/node/:node", s.listSessionsOfNode),
+		exchange.On("GET", "/v1/session/node/", s.listSessionsOfNode),
+	}
+}
+
 // createSession opens a session.
-func (d *dialect) createSession(c echo.Context) error {
-	q, err := d.plain(c)
+func (s sessions) createSession(c echo.Context) error {
+	q, err := plain(c)
 	if err != nil {
 		return err
 	}
-	body := newCreateBody(d.Node.Status().Node)
-	err = steps(q.namespace, func() error { return d.readCreate(c, &body) }, q.place)
+	body := newCreateBody(s.Node.Status().Node)
+	err = steps(q.namespace, func() error { return s.readCreate(c, &body) }, q.place)
 	if err != nil {
 		return err
 	}
-	command, err := body.command(d.memberIDs(), d.options.LingerPercent)
+	command, err := body.command(s.memberIDs(), s.options.LingerPercent)
 	if err != nil {
 		return err
 	}
-	command.Session = d.Node.DrawSession()
-	reply, err := d.do(c, command)
+	command.Session = s.Node.DrawSession()
+	reply, err := s.do(c, command)
 	if err != nil {
 		return err
 	}
 	if reply.Code != fsm.OK {
 		return exchange.Refused(&reply.Result)
 	}
-	return d.sendJSON(c, &q, struct{ ID string }{formatSession(reply.Session)})
+	return s.sendJSON(c, &q, struct{ ID string }{formatSession(reply.Session)})
 }
 
-func (d *dialect) memberIDs() (ids []string) {
-	for _, m := range d.Node.Status().Members {
+func (s sessions) memberIDs() (ids []string) {
+	for _, m := range s.Node.Status().Members {
 		ids = append(ids, m.ID)
 	}
 	return ids
 }
 
 // renewSession gives a session its whole time again, and shows it.
-func (d *dialect) renewSession(c echo.Context) error {
-	q, err := d.query(c)
+func (s sessions) renewSession(c echo.Context) error {
+	q, err := s.query(c)
 	if err != nil {
 		return err
 	}
@@ -109,10 +130,10 @@ func (d *dialect) renewSession(c echo.Context) error {
 	}
 	unknown := refuse(http.StatusNotFound, fmt.Sprintf("Session id '%s' not found", text))
 	id, ok := parseSession(text)
-	if !ok || d.isOthers(c, id) {
+	if !ok || s.isOthers(c, id) {
 		return unknown
 	}
-	reply, err := d.do(c, fsm.Renew{Renewals: []fsm.Renewal{{Session: id, TTLMS: fsm.KeepTTL}}})
+	reply, err := s.do(c, fsm.Renew{Renewals: []fsm.Renewal{{Session: id, TTLMS: fsm.KeepTTL}}})
 	if err != nil {
 		return err
 	}
@@ -123,20 +144,20 @@ func (d *dialect) renewSession(c echo.Context) error {
 	default:
 		return exchange.Refused(&reply.Result)
 	}
-	if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{MinIndex: reply.Index}); err != nil {
+	if _, err := s.Node.Read(c.Request().Context(), cluster.Consistency{MinIndex: reply.Index}); err != nil {
 		return err
 	}
 	var body sessionBody
-	d.View(c, func(m *fsm.Machine) { body, ok = shown(m, id) })
+	s.View(c, func(m *fsm.Machine) { body, ok = shown(m, id) })
 	if !ok { // it has ended since
 		return unknown
 	}
-	return d.sendJSON(c, &q, []sessionBody{body})
+	return s.sendJSON(c, &q, []sessionBody{body})
 }
 
 // isOthers reports whether a session lives that was not opened here.
-func (d *dialect) isOthers(c echo.Context, id uint64) (others bool) {
-	d.View(c, func(m *fsm.Machine) {
+func (s sessions) isOthers(c echo.Context, id uint64) (others bool) {
+	s.View(c, func(m *fsm.Machine) {
 		_, here := shown(m, id)
 		others = m.HasSession(id) && !here
 	})
@@ -144,8 +165,8 @@ func (d *dialect) isOthers(c echo.Context, id uint64) (others bool) {
 }
 
 // destroySession ends a session; one that is not there is fine.
-func (d *dialect) destroySession(c echo.Context) error {
-	q, err := d.plain(c)
+func (s sessions) destroySession(c echo.Context) error {
+	q, err := plain(c)
 	if err != nil {
 		return err
 	}
@@ -155,21 +176,21 @@ func (d *dialect) destroySession(c echo.Context) error {
 	}
 	id, ok := parseSession(text)
 	if !ok {
-		return d.sendOutcome(c, &q, true)
+		return s.sendOutcome(c, &q, true)
 	}
-	return d.outcome(c, &q, fsm.EndSession{Session: id})
+	return s.outcome(c, &q, fsm.EndSession{Session: id})
 }
 
 // getSession shows a session, in a list of one or none.
-func (d *dialect) getSession(c echo.Context) error {
+func (s sessions) getSession(c echo.Context) error {
 	text := pathText(c, "id")
-	return d.readSessions(c, needed(text, "session"), func(l *list) (index uint64, err error) {
+	return s.readSessions(c, needed(text, "session"), func(l *list) (index uint64, err error) {
 		id, _ := parseSession(text) // 0 is no session
 		var body sessionBody
 		found := false
-		d.View(c, func(m *fsm.Machine) {
+		s.View(c, func(m *fsm.Machine) {
 			index = m.HoldersIndex()
-			if owner, _ := m.OwnerOf(id); d.Caller(c).SeesSession(owner) {
+			if owner, _ := m.OwnerOf(id); s.Caller(c).SeesSession(owner) {
 				body, found = shown(m, id)
 			}
 		})
@@ -180,57 +201,77 @@ func (d *dialect) getSession(c echo.Context) error {
 	})
 }
 
+// awaitSessions is awaitItems for sessions.
+func (s sessions) awaitSessions(c echo.Context, q *asked) (cluster.Reading, error) {
+	return s.await(c, q, func(ctx context.Context) error {
+		again := time.NewTicker(sessionsEvery)
+		defer again.Stop()
+		for {
+			var index uint64
+			s.View(c, func(m *fsm.Machine) { index = m.HoldersIndex() })
+			if index > q.index {
+				return nil
+			}
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	})
+}
+
 // listSessions shows the sessions that were opened here, by id.
-func (d *dialect) listSessions(c echo.Context) error {
-	return d.readSessions(c, func() error { return nil }, func(l *list) (uint64, error) {
-		return d.eachSession(c, func(s *sessionBody) error { return l.add(s) })
+func (s sessions) listSessions(c echo.Context) error {
+	return s.readSessions(c, func() error { return nil }, func(l *list) (uint64, error) {
+		return s.eachSession(c, func(b *sessionBody) error { return l.add(b) })
 	})
 }
 
 // listSessionsOfNode shows those that name a node.
-func (d *dialect) listSessionsOfNode(c echo.Context) error {
+func (s sessions) listSessionsOfNode(c echo.Context) error {
 	node := pathText(c, "node")
-	return d.readSessions(c, needed(node, "node name"), func(l *list) (uint64, error) {
-		return d.eachSession(c, func(s *sessionBody) error {
-			if s.Node != node {
+	return s.readSessions(c, needed(node, "node name"), func(l *list) (uint64, error) {
+		return s.eachSession(c, func(b *sessionBody) error {
+			if b.Node != node {
 				return nil
 			}
-			return l.add(s)
+			return l.add(b)
 		})
 	})
 }
 
 // readSessions sends a list of sessions, which build makes of a state that is recent enough.
-func (d *dialect) readSessions(c echo.Context, named func() error, build func(l *list) (index uint64, err error)) error {
-	q, err := d.query(c)
+func (s sessions) readSessions(c echo.Context, named func() error, build func(l *list) (index uint64, err error)) error {
+	q, err := s.query(c)
 	if err != nil {
 		return err
 	}
 	if err := steps(q.namespace, named, q.place); err != nil {
 		return err
 	}
-	at, err := d.awaitSessions(c, &q)
+	at, err := s.awaitSessions(c, &q)
 	if err != nil {
 		return err
 	}
-	l := d.newList()
+	l := s.newList()
 	defer l.done()
 	index, err := build(l)
 	if err != nil {
 		return err
 	}
 	l.done()
-	return d.sendRead(c, &q, at, index, found(l.end()))
+	return s.sendRead(c, &q, at, index, found(l.end()))
 }
 
 // eachSession calls visit with each session that was opened here and that the caller may find,
 // by id, and returns the index of sessions. It looks at them in pages, as walk does.
-func (d *dialect) eachSession(c echo.Context, visit func(s *sessionBody) error) (index uint64, err error) {
+func (s sessions) eachSession(c echo.Context, visit func(b *sessionBody) error) (index uint64, err error) {
 	var page []sessionBody
 	after := uint64(0)
 	for first, more := true, true; more; first = false {
 		page = page[:0]
-		d.View(c, func(m *fsm.Machine) {
+		s.View(c, func(m *fsm.Machine) {
 			if first {
 				index = m.HoldersIndex()
 			}
@@ -239,7 +280,7 @@ func (d *dialect) eachSession(c echo.Context, visit func(s *sessionBody) error) 
 				after = ids[pageItems-1]
 			}
 			for _, id := range ids {
-				if body, ok := shown(m, id); ok && d.FindsSession(c, m, id) {
+				if body, ok := shown(m, id); ok && s.FindsSession(c, m, id) {
 					page = append(page, body)
 				}
 			}

@@ -79,39 +79,6 @@ func (n items) Free(name string) (free bool) {
 // place in line.
 func connOf(c echo.Context) string { return c.Request().RemoteAddr }
 
-// awaitItems blocks until the state is as recent as a query requires and, where it has an
-// index, until that of the span is above it or the wait is over. The caller then reads the state.
-func (d *dialect) awaitItems(c echo.Context, q *asked, of span) (cluster.Reading, error) {
-	query := turns.Query{Name: of.name, Below: of.below, Conn: connOf(c), Monitor: q.stale || q.consistent, After: q.index}
-	at, err := d.await(c, q, func(ctx context.Context) error {
-		return d.lines.Ask(ctx, query, func() (done bool, err error) { return d.indexOf(c, of) > q.index, nil })
-	})
-	if err == nil && q.index == 0 && !of.below && !query.Monitor {
-		d.lines.AfterRefusal(c.Request().Context(), query.Conn, of.name)
-	}
-	return at, err
-}
-
-// awaitSessions is awaitItems for sessions.
-func (d *dialect) awaitSessions(c echo.Context, q *asked) (cluster.Reading, error) {
-	return d.await(c, q, func(ctx context.Context) error {
-		again := time.NewTicker(sessionsEvery)
-		defer again.Stop()
-		for {
-			var index uint64
-			d.View(c, func(m *fsm.Machine) { index = m.HoldersIndex() })
-			if index > q.index {
-				return nil
-			}
-			select {
-			case <-again.C:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
-	})
-}
-
 // await reads, and calls wait for a query with an index. The context of wait ends with the
 // query's wait, when the server goes down, and when no leader is known. At the end of the
 // wait the state is confirmed again; a change that was waited for is news enough.
