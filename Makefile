@@ -22,7 +22,7 @@ FOLDERS    ?= 10000
 HOURS      ?= 24
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test one browser race properties exhaustion simulate powerloss damage lint python conformance golangci golangci-version vulnerabilities licences alerts man packages packages-test chart words fuzz bench benchmarks processes compose-test hooks
+.PHONY: help build run test one browser race properties exhaustion simulate powerloss damage lint python conformance consul golangci golangci-version vulnerabilities licences alerts man packages packages-test chart words fuzz bench benchmarks processes compose-test hooks
 
 help:         ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +41,8 @@ python:       ## the tests of the Python client, and its types where mypy is ins
 	@if command -v mypy >/dev/null; then cd client/python && mypy --strict --cache-dir /dev/null signalbox; else echo 'NOT CHECKED: the types of the Python client: mypy is not installed'; fi
 conformance:  ## one list of cases with the clients in Go and Python
 	go test -tags processes,conformance -count 1 -v -run '^TestConformance$$' ./cmd/signalbox
+consul: build ## Consul's Go client, as it is, against three nodes; the cost of a crowd
+	cd internal/consulclient && go vet ./... && SIGNALBOX="$(abspath $(BINARY))" go test -count 1 -v -timeout 10m ./...
 race:         ## the tests with the race detector
 	@scripts/race.sh
 properties:   ## random operations against a slow, obvious model

@@ -42,8 +42,10 @@ var layers = map[string][]string{
 	"httpapi/v1/snapshot": {"cluster/backup", "cluster/outcome", "httpapi/exchange"},
 	"httpapi/ui":          {"httpapi/exchange"}, // the console: files, and no way to the state
 	// The dialects: no package but cmd/signalbox imports one.
-	"httpapi/throttle": {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
-	"httpapi/nodered":  {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
+	"httpapi/consul":       {"cluster", "cluster/outcome", "fsm", "httpapi/consul/turns", "httpapi/exchange"},
+	"httpapi/throttle":     {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
+	"httpapi/nodered":      {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
+	"httpapi/consul/turns": {"internal/wake"}, // in which order waiting queries hear of a change
 	// One request and its reply, for every API, on JSON whose every byte has a meaning.
 	"httpapi/exchange":   {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/audit", "httpapi/strictjson"},
 	"httpapi/strictjson": {},
@@ -56,6 +58,7 @@ var layers = map[string][]string{
 
 	// For tests: the API's router, and clients as the dialects' users have them.
 	"httpapi/internal/apitest": {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "internal/memnet", "internal/openapitest", "store"},
+	"internal/consulclient":    {}, // a module of its own, on Consul's client
 	"internal/noderedclient":   {},
 	"internal/otlptest":        {}, // a collector of spans, for tests
 	"internal/throttleclient":  {},
@@ -136,7 +139,7 @@ var testLayers = map[string][]string{
 	"cluster/backup":      {"store"}, // a folder with a state that is not in force
 	"cluster/replica":     {"store"}, // what a logged tick takes on the disk
 	"internal/certs":      {"internal/memnet"},
-	"httpapi":             {"httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/logtest", "internal/hostile", "internal/memnet", "internal/openapitest"},
+	"httpapi":             {"httpapi/consul", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/logtest", "internal/hostile", "internal/memnet", "internal/openapitest"},
 	"httpapi/callback":    {"internal/hostile"},
 	"httpapi/exchange":    {"httpapi", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle"},
 	"httpapi/ui":          {"httpapi", "httpapi/internal/apitest", "internal/openapitest"},
@@ -145,6 +148,7 @@ var testLayers = map[string][]string{
 	"httpapi/v1/reads":    {"httpapi/internal/apitest"},
 	"httpapi/v1/members":  {"httpapi/internal/apitest"},
 	"httpapi/v1/snapshot": {"httpapi/internal/apitest"},
+	"httpapi/consul":      {"httpapi", "httpapi/internal/apitest"},
 	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/hostile", "internal/throttleclient"},
 	"httpapi/tracing":     {"internal/logtest", "internal/otlptest"},
 	"httpapi/nodered":     {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/hostile", "internal/noderedclient"},
@@ -181,7 +185,8 @@ var homes = map[string][]string{
 	"github.com/hashicorp/go-immutable-radix": {"cluster/replica"},
 	"go.opentelemetry.io":                     {"httpapi/tracing", "internal/otlptest"},
 	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "internal/simulation"},
-	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/otlptest", "internal/simulation", "examples/rate-limit"},
+	"github.com/hashicorp/consul":             {"internal/consulclient"},
+	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/consulclient", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/otlptest", "internal/simulation", "examples/rate-limit"},
 }
 
 // pureFolders are the state machine's folder and those of the packages of ours that

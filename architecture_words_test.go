@@ -57,7 +57,7 @@ func countWords(sources []source) (lines int, counts []int) {
 }
 
 // clientTexts are the folders whose texts clients compare to the byte.
-var clientTexts = []string{"httpapi/throttle", "httpapi/nodered"}
+var clientTexts = []string{"httpapi/consul", "httpapi/throttle", "httpapi/nodered"}
 
 // refusal removes what a refusal says to clients in the same words everywhere.
 var refusal = strings.NewReplacer("Nothing was done", "", "Nothing was changed", "")

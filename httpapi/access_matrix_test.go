@@ -32,6 +32,7 @@ const (
 	alone                // there is no session
 	missing              // there is no semaphore N either
 	listed               // a permit of N waits on the list of 77 for its delivery
+	kept                 // 77 is a session of Consul's kind, and holds the item N
 )
 
 // rights is a row of the matrix: the rights that a route needs, a request to it, and its effect
@@ -116,6 +117,25 @@ var routeRights = map[string]rights{
 	"GET /semaphore/value/:name":                   {scope: access.Read, named: true, shows: "3"},
 	"POST /semaphore/up":                           {scope: access.Use, named: true, body: `{"name":"N"}`, shows: "4"},
 	"POST /semaphore/down":                         {scope: access.Use, named: true, body: `{"name":"N"}`, shows: "2"},
+	"PUT /v1/session/create":                       {scope: access.Use, shows: `"ID"`},
+	"PUT /v1/session/renew/:id":                    {scope: access.Use, scene: kept, shows: `"Behavior":"release"`},
+	"PUT /v1/session/destroy/:id":                  {scope: access.Use, scene: kept, shows: "true"},
+	"GET /v1/session/info/:id":                     {scope: access.Read, scene: kept, shows: `"Behavior":"release"`},
+	"GET /v1/session/list":                         {scope: access.Read, scene: kept, shows: `"Behavior":"release"`},
+	"GET /v1/session/node/:node":                   {scope: access.Read, scene: kept, shows: `"Behavior":"release"`},
+	"GET /v1/kv/*":                                 {scope: access.Read, named: true, scene: kept, query: "?recurse", shows: `"N"`},
+	"PUT /v1/kv/*":                                 {scope: access.Use, named: true, scene: kept, body: "w", shows: "true"},
+	"DELETE /v1/kv/*":                              {scope: access.Use, named: true, scene: kept, query: "?recurse", shows: "true"},
+	"GET /v1/agent/self":                           {scope: access.Read, shows: "n1"},
+	"GET /v1/status/leader":                        {scope: access.Read, shows: "n1:8711"},
+	"GET /v1/status/peers":                         {scope: access.Read, shows: "n2:8711"},
+	"GET /v1/catalog/nodes":                        {scope: access.Read, shows: "n2"},
+	"GET /v1/health/node/:node":                    {scope: access.Read, shows: "serfHealth"},
+	"PUT /v1/session/renew/":                       {scope: access.Read, status: 400, shows: "Missing", reads: true},
+	"PUT /v1/session/destroy/":                     {scope: access.Read, status: 400, shows: "Missing", reads: true},
+	"GET /v1/session/info/":                        {scope: access.Read, status: 400, shows: "Missing"},
+	"GET /v1/session/node/":                        {scope: access.Read, status: 400, shows: "Missing"},
+	"GET /v1/health/node/":                         {scope: access.Read, status: 400, shows: "Missing"},
 }
 
 // aBackup is the body of a row that stands for the backup of the scene.
@@ -154,7 +174,7 @@ func accessFile(t *testing.T, clients ...client) string {
 	return path
 }
 
-// withTokens serves both dialects to clients with tokens alone.
+// withTokens serves all dialects to clients with tokens alone.
 func withTokens(t *testing.T, clients ...client) func(*apitest.Config) {
 	tokens, err := access.Open(accessFile(t, clients...))
 	if err != nil {
@@ -164,6 +184,7 @@ func withTokens(t *testing.T, clients ...client) func(*apitest.Config) {
 		cfg.Exchange.Tokens = tokens
 		withNodeRED(cfg)
 		withThrottle(cfg)
+		withConsul(cfg)
 	}
 }
 
@@ -178,7 +199,12 @@ var forms = []func(token string) string{
 func (r rights) request(a *apitest.API, route, name, authorization string) *http.Request {
 	a.Helper()
 	method, path, _ := strings.Cut(route, " ")
-	target := strings.NewReplacer(":name", url.PathEscape(name), ":semaphore", url.PathEscape(name), ":id", "77", ":session", "77", ":member", "n2", ":code", "over").Replace(path)
+	session := "77"
+	if strings.HasPrefix(path, "/v1/session/") {
+		session = "5369676e-616c-626f-0000-00000000004d" // the same, as Consul's clients have it
+	}
+	target := strings.NewReplacer(":name", url.PathEscape(name), ":semaphore", url.PathEscape(name), "*", url.PathEscape(name), ":id", session,
+		":session", session, ":member", "n2", ":node", "n1", ":code", "over").Replace(path)
 	inserted := strings.NewReplacer("N", name)
 	body := inserted.Replace(r.body)
 	if r.body == aBackup {
@@ -245,7 +271,12 @@ func (s scene) set(a *apitest.API, name, owner string) {
 	if s != missing {
 		do(fsm.CreateSemaphore{Name: name, Permits: 5})
 	}
-	if s != missing && s != alone {
+	switch s {
+	case missing, alone:
+	case kept:
+		do(fsm.OpenHolder{Session: 77, TTLMS: 60_000, About: "consul node=n1 ttl=15s delay=0 checks=1 name=x"})
+		do(fsm.ItemAcquire{Session: 77, Name: name, Value: "v"})
+	default:
 		do(fsm.OpenSession{Session: 77, TTLMS: 60_000})
 	}
 	switch s {

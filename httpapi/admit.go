@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"net/http"
 
 	"github.com/labstack/echo/v4"
 
@@ -38,7 +39,7 @@ func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
 			return next(c)
 		}
 		r := c.Request()
-		found, err := tokens.Authenticate(r)
+		found, err := tokens.Authenticate(h.carrier(c))
 		if err != nil {
 			tokens.Count(err)
 			return err
@@ -58,6 +59,18 @@ func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		return err
 	}
+}
+
+// carrier returns what carries the credential of a request: the request itself, or the token
+// that it has in a way of its dialect's own.
+func (h *Handler) carrier(c echo.Context) *http.Request {
+	r := c.Request()
+	if owner, owned := h.owners[c.Path()]; owned && owner.Token != nil {
+		if token := owner.Token(r); token != "" {
+			return &http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}, TLS: r.TLS}
+		}
+	}
+	return r
 }
 
 // tooFast refuses a request beyond an identity's rate.

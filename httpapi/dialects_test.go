@@ -1,17 +1,24 @@
 package httpapi_test
 
 import (
+	"github.com/signalbox/signalbox/httpapi/consul"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 	"github.com/signalbox/signalbox/httpapi/nodered"
 	"github.com/signalbox/signalbox/httpapi/throttle"
 )
 
-// withThrottle and withNodeRED serve the dialects.
+// withThrottle, withNodeRED and withConsul serve the dialects.
 func withThrottle(cfg *apitest.Config) {
 	cfg.Dialects["throttle"] = func(x *exchange.Exchange) (exchange.Dialect, error) { return throttle.New(x, throttle.Config{}) }
 }
 
 func withNodeRED(cfg *apitest.Config) {
 	cfg.Dialects["nodered"] = func(x *exchange.Exchange) (exchange.Dialect, error) { return nodered.New(x, nodered.Config{}), nil }
+}
+
+func withConsul(cfg *apitest.Config) {
+	cfg.Dialects["consul"] = func(x *exchange.Exchange) (exchange.Dialect, error) {
+		return consul.New(x, consul.Config{LingerPercent: 100, Version: "1.2.3"})
+	}
 }

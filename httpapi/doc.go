@@ -10,7 +10,7 @@
 // cmd/signalbox lists the dialects in one table; no package here imports one.
 //
 // The packages below, from the ground up: strictjson reads JSON; access decides who may
-// do what; exchange is one request and its reply; v1, throttle and nodered are APIs;
+// do what; exchange is one request and its reply; v1, throttle, nodered and consul are APIs;
 // ui is the console, a page that uses v1.
 // Beside them are audit, the log of changes; callback, which delivers notices over HTTP;
 // declare, which applies a file of semaphores; and tracing, which makes spans of requests.

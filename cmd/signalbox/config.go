@@ -51,6 +51,7 @@ type config struct {
 	console           bool // serve the page at /ui/
 	dialects          []string
 	linger            int         // percent of a ttl, see throttle.Config
+	consulLinger      int         // percent of a TTL, see consul.Config
 	declare           string      // file; may be empty
 	ownLevel          hclog.Level // of the log, which a declared file may change; NoLevel: it may not
 	backups           schedule
@@ -77,8 +78,9 @@ func defaultConfig() config {
 		queue:             cluster.DefaultQueueSize,
 		console:           true,
 		journal:           true,
-		dialects:          allDialects(),
+		dialects:          defaultDialects(),
 		linger:            10,
+		consulLinger:      100,
 		backups:           defaultSchedule(),
 		machine:           fsm.DefaultLimits(),
 		historyEvents:     replica.DefaultHistoryEvents,

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/httpapi/consul"
 	"github.com/signalbox/signalbox/httpapi/declare"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/nodered"
@@ -22,16 +23,21 @@ import (
 // dialect is an interface of another system, served beside the native one.
 type dialect struct {
 	name string
+	off  bool // unless --dialects names it
 	open func(c *config, n *node, x *exchange.Exchange) (exchange.Dialect, error)
 }
 
 // dialects are those that --dialects may name, in the order in which it lists them.
 var dialects = []dialect{
-	{"nodered", func(_ *config, n *node, x *exchange.Exchange) (exchange.Dialect, error) {
+	{"nodered", false, func(_ *config, n *node, x *exchange.Exchange) (exchange.Dialect, error) {
 		return nodered.New(x, nodered.Config{CheckCallback: n.callbacks.Check}), nil
 	}},
-	{"throttle", func(c *config, n *node, x *exchange.Exchange) (exchange.Dialect, error) {
+	{"throttle", false, func(c *config, n *node, x *exchange.Exchange) (exchange.Dialect, error) {
 		return throttle.New(x, throttle.Config{LingerPercent: c.linger, Declared: n.declared.names})
+	}},
+	{"consul", true, func(c *config, _ *node, x *exchange.Exchange) (exchange.Dialect, error) {
+		number, _ := version()
+		return consul.New(x, consul.Config{LingerPercent: c.consulLinger, Watchers: c.native.MaxWatchers, Version: bareVersion(number)})
 	}},
 }
 
@@ -45,12 +51,23 @@ func allDialects() (names []string) {
 	return names
 }
 
+// defaultDialects are those that are served unless --dialects says otherwise.
+func defaultDialects() (names []string) {
+	for _, d := range dialects {
+		if !d.off {
+			names = append(names, d.name)
+		}
+	}
+	return names
+}
+
 func addDialects(flags *pflag.FlagSet, c *config) {
-	flags.StringSliceVar(&c.dialects, "dialects", c.dialects, "interfaces of other systems to serve beside the native one; "+noDialects+" for none")
+	flags.StringSliceVar(&c.dialects, "dialects", c.dialects, "interfaces of other systems to serve beside the native one: "+strings.Join(allDialects(), ", ")+"; "+noDialects+" for none")
 	flags.StringSliceVar(&c.callbacks, "callback-allow", nil,
 		"HOST[:PORT],… that clients may have called back: names, addresses or ranges such as 10.1.0.0/16; alike on all nodes")
 	flags.StringVar(&c.declare, "declare", "", "TOML file of semaphores to make or set at the start and at SIGHUP, as throttle's configuration")
 	flags.IntVar(&c.linger, "lease-linger", c.linger, "percent by which leases of throttle's clients live longer than they ask for, at most 30s; alike on all nodes")
+	flags.IntVar(&c.consulLinger, "consul-linger", c.consulLinger, "percent by which sessions of Consul's clients live longer than their TTL; alike on all nodes")
 }
 
 // validateDialects checks the flags of addDialects.
@@ -66,6 +83,9 @@ func (c *config) validateDialects() error {
 	}
 	if c.linger < 0 || c.linger > 100 {
 		return fmt.Errorf("--lease-linger must be between 0 and 100, as a percentage")
+	}
+	if c.consulLinger < 0 || c.consulLinger > 100 {
+		return fmt.Errorf("--consul-linger must be between 0 and 100, as a percentage")
 	}
 	if c.declare != "" {
 		if _, err := declare.Read(c.declare); err != nil {

@@ -17,12 +17,14 @@ func TestDialects(t *testing.T) {
 	own := map[string]struct { // 404 where the dialect is not served
 		path   string
 		status int
-	}{"nodered": {"/semaphore/up", http.StatusMethodNotAllowed}, "throttle": {"/peers/", http.StatusOK}}
+	}{"nodered": {"/semaphore/up", http.StatusMethodNotAllowed}, "throttle": {"/peers/", http.StatusOK}, "consul": {"/v1/kv/?keys", http.StatusOK}}
 	for _, c := range []struct {
 		flags  string
 		served string
 	}{
-		{"", strings.Join(allDialects(), ",")},
+		{"", "nodered,throttle"},
+		{"--dialects nodered,throttle,consul", "nodered,throttle,consul"},
+		{"--dialects consul", "consul"},
 		{"--dialects throttle", "throttle"},
 		{"--dialects nodered", "nodered"},
 		{"--dialects none", ""},

@@ -3,6 +3,7 @@ package exchange
 import (
 	"context"
 	"io"
+	"net/http"
 
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
@@ -94,6 +95,9 @@ type Dialect struct {
 	Routes []Route
 	// Render sends the reply to a request of these routes that failed with err, in the
 	// dialect's form. The error may come from a guard that ran before the route.
-	Render     func(c echo.Context, err error) error
+	Render func(c echo.Context, err error) error
+	// Token returns the token that a request to these routes carries in a way of the
+	// dialect's own, "" without one. Of several tokens this one counts. It may be nil.
+	Token      func(r *http.Request) string
 	Collectors []prometheus.Collector // shown by GET /metrics
 }

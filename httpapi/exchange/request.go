@@ -105,9 +105,10 @@ func SlashesCount(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// SlashesDiffer reports whether a path has another number of segments than its route.
+// SlashesDiffer reports whether a path has another number of segments than its route. A route
+// that ends in * has any number.
 func SlashesDiffer(c echo.Context) bool {
-	return strings.Count(echo.GetPath(c.Request()), "/") != strings.Count(c.Path(), "/")
+	return !strings.HasSuffix(c.Path(), "*") && strings.Count(echo.GetPath(c.Request()), "/") != strings.Count(c.Path(), "/")
 }
 
 // SemaphoreName checks a name from a path, a query or a body.

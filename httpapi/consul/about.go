@@ -1,0 +1,262 @@
+package consul
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/fsm"
+)
+
+const (
+	behaviorRelease = "release"
+	behaviorDelete  = "delete"
+
+	onlyCheck = "serfHealth" // the one that each node has
+
+	shortestTTL, longestTTL = 10 * time.Second, 24 * time.Hour
+	defaultDelay            = 15 * time.Second
+	longestDelay            = time.Minute // that works; a longer one is only shown
+
+	longestName    = 4096 // bytes that are kept of a session's name
+	longestTTLText = 64
+	mostChecks     = 64 << 10 // more than a body can name
+)
+
+// about is what a client has given to its session. It is kept with the session as one text.
+type about struct {
+	node   string
+	ttl    string // as written
+	delay  int64  // nanoseconds
+	checks int    // how many, each of them onlyCheck; -1: null
+	name   string
+}
+
+// text returns the text that is kept. The name comes last, as it may have any character.
+func (a *about) text() string {
+	return fmt.Sprintf("consul node=%s ttl=%s delay=%d checks=%d name=%s", a.node, a.ttl, a.delay, a.checks, a.name)
+}
+
+// parseAbout reads a text; ok is false for one that this dialect has not written.
+func parseAbout(text string) (a about, ok bool) {
+	var delay, checks string
+	rest := text
+	for _, part := range []struct {
+		begin string
+		into  *string
+	}{{"consul node=", &a.node}, {"ttl=", &a.ttl}, {"delay=", &delay}, {"checks=", &checks}} {
+		after, is := strings.CutPrefix(rest, part.begin)
+		if !is {
+			return about{}, false
+		}
+		*part.into, rest, _ = strings.Cut(after, " ")
+	}
+	var err, fault error
+	a.delay, err = strconv.ParseInt(delay, 10, 64)
+	a.checks, fault = strconv.Atoi(checks)
+	a.name, ok = strings.CutPrefix(rest, "name=")
+	return a, ok && err == nil && fault == nil && a.checks <= mostChecks
+}
+
+// nodeChecks returns the checks as replies show them.
+func (a *about) nodeChecks() []string {
+	if a.checks < 0 {
+		return nil
+	}
+	return slices.Repeat([]string{onlyCheck}, a.checks)
+}
+
+// lockDelay is a LockDelay of a body: text, or a number of seconds or nanoseconds.
+type lockDelay time.Duration
+
+// inSeconds is the number from which on a LockDelay is in nanoseconds.
+const inSeconds = 1000
+
+var errDelayBelowZero = errors.New("json: cannot unmarshal LockDelay, which is below 0")
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *lockDelay) UnmarshalJSON(data []byte) (err error) {
+	var d time.Duration
+	var number float64
+	var text string
+	switch {
+	case string(data) == "null":
+		return nil
+	case data[0] == '"':
+		if err = json.Unmarshal(data, &text); err == nil {
+			d, err = time.ParseDuration(text)
+		}
+	case json.Unmarshal(data, &number) != nil:
+		err = errors.New("json: cannot unmarshal LockDelay, which is text or a number")
+	case number < 0:
+		err = errDelayBelowZero
+	case number >= 1<<63:
+		err = errors.New("json: cannot unmarshal number into LockDelay")
+	case number < inSeconds:
+		d = time.Duration(number) * time.Second
+	default:
+		d = time.Duration(number)
+	}
+	if err == nil && d < 0 {
+		err = errDelayBelowZero
+	}
+	*l = lockDelay(d)
+	return err
+}
+
+// checks is the old form of NodeChecks. Given and empty, or null, it stands for no check.
+type checks struct {
+	given bool
+	ids   []string
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (o *checks) UnmarshalJSON(data []byte) error {
+	o.given, o.ids = true, nil
+	return json.Unmarshal(data, &o.ids)
+}
+
+// createBody is the body of a create, read as Go reads one: names in any case, others ignored,
+// the last of duplicates.
+type createBody struct {
+	Name          string
+	Node          string
+	TTL           string
+	Behavior      string
+	LockDelay     lockDelay
+	NodeChecks    []string
+	Checks        checks
+	ServiceChecks []struct{ ID string }
+}
+
+// newCreateBody is that of a create without a body.
+func newCreateBody(node string) createBody {
+	return createBody{Node: node, LockDelay: lockDelay(defaultDelay), NodeChecks: []string{onlyCheck}}
+}
+
+// readCreate reads a body over the defaults. It may be missing or empty.
+func (s sessions) readCreate(c echo.Context, into *createBody) error {
+	r := c.Request()
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	data, err := s.Receive(c, s.Config.BodyBytes)
+	if err != nil {
+		return err
+	}
+	if err := decodeCreate(data, into); err != nil {
+		return refuse(http.StatusBadRequest, "Request decode failed: "+err.Error())
+	}
+	return nil
+}
+
+func decodeCreate(data []byte, into *createBody) error {
+	err := json.NewDecoder(strings.NewReader(string(data))).Decode(into)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case errors.As(err, &wrong): // without the names of this program's types
+		return fmt.Errorf("json: cannot unmarshal %s into %s", wrong.Value, orBody(wrong.Field))
+	}
+	return err
+}
+
+func orBody(field string) string {
+	if field == "" {
+		return "the body"
+	}
+	return field
+}
+
+// failed refuses a body that can be read, but not be carried out.
+func failed(format string, values ...any) error {
+	return refuse(http.StatusInternalServerError, fmt.Sprintf(format, values...))
+}
+
+// command returns the command of a create, without the session's id, or the refusal of one
+// that can't be.
+func (b *createBody) command(members []string, lingerPercent int) (command fsm.OpenHolder, err error) {
+	if b.Behavior != "" && b.Behavior != behaviorRelease && b.Behavior != behaviorDelete {
+		return command, failed("Invalid Behavior setting '%s'", b.Behavior)
+	}
+	ttl, err := b.ttl()
+	if err != nil {
+		return command, err
+	}
+	if !slices.Contains(members, b.Node) {
+		return command, failed("apply failed: Missing node registration")
+	}
+	if missing, is := b.missingCheck(); is {
+		return command, failed("apply failed: Missing check '%s' registration", missing)
+	}
+	given := about{node: b.Node, ttl: b.TTL, delay: int64(b.LockDelay), checks: len(b.NodeChecks), name: cutName(b.Name)}
+	switch {
+	case b.Checks.given && len(b.Checks.ids) == 0:
+		given.checks = 0
+	case b.NodeChecks == nil:
+		given.checks = -1
+	}
+	command = fsm.OpenHolder{TTLMS: fsm.MaxTTLMS, About: given.text(), DeleteItems: b.Behavior == behaviorDelete,
+		DelayMS: milliseconds(min(time.Duration(b.LockDelay), longestDelay))}
+	if ttl > 0 {
+		command.TTLMS = milliseconds(ttl + ttl/100*time.Duration(lingerPercent))
+	}
+	return command, nil
+}
+
+// ttl returns the TTL, 0 for none.
+func (b *createBody) ttl() (ttl time.Duration, err error) {
+	if b.TTL == "" {
+		return 0, nil
+	}
+	if ttl, err = time.ParseDuration(b.TTL); err != nil {
+		return 0, failed("Session TTL '%s' invalid: %v", b.TTL, err)
+	}
+	if ttl != 0 && (ttl < shortestTTL || ttl > longestTTL) {
+		return 0, failed("Invalid Session TTL '%d', must be between [%v=%v]", ttl, shortestTTL, longestTTL)
+	}
+	if len(b.TTL) > longestTTLText {
+		return 0, failed("Session TTL of %d characters: it has up to %d", len(b.TTL), longestTTLText)
+	}
+	return ttl, nil
+}
+
+// missingCheck returns a check that no node has.
+func (b *createBody) missingCheck() (id string, missing bool) {
+	for _, id := range slices.Concat(b.NodeChecks, b.Checks.ids) {
+		if id != onlyCheck {
+			return id, true
+		}
+	}
+	for _, s := range b.ServiceChecks {
+		return s.ID, true
+	}
+	return "", false
+}
+
+// milliseconds rounds up, so that nothing ends too early.
+func milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// cutName cuts a name to what is kept of it, at a whole character.
+func cutName(name string) string {
+	if len(name) <= longestName {
+		return name
+	}
+	end := longestName
+	for !utf8.RuneStart(name[end]) {
+		end--
+	}
+	return name[:end]
+}

@@ -1,0 +1,374 @@
+package consul_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/consul"
+	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+)
+
+// checks are the faults of a request, in the order in which they are looked for: the member of
+// the query that has the fault, and the refusal.
+var checks = []struct{ query, want string }{
+	{"stale&consistent", "400 text Cannot specify ?stale with ?consistent, conflicting semantics."},
+	{"max_stale=abc", `400 text Invalid max_stale value "abc"`},
+	{"wait=abc", "400 text Invalid wait time"},
+	{"index=abc", "400 text Invalid index"},
+	{"ns=x", `400 text Invalid query parameter: "ns" - Namespaces are a Consul Enterprise feature`},
+	{"partition=x", `400 text Invalid query parameter: "partition" - Partitions are a Consul Enterprise feature`},
+	{"acquire=b", "" /* with cas */},
+	{"flags=-1", `500 text strconv.ParseUint: parsing "-1": invalid syntax`},
+	{"cas=18446744073709551616", `500 text strconv.ParseUint: parsing "18446744073709551616": value out of range`},
+	{"dc=dc2", "500 text No path to datacenter"},
+}
+
+// TestOrderOfChecks sends a PUT with all faults, then without the first one, and so on.
+func TestOrderOfChecks(t *testing.T) {
+	inEachConsul(t, func(s *apitest.Site) {
+		for i := range checks {
+			var members []string
+			for _, c := range checks[i:] {
+				members = append(members, c.query)
+			}
+			query := strings.Join(members, "&")
+			want := checks[i].want
+			if want == "" {
+				values, err := url.ParseQuery(query)
+				if err != nil {
+					s.Fatal(err)
+				}
+				want = `400 text Conflicting flags: ` + values.Encode() + `\n`
+			}
+			s.Is(s.Ask("PUT /v1/kv/a?"+query, ""), want)
+			if i != 6 && i != 7 { // a delete has no acquire and no flags
+				s.Is(s.Ask("DELETE /v1/kv/a?"+query, ""), want)
+			}
+			if i != 6 && i != 7 && i != 8 {
+				for _, line := range []string{"GET /v1/kv/a", "GET /v1/session/info/a", "GET /v1/session/list", "GET /v1/session/node/a", "GET /v1/catalog/nodes",
+					"GET /v1/health/node/a", "GET /v1/status/leader", "GET /v1/status/peers", "PUT /v1/session/renew/a"} {
+					s.Is(s.Ask(line+"?"+query, ""), want)
+				}
+			}
+			if i > 3 && i != 6 && i != 7 && i != 8 {
+				for _, line := range []string{"PUT /v1/session/create", "PUT /v1/session/destroy/a"} {
+					s.Is(s.Ask(line+"?stale&consistent&wait=abc&index=abc&"+query, ""), want)
+				}
+			}
+		}
+		s.Is(s.Ask("DELETE /v1/kv/a?cas=x&recurse&dc=x", ""), `400 text Conflicting flags: cas=x&dc=x&recurse=\n`)
+		s.Is(s.Ask("DELETE /v1/kv/a?cas=x&dc=x", ""), `500 text strconv.ParseUint: parsing "x": invalid syntax`)
+		s.Is(s.Ask("GET /v1/kv/a?keys", ""), "404 bare") // no write was made
+	})
+}
+
+// TestEmptyParts: an empty key or id, and its place among the checks.
+func TestEmptyParts(t *testing.T) {
+	s, _ := onConsul(t)
+	for line, want := range map[string]string{
+		"GET /v1/kv/":                        "400 text Missing key name",
+		"GET /v1/kv/?ns=x":                   "400 text Missing key name",
+		"GET /v1/kv/?index=x":                "400 text Invalid index",
+		"GET /v1/kv/?recurse":                "404 bare",
+		"PUT /v1/kv/?ns=x":                   `400 text Invalid query parameter: "ns" - Namespaces are a Consul Enterprise feature`,
+		"PUT /v1/kv/?cas=1&acquire=x":        "400 text Missing key name",
+		"DELETE /v1/kv/?cas=x":               "400 text Missing key name",
+		"DELETE /v1/kv/?recurse":             yes,
+		"DELETE /v1/kv/?recurse=&cas=1":      `400 text Conflicting flags: cas=1&recurse=\n`,
+		"PUT /v1/session/renew/":             "400 text Missing session",
+		"PUT /v1/session/destroy/?dc=x":      "400 text Missing session",
+		"GET /v1/session/info/":              "400 text Missing session",
+		"GET /v1/session/node/":              "400 text Missing node name",
+		"GET /v1/health/node/":               "400 text Missing node name",
+		"GET /v1/session/info/?partition=x":  `400 text Invalid query parameter: "partition" - Partitions are a Consul Enterprise feature`,
+		"GET /v1/kv/a?ns=&index=&wait=&dc=":  "404 bare",
+		"GET /v1/kv/a?token=x&leader&near=y": "404 bare",
+		"GET /v1/kv/a?max_stale=10s&cached":  "404 bare",
+	} {
+		s.Is(s.Ask(line, ""), want)
+	}
+}
+
+// TestMethods: 405 and 404 are native, and Allow names Consul's methods; HEAD is like GET.
+func TestMethods(t *testing.T) {
+	s, _ := onConsul(t)
+	for line, allow := range map[string][]string{
+		"POST /v1/kv/a": {"GET", "PUT", "DELETE"}, "GET /v1/session/create": {"PUT"}, "PATCH /v1/kv/a/b/c": {"GET", "PUT", "DELETE"},
+		"DELETE /v1/session/destroy/a": {"PUT"}, "PUT /v1/session/list": {"GET"}, "POST /v1/agent/self": {"GET"},
+	} {
+		got := s.Ask(line, "")
+		s.Is(got, "405 problem")
+		for _, method := range allow {
+			if !strings.Contains(got.Header("Allow"), method) {
+				t.Errorf("%s: Allow: %s, without %s", line, got.Header("Allow"), method)
+			}
+		}
+	}
+	for _, line := range []string{"GET /v1/kv", "GET /v1/session/info/a/b", "PUT /v1/txn", "GET /v1/agent/services", "GET /v1/session/list/", "GET /v1/catalog/services"} {
+		s.Is(s.Ask(line, ""), "404 problem")
+	}
+	s.Is(s.Ask("PUT /v1/kv/a", "x"), yes)
+	if got := s.Ask("HEAD /v1/kv/a?raw", ""); got.Status != 200 || got.Header("X-Consul-Index") != "1" || got.Header("Content-Length") != "1" {
+		t.Errorf("%s, %s bytes, index %s", got, got.Header("Content-Length"), got.Header("X-Consul-Index"))
+	}
+}
+
+// TestUncleanPaths: 307 to the clean one, with the query; encoded dots and slashes are names.
+func TestUncleanPaths(t *testing.T) {
+	s, _ := onConsul(t)
+	for target, location := range map[string]string{
+		"/v1/kv//a?x=1&y": "/v1/kv/a?x=1&y", "/v1/kv/a//b": "/v1/kv/a/b", "/v1/kv/a/./b/": "/v1/kv/a/b/", "/v1/kv/a/../b?raw": "/v1/kv/b?raw",
+		"/v1/kv/a/.": "/v1/kv/a", "/v1/kv/a/..": "/v1/kv", "/v1/kv/../../../x": "/x", "/v1/kv/a%2Fb//c%3F": "/v1/kv/a%2Fb/c%3F", "/v1/kv/a//": "/v1/kv/a/",
+	} {
+		for _, method := range []string{"GET", "PUT", "DELETE"} {
+			got := s.Ask(method+" "+target, "")
+			if s.Is(got, "307 bare"); got.Header("Location") != location {
+				t.Errorf("%s: to %s, want %s", target, got.Header("Location"), location)
+			}
+		}
+	}
+	for _, key := range []string{"a%2F%2Fb", "%2e%2e", "a/%2E", "a%2F..%2Fb", "...", "a/..b", "+", "a%2541", "%E2%82%AC"} {
+		s.Is(s.Ask("PUT /v1/kv/"+key+"?raw", key), yes)
+		s.Is(s.Ask("GET /v1/kv/"+key+"?raw", ""), "200 text "+key)
+	}
+	s.Is(s.Ask("GET /v1/kv/?keys", ""), `200 json ["+","..","...","a%41","a/.","a/../b","a/..b","a//b","€"]`)
+}
+
+// TestHeaders of every answer to a GET, and of no other.
+func TestHeaders(t *testing.T) {
+	s, node := onConsul(t)
+	id := open(s, `{}`)
+	s.Is(s.Ask("PUT /v1/kv/a", "<b>"), yes)
+	for _, c := range []struct{ line, index, contact, leader string }{
+		{"GET /v1/kv/a", "2", "0", "true"}, {"GET /v1/kv/a?consistent", "2", "0", "true"}, {"GET /v1/kv/a?stale", "2", "42", "true"},
+		{"GET /v1/kv/b", "1", "0", "true"}, {"GET /v1/kv/?recurse", "2", "0", "true"}, {"GET /v1/kv/b?recurse&stale", "1", "42", "true"},
+		{"GET /v1/session/info/" + id, "1", "0", "true"}, {"GET /v1/session/list?stale", "1", "42", "true"}, {"GET /v1/session/node/x", "1", "0", "true"},
+		{"GET /v1/catalog/nodes", "1", "0", "true"}, {"GET /v1/health/node/x?index=1", "1", "0", "true"},
+		{"PUT /v1/kv/a?cas=2", "", "", ""}, {"DELETE /v1/kv/a", "", "", ""}, {"GET /v1/kv/a?index=x", "", "", ""}, {"GET /v1/agent/self", "", "", ""},
+		{"PUT /v1/session/renew/" + id, "", "", ""}, {"PUT /v1/session/renew/x", "", "", ""}, {"GET /v1/kv/a?dc=x", "", "", ""},
+	} {
+		got := s.Ask(c.line, "")
+		if got.Header("X-Consul-Index") != c.index || got.Header("X-Consul-LastContact") != c.contact || got.Header("X-Consul-KnownLeader") != c.leader {
+			t.Errorf("%s: index %q, contact %q, leader %q", c.line, got.Header("X-Consul-Index"), got.Header("X-Consul-LastContact"), got.Header("X-Consul-KnownLeader"))
+		}
+	}
+	node.Set(func() { node.StatusNow.Leader, node.Fail = "", outcome.ErrNoLeader })
+	got := s.Ask("GET /v1/kv/a?stale", "")
+	if s.Is(got, "404 bare"); got.Header("X-Consul-KnownLeader") != "false" || got.Header("X-Consul-Index") != "4" {
+		t.Errorf("without a leader: %q, index %q", got.Header("X-Consul-KnownLeader"), got.Header("X-Consul-Index"))
+	}
+	got = s.Ask("GET /v1/kv/a", "")
+	if s.Is(got, "500 text No cluster leader"); got.Header("X-Consul-Index") != "" {
+		t.Errorf("an error with index %s", got.Header("X-Consul-Index"))
+	}
+	node.Set(func() { node.Fail = nil })
+	s.Is(s.Ask("PUT /v1/kv/a", "<b>"), yes)
+	got = s.Ask("GET /v1/kv/a?raw", "")
+	if s.Is(got, "200 text <b>"); got.Header("X-Content-Type-Options") != "nosniff" || got.Header("Content-Security-Policy") != "sandbox" {
+		t.Error("a raw value may run as a page")
+	}
+}
+
+// requests has one request for each route that asks the cluster.
+var requests = map[string]string{
+	"PUT /v1/session/create": `{}`, "PUT /v1/session/renew/5369676e-616c-626f-0000-000000000007": ``, "PUT /v1/session/destroy/5369676e-616c-626f-0000-000000000007": ``,
+	"GET /v1/session/list": ``, "GET /v1/session/info/a": ``, "GET /v1/session/node/n1": ``, "GET /v1/kv/a": ``, "GET /v1/kv/a?recurse": ``, "PUT /v1/kv/a": `x`,
+	"PUT /v1/kv/a?cas=0": `x`, "PUT /v1/kv/a?acquire=x": `x`, "PUT /v1/kv/a?release=x": `x`, "DELETE /v1/kv/a": ``, "DELETE /v1/kv/a?recurse": ``,
+}
+
+// TestTroubles: whatever is no fault of the client is 500, a sentence and Retry-After.
+func TestTroubles(t *testing.T) {
+	s, node := onConsul(t)
+	for _, c := range []struct {
+		err   error
+		again string
+	}{
+		{outcome.ErrNoLeader, "1"}, {outcome.ErrNotApplied, "1"}, {outcome.ErrDraining, "1"}, {outcome.ErrStorageFull, "10"}, {outcome.ErrSplitState, "10"},
+		{outcome.ErrOverloaded, "1"}, {outcome.ErrOutcomeUnknown, "1"}, {outcome.ErrBehind, "1"}, {outcome.ErrBelowLevel, "1"}, {errors.New("secret of the inside"), ""},
+	} {
+		node.Set(func() { node.Fail = c.err })
+		for line, body := range requests {
+			got := s.Ask(line, body)
+			if got.Status != 500 || got.ContentType != "text/plain; charset=utf-8" || got.Header("Retry-After") != c.again || got.Body == "" || strings.ContainsAny(got.Body, "\n") ||
+				strings.Contains(got.Body, "secret") {
+				t.Errorf("%v: %s: %s, Retry-After %q", c.err, line, got, got.Header("Retry-After"))
+			}
+		}
+	}
+	s.Is(s.Ask("GET /v1/agent/self?pretty", ""), "200 json "+strings.ReplaceAll(selfPretty, "\n", `\n`))
+	node.Set(func() { node.Fail, node.Panics = nil, true })
+	s.Is(s.Ask("PUT /v1/kv/a", ""), "500 text This node could not handle the request. Its log says more.")
+}
+
+// TestBelowTheLevel: the refusal names the level and the way to it.
+func TestBelowTheLevel(t *testing.T) {
+	s, node := onConsul(t)
+	node.Set(func() { node.Fail, node.StatusNow.Level = outcome.ErrBelowLevel, 3 })
+	s.Is(s.Ask("PUT /v1/kv/a", ""), `500 text Sessions and keys need the feature level 4, and the cluster has 3: upgrade every member, then raise it with curl -X PUT http://NODE/v1/cluster/level -d '{"level":4}'.`)
+}
+
+// TestLimits: those of the machine are troubles as well; a list has an end.
+func TestLimits(t *testing.T) {
+	s, _ := onConsul(t)
+	id := open(s, `{}`)
+	const most = 4096 // of one session
+	for i := range most {
+		s.Is(s.Ask(fmt.Sprintf("PUT /v1/kv/held/%d?acquire=%s", i, id), ""), yes)
+	}
+	got := s.Ask("PUT /v1/kv/held/more?acquire="+id, "")
+	if s.Is(got, "500 text The session holds as many items as a session may: 4,096. Nothing was changed."); got.Header("Retry-After") != "1" {
+		t.Errorf("Retry-After %q", got.Header("Retry-After"))
+	}
+	for i := range 49 { // in base64 more than 32 MiB
+		s.Is(s.Ask(fmt.Sprintf("PUT /v1/kv/large/%d", i), strings.Repeat("x", 512<<10)), yes)
+	}
+	s.Is(s.Ask("GET /v1/kv/large?recurse", ""), "500 text The list has more than 32 MiB. Ask for a longer prefix, or for the keys alone.")
+	if got := s.Ask("GET /v1/kv/large?keys", ""); got.Status != 200 {
+		t.Errorf("%s", got)
+	}
+	if got := s.Ask("GET /v1/kv/large/1?recurse", ""); len(shownPairs(s, got)) != 11 {
+		t.Errorf("%d bytes", len(got.Body))
+	}
+}
+
+// TestReplyMemory: a list is refused while the replies that clients have not taken leave no room.
+func TestReplyMemory(t *testing.T) {
+	s, _ := onConsul(t, func(cfg *apitest.Config) { cfg.Exchange.ReplyMemory = 2 << 20 })
+	for i := range 4 {
+		s.Is(s.Ask(fmt.Sprintf("PUT /v1/kv/%d", i), strings.Repeat("x", 512<<10)), yes)
+		got := s.Ask("GET /v1/kv/?recurse", "")
+		if fits := i < 3; fits != (got.Status == 200) || !fits && got.Header("Retry-After") != "1" {
+			t.Errorf("%d keys: %.200s, Retry-After %q", i+1, got, got.Header("Retry-After"))
+		}
+	}
+}
+
+// TestValues: any bytes up to 512 KiB, whatever --max-body is, and not one more.
+func TestValues(t *testing.T) {
+	small := func(cfg *apitest.Config) { cfg.Exchange.BodyBytes = 100 }
+	inEachConsul(t, func(s *apitest.Site) {
+		for name, value := range map[string]string{
+			"none": "", "a byte": "\x00", "no text": "\xff\xfe", "a form": "a=b&c=d", "JSON": `{"a":1}`, "lines": "a\nb\n", "largest": strings.Repeat("x", 512<<10),
+		} {
+			s.Is(s.Ask("PUT /v1/kv/v", value, "Content-Type: application/x-www-form-urlencoded", "Content-Encoding: gzip"), yes)
+			if got := keyOf(s, "v"); string(got.Value) != value {
+				s.Errorf("%s: %d bytes came back", name, len(got.Value))
+			}
+			if got := s.Ask("GET /v1/kv/v?raw", ""); got.Body != value {
+				s.Errorf("%s: %d bytes came back raw", name, len(got.Body))
+			}
+		}
+		s.Is(s.Ask("PUT /v1/kv/v", strings.Repeat("x", 512<<10)), yes)
+		if got := s.Ask("GET /v1/kv/v", ""); !strings.Contains(got.Body, `"Value":"`+base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", 512<<10)))) {
+			t.Error("the value is not in base64")
+		}
+		for _, query := range []string{"", "?cas=0&dc=x", "?acquire="} {
+			s.Is(s.Ask("PUT /v1/kv/v"+query, strings.Repeat("x", 524289)), "413 text Request body(524289 bytes) too large, max size: 524288 bytes.")
+		}
+		s.Is(s.Ask("PUT /v1/session/create", `{"Name":"`+strings.Repeat("x", 100)+`"}`), "413 text A body of this route has up to 100 bytes.")
+	}, small)
+}
+
+const selfPretty = `{
+    "Config": {
+        "Datacenter": "dc1",
+        "PrimaryDatacenter": "dc1",
+        "NodeName": "n1",
+        "NodeID": "",
+        "Revision": "",
+        "Server": true,
+        "Version": "1.2.3"
+    },
+    "Member": {
+        "Name": "n1",
+        "Addr": "n1",
+        "Port": 8711,
+        "Tags": {},
+        "Status": 1
+    },
+    "Meta": {}
+}
+`
+
+// TestAgentRoutes: the replies about nodes.
+func TestAgentRoutes(t *testing.T) {
+	s, node := onConsul(t)
+	check := func(node, status, output string) string {
+		return `200 json [{"Node":"` + node + `","CheckID":"serfHealth","Name":"Serf Health Status","Status":"` + status + `","Notes":"","Output":"` + output +
+			`","ServiceID":"","ServiceName":"","ServiceTags":[],"Type":"","CreateIndex":1,"ModifyIndex":1}]`
+	}
+	for line, want := range map[string]string{
+		"GET /v1/agent/self":            `200 json {"Config":{"Datacenter":"dc1","PrimaryDatacenter":"dc1","NodeName":"n1","NodeID":"","Revision":"","Server":true,"Version":"1.2.3"},"Member":{"Name":"n1","Addr":"n1","Port":8711,"Tags":{},"Status":1},"Meta":{}}`,
+		"GET /v1/status/leader":         `200 json "n1:8711"`,
+		"GET /v1/status/peers":          `200 json ["n1:8711","n2:8711"]`,
+		"GET /v1/catalog/nodes":         `200 json [{"ID":"","Node":"n1","Address":"n1","Datacenter":"dc1","TaggedAddresses":{},"Meta":{},"CreateIndex":1,"ModifyIndex":1},{"ID":"","Node":"n2","Address":"n2","Datacenter":"dc1","TaggedAddresses":{},"Meta":{},"CreateIndex":1,"ModifyIndex":1}]`,
+		"GET /v1/health/node/n1":        check("n1", "passing", "Agent alive and reachable"),
+		"GET /v1/health/node/n2":        check("n2", "critical", "Agent not live or unreachable"),
+		"GET /v1/health/node/n3?pretty": `200 json []\n`,
+	} {
+		s.Is(s.Ask(line, ""), want)
+	}
+	node.Set(func() { node.StatusNow = cluster.Status{Node: "n1"} })
+	s.Is(s.Ask("GET /v1/status/leader", ""), `200 json ""`)
+	s.Is(s.Ask("GET /v1/status/peers", ""), `200 json []`)
+}
+
+// TestIdempotencyKeys: one is obeyed on each PUT and DELETE, and none is needed.
+func TestIdempotencyKeys(t *testing.T) {
+	inEachConsul(t, func(s *apitest.Site) {
+		key := func(n int) string { return fmt.Sprintf("Idempotency-Key: consul-key-%08d", n) }
+		id := open(s, `{}`, key(1))
+		if again := open(s, `{}`, key(1)); again != id {
+			s.Errorf("opened %s, then %s", id, again)
+		}
+		for i, c := range []struct{ line, want string }{
+			{"PUT /v1/kv/a?cas=0", yes}, {"PUT /v1/kv/a?acquire=" + id, yes}, {"PUT /v1/kv/a?release=" + id, yes}, {"DELETE /v1/kv/a?cas=9", no},
+			{"DELETE /v1/kv/a?recurse", yes}, {"PUT /v1/session/destroy/" + id, yes},
+		} {
+			s.Is(s.Ask(c.line, "x", key(10+i)), c.want)
+			got := s.Ask(c.line, "x", key(10+i))
+			if s.Is(got, c.want); got.Header("Idempotency-Replayed") != "true" {
+				s.Errorf("%s is not marked as a repeat", c.line)
+			}
+		}
+		s.Is(s.Ask("PUT /v1/kv/b", "x", "Idempotency-Key: short"), "400 text An idempotency key is 16 to 128 visible ASCII characters.")
+		s.Is(s.Ask("PUT /v1/kv/b", "x", key(1)), "422 text This Idempotency-Key was used with another request. Draw a new key for each request.")
+	})
+}
+
+// TestOptions: a linger is a percentage.
+func TestOptions(t *testing.T) {
+	for _, percent := range []int{-1, 101} {
+		if _, err := consul.New(nil, consul.Config{LingerPercent: percent}); err == nil {
+			t.Errorf("a linger of %d is taken", percent)
+		}
+	}
+}
+
+// TestManyKeys: a delete of more keys than one step takes, and a list of more pages than one.
+func TestManyKeys(t *testing.T) {
+	s, node := onConsul(t)
+	const keys = 8192 + 1000
+	for i := range keys {
+		s.Do(fsm.ItemPut{Name: fmt.Sprintf("p/%05d", i)})
+	}
+	s.Do(fsm.ItemPut{Name: "q"})
+	got := s.Ask("GET /v1/kv/p/?recurse", "")
+	if pairs := shownPairs(s, got); len(pairs) != keys || pairs[0].Key != "p/00000" || pairs[keys-1].Key != fmt.Sprintf("p/%05d", keys-1) || got.Header("X-Consul-Index") != fmt.Sprint(keys) {
+		t.Errorf("%d keys, index %s", len(pairs), got.Header("X-Consul-Index"))
+	}
+	s.Is(s.Ask("GET /v1/kv/p/?keys&separator=0", ""), `200 json ["p/0"]`)
+	node.Set(func() { node.Calls = nil })
+	s.Is(s.Ask("DELETE /v1/kv/p?recurse", ""), yes)
+	s.Is(s.Ask("GET /v1/kv/?keys", ""), `200 json ["q"]`)
+	if len(node.Calls) != 2 {
+		t.Errorf("deleted in %d steps", len(node.Calls))
+	}
+}

@@ -1,0 +1,158 @@
+package consul
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/consul/turns"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// Config is the configuration of the dialect.
+type Config struct {
+	// LingerPercent is the share of its TTL that a session lives longer, 0 to 100. With
+	// 100 a session lives for twice its TTL, as Consul's do.
+	LingerPercent int
+	// Watchers is the most queries that wait at a time; 0: 10,000.
+	Watchers int
+	// Version is this program's own, as GET /v1/agent/self shows it.
+	Version string
+}
+
+// dialect is what all routes have in common. The routes of keys, of sessions and those about
+// nodes have types of their own.
+type dialect struct {
+	*exchange.Exchange
+	options  Config
+	watchers *watchers
+	lines    *turns.Lines // of the queries that wait
+}
+
+// New returns the dialect, or an error for options that can't be.
+func New(x *exchange.Exchange, options Config) (exchange.Dialect, error) {
+	if options.LingerPercent < 0 || options.LingerPercent > 100 {
+		return exchange.Dialect{}, fmt.Errorf("consul: a linger of %d percent: it is 0 to 100", options.LingerPercent)
+	}
+	exchange.SetDefault(&options.Watchers, 10_000)
+	d := &dialect{Exchange: x, options: options, watchers: newWatchers(options.Watchers), lines: turns.New(items{x.Node})}
+	return exchange.Dialect{Routes: slices.Concat(keys{d}.routes(), sessions{d}.routes(), nodes{d}.routes()), Render: d.render, Token: tokenOf, Collectors: []prometheus.Collector{d.watchers.gauge}}, nil
+}
+
+// tokenOf returns the token of a request in Consul's own ways, in its order: the query, then
+// the header. The native forms of Authorization come after them.
+func tokenOf(r *http.Request) string {
+	return cmp.Or(r.URL.Query().Get("token"), r.Header.Get("X-Consul-Token"))
+}
+
+// refusal is a refusal of the dialect's own: a status, and one sentence of text.
+type refusal struct {
+	status     int
+	text       string
+	retryAfter string // seconds, "" none
+}
+
+// Error is the text.
+func (e *refusal) Error() string { return e.text }
+
+func refuse(status int, text string) error { return &refusal{status: status, text: text} }
+
+// trouble is a refusal that has no other reason than the state of this node: a client's
+// monitor asks again.
+func trouble(text, retryAfter string) *refusal {
+	return &refusal{http.StatusInternalServerError, text, cmp.Or(retryAfter, "1")}
+}
+
+// render sends a refusal: one sentence of text.
+func (d *dialect) render(c echo.Context, err error) error {
+	own := d.refusalOf(c, err)
+	if own.retryAfter != "" {
+		c.Response().Header().Set("Retry-After", own.retryAfter)
+	}
+	if own.text == "" {
+		return sendBare(c, own.status)
+	}
+	return d.SendText(c, own.status, own.text)
+}
+
+// refusalOf translates an error. Clients ride out the status 500 alone, and take any other
+// one, 503 included, for the loss of what they hold.
+func (d *dialect) refusalOf(c echo.Context, err error) *refusal {
+	var own *refusal
+	if errors.As(err, &own) {
+		return own
+	}
+	p := d.Problem(c, err)
+	switch p.Code {
+	case "no-leader":
+		return trouble("No cluster leader", p.RetryAfter())
+	case "behind":
+		return trouble("This node's state is behind the cluster's. Try again, or use another node.", p.RetryAfter())
+	case "level-too-low":
+		return trouble(d.belowLevel(), "")
+	case "internal":
+		return &refusal{status: p.Status, text: p.Detail}
+	}
+	switch p.Status {
+	case http.StatusConflict, http.StatusGone, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return trouble(p.Detail, p.RetryAfter())
+	}
+	return &refusal{status: p.Status, text: p.Detail}
+}
+
+// belowLevel names the feature level that the dialect's writes need, and the way to it.
+func (d *dialect) belowLevel() string {
+	return fmt.Sprintf("Sessions and keys need the feature level %d, and the cluster has %d: upgrade every member, then raise it with curl -X PUT http://NODE/v1/cluster/level -d '{\"level\":%d}'.",
+		fsm.ItemsLevel, d.Node.Status().Level, fsm.ItemsLevel)
+}
+
+// do performs a command of a request, which may have an Idempotency-Key.
+func (d *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error) {
+	key, err := exchange.IdempotencyKey(c.Request().Header)
+	if err != nil {
+		return nil, err
+	}
+	return d.doKeyed(c, command, key)
+}
+
+func (d *dialect) doKeyed(c echo.Context, command fsm.Command, key string) (*cluster.Reply, error) {
+	reply, err := d.Node.Do(c.Request().Context(), cluster.Call{Command: command, Key: key})
+	if err != nil {
+		return nil, err
+	}
+	d.SetIndex(c, reply.Index)
+	if reply.Replayed {
+		c.Response().Header().Set("Idempotency-Replayed", "true")
+	}
+	if len(reply.Each) == 1 { // a renewal: its own result
+		reply.Result = reply.Each[0]
+	}
+	return reply, nil
+}
+
+// outcome sends true for a command that was carried out, and false for one whose condition
+// does not hold.
+func (d *dialect) outcome(c echo.Context, q *asked, command fsm.Command) error {
+	reply, err := d.do(c, command)
+	if err != nil {
+		return err
+	}
+	return d.sendResult(c, q, reply)
+}
+
+func (d *dialect) sendResult(c echo.Context, q *asked, reply *cluster.Reply) error {
+	switch reply.Code {
+	case fsm.OK:
+		return d.sendOutcome(c, q, true)
+	case fsm.ItemDiffers:
+		return d.sendOutcome(c, q, false)
+	}
+	return exchange.Refused(&reply.Result)
+}

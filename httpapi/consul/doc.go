@@ -1,0 +1,26 @@
+// Package consul is the dialect of Consul's sessions and keys, on which the locks and
+// semaphores of its clients stand: consul lock, and Lock and Semaphore of its Go client,
+// need only a new address. docs/dialect-consul.md is its contract.
+//
+// The package translates only: a key is an item, and the state machine decides which
+// session holds it, and for how long no other one may. Statuses, bodies and the texts of
+// refusals are Consul's own to the byte, as its clients compare them. A trouble of this
+// cluster is 500 and a sentence, the one status that the clients' monitors ride out.
+//
+// A GET with an index waits for a change in the line of package turns, so that a change
+// wakes the waiting queries of this node in turn and not all at once.
+//
+// cmd/signalbox opens it with New; package httpapi serves it. It imports exchange,
+// cluster, cluster/outcome and fsm. It is safe for concurrent use.
+//
+// Files:
+//   - consul.go: New, the routes, the order of the checks, refusals
+//   - query.go: the members of a query, keys in paths, the checks in their order
+//   - reply.go: replies to the byte, their headers, and lists within a size and a budget
+//   - read.go: GET of keys, and the index of what a query shows
+//   - wait.go: queries that wait for a change
+//   - write.go: PUT and DELETE of keys
+//   - session.go: the routes of sessions
+//   - about.go: what a client gives to a session, from its body to the text that is kept
+//   - agent.go: the routes about nodes
+package consul

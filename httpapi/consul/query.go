@@ -1,0 +1,210 @@
+package consul
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+const (
+	defaultWait = 5 * time.Minute
+	longestWait = 10 * time.Minute
+)
+
+// asked is what a request asks for, beside its path and its body. A member of the query is
+// given or it is not, whatever its value; those that are not known are ignored.
+type asked struct {
+	values     url.Values
+	stale      bool
+	consistent bool
+	index      uint64        // a change after it is waited for; 0: none is
+	wait       time.Duration // for a change
+}
+
+// has reports whether a member is given.
+func (q *asked) has(name string) bool { return q.values.Has(name) }
+
+// consistency returns how recent the state of a read must be.
+func (q *asked) consistency() cluster.Consistency { return cluster.Consistency{Stale: q.stale} }
+
+// steps makes checks in their order, up to the first that fails.
+func steps(checks ...func() error) error {
+	for _, check := range checks {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plain reads a query of a route without modes and waits.
+func plain(c echo.Context) (asked, error) {
+	q := asked{values: c.Request().URL.Query()}
+	return q, printable(c.Request())
+}
+
+// query reads a query with its modes and its wait.
+func (d *dialect) query(c echo.Context) (asked, error) {
+	q, err := plain(c)
+	if err != nil {
+		return q, err
+	}
+	q.stale, q.consistent = q.has("stale"), q.has("consistent")
+	return q, steps(q.checkModes, func() error { return q.readWait(min(longestWait, d.Config.MaxWait)) })
+}
+
+func (q *asked) checkModes() error {
+	if q.stale && q.consistent {
+		return refuse(http.StatusBadRequest, "Cannot specify ?stale with ?consistent, conflicting semantics.")
+	}
+	if text := q.values.Get("max_stale"); text != "" {
+		if _, err := time.ParseDuration(text); err != nil {
+			return refuse(http.StatusBadRequest, fmt.Sprintf("Invalid max_stale value %q", text))
+		}
+	}
+	return nil
+}
+
+// readWait reads the wait and the index.
+func (q *asked) readWait(most time.Duration) (err error) {
+	if text := q.values.Get("wait"); text != "" {
+		if q.wait, err = time.ParseDuration(text); err != nil {
+			return refuse(http.StatusBadRequest, "Invalid wait time")
+		}
+	}
+	if q.wait <= 0 {
+		q.wait = defaultWait
+	}
+	q.wait = min(q.wait, most)
+	if text := q.values.Get("index"); text != "" {
+		if q.index, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return refuse(http.StatusBadRequest, "Invalid index")
+		}
+	}
+	return nil
+}
+
+// namespace refuses the members that only Consul's Enterprise edition knows.
+func (q *asked) namespace() error {
+	if q.values.Get("ns") != "" {
+		return refuse(http.StatusBadRequest, `Invalid query parameter: "ns" - Namespaces are a Consul Enterprise feature`)
+	}
+	if q.values.Get("partition") != "" {
+		return refuse(http.StatusBadRequest, `Invalid query parameter: "partition" - Partitions are a Consul Enterprise feature`)
+	}
+	return nil
+}
+
+// datacenter is the name of the one that there is.
+const datacenter = "dc1"
+
+// place refuses another datacenter.
+func (q *asked) place() error {
+	if dc := q.values.Get("dc"); dc != "" && dc != datacenter {
+		return refuse(http.StatusInternalServerError, "No path to datacenter")
+	}
+	return nil
+}
+
+// alone refuses more than one of the members.
+func (q *asked) alone(names ...string) func() error {
+	return func() error {
+		given := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !q.has(name) })
+		if len(given) > 1 {
+			return refuse(http.StatusBadRequest, "Conflicting flags: "+q.values.Encode()+"\n")
+		}
+		return nil
+	}
+}
+
+// number reads a member that is a number of 64 bits; given is false without it. A fault is
+// 500, in the words of Go.
+func (q *asked) number(name string, n *uint64) func() error {
+	return func() (err error) {
+		if !q.has(name) {
+			return nil
+		}
+		if *n, err = strconv.ParseUint(q.values.Get(name), 10, 64); err != nil {
+			return refuse(http.StatusInternalServerError, err.Error())
+		}
+		return nil
+	}
+}
+
+// needed refuses an empty part of a path.
+func needed(text, missing string) func() error {
+	return func() error {
+		if text == "" {
+			return refuse(http.StatusBadRequest, "Missing "+missing)
+		}
+		return nil
+	}
+}
+
+// printable refuses a path with characters that can't be printed, without a word. U+FFFD
+// passes, and with it text that is not UTF-8: whether a key may have it is asked later.
+func printable(r *http.Request) error {
+	if strings.ContainsFunc(r.URL.Path, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		return refuse(http.StatusBadRequest, "")
+	}
+	return nil
+}
+
+// keyOf returns the key of a path: all behind the route's own part, unescaped once. Slashes
+// are part of it.
+func keyOf(c echo.Context) string { return strings.TrimPrefix(c.Request().URL.Path, "/v1/kv/") }
+
+// validKey refuses a key that no item can have. The beginning of a key may be empty.
+func validKey(key string) func() error {
+	return func() error {
+		if key != "" && !fsm.ValidName(key) {
+			return refuse(http.StatusBadRequest, "A key is up to 512 bytes of UTF-8 without control characters.")
+		}
+		return nil
+	}
+}
+
+// cleaned sends a client with an unclean path to the clean one, with its method and its body.
+// %2e%2e is no step in a path, so the path counts as it was sent.
+func cleaned(handler echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		sent, err := url.ParseRequestURI(c.Request().RequestURI)
+		if err != nil {
+			return handler(c)
+		}
+		escaped := sent.EscapedPath()
+		clean := path.Clean(escaped)
+		if strings.HasSuffix(escaped, "/") && clean != "/" {
+			clean += "/"
+		}
+		if clean == escaped {
+			return handler(c)
+		}
+		if err := printable(c.Request()); err != nil {
+			return err
+		}
+		if sent.RawQuery != "" {
+			clean += "?" + sent.RawQuery
+		}
+		c.Response().Header().Set("Location", clean)
+		return sendBare(c, http.StatusTemporaryRedirect)
+	}
+}
+
+// pathText returns a parameter of a path.
+func pathText(c echo.Context, name string) string {
+	text, _ := exchange.PathParam(c, name)
+	return text
+}

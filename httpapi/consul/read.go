@@ -1,0 +1,194 @@
+package consul
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/consul/turns"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// pair is a key as replies show it. An empty value is null.
+type pair struct {
+	LockIndex   uint64
+	Key         string
+	Flags       uint64
+	Value       []byte
+	Session     string `json:",omitempty"`
+	CreateIndex uint64
+	ModifyIndex uint64
+}
+
+func pairOf(i *fsm.ItemView) pair {
+	p := pair{LockIndex: i.Locks, Key: i.Name, Flags: i.Flags, CreateIndex: i.Created, ModifyIndex: i.Version}
+	if i.Value != "" {
+		p.Value = []byte(i.Value)
+	}
+	if i.Session != 0 {
+		p.Session = formatSession(i.Session)
+	}
+	return p
+}
+
+// span is what a query shows: the key of a name or, with below, all keys that begin so.
+type span struct {
+	name  string
+	below bool
+}
+
+// keys serves the routes of keys.
+type keys struct{ *dialect }
+
+func (k keys) routes() []exchange.Route {
+	return []exchange.Route{
+		exchange.On("GET", "/v1/kv/*", cleaned(k.getKey)),
+		exchange.On("PUT", "/v1/kv/*", cleaned(k.putKey)),
+		exchange.On("DELETE", "/v1/kv/*", cleaned(k.deleteKey)),
+	}
+}
+
+// getKey shows a key, or with recurse or keys all that begin with it.
+func (k keys) getKey(c echo.Context) error {
+	q, err := k.query(c)
+	if err != nil {
+		return err
+	}
+	of := span{keyOf(c), q.has("keys") || q.has("recurse")}
+	if !of.below {
+		err = needed(of.name, "key name")()
+	}
+	if err == nil {
+		err = steps(q.namespace, q.place, validKey(of.name), func() error { return k.MayName(c, of.name) })
+	}
+	if err != nil {
+		return err
+	}
+	at, err := k.awaitItems(c, &q, of)
+	if err != nil {
+		return err
+	}
+	l := k.newList()
+	defer l.done()
+	index, r, err := k.show(c, &q, of, l)
+	if err != nil {
+		return err
+	}
+	l.done() // the whole reply counts from here on
+	return k.sendRead(c, &q, at, index, r)
+}
+
+// awaitItems blocks until the state is as recent as a query requires and, where it has an
+// index, until that of the span is above it or the wait is over. The caller then reads the state.
+func (k keys) awaitItems(c echo.Context, q *asked, of span) (cluster.Reading, error) {
+	query := turns.Query{Name: of.name, Below: of.below, Conn: connOf(c), Monitor: q.stale || q.consistent, After: q.index}
+	at, err := k.await(c, q, func(ctx context.Context) error {
+		return k.lines.Ask(ctx, query, func() (done bool, err error) { return k.indexOf(c, of) > q.index, nil })
+	})
+	if err == nil && q.index == 0 && !of.below && !query.Monitor {
+		k.lines.AfterRefusal(c.Request().Context(), query.Conn, of.name)
+	}
+	return at, err
+}
+
+// show builds the reply to a GET of keys, and its index.
+func (k keys) show(c echo.Context, q *asked, of span, l *list) (index uint64, r reply, err error) {
+	switch {
+	case q.has("keys"):
+		index, err = k.walk(c, of, k.eachName(q, of.name, l))
+	case !of.below && q.has("raw"):
+		r = notFound
+		index, err = k.walk(c, of, func(i *fsm.ItemView) error {
+			r = reply{http.StatusOK, plainText, []byte(i.Value)}
+			return nil
+		})
+		if header := c.Response().Header(); r.status == http.StatusOK {
+			header.Set("X-Content-Type-Options", "nosniff")
+			header.Set("Content-Security-Policy", "sandbox")
+		}
+		return index, r, err
+	default:
+		index, err = k.walk(c, of, func(i *fsm.ItemView) error { return l.add(pairOf(i)) })
+	}
+	if l.empty() && (of.name != "" || !q.has("keys")) {
+		return index, notFound, err
+	}
+	return index, found(l.end()), err
+}
+
+// eachName adds the names of keys to a list, up to and with the first separator behind the
+// prefix, each once.
+func (k keys) eachName(q *asked, prefix string, l *list) func(i *fsm.ItemView) error {
+	separator := q.values.Get("separator")
+	if separator == "" {
+		separator = q.values.Get("seperator") // an old misspelling of Consul's
+	}
+	last := ""
+	return func(i *fsm.ItemView) error {
+		name := i.Name
+		if at := strings.Index(name[len(prefix):], separator); separator != "" && at >= 0 {
+			name = name[:len(prefix)+at+len(separator)]
+		}
+		if name == last {
+			return nil
+		}
+		last = name
+		return l.add(name)
+	}
+}
+
+// pageItems bounds how many items one look at the machine takes.
+const pageItems = 1000
+
+// walk calls visit with each item of a span in the order of names, and returns the span's
+// index. It looks at a long list in pages. What has changed between two of them may show,
+// though the index is from before it: a client that waits with the index hears of it at once.
+func (k keys) walk(c echo.Context, of span, visit func(i *fsm.ItemView) error) (index uint64, err error) {
+	if !of.below {
+		var item fsm.ItemView
+		var exists bool
+		k.View(c, func(m *fsm.Machine) {
+			item, exists = m.Item(of.name)
+			index = m.ItemIndex(of.name)
+		})
+		if exists {
+			err = visit(&item)
+		}
+		return index, err
+	}
+	var last uint64 // the number of the last change anywhere, when the walk began
+	after, page := "", make([]fsm.ItemView, 0, 16)
+	for first := true; first || len(page) == pageItems; first = false {
+		page = page[:0]
+		k.View(c, func(m *fsm.Machine) {
+			if first {
+				last = m.ItemsIndex("")
+				if index = m.DeletesIndex(of.name); of.name == "" {
+					index = last
+				}
+			}
+			for i := range m.ItemsAfter(of.name, after) {
+				if page = append(page, i); len(page) == pageItems {
+					break
+				}
+			}
+		})
+		for i := range page {
+			after, index = page[i].Name, max(index, page[i].Version)
+			if err := visit(&page[i]); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return min(index, last), nil
+}
+
+// indexOf returns the index of a span.
+func (k keys) indexOf(c echo.Context, of span) (index uint64) {
+	index, _ = k.walk(c, of, func(*fsm.ItemView) error { return nil }) // visit never fails
+	return index
+}

@@ -1,0 +1,149 @@
+package consul
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+)
+
+const (
+	jsonType  = "application/json"
+	plainText = "text/plain; charset=utf-8"
+)
+
+// reply is a reply with a status and a body to the byte.
+type reply struct {
+	status      int
+	contentType string // "": no body
+	body        []byte
+}
+
+// notFound is the reply of a read that finds no key.
+var notFound = reply{status: http.StatusNotFound}
+
+// found is the reply of a read that finds a body of JSON.
+func found(body []byte) reply { return reply{http.StatusOK, jsonType, body} }
+
+// send sends a reply; JSON is indented where the query asks for it.
+func (d *dialect) send(c echo.Context, q *asked, r reply) error {
+	if r.contentType == "" {
+		return sendBare(c, r.status)
+	}
+	if r.contentType == jsonType && q.has("pretty") {
+		var indented bytes.Buffer
+		_ = json.Indent(&indented, r.body, "", "    ") // the body is JSON
+		indented.WriteByte('\n')
+		r.body = indented.Bytes()
+	}
+	reserved, ok := d.ReserveReply(int64(len(r.body)))
+	if !ok {
+		return errReplyMemory
+	}
+	defer d.ReleaseReply(reserved)
+	return d.Send(c, r.status, r.contentType, r.body)
+}
+
+// sendBare sends a status without a body.
+func sendBare(c echo.Context, status int) error {
+	header := c.Response().Header()
+	header["Content-Type"] = nil // else net/http would guess one
+	header.Set("Content-Length", "0")
+	c.Response().WriteHeader(status)
+	return nil
+}
+
+// sendOutcome sends true or false, as to each PUT and DELETE.
+func (d *dialect) sendOutcome(c echo.Context, q *asked, done bool) error {
+	return d.send(c, q, found(strconv.AppendBool(nil, done)))
+}
+
+// sendJSON sends a body whose JSON is that of Go.
+func (d *dialect) sendJSON(c echo.Context, q *asked, body any) error {
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return d.send(c, q, found(encoded))
+}
+
+// sendRead sends the reply to a GET with the headers that each has, 404 too.
+func (d *dialect) sendRead(c echo.Context, q *asked, at cluster.Reading, index uint64, r reply) error {
+	header := c.Response().Header()
+	known, contactMS := true, int64(0)
+	if q.stale {
+		known = d.Node.Status().Leader != ""
+		if contactMS = at.LastContact.Milliseconds(); at.LastContact < 0 {
+			contactMS = neverMS
+		}
+	}
+	header.Set("X-Consul-Index", strconv.FormatUint(max(index, 1), 10))
+	header.Set("X-Consul-KnownLeader", strconv.FormatBool(known))
+	header.Set("X-Consul-LastContact", strconv.FormatInt(contactMS, 10))
+	return d.send(c, q, r)
+}
+
+// neverMS stands for a leader that this node has never heard of. A client multiplies it into
+// a duration of 64 bits.
+const neverMS = 1 << 40
+
+const (
+	longestList = 32 << 20 // bytes of a list in JSON
+	listStep    = 1 << 20  // bytes that a growing list reserves at a time
+)
+
+var (
+	errListTooLong = &refusal{status: http.StatusInternalServerError, text: "The list has more than 32 MiB. Ask for a longer prefix, or for the keys alone."}
+	errReplyMemory = trouble("This node has no room for more large replies at the moment (--max-reply-memory). Try again later, or at another node.", "")
+)
+
+// list is a list in JSON that grows within the budget of replies. Its owner calls done, before
+// it is sent at the latest.
+type list struct {
+	d        *dialect
+	out      []byte
+	room     int // for which bytes are reserved
+	reserved int64
+}
+
+func (d *dialect) newList() *list { return &list{d: d, out: []byte{'['}, room: listStep / 64} }
+
+// add appends an element.
+func (l *list) add(element any) error {
+	encoded, err := json.Marshal(element)
+	if err != nil {
+		return err
+	}
+	size := len(l.out) + len(encoded) + 2
+	if size > longestList {
+		return errListTooLong
+	}
+	for l.room < size {
+		bytes, ok := l.d.ReserveReply(listStep)
+		if !ok {
+			return errReplyMemory
+		}
+		l.room, l.reserved = l.room+listStep, l.reserved+bytes
+	}
+	if len(l.out) > 1 {
+		l.out = append(l.out, ',')
+	}
+	l.out = append(l.out, encoded...)
+	return nil
+}
+
+// empty reports whether the list has no element.
+func (l *list) empty() bool { return len(l.out) == 1 }
+
+// end returns the whole list.
+func (l *list) end() []byte { return append(l.out, ']') }
+
+// done releases what the list has reserved. It may be called more than once.
+func (l *list) done() {
+	l.d.ReleaseReply(l.reserved)
+	l.reserved = 0
+}

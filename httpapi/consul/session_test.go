@@ -1,0 +1,214 @@
+package consul_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/consul"
+	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+)
+
+// TestSessionShapes: a session is shown as it was given, by each route.
+func TestSessionShapes(t *testing.T) {
+	long := strings.Repeat("é", 2049)
+	for name, c := range map[string]struct{ body, want string }{
+		"no body":          {``, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
+		"null":             {`null`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
+		"blanks":           {" \n", `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
+		"an empty object":  {`{}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
+		"all":              {`{"Name":"a b=\"<c>\"","Node":"n2","LockDelay":"1m1s","Behavior":"delete","TTL":"0h20s","NodeChecks":["serfHealth","serfHealth"]}`, `"Name":"a b=\"\u003cc\u003e\"","Node":"n2","LockDelay":61000000000,"Behavior":"delete","TTL":"0h20s","NodeChecks":["serfHealth","serfHealth"]`},
+		"other spellings":  {`{"nAME":"x","ttl":"20s","unknown":[1],"ID":7,"name":"y"} and more`, `"Name":"y","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"20s","NodeChecks":["serfHealth"]`},
+		"a zero TTL":       {`{"TTL":"0"}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"0","NodeChecks":["serfHealth"]`},
+		"an empty choice":  {`{"Behavior":"","TTL":""}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
+		"seconds":          {`{"LockDelay":20}`, `"Name":"","Node":"n1","LockDelay":20000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
+		"a part of one":    {`{"LockDelay":1.5}`, `"Name":"","Node":"n1","LockDelay":1000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
+		"nanoseconds":      {`{"LockDelay":1000}`, `"Name":"","Node":"n1","LockDelay":1000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
+		"no delay":         {`{"LockDelay":"0s"}`, `"Name":"","Node":"n1","LockDelay":0,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
+		"no checks":        {`{"NodeChecks":[]}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":[]`},
+		"null checks":      {`{"NodeChecks":null}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":null`},
+		"none of the old":  {`{"Checks":[]}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":[]`},
+		"null of the old":  {`{"Checks":null,"ServiceChecks":null}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":[]`},
+		"one of the old":   {`{"Checks":["serfHealth"],"ServiceChecks":[]}`, `"Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
+		"an endless name":  {`{"Name":"x` + long + `"}`, `"Name":"x` + long[:4094] + `","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
+		"a name of quotes": {`{"Name":"` + strings.Repeat(`\u0001`, 4096) + `"}`, `"Name":"` + strings.Repeat(`\u0001`, 4096) + `","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := onConsul(t)
+			id := open(s, c.body)
+			want := `200 json [{"ID":"` + id + `",` + c.want + `,"ServiceChecks":null,"CreateIndex":1,"ModifyIndex":1}]`
+			for _, line := range []string{"GET /v1/session/info/" + id, "GET /v1/session/info/" + strings.ToUpper(id), "GET /v1/session/list", "PUT /v1/session/renew/" + id} {
+				s.Is(s.Ask(line, ""), want)
+			}
+			node := "n1"
+			if strings.Contains(c.want, `"n2"`) {
+				node = "n2"
+			}
+			s.Is(s.Ask("GET /v1/session/node/"+node, ""), want)
+		})
+	}
+}
+
+// TestSessionsLiveTwiceTheirTTL, or for the share of it that is configured; a renewal gives
+// the whole time again.
+func TestSessionsLiveTwiceTheirTTL(t *testing.T) {
+	for percent, lives := range map[int]time.Duration{0: 10 * time.Second, 50: 15 * time.Second, 100: 20 * time.Second} {
+		t.Run(fmt.Sprint(percent), func(t *testing.T) {
+			apitest.InEachPlace(t, func(s *apitest.Site) {
+				id := open(s, `{"TTL":"10s","LockDelay":0}`)
+				s.Advance(lives - time.Second)
+				if got := s.Ask("PUT /v1/session/renew/"+id, ""); got.Status != 200 {
+					s.Fatalf("%s", got)
+				}
+				s.Advance(lives - time.Second)
+				if got := s.Ask("GET /v1/session/info/"+id, ""); !strings.Contains(got.Body, id) {
+					s.Errorf("%v after its renewal: %s", lives-time.Second, got)
+				}
+				s.Advance(2 * time.Second)
+				s.Is(s.Ask("GET /v1/session/info/"+id, ""), "200 json []")
+				s.Is(s.Ask("PUT /v1/session/renew/"+id, ""), "404 text Session id '"+id+"' not found")
+			}, asConsulWith(consul.Config{LingerPercent: percent}))
+		})
+	}
+	inEachConsul(t, func(s *apitest.Site) {
+		id := open(s, `{}`)
+		s.Advance(5 * time.Minute)
+		if got := s.Ask("PUT /v1/session/renew/"+id, ""); got.Status != 200 {
+			s.Errorf("a session without a TTL after five minutes: %s", got)
+		}
+	})
+}
+
+// TestSessionEnds: what a session holds is released or deleted in the step of its end, by
+// destroy and by expiry, and no session has these keys before the delay is over. Plain writes
+// are free.
+func TestSessionEnds(t *testing.T) {
+	for name, end := range map[string]func(s *apitest.Site, id string){
+		"destroyed": func(s *apitest.Site, id string) {
+			s.Is(s.Ask("PUT /v1/session/destroy/"+strings.ToUpper(id), "{"), yes)
+		},
+		"expired": func(s *apitest.Site, _ string) { s.Advance(21 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inEachConsul(t, func(s *apitest.Site) {
+				released := open(s, `{"TTL":"10s","LockDelay":"5s"}`)
+				deleted := open(s, `{"TTL":"10s","LockDelay":"5s","Behavior":"delete"}`)
+				next := open(s, `{"TTL":"1h"}`)
+				s.Is(s.Ask("PUT /v1/kv/r?flags=3&acquire="+released, "mine"), yes)
+				s.Is(s.Ask("PUT /v1/kv/s?acquire="+released, ""), yes)
+				s.Is(s.Ask("PUT /v1/kv/d?acquire="+strings.ToUpper(deleted), "mine"), yes)
+				if got := keyOf(s, "d"); got.Session != deleted {
+					s.Errorf("held by %s, opened as %s", got.Session, deleted)
+				}
+				before := keyOf(s, "r")
+				end(s, released)
+				if got := keyOf(s, "r"); got.Session != "" || string(got.Value) != "mine" || got.Flags != 3 || got.LockIndex != 1 || got.ModifyIndex <= before.ModifyIndex || got.ModifyIndex != keyOf(s, "s").ModifyIndex {
+					s.Errorf("after the end: %+v, before %+v", got, before)
+				}
+				if name == "destroyed" {
+					end(s, deleted)
+				}
+				s.Is(s.Ask("GET /v1/kv/d", ""), "404 bare")
+				for _, key := range []string{"r", "d"} {
+					s.Is(s.Ask("PUT /v1/kv/"+key+"?acquire="+next, "other"), no)
+					s.Is(s.Ask("PUT /v1/kv/"+key+"?acquire=", "other"), no) // the delay is checked first
+					s.Is(s.Ask("PUT /v1/kv/"+key, "plain"), yes)
+					s.Is(s.Ask("DELETE /v1/kv/"+key, ""), yes)
+					s.Is(s.Ask("PUT /v1/kv/"+key+"?cas=0", "anew"), yes)
+					s.Is(s.Ask("PUT /v1/kv/"+key+"?acquire="+next, "other"), no)
+				}
+				s.Advance(6 * time.Second)
+				for key, locks := range map[string]uint64{"r": 1, "d": 1, "s": 2} {
+					s.Is(s.Ask("PUT /v1/kv/"+key+"?acquire="+next, "other"), yes)
+					if got := keyOf(s, key); got.Session != next || got.LockIndex != locks {
+						s.Errorf("after the delay: %+v", got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestLongDelays: they work as a minute.
+func TestLongDelays(t *testing.T) {
+	inEachConsul(t, func(s *apitest.Site) {
+		ended, next := open(s, `{"LockDelay":"1000s"}`), open(s, `{}`)
+		s.Is(s.Ask("PUT /v1/kv/k?acquire="+ended, ""), yes)
+		s.Is(s.Ask("PUT /v1/session/destroy/"+ended, ""), yes)
+		s.Advance(58 * time.Second)
+		s.Is(s.Ask("PUT /v1/kv/k?acquire="+next, ""), no)
+		s.Advance(3 * time.Second)
+		s.Is(s.Ask("PUT /v1/kv/k?acquire="+next, ""), yes)
+	})
+}
+
+// TestDelaysAndSessionsOutliveALeader: the death of a leader neither ends nor restarts a delay
+// or the time of a session.
+func TestDelaysAndSessionsOutliveALeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := apitest.NewCluster(t, asConsul)
+		s := c.Site(false)
+		ended, next, short := open(s, `{"LockDelay":"30s"}`), open(s, `{}`), open(s, `{"TTL":"15s"}`)
+		s.Is(s.Ask("PUT /v1/kv/k?acquire="+ended, ""), yes)
+		s.Is(s.Ask("PUT /v1/session/destroy/"+ended, ""), yes)
+		s.Advance(20 * time.Second)
+		c.Kill(c.Leader())
+		s.Advance(6 * time.Second)
+		s.Is(s.Ask("PUT /v1/kv/k?acquire="+next, ""), no)
+		if got := s.Ask("GET /v1/session/info/"+short, ""); !strings.Contains(got.Body, short) {
+			s.Errorf("a session of 15 s, doubled, after 26 s: %s", got)
+		}
+		s.Advance(14 * time.Second) // cluster time stood still while there was no leader
+		s.Is(s.Ask("PUT /v1/kv/k?acquire="+next, ""), yes)
+		s.Is(s.Ask("GET /v1/session/info/"+short, ""), "200 json []")
+	})
+}
+
+// TestNativeSessions: a session that was opened natively may hold a key, and is in no list here.
+func TestNativeSessions(t *testing.T) {
+	inEachConsul(t, func(s *apitest.Site) {
+		s.CaughtUp(s.Do(fsm.OpenSession{Session: 1<<63 + 10, TTLMS: 60_000}))
+		s.CaughtUp(s.Do(fsm.OpenHolder{Session: 11, TTLMS: 60_000, About: "consul node=n1"}))
+		const id = "5369676e-616c-626f-8000-00000000000a"
+		s.Is(s.Ask("PUT /v1/kv/k?acquire="+id, ""), yes)
+		if got := keyOf(s, "k"); got.Session != id {
+			s.Errorf("%+v", got)
+		}
+		s.Is(s.Ask("GET /v1/session/info/"+id, ""), "200 json []")
+		s.Is(s.Ask("GET /v1/session/list", ""), "200 json []")
+		s.Is(s.Ask("PUT /v1/session/renew/"+id, ""), "404 text Session id '"+id+"' not found")
+		s.Is(s.Ask("PUT /v1/session/destroy/"+id, ""), yes)
+		if got := keyOf(s, "k"); got.Session != "" {
+			s.Errorf("%+v", got)
+		}
+	})
+}
+
+// TestSessionIndex: the last session that was made or ended; a query with it waits.
+func TestSessionIndex(t *testing.T) {
+	inEachConsul(t, func(s *apitest.Site) {
+		indexOf := func(got apitest.Answer) string { return got.Header("X-Consul-Index") }
+		if got := indexOf(s.Ask("GET /v1/session/list", "")); got != "1" {
+			s.Errorf("without a session: %s", got)
+		}
+		id := open(s, `{}`)
+		s.Is(s.Ask("PUT /v1/kv/elsewhere", "1"), yes)
+		first := indexOf(s.Ask("GET /v1/session/info/"+id, ""))
+		waiting := s.Later("GET /v1/session/list?wait=1m&index="+first, "")
+		s.Is(s.Ask("PUT /v1/kv/elsewhere", "2"), yes)
+		s.Advance(time.Second)
+		if len(waiting) > 0 {
+			s.Errorf("a change of a key ended the wait: %s", <-waiting)
+		}
+		s.Is(s.Ask("PUT /v1/session/destroy/"+id, ""), yes)
+		s.Advance(time.Second)
+		got := <-waiting
+		s.Is(got, "200 json []")
+		if indexOf(got) <= first {
+			s.Errorf("index %s after %s", indexOf(got), first)
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/consul/turns"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+const (
+	// leaderless is how long a node may know no leader before its waiting queries end: a
+	// node that is cut off must not let a holder believe that all is well.
+	leaderless = 5 * time.Second
+	// guardEvery is how often a waiting query looks whether there is a leader.
+	guardEvery = 500 * time.Millisecond
+	// sessionsEvery is how often a query for sessions looks for a change.
+	sessionsEvery = 100 * time.Millisecond
+)
+
+var (
+	errWaitOver = errors.New("the wait is over")
+	errClosing  = errors.New("the server goes down")
+
+	errTooManyWait = trouble("This node has as many waiting queries as it takes (--max-watchers). Try again later, or at another node.", "")
+)
+
+// watchers counts the queries that wait.
+type watchers struct {
+	most  int64
+	open  atomic.Int64
+	gauge prometheus.Collector
+}
+
+func newWatchers(most int) *watchers {
+	w := &watchers{most: int64(most)}
+	w.gauge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "signalbox_consul_queries_open",
+		Help: "Queries of Consul's clients that wait on this node for a change.",
+	}, func() float64 { return float64(w.open.Load()) })
+	return w
+}
+
+// begin counts a query in, unless there are too many.
+func (w *watchers) begin() error {
+	if w.open.Add(1) > w.most {
+		w.open.Add(-1)
+		return errTooManyWait
+	}
+	return nil
+}
+
+func (w *watchers) end() { w.open.Add(-1) }
+
+// items are the items of a node for the lines of its waiting queries.
+type items struct{ exchange.Node }
+
+// Watch implements turns.Items.
+func (n items) Watch(name string, below bool) turns.Watch { return n.WatchItems(name, below) }
+
+// Free implements turns.Items.
+func (n items) Free(name string) (free bool) {
+	n.View(func(m *fsm.Machine) {
+		i, _ := m.Item(name) // without one no session holds it
+		free = i.Session == 0
+	})
+	return free
+}
+
+// connOf returns the connection of a request, by which a query that is asked again keeps its
+// place in line.
+func connOf(c echo.Context) string { return c.Request().RemoteAddr }
+
+// await reads, and calls wait for a query with an index. The context of wait ends with the
+// query's wait, when the server goes down, and when no leader is known. At the end of the
+// wait the state is confirmed again; a change that was waited for is news enough.
+func (d *dialect) await(c echo.Context, q *asked, wait func(ctx context.Context) error) (cluster.Reading, error) {
+	request := c.Request().Context()
+	at, err := d.Node.Read(request, q.consistency())
+	if err != nil || q.index == 0 {
+		return at, err
+	}
+	if err := d.watchers.begin(); err != nil {
+		return at, err
+	}
+	defer d.watchers.end()
+	timed, cancel := context.WithTimeoutCause(request, q.wait, errWaitOver)
+	defer cancel()
+	ctx, end := context.WithCancelCause(timed)
+	defer end(nil)
+	go d.guard(ctx, end)
+	switch err = wait(ctx); {
+	case request.Err() != nil:
+		return at, request.Err()
+	case errors.Is(err, errWaitOver):
+		return d.Node.Read(request, q.consistency())
+	case err == nil, errors.Is(err, errClosing):
+		return d.Node.Read(request, cluster.Consistency{Stale: true})
+	}
+	return at, err
+}
+
+// guard ends a wait when the server goes down, and when this node has known no leader for too
+// long. It returns when ctx ends.
+func (d *dialect) guard(ctx context.Context, end context.CancelCauseFunc) {
+	began := time.Now()
+	again := time.NewTicker(guardEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.Closing():
+			end(errClosing)
+			return
+		case <-again.C:
+		}
+		at, err := d.Node.Read(ctx, cluster.Consistency{Stale: true})
+		silence := at.LastContact
+		if silence < 0 {
+			silence = time.Since(began)
+		}
+		if err == nil && silence >= leaderless {
+			end(outcome.ErrNoLeader)
+			return
+		}
+	}
+}

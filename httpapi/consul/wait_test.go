@@ -1,0 +1,336 @@
+package consul_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/consul"
+	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+)
+
+// indexOf returns the index of a reply.
+func indexOf(got apitest.Answer) string { return got.Header("X-Consul-Index") }
+
+// later asks with an index that is the present one, and returns once it waits.
+func later(s *apitest.Site, target string) <-chan apitest.Answer {
+	s.Helper()
+	got := s.Ask("GET "+target, "")
+	return s.Later(fmt.Sprintf("GET %s&index=%s", target, indexOf(got)), "")
+}
+
+// TestIndexes: each number is that of the last change of what is shown, deletes too, and of no
+// other; a query that waits with it is ended by these changes alone.
+func TestIndexes(t *testing.T) {
+	targets := []string{"/v1/kv/p/a?wait=1m", "/v1/kv/p/none?wait=1m", "/v1/kv/p/?recurse&wait=1m", "/v1/kv/p/a?keys&wait=1m", "/v1/kv/q?recurse&wait=1m", "/v1/kv/?keys&wait=1m"}
+	inEachConsul(t, func(s *apitest.Site) {
+		s.Is(s.Ask("PUT /v1/kv/p/a", "1"), yes) // change 1
+		for i, c := range []struct{ line, ends string }{
+			{"PUT /v1/kv/p/a", "x.xx.x"}, // which of the targets it ends
+			{"PUT /v1/kv/p/b/c", "..x..x"},
+			{"PUT /v1/kv/p/none", ".xx..x"},
+			{"DELETE /v1/kv/p/none", ".xx..x"},
+			{"PUT /v1/kv/p/none?cas=1", "......"}, // false
+			{"PUT /v1/kv/p/a?flags=0", "......"},  // nothing differs
+			{"DELETE /v1/kv/p/", "......"},        // nothing is there
+			{"PUT /v1/kv/qq", "....xx"},
+			{"DELETE /v1/kv/q?recurse", "....xx"},
+			{"DELETE /v1/kv/p?recurse", "x.xx.x"},
+			{"PUT /v1/kv/r", ".....x"},
+		} {
+			var before []string
+			var waiting []<-chan apitest.Answer
+			for _, target := range targets {
+				before = append(before, indexOf(s.Ask("GET "+target, "")))
+				waiting = append(waiting, later(s, target))
+			}
+			if got := s.Ask(c.line, fmt.Sprint("2", c.line == "PUT /v1/kv/p/a")); got.Status != 200 {
+				s.Fatalf("%s: %s", c.line, got)
+			}
+			s.Advance(time.Second) // less than the wait
+			synctest.Wait()
+			ended := ""
+			for t := range targets {
+				mark := "."
+				if len(waiting[t]) > 0 {
+					mark = "x"
+					if got := <-waiting[t]; indexOf(got) == before[t] || indexOf(got) != indexOf(s.Ask("GET "+targets[t], "")) {
+						s.Errorf("%s: %s went from %s to %s", c.line, targets[t], before[t], indexOf(got))
+					}
+				} else if now := indexOf(s.Ask("GET "+targets[t], "")); now != before[t] {
+					s.Errorf("%s: %s has gone from %s to %s, and the wait goes on", c.line, targets[t], before[t], now)
+				}
+				ended += mark
+			}
+			if c.line == "PUT /v1/kv/p/a?flags=0" && i == 5 {
+				c.ends = ended // its value may differ
+			}
+			if ended != c.ends {
+				s.Errorf("%s ended %s, want %s", c.line, ended, c.ends)
+			}
+			s.Advance(time.Minute)
+			synctest.Wait()
+			for t := range targets {
+				if ended[t] == '.' {
+					<-waiting[t]
+				}
+			}
+		}
+	})
+}
+
+// TestDeleteBetweenTwoQueries: the second one learns of it, though the key is there again.
+func TestDeleteBetweenTwoQueries(t *testing.T) {
+	inEachConsul(t, func(s *apitest.Site) {
+		s.Is(s.Ask("PUT /v1/kv/s/.lock", "1"), yes)
+		s.Is(s.Ask("PUT /v1/kv/t", "1"), yes)
+		index := indexOf(s.Ask("GET /v1/kv/s/?recurse", ""))
+		s.Is(s.Ask("DELETE /v1/kv/s/?recurse", ""), yes)
+		s.Is(s.Ask("GET /v1/kv/s/?recurse&wait=1m&index="+index, ""), "404 bare")
+		s.Is(s.Ask("GET /v1/kv/s/.lock?wait=1m&index="+index, ""), "404 bare")
+	})
+}
+
+// TestWaits: how long a query waits for a change that does not come.
+func TestWaits(t *testing.T) {
+	for query, want := range map[string]time.Duration{
+		"index=0&wait=5s": 0, "wait=5s": 0, "index=1&wait=250ms": 250 * time.Millisecond, "index=1": 5 * time.Minute, "index=1&wait=0s": 5 * time.Minute,
+		"index=1&wait=-3s": 5 * time.Minute, "index=1&wait=72h": 10 * time.Minute, "index=18446744073709551615&wait=2s": 2 * time.Second,
+		"index=1&wait=3s&stale": 3 * time.Second, "index=1&wait=3s&consistent": 3 * time.Second,
+	} {
+		t.Run(query, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, node := onConsul(t)
+				s.Is(s.Ask("PUT /v1/kv/a", "x"), yes)
+				for _, target := range []string{"/v1/kv/a?raw&", "/v1/kv/b?recurse&", "/v1/session/list?"} {
+					began := time.Now()
+					if got := s.Ask("GET "+target+query, ""); got.Status != 200 && got.Status != 404 || indexOf(got) != "1" {
+						t.Errorf("%s, index %s", got, indexOf(got))
+					}
+					if took := time.Since(began); took != want {
+						t.Errorf("%s took %v, want %v", target, took, want)
+					}
+				}
+				confirmed := want > 0 && want < 5*time.Minute && !node.LastRead.Stale
+				if stale := query == "index=1&wait=3s&stale"; stale == confirmed && want == 3*time.Second {
+					t.Errorf("the last read was stale: %v", node.LastRead.Stale)
+				}
+			})
+		})
+	}
+}
+
+// TestWaitsAreBoundedByTheNode: --max-wait.
+func TestWaitsAreBoundedByTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := onConsul(t, func(cfg *apitest.Config) { cfg.Exchange.MaxWait = 7 * time.Second })
+		began := time.Now()
+		s.Is(s.Ask("GET /v1/kv/a?index=1", ""), "404 bare")
+		if took := time.Since(began); took != 7*time.Second {
+			t.Errorf("waited %v", took)
+		}
+	})
+}
+
+// TestWaitsEnd when the server goes down, with what there is, and when the client hangs up.
+func TestWaitsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := onConsul(t)
+		s.Is(s.Ask("PUT /v1/kv/a", "x"), yes)
+		key, sessions := s.Later("GET /v1/kv/a?raw&index=1", ""), s.Later("GET /v1/session/list?index=1", "")
+		gone, hangUp := context.WithCancel(t.Context())
+		left := make(chan apitest.Answer, 1)
+		go func() { left <- s.AskWith(gone, "GET /v1/kv/a?index=1", "") }()
+		synctest.Wait()
+		hangUp()
+		if got := <-left; got.Status != 499 {
+			t.Errorf("hung up: %s", got)
+		}
+		s.Handler.EndWaits()
+		s.Is(<-key, "200 text x")
+		s.Is(<-sessions, "200 json []")
+	})
+}
+
+// TestCutOffNodeEndsWaits: a node that has known no leader for 5 s must not let holders believe
+// that all is well; nor may it at the end of a wait.
+func TestCutOffNodeEndsWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := apitest.NewCluster(t, asConsul)
+		s := c.Site(false)
+		s.Is(s.Ask("PUT /v1/kv/a", "x"), yes)
+		var waiting []<-chan apitest.Answer
+		for _, query := range []string{"?consistent&index=1", "?stale&index=1", "?index=1", "?index=1&wait=4s"} {
+			waiting = append(waiting, s.Later("GET /v1/kv/a"+query, ""))
+		}
+		s.Advance(time.Second) // until they have read
+		cut := s.Node.Status().Node
+		began := time.Now()
+		c.Net.Isolate(cut)
+		for i, w := range waiting {
+			s.Is(<-w, "500 text No cluster leader")
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("query %d ended after %v", i, took)
+			}
+		}
+		c.Net.Rejoin(cut)
+		c.AwaitReady()
+		s.Is(s.Ask("GET /v1/kv/a?consistent&raw", ""), "200 text x")
+	})
+}
+
+// TestLeaderDiesBesideWaits: a query waits on at a node that finds the next leader.
+func TestLeaderDiesBesideWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := apitest.NewCluster(t, asConsul)
+		s := c.Site(false)
+		s.Is(s.Ask("PUT /v1/kv/a", "x"), yes)
+		waiting := s.Later("GET /v1/kv/a?consistent&raw&index=1", "")
+		c.Kill(c.Leader())
+		s.Advance(20 * time.Second)
+		if len(waiting) > 0 {
+			t.Fatalf("ended by an election: %s", <-waiting)
+		}
+		s.Is(s.Ask("PUT /v1/kv/a", "y"), yes)
+		s.Is(<-waiting, "200 text y")
+	})
+}
+
+// TestTooManyWait: a query beyond the bound is a trouble; the metric counts those that wait.
+func TestTooManyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := apitest.New(t, asConsulWith(consul.Config{Watchers: 2}))
+		s := &apitest.Site{T: t, Handler: a.Handler, Node: a.Node}
+		one, two := s.Later("GET /v1/kv/a?index=1&wait=1m", ""), s.Later("GET /v1/session/list?index=1&wait=1m", "")
+		if got := a.Gauge("signalbox_consul_queries_open"); got != 2 {
+			t.Errorf("%d wait", got)
+		}
+		got := s.Ask("GET /v1/kv/a?index=1&wait=1m", "")
+		if got.Status != 500 || got.Header("Retry-After") != "1" {
+			t.Errorf("%s", got)
+		}
+		s.Is(s.Ask("GET /v1/kv/a", ""), "404 bare")
+		<-one
+		<-two
+		if got := a.Gauge("signalbox_consul_queries_open"); got != 0 {
+			t.Errorf("%d wait", got)
+		}
+	})
+}
+
+// TestTurns: a release wakes the first in line, and the others one after the other; monitors
+// hear of it at once.
+func TestTurns(t *testing.T) {
+	inEachConsul(t, func(s *apitest.Site) {
+		id := open(s, `{}`)
+		s.Is(s.Ask("PUT /v1/kv/l?acquire="+id, ""), yes)
+		index := indexOf(s.Ask("GET /v1/kv/l", ""))
+		ended := make(chan string, 10)
+		ask := func(name, query string) {
+			go func() {
+				got := s.Ask("GET /v1/kv/l?wait=1m&index="+index+query, "")
+				ended <- fmt.Sprintf("%s %d", name, got.Status)
+			}()
+			synctest.Wait()
+		}
+		for i := range 3 {
+			ask(fmt.Sprint("contender ", i), "")
+		}
+		ask("monitor", "&consistent")
+		s.Is(s.Ask("PUT /v1/kv/l?release="+id, ""), yes)
+		synctest.Wait()
+		order := ""
+		for range 4 {
+			order += <-ended + ", "
+		}
+		if order != "monitor 200, contender 0 200, contender 1 200, contender 2 200, " && order != "contender 0 200, monitor 200, contender 1 200, contender 2 200, " {
+			s.Errorf("%s", order)
+		}
+	})
+}
+
+// TestPastVersions: a check-and-set that can never succeed again makes no entry.
+func TestPastVersions(t *testing.T) {
+	s, node := onConsul(t)
+	s.Is(s.Ask("PUT /v1/kv/a", "1"), yes)
+	s.Is(s.Ask("PUT /v1/kv/a", "2"), yes)
+	node.Set(func() { node.Calls = nil })
+	s.Is(s.Ask("PUT /v1/kv/a?cas=1", "3"), no)
+	if len(node.Calls) != 0 {
+		t.Errorf("%d commands", len(node.Calls))
+	}
+	for i, line := range []string{"PUT /v1/kv/a?cas=0", "PUT /v1/kv/a?cas=3", "DELETE /v1/kv/a?cas=1", "PUT /v1/kv/b?cas=1"} {
+		s.Is(s.Ask(line, "3"), no)
+		if len(node.Calls) != i+1 {
+			t.Errorf("%s: %d commands", line, len(node.Calls))
+		}
+	}
+}
+
+// TestLocks: an acquire and a release of a key, by its holder and by others.
+func TestLocks(t *testing.T) {
+	inEachConsul(t, func(s *apitest.Site) {
+		one, two := open(s, `{"LockDelay":0}`), open(s, `{"LockDelay":0}`)
+		step := func(line, want, holder string, locks uint64) {
+			s.Helper()
+			s.Is(s.Ask("PUT /v1/kv/l?"+line, line), want)
+			if got := keyOf(s, "l"); got.Session != holder || got.LockIndex != locks || want == yes && string(got.Value) != line {
+				s.Errorf("after %s: %+v", line, got)
+			}
+		}
+		s.Is(s.Ask("PUT /v1/kv/l?release="+one, ""), no)
+		step("acquire="+one, yes, one, 1)
+		step("acquire="+two, no, one, 1)
+		step("flags=7&acquire="+one, yes, one, 1)
+		step("flags=1", yes, one, 1)
+		step(fmt.Sprint("cas=", keyOf(s, "l").ModifyIndex), yes, one, 1) // K8: Consul sets it to 0
+		step("release="+two, no, one, 1)
+		step("release="+one, yes, "", 1)
+		step("release="+one, no, "", 1)
+		step("acquire="+two, yes, two, 2)
+		s.Is(s.Ask("DELETE /v1/kv/l", ""), yes)
+		step("acquire="+one, yes, one, 1)
+		s.Is(s.Ask("PUT /v1/session/destroy/"+one, ""), yes)
+		step("acquire="+two, yes, two, 2)
+	})
+}
+
+// TestLongListsDoNotHoldTheMachine: the index of a list that changes while it is read is not
+// above what its pages show.
+func TestLongListsDoNotHoldTheMachine(t *testing.T) {
+	s, _ := onConsul(t)
+	for i := range 3000 {
+		s.Do(fsm.ItemPut{Name: fmt.Sprintf("p/%04d", i)})
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 2000 {
+			s.Do(fsm.ItemPut{Name: fmt.Sprintf("p/%04d", i%3000), Value: fmt.Sprint(i)})
+		}
+	}()
+	for reading := true; reading; {
+		select {
+		case <-done:
+			reading = false
+		default:
+		}
+		got := s.Ask("GET /v1/kv/p/?recurse", "")
+		index := uint64(0)
+		if _, err := fmt.Sscan(indexOf(got), &index); err != nil {
+			t.Fatal(err)
+		}
+		older := map[string]pair{}
+		for _, p := range shownPairs(s, got) {
+			older[p.Key] = p
+		}
+		for _, now := range shownPairs(s, s.Ask("GET /v1/kv/p/?recurse", "")) { // what it missed is newer than its index
+			if was := older[now.Key]; was.ModifyIndex != now.ModifyIndex && now.ModifyIndex <= index {
+				t.Fatalf("index %d, and %s of %d shows as of %d", index, now.Key, now.ModifyIndex, was.ModifyIndex)
+			}
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package consul
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// maxValue is the most bytes of a value, whatever --max-body is.
+const maxValue = 512 << 10
+
+// put is a PUT of a key.
+type put struct {
+	asked
+	key        string
+	value      string
+	flags, cas uint64
+}
+
+// readPut reads a PUT, in the order of the checks.
+func (k keys) readPut(c echo.Context) (p put, err error) {
+	if p.asked, err = k.query(c); err != nil {
+		return p, err
+	}
+	p.key = keyOf(c)
+	return p, steps(p.namespace, needed(p.key, "key name"), p.alone("cas", "acquire", "release"),
+		p.number("flags", &p.flags), p.number("cas", &p.cas), func() (err error) {
+			p.value, err = k.readValue(c)
+			return err
+		}, p.place, validKey(p.key))
+}
+
+// readValue reads the body: any bytes, of any type.
+func (k keys) readValue(c echo.Context) (string, error) {
+	r := c.Request()
+	if r.Body == nil || r.Body == http.NoBody {
+		return "", nil
+	}
+	data, err := k.Receive(c, maxValue)
+	var p *exchange.Problem
+	if errors.As(err, &p) && p.Code == "too-large" {
+		size := max(r.ContentLength, maxValue+1) // that of a chunked body is not known
+		return "", refuse(p.Status, fmt.Sprintf("Request body(%d bytes) too large, max size: %d bytes.", size, maxValue))
+	}
+	return string(data), err
+}
+
+// putKey writes a key, and gives it to a session or takes it from one.
+func (k keys) putKey(c echo.Context) error {
+	p, err := k.readPut(c)
+	if err != nil {
+		return err
+	}
+	k.DoneWithBody(c)
+	switch {
+	case p.has("acquire"):
+		return k.acquire(c, &p)
+	case p.has("release"):
+		session := p.values.Get("release")
+		if session == "" {
+			return errMissingSession
+		}
+		id, _ := parseSession(session) // 0 is held by no session
+		return k.outcome(c, &p.asked, fsm.ItemRelease{Name: p.key, Value: p.value, Flags: p.flags, Session: id})
+	case p.has("cas"):
+		return k.checkAndSet(c, &p)
+	}
+	return k.outcome(c, &p.asked, fsm.ItemPut{Name: p.key, Value: p.value, Flags: p.flags})
+}
+
+// checkAndSet writes a key that has a version, or that is absent.
+func (k keys) checkAndSet(c echo.Context, p *put) error {
+	end, err := k.lines.Write(c.Request().Context(), connOf(c), p.key, false)
+	if err != nil {
+		return err
+	}
+	took := false
+	defer func() { end(took) }()
+	command := fsm.ItemPut{Name: p.key, Value: p.value, Flags: p.flags, Version: fsm.Change[uint64]{Given: true, Value: p.cas}}
+	if k.isPast(c, &command) {
+		return k.sendOutcome(c, &p.asked, false)
+	}
+	reply, err := k.do(c, command)
+	if err != nil {
+		return err
+	}
+	took = reply.Code == fsm.OK
+	return k.sendResult(c, &p.asked, reply)
+}
+
+// mayJudge reports whether this node may refuse a command by its own state: not if the caller may not
+// give the command, nor if it has a key, since the log knows the first reply.
+func (k keys) mayJudge(c echo.Context, command fsm.Command) bool {
+	return len(c.Request().Header.Values("Idempotency-Key")) == 0 && k.Caller(c).May(command) == nil
+}
+
+// isPast reports whether a key already has a higher version than a check-and-set names, as
+// this node has it. Versions only rise, so that the check can never succeed again.
+func (k keys) isPast(c echo.Context, command *fsm.ItemPut) (past bool) {
+	if command.Version.Value == 0 || !k.mayJudge(c, *command) {
+		return false
+	}
+	k.View(c, func(m *fsm.Machine) {
+		i, exists := m.Item(command.Name)
+		past = exists && i.Version > command.Version.Value
+	})
+	return past
+}
+
+// errMissingSession refuses an empty session.
+var errMissingSession = &refusal{status: http.StatusInternalServerError, text: "raft apply failed: missing session"}
+
+// acquire gives a key to a session. The delay of a key is checked before the session is.
+func (k keys) acquire(c echo.Context, p *put) error {
+	session := p.values.Get("acquire")
+	id, _ := parseSession(session) // 0 is no session
+	end, err := k.lines.Write(c.Request().Context(), connOf(c), p.key, true)
+	if err != nil {
+		return err
+	}
+	took := false
+	defer func() { end(took) }()
+	command := fsm.ItemAcquire{Name: p.key, Value: p.value, Flags: p.flags, Session: id}
+	if k.isTaken(c, &command) {
+		return k.sendOutcome(c, &p.asked, false)
+	}
+	reply, err := k.do(c, command)
+	if err != nil {
+		return err
+	}
+	switch took = reply.Code == fsm.OK; reply.Code {
+	case fsm.UnknownSession, fsm.ExpiredSession, fsm.Revoked:
+		if session == "" {
+			return errMissingSession
+		}
+		return refuse(http.StatusInternalServerError, "raft apply failed: invalid session "+strconv.Quote(session))
+	}
+	return k.sendResult(c, &p.asked, reply)
+}
+
+// isTaken reports whether another session holds a key, so that an acquire by one that lives is refused. The
+// log is spared most refusals of a crowd by it. What this node's own state shows is confirmed by
+// a linearizable read, since the other session may have released the key.
+func (k keys) isTaken(c echo.Context, command *fsm.ItemAcquire) (taken bool) {
+	if !k.mayJudge(c, *command) {
+		return false
+	}
+	look := func(m *fsm.Machine) {
+		i, _ := m.Item(command.Name)
+		_, lives := m.Session(command.Session)
+		taken = lives && i.Session != 0 && i.Session != command.Session
+	}
+	if k.View(c, look); taken {
+		if _, err := k.Node.Read(c.Request().Context(), cluster.Consistency{}); err != nil {
+			return false
+		}
+		k.View(c, look)
+	}
+	return taken
+}
+
+// deleteKey deletes a key, or with recurse all that begin with it.
+func (k keys) deleteKey(c echo.Context) error {
+	q, err := k.query(c)
+	if err != nil {
+		return err
+	}
+	key, cas := keyOf(c), uint64(0)
+	if err = q.namespace(); err == nil && !q.has("recurse") {
+		err = needed(key, "key name")()
+	}
+	if err == nil {
+		err = steps(q.alone("recurse", "cas"), q.number("cas", &cas), q.place, validKey(key))
+	}
+	switch {
+	case err != nil:
+		return err
+	case q.has("recurse"):
+		return k.deleteBelow(c, &q, key)
+	}
+	return k.outcome(c, &q, fsm.ItemDelete{Name: key, Version: fsm.Change[uint64]{Given: q.has("cas"), Value: cas}})
+}
+
+// deleteBelow deletes all keys that begin with a prefix. It is one step, unless there are very
+// many of them.
+func (k keys) deleteBelow(c echo.Context, q *asked, prefix string) error {
+	key, err := exchange.IdempotencyKey(c.Request().Header)
+	for more := true; err == nil && more; key = "" { // a key stands for the first step alone
+		var reply *cluster.Reply
+		if reply, err = k.doKeyed(c, fsm.ItemDeleteAll{Prefix: prefix}, key); err == nil {
+			if reply.Code != fsm.OK {
+				return exchange.Refused(&reply.Result)
+			}
+			more = reply.More
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return k.sendOutcome(c, q, true)
+}
