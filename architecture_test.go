@@ -42,6 +42,8 @@ var layers = map[string][]string{
 	"httpapi/ui":          {"httpapi/exchange"}, // the console: files, and no way to the state
 	// The dialects: no package but cmd/signalbox imports one.
 	"httpapi/consul":       {"cluster", "cluster/outcome", "fsm", "httpapi/consul/turns", "httpapi/exchange"},
+	"httpapi/fleetlock":    {"cluster", "fsm", "httpapi/exchange"},
+	"httpapi/terraform":    {"cluster", "cluster/outcome", "fsm", "httpapi/exchange"},
 	"httpapi/throttle":     {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	"httpapi/nodered":      {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	"httpapi/consul/turns": {"internal/wake"}, // in which order waiting queries hear of a change
@@ -140,6 +142,8 @@ var testLayers = map[string][]string{
 	"httpapi/v1/members":  {"httpapi/internal/apitest"},
 	"httpapi/v1/snapshot": {"httpapi/internal/apitest"},
 	"httpapi/consul":      {"httpapi", "httpapi/access", "httpapi/internal/apitest"},
+	"httpapi/fleetlock":   {"httpapi/internal/apitest"},
+	"httpapi/terraform":   {"cluster", "fsm", "httpapi/internal/apitest"},
 	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/throttleclient"},
 	"httpapi/nodered":     {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/noderedclient"},
 	"client":              {"client/operator", "client/batch", "cluster", "internal/memnet", "internal/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service
