@@ -43,6 +43,8 @@ var layers = map[string][]string{
 	"httpapi/ui":          {"httpapi/exchange"}, // the console: files, and no way to the state
 	// The dialects: no package but cmd/signalbox imports one.
 	"httpapi/consul":       {"cluster", "cluster/outcome", "fsm", "httpapi/consul/turns", "httpapi/exchange"},
+	"httpapi/fleetlock":    {"cluster", "fsm", "httpapi/exchange"},
+	"httpapi/terraform":    {"cluster", "cluster/outcome", "fsm", "httpapi/exchange"},
 	"httpapi/throttle":     {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	"httpapi/nodered":      {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	"httpapi/consul/turns": {"internal/wake"}, // in which order waiting queries hear of a change
@@ -149,6 +151,8 @@ var testLayers = map[string][]string{
 	"httpapi/v1/members":  {"httpapi/internal/apitest"},
 	"httpapi/v1/snapshot": {"httpapi/internal/apitest"},
 	"httpapi/consul":      {"httpapi", "httpapi/internal/apitest"},
+	"httpapi/fleetlock":   {"httpapi/internal/apitest"},
+	"httpapi/terraform":   {"cluster", "fsm", "httpapi/internal/apitest"},
 	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/hostile", "internal/throttleclient"},
 	"httpapi/tracing":     {"internal/logtest", "internal/otlptest"},
 	"httpapi/nodered":     {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/hostile", "internal/noderedclient"},

@@ -16,7 +16,9 @@ import (
 	"github.com/signalbox/signalbox/httpapi/consul"
 	"github.com/signalbox/signalbox/httpapi/declare"
 	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/fleetlock"
 	"github.com/signalbox/signalbox/httpapi/nodered"
+	"github.com/signalbox/signalbox/httpapi/terraform"
 	"github.com/signalbox/signalbox/httpapi/throttle"
 )
 
@@ -39,6 +41,8 @@ var dialects = []dialect{
 		number, _ := version()
 		return consul.New(x, consul.Config{LingerPercent: c.consulLinger, Watchers: c.native.MaxWatchers, Version: bareVersion(number)})
 	}},
+	{"fleetlock", true, func(_ *config, _ *node, x *exchange.Exchange) (exchange.Dialect, error) { return fleetlock.New(x), nil }},
+	{"terraform", true, func(_ *config, _ *node, x *exchange.Exchange) (exchange.Dialect, error) { return terraform.New(x), nil }},
 }
 
 // noDialects switches all off, also in a variable, which counts as not set when empty.

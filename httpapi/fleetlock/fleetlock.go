@@ -1,0 +1,141 @@
+package fleetlock
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"net/http"
+	"regexp"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// prefix begins the names of the groups' semaphores.
+const prefix = "fleetlock/"
+
+// machineKey is the metadata of a session that names its machine.
+const machineKey = "machine"
+
+// dialect serves the dialect's routes.
+type dialect struct{ *exchange.Exchange }
+
+// New returns the dialect.
+func New(x *exchange.Exchange) exchange.Dialect {
+	d := &dialect{x}
+	return exchange.Dialect{Render: d.render, Routes: []exchange.Route{
+		exchange.On("POST", "/v1/pre-reboot", d.lock),
+		exchange.On("POST", "/v1/steady-state", d.unlock),
+	}}
+}
+
+// lock takes a slot for a machine, or finds that the machine has one. A machine without a
+// session gets one; of a machine that is refused it stays, for the next attempt.
+func (d *dialect) lock(c echo.Context) error {
+	m, err := d.machine(c)
+	if err != nil {
+		return err
+	}
+	acquire := fsm.Acquire{Session: m.session(), Name: m.semaphore(), Count: 1, TTLMS: fsm.KeepTTL, Try: true}
+	reply, err := d.do(c, acquire)
+	if err == nil && (reply.Code == fsm.UnknownSession || reply.Code == fsm.ExpiredSession) {
+		reply, err = d.do(c, fsm.RestoreSession{Session: acquire.Session, TTLMS: fsm.MaxTTLMS, Metadata: []fsm.Pair{{Key: machineKey, Value: m.ID}}})
+		if err == nil && reply.Code == fsm.OK {
+			reply, err = d.do(c, acquire)
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case reply.Code == fsm.UnknownSemaphore:
+		p := exchange.Refused(&reply.Result)
+		p.Detail = "The group has no slots. An operator creates them: signalbox create " + m.semaphore() + " --permits 1"
+		return p
+	case reply.Code != fsm.OK:
+		return exchange.Refused(&reply.Result)
+	}
+	return d.SendText(c, http.StatusOK, "")
+}
+
+// unlock gives the slot of a machine back, if it has one.
+func (d *dialect) unlock(c echo.Context) error {
+	m, err := d.machine(c)
+	if err != nil {
+		return err
+	}
+	reply, err := d.do(c, fsm.EndSession{Session: m.session()})
+	switch {
+	case err != nil:
+		return err
+	case reply.Code != fsm.OK:
+		return exchange.Refused(&reply.Result)
+	}
+	return d.SendText(c, http.StatusOK, "")
+}
+
+// do performs a command and sets the header with the index of its reply.
+func (d *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error) {
+	reply, err := d.Node.Do(c.Request().Context(), cluster.Call{Command: command})
+	if err == nil {
+		d.SetIndex(c, reply.Index)
+	}
+	return reply, err
+}
+
+// machine is who asks.
+type machine struct {
+	ID    string `json:"id"`
+	Group string `json:"group"`
+}
+
+// group is the form of a group's name.
+var group = regexp.MustCompile(`^[a-zA-Z0-9.-]{1,256}$`)
+
+// machine reads a request.
+func (d *dialect) machine(c echo.Context) (m machine, err error) {
+	if c.Request().Header.Get("fleet-lock-protocol") != "true" {
+		return m, exchange.Invalid("fleet-lock-protocol", "A request has the header fleet-lock-protocol: true.")
+	}
+	if err := exchange.CheckEncoding(c.Request()); err != nil {
+		return m, err
+	}
+	data, err := d.Receive(c, d.Config.BodyBytes)
+	if err != nil {
+		return m, err
+	}
+	d.DoneWithBody(c)
+	var body struct {
+		Params machine `json:"client_params"`
+	}
+	if json.Unmarshal(data, &body) != nil {
+		return m, exchange.Invalid("", `The body is {"client_params":{"id":"…","group":"…"}}.`)
+	}
+	m = body.Params
+	if !fsm.ValidName(m.ID) {
+		return m, exchange.Invalid("id", "The id of a machine is 1 to 512 bytes of UTF-8 without control characters.")
+	}
+	if !group.MatchString(m.Group) {
+		return m, exchange.Invalid("group", "The name of a group is 1 to 256 letters, digits, dots and dashes.")
+	}
+	return m, nil
+}
+
+func (m *machine) semaphore() string { return prefix + m.Group }
+
+// session returns the id of the machine's session, 1 … 2^53-1. The name of a group has no
+// slash, so the hashed text is that of one machine alone.
+func (m *machine) session() uint64 {
+	sum := sha256.Sum256([]byte(m.semaphore() + "/" + m.ID))
+	return max(1, binary.BigEndian.Uint64(sum[:])>>11)
+}
+
+// render sends a refusal: its native status, the code for programs and a sentence for people.
+func (d *dialect) render(c echo.Context, err error) error {
+	p := d.Problem(c, err)
+	p.SetRetryAfter(c.Response().Header())
+	out := append(exchange.AppendText([]byte(`{"kind":`), p.Code), `,"value":`...)
+	return d.Send(c, p.Status, "application/json", append(exchange.AppendText(out, p.Detail), '}'))
+}
