@@ -27,10 +27,10 @@ var layers = map[string][]string{
 	"cmd/signalbox": {"..."},
 
 	"cmd/signalbox/verbs":               {"client", "client/operator", "cmd/signalbox/internal/hold", "cluster/offline", "cluster/peer", "cluster/probe", "cmd/signalbox/internal/target", "httpapi/access", "internal/certs", "store/archive"}, // subcommands for the terminal
-	"cmd/signalbox/operate":             {"client", "client/operator", "cmd/signalbox/internal/hold", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal"},                                    // subcommands on a running cluster
+	"cmd/signalbox/operate":             {"client", "client/items", "client/operator", "cmd/signalbox/internal/hold", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal"},                    // subcommands on a running cluster
 	"cmd/signalbox/internal/settings":   {},                                                                                                                                                                                                     // flags from variables and files
 	"cmd/signalbox/internal/terminal":   {},                                                                                                                                                                                                     // what verbs print and ask
-	"cmd/signalbox/internal/hold":       {"client"},                                                                                                                                                                                             // a command, run while permits are held
+	"cmd/signalbox/internal/hold":       {"client", "client/items"},                                                                                                                                                                             // a command, run while permits are held
 	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                                                                                    // systemd, and its watchdog
 
 	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},
@@ -107,6 +107,7 @@ var layers = map[string][]string{
 	"client":                {"client/internal/calls", "client/internal/nodes", "client/internal/reply", "internal/credentials"}, // for users: it knows the service by its API alone
 	"client/internal/calls": {"client/internal/nodes", "internal/credentials"},                                                   // one call, to one node after the other
 	"client/operator":       {"client", "client/internal/calls", "client/internal/reply"},                                        // for those who watch over a cluster
+	"client/items":          {"client", "client/internal/calls", "client/internal/reply"},                                        // small named values, and leaders
 	"client/batch":          {"client", "client/internal/calls", "client/internal/reply"},                                        // many operations in one request
 	"client/clienttest":     {"client", "cluster", "httpapi", "httpapi/exchange", "store"},                                       // a node, for users' tests
 	"client/internal/reply": {},                                                                                                  // durations and pages in replies
@@ -156,7 +157,7 @@ var testLayers = map[string][]string{
 	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/hostile", "internal/throttleclient"},
 	"httpapi/tracing":     {"internal/logtest", "internal/otlptest"},
 	"httpapi/nodered":     {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/hostile", "internal/noderedclient"},
-	"client":              {"client/operator", "client/batch", "cluster", "internal/memnet", "internal/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service
+	"client":              {"client/operator", "client/batch", "client/items", "cluster", "internal/memnet", "internal/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service
 
 	"client/clienttest":   {"client/operator"},
 	"cmd/signalbox/verbs": {"cluster"}, // a folder to inspect

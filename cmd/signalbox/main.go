@@ -132,7 +132,7 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 		command.Args = noArguments
 		command.Flags().SortFlags = false
 	}
-	root.AddCommand(newRun(lookup), verbs.Cert(), verbs.Inspect(), verbs.Backup(lookup), verbs.Restore(lookup), verbs.Recover(parsePeers), verbs.Token())
+	root.AddCommand(newRun(lookup), newElect(lookup), verbs.Cert(), verbs.Inspect(), verbs.Backup(lookup), verbs.Restore(lookup), verbs.Recover(parsePeers), verbs.Token())
 	root.AddCommand(operate.Commands(lookup)...)
 	for all := root.Commands(); len(all) > 0; all = append(all[1:], all[0].Commands()...) {
 		if command, check := all[0], all[0].Args; check != nil {

@@ -42,24 +42,8 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			return hold.Usage(settings.Apply(command.Flags(), lookup))
 		},
 		RunE: func(command *cobra.Command, arguments []string) error {
-			if err := splitArguments(&c, command.ArgsLenAtDash(), arguments); err != nil {
-				return hold.Usage(err)
-			}
-			var err error
-			if c.Cluster, err = cluster.Client(); err != nil {
-				return hold.Usage(err)
-			}
-			c.Variables = cluster.Environment()
 			c.Create = command.Flags().Changed("permits")
-			c.Log = slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-			signals, stop := hold.Catch(command.Context())
-			defer stop()
-			c.Signals = signals
-			holder, err := hold.New(c)
-			if err != nil {
-				return err
-			}
-			return explained(holder.Run(context.WithoutCancel(command.Context())))
+			return holdFor(command, &c, cluster, arguments)
 		},
 	}
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hold.Usage(err) })
@@ -74,14 +58,35 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 	return command
 }
 
-// splitArguments takes the semaphore's name from before the dashes, and the command
+// holdFor runs the command behind the dashes while what c names is held.
+func holdFor(command *cobra.Command, c *hold.Config, cluster *target.Flags, arguments []string) error {
+	if err := splitArguments(c, command.Name(), command.ArgsLenAtDash(), arguments); err != nil {
+		return hold.Usage(err)
+	}
+	var err error
+	if c.Cluster, err = cluster.Client(); err != nil {
+		return hold.Usage(err)
+	}
+	c.Variables = cluster.Environment()
+	c.Log = slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	signals, stop := hold.Catch(command.Context())
+	defer stop()
+	c.Signals = signals
+	holder, err := hold.New(*c)
+	if err != nil {
+		return err
+	}
+	return explained(holder.Run(context.WithoutCancel(command.Context())))
+}
+
+// splitArguments takes the name from before the dashes, and the command
 // from behind them.
-func splitArguments(c *hold.Config, dash int, arguments []string) error {
+func splitArguments(c *hold.Config, verb string, dash int, arguments []string) error {
 	switch {
 	case dash < 0:
-		return errors.New("write the command after --: signalbox run NAME -- COMMAND")
+		return fmt.Errorf("write the command after --: signalbox %s NAME -- COMMAND", verb)
 	case dash != 1 || arguments[0] == "":
-		return fmt.Errorf("run takes one name of a semaphore before --, not %d", dash)
+		return fmt.Errorf("%s takes one name before --, not %d", verb, dash)
 	case len(arguments) == 1:
 		return errors.New("there is no command after --")
 	}

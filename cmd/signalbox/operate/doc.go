@@ -16,5 +16,6 @@
 //   - sessions.go: sessions, acquire, renew, release, revoke, end
 //   - why.go: why a request waits
 //   - live.go: watch, events, top
+//   - items.go: item, and below it ls, get, put, rm
 //   - members.go: members, leader, status
 package operate

@@ -41,7 +41,7 @@ type call struct {
 	cluster   signalbox.Config   // of client
 	arguments []string
 	flags     *pflag.FlagSet
-	asked     uint64 // the epoch of the semaphore that the question was about; 0: no question
+	asked     uint64 // the epoch of the semaphore, or the version of the item, that the question was about; 0: no question
 }
 
 // argument returns an argument; "" if it was not given.
@@ -62,7 +62,7 @@ type common struct {
 
 // Commands makes the verbs. lookup reads an environment variable.
 func Commands(lookup func(string) (string, bool)) (commands []*cobra.Command) {
-	for _, verbs := range [][]verb{semaphoreVerbs(), sessionVerbs(), {whyVerb()}, liveVerbs(), memberVerbs()} {
+	for _, verbs := range [][]verb{semaphoreVerbs(), sessionVerbs(), {whyVerb(), itemVerb()}, liveVerbs(), memberVerbs()} {
 		for _, v := range verbs {
 			commands = append(commands, v.command(lookup))
 		}

@@ -2,6 +2,7 @@ package hold
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"unicode"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/items"
 )
 
 const (
@@ -25,16 +27,51 @@ const (
 	longestName = 200
 )
 
-// acquired is the outcome of open: a session with its lease, or an error.
-type acquired struct {
-	session *signalbox.Session
-	lease   *signalbox.Lease
-	err     error
+// holding is what Run holds while the command runs. It is safe for concurrent use.
+type holding interface {
+	watched
+	// Close gives it back, and returns its loss if it was lost.
+	Close(ctx context.Context) error
+	// variables are those of the command's environment: NAME=VALUE.
+	variables() []string
 }
 
-// acquire waits for the permits. The first signal that asks to end makes it withdraw
+// permits are a session's lease.
+type permits struct {
+	*signalbox.Session
+	lease *signalbox.Lease
+}
+
+func (p *permits) Lost() <-chan struct{} { return p.lease.Lost() }
+
+func (p *permits) Err() error { return p.lease.Err() }
+
+func (p *permits) variables() []string {
+	return []string{"SIGNALBOX_SEMAPHORE=" + p.lease.Semaphore, "SIGNALBOX_SESSION=" + p.lease.Session, tokenVariable(p.lease.Token)}
+}
+
+// tokenVariable has the fencing token.
+func tokenVariable(token uint64) string { return "SIGNALBOX_TOKEN=" + strconv.FormatUint(token, 10) }
+
+// leadership is an item.
+type leadership struct{ *items.Leadership }
+
+// Close resigns.
+func (l leadership) Close(ctx context.Context) error { return l.Resign(ctx) }
+
+func (l leadership) variables() []string {
+	return []string{"SIGNALBOX_ITEM=" + l.Name, "SIGNALBOX_SESSION=" + l.Session, tokenVariable(l.Token)}
+}
+
+// acquired is the outcome of open.
+type acquired struct {
+	held holding
+	err  error
+}
+
+// acquire waits for the permits, or to lead. The first signal that asks to end makes it withdraw
 // the request, the second one makes it return without waiting for that.
-func (h *Holder) acquire(ctx context.Context) (*signalbox.Session, *signalbox.Lease, error) {
+func (h *Holder) acquire(ctx context.Context) (holding, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan acquired, 1)
@@ -47,18 +84,18 @@ func (h *Holder) acquire(ctx context.Context) (*signalbox.Session, *signalbox.Le
 				continue // there is no command yet to relay it to
 			}
 			if asked != 0 {
-				return nil, nil, interrupted(asked)
+				return nil, interrupted(asked)
 			}
 			asked = s.(syscall.Signal)
 			cancel()
 		case got := <-done:
 			if asked == 0 {
-				return got.session, got.lease, h.refused(got.err)
+				return got.held, h.refused(got.err)
 			}
 			if got.err == nil {
-				h.release(context.WithoutCancel(ctx), got.session)
+				h.release(context.WithoutCancel(ctx), got.held)
 			}
-			return nil, nil, interrupted(asked)
+			return nil, interrupted(asked)
 		}
 	}
 }
@@ -78,11 +115,17 @@ func (h *Holder) open(ctx context.Context) acquired {
 		ctx, cancel = context.WithTimeout(ctx, h.Wait)
 		defer cancel()
 	}
+	if h.Elect {
+		led, err := items.New(h.client).Elect(ctx, h.Semaphore, []byte(h.Value), signalbox.SessionOptions{TTL: h.TTL, Margin: h.Grace + h.margin, Metadata: h.metadata()})
+		return acquired{leadership{led}, err}
+	}
 	if h.Create {
 		if _, _, err := h.client.Create(ctx, h.Semaphore, h.Permits); err != nil {
 			return acquired{err: err}
 		}
 	}
+	warned := h.warnOfConsul(ctx)
+	defer warned()
 	for {
 		s, err := h.client.OpenSession(ctx, signalbox.SessionOptions{TTL: h.TTL, Margin: h.Grace + h.margin, Metadata: h.metadata()})
 		if err != nil {
@@ -94,7 +137,7 @@ func (h *Holder) open(ctx context.Context) acquired {
 		}
 		lease, err := acquire(ctx, h.Semaphore, signalbox.Count(h.Count))
 		if err == nil {
-			return acquired{session: s, lease: lease}
+			return acquired{held: &permits{s, lease}}
 		}
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
 		_ = s.Close(end) // err says more
@@ -103,6 +146,34 @@ func (h *Holder) open(ctx context.Context) acquired {
 			return acquired{err: err}
 		}
 	}
+}
+
+// warnOfConsul warns of clients of Consul's interface that share a name with the semaphore, and
+// not its permits. It looks while the permits are acquired; the caller calls end.
+func (h *Holder) warnOfConsul(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		lock, err := items.New(h.client).Get(ctx, h.Semaphore+"/.lock")
+		if err == nil && (lock.Session != "" || namesHolders(lock.Value)) {
+			h.Log.Warn("clients of Consul's interface use this name; they do not share its permits", "item", lock.Name)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// namesHolders reports whether the value of a lock of Consul's semaphores has holders: an object
+// or a list of their sessions.
+func namesHolders(value []byte) bool {
+	var lock struct{ Holders json.RawMessage }
+	var byID map[string]json.RawMessage
+	var list []string
+	_ = json.Unmarshal(value, &lock) // a value of another form has none
+	return json.Unmarshal(lock.Holders, &byID) == nil && len(byID) > 0 || json.Unmarshal(lock.Holders, &list) == nil && len(list) > 0
 }
 
 // metadata identifies the holder to people who look at the semaphore.
@@ -135,6 +206,8 @@ func (h *Holder) refused(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case h.Elect && errors.Is(err, context.DeadlineExceeded):
+		return &Exit{StatusNotInTime, fmt.Errorf("another process led %s for longer than %v", h.Semaphore, h.Wait)}
 	case errors.Is(err, signalbox.ErrUnavailable):
 		return &Exit{StatusNotInTime, fmt.Errorf("%d of %s were not free within %v", h.Count, h.Semaphore, h.Wait)}
 	case errors.Is(err, signalbox.ErrUnreachable), errors.Is(err, signalbox.ErrOutcomeUnknown):
@@ -147,11 +220,11 @@ func (h *Holder) refused(err error) error {
 // release gives everything back, and returns the loss of the session if it was lost.
 // A release that no node confirms is only logged: the lease ends by itself. A signal
 // that asks to end cuts the waiting short.
-func (h *Holder) release(ctx context.Context, s *signalbox.Session) (lost error) {
+func (h *Holder) release(ctx context.Context, held holding) (lost error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- s.Close(ctx) }()
+	go func() { done <- held.Close(ctx) }()
 	for {
 		select {
 		case s := <-h.Signals:

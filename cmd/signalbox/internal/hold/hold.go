@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -81,13 +80,15 @@ const shortestTTL = time.Second
 
 // Config says which permits to hold, and which command to run.
 type Config struct {
-	Semaphore string
+	Semaphore string           // or the item, with Elect
 	Command   []string         // a program and its arguments
 	Variables []string         // NAME=VALUE, for the command, besides those of the permits
 	Cluster   signalbox.Config // the addresses of its nodes, and the credentials
 	Count     int64            // permits to hold
 	Create    bool             // make the semaphore with Permits if it does not exist
 	Permits   int64
+	Elect     bool          // lead by an item, instead of holding permits
+	Value     string        // of that item
 	TTL       time.Duration // of the lease, which is renewed every third of it
 	Wait      time.Duration // for the permits; 0: not at all
 	Grace     time.Duration // between TERM and KILL; 0: a sixth of TTL, at most 10 s
@@ -139,6 +140,8 @@ func (h *Holder) check() error {
 		return errors.New("--permits must be above 0")
 	case h.TTL < shortestTTL:
 		return fmt.Errorf("--ttl must be at least %v", shortestTTL)
+	case h.Elect && h.Wait == 0:
+		return errors.New("--wait must be above 0")
 	case h.Wait < 0:
 		return errors.New("--wait must not be below 0")
 	case h.Grace < 0 || h.Grace > h.TTL/2-h.margin:
@@ -151,24 +154,23 @@ func (h *Holder) check() error {
 // if the command ended with status 0, else an *Exit. The end of ctx cuts it short;
 // to end in order, send it a signal.
 func (h *Holder) Run(ctx context.Context) error {
-	session, lease, err := h.acquire(ctx)
+	held, err := h.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	started, err := h.begin(h.Command, append(append(os.Environ(), h.Variables...),
-		"SIGNALBOX_SEMAPHORE="+lease.Semaphore, "SIGNALBOX_SESSION="+lease.Session, "SIGNALBOX_TOKEN="+strconv.FormatUint(lease.Token, 10)))
+	started, err := h.begin(h.Command, append(append(os.Environ(), h.Variables...), held.variables()...))
 	if err != nil {
-		h.release(ctx, session)
+		h.release(ctx, held)
 		return &Exit{StatusCantRun, err}
 	}
-	g := &guard{lease: lease, child: started, signals: h.Signals, grace: h.Grace, margin: h.margin}
+	g := &guard{lease: held, child: started, signals: h.Signals, grace: h.Grace, margin: h.margin}
 	lost := g.watch()
-	if late := h.release(ctx, session); lost == nil {
+	if late := h.release(ctx, held); lost == nil {
 		lost = late
 	}
 	switch status := started.status(); {
 	case lost != nil:
-		return &Exit{StatusLost, fmt.Errorf("the lease of %s is %w", h.Semaphore, lost)}
+		return &Exit{StatusLost, fmt.Errorf("the %s of %s is %w", map[bool]string{false: "lease", true: "leadership"}[h.Elect], h.Semaphore, lost)}
 	case status != 0:
 		return &Exit{Status: status}
 	}

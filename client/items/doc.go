@@ -1,0 +1,20 @@
+// Package items is the part of the Go client for items: small named values that a session may
+// hold. The end of the session releases what it holds, so that an item can name a leader:
+//
+//	c, err := client.New(client.Config{Addresses: []string{"http://n1:8701"}})
+//	…
+//	defer c.Close(ctx)
+//	led, err := items.New(c).Elect(ctx, "svc/leader", []byte("10.0.0.7:80"), client.SessionOptions{})
+//	…
+//	defer led.Resign(ctx)
+//	work, stop := led.Context(ctx) // ends when the leadership is lost
+//
+// Items need the feature level 4 of the cluster. Calls go from node to node as package client
+// describes, and their errors are those of that package, with some of their own.
+//
+// It imports package client and its internal packages; programs of users call it, and
+// cmd/signalbox/operate.
+//
+//   - items.go: New, reads and changes of items
+//   - elect.go: leaders: one session holds the item, and the others wait
+package items

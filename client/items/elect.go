@@ -1,0 +1,183 @@
+package items
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/internal/calls"
+)
+
+// Leadership is an item that this process holds, by a session of its own. Its fields never
+// change; all its methods are safe for concurrent use.
+type Leadership struct {
+	Name    string
+	Session string
+	// Token is larger than that of every earlier leader of this item. Send it with each write
+	// to the resource that the leader works on, and let the resource refuse smaller ones: a
+	// leader that was paused may not have noticed that there is another.
+	Token uint64
+
+	items  *Items
+	held   *client.Session
+	ctx    context.Context // ends with the leadership, with the reason as its cause
+	cancel context.CancelCauseFunc
+}
+
+// Elect waits until this process leads: until no other session holds the item of the name.
+// The item then has the value, which says to others who leads. The order of those who wait is
+// not promised: a semaphore of one permit has a line.
+//
+// A session that is lost during the wait is replaced. Elect ends with an error when ctx does.
+func (i *Items) Elect(ctx context.Context, name string, value []byte, o client.SessionOptions) (*Leadership, error) {
+	if name == "" {
+		return nil, errNoName
+	}
+	for {
+		s, err := i.client.OpenSession(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		led, err := i.elect(ctx, name, value, s)
+		if err == nil {
+			return led, nil
+		}
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+		_ = s.Close(end) // err says more
+		cancel()
+		if ctx.Err() != nil || !errors.Is(err, client.ErrLost) || errors.Is(err, client.ErrRevoked) {
+			return nil, fmt.Errorf("signalbox: elect %s: %w", name, err)
+		}
+	}
+}
+
+// endWithin bounds how long a failed Elect waits for the end of its session.
+const endWithin = 2 * time.Second
+
+// elect waits with one session. It fails with an ErrLost when that is lost.
+func (i *Items) elect(ctx context.Context, name string, value []byte, s *client.Session) (*Leadership, error) {
+	alive, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-s.Lost():
+			cancel(s.Err())
+		case <-alive.Done():
+		}
+	}()
+	for {
+		done, err := i.Acquire(alive, s.ID(), name, value)
+		if err == nil {
+			return i.lead(name, done.Version, s), nil
+		}
+		if err := i.await(alive, name, s.ID(), err); err != nil {
+			if lost := s.Err(); lost != nil {
+				return nil, lost
+			}
+			return nil, err
+		}
+	}
+}
+
+// await blocks until it is worth while to ask again for an item that was refused: it is free,
+// and its delay is over. Another refusal is returned.
+func (i *Items) await(ctx context.Context, name, session string, refused error) error {
+	var refusal *client.Error
+	if !errors.Is(refused, ErrDiffers) || !errors.As(refused, &refusal) {
+		return refused
+	}
+	if refusal.Rule == "delay" {
+		var ms int64
+		_ = json.Unmarshal(refusal.Members["delay_ms"], &ms)
+		return calls.Sleep(ctx, time.Duration(max(ms, 1))*time.Millisecond)
+	}
+	for item, err := range i.Watch(ctx, name) {
+		if err != nil || item.Session == "" || item.Session == session {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// lead is the leadership of a session that has just acquired the item.
+func (i *Items) lead(name string, version uint64, s *client.Session) *Leadership {
+	l := &Leadership{Name: name, Session: s.ID(), Token: version, items: i, held: s}
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	go func() {
+		select {
+		case <-s.Lost():
+			l.cancel(s.Err())
+		case <-l.ctx.Done():
+		}
+	}()
+	go l.follow(version)
+	return l
+}
+
+// follow ends the leadership when the item is taken from its session: deleted, or released by
+// someone who knows the session.
+func (l *Leadership) follow(version uint64) {
+	k := call(http.MethodGet, l.Name)
+	for round := 1; ; round++ {
+		k.Query.Set("index", strconv.FormatUint(version, 10))
+		k.Listen = true
+		item, r, err := l.items.look(l.ctx, l.Name, k)
+		switch {
+		case l.ctx.Err() != nil:
+			return
+		case err == nil && item.Session != l.Session && item.Index >= version:
+			l.cancel(fmt.Errorf("%w: the session does not hold %s any more", client.ErrLost, l.Name))
+			return
+		case err == nil:
+			if version = max(version, item.Index); !r.Early() {
+				round = 0
+			}
+		}
+		if round > 0 && calls.Sleep(l.ctx, calls.BackOff(round)) != nil {
+			return
+		}
+	}
+}
+
+// Lost returns a channel that is closed when the leadership is over: the session was lost, the
+// item was taken from it, or Resign. Err has the reason.
+func (l *Leadership) Lost() <-chan struct{} { return l.ctx.Done() }
+
+// Err is nil while this process leads, and then the reason for the end: an ErrLost that wraps
+// it, or client.ErrReleased after Resign.
+func (l *Leadership) Err() error { return context.Cause(l.ctx) }
+
+// Deadline is until when the session lives for certain, by this process's monotonic clock, if
+// no further renewal succeeds. Renewals move it; it does not block.
+func (l *Leadership) Deadline() time.Time { return l.held.Deadline() }
+
+// Context returns a ctx for the leader's work: it ends with parent, and when the leadership is
+// over, with Err as its cause. The cancel function must be called.
+func (l *Leadership) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	return calls.Both(parent, l.ctx)
+}
+
+// Set gives the item another value.
+func (l *Leadership) Set(ctx context.Context, value []byte) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	_, err := l.items.Acquire(ctx, l.Session, l.Name, value)
+	return err
+}
+
+// Resign ends the leadership and its session, so that another process may lead. It returns why
+// the leadership was lost, if it was.
+func (l *Leadership) Resign(ctx context.Context) error {
+	l.cancel(client.ErrReleased)
+	err := l.held.Close(ctx)
+	if lost := l.Err(); errors.Is(lost, client.ErrLost) {
+		return lost
+	}
+	return err
+}

@@ -1,0 +1,270 @@
+package items
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/internal/calls"
+	"github.com/signalbox/signalbox/client/internal/reply"
+)
+
+// The refusals that items have beside those of package client. Compare with errors.Is.
+var (
+	ErrUnknownItem error = calls.Code("unknown-item")
+	// ErrDiffers: the item is not as the call needs it. The Rule of the client.Error says why:
+	// "version", "absent", "held", "delay" or "not-holder".
+	ErrDiffers error = calls.Code("item-differs")
+)
+
+// Item is an item as of one reply. It belongs to the caller.
+type Item struct {
+	Name    string
+	Value   []byte        // up to 512 KiB
+	Flags   uint64        // the client's own
+	Session string        // that holds it, "" if no session does
+	Locks   uint64        // how often a session acquired it while no session held it
+	Created uint64        // the number of the change that made it
+	Version uint64        // the number of its last change; 0: there is no such item
+	Index   uint64        // where a Watch goes on
+	Delay   time.Duration // until a session may acquire it
+}
+
+// wire is an item in JSON. A value that is not text is in base64.
+type wire struct {
+	Name    string  `json:"name"`
+	Text    *string `json:"value,omitempty"`
+	Base64  []byte  `json:"value_base64,omitempty"`
+	Flags   uint64  `json:"flags"`
+	Session string  `json:"session"`
+	Locks   uint64  `json:"locks"`
+	Created uint64  `json:"created"`
+	Version uint64  `json:"version"`
+	Index   uint64  `json:"index"`
+	DelayMS int64   `json:"delay_ms,omitempty"`
+}
+
+// UnmarshalJSON reads an item as the API sends it.
+func (i *Item) UnmarshalJSON(data []byte) error {
+	var w wire
+	if err := json.Unmarshal(data, &w); err != nil {
+		return err
+	}
+	*i = Item{w.Name, w.Base64, w.Flags, w.Session, w.Locks, w.Created, w.Version, w.Index, time.Duration(w.DelayMS) * time.Millisecond}
+	if w.Text != nil {
+		i.Value = []byte(*w.Text)
+	}
+	return nil
+}
+
+// MarshalJSON writes an item with the API's members, its value as the API does.
+func (i Item) MarshalJSON() ([]byte, error) {
+	w := wire{Name: i.Name, Flags: i.Flags, Session: i.Session, Locks: i.Locks, Created: i.Created, Version: i.Version,
+		Index: i.Index, DelayMS: i.Delay.Milliseconds()}
+	for member, value := range valueOf(i.Value) {
+		if member == "value" {
+			w.Text = &value
+		} else {
+			w.Base64 = i.Value
+		}
+	}
+	return json.Marshal(w)
+}
+
+// Change is the outcome of a change of an item.
+type Change struct {
+	Version uint64 `json:"version"`
+	Locks   uint64 `json:"locks"`
+	Created bool   `json:"created"` // by this change
+}
+
+// Items sends its calls through a Client, whose errors, time-outs and Close hold for them.
+// All its methods are safe for concurrent use.
+type Items struct {
+	client *client.Client
+	calls  *calls.Caller
+}
+
+// New returns an Items. It sends no request, and needs no Close of its own.
+func New(c *client.Client) *Items { return &Items{c, c.Calls()} }
+
+// Option is one for the calls that name it.
+type Option func(query url.Values, body map[string]any)
+
+// IfVersion lets Put and Delete do nothing but fail with ErrDiffers unless the item has this
+// version; for Put, 0 is that there is no such item.
+func IfVersion(n uint64) Option {
+	return func(query url.Values, body map[string]any) {
+		if body != nil {
+			body["if_version"] = n
+		} else {
+			query.Set("if_version", strconv.FormatUint(n, 10))
+		}
+	}
+}
+
+// Flags gives an item flags in Put, Acquire and Release; without it they are 0.
+func Flags(n uint64) Option {
+	return func(_ url.Values, body map[string]any) {
+		if body != nil {
+			body["flags"] = n
+		}
+	}
+}
+
+// call is a call to the route of an item, or to that of the list for an empty name.
+func call(method, name string) calls.Call {
+	k := calls.Call{Method: method, Path: []string{"v1", "items"}, Query: url.Values{}}
+	if name != "" {
+		k.Path = append(k.Path, name)
+	}
+	return k
+}
+
+// errNoName is the refusal of an empty name, which would make another path.
+var errNoName = &client.Error{Status: http.StatusBadRequest, Code: "invalid-request", Title: "The request is not valid",
+	Detail: "An item's name has 1 to 512 bytes.", Field: "name"}
+
+// Get reads an item. ErrUnknownItem if there is none.
+func (i *Items) Get(ctx context.Context, name string) (*Item, error) {
+	if name == "" {
+		return nil, errNoName
+	}
+	item := new(Item)
+	if _, err := i.calls.Read(ctx, call(http.MethodGet, name), item); err != nil {
+		return nil, err
+	}
+	return item, nil
+}
+
+// List goes through the items whose names begin with prefix, by name, a page at a time. Each
+// page is as of the moment it is read. An error is the last thing it yields.
+func (i *Items) List(ctx context.Context, prefix string) iter.Seq2[*Item, error] {
+	k, query := call(http.MethodGet, ""), url.Values{}
+	if prefix != "" {
+		query.Set("prefix", prefix)
+	}
+	return reply.Pages(query, func(query url.Values) ([]*Item, string, error) {
+		var page struct {
+			Items []*Item `json:"items"`
+			Next  string  `json:"next"`
+		}
+		k.Query = query
+		_, err := i.calls.Read(ctx, k, &page)
+		return page.Items, page.Next, err
+	})
+}
+
+// Watch yields an item as it is, and again after each change: the newest state each time, so
+// that of changes in quick succession only the last may be seen. While there is no such item
+// it yields one of version 0. It ends with an error, that of ctx for example, or when the loop
+// breaks.
+func (i *Items) Watch(ctx context.Context, name string) iter.Seq2[*Item, error] {
+	return func(yield func(*Item, error) bool) {
+		k := call(http.MethodGet, name)
+		for early := 0; ; {
+			item, r, err := i.look(ctx, name, k)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			seen := strconv.FormatUint(item.Index, 10)
+			if k.Query.Get("index") != seen {
+				if early = 0; !yield(item, nil) {
+					return
+				}
+			} else if early++; !r.Early() {
+				early = 0
+			} else if calls.Sleep(ctx, calls.BackOff(early)) != nil { // a node that stops replies at once
+				yield(nil, context.Cause(ctx))
+				return
+			}
+			k.Query.Set("index", seen)
+			k.Listen = true
+		}
+	}
+}
+
+// look reads an item, or that there is none.
+func (i *Items) look(ctx context.Context, name string, k calls.Call) (*Item, calls.Reply, error) {
+	if name == "" {
+		return nil, calls.Reply{}, errNoName
+	}
+	item := new(Item)
+	r, err := i.calls.Read(ctx, k, item)
+	if !errors.Is(err, ErrUnknownItem) {
+		return item, r, err
+	}
+	*item = Item{Name: name}
+	var refusal *client.Error
+	if errors.As(err, &refusal) {
+		_ = json.Unmarshal(refusal.Members["index"], &item.Index) // a node without it: 0
+	}
+	return item, r, nil
+}
+
+// Put gives an item a value, and makes it if there is none. A session that holds it goes on
+// with that. It blocks for one round trip; the change is durable on return. Its options are
+// IfVersion and Flags.
+func (i *Items) Put(ctx context.Context, name string, value []byte, opts ...Option) (Change, error) {
+	return i.put(ctx, name, value, map[string]any{}, opts)
+}
+
+// Acquire gives an item to a session, with a value, and makes it if there is none. ErrDiffers
+// if another session holds it, or its delay is not over: it does not wait. Its option is Flags.
+func (i *Items) Acquire(ctx context.Context, session, name string, value []byte, opts ...Option) (Change, error) {
+	return i.put(ctx, name, value, map[string]any{"session": session}, opts)
+}
+
+// Release takes an item from the session that holds it, and leaves a value in it. ErrDiffers
+// if the session does not hold it. Its option is Flags.
+func (i *Items) Release(ctx context.Context, session, name string, value []byte, opts ...Option) (Change, error) {
+	return i.put(ctx, name, value, map[string]any{"session": session, "release": true}, opts)
+}
+
+func (i *Items) put(ctx context.Context, name string, value []byte, body map[string]any, opts []Option) (done Change, err error) {
+	if name == "" {
+		return done, errNoName
+	}
+	for member, text := range valueOf(value) {
+		body[member] = text
+	}
+	k := call(http.MethodPut, name)
+	for _, o := range opts {
+		o(k.Query, body)
+	}
+	k.Body, k.Key = body, calls.NewKey()
+	_, err = i.calls.Read(ctx, k, &done)
+	return done, err
+}
+
+// Delete removes an item, held or not. It is no error that there is none. Its option is
+// IfVersion.
+func (i *Items) Delete(ctx context.Context, name string, opts ...Option) error {
+	if name == "" {
+		return errNoName
+	}
+	k := call(http.MethodDelete, name)
+	for _, o := range opts {
+		o(k.Query, nil)
+	}
+	k.Key = calls.NewKey()
+	_, err := i.calls.Do(ctx, k)
+	return err
+}
+
+// valueOf is a value as the member that carries it: text as it is, other bytes in base64.
+func valueOf(value []byte) map[string]string {
+	if utf8.Valid(value) {
+		return map[string]string{"value": string(value)}
+	}
+	return map[string]string{"value_base64": base64.StdEncoding.EncodeToString(value)}
+}
