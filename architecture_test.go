@@ -75,6 +75,7 @@ var layers = map[string][]string{
 	"internal/logtest":     {},                                                                                                                                                                                                // a log that the tests of nodes read
 	"internal/openapitest": {},                                                                                                                                                                                                // requests and replies, compared with the description of the API
 	"internal/simulation":  {},                                                                                                                                                                                                // the whole service under faults, in virtual time: tests alone
+	"internal/checks":      {"client", "cluster/replica", "fsm"},                                                                                                                                                              // what a run under faults is held to
 	"internal/memnet":      {},                                                                                                                                                                                                // the network that cluster's tests break
 	"internal/mutants":     {},                                                                                                                                                                                                // faults in the source, and the tests that catch them
 
@@ -146,12 +147,12 @@ var testLayers = map[string][]string{
 	"cluster/offline":     {"internal/memnet"},
 
 	"internal/credentials": {"internal/certs"},
-	"internal/simulation":  {"client", "cluster", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "internal/memnet", "store"},
+	"internal/simulation":  {"client", "cluster", "cluster/outcome", "cluster/replica", "httpapi", "httpapi/exchange", "internal/checks", "internal/memnet", "store"},
 }
 
 // testOnly are packages that only tests import, and packages of this list.
 var testOnly = []string{
-	"httpapi/internal/apitest", "internal/logtest", "internal/memnet", "internal/noderedclient", "internal/openapitest", "internal/throttleclient",
+	"httpapi/internal/apitest", "internal/checks", "internal/logtest", "internal/memnet", "internal/noderedclient", "internal/openapitest", "internal/throttleclient",
 	"store/internal/storetest",
 }
 
@@ -170,7 +171,7 @@ var homes = map[string][]string{
 	"github.com/santhosh-tekuri/jsonschema":   {"internal/openapitest"},
 	"golang.org/x/time":                       {"httpapi/access"},
 	"github.com/hashicorp/go-immutable-radix": {"cluster/replica"},
-	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "internal/simulation"},
+	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "internal/checks"},
 	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/simulation", "examples/rate-limit"},
 }
 
