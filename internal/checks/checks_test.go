@@ -134,10 +134,10 @@ func TestLinearChecker(t *testing.T) {
 	lostReply := acquire("a", 0, 1, endless)
 	lostReply.Outcome = Unknown
 	givenUp := func(call, ret int64) Operation {
-		return Operation{Kind: "acquire", Semaphore: "lock", Lease: "w", Count: 1, Outcome: withdrawn, Call: call, Ret: ret}
+		return Operation{Kind: "acquire", Semaphore: "lock", Lease: "w", Count: 1, Outcome: Withdrawn, Call: call, Ret: ret}
 	}
 	withdrawal := func(call, ret int64) Operation {
-		return Operation{Kind: "withdraw", Semaphore: "lock", Lease: "w", Outcome: withdrawn, Call: call, Ret: ret}
+		return Operation{Kind: "withdraw", Semaphore: "lock", Lease: "w", Outcome: Withdrawn, Call: call, Ret: ret}
 	}
 	count := func(kind string, n, after, call, ret int64) Operation {
 		return Operation{Kind: kind, Semaphore: "lock", Count: n, Exact: true, Outcome: Done, Available: after, Call: call, Ret: ret}

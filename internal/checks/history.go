@@ -136,7 +136,7 @@ func (h *History) Add(o Operation) {
 // Withdrawn notes an acquire that may have been granted since its call, and holds nothing
 // from its return on.
 func (h *History) Withdrawn(o Operation) {
-	o.Outcome, o.Ret = withdrawn, h.Stamp()
+	o.Outcome, o.Ret = Withdrawn, h.Stamp()
 	h.Add(o)
 	o.Kind = "withdraw"
 	h.Add(o)

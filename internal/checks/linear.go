@@ -87,11 +87,11 @@ func step(v view, o Operation, permits int64) []any {
 func stepAcquire(v view, o Operation, available int64) []any {
 	fits := o.Count <= available && v.of(o.Lease) == 0
 	switch {
-	case o.Outcome == withdrawn && v.knows(o.Lease):
+	case o.Outcome == Withdrawn && v.knows(o.Lease):
 		return []any{v.without(o.Lease)}
-	case o.Outcome == withdrawn && fits:
+	case o.Outcome == Withdrawn && fits:
 		return []any{v.with(o.Lease, 0), v.with(o.Lease, o.Count)}
-	case o.Outcome == withdrawn:
+	case o.Outcome == Withdrawn:
 		return []any{v.with(o.Lease, 0)}
 	case o.Outcome == Unknown && fits:
 		return []any{v, v.with(o.Lease, o.Count)}
