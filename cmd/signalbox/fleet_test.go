@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,6 +12,9 @@ import (
 	"testing"
 	"time"
 )
+
+// rolls is here since the period of a fleet depends on it.
+var rolls = flag.Int("rolls", 4, "how often TestRollingRestart restarts all nodes, in less than a minute each")
 
 // fleet is a crowd of clients on one semaphore of as many permits as there are
 // holders: those renew their leases, and the waiters wait behind them, in a known
@@ -44,7 +48,7 @@ const (
 	holderTTL   = "10s" // a holder whose renewals fail for so long has lost its lease
 	renewEvery  = 500 * time.Millisecond
 	waiterAsks  = `{"wait":"5s","ttl":"60s"}`
-	fleetPeriod = 5 * time.Minute // no fleet works longer
+	fleetPeriod = 5 * time.Minute // no fleet works longer, unless many rolls are asked for
 )
 
 // startFleet makes the semaphore, the leases and the queue, and sets all to work.
@@ -67,7 +71,7 @@ func startFleet(t *testing.T, c *client, name string, holders, waiters int) *fle
 		}
 		f.waiters = append(f.waiters, member{session: s.Session})
 	}
-	ctx, stop := context.WithTimeout(context.Background(), fleetPeriod)
+	ctx, stop := context.WithTimeout(context.Background(), max(fleetPeriod, time.Duration(*rolls)*time.Minute))
 	f.stop = stop
 	t.Cleanup(func() { stop(); f.running.Wait() })
 	for i := range f.holders {
