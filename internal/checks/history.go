@@ -156,19 +156,30 @@ func (h *History) Promised(session string, until time.Time) {
 
 // Believed notes a lease that a client has counted on until now.
 func (h *History) Believed(l *client.Lease, from, to int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.Beliefs = append(h.Beliefs, Belief{l.Semaphore, l.Session, l.Token, l.Count, from, to})
+	h.Believe(Belief{l.Semaphore, l.Session, l.Token, l.Count, from, to})
 }
 
-// Write brings a write to the resource that a semaphore protects, which refuses a token
-// smaller than one that it has seen.
-func (h *History) Write(l *client.Lease) {
+// Believe notes a lease that a client without package client has counted on.
+func (h *History) Believe(b Belief) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := Write{Semaphore: l.Semaphore, Session: l.Session, Token: l.Token, At: h.stampLocked(), Valid: l.Err() == nil}
-	if w.Accepted = l.Token >= h.resource[l.Semaphore]; w.Accepted {
-		h.resource[l.Semaphore] = l.Token
+	h.Beliefs = append(h.Beliefs, b)
+}
+
+// Write brings a write to the resource that a semaphore protects. It is valid while the
+// client counts on the lease: Err alone is as late as the goroutine that sets it.
+func (h *History) Write(l *client.Lease) {
+	h.Arrive(Write{Semaphore: l.Semaphore, Session: l.Session, Token: l.Token}, func() bool { return l.Err() == nil && time.Now().Before(l.Deadline()) })
+}
+
+// Arrive brings a write to its resource, which refuses a token smaller than one that it has
+// seen. valid reports, at that moment, whether the writer counts on its lease.
+func (h *History) Arrive(w Write, valid func() bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.At, w.Valid = h.stampLocked(), valid()
+	if w.Accepted = w.Token >= h.resource[w.Semaphore]; w.Accepted {
+		h.resource[w.Semaphore] = w.Token
 	}
 	h.Writes = append(h.Writes, w)
 }
