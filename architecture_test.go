@@ -76,6 +76,7 @@ var layers = map[string][]string{
 	"internal/openapitest": {},                                                                                                                                                                                                // requests and replies, compared with the description of the API
 	"internal/simulation":  {},                                                                                                                                                                                                // the whole service under faults, in virtual time: tests alone
 	"internal/checks":      {"client", "cluster/replica", "fsm"},                                                                                                                                                              // what a run under faults is held to
+	"internal/chaos":       {},                                                                                                                                                                                                // real processes under faults: tests alone
 	"internal/memnet":      {},                                                                                                                                                                                                // the network that cluster's tests break
 	"internal/mutants":     {},                                                                                                                                                                                                // faults in the source, and the tests that catch them
 
@@ -147,6 +148,7 @@ var testLayers = map[string][]string{
 	"cluster/offline":     {"internal/memnet"},
 
 	"internal/credentials": {"internal/certs"},
+	"internal/chaos":       {"client", "cluster/replica", "fsm", "internal/checks", "internal/noderedclient", "internal/throttleclient"},
 	"internal/simulation":  {"client", "cluster", "cluster/outcome", "cluster/replica", "httpapi", "httpapi/exchange", "internal/checks", "internal/memnet", "store"},
 }
 
@@ -172,7 +174,7 @@ var homes = map[string][]string{
 	"golang.org/x/time":                       {"httpapi/access"},
 	"github.com/hashicorp/go-immutable-radix": {"cluster/replica"},
 	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "internal/checks"},
-	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/simulation", "examples/rate-limit"},
+	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/chaos", "internal/simulation", "examples/rate-limit"},
 }
 
 // pureFolders are the state machine's folder and those of the packages of ours that
