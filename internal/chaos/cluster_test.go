@@ -171,7 +171,7 @@ func (n *node) launch(mayEnd bool) {
 	log, err := os.OpenFile(n.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	must(c.t, err)
 	defer log.Close()
-	command.Env = append(os.Environ(), "SIGNALBOX_CHAOS="+n.faults)
+	command.Env = append(os.Environ(), "CHAOS_FAULTS="+n.faults)
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	must(c.t, command.Start())

@@ -35,7 +35,7 @@ func newNetwork(t *testing.T, nodes int) (n network, breaks bool) {
 	t.Helper()
 	if spaces, err := newNamespaces(t, nodes); err == nil {
 		return spaces, true
-	} else if os.Getenv("SIGNALBOX_CHAOS_NETWORK") == "namespaces" {
+	} else if os.Getenv("CHAOS_NETWORK") == "namespaces" {
 		t.Fatal(err)
 	} else {
 		t.Logf("NOT CHECKED: faults of links: no network namespaces can be made here: %v", err)
