@@ -22,6 +22,7 @@ FOLDERS    ?= 10000
 HOURS      ?= 24
 DURATION   ?= 0
 NODES      ?= 0
+ENOUGH     ?= 200
 ROLLS      ?= 100
 
 .DEFAULT_GOAL := help
@@ -53,7 +54,7 @@ exhaustion:   ## every sequence of commands in a small scope, up to STATES disti
 simulate:     ## the whole service in virtual time, under faults: SEED=… (0: drawn) HOURS=…
 	GOGC=400 go test ./internal/simulation -count 1 -v -run '^TestSimulation$$' -seed $(SEED) -hours $(HOURS) -timeout 600m
 chaos:        ## real processes under faults: SEED=… (0: drawn) DURATION=… (0: 12 faults) NODES=… (0: 3 and 5)
-	go test -tags chaos -count 1 -v -run '^TestChaos$$' -timeout 0 ./internal/chaos -seed $(SEED) -duration $(DURATION) -nodes $(NODES)
+	go test -tags chaos -count 1 -v -run '^TestChaos$$' -timeout 0 ./internal/chaos -seed $(SEED) -duration $(DURATION) -nodes $(NODES) -enough $(ENOUGH)
 rolls:        ## ROLLS rolling restarts of three processes under load
 	go test -tags processes -count 1 -v -run '^TestRollingRestart$$' -timeout 0 ./cmd/signalbox -rolls $(ROLLS)
 mutants:      ## deliberate faults, each caught by a test; ONLY=TEXT: those with it in name or file

@@ -28,8 +28,7 @@ var (
 type report struct {
 	network                             string
 	runs, operations, known, unknown, n int
-	undecided                           int
-	lines                               []string
+	undecided, snapshots                int
 	gaps                                map[bool][]time.Duration // hard, or graceful
 }
 
@@ -78,9 +77,10 @@ func runRound(t *testing.T, all *report, c *cluster, seed uint64, began time.Tim
 		t.Logf("run %d: %s: %d operations, %d unknown, %d a second before the fault, not decided %v, losses of a leader %v", i, out.faults, out.operations, out.unknown, out.rate, out.undecided, out.losses)
 		if len(out.broken) > 0 {
 			t.Errorf("seed %d, run %d, %s:\n%s\nthe timeline:\n%s", seed, i, out.faults, strings.Join(out.broken[:min(len(out.broken), 30)], "\n"), strings.Join(c.timeline, "\n"))
-			return // what follows would show it again
+			break // what follows would show it again
 		}
 	}
+	all.snapshots += c.events.Jumps
 }
 
 // schedule shuffles the faults, and puts a pair after every third.
@@ -117,8 +117,8 @@ func (a *report) add(out outcome) {
 }
 
 func (a *report) text(seed uint64, took time.Duration) string {
-	lines := []string{fmt.Sprintf("seed %d, %v, %s: %d runs, %d operations, %d of them known, %d unknown; %d parts not decided; %d violations",
-		seed, took.Round(time.Second), a.network, a.runs, a.operations, a.known, a.unknown, a.undecided, a.n)}
+	lines := []string{fmt.Sprintf("seed %d, %v, %s: %d runs, %d operations, %d of them known, %d unknown; %d snapshots given to nodes; %d parts not decided; %d violations",
+		seed, took.Round(time.Second), a.network, a.runs, a.operations, a.known, a.unknown, a.snapshots, a.undecided, a.n)}
 	for hard, name := range map[bool]string{true: "killed", false: "stopped in order"} {
 		gaps := a.gaps[hard]
 		if len(gaps) == 0 {
