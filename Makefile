@@ -7,7 +7,7 @@ MAN        ?= $(CURDIR)/man
 BUILD      := go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$(VERSION)"
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI   := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-TAGS       := processes,compose,browser,conformance
+TAGS       := processes,compose,browser,conformance,chaos
 PYTHON     ?= python3
 FUZZTIME   ?= 30s
 BENCHTIME  ?= 1s
@@ -20,9 +20,13 @@ SEED       ?= 0
 CRASHES    ?= 10000
 FOLDERS    ?= 10000
 HOURS      ?= 24
+DURATION   ?= 0
+NODES      ?= 0
+ENOUGH     ?= 200
+ROLLS      ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test one browser race properties exhaustion simulate powerloss damage lint python conformance consul golangci golangci-version vulnerabilities licences alerts man packages packages-test chart words fuzz bench benchmarks processes compose-test hooks
+.PHONY: help build run test one browser race properties exhaustion simulate chaos rolls powerloss damage lint python conformance consul golangci golangci-version vulnerabilities licences alerts man packages packages-test chart words fuzz bench benchmarks processes compose-test hooks
 
 help:         ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -51,6 +55,10 @@ exhaustion:   ## every sequence of commands in a small scope, up to STATES disti
 	nice go test ./fsm -count 1 -v -run '^TestExhaustion$$' -states $(STATES) -timeout 120m
 simulate:     ## the whole service in virtual time, under faults: SEED=… (0: drawn) HOURS=…
 	GOGC=400 go test ./internal/simulation -count 1 -v -run '^TestSimulation$$' -seed $(SEED) -hours $(HOURS) -timeout 600m
+chaos:        ## real processes under faults: SEED=… (0: drawn) DURATION=… (0: 12 faults) NODES=… (0: 3 and 5)
+	go test -tags chaos -count 1 -v -run '^TestChaos$$' -timeout 0 ./internal/chaos -seed $(SEED) -duration $(DURATION) -nodes $(NODES) -enough $(ENOUGH)
+rolls:        ## ROLLS rolling restarts of three processes under load
+	go test -tags processes -count 1 -v -run '^TestRollingRestart$$' -timeout 0 ./cmd/signalbox -rolls $(ROLLS)
 mutants:      ## deliberate faults, each caught by a test; ONLY=TEXT: those with it in name or file
 	go run ./internal/mutants -only "$(ONLY)"
 mutations:    ## COUNT random faults in fsm and store, chosen by SEED, and those that no test catches

@@ -84,6 +84,8 @@ var layers = map[string][]string{
 	"internal/logtest":     {},                                                                                                                                                                                                // a log that the tests of nodes read
 	"internal/openapitest": {},                                                                                                                                                                                                // requests and replies, compared with the description of the API
 	"internal/simulation":  {},                                                                                                                                                                                                // the whole service under faults, in virtual time: tests alone
+	"internal/checks":      {"client", "cluster/replica", "fsm"},                                                                                                                                                              // what a run under faults is held to
+	"internal/chaos":       {},                                                                                                                                                                                                // real processes under faults: tests alone
 	"internal/memnet":      {},                                                                                                                                                                                                // the network that cluster's tests break
 	"internal/mutants":     {},                                                                                                                                                                                                // faults in the source, and the tests that catch them
 
@@ -164,12 +166,13 @@ var testLayers = map[string][]string{
 	"cluster/offline":     {"internal/memnet"},
 
 	"internal/credentials": {"internal/certs"},
-	"internal/simulation":  {"client", "cluster", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "internal/memnet", "store"},
+	"internal/chaos":       {"client", "cluster/replica", "fsm", "internal/checks", "internal/noderedclient", "internal/throttleclient"},
+	"internal/simulation":  {"client", "cluster", "cluster/outcome", "cluster/replica", "httpapi", "httpapi/exchange", "internal/checks", "internal/memnet", "store"},
 }
 
 // testOnly are packages that only tests import, and packages of this list.
 var testOnly = []string{
-	"httpapi/internal/apitest", "internal/hostile", "internal/logtest", "internal/memnet", "internal/noderedclient", "internal/openapitest", "internal/otlptest", "internal/throttleclient",
+	"httpapi/internal/apitest", "internal/hostile""internal/checks", "internal/logtest", "internal/memnet", "internal/noderedclient", "internal/openapitest", "internal/otlptest", "internal/throttleclient",
 	"store/internal/storetest",
 }
 
@@ -189,9 +192,9 @@ var homes = map[string][]string{
 	"golang.org/x/time":                       {"httpapi/access"},
 	"github.com/hashicorp/go-immutable-radix": {"cluster/replica"},
 	"go.opentelemetry.io":                     {"httpapi/tracing", "internal/otlptest"},
-	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "internal/simulation"},
+	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "internal/checks"},
 	"github.com/hashicorp/consul":             {"internal/consulclient"},
-	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/consulclient", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/otlptest", "internal/simulation", "examples/rate-limit"},
+	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/consulclient", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/otlptest""internal/chaos", "internal/simulation", "examples/rate-limit"},
 }
 
 // pureFolders are the state machine's folder and those of the packages of ours that

@@ -101,8 +101,13 @@ const retryPause = 20 * time.Millisecond
 // insist asks one node after another, beginning with the given one, until one
 // replies with a status other than 503 and 504. The request must be safe to repeat.
 func (c *client) insist(ctx context.Context, node int, method, path, body string, headers ...string) (reply, error) {
+	return c.insistBy(ctx, time.Minute, node, method, path, body, headers...)
+}
+
+// insistBy is insist of a client that turns to the next node once an attempt has taken so long.
+func (c *client) insistBy(ctx context.Context, attemptAtMost time.Duration, node int, method, path, body string, headers ...string) (reply, error) {
 	for last := error(nil); ; node++ {
-		attempt, cancel := context.WithTimeout(ctx, time.Minute)
+		attempt, cancel := context.WithTimeout(ctx, attemptAtMost)
 		r, err := c.ask(attempt, node, method, path, body, headers...)
 		cancel()
 		if err == nil && r.status != http.StatusServiceUnavailable && r.status != http.StatusGatewayTimeout {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,6 +12,9 @@ import (
 	"testing"
 	"time"
 )
+
+// rolls is here since the period of a fleet depends on it.
+var rolls = flag.Int("rolls", 4, "how often TestRollingRestart restarts all nodes, in less than a minute each")
 
 // fleet is a crowd of clients on one semaphore of as many permits as there are
 // holders: those renew their leases, and the waiters wait behind them, in a known
@@ -43,8 +47,9 @@ type member struct {
 const (
 	holderTTL   = "10s" // a holder whose renewals fail for so long has lost its lease
 	renewEvery  = 500 * time.Millisecond
+	holderAsks  = 2 * time.Second // one node: it may hold a request for as long as a lease lives
 	waiterAsks  = `{"wait":"5s","ttl":"60s"}`
-	fleetPeriod = 5 * time.Minute // no fleet works longer
+	fleetPeriod = 5 * time.Minute // no fleet works longer, unless many rolls are asked for
 )
 
 // startFleet makes the semaphore, the leases and the queue, and sets all to work.
@@ -67,7 +72,7 @@ func startFleet(t *testing.T, c *client, name string, holders, waiters int) *fle
 		}
 		f.waiters = append(f.waiters, member{session: s.Session})
 	}
-	ctx, stop := context.WithTimeout(context.Background(), fleetPeriod)
+	ctx, stop := context.WithTimeout(context.Background(), max(fleetPeriod, time.Duration(*rolls)*time.Minute))
 	f.stop = stop
 	t.Cleanup(func() { stop(); f.running.Wait() })
 	for i := range f.holders {
@@ -102,18 +107,20 @@ func (f *fleet) hold(ctx context.Context, i int) {
 		case <-tick.C:
 		}
 		start := time.Now()
-		renewed, err := f.c.insist(ctx, round, http.MethodPut, "/v1/sessions/"+own.session, "")
+		renewed, err := f.c.insistBy(ctx, holderAsks, round, http.MethodPut, "/v1/sessions/"+own.session, "")
 		if err != nil || renewed.status != http.StatusOK {
 			f.fault("holder %d: renewal: %d %s %v", i, renewed.status, renewed.Code, err)
 			return
 		}
+		took := time.Since(start)
 		f.mu.Lock()
-		f.renewals = append(f.renewals, time.Since(start))
+		f.renewals = append(f.renewals, took)
 		f.rounds[i]++
 		f.mu.Unlock()
-		lease, err := f.c.insist(ctx, round, http.MethodGet, leasePath(own.session, f.name), "")
+		lease, err := f.c.insistBy(ctx, holderAsks, round, http.MethodGet, leasePath(own.session, f.name), "")
 		if err != nil || lease.status != http.StatusOK || lease.Token != own.token {
-			f.fault("holder %d: its lease of token %d is now %d %s, token %d, %v", i, own.token, lease.status, lease.Code, lease.Token, err)
+			f.fault("holder %d: its lease of token %d is now %d %s, token %d, %v; the renewal took %v, and the read after it, first at n%d, %v",
+				i, own.token, lease.status, lease.Code, lease.Token, err, took, round%len(f.c.bases)+1, time.Since(start)-took)
 			return
 		}
 	}

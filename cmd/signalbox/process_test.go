@@ -157,7 +157,7 @@ func (c *processes) start(node int) {
 
 func (c *processes) waitReady(node int) {
 	c.t.Helper()
-	eventually(c.t, 30*time.Second, func() error {
+	eventually(c.t, time.Minute, func() error {
 		select {
 		case <-c.running[node].done:
 			return fmt.Errorf("n%d ended: %v", node+1, c.running[node].err)

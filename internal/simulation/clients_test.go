@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/internal/checks"
 )
 
 // clients is how many there are, each a host of its own.
@@ -212,29 +213,29 @@ func (a *actor) opened() *client.Session {
 }
 
 // asking is an acquire as an operation, which has a name of its own.
-func (a *actor) asking(name string, count int64, exact bool) operation {
+func (a *actor) asking(name string, count int64, exact bool) checks.Operation {
 	a.leases++
-	return operation{client: a.number, kind: "acquire", semaphore: name, lease: fmt.Sprintf("%d.%d", a.number, a.leases), count: count, exact: exact, call: a.e.stamp()}
+	return checks.Operation{Client: a.number, Kind: "acquire", Semaphore: name, Lease: fmt.Sprintf("%d.%d", a.number, a.leases), Count: count, Exact: exact, Call: a.e.Stamp()}
 }
 
 // asked notes how an acquire ended. One whose withdrawal was confirmed may have been granted
 // before it; it holds nothing from then on, also if the network delivers the request late.
-func (a *actor) asked(o operation, l *client.Lease, err error, waits bool) {
-	h := a.e.history
+func (a *actor) asked(o checks.Operation, l *client.Lease, err error, waits bool) {
+	h := a.e.History
 	switch {
 	case err == nil:
-		o.outcome, o.token = done, l.Token
-		h.add(o)
+		o.Outcome, o.Token = checks.Done, l.Token
+		h.Add(o)
 	case errors.Is(err, client.ErrUnavailable) && errors.Is(err, context.DeadlineExceeded):
-		h.withdrawn(o)
+		h.Withdrawn(o)
 	case errors.Is(err, client.ErrUnavailable), a.certain(err):
-		o.outcome = refused
-		o.exact = o.exact && !waits && errors.Is(err, client.ErrUnavailable)
-		h.add(o)
+		o.Outcome = checks.Refused
+		o.Exact = o.Exact && !waits && errors.Is(err, client.ErrUnavailable)
+		h.Add(o)
 	default:
-		o.outcome = unknown
-		h.add(o)
-		h.drop(o, o.call, 0)
+		o.Outcome = checks.Unknown
+		h.Add(o)
+		h.Drop(o, o.Call, 0)
 	}
 }
 
@@ -283,10 +284,10 @@ func (a *actor) oneShot() {
 		acquire = a.c.Acquire
 	}
 	l, err := acquire(ctx, pick.name, client.Count(count), client.TTL(ttl), client.Margin(ttl/10))
-	if now := a.e.stamp(); err == nil && now-o.call > int64(ttl) {
+	if now := a.e.Stamp(); err == nil && now-o.Call > int64(ttl) {
 		before := o // a grant whose reply was lost may have expired, and the client asked anew
-		before.lease += "'"
-		a.e.history.withdrawn(before)
+		before.Lease += "'"
+		a.e.History.Withdrawn(before)
 	}
 	a.asked(o, l, err, waits)
 	if err == nil {
@@ -306,7 +307,7 @@ func (a *actor) together() {
 	names := []string{"left", "right"}
 	a.random.Shuffle(2, func(i, j int) { names[i], names[j] = names[j], names[i] })
 	wants := []client.Want{{Name: names[0]}, {Name: names[1]}}
-	asked := []operation{a.asking(names[0], 1, false), a.asking(names[1], 1, false)}
+	asked := []checks.Operation{a.asking(names[0], 1, false), a.asking(names[1], 1, false)}
 	if a.random.IntN(2) == 0 {
 		leases, err := s.AcquireAll(ctx, wants...)
 		for i, o := range asked {
@@ -325,7 +326,7 @@ func (a *actor) together() {
 	}
 	l, err := s.AcquireAny(ctx, wants...)
 	for _, o := range asked {
-		if err == nil && l.Semaphore != o.semaphore {
+		if err == nil && l.Semaphore != o.Semaphore {
 			continue // not this one
 		}
 		a.asked(o, l, err, true)
@@ -340,16 +341,16 @@ func (a *actor) watch(l *client.Lease) *atomic.Int64 {
 	over := new(atomic.Int64)
 	a.e.copies.Go(func() {
 		<-l.Lost()
-		over.Store(a.e.stamp())
+		over.Store(a.e.Stamp())
 	})
 	return over
 }
 
 // use holds a lease for a while, writes to what it protects, and releases it. Now and then
 // the client behaves as one that was paused: it writes on after it has lost the lease.
-func (a *actor) use(o operation, l *client.Lease, gone *atomic.Int64) {
-	h := a.e.history
-	from, fenced := h.stamp(), permitsOf()[l.Semaphore] == 1
+func (a *actor) use(o checks.Operation, l *client.Lease, gone *atomic.Int64) {
+	h := a.e.History
+	from, fenced := h.Stamp(), permitsOf()[l.Semaphore] == 1
 	writes := a.random.IntN(3)
 	held := time.Duration(a.random.IntN(1500)) * time.Millisecond
 	if a.random.IntN(8) == 0 { // into the next snapshot, which Raft takes within a minute
@@ -359,7 +360,7 @@ func (a *actor) use(o operation, l *client.Lease, gone *atomic.Int64) {
 	for writing := true; writing; {
 		if fenced && writes > 0 {
 			writes--
-			h.write(l)
+			h.Write(l)
 		}
 		select {
 		case <-l.Lost():
@@ -371,17 +372,17 @@ func (a *actor) use(o operation, l *client.Lease, gone *atomic.Int64) {
 			writing = false
 		}
 	}
-	to := h.stamp()
+	to := h.Stamp()
 	if at := gone.Load(); at > 0 {
 		to = at
 	}
-	h.believed(l, from, to)
-	h.promised(l.Session, l.Deadline())
+	h.Believed(l, from, to)
+	h.Promised(l.Session, l.Deadline())
 	if err := l.Err(); err != nil {
 		a.lost(o, l, err, to)
 		if fenced {
 			time.Sleep(time.Duration(a.random.IntN(20)) * time.Second) // virtual: how long it was paused
-			h.write(l)
+			h.Write(l)
 		}
 		return
 	}
@@ -389,77 +390,77 @@ func (a *actor) use(o operation, l *client.Lease, gone *atomic.Int64) {
 }
 
 // lost notes the end of a lease that its client did not want.
-func (a *actor) lost(o operation, l *client.Lease, why error, to int64) {
-	a.e.history.drop(o, to, 0)
+func (a *actor) lost(o checks.Operation, l *client.Lease, why error, to int64) {
+	a.e.History.Drop(o, to, 0)
 	if !errors.Is(why, client.ErrNotRenewed) {
 		a.e.early(l, why)
 	}
 }
 
 // release gives a lease back.
-func (a *actor) release(o operation, l *client.Lease) {
+func (a *actor) release(o checks.Operation, l *client.Lease) {
 	ctx, cancel := a.patient(15 * time.Second)
 	defer cancel()
 	r := o
-	r.kind, r.token, r.exact, r.call = "release", 0, false, a.e.stamp()
+	r.Kind, r.Token, r.Exact, r.Call = "release", 0, false, a.e.Stamp()
 	err := l.Release(ctx)
 	if err == nil {
-		r.outcome = done
-		a.e.history.add(r)
+		r.Outcome = checks.Done
+		a.e.History.Add(r)
 		return
 	}
-	a.e.history.drop(o, r.call, 0)
+	a.e.History.Drop(o, r.Call, 0)
 }
 
 // counting moves a semaphore that no request waits for, whose every reply is exact.
 func (a *actor) counting() {
 	ctx, cancel := a.patient(20 * time.Second)
 	defer cancel()
-	o := operation{client: a.number, semaphore: "count", count: 1 + a.random.Int64N(3), exact: true, call: a.e.stamp()}
+	o := checks.Operation{Client: a.number, Semaphore: "count", Count: 1 + a.random.Int64N(3), Exact: true, Call: a.e.Stamp()}
 	var err error
 	switch a.random.IntN(7) {
 	case 0:
-		o.kind, o.count = "set", a.random.Int64N(10)
-		o.available, err = a.c.SetValue(ctx, "count", o.count)
+		o.Kind, o.Count = "set", a.random.Int64N(10)
+		o.Available, err = a.c.SetValue(ctx, "count", o.Count)
 	case 1, 2, 3:
-		o.kind = "up"
-		o.available, err = a.c.Up(ctx, "count", o.count)
+		o.Kind = "up"
+		o.Available, err = a.c.Up(ctx, "count", o.Count)
 	default:
-		o.kind = "down"
+		o.Kind = "down"
 		var taken client.Taken
-		taken, err = a.c.TryDown(ctx, "count", o.count)
-		o.available = taken.Value
+		taken, err = a.c.TryDown(ctx, "count", o.Count)
+		o.Available = taken.Value
 	}
 	a.moved(o, err)
 }
 
 // moved notes how an operation without a lease ended.
-func (a *actor) moved(o operation, err error) {
+func (a *actor) moved(o checks.Operation, err error) {
 	switch {
 	case err == nil:
-		o.outcome = done
+		o.Outcome = checks.Done
 	case errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrOutcomeUnknown):
-		o.outcome = refused
+		o.Outcome = checks.Refused
 	default:
-		o.outcome = unknown
+		o.Outcome = checks.Unknown
 	}
-	a.e.history.add(o)
+	a.e.History.Add(o)
 }
 
 // working puts jobs into a semaphore, or waits for one.
 func (a *actor) working() {
-	o := operation{client: a.number, semaphore: "jobs", count: 1}
+	o := checks.Operation{Client: a.number, Semaphore: "jobs", Count: 1}
 	if a.random.IntN(2) == 0 {
 		ctx, cancel := a.patient(20 * time.Second)
 		defer cancel()
-		o.kind, o.call = "up", a.e.stamp()
+		o.Kind, o.Call = "up", a.e.Stamp()
 		_, err := a.c.Up(ctx, "jobs", 1)
 		a.moved(o, err)
 		return
 	}
 	ctx, cancel := a.patient(40 * time.Second)
 	defer cancel()
-	o.kind, o.call = "down", a.e.stamp()
+	o.Kind, o.Call = "down", a.e.Stamp()
 	_, err := a.c.Down(ctx, "jobs", 1)
 	a.moved(o, err)
 }
@@ -468,8 +469,8 @@ func (a *actor) working() {
 func (a *actor) read(name string) {
 	ctx, cancel := a.patient(15 * time.Second)
 	defer cancel()
-	o := operation{client: a.number, kind: "read", semaphore: name, call: a.e.stamp()}
+	o := checks.Operation{Client: a.number, Kind: "read", Semaphore: name, Call: a.e.Stamp()}
 	if s, err := a.c.Get(ctx, name); err == nil {
-		a.e.history.read(o, s)
+		a.e.History.Read(o, s)
 	}
 }

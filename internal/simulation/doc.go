@@ -4,7 +4,7 @@
 // (internal/memnet), in one testing/synctest bubble for each episode.
 //
 // An episode is up to one virtual hour with clients and faults of one seed. At its end the
-// faults heal, and three layers are checked:
+// faults heal, and three layers are checked, by internal/checks:
 //
 //   - the log: the events of all nodes are equal, and replayed by a checker of its own they
 //     give no more permits than exist, rising tokens and indexes, lines served in order,

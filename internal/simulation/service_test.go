@@ -3,6 +3,7 @@ package simulation
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -13,8 +14,11 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/internal/checks"
 	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
 )
@@ -35,7 +39,7 @@ type service struct {
 	t          *testing.T
 	net        *memnet.Network
 	multiplier int
-	events     *eventLog
+	events     *checks.EventLog
 	nodes      []*node
 	cuts       cuts
 	began      time.Time
@@ -62,7 +66,7 @@ type node struct {
 
 // newService makes nodes that don't run yet. Each has a clock of its own rate.
 func newService(t *testing.T, random *rand.Rand, ids ...string) *service {
-	s := &service{t: t, net: memnet.New(), multiplier: 1, events: newEventLog(), cuts: cuts{held: map[[2]string]int{}}, began: time.Now()}
+	s := &service{t: t, net: memnet.New(), multiplier: 1, events: checks.NewEventLog(), cuts: cuts{held: map[[2]string]int{}}, began: time.Now()}
 	s.cuts.net = s.net
 	for _, id := range ids {
 		n := &node{s: s, id: id, rate: 1 + clockRate*(2*random.Float64()-1), disk: newDisk()}
@@ -119,7 +123,7 @@ func (n *node) start() {
 	server, stop := httpapi.NewServer(handler), make(chan struct{})
 	n.live, n.server, n.stop = live, server, stop
 	n.work.Go(func() { _ = server.Serve(listener) }) // its error is the crash
-	n.work.Go(func() { s.events.follow(n.id, live, stop) })
+	n.work.Go(func() { follow(s.events, n.id, live, stop) })
 }
 
 // failed notes that a node must not go on.
@@ -323,4 +327,38 @@ func (h hanging) StoreLog(entry *raft.Log) error {
 func (h hanging) StoreLogs(entries []*raft.Log) error {
 	h.disk.pass()
 	return h.LogStore.StoreLogs(entries)
+}
+
+// follow takes the events of a node, until stop is closed and all that it has are taken.
+func follow(l *checks.EventLog, id string, n *cluster.Node, stop <-chan struct{}) {
+	var after replica.EventID
+	for stopped := false; ; {
+		page, err := n.EventsAfter(after)
+		switch {
+		case errors.Is(err, outcome.ErrHistoryGone): // a snapshot came into the place of the log
+			l.Jumped()
+			after = replica.EventID{Index: n.Status().AppliedIndex}
+			time.Sleep(time.Millisecond) // virtual: the node reads the snapshot first
+			if stopped {
+				return
+			}
+			continue
+		case err != nil:
+			l.Note(fmt.Sprintf("the events of %s: %v", id, err))
+			return
+		}
+		l.Take(id, page, after)
+		after = page.Next
+		switch {
+		case page.News == nil:
+		case stopped:
+			return
+		default:
+			select {
+			case <-page.News:
+			case <-stop:
+				stopped = true
+			}
+		}
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/internal/checks"
 )
 
 var (
@@ -44,7 +45,7 @@ func TestSimulation(t *testing.T) {
 // episode is one run of a service with clients and faults, from one seed.
 type episode struct {
 	*service
-	*history
+	*checks.History
 	seed    uint64
 	latency time.Duration // of the network while all is well
 
@@ -90,14 +91,14 @@ func (e *episode) lives(session string, ttl time.Duration) {
 func (e *episode) early(l *client.Lease, why error) {
 	e.ending.Lock()
 	defer e.ending.Unlock()
-	e.earlies = append(e.earlies, fmt.Sprintf("%v: token %d of %s was lost: %v", time.Since(e.history.began), l.Token, l.Semaphore, why))
+	e.earlies = append(e.earlies, fmt.Sprintf("%v: token %d of %s was lost: %v", time.Since(e.History.Began), l.Token, l.Semaphore, why))
 }
 
 func runEpisode(t *testing.T, seed uint64, lasts time.Duration) {
 	var e *episode
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		e = &episode{service: newService(t, random, "n1", "n2", "n3", "n4"), history: newHistory(), seed: seed, changed: make(chan struct{}),
+		e = &episode{service: newService(t, random, "n1", "n2", "n3", "n4"), History: checks.NewHistory(), seed: seed, changed: make(chan struct{}),
 			made: map[string]int{}, ttls: map[string]time.Duration{}}
 		e.latency = time.Duration(random.IntN(4)) * time.Millisecond
 		e.multiplier = []int{1, 2, 4, 8}[random.IntN(4)]
@@ -191,31 +192,31 @@ func (e *episode) finish() {
 
 // judge checks all layers, and prints what a failure needs.
 func (e *episode) judge(t *testing.T, lasts time.Duration) {
-	entries, gap := e.events.all()
-	log := checkLog(entries)
-	disordered, undecided := checkLinear(e.operations, permitsOf(), decideWithin)
+	entries, gap := e.events.All()
+	log := checks.Log(entries)
+	disordered, undecided := checks.Linear(e.Operations, permitsOf(), checks.DecideWithin)
 	if len(undecided) > len(semaphores)/2 {
-		disordered = append(disordered, fmt.Sprintf("void: no order was found or excluded within %v for %v", decideWithin, undecided))
+		disordered = append(disordered, fmt.Sprintf("void: no order was found or excluded within %v for %v", checks.DecideWithin, undecided))
 	}
-	broken := slices.Concat(e.fatal, e.events.differ, log.broken, e.earlies, e.unserved,
-		checkExpiries(log.ended, e.deadlines, e.ttls, clockRate),
-		checkBeliefs(e.beliefs, permitsOf()), checkWrites(e.writes, log.grants), checkIndexes(e.indexes),
-		checkGrants(e.beliefs, log.grants), disordered)
+	broken := slices.Concat(e.fatal, e.events.Differ, log.Broken, e.earlies, e.unserved,
+		checks.Expiries(log.Ended, e.Deadlines, e.ttls, clockRate),
+		checks.Beliefs(e.Beliefs, permitsOf()), checks.Writes(e.Writes, log.Grants), checks.Indexes(e.Indexes),
+		checks.Grants(e.Beliefs, log.Grants), disordered)
 	if gap > 0 {
 		broken = append(broken, fmt.Sprintf("no node has shown the events of index %d", gap))
 	}
-	if want := int(enough * lasts.Hours()); e.known() < want {
-		broken = append(broken, fmt.Sprintf("void: %d operations have a known outcome, fewer than %d", e.known(), want))
+	if want := int(enough * lasts.Hours()); e.Known() < want {
+		broken = append(broken, fmt.Sprintf("void: %d operations have a known outcome, fewer than %d", e.Known(), want))
 	}
 	t.Logf("seed %d: %v, %d operations, %d of them known, %d entries with events, %d leases, %d writes, %d snapshots given to nodes, faults %v, not decided %v",
-		e.seed, lasts, len(e.operations), e.known(), len(entries), len(e.beliefs), len(e.writes), e.events.jumps, e.made, undecided)
+		e.seed, lasts, len(e.Operations), e.Known(), len(entries), len(e.Beliefs), len(e.Writes), e.events.Jumps, e.made, undecided)
 	if len(broken) > 0 {
-		t.Errorf("seed %d:\n%s", e.seed, tail(broken, 30))
+		t.Errorf("seed %d:\n%s", e.seed, checks.Tail(broken, 30))
 	}
 	if t.Failed() {
-		t.Logf("faults:\n%s", tail(e.timeline, 200))
-		t.Logf("the last operations:\n%s", tail(e.operations, 60))
-		t.Logf("the nodes' log:\n%s", tail(strings.Split(e.service.log.String(), "\n"), 60))
+		t.Logf("faults:\n%s", checks.Tail(e.timeline, 200))
+		t.Logf("the last operations:\n%s", checks.Tail(e.Operations, 60))
+		t.Logf("the nodes' log:\n%s", checks.Tail(strings.Split(e.service.log.String(), "\n"), 60))
 		t.Logf("again: make simulate SEED=%d HOURS=%v", e.seed, lasts.Hours())
 	}
 }

@@ -1,7 +1,6 @@
-package simulation
+package checks
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -9,14 +8,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/cluster"
-	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// logged is the effects of one entry, and when a node was first seen to have applied it.
-type logged struct {
+// Logged is the effects of one entry, and when a node was first seen to have applied it.
+type Logged struct {
 	replica.EventEntry
 	by   string
 	seen time.Duration
@@ -25,75 +22,44 @@ type logged struct {
 // span is indexes of the log, both ends included.
 type span struct{ from, to uint64 }
 
-// eventLog is the events of all nodes, as one log. Safe for concurrent use.
-type eventLog struct {
+// EventLog is the events of all nodes, as one log. Safe for concurrent use.
+type EventLog struct {
 	began time.Time
 
 	mu      sync.Mutex
-	entries map[uint64]logged
-	known   []span // the indexes whose events some node has shown
-	jumps   int    // how often a snapshot came into the place of the log of a node
-	differ  []string
+	entries map[uint64]Logged
+	known   []span   // the indexes whose events some node has shown
+	Jumps   int      // how often a snapshot came into the place of the log of a node
+	Differ  []string // what nodes show differently
 }
 
-func newEventLog() *eventLog { return &eventLog{began: time.Now(), entries: map[uint64]logged{}} }
+// NewEventLog begins a log without events, now.
+func NewEventLog() *EventLog { return &EventLog{began: time.Now(), entries: map[uint64]Logged{}} }
 
-// follow takes the events of a node, until stop is closed and all that it has are taken.
-func (l *eventLog) follow(id string, n *cluster.Node, stop <-chan struct{}) {
-	var after replica.EventID
-	for stopped := false; ; {
-		page, err := n.EventsAfter(after)
-		switch {
-		case errors.Is(err, outcome.ErrHistoryGone): // a snapshot came into the place of the log
-			l.jumped()
-			after = replica.EventID{Index: n.Status().AppliedIndex}
-			time.Sleep(time.Millisecond) // virtual: the node reads the snapshot first
-			if stopped {
-				return
-			}
-			continue
-		case err != nil:
-			l.note(fmt.Sprintf("the events of %s: %v", id, err))
-			return
-		}
-		l.take(id, page, after)
-		after = page.Next
-		switch {
-		case page.News == nil:
-		case stopped:
-			return
-		default:
-			select {
-			case <-page.News:
-			case <-stop:
-				stopped = true
-			}
-		}
-	}
-}
-
-func (l *eventLog) jumped() {
+// Jumped counts a snapshot that came into the place of the log of a node.
+func (l *EventLog) Jumped() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.jumps++
+	l.Jumps++
 }
 
-func (l *eventLog) note(text string) {
+// Note adds a finding to Differ.
+func (l *EventLog) Note(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.differ = append(l.differ, text)
+	l.Differ = append(l.Differ, text)
 }
 
-// take adds a page, and compares it with that of other nodes.
-func (l *eventLog) take(id string, page replica.EventPage, after replica.EventID) {
+// Take adds a page, and compares it with that of other nodes.
+func (l *EventLog) Take(id string, page replica.EventPage, after replica.EventID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range page.Entries {
 		first, known := l.entries[e.Index]
 		if !known {
-			l.entries[e.Index] = logged{e, id, time.Since(l.began)}
+			l.entries[e.Index] = Logged{e, id, time.Since(l.began)}
 		} else if !reflect.DeepEqual(first.EventEntry, e) {
-			l.differ = append(l.differ, fmt.Sprintf("index %d is %+v on %s, and %+v on %s", e.Index, first.EventEntry, first.by, e, id))
+			l.Differ = append(l.Differ, fmt.Sprintf("index %d is %+v on %s, and %+v on %s", e.Index, first.EventEntry, first.by, e, id))
 		}
 	}
 	if page.Next.Index > after.Index {
@@ -101,8 +67,8 @@ func (l *eventLog) take(id string, page replica.EventPage, after replica.EventID
 	}
 }
 
-// all returns the entries by index, and the first index whose events no node has shown.
-func (l *eventLog) all() (list []logged, gap uint64) {
+// All returns the entries by index, and the first index whose events no node has shown.
+func (l *EventLog) All() (list []Logged, gap uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	reached := uint64(0)
@@ -120,8 +86,8 @@ func (l *eventLog) all() (list []logged, gap uint64) {
 	return list, gap
 }
 
-// grantKey names a grant as its client knows it.
-type grantKey struct {
+// GrantKey names a grant as its client knows it.
+type GrantKey struct {
 	semaphore, session string
 	token              uint64
 }
@@ -152,32 +118,32 @@ func (l *line) find(place uint64) int {
 	return slices.IndexFunc(l.waiting, func(w waiting) bool { return w.place == place })
 }
 
-// replay is an obvious state machine that is driven by events and distrusts them.
-type replay struct {
+// Replay is an obvious state machine that is driven by events and distrusts them.
+type Replay struct {
 	lines     map[string]*line
 	deadlines map[uint64]int64 // of the sessions that live, in cluster time
 	nowMS     int64
 	token     uint64
 	place     uint64
 	index     uint64
-	grants    map[grantKey]uint64 // the index of each
-	ended     map[uint64]logged   // sessions that expired, by their id
-	broken    []string
+	Grants    map[GrantKey]uint64 // the index of each
+	Ended     map[uint64]Logged   // sessions that expired, by their id
+	Broken    []string
 	at        string
 }
 
-func newReplay() *replay {
-	return &replay{lines: map[string]*line{}, deadlines: map[uint64]int64{}, grants: map[grantKey]uint64{}, ended: map[uint64]logged{}}
+func newReplay() *Replay {
+	return &Replay{lines: map[string]*line{}, deadlines: map[uint64]int64{}, Grants: map[GrantKey]uint64{}, Ended: map[uint64]Logged{}}
 }
 
-func (r *replay) fail(format string, arguments ...any) {
-	if len(r.broken) < 20 {
-		r.broken = append(r.broken, r.at+": "+fmt.Sprintf(format, arguments...))
+func (r *Replay) fail(format string, arguments ...any) {
+	if len(r.Broken) < 20 {
+		r.Broken = append(r.Broken, r.at+": "+fmt.Sprintf(format, arguments...))
 	}
 }
 
-// checkLog replays entries and returns what they break.
-func checkLog(entries []logged) *replay {
+// Log replays entries, whose indexes rise, and finds what they break.
+func Log(entries []Logged) *Replay {
 	r := newReplay()
 	for _, e := range entries {
 		r.apply(e)
@@ -185,7 +151,7 @@ func checkLog(entries []logged) *replay {
 	return r
 }
 
-func (r *replay) apply(e logged) {
+func (r *Replay) apply(e Logged) {
 	r.at = fmt.Sprintf("index %d", e.Index)
 	if e.Index <= r.index {
 		r.fail("the index before is %d", r.index)
@@ -232,8 +198,8 @@ func (r *replay) apply(e logged) {
 }
 
 // changed moves permits and offset. An offset that falls while requests wait has been
-// taken past the line: in the simulation no client sets the value of a semaphore with one.
-func (r *replay) changed(f fsm.Effect, served bool) {
+// taken past the line: no client of a checked run sets the value of a semaphore with one.
+func (r *Replay) changed(f fsm.Effect, served bool) {
 	l := r.lines[f.Semaphore]
 	if served && f.Offset != l.offset {
 		r.fail("after the grant the offset is %d, not %d", f.Offset, l.offset)
@@ -244,7 +210,7 @@ func (r *replay) changed(f fsm.Effect, served bool) {
 	l.permits, l.offset = f.Permits, f.Offset
 }
 
-func (r *replay) granted(f fsm.Effect) {
+func (r *Replay) granted(f fsm.Effect) {
 	l := r.lines[f.Semaphore]
 	switch i := l.find(f.Place); {
 	case i > 0:
@@ -270,7 +236,7 @@ func (r *replay) granted(f fsm.Effect) {
 }
 
 // servedElsewhere checks the other lines of a request for all of several semaphores.
-func (r *replay) servedElsewhere(f fsm.Effect) {
+func (r *Replay) servedElsewhere(f fsm.Effect) {
 	for name, other := range r.lines {
 		i := other.find(f.Place)
 		if name != f.Semaphore && f.Place != 0 && i > 0 && other.waiting[i].mode == fsm.All {
@@ -279,7 +245,7 @@ func (r *replay) servedElsewhere(f fsm.Effect) {
 	}
 }
 
-func (r *replay) leased(l *line, f fsm.Effect) {
+func (r *Replay) leased(l *line, f fsm.Effect) {
 	if f.Token <= r.token {
 		r.fail("a token of %d was given before", r.token)
 	}
@@ -292,10 +258,10 @@ func (r *replay) leased(l *line, f fsm.Effect) {
 	r.token = max(r.token, f.Token)
 	l.leases[f.Session] = lease{f.Count, f.Token}
 	l.held += f.Count
-	r.grants[grantKey{f.Semaphore, fmt.Sprint(f.Session), f.Token}] = r.index
+	r.Grants[GrantKey{f.Semaphore, fmt.Sprint(f.Session), f.Token}] = r.index
 }
 
-func (r *replay) released(f fsm.Effect) {
+func (r *Replay) released(f fsm.Effect) {
 	l := r.lines[f.Semaphore]
 	held, is := l.leases[f.Session]
 	if !is || held.token != f.Token || held.count != f.Count {
@@ -309,7 +275,7 @@ func (r *replay) released(f fsm.Effect) {
 	l.held -= f.Count
 }
 
-func (r *replay) waits(f fsm.Effect) {
+func (r *Replay) waits(f fsm.Effect) {
 	l := r.lines[f.Semaphore]
 	w := waiting{f.Place, f.Session, f.Count, f.Mode, f.Partial}
 	if i := l.find(f.Place); i >= 0 {
@@ -323,7 +289,7 @@ func (r *replay) waits(f fsm.Effect) {
 	l.waiting = append(l.waiting, w)
 }
 
-func (r *replay) sessionEnded(e logged, f fsm.Effect) {
+func (r *Replay) sessionEnded(e Logged, f fsm.Effect) {
 	deadline, lives := r.deadlines[f.Session]
 	if !lives {
 		r.fail("the session does not live")
@@ -332,7 +298,7 @@ func (r *replay) sessionEnded(e logged, f fsm.Effect) {
 		if deadline > r.nowMS {
 			r.fail("the session lives until %d ms, and it is %d", deadline, r.nowMS)
 		}
-		r.ended[f.Session] = e
+		r.Ended[f.Session] = e
 	}
 	delete(r.deadlines, f.Session)
 	for name, l := range r.lines {
@@ -343,7 +309,7 @@ func (r *replay) sessionEnded(e logged, f fsm.Effect) {
 }
 
 // settled checks that no request at the head of its lines could be served.
-func (r *replay) settled(e logged) {
+func (r *Replay) settled(e Logged) {
 	r.at = fmt.Sprintf("after index %d", e.Index)
 	for name, l := range r.lines {
 		if len(l.waiting) == 0 {
@@ -367,13 +333,13 @@ func (r *replay) settled(e logged) {
 	}
 }
 
-func (r *replay) fits(l *line, w waiting) bool {
+func (r *Replay) fits(l *line, w waiting) bool {
 	return l.available() >= w.count || w.partial && l.available() > 0
 }
 
-// checkExpiries finds sessions that were seen to expire while their clients still counted
+// Expiries finds sessions that were seen to expire while their clients still counted
 // on them. rate is by how much the clocks of nodes may differ from those of clients.
-func checkExpiries(ended map[uint64]logged, promised map[string]time.Duration, lives map[string]time.Duration, rate float64) (broken []string) {
+func Expiries(ended map[uint64]Logged, promised map[string]time.Duration, lives map[string]time.Duration, rate float64) (broken []string) {
 	for id, e := range ended {
 		session := fmt.Sprint(id)
 		until, known := promised[session]

@@ -1,4 +1,4 @@
-package simulation
+package checks
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// decideWithin bounds the search for an order of one episode's operations, in real time.
-const decideWithin = 30 * time.Second
+// DecideWithin bounds the search for an order of one run's operations.
+const DecideWithin = 30 * time.Second
 
 // view is a semaphore as clients see it: its holders, how far its offset has moved, and
 // the last token that a client knows.
@@ -55,27 +55,27 @@ func (v view) with(lease string, count int64) view {
 }
 
 // step returns the states that an operation may lead to; none: it can't have happened.
-func step(v view, o operation, permits int64) []any {
+func step(v view, o Operation, permits int64) []any {
 	available := permits + v.offset - v.held
-	switch o.kind {
+	switch o.Kind {
 	case "acquire":
 		return stepAcquire(v, o, available)
 	case "withdraw": // of the acquire and its withdrawal, the first leaves an entry, the second removes it
-		if v.knows(o.lease) {
-			return []any{v.without(o.lease)}
+		if v.knows(o.Lease) {
+			return []any{v.without(o.Lease)}
 		}
-		return []any{v.with(o.lease, 0)}
+		return []any{v.with(o.Lease, 0)}
 	case "release":
-		if v.of(o.lease) > 0 {
-			return []any{v.without(o.lease)}
+		if v.of(o.Lease) > 0 {
+			return []any{v.without(o.Lease)}
 		}
 	case "drop":
-		if v.of(o.lease) == 0 {
+		if v.of(o.Lease) == 0 {
 			return []any{v}
 		}
-		return []any{v, v.without(o.lease)}
+		return []any{v, v.without(o.Lease)}
 	case "read":
-		if o.held == v.held && o.available == available {
+		if o.Held == v.held && o.Available == available {
 			return []any{v}
 		}
 	default:
@@ -84,66 +84,66 @@ func step(v view, o operation, permits int64) []any {
 	return nil
 }
 
-func stepAcquire(v view, o operation, available int64) []any {
-	fits := o.count <= available && v.of(o.lease) == 0
+func stepAcquire(v view, o Operation, available int64) []any {
+	fits := o.Count <= available && v.of(o.Lease) == 0
 	switch {
-	case o.outcome == withdrawn && v.knows(o.lease):
-		return []any{v.without(o.lease)}
-	case o.outcome == withdrawn && fits:
-		return []any{v.with(o.lease, 0), v.with(o.lease, o.count)}
-	case o.outcome == withdrawn:
-		return []any{v.with(o.lease, 0)}
-	case o.outcome == unknown && fits:
-		return []any{v, v.with(o.lease, o.count)}
-	case o.outcome == unknown:
+	case o.Outcome == Withdrawn && v.knows(o.Lease):
+		return []any{v.without(o.Lease)}
+	case o.Outcome == Withdrawn && fits:
+		return []any{v.with(o.Lease, 0), v.with(o.Lease, o.Count)}
+	case o.Outcome == Withdrawn:
+		return []any{v.with(o.Lease, 0)}
+	case o.Outcome == Unknown && fits:
+		return []any{v, v.with(o.Lease, o.Count)}
+	case o.Outcome == Unknown:
 		return []any{v}
-	case o.outcome == done && fits && o.token > v.token:
-		next := v.with(o.lease, o.count)
-		next.token = o.token
+	case o.Outcome == Done && fits && o.Token > v.token:
+		next := v.with(o.Lease, o.Count)
+		next.token = o.Token
 		return []any{next}
-	case o.outcome == refused && !(o.exact && o.count <= available):
+	case o.Outcome == Refused && !(o.Exact && o.Count <= available):
 		return []any{v}
 	}
 	return nil
 }
 
 // stepUnowned is for up, down and set.
-func stepUnowned(v view, o operation, available int64) []any {
+func stepUnowned(v view, o Operation, available int64) []any {
 	next := v
-	switch o.kind {
+	switch o.Kind {
 	case "up":
-		next.offset += o.count
+		next.offset += o.Count
 	case "down":
-		next.offset -= o.count
+		next.offset -= o.Count
 	case "set":
-		next.offset += o.count - available
+		next.offset += o.Count - available
 	}
 	after := available + next.offset - v.offset
-	possible := o.kind != "down" || o.count <= available
+	possible := o.Kind != "down" || o.Count <= available
 	switch {
-	case o.outcome == unknown && possible:
+	case o.Outcome == Unknown && possible:
 		return []any{v, next}
-	case o.outcome == unknown:
+	case o.Outcome == Unknown:
 		return []any{v}
-	case o.outcome == done && possible && (!o.exact || o.available == after):
+	case o.Outcome == Done && possible && (!o.Exact || o.Available == after):
 		return []any{next}
-	case o.outcome == refused && !(o.exact && possible):
+	case o.Outcome == Refused && !(o.Exact && possible):
 		return []any{v}
 	}
 	return nil
 }
 
-// checkLinear finds the semaphores whose operations have no order that explains them, and
+// Linear finds the semaphores whose operations have no order that explains them, and
 // those for which the search was not over in time.
-func checkLinear(operations []operation, permits map[string]int64, within time.Duration) (broken, undecided []string) {
+func Linear(operations []Operation, permits map[string]int64, within time.Duration) (broken, undecided []string) {
 	parts := map[string][]porcupine.Operation{}
 	for _, o := range operations {
-		parts[o.semaphore] = append(parts[o.semaphore], porcupine.Operation{ClientId: o.client, Input: o, Call: o.call, Return: o.ret})
+		parts[o.Semaphore] = append(parts[o.Semaphore], porcupine.Operation{ClientId: o.Client, Input: o, Call: o.Call, Return: o.Ret})
 	}
 	for name, part := range parts {
 		model := porcupine.NondeterministicModel{
 			Init:  func() []any { return []any{view{}} },
-			Step:  func(state, input, _ any) []any { return step(state.(view), input.(operation), permits[name]) },
+			Step:  func(state, input, _ any) []any { return step(state.(view), input.(Operation), permits[name]) },
 			Equal: func(a, b any) bool { return a == b },
 		}
 		switch result, info := porcupine.CheckOperationsVerbose(model.ToModel(), part, within); result {
@@ -174,15 +174,15 @@ func around(part []porcupine.Operation, info porcupine.LinearizationInfo) string
 		}
 	}
 	var near []string
-	list := make([]operation, 0, len(part))
-	left := map[operation]bool{}
+	list := make([]Operation, 0, len(part))
+	left := map[Operation]bool{}
 	for i, p := range part {
-		o := p.Input.(operation)
+		o := p.Input.(Operation)
 		list = append(list, o)
 		left[o] = !inOrder[i]
 	}
-	slices.SortFunc(list, func(a, b operation) int { return int(a.call - b.call) })
-	first := slices.IndexFunc(list, func(o operation) bool { return left[o] })
+	slices.SortFunc(list, func(a, b Operation) int { return int(a.Call - b.Call) })
+	first := slices.IndexFunc(list, func(o Operation) bool { return left[o] })
 	for i := max(0, first-25); i < min(len(list), first+10); i++ {
 		mark := " "
 		if left[list[i]] {
@@ -190,5 +190,5 @@ func around(part []porcupine.Operation, info porcupine.LinearizationInfo) string
 		}
 		near = append(near, mark+" "+list[i].String())
 	}
-	return tail(near, 40)
+	return Tail(near, 40)
 }

@@ -1,0 +1,132 @@
+//go:build chaos && linux
+
+package chaos
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	seed     = flag.Uint64("seed", 0, "seed of TestChaos; 0: drawn at random")
+	duration = flag.Duration("duration", 0, "how long TestChaos goes on; 0: one round of some faults")
+	each     = flag.Duration("each", 20*time.Second, "how long a run lasts: one fault, or a pair")
+	count    = flag.Int("faults", 12, "runs of a round, if no duration is given")
+	nodes    = flag.Int("nodes", 0, "nodes of the cluster; 0: three, and five in every second round")
+	only     = flag.String("only", "", "the name of the only fault to make")
+	enough   = flag.Int("enough", enoughEach, "operations a second before the fault, below which a run is void")
+)
+
+// report is what all runs come to.
+type report struct {
+	network                             string
+	runs, operations, known, unknown, n int
+	undecided, snapshots                int
+	gaps                                map[bool][]time.Duration // hard, or graceful
+}
+
+// TestChaos breaks clusters, one after the other, with a seed for each.
+func TestChaos(t *testing.T) {
+	first := *seed
+	if first == 0 {
+		first = rand.Uint64N(1 << 40)
+	}
+	program := buildProgram(t)
+	dir, err := os.MkdirTemp("", "chaos-")
+	must(t, err)
+	began, all := time.Now(), &report{gaps: map[bool][]time.Duration{}}
+	for round := 0; round == 0 || time.Since(began) < *duration; round++ {
+		size := *nodes
+		if size == 0 {
+			size = 3 + 2*(round%2)
+		}
+		t.Run(fmt.Sprintf("seed %d, %d nodes", first+uint64(round), size), func(t *testing.T) {
+			home := filepath.Join(dir, fmt.Sprint(round))
+			must(t, os.MkdirAll(home, 0o700))
+			runRound(t, all, newCluster(t, program, home, size), first+uint64(round), began)
+			if !t.Failed() {
+				t.Cleanup(func() { _ = os.RemoveAll(home) })
+			}
+		})
+	}
+	t.Log(all.text(first, time.Since(began)))
+	if t.Failed() {
+		t.Logf("histories and logs: %s; again: make chaos SEED=%d DURATION=%v", dir, first, *duration)
+		return
+	}
+	_ = os.RemoveAll(dir)
+}
+
+// runRound makes each fault once, and pairs, in an order of the seed.
+func runRound(t *testing.T, all *report, c *cluster, seed uint64, began time.Time) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	all.network = c.net.kind()
+	for i, list := range schedule(random, c.possible()) {
+		if *duration == 0 && i == *count || *duration > 0 && i > 0 && time.Since(began) > *duration {
+			break
+		}
+		out := c.run(i, seed, list, *each)
+		all.add(out)
+		t.Logf("run %d: %s: %d operations, %d unknown, %d a second before the fault, not decided %v, losses of a leader %v", i, out.faults, out.operations, out.unknown, out.rate, out.undecided, out.losses)
+		if len(out.broken) > 0 {
+			t.Errorf("seed %d, run %d, %s:\n%s\nthe timeline:\n%s", seed, i, out.faults, strings.Join(out.broken[:min(len(out.broken), 30)], "\n"), strings.Join(c.timeline, "\n"))
+			break // what follows would show it again
+		}
+	}
+	all.snapshots += c.events.Jumps
+}
+
+// schedule shuffles the faults, and puts a pair after every third.
+func schedule(random *rand.Rand, list []fault) (runs [][]fault) {
+	if *only != "" {
+		list = slices.DeleteFunc(slices.Clone(list), func(f fault) bool { return f.name != *only })
+	}
+	var pairs []fault
+	for _, f := range list {
+		if f.needs&beside != 0 {
+			pairs = append(pairs, f)
+		}
+	}
+	for i, at := range random.Perm(len(list)) {
+		runs = append(runs, []fault{list[at]})
+		if i%3 == 2 && len(pairs) > 1 {
+			p := random.Perm(len(pairs))
+			runs = append(runs, []fault{pairs[p[0]], pairs[p[1]]})
+		}
+	}
+	return runs
+}
+
+func (a *report) add(out outcome) {
+	a.runs++
+	a.operations += out.operations
+	a.known += out.known
+	a.unknown += out.unknown
+	a.undecided += len(out.undecided)
+	a.n += len(out.broken)
+	for _, l := range out.losses {
+		a.gaps[l.hard] = append(a.gaps[l.hard], l.gap)
+	}
+}
+
+func (a *report) text(seed uint64, took time.Duration) string {
+	lines := []string{fmt.Sprintf("seed %d, %v, %s: %d runs, %d operations, %d of them known, %d unknown; %d snapshots given to nodes; %d parts not decided; %d violations",
+		seed, took.Round(time.Second), a.network, a.runs, a.operations, a.known, a.unknown, a.snapshots, a.undecided, a.n)}
+	for hard, name := range map[bool]string{true: "killed", false: "stopped in order"} {
+		gaps := a.gaps[hard]
+		if len(gaps) == 0 {
+			continue
+		}
+		slices.Sort(gaps)
+		at := func(share int) time.Duration { return gaps[(len(gaps)*share+99)/100-1].Round(time.Millisecond) }
+		lines = append(lines, fmt.Sprintf("a leader %s, %d times: no change was carried out for p50 %v, p99 %v, at most %v", name, len(gaps), at(50), at(99), at(100)))
+	}
+	return strings.Join(lines, "\n")
+}

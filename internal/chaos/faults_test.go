@@ -1,0 +1,380 @@
+//go:build chaos && linux
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// fault is one disturbance: begin makes it and returns its end.
+type fault struct {
+	name  string
+	needs need
+	begin func(r *run, random *rand.Rand) (detail string, end func())
+}
+
+// need is what a fault can't be made without, and whether another may be made beside it.
+type need int
+
+const (
+	beside need = 1 << iota // of a pair
+	links                   // a network that breaks links
+	small                   // a small file system
+)
+
+var faults = []fault{
+	{"kill the leader", 0, killLeader},
+	{"kill two", 0, killTwo},
+	{"kill all", 0, killAll},
+	{"stop the leader", 0, stopLeader},
+	{"rolling restart", 0, rollingRestart},
+	{"pause", beside, pause},
+	{"isolate", beside | links, isolate},
+	{"ring", links, ring},
+	{"one way", beside | links, oneWay},
+	{"flap", beside | links, flap},
+	{"lossy", beside | links, lossy},
+	{"narrow", beside | links, narrow},
+	{"full disk", small, fullDisk},
+	{"hung disk", beside, hungDisk},
+	{"failing disk", 0, failingDisk},
+	{"damaged folder", 0, damaged},
+	{"wiped node", 0, wiped},
+	{"transfers", beside, transfers},
+	{"members", 0, members},
+}
+
+// possible returns the faults that can be made here.
+func (c *cluster) possible() (list []fault) {
+	disk := c.nodes[len(c.nodes)-1].disk
+	for _, f := range faults {
+		if f.needs&links != 0 && !c.breaks || f.needs&small != 0 && !disk {
+			continue
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// leaderOr returns the leader, or a node while there is none.
+func (r *run) leaderOr(random *rand.Rand) *node {
+	if leader := r.leader(); leader != nil {
+		return leader
+	}
+	return r.nodes[random.IntN(len(r.nodes))]
+}
+
+// some returns nodes in random order.
+func (r *run) some(random *rand.Rand, count int) (list []*node) {
+	for _, i := range random.Perm(len(r.nodes))[:count] {
+		list = append(list, r.nodes[i])
+	}
+	return list
+}
+
+func killLeader(r *run, random *rand.Rand) (string, func()) {
+	n := r.leaderOr(random)
+	r.lost(true)
+	n.kill()
+	return n.id, n.start
+}
+
+func killTwo(r *run, random *rand.Rand) (string, func()) { return killSome(r, r.some(random, 2)) }
+
+func killAll(r *run, random *rand.Rand) (string, func()) {
+	return killSome(r, r.some(random, len(r.nodes)))
+}
+
+func killSome(_ *run, list []*node) (string, func()) {
+	for _, n := range list {
+		n.mayEnd.Store(true)
+		n.signal(syscall.SIGKILL) // all before one is waited for
+	}
+	names := ""
+	for _, n := range list {
+		n.kill()
+		names += n.id
+	}
+	return names, func() {
+		for _, n := range list {
+			n.start()
+		}
+	}
+}
+
+func stopLeader(r *run, random *rand.Rand) (string, func()) {
+	n := r.leaderOr(random)
+	r.lost(false)
+	n.terminate()
+	return n.id, n.start
+}
+
+func rollingRestart(r *run, _ *rand.Rand) (string, func()) {
+	for _, n := range r.nodes {
+		if r.leader() == n {
+			r.lost(false)
+		}
+		n.terminate()
+		n.start()
+		r.ready()
+	}
+	return "", func() {}
+}
+
+// again does something over and over, until the returned function is called.
+func again(step func(done <-chan struct{})) (end func()) {
+	done, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			step(done)
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
+	}()
+	return func() { close(done); <-over }
+}
+
+// rest waits, but not beyond the end of a fault.
+func rest(done <-chan struct{}, d time.Duration) {
+	select {
+	case <-done:
+	case <-time.After(d): // how long this step lasts
+	}
+}
+
+// pause stops a node for 0.5 to 3 election times, again and again.
+func pause(r *run, random *rand.Rand) (string, func()) {
+	n := r.target(random)
+	chance := rand.New(rand.NewPCG(random.Uint64(), 0))
+	return n.id, again(func(done <-chan struct{}) {
+		n.signal(syscall.SIGSTOP)
+		rest(done, time.Duration((0.5+2.5*chance.Float64())*float64(electionTime)))
+		n.signal(syscall.SIGCONT)
+		rest(done, time.Duration(200+chance.IntN(1000))*time.Millisecond)
+	})
+}
+
+func isolate(r *run, random *rand.Rand) (string, func()) {
+	n := r.target(random)
+	cut := func(on bool) {
+		for _, other := range r.nodes {
+			if other != n {
+				r.net.cut(other.number, n.number, on)
+				r.net.cut(n.number, other.number, on)
+			}
+		}
+	}
+	withClients := random.IntN(2) == 0
+	all := func(on bool) {
+		cut(on)
+		if withClients {
+			r.net.cut(clients, n.number, on)
+		}
+	}
+	all(true)
+	return fmt.Sprintf("%s, from clients too: %v", n.id, withClients), func() { all(false) }
+}
+
+// ring leaves each node links with its two neighbours alone, of three nodes with one of them:
+// every node sees a majority, or one node does.
+func ring(r *run, random *rand.Rand) (string, func()) {
+	order := random.Perm(len(r.nodes))
+	cut := func(on bool) {
+		for i := range order {
+			for k := i + 1; k < len(order); k++ {
+				neighbours := k == i+1 || i == 0 && k == len(order)-1 && len(order) > 3
+				if !neighbours {
+					r.net.cut(order[i], order[k], on)
+					r.net.cut(order[k], order[i], on)
+				}
+			}
+		}
+	}
+	cut(true)
+	return fmt.Sprint(order), func() { cut(false) }
+}
+
+func oneWay(r *run, random *rand.Rand) (string, func()) {
+	pair := r.some(random, 2)
+	r.net.cut(pair[0].number, pair[1].number, true)
+	return pair[0].id + " to " + pair[1].id, func() { r.net.cut(pair[0].number, pair[1].number, false) }
+}
+
+func flap(r *run, random *rand.Rand) (string, func()) {
+	pair, every := r.some(random, 2), time.Duration(200+random.IntN(800))*time.Millisecond
+	set := func(on bool) {
+		r.net.cut(pair[0].number, pair[1].number, on)
+		r.net.cut(pair[1].number, pair[0].number, on)
+	}
+	return fmt.Sprintf("%s, %s every %v", pair[0].id, pair[1].id, every), again(func(done <-chan struct{}) {
+		set(true)
+		rest(done, every)
+		set(false)
+		rest(done, every)
+	})
+}
+
+func lossy(r *run, random *rand.Rand) (string, func()) {
+	share := 0.02 + 0.15*random.Float64()
+	set := func(on bool) {
+		for _, n := range r.nodes {
+			r.net.lossy(n.number, share, on)
+		}
+	}
+	set(true)
+	return fmt.Sprintf("%.0f %% of all that nodes get", 100*share), func() { set(false) }
+}
+
+// narrow makes the links of a node slow: packets beyond some hundreds a second are lost.
+func narrow(r *run, random *rand.Rand) (string, func()) {
+	n, packets := r.target(random), 50+random.IntN(250)
+	set := func(on bool) {
+		for _, other := range r.nodes {
+			if other != n {
+				r.net.narrow(other.number, n.number, packets, on)
+			}
+		}
+	}
+	set(true)
+	return fmt.Sprintf("%s, %d packets a second from each", n.id, packets), func() { set(false) }
+}
+
+// fullDisk fills the file system of one node, which leads if it can, and leaves a little or
+// nothing.
+func fullDisk(r *run, random *rand.Rand) (string, func()) {
+	n := r.nodes[len(r.nodes)-1]
+	_, _ = r.ask(r.leaderOr(random), http.MethodPost, "/v1/cluster/leader", fmt.Sprintf(`{"id":%q}`, n.id), nil)
+	var fs syscall.Statfs_t
+	must(r.t, syscall.Statfs(filepath.Dir(n.data), &fs))
+	leave := int64(random.IntN(3)) * 3 << 20
+	filler := filepath.Join(filepath.Dir(n.data), "filler")
+	if err := os.WriteFile(filler, make([]byte, max(0, int64(fs.Bavail)*fs.Bsize-leave)), 0o600); err != nil && leave > 0 {
+		r.fail("the disk can't be filled: %v", err)
+	}
+	return fmt.Sprintf("%s, at most %d MiB left", n.id, leave>>20), func() { must(r.t, os.Remove(filler)) }
+}
+
+func hungDisk(r *run, random *rand.Rand) (string, func()) {
+	n := r.target(random)
+	n.set("hang")
+	return n.id, func() { n.set("") }
+}
+
+// failingDisk makes each synced write of a node fail. It must not go on as if it had
+// written: it ends, or is started anew.
+func failingDisk(r *run, random *rand.Rand) (string, func()) {
+	n := r.target(random)
+	n.mayEnd.Store(true)
+	n.set("fail")
+	return n.id, func() {
+		ended := !n.alive()
+		n.kill()
+		n.set("")
+		n.start()
+		r.note("%s had ended by itself: %v", n.id, ended)
+	}
+}
+
+// damaged harms a file of a node that is down. It must start sound, or refuse to; then it
+// is wiped, as its message says.
+func damaged(r *run, random *rand.Rand) (string, func()) {
+	n := r.target(random)
+	n.kill()
+	files, err := filepath.Glob(filepath.Join(n.data, "*"))
+	must(r.t, err)
+	var choice []string
+	for _, file := range files {
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Size() >= 4096 {
+			choice = append(choice, file)
+		}
+	}
+	if len(choice) == 0 {
+		r.fail("%s has no file to damage", n.id)
+		return n.id, n.start
+	}
+	file := choice[random.IntN(len(choice))]
+	how := r.damage(file, random)
+	return fmt.Sprintf("%s: %s of %s", n.id, how, filepath.Base(file)), func() {
+		n.launch(true)
+		r.until(n.id+" is ready, or has refused its folder", patience, func() bool {
+			code, err := r.ask(n, http.MethodGet, "/readyz", "", nil)
+			return !n.alive() || err == nil && code == http.StatusOK
+		})
+		if n.alive() {
+			r.note("%s takes its folder", n.id)
+			n.mayEnd.Store(false)
+			return
+		}
+		r.note("%s refuses its folder", n.id)
+		must(r.t, os.RemoveAll(n.data))
+		n.start()
+	}
+}
+
+// damage flips bits, or puts zeros in the place of a page, or takes the end of a file.
+func (r *run) damage(file string, random *rand.Rand) string {
+	text, err := os.ReadFile(file)
+	must(r.t, err)
+	how := [...]string{"flipped bits", "a zeroed page", "a torn tail"}[random.IntN(3)]
+	switch how {
+	case "flipped bits":
+		for range 1 + random.IntN(200) {
+			text[random.IntN(len(text))] ^= 1 << random.IntN(8)
+		}
+	case "a zeroed page":
+		at := random.IntN(len(text)/4096) * 4096
+		clear(text[at:min(at+4096, len(text))])
+	default:
+		text = text[:len(text)-1-random.IntN(min(len(text)-1, 1<<20))]
+	}
+	must(r.t, os.WriteFile(file, text, 0o600))
+	return how
+}
+
+// wiped takes the folder of a node while it is down, so that it is given a snapshot.
+func wiped(r *run, random *rand.Rand) (string, func()) {
+	n := r.target(random)
+	n.kill()
+	must(r.t, os.RemoveAll(n.data))
+	return n.id, n.start
+}
+
+func transfers(r *run, random *rand.Rand) (string, func()) {
+	chance := rand.New(rand.NewPCG(random.Uint64(), 0))
+	return "", again(func(done <-chan struct{}) {
+		_, _ = r.ask(r.nodes[chance.IntN(len(r.nodes))], http.MethodPost, "/v1/cluster/leader", "{}", nil) // it may find no successor
+		rest(done, time.Duration(50+chance.IntN(500))*time.Millisecond)
+	})
+}
+
+// members adds a node, and takes it away again.
+func members(r *run, random *rand.Rand) (string, func()) {
+	n, through := r.spare, r.nodes[random.IntN(len(r.nodes))]
+	n.start()
+	change := func(method, body string) func() bool {
+		return func() bool {
+			ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+			defer cancel()
+			code, err := r.askFor(ctx, through, method, "/v1/cluster/members/"+n.id, body, nil)
+			return err == nil && (code == http.StatusOK || code == http.StatusAccepted)
+		}
+	}
+	r.until(n.id+" is added", patience, change(http.MethodPut, fmt.Sprintf(`{"peer":%q}`, n.peer())))
+	return n.id + " through " + through.id, func() {
+		n.mayEnd.Store(true)
+		r.until(n.id+" is removed", patience, change(http.MethodDelete, ""))
+		n.kill()
+		must(r.t, os.RemoveAll(n.data))
+	}
+}

@@ -1,0 +1,217 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/signalbox/signalbox/client"
+)
+
+// Result is what a client knows of an operation.
+type Result int
+
+// The outcomes.
+const (
+	Refused   Result = iota // certainly no effect
+	Done                    // carried out between call and return
+	Unknown                 // at any time since the call, or never
+	Withdrawn               // perhaps granted, and over since the withdrawal
+)
+
+// String returns the outcome's name in reports.
+func (o Result) String() string { return [...]string{"refused", "ok", "unknown", "withdrawn"}[o] }
+
+// Operation is one step on one semaphore, as a client saw it.
+type Operation struct {
+	Client    int
+	Kind      string // acquire, withdraw, release, drop, read, up, down, set
+	Semaphore string
+	Lease     string // names one lease, granted or asked for
+	Count     int64  // asked for; of a set: the value
+	Exact     bool   // the reply says something about the state also if it is a refusal
+	Call, Ret int64  // stamps; Ret is endless for an unknown outcome
+
+	Outcome   Result
+	Token     uint64 // acquire
+	Held      int64  // read
+	Available int64  // read; or the value after up, down and set
+}
+
+// endless is the stamp of what never returned.
+const endless = int64(1) << 62
+
+// String returns the operation as one line of a report.
+func (o Operation) String() string {
+	ret := "…"
+	if o.Ret < endless {
+		ret = time.Duration(o.Ret).String()
+	}
+	text := fmt.Sprintf("%v–%s c%d %s %s %d", time.Duration(o.Call), ret, o.Client, o.Kind, o.Semaphore, o.Count)
+	if o.Lease != "" {
+		text += " lease " + o.Lease
+	}
+	text += ": " + o.Outcome.String()
+	if o.Token != 0 {
+		text += fmt.Sprintf(", token %d", o.Token)
+	}
+	if o.Kind == "read" || o.Exact && o.Kind != "acquire" {
+		text += fmt.Sprintf(", held %d, available %d", o.Held, o.Available)
+	}
+	return text
+}
+
+// Belief is the time for which a client counts on a lease.
+type Belief struct {
+	Semaphore string
+	Session   string
+	Token     uint64
+	Count     int64
+	From, To  int64
+}
+
+// Write is one that a resource got.
+type Write struct {
+	Semaphore string
+	Session   string
+	Token     uint64
+	At        int64
+	Accepted  bool
+	Valid     bool // its client counted on the lease when it arrived
+}
+
+// SeenIndex is the index that a linearizable read has shown of a semaphore.
+type SeenIndex struct {
+	Semaphore string
+	Index     uint64
+	Call, Ret int64
+}
+
+// History is what all clients of a run saw. Safe for concurrent use.
+type History struct {
+	Began time.Time
+
+	mu         sync.Mutex
+	last       int64
+	Operations []Operation
+	Beliefs    []Belief
+	Writes     []Write
+	Indexes    []SeenIndex
+	resource   map[string]uint64        // the highest token that each resource has seen
+	Deadlines  map[string]time.Duration // of sessions: until when the client was promised them
+}
+
+// NewHistory begins a history, now.
+func NewHistory() *History {
+	return &History{Began: time.Now(), resource: map[string]uint64{}, Deadlines: map[string]time.Duration{}}
+}
+
+// Stamp returns a moment, in ns since Began; no two are equal, and they are in the
+// order in which things really happen within one moment.
+func (h *History) Stamp() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stampLocked()
+}
+
+func (h *History) stampLocked() int64 {
+	h.last = max(h.last+1, int64(time.Since(h.Began)))
+	return h.last
+}
+
+// Add notes an operation, which has returned now unless it has a stamp of its return.
+func (h *History) Add(o Operation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case o.Ret == 0 && o.Outcome == Unknown:
+		o.Ret = endless
+	case o.Ret == 0:
+		o.Ret = h.stampLocked()
+	}
+	h.Operations = append(h.Operations, o)
+}
+
+// Withdrawn notes an acquire that may have been granted since its call, and holds nothing
+// from its return on.
+func (h *History) Withdrawn(o Operation) {
+	o.Outcome, o.Ret = Withdrawn, h.Stamp()
+	h.Add(o)
+	o.Kind = "withdraw"
+	h.Add(o)
+}
+
+// Drop notes that a lease, if it exists, may end at any time between two stamps.
+func (h *History) Drop(o Operation, call, ret int64) {
+	h.Add(Operation{Client: o.Client, Kind: "drop", Semaphore: o.Semaphore, Lease: o.Lease, Call: call, Ret: ret, Outcome: Unknown})
+}
+
+// Promised notes until when a client counts on a session at most.
+func (h *History) Promised(session string, until time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Deadlines[session] = max(h.Deadlines[session], until.Sub(h.Began))
+}
+
+// Believed notes a lease that a client has counted on until now.
+func (h *History) Believed(l *client.Lease, from, to int64) {
+	h.Believe(Belief{l.Semaphore, l.Session, l.Token, l.Count, from, to})
+}
+
+// Believe notes a lease that a client without package client has counted on.
+func (h *History) Believe(b Belief) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Beliefs = append(h.Beliefs, b)
+}
+
+// Write brings a write to the resource that a semaphore protects. It is valid while the
+// client counts on the lease: Err alone is as late as the goroutine that sets it.
+func (h *History) Write(l *client.Lease) {
+	h.Arrive(Write{Semaphore: l.Semaphore, Session: l.Session, Token: l.Token}, func() bool { return l.Err() == nil && time.Now().Before(l.Deadline()) })
+}
+
+// Arrive brings a write to its resource, which refuses a token smaller than one that it has
+// seen. valid reports, at that moment, whether the writer counts on its lease.
+func (h *History) Arrive(w Write, valid func() bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.At, w.Valid = h.stampLocked(), valid()
+	if w.Accepted = w.Token >= h.resource[w.Semaphore]; w.Accepted {
+		h.resource[w.Semaphore] = w.Token
+	}
+	h.Writes = append(h.Writes, w)
+}
+
+// Read notes a linearizable read.
+func (h *History) Read(o Operation, s *client.Semaphore) {
+	o.Held, o.Available, o.Outcome, o.Ret = s.Held, s.Available, Done, h.Stamp()
+	h.Add(o)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Indexes = append(h.Indexes, SeenIndex{s.Name, s.ModifiedIndex, o.Call, o.Ret})
+}
+
+// Known counts the operations whose outcome is known.
+func (h *History) Known() (n int) {
+	for _, o := range h.Operations {
+		if o.Outcome == Done || o.Outcome == Refused {
+			n++
+		}
+	}
+	return n
+}
+
+// Tail prints the last lines of a list.
+func Tail[T any](list []T, most int) string {
+	var text strings.Builder
+	if skipped := len(list) - most; skipped > 0 {
+		fmt.Fprintf(&text, "  (%d before)\n", skipped)
+		list = list[skipped:]
+	}
+	for _, one := range list {
+		fmt.Fprintf(&text, "  %v\n", one)
+	}
+	return text.String()
+}
