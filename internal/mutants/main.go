@@ -27,6 +27,8 @@ func run(ctx context.Context, arguments []string) (err error) {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	only := flags.String("only", "", "run only the listed faults with this `text` in their name or file")
 	count := flags.Int("random", 0, "run this `number` of random faults instead of the listed ones")
+	numbers := flags.String("numbers", "", "run only these `numbers` of the random faults, such as 7,20-40: a run can be made in parts")
+	quick := flags.Bool("quick", false, "run only the tests that take little time")
 	seed := flags.Uint64("seed", 0, "choose the random faults by this `number`")
 	timeout := flags.Duration("timeout", 5*time.Minute, "the `time` that the tests of one fault may take")
 	if err := flags.Parse(arguments); err != nil {
@@ -44,13 +46,17 @@ func run(ctx context.Context, arguments []string) (err error) {
 	if err := copyTree(filepath.Dir(strings.TrimSpace(string(file))), scratch); err != nil {
 		return err
 	}
-	r := &runner{root: scratch, timeout: *timeout}
+	r := &runner{root: scratch, timeout: *timeout, quick: *quick}
 	if *count > 0 {
 		folders := flags.Args()
 		if len(folders) == 0 {
 			folders = defaultFolders
 		}
-		return r.random(ctx, folders, *seed, *count)
+		which, err := parseNumbers(*numbers, *count)
+		if err != nil {
+			return err
+		}
+		return r.random(ctx, folders, *seed, which)
 	}
 	return r.listed(ctx, *only)
 }
@@ -121,7 +127,7 @@ func (r *runner) each(ctx context.Context, folder string, jobs []job, report fun
 		if alone(j) {
 			continue
 		}
-		o, err := r.stages(ctx, together, j, sound)
+		o, err := r.stages(ctx, together, together, j, sound)
 		if err != nil {
 			return err
 		}
@@ -135,7 +141,7 @@ func (r *runner) each(ctx context.Context, folder string, jobs []job, report fun
 		if err != nil {
 			return err
 		}
-		o, err := r.stages(ctx, p, j, sound)
+		o, err := r.stages(ctx, p, together, j, sound)
 		if err != nil {
 			return err
 		}
@@ -144,31 +150,35 @@ func (r *runner) each(ctx context.Context, folder string, jobs []job, report fun
 	return nil
 }
 
-// stages runs the tests of a job until one catches its fault. Tests that catch one must pass
-// without it.
-func (r *runner) stages(ctx context.Context, p program, j job, sound map[tests]outcome) (o outcome, err error) {
+// stages runs the tests of a job until one catches its fault. These tests must pass without it,
+// and the processor time that they take then bounds what they may take with it.
+func (r *runner) stages(ctx context.Context, p, together program, j job, sound map[tests]outcome) (o outcome, err error) {
+	if why, is := p.invalid[j.change.number]; is {
+		return outcome{verdict: invalid, detail: why}, nil
+	}
 	for _, t := range j.stages {
-		if o = p.run(ctx, r, j.change.number, t); o.verdict == survived {
-			continue
-		}
-		if ctx.Err() != nil || o.verdict == invalid {
+		if r.quick && slices.Contains(slow[t.folder], t.run) {
 			break
 		}
 		s, known := sound[t]
-		if !known && p.combined {
-			s = p.run(ctx, r, 0, t)
+		if !known {
+			if s, err = together.without(ctx, r, t, p); err != nil {
+				return o, err
+			}
 			sound[t] = s
 		}
 		if s.verdict != survived {
-			return o, fmt.Errorf("%s %s without a fault: %v %s: %s", t.folder, t.run, s.verdict, s.test, s.detail)
+			return o, errors.Join(ctx.Err(), fmt.Errorf("%s %s without a fault: %v %s: %s", t.folder, t.run, s.verdict, s.test, s.detail))
 		}
-		break
+		if o = p.run(ctx, r, j.change.number, t, 10*time.Second+5*s.processor); o.verdict != survived {
+			break
+		}
 	}
 	return o, ctx.Err()
 }
 
 func (o outcome) print(fault string) {
-	fmt.Printf("%-8s %6.1f s  %s\n%20s%s\n", o.verdict, o.took.Seconds(), fault, "", o.test)
+	fmt.Printf("%-8s %6.1f s  %s\n%20s%s\n", o.verdict, o.processor.Seconds(), fault, "", o.test)
 	if o.verdict > caught && o.detail != "" {
 		fmt.Printf("%20s%s\n", "", o.detail)
 	}
