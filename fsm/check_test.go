@@ -246,6 +246,10 @@ func TestCheckFindsABrokenIndexOfHolders(t *testing.T) {
 		{"missing", func(m *Machine, r ref, _ *semaphore) { delete(m.holdersBy, r) }},
 		{"without need", func(m *Machine, _ ref, _ *semaphore) { m.holdersBy[m.byName["few"]] = &holderIndex{} }},
 		{"not in the order of their tokens", func(m *Machine, _ ref, s *semaphore) { m.leases.mut(s.holders.first).token = m.tokens }},
+		{"not in the order of their tokens", func(m *Machine, _ ref, s *semaphore) {
+			first := m.leases.mut(s.holders.first)
+			first.token = m.leases.at(first.inSemaphore.next).token
+		}},
 		{"another lease for a token", func(m *Machine, r ref, s *semaphore) {
 			m.holdersBy[r].byToken.Set(m.leases.at(s.holders.first).token, s.holders.last)
 		}},
