@@ -11,7 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
@@ -29,6 +32,7 @@ func run(ctx context.Context, arguments []string) (err error) {
 	count := flags.Int("random", 0, "run this `number` of random faults instead of the listed ones")
 	numbers := flags.String("numbers", "", "run only these `numbers` of the random faults, such as 7,20-40: a run can be made in parts")
 	quick := flags.Bool("quick", false, "run only the tests that take little time")
+	parallel := flags.Int("parallel", 1, "test this `number` of faults at a time")
 	seed := flags.Uint64("seed", 0, "choose the random faults by this `number`")
 	timeout := flags.Duration("timeout", 5*time.Minute, "the `time` that the tests of one fault may take")
 	if err := flags.Parse(arguments); err != nil {
@@ -46,7 +50,7 @@ func run(ctx context.Context, arguments []string) (err error) {
 	if err := copyTree(filepath.Dir(strings.TrimSpace(string(file))), scratch); err != nil {
 		return err
 	}
-	r := &runner{root: scratch, timeout: *timeout, quick: *quick}
+	r := &runner{root: scratch, timeout: *timeout, quick: *quick, parallel: *parallel}
 	if *count > 0 {
 		folders := flags.Args()
 		if len(folders) == 0 {
@@ -119,19 +123,30 @@ func (r *runner) each(ctx context.Context, folder string, jobs []job, report fun
 	for file, s := range left {
 		rest[file] = s.changes
 	}
-	sound := map[tests]outcome{}
+	sound := &baseline{of: together, found: map[tests]outcome{}}
 	alone := func(j job) bool {
 		return slices.ContainsFunc(rest[j.file], func(c change) bool { return c.number == j.change.number })
 	}
+	var reporting sync.Mutex
+	runs, stopped := errgroup.WithContext(ctx)
+	runs.SetLimit(r.parallel)
 	for _, j := range jobs {
 		if alone(j) {
 			continue
 		}
-		o, err := r.stages(ctx, together, together, j, sound)
-		if err != nil {
-			return err
-		}
-		report(j, o)
+		runs.Go(func() error {
+			o, err := r.stages(stopped, together, j, sound)
+			if err != nil {
+				return err
+			}
+			reporting.Lock()
+			defer reporting.Unlock()
+			report(j, o)
+			return nil
+		})
+	}
+	if err := runs.Wait(); err != nil {
+		return err
 	}
 	for _, j := range jobs {
 		if !alone(j) {
@@ -141,7 +156,7 @@ func (r *runner) each(ctx context.Context, folder string, jobs []job, report fun
 		if err != nil {
 			return err
 		}
-		o, err := r.stages(ctx, p, together, j, sound)
+		o, err := r.stages(ctx, p, j, sound)
 		if err != nil {
 			return err
 		}
@@ -152,7 +167,7 @@ func (r *runner) each(ctx context.Context, folder string, jobs []job, report fun
 
 // stages runs the tests of a job until one catches its fault. These tests must pass without it,
 // and the processor time that they take then bounds what they may take with it.
-func (r *runner) stages(ctx context.Context, p, together program, j job, sound map[tests]outcome) (o outcome, err error) {
+func (r *runner) stages(ctx context.Context, p program, j job, sound *baseline) (o outcome, err error) {
 	if why, is := p.invalid[j.change.number]; is {
 		return outcome{verdict: invalid, detail: why}, nil
 	}
@@ -160,15 +175,9 @@ func (r *runner) stages(ctx context.Context, p, together program, j job, sound m
 		if r.quick && slices.Contains(slow[t.folder], t.run) {
 			break
 		}
-		s, known := sound[t]
-		if !known {
-			if s, err = together.without(ctx, r, t, p); err != nil {
-				return o, err
-			}
-			sound[t] = s
-		}
-		if s.verdict != survived {
-			return o, errors.Join(ctx.Err(), fmt.Errorf("%s %s without a fault: %v %s: %s", t.folder, t.run, s.verdict, s.test, s.detail))
+		s, err := sound.run(ctx, r, t, p)
+		if err != nil {
+			return o, err
 		}
 		if o = p.run(ctx, r, j.change.number, t, 10*time.Second+5*s.processor); o.verdict != survived {
 			break

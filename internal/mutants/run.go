@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -46,11 +47,12 @@ type outcome struct {
 // runner runs tests of a copy of the tree. Faults go into the copy itself, so that tests which
 // build programs of the tree's files see them as well.
 type runner struct {
-	root    string        // of the copy
-	timeout time.Duration // of the tests of one fault
-	quick   bool          // leave the slow tests out
-	builds  int
-	faulty  map[string]string // the files with faults in them, and their content without; "" for none
+	root     string        // of the copy
+	timeout  time.Duration // of the tests of one fault
+	quick    bool          // leave the slow tests out
+	parallel int           // faults tested at a time
+	builds   int
+	faulty   map[string]string // the files with faults in them, and their content without; "" for none
 }
 
 // program is the tests of one folder, built with faults.
@@ -248,14 +250,33 @@ func (p program) run(ctx context.Context, r *runner, number int, t tests, within
 	return o
 }
 
-// without runs tests of the program without a fault, beside another one whose faults are in
-// the copy.
-func (p program) without(ctx context.Context, r *runner, t tests, other program) (outcome, error) {
-	if err := r.put(p.texts); err != nil {
-		return outcome{}, err
+// baseline is what tests do without a fault, each run once.
+type baseline struct {
+	of    program
+	mu    sync.Mutex
+	found map[tests]outcome
+}
+
+// run runs tests without a fault, beside a program whose faults are in the copy. It returns an
+// error if they do not pass.
+func (b *baseline) run(ctx context.Context, r *runner, t tests, beside program) (o outcome, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o, known := b.found[t]
+	if !known {
+		if beside.binary != b.of.binary {
+			if err := r.put(b.of.texts); err != nil {
+				return o, err
+			}
+			defer func() { err = errors.Join(err, r.put(beside.texts)) }()
+		}
+		o = b.of.run(ctx, r, 0, t, r.timeout)
+		b.found[t] = o
 	}
-	o := p.run(ctx, r, 0, t, r.timeout)
-	return o, r.put(other.texts)
+	if o.verdict != survived {
+		return o, errors.Join(ctx.Err(), fmt.Errorf("%s %s without a fault: %v %s: %s", t.folder, t.run, o.verdict, o.test, o.detail))
+	}
+	return o, nil
 }
 
 // event is one line of go test -json, see go doc test2json.
