@@ -16,6 +16,7 @@ STATES     ?= 1000000
 CHECKS     ?= 20000
 ONLY       ?=
 COUNT      ?= 300
+NUMBERS    ?=
 SEED       ?= 0
 CRASHES    ?= 10000
 FOLDERS    ?= 10000
@@ -61,8 +62,8 @@ rolls:        ## ROLLS rolling restarts of three processes under load
 	go test -tags processes -count 1 -v -run '^TestRollingRestart$$' -timeout 0 ./cmd/signalbox -rolls $(ROLLS)
 mutants:      ## deliberate faults, each caught by a test; ONLY=TEXT: those with it in name or file
 	go run ./internal/mutants -only "$(ONLY)"
-mutations:    ## COUNT random faults in fsm and store, chosen by SEED, and those that no test catches
-	go run ./internal/mutants -random $(COUNT) -seed $(SEED)
+mutations:    ## COUNT random faults in fsm and store, chosen by SEED, and those that no test catches; NUMBERS=7,20-40: these of them
+	go run ./internal/mutants -random $(COUNT) -seed $(SEED) -numbers "$(NUMBERS)"
 powerloss:    ## CRASHES losses of power, of which the data folder must lose nothing
 	SIGNALBOX_STORE_CRASHES=$(CRASHES) SIGNALBOX_STORE_CRASH_SEED=$(SEED) go test ./store -count 1 -v -run '^TestPowerLoss$$' -timeout 180m
 damage:       ## FOLDERS damaged data folders, none of which may be believed

@@ -171,3 +171,12 @@ func TestResultsAreForEver(t *testing.T) {
 	}
 	golden(t, "testdata/results.golden", b.String())
 }
+
+// TestResultsOfOtherProgramsAreRefused: a code or a member that this program does not know.
+func TestResultsOfOtherProgramsAreRefused(t *testing.T) {
+	for i, encoded := range [][]byte{AppendResult(nil, &Result{Code: codeCount - 1}), AppendResult(nil, &Result{Code: codeCount}), {byte(OK), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}} {
+		if decoded, err := DecodeResult(encoded); (err == nil) != (i == 0) {
+			t.Errorf("%x is read as %+v, %v", encoded, decoded, err)
+		}
+	}
+}

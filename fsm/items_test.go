@@ -385,3 +385,23 @@ func restamped(e sentEntry) []byte {
 	}
 	return EncodeEntry(e.stampMS, commands)
 }
+
+// TestChangesBeginWithTheJumpsOfEpochs: a state that comes to the level of items may have jumped
+// before it. Its changes begin above the numbers that it may have lost, and only then.
+func TestChangesBeginWithTheJumpsOfEpochs(t *testing.T) {
+	for _, level := range []uint32{ItemsLevel, FeatureLevel} {
+		m := NewAtLevel(ItemsLevel - 1)
+		m.epochs = 3*succeededJump + 7
+		for index := range uint64(2) {
+			m.Apply(index+1, EncodeEntry(0, [][]byte{Envelope{}.Encode(RaiseLevel{Level: level})}))
+			if m.changes != 3*succeededJump || m.itemChange != m.changes || m.jumped != m.changes || m.FeatureLevel() != level {
+				t.Errorf("at level %d, %d times: changes %d, the last of an item %d", level, index+1, m.changes, m.itemChange)
+			}
+		}
+		m.epochs += succeededJump
+		m.raise(FeatureLevel)
+		if m.changes != 3*succeededJump {
+			t.Errorf("from level %d on: changes %d", level, m.changes)
+		}
+	}
+}

@@ -206,6 +206,9 @@ func TestSucceededStateCanEndAllSessions(t *testing.T) {
 	if cause, _, known := m.Ended(5000); !known || cause != CauseExpired {
 		t.Errorf("the end of a session: %v, %v", cause, known)
 	}
+	if next := m.Apply(51, EncodeEntry(0, nil)); len(next.Effects) > 0 {
+		t.Errorf("the first entry has the effects of the succession: %+v", next.Effects[0])
+	}
 }
 
 // TestPropertySucceededStatesAreSound: any state can follow any other one; the result

@@ -11,7 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
@@ -27,6 +30,9 @@ func run(ctx context.Context, arguments []string) (err error) {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	only := flags.String("only", "", "run only the listed faults with this `text` in their name or file")
 	count := flags.Int("random", 0, "run this `number` of random faults instead of the listed ones")
+	numbers := flags.String("numbers", "", "run only these `numbers` of the random faults, such as 7,20-40: a run can be made in parts")
+	quick := flags.Bool("quick", false, "run only the tests that take little time")
+	parallel := flags.Int("parallel", 1, "test this `number` of faults at a time")
 	seed := flags.Uint64("seed", 0, "choose the random faults by this `number`")
 	timeout := flags.Duration("timeout", 5*time.Minute, "the `time` that the tests of one fault may take")
 	if err := flags.Parse(arguments); err != nil {
@@ -44,13 +50,17 @@ func run(ctx context.Context, arguments []string) (err error) {
 	if err := copyTree(filepath.Dir(strings.TrimSpace(string(file))), scratch); err != nil {
 		return err
 	}
-	r := &runner{root: scratch, timeout: *timeout}
+	r := &runner{root: scratch, timeout: *timeout, quick: *quick, parallel: *parallel}
 	if *count > 0 {
 		folders := flags.Args()
 		if len(folders) == 0 {
 			folders = defaultFolders
 		}
-		return r.random(ctx, folders, *seed, *count)
+		which, err := parseNumbers(*numbers, *count)
+		if err != nil {
+			return err
+		}
+		return r.random(ctx, folders, *seed, which)
 	}
 	return r.listed(ctx, *only)
 }
@@ -113,19 +123,30 @@ func (r *runner) each(ctx context.Context, folder string, jobs []job, report fun
 	for file, s := range left {
 		rest[file] = s.changes
 	}
-	sound := map[tests]outcome{}
+	sound := &baseline{of: together, found: map[tests]outcome{}}
 	alone := func(j job) bool {
 		return slices.ContainsFunc(rest[j.file], func(c change) bool { return c.number == j.change.number })
 	}
+	var reporting sync.Mutex
+	runs, stopped := errgroup.WithContext(ctx)
+	runs.SetLimit(r.parallel)
 	for _, j := range jobs {
 		if alone(j) {
 			continue
 		}
-		o, err := r.stages(ctx, together, j, sound)
-		if err != nil {
-			return err
-		}
-		report(j, o)
+		runs.Go(func() error {
+			o, err := r.stages(stopped, together, j, sound)
+			if err != nil {
+				return err
+			}
+			reporting.Lock()
+			defer reporting.Unlock()
+			report(j, o)
+			return nil
+		})
+	}
+	if err := runs.Wait(); err != nil {
+		return err
 	}
 	for _, j := range jobs {
 		if !alone(j) {
@@ -144,31 +165,29 @@ func (r *runner) each(ctx context.Context, folder string, jobs []job, report fun
 	return nil
 }
 
-// stages runs the tests of a job until one catches its fault. Tests that catch one must pass
-// without it.
-func (r *runner) stages(ctx context.Context, p program, j job, sound map[tests]outcome) (o outcome, err error) {
+// stages runs the tests of a job until one catches its fault. These tests must pass without it,
+// and the processor time that they take then bounds what they may take with it.
+func (r *runner) stages(ctx context.Context, p program, j job, sound *baseline) (o outcome, err error) {
+	if why, is := p.invalid[j.change.number]; is {
+		return outcome{verdict: invalid, detail: why}, nil
+	}
 	for _, t := range j.stages {
-		if o = p.run(ctx, r, j.change.number, t); o.verdict == survived {
-			continue
-		}
-		if ctx.Err() != nil || o.verdict == invalid {
+		if r.quick && slices.Contains(slow[t.folder], t.run) {
 			break
 		}
-		s, known := sound[t]
-		if !known && p.combined {
-			s = p.run(ctx, r, 0, t)
-			sound[t] = s
+		s, err := sound.run(ctx, r, t, p)
+		if err != nil {
+			return o, err
 		}
-		if s.verdict != survived {
-			return o, fmt.Errorf("%s %s without a fault: %v %s: %s", t.folder, t.run, s.verdict, s.test, s.detail)
+		if o = p.run(ctx, r, j.change.number, t, 10*time.Second+5*s.processor); o.verdict != survived {
+			break
 		}
-		break
 	}
 	return o, ctx.Err()
 }
 
 func (o outcome) print(fault string) {
-	fmt.Printf("%-8s %6.1f s  %s\n%20s%s\n", o.verdict, o.took.Seconds(), fault, "", o.test)
+	fmt.Printf("%-8s %6.1f s  %s\n%20s%s\n", o.verdict, o.processor.Seconds(), fault, "", o.test)
 	if o.verdict > caught && o.detail != "" {
 		fmt.Printf("%20s%s\n", "", o.detail)
 	}

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -39,25 +40,28 @@ type outcome struct {
 	verdict verdict
 	test    string // the first that failed
 	detail  string // the end of the output, if no test caught the fault
-	took    time.Duration
+
+	processor time.Duration // that the tests took
 }
 
 // runner runs tests of a copy of the tree. Faults go into the copy itself, so that tests which
 // build programs of the tree's files see them as well.
 type runner struct {
-	root    string        // of the copy
-	timeout time.Duration // of the tests of one fault
-	builds  int
-	faulty  map[string]string // the files with faults in them, and their content without; "" for none
+	root     string        // of the copy
+	timeout  time.Duration // of the tests of one fault
+	quick    bool          // leave the slow tests out
+	parallel int           // faults tested at a time
+	builds   int
+	faulty   map[string]string // the files with faults in them, and their content without; "" for none
 }
 
 // program is the tests of one folder, built with faults.
 type program struct {
-	folder   string
-	binary   string
-	combined bool           // it can run without a fault
-	inForce  map[int]string // by number of a fault in it: the value of the selector
-	invalid  map[int]string // the errors of those that do not build
+	folder  string
+	binary  string
+	texts   map[string]string // its files with faults in them, by path
+	inForce map[int]string    // by number of a fault in it: the value of the selector
+	invalid map[int]string    // the errors of those that do not build
 }
 
 // source is a file as it is, with the faults of it.
@@ -70,7 +74,7 @@ type source struct {
 // the root. The changes that can't be combined with others are left: each needs a build of
 // its own.
 func (r *runner) build(ctx context.Context, folder string, files map[string]source) (p program, left map[string]source, err error) {
-	p = program{folder: folder, combined: true, inForce: map[int]string{}, invalid: map[int]string{}}
+	p = program{folder: folder, inForce: map[int]string{}, invalid: map[int]string{}}
 	left = map[string]source{}
 	for range 10 { // each build finds some that are invalid
 		texts, clones := map[string]string{}, map[string][]clone{}
@@ -117,29 +121,37 @@ func (r *runner) alone(ctx context.Context, folder, file string, c change) (prog
 	return p, err
 }
 
-// compile puts files with faults into the copy, those before them out of it, and builds the tests
-// of a folder.
+// compile puts files with faults into the copy and builds the tests of a folder.
 func (r *runner) compile(ctx context.Context, folder string, texts map[string]string, p *program) (printed string, err error) {
-	if err := r.mend(); err != nil {
+	p.texts = texts
+	if err := r.put(texts); err != nil {
 		return "", err
+	}
+	r.builds++
+	p.binary = filepath.Join(r.root, fmt.Sprintf("faulty%d.test", r.builds))
+	command := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-trimpath", "-buildvcs=false", "-gcflags=-e", "-ldflags=-s -w", "-o", p.binary, "./"+folder)
+	command.Dir = r.root
+	output, err := command.CombinedOutput()
+	return string(output), err
+}
+
+// put puts files with faults into the copy, those before them out of it.
+func (r *runner) put(texts map[string]string) error {
+	if err := r.mend(); err != nil {
+		return err
 	}
 	for file, text := range texts {
 		at := filepath.Join(r.root, filepath.FromSlash(file))
 		before, err := os.ReadFile(at)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", err
+			return err
 		}
 		r.faulty[file] = string(before)
 		if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
-			return "", err
+			return err
 		}
 	}
-	r.builds++
-	p.binary = filepath.Join(r.root, fmt.Sprintf("faulty%d.test", r.builds))
-	command := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-trimpath", "-buildvcs=false", "-gcflags=-e", "-o", p.binary, "./"+folder)
-	command.Dir = r.root
-	output, err := command.CombinedOutput()
-	return string(output), err
+	return nil
 }
 
 // mend takes all faults out of the copy.
@@ -200,12 +212,17 @@ func (p *program) blame(printed string, clones map[string][]clone) {
 	}
 }
 
-// run runs tests of the program with a fault in force, 0 for none.
-func (p program) run(ctx context.Context, r *runner, number int, t tests) outcome {
-	if why, is := p.invalid[number]; is {
-		return outcome{verdict: invalid, detail: why}
-	}
-	arguments := []string{"tool", "test2json", p.binary, "-test.v=test2json", "-test.timeout=" + r.timeout.String(), "-test.failfast"}
+// options are those of the tests of a folder. Tests of random sequences neither look for a
+// shorter one that fails nor keep it for the next fault.
+var options = map[string][]string{"fsm": {"-rapid.nofailfile", "-rapid.shrinktime=0"}}
+
+// limited runs a program within seconds of processor time, however busy the machine is.
+const limited = `ulimit -t "$0" && exec "$@"`
+
+// run runs tests of the program with a fault in force, 0 for none, within a processor time.
+func (p program) run(ctx context.Context, r *runner, number int, t tests, within time.Duration) outcome {
+	arguments := append([]string{"tool", "test2json", "sh", "-c", limited, strconv.Itoa(int(within.Seconds())), p.binary,
+		"-test.v=test2json", "-test.timeout=" + r.timeout.String(), "-test.failfast"}, options[p.folder]...)
 	if t.run != "" {
 		arguments = append(arguments, "-test.run="+t.run)
 	}
@@ -219,14 +236,47 @@ func (p program) run(ctx context.Context, r *runner, number int, t tests) outcom
 	command.Env = append(os.Environ(), selector+"="+p.inForce[number], "PWD="+command.Dir)
 	var printed bytes.Buffer
 	command.Stdout, command.Stderr = &printed, &printed
-	started := time.Now()
 	err := command.Run()
 	o := judge(&printed)
-	o.took = time.Since(started)
-	if err != nil && o.verdict == survived {
+	if command.ProcessState != nil {
+		o.processor = command.ProcessState.UserTime() + command.ProcessState.SystemTime()
+	}
+	switch {
+	case err != nil && o.processor >= within:
+		o.verdict = hung
+	case err != nil && o.verdict == survived:
 		o.verdict, o.test = caught, "(the package: "+o.detail+")"
 	}
 	return o
+}
+
+// baseline is what tests do without a fault, each run once.
+type baseline struct {
+	of    program
+	mu    sync.Mutex
+	found map[tests]outcome
+}
+
+// run runs tests without a fault, beside a program whose faults are in the copy. It returns an
+// error if they do not pass.
+func (b *baseline) run(ctx context.Context, r *runner, t tests, beside program) (o outcome, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o, known := b.found[t]
+	if !known {
+		if beside.binary != b.of.binary {
+			if err := r.put(b.of.texts); err != nil {
+				return o, err
+			}
+			defer func() { err = errors.Join(err, r.put(beside.texts)) }()
+		}
+		o = b.of.run(ctx, r, 0, t, r.timeout)
+		b.found[t] = o
+	}
+	if o.verdict != survived {
+		return o, errors.Join(ctx.Err(), fmt.Errorf("%s %s without a fault: %v %s: %s", t.folder, t.run, o.verdict, o.test, o.detail))
+	}
+	return o, nil
 }
 
 // event is one line of go test -json, see go doc test2json.
