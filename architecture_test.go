@@ -172,7 +172,7 @@ var testLayers = map[string][]string{
 
 // testOnly are packages that only tests import, and packages of this list.
 var testOnly = []string{
-	"httpapi/internal/apitest", "internal/hostile""internal/checks", "internal/logtest", "internal/memnet", "internal/noderedclient", "internal/openapitest", "internal/otlptest", "internal/throttleclient",
+	"httpapi/internal/apitest", "internal/hostile", "internal/checks", "internal/logtest", "internal/memnet", "internal/noderedclient", "internal/openapitest", "internal/otlptest", "internal/throttleclient",
 	"store/internal/storetest",
 }
 
@@ -194,7 +194,7 @@ var homes = map[string][]string{
 	"go.opentelemetry.io":                     {"httpapi/tracing", "internal/otlptest"},
 	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "internal/checks"},
 	"github.com/hashicorp/consul":             {"internal/consulclient"},
-	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/consulclient", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/otlptest""internal/chaos", "internal/simulation", "examples/rate-limit"},
+	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/consulclient", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/otlptest", "internal/chaos", "internal/simulation", "examples/rate-limit"},
 }
 
 // pureFolders are the state machine's folder and those of the packages of ours that
