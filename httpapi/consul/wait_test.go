@@ -270,6 +270,31 @@ func TestPastVersions(t *testing.T) {
 	}
 }
 
+// TestTakenKeys: an acquire of a key that another session holds makes no entry; one by a session
+// that does not live, or with an Idempotency-Key, does.
+func TestTakenKeys(t *testing.T) {
+	s, node := onConsul(t)
+	id, other := open(s, `{}`), open(s, `{}`)
+	s.Is(s.Ask("PUT /v1/kv/l?acquire="+id, ""), yes)
+	version := fmt.Sprint(keyOf(s, "l").ModifyIndex)
+	node.Set(func() { node.Calls = nil })
+	s.Is(s.Ask("PUT /v1/kv/l?acquire="+other, ""), no)
+	if len(node.Calls) != 0 {
+		t.Errorf("%d commands", len(node.Calls))
+	}
+	if got := s.Ask("PUT /v1/kv/l?acquire=nobody", ""); got.Status != 500 || len(node.Calls) != 1 {
+		t.Errorf("%s, %d commands", got, len(node.Calls))
+	}
+	s.Is(s.Ask("PUT /v1/kv/l?acquire="+other, "", "Idempotency-Key: consul-key-00000001"), no)
+	key := "Idempotency-Key: consul-key-00000002"
+	for i := range 2 { // the version is past by the first one
+		s.Is(s.Ask("PUT /v1/kv/l?cas="+version, "new", key), yes)
+		if len(node.Calls) != 3+i {
+			t.Errorf("%d commands", len(node.Calls))
+		}
+	}
+}
+
 // TestLocks: an acquire and a release of a key, by its holder and by others.
 func TestLocks(t *testing.T) {
 	inEachConsul(t, func(s *apitest.Site) {
