@@ -80,15 +80,19 @@ func TestIndexes(t *testing.T) {
 	})
 }
 
-// TestDeleteBetweenTwoQueries: the second one learns of it, though the key is there again.
+// TestDeleteBetweenTwoQueries: the second one learns of it at once.
 func TestDeleteBetweenTwoQueries(t *testing.T) {
 	inEachConsul(t, func(s *apitest.Site) {
 		s.Is(s.Ask("PUT /v1/kv/s/.lock", "1"), yes)
 		s.Is(s.Ask("PUT /v1/kv/t", "1"), yes)
 		index := indexOf(s.Ask("GET /v1/kv/s/?recurse", ""))
 		s.Is(s.Ask("DELETE /v1/kv/s/?recurse", ""), yes)
+		began := time.Now()
 		s.Is(s.Ask("GET /v1/kv/s/?recurse&wait=1m&index="+index, ""), "404 bare")
 		s.Is(s.Ask("GET /v1/kv/s/.lock?wait=1m&index="+index, ""), "404 bare")
+		if took := time.Since(began); took > time.Second {
+			s.Errorf("the delete was noticed after %v", took)
+		}
 	})
 }
 
