@@ -29,7 +29,7 @@ const (
 
 	longestName    = 4096 // bytes that are kept of a session's name
 	longestTTLText = 64
-	mostChecks     = 64 << 10 // more than a body can name
+	mostChecks     = 64 // that are kept
 )
 
 // about is what a client has given to its session. It is kept with the session as one text.
@@ -199,7 +199,7 @@ func (b *createBody) command(members []string, lingerPercent int) (command fsm.O
 	if missing, is := b.missingCheck(); is {
 		return command, failed("apply failed: Missing check '%s' registration", missing)
 	}
-	given := about{node: b.Node, ttl: b.TTL, delay: int64(b.LockDelay), checks: len(b.NodeChecks), name: cutName(b.Name)}
+	given := about{node: b.Node, ttl: b.TTL, delay: int64(b.LockDelay), checks: min(len(b.NodeChecks), mostChecks), name: cutName(b.Name)}
 	switch {
 	case b.Checks.given && len(b.Checks.ids) == 0:
 		given.checks = 0

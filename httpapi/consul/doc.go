@@ -11,16 +11,16 @@
 // wakes the waiting queries of this node in turn and not all at once.
 //
 // cmd/signalbox opens it with New; package httpapi serves it. It imports exchange,
-// cluster, cluster/outcome and fsm. It is safe for concurrent use.
+// cluster, cluster/outcome, fsm and turns. It is safe for concurrent use.
 //
 // Files:
-//   - consul.go: New, the routes, the order of the checks, refusals
+//   - consul.go: New, commands and their outcomes, refusals, the token of a request
 //   - query.go: the members of a query, keys in paths, the checks in their order
 //   - reply.go: replies to the byte, their headers, and lists within a size and a budget
-//   - read.go: GET of keys, and the index of what a query shows
+//   - read.go: the routes of keys, GET of keys, and the index of what a query shows
 //   - wait.go: queries that wait for a change
 //   - write.go: PUT and DELETE of keys
-//   - session.go: the routes of sessions
+//   - session.go: the routes of sessions, and their ids
 //   - about.go: what a client gives to a session, from its body to the text that is kept
 //   - agent.go: the routes about nodes
 package consul
