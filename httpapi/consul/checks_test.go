@@ -329,7 +329,7 @@ func TestIdempotencyKeys(t *testing.T) {
 			s.Errorf("opened %s, then %s", id, again)
 		}
 		for i, c := range []struct{ line, want string }{
-			{"PUT /v1/kv/a?cas=0", yes}, {"PUT /v1/kv/a?acquire=" + id, yes}, {"PUT /v1/kv/a?release=" + id, yes}, {"DELETE /v1/kv/a?cas=9", no},
+			{"PUT /v1/kv/a?cas=0", yes}, {"PUT /v1/kv/c?cas=0", yes}, {"PUT /v1/kv/a?acquire=" + id, yes}, {"PUT /v1/kv/a?release=" + id, yes}, {"DELETE /v1/kv/a?cas=9", no},
 			{"DELETE /v1/kv/a?recurse", yes}, {"PUT /v1/session/destroy/" + id, yes},
 		} {
 			s.Is(s.Ask(c.line, "x", key(10+i)), c.want)

@@ -80,15 +80,19 @@ func TestIndexes(t *testing.T) {
 	})
 }
 
-// TestDeleteBetweenTwoQueries: the second one learns of it, though the key is there again.
+// TestDeleteBetweenTwoQueries: the second one learns of it at once.
 func TestDeleteBetweenTwoQueries(t *testing.T) {
 	inEachConsul(t, func(s *apitest.Site) {
 		s.Is(s.Ask("PUT /v1/kv/s/.lock", "1"), yes)
 		s.Is(s.Ask("PUT /v1/kv/t", "1"), yes)
 		index := indexOf(s.Ask("GET /v1/kv/s/?recurse", ""))
 		s.Is(s.Ask("DELETE /v1/kv/s/?recurse", ""), yes)
+		began := time.Now()
 		s.Is(s.Ask("GET /v1/kv/s/?recurse&wait=1m&index="+index, ""), "404 bare")
 		s.Is(s.Ask("GET /v1/kv/s/.lock?wait=1m&index="+index, ""), "404 bare")
+		if took := time.Since(began); took > time.Second {
+			s.Errorf("the delete was noticed after %v", took)
+		}
 	})
 }
 
@@ -263,6 +267,31 @@ func TestPastVersions(t *testing.T) {
 		s.Is(s.Ask(line, "3"), no)
 		if len(node.Calls) != i+1 {
 			t.Errorf("%s: %d commands", line, len(node.Calls))
+		}
+	}
+}
+
+// TestTakenKeys: an acquire of a key that another session holds makes no entry; one by a session
+// that does not live, or with an Idempotency-Key, does.
+func TestTakenKeys(t *testing.T) {
+	s, node := onConsul(t)
+	id, other := open(s, `{}`), open(s, `{}`)
+	s.Is(s.Ask("PUT /v1/kv/l?acquire="+id, ""), yes)
+	version := fmt.Sprint(keyOf(s, "l").ModifyIndex)
+	node.Set(func() { node.Calls = nil })
+	s.Is(s.Ask("PUT /v1/kv/l?acquire="+other, ""), no)
+	if len(node.Calls) != 0 {
+		t.Errorf("%d commands", len(node.Calls))
+	}
+	if got := s.Ask("PUT /v1/kv/l?acquire=nobody", ""); got.Status != 500 || len(node.Calls) != 1 {
+		t.Errorf("%s, %d commands", got, len(node.Calls))
+	}
+	s.Is(s.Ask("PUT /v1/kv/l?acquire="+other, "", "Idempotency-Key: consul-key-00000001"), no)
+	key := "Idempotency-Key: consul-key-00000002"
+	for i := range 2 { // the version is past by the first one
+		s.Is(s.Ask("PUT /v1/kv/l?cas="+version, "new", key), yes)
+		if len(node.Calls) != 3+i {
+			t.Errorf("%d commands", len(node.Calls))
 		}
 	}
 }
