@@ -26,10 +26,10 @@ var (
 
 // report is what all runs come to.
 type report struct {
-	network                             string
-	runs, operations, known, unknown, n int
-	undecided, snapshots                int
-	gaps                                map[bool][]time.Duration // hard, or graceful
+	network                                      string
+	runs, operations, known, unknown, violations int
+	undecided, snapshots                         int
+	gaps                                         map[bool][]time.Duration // hard, or graceful
 }
 
 // TestChaos breaks clusters, one after the other, with a seed for each.
@@ -110,7 +110,7 @@ func (a *report) add(out outcome) {
 	a.known += out.known
 	a.unknown += out.unknown
 	a.undecided += len(out.undecided)
-	a.n += len(out.broken)
+	a.violations += len(out.broken)
 	for _, l := range out.losses {
 		a.gaps[l.hard] = append(a.gaps[l.hard], l.gap)
 	}
@@ -118,7 +118,7 @@ func (a *report) add(out outcome) {
 
 func (a *report) text(seed uint64, took time.Duration) string {
 	lines := []string{fmt.Sprintf("seed %d, %v, %s: %d runs, %d operations, %d of them known, %d unknown; %d snapshots given to nodes; %d parts not decided; %d violations",
-		seed, took.Round(time.Second), a.network, a.runs, a.operations, a.known, a.unknown, a.snapshots, a.undecided, a.n)}
+		seed, took.Round(time.Second), a.network, a.runs, a.operations, a.known, a.unknown, a.snapshots, a.undecided, a.violations)}
 	for hard, name := range map[bool]string{true: "killed", false: "stopped in order"} {
 		gaps := a.gaps[hard]
 		if len(gaps) == 0 {
