@@ -144,7 +144,7 @@ var testLayers = map[string][]string{
 	"cluster/backup":      {"store"}, // a folder with a state that is not in force
 	"cluster/replica":     {"store"}, // what a logged tick takes on the disk
 	"internal/certs":      {"internal/memnet"},
-	"httpapi":             {"httpapi/consul", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/logtest", "internal/hostile", "internal/memnet", "internal/openapitest"},
+	"httpapi":             {"httpapi/consul", "httpapi/fleetlock", "httpapi/terraform", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "internal/logtest", "internal/hostile", "internal/memnet", "internal/openapitest"},
 	"httpapi/callback":    {"internal/hostile"},
 	"httpapi/exchange":    {"httpapi", "httpapi/internal/apitest", "httpapi/nodered", "httpapi/throttle"},
 	"httpapi/ui":          {"httpapi", "httpapi/internal/apitest", "internal/openapitest"},

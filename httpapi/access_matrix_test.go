@@ -22,7 +22,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 )
 
-// scene is the state before a request. There are the semaphores N and ci/z with 5 permits each,
+// scene is the state before a request. There are the semaphores N, ci/z and fleetlock/g with 5 permits each,
 // an item ci/z, and a session 77 of the client.
 type scene int
 
@@ -125,6 +125,10 @@ var routeRights = map[string]rights{
 	"GET /v1/session/node/:node":                   {scope: access.Read, scene: kept, shows: `"Behavior":"release"`},
 	"GET /v1/kv/*":                                 {scope: access.Read, named: true, scene: kept, query: "?recurse", shows: `"N"`},
 	"PUT /v1/kv/*":                                 {scope: access.Use, named: true, scene: kept, body: "w", shows: "true"},
+	"LOCK /terraform/:name":                        {scope: access.Use, named: true, body: `{"ID":"1"}`, scene: idle},
+	"UNLOCK /terraform/:name":                      {scope: access.Use, named: true},
+	"POST /v1/pre-reboot":                          {scope: access.Use, all: true, body: `{"client_params":{"id":"m","group":"g"}}`},   // of fleetlock/g, which no prefix of a client covers
+	"POST /v1/steady-state":                        {scope: access.Use, body: `{"client_params":{"id":"m","group":"g"}}`, reads: true}, // the machine has no slot
 	"DELETE /v1/kv/*":                              {scope: access.Use, named: true, scene: kept, query: "?recurse", shows: "true"},
 	"GET /v1/agent/self":                           {scope: access.Read, shows: "n1"},
 	"GET /v1/status/leader":                        {scope: access.Read, shows: "n1:8711"},
@@ -185,6 +189,8 @@ func withTokens(t *testing.T, clients ...client) func(*apitest.Config) {
 		withNodeRED(cfg)
 		withThrottle(cfg)
 		withConsul(cfg)
+		withFleetLock(cfg)
+		withTerraform(cfg)
 	}
 }
 
@@ -212,6 +218,7 @@ func (r rights) request(a *apitest.API, route, name, authorization string) *http
 	}
 	request := httptest.NewRequest(method, target+inserted.Replace(r.query), strings.NewReader(body))
 	request.Header.Set("X-Request-Id", "same")
+	request.Header.Set("fleet-lock-protocol", "true")
 	if r.body == aBackup {
 		request.Header.Set("Content-Type", "application/octet-stream")
 	} else if r.body != "" {
@@ -267,6 +274,7 @@ func (s scene) set(a *apitest.API, name, owner string) {
 	}
 	do(fsm.StartTerm{Term: 3, Leader: "n1", Limits: fsm.DefaultLimits(), Level: fsm.FeatureLevel})
 	do(fsm.CreateSemaphore{Name: "ci/z", Permits: 5})
+	do(fsm.CreateSemaphore{Name: "fleetlock/g", Permits: 5})
 	do(fsm.ItemPut{Name: "ci/z", Value: "v"})
 	if s != missing {
 		do(fsm.CreateSemaphore{Name: name, Permits: 5})

@@ -17,7 +17,8 @@ func TestDialects(t *testing.T) {
 	own := map[string]struct { // 404 where the dialect is not served
 		path   string
 		status int
-	}{"nodered": {"/semaphore/up", http.StatusMethodNotAllowed}, "throttle": {"/peers/", http.StatusOK}, "consul": {"/v1/kv/?keys", http.StatusOK}}
+	}{"nodered": {"/semaphore/up", http.StatusMethodNotAllowed}, "throttle": {"/peers/", http.StatusOK}, "consul": {"/v1/kv/?keys", http.StatusOK},
+		"fleetlock": {"/v1/pre-reboot", http.StatusMethodNotAllowed}, "terraform": {"/terraform/a", http.StatusMethodNotAllowed}}
 	for _, c := range []struct {
 		flags  string
 		served string
@@ -25,6 +26,7 @@ func TestDialects(t *testing.T) {
 		{"", "nodered,throttle"},
 		{"--dialects nodered,throttle,consul", "nodered,throttle,consul"},
 		{"--dialects consul", "consul"},
+		{"--dialects fleetlock,terraform", "fleetlock,terraform"},
 		{"--dialects throttle", "throttle"},
 		{"--dialects nodered", "nodered"},
 		{"--dialects none", ""},
