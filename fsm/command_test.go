@@ -109,3 +109,39 @@ func TestMayWait(t *testing.T) {
 		}
 	}
 }
+
+// TestTimesAndTextsOutOfRangeAreMalformed: each command that has a time takes the shortest and
+// the longest, and refuses what is beyond, and metadata and sessions that can't be.
+func TestTimesAndTextsOutOfRangeAreMalformed(t *testing.T) {
+	bad := []Pair{{"\xff", "v"}}
+	for i, c := range []struct{ sound, broken []Command }{
+		{[]Command{OpenSession{Session: 1}, OpenSession{Session: 2, TTLMS: MaxTTLMS}},
+			[]Command{OpenSession{}, OpenSession{Session: 3, TTLMS: -1}, OpenSession{Session: 3, TTLMS: MaxTTLMS + 1}, OpenSession{Session: 3, Metadata: bad}}},
+		{[]Command{OpenHolder{Session: 1, DelayMS: maxItemDelayMS}, OpenHolder{Session: 2, TTLMS: MaxTTLMS}},
+			[]Command{OpenHolder{}, OpenHolder{Session: 3, TTLMS: -1}, OpenHolder{Session: 3, TTLMS: MaxTTLMS + 1}, OpenHolder{Session: 3, DelayMS: -1},
+				OpenHolder{Session: 3, DelayMS: maxItemDelayMS + 1}, OpenHolder{Session: 3, About: "\xff"}}},
+		{[]Command{Acquire{Session: 9, Name: "db", Count: 1, TTLMS: KeepTTL}, Acquire{Session: 9, Name: "db", Count: 1, TTLMS: MaxTTLMS}},
+			[]Command{Acquire{Session: 9, Name: "db", Count: 1, TTLMS: KeepTTL - 1}, Acquire{Session: 9, Name: "db", Count: 1, TTLMS: MaxTTLMS + 1}}},
+		{[]Command{AcquireOnce{Session: 1, Name: "db", Count: 1, TTLMS: MaxTTLMS, WaitMS: MaxTTLMS}},
+			[]Command{AcquireOnce{Name: "db", Count: 1}, AcquireOnce{Session: 3, Name: "db", Count: 1, TTLMS: -1}, AcquireOnce{Session: 3, Name: "db", Count: 1, TTLMS: MaxTTLMS + 1},
+				AcquireOnce{Session: 3, Name: "db", Count: 1, WaitMS: -1}, AcquireOnce{Session: 3, Name: "db", Count: 1, WaitMS: MaxTTLMS + 1}, AcquireOnce{Session: 3, Name: "db", Count: 1, Metadata: bad}}},
+		{[]Command{Renew{Renewals: []Renewal{{9, MaxTTLMS}}}},
+			[]Command{Renew{Renewals: []Renewal{{9, KeepTTL - 1}}}, Renew{Renewals: []Renewal{{9, MaxTTLMS + 1}}}}},
+		{[]Command{RestoreSession{Session: 1, TTLMS: MaxTTLMS}},
+			[]Command{RestoreSession{}, RestoreSession{Session: 3, TTLMS: -1}, RestoreSession{Session: 3, TTLMS: MaxTTLMS + 1}, RestoreSession{Session: 3, Metadata: bad},
+				RestoreSession{Session: 3, TTLMS: 1, Leases: []Want{{"db", 1}, {"db", 1}}}}},
+	} {
+		l := &stampedLog{t: t, m: NewAtLevel(FeatureLevel)}
+		l.do("", CreateSemaphore{Name: "db", Permits: 5}, OpenSession{Session: 9, TTLMS: MaxTTLMS})
+		for j, command := range append(c.sound, c.broken...) {
+			index := l.m.Index() + 1
+			result := l.m.Apply(index, EncodeEntry(0, [][]byte{Envelope{}.Encode(command)})).Commands[0].Result
+			if len(result.Each) == 1 {
+				result = result.Each[0]
+			}
+			if (result.Code == Malformed) != (j >= len(c.sound)) {
+				t.Errorf("%d: %+v: %v", i, command, result.Code)
+			}
+		}
+	}
+}

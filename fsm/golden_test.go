@@ -149,6 +149,9 @@ func goldenHistory(t *testing.T, path string, frame func(int) Envelope, history 
 // its snapshot in the middle, and raises its level with the first StartTerm.
 func TestLevel0IsRead(t *testing.T) {
 	whole, restored := New(), restoredFrom(t, "testdata/level-0.snapshot")
+	if file, err := os.ReadFile("testdata/level-0.snapshot"); err != nil || !bytes.Equal(snapshotOf(t, restored.Freeze()), file) {
+		t.Errorf("the snapshot is not written as it was read, %v", err)
+	}
 	log, err := os.ReadFile("testdata/level-0.log")
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package main
 import (
 	"go/parser"
 	"go/token"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -105,5 +106,35 @@ func f(a, b int) int {
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("faults:\n%s\nwanted:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestNumbers: which random faults a run takes, when it is made in parts.
+func TestNumbers(t *testing.T) {
+	for text, want := range map[string][]int{
+		"": {1, 2, 3, 4}, "2": {2}, "4,1-2": {4, 1, 2}, "5": nil, "0": nil, "3-2": nil, "2-5": nil, "x": nil, "1,": nil,
+	} {
+		if got, err := parseNumbers(text, 4); !slices.Equal(got, want) || (err == nil) != (want != nil) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+}
+
+// TestStages: each test of a package runs in one stage, the slow ones last.
+func TestStages(t *testing.T) {
+	for _, c := range []struct {
+		tests tests
+		want  []tests
+	}{
+		{tests{folder: "fsm", run: "^TestX$"}, []tests{{folder: "fsm", run: "^TestX$"}}},
+		{tests{folder: "client"}, []tests{{folder: "client"}}},
+		{tests{folder: "fsm"}, []tests{
+			{folder: "fsm", run: first["fsm"]}, {folder: "fsm", skip: slow["fsm"][0] + "|" + slow["fsm"][1] + "|" + first["fsm"]},
+			{folder: "fsm", run: slow["fsm"][0]}, {folder: "fsm", run: slow["fsm"][1]},
+		}},
+	} {
+		if got := c.tests.stages(); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %+v", c.tests, got)
+		}
 	}
 }
