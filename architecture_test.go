@@ -155,7 +155,7 @@ var testLayers = map[string][]string{
 	"httpapi/v1/snapshot": {"httpapi/internal/apitest"},
 	"httpapi/consul":      {"httpapi", "httpapi/internal/apitest"},
 	"httpapi/fleetlock":   {"httpapi/internal/apitest"},
-	"httpapi/terraform":   {"cluster", "fsm", "httpapi/internal/apitest"},
+	"httpapi/terraform":   {"httpapi/internal/apitest"},
 	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/hostile", "internal/throttleclient"},
 	"httpapi/tracing":     {"internal/logtest", "internal/otlptest"},
 	"httpapi/nodered":     {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/hostile", "internal/noderedclient"},

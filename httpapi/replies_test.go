@@ -195,6 +195,7 @@ func (p *provoked) states() {
 	} {
 		for _, change := range []func(*http.Request){
 			query("try=true"), query("epoch=99"), header("If-Match", `"9.9"`), header("If-None-Match", "*"), query("since=1"), named("ci/none"),
+			query("if_version=99"), body(`{"value":"w","if_version":99}`), outside,
 			path("n2", "n9"), body(`{"id":"n9"}`), body(`{"count":4}`), body(`{"value":9223372036854775807}`), body(`{"count":9223372036854775807}`), body(`{"permits":9223372036854775807}`),
 			func(*http.Request) {}, func(*http.Request) { p.a.Node.Advance(3_600_000) },
 		} {
@@ -266,6 +267,13 @@ func named(name string) func(*http.Request) {
 		r.URL.RawQuery = strings.ReplaceAll(r.URL.RawQuery, "ci/x", name)
 		r.RequestURI = r.URL.RequestURI()
 	}
+}
+
+// outside waits for items beyond the prefixes of its identity.
+func outside(r *http.Request) {
+	header("Authorization", "Bearer secret-uses-ci")(r)
+	r.URL.RawQuery = ""
+	query("index=1&wait=1s&prefix=other")(r)
 }
 
 // stalled has a body that does not come in time.

@@ -34,7 +34,6 @@
 //   - access.go: the file of the tokens that requests need, and the audit log
 //   - dialects.go: interfaces of other systems, and the file of declared semaphores
 //   - dev.go: the subcommand dev, and its folder
-//   - elect.go: the subcommand elect
-//   - run.go: the subcommand run; the work is in internal/hold, the flags of the cluster in internal/target
+//   - run.go: the subcommands run and elect; the work is in internal/hold, the flags of the cluster in internal/target
 //   - inspect.go: the subcommands healthcheck and version
 package main

@@ -48,7 +48,7 @@ func TestOperationsHaveEveryFlag(t *testing.T) {
 // Every figure that nodes at work show has its row in docs/operations.md, and every
 // name there is one that they show.
 func TestOperationsHaveEveryMetric(t *testing.T) {
-	_, c, _ := startDev(t.Context(), t, 2)
+	_, c, _ := startDev(t.Context(), t, 2, "--dialects", strings.Join(allDialects(), ","))
 	c.must(t, 0, http.MethodPut, semaphorePath("db"), `{"permits":1}`, http.StatusCreated)
 	c.must(t, 0, http.MethodPost, semaphorePath("db")+"/leases", "", http.StatusCreated)
 	c.must(t, 0, http.MethodGet, semaphorePath("db"), "", http.StatusOK) // once it has applied all that

@@ -76,7 +76,7 @@ var describedRoutes = map[string]described{
 
 	"PUT /v1/items/:name":    {"Put, acquire or release an item", &opItem, "", "", map[int]any{200: changedItemBody{}, 201: changedItemBody{}}, ofSession + " item-differs over"},
 	"DELETE /v1/items/:name": {"Delete an item", &opItemDelete, "", "", map[int]any{204: nil}, " item-differs"},
-	"GET /v1/items":          {"List items by name, or wait for a change of one", nil, "prefix limit cursor index wait", "", map[int]any{200: reads.ItemsBody{}}, ""},
+	"GET /v1/items":          {"List items by name, or wait for a change of one", nil, "prefix limit cursor index wait", "", map[int]any{200: reads.ItemsBody{}}, " forbidden"},
 	"GET /v1/items/:name":    {"Read an item, or wait for a change of it", nil, "index wait", "", map[int]any{200: reads.FoundItemBody{}}, " unknown-item"},
 
 	"POST /v1/batch":       {"Carry out many operations", nil, "", "operations!", map[int]any{200: batchBody{}}, ""},

@@ -259,7 +259,7 @@ func (m *eventsModel) session(id string, now int64) any {
 			"position": slices.Index(m.line(r.lines[0]), r) + 1, "waiting_ms": now - r.since})
 	}
 	return map[string]any{"session": id, "ttl_ms": s.ttl, "expires_in_ms": left, "one_shot": s.oneShot, "metadata": s.metadata,
-		"leases": leases, "waiting": waiting, "waiting_count": len(waiting), "waitlist": m.waitList(id, now)}
+		"leases": leases, "items": []any{}, "waiting": waiting, "waiting_count": len(waiting), "waitlist": m.waitList(id, now)}
 }
 
 func (m *eventsModel) waitList(session string, now int64) []any {
