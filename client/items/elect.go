@@ -23,6 +23,7 @@ type Leadership struct {
 	// leader that was paused may not have noticed that there is another.
 	Token uint64
 
+	locks  uint64 // of the item, since it was acquired
 	items  *Items
 	held   *client.Session
 	ctx    context.Context // ends with the leadership, with the reason as its cause
@@ -50,10 +51,16 @@ func (i *Items) Elect(ctx context.Context, name string, value []byte, o client.S
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 		_ = s.Close(end) // err says more
 		cancel()
-		if ctx.Err() != nil || !errors.Is(err, client.ErrLost) || errors.Is(err, client.ErrRevoked) {
+		if ctx.Err() != nil || !replaceable(err) {
 			return nil, fmt.Errorf("signalbox: elect %s: %w", name, err)
 		}
 	}
+}
+
+// replaceable reports whether another session may wait in the place of one that is over.
+func replaceable(err error) bool {
+	over := errors.Is(err, client.ErrLost) || errors.Is(err, client.ErrUnknownSession) || errors.Is(err, client.ErrExpiredSession)
+	return over && !errors.Is(err, client.ErrRevoked)
 }
 
 // endWithin bounds how long a failed Elect waits for the end of its session.
@@ -73,7 +80,7 @@ func (i *Items) elect(ctx context.Context, name string, value []byte, s *client.
 	for {
 		done, err := i.Acquire(alive, s.ID(), name, value)
 		if err == nil {
-			return i.lead(name, done.Version, s), nil
+			return i.lead(name, done, s), nil
 		}
 		if err := i.await(alive, name, s.ID(), err); err != nil {
 			if lost := s.Err(); lost != nil {
@@ -97,7 +104,7 @@ func (i *Items) await(ctx context.Context, name, session string, refused error) 
 		return calls.Sleep(ctx, time.Duration(max(ms, 1))*time.Millisecond)
 	}
 	for item, err := range i.Watch(ctx, name) {
-		if err != nil || item.Session == "" || item.Session == session {
+		if err != nil || !item.Held || item.Session == session {
 			return err
 		}
 	}
@@ -105,8 +112,8 @@ func (i *Items) await(ctx context.Context, name, session string, refused error) 
 }
 
 // lead is the leadership of a session that has just acquired the item.
-func (i *Items) lead(name string, version uint64, s *client.Session) *Leadership {
-	l := &Leadership{Name: name, Session: s.ID(), Token: version, items: i, held: s}
+func (i *Items) lead(name string, since Change, s *client.Session) *Leadership {
+	l := &Leadership{Name: name, Session: s.ID(), Token: since.Version, locks: since.Locks, items: i, held: s}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	go func() {
 		select {
@@ -115,7 +122,7 @@ func (i *Items) lead(name string, version uint64, s *client.Session) *Leadership
 		case <-l.ctx.Done():
 		}
 	}()
-	go l.follow(version)
+	go l.follow(since.Version)
 	return l
 }
 
@@ -130,18 +137,22 @@ func (l *Leadership) follow(version uint64) {
 		switch {
 		case l.ctx.Err() != nil:
 			return
-		case err == nil && item.Session != l.Session && item.Index >= version:
-			l.cancel(fmt.Errorf("%w: the session does not hold %s any more", client.ErrLost, l.Name))
+		case err == nil && item.Index >= version && (item.Session != l.Session || item.Locks != l.locks):
+			l.depose()
 			return
-		case err == nil:
-			if version = max(version, item.Index); !r.Early() {
-				round = 0
-			}
+		case err == nil && (item.Index > version || !r.Early()):
+			version, round = max(version, item.Index), 0
 		}
 		if round > 0 && calls.Sleep(l.ctx, calls.BackOff(round)) != nil {
 			return
 		}
 	}
+}
+
+// depose ends the leadership, since the item was taken from it.
+func (l *Leadership) depose() error {
+	l.cancel(fmt.Errorf("%w: the session does not hold %s any more", client.ErrLost, l.Name))
+	return l.Err()
 }
 
 // Lost returns a channel that is closed when the leadership is over: the session was lost, the
@@ -162,12 +173,15 @@ func (l *Leadership) Context(parent context.Context) (context.Context, context.C
 	return calls.Both(parent, l.ctx)
 }
 
-// Set gives the item another value.
+// Set gives the item another value. If it was taken from this process meanwhile, that is a loss.
 func (l *Leadership) Set(ctx context.Context, value []byte) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	_, err := l.items.Acquire(ctx, l.Session, l.Name, value)
+	done, err := l.items.Acquire(ctx, l.Session, l.Name, value)
+	if errors.Is(err, ErrDiffers) || err == nil && done.Locks != l.locks {
+		return l.depose()
+	}
 	return err
 }
 

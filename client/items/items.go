@@ -30,7 +30,8 @@ type Item struct {
 	Name    string
 	Value   []byte        // up to 512 KiB
 	Flags   uint64        // the client's own
-	Session string        // that holds it, "" if no session does
+	Held    bool          // by a session
+	Session string        // that holds it; "" also if the client may not know its id
 	Locks   uint64        // how often a session acquired it while no session held it
 	Created uint64        // the number of the change that made it
 	Version uint64        // the number of its last change; 0: there is no such item
@@ -44,7 +45,7 @@ type wire struct {
 	Text    *string `json:"value,omitempty"`
 	Base64  []byte  `json:"value_base64,omitempty"`
 	Flags   uint64  `json:"flags"`
-	Session string  `json:"session"`
+	Session *string `json:"session"`
 	Locks   uint64  `json:"locks"`
 	Created uint64  `json:"created"`
 	Version uint64  `json:"version"`
@@ -58,23 +59,27 @@ func (i *Item) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &w); err != nil {
 		return err
 	}
-	*i = Item{w.Name, w.Base64, w.Flags, w.Session, w.Locks, w.Created, w.Version, w.Index, time.Duration(w.DelayMS) * time.Millisecond}
+	*i = Item{Name: w.Name, Value: w.Base64, Flags: w.Flags, Held: w.Session != nil, Locks: w.Locks, Created: w.Created, Version: w.Version,
+		Index: w.Index, Delay: time.Duration(w.DelayMS) * time.Millisecond}
 	if w.Text != nil {
 		i.Value = []byte(*w.Text)
+	}
+	if i.Held {
+		i.Session = *w.Session
 	}
 	return nil
 }
 
 // MarshalJSON writes an item with the API's members, its value as the API does.
 func (i Item) MarshalJSON() ([]byte, error) {
-	w := wire{Name: i.Name, Flags: i.Flags, Session: i.Session, Locks: i.Locks, Created: i.Created, Version: i.Version,
-		Index: i.Index, DelayMS: i.Delay.Milliseconds()}
-	for member, value := range valueOf(i.Value) {
-		if member == "value" {
-			w.Text = &value
-		} else {
-			w.Base64 = i.Value
-		}
+	w := wire{Name: i.Name, Flags: i.Flags, Locks: i.Locks, Created: i.Created, Version: i.Version, Index: i.Index, DelayMS: i.Delay.Milliseconds()}
+	if i.Held {
+		w.Session = &i.Session
+	}
+	if text := string(i.Value); utf8.ValidString(text) {
+		w.Text = &text
+	} else {
+		w.Base64 = i.Value
 	}
 	return json.Marshal(w)
 }
@@ -234,8 +239,10 @@ func (i *Items) put(ctx context.Context, name string, value []byte, body map[str
 	if name == "" {
 		return done, errNoName
 	}
-	for member, text := range valueOf(value) {
-		body[member] = text
+	if len(value) <= mostText && utf8.Valid(value) {
+		body["value"] = string(value)
+	} else {
+		body["value_base64"] = base64.StdEncoding.EncodeToString(value)
 	}
 	k := call(http.MethodPut, name)
 	for _, o := range opts {
@@ -261,10 +268,6 @@ func (i *Items) Delete(ctx context.Context, name string, opts ...Option) error {
 	return err
 }
 
-// valueOf is a value as the member that carries it: text as it is, other bytes in base64.
-func valueOf(value []byte) map[string]string {
-	if utf8.Valid(value) {
-		return map[string]string{"value": string(value)}
-	}
-	return map[string]string{"value_base64": base64.StdEncoding.EncodeToString(value)}
-}
+// mostText bounds, in bytes, a value that is sent as text: in JSON a letter may take six bytes,
+// and a node takes a body of 1 MiB.
+const mostText = 128 << 10

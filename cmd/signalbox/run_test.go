@@ -59,3 +59,25 @@ func TestRunBadFlags(t *testing.T) {
 		}
 	})
 }
+
+// TestRunWarnsOfConsul: clients of Consul's interface share a name with a semaphore, and not its
+// permits.
+func TestRunWarnsOfConsul(t *testing.T) {
+	_, c, _ := startDev(t.Context(), t, 1)
+	address := []string{"SIGNALBOX_ADDR", c.bases[0]}
+	for value, warns := range map[string]bool{
+		`{"Limit":2,"Holders":{"a":true}}`: true, `{"Limit":2,"Holders":["a"]}`: true, `{"Limit":2,"Holders":{}}`: false, `[]`: false, "": false,
+	} {
+		if value != "" {
+			if o := command(t, []string{"item", "put", "db/.lock", value}, address...); o.status != 0 {
+				t.Fatalf("%+v", o)
+			}
+		} else if o := command(t, []string{"item", "rm", "db/.lock", "--yes"}, address...); o.status != 0 {
+			t.Fatalf("%+v", o)
+		}
+		o := command(t, []string{"run", "db", "--permits", "1", "--", "true"}, address...)
+		if o.status != 0 || strings.Contains(o.stderr, "Consul's interface") != warns {
+			t.Errorf("%s: %+v", value, o)
+		}
+	}
+}

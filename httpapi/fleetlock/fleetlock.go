@@ -72,8 +72,19 @@ func (d *dialect) unlock(c echo.Context) error {
 		return err
 	case reply.Code != fsm.OK:
 		return exchange.Refused(&reply.Result)
+	case !reply.Found && d.lives(c, m.session(), reply.Index):
+		return exchange.NewProblem("forbidden", "The slot of the machine belongs to another identity: all machines of a fleet have tokens of one name.")
 	}
 	return d.SendText(c, http.StatusOK, "")
+}
+
+// lives reports whether a session lives though its end was no refusal: another identity has it.
+func (d *dialect) lives(c echo.Context, session, index uint64) (lives bool) {
+	if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{MinIndex: index}); err != nil {
+		return false
+	}
+	d.View(c, func(m *fsm.Machine) { lives = m.HasSession(session) })
+	return lives
 }
 
 // do performs a command and sets the header with the index of its reply.

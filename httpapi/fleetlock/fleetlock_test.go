@@ -1,12 +1,17 @@
 package fleetlock_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/fleetlock"
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
@@ -85,6 +90,44 @@ func TestGroupsAreApart(t *testing.T) {
 	got := s.Ask("GET /v1/semaphores/fleetlock%2Fworkers", "")
 	if !strings.Contains(got.Body, `"held":1`) || !strings.Contains(got.Body, `"metadata":{"machine":"a"}`) {
 		t.Errorf("the holder is not shown: %s", got)
+	}
+}
+
+// TestSlotOfAnother: a slot belongs to the identity that took it, and the reply to another one
+// does not say that it is free.
+func TestSlotOfAnother(t *testing.T) {
+	text := ""
+	for _, name := range []string{"fleet", "other"} {
+		sum := sha256.Sum256([]byte("secret-" + name))
+		text += fmt.Sprintf("[[token]]\nname = %q\nhash = \"sha256:%s\"\nscopes = [\"use\"]\n", name, hex.EncodeToString(sum[:]))
+	}
+	path := filepath.Join(t.TempDir(), "tokens.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := access.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, node := apitest.OnAPI(t, withFleetLock, func(cfg *apitest.Config) { cfg.Exchange.Tokens = tokens })
+	s.Semaphore("fleetlock/default", "1", "")
+	for i, c := range []struct{ step, token, want string }{
+		{"pre-reboot", "fleet", done},
+		{"steady-state", "other", `403 json {"kind":"forbidden"`},
+		{"pre-reboot", "other", `409 json {"kind":"session-exists"`},
+		{"steady-state", "fleet", done},
+		{"pre-reboot", "other", `409 json {"kind":"session-exists"`}, // the cluster remembers whose it was
+		{"", "", ""},
+		{"pre-reboot", "other", done},
+	} {
+		if c.step == "" {
+			node.Advance((11 * time.Minute).Milliseconds())
+			continue
+		}
+		body := `{"client_params":{"id":"a","group":"default"}}`
+		if got := s.Ask("POST /v1/"+c.step, body, protocol, "Authorization: Bearer secret-"+c.token).String(); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%d: %s of %s: %s, want %s", i, c.step, c.token, got, c.want)
+		}
 	}
 }
 

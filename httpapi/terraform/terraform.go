@@ -78,7 +78,7 @@ func (d *dialect) unlock(c echo.Context) error {
 			return err
 		case !locked:
 			return d.SendText(c, http.StatusOK, "")
-		case id != "" && idOf(held.Value) != id:
+		case id != "" && idOf(held.Value) != id, idOf(held.Value) == "": // of another, or no lock
 			return d.Send(c, http.StatusConflict, "application/json", []byte(held.Value))
 		}
 		refused, err := d.do(c, fsm.ItemDelete{Name: name, Version: fsm.Change[uint64]{Given: true, Value: held.Version}})

@@ -52,16 +52,20 @@ func TestLock(t *testing.T) {
 	}, withTerraform)
 }
 
-// TestForeignItem: an item that is not a lock is in the way of one, and is not deleted by a
-// client that names a lock.
+// TestForeignItem: an item that is not a lock is in the way of one, and no client of this
+// interface deletes it.
 func TestForeignItem(t *testing.T) {
 	s, node := apitest.OnAPI(t, withTerraform)
 	if _, err := node.Do(t.Context(), cluster.Call{Command: fsm.ItemPut{Name: "prod", Value: "text"}}); err != nil {
 		t.Fatal(err)
 	}
-	for request, want := range map[string]string{"LOCK /terraform/prod": "423 json text", "UNLOCK /terraform/prod": "409 json text"} {
-		if got := s.Ask(request, lockOf("1")).String(); got != want {
-			t.Errorf("%s: %s, want %s", request, got, want)
+	for _, c := range []struct{ request, body, want string }{
+		{"LOCK /terraform/prod", lockOf("1"), "423 json text"},
+		{"UNLOCK /terraform/prod", lockOf("1"), "409 json text"},
+		{"UNLOCK /terraform/prod", "", "409 json text"},
+	} {
+		if got := s.Ask(c.request, c.body).String(); got != c.want {
+			t.Errorf("%s %s: %s, want %s", c.request, c.body, got, c.want)
 		}
 	}
 }

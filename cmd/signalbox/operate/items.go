@@ -6,7 +6,6 @@ import (
 	"io"
 	"iter"
 	"os"
-	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
@@ -43,7 +42,7 @@ func itemLs() verb {
 }
 
 func itemGet() verb {
-	return verb{use: "get NAME", short: "Print the value of an item", long: " With -o json, all of the item.", least: 1, most: 1, complete: []source{itemNames},
+	return verb{use: "get NAME", short: "Print the value of an item", long: " With -o json, all of the item, a value that is no text in base64.", least: 1, most: 1, complete: []source{itemNames},
 		run: func(c *call) error {
 			i, err := items.New(c.client).Get(c, c.arguments[0])
 			if err != nil {
@@ -52,10 +51,7 @@ func itemGet() verb {
 			if c.Format != terminal.Table {
 				return c.Result(i.Name, i)
 			}
-			if !utf8.Valid(i.Value) {
-				return refusedFor("\"signalbox item get -o json\" prints it in base64.", "the value of %s is %d bytes that are no text", i.Name, len(i.Value))
-			}
-			return c.Printf("%s", terminal.Plain(string(i.Value)))
+			return c.Raw(i.Value)
 		}}
 }
 

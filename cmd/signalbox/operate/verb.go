@@ -74,7 +74,9 @@ func Commands(lookup func(string) (string, bool)) (commands []*cobra.Command) {
 func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 	var own common
 	command := &cobra.Command{Use: v.use, Short: v.short, Long: v.short + "." + v.long, SilenceUsage: true,
-		Args: func(_ *cobra.Command, arguments []string) error { return hold.Usage(v.count(arguments)) }}
+		Args: func(command *cobra.Command, arguments []string) error {
+			return hold.Usage(v.count(command.CommandPath(), arguments))
+		}}
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hold.Usage(err) })
 	flags := command.Flags()
 	flags.SortFlags = false
@@ -101,8 +103,8 @@ func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 	return command
 }
 
-// count checks the number of arguments.
-func (v verb) count(arguments []string) error {
+// count checks the number of arguments. path is the verb with those above it.
+func (v verb) count(path string, arguments []string) error {
 	name, shown, _ := strings.Cut(v.use, " ")
 	if shown == "" {
 		shown = "none"
@@ -114,7 +116,7 @@ func (v verb) count(arguments []string) error {
 	}
 	if len(arguments) < v.least || len(arguments) > v.most {
 		return &target.Advice{Err: fmt.Errorf("%d arguments given, and the arguments of %s are: %s", len(arguments), name, shown),
-			Next: fmt.Sprintf("See \"signalbox %s --help\".", name)}
+			Next: fmt.Sprintf("See \"%s --help\".", path)}
 	}
 	return nil
 }

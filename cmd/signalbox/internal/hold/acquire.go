@@ -32,6 +32,8 @@ type holding interface {
 	watched
 	// Close gives it back, and returns its loss if it was lost.
 	Close(ctx context.Context) error
+	// noun names it.
+	noun() string
 	// variables are those of the command's environment: NAME=VALUE.
 	variables() []string
 }
@@ -46,6 +48,8 @@ func (p *permits) Lost() <-chan struct{} { return p.lease.Lost() }
 
 func (p *permits) Err() error { return p.lease.Err() }
 
+func (p *permits) noun() string { return "lease" }
+
 func (p *permits) variables() []string {
 	return []string{"SIGNALBOX_SEMAPHORE=" + p.lease.Semaphore, "SIGNALBOX_SESSION=" + p.lease.Session, tokenVariable(p.lease.Token)}
 }
@@ -58,6 +62,8 @@ type leadership struct{ *items.Leadership }
 
 // Close resigns.
 func (l leadership) Close(ctx context.Context) error { return l.Resign(ctx) }
+
+func (l leadership) noun() string { return "leadership" }
 
 func (l leadership) variables() []string {
 	return []string{"SIGNALBOX_ITEM=" + l.Name, "SIGNALBOX_SESSION=" + l.Session, tokenVariable(l.Token)}
@@ -161,10 +167,15 @@ func (h *Holder) warnOfConsul(ctx context.Context) (end func()) {
 		}
 	}()
 	return func() {
-		cancel()
+		late := time.AfterFunc(warnWithin, cancel)
 		<-done
+		late.Stop()
+		cancel()
 	}
 }
+
+// warnWithin bounds how long a command waits for that look.
+const warnWithin = 200 * time.Millisecond
 
 // namesHolders reports whether the value of a lock of Consul's semaphores has holders: an object
 // or a list of their sessions.
@@ -206,11 +217,11 @@ func (h *Holder) refused(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case h.Elect && errors.Is(err, context.DeadlineExceeded):
-		return &Exit{StatusNotInTime, fmt.Errorf("another process led %s for longer than %v", h.Semaphore, h.Wait)}
 	case errors.Is(err, signalbox.ErrUnavailable):
 		return &Exit{StatusNotInTime, fmt.Errorf("%d of %s were not free within %v", h.Count, h.Semaphore, h.Wait)}
 	case errors.Is(err, signalbox.ErrUnreachable), errors.Is(err, signalbox.ErrOutcomeUnknown):
+	case h.Elect && errors.Is(err, context.DeadlineExceeded):
+		return &Exit{StatusNotInTime, fmt.Errorf("another process led %s for longer than %v", h.Semaphore, h.Wait)}
 	case errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError:
 		status = StatusRefused
 	}

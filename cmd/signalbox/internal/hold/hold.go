@@ -170,7 +170,7 @@ func (h *Holder) Run(ctx context.Context) error {
 	}
 	switch status := started.status(); {
 	case lost != nil:
-		return &Exit{StatusLost, fmt.Errorf("the %s of %s is %w", map[bool]string{false: "lease", true: "leadership"}[h.Elect], h.Semaphore, lost)}
+		return &Exit{StatusLost, fmt.Errorf("the %s of %s is %w", held.noun(), h.Semaphore, lost)}
 	case status != 0:
 		return &Exit{Status: status}
 	}

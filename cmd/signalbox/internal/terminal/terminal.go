@@ -101,6 +101,19 @@ func (o *Output) bare(name string) string {
 	return name
 }
 
+// Raw prints bytes as they are. On a terminal they drive nothing, and a line ends.
+func (o *Output) Raw(data []byte) error {
+	if IsTerminal(o.W) {
+		var lines []string
+		for _, line := range strings.Split(strings.TrimSuffix(string(data), "\n"), "\n") {
+			lines = append(lines, Plain(strings.ReplaceAll(line, "\t", "    ")))
+		}
+		data = []byte(strings.Join(lines, "\n") + "\n")
+	}
+	_, err := o.W.Write(data)
+	return err
+}
+
 // Rows prints lines of cells below their titles.
 func (o *Output) Rows(titles []string, rows [][]string) error {
 	if o.Format != Table || len(rows) == 0 {
