@@ -154,7 +154,7 @@ var testLayers = map[string][]string{
 	"httpapi/v1/members":  {"httpapi/internal/apitest"},
 	"httpapi/v1/snapshot": {"httpapi/internal/apitest"},
 	"httpapi/consul":      {"httpapi", "httpapi/internal/apitest"},
-	"httpapi/fleetlock":   {"httpapi/access", "httpapi/internal/apitest"},
+	"httpapi/fleetlock":   {"httpapi/internal/apitest"},
 	"httpapi/terraform":   {"httpapi/internal/apitest"},
 	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/hostile", "internal/throttleclient"},
 	"httpapi/tracing":     {"internal/logtest", "internal/otlptest"},
