@@ -24,7 +24,7 @@ type pair struct {
 	ModifyIndex uint64
 }
 
-func pairOf(i *fsm.ItemView) pair {
+func pairOf(i *item) pair {
 	p := pair{LockIndex: i.Locks, Key: i.Name, Flags: i.Flags, CreateIndex: i.Created, ModifyIndex: i.Version}
 	if i.Value != "" {
 		p.Value = []byte(i.Value)
@@ -32,7 +32,30 @@ func pairOf(i *fsm.ItemView) pair {
 	if i.Session != 0 {
 		p.Session = formatSession(i.Session)
 	}
+	if i.hidden && !strings.Contains(i.Name, p.Session) { // else the name has told it; by such a key a client's semaphore lives
+		p.Session = hiddenSession
+	}
 	return p
+}
+
+// hiddenSession stands for the id of a session that the caller may not see: no session has it, and
+// to clients the key is held.
+var hiddenSession = formatSession(0)
+
+// item is an item as one look at the machine has it.
+type item struct {
+	fsm.ItemView
+	hidden bool // the caller may not see the id of the holder
+}
+
+// itemFor returns an item for a caller that sees the ids of these owners' sessions.
+func itemFor(m *fsm.Machine, view fsm.ItemView, seesID func(owner string) bool) item {
+	i := item{ItemView: view}
+	if i.Session != 0 {
+		owner, _ := m.OwnerOf(i.Session)
+		i.hidden = !seesID(owner)
+	}
+	return i
 }
 
 // span is what a query shows: the key of a name or, with below, all keys that begin so.
@@ -87,7 +110,7 @@ func (k keys) getKey(c echo.Context) error {
 func (k keys) awaitItems(c echo.Context, q *asked, of span) (cluster.Reading, error) {
 	query := turns.Query{Name: of.name, Below: of.below, Conn: connOf(c), Monitor: q.stale || q.consistent, After: q.index}
 	at, err := k.await(c, q, func(ctx context.Context) error {
-		return k.lines.Ask(ctx, query, func() (done bool, err error) { return k.indexOf(c, of) > q.index, nil })
+		return k.lines.Ask(ctx, query, func() (done bool, err error) { return k.changed(c, of, q.index), nil })
 	})
 	if err == nil && q.index == 0 && !of.below && !query.Monitor {
 		k.lines.AfterRefusal(c.Request().Context(), query.Conn, of.name)
@@ -102,7 +125,7 @@ func (k keys) show(c echo.Context, q *asked, of span, l *list) (index uint64, r 
 		index, err = k.walk(c, of, k.eachName(q, of.name, l))
 	case !of.below && q.has("raw"):
 		r = notFound
-		index, err = k.walk(c, of, func(i *fsm.ItemView) error {
+		index, err = k.walk(c, of, func(i *item) error {
 			r = reply{http.StatusOK, plainText, []byte(i.Value)}
 			return nil
 		})
@@ -112,7 +135,7 @@ func (k keys) show(c echo.Context, q *asked, of span, l *list) (index uint64, r 
 		}
 		return index, r, err
 	default:
-		index, err = k.walk(c, of, func(i *fsm.ItemView) error { return l.add(pairOf(i)) })
+		index, err = k.walk(c, of, func(i *item) error { return l.add(pairOf(i)) })
 	}
 	if l.empty() && (of.name != "" || !q.has("keys")) {
 		return index, notFound, err
@@ -122,13 +145,13 @@ func (k keys) show(c echo.Context, q *asked, of span, l *list) (index uint64, r 
 
 // eachName adds the names of keys to a list, up to and with the first separator behind the
 // prefix, each once.
-func (k keys) eachName(q *asked, prefix string, l *list) func(i *fsm.ItemView) error {
+func (k keys) eachName(q *asked, prefix string, l *list) func(i *item) error {
 	separator := q.values.Get("separator")
 	if separator == "" {
 		separator = q.values.Get("seperator") // an old misspelling of Consul's
 	}
 	last := ""
-	return func(i *fsm.ItemView) error {
+	return func(i *item) error {
 		name := i.Name
 		if at := strings.Index(name[len(prefix):], separator); separator != "" && at >= 0 {
 			name = name[:len(prefix)+at+len(separator)]
@@ -147,21 +170,23 @@ const pageItems = 1000
 // walk calls visit with each item of a span in the order of names, and returns the span's
 // index. It looks at a long list in pages. What has changed between two of them may show,
 // though the index is from before it: a client that waits with the index hears of it at once.
-func (k keys) walk(c echo.Context, of span, visit func(i *fsm.ItemView) error) (index uint64, err error) {
+func (k keys) walk(c echo.Context, of span, visit func(i *item) error) (index uint64, err error) {
+	seesID := k.Caller(c).SeesID
 	if !of.below {
-		var item fsm.ItemView
+		var found item
 		var exists bool
 		k.View(c, func(m *fsm.Machine) {
-			item, exists = m.Item(of.name)
-			index = m.ItemIndex(of.name)
+			var view fsm.ItemView
+			view, exists = m.Item(of.name)
+			found, index = itemFor(m, view, seesID), m.ItemIndex(of.name)
 		})
 		if exists {
-			err = visit(&item)
+			err = visit(&found)
 		}
 		return index, err
 	}
 	var last uint64 // the number of the last change anywhere, when the walk began
-	after, page := "", make([]fsm.ItemView, 0, 16)
+	after, page := "", make([]item, 0, 16)
 	for first := true; first || len(page) == pageItems; first = false {
 		page = page[:0]
 		k.View(c, func(m *fsm.Machine) {
@@ -172,7 +197,7 @@ func (k keys) walk(c echo.Context, of span, visit func(i *fsm.ItemView) error) (
 				}
 			}
 			for i := range m.ItemsAfter(of.name, after) {
-				if page = append(page, i); len(page) == pageItems {
+				if page = append(page, itemFor(m, i, seesID)); len(page) == pageItems {
 					break
 				}
 			}
@@ -187,8 +212,29 @@ func (k keys) walk(c echo.Context, of span, visit func(i *fsm.ItemView) error) (
 	return min(index, last), nil
 }
 
-// indexOf returns the index of a span.
-func (k keys) indexOf(c echo.Context, of span) (index uint64) {
-	index, _ = k.walk(c, of, func(*fsm.ItemView) error { return nil }) // visit never fails
-	return index
+// changed reports whether the index of a span is above an index. Of a list it looks at the items, in pages
+// as walk does, up to the first that is newer; if nothing has changed anywhere, at none.
+func (k keys) changed(c echo.Context, of span, index uint64) (changed bool) {
+	if !of.below {
+		k.View(c, func(m *fsm.Machine) { changed = m.ItemIndex(of.name) > index })
+		return changed
+	}
+	after, more := "", true
+	for more && !changed {
+		k.View(c, func(m *fsm.Machine) {
+			more = m.ItemsIndex("") > index
+			if changed = more && (of.name == "" || m.DeletesIndex(of.name) > index); !more || changed {
+				return
+			}
+			seen := 0
+			for i := range m.ItemsAfter(of.name, after) {
+				after, changed = i.Name, i.Version > index
+				if seen++; changed || seen == pageItems {
+					break
+				}
+			}
+			more = seen == pageItems
+		})
+	}
+	return changed
 }

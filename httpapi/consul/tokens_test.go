@@ -12,16 +12,17 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/audit"
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 )
 
-// withTokens serves clients with the tokens secret-all, secret-ci (prefix ci/) and secret-reads.
+// withTokens serves clients with the tokens secret-all, secret-ci (prefix ci/), secret-reads and secret-admin.
 func withTokens(t *testing.T) func(*apitest.Config) {
 	t.Helper()
 	text := ""
-	for name, rights := range map[string]string{"all": "scopes = [\"use\"]", "ci": "scopes = [\"use\"]\nprefixes = [\"ci/\"]", "reads": "scopes = [\"read\"]"} {
+	for name, rights := range map[string]string{"all": "scopes = [\"use\"]", "ci": "scopes = [\"use\"]\nprefixes = [\"ci/\"]", "reads": "scopes = [\"read\"]", "admin": "scopes = [\"admin\"]"} {
 		sum := sha256.Sum256([]byte("secret-" + name))
 		text += fmt.Sprintf("[[token]]\nname = %q\nhash = \"sha256:%s\"\n%s\n", name, hex.EncodeToString(sum[:]), rights)
 	}
@@ -103,8 +104,48 @@ func TestSessionsOfOthers(t *testing.T) {
 	s.Is(s.Ask("PUT /v1/session/renew/"+id, "", other), "404 text Session id '"+id+"' not found")
 	s.Is(s.Ask("PUT /v1/kv/ci/a?acquire="+id, "", other), `500 text raft apply failed: invalid session "`+id+`"`)
 	s.Is(s.Ask("PUT /v1/session/destroy/"+id, "", other), yes)
+	holder := open(s, `{}`, other)
+	s.Is(s.Ask("PUT /v1/kv/ci/a?acquire="+holder, "", other), yes)
+	for _, token := range []string{other, "X-Consul-Token: secret-admin"} { // a session of theirs would be refused with false
+		s.Is(s.Ask("PUT /v1/kv/ci/a?acquire="+id, "", token), `500 text raft apply failed: invalid session "`+id+`"`)
+		s.Is(s.Ask("PUT /v1/kv/ci/a?acquire="+open(s, `{}`, token), "", token), no)
+	}
 	if got := s.Ask("PUT /v1/session/renew/"+id, "", "X-Consul-Token: secret-all"); got.Status != 200 {
 		t.Errorf("destroyed by another identity: %s", got)
+	}
+}
+
+// TestHolderFromBeforeTheTokens: whoever knows the id of a session without an owner can take it over, so
+// that others than admins see an id in its place with which nothing can be done.
+func TestHolderFromBeforeTheTokens(t *testing.T) {
+	s, _ := onConsul(t, withTokens(t))
+	const old, placeholder = "5369676e-616c-626f-0000-00000000000b", "5369676e-616c-626f-0000-000000000000"
+	const ci, admin = "X-Consul-Token: secret-ci", "X-Consul-Token: secret-admin"
+	s.Do(fsm.OpenHolder{Session: 11, TTLMS: 60_000, About: "consul node=n1 ttl=30s delay=0 checks=1 name="})
+	s.Do(fsm.ItemAcquire{Name: "ci/l", Session: 11})
+	s.Do(fsm.ItemAcquire{Name: "ci/s/" + old, Session: 11}) // a semaphore's; its name has the id
+	for _, c := range []struct{ line, token, want string }{
+		{"GET /v1/kv/ci/l", ci, placeholder},
+		{"GET /v1/kv/ci/l?stale", "X-Consul-Token: secret-all", placeholder},
+		{"GET /v1/kv/ci/l?recurse", "X-Consul-Token: secret-reads", placeholder},
+		{"GET /v1/kv/ci/l?recurse", admin, old},
+		{"GET /v1/kv/ci/l", admin, old},
+		{"GET /v1/kv/ci/s/?recurse", ci, old},
+	} {
+		if got := shownPairs(s, s.Ask(c.line, "", c.token)); len(got) != 1 || got[0].Session != c.want {
+			t.Errorf("%s with %s: %+v", c.line, c.token, got)
+		}
+	}
+	s.Is(s.Ask("PUT /v1/session/renew/"+placeholder, "", ci), "404 text Session id '"+placeholder+"' not found")
+	s.Is(s.Ask("GET /v1/session/info/"+placeholder, "", ci), "200 json []")
+	s.Is(s.Ask("PUT /v1/kv/ci/l?acquire="+placeholder, "", ci), `500 text raft apply failed: invalid session "`+placeholder+`"`)
+	s.Is(s.Ask("PUT /v1/kv/ci/l?release="+placeholder, "", ci), no)
+	s.Is(s.Ask("PUT /v1/session/destroy/"+placeholder, "", ci), yes)
+	if got := s.Ask("PUT /v1/session/renew/"+old, "", ci); got.Status != 200 { // its holder, with a token now
+		t.Errorf("%s", got)
+	}
+	if got := shownPairs(s, s.Ask("GET /v1/kv/ci/l", "", ci)); got[0].Session != old {
+		t.Errorf("after it was taken over: %+v", got)
 	}
 }
 

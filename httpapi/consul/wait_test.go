@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/consul"
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
@@ -98,10 +99,11 @@ func TestDeleteBetweenTwoQueries(t *testing.T) {
 
 // TestWaits: how long a query waits for a change that does not come.
 func TestWaits(t *testing.T) {
+	const readsLast = 3100 * time.Millisecond // at no moment at which the guard reads, too
 	for query, want := range map[string]time.Duration{
 		"index=0&wait=5s": 0, "wait=5s": 0, "index=1&wait=250ms": 250 * time.Millisecond, "index=1": 5 * time.Minute, "index=1&wait=0s": 5 * time.Minute,
 		"index=1&wait=-3s": 5 * time.Minute, "index=1&wait=72h": 10 * time.Minute, "index=18446744073709551615&wait=2s": 2 * time.Second,
-		"index=1&wait=3s&stale": 3 * time.Second, "index=1&wait=3s&consistent": 3 * time.Second,
+		"index=1&wait=3100ms&stale": readsLast, "index=1&wait=3100ms&consistent": readsLast,
 	} {
 		t.Run(query, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -116,7 +118,7 @@ func TestWaits(t *testing.T) {
 						t.Errorf("%s took %v, want %v", target, took, want)
 					}
 				}
-				if stale := strings.HasSuffix(query, "&stale"); want == 3*time.Second && node.LastRead.Stale != stale {
+				if stale := strings.HasSuffix(query, "&stale"); want == readsLast && node.LastRead.Stale != stale {
 					t.Errorf("at the end of the wait the state was not confirmed: %v", node.LastRead.Stale)
 				}
 			})
@@ -222,6 +224,33 @@ func TestTooManyWait(t *testing.T) {
 	})
 }
 
+// TestIndexOfALongList: a query hears of a change at any place of a list of many pages, also if its index
+// is old already, and waits while only other keys change.
+func TestIndexOfALongList(t *testing.T) {
+	s, _ := onConsul(t)
+	const last = 2999
+	for i := range last + 1 {
+		s.Do(fsm.ItemPut{Name: fmt.Sprintf("p/%04d", i)})
+	}
+	for _, i := range []int{0, 999, 1000, 1001, last} {
+		for _, query := range []string{"recurse", "keys"} {
+			index := indexOf(s.Ask("GET /v1/kv/p/?"+query, ""))
+			s.Do(fsm.ItemPut{Name: "q", Value: index})
+			if got := s.Ask("GET /v1/kv/p/?wait=10ms&index="+index+"&"+query, ""); indexOf(got) != index {
+				t.Errorf("index %s after %s: another key has changed", indexOf(got), index)
+			}
+			s.Do(fsm.ItemPut{Name: fmt.Sprintf("p/%04d", i), Value: index})
+			s.Do(fsm.ItemPut{Name: "q", Value: "newer"})
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			got := s.AskWith(ctx, "GET /v1/kv/p/?wait=1m&index="+index+"&"+query, "")
+			cancel()
+			if got.Status != 200 || indexOf(got) == index {
+				t.Fatalf("key %d, %s: %d, index %s after %s", i, query, got.Status, indexOf(got), index)
+			}
+		}
+	}
+}
+
 // TestTurns: a release wakes the first in line, and the others one after the other; monitors
 // hear of it at once.
 func TestTurns(t *testing.T) {
@@ -272,7 +301,7 @@ func TestPastVersions(t *testing.T) {
 }
 
 // TestTakenKeys: an acquire of a key that another session holds makes no entry; one by a session
-// that does not live, or with an Idempotency-Key, does.
+// that does not live, or with an Idempotency-Key, does. Without a leader no command is tried.
 func TestTakenKeys(t *testing.T) {
 	s, node := onConsul(t)
 	id, other := open(s, `{}`), open(s, `{}`)
@@ -294,6 +323,8 @@ func TestTakenKeys(t *testing.T) {
 			t.Errorf("%d commands", len(node.Calls))
 		}
 	}
+	node.Set(func() { node.Fail, node.Panics = outcome.ErrNoLeader, true }) // a command would panic
+	s.Is(s.Ask("PUT /v1/kv/l?acquire="+other, ""), "500 text No cluster leader")
 }
 
 // TestLocks: an acquire and a release of a key, by its holder and by others.

@@ -128,7 +128,9 @@ func (k keys) acquire(c echo.Context, p *put) error {
 	took := false
 	defer func() { end(took) }()
 	command := fsm.ItemAcquire{Name: p.key, Value: p.value, Flags: p.flags, Session: id}
-	if k.isTaken(c, &command) {
+	if taken, err := k.isTaken(c, &command); err != nil {
+		return err
+	} else if taken {
 		return k.sendOutcome(c, &p.asked, false)
 	}
 	reply, err := k.do(c, command)
@@ -147,23 +149,25 @@ func (k keys) acquire(c echo.Context, p *put) error {
 
 // isTaken reports whether another session holds a key, so that an acquire by one that lives is refused. The
 // log is spared most refusals of a crowd by it. What this node's own state shows is confirmed by
-// a linearizable read, since the other session may have released the key.
-func (k keys) isTaken(c echo.Context, command *fsm.ItemAcquire) (taken bool) {
+// a linearizable read, since the other session may have released the key. An acquire by a session that the
+// caller does not have is left to the log, which refuses it as one by an unknown session.
+func (k keys) isTaken(c echo.Context, command *fsm.ItemAcquire) (taken bool, err error) {
 	if !k.mayJudge(c, *command) {
-		return false
+		return false, nil
 	}
+	as := k.Caller(c).Owner(*command)
 	look := func(m *fsm.Machine) {
 		i, _ := m.Item(command.Name)
-		_, lives := m.Session(command.Session)
-		taken = lives && i.Session != 0 && i.Session != command.Session
+		owner, _ := m.OwnerOf(command.Session)
+		has := m.HasSession(command.Session) && (owner == as || owner == "" || as == "")
+		taken = has && i.Session != 0 && i.Session != command.Session
 	}
 	if k.View(c, look); taken {
-		if _, err := k.Node.Read(c.Request().Context(), cluster.Consistency{}); err != nil {
-			return false
+		if _, err = k.Node.Read(c.Request().Context(), cluster.Consistency{}); err == nil {
+			k.View(c, look)
 		}
-		k.View(c, look)
 	}
-	return taken
+	return taken, err
 }
 
 // deleteKey deletes a key, or with recurse all that begin with it.

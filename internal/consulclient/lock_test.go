@@ -2,6 +2,7 @@ package consulclient
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,8 +57,7 @@ func lockWhoseKeyIsDeleted(s *site) {
 
 func lockForContenders(s *site) {
 	var all sync.WaitGroup
-	var mu sync.Mutex
-	inside, acquired := 0, 0
+	var inside, acquired atomic.Int64
 	for range 3 {
 		lock, _ := s.lock("l")
 		all.Go(func() {
@@ -65,20 +65,26 @@ func lockForContenders(s *site) {
 				s.Errorf("not acquired: %v", err)
 				return
 			}
-			mu.Lock()
-			inside, acquired = inside+1, acquired+1
-			if inside > 1 {
-				s.Errorf("%d hold the lock", inside)
-			}
-			inside--
-			mu.Unlock()
+			s.works(&inside, 1)
+			acquired.Add(1)
 			if err := lock.Unlock(); err != nil {
 				s.Error(err)
 			}
 		})
 	}
 	all.Wait()
-	s.check(acquired == 3, "%d of 3 acquired", acquired)
+	s.check(acquired.Load() == 3, "%d of 3 acquired", acquired.Load())
+}
+
+// works is what a holder does: it takes a while, so that another one would be seen beside it.
+func (s *site) works(inside *atomic.Int64, most int64) {
+	if now := inside.Add(1); now > most {
+		s.Errorf("%d hold what %d may", now, most)
+	}
+	<-time.After(2 * time.Millisecond)
+	if now := inside.Add(-1); now >= most {
+		s.Errorf("%d others held what %d may", now, most)
+	}
 }
 
 func lockDestroyed(s *site) {

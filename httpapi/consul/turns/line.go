@@ -34,13 +34,13 @@ type line struct {
 	poke  wake.Signal   // a pause is over
 	all   *Lines
 
-	queries  int       // under way, waiting or looking
-	monitors []*waiter // that wait
-	waiting  []*waiter // by place
-	next     time.Time // when the next one of the line is woken, if a change concerns one
-	turn     *turn     // nil: none is on
-	writers  int       // connections that were woken and now write
-	paused   time.Time // until then no query is woken, while they write
+	queries  int                  // under way, waiting or looking
+	monitors map[*waiter]struct{} // that wait; all are woken and leave at the same time
+	waiting  []*waiter            // by place
+	next     time.Time            // when the next one of the line is woken, if a change concerns one
+	turn     *turn                // nil: none is on
+	writers  int                  // connections that were woken and now write
+	paused   time.Time            // until then no query is woken, while they write
 
 	number atomic.Uint64 // of the last change that was seen; written with Lines.mu
 }
@@ -53,7 +53,8 @@ type turn struct {
 }
 
 func newLine(all *Lines, of watched) *line {
-	return &line{watched: of, watch: all.items.Watch(of.name, of.below), idle: make(chan struct{}), poke: wake.NewSignal(), all: all}
+	return &line{watched: of, watch: all.items.Watch(of.name, of.below), idle: make(chan struct{}), poke: wake.NewSignal(), all: all,
+		monitors: map[*waiter]struct{}{}}
 }
 
 // run follows the changes until no query is left and no turn is on.
@@ -93,7 +94,7 @@ func (l *line) follow() {
 	}
 	l.number.Store(number)
 	now := time.Now()
-	for _, q := range slices.Clone(l.monitors) {
+	for q := range l.monitors {
 		if q.After < number {
 			l.wake(q)
 		}
@@ -152,15 +153,17 @@ func (l *line) advance(now time.Time) (again time.Time) {
 			again = at
 		}
 	}
-	for _, q := range slices.Clone(l.waiting) {
-		switch due := q.since.Add(latest); {
-		case q.since.IsZero():
-		case !now.Before(due):
-			l.wake(q)
-		default:
-			sooner(due)
+	l.waiting = slices.DeleteFunc(l.waiting, func(q *waiter) bool {
+		if q.since.IsZero() {
+			return false
 		}
-	}
+		if due := q.since.Add(latest); now.Before(due) {
+			sooner(due)
+			return false
+		}
+		q.look()
+		return true
+	})
 	if l.first() != nil {
 		sooner(later(l.next, l.paused))
 	}
@@ -204,7 +207,7 @@ func (l *line) first() *waiter {
 // add puts a query among those that wait.
 func (l *line) add(q *waiter) {
 	if q.Monitor {
-		l.monitors = append(l.monitors, q)
+		l.monitors[q] = struct{}{}
 		return
 	}
 	i, _ := slices.BinarySearchFunc(l.waiting, q.place, byPlace)
@@ -214,6 +217,11 @@ func (l *line) add(q *waiter) {
 // wake takes a query out of the line and lets it look.
 func (l *line) wake(q *waiter) {
 	l.remove(q)
+	q.look()
+}
+
+// look lets a query look that is not, or no longer, in its line.
+func (q *waiter) look() {
 	q.since = time.Time{}
 	q.news.Set()
 }
@@ -221,7 +229,7 @@ func (l *line) wake(q *waiter) {
 // remove takes a query out of the line, if it stands there.
 func (l *line) remove(q *waiter) {
 	if q.Monitor {
-		l.monitors = slices.DeleteFunc(l.monitors, func(other *waiter) bool { return other == q })
+		delete(l.monitors, q)
 		return
 	}
 	if i, found := slices.BinarySearchFunc(l.waiting, q.place, byPlace); found && l.waiting[i] == q {
