@@ -1,5 +1,5 @@
-// Package ui is the console: a page at /ui/ that shows semaphores, sessions, nodes and
-// events, and changes them, and one at /ui/api that shows the description of the API.
+// Package ui is the console: a page at /ui/ that shows semaphores, sessions, items, nodes
+// and events, and changes them, and one at /ui/api that shows the description of the API.
 // docs/console.md is for its users.
 //
 // The files in static are sent as they are. The page uses the public API alone, with the

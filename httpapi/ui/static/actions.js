@@ -72,6 +72,15 @@ export function remove(view, s) {
   });
 }
 
+export function removeItem(view, i) {
+  ask(view, {
+    title: `Delete item ${i.name}`, word: wordFor(i.name, "delete"), does: "Delete",
+    says: [i.session === null ? "No session holds it." : `Session ${i.session || "from before"} holds it, and lives on. Its holder is not stopped: it may still be running.`,
+      i.delay_ms ? "Sessions acquire the name when its delay is over." : "Any session may acquire the name again at once: no delay follows.", `It is deleted only as it is now, at version ${i.version}.`],
+    run: (_, key) => call("DELETE", path`/v1/items/${i.name}` + "?if_version=" + i.version, { key }),
+  });
+}
+
 export function revoke(view, name, epoch, lease) {
   if (!lease) return;
   ask(view, {
@@ -89,6 +98,7 @@ export function endSession(view, s) {
     title: `End session ${s.session}`, word: s.session, does: "End session",
     says: [tokens.length ? `All its leases (${count(tokens.length)}) end at once, and their permits go to the next requests in line.` : "It holds no permits.",
       s.waiting_count ? `${plural(s.waiting_count, "waiting request is", "waiting requests are")} withdrawn.` : null,
+      s.items.length ? `${plural(s.items.length, "item that it holds is", "items that it holds are")} ${s.on_end_items === "delete" ? "deleted" : "released"}.` : null,
       tokens.length ? (tokens.length === 1 ? mayRun(tokens[0]) : "The client is not stopped: it may still be running. The tokens of its leases fence it: a resource that checks tokens refuses them once it has seen a larger one.") : "The client is not stopped.",
       "Its later requests are refused with your reason; the session can't be restored."],
     fields: [reasonField],

@@ -5,6 +5,7 @@ import { call, follow, hasToken, setToken, Refusal } from "./api.js";
 import { overview } from "./overview.js";
 import { semaphore } from "./semaphore.js";
 import { session } from "./session.js";
+import { items, item } from "./items.js";
 import { feed } from "./events.js";
 
 const main = document.getElementById("main"), chip = document.getElementById("live"), status = document.getElementById("status");
@@ -26,6 +27,8 @@ function viewOf(hash) {
     const text = decodeURIComponent(argument);
     if (page === "" || page === "overview") return overview();
     if (page === "events") return feed(text);
+    if (page === "items") return items(text);
+    if (page === "item" && text) return item(text);
     if (page === "semaphore" && text) return semaphore(text);
     if (page === "session" && text) return session(text);
   } catch { /* no text */ }
@@ -177,10 +180,10 @@ async function keep(view, signal) {
         }
         if (id) since = id;
         if (!name) return;
-        view.event?.(name, data, id);
+        const concerns = view.event?.(name, data, id) !== false;
         if (performance.now() - second > 1000) [second, events] = [performance.now(), 0];
         if (++events > busyEvents && !history) busy.abort(new Error("busy"));
-        load(data.index).catch(fail);
+        if (concerns) load(data.index).catch(fail);
       });
     } catch (e) {
       if (signal.aborted) return;

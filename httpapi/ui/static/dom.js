@@ -53,6 +53,7 @@ export const button = (text, act, data = {}, props = {}) =>
   el("button", { type: "button", "data-act": act, ...Object.fromEntries(Object.entries(data).map(([k, v]) => ["data-" + k, v])), ...props }, text);
 
 export const semaphoreLink = (name) => link(name, "#/semaphore/" + encodeURIComponent(name), { class: "mono name" });
+export const itemLink = (name) => link(name, "#/item/" + encodeURIComponent(name), { class: "mono name" });
 export const sessionLink = (id) => !id ? el("span", { class: "note", title: "Only admins see sessions from before the tokens." }, "from before") : link(id, "#/session/" + encodeURIComponent(id), { class: "mono id" });
 
 // table returns a table, whose roles are written out: narrow screens show its rows as blocks.

@@ -1,5 +1,5 @@
 // The feed of events, and what happened in words.
-import { el, semaphoreLink, sessionLink, plural, button, age, duration } from "./dom.js";
+import { el, semaphoreLink, sessionLink, itemLink, plural, button, age, duration } from "./dom.js";
 import { read, encode } from "./api.js";
 
 const kept = 200; // events on the page
@@ -21,6 +21,8 @@ const words = {
   "session-renewed": (e) => ["renewed for ", ms(e.ttl_ms)],
   "session-ended": (e) => ["ended ", `(${causes[e.cause] ?? e.cause})`, e.reason ? `, “${e.reason}”` : ""],
   "list-ready": (e) => ["its wait list has ", permits(e.count ?? 0), " ready"],
+  "item-changed": (e) => [e.cause ? "released" : "changed", `, version ${e.version}`, e.cause ? ` (${causes[e.cause] ?? e.cause})` : ""],
+  "item-deleted": (e) => ["deleted", `, change ${e.version}`, e.cause !== "deleted" ? ` with its session (${causes[e.cause] ?? e.cause})` : ""],
   "list-left": () => ["an entry left its wait list"],
 };
 
@@ -46,7 +48,7 @@ export function history(most) {
       return el("ol", { class: "events", "aria-label": label }, list.map(({ name, data, id }) => el("li", { "data-key": id },
         el("time", {}, age(now - data.cluster_time_ms + (performance.now() - at), " ago")),
         el("span", {}, about(name, data, without), words[name]?.(data) ?? name,
-          without !== "session" && data.session && data.semaphore ? [name === "granted" ? " to " : " · ", sessionLink(data.session)] : null),
+          without !== "session" && data.session && (data.semaphore || data.item) ? [name === "granted" ? " to " : " · ", sessionLink(data.session)] : null),
         el("span", { class: "note mono" }, id))));
     },
   };
@@ -55,6 +57,7 @@ export function history(most) {
 // about names the subject of an event, but for the one that the whole page is about.
 function about(name, data, without) {
   if (data.semaphore) return without === "semaphore" ? null : [semaphoreLink(data.semaphore), " "];
+  if (data.item) return without === "item" ? null : [itemLink(data.item), " "];
   return without === "session" ? null : ["session ", sessionLink(data.session), " "];
 }
 

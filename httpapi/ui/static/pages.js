@@ -9,11 +9,12 @@ export const pageSize = 100;
 function steps(list, shown, all, page, before, after) {
   const step = (text, act, leads) => button(text, act, { list, key: act }, { "aria-label": `${text} ${list}`, "aria-disabled": leads ? null : "true" });
   return el("div", { class: "bar-of-tools", role: "group", "aria-label": "Pages of the " + list, "data-key": list + " steps" },
-    el("span", { class: "note" }, `${count(shown)} of ${count(all)}, page ${count(page)}`), el("span", { class: "grow" }),
+    el("span", { class: "note" }, `${all < Infinity ? `${count(shown)} of ${count(all)}, page` : "Page"} ${count(page)}`), el("span", { class: "grow" }),
     el("span", { class: "group" }, step("Previous", "previous", before), step("Next", "next", after)));
 }
 
-// listed goes through a list of the API, at a path, by its cursors.
+// listed goes through a list of the API, at a path, by its cursors. Where nobody counts its
+// members, all is Infinity.
 export function listed(list, of) {
   let cursors = [""], next = null;
   const own = {
@@ -26,10 +27,10 @@ export function listed(list, of) {
       }
       for (;;) {
         const cursor = cursors.at(-1);
-        const got = await read(`${of}?limit=${pageSize}` + (cursor ? "&cursor=" + encode(cursor) : ""), min, signal);
+        const got = await read(`${of}${of.includes("?") ? "&" : "?"}limit=${pageSize}` + (cursor ? "&cursor=" + encode(cursor) : ""), min, signal);
         if (got.body[list].length || cursors.length === 1) {
           [next, own.rows] = [got.body.next, got.body[list]];
-          return;
+          return got;
         }
         cursors.pop(); // the members of this page are gone
       }

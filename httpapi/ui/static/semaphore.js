@@ -28,7 +28,7 @@ export function semaphore(name) {
         return 0;
       }
     },
-    event: (kind, data, id) => events.add(kind, data, id),
+    event: (kind, data, id) => Boolean(data.semaphore) && events.add(kind, data, id), // an item may have the same name
     act(act, data) {
       if (act === "next" || act === "previous") lists[data.list].step(act);
       else if (act === "resize") return actions.resize(view, s);

@@ -1,5 +1,5 @@
 // One session: what it holds, and what it waits for.
-import { el, table, button, semaphoreLink, metadata, figures, count, age, left, duration, copyable } from "./dom.js";
+import { el, table, button, semaphoreLink, itemLink, metadata, figures, count, age, left, duration, copyable } from "./dom.js";
 import { read, path, encode, curl, verb } from "./api.js";
 import { history } from "./events.js";
 import { obstacles } from "./semaphore.js";
@@ -8,7 +8,7 @@ import * as actions from "./actions.js";
 
 export function session(id) {
   let s = null, over = null;
-  const lists = { leases: sliced("leases"), requests: sliced("requests"), entries: sliced("entries") };
+  const lists = { leases: sliced("leases"), requests: sliced("requests"), entries: sliced("entries"), items: sliced("items") };
   const events = history(50);
 
   const view = {
@@ -39,7 +39,7 @@ export function session(id) {
     },
     render() {
       if (over) return [el("h1", {}, "Session ", el("span", { class: "mono" }, id)), el("p", { class: "panel", "data-key": "over" }, "This session is over. ", over.message), happened()];
-      return [head(), leases(), waits(), waitList(), happened(), commands()];
+      return [head(), leases(), items(), waits(), waitList(), happened(), commands()];
     },
   };
 
@@ -57,6 +57,8 @@ export function session(id) {
     cells: [semaphoreLink(l.semaphore), count(l.count), String(l.token), l.revoked ? [el("span", { class: "tag" }, "revoked"), l.reason ? " " + l.reason : null] : left(l.expires_in_ms),
       l.revoked ? "" : button("Revoke…", "revoke", { semaphore: l.semaphore }, { class: "quiet", "aria-label": `Revoke the lease of ${l.semaphore}` })],
   })))] : none("No permits."));
+
+  const items = () => (s.items.length ? part("items", "Holds items", [lists.items.steps(s.items), table("Items", ["Item"], lists.items.rows(s.items).map((name) => ({ key: name, cells: [itemLink(name)] })))]) : null);
 
   const waits = () => part("waits", "Waits for", s.waiting.length ? [lists.requests.steps(s.waiting), table("Waits for", ["Semaphores", "#Place", "For", "Why", ""], lists.requests.rows(s.waiting).map((w, i) => ({
     key: "w" + Object.keys(w.semaphores).join(" ") + i, kinds: ["", "num"],
