@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 )
 
@@ -69,7 +70,7 @@ func clientHello(config *tls.Config) ([]byte, error) {
 	if _, err := io.ReadFull(far, body); err != nil {
 		return nil, err
 	}
-	if record := append(head, body...); record[0] == 0x16 && record[5] == 1 && record[43] == 32 && len(record) > 100 {
+	if record := slices.Concat(head, body); record[0] == 0x16 && record[5] == 1 && record[43] == 32 && len(record) > 100 {
 		return record, nil
 	}
 	return nil, fmt.Errorf("a client's hello of another form: % x", body)
