@@ -290,7 +290,7 @@ func (s scene) set(a *apitest.API, name, owner string) {
 	switch s {
 	case holds:
 		do(fsm.Acquire{Session: 77, Name: name, Count: 2, TTLMS: fsm.KeepTTL})
-		do(fsm.ItemAcquire{Session: 77, Name: name, Value: "v"})
+		do(fsm.ItemAcquire{Session: 77, Name: name, Value: `{"ID":"1"}`}) // a lock of Terraform too
 	case listed:
 		do(fsm.ListAdd{Session: 77, Name: name, Count: 1})
 	}
