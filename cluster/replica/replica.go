@@ -154,7 +154,12 @@ func (r *Replica) wakeWatchers(entry *fsm.Applied) {
 			}
 		}
 	})
-	r.items.Applied(entry.Effects)
+	for i := range entry.Effects {
+		if entry.Effects[i].Item != "" {
+			r.items.Applied(entry.Effects)
+			break
+		}
+	}
 	if entry.Jump { // every index has moved
 		r.items.Restored(r.itemIndex())
 	}

@@ -16,7 +16,6 @@
 //     table of operations, and the JSON of their replies
 //   - ops.go: the operations, one variable each
 //   - items.go: the operations on items, with their parameters and replies
-//   - params.go: the parameters of operations: paths, queries, members of a body
-//   - headers.go: the headers that are parameters, and those that a route refuses
+//   - params.go: the parameters of operations: paths, headers, queries, members of a body
 //   - batch.go: many operations in one request
 package v1

@@ -361,7 +361,7 @@ type completionBody struct {
 func newLeaseBody(r *cluster.Reply, i int) reads.LeaseBody {
 	g := r.Grants[i]
 	return reads.LeaseBody{Session: exchange.FormatSession(r.Session), Semaphore: g.Semaphore, Count: g.Count, Token: g.Token,
-		ExpiresInMS: reads.Left(r.DeadlineMS, r.NowMS), WaitedMS: r.WaitedMS}
+		ExpiresInMS: max(0, r.DeadlineMS-r.NowMS), WaitedMS: r.WaitedMS}
 }
 
 func newLeasesBody(r *cluster.Reply) leasesBody {

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -457,4 +458,40 @@ func readWant(list string, v strictjson.Value) (fsm.Want, error) {
 		return fsm.Want{}, exchange.Invalid(list, "A member of this list has no name.")
 	}
 	return fsm.Want{Semaphore: p.semaphore, Count: p.count}, nil
+}
+
+// readHeader reads Idempotency-Key and the conditions If-Match and If-None-Match: *. Others
+// are refused before, see refuseConditions.
+func (p *params) readHeader(header http.Header, op *operation) (err error) {
+	if p.key, err = exchange.IdempotencyKey(header); err != nil {
+		return err
+	}
+	if conditions, given := header["If-None-Match"]; given {
+		if !op.query.has(fieldOnlyNew) || len(conditions) != 1 || conditions[0] != "*" {
+			return exchange.Invalid("If-None-Match", noneMatchForm)
+		}
+		p.onlyNew = true
+	}
+	if tags, given := header["If-Match"]; given {
+		quoted := strings.Join(tags, " ") // no tag has a space: several are none
+		text, begins := strings.CutPrefix(quoted, `"`)
+		text, ends := strings.CutSuffix(text, `"`)
+		var ok bool
+		if p.match, ok = reads.ParseSettingsTag(text); !ok || !begins || !ends {
+			return exchange.Invalid("If-Match", matchForm)
+		}
+		p.given |= fieldMatch
+	}
+	return nil
+}
+
+const matchForm = "If-Match is one ETag as a reply has it: epoch.settings, in quotes. In a batch if_match is without the quotes."
+
+func readMatch(p *params, name string, v strictjson.Value) error {
+	text, _ := v.Text() // "" for other values, which is no tag either
+	var ok bool
+	if p.match, ok = reads.ParseSettingsTag(text); !ok {
+		return exchange.Invalid(name, matchForm)
+	}
+	return nil
 }
