@@ -3,6 +3,7 @@ package v1
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -398,4 +399,26 @@ func newDeliveryBody(r *cluster.Reply) deliveryBody {
 		body.Completed[i] = completionBody{Name: c.Semaphore, Epoch: c.Epoch, Granted: c.Granted, Deleted: c.Deleted, Token: c.Token}
 	}
 	return body
+}
+
+const noneMatchForm = "Only If-None-Match: * with PUT /v1/semaphores/{name} has a meaning here."
+
+// refuseConditions refuses headers that a route can't heed, rather than ignore them: a
+// condition, or a key where repeats are not recognised. A read with a key passes, since
+// it may always be repeated.
+func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r, path := c.Request(), c.Path()
+		changes := r.Method != http.MethodGet && r.Method != http.MethodHead
+		if _, given := r.Header["If-Match"]; given && (!changes || path != "/v1/semaphores/:name") {
+			return exchange.Invalid("If-Match", "If-Match has a meaning with PUT, PATCH and DELETE /v1/semaphores/{name} alone. Other routes take ?epoch=.")
+		}
+		if _, given := r.Header["If-None-Match"]; given && (r.Method != http.MethodPut || path != "/v1/semaphores/:name") {
+			return exchange.Invalid("If-None-Match", noneMatchForm)
+		}
+		if _, given := r.Header["Idempotency-Key"]; given && changes && (strings.HasPrefix(path, "/v1/cluster") || path == "/v1/snapshot") {
+			return exchange.Invalid("Idempotency-Key", "Changes of the cluster take no key: look at GET /v1/cluster before you repeat one.")
+		}
+		return next(c)
+	}
 }
