@@ -7,7 +7,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/signalbox/signalbox/client/internal/calls"
@@ -310,29 +309,13 @@ func (c *Client) take(ctx context.Context, name string, n int64, opts []DownOpti
 // call. It ends with an error, ErrUnknownSemaphore once the semaphore is deleted or
 // ctx's for example; or when the loop breaks.
 func (c *Client) Watch(ctx context.Context, name string, opts ...ReadOption) iter.Seq2[*Semaphore, error] {
-	return func(yield func(*Semaphore, error) bool) {
-		k := semaphoreCall(http.MethodGet, name)
-		k.Query = queryOf(opts, ReadOption.read)
-		for early := 0; ; {
-			s, r, err := c.getSemaphore(ctx, name, k)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			seen := strconv.FormatUint(s.ModifiedIndex, 10)
-			if k.Query.Get("index") != seen {
-				if early = 0; !yield(s, nil) {
-					return
-				}
-			} else if early++; !r.Early() {
-				early = 0
-			} else if calls.Sleep(ctx, calls.BackOff(early)) != nil { // a node that stops replies at once
-				yield(nil, context.Cause(ctx))
-				return
-			}
-			k.Query.Del("min_index")
-			k.Query.Set("index", seen)
-			k.Listen = true
+	k := semaphoreCall(http.MethodGet, name)
+	k.Query = queryOf(opts, ReadOption.read)
+	return calls.Follow(ctx, k, func(k calls.Call) (*Semaphore, uint64, calls.Reply, error) {
+		s, r, err := c.getSemaphore(ctx, name, k)
+		if err != nil {
+			return nil, 0, r, err
 		}
-	}
+		return s, s.ModifiedIndex, r, nil
+	})
 }

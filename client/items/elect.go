@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/signalbox/signalbox/client"
@@ -122,37 +120,31 @@ func (i *Items) lead(name string, since Change, s *client.Session) *Leadership {
 		case <-l.ctx.Done():
 		}
 	}()
-	go l.follow(since.Version)
+	go l.follow()
 	return l
 }
 
 // follow ends the leadership when the item is taken from its session: deleted, or released by
 // someone who knows the session.
-func (l *Leadership) follow(version uint64) {
-	k := call(http.MethodGet, l.Name)
-	for round := 1; ; round++ {
-		k.Query.Set("index", strconv.FormatUint(version, 10))
-		k.Listen = true
-		item, r, err := l.items.look(l.ctx, l.Name, k)
-		switch {
-		case l.ctx.Err() != nil:
-			return
-		case err == nil && item.Index >= version && (item.Session != l.Session || item.Locks != l.locks):
-			l.depose()
-			return
-		case err == nil && (item.Index > version || !r.Early()):
-			version, round = max(version, item.Index), 0
+func (l *Leadership) follow() {
+	for round := 1; l.ctx.Err() == nil; round++ {
+		for item, err := range l.items.Watch(l.ctx, l.Name) {
+			if err != nil {
+				break
+			}
+			if item.Session != l.Session || item.Locks != l.locks {
+				l.depose()
+				return
+			}
+			round = 1
 		}
-		if round > 0 && calls.Sleep(l.ctx, calls.BackOff(round)) != nil {
-			return
-		}
+		_ = calls.Sleep(l.ctx, calls.BackOff(round)) // the next round sees that the leadership is over
 	}
 }
 
 // depose ends the leadership, since the item was taken from it.
-func (l *Leadership) depose() error {
+func (l *Leadership) depose() {
 	l.cancel(fmt.Errorf("%w: the session does not hold %s any more", client.ErrLost, l.Name))
-	return l.Err()
 }
 
 // Lost returns a channel that is closed when the leadership is over: the session was lost, the
@@ -180,7 +172,8 @@ func (l *Leadership) Set(ctx context.Context, value []byte) error {
 	}
 	done, err := l.items.Acquire(ctx, l.Session, l.Name, value)
 	if errors.Is(err, ErrDiffers) || err == nil && done.Locks != l.locks {
-		return l.depose()
+		l.depose()
+		return l.Err()
 	}
 	return err
 }

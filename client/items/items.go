@@ -173,29 +173,13 @@ func (i *Items) List(ctx context.Context, prefix string) iter.Seq2[*Item, error]
 // it yields one of version 0. It ends with an error, that of ctx for example, or when the loop
 // breaks.
 func (i *Items) Watch(ctx context.Context, name string) iter.Seq2[*Item, error] {
-	return func(yield func(*Item, error) bool) {
-		k := call(http.MethodGet, name)
-		for early := 0; ; {
-			item, r, err := i.look(ctx, name, k)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			seen := strconv.FormatUint(item.Index, 10)
-			if k.Query.Get("index") != seen {
-				if early = 0; !yield(item, nil) {
-					return
-				}
-			} else if early++; !r.Early() {
-				early = 0
-			} else if calls.Sleep(ctx, calls.BackOff(early)) != nil { // a node that stops replies at once
-				yield(nil, context.Cause(ctx))
-				return
-			}
-			k.Query.Set("index", seen)
-			k.Listen = true
+	return calls.Follow(ctx, call(http.MethodGet, name), func(k calls.Call) (*Item, uint64, calls.Reply, error) {
+		item, r, err := i.look(ctx, name, k)
+		if err != nil {
+			return nil, 0, r, err
 		}
-	}
+		return item, item.Index, r, nil
+	})
 }
 
 // look reads an item, or that there is none.

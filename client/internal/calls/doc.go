@@ -36,7 +36,7 @@
 //   - caller.go: Config, Do: nodes asked in turn until there is an outcome
 //   - attempt.go: one request to one node, and the time it may take
 //   - gather.go: attempts of several calls in one request
-//   - stream.go: a reply that is read while it is sent
+//   - stream.go: a reply that is read while it is sent; a read that is asked again after each change
 //   - upload.go: a body that is sent to the leader, once
 //   - refusal.go: refusals, and which of them end a call
 //   - pause.go: pauses between attempts, and what else calls are made with

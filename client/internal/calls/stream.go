@@ -3,6 +3,8 @@ package calls
 import (
 	"context"
 	"io"
+	"iter"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -103,4 +105,39 @@ func (s *Stream) Close() error {
 	s.end()
 	s.endCall()
 	return s.body.Close()
+}
+
+// Follow yields a state as it is, and again after each change. read reads it with a call, and
+// returns the index after which the next change is. The call is k first, and then waits for that: a
+// node may hold it. An error of read is the last thing that is yielded.
+func Follow[State any](ctx context.Context, k Call, read func(k Call) (s State, index uint64, r Reply, err error)) iter.Seq2[State, error] {
+	return func(yield func(State, error) bool) {
+		var none State
+		k := k
+		k.Query = maps.Clone(k.Query)
+		if k.Query == nil {
+			k.Query = url.Values{}
+		}
+		for early := 0; ; {
+			s, index, r, err := read(k)
+			if err != nil {
+				yield(none, err)
+				return
+			}
+			seen := strconv.FormatUint(index, 10)
+			if k.Query.Get("index") != seen {
+				if early = 0; !yield(s, nil) {
+					return
+				}
+			} else if early++; !r.Early() {
+				early = 0
+			} else if Sleep(ctx, BackOff(early)) != nil { // a node that stops replies at once
+				yield(none, context.Cause(ctx))
+				return
+			}
+			k.Query.Del("min_index")
+			k.Query.Set("index", seen)
+			k.Listen = true
+		}
+	}
 }
