@@ -150,6 +150,14 @@ func goesOn(c Command) bool {
 
 // mayFind reports whether the caller's identity finds the sessions of an owner. Every
 // caller finds sessions without an owner, see takeOver.
-func (m *Machine) mayFind(owner string) bool {
-	return m.caller.Owner == "" || owner == "" || m.caller.Owner == owner
+func (m *Machine) mayFind(owner string) bool { return finds(m.caller.Owner, owner) }
+
+// finds reports whether an identity, "" for none, finds the sessions of an owner.
+func finds(as, owner string) bool { return as == "" || owner == "" || as == owner }
+
+// FindsSession reports whether a session lives that a command of an identity, "" for none, would
+// find at this moment.
+func (m *Machine) FindsSession(as string, id uint64) bool {
+	r, lives := m.bySession.Get(id)
+	return lives && finds(as, m.sessions.at(r).owner)
 }

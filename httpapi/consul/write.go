@@ -158,9 +158,7 @@ func (k keys) isTaken(c echo.Context, command *fsm.ItemAcquire) (taken bool, err
 	as := k.Caller(c).Owner(*command)
 	look := func(m *fsm.Machine) {
 		i, _ := m.Item(command.Name)
-		owner, _ := m.OwnerOf(command.Session)
-		has := m.HasSession(command.Session) && (owner == as || owner == "" || as == "")
-		taken = has && i.Session != 0 && i.Session != command.Session
+		taken = i.Session != 0 && i.Session != command.Session && m.FindsSession(as, command.Session)
 	}
 	if k.View(c, look); taken {
 		if _, err = k.Node.Read(c.Request().Context(), cluster.Consistency{}); err == nil {
