@@ -32,7 +32,9 @@ func pairOf(i *item) pair {
 	if i.Session != 0 {
 		p.Session = formatSession(i.Session)
 	}
-	if i.hidden && !strings.Contains(i.Name, p.Session) { // else the name has told it; by such a key a client's semaphore lives
+	// A contender's key in a semaphore has the id in its name: a placeholder would hide nothing, and its
+	// client would lose the slot.
+	if i.hidden && !strings.Contains(i.Name, p.Session) {
 		p.Session = hiddenSession
 	}
 	return p
@@ -110,7 +112,7 @@ func (k keys) getKey(c echo.Context) error {
 func (k keys) awaitItems(c echo.Context, q *asked, of span) (cluster.Reading, error) {
 	query := turns.Query{Name: of.name, Below: of.below, Conn: connOf(c), Monitor: q.stale || q.consistent, After: q.index}
 	at, err := k.await(c, q, func(ctx context.Context) error {
-		return k.lines.Ask(ctx, query, func() (done bool, err error) { return k.changed(c, of, q.index), nil })
+		return k.lines.Ask(ctx, query, func() (done bool, err error) { return k.changed(of, q.index), nil })
 	})
 	if err == nil && q.index == 0 && !of.below && !query.Monitor {
 		k.lines.AfterRefusal(c.Request().Context(), query.Conn, of.name)
@@ -212,29 +214,11 @@ func (k keys) walk(c echo.Context, of span, visit func(i *item) error) (index ui
 	return min(index, last), nil
 }
 
-// changed reports whether the index of a span is above an index. Of a list it looks at the items, in pages
-// as walk does, up to the first that is newer; if nothing has changed anywhere, at none.
-func (k keys) changed(c echo.Context, of span, index uint64) (changed bool) {
-	if !of.below {
-		k.View(c, func(m *fsm.Machine) { changed = m.ItemIndex(of.name) > index })
-		return changed
+// changed reports whether the index of a span is above an index.
+func (k keys) changed(of span, index uint64) (changed bool) {
+	if of.below {
+		return exchange.ItemsChanged(k.Node, of.name, index)
 	}
-	after, more := "", true
-	for more && !changed {
-		k.View(c, func(m *fsm.Machine) {
-			more = m.ItemsIndex("") > index
-			if changed = more && (of.name == "" || m.DeletesIndex(of.name) > index); !more || changed {
-				return
-			}
-			seen := 0
-			for i := range m.ItemsAfter(of.name, after) {
-				after, changed = i.Name, i.Version > index
-				if seen++; changed || seen == pageItems {
-					break
-				}
-			}
-			more = seen == pageItems
-		})
-	}
+	k.Node.View(func(m *fsm.Machine) { changed = m.ItemIndex(of.name) > index })
 	return changed
 }

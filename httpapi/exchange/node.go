@@ -53,6 +53,35 @@ type State interface {
 	EventsAfter(after replica.EventID) (replica.EventPage, error)
 }
 
+// itemLooks bounds the items that ItemsChanged looks at before it lets others at the state.
+const itemLooks = 10_000
+
+// ItemsChanged reports whether an item whose name begins with a prefix was changed or deleted
+// after a number. It looks at them in steps, between which the state may change: a caller
+// that must miss nothing watches them meanwhile. If nothing has changed anywhere it looks at none.
+func ItemsChanged(node State, prefix string, after uint64) (changed bool) {
+	from, more := "", true
+	for more && !changed {
+		node.View(func(m *fsm.Machine) {
+			if more = m.ItemsIndex("") > after; !more {
+				return
+			}
+			if changed = prefix == "" || m.DeletesIndex(prefix) > after; changed {
+				return
+			}
+			looks := 0
+			for i := range m.ItemsAfter(prefix, from) {
+				from, changed = i.Name, i.Version > after
+				if looks++; changed || looks == itemLooks {
+					return
+				}
+			}
+			more = false
+		})
+	}
+	return changed
+}
+
 // Members reports and changes the members of the cluster.
 type Members interface {
 	// Status returns this node's knowledge of the cluster, also without a leader. It

@@ -199,17 +199,6 @@ func readAbout(p *params, name string, v strictjson.Value) error {
 	return nil
 }
 
-func readOnEndItems(p *params, name string, v strictjson.Value) error {
-	switch text, _ := v.Text(); text {
-	case "release":
-	case "delete":
-		p.deleteItems = true
-	default:
-		return exchange.Invalid(name, `This is neither "release" nor "delete".`)
-	}
-	return nil
-}
-
 func readItemDelay(p *params, name string, v strictjson.Value) error {
 	ms, ok := exchange.JSONDuration(v, maxItemDelayMS)
 	if !ok {

@@ -123,7 +123,7 @@ var bodyMembers = map[string]member{
 	"mode":       {fieldMode, readMode},
 	"semaphores": {fieldSemaphores, readWants},
 	"leases":     {fieldLeases, readWants},
-	"on_end":     {fieldOnEnd, readOnEnd},
+	"on_end":     {fieldOnEnd, readEnd("return", "keep", func(p *params) { p.keep = true })},
 	"epoch":      {fieldEpoch, readPositive("An epoch is a whole number from 1 to 9223372036854775807.", func(p *params) *uint64 { return &p.epoch })},
 	"key":        {fieldKey, readKey},
 	"token":      {fieldToken, readPositive("A token is a whole number from 1 on, as the lease's reply has it.", func(p *params) *uint64 { return &p.token })},
@@ -134,7 +134,7 @@ var bodyMembers = map[string]member{
 	"if_version":   {fieldIfVersion, readNatural(func(p *params) *int64 { return &p.ifVersion })},
 	"release":      {fieldRelease, readFlag(func(p *params) *bool { return &p.release })},
 	"about":        {fieldAbout, readAbout},
-	"on_end_items": {fieldOnEndItems, readOnEndItems},
+	"on_end_items": {fieldOnEndItems, readEnd("release", "delete", func(p *params) { p.deleteItems = true })},
 	"item_delay":   {fieldItemDelay, readItemDelay},
 }
 
@@ -382,15 +382,18 @@ func readMode(p *params, name string, v strictjson.Value) error {
 	return nil
 }
 
-func readOnEnd(p *params, name string, v strictjson.Value) error {
-	switch text, _ := v.Text(); text {
-	case "return":
-	case "keep":
-		p.keep = true
-	default:
-		return exchange.Invalid(name, `This is neither "return" nor "keep".`)
+// readEnd returns a reader of what the end of a session does: usual, or other, which it sets.
+func readEnd(usual, other string, set func(p *params)) func(p *params, name string, v strictjson.Value) error {
+	return func(p *params, name string, v strictjson.Value) error {
+		switch text, _ := v.Text(); text {
+		case usual:
+		case other:
+			set(p)
+		default:
+			return exchange.Invalid(name, "This is neither "+strconv.Quote(usual)+" nor "+strconv.Quote(other)+".")
+		}
+		return nil
 	}
-	return nil
 }
 
 func readKey(p *params, name string, v strictjson.Value) (err error) {

@@ -12,10 +12,6 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// itemLooks bounds the items that a waiting read looks at before it lets other requests at
-// the state.
-const itemLooks = 10_000
-
 // Flags are the 64 bits of an item that are its clients' own.
 type Flags uint64
 
@@ -102,15 +98,7 @@ func (api *API) listItems(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	prefix, err := q.Prefix()
-	if err != nil {
-		return err
-	}
-	limit, cursor, err := readPage(q)
-	if err != nil {
-		return err
-	}
-	from, err := parseNameCursor(cursor)
+	prefix, limit, from, err := readNamePage(q)
 	if err != nil {
 		return err
 	}
@@ -202,27 +190,8 @@ func (api *API) itemChanged(name string, after uint64) (changed bool) {
 	return changed
 }
 
-// itemsChanged is itemChanged for the items whose names begin with a prefix. It looks at them
-// in steps, between which the state may change: the caller watches them meanwhile.
+// itemsChanged is itemChanged for the items whose names begin with a prefix.
 func (api *API) itemsChanged(prefix string, after uint64) (changed bool) {
-	from, whole := "", false
-	api.x.Node.View(func(m *fsm.Machine) {
-		last := m.ItemsIndex("")
-		changed = last < after || last > after && (prefix == "" || m.DeletesIndex(prefix) > after)
-		whole = last <= after
-	})
-	for !changed && !whole {
-		api.x.Node.View(func(m *fsm.Machine) {
-			looks := 0
-			for i := range m.ItemsAfter(prefix, from) {
-				if changed = i.Version > after; changed || looks == itemLooks {
-					return
-				}
-				looks++
-				from = i.Name
-			}
-			whole = true
-		})
-	}
-	return changed
+	api.x.Node.View(func(m *fsm.Machine) { changed = m.ItemsIndex("") < after })
+	return changed || exchange.ItemsChanged(api.x.Node, prefix, after)
 }

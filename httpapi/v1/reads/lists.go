@@ -88,6 +88,18 @@ func readPage(q exchange.Query) (limit int, cursor string, err error) {
 	return int(n), cursor, nil
 }
 
+// readNamePage is readPage for a list of names that may begin with ?prefix=.
+func readNamePage(q exchange.Query) (prefix string, limit int, after string, err error) {
+	if prefix, err = q.Prefix(); err != nil {
+		return "", 0, "", err
+	}
+	limit, cursor, err := readPage(q)
+	if err == nil {
+		after, err = parseNameCursor(cursor)
+	}
+	return prefix, limit, after, err
+}
+
 // readNumberPage is readPage for a list whose cursors have numbers.
 func readNumberPage(q exchange.Query, kind byte) (limit int, after uint64, err error) {
 	limit, cursor, err := readPage(q)

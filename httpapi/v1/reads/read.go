@@ -45,15 +45,7 @@ func (api *API) listSemaphores(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	prefix, err := q.Prefix()
-	if err != nil {
-		return err
-	}
-	limit, cursor, err := readPage(q)
-	if err != nil {
-		return err
-	}
-	after, err := parseNameCursor(cursor)
+	prefix, limit, after, err := readNamePage(q)
 	if err != nil {
 		return err
 	}
