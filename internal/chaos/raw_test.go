@@ -82,12 +82,12 @@ func (c *rawClient) once(ctx context.Context, address, method, path, body, key s
 
 func (a *actor) key() string {
 	a.raw.keys++
-	return fmt.Sprintf("%sactor-%d-key-%d", a.r.prefix, a.number, a.raw.keys)
+	return fmt.Sprintf("%sactor-%d-key-%d", a.r.prefix, a.Number, a.raw.keys)
 }
 
 // onceRaw does one thing by plain HTTP.
 func (a *actor) onceRaw() {
-	switch a.random.IntN(3) {
+	switch a.Random.IntN(3) {
 	case 0:
 		a.rawCount()
 	default:
@@ -97,9 +97,9 @@ func (a *actor) onceRaw() {
 
 // rawCount moves the semaphore without leases.
 func (a *actor) rawCount() {
-	ctx, cancel := a.patient(8 * time.Second)
+	ctx, cancel := a.patient()
 	defer cancel()
-	o := checks.Operation{Client: a.number, Kind: []string{"up", "down"}[a.random.IntN(2)], Semaphore: a.r.name("count"), Count: 1 + a.random.Int64N(3), Exact: true, Call: a.r.Stamp()}
+	o := checks.Operation{Client: a.Number, Kind: []string{"up", "down"}[a.Random.IntN(2)], Semaphore: a.r.name("count"), Count: 1 + a.Random.Int64N(3), Exact: true, Call: a.Stamp()}
 	r, err := a.raw.send(ctx, http.MethodPost, "/v1/semaphores/"+o.Semaphore+"/"+o.Kind, fmt.Sprintf(`{"count":%d}`, o.Count), a.key())
 	o.Available = r.Value
 	switch {
@@ -113,36 +113,36 @@ func (a *actor) rawCount() {
 		a.r.fail("%s of %s: %d %s", o.Kind, o.Semaphore, r.status, r.Code)
 		return
 	}
-	a.r.Add(o)
+	a.Add(o)
 }
 
 // rawLease acquires a lease of its own under a key, does not renew it, and ends its session.
 func (a *actor) rawLease() {
-	pick, count := a.pick()
-	ttl := time.Duration(4000+a.random.IntN(4000)) * time.Millisecond
-	wait, body := a.random.IntN(2) == 0, fmt.Sprintf(`{"ttl":%d,"count":%d`, ttl.Milliseconds(), count)
+	pick, count := a.Pick()
+	ttl := time.Duration(4000+a.Random.IntN(4000)) * time.Millisecond
+	wait, body := a.Random.IntN(2) == 0, fmt.Sprintf(`{"ttl":%d,"count":%d`, ttl.Milliseconds(), count)
 	if wait {
-		body += fmt.Sprintf(`,"wait":%d`, a.random.IntN(2000))
+		body += fmt.Sprintf(`,"wait":%d`, a.Random.IntN(2000))
 	}
-	ctx, cancel := a.patient(8 * time.Second)
+	ctx, cancel := a.patient()
 	defer cancel()
-	o, sent := a.asking(pick.name, count, pick.exact), time.Now()
+	o, sent := a.Asking(pick.Name, count, pick.Exact), time.Now()
 	r, err := a.raw.send(ctx, http.MethodPost, "/v1/semaphores/"+o.Semaphore+"/leases", body+"}", a.key())
 	switch {
 	case err != nil:
 		o.Outcome = checks.Unknown
-		a.r.Add(o)
-		a.r.Drop(o, o.Call, 0)
+		a.Add(o)
+		a.Drop(o, o.Call, 0)
 	case r.status == http.StatusOK || r.status == http.StatusCreated:
 		o.Outcome, o.Token = checks.Done, r.Token
-		a.r.Add(o)
-		a.r.lives(r.Session, ttl)
+		a.Add(o)
+		a.Lives(r.Session, ttl)
 		a.rawUse(o, r, sent.Add(ttl*9/10))
 	case r.Code == "unavailable":
 		o.Outcome, o.Exact = checks.Refused, o.Exact && !wait
-		a.r.Add(o)
+		a.Add(o)
 	case r.Code == "over": // granted to an attempt whose reply was lost, and expired
-		a.r.Withdrawn(o)
+		a.Withdrawn(o)
 	default:
 		a.r.fail("acquire of %s: %d %s", o.Semaphore, r.status, r.Code)
 	}
@@ -150,28 +150,28 @@ func (a *actor) rawLease() {
 
 // rawUse counts on a lease for a while, and until a moment at most.
 func (a *actor) rawUse(o checks.Operation, r rawReply, until time.Time) {
-	from, fenced := a.r.Stamp(), a.r.permits()[o.Semaphore] == 1
+	from, fenced := a.Stamp(), a.Fenced(o.Semaphore)
 	valid := func() bool { return time.Now().Before(until) }
 	if fenced {
-		a.r.Arrive(checks.Write{Semaphore: o.Semaphore, Session: r.Session, Token: r.Token}, valid)
+		a.Arrive(checks.Write{Semaphore: o.Semaphore, Session: r.Session, Token: r.Token}, valid)
 	}
 	select {
 	case <-time.After(min(a.heldFor(), time.Until(until))): // the client's work
 	case <-a.r.stop:
 	}
-	to := min(a.r.Stamp(), int64(until.Sub(a.r.Began)))
-	a.r.Believe(checks.Belief{Semaphore: o.Semaphore, Session: r.Session, Token: r.Token, Count: o.Count, From: from, To: to})
-	a.r.Promised(r.Session, until)
-	ctx, cancel := a.patient(8 * time.Second)
+	to := min(a.Stamp(), int64(until.Sub(a.Began)))
+	a.Believe(checks.Belief{Semaphore: o.Semaphore, Session: r.Session, Token: r.Token, Count: o.Count, From: from, To: to})
+	a.Promised(r.Session, until)
+	ctx, cancel := a.patient()
 	defer cancel()
 	end := o
-	end.Kind, end.Token, end.Exact, end.Call = "release", 0, false, a.r.Stamp()
+	end.Kind, end.Token, end.Exact, end.Call = "release", 0, false, a.Stamp()
 	if ended, err := a.raw.send(ctx, http.MethodDelete, "/v1/sessions/"+r.Session, "", ""); err != nil || ended.status != http.StatusNoContent {
-		a.r.Drop(o, end.Call, 0)
+		a.Drop(o, end.Call, 0)
 		return
 	}
 	end.Outcome = checks.Done
-	a.r.Add(end)
+	a.Add(end)
 }
 
 // hurried waits less between attempts than the clients of the dialects do.
@@ -187,17 +187,17 @@ func hurried(ctx context.Context, _ time.Duration) error {
 // throttle acquires by the interface of throttle, through a peer of its own. The token is
 // that of the peer's lease.
 func (a *actor) throttle() {
-	ctx, cancel := a.patient(8 * time.Second)
+	ctx, cancel := a.patient()
 	defer cancel()
-	peers := &throttleclient.Client{BaseURL: a.r.urls(a.random.IntN(len(a.r.nodes)))[0], HTTP: a.raw.http, Pause: hurried}
+	peers := &throttleclient.Client{BaseURL: a.r.urls(a.Random.IntN(len(a.r.nodes)))[0], HTTP: a.raw.http, Pause: hurried}
 	ttl := 6 * time.Second
 	peer, err := peers.NewPeer(ctx, ttl)
 	if err != nil {
 		return
 	}
-	pick, count := a.pick()
-	o, sent := a.asking(pick.name, count, false), time.Now()
-	acquired, err := peers.Acquire(ctx, peer, o.Semaphore, count, time.Duration(a.random.IntN(1500))*time.Millisecond, ttl)
+	pick, count := a.Pick()
+	o, sent := a.Asking(pick.Name, count, false), time.Now()
+	acquired, err := peers.Acquire(ctx, peer, o.Semaphore, count, time.Duration(a.Random.IntN(1500))*time.Millisecond, ttl)
 	session := strconv.FormatUint(peer, 10)
 	var lease rawReply
 	if err == nil && acquired {
@@ -206,30 +206,30 @@ func (a *actor) throttle() {
 	if err == nil && acquired && lease.status == http.StatusOK {
 		lease.Session = session
 		o.Outcome, o.Token = checks.Done, lease.Token
-		a.r.Add(o)
-		a.r.lives(session, ttl)
+		a.Add(o)
+		a.Lives(session, ttl)
 		a.rawUse(o, lease, sent.Add(ttl*9/10))
 		return
 	}
 	// Its request or lease ends with the peer.
 	if ended, err := a.raw.send(ctx, http.MethodDelete, "/v1/sessions/"+session, "", ""); err == nil && ended.status == http.StatusNoContent {
-		a.r.Withdrawn(o)
+		a.Withdrawn(o)
 		return
 	}
 	o.Outcome = checks.Unknown
-	a.r.Add(o)
-	a.r.Drop(o, o.Call, 0)
+	a.Add(o)
+	a.Drop(o, o.Call, 0)
 }
 
 // nodered moves the semaphore without leases by the interface of Node-RED's subflow, under
 // keys.
 func (a *actor) nodered() {
-	ctx, cancel := a.patient(8 * time.Second)
+	ctx, cancel := a.patient()
 	defer cancel()
-	c := &noderedclient.Client{Addresses: a.r.urls(a.number), HTTP: a.raw.http, Key: a.key, Pause: func(ctx context.Context, d time.Duration) error { return hurried(ctx, d) }}
-	o := checks.Operation{Client: a.number, Semaphore: a.r.name("count"), Count: 1, Exact: true, Call: a.r.Stamp()}
+	c := &noderedclient.Client{Addresses: a.r.urls(a.Number), HTTP: a.raw.http, Key: a.key, Pause: func(ctx context.Context, d time.Duration) error { return hurried(ctx, d) }}
+	o := checks.Operation{Client: a.Number, Semaphore: a.r.name("count"), Count: 1, Exact: true, Call: a.Stamp()}
 	var err error
-	if a.random.IntN(2) == 0 {
+	if a.Random.IntN(2) == 0 {
 		o.Kind = "up"
 		o.Available, err = c.Up(ctx, o.Semaphore)
 	} else {
@@ -244,5 +244,5 @@ func (a *actor) nodered() {
 	default:
 		o.Outcome = checks.Unknown
 	}
-	a.r.Add(o)
+	a.Add(o)
 }

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/internal/checks"
 )
 
@@ -26,19 +25,8 @@ const (
 	actors = 14
 )
 
-// kind is a semaphore of a run: its permits, and whether a refusal says something about the
-// state. Others may be refused since requests wait in line.
-type kind struct {
-	name    string
-	permits int64
-	exact   bool
-}
-
-var semaphores = []kind{
-	{"lock", 1, true}, {"mutex", 1, true}, {"db", 3, false}, {"pool", 10, false},
-	{"left", 1, false}, {"right", 1, false}, // asked for together
-	{"count", 5, true}, {"jobs", 0, false}, {"listed", 0, false}, // without leases
-}
+// listed is the semaphore that is asked for by wait lists alone.
+const listed = "listed"
 
 // run is one fault amid the work of clients.
 type run struct {
@@ -49,10 +37,8 @@ type run struct {
 	stop   chan struct{}
 	watch  sync.WaitGroup
 
-	ending  sync.Mutex
-	ttls    map[string]time.Duration // of sessions
-	earlies []string
-	losses  []loss
+	ending sync.Mutex
+	losses []loss
 }
 
 // loss is an end of a leader.
@@ -65,25 +51,11 @@ type loss struct {
 func (r *run) name(of string) string { return r.prefix + of }
 
 func (r *run) permits() map[string]int64 {
-	list := map[string]int64{}
-	for _, s := range semaphores {
-		list[r.name(s.name)] = s.permits
+	list := map[string]int64{r.name(listed): 0}
+	for _, k := range checks.Kinds {
+		list[r.name(k.Name)] = k.Permits
 	}
 	return list
-}
-
-// lives notes the ttl of a session.
-func (r *run) lives(session string, ttl time.Duration) {
-	r.ending.Lock()
-	defer r.ending.Unlock()
-	r.ttls[session] = ttl
-}
-
-// early notes a lease that was lost while its client had been promised more time.
-func (r *run) early(l *client.Lease, why error) {
-	r.ending.Lock()
-	defer r.ending.Unlock()
-	r.earlies = append(r.earlies, fmt.Sprintf("%v: token %d of %s was lost: %v", time.Since(r.Began), l.Token, l.Semaphore, why))
 }
 
 // lost notes that a leader goes.
@@ -104,13 +76,13 @@ type outcome struct {
 
 // run lets clients work, breaks something, and checks all that was seen.
 func (c *cluster) run(number int, seed uint64, list []fault, lasts time.Duration) outcome {
-	r := &run{cluster: c, History: checks.NewHistory(), prefix: fmt.Sprintf("r%d-", number), seed: seed, stop: make(chan struct{}), ttls: map[string]time.Duration{}}
+	r := &run{cluster: c, History: checks.NewHistory(), prefix: fmt.Sprintf("r%d-", number), seed: seed, stop: make(chan struct{})}
 	random := rand.New(rand.NewPCG(seed, uint64(number)))
 	var all sync.WaitGroup
 	setUp := newActor(r, 0)
-	for _, s := range semaphores {
-		if _, _, err := setUp.c.Create(context.Background(), r.name(s.name), s.permits); err != nil {
-			c.fail("create %s: %v", s.name, err)
+	for name, permits := range r.permits() {
+		if _, _, err := setUp.Client.Create(context.Background(), name, permits); err != nil {
+			c.fail("create %s: %v", name, err)
 		}
 	}
 	setUp.leave()
@@ -159,30 +131,12 @@ func (r *run) finish() (unserved []string) {
 	r.ready()
 	a := newActor(r, 0)
 	defer a.leave()
-	for _, s := range semaphores {
-		if s.permits == 0 || s.name == "count" {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		l, err := a.c.Acquire(ctx, r.name(s.name), client.Count(s.permits))
-		if err == nil {
-			err = l.Release(ctx)
-		}
-		cancel()
-		if err != nil {
-			unserved = append(unserved, fmt.Sprintf("void: the last operations failed: %d permits of %s: %v", s.permits, s.name, err))
-		}
+	for _, text := range a.Whole(patience) {
+		unserved = append(unserved, "void: the last operations failed: "+text)
 	}
 	r.until("no lease or request of the run is left", patience, func() bool {
-		left := int64(0)
-		for _, s := range semaphores {
-			seen, err := a.c.Get(context.Background(), r.name(s.name))
-			if err != nil {
-				return false
-			}
-			left += seen.HolderCount + seen.WaiterCount
-		}
-		return left == 0
+		list, err := a.Client.Get(context.Background(), r.name(listed))
+		return err == nil && list.WaiterCount == 0 && a.Idle()
 	})
 	return unserved
 }
@@ -192,13 +146,13 @@ func (r *run) finish() (unserved []string) {
 func (r *run) settled() {
 	a := newActor(r, 0)
 	defer a.leave()
-	last, err := a.c.Get(context.Background(), r.name("lock"))
+	last, err := a.Client.Get(context.Background(), r.name("lock"))
 	if err != nil {
 		r.fail("%v", err)
 		return
 	}
 	r.until("the events of the run are seen", patience, func() bool {
-		if _, err := a.c.Up(context.Background(), r.name("jobs"), 1); err != nil {
+		if _, err := a.Client.Up(context.Background(), r.name("jobs"), 1); err != nil {
 			return false
 		}
 		entries, _ := r.events.All()
@@ -210,18 +164,8 @@ func (r *run) settled() {
 func (r *run) judge(out *outcome, unserved []string) {
 	r.settled()
 	r.agreed()
-	entries, gap := r.events.All()
-	log := checks.Log(entries)
-	disordered, undecided := checks.Linear(r.Operations, r.permits(), checks.DecideWithin)
-	if len(undecided) > len(semaphores)/2 {
-		disordered = append(disordered, fmt.Sprintf("void: no order was found or excluded within %v for %v", checks.DecideWithin, undecided))
-	}
-	out.broken = slices.Concat(r.takeBroken(), r.events.Differ, log.Broken, r.earlies, unserved,
-		checks.Expiries(log.Ended, r.Deadlines, r.ttls, 0), checks.Beliefs(r.Beliefs, r.permits()), checks.Writes(r.Writes, log.Grants),
-		checks.Indexes(r.Indexes), checks.Grants(r.Beliefs, log.Grants), disordered)
-	if gap > 0 {
-		out.broken = append(out.broken, fmt.Sprintf("no node has shown the events of index %d", gap))
-	}
+	broken, undecided := checks.Judge(r.History, r.events, r.permits(), 0)
+	out.broken = slices.Concat(r.takeBroken(), unserved, broken)
 	if out.rate < *enough {
 		out.broken = append(out.broken, fmt.Sprintf("void: %d operations a second before the fault, fewer than %d", out.rate, *enough))
 	}

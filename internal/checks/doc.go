@@ -14,7 +14,8 @@
 // Files:
 //
 //   - history.go: History, what clients saw, and its records
+//   - actor.go: Actor, a user of the Go client that fills a History
 //   - log.go: EventLog, Log and Expiries
 //   - linear.go: Linear and its model of one semaphore
-//   - realtime.go: Beliefs, Writes, Indexes, Grants
+//   - realtime.go: Judge, which does all; Beliefs, Writes, Indexes, Grants
 package checks

@@ -100,11 +100,13 @@ type History struct {
 	Indexes    []SeenIndex
 	resource   map[string]uint64        // the highest token that each resource has seen
 	Deadlines  map[string]time.Duration // of sessions: until when the client was promised them
+	ttls       map[string]time.Duration // of sessions
+	earlies    []string                 // leases that were lost before the client's time was over
 }
 
 // NewHistory begins a history, now.
 func NewHistory() *History {
-	return &History{Began: time.Now(), resource: map[string]uint64{}, Deadlines: map[string]time.Duration{}}
+	return &History{Began: time.Now(), resource: map[string]uint64{}, Deadlines: map[string]time.Duration{}, ttls: map[string]time.Duration{}}
 }
 
 // Stamp returns a moment, in ns since Began; no two are equal, and they are in the
@@ -145,6 +147,21 @@ func (h *History) Withdrawn(o Operation) {
 // Drop notes that a lease, if it exists, may end at any time between two stamps.
 func (h *History) Drop(o Operation, call, ret int64) {
 	h.Add(Operation{Client: o.Client, Kind: "drop", Semaphore: o.Semaphore, Lease: o.Lease, Call: call, Ret: ret, Outcome: Unknown})
+}
+
+// Lives notes the ttl of a session.
+func (h *History) Lives(session string, ttl time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ttls[session] = ttl
+}
+
+// Early notes a lease that was lost while its client had been promised more time: in a run no
+// operator takes leases away.
+func (h *History) Early(l *client.Lease, why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.earlies = append(h.earlies, fmt.Sprintf("%v: token %d of %s was lost: %v", time.Since(h.Began), l.Token, l.Semaphore, why))
 }
 
 // Promised notes until when a client counts on a session at most.

@@ -7,6 +7,24 @@ import (
 	"time"
 )
 
+// Judge holds what clients saw, and what nodes showed, to all layers. The clocks of the nodes
+// differ by a rate at most. It returns what is broken, and the semaphores for whose operations no order was
+// found or excluded in time: with those of more than half the run shows nothing.
+func Judge(h *History, events *EventLog, permits map[string]int64, rate float64) (broken, undecided []string) {
+	entries, gap := events.All()
+	log := Log(entries)
+	disordered, undecided := Linear(h.Operations, permits, DecideWithin)
+	if len(undecided) > len(permits)/2 {
+		disordered = append(disordered, fmt.Sprintf("void: no order was found or excluded within %v for %v", DecideWithin, undecided))
+	}
+	broken = slices.Concat(events.Differ, log.Broken, h.earlies, Expiries(log.Ended, h.Deadlines, h.ttls, rate), Beliefs(h.Beliefs, permits),
+		Writes(h.Writes, log.Grants), Indexes(h.Indexes), Grants(h.Beliefs, log.Grants), disordered)
+	if gap > 0 {
+		broken = append(broken, fmt.Sprintf("no node has shown the events of index %d", gap))
+	}
+	return broken, undecided
+}
+
 // Beliefs finds moments at which clients count on more permits than exist.
 func Beliefs(beliefs []Belief, permits map[string]int64) (broken []string) {
 	type edge struct {

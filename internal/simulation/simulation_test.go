@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/internal/checks"
 )
 
@@ -57,9 +56,6 @@ type episode struct {
 	copies     sync.WaitGroup
 	made       map[string]int // faults by name
 
-	ending   sync.Mutex
-	ttls     map[string]time.Duration // of sessions
-	earlies  []string
 	unserved []string
 }
 
@@ -79,27 +75,12 @@ func (e *episode) hurry(busy bool) {
 	e.changed = make(chan struct{})
 }
 
-// lives notes the ttl of a session.
-func (e *episode) lives(session string, ttl time.Duration) {
-	e.ending.Lock()
-	defer e.ending.Unlock()
-	e.ttls[session] = ttl
-}
-
-// early notes a lease that was lost while its client had been promised more time: in an
-// episode no operator takes leases away.
-func (e *episode) early(l *client.Lease, why error) {
-	e.ending.Lock()
-	defer e.ending.Unlock()
-	e.earlies = append(e.earlies, fmt.Sprintf("%v: token %d of %s was lost: %v", time.Since(e.History.Began), l.Token, l.Semaphore, why))
-}
-
 func runEpisode(t *testing.T, seed uint64, lasts time.Duration) {
 	var e *episode
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		e = &episode{service: newService(t, random, "n1", "n2", "n3", "n4"), History: checks.NewHistory(), seed: seed, changed: make(chan struct{}),
-			made: map[string]int{}, ttls: map[string]time.Duration{}}
+			made: map[string]int{}}
 		e.latency = time.Duration(random.IntN(4)) * time.Millisecond
 		e.multiplier = []int{1, 2, 4, 8}[random.IntN(4)]
 		e.run(random, lasts)
@@ -135,8 +116,8 @@ func (e *episode) run(random *rand.Rand, lasts time.Duration) {
 func (e *episode) setUp() {
 	a := newActor(e, 0, e.seed)
 	defer a.leave()
-	for _, s := range semaphores {
-		_, _, err := a.c.Create(context.Background(), s.name, s.permits)
+	for _, k := range checks.Kinds {
+		_, _, err := a.Client.Create(context.Background(), k.Name, k.Permits)
 		e.must(err)
 	}
 	for _, host := range e.hosts() {
@@ -154,31 +135,8 @@ func (e *episode) finish() {
 	e.ready()
 	a := newActor(e, 0, e.seed)
 	defer a.leave()
-	for _, s := range semaphores {
-		if s.permits == 0 || s.name == "count" {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		l, err := a.c.Acquire(ctx, s.name, client.Count(s.permits))
-		if err == nil {
-			err = l.Release(ctx)
-		}
-		cancel()
-		if err != nil {
-			e.unserved = append(e.unserved, fmt.Sprintf("%d permits of %s: %v", s.permits, s.name, err))
-		}
-	}
-	e.until("no session, lease or request is left", func() bool {
-		left := int64(0)
-		for _, s := range semaphores {
-			seen, err := a.c.Get(context.Background(), s.name)
-			if err != nil {
-				return false
-			}
-			left += seen.HolderCount + seen.WaiterCount
-		}
-		return left == 0
-	})
+	e.unserved = a.Whole(patience)
+	e.until("no session, lease or request is left", a.Idle)
 	e.until("all nodes have the same state", func() bool {
 		first := e.nodes[0].live.Status()
 		for _, n := range e.nodes[1:3] {
@@ -192,24 +150,13 @@ func (e *episode) finish() {
 
 // judge checks all layers, and prints what a failure needs.
 func (e *episode) judge(t *testing.T, lasts time.Duration) {
-	entries, gap := e.events.All()
-	log := checks.Log(entries)
-	disordered, undecided := checks.Linear(e.Operations, permitsOf(), checks.DecideWithin)
-	if len(undecided) > len(semaphores)/2 {
-		disordered = append(disordered, fmt.Sprintf("void: no order was found or excluded within %v for %v", checks.DecideWithin, undecided))
-	}
-	broken := slices.Concat(e.fatal, e.events.Differ, log.Broken, e.earlies, e.unserved,
-		checks.Expiries(log.Ended, e.Deadlines, e.ttls, clockRate),
-		checks.Beliefs(e.Beliefs, permitsOf()), checks.Writes(e.Writes, log.Grants), checks.Indexes(e.Indexes),
-		checks.Grants(e.Beliefs, log.Grants), disordered)
-	if gap > 0 {
-		broken = append(broken, fmt.Sprintf("no node has shown the events of index %d", gap))
-	}
+	broken, undecided := checks.Judge(e.History, e.events, permitsOf(), clockRate)
+	broken = slices.Concat(e.fatal, e.unserved, broken)
 	if want := int(enough * lasts.Hours()); e.Known() < want {
 		broken = append(broken, fmt.Sprintf("void: %d operations have a known outcome, fewer than %d", e.Known(), want))
 	}
-	t.Logf("seed %d: %v, %d operations, %d of them known, %d entries with events, %d leases, %d writes, %d snapshots given to nodes, faults %v, not decided %v",
-		e.seed, lasts, len(e.Operations), e.Known(), len(entries), len(e.Beliefs), len(e.Writes), e.events.Jumps, e.made, undecided)
+	t.Logf("seed %d: %v, %d operations, %d of them known, %d leases, %d writes, %d snapshots given to nodes, faults %v, not decided %v",
+		e.seed, lasts, len(e.Operations), e.Known(), len(e.Beliefs), len(e.Writes), e.events.Jumps, e.made, undecided)
 	if len(broken) > 0 {
 		t.Errorf("seed %d:\n%s", e.seed, checks.Tail(broken, 30))
 	}

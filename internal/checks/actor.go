@@ -1,0 +1,369 @@
+package checks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox/signalbox/client"
+)
+
+// Kind is a semaphore of a run: its permits, and whether a refusal says something about the
+// state. Others may be refused since requests wait in line.
+type Kind struct {
+	Name    string
+	Permits int64
+	Exact   bool
+}
+
+// Kinds are the semaphores on which an Actor acts.
+var Kinds = []Kind{
+	{"lock", 1, true}, {"mutex", 1, true}, {"db", 3, false}, {"pool", 10, false}, // asked for one at a time
+	{"left", 1, false}, {"right", 1, false}, // asked for together
+	{"count", 5, true}, {"jobs", 0, false}, // without leases
+}
+
+// single is how many of Kinds are asked for one at a time.
+const single = 4
+
+// Run is what the clients of one run do in a way of its own. It is called by one Actor at a time.
+type Run interface {
+	// Name returns the name that the run has given to a kind of semaphore.
+	Name(kind string) string
+	// Patience draws how long an operation may take; most is that of a run in no hurry.
+	Patience(most time.Duration) time.Duration
+	// TTL draws a ttl; most is that of a run in no hurry.
+	TTL(most time.Duration) time.Duration
+	// Hold blocks while the client works with a lease, and writes to the resource that a
+	// fenced semaphore protects. gone has the stamp of the lease's end once it has one. Hold returns
+	// the stamp until which the client counted on the lease.
+	Hold(l *client.Lease, fenced bool, gone *atomic.Int64) (to int64)
+	// Lost is called after a lease has ended without its client's doing.
+	Lost(l *client.Lease, fenced bool)
+	// Go runs a function that ends with the run.
+	Go(f func())
+}
+
+// Actor is a user of the Go client, which notes what it saw. It is for one goroutine. Each method
+// without a result does one thing.
+type Actor struct {
+	*History
+	Run    Run
+	Number int
+	Random *rand.Rand
+	Client *client.Client
+
+	session *client.Session // nil, or the last one
+	leases  int
+}
+
+// patient returns a context for one operation.
+func (a *Actor) patient(most time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), a.Run.Patience(most))
+}
+
+// HasSession reports whether the client has opened a session.
+func (a *Actor) HasSession() bool { return a.session != nil }
+
+// CloseSession ends the session, if a node confirms it in time; else it expires.
+func (a *Actor) CloseSession() {
+	ctx, cancel := a.patient(20 * time.Second)
+	defer cancel()
+	_ = a.session.Close(ctx)
+}
+
+// opened returns the session of the client, a new one if the last is over; nil if none can be
+// opened.
+func (a *Actor) opened() *client.Session {
+	if a.session != nil && a.session.Err() == nil && a.Random.IntN(15) == 0 {
+		a.CloseSession()
+	}
+	if a.session == nil || a.session.Err() != nil {
+		ttl := a.Run.TTL(30 * time.Second)
+		ctx, cancel := a.patient(20 * time.Second)
+		defer cancel()
+		s, err := a.Client.OpenSession(ctx, client.SessionOptions{TTL: ttl, Margin: ttl / 10})
+		if err != nil {
+			return nil
+		}
+		a.session = s // state: the session that is in use
+		a.Lives(s.ID(), ttl)
+	}
+	return a.session
+}
+
+// Pick draws one of the semaphores that are asked for one at a time, and a count of it.
+func (a *Actor) Pick() (Kind, int64) {
+	pick := Kinds[a.Random.IntN(single)]
+	return pick, 1 + a.Random.Int64N(min(pick.Permits, 4))
+}
+
+// Asking is an acquire of a kind as an operation, which has a name of its own.
+func (a *Actor) Asking(kind string, count int64, exact bool) Operation {
+	a.leases++
+	return Operation{Client: a.Number, Kind: "acquire", Semaphore: a.Run.Name(kind), Lease: fmt.Sprintf("%d.%d", a.Number, a.leases),
+		Count: count, Exact: exact, Call: a.Stamp()}
+}
+
+// asked notes how an acquire ended. One whose withdrawal was confirmed may have been granted
+// before it; it holds nothing from then on, also if the network delivers the request late.
+func (a *Actor) asked(o Operation, l *client.Lease, err error, waits bool) {
+	unsure := errors.Is(err, client.ErrOutcomeUnknown)
+	switch {
+	case err == nil:
+		o.Outcome, o.Token = Done, l.Token
+		a.Add(o)
+	case !unsure && errors.Is(err, client.ErrUnavailable) && errors.Is(err, context.DeadlineExceeded):
+		a.Withdrawn(o)
+	case errors.Is(err, client.ErrUnavailable), !unsure && noEffect(err):
+		o.Outcome = Refused
+		o.Exact = o.Exact && !waits && errors.Is(err, client.ErrUnavailable)
+		a.Add(o)
+	default:
+		o.Outcome = Unknown
+		a.Add(o)
+		a.Drop(o, o.Call, 0)
+	}
+}
+
+// noEffect reports whether a refusal makes sure that nothing was done.
+func noEffect(err error) bool {
+	return errors.Is(err, client.ErrLeaseExists) || errors.Is(err, client.ErrNever) || errors.Is(err, client.ErrUnknownSemaphore)
+}
+
+// Lease acquires in the session, by waiting or trying, and uses the lease.
+func (a *Actor) Lease() {
+	s := a.opened()
+	if s == nil {
+		return
+	}
+	pick, count := a.Pick()
+	waits := a.Random.IntN(3) > 0
+	ctx, cancel := a.patient(30 * time.Second)
+	defer cancel()
+	o := a.Asking(pick.Name, count, pick.Exact)
+	acquire := s.TryAcquire
+	if waits {
+		acquire = s.Acquire
+	}
+	l, err := acquire(ctx, o.Semaphore, client.Count(count))
+	a.asked(o, l, err, waits)
+	if err == nil {
+		a.use(o, l, a.watch(l))
+	}
+}
+
+// OneShot acquires a lease of its own.
+func (a *Actor) OneShot() {
+	pick, count := a.Pick()
+	ttl := a.Run.TTL(24 * time.Second)
+	waits := a.Random.IntN(3) > 0
+	ctx, cancel := a.patient(40 * time.Second)
+	defer cancel()
+	o := a.Asking(pick.Name, count, pick.Exact)
+	acquire := a.Client.TryAcquire
+	if waits {
+		acquire = a.Client.Acquire
+	}
+	l, err := acquire(ctx, o.Semaphore, client.Count(count), client.TTL(ttl), client.Margin(ttl/10))
+	if now := a.Stamp(); err == nil && now-o.Call > int64(ttl) {
+		// The reply to an earlier grant may have been lost, and that lease has expired since.
+		earlier := o
+		earlier.Lease += "'"
+		a.Withdrawn(earlier)
+	}
+	a.asked(o, l, err, waits)
+	if err == nil {
+		a.Lives(l.Session, ttl)
+		a.use(o, l, a.watch(l))
+	}
+}
+
+// Together acquires two semaphores, or one of them.
+func (a *Actor) Together() {
+	s := a.opened()
+	if s == nil {
+		return
+	}
+	ctx, cancel := a.patient(30 * time.Second)
+	defer cancel()
+	kinds := []string{"left", "right"}
+	a.Random.Shuffle(2, func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
+	asked := []Operation{a.Asking(kinds[0], 1, false), a.Asking(kinds[1], 1, false)}
+	wants := []client.Want{{Name: asked[0].Semaphore}, {Name: asked[1].Semaphore}}
+	if a.Random.IntN(2) == 0 {
+		leases, err := s.AcquireAll(ctx, wants...)
+		for i, o := range asked {
+			var l *client.Lease
+			if err == nil {
+				l = leases[i]
+			}
+			a.asked(o, l, err, true)
+		}
+		if err == nil {
+			second := a.watch(leases[1])
+			a.use(asked[0], leases[0], a.watch(leases[0]))
+			a.use(asked[1], leases[1], second)
+		}
+		return
+	}
+	l, err := s.AcquireAny(ctx, wants...)
+	for _, o := range asked {
+		if err == nil && l.Semaphore != o.Semaphore {
+			continue // not this one
+		}
+		a.asked(o, l, err, true)
+		if err == nil {
+			a.use(o, l, a.watch(l))
+		}
+	}
+}
+
+// watch returns the stamp of the end of a lease, once it has one.
+func (a *Actor) watch(l *client.Lease) *atomic.Int64 {
+	over := new(atomic.Int64)
+	a.Run.Go(func() {
+		<-l.Lost()
+		over.Store(a.Stamp())
+	})
+	return over
+}
+
+// use holds a lease, and releases it unless it was lost.
+func (a *Actor) use(o Operation, l *client.Lease, gone *atomic.Int64) {
+	from, fenced := a.Stamp(), a.Fenced(l.Semaphore)
+	to := a.Run.Hold(l, fenced, gone)
+	a.Believed(l, from, to)
+	a.Promised(l.Session, l.Deadline())
+	if err := l.Err(); err != nil {
+		a.Drop(o, to, 0)
+		if !errors.Is(err, client.ErrNotRenewed) {
+			a.Early(l, err)
+		}
+		a.Run.Lost(l, fenced)
+		return
+	}
+	a.release(o, l)
+}
+
+// Fenced reports whether a semaphore has one permit, and so protects a resource.
+func (a *Actor) Fenced(semaphore string) bool {
+	for _, k := range Kinds {
+		if a.Run.Name(k.Name) == semaphore {
+			return k.Permits == 1
+		}
+	}
+	return false
+}
+
+// release gives a lease back.
+func (a *Actor) release(o Operation, l *client.Lease) {
+	ctx, cancel := a.patient(15 * time.Second)
+	defer cancel()
+	r := o
+	r.Kind, r.Token, r.Exact, r.Call = "release", 0, false, a.Stamp()
+	if err := l.Release(ctx); err != nil {
+		a.Drop(o, r.Call, 0)
+		return
+	}
+	r.Outcome = Done
+	a.Add(r)
+}
+
+// Counting moves a semaphore that no request waits for, whose every reply is exact.
+func (a *Actor) Counting() {
+	ctx, cancel := a.patient(20 * time.Second)
+	defer cancel()
+	o := Operation{Client: a.Number, Semaphore: a.Run.Name("count"), Count: 1 + a.Random.Int64N(3), Exact: true, Call: a.Stamp()}
+	var err error
+	switch a.Random.IntN(7) {
+	case 0:
+		o.Kind, o.Count = "set", a.Random.Int64N(10)
+		o.Available, err = a.Client.SetValue(ctx, o.Semaphore, o.Count)
+	case 1, 2, 3:
+		o.Kind = "up"
+		o.Available, err = a.Client.Up(ctx, o.Semaphore, o.Count)
+	default:
+		o.Kind = "down"
+		var taken client.Taken
+		taken, err = a.Client.TryDown(ctx, o.Semaphore, o.Count)
+		o.Available = taken.Value
+	}
+	a.Moved(o, err)
+}
+
+// Moved notes how an operation without a lease ended.
+func (a *Actor) Moved(o Operation, err error) {
+	switch {
+	case err == nil:
+		o.Outcome = Done
+	case errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrOutcomeUnknown):
+		o.Outcome = Refused
+	default:
+		o.Outcome = Unknown
+	}
+	a.Add(o)
+}
+
+// Working puts a job into a semaphore, or waits for one.
+func (a *Actor) Working() {
+	o := Operation{Client: a.Number, Kind: "up", Semaphore: a.Run.Name("jobs"), Count: 1}
+	move, most := a.Client.Up, 20*time.Second
+	if a.Random.IntN(2) > 0 {
+		o.Kind, most = "down", 40*time.Second
+		move = func(ctx context.Context, name string, n int64, _ ...client.CallOption) (int64, error) {
+			taken, err := a.Client.Down(ctx, name, n)
+			return taken.Value, err
+		}
+	}
+	ctx, cancel := a.patient(most)
+	defer cancel()
+	o.Call = a.Stamp()
+	_, err := move(ctx, o.Semaphore, 1)
+	a.Moved(o, err)
+}
+
+// Look reads one of the semaphores linearizably.
+func (a *Actor) Look() {
+	kind := Kinds[a.Random.IntN(len(Kinds))].Name
+	ctx, cancel := a.patient(15 * time.Second)
+	defer cancel()
+	o := Operation{Client: a.Number, Kind: "read", Semaphore: a.Run.Name(kind), Call: a.Stamp()}
+	if s, err := a.Client.Get(ctx, o.Semaphore); err == nil {
+		a.Read(o, s)
+	}
+}
+
+// Whole acquires each semaphore whole and gives it back, each within a time, and returns which
+// it could not: what was held or waited for then is served or over.
+func (a *Actor) Whole(within time.Duration) (unserved []string) {
+	for _, k := range Kinds {
+		if k.Permits == 0 || k.Name == "count" {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		l, err := a.Client.Acquire(ctx, a.Run.Name(k.Name), client.Count(k.Permits))
+		if err == nil {
+			err = l.Release(ctx)
+		}
+		cancel()
+		if err != nil {
+			unserved = append(unserved, fmt.Sprintf("%d permits of %s: %v", k.Permits, k.Name, err))
+		}
+	}
+	return unserved
+}
+
+// Idle reports whether no semaphore has a holder or a waiter.
+func (a *Actor) Idle() bool {
+	for _, k := range Kinds {
+		seen, err := a.Client.Get(context.Background(), a.Run.Name(k.Name))
+		if err != nil || seen.HolderCount+seen.WaiterCount > 0 {
+			return false
+		}
+	}
+	return true
+}
