@@ -39,23 +39,17 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			"Exit status: the command's own (128 + signal if one ended it), or 2 for wrong flags, 3 if the permits\n" +
 			"were not free in time, 4 if the lease was lost, 5 if the cluster refuses, 6 if no node can be reached;\n" +
 			"126 and 127 if the command can't be run or found.",
-		PersistentPreRunE: func(command *cobra.Command, _ []string) error {
-			return hold.Usage(settings.Apply(command.Flags(), lookup))
-		},
 		RunE: func(command *cobra.Command, arguments []string) error {
 			c.Create = command.Flags().Changed("permits")
 			return holdFor(command, &c, cluster, arguments)
 		},
 	}
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hold.Usage(err) })
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.Int64VarP(&c.Count, "count", "n", 1, "how many permits to hold")
 	flags.Int64Var(&c.Permits, "permits", 0, "make the semaphore with so many permits if there is none; one that exists stays as it is")
-	flags.DurationVar(&c.TTL, "ttl", 30*time.Second, "how long the lease outlives its last renewal; it is renewed every third of that")
 	flags.DurationVar(&c.Wait, "wait", 5*time.Minute, "how long to wait for the permits; 0: not at all")
-	flags.DurationVar(&c.Grace, "grace", 0, "how long the command has between TERM and KILL; default: a sixth of --ttl, at most 10s")
-	cluster = target.Add(flags, lookup)
+	cluster = completed(command, &c, "lease", lookup)
 	return command
 }
 
@@ -74,9 +68,6 @@ func newElect(lookup func(string) (string, bool)) *cobra.Command {
 			"It ends, as a command of \"signalbox run\" does, before another process could lead, and when an operator deletes\n" +
 			"the item. The order of those who wait is not promised: \"signalbox run\" has a line.\n\n" +
 			"Exit status: as \"signalbox run\".",
-		PersistentPreRunE: func(command *cobra.Command, _ []string) error {
-			return hold.Usage(settings.Apply(command.Flags(), lookup))
-		},
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if !command.Flags().Changed("value") {
 				if host, err := os.Hostname(); err == nil {
@@ -86,15 +77,25 @@ func newElect(lookup func(string) (string, bool)) *cobra.Command {
 			return holdFor(command, &c, cluster, arguments)
 		},
 	}
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hold.Usage(err) })
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&c.Value, "value", "", "of the item while this process leads; default: the name of the machine")
-	flags.DurationVar(&c.TTL, "ttl", 30*time.Second, "how long the session outlives its last renewal; it is renewed every third of that")
 	flags.DurationVar(&c.Wait, "wait", 5*time.Minute, "how long to wait to lead")
-	flags.DurationVar(&c.Grace, "grace", 0, "how long the command has between TERM and KILL; default: a sixth of --ttl, at most 10s")
-	cluster = target.Add(flags, lookup)
+	cluster = completed(command, &c, "session", lookup)
 	return command
+}
+
+// completed adds to a subcommand what all have that hold something: the flags of the session and of
+// the cluster, which it returns, and exit statuses for wrong ones. held is what is renewed.
+func completed(command *cobra.Command, c *hold.Config, held string, lookup func(string) (string, bool)) *target.Flags {
+	command.PersistentPreRunE = func(command *cobra.Command, _ []string) error {
+		return hold.Usage(settings.Apply(command.Flags(), lookup))
+	}
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hold.Usage(err) })
+	flags := command.Flags()
+	flags.DurationVar(&c.TTL, "ttl", 30*time.Second, "how long the "+held+" outlives its last renewal; it is renewed every third of that")
+	flags.DurationVar(&c.Grace, "grace", 0, "how long the command has between TERM and KILL; default: a sixth of --ttl, at most 10s")
+	return target.Add(flags, lookup)
 }
 
 // holdFor runs the command behind the dashes while what c names is held.
