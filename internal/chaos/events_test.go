@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -142,7 +143,8 @@ func (c *cluster) readEvents(ctx context.Context, n *node, since string, after *
 	return false, c.takeEvents(n, response.Body, after)
 }
 
-// takeEvents decodes a stream into entries. An entry is whole once a later one has begun.
+// takeEvents decodes a stream into entries. An entry is whole once a later one has begun. The break
+// of a stream is no error: its node was killed, say, and the caller asks for the rest.
 func (c *cluster) takeEvents(n *node, stream io.Reader, after *replica.EventID) error {
 	lines := bufio.NewScanner(stream)
 	lines.Buffer(nil, 1<<20)
@@ -169,7 +171,10 @@ func (c *cluster) takeEvents(n *node, stream io.Reader, after *replica.EventID) 
 			entry.Effects = append(entry.Effects, f)
 		}
 	}
-	return nil // the node has ended, or its events are asked for anew
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return err
+	}
+	return nil
 }
 
 func (c *cluster) takeEntry(n *node, entry replica.EventEntry, after *replica.EventID) {
