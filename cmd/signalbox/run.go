@@ -130,7 +130,7 @@ func splitArguments(c *hold.Config, verb string, dash int, arguments []string) e
 	case len(arguments) == 1:
 		return errors.New("there is no command after --")
 	}
-	c.Semaphore, c.Command = arguments[0], arguments[1:]
+	c.Name, c.Command = arguments[0], arguments[1:]
 	return nil
 }
 

@@ -121,19 +121,20 @@ func (h *Holder) open(ctx context.Context) acquired {
 		ctx, cancel = context.WithTimeout(ctx, h.Wait)
 		defer cancel()
 	}
+	session := signalbox.SessionOptions{TTL: h.TTL, Margin: h.Grace + h.margin, Metadata: h.metadata()}
 	if h.Elect {
-		led, err := items.New(h.client).Elect(ctx, h.Semaphore, []byte(h.Value), signalbox.SessionOptions{TTL: h.TTL, Margin: h.Grace + h.margin, Metadata: h.metadata()})
+		led, err := items.New(h.client).Elect(ctx, h.Name, []byte(h.Value), session)
 		return acquired{leadership{led}, err}
 	}
 	if h.Create {
-		if _, _, err := h.client.Create(ctx, h.Semaphore, h.Permits); err != nil {
+		if _, _, err := h.client.Create(ctx, h.Name, h.Permits); err != nil {
 			return acquired{err: err}
 		}
 	}
 	warned := h.warnOfConsul(ctx)
 	defer warned()
 	for {
-		s, err := h.client.OpenSession(ctx, signalbox.SessionOptions{TTL: h.TTL, Margin: h.Grace + h.margin, Metadata: h.metadata()})
+		s, err := h.client.OpenSession(ctx, session)
 		if err != nil {
 			return acquired{err: err}
 		}
@@ -141,7 +142,7 @@ func (h *Holder) open(ctx context.Context) acquired {
 		if h.Wait == 0 {
 			acquire = s.TryAcquire
 		}
-		lease, err := acquire(ctx, h.Semaphore, signalbox.Count(h.Count))
+		lease, err := acquire(ctx, h.Name, signalbox.Count(h.Count))
 		if err == nil {
 			return acquired{held: &permits{s, lease}}
 		}
@@ -161,8 +162,8 @@ func (h *Holder) warnOfConsul(ctx context.Context) (end func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		lock, err := items.New(h.client).Get(ctx, h.Semaphore+"/.lock")
-		if err == nil && (lock.Session != "" || namesHolders(lock.Value)) {
+		lock, err := items.New(h.client).Get(ctx, h.Name+"/.lock")
+		if err == nil && (lock.Held || namesHolders(lock.Value)) {
 			h.Log.Warn("clients of Consul's interface use this name; they do not share its permits", "item", lock.Name)
 		}
 	}()
@@ -218,10 +219,10 @@ func (h *Holder) refused(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, signalbox.ErrUnavailable):
-		return &Exit{StatusNotInTime, fmt.Errorf("%d of %s were not free within %v", h.Count, h.Semaphore, h.Wait)}
+		return &Exit{StatusNotInTime, fmt.Errorf("%d of %s were not free within %v", h.Count, h.Name, h.Wait)}
 	case errors.Is(err, signalbox.ErrUnreachable), errors.Is(err, signalbox.ErrOutcomeUnknown):
 	case h.Elect && errors.Is(err, context.DeadlineExceeded):
-		return &Exit{StatusNotInTime, fmt.Errorf("another process led %s for longer than %v", h.Semaphore, h.Wait)}
+		return &Exit{StatusNotInTime, fmt.Errorf("another process led %s for longer than %v", h.Name, h.Wait)}
 	case errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError:
 		status = StatusRefused
 	}
@@ -247,7 +248,7 @@ func (h *Holder) release(ctx context.Context, held holding) (lost error) {
 				return err
 			}
 			if err != nil {
-				h.Log.Warn("the release was not confirmed; the lease ends by itself", "semaphore", h.Semaphore, "within", h.TTL, "error", err)
+				h.Log.Warn("the release was not confirmed; the lease ends by itself", "semaphore", h.Name, "within", h.TTL, "error", err)
 			}
 			return nil
 		}

@@ -97,7 +97,7 @@ type cutTrial struct {
 func newCutTrial(t *testing.T, seed int) *cutTrial {
 	c := &cutTrial{chance: rand.New(rand.NewPCG(uint64(seed), 2))}
 	c.cluster = newOneLease(rand.New(rand.NewPCG(uint64(seed), 3)))
-	of := Config{Semaphore: "db", Command: []string{"actor"}, Cluster: signalbox.Config{Addresses: []string{"n1", "n2", "n3"}, HTTPClient: &http.Client{Transport: c.cluster}}, Count: 1, Wait: 5 * time.Minute,
+	of := Config{Name: "db", Command: []string{"actor"}, Cluster: signalbox.Config{Addresses: []string{"n1", "n2", "n3"}, HTTPClient: &http.Client{Transport: c.cluster}}, Count: 1, Wait: 5 * time.Minute,
 		TTL: []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 30 * time.Second}[c.chance.IntN(4)],
 		Log: slog.New(slog.DiscardHandler), begin: c.begin}
 	c.cluster.slow, c.cluster.lost = below(c.chance, of.TTL/16), c.chance.IntN(2)*15
@@ -217,7 +217,7 @@ func TestRunGuard(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				signals := make(chan os.Signal, 1)
 				cluster := newOneLease(rand.New(rand.NewPCG(1, 1)))
-				h := newHolder(t, Config{Semaphore: "db", Command: []string{"actor"}, Count: 1, TTL: 30 * time.Second,
+				h := newHolder(t, Config{Name: "db", Command: []string{"actor"}, Count: 1, TTL: 30 * time.Second,
 					Cluster: signalbox.Config{Addresses: []string{"n1"}, HTTPClient: &http.Client{Transport: cluster}}, Log: slog.New(slog.DiscardHandler), Signals: signals, begin: c.child.begin})
 				if c.signal != nil {
 					time.AfterFunc(time.Second, func() { signals <- c.signal })
@@ -238,7 +238,7 @@ func TestRunGuard(t *testing.T) {
 	t.Run("can't be begun", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := newOneLease(rand.New(rand.NewPCG(1, 1)))
-			h := newHolder(t, Config{Semaphore: "db", Command: []string{"actor"}, Count: 1, TTL: time.Second,
+			h := newHolder(t, Config{Name: "db", Command: []string{"actor"}, Count: 1, TTL: time.Second,
 				Cluster: signalbox.Config{Addresses: []string{"n1"}, HTTPClient: &http.Client{Transport: cluster}}, Log: slog.New(slog.DiscardHandler),
 				begin: func(_, _ []string) (child, error) { return nil, errors.New("no room") }})
 			if err := h.Run(t.Context()); statusOf(err) != StatusCantRun || cluster.grantedAnew().IsZero() {

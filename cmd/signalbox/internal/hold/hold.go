@@ -80,7 +80,7 @@ const shortestTTL = time.Second
 
 // Config says which permits to hold, and which command to run.
 type Config struct {
-	Semaphore string           // or the item, with Elect
+	Name      string           // of a semaphore or, with Elect, of an item
 	Command   []string         // a program and its arguments
 	Variables []string         // NAME=VALUE, for the command, besides those of the permits
 	Cluster   signalbox.Config // the addresses of its nodes, and the credentials
@@ -170,7 +170,7 @@ func (h *Holder) Run(ctx context.Context) error {
 	}
 	switch status := started.status(); {
 	case lost != nil:
-		return &Exit{StatusLost, fmt.Errorf("the %s of %s is %w", held.noun(), h.Semaphore, lost)}
+		return &Exit{StatusLost, fmt.Errorf("the %s of %s is %w", held.noun(), h.Name, lost)}
 	case status != 0:
 		return &Exit{Status: status}
 	}

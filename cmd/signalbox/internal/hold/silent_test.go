@@ -49,7 +49,7 @@ func TestRunBesideASilentNode(t *testing.T) {
 				cluster := newOneLease(rand.New(rand.NewPCG(1, 1)))
 				nodes := &silentNode{oneLease: cluster, host: fmt.Sprintf("n%d:8701", 1+i%3), from: time.Now().Add(tc.after)}
 				child := &actor{after: time.Second}
-				h := newHolder(t, Config{Semaphore: "db", Command: []string{"actor"}, Count: 1, TTL: 30 * time.Second, Wait: 5 * time.Second,
+				h := newHolder(t, Config{Name: "db", Command: []string{"actor"}, Count: 1, TTL: 30 * time.Second, Wait: 5 * time.Second,
 					Cluster: signalbox.Config{Addresses: []string{"n1:8701", "n2:8701", "n3:8701"}, HTTPClient: &http.Client{Transport: nodes}},
 					Log:     slog.New(slog.DiscardHandler), begin: child.begin})
 				cluster.occupy(tc.freed != 0)
