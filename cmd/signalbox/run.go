@@ -39,6 +39,7 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			"Exit status: the command's own (128 + signal if one ended it), or 2 for wrong flags, 3 if the permits\n" +
 			"were not free in time, 4 if the lease was lost, 5 if the cluster refuses, 6 if no node can be reached;\n" +
 			"126 and 127 if the command can't be run or found.",
+		PersistentPreRunE: fromEnvironment(lookup),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			c.Create = command.Flags().Changed("permits")
 			return holdFor(command, &c, cluster, arguments)
@@ -68,6 +69,7 @@ func newElect(lookup func(string) (string, bool)) *cobra.Command {
 			"It ends, as a command of \"signalbox run\" does, before another process could lead, and when an operator deletes\n" +
 			"the item. The order of those who wait is not promised: \"signalbox run\" has a line.\n\n" +
 			"Exit status: as \"signalbox run\".",
+		PersistentPreRunE: fromEnvironment(lookup),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if !command.Flags().Changed("value") {
 				if host, err := os.Hostname(); err == nil {
@@ -85,12 +87,16 @@ func newElect(lookup func(string) (string, bool)) *cobra.Command {
 	return command
 }
 
+// fromEnvironment fills in flags that were not given, before the subcommand runs.
+func fromEnvironment(lookup func(string) (string, bool)) func(*cobra.Command, []string) error {
+	return func(command *cobra.Command, _ []string) error {
+		return hold.Usage(settings.Apply(command.Flags(), lookup))
+	}
+}
+
 // completed adds to a subcommand what all have that hold something: the flags of the session and of
 // the cluster, which it returns, and exit statuses for wrong ones. held is what is renewed.
 func completed(command *cobra.Command, c *hold.Config, held string, lookup func(string) (string, bool)) *target.Flags {
-	command.PersistentPreRunE = func(command *cobra.Command, _ []string) error {
-		return hold.Usage(settings.Apply(command.Flags(), lookup))
-	}
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hold.Usage(err) })
 	flags := command.Flags()
 	flags.DurationVar(&c.TTL, "ttl", 30*time.Second, "how long the "+held+" outlives its last renewal; it is renewed every third of that")
