@@ -99,7 +99,7 @@ func (a *actor) once() {
 	case n < 19:
 		a.Working()
 	case n < 20:
-		a.listing()
+		a.Listing()
 	default:
 		a.Look()
 	}
@@ -135,34 +135,3 @@ func (a *actor) Hold(l *client.Lease, fenced bool, gone *atomic.Int64) (to int64
 
 // Lost implements checks.Run: see Hold for the last write.
 func (a *actor) Lost(*client.Lease, bool) {}
-
-// listing waits for a permit by the wait list of a session of its own, which ends with it: a
-// permit that was granted and not delivered comes back then.
-func (a *actor) listing() {
-	ctx, cancel := a.patient()
-	defer cancel()
-	up := checks.Operation{Client: a.Number, Kind: "up", Semaphore: a.r.name(listed), Count: 1, Call: a.Stamp()}
-	_, err := a.Client.Up(ctx, up.Semaphore, 1)
-	a.Moved(up, err)
-	s, err := a.Client.OpenSession(ctx, client.SessionOptions{TTL: 5 * time.Second})
-	if err != nil {
-		return
-	}
-	down := up
-	down.Kind, down.Call = "down", a.Stamp()
-	_, err = s.AddToWaitList(ctx, down.Semaphore, 1)
-	var list []client.Completed
-	if err == nil {
-		list, err = s.WaitList(ctx)
-	}
-	if err == nil && len(list) == 1 && list[0].Granted == 1 {
-		a.Moved(down, nil)
-	} else {
-		down.Outcome = checks.Unknown
-		back := down
-		back.Kind = "up"
-		a.Add(down)
-		a.Add(back)
-	}
-	_ = s.Close(ctx) // else it expires
-}

@@ -25,9 +25,6 @@ const (
 	actors = 14
 )
 
-// listed is the semaphore that is asked for by wait lists alone.
-const listed = "listed"
-
 // run is one fault amid the work of clients.
 type run struct {
 	*cluster
@@ -51,7 +48,7 @@ type loss struct {
 func (r *run) name(of string) string { return r.prefix + of }
 
 func (r *run) permits() map[string]int64 {
-	list := map[string]int64{r.name(listed): 0}
+	list := map[string]int64{}
 	for _, k := range checks.Kinds {
 		list[r.name(k.Name)] = k.Permits
 	}
@@ -134,10 +131,7 @@ func (r *run) finish() (unserved []string) {
 	for _, text := range a.Whole(patience) {
 		unserved = append(unserved, "void: the last operations failed: "+text)
 	}
-	r.until("no lease or request of the run is left", patience, func() bool {
-		list, err := a.Client.Get(context.Background(), r.name(listed))
-		return err == nil && list.WaiterCount == 0 && a.Idle()
-	})
+	r.until("no lease or request of the run is left", patience, a.Idle)
 	return unserved
 }
 

@@ -23,7 +23,7 @@ type Kind struct {
 var Kinds = []Kind{
 	{"lock", 1, true}, {"mutex", 1, true}, {"db", 3, false}, {"pool", 10, false}, // asked for one at a time
 	{"left", 1, false}, {"right", 1, false}, // asked for together
-	{"count", 5, true}, {"jobs", 0, false}, // without leases
+	{"count", 5, true}, {"jobs", 0, false}, {"listed", 0, false}, // without leases
 }
 
 // single is how many of Kinds are asked for one at a time.
@@ -324,6 +324,43 @@ func (a *Actor) Working() {
 	o.Call = a.Stamp()
 	_, err := move(ctx, o.Semaphore, 1)
 	a.Moved(o, err)
+}
+
+// Listing puts a job into a semaphore, and waits for one by the wait list of a session of its
+// own. A job that was granted and not delivered comes back when the session ends.
+func (a *Actor) Listing() {
+	ctx, cancel := a.patient(40 * time.Second)
+	defer cancel()
+	up := Operation{Client: a.Number, Kind: "up", Semaphore: a.Run.Name("listed"), Count: 1, Call: a.Stamp()}
+	_, err := a.Client.Up(ctx, up.Semaphore, 1)
+	a.Moved(up, err)
+	s, err := a.Client.OpenSession(ctx, client.SessionOptions{TTL: a.Run.TTL(30 * time.Second)})
+	if err != nil {
+		return
+	}
+	down := up
+	down.Kind, down.Call = "down", a.Stamp()
+	_, err = s.AddToWaitList(ctx, down.Semaphore, 1)
+	var list []client.Completed
+	if err == nil {
+		list, err = s.WaitList(ctx)
+	}
+	delivered := err == nil && len(list) == 1 && list[0].Granted == 1
+	if delivered {
+		a.Moved(down, nil)
+	}
+	closed := s.Close(ctx) // else it expires
+	if delivered {
+		return
+	}
+	down.Outcome = Unknown
+	if closed == nil {
+		down.Ret = a.Stamp()
+	}
+	back := down
+	back.Kind = "up"
+	a.Add(down)
+	a.Add(back)
 }
 
 // Look reads one of the semaphores linearizably.

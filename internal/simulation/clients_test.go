@@ -178,6 +178,8 @@ func (a *actor) once() {
 		a.Counting()
 	case n < 17:
 		a.Working()
+	case n < 18:
+		a.Listing()
 	default:
 		a.Look()
 	}
