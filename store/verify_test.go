@@ -214,6 +214,9 @@ func TestPartsThatAreMissingOrTooMany(t *testing.T) {
 		{"no stable values", raftFile, func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("conf")) }},
 		{"no stable record", raftFile, func(tx *bbolt.Tx) error { return stable(tx).Delete([]byte("stable")) }},
 		{"a stray value", raftFile, func(tx *bbolt.Tx) error { return stable(tx).Put([]byte("CurrentTerm"), []byte{1}) }},
+		{"a second stable record", raftFile, func(tx *bbolt.Tx) error {
+			return stable(tx).Put([]byte("other"), slices.Clone(stable(tx).Get([]byte("stable"))))
+		}},
 		{"a stray entry", raftFile, func(tx *bbolt.Tx) error { return tx.Bucket([]byte("logs")).Put([]byte("key"), []byte{1}) }},
 		{"no records", snapshotsFile, func(tx *bbolt.Tx) error { return tx.DeleteBucket(metaBucket) }},
 		{"no chunks", snapshotsFile, func(tx *bbolt.Tx) error { return tx.DeleteBucket(dataBucket) }},

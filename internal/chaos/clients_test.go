@@ -44,7 +44,7 @@ func (a *actor) act() {
 		}
 		switch {
 		case a.Number < 9:
-			a.once()
+			a.Once()
 		case a.Number < 12:
 			a.onceRaw()
 		case a.Number == 12:
@@ -79,31 +79,6 @@ func (a *actor) TTL(time.Duration) time.Duration {
 
 // Go implements checks.Run.
 func (a *actor) Go(f func()) { a.r.watch.Go(f) }
-
-// patient returns a context for one operation.
-func (a *actor) patient() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), a.Patience(40*time.Second))
-}
-
-// once does one thing with the Go client.
-func (a *actor) once() {
-	switch n := a.Random.IntN(24); {
-	case n < 8:
-		a.Lease()
-	case n < 11:
-		a.OneShot()
-	case n < 13:
-		a.Together()
-	case n < 17:
-		a.Counting()
-	case n < 19:
-		a.Working()
-	case n < 20:
-		a.Listing()
-	default:
-		a.Look()
-	}
-}
 
 // heldFor is how long a lease is held: mostly a moment, now and then seconds.
 func (a *actor) heldFor() time.Duration {

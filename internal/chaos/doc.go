@@ -9,5 +9,6 @@
 // before the fault, or if the last ones fail.
 //
 // The program is built with hooks (testdata/hooks), by which the synced writes of a node hang or
-// fail, and with small snapshots. "make chaos" runs it and prints a report; a failure prints the seed, the timeline and the folder of histories and logs.
+// fail, and with frequent snapshots. "make chaos" runs it and prints a report; a failure prints the
+// seed, the timeline and the folder of histories and logs.
 package chaos

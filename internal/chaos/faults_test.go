@@ -86,13 +86,13 @@ func killLeader(r *run, random *rand.Rand) (string, func()) {
 	return n.id, n.start
 }
 
-func killTwo(r *run, random *rand.Rand) (string, func()) { return killSome(r, r.some(random, 2)) }
+func killTwo(r *run, random *rand.Rand) (string, func()) { return killSome(r.some(random, 2)) }
 
 func killAll(r *run, random *rand.Rand) (string, func()) {
-	return killSome(r, r.some(random, len(r.nodes)))
+	return killSome(r.some(random, len(r.nodes)))
 }
 
-func killSome(_ *run, list []*node) (string, func()) {
+func killSome(list []*node) (string, func()) {
 	for _, n := range list {
 		n.mayEnd.Store(true)
 		n.signal(syscall.SIGKILL) // all before one is waited for

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -52,7 +53,7 @@ type namespaces struct {
 
 func newNamespaces(t *testing.T, nodes int) (*namespaces, error) {
 	t.Helper()
-	n := &namespaces{t: t, prefix: fmt.Sprintf("sbx%d", os.Getpid()%100_000), subnet: fmt.Sprintf("10.213.%d", os.Getpid()%250)}
+	n := &namespaces{t: t, prefix: fmt.Sprintf("sbx%d", os.Getpid()), subnet: fmt.Sprintf("10.213.%d", os.Getpid()%250)}
 	removeStale()
 	t.Cleanup(n.remove)
 	hub := n.prefix + "h"
@@ -81,6 +82,9 @@ func newNamespaces(t *testing.T, nodes int) (*namespaces, error) {
 	return n, nil
 }
 
+// ofRun matches the namespaces of a run, and finds its process id.
+var ofRun = regexp.MustCompile(`^sbx(\d+)(h|n\d+)$`)
+
 // removeStale takes away what runs have left that were killed.
 func removeStale() {
 	list, err := exec.Command("ip", "netns", "list").Output()
@@ -89,12 +93,11 @@ func removeStale() {
 	}
 	for line := range strings.Lines(string(list)) {
 		name, _, _ := strings.Cut(strings.TrimSpace(line), " ")
-		number := strings.TrimRight(strings.TrimPrefix(name, "sbx"), "hn0123456789")
-		if !strings.HasPrefix(name, "sbx") || number != "" {
+		parts := ofRun.FindStringSubmatch(name)
+		if parts == nil {
 			continue
 		}
-		pid, _, _ := strings.Cut(strings.TrimPrefix(name, "sbx"), "n")
-		if _, err := os.Stat("/proc/" + strings.TrimSuffix(pid, "h")); os.IsNotExist(err) {
+		if _, err := os.Stat("/proc/" + parts[1]); os.IsNotExist(err) {
 			_ = exec.Command("ip", "netns", "del", name).Run()
 		}
 	}

@@ -97,7 +97,7 @@ func (a *actor) onceRaw() {
 
 // rawCount moves the semaphore without leases.
 func (a *actor) rawCount() {
-	ctx, cancel := a.patient()
+	ctx, cancel := a.Patient(40 * time.Second)
 	defer cancel()
 	o := checks.Operation{Client: a.Number, Kind: []string{"up", "down"}[a.Random.IntN(2)], Semaphore: a.r.name("count"), Count: 1 + a.Random.Int64N(3), Exact: true, Call: a.Stamp()}
 	r, err := a.raw.send(ctx, http.MethodPost, "/v1/semaphores/"+o.Semaphore+"/"+o.Kind, fmt.Sprintf(`{"count":%d}`, o.Count), a.key())
@@ -124,7 +124,7 @@ func (a *actor) rawLease() {
 	if wait {
 		body += fmt.Sprintf(`,"wait":%d`, a.Random.IntN(2000))
 	}
-	ctx, cancel := a.patient()
+	ctx, cancel := a.Patient(40 * time.Second)
 	defer cancel()
 	o, sent := a.Asking(pick.Name, count, pick.Exact), time.Now()
 	r, err := a.raw.send(ctx, http.MethodPost, "/v1/semaphores/"+o.Semaphore+"/leases", body+"}", a.key())
@@ -136,7 +136,7 @@ func (a *actor) rawLease() {
 	case r.status == http.StatusOK || r.status == http.StatusCreated:
 		o.Outcome, o.Token = checks.Done, r.Token
 		a.Add(o)
-		a.Lives(r.Session, ttl)
+		a.NoteTTL(r.Session, ttl)
 		a.rawUse(o, r, sent.Add(ttl*9/10))
 	case r.Code == "unavailable":
 		o.Outcome, o.Exact = checks.Refused, o.Exact && !wait
@@ -160,9 +160,9 @@ func (a *actor) rawUse(o checks.Operation, r rawReply, until time.Time) {
 	case <-a.r.stop:
 	}
 	to := min(a.Stamp(), int64(until.Sub(a.Began)))
-	a.Believe(checks.Belief{Semaphore: o.Semaphore, Session: r.Session, Token: r.Token, Count: o.Count, From: from, To: to})
-	a.Promised(r.Session, until)
-	ctx, cancel := a.patient()
+	a.NoteBelief(checks.Belief{Semaphore: o.Semaphore, Session: r.Session, Token: r.Token, Count: o.Count, From: from, To: to})
+	a.NoteDeadline(r.Session, until)
+	ctx, cancel := a.Patient(40 * time.Second)
 	defer cancel()
 	end := o
 	end.Kind, end.Token, end.Exact, end.Call = "release", 0, false, a.Stamp()
@@ -187,7 +187,7 @@ func hurried(ctx context.Context, _ time.Duration) error {
 // throttle acquires by the interface of throttle, through a peer of its own. The token is
 // that of the peer's lease.
 func (a *actor) throttle() {
-	ctx, cancel := a.patient()
+	ctx, cancel := a.Patient(40 * time.Second)
 	defer cancel()
 	peers := &throttleclient.Client{BaseURL: a.r.urls(a.Random.IntN(len(a.r.nodes)))[0], HTTP: a.raw.http, Pause: hurried}
 	ttl := 6 * time.Second
@@ -207,7 +207,7 @@ func (a *actor) throttle() {
 		lease.Session = session
 		o.Outcome, o.Token = checks.Done, lease.Token
 		a.Add(o)
-		a.Lives(session, ttl)
+		a.NoteTTL(session, ttl)
 		a.rawUse(o, lease, sent.Add(ttl*9/10))
 		return
 	}
@@ -224,7 +224,7 @@ func (a *actor) throttle() {
 // nodered moves the semaphore without leases by the interface of Node-RED's subflow, under
 // keys.
 func (a *actor) nodered() {
-	ctx, cancel := a.patient()
+	ctx, cancel := a.Patient(40 * time.Second)
 	defer cancel()
 	c := &noderedclient.Client{Addresses: a.r.urls(a.Number), HTTP: a.raw.http, Key: a.key, Pause: func(ctx context.Context, d time.Duration) error { return hurried(ctx, d) }}
 	o := checks.Operation{Client: a.Number, Semaphore: a.r.name("count"), Count: 1, Exact: true, Call: a.Stamp()}

@@ -25,7 +25,7 @@ const (
 	actors = 14
 )
 
-// run is one fault amid the work of clients.
+// run is one fault, or a pair, amid the work of clients.
 type run struct {
 	*cluster
 	*checks.History
@@ -46,14 +46,6 @@ type loss struct {
 }
 
 func (r *run) name(of string) string { return r.prefix + of }
-
-func (r *run) permits() map[string]int64 {
-	list := map[string]int64{}
-	for _, k := range checks.Kinds {
-		list[r.name(k.Name)] = k.Permits
-	}
-	return list
-}
 
 // lost notes that a leader goes.
 func (r *run) lost(hard bool) {
@@ -77,10 +69,8 @@ func (c *cluster) run(number int, seed uint64, list []fault, lasts time.Duration
 	random := rand.New(rand.NewPCG(seed, uint64(number)))
 	var all sync.WaitGroup
 	setUp := newActor(r, 0)
-	for name, permits := range r.permits() {
-		if _, _, err := setUp.Client.Create(context.Background(), name, permits); err != nil {
-			c.fail("create %s: %v", name, err)
-		}
+	if err := setUp.SetUp(); err != nil {
+		c.fail("%v", err)
 	}
 	setUp.leave()
 	r.History = checks.NewHistory()
@@ -158,7 +148,7 @@ func (r *run) settled() {
 func (r *run) judge(out *outcome, unserved []string) {
 	r.settled()
 	r.agreed()
-	broken, undecided := checks.Judge(r.History, r.events, r.permits(), 0)
+	broken, undecided := checks.Judge(r.History, r.events, checks.Permits(r.name), 0)
 	out.broken = slices.Concat(r.takeBroken(), unserved, broken)
 	if out.rate < *enough {
 		out.broken = append(out.broken, fmt.Sprintf("void: %d operations a second before the fault, fewer than %d", out.rate, *enough))

@@ -29,7 +29,17 @@ var Kinds = []Kind{
 // single is how many of Kinds are asked for one at a time.
 const single = 4
 
-// Run is what the clients of one run do in a way of its own. It is called by one Actor at a time.
+// Permits returns the permits of Kinds, by the names that a run has given to them.
+func Permits(name func(kind string) string) map[string]int64 {
+	permits := map[string]int64{}
+	for _, k := range Kinds {
+		permits[name(k.Name)] = k.Permits
+	}
+	return permits
+}
+
+// Run is the part of a client that differs between runs: names, durations, and how it works with a
+// lease. One Actor calls it.
 type Run interface {
 	// Name returns the name that the run has given to a kind of semaphore.
 	Name(kind string) string
@@ -47,8 +57,8 @@ type Run interface {
 	Go(f func())
 }
 
-// Actor is a user of the Go client, which notes what it saw. It is for one goroutine. Each method
-// without a result does one thing.
+// Actor is a user of the Go client, which notes what it saw. It is for one goroutine. Each of
+// Lease, OneShot, Together, Counting, Working, Listing and Look makes one kind of operation and notes its outcome.
 type Actor struct {
 	*History
 	Run    Run
@@ -60,9 +70,39 @@ type Actor struct {
 	leases  int
 }
 
-// patient returns a context for one operation.
-func (a *Actor) patient(most time.Duration) (context.Context, context.CancelFunc) {
+// Patient returns a context for one operation.
+func (a *Actor) Patient(most time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), a.Run.Patience(most))
+}
+
+// SetUp creates all semaphores of the run.
+func (a *Actor) SetUp() error {
+	for name, permits := range Permits(a.Run.Name) {
+		if _, _, err := a.Client.Create(context.Background(), name, permits); err != nil {
+			return fmt.Errorf("create %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Once makes one operation, of a kind that it draws.
+func (a *Actor) Once() {
+	switch n := a.Random.IntN(24); {
+	case n < 8:
+		a.Lease()
+	case n < 11:
+		a.OneShot()
+	case n < 13:
+		a.Together()
+	case n < 17:
+		a.Counting()
+	case n < 19:
+		a.Working()
+	case n < 20:
+		a.Listing()
+	default:
+		a.Look()
+	}
 }
 
 // HasSession reports whether the client has opened a session.
@@ -70,7 +110,7 @@ func (a *Actor) HasSession() bool { return a.session != nil }
 
 // CloseSession ends the session, if a node confirms it in time; else it expires.
 func (a *Actor) CloseSession() {
-	ctx, cancel := a.patient(20 * time.Second)
+	ctx, cancel := a.Patient(20 * time.Second)
 	defer cancel()
 	_ = a.session.Close(ctx)
 }
@@ -83,14 +123,14 @@ func (a *Actor) opened() *client.Session {
 	}
 	if a.session == nil || a.session.Err() != nil {
 		ttl := a.Run.TTL(30 * time.Second)
-		ctx, cancel := a.patient(20 * time.Second)
+		ctx, cancel := a.Patient(20 * time.Second)
 		defer cancel()
 		s, err := a.Client.OpenSession(ctx, client.SessionOptions{TTL: ttl, Margin: ttl / 10})
 		if err != nil {
 			return nil
 		}
 		a.session = s // state: the session that is in use
-		a.Lives(s.ID(), ttl)
+		a.NoteTTL(s.ID(), ttl)
 	}
 	return a.session
 }
@@ -108,9 +148,9 @@ func (a *Actor) Asking(kind string, count int64, exact bool) Operation {
 		Count: count, Exact: exact, Call: a.Stamp()}
 }
 
-// asked notes how an acquire ended. One whose withdrawal was confirmed may have been granted
+// noteAcquire notes how an acquire ended. One whose withdrawal was confirmed may have been granted
 // before it; it holds nothing from then on, also if the network delivers the request late.
-func (a *Actor) asked(o Operation, l *client.Lease, err error, waits bool) {
+func (a *Actor) noteAcquire(o Operation, l *client.Lease, err error, waits bool) {
 	unsure := errors.Is(err, client.ErrOutcomeUnknown)
 	switch {
 	case err == nil:
@@ -142,7 +182,7 @@ func (a *Actor) Lease() {
 	}
 	pick, count := a.Pick()
 	waits := a.Random.IntN(3) > 0
-	ctx, cancel := a.patient(30 * time.Second)
+	ctx, cancel := a.Patient(30 * time.Second)
 	defer cancel()
 	o := a.Asking(pick.Name, count, pick.Exact)
 	acquire := s.TryAcquire
@@ -150,7 +190,7 @@ func (a *Actor) Lease() {
 		acquire = s.Acquire
 	}
 	l, err := acquire(ctx, o.Semaphore, client.Count(count))
-	a.asked(o, l, err, waits)
+	a.noteAcquire(o, l, err, waits)
 	if err == nil {
 		a.use(o, l, a.watch(l))
 	}
@@ -161,7 +201,7 @@ func (a *Actor) OneShot() {
 	pick, count := a.Pick()
 	ttl := a.Run.TTL(24 * time.Second)
 	waits := a.Random.IntN(3) > 0
-	ctx, cancel := a.patient(40 * time.Second)
+	ctx, cancel := a.Patient(40 * time.Second)
 	defer cancel()
 	o := a.Asking(pick.Name, count, pick.Exact)
 	acquire := a.Client.TryAcquire
@@ -175,9 +215,9 @@ func (a *Actor) OneShot() {
 		earlier.Lease += "'"
 		a.Withdrawn(earlier)
 	}
-	a.asked(o, l, err, waits)
+	a.noteAcquire(o, l, err, waits)
 	if err == nil {
-		a.Lives(l.Session, ttl)
+		a.NoteTTL(l.Session, ttl)
 		a.use(o, l, a.watch(l))
 	}
 }
@@ -188,7 +228,7 @@ func (a *Actor) Together() {
 	if s == nil {
 		return
 	}
-	ctx, cancel := a.patient(30 * time.Second)
+	ctx, cancel := a.Patient(30 * time.Second)
 	defer cancel()
 	kinds := []string{"left", "right"}
 	a.Random.Shuffle(2, func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
@@ -201,7 +241,7 @@ func (a *Actor) Together() {
 			if err == nil {
 				l = leases[i]
 			}
-			a.asked(o, l, err, true)
+			a.noteAcquire(o, l, err, true)
 		}
 		if err == nil {
 			second := a.watch(leases[1])
@@ -215,7 +255,7 @@ func (a *Actor) Together() {
 		if err == nil && l.Semaphore != o.Semaphore {
 			continue // not this one
 		}
-		a.asked(o, l, err, true)
+		a.noteAcquire(o, l, err, true)
 		if err == nil {
 			a.use(o, l, a.watch(l))
 		}
@@ -236,8 +276,8 @@ func (a *Actor) watch(l *client.Lease) *atomic.Int64 {
 func (a *Actor) use(o Operation, l *client.Lease, gone *atomic.Int64) {
 	from, fenced := a.Stamp(), a.Fenced(l.Semaphore)
 	to := a.Run.Hold(l, fenced, gone)
-	a.Believed(l, from, to)
-	a.Promised(l.Session, l.Deadline())
+	a.NoteBelief(Belief{l.Semaphore, l.Session, l.Token, l.Count, from, to})
+	a.NoteDeadline(l.Session, l.Deadline())
 	if err := l.Err(); err != nil {
 		a.Drop(o, to, 0)
 		if !errors.Is(err, client.ErrNotRenewed) {
@@ -261,7 +301,7 @@ func (a *Actor) Fenced(semaphore string) bool {
 
 // release gives a lease back.
 func (a *Actor) release(o Operation, l *client.Lease) {
-	ctx, cancel := a.patient(15 * time.Second)
+	ctx, cancel := a.Patient(15 * time.Second)
 	defer cancel()
 	r := o
 	r.Kind, r.Token, r.Exact, r.Call = "release", 0, false, a.Stamp()
@@ -275,7 +315,7 @@ func (a *Actor) release(o Operation, l *client.Lease) {
 
 // Counting moves a semaphore that no request waits for, whose every reply is exact.
 func (a *Actor) Counting() {
-	ctx, cancel := a.patient(20 * time.Second)
+	ctx, cancel := a.Patient(20 * time.Second)
 	defer cancel()
 	o := Operation{Client: a.Number, Semaphore: a.Run.Name("count"), Count: 1 + a.Random.Int64N(3), Exact: true, Call: a.Stamp()}
 	var err error
@@ -319,7 +359,7 @@ func (a *Actor) Working() {
 			return taken.Value, err
 		}
 	}
-	ctx, cancel := a.patient(most)
+	ctx, cancel := a.Patient(most)
 	defer cancel()
 	o.Call = a.Stamp()
 	_, err := move(ctx, o.Semaphore, 1)
@@ -329,7 +369,7 @@ func (a *Actor) Working() {
 // Listing puts a job into a semaphore, and waits for one by the wait list of a session of its
 // own. A job that was granted and not delivered comes back when the session ends.
 func (a *Actor) Listing() {
-	ctx, cancel := a.patient(40 * time.Second)
+	ctx, cancel := a.Patient(40 * time.Second)
 	defer cancel()
 	up := Operation{Client: a.Number, Kind: "up", Semaphore: a.Run.Name("listed"), Count: 1, Call: a.Stamp()}
 	_, err := a.Client.Up(ctx, up.Semaphore, 1)
@@ -366,7 +406,7 @@ func (a *Actor) Listing() {
 // Look reads one of the semaphores linearizably.
 func (a *Actor) Look() {
 	kind := Kinds[a.Random.IntN(len(Kinds))].Name
-	ctx, cancel := a.patient(15 * time.Second)
+	ctx, cancel := a.Patient(15 * time.Second)
 	defer cancel()
 	o := Operation{Client: a.Number, Kind: "read", Semaphore: a.Run.Name(kind), Call: a.Stamp()}
 	if s, err := a.Client.Get(ctx, o.Semaphore); err == nil {

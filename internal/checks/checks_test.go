@@ -9,7 +9,7 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// broke expects exactly one finding with a text in it, or none for "".
+// broke expects that a finding has the text want, or, for "", that there is none.
 func broke(t *testing.T, found []string, want string) {
 	t.Helper()
 	switch {

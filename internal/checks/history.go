@@ -9,19 +9,19 @@ import (
 	"github.com/signalbox/signalbox/client"
 )
 
-// Result is what a client knows of an operation.
-type Result int
+// Outcome is what a client knows of an operation.
+type Outcome int
 
 // The outcomes.
 const (
-	Refused   Result = iota // certainly no effect
-	Done                    // carried out between call and return
-	Unknown                 // at any time since the call, or never
-	Withdrawn               // perhaps granted, and over since the withdrawal
+	Refused   Outcome = iota // certainly no effect
+	Done                     // carried out between call and return
+	Unknown                  // at any time since the call, or never
+	Withdrawn                // perhaps granted, and over since the withdrawal
 )
 
 // String returns the outcome's name in reports.
-func (o Result) String() string { return [...]string{"refused", "ok", "unknown", "withdrawn"}[o] }
+func (o Outcome) String() string { return [...]string{"refused", "ok", "unknown", "withdrawn"}[o] }
 
 // Operation is one step on one semaphore, as a client saw it.
 type Operation struct {
@@ -30,10 +30,10 @@ type Operation struct {
 	Semaphore string
 	Lease     string // names one lease, granted or asked for
 	Count     int64  // asked for; of a set: the value
-	Exact     bool   // the reply says something about the state also if it is a refusal
+	Exact     bool   // a refusal proves that fewer than Count permits were available; up, down, set: Available is known
 	Call, Ret int64  // stamps; Ret is endless for an unknown outcome
 
-	Outcome   Result
+	Outcome   Outcome
 	Token     uint64 // acquire
 	Held      int64  // read
 	Available int64  // read; or the value after up, down and set
@@ -68,7 +68,7 @@ type Belief struct {
 	Session   string
 	Token     uint64
 	Count     int64
-	From, To  int64
+	From, To  int64 // stamps
 }
 
 // Write is one that a resource got.
@@ -76,7 +76,7 @@ type Write struct {
 	Semaphore string
 	Session   string
 	Token     uint64
-	At        int64
+	At        int64 // stamp
 	Accepted  bool
 	Valid     bool // its client counted on the lease when it arrived
 }
@@ -88,7 +88,8 @@ type SeenIndex struct {
 	Call, Ret int64
 }
 
-// History is what all clients of a run saw. Safe for concurrent use.
+// History is what all clients of a run saw. Its methods are safe for concurrent use; its fields may be read
+// after the run. A stamp is a moment in ns since Began.
 type History struct {
 	Began time.Time
 
@@ -109,7 +110,7 @@ func NewHistory() *History {
 	return &History{Began: time.Now(), resource: map[string]uint64{}, Deadlines: map[string]time.Duration{}, ttls: map[string]time.Duration{}}
 }
 
-// Stamp returns a moment, in ns since Began; no two are equal, and they are in the
+// Stamp returns the present moment. No two stamps are equal, and they are in the
 // order in which things really happen within one moment.
 func (h *History) Stamp() int64 {
 	h.mu.Lock()
@@ -149,8 +150,8 @@ func (h *History) Drop(o Operation, call, ret int64) {
 	h.Add(Operation{Client: o.Client, Kind: "drop", Semaphore: o.Semaphore, Lease: o.Lease, Call: call, Ret: ret, Outcome: Unknown})
 }
 
-// Lives notes the ttl of a session.
-func (h *History) Lives(session string, ttl time.Duration) {
+// NoteTTL notes the ttl of a session.
+func (h *History) NoteTTL(session string, ttl time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ttls[session] = ttl
@@ -164,20 +165,15 @@ func (h *History) Early(l *client.Lease, why error) {
 	h.earlies = append(h.earlies, fmt.Sprintf("%v: token %d of %s was lost: %v", time.Since(h.Began), l.Token, l.Semaphore, why))
 }
 
-// Promised notes until when a client counts on a session at most.
-func (h *History) Promised(session string, until time.Time) {
+// NoteDeadline notes until when a client counts on a session at most.
+func (h *History) NoteDeadline(session string, until time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Deadlines[session] = max(h.Deadlines[session], until.Sub(h.Began))
 }
 
-// Believed notes a lease that a client has counted on until now.
-func (h *History) Believed(l *client.Lease, from, to int64) {
-	h.Believe(Belief{l.Semaphore, l.Session, l.Token, l.Count, from, to})
-}
-
-// Believe notes a lease that a client without package client has counted on.
-func (h *History) Believe(b Belief) {
+// NoteBelief notes the time for which a client counted on a lease.
+func (h *History) NoteBelief(b Belief) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Beliefs = append(h.Beliefs, b)
@@ -212,6 +208,8 @@ func (h *History) Read(o Operation, s *client.Semaphore) {
 
 // Known counts the operations whose outcome is known.
 func (h *History) Known() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, o := range h.Operations {
 		if o.Outcome == Done || o.Outcome == Refused {
 			n++

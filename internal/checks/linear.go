@@ -10,8 +10,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// DecideWithin bounds the search for an order of one run's operations.
-const DecideWithin = 30 * time.Second
+// SearchTimeout bounds the search for an order of one run's operations.
+const SearchTimeout = 30 * time.Second
 
 // view is a semaphore as clients see it: its holders, how far its offset has moved, and
 // the last token that a client knows.

@@ -22,7 +22,8 @@ type Logged struct {
 // span is indexes of the log, both ends included.
 type span struct{ from, to uint64 }
 
-// EventLog is the events of all nodes, as one log. Safe for concurrent use.
+// EventLog is the events of all nodes, as one log. Its methods are safe for concurrent use; Jumps and
+// Differ may be read after the run.
 type EventLog struct {
 	began time.Time
 
@@ -338,7 +339,8 @@ func (r *Replay) fits(l *line, w waiting) bool {
 }
 
 // Expiries finds sessions that were seen to expire while their clients still counted
-// on them. rate is by how much the clocks of nodes may differ from those of clients.
+// on them. ended, promised and lives are by session id: promised has deadlines, since the
+// beginning of the run, and lives has ttls. rate is by how much the clocks of nodes may differ from those of clients.
 func Expiries(ended map[uint64]Logged, promised map[string]time.Duration, lives map[string]time.Duration, rate float64) (broken []string) {
 	for id, e := range ended {
 		session := fmt.Sprint(id)

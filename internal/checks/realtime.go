@@ -9,13 +9,13 @@ import (
 
 // Judge holds what clients saw, and what nodes showed, to all layers. The clocks of the nodes
 // differ by a rate at most. It returns what is broken, and the semaphores for whose operations no order was
-// found or excluded in time: with those of more than half the run shows nothing.
+// found or excluded in time: if these are more than half of all, the run is void.
 func Judge(h *History, events *EventLog, permits map[string]int64, rate float64) (broken, undecided []string) {
 	entries, gap := events.All()
 	log := Log(entries)
-	disordered, undecided := Linear(h.Operations, permits, DecideWithin)
+	disordered, undecided := Linear(h.Operations, permits, SearchTimeout)
 	if len(undecided) > len(permits)/2 {
-		disordered = append(disordered, fmt.Sprintf("void: no order was found or excluded within %v for %v", DecideWithin, undecided))
+		disordered = append(disordered, fmt.Sprintf("void: no order was found or excluded within %v for %v", SearchTimeout, undecided))
 	}
 	broken = slices.Concat(events.Differ, log.Broken, h.earlies, Expiries(log.Ended, h.Deadlines, h.ttls, rate), Beliefs(h.Beliefs, permits),
 		Writes(h.Writes, log.Grants), Indexes(h.Indexes), Grants(h.Beliefs, log.Grants), disordered)

@@ -20,15 +20,6 @@ const clients = 12
 
 func clientHost(i int) string { return fmt.Sprintf("c%d", i) }
 
-// permitsOf is the permits by name.
-func permitsOf() map[string]int64 {
-	permits := map[string]int64{}
-	for _, k := range checks.Kinds {
-		permits[k.Name] = k.Permits
-	}
-	return permits
-}
-
 // actor is one client: it acts until the episode ends.
 type actor struct {
 	*checks.Actor
@@ -127,7 +118,7 @@ func (a *actor) act(stop <-chan struct{}) {
 			return
 		case <-wake:
 		case <-time.After(pause):
-			a.once()
+			a.Once()
 			a.rest()
 		}
 	}
@@ -149,8 +140,11 @@ func (a *actor) leave() {
 	a.way.CloseIdleConnections()
 }
 
-// Name implements checks.Run: the names are those of the kinds.
-func (a *actor) Name(kind string) string { return kind }
+// Name implements checks.Run.
+func (a *actor) Name(kind string) string { return sameName(kind) }
+
+// sameName names each semaphore as its kind.
+func sameName(kind string) string { return kind }
 
 // Patience implements checks.Run.
 func (a *actor) Patience(most time.Duration) time.Duration {
@@ -164,26 +158,6 @@ func (a *actor) TTL(most time.Duration) time.Duration {
 
 // Go implements checks.Run.
 func (a *actor) Go(f func()) { a.e.copies.Go(f) }
-
-// once does one thing.
-func (a *actor) once() {
-	switch n := a.Random.IntN(20); {
-	case n < 7:
-		a.Lease()
-	case n < 10:
-		a.OneShot()
-	case n < 12:
-		a.Together()
-	case n < 15:
-		a.Counting()
-	case n < 17:
-		a.Working()
-	case n < 18:
-		a.Listing()
-	default:
-		a.Look()
-	}
-}
 
 // Hold implements checks.Run.
 func (a *actor) Hold(l *client.Lease, fenced bool, gone *atomic.Int64) (to int64) {

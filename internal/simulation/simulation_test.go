@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -116,10 +115,7 @@ func (e *episode) run(random *rand.Rand, lasts time.Duration) {
 func (e *episode) setUp() {
 	a := newActor(e, 0, e.seed)
 	defer a.leave()
-	for _, k := range checks.Kinds {
-		_, _, err := a.Client.Create(context.Background(), k.Name, k.Permits)
-		e.must(err)
-	}
+	e.must(a.SetUp())
 	for _, host := range e.hosts() {
 		for _, n := range e.nodes {
 			if host != n.id {
@@ -150,7 +146,7 @@ func (e *episode) finish() {
 
 // judge checks all layers, and prints what a failure needs.
 func (e *episode) judge(t *testing.T, lasts time.Duration) {
-	broken, undecided := checks.Judge(e.History, e.events, permitsOf(), clockRate)
+	broken, undecided := checks.Judge(e.History, e.events, checks.Permits(sameName), clockRate)
 	broken = slices.Concat(e.fatal, e.unserved, broken)
 	if want := int(enough * lasts.Hours()); e.Known() < want {
 		broken = append(broken, fmt.Sprintf("void: %d operations have a known outcome, fewer than %d", e.Known(), want))

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -103,6 +105,21 @@ func TestAppendsGoOnBesideAHangingDrain(t *testing.T) {
 	if last, err := s.Logs().LastIndex(); err != nil || last != 15 {
 		t.Errorf("the last entry is %d, error %v", last, err)
 	}
+}
+
+// TestPausesEndInBolt: each time that no change comes for a while, all go to bbolt.
+func TestPausesEndInBolt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := openJournal(t, t.TempDir(), &faultyLog{})
+		for index := uint64(1); index <= 5; index++ {
+			storeEntries(t, s.Logs(), index, index, 1)
+			time.Sleep(3 * drainIdle) // virtual
+			if _, drained := l.progress(); !drained {
+				t.Fatalf("bbolt does not have entry %d", index)
+			}
+		}
+		s.close(t)
+	})
 }
 
 // inside reports whether there is a goroutine that is inside all of these functions.

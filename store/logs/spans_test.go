@@ -45,3 +45,36 @@ func TestSpans(t *testing.T) {
 		}
 	}
 }
+
+// TestExtent compares it with a set of indexes: what it is sure of is there, and it ends at or beyond what is there.
+func TestExtent(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 1))
+	for range 300 {
+		var e Extent
+		set := map[uint64]bool{}
+		for range 60 {
+			index := 1 + r.Uint64N(30)
+			before := e
+			if r.IntN(4) == 0 {
+				last := index + r.Uint64N(10)
+				e = e.without(index, last)
+				for ; index <= last; index++ {
+					delete(set, index)
+				}
+			} else {
+				e, set[index] = e.with(index), true
+				if adjacent := before.Last > 0 && before.sure() && (index == before.Last+1 || index+1 == before.From); adjacent && !(e.holds(index) && e.holds(before.From)) {
+					t.Fatalf("%+v with %d is %+v", before, index, e)
+				}
+			}
+			for index := uint64(1); index < 50; index++ {
+				if e.holds(index) && !set[index] {
+					t.Fatalf("%+v holds %d, which is not there", e, index)
+				}
+				if set[index] && (index < e.First || index > e.Last) {
+					t.Fatalf("%+v leaves out %d", e, index)
+				}
+			}
+		}
+	}
+}
