@@ -2,7 +2,6 @@ package consul_test
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,11 +9,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/internal/hostile"
 )
 
-// hostile is a request that must be refused, or have no effect, and its reply; one that ends in
+// input is a request that must be refused, or have no effect, and its reply; one that ends in
 // … is the beginning of it.
-type hostile struct{ line, body, want string }
+type input struct{ line, body, want string }
 
 const (
 	notKey = "400 text A key is up to 512 bytes of UTF-8 without control characters."
@@ -22,14 +22,14 @@ const (
 )
 
 // hostileKeys are keys that no item can have, in the path of each method.
-func hostileKeys() map[string]hostile {
-	all := map[string]hostile{}
+func hostileKeys() map[string]input {
+	all := map[string]input{}
 	for name, key := range map[string]string{
 		"NUL": "%00", "a line feed": "a%0Ab", "a carriage return": "a%0D", "a tab": "%09", "DEL": "a%7F", "a C1 control": "%C2%85", "a soft hyphen": "a%C2%ADb",
 		"a hard space": "a%C2%A0b", "a line separator": "%E2%80%A8", "a direction mark": "a%E2%80%AE", "a byte order mark": "%EF%BB%BFa", "a private letter": "%EE%80%80",
 	} {
 		for _, method := range []string{"GET", "PUT", "DELETE"} {
-			all[method+" of "+name] = hostile{method + " /v1/kv/" + key + "?index=x", "", "400 bare"}
+			all[method+" of "+name] = input{method + " /v1/kv/" + key + "?index=x", "", "400 bare"}
 		}
 	}
 	for name, key := range map[string]string{
@@ -37,33 +37,33 @@ func hostileKeys() map[string]hostile {
 		"513 bytes in letters of two": strings.Repeat("%C3%A9", 256) + "a", "12,000 bytes": strings.Repeat("a/", 6000),
 	} {
 		for _, line := range []string{"GET /v1/kv/%s", "GET /v1/kv/%s?recurse", "GET /v1/kv/%s?keys", "PUT /v1/kv/%s", "PUT /v1/kv/%s?acquire=x", "DELETE /v1/kv/%s", "DELETE /v1/kv/%s?recurse"} {
-			all[strings.Replace(line, "%s", name, 1)] = hostile{fmt.Sprintf(line, key), "", notKey}
+			all[strings.Replace(line, "%s", name, 1)] = input{fmt.Sprintf(line, key), "", notKey}
 		}
 	}
 	return all
 }
 
 // hostileSessions are ids that are none.
-func hostileSessions() map[string]hostile {
-	all := map[string]hostile{}
+func hostileSessions() map[string]input {
+	all := map[string]input{}
 	for name, id := range map[string]string{
 		"a number": "7", "a foreign UUID": "adf4238a-882b-9ddc-4a9d-5b6758e4159e", "zero": "5369676e-616c-626f-0000-000000000000", "a digit too many": "5369676e-616c-626f-0000-0000000000070",
 		"a digit too few": "5369676e-616c-626f-0000-00000000007", "no dash": "5369676e-616c-626f-00000000000000007", "a letter": "5369676e-616c-626f-0000-00000000000g",
 		"a sign": "5369676e-616c-626f-+000-000000000007", "an underscore": "5369676e-616c-626f-0000-0000000000_7", "braces": "%7B5369676e-616c-626f-0000-000000000007%7D",
 		"a quote": "%22", "12,000 letters": strings.Repeat("a", 12_000), "dots": "%2e%2e", "invalid UTF-8": "%FF", "a slash": "a%2Fb", "markup": "%3Cb%3E",
 	} {
-		all["info of "+name] = hostile{"GET /v1/session/info/" + id, "", "200 json []"}
-		all["destroy of "+name] = hostile{"PUT /v1/session/destroy/" + id, "", yes}
-		all["renew of "+name] = hostile{"PUT /v1/session/renew/" + id, "", "404 text Session id '…"}
-		all["acquire by "+name] = hostile{"PUT /v1/kv/a?acquire=" + id, "", `500 text raft apply failed: invalid session "…`}
-		all["release by "+name] = hostile{"PUT /v1/kv/a?release=" + id, "", no}
+		all["info of "+name] = input{"GET /v1/session/info/" + id, "", "200 json []"}
+		all["destroy of "+name] = input{"PUT /v1/session/destroy/" + id, "", yes}
+		all["renew of "+name] = input{"PUT /v1/session/renew/" + id, "", "404 text Session id '…"}
+		all["acquire by "+name] = input{"PUT /v1/kv/a?acquire=" + id, "", `500 text raft apply failed: invalid session "…`}
+		all["release by "+name] = input{"PUT /v1/kv/a?release=" + id, "", no}
 	}
 	return all
 }
 
 // hostileBodies are bodies of a create.
-func hostileBodies() map[string]hostile {
-	all := map[string]hostile{}
+func hostileBodies() map[string]input {
+	all := map[string]input{}
 	for body, want := range map[string]string{
 		`{`: decode + "unexpected EOF", `{"Name`: decode + "unexpected EOF", `{"Name":"x`: decode + "unexpected EOF", `[]`: decode + "json: cannot unmarshal array into the body",
 		`"x"`: decode + "json: cannot unmarshal string into the body", `7`: decode + "json: cannot unmarshal number into the body", `true`: decode + "json: cannot unmarshal bool into the body",
@@ -85,14 +85,14 @@ func hostileBodies() map[string]hostile {
 		strings.Repeat("[", 60_000): decode + "invalid character '[' exceeded max depth", `{"x":` + strings.Repeat(`{"x":`, 12_000): decode + "invalid character '{' exceeded max depth",
 		`{"Name":"` + strings.Repeat("x", 64<<10) + `"}`: "413 text A body of this route has up to 65536 bytes.",
 	} {
-		all["create "+body[:min(len(body), 60)]] = hostile{"PUT /v1/session/create", body, want}
+		all[fmt.Sprintf("create %+q", body[:min(len(body), 60)])] = input{"PUT /v1/session/create", body, want}
 	}
 	return all
 }
 
 // hostileQueries are members of a query.
-func hostileQueries() map[string]hostile {
-	all := map[string]hostile{}
+func hostileQueries() map[string]input {
+	all := map[string]input{}
 	for query, want := range map[string]string{
 		"index=-1": "400 text Invalid index", "index=18446744073709551616": "400 text Invalid index", "index=0x1": "400 text Invalid index", "index=+1": "400 text Invalid index", "index=1_000": "400 text Invalid index",
 		"wait=5": "400 text Invalid wait time", "wait=1y": "400 text Invalid wait time", "wait=%00": "400 text Invalid wait time", "max_stale=1": `400 text Invalid max_stale value "1"`,
@@ -104,39 +104,35 @@ func hostileQueries() map[string]hostile {
 		"cas=1&release=x&token=%3Cb%3E": "400 text Conflicting flags: cas=1&release=x&token=%3Cb%3E\n", "%zz=1&acquire": "500 text raft apply failed: missing session",
 	} {
 		if want != "" {
-			all["PUT ?"+query] = hostile{"PUT /v1/kv/a?" + query, "", strings.ReplaceAll(want, "\n", `\n`)}
+			all["PUT ?"+query] = input{"PUT /v1/kv/a?" + query, "", strings.ReplaceAll(want, "\n", `\n`)}
 		}
 	}
 	return all
 }
 
-// TestHostileInputs are requests of all kinds that change no state.
-func TestHostileInputs(t *testing.T) {
-	all := hostileKeys()
-	for _, more := range []map[string]hostile{hostileSessions(), hostileBodies(), hostileQueries()} {
-		maps.Copy(all, more)
-	}
-	if len(all) < 80 {
-		t.Fatalf("only %d cases", len(all))
-	}
+// TestHostileInput: what is refused, or has no effect, on the paths of this dialect.
+func TestHostileInput(t *testing.T) {
+	list := hostile.Begin(t, "consul")
 	s, node := onConsul(t)
 	before := node.State(t)
-	for name, h := range all {
-		t.Run(name, func(t *testing.T) {
-			got := s.Ask(h.line, h.body)
-			want, begins := strings.CutSuffix(h.want, "…")
-			if got.String() != want && (!begins || !strings.HasPrefix(got.String(), want)) {
-				t.Errorf("%.200s\ngot  %.300s\nwant %s", h.line, got, h.want)
-			}
-			if strings.Contains(got.Body, "consul.") || strings.Contains(got.Body, "goroutine") {
-				t.Errorf("the inside shows: %s", got)
-			}
-		})
+	for _, family := range []map[string]input{hostileKeys(), hostileSessions(), hostileBodies(), hostileQueries()} {
+		for name, in := range family {
+			list.Case(name, func(t *testing.T) {
+				got := s.Ask(in.line, in.body)
+				want, begins := strings.CutSuffix(in.want, "…")
+				if got.String() != want && (!begins || !strings.HasPrefix(got.String(), want)) {
+					t.Errorf("%.200s\ngot  %.300s\nwant %s", in.line, got, in.want)
+				}
+				if strings.Contains(got.Body, "consul.") || strings.Contains(got.Body, "goroutine") {
+					t.Errorf("the inside shows: %s", got)
+				}
+				if after := node.State(t); after != before {
+					t.Errorf("the state changed:\n%s\n%s", before, after)
+					before = after
+				}
+			})
+		}
 	}
-	if after := node.State(t); after != before {
-		t.Errorf("the state has changed: %s", after)
-	}
-	t.Logf("%d cases", len(all))
 }
 
 // FuzzKey: whatever the path and the query are, a reply has a form of the dialect's, and a key
