@@ -72,19 +72,26 @@ func (d *dialect) unlock(c echo.Context) error {
 		return err
 	case reply.Code != fsm.OK:
 		return exchange.Refused(&reply.Result)
-	case !reply.Found && d.lives(c, m.session(), reply.Index):
-		return exchange.NewProblem("forbidden", "The slot of the machine belongs to another identity: all machines of a fleet have tokens of one name.")
+	case !reply.Found:
+		if err := d.refuseAnothers(c, m.session(), reply.Index); err != nil {
+			return err
+		}
 	}
 	return d.SendText(c, http.StatusOK, "")
 }
 
-// lives reports whether a session lives though its end was no refusal: another identity has it.
-func (d *dialect) lives(c echo.Context, session, index uint64) (lives bool) {
+// refuseAnothers returns the refusal of an end of a session that another identity has: such an end
+// is no refusal by itself. It blocks until this node has the index of that end.
+func (d *dialect) refuseAnothers(c echo.Context, session, index uint64) error {
 	if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{MinIndex: index}); err != nil {
-		return false
+		return err
 	}
+	lives := false
 	d.View(c, func(m *fsm.Machine) { lives = m.HasSession(session) })
-	return lives
+	if lives {
+		return exchange.NewProblem("forbidden", "The slot of the machine belongs to another identity: all machines of a fleet have tokens of one name.")
+	}
+	return nil
 }
 
 // do performs a command and sets the header with the index of its reply.

@@ -131,6 +131,16 @@ func TestSlotOfAnother(t *testing.T) {
 	}
 }
 
+// TestSlotOfAnotherBehind: a node that can't tell whose slot it is does not say that it is free.
+func TestSlotOfAnotherBehind(t *testing.T) {
+	s, node := apitest.OnAPI(t, withFleetLock)
+	s.Semaphore("fleetlock/default", "1", "")
+	node.Lagging = true
+	if got := s.Ask("POST /v1/steady-state", `{"client_params":{"id":"a","group":"default"}}`, protocol).String(); !strings.HasPrefix(got, "503 ") {
+		t.Errorf("%s, want 503", got)
+	}
+}
+
 // TestHostile: what is not a request of the protocol changes nothing.
 func TestHostile(t *testing.T) {
 	s, node := apitest.OnAPI(t, withFleetLock)

@@ -50,7 +50,7 @@ func (k *Call) waits() bool { return k.Listen || !k.Until.IsZero() }
 // Reply is a node's reply, with a status below 300.
 type Reply struct {
 	Status         int
-	Sent, Received time.Time     // of the attempt that succeeded
+	Sent, Received time.Time     // of the attempt that succeeded or was refused
 	Wait           time.Duration // how long that attempt allowed the node to hold it
 	Node           *nodes.Node   // asked last
 	Replayed       bool          // the outcome of an earlier attempt with the same key

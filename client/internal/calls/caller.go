@@ -94,7 +94,7 @@ func (c *Caller) Distrust(node *nodes.Node) { c.nodes.Failed(node, time.Time{}, 
 // Do sends a call until it has a reply or a refusal, and returns that. After a failure
 // (no connection, 502, 503, 504, silence) it asks the next node, with the same key, for
 // as long as ctx allows. Each node may take its share of the time, see allow. The node
-// of the reply is the one asked last, also with an error.
+// of the reply is the one asked last, also with an error; beside a refusal the times of its attempt are known, too.
 func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
 	var body []byte
 	if k.Body != nil {
@@ -120,7 +120,7 @@ func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
 			return r, nil
 		}
 		if err = c.judge(ctx, &t, &k, node, a, err); err != nil {
-			return Reply{Node: node, Unsure: t.ambiguous}, err
+			return Reply{Node: node, Sent: a.began, Received: time.Now(), Wait: a.wait, Unsure: t.ambiguous}, err
 		}
 	}
 }

@@ -423,6 +423,38 @@ func TestHeldRequest(t *testing.T) {
 	})
 }
 
+// TestFollowOfAbsence: a node that held a read of something absent for the whole wait is asked again at once.
+func TestFollowOfAbsence(t *testing.T) {
+	var replied time.Time
+	virtually(t, 1, func(r *http.Request, nth int) (*http.Response, error) {
+		if nth > 1 && time.Since(replied) > 10*time.Millisecond {
+			t.Errorf("request %d came %v after the reply before it", nth, time.Since(replied))
+		}
+		if wait, err := time.ParseDuration(r.URL.Query().Get("wait") + "ms"); err == nil {
+			time.Sleep(wait) // virtual
+		}
+		replied = time.Now()
+		return replying(404, `{"code":"unknown-item","status":404}`)
+	}, func(b *rig) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+		defer cancel()
+		for _, err := range Follow(ctx, Call{Method: "GET", Path: []string{"v1", "items", "a"}}, func(k Call) (int, uint64, Reply, error) {
+			r, err := b.Do(ctx, k)
+			if errors.As(err, new(*Refusal)) {
+				err = nil
+			}
+			return 0, 7, r, err
+		}) {
+			if err != nil && ctx.Err() == nil {
+				t.Fatal(err)
+			}
+		}
+		if len(b.sent) < 8 {
+			t.Errorf("only %d requests", len(b.sent))
+		}
+	})
+}
+
 func TestCloseEndsCalls(t *testing.T) {
 	cause := errors.New("closed")
 	for outlives, want := range map[bool]error{false: cause, true: context.DeadlineExceeded} {
