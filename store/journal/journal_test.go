@@ -241,6 +241,20 @@ func TestDamageIsDistinguishedFromATornEnd(t *testing.T) {
 	}
 }
 
+// TestHeadsOfNoFile: a head whose checksum is right, of halves that no file has.
+func TestHeadsOfNoFile(t *testing.T) {
+	for _, half := range []int64{-recordAlign, 0, 1, recordAlign - 1, recordAlign + 1, 1<<32 + 1, 1<<32 + recordAlign} {
+		if _, err := decodeFileHead(encodeFileHead(half, 0, [8]byte{})); err == nil {
+			t.Errorf("halves of %d bytes are believed", half)
+		}
+	}
+	for _, half := range []int64{recordAlign, 1 << 32} {
+		if s, err := decodeFileHead(encodeFileHead(half, 7, [8]byte{})); err != nil || s.half != half || s.base != 7 {
+			t.Errorf("halves of %d bytes: %d after %d, %v", half, s.half, s.base, err)
+		}
+	}
+}
+
 func TestNewFileIsEmpty(t *testing.T) {
 	folder := t.TempDir()
 	if err := Create(folder, 1<<20, 7); err != nil {
