@@ -153,7 +153,7 @@ var testLayers = map[string][]string{
 	"httpapi/v1/reads":    {"httpapi/internal/apitest"},
 	"httpapi/v1/members":  {"httpapi/internal/apitest"},
 	"httpapi/v1/snapshot": {"httpapi/internal/apitest"},
-	"httpapi/consul":      {"httpapi", "httpapi/internal/apitest"},
+	"httpapi/consul":      {"httpapi", "httpapi/internal/apitest", "internal/hostile"},
 	"httpapi/fleetlock":   {"httpapi/internal/apitest"},
 	"httpapi/terraform":   {"httpapi/internal/apitest"},
 	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/hostile", "internal/throttleclient"},

@@ -201,10 +201,14 @@ func (c *cluster) rollingRestart() {
 }
 
 // client returns a client of Consul for an address, with connections of its own, as a process has.
-func client(t *testing.T, address string) *api.Client {
+// around gets the transport that it has by itself, and returns another one.
+func client(t *testing.T, address string, around ...func(*http.Transport) http.RoundTripper) *api.Client {
 	t.Helper()
 	config := api.DefaultConfig()
 	config.Address = address
+	for _, wrap := range around {
+		config.HttpClient = &http.Client{Transport: wrap(config.Transport)}
+	}
 	c, err := api.NewClient(config)
 	ok(t, err)
 	t.Cleanup(config.Transport.CloseIdleConnections)

@@ -109,7 +109,12 @@ func (g *guests) lock(contender int, c *api.Client, session string) error {
 	if lost, err := lock.Lock(g.stop); err != nil || lost == nil {
 		return err
 	}
-	g.enter(&g.inside.lock, 1)
+	works(g.t, &g.inside.lock, 1, func() { g.count(contender) })
+	return lock.Unlock()
+}
+
+// count adds one to the number in the counter file.
+func (g *guests) count(contender int) {
 	text, err := os.ReadFile(g.file)
 	count, wrong := strconv.Atoi(string(text))
 	if err == nil && wrong == nil {
@@ -120,8 +125,6 @@ func (g *guests) lock(contender int, c *api.Client, session string) error {
 		g.t.Errorf("the counter file: %v %v", err, wrong)
 	}
 	g.holds.lock[contender].Add(1)
-	g.inside.lock.Add(-1)
-	return lock.Unlock()
 }
 
 func (g *guests) semaphore(contender int, c *api.Client, session string) error {
@@ -132,17 +135,8 @@ func (g *guests) semaphore(contender int, c *api.Client, session string) error {
 	if lost, err := semaphore.Acquire(g.stop); err != nil || lost == nil {
 		return err
 	}
-	g.enter(&g.inside.semaphore, slots)
-	<-time.After(2 * time.Millisecond)
-	g.holds.semaphore[contender].Add(1)
-	g.inside.semaphore.Add(-1)
+	works(g.t, &g.inside.semaphore, slots, func() { g.holds.semaphore[contender].Add(1) })
 	return semaphore.Release()
-}
-
-func (g *guests) enter(inside *atomic.Int64, most int64) {
-	if now := inside.Add(1); now > most {
-		g.t.Errorf("%d are inside, where %d may be", now, most)
-	}
 }
 
 // goOn waits until each contender has held the lock and the semaphore once more, and checks that

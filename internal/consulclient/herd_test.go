@@ -89,7 +89,7 @@ func (of crowd) run(t *testing.T, c *cluster, name string) (m measured) {
 		if of.spread {
 			node = i % nodes
 		}
-		take, give := of.contender(t, counting(t, c.address(node), &refused), name)
+		take, give := of.contender(t, client(t, c.address(node), func(own *http.Transport) http.RoundTripper { return refusals{own, &refused} }), name)
 		all.Go(func() {
 			for range holdsEach {
 				asked := time.Now()
@@ -142,19 +142,7 @@ func (of crowd) contender(t *testing.T, c *api.Client, name string) (take func(<
 	return lock.Lock, lock.Unlock
 }
 
-// counting returns a client with the transport that it has by itself, behind a count of
-// its writes that were refused.
-func counting(t *testing.T, address string, refused *atomic.Int64) *api.Client {
-	t.Helper()
-	config := api.DefaultConfig()
-	config.Address = address
-	config.HttpClient = &http.Client{Transport: refusals{config.Transport, refused}}
-	c, err := api.NewClient(config)
-	ok(t, err)
-	t.Cleanup(config.Transport.CloseIdleConnections)
-	return c
-}
-
+// refusals is a transport that counts the writes that were refused.
 type refusals struct {
 	*http.Transport
 	count *atomic.Int64

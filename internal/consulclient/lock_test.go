@@ -3,7 +3,6 @@ package consulclient
 import (
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -65,8 +64,7 @@ func lockForContenders(s *site) {
 				s.Errorf("not acquired: %v", err)
 				return
 			}
-			s.works(&inside, 1)
-			acquired.Add(1)
+			works(s.T, &inside, 1, func() { acquired.Add(1) })
 			if err := lock.Unlock(); err != nil {
 				s.Error(err)
 			}
@@ -74,17 +72,6 @@ func lockForContenders(s *site) {
 	}
 	all.Wait()
 	s.check(acquired.Load() == 3, "%d of 3 acquired", acquired.Load())
-}
-
-// works is what a holder does: it takes a while, so that another one would be seen beside it.
-func (s *site) works(inside *atomic.Int64, most int64) {
-	if now := inside.Add(1); now > most {
-		s.Errorf("%d hold what %d may", now, most)
-	}
-	<-time.After(2 * time.Millisecond)
-	if now := inside.Add(-1); now >= most {
-		s.Errorf("%d others held what %d may", now, most)
-	}
 }
 
 func lockDestroyed(s *site) {
@@ -158,28 +145,4 @@ func lockInOneShot(s *site) {
 	s.loses(lost)
 	s.gets(contender.Lock)
 	s.ok(contender.Unlock())
-}
-
-// checklistCase is one thing that Consul's own tests ask for.
-type checklistCase struct {
-	name string
-	run  func(s *site)
-}
-
-// checklist runs all cases at each node, all at the same time.
-func checklist(t *testing.T, c *cluster, stage string) {
-	t.Helper()
-	t.Run(stage, func(t *testing.T) {
-		for node := range nodes {
-			for _, cases := range [][]checklistCase{semaphoreCases, lockCases, sessionCases, keyCases, recipeCases} {
-				for _, one := range cases {
-					name := c.name(node) + " " + one.name
-					t.Run(name, func(t *testing.T) {
-						t.Parallel()
-						one.run(&site{T: t, Client: client(t, c.address(node)), cluster: c, node: node, prefix: stage + "/" + name + "/"})
-					})
-				}
-			}
-		}
-	})
 }

@@ -61,8 +61,7 @@ func semaphoreForContenders(s *site) {
 				s.Errorf("not acquired: %v", err)
 				return
 			}
-			s.works(&inside, 2)
-			acquired.Add(1)
+			works(s.T, &inside, 2, func() { acquired.Add(1) })
 			if err := semaphore.Release(); err != nil {
 				s.Error(err)
 			}

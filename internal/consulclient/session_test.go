@@ -131,14 +131,3 @@ func (s *site) read(meta *api.QueryMeta) {
 	s.Helper()
 	s.check(meta.LastIndex > 0 && meta.KnownLeader && meta.LastContact == 0, "%+v", meta)
 }
-
-// within fails if a duration is longer than a bound, by more than what a busy machine may add.
-func (s *site) within(bound, took time.Duration) {
-	s.Helper()
-	if took > bound {
-		s.Logf("NOTE: %v, wanted within %v", took, bound)
-	}
-	if took > bound+soon {
-		s.Fatalf("took %v, more than %v", took, bound)
-	}
-}

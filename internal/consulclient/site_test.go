@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,7 +70,7 @@ func (s *site) semaphoreOf(options api.SemaphoreOptions) *api.Semaphore {
 // gets takes a lock or a slot, and returns the channel of its loss.
 func (s *site) gets(take func(<-chan struct{}) (<-chan struct{}, error)) <-chan struct{} {
 	s.Helper()
-	stop, lost := make(chan struct{}), (<-chan struct{})(nil)
+	stop := make(chan struct{})
 	timer := time.AfterFunc(3*soon, func() { close(stop) })
 	defer timer.Stop()
 	lost, err := take(stop)
@@ -119,6 +120,29 @@ func (s *site) check(good bool, words string, values ...any) {
 	s.Helper()
 	if !good {
 		s.Fatalf(words, values...)
+	}
+}
+
+// within fails if a duration is longer than a bound, by more than what a busy machine may add.
+func (s *site) within(bound, took time.Duration) {
+	s.Helper()
+	if took > bound {
+		s.Logf("NOTE: %v, wanted within %v", took, bound)
+	}
+	if took > bound+soon {
+		s.Fatalf("took %v, more than %v", took, bound)
+	}
+}
+
+// works is what a holder does: it takes a while, so that another one would be seen beside it.
+func works(t *testing.T, inside *atomic.Int64, most int64, do func()) {
+	if now := inside.Add(1); now > most {
+		t.Errorf("%d hold what %d may", now, most)
+	}
+	<-time.After(2 * time.Millisecond)
+	do()
+	if now := inside.Add(-1); now >= most {
+		t.Errorf("%d others held what %d may", now, most)
 	}
 }
 
@@ -198,4 +222,28 @@ func bodyOf(text string) io.Reader {
 		return nil
 	}
 	return strings.NewReader(text)
+}
+
+// checklistCase is one thing that Consul's own tests ask for.
+type checklistCase struct {
+	name string
+	run  func(s *site)
+}
+
+// checklist runs all cases at each node, all at the same time.
+func checklist(t *testing.T, c *cluster, stage string) {
+	t.Helper()
+	t.Run(stage, func(t *testing.T) {
+		for node := range nodes {
+			for _, cases := range [][]checklistCase{semaphoreCases, lockCases, sessionCases, keyCases, recipeCases} {
+				for _, one := range cases {
+					name := c.name(node) + " " + one.name
+					t.Run(name, func(t *testing.T) {
+						t.Parallel()
+						one.run(&site{T: t, Client: client(t, c.address(node)), cluster: c, node: node, prefix: stage + "/" + name + "/"})
+					})
+				}
+			}
+		}
+	})
 }
