@@ -92,18 +92,26 @@ func (m *Machine) deletedAt(name string) uint64 {
 	return f.folded
 }
 
+// folderLooks bounds the folders that deletedBelow looks at.
+const folderLooks = 10_000
+
 // deletedBelow returns the highest number of a delete of a name that begins with a prefix, as
-// deletedIn. Its cost is that of a look at each folder that begins with the prefix.
-func (m *Machine) deletedBelow(prefix string) (number uint64) {
-	m.byFolder.Ascend(prefix, func(text string, r ref) bool {
+// deletedIn, in the folders from one on, and the folder after those that it has looked at.
+func (m *Machine) deletedBelow(prefix, from string) (number uint64, next string) {
+	looks := 0
+	m.byFolder.Ascend(max(prefix, from), func(text string, r ref) bool {
 		if !strings.HasPrefix(text, prefix) {
+			return false
+		}
+		if looks++; looks > folderLooks {
+			next = text
 			return false
 		}
 		number = max(number, m.folders.at(r).last())
 		return true
 	})
-	if text := folderOf(prefix); text != prefix {
+	if text := folderOf(prefix); text != prefix && from == "" {
 		number = max(number, m.deletedIn(text, prefix))
 	}
-	return number
+	return number, next
 }

@@ -172,6 +172,15 @@ func TestDeletesAreBounded(t *testing.T) {
 		if err := m.check(); err != nil {
 			t.Error(what, err)
 		}
+		looks, highest := 0, uint64(0)
+		for from := ""; looks == 0 || from != ""; looks++ {
+			var index uint64
+			index, from = m.DeletesIndex("0", from)
+			highest = max(highest, index)
+		}
+		if want := (m.folders.live + folderLooks - 1) / folderLooks; looks != want || highest != m.ItemIndex(folder(maxFolders)) || highest != m.ItemsIndex("0") {
+			t.Errorf("%s: %d looks at %d folders, want %d; the last delete is %d", what, looks, m.folders.live, want, highest)
+		}
 	}
 }
 

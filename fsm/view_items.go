@@ -72,7 +72,12 @@ func (m *Machine) ItemsIndex(prefix string) uint64 {
 	if prefix == "" {
 		return m.itemChange
 	}
-	index := m.DeletesIndex(prefix)
+	index, from := m.DeletesIndex(prefix, "")
+	for from != "" {
+		var more uint64
+		more, from = m.DeletesIndex(prefix, from)
+		index = max(index, more)
+	}
 	m.itemNames.Ascend(prefix, func(name string, r ref) bool {
 		if !strings.HasPrefix(name, prefix) {
 			return false
@@ -83,8 +88,13 @@ func (m *Machine) ItemsIndex(prefix string) uint64 {
 	return index
 }
 
-// DeletesIndex returns the part of ItemsIndex that does not come from the items that there are.
-func (m *Machine) DeletesIndex(prefix string) uint64 { return max(m.deletedBelow(prefix), m.jumped) }
+// DeletesIndex returns a part of ItemsIndex that does not come from the items that there are: that of 10,000 folders
+// at most, from the one that is named. An empty from begins with the first one; next names the one to go on with, and is
+// empty after the last.
+func (m *Machine) DeletesIndex(prefix, from string) (index uint64, next string) {
+	index, next = m.deletedBelow(prefix, from)
+	return max(index, m.jumped), next
+}
 
 // HoldersIndex returns the number of the last open or end of a session that open-holder
 // opened, 0 if there was none.

@@ -188,16 +188,14 @@ func (k keys) walk(c echo.Context, of span, visit func(i *item) error) (index ui
 		return index, err
 	}
 	var last uint64 // the number of the last change anywhere, when the walk began
+	k.View(c, func(m *fsm.Machine) { last = m.ItemsIndex("") })
+	if index = last; of.name != "" {
+		index = exchange.DeletesIndex(k.Node, of.name, last)
+	}
 	after, page := "", make([]item, 0, 16)
 	for first := true; first || len(page) == pageItems; first = false {
 		page = page[:0]
 		k.View(c, func(m *fsm.Machine) {
-			if first {
-				last = m.ItemsIndex("")
-				if index = m.DeletesIndex(of.name); of.name == "" {
-					index = last
-				}
-			}
 			for i := range m.ItemsAfter(of.name, after) {
 				if page = append(page, itemFor(m, i, seesID)); len(page) == pageItems {
 					break

@@ -53,22 +53,20 @@ type State interface {
 	EventsAfter(after replica.EventID) (replica.EventPage, error)
 }
 
-// itemLooks bounds the items that ItemsChanged looks at before it lets others at the state.
+// itemLooks bounds the items that ItemsChanged looks at before it lets others at the state; of folders [fsm.Machine.DeletesIndex] bounds them.
 const itemLooks = 10_000
 
 // ItemsChanged reports whether an item whose name begins with a prefix was changed or deleted
 // after a number. It looks at them in steps, between which the state may change: a caller
 // that must miss nothing watches them meanwhile. If nothing has changed anywhere it looks at none.
 func ItemsChanged(node State, prefix string, after uint64) (changed bool) {
-	from, more := "", true
-	for more && !changed {
+	node.View(func(m *fsm.Machine) { changed = m.ItemsIndex("") > after })
+	if prefix == "" || !changed || DeletesIndex(node, prefix, after) > after {
+		return changed
+	}
+	changed = false
+	for from, more := "", true; more && !changed; {
 		node.View(func(m *fsm.Machine) {
-			if more = m.ItemsIndex("") > after; !more {
-				return
-			}
-			if changed = prefix == "" || m.DeletesIndex(prefix) > after; changed {
-				return
-			}
 			looks := 0
 			for i := range m.ItemsAfter(prefix, from) {
 				from, changed = i.Name, i.Version > after
@@ -80,6 +78,19 @@ func ItemsChanged(node State, prefix string, after uint64) (changed bool) {
 		})
 	}
 	return changed
+}
+
+// DeletesIndex returns the highest number of a delete of an item whose name begins with a prefix, as
+// [fsm.Machine.DeletesIndex] and in its steps, or the first one that it finds above enough.
+func DeletesIndex(node State, prefix string, enough uint64) (index uint64) {
+	for from, more := "", true; more && index <= enough; more = from != "" {
+		node.View(func(m *fsm.Machine) {
+			var part uint64
+			part, from = m.DeletesIndex(prefix, from)
+			index = max(index, part)
+		})
+	}
+	return index
 }
 
 // Members reports and changes the members of the cluster.
