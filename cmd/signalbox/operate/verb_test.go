@@ -82,6 +82,21 @@ func TestDeletesWhatItAskedAbout(t *testing.T) {
 	}
 }
 
+// TestAsksWhoHolds: the question before the delete of an item says whether a session holds it,
+// also one whose id the caller may not know.
+func TestAsksWhoHolds(t *testing.T) {
+	for session, want := range map[string]string{
+		`null`: "No session holds it.",
+		`"77"`: "The session 77 holds it, and its process may go on for a while.",
+		`""`:   "A session that you may not see holds it, and its process may go on for a while.",
+	} {
+		c, _ := serving(t, `{"name":"db","value":"text","version":5,"session":`+session+`}`, "db")
+		if question, err := itemRm().asks(c); err != nil || question != "Delete the item db of 4 bytes. "+want {
+			t.Errorf("%s: %q, %v", session, question, err)
+		}
+	}
+}
+
 // TestReleasesWhatItRead: release names the token of the lease, and so no later one.
 func TestReleasesWhatItRead(t *testing.T) {
 	const session = `{"session":"77","leases":[{"semaphore":"db","count":1,"token":9}],"waiting":[{"semaphores":{"web":1},"mode":"all"}]}`
