@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
@@ -90,14 +91,14 @@ func newElect(lookup func(string) (string, bool)) *cobra.Command {
 // fromEnvironment fills in flags that were not given, before the subcommand runs.
 func fromEnvironment(lookup func(string) (string, bool)) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, _ []string) error {
-		return hold.Usage(settings.Apply(command.Flags(), lookup))
+		return exit.Usage(settings.Apply(command.Flags(), lookup))
 	}
 }
 
 // completed adds to a subcommand what all have that hold something: the flags of the session and of
 // the cluster, which it returns, and exit statuses for wrong ones. held is what is renewed.
 func completed(command *cobra.Command, c *hold.Config, held string, lookup func(string) (string, bool)) *target.Flags {
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hold.Usage(err) })
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usage(err) })
 	flags := command.Flags()
 	flags.DurationVar(&c.TTL, "ttl", 30*time.Second, "how long the "+held+" outlives its last renewal; it is renewed every third of that")
 	flags.DurationVar(&c.Grace, "grace", 0, "how long the command has between TERM and KILL; default: a sixth of --ttl, at most 10s")
@@ -107,11 +108,11 @@ func completed(command *cobra.Command, c *hold.Config, held string, lookup func(
 // holdFor runs the command behind the dashes while what c names is held.
 func holdFor(command *cobra.Command, c *hold.Config, cluster *target.Flags, arguments []string) error {
 	if err := splitArguments(c, command.Name(), command.ArgsLenAtDash(), arguments); err != nil {
-		return hold.Usage(err)
+		return exit.Usage(err)
 	}
 	var err error
 	if c.Cluster, err = cluster.Client(); err != nil {
-		return hold.Usage(err)
+		return exit.Usage(err)
 	}
 	c.Variables = cluster.Environment()
 	c.Log = slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -142,7 +143,7 @@ func splitArguments(c *hold.Config, verb string, dash int, arguments []string) e
 
 // explained adds to an error what to do next.
 func explained(err error) error {
-	var own *hold.Exit
+	var own *exit.Error
 	if !errors.As(err, &own) || own.Err == nil {
 		return err
 	}
@@ -151,14 +152,5 @@ func explained(err error) error {
 	if errors.As(told, &advice) && errors.Is(told, signalbox.ErrUnknownSemaphore) {
 		advice.Next = "Give --permits N to make it with N permits."
 	}
-	return &hold.Exit{Status: own.Status, Err: told}
-}
-
-// statusOf is the exit status that an error asks for, 1 unless it has its own.
-func statusOf(err error) int {
-	var own *hold.Exit
-	if errors.As(err, &own) {
-		return own.Status
-	}
-	return 1
+	return &exit.Error{Status: own.Status, Err: told}
 }

@@ -11,7 +11,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/items"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 )
@@ -20,7 +20,7 @@ import (
 func itemVerb() verb {
 	return verb{use: "item", short: "Small named values that a session may hold", below: []verb{itemLs(), itemGet(), itemPut(), itemRm()},
 		run: func(*call) error {
-			return hold.Usage(&target.Advice{Err: errors.New("item needs one of: ls, get, put, rm"), Next: "See \"signalbox item --help\"."})
+			return exit.Usage(&target.Advice{Err: errors.New("item needs one of: ls, get, put, rm"), Next: "See \"signalbox item --help\"."})
 		}}
 }
 
@@ -80,7 +80,7 @@ func itemPut() verb {
 				}
 			}
 			if len(value) > mostValue {
-				return hold.Usage(fmt.Errorf("a value has up to %d bytes", mostValue))
+				return exit.Usage(fmt.Errorf("a value has up to %d bytes", mostValue))
 			}
 			options := []items.Option{items.Flags(flags)}
 			if c.flags.Changed("if-version") {

@@ -16,6 +16,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/items"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 )
 
 const (
@@ -109,7 +110,7 @@ func (h *Holder) acquire(ctx context.Context) (holding, error) {
 func asksToEnd(s os.Signal) bool { return s != syscall.SIGUSR1 && s != syscall.SIGUSR2 }
 
 func interrupted(s syscall.Signal) error {
-	return &Exit{StatusSignal + int(s), fmt.Errorf("ended by a signal (%v) before the permits were acquired", s)}
+	return &exit.Error{Status: exit.StatusSignal + int(s), Err: fmt.Errorf("ended by a signal (%v) before the permits were acquired", s)}
 }
 
 // open makes the semaphore if Config asks for it, opens a session and acquires. When
@@ -214,19 +215,19 @@ func plain(text string) string {
 // refused gives a failure to acquire its exit status.
 func (h *Holder) refused(err error) error {
 	var refusal *signalbox.Error
-	status := StatusUnavailable
+	status := exit.StatusUnavailable
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, signalbox.ErrUnavailable):
-		return &Exit{StatusNotInTime, fmt.Errorf("%d of %s were not free within %v", h.Count, h.Name, h.Wait)}
+		return &exit.Error{Status: exit.StatusNotInTime, Err: fmt.Errorf("%d of %s were not free within %v", h.Count, h.Name, h.Wait)}
 	case errors.Is(err, signalbox.ErrUnreachable), errors.Is(err, signalbox.ErrOutcomeUnknown):
 	case h.Elect && errors.Is(err, context.DeadlineExceeded):
-		return &Exit{StatusNotInTime, fmt.Errorf("another process led %s for longer than %v", h.Name, h.Wait)}
+		return &exit.Error{Status: exit.StatusNotInTime, Err: fmt.Errorf("another process led %s for longer than %v", h.Name, h.Wait)}
 	case errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError:
-		status = StatusRefused
+		status = exit.StatusRefused
 	}
-	return &Exit{status, err}
+	return &exit.Error{Status: status, Err: err}
 }
 
 // release gives everything back, and returns the loss of the session if it was lost.
