@@ -26,11 +26,12 @@ var layers = map[string][]string{
 	".":             {},
 	"cmd/signalbox": {"..."},
 
-	"cmd/signalbox/verbs":               {"client", "client/operator", "cmd/signalbox/internal/hold", "cluster/offline", "cluster/peer", "cluster/probe", "cmd/signalbox/internal/target", "httpapi/access", "internal/certs", "store/archive"}, // subcommands for the terminal
-	"cmd/signalbox/operate":             {"client", "client/items", "client/operator", "cmd/signalbox/internal/hold", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal"},                    // subcommands on a running cluster
+	"cmd/signalbox/verbs":               {"client", "client/operator", "cmd/signalbox/internal/exit", "cluster/offline", "cluster/peer", "cluster/probe", "cmd/signalbox/internal/target", "httpapi/access", "internal/certs", "store/archive"}, // subcommands for the terminal
+	"cmd/signalbox/operate":             {"client", "client/items", "client/operator", "cmd/signalbox/internal/exit", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal"},                    // subcommands on a running cluster
 	"cmd/signalbox/internal/settings":   {},                                                                                                                                                                                                     // flags from variables and files
 	"cmd/signalbox/internal/terminal":   {},                                                                                                                                                                                                     // what verbs print and ask
-	"cmd/signalbox/internal/hold":       {"client", "client/items"},                                                                                                                                                                             // a command, run while permits are held
+	"cmd/signalbox/internal/exit":       {"client"},                                                                                                                                                                                             // the exit status of each failure
+	"cmd/signalbox/internal/hold":       {"client", "client/items", "cmd/signalbox/internal/exit"},                                                                                                                                              // a command, run while permits are held
 	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                                                                                    // systemd, and its watchdog
 
 	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},

@@ -67,8 +67,8 @@ func (l *Lease) Lost() <-chan struct{} { return l.ctx.Done() }
 // caller's own doing.
 func (l *Lease) Err() error { return context.Cause(l.ctx) }
 
-// Deadline is until when the lease is held for certain, by this process's monotonic
-// clock, if no further renewal succeeds. Renewals move it; it does not block.
+// Deadline returns the moment until which the lease is held for certain, by this process's
+// monotonic clock, if no further renewal succeeds. Renewals move it; it does not block.
 func (l *Lease) Deadline() time.Time { return l.s.Deadline() }
 
 // Context returns a ctx for the work that the lease protects: it ends with parent,

@@ -158,8 +158,8 @@ func (s *Session) begin() error {
 // ID is the session's id in the cluster.
 func (s *Session) ID() string { return s.id }
 
-// Deadline is until when the session and its leases live for certain, by this
-// process's monotonic clock, if no further renewal succeeds. Renewals move it; it
+// Deadline returns the moment until which the session and its leases live for certain,
+// by this process's monotonic clock, if no further renewal succeeds. Renewals move it; it
 // does not block.
 func (s *Session) Deadline() time.Time {
 	s.mu.Lock()

@@ -13,7 +13,7 @@
 // describes, and their errors are those of that package, with some of their own.
 //
 // It imports package client and its internal packages; programs of users call it, and
-// cmd/signalbox/operate.
+// cmd/signalbox: its verbs, and "signalbox elect".
 //
 //   - items.go: New, reads and changes of items
 //   - elect.go: leaders: one session holds the item, and the others wait

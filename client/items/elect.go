@@ -68,13 +68,7 @@ const endWithin = 2 * time.Second
 func (i *Items) elect(ctx context.Context, name string, value []byte, s *client.Session) (*Leadership, error) {
 	alive, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go func() {
-		select {
-		case <-s.Lost():
-			cancel(s.Err())
-		case <-alive.Done():
-		}
-	}()
+	go cancelWhenLost(alive, cancel, s)
 	for {
 		done, err := i.Acquire(alive, s.ID(), name, value)
 		if err == nil {
@@ -86,6 +80,15 @@ func (i *Items) elect(ctx context.Context, name string, value []byte, s *client.
 			}
 			return nil, err
 		}
+	}
+}
+
+// cancelWhenLost ends ctx, with the reason, when the session is over. It blocks until ctx ends.
+func cancelWhenLost(ctx context.Context, cancel context.CancelCauseFunc, s *client.Session) {
+	select {
+	case <-s.Lost():
+		cancel(s.Err())
+	case <-ctx.Done():
 	}
 }
 
@@ -113,13 +116,7 @@ func (i *Items) await(ctx context.Context, name, session string, refused error) 
 func (i *Items) lead(name string, since Change, s *client.Session) *Leadership {
 	l := &Leadership{Name: name, Session: s.ID(), Token: since.Version, locks: since.Locks, items: i, held: s}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
-	go func() {
-		select {
-		case <-s.Lost():
-			l.cancel(s.Err())
-		case <-l.ctx.Done():
-		}
-	}()
+	go cancelWhenLost(l.ctx, l.cancel, s)
 	go l.follow()
 	return l
 }
@@ -155,8 +152,8 @@ func (l *Leadership) Lost() <-chan struct{} { return l.ctx.Done() }
 // it, or client.ErrReleased after Resign.
 func (l *Leadership) Err() error { return context.Cause(l.ctx) }
 
-// Deadline is until when the session lives for certain, by this process's monotonic clock, if
-// no further renewal succeeds. Renewals move it; it does not block.
+// Deadline returns the moment until which the session lives for certain, by this process's
+// monotonic clock, if no further renewal succeeds. Renewals move it; it does not block.
 func (l *Leadership) Deadline() time.Time { return l.held.Deadline() }
 
 // Context returns a ctx for the leader's work: it ends with parent, and when the leadership is
@@ -165,7 +162,8 @@ func (l *Leadership) Context(parent context.Context) (context.Context, context.C
 	return calls.Both(parent, l.ctx)
 }
 
-// Set gives the item another value. If it was taken from this process meanwhile, that is a loss.
+// Set gives the item another value. If it was taken from this process meanwhile, that is a
+// loss. It blocks for one round trip; the change is durable on return.
 func (l *Leadership) Set(ctx context.Context, value []byte) error {
 	if err := l.Err(); err != nil {
 		return err

@@ -101,11 +101,12 @@ type Items struct {
 // New returns an Items. It sends no request, and needs no Close of its own.
 func New(c *client.Client) *Items { return &Items{c, c.Calls()} }
 
-// Option is one for the calls that name it.
+// Option changes one call. Each method names the options that it takes; others are ignored or
+// refused.
 type Option func(query url.Values, body map[string]any)
 
-// IfVersion lets Put and Delete do nothing but fail with ErrDiffers unless the item has this
-// version; for Put, 0 is that there is no such item.
+// IfVersion makes Put or Delete fail with ErrDiffers, without effect, unless the item has
+// version n. For Put, 0 means that the item must not exist.
 func IfVersion(n uint64) Option {
 	return func(query url.Values, body map[string]any) {
 		if body != nil {
@@ -208,13 +209,15 @@ func (i *Items) Put(ctx context.Context, name string, value []byte, opts ...Opti
 }
 
 // Acquire gives an item to a session, with a value, and makes it if there is none. ErrDiffers
-// if another session holds it, or its delay is not over: it does not wait. Its option is Flags.
+// if another session holds it, or its delay is not over: it does not wait. It blocks for one
+// round trip; the change is durable on return. Its option is Flags.
 func (i *Items) Acquire(ctx context.Context, session, name string, value []byte, opts ...Option) (Change, error) {
 	return i.put(ctx, name, value, map[string]any{"session": session}, opts)
 }
 
 // Release takes an item from the session that holds it, and leaves a value in it. ErrDiffers
-// if the session does not hold it. Its option is Flags.
+// if the session does not hold it. It blocks for one round trip; the change is durable on
+// return. Its option is Flags.
 func (i *Items) Release(ctx context.Context, session, name string, value []byte, opts ...Option) (Change, error) {
 	return i.put(ctx, name, value, map[string]any{"session": session, "release": true}, opts)
 }
@@ -237,8 +240,8 @@ func (i *Items) put(ctx context.Context, name string, value []byte, body map[str
 	return done, err
 }
 
-// Delete removes an item, held or not. It is no error that there is none. Its option is
-// IfVersion.
+// Delete removes an item, held or not. It is no error that there is none. It blocks for one
+// round trip; the change is durable on return. Its option is IfVersion.
 func (i *Items) Delete(ctx context.Context, name string, opts ...Option) error {
 	if name == "" {
 		return errNoName

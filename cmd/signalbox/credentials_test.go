@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/internal/certs"
 )
 
@@ -103,14 +103,14 @@ func TestRunWithCredentials(t *testing.T) {
 		{"a file", arguments("--ca", s.ca, "--token-file", file(useToken+"\n")), nil, 0, nil},
 		{"variables", arguments(), []string{"SIGNALBOX_CA", s.ca, "SIGNALBOX_TOKEN", useToken}, 0, nil},
 		{"a file named by a variable", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "17", "SIGNALBOX_TOKEN_FILE", file(useToken)}, 0, nil},
-		{"no authority", arguments("--token-file", file(useToken)), nil, hold.StatusUnavailable, []string{"unknown authority", "--ca"}},
-		{"no token", arguments("--ca", s.ca), nil, hold.StatusRefused, []string{"unauthenticated", "no token", "--token-file", "SIGNALBOX_TOKEN"}},
-		{"the fencing token of an outer run", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "17"}, hold.StatusRefused, []string{"unauthenticated", "no token"}},
-		{"another token", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "tok-wrong"}, hold.StatusRefused, []string{"unauthenticated", "--token-file"}},
-		{"too small a scope", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", readToken}, hold.StatusRefused, []string{"forbidden", "The scope is read.", "ask an operator"}},
-		{"plain HTTP", []string{"run", "db", "--addr", "n1:8701", "--", "true"}, []string{"SIGNALBOX_TOKEN", useToken}, hold.StatusUsage, []string{"--send-token-over-http", "n1:8701"}},
+		{"no authority", arguments("--token-file", file(useToken)), nil, exit.StatusUnavailable, []string{"unknown authority", "--ca"}},
+		{"no token", arguments("--ca", s.ca), nil, exit.StatusRefused, []string{"unauthenticated", "no token", "--token-file", "SIGNALBOX_TOKEN"}},
+		{"the fencing token of an outer run", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "17"}, exit.StatusRefused, []string{"unauthenticated", "no token"}},
+		{"another token", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "tok-wrong"}, exit.StatusRefused, []string{"unauthenticated", "--token-file"}},
+		{"too small a scope", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", readToken}, exit.StatusRefused, []string{"forbidden", "The scope is read.", "ask an operator"}},
+		{"plain HTTP", []string{"run", "db", "--addr", "n1:8701", "--", "true"}, []string{"SIGNALBOX_TOKEN", useToken}, exit.StatusUsage, []string{"--send-token-over-http", "n1:8701"}},
 		{"HTTPS without it in the address", []string{"run", "db", "--wait", "5s", "--addr", strings.TrimPrefix(s.URL, "https://"), "--", "true"}, nil,
-			hold.StatusRefused, []string{"takes HTTPS alone"}},
+			exit.StatusRefused, []string{"takes HTTPS alone"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			o := command(t, tc.arguments, tc.variables...)

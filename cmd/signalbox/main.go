@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
@@ -39,7 +39,7 @@ func main() {
 	}()
 	if err := mistyped(os.Environ()); err != nil {
 		fmt.Fprintln(os.Stderr, "signalbox:", oneLine(err.Error()))
-		os.Exit(hold.StatusUsage)
+		os.Exit(exit.StatusUsage)
 	}
 	os.Exit(run(ctx, os.Args[1:], os.LookupEnv, os.Stdout, os.Stderr))
 }
@@ -75,7 +75,7 @@ func run(ctx context.Context, arguments []string, lookup func(string) (string, b
 	command, err := root.ExecuteContextC(ctx)
 	if err != nil {
 		if command == root { // an unknown subcommand, or a flag before it
-			err = hold.Usage(err)
+			err = exit.Usage(err)
 		}
 		what, suggested, _ := strings.Cut(err.Error(), "\n\n") // Cobra suggests a command in a paragraph of its own
 		if text := oneLine(parsing.ReplaceAllString(what, "")); text != "" {
@@ -84,7 +84,7 @@ func run(ctx context.Context, arguments []string, lookup func(string) (string, b
 				fmt.Fprintln(stderr, "  "+next)
 			}
 		}
-		return statusOf(err)
+		return exit.StatusOf(err)
 	}
 	return 0
 }
@@ -100,7 +100,7 @@ func nextStep(command *cobra.Command, err error) string {
 		return advice.Next
 	case errors.Is(err, terminal.ErrNoTerminal):
 		return "Give --yes."
-	case statusOf(err) == hold.StatusUsage:
+	case exit.StatusOf(err) == exit.StatusUsage:
 		return fmt.Sprintf("See %q.", command.CommandPath()+" --help")
 	}
 	return ""
@@ -122,10 +122,10 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 		SilenceErrors: true, // run prints them, in one line, and the advice in another
 		SilenceUsage:  true,
 		PersistentPreRunE: func(command *cobra.Command, _ []string) error {
-			return hold.Usage(settings.Apply(command.Flags(), lookup))
+			return exit.Usage(settings.Apply(command.Flags(), lookup))
 		},
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hold.Usage(err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usage(err) })
 	root.SetVersionTemplate("signalbox {{.Version}}\n")
 	root.AddCommand(newServe(lookup), newConfig(), newDev(), newVersion(), newHealthcheck(lookup))
 	for _, command := range root.Commands() {
@@ -136,7 +136,7 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 	root.AddCommand(operate.Commands(lookup)...)
 	for all := root.Commands(); len(all) > 0; all = append(all[1:], all[0].Commands()...) {
 		if command, check := all[0], all[0].Args; check != nil {
-			command.Args = func(_ *cobra.Command, arguments []string) error { return hold.Usage(check(command, arguments)) }
+			command.Args = func(_ *cobra.Command, arguments []string) error { return exit.Usage(check(command, arguments)) }
 		}
 	}
 	return root

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
@@ -32,10 +33,11 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			"The command gets a process group of its own, and the terminal if there is one; Ctrl-Z does not\n" +
 			"stop it. The signals INT, TERM, HUP, QUIT, USR1 and USR2 are handed on to the group. Whatever is left\n" +
 			"of the group when the command itself has ended is ended too, before the permits are given back.\n\n" +
-			"When the lease can't be renewed, for as long as it lives that is no loss. Shortly before it could be\n" +
-			"granted to someone else the group is sent TERM and, after --grace, KILL.\n\n" +
-			"A SIGKILL of run itself ends the command on Linux, but not what the command has started, and nothing\n" +
-			"elsewhere: that may run on after the lease, and only the token protects what it works on.\n\n" +
+			"A renewal that fails is no loss while the lease lives. Shortly before the permits could be granted to\n" +
+			"another client the group is sent TERM and, after --grace, KILL.\n\n" +
+			"A SIGKILL of run itself ends the command on Linux, but not what the command has started; on other\n" +
+			"systems it ends neither. These processes may run on after the lease, and only the token protects the\n" +
+			"resource that they use.\n\n" +
 			"Exit status: the command's own (128 + signal if one ended it), or 2 for wrong flags, 3 if the permits\n" +
 			"were not free in time, 4 if the lease was lost, 5 if the cluster refuses, 6 if no node can be reached;\n" +
 			"126 and 127 if the command can't be run or found.",
@@ -50,7 +52,7 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 	flags.Int64VarP(&c.Count, "count", "n", 1, "how many permits to hold")
 	flags.Int64Var(&c.Permits, "permits", 0, "make the semaphore with so many permits if there is none; one that exists stays as it is")
 	flags.DurationVar(&c.Wait, "wait", 5*time.Minute, "how long to wait for the permits; 0: not at all")
-	cluster = completed(command, &c, "lease", lookup)
+	cluster = addHoldFlags(command, &c, "lease", lookup)
 	return command
 }
 
@@ -68,7 +70,7 @@ func newElect(lookup func(string) (string, bool)) *cobra.Command {
 			"SIGNALBOX_SESSION, SIGNALBOX_TOKEN (a fencing token, larger for each leader) and SIGNALBOX_ADDR in its environment.\n\n" +
 			"It ends, as a command of \"signalbox run\" does, before another process could lead, and when an operator deletes\n" +
 			"the item. The order of those who wait is not promised: \"signalbox run\" has a line.\n\n" +
-			"Exit status: as \"signalbox run\".",
+			"The exit statuses are those of \"signalbox run\".",
 		PersistentPreRunE: fromEnvironment(lookup),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if !command.Flags().Changed("value") {
@@ -81,23 +83,23 @@ func newElect(lookup func(string) (string, bool)) *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&c.Value, "value", "", "of the item while this process leads; default: the name of the machine")
+	flags.StringVar(&c.Value, "value", "", "the item's value while this process leads; default: the name of the machine")
 	flags.DurationVar(&c.Wait, "wait", 5*time.Minute, "how long to wait to lead")
-	cluster = completed(command, &c, "session", lookup)
+	cluster = addHoldFlags(command, &c, "session", lookup)
 	return command
 }
 
 // fromEnvironment fills in flags that were not given, before the subcommand runs.
 func fromEnvironment(lookup func(string) (string, bool)) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, _ []string) error {
-		return hold.Usage(settings.Apply(command.Flags(), lookup))
+		return exit.Usage(settings.Apply(command.Flags(), lookup))
 	}
 }
 
-// completed adds to a subcommand what all have that hold something: the flags of the session and of
-// the cluster, which it returns, and exit statuses for wrong ones. held is what is renewed.
-func completed(command *cobra.Command, c *hold.Config, held string, lookup func(string) (string, bool)) *target.Flags {
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hold.Usage(err) })
+// addHoldFlags adds the flags that run and elect share, of the session and of the cluster, and
+// the exit status for wrong ones. It returns the flags of the cluster. held is what is renewed.
+func addHoldFlags(command *cobra.Command, c *hold.Config, held string, lookup func(string) (string, bool)) *target.Flags {
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usage(err) })
 	flags := command.Flags()
 	flags.DurationVar(&c.TTL, "ttl", 30*time.Second, "how long the "+held+" outlives its last renewal; it is renewed every third of that")
 	flags.DurationVar(&c.Grace, "grace", 0, "how long the command has between TERM and KILL; default: a sixth of --ttl, at most 10s")
@@ -107,11 +109,11 @@ func completed(command *cobra.Command, c *hold.Config, held string, lookup func(
 // holdFor runs the command behind the dashes while what c names is held.
 func holdFor(command *cobra.Command, c *hold.Config, cluster *target.Flags, arguments []string) error {
 	if err := splitArguments(c, command.Name(), command.ArgsLenAtDash(), arguments); err != nil {
-		return hold.Usage(err)
+		return exit.Usage(err)
 	}
 	var err error
 	if c.Cluster, err = cluster.Client(); err != nil {
-		return hold.Usage(err)
+		return exit.Usage(err)
 	}
 	c.Variables = cluster.Environment()
 	c.Log = slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -142,7 +144,7 @@ func splitArguments(c *hold.Config, verb string, dash int, arguments []string) e
 
 // explained adds to an error what to do next.
 func explained(err error) error {
-	var own *hold.Exit
+	var own *exit.Error
 	if !errors.As(err, &own) || own.Err == nil {
 		return err
 	}
@@ -151,14 +153,5 @@ func explained(err error) error {
 	if errors.As(told, &advice) && errors.Is(told, signalbox.ErrUnknownSemaphore) {
 		advice.Next = "Give --permits N to make it with N permits."
 	}
-	return &hold.Exit{Status: own.Status, Err: told}
-}
-
-// statusOf is the exit status that an error asks for, 1 unless it has its own.
-func statusOf(err error) int {
-	var own *hold.Exit
-	if errors.As(err, &own) {
-		return own.Status
-	}
-	return 1
+	return &exit.Error{Status: own.Status, Err: told}
 }

@@ -41,7 +41,7 @@ func itemOperation(p *params) (*operation, error) {
 	case p.release && !owned:
 		return nil, exchange.Invalid("session", "A release names the session that holds the item.")
 	case owned && p.given.has(fieldIfVersion):
-		return nil, exchange.Invalid("if_version", "An if_version goes with no session: whether the session holds the item decides.")
+		return nil, exchange.Invalid("if_version", "Give if_version or session, not both: with a session, the change depends on whether the session holds the item.")
 	case p.release:
 		return &opItemRelease, nil
 	case owned:

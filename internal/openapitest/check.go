@@ -61,7 +61,7 @@ var undescribed = []struct {
 	{"Give value or value_base64", regexp.MustCompile(`"value".*"value_base64"|"value_base64".*"value"`)},
 	{"The value of an item has up to", regexp.MustCompile(`.{900}`)},
 	{"A release names the session", regexp.MustCompile(`"release"`)},
-	{"An if_version goes with no session", regexp.MustCompile(`"session"`)},
+	{"Give if_version or session, not both", regexp.MustCompile(`"session"`)},
 	{"A session with about", regexp.MustCompile(`"metadata"|"on_end"`)},
 	{"An item_delay is ", regexp.MustCompile(`[0-9]{2,}`)},
 	{"An about is a text", regexp.MustCompile(`.{900}`)},

@@ -11,7 +11,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/items"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 )
@@ -20,7 +20,7 @@ import (
 func itemVerb() verb {
 	return verb{use: "item", short: "Small named values that a session may hold", below: []verb{itemLs(), itemGet(), itemPut(), itemRm()},
 		run: func(*call) error {
-			return hold.Usage(&target.Advice{Err: errors.New("item needs one of: ls, get, put, rm"), Next: "See \"signalbox item --help\"."})
+			return exit.Usage(&target.Advice{Err: errors.New("item needs one of: ls, get, put, rm"), Next: "See \"signalbox item --help\"."})
 		}}
 }
 
@@ -80,7 +80,7 @@ func itemPut() verb {
 				}
 			}
 			if len(value) > mostValue {
-				return hold.Usage(fmt.Errorf("a value has up to %d bytes", mostValue))
+				return exit.Usage(fmt.Errorf("a value has up to %d bytes", mostValue))
 			}
 			options := []items.Option{items.Flags(flags)}
 			if c.flags.Changed("if-version") {
@@ -114,11 +114,7 @@ func itemRm() verb {
 				return "", noItem(err, c.arguments[0])
 			}
 			c.asked = i.Version
-			holder := "No session holds it."
-			if i.Session != "" {
-				holder = fmt.Sprintf("The session %s holds it, and its process may go on for a while.", i.Session)
-			}
-			return fmt.Sprintf("Delete the item %s of %d bytes. %s", terminal.Plain(i.Name), len(i.Value), holder), nil
+			return fmt.Sprintf("Delete the item %s of %d bytes. %s", terminal.Plain(i.Name), len(i.Value), holder(i)), nil
 		},
 		run: func(c *call) error {
 			name := c.arguments[0]
@@ -131,4 +127,15 @@ func itemRm() verb {
 			}
 			return errors.Join(c.Result(name, map[string]string{"deleted": name}), c.Printf("%s deleted", terminal.Plain(name)))
 		}}
+}
+
+// holder says who holds an item, and what its delete means to that session.
+func holder(i *items.Item) string {
+	switch {
+	case !i.Held:
+		return "No session holds it."
+	case i.Session == "":
+		return "A session that you may not see holds it, and its process may go on for a while."
+	}
+	return fmt.Sprintf("The session %s holds it, and its process may go on for a while.", i.Session)
 }

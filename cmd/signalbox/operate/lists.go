@@ -11,7 +11,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 )
 
@@ -37,7 +37,7 @@ func limitFlag(limit *int, of string) func(*pflag.FlagSet) {
 func (c *call) most(limit int) (int, error) {
 	switch {
 	case limit < 0:
-		return 0, hold.Usage(fmt.Errorf("--limit: %d is below 0; 0 shows all", limit))
+		return 0, exit.Usage(fmt.Errorf("--limit: %d is below 0; 0 shows all", limit))
 	case limit == 0, c.Format != terminal.Table && !c.flags.Changed("limit"):
 		return math.MaxInt, nil
 	}

@@ -13,7 +13,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 )
 
@@ -119,7 +119,7 @@ func topVerb() verb {
 		},
 		run: func(c *call) error {
 			if every < 100*time.Millisecond || rounds < 0 || rows < 0 {
-				return hold.Usage(errors.New("--every must be at least 100ms, and --rounds and --rows not below 0"))
+				return exit.Usage(errors.New("--every must be at least 100ms, and --rounds and --rows not below 0"))
 			}
 			live := terminal.IsTerminal(c.W) && c.Format == terminal.Table
 			if rounds == 0 && !live {

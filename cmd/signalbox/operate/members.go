@@ -9,7 +9,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 )
@@ -104,7 +104,7 @@ func leaderVerb() verb {
 }
 
 func noLeader(node string) error {
-	return &hold.Exit{Status: hold.StatusUnavailable, Err: &target.Advice{Err: fmt.Errorf("%s knows no leader", node),
+	return &exit.Error{Status: exit.StatusUnavailable, Err: &target.Advice{Err: fmt.Errorf("%s knows no leader", node),
 		Next: "A majority of the nodes must run and reach each other: \"signalbox status\" with all of them in --addr."}}
 }
 
@@ -148,7 +148,7 @@ func statusVerb() verb {
 
 // noReply says for people why an address has no status.
 func noReply(err error) string {
-	if hold.StatusOf(err) == hold.StatusRefused {
+	if exit.StatusOf(err) == exit.StatusRefused {
 		return "refused"
 	}
 	return "no reply"
@@ -175,7 +175,7 @@ func printStatus(c *call, all []nodeStatus, rows [][]string, best *operator.Clus
 // that refuses, else one that knows no leader.
 func worst(failed map[string]error, all []nodeStatus) (err error) {
 	for _, host := range slices.Sorted(maps.Keys(failed)) {
-		if one := failed[host]; one != nil && (err == nil || hold.StatusOf(one) > hold.StatusOf(err)) {
+		if one := failed[host]; one != nil && (err == nil || exit.StatusOf(one) > exit.StatusOf(err)) {
 			err = one
 		}
 	}

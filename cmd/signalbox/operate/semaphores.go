@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	signalbox "github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 )
@@ -105,7 +105,7 @@ func createVerb() verb {
 		run: func(c *call) error {
 			name := c.arguments[0]
 			if !c.flags.Changed("permits") {
-				return hold.Usage(&target.Advice{Err: fmt.Errorf("the permits of %q are missing", name),
+				return exit.Usage(&target.Advice{Err: fmt.Errorf("the permits of %q are missing", name),
 					Next: fmt.Sprintf("signalbox create %s --permits N; 1 makes a lock, 0 a semaphore for \"up\" and \"down\".", target.Shell(name))})
 			}
 			var options []signalbox.CreateOption
@@ -137,7 +137,7 @@ func resizeVerb() verb {
 		run: func(c *call) error {
 			n, err := strconv.ParseInt(c.arguments[1], 10, 64)
 			if err != nil || n < 0 {
-				return hold.Usage(fmt.Errorf("%q is no number of permits", c.arguments[1]))
+				return exit.Usage(fmt.Errorf("%q is no number of permits", c.arguments[1]))
 			}
 			was, err := c.client.Get(c, c.arguments[0], signalbox.Holders(0), signalbox.Waiters(0))
 			if err != nil {
@@ -250,5 +250,5 @@ func notFree(err error, name string, n int64, wait time.Duration) error {
 	if wait > 0 {
 		text = fmt.Sprintf("%d of %s %s not free within %v", n, name, map[bool]string{true: "was", false: "were"}[n == 1], wait)
 	}
-	return &hold.Exit{Status: hold.StatusNotInTime, Err: &target.Advice{Err: errors.New(strings.TrimSpace(text)), Next: next + "."}}
+	return &exit.Error{Status: exit.StatusNotInTime, Err: &target.Advice{Err: errors.New(strings.TrimSpace(text)), Next: next + "."}}
 }

@@ -11,7 +11,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 )
@@ -71,7 +71,7 @@ func acquireVerb() verb {
 // checkTTL refuses a ttl that the API can't express.
 func checkTTL(ttl time.Duration) error {
 	if ttl < time.Millisecond {
-		return hold.Usage(errors.New("--ttl must be at least 1ms"))
+		return exit.Usage(errors.New("--ttl must be at least 1ms"))
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func sessionOver(err error, id string) error {
 	default:
 		return err
 	}
-	return &hold.Exit{Status: hold.StatusLost, Err: &target.Advice{Err: fmt.Errorf("the session %s %s", id, reason),
+	return &exit.Error{Status: exit.StatusLost, Err: &target.Advice{Err: fmt.Errorf("the session %s %s", id, reason),
 		Next: "\"signalbox sessions\" lists those that live."}}
 }
 

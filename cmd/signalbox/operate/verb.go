@@ -12,7 +12,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
@@ -75,9 +75,9 @@ func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 	var own common
 	command := &cobra.Command{Use: v.use, Short: v.short, Long: v.short + "." + v.long, SilenceUsage: true,
 		Args: func(command *cobra.Command, arguments []string) error {
-			return hold.Usage(v.count(command.CommandPath(), arguments))
+			return exit.Usage(v.count(command.CommandPath(), arguments))
 		}}
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hold.Usage(err) })
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usage(err) })
 	flags := command.Flags()
 	flags.SortFlags = false
 	if v.flags != nil {
@@ -90,7 +90,7 @@ func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 	flags.DurationVar(&own.timeout, "timeout", 5*time.Second, "how long to look for a node that replies")
 	own.target = target.Add(flags, lookup)
 	command.PersistentPreRunE = func(command *cobra.Command, _ []string) error {
-		return hold.Usage(settings.Apply(command.Flags(), lookup))
+		return exit.Usage(settings.Apply(command.Flags(), lookup))
 	}
 	command.RunE = func(command *cobra.Command, arguments []string) error {
 		return v.perform(command, arguments, &own, lookup)
@@ -125,11 +125,11 @@ func (v verb) count(path string, arguments []string) error {
 func (v verb) perform(command *cobra.Command, arguments []string, own *common, lookup func(string) (string, bool)) error {
 	output, err := terminal.New(command.OutOrStdout(), own.format, lookup)
 	if err != nil {
-		return hold.Usage(err)
+		return exit.Usage(err)
 	}
 	c, err := own.call(command.Context(), output, arguments, command.Flags())
 	if err != nil {
-		return hold.Usage(err)
+		return exit.Usage(err)
 	}
 	defer c.end()
 	if v.asks != nil && !own.yes {
@@ -138,7 +138,7 @@ func (v verb) perform(command *cobra.Command, arguments []string, own *common, l
 			err = terminal.Confirm(c, command.InOrStdin(), command.ErrOrStderr(), question)
 		}
 		if errors.Is(err, terminal.ErrNoTerminal) {
-			return hold.Usage(err)
+			return exit.Usage(err)
 		}
 		if err != nil {
 			return c.failed(err, false)
@@ -173,19 +173,19 @@ func (c *call) end() {
 
 // failed gives an error its exit status, and what to do about it.
 func (c *call) failed(err error, follow bool) error {
-	var known *hold.Exit
+	var known *exit.Error
 	switch {
 	case err == nil, errors.As(err, &known):
 		return err
 	case c.Err() != nil && follow:
 		return nil
 	case c.Err() != nil:
-		return &hold.Exit{Status: hold.StatusSignal + 2, Err: errors.New("interrupted")}
+		return &exit.Error{Status: exit.StatusSignal + 2, Err: errors.New("interrupted")}
 	}
-	return &hold.Exit{Status: hold.StatusOf(err), Err: target.Explain(err)}
+	return &exit.Error{Status: exit.StatusOf(err), Err: target.Explain(err)}
 }
 
 // refusedFor is the failure of a verb that the cluster did not have to refuse.
 func refusedFor(next, format string, arguments ...any) error {
-	return &hold.Exit{Status: hold.StatusRefused, Err: &target.Advice{Err: fmt.Errorf(format, arguments...), Next: next}}
+	return &exit.Error{Status: exit.StatusRefused, Err: &target.Advice{Err: fmt.Errorf(format, arguments...), Next: next}}
 }

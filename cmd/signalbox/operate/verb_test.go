@@ -12,30 +12,8 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 )
-
-// TestStatusOf: a loss decides on the exit status, whatever its cause.
-func TestStatusOf(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want int
-	}{
-		{signalbox.ErrLost, hold.StatusLost},
-		{fmt.Errorf("%w: %w: %w", signalbox.ErrLost, signalbox.ErrNotRenewed, signalbox.ErrUnreachable), hold.StatusLost},
-		{signalbox.ErrExpiredSession, hold.StatusLost},
-		{signalbox.ErrUnavailable, hold.StatusNotInTime},
-		{signalbox.ErrUnreachable, hold.StatusUnavailable},
-		{&signalbox.Error{Status: 409, Code: "never"}, hold.StatusRefused},
-		{&signalbox.Error{Status: 503, Code: "draining"}, hold.StatusUnavailable},
-		{fmt.Errorf("no room on the disk"), 1},
-	} {
-		if got := hold.StatusOf(fmt.Errorf("acquire db: %w", c.err)); got != c.want {
-			t.Errorf("%v: status %d, not %d", c.err, got, c.want)
-		}
-	}
-}
 
 // serving makes a call of a verb on a cluster that replies to GET with a document, and to
 // DELETE with success. It returns the queries of the latter too.
@@ -79,6 +57,21 @@ func TestDeletesWhatItAskedAbout(t *testing.T) {
 	}
 	if got := deleted(); got != "epoch=5" {
 		t.Errorf("after the question: %q", got)
+	}
+}
+
+// TestAsksWhoHolds: the question before the delete of an item says whether a session holds it,
+// also one whose id the caller may not know.
+func TestAsksWhoHolds(t *testing.T) {
+	for session, want := range map[string]string{
+		`null`: "No session holds it.",
+		`"77"`: "The session 77 holds it, and its process may go on for a while.",
+		`""`:   "A session that you may not see holds it, and its process may go on for a while.",
+	} {
+		c, _ := serving(t, `{"name":"db","value":"text","version":5,"session":`+session+`}`, "db")
+		if question, err := itemRm().asks(c); err != nil || question != "Delete the item db of 4 bytes. "+want {
+			t.Errorf("%s: %q, %v", session, question, err)
+		}
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/store/archive"
 )
@@ -88,5 +88,5 @@ func failed(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &hold.Exit{Status: hold.StatusOf(err), Err: target.Explain(err)}
+	return &exit.Error{Status: exit.StatusOf(err), Err: target.Explain(err)}
 }

@@ -10,7 +10,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/store/archive"
 )
@@ -35,7 +35,7 @@ func Restore(lookup func(string) (string, bool)) *cobra.Command {
 		case "end":
 			options = append(options, operator.EndSessions())
 		default:
-			return hold.Usage(fmt.Errorf("--sessions: %q is neither keep nor end", sessions))
+			return exit.Usage(fmt.Errorf("--sessions: %q is neither keep nor end", sessions))
 		}
 		if _, _, err := archive.Verify(arguments[0]); err != nil {
 			return fmt.Errorf("%s: %w", arguments[0], err)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,12 +15,13 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/items"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 )
 
 const (
 	// releaseWithin bounds how long Run waits for a node to confirm the release.
 	releaseWithin = 5 * time.Second
-	// withdrawWithin bounds the same when no permits were acquired.
+	// withdrawWithin bounds the same when nothing was acquired.
 	withdrawWithin = 2 * time.Second
 	// longestName bounds the command's name in the session's metadata.
 	longestName = 200
@@ -109,7 +109,7 @@ func (h *Holder) acquire(ctx context.Context) (holding, error) {
 func asksToEnd(s os.Signal) bool { return s != syscall.SIGUSR1 && s != syscall.SIGUSR2 }
 
 func interrupted(s syscall.Signal) error {
-	return &Exit{StatusSignal + int(s), fmt.Errorf("ended by a signal (%v) before the permits were acquired", s)}
+	return &exit.Error{Status: exit.StatusSignal + int(s), Err: fmt.Errorf("ended by a signal (%v) before the command began", s)}
 }
 
 // open makes the semaphore if Config asks for it, opens a session and acquires. When
@@ -211,26 +211,25 @@ func plain(text string) string {
 	return text
 }
 
-// refused gives a failure to acquire its exit status.
+// refused gives a failure to acquire its exit status. A failure without a status of its own
+// counts as one of the nodes, since a 1 of run is mostly its command's.
 func (h *Holder) refused(err error) error {
-	var refusal *signalbox.Error
-	status := StatusUnavailable
+	status := exit.StatusOf(err)
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, signalbox.ErrUnavailable):
-		return &Exit{StatusNotInTime, fmt.Errorf("%d of %s were not free within %v", h.Count, h.Name, h.Wait)}
-	case errors.Is(err, signalbox.ErrUnreachable), errors.Is(err, signalbox.ErrOutcomeUnknown):
-	case h.Elect && errors.Is(err, context.DeadlineExceeded):
-		return &Exit{StatusNotInTime, fmt.Errorf("another process led %s for longer than %v", h.Name, h.Wait)}
-	case errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError:
-		status = StatusRefused
+	case status == exit.StatusNotInTime:
+		err = fmt.Errorf("%d of %s were not free within %v", h.Count, h.Name, h.Wait)
+	case status == exit.StatusFailed && h.Elect && errors.Is(err, context.DeadlineExceeded):
+		status, err = exit.StatusNotInTime, fmt.Errorf("another process led %s for longer than %v", h.Name, h.Wait)
+	case status == exit.StatusFailed:
+		status = exit.StatusUnavailable
 	}
-	return &Exit{status, err}
+	return &exit.Error{Status: status, Err: err}
 }
 
 // release gives everything back, and returns the loss of the session if it was lost.
-// A release that no node confirms is only logged: the lease ends by itself. A signal
+// A release that no node confirms is only logged: the session ends by itself. A signal
 // that asks to end cuts the waiting short.
 func (h *Holder) release(ctx context.Context, held holding) (lost error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
@@ -248,7 +247,7 @@ func (h *Holder) release(ctx context.Context, held holding) (lost error) {
 				return err
 			}
 			if err != nil {
-				h.Log.Warn("the release was not confirmed; the lease ends by itself", "semaphore", h.Name, "within", h.TTL, "error", err)
+				h.Log.Warn("the release was not confirmed; the session ends by itself", "name", h.Name, "within", h.TTL, "error", err)
 			}
 			return nil
 		}

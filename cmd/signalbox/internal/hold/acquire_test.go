@@ -1,9 +1,90 @@
 package hold
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 )
+
+// TestRefusedStatus: what ends the wait has the same exit status as in every other command,
+// and one of run where that has none.
+func TestRefusedStatus(t *testing.T) {
+	late := fmt.Errorf("elect db: %w", context.DeadlineExceeded)
+	for _, c := range []struct {
+		name  string
+		elect bool
+		err   error
+		want  int
+		words string
+	}{
+		{"lost", false, fmt.Errorf("%w: %w", signalbox.ErrLost, signalbox.ErrNotRenewed), exit.StatusLost, "not renewed in time"},
+		{"lost, since no node replied", false, fmt.Errorf("%w: %w", signalbox.ErrLost, signalbox.ErrUnreachable), exit.StatusLost, "no node replied"},
+		{"revoked", false, fmt.Errorf("%w: %w", signalbox.ErrLost, &signalbox.Error{Status: 410, Code: "revoked"}), exit.StatusLost, "revoked"},
+		{"not in time", false, fmt.Errorf("%w: %w", context.DeadlineExceeded, signalbox.ErrUnavailable), exit.StatusNotInTime, "2 of db were not free within 5s"},
+		{"not leading in time", true, late, exit.StatusNotInTime, "another process led db for longer than 5s"},
+		{"no node leading in time", true, fmt.Errorf("%w: %w", late, signalbox.ErrUnreachable), exit.StatusUnavailable, "no node replied"},
+		{"refused", false, &signalbox.Error{Status: 409, Code: "never"}, exit.StatusRefused, "never"},
+		{"late without a reason", false, late, exit.StatusUnavailable, "deadline"},
+		{"unreadable", false, errors.New("a node's reply can't be read"), exit.StatusUnavailable, "can't be read"},
+	} {
+		h := &Holder{Config: Config{Name: "db", Count: 2, Wait: 5 * time.Second, Elect: c.elect}}
+		if err := h.refused(c.err); exit.StatusOf(err) != c.want || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s: status %d, not %d: %v", c.name, exit.StatusOf(err), c.want, err)
+		}
+	}
+	if err := new(Holder).refused(nil); err != nil {
+		t.Errorf("acquired: %v", err)
+	}
+}
+
+// silence is a network that carries nothing.
+type silence struct{}
+
+func (silence) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// unconfirmed is a holding that no node confirms the end of.
+type unconfirmed struct{ holding }
+
+func (unconfirmed) Close(context.Context) error { return signalbox.ErrUnreachable }
+
+// TestElectSpeaksOfNoPermits: the texts of run that elect prints too are true of an item.
+func TestElectSpeaksOfNoPermits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		signals := make(chan os.Signal, 2)
+		h := newHolder(t, Config{Name: "svc/leader", Elect: true, Command: []string{"actor"}, Count: 1, TTL: 30 * time.Second, Wait: time.Minute,
+			Cluster: signalbox.Config{Addresses: []string{"n1"}, HTTPClient: &http.Client{Transport: silence{}}},
+			Log:     slog.New(slog.NewTextHandler(&log, nil)), Signals: signals, begin: new(actor).begin})
+		signals <- syscall.SIGTERM
+		err := h.Run(t.Context())
+		if exit.StatusOf(err) != exit.StatusSignal+15 {
+			t.Errorf("interrupted: %v", err)
+		}
+		if lost := h.release(t.Context(), unconfirmed{}); lost != nil || !strings.Contains(log.String(), "not confirmed") {
+			t.Errorf("%v; logged %s", lost, log.String())
+		}
+		for _, word := range []string{"permit", " lease", "semaphore"} {
+			if text := err.Error() + "; " + log.String(); strings.Contains(text, word) {
+				t.Errorf("it speaks of a %s: %s", word, text)
+			}
+		}
+		_ = h.client.Close(t.Context())
+	})
+}
 
 func TestRunMetadataIsPlain(t *testing.T) {
 	for text, want := range map[string]string{

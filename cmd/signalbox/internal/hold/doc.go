@@ -1,21 +1,20 @@
-// Package hold runs a command while it holds permits of a semaphore: it is what
-// "signalbox run" does, without the command line.
+// Package hold runs a command while this process holds permits of a semaphore, or leads by
+// an item: it is what "signalbox run" and "signalbox elect" do, without the command line.
 //
-// New checks everything that can be checked without a request. Holder.Run waits for
-// the permits, runs the command in a process group of its own, renews the lease
-// meanwhile, and gives the permits back. It promises that no process of the group
-// runs when the cluster may grant the permits to another client, unless a process
-// hangs in the kernel, or leaves the group. Every failure has an exit status, see
-// Exit.
+// New checks everything that can be checked without a request. Holder.Run waits until it
+// holds, runs the command in a process group of its own, renews the session meanwhile, and
+// gives back what it holds. It promises that no process of the group runs when the cluster
+// may grant the same to another client, unless a process hangs in the kernel, or leaves the
+// group. Every failure has an exit status, see package exit.
 //
-// The package is called by cmd/signalbox, which reads flags and variables. It knows
-// the service through package client alone. A Holder runs once, and New and Run are
-// called one after the other; a process has one Holder, since Run makes the process
-// the parent of orphans.
+// The package is called by cmd/signalbox, which reads flags and variables. It knows the
+// service through the packages client and client/items. A Holder runs once, and New and Run
+// are called one after the other; a process has one Holder, since Run makes the process the
+// parent of orphans.
 //
-//   - hold.go: Config and its checks, Run, exit statuses, the signals
-//   - acquire.go: permits before the command, and the release after it
-//   - guard.go: ends the command before the lease could be granted anew
+//   - hold.go: Config and its checks, Run, the signals
+//   - acquire.go: permits or an item before the command, and the release after it
+//   - guard.go: ends the command before another client could be granted the same
 //   - group.go: the command as a process group, and its terminal
 //   - parent_linux.go: ties the command to this process, as only Linux can
 //   - parent_other.go: no ties on other systems

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 )
 
 // group is a running command in a process group of its own. It has this process's
@@ -81,10 +83,10 @@ func (g *group) status() int {
 	select {
 	case <-g.ended:
 	default:
-		return StatusSignal + int(syscall.SIGKILL) // it hangs in the kernel, and was sent one
+		return exit.StatusSignal + int(syscall.SIGKILL) // it hangs in the kernel, and was sent one
 	}
 	if w, is := g.state.Sys().(syscall.WaitStatus); is && w.Signaled() {
-		return StatusSignal + int(w.Signal())
+		return exit.StatusSignal + int(w.Signal())
 	}
 	return g.state.ExitCode()
 }

@@ -15,8 +15,8 @@ const (
 	killedWithin = 2 * time.Second
 )
 
-// watched is the part of *client.Lease that guard needs. Lost must close grace +
-// margin before Deadline at the latest: the lease's own margin is their sum.
+// watched is the part of *client.Lease and *items.Leadership that guard needs. Lost must
+// close grace + margin before Deadline at the latest: the session's margin is their sum.
 type watched interface {
 	Lost() <-chan struct{}
 	Err() error
@@ -31,19 +31,19 @@ type child interface {
 	status() int             // of the command, as a shell counts it; for after watch
 }
 
-// guard watches over a command while a lease is held. By deadline - margin at the
-// latest, on this process's own monotonic clock, it has killed the whole group: the
-// cluster does not grant the permits anew before the deadline.
+// guard watches over a command while permits or an item are held. By deadline - margin at
+// the latest, on this process's own monotonic clock, it has killed the whole group: the
+// cluster grants them to no other client before the deadline.
 type guard struct {
-	lease   watched
+	held    watched
 	child   child
 	signals <-chan os.Signal // relayed to the group
 	grace   time.Duration    // between TERM and KILL
-	margin  time.Duration    // between KILL and the lease's deadline, for KILL to be carried out
+	margin  time.Duration    // between KILL and the deadline, for KILL to be carried out
 }
 
-// watch blocks until the command and all of its group have ended. It returns why the
-// lease was lost, if that was before the command's own end.
+// watch blocks until the command and all of its group have ended. It returns the reason
+// of a loss, if that was before the command's own end.
 func (g *guard) watch() error {
 	for {
 		select {
@@ -51,9 +51,9 @@ func (g *guard) watch() error {
 			g.child.signal(s.(syscall.Signal))
 			continue
 		case <-g.child.exited():
-		case <-g.lease.Lost():
+		case <-g.held.Lost():
 		}
-		lost := g.lease.Err()
+		lost := g.held.Err()
 		if !g.child.gone() {
 			g.end()
 		}
@@ -72,11 +72,11 @@ func (g *guard) end() {
 	g.goneBy(time.Now().Add(killedWithin))
 }
 
-// killAt is when the grace is over: never later than the margin before the lease's
-// deadline, however late end was called.
+// killAt is when the grace is over: never later than the margin before the deadline,
+// however late end was called.
 func (g *guard) killAt() time.Time {
 	at := time.Now().Add(g.grace)
-	if latest := g.lease.Deadline().Add(-g.margin); latest.Before(at) {
+	if latest := g.held.Deadline().Add(-g.margin); latest.Before(at) {
 		return latest
 	}
 	return at

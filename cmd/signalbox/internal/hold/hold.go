@@ -5,80 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
 	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 )
-
-// The exit statuses beside the command's own. A command may end with the same ones:
-// stderr then shows the difference.
-const (
-	StatusUsage       = 2
-	StatusNotInTime   = 3
-	StatusLost        = 4
-	StatusRefused     = 5
-	StatusUnavailable = 6
-	StatusCantRun     = 126 // as in shells
-	StatusNotFound    = 127
-	StatusSignal      = 128 // and the signal's number
-)
-
-// Exit is an error with an exit status. Without Err, the status of the command is all
-// there is to report.
-type Exit struct {
-	Status int
-	Err    error
-}
-
-// Error returns the reason, and "" if there is none.
-func (e *Exit) Error() string {
-	if e.Err == nil {
-		return ""
-	}
-	return strings.TrimPrefix(e.Err.Error(), "signalbox: ")
-}
-
-// Unwrap returns the reason.
-func (e *Exit) Unwrap() error { return e.Err }
-
-// Usage gives an error of the command line its exit status; nil stays nil.
-func Usage(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &Exit{StatusUsage, err}
-}
-
-// StatusOf returns the exit status of a failure of the Go client, and 1 for another one.
-func StatusOf(err error) int {
-	var refusal *signalbox.Error
-	switch {
-	case errors.Is(err, signalbox.ErrLost):
-		return StatusLost
-	case errors.Is(err, signalbox.ErrUnavailable):
-		return StatusNotInTime
-	case errors.Is(err, signalbox.ErrUnreachable), errors.Is(err, signalbox.ErrOutcomeUnknown):
-		return StatusUnavailable
-	case errors.Is(err, signalbox.ErrUnknownSession), errors.Is(err, signalbox.ErrExpiredSession), errors.Is(err, signalbox.ErrRevoked), errors.Is(err, signalbox.ErrNotHeld):
-		return StatusLost
-	case errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError:
-		return StatusRefused
-	case errors.As(err, &refusal):
-		return StatusUnavailable
-	}
-	return 1
-}
 
 // shortestTTL leaves room for a renewal, a grace and a margin on a busy machine.
 const shortestTTL = time.Second
 
-// Config says which permits to hold, and which command to run.
+// Config says what to hold, permits or an item, and which command to run.
 type Config struct {
 	Name      string           // of a semaphore or, with Elect, of an item
 	Command   []string         // a program and its arguments
@@ -89,8 +29,8 @@ type Config struct {
 	Permits   int64
 	Elect     bool          // lead by an item, instead of holding permits
 	Value     string        // of that item
-	TTL       time.Duration // of the lease, which is renewed every third of it
-	Wait      time.Duration // for the permits; 0: not at all
+	TTL       time.Duration // of the session, which is renewed every third of it
+	Wait      time.Duration // until it holds; 0: not at all, which Elect does not take
 	Grace     time.Duration // between TERM and KILL; 0: a sixth of TTL, at most 10 s
 	Log       *slog.Logger
 	Signals   <-chan os.Signal // relayed to the command; nil: none
@@ -98,7 +38,7 @@ type Config struct {
 	begin func(command, environment []string) (child, error)
 }
 
-// Holder holds permits while a command runs.
+// Holder holds permits, or leads by an item, while a command runs.
 type Holder struct {
 	Config
 	margin time.Duration // see guard
@@ -106,28 +46,28 @@ type Holder struct {
 }
 
 // New checks the configuration and whether the command exists; it sends no request.
-// Its errors name the flags of "signalbox run", and are all of type *Exit.
+// Its errors name the flags of "signalbox run", and are all of type *exit.Error.
 func New(c Config) (*Holder, error) {
 	h := &Holder{Config: c, margin: min(max(c.TTL/30, 100*time.Millisecond), time.Second)}
 	if h.Grace == 0 {
 		h.Grace = min(h.TTL/6, 10*time.Second)
 	}
 	if err := h.check(); err != nil {
-		return nil, Usage(err)
+		return nil, exit.Usage(err)
 	}
 	var err error
 	h.Cluster.Logger = h.Log
 	if h.client, err = signalbox.New(h.Cluster); err != nil {
-		return nil, Usage(err)
+		return nil, exit.Usage(err)
 	}
 	if h.begin != nil {
 		return h, nil
 	}
 	h.begin = startGroup
 	if _, err := exec.LookPath(h.Command[0]); errors.Is(err, os.ErrPermission) {
-		return nil, &Exit{StatusCantRun, err}
+		return nil, &exit.Error{Status: exit.StatusCantRun, Err: err}
 	} else if err != nil {
-		return nil, &Exit{StatusNotFound, err}
+		return nil, &exit.Error{Status: exit.StatusNotFound, Err: err}
 	}
 	return h, nil
 }
@@ -150,8 +90,8 @@ func (h *Holder) check() error {
 	return nil
 }
 
-// Run acquires the permits, runs the command and releases the permits. It returns nil
-// if the command ended with status 0, else an *Exit. The end of ctx cuts it short;
+// Run acquires the permits or the item, runs the command, and gives them back. It returns nil
+// if the command ended with status 0, else an *exit.Error. The end of ctx cuts it short;
 // to end in order, send it a signal.
 func (h *Holder) Run(ctx context.Context) error {
 	held, err := h.acquire(ctx)
@@ -161,18 +101,18 @@ func (h *Holder) Run(ctx context.Context) error {
 	started, err := h.begin(h.Command, append(append(os.Environ(), h.Variables...), held.variables()...))
 	if err != nil {
 		h.release(ctx, held)
-		return &Exit{StatusCantRun, err}
+		return &exit.Error{Status: exit.StatusCantRun, Err: err}
 	}
-	g := &guard{lease: held, child: started, signals: h.Signals, grace: h.Grace, margin: h.margin}
+	g := &guard{held: held, child: started, signals: h.Signals, grace: h.Grace, margin: h.margin}
 	lost := g.watch()
 	if late := h.release(ctx, held); lost == nil {
 		lost = late
 	}
 	switch status := started.status(); {
 	case lost != nil:
-		return &Exit{StatusLost, fmt.Errorf("the %s of %s is %w", held.noun(), h.Name, lost)}
+		return &exit.Error{Status: exit.StatusLost, Err: fmt.Errorf("the %s of %s is %w", held.noun(), h.Name, lost)}
 	case status != 0:
-		return &Exit{Status: status}
+		return &exit.Error{Status: status}
 	}
 	return nil
 }
