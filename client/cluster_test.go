@@ -164,6 +164,13 @@ func (s *service) deliverLate(r *http.Request) {
 	})
 }
 
+// drop makes replies to be lost from now on; nil: none.
+func (s *service) drop(lose func(*http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lose = lose
+}
+
 // RoundTrip is that of http.RoundTripper.
 func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()

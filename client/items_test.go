@@ -1,9 +1,13 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -158,5 +162,58 @@ func TestRealElection(t *testing.T) {
 		if most.Load() != 1 {
 			t.Errorf("%d led at a time", most.Load())
 		}
+	})
+}
+
+// TestRealDeposition: who deletes the item ends the leadership, also if the leader learns of it by its next Set alone.
+func TestRealDeposition(t *testing.T) {
+	really(t, 1, func(s *service, c *client.Client) {
+		i := items.New(c)
+		s.drop(func(r *http.Request) bool { return r.Method == http.MethodGet }) // the watch is deaf
+		led, err := i.Elect(s.ctx, "svc/leader", nil, client.SessionOptions{TTL: time.Minute})
+		s.ok(err)
+		s.ok(i.Delete(s.ctx, "svc/leader"))
+		s.is(led.Set(s.ctx, []byte("again")), client.ErrLost)
+		s.drop(nil)
+		s.is(led.Resign(s.ctx), client.ErrLost)
+	})
+}
+
+// hiding is the way to a cluster that does not show the ids of sessions.
+type hiding struct{ *service }
+
+var shownSession = regexp.MustCompile(`"session":"[0-9]+"`)
+
+func (h hiding) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := h.service.RoundTrip(r)
+	if err != nil || r.Method != http.MethodGet {
+		return response, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	body = shownSession.ReplaceAll(body, []byte(`"session":""`))
+	response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return response, err
+}
+
+// TestRealElectionOfAHiddenSession: a leader whose session is not shown leads on, until the item is made anew.
+func TestRealElectionOfAHiddenSession(t *testing.T) {
+	really(t, 1, func(s *service, _ *client.Client) {
+		c, err := client.New(client.Config{Addresses: []string{"http://n1"}, HTTPClient: &http.Client{Transport: hiding{s}}})
+		s.ok(err)
+		i := items.New(c)
+		led, err := i.Elect(s.ctx, "svc/leader", nil, client.SessionOptions{TTL: time.Minute})
+		s.ok(err)
+		for _, value := range []string{"1", "2"} {
+			s.ok(led.Set(s.ctx, []byte(value)))
+			time.Sleep(2 * time.Minute) // virtual: the watch has seen it
+			s.ok(led.Err())
+		}
+		s.ok(i.Delete(s.ctx, "svc/leader"))
+		_, err = i.Acquire(s.ctx, led.Session, "svc/leader", nil)
+		s.ok(err)
+		<-led.Lost()
+		s.is(led.Err(), client.ErrLost)
+		s.ok(c.Close(s.ctx))
 	})
 }

@@ -129,7 +129,7 @@ func (l *Leadership) follow() {
 			if err != nil {
 				break
 			}
-			if item.Session != l.Session || item.Locks != l.locks {
+			if l.taken(item) {
 				l.depose()
 				return
 			}
@@ -137,6 +137,13 @@ func (l *Leadership) follow() {
 		}
 		_ = calls.Sleep(l.ctx, calls.BackOff(round)) // the next round sees that the leadership is over
 	}
+}
+
+// taken reports whether an item shows that the session does not hold it since the election: another
+// session acquires an item only once it is free, which counts in Locks, or made anew. The id of a session
+// from before the cluster had tokens is not shown.
+func (l *Leadership) taken(item *Item) bool {
+	return !item.Held || item.Session != "" && item.Session != l.Session || item.Locks != l.locks || item.Created > l.Token
 }
 
 // depose ends the leadership, since the item was taken from it.
@@ -169,7 +176,7 @@ func (l *Leadership) Set(ctx context.Context, value []byte) error {
 		return err
 	}
 	done, err := l.items.Acquire(ctx, l.Session, l.Name, value)
-	if errors.Is(err, ErrDiffers) || err == nil && done.Locks != l.locks {
+	if errors.Is(err, ErrDiffers) || err == nil && (done.Locks != l.locks || done.Created) {
 		l.depose()
 		return l.Err()
 	}
