@@ -165,17 +165,27 @@ func TestRealElection(t *testing.T) {
 	})
 }
 
-// TestRealDeposition: who deletes the item ends the leadership, also if the leader learns of it by its next Set alone.
+// TestRealDeposition: who deletes the item ends the leadership, also if the watch of the leader was deaf for so
+// long that the item is there again: its next Set tells, and so does the watch when it hears again.
 func TestRealDeposition(t *testing.T) {
 	really(t, 1, func(s *service, c *client.Client) {
 		i := items.New(c)
-		s.drop(func(r *http.Request) bool { return r.Method == http.MethodGet }) // the watch is deaf
-		led, err := i.Elect(s.ctx, "svc/leader", nil, client.SessionOptions{TTL: time.Minute})
-		s.ok(err)
-		s.ok(i.Delete(s.ctx, "svc/leader"))
-		s.is(led.Set(s.ctx, []byte("again")), client.ErrLost)
-		s.drop(nil)
-		s.is(led.Resign(s.ctx), client.ErrLost)
+		for name, learns := range map[string]func(*items.Leadership){
+			"set": func(led *items.Leadership) { s.is(led.Set(s.ctx, nil), client.ErrLost) },
+			"watch": func(led *items.Leadership) {
+				_, err := i.Acquire(s.ctx, led.Session, led.Name, nil)
+				s.ok(err)
+				s.drop(nil)
+				<-led.Lost()
+			},
+		} {
+			s.drop(func(r *http.Request) bool { return r.Method == http.MethodGet })
+			led, err := i.Elect(s.ctx, name, nil, client.SessionOptions{TTL: time.Minute})
+			s.ok(err)
+			s.ok(i.Delete(s.ctx, name))
+			learns(led)
+			s.is(led.Resign(s.ctx), client.ErrLost)
+		}
 	})
 }
 
@@ -196,7 +206,7 @@ func (h hiding) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// TestRealElectionOfAHiddenSession: a leader whose session is not shown leads on, until the item is made anew.
+// TestRealElectionOfAHiddenSession: a leader whose session is not shown leads on, until the item is deleted.
 func TestRealElectionOfAHiddenSession(t *testing.T) {
 	really(t, 1, func(s *service, _ *client.Client) {
 		c, err := client.New(client.Config{Addresses: []string{"http://n1"}, HTTPClient: &http.Client{Transport: hiding{s}}})
@@ -210,8 +220,6 @@ func TestRealElectionOfAHiddenSession(t *testing.T) {
 			s.ok(led.Err())
 		}
 		s.ok(i.Delete(s.ctx, "svc/leader"))
-		_, err = i.Acquire(s.ctx, led.Session, "svc/leader", nil)
-		s.ok(err)
 		<-led.Lost()
 		s.is(led.Err(), client.ErrLost)
 		s.ok(c.Close(s.ctx))
