@@ -163,7 +163,8 @@ func (n nodes) healthOfNode(c echo.Context) error {
 	})
 }
 
-// readNodes sends a list of what show makes of the members, without those that are nil.
+// readNodes sends a list of what show makes of the members, without those that are nil. The list is
+// always as this node knows the members, and so are the headers, as with ?stale.
 func (n nodes) readNodes(c echo.Context, named func() error, show func(m *cluster.Member) any) error {
 	q, err := n.query(c)
 	if err == nil {
@@ -172,8 +173,8 @@ func (n nodes) readNodes(c echo.Context, named func() error, show func(m *cluste
 	if err != nil {
 		return err
 	}
-	q.index = 0 // these never wait
-	at, err := n.Node.Read(c.Request().Context(), cluster.Consistency{Stale: true})
+	q.stale = true
+	at, err := n.Node.Read(c.Request().Context(), q.consistency())
 	if err != nil {
 		return err
 	}
