@@ -25,7 +25,7 @@ const (
 
 	shortestTTL, longestTTL = 10 * time.Second, 24 * time.Hour
 	defaultDelay            = 15 * time.Second
-	longestDelay            = time.Minute // the longest that takes effect; a longer one is only shown
+	longestDelay            = fsm.MaxItemDelayMS * time.Millisecond // the longest that takes effect; a longer one is only shown
 
 	longestName    = 4096 // bytes that are kept of a session's name
 	longestTTLText = 64

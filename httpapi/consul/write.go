@@ -13,9 +13,6 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// maxValue is the most bytes of a value, whatever --max-body is.
-const maxValue = 512 << 10
-
 // put is a PUT of a key.
 type put struct {
 	query
@@ -37,17 +34,17 @@ func (k keys) readPut(c echo.Context) (p put, err error) {
 		}, p.checkDatacenter, validKey(p.key))
 }
 
-// readValue reads the body: any bytes, of any type.
+// readValue reads the body: any bytes, of any type, and as many as a value may have, whatever --max-body is.
 func (k keys) readValue(c echo.Context) (string, error) {
 	r := c.Request()
 	if r.Body == nil || r.Body == http.NoBody {
 		return "", nil
 	}
-	data, err := k.Receive(c, maxValue)
+	data, err := k.Receive(c, fsm.MaxValueBytes)
 	var p *exchange.Problem
 	if errors.As(err, &p) && p.Code == "too-large" {
-		size := max(r.ContentLength, maxValue+1) // that of a chunked body is not known
-		return "", refuse(p.Status, fmt.Sprintf("Request body(%d bytes) too large, max size: %d bytes.", size, maxValue))
+		size := max(r.ContentLength, fsm.MaxValueBytes+1) // that of a chunked body is not known
+		return "", refuse(p.Status, fmt.Sprintf("Request body(%d bytes) too large, max size: %d bytes.", size, fsm.MaxValueBytes))
 	}
 	return string(data), err
 }
