@@ -33,7 +33,7 @@ func (m *Machine) checkItems() error {
 		}
 		if t := s.terms; t != nil {
 			bytes += t.bytes()
-			if m.feature < ItemsLevel || t.made == 0 || t.made > m.changes || !validAbout(t.about) || t.delayMS < 0 || t.delayMS > maxItemDelayMS {
+			if m.feature < ItemsLevel || t.made == 0 || t.made > m.changes || !validAbout(t.about) || t.delayMS < 0 || t.delayMS > MaxItemDelayMS {
 				return fmt.Errorf("session %d: the terms of its items are out of range", s.id)
 			}
 		}

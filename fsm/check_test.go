@@ -186,7 +186,7 @@ var brokenItems = []brokenInvariant{
 	{"the terms of its items are out of range", func(b brokenState) { b.session(11).terms = &terms{made: b.changes + 1} }},
 	{"the terms of its items are out of range", func(b brokenState) { b.session(11).terms = &terms{made: 0} }},
 	{"the terms of its items are out of range", func(b brokenState) { b.session(11).terms = &terms{made: 1, delayMS: -1} }},
-	{"the terms of its items are out of range", func(b brokenState) { b.session(11).terms = &terms{made: 1, delayMS: maxItemDelayMS + 1} }},
+	{"the terms of its items are out of range", func(b brokenState) { b.session(11).terms = &terms{made: 1, delayMS: MaxItemDelayMS + 1} }},
 	{"the terms of its items are out of range", func(b brokenState) { b.session(11).terms = &terms{made: 1, about: "\xff"} }},
 	{"an item is held by a session that does not list it", func(b brokenState) { b.item("p/1/free").holder, b.item("p/1/free").locks = b.sessionOf(9), 1 }},
 	{"the bytes of items are counted wrongly", func(b brokenState) { b.itemBytes++ }},

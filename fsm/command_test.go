@@ -117,9 +117,9 @@ func TestTimesAndTextsOutOfRangeAreMalformed(t *testing.T) {
 	for i, c := range []struct{ sound, broken []Command }{
 		{[]Command{OpenSession{Session: 1}, OpenSession{Session: 2, TTLMS: MaxTTLMS}},
 			[]Command{OpenSession{}, OpenSession{Session: 3, TTLMS: -1}, OpenSession{Session: 3, TTLMS: MaxTTLMS + 1}, OpenSession{Session: 3, Metadata: bad}}},
-		{[]Command{OpenHolder{Session: 1, DelayMS: maxItemDelayMS}, OpenHolder{Session: 2, TTLMS: MaxTTLMS}},
+		{[]Command{OpenHolder{Session: 1, DelayMS: MaxItemDelayMS}, OpenHolder{Session: 2, TTLMS: MaxTTLMS}},
 			[]Command{OpenHolder{}, OpenHolder{Session: 3, TTLMS: -1}, OpenHolder{Session: 3, TTLMS: MaxTTLMS + 1}, OpenHolder{Session: 3, DelayMS: -1},
-				OpenHolder{Session: 3, DelayMS: maxItemDelayMS + 1}, OpenHolder{Session: 3, About: "\xff"}}},
+				OpenHolder{Session: 3, DelayMS: MaxItemDelayMS + 1}, OpenHolder{Session: 3, About: "\xff"}}},
 		{[]Command{Acquire{Session: 9, Name: "db", Count: 1, TTLMS: KeepTTL}, Acquire{Session: 9, Name: "db", Count: 1, TTLMS: MaxTTLMS}},
 			[]Command{Acquire{Session: 9, Name: "db", Count: 1, TTLMS: KeepTTL - 1}, Acquire{Session: 9, Name: "db", Count: 1, TTLMS: MaxTTLMS + 1}}},
 		{[]Command{AcquireOnce{Session: 1, Name: "db", Count: 1, TTLMS: MaxTTLMS, WaitMS: MaxTTLMS}},

@@ -294,8 +294,8 @@ func TestConstantsBelongToTheLevel(t *testing.T) {
 		{"bytes of a name", maxNameBytes}, {"bytes of a reason", maxReasonBytes}, {"bytes of a key", maxKeyBytes}, {"bytes of an owner", MaxOwnerBytes},
 		{"bytes of a trace", MaxTraceBytes}, {"pairs of metadata", maxMetadataPairs}, {"bytes of metadata", maxMetadataBytes}, {"members of a list", MaxMembers},
 		{"longest ttl in ms", MaxTTLMS}, {"keys of one owner where 3 are allowed", half(3)},
-		{"items and shades", maxItems}, {"bytes of items", maxItemBytes}, {"bytes that an item counts beside its texts", itemOverhead}, {"bytes of an item's value", maxValueBytes},
-		{"bytes of an about", maxAboutBytes}, {"longest delay of an item in ms", maxItemDelayMS}, {"items of a session", maxSessionItems}, {"items deleted at once", maxDeletedAtOnce},
+		{"items and shades", maxItems}, {"bytes of items", maxItemBytes}, {"bytes that an item counts beside its texts", itemOverhead}, {"bytes of an item's value", MaxValueBytes},
+		{"bytes of an about", MaxAboutBytes}, {"longest delay of an item in ms", MaxItemDelayMS}, {"items of a session", maxSessionItems}, {"items deleted at once", maxDeletedAtOnce},
 		{"shades dropped in an entry", maxShadesDropped}, {"folders of deleted items", maxFolders}, {"deleted items of a folder", maxFolderNames}, {"deleted items", maxDeletedNames},
 		{"ms that deleted items are kept", deletesKeptMS}, {"jump of a state that takes another one's place", succeededJump},
 	} {

@@ -27,12 +27,12 @@ func (i *item) bytes() int64 { return int64(len(i.name)+len(i.value)) + itemOver
 
 // validAbout reports whether a session may have this text: UTF-8 of up to 8 KiB.
 func validAbout(about string) bool {
-	return len(about) <= maxAboutBytes && utf8.ValidString(about)
+	return len(about) <= MaxAboutBytes && utf8.ValidString(about)
 }
 
 // validItem reports whether an item may have a name, which is as that of a semaphore, and a
 // value, which is any bytes.
-func validItem(name, value string) bool { return ValidName(name) && len(value) <= maxValueBytes }
+func validItem(name, value string) bool { return ValidName(name) && len(value) <= MaxValueBytes }
 
 // nextChange returns the number of the next change of items. All that a command changes, or
 // the end of a session, has one number.

@@ -80,14 +80,14 @@ func TestItemsAreBounded(t *testing.T) {
 // TestValuesAreAnyBytes up to their bound.
 func TestValuesAreAnyBytes(t *testing.T) {
 	b := newBounded(t)
-	largest := strings.Repeat("\xff", maxValueBytes)
+	largest := strings.Repeat("\xff", MaxValueBytes)
 	for value, code := range map[string]Code{largest: OK, largest + "x": Malformed, "\x00": OK} {
 		r := ofLast(b.apply(ItemPut{Name: "a", Value: value}))
 		if view, _ := b.m.Item("a"); r.Code != code || code == OK && view.Value != value {
 			t.Errorf("%d bytes: %v", len(value), r.Code)
 		}
 	}
-	if r := ofLast(b.apply(OpenHolder{Session: 1, TTLMS: 1, About: largest[:maxAboutBytes+1]})); r.Code != Malformed {
+	if r := ofLast(b.apply(OpenHolder{Session: 1, TTLMS: 1, About: largest[:MaxAboutBytes+1]})); r.Code != Malformed {
 		t.Errorf("an about of other bytes: %v", r.Code)
 	}
 }

@@ -75,9 +75,9 @@ const (
 	maxItems         = 1_000_000            // items and shades; this and the next ones since level 4
 	maxItemBytes     = 256 << 20            // of names, values and abouts, with itemOverhead for each
 	itemOverhead     = 96                   // bytes that an item or an about counts in addition
-	maxValueBytes    = 512 << 10            // of an item
-	maxAboutBytes    = 8 << 10              // of a session
-	maxItemDelayMS   = 60_000               // of the items of a session
+	MaxValueBytes    = 512 << 10            // of an item
+	MaxAboutBytes    = 8 << 10              // of a session
+	MaxItemDelayMS   = 60_000               // of the items of a session
 	maxSessionItems  = 4_096                // held by one session
 	maxDeletedAtOnce = 8_192                // items removed by one item-delete-all
 	maxShadesDropped = 8_192                // at one entry

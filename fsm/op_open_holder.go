@@ -30,7 +30,7 @@ func decodeOpenHolder(d *decoder) Command {
 }
 
 func (c OpenHolder) apply(m *Machine) Result {
-	if c.Session == 0 || c.TTLMS < 0 || c.TTLMS > MaxTTLMS || c.DelayMS < 0 || c.DelayMS > maxItemDelayMS || !validAbout(c.About) {
+	if c.Session == 0 || c.TTLMS < 0 || c.TTLMS > MaxTTLMS || c.DelayMS < 0 || c.DelayMS > MaxItemDelayMS || !validAbout(c.About) {
 		return Result{Code: Malformed}
 	}
 	var result Result

@@ -457,7 +457,7 @@ func itemName(i int) string { return fmt.Sprintf("folder-%d/item-%07d", i%100, i
 // them, for a second.
 func (l *loader) itemHolders(n int) {
 	for s := range n {
-		l.add(OpenHolder{Session: uint64(s) + 1, TTLMS: 20_000, About: strings.Repeat("a", maxAboutBytes), DeleteItems: true, DelayMS: 1000})
+		l.add(OpenHolder{Session: uint64(s) + 1, TTLMS: 20_000, About: strings.Repeat("a", MaxAboutBytes), DeleteItems: true, DelayMS: 1000})
 		for i := range maxSessionItems {
 			l.add(ItemAcquire{Name: itemName(s*maxSessionItems + i), Session: uint64(s) + 1})
 		}
@@ -483,7 +483,7 @@ func worstOfItems() []worstCase {
 			return ItemPut{Name: fmt.Sprint("new/", i), Value: "value"}
 		}},
 		{name: "item-put/large", level: ItemsLevel, fill: all, command: func(i int) Command {
-			return ItemPut{Name: "new", Value: strings.Repeat("x", maxValueBytes)}
+			return ItemPut{Name: "new", Value: strings.Repeat("x", MaxValueBytes)}
 		}},
 		{name: "item-acquire", level: ItemsLevel, fill: all, command: func(i int) Command {
 			return ItemAcquire{Name: itemName(maxSessionItems + i), Session: 2}

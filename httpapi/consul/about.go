@@ -25,7 +25,7 @@ const (
 
 	shortestTTL, longestTTL = 10 * time.Second, 24 * time.Hour
 	defaultDelay            = 15 * time.Second
-	longestDelay            = time.Minute // that works; a longer one is only shown
+	longestDelay            = fsm.MaxItemDelayMS * time.Millisecond // the longest that takes effect; a longer one is only shown
 
 	longestName    = 4096 // bytes that are kept of a session's name
 	longestTTLText = 64
@@ -78,8 +78,8 @@ func (a *about) nodeChecks() []string {
 // lockDelay is a LockDelay of a body: text, or a number of seconds or nanoseconds.
 type lockDelay time.Duration
 
-// inSeconds is the number from which on a LockDelay is in nanoseconds.
-const inSeconds = 1000
+// firstNanoseconds: a LockDelay below it is in seconds, else in nanoseconds.
+const firstNanoseconds = 1000
 
 var errDelayBelowZero = errors.New("json: cannot unmarshal LockDelay, which is below 0")
 
@@ -101,7 +101,7 @@ func (l *lockDelay) UnmarshalJSON(data []byte) (err error) {
 		err = errDelayBelowZero
 	case number >= 1<<63:
 		err = errors.New("json: cannot unmarshal number into LockDelay")
-	case number < inSeconds:
+	case number < firstNanoseconds:
 		d = time.Duration(number) * time.Second
 	default:
 		d = time.Duration(number)
@@ -183,8 +183,8 @@ func failed(format string, values ...any) error {
 	return refuse(http.StatusInternalServerError, fmt.Sprintf(format, values...))
 }
 
-// command returns the command of a create, without the session's id, or the refusal of one
-// that can't be.
+// command returns the command of a create, without the session's id, or the refusal of an
+// invalid one.
 func (b *createBody) command(members []string, lingerPercent int) (command fsm.OpenHolder, err error) {
 	if b.Behavior != "" && b.Behavior != behaviorRelease && b.Behavior != behaviorDelete {
 		return command, failed("Invalid Behavior setting '%s'", b.Behavior)

@@ -51,7 +51,7 @@ type selfBody struct {
 
 // self describes this node. It needs no leader.
 func (n nodes) self(c echo.Context) error {
-	q, err := plain(c)
+	q, err := readPlainQuery(c)
 	if err != nil {
 		return err
 	}
@@ -100,9 +100,9 @@ func (n nodes) peers(c echo.Context) error {
 }
 
 func (n nodes) status(c echo.Context, show func(s *cluster.Status) any) error {
-	q, err := n.query(c)
+	q, err := n.readQuery(c)
 	if err == nil {
-		err = steps(q.namespace, q.place)
+		err = firstError(q.checkNamespace, q.checkDatacenter)
 	}
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ type checkBody struct {
 // healthOfNode shows the one check of a member.
 func (n nodes) healthOfNode(c echo.Context) error {
 	name := pathText(c, "node")
-	return n.readNodes(c, needed(name, "node name"), func(m *cluster.Member) any {
+	return n.readNodes(c, required(name, "node name"), func(m *cluster.Member) any {
 		if m.ID != name {
 			return nil
 		}
@@ -163,17 +163,18 @@ func (n nodes) healthOfNode(c echo.Context) error {
 	})
 }
 
-// readNodes sends a list of what show makes of the members, without those that are nil.
+// readNodes sends a list of what show makes of the members, without those that are nil. The list is
+// always as this node knows the members, and so are the headers, as with ?stale.
 func (n nodes) readNodes(c echo.Context, named func() error, show func(m *cluster.Member) any) error {
-	q, err := n.query(c)
+	q, err := n.readQuery(c)
 	if err == nil {
-		err = steps(q.namespace, named, q.place)
+		err = firstError(q.checkNamespace, named, q.checkDatacenter)
 	}
 	if err != nil {
 		return err
 	}
-	q.index = 0 // these never wait
-	at, err := n.Node.Read(c.Request().Context(), cluster.Consistency{Stale: true})
+	q.stale = true
+	at, err := n.Node.Read(c.Request().Context(), q.consistency())
 	if err != nil {
 		return err
 	}

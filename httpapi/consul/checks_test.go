@@ -150,7 +150,7 @@ func TestHeaders(t *testing.T) {
 		{"GET /v1/kv/a", "2", "0", "true"}, {"GET /v1/kv/a?consistent", "2", "0", "true"}, {"GET /v1/kv/a?stale", "2", "42", "true"},
 		{"GET /v1/kv/b", "1", "0", "true"}, {"GET /v1/kv/?recurse", "2", "0", "true"}, {"GET /v1/kv/b?recurse&stale", "1", "42", "true"},
 		{"GET /v1/session/info/" + id, "1", "0", "true"}, {"GET /v1/session/list?stale", "1", "42", "true"}, {"GET /v1/session/node/x", "1", "0", "true"},
-		{"GET /v1/catalog/nodes", "1", "0", "true"}, {"GET /v1/health/node/x?index=1", "1", "0", "true"},
+		{"GET /v1/catalog/nodes", "1", "42", "true"}, {"GET /v1/health/node/x?index=1", "1", "42", "true"}, {"GET /v1/catalog/nodes?consistent", "1", "42", "true"},
 		{"PUT /v1/kv/a?cas=2", "", "", ""}, {"DELETE /v1/kv/a", "", "", ""}, {"GET /v1/kv/a?index=x", "", "", ""}, {"GET /v1/agent/self", "", "", ""},
 		{"PUT /v1/session/renew/" + id, "", "", ""}, {"PUT /v1/session/renew/x", "", "", ""}, {"GET /v1/kv/a?dc=x", "", "", ""},
 	} {
@@ -160,11 +160,13 @@ func TestHeaders(t *testing.T) {
 		}
 	}
 	node.Set(func() { node.StatusNow.Leader, node.Fail = "", outcome.ErrNoLeader })
-	got := s.Ask("GET /v1/kv/a?stale", "")
-	if s.Is(got, "404 bare"); got.Header("X-Consul-KnownLeader") != "false" || got.Header("X-Consul-Index") != "4" {
-		t.Errorf("without a leader: %q, index %q", got.Header("X-Consul-KnownLeader"), got.Header("X-Consul-Index"))
+	for line, index := range map[string]string{"GET /v1/kv/a?stale": "4", "GET /v1/catalog/nodes": "1", "GET /v1/health/node/n1": "1"} {
+		if got := s.Ask(line, ""); got.Header("X-Consul-KnownLeader") != "false" || got.Header("X-Consul-LastContact") != "42" || got.Header("X-Consul-Index") != index {
+			t.Errorf("%s without a leader: %q, contact %q, index %q", line, got.Header("X-Consul-KnownLeader"), got.Header("X-Consul-LastContact"), got.Header("X-Consul-Index"))
+		}
 	}
-	got = s.Ask("GET /v1/kv/a", "")
+	s.Is(s.Ask("GET /v1/kv/a?stale", ""), "404 bare")
+	got := s.Ask("GET /v1/kv/a", "")
 	if s.Is(got, "500 text No cluster leader"); got.Header("X-Consul-Index") != "" {
 		t.Errorf("an error with index %s", got.Header("X-Consul-Index"))
 	}

@@ -36,13 +36,13 @@ type dialect struct {
 	lines    *turns.Lines // of the queries that wait
 }
 
-// New returns the dialect, or an error for options that can't be.
+// New returns the dialect, or an error if LingerPercent is not 0 to 100.
 func New(x *exchange.Exchange, options Config) (exchange.Dialect, error) {
 	if options.LingerPercent < 0 || options.LingerPercent > 100 {
 		return exchange.Dialect{}, fmt.Errorf("consul: a linger of %d percent: it is 0 to 100", options.LingerPercent)
 	}
 	exchange.SetDefault(&options.Watchers, 10_000)
-	d := &dialect{Exchange: x, options: options, watchers: newWatchers(options.Watchers), lines: turns.New(items{x.Node})}
+	d := &dialect{Exchange: x, options: options, watchers: newWatchers(options.Watchers), lines: turns.New(itemSource{x.Node})}
 	return exchange.Dialect{Routes: slices.Concat(keys{d}.routes(), sessions{d}.routes(), nodes{d}.routes()), Render: d.render, Token: tokenOf, Collectors: []prometheus.Collector{d.watchers.gauge}}, nil
 }
 
@@ -64,9 +64,9 @@ func (e *refusal) Error() string { return e.text }
 
 func refuse(status int, text string) error { return &refusal{status: status, text: text} }
 
-// trouble is a refusal that has no other reason than the state of this node: a client's
+// retryable is a refusal that has no other reason than the state of this node: a client's
 // monitor asks again.
-func trouble(text, retryAfter string) *refusal {
+func retryable(text, retryAfter string) *refusal {
 	return &refusal{http.StatusInternalServerError, text, cmp.Or(retryAfter, "1")}
 }
 
@@ -92,17 +92,17 @@ func (d *dialect) refusalOf(c echo.Context, err error) *refusal {
 	p := d.Problem(c, err)
 	switch p.Code {
 	case "no-leader":
-		return trouble("No cluster leader", p.RetryAfter())
+		return retryable("No cluster leader", p.RetryAfter())
 	case "behind":
-		return trouble("This node's state is behind the cluster's. Try again, or use another node.", p.RetryAfter())
+		return retryable("This node's state is behind the cluster's. Try again, or use another node.", p.RetryAfter())
 	case "level-too-low":
-		return trouble(d.belowLevel(), "")
+		return retryable(d.belowLevel(), "")
 	case "internal":
 		return &refusal{status: p.Status, text: p.Detail}
 	}
 	switch p.Status {
 	case http.StatusConflict, http.StatusGone, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return trouble(p.Detail, p.RetryAfter())
+		return retryable(p.Detail, p.RetryAfter())
 	}
 	return &refusal{status: p.Status, text: p.Detail}
 }
@@ -139,7 +139,7 @@ func (d *dialect) doKeyed(c echo.Context, command fsm.Command, key string) (*clu
 
 // outcome sends true for a command that was carried out, and false for one whose condition
 // does not hold.
-func (d *dialect) outcome(c echo.Context, q *asked, command fsm.Command) error {
+func (d *dialect) outcome(c echo.Context, q *query, command fsm.Command) error {
 	reply, err := d.do(c, command)
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (d *dialect) outcome(c echo.Context, q *asked, command fsm.Command) error {
 	return d.sendResult(c, q, reply)
 }
 
-func (d *dialect) sendResult(c echo.Context, q *asked, reply *cluster.Reply) error {
+func (d *dialect) sendResult(c echo.Context, q *query, reply *cluster.Reply) error {
 	switch reply.Code {
 	case fsm.OK:
 		return d.sendOutcome(c, q, true)

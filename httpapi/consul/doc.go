@@ -4,7 +4,7 @@
 //
 // The package translates only: a key is an item, and the state machine decides which
 // session holds it, and for how long no other one may. Statuses, bodies and the texts of
-// refusals are Consul's own to the byte, as its clients compare them. A trouble of this
+// refusals are Consul's own to the byte, as its clients compare them. A failure of this
 // cluster is 500 and a sentence, the one status that the clients' monitors ride out.
 //
 // A GET with an index waits for a change in the line of package turns, so that a change

@@ -23,9 +23,9 @@ const (
 	longestWait = 10 * time.Minute
 )
 
-// asked is what a request asks for, beside its path and its body. A member of the query is
+// query is what a request asks for, beside its path and its body. A member of the query is
 // given or it is not, whatever its value; those that are not known are ignored.
-type asked struct {
+type query struct {
 	values     url.Values
 	stale      bool
 	consistent bool
@@ -34,13 +34,13 @@ type asked struct {
 }
 
 // has reports whether a member is given.
-func (q *asked) has(name string) bool { return q.values.Has(name) }
+func (q *query) has(name string) bool { return q.values.Has(name) }
 
 // consistency returns how recent the state of a read must be.
-func (q *asked) consistency() cluster.Consistency { return cluster.Consistency{Stale: q.stale} }
+func (q *query) consistency() cluster.Consistency { return cluster.Consistency{Stale: q.stale} }
 
-// steps makes checks in their order, up to the first that fails.
-func steps(checks ...func() error) error {
+// firstError makes checks in their order, and returns the error of the first that fails.
+func firstError(checks ...func() error) error {
 	for _, check := range checks {
 		if err := check(); err != nil {
 			return err
@@ -49,23 +49,23 @@ func steps(checks ...func() error) error {
 	return nil
 }
 
-// plain reads a query of a route without modes and waits.
-func plain(c echo.Context) (asked, error) {
-	q := asked{values: c.Request().URL.Query()}
+// readPlainQuery reads a query of a route without modes and waits.
+func readPlainQuery(c echo.Context) (query, error) {
+	q := query{values: c.Request().URL.Query()}
 	return q, printable(c.Request())
 }
 
-// query reads a query with its modes and its wait.
-func (d *dialect) query(c echo.Context) (asked, error) {
-	q, err := plain(c)
+// readQuery reads a query with its modes and its wait.
+func (d *dialect) readQuery(c echo.Context) (query, error) {
+	q, err := readPlainQuery(c)
 	if err != nil {
 		return q, err
 	}
 	q.stale, q.consistent = q.has("stale"), q.has("consistent")
-	return q, steps(q.checkModes, func() error { return q.readWait(min(longestWait, d.Config.MaxWait)) })
+	return q, firstError(q.checkModes, func() error { return q.readWait(min(longestWait, d.Config.MaxWait)) })
 }
 
-func (q *asked) checkModes() error {
+func (q *query) checkModes() error {
 	if q.stale && q.consistent {
 		return refuse(http.StatusBadRequest, "Cannot specify ?stale with ?consistent, conflicting semantics.")
 	}
@@ -78,7 +78,7 @@ func (q *asked) checkModes() error {
 }
 
 // readWait reads the wait and the index.
-func (q *asked) readWait(most time.Duration) (err error) {
+func (q *query) readWait(most time.Duration) (err error) {
 	if text := q.values.Get("wait"); text != "" {
 		if q.wait, err = time.ParseDuration(text); err != nil {
 			return refuse(http.StatusBadRequest, "Invalid wait time")
@@ -96,8 +96,8 @@ func (q *asked) readWait(most time.Duration) (err error) {
 	return nil
 }
 
-// namespace refuses the members that only Consul's Enterprise edition knows.
-func (q *asked) namespace() error {
+// checkNamespace refuses the members that only Consul's Enterprise edition knows.
+func (q *query) checkNamespace() error {
 	if q.values.Get("ns") != "" {
 		return refuse(http.StatusBadRequest, `Invalid query parameter: "ns" - Namespaces are a Consul Enterprise feature`)
 	}
@@ -110,16 +110,16 @@ func (q *asked) namespace() error {
 // datacenter is the name of the one that there is.
 const datacenter = "dc1"
 
-// place refuses another datacenter.
-func (q *asked) place() error {
+// checkDatacenter refuses another datacenter.
+func (q *query) checkDatacenter() error {
 	if dc := q.values.Get("dc"); dc != "" && dc != datacenter {
 		return refuse(http.StatusInternalServerError, "No path to datacenter")
 	}
 	return nil
 }
 
-// alone refuses more than one of the members.
-func (q *asked) alone(names ...string) func() error {
+// atMostOne refuses more than one of the members.
+func (q *query) atMostOne(names ...string) func() error {
 	return func() error {
 		given := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !q.has(name) })
 		if len(given) > 1 {
@@ -129,9 +129,9 @@ func (q *asked) alone(names ...string) func() error {
 	}
 }
 
-// number reads a member that is a number of 64 bits; given is false without it. A fault is
-// 500, in the words of Go.
-func (q *asked) number(name string, n *uint64) func() error {
+// readUint64 returns a check that reads a member as a uint64 into n, which stays as it is without
+// the member. A malformed number is status 500, with strconv's text.
+func (q *query) readUint64(name string, n *uint64) func() error {
 	return func() (err error) {
 		if !q.has(name) {
 			return nil
@@ -143,8 +143,8 @@ func (q *asked) number(name string, n *uint64) func() error {
 	}
 }
 
-// needed refuses an empty part of a path.
-func needed(text, missing string) func() error {
+// required refuses an empty part of a path.
+func required(text, missing string) func() error {
 	return func() error {
 		if text == "" {
 			return refuse(http.StatusBadRequest, "Missing "+missing)

@@ -60,12 +60,6 @@ func itemFor(m *fsm.Machine, view fsm.ItemView, seesID func(owner string) bool) 
 	return i
 }
 
-// span is what a query shows: the key of a name or, with below, all keys that begin so.
-type span struct {
-	name  string
-	below bool
-}
-
 // keys serves the routes of keys.
 type keys struct{ *dialect }
 
@@ -79,16 +73,16 @@ func (k keys) routes() []exchange.Route {
 
 // getKey shows a key, or with recurse or keys all that begin with it.
 func (k keys) getKey(c echo.Context) error {
-	q, err := k.query(c)
+	q, err := k.readQuery(c)
 	if err != nil {
 		return err
 	}
-	of := span{keyOf(c), q.has("keys") || q.has("recurse")}
-	if !of.below {
-		err = needed(of.name, "key name")()
+	of := turns.Keys{Name: keyOf(c), Below: q.has("keys") || q.has("recurse")}
+	if !of.Below {
+		err = required(of.Name, "key name")()
 	}
 	if err == nil {
-		err = steps(q.namespace, q.place, validKey(of.name), func() error { return k.MayName(c, of.name) })
+		err = firstError(q.checkNamespace, q.checkDatacenter, validKey(of.Name), func() error { return k.MayName(c, of.Name) })
 	}
 	if err != nil {
 		return err
@@ -108,24 +102,24 @@ func (k keys) getKey(c echo.Context) error {
 }
 
 // awaitItems blocks until the state is as recent as a query requires and, where it has an
-// index, until that of the span is above it or the wait is over. The caller then reads the state.
-func (k keys) awaitItems(c echo.Context, q *asked, of span) (cluster.Reading, error) {
-	query := turns.Query{Name: of.name, Below: of.below, Conn: connOf(c), Monitor: q.stale || q.consistent, After: q.index}
+// index, until that of the keys is above it or the wait is over. The caller then reads the state.
+func (k keys) awaitItems(c echo.Context, q *query, of turns.Keys) (cluster.Reading, error) {
+	waiting := turns.Query{Keys: of, Conn: connOf(c), Monitor: q.stale || q.consistent, After: q.index}
 	at, err := k.await(c, q, func(ctx context.Context) error {
-		return k.lines.Ask(ctx, query, func() (done bool, err error) { return k.changed(of, q.index), nil })
+		return k.lines.Ask(ctx, waiting, func() (done bool, err error) { return k.changed(of, q.index), nil })
 	})
-	if err == nil && q.index == 0 && !of.below && !query.Monitor {
-		k.lines.AfterRefusal(c.Request().Context(), query.Conn, of.name)
+	if err == nil && q.index == 0 && !of.Below && !waiting.Monitor {
+		k.lines.AfterRefusal(c.Request().Context(), waiting.Conn, of.Name)
 	}
 	return at, err
 }
 
 // show builds the reply to a GET of keys, and its index.
-func (k keys) show(c echo.Context, q *asked, of span, l *list) (index uint64, r reply, err error) {
+func (k keys) show(c echo.Context, q *query, of turns.Keys, l *list) (index uint64, r reply, err error) {
 	switch {
 	case q.has("keys"):
-		index, err = k.walk(c, of, k.eachName(q, of.name, l))
-	case !of.below && q.has("raw"):
+		index, err = k.walk(c, of, k.eachName(q, of.Name, l))
+	case !of.Below && q.has("raw"):
 		r = notFound
 		index, err = k.walk(c, of, func(i *item) error {
 			r = reply{http.StatusOK, plainText, []byte(i.Value)}
@@ -139,7 +133,7 @@ func (k keys) show(c echo.Context, q *asked, of span, l *list) (index uint64, r 
 	default:
 		index, err = k.walk(c, of, func(i *item) error { return l.add(pairOf(i)) })
 	}
-	if l.empty() && (of.name != "" || !q.has("keys")) {
+	if l.empty() && (of.Name != "" || !q.has("keys")) {
 		return index, notFound, err
 	}
 	return index, found(l.end()), err
@@ -147,7 +141,7 @@ func (k keys) show(c echo.Context, q *asked, of span, l *list) (index uint64, r 
 
 // eachName adds the names of keys to a list, up to and with the first separator behind the
 // prefix, each once.
-func (k keys) eachName(q *asked, prefix string, l *list) func(i *item) error {
+func (k keys) eachName(q *query, prefix string, l *list) func(i *item) error {
 	separator := q.values.Get("separator")
 	if separator == "" {
 		separator = q.values.Get("seperator") // an old misspelling of Consul's
@@ -169,18 +163,18 @@ func (k keys) eachName(q *asked, prefix string, l *list) func(i *item) error {
 // pageItems bounds how many items one look at the machine takes.
 const pageItems = 1000
 
-// walk calls visit with each item of a span in the order of names, and returns the span's
+// walk calls visit with each of the keys' items in the order of names, and returns the keys'
 // index. It looks at a long list in pages. What has changed between two of them may show,
 // though the index is from before it: a client that waits with the index hears of it at once.
-func (k keys) walk(c echo.Context, of span, visit func(i *item) error) (index uint64, err error) {
+func (k keys) walk(c echo.Context, of turns.Keys, visit func(i *item) error) (index uint64, err error) {
 	seesID := k.Caller(c).SeesID
-	if !of.below {
+	if !of.Below {
 		var found item
 		var exists bool
 		k.View(c, func(m *fsm.Machine) {
 			var view fsm.ItemView
-			view, exists = m.Item(of.name)
-			found, index = itemFor(m, view, seesID), m.ItemIndex(of.name)
+			view, exists = m.Item(of.Name)
+			found, index = itemFor(m, view, seesID), m.ItemIndex(of.Name)
 		})
 		if exists {
 			err = visit(&found)
@@ -189,14 +183,14 @@ func (k keys) walk(c echo.Context, of span, visit func(i *item) error) (index ui
 	}
 	var last uint64 // the number of the last change anywhere, when the walk began
 	k.View(c, func(m *fsm.Machine) { last = m.ItemsIndex("") })
-	if index = last; of.name != "" {
-		index = exchange.DeletesIndex(k.Node, of.name, last)
+	if index = last; of.Name != "" {
+		index = exchange.DeletesIndex(k.Node, of.Name, last)
 	}
 	after, page := "", make([]item, 0, 16)
 	for first := true; first || len(page) == pageItems; first = false {
 		page = page[:0]
 		k.View(c, func(m *fsm.Machine) {
-			for i := range m.ItemsAfter(of.name, after) {
+			for i := range m.ItemsAfter(of.Name, after) {
 				if page = append(page, itemFor(m, i, seesID)); len(page) == pageItems {
 					break
 				}
@@ -212,11 +206,11 @@ func (k keys) walk(c echo.Context, of span, visit func(i *item) error) (index ui
 	return min(index, last), nil
 }
 
-// changed reports whether the index of a span is above an index.
-func (k keys) changed(of span, index uint64) (changed bool) {
-	if of.below {
-		return exchange.ItemsChanged(k.Node, of.name, index)
+// changed reports whether the index of keys is above an index.
+func (k keys) changed(of turns.Keys, index uint64) (changed bool) {
+	if of.Below {
+		return exchange.ItemsChanged(k.Node, of.Name, index)
 	}
-	k.Node.View(func(m *fsm.Machine) { changed = m.ItemIndex(of.name) > index })
+	k.Node.View(func(m *fsm.Machine) { changed = m.ItemIndex(of.Name) > index })
 	return changed
 }

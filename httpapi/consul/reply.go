@@ -30,7 +30,7 @@ var notFound = reply{status: http.StatusNotFound}
 func found(body []byte) reply { return reply{http.StatusOK, jsonType, body} }
 
 // send sends a reply; JSON is indented where the query asks for it.
-func (d *dialect) send(c echo.Context, q *asked, r reply) error {
+func (d *dialect) send(c echo.Context, q *query, r reply) error {
 	if r.contentType == "" {
 		return sendBare(c, r.status)
 	}
@@ -58,12 +58,12 @@ func sendBare(c echo.Context, status int) error {
 }
 
 // sendOutcome sends true or false, as to each PUT and DELETE.
-func (d *dialect) sendOutcome(c echo.Context, q *asked, done bool) error {
+func (d *dialect) sendOutcome(c echo.Context, q *query, done bool) error {
 	return d.send(c, q, found(strconv.AppendBool(nil, done)))
 }
 
 // sendJSON sends a body whose JSON is that of Go.
-func (d *dialect) sendJSON(c echo.Context, q *asked, body any) error {
+func (d *dialect) sendJSON(c echo.Context, q *query, body any) error {
 	encoded, err := json.Marshal(body)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (d *dialect) sendJSON(c echo.Context, q *asked, body any) error {
 }
 
 // sendRead sends the reply to a GET with the headers that each has, 404 too.
-func (d *dialect) sendRead(c echo.Context, q *asked, at cluster.Reading, index uint64, r reply) error {
+func (d *dialect) sendRead(c echo.Context, q *query, at cluster.Reading, index uint64, r reply) error {
 	header := c.Response().Header()
 	known, contactMS := true, int64(0)
 	if q.stale {
@@ -98,7 +98,7 @@ const (
 
 var (
 	errListTooLong = &refusal{status: http.StatusInternalServerError, text: "The list has more than 32 MiB. Ask for a longer prefix, or for the keys alone."}
-	errReplyMemory = trouble("This node has no room for more large replies at the moment (--max-reply-memory). Try again later, or at another node.", "")
+	errReplyMemory = retryable("This node has no room for more large replies at the moment (--max-reply-memory). Try again later, or at another node.", "")
 )
 
 // list is a list in JSON that grows within the budget of replies. Its owner calls done, before

@@ -87,12 +87,12 @@ func (s sessions) routes() []exchange.Route {
 
 // createSession opens a session.
 func (s sessions) createSession(c echo.Context) error {
-	q, err := plain(c)
+	q, err := readPlainQuery(c)
 	if err != nil {
 		return err
 	}
 	body := newCreateBody(s.Node.Status().Node)
-	err = steps(q.namespace, func() error { return s.readCreate(c, &body) }, q.place)
+	err = firstError(q.checkNamespace, func() error { return s.readCreate(c, &body) }, q.checkDatacenter)
 	if err != nil {
 		return err
 	}
@@ -120,12 +120,12 @@ func (s sessions) memberIDs() (ids []string) {
 
 // renewSession gives a session its whole time again, and shows it.
 func (s sessions) renewSession(c echo.Context) error {
-	q, err := s.query(c)
+	q, err := s.readQuery(c)
 	if err != nil {
 		return err
 	}
 	text := pathText(c, "id")
-	if err := steps(q.namespace, needed(text, "session"), q.place); err != nil {
+	if err := firstError(q.checkNamespace, required(text, "session"), q.checkDatacenter); err != nil {
 		return err
 	}
 	unknown := refuse(http.StatusNotFound, fmt.Sprintf("Session id '%s' not found", text))
@@ -166,12 +166,12 @@ func (s sessions) isOthers(c echo.Context, id uint64) (others bool) {
 
 // destroySession ends a session; one that is not there is fine.
 func (s sessions) destroySession(c echo.Context) error {
-	q, err := plain(c)
+	q, err := readPlainQuery(c)
 	if err != nil {
 		return err
 	}
 	text := pathText(c, "id")
-	if err := steps(q.namespace, needed(text, "session"), q.place); err != nil {
+	if err := firstError(q.checkNamespace, required(text, "session"), q.checkDatacenter); err != nil {
 		return err
 	}
 	id, ok := parseSession(text)
@@ -184,7 +184,7 @@ func (s sessions) destroySession(c echo.Context) error {
 // getSession shows a session, in a list of one or none.
 func (s sessions) getSession(c echo.Context) error {
 	text := pathText(c, "id")
-	return s.readSessions(c, needed(text, "session"), func(l *list) (index uint64, err error) {
+	return s.readSessions(c, required(text, "session"), func(l *list) (index uint64, err error) {
 		id, _ := parseSession(text) // 0 is no session
 		var body sessionBody
 		found := false
@@ -202,7 +202,7 @@ func (s sessions) getSession(c echo.Context) error {
 }
 
 // awaitSessions is awaitItems for sessions.
-func (s sessions) awaitSessions(c echo.Context, q *asked) (cluster.Reading, error) {
+func (s sessions) awaitSessions(c echo.Context, q *query) (cluster.Reading, error) {
 	return s.await(c, q, func(ctx context.Context) error {
 		again := time.NewTicker(sessionsEvery)
 		defer again.Stop()
@@ -231,7 +231,7 @@ func (s sessions) listSessions(c echo.Context) error {
 // listSessionsOfNode shows those that name a node.
 func (s sessions) listSessionsOfNode(c echo.Context) error {
 	node := pathText(c, "node")
-	return s.readSessions(c, needed(node, "node name"), func(l *list) (uint64, error) {
+	return s.readSessions(c, required(node, "node name"), func(l *list) (uint64, error) {
 		return s.eachSession(c, func(b *sessionBody) error {
 			if b.Node != node {
 				return nil
@@ -243,11 +243,11 @@ func (s sessions) listSessionsOfNode(c echo.Context) error {
 
 // readSessions sends a list of sessions, which build makes of a state that is recent enough.
 func (s sessions) readSessions(c echo.Context, named func() error, build func(l *list) (index uint64, err error)) error {
-	q, err := s.query(c)
+	q, err := s.readQuery(c)
 	if err != nil {
 		return err
 	}
-	if err := steps(q.namespace, named, q.place); err != nil {
+	if err := firstError(q.checkNamespace, named, q.checkDatacenter); err != nil {
 		return err
 	}
 	at, err := s.awaitSessions(c, &q)

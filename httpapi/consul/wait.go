@@ -30,7 +30,7 @@ var (
 	errWaitOver = errors.New("the wait is over")
 	errClosing  = errors.New("the server goes down")
 
-	errTooManyWait = trouble("This node has as many waiting queries as it takes (--max-watchers). Try again later, or at another node.", "")
+	errTooManyWait = retryable("This node has as many waiting queries as it takes (--max-watchers). Try again later, or at another node.", "")
 )
 
 // watchers counts the queries that wait.
@@ -60,14 +60,14 @@ func (w *watchers) begin() error {
 
 func (w *watchers) end() { w.open.Add(-1) }
 
-// items are the items of a node for the lines of its waiting queries.
-type items struct{ exchange.Node }
+// itemSource is the items of a node for the lines of its waiting queries.
+type itemSource struct{ exchange.Node }
 
 // Watch implements turns.Items.
-func (n items) Watch(name string, below bool) turns.Watch { return n.WatchItems(name, below) }
+func (n itemSource) Watch(name string, below bool) turns.Watch { return n.WatchItems(name, below) }
 
 // Free implements turns.Items.
-func (n items) Free(name string) (free bool) {
+func (n itemSource) Free(name string) (free bool) {
 	n.View(func(m *fsm.Machine) {
 		i, _ := m.Item(name) // without one no session holds it
 		free = i.Session == 0
@@ -82,7 +82,7 @@ func connOf(c echo.Context) string { return c.Request().RemoteAddr }
 // await reads, and calls wait for a query with an index. The context of wait ends with the
 // query's wait, when the server goes down, and when no leader is known. At the end of the
 // wait the state is confirmed again; a change that was waited for is news enough.
-func (d *dialect) await(c echo.Context, q *asked, wait func(ctx context.Context) error) (cluster.Reading, error) {
+func (d *dialect) await(c echo.Context, q *query, wait func(ctx context.Context) error) (cluster.Reading, error) {
 	request := c.Request().Context()
 	at, err := d.Node.Read(request, q.consistency())
 	if err != nil || q.index == 0 {

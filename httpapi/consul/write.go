@@ -13,12 +13,9 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// maxValue is the most bytes of a value, whatever --max-body is.
-const maxValue = 512 << 10
-
 // put is a PUT of a key.
 type put struct {
-	asked
+	query
 	key        string
 	value      string
 	flags, cas uint64
@@ -26,28 +23,28 @@ type put struct {
 
 // readPut reads a PUT, in the order of the checks.
 func (k keys) readPut(c echo.Context) (p put, err error) {
-	if p.asked, err = k.query(c); err != nil {
+	if p.query, err = k.readQuery(c); err != nil {
 		return p, err
 	}
 	p.key = keyOf(c)
-	return p, steps(p.namespace, needed(p.key, "key name"), p.alone("cas", "acquire", "release"),
-		p.number("flags", &p.flags), p.number("cas", &p.cas), func() (err error) {
+	return p, firstError(p.checkNamespace, required(p.key, "key name"), p.atMostOne("cas", "acquire", "release"),
+		p.readUint64("flags", &p.flags), p.readUint64("cas", &p.cas), func() (err error) {
 			p.value, err = k.readValue(c)
 			return err
-		}, p.place, validKey(p.key))
+		}, p.checkDatacenter, validKey(p.key))
 }
 
-// readValue reads the body: any bytes, of any type.
+// readValue reads the body: any bytes, of any type, and as many as a value may have, whatever --max-body is.
 func (k keys) readValue(c echo.Context) (string, error) {
 	r := c.Request()
 	if r.Body == nil || r.Body == http.NoBody {
 		return "", nil
 	}
-	data, err := k.Receive(c, maxValue)
+	data, err := k.Receive(c, fsm.MaxValueBytes)
 	var p *exchange.Problem
 	if errors.As(err, &p) && p.Code == "too-large" {
-		size := max(r.ContentLength, maxValue+1) // that of a chunked body is not known
-		return "", refuse(p.Status, fmt.Sprintf("Request body(%d bytes) too large, max size: %d bytes.", size, maxValue))
+		size := max(r.ContentLength, fsm.MaxValueBytes+1) // that of a chunked body is not known
+		return "", refuse(p.Status, fmt.Sprintf("Request body(%d bytes) too large, max size: %d bytes.", size, fsm.MaxValueBytes))
 	}
 	return string(data), err
 }
@@ -68,31 +65,39 @@ func (k keys) putKey(c echo.Context) error {
 			return errMissingSession
 		}
 		id, _ := parseSession(session) // 0 is held by no session
-		return k.outcome(c, &p.asked, fsm.ItemRelease{Name: p.key, Value: p.value, Flags: p.flags, Session: id})
+		return k.outcome(c, &p.query, fsm.ItemRelease{Name: p.key, Value: p.value, Flags: p.flags, Session: id})
 	case p.has("cas"):
 		return k.checkAndSet(c, &p)
 	}
-	return k.outcome(c, &p.asked, fsm.ItemPut{Name: p.key, Value: p.value, Flags: p.flags})
+	return k.outcome(c, &p.query, fsm.ItemPut{Name: p.key, Value: p.value, Flags: p.flags})
 }
 
 // checkAndSet writes a key that has a version, or that is absent.
 func (k keys) checkAndSet(c echo.Context, p *put) error {
-	end, err := k.lines.Write(c.Request().Context(), connOf(c), p.key, false)
+	command := fsm.ItemPut{Name: p.key, Value: p.value, Flags: p.flags, Version: fsm.Change[uint64]{Given: true, Value: p.cas}}
+	reply, err := k.contend(c, command, p.key, false, func() (bool, error) { return k.isPast(c, &command), nil })
 	if err != nil {
 		return err
+	}
+	return k.sendResult(c, &p.query, reply)
+}
+
+// contend performs a command by which a contender takes a key, in its turn: see turns.Lines.Write. Where
+// refused reports true it replies as the state machine would, without the log.
+func (k keys) contend(c echo.Context, command fsm.Command, key string, acquire bool, refused func() (bool, error)) (reply *cluster.Reply, err error) {
+	end, err := k.lines.Write(c.Request().Context(), connOf(c), key, acquire)
+	if err != nil {
+		return nil, err
 	}
 	took := false
 	defer func() { end(took) }()
-	command := fsm.ItemPut{Name: p.key, Value: p.value, Flags: p.flags, Version: fsm.Change[uint64]{Given: true, Value: p.cas}}
-	if k.isPast(c, &command) {
-		return k.sendOutcome(c, &p.asked, false)
+	if no, err := refused(); no || err != nil {
+		return &cluster.Reply{Result: fsm.Result{Code: fsm.ItemDiffers}}, err
 	}
-	reply, err := k.do(c, command)
-	if err != nil {
-		return err
+	if reply, err = k.do(c, command); err == nil {
+		took = reply.Code == fsm.OK
 	}
-	took = reply.Code == fsm.OK
-	return k.sendResult(c, &p.asked, reply)
+	return reply, err
 }
 
 // mayJudge reports whether this node may refuse a command by its own state: not if the caller may not
@@ -121,34 +126,23 @@ var errMissingSession = &refusal{status: http.StatusInternalServerError, text: "
 func (k keys) acquire(c echo.Context, p *put) error {
 	session := p.values.Get("acquire")
 	id, _ := parseSession(session) // 0 is no session
-	end, err := k.lines.Write(c.Request().Context(), connOf(c), p.key, true)
-	if err != nil {
-		return err
-	}
-	took := false
-	defer func() { end(took) }()
 	command := fsm.ItemAcquire{Name: p.key, Value: p.value, Flags: p.flags, Session: id}
-	if taken, err := k.isTaken(c, &command); err != nil {
-		return err
-	} else if taken {
-		return k.sendOutcome(c, &p.asked, false)
-	}
-	reply, err := k.do(c, command)
+	reply, err := k.contend(c, command, p.key, true, func() (bool, error) { return k.isTaken(c, &command) })
 	if err != nil {
 		return err
 	}
-	switch took = reply.Code == fsm.OK; reply.Code {
+	switch reply.Code {
 	case fsm.UnknownSession, fsm.ExpiredSession, fsm.Revoked:
 		if session == "" {
 			return errMissingSession
 		}
 		return refuse(http.StatusInternalServerError, "raft apply failed: invalid session "+strconv.Quote(session))
 	}
-	return k.sendResult(c, &p.asked, reply)
+	return k.sendResult(c, &p.query, reply)
 }
 
-// isTaken reports whether another session holds a key, so that an acquire by one that lives is refused. The
-// log is spared most refusals of a crowd by it. What this node's own state shows is confirmed by
+// isTaken reports whether another session holds a key, so that an acquire by one that lives is refused. So most
+// refusals of a crowd need no log entry. What this node's own state shows is confirmed by
 // a linearizable read, since the other session may have released the key. An acquire by a session that the
 // caller does not have is left to the log, which refuses it as one by an unknown session.
 func (k keys) isTaken(c echo.Context, command *fsm.ItemAcquire) (taken bool, err error) {
@@ -170,16 +164,16 @@ func (k keys) isTaken(c echo.Context, command *fsm.ItemAcquire) (taken bool, err
 
 // deleteKey deletes a key, or with recurse all that begin with it.
 func (k keys) deleteKey(c echo.Context) error {
-	q, err := k.query(c)
+	q, err := k.readQuery(c)
 	if err != nil {
 		return err
 	}
 	key, cas := keyOf(c), uint64(0)
-	if err = q.namespace(); err == nil && !q.has("recurse") {
-		err = needed(key, "key name")()
+	if err = q.checkNamespace(); err == nil && !q.has("recurse") {
+		err = required(key, "key name")()
 	}
 	if err == nil {
-		err = steps(q.alone("recurse", "cas"), q.number("cas", &cas), q.place, validKey(key))
+		err = firstError(q.atMostOne("recurse", "cas"), q.readUint64("cas", &cas), q.checkDatacenter, validKey(key))
 	}
 	switch {
 	case err != nil:
@@ -192,7 +186,7 @@ func (k keys) deleteKey(c echo.Context) error {
 
 // deleteBelow deletes all keys that begin with a prefix. It is one step, unless there are very
 // many of them.
-func (k keys) deleteBelow(c echo.Context, q *asked, prefix string) error {
+func (k keys) deleteBelow(c echo.Context, q *query, prefix string) error {
 	key, err := exchange.IdempotencyKey(c.Request().Header)
 	for more := true; err == nil && more; key = "" { // a key stands for the first step alone
 		var reply *cluster.Reply

@@ -5,10 +5,10 @@
 // A traced request has these spans:
 //
 //	METHOD /route       the request, until its reply; a child of the client's span
-//	└ forward           a command's way to the leader and its outcome's way back
-//	  ├ commit          on the leader: its entry's, until the entry is applied there
-//	  └ grant           the wait for a grant; it links to the forward span of the command
-//	                    that made room
+//	├ forward           a command's way to the leader and its outcome's way back
+//	│ ├ commit          on the leader: its entry's, until the entry is applied there
+//	│ └ grant           the wait for a grant; it links to the forward span of the command
+//	│                   that made room
 //	└ read              the confirmation of a linearizable read
 //
 // The context of the forward span travels in the command (fsm.Envelope.Trace), through the
@@ -24,9 +24,10 @@
 //
 // Files:
 //   - tracing.go: Tracing: opened from the environment, closed; the commits that a leader reports
+//   - environment.go: what the variables say: which traces are sampled, and the node's resource
 //   - request.go: the span of a request, traceparent in and out
 //   - node.go: the spans of commands and reads
-//   - span.go: a span, its place in a trace, which traces are sampled
+//   - span.go: a span, and its span context
 //   - outbox.go: the spans that wait for the collector, within a bound
 //   - upload.go: one batch, sent by HTTP
 package tracing

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	common "go.opentelemetry.io/proto/otlp/common/v1"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/replica"
@@ -31,12 +31,12 @@ type traced struct {
 }
 
 // under starts a span of this node under another one.
-func (n *traced) under(parent *span, name string, more ...*common.KeyValue) *span {
-	return n.t.start(parent.place, name, append(more, text("signalbox.node", n.t.node))...)
+func (n *traced) under(parent *span, name string, more ...*commonpb.KeyValue) *span {
+	return n.t.start(parent.spanContext, name, append(more, text("signalbox.node", n.t.node))...)
 }
 
 // forward starts the span of commands on their way to the leader.
-func (n *traced) forward(parent *span, more ...*common.KeyValue) *span {
+func (n *traced) forward(parent *span, more ...*commonpb.KeyValue) *span {
 	return n.under(parent, "forward", append(more, text("signalbox.leader", n.Status().Leader))...)
 }
 
@@ -48,10 +48,10 @@ func (n *traced) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, err
 	return n.Node.Do(ctx, call)
 }
 
-// do is Do for a sampled request; apart, since what it does makes call escape. A renewal
-// carries no context: it shares its command with those of other callers.
+// do is Do for a sampled request; a function of its own, so that call escapes to the heap for
+// sampled requests alone. A renewal carries no context: it shares its command with those of other callers.
 func (n *traced) do(ctx context.Context, parent *span, call cluster.Call) (*cluster.Reply, error) {
-	forward := n.forward(parent, asked(call)...)
+	forward := n.forward(parent, attributesOf(call)...)
 	if _, renewal := call.Command.(fsm.Renew); !renewal {
 		call.Trace = forward.format()
 	}
@@ -59,7 +59,7 @@ func (n *traced) do(ctx context.Context, parent *span, call cluster.Call) (*clus
 	var queuedAt uint64
 	call.Queued = func(index uint64) {
 		queuedAt = index
-		grant = n.under(forward, "grant", asked(call)...)
+		grant = n.under(forward, "grant", attributesOf(call)...)
 	}
 	reply, err := n.Node.Do(ctx, call)
 	if grant != nil {
@@ -129,9 +129,9 @@ func (n *traced) madeReady(reply *cluster.Reply, since uint64) string {
 	return ""
 }
 
-// asked returns the attributes of a command.
-func asked(call cluster.Call) []*common.KeyValue {
-	list := []*common.KeyValue{text("signalbox.operation", call.Command.Op().String())}
+// attributesOf returns the attributes of a command.
+func attributesOf(call cluster.Call) []*commonpb.KeyValue {
+	list := []*commonpb.KeyValue{text("signalbox.operation", call.Command.Op().String())}
 	if names := access.Names(call.Command); len(names) > 0 {
 		list = append(list, text("signalbox.semaphore", strings.Join(names, " ")))
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
-	wire "go.opentelemetry.io/proto/otlp/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -27,32 +27,32 @@ const (
 // outbox is the spans that wait for the collector. One goroutine, run, sends them in
 // batches. A span that has no room is dropped.
 type outbox struct {
-	to       *uploads
-	resource *wire.ResourceSpans // with one scope; run's alone
+	to       *exporter
+	resource *tracepb.ResourceSpans // with one scope; run's alone
 	every    time.Duration
 	log      hclog.Logger
 
-	waiting chan *wire.Span
+	waiting chan *tracepb.Span
 	closing chan struct{} // closed when run is to send the rest and to end
 	closed  chan struct{} // closed by run
 	once    sync.Once
 
 	sent, dropped, failed atomic.Int64 // spans
 
-	reported   [2]int64 // of dropped and failed, in lines so far; run's alone
+	reported   [2]int64 // the counts of dropped and failed that the last line covered; run's alone
 	reportedAt time.Time
 }
 
 // openOutbox returns an outbox that runs until it is closed.
-func openOutbox(to *uploads, resource *wire.ResourceSpans, every time.Duration, log hclog.Logger) *outbox {
-	o := &outbox{to: to, resource: resource, every: every, log: log, waiting: make(chan *wire.Span, mostWaiting),
+func openOutbox(to *exporter, resource *tracepb.ResourceSpans, every time.Duration, log hclog.Logger) *outbox {
+	o := &outbox{to: to, resource: resource, every: every, log: log, waiting: make(chan *tracepb.Span, mostWaiting),
 		closing: make(chan struct{}), closed: make(chan struct{})}
 	go o.run()
 	return o
 }
 
 // add puts a span into the outbox. It does not block.
-func (o *outbox) add(s *wire.Span) {
+func (o *outbox) add(s *tracepb.Span) {
 	select {
 	case o.waiting <- s:
 	default:
@@ -76,7 +76,7 @@ func (o *outbox) run() {
 	defer close(o.closed)
 	timer := time.NewTicker(o.every)
 	defer timer.Stop()
-	var batch []*wire.Span
+	var batch []*tracepb.Span
 	for {
 		due := false
 		select {
@@ -96,7 +96,7 @@ func (o *outbox) run() {
 }
 
 // drain sends a batch and all spans that wait.
-func (o *outbox) drain(batch []*wire.Span) {
+func (o *outbox) drain(batch []*tracepb.Span) {
 	for o.to.ctx.Err() == nil {
 		select {
 		case s := <-o.waiting:
@@ -115,10 +115,10 @@ func (o *outbox) drain(batch []*wire.Span) {
 }
 
 // send sends one batch, and counts and logs the outcome.
-func (o *outbox) send(batch []*wire.Span) {
+func (o *outbox) send(batch []*tracepb.Span) {
 	o.resource.ScopeSpans[0].Spans = batch
 	// TracesData has the encoding of the request of an export.
-	body, err := proto.Marshal(&wire.TracesData{ResourceSpans: []*wire.ResourceSpans{o.resource}})
+	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{o.resource}})
 	if err == nil {
 		err = o.to.send(body, o.closing)
 	}

@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"github.com/labstack/echo/v4"
-	wire "go.opentelemetry.io/proto/otlp/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
@@ -25,7 +25,7 @@ func (t *Tracing) Request(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 // parentOf returns the parent of a request's span, and whether the request is sampled.
-func (t *Tracing) parentOf(r *http.Request) (parent place, sampled bool) {
+func (t *Tracing) parentOf(r *http.Request) (parent spanContext, sampled bool) {
 	if given := r.Header.Values(header); len(given) == 1 {
 		if parent, valid := parse(given[0]); valid {
 			return parent, t.samples(parent.trace, &parent)
@@ -36,10 +36,10 @@ func (t *Tracing) parentOf(r *http.Request) (parent place, sampled bool) {
 }
 
 // request handles a sampled request.
-func (t *Tracing) request(c echo.Context, parent place, next echo.HandlerFunc) error {
+func (t *Tracing) request(c echo.Context, parent spanContext, next echo.HandlerFunc) error {
 	r := c.Request()
 	s := t.start(parent, nameOf(c), text("signalbox.node", t.node), text("http.request.method", r.Method), text("http.route", c.Path()))
-	s.Kind = wire.Span_SPAN_KIND_SERVER
+	s.Kind = tracepb.Span_SPAN_KIND_SERVER
 	defer s.end() // a broken connection panics
 	c.Response().Header().Set(header, s.format())
 	exchange.SetTrace(c, hex.EncodeToString(s.trace[:]))

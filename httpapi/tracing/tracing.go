@@ -2,14 +2,12 @@ package tracing
 
 import (
 	"context"
-	"net/url"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
-	wire "go.opentelemetry.io/proto/otlp/trace/v1"
 )
 
 // endpoint is the variable that switches tracing on.
@@ -45,7 +43,7 @@ func Open(cfg Config) (*Tracing, error) {
 	if err != nil {
 		return nil, err
 	}
-	uploads, err := newUploads(variable)
+	to, err := newExporter(variable)
 	if err != nil {
 		return nil, err
 	}
@@ -54,42 +52,8 @@ func Open(cfg Config) (*Tracing, error) {
 		return nil, err
 	}
 	log := cfg.Logger.Named("tracing")
-	log.Info("requests are traced", "collector", uploads.to)
-	return &Tracing{node: cfg.Node, samples: samples, outbox: openOutbox(uploads, resource, every, log)}, nil
-}
-
-// resourceOf returns the origin of all spans. The variables win.
-func resourceOf(cfg Config, variable func(string) string) (*wire.ResourceSpans, error) {
-	values := map[string]string{"service.name": "signalbox", "service.version": cfg.Version, "service.instance.id": cfg.Node}
-	given, err := pairsOf(variable, "OTEL_RESOURCE_ATTRIBUTES")
-	if err != nil {
-		return nil, err
-	}
-	for key, value := range given {
-		values[key] = value
-	}
-	if name := variable("OTEL_SERVICE_NAME"); name != "" {
-		values["service.name"] = name
-	}
-	return newResource(values, cfg.Version), nil
-}
-
-// pairsOf reads a variable of key=value,key=value, with percent-encoded values.
-func pairsOf(variable func(string) string, name string) (map[string]string, error) {
-	pairs := map[string]string{}
-	for pair := range strings.SplitSeq(variable(name), ",") {
-		if strings.TrimSpace(pair) == "" {
-			continue
-		}
-		key, value, found := strings.Cut(pair, "=")
-		plain, err := url.PathUnescape(strings.TrimSpace(value))
-		key = strings.TrimSpace(key)
-		if !found || err != nil || key == "" {
-			return nil, malformed(name, "key=value,key=value with percent-encoded values") // the value may be a secret
-		}
-		pairs[key] = plain
-	}
-	return pairs, nil
+	log.Info("requests are traced", "collector", to.url)
+	return &Tracing{node: cfg.Node, samples: samples, outbox: openOutbox(to, resource, every, log)}, nil
 }
 
 // Collectors returns the metrics of tracing, which are 0 while it is off.

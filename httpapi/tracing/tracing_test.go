@@ -214,7 +214,7 @@ func TestVariables(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_CERTIFICATE": "/nowhere.pem",
 	} {
 		values := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector:4318/base", variable: bad}
-		_, err := newUploads(func(name string) string { return values[name] })
+		_, err := newExporter(func(name string) string { return values[name] })
 		if err == nil || !strings.HasPrefix(err.Error(), variable+": ") || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s=%s: %v", variable, bad, err)
 		}
@@ -225,10 +225,10 @@ func TestVariables(t *testing.T) {
 			t.Errorf("%s=%s: %v", variable, bad, err)
 		}
 	}
-	u, err := newUploads(func(name string) string {
+	u, err := newExporter(func(name string) string {
 		return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector:4318/base/", "OTEL_EXPORTER_OTLP_HEADERS": "a=b=c, d=%2C"}[name]
 	})
-	if err != nil || u.to != "https://collector:4318/base/v1/traces" || u.headers["a"] != "b=c" || u.headers["d"] != "," || len(u.headers) != 2 {
+	if err != nil || u.url != "https://collector:4318/base/v1/traces" || u.headers["a"] != "b=c" || u.headers["d"] != "," || len(u.headers) != 2 {
 		t.Errorf("%+v, %v", u, err)
 	}
 }
@@ -252,7 +252,7 @@ func TestResource(t *testing.T) {
 // TestSampler: which traces are sampled, of those that begin here and of those of clients.
 func TestSampler(t *testing.T) {
 	low, high := [16]byte{15: 1}, [16]byte{8: 0xff}
-	yes, no := &place{sampled: true}, &place{}
+	yes, no := &spanContext{sampled: true}, &spanContext{}
 	for name, want := range map[string]string{ // low and high without a parent; high with a sampled one, low with one that is not
 		"": "yyyn", "parentbased_always_on": "yyyn", "parentbased_always_off": "nnyn", "parentbased_traceidratio": "ynyn",
 		"always_on": "yyyy", "always_off": "nnnn", "traceidratio": "ynny",
@@ -273,7 +273,7 @@ func TestSampler(t *testing.T) {
 	}
 }
 
-// TestTraceparent: what is a place in a trace, and what is not.
+// TestTraceparent: what is a span context, and what is not.
 func TestTraceparent(t *testing.T) {
 	if p, valid := parse(clientParent); !valid || p.format() != clientParent {
 		t.Errorf("%v became %q", valid, p.format())

@@ -21,9 +21,9 @@ const (
 	uploadAgain = time.Second
 )
 
-// uploads delivers batches of spans to a collector.
-type uploads struct {
-	to      string // the collector's URL
+// exporter delivers batches of spans to a collector.
+type exporter struct {
+	url     string // the collector's
 	headers map[string]string
 	timeout time.Duration
 	client  *http.Client
@@ -31,21 +31,21 @@ type uploads struct {
 	end     context.CancelFunc
 }
 
-// newUploads reads the variables of OTLP over HTTP.
-func newUploads(variable func(string) string) (u *uploads, err error) {
-	u = &uploads{}
+// newExporter returns the exporter that the variables of OTLP over HTTP ask for.
+func newExporter(variable func(string) string) (e *exporter, err error) {
+	e = &exporter{}
 	base, err := url.Parse(variable(endpoint))
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
 		return nil, malformed(endpoint, "a URL such as http://collector:4318")
 	}
-	u.to = base.JoinPath("v1", "traces").String()
+	e.url = base.JoinPath("v1", "traces").String()
 	if p := variable("OTEL_EXPORTER_OTLP_PROTOCOL"); p != "" && p != "http/protobuf" {
-		return nil, malformed("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf, the only one that there is here")
+		return nil, malformed("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf, the only protocol that nodes support")
 	}
-	if u.timeout, err = milliseconds(variable, "OTEL_EXPORTER_OTLP_TIMEOUT", uploadTimeout); err != nil {
+	if e.timeout, err = milliseconds(variable, "OTEL_EXPORTER_OTLP_TIMEOUT", uploadTimeout); err != nil {
 		return nil, err
 	}
-	if u.headers, err = pairsOf(variable, "OTEL_EXPORTER_OTLP_HEADERS"); err != nil {
+	if e.headers, err = pairsOf(variable, "OTEL_EXPORTER_OTLP_HEADERS"); err != nil {
 		return nil, err
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -60,18 +60,18 @@ func newUploads(variable func(string) string) (u *uploads, err error) {
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}
 	}
-	u.client = &http.Client{Transport: transport}
-	u.ctx, u.end = context.WithCancel(context.Background())
-	return u, nil
+	e.client = &http.Client{Transport: transport}
+	e.ctx, e.end = context.WithCancel(context.Background())
+	return e, nil
 }
 
 // send sends a batch. It sends it again while the collector is not reached, or asks for
 // that, within the time-out and until closing is closed.
-func (u *uploads) send(body []byte, closing <-chan struct{}) error {
-	ctx, cancel := context.WithTimeout(u.ctx, u.timeout)
+func (e *exporter) send(body []byte, closing <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(e.ctx, e.timeout)
 	defer cancel()
 	for pause := uploadAgain; ; pause *= 2 {
-		again, err := u.post(ctx, body)
+		again, err := e.post(ctx, body)
 		if err == nil || !again {
 			return err
 		}
@@ -88,16 +88,16 @@ func (u *uploads) send(body []byte, closing <-chan struct{}) error {
 }
 
 // post sends a batch once. again reports whether it makes sense to send it again.
-func (u *uploads) post(ctx context.Context, body []byte) (again bool, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.to, bytes.NewReader(body))
+func (e *exporter) post(ctx context.Context, body []byte) (again bool, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(body))
 	if err != nil {
 		return false, err
 	}
-	for key, value := range u.headers {
+	for key, value := range e.headers {
 		request.Header.Set(key, value)
 	}
 	request.Header.Set("Content-Type", "application/x-protobuf")
-	response, err := u.client.Do(request)
+	response, err := e.client.Do(request)
 	if err != nil {
 		return ctx.Err() == nil, err
 	}

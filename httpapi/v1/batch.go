@@ -97,19 +97,19 @@ func (api *API) batchResults(c echo.Context, requests []batchRequest, replies []
 	done := 0
 	for i := range requests {
 		r := &requests[i]
-		a := answer{}
+		resp := response{}
 		switch {
 		case r.problem != nil:
-			a = refusedAnswer(r.problem)
+			resp = refusedResponse(r.problem)
 		case failed[done] != nil:
-			a = refusedAnswer(api.x.Problem(c, failed[done]))
+			resp = refusedResponse(api.x.Problem(c, failed[done]))
 			done++
 		default:
 			api.x.SetIndex(c, replies[done].Index)
-			a = api.conclude(r.op, &r.params, &replies[done])
+			resp = api.conclude(r.op, &r.params, &replies[done])
 			done++
 		}
-		results[i] = resultBody{a.status, a.body, a.replayed}
+		results[i] = resultBody{resp.status, resp.body, resp.replayed}
 	}
 	return batchBody{results}
 }

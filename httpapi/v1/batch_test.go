@@ -124,7 +124,7 @@ func TestBatchKeys(t *testing.T) {
 
 // Each reply within a batch equals the reply of the single route, but for the instance of a
 // problem, which is that of the whole request.
-func TestBatchAnswersAsTheSingleRoutes(t *testing.T) {
+func TestBatchRepliesAsTheSingleRoutes(t *testing.T) {
 	for _, c := range []struct{ line, body, operation string }{
 		{"POST /v1/semaphores/db/leases", `{"ttl":"9s"}`, `{"op":"acquire-once","semaphore":"db","ttl":"9s"}`},
 		{"POST /v1/semaphores/db/leases", `{"count":9}`, `{"op":"acquire-once","semaphore":"db","count":9}`},

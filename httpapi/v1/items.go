@@ -11,15 +11,9 @@ import (
 	"github.com/signalbox/signalbox/httpapi/v1/reads"
 )
 
-const (
-	// itemBodyBytes bounds the body of a change of an item: the largest value as base64, and
-	// the members beside it.
-	itemBodyBytes = 1 << 20
-
-	maxValueBytes  = 512 << 10 // of an item; the bounds of the state machine
-	maxAboutBytes  = 8 << 10
-	maxItemDelayMS = 60_000
-)
+// itemBodyBytes bounds the body of a change of an item: the largest value as base64, and
+// the members beside it.
+const itemBodyBytes = 1 << 20
 
 const (
 	fieldBytes = fieldValue | fieldBase64 // the value of an item
@@ -57,7 +51,7 @@ var opItemPut = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ItemPut{Name: p.item, Value: p.bytes, Flags: p.flags, Version: ifVersion(p)}
 	},
-	answer: itemAnswer,
+	response: itemResponse,
 }
 
 var opItemAcquire = operation{
@@ -68,11 +62,11 @@ var opItemAcquire = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ItemAcquire{Name: p.item, Value: p.bytes, Flags: p.flags, Session: p.session}
 	},
-	answer: func(p *params, r *cluster.Reply) answer {
-		a := itemAnswer(p, r)
+	response: func(p *params, r *cluster.Reply) response {
+		resp := itemResponse(p, r)
 		expires := reads.Left(r.DeadlineMS, r.NowMS)
-		a.body = changedItemBody{changedItem(p, r), exchange.FormatSession(r.Session), &expires}
-		return a
+		resp.body = changedItemBody{changedItem(p, r), exchange.FormatSession(r.Session), &expires}
+		return resp
 	},
 }
 
@@ -83,7 +77,7 @@ var opItemRelease = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ItemRelease{Name: p.item, Value: p.bytes, Flags: p.flags, Session: p.session}
 	},
-	answer: itemAnswer,
+	response: itemResponse,
 }
 
 var opItemDelete = operation{
@@ -93,7 +87,7 @@ var opItemDelete = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ItemDelete{Name: p.item, Version: ifVersion(p)}
 	},
-	answer: noContent,
+	response: noContent,
 }
 
 func ifVersion(p *params) fsm.Change[uint64] {
@@ -119,7 +113,7 @@ func changedItem(p *params, r *cluster.Reply) itemChange {
 	return itemChange{Name: p.item, Version: r.Version, Locks: r.Locks, Created: r.Created}
 }
 
-func itemAnswer(p *params, r *cluster.Reply) answer {
+func itemResponse(p *params, r *cluster.Reply) response {
 	body := changedItemBody{itemChange: changedItem(p, r)}
 	if r.Created {
 		return created(body, exchange.ItemPath(p.item))
@@ -127,7 +121,7 @@ func itemAnswer(p *params, r *cluster.Reply) answer {
 	return ok(body)
 }
 
-// checkNumber checks the value of a semaphore: of an item it is a text.
+// checkNumber refuses a text as the value of a semaphore; only items have texts.
 func checkNumber(p *params) error {
 	if p.textual {
 		return exchange.Invalid("value", naturalForm)
@@ -144,7 +138,7 @@ func checkBytes(p *params) error {
 		return exchange.Invalid("value_base64", "Give value or value_base64, not both.")
 	case p.given.has(fieldValue) && !p.textual:
 		return exchange.Invalid("value", "The value of an item is a text. Other bytes go into value_base64.")
-	case len(p.bytes) > maxValueBytes:
+	case len(p.bytes) > fsm.MaxValueBytes:
 		return exchange.Invalid("value", "The value of an item has up to 524,288 bytes.")
 	}
 	return nil
@@ -193,14 +187,14 @@ func readFlags(p *params, name string, v strictjson.Value) error {
 
 func readAbout(p *params, name string, v strictjson.Value) error {
 	var ok bool
-	if p.about, ok = v.Text(); !ok || len(p.about) > maxAboutBytes {
+	if p.about, ok = v.Text(); !ok || len(p.about) > fsm.MaxAboutBytes {
 		return exchange.Invalid(name, "An about is a text of up to 8,192 bytes.")
 	}
 	return nil
 }
 
 func readItemDelay(p *params, name string, v strictjson.Value) error {
-	ms, ok := exchange.JSONDuration(v, maxItemDelayMS)
+	ms, ok := exchange.JSONDuration(v, fsm.MaxItemDelayMS)
 	if !ok {
 		return exchange.Invalid(name, "An item_delay is "+exchange.DurationForm+", from 0 to 1m.")
 	}

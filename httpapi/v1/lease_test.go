@@ -184,7 +184,7 @@ func TestIdempotencyKey(t *testing.T) {
 	a.Do("PUT /v1/sessions/"+s, "", renewKey).Is(200, "ttl_ms=30000", "session="+s)
 }
 
-func TestJoinedCallAnswersThatItWaits(t *testing.T) {
+func TestJoinedCallRepliesThatItWaits(t *testing.T) {
 	a := apitest.New(t)
 	const key = "Idempotency-Key: 0123456789abcdef"
 	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/v1/reads"
 )
@@ -172,7 +173,7 @@ var memberTypes = object{
 	"metadata": object{"type": []string{"object", "null"}, "additionalProperties": text, "maxProperties": 16},
 	"item":     name, "value_base64": object{"type": "string", "contentEncoding": "base64", "pattern": `^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=|[A-Za-z0-9+/][AQgw]==)?$`},
 	"flags": flags, "if_version": natural, "release": truth,
-	"about": object{"type": "string", "maxLength": maxAboutBytes}, "on_end_items": object{"type": "string", "enum": []string{"release", "delete"}}, "item_delay": durationFrom(0),
+	"about": object{"type": "string", "maxLength": fsm.MaxAboutBytes}, "on_end_items": object{"type": "string", "enum": []string{"release", "delete"}}, "item_delay": durationFrom(0),
 	"partial": truth, "try": truth, "only_new": truth, "epoch": positive, "token": positive, "if_match": pattern("^" + settings + "$"),
 	"reason": reason, "mode": object{"type": "string", "enum": []string{"all", "any"}},
 	"on_end": object{"type": "string", "enum": []string{"return", "keep"}}, "key": key,

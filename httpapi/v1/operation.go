@@ -26,11 +26,11 @@ type operation struct {
 	query    fields // of its query on a single route, of its body in a batch
 	defaults func(p *params)
 	command  func(p *params, node exchange.Commands) fsm.Command
-	answer   func(p *params, r *cluster.Reply) answer
+	response func(p *params, r *cluster.Reply) response
 }
 
-// answer is the reply to one operation.
-type answer struct {
+// response is the reply to one operation.
+type response struct {
 	status   int
 	body     any    // nil: none
 	location string // of what was created
@@ -110,23 +110,23 @@ func operationNamed(name string) *operation {
 // perform returns the handler of a route that is one operation.
 func (api *API) perform(op *operation) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		_, _, a, err := api.do(c, op)
+		_, _, resp, err := api.do(c, op)
 		if err != nil {
 			return err
 		}
-		return api.render(c, a)
+		return api.render(c, resp)
 	}
 }
 
 // do reads an operation's parameters, performs it, and returns its reply.
-func (api *API) do(c echo.Context, op *operation) (*params, *cluster.Reply, answer, error) {
+func (api *API) do(c echo.Context, op *operation) (*params, *cluster.Reply, response, error) {
 	p, op, err := api.readParams(c, op)
 	if err != nil {
-		return nil, nil, answer{}, err
+		return nil, nil, response{}, err
 	}
 	reply, err := api.x.Node.Do(c.Request().Context(), op.call(p, api.x.Node))
 	if err != nil {
-		return nil, nil, answer{}, err
+		return nil, nil, response{}, err
 	}
 	api.x.SetIndex(c, reply.Index)
 	return p, reply, api.conclude(op, p, reply), nil
@@ -185,34 +185,34 @@ func (api *API) readBody(c echo.Context, p *params, op *operation) error {
 
 // conclude turns a result into a reply: the operation's own, that it still waits, or
 // the refusal.
-func (api *API) conclude(op *operation, p *params, r *cluster.Reply) answer {
+func (api *API) conclude(op *operation, p *params, r *cluster.Reply) response {
 	if len(r.Each) == 1 { // a renewal: its own result
 		replayed := r.Replayed
 		r.Result = r.Each[0]
 		r.Replayed = replayed
 	}
-	var a answer
+	var resp response
 	switch {
 	case r.Code == fsm.OK && r.Replayed && op.lives && r.DeadlineMS == 0:
-		a = refusedAnswer(exchange.OverSince(&r.Result))
+		resp = refusedResponse(exchange.OverSince(&r.Result))
 	case r.Code == fsm.OK, r.Code == fsm.NothingReady:
-		a = op.answer(p, r)
+		resp = op.response(p, r)
 	case r.Code == fsm.Waiting:
-		a = answer{status: http.StatusAccepted, body: stillWaiting(p, r)}
+		resp = response{status: http.StatusAccepted, body: stillWaiting(p, r)}
 	case r.Code == fsm.Unavailable && p.partial:
-		a = downAnswer(p, r)
+		resp = downResponse(p, r)
 	case r.Code == fsm.UnknownSemaphore && p.given.has(fieldMatch) && op.query.has(fieldOnlyNew):
-		a = refusedAnswer(noneToMatch(r)) // without If-Match it would have made one (RFC 9110, 13.2.1)
+		resp = refusedResponse(noneToMatch(r)) // without If-Match it would have made one (RFC 9110, 13.2.1)
 	case r.Code == fsm.LimitReached:
-		a = refusedAnswer(api.limitReached(&r.Result))
+		resp = refusedResponse(api.limitReached(&r.Result))
 	default:
-		a = refusedAnswer(exchange.Refused(&r.Result))
+		resp = refusedResponse(exchange.Refused(&r.Result))
 	}
-	if refusal, is := a.body.(*exchange.Problem); is {
+	if refusal, is := resp.body.(*exchange.Problem); is {
 		refusal.Item = p.item
 	}
-	a.replayed = r.Replayed
-	return a
+	resp.replayed = r.Replayed
+	return resp
 }
 
 // noneToMatch is the refusal of a PUT whose If-Match names the settings of a semaphore that
@@ -236,35 +236,35 @@ func (api *API) limitReached(r *fsm.Result) *exchange.Problem {
 	return refusal
 }
 
-func refusedAnswer(p *exchange.Problem) answer { return answer{status: p.Status, body: p} }
+func refusedResponse(p *exchange.Problem) response { return response{status: p.Status, body: p} }
 
-func ok(body any) answer { return answer{status: http.StatusOK, body: body} }
+func ok(body any) response { return response{status: http.StatusOK, body: body} }
 
-func created(body any, location string) answer {
-	return answer{status: http.StatusCreated, body: body, location: location}
+func created(body any, location string) response {
+	return response{status: http.StatusCreated, body: body, location: location}
 }
 
-func noContent(*params, *cluster.Reply) answer { return answer{status: http.StatusNoContent} }
+func noContent(*params, *cluster.Reply) response { return response{status: http.StatusNoContent} }
 
 // render sends a reply.
-func (api *API) render(c echo.Context, a answer) error {
+func (api *API) render(c echo.Context, resp response) error {
 	header := c.Response().Header()
-	if a.replayed {
+	if resp.replayed {
 		header.Set("Idempotency-Replayed", "true")
 	}
-	if refusal, isRefusal := a.body.(*exchange.Problem); isRefusal {
+	if refusal, isRefusal := resp.body.(*exchange.Problem); isRefusal {
 		return refusal
 	}
-	if a.location != "" {
-		header.Set("Location", a.location)
+	if resp.location != "" {
+		header.Set("Location", resp.location)
 	}
-	if a.etag != "" {
-		header.Set("ETag", a.etag)
+	if resp.etag != "" {
+		header.Set("ETag", resp.etag)
 	}
-	if a.body == nil {
-		return c.NoContent(a.status)
+	if resp.body == nil {
+		return c.NoContent(resp.status)
 	}
-	return api.x.SendJSON(c, a.status, a.body)
+	return api.x.SendJSON(c, resp.status, resp.body)
 }
 
 // renewedBody is the reply to a renewal; with ?leases=true it has the session's leases.
@@ -276,16 +276,16 @@ type renewedBody struct {
 // renewSession renews a session and, if asked to, shows its leases: the client learns
 // in the same request that an operator revoked one or that a semaphore was deleted.
 func (api *API) renewSession(c echo.Context) error {
-	p, reply, a, err := api.do(c, &opRenew)
+	p, reply, resp, err := api.do(c, &opRenew)
 	if err != nil {
 		return err
 	}
-	if life, is := a.body.(reads.LifeBody); is && p.leases && a.status == http.StatusOK {
+	if life, is := resp.body.(reads.LifeBody); is && p.leases && resp.status == http.StatusOK {
 		leases, bytes := api.reads.LeasesAt(c, reply)
 		defer api.x.ReleaseReply(bytes)
-		a.body = renewedBody{life, leases}
+		resp.body = renewedBody{life, leases}
 	}
-	return api.render(c, a)
+	return api.render(c, resp)
 }
 
 // limited is what a limit of the state machine bounds, and the flag that sets it.

@@ -19,7 +19,7 @@ var opPut = operation{
 		c.OnlyNew = p.onlyNew
 		return c
 	},
-	answer: settingsAnswer,
+	response: settingsResponse,
 }
 
 var opPatch = operation{
@@ -32,7 +32,7 @@ var opPatch = operation{
 		c.OnlyExisting = true
 		return c
 	},
-	answer: settingsAnswer,
+	response: settingsResponse,
 }
 
 func settingsOf(p *params) fsm.PutSemaphore {
@@ -52,13 +52,13 @@ func versionOf(p *params) fsm.Change[uint64] {
 	return fsm.Change[uint64]{Given: p.given.has(fieldMatch), Value: p.match.Version}
 }
 
-func settingsAnswer(_ *params, r *cluster.Reply) answer {
-	a := ok(reads.NewSemaphoreBody(r.Semaphore))
+func settingsResponse(_ *params, r *cluster.Reply) response {
+	resp := ok(reads.NewSemaphoreBody(r.Semaphore))
 	if r.Created {
-		a = created(a.body, exchange.SemaphorePath(r.Semaphore.Name))
+		resp = created(resp.body, exchange.SemaphorePath(r.Semaphore.Name))
 	}
-	a.etag = reads.ETagOf(r.Semaphore)
-	return a
+	resp.etag = reads.ETagOf(r.Semaphore)
+	return resp
 }
 
 var opCreate = operation{
@@ -69,10 +69,10 @@ var opCreate = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.CreateSemaphore{Name: p.semaphore, Permits: p.permits, Level: p.level, Metadata: p.metadata}
 	},
-	answer: func(p *params, r *cluster.Reply) answer {
-		a := settingsAnswer(p, r)
-		a.body = openedSemaphoreBody{reads.NewSemaphoreBody(r.Semaphore), r.Created}
-		return a
+	response: func(p *params, r *cluster.Reply) response {
+		resp := settingsResponse(p, r)
+		resp.body = openedSemaphoreBody{reads.NewSemaphoreBody(r.Semaphore), r.Created}
+		return resp
 	},
 }
 
@@ -83,7 +83,7 @@ var opDelete = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.DeleteSemaphore{Name: p.semaphore, Epoch: p.epoch, Version: versionOf(p)}
 	},
-	answer: noContent,
+	response: noContent,
 }
 
 var opSet = operation{
@@ -95,7 +95,7 @@ var opSet = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.SetValue{Name: p.semaphore, Value: p.value, Epoch: p.epoch}
 	},
-	answer: valueAnswer,
+	response: valueResponse,
 }
 
 var opUp = operation{
@@ -107,7 +107,7 @@ var opUp = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.Up{Name: p.semaphore, Count: p.count, Epoch: p.epoch}
 	},
-	answer: valueAnswer,
+	response: valueResponse,
 }
 
 var opDown = operation{
@@ -123,13 +123,13 @@ var opDown = operation{
 		}
 		return c
 	},
-	answer: downAnswer,
+	response: downResponse,
 }
 
-func valueAnswer(_ *params, r *cluster.Reply) answer { return ok(valueBody{r.Value}) }
+func valueResponse(_ *params, r *cluster.Reply) response { return ok(valueBody{r.Value}) }
 
-// downAnswer is the reply to a down, also to a partial one that got no permit.
-func downAnswer(_ *params, r *cluster.Reply) answer {
+// downResponse is the reply to a down, also to a partial one that got no permit.
+func downResponse(_ *params, r *cluster.Reply) response {
 	value := r.Value
 	if r.Code == fsm.Unavailable {
 		value = r.Available
@@ -158,7 +158,7 @@ var opAcquireOnce = operation{
 		return fsm.AcquireOnce{Name: p.semaphore, Count: p.count, TTLMS: p.ttlMS, Metadata: p.metadata,
 			Epoch: p.epoch, WaitMS: p.waitMS, Session: node.DrawSession()}
 	},
-	answer: func(_ *params, r *cluster.Reply) answer {
+	response: func(_ *params, r *cluster.Reply) response {
 		return created(newLeaseBody(r, 0), exchange.SessionPath(r.Session))
 	},
 }
@@ -176,7 +176,7 @@ var opAcquire = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.Acquire{Session: p.session, Name: p.semaphore, Count: p.count, TTLMS: p.ttlMS, Try: p.try, Epoch: p.epoch}
 	},
-	answer: leaseAnswer,
+	response: leaseResponse,
 }
 
 var opAcquireMany = operation{
@@ -189,7 +189,7 @@ var opAcquireMany = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.AcquireMany{Session: p.session, Wants: p.wants, Mode: p.mode, Try: p.try}
 	},
-	answer: func(_ *params, r *cluster.Reply) answer { return ok(newLeasesBody(r)) },
+	response: func(_ *params, r *cluster.Reply) response { return ok(newLeasesBody(r)) },
 }
 
 var opRelease = operation{
@@ -199,7 +199,7 @@ var opRelease = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.Release{Session: p.session, Name: p.semaphore, Epoch: p.epoch, Token: p.token}
 	},
-	answer: noContent,
+	response: noContent,
 }
 
 var opResize = operation{
@@ -212,7 +212,7 @@ var opResize = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ResizeLease{Session: p.session, Name: p.semaphore, Count: p.count, Epoch: p.epoch, Token: p.token}
 	},
-	answer: leaseAnswer,
+	response: leaseResponse,
 }
 
 var opRevoke = operation{
@@ -222,7 +222,7 @@ var opRevoke = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.RevokeLease{Session: p.session, Name: p.semaphore, Reason: p.reason, Epoch: p.epoch}
 	},
-	answer: noContent,
+	response: noContent,
 }
 
 var opListAdd = operation{
@@ -234,7 +234,7 @@ var opListAdd = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ListAdd{Session: p.session, Name: p.semaphore, Count: p.count, Epoch: p.epoch}
 	},
-	answer: func(p *params, r *cluster.Reply) answer {
+	response: func(p *params, r *cluster.Reply) response {
 		return ok(listedBody{Session: exchange.FormatSession(r.Session), Name: p.semaphore, Epoch: r.Epoch,
 			Wanted: r.Asked, Granted: r.Granted, Position: r.Position})
 	},
@@ -247,7 +247,7 @@ var opListRemove = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ListRemove{Session: p.session, Name: p.semaphore, Epoch: p.epoch}
 	},
-	answer: noContent,
+	response: noContent,
 }
 
 var opListDeliver = operation{
@@ -257,7 +257,7 @@ var opListDeliver = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ListDeliver{Session: p.session}
 	},
-	answer: func(_ *params, r *cluster.Reply) answer { return ok(newDeliveryBody(r)) },
+	response: func(_ *params, r *cluster.Reply) response { return ok(newDeliveryBody(r)) },
 }
 
 // The operations on sessions.
@@ -273,7 +273,7 @@ var opOpen = operation{
 		}
 		return fsm.OpenSession{Session: node.DrawSession(), TTLMS: p.ttlMS, Metadata: p.metadata, Keep: p.keep}
 	},
-	answer: func(p *params, r *cluster.Reply) answer {
+	response: func(p *params, r *cluster.Reply) response {
 		body := reads.NewSessionBody(newLifeBody(r), p.metadata)
 		if p.given&fieldTerms != 0 {
 			body.SetTerms(fsm.HolderView{About: p.about, DeleteItems: p.deleteItems, DelayMS: p.itemDelayMS})
@@ -291,7 +291,7 @@ var opRenew = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.Renew{Renewals: []fsm.Renewal{{Session: p.session, TTLMS: p.ttlMS}}}
 	},
-	answer: func(_ *params, r *cluster.Reply) answer { return ok(newLifeBody(r)) },
+	response: func(_ *params, r *cluster.Reply) response { return ok(newLifeBody(r)) },
 }
 
 var opEnd = operation{
@@ -300,7 +300,7 @@ var opEnd = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.EndSession{Session: p.session}
 	},
-	answer: noContent,
+	response: noContent,
 }
 
 // opRevokeSession is an operator's end of a session.
@@ -311,7 +311,7 @@ var opRevokeSession = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.EndSession{Session: p.session, Operator: true, Reason: p.reason}
 	},
-	answer: noContent,
+	response: noContent,
 }
 
 var opRestore = operation{
@@ -323,7 +323,7 @@ var opRestore = operation{
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.RestoreSession{Session: p.session, TTLMS: p.ttlMS, Leases: p.wants, Metadata: p.metadata}
 	},
-	answer: func(_ *params, r *cluster.Reply) answer { return ok(newRestoredBody(r)) },
+	response: func(_ *params, r *cluster.Reply) response { return ok(newRestoredBody(r)) },
 }
 
 func countOfOne(p *params) {
@@ -332,7 +332,7 @@ func countOfOne(p *params) {
 	}
 }
 
-func leaseAnswer(_ *params, r *cluster.Reply) answer { return ok(newLeaseBody(r, 0)) }
+func leaseResponse(_ *params, r *cluster.Reply) response { return ok(newLeaseBody(r, 0)) }
 
 func keepTTL(p *params) {
 	if !p.given.has(fieldTTL) {

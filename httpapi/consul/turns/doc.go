@@ -1,6 +1,6 @@
 // Package turns decides in which order the waiting queries of Consul's clients hear of a
 // change. The clients' own algorithm lets every contender write as soon as its query is
-// replied to, and one of them wins. A late reply is a right reply, too: so the contender that has
+// replied to, and one of them wins. A late reply is still correct: so the contender that has
 // waited longest hears first, and mostly wins before the others write.
 //
 // It guarantees, for each watched name or prefix on this node:

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// pace is the time between two queries of a line that hear of one change.
-	pace = 10 * time.Millisecond
-	// latest is when a query hears of a change at the latest.
-	latest = 250 * time.Millisecond
+	// wakeInterval is the time between two queries of a line that hear of one change.
+	wakeInterval = 10 * time.Millisecond
+	// maxDelay is how long after a change a query hears of it at the latest.
+	maxDelay = 250 * time.Millisecond
 	// turnFor is how long acquires on other connections are held back.
 	turnFor = 15 * time.Millisecond
 )
@@ -26,13 +26,15 @@ type waiter struct {
 	since time.Time // of the first change that it was not woken for; zero: there was none
 }
 
-// line is the line of one name or prefix. Lines.mu guards the fields below all.
+// line is the line of one name or prefix.
 type line struct {
-	watched
+	Keys
 	watch Watch
 	idle  chan struct{} // closed when the line ends
 	poke  wake.Signal   // a pause is over
 	all   *Lines
+
+	// Guarded by all.mu:
 
 	queries  int                  // under way, waiting or looking
 	monitors map[*waiter]struct{} // that wait; all are woken and leave at the same time
@@ -42,7 +44,7 @@ type line struct {
 	writers  int                  // connections that were woken and now write
 	paused   time.Time            // until then no query is woken, while they write
 
-	number atomic.Uint64 // of the last change that was seen; written with Lines.mu
+	number atomic.Uint64 // of the last change that was seen; written with all.mu
 }
 
 // turn is the time in which one connection alone may acquire a key.
@@ -52,8 +54,8 @@ type turn struct {
 	over  chan struct{} // closed at its end
 }
 
-func newLine(all *Lines, of watched) *line {
-	return &line{watched: of, watch: all.items.Watch(of.name, of.below), idle: make(chan struct{}), poke: wake.NewSignal(), all: all,
+func newLine(all *Lines, of Keys) *line {
+	return &line{Keys: of, watch: all.items.Watch(of.Name, of.Below), idle: make(chan struct{}), poke: wake.NewSignal(), all: all,
 		monitors: map[*waiter]struct{}{}}
 }
 
@@ -86,7 +88,7 @@ func (l *line) follow() {
 	if number <= l.number.Load() {
 		return
 	}
-	free := !l.below && l.all.items.Free(l.name) // the state is as new as number, or newer
+	free := !l.Below && l.all.items.Free(l.Name) // the state is as new as number, or newer
 	l.all.mu.Lock()
 	defer l.all.mu.Unlock()
 	if number <= l.number.Load() {
@@ -115,11 +117,11 @@ func (l *line) follow() {
 			l.turn = &turn{conn: first.Conn, until: now.Add(turnFor), over: make(chan struct{})}
 		}
 		l.wake(first)
-		l.next = now.Add(pace)
+		l.next = now.Add(wakeInterval)
 	}
 }
 
-// pause lets no query be woken until a moment, while a connection writes that was woken before.
+// pause stops waking queries until a moment, while conn writes.
 func (l *line) pause(conn string, until time.Time) {
 	l.writers++
 	l.paused = until
@@ -146,7 +148,7 @@ func (l *line) advance(now time.Time) (again time.Time) {
 	defer l.all.mu.Unlock()
 	if first := l.first(); first != nil && !now.Before(l.next) && !now.Before(l.paused) {
 		l.wake(first)
-		l.next = now.Add(pace)
+		l.next = now.Add(wakeInterval)
 	}
 	sooner := func(at time.Time) {
 		if again.IsZero() || at.Before(again) {
@@ -157,7 +159,7 @@ func (l *line) advance(now time.Time) (again time.Time) {
 		if q.since.IsZero() {
 			return false
 		}
-		if due := q.since.Add(latest); now.Before(due) {
+		if due := q.since.Add(maxDelay); now.Before(due) {
 			sooner(due)
 			return false
 		}
@@ -249,8 +251,8 @@ func (l *line) endTurn() {
 
 // endIfIdle ends the line if no query is left and no turn is on.
 func (l *line) endIfIdle() {
-	if l.queries == 0 && l.turn == nil && l.all.lines[l.watched] == l { // it may have ended before
-		delete(l.all.lines, l.watched)
+	if l.queries == 0 && l.turn == nil && l.all.lines[l.Keys] == l { // it may have ended before
+		delete(l.all.lines, l.Keys)
 		close(l.idle)
 	}
 }

@@ -31,20 +31,30 @@ type Watch interface {
 	Stop()
 }
 
+// Keys are the key of a name or, with Below, all keys that begin with it.
+type Keys struct {
+	Name  string
+	Below bool
+}
+
+// covers reports whether a change of an item concerns these keys.
+func (k Keys) covers(item string) bool {
+	return k.Name == item || k.Below && strings.HasPrefix(item, k.Name)
+}
+
 // Query is a query that waits for a change.
 type Query struct {
-	Name    string // the watched key or prefix
-	Below   bool   // all names that begin with Name are watched
+	Keys           // that are watched
 	Conn    string // the connection that the query came on
 	Monitor bool   // it is woken at once, by each change
 	After   uint64 // changes up to this number do not concern it
 }
 
 const (
-	// keptFor is how long the place of a query is kept for its connection.
-	keptFor = time.Second
-	// writeFor is how long a write waits at most for the turns of others and for the write before it.
-	writeFor = time.Second
+	// placeTTL is how long the place of a query is kept for its connection.
+	placeTTL = time.Second
+	// maxWriteWait is how long a write waits at most for the turns of others and for the write before it.
+	maxWriteWait = time.Second
 )
 
 // Lines are all lines of a node. Use New. Its methods are safe for concurrent use.
@@ -52,7 +62,7 @@ type Lines struct {
 	items Items
 
 	mu       sync.Mutex
-	lines    map[watched]*line
+	lines    map[Keys]*line
 	last     uint64             // the place that was given to a query last
 	kept     map[string][]kept  // by connection
 	refused  map[string]refusal // the last one, by connection
@@ -60,34 +70,23 @@ type Lines struct {
 	sweeping bool               // a timer runs that forgets kept places
 }
 
-// watched is a name, or with below a prefix.
-type watched struct {
-	name  string
-	below bool
-}
-
-// covers reports whether a change of an item concerns what is watched.
-func (w watched) covers(item string) bool {
-	return w.name == item || w.below && strings.HasPrefix(item, w.name)
-}
-
-// kept is a place in the line of what is watched, for a query that may be asked again.
+// kept is a place in the line of these keys, for a query that may be asked again.
 type kept struct {
-	watched
+	Keys
 	place uint64
 	until time.Time
 }
 
 // New returns the lines of a node, without queries.
 func New(items Items) *Lines {
-	return &Lines{items: items, lines: map[watched]*line{}, kept: map[string][]kept{}, refused: map[string]refusal{}, writes: map[string]*writes{}}
+	return &Lines{items: items, lines: map[Keys]*line{}, kept: map[string][]kept{}, refused: map[string]refusal{}, writes: map[string]*writes{}}
 }
 
 // Ask puts a query into its line and calls look: once at the beginning, and then each time the query is
 // woken. It returns nil when look reports that it is done, look's error, or the cause of ctx
 // when ctx ends while the query waits. The query keeps its place in line until then. look is
-// called by the caller's goroutine, without a lock. A query that is asked again, and already concerned by
-// a change, does not look at the beginning while others of its line are: it would overtake them.
+// called by the caller's goroutine, without a lock. A query that comes back does not look at once if its
+// change also concerns others in its line: it would overtake them.
 func (l *Lines) Ask(ctx context.Context, query Query, look func() (done bool, err error)) error {
 	q := &waiter{Query: query, news: wake.NewSignal()}
 	line, stands := l.join(q)
@@ -112,15 +111,17 @@ func (l *Lines) Ask(ctx context.Context, query Query, look func() (done bool, er
 //   - while another such write of the key is under way on this node: its outcome mostly
 //     refuses this one without the log.
 //
-// It blocks for writeFor at most, and fails with ctx's cause when ctx ends first. Until end is called, no other
+// It blocks for maxWriteWait at most, and fails with ctx's cause when ctx ends first. Until end is called, no other
 // query is woken in the lines in which the connection was woken last, but by the bound on
 // their waits. A write that took the key gives up the places that are kept for the connection in these
 // lines: a winner that asks again at once then stands behind those that have waited for it.
 func (l *Lines) Write(ctx context.Context, conn, name string, acquire bool) (end func(took bool), err error) {
-	bounded, cancel := context.WithTimeout(ctx, writeFor)
+	bounded, cancel := context.WithTimeout(ctx, maxWriteWait)
 	defer cancel()
-	if turn := l.turnOfOthers(conn, name); acquire && turn != nil {
-		_ = wake.Until(bounded, turn)
+	if acquire {
+		if turn := l.turnOfOthers(conn, name); turn != nil {
+			_ = wake.Until(bounded, turn)
+		}
 	}
 	w := l.enter(name)
 	first := false
@@ -145,7 +146,7 @@ func (l *Lines) Write(ctx context.Context, conn, name string, acquire bool) (end
 func (l *Lines) refuse(conn, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.refused[conn] = refusal{name, time.Now().Add(latest)}
+	l.refused[conn] = refusal{name, time.Now().Add(maxDelay)}
 	l.sweepLater()
 }
 
@@ -183,7 +184,7 @@ func (l *Lines) exit(name string, w *writes, alone bool) {
 // is over; nil if none is on.
 func (l *Lines) turnOfOthers(conn, name string) <-chan struct{} {
 	l.mu.Lock()
-	line := l.lines[watched{name, false}]
+	line := l.lines[Keys{Name: name}]
 	l.mu.Unlock()
 	if line == nil {
 		return nil
@@ -197,14 +198,14 @@ func (l *Lines) turnOfOthers(conn, name string) <-chan struct{} {
 	return line.turn.over
 }
 
-// pause lets no other query be woken in the lines in which a connection was woken that now writes
-// an item, and prolongs its turn until the outcome is known.
+// pause stops waking queries in the lines in which conn was woken last, and keeps conn's turn there: until
+// resume, for maxDelay at most.
 func (l *Lines) pause(conn, name string) (paused []*line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	until := time.Now().Add(latest)
+	until := time.Now().Add(maxDelay)
 	for _, k := range l.kept[conn] {
-		if line := l.lines[k.watched]; line != nil && k.covers(name) {
+		if line := l.lines[k.Keys]; line != nil && k.covers(name) {
 			line.pause(conn, until)
 			paused = append(paused, line)
 		}
@@ -225,7 +226,7 @@ func (l *Lines) resume(paused []*line, conn, name string, took bool) {
 }
 
 // AfterRefusal blocks a read of a key on a connection whose acquire of it has just been refused, while
-// the key is free: until a session holds it, at most latest after the refusal. A client
+// the key is free: until a session holds it, at most maxDelay after the refusal. A client
 // that finds a key free which it was refused takes it for delayed, and sleeps for 5 s.
 func (l *Lines) AfterRefusal(ctx context.Context, conn, name string) {
 	l.mu.Lock()
@@ -236,7 +237,7 @@ func (l *Lines) AfterRefusal(ctx context.Context, conn, name string) {
 	}
 	ctx, cancel := context.WithDeadline(ctx, r.until)
 	defer cancel()
-	query := Query{Name: name, Conn: conn, Monitor: true}
+	query := Query{Keys: Keys{Name: name}, Conn: conn, Monitor: true}
 	_ = l.Ask(ctx, query, func() (bool, error) { return !l.items.Free(name), nil })
 }
 
@@ -251,15 +252,14 @@ type refusal struct {
 func (l *Lines) join(q *waiter) (on *line, stands bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	of := watched{q.Name, q.Below}
-	if on = l.lines[of]; on == nil {
-		on = newLine(l, of)
-		l.lines[of] = on
+	if on = l.lines[q.Keys]; on == nil {
+		on = newLine(l, q.Keys)
+		l.lines[q.Keys] = on
 		go on.run()
 	}
 	on.queries++
 	if !q.Monitor {
-		q.place, stands = l.placeOf(of, q.Conn)
+		q.place, stands = l.placeOf(q.Keys, q.Conn)
 		stands = stands && on.mustStand(q)
 	}
 	on.add(q)
@@ -283,23 +283,23 @@ func (l *Lines) leave(on *line, q *waiter) {
 	if q.Monitor {
 		return
 	}
-	l.kept[q.Conn] = append(l.kept[q.Conn], kept{on.watched, q.place, time.Now().Add(keptFor)})
+	l.kept[q.Conn] = append(l.kept[q.Conn], kept{on.Keys, q.place, time.Now().Add(placeTTL)})
 	l.sweepLater()
 }
 
-// sweepLater sees to it that what is kept of connections is forgotten. The caller holds mu.
+// sweepLater schedules a sweep, unless one is scheduled. The caller holds mu.
 func (l *Lines) sweepLater() {
 	if !l.sweeping {
 		l.sweeping = true
-		time.AfterFunc(keptFor, l.sweep)
+		time.AfterFunc(placeTTL, l.sweep)
 	}
 }
 
 // placeOf returns the place that a connection has kept in a line, and no longer keeps it, or the
 // next new one. The caller holds mu.
-func (l *Lines) placeOf(of watched, conn string) (place uint64, old bool) {
+func (l *Lines) placeOf(of Keys, conn string) (place uint64, old bool) {
 	now := time.Now()
-	i := slices.IndexFunc(l.kept[conn], func(k kept) bool { return k.watched == of && now.Before(k.until) })
+	i := slices.IndexFunc(l.kept[conn], func(k kept) bool { return k.Keys == of && now.Before(k.until) })
 	if i < 0 {
 		l.last++
 		return l.last, false

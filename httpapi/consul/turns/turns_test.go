@@ -23,7 +23,7 @@ type box struct {
 	mu      sync.Mutex
 	held    map[string]bool
 	number  uint64
-	watches map[*watch]watched
+	watches map[*watch]Keys
 	heard   []string
 	start   time.Time // of the first change since expect was called
 	begun   bool
@@ -40,7 +40,7 @@ func (w *watch) Index() uint64         { return w.index.Load() }
 func (w *watch) Stop()                 { w.stop() }
 
 func newBox(t *testing.T) *box {
-	b := &box{t: t, start: time.Now(), held: map[string]bool{}, watches: map[*watch]watched{}}
+	b := &box{t: t, start: time.Now(), held: map[string]bool{}, watches: map[*watch]Keys{}}
 	b.Lines = New(b)
 	return b
 }
@@ -54,7 +54,7 @@ func (b *box) Watch(name string, below bool) Watch {
 		defer b.mu.Unlock()
 		delete(b.watches, w)
 	}
-	b.watches[w] = watched{name, below}
+	b.watches[w] = Keys{name, below}
 	return w
 }
 
@@ -80,7 +80,7 @@ func (b *box) apply(name string, held bool) {
 	b.number++
 	b.held[name] = held
 	for w, on := range b.watches {
-		if on.name == name || on.below && strings.HasPrefix(name, on.name) {
+		if on.Name == name || on.Below && strings.HasPrefix(name, on.Name) {
 			w.index.Store(b.number)
 			w.news.Set()
 		}
@@ -157,7 +157,7 @@ func inBubble(t *testing.T, test func(b *box)) {
 	})
 }
 
-var db = Query{Name: "db"}
+var db = Query{Keys: Keys{Name: "db"}}
 
 // TestOneEachPace: a change wakes the first at once, and one more each 10 ms, in the order in which
 // they came; 250 ms after it all that are left.
@@ -207,8 +207,8 @@ func TestEachChangeWakesTheFirst(t *testing.T) {
 	})
 }
 
-// TestNoneWaitsLongerThanLatest: changes that keep coming wake new ones first in vain, for 250 ms.
-func TestNoneWaitsLongerThanLatest(t *testing.T) {
+// TestNoneWaitsLongerThanMaxDelay: changes that keep coming wake new ones first in vain, for 250 ms.
+func TestNoneWaitsLongerThanMaxDelay(t *testing.T) {
 	inBubble(t, func(b *box) {
 		for i := range 100 {
 			b.ask(fmt.Sprint("c", i), db)
@@ -228,11 +228,11 @@ func TestNoneWaitsLongerThanLatest(t *testing.T) {
 // TestChangesUpToTheIndex do not concern a query, of its own key or prefix or another.
 func TestChangesUpToTheIndex(t *testing.T) {
 	inBubble(t, func(b *box) {
-		b.ask("ahead", Query{Name: "db", After: 3})
-		b.ask("other", Query{Name: "d"})
-		b.ask("below", Query{Name: "d", Below: true})
-		b.ask("all", Query{Below: true})
-		b.ask("apart", Query{Name: "db/", Below: true})
+		b.ask("ahead", Query{Keys: Keys{Name: "db"}, After: 3})
+		b.ask("other", Query{Keys: Keys{Name: "d"}})
+		b.ask("below", Query{Keys: Keys{"d", true}})
+		b.ask("all", Query{Keys: Keys{Below: true}})
+		b.ask("apart", Query{Keys: Keys{"db/", true}})
 		b.change("db", false) // 1
 		pass(1000)
 		slices.Sort(b.heard) // they are in lines of their own
@@ -273,12 +273,12 @@ func TestOldPlaces(t *testing.T) {
 		b.expect("b@10", "c@20")
 		b.ask("x", db)
 		b.ask("c", db)
-		b.ask("b", Query{Name: "db", Monitor: true}) // has no place, and takes none
+		b.ask("b", Query{Keys: Keys{Name: "db"}, Monitor: true}) // has no place, and takes none
 		b.change("db", true)
 		pass(100)
 		slices.Sort(b.heard[:2])
 		b.expect("a@0", "b@0", "c@10", "x@20")
-		b.ask("c", Query{Name: "e"}) // another line
+		b.ask("c", Query{Keys: Keys{Name: "e"}}) // another line
 		b.ask("x", db)
 		b.ask("c", db)
 		b.ask("b", db)
@@ -305,10 +305,10 @@ func TestWinnersLoseTheirPlace(t *testing.T) {
 			order []string
 		}{
 			{db, "db", []string{"b@0", "c@10", "a@20"}},
-			{Query{Name: "d", Below: true}, "db", []string{"b@0", "c@10", "a@20"}},
+			{Query{Keys: Keys{"d", true}}, "db", []string{"b@0", "c@10", "a@20"}},
 			{db, "d", []string{"a@0", "b@10", "c@20"}},
 			{db, "db/x", []string{"a@0", "b@10", "c@20"}},
-			{Query{Name: "db", Below: true}, "d", []string{"a@0", "b@10", "c@20"}},
+			{Query{Keys: Keys{"db", true}}, "d", []string{"a@0", "b@10", "c@20"}},
 		} {
 			for _, conn := range []string{"a", "b", "c"} {
 				b.ask(conn, row.query)
@@ -335,9 +335,9 @@ func TestMonitorsFirst(t *testing.T) {
 		b.ask("a", db)
 		b.ask("b", db)
 		for range 50 {
-			b.ask("m", Query{Name: "db", Monitor: true})
+			b.ask("m", Query{Keys: Keys{Name: "db"}, Monitor: true})
 		}
-		b.ask("ahead", Query{Name: "db", Monitor: true, After: 2})
+		b.ask("ahead", Query{Keys: Keys{Name: "db"}, Monitor: true, After: 2})
 		b.change("db", false)
 		pass(5)
 		counts := map[string]int{}
@@ -407,7 +407,7 @@ func TestHeldBack(t *testing.T) {
 		b.expect("x acquires@0")
 	})
 	inBubble(t, func(b *box) { // lines of prefixes have no turns
-		b.ask("a", Query{Name: "d", Below: true})
+		b.ask("a", Query{Keys: Keys{"d", true}})
 		b.change("db", false)
 		acquire(b, "x")
 		b.expect("a@0", "x acquires@0")
@@ -519,12 +519,12 @@ func TestOneWriteAtATime(t *testing.T) {
 // woken there but monitors; other lines of the key go on.
 func TestTheLinesOfAWriterPause(t *testing.T) {
 	inBubble(t, func(b *box) {
-		below := Query{Name: "d", Below: true}
+		below := Query{Keys: Keys{"d", true}}
 		for _, conn := range []string{"a", "b", "c", "d"} {
 			b.ask(conn, below)
 		}
 		b.ask("o", db)
-		b.ask("m", Query{Name: "d", Below: true, Monitor: true})
+		b.ask("m", Query{Keys: Keys{"d", true}, Monitor: true})
 		b.change("db", false)
 		end := b.write("a", "db")
 		pass(30)
@@ -545,9 +545,9 @@ func TestTheLinesOfAWriterPause(t *testing.T) {
 // others of the line do, or one of them writes; else it looks at once.
 func TestComingBackIsNoShortcut(t *testing.T) {
 	inBubble(t, func(b *box) {
-		old := Query{Name: "db", After: 1}
+		old := Query{Keys: Keys{Name: "db"}, After: 1}
 		b.apply("db", true)
-		b.ask("ahead", Query{Name: "db", After: 3}) // keeps the line
+		b.ask("ahead", Query{Keys: Keys{Name: "db"}, After: 3}) // keeps the line
 		for _, conn := range []string{"a", "b", "c"} {
 			b.ask(conn, old)
 		}
@@ -613,7 +613,7 @@ func TestTheEndOfAWait(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(b.t.Context(), 100*time.Millisecond, ended)
 		defer cancel()
 		b.askWithin(ctx, "a", db)
-		b.askWithin(ctx, "m", Query{Name: "db", Monitor: true})
+		b.askWithin(ctx, "m", Query{Keys: Keys{Name: "db"}, Monitor: true})
 		b.ask("b", db)
 		b.ask("c", db)
 		gone, leave := context.WithCancelCause(b.t.Context())
@@ -638,7 +638,7 @@ func TestAChangeThatDidNotMatter(t *testing.T) {
 	inBubble(t, func(b *box) {
 		looks := 0
 		go func() {
-			_ = b.Ask(b.t.Context(), Query{Name: "db", Conn: "a"}, func() (bool, error) { looks++; return looks == 4, nil })
+			_ = b.Ask(b.t.Context(), Query{Keys: Keys{Name: "db"}, Conn: "a"}, func() (bool, error) { looks++; return looks == 4, nil })
 			b.note("a")
 		}()
 		synctest.Wait()
@@ -661,7 +661,7 @@ func TestAChangeThatDidNotMatter(t *testing.T) {
 func TestConnectionsAreForgotten(t *testing.T) {
 	inBubble(t, func(b *box) {
 		for i := range 2500 {
-			b.ask(fmt.Sprint("c", i), Query{Name: fmt.Sprint("db", i%7), After: b.index()})
+			b.ask(fmt.Sprint("c", i), Query{Keys: Keys{Name: fmt.Sprint("db", i%7)}, After: b.index()})
 			b.apply(fmt.Sprint("db", i%7), false)
 			pass(1)
 			b.Lines.mu.Lock()
@@ -684,7 +684,7 @@ func TestManyAtOnce(t *testing.T) {
 			all.Go(func() {
 				conn := fmt.Sprint("c", i%20)
 				for round := range 10 {
-					query := Query{Name: "db", Conn: conn, Monitor: i%7 == 0, After: b.index()}
+					query := Query{Keys: Keys{Name: "db"}, Conn: conn, Monitor: i%7 == 0, After: b.index()}
 					if i%3 == 0 {
 						query.Name, query.Below = "d", true
 					}

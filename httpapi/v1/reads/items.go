@@ -2,7 +2,6 @@ package reads
 
 import (
 	"encoding/base64"
-	"time"
 	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
@@ -91,8 +90,8 @@ func noItem(name string, index uint64) error {
 	return p
 }
 
-// listItems shows a page of items. One that waits does so for all names that begin with its
-// prefix, and so for none that the caller may not read.
+// listItems shows a page of items. A list that waits for a change needs a caller that may read
+// every name below its prefix.
 func (api *API) listItems(c echo.Context) error {
 	q, err := exchange.ParseQuery(c, exchange.ReadParams("prefix", "limit", "cursor", "index", "wait")...)
 	if err != nil {
@@ -161,26 +160,8 @@ func (api *API) awaitItems(c echo.Context, q exchange.Query, name string, below 
 	if changed(name, after.index) {
 		return nil
 	}
-	if err := api.events.BeginQuery(); err != nil {
-		return err
-	}
-	defer api.events.EndQuery()
-	end := time.NewTimer(after.wait)
-	defer end.Stop()
-	for {
-		select {
-		case <-watch.News():
-			if watch.Index() > after.index {
-				return nil
-			}
-		case <-end.C:
-			return nil
-		case <-api.x.Closing():
-			return nil
-		case <-c.Request().Context().Done():
-			return c.Request().Context().Err()
-		}
-	}
+	listen := func() (news <-chan struct{}, stop func()) { return watch.News(), func() {} }
+	return api.waitFor(c, after.wait, listen, func() bool { return watch.Index() > after.index })
 }
 
 // itemChanged reports whether a waiting read of an item has a change to show, or waits for a

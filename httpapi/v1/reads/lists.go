@@ -136,9 +136,7 @@ func pageOfSessions(m *fsm.Machine, id *access.Identity, after uint64, limit int
 type pageSize struct{ records, bytes int }
 
 func (p *pageSize) add(s *fsm.SessionView, list []fsm.WaitListView) {
-	for _, pair := range s.Metadata {
-		p.bytes += len(pair.Key) + len(pair.Value)
-	}
+	p.bytes += pairBytes(s.Metadata)
 	for i := range s.Leases {
 		p.records++
 		p.bytes += len(s.Leases[i].Semaphore) + len(s.Leases[i].Reason)

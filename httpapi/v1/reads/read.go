@@ -225,21 +225,29 @@ func (api *API) awaitChange(c echo.Context, q exchange.Query, s semaphoreQuery) 
 	if s.since.index > reading.Index || s.since.wait == 0 || api.changedSince(s) {
 		return nil
 	}
+	listen := func() (news <-chan struct{}, stop func()) { return api.x.Node.Changed(s.name) }
+	return api.waitFor(c, s.since.wait, listen, func() bool { return api.changedSince(s) })
+}
+
+// waitFor blocks until changed reports true, the wait is over or the server goes down; it fails if
+// the client is gone, or if too many queries wait. It asks changed after each listen, and again at the
+// news of the channel that listen returned.
+func (api *API) waitFor(c echo.Context, wait time.Duration, listen func() (news <-chan struct{}, stop func()), changed func() bool) error {
 	if err := api.events.BeginQuery(); err != nil {
 		return err
 	}
 	defer api.events.EndQuery()
-	end := time.NewTimer(s.since.wait)
+	end := time.NewTimer(wait)
 	defer end.Stop()
 	for {
-		changed, stop := api.x.Node.Changed(s.name)
-		if api.changedSince(s) {
+		news, stop := listen()
+		if changed() {
 			stop()
 			return nil
 		}
 		more := false
 		select {
-		case <-changed:
+		case <-news:
 			more = true
 		case <-end.C:
 		case <-api.x.Closing():
