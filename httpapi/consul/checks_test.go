@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -339,6 +340,10 @@ func TestIdempotencyKeys(t *testing.T) {
 			if s.Is(got, c.want); got.Header("Idempotency-Replayed") != "true" {
 				s.Errorf("%s is not marked as a repeat", c.line)
 			}
+		}
+		got := s.Ask("PUT /v1/kv/a?acquire="+id, "x", key(12)) // its session has ended
+		if s.Is(got, "500 text raft apply failed: invalid session "+strconv.Quote(id)); got.Header("Idempotency-Replayed") != "true" {
+			s.Error("the acquire is not marked as a repeat")
 		}
 		s.Is(s.Ask("PUT /v1/kv/b", "x", "Idempotency-Key: short"), "400 text An idempotency key is 16 to 128 visible ASCII characters.")
 		s.Is(s.Ask("PUT /v1/kv/b", "x", key(1)), "422 text This Idempotency-Key was used with another request. Draw a new key for each request.")

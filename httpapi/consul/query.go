@@ -39,6 +39,15 @@ func (q *query) has(name string) bool { return q.values.Has(name) }
 // consistency returns how recent the state of a read must be.
 func (q *query) consistency() cluster.Consistency { return cluster.Consistency{Stale: q.stale} }
 
+// after returns the number after which a change is waited for, when last is that of the last change so
+// far. An index of 1 also stands for no change at all.
+func (q *query) after(last uint64) uint64 {
+	if q.index == 1 && last == 0 {
+		return 0
+	}
+	return q.index
+}
+
 // firstError makes checks in their order, and returns the error of the first that fails.
 func firstError(checks ...func() error) error {
 	for _, check := range checks {

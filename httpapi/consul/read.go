@@ -104,9 +104,10 @@ func (k keys) getKey(c echo.Context) error {
 // awaitItems blocks until the state is as recent as a query requires and, where it has an
 // index, until that of the keys is above it or the wait is over. The caller then reads the state.
 func (k keys) awaitItems(c echo.Context, q *query, of turns.Keys) (cluster.Reading, error) {
-	waiting := turns.Query{Keys: of, Conn: connOf(c), Monitor: q.stale || q.consistent, After: q.index}
+	waiting := turns.Query{Keys: of, Conn: connOf(c), Monitor: q.stale || q.consistent}
 	at, err := k.await(c, q, func(ctx context.Context) error {
-		return k.lines.Ask(ctx, waiting, func() (done bool, err error) { return k.changed(of, q.index), nil })
+		k.View(c, func(m *fsm.Machine) { waiting.After = q.after(m.ItemsIndex("")) })
+		return k.lines.Ask(ctx, waiting, func() (done bool, err error) { return k.changed(of, waiting.After), nil })
 	})
 	if err == nil && q.index == 0 && !of.Below && !waiting.Monitor {
 		k.lines.AfterRefusal(c.Request().Context(), waiting.Conn, of.Name)
@@ -116,6 +117,12 @@ func (k keys) awaitItems(c echo.Context, q *query, of turns.Keys) (cluster.Readi
 
 // show builds the reply to a GET of keys, and its index.
 func (k keys) show(c echo.Context, q *query, of turns.Keys, l *list) (index uint64, r reply, err error) {
+	if of.Below {
+		if err = k.BeginLarge(c.Request().Context()); err != nil {
+			return 0, r, err
+		}
+		defer k.EndLarge()
+	}
 	switch {
 	case q.has("keys"):
 		index, err = k.walk(c, of, k.eachName(q, of.Name, l))

@@ -206,10 +206,12 @@ func (s sessions) awaitSessions(c echo.Context, q *query) (cluster.Reading, erro
 	return s.await(c, q, func(ctx context.Context) error {
 		again := time.NewTicker(sessionsEvery)
 		defer again.Stop()
-		for {
-			var index uint64
-			s.View(c, func(m *fsm.Machine) { index = m.HoldersIndex() })
-			if index > q.index {
+		var index uint64
+		look := func(m *fsm.Machine) { index = m.HoldersIndex() }
+		s.View(c, look)
+		after := q.after(index)
+		for ; ; s.View(c, look) {
+			if index > after {
 				return nil
 			}
 			select {

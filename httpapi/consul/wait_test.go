@@ -164,9 +164,10 @@ func TestCutOffNodeEndsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := apitest.NewCluster(t, asConsul)
 		s := c.Site(false)
+		s.Is(s.Ask("PUT /v1/kv/a", "y"), yes)
 		s.Is(s.Ask("PUT /v1/kv/a", "x"), yes)
 		var waiting []<-chan apitest.Answer
-		for _, query := range []string{"?consistent&index=1", "?stale&index=1", "?index=1", "?index=1&wait=4s"} {
+		for _, query := range []string{"?consistent&index=2", "?stale&index=2", "?index=2", "?index=2&wait=4s"} {
 			waiting = append(waiting, s.Later("GET /v1/kv/a"+query, ""))
 		}
 		s.Advance(time.Second) // until they have read
@@ -353,6 +354,52 @@ func TestLocks(t *testing.T) {
 		s.Is(s.Ask("PUT /v1/session/destroy/"+one, ""), yes)
 		step("acquire="+two, yes, two, 2)
 	})
+}
+
+// TestWaitingValuesAreCounted: the value of a contender that waits counts for the memory of bodies.
+func TestWaitingValuesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := apitest.NewCluster(t, asConsul, func(cfg *apitest.Config) { cfg.Exchange.BodyMemory = 1 << 20 })
+		s := c.Site(false)
+		cut := s.Node.Status().Node
+		c.Net.Isolate(cut)
+		value := strings.Repeat("x", 500<<10)
+		one, two := s.Later("PUT /v1/kv/a?cas=0", value), s.Later("PUT /v1/kv/a?cas=0", value)
+		if len(one)+len(two) > 0 {
+			t.Fatal("a write ended without a leader")
+		}
+		if got := s.Ask("PUT /v1/kv/a?cas=0", value); got.Status != 500 || !strings.Contains(got.Body, "--max-body-memory") {
+			t.Errorf("the third value, with room for two: %s", got)
+		}
+		c.Net.Rejoin(cut)
+		<-one
+		<-two
+	})
+}
+
+// TestFirstChange: the first change of a cluster, of items or of sessions, ends the waits that began before it.
+func TestFirstChange(t *testing.T) {
+	for change, targets := range map[string][]string{
+		"PUT /v1/kv/a":           {"/v1/kv/a?wait=1m", "/v1/kv/?recurse&wait=1m"},
+		"PUT /v1/session/create": {"/v1/session/list?wait=1m"},
+	} {
+		inEachConsul(t, func(s *apitest.Site) {
+			var waiting []<-chan apitest.Answer
+			for _, target := range targets {
+				waiting = append(waiting, later(s, target))
+			}
+			if got := s.Ask(change, ""); got.Status != 200 {
+				s.Fatalf("%s: %s", change, got)
+			}
+			s.Advance(time.Second)
+			synctest.Wait()
+			for i, reply := range waiting {
+				if len(reply) == 0 {
+					s.Fatalf("%s did not end %s", change, targets[i])
+				}
+			}
+		})
+	}
 }
 
 // TestLongListsDoNotHoldTheMachine: the index of a list that changes while it is read is not

@@ -55,8 +55,7 @@ func (k keys) putKey(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	k.DoneWithBody(c)
-	switch {
+	switch { // the body is counted to the end: a contender's value may wait for seconds
 	case p.has("acquire"):
 		return k.acquire(c, &p)
 	case p.has("release"):
@@ -85,6 +84,9 @@ func (k keys) checkAndSet(c echo.Context, p *put) error {
 // contend performs a command by which a contender takes a key, in its turn: see turns.Lines.Write. Where
 // refused reports true it replies as the state machine would, without the log.
 func (k keys) contend(c echo.Context, command fsm.Command, key string, acquire bool, refused func() (bool, error)) (reply *cluster.Reply, err error) {
+	if k.Caller(c).May(command) != nil {
+		return k.do(c, command) // refused there, and in the audit log
+	}
 	end, err := k.lines.Write(c.Request().Context(), connOf(c), key, acquire)
 	if err != nil {
 		return nil, err
@@ -131,8 +133,12 @@ func (k keys) acquire(c echo.Context, p *put) error {
 	if err != nil {
 		return err
 	}
+	over := reply.Replayed && reply.Code == fsm.OK && reply.DeadlineMS == 0 // the session has ended since
 	switch reply.Code {
 	case fsm.UnknownSession, fsm.ExpiredSession, fsm.Revoked:
+		over = true
+	}
+	if over {
 		if session == "" {
 			return errMissingSession
 		}

@@ -258,12 +258,19 @@ func (x *Exchange) SendRead(c echo.Context, build func() (any, error)) error {
 	return x.Send(c, http.StatusOK, "application/json", out.Bytes())
 }
 
+// BeginLarge blocks until this request may build a large reply, or fails with ctx's error if the client hangs up
+// first. EndLarge must follow, before the reply is sent.
+func (x *Exchange) BeginLarge(ctx context.Context) error { return x.makers.begin(ctx) }
+
+// EndLarge lets the next request build a large reply.
+func (x *Exchange) EndLarge() { x.makers.end() }
+
 // make builds a reply and writes its JSON into an empty buffer.
 func (x *Exchange) make(ctx context.Context, out *bytes.Buffer, build func() (any, error)) error {
-	if err := x.makers.begin(ctx); err != nil {
+	if err := x.BeginLarge(ctx); err != nil {
 		return err
 	}
-	defer x.makers.end()
+	defer x.EndLarge()
 	body, err := build()
 	if err != nil {
 		return err

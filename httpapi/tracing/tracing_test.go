@@ -43,6 +43,10 @@ func (n *fakeNode) DoMany(_ context.Context, calls []cluster.Call) ([]cluster.Re
 	return make([]cluster.Reply, len(calls)), make([]error, len(calls))
 }
 
+func (n *fakeNode) Read(context.Context, cluster.Consistency) (cluster.Reading, error) {
+	return cluster.Reading{}, nil
+}
+
 func (n *fakeNode) Status() cluster.Status { return cluster.Status{Node: "n2", Leader: "n1"} }
 
 func (n *fakeNode) EventsAfter(after replica.EventID) (replica.EventPage, error) {
@@ -155,6 +159,11 @@ func TestSpans(t *testing.T) {
 	node.page = replica.EventPage{News: make(chan struct{}), Entries: []replica.EventEntry{{Effects: []fsm.Effect{
 		{Kind: fsm.EffectGranted, Token: 8, Trace: clientParent}, {Kind: fsm.EffectGranted, Token: 9, Trace: releaseParent}}}}}
 	request(traces, clientParent, do(cluster.Call{Command: fsm.ListDeliver{Session: 7}, Wait: time.Minute}))
+	request(traces, clientParent, func(ctx context.Context) error {
+		_, _ = over.Read(ctx, cluster.Consistency{})
+		_, _ = over.Read(ctx, cluster.Consistency{Stale: true}) // waits for nothing: no span
+		return nil
+	})
 	traces.Committed(releaseParent, time.Now(), 3, 44)
 	traces.Committed("no context", time.Now(), 3, 45)
 	flush()
@@ -178,7 +187,7 @@ func TestSpans(t *testing.T) {
 	if s := spans["commit"]; s.Parent != "00f067aa0ba902b7" || s.Attributes["signalbox.index"] != int64(44) {
 		t.Errorf("of the commit: %+v", s)
 	}
-	if len(collector.Spans()) != 10 { // four requests, each with a forward, one grant, one commit
+	if len(collector.Spans()) != 12 { // five requests, each with a forward or a read, one grant, one commit
 		t.Errorf("%d spans: %+v", len(collector.Spans()), collector.Spans())
 	}
 }
