@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -170,6 +172,28 @@ func TestResultsAreForEver(t *testing.T) {
 		t.Errorf("all is read as\n%+v, error %v, and was\n%+v", decoded, err, all)
 	}
 	golden(t, "testdata/results.golden", b.String())
+}
+
+// TestEachMemberOfAResultIsKnown: what is read with one member alone is written as the same bytes, so that no member
+// is read over.
+func TestEachMemberOfAResultIsKnown(t *testing.T) {
+	known := 0
+	for bit := range 64 {
+		for content := range 64 { // as many bytes as some member needs
+			encoded := append(binary.AppendUvarint([]byte{byte(OK)}, 1<<bit), bytes.Repeat([]byte{1}, content)...)
+			decoded, err := DecodeResult(encoded)
+			if err != nil {
+				continue
+			}
+			known++
+			if again := AppendResult(nil, &decoded); !bytes.Equal(again, encoded) {
+				t.Errorf("bit %d: %x is read as %x", bit, encoded, again)
+			}
+		}
+	}
+	if known < 30 {
+		t.Errorf("only %d members are read", known)
+	}
 }
 
 // TestResultsOfOtherProgramsAreRefused: a code or a member that this program does not know.

@@ -46,6 +46,7 @@ func TestRecordsOfAllFormatsAreForEver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	newest := 0
 	for name, want := range map[string]record{
 		"FORMAT-1":         {format: 1, node: "n1", complete: true},
 		"FORMAT-2":         {format: 2, node: "n1", cluster: "5a0f6c1e8d7b4a39926e1f0c3b5d7e81", folder: folder, journal: noJournal, restored: 17, complete: true},
@@ -61,6 +62,10 @@ func TestRecordsOfAllFormatsAreForEver(t *testing.T) {
 		if got := want.encode(); !bytes.Equal(got, golden) {
 			t.Errorf("%s became %q", name, got)
 		}
+		newest = max(newest, want.format)
+	}
+	if newest != knownFormat {
+		t.Errorf("folders are written in format %d, of which there is no golden record", knownFormat)
 	}
 }
 

@@ -132,6 +132,23 @@ func TestHalvesInTurn(t *testing.T) {
 	}
 }
 
+// TestHalvesAreNotOverrun: no record reaches beyond its half, whatever its size.
+func TestHalvesAreNotOverrun(t *testing.T) {
+	const half = 1024
+	for length := range half {
+		m := empty(half, 0)
+		m.content = append(m.content, make([]byte, half)...) // behind the second half, which is the first to be used
+		j, _ := open(t, m, 0)
+		_, err := j.Append(Op{Entries: []Entry{{Data: bytes.Repeat([]byte{1}, length)}}})
+		if bytes.ContainsFunc(m.content[fileHead+2*half:], func(r rune) bool { return r != 0 }) {
+			t.Fatalf("a record of %d bytes of data reaches beyond its half", length)
+		}
+		if fits := aligned(recordHead+entryHead+int64(length)) <= half; fits != (err == nil) {
+			t.Fatalf("%d bytes of data: %v", length, err)
+		}
+	}
+}
+
 // TestFailedWriteIsWrittenOver: of a write that failed nothing is left once the next change is
 // there, in whatever half that is, and whether all of it was written, or a part.
 func TestFailedWriteIsWrittenOver(t *testing.T) {
