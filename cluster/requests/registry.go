@@ -257,7 +257,7 @@ func (r *Registry) settle(q *Request, got *Settlement) {
 	r.forget(q)
 	q.state = Settled
 	if got.Fate == outcome.Applied && got.Result.Code == fsm.Waiting && q.Listener != nil {
-		r.waits.listen(q.Listener, &got.Result)
+		r.waits.listen(q.Listener, &got.Result, got.Index)
 	}
 	q.post(got)
 }

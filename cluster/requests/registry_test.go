@@ -425,7 +425,7 @@ func TestSeveralListenForOnePlace(t *testing.T) {
 	var all []*Listener
 	for range 3 {
 		l := NewListener(nil)
-		r.waits.listen(l, &fsm.Result{Place: 42})
+		r.waits.listen(l, &fsm.Result{Place: 42}, 20)
 		all = append(all, l)
 	}
 	r.Stop(all[2])

@@ -19,6 +19,7 @@ type Listener struct {
 	Concluded chan *Conclusion // gets at most one, which is not to be changed, and has room for it
 	place     uint64           // 0 until it listens; guarded by Registry.mu
 	session   uint64           // of the request; 0 until it listens; guarded by Registry.mu
+	index     uint64           // of the entry that said that it waits; 0 until it listens; guarded by Registry.mu
 }
 
 // Conclusion is the end of a wait, with the entry that ended it.
@@ -43,9 +44,9 @@ func NewListener(wants []fsm.Want) *Listener {
 	return &Listener{Wants: wants, Concluded: make(chan *Conclusion, 1)}
 }
 
-// listen starts a Listener on the place of a Waiting result.
-func (w *waits) listen(l *Listener, waiting *fsm.Result) {
-	l.place, l.session = waiting.Place, waiting.Session
+// listen starts a Listener on the place of a Waiting result, which is of the entry with that index.
+func (w *waits) listen(l *Listener, waiting *fsm.Result, index uint64) {
+	l.place, l.session, l.index = waiting.Place, waiting.Session, index
 	if w.callers[l.place] == nil {
 		w.callers[l.place] = map[*Listener]struct{}{}
 	}
@@ -102,11 +103,15 @@ func (w *waits) conclude(place uint64, end Conclusion) {
 	delete(w.callers, place)
 }
 
-// lookUp looks up every open wait in a state that came from a snapshot: one that still
-// waits goes on; the state shows the ends of the others as far as it can.
+// lookUp looks up the open waits that began by the index of a state that came from a snapshot: one that still
+// waits goes on; the state shows the ends of the others as far as it can. Of a wait that the leader has reported from
+// behind that index it knows nothing: its session may have held, then, what it waits for now.
 func (w *waits) lookUp(state *fsm.Machine, index uint64) {
 	for _, listeners := range w.callers {
 		for l := range listeners {
+			if l.index > index {
+				continue
+			}
 			if end, ended := endOf(state, l, index); ended {
 				l.Concluded <- &end
 				w.stop(l)
