@@ -80,15 +80,19 @@ func TestLargeDeleteTakesSeveralEntries(t *testing.T) {
 		b.fill(RevokeLease{Session: i + 1, Name: "a", Reason: "room"},
 			AcquireOnce{Name: "a", Count: 1, TTLMS: MaxTTLMS, WaitMS: MaxTTLMS, Session: 100_000 + i})
 	}
+	b.fill(Acquire{Session: 3500, Name: "b", Count: 1, TTLMS: KeepTTL})
 	applied := b.apply(DeleteSemaphore{Name: "a"}, CreateSemaphore{Name: "a", Permits: 1},
-		Acquire{Session: 2000, Name: "a", Count: 1, TTLMS: KeepTTL}, RestoreSession{Session: 3000, TTLMS: 1})
-	for i, code := range []Code{OK, OK, OK, OK} {
+		Acquire{Session: 2000, Name: "a", Count: 1, TTLMS: KeepTTL}, RestoreSession{Session: 3000, TTLMS: 1},
+		RestoreSession{Session: 3500, TTLMS: 1, Leases: []Want{{"b", 1}}})
+	for i, code := range []Code{OK, OK, OK, OK, OK} {
 		if got := applied.Commands[i].Result.Code; got != code {
 			t.Fatalf("command %d: %v", i, got)
 		}
 	}
-	if found := applied.Commands[3].Result.Found; !found {
-		t.Error("a restore of a session whose leases are gone finds it otherwise")
+	for _, c := range applied.Commands[3:] {
+		if !c.Result.Found {
+			t.Errorf("a restore of a session of which leases are gone finds it otherwise: %+v", c.Result)
+		}
 	}
 	ends, released, deleted := 0, 0, 0
 	count := func(applied *Applied) {
@@ -114,7 +118,7 @@ func TestLargeDeleteTakesSeveralEntries(t *testing.T) {
 	if _, sees := b.m.Lease(1, "a"); sees || len(view.Leases) > 0 || len(b.m.Holders("a", 0, 10)) != 1 {
 		t.Error("a lease of the deleted semaphore is seen")
 	}
-	if semaphores, _, seen, _ := b.m.Counts(); semaphores != 2 || seen != 1 {
+	if semaphores, _, seen, _ := b.m.Counts(); semaphores != 2 || seen != 2 {
 		t.Errorf("%d semaphores and %d leases are counted", semaphores, seen)
 	}
 	b.rest(applied, count)
