@@ -102,7 +102,7 @@ type History struct {
 	resource   map[string]uint64        // the highest token that each resource has seen
 	Deadlines  map[string]time.Duration // of sessions: until when the client was promised them
 	ttls       map[string]time.Duration // of sessions
-	earlies    []string                 // leases that were lost before the client's time was over
+	lostEarly  []string                 // leases that were lost before the client's time was over
 }
 
 // NewHistory begins a history, now.
@@ -162,7 +162,7 @@ func (h *History) NoteTTL(session string, ttl time.Duration) {
 func (h *History) Early(l *client.Lease, why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.earlies = append(h.earlies, fmt.Sprintf("%v: token %d of %s was lost: %v", time.Since(h.Began), l.Token, l.Semaphore, why))
+	h.lostEarly = append(h.lostEarly, fmt.Sprintf("%v: token %d of %s was lost: %v", time.Since(h.Began), l.Token, l.Semaphore, why))
 }
 
 // NoteDeadline notes until when a client counts on a session at most.
