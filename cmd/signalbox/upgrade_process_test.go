@@ -36,7 +36,7 @@ var nextLevel = []struct{ file, find, put string }{
 	name:  "reset",
 	names: fieldSemaphore,
 	command: func(p *params, _ exchange.Commands) fsm.Command { return fsm.Reset{Name: p.semaphore} },
-	answer: valueAnswer,
+	response: valueResponse,
 }
 
 $0`},
