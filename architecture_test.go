@@ -85,7 +85,7 @@ var layers = map[string][]string{
 	"internal/logtest":     {},                                                                                                                                                                                                // a log that the tests of nodes read
 	"internal/openapitest": {},                                                                                                                                                                                                // requests and replies, compared with the description of the API
 	"internal/simulation":  {},                                                                                                                                                                                                // the whole service under faults, in virtual time: tests alone
-	"internal/checks":      {"client", "cluster/replica", "fsm"},                                                                                                                                                              // what a run under faults is held to
+	"internal/checks":      {"client", "cluster/replica", "fsm", "internal/noderedclient", "internal/throttleclient"},                                                                                                         // what a run under faults is held to
 	"internal/chaos":       {},                                                                                                                                                                                                // real processes under faults: tests alone
 	"internal/memnet":      {},                                                                                                                                                                                                // the network that cluster's tests break
 	"internal/mutants":     {},                                                                                                                                                                                                // faults in the source, and the tests that catch them
@@ -167,8 +167,8 @@ var testLayers = map[string][]string{
 	"cluster/offline":     {"internal/memnet"},
 
 	"internal/credentials": {"internal/certs"},
-	"internal/chaos":       {"client", "cluster/replica", "fsm", "internal/checks", "internal/noderedclient", "internal/throttleclient"},
-	"internal/simulation":  {"client", "cluster", "cluster/outcome", "cluster/replica", "httpapi", "httpapi/exchange", "internal/checks", "internal/memnet", "store"},
+	"internal/chaos":       {"client", "cluster/replica", "fsm", "internal/checks"},
+	"internal/simulation":  {"client", "cluster", "cluster/outcome", "cluster/replica", "httpapi", "httpapi/exchange", "httpapi/nodered", "httpapi/throttle", "internal/checks", "internal/memnet", "store"},
 }
 
 // testOnly are packages that only tests import, and packages of this list.
@@ -195,7 +195,7 @@ var homes = map[string][]string{
 	"go.opentelemetry.io":                     {"httpapi/tracing", "internal/otlptest"},
 	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "internal/checks"},
 	"github.com/hashicorp/consul":             {"internal/consulclient"},
-	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/consulclient", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/otlptest", "internal/chaos", "internal/simulation", "examples/rate-limit"},
+	"net/http":                                {"httpapi", "client", "cmd/signalbox", "internal/consulclient", "internal/noderedclient", "internal/throttleclient", "internal/credentials", "internal/openapitest", "internal/otlptest", "internal/checks", "internal/chaos", "internal/simulation", "examples/rate-limit"},
 }
 
 // pureFolders are the state machine's folder and those of the packages of ours that

@@ -21,6 +21,7 @@ var (
 	count    = flag.Int("faults", 12, "runs of a round, if no duration is given")
 	nodes    = flag.Int("nodes", 0, "nodes of the cluster; 0: three, and five in every second round")
 	only     = flag.String("only", "", "the name of the only fault to make")
+	herds    = flag.Int("herds", 1, "herds of 14 clients, each with semaphores of its own")
 	enough   = flag.Int("enough", enoughEach, "operations a second before the fault, below which a run is void")
 )
 

@@ -16,20 +16,22 @@ import (
 // actor is one client: it acts until the run ends.
 type actor struct {
 	*checks.Actor
-	r   *run
-	raw *rawClient
+	r     *run
+	herd  int // whose semaphores it uses
+	plain *checks.Plain
 }
 
 // newActor makes a client that prefers one of the nodes.
 func newActor(r *run, number int) *actor {
-	a := &actor{r: r}
+	a := &actor{r: r, herd: number / actors}
 	a.Actor = &checks.Actor{History: r.History, Run: a, Number: number, Random: rand.New(rand.NewPCG(r.seed, uint64(number)+1000))}
 	transport := &http.Transport{MaxIdleConnsPerHost: 8, IdleConnTimeout: 5 * time.Second}
 	var err error
 	a.Client, err = client.New(client.Config{Addresses: r.urls(number), InOrder: true, HTTPClient: &http.Client{Transport: transport},
 		GiveUpAfter: 20 * time.Second, AttemptTimeout: 4 * time.Second, LongestWait: 3 * time.Second, Gather: number%4 == 3})
 	must(r.t, err)
-	a.raw = newRawClient(r.urls(number), transport)
+	a.plain = &checks.Plain{Actor: a.Actor, Addresses: r.urls(number), HTTP: &http.Client{Transport: transport}, Attempt: 4 * time.Second,
+		Pause: 20 * time.Millisecond, Held: a.heldFor, Stop: r.stop, Keys: r.prefix, Fail: r.fail}
 	return a
 }
 
@@ -42,15 +44,15 @@ func (a *actor) act() {
 			return
 		case <-time.After(time.Duration(a.Random.IntN(8)) * time.Millisecond): // as a client that also works
 		}
-		switch {
-		case a.Number < 9:
+		switch role := a.Number % actors; {
+		case role < 9:
 			a.Once()
-		case a.Number < 12:
-			a.onceRaw()
-		case a.Number == 12:
-			a.throttle()
+		case role < 12:
+			a.plain.Once()
+		case role == 12:
+			a.plain.Throttle()
 		default:
-			a.nodered()
+			a.plain.NodeRED()
 		}
 	}
 }
@@ -60,11 +62,11 @@ func (a *actor) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	_ = a.Client.Close(ctx) // a session whose end is not confirmed expires
-	a.raw.http.CloseIdleConnections()
+	a.plain.HTTP.CloseIdleConnections()
 }
 
 // Name implements checks.Run.
-func (a *actor) Name(kind string) string { return a.r.name(kind) }
+func (a *actor) Name(kind string) string { return a.r.name(a.herd, kind) }
 
 // Patience implements checks.Run: these clients are in a hurry.
 func (a *actor) Patience(most time.Duration) time.Duration {

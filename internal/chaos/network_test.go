@@ -103,7 +103,10 @@ func removeStale() {
 	}
 }
 
+// remove takes everything away. The kernel removes the links of a namespace some time after it, and the next
+// cluster has the same names: so the link goes first.
 func (n *namespaces) remove() {
+	_ = exec.Command("ip", "link", "del", n.prefix+"c").Run()
 	list, _ := exec.Command("ip", "netns", "list").Output()
 	for line := range strings.Lines(string(list)) {
 		if name, _, _ := strings.Cut(strings.TrimSpace(line), " "); name == n.prefix+"h" || strings.HasPrefix(name, n.prefix+"n") {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -21,7 +22,7 @@ const (
 	// enoughEach is how many operations a second must be known before the fault.
 	enoughEach = 200
 	warmUp     = 4 * time.Second
-	// actors is how many clients there are.
+	// actors is how many clients a herd has.
 	actors = 14
 )
 
@@ -45,7 +46,32 @@ type loss struct {
 	gap  time.Duration
 }
 
-func (r *run) name(of string) string { return r.prefix + of }
+// name names a semaphore of a herd.
+func (r *run) name(herd int, kind string) string {
+	return fmt.Sprintf("%sh%d-%s", r.prefix, herd, kind)
+}
+
+// permits has those of all semaphores.
+func (r *run) permits() map[string]int64 {
+	all := map[string]int64{}
+	for herd := range *herds {
+		maps.Copy(all, checks.Permits(func(kind string) string { return r.name(herd, kind) }))
+	}
+	return all
+}
+
+// eachHerd calls a function for each herd, at the same time, with a client of it that no run counts.
+func (r *run) eachHerd(f func(a *actor)) {
+	var all sync.WaitGroup
+	for herd := range *herds {
+		a := newActor(r, herd*actors)
+		all.Go(func() {
+			defer a.leave()
+			f(a)
+		})
+	}
+	all.Wait()
+}
 
 // lost notes that a leader goes.
 func (r *run) lost(hard bool) {
@@ -68,13 +94,13 @@ func (c *cluster) run(number int, seed uint64, list []fault, lasts time.Duration
 	r := &run{cluster: c, History: checks.NewHistory(), prefix: fmt.Sprintf("r%d-", number), seed: seed, stop: make(chan struct{})}
 	random := rand.New(rand.NewPCG(seed, uint64(number)))
 	var all sync.WaitGroup
-	setUp := newActor(r, 0)
-	if err := setUp.SetUp(); err != nil {
-		c.fail("%v", err)
-	}
-	setUp.leave()
+	r.eachHerd(func(a *actor) {
+		if err := a.SetUp(); err != nil {
+			c.fail("%v", err)
+		}
+	})
 	r.History = checks.NewHistory()
-	for i := range actors {
+	for i := range *herds * actors {
 		a := newActor(r, i)
 		all.Go(a.act)
 	}
@@ -116,12 +142,16 @@ func (r *run) disturb(random *rand.Rand, list []fault, lasts time.Duration) stri
 // finish acquires every semaphore whole, and waits until nothing is left of the run.
 func (r *run) finish() (unserved []string) {
 	r.ready()
-	a := newActor(r, 0)
-	defer a.leave()
-	for _, text := range a.Whole(patience) {
-		unserved = append(unserved, "void: the last operations failed: "+text)
-	}
-	r.until("no lease or request of the run is left", patience, a.Idle)
+	var mu sync.Mutex
+	r.eachHerd(func(a *actor) {
+		failed := a.Whole(patience)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, text := range failed {
+			unserved = append(unserved, "void: the last operations failed: "+text)
+		}
+	})
+	r.eachHerd(func(a *actor) { r.until("no lease or request of the run is left", patience, a.Idle) })
 	return unserved
 }
 
@@ -130,17 +160,20 @@ func (r *run) finish() (unserved []string) {
 func (r *run) settled() {
 	a := newActor(r, 0)
 	defer a.leave()
-	last, err := a.Client.Get(context.Background(), r.name("lock"))
+	if _, err := a.Client.Up(context.Background(), a.Name("jobs"), 1); err != nil { // after all of the run
+		r.fail("%v", err)
+		return
+	}
+	last, err := a.Client.Get(context.Background(), a.Name("jobs"))
 	if err != nil {
 		r.fail("%v", err)
 		return
 	}
 	r.until("the events of the run are seen", patience, func() bool {
-		if _, err := a.Client.Up(context.Background(), r.name("jobs"), 1); err != nil {
+		if _, err := a.Client.Up(context.Background(), a.Name("jobs"), 1); err != nil {
 			return false
 		}
-		entries, _ := r.events.All()
-		return len(entries) > 0 && entries[len(entries)-1].Index >= last.ModifiedIndex
+		return r.events.Last() >= last.ModifiedIndex
 	})
 }
 
@@ -148,7 +181,7 @@ func (r *run) settled() {
 func (r *run) judge(out *outcome, unserved []string) {
 	r.settled()
 	r.agreed()
-	broken, undecided := checks.Judge(r.History, r.events, checks.Permits(r.name), 0)
+	broken, undecided := checks.Judge(r.History, r.events, r.permits(), 0)
 	out.broken = slices.Concat(r.takeBroken(), unserved, broken)
 	if out.rate < *enough {
 		out.broken = append(out.broken, fmt.Sprintf("void: %d operations a second before the fault, fewer than %d", out.rate, *enough))

@@ -29,6 +29,7 @@ type EventLog struct {
 
 	mu      sync.Mutex
 	entries map[uint64]Logged
+	last    uint64   // the highest index of entries
 	known   []span   // the indexes whose events some node has shown
 	Jumps   int      // how often a snapshot came into the place of the log of a node
 	Differ  []string // what nodes show differently
@@ -59,6 +60,7 @@ func (l *EventLog) Take(id string, page replica.EventPage, after replica.EventID
 		first, known := l.entries[e.Index]
 		if !known {
 			l.entries[e.Index] = Logged{e, id, time.Since(l.began)}
+			l.last = max(l.last, e.Index)
 		} else if !reflect.DeepEqual(first.EventEntry, e) {
 			l.Differ = append(l.Differ, fmt.Sprintf("index %d is %+v on %s, and %+v on %s", e.Index, first.EventEntry, first.by, e, id))
 		}
@@ -85,6 +87,13 @@ func (l *EventLog) All() (list []Logged, gap uint64) {
 		list = append(list, l.entries[index])
 	}
 	return list, gap
+}
+
+// Last returns the highest index whose events some node has shown, 0 for none.
+func (l *EventLog) Last() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
 }
 
 // GrantKey names a grant as its client knows it.

@@ -23,9 +23,10 @@ func clientHost(i int) string { return fmt.Sprintf("c%d", i) }
 // actor is one client: it acts until the episode ends.
 type actor struct {
 	*checks.Actor
-	e    *episode
-	way  *way
-	stop <-chan struct{} // closed when the episode ends
+	e     *episode
+	way   *way
+	plain *checks.Plain
+	stop  <-chan struct{} // closed when the episode ends
 }
 
 // way carries the requests of a client, over the network in memory. While it is
@@ -100,12 +101,14 @@ func newActor(e *episode, number int, seed uint64) *actor {
 	a.Client, err = client.New(client.Config{Addresses: addresses, InOrder: true, HTTPClient: &http.Client{Transport: a.way},
 		GiveUpAfter: 20 * time.Second, Gather: number%4 == 3})
 	e.must(err)
+	a.plain = &checks.Plain{Actor: a.Actor, Addresses: addresses, HTTP: &http.Client{Transport: a.way}, Attempt: 10 * time.Second,
+		Pause: time.Second, Held: a.heldFor, Keys: clientHost(number), Fail: e.failed}
 	return a
 }
 
 // act does one thing after the other until stop is closed, and ends all that it has.
 func (a *actor) act(stop <-chan struct{}) {
-	a.stop = stop
+	a.stop, a.plain.Stop = stop, stop
 	for {
 		hurry, wake := a.e.pace()
 		pause := time.Duration(a.Random.IntN(240_000)) * time.Millisecond
@@ -118,7 +121,16 @@ func (a *actor) act(stop <-chan struct{}) {
 			return
 		case <-wake:
 		case <-time.After(pause):
-			a.Once()
+			switch a.Random.IntN(12) {
+			case 0:
+				a.plain.Once()
+			case 1:
+				a.plain.Throttle()
+			case 2:
+				a.plain.NodeRED()
+			default:
+				a.Once()
+			}
 			a.rest()
 		}
 	}
@@ -159,14 +171,18 @@ func (a *actor) TTL(most time.Duration) time.Duration {
 // Go implements checks.Run.
 func (a *actor) Go(f func()) { a.e.copies.Go(f) }
 
+// heldFor is how long a lease is held.
+func (a *actor) heldFor() time.Duration {
+	if a.Random.IntN(8) == 0 { // into the next snapshot, which Raft takes within a minute
+		return time.Duration(a.Random.IntN(90)) * time.Second
+	}
+	return time.Duration(a.Random.IntN(1500)) * time.Millisecond
+}
+
 // Hold implements checks.Run.
 func (a *actor) Hold(l *client.Lease, fenced bool, gone *atomic.Int64) (to int64) {
 	writes := a.Random.IntN(3)
-	held := time.Duration(a.Random.IntN(1500)) * time.Millisecond
-	if a.Random.IntN(8) == 0 { // into the next snapshot, which Raft takes within a minute
-		held = time.Duration(a.Random.IntN(90)) * time.Second
-	}
-	over := time.After(held)
+	over := time.After(a.heldFor())
 	for writing := true; writing; {
 		if fenced && writes > 0 {
 			writes--

@@ -18,6 +18,8 @@ import (
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/exchange"
+	"github.com/signalbox/signalbox/httpapi/nodered"
+	"github.com/signalbox/signalbox/httpapi/throttle"
 	"github.com/signalbox/signalbox/internal/checks"
 	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
@@ -103,7 +105,7 @@ func (n *node) start() {
 		NodeID: n.id, Bind: n.id + ":8711", Network: s.net.Host(n.id), Store: n.store, RaftMultiplier: s.multiplier,
 		SnapshotEntries: snapshotEntries, TrailingEntries: trailingEntries,
 		Clock:   func() time.Time { return began.Add(time.Duration(float64(time.Since(began)) * n.rate)) },
-		OnFatal: func(err error) { s.failed(n.id, err) },
+		OnFatal: func(err error) { s.failed("%s: %v", n.id, err) },
 		Logger:  hclog.New(&hclog.LoggerOptions{Name: n.id, Level: hclog.Warn, Output: &s.log, Mutex: &s.mu}),
 	}
 	for _, peer := range s.nodes[:3] {
@@ -116,7 +118,9 @@ func (n *node) start() {
 	s.must(err)
 	x, err := exchange.New(exchange.Config{Node: live})
 	s.must(err)
-	handler, err := httpapi.New(httpapi.Config{Exchange: x})
+	peers, err := throttle.New(x, throttle.Config{})
+	s.must(err)
+	handler, err := httpapi.New(httpapi.Config{Exchange: x, Dialects: []exchange.Dialect{peers, nodered.New(x, nodered.Config{})}})
 	s.must(err)
 	listener, err := s.net.Host(n.id).Listen(n.id + ":8701")
 	s.must(err)
@@ -126,11 +130,11 @@ func (n *node) start() {
 	n.work.Go(func() { follow(s.events, n.id, live, stop) })
 }
 
-// failed notes that a node must not go on.
-func (s *service) failed(id string, err error) {
+// failed notes what must not come.
+func (s *service) failed(format string, arguments ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fatal = append(s.fatal, id+": "+err.Error())
+	s.fatal = append(s.fatal, fmt.Sprintf(format, arguments...))
 }
 
 // crash does to the others what the death of the process does. The node's goroutines are
