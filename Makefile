@@ -26,7 +26,8 @@ NODES      ?= 0
 ENOUGH     ?= 200
 HERDS      ?= 1
 ROLLS      ?= 100
-NICE       ?=
+LIMIT      ?= 0
+BESIDE     ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help build run test one browser race properties exhaustion simulate chaos rolls powerloss damage lint python conformance consul golangci golangci-version vulnerabilities licences alerts man packages packages-test chart words fuzz bench benchmarks processes compose-test hooks
@@ -53,13 +54,13 @@ consul: build ## Consul's Go client, as it is, against three nodes; the cost of 
 race:         ## the tests with the race detector
 	@scripts/race.sh
 properties:   ## random operations against a slow, obvious model
-	$(NICE) go test ./fsm -run TestProperty -rapid.checks=$(CHECKS) -timeout 30m
+	nice go test ./fsm -run TestProperty -rapid.checks=$(CHECKS) -timeout 30m
 exhaustion:   ## every sequence of commands in a small scope, up to STATES distinct states
-	$(NICE) go test ./fsm -count 1 -v -run '^TestExhaustion$$' -states $(STATES) -timeout 120m
+	nice go test ./fsm -count 1 -v -run '^TestExhaustion$$' -states $(STATES) -timeout 120m
 simulate:     ## the whole service in virtual time, under faults: SEED=… (0: drawn) HOURS=…
-	GOGC=400 $(NICE) go test ./internal/simulation -count 1 -v -run '^TestSimulation$$' -seed $(SEED) -hours $(HOURS) -timeout 600m
+	GOGC=400 nice go test ./internal/simulation -count 1 -v -run '^TestSimulation$$' -seed $(SEED) -hours $(HOURS) -timeout 600m
 chaos:        ## real processes under faults: SEED=… (0: drawn) DURATION=… (0: 12 faults) NODES=… (0: 3 and 5) HERDS=… of clients
-	go test -tags chaos -count 1 -v -run '^TestChaos$$' -timeout 0 ./internal/chaos -seed $(SEED) -duration $(DURATION) -nodes $(NODES) -enough $(ENOUGH) -herds $(HERDS)
+	go test -tags chaos -count 1 -v -run '^TestChaos$$' -timeout $(LIMIT) ./internal/chaos -seed $(SEED) -duration $(DURATION) -nodes $(NODES) -enough $(ENOUGH) -herds $(HERDS)
 rolls:        ## ROLLS rolling restarts of three processes under load
 	go test -tags processes -count 1 -v -run '^TestRollingRestart$$' -timeout 0 ./cmd/signalbox -rolls $(ROLLS)
 mutants:      ## deliberate faults, each caught by a test; ONLY=TEXT: those with it in name or file
@@ -86,19 +87,20 @@ man:          ## the manual pages, in man/
 	go test -count 1 -run '^TestManual$$' ./cmd/signalbox -man "$(MAN)"
 packages:     ## archives, debs and rpms of all platforms, in dist/
 	scripts/dist.sh dist
+# Its script calls make, which would wait for the jobs of this one.
 packages-test: ## the packages, installed, started, upgraded and removed in a folder; as root
-	env -u MAKEFLAGS -u MAKELEVEL $(NICE) scripts/packages-test.sh
+	env -u MAKEFLAGS -u MAKELEVEL nice scripts/packages-test.sh
 chart:        ## the Helm chart, with helm
 	scripts/chart.sh
 words:        ## how plain the comments of each package and the docs are
 	@out=$$(go test -count 1 -v -run '^TestArchitecture$$/^comments_are_plain$$' .); passed=$$?; \
 	echo "$$out" | grep -E 'lines of (comments|docs)|more than|FAIL'; exit $$passed
 fuzz:         ## every fuzz target for FUZZTIME (30s, or 1000x: inputs)
-	$(NICE) scripts/fuzz.sh $(FUZZTIME)
+	nice scripts/fuzz.sh $(FUZZTIME)
 bench:        ## the table of docs/performance.md, in a few minutes
 	go test -v -run '^$$' -bench '^BenchmarkTable$$' -benchtime 1x -timeout 60m ./cmd/signalbox
-benchmarks:   ## all benchmarks, each for BENCHTIME; SHORT=-short: small, to see that they run
-	$(NICE) go test $(SHORT) -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./...
+benchmarks:   ## all benchmarks, each for BENCHTIME; SHORT=-short BESIDE=nice: small, beside others, to see that they run
+	$(BESIDE) go test $(SHORT) -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./...
 processes:    ## real processes, killed, paused, upgraded
 	go test -tags processes -count 1 -timeout 20m ./cmd/signalbox
 compose-test: ## real containers, if there is a Docker engine

@@ -18,7 +18,7 @@ trap finish EXIT
 trap 'exit 1' INT TERM
 fail() { echo "FAILED: $*" >&2; exit 1; }
 tool() { # tool COMMAND PACKAGE: installs it where it is missing
-  command -v "$1" >/dev/null || { command -v apt-get >/dev/null && timeout 60 apt-get update -q && timeout 90 apt-get install -qy --no-install-recommends "$2"; } >/dev/null 2>&1
+  command -v "$1" >/dev/null || { command -v apt-get >/dev/null && timeout 120 apt-get update -q && timeout 240 apt-get install -qy --no-install-recommends "$2"; } >/dev/null 2>&1
 }
 
 timeout 400 env CGO_ENABLED=0 go run "$(sed -n 's/^nfpm=(go run \([^)]*\)).*/\1/p' scripts/dist.sh)" --version >/dev/null 2>&1 ||
@@ -45,7 +45,7 @@ echo 'built twice: the same bytes'
 tool mmdebstrap mmdebstrap || true
 tool rpm rpm || true
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")
-if ! command -v mmdebstrap >/dev/null || ! timeout 100 mmdebstrap --quiet --mode=root --variant=custom \
+if ! command -v mmdebstrap >/dev/null || ! timeout 300 mmdebstrap --quiet --mode=root --variant=custom \
   --include=dpkg,dash,coreutils,libc-bin,sed,grep,tar,base-files,base-passwd,debianutils,diffutils,findutils "$suite" "$work/clean" 2>"$work/log"; then
   tail -n 3 "$work/log" 2>/dev/null || true
   echo 'NOT CHECKED: installation and removal: a Debian to install into could not be made here'
@@ -115,7 +115,7 @@ files="/usr/bin/signalbox /usr/lib/systemd/system/signalbox.service /usr/share/m
 life() {
   local kind=$1 file
   root=$work/$kind
-  port=$(free_port 38701)
+  port=$(free_port 18701)
   install_it "$work/first"
   calls daemon-reload
   for file in $files; do [ -s "$root$file" ] || fail "the $kind has no $file"; done
@@ -128,7 +128,7 @@ life() {
   cp "$root/tmp/node/ca.pem" "$root/etc/signalbox/ca.pem"
   cp "$root/tmp/node/node-n1.pem" "$root/etc/signalbox/node.pem"
   cp "$root/tmp/node/node-n1-key.pem" "$root/etc/signalbox/node-key.pem"
-  printf '%s\n' SIGNALBOX_NODE_ID=n1 "SIGNALBOX_HTTP=127.0.0.1:$port" SIGNALBOX_TOKENS= "SIGNALBOX_PEER=127.0.0.1:$(free_port 39701)" >>"$root/etc/signalbox/node.env"
+  printf '%s\n' SIGNALBOX_NODE_ID=n1 "SIGNALBOX_HTTP=127.0.0.1:$port" SIGNALBOX_TOKENS= "SIGNALBOX_PEER=127.0.0.1:$(free_port 19701)" >>"$root/etc/signalbox/node.env"
   start
   ask create db --permits 3 >/dev/null
   stop

@@ -59,7 +59,7 @@ func TestChaos(t *testing.T) {
 	}
 	t.Log(all.text(first, time.Since(began)))
 	if t.Failed() {
-		t.Logf("histories and logs: %s; again: make chaos SEED=%d DURATION=%v", dir, first, *duration)
+		t.Logf("histories and logs: %s; again: make chaos SEED=%d DURATION=%v NODES=%d HERDS=%d ENOUGH=%d", dir, first, *duration, *nodes, *herds, *enough)
 		return
 	}
 	_ = os.RemoveAll(dir)

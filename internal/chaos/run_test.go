@@ -60,7 +60,7 @@ func (r *run) permits() map[string]int64 {
 	return all
 }
 
-// eachHerd calls a function for each herd, at the same time, with a client of it that no run counts.
+// eachHerd calls a function for each herd, at the same time, with a client whose operations are not noted.
 func (r *run) eachHerd(f func(a *actor)) {
 	var all sync.WaitGroup
 	for herd := range *herds {
@@ -160,7 +160,7 @@ func (r *run) finish() (unserved []string) {
 func (r *run) settled() {
 	a := newActor(r, 0)
 	defer a.leave()
-	if _, err := a.Client.Up(context.Background(), a.Name("jobs"), 1); err != nil { // after all of the run
+	if _, err := a.Client.Up(context.Background(), a.Name("jobs"), 1); err != nil { // its entry follows all entries of the run
 		r.fail("%v", err)
 		return
 	}

@@ -210,6 +210,8 @@ func TestRealTimeCheckers(t *testing.T) {
 
 	expired := map[uint64]Logged{4: {seen: 10 * time.Second}}
 	ttls := map[string]time.Duration{"4": 10 * time.Second}
-	broke(t, Expiries(expired, map[string]time.Duration{"4": 10200 * time.Millisecond, "5": time.Hour}, ttls, 0.03), "")
-	broke(t, Expiries(expired, map[string]time.Duration{"4": 11 * time.Second}, ttls, 0.03), "session 4 was seen to expire at 10s")
+	broke(t, Expiries(expired, map[string]time.Duration{"4": 10200 * time.Millisecond, "5": time.Hour}, 0, ttls, 0.03), "")
+	broke(t, Expiries(expired, map[string]time.Duration{"4": 5200 * time.Millisecond}, 5*time.Second, ttls, 0.03), "")
+	broke(t, Expiries(expired, map[string]time.Duration{"4": 6 * time.Second}, 5*time.Second, ttls, 0.03), "session 4 was seen to expire at 10s")
+	broke(t, Expiries(expired, map[string]time.Duration{"4": 11 * time.Second}, 0, ttls, 0.03), "session 4 was seen to expire at 10s")
 }

@@ -349,11 +349,12 @@ func (r *Replay) fits(l *line, w waiting) bool {
 
 // Expiries finds sessions that were seen to expire while their clients still counted
 // on them. ended, promised and lives are by session id: promised has deadlines, since the
-// beginning of the run, and lives has ttls. rate is by how much the clocks of nodes may differ from those of clients.
-func Expiries(ended map[uint64]Logged, promised map[string]time.Duration, lives map[string]time.Duration, rate float64) (broken []string) {
+// beginning of the run, which is so long after that of the events, and lives has ttls. rate is by how much the clocks of nodes may differ from those of clients.
+func Expiries(ended map[uint64]Logged, promised map[string]time.Duration, after time.Duration, lives map[string]time.Duration, rate float64) (broken []string) {
 	for id, e := range ended {
 		session := fmt.Sprint(id)
 		until, known := promised[session]
+		until += after
 		slack := time.Duration(float64(lives[session])*rate) + 2*time.Millisecond
 		if known && e.seen < until-slack {
 			broken = append(broken, fmt.Sprintf("index %d: session %s was seen to expire at %v, and was promised until %v", e.Index, session, e.seen, until))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -15,9 +16,9 @@ import (
 	"github.com/signalbox/signalbox/internal/throttleclient"
 )
 
-// Plain is a user of plain HTTP, who notes what it saw as an Actor does. It sends each request under a key, and
-// repeats it at the next node until it has an outcome. It is for one goroutine. Each of Once, Throttle and NodeRED makes
-// one operation.
+// Plain uses plain HTTP, and notes outcomes as an Actor does. Acquires, ups and downs go under a key; a request is
+// repeated at the next node until it has an outcome. Throttle's requests have no key and stay at one node. It is for
+// one goroutine. Each of Once, Throttle and NodeRED makes one operation.
 type Plain struct {
 	*Actor
 	Addresses []string // of the nodes
@@ -26,7 +27,7 @@ type Plain struct {
 	Pause     time.Duration        // between attempts
 	Held      func() time.Duration // draws how long a lease is held
 	Stop      <-chan struct{}      // ends what is held
-	Keys      string               // the start of its keys
+	Keys      string               // the start of its keys, which keeps the runs on one cluster apart
 	Fail      func(format string, arguments ...any)
 
 	keys int
@@ -42,7 +43,7 @@ type plainReply struct {
 	Value   int64  `json:"value"`
 }
 
-// errNoOutcome says that no node has replied in time: the call may have been carried out.
+// errNoOutcome reports that no reply had an outcome before ctx ended: the call may have been carried out.
 var errNoOutcome = errors.New("no outcome")
 
 // send repeats a request until it has an outcome, or ctx ends.
@@ -51,7 +52,7 @@ func (a *Plain) send(ctx context.Context, method, path, body, key string) (plain
 		attempt, cancel := context.WithTimeout(ctx, a.Attempt)
 		r, err := a.once(attempt, a.Addresses[node%len(a.Addresses)], method, path, body, key)
 		cancel()
-		if err == nil && r.status < 500 && r.status != http.StatusTooManyRequests {
+		if err == nil && r.status != http.StatusAccepted && final(r.status) {
 			return r, nil
 		}
 		select {
@@ -60,6 +61,25 @@ func (a *Plain) send(ctx context.Context, method, path, body, key string) (plain
 		case <-time.After(a.Pause):
 		}
 	}
+}
+
+// final reports whether a status is that of an outcome. A fault may be the cause of the others.
+func final(status int) bool { return status < 500 && status != http.StatusTooManyRequests }
+
+// unexpected reports whether no fault explains an error of a dialect's client.
+func unexpected(err error) bool {
+	var network net.Error // a context that has ended is one, too
+	var nodered *noderedclient.StatusError
+	var throttle *throttleclient.HTTPError
+	switch {
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, throttleclient.ErrUnknownPeer), errors.As(err, &network):
+		return false
+	case errors.As(err, &nodered):
+		return final(nodered.Status)
+	case errors.As(err, &throttle):
+		return final(throttle.Status)
+	}
+	return true
 }
 
 func (a *Plain) once(ctx context.Context, address, method, path, body, key string) (plainReply, error) {
@@ -85,7 +105,7 @@ func (a *Plain) once(ctx context.Context, address, method, path, body, key strin
 
 func (a *Plain) key() string {
 	a.keys++
-	return fmt.Sprintf("%sactor-%03d-key-%06d", a.Keys, a.Number, a.keys)
+	return fmt.Sprintf("%sclient-%03d-key-%06d", a.Keys, a.Number, a.keys)
 }
 
 // Once makes one operation of the native interface.
@@ -140,8 +160,7 @@ func (a *Plain) lease() {
 	case r.status == http.StatusOK || r.status == http.StatusCreated:
 		o.Outcome, o.Token = Done, r.Token
 		a.Add(o)
-		a.NoteTTL(r.Session, ttl)
-		a.use(o, r, sent.Add(ttl*9/10))
+		a.use(o, r, sent, ttl)
 	case r.Code == "unavailable":
 		o.Outcome, o.Exact = Refused, o.Exact && !wait
 		a.Add(o)
@@ -152,8 +171,11 @@ func (a *Plain) lease() {
 	}
 }
 
-// use counts on a lease for a while, and until a moment at most.
-func (a *Plain) use(o Operation, r plainReply, until time.Time) {
+// use counts on a lease for a while, and for nine tenths of its ttl at most.
+func (a *Plain) use(o Operation, r plainReply, sent time.Time, ttl time.Duration) {
+	a.NoteTTL(r.Session, ttl)
+	a.NoteDeadline(r.Session, sent.Add(ttl))
+	until := sent.Add(ttl * 9 / 10)
 	from, fenced := a.Stamp(), a.Fenced(o.Semaphore)
 	valid := func() bool { return time.Now().Before(until) }
 	if fenced {
@@ -165,13 +187,12 @@ func (a *Plain) use(o Operation, r plainReply, until time.Time) {
 	}
 	to := min(a.Stamp(), int64(until.Sub(a.Began)))
 	a.NoteBelief(Belief{Semaphore: o.Semaphore, Session: r.Session, Token: r.Token, Count: o.Count, From: from, To: to})
-	a.NoteDeadline(r.Session, until)
 	ctx, cancel := a.Patient(40 * time.Second)
 	defer cancel()
 	end := o
-	end.Kind, end.Token, end.Exact, end.Call = "release", 0, false, a.Stamp()
+	end.Kind, end.Token, end.Exact, end.Call = "release", 0, false, to // a late reply may have come after the lease's end
 	if ended, err := a.send(ctx, http.MethodDelete, "/v1/sessions/"+r.Session, "", ""); err != nil || ended.status != http.StatusNoContent {
-		a.Drop(o, end.Call, 0)
+		a.Drop(o, to, 0)
 		return
 	}
 	end.Outcome = Done
@@ -196,12 +217,18 @@ func (a *Plain) Throttle() {
 	peers := &throttleclient.Client{BaseURL: a.Addresses[a.Random.IntN(len(a.Addresses))], HTTP: a.HTTP, Pause: a.hurry}
 	ttl := a.Run.TTL(24 * time.Second)
 	peer, err := peers.NewPeer(ctx, ttl)
+	if unexpected(err) {
+		a.Fail("a new peer: %v", err)
+	}
 	if err != nil {
 		return
 	}
 	pick, count := a.Pick()
 	o, sent := a.Asking(pick.Name, count, false), time.Now()
 	acquired, err := peers.Acquire(ctx, peer, o.Semaphore, count, time.Duration(a.Random.IntN(1500))*time.Millisecond, ttl)
+	if unexpected(err) {
+		a.Fail("acquire of %s by a peer: %v", o.Semaphore, err)
+	}
 	session := strconv.FormatUint(peer, 10)
 	var lease plainReply
 	if err == nil && acquired {
@@ -211,11 +238,12 @@ func (a *Plain) Throttle() {
 		lease.Session = session
 		o.Outcome, o.Token = Done, lease.Token
 		a.Add(o)
-		a.NoteTTL(session, ttl)
-		a.use(o, lease, sent.Add(ttl*9/10))
+		a.use(o, lease, sent, ttl)
 		return
 	}
 	// Its request or lease ends with the peer.
+	ctx, cancel = a.Patient(40 * time.Second)
+	defer cancel()
 	if ended, err := a.send(ctx, http.MethodDelete, "/v1/sessions/"+session, "", ""); err == nil && ended.status == http.StatusNoContent {
 		a.Withdrawn(o)
 		return
@@ -245,6 +273,9 @@ func (a *Plain) NodeRED() {
 		o.Outcome = Done
 	case errors.Is(err, noderedclient.ErrLocked):
 		o.Outcome = Refused
+	case unexpected(err):
+		a.Fail("%s of %s by a flow: %v", o.Kind, o.Semaphore, err)
+		return
 	default:
 		o.Outcome = Unknown
 	}

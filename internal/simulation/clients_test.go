@@ -102,7 +102,7 @@ func newActor(e *episode, number int, seed uint64) *actor {
 		GiveUpAfter: 20 * time.Second, Gather: number%4 == 3})
 	e.must(err)
 	a.plain = &checks.Plain{Actor: a.Actor, Addresses: addresses, HTTP: &http.Client{Transport: a.way}, Attempt: 10 * time.Second,
-		Pause: time.Second, Held: a.heldFor, Keys: clientHost(number), Fail: e.failed}
+		Pause: time.Second, Held: a.heldFor, Fail: e.failed}
 	return a
 }
 

@@ -1,7 +1,8 @@
 // Package simulation runs the whole service in virtual time, under faults that a seed picks,
 // and checks what happened. It has tests alone: real nodes (package cluster) behind the real
-// HTTP handlers (httpapi), called by the real Go client (client), on the network in memory
-// (internal/memnet), in one testing/synctest bubble for each episode.
+// HTTP handlers (httpapi), called by the real Go client (client) and by users of plain HTTP and of two
+// dialects (internal/checks), on the network in memory (internal/memnet), in one testing/synctest bubble
+// for each episode.
 //
 // An episode is up to one virtual hour with clients and faults of one seed. At its end the
 // faults heal, and three layers are checked, by internal/checks:

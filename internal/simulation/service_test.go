@@ -130,7 +130,7 @@ func (n *node) start() {
 	n.work.Go(func() { follow(s.events, n.id, live, stop) })
 }
 
-// failed notes what must not come.
+// failed notes what fails the episode: a node that must not go on, or an unexpected reply.
 func (s *service) failed(format string, arguments ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
