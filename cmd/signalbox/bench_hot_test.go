@@ -52,6 +52,17 @@ func hot(b *testing.B, nodes []benchNode, sessions []string) (rows []row) {
 	return rows
 }
 
+// BenchmarkHot does hot alone, for a profile.
+func BenchmarkHot(b *testing.B) {
+	nodes := startNodes(b)
+	sessions := prepareHot(b, nodes[0].address)
+	for b.Loop() {
+		for _, r := range hot(b, nodes, sessions) {
+			b.ReportMetric(r.bare, strings.ReplaceAll(r.figure, " ", "-"))
+		}
+	}
+}
+
 // middle returns the median, 0 of none.
 func middle[T interface{ ~int64 | ~float64 }](all []T) T {
 	if len(all) == 0 {
