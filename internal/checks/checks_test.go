@@ -1,12 +1,19 @@
 package checks
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/internal/noderedclient"
+	"github.com/signalbox/signalbox/internal/throttleclient"
 )
 
 // broke expects that a finding has the text want, or, for "", that there is none.
@@ -214,4 +221,29 @@ func TestRealTimeCheckers(t *testing.T) {
 	broke(t, Expiries(expired, map[string]time.Duration{"4": 5200 * time.Millisecond}, 5*time.Second, ttls, 0.03), "")
 	broke(t, Expiries(expired, map[string]time.Duration{"4": 6 * time.Second}, 5*time.Second, ttls, 0.03), "session 4 was seen to expire at 10s")
 	broke(t, Expiries(expired, map[string]time.Duration{"4": 11 * time.Second}, 0, ttls, 0.03), "session 4 was seen to expire at 10s")
+}
+
+// TestUnexpectedReplies: a fault explains lost connections and 5xx, and no other refusal.
+func TestUnexpectedReplies(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{context.DeadlineExceeded, false},
+		{&net.OpError{Op: "read", Err: io.EOF}, false},
+		{fmt.Errorf("the body: %w", io.ErrUnexpectedEOF), false},
+		{throttleclient.ErrUnknownPeer, false},
+		{&noderedclient.StatusError{Status: 503}, false},
+		{&throttleclient.HTTPError{Status: 429}, false},
+		{&noderedclient.StatusError{Status: 404}, true},
+		{&throttleclient.HTTPError{Status: 404}, true},
+		{&throttleclient.ValueError{Text: "no"}, true},
+		{noderedclient.ErrUnknown, true},
+		{errors.New("an answer about another semaphore"), true},
+	} {
+		if got := unexpected(c.err); got != c.want {
+			t.Errorf("%v: %v", c.err, got)
+		}
+	}
 }
