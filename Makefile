@@ -25,6 +25,8 @@ DURATION   ?= 0
 NODES      ?= 0
 ENOUGH     ?= 200
 HERDS      ?= 1
+FAULT      ?=
+EACH       ?= 20s
 ROLLS      ?= 100
 LIMIT      ?= 0
 BESIDE     ?=
@@ -59,8 +61,8 @@ exhaustion:   ## every sequence of commands in a small scope, up to STATES disti
 	nice go test ./fsm -count 1 -v -run '^TestExhaustion$$' -states $(STATES) -timeout 120m
 simulate:     ## the whole service in virtual time, under faults: SEED=… (0: drawn) HOURS=…
 	GOGC=400 nice go test ./internal/simulation -count 1 -v -run '^TestSimulation$$' -seed $(SEED) -hours $(HOURS) -timeout 600m
-chaos:        ## real processes under faults: SEED=… (0: drawn) DURATION=… (0: 12 faults) NODES=… (0: 3 and 5) HERDS=… of clients
-	go test -tags chaos -count 1 -v -run '^TestChaos$$' -timeout $(LIMIT) ./internal/chaos -seed $(SEED) -duration $(DURATION) -nodes $(NODES) -enough $(ENOUGH) -herds $(HERDS)
+chaos:        ## real processes under faults: SEED=… (0: drawn) DURATION=… (0: 12 faults) NODES=… (0: 3 and 5) HERDS=… of clients FAULT=… alone EACH=20s
+	go test -tags chaos -count 1 -v -run '^TestChaos$$' -timeout $(LIMIT) ./internal/chaos -seed $(SEED) -duration $(DURATION) -nodes $(NODES) -enough $(ENOUGH) -herds $(HERDS) -each $(EACH) -only "$(FAULT)"
 rolls:        ## ROLLS rolling restarts of three processes under load
 	go test -tags processes -count 1 -v -run '^TestRollingRestart$$' -timeout 0 ./cmd/signalbox -rolls $(ROLLS)
 mutants:      ## deliberate faults, each caught by a test; ONLY=TEXT: those with it in name or file

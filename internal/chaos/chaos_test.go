@@ -69,7 +69,11 @@ func TestChaos(t *testing.T) {
 func runRound(t *testing.T, all *report, c *cluster, seed uint64, began time.Time) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	all.network = c.net.kind()
-	for i, list := range schedule(random, c.possible()) {
+	runs := schedule(random, c.possible())
+	if len(runs) == 0 {
+		t.Fatalf("no fault here has the name %q", *only)
+	}
+	for i, list := range runs {
 		if *duration == 0 && i == *count || *duration > 0 && i > 0 && time.Since(began) > *duration {
 			break
 		}
