@@ -2,7 +2,8 @@
 # Runs the tests with the race detector, but for the folder of the module, whose tests look at the
 # source, and for tests without goroutines that would take minutes. Its runtime fails a check of
 # its own now and then in tests that use testing/synctest ("ThreadSanitizer: CHECK failed",
-# golang/go#78156). Packages that ended so, and no others, run once more.
+# golang/go#78156), or ends by SIGSEGV where it looks at a timer's channel. Packages that ended
+# so, and no others, run once more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=1
@@ -14,8 +15,10 @@ all=$(go list ./... | tail -n +2) # the module's folder is the first
 go test -race -timeout 30m -skip "$alone" $all 2>&1 | tee "$output" && exit
 packages=$(awk '
   /^ThreadSanitizer: CHECK failed/ { crashed = 1 }
+  /^SIGSEGV: segmentation violation/ { signal = 1 }
+  signal && /^runtime\.\(\*timer\)\.maybeRunChan/ { crashed = 1 }
   /^ *--- FAIL|^WARNING: DATA RACE/ { failed = 1 }
-  /^FAIL\t/ { if (crashed) again = again " " $2; else failed = 1; crashed = 0 }
+  /^FAIL\t/ { if (crashed) again = again " " $2; else failed = 1; crashed = signal = 0 }
   END { if (!failed) print again }' "$output")
 test -n "$packages" || exit 1
 echo "the race detector itself failed; once more:$packages"
