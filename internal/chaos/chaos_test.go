@@ -59,7 +59,8 @@ func TestChaos(t *testing.T) {
 	}
 	t.Log(all.text(first, time.Since(began)))
 	if t.Failed() {
-		t.Logf("histories and logs: %s; again: make chaos SEED=%d DURATION=%v NODES=%d HERDS=%d ENOUGH=%d", dir, first, *duration, *nodes, *herds, *enough)
+		t.Logf("histories and logs: %s; again: make chaos SEED=%d DURATION=%v NODES=%d HERDS=%d ENOUGH=%d EACH=%v FAULT=%q",
+			dir, first, *duration, *nodes, *herds, *enough, *each, *only)
 		return
 	}
 	_ = os.RemoveAll(dir)

@@ -53,7 +53,7 @@ func ended(session uint64, cause fsm.Cause) fsm.Effect {
 // logOf makes one entry of each list of effects, one second apart.
 func logOf(entries ...[]fsm.Effect) (log []Logged) {
 	for i, effects := range entries {
-		log = append(log, Logged{EventEntry: replica.EventEntry{Index: uint64(i + 1), NowMS: int64(i+1) * 1000, Effects: effects}, seen: time.Duration(i+1) * time.Second})
+		log = append(log, Logged{EventEntry: replica.EventEntry{Index: uint64(i + 1), NowMS: int64(i+1) * 1000, Effects: effects}, seen: time.Unix(int64(i+1), 0)})
 	}
 	return log
 }
@@ -215,12 +215,28 @@ func TestRealTimeCheckers(t *testing.T) {
 	broke(t, Indexes([]SeenIndex{shown(5, 1, 2), shown(5, 3, 9), shown(7, 4, 5), shown(7, 10, 11)}), "")
 	broke(t, Indexes([]SeenIndex{shown(7, 1, 2), shown(5, 3, 4)}), "shows index 5, after another one showed 7")
 
-	expired := map[uint64]Logged{4: {seen: 10 * time.Second}}
+	began := time.Now()
+	after := func(d time.Duration) map[string]time.Time {
+		return map[string]time.Time{"4": began.Add(d), "5": began.Add(time.Hour)}
+	}
+	expired := map[uint64]Logged{4: {seen: began.Add(10 * time.Second)}}
 	ttls := map[string]time.Duration{"4": 10 * time.Second}
-	broke(t, Expiries(expired, map[string]time.Duration{"4": 10200 * time.Millisecond, "5": time.Hour}, 0, ttls, 0.03), "")
-	broke(t, Expiries(expired, map[string]time.Duration{"4": 5200 * time.Millisecond}, 5*time.Second, ttls, 0.03), "")
-	broke(t, Expiries(expired, map[string]time.Duration{"4": 6 * time.Second}, 5*time.Second, ttls, 0.03), "session 4 was seen to expire at 10s")
-	broke(t, Expiries(expired, map[string]time.Duration{"4": 11 * time.Second}, 0, ttls, 0.03), "session 4 was seen to expire at 10s")
+	broke(t, Expiries(expired, after(10200*time.Millisecond), ttls, 0.03), "")
+	broke(t, Expiries(expired, after(11*time.Second), ttls, 0.03), "session 4 was seen to expire 1s before")
+}
+
+// TestExpiriesAreJudged: Judge finds a session that expires before the last of its deadlines.
+func TestExpiriesAreJudged(t *testing.T) {
+	events := NewEventLog()
+	h := NewHistory()
+	h.NoteTTL("4", 10*time.Second)
+	h.NoteDeadline("4", time.Now().Add(10*time.Second))
+	h.NoteDeadline("4", time.Now().Add(-time.Second)) // takes nothing back
+	events.Take("n1", replica.EventPage{Next: replica.EventID{Index: 3}, Entries: []replica.EventEntry{
+		{Index: 1, Effects: effects{opened(4, 1000)}}, {Index: 2, NowMS: 1000, Effects: effects{ended(4, fsm.CauseExpired)}},
+	}}, replica.EventID{})
+	broken, _ := Judge(h, events, nil, 0)
+	broke(t, broken, "session 4 was seen to expire")
 }
 
 // TestUnexpectedReplies: a fault explains lost connections and 5xx, and no other refusal.

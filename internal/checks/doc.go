@@ -8,8 +8,9 @@
 //   - linearizability: Linear finds an order of each semaphore's operations, by porcupine;
 //   - real time: Beliefs, Grants, Writes, Indexes and Expiries compare what clients count on.
 //
-// Only tests import it. It imports client, cluster/replica and fsm for their types, and the clients of two dialects. The methods of a
-// History and an EventLog are safe for concurrent use; the checks are for the time after the run.
+// Only tests import it. It imports client, cluster/replica and fsm for their types, and the clients
+// of two dialects. The methods of a History and an EventLog are safe for concurrent use; the checks are
+// for the time after the run.
 //
 // Files:
 //

@@ -100,14 +100,14 @@ type History struct {
 	Writes     []Write
 	Indexes    []SeenIndex
 	resource   map[string]uint64        // the highest token that each resource has seen
-	Deadlines  map[string]time.Duration // of sessions: until when the client was promised them
+	Deadlines  map[string]time.Time     // of sessions: until when the client was promised them
 	ttls       map[string]time.Duration // of sessions
 	lostEarly  []string                 // leases that were lost before the client's time was over
 }
 
 // NewHistory begins a history, now.
 func NewHistory() *History {
-	return &History{Began: time.Now(), resource: map[string]uint64{}, Deadlines: map[string]time.Duration{}, ttls: map[string]time.Duration{}}
+	return &History{Began: time.Now(), resource: map[string]uint64{}, Deadlines: map[string]time.Time{}, ttls: map[string]time.Duration{}}
 }
 
 // Stamp returns the present moment. No two stamps are equal, and they are in the
@@ -169,7 +169,9 @@ func (h *History) Early(l *client.Lease, why error) {
 func (h *History) NoteDeadline(session string, until time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.Deadlines[session] = max(h.Deadlines[session], until.Sub(h.Began))
+	if until.After(h.Deadlines[session]) {
+		h.Deadlines[session] = until
+	}
 }
 
 // NoteBelief notes the time for which a client counted on a lease.

@@ -16,7 +16,7 @@ import (
 type Logged struct {
 	replica.EventEntry
 	by   string
-	seen time.Duration
+	seen time.Time
 }
 
 // span is indexes of the log, both ends included.
@@ -25,8 +25,6 @@ type span struct{ from, to uint64 }
 // EventLog is the events of all nodes, as one log. Its methods are safe for concurrent use; Jumps and
 // Differ may be read after the run.
 type EventLog struct {
-	began time.Time
-
 	mu      sync.Mutex
 	entries map[uint64]Logged
 	last    uint64   // the highest index of entries
@@ -35,8 +33,8 @@ type EventLog struct {
 	Differ  []string // what nodes show differently
 }
 
-// NewEventLog begins a log without events, now.
-func NewEventLog() *EventLog { return &EventLog{began: time.Now(), entries: map[uint64]Logged{}} }
+// NewEventLog returns a log without events.
+func NewEventLog() *EventLog { return &EventLog{entries: map[uint64]Logged{}} }
 
 // Jumped counts a snapshot that came into the place of the log of a node.
 func (l *EventLog) Jumped() {
@@ -59,7 +57,7 @@ func (l *EventLog) Take(id string, page replica.EventPage, after replica.EventID
 	for _, e := range page.Entries {
 		first, known := l.entries[e.Index]
 		if !known {
-			l.entries[e.Index] = Logged{e, id, time.Since(l.began)}
+			l.entries[e.Index] = Logged{e, id, time.Now()}
 			l.last = max(l.last, e.Index)
 		} else if !reflect.DeepEqual(first.EventEntry, e) {
 			l.Differ = append(l.Differ, fmt.Sprintf("index %d is %+v on %s, and %+v on %s", e.Index, first.EventEntry, first.by, e, id))
@@ -348,16 +346,15 @@ func (r *Replay) fits(l *line, w waiting) bool {
 }
 
 // Expiries finds sessions that were seen to expire while their clients still counted
-// on them. ended, promised and lives are by session id: promised has deadlines, since the
-// beginning of the run, which is so long after that of the events, and lives has ttls. rate is by how much the clocks of nodes may differ from those of clients.
-func Expiries(ended map[uint64]Logged, promised map[string]time.Duration, after time.Duration, lives map[string]time.Duration, rate float64) (broken []string) {
+// on them. ended, promised and lives are by session id: promised has deadlines, and lives has
+// ttls. rate is by how much the clocks of nodes may differ from those of clients.
+func Expiries(ended map[uint64]Logged, promised map[string]time.Time, lives map[string]time.Duration, rate float64) (broken []string) {
 	for id, e := range ended {
 		session := fmt.Sprint(id)
 		until, known := promised[session]
-		until += after
 		slack := time.Duration(float64(lives[session])*rate) + 2*time.Millisecond
-		if known && e.seen < until-slack {
-			broken = append(broken, fmt.Sprintf("index %d: session %s was seen to expire at %v, and was promised until %v", e.Index, session, e.seen, until))
+		if known && e.seen.Before(until.Add(-slack)) {
+			broken = append(broken, fmt.Sprintf("index %d: session %s was seen to expire %v before the time that it was promised", e.Index, session, until.Sub(e.seen)))
 		}
 	}
 	return broken

@@ -52,7 +52,7 @@ func (a *Plain) send(ctx context.Context, method, path, body, key string) (plain
 		attempt, cancel := context.WithTimeout(ctx, a.Attempt)
 		r, err := a.once(attempt, a.Addresses[node%len(a.Addresses)], method, path, body, key)
 		cancel()
-		if err == nil && r.status != http.StatusAccepted && final(r.status) {
+		if err == nil && final(r.status) {
 			return r, nil
 		}
 		select {
@@ -63,8 +63,11 @@ func (a *Plain) send(ctx context.Context, method, path, body, key string) (plain
 	}
 }
 
-// final reports whether a status is that of an outcome. A fault may be the cause of the others.
-func final(status int) bool { return status < 500 && status != http.StatusTooManyRequests }
+// final reports whether a status is that of an outcome. A fault may be the cause of the others:
+// 202 is the reply to a repeat that stopped listening before the outcome.
+func final(status int) bool {
+	return status < 500 && status != http.StatusTooManyRequests && status != http.StatusAccepted
+}
 
 // unexpected reports whether no fault explains an error of a dialect's client.
 func unexpected(err error) bool {

@@ -17,7 +17,7 @@ func Judge(h *History, events *EventLog, permits map[string]int64, rate float64)
 	if len(undecided) > len(permits)/2 {
 		disordered = append(disordered, fmt.Sprintf("void: no order was found or excluded within %v for %v", SearchTimeout, undecided))
 	}
-	broken = slices.Concat(events.Differ, log.Broken, h.lostEarly, Expiries(log.Ended, h.Deadlines, h.Began.Sub(events.began), h.ttls, rate), Beliefs(h.Beliefs, permits),
+	broken = slices.Concat(events.Differ, log.Broken, h.lostEarly, Expiries(log.Ended, h.Deadlines, h.ttls, rate), Beliefs(h.Beliefs, permits),
 		Writes(h.Writes, log.Grants), Indexes(h.Indexes), Grants(h.Beliefs, log.Grants), disordered)
 	if gap > 0 {
 		broken = append(broken, fmt.Sprintf("no node has shown the events of index %d", gap))
