@@ -33,6 +33,7 @@ var layers = map[string][]string{
 	"cmd/signalbox/internal/exit":       {"client"},                                                                                                                                                                                             // the exit status of each failure
 	"cmd/signalbox/internal/hold":       {"client", "client/items", "cmd/signalbox/internal/exit"},                                                                                                                                              // a command, run while permits are held
 	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                                                                                    // systemd, and its watchdog
+	"cmd/signalbox/internal/tune":       {},                                                                                                                                                                                                     // the heap and the timers of the process
 
 	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},
 	// The native API, its reads and stream of events, and the cluster's members.

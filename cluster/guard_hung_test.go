@@ -28,7 +28,7 @@ func TestHungLeaderGivesItsQueueBack(t *testing.T) {
 		var flying []<-chan answer
 		for range 2 { // each an entry of its own; cluster/lead has no more in flight
 			flying = append(flying, background(t.Context(), leader, up))
-			time.Sleep(time.Millisecond) // virtual
+			time.Sleep(20 * time.Millisecond) // virtual
 		}
 		var waiting []<-chan answer
 		for range 20 {

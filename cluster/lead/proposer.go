@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// entriesInFlight is how many entries may be on their way at once. With two,
-	// followers store one while the leader stores the next; more only makes the
-	// batches smaller.
+	// entriesInFlight is how many entries may be on their way at once: one, or two when the second is
+	// full or the first takes longer than aloneFor. See alone.
 	entriesInFlight = 2
+	aloneFor        = 10 * time.Millisecond
 	// queuePatience is how long a command that joins a queue waits for another one, and
 	// patientCommands how many may: see gather.
 	queuePatience   = 2 * time.Millisecond
@@ -80,9 +80,10 @@ type proposer struct {
 	pulse     *Pulse // holds entries up after a suspension of the process
 	tracer    Tracer // nil: none
 
-	slots  chan struct{} // one for each entry in flight
+	slots  chan struct{} // one for each entry in flight, and for the next one
 	flying sync.WaitGroup
 	news   wake.Signal // look again
+	leaves wake.Signal // what waits may have no reason to wait any more: see alone
 
 	mu      sync.Mutex
 	queue   queue
@@ -107,6 +108,7 @@ func newProposer(term uint64, c *clock, r Raft, limit int, a Admission, p *Pulse
 		tracer:    t,
 		slots:     make(chan struct{}, entriesInFlight),
 		news:      wake.NewSignal(),
+		leaves:    wake.NewSignal(),
 		queue:     queue{places: NewPlaces(limit)},
 		lastLog:   time.Now(),
 	}
@@ -147,6 +149,9 @@ func (p *proposer) admit(proposals []Proposal) (refused []refusedProposal, taken
 		} else if full[in] = full[in] || !p.queue.add(q); full[in] {
 			refused = append(refused, refusedProposal{q, outcome.ErrOverloaded})
 		}
+	}
+	if p.queue.fills() {
+		p.leaves.Set()
 	}
 	return refused, true
 }
@@ -202,6 +207,10 @@ func (p *proposer) logNext(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
+	if !p.alone(ctx) {
+		<-p.slots
+		return false
+	}
 	// The callers whose commands the last entry applied are about to run and to send
 	// their next ones: let them, or the first one would get an entry of its own.
 	runtime.Gosched()
@@ -227,6 +236,35 @@ func (p *proposer) logNext(ctx context.Context) bool {
 	future := p.raft.Apply(replica.EncodeEntry(p.term, p.clock.stamp(), b.commands()), enqueueTimeout)
 	go p.finish(future, b)
 	return true
+}
+
+// alone waits for the entry in flight, so that what comes meanwhile shares the next one, and
+// reports whether the term goes on. It waits until aloneFor after that entry was made at most, and
+// not with what fills an entry: neither a slow link nor a load of large entries makes the log
+// go one round trip at a time.
+func (p *proposer) alone(ctx context.Context) bool {
+	for {
+		rest := p.company()
+		if rest <= 0 {
+			return true
+		}
+		select {
+		case <-p.leaves:
+		case <-time.After(rest):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// company returns how long what waits for the log had better wait for the entry in flight.
+func (p *proposer) company() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.slots) == 1 || p.queue.len() == 0 && len(p.ticks) == 0 || p.queue.fills() {
+		return 0
+	}
+	return time.Until(p.lastLog.Add(aloneFor))
 }
 
 // gather waits while there is nothing but a few commands that join queues, for queuePatience
@@ -288,6 +326,7 @@ func (p *proposer) finish(future raft.ApplyFuture, b batch) {
 	}
 	p.clock.returns()
 	<-p.slots
+	p.leaves.Set()
 	done := tickDone{err: err}
 	if err == nil {
 		done.index = future.Index()

@@ -176,27 +176,29 @@ func TestProposerBatchesWhatWaits(t *testing.T) {
 		send(1, 10)
 		expect("alone it leaves at once", 1)
 		send(1, 10)
-		expect("a second one, too", 1, 1)
 		for range 50 {
 			send(3, 10)
 		}
-		expect("with two in flight the rest waits", 1, 1)
+		expect("the rest waits for the entry in flight", 1)
 		r.logged()[0].answer(nil)
-		expect("and shares an entry", 1, 1, 150)
-		send(2000, 10)
+		expect("and shares the next one", 1, 151)
+		send(1023, 10)
+		expect("what would fit with one more waits", 1, 151)
+		send(977, 10)
+		expect("1,024 commands leave beside it", 1, 151, 1024)
 		r.logged()[1].answer(nil)
-		expect("of 1,024 commands at most", 1, 1, 150, 1024)
+		expect("the rest waits again", 1, 151, 1024)
 		r.logged()[2].answer(nil)
-		expect("the rest follows", 1, 1, 150, 1024, 976)
+		expect("and follows", 1, 151, 1024, 976)
 		send(5, 100<<10)
+		expect("256 KiB leave beside it, too", 1, 151, 1024, 976, 2)
 		r.logged()[3].answer(nil)
-		expect("of 256 KiB at most", 1, 1, 150, 1024, 976, 2)
+		expect("and again", 1, 151, 1024, 976, 2, 2)
 		send(1, 1<<20)
 		r.logged()[4].answer(nil)
+		expect("one command at least", 1, 151, 1024, 976, 2, 2, 1)
 		r.logged()[5].answer(nil)
-		expect("but of one command at least", 1, 1, 150, 1024, 976, 2, 2, 1)
-		r.logged()[6].answer(nil)
-		expect("however large", 1, 1, 150, 1024, 976, 2, 2, 1, 1)
+		expect("however large", 1, 151, 1024, 976, 2, 2, 1, 1)
 		if waited := time.Since(began); waited != 0 {
 			t.Errorf("the proposer waited %v on a timer", waited)
 		}
@@ -319,11 +321,7 @@ func TestProposerStampsOnceAnEntry(t *testing.T) {
 
 func TestProposerRefusesBeyondItsQueue(t *testing.T) {
 	proposerRun(t, 10, func(t *testing.T, p *proposer, r *fakeRaft) {
-		for range entriesInFlight {
-			one, _ := fakes(1, 10)
-			p.Propose(one)
-			synctest.Wait()
-		}
+		fill(p)
 		proposals, all := fakes(14, 10)
 		overloaded := outcome.Failed.Because(outcome.ErrOverloaded)
 		expect := func(refused int) {
@@ -421,11 +419,7 @@ func TestProposerTellsFates(t *testing.T) {
 // failed when its turn comes, and takes no entry for itself.
 func TestProposerLogsNothingWithdrawn(t *testing.T) {
 	proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
-		for range entriesInFlight {
-			one, _ := fakes(1, 10)
-			p.Propose(one)
-			synctest.Wait()
-		}
+		fill(p)
 		waiting, all := fakes(3, 10)
 		p.Propose(waiting)
 		late := outcome.Verdict{Fate: outcome.Late}
@@ -443,6 +437,7 @@ func TestProposerLogsNothingWithdrawn(t *testing.T) {
 		all[0].withdrawn = late
 		p.Propose(void)
 		r.logged()[1].answer(nil)
+		r.logged()[2].answer(nil)
 		synctest.Wait()
 		if len(r.logged()) != entriesInFlight+1 || len(all[0].failed) != 1 {
 			t.Error("a void command alone makes an entry, or is not failed")
@@ -472,11 +467,7 @@ func TestProposerTick(t *testing.T) {
 		}
 		// With both slots taken, a call that comes must not get its reply from an
 		// entry that was stamped before.
-		for range entriesInFlight {
-			one, _ := fakes(1, 10)
-			p.Propose(one)
-			synctest.Wait()
-		}
+		fill(p)
 		go tick()
 		go tick()
 		synctest.Wait()
@@ -506,11 +497,7 @@ func TestProposerTick(t *testing.T) {
 // have room, and would overtake what comes before it in a list.
 func TestProposerRefusesAllBehindOneWithoutRoom(t *testing.T) {
 	proposerRun(t, 100, func(t *testing.T, p *proposer, _ *fakeRaft) {
-		for range entriesInFlight {
-			one, _ := fakes(1, 10)
-			p.Propose(one)
-			synctest.Wait()
-		}
+		fill(p)
 		p.queue.places.bytes = 80 // of which these may have seven eighths
 		proposals, all := fakes(3, 30)
 		all[1].data = make([]byte, 60)
@@ -560,11 +547,7 @@ func TestProposerEnds(t *testing.T) {
 			defer close(done)
 			p.run(ctx)
 		}()
-		for range entriesInFlight {
-			one, _ := fakes(1, 10)
-			p.Propose(one)
-			synctest.Wait()
-		}
+		fill(p)
 		waiting, all := fakes(5, 10)
 		p.Propose(waiting)
 		ticked := make(chan error, 1)

@@ -113,6 +113,15 @@ func (q *queue) len() (commands int) {
 	return commands
 }
 
+// fills reports whether the commands that wait are enough for an entry.
+func (q *queue) fills() bool {
+	weight, bytes := 0, 0
+	for i := range q.lines {
+		weight, bytes = weight+q.lines[i].weight, bytes+q.lines[i].bytes
+	}
+	return weight >= fsm.EntryWeight || bytes >= fsm.EntryBytes
+}
+
 const (
 	// shareWeight and shareBytes are kept in an entry for each class that waits,
 	// so that the classes before it don't hold it up.

@@ -22,7 +22,7 @@
 // The package wires the others together, bottom up, and stops them in reverse order.
 // It makes no decision about semaphores, Raft or HTTP.
 //
-//   - main.go: signals, the command line, mistyped environment variables, how far a large heap grows
+//   - main.go: signals, the command line, mistyped environment variables
 //   - serve.go: the subcommands serve and config, and the flags of the log and of scheduled backups
 //   - config.go: the configuration of one node, its defaults and checks
 //   - addresses.go: lists of peers, host names, bound addresses

@@ -9,9 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
-	"runtime"
-	"runtime/debug"
-	"runtime/metrics"
 	"strings"
 	"syscall"
 
@@ -22,12 +19,16 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/tune"
 	"github.com/signalbox/signalbox/cmd/signalbox/operate"
 	"github.com/signalbox/signalbox/cmd/signalbox/verbs"
 )
 
 func main() {
-	boundHeap(largeHeap)
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
+		tune.Slack() // first: it may execute the program again
+	}
+	tune.Heap()
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -47,7 +48,7 @@ func main() {
 // otherVariables are the variables that no flag reads: those of run, of the clients' token, of
 // the compose files and of tests.
 var otherVariables = []string{"SIGNALBOX_TOKEN", "SIGNALBOX_SEMAPHORE", "SIGNALBOX_ITEM", "SIGNALBOX_SESSION",
-	"SIGNALBOX_PORT_1", "SIGNALBOX_PORT_2", "SIGNALBOX_PORT_3", "SIGNALBOX_BIND", "SIGNALBOX_CERT_HOSTS", "SIGNALBOX_IMAGE", "SIGNALBOX_VERSION",
+	"SIGNALBOX_PORT_1", "SIGNALBOX_PORT_2", "SIGNALBOX_PORT_3", "SIGNALBOX_BIND", "SIGNALBOX_CERT_HOSTS", "SIGNALBOX_IMAGE", "SIGNALBOX_VERSION", "SIGNALBOX_TIMER_SLACK",
 	"SIGNALBOX_SEED", "SIGNALBOX_HISTORIES", "SIGNALBOX_PICTURES", "SIGNALBOX_STORE_", "SIGNALBOX_TEST_"}
 
 // mistyped returns an error for variables of an environment that look like settings and are
@@ -152,39 +153,3 @@ func noArguments(command *cobra.Command, arguments []string) error {
 
 // variable is the environment variable of a flag: SIGNALBOX_NODE_ID of --node-id.
 func variable(flag string) string { return settings.Variable(flag) }
-
-const (
-	// largeHeap is how many bytes of live memory make a heap large. A state of a million
-	// leases has more, a busy node without them has less.
-	largeHeap = 256 << 20
-	// largeHeapPercent is by how much a large heap may grow before it is collected, of what
-	// is live. Go's own value, 100, would double what a large state takes.
-	largeHeapPercent = 50
-	usualHeapPercent = 100
-)
-
-// boundHeap has a large heap collected more often than a small one, for which that would
-// cost more processor time than it saves memory. GOGC in the environment decides instead,
-// if it is set.
-func boundHeap(large uint64) {
-	if os.Getenv("GOGC") == "" {
-		watchHeap(large, usualHeapPercent)
-	}
-}
-
-// watchHeap looks at the live memory after each collection: at a value that each one finds
-// unreachable. (Smaller values may share their memory with others.)
-func watchHeap(large uint64, percent int) {
-	runtime.AddCleanup(new([64]byte), func(percent int) {
-		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-		metrics.Read(live)
-		next := usualHeapPercent
-		if live[0].Value.Uint64() > large {
-			next = largeHeapPercent
-		}
-		if next != percent {
-			debug.SetGCPercent(next)
-		}
-		watchHeap(large, next)
-	}, percent)
-}

@@ -1,0 +1,55 @@
+package tune
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+)
+
+const (
+	// largeHeap is how many bytes of live memory make a heap large. A state of a million
+	// leases has more, a busy node without them has less.
+	largeHeap = 256 << 20
+	// largeHeapPercent is by how much a large heap may grow before it is collected, of what
+	// is live. Go's own value, 100, would double what a large state takes.
+	largeHeapPercent = 50
+	usualHeapPercent = 100
+	// smallHeap is how many bytes a heap may always have before it is collected. A node without
+	// much state has a few MB live, and would be collected many times a second under load.
+	smallHeap = 64 << 20
+	// smallHeapPercent bounds the growth, so that a collection, and with it the next look, is never
+	// far away.
+	smallHeapPercent = 1600
+)
+
+// Heap has a large heap collected more often than Go would, and a small one less often. GOGC in the
+// environment decides instead, if it is set.
+func Heap() {
+	if os.Getenv("GOGC") == "" {
+		watchHeap(usualHeapPercent)
+	}
+}
+
+// watchHeap looks at the live memory after each collection: at a value that each one finds
+// unreachable. (Smaller values may share their memory with others.)
+func watchHeap(percent int) {
+	runtime.AddCleanup(new([64]byte), func(percent int) {
+		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+		metrics.Read(live)
+		next := heapPercent(live[0].Value.Uint64())
+		if next != percent {
+			debug.SetGCPercent(next)
+		}
+		watchHeap(next)
+	}, percent)
+}
+
+// heapPercent is by how much a heap with so many live bytes may grow before it is collected.
+func heapPercent(live uint64) int {
+	if live > largeHeap {
+		return largeHeapPercent
+	}
+	growth := 100 * (smallHeap - min(smallHeap, live)) / max(1, live)
+	return max(usualHeapPercent, int(min(growth, smallHeapPercent)))
+}

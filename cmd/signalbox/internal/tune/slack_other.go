@@ -1,0 +1,6 @@
+//go:build !linux
+
+package tune
+
+// Slack does nothing: the system has no such setting.
+func Slack() {}
