@@ -6,7 +6,7 @@
 // SIGNALBOX_TIMER_SLACK, a service manager's timer slack. Function main of the program calls it; it imports no
 // package of ours.
 //
-//   - heap.go: a large heap is collected more often, a small one less often.
+//   - tune.go: the values; a large heap is collected more often, a small one less often.
 //   - slack_linux.go: the kernel joins the wake-ups of threads that sleep.
 //   - slack_other.go: other systems have no such setting.
 package tune

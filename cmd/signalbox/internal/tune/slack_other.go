@@ -2,5 +2,5 @@
 
 package tune
 
-// Slack does nothing: the system has no such setting.
+// Slack leaves the process as it is: the system has no such setting.
 func Slack() {}
