@@ -16,13 +16,13 @@ func fill(p *proposer) {
 	for range entriesInFlight {
 		one, _ := fakes(1, 10)
 		p.Propose(one)
-		<-time.After(aloneFor) // virtual
+		<-time.After(flightPatience) // virtual
 		synctest.Wait()
 	}
 }
 
 // TestProposerIsAlone: what comes while an entry is in flight leaves once that one has come back, with
-// whatever outcome, or aloneFor after it was made.
+// whatever outcome, or flightPatience after it was made.
 func TestProposerIsAlone(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
@@ -32,7 +32,7 @@ func TestProposerIsAlone(t *testing.T) {
 	}{
 		"a usual entry":             {comes: ms, returns: 3 * ms, leaves: 3 * ms},
 		"one that fails":            {comes: ms, returns: 3 * ms, outcome: raft.ErrLeadershipLost, leaves: 3 * ms},
-		"a slow one":                {comes: ms, returns: 30 * ms, leaves: aloneFor},
+		"a slow one":                {comes: ms, returns: 30 * ms, leaves: flightPatience},
 		"late beside a slow one":    {comes: 20 * ms, returns: 30 * ms, leaves: 20 * ms},
 		"a command after the entry": {comes: 5 * ms, returns: 4 * ms, leaves: 5 * ms},
 	} {
@@ -57,6 +57,52 @@ func TestProposerIsAlone(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestProposerIsAloneAtOnce: a command that comes right after an entry was made, while the proposer is still busy,
+// waits for that entry, too. (Here a suspension of the process keeps it busy.)
+func TestProposerIsAloneAtOnce(t *testing.T) {
+	proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
+		<-time.After(time.Second) // virtual: beats are counted from 1 on
+		r.taken = func() {
+			p.pulse.beat(time.Since(p.pulse.epoch))
+			p.pulse.resumed.Store(int64(time.Since(p.pulse.epoch) - hangUpGrace + time.Millisecond))
+		}
+		for range 2 {
+			one, _ := fakes(1, 10)
+			p.Propose(one)
+			synctest.Wait()
+		}
+		<-time.After(flightPatience / 2) // virtual
+		if logged := len(r.logged()); logged != 1 {
+			t.Fatalf("%d entries", logged)
+		}
+		r.logged()[0].answer(nil)
+		<-time.After(flightPatience / 2)
+		if logged := len(r.logged()); logged != 2 {
+			t.Fatalf("%d entries once the first one came back", logged)
+		}
+	})
+}
+
+// TestProposerCountsFromTheLastEntry: commands that became void make no entry, and so the ones that come after
+// them wait no longer.
+func TestProposerCountsFromTheLastEntry(t *testing.T) {
+	proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
+		first, _ := fakes(1, 10)
+		p.Propose(first)
+		synctest.Wait()
+		void, all := fakes(1, 10)
+		all[0].withdrawn = outcome.Verdict{Fate: outcome.Late}
+		p.Propose(void)
+		<-time.After(flightPatience + time.Millisecond) // virtual
+		next, _ := fakes(1, 10)
+		p.Propose(next)
+		synctest.Wait()
+		if logged := len(r.logged()); logged != 2 || len(all[0].failed) != 1 {
+			t.Errorf("%d entries, %d void commands failed", logged, len(all[0].failed))
+		}
+	})
 }
 
 // TestProposerTicksAlone: a tick waits for the entry in flight, too, and then has one that was stamped after it.

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// entriesInFlight is how many entries may be on their way at once: one, or two when the second is
-	// full or the first takes longer than aloneFor. See alone.
+	// entriesInFlight is how many entries may be on their way at once: one, and a second one beside
+	// it if that is full, or if the first takes longer than flightPatience. See awaitFlight.
 	entriesInFlight = 2
-	aloneFor        = 10 * time.Millisecond
-	// queuePatience is how long a command that joins a queue waits for another one, and
-	// patientCommands how many may: see gather.
+	flightPatience  = 10 * time.Millisecond
+	// queuePatience is how long a command that joins a queue waits for another one, once no
+	// entry is in flight, and patientCommands how many may: see gather.
 	queuePatience   = 2 * time.Millisecond
 	patientCommands = 16
 	// enqueueTimeout is how long Raft's main loop may take to accept an entry.
@@ -67,8 +67,8 @@ type Tracer interface {
 
 // proposer puts commands into the log during one term: everything that waits goes
 // into one entry, within its bounds, in the order that queue makes. Alone, a command
-// leaves at once; under load, what comes while entries are in flight shares the next
-// one. No command waits on a timer, but for those that join a queue: see gather.
+// leaves at once. What comes while an entry is in flight shares the next one: see awaitFlight.
+// An acquire that joins a queue waits for a release to share an entry with: see gather.
 //
 // One goroutine, run, logs the entries; one for each entry in flight waits for
 // its future. All methods are safe for concurrent use.
@@ -83,7 +83,7 @@ type proposer struct {
 	slots  chan struct{} // one for each entry in flight, and for the next one
 	flying sync.WaitGroup
 	news   wake.Signal // look again
-	leaves wake.Signal // what waits may have no reason to wait any more: see alone
+	flight wake.Signal // an entry came back, or what waits fills one: see awaitFlight
 
 	mu      sync.Mutex
 	queue   queue
@@ -108,7 +108,7 @@ func newProposer(term uint64, c *clock, r Raft, limit int, a Admission, p *Pulse
 		tracer:    t,
 		slots:     make(chan struct{}, entriesInFlight),
 		news:      wake.NewSignal(),
-		leaves:    wake.NewSignal(),
+		flight:    wake.NewSignal(),
 		queue:     queue{places: NewPlaces(limit)},
 		lastLog:   time.Now(),
 	}
@@ -151,7 +151,7 @@ func (p *proposer) admit(proposals []Proposal) (refused []refusedProposal, taken
 		}
 	}
 	if p.queue.fills() {
-		p.leaves.Set()
+		p.flight.Set()
 	}
 	return refused, true
 }
@@ -200,14 +200,17 @@ func (p *proposer) run(ctx context.Context) {
 	}
 }
 
-// logNext logs one entry, once there is a slot, if there is anything to log.
+// logNext logs one entry if there is anything to log, once there is a slot.
 func (p *proposer) logNext(ctx context.Context) bool {
+	if p.idle() {
+		return false // or what comes in a moment would not wait for the entry in flight
+	}
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
 		return false
 	}
-	if !p.alone(ctx) {
+	if !p.awaitFlight(ctx) {
 		<-p.slots
 		return false
 	}
@@ -219,37 +222,48 @@ func (p *proposer) logNext(ctx context.Context) bool {
 		<-p.slots
 		return false
 	}
-	b, ok := p.take()
-	if !ok {
-		<-p.slots
-		return false
-	}
+	b := p.take()
 	if b.fit(); b.empty() {
 		<-p.slots
 		return true
 	}
+	p.log(b)
+	return true
+}
+
+// log gives a batch to Raft.
+func (p *proposer) log(b batch) {
 	p.flying.Add(1)
 	if p.tracer != nil {
 		b.left = time.Now()
 	}
+	p.mu.Lock()
+	p.lastLog = time.Now()
+	p.mu.Unlock()
 	p.clock.leaves()
 	future := p.raft.Apply(replica.EncodeEntry(p.term, p.clock.stamp(), b.commands()), enqueueTimeout)
 	go p.finish(future, b)
-	return true
 }
 
-// alone waits for the entry in flight, so that what comes meanwhile shares the next one, and
-// reports whether the term goes on. It waits until aloneFor after that entry was made at most, and
-// not with what fills an entry: neither a slow link nor a load of large entries makes the log
+// idle reports whether there is no command and no tick that waits.
+func (p *proposer) idle() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.queue.len() == 0 && len(p.ticks) == 0
+}
+
+// awaitFlight waits for the entry in flight, so that what comes meanwhile shares the next one, and
+// reports whether the term goes on. It waits until flightPatience after that entry was made at most,
+// and not with what fills an entry: neither a slow link nor a load of large entries makes the log
 // go one round trip at a time.
-func (p *proposer) alone(ctx context.Context) bool {
+func (p *proposer) awaitFlight(ctx context.Context) bool {
 	for {
-		rest := p.company()
+		rest := p.restOfFlight()
 		if rest <= 0 {
 			return true
 		}
 		select {
-		case <-p.leaves:
+		case <-p.flight:
 		case <-time.After(rest):
 		case <-ctx.Done():
 			return false
@@ -257,14 +271,14 @@ func (p *proposer) alone(ctx context.Context) bool {
 	}
 }
 
-// company returns how long what waits for the log had better wait for the entry in flight.
-func (p *proposer) company() time.Duration {
+// restOfFlight is how long what waits still waits for the entry in flight.
+func (p *proposer) restOfFlight() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.slots) == 1 || p.queue.len() == 0 && len(p.ticks) == 0 || p.queue.fills() {
+	if len(p.slots) == 1 || p.queue.fills() { // a slot is taken for what waits
 		return 0
 	}
-	return time.Until(p.lastLog.Add(aloneFor))
+	return time.Until(p.lastLog.Add(flightPatience))
 }
 
 // gather waits while there is nothing but a few commands that join queues, for queuePatience
@@ -304,17 +318,13 @@ func (p *proposer) patient() bool {
 	return few && !slices.ContainsFunc(waiting, func(q Proposal) bool { return !p.admission.JoinsQueue(q.Command()) })
 }
 
-// take returns the next batch; ok is false when it would be empty.
-func (p *proposer) take() (b batch, ok bool) {
+// take returns the next batch.
+func (p *proposer) take() (b batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.queue.len() == 0 && len(p.ticks) == 0 {
-		return batch{}, false
-	}
 	b.proposals = p.queue.cut()
 	b.ticks, p.ticks = p.ticks, nil
-	p.lastLog = time.Now()
-	return b, true
+	return b
 }
 
 // finish waits for an entry's future, which Raft may never complete while it shuts
@@ -326,7 +336,7 @@ func (p *proposer) finish(future raft.ApplyFuture, b batch) {
 	}
 	p.clock.returns()
 	<-p.slots
-	p.leaves.Set()
+	p.flight.Set()
 	done := tickDone{err: err}
 	if err == nil {
 		done.index = future.Index()

@@ -21,6 +21,7 @@ import (
 // fakeRaft takes entries and completes them when a test says so.
 type fakeRaft struct {
 	Raft
+	taken func() // called with each entry; may be nil
 
 	mu      sync.Mutex
 	entries []*fakeFuture
@@ -29,6 +30,9 @@ type fakeRaft struct {
 func (r *fakeRaft) Apply(entry []byte, _ time.Duration) raft.ApplyFuture {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.taken != nil {
+		r.taken()
+	}
 	f := &fakeFuture{entry: entry, index: uint64(len(r.entries) + 1), answered: make(chan struct{}), at: time.Now()}
 	r.entries = append(r.entries, f)
 	return f

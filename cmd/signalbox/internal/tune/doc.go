@@ -3,7 +3,7 @@
 //
 // It changes settings of the process alone, and no behaviour of a node depends on them: where the
 // system does not allow one, the process goes on without it. The operator's own settings win: GOGC,
-// SIGNALBOX_TIMER_SLACK, a service manager's timer slack. Function main of the program calls it; it imports no
+// SIGNALBOX_KEEP_TIMER_SLACK, a service manager's timer slack. Function main of the program calls it; it imports no
 // package of ours.
 //
 //   - tune.go: the values; a large heap is collected more often, a small one less often.

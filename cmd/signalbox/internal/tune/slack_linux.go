@@ -3,7 +3,8 @@ package tune
 import (
 	"os"
 	"runtime"
-	"strconv"
+	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -11,7 +12,7 @@ import (
 
 // Slack gives all threads of the process the timer slack of a node. A thread inherits its slack from the
 // one that starts it, and the runtime's are older than main, so Slack executes the program again: it returns
-// in that second life, or where the slack is to stay. It is to be called before the process has
+// in that second life, or where the slack is to stay or can't be set. It is to be called before the process has
 // opened any file.
 func Slack() {
 	runtime.LockOSThread()
@@ -20,10 +21,14 @@ func Slack() {
 		return
 	}
 	program, err := os.Executable()
-	// The variable ends the second life's attempt, should the system forget the slack.
-	if err == nil && os.Setenv(slackVariable, strconv.Itoa(timerSlack)) == nil && unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0) == nil {
-		_ = syscall.Exec(program, os.Args, os.Environ()) // returns when it fails
+	if err != nil || unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0) != nil {
+		return
 	}
+	// With the variable there is no third life, even if the system forgets the slack.
+	_ = syscall.Exec(program, os.Args, append(slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, slackVariable+"=")
+	}), slackVariable+"=1"))
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0) // Exec has failed: all threads stay alike
 }
 
 // slackOfThread is the slack of the calling thread; 0 where it is unknown.

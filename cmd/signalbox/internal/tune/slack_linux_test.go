@@ -1,8 +1,9 @@
 package tune
 
 import (
+	"fmt"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -13,68 +14,71 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asChild in the environment makes the test binary call Slack and print the slacks of its threads.
-const asChild = "SIGNALBOX_TEST_SLACK"
+func init() { children["slack"] = slackChild }
 
-func TestMain(m *testing.M) {
-	if os.Getenv(asChild) == "" {
-		os.Exit(m.Run())
-	}
+// slackChild prints its arguments, the variable, and the slacks of eight threads and of those that the system shows.
+func slackChild() {
 	Slack()
-	var group sync.WaitGroup
-	var together sync.WaitGroup // each goroutine has a thread of its own
+	fmt.Printf("%q %s\n", strings.Join(os.Args[1:], ","), os.Getenv(slackVariable))
+	var group, together sync.WaitGroup // each goroutine has a thread of its own
 	together.Add(8)
-	lines := make(chan string, 8)
-	for range 8 {
+	slacks := make([]int, 8)
+	for i := range slacks {
 		group.Go(func() {
 			runtime.LockOSThread()
 			together.Done()
 			together.Wait()
-			lines <- strconv.Itoa(slackOfThread())
+			slacks[i] = slackOfThread()
 		})
 	}
 	group.Wait()
-	close(lines)
-	for line := range lines {
-		os.Stdout.WriteString(line + "\n")
+	threads, _ := filepath.Glob("/proc/self/task/*")
+	for _, thread := range threads { // the runtime's own, too
+		shown, err := os.ReadFile(filepath.Join("/proc", filepath.Base(thread), "timerslack_ns"))
+		if slack, failed := strconv.Atoi(strings.TrimSpace(string(shown))); err == nil && failed == nil { // else not permitted
+			slacks = append(slacks, slack)
+		}
 	}
-}
-
-// slacks starts a child under a thread with a slack and with variables, and returns the slacks of its threads.
-func slacks(t *testing.T, inherited int, variables ...string) []string {
-	t.Helper()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(inherited), 0, 0, 0); err != nil {
-		t.Fatal(err)
+	for _, slack := range slacks {
+		fmt.Println(slack)
 	}
-	defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0) }()
-	child := exec.Command(os.Args[0], "an argument", "-another")
-	child.Env = append(append(os.Environ(), asChild+"=1"), variables...)
-	printed, err := child.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Fields(string(printed))
 }
 
 // TestSlack: each thread of a process has the slack of a node, unless the process was
-// started with another one, or with the variable.
+// started with another one, or with the variable. Its arguments stay.
 func TestSlack(t *testing.T) {
 	for name, c := range map[string]struct {
 		inherited int
-		variables []string
+		variable  string
 		want      int
+		second    bool // the program was executed again
 	}{
-		"as usual":              {usualSlack, nil, timerSlack},
-		"a service manager's":   {100_000, nil, 100_000},
-		"already a node's":      {timerSlack, nil, timerSlack},
-		"decided by a variable": {usualSlack, []string{slackVariable + "=0"}, usualSlack},
-		"an empty variable":     {usualSlack, []string{slackVariable + "="}, timerSlack},
+		"as usual":            {usualSlack, "", timerSlack, true},
+		"a service manager's": {100_000, "", 100_000, false},
+		"already a node's":    {timerSlack, "", timerSlack, false},
+		"kept":                {usualSlack, "yes", usualSlack, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := slacks(t, c.inherited, c.variables...); len(got) != 8 || slices.ContainsFunc(got, func(s string) bool { return s != strconv.Itoa(c.want) }) {
-				t.Errorf("%v, want %d", got, c.want)
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(c.inherited), 0, 0, 0); err != nil {
+				t.Fatal(err)
+			}
+			got := child(t, "slack", slackVariable+"="+c.variable)
+			if err := unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0); err != nil {
+				t.Fatal(err)
+			}
+			want := []string{`"an`, `argument,-another"`}
+			if c.second {
+				want = append(want, "1")
+			} else if c.variable != "" {
+				want = append(want, c.variable)
+			}
+			if len(got) < len(want)+8 || !slices.Equal(got[:len(want)], want) {
+				t.Fatalf("%q, want %q and slacks", got, want)
+			}
+			if slices.ContainsFunc(got[len(want):], func(s string) bool { return s != strconv.Itoa(c.want) }) {
+				t.Errorf("%v, want %d", got[len(want):], c.want)
 			}
 		})
 	}

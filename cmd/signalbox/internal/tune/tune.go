@@ -15,8 +15,8 @@ const (
 	// is live. Go's own value, 100, would double what a large state takes.
 	largeHeapPercent = 50
 	usualHeapPercent = 100
-	// smallHeap is how many bytes a heap may always have before it is collected. A node without
-	// much state has a few MB live, and would be collected many times a second under load.
+	// smallHeap is how many bytes a heap with few live ones may have before it is collected. A node
+	// without much state has a few MB live, and would be collected many times a second under load.
 	smallHeap = 64 << 20
 	// smallHeapPercent bounds the growth, so that a collection, and with it the next look, is never
 	// far away.
@@ -29,8 +29,9 @@ const (
 	// processor that waits for a disk that much later.
 	usualSlack = 50_000
 	timerSlack = 200_000
-	// slackVariable in the environment says that the slack is decided: by an operator, or by the process itself.
-	slackVariable = "SIGNALBOX_TIMER_SLACK"
+	// slackVariable in the environment has the process keep the slack that it has: set by an operator, or by
+	// the process itself for its second life.
+	slackVariable = "SIGNALBOX_KEEP_TIMER_SLACK"
 )
 
 // Heap has a large heap collected more often than Go would, and a small one less often. GOGC in the
@@ -45,9 +46,9 @@ func Heap() {
 // unreachable. (Smaller values may share their memory with others.)
 func watchHeap(percent int) {
 	runtime.AddCleanup(new([64]byte), func(percent int) {
-		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-		metrics.Read(live)
-		next := heapPercent(live[0].Value.Uint64())
+		found := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
+		metrics.Read(found)
+		next := heapPercent(found[0].Value.Uint64(), found[1].Value.Uint64()+found[2].Value.Uint64())
 		if next != percent {
 			debug.SetGCPercent(next)
 		}
@@ -55,11 +56,12 @@ func watchHeap(percent int) {
 	}, percent)
 }
 
-// heapPercent is by how much a heap with so many live bytes may grow before it is collected.
-func heapPercent(live uint64) int {
+// heapPercent is by how much a heap may grow before it is collected: of its live bytes, and
+// of the stacks and globals that refer to it, as Go counts.
+func heapPercent(live, roots uint64) int {
 	if live > largeHeap {
 		return largeHeapPercent
 	}
-	growth := 100 * (smallHeap - min(smallHeap, live)) / max(1, live)
+	growth := 100 * (smallHeap - min(smallHeap, live)) / max(1, live+roots)
 	return max(usualHeapPercent, int(min(growth, smallHeapPercent)))
 }
