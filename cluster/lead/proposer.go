@@ -234,11 +234,9 @@ func (p *proposer) logNext(ctx context.Context) bool {
 // log gives a batch to Raft.
 func (p *proposer) log(b batch) {
 	p.flying.Add(1)
-	if p.tracer != nil {
-		b.left = time.Now()
-	}
+	b.left = time.Now()
 	p.mu.Lock()
-	p.lastLog = time.Now()
+	p.lastLog = b.left
 	p.mu.Unlock()
 	p.clock.leaves()
 	future := p.raft.Apply(replica.EncodeEntry(p.term, p.clock.stamp(), b.commands()), enqueueTimeout)
@@ -402,7 +400,7 @@ func (p *proposer) close() {
 type batch struct {
 	proposals []Proposal
 	ticks     []chan tickDone
-	left      time.Time // when its entry was given to Raft; only for a tracer
+	left      time.Time // when its entry was given to Raft
 }
 
 // fit takes those commands out of a batch that must not be logged any more. It is

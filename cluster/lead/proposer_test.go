@@ -542,45 +542,56 @@ func TestProposerWaitsAfterASuspension(t *testing.T) {
 // TestProposerEnds: a command that waits when a term ends was certainly not applied, and
 // no command is taken after it.
 func TestProposerEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &fakeRaft{}
-		p := newProposer(7, newClock(0, time.Now), r, 100, &fakeAdmission{}, NewPulse(), nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			p.run(ctx)
-		}()
-		fill(p)
-		waiting, all := fakes(5, 10)
-		p.Propose(waiting)
-		ticked := make(chan error, 1)
-		go func() {
-			_, err := p.Tick(t.Context())
-			ticked <- err
-		}()
-		synctest.Wait()
-		cancel()
-		<-done // although Raft never replies
-		for _, one := range all {
-			if v := <-one.failed; v.Fate != outcome.Refused {
-				t.Errorf("%v", v)
-			}
+	for waitsFor, begin := range map[string]func(*proposer){"an entry in flight": send, "a slot": fill} {
+		t.Run(waitsFor, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { proposerEnds(t, begin) })
+		})
+	}
+}
+
+// proposerEnds ends a term after its begin.
+func proposerEnds(t *testing.T, begin func(*proposer)) {
+	r := &fakeRaft{}
+	p := newProposer(7, newClock(0, time.Now), r, 100, &fakeAdmission{}, NewPulse(), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.run(ctx)
+	}()
+	begin(p)
+	flying := len(r.logged())
+	waiting, all := fakes(5, 10)
+	p.Propose(waiting)
+	ticked := make(chan error, 1)
+	go func() {
+		_, err := p.Tick(t.Context())
+		ticked <- err
+	}()
+	synctest.Wait()
+	cancel()
+	<-done // although Raft never replies
+	for _, one := range all {
+		if v := <-one.failed; v.Fate != outcome.Refused {
+			t.Errorf("%v", v)
 		}
-		if err := <-ticked; err != raftlib.ErrTermOver {
-			t.Errorf("the tick: %v", err)
-		}
-		if p.Propose(waiting) {
-			t.Error("commands are taken after the end")
-		}
-		if _, err := p.Tick(t.Context()); err != raftlib.ErrTermOver {
-			t.Errorf("a tick after the end: %v", err)
-		}
-		for _, f := range r.logged() {
-			f.answer(nil)
-		}
-		p.flying.Wait()
-	})
+	}
+	if err := <-ticked; err != raftlib.ErrTermOver {
+		t.Errorf("the tick: %v", err)
+	}
+	if p.Propose(waiting) {
+		t.Error("commands are taken after the end")
+	}
+	if _, err := p.Tick(t.Context()); err != raftlib.ErrTermOver {
+		t.Errorf("a tick after the end: %v", err)
+	}
+	if logged := r.logged(); len(logged) != flying {
+		t.Errorf("%d entries, want %d", len(logged), flying)
+	}
+	for _, f := range r.logged() {
+		f.answer(nil)
+	}
+	p.flying.Wait()
 }
 
 // put adds so many commands of a class and expects that so many are taken.

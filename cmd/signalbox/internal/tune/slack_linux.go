@@ -3,8 +3,6 @@ package tune
 import (
 	"os"
 	"runtime"
-	"slices"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -24,10 +22,8 @@ func Slack() {
 	if err != nil || unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0) != nil {
 		return
 	}
-	// With the variable there is no third life, even if the system forgets the slack.
-	_ = syscall.Exec(program, os.Args, append(slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, slackVariable+"=")
-	}), slackVariable+"=1"))
+	_ = os.Setenv(slackVariable, "1") // no third life, even if the system forgets the slack
+	_ = syscall.Exec(program, os.Args, os.Environ())
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0) // Exec has failed: all threads stay alike
 }
 

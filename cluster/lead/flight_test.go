@@ -1,7 +1,6 @@
 package lead
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,19 +10,24 @@ import (
 	"github.com/signalbox/signalbox/cluster/outcome"
 )
 
-// fill has a proposer send as many entries of one command as may be in flight.
+// send has a proposer make an entry of one command.
+func send(p *proposer) {
+	one, _ := fakes(1, 10)
+	p.Propose(one)
+	synctest.Wait()
+}
+
+// fill has a proposer make as many entries as may be in flight.
 func fill(p *proposer) {
 	for range entriesInFlight {
-		one, _ := fakes(1, 10)
-		p.Propose(one)
+		send(p)
 		<-time.After(flightPatience) // virtual
-		synctest.Wait()
 	}
 }
 
-// TestProposerIsAlone: what comes while an entry is in flight leaves once that one has come back, with
+// TestProposerAwaitsFlight: what comes while an entry is in flight leaves once that one has come back, with
 // whatever outcome, or flightPatience after it was made.
-func TestProposerIsAlone(t *testing.T) {
+func TestProposerAwaitsFlight(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
 		comes, returns time.Duration // after the first entry was made
@@ -38,9 +42,7 @@ func TestProposerIsAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
-				first, _ := fakes(1, 10)
-				p.Propose(first)
-				synctest.Wait()
+				send(p)
 				began := r.logged()[0].at
 				time.AfterFunc(c.returns, func() { r.logged()[0].answer(c.outcome) }) // virtual, as all of it
 				<-time.After(c.comes)
@@ -59,20 +61,17 @@ func TestProposerIsAlone(t *testing.T) {
 	}
 }
 
-// TestProposerIsAloneAtOnce: a command that comes right after an entry was made, while the proposer is still busy,
+// TestProposerAwaitsFlightAtOnce: a command that comes right after an entry was made, while the proposer is still busy,
 // waits for that entry, too. (Here a suspension of the process keeps it busy.)
-func TestProposerIsAloneAtOnce(t *testing.T) {
+func TestProposerAwaitsFlightAtOnce(t *testing.T) {
 	proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
 		<-time.After(time.Second) // virtual: beats are counted from 1 on
 		r.taken = func() {
 			p.pulse.beat(time.Since(p.pulse.epoch))
 			p.pulse.resumed.Store(int64(time.Since(p.pulse.epoch) - hangUpGrace + time.Millisecond))
 		}
-		for range 2 {
-			one, _ := fakes(1, 10)
-			p.Propose(one)
-			synctest.Wait()
-		}
+		send(p)
+		send(p)
 		<-time.After(flightPatience / 2) // virtual
 		if logged := len(r.logged()); logged != 1 {
 			t.Fatalf("%d entries", logged)
@@ -85,32 +84,26 @@ func TestProposerIsAloneAtOnce(t *testing.T) {
 	})
 }
 
-// TestProposerCountsFromTheLastEntry: commands that became void make no entry, and so the ones that come after
+// TestProposerAwaitsFlightOfTheLastEntry: commands that became void make no entry, and so the ones that come after
 // them wait no longer.
-func TestProposerCountsFromTheLastEntry(t *testing.T) {
+func TestProposerAwaitsFlightOfTheLastEntry(t *testing.T) {
 	proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
-		first, _ := fakes(1, 10)
-		p.Propose(first)
-		synctest.Wait()
+		send(p)
 		void, all := fakes(1, 10)
 		all[0].withdrawn = outcome.Verdict{Fate: outcome.Late}
 		p.Propose(void)
 		<-time.After(flightPatience + time.Millisecond) // virtual
-		next, _ := fakes(1, 10)
-		p.Propose(next)
-		synctest.Wait()
+		send(p)
 		if logged := len(r.logged()); logged != 2 || len(all[0].failed) != 1 {
 			t.Errorf("%d entries, %d void commands failed", logged, len(all[0].failed))
 		}
 	})
 }
 
-// TestProposerTicksAlone: a tick waits for the entry in flight, too, and then has one that was stamped after it.
-func TestProposerTicksAlone(t *testing.T) {
+// TestProposerAwaitsFlightWithTicks: a tick waits for the entry in flight, too, and then has one that was stamped after it.
+func TestProposerAwaitsFlightWithTicks(t *testing.T) {
 	proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
-		one, _ := fakes(1, 10)
-		p.Propose(one)
-		synctest.Wait()
+		send(p)
 		ticked := make(chan uint64, 1)
 		go func() {
 			index, _ := p.Tick(t.Context())
@@ -126,32 +119,5 @@ func TestProposerTicksAlone(t *testing.T) {
 		if index := <-ticked; index != 2 {
 			t.Errorf("entry %d answers the tick", index)
 		}
-	})
-}
-
-// TestProposerIsAloneInItsTermOnly: the end of a term ends the wait for an entry in flight, and what waited
-// is refused.
-func TestProposerIsAloneInItsTermOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &fakeRaft{}
-		p := newProposer(7, newClock(5000, time.Now), r, 10, &fakeAdmission{}, NewPulse(), nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go p.run(ctx)
-		proposals, all := fakes(2, 10)
-		p.Propose(proposals[:1])
-		synctest.Wait()
-		p.Propose(proposals[1:])
-		synctest.Wait()
-		cancel()
-		if v := <-all[1].failed; v.Fate != outcome.Refused {
-			t.Errorf("%v", v)
-		}
-		<-time.After(time.Second) // virtual
-		if len(r.logged()) != 1 {
-			t.Error("it was logged after the end")
-		}
-		r.logged()[0].answer(nil)
-		p.flying.Wait()
 	})
 }
