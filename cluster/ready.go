@@ -219,10 +219,11 @@ func (p *readProof) look(ctx context.Context) {
 	if found != nil && found.ok {
 		pause = readyProof
 	}
-	if p.reading || time.Since(p.began) < pause-readyEvery/2 { // the looks are not quite so far apart
+	now := time.Now()
+	if p.reading || now.Truncate(pause).Equal(p.began.Truncate(pause)) { // all nodes read at the same moment, and share its cost
 		return
 	}
-	p.reading, p.began = true, time.Now()
+	p.reading, p.began = true, now
 	lost, known := p.lost, found != nil && found.ok
 	go func() {
 		try, cancel := context.WithTimeout(ctx, p.node.times.Of(readyTimeout))

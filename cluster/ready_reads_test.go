@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -120,6 +121,49 @@ func TestMovedNodeSaysSo(t *testing.T) {
 		c.ready(moved)
 		if check := c.check(moved, "address"); !check.OK || check.Moved != nil {
 			t.Errorf("after that: %+v", check)
+		}
+	})
+}
+
+// TestIdleNodesShareMoments: heartbeats leave to all followers at the same moment, and all nodes look at the same moment
+// whether they are caught up, so that an idle cluster wakes up a few times a second.
+func TestIdleNodesShareMoments(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		var mu sync.Mutex
+		messages := map[time.Time]int{} // of the leader, by the moment at which they left
+		c.setups = append(c.setups, func(config *Config) {
+			config.fault = func(raft.ServerID, any) error {
+				mu.Lock()
+				defer mu.Unlock()
+				messages[time.Now().Truncate(20*time.Millisecond)]++
+				return nil
+			}
+		})
+		c.begin(c.all...)
+		c.ready(c.all...)
+		for _, n := range c.others(c.leader()) { // their reads began at other moments
+			_, err := c.closeTook(n)
+			c.must(err)
+			time.Sleep(330 * time.Millisecond) // virtual
+			c.begin(n)
+			c.ready(n)
+		}
+		time.Sleep(5 * time.Second) // virtual
+		mu.Lock()
+		clear(messages)
+		mu.Unlock()
+		const seconds = 30
+		time.Sleep(seconds * time.Second) // virtual
+		mu.Lock()
+		defer mu.Unlock()
+		rounds := 0 // of messages to all followers, not at a whole second: no heartbeats alone
+		for at, left := range messages {
+			if left > len(c.all)-1 && !at.Equal(at.Truncate(time.Second)) {
+				rounds++
+			}
+		}
+		if len(messages) > 10*seconds || rounds > seconds*2/3 {
+			t.Errorf("in %d s messages left at %d moments, and reads were confirmed at %d beside whole seconds", seconds, len(messages), rounds)
 		}
 	})
 }

@@ -113,12 +113,13 @@ func (o *outbox) take(empty mail) (full mail, ok bool) {
 func (o *outbox) write(w io.Writer) error {
 	var sent mail
 	var buf, scratch []byte
-	ticker := time.NewTicker(clockEvery)
-	defer ticker.Stop()
+	clock := time.NewTimer(wake.Next(clockEvery))
+	defer clock.Stop()
 	for {
 		select {
 		case <-o.ready:
-		case <-ticker.C:
+		case <-clock.C:
+			clock.Reset(wake.Next(clockEvery))
 		}
 		full, ok := o.take(sent)
 		if !ok {

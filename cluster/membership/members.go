@@ -126,7 +126,7 @@ func (m *Members) Run(ctx context.Context) {
 	running.Go(func() { m.lookout.run(ctx) })
 	running.Go(func() {
 		p := promotion{Changes: m.changes}
-		for wake.Pause(ctx, probe.WatchEvery) == nil {
+		for wake.Pause(ctx, wake.Next(probe.WatchEvery)) == nil {
 			p.step(ctx)
 			m.port.EndStrangers()
 		}

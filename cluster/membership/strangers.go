@@ -62,7 +62,7 @@ func (l *lookout) run(ctx context.Context) {
 			}
 			l.keep(&found)
 		}
-		if wake.Pause(ctx, probe.WatchEvery) != nil {
+		if wake.Pause(ctx, wake.Next(probe.WatchEvery)) != nil {
 			return
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// WatchEvery is the pause between two rounds of questions.
+// WatchEvery is how often a watch asks, while all reply.
 const WatchEvery = 500 * time.Millisecond
 
 // Subject is the node whose fellow members a watch asks. Round is called by one
@@ -25,7 +25,7 @@ type Subject interface {
 }
 
 // Watch asks all other members how they are, in rounds: all at the same time, at most
-// 1 s for their replies, then a pause of 0.5 s. Safe for concurrent use.
+// 1 s for their replies, then a pause until the next half of a second. Safe for concurrent use.
 type Watch struct {
 	calls   *Calls
 	subject Subject
@@ -59,7 +59,7 @@ func (w *Watch) Run(ctx context.Context) {
 			return
 		}
 		w.subject.Round(w.All())
-		if wake.Pause(ctx, WatchEvery) != nil {
+		if wake.Pause(ctx, wake.Next(WatchEvery)) != nil {
 			return
 		}
 	}

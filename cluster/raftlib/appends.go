@@ -20,8 +20,10 @@ const (
 	// commit index by then: under load, the next entries bring it.
 	commitQuiet = time.Millisecond
 	// heartbeatAfter is for how long after the last message a heartbeat is held, at
-	// multiplier 1. Followers campaign after Tick without a message.
+	// multiplier 1, and from then on until the next multiple of heartbeatEvery: to all followers
+	// at the same moment. Followers campaign after Tick without a message.
 	heartbeatAfter = 150 * time.Millisecond
+	heartbeatEvery = 100 * time.Millisecond
 	// appendAim is how long an append and its reply should take at multiplier 1, at
 	// most: heartbeats share the link with it, and must come within Tick.
 	appendAim = Tick / 2
@@ -196,8 +198,8 @@ func (c *commits) heard(id raft.ServerID) {
 	c.of(id).last = time.Now()
 }
 
-// hold blocks until so long after the last message to a follower, but not while a read waits for an acknowledgement,
-// nor when ctx has ended.
+// hold blocks until so long after the last message to a follower, and until heartbeats leave, but not while a read
+// waits for an acknowledgement, nor when ctx has ended.
 func (c *commits) hold(ctx context.Context, id raft.ServerID, after time.Duration, acks *AckClock) {
 	hurry := acks.Hurry()
 	c.mu.Lock()
@@ -206,7 +208,7 @@ func (c *commits) hold(ctx context.Context, id raft.ServerID, after time.Duratio
 	if hurry == nil || wait <= 0 {
 		return
 	}
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(wake.NextAfter(wait, heartbeatEvery))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

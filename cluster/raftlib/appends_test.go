@@ -75,26 +75,32 @@ func serveAppends(ctx context.Context, to *Transport, each func(*raft.AppendEntr
 	}
 }
 
-// TestHeartbeatsAreHeld for a while after the last message, but not while a read waits.
+// TestHeartbeatsAreHeld for a while after the last message, and until the moment at which they leave to all
+// followers, but not while a read waits.
 func TestHeartbeatsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := transportPair(t, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go serveAppends(ctx, to, func(*raft.AppendEntriesRequest) {})
-		beat := func() time.Duration {
+		beatOf := func(id raft.ServerID) time.Duration {
 			began := time.Now()
-			if err := from.AppendEntries("n2", "n2:1", &raft.AppendEntriesRequest{}, &raft.AppendEntriesResponse{}); err != nil {
+			if err := from.AppendEntries(id, "n2:1", &raft.AppendEntriesRequest{}, &raft.AppendEntriesResponse{}); err != nil {
 				t.Error(err)
 			}
 			return time.Since(began)
 		}
+		beat := func() time.Duration { return beatOf("n2") }
 		if took := beat(); took != 0 {
 			t.Errorf("the first one was held for %v", took)
 		}
-		time.Sleep(100 * time.Millisecond) // virtual
-		if took := beat(); took != heartbeatAfter-100*time.Millisecond {
-			t.Errorf("one 100 ms after the last message was held for %v", took)
+		time.Sleep(70 * time.Millisecond) // virtual
+		if took := beatOf("n3"); took != 0 {
+			t.Errorf("the first one to another follower was held for %v", took)
+		}
+		took := wake.AtOnce([]raft.ServerID{"n2", "n3"}, beatOf)
+		if want := 2*heartbeatEvery - 70*time.Millisecond; took[0] != want || took[1] != want+heartbeatEvery {
+			t.Errorf("70 and 0 ms after the last messages, on the clock's multiple and 70 ms later, two were held for %v", took)
 		}
 		held := make(chan time.Duration, 1)
 		go func() { held <- beat() }()
@@ -109,8 +115,8 @@ func TestHeartbeatsAreHeld(t *testing.T) {
 		}
 		stop()
 		synctest.Wait()
-		if took := beat(); took != heartbeatAfter {
-			t.Errorf("one after the read was held for %v", took)
+		if took := beat(); took != 2*heartbeatEvery-10*time.Millisecond {
+			t.Errorf("one after the read, 10 ms after the clock's multiple, was held for %v", took)
 		}
 	})
 }

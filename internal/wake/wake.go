@@ -221,14 +221,15 @@ func Pause(ctx context.Context, length time.Duration) error {
 }
 
 // Next returns the time until the wall clock's next multiple of a period, up to an eighth of it
-// more. What is done every so often, and need not be at a moment of its own, pauses for
-// so long: an idle process then wakes up once for all of it. A clock that jumps changes the moments alone.
-func Next(every time.Duration) time.Duration {
-	left := every - time.Duration(time.Now().UnixNano())%every
-	if left < every/8 { // the clock was slowed down since the last one
-		left += every
-	}
-	return left
+// more: the clock may have been slowed down since the last one. What is done every so often, and need
+// not be at a moment of its own, pauses for so long: an idle process then wakes up once for
+// all of it. A clock that jumps changes the moments alone.
+func Next(every time.Duration) time.Duration { return NextAfter(every/8, every) }
+
+// NextAfter returns the time until the wall clock's first multiple of a period that is so far ahead, or further.
+func NextAfter(ahead, every time.Duration) time.Duration {
+	past := time.Duration(time.Now().Add(ahead).UnixNano()) % every
+	return ahead + (every-past)%every
 }
 
 // Await calls do and returns its error, or ctx's cause if ctx ends first: do then

@@ -283,7 +283,7 @@ func TestStretch(t *testing.T) {
 }
 
 // TestNextGathers: goroutines that pause until Next wake at the same moments, whenever they began, and
-// no pause is much longer than its period, nor a fraction of it alone.
+// no pause is much longer than its period, nor a fraction of it alone. NextAfter is the next one from a moment on.
 func TestNextGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const every = 100 * time.Millisecond
@@ -308,6 +308,12 @@ func TestNextGathers(t *testing.T) {
 		for at := range every / time.Millisecond {
 			if next := Next(every); next < every/8 || next >= every*9/8 {
 				t.Errorf("%d ms after a multiple the next is in %v", at, next)
+			}
+			for _, ahead := range []time.Duration{0, 1, every - 1, every, 30 * time.Hour} {
+				next := NextAfter(ahead, every)
+				if next < ahead || next >= ahead+every || !time.Now().Add(next).Equal(time.Now().Add(next).Truncate(every)) {
+					t.Errorf("%d ms after a multiple the next that is %v ahead is in %v", at, ahead, next)
+				}
 			}
 			time.Sleep(time.Millisecond) // virtual
 		}
