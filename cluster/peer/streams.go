@@ -233,7 +233,7 @@ func (e *refusedError) Error() string {
 	return e.detail
 }
 
-// refusalLogEvery is how often a refusal for the same reason is logged: a stranger
+// refusalLogEvery is how often a refusal by the same side for the same reason is logged: a stranger
 // may try again and again.
 const refusalLogEvery = 5 * time.Second
 
@@ -244,13 +244,19 @@ type refusals struct {
 	count *prometheus.CounterVec // by reason
 
 	mu     sync.Mutex
-	logged map[Refusal]time.Time // when one for that reason was logged last
-	unsaid map[Refusal]int       // how many were not, since then
+	logged map[refusalKind]time.Time // when one of that kind was logged last
+	unsaid map[refusalKind]int       // how many were not, since then
+}
+
+// refusalKind is what refusals that share a line of the log have in common.
+type refusalKind struct {
+	reason Refusal
+	remote bool // the other node refused
 }
 
 func newRefusals(log hclog.Logger) *refusals {
 	r := &refusals{
-		log: log, logged: map[Refusal]time.Time{}, unsaid: map[Refusal]int{},
+		log: log, logged: map[refusalKind]time.Time{}, unsaid: map[refusalKind]int{},
 		count: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_peer_streams_refused_total",
 			Help: "Streams between this node and others that were refused by this node, by reason.",
@@ -269,7 +275,7 @@ func (r *refusals) note(reason Refusal, detail string, conn net.Conn, kind Strea
 		r.log.Debug("a stream was refused", "from", conn.RemoteAddr(), "kind", byte(kind))
 		return
 	}
-	if unsaid, due := r.due(reason); due {
+	if unsaid, due := r.due(refusalKind{reason: reason}); due {
 		r.log.Warn("a stream of a peer is refused", "reason", reason, "detail", detail,
 			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "kind", byte(kind), "more", unsaid)
 	}
@@ -277,22 +283,22 @@ func (r *refusals) note(reason Refusal, detail string, conn net.Conn, kind Strea
 
 // noteRemote logs that the other node has refused a stream, which counts there.
 func (r *refusals) noteRemote(reason Refusal, detail string, conn net.Conn) {
-	if unsaid, due := r.due(reason); due {
+	if unsaid, due := r.due(refusalKind{reason, true}); due {
 		r.log.Warn("a peer refuses this node's stream", "reason", reason, "detail", detail,
 			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "more", unsaid)
 	}
 }
 
-// due reports whether a refusal for that reason is to be logged now, and how many
+// due reports whether a refusal of that kind is to be logged now, and how many
 // were not since the last one.
-func (r *refusals) due(reason Refusal) (unsaid int, due bool) {
+func (r *refusals) due(kind refusalKind) (unsaid int, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if last, is := r.logged[reason]; is && time.Since(last) < refusalLogEvery {
-		r.unsaid[reason]++
+	if last, is := r.logged[kind]; is && time.Since(last) < refusalLogEvery {
+		r.unsaid[kind]++
 		return 0, false
 	}
-	unsaid = r.unsaid[reason]
-	r.logged[reason], r.unsaid[reason] = time.Now(), 0
+	unsaid = r.unsaid[kind]
+	r.logged[kind], r.unsaid[kind] = time.Now(), 0
 	return unsaid, true
 }
