@@ -17,8 +17,10 @@ const (
 	appendAgain = 100 * time.Millisecond
 	retryPause  = 5 * time.Millisecond
 	// commitQuiet is how long after a success Run looks whether the follower knows the
-	// commit index by then: under load, the next entries bring it.
-	commitQuiet = time.Millisecond
+	// commit index by then: the next entries bring it, also those of a lone client. While
+	// a read waits it is readQuiet.
+	commitQuiet = 3 * time.Millisecond
+	readQuiet   = time.Millisecond
 	// heartbeatAfter is for how long after the last message a heartbeat is held, at
 	// multiplier 1, and from then on until the next multiple of heartbeatEvery: to all followers
 	// at the same moment. Followers campaign after Tick without a message.
@@ -53,7 +55,7 @@ func (t *Transport) AppendEntries(
 	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
 ) error {
 	if heartbeat(args) {
-		t.commits.hold(t.closing, id, t.config.Stretch.Of(heartbeatAfter), t.config.Acks)
+		t.config.Acks.Rest(t.closing, t.commits.rest(id, t.config.Stretch.Of(heartbeatAfter)))
 		defer t.commits.heard(id)
 		return t.send(t.NetworkTransport, id, target, args, resp)
 	}
@@ -198,23 +200,15 @@ func (c *commits) heard(id raft.ServerID) {
 	c.of(id).last = time.Now()
 }
 
-// hold blocks until so long after the last message to a follower, and until heartbeats leave, but not while a read
-// waits for an acknowledgement, nor when ctx has ended.
-func (c *commits) hold(ctx context.Context, id raft.ServerID, after time.Duration, acks *AckClock) {
-	hurry := acks.Hurry()
+// rest returns for how long a heartbeat to a follower is held: until so long after the last message to it, and on
+// until heartbeats leave.
+func (c *commits) rest(id raft.ServerID, after time.Duration) time.Duration {
 	c.mu.Lock()
-	wait := after - time.Since(c.of(id).last)
-	c.mu.Unlock()
-	if hurry == nil || wait <= 0 {
-		return
+	defer c.mu.Unlock()
+	if after -= time.Since(c.of(id).last); after > 0 {
+		return wake.NextAfter(after, heartbeatEvery)
 	}
-	timer := time.NewTimer(wake.NextAfter(wait, heartbeatEvery))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-hurry:
-	case <-ctx.Done():
-	}
+	return 0
 }
 
 // due returns the followers that have acknowledged entries in the term, up to commit or beyond, and have not
@@ -245,9 +239,10 @@ type CommitSource interface {
 // append without entries, behind the last entry that the follower has acknowledged in this term.
 func (t *Transport) Run(ctx context.Context, source CommitSource) {
 	for wake.Until(ctx, t.commits.news) == nil {
-		if wake.Pause(ctx, commitQuiet) != nil {
+		if wake.Pause(ctx, readQuiet) != nil {
 			return
 		}
+		t.config.Acks.Rest(ctx, commitQuiet-readQuiet)
 		// In this order: what a later leader has committed may be another entry of that index.
 		commit := source.CommitIndex()
 		term := source.CurrentTerm()
@@ -433,8 +428,17 @@ func (c *AckClock) count(by int) {
 	c.hurried.Ring()
 }
 
-// Hurry returns a channel that the next Wait closes, or nil while one waits.
-func (c *AckClock) Hurry() <-chan struct{} {
+// Rest blocks for a time, but not while a call of Wait blocks, nor when ctx has ended.
+func (c *AckClock) Rest(ctx context.Context, length time.Duration) {
+	if hurry := c.hurry(); hurry != nil && length > 0 {
+		ctx, cancel := context.WithTimeout(ctx, length)
+		defer cancel()
+		_ = wake.Until(ctx, hurry)
+	}
+}
+
+// hurry returns a channel that the next Wait closes, or nil while one waits.
+func (c *AckClock) hurry() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waits > 0 {

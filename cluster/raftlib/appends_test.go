@@ -35,6 +35,45 @@ func TestFollowersLearnOfCommitsSoon(t *testing.T) {
 	})
 }
 
+// TestReadsHurryTheCommitIndex: followers learn of commits later than they could, so that entries may bring it, but
+// not while a read waits.
+func TestReadsHurryTheCommitIndex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := transportPair(t, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		announced := make(chan time.Time, 1)
+		go serveAppends(ctx, to, func(args *raft.AppendEntriesRequest) {
+			if len(args.Entries) == 0 {
+				announced <- time.Now()
+			}
+		})
+		go from.Run(ctx, committed{})
+		index := uint64(0)
+		after := func(meanwhile func()) time.Duration {
+			began := time.Now()
+			entry := &raft.Log{Index: index + 1, Term: 3}
+			args := &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: index, Entries: []*raft.Log{entry}}
+			if err := from.AppendEntries("n2", "n2:1", args, &raft.AppendEntriesResponse{}); err != nil {
+				t.Error(err)
+			}
+			index++
+			meanwhile()
+			return (<-announced).Sub(began)
+		}
+		read := func() { _ = from.config.Acks.Wait(ctx, 3, 1000, []raft.ServerID{"n2"}, "n1") }
+		if took := after(func() {}); took != commitQuiet {
+			t.Errorf("without a read after %v", took)
+		}
+		if took := after(func() { time.Sleep(2 * readQuiet); go read() }); took != 2*readQuiet { // virtual
+			t.Errorf("with a read that comes after %v it came after %v", 2*readQuiet, took)
+		}
+		if took := after(func() {}); took != readQuiet {
+			t.Errorf("while a read waits after %v", took)
+		}
+	})
+}
+
 // TestCommitIndexOfComparedEntries: a message commits no entry beyond those that it compares.
 func TestCommitIndexOfComparedEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
