@@ -390,7 +390,7 @@ func decodeHello(buf []byte) (f helloFrame, err error) {
 }
 
 // clockFrame is a reading of the leader's forwarding clock. The first one welcomes
-// the origin; others follow with whatever the leader sends, and at least every
+// the origin; others follow with whatever the leader sends, and about every
 // clockEvery.
 //
 //	reading | age | frames

@@ -23,7 +23,7 @@ type outbox struct {
 	mail  mail
 	shut  bool
 	ready wake.Signal // there is mail, or it is shut
-	// clock is read whenever mail is written, and every clockEvery, once the stream has
+	// clock is read whenever mail is written, and at each clockEvery, once the stream has
 	// begun: after its hello.
 	clock func() clockFrame
 	begun bool

@@ -288,6 +288,25 @@ func TestWhatIsNoCommandStaysOutOfTheLog(t *testing.T) {
 	})
 }
 
+// TestIdleStreamBringsReadings of the leader's clock, again and again, at moments that all streams share.
+func TestIdleStreamBringsReadings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leader := newTestLeader(3)
+		time.Sleep(70 * time.Millisecond) // virtual
+		o, _ := openStream(t, leader.server, helloFrame{term: 3, origin: 77, number: 1})
+		began := time.Now()
+		for i := range 4 {
+			frame, err := readFrame(o.r, nil)
+			if err != nil || frameKind(frame[0]) != frameClock {
+				t.Fatalf("frame %v, error %v", frame, err)
+			}
+			if want := began.Truncate(clockEvery).Add(time.Duration(i+1) * clockEvery); !time.Now().Equal(want) {
+				t.Errorf("reading %d came %v after the welcome, want %v", i, time.Since(began), want.Sub(began))
+			}
+		}
+	})
+}
+
 // TestFencedStreamBringsNothing: once a leader has welcomed a later stream of an
 // origin, what the earlier one still brings is refused, and the fence is behind all
 // that it has brought. A stream that comes after a later one is refused.

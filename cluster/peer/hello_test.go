@@ -208,6 +208,32 @@ func TestStrangersAreCountedAndLoggedNowAndThen(t *testing.T) {
 	})
 }
 
+// TestRefusalsOfBothSidesAreLogged, though they come at the same moment: each once, with how many are unsaid.
+func TestRefusalsOfBothSidesAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		r := newRefusals(hclog.New(&hclog.LoggerOptions{Output: &log}))
+		near, far := net.Pipe()
+		defer near.Close()
+		defer far.Close()
+		for range 3 {
+			for range 2 {
+				r.noteRemote(RefusedCluster, "", near)
+				r.note(RefusedCluster, "", near, StreamProbe)
+			}
+			time.Sleep(refusalLogEvery) // virtual
+		}
+		for _, said := range []string{"a stream of a peer is refused", "a peer refuses this node's stream"} {
+			if got := strings.Count(log.String(), said); got != 3 {
+				t.Errorf("%q was logged %d times in\n%s", said, got, log.String())
+			}
+		}
+		if got := strings.Count(log.String(), "more=1"); got != 4 {
+			t.Errorf("%d lines say that one is unsaid, in\n%s", got, log.String())
+		}
+	})
+}
+
 // TestSlowPreambleEnds: a byte a second does not keep a stream open.
 func TestSlowPreambleEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

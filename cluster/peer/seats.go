@@ -8,8 +8,8 @@ import (
 
 // seatSilence is how long the process that has a node id may be silent, at multiplier 1,
 // until another one may take its place. A living process asks every other node in
-// rounds. A round waits at most 1 s for replies; the next begins 0.5 s later. So its
-// longest silence is 1.5 s.
+// rounds. A round waits at most 1 s for replies; the next begins at most 0.6 s later. So its
+// longest silence is 1.6 s.
 const seatSilence = 2 * time.Second
 
 // seat is the process that has a node id, as far as this node has met it. The port's

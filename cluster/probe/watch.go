@@ -25,7 +25,7 @@ type Subject interface {
 }
 
 // Watch asks all other members how they are, in rounds: all at the same time, at most
-// 1 s for their replies, then a pause until the next half of a second. Safe for concurrent use.
+// 1 s for their replies, then a pause of wake.Next(WatchEvery). Safe for concurrent use.
 type Watch struct {
 	calls   *Calls
 	subject Subject

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -15,6 +16,7 @@ import (
 type watched struct {
 	members atomic.Pointer[[]string]
 	rounds  chan map[string]Seen
+	ended   time.Time // when the last round did
 }
 
 func (w *watched) Servers() (servers []raft.Server) {
@@ -23,8 +25,11 @@ func (w *watched) Servers() (servers []raft.Server) {
 	}
 	return servers
 }
-func (w *watched) Committed() uint64          { return 10 }
-func (w *watched) Round(seen map[string]Seen) { w.rounds <- seen }
+func (w *watched) Committed() uint64 { return 10 }
+func (w *watched) Round(seen map[string]Seen) {
+	w.ended = time.Now()
+	w.rounds <- seen
+}
 
 // TestWatchKnowsThePresentMembers: it asks every other member in each round, notes
 // those that don't reply, and forgets those that are not members any more.
@@ -36,6 +41,7 @@ func TestWatchKnowsThePresentMembers(t *testing.T) {
 		subject.members.Store(&[]string{"n1", "n2", "n3"})
 		w := NewWatch(from.Calls, subject)
 		ctx, cancel := context.WithCancel(t.Context())
+		time.Sleep(70 * time.Millisecond) // virtual: at no moment that nodes share
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -54,6 +60,9 @@ func TestWatchKnowsThePresentMembers(t *testing.T) {
 		<-subject.rounds // may have begun before
 		if seen = <-subject.rounds; len(seen) != 0 {
 			t.Errorf("nodes that are not members any more: %+v", seen)
+		}
+		if at := subject.ended; !at.Equal(at.Truncate(WatchEvery)) {
+			t.Errorf("a round of all nodes was at %v", at)
 		}
 		cancel()
 		<-ended

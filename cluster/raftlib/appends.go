@@ -16,15 +16,16 @@ const (
 	// connection that is kept, and retryPause is before that.
 	appendAgain = 100 * time.Millisecond
 	retryPause  = 5 * time.Millisecond
-	// commitQuiet is how long after a success Run looks whether the follower knows the
-	// commit index by then: the next entries bring it, also those of a lone client. While
-	// a read waits it is readQuiet.
+	// commitQuiet is how long after a success Run looks whether later entries have brought
+	// the follower its commit index by then, also those of a lone client. If a read waits
+	// meanwhile it is readQuiet.
 	commitQuiet = 3 * time.Millisecond
 	readQuiet   = time.Millisecond
 	// heartbeatAfter is for how long after the last message a heartbeat is held, at
 	// multiplier 1, and from then on until the next multiple of heartbeatEvery: to all followers
-	// at the same moment. Followers campaign after Tick without a message.
-	heartbeatAfter = 150 * time.Millisecond
+	// at the same moment, five times a second while nothing else is sent. A follower waits for
+	// the sum of both and a round trip at most. It campaigns after Tick without a message.
+	heartbeatAfter = 110 * time.Millisecond
 	heartbeatEvery = 100 * time.Millisecond
 	// appendAim is how long an append and its reply should take at multiplier 1, at
 	// most: heartbeats share the link with it, and must come within Tick.
@@ -55,7 +56,7 @@ func (t *Transport) AppendEntries(
 	id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
 ) error {
 	if heartbeat(args) {
-		t.config.Acks.Rest(t.closing, t.commits.rest(id, t.config.Stretch.Of(heartbeatAfter)))
+		rest(t.closing, t.commits.hold(id, t.config.Stretch.Of(heartbeatAfter)), t.config.Acks.Hurry())
 		defer t.commits.heard(id)
 		return t.send(t.NetworkTransport, id, target, args, resp)
 	}
@@ -139,6 +140,7 @@ type follower struct {
 	last   time.Time // when the last message came back
 	target raft.ServerAddress
 	knows  uint64 // the commit index that it was sent, in the term of next
+	marked uint64 // see mark
 	// next is an append without entries behind the last entry that the follower has acknowledged in its term.
 	next raft.AppendEntriesRequest
 }
@@ -200,9 +202,9 @@ func (c *commits) heard(id raft.ServerID) {
 	c.of(id).last = time.Now()
 }
 
-// rest returns for how long a heartbeat to a follower is held: until so long after the last message to it, and on
+// hold returns for how long a heartbeat to a follower is held: until so long after the last message to it, and on
 // until heartbeats leave.
-func (c *commits) rest(id raft.ServerID, after time.Duration) time.Duration {
+func (c *commits) hold(id raft.ServerID, after time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if after -= time.Since(c.of(id).last); after > 0 {
@@ -211,16 +213,35 @@ func (c *commits) rest(id raft.ServerID, after time.Duration) time.Duration {
 	return 0
 }
 
+// rest blocks for a time, or until hurry is closed or ctx has ended. It does not block if hurry is nil.
+func rest(ctx context.Context, length time.Duration, hurry <-chan struct{}) {
+	if hurry == nil || length <= 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	_ = wake.Until(ctx, hurry)
+}
+
+// mark notes what each follower has acknowledged by now: due asks for no more.
+func (c *commits) mark() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.peers {
+		f.marked = f.next.PrevLogEntry
+	}
+}
+
 // due returns the followers that have acknowledged entries in the term, up to commit or beyond, and have not
-// been sent that they are committed, and what to send them. It leaves out those
-// to which an append is under way: its end looks again.
+// been sent that those before the mark are committed, and what to send them. It leaves out those
+// to which an append is under way: its end looks again, as it does for entries behind the mark.
 func (c *commits) due(term, commit uint64) map[raft.ServerID]follower {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := map[raft.ServerID]follower{}
 	for id, f := range c.peers {
 		index := min(commit, f.next.PrevLogEntry)
-		if f.next.Term == term && f.flying == 0 && f.knows < index {
+		if f.next.Term == term && f.flying == 0 && f.knows < min(index, f.marked) {
 			due := *f
 			due.next.LeaderCommitIndex = index
 			found[id] = due
@@ -239,10 +260,12 @@ type CommitSource interface {
 // append without entries, behind the last entry that the follower has acknowledged in this term.
 func (t *Transport) Run(ctx context.Context, source CommitSource) {
 	for wake.Until(ctx, t.commits.news) == nil {
+		t.commits.mark()
+		hurry := t.config.Acks.Hurry() // before the pause, during which a read may come and go
 		if wake.Pause(ctx, readQuiet) != nil {
 			return
 		}
-		t.config.Acks.Rest(ctx, commitQuiet-readQuiet)
+		rest(ctx, commitQuiet-readQuiet, hurry)
 		// In this order: what a later leader has committed may be another entry of that index.
 		commit := source.CommitIndex()
 		term := source.CurrentTerm()
@@ -428,17 +451,8 @@ func (c *AckClock) count(by int) {
 	c.hurried.Ring()
 }
 
-// Rest blocks for a time, but not while a call of Wait blocks, nor when ctx has ended.
-func (c *AckClock) Rest(ctx context.Context, length time.Duration) {
-	if hurry := c.hurry(); hurry != nil && length > 0 {
-		ctx, cancel := context.WithTimeout(ctx, length)
-		defer cancel()
-		_ = wake.Until(ctx, hurry)
-	}
-}
-
-// hurry returns a channel that the next Wait closes, or nil while one waits.
-func (c *AckClock) hurry() <-chan struct{} {
+// Hurry returns a channel that the next Wait closes, or nil while one waits.
+func (c *AckClock) Hurry() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waits > 0 {

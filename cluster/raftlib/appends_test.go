@@ -14,7 +14,7 @@ import (
 )
 
 // TestFollowersLearnOfCommitsSoon: of the last entry of a load too, of which no entry follows that
-// would tell them, and long before Raft's commit timeout. An idle cluster sends heartbeats alone.
+// would tell them, and long before Raft's commit timeout.
 func TestFollowersLearnOfCommitsSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -35,9 +35,9 @@ func TestFollowersLearnOfCommitsSoon(t *testing.T) {
 	})
 }
 
-// TestReadsHurryTheCommitIndex: followers learn of commits later than they could, so that entries may bring it, but
-// not while a read waits.
-func TestReadsHurryTheCommitIndex(t *testing.T) {
+// TestCommitIndexWithoutEntries: followers learn of commits later than they could, so that later entries may bring
+// it, also those of a lone client; but not while a read waits, nor after one that has come and gone.
+func TestCommitIndexWithoutEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := transportPair(t, 1)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -50,26 +50,49 @@ func TestReadsHurryTheCommitIndex(t *testing.T) {
 		})
 		go from.Run(ctx, committed{})
 		index := uint64(0)
-		after := func(meanwhile func()) time.Duration {
-			began := time.Now()
-			entry := &raft.Log{Index: index + 1, Term: 3}
-			args := &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: index, Entries: []*raft.Log{entry}}
+		send := func() {
+			args := &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: index, LeaderCommitIndex: index, Entries: []*raft.Log{{Index: index + 1, Term: 3}}}
 			if err := from.AppendEntries("n2", "n2:1", args, &raft.AppendEntriesResponse{}); err != nil {
 				t.Error(err)
 			}
 			index++
-			meanwhile()
-			return (<-announced).Sub(began)
 		}
-		read := func() { _ = from.config.Acks.Wait(ctx, 3, 1000, []raft.ServerID{"n2"}, "n1") }
-		if took := after(func() {}); took != commitQuiet {
-			t.Errorf("without a read after %v", took)
+		for pause := range commitQuiet / time.Microsecond / 100 { // in 0.1 ms
+			for range 20 {
+				send()
+				time.Sleep(pause * 100 * time.Microsecond) // virtual
+			}
+			if len(announced) > 0 {
+				t.Fatalf("entries that follow after %v don't bring it", pause*100*time.Microsecond)
+			}
+			send()
+			<-announced
 		}
-		if took := after(func() { time.Sleep(2 * readQuiet); go read() }); took != 2*readQuiet { // virtual
-			t.Errorf("with a read that comes after %v it came after %v", 2*readQuiet, took)
-		}
-		if took := after(func() {}); took != readQuiet {
-			t.Errorf("while a read waits after %v", took)
+		read := func(ctx context.Context) { _ = from.config.Acks.Wait(ctx, 3, 1000, []raft.ServerID{"n2"}, "n1") }
+		for _, test := range []struct {
+			name      string
+			meanwhile func()
+			want      time.Duration
+		}{
+			{"no read", func() {}, commitQuiet},
+			{"a read that has come and gone", func() {
+				time.Sleep(readQuiet / 4) // virtual
+				short, end := context.WithTimeout(ctx, readQuiet/4)
+				defer end()
+				read(short)
+			}, readQuiet},
+			{"a read that comes late", func() {
+				time.Sleep(2 * readQuiet) // virtual
+				go read(ctx)
+			}, 2 * readQuiet},
+			{"a read that waits", func() {}, readQuiet},
+		} {
+			began := time.Now()
+			send()
+			test.meanwhile()
+			if took := (<-announced).Sub(began); took != test.want {
+				t.Errorf("%s: after %v, want %v", test.name, took, test.want)
+			}
 		}
 	})
 }
@@ -133,13 +156,13 @@ func TestHeartbeatsAreHeld(t *testing.T) {
 		if took := beat(); took != 0 {
 			t.Errorf("the first one was held for %v", took)
 		}
-		time.Sleep(70 * time.Millisecond) // virtual
+		time.Sleep(95 * time.Millisecond) // virtual
 		if took := beatOf("n3"); took != 0 {
 			t.Errorf("the first one to another follower was held for %v", took)
 		}
 		took := wake.AtOnce([]raft.ServerID{"n2", "n3"}, beatOf)
-		if want := 2*heartbeatEvery - 70*time.Millisecond; took[0] != want || took[1] != want+heartbeatEvery {
-			t.Errorf("70 and 0 ms after the last messages, on the clock's multiple and 70 ms later, two were held for %v", took)
+		if want := 2*heartbeatEvery - 95*time.Millisecond; took[0] != want || took[1] != want+heartbeatEvery {
+			t.Errorf("95 and 0 ms after the last messages, 95 ms after the clock's multiple, two were held for %v", took)
 		}
 		held := make(chan time.Duration, 1)
 		go func() { held <- beat() }()
@@ -194,10 +217,14 @@ func TestDeposedLeaderCommitsNothing(t *testing.T) {
 
 // TestDueCommits: who is sent which commit index.
 func TestDueCommits(t *testing.T) {
-	reply := func(c *commits, term, last, commit uint64, success bool) {
+	later := func(c *commits, term, last, commit uint64, success bool) {
 		args := raft.AppendEntriesRequest{Term: term, PrevLogEntry: last, PrevLogTerm: 1, LeaderCommitIndex: commit}
 		c.begin("n2")
 		c.end("n2", "n2:1", &args, 1, success)
+	}
+	reply := func(c *commits, term, last, commit uint64, success bool) {
+		later(c, term, last, commit, success)
+		c.mark()
 	}
 	for name, test := range map[string]struct {
 		before func(c *commits)
@@ -210,6 +237,8 @@ func TestDueCommits(t *testing.T) {
 		"refused":             {func(c *commits) { reply(c, 3, 9, 4, false) }, 0},
 		"in an earlier term":  {func(c *commits) { reply(c, 2, 9, 4, true) }, 0},
 		"known in one before": {func(c *commits) { reply(c, 2, 9, 7, true); reply(c, 3, 9, 4, true) }, 7},
+		"known by the next":   {func(c *commits) { reply(c, 3, 5, 4, true); later(c, 3, 9, 5, true) }, 0},
+		"not by the next":     {func(c *commits) { reply(c, 3, 5, 4, true); later(c, 3, 9, 4, true) }, 7},
 		"an append under way": {func(c *commits) { reply(c, 3, 9, 4, true); c.begin("n2") }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

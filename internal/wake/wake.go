@@ -220,10 +220,10 @@ func Pause(ctx context.Context, length time.Duration) error {
 	}
 }
 
-// Next returns the time until the wall clock's next multiple of a period, up to an eighth of it
-// more: the clock may have been slowed down since the last one. What is done every so often, and need
-// not be at a moment of its own, pauses for so long: an idle process then wakes up once for
-// all of it. A clock that jumps changes the moments alone.
+// Next returns the time until the wall clock's next multiple of a period. What is done every so
+// often, and need not be at a moment of its own, pauses for that long: an idle process then wakes up once for
+// all of it. A clock that jumps changes the moments alone. A multiple less than an eighth of the period ahead
+// doesn't count: it may be that of the last pause, on a clock that was slowed down.
 func Next(every time.Duration) time.Duration { return NextAfter(every/8, every) }
 
 // NextAfter returns the time until the wall clock's first multiple of a period that is so far ahead, or further.
