@@ -213,14 +213,15 @@ func (c *commits) hold(id raft.ServerID, after time.Duration) time.Duration {
 	return 0
 }
 
-// rest blocks for a time, or until hurry is closed or ctx has ended. It does not block if hurry is nil.
-func rest(ctx context.Context, length time.Duration, hurry <-chan struct{}) {
+// rest blocks for a time, or until hurry is closed or ctx has ended. It does not block if hurry is nil. It reports
+// whether hurry was the reason.
+func rest(ctx context.Context, length time.Duration, hurry <-chan struct{}) (hurried bool) {
 	if hurry == nil || length <= 0 {
-		return
+		return hurry == nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
-	_ = wake.Until(ctx, hurry)
+	return wake.Until(ctx, hurry) == nil
 }
 
 // mark notes what each follower has acknowledged by now: due asks for no more.
@@ -265,7 +266,9 @@ func (t *Transport) Run(ctx context.Context, source CommitSource) {
 		if wake.Pause(ctx, readQuiet) != nil {
 			return
 		}
-		rest(ctx, commitQuiet-readQuiet, hurry)
+		if rest(ctx, commitQuiet-readQuiet, hurry) {
+			t.commits.mark() // the read may wait for later entries
+		}
 		// In this order: what a later leader has committed may be another entry of that index.
 		commit := source.CommitIndex()
 		term := source.CurrentTerm()

@@ -81,17 +81,29 @@ func TestCommitIndexWithoutEntries(t *testing.T) {
 				defer end()
 				read(short)
 			}, readQuiet},
+			{"a read of a later entry", func() {
+				time.Sleep(readQuiet / 4) // virtual
+				send()
+				short, end := context.WithTimeout(ctx, readQuiet/4)
+				defer end()
+				read(short)
+			}, readQuiet},
 			{"a read that comes late", func() {
 				time.Sleep(2 * readQuiet) // virtual
 				go read(ctx)
 			}, 2 * readQuiet},
 			{"a read that waits", func() {}, readQuiet},
 		} {
+			time.Sleep(time.Second) // virtual: nothing is quiet
 			began := time.Now()
 			send()
 			test.meanwhile()
 			if took := (<-announced).Sub(began); took != test.want {
 				t.Errorf("%s: after %v, want %v", test.name, took, test.want)
+			}
+			synctest.Wait()
+			if from.commits.peers["n2"].knows != index {
+				t.Errorf("%s: the follower was not sent the last index", test.name)
 			}
 		}
 	})
