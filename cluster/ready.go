@@ -219,12 +219,11 @@ func (p *readProof) look(ctx context.Context) {
 	if found != nil && found.ok {
 		pause = readyProof
 	}
-	// All nodes read at the same moments of the wall clock, and share their cost. A clock that stands still delays them.
-	now := time.Now()
-	if p.reading || now.Truncate(pause).Equal(p.began.Truncate(pause)) && now.Sub(p.began) < 2*pause {
+	// The next read is due at the wall clock's first multiple after the last one: all nodes read then, and share the cost.
+	if p.reading || time.Since(p.began) < pause-time.Duration(p.began.UnixNano())%pause {
 		return
 	}
-	p.reading, p.began = true, now
+	p.reading, p.began = true, time.Now()
 	lost, known := p.lost, found != nil && found.ok
 	go func() {
 		try, cancel := context.WithTimeout(ctx, p.node.times.Of(readyTimeout))

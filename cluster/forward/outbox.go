@@ -113,13 +113,13 @@ func (o *outbox) take(empty mail) (full mail, ok bool) {
 func (o *outbox) write(w io.Writer) error {
 	var sent mail
 	var buf, scratch []byte
-	clock := time.NewTimer(wake.Next(clockEvery))
-	defer clock.Stop()
+	timer := time.NewTimer(wake.Next(clockEvery))
+	defer timer.Stop()
 	for {
 		select {
 		case <-o.ready:
-		case <-clock.C:
-			clock.Reset(wake.Next(clockEvery))
+		case <-timer.C:
+			timer.Reset(wake.Next(clockEvery))
 		}
 		full, ok := o.take(sent)
 		if !ok {

@@ -244,19 +244,19 @@ type refusals struct {
 	count *prometheus.CounterVec // by reason
 
 	mu     sync.Mutex
-	logged map[refusalKind]time.Time // when one of that kind was logged last
-	unsaid map[refusalKind]int       // how many were not, since then
+	logged map[refusalLine]time.Time // when it was logged last
+	unsaid map[refusalLine]int       // how many refusals were not, since then
 }
 
-// refusalKind is what refusals that share a line of the log have in common.
-type refusalKind struct {
+// refusalLine is what refusals have in common that share a line of the log.
+type refusalLine struct {
 	reason Refusal
 	remote bool // the other node refused
 }
 
 func newRefusals(log hclog.Logger) *refusals {
 	r := &refusals{
-		log: log, logged: map[refusalKind]time.Time{}, unsaid: map[refusalKind]int{},
+		log: log, logged: map[refusalLine]time.Time{}, unsaid: map[refusalLine]int{},
 		count: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_peer_streams_refused_total",
 			Help: "Streams between this node and others that were refused by this node, by reason.",
@@ -275,7 +275,7 @@ func (r *refusals) note(reason Refusal, detail string, conn net.Conn, kind Strea
 		r.log.Debug("a stream was refused", "from", conn.RemoteAddr(), "kind", byte(kind))
 		return
 	}
-	if unsaid, due := r.due(refusalKind{reason: reason}); due {
+	if unsaid, due := r.due(refusalLine{reason: reason}); due {
 		r.log.Warn("a stream of a peer is refused", "reason", reason, "detail", detail,
 			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "kind", byte(kind), "more", unsaid)
 	}
@@ -283,22 +283,22 @@ func (r *refusals) note(reason Refusal, detail string, conn net.Conn, kind Strea
 
 // noteRemote logs that the other node has refused a stream, which counts there.
 func (r *refusals) noteRemote(reason Refusal, detail string, conn net.Conn) {
-	if unsaid, due := r.due(refusalKind{reason, true}); due {
+	if unsaid, due := r.due(refusalLine{reason, true}); due {
 		r.log.Warn("a peer refuses this node's stream", "reason", reason, "detail", detail,
 			"local", conn.LocalAddr(), "remote", conn.RemoteAddr(), "more", unsaid)
 	}
 }
 
-// due reports whether a refusal of that kind is to be logged now, and how many
-// were not since the last one.
-func (r *refusals) due(kind refusalKind) (unsaid int, due bool) {
+// due reports whether a line is to be logged now, and how many refusals were not since
+// the last time.
+func (r *refusals) due(line refusalLine) (unsaid int, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if last, is := r.logged[kind]; is && time.Since(last) < refusalLogEvery {
-		r.unsaid[kind]++
+	if last, is := r.logged[line]; is && time.Since(last) < refusalLogEvery {
+		r.unsaid[line]++
 		return 0, false
 	}
-	unsaid = r.unsaid[kind]
-	r.logged[kind], r.unsaid[kind] = time.Now(), 0
+	unsaid = r.unsaid[line]
+	r.logged[line], r.unsaid[line] = time.Now(), 0
 	return unsaid, true
 }

@@ -213,11 +213,11 @@ func (c *commits) hold(id raft.ServerID, after time.Duration) time.Duration {
 	return 0
 }
 
-// rest blocks for a time, or until hurry is closed or ctx has ended. It does not block if hurry is nil. It reports
-// whether hurry was the reason.
+// rest blocks for a time, or until hurry is closed or ctx has ended, and reports whether hurry was the reason: closed,
+// or nil, with which it does not block.
 func rest(ctx context.Context, length time.Duration, hurry <-chan struct{}) (hurried bool) {
-	if hurry == nil || length <= 0 {
-		return hurry == nil
+	if hurry == nil {
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
