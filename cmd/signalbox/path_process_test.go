@@ -4,16 +4,18 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -44,7 +46,7 @@ func TestFilesOfOneAcquire(t *testing.T) {
 		at   int
 		most int
 	}{{"leader", leader, maxFilesOnLeader}, {"follower", follower, maxFilesOnFollower}} {
-		trace := &coverageTrace{t: t, process: c.running[node.at], home: filepath.Join(coverage, fmt.Sprint(c.running[node.at].command.Process.Pid))}
+		trace := newCoverageTrace(t, filepath.Join(coverage, fmt.Sprint(c.running[node.at].command.Process.Pid, ".sock")))
 		session := c.must(t, node.at, http.MethodPost, "/v1/sessions", `{"ttl":"10m"}`, http.StatusCreated).Session
 		lease := "/v1/sessions/" + session + "/leases/db"
 		var always map[string]bool
@@ -67,7 +69,7 @@ func TestFilesOfOneAcquire(t *testing.T) {
 }
 
 // buildWithCoverage builds a program that counts its statements, and writes and
-// clears the counters at a signal. It works on a copy of the sources, since cover
+// clears the counters on request. It works on a copy of the sources, since cover
 // does not read overlays.
 func buildWithCoverage(t *testing.T) string {
 	t.Helper()
@@ -118,47 +120,65 @@ func copyModule(t *testing.T, from, to string) {
 
 // coverageTrace reads the counters of one process.
 type coverageTrace struct {
-	t       *testing.T
-	process *process
-	home    string
-	signals int
+	t      *testing.T
+	client *http.Client
+	dir    string
+	taken  int
 }
 
-// signal sends a signal and returns the folder that appears once it has been handled.
-func (c *coverageTrace) signal(s syscall.Signal) string {
+func newCoverageTrace(t *testing.T, socket string) *coverageTrace {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}
+	return &coverageTrace{t: t, client: &http.Client{Transport: &http.Transport{DialContext: dial}}, dir: t.TempDir()}
+}
+
+func (c *coverageTrace) post(path string) {
 	c.t.Helper()
-	c.signals++
-	at := filepath.Join(c.home, fmt.Sprint(c.signals))
-	c.process.signal(s)
-	eventually(c.t, 10*time.Second, func() error {
-		_, err := os.Stat(at)
-		return err
-	})
+	reply, err := c.client.Post("http://program"+path, "", nil)
+	must(c.t, err)
+	defer reply.Body.Close()
+	if text, err := io.ReadAll(reply.Body); err != nil || reply.StatusCode != http.StatusOK {
+		c.t.Fatalf("%s: %s %s %v", path, reply.Status, text, err)
+	}
+}
+
+func (c *coverageTrace) clear() { c.post("/clear") }
+
+// take writes the counters to a folder and returns it.
+func (c *coverageTrace) take() string {
+	c.t.Helper()
+	c.taken++
+	at := filepath.Join(c.dir, fmt.Sprint(c.taken))
+	must(c.t, os.Mkdir(at, 0o700))
+	c.post(at)
 	return at
 }
 
-func (c *coverageTrace) clear() { c.signal(syscall.SIGUSR1) }
-
-// filesWith returns files once these are among them.
+// filesWith returns the files that have run once these are among them. It takes the
+// counters often and reads them later, since work in the background runs meanwhile.
 func (c *coverageTrace) filesWith(these ...string) (files map[string]bool) {
 	c.t.Helper()
 	eventually(c.t, 10*time.Second, func() error {
-		files = c.files()
-		for _, file := range these {
-			if !files[file] {
-				return fmt.Errorf("%s has not run", file)
+		var taken [8]string
+		for n := range taken {
+			taken[n] = c.take()
+		}
+		for _, at := range taken {
+			files = c.files(at)
+			if !slices.ContainsFunc(these, func(file string) bool { return !files[file] }) {
+				return nil
 			}
 		}
-		return nil
+		return fmt.Errorf("not all of %v have run", these)
 	})
 	return files
 }
 
-// files returns the source files of this module in which a statement has run since
-// clear, by their path from the module's root.
-func (c *coverageTrace) files() map[string]bool {
+// files returns the source files of this module in which a statement had run between
+// clear and take, by their path from the module's root.
+func (c *coverageTrace) files(at string) map[string]bool {
 	c.t.Helper()
-	at := c.signal(syscall.SIGUSR2)
 	profile := at + ".txt"
 	if output, err := exec.CommandContext(c.t.Context(), "go", "tool", "covdata", "textfmt", "-i="+at, "-o="+profile).CombinedOutput(); err != nil {
 		c.t.Fatalf("%v: %s", err, output)
