@@ -53,9 +53,9 @@ var (
 // Node is one member of a cluster. All methods are safe for concurrent use.
 //
 // Its goroutines, beside Raft's: Leadership.Drain and Leadership.Run, Router.Run
-// with a link's two while another node leads, proposer.run, ticker.Run and
+// with a link's two while another node leads, proposer.run, ticker.run and
 // notices.Sender.Run with one for each notice that is due while this one does, watchLeader,
-// takeSnapshots, Transport.Run, Replica.Run, Members.Run, watchdog.Run, readProof.run,
+// takeSnapshots, Transport.Run, Replica.Run, Members.Run, watchdog.Run, Pulse.Run, readProof.run,
 // and two for each stream that another node forwards on. What the log says reaches
 // callers in Raft's apply goroutine, by the sinks that its feed calls.
 type Node struct {

@@ -126,7 +126,7 @@ func (k checker) storage() Check {
 	case damage != nil:
 		c.Detail = damage.Error()
 	case stuck > k.node.times.Of(stallLimit):
-		c.Detail = fmt.Sprintf("a write of the log hangs since %v", stuck.Round(time.Second))
+		c.Detail = fmt.Sprintf("a write of the log has hung for %v", stuck.Round(time.Second))
 	case space.Spent:
 		c.Detail = fmt.Sprintf("the disk is full down to the reserve: %d bytes are free", space.Free)
 	case space.Low: // ready, so that renewals and releases arrive
@@ -219,7 +219,7 @@ func (p *readProof) look(ctx context.Context) {
 	if found != nil && found.ok {
 		pause = readyProof
 	}
-	// The next read is due at the wall clock's first multiple after the last one: all nodes read then, and share the cost.
+	// The next read is due at the wall clock's first multiple of pause after the last one: nodes whose clocks agree share the cost.
 	if p.reading || time.Since(p.began) < pause-time.Duration(p.began.UnixNano())%pause {
 		return
 	}

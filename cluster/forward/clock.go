@@ -23,7 +23,7 @@ const (
 	roundTripMax = time.Second
 	// queueGrace is how much longer a command may wait in the leader's own queue.
 	queueGrace = time.Second
-	// clockEvery is how often a leader sends a reading when it sends no other frame.
+	// clockEvery is how often a leader sends a reading beside those that go with other frames.
 	clockEvery = 500 * time.Millisecond
 	// clockKept is how long the best reading is preferred to later ones that took
 	// longer: no two clocks run at quite the same rate.

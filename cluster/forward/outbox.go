@@ -23,8 +23,8 @@ type outbox struct {
 	mail  mail
 	shut  bool
 	ready wake.Signal // there is mail, or it is shut
-	// clock is read whenever mail is written, and at each clockEvery, once the stream has
-	// begun: after its hello.
+	// clock is read whenever mail is written, and at each multiple of clockEvery of the wall
+	// clock, once the stream has begun: after its hello.
 	clock func() clockFrame
 	begun bool
 }

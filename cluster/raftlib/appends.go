@@ -17,14 +17,14 @@ const (
 	appendAgain = 100 * time.Millisecond
 	retryPause  = 5 * time.Millisecond
 	// commitQuiet is how long after a success Run looks whether later entries have brought
-	// the follower its commit index by then, also those of a lone client. If a read waits
-	// meanwhile it is readQuiet.
+	// the follower its commit index by then, also those of a lone client. A read ends that
+	// wait, but not before readQuiet.
 	commitQuiet = 3 * time.Millisecond
 	readQuiet   = time.Millisecond
-	// heartbeatAfter is for how long after the last message a heartbeat is held, at
+	// heartbeatAfter is for how long after the last reply a heartbeat is held, at
 	// multiplier 1, and from then on until the next multiple of heartbeatEvery: to all followers
-	// at the same moment, five times a second while nothing else is sent. A follower waits for
-	// the sum of both and a round trip at most. It campaigns after Tick without a message.
+	// at the same moment, five times a second at multiplier 1 while nothing else is sent. A follower
+	// waits for the sum of both and a round trip at most. It campaigns after Tick without a message.
 	heartbeatAfter = 110 * time.Millisecond
 	heartbeatEvery = 100 * time.Millisecond
 	// appendAim is how long an append and its reply should take at multiplier 1, at
@@ -57,8 +57,11 @@ func (t *Transport) AppendEntries(
 ) error {
 	if heartbeat(args) {
 		rest(t.closing, t.commits.hold(id, t.config.Stretch.Of(heartbeatAfter)), t.config.Acks.Hurry())
-		defer t.commits.heard(id)
-		return t.send(t.NetworkTransport, id, target, args, resp)
+		err := t.send(t.NetworkTransport, id, target, args, resp)
+		if err == nil { // else the next one leaves at once: followers campaign after a few that fail
+			t.commits.heard(id)
+		}
+		return err
 	}
 	args.Entries = t.paces.of(id).fit(args.Entries)
 	// Raft tries again after its commit timeout only. Connections that were reset fail at once.
@@ -136,11 +139,12 @@ type commits struct {
 
 // follower is what a leader knows of one.
 type follower struct {
-	flying int       // appends to it under way
-	last   time.Time // when the last message came back
-	target raft.ServerAddress
-	knows  uint64 // the commit index that it was sent, in the term of next
-	marked uint64 // see mark
+	flying  int       // appends to it under way
+	failing bool      // the last one failed or was rejected: Raft tries again, and more seldom each time
+	last    time.Time // when the last reply came
+	target  raft.ServerAddress
+	knows   uint64 // the commit index that it was sent, in the term of next
+	marked  uint64 // see mark
 	// next is an append without entries behind the last entry that the follower has acknowledged in its term.
 	next raft.AppendEntriesRequest
 }
@@ -179,7 +183,10 @@ func (c *commits) end(id raft.ServerID, target raft.ServerAddress, args *raft.Ap
 	defer c.mu.Unlock()
 	f := c.of(id)
 	f.flying--
-	if !success || args.Term < f.next.Term {
+	if args.Term < f.next.Term {
+		return
+	}
+	if f.failing = !success; f.failing {
 		return
 	}
 	if args.Term > f.next.Term {
@@ -224,7 +231,7 @@ func rest(ctx context.Context, length time.Duration, hurry <-chan struct{}) (hur
 	return wake.Until(ctx, hurry) == nil
 }
 
-// mark notes what each follower has acknowledged by now: due asks for no more.
+// mark notes what each follower has acknowledged by now: due is for those who don't know that it is committed.
 func (c *commits) mark() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,15 +241,15 @@ func (c *commits) mark() {
 }
 
 // due returns the followers that have acknowledged entries in the term, up to commit or beyond, and have not
-// been sent that those before the mark are committed, and what to send them. It leaves out those
-// to which an append is under way: its end looks again, as it does for entries behind the mark.
+// been sent that those up to the mark are committed, and what to send them. It leaves out those to which an
+// append is under way or failing: a success looks again, as it does for entries behind the mark.
 func (c *commits) due(term, commit uint64) map[raft.ServerID]follower {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := map[raft.ServerID]follower{}
 	for id, f := range c.peers {
 		index := min(commit, f.next.PrevLogEntry)
-		if f.next.Term == term && f.flying == 0 && f.knows < min(index, f.marked) {
+		if f.next.Term == term && f.flying == 0 && !f.failing && f.knows < min(index, f.marked) {
 			due := *f
 			due.next.LeaderCommitIndex = index
 			found[id] = due
@@ -268,6 +275,9 @@ func (t *Transport) Run(ctx context.Context, source CommitSource) {
 		}
 		if rest(ctx, commitQuiet-readQuiet, hurry) {
 			t.commits.mark() // the read may wait for later entries
+		}
+		if ctx.Err() != nil {
+			return
 		}
 		// In this order: what a later leader has committed may be another entry of that index.
 		commit := source.CommitIndex()

@@ -2,6 +2,7 @@ package raftlib
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -195,6 +196,92 @@ func TestHeartbeatsAreHeld(t *testing.T) {
 	})
 }
 
+// TestHeartbeatsAreHeldLonger on a slow network, as all times between nodes are.
+func TestHeartbeatsAreHeldLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := transportPair(t, 5)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go serveAppends(ctx, to, func(*raft.AppendEntriesRequest) {})
+		for _, want := range []time.Duration{0, (5 * heartbeatAfter).Truncate(heartbeatEvery) + heartbeatEvery} {
+			began := time.Now()
+			if err := from.AppendEntries("n2", "n2:1", &raft.AppendEntriesRequest{}, &raft.AppendEntriesResponse{}); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(began); took != want {
+				t.Errorf("held for %v, want %v", took, want)
+			}
+		}
+	})
+}
+
+// TestLeaderOutlivesResets: an idle leader keeps its followers when all connections are reset at once.
+func TestLeaderOutlivesResets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		defer c.stop()
+		for _, from := range c.nodes {
+			for _, to := range c.others(from) {
+				c.net.Delay(string(from.id), string(to.id), 5*time.Millisecond)
+			}
+		}
+		leader := c.leader()
+		term := leader.raft.CurrentTerm()
+		for range 50 {
+			for range 4 { // beside heartbeats, so that there are several connections
+				time.Sleep(time.Second + wake.Next(heartbeatEvery) + time.Millisecond) // virtual
+				c.apply(leader, "more", c.nodes...)
+			}
+			for _, other := range c.others(leader) {
+				c.net.Reset(string(leader.id), string(other.id))
+			}
+		}
+		time.Sleep(3 * time.Second) // virtual
+		if now := leader.raft.CurrentTerm(); now != term || c.leader() != leader {
+			t.Errorf("term %d, and %d after resets", term, now)
+		}
+	})
+}
+
+// TestDeadFollowerIsLeftAlone: a leader under load does not tell a follower again and again what is committed
+// that does not reply.
+func TestDeadFollowerIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		dead := errors.New("dead")
+		var away atomic.Pointer[raft.ServerID]
+		c := startNodes(t, func(_ *raft.Config, config *TransportConfig, _ *raftNode) {
+			config.Fault = func(peer raft.ServerID, _ any) error {
+				if id := away.Load(); id != nil && *id == peer {
+					asked.Add(1)
+					return dead
+				}
+				return nil
+			}
+		})
+		defer c.stop()
+		leader := c.leader()
+		c.apply(leader, "first", c.nodes...)
+		leader.raft.Apply([]byte("second"), 0)
+		synctest.Wait() // a follower has it, and doesn't know yet that it is committed
+		commits := &leader.trans.commits
+		commits.mu.Lock()
+		for id, f := range commits.peers {
+			if f.knows < f.next.PrevLogEntry {
+				away.Store(&id)
+			}
+		}
+		commits.mu.Unlock()
+		for range 200 {
+			c.apply(leader, "more", leader)
+			time.Sleep(2 * commitQuiet) // virtual
+		}
+		if n := asked.Load(); n == 0 || n > 100 { // heartbeats and entries, in 1.2 s
+			t.Errorf("%d messages to a dead follower", n)
+		}
+	})
+}
+
 // deposed is a Raft whose term ends, and whose commit index is that of the next one, when that is asked for.
 type deposed struct{ term atomic.Uint64 }
 
@@ -247,6 +334,9 @@ func TestDueCommits(t *testing.T) {
 		"some acknowledged":   {func(c *commits) { reply(c, 3, 5, 4, true) }, 5},
 		"known":               {func(c *commits) { reply(c, 3, 9, 7, true) }, 0},
 		"refused":             {func(c *commits) { reply(c, 3, 9, 4, false) }, 0},
+		"the next one failed": {func(c *commits) { reply(c, 3, 9, 4, true); reply(c, 3, 10, 4, false) }, 0},
+		"and then succeeded":  {func(c *commits) { reply(c, 3, 9, 4, true); reply(c, 3, 10, 4, false); reply(c, 3, 10, 4, true) }, 7},
+		"an old one failed":   {func(c *commits) { reply(c, 3, 9, 4, true); reply(c, 2, 9, 4, false) }, 7},
 		"in an earlier term":  {func(c *commits) { reply(c, 2, 9, 4, true) }, 0},
 		"known in one before": {func(c *commits) { reply(c, 2, 9, 7, true); reply(c, 3, 9, 4, true) }, 7},
 		"known by the next":   {func(c *commits) { reply(c, 3, 5, 4, true); later(c, 3, 9, 5, true) }, 0},

@@ -10,10 +10,10 @@ import (
 
 const (
 	// Tick is the heartbeat, election and leader lease time at multiplier 1.
-	// After a kill of the leader a cluster of such nodes writes again in 0.7 to
-	// 1.2 s.
+	// After a kill of the leader a cluster of such nodes usually writes again in
+	// about a second.
 	Tick = 500 * time.Millisecond
-	// commitTimeout is as rare as an idle cluster should do anything.
+	// commitTimeout is how often Raft sends each idle follower an append, at most.
 	commitTimeout = 500 * time.Millisecond
 	// maxMultiplier keeps an election within a client's patience.
 	maxMultiplier = 20
@@ -37,8 +37,8 @@ func Config(id raft.ServerID, multiplier int, logger hclog.Logger) (*raft.Config
 	config.HeartbeatTimeout = tick
 	config.ElectionTimeout = tick
 	config.LeaderLeaseTimeout = tick // at most the heartbeat timeout
-	// Transport.Run sends idle followers the commit index, and sooner; this is after how long
-	// Raft tries again what has failed, and a fallback.
+	// After this time Raft sends an append that has failed again. Transport.Run sends idle
+	// followers the commit index long before that.
 	config.CommitTimeout = commitTimeout
 	// The transport bounds an append by bytes; this bounds what Raft reads for one. An
 	// entry is a batch of commands, up to 256 KiB.

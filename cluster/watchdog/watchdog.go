@@ -157,7 +157,7 @@ func (w *watchdog) lookForWedge(ctx context.Context) {
 	case w.refusedAt.IsZero():
 		w.refusedAt = time.Now()
 	case time.Since(w.refusedAt) > w.WedgedAfter:
-		w.die(fmt.Errorf("%w: this node leads and refuses all writes since %v", ErrWedged, time.Since(w.refusedAt).Round(time.Second)))
+		w.die(fmt.Errorf("%w: this node leads and has refused all writes for %v", ErrWedged, time.Since(w.refusedAt).Round(time.Second)))
 	}
 }
 

@@ -9,7 +9,7 @@
 //   - "Has it changed?" All goroutines at once: [Bell].
 //   - "What is it now?" Callers who can share a result that is found after they came:
 //     [Gathering].
-//   - "Is it over?" [Until], [Await], [Within] and [Pause] bound the wait; [Next] lets pauses end at the same moment.
+//   - "Is it over?" [Until], [Await], [Within] and [Pause] bound the wait; [Next] and [NextAfter] let pauses end at the same moment.
 //
 // The package knows no Raft, no commands and no peers, and imports no package of ours.
 // Nearly all packages of the cluster call it, and store/damage. Everything in it is safe for concurrent use.

@@ -226,7 +226,7 @@ func Pause(ctx context.Context, length time.Duration) error {
 // doesn't count: it may be that of the last pause, on a clock that was slowed down.
 func Next(every time.Duration) time.Duration { return NextAfter(every/8, every) }
 
-// NextAfter returns the time until the wall clock's first multiple of a period that is so far ahead, or further.
+// NextAfter returns the time until the wall clock's first multiple of a period that is at least ahead from now.
 func NextAfter(ahead, every time.Duration) time.Duration {
 	past := time.Duration(time.Now().Add(ahead).UnixNano()) % every
 	return ahead + (every-past)%every

@@ -19,8 +19,8 @@
 // The form of the file is fixed: TestFormIsForEver compares it with testdata/journal-1, and another
 // form needs another fileVersion.
 //
-// What is drained is not in the journal: it keeps a number for it only. All changes after
-// that, applied again in their order, lead to the same log even if some of them have been
+// How far changes are drained is not in the file: the caller keeps that number. All changes after
+// it, applied again in their order, lead to the same log even if some of them have been
 // applied already, since the last change of an index counts.
 //
 // Package store/logs calls it. It imports nothing of the project, starts no goroutine, and

@@ -40,8 +40,8 @@ func Open(file File, found Contents, drained uint64) (*Journal, error) {
 
 // Append stores a change and returns its sequence. It is on the disk on return. With
 // ErrNoRoom and ErrTooLarge nothing was written; other errors are of the system, and then it is
-// not known whether the disk has the record: Settle removes it. After a failed sync, there must
-// be no next one.
+// not known whether the disk has the record: Settle removes it. After an error that is not a full
+// disk the caller must not append again.
 func (j *Journal) Append(op Op) (sequence uint64, err error) {
 	if err := j.Settle(); err != nil {
 		return 0, err
