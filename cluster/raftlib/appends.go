@@ -2,7 +2,6 @@ package raftlib
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -16,6 +15,9 @@ const (
 	// connection that is kept, and retryPause is before that.
 	appendAgain = 100 * time.Millisecond
 	retryPause  = 5 * time.Millisecond
+	// replyPatience bounds how long what has failed is held until the follower replies to a
+	// heartbeat. Raft sends those to a removed member for as long, too.
+	replyPatience = 30 * time.Second
 	// commitQuiet is how long after a success Run looks whether later entries have brought
 	// the follower its commit index by then, also those of a lone client. A read ends that
 	// wait, but not before readQuiet.
@@ -60,12 +62,25 @@ func (t *Transport) AppendEntries(
 		err := t.send(t.NetworkTransport, id, target, args, resp)
 		if err == nil { // else the next one leaves at once: followers campaign after a few that fail
 			t.commits.heard(id)
+			t.config.Acks.heard(id)
 		}
 		return err
 	}
 	args.Entries = t.paces.of(id).fit(args.Entries)
 	// Raft tries again after its commit timeout only. Connections that were reset fail at once.
-	return t.append(t.NetworkTransport, id, target, args, resp, raftMaxPool)
+	err := t.append(t.NetworkTransport, id, target, args, resp, raftMaxPool)
+	return t.held(id, args.Term, err)
+}
+
+// held returns the error of an append or a snapshot once the follower replies to a heartbeat. Raft pauses twice as long
+// after each failure, up to 10 s: so long it would keep a follower waiting that is back.
+func (t *Transport) held(id raft.ServerID, term uint64, err error) error {
+	if err != nil {
+		ctx, cancel := context.WithTimeout(t.closing, replyPatience)
+		defer cancel()
+		t.config.Acks.awaitReply(ctx, id, term)
+	}
+	return err
 }
 
 // append sends an append that is no heartbeat, again if that fails at once, and notes what the follower
@@ -369,10 +384,6 @@ func (p *pace) note(entries []*raft.Log, took time.Duration, err error, aim time
 
 func entrySize(entry *raft.Log) int { return len(entry.Data) + len(entry.Extensions) + entryOverhead }
 
-// ErrTermOver ends the ticks, reads and waits for acknowledgements of a term that is
-// over.
-var ErrTermOver = errors.New("the term is over")
-
 // Stamp is a moment on an [AckClock]. It is a count and not a time: no two stamps are
 // equal, so that a send and a later read never seem to be at the same moment, as on
 // a coarse clock. Stamps of different clocks don't compare.
@@ -381,7 +392,7 @@ type Stamp uint64
 // AckClock keeps, for each peer, the moment at which the last message was *sent* that
 // the peer has acknowledged to this node as the leader of a term. Raft keeps the
 // moment when the reply came, and so lets a reply to an older message confirm
-// leadership. All methods are safe for concurrent use.
+// leadership. Wait, for readers, is in rounds.go. All methods are safe for concurrent use.
 type AckClock struct {
 	mu      sync.Mutex
 	now     Stamp
@@ -390,6 +401,7 @@ type AckClock struct {
 	changed wake.Bell
 	waits   int // calls of Wait
 	hurried wake.Bell
+	replies wake.Watchers[raft.ServerID] // to heartbeats
 }
 
 // ack is a peer's acknowledgement, in a term, of a message sent at a moment.
@@ -424,44 +436,21 @@ func (c *AckClock) Record(peer raft.ServerID, term uint64, sent Stamp) {
 	c.changed.Ring()
 }
 
-// EndTerm ends the waits in that term and those before it. math.MaxUint64 ends
-// them for good, at shutdown.
-func (c *AckClock) EndTerm(term uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if term > c.over {
-		c.over = term
-		c.changed.Ring()
-	}
+// heard notes that a peer has replied to a heartbeat, maybe in another term.
+func (c *AckClock) heard(peer raft.ServerID) {
+	c.replies.WakeIf(func(id raft.ServerID) bool { return id == peer })
 }
 
-// Wait blocks until a quorum of the voters has acknowledged, in that term, messages
-// sent at since or later. It fails with ctx's cause, or once the term
-// is over.
-//
-// self counts, if it votes, as having acknowledged: the caller must have seen
-// Raft's own current term equal to term after it took since. Otherwise a node that
-// has voted for another leader meanwhile would count against its own vote.
-func (c *AckClock) Wait(ctx context.Context, term uint64, since Stamp, voters []raft.ServerID, self raft.ServerID) error {
-	c.count(1)
-	defer c.count(-1)
-	for {
-		done, changed, err := c.check(term, since, voters, self)
-		if done || err != nil {
-			return err
-		}
-		if err := wake.Until(ctx, changed); err != nil {
-			return err
-		}
-	}
-}
-
-// count notes that a call of Wait begins, or ends.
-func (c *AckClock) count(by int) {
+// awaitReply blocks until a peer replies to a heartbeat, the term is over or ctx ends.
+func (c *AckClock) awaitReply(ctx context.Context, peer raft.ServerID, term uint64) {
+	news, stop := c.replies.Watch(peer)
+	defer stop()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.waits += by
-	c.hurried.Ring()
+	over := term <= c.over
+	c.mu.Unlock()
+	if !over {
+		_ = wake.Until(ctx, news)
+	}
 }
 
 // Hurry returns a channel that the next Wait closes, or nil while one waits.
@@ -472,25 +461,4 @@ func (c *AckClock) Hurry() <-chan struct{} {
 		return nil
 	}
 	return c.hurried.Next()
-}
-
-// check reports whether Wait is done and, if not, returns the channel that the next
-// change closes.
-func (c *AckClock) check(term uint64, since Stamp, voters []raft.ServerID, self raft.ServerID) (bool, <-chan struct{}, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if term <= c.over {
-		return false, nil, ErrTermOver
-	}
-	count := 0
-	for _, voter := range voters {
-		a := c.acks[voter]
-		if voter == self || (a.term == term && a.sent >= since) {
-			count++
-		}
-	}
-	if count > len(voters)/2 {
-		return true, nil, nil
-	}
-	return false, c.changed.Next(), nil
 }

@@ -282,6 +282,100 @@ func TestDeadFollowerIsLeftAlone(t *testing.T) {
 	})
 }
 
+// TestFailuresAreHeld until the follower replies, or waiting is of no use.
+func TestFailuresAreHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := transportPair(t, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go serveAppends(ctx, to, func(*raft.AppendEntriesRequest) {})
+		broken := errors.New("broken")
+		from.config.Fault = func(_ raft.ServerID, request any) error {
+			if args, ok := request.(*raft.AppendEntriesRequest); ok && heartbeat(args) {
+				return nil
+			}
+			return broken
+		}
+		const during = 10 * time.Second
+		term := uint64(0)
+		send := map[string]func() error{
+			"an append": func() error {
+				return from.AppendEntries("n2", "n2:1", &raft.AppendEntriesRequest{Term: term, PrevLogEntry: 1}, &raft.AppendEntriesResponse{})
+			},
+			"a snapshot": func() error {
+				return from.InstallSnapshot("n2", "n2:1", &raft.InstallSnapshotRequest{Term: term}, &raft.InstallSnapshotResponse{}, nil)
+			},
+		}
+		for _, test := range []struct {
+			name string
+			end  func()
+			want time.Duration
+		}{
+			{"nothing", func() {}, replyPatience},
+			{"another's reply", func() { from.config.Acks.heard("n3") }, replyPatience},
+			{"a reply", func() {
+				if err := from.AppendEntries("n2", "n2:1", &raft.AppendEntriesRequest{Term: term}, &raft.AppendEntriesResponse{}); err != nil {
+					t.Error(err)
+				}
+			}, during},
+			{"the term is over", func() { from.config.Acks.EndTerm(term) }, during},
+			{"the term was over", func() {}, 0},
+			{"the transport is closed", func() { _ = from.Close() }, during},
+			{"the transport was closed", func() {}, 0},
+		} {
+			for what, do := range send {
+				if test.name == "the transport is closed" && what == "a snapshot" {
+					continue
+				}
+				if test.name != "the term was over" {
+					term = from.config.Acks.over + 1
+				}
+				began, done := time.Now(), make(chan time.Duration, 1)
+				go func() {
+					if err := do(); !errors.Is(err, broken) {
+						t.Errorf("%s, %s: %v", what, test.name, err)
+					}
+					done <- time.Since(began)
+				}()
+				time.Sleep(during) // virtual
+				test.end()
+				if took := <-done; took < test.want || took > test.want+heartbeatAfter+heartbeatEvery {
+					t.Errorf("%s that failed was held for %v, want %v: %s", what, took, test.want, test.name)
+				}
+			}
+		}
+	})
+}
+
+// TestFollowerComesBack: it is sent entries soon, however long it was away.
+func TestFollowerComesBack(t *testing.T) {
+	for name, write := range map[string]time.Duration{"under load": 200 * time.Millisecond, "idle": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startNodes(t)
+				defer c.stop()
+				leader := c.leader()
+				other := c.others(leader)
+				c.apply(leader, "first", c.nodes...)
+				for away := 35 * time.Second; away < time.Minute; away += 12 * time.Second {
+					c.net.Isolate(string(other[0].id))
+					c.apply(leader, "meanwhile", other[1])
+					for until := time.Now().Add(away); time.Now().Before(until); time.Sleep(min(write, time.Until(until))) { // virtual
+						c.apply(leader, "more", leader)
+					}
+					c.net.Rejoin(string(other[0].id))
+					began := time.Now()
+					other[0].fsm.await(t, leader.fsm.at())
+					if took := time.Since(began); took > 2*raftTimeout {
+						t.Errorf("after %v away it took %v", away, took)
+					}
+					time.Sleep(time.Second) // virtual: the leader has its reply, too
+				}
+			})
+		})
+	}
+}
+
 // deposed is a Raft whose term ends, and whose commit index is that of the next one, when that is asked for.
 type deposed struct{ term atomic.Uint64 }
 

@@ -13,6 +13,8 @@
 //     confirms reads by it.
 //   - A leader's disk and its followers' work one after the other: [Log] lets them work
 //     at the same time.
+//   - After each failure Raft pauses twice as long before it sends entries again, up to 10 s:
+//     the transport holds a failure back until the follower replies again.
 //   - An idle follower learns what is committed only by messages that Raft sends all the
 //     time: [Transport.Run] sends them when there is something to learn.
 //
@@ -25,5 +27,5 @@
 //   - transport.go: Transport, which sends Raft's messages while this node's log allows that.
 //   - appends.go: the appends to followers, as many entries as the link can take; what followers have acknowledged (AckClock) and know of the commit index.
 //   - log.go: Log, which a leader writes beside its followers.
-//   - rounds.go: ReadRounds, which confirm reads by rounds of acknowledgements.
+//   - rounds.go: ReadRounds, which confirm reads by rounds of acknowledgements, and the waits for these.
 package raftlib

@@ -127,10 +127,11 @@ func (t *Transport) InstallSnapshot(
 	id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse,
 	data io.Reader,
 ) error {
-	if err := t.fence(id, args); err != nil {
-		return err
+	err := t.fence(id, args)
+	if err == nil {
+		err = t.NetworkTransport.InstallSnapshot(id, target, args, resp, data)
 	}
-	if err := t.NetworkTransport.InstallSnapshot(id, target, args, resp, data); err != nil || !resp.Success {
+	if err = t.held(id, args.Term, err); err != nil || !resp.Success {
 		return err
 	}
 	return t.durable(args.LastLogIndex)
