@@ -5,6 +5,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/forward"
 	"github.com/signalbox/signalbox/cluster/lead"
@@ -266,6 +268,10 @@ func (h memberNode) Space() (low, spent bool) {
 func (h memberNode) Halted(why error) { h.node.halt.Store(&why) }
 
 func (h memberNode) Leads() bool { return h.node.running.Load().established() != nil }
+
+func (h memberNode) Reaches(id string) bool {
+	return h.node.running.Load().transport.Reaches(raft.ServerID(id))
+}
 
 func (h memberNode) Fatal(err error) { h.node.fatal(err) }
 

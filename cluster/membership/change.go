@@ -283,8 +283,7 @@ func (m *Changes) lacks(ctx context.Context, s raft.Server, level uint32) string
 	return ""
 }
 
-// transferTimeout bounds a handing over. Raft gives up after an election timeout,
-// unless its request to the target hangs (raft#696).
+// transferTimeout bounds a handing over. Raft's own bound fails if its request to the target hangs (raft#696).
 const transferTimeout = 3 * time.Second
 
 // successor is a voter that could lead.
@@ -333,14 +332,13 @@ func (m *Changes) abdicate(ctx context.Context) error {
 	return outcome.ErrNotLeader
 }
 
-// choose asks the voters that could take over, and returns the one that is up and
-// trails least. Raft itself chooses by the entries that it sent last, even to a dead
-// node.
+// choose asks the voters that could take over and that entries reach, and returns the one that is
+// up and trails least. Raft itself chooses by the entries that it sent last, even to a dead node.
 func (m *Changes) choose(ctx context.Context, id string, fits func(*probe.Answer) bool) (successor, error) {
 	_, servers, _ := m.configs.current()
 	var candidates []probe.Peer
 	servers = slices.DeleteFunc(Voters(servers), func(v raft.Server) bool {
-		return string(v.ID) == m.self || (id != "" && string(v.ID) != id)
+		return string(v.ID) == m.self || (id != "" && string(v.ID) != id) || !m.host.Reaches(string(v.ID))
 	})
 	for _, v := range servers {
 		candidates = append(candidates, probe.Peer{ID: string(v.ID), Address: string(v.Address)})

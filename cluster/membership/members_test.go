@@ -36,11 +36,11 @@ type member struct {
 	stop  context.CancelFunc
 	disk  *memoryFolder
 
-	applied             atomic.Uint64
-	level               atomic.Uint32
-	low, spent, drained atomic.Bool
-	hash                atomic.Pointer[[16]byte] // of its state at every index
-	fatal, halted       atomic.Pointer[error]
+	applied                     atomic.Uint64
+	level                       atomic.Uint32
+	low, spent, drained, cutOff atomic.Bool
+	hash                        atomic.Pointer[[16]byte] // of its state at every index
+	fatal, halted               atomic.Pointer[error]
 }
 
 func (m *member) Applied() uint64          { return m.applied.Load() }
@@ -48,9 +48,12 @@ func (m *member) Level() uint32            { return m.level.Load() }
 func (m *member) ClusterID() fsm.ClusterID { return m.joining.Cluster() }
 func (m *member) Draining() bool           { return m.drained.Load() }
 func (m *member) Space() (low, spent bool) { return m.low.Load(), m.spent.Load() }
-func (m *member) Leads() bool              { return m.raft.State() == raft.Leader }
-func (m *member) Halted(why error)         { m.halted.Store(&why) }
-func (m *member) Fatal(err error)          { m.fatal.Store(&err) }
+func (m *member) Reaches(id string) bool {
+	return !m.cutOff.Load() && m.trans.Reaches(raft.ServerID(id))
+}
+func (m *member) Leads() bool      { return m.raft.State() == raft.Leader }
+func (m *member) Halted(why error) { m.halted.Store(&why) }
+func (m *member) Fatal(err error)  { m.fatal.Store(&err) }
 
 // why returns what Halted noted last.
 func (m *member) why() error {
@@ -305,6 +308,11 @@ func TestLeadershipMoves(t *testing.T) {
 		if err := b.Call(t.Context(), &probe.Request{Kind: probe.Transfer, ID: "n9"}); !errors.Is(err, outcome.ErrNoTarget) {
 			t.Errorf("to no member: %v", err)
 		}
+		b.cutOff.Store(true)
+		if err := b.HandOver(t.Context()); !errors.Is(err, outcome.ErrNoTarget) {
+			t.Errorf("to a node that entries don't reach: %v", err)
+		}
+		b.cutOff.Store(false)
 		leader.low.Store(true)
 		c.until("the first has no leader's news", func() bool { return b.Seen()[leader.id].Answer.StorageLow })
 		c.must(b.GiveWay(t.Context(), false))

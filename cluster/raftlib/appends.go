@@ -2,6 +2,7 @@ package raftlib
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,9 +16,9 @@ const (
 	// connection that is kept, and retryPause is before that.
 	appendAgain = 100 * time.Millisecond
 	retryPause  = 5 * time.Millisecond
-	// replyPatience bounds how long what has failed is held until the follower replies to a
-	// heartbeat. Raft sends those to a removed member for as long, too.
-	replyPatience = 30 * time.Second
+	// holdCheck is how often a failure that is held is looked at: it is of use only while
+	// this node leads and has the follower for a member.
+	holdCheck = time.Second
 	// commitQuiet is how long after a success Run looks whether later entries have brought
 	// the follower its commit index by then, also those of a lone client. A read ends that
 	// wait, but not before readQuiet.
@@ -62,48 +63,67 @@ func (t *Transport) AppendEntries(
 		err := t.send(t.NetworkTransport, id, target, args, resp)
 		if err == nil { // else the next one leaves at once: followers campaign after a few that fail
 			t.commits.heard(id)
-			t.config.Acks.heard(id)
 		}
 		return err
 	}
 	args.Entries = t.paces.of(id).fit(args.Entries)
-	// Raft tries again after its commit timeout only. Connections that were reset fail at once.
-	err := t.append(t.NetworkTransport, id, target, args, resp, raftMaxPool)
-	return t.held(id, args.Term, err)
-}
-
-// held returns the error of an append or a snapshot once the follower replies to a heartbeat. Raft pauses twice as long
-// after each failure, up to 10 s: so long it would keep a follower waiting that is back.
-func (t *Transport) held(id raft.ServerID, term uint64, err error) error {
-	if err != nil {
-		ctx, cancel := context.WithTimeout(t.closing, replyPatience)
-		defer cancel()
-		t.config.Acks.awaitReply(ctx, id, term)
+	// Raft tries again after its commit timeout, or with the next entry. Connections that were reset fail at once.
+	replied, err := t.append(t.NetworkTransport, id, target, args, resp, raftMaxPool)
+	if !replied && t.commits.failed(id) {
+		t.awaitReply(t.closing, id, args.Term)
 	}
 	return err
 }
 
+// awaitReply holds a failure of entries or a snapshot back until the follower replies to a heartbeat, or ctx ends. Raft
+// pauses twice as long after each failure, up to 10 s: so long it would keep a follower waiting that is back.
+func (t *Transport) awaitReply(ctx context.Context, id raft.ServerID, term uint64) {
+	news, stop := t.commits.replies.Watch(id)
+	defer stop()
+	for ctx.Err() == nil && t.leads(term, id) && !rest(ctx, holdCheck, news) {
+	}
+}
+
+// leads reports whether this node leads in the term, and has the follower for a member.
+func (t *Transport) leads(term uint64, follower raft.ServerID) bool {
+	source := t.source.Load()
+	if source == nil || (*source).CurrentTerm() != term || (*source).State() != raft.Leader {
+		return false
+	}
+	servers := (*source).GetConfiguration().Configuration().Servers
+	return slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == follower })
+}
+
+// Reaches reports whether the last entries for a follower, or what was in place of them, did arrive. Raft's
+// hand-over to one that it does not reach can stop for as long as that one is away, and refuse all writes.
+func (t *Transport) Reaches(id raft.ServerID) bool {
+	t.commits.mu.Lock()
+	defer t.commits.mu.Unlock()
+	return !t.commits.of(id).failing
+}
+
 // append sends an append that is no heartbeat, again if that fails at once, and notes what the follower
-// knows then.
+// knows then. It also fails after a reply, if this node's own disk does not have the entries in time.
 func (t *Transport) append(
 	via *raft.NetworkTransport, id raft.ServerID, target raft.ServerAddress,
 	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse, again int,
-) error {
+) (replied bool, err error) {
 	// Else a follower could take an entry for committed that it has of an earlier leader,
 	// behind those that this message compares.
 	last, lastTerm := end(args)
 	args.LeaderCommitIndex = min(args.LeaderCommitIndex, last)
 	t.commits.begin(id)
 	began := time.Now()
-	err := t.send(via, id, target, args, resp)
+	err = t.send(via, id, target, args, resp)
 	for ; err != nil && again > 0 && time.Since(began) < appendAgain && wake.Pause(t.closing, retryPause) == nil; again-- {
 		err = t.send(via, id, target, args, resp)
 	}
-	if err == nil && resp.Success && len(args.Entries) > 0 {
+	replied = err == nil
+	if replied && resp.Success && len(args.Entries) > 0 {
 		err = t.durable(last)
 	}
 	t.commits.end(id, target, args, lastTerm, err == nil && resp.Success)
-	return err
+	return replied, err
 }
 
 // send sends a message and notes the reply.
@@ -146,8 +166,9 @@ func (t *Transport) fence(peer raft.ServerID, request any) error {
 // entries, or after its commit timeout: a short one costs an idle cluster most of its processor time,
 // and after a long one the followers' machines would be behind for as long. Safe for concurrent use.
 type commits struct {
-	news wake.Signal // a follower may not know the commit index
-	mu   sync.Mutex
+	news    wake.Signal                  // a follower may not know the commit index
+	replies wake.Watchers[raft.ServerID] // to heartbeats
+	mu      sync.Mutex
 	// peers are the followers that have replied.
 	peers map[raft.ServerID]*follower
 }
@@ -155,7 +176,7 @@ type commits struct {
 // follower is what a leader knows of one.
 type follower struct {
 	flying  int       // appends to it under way
-	failing bool      // the last one failed or was rejected: Raft tries again, and more seldom each time
+	failing bool      // the last one of Raft's had no reply: it tries again, and more seldom each time
 	last    time.Time // when the last reply came
 	target  raft.ServerAddress
 	knows   uint64 // the commit index that it was sent, in the term of next
@@ -198,12 +219,10 @@ func (c *commits) end(id raft.ServerID, target raft.ServerAddress, args *raft.Ap
 	defer c.mu.Unlock()
 	f := c.of(id)
 	f.flying--
-	if args.Term < f.next.Term {
+	if !success || args.Term < f.next.Term {
 		return
 	}
-	if f.failing = !success; f.failing {
-		return
-	}
+	f.failing = false
 	if args.Term > f.next.Term {
 		f.knows = 0
 		f.next = raft.AppendEntriesRequest{RPCHeader: args.RPCHeader, Term: args.Term}
@@ -217,8 +236,18 @@ func (c *commits) end(id raft.ServerID, target raft.ServerAddress, args *raft.Ap
 	}
 }
 
-// heard notes the reply to a heartbeat.
+// failed notes that an append of Raft's had no reply, and reports whether the one before had none either.
+func (c *commits) failed(id raft.ServerID) (again bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.of(id)
+	again, f.failing = f.failing, true
+	return again
+}
+
+// heard notes the reply to a heartbeat, maybe of another term.
 func (c *commits) heard(id raft.ServerID) {
+	c.replies.WakeIf(func(follower raft.ServerID) bool { return follower == id })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.of(id).last = time.Now()
@@ -257,7 +286,7 @@ func (c *commits) mark() {
 
 // due returns the followers that have acknowledged entries in the term, up to commit or beyond, and have not
 // been sent that those up to the mark are committed, and what to send them. It leaves out those to which an
-// append is under way or failing: a success looks again, as it does for entries behind the mark.
+// append is under way or the last one failed: a success looks again, as it does for entries behind the mark.
 func (c *commits) due(term, commit uint64) map[raft.ServerID]follower {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -273,15 +302,18 @@ func (c *commits) due(term, commit uint64) map[raft.ServerID]follower {
 	return found
 }
 
-// CommitSource is what the followers are to know of Raft. No method blocks.
-type CommitSource interface {
+// AppendSource is what appends depend on, of this node's Raft. No method blocks. All are safe for concurrent use.
+type AppendSource interface {
+	State() raft.RaftState
 	CurrentTerm() uint64
 	CommitIndex() uint64
+	GetConfiguration() raft.ConfigurationFuture
 }
 
 // Run sends followers what is committed, if no entries follow that would tell them, until ctx ends: one ordinary
 // append without entries, behind the last entry that the follower has acknowledged in this term.
-func (t *Transport) Run(ctx context.Context, source CommitSource) {
+func (t *Transport) Run(ctx context.Context, source AppendSource) {
+	t.source.Store(&source)
 	for wake.Until(ctx, t.commits.news) == nil {
 		t.commits.mark()
 		hurry := t.config.Acks.Hurry() // before the pause, during which a read may come and go
@@ -291,15 +323,12 @@ func (t *Transport) Run(ctx context.Context, source CommitSource) {
 		if rest(ctx, commitQuiet-readQuiet, hurry) {
 			t.commits.mark() // the read may wait for later entries
 		}
-		if ctx.Err() != nil {
-			return
-		}
 		// In this order: what a later leader has committed may be another entry of that index.
 		commit := source.CommitIndex()
 		term := source.CurrentTerm()
 		for id, f := range t.commits.due(term, commit) {
 			go func() { // a follower that does not reply holds no other up
-				_ = t.append(t.announcer, id, f.target, &f.next, &raft.AppendEntriesResponse{}, 1)
+				_, _ = t.append(t.announcer, id, f.target, &f.next, &raft.AppendEntriesResponse{}, 1)
 			}()
 		}
 	}
@@ -392,7 +421,7 @@ type Stamp uint64
 // AckClock keeps, for each peer, the moment at which the last message was *sent* that
 // the peer has acknowledged to this node as the leader of a term. Raft keeps the
 // moment when the reply came, and so lets a reply to an older message confirm
-// leadership. Wait, for readers, is in rounds.go. All methods are safe for concurrent use.
+// leadership. Wait and EndTerm are in rounds.go. All methods are safe for concurrent use.
 type AckClock struct {
 	mu      sync.Mutex
 	now     Stamp
@@ -401,7 +430,6 @@ type AckClock struct {
 	changed wake.Bell
 	waits   int // calls of Wait
 	hurried wake.Bell
-	replies wake.Watchers[raft.ServerID] // to heartbeats
 }
 
 // ack is a peer's acknowledgement, in a term, of a message sent at a moment.
@@ -434,23 +462,6 @@ func (c *AckClock) Record(peer raft.ServerID, term uint64, sent Stamp) {
 	}
 	c.acks[peer] = ack{term, sent}
 	c.changed.Ring()
-}
-
-// heard notes that a peer has replied to a heartbeat, maybe in another term.
-func (c *AckClock) heard(peer raft.ServerID) {
-	c.replies.WakeIf(func(id raft.ServerID) bool { return id == peer })
-}
-
-// awaitReply blocks until a peer replies to a heartbeat, the term is over or ctx ends.
-func (c *AckClock) awaitReply(ctx context.Context, peer raft.ServerID, term uint64) {
-	news, stop := c.replies.Watch(peer)
-	defer stop()
-	c.mu.Lock()
-	over := term <= c.over
-	c.mu.Unlock()
-	if !over {
-		_ = wake.Until(ctx, news)
-	}
 }
 
 // Hurry returns a channel that the next Wait closes, or nil while one waits.

@@ -3,6 +3,7 @@ package raftlib
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -49,7 +50,7 @@ func TestCommitIndexWithoutEntries(t *testing.T) {
 				announced <- time.Now()
 			}
 		})
-		go from.Run(ctx, committed{})
+		go from.Run(ctx, &leading{term: 3})
 		index := uint64(0)
 		send := func() {
 			args := &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: index, LeaderCommitIndex: index, Entries: []*raft.Log{{Index: index + 1, Term: 3}}}
@@ -282,74 +283,144 @@ func TestDeadFollowerIsLeftAlone(t *testing.T) {
 	})
 }
 
-// TestFailuresAreHeld until the follower replies, or waiting is of no use.
+// TestFailuresAreHeld from the second one on, until the follower replies or waiting is of no use.
 func TestFailuresAreHeld(t *testing.T) {
+	const during = 10*time.Second + holdCheck/2
+	for name, test := range map[string]struct {
+		then func(from *Transport, led *leading)
+		want time.Duration
+	}{
+		"another's reply": {func(from *Transport, _ *leading) { from.commits.heard("n3") }, 10 * during},
+		"a reply": {func(from *Transport, _ *leading) { // its term is 0
+			_ = from.AppendEntries("n2", "n2:1", &raft.AppendEntriesRequest{Term: 3}, &raft.AppendEntriesResponse{})
+		}, during},
+		"another term":            {func(_ *Transport, led *leading) { led.change(4, raft.Leader, "n2") }, during},
+		"the leadership ends":     {func(_ *Transport, led *leading) { led.change(3, raft.Follower, "n2") }, during},
+		"the follower is removed": {func(_ *Transport, led *leading) { led.change(3, raft.Leader, "n1") }, during},
+		"the transport is closed": {func(from *Transport, _ *leading) { _ = from.Close() }, during},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				from, to := transportPair(t, 1)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go serveAppends(ctx, to, func(*raft.AppendEntriesRequest) {})
+				led := &leading{}
+				led.change(3, raft.Leader, "n1", "n2")
+				go from.Run(ctx, led)
+				broken := errors.New("broken")
+				from.config.Fault = func(_ raft.ServerID, request any) error {
+					if args, ok := request.(*raft.AppendEntriesRequest); ok && heartbeat(args) {
+						return nil
+					}
+					return broken
+				}
+				timed := func(send func() error) time.Duration {
+					began := time.Now()
+					if err := send(); !errors.Is(err, broken) {
+						t.Error(err)
+					}
+					return time.Since(began)
+				}
+				entry := func() error {
+					return from.AppendEntries("n2", "n2:1", &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 1}, &raft.AppendEntriesResponse{})
+				}
+				snapshot := func() error {
+					return from.InstallSnapshot("n2", "n2:1", &raft.InstallSnapshotRequest{Term: 3}, &raft.InstallSnapshotResponse{}, nil)
+				}
+				release := time.AfterFunc(time.Minute, func() { from.commits.heard("n2") })
+				if took := timed(entry); took > appendAgain || from.Reaches("n2") {
+					t.Errorf("the first one was held for %v", took)
+				}
+				release.Stop()
+				held := [2]chan time.Duration{make(chan time.Duration, 1), make(chan time.Duration, 1)}
+				go func() { held[0] <- timed(entry) }()
+				go func() { held[1] <- timed(snapshot) }()
+				time.Sleep(during) // virtual
+				test.then(from, led)
+				time.Sleep(9 * during) // virtual
+				from.commits.heard("n2")
+				for n, want := range []time.Duration{test.want, min(test.want, snapshotHold)} {
+					if took := <-held[n]; took < want || took > want+holdCheck {
+						t.Errorf("held for %v, want %v", took, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestOwnDiskIsNoFault of a follower, which has the entries.
+func TestOwnDiskIsNoFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := transportPair(t, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go serveAppends(ctx, to, func(*raft.AppendEntriesRequest) {})
-		broken := errors.New("broken")
-		from.config.Fault = func(_ raft.ServerID, request any) error {
-			if args, ok := request.(*raft.AppendEntriesRequest); ok && heartbeat(args) {
-				return nil
+		go from.Run(ctx, &leading{term: 3, state: raft.Leader, servers: []raft.Server{{ID: "n2"}}})
+		from.config.Log = &ownLog{durable: func(uint64) error { return errFakeFull }}
+		for range 3 {
+			began := time.Now()
+			time.AfterFunc(time.Minute, func() { from.commits.heard("n2") })
+			args := raft.AppendEntriesRequest{Term: 3, Entries: paceEntries(1, 1)}
+			if err := from.AppendEntries("n2", "n2:1", &args, &raft.AppendEntriesResponse{}); !errors.Is(err, errFakeFull) {
+				t.Error(err)
 			}
-			return broken
-		}
-		const during = 10 * time.Second
-		term := uint64(0)
-		send := map[string]func() error{
-			"an append": func() error {
-				return from.AppendEntries("n2", "n2:1", &raft.AppendEntriesRequest{Term: term, PrevLogEntry: 1}, &raft.AppendEntriesResponse{})
-			},
-			"a snapshot": func() error {
-				return from.InstallSnapshot("n2", "n2:1", &raft.InstallSnapshotRequest{Term: term}, &raft.InstallSnapshotResponse{}, nil)
-			},
-		}
-		for _, test := range []struct {
-			name string
-			end  func()
-			want time.Duration
-		}{
-			{"nothing", func() {}, replyPatience},
-			{"another's reply", func() { from.config.Acks.heard("n3") }, replyPatience},
-			{"a reply", func() {
-				if err := from.AppendEntries("n2", "n2:1", &raft.AppendEntriesRequest{Term: term}, &raft.AppendEntriesResponse{}); err != nil {
-					t.Error(err)
-				}
-			}, during},
-			{"the term is over", func() { from.config.Acks.EndTerm(term) }, during},
-			{"the term was over", func() {}, 0},
-			{"the transport is closed", func() { _ = from.Close() }, during},
-			{"the transport was closed", func() {}, 0},
-		} {
-			for what, do := range send {
-				if test.name == "the transport is closed" && what == "a snapshot" {
-					continue
-				}
-				if test.name != "the term was over" {
-					term = from.config.Acks.over + 1
-				}
-				began, done := time.Now(), make(chan time.Duration, 1)
-				go func() {
-					if err := do(); !errors.Is(err, broken) {
-						t.Errorf("%s, %s: %v", what, test.name, err)
-					}
-					done <- time.Since(began)
-				}()
-				time.Sleep(during) // virtual
-				test.end()
-				if took := <-done; took < test.want || took > test.want+heartbeatAfter+heartbeatEvery {
-					t.Errorf("%s that failed was held for %v, want %v: %s", what, took, test.want, test.name)
-				}
+			if took := time.Since(began); took > 0 || !from.Reaches("n2") {
+				t.Errorf("held for %v", took)
 			}
 		}
 	})
 }
 
+// leading is a Raft that is changed while it is asked.
+type leading struct {
+	mu      sync.Mutex
+	term    uint64
+	state   raft.RaftState
+	servers []raft.Server
+}
+
+func (l *leading) change(term uint64, state raft.RaftState, servers ...raft.ServerID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.term, l.state, l.servers = term, state, nil
+	for _, id := range servers {
+		l.servers = append(l.servers, raft.Server{ID: id})
+	}
+}
+
+func (l *leading) CurrentTerm() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.term
+}
+
+func (l *leading) State() raft.RaftState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state
+}
+
+func (l *leading) CommitIndex() uint64 { return 1000 }
+
+func (l *leading) GetConfiguration() raft.ConfigurationFuture {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return configured{servers: l.servers}
+}
+
+// configured is a configuration that is there.
+type configured struct {
+	raft.ConfigurationFuture
+	servers []raft.Server
+}
+
+func (c configured) Configuration() raft.Configuration { return raft.Configuration{Servers: c.servers} }
+
 // TestFollowerComesBack: it is sent entries soon, however long it was away.
 func TestFollowerComesBack(t *testing.T) {
-	for name, write := range map[string]time.Duration{"under load": 200 * time.Millisecond, "idle": time.Hour} {
+	for name, write := range map[string]time.Duration{"under load": time.Second, "idle": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := startNodes(t)
@@ -357,7 +428,7 @@ func TestFollowerComesBack(t *testing.T) {
 				leader := c.leader()
 				other := c.others(leader)
 				c.apply(leader, "first", c.nodes...)
-				for away := 35 * time.Second; away < time.Minute; away += 12 * time.Second {
+				for _, away := range []time.Duration{35 * time.Second, 50 * time.Second, 20 * time.Minute} {
 					c.net.Isolate(string(other[0].id))
 					c.apply(leader, "meanwhile", other[1])
 					for until := time.Now().Add(away); time.Now().Before(until); time.Sleep(min(write, time.Until(until))) { // virtual
@@ -377,12 +448,10 @@ func TestFollowerComesBack(t *testing.T) {
 }
 
 // deposed is a Raft whose term ends, and whose commit index is that of the next one, when that is asked for.
-type deposed struct{ term atomic.Uint64 }
-
-func (d *deposed) CurrentTerm() uint64 { return d.term.Load() }
+type deposed struct{ leading }
 
 func (d *deposed) CommitIndex() uint64 {
-	d.term.Store(4)
+	d.change(4, raft.Follower)
 	return 7
 }
 
@@ -395,7 +464,7 @@ func TestDeposedLeaderCommitsNothing(t *testing.T) {
 		var got atomic.Int32
 		go serveAppends(ctx, to, func(*raft.AppendEntriesRequest) { got.Add(1) })
 		source := &deposed{}
-		source.term.Store(3)
+		source.change(3, raft.Leader)
 		go from.Run(ctx, source)
 		args := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 9, PrevLogTerm: 3, LeaderCommitIndex: 4}
 		if err := from.AppendEntries("n2", "n2:1", &args, &raft.AppendEntriesResponse{}); err != nil {
@@ -428,9 +497,8 @@ func TestDueCommits(t *testing.T) {
 		"some acknowledged":   {func(c *commits) { reply(c, 3, 5, 4, true) }, 5},
 		"known":               {func(c *commits) { reply(c, 3, 9, 7, true) }, 0},
 		"refused":             {func(c *commits) { reply(c, 3, 9, 4, false) }, 0},
-		"the next one failed": {func(c *commits) { reply(c, 3, 9, 4, true); reply(c, 3, 10, 4, false) }, 0},
-		"and then succeeded":  {func(c *commits) { reply(c, 3, 9, 4, true); reply(c, 3, 10, 4, false); reply(c, 3, 10, 4, true) }, 7},
-		"an old one failed":   {func(c *commits) { reply(c, 3, 9, 4, true); reply(c, 2, 9, 4, false) }, 7},
+		"the next one failed": {func(c *commits) { reply(c, 3, 9, 4, true); reply(c, 3, 10, 4, false); c.failed("n2") }, 0},
+		"and then succeeded":  {func(c *commits) { reply(c, 3, 9, 4, true); c.failed("n2"); reply(c, 3, 10, 4, true) }, 7},
 		"in an earlier term":  {func(c *commits) { reply(c, 2, 9, 4, true) }, 0},
 		"known in one before": {func(c *commits) { reply(c, 2, 9, 7, true); reply(c, 3, 9, 4, true) }, 7},
 		"known by the next":   {func(c *commits) { reply(c, 3, 5, 4, true); later(c, 3, 9, 5, true) }, 0},
@@ -468,7 +536,7 @@ func TestAnnouncementsKeepTheirConnections(t *testing.T) {
 				announced.Add(1)
 			}
 		})
-		go from.Run(ctx, committed{})
+		go from.Run(ctx, &leading{term: 3})
 		send := func(args *raft.AppendEntriesRequest) time.Duration {
 			began := time.Now()
 			if err := from.AppendEntries("n2", "n2:1", args, &raft.AppendEntriesResponse{}); err != nil {
@@ -502,9 +570,3 @@ func TestAnnouncementsKeepTheirConnections(t *testing.T) {
 		<-beating
 	})
 }
-
-// committed is a Raft of term 3 that has committed all that was sent.
-type committed struct{}
-
-func (committed) CurrentTerm() uint64 { return 3 }
-func (committed) CommitIndex() uint64 { return 1000 }

@@ -37,7 +37,7 @@ func Config(id raft.ServerID, multiplier int, logger hclog.Logger) (*raft.Config
 	config.HeartbeatTimeout = tick
 	config.ElectionTimeout = tick
 	config.LeaderLeaseTimeout = tick // at most the heartbeat timeout
-	// After this time Raft sends an append that has failed again. Transport.Run sends idle
+	// After this time, or with the next entry, Raft sends an append that has failed again. Transport.Run sends idle
 	// followers the commit index long before that.
 	config.CommitTimeout = commitTimeout
 	// The transport bounds an append by bytes; this bounds what Raft reads for one. An

@@ -157,6 +157,5 @@ func (c *AckClock) EndTerm(term uint64) {
 	if term > c.over {
 		c.over = term
 		c.changed.Ring()
-		c.replies.WakeAll()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -25,6 +26,9 @@ const (
 	// overlaps). A pipeline that meets a rejected append can stop for ever
 	// (raft#611, raft#612), and drains a backlog one chunk a trigger.
 	raftInFlight = 1
+	// snapshotHold bounds how long the failure of a snapshot is held back, which keeps the
+	// snapshot's reader open.
+	snapshotHold = 30 * time.Second
 )
 
 // errStalled fails Raft's messages to peers while the local log hangs.
@@ -68,7 +72,8 @@ type Transport struct {
 	config    TransportConfig
 	paces     paces
 	commits   commits
-	closing   context.Context // ends with Close
+	source    atomic.Pointer[AppendSource] // nil until Run
+	closing   context.Context              // ends with Close
 	end       context.CancelFunc
 }
 
@@ -101,7 +106,7 @@ func NewTransport(config TransportConfig) *Transport {
 	}
 }
 
-// Close implements [raft.WithClose]. It ends the holding of heartbeats, too.
+// Close implements [raft.WithClose]. It ends the holding of heartbeats and failures, too.
 func (t *Transport) Close() error {
 	t.end()
 	_ = t.announcer.Close()
@@ -131,8 +136,14 @@ func (t *Transport) InstallSnapshot(
 	if err == nil {
 		err = t.NetworkTransport.InstallSnapshot(id, target, args, resp, data)
 	}
-	if err = t.held(id, args.Term, err); err != nil || !resp.Success {
+	if err != nil {
+		ctx, cancel := context.WithTimeout(t.closing, snapshotHold)
+		defer cancel()
+		t.awaitReply(ctx, id, args.Term)
 		return err
+	}
+	if !resp.Success {
+		return nil
 	}
 	return t.durable(args.LastLogIndex)
 }

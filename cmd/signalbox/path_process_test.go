@@ -46,7 +46,7 @@ func TestFilesOfOneAcquire(t *testing.T) {
 		at   int
 		most int
 	}{{"leader", leader, maxFilesOnLeader}, {"follower", follower, maxFilesOnFollower}} {
-		trace := newCoverageTrace(t, filepath.Join(coverage, fmt.Sprint(c.running[node.at].command.Process.Pid, ".sock")))
+		trace := newCoverageTrace(t, coverage, c.running[node.at].command.Process.Pid)
 		session := c.must(t, node.at, http.MethodPost, "/v1/sessions", `{"ttl":"10m"}`, http.StatusCreated).Session
 		lease := "/v1/sessions/" + session + "/leases/db"
 		var always map[string]bool
@@ -122,15 +122,22 @@ func copyModule(t *testing.T, from, to string) {
 type coverageTrace struct {
 	t      *testing.T
 	client *http.Client
+	meta   string // the file that says what the counters mean
 	dir    string
 	taken  int
 }
 
-func newCoverageTrace(t *testing.T, socket string) *coverageTrace {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
+// newCoverageTrace traces the process of that id, whose GOCOVERDIR is home.
+func newCoverageTrace(t *testing.T, home string, process int) *coverageTrace {
+	t.Helper()
+	meta, err := filepath.Glob(filepath.Join(home, "covmeta.*"))
+	if err != nil || len(meta) != 1 {
+		t.Fatalf("%v %v in %s", meta, err, home)
 	}
-	return &coverageTrace{t: t, client: &http.Client{Transport: &http.Transport{DialContext: dial}}, dir: t.TempDir()}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(home, fmt.Sprint(process, ".sock")))
+	}
+	return &coverageTrace{t: t, client: &http.Client{Transport: &http.Transport{DialContext: dial}}, meta: meta[0], dir: t.TempDir()}
 }
 
 func (c *coverageTrace) post(path string) {
@@ -151,6 +158,7 @@ func (c *coverageTrace) take() string {
 	c.taken++
 	at := filepath.Join(c.dir, fmt.Sprint(c.taken))
 	must(c.t, os.Mkdir(at, 0o700))
+	must(c.t, os.Link(c.meta, filepath.Join(at, filepath.Base(c.meta))))
 	c.post(at)
 	return at
 }

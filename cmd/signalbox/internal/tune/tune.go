@@ -13,7 +13,7 @@ const (
 	largeHeap = 256 << 20
 	// largeHeapPercent is by how much a large heap may grow before it is collected, of what
 	// is live. Go's own value, 100, would double what a large state takes.
-	largeHeapPercent = 50
+	largeHeapPercent = 40
 	usualHeapPercent = 100
 	// smallHeap is how many bytes a heap with few live ones may have before it is collected. A node
 	// without much state has a few MB live, and would be collected many times a second under load.
