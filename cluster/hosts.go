@@ -269,8 +269,8 @@ func (h memberNode) Halted(why error) { h.node.halt.Store(&why) }
 
 func (h memberNode) Leads() bool { return h.node.running.Load().established() != nil }
 
-func (h memberNode) Reaches(id string) bool {
-	return h.node.running.Load().transport.Reaches(raft.ServerID(id))
+func (h memberNode) Reaches(ctx context.Context, id string) bool {
+	return h.node.running.Load().transport.Reaches(ctx, raft.ServerID(id))
 }
 
 func (h memberNode) Fatal(err error) { h.node.fatal(err) }

@@ -229,6 +229,37 @@ func TestTransferLeadership(t *testing.T) {
 	})
 }
 
+// TestTransferNeedsEntries: leadership is not handed to a member that replies, but does not get entries. Raft would
+// wait for it, and refuse all writes.
+func TestTransferNeedsEntries(t *testing.T) {
+	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+		var withheld atomic.Pointer[string]
+		c.setups = append(c.setups, func(config *Config) {
+			config.fault = func(peer raft.ServerID, request any) error {
+				args, is := request.(*raft.AppendEntriesRequest)
+				if from := withheld.Load(); is && len(args.Entries) > 0 && from != nil && *from == string(peer) {
+					return errors.New("withheld")
+				}
+				return nil
+			}
+		})
+		c.begin(c.all...)
+		c.ready(c.all...)
+		leader := c.leader()
+		target := c.others(leader)[0]
+		withheld.Store(&target.id)
+		c.open(leader, time.Hour)
+		for range 3 {
+			if err := leader.TransferLeadership(t.Context(), target.id); !errors.Is(err, outcome.ErrNoTarget) {
+				t.Errorf("without entries: %v", err)
+			}
+			c.open(leader, time.Hour)
+		}
+		withheld.Store(nil)
+		c.must(leader.TransferLeadership(t.Context(), target.id))
+	})
+}
+
 // TestConfigurationLogKnowsIndexes: each committed configuration with the index of
 // its entry, also after a restart from a snapshot.
 func TestConfigurationLogKnowsIndexes(t *testing.T) {

@@ -338,14 +338,14 @@ func (m *Changes) choose(ctx context.Context, id string, fits func(*probe.Answer
 	_, servers, _ := m.configs.current()
 	var candidates []probe.Peer
 	servers = slices.DeleteFunc(Voters(servers), func(v raft.Server) bool {
-		return string(v.ID) == m.self || (id != "" && string(v.ID) != id) || !m.host.Reaches(string(v.ID))
+		return string(v.ID) == m.self || (id != "" && string(v.ID) != id)
 	})
 	for _, v := range servers {
 		candidates = append(candidates, probe.Peer{ID: string(v.ID), Address: string(v.Address)})
 	}
 	var found []successor
 	for i, p := range m.calls.AskAll(ctx, candidates) {
-		if p.Err == nil && fits(&p.Answer) {
+		if p.Err == nil && fits(&p.Answer) && m.host.Reaches(ctx, p.Peer.ID) {
 			found = append(found, successor{servers[i], probe.Lag(m.raft.CommitIndex(), p.Answer.Applied)})
 		}
 	}

@@ -36,8 +36,8 @@ type Host interface {
 	Space() (low, spent bool)
 	// Leads reports whether the node leads an established term.
 	Leads() bool
-	// Reaches reports whether the last entries that this node, as the leader, sent to a member did arrive.
-	Reaches(id string) bool
+	// Reaches reports whether the entries that this node, as the leader, sends to a member arrive. It may block for 1 s.
+	Reaches(ctx context.Context, id string) bool
 	// Propose puts a command into the log in the node's present term, or not at all,
 	// and blocks until it is applied. It fails with outcome.ErrNotLeader if it was not.
 	Propose(ctx context.Context, command fsm.Command) error

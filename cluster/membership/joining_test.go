@@ -69,7 +69,7 @@ func (h *idleHost) Level() uint32                              { return 0 }
 func (h *idleHost) ClusterID() fsm.ClusterID                   { return fsm.ClusterID{} }
 func (h *idleHost) Draining() bool                             { return false }
 func (h *idleHost) Space() (low, spent bool)                   { return false, false }
-func (h *idleHost) Reaches(string) bool                        { return true }
+func (h *idleHost) Reaches(context.Context, string) bool       { return true }
 func (h *idleHost) Leads() bool                                { return false }
 func (h *idleHost) Propose(context.Context, fsm.Command) error { return nil }
 func (h *idleHost) Halted(error)                               {}

@@ -43,17 +43,15 @@ type member struct {
 	fatal, halted               atomic.Pointer[error]
 }
 
-func (m *member) Applied() uint64          { return m.applied.Load() }
-func (m *member) Level() uint32            { return m.level.Load() }
-func (m *member) ClusterID() fsm.ClusterID { return m.joining.Cluster() }
-func (m *member) Draining() bool           { return m.drained.Load() }
-func (m *member) Space() (low, spent bool) { return m.low.Load(), m.spent.Load() }
-func (m *member) Reaches(id string) bool {
-	return !m.cutOff.Load() && m.trans.Reaches(raft.ServerID(id))
-}
-func (m *member) Leads() bool      { return m.raft.State() == raft.Leader }
-func (m *member) Halted(why error) { m.halted.Store(&why) }
-func (m *member) Fatal(err error)  { m.fatal.Store(&err) }
+func (m *member) Applied() uint64                      { return m.applied.Load() }
+func (m *member) Level() uint32                        { return m.level.Load() }
+func (m *member) ClusterID() fsm.ClusterID             { return m.joining.Cluster() }
+func (m *member) Draining() bool                       { return m.drained.Load() }
+func (m *member) Space() (low, spent bool)             { return m.low.Load(), m.spent.Load() }
+func (m *member) Reaches(context.Context, string) bool { return !m.cutOff.Load() }
+func (m *member) Leads() bool                          { return m.raft.State() == raft.Leader }
+func (m *member) Halted(why error)                     { m.halted.Store(&why) }
+func (m *member) Fatal(err error)                      { m.fatal.Store(&err) }
 
 // why returns what Halted noted last.
 func (m *member) why() error {

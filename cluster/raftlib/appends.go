@@ -19,6 +19,8 @@ const (
 	// holdCheck is how often a failure that is held is looked at: it is of use only while
 	// this node leads and has the follower for a member.
 	holdCheck = time.Second
+	// reachWait is for how long Reaches waits for an append that succeeds.
+	reachWait = time.Second
 	// commitQuiet is how long after a success Run looks whether later entries have brought
 	// the follower its commit index by then, also those of a lone client. A read ends that
 	// wait, but not before readQuiet.
@@ -51,7 +53,8 @@ func (t *Transport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (ra
 // AppendEntries sends entries or a heartbeat and blocks for the reply. A reply in
 // the term of the request is an acknowledgement, even one that asks for older
 // entries: its sender follows this leader still. A success comes back only when this
-// node's own disk has the entries, too: Raft counts both at once (see Log).
+// node's own disk has the entries, too: Raft counts both at once (see Log). From the second
+// one in a row on, a failure comes back only once the follower is there again: see awaitReply.
 //
 // It leaves in args only those entries that it sends: see pace.fit. Raft takes the last
 // of them for the last that the follower has, and goes on behind it.
@@ -69,14 +72,15 @@ func (t *Transport) AppendEntries(
 	args.Entries = t.paces.of(id).fit(args.Entries)
 	// Raft tries again after its commit timeout, or with the next entry. Connections that were reset fail at once.
 	replied, err := t.append(t.NetworkTransport, id, target, args, resp, raftMaxPool)
-	if !replied && t.commits.failed(id) {
+	if t.commits.tried(id, replied, err == nil && resp.Success) {
 		t.awaitReply(t.closing, id, args.Term)
 	}
 	return err
 }
 
-// awaitReply holds a failure of entries or a snapshot back until the follower replies to a heartbeat, or ctx ends. Raft
-// pauses twice as long after each failure, up to 10 s: so long it would keep a follower waiting that is back.
+// awaitReply holds a failure of entries or a snapshot back until the follower replies to a heartbeat, this node leads
+// no more in the term, the follower is no member any more, or ctx ends. Raft pauses twice as long after each failure, up
+// to 10 s: so long it would keep a follower waiting that is back.
 func (t *Transport) awaitReply(ctx context.Context, id raft.ServerID, term uint64) {
 	news, stop := t.commits.replies.Watch(id)
 	defer stop()
@@ -94,12 +98,19 @@ func (t *Transport) leads(term uint64, follower raft.ServerID) bool {
 	return slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == follower })
 }
 
-// Reaches reports whether the last entries for a follower, or what was in place of them, did arrive. Raft's
-// hand-over to one that it does not reach can stop for as long as that one is away, and refuse all writes.
-func (t *Transport) Reaches(id raft.ServerID) bool {
-	t.commits.mu.Lock()
-	defer t.commits.mu.Unlock()
-	return !t.commits.of(id).failing
+// Reaches reports whether Raft's last append to a follower succeeded. It waits up to a second for one that is under
+// way, or that is still to succeed. A hand-over of leadership to a follower for which Raft waits can refuse all writes
+// for as long.
+func (t *Transport) Reaches(ctx context.Context, id raft.ServerID) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachWait)
+	defer cancel()
+	before := t.commits.follower(id)
+	for now := before; now.behind || now.flying > 0 && now.arrived == before.arrived; now = t.commits.follower(id) {
+		if wake.Pause(ctx, retryPause) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // append sends an append that is no heartbeat, again if that fails at once, and notes what the follower
@@ -169,14 +180,16 @@ type commits struct {
 	news    wake.Signal                  // a follower may not know the commit index
 	replies wake.Watchers[raft.ServerID] // to heartbeats
 	mu      sync.Mutex
-	// peers are the followers that have replied.
+	// peers are the followers that this node has sent to, or was asked about.
 	peers map[raft.ServerID]*follower
 }
 
 // follower is what a leader knows of one.
 type follower struct {
 	flying  int       // appends to it under way
-	failing bool      // the last one of Raft's had no reply: it tries again, and more seldom each time
+	arrived int       // appends to it that succeeded
+	silent  bool      // the last one of Raft's had no reply
+	behind  bool      // the last one of Raft's did not succeed: it tries again, and may pause before
 	last    time.Time // when the last reply came
 	target  raft.ServerAddress
 	knows   uint64 // the commit index that it was sent, in the term of next
@@ -222,7 +235,7 @@ func (c *commits) end(id raft.ServerID, target raft.ServerAddress, args *raft.Ap
 	if !success || args.Term < f.next.Term {
 		return
 	}
-	f.failing = false
+	f.arrived++
 	if args.Term > f.next.Term {
 		f.knows = 0
 		f.next = raft.AppendEntriesRequest{RPCHeader: args.RPCHeader, Term: args.Term}
@@ -236,13 +249,21 @@ func (c *commits) end(id raft.ServerID, target raft.ServerAddress, args *raft.Ap
 	}
 }
 
-// failed notes that an append of Raft's had no reply, and reports whether the one before had none either.
-func (c *commits) failed(id raft.ServerID) (again bool) {
+// tried notes how an append of Raft's came out, and reports whether it had no reply, nor the one before.
+func (c *commits) tried(id raft.ServerID, replied, success bool) (silentAgain bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.of(id)
-	again, f.failing = f.failing, true
-	return again
+	silentAgain = f.silent && !replied
+	f.silent, f.behind = !replied, !success
+	return silentAgain
+}
+
+// follower returns what is known of a follower now.
+func (c *commits) follower(id raft.ServerID) follower {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return *c.of(id)
 }
 
 // heard notes the reply to a heartbeat, maybe of another term.
@@ -253,7 +274,7 @@ func (c *commits) heard(id raft.ServerID) {
 	c.of(id).last = time.Now()
 }
 
-// hold returns for how long a heartbeat to a follower is held: until so long after the last message to it, and on
+// hold returns for how long a heartbeat to a follower is held: until so long after its last reply, and on
 // until heartbeats leave.
 func (c *commits) hold(id raft.ServerID, after time.Duration) time.Duration {
 	c.mu.Lock()
@@ -286,14 +307,14 @@ func (c *commits) mark() {
 
 // due returns the followers that have acknowledged entries in the term, up to commit or beyond, and have not
 // been sent that those up to the mark are committed, and what to send them. It leaves out those to which an
-// append is under way or the last one failed: a success looks again, as it does for entries behind the mark.
+// append is under way, or Raft's last one had no reply: a success looks again, as it does for entries behind the mark.
 func (c *commits) due(term, commit uint64) map[raft.ServerID]follower {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := map[raft.ServerID]follower{}
 	for id, f := range c.peers {
 		index := min(commit, f.next.PrevLogEntry)
-		if f.next.Term == term && f.flying == 0 && !f.failing && f.knows < min(index, f.marked) {
+		if f.next.Term == term && f.flying == 0 && !f.silent && f.knows < min(index, f.marked) {
 			due := *f
 			due.next.LeaderCommitIndex = index
 			found[id] = due

@@ -308,6 +308,7 @@ func TestFailuresAreHeld(t *testing.T) {
 				led := &leading{}
 				led.change(3, raft.Leader, "n1", "n2")
 				go from.Run(ctx, led)
+				synctest.Wait() // it knows led
 				broken := errors.New("broken")
 				from.config.Fault = func(_ raft.ServerID, request any) error {
 					if args, ok := request.(*raft.AppendEntriesRequest); ok && heartbeat(args) {
@@ -329,7 +330,7 @@ func TestFailuresAreHeld(t *testing.T) {
 					return from.InstallSnapshot("n2", "n2:1", &raft.InstallSnapshotRequest{Term: 3}, &raft.InstallSnapshotResponse{}, nil)
 				}
 				release := time.AfterFunc(time.Minute, func() { from.commits.heard("n2") })
-				if took := timed(entry); took > appendAgain || from.Reaches("n2") {
+				if took := timed(entry); took > appendAgain || from.Reaches(ctx, "n2") {
 					t.Errorf("the first one was held for %v", took)
 				}
 				release.Stop()
@@ -358,6 +359,7 @@ func TestOwnDiskIsNoFault(t *testing.T) {
 		defer cancel()
 		go serveAppends(ctx, to, func(*raft.AppendEntriesRequest) {})
 		go from.Run(ctx, &leading{term: 3, state: raft.Leader, servers: []raft.Server{{ID: "n2"}}})
+		synctest.Wait() // it knows that it leads
 		from.config.Log = &ownLog{durable: func(uint64) error { return errFakeFull }}
 		for range 3 {
 			began := time.Now()
@@ -366,8 +368,11 @@ func TestOwnDiskIsNoFault(t *testing.T) {
 			if err := from.AppendEntries("n2", "n2:1", &args, &raft.AppendEntriesResponse{}); !errors.Is(err, errFakeFull) {
 				t.Error(err)
 			}
-			if took := time.Since(began); took > 0 || !from.Reaches("n2") {
+			if took := time.Since(began); took > 0 {
 				t.Errorf("held for %v", took)
+			}
+			if from.Reaches(ctx, "n2") {
+				t.Error("leadership is handed over while Raft pauses")
 			}
 		}
 	})
@@ -497,8 +502,13 @@ func TestDueCommits(t *testing.T) {
 		"some acknowledged":   {func(c *commits) { reply(c, 3, 5, 4, true) }, 5},
 		"known":               {func(c *commits) { reply(c, 3, 9, 7, true) }, 0},
 		"refused":             {func(c *commits) { reply(c, 3, 9, 4, false) }, 0},
-		"the next one failed": {func(c *commits) { reply(c, 3, 9, 4, true); reply(c, 3, 10, 4, false); c.failed("n2") }, 0},
-		"and then succeeded":  {func(c *commits) { reply(c, 3, 9, 4, true); c.failed("n2"); reply(c, 3, 10, 4, true) }, 7},
+		"the next one failed": {func(c *commits) { reply(c, 3, 9, 4, true); reply(c, 3, 10, 4, false); c.tried("n2", false, false) }, 0},
+		"and then succeeded": {func(c *commits) {
+			reply(c, 3, 9, 4, true)
+			c.tried("n2", false, false)
+			c.tried("n2", true, true)
+			reply(c, 3, 10, 4, true)
+		}, 7},
 		"in an earlier term":  {func(c *commits) { reply(c, 2, 9, 4, true) }, 0},
 		"known in one before": {func(c *commits) { reply(c, 2, 9, 7, true); reply(c, 3, 9, 4, true) }, 7},
 		"known by the next":   {func(c *commits) { reply(c, 3, 5, 4, true); later(c, 3, 9, 5, true) }, 0},

@@ -14,7 +14,8 @@
 //   - A leader's disk and its followers' work one after the other: [Log] lets them work
 //     at the same time.
 //   - After each failure Raft pauses twice as long before it sends entries again, up to 10 s:
-//     from the second one on, the transport holds a failure back until the follower replies again.
+//     the transport holds failures back until the follower replies again, those of entries
+//     from the second one on, those of a snapshot for 30 s at most.
 //   - An idle follower learns what is committed only by messages that Raft sends all the
 //     time: [Transport.Run] sends them when there is something to learn.
 //

@@ -27,7 +27,7 @@ const (
 	// (raft#611, raft#612), and drains a backlog one chunk a trigger.
 	raftInFlight = 1
 	// snapshotHold bounds how long the failure of a snapshot is held back, which keeps the
-	// snapshot's reader open.
+	// snapshot's reader open. After many of them Raft may still pause up to 10 s.
 	snapshotHold = 30 * time.Second
 )
 
