@@ -72,6 +72,9 @@ func (t *Transport) AppendEntries(
 	args.Entries = t.paces.of(id).fit(args.Entries)
 	// Raft tries again after its commit timeout, or with the next entry. Connections that were reset fail at once.
 	replied, err := t.append(t.NetworkTransport, id, target, args, resp, raftMaxPool)
+	if !replied {
+		t.announcer.CloseStreams() // to its process before, an idle one would keep a restarted follower out for a while
+	}
 	if t.commits.tried(id, replied, err == nil && resp.Success) {
 		t.awaitReply(t.closing, id, args.Term)
 	}

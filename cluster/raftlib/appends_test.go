@@ -3,6 +3,7 @@ package raftlib
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -373,6 +374,40 @@ func TestOwnDiskIsNoFault(t *testing.T) {
 			}
 			if from.Reaches(ctx, "n2") {
 				t.Error("leadership is handed over while Raft pauses")
+			}
+		}
+	})
+}
+
+// TestFailureClosesIdleConnections: the port of a node takes a connection for a sign of life of the other end's process,
+// and none is left to one that has died.
+func TestFailureClosesIdleConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New()
+		from, to := transportOn(t, n, "n1", 1), transportOn(t, n, "n2", 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go serveAppends(ctx, to, func(*raft.AppendEntriesRequest) {})
+		go from.Run(ctx, &leading{term: 3, state: raft.Leader})
+		entry := func() error {
+			args := raft.AppendEntriesRequest{Term: 3, Entries: paceEntries(1, 1)}
+			return from.AppendEntries("n2", "n2:1", &args, &raft.AppendEntriesResponse{})
+		}
+		if err := entry(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * commitQuiet) // virtual: it is told what is committed
+		n.Crash("n2")
+		if err := entry(); err == nil {
+			t.Fatal("an entry reached a process that died")
+		}
+		layer := from.config.Layer.(*memLayer)
+		if len(layer.conns) != 2 {
+			t.Errorf("%d connections were made", len(layer.conns))
+		}
+		for _, conn := range layer.conns {
+			if _, err := conn.Write([]byte{1}); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("a connection to a process that died: %v", err)
 			}
 		}
 	})
