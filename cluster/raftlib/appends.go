@@ -288,8 +288,8 @@ func (c *commits) hold(id raft.ServerID, after time.Duration) time.Duration {
 	return 0
 }
 
-// rest blocks for a time, or until hurry is closed or ctx has ended, and reports whether hurry was the reason: closed,
-// or nil, with which it does not block.
+// rest blocks for a time, or until a value comes from hurry, hurry is closed or ctx has ended, and reports whether
+// hurry was the reason. With hurry nil it does not block, and reports so.
 func rest(ctx context.Context, length time.Duration, hurry <-chan struct{}) (hurried bool) {
 	if hurry == nil {
 		return true

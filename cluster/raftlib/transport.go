@@ -127,7 +127,7 @@ func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 
 // InstallSnapshot sends a snapshot and blocks for the reply. It is fenced like
 // AppendEntries, since it too makes a follower stay, and its success is a success for all
-// entries that the snapshot covers.
+// entries that the snapshot covers. Each failure is held back: see awaitReply.
 func (t *Transport) InstallSnapshot(
 	id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse,
 	data io.Reader,
