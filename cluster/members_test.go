@@ -247,8 +247,14 @@ func TestTransferNeedsEntries(t *testing.T) {
 		c.ready(c.all...)
 		leader := c.leader()
 		target := c.others(leader)[0]
+		reaches := func(want bool) {
+			for leader.running.Load().transport.Reaches(t.Context(), raft.ServerID(target.id)) != want {
+				time.Sleep(time.Millisecond) // virtual: Raft has yet to try
+			}
+		}
 		withheld.Store(&target.id)
 		c.open(leader, time.Hour)
+		reaches(false)
 		for range 3 {
 			if err := leader.TransferLeadership(t.Context(), target.id); !errors.Is(err, outcome.ErrNoTarget) {
 				t.Errorf("without entries: %v", err)
@@ -256,6 +262,7 @@ func TestTransferNeedsEntries(t *testing.T) {
 			c.open(leader, time.Hour)
 		}
 		withheld.Store(nil)
+		reaches(true)
 		c.must(leader.TransferLeadership(t.Context(), target.id))
 	})
 }
