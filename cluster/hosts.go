@@ -1,13 +1,16 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"net"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/election"
 	"github.com/signalbox/signalbox/cluster/forward"
 	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/cluster/membership"
@@ -244,6 +247,53 @@ func (r *running) Transferring(ctx context.Context) bool {
 
 func (r *running) Fatal(err error) { r.die(err) }
 
+// electingNode implements [election.Host].
+type electingNode struct {
+	*running
+	node *Node
+}
+
+var _ election.Host = electingNode{}
+
+func (n electingNode) Able() error {
+	if n.node.calls.draining.Err() != nil {
+		return outcome.ErrDraining
+	}
+	return cmp.Or(n.halted(), n.transport.Campaigns())
+}
+
+func (n electingNode) LastEntry() (term, index uint64) {
+	stats := n.raft.Stats()
+	term, _ = strconv.ParseUint(stats["last_log_term"], 10, 64)
+	index, _ = strconv.ParseUint(stats["last_log_index"], 10, 64)
+	return term, index
+}
+
+func (n electingNode) Ask(ctx context.Context, voter raft.Server, q election.Question) (election.Reply, error) {
+	return n.members.AskVoter(ctx, voter, q)
+}
+
+func (n electingNode) Dial(ctx context.Context, id string) error {
+	server, _ := membership.Find(n.members.Servers(), id)
+	conn, err := n.node.config.Network.Dial(ctx, peer.PlainAddress(server.Address))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func (n electingNode) Campaign() error {
+	n.node.metrics.EarlyCampaigns.Inc()
+	return n.transport.Campaign(raft.ServerID(n.node.config.NodeID))
+}
+
+// streamEnded passes on that a Raft stream from another process has ended.
+func (n *Node) streamEnded(from peer.Hello) {
+	if r := n.running.Load(); r != nil {
+		r.election.StreamEnded(election.Process{Node: from.Node, Incarnation: from.Incarnation})
+	}
+}
+
 // memberNode is a node as its membership sees it.
 type memberNode struct{ node *Node }
 
@@ -271,6 +321,14 @@ func (h memberNode) Leads() bool { return h.node.running.Load().established() !=
 
 func (h memberNode) Reaches(ctx context.Context, id string) bool {
 	return h.node.running.Load().transport.Reaches(ctx, raft.ServerID(id))
+}
+
+func (h memberNode) Judge(ctx context.Context, q election.Question) election.Reply {
+	r := h.node.running.Load()
+	if r == nil {
+		return election.Reply{}
+	}
+	return r.election.Judge(ctx, q)
 }
 
 func (h memberNode) Fatal(err error) { h.node.fatal(err) }

@@ -194,7 +194,7 @@ func (n *Node) run() error {
 	commits := func(ctx context.Context) { r.transport.Run(ctx, r.raft) }
 	for _, task := range []func(context.Context){
 		lead, commits, n.router.Run, r.watchLeader, n.pulse.Run, r.takeSnapshots, n.replica.Run,
-		r.members.Run, watch, newReadProof(n, r).run,
+		r.members.Run, r.election.Run, watch, newReadProof(n, r).run,
 	} {
 		n.tasks.Go(func() { task(n.stopping) })
 	}

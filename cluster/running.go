@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/election"
 	"github.com/signalbox/signalbox/cluster/forward"
 	"github.com/signalbox/signalbox/cluster/lead"
 	"github.com/signalbox/signalbox/cluster/membership"
@@ -39,6 +40,7 @@ type running struct {
 	transport  *raftlib.Transport
 	acks       *raftlib.AckClock
 	members    *membership.Members
+	election   *election.Election
 	leadership *lead.Leadership
 	restorer   *backup.Restorer
 
@@ -57,7 +59,7 @@ func openRaft(n *Node) (*running, error) {
 	}
 	config.SnapshotThreshold = cmp.Or(n.config.SnapshotEntries, config.SnapshotThreshold)
 	config.TrailingLogs = cmp.Or(n.config.TrailingEntries, config.TrailingLogs)
-	layer, err := n.joining.Port().OpenRaft()
+	layer, err := n.joining.Port().OpenRaft(n.streamEnded)
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +101,7 @@ func openRaft(n *Node) (*running, error) {
 	}
 	r.entries.Attach(r.raft)
 	r.members = n.joining.Start(r.raft)
+	r.election = election.New(config.LocalID, r.raft, electingNode{r, n}, n.times, n.config.Logger)
 	r.restorer = backup.NewRestorer(n.log, restoringNode{r}, r.raft, n.replica, n.times)
 	return r, nil
 }
@@ -123,9 +126,13 @@ func sinks(n *Node, l *lead.Leadership) []replica.Sink {
 // watchLeader notifies the router when Raft follows another leader, until ctx ends.
 func (r *running) watchLeader(ctx context.Context) {
 	seen := make(chan raft.Observation, 16)
+	// Raft calls this before it goes on: the election learns of each vote in time.
 	observer := raft.NewObserver(seen, false, func(o *raft.Observation) bool {
-		_, is := o.Data.(raft.LeaderObservation)
-		return is
+		_, leader := o.Data.(raft.LeaderObservation)
+		if _, vote := o.Data.(raft.RequestVoteRequest); leader || vote {
+			r.election.Changed()
+		}
+		return leader
 	})
 	r.raft.RegisterObserver(observer)
 	defer r.raft.DeregisterObserver(observer)

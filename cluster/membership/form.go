@@ -22,6 +22,10 @@ import (
 const (
 	// formEvery is how often a node with an empty folder asks its peers.
 	formEvery = 250 * time.Millisecond
+	// formSoon is the pause for formHurry after the start, when the other nodes start too,
+	// and when all have replied.
+	formSoon  = 25 * time.Millisecond
+	formHurry = 3 * time.Second
 	// rejoinEvery is how often a node asks to be taken back.
 	rejoinEvery = 500 * time.Millisecond
 	// formLogEvery is how often either logs why it is not in yet.
@@ -88,7 +92,8 @@ type formation struct {
 // empty ones propose its own id, which comes from the folders of all, or takes the id
 // of a node that has formed; and a folder that is lost meanwhile never comes back.
 func (f *formation) run(ctx context.Context) (live bool, cluster fsm.ClusterID, err error) {
-	f.answers, f.errs, f.saidAt = map[string]probe.Answer{}, map[string]error{}, time.Now()
+	began := time.Now()
+	f.answers, f.errs, f.saidAt = map[string]probe.Answer{}, map[string]error{}, began
 	for {
 		f.askAll(ctx)
 		live, complete := f.judge()
@@ -107,7 +112,11 @@ func (f *formation) run(ctx context.Context) (live bool, cluster fsm.ClusterID, 
 			}
 		}
 		f.say(conflict)
-		if err := wake.Pause(ctx, formEvery); err != nil {
+		pause := formEvery
+		if complete || time.Since(began) < formHurry {
+			pause = formSoon
+		}
+		if err := wake.Pause(ctx, pause); err != nil {
 			return false, fsm.ClusterID{}, err
 		}
 	}

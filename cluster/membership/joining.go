@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/election"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
@@ -44,6 +45,8 @@ type Host interface {
 	// Halted notes why a leader must take no command, nil: it may. outcome.ErrNoLeader while
 	// it is among nodes of another cluster, outcome.ErrSplitState, outcome.ErrStorageFull.
 	Halted(why error)
+	// Judge replies to a candidate that asks for this voter's agreement.
+	Judge(ctx context.Context, q election.Question) election.Reply
 	// Fatal ends the process for that reason.
 	Fatal(err error)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/election"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
@@ -64,11 +65,14 @@ func (f *memoryFolder) At(uint64) ([16]byte, bool)       { return [16]byte{}, fa
 // idleHost is a node that has applied no entry. It keeps why it must end.
 type idleHost struct{ fatals []error }
 
-func (h *idleHost) Applied() uint64                            { return 0 }
-func (h *idleHost) Level() uint32                              { return 0 }
-func (h *idleHost) ClusterID() fsm.ClusterID                   { return fsm.ClusterID{} }
-func (h *idleHost) Draining() bool                             { return false }
-func (h *idleHost) Space() (low, spent bool)                   { return false, false }
+func (h *idleHost) Applied() uint64          { return 0 }
+func (h *idleHost) Level() uint32            { return 0 }
+func (h *idleHost) ClusterID() fsm.ClusterID { return fsm.ClusterID{} }
+func (h *idleHost) Draining() bool           { return false }
+func (h *idleHost) Space() (low, spent bool) { return false, false }
+func (h *idleHost) Judge(context.Context, election.Question) election.Reply {
+	return election.Reply{}
+}
 func (h *idleHost) Reaches(context.Context, string) bool       { return true }
 func (h *idleHost) Leads() bool                                { return false }
 func (h *idleHost) Propose(context.Context, fsm.Command) error { return nil }

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/election"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
@@ -235,6 +236,18 @@ func leaderless(err error) error {
 	return err
 }
 
+// AskVoter puts the question of this node's candidacy to a voter, and blocks for the reply.
+func (m *Members) AskVoter(ctx context.Context, voter raft.Server, q election.Question) (election.Reply, error) {
+	reply, err := m.calls.Call(ctx, string(voter.Address), probe.Request{Kind: probe.Elect, Elect: &q})
+	if err == nil && reply.Elect == nil {
+		err = probe.ErrMalformed
+	}
+	if err != nil {
+		return election.Reply{}, err
+	}
+	return *reply.Elect, nil
+}
+
 // describe returns a, completed with this node's view of its Raft.
 func (m *Members) describe(a probe.Answer, q *probe.Request) probe.Answer {
 	a.State = probe.Live
@@ -277,6 +290,12 @@ func (m *Members) carryOut(ctx context.Context, q *probe.Request, conn net.Conn)
 		return probe.Reply{}, m.changes.transfer(ctx, q.ID)
 	case probe.Raise:
 		return probe.Reply{}, m.changes.raise(ctx, q.Level)
+	case probe.Elect:
+		if q.Elect == nil {
+			return probe.Reply{}, probe.ErrUnknownCall
+		}
+		reply := m.host.Judge(ctx, *q.Elect)
+		return probe.Reply{Elect: &reply}, nil
 	case probe.Removed:
 		m.log.Warn("the leader says that this node was removed from the cluster", "leader", q.From)
 		return probe.Reply{}, nil // the watch finds out whether it is so

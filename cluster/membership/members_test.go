@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/election"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
@@ -43,11 +44,14 @@ type member struct {
 	fatal, halted               atomic.Pointer[error]
 }
 
-func (m *member) Applied() uint64                      { return m.applied.Load() }
-func (m *member) Level() uint32                        { return m.level.Load() }
-func (m *member) ClusterID() fsm.ClusterID             { return m.joining.Cluster() }
-func (m *member) Draining() bool                       { return m.drained.Load() }
-func (m *member) Space() (low, spent bool)             { return m.low.Load(), m.spent.Load() }
+func (m *member) Applied() uint64          { return m.applied.Load() }
+func (m *member) Level() uint32            { return m.level.Load() }
+func (m *member) ClusterID() fsm.ClusterID { return m.joining.Cluster() }
+func (m *member) Draining() bool           { return m.drained.Load() }
+func (m *member) Space() (low, spent bool) { return m.low.Load(), m.spent.Load() }
+func (m *member) Judge(context.Context, election.Question) election.Reply {
+	return election.Reply{Agrees: true}
+}
 func (m *member) Reaches(context.Context, string) bool { return !m.cutOff.Load() }
 func (m *member) Leads() bool                          { return m.raft.State() == raft.Leader }
 func (m *member) Halted(why error)                     { m.halted.Store(&why) }
@@ -137,7 +141,7 @@ func (c *cluster) start(nth int, folder *memoryFolder) *member {
 	c.must(err)
 	m.joining.Serve()
 	c.must(m.joining.Form(ctx))
-	layer, err := m.joining.Port().OpenRaft()
+	layer, err := m.joining.Port().OpenRaft(func(peer.Hello) {})
 	c.must(err)
 	config, err := raftlib.Config(raft.ServerID(m.id), 1, log)
 	c.must(err)

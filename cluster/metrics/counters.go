@@ -24,6 +24,8 @@ type Counters struct {
 
 	Unlimited                                       prometheus.Counter // calls without the limits of their identity
 	NoticesDelivered, NoticesFailed, NoticesGivenUp prometheus.Counter
+	// EarlyCampaigns counts those that package cluster/election began.
+	EarlyCampaigns prometheus.Counter
 }
 
 // Config joins the counters with their node.
@@ -77,6 +79,7 @@ func New(config Config) *Counters {
 
 		NoticesDelivered: counter("notices_delivered_total", "Notices to callbacks that this node, as the leader, has delivered."),
 		NoticesFailed:    counter("notice_attempts_failed_total", "Attempts of this node, as the leader, to deliver a notice that failed."),
+		EarlyCampaigns:   counter("raft_early_campaigns_total", "Campaigns of this node that did not wait for a time-out of Raft: the process of the leader had ended, or no voter knew a leader."),
 		NoticesGivenUp:   counter("notices_given_up_total", "Notices that this node, as the leader, has given up to deliver."),
 	}
 	for _, cause := range []fsm.Cause{fsm.CauseExpired, fsm.CauseEnded, fsm.CauseRevoked, fsm.CauseDeleted, fsm.CauseResized} {
@@ -136,7 +139,7 @@ func (n *Semaphores) of(name string) *semaphore {
 // All lists the collectors of the counters.
 func (m *Counters) All() []prometheus.Collector {
 	return []prometheus.Collector{m.entries, m.commands.vec, m.effects.vec, m.released.vec, m.batches, m.waited, m.held, m.forwarded,
-		m.snapshots, m.restores, m.named, m.Unlimited, m.NoticesDelivered, m.NoticesFailed, m.NoticesGivenUp}
+		m.snapshots, m.restores, m.named, m.Unlimited, m.NoticesDelivered, m.NoticesFailed, m.NoticesGivenUp, m.EarlyCampaigns}
 }
 
 // Applied implements [replica.Sink]: it counts what an entry did.

@@ -263,7 +263,7 @@ func TestPortCloseEndsEverything(t *testing.T) {
 		n := portNetwork()
 		from, to := portOpen(t, n, "n1"), portOpen(t, n, "n2")
 		to.Handle(StreamForward, portEcho(""))
-		layer, err := to.OpenRaft()
+		layer, err := to.OpenRaft(func(Hello) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +322,7 @@ func TestRaftLayerOpensAndCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := portNetwork()
 		from, to := portOpen(t, n, "n1"), portOpen(t, n, "n2")
-		dialler, err := from.OpenRaft()
+		dialler, err := from.OpenRaft(func(Hello) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -337,14 +337,14 @@ func TestRaftLayerOpensAndCloses(t *testing.T) {
 			t.Fatalf("it is not open yet: %v", err)
 		}
 		for range 2 {
-			layer, err := to.OpenRaft()
+			layer, err := to.OpenRaft(func(Hello) {})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := layer.Addr().String(); got != "n2.peers:1" {
 				t.Fatalf("it advertises %q", got)
 			}
-			if _, err := to.OpenRaft(); err == nil {
+			if _, err := to.OpenRaft(func(Hello) {}); err == nil {
 				t.Fatal("it opened twice")
 			}
 			near := dial()
@@ -365,7 +365,7 @@ func TestRaftLayerOpensAndCloses(t *testing.T) {
 				t.Fatalf("accept on a closed layer: %v", err)
 			}
 		}
-		if _, err := to.OpenRaft(); err != nil {
+		if _, err := to.OpenRaft(func(Hello) {}); err != nil {
 			t.Fatal(err)
 		}
 		near := dial()
@@ -384,7 +384,7 @@ func TestRaftLayerOpensAndCloses(t *testing.T) {
 func TestRaftLayerDialsTheNameAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := portNetwork()
-		layer, err := portOpen(t, n, "n1").OpenRaft()
+		layer, err := portOpen(t, n, "n1").OpenRaft(func(Hello) {})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ var errRaftClosed = errors.New("raft's share of the peer port is closed")
 // All methods are safe for concurrent use.
 type RaftLayer struct {
 	port    *Port
+	ended   func(Hello) // an accepted stream of that process has ended
 	conns   chan net.Conn
 	once    sync.Once
 	closing context.Context // ends when the layer closes, or the port
@@ -26,14 +27,15 @@ var _ raft.StreamLayer = (*RaftLayer)(nil)
 
 // OpenRaft makes the port accept Raft's streams, which it refuses until then: a
 // voter that lost its folder has forgotten its votes and must not cast another
-// before the cluster has admitted it anew. One layer may be open at a time.
-func (p *Port) OpenRaft() (*RaftLayer, error) {
+// before the cluster has admitted it anew. One layer may be open at a time. ended is
+// called whenever a stream from another process has ended, and must not block.
+func (p *Port) OpenRaft(ended func(from Hello)) (*RaftLayer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.handlers[StreamRaft] != nil {
 		return nil, errors.New("raft's share of the peer port is already open")
 	}
-	l := &RaftLayer{port: p, conns: make(chan net.Conn)}
+	l := &RaftLayer{port: p, ended: ended, conns: make(chan net.Conn)}
 	l.closing, l.end = context.WithCancelCause(p.closing)
 	p.handlers[StreamRaft] = l.serve
 	return l, nil
@@ -42,10 +44,26 @@ func (p *Port) OpenRaft() (*RaftLayer, error) {
 // serve hands a stream over to Accept.
 func (l *RaftLayer) serve(conn net.Conn) {
 	select {
-	case l.conns <- conn:
+	case l.conns <- &watchedConn{Conn: conn, ended: l.ended}:
 	case <-l.closing.Done():
 		_ = conn.Close()
 	}
+}
+
+// watchedConn reports its end, once.
+type watchedConn struct {
+	net.Conn
+	ended func(Hello)
+	once  sync.Once
+}
+
+// Read implements [net.Conn].
+func (c *watchedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil {
+		c.once.Do(func() { c.ended(HelloOf(c.Conn)) })
+	}
+	return n, err
 }
 
 // Accept implements [net.Listener].
@@ -60,9 +78,13 @@ func (l *RaftLayer) Accept() (net.Conn, error) {
 
 // Dial implements [raft.StreamLayer]. The name is resolved anew each time. Close ends
 // it, so that a dial to a host that never replies does not hold up the end of Raft.
+// A dial of this node's address leads to its Raft within the process.
 func (l *RaftLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(l.closing, timeout)
 	defer cancel()
+	if PlainAddress(address) == l.Addr().String() {
+		return l.dialSelf(ctx)
+	}
 	conn, err := l.port.Dial(ctx, StreamRaft, string(address))
 	if l.closing.Err() == nil {
 		return conn, err
@@ -71,6 +93,17 @@ func (l *RaftLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net
 		_ = conn.Close()
 	}
 	return nil, context.Cause(l.closing)
+}
+
+func (l *RaftLayer) dialSelf(ctx context.Context) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case l.conns <- far:
+		context.AfterFunc(l.closing, func() { _, _ = near.Close(), far.Close() }) // neither can fail
+		return near, nil
+	case <-ctx.Done():
+		return nil, errors.Join(context.Cause(ctx), near.Close(), far.Close())
+	}
 }
 
 // Close refuses Raft's streams again and closes the open ones, accepted and dialled,

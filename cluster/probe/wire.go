@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/signalbox/signalbox/cluster/election"
 )
 
 // A message on a probe stream is a length of four bytes, big-endian, and as much
@@ -37,6 +39,7 @@ const (
 	Transfer Kind = "transfer" // hand leadership over. To the leader
 	Removed  Kind = "removed"  // you were removed. From the leader
 	Raise    Kind = "raise"    // raise the feature level. To the leader
+	Elect    Kind = "elect"    // do you agree that I campaign? To any voter
 )
 
 // State is how far a node has come on its way into a cluster.
@@ -64,6 +67,8 @@ type Request struct {
 	Level   uint32 `json:"level,omitempty"` // of a raise: the level; of a rejoin: the highest that the node knows
 	// State is the asking node's last state hash, for the reply to compare.
 	State *StateHash `json:"state,omitempty"`
+	// Elect is the question of a candidate.
+	Elect *election.Question `json:"elect,omitempty"`
 }
 
 // Reply is the reply to a request: an Answer, an error, or the mark that it is done.
@@ -74,6 +79,8 @@ type Reply struct {
 	Cluster string `json:"cluster,omitempty"`
 	Code    string `json:"code,omitempty"`  // of the error, see codes
 	Error   string `json:"error,omitempty"` // its text
+	// Elect is the reply to a candidate.
+	Elect *election.Reply `json:"elect,omitempty"`
 }
 
 // Answer is a node's description of itself.

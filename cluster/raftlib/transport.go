@@ -153,7 +153,7 @@ func (t *Transport) InstallSnapshot(
 func (t *Transport) RequestPreVote(
 	id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse,
 ) error {
-	if err := t.campaigns(); err != nil {
+	if err := t.Campaigns(); err != nil {
 		return err
 	}
 	return t.NetworkTransport.RequestPreVote(id, target, args, resp)
@@ -163,14 +163,22 @@ func (t *Transport) RequestPreVote(
 func (t *Transport) RequestVote(
 	id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse,
 ) error {
-	if err := t.campaigns(); err != nil {
+	if err := t.Campaigns(); err != nil {
 		return err
 	}
 	return t.NetworkTransport.RequestVote(id, target, args, resp)
 }
 
-// campaigns returns why this node does not ask for votes, or nil.
-func (t *Transport) campaigns() error {
+// Campaign has this node's Raft campaign at once, without pre-vote, as if a leader had handed
+// over to it. It blocks for a moment, until Raft has taken the message.
+func (t *Transport) Campaign(self raft.ServerID) error {
+	address := t.LocalAddr()
+	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(self), Addr: t.EncodePeer(self, address)}
+	return t.TimeoutNow(self, address, &raft.TimeoutNowRequest{RPCHeader: header}, &raft.TimeoutNowResponse{})
+}
+
+// Campaigns returns why this node does not ask for votes, or nil.
+func (t *Transport) Campaigns() error {
 	if t.config.Stalled() {
 		return errStalled
 	}

@@ -1,0 +1,341 @@
+package election
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/internal/wake"
+)
+
+const (
+	// askTimeout bounds the wait for the other voters' replies. A candidate waits for all
+	// of them, since a better candidate may be among them.
+	askTimeout = 60 * time.Millisecond
+	// giveWay is how long a candidate leaves a better one the field.
+	giveWay = 60 * time.Millisecond
+	// campaignTime is how long a campaign may take before this node looks again.
+	campaignTime = 300 * time.Millisecond
+	// settle is how long a node without a leader waits after the last vote or change of the
+	// leader, at multiplier 1: an election may be under way.
+	settle = 100 * time.Millisecond
+	// promiseLasts is for how long a voter that has agreed to one candidate agrees to no worse one.
+	promiseLasts = 150 * time.Millisecond
+	// turnLasts is for how long a candidate without a majority keeps worse candidates waiting;
+	// a candidate that has campaigned does not.
+	turnLasts = 400 * time.Millisecond
+	// firstConfiguration is the index of the entry with which a cluster is bootstrapped.
+	firstConfiguration = 1
+	// firstRetry and lastRetry are the pauses of a node without a leader between its questions.
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = time.Second
+)
+
+// Raft is the part of Raft that an election needs. No method blocks.
+type Raft interface {
+	State() raft.RaftState
+	CurrentTerm() uint64
+	LeaderWithID() (raft.ServerAddress, raft.ServerID)
+	GetConfiguration() raft.ConfigurationFuture
+}
+
+// Host is the node. All methods are safe for concurrent use.
+type Host interface {
+	// Able returns nil, or why this node must not lead now. It does not block.
+	Able() error
+	// LastEntry returns term and index of the last entry in this node's log.
+	LastEntry() (term, index uint64)
+	// Ask puts a question to another voter and blocks for its reply.
+	Ask(ctx context.Context, voter raft.Server, q Question) (Reply, error)
+	// Dial opens and closes a connection to the peer port of a member, and returns why that failed.
+	Dial(ctx context.Context, node string) error
+	// Campaign has this node's Raft campaign, without pre-vote. It blocks for a moment.
+	Campaign() error
+}
+
+// Question asks a voter whether it agrees that From campaigns.
+type Question struct {
+	From  string  `json:"from"`
+	Lost  Process `json:"lost"` // the leader that the candidate has found dead; zero: it knows no leader
+	Term  uint64  `json:"term"` // of the candidate's last entry
+	Index uint64  `json:"index"`
+}
+
+// Reply is a voter's reply to a question.
+type Reply struct {
+	Agrees bool `json:"agrees,omitempty"`
+	Better bool `json:"better,omitempty"` // the voter is the better candidate, and campaigns itself
+}
+
+// Election looks for reasons to campaign before Raft's time-outs do. Make it with [New].
+type Election struct {
+	self   raft.ServerID
+	raft   Raft
+	host   Host
+	log    hclog.Logger
+	times  wake.Stretch
+	proofs proofs
+	news   wake.Signal
+
+	mu       sync.Mutex
+	suspect  Process   // the process whose Raft stream ended last
+	changed  time.Time // when a vote was asked for, or the leader changed, last; zero: never
+	promised standing
+	until    time.Time // when the promise ends
+	turn     time.Time // when this node has had its turn as the best candidate; zero: it has a leader
+}
+
+// standing ranks candidates.
+type standing struct {
+	term, index uint64
+	node        string
+}
+
+// compare is positive if s is the better candidate.
+func (s standing) compare(other standing) int {
+	return cmp.Or(s.byLog(other), cmp.Compare(other.node, s.node))
+}
+
+func (s standing) byLog(other standing) int {
+	return cmp.Or(cmp.Compare(s.term, other.term), cmp.Compare(s.index, other.index))
+}
+
+// New returns the elections of a node whose Raft runs. They begin with Run.
+func New(self raft.ServerID, r Raft, host Host, times wake.Stretch, log hclog.Logger) *Election {
+	return &Election{
+		self: self, raft: r, host: host, times: times, log: log.Named("election"), news: wake.NewSignal(),
+		proofs: proofs{dial: host.Dial, dead: map[string]death{}},
+	}
+}
+
+// StreamEnded notes that a Raft stream from a process has ended. It does not block.
+func (e *Election) StreamEnded(process Process) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.suspect = process
+	e.news.Set()
+}
+
+// Changed notes that Raft has changed the leader, or was asked for its vote. It does not block.
+func (e *Election) Changed() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.changed = time.Now()
+	e.news.Set()
+}
+
+// settled reports whether no election is under way, as far as this node knows.
+func (e *Election) settled() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.changed.IsZero() || time.Since(e.changed) >= e.times.Of(settle)
+}
+
+// Run campaigns when there is a reason to, until ctx ends.
+func (e *Election) Run(ctx context.Context) {
+	retry := firstRetry
+	for ctx.Err() == nil {
+		var pause <-chan time.Time
+		news := e.news
+		switch e.try(ctx) {
+		case followed: // until the next news
+			retry = firstRetry
+			e.endTurn()
+		case gaveWay:
+			pause, news = time.After(giveWay), nil
+		case campaigned:
+			pause, news = time.After(campaignTime), nil
+		case found:
+			pause, retry = time.After(retry), min(2*retry, lastRetry)
+		}
+		select {
+		case <-news:
+		case <-pause:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// outcome is the result of one search for a reason to campaign.
+type outcome int
+
+const (
+	followed   outcome = iota // this node has a leader, or leads
+	found                     // no leader, and no majority that agrees
+	gaveWay                   // a better candidate is there
+	campaigned                // this node has campaigned
+)
+
+// try asks the other voters if this node has no leader, and campaigns if enough of them agree.
+func (e *Election) try(ctx context.Context) outcome {
+	lost, isLost := e.lost(ctx)
+	if !isLost {
+		return followed
+	}
+	servers := e.raft.GetConfiguration().Configuration().Servers
+	if !e.able(servers) || !e.leaderless(lost) {
+		return found
+	}
+	mine := e.standing()
+	agreed, better := e.ask(ctx, servers, Question{From: string(e.self), Lost: lost, Term: mine.term, Index: mine.index})
+	switch {
+	case better:
+		return gaveWay
+	case !agreed || !e.promise(mine) || !e.able(servers) || !e.leaderless(lost):
+		e.takeTurn(turnLasts)
+		return found
+	}
+	e.takeTurn(0)
+	e.log.Info("this node campaigns: a majority of the voters has no leader", "dead", lost.Node)
+	if err := e.host.Campaign(); err != nil {
+		e.log.Warn("this node's raft did not campaign", "error", err)
+	}
+	return campaigned
+}
+
+// able reports whether this node may campaign, and its Raft does not do so already.
+func (e *Election) able(servers []raft.Server) bool {
+	return e.raft.State() == raft.Follower && votes(servers, e.self) && e.host.Able() == nil
+}
+
+// leaderless reports whether lost is still what this node knows of its leader, and no election is
+// under way.
+func (e *Election) leaderless(lost Process) bool {
+	_, leader := e.raft.LeaderWithID()
+	return string(leader) == lost.Node && (leader != "" || e.settled())
+}
+
+// lost reports whether this node has no leader: it knows none, or finds its process dead.
+func (e *Election) lost(ctx context.Context) (dead Process, isLost bool) {
+	_, leader := e.raft.LeaderWithID()
+	if leader == "" {
+		return Process{}, e.raft.State() != raft.Leader
+	}
+	e.mu.Lock()
+	suspect := e.suspect
+	e.mu.Unlock()
+	if suspect.Node != string(leader) || leader == e.self || !e.proofs.isDead(ctx, suspect, e.raft.CurrentTerm()) {
+		return Process{}, false
+	}
+	return suspect, true
+}
+
+// ask asks all other voters and reports whether a majority agrees, this node included, and
+// whether a better candidate is among them. Before the first leader of a cluster all must agree:
+// a voter that still forms the cluster would find it alive, and come in as a wiped member.
+func (e *Election) ask(ctx context.Context, servers []raft.Server, q Question) (agreed, better bool) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var others []raft.Server
+	voters := 0
+	for _, s := range servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		if s.ID != e.self && string(s.ID) != q.Lost.Node {
+			others = append(others, s)
+		}
+	}
+	replies := wake.AtOnce(others, func(s raft.Server) Reply {
+		reply, err := e.host.Ask(ctx, s, q)
+		if err != nil {
+			return Reply{}
+		}
+		return reply
+	})
+	agreeing := 1
+	for _, r := range replies {
+		better = better || r.Better
+		if r.Agrees {
+			agreeing++
+		}
+	}
+	if q.Index <= firstConfiguration {
+		return agreeing == voters, better
+	}
+	return agreeing > voters/2, better
+}
+
+// Judge replies to a candidate. It blocks for some 0.3 s at most.
+func (e *Election) Judge(ctx context.Context, q Question) Reply {
+	if e.raft.State() == raft.Leader || !e.agreesLost(ctx, q.Lost) {
+		return Reply{}
+	}
+	candidate, mine := standing{q.Term, q.Index, q.From}, e.standing()
+	if candidate.compare(mine) < 0 && !e.hadTurn() && e.able(e.raft.GetConfiguration().Configuration().Servers) {
+		e.suspectToo(q.Lost)
+		return Reply{Better: true}
+	}
+	return Reply{Agrees: candidate.byLog(mine) >= 0 && e.promise(candidate)}
+}
+
+// agreesLost reports whether this node has no leader either.
+func (e *Election) agreesLost(ctx context.Context, lost Process) bool {
+	_, leader := e.raft.LeaderWithID()
+	if leader == "" {
+		return e.settled()
+	}
+	return string(leader) == lost.Node && e.proofs.isDead(ctx, lost, e.raft.CurrentTerm())
+}
+
+// suspectToo has this node campaign itself: the end of its own stream may be on its way yet.
+func (e *Election) suspectToo(lost Process) {
+	if lost != (Process{}) {
+		e.StreamEnded(lost)
+	}
+	e.news.Set()
+}
+
+// takeTurn begins the turn of this node as the best candidate, or shortens it.
+func (e *Election) takeTurn(lasts time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if over := time.Now().Add(lasts); e.turn.IsZero() || over.Before(e.turn) {
+		e.turn = over
+	}
+}
+
+// endTurn notes that this node has a leader.
+func (e *Election) endTurn() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.turn = time.Time{}
+}
+
+// hadTurn reports whether this node has had its turn without becoming the leader.
+func (e *Election) hadTurn() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.turn.IsZero() && !time.Now().Before(e.turn)
+}
+
+// promise reports whether this node agrees to a candidate: it has not just agreed to a better one.
+func (e *Election) promise(candidate standing) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now := time.Now(); now.After(e.until) || candidate.compare(e.promised) >= 0 {
+		e.promised, e.until = candidate, now.Add(promiseLasts)
+		return true
+	}
+	return false
+}
+
+func (e *Election) standing() standing {
+	term, index := e.host.LastEntry()
+	return standing{term, index, string(e.self)}
+}
+
+// votes reports whether a node has a vote in a configuration.
+func votes(servers []raft.Server, node raft.ServerID) bool {
+	for _, s := range servers {
+		if s.ID == node {
+			return s.Suffrage == raft.Voter
+		}
+	}
+	return false
+}

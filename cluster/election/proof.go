@@ -1,0 +1,101 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// firstDoubt is for how long a second proof against one process is not believed.
+	firstDoubt = 30 * time.Second
+	// proofLasts is for how long a proof serves the election that follows it, in the same term.
+	proofLasts = time.Second
+	// dialTimeout bounds one dial; a refusal takes far less.
+	dialTimeout = 200 * time.Millisecond
+)
+
+// dialPauses are before each dial. The kernel closes the sockets of a process one after the
+// other, so the listener may outlive a stream for a moment.
+var dialPauses = []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond}
+
+// Process is one process of a member: the same member has another incarnation after a restart.
+// The zero value is no process.
+type Process struct {
+	Node        string `json:"node"`
+	Incarnation uint64 `json:"incarnation"`
+}
+
+// proofs finds out whether processes have ended, and remembers those found dead: the last one
+// of each member. Safe for concurrent use.
+type proofs struct {
+	dial func(ctx context.Context, node string) error
+
+	mu   sync.Mutex
+	dead map[string]death // by node id
+}
+
+// death is the record of a process that was found dead.
+type death struct {
+	incarnation uint64
+	term        uint64 // in which it led
+	at          time.Time
+	doubt       time.Duration // for how long no other proof counts
+}
+
+// isDead reports whether the process, which led in that term, has ended. It blocks for some 0.3 s at most.
+func (p *proofs) isDead(ctx context.Context, process Process, term uint64) bool {
+	if known, doubted := p.recall(process, term); known || doubted {
+		return known
+	}
+	for _, pause := range dialPauses {
+		if pause > 0 {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return false
+			}
+		}
+		if p.refused(ctx, process.Node) {
+			p.remember(process, term)
+			return true
+		}
+	}
+	return false
+}
+
+// refused reports whether the member's machine refuses a connection to its peer port.
+func (p *proofs) refused(ctx context.Context, node string) bool {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	return errors.Is(p.dial(ctx, node), syscall.ECONNREFUSED)
+}
+
+// recall reports whether the process was found dead just now, and whether another proof against it
+// would not be believed.
+func (p *proofs) recall(process Process, term uint64) (known, doubted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last, found := p.dead[process.Node]
+	if !found || last.incarnation != process.Incarnation {
+		return false, false
+	}
+	age := time.Since(last.at)
+	return age < proofLasts && term == last.term, age < last.doubt
+}
+
+// remember notes that a process was found dead.
+func (p *proofs) remember(process Process, term uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := death{incarnation: process.Incarnation, term: term, at: time.Now(), doubt: firstDoubt}
+	if last := p.dead[process.Node]; last.incarnation == process.Incarnation && last.doubt > 0 {
+		if time.Since(last.at) < proofLasts {
+			return // two looks at the same time
+		}
+		next.doubt = 2 * last.doubt
+	}
+	p.dead[process.Node] = next
+}
