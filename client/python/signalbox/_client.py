@@ -369,7 +369,7 @@ class Client(Operations, Unpicklable):
             back = _change(name, "POST", "up", body={"count": taken}, epoch=epoch)
             self._calls.reactor.submit(self._calls.do(back))
 
-        return Work(start, left, undo)
+        return Work(start, left, undo, renewed=False)
 
     async def _down(self, name: str, call: Call, wait: Optional[float], cancel: Cancel) -> int:
         deadline = None if wait is None else time.monotonic() + wait
@@ -425,7 +425,7 @@ class Client(Operations, Unpicklable):
             with either(left, self._closing) as both:
                 return decode(await self._calls.do(call, None, both))
 
-        return Work(start, left)
+        return Work(start, left, renewed=False)
 
     def close(self, timeout: float = 5.0) -> bool:
         """Ends every session and lease that is still open, and all calls that wait; returns whether nodes have confirmed it within the time."""

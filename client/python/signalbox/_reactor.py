@@ -14,7 +14,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Callable, Coroutine, Generic, List, Optional, Set, TypeVar
+from typing import Any, Callable, Coroutine, Dict, Generic, Optional, TypeVar
 
 from ._errors import SignalboxError
 from ._time import Cancel, in_loop
@@ -43,6 +43,7 @@ class Work(Generic[T]):
     start: Callable[[], Coroutine[Any, Any, T]]
     cancel: Cancel  #: ends it; it withdraws its request then
     undo: Optional[Callable[[T], Any]] = None  #: begins to undo a result that comes too late, in any thread
+    renewed: bool = True  #: the result needs a thread that renews it
 
 
 class Reactor:
@@ -53,9 +54,9 @@ class Reactor:
         self._lock = threading.RLock()  # re-entrant: finalizers, which may release a lease, run in any thread at any line
         self._loop: Optional[_Loop] = None
         self._thread: Optional[threading.Thread] = None
-        self._tasks: Set[asyncio.Task[Any]] = set()
-        self._pending = 0  # tasks, with those that the loop has not begun; with the lock
+        self._work: Dict[Coroutine[Any, Any, Any], Optional[asyncio.Task[Any]]] = {}  # that has not ended, and its task once the loop has begun it; with the lock
         self._retired = False  # close the loop when the thread ends
+        self._lent = False  # the thread is that of a caller, for its call alone
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Starts a coroutine; work that is submitted first starts first. Raises SignalboxError if there is no thread to be had: then it has not begun."""
@@ -68,8 +69,10 @@ class Reactor:
             if sys.is_finalizing():
                 raise RuntimeError("the interpreter is shutting down")
             with self._lock:
+                if self._lent:
+                    raise RuntimeError("there is no thread to be had")
                 loop = self._ensure()
-                self._pending += 1
+                self._work[work] = None
                 loop.call_soon_threadsafe(start)
         except RuntimeError as e:
             work.close()
@@ -78,28 +81,24 @@ class Reactor:
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Starts a coroutine from within another one."""
-        with self._lock:
-            self._pending += 1
         future: Future[T] = Future()
         self._start(work, future)
         return future
 
     def _start(self, work: Coroutine[Any, Any, T], future: Future[T]) -> None:
         assert self._loop is not None
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
+        task = self._work[work] = self._loop.create_task(work)
 
         def done(task: asyncio.Task[T]) -> None:
-            self._tasks.discard(task)
             error = task.exception()
             if error is not None:
                 future.set_exception(error)
             else:
                 future.set_result(task.result())
             with self._lock:
-                self._pending -= 1
-                if not self._pending and self._loop is not None:
-                    self._loop.call_later(0.0 if self._retired else _LINGER, self._rest)
+                del self._work[work]
+                if not self._work and self._loop is not None:
+                    self._loop.call_later(0.0 if self._retired or self._lent else _LINGER, self._rest)
 
         task.add_done_callback(done)
 
@@ -129,7 +128,7 @@ class Reactor:
     def _rest(self) -> None:
         """Lets the thread end, if there is nothing to do."""
         with self._lock:
-            if not self._pending and self._loop is not None and self._thread is not None and self._loop.is_running():
+            if not self._work and self._loop is not None and self._thread is not None and self._loop.is_running():
                 self._thread = None
                 self._loop.stop()
 
@@ -146,7 +145,7 @@ class Reactor:
         """Ends the thread before the interpreter does, if there is nothing to do."""
         thread = self._thread
         self.retire()
-        if thread is not None and not self._pending:
+        if thread is not None and not self._work:
             thread.join(_LINGER)
 
     def _close(self) -> None:
@@ -158,13 +157,13 @@ class Reactor:
     def abandon(self) -> None:
         """Forgets all tasks, in a child process, which has inherited everything but the thread."""
         self._lock = threading.RLock()
-        tasks: List[asyncio.Task[Any]] = list(self._tasks)
-        self._tasks, self._thread, self._pending = set(), None, 0
+        left, self._work, self._thread = list(self._work.items()), {}, None
         self._close()
-        for task in tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        for work, task in left:
+            if task is not None:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
             try:
-                task.get_coro().close()  # type: ignore[union-attr]
+                work.close()
             except Exception:  # it was just running, or it has tried to go on
                 pass
 
@@ -180,7 +179,12 @@ class Reactor:
         """Blocks until the end of a call. One that is interrupted, by Ctrl-C for example, is cancelled, and has some time to withdraw its request."""
         if self.inside():
             raise RuntimeError("a finalizer that happens to run in the client's own thread can't wait for a call")
-        future = self.submit(work.start())
+        try:
+            future = self.submit(work.start())
+        except SignalboxError:
+            if work.renewed or sys.is_finalizing() or asyncio._get_running_loop() is not None:
+                raise
+            future = self._run_here(work)
         try:
             return future.result()
         except BaseException as e:
@@ -192,6 +196,21 @@ class Reactor:
             raise
         finally:
             del future  # it has the error, whose traceback has this frame
+
+    def _run_here(self, work: Work[T]) -> Future[T]:
+        """Runs a call in the caller's own thread: functions that are called at exit can start none."""
+        with self._lock:
+            if self._thread is not None:  # another caller has got one, or lends its own
+                return self.submit(work.start())
+            loop = self._loop = self._loop or _Loop()
+            self._thread, self._lent = threading.current_thread(), True
+        future: Future[T] = Future()
+        try:
+            self._start(work.start(), future)
+            self._run(loop)
+        finally:
+            self._thread, self._lent = None, False
+        return future
 
     async def run_async(self, work: Work[T]) -> T:
         """Does for a task of another loop what ``run`` does for a thread; it does not wait for the withdrawal."""

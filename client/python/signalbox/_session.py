@@ -362,12 +362,11 @@ class Session(_Holder):
             try:
                 await self._renew()
             except Exception as e:  # whatever it is, the next attempt may succeed before the deadline
-                if self._error is None:
-                    self._note(e)
-                    self._renew_at = now() + max(self.ttl / 12, 0.001)
+                self._note(e)
+                self._renew_at = now() + max(self.ttl / 12, 0.001)
 
     def _note(self, failure: Exception) -> None:
-        if self._failure is None:
+        if self._failure is None and self._error is None:
             log.warning("session %s: a renewal failed, trying on: %s", self.id, failure)
         self._failure = failure
 

@@ -19,12 +19,16 @@ LARGEST = 2**63 - 1
 _MOST_PAIRS, _MOST_BYTES = 16, 1024  # of metadata
 
 
+def _invalid(field: str, detail: str) -> InvalidRequest:
+    return InvalidRequest(400, {"detail": detail, "field": field})
+
+
 def seconds(name: str, value: Any, least: float = 0.0) -> float:
     """Checks a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Real)):  # of Real alone nothing is an instance while the interpreter ends
         raise TypeError(f"{name} is a number of seconds, not {type(value).__name__} {value!r}")
     if not least <= float(value) <= _LONGEST:  # NaN fails too
-        raise ValueError(f"{name} is a number of seconds between {least:g} and {_LONGEST:g}, not {value!r}")
+        raise _invalid(name, f"{name} is a number of seconds between {least:g} and {_LONGEST:g}, not {value!r}")
     return float(value)
 
 
@@ -42,7 +46,7 @@ def whole(name: str, value: Any, least: int = 1, largest: int = LARGEST) -> int:
     if number is None:
         raise TypeError(f"{name} is an integer, not {type(value).__name__} {value!r}")
     if not least <= number <= largest:
-        raise ValueError(f"{name} is an integer between {least} and {largest}, not {number}")
+        raise _invalid(name, f"{name} is an integer between {least} and {largest}, not {number}")
     return number
 
 
@@ -57,7 +61,7 @@ def text(name: str, value: Any) -> str:
 def semaphore(value: Any) -> str:
     """Checks the name of a semaphore."""
     if not text("the name of a semaphore", value):
-        raise InvalidRequest(400, {"detail": "A semaphore's name has 1 to 512 bytes.", "field": "name"})
+        raise _invalid("name", "a semaphore's name has 1 to 512 bytes")
     return str(value)
 
 
