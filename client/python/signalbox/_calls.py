@@ -229,7 +229,7 @@ class Caller:
         Each node has its share of the time that is left, so that nodes which accept requests and never reply leave theirs to the others.
         """
         moment, count = time.monotonic(), len(self.nodes)
-        left = self.give_up_after if deadline is None else deadline - moment
+        left = _MOST / 1000 if deadline is None else deadline - moment
         share = max(left / (count - failures % count), _SHORTEST_SHARE)
         patience = self._attempt_timeout if call.patience is None else min(self._attempt_timeout, call.patience())
         if call.until is not None:
@@ -237,7 +237,8 @@ class Caller:
             return min(min(wait, self._longest_wait) + patience, share + _SHORTEST_SHARE), wait
         if not call.listen or failures:  # after a failure, first see which node replies
             return min(patience, share), 0.0
-        total = min(self._longest_wait + patience, share)
+        # Nothing tells a node that holds the request from a dead one: so a call that waits for long does not wait for long with one node.
+        total = min(self._longest_wait + patience, share, max(self.give_up_after / count, self._attempt_timeout))
         if total >= left:  # there is no time for another attempt
             return left + _SHORTEST_SHARE, min(left, self._longest_wait)
         return total, total - min(patience, max(total / 4, _SHORTEST_SHARE / 2))

@@ -158,6 +158,7 @@ class Reactor:
         """Forgets all tasks, in a child process, which has inherited everything but the thread."""
         self._lock = threading.RLock()
         left, self._work, self._thread = list(self._work.items()), {}, None
+        self._lent = False
         self._close()
         for work, task in left:
             if task is not None:

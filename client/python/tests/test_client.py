@@ -426,11 +426,11 @@ class TestClient(unittest.TestCase):
         second, served = LateNode(), threading.Event()
         second.go.set()
         self.addCleanup(second.close)
-        client = sb.Client([self.node.address, second.address], in_order=True, give_up_after=2)
+        client = sb.Client([self.node.address, second.address], in_order=True, give_up_after=2, attempt_timeout=0.5)
         session = client.session(ttl=30)
         self.node.deaf, began = True, time.monotonic()
         session.acquire("db")
-        self.assertLess(time.monotonic() - began, 2)
+        self.assertLess(time.monotonic() - began, 4)  # its share is 1 s
         client.close(0.2)
         real = socket.getaddrinfo
 
