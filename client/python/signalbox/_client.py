@@ -178,15 +178,14 @@ class Client(Operations, Unpicklable):
         ordered = [values.text("an address", address) for address in addresses]
         if not in_order:
             random.shuffle(ordered)  # so that clients spread over the nodes
-        for name, value in (("token", token), ("token_file", token_file), ("ca", ca), ("cert", cert), ("key", key)):
-            if value is not None:
-                values.text(name, value)
+        if token is not None:
+            values.text("token", token)
         nodes = Nodes(ordered)
         credentials = Credentials(nodes, token, token_file, ca, cert, key, insecure_http)
         self._max_wait, self._identify = values.seconds("max_wait", max_wait, 0.001), identify
         longest = min(values.seconds("longest_wait", longest_wait, 0.001), self._max_wait)
         attempt, give_up = values.seconds("attempt_timeout", attempt_timeout, 0.001), values.seconds("give_up_after", give_up_after)
-        self._calls = Caller(nodes, credentials, values.headers(headers or {}), attempt, longest, give_up)
+        self._calls = Caller(nodes, credentials, values.headers({} if headers is None else headers), attempt, longest, give_up)
         self._closing = Cancel()
         weakref.finalize(self, self._calls.retire).atexit = False
 
@@ -228,7 +227,7 @@ class Client(Operations, Unpicklable):
             session = Session(self._calls, reply.body["session"], life.ttl, life.margin, True)
             lease = Lease(session, reply.body)
             session._claims[name] = lease
-            session._begin(reply, reply.body["waited_ms"], reply.body["expires_in_ms"])
+            self._begin(session, reply, reply.body["waited_ms"])
             return lease
         try:
             session = await self._open(life, True, deadline, cancel)
@@ -313,8 +312,14 @@ class Client(Operations, Unpicklable):
                     e.outcome_unknown = False
                 raise
         session = Session(self._calls, reply.body["session"], life.ttl, life.margin, one_shot)
-        session._begin(reply, 0, reply.body["expires_in_ms"])
+        self._begin(session, reply, 0)
         return session
+
+    def _begin(self, session: Session, reply: Reply, waited_ms: int) -> None:
+        session._begin(reply, waited_ms, reply.body["expires_in_ms"])
+        if self._closing.canceled:  # too late for close to know of it
+            session.begin_close()
+            raise Closed("the client was closed")
 
     def _life(self, ttl: float, margin: float, metadata: Optional[Mapping[str, str]]) -> _Life:
         if self._closing.canceled:
@@ -322,7 +327,7 @@ class Client(Operations, Unpicklable):
         ttl, margin = values.seconds("ttl", ttl, 0.001), values.seconds("margin", margin)
         if margin > ttl / 2:
             raise ValueError("a margin is at most half of the ttl")
-        pairs = values.metadata(metadata or {})
+        pairs = values.metadata({} if metadata is None else metadata)
         if self._identify:
             pairs = values.with_process(pairs)
         return _Life(ttl, margin, {"ttl": milliseconds(ttl), **({"metadata": pairs} if pairs else {})})

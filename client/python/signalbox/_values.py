@@ -53,7 +53,7 @@ def whole(name: str, value: Any, least: int = 1, largest: int = LARGEST) -> int:
 def text(name: str, value: Any) -> str:
     """Checks a string."""
     if not isinstance(value, str):
-        raise TypeError(f"{name} is a str, not {type(value).__name__} {value!r}")
+        raise TypeError(f"{name} is a str, not {type(value).__name__}")  # it may be a secret
     value.encode()  # UnicodeEncodeError, a ValueError, for half a surrogate pair
     return value
 

@@ -42,7 +42,7 @@ class _Held(Unpicklable):
 
     @property
     def deadline(self) -> float:
-        """Until when it lives for certain, by ``time.monotonic()``, if no further renewal succeeds."""
+        """As that of ``Lease``."""
         return float(self._held.deadline)
 
     def check(self) -> None:

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import socket
+import ssl
 import sys
 import tempfile
 import threading
@@ -33,7 +34,7 @@ logging.getLogger("signalbox").propagate = False
 class Node:
     """A node with one session: it grants what is asked for, and expires the session by its own clock unless it is renewed."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: Optional[ssl.SSLContext] = None) -> None:
         self.token = ""  # that it asks for; empty: none
         self.deaf = False  # takes no more requests
         self.proxy: Optional[Tuple[int, str, bytes]] = None  # status, type and body of what a proxy replies in its place
@@ -87,7 +88,9 @@ class Node:
 
         self.closed = threading.Event()
         self.server = Server(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.address = f"http{'s' if context else ''}://127.0.0.1:{self.server.server_address[1]}"
+        if context:
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def reply(self, method: str, path: str, authorization: str, body: Dict[str, Any]) -> Tuple[int, Dict[str, Any]]:

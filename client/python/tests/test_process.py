@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -94,6 +96,32 @@ class TestProcess(unittest.TestCase):
                 self.assertFalse(set(self.ports("child")) & {port for path, port in self.node.ports if "/child/" not in path}, "a shared connection")
                 self.assertEqual(self.ports("after"), self.ports("before"), "the parent has lost its connection")
                 self.assertEqual(self.ended(), ["/v1/sessions/700", "/v1/sessions/70"])
+
+    @unittest.skipUnless(hasattr(os, "fork") and shutil.which("openssl"), "no fork, or no openssl to make a certificate")
+    def test_fork_with_tls(self) -> None:
+        """A child's end says nothing on its parent's connection of TLS, and a child has a connection of TLS too."""
+        with tempfile.TemporaryDirectory() as folder:
+            cert, key = f"{folder}/cert.pem", f"{folder}/key.pem"
+            subprocess.run(
+                ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=node", "-addext", "subjectAltName=IP:127.0.0.1",
+                 "-keyout", key, "-out", cert], check=True, capture_output=True,
+            )  # fmt: skip
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(cert, key)
+            self.node = Node(context)
+            self.addCleanup(self.node.close)
+            self.program(f"""
+                client = sb.Client(address, ca={cert!r})
+                client.up("before")
+                child = os.fork()
+                if child == 0:
+                    client.up("child")
+                    sys.exit(0)
+                reap(child)
+                client.up("after")
+            """)
+        self.assertEqual(self.ports("after"), self.ports("before"))
+        self.assertNotEqual(self.ports("child"), self.ports("before"))
 
     @unittest.skipUnless(hasattr(os, "fork"), "no fork")
     def test_fork_under_load(self) -> None:
