@@ -9,15 +9,19 @@
 What callers can rely on:
 
 1. When a lease ends for want of a renewal, ``lease.lost`` is set before the cluster grants the permits to another client, also in a process that is cut
-   off from all nodes. Deadlines count from when a request was sent, on the process's own monotonic clock. Against a pause of the process, an operator's
-   revocation, and the deletion of the semaphore, which ``lost`` reports late, ``lease.token`` protects.
+   off from all nodes. Deadlines count from when a request was sent, on this machine's clock that goes on while it sleeps (CLOCK_BOOTTIME). Against a pause
+   of the process, an operator's revocation, and the deletion of the semaphore, which ``lost`` reports late, ``lease.token`` protects.
 2. A call that changes something is carried out at most once, however often it had to be repeated, and a waiting request keeps its place in line while
    nodes fail.
-3. Leases are renewed by threads of their own: a main thread that blocks or computes, and an event loop that stands still, lose none. Code that holds the
-   interpreter's lock for longer than the ttl does: ``lost`` is right at the first look after it.
+3. One thread for each client renews all its leases: a main thread that blocks or computes, and an event loop that stands still, lose none. Code that holds
+   the interpreter's lock for longer than the ttl does: ``lost`` is right at the first look after it.
 4. Releases go on in the background until a node has confirmed them, or until the deadline, when the cluster ends the lease itself.
 
-Threads do not survive ``os.fork``: make a client in the child. The package needs the standard library alone.
+5. A client works on both sides of ``os.fork``. The child has connections of its own, and has lost the sessions and leases that it inherited; those of the
+   parent go on. Clients can't be pickled.
+6. When the program ends, what it still holds is released, if a node confirms that within a second; else the ttl ends it.
+
+The package needs the standard library alone.
 """
 
 from ._client import KEEP, Client, Semaphore

@@ -6,25 +6,27 @@ idempotency key, after a short random pause each time that all have failed, and 
 
 from __future__ import annotations
 
-import http.client
+import asyncio
+import atexit
 import json
+import os
 import random
 import secrets
-import socket
 import ssl
-import threading
 import time
+import weakref
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Protocol, Tuple
 from urllib.parse import urlencode
 
 from ._credentials import Credentials
 from ._errors import Canceled, Refused, SignalboxError, Unavailable, Unreachable, WaitEnded, final, no_effect, of_node, refusal
+from ._http import NotSent, Pool
 from ._nodes import Node, Nodes, encode
-from ._time import Alarm, Cancel
+from ._reactor import GRACE, Reactor
+from ._time import Cancel, in_loop, now
 
-_CONNECT = 3.0  # seconds to connect, to one address of a node
-_IDLE = 45.0  # seconds that a connection may be idle: nodes close theirs after 60
+_EXIT = 1.0  # seconds in which leases are released when the interpreter ends; later ones are left to the ttl
 _SHORTEST_SHARE = 0.5  # seconds that one attempt has at least: a healthy node needs some
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _MOST = 200 * 365 * 86_400_000  # milliseconds: durations of a node are shorter
@@ -72,7 +74,7 @@ class Reply:
     """A node's reply, with a status below 300."""
 
     status: int
-    sent: float  # of the attempt that succeeded, by the monotonic clock, as received
+    sent: float  # of the attempt that succeeded, by ``now``, as received
     received: float
     wait: float  # how long that attempt allowed the node to hold it
     replayed: bool  # the outcome of an earlier attempt with the same key
@@ -85,7 +87,7 @@ class Reply:
         return self.wait == 0 or self.received - self.sent < self.wait
 
     def deadline(self, waited_ms: int, expires_in_ms: int) -> Tuple[float, float]:
-        """Returns until when the session of this reply certainly lives, by this process's clock, and when to renew it.
+        """Returns until when the session of this reply certainly lives, by ``now``, and when to renew it.
 
         It counts from when the attempt was sent: a node counts waited_ms from its arrival, which was later. A repeated outcome
         has the wait of an earlier attempt, which does not count.
@@ -104,23 +106,63 @@ class _Silent(OSError):
     """The node did not reply in time."""
 
 
-class _NotSent(OSError):
-    """The attempt failed before a node can have read the request."""
+class Live(Protocol):
+    """A session that is renewed."""
+
+    def begin_close(self) -> Cancel: ...
+
+    def orphan(self) -> None: ...
 
 
 class Caller:
-    """Sends calls to the nodes, and turns to the next node when one fails. Safe for concurrent use."""
+    """Sends calls to the nodes, and turns to the next node when one fails. Its coroutines run in its reactor."""
 
     def __init__(
         self, nodes: Nodes, credentials: Credentials, headers: Mapping[str, str], attempt_timeout: float, longest_wait: float, give_up_after: float
     ) -> None:
         self.nodes, self._credentials, self._headers = nodes, credentials, dict(headers)
         self._attempt_timeout, self._longest_wait, self.give_up_after = attempt_timeout, longest_wait, give_up_after
-        self.alarm = Alarm()
-        self._pool = _Pool(credentials)
-        self.close = self._pool.close  #: closes connections that no request uses
+        self._pool = Pool(credentials)
+        self._reactor, self._pid = Reactor(self._pool.close), os.getpid()
+        self.sessions: Dict[str, Live] = {}  #: that are renewed
+        _callers.add(self)
 
-    def do(self, call: Call, deadline: Optional[float] = None, cancel: Optional[Cancel] = None) -> Reply:
+    # The reactor
+
+    @property
+    def reactor(self) -> Reactor:
+        """Runs the calls; in a child process another one."""
+        self.check_process()
+        return self._reactor
+
+    def check_process(self) -> None:
+        """Notices a fork that has called no handlers, as those of some servers written in C don't."""
+        if self._pid != os.getpid():
+            self.forked()
+
+    def forked(self) -> None:
+        """Begins again in a child process. The connections and sessions are the parent's, to whom nothing may happen."""
+        self._pid = os.getpid()
+        self._reactor.abandon()
+        sessions, self.sessions = list(self.sessions.values()), {}
+        for session in sessions:
+            session.orphan()
+
+    def begin_end(self) -> List[Cancel]:
+        """Begins to end all sessions, and returns an event for each: that a node has confirmed it."""
+        self.check_process()
+        return [session.begin_close() for session in list(self.sessions.values())]
+
+    def await_end(self, events: Iterable[Cancel], timeout: float) -> bool:
+        """Blocks until all events, and returns whether they came within the time."""
+        until = time.monotonic() + timeout
+        return all([self.reactor.wait(event, until - time.monotonic()) for event in events])
+
+    def retire(self) -> None:
+        """Closes connections, and ends the thread, as soon as nothing goes on."""
+        self.reactor.retire()
+
+    async def do(self, call: Call, deadline: Optional[float] = None, cancel: Optional[Cancel] = None) -> Reply:
         """Sends a call until it has a reply or a refusal, or the deadline has passed, or it is canceled."""
         body = None if call.body is None else json.dumps(call.body).encode()
         cancel = cancel or Cancel()
@@ -128,21 +170,21 @@ class Caller:
         last: Optional[Exception] = None
         ambiguous = False
         while True:
-            now = time.monotonic()
+            moment = time.monotonic()
             elsewhere = call.elsewhere and failures == 0
-            pause = max(self.nodes.pick(now, elsewhere)[1], least)
+            pause = max(self.nodes.pick(moment, elsewhere)[1], least)
             if failures and failures % len(self.nodes) == 0:
                 pause = max(pause, back_off(failures // len(self.nodes)))
             if call.max_pause is not None:
                 pause = min(pause, call.max_pause)
-            cut = deadline is not None and now + pause >= deadline
-            if cancel.wait(max(0.0, deadline - now) if deadline is not None and cut else pause) or cut or deadline is None and failures and now - since >= self.give_up_after:
+            cut = deadline is not None and moment + pause >= deadline
+            if await cancel.pause(max(0.0, deadline - moment) if deadline is not None and cut else pause) or cut or deadline is None and failures and moment - since >= self.give_up_after:
                 raise _given_up(cancel, deadline, last, ambiguous and call.method != "GET")
             node = self.nodes.pick(time.monotonic(), elsewhere)[0]
             total, wait = self._allow(call, deadline, failures)
             least = 0.0
             try:
-                reply = self._attempt(node, call, body, total, wait, cancel)
+                reply = await self._attempt(node, call, body, total, wait, cancel)
                 self.nodes.worked(node)
                 return reply
             except Refused as e:
@@ -165,8 +207,8 @@ class Caller:
                     least = e.retry_after * (1 + random.random() / 4)
                     if call.listen or call.until is not None:
                         since = time.monotonic()  # the cluster is there; the wait goes on
-            except (OSError, http.client.HTTPException) as e:
-                if not isinstance(e, (_NotSent, ssl.SSLCertVerificationError)):
+            except OSError as e:
+                if not isinstance(e, (NotSent, ssl.SSLCertVerificationError)):
                     ambiguous = True
                 last = e
                 if isinstance(e.__cause__, ssl.SSLCertVerificationError):  # time rarely mends that, but another node may do
@@ -186,35 +228,36 @@ class Caller:
 
         Each node has its share of the time that is left, so that nodes which accept requests and never reply leave theirs to the others.
         """
-        now, count = time.monotonic(), len(self.nodes)
-        left = _MOST / 1000 if deadline is None else deadline - now
-        share = left if deadline is None else max(left / (count - failures % count), _SHORTEST_SHARE)
+        moment, count = time.monotonic(), len(self.nodes)
+        left = _MOST / 1000 if deadline is None else deadline - moment
+        share = max(left / (count - failures % count), _SHORTEST_SHARE)
         patience = self._attempt_timeout if call.patience is None else min(self._attempt_timeout, call.patience())
         if call.until is not None:
-            wait = max(0.0, call.until - now)
+            wait = max(0.0, call.until - moment)
             return min(min(wait, self._longest_wait) + patience, share + _SHORTEST_SHARE), wait
         if not call.listen or failures:  # after a failure, first see which node replies
             return min(patience, share), 0.0
-        total = min(self._longest_wait + patience, share)
+        # Nothing tells a node that holds the request from a dead one: so a call that waits for long does not wait for long with one node.
+        total = min(self._longest_wait + patience, share, max(self.give_up_after / count, self._attempt_timeout))
         if total >= left:  # there is no time for another attempt
             return left + _SHORTEST_SHARE, min(left, self._longest_wait)
         return total, total - min(patience, max(total / 4, _SHORTEST_SHARE / 2))
 
-    def _attempt(self, node: Node, call: Call, body: Optional[bytes], total: float, wait: float, cancel: Cancel) -> Reply:
+    async def _attempt(self, node: Node, call: Call, body: Optional[bytes], total: float, wait: float, cancel: Cancel) -> Reply:
         """One request to a node, and its reply; a second one if the node refuses the token and its file has another by now."""
         end = time.monotonic() + total
         authorization = self._credentials.authorization(node)
         try:
-            return self._request(node, call, body, end, wait, cancel, authorization)
+            return await self._request(node, call, body, end, wait, cancel, authorization)
         except Refused as e:
             if e.status != 401 or not self._credentials.resend:
                 raise
             another = self._credentials.authorization(node, force=True)
             if another == authorization:
                 raise
-            return self._request(node, call, body, end, wait, cancel, another)
+            return await self._request(node, call, body, end, wait, cancel, another)
 
-    def _request(self, node: Node, call: Call, body: Optional[bytes], end: float, wait: float, cancel: Cancel, authorization: Optional[str]) -> Reply:
+    async def _request(self, node: Node, call: Call, body: Optional[bytes], end: float, wait: float, cancel: Cancel, authorization: Optional[str]) -> Reply:
         query = dict(call.query)
         if milliseconds(wait) > 0:
             query["wait"] = str(milliseconds(wait))
@@ -226,16 +269,21 @@ class Caller:
             headers["Content-Type"] = "application/json"
         if call.key is not None:
             headers["Idempotency-Key"] = call.key
+        loop, over = asyncio.get_running_loop(), False
+
+        def cut() -> None:
+            if not over:  # else another request may have the connection by now
+                exchange.cut()
+
         while True:
-            exchange = self._pool.take(node)
-            sent = time.monotonic()
-            undo = self.alarm.at(end, exchange.cut)
+            exchange, over, sent = self._pool.take(node), False, now()
+            timer = loop.call_at(end, cut)
             try:
-                with cancel.notify(exchange.cut):
-                    response, content = exchange.send(call.method, target, body, headers, end)
-            except (OSError, http.client.HTTPException) as e:
+                with cancel.notify(in_loop(loop, cut)):
+                    response = await exchange.send(call.method, target, body, headers, end)
+            except OSError as e:
                 exchange.end()
-                if time.monotonic() >= end and not isinstance(e, _NotSent):
+                if time.monotonic() >= end and not isinstance(e, NotSent):
                     raise _Silent(f"{node} did not reply in time") from e
                 if cancel.canceled or not exchange.used:
                     raise
@@ -244,22 +292,56 @@ class Caller:
                 exchange.end()
                 raise
             finally:
-                undo()
-            received = time.monotonic()
-            if response.will_close:
-                exchange.end()
-            else:
+                over = True
+                timer.cancel()
+            received = now()
+            if response.keep:
                 self._pool.give(exchange)
+            else:
+                exchange.end()
             if not 200 <= response.status < 300:
-                raise refusal(response.status, response.headers.get("Content-Type"), response.headers.get("Retry-After"), content, str(node))
+                raise refusal(response.status, response.headers.get("content-type"), response.headers.get("retry-after"), response.body, str(node))
             try:
-                decoded = json.loads(content) if content else {}
+                decoded, index = json.loads(response.body or b"{}"), int(response.headers.get("x-signalbox-index") or 0)
             except ValueError:
                 decoded = None
             if not isinstance(decoded, dict):
                 raise SignalboxError(f"the reply of {node} can't be read")
-            replayed = response.headers.get("Idempotency-Replayed") == "true"
-            return Reply(response.status, sent, received, wait, replayed, int(response.headers.get("X-Signalbox-Index") or 0), decoded)
+            replayed = response.headers.get("idempotency-replayed") == "true"
+            return Reply(response.status, sent, received, wait, replayed, index, decoded)
+
+    def growing(self) -> Callable[[], float]:
+        """The patience of a call whose caller waits for a short time, and which goes on after that: twice as long in each round over all nodes."""
+        attempts = 0
+
+        def patience() -> float:
+            nonlocal attempts
+            rounds, attempts = attempts // len(self.nodes), attempts + 1
+            return float(max(GRACE / len(self.nodes), 0.5) * 2 ** min(rounds, 6))
+
+        return patience
+
+
+_callers: weakref.WeakSet[Caller] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for caller in list(_callers):
+        caller.forked()
+
+
+def _at_exit() -> None:
+    """Releases what is held: a daemon thread does not outlive this."""
+    until = time.monotonic() + _EXIT
+    ends = [(caller, caller.begin_end()) for caller in list(_callers)]
+    for caller, events in ends:
+        caller.await_end(events, until - time.monotonic())
+        caller.reactor.exit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
+atexit.register(_at_exit)
 
 
 def _given_up(cancel: Cancel, deadline: Optional[float], last: Optional[Exception], ambiguous: bool) -> SignalboxError:
@@ -278,74 +360,3 @@ def _given_up(cancel: Cancel, deadline: Optional[float], last: Optional[Exceptio
 def wait_ended(name: str) -> WaitEnded:
     """The error of a wait whose time is over, and that was then withdrawn."""
     return WaitEnded(409, {"code": Unavailable.code, "semaphore": name, "detail": f"The permits of {name} were not free before the end of the wait."})
-
-
-class _Exchange:
-    """One connection, while a request uses it."""
-
-    def __init__(self, node: Node, context: Optional[ssl.SSLContext]) -> None:
-        self.node, self.context, self.used, self.over = node, context, False, False
-        self.since = time.monotonic()
-        if node.https:
-            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(node.host, node.port, context=context)
-        else:
-            self._connection = http.client.HTTPConnection(node.host, node.port)
-
-    def send(self, method: str, target: str, body: Optional[bytes], headers: Dict[str, str], end: float) -> Tuple[http.client.HTTPResponse, bytes]:
-        if self._connection.sock is None:
-            self._connection.timeout = max(0.001, min(_CONNECT, end - time.monotonic()))
-            try:
-                self._connection.connect()
-            except OSError as e:
-                raise _NotSent(f"{self.node}: {e}") from e
-        if self.over:
-            raise _NotSent("the call was ended while it connected")
-        sock: Any = self._connection.sock
-        sock.settimeout(max(0.001, end - time.monotonic()))
-        self._connection.request(method, target, body, headers)
-        response = self._connection.getresponse()
-        return response, response.read()
-
-    def cut(self) -> None:
-        """Ends a request from another thread: its reads fail."""
-        self.over = True
-        sock = self._connection.sock
-        if sock is not None:
-            try:
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # of TLS too: the other thread closes the rest
-            except OSError:
-                pass
-
-    def end(self) -> None:
-        self._connection.close()
-
-
-class _Pool:
-    """Connections that no request uses."""
-
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials, self._lock = credentials, threading.Lock()
-        self._idle: Dict[int, List[_Exchange]] = {}
-
-    def take(self, node: Node) -> _Exchange:
-        context = self._credentials.context() if node.https else None
-        with self._lock:
-            idle = self._idle.get(id(node), [])
-            while idle:
-                exchange = idle.pop()
-                if exchange.context is context and not exchange.over and time.monotonic() - exchange.since < _IDLE:
-                    return exchange
-                exchange.end()
-        return _Exchange(node, context)
-
-    def give(self, exchange: _Exchange) -> None:
-        exchange.used, exchange.since = True, time.monotonic()
-        with self._lock:
-            self._idle.setdefault(id(exchange.node), []).append(exchange)
-
-    def close(self) -> None:
-        with self._lock:
-            for idle in self._idle.values():
-                for exchange in idle:
-                    exchange.end()
-            self._idle.clear()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import threading
 from typing import Callable, Generic, List, Optional, Sequence, Tuple, TypeVar
 
 from ._nodes import Node, Nodes
@@ -17,20 +16,19 @@ class _Followed(Generic[T]):
     """A value that was read from files, and is read again once they change. A file that can't be read any more leaves the value from before."""
 
     def __init__(self, read: Callable[[], T], paths: Sequence[str]) -> None:
-        self._read, self._paths, self._lock = read, paths, threading.Lock()
+        self._read, self._paths = read, paths
         self._seen = self._look()
         self._value = read()
 
     def get(self, force: bool = False) -> T:
-        with self._lock:
-            now = self._look()  # before they are read, so that no later change is missed
-            if force or now != self._seen:
-                self._seen = now
-                try:
-                    self._value = self._read()
-                except (OSError, ValueError):
-                    pass
-            return self._value
+        now = self._look()  # before they are read, so that no later change is missed
+        if force or now != self._seen:
+            self._seen = now
+            try:
+                self._value = self._read()
+            except (OSError, ValueError):
+                pass
+        return self._value
 
     def _look(self) -> _Seen:
         seen: _Seen = []

@@ -64,8 +64,8 @@ class Refused(SignalboxError):
         return text
 
 
-class InvalidRequest(Refused):
-    """``field`` names the member or parameter, ``detail`` its valid values."""
+class InvalidRequest(Refused, ValueError):
+    """``field`` names the member or parameter, ``detail`` its valid values. Most are found before anything is sent."""
 
     code = "invalid-request"
 

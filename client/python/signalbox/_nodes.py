@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-import threading
-from typing import Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Iterator, List, Optional, Sequence, Tuple
 from urllib.parse import quote, unquote, urlsplit
 
 #: How much later than the others a suspect node is asked: as if it had asked for a pause of that length.
@@ -16,18 +15,27 @@ class Node:
     """One address."""
 
     def __init__(self, text: str) -> None:
-        url = urlsplit(text if "://" in text else "http://" + text)
         try:
+            url = urlsplit(text if "://" in text else "http://" + text)
             port = url.port
         except ValueError:
-            port = -1
+            url, port = urlsplit(""), -1
+        shown = text if "@" not in text else text.split("@", 1)[1]  # it may have a password
         if url.scheme not in ("http", "https") or not url.hostname or port == -1 or url.query or url.fragment:
-            shown = text if "@" not in text else text.split("@", 1)[1]  # it may have a password
             raise ValueError(f"address {shown!r} is not the base URL of a node")
         self.https = url.scheme == "https"
-        self.host = url.hostname
+        self.name, _, zone = url.hostname.partition("%")  # a URL writes a zone as %25eth0 (RFC 6874)
+        if zone.startswith("25") and len(zone) > 2:
+            zone = zone[2:]
+        if not self.name.isascii():
+            self.name = self.name.encode("idna").decode()
+        self.host = f"{self.name}%{unquote(zone)}" if zone else self.name
         self.port = port or (443 if self.https else 80)
         self.path = url.path.rstrip("/")
+        if any(not " " < c < "\x7f" for c in self.path + self.name):
+            raise ValueError(f"address {shown!r} has characters that belong in no URL")
+        name = f"[{self.name}]" if ":" in self.name else self.name
+        self.authority = f"{name}:{self.port}"  #: for the Host header, without the zone, which has a meaning on this machine alone
         self.basic: Optional[str] = None  #: the user of the address, as a header's value
         if url.username is not None:
             pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
@@ -49,14 +57,12 @@ class Node:
 
 
 class Nodes:
-    """All addresses; remembers which node works."""
+    """All addresses; remembers which node works. The loop of one client uses it."""
 
-    def __init__(self, addresses: Union[str, Sequence[str]]) -> None:
-        texts = addresses.split(",") if isinstance(addresses, str) else list(addresses)
-        self._all: List[Node] = [Node(text.strip()) for text in texts]
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._all: List[Node] = [Node(text.strip()) for text in addresses]
         if not self._all:
             raise ValueError("no addresses")
-        self._lock = threading.Lock()
         self._current = 0  # the one that worked last
 
     def __len__(self) -> int:
@@ -67,24 +73,21 @@ class Nodes:
 
     def pick(self, now: float, elsewhere: bool = False) -> Tuple[Node, float]:
         """Returns the node to ask next, and how long to pause before that: the one that worked last, unless it failed since or asked for a pause."""
-        with self._lock:
-            first = self._current + int(elsewhere)
-            ring = [self._all[(first + i) % len(self._all)] for i in range(len(self._all))]
-            best = min(ring, key=lambda node: max(0.0, node.not_before - now) + (_SUSPICION if node.suspect else 0.0))
-            return best, max(0.0, best.not_before - now)
+        first = self._current + int(elsewhere)
+        ring = [self._all[(first + i) % len(self._all)] for i in range(len(self._all))]
+        best = min(ring, key=lambda node: max(0.0, node.not_before - now) + (_SUSPICION if node.suspect else 0.0))
+        return best, max(0.0, best.not_before - now)
 
     def failed(self, node: Node, not_before: float = 0.0, silent: bool = False) -> None:
         """Moves on from a node, unless another call has done so already."""
-        with self._lock:
-            node.not_before, node.suspect = not_before, silent
-            if self._all[self._current] is node:
-                self._current = (self._current + 1) % len(self._all)
+        node.not_before, node.suspect = not_before, silent
+        if self._all[self._current] is node:
+            self._current = (self._current + 1) % len(self._all)
 
     def worked(self, node: Node) -> None:
         """Stays with a node."""
-        with self._lock:
-            node.not_before, node.suspect = 0.0, False
-            self._current = self._all.index(node)
+        node.not_before, node.suspect = 0.0, False
+        self._current = self._all.index(node)
 
 
 def encode(segments: Sequence[str]) -> str:

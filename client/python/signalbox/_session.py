@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, TypeVar, Union
 
-from ._calls import Call, Reply, back_off, new_key, wait_ended
+from . import _values as values
+from ._calls import Call, Caller, Reply, back_off, new_key, wait_ended
 from ._errors import (
     Canceled, Closed, Deleted, ExpiredSession, Hierarchy, InvalidRequest, LeaseExists, LimitReached, Lost, Never, NotHeld, NotRenewed, Over, PreconditionFailed,
     Refused, Revoked, SignalboxError, Unavailable, UnknownSemaphore, UnknownSession, Unreachable,
 )  # fmt: skip
-from ._time import Cancel, either
+from ._reactor import GRACE, Work
+from ._time import Cancel, Unpicklable, either, monotonic_of, now
+from ._values import Wants
 
-if TYPE_CHECKING:
-    from ._client import Client
+T = TypeVar("T")
 
 log = logging.getLogger("signalbox")
 
-GRACE = 2.0  #: seconds that a call whose time is over takes at most to withdraw its request
-Wants = Union[Mapping[str, int], Sequence[str]]
+_LOOK = 1.0  # seconds between two looks at the clock: the timers of the loop stand still while the machine sleeps
 
 _SESSION_GONE = (UnknownSession, ExpiredSession)
 _LEASE_GONE = (UnknownSemaphore, UnknownSession, ExpiredSession, NotHeld, Revoked, Deleted)
@@ -41,14 +43,17 @@ class LostEvent(threading.Event):
         self._check()
         return super().is_set()
 
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        return self.is_set() or super().wait(timeout)
 
-class _Holder:
+
+class _Holder(Unpicklable):
     """The life of a session or a lease: ends once, with a reason."""
 
     def __init__(self, check: Callable[[], None]) -> None:
         #: Set once it is over: lost, or ended by the program. ``error`` has the reason.
         self.lost: threading.Event = LostEvent(check)
-        self._error: Optional[SignalboxError] = None
+        self._reason: Dict[str, SignalboxError] = {}  # the first one stays, whichever threads end it at the same time
         self._over = Cancel()
 
     @property
@@ -57,11 +62,25 @@ class _Holder:
         self.lost.is_set()
         return self._error
 
-    def _end(self, error: SignalboxError) -> None:  # with the session's lock
-        if self._error is None:
-            self._error = error
+    @property
+    def _error(self) -> Optional[SignalboxError]:
+        return self._reason.get("")
+
+    def _end(self, error: SignalboxError) -> bool:
+        """Ends it, and returns whether it had not ended before."""
+        first = self._reason.setdefault("", error) is error
+        if first:
             self.lost.set()
             self._over.cancel()
+        return first
+
+    def _orphan(self, error: SignalboxError) -> None:
+        """Ends it in a child process, where another thread's lock of the event may have come along locked, and another owner's callbacks."""
+        threading.Event.__init__(self.lost)
+        self._reason.setdefault("", error)
+        self._over = Cancel()
+        self._over.cancel()
+        self.lost.set()
 
     def check(self) -> None:
         """Raises the reason if it is over."""
@@ -77,34 +96,42 @@ class Lease(_Holder):
     """
 
     def __init__(self, session: Session, body: Mapping[str, Any]) -> None:
-        super().__init__(session._check_deadline)
+        super().__init__(self._check)
         self._session = session
         self.semaphore: str = body["semaphore"]
         self.session = session.id  #: the id of the session that holds it
         self.count: int = body["count"]
         self.token: int = body["token"]
-        self._leaving: Optional[Cancel] = None
+        self._left = Cancel()  # once a node has confirmed the release
+
+    def _check(self) -> None:
+        self._session._check_deadline()
+        if self._session._error is not None and self._error is None:
+            self._end(self._session._error)
 
     @property
     def deadline(self) -> float:
-        """Until when it is held for certain, by ``time.monotonic()``, if no further renewal succeeds."""
+        """Until when it is held for certain, by ``time.monotonic()``, if no further renewal succeeds and the machine does not sleep: read it, don't store it."""
         return self._session.deadline
 
     def release(self, timeout: float = 5.0) -> bool:
-        """Gives the permits back, and returns whether a node has confirmed it within the time: else a thread goes on until the deadline.
+        """Gives the permits back, and returns whether a node has confirmed it within the time: else that goes on in the background until the deadline.
 
         Raises ``Lost`` if the lease was lost before. Releasing again waits for the same.
         """
+        timeout = values.seconds("timeout", timeout)
         lost = self.error
         if isinstance(lost, Lost):
             raise lost
-        if self._session.one_shot:
-            return self._session.close(timeout)
-        with self._session._lock:
-            if self._leaving is None:
-                self._end(Closed("the lease was released"))
-                self._leaving = self._session._let_go([self.semaphore], self.token)
-        return self._leaving.wait(timeout)
+        return self._session._calls.reactor.wait(self._begin_release(), timeout)
+
+    def _begin_release(self) -> Cancel:
+        session = self._session
+        if session.one_shot or session._error is not None:
+            return session.begin_close()
+        if self._end(Closed("the lease was released")):
+            session._calls.reactor.submit(session._leave(self))
+        return self._left
 
     def __enter__(self) -> Lease:
         return self
@@ -118,33 +145,32 @@ class Lease(_Holder):
 
 
 class Session(_Holder):
-    """A client's life as the cluster sees it: holds leases, which end with it. A thread renews it until ``close``, or until it is lost.
+    """A client's life as the cluster sees it: holds leases, which end with it. It is renewed in the background until ``close``, or until it is lost.
 
     A context manager that closes it. All methods may be called from several threads.
     """
 
-    def __init__(self, client: Client, session: str, ttl: float, margin: float, one_shot: bool) -> None:
+    def __init__(self, calls: Caller, session: str, ttl: float, margin: float, one_shot: bool) -> None:
         super().__init__(self._check_deadline)
-        self._client, self.id, self.ttl, self.margin, self.one_shot = client, session, ttl, margin, one_shot
-        self._lock = threading.RLock()
-        self._deadline = self._renew_at = 0.0
-        self._claims: Dict[str, Union[Lease, Cancel, None]] = {}  # held, leaving, or asked for
+        self._calls, self.id, self.ttl, self.margin, self.one_shot = calls, session, ttl, margin, one_shot
+        self._deadline = self._renew_at = 0.0  # by ``now``
+        # Held, leaving, or asked for. The loop alone changes it.
+        self._claims: Dict[str, Union[Lease, Cancel, None]] = {}
         self._failure: Optional[Exception] = None  # of the latest attempt to renew
-        self._undo: Callable[[], None] = lambda: None  # of the alarm
-        self._ended: Optional[threading.Event] = None  # from close
-        self._keeper = threading.Thread(target=self._keep, name=f"signalbox-renew-{session}", daemon=True)
+        self._timer: Optional[asyncio.TimerHandle] = None  # of _look
+        self._due = Cancel()  # the next renewal
+        self._asked: Dict[str, Cancel] = {}  # for its end: the event that a node has confirmed it
 
     def _begin(self, reply: Reply, waited_ms: int, expires_in_ms: int) -> None:
-        with self._lock:
-            self._extend(reply, waited_ms, expires_in_ms)
-            self._renew_at = reply.deadline(waited_ms, expires_in_ms)[1]
-        self._client._add(self)
-        self._keeper.start()
+        self._renew_at = reply.deadline(waited_ms, expires_in_ms)[1]
+        self._extend(reply, waited_ms, expires_in_ms)
+        self._calls.sessions[self.id] = self
+        self._calls.reactor.spawn(self._keep())
 
     @property
     def deadline(self) -> float:
-        """Until when the session certainly lives, by ``time.monotonic()``, if no further renewal succeeds."""
-        return self._deadline
+        """Until when the session certainly lives, as that of ``Lease``."""
+        return monotonic_of(self._deadline)
 
     def acquire(self, name: str, *, count: int = 1, wait: Optional[float] = None, epoch: Optional[int] = None, cancel: Optional[Cancel] = None) -> Lease:
         """Waits until the session is granted the semaphore, strictly first come, first served, and keeps its place across failures.
@@ -152,71 +178,93 @@ class Session(_Holder):
         ``wait`` is in seconds: None waits as long as it takes, 0 not at all. Raises ``Unavailable`` (``WaitEnded`` after a wait) when it was not granted,
         ``Unreachable`` when no node could be asked, ``Lost`` when the session was lost meanwhile, ``Canceled``, and other refusals at once.
         """
-        call = Call("PUT", ("v1", "sessions", self.id, "leases", name), body={"count": count})
-        if epoch is not None:
-            call.query["epoch"] = str(epoch)
-        return self._acquire([name], call, wait, cancel)[0]
+        return self._calls.reactor.run(self._to_acquire(name, count=count, wait=wait, epoch=epoch, cancel=cancel))
 
     def acquire_all(self, wants: Wants, *, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> List[Lease]:
         """Waits until the session is granted all of the semaphores, in one step: a mapping of names to counts, or names. Else as ``acquire``."""
-        return self._acquire_many("all", wants, wait, cancel)
+        return self._calls.reactor.run(self._to_acquire_all(wants, wait=wait, cancel=cancel))
 
     def acquire_any(self, wants: Wants, *, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> Lease:
         """Waits until the session is granted one of the semaphores: the first that can be had. Else as ``acquire``."""
-        return self._acquire_many("any", wants, wait, cancel)[0]
+        return self._calls.reactor.run(self._to_acquire_any(wants, wait=wait, cancel=cancel))
 
-    def _acquire_many(self, mode: str, wants: Wants, wait: Optional[float], cancel: Optional[Cancel]) -> List[Lease]:
-        counts = [(name, wants[name] if isinstance(wants, Mapping) else 1) for name in wants]
+    def _to_acquire(
+        self, name: str, *, count: int = 1, wait: Optional[float] = None, epoch: Optional[int] = None, cancel: Optional[Cancel] = None
+    ) -> Work[Lease]:
+        call = Call("PUT", ("v1", "sessions", self.id, "leases", values.semaphore(name)), query=values.epoch(epoch), body={"count": values.whole("count", count)})
+        return self._work([name], call, wait, cancel, lambda leases: leases[0])
+
+    def _to_acquire_all(self, wants: Wants, *, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> Work[List[Lease]]:
+        return self._work(*self._several("all", wants), wait, cancel, list)
+
+    def _to_acquire_any(self, wants: Wants, *, wait: Optional[float] = None, cancel: Optional[Cancel] = None) -> Work[Lease]:
+        return self._work(*self._several("any", wants), wait, cancel, lambda leases: leases[0])
+
+    def _several(self, mode: str, wants: Wants) -> Tuple[List[str], Call]:
+        counts = values.wants(wants)
         body = {"semaphores": [{"name": name, "count": count} for name, count in counts], "mode": mode}
-        return self._acquire([name for name, _ in counts], Call("POST", ("v1", "sessions", self.id, "acquire"), body=body), wait, cancel)
+        return [name for name, _ in counts], Call("POST", ("v1", "sessions", self.id, "acquire"), body=body)
 
-    def _acquire(self, names: List[str], call: Call, wait: Optional[float], cancel: Optional[Cancel]) -> List[Lease]:
+    def _work(self, names: List[str], call: Call, wait: Optional[float], cancel: Optional[Cancel], pick: Callable[[List[Lease]], T]) -> Work[T]:
+        wait, given, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
+        granted: List[Lease] = []
+
+        async def start() -> T:
+            with either(given, left) as both:
+                granted.extend(await self._acquire(names, call, wait, both))
+            return pick(granted)
+
+        def undo(_: T) -> None:
+            for lease in granted:
+                lease._begin_release()
+
+        return Work(start, left, undo)
+
+    async def _acquire(self, names: List[str], call: Call, wait: Optional[float], cancel: Optional[Cancel]) -> List[Lease]:
         deadline = None if wait is None else time.monotonic() + wait
         with either(cancel, self._over) as both:
-            self._claim(names, deadline, both)
+            await self._claim(names, deadline, both)
             try:
-                return self._grant(names, self._ask(call, wait, deadline, both))
-            except BaseException as e:
+                return self._grant(names, await self._ask(call, wait, deadline, both))
+            except Exception as e:
                 if isinstance(e, _SESSION_GONE):
                     self._lose(e)
-                with self._lock:
-                    over = self.error
-                    if over is not None or isinstance(e, SETTLED) and not e.outcome_unknown:
-                        for name in names:
-                            self._claims.pop(name, None)
-                        if over is not None:
-                            raise over from e
-                        raise
-                    left = self._let_go(names, unsure=call if getattr(e, "outcome_unknown", True) else None)
-                confirmed = left.wait(GRACE)
+                over = self.error
+                if over is not None or isinstance(e, SETTLED) and not e.outcome_unknown:
+                    for name in names:
+                        self._claims.pop(name, None)
+                    if over is not None:
+                        raise over from e
+                    raise
+                left = self._let_go(names, unsure=call if getattr(e, "outcome_unknown", True) else None)
+                confirmed = await left.pause(GRACE)
                 if confirmed and isinstance(e, SignalboxError):
                     e.outcome_unknown = False  # it was withdrawn
                 if confirmed and deadline is not None and isinstance(e, Unreachable) and time.monotonic() >= deadline:
                     raise wait_ended(", ".join(names)) from e  # the cluster was there, and the permits were not free in time
                 raise
 
-    def _claim(self, names: List[str], deadline: Optional[float], cancel: Cancel) -> None:
+    async def _claim(self, names: List[str], deadline: Optional[float], cancel: Cancel) -> None:
         """Reserves the names, once earlier releases of them are confirmed: a late one could withdraw the new request."""
         while True:
-            with self._lock:
-                self.check()
-                if not names or not all(names):
-                    raise InvalidRequest(400, {"detail": "A semaphore's name has 1 to 512 bytes.", "field": "name"})
-                if len(set(names)) < len(names) or any(name in self._claims and not isinstance(self._claims[name], Cancel) for name in names):
-                    raise LeaseExists(409, {"detail": "This session holds the semaphore, or waits for it, already. Release that first, or use another session."})
-                leaving = [claim for claim in map(self._claims.get, names) if isinstance(claim, Cancel)]
-                if not leaving:
-                    self._claims.update(dict.fromkeys(names))
-                    return
+            self.check()
+            if not names:
+                raise InvalidRequest(400, {"detail": "There is no name of a semaphore.", "field": "semaphores"})
+            if len(set(names)) < len(names) or any(name in self._claims and not isinstance(self._claims[name], Cancel) for name in names):
+                raise LeaseExists(409, {"detail": "This session holds the semaphore, or waits for it, already. Release that first, or use another session."})
+            leaving = [claim for claim in map(self._claims.get, names) if isinstance(claim, Cancel)]
+            if not leaving:
+                self._claims.update(dict.fromkeys(names))
+                return
             with either(leaving[0], cancel) as first:
-                ended = first.wait(None if deadline is None else deadline - time.monotonic())
+                ended = await first.pause(None if deadline is None else deadline - time.monotonic())
             if cancel.canceled:
                 self.check()
                 raise Canceled("the call was canceled")
-            if not ended:
+            if not ended and deadline is not None and time.monotonic() >= deadline:
                 raise wait_ended(names[0])
 
-    def _ask(self, call: Call, wait: Optional[float], deadline: Optional[float], cancel: Cancel) -> Reply:
+    async def _ask(self, call: Call, wait: Optional[float], deadline: Optional[float], cancel: Cancel) -> Reply:
         """Repeats the request until it is granted or refused. All repeats are one request to the cluster, and have one place."""
         call.key, call.key_optional, call.listen = new_key(), True, wait != 0
         if wait == 0:
@@ -226,7 +274,7 @@ class Session(_Holder):
         while True:
             pause = 0.0
             try:
-                reply = self._client._calls.do(call, deadline, cancel)
+                reply = await self._calls.do(call, deadline, cancel)
                 if reply.status != 202:
                     return reply
                 waits = True
@@ -239,103 +287,120 @@ class Session(_Holder):
                 pause, early = e.retry_after, early + 1
             if early:  # a node that is about to stop sends its waiters elsewhere early
                 pause = max(pause, back_off(early))
-                cancel.wait(pause if deadline is None else min(pause, max(0.0, deadline - time.monotonic())))
+                await cancel.pause(pause if deadline is None else min(pause, max(0.0, deadline - time.monotonic())))
 
     def _grant(self, names: List[str], reply: Reply) -> List[Lease]:
         bodies = reply.body.get("leases") or [reply.body]
-        with self._lock:
-            for body in bodies:
-                self._extend(reply, body["waited_ms"], body["expires_in_ms"])
-            self.check()
-            for name in names:
-                self._claims.pop(name, None)  # an "any" is granted one of them
-            leases = [Lease(self, body) for body in bodies]
-            self._claims.update({lease.semaphore: lease for lease in leases})
-            return leases
+        for body in bodies:
+            self._extend(reply, body["waited_ms"], body["expires_in_ms"])
+        self.check()
+        for name in names:
+            self._claims.pop(name, None)  # an "any" is granted one of them
+        leases = [Lease(self, body) for body in bodies]
+        self._claims.update({lease.semaphore: lease for lease in leases})
+        return leases
+
+    # Renewal
 
     def _extend(self, reply: Reply, waited_ms: int, expires_in_ms: int) -> None:
-        """Moves the deadline forward, with the lock. Every reply bounds it from below, so that the latest bound holds."""
-        deadline = reply.deadline(waited_ms, expires_in_ms)[0]
-        if self._error is None and deadline > self._deadline:
-            self._deadline = deadline
-            self._undo()
-            self._undo = self._client._calls.alarm.at(deadline - self.margin, self._check_deadline)
+        """Moves the deadline forward. Every reply bounds it from below, so that the latest bound holds."""
+        self._deadline = max(self._deadline, reply.deadline(waited_ms, expires_in_ms)[0])
+        self._look()
+
+    def _look(self) -> None:
+        """Looks at the clock, and sets the time of the next look. It runs beside everything else, so that a renewal under way can't delay a loss."""
+        self._check_deadline()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._error is None:
+            left, due = self._deadline - self.margin - now(), self._renew_at - now()
+            if due <= 0:
+                self._due.cancel()
+            self._timer = asyncio.get_running_loop().call_later(min(_LOOK, max(left, 0.0), *([due] if due > 0 else [])), self._look)
 
     def _check_deadline(self) -> None:
-        """Loses the session if its deadline has passed. It runs beside everything else, so that a renewal under way can't delay it."""
-        if self._error is None and self._deadline and time.monotonic() >= self._deadline - self.margin:
-            with self._lock:
-                if time.monotonic() >= self._deadline - self.margin:
-                    reason = NotRenewed(f"not renewed in time; the latest failure: {self._failure}" if self._failure else "not renewed in time")
-                    reason.__cause__ = self._failure
-                    self._lose(reason)
+        """Loses the session if its deadline has passed."""
+        self._calls.check_process()
+        if self._error is None and self._deadline and now() >= self._deadline - self.margin:
+            reason = NotRenewed(f"not renewed in time; the latest failure: {self._failure}" if self._failure else "not renewed in time")
+            reason.__cause__ = self._failure
+            self._lose(reason)
 
     def _lose(self, why: BaseException) -> None:
         error = Lost(f"session {self.id} was lost: {why}")
         error.__cause__ = why
-        with self._lock:
-            if self._error is None:
-                log.warning("session %s lost: %s", self.id, why)
-            self._finish(error)
+        if self._finish(error):
+            log.warning("session %s lost: %s", self.id, why)
 
-    def _finish(self, error: SignalboxError) -> None:
-        """Makes the session be over, if it is not yet, with all its leases."""
-        with self._lock:
-            self._end(error)
-            self._undo()
-            for claim in self._claims.values():
-                if isinstance(claim, Lease):
-                    claim._end(error)
-        self._client._remove(self)
+    def _finish(self, error: SignalboxError) -> bool:
+        """Makes the session be over, with all its leases, and returns whether it was not over before."""
+        first = self._end(error)
+        for claim in list(self._claims.values()):
+            if isinstance(claim, Lease):
+                claim._check()
+        self._calls.sessions.pop(self.id, None)
+        return first
 
-    def _keep(self) -> None:
+    def orphan(self) -> None:
+        """Loses the session in a child process, without a word to the cluster: it is the parent's."""
+        error = Lost(f"session {self.id} belongs to the parent process")
+        self._asked[""] = Cancel()  # close asks for nothing
+        self._orphan(error)
+        for claim in list(self._claims.values()):
+            if isinstance(claim, Lease):
+                claim._orphan(error)
+
+    async def _keep(self) -> None:
         """Renews the session every third of its ttl until it is over."""
-        while not self._over.wait(self._renew_at - time.monotonic()):
+        while self._error is None:
+            if now() < self._renew_at:
+                self._due = Cancel()
+                self._look()
+                with either(self._due, self._over) as first:
+                    await first.pause(None)
+                continue
             try:
-                self._renew()
+                await self._renew()
             except Exception as e:  # whatever it is, the next attempt may succeed before the deadline
-                if self._error is None:
-                    self._note(e)
-                    self._renew_at = time.monotonic() + max(self.ttl / 12, 0.001)
+                self._note(e)
+                self._renew_at = now() + max(self.ttl / 12, 0.001)
 
     def _note(self, failure: Exception) -> None:
-        if self._failure is None:
+        if self._failure is None and self._error is None:
             log.warning("session %s: a renewal failed, trying on: %s", self.id, failure)
         self._failure = failure
 
-    def _renew(self) -> None:
+    async def _renew(self) -> None:
         """Renews once, trying for as long as the session lives. It needs no key: twice only makes the session live longer."""
-        with self._lock:
-            held = [claim for claim in self._claims.values() if isinstance(claim, Lease)]
+        held = [claim for claim in self._claims.values() if isinstance(claim, Lease)]
         # An attempt takes a part of the time left, so that there is time for another one, whichever nodes are silent.
-        patience = lambda: max((self._deadline - time.monotonic()) / 4, self.ttl / 30, 0.05)  # noqa: E731
+        patience = lambda: max((self._deadline - now()) / 4, self.ttl / 30, 0.05)  # noqa: E731
         call = Call("PUT", ("v1", "sessions", self.id), query={"leases": "true"} if held else {}, body={}, patience=patience,
                     max_pause=max(self.ttl / 12, 0.001), failed=self._note)  # fmt: skip
         try:
-            reply = self._client._calls.do(call, self._deadline, self._over)
+            reply = await self._calls.do(call, self.deadline, self._over)
         except (*_SESSION_GONE, Revoked) as e:
             self._lose(e)
             return
         expires = reply.body["expires_in_ms"]
-        with self._lock:
-            self._extend(reply, 0, expires)
-            self._renew_at, self._failure = reply.deadline(0, expires)[1], None
+        self._renew_at, self._failure = reply.deadline(0, expires)[1], None
+        self._extend(reply, 0, expires)
         if held:
-            self._verify(held, reply, self._renew_at)
+            await self._verify(held, reply, monotonic_of(self._renew_at))
 
-    def _verify(self, held: List[Lease], reply: Reply, until: float) -> None:
+    async def _verify(self, held: List[Lease], reply: Reply, until: float) -> None:
         """Finds out whether an operator took a lease away, or its semaphore was deleted: neither ends the session."""
         shown = reply.body.get("leases")
         try:
             if shown is None:  # the node's own state was behind
                 query = {"consistency": "stale", "min_index": str(reply.index)} if reply.index else {}
-                shown = self._client._calls.do(Call("GET", ("v1", "sessions", self.id), query=query), until, self._over).body["leases"]
+                shown = (await self._calls.do(Call("GET", ("v1", "sessions", self.id), query=query), until, self._over)).body["leases"]
             tokens = {lease["semaphore"]: lease["token"] for lease in shown if not lease.get("revoked")}
             for lease in held:
                 if tokens.get(lease.semaphore) == lease.token:
                     continue
                 try:
-                    r = self._client._calls.do(Call("GET", ("v1", "sessions", self.id, "leases", lease.semaphore)), until, self._over)
+                    r = await self._calls.do(Call("GET", ("v1", "sessions", self.id, "leases", lease.semaphore)), until, self._over)
                     if r.status != 200 or r.body["token"] != lease.token:
                         self._lose_lease(lease, NotHeld(404, {"detail": "Another lease, or a waiting request, has taken its place."}))
                 except _LEASE_GONE as e:
@@ -347,96 +412,105 @@ class Session(_Holder):
         """Ends a lease that the cluster has taken away, and releases it: the cluster remembers a revoked one until then."""
         error = Lost(f"the lease of {lease.semaphore} was lost: {why}")
         error.__cause__ = why
-        with self._lock:
-            if lease._error is None:
-                log.warning("session %s: the lease of %s was lost: %s", self.id, lease.semaphore, why)
-                lease._end(error)
-                lease._leaving = self._let_go([lease.semaphore], lease.token)
+        if lease._end(error):
+            log.warning("session %s: the lease of %s was lost: %s", self.id, lease.semaphore, why)
+            self._let_go([lease.semaphore], lease.token)
 
-    def _let_go(self, names: List[str], token: Optional[int] = None, unsure: Optional[Call] = None) -> Cancel:
-        """Starts to release the lease of a token, or, without one, the lease or place of a request; with the lock.
+    # Release
+
+    async def _leave(self, lease: Lease) -> None:
+        self._let_go([lease.semaphore], lease.token, left=lease._left)
+
+    def _let_go(self, names: List[str], token: Optional[int] = None, unsure: Optional[Call] = None, left: Optional[Cancel] = None) -> Cancel:
+        """Starts to release the lease of a token, or, without one, the lease or place of a request.
 
         The names are not asked for again until a node has confirmed it. A request that may still be on its way, unsure, is settled first.
         """
-        done = Cancel()
+        done = left or Cancel()
         self._claims.update(dict.fromkeys(names, done))
 
-        def run() -> None:
+        async def run() -> None:
             if unsure is not None:
-                self._settle(unsure)
+                await self._settle(unsure)
             for name in names:
-                self._release(name, token)
-            with self._lock:
-                for name in names:
-                    self._claims.pop(name, None)
+                await self._release(name, token)
+            for name in names:
+                self._claims.pop(name, None)
             done.cancel()
 
-        threading.Thread(target=run, name=f"signalbox-release-{self.id}", daemon=True).start()
+        self._calls.reactor.spawn(run())
         return done
 
-    def _settle(self, asked: Call) -> None:
+    async def _settle(self, asked: Call) -> None:
         """Repeats a request under its key, without waiting, until the cluster has it in line or has its outcome.
 
         An attempt that arrives later changes nothing. Else it could be carried out after the withdrawal: a lease unknown to the program.
         """
-        call, rounds = replace(asked, listen=False, elsewhere=True, patience=self._client._growing()), 0
+        call, rounds = replace(asked, listen=False, elsewhere=True, patience=self._calls.growing()), 0
         while not self._over.canceled:
             rounds += 1
             try:
-                self._client._calls.do(call, None, self._over)
+                await self._calls.do(call, None, self._over)
                 return
             except (Unreachable, OSError):
-                self._over.wait(back_off(rounds))
+                await self._over.pause(back_off(rounds))
             except SignalboxError:
                 return
 
-    def _release(self, name: str, token: Optional[int]) -> None:
+    async def _release(self, name: str, token: Optional[int]) -> None:
         """Asks until a node confirms, or the session is over. It names the token and has a key: one that arrives late must not release a later lease."""
-        call = Call("DELETE", ("v1", "sessions", self.id, "leases", name), key=new_key(), key_optional=True, patience=self._client._growing())
+        call = Call("DELETE", ("v1", "sessions", self.id, "leases", name), key=new_key(), key_optional=True, patience=self._calls.growing())
         if token is not None:
             call.query["token"] = str(token)
         rounds = 0
         while not self._over.canceled:
             rounds += 1
             try:
-                self._client._calls.do(call, None, self._over)
+                await self._calls.do(call, None, self._over)
                 return
             except _SESSION_GONE as e:
                 self._lose(e)
             except _LEASE_GONE:
                 return
             except (SignalboxError, OSError) as e:
-                self._over.wait(max(back_off(rounds), getattr(e, "retry_after", 0.0)))
+                await self._over.pause(max(back_off(rounds), getattr(e, "retry_after", 0.0)))
 
     def close(self, timeout: float = 5.0) -> bool:
         """Ends the session, which releases its leases and withdraws its requests, and returns whether a node has confirmed it within the time.
 
-        Else a thread goes on until the deadline, when it expires by itself. Raises ``Lost`` if the session was lost before.
+        Else that goes on in the background until the deadline, when it expires by itself. Raises ``Lost`` if the session was lost before.
         """
-        lost = self.error
-        with self._lock:
-            if self._ended is None:
-                self._ended = threading.Event()
-                self._finish(Closed("the session was closed"))
-                threading.Thread(target=self._ask_for_end, args=(self._ended,), name=f"signalbox-end-{self.id}", daemon=True).start()
+        timeout = values.seconds("timeout", timeout)
+        lost, done = self.error, self.begin_close()
         if isinstance(lost, Lost):
             raise lost
-        return self._ended.wait(timeout)
+        return self._calls.reactor.wait(done, timeout)
 
-    def _ask_for_end(self, done: threading.Event) -> None:
-        until, rounds = max(self._deadline, time.monotonic() + GRACE), 0
+    def begin_close(self) -> Cancel:
+        """Does what ``close`` does, and returns the event that a node has confirmed it."""
+        done = Cancel()
+        first = self._asked.setdefault("", done)
+        if first is done:
+            self._finish(Closed("the session was closed"))
+            try:
+                self._calls.reactor.submit(self._ask_for_end(done))
+            except SignalboxError:  # the interpreter is shutting down: it expires by itself
+                pass
+        return first
+
+    async def _ask_for_end(self, done: Cancel) -> None:
+        until, rounds = max(self.deadline, time.monotonic() + GRACE), 0
         while time.monotonic() < until:
             rounds += 1
             try:
-                self._client._calls.do(Call("DELETE", ("v1", "sessions", self.id), patience=self._client._growing(), max_pause=self.ttl / 12), until)
-                break
+                await self._calls.do(Call("DELETE", ("v1", "sessions", self.id), patience=self._calls.growing(), max_pause=self.ttl / 12), until)
             except _SESSION_GONE:
-                break
+                pass
             except (SignalboxError, OSError):
-                time.sleep(min(back_off(rounds), self.ttl / 12))
-        else:
+                await asyncio.sleep(min(back_off(rounds), self.ttl / 12))
+                continue
+            done.cancel()
             return
-        done.set()
 
     def __enter__(self) -> Session:
         return self

@@ -1,16 +1,46 @@
-"""Cancellation, and callbacks at moments of the monotonic clock."""
+"""The clock of leases, and cancellation."""
 
 from __future__ import annotations
 
-import heapq
+import asyncio
 import itertools
+import sys
 import threading
 import time
 from contextlib import contextmanager
-from typing import Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional
 
 
-class Cancel:
+def _clock() -> Callable[[], float]:
+    """Picks a clock that goes on while the machine sleeps, as the cluster's does: ``time.monotonic`` of Linux and macOS stands still meanwhile."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    if clock is None and sys.platform == "darwin":
+        clock = time.CLOCK_MONOTONIC
+    try:
+        time.clock_gettime(clock)  # type: ignore[arg-type]
+    except (AttributeError, TypeError, OSError):
+        return time.monotonic
+    return lambda: time.clock_gettime(clock)  # type: ignore[arg-type]
+
+
+#: The clock by which leases end, in seconds. Time-outs of requests are by ``time.monotonic``, as those of sockets are.
+now: Callable[[], float] = _clock()
+
+
+def monotonic_of(moment: float) -> float:
+    """Returns a moment of ``now`` by ``time.monotonic``. The answer holds until the machine sleeps."""
+    monotonic = time.monotonic()  # read first: a pause between the readings makes the moment earlier, not later
+    return monotonic + moment - now()
+
+
+class Unpicklable:
+    """Belongs to one process: a copy in another one could not be told from the original by the cluster."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"{type(self).__name__} can't be copied or pickled: make a client in each process")
+
+
+class Cancel(Unpicklable):
     """Ends calls that wait, from another thread::
 
         cancel = Cancel()
@@ -20,30 +50,57 @@ class Cancel:
     Safe for concurrent use; one may end any number of calls.
     """
 
+    # There is no lock: a child process could inherit a locked one, and a finalizer could run in the thread that has locked it. Each callback is called
+    # by whoever takes it out of the dictionary.
+
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._event = threading.Event()
+        self._canceled = False
         self._callbacks: Dict[int, Callable[[], None]] = {}
         self._ids = itertools.count()
 
     def cancel(self) -> None:
         """Ends all calls that were given this object, and all later ones."""
-        with self._lock:
-            self._event.set()
-            callbacks, self._callbacks = list(self._callbacks.values()), {}
-        for callback in callbacks:
+        self._canceled = True
+        while self._callbacks:
+            try:
+                callback = self._callbacks.popitem()[1]
+            except KeyError:  # another thread has taken the last one
+                return
             callback()
 
     @property
     def canceled(self) -> bool:
         """Whether ``cancel`` was called."""
-        return self._event.is_set()
+        return self._canceled
 
     def wait(self, seconds: Optional[float]) -> bool:
         """Blocks for that long, or until ``cancel`` is called, and returns whether it was."""
-        if seconds is not None and seconds <= 0:
-            return self._event.is_set()
-        return self._event.wait(seconds if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+        if self._canceled or seconds is not None and seconds <= 0:
+            return self._canceled
+        event = threading.Event()
+        with self.notify(event.set):
+            event.wait(seconds if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+        return self._canceled
+
+    async def pause(self, seconds: Optional[float]) -> bool:
+        """Does in a coroutine what ``wait`` does in a thread."""
+        if self._canceled or seconds is not None and seconds <= 0:
+            return self._canceled
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        timer = None if seconds is None else loop.call_later(min(seconds, 86400.0), wake)  # of a longer pause the caller sees the end early, and asks again
+        try:
+            with self.notify(in_loop(loop, wake)):
+                await future
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return self._canceled
 
     @contextmanager
     def notify(self, callback: Callable[[], None]) -> Iterator[None]:
@@ -56,18 +113,27 @@ class Cancel:
 
     def add(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Calls back once ``cancel`` is called, at once if it was, and returns the function that undoes it."""
-        with self._lock:
-            late, number = self._event.is_set(), next(self._ids)
-            if not late:
-                self._callbacks[number] = callback
-        if late:
+        number = next(self._ids)
+        self._callbacks[number] = callback
+        if self._canceled and self._callbacks.pop(number, None) is not None:
             callback()
+        return lambda: void(self._callbacks.pop(number, None))
 
-        def undo() -> None:
-            with self._lock:
-                self._callbacks.pop(number, None)
 
-        return undo
+def void(_: object) -> None:
+    """Drops a result."""
+
+
+def in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> Callable[[], None]:
+    """Returns a function that any thread may call, to run the given one in a loop; once that is closed, it does nothing."""
+
+    def call() -> None:
+        try:
+            loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            pass
+
+    return call
 
 
 @contextmanager
@@ -80,56 +146,3 @@ def either(*parents: Optional[Cancel]) -> Iterator[Cancel]:
     finally:
         for each in undo:
             each()
-
-
-class Alarm:
-    """Calls functions back at moments of the monotonic clock, in a thread of its own that ends when there are none.
-
-    The functions must not block.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._heap: List[Tuple[float, int, Callable[[], None]]] = []
-        self._undone: Dict[int, bool] = {}
-        self._ids = itertools.count()
-        self._running = False
-
-    def at(self, moment: float, callback: Callable[[], None]) -> Callable[[], None]:
-        """Calls back at a moment, and returns the function that undoes it."""
-        with self._changed:
-            number = next(self._ids)
-            self._undone[number] = False
-            heapq.heappush(self._heap, (moment, number, callback))
-            if not self._running:
-                self._running = True
-                threading.Thread(target=self._run, name="signalbox-alarm", daemon=True).start()
-            elif self._heap[0][1] == number:
-                self._changed.notify()
-
-        def undo() -> None:
-            with self._changed:
-                if number in self._undone:
-                    self._undone[number] = True
-
-        return undo
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while self._heap and self._undone[self._heap[0][1]]:
-                    del self._undone[heapq.heappop(self._heap)[1]]
-                if not self._heap:
-                    self._changed.wait(1.0)  # a call after the other needs no new thread
-                    if not self._heap:
-                        self._running = False
-                        return
-                    continue
-                moment, number, callback = self._heap[0]
-                left = moment - time.monotonic()
-                if left > 0:
-                    self._changed.wait(min(left, threading.TIMEOUT_MAX))
-                    continue
-                heapq.heappop(self._heap)
-                del self._undone[number]
-            callback()

@@ -1,4 +1,5 @@
-"""The client for asyncio. Every call runs in a thread, and leases are renewed in threads, so that an event loop that stands still loses none.
+"""The client for asyncio. Calls and renewals run in the one thread of their client, so that a wait costs no thread, and an event loop that stands still loses
+no lease.
 
 A task that is cancelled while it waits withdraws its request; permits that were granted at that very moment are given back.
 """
@@ -6,78 +7,27 @@ A task that is cancelled while it waits withdraws its request; permits that were
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
+import time
 from types import TracebackType
-from typing import Any, Awaitable, Callable, Generator, Generic, List, Optional, Type, TypeVar, cast
+from typing import Any, Awaitable, Callable, Generator, Generic, List, Optional, Type, TypeVar
 
-from ._client import Client
+from . import _values as values
+from ._calls import Call, Reply
+from ._client import Client, Operations, Semaphore
+from ._decorator import limited
 from ._errors import Lost, SignalboxError
-from ._session import Lease, Session, Wants
-from ._time import Cancel
+from ._reactor import Reactor, Work
+from ._session import Lease, Session
+from ._time import Cancel, Unpicklable
+from ._values import Wants
 
 T = TypeVar("T")
 R = TypeVar("R", bound="_Held")
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 
 
-async def _in_thread(call: Callable[[], T], cancel: Optional[Cancel] = None, undo: Optional[Callable[[T], Any]] = None) -> T:
-    """Runs a call in a thread of its own: a pool could be full of calls that wait for a release which then found no thread."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-    left = threading.Event()  # the task no longer waits
-    lock = threading.Lock()
-
-    def settle(result: Optional[T], error: Optional[BaseException]) -> None:
-        if future.done():  # cancelled a moment ago
-            give_back(result, error)
-        elif error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(cast(T, result))
-
-    def give_back(result: Optional[T], error: Optional[BaseException]) -> None:
-        if undo is not None and error is None:
-            call = functools.partial(undo, cast(T, result))
-            threading.Thread(target=_quietly, args=(call,), name="signalbox-undo", daemon=True).start()
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = call()
-        except BaseException as e:
-            error = e
-        with lock:
-            if not left.is_set():
-                try:
-                    loop.call_soon_threadsafe(settle, result, error)
-                    return
-                except RuntimeError:  # the loop is closed
-                    pass
-        give_back(result, error)
-
-    threading.Thread(target=run, name="signalbox-call", daemon=True).start()
-    try:
-        return await future
-    except asyncio.CancelledError:
-        with lock:
-            left.set()
-        if cancel is not None:
-            cancel.cancel()
-        # A result that has arrived is undone here, a later one by the thread.
-        if future.done() and not future.cancelled():
-            give_back(future.result() if future.exception() is None else None, future.exception())
-        raise
-
-
-def _quietly(call: Callable[[], Any]) -> None:
-    try:
-        call()
-    except (SignalboxError, OSError):
-        pass
-
-
-class _Held:
+class _Held(Unpicklable):
     """A lease or session, for asyncio."""
 
     def __init__(self, held: Any) -> None:
@@ -92,7 +42,7 @@ class _Held:
 
     @property
     def deadline(self) -> float:
-        """Until when it lives for certain, by ``time.monotonic()``, if no further renewal succeeds."""
+        """As that of ``Lease``."""
         return float(self._held.deadline)
 
     def check(self) -> None:
@@ -101,28 +51,19 @@ class _Held:
 
     async def wait_lost(self) -> SignalboxError:
         """Waits until it is over, and returns the reason."""
-        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        while self.error is None:
+            await self._held._over.pause(None)
+        return self.error
 
-        def wake() -> None:
-            try:
-                loop.call_soon_threadsafe(over.set)
-            except RuntimeError:  # the loop is closed
-                pass
+    async def _end(self, timeout: float = 5.0) -> bool:
+        timeout, lost = values.seconds("timeout", timeout), self.error
+        if isinstance(lost, Lost):
+            raise lost
+        return bool(await self._begin_end().pause(timeout))
 
-        undo = self._held._over.add(wake)
-        try:
-            await over.wait()
-        finally:
-            undo()
-        error = self.error
-        assert error is not None
-        return error
-
-    def _end_now(self) -> bool:
-        return bool(self._held.release() if isinstance(self._held, Lease) else self._held.close())
-
-    async def _end(self) -> bool:
-        return await _in_thread(self._end_now)
+    def _begin_end(self) -> Cancel:
+        done: Cancel = self._held._begin_release() if isinstance(self._held, Lease) else self._held.begin_close()
+        return done
 
 
 class AsyncLease(_Held):
@@ -132,9 +73,9 @@ class AsyncLease(_Held):
         super().__init__(lease)
         self.semaphore, self.session, self.count, self.token = lease.semaphore, lease.session, lease.count, lease.token
 
-    async def release(self) -> bool:
+    async def release(self, timeout: float = 5.0) -> bool:
         """As that of ``Lease``."""
-        return await self._end()
+        return await self._end(timeout)
 
 
 class AsyncSession(_Held):
@@ -146,46 +87,35 @@ class AsyncSession(_Held):
 
     def acquire(self, name: str, **options: Any) -> _Pending[AsyncLease]:
         """As that of ``Session``, to be awaited or used in ``async with``."""
-        cancel = Cancel()
-        return _Pending(lambda: AsyncLease(self._held.acquire(name, cancel=cancel, **options)), cancel)
+        return _Pending(self._reactor, self._held._to_acquire(name, **options), AsyncLease)
 
-    async def acquire_all(self, wants: Wants, *, wait: Optional[float] = None) -> List[AsyncLease]:
+    async def acquire_all(self, wants: Wants, **options: Any) -> List[AsyncLease]:
         """As that of ``Session``."""
-        cancel = Cancel()
+        return [AsyncLease(lease) for lease in await self._reactor.run_async(self._held._to_acquire_all(wants, **options))]
 
-        def call() -> List[Lease]:
-            leases: List[Lease] = self._held.acquire_all(wants, wait=wait, cancel=cancel)
-            return leases
-
-        def undo(got: List[Lease]) -> None:
-            for lease in got:
-                lease.release()
-
-        leases = await _in_thread(call, cancel, undo)
-        return [AsyncLease(lease) for lease in leases]
-
-    def acquire_any(self, wants: Wants, *, wait: Optional[float] = None) -> _Pending[AsyncLease]:
+    def acquire_any(self, wants: Wants, **options: Any) -> _Pending[AsyncLease]:
         """As that of ``Session``, to be awaited or used in ``async with``."""
-        cancel = Cancel()
-        return _Pending(lambda: AsyncLease(self._held.acquire_any(wants, wait=wait, cancel=cancel)), cancel)
+        return _Pending(self._reactor, self._held._to_acquire_any(wants, **options), AsyncLease)
 
-    async def close(self) -> bool:
+    @property
+    def _reactor(self) -> Reactor:
+        reactor: Reactor = self._held._calls.reactor
+        return reactor
+
+    async def close(self, timeout: float = 5.0) -> bool:
         """As that of ``Session``."""
-        return await self._end()
+        return await self._end(timeout)
 
 
 class _Pending(Generic[R]):
     """A lease or session to come: awaited it is had, and in ``async with`` it is ended too."""
 
-    def __init__(self, call: Callable[[], R], cancel: Cancel) -> None:
-        self._call, self._cancel = call, cancel
+    def __init__(self, reactor: Reactor, work: Work[Any], kind: Callable[[Any], R]) -> None:
+        self._reactor, self._work, self._kind = reactor, work, kind
         self._got: Optional[R] = None
 
     def __await__(self) -> Generator[Any, None, R]:
-        def undo(got: R) -> None:
-            got._end_now()
-
-        return _in_thread(self._call, self._cancel, undo).__await__()
+        return self._kind((yield from self._reactor.run_async(self._work).__await__()))
 
     async def __aenter__(self) -> R:
         self._got = await self
@@ -200,7 +130,17 @@ class _Pending(Generic[R]):
                 raise
 
 
-class AsyncClient:
+class _Operations(Operations):
+    """Returns an awaitable result of each call."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def _send(self, call: Call, decode: Callable[[Reply], Any]) -> Any:
+        return self._client._calls.reactor.run_async(self._client._to_send(call, decode))
+
+
+class AsyncClient(Unpicklable):
     """``Client`` for asyncio, with the same options; its plain calls (``up``, ``down``, ``put``, ``get`` …) are coroutines of the same names.
 
     ::
@@ -212,48 +152,50 @@ class AsyncClient:
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.sync = Client(*args, **options)  #: the client that it uses
+        self._operations = _Operations(self.sync)
+
+    def _run(self, work: Work[T]) -> Awaitable[T]:
+        return self.sync._calls.reactor.run_async(work)
 
     def lease(self, name: str, **options: Any) -> _Pending[AsyncLease]:
         """As that of ``Client``, to be awaited or used in ``async with``."""
-        cancel = Cancel()
-        return _Pending(lambda: AsyncLease(self.sync.lease(name, cancel=cancel, **options)), cancel)
+        return _Pending(self.sync._calls.reactor, self.sync._to_lease(name, **options), AsyncLease)
 
     def session(self, **options: Any) -> _Pending[AsyncSession]:
         """As that of ``Client``, to be awaited or used in ``async with``."""
-        return _Pending(lambda: AsyncSession(self.sync.session(**options)), Cancel())
+        return _Pending(self.sync._calls.reactor, self.sync._to_open(**options), AsyncSession)
 
     async def down(self, name: str, count: int = 1, **options: Any) -> int:
         """As that of ``Client``; permits that are granted to a task that was cancelled go back by an ``up``."""
-        cancel = Cancel()
-        return await _in_thread(lambda: self.sync.down(name, count, cancel=cancel, **options), cancel, lambda taken: self.sync.up(name, taken))
+        return await self._run(self.sync._to_down(name, count, **options))
 
     def limited(self, name: str, **options: Any) -> Callable[[F], F]:
         """As that of ``Client``, for coroutine functions."""
+        return limited(None, lambda: self.lease(name, **options))
 
-        def decorate(function: F) -> F:
-            @functools.wraps(function)
-            async def limited(*args: Any, **kwargs: Any) -> Any:
-                async with self.lease(name, **options):
-                    return await function(*args, **kwargs)
-
-            return limited  # type: ignore[return-value]
-
-        return decorate
-
-    async def list(self, prefix: str = "") -> Any:
+    async def list(self, prefix: str = "") -> List[Semaphore]:
         """All semaphores whose names begin with the prefix."""
-        return await _in_thread(lambda: list(self.sync.list(prefix)))
+        found: List[Semaphore] = []
+        cursor: Optional[str] = ""
+        while cursor is not None:
+            page, cursor = await self._operations.page(prefix, cursor)  # type: ignore[misc]
+            found += page
+        return found
+
+    async def close(self, timeout: float = 5.0) -> bool:
+        """As that of ``Client``."""
+        timeout = values.seconds("timeout", timeout)
+        self.sync._closing.cancel()
+        until = time.monotonic() + timeout
+        confirmed = [await event.pause(until - time.monotonic()) for event in self.sync._calls.begin_end()]
+        self.sync._calls.retire()
+        return all(confirmed)
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        if name not in ("create", "put", "get", "delete", "up", "set_value", "revoke", "revoke_session", "end_session", "close"):
+        if name not in ("create", "put", "get", "page", "delete", "up", "set_value", "revoke", "revoke_session", "end_session"):
             raise AttributeError(name)
-        method = getattr(self.sync, name)
-
-        @functools.wraps(method)
-        async def call(*args: Any, **options: Any) -> Any:
-            return await _in_thread(lambda: method(*args, **options))
-
-        return call
+        method: Callable[..., Awaitable[Any]] = getattr(self._operations, name)
+        return method
 
     async def __aenter__(self) -> AsyncClient:
         return self

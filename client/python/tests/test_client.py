@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import functools
 import json
 import logging
 import os
+import socket
+import ssl
 import sys
 import tempfile
 import threading
 import time
 import unittest
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import signalbox as sb  # noqa: E402
 from signalbox._calls import Reply  # noqa: E402
+from signalbox._time import now  # noqa: E402
 
 logging.getLogger("signalbox").addHandler(logging.NullHandler())
 logging.getLogger("signalbox").propagate = False
@@ -28,7 +34,7 @@ logging.getLogger("signalbox").propagate = False
 class Node:
     """A node with one session: it grants what is asked for, and expires the session by its own clock unless it is renewed."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: Optional[ssl.SSLContext] = None) -> None:
         self.token = ""  # that it asks for; empty: none
         self.deaf = False  # takes no more requests
         self.proxy: Optional[Tuple[int, str, bytes]] = None  # status, type and body of what a proxy replies in its place
@@ -36,6 +42,9 @@ class Node:
         self.granted: Callable[[], bool] = lambda: True
         self.caller = threading.local()  # of reply: key
         self.requests: List[Tuple[str, str, str]] = []  # method, path, Authorization
+        self.bodies: List[Dict[str, Any]] = []
+        self.ports: List[Tuple[str, int]] = []  # path, port of the client
+        self.sessions = 0  # opened
         self.ttl = 0.0
         self.renewed = 0.0
         self.ended = False
@@ -52,6 +61,8 @@ class Node:
             def handle_any(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
                 outer.caller.key = self.headers.get("Idempotency-Key")
+                outer.bodies.append(body)
+                outer.ports.append((self.path, self.client_address[1]))
                 outer.requests.append((self.command, self.path, self.headers.get("Authorization", "")))
                 while outer.deaf and not outer.closed.wait(0.01):
                     pass
@@ -77,7 +88,9 @@ class Node:
 
         self.closed = threading.Event()
         self.server = Server(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.address = f"http{'s' if context else ''}://127.0.0.1:{self.server.server_address[1]}"
+        if context:
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def reply(self, method: str, path: str, authorization: str, body: Dict[str, Any]) -> Tuple[int, Dict[str, Any]]:
@@ -92,9 +105,10 @@ class Node:
             return 200, {}
         if not self.granted():
             return 409, {"code": "unavailable", "detail": "Not free."}
+        session = "7" + "0" * self.sessions
         if "ttl" in body:
-            self.ttl, self.renewed = body["ttl"] / 1000, now
-        return 201, {"session": "7", "semaphore": "db", "count": body.get("count", 1), "token": 5, "expires_in_ms": int(self.ttl * 1000), "waited_ms": 0}
+            self.ttl, self.renewed, self.sessions = body["ttl"] / 1000, now, self.sessions + 1
+        return 201, {"session": session, "semaphore": "db", "count": body.get("count", 1), "token": 5, "expires_in_ms": int(self.ttl * 1000), "waited_ms": 0, "value": 1}
 
     def close(self) -> None:
         self.closed.set()
@@ -138,9 +152,9 @@ class TestClient(unittest.TestCase):
         return client
 
     def test_blocked_main_thread_loses_no_lease(self) -> None:
-        """A main thread that blocks, in a lock and in a computation, for ten times its ttl; SIGNALBOX_BLOCK sets the seconds of each."""
+        """A main thread that blocks, in a lock and in a computation, for five times its ttl; SIGNALBOX_BLOCK sets the seconds of each."""
         block = float(os.environ.get("SIGNALBOX_BLOCK", "3"))
-        with self.client().lease("db", ttl=max(block / 10, 0.3)) as lease:
+        with self.client().lease("db", ttl=max(block / 5, 0.3)) as lease:
             threading.Event().wait(block)
             self.assertFalse(lease.lost.is_set())
             end, n = time.monotonic() + block, 0
@@ -192,8 +206,7 @@ class TestClient(unittest.TestCase):
 
     def test_lost_is_right_without_any_thread(self) -> None:
         lease = self.client().lease("db", ttl=30)
-        lease._session._undo()  # no alarm comes
-        lease._session._deadline = time.monotonic() - 0.001
+        lease._session._deadline = now() - 0.001  # before the next look at the clock
         self.assertTrue(lease.lost.is_set())
 
     def test_lost_inside_with(self) -> None:
@@ -219,16 +232,264 @@ class TestClient(unittest.TestCase):
 
         self.assertEqual((work(1, b=3), work.__name__, work.__doc__, self.node.ended), (4, "work", "Adds.", True))
 
+        @client.limited("db")
+        def numbers() -> Any:
+            self.node.ended = False
+            try:
+                self.assertEqual((yield 1), "sent")
+                self.assertFalse(self.node.ended, "the lease is over before the body")
+            finally:
+                return "returned"
+
+        began = numbers()
+        self.assertEqual((next(began), self.node.ended), (1, False))
+        with self.assertRaises(StopIteration) as end:
+            began.send("sent")
+        self.assertEqual((end.exception.value, self.node.ended), ("returned", True))
+
         async def main() -> int:
             async with sb.AsyncClient([self.node.address]) as client:
 
                 @client.limited("db")
                 async def work(a: int) -> int:
+                    self.assertFalse(self.node.ended)
                     return a + 1
 
+                self.node.ended = False
                 return await work(1)
 
         self.assertEqual(asyncio.run(main()), 2)
+        self.assertTrue(self.node.ended)
+
+    def test_decorators_refuse(self) -> None:
+        """What no lease can be held for is a TypeError, and its body does not run without one."""
+        client, later, ran = self.client(), sb.AsyncClient([self.node.address]), []
+
+        class Callable_:
+            async def __call__(self) -> None:
+                ran.append(1)
+
+        async def coroutine() -> None:
+            ran.append(1)
+
+        async def asynchronous() -> Any:
+            yield ran.append(1)
+
+        def plain() -> None:
+            ran.append(1)
+
+        def generator() -> Any:
+            yield ran.append(1)
+
+        never: Tuple[Any, ...] = (asynchronous, Callable_, staticmethod(plain), classmethod(plain), None, "db")
+        for limited, refused in (
+            (client.limited, (coroutine, Callable_(), functools.partial(coroutine), functools.partial(functools.partial(asynchronous)), *never)),
+            (later.limited, (plain, generator, functools.partial(plain), *never)),
+        ):
+            for function in refused:
+                with self.subTest(function), self.assertRaises(TypeError):
+                    limited("db")(function)
+        for hidden in (lambda: coroutine(), lambda: generator(), lambda: asynchronous()):
+            with self.assertRaises(TypeError):
+                client.limited("db")(hidden)()
+
+        async def hides() -> Any:
+            return coroutine()
+
+        with self.assertRaises(TypeError):
+            asyncio.run(later.limited("db")(hides)())
+        self.assertEqual(ran, [])
+
+    def test_wrong_values_are_not_sent(self) -> None:
+        client, later = self.client(), sb.AsyncClient([self.node.address])
+        session, inf, nan = client.session(), float("inf"), float("nan")
+        asked = len(self.node.requests)
+        times: Tuple[Any, ...] = (-1, nan, inf, 1e300, "3", True, timedelta(seconds=1))
+        counts: Tuple[Any, ...] = (0, -1, 1.0, "2", True, 2**63, None)
+        names: Tuple[Any, ...] = ("", None, b"db", 7, "\ud800")
+        wrong: List[Tuple[Callable[..., Any], str, Tuple[Any, ...]]] = [
+            (lambda wait: client.lease("db", wait=wait), "wait", times),
+            (lambda wait: later.lease("db", wait=wait), "wait", times),
+            (lambda wait: client.down("db", wait=wait), "wait", times),
+            (lambda wait: session.acquire("db", wait=wait), "wait", times),
+            (lambda wait: session.acquire_all(["db"], wait=wait), "wait", times),
+            (lambda ttl: client.lease("db", ttl=ttl), "ttl", (0, None, *times)),
+            (lambda ttl: later.session(ttl=ttl), "ttl", (0, None, *times)),
+            (lambda margin: client.session(margin=margin), "margin", (20, None, *times)),
+            (lambda timeout: client.session(timeout=timeout), "timeout", times),
+            (lambda timeout: session.close(timeout), "timeout", (None, *times)),
+            (lambda count: client.lease("db", count=count), "count", counts),
+            (lambda count: client.down("db", count), "count", counts),
+            (lambda count: client.up("db", count), "count", counts),
+            (lambda count: session.acquire_any({"db": count}), "count", counts),
+            (lambda permits: client.create("db", permits), "permits", (-1, 1.0, "2", None)),
+            (lambda level: client.put("db", 1, level=level), "level", (1.0, "2", 2**31)),
+            (lambda value: client.set_value("db", value), "value", (1.0, None, 2**63)),
+            (lambda name: client.lease(name), "name", names),
+            (lambda name: client.get(name), "name", names),
+            (lambda name: session.acquire_all([name]), "name", names),
+            (lambda wants: session.acquire_all(wants), "wants", ("db", b"db", 7, None)),
+            (lambda metadata: client.lease("db", metadata=metadata), "metadata", ({"a": 1}, {1: "a"}, ["a"])),
+            (lambda epoch: client.lease("db", epoch=epoch), "epoch", (-1, 1.5, "1")),
+            (lambda cancel: client.lease("db", cancel=cancel), "cancel", (1, threading.Event())),
+            (lambda seconds: sb.Client("http://n1", attempt_timeout=seconds), "attempt_timeout", (0, None, *times)),
+            (lambda headers: sb.Client("http://n1", headers=headers), "headers", ({"a": "b\r\nc: d"}, {"a b": "c"}, {"Host": "x"}, {"a": 1}, "a")),
+        ]  # fmt: skip
+        for call, what, values in wrong:
+            for value in values:
+                with self.subTest(what, value=value), self.assertRaises((TypeError, ValueError)):
+                    call(value)
+        self.assertEqual(len(self.node.requests), asked)
+
+    def test_addresses_with_zones(self) -> None:
+        """A zone is for this machine's sockets: neither the Host header nor the name in a certificate has it."""
+        for text in ("http://[fe80::5%25lo]:1", "http://[fe80::5%lo]:1", "[fe80::5%25lo]:1"):
+            (node,) = sb.Client([text])._calls.nodes
+            self.assertEqual((node.host, node.name, node.authority), ("fe80::5%lo", "fe80::5", "[fe80::5]:1"))
+        for text in ("http://[fe80::5", "http://::1:8701", "http://n1:x", "http://n1/a b", "http://n1/\xe4", "ftp://n1", 7, None):
+            with self.subTest(text), self.assertRaises((ValueError, TypeError)):
+                sb.Client([text])  # type: ignore[list-item]
+
+    def test_sessions_show_their_process(self) -> None:
+        def sent(client: sb.Client, **options: Any) -> Any:
+            client.lease("db", **options)
+            return self.node.bodies[-1].get("metadata")
+
+        client = self.client()
+        shown = sent(client)
+        self.assertEqual((shown["host"], shown["pid"]), (socket.gethostname()[:64], str(os.getpid())))
+        self.assertTrue(shown["user"])
+        self.assertEqual(sent(client, metadata={"pid": "mine", "job": "a"}), {**shown, "pid": "mine", "job": "a"})
+        self.assertIsNone(sent(self.client(identify=False)))
+        for full in ({str(i): "" for i in range(16)}, {"a": "ä" * 511}, {"a": "b" * 1010}):
+            pairs = sent(client, metadata=full)
+            self.assertLessEqual(full.items(), pairs.items())
+            self.assertLessEqual(len(pairs), 16)
+            self.assertLessEqual(sum(len((key + value).encode()) for key, value in pairs.items()), 1024)
+
+    def test_a_machine_that_slept(self) -> None:
+        """After a suspension the lease is over, though ``time.monotonic`` says that no time has passed."""
+        real, lease = time.clock_gettime, self.client().lease("db", ttl=30)
+        before = lease.deadline
+        with mock.patch("time.clock_gettime", lambda clock: real(clock) + 40 * (clock != time.CLOCK_MONOTONIC)):
+            self.assertTrue(threading.Event.wait(lease.lost, 5), "nothing has looked at the clock")
+            self.assertLess(lease.deadline, time.monotonic())
+        self.assertGreater(before, time.monotonic() + 20)
+
+    def test_threads(self) -> None:
+        """Leases share a thread with all else that the client does, and a wait of a task costs none."""
+
+        def ours() -> int:
+            return sum(thread.name.startswith("signalbox") for thread in threading.enumerate())
+
+        others, client = ours(), sb.AsyncClient([self.node.address])
+        for _ in range(20):
+            client.sync.lease("db")
+        self.assertEqual(ours(), others + 1)
+        self.node.deaf = True
+
+        async def main() -> None:
+            waits = [asyncio.ensure_future(client.lease("db").__aenter__()) for _ in range(20)]
+            while len(self.node.requests) < 40:
+                await asyncio.sleep(0.01)
+            self.assertEqual(ours(), others + 1)
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+        asyncio.run(main())
+        self.node.deaf = False
+        self.assertTrue(client.sync.close(10))
+        self.until(lambda: ours() <= others, "the thread ends")
+
+    def test_no_thread_to_be_had(self) -> None:
+        """Then no lease is asked for, which no one would renew; other calls run in the caller's thread. Later the client works as before."""
+        client, later, start = self.client(), sb.AsyncClient([self.node.address]), threading.Thread.start
+
+        def refuse(thread: threading.Thread) -> None:
+            if thread.name.startswith("signalbox"):
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with mock.patch("threading.Thread.start", refuse):
+            with self.assertRaises(sb.SignalboxError):
+                client.lease("db")
+            self.assertEqual(self.node.requests, [])
+            self.assertEqual((client.up("db"), client.up("db")), (1, 1))
+            with self.assertRaises(sb.SignalboxError):
+                client.session()
+            with self.assertRaises(sb.SignalboxError):
+                asyncio.run(later.lease("db").__aenter__())
+        self.assertEqual(len(self.node.requests), 2)
+        with client.lease("db", ttl=0.9) as lease:
+            self.assertFalse(lease.lost.wait(1.2), "it is not renewed")
+
+    def test_dead_address_costs_a_share(self) -> None:
+        """A node that dies during a wait without an end, a name server that never replies, and an address that takes no connections."""
+        second, served = LateNode(), threading.Event()
+        second.go.set()
+        self.addCleanup(second.close)
+        client = sb.Client([self.node.address, second.address], in_order=True, give_up_after=2, attempt_timeout=0.5)
+        session = client.session(ttl=30)
+        self.node.deaf, began = True, time.monotonic()
+        session.acquire("db")
+        self.assertLess(time.monotonic() - began, 4)  # its share is 1 s
+        client.close(0.2)
+        real = socket.getaddrinfo
+
+        def look_up(host: str, *args: Any, **options: Any) -> Any:
+            if host == "dead.example" and not options.get("flags"):
+                served.wait(30)
+            return real(host, *args, **options)
+
+        self.addCleanup(served.set)
+        full = socket.create_server(("127.0.0.1", 0), backlog=0)
+        queued = [socket.create_connection(full.getsockname(), 1) for _ in range(1)]
+        self.addCleanup(lambda: [sock.close() for sock in (full, *queued)])
+        with mock.patch("socket.getaddrinfo", look_up):
+            for dead in ("http://dead.example:1", f"http://127.0.0.1:{full.getsockname()[1]}"):
+                client, began = sb.Client([dead, second.address], in_order=True, attempt_timeout=0.3), time.monotonic()
+                self.assertEqual(client.up("db"), 1)
+                self.assertLess(time.monotonic() - began, 2)
+                client.close()
+
+    def test_forms_of_replies(self) -> None:
+        """Every form that HTTP/1.1 allows is read, a broken one is no reply."""
+        ok = b"HTTP/1.1 200 OK\r\n"
+        for raw, value in (
+            (ok + b"Content-Length: 11\r\n\r\n" + b'{"value":4}', 4),
+            (b"HTTP/1.1 100 Continue\r\n\r\n" + ok + b"content-length:11\r\n\r\n" + b'{"value":4}', 4),
+            (ok + b"Transfer-Encoding: chunked\r\n\r\n" + b'4;x=y\r\n{"va\r\n7\r\nlue":4}\r\n0\r\nTrailer: 1\r\n\r\n', 4),
+            (b"HTTP/1.0 200 OK\r\n\r\n" + b'{"value":4}', 4),
+            (ok + b"Connection: close\r\n\r\n" + b'{"value":4}', 4),
+            (ok + b"Content-Length: 12\r\n\r\n" + b'{"value":4}', None),
+            (ok + b"Content-Length: -1\r\n\r\n" + b'{"value":4}', None),
+            (ok + b"Content-Length: 999999999999\r\n\r\n" + b'{"value":4}', None),
+            (ok + b"Transfer-Encoding: chunked\r\n\r\n" + b'zz\r\n{"value":4}', None),
+            (b"SSH-2.0-x\r\n\r\n", None),
+            (b"HTTP/1.1 200 OK\r\nA: " + b"b" * (1 << 18), None),
+            (b"", None),
+        ):
+            with self.subTest(raw[:60]), socket.create_server(("127.0.0.1", 0)) as server:
+
+                def serve() -> None:
+                    while True:
+                        try:
+                            connection = server.accept()[0]
+                        except OSError:
+                            return
+                        with connection:
+                            connection.recv(1 << 16)
+                            connection.sendall(raw)
+
+                threading.Thread(target=serve, daemon=True).start()
+                client = sb.Client(f"http://127.0.0.1:{server.getsockname()[1]}", attempt_timeout=2, give_up_after=0)
+                try:
+                    self.assertEqual(client.up("db"), value)
+                except sb.Unreachable as e:
+                    self.assertIsNone(value, e)
+                client.close()
+                server.shutdown(socket.SHUT_RDWR)
 
     def test_cancelled_task_gives_back(self) -> None:
         """A task that is cancelled while the node grants leaves no lease and no session behind, while its client lives on."""
@@ -288,17 +549,17 @@ class TestClient(unittest.TestCase):
             path.write_text("first\n")
             self.node.token = "first"
             client = self.client(token_file=str(path))
-            self.assertEqual(client._calls.do(_get()).status, 201)
+            self.assertEqual(client._send(_get(), lambda reply: reply.status), 201)
             path.write_text("second-one\n")
             self.node.token = "second-one"
-            self.assertEqual(client._calls.do(_get()).status, 201)
+            self.assertEqual(client._send(_get(), lambda reply: reply.status), 201)
             seen = os.stat(path)
             path.write_text("third-one!\n")  # of the same size and time: 401 makes it be read again
             os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
             self.node.token = "third-one!"
-            self.assertEqual(client._calls.do(_get()).status, 201)
+            self.assertEqual(client._send(_get(), lambda reply: reply.status), 201)
             path.unlink()
-            self.assertEqual(client._calls.do(_get()).status, 201)  # the one from before
+            self.assertEqual(client._send(_get(), lambda reply: reply.status), 201)  # the one from before
 
     def test_tokens_stay_on_the_way(self) -> None:
         secret = "kG7-the-secret"
@@ -353,7 +614,7 @@ class TestClient(unittest.TestCase):
                 if isinstance(node, ast.ImportFrom):
                     names = [node.module or ""] if not node.level else []
                     if node.level:
-                        self.assertIn(node.module, ours)
+                        self.assertLessEqual({node.module} if node.module else {a.name for a in node.names}, ours)
                 for name in names:
                     if hasattr(sys, "stdlib_module_names"):
                         self.assertIn(name.split(".")[0], sys.stdlib_module_names)

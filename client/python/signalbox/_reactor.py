@@ -1,0 +1,245 @@
+"""One thread for each client, with an event loop in which all its calls and renewals run.
+
+Callers block in their own threads, or await in their own loops. So a lease costs no thread, nor does a wait of asyncio; and a call that could get no thread
+has sent nothing yet. The thread is a daemon, ends when it has had nothing to do for a second, and starts again with the next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import selectors
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Callable, Coroutine, Dict, Generic, Optional, TypeVar
+
+from ._errors import SignalboxError
+from ._time import Cancel, in_loop
+
+T = TypeVar("T")
+
+_LINGER = 1.0  # seconds without a task, after which the thread ends
+GRACE = 2.0  #: seconds that a call whose time is over takes at most to withdraw its request
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Polls without an object of the kernel: a child process would share an epoll instance with its parent, and could change what the parent polls."""
+
+    def __init__(self) -> None:
+        super().__init__(getattr(selectors, "PollSelector", selectors.SelectSelector)())
+        self.pid = os.getpid()
+
+    def is_running(self) -> bool:
+        return super().is_running() and self.pid == os.getpid()  # the thread did not come along through a fork
+
+
+@dataclass
+class Work(Generic[T]):
+    """A call that has not begun."""
+
+    start: Callable[[], Coroutine[Any, Any, T]]
+    cancel: Cancel  #: ends it; it withdraws its request then
+    undo: Optional[Callable[[T], Any]] = None  #: begins to undo a result that comes too late, in any thread
+    renewed: bool = True  #: the result needs a thread that renews it
+
+
+class Reactor:
+    """Runs coroutines in its thread. All methods may be called from any thread, but ``spawn`` from its own alone."""
+
+    def __init__(self, on_close: Callable[[], None]) -> None:
+        self._on_close = on_close  # closes what belongs to the loop
+        self._lock = threading.RLock()  # re-entrant: finalizers, which may release a lease, run in any thread at any line
+        self._loop: Optional[_Loop] = None
+        self._thread: Optional[threading.Thread] = None
+        self._work: Dict[Coroutine[Any, Any, Any], Optional[asyncio.Task[Any]]] = {}  # that has not ended, and its task once the loop has begun it; with the lock
+        self._retired = False  # close the loop when the thread ends
+        self._lent = False  # the thread is that of a caller, for its call alone
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Starts a coroutine; work that is submitted first starts first. Raises SignalboxError if there is no thread to be had: then it has not begun."""
+        future: Future[T] = Future()
+
+        def start() -> None:
+            self._start(work, future)
+
+        try:
+            if sys.is_finalizing():
+                raise RuntimeError("the interpreter is shutting down")
+            with self._lock:
+                if self._lent:
+                    raise RuntimeError("there is no thread to be had")
+                loop = self._ensure()
+                self._work[work] = None
+                loop.call_soon_threadsafe(start)
+        except RuntimeError as e:
+            work.close()
+            raise SignalboxError(f"the client can't start its thread, nothing was sent: {e}") from e
+        return future
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Starts a coroutine from within another one."""
+        future: Future[T] = Future()
+        self._start(work, future)
+        return future
+
+    def _start(self, work: Coroutine[Any, Any, T], future: Future[T]) -> None:
+        assert self._loop is not None
+        task = self._work[work] = self._loop.create_task(work)
+
+        def done(task: asyncio.Task[T]) -> None:
+            error = task.exception()
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(task.result())
+            with self._lock:
+                del self._work[work]
+                if not self._work and self._loop is not None:
+                    self._loop.call_later(0.0 if self._retired or self._lent else _LINGER, self._rest)
+
+        task.add_done_callback(done)
+
+    def _ensure(self) -> _Loop:
+        """Returns the loop, in which a thread runs from now on; with the lock."""
+        if self._loop is None:
+            self._loop = _Loop()
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, args=(self._loop,), name="signalbox", daemon=True)
+            if self._thread is None:  # a finalizer may have come between
+                self._thread = thread
+                try:
+                    thread.start()
+                except RuntimeError:
+                    self._thread = None
+                    raise
+        return self._loop
+
+    def _run(self, loop: _Loop) -> None:
+        while loop.is_running():  # the thread before has made way, and is leaving the loop
+            time.sleep(0.001)
+        loop.run_forever()
+        with self._lock:
+            if self._retired and self._thread is None and self._loop is loop:
+                self._close()
+
+    def _rest(self) -> None:
+        """Lets the thread end, if there is nothing to do."""
+        with self._lock:
+            if not self._work and self._loop is not None and self._thread is not None and self._loop.is_running():
+                self._thread = None
+                self._loop.stop()
+
+    def retire(self) -> None:
+        """Closes the loop, and all connections, once there is nothing to do."""
+        with self._lock:
+            self._retired = True
+            if self._thread is not None and self._loop is not None:
+                in_loop(self._loop, self._rest)()
+            elif self._loop is not None and not self._loop.is_running():
+                self._close()
+
+    def exit(self) -> None:
+        """Ends the thread before the interpreter does, if there is nothing to do."""
+        thread = self._thread
+        self.retire()
+        if thread is not None and not self._work:
+            thread.join(_LINGER)
+
+    def _close(self) -> None:
+        loop, self._loop = self._loop, None
+        self._on_close()
+        if loop is not None:
+            loop.close()
+
+    def abandon(self) -> None:
+        """Forgets all tasks, in a child process, which has inherited everything but the thread."""
+        self._lock = threading.RLock()
+        left, self._work, self._thread = list(self._work.items()), {}, None
+        self._lent = False
+        self._close()
+        for work, task in left:
+            if task is not None:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+            try:
+                work.close()
+            except Exception:  # it was just running, or it has tried to go on
+                pass
+
+    def inside(self) -> bool:
+        """Whether this is its thread: a finalizer may run in it, and must not wait for it."""
+        return self._thread is threading.current_thread()
+
+    def wait(self, event: Cancel, seconds: float) -> bool:
+        """Blocks until an event that the thread causes, where it can still do so, and returns whether it has."""
+        return event.canceled if sys.is_finalizing() or self.inside() else event.wait(seconds)
+
+    def run(self, work: Work[T]) -> T:
+        """Blocks until the end of a call. One that is interrupted, by Ctrl-C for example, is cancelled, and has some time to withdraw its request."""
+        if self.inside():
+            raise RuntimeError("a finalizer that happens to run in the client's own thread can't wait for a call")
+        try:
+            future = self.submit(work.start())
+        except SignalboxError:
+            if work.renewed or sys.is_finalizing() or asyncio._get_running_loop() is not None:
+                raise
+            future = self._run_here(work)
+        try:
+            return future.result()
+        except BaseException as e:
+            if not future.done() or future.exception() is not e:
+                over = Cancel()
+                future.add_done_callback(lambda _: over.cancel())
+                _leave(work, future)
+                over.wait(GRACE)
+            raise
+        finally:
+            del future  # it has the error, whose traceback has this frame
+
+    def _run_here(self, work: Work[T]) -> Future[T]:
+        """Runs a call in the caller's own thread: functions that are called at exit can start none."""
+        with self._lock:
+            if self._thread is not None:  # another caller has got one, or lends its own
+                return self.submit(work.start())
+            loop = self._loop = self._loop or _Loop()
+            self._thread, self._lent = threading.current_thread(), True
+        future: Future[T] = Future()
+        try:
+            self._start(work.start(), future)
+            self._run(loop)
+        finally:
+            self._thread, self._lent = None, False
+        return future
+
+    async def run_async(self, work: Work[T]) -> T:
+        """Does for a task of another loop what ``run`` does for a thread; it does not wait for the withdrawal."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[None] = loop.create_future()
+        future = self.submit(work.start())
+        wake = in_loop(loop, lambda: None if over.done() else over.set_result(None))
+        future.add_done_callback(lambda _: wake())
+        try:
+            await over
+        except BaseException:
+            _leave(work, future)
+            raise
+        try:
+            return future.result()
+        finally:
+            del future
+
+
+def _leave(work: Work[T], future: Future[T]) -> None:
+    """Cancels a call that has no caller any more, and undoes its result."""
+
+    def give_back(future: Future[T]) -> None:
+        if work.undo is not None and future.exception() is None:
+            try:
+                work.undo(future.result())
+            except SignalboxError:  # the interpreter is shutting down
+                pass
+
+    work.cancel.cancel()
+    future.add_done_callback(give_back)

@@ -1,0 +1,128 @@
+"""What callers give: checked before anything is sent."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from numbers import Real
+from operator import index
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from ._errors import InvalidRequest
+from ._time import Cancel
+
+Wants = Union[Mapping[str, int], Sequence[str]]
+
+_LONGEST = 100 * 365 * 86400.0  # seconds: nodes accept no longer ttl
+LARGEST = 2**63 - 1
+_MOST_PAIRS, _MOST_BYTES = 16, 1024  # of metadata
+
+
+def _invalid(field: str, detail: str) -> InvalidRequest:
+    return InvalidRequest(400, {"detail": detail, "field": field})
+
+
+def seconds(name: str, value: Any, least: float = 0.0) -> float:
+    """Checks a number of seconds."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Real)):  # of Real alone nothing is an instance while the interpreter ends
+        raise TypeError(f"{name} is a number of seconds, not {type(value).__name__} {value!r}")
+    if not least <= float(value) <= _LONGEST:  # NaN fails too
+        raise _invalid(name, f"{name} is a number of seconds between {least:g} and {_LONGEST:g}, not {value!r}")
+    return float(value)
+
+
+def some_seconds(name: str, value: Any) -> Optional[float]:
+    """Checks a number of seconds, or None, which means as long as it takes."""
+    return None if value is None else seconds(name, value)
+
+
+def whole(name: str, value: Any, least: int = 1, largest: int = LARGEST) -> int:
+    """Checks an integer."""
+    try:
+        number = None if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = None
+    if number is None:
+        raise TypeError(f"{name} is an integer, not {type(value).__name__} {value!r}")
+    if not least <= number <= largest:
+        raise _invalid(name, f"{name} is an integer between {least} and {largest}, not {number}")
+    return number
+
+
+def text(name: str, value: Any) -> str:
+    """Checks a string."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is a str, not {type(value).__name__}")  # it may be a secret
+    value.encode()  # UnicodeEncodeError, a ValueError, for half a surrogate pair
+    return value
+
+
+def semaphore(value: Any) -> str:
+    """Checks the name of a semaphore."""
+    if not text("the name of a semaphore", value):
+        raise _invalid("name", "a semaphore's name has 1 to 512 bytes")
+    return str(value)
+
+
+def wants(value: Any) -> List[Tuple[str, int]]:
+    """Checks the semaphores of an acquire of several."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, (Mapping, Sequence)):
+        raise TypeError(f"several semaphores are a mapping of names to counts or a sequence of names, not {type(value).__name__} {value!r}")
+    return [(semaphore(name), whole("count", value[name]) if isinstance(value, Mapping) else 1) for name in value]
+
+
+def epoch(value: Any) -> Dict[str, str]:
+    """Returns the query that names an epoch."""
+    return {} if value is None else {"epoch": str(whole("epoch", value, 0))}
+
+
+def cancel(value: Any) -> Optional[Cancel]:
+    """Checks a Cancel."""
+    if value is not None and not isinstance(value, Cancel):
+        raise TypeError(f"cancel is a Cancel, not {type(value).__name__}")
+    return value
+
+
+def headers(value: Any) -> Dict[str, str]:
+    """Checks headers, which must not become several lines."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"headers are a mapping of str to str, not {type(value).__name__}")
+    pairs = {text("a header", name): text(f"the header {name!r}", value[name]) for name in value}
+    for name, content in pairs.items():
+        if not name or any(not "!" <= c <= "~" or c == ":" for c in name) or any(not (" " <= c <= "\xff" and c != "\x7f" or c == "\t") for c in content):
+            raise ValueError(f"the header {name!r} has characters that no header may have")
+        if name.lower() in ("host", "content-length", "transfer-encoding", "connection"):
+            raise ValueError(f"the header {name!r} is the client's own")
+    return pairs
+
+
+def metadata(value: Any) -> Dict[str, str]:
+    """Checks metadata."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"metadata is a mapping of str to str, not {type(value).__name__}")
+    return {text("a key of metadata", key): text(f"the metadata {key!r}", value[key]) for key in value}
+
+
+def with_process(given: Dict[str, str]) -> Dict[str, str]:
+    """Adds the host, process id and user, but neither in place of what the caller gave, nor where the metadata would become too much for the nodes."""
+    result = dict(given)
+    for key, value in (("pid", str(os.getpid())), *_names(getattr(os, "geteuid", int)())):
+        size = sum(len(text.encode()) for pair in (*result.items(), (key, value)) for text in pair)
+        if key not in result and len(result) < _MOST_PAIRS and size <= _MOST_BYTES:
+            result[key] = value
+    return result
+
+
+@functools.lru_cache(maxsize=None)
+def _names(uid: int) -> Tuple[Tuple[str, str], ...]:
+    try:
+        import pwd
+
+        user = pwd.getpwuid(uid).pw_name
+    except ImportError:  # no Unix
+        user = os.environ.get("USERNAME", "")
+    except KeyError:  # a container's user often has no name
+        user = str(uid)
+    pairs = (("host", socket.gethostname()), ("user", user))
+    return tuple((key, value[:64]) for key, value in pairs if value and value.isprintable())
