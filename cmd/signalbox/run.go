@@ -31,7 +31,8 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			"number) and SIGNALBOX_ADDR in its environment. The token that a cluster may ask for comes from --token-file, or from the\n" +
 			"variable SIGNALBOX_TOKEN of run itself, which the command does not see.\n\n" +
 			"The command gets a process group of its own, and the terminal if there is one; Ctrl-Z does not\n" +
-			"stop it. The signals INT, TERM, HUP, QUIT, USR1 and USR2 are handed on to the group. Whatever is left\n" +
+			"stop it. The signals INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are handed on to the group; those that the\n" +
+			"caller ignores are ignored. Whatever is left\n" +
 			"of the group when the command itself has ended is ended too, before the permits are given back.\n\n" +
 			"A renewal that fails is no loss while the lease lives. Shortly before the permits could be granted to\n" +
 			"another client the group is sent TERM and, after --grace, KILL.\n\n" +

@@ -25,7 +25,7 @@ type verb struct {
 	least, most int      // arguments
 	complete    []source // of the arguments; the last one is for all further ones
 	flags       func(*pflag.FlagSet)
-	// asks returns the question to ask before run; nil: the verb asks none.
+	// asks returns the question to ask before run; nil: the verb does not ask.
 	asks   func(*call) (string, error)
 	run    func(*call) error
 	below  []verb

@@ -21,7 +21,7 @@ import (
 const (
 	// releaseWithin bounds how long Run waits for a node to confirm the release.
 	releaseWithin = 5 * time.Second
-	// withdrawWithin bounds the same when nothing was acquired.
+	// withdrawWithin bounds the same when the permits were not acquired.
 	withdrawWithin = 2 * time.Second
 	// longestName bounds the command's name in the session's metadata.
 	longestName = 200
@@ -106,7 +106,9 @@ func (h *Holder) acquire(ctx context.Context) (holding, error) {
 	}
 }
 
-func asksToEnd(s os.Signal) bool { return s != syscall.SIGUSR1 && s != syscall.SIGUSR2 }
+func asksToEnd(s os.Signal) bool {
+	return s != syscall.SIGUSR1 && s != syscall.SIGUSR2 && s != syscall.SIGWINCH
+}
 
 func interrupted(s syscall.Signal) error {
 	return &exit.Error{Status: exit.StatusSignal + int(s), Err: fmt.Errorf("ended by a signal (%v) before the command began", s)}
@@ -184,7 +186,7 @@ func namesHolders(value []byte) bool {
 	var lock struct{ Holders json.RawMessage }
 	var byID map[string]json.RawMessage
 	var list []string
-	_ = json.Unmarshal(value, &lock) // a value of another form has none
+	_ = json.Unmarshal(value, &lock) // a value of another form has no holders
 	return json.Unmarshal(lock.Holders, &byID) == nil && len(byID) > 0 || json.Unmarshal(lock.Holders, &list) == nil && len(list) > 0
 }
 
