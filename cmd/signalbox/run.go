@@ -29,7 +29,7 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			"renewed, and give the permits back when the command ends.\n\n" +
 			"The command finds SIGNALBOX_SEMAPHORE, SIGNALBOX_SESSION, SIGNALBOX_TOKEN (the fencing token, a\n" +
 			"number) and SIGNALBOX_ADDR in its environment. The token that a cluster may ask for comes from --token-file, or from the\n" +
-			"variable SIGNALBOX_TOKEN of run itself, which the command does not see.\n\n" +
+			"variable SIGNALBOX_API_TOKEN, which the command sees too, so that it can call signalbox itself.\n\n" +
 			"The command gets a process group of its own, and the terminal if there is one; Ctrl-Z does not\n" +
 			"stop it. The signals INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are handed on to the group; those that the\n" +
 			"caller ignores are ignored. Whatever is left\n" +

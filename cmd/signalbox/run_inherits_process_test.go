@@ -3,6 +3,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -76,5 +77,23 @@ func TestRunReaps(t *testing.T) {
 				t.Errorf("%v", run.ProcessState)
 			}
 		})
+	}
+}
+
+// TestRunInRun: on a cluster with tokens the variable of the credentials stands beside that of the fencing token.
+func TestRunInRun(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens.toml")
+	if err := os.WriteFile(tokens, fmt.Appendf(nil, "[[token]]\nname = \"job\"\nhash = \"sha256:%x\"\nscopes = [\"use\"]\n", sha256.Sum256([]byte(useToken))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, url, _ := startAlone(t, "--tokens", tokens)
+	run := func(name string, command ...string) []string {
+		return append([]string{testProgram, "run", name, "--permits", "1", "--addr", url, "--"}, command...)
+	}
+	outer := run("a", run("b", "sh", "-c", "echo $SIGNALBOX_SEMAPHORE")...)
+	both := exec.Command(outer[0], outer[1:]...)
+	both.Env = append(os.Environ(), asProgram+"=1", "SIGNALBOX_API_TOKEN="+useToken)
+	if output, err := both.CombinedOutput(); err != nil || string(output) != "b\n" {
+		t.Errorf("%v: %s", err, output)
 	}
 }

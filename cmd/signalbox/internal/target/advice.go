@@ -36,7 +36,7 @@ func Explain(err error) error {
 	next := ""
 	switch {
 	case errors.Is(err, signalbox.ErrUnauthenticated):
-		next = "Give a token of this cluster by --token-file or " + tokenVariable + "."
+		next = "Give a token of this cluster by --token-file or " + tokenVariable + "; a number in " + earlierVariable + " is a fencing token, not that."
 	case errors.Is(err, signalbox.ErrForbidden):
 		next = "Its scope and prefixes don't allow this: ask an operator for a token that does."
 	case refusal != nil && refusal.Code == "" && strings.HasPrefix(refusal.Detail, "Client sent an HTTP request to an HTTPS server"):
