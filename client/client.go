@@ -64,6 +64,10 @@ type Config struct {
 	// Up before other requests, but not within a shared one: refused there, it is sent by itself. It is for processes with many such calls at a time.
 	Gather bool
 
+	// Anonymous leaves host, pid and user out of the metadata of sessions and leases, by which people see whose
+	// they are. Metadata of these names that the caller gives is sent anyway.
+	Anonymous bool
+
 	// Logger gets fail-over (debug), failed renewals and losses (warn). Errors that are
 	// returned are not logged. nil: no log.
 	Logger *slog.Logger

@@ -120,6 +120,7 @@
 //   - error.go: refusals and the Client's own errors
 //   - semaphore.go: Create, Put, Get, List, Delete, Up, Down, SetValue, Watch
 //   - oneshot.go: Acquire of one lease, without a session of the caller's; WithLease
+//   - process.go: the metadata that identifies this process
 //   - session.go: sessions: opening, deadline, renewal, loss
 //   - acquire.go: Acquire, AcquireAll and AcquireAny of a session
 //   - lease.go: leases, and their release until a node confirms it; Detach

@@ -34,7 +34,7 @@ type SessionOptions struct {
 	Margin time.Duration
 
 	// Metadata is shown to people beside the session's leases and requests: up to 16
-	// pairs, 1,024 bytes in all.
+	// pairs, 1,024 bytes in all. The Client adds host, pid and user, see Config.Anonymous.
 	Metadata map[string]string
 }
 
@@ -102,9 +102,7 @@ func (c *Client) OpenSession(ctx context.Context, o SessionOptions) (*Session, e
 		return nil, err
 	}
 	body := map[string]any{"ttl": calls.Milliseconds(o.TTL)}
-	if len(o.Metadata) > 0 {
-		body["metadata"] = o.Metadata
-	}
+	c.describe(body, o.Metadata)
 	for {
 		var opened sessionBody
 		r, err := c.calls.Read(ctx, calls.Call{Method: http.MethodPost, Path: []string{"v1", "sessions"}, Body: body, Key: calls.NewKey(),

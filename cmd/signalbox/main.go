@@ -130,7 +130,7 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 	root.SetVersionTemplate("signalbox {{.Version}}\n")
 	root.AddCommand(newServe(lookup), newConfig(), newDev(), newVersion(), newHealthcheck(lookup))
 	for _, command := range root.Commands() {
-		command.Args = noArguments
+		command.Args = target.Arguments(0, 0)
 		command.Flags().SortFlags = false
 	}
 	root.AddCommand(newRun(lookup), newElect(lookup), verbs.Cert(), verbs.Inspect(), verbs.Backup(lookup), verbs.Restore(lookup), verbs.Recover(parsePeers), verbs.Token())
@@ -141,14 +141,6 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 		}
 	}
 	return root
-}
-
-// noArguments refuses words that are no flags: most are a flag without its dashes.
-func noArguments(command *cobra.Command, arguments []string) error {
-	if len(arguments) > 0 {
-		return fmt.Errorf("%s takes no arguments but flags: %q", command.Name(), arguments[0])
-	}
-	return nil
 }
 
 // variable is the environment variable of a flag: SIGNALBOX_NODE_ID of --node-id.

@@ -104,6 +104,7 @@ func addHoldFlags(command *cobra.Command, c *hold.Config, held string, lookup fu
 	flags := command.Flags()
 	flags.DurationVar(&c.TTL, "ttl", 30*time.Second, "how long the "+held+" outlives its last renewal; it is renewed every third of that")
 	flags.DurationVar(&c.Grace, "grace", 0, "how long the command has between TERM and KILL; default: a sixth of --ttl, at most 10s")
+	flags.BoolVar(&c.Anonymous, "anonymous", false, "don't show other people the host, pid, user and command of the "+held)
 	return target.Add(flags, lookup)
 }
 
@@ -134,10 +135,12 @@ func splitArguments(c *hold.Config, verb string, dash int, arguments []string) e
 	switch {
 	case dash < 0:
 		return fmt.Errorf("write the command after --: signalbox %s NAME -- COMMAND", verb)
-	case dash != 1 || arguments[0] == "":
-		return fmt.Errorf("%s takes one name before --, not %d", verb, dash)
+	case dash == 0 || arguments[0] == "":
+		return fmt.Errorf("%s needs a NAME before --", verb)
+	case dash > 1:
+		return fmt.Errorf("%s takes a NAME before --, and not %q too", verb, arguments[1])
 	case len(arguments) == 1:
-		return errors.New("there is no command after --")
+		return fmt.Errorf("%s needs a COMMAND after --", verb)
 	}
 	c.Name, c.Command = arguments[0], arguments[1:]
 	return nil

@@ -123,7 +123,10 @@ func (h *Holder) open(ctx context.Context) acquired {
 		ctx, cancel = context.WithTimeout(ctx, h.Wait)
 		defer cancel()
 	}
-	session := signalbox.SessionOptions{TTL: h.TTL, Margin: h.Grace + h.margin, Metadata: h.metadata()}
+	session := signalbox.SessionOptions{TTL: h.TTL, Margin: h.Grace + h.margin, Metadata: map[string]string{"command": plain(filepath.Base(h.Command[0]))}}
+	if h.Anonymous {
+		session.Metadata = nil
+	}
 	if h.Elect {
 		led, err := items.New(h.client).Elect(ctx, h.Name, []byte(h.Value), session)
 		return acquired{leadership{led}, err}
@@ -188,15 +191,6 @@ func namesHolders(value []byte) bool {
 	var list []string
 	_ = json.Unmarshal(value, &lock) // a value of another form has no holders
 	return json.Unmarshal(lock.Holders, &byID) == nil && len(byID) > 0 || json.Unmarshal(lock.Holders, &list) == nil && len(list) > 0
-}
-
-// metadata identifies the holder to people who look at the semaphore.
-func (h *Holder) metadata() map[string]string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return map[string]string{"host": plain(host), "pid": strconv.Itoa(os.Getpid()), "command": plain(filepath.Base(h.Command[0]))}
 }
 
 // plain removes the characters that metadata may not have, and shortens the text.

@@ -32,6 +32,7 @@ type Config struct {
 	TTL       time.Duration // of the session, which is renewed every third of it
 	Wait      time.Duration // until it holds; 0: not at all, which Elect does not take
 	Grace     time.Duration // between TERM and KILL; 0: a sixth of TTL, at most 10 s
+	Anonymous bool          // don't record the host, process, user and command
 	Log       *slog.Logger
 	Signals   <-chan os.Signal // relayed to the command; may be nil
 
@@ -56,7 +57,7 @@ func New(c Config) (*Holder, error) {
 		return nil, exit.Usage(err)
 	}
 	var err error
-	h.Cluster.Logger = h.Log
+	h.Cluster.Logger, h.Cluster.Anonymous = h.Log, h.Anonymous
 	if h.client, err = signalbox.New(h.Cluster); err != nil {
 		return nil, exit.Usage(err)
 	}
