@@ -64,6 +64,10 @@ type Config struct {
 	// Up before other requests, but not within a shared one: refused there, it is sent by itself. It is for processes with many such calls at a time.
 	Gather bool
 
+	// Anonymous leaves host, pid and user out of the metadata of sessions and leases, by which people see whose
+	// they are. Metadata of these names that the caller gives is sent anyway.
+	Anonymous bool
+
 	// Logger gets fail-over (debug), failed renewals and losses (warn). Errors that are
 	// returned are not logged. nil: no log.
 	Logger *slog.Logger
@@ -87,6 +91,8 @@ type Config struct {
 	// has no deadline. 0 means 1 min. With a deadline, the deadline alone counts; a
 	// wait for permits goes on for as long as the cluster is there but overloaded.
 	GiveUpAfter time.Duration
+
+	suspended func() time.Duration // for tests; nil: as the system says
 }
 
 // Client talks to one cluster. Make it with New, end it with Close. All its
@@ -138,7 +144,7 @@ func New(cfg Config) (*Client, error) {
 		sent = "" // these may have sent some
 	}
 	caller, err := calls.New(calls.Config{Addresses: addresses, HTTPClient: cfg.HTTPClient, Header: cfg.Header, Credentials: given, Log: log,
-		AttemptTimeout: cfg.AttemptTimeout, LongestWait: cfg.LongestWait, GiveUpAfter: cfg.GiveUpAfter, Gather: cfg.Gather,
+		AttemptTimeout: cfg.AttemptTimeout, LongestWait: cfg.LongestWait, GiveUpAfter: cfg.GiveUpAfter, Gather: cfg.Gather, Suspended: cfg.suspended,
 		Refused: func(r *calls.Refusal) error { return newError(r, sent) }})
 	if err != nil {
 		return nil, fmt.Errorf("signalbox: %w", err)

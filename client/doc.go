@@ -50,16 +50,15 @@
 // # When is a lease lost?
 //
 // Lease.Lost closes as soon as the lease can't be relied on: a node reported its end,
-// or its deadline has passed on this process's own monotonic clock without a renewal
-// that succeeded. Being unable to ask at the moment is no loss: as long as the deadline
+// or its deadline has passed on this process's own clock without a renewal
+// that succeeded. On Linux that clock goes on while the machine is suspended. Being unable to ask at the moment is no loss: as long as the deadline
 // is ahead, the cluster grants the permits to no other client. The deadline counts from
 // when a request was sent, not from when its reply came, so that Lost closes
 // before the cluster could grant anew, even when cut off from all nodes. Work needs
 // time to stop: SessionOptions.Margin makes Lost close that much earlier.
 //
 // No client can notice that it was paused: a stopped process, a suspended machine
-// (whose monotonic clock stands still) or a long pause of the scheduler goes on,
-// for a moment, as if it held its lease. Lease.Token is for that: it is larger at
+// or a long pause of the scheduler goes on, for up to a second, as if it held its lease. Lease.Token is for that: it is larger at
 // each grant of a semaphore, and a resource that refuses smaller ones than it has seen
 // is safe.
 //
@@ -121,6 +120,7 @@
 //   - error.go: refusals and the Client's own errors
 //   - semaphore.go: Create, Put, Get, List, Delete, Up, Down, SetValue, Watch
 //   - oneshot.go: Acquire of one lease, without a session of the caller's; WithLease
+//   - process.go: the metadata that identifies this process
 //   - session.go: sessions: opening, deadline, renewal, loss
 //   - acquire.go: Acquire, AcquireAll and AcquireAny of a session
 //   - lease.go: leases, and their release until a node confirms it; Detach

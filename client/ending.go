@@ -39,7 +39,7 @@ func startEnding(s *Session) *ending {
 	s.ending = e
 	ctx, cancel := context.WithCancel(context.Background())
 	e.cancel = cancel
-	left := time.Until(s.deadline)
+	left := s.c.calls.Until(s.deadline)
 	if e.lost != nil {
 		left = max(left, withdrawGrace)
 	}

@@ -177,7 +177,7 @@ func (s *Session) letGo(unsure *calls.Call, token uint64, names ...string) *depa
 }
 
 // settle repeats a request under its key, without waiting, until the cluster has it in line
-// or has its outcome: an attempt that arrives later changes nothing. Else it could be
+// or has its outcome: an attempt that arrives later has no effect. Else it could be
 // carried out after the withdrawal, and the session would have a lease unknown to its client.
 func (s *Session) settle(k calls.Call) {
 	k.Listen, k.Elsewhere, k.Patience = false, true, s.c.calls.Growing(withdrawGrace)

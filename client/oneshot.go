@@ -62,6 +62,7 @@ func (c *Client) acquireOnce(ctx context.Context, name string, opts []LeaseOptio
 		return nil, err
 	}
 	o.body["count"], o.body["ttl"] = o.count, calls.Milliseconds(o.life.TTL)
+	c.describe(o.body, o.life.Metadata)
 	ctx, end, err := c.wait(ctx)
 	if err != nil {
 		return nil, err

@@ -83,7 +83,7 @@ type Metadata map[string]string
 
 func (m Metadata) put(_ *calls.Call, body map[string]any) { m.create(body) }
 func (m Metadata) create(body map[string]any)             { body["metadata"] = map[string]string(m) }
-func (m Metadata) lease(o *oneShot)                       { o.body["metadata"] = map[string]string(m) }
+func (m Metadata) lease(o *oneShot)                       { o.life.Metadata = m }
 
 // OnlyNew makes a Put create, or fail with ErrPreconditionFailed.
 func OnlyNew() PutOption {

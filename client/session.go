@@ -34,7 +34,7 @@ type SessionOptions struct {
 	Margin time.Duration
 
 	// Metadata is shown to people beside the session's leases and requests: up to 16
-	// pairs, 1,024 bytes in all.
+	// pairs, 1,024 bytes in all. The Client adds host, pid and user, see Config.Anonymous.
 	Metadata map[string]string
 }
 
@@ -63,8 +63,8 @@ type Session struct {
 	work   sync.WaitGroup // goroutines; started only under mu while ctx lives
 
 	mu       sync.Mutex
-	deadline time.Time // the session certainly lives until then; only moves forward
-	renewAt  time.Time
+	deadline calls.Moment // the session certainly lives until then; only moves forward
+	renewAt  calls.Moment
 	expiry   *time.Timer       // checks deadline
 	claims   map[string]*claim // by semaphore: at most one thing at a time
 	failure  error             // of the latest attempt to renew, nil once one succeeded
@@ -102,9 +102,7 @@ func (c *Client) OpenSession(ctx context.Context, o SessionOptions) (*Session, e
 		return nil, err
 	}
 	body := map[string]any{"ttl": calls.Milliseconds(o.TTL)}
-	if len(o.Metadata) > 0 {
-		body["metadata"] = o.Metadata
-	}
+	c.describe(body, o.Metadata)
 	for {
 		var opened sessionBody
 		r, err := c.calls.Read(ctx, calls.Call{Method: http.MethodPost, Path: []string{"v1", "sessions"}, Body: body, Key: calls.NewKey(),
@@ -138,7 +136,7 @@ func (c *Client) newSession(id string, o SessionOptions, oneShot bool, r *calls.
 // begin starts to renew a new session.
 func (s *Session) begin() error {
 	s.mu.Lock()
-	s.expiry = time.AfterFunc(time.Until(s.deadline.Add(-s.margin)), s.checkDeadline)
+	s.expiry = time.AfterFunc(s.nextCheck(), s.checkDeadline)
 	s.work.Go(s.keep)
 	s.mu.Unlock()
 	s.c.mu.Lock()
@@ -159,12 +157,14 @@ func (s *Session) begin() error {
 func (s *Session) ID() string { return s.id }
 
 // Deadline returns the moment until which the session and its leases live for certain,
-// by this process's monotonic clock, if no further renewal succeeds. Renewals move it; it
+// by this process's monotonic clock, if no further renewal succeeds. Renewals move it, and
+// so does a suspension of the machine, during which that clock stands still on Linux. It
 // does not block.
 func (s *Session) Deadline() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.deadline
+	now := time.Now()
+	return now.Add(s.deadline.Sub(s.c.calls.At(now)))
 }
 
 // Lost returns a channel that is closed when the session is over: lost, or closed
@@ -208,9 +208,9 @@ func (s *Session) lose(why error) {
 // everything else, so that a renewal under way can't delay it.
 func (s *Session) checkDeadline() {
 	s.mu.Lock()
-	left := time.Until(s.deadline.Add(-s.margin))
+	left := s.c.calls.Until(s.deadline) - s.margin
 	if left > 0 && s.ctx.Err() == nil {
-		s.expiry.Reset(left)
+		s.expiry.Reset(s.nextCheck())
 	}
 	failure := s.failure
 	s.mu.Unlock()
@@ -219,17 +219,25 @@ func (s *Session) checkDeadline() {
 	}
 }
 
+// checkEvery bounds how late a suspension of the machine is noticed: timers stand still meanwhile.
+const checkEvery = time.Second
+
+// nextCheck returns how long to wait until checkDeadline; s.mu is held, or s is not shared yet.
+func (s *Session) nextCheck() time.Duration {
+	return min(s.c.calls.Until(s.deadline)-s.margin, checkEvery)
+}
+
 // extend moves the deadline forward with a reply. Every reply bounds the deadline from
 // below, so that the latest bound holds.
 func (s *Session) extend(r *calls.Reply, waitedMS, expiresInMS int64) {
 	deadline, _ := r.Deadline(waitedMS, expiresInMS)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ctx.Err() != nil || !deadline.After(s.deadline) {
+	if s.ctx.Err() != nil || deadline <= s.deadline {
 		return
 	}
 	s.deadline = deadline
-	s.expiry.Reset(time.Until(deadline.Add(-s.margin)))
+	s.expiry.Reset(s.nextCheck())
 }
 
 // sessionGone reports whether a node reported the end of the session. Only a node's
@@ -247,10 +255,13 @@ func (s *Session) keep() {
 		s.mu.Lock()
 		at := s.renewAt
 		s.mu.Unlock()
-		if calls.Sleep(s.ctx, time.Until(at)) != nil {
+		left := s.c.calls.Until(at)
+		if calls.Sleep(s.ctx, min(left, checkEvery)) != nil {
 			return
 		}
-		s.renew()
+		if left <= checkEvery {
+			s.renew()
+		}
 	}
 }
 
@@ -278,7 +289,7 @@ func (s *Session) renew() {
 	case err != nil: // refused for another reason: it may pass, as a limit does
 		s.noteFailure(err)
 		s.mu.Lock()
-		s.renewAt = time.Now().Add(max(s.ttl/12, time.Millisecond))
+		s.renewAt = s.c.calls.Now().Add(max(s.ttl/12, time.Millisecond))
 		s.mu.Unlock()
 	default:
 		s.extend(&r, 0, renewed.ExpiresInMS)
@@ -286,7 +297,7 @@ func (s *Session) renew() {
 		s.mu.Lock()
 		s.renewAt, s.failure = at, nil
 		s.mu.Unlock()
-		s.verify(held, &renewed, r.Index, at)
+		s.verify(held, &renewed, r.Index, s.c.calls.Until(at))
 	}
 }
 
@@ -301,7 +312,7 @@ func (s *Session) noteFailure(err error) {
 	s.mu.Lock()
 	first := s.failure == nil
 	s.failure = err
-	left := time.Until(s.deadline)
+	left := s.c.calls.Until(s.deadline)
 	s.mu.Unlock()
 	if first {
 		s.c.log.Warn("renewal failed, trying on", "session", s.id, "left", left, "error", err)
@@ -324,11 +335,11 @@ func (s *Session) held() (leases []*Lease) {
 // deleted: neither ends the session. The renewal's reply lists the leases. If its
 // node was behind, it does not; then verify reads the session from any node that has
 // applied the renewal. A read without a reply in time is ignored.
-func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, until time.Time) {
+func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, within time.Duration) {
 	if len(held) == 0 {
 		return
 	}
-	ctx, cancel := context.WithDeadline(s.ctx, until)
+	ctx, cancel := context.WithTimeout(s.ctx, within)
 	defer cancel()
 	if shown.Leases == nil {
 		query := url.Values{}

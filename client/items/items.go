@@ -139,7 +139,7 @@ func call(method, name string) calls.Call {
 var errNoName = &client.Error{Status: http.StatusBadRequest, Code: "invalid-request", Title: "The request is not valid",
 	Detail: "An item's name has 1 to 512 bytes.", Field: "name"}
 
-// Get reads an item. ErrUnknownItem if there is none.
+// Get reads an item. ErrUnknownItem if it does not exist.
 func (i *Items) Get(ctx context.Context, name string) (*Item, error) {
 	if name == "" {
 		return nil, errNoName

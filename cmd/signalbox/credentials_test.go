@@ -101,11 +101,12 @@ func TestRunWithCredentials(t *testing.T) {
 		words     []string
 	}{
 		{"a file", arguments("--ca", s.ca, "--token-file", file(useToken+"\n")), nil, 0, nil},
-		{"variables", arguments(), []string{"SIGNALBOX_CA", s.ca, "SIGNALBOX_TOKEN", useToken}, 0, nil},
+		{"variables", arguments(), []string{"SIGNALBOX_CA", s.ca, "SIGNALBOX_API_TOKEN", useToken, "SIGNALBOX_TOKEN", "17"}, 0, nil},
+		{"the variable's earlier name", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", useToken}, 0, nil},
 		{"a file named by a variable", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "17", "SIGNALBOX_TOKEN_FILE", file(useToken)}, 0, nil},
 		{"no authority", arguments("--token-file", file(useToken)), nil, exit.StatusUnavailable, []string{"unknown authority", "--ca"}},
-		{"no token", arguments("--ca", s.ca), nil, exit.StatusRefused, []string{"unauthenticated", "no token", "--token-file", "SIGNALBOX_TOKEN"}},
-		{"the fencing token of an outer run", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "17"}, exit.StatusRefused, []string{"unauthenticated", "no token"}},
+		{"no token", arguments("--ca", s.ca), nil, exit.StatusRefused, []string{"unauthenticated", "no token", "--token-file", "SIGNALBOX_API_TOKEN"}},
+		{"the fencing token of an outer run", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "17"}, exit.StatusRefused, []string{"unauthenticated", "no token", "SIGNALBOX_TOKEN is a fencing token"}},
 		{"another token", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "tok-wrong"}, exit.StatusRefused, []string{"unauthenticated", "--token-file"}},
 		{"too small a scope", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", readToken}, exit.StatusRefused, []string{"forbidden", "The scope is read.", "ask an operator"}},
 		{"plain HTTP", []string{"run", "db", "--addr", "n1:8701", "--", "true"}, []string{"SIGNALBOX_TOKEN", useToken}, exit.StatusUsage, []string{"--send-token-over-http", "n1:8701"}},

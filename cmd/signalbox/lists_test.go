@@ -98,8 +98,8 @@ func TestLongLists(t *testing.T) {
 		"show db":           {205, []string{"… and 950 more holders: --limit 0 shows all\n", "… and 1925 more waiters: --limit 0 shows all\n"}},
 		"show db --limit 2": {9, []string{"… and 1048 more holders", "… and 2023 more waiters"}},
 		"show db --limit 0": {3 + holders + waiters, []string{ids[holders-1] + " ", ids[holders+waiters-1] + " "}},
-		"why db":            {115, []string{"100. " + ids[holders+99], "… and 1925 more waiters: --limit 0 shows all\n", "… and 1040 more holders: \"signalbox show db\" shows them\n"}},
-		"why db --limit 0":  {14 + waiters, []string{fmt.Sprintf("%d. %s", waiters, ids[holders+waiters-1])}},
+		"why db":            {115, []string{"100. session " + ids[holders+99], "… and 1925 more waiters: --limit 0 shows all\n", "… and 1040 more holders: \"signalbox show db\" shows them\n"}},
+		"why db --limit 0":  {14 + waiters, []string{fmt.Sprintf("%d. session %s", waiters, ids[holders+waiters-1])}},
 	} {
 		shown := verb(strings.Fields(arguments)...)
 		if lines := strings.Count(shown, "\n"); lines != want.lines {

@@ -47,7 +47,7 @@ func main() {
 
 // otherVariables are the variables that no flag reads: those of run, of the clients' token, of
 // the compose files and of tests.
-var otherVariables = []string{"SIGNALBOX_TOKEN", "SIGNALBOX_SEMAPHORE", "SIGNALBOX_ITEM", "SIGNALBOX_SESSION",
+var otherVariables = []string{"SIGNALBOX_API_TOKEN", "SIGNALBOX_TOKEN", "SIGNALBOX_SEMAPHORE", "SIGNALBOX_ITEM", "SIGNALBOX_SESSION",
 	"SIGNALBOX_PORT_1", "SIGNALBOX_PORT_2", "SIGNALBOX_PORT_3", "SIGNALBOX_BIND", "SIGNALBOX_CERT_HOSTS", "SIGNALBOX_IMAGE", "SIGNALBOX_VERSION", "SIGNALBOX_KEEP_TIMER_SLACK",
 	"SIGNALBOX_SEED", "SIGNALBOX_HISTORIES", "SIGNALBOX_PICTURES", "SIGNALBOX_STORE_", "SIGNALBOX_TEST_"}
 
@@ -130,7 +130,7 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 	root.SetVersionTemplate("signalbox {{.Version}}\n")
 	root.AddCommand(newServe(lookup), newConfig(), newDev(), newVersion(), newHealthcheck(lookup))
 	for _, command := range root.Commands() {
-		command.Args = noArguments
+		command.Args = target.Arguments(0, 0)
 		command.Flags().SortFlags = false
 	}
 	root.AddCommand(newRun(lookup), newElect(lookup), verbs.Cert(), verbs.Inspect(), verbs.Backup(lookup), verbs.Restore(lookup), verbs.Recover(parsePeers), verbs.Token())
@@ -141,14 +141,6 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 		}
 	}
 	return root
-}
-
-// noArguments refuses words that are no flags: most are a flag without its dashes.
-func noArguments(command *cobra.Command, arguments []string) error {
-	if len(arguments) > 0 {
-		return fmt.Errorf("%s takes no arguments but flags: %q", command.Name(), arguments[0])
-	}
-	return nil
 }
 
 // variable is the environment variable of a flag: SIGNALBOX_NODE_ID of --node-id.

@@ -29,6 +29,7 @@ var (
 	seenCluster  = regexp.MustCompile(`\b[0-9a-f]{32}\b`)
 	seenClock    = regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d`)
 	seenNumber   = regexp.MustCompile(`("(index|epoch|term|commit_index|applied_index|modified_index|lag|id)":)"?\d+(\.\d+)?"?`)
+	seenProcess  = regexp.MustCompile(`\S+@\S+ pid \d+|"host":"[^"]*"|"pid":"\d+"|"user":"[^"]*"`)
 	seenPort     = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 	columns      = regexp.MustCompile(` {2,}`)
 )
@@ -52,6 +53,7 @@ func (s *verbStage) hidden(text string) string {
 	for i, address := range strings.Split(s.addresses, ",") {
 		text = strings.ReplaceAll(text, address, fmt.Sprintf("http://n%d", i+1))
 	}
+	text = seenProcess.ReplaceAllString(text, "PROCESS")
 	text = seenPort.ReplaceAllString(text, "PEER")
 	return columns.ReplaceAllString(text, "  ")
 }

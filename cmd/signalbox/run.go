@@ -29,9 +29,10 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			"renewed, and give the permits back when the command ends.\n\n" +
 			"The command finds SIGNALBOX_SEMAPHORE, SIGNALBOX_SESSION, SIGNALBOX_TOKEN (the fencing token, a\n" +
 			"number) and SIGNALBOX_ADDR in its environment. The token that a cluster may ask for comes from --token-file, or from the\n" +
-			"variable SIGNALBOX_TOKEN of run itself, which the command does not see.\n\n" +
+			"variable SIGNALBOX_API_TOKEN, which the command sees too, so that it can call signalbox itself.\n\n" +
 			"The command gets a process group of its own, and the terminal if there is one; Ctrl-Z does not\n" +
-			"stop it. The signals INT, TERM, HUP, QUIT, USR1 and USR2 are handed on to the group. Whatever is left\n" +
+			"stop it. The signals INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are handed on to the group; those that the\n" +
+			"caller ignores are ignored. Whatever is left\n" +
 			"of the group when the command itself has ended is ended too, before the permits are given back.\n\n" +
 			"A renewal that fails is no loss while the lease lives. Shortly before the permits could be granted to\n" +
 			"another client the group is sent TERM and, after --grace, KILL.\n\n" +
@@ -103,6 +104,7 @@ func addHoldFlags(command *cobra.Command, c *hold.Config, held string, lookup fu
 	flags := command.Flags()
 	flags.DurationVar(&c.TTL, "ttl", 30*time.Second, "how long the "+held+" outlives its last renewal; it is renewed every third of that")
 	flags.DurationVar(&c.Grace, "grace", 0, "how long the command has between TERM and KILL; default: a sixth of --ttl, at most 10s")
+	flags.BoolVar(&c.Anonymous, "anonymous", false, "don't show other people the host, pid, user and command of the "+held)
 	return target.Add(flags, lookup)
 }
 
@@ -133,10 +135,12 @@ func splitArguments(c *hold.Config, verb string, dash int, arguments []string) e
 	switch {
 	case dash < 0:
 		return fmt.Errorf("write the command after --: signalbox %s NAME -- COMMAND", verb)
-	case dash != 1 || arguments[0] == "":
-		return fmt.Errorf("%s takes one name before --, not %d", verb, dash)
+	case dash == 0 || arguments[0] == "":
+		return fmt.Errorf("%s needs a NAME before --", verb)
+	case dash > 1:
+		return fmt.Errorf("%s takes a NAME before --, and not %q too", verb, arguments[1])
 	case len(arguments) == 1:
-		return errors.New("there is no command after --")
+		return fmt.Errorf("%s needs a COMMAND after --", verb)
 	}
 	c.Name, c.Command = arguments[0], arguments[1:]
 	return nil

@@ -89,7 +89,7 @@ func (s *runScene) holdsAndTells() {
 	child.tell("exit 7")
 	p.exits(s.T, 7)
 	s.c.available(s.T, s.name, 2)
-	p = s.run("--permits", "9") // changes nothing
+	p = s.run("--permits", "9") // does not change it
 	child = s.next()
 	child.tell("exit 0")
 	p.exits(s.T, 0)

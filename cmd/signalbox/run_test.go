@@ -22,9 +22,9 @@ func TestRunBadFlags(t *testing.T) {
 		words     []string
 	}{
 		{"no dashes", "db true", exit.StatusUsage, []string{"--", "COMMAND"}},
-		{"no name", "-- true", exit.StatusUsage, []string{"one name"}},
-		{"two names", "db web -- true", exit.StatusUsage, []string{"one name"}},
-		{"no command", "db --", exit.StatusUsage, []string{"no command"}},
+		{"no name", "-- true", exit.StatusUsage, []string{"run needs a NAME"}},
+		{"two names", "db web -- true", exit.StatusUsage, []string{"run takes a NAME", `"web"`}},
+		{"no command", "db --", exit.StatusUsage, []string{"run needs a COMMAND"}},
 		{"nothing", "", exit.StatusUsage, []string{"--"}},
 		{"unknown flag", "db --level 3 -- true", exit.StatusUsage, []string{"unknown flag: --level"}},
 		{"no number", "db -n many -- true", exit.StatusUsage, []string{"many"}},

@@ -153,7 +153,7 @@ func TestTokens(t *testing.T) {
 	b.fill("token", "secret-read")
 	b.do(chromedp.KeyEvent("\r"))
 	b.shows("permits\n2")
-	b.shows(`-H "Authorization: Bearer $SIGNALBOX_TOKEN"`)
+	b.shows(`-H "Authorization: Bearer $SIGNALBOX_API_TOKEN"`)
 	b.click("Change permits…")
 	b.fill("permits", "9")
 	b.confirm("db", "Change permits")

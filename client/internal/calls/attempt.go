@@ -109,7 +109,7 @@ func (c *Caller) request(ctx context.Context, node *nodes.Node, k *Call, body []
 	}
 	request.URL, request.Host = node.URL(k.Path, query), ""
 	c.setHeader(request, node, k, body)
-	r.Sent, r.Wait, r.Node = time.Now(), a.wait, node
+	r.Sent, r.Wait, r.Node = c.Now(), a.wait, node
 	response, err := c.send(request)
 	if err != nil {
 		return Reply{}, silence(ctx, err)
@@ -119,7 +119,7 @@ func (c *Caller) request(ctx context.Context, node *nodes.Node, k *Call, body []
 	if err != nil {
 		return Reply{}, silence(ctx, err)
 	}
-	r.Received, r.Status = time.Now(), response.StatusCode
+	r.Received, r.Status = c.Now(), response.StatusCode
 	r.Replayed = response.Header.Get("Idempotency-Replayed") == "true"
 	r.Index, _ = strconv.ParseUint(response.Header.Get("X-Signalbox-Index"), 10, 64)
 	if r.Status < 200 || r.Status >= 300 {

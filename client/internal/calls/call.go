@@ -50,7 +50,7 @@ func (k *Call) waits() bool { return k.Listen || !k.Until.IsZero() }
 // Reply is a node's reply, with a status below 300.
 type Reply struct {
 	Status         int
-	Sent, Received time.Time     // of the attempt that succeeded or was refused
+	Sent, Received Moment        // of the attempt that succeeded or was refused
 	Wait           time.Duration // how long that attempt allowed the node to hold it
 	Node           *nodes.Node   // asked last
 	Replayed       bool          // the outcome of an earlier attempt with the same key
@@ -81,19 +81,39 @@ const (
 	rounding = time.Millisecond
 )
 
-// Deadline returns until when the session of this reply certainly lives, by the
-// client's own monotonic clock, and when to renew it. A node counts waitedMS from the
+// Moment is a time by this process's own clock, which a step of the wall clock does not move. As the
+// cluster's time does, it goes on while the machine is suspended; that of time.Time stands still
+// then on Linux.
+type Moment time.Duration
+
+// epoch is the Moment 0.
+var epoch = time.Now()
+
+// Now returns the present Moment.
+func (c *Caller) Now() Moment { return c.At(time.Now()) }
+
+// At returns the Moment of a time that has just been read.
+func (c *Caller) At(now time.Time) Moment { return Moment(now.Sub(epoch) + c.cfg.Suspended()) }
+
+// Until returns the time that is left to a Moment.
+func (c *Caller) Until(m Moment) time.Duration { return m.Sub(c.Now()) }
+
+// Add returns the Moment a span later.
+func (m Moment) Add(d time.Duration) Moment { return m + Moment(d) }
+
+// Sub returns the span since another Moment.
+func (m Moment) Sub(other Moment) time.Duration { return time.Duration(m - other) }
+
+// Deadline returns until when the session of this reply certainly lives, and when to renew it. A node counts waitedMS from the
 // arrival of this attempt, which was not before it was sent; a reply that repeats an
 // earlier outcome has the wait of the earlier attempt, which does not count.
-func (r *Reply) Deadline(waitedMS, expiresInMS int64) (deadline, renewAt time.Time) {
+func (r *Reply) Deadline(waitedMS, expiresInMS int64) (deadline, renewAt Moment) {
 	granted := r.Sent
 	if !r.Replayed {
 		waited := duration(waitedMS)
 		granted = granted.Add(waited - waited/driftParts)
 	}
-	if granted.After(r.Received) {
-		granted = r.Received // no reply precedes its grant
-	}
+	granted = min(granted, r.Received) // no reply precedes its grant
 	left := duration(expiresInMS)
 	return granted.Add(left - left/driftParts - rounding), granted.Add(left / 3)
 }

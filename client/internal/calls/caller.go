@@ -29,6 +29,8 @@ type Config struct {
 
 	Gather bool // let calls with an Operation share requests
 
+	Suspended func() time.Duration // of the machine, since any time; nil: as the system says
+
 	// Refused makes the error that users get of a refusal.
 	Refused func(*Refusal) error
 }
@@ -64,6 +66,9 @@ func New(cfg Config) (*Caller, error) {
 	list, err := nodes.Parse(cfg.Addresses)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Suspended == nil {
+		cfg.Suspended = suspended
 	}
 	c := &Caller{cfg: cfg, nodes: list, ownHTTP: cfg.HTTPClient == nil, gatherers: map[*nodes.Node]*gatherer{}}
 	if c.http, err = httpClient(&cfg, list.Bases()); err != nil {
@@ -120,7 +125,7 @@ func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
 			return r, nil
 		}
 		if err = c.judge(ctx, &t, &k, node, a, err); err != nil {
-			return Reply{Node: node, Sent: a.began, Received: time.Now(), Wait: a.wait, Unsure: t.ambiguous}, err
+			return Reply{Node: node, Sent: c.At(a.began), Received: c.Now(), Wait: a.wait, Unsure: t.ambiguous}, err
 		}
 	}
 }

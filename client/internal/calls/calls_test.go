@@ -469,7 +469,7 @@ func TestCloseEndsCalls(t *testing.T) {
 
 func TestDeadline(t *testing.T) {
 	const ms, second = time.Millisecond, time.Second
-	sent := time.Now()
+	sent := Moment(time.Hour)
 	for _, c := range []struct {
 		name             string
 		replayed         bool

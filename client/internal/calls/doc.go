@@ -32,7 +32,9 @@
 // calls. It knows the batch route (gather.go) and the codes that decide where a call goes
 // next (caller.go, refusal.go), and no other route. Package client/operator uses it too.
 //
-//   - call.go: one call, its reply, and the deadline that a reply stands for
+//   - call.go: one call, its reply, and the deadline that a reply stands for, by a clock that counts suspension
+//   - clock_linux.go: how long the machine was suspended
+//   - clock_other.go: not known on other systems
 //   - caller.go: Config, Do: nodes asked in turn until there is an outcome
 //   - attempt.go: one request to one node, and the time it may take
 //   - gather.go: attempts of several calls in one request

@@ -115,7 +115,7 @@ func TestGatherEachItsOwnResult(t *testing.T) {
 				t.Errorf("call %d: %q, %v, %t", n, text, got[n].err, got[n].Replayed)
 			}
 		}
-		if got[1].Status != 201 || got[5].Status != 204 || got[1].Index != 7 || got[1].Sent.Sub(began) != time.Millisecond || !errors.Is(got[3].err, Code("unknown-semaphore")) {
+		if got[1].Status != 201 || got[5].Status != 204 || got[1].Index != 7 || got[1].Sent.Sub(Moment(began.Sub(epoch))) != time.Millisecond || !errors.Is(got[3].err, Code("unknown-semaphore")) {
 			t.Errorf("%+v\n%+v\n%v", got[1], got[5], got[3].err)
 		}
 	})

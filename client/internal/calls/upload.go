@@ -54,7 +54,7 @@ func upload(ctx context.Context, c *Caller, node *nodes.Node, k *Call, body *io.
 	c.setHeader(request, node, k, nil)
 	request.Header.Set("Content-Type", "application/octet-stream")
 	request.Header.Set("Expect", "100-continue") // a node that refuses the body need not get it
-	r := Reply{Sent: time.Now(), Node: node}
+	r := Reply{Sent: c.Now(), Node: node}
 	response, err := c.send(request)
 	if err != nil {
 		return r, err
@@ -63,7 +63,7 @@ func upload(ctx context.Context, c *Caller, node *nodes.Node, k *Call, body *io.
 	if r.Body, err = io.ReadAll(io.LimitReader(response.Body, maxReply)); err != nil {
 		return r, err
 	}
-	if r.Received, r.Status = time.Now(), response.StatusCode; r.Status != http.StatusOK {
+	if r.Received, r.Status = c.Now(), response.StatusCode; r.Status != http.StatusOK {
 		return r, c.newRefusal(response.Header, &r)
 	}
 	return r, nil

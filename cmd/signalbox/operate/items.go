@@ -114,7 +114,7 @@ func itemRm() verb {
 				return "", noItem(err, c.arguments[0])
 			}
 			c.asked = i.Version
-			return fmt.Sprintf("Delete the item %s of %d bytes. %s", terminal.Plain(i.Name), len(i.Value), holder(i)), nil
+			return fmt.Sprintf("Delete the item %s of %d bytes. %s", terminal.Plain(i.Name), len(i.Value), holder(c, i)), nil
 		},
 		run: func(c *call) error {
 			name := c.arguments[0]
@@ -130,12 +130,16 @@ func itemRm() verb {
 }
 
 // holder says who holds an item, and what its delete means to that session.
-func holder(i *items.Item) string {
+func holder(c *call, i *items.Item) string {
 	switch {
 	case !i.Held:
 		return "No session holds it."
 	case i.Session == "":
 		return "A session that you may not see holds it, and its process may go on for a while."
 	}
-	return fmt.Sprintf("The session %s holds it, and its process may go on for a while.", i.Session)
+	var metadata map[string]string
+	if s, err := c.operator.GetSession(c, i.Session); err == nil { // else its id has to do
+		metadata = s.Metadata
+	}
+	return fmt.Sprintf("It is held by %s, whose process may go on for a while.", terminal.ClientOf(metadata, i.Session))
 }

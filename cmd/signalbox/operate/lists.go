@@ -85,9 +85,9 @@ func printHolders(c *call, s *signalbox.Semaphore, advice string) error {
 		if h.Revoked {
 			left = "revoked"
 		}
-		rows = append(rows, []string{h.Session, fmt.Sprint(h.Count), fmt.Sprint(h.Token), terminal.Short(h.HeldFor), left, terminal.Pairs(h.Metadata)})
+		rows = append(rows, []string{terminal.Client(h.Metadata), h.Session, fmt.Sprint(h.Count), fmt.Sprint(h.Token), terminal.Short(h.HeldFor), left})
 	}
-	err := c.Rows([]string{"HOLDING SESSION", "COUNT", "TOKEN", "FOR", "LEFT", "METADATA"}, rows)
+	err := c.Rows([]string{"HOLDER", "SESSION", "COUNT", "TOKEN", "FOR", "LEFT"}, rows)
 	return errors.Join(err, more(c, s.HolderCount, len(s.Holders), "holders", advice))
 }
 

@@ -63,9 +63,9 @@ func showVerb() verb {
 			}
 			var rows [][]string
 			for _, w := range s.Waiters {
-				rows = append(rows, []string{fmt.Sprint(w.Position), w.Session, fmt.Sprint(w.Count), terminal.Short(w.WaitingFor), w.Reason, terminal.Pairs(w.Metadata)})
+				rows = append(rows, []string{fmt.Sprint(w.Position), terminal.Client(w.Metadata), w.Session, fmt.Sprint(w.Count), terminal.Short(w.WaitingFor), w.Reason})
 			}
-			err = c.Rows([]string{"PLACE", "WAITING SESSION", "COUNT", "FOR", "WHY", "METADATA"}, rows)
+			err = c.Rows([]string{"PLACE", "WAITER", "SESSION", "COUNT", "FOR", "WHY"}, rows)
 			return errors.Join(err, more(c, s.WaiterCount, len(s.Waiters), "waiters", allRows))
 		}}
 }
@@ -135,15 +135,15 @@ func resizeVerb() verb {
 		long:  "\n\nMore permits are granted to waiters at once. Fewer than are held end no lease: until enough came back, no permit is granted.",
 		least: 2, most: 2, complete: []source{semaphoreNames, noWords},
 		run: func(c *call) error {
-			n, err := strconv.ParseInt(c.arguments[1], 10, 64)
-			if err != nil || n < 0 {
-				return exit.Usage(fmt.Errorf("%q is no number of permits", c.arguments[1]))
+			n, err := strconv.ParseUint(c.arguments[1], 10, 63) // which takes no sign: +2 does not add
+			if err != nil {
+				return exit.Usage(fmt.Errorf("%q is no number of permits: resize sets how many there are in all", c.arguments[1]))
 			}
 			was, err := c.client.Get(c, c.arguments[0], signalbox.Holders(0), signalbox.Waiters(0))
 			if err != nil {
 				return err
 			}
-			s, _, err := c.client.Put(c, was.Name, signalbox.Permits(n), signalbox.Epoch(was.Epoch))
+			s, _, err := c.client.Put(c, was.Name, signalbox.Permits(int64(n)), signalbox.Epoch(was.Epoch))
 			if err != nil {
 				return err
 			}

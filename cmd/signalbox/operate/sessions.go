@@ -33,6 +33,7 @@ func acquireVerb() verb {
 	var n int64
 	var ttl, wait time.Duration
 	var metadata map[string]string
+	var anonymous bool
 	return verb{use: "acquire NAME", short: "Acquire permits, and leave the lease to its ttl", least: 1, most: 1, complete: []source{semaphoreNames},
 		long: "\n\nIt prints the session and the fencing token. Nothing renews the lease: \"signalbox renew SESSION\" does it once, and\n" +
 			"\"signalbox release SESSION\" ends it. \"signalbox run\" holds permits for as long as a command runs.",
@@ -41,6 +42,7 @@ func acquireVerb() verb {
 			flags.DurationVar(&ttl, "ttl", 30*time.Second, "how long the lease lives without a renewal")
 			flags.DurationVar(&wait, "wait", 0, "how long to wait for the permits; 0: not at all")
 			flags.StringToStringVar(&metadata, "metadata", nil, "key=value,…: shown beside the lease, for people")
+			flags.BoolVar(&anonymous, "anonymous", false, "leave host, pid and user out of that")
 		},
 		run: func(c *call) error {
 			if err := checkTTL(ttl); err != nil {
@@ -49,6 +51,13 @@ func acquireVerb() verb {
 			options := []signalbox.LeaseOption{signalbox.Count(n), signalbox.TTL(ttl)}
 			if len(metadata) > 0 {
 				options = append(options, signalbox.Metadata(metadata))
+			}
+			if anonymous {
+				c.cluster.Anonymous = true
+				var err error
+				if c.client, err = signalbox.New(c.cluster); err != nil {
+					return err
+				}
 			}
 			name := c.arguments[0]
 			held, err := within(c, wait, func(ctx context.Context, try bool) (*signalbox.Lease, error) {
@@ -134,7 +143,7 @@ func releaseVerb() verb {
 				held := slices.IndexFunc(s.Leases, func(l operator.Lease) bool { return l.Semaphore == name })
 				waits := slices.ContainsFunc(s.Waiting, func(w operator.Wait) bool { return w.Semaphores[name] > 0 })
 				if held < 0 && !waits {
-					return refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "the session %s neither holds %s nor waits for it", id, name)
+					return refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "%s neither holds %s nor waits for it", terminal.ClientOf(s.Metadata, id), name)
 				}
 				token := uint64(0)
 				if held >= 0 {
@@ -174,9 +183,9 @@ func sessionsVerb() verb {
 	return verb{use: "sessions", short: "List sessions, with what they hold",
 		run: func(c *call) error {
 			return terminal.List(c.Output, c.operator.ListSessions(c, operator.PageSize(pageSize)),
-				[]string{"SESSION", "HOLDS", "WAITS", "TTL", "LEFT", "METADATA"}, func(s *operator.Session) string { return s.ID },
+				[]string{"CLIENT", "SESSION", "HOLDS", "WAITS", "TTL", "LEFT"}, func(s *operator.Session) string { return s.ID },
 				func(s *operator.Session) []string {
-					return []string{s.ID, firstLeases(s, lineLeases), fmt.Sprint(s.WaitingCount), terminal.Short(s.TTL), terminal.Short(s.ExpiresIn), terminal.Pairs(s.Metadata)}
+					return []string{terminal.Client(s.Metadata), s.ID, firstLeases(s, lineLeases), fmt.Sprint(s.WaitingCount), terminal.Short(s.TTL), terminal.Short(s.ExpiresIn)}
 				})
 		}}
 }
@@ -199,11 +208,11 @@ func revokeVerb() verb {
 			}
 			for _, l := range s.Leases {
 				if l.Semaphore == c.arguments[0] {
-					return fmt.Sprintf("Take %d of %s from the session %s (%s). The holder may still be running: the token %d fences it.",
-						l.Count, terminal.Plain(l.Semaphore), s.ID, terminal.Plain(terminal.Pairs(s.Metadata)), l.Token), nil
+					return fmt.Sprintf("Take %d of %s from %s. The holder may still be running: the token %d fences it.",
+						l.Count, terminal.Plain(l.Semaphore), terminal.ClientOf(s.Metadata, s.ID), l.Token), nil
 				}
 			}
-			return "", refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "the session %s does not hold %s", s.ID, c.arguments[0])
+			return "", refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "%s does not hold %s", terminal.ClientOf(s.Metadata, s.ID), c.arguments[0])
 		},
 		run: func(c *call) error {
 			name, id := c.arguments[0], c.arguments[1]
@@ -227,8 +236,8 @@ func endVerb() verb {
 			if err != nil {
 				return "", sessionOver(err, c.arguments[0])
 			}
-			return fmt.Sprintf("End the session %s (%s), which holds: %s. Its client may still be running: the tokens fence it.",
-				s.ID, terminal.Plain(terminal.Pairs(s.Metadata)), terminal.Plain(orNone(firstLeases(s, lineLeases)))), nil
+			return fmt.Sprintf("End %s, which holds: %s. Its client may still be running: the tokens fence it.",
+				terminal.ClientOf(s.Metadata, s.ID), terminal.Plain(orNone(firstLeases(s, lineLeases)))), nil
 		},
 		run: func(c *call) error {
 			id := c.arguments[0]

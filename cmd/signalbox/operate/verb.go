@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +24,7 @@ type verb struct {
 	least, most int      // arguments
 	complete    []source // of the arguments; the last one is for all further ones
 	flags       func(*pflag.FlagSet)
-	// asks returns the question to ask before run; nil: the verb asks none.
+	// asks returns the question to ask before run; nil: the verb does not ask.
 	asks   func(*call) (string, error)
 	run    func(*call) error
 	below  []verb
@@ -74,9 +73,7 @@ func Commands(lookup func(string) (string, bool)) (commands []*cobra.Command) {
 func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 	var own common
 	command := &cobra.Command{Use: v.use, Short: v.short, Long: v.short + "." + v.long, SilenceUsage: true,
-		Args: func(command *cobra.Command, arguments []string) error {
-			return exit.Usage(v.count(command.CommandPath(), arguments))
-		}}
+		Args: target.Arguments(v.least, v.most)}
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usage(err) })
 	flags := command.Flags()
 	flags.SortFlags = false
@@ -101,24 +98,6 @@ func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 		command.AddCommand(below.command(lookup))
 	}
 	return command
-}
-
-// count checks the number of arguments. path is the verb with those above it.
-func (v verb) count(path string, arguments []string) error {
-	name, shown, _ := strings.Cut(v.use, " ")
-	if shown == "" {
-		shown = "none"
-	}
-	for i, a := range arguments {
-		if a == "" {
-			return fmt.Errorf("argument %d of %s is empty", i+1, name)
-		}
-	}
-	if len(arguments) < v.least || len(arguments) > v.most {
-		return &target.Advice{Err: fmt.Errorf("%d arguments given, and the arguments of %s are: %s", len(arguments), name, shown),
-			Next: fmt.Sprintf("See \"%s --help\".", path)}
-	}
-	return nil
 }
 
 // perform makes the client, asks where the verb asks, and runs it.

@@ -65,7 +65,7 @@ func TestDeletesWhatItAskedAbout(t *testing.T) {
 func TestAsksWhoHolds(t *testing.T) {
 	for session, want := range map[string]string{
 		`null`: "No session holds it.",
-		`"77"`: "The session 77 holds it, and its process may go on for a while.",
+		`"77"`: "It is held by session 77, whose process may go on for a while.",
 		`""`:   "A session that you may not see holds it, and its process may go on for a while.",
 	} {
 		c, _ := serving(t, `{"name":"db","value":"text","version":5,"session":`+session+`}`, "db")

@@ -64,7 +64,7 @@ func whyOf(c *call, s *signalbox.Semaphore) error {
 	}
 	others := map[string]bool{}
 	for _, w := range s.Waiters {
-		if err := c.Printf("%d. %s wants %d, for %s: %s%s", w.Position, w.Session, w.Count, terminal.Short(w.WaitingFor), w.Reason, obstacles(w.Obstacles, s.Name, others)); err != nil {
+		if err := c.Printf("%d. %s wants %d, for %s: %s%s", w.Position, terminal.ClientOf(w.Metadata, w.Session), w.Count, terminal.Short(w.WaitingFor), w.Reason, obstacles(w.Obstacles, s.Name, others)); err != nil {
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func whySession(c *call, s *operator.Session, most int) error {
 	if c.Format != terminal.Table {
 		return c.Result(s.ID, s)
 	}
-	if err := c.Printf("session %s holds: %s; %s left", s.ID, terminal.Plain(orNone(firstLeases(s, lineLeases))), terminal.Short(s.ExpiresIn)); err != nil {
+	if err := c.Printf("%s holds: %s; %s left", terminal.ClientOf(s.Metadata, s.ID), terminal.Plain(orNone(firstLeases(s, lineLeases))), terminal.Short(s.ExpiresIn)); err != nil {
 		return err
 	}
 	others := map[string]bool{}

@@ -27,7 +27,7 @@ func Backup(lookup func(string) (string, bool)) *cobra.Command {
 		Long: "Fetch a backup of the whole state from any node, and verify it. FILE is complete and durable once the command\n" +
 			"has ended well; before that it is as it was. With - for FILE the backup goes to standard output: its reader has\n" +
 			"to look at the exit status, or to verify it with \"signalbox inspect\".",
-		Args: oneArgument("the file to write, or -"),
+		Args: target.Arguments(1, 1),
 	}
 	flags := target.Add(command.Flags(), lookup)
 	command.RunE = func(command *cobra.Command, arguments []string) error {

@@ -157,7 +157,7 @@ func TestRestoreRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range []struct{ arguments, want string }{
-		{bad, "bad: the backup is cut short"}, {filepath.Join(folder, "none"), "no such file"}, {"", "takes one argument"},
+		{bad, "bad: the backup is cut short"}, {filepath.Join(folder, "none"), "no such file"}, {"", "needs a FILE"},
 		{good + " --sessions=all", `--sessions: "all" is neither keep nor end`},
 	} {
 		if _, err := executed(Restore(noVariable), append(strings.Fields(r.arguments), c.flag())...); err == nil || !strings.Contains(err.Error(), r.want) {

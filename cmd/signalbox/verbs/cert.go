@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/internal/certs"
 )
 
@@ -20,9 +23,9 @@ func Cert() *cobra.Command {
 			"cert node), then those of clients.\n\n" +
 			"All files go to one folder. Its ca-key.pem signs for the whole cluster: keep it off the nodes. A node needs\n" +
 			"ca.pem and its own two files. The keys are ECDSA P-256; an authority lasts ten years, what it issues one.",
-		Args: cobra.NoArgs,
+		Args: target.Arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("cert takes cluster, ca, node or client: see signalbox cert --help")
+			return exit.Usage(errors.New("cert needs one of: cluster, ca, node, client"))
 		},
 	}
 	var o certOptions
@@ -49,12 +52,7 @@ func (o *certOptions) cluster() *cobra.Command {
 			"ID is a node's --node-id, HOST a name or address by which clients reach it over HTTPS. The id and localhost\n" +
 			"are added. With --to, what the nodes need is also copied there, without the authority's key.",
 		Example: "  signalbox cert cluster n1=n1.example n2=n2.example n3=n3.example",
-		Args: func(command *cobra.Command, arguments []string) error {
-			if len(arguments) == 0 {
-				return errors.New("cert cluster takes the ids of all nodes")
-			}
-			return nil
-		},
+		Args:    target.Arguments(1, math.MaxInt),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			files, err := certs.MakeAuthority(o.dir, o.overwrite)
 			if !errors.Is(err, fs.ErrExist) { // else it is kept
@@ -94,7 +92,7 @@ func (o *certOptions) authority() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ca",
 		Short: "Make the certificate authority",
-		Args:  cobra.NoArgs,
+		Args:  target.Arguments(0, 0),
 		RunE: func(command *cobra.Command, _ []string) error {
 			files, err := certs.MakeAuthority(o.dir, o.overwrite)
 			if errors.Is(err, fs.ErrExist) {
@@ -112,7 +110,7 @@ func (o *certOptions) node() *cobra.Command {
 		Short: "Issue the certificate of a node",
 		Long: "Issue the certificate of a node, for connections with the other nodes and for HTTPS. ID is its --node-id;\n" +
 			"the names and addresses by which clients reach it are given by --host. localhost and the id are added.",
-		Args: oneArgument("the id of a node"),
+		Args: target.Arguments(1, 1),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			files, err := certs.MakeNode(o.dir, arguments[0], hosts, o.overwrite)
 			return printPair(command, files, err)
@@ -126,7 +124,7 @@ func (o *certOptions) client() *cobra.Command {
 	return &cobra.Command{
 		Use:   "client NAME",
 		Short: "Issue the certificate of a client",
-		Args:  oneArgument("the name of a client"),
+		Args:  target.Arguments(1, 1),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			files, err := certs.MakeClient(o.dir, arguments[0], o.overwrite)
 			return printPair(command, files, err)
@@ -144,14 +142,4 @@ func printPair(command *cobra.Command, files certs.Pair, err error) error {
 	}
 	_, err = fmt.Fprintf(command.OutOrStdout(), "%s\n%s\n", files.Cert, files.Key)
 	return err
-}
-
-// oneArgument demands exactly one word, which is described.
-func oneArgument(is string) cobra.PositionalArgs {
-	return func(command *cobra.Command, arguments []string) error {
-		if len(arguments) != 1 {
-			return fmt.Errorf("%s takes one argument, %s, not %d", command.CommandPath(), is, len(arguments))
-		}
-		return nil
-	}
 }

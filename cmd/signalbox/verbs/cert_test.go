@@ -55,17 +55,17 @@ func TestCertRefuses(t *testing.T) {
 	for _, c := range []struct {
 		arguments, want string
 	}{
-		{"", "cert takes cluster, ca, node or client"},
-		{"cluster", "takes the ids of all nodes"},
+		{"", "cert needs one of: cluster, ca, node, client"},
+		{"cluster", "cert cluster needs an ID"},
 		{"cluster n1 a/b", `"a/b" can't be the name`},
 		{"cluster n1=http://x", `"http://x" is neither a host name`},
 		{"ca", "ca.pem is there already: file already exists; with --overwrite all"},
-		{"ca more", "unknown command"},
-		{"node", "takes one argument, the id of a node, not 0"},
-		{"node a b", "not 2"},
+		{"ca more", `takes no arguments but flags: "more"`},
+		{"node", "needs an ID"},
+		{"node a b", `takes an ID, and not "b" too`},
 		{"node ../n1", `"../n1" can't be the name in a certificate`},
 		{"node n1 --host http://x", `"http://x" is neither a host name nor an IP address`},
-		{"client", "takes one argument, the name of a client, not 0"},
+		{"client", "needs a NAME"},
 		{"node n1 --dir " + t.TempDir(), "there is no certificate authority in"},
 	} {
 		out, err := cert(append([]string{"--dir", dir}, strings.Fields(c.arguments)...)...)

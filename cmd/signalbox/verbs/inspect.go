@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/signalbox/signalbox/cluster/offline"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 )
 
 // Inspect makes the subcommand that reports what a file holds. It works offline.
@@ -24,7 +25,7 @@ func Inspect() *cobra.Command {
 		Long: "Report what a backup, or the data folder of a node that does not run, holds: ids, indexes, members, counts, the\n" +
 			"semaphores with most leases and waiting requests, and the hash of the state. Every checksum is checked, and the\n" +
 			"state is read and checked too. No byte is changed. The exit status is 1 if something is damaged.",
-		Args: oneArgument("a backup or a data folder"),
+		Args: target.Arguments(1, 1),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if top < 0 {
 				return fmt.Errorf("--top: %d is below 0", top)

@@ -105,7 +105,7 @@ func TestInspectFails(t *testing.T) {
 		t.Errorf("%v, printed:\n%s", err, out)
 	}
 	for want, arguments := range map[string][]string{
-		"no such file": {path + "x"}, "takes one argument": {}, "below 0": {path, "--top", "-1"},
+		"no such file": {path + "x"}, "needs a FILE or FOLDER": {}, "below 0": {path, "--top", "-1"},
 	} {
 		if out, err := ran(Inspect(), arguments...); err == nil || !strings.Contains(err.Error(), want) || out != "" {
 			t.Errorf("%v: %v, printed %q", arguments, err, out)

@@ -24,7 +24,7 @@ func Restore(lookup func(string) (string, bool)) *cobra.Command {
 		Long: "Put the state of a backup into the place of the cluster's, which is lost: all semaphores, sessions and leases are\n" +
 			"then those of the backup. The file is verified first, and again by the node that leads, which the command finds\n" +
 			"by itself. No fencing token is given twice.",
-		Args: oneArgument("the file to read"),
+		Args: target.Arguments(1, 1),
 	}
 	flags := target.Add(command.Flags(), lookup)
 	command.Flags().StringVar(&sessions, "sessions", sessions, "keep: with the time that they had left; end: all end")

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/httpapi/access"
 )
 
@@ -17,9 +19,9 @@ func Token() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "token",
 		Short: "Make a token for a client",
-		Args:  cobra.NoArgs,
+		Args:  target.Arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("token takes new: see signalbox token new --help")
+			return exit.Usage(errors.New("token needs new"))
 		},
 	}
 	command.AddCommand(newToken())
@@ -45,7 +47,7 @@ func newToken() *cobra.Command {
 			"same time, so that one can be replaced by the next.",
 		Example: "  signalbox token new ci --scope use --prefix ci/\n" +
 			"  signalbox token new admin --scope admin --token-file admin.token --append tokens.toml",
-		Args: oneArgument("the name of a client"),
+		Args: target.Arguments(1, 1),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			return o.run(command, arguments[0])
 		},

@@ -30,7 +30,7 @@ export const encode = (text) => encodeURIComponent(text).replace(/['!()*]/g, (c)
 // path encodes what stands in the holes of a template.
 export const path = (parts, ...holes) => parts.reduce((all, part, i) => all + encode(String(holes[i - 1])) + part);
 export const address = (of) => new URL(of.slice(1), base).href;
-export const curl = (of, ...flags) => ["curl", ...flags, ...(token ? ['-H "Authorization: Bearer $SIGNALBOX_TOKEN"'] : []), `'${address(of)}'`].join(" ");
+export const curl = (of, ...flags) => ["curl", ...flags, ...(token ? ['-H "Authorization: Bearer $SIGNALBOX_API_TOKEN"'] : []), `'${address(of)}'`].join(" ");
 
 // verb is a subcommand of signalbox on this node. The words come last, behind --, as a name
 // may begin with a dash.

@@ -21,7 +21,7 @@ import (
 const (
 	// releaseWithin bounds how long Run waits for a node to confirm the release.
 	releaseWithin = 5 * time.Second
-	// withdrawWithin bounds the same when nothing was acquired.
+	// withdrawWithin bounds the same when the permits were not acquired.
 	withdrawWithin = 2 * time.Second
 	// longestName bounds the command's name in the session's metadata.
 	longestName = 200
@@ -106,7 +106,9 @@ func (h *Holder) acquire(ctx context.Context) (holding, error) {
 	}
 }
 
-func asksToEnd(s os.Signal) bool { return s != syscall.SIGUSR1 && s != syscall.SIGUSR2 }
+func asksToEnd(s os.Signal) bool {
+	return s != syscall.SIGUSR1 && s != syscall.SIGUSR2 && s != syscall.SIGWINCH
+}
 
 func interrupted(s syscall.Signal) error {
 	return &exit.Error{Status: exit.StatusSignal + int(s), Err: fmt.Errorf("ended by a signal (%v) before the command began", s)}
@@ -121,7 +123,10 @@ func (h *Holder) open(ctx context.Context) acquired {
 		ctx, cancel = context.WithTimeout(ctx, h.Wait)
 		defer cancel()
 	}
-	session := signalbox.SessionOptions{TTL: h.TTL, Margin: h.Grace + h.margin, Metadata: h.metadata()}
+	session := signalbox.SessionOptions{TTL: h.TTL, Margin: h.Grace + h.margin, Metadata: map[string]string{"command": plain(filepath.Base(h.Command[0]))}}
+	if h.Anonymous {
+		session.Metadata = nil
+	}
 	if h.Elect {
 		led, err := items.New(h.client).Elect(ctx, h.Name, []byte(h.Value), session)
 		return acquired{leadership{led}, err}
@@ -184,17 +189,8 @@ func namesHolders(value []byte) bool {
 	var lock struct{ Holders json.RawMessage }
 	var byID map[string]json.RawMessage
 	var list []string
-	_ = json.Unmarshal(value, &lock) // a value of another form has none
+	_ = json.Unmarshal(value, &lock) // a value of another form has no holders
 	return json.Unmarshal(lock.Holders, &byID) == nil && len(byID) > 0 || json.Unmarshal(lock.Holders, &list) == nil && len(list) > 0
-}
-
-// metadata identifies the holder to people who look at the semaphore.
-func (h *Holder) metadata() map[string]string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return map[string]string{"host": plain(host), "pid": strconv.Itoa(os.Getpid()), "command": plain(filepath.Base(h.Command[0]))}
 }
 
 // plain removes the characters that metadata may not have, and shortens the text.

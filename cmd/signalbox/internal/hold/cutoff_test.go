@@ -239,3 +239,33 @@ func TestRunGuard(t *testing.T) {
 		})
 	})
 }
+
+// lateHeld is a lease that is lost, whose deadline moves.
+type lateHeld struct{ deadline func() time.Time }
+
+func (lateHeld) Lost() <-chan struct{} {
+	lost := make(chan struct{})
+	close(lost)
+	return lost
+}
+func (lateHeld) Err() error            { return signalbox.ErrLost }
+func (l lateHeld) Deadline() time.Time { return l.deadline() }
+
+// TestGuardAfterSuspension: a suspension of the machine within the grace ends it.
+func TestGuardAfterSuspension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &actor{onTerm: -1}
+		_, _ = a.begin(nil, nil)
+		began := time.Now()
+		g := &guard{child: a, grace: 10 * time.Second, margin: time.Second, held: lateHeld{func() time.Time {
+			if time.Since(began) < 2*time.Second {
+				return began.Add(time.Minute)
+			}
+			return began // it was suspended for a minute
+		}}}
+		_ = g.watch()
+		if took := a.vanished.Sub(began); took > 2*time.Second+2*lookEvery {
+			t.Errorf("it lived on for %v", took)
+		}
+	})
+}

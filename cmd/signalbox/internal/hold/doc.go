@@ -16,6 +16,8 @@
 //   - acquire.go: permits or an item before the command, and the release after it
 //   - guard.go: ends the command before another client could be granted the same
 //   - group.go: the command as a process group, and its terminal
+//   - inherited_linux.go: the signals that this process's caller ignored
+//   - inherited_other.go: not known on other systems
 //   - parent_linux.go: ties the command to this process, as only Linux can
 //   - parent_other.go: no ties on other systems
 package hold

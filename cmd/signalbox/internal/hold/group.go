@@ -1,7 +1,9 @@
 package hold
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -16,12 +18,13 @@ import (
 // group is a running command in a process group of its own. It has this process's
 // standard streams.
 type group struct {
-	process *os.Process
+	pid     int
 	ended   chan struct{}
-	state   *os.ProcessState // read after ended
+	outcome syscall.WaitStatus // read after ended
 }
 
-// startGroup starts a command.
+// startGroup starts a command, and waits for every process that ends as a child of this one: as
+// process 1, or as the parent of the command's orphans, it is the one process that can.
 func startGroup(command, environment []string) (child, error) {
 	adoptOrphans()
 	g := &group{ended: make(chan struct{})}
@@ -30,25 +33,18 @@ func startGroup(command, environment []string) (child, error) {
 		// For ever: to the kernel, a parent's death is that of the thread that started
 		// the child.
 		runtime.LockOSThread()
-		c := exec.Command(command[0], command[1:]...)
-		c.Env = environment
-		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
-		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		dieWithParent(c.SysProcAttr)
-		takeBack := lendTerminal(c.SysProcAttr)
-		err := c.Start()
-		g.process = c.Process
-		started <- err
+		attributes := &syscall.SysProcAttr{Setpgid: true}
+		dieWithParent(attributes)
+		takeBack := lendTerminal(attributes)
+		err := g.start(command, environment, attributes)
+		signal.Ignore(syscall.SIGTTOU) // after the start, since the command would inherit it: it would stop this process in the background
 		if err != nil {
 			takeBack()
-			return
 		}
-		awake := keepGoing(c.Process.Pid)
-		_ = c.Wait() // the state has the outcome
-		awake()
-		takeBack()
-		g.state = c.ProcessState
-		close(g.ended)
+		started <- err
+		if err == nil {
+			g.reap(takeBack)
+		}
 	}()
 	if err := <-started; err != nil {
 		return nil, err
@@ -56,8 +52,59 @@ func startGroup(command, environment []string) (child, error) {
 	return g, nil
 }
 
+// start starts the command: a script without #! by the shell, as a shell does.
+func (g *group) start(command, environment []string, attributes *syscall.SysProcAttr) error {
+	c := exec.Command(command[0], command[1:]...)
+	c.Env = environment
+	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+	c.SysProcAttr = attributes
+	err := c.Start()
+	if errors.Is(err, syscall.ENOEXEC) && isText(c.Path) {
+		script := exec.Command("/bin/sh", append([]string{"--", c.Path}, command[1:]...)...)
+		script.Env, script.Stdin, script.Stdout, script.Stderr, script.SysProcAttr = c.Env, c.Stdin, c.Stdout, c.Stderr, c.SysProcAttr
+		c, err = script, script.Start()
+	}
+	if err == nil {
+		g.pid = c.Process.Pid
+	}
+	return err
+}
+
+// isText reports whether a file begins with no NUL, which shells take for a sign of another
+// machine's program.
+func isText(path string) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	head := make([]byte, 128)
+	n, _ := io.ReadFull(file, head) // a short or empty script
+	return !bytes.Contains(head[:n], []byte{0})
+}
+
+// reap waits for the end of each child of this process, and calls ended when that is the command. It continues the command whenever it is stopped, as by Ctrl-Z: it would hold its
+// permits without working, and no shell knows of it to continue it.
+func (g *group) reap(ended func()) {
+	for {
+		var status syscall.WaitStatus
+		switch pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil); {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return
+		case pid != g.pid: // an orphan
+		case status.Stopped():
+			g.signal(syscall.SIGCONT)
+		default:
+			ended()
+			g.outcome = status
+			close(g.ended)
+		}
+	}
+}
+
 func (g *group) signal(s syscall.Signal) {
-	_ = syscall.Kill(-g.process.Pid, s) // ESRCH: all of it has ended just now
+	_ = syscall.Kill(-g.pid, s) // ESRCH: all of it has ended just now
 }
 
 func (g *group) exited() <-chan struct{} { return g.ended }
@@ -68,15 +115,7 @@ func (g *group) gone() bool {
 	default:
 		return false
 	}
-	// Orphans of the group may be ours by now; a dead one counts as living until its
-	// parent has waited for it.
-	for {
-		pid, err := syscall.Wait4(-g.process.Pid, nil, syscall.WNOHANG, nil)
-		if pid <= 0 && !errors.Is(err, syscall.EINTR) {
-			break
-		}
-	}
-	return errors.Is(syscall.Kill(-g.process.Pid, 0), syscall.ESRCH)
+	return errors.Is(syscall.Kill(-g.pid, 0), syscall.ESRCH)
 }
 
 func (g *group) status() int {
@@ -85,10 +124,10 @@ func (g *group) status() int {
 	default:
 		return exit.StatusSignal + int(syscall.SIGKILL) // it hangs in the kernel, and was sent one
 	}
-	if w, is := g.state.Sys().(syscall.WaitStatus); is && w.Signaled() {
-		return exit.StatusSignal + int(w.Signal())
+	if g.outcome.Signaled() {
+		return exit.StatusSignal + int(g.outcome.Signal())
 	}
-	return g.state.ExitCode()
+	return g.outcome.ExitStatus()
 }
 
 // lendTerminal moves the command's group to the terminal's foreground, if this
@@ -99,7 +138,6 @@ func lendTerminal(a *syscall.SysProcAttr) (takeBack func()) {
 	if err != nil || own != unix.Getpgrp() {
 		return func() {} // no terminal, or another group is in its foreground
 	}
-	signal.Ignore(syscall.SIGTTOU) // it would stop this process when it takes the terminal back
 	a.Foreground, a.Ctty = true, terminal
 	return func() { _ = unix.IoctlSetPointerInt(terminal, unix.TIOCSPGRP, own) }
 }
@@ -107,6 +145,10 @@ func lendTerminal(a *syscall.SysProcAttr) (takeBack func()) {
 // stayAwake keeps Ctrl-Z from stopping this process, which has to renew.
 func stayAwake() (stop func()) {
 	unheard := make(chan os.Signal, 1) // not ignored, since the command would inherit that
-	signal.Notify(unheard, syscall.SIGTSTP, syscall.SIGTTIN)
+	for _, s := range []os.Signal{syscall.SIGTSTP, syscall.SIGTTIN} {
+		if !signal.Ignored(s) {
+			signal.Notify(unheard, s)
+		}
+	}
 	return func() { signal.Stop(unheard) }
 }

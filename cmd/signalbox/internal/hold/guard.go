@@ -32,8 +32,8 @@ type child interface {
 }
 
 // guard watches over a command while permits or an item are held. By deadline - margin at
-// the latest, on this process's own monotonic clock, it has killed the whole group: the
-// cluster grants them to no other client before the deadline.
+// the latest it has killed the whole group: the cluster grants them to no other client before
+// the deadline. After a suspension of the machine that passed the deadline it does so at once.
 type guard struct {
 	held    watched
 	child   child
@@ -65,37 +65,31 @@ func (g *guard) watch() error {
 func (g *guard) end() {
 	g.child.signal(syscall.SIGTERM)
 	g.child.signal(syscall.SIGCONT) // a stopped process would not notice
-	if g.goneBy(g.killAt()) {
+	asked := time.Now()
+	// The grace never lasts until later than the margin before the deadline, however late end was
+	// called, and also if the machine is suspended meanwhile, which moves the deadline.
+	if g.gone(func() bool {
+		return time.Since(asked) >= g.grace || time.Until(g.held.Deadline()) <= g.margin+lookEvery
+	}) {
 		return
 	}
 	g.child.signal(syscall.SIGKILL)
-	g.goneBy(time.Now().Add(killedWithin))
+	killed := time.Now()
+	g.gone(func() bool { return time.Since(killed) >= killedWithin })
 }
 
-// killAt is when the grace is over: never later than the margin before the deadline,
-// however late end was called.
-func (g *guard) killAt() time.Time {
-	at := time.Now().Add(g.grace)
-	if latest := g.held.Deadline().Add(-g.margin); latest.Before(at) {
-		return latest
-	}
-	return at
-}
-
-// goneBy waits until the group has ended, at most until late, and reports whether it
-// has.
-func (g *guard) goneBy(late time.Time) bool {
-	timer := time.NewTimer(time.Until(late))
-	defer timer.Stop()
+// gone waits until the group has ended, or it is late, and reports whether it has ended.
+func (g *guard) gone(late func() bool) bool {
 	again := time.NewTicker(lookEvery)
 	defer again.Stop()
 	for !g.child.gone() {
+		if late() {
+			return false
+		}
 		select {
 		case <-again.C:
 		case s := <-g.signals:
 			g.child.signal(s.(syscall.Signal))
-		case <-timer.C:
-			return g.child.gone()
 		}
 	}
 	return true

@@ -32,8 +32,9 @@ type Config struct {
 	TTL       time.Duration // of the session, which is renewed every third of it
 	Wait      time.Duration // until it holds; 0: not at all, which Elect does not take
 	Grace     time.Duration // between TERM and KILL; 0: a sixth of TTL, at most 10 s
+	Anonymous bool          // don't record the host, process, user and command
 	Log       *slog.Logger
-	Signals   <-chan os.Signal // relayed to the command; nil: none
+	Signals   <-chan os.Signal // relayed to the command; may be nil
 
 	begin func(command, environment []string) (child, error)
 }
@@ -56,7 +57,7 @@ func New(c Config) (*Holder, error) {
 		return nil, exit.Usage(err)
 	}
 	var err error
-	h.Cluster.Logger = h.Log
+	h.Cluster.Logger, h.Cluster.Anonymous = h.Log, h.Anonymous
 	if h.client, err = signalbox.New(h.Cluster); err != nil {
 		return nil, exit.Usage(err)
 	}
@@ -118,15 +119,16 @@ func (h *Holder) Run(ctx context.Context) error {
 }
 
 // relayed are the signals that the command's group receives too.
-var relayed = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
+var relayed = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH}
 
 // Catch returns the channel for Config.Signals. It takes INT and TERM away from the
-// program's own handling; the end of ctx counts as TERM. An ignored signal stays
-// ignored, as under nohup. Ctrl-Z does not stop this process, which has to renew,
+// program's own handling; the end of ctx counts as TERM. A signal that the caller ignored stays
+// ignored, also in the command. Ctrl-Z does not stop this process, which has to renew,
 // until stop is called.
 func Catch(ctx context.Context) (_ <-chan os.Signal, stop func()) {
 	signals := make(chan os.Signal, 16)
 	signal.Reset(syscall.SIGINT, syscall.SIGTERM) // the program would end at the second one
+	ignoreInherited()
 	for _, s := range relayed {
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
@@ -138,5 +140,29 @@ func Catch(ctx context.Context) (_ <-chan os.Signal, stop func()) {
 		mayStop()
 		undo()
 		signal.Stop(signals)
+	}
+}
+
+// toldByGo are the signals that Go reports as ignored by this program's caller: it asks for these
+// two alone, and before main handles them.
+var toldByGo = func() (ignored []syscall.Signal) {
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			ignored = append(ignored, s)
+		}
+	}
+	return ignored
+}()
+
+// ignoreInherited makes this process, and so its command, ignore the signals that its caller
+// ignored: sh ignores INT and QUIT for a job in the background, nohup HUP, systemd PIPE. Go's runtime
+// has replaced most of that with its own handlers.
+func ignoreInherited() {
+	for _, s := range append(ignoredAtStart(), toldByGo...) {
+		switch s {
+		case syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPROF: // without them this process can't wait, nor Go run
+		default:
+			signal.Ignore(s)
+		}
 	}
 }

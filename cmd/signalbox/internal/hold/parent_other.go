@@ -9,6 +9,3 @@ func dieWithParent(*syscall.SysProcAttr) {}
 
 // adoptOrphans has no effect: only Linux can do it.
 func adoptOrphans() {}
-
-// keepGoing has no effect: only Linux can do it.
-func keepGoing(int) (stop func()) { return func() {} }

@@ -8,6 +8,8 @@ import (
 	"net"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	signalbox "github.com/signalbox/signalbox/client"
 )
 
@@ -36,7 +38,7 @@ func Explain(err error) error {
 	next := ""
 	switch {
 	case errors.Is(err, signalbox.ErrUnauthenticated):
-		next = "Give a token of this cluster by --token-file or " + tokenVariable + "."
+		next = "Give a token of this cluster by --token-file or " + tokenVariable + "; a number in " + earlierVariable + " is a fencing token, not that."
 	case errors.Is(err, signalbox.ErrForbidden):
 		next = "Its scope and prefixes don't allow this: ask an operator for a token that does."
 	case refusal != nil && refusal.Code == "" && strings.HasPrefix(refusal.Detail, "Client sent an HTTP request to an HTTPS server"):
@@ -63,6 +65,44 @@ func Explain(err error) error {
 		return err
 	}
 	return &Advice{err, next}
+}
+
+// Arguments checks that a command gets as many arguments, by the names that its Use has for them.
+func Arguments(least, most int) cobra.PositionalArgs {
+	return func(command *cobra.Command, arguments []string) error {
+		name, names := strings.TrimPrefix(command.CommandPath(), "signalbox "), strings.Fields(command.Use)[1:]
+		for i, a := range arguments {
+			switch {
+			case i >= most && command.HasAvailableSubCommands():
+				return fmt.Errorf("%s has no %q", name, a)
+			case i >= most && most == 0:
+				return fmt.Errorf("%s takes no arguments but flags: %q", name, a)
+			case i >= most:
+				return fmt.Errorf("%s takes %s, and not %q too", name, listed(names[:most]), a)
+			case a == "":
+				return fmt.Errorf("%s needs %s, which is empty", name, listed(names[i:i+1]))
+			}
+		}
+		if len(arguments) < least {
+			return fmt.Errorf("%s needs %s", name, listed(names[:least]))
+		}
+		return nil
+	}
+}
+
+// listed is the names of arguments in a sentence.
+func listed(names []string) string {
+	var parts []string
+	for _, name := range names {
+		name, _, _ = strings.Cut(strings.Trim(name, "[]"), "[")
+		name = strings.ReplaceAll(name, "|", " or ")
+		article := "a "
+		if name == "N" || strings.ContainsRune("AEIOU", rune(name[0])) {
+			article = "an "
+		}
+		parts = append(parts, article+name)
+	}
+	return strings.Join(parts, " and ")
 }
 
 // reworded replaces the text of an error.

@@ -10,9 +10,9 @@
 // context: a name for the addresses and credentials of one cluster, in a file of the user's.
 //
 // There is no flag for the token itself, which every user of a machine could read in its
-// list of processes: it comes from a file, or from the variable SIGNALBOX_TOKEN. "signalbox
-// run" sets that variable for its command to the fencing token, a number: a value that is
-// a number is no token.
+// list of processes: it comes from a file, or from the variable SIGNALBOX_API_TOKEN. An
+// earlier name of that is SIGNALBOX_TOKEN, which "signalbox run" sets for its command to the
+// fencing token: a number there is no token.
 //
 // The package is called by cmd/signalbox and its verbs. It sends no request itself.
 //

@@ -28,8 +28,12 @@ type Flags struct {
 	tokenOfContext    bool   // the context gave the file of the token
 }
 
-// tokenVariable has the token, where no file has it.
-const tokenVariable = "SIGNALBOX_TOKEN"
+// tokenVariable has the token, where no file has it. earlierVariable may have it too, unless its value is
+// a number: there run and elect put the fencing token for their command.
+const (
+	tokenVariable   = "SIGNALBOX_API_TOKEN"
+	earlierVariable = "SIGNALBOX_TOKEN"
+)
 
 // defaultAddresses is where "signalbox dev" serves.
 var defaultAddresses = []string{"http://127.0.0.1:8701"}
@@ -42,7 +46,7 @@ const (
 )
 
 // Add adds the flags of a cluster. lookup reads an environment variable; those of the
-// flags are for the caller to read, but for SIGNALBOX_TOKEN, which is of no flag.
+// flags are for the caller to read, but for the token's, which is of no flag.
 func Add(flags *pflag.FlagSet, lookup func(string) (string, bool)) *Flags {
 	f := &Flags{lookup: lookup, set: flags}
 	flags.StringSliceVar(&f.Addresses, "addr", defaultAddresses, "the nodes' base URLs; each run tries them in an order drawn at random")
@@ -103,7 +107,8 @@ func (f *Flags) Service() (*http.Client, []*url.URL, error) {
 }
 
 // Environment returns variables, NAME=VALUE, by which another program finds the same
-// cluster, without credentials. It holds once Client has returned.
+// cluster. Credentials in other variables that are not those of this cluster it empties. It holds
+// once Client has returned.
 func (f *Flags) Environment() []string {
 	var addresses []string
 	for _, address := range f.Addresses {
@@ -115,6 +120,12 @@ func (f *Flags) Environment() []string {
 	context := settings.Variable("context")
 	if name, _ := f.lookup(context); name != "" && name != f.used { // its credentials are for another cluster
 		variables = append(variables, context+"=")
+	}
+	used := f.credentials()
+	for _, v := range [][2]string{{tokenVariable, used.Token}, {settings.Variable("token-file"), used.TokenFile}} {
+		if inherited, _ := f.lookup(v[0]); inherited != "" && strings.TrimSpace(inherited) != v[1] {
+			variables = append(variables, v[0]+"=")
+		}
 	}
 	return variables
 }
@@ -155,8 +166,14 @@ func HTTP(given credentials.Config, addresses []*url.URL) (*http.Client, error) 
 func (f *Flags) credentials() credentials.Config {
 	cfg := f.given
 	token, _ := f.lookup(tokenVariable)
+	if token = strings.TrimSpace(token); token == "" {
+		earlier, _ := f.lookup(earlierVariable)
+		if earlier = strings.TrimSpace(earlier); strings.Trim(earlier, "0123456789") != "" {
+			token = earlier
+		}
+	}
 	weak := f.tokenOfContext && !given(f.set.Lookup("context"))
-	if token = strings.TrimSpace(token); (cfg.TokenFile == "" || weak) && strings.Trim(token, "0123456789") != "" {
+	if (cfg.TokenFile == "" || weak) && token != "" {
 		cfg.Token, cfg.TokenFile = token, ""
 	}
 	return cfg

@@ -16,11 +16,19 @@ import (
 	signalbox "github.com/signalbox/signalbox/client"
 )
 
+// fencing is the value that run gives to the variable of the same earlier name.
+const fencing = "18446744073709551615"
+
 // flags parses a command line. token is the variable's value.
 func flags(t *testing.T, token string, arguments ...string) *Flags {
 	t.Helper()
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	f := Add(set, func(name string) (string, bool) { return token, name == "SIGNALBOX_TOKEN" && token != "" })
+	f := Add(set, func(name string) (string, bool) {
+		if variable := map[bool]string{true: "SIGNALBOX_TOKEN", false: "SIGNALBOX_API_TOKEN"}[token == fencing]; name != variable {
+			return "", false
+		}
+		return token, token != ""
+	})
 	if err := set.Parse(arguments); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +55,7 @@ func TestTokens(t *testing.T) {
 	}{
 		{"none", "", nil, ""},
 		{"a variable", "of-the-variable\n", nil, "Bearer of-the-variable"},
-		{"a fencing token", "18446744073709551615", nil, ""},
+		{"a fencing token", fencing, nil, ""},
 		{"a file", "", []string{"--token-file", file}, "Bearer of-the-file"},
 		{"a file and a variable", "of-the-variable", []string{"--token-file", file}, "Bearer of-the-file"},
 	} {
@@ -93,7 +101,7 @@ func TestErrorsNameTheFlag(t *testing.T) {
 		{"no URL, with a password", "", []string{"--addr", "http://me:s3cret@n1:port"}, []string{"--addr"}},
 		{"a query, with a password", "", []string{"--addr", "http://me:s3cret@n1?x=1"}, []string{"--addr", "n1?x=1"}},
 		{"a file", "", []string{"--token-file", none}, []string{"--token-file", none}},
-		{"a variable", "s3cret s3cret", nil, []string{"SIGNALBOX_TOKEN", "spaces"}},
+		{"a variable", "s3cret s3cret", nil, []string{"SIGNALBOX_API_TOKEN", "spaces"}},
 		{"authorities", "", []string{"--ca", none}, []string{"--ca", none}},
 		{"a certificate", "", []string{"--key", none}, []string{"--cert", "key"}},
 		{"plain HTTP", "s3cret", []string{"--addr", "n1:8701"}, []string{"--send-token-over-http", "http://n1:8701", "https://"}},
@@ -142,7 +150,7 @@ func TestExplain(t *testing.T) {
 		err  error
 		hint string
 	}{
-		{signalbox.ErrUnauthenticated, "--token-file or SIGNALBOX_TOKEN"},
+		{signalbox.ErrUnauthenticated, "--token-file or SIGNALBOX_API_TOKEN"},
 		{signalbox.ErrForbidden, "scope and prefixes"},
 		{x509.UnknownAuthorityError{}, "--ca"},
 		{errors.New("other"), ""},

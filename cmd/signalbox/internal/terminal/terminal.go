@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -210,6 +211,37 @@ func Pairs(metadata map[string]string) string {
 	}
 	slices.Sort(pairs)
 	return strings.Join(pairs, " ")
+}
+
+// Client is the metadata of a session for people: first the user, host and process, which the clients record,
+// then the other pairs.
+func Client(metadata map[string]string) string {
+	rest := maps.Clone(metadata)
+	var parts []string
+	if user, host := metadata["user"], metadata["host"]; user != "" && host != "" {
+		parts = append(parts, user+"@"+host)
+		delete(rest, "user")
+		delete(rest, "host")
+	} else if host != "" {
+		parts = append(parts, host)
+		delete(rest, "host")
+	}
+	if pid := metadata["pid"]; pid != "" && len(parts) > 0 {
+		parts = append(parts, "pid "+pid)
+		delete(rest, "pid")
+	}
+	if len(rest) > 0 {
+		parts = append(parts, Pairs(rest))
+	}
+	return strings.Join(parts, " ")
+}
+
+// ClientOf is Client, with the session's id behind it.
+func ClientOf(metadata map[string]string, session string) string {
+	if who := Plain(Client(metadata)); who != "" {
+		return fmt.Sprintf("%s (session %s)", who, session)
+	}
+	return "session " + session
 }
 
 var (

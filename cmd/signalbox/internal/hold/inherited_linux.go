@@ -1,0 +1,96 @@
+//go:build amd64 || arm64
+
+package hold
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"unsafe"
+)
+
+// action is the kernel's sigaction; its first word is the handler.
+type action [4]uint64
+
+// sigaction reads the action of a signal, and replaces it unless next is nil.
+func sigaction(s syscall.Signal, next *action) (before action, ok bool) {
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(&before)), 8, 0, 0)
+	return before, errno == 0
+}
+
+const (
+	ignore      = 1 // SIG_IGN
+	signalCount = 65
+)
+
+// ignoredAtStart returns the signals that were ignored when this program was executed. At its start
+// Go's runtime replaces these actions and keeps the ones before in an array, runtime.fwdSig, that no
+// function returns. So we look for the array in this process's memory: Notify makes the runtime copy the
+// action of a signal that it has not handled yet to the array; for three neighbours we set
+// Go's own handler first, which is harmless to run, and which stands nowhere else three times in a
+// row. If it is not found exactly once, the result lacks what Go replaced, as in earlier versions.
+func ignoredAtStart() (ignored []syscall.Signal) {
+	handler, ok := sigaction(syscall.SIGQUIT, nil)
+	if !ok || handler[0] <= ignore {
+		return nil
+	}
+	marked := []os.Signal{syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU}
+	for _, s := range marked {
+		if before, _ := sigaction(s.(syscall.Signal), &handler); before[0] == ignore {
+			ignored = append(ignored, s.(syscall.Signal))
+		}
+	}
+	unheard := make(chan os.Signal, 1)
+	signal.Notify(unheard, marked...)
+	signal.Stop(unheard)
+	mark := bytes.Repeat(binary.NativeEndian.AppendUint64(nil, handler[0]), len(marked))
+	var found [][]byte
+	for _, memory := range variables() {
+		at := bytes.Index(memory, mark)
+		if begin := at - 8*int(syscall.SIGTSTP); at >= 0 && begin >= 0 && begin+8*signalCount <= len(memory) {
+			found = append(found, memory[begin:][:8*signalCount])
+		}
+	}
+	if len(found) != 1 {
+		return ignored
+	}
+	for s := range syscall.Signal(signalCount) {
+		if binary.NativeEndian.Uint64(found[0][8*s:]) == ignore {
+			ignored = append(ignored, s)
+		}
+	}
+	return ignored
+}
+
+// variables returns copies of the memory of this program's global variables: the writable mappings of its
+// file, and the ones right behind these.
+func variables() (memory [][]byte) {
+	program, _ := os.Readlink("/proc/self/exe")
+	maps, _ := os.ReadFile("/proc/self/maps")
+	self, err := os.Open("/proc/self/mem")
+	if program == "" || err != nil {
+		return nil
+	}
+	defer self.Close()
+	end := uint64(0)
+	for line := range strings.Lines(string(maps)) {
+		var from, to uint64
+		var may string
+		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &may); err != nil || !strings.Contains(line, program) && from != end {
+			continue
+		}
+		end = to
+		copied := make([]byte, to-from)
+		if !strings.HasPrefix(may, "rw") {
+			continue
+		}
+		if n, _ := self.ReadAt(copied, int64(from)); n == len(copied) {
+			memory = append(memory, copied)
+		}
+	}
+	return memory
+}

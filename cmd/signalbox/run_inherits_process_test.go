@@ -1,0 +1,99 @@
+//go:build processes && linux
+
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestRunChangesNothing runs shell scripts in which "$@" stands before a command: empty, and with run in it.
+func TestRunChangesNothing(t *testing.T) {
+	_, url, _ := startAlone(t)
+	file := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(file, []byte("echo $# $1 $0\nexit 3\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, script := range []string{
+		`"$@" grep SigIgn /proc/self/status`,
+		`trap '' PIPE TERM USR1; "$@" grep SigIgn /proc/self/status`,
+		`trap '' HUP QUIT TSTP TTOU; "$@" grep SigIgn /proc/self/status`,
+		`"$@" grep SigIgn /proc/self/status & wait`, // INT and QUIT
+		`"$@" "$SCRIPT" 'a b'; echo $?`,
+	} {
+		var said [2]string
+		for i, before := range [][]string{nil, {testProgram, "run", "db", "--permits", "1", "--addr", url, "--"}} {
+			shell := exec.Command("sh", append([]string{"-c", script, "sh"}, before...)...)
+			shell.Env = append(os.Environ(), asProgram+"=1", "SCRIPT="+file)
+			output, err := shell.CombinedOutput()
+			if said[i] = string(output); err != nil {
+				t.Errorf("%v: %s", err, output)
+			}
+		}
+		if said[0] != said[1] {
+			t.Errorf("%s\nalone: %s\nby run: %s", script, said[0], said[1])
+		}
+	}
+}
+
+// TestRunReaps: no process that the command leaves behind stays a zombie while the command runs, whether run is
+// an ordinary process or process 1, which also hands TERM on.
+func TestRunReaps(t *testing.T) {
+	_, url, _ := startAlone(t)
+	for name, flags := range map[string]uintptr{"ordinary": 0, "process 1": syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID} {
+		t.Run(name, func(t *testing.T) {
+			made := filepath.Join(t.TempDir(), "made")
+			script := `trap 'exit 7' TERM; for i in 1 2 3 4 5 6 7 8 9; do (setsid sh -c : & sh -c : &); done; : > "$0"; while :; do sleep 0.05; done`
+			run := exec.Command(testProgram, "run", name, "--permits", "1", "--addr", url, "--", "sh", "-c", script, made)
+			run.Env = append(os.Environ(), asProgram+"=1")
+			run.Stderr = os.Stderr
+			run.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: flags}
+			if err := run.Start(); err != nil && flags != 0 {
+				t.Skipf("this machine gives no namespaces: %v", err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			defer run.Wait()
+			defer run.Process.Kill()
+			eventually(t, 20*time.Second, func() error {
+				if _, err := os.Stat(made); err != nil {
+					return err
+				}
+				all, err := exec.Command("ps", "-o", "stat=,args=", "--ppid", fmt.Sprint(run.Process.Pid)).Output()
+				if text := strings.TrimSpace(string(all)); err != nil || strings.Count(text, "\n") != 0 || !strings.Contains(text, made) {
+					return fmt.Errorf("children of run: %s, %v", text, err)
+				}
+				return nil
+			})
+			_ = run.Process.Signal(syscall.SIGTERM)
+			if _ = run.Wait(); run.ProcessState.ExitCode() != 7 {
+				t.Errorf("%v", run.ProcessState)
+			}
+		})
+	}
+}
+
+// TestRunInRun: on a cluster with tokens the variable of the credentials stands beside that of the fencing token.
+func TestRunInRun(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens.toml")
+	if err := os.WriteFile(tokens, fmt.Appendf(nil, "[[token]]\nname = \"job\"\nhash = \"sha256:%x\"\nscopes = [\"use\"]\n", sha256.Sum256([]byte(useToken))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, url, _ := startAlone(t, "--tokens", tokens)
+	run := func(name string, command ...string) []string {
+		return append([]string{testProgram, "run", name, "--permits", "1", "--addr", url, "--"}, command...)
+	}
+	outer := run("a", run("b", "sh", "-c", "echo $SIGNALBOX_SEMAPHORE")...)
+	both := exec.Command(outer[0], outer[1:]...)
+	both.Env = append(os.Environ(), asProgram+"=1", "SIGNALBOX_API_TOKEN="+useToken)
+	if output, err := both.CombinedOutput(); err != nil || string(output) != "b\n" {
+		t.Errorf("%v: %s", err, output)
+	}
+}
