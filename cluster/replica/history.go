@@ -42,7 +42,7 @@ type EventID struct {
 	Ordinal int
 }
 
-// EventEntry is the events of one entry of the log. It is never changed.
+// EventEntry is the events of one entry of the log, at least one. It is never changed.
 type EventEntry struct {
 	Index uint64
 	NowMS int64 // cluster time of the entry

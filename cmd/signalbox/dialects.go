@@ -39,7 +39,7 @@ var dialects = []dialect{
 	}},
 	{"consul", true, func(c *config, _ *node, x *exchange.Exchange) (exchange.Dialect, error) {
 		number, _ := version()
-		return consul.New(x, consul.Config{LingerPercent: c.consulLinger, Watchers: c.native.MaxWatchers, Version: bareVersion(number)})
+		return consul.New(x, consul.Config{LingerPercent: c.consulLinger, Version: bareVersion(number)})
 	}},
 	{"fleetlock", true, func(_ *config, _ *node, x *exchange.Exchange) (exchange.Dialect, error) { return fleetlock.New(x), nil }},
 	{"terraform", true, func(_ *config, _ *node, x *exchange.Exchange) (exchange.Dialect, error) { return terraform.New(x), nil }},

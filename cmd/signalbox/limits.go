@@ -41,7 +41,7 @@ func addLimits(flags *pflag.FlagSet, c *config) {
 	limits.IntVar(&c.connections, "max-connections", c.connections, "connections to the API; some more are kept for probes")
 	limits.Var((*size)(&x.BodyMemory), "max-body-memory", "what bodies that are being received may take in all, beyond 4KiB each")
 	limits.Var((*size)(&x.ReplyMemory), "max-reply-memory", "what replies that clients have not taken may take in all, beyond 16KiB each")
-	limits.IntVar(&c.native.MaxWatchers, "max-watchers", c.native.MaxWatchers, "streams of events and blocking queries that may be open on this node")
+	limits.IntVar(&x.MaxWatchers, "max-watchers", x.MaxWatchers, "streams of events and blocking queries that may be open on this node")
 	limits.Int64Var(&c.historyEvents, "event-history", c.historyEvents, "events that this node keeps for those who follow them")
 	limits.Var(&c.historyBytes, "event-history-size", "what they may take")
 	limits.IntVar(&c.metricsSemaphores, "metrics-semaphores", c.metricsSemaphores, "semaphores that have metrics of their own; the others share some")

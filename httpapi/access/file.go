@@ -30,6 +30,7 @@ type Block struct {
 	Leases            *int64    `toml:"leases"`
 	Waiting           *int64    `toml:"waiting"`
 	RequestsPerSecond *int64    `toml:"requests_per_second"`
+	Watchers          *int64    `toml:"watchers"`
 }
 
 // hash is the SHA-256 of a token's text.
@@ -131,6 +132,7 @@ func (b *Block) check() (g grant, err error) {
 	}{
 		{"sessions", b.Sessions, &g.identity.Limits.Sessions}, {"leases", b.Leases, &g.identity.Limits.Leases},
 		{"waiting", b.Waiting, &g.identity.Limits.Waiting}, {"requests_per_second", b.RequestsPerSecond, &g.identity.PerSecond},
+		{"watchers", b.Watchers, &g.identity.Watchers},
 	} {
 		if limit.given == nil {
 			continue
@@ -231,7 +233,7 @@ func (b *Block) text() string {
 	for _, limit := range []struct {
 		name  string
 		value *int64
-	}{{"sessions", b.Sessions}, {"leases", b.Leases}, {"waiting", b.Waiting}, {"requests_per_second", b.RequestsPerSecond}} {
+	}{{"sessions", b.Sessions}, {"leases", b.Leases}, {"waiting", b.Waiting}, {"requests_per_second", b.RequestsPerSecond}, {"watchers", b.Watchers}} {
 		if limit.value != nil {
 			fmt.Fprintf(&out, "%s = %d\n", limit.name, *limit.value)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/time/rate"
 
@@ -38,8 +39,12 @@ type Identity struct {
 	// PerSecond is how many requests a second this node takes, with bursts of as many; 0
 	// is no limit.
 	PerSecond int64
+	// Watchers is how many streams of events and waits for a change it may have on this node; 0: half of
+	// those of the node.
+	Watchers int64
 
-	rate *rate.Limiter // nil without a limit
+	rate     *rate.Limiter // nil without a limit
+	watching *atomic.Int64 // watchers that are open; nil of an identity that has no limit
 }
 
 var (
@@ -142,10 +147,26 @@ func (id *Identity) Narrow(prefix string) []string {
 // TakesRequest reports whether the rate of the identity's requests allows one more.
 func (id *Identity) TakesRequest() bool { return id.rate == nil || id.rate.Allow() }
 
+// Watch counts in a watcher, if the identity has less than its limit: its own or else most. leave, called
+// once, counts it out.
+func (id *Identity) Watch(most int64) (leave func(), limit int64, ok bool) {
+	if id.watching == nil {
+		return func() {}, most, true
+	}
+	if id.Watchers > 0 {
+		most = id.Watchers
+	}
+	if id.watching.Add(1) > most {
+		id.watching.Add(-1)
+		return nil, most, false
+	}
+	return func() { id.watching.Add(-1) }, most, true
+}
+
 // equal reports whether two identities have the same name and rights.
 func (id *Identity) equal(other *Identity) bool {
 	return id.Name == other.Name && id.Scope == other.Scope && (id.Prefixes == nil) == (other.Prefixes == nil) &&
-		slices.Equal(id.Prefixes, other.Prefixes) && id.Limits == other.Limits && id.PerSecond == other.PerSecond
+		slices.Equal(id.Prefixes, other.Prefixes) && id.Limits == other.Limits && id.PerSecond == other.PerSecond && id.Watchers == other.Watchers
 }
 
 // identityKey is the key of an Identity in a context.

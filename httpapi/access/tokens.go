@@ -134,9 +134,10 @@ func (known *table) followedBy(grants []grant) *table {
 	return next
 }
 
-// limited gives a new identity its rate.
+// limited gives a new identity its rate and its count of watchers.
 func (id *Identity) limited() *Identity {
 	limited := *id
+	limited.watching = new(atomic.Int64)
 	if id.PerSecond > 0 {
 		limited.rate = rate.NewLimiter(rate.Limit(id.PerSecond), int(id.PerSecond))
 	}

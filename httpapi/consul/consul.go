@@ -21,8 +21,6 @@ type Config struct {
 	// LingerPercent is the share of its TTL that a session lives longer, 0 to 100. With
 	// 100 a session lives for twice its TTL, as Consul's do.
 	LingerPercent int
-	// Watchers is the most queries that wait at a time; 0: 10,000.
-	Watchers int
 	// Version is this program's own, as GET /v1/agent/self shows it.
 	Version string
 }
@@ -31,9 +29,9 @@ type Config struct {
 // nodes have types of their own.
 type dialect struct {
 	*exchange.Exchange
-	options  Config
-	watchers *watchers
-	lines    *turns.Lines // of the queries that wait
+	options Config
+	waiting prometheus.Gauge // queries
+	lines   *turns.Lines     // of the queries that wait
 }
 
 // New returns the dialect, or an error if LingerPercent is not 0 to 100.
@@ -41,9 +39,11 @@ func New(x *exchange.Exchange, options Config) (exchange.Dialect, error) {
 	if options.LingerPercent < 0 || options.LingerPercent > 100 {
 		return exchange.Dialect{}, fmt.Errorf("consul: a linger of %d percent: it is 0 to 100", options.LingerPercent)
 	}
-	exchange.SetDefault(&options.Watchers, 10_000)
-	d := &dialect{Exchange: x, options: options, watchers: newWatchers(options.Watchers), lines: turns.New(itemSource{x.Node})}
-	return exchange.Dialect{Routes: slices.Concat(keys{d}.routes(), sessions{d}.routes(), nodes{d}.routes()), Render: d.render, Token: tokenOf, Collectors: []prometheus.Collector{d.watchers.gauge}}, nil
+	d := &dialect{Exchange: x, options: options, lines: turns.New(itemSource{x.Node}), waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "signalbox_consul_queries_open",
+		Help: "Queries of Consul's clients that wait on this node for a change.",
+	})}
+	return exchange.Dialect{Routes: slices.Concat(keys{d}.routes(), sessions{d}.routes(), nodes{d}.routes()), Render: d.render, Token: tokenOf, Collectors: []prometheus.Collector{d.waiting}}, nil
 }
 
 // tokenOf returns the token of a request in Consul's own ways, in its order: the query, then

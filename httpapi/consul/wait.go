@@ -3,11 +3,9 @@ package consul
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/outcome"
@@ -29,36 +27,7 @@ const (
 var (
 	errWaitOver = errors.New("the wait is over")
 	errClosing  = errors.New("the server goes down")
-
-	errTooManyWait = retryable("This node has as many waiting queries as it takes (--max-watchers). Try again later, or at another node.", "")
 )
-
-// watchers counts the queries that wait.
-type watchers struct {
-	most  int64
-	open  atomic.Int64
-	gauge prometheus.Collector
-}
-
-func newWatchers(most int) *watchers {
-	w := &watchers{most: int64(most)}
-	w.gauge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "signalbox_consul_queries_open",
-		Help: "Queries of Consul's clients that wait on this node for a change.",
-	}, func() float64 { return float64(w.open.Load()) })
-	return w
-}
-
-// begin counts a query in, unless there are too many.
-func (w *watchers) begin() error {
-	if w.open.Add(1) > w.most {
-		w.open.Add(-1)
-		return errTooManyWait
-	}
-	return nil
-}
-
-func (w *watchers) end() { w.open.Add(-1) }
 
 // itemSource is the items of a node for the lines of its waiting queries.
 type itemSource struct{ exchange.Node }
@@ -88,10 +57,11 @@ func (d *dialect) await(c echo.Context, q *query, wait func(ctx context.Context)
 	if err != nil || q.index == 0 {
 		return at, err
 	}
-	if err := d.watchers.begin(); err != nil {
+	leave, err := d.Watch(c, d.waiting)
+	if err != nil {
 		return at, err
 	}
-	defer d.watchers.end()
+	defer leave()
 	timed, cancel := context.WithTimeoutCause(request, q.wait, errWaitOver)
 	defer cancel()
 	ctx, end := context.WithCancelCause(timed)
@@ -102,7 +72,14 @@ func (d *dialect) await(c echo.Context, q *query, wait func(ctx context.Context)
 		return at, request.Err()
 	case errors.Is(err, errWaitOver):
 		return d.Node.Read(request, q.consistency())
-	case err == nil, errors.Is(err, errClosing):
+	case err == nil:
+		end, err := d.Turn(request, exchange.ReplyCost)
+		if err != nil {
+			return at, err
+		}
+		end()
+		return d.Node.Read(request, cluster.Consistency{Stale: true})
+	case errors.Is(err, errClosing):
 		return d.Node.Read(request, cluster.Consistency{Stale: true})
 	}
 	return at, err

@@ -10,7 +10,6 @@ import (
 
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/httpapi/consul"
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 )
 
@@ -206,7 +205,7 @@ func TestLeaderDiesBesideWaits(t *testing.T) {
 // TestTooManyWait: a query beyond the bound is a trouble; the metric counts those that wait.
 func TestTooManyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := apitest.New(t, asConsulWith(consul.Config{Watchers: 2}))
+		a := apitest.New(t, asConsul, func(cfg *apitest.Config) { cfg.Exchange.MaxWatchers = 2 })
 		s := &apitest.Site{T: t, Handler: a.Handler, Node: a.Node}
 		one, two := s.Later("GET /v1/kv/a?index=1&wait=1m", ""), s.Later("GET /v1/session/list?index=1&wait=1m", "")
 		if got := a.Gauge("signalbox_consul_queries_open"); got != 2 {

@@ -10,7 +10,7 @@
 //
 // The package has no routes of its own and decides nothing about semaphores. All of it
 // is safe for concurrent use. It imports access, audit, cluster, cluster/outcome, cluster/replica,
-// fsm and strictjson.
+// fsm, strictjson and internal/wake.
 //
 // Files:
 //   - node.go: Node, the methods of a cluster node that the APIs call; Dialect, Route
@@ -19,6 +19,7 @@
 //   - exchange.go: Exchange and its configuration, the course of a request, replies with
 //     the index in their headers, JSON, the budgets of memory
 //   - request.go: names, ids, keys, durations and queries
+//   - watchers.go: requests that follow events or wait for a change: their bound, and their turns
 //   - body.go: bodies, within a size, a time and a budget
 //   - problem.go: the table of problems, its rows for codes and errors, and the members
 //     of one problem

@@ -23,6 +23,7 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/audit"
+	"github.com/signalbox/signalbox/internal/wake"
 )
 
 // DefaultReplyMemory is the default of Config.ReplyMemory, in bytes.
@@ -41,6 +42,7 @@ type Config struct {
 	BodyTimeout time.Duration // for a body to arrive, and for a client to take a reply; default 20 s
 	BodyMemory  int64         // the most bytes of all bodies that are arriving; default 64 MiB
 	ReplyMemory int64         // the most bytes of all replies that clients have not taken; default 128 MiB
+	MaxWatchers int           // the most requests that follow events or wait for a change; default 10,000
 }
 
 // Exchange reads requests and sends replies for all APIs of one node. It is safe for
@@ -54,6 +56,7 @@ type Exchange struct {
 	bodySpace *budget       // of arriving bodies
 	replies   *budget       // of replies that clients have not taken
 	makers    makers        // of large replies
+	watchers  watchers
 
 	closing   chan struct{} // closed when long waits are to end
 	closeOnce sync.Once
@@ -66,6 +69,7 @@ func (cfg Config) WithDefaults() Config {
 	SetDefault(&cfg.BodyTimeout, 20*time.Second)
 	SetDefault(&cfg.BodyMemory, 64<<20)
 	SetDefault(&cfg.ReplyMemory, DefaultReplyMemory)
+	SetDefault(&cfg.MaxWatchers, 10_000)
 	return cfg
 }
 
@@ -88,7 +92,8 @@ func New(cfg Config) (*Exchange, error) {
 	}
 	return &Exchange{Config: cfg, Node: node, closing: make(chan struct{}),
 		bodies: &bodies{open: map[*http.ResponseController]struct{}{}}, bodySpace: &budget{most: cfg.BodyMemory},
-		replies: &budget{most: cfg.ReplyMemory}, makers: make(makers, 2*runtime.GOMAXPROCS(0))}, nil
+		replies: &budget{most: cfg.ReplyMemory}, makers: make(makers, 2*runtime.GOMAXPROCS(0)),
+		watchers: watchers{most: int64(cfg.MaxWatchers), share: wake.NewShare()}}, nil
 }
 
 // SetDefault replaces a configured value that was not given.

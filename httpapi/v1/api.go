@@ -20,7 +20,6 @@ type Config struct {
 	BatchBodyBytes int64 // of a /v1/batch body; default 1 MiB
 	BatchSize      int   // operations in one batch; default 1,000
 	BackupBytes    int64 // of a backup to restore; default 4 GiB
-	MaxWatchers    int   // streams of events and blocking queries open at a time; default 10,000
 }
 
 // API is the native API. It is safe for concurrent use.
@@ -38,15 +37,13 @@ func (cfg Config) WithDefaults() Config {
 	exchange.SetDefault(&cfg.BatchBodyBytes, 1<<20)
 	exchange.SetDefault(&cfg.BatchSize, 1000)
 	exchange.SetDefault(&cfg.BackupBytes, 4<<30)
-	exchange.SetDefault(&cfg.MaxWatchers, 10_000)
 	return cfg
 }
 
 // New returns the native API over x.
 func New(x *exchange.Exchange, cfg Config) *API {
 	cfg = cfg.WithDefaults()
-	stream := events.New(x, cfg.MaxWatchers)
-	return &API{x: x, cfg: cfg, reads: reads.New(x, stream), events: stream, members: members.New(x),
+	return &API{x: x, cfg: cfg, reads: reads.New(x), events: events.New(x), members: members.New(x),
 		backups: snapshot.New(x, cfg.BackupBytes)}
 }
 
@@ -54,7 +51,9 @@ func New(x *exchange.Exchange, cfg Config) *API {
 func (api *API) EndStreams() { api.events.EndStreams() }
 
 // Collectors returns the metrics of the native API.
-func (api *API) Collectors() []prometheus.Collector { return api.events.Collectors() }
+func (api *API) Collectors() []prometheus.Collector {
+	return append(api.events.Collectors(), api.reads.Collectors()...)
+}
 
 // Routes returns the routes. A path segment that is a name is :name, a session :id or
 // :session, a member :member.

@@ -84,7 +84,7 @@ func TestNoTTLOfZero(t *testing.T) {
 
 // A refusal says which member or parameter is wrong, and what it takes.
 func TestDetailsNameFieldAndRange(t *testing.T) {
-	a := apitest.New(t, func(cfg *apitest.Config) { cfg.HTTP.Native.BatchSize, cfg.HTTP.Native.MaxWatchers = 2, 1 })
+	a := apitest.New(t, func(cfg *apitest.Config) { cfg.HTTP.Native.BatchSize, cfg.Exchange.MaxWatchers = 2, 1 })
 	a.Must(201, "PUT /v1/semaphores/db", `{"permits":9}`)
 	for line, words := range map[string]string{
 		"GET /v1/semaphores?limit=0":                                  "limit 1 1000",

@@ -9,10 +9,12 @@
 //   - "Has it changed?" All goroutines at once: [Bell].
 //   - "What is it now?" Callers who can share a result that is found after they came:
 //     [Gathering].
+//   - "May I work now?" Goroutines that one change has woken, and that must leave the processors to others: [Share].
 //   - "Is it over?" [Until], [Await], [Within] and [Pause] bound the wait; [Next] and [NextAfter] let pauses end at the same moment.
 //
 // The package knows no Raft, no commands and no peers, and imports no package of ours.
-// Nearly all packages of the cluster call it, and store/damage. Everything in it is safe for concurrent use.
+// Nearly all packages of the cluster call it, httpapi/exchange, and store/damage. Everything in it is safe for concurrent use.
 //
+//   - share.go: turns of many, in a share of the processors
 //   - wake.go: all of them, from the signal of one goroutine to waits with a bound; Stretch, for slow networks.
 package wake

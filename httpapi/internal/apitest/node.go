@@ -291,7 +291,7 @@ func (n *Node) EventsAfter(after replica.EventID) (replica.EventPage, error) {
 		if e.Index == after.Index && after.Ordinal > 0 && after.Ordinal < len(e.Effects) {
 			e.Before, e.Effects = after.Ordinal, e.Effects[after.Ordinal:]
 			page.Entries = append(page.Entries, e)
-		} else if e.Index > after.Index {
+		} else if e.Index > after.Index && len(e.Effects) > 0 {
 			page.Entries = append(page.Entries, e)
 		}
 	}

@@ -22,7 +22,7 @@ const (
 	// event that the history has reached.
 	eventsKeepAlive = 15 * time.Second
 	// eventsFlush is the number of bytes after which events are sent, though there are more.
-	eventsFlush = 16 << 10
+	eventsFlush = 64 << 10
 
 	headerLastEvent = "Last-Event-Id"
 )
@@ -37,34 +37,28 @@ type eventsQuery struct {
 	caller  *access.Identity
 }
 
-// API serves GET /v1/events, and counts the watchers of a node.
+// API serves GET /v1/events.
 type API struct {
 	x       *exchange.Exchange
 	streams *streams
+	tape    *tape
 }
 
-// New returns the route's handler. At most maxWatchers follow events or wait for a
-// change at a time.
-func New(x *exchange.Exchange, maxWatchers int) *API { return &API{x, newStreams(maxWatchers)} }
+// New returns the route's handler.
+func New(x *exchange.Exchange) *API {
+	return &API{x, newStreams(), &tape{view: x.Node.View, tokens: x.Config.Tokens != nil, entries: map[*fsm.Effect]*told{}}}
+}
 
 // EndStreams ends the streams of events when the server goes down. It does not block.
 func (e *API) EndStreams() { e.streams.end() }
-
-// BeginQuery counts a blocking query in, unless there are too many watchers.
-func (e *API) BeginQuery() error { return e.streams.beginQuery() }
-
-// EndQuery counts a blocking query out.
-func (e *API) EndQuery() { e.streams.endQuery() }
 
 // Routes returns the route.
 func (e *API) Routes() []exchange.Route {
 	return []exchange.Route{exchange.On("GET", "/v1/events", e.getEvents)}
 }
 
-// Collectors returns the metrics of watchers.
-func (e *API) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{e.streams.gauge, e.streams.queriesGauge}
-}
+// Collectors returns the metrics of streams.
+func (e *API) Collectors() []prometheus.Collector { return []prometheus.Collector{e.streams.gauge} }
 
 // getEvents sends events from now on, or after a given one. The stream ends with the
 // client, with the server, when the client does not read, or when the history no longer
@@ -84,6 +78,11 @@ func (e *API) getEvents(c echo.Context) error {
 			return err
 		}
 	}
+	leave, err := e.x.Watch(c, e.streams.gauge)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	s, err := e.streams.add(c, e.x.Config.BodyTimeout)
 	if err != nil {
 		return err
@@ -148,17 +147,12 @@ func (e *API) follow(ctx context.Context, s *stream, ask eventsQuery) error {
 	idle := time.NewTimer(eventsKeepAlive)
 	defer idle.Stop()
 	for {
-		page, err := e.x.Node.EventsAfter(at)
+		end, err := e.x.Turn(ctx, 0)
 		if err != nil {
-			return err
+			return nil // the client is gone
 		}
-		sent, err := s.sendPage(page, func(event *fsm.Effect) (fsm.Effect, bool) {
-			if !ask.wants(event) || !e.shows(event, ask.caller) {
-				return fsm.Effect{}, false
-			}
-			return e.without(event, ask.caller), true
-		})
-		if err != nil {
+		page, sent, err := e.sendPage(s, at, &ask)
+		if end(); err != nil {
 			return err
 		}
 		at = page.Next
@@ -184,6 +178,35 @@ func (e *API) follow(ctx context.Context, s *stream, ask eventsQuery) error {
 	}
 }
 
+// sendPage sends what a query wants of the events after one, and reports whether there were any.
+func (e *API) sendPage(s *stream, after replica.EventID, ask *eventsQuery) (page replica.EventPage, sent bool, err error) {
+	if page, err = e.x.Node.EventsAfter(after); err != nil {
+		return page, false, err
+	}
+	out, release := exchange.Buffer()
+	defer release()
+	for _, entry := range e.tape.of(page.Entries) {
+		for i := range entry.events {
+			event := &entry.events[i]
+			if event.text == nil || !ask.wants(event) {
+				continue
+			}
+			out.Write(event.shownTo(ask.caller))
+			if sent = true; out.Len() < eventsFlush {
+				continue
+			}
+			if err := s.write(out.Bytes()); err != nil {
+				return page, sent, err
+			}
+			out.Reset()
+		}
+	}
+	if out.Len() == 0 {
+		return page, sent, nil
+	}
+	return page, sent, s.write(out.Bytes())
+}
+
 // always is ready, for a page after which there are more events already.
 var always = func() chan struct{} {
 	c := make(chan struct{})
@@ -198,74 +221,15 @@ func keepAlive(at replica.EventID) string { return "id: " + formatEventID(at) + 
 // nameOf returns the semaphore or the item of an event, "" for one of a session alone.
 func nameOf(event *fsm.Effect) string { return cmp.Or(event.Semaphore, event.Item) }
 
-// shows reports whether an identity may read an event: one of a semaphore or of an item by its
-// name, one of a session by its owner, which is known while the session lives, or its end is
-// remembered.
-func (e *API) shows(event *fsm.Effect, caller *access.Identity) (shown bool) {
-	switch {
-	case caller.Scope == access.Admin:
-		return true
-	case nameOf(event) != "":
-		return caller.Sees(nameOf(event))
-	}
-	e.x.Node.View(func(m *fsm.Machine) {
-		owner, known := m.OwnerOf(event.Session)
-		shown = known && caller.FindsSession(owner)
-	})
-	return shown
-}
-
-// without returns an event without the id of its session, if the identity may not see that.
-func (e *API) without(event *fsm.Effect, caller *access.Identity) fsm.Effect {
-	shown := *event
-	if event.Session == 0 || caller.SeesID("") {
-		return shown
-	}
-	e.x.Node.View(func(m *fsm.Machine) {
-		if owner, known := m.OwnerOf(event.Session); known && !caller.SeesID(owner) {
-			shown.Session = 0
-		}
-	})
-	return shown
-}
-
-// sendPage sends the events of a page that are wanted, in the form in which they may be
-// shown, and reports whether there were any.
-func (s *stream) sendPage(page replica.EventPage, wanted func(*fsm.Effect) (fsm.Effect, bool)) (sent bool, err error) {
-	out, release := exchange.Buffer()
-	defer release()
-	for _, entry := range page.Entries {
-		for i := range entry.Effects {
-			shown, is := wanted(&entry.Effects[i])
-			if !is || !writeEvent(out, &entry, i, &shown) {
-				continue
-			}
-			sent = true
-			if out.Len() < eventsFlush {
-				continue
-			}
-			if err := s.write(out.Bytes()); err != nil {
-				return sent, err
-			}
-			out.Reset()
-		}
-	}
-	if out.Len() == 0 {
-		return sent, nil
-	}
-	return sent, s.write(out.Bytes())
-}
-
-// wants reports whether an event passes all of the filters.
-func (ask *eventsQuery) wants(e *fsm.Effect) bool {
-	if ask.session != 0 && e.Session != ask.session {
+// wants reports whether an event passes all of the filters, and the caller may read it.
+func (ask *eventsQuery) wants(e *event) bool {
+	if ask.session != 0 && e.session != ask.session {
 		return false
 	}
-	if ask.prefix == "" && len(ask.names) == 0 {
-		return true
+	if (ask.prefix != "" || len(ask.names) > 0) && (e.name == "" || !ask.names[e.name] && (ask.prefix == "" || !strings.HasPrefix(e.name, ask.prefix))) {
+		return false
 	}
-	name := nameOf(e)
-	return name != "" && (ask.names[name] || ask.prefix != "" && strings.HasPrefix(name, ask.prefix))
+	return e.mayRead(ask.caller)
 }
 
 // readEventsQuery reads the filters, and the event after which to continue. A browser

@@ -221,7 +221,7 @@ func TestEventsLimit(t *testing.T) {
 		if page := a.Do("GET /metrics", "").Text; !strings.Contains(page, "signalbox_event_streams_open 0\n") {
 			t.Error("the gauge does not say 0")
 		}
-	}, func(cfg *apitest.Config) { cfg.HTTP.Native.MaxWatchers = 2 })
+	}, func(cfg *apitest.Config) { cfg.Exchange.MaxWatchers = 2 })
 }
 
 func TestEventsEndWithTheServer(t *testing.T) {

@@ -3,7 +3,7 @@ package events
 import (
 	"bytes"
 	"encoding/json"
-	"strconv"
+	"fmt"
 
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
@@ -136,23 +136,18 @@ func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) 
 	return "", nil
 }
 
-// writeEvent writes effect i of an entry as a server-sent event with what is shown of it,
-// and reports whether it is one for clients. JSON has no line ends of its own.
-func writeEvent(out *bytes.Buffer, entry *replica.EventEntry, i int, shown *fsm.Effect) bool {
-	name, body := newEvent(entry, shown)
+// encode returns an event of an entry as a server-sent event, nil if it is not one for clients. JSON has no line
+// ends of its own.
+func encode(entry *replica.EventEntry, ordinal int, e *fsm.Effect) []byte {
+	name, body := newEvent(entry, e)
 	if name == "" {
-		return false
+		return nil
 	}
-	out.WriteString("id: ")
-	out.WriteString(strconv.FormatUint(entry.Index, 10))
-	out.WriteByte('.')
-	out.WriteString(strconv.Itoa(entry.Before + i + 1))
-	out.WriteString("\nevent: ")
-	out.WriteString(name)
-	out.WriteString("\ndata: ")
-	encoder := json.NewEncoder(out)
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "id: %d.%d\nevent: %s\ndata: ", entry.Index, ordinal, name)
+	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	_ = encoder.Encode(body) // these shapes can always be encoded; it ends the line
 	out.WriteByte('\n')
-	return true
+	return out.Bytes()
 }

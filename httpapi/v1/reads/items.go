@@ -158,10 +158,10 @@ func (api *API) awaitItems(c echo.Context, q exchange.Query, name string, below 
 		changed = api.itemsChanged
 	}
 	if changed(name, after.index) {
-		return nil
+		return api.inTurn(c, nil)
 	}
 	listen := func() (news <-chan struct{}, stop func()) { return watch.News(), func() {} }
-	return api.waitFor(c, after.wait, listen, func() bool { return watch.Index() > after.index })
+	return api.inTurn(c, api.waitFor(c, after.wait, listen, func() bool { return watch.Index() > after.index }))
 }
 
 // itemChanged reports whether a waiting read of an item has a change to show, or waits for a

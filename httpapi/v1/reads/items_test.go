@@ -135,7 +135,7 @@ func TestWaitForAPrefixOfMany(t *testing.T) {
 }
 
 func TestWaitForItemsEnds(t *testing.T) {
-	a := apitest.New(t, func(cfg *apitest.Config) { cfg.HTTP.Native.MaxWatchers = 1 })
+	a := apitest.New(t, func(cfg *apitest.Config) { cfg.Exchange.MaxWatchers = 1 })
 	ctx, hangUp := context.WithCancel(t.Context())
 	done := make(chan apitest.Reply, 1)
 	go func() {

@@ -7,22 +7,30 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/v1/events"
 )
 
 // API serves the routes that read the state. It is safe for concurrent use.
 type API struct {
-	x      *exchange.Exchange
-	events *events.API // counts the waiting reads
+	x       *exchange.Exchange
+	waiting prometheus.Gauge // reads
 }
 
-// New returns the routes over x; reads that wait count among the watchers of events.
-func New(x *exchange.Exchange, events *events.API) *API { return &API{x, events} }
+// New returns the routes over x.
+func New(x *exchange.Exchange) *API {
+	return &API{x, prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "signalbox_blocking_queries_open",
+		Help: "Blocking queries that wait on this node for a change.",
+	})}
+}
+
+// Collectors returns the metrics of the reads that wait.
+func (api *API) Collectors() []prometheus.Collector { return []prometheus.Collector{api.waiting} }
 
 // Routes returns the routes.
 func (api *API) Routes() []exchange.Route {
@@ -150,7 +158,7 @@ func (api *API) getSemaphore(c echo.Context) error {
 		return err
 	}
 	if s.since.blocks {
-		if err := api.awaitChange(c, q, s); err != nil {
+		if err := api.inTurn(c, api.awaitChange(c, q, s)); err != nil {
 			return err
 		}
 	}
@@ -233,11 +241,12 @@ func (api *API) awaitChange(c echo.Context, q exchange.Query, s semaphoreQuery) 
 // the client is gone, or if too many queries wait. It asks changed after each listen, and again at the
 // news of the channel that listen returned.
 func (api *API) waitFor(c echo.Context, wait time.Duration, listen func() (news <-chan struct{}, stop func()), changed func() bool) error {
-	if err := api.events.BeginQuery(); err != nil {
+	leave, err := api.x.Watch(c, api.waiting)
+	if err != nil {
 		return err
 	}
-	defer api.events.EndQuery()
-	end := time.NewTimer(wait)
+	defer leave()
+	ctx, end := c.Request().Context(), time.NewTimer(wait)
 	defer end.Stop()
 	for {
 		news, stop := listen()
@@ -251,13 +260,26 @@ func (api *API) waitFor(c echo.Context, wait time.Duration, listen func() (news 
 			more = true
 		case <-end.C:
 		case <-api.x.Closing():
-		case <-c.Request().Context().Done():
+		case <-ctx.Done():
 		}
 		stop()
 		if !more {
-			return c.Request().Context().Err()
+			return ctx.Err()
 		}
 	}
+}
+
+// inTurn blocks until the reply to a blocking query, whose wait is over with err, has its turn: also where the
+// change was there before it came, since its client asks again and again.
+func (api *API) inTurn(c echo.Context, err error) error {
+	if err != nil {
+		return err
+	}
+	end, err := api.x.Turn(c.Request().Context(), exchange.ReplyCost)
+	if err == nil {
+		end()
+	}
+	return err
 }
 
 // changedSince reports whether a blocking query has a change to show.

@@ -123,7 +123,7 @@ func TestBlockingQueryTakesNoLongerThanItsWait(t *testing.T) {
 // Blocking queries that wait count as watchers do, together with streams of
 // events; those that need not wait always get their reply.
 func TestBlockingQueriesAreBounded(t *testing.T) {
-	a := apitest.New(t, func(cfg *apitest.Config) { cfg.HTTP.Native.MaxWatchers = 2 })
+	a := apitest.New(t, func(cfg *apitest.Config) { cfg.Exchange.MaxWatchers = 2 })
 	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
 	ctx, hangUp := context.WithCancel(context.Background())
 	w := httptest.NewRecorder()
