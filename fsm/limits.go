@@ -56,7 +56,7 @@ func (d *decoder) limits() Limits {
 // rule of a new level, which keeps the old value for the old levels.
 // testdata/constants.golden pins them.
 const (
-	maxEnded         = 100_000              // remembered ended sessions
+	maxEnded         = 100_000              // remembered ended sessions of each kind, see ends
 	endedKeptMS      = 10 * 60 * 1000       // the time they are remembered
 	maxRevoked       = 100_000              // remembered revoked leases, for the same time; level 1
 	keysKeptMS       = 10 * 60 * 1000       // the time an idempotency key and a mark are kept

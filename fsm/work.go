@@ -12,6 +12,7 @@ type budget struct {
 	ended  int // bounds work.ended
 	swept  int // the share of an entry that is kept for deleted semaphores and sessions with ttl 0; a mass expiry can't use it
 	served int // bounds work.served
+	kept   int // remembered ends of sessions, of one kind
 }
 
 // work counts the work of the entry under way.
@@ -21,7 +22,7 @@ type work struct {
 	before int // the value of ended before the first command
 }
 
-func defaultBudget() budget { return budget{ended: 2048, swept: 512, served: 2048} }
+func defaultBudget() budget { return budget{ended: 2048, swept: 512, served: 2048, kept: maxEnded} }
 
 // bounded reports whether the budget is in force.
 func (m *Machine) bounded() bool { return m.feature >= 1 }
@@ -89,7 +90,9 @@ func (m *Machine) forget() {
 			remove(l.first)
 		}
 	}
-	drop(&m.endedOrder, func(r ref) bool { return m.ended.at(r).atMS+endedKeptMS <= m.nowMS }, m.forgetEnded)
+	for _, kind := range m.ends {
+		drop(&kind.order, func(r ref) bool { return m.ended.at(r).atMS+endedKeptMS <= m.nowMS }, m.forgetEnded)
+	}
 	drop(&m.outcomes, func(r ref) bool { return m.keys.at(r).atMS+keysKeptMS <= m.nowMS }, m.forgetKey)
 	if m.marks.length > 0 {
 		m.forgetMarks()
