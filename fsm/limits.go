@@ -32,6 +32,14 @@ func DefaultLimits() Limits {
 	}
 }
 
+// MaxLimits returns the highest value of each limit of which more would make an entry longer
+// than 50 ms: those of one session, since a session ends in one entry. 0 is no bound: the limits
+// of the whole state cost an entry memory and logarithms only, since the machine bounds the work
+// of an entry on it.
+func MaxLimits() Limits {
+	return Limits{SessionLeases: 4_096, SessionWaiting: 1_024, WaitList: 4_096}
+}
+
 func (l *Limits) fields() []*int64 {
 	return []*int64{&l.Semaphores, &l.Sessions, &l.SessionLeases, &l.SessionWaiting,
 		&l.Leases, &l.Waiting, &l.Queue, &l.WaitList, &l.Keys, &l.KeyBytes}

@@ -312,7 +312,9 @@ func (m *Machine) takeBack(l *lease, count int64, cause Cause, reason string) {
 	s.modified = m.index
 	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: s.name, Epoch: s.epoch,
 		Session: m.sessionID(l.session), Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason})
-	m.touch(l.semaphore)
+	if count > 0 {
+		m.touch(l.semaphore)
+	}
 }
 
 // leaseMeant returns the lease of a session on a semaphore if it has the token; token 0

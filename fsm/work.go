@@ -357,12 +357,13 @@ func Weight(c Command) int {
 
 const (
 	// costRelease and costList allow for a request for 64 semaphores that a release
-	// withdraws, and for a wait list of 64 entries that are delivered or removed.
+	// withdraws, and for a wait list of which fewer than 64 records are delivered or removed.
 	costRelease = 3
 	costList    = 4
 	// In the time of one acquire, a machine ends this many records, looks at this many, or
 	// stores the outcome of a wait for this many idempotency keys.
 	recordsPerUnit = 4
+	listedPerUnit  = 16
 	walkedPerUnit  = 256
 	keysPerUnit    = 32
 )
@@ -372,6 +373,7 @@ const (
 type SessionSize struct {
 	Records int // leases, members of waiting requests, keys that wait for these, entries of its wait list, items
 	Keys    int // the keys among them
+	Listed  int // the entries of the wait list among them, and the requests that wait for these
 }
 
 // keysOfRequest returns an upper bound of the keys that wait for one request.
@@ -386,7 +388,7 @@ func Cost(c Command, size SessionSize) int {
 	case Release: // it may withdraw a request
 		return costRelease + size.keysOfRequest()/keysPerUnit
 	case ListDeliver, ListRemove:
-		return costList
+		return costList + size.Listed/listedPerUnit
 	case EndSession, RevokeLease: // a one-shot session ends with the lease that is revoked
 		return 1 + size.Records/recordsPerUnit
 	case AcquireMany: // it may end an earlier request for the same list
@@ -412,6 +414,10 @@ func CostlySession(c Command) uint64 {
 		return c.Session
 	case RestoreSession: // it looks for leases of deleted semaphores
 		return c.Session
+	case ListDeliver:
+		return c.Session
+	case ListRemove:
+		return c.Session
 	}
 	return 0
 }
@@ -423,7 +429,9 @@ func (m *Machine) SessionSize(id uint64) SessionSize {
 		return SessionSize{}
 	}
 	s := m.sessions.at(r)
-	return SessionSize{Records: s.leases.length() + int(s.members+s.keys) + s.entries.length() + s.items.length(), Keys: int(s.keys)}
+	listed := s.entries.length()
+	return SessionSize{Records: s.leases.length() + int(s.members+s.keys) + listed + s.items.length(), Keys: int(s.keys),
+		Listed: listed + min(listed, int(s.members))}
 }
 
 // LargeSessions calls yield for each session with at least this many records. It looks at
