@@ -309,8 +309,8 @@ func (m *Machine) checkMemory() error {
 	if m.revoked.live > maxRevoked || m.revoked.live != len(m.byRevoked) || m.revoked.live != m.revokedOrder.length() {
 		return errors.New("the memory of revoked leases and its index differ")
 	}
-	if m.ended.live > maxEnded || m.ended.live != m.endedOrder.length() {
-		return errors.New("too many ended sessions, or ones out of their order")
+	if err := m.checkEnded(); err != nil {
+		return err
 	}
 	for id, r := range m.byEnded {
 		if m.ended.at(r).id != id {
@@ -319,6 +319,34 @@ func (m *Machine) checkMemory() error {
 		if _, living := m.bySession.Get(id); living {
 			return fmt.Errorf("session %d lives and is remembered as ended", id)
 		}
+	}
+	return nil
+}
+
+// checkEnded: each end is filed once among those of its kind, and of its owner.
+func (m *Machine) checkEnded() error {
+	filed := 0
+	for _, kind := range m.ends {
+		owners := 0
+		kind.sizes.Scan(func(of endsOf) bool {
+			owned, size := kind.byOwner[of.owner], uint32(0)
+			for r := owned.first; r != 0; r = m.ended.at(r).inOwner.next {
+				if e := m.ended.at(r); e.owner == of.owner && m.endsLike(e.cause) == kind {
+					size++
+				}
+			}
+			if size == of.size && size == owned.size {
+				owners += int(size)
+			}
+			return true
+		})
+		if owners != kind.order.length() || owners > maxEnded || kind.sizes.Len() != len(kind.byOwner) {
+			return errors.New("too many ended sessions, or ones out of their order")
+		}
+		filed += owners
+	}
+	if filed != m.ended.live {
+		return errors.New("too many ended sessions, or ones out of their order")
 	}
 	return nil
 }

@@ -32,6 +32,14 @@ func DefaultLimits() Limits {
 	}
 }
 
+// MaxLimits returns the highest value of each limit of which more would make an entry longer
+// than 50 ms: those of one session, since a session ends in one entry. 0 is no bound: the limits
+// of the whole state cost an entry memory and logarithms only, since the machine bounds the work
+// of an entry on it.
+func MaxLimits() Limits {
+	return Limits{SessionLeases: 4_096, SessionWaiting: 1_024, WaitList: 4_096}
+}
+
 func (l *Limits) fields() []*int64 {
 	return []*int64{&l.Semaphores, &l.Sessions, &l.SessionLeases, &l.SessionWaiting,
 		&l.Leases, &l.Waiting, &l.Queue, &l.WaitList, &l.Keys, &l.KeyBytes}
@@ -56,7 +64,7 @@ func (d *decoder) limits() Limits {
 // rule of a new level, which keeps the old value for the old levels.
 // testdata/constants.golden pins them.
 const (
-	maxEnded         = 100_000              // remembered ended sessions
+	maxEnded         = 100_000              // remembered ended sessions of each kind, see ends
 	endedKeptMS      = 10 * 60 * 1000       // the time they are remembered
 	maxRevoked       = 100_000              // remembered revoked leases, for the same time; level 1
 	keysKeptMS       = 10 * 60 * 1000       // the time an idempotency key and a mark are kept

@@ -78,7 +78,7 @@ type indexes struct {
 	marked       map[[16]byte]struct{} // the marks' hashes
 	holdersBy    map[ref]*holderIndex  // of the semaphores with holderStride leases and more
 	deadlines    deadlines
-	endedOrder   list                   // ended sessions, the oldest first
+	ends         [3]*ends               // ended sessions: by operators, by deadlines, others
 	patience     list                   // notices that end by time, the earliest first
 	revokedOrder list                   // the oldest first
 	outcomes     list                   // keys with an outcome, the oldest first
@@ -140,6 +140,7 @@ func NewAtLevel(level uint32) *Machine {
 		marked:    map[[16]byte]struct{}{},
 		holdersBy: map[ref]*holderIndex{},
 		owned:     map[string]owned{},
+		ends:      [3]*ends{newEnds(), newEnds(), newEnds()},
 		byShade:   map[string]ref{},
 		shades:    newShades(),
 	}

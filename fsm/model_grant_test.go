@@ -299,9 +299,32 @@ func (m *model) endSession(s *modelSession, cause Cause, reason string) {
 	}
 	m.forgetEnded(s.id)
 	m.ended = append(m.ended, modelEnded{s.id, m.nowMS, cause, reason, s.owner})
-	if len(m.ended) > 100_000 {
-		m.ended = m.ended[1:]
+	m.forgetEndsLike(cause)
+}
+
+// forgetEndsLike: beyond the bound of a kind the owner with the most ends loses its oldest.
+func (m *model) forgetEndsLike(cause Cause) {
+	kind := func(c Cause) bool {
+		other := func(c Cause) bool { return c != CauseRevoked && c != CauseExpired }
+		return c == cause || other(c) && other(cause)
 	}
+	counts, all, most := map[string]int{}, 0, ""
+	for _, e := range m.ended {
+		if kind(e.cause) {
+			counts[e.owner]++
+			all++
+		}
+	}
+	if all <= m.budget.kept {
+		return
+	}
+	for owner, n := range counts {
+		if n > counts[most] || n == counts[most] && owner > most {
+			most = owner
+		}
+	}
+	oldest := slices.IndexFunc(m.ended, func(e modelEnded) bool { return kind(e.cause) && e.owner == most })
+	m.ended = slices.Delete(m.ended, oldest, oldest+1)
 }
 
 // outcomeOfEnd returns the outcome of a waiting request whose session ends.

@@ -204,9 +204,16 @@ func (m *model) expire() {
 func (m *model) forgetOld() {
 	const tenMinutesMS = 600_000
 	dropped := 0
-	for dropped < 4096 && len(m.ended) > 0 && m.ended[0].atMS+tenMinutesMS <= m.nowMS {
-		m.ended = m.ended[1:]
-		dropped++
+	for _, kind := range [][]Cause{{CauseRevoked}, {CauseExpired}, nil} {
+		dropped = 0
+		m.ended = slices.DeleteFunc(m.ended, func(e modelEnded) bool {
+			like := slices.Contains(kind, e.cause) || kind == nil && e.cause != CauseRevoked && e.cause != CauseExpired
+			old := like && e.atMS+tenMinutesMS <= m.nowMS && dropped < 4096
+			if old {
+				dropped++
+			}
+			return old
+		})
 	}
 	dropped = 0
 	m.keys = slices.DeleteFunc(m.keys, func(k *modelKey) bool {

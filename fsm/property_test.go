@@ -36,7 +36,7 @@ func newSequence(t *rapid.T) *sequence {
 	s.g = &generator{t: t, m: s.model}
 	s.began = oneOf(s.g, []uint32{FeatureLevel, FeatureLevel, FeatureLevel, FeatureLevel, adoptLevel - 1, ItemsLevel - 1})
 	s.machine, s.model.level = NewAtLevel(s.began), s.began
-	s.model.budget = oneOf(s.g, []budget{defaultBudget(), {ended: 1, swept: 1, served: 1}, {ended: 3, swept: 1, served: 2}, {ended: 2, swept: 3, served: 4}})
+	s.model.budget = oneOf(s.g, []budget{defaultBudget(), {ended: 1, swept: 1, served: 1, kept: 2}, {ended: 3, swept: 1, served: 2, kept: 3}, {ended: 2, swept: 3, served: 4, kept: 1}})
 	s.machine.budget = s.model.budget
 	return s
 }

@@ -55,8 +55,7 @@ func (m *Machine) linkRequest(waiting ref) {
 
 func (m *Machine) requestInSession(r ref) *links { return &m.requests.mut(r).inSession }
 
-// unlinkRequest removes a request everywhere and touches its lines, since each may have a
-// new head.
+// unlinkRequest removes a request everywhere and touches the lines that have a new head.
 func (m *Machine) unlinkRequest(waiting ref) {
 	r := *m.requests.at(waiting)
 	for _, want := range r.members {
@@ -81,9 +80,11 @@ func (m *Machine) unlinkRequest(waiting ref) {
 	m.requests.remove(waiting)
 }
 
-// leaveLine takes a request out of one of its lines.
+// leaveLine takes a request out of one of its lines. Only the next head may be granted by that,
+// and only an empty line lets notices become due.
 func (m *Machine) leaveLine(r *request, want member) {
 	s := m.semaphores.mut(want.semaphore)
+	head, _, _ := s.line.Min()
 	s.line.Delete(r.place)
 	if !r.unowned {
 		delete(m.byWait, leaseKey{r.session, want.semaphore})
@@ -93,7 +94,9 @@ func (m *Machine) leaveLine(r *request, want member) {
 		s.line = nil // state: see linkRequest
 	}
 	s.modified = m.index
-	m.touch(want.semaphore)
+	if head == r.place {
+		m.touch(want.semaphore)
+	}
 }
 
 // withdraw ends a waiting request without a grant, with an outcome. Its session lives on.

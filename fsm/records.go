@@ -144,7 +144,7 @@ type ended struct {
 	reason string
 	owner  string // the session's
 
-	inOrder links // derived
+	inOrder, inOwner links // derived: among those of its kind, and of its owner too
 }
 
 // key is an idempotency key. It is pending, without a result, while its request waits.

@@ -166,40 +166,6 @@ func (m *Machine) describeSession(result *Result, r ref) {
 	result.Waiting = s.requests.length() > 0
 }
 
-// rememberEnded records how a session ended, and forgets the oldest records beyond
-// maxEnded.
-func (m *Machine) rememberEnded(e ended) {
-	m.forgetEndOf(e.id)
-	m.orders++
-	e.order, e.atMS = m.orders, m.nowMS
-	m.fileEnded(e)
-	for m.ended.live > maxEnded {
-		m.forgetEnded(m.endedOrder.first)
-	}
-}
-
-// fileEnded stores the record of an ended session as the newest one.
-func (m *Machine) fileEnded(e ended) {
-	r := m.ended.add(e)
-	m.byEnded[e.id] = r
-	m.endedOrder.push(r, m.endedInOrder)
-}
-
-func (m *Machine) endedInOrder(r ref) *links { return &m.ended.mut(r).inOrder }
-
-// forgetEndOf drops the record of a session's end, if there is one.
-func (m *Machine) forgetEndOf(id uint64) {
-	if r, ok := m.byEnded[id]; ok {
-		m.forgetEnded(r)
-	}
-}
-
-func (m *Machine) forgetEnded(r ref) {
-	delete(m.byEnded, m.ended.at(r).id)
-	m.endedOrder.unlink(r, m.endedInOrder)
-	m.ended.remove(r)
-}
-
 // roomToOpen reports whether another session may be opened with an id.
 func (m *Machine) roomToOpen(id uint64, result *Result) bool {
 	if _, taken := m.bySession.Get(id); taken {
@@ -346,7 +312,9 @@ func (m *Machine) takeBack(l *lease, count int64, cause Cause, reason string) {
 	s.modified = m.index
 	m.effect(Effect{Kind: EffectReleased, Cause: cause, Semaphore: s.name, Epoch: s.epoch,
 		Session: m.sessionID(l.session), Token: l.token, Count: count, SinceMS: l.grantedMS, Reason: reason})
-	m.touch(l.semaphore)
+	if count > 0 {
+		m.touch(l.semaphore)
+	}
 }
 
 // leaseMeant returns the lease of a session on a semaphore if it has the token; token 0
@@ -358,54 +326,4 @@ func (m *Machine) leaseMeant(owner, semaphore ref, token uint64) (ref, bool) {
 		return 0, false
 	}
 	return held, true
-}
-
-// rememberRevoked records that a dropped lease was revoked, and forgets the oldest record
-// beyond maxRevoked. It ignores leases of deleted semaphores, which can't be restored.
-func (m *Machine) rememberRevoked(l *lease, cause Cause) {
-	if m.feature < 1 || !l.revoked || cause == CauseDeleted {
-		return
-	}
-	at := revokedKey{m.sessionID(l.session), m.semaphores.at(l.semaphore).epoch}
-	m.forgetRevocation(at)
-	m.orders++
-	m.fileRevoked(revoked{session: at.session, epoch: at.epoch, order: m.orders, atMS: m.nowMS, reason: l.reason})
-	if m.revoked.live > maxRevoked {
-		m.forgetRevoked(m.revokedOrder.first)
-	}
-}
-
-func (m *Machine) fileRevoked(v revoked) {
-	r := m.revoked.add(v)
-	m.byRevoked[revokedKey{v.session, v.epoch}] = r
-	m.revokedOrder.push(r, m.revokedInOrder)
-}
-
-func (m *Machine) revokedInOrder(r ref) *links { return &m.revoked.mut(r).inOrder }
-
-// forgetRevocation drops the memory of one lease, if there is any.
-func (m *Machine) forgetRevocation(at revokedKey) {
-	if r, ok := m.byRevoked[at]; ok {
-		m.forgetRevoked(r)
-	}
-}
-
-func (m *Machine) forgetRevoked(r ref) {
-	v := m.revoked.at(r)
-	delete(m.byRevoked, revokedKey{v.session, v.epoch})
-	m.revokedOrder.unlink(r, m.revokedInOrder)
-	m.revoked.remove(r)
-}
-
-// wasRevoked reports whether an operator revoked one of the leases of a session that is to
-// be restored. The result is the refusal then.
-func (m *Machine) wasRevoked(session uint64, members []member) (result Result, was bool) {
-	for _, want := range members {
-		if r, ok := m.byRevoked[revokedKey{session, m.semaphores.at(want.semaphore).epoch}]; ok {
-			m.refuse(&result, Revoked, want.semaphore, want.count)
-			result.Session, result.Reason = session, m.revoked.at(r).reason
-			return result, true
-		}
-	}
-	return result, false
 }

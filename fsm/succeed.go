@@ -126,7 +126,7 @@ func (m *Machine) Headless() bool { return m.Standing().Headless() }
 // endAll ends all sessions in one step, within no budget.
 func (m *Machine) endAll() {
 	m.applied, m.done = &Applied{}, work{}
-	m.budget = budget{ended: math.MaxInt, swept: math.MaxInt, served: math.MaxInt}
+	m.budget = budget{ended: math.MaxInt, swept: math.MaxInt, served: math.MaxInt, kept: maxEnded}
 	for len(m.deadlines.due) > 0 { // the order in which they would expire
 		m.endSession(m.deadlines.due[0].session, CauseExpired, "")
 	}

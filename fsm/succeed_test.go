@@ -147,7 +147,13 @@ func TestSucceededTimesKeepTheirDistance(t *testing.T) {
 	own, _ := lived(1, 9, gap+500)
 	file, _ := lived(2, 9, 500, CreateSemaphore{Name: "db", Permits: 1}, CreateSemaphore{Name: "list", Permits: 0}, OpenSession{Session: 4, TTLMS: 5_000},
 		Acquire{Session: 4, Name: "db", Count: 1, TTLMS: KeepTTL}, AcquireOnce{Session: 5, Name: "db", Count: 1, TTLMS: 70, WaitMS: 90},
-		Down{Name: "db", Count: 1, Notice: "http://a.example/"}, OpenSession{Session: 6, TTLMS: 80}, EndSession{Session: 6})
+		Down{Name: "db", Count: 1, Notice: "http://a.example/"}, OpenSession{Session: 6, TTLMS: 80}, EndSession{Session: 6},
+		CreateSemaphore{Name: "taken", Permits: 1}, Acquire{Session: 4, Name: "taken", Count: 1, TTLMS: KeepTTL},
+		RevokeLease{Session: 4, Name: "taken"}, Release{Session: 4, Name: "taken"},
+		OpenHolder{Session: 8, TTLMS: 80, DeleteItems: true, DelayMS: 9}, ItemAcquire{Name: "a/b", Session: 8}, EndSession{Session: 8},
+		CreateSemaphore{Name: "due"}, Down{Name: "due", Count: 1, Notice: "http://a.example/"}, Up{Name: "due", Count: 1})
+	once := Envelope{Key: "over"}.Encode(AcquireOnce{Session: 9, Name: "due", Count: 1, TTLMS: 900})
+	file.Apply(9, EncodeEntry(500, append([][]byte{once}, encodeAll(plain(EndSession{Session: 9}))...)))
 	keyed := Envelope{Key: "k"}.Encode(AcquireOnce{Session: 7, Name: "new", Count: 1, TTLMS: 900})
 	file.Apply(10, EncodeEntry(500, append(encodeAll(plain(CreateSemaphore{Name: "new", Permits: 2})), keyed)))
 	m := reread(t, file)
@@ -155,7 +161,7 @@ func TestSucceededTimesKeepTheirDistance(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, after := timesOf(file), timesOf(m)
-	if len(before) < 8 || len(before) != len(after) {
+	if len(before) != 17 || len(before) != len(after) {
 		t.Fatalf("times %v became %v", before, after)
 	}
 	for i := range before {
@@ -178,7 +184,15 @@ func timesOf(m *Machine) (all []int64) {
 	changeEach(&m.leases, func(l *lease) { note(l.grantedMS) })
 	changeEach(&m.requests, func(r *request) { note(r.enqueuedMS) })
 	changeEach(&m.ended, func(e *ended) { note(e.atMS) })
-	changeEach(&m.notices, func(n *notice) { note(n.endsMS) })
+	changeEach(&m.revoked, func(v *revoked) { note(v.atMS) })
+	changeEach(&m.notices, func(n *notice) {
+		if note(n.endsMS); n.due {
+			note(n.dueMS)
+		}
+	})
+	m.marks.each(func(v *mark) { note(v.atMS) })
+	changeEach(&m.items, func(i *item) { note(i.delayMS) })
+	changeEach(&m.folders, func(f *folder) { note(f.atMS) })
 	changeEach(&m.keys, func(k *key) { note(k.atMS) })
 	return all
 }

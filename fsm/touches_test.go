@@ -70,6 +70,12 @@ func touchCases() []touchCase {
 			DeleteSemaphore{Name: nameOf(0)}, 20 * 2048, OK},
 		{"up that serves 20,000", func(l *loader) { l.full(1); l.openMore(20_000); l.line(20_000) }, "",
 			Up{Name: nameOf(0), Count: 20_000}, 50 * 2048, OK},
+		{"release of a request for 64 behind the heads of their lines", func(l *loader) {
+			l.full(64)
+			l.openMore(3)
+			l.add(AcquireMany{Session: 2, Wants: wants(0), Mode: All})
+			l.add(AcquireMany{Session: 3, Wants: wants(0), Mode: Any})
+		}, "", Release{Session: 3, Name: nameOf(0)}, 64*5 + 20, OK},
 		{"put that 20,000 waiters don't fit into", func(l *loader) { l.full(1); l.openMore(20_000); l.line(20_000) }, "",
 			PutSemaphore{Name: nameOf(0), Permits: Change[int64]{Given: true}}, 20 * 2048, OK},
 	}
@@ -188,7 +194,9 @@ func fullEntries() []fullEntry {
 		{worstCase{name: "removals of 64 entries of one name", fill: func(l *loader) { l.namesakes(EntryWeight) },
 			command: func(i int) Command { return ListRemove{Session: uint64(i) + 1, Name: nameOf(0)} }}, 150_000},
 		{worstCase{name: "deliveries of 64 entries", fill: func(l *loader) { l.free(64); l.lists(EntryWeight) },
-			command: func(i int) Command { return ListDeliver{Session: uint64(i) + 1} }}, 260_000},
+			command: func(i int) Command { return ListDeliver{Session: uint64(i) + 1} }}, 130_000},
+		{worstCase{name: "deliveries of 64 entries that wait for more", fill: func(l *loader) { l.waitingLists(256) }, commands: 256,
+			command: func(i int) Command { return ListDeliver{Session: uint64(i) + 1} }}, 200_000},
 		{worstCase{name: "releases of requests for 64 semaphores", command: func(i int) Command {
 			return Release{Session: uint64(i) + 1, Name: nameOf(0)}
 		}, fill: func(l *loader) {
@@ -216,6 +224,8 @@ func fullEntries() []fullEntry {
 				}
 				return c
 			}}, 80_000},
+		{worstCase{name: "a mass expiry with a session that has as much as any limits allow", commands: -1, stampMS: 20_000,
+			fill: func(l *loader) { l.largest(1, 10_060); l.behind(120_000) }}, 220_000},
 		{worstCase{name: "ends of 1,000 notices", fill: func(l *loader) { l.notices(100) }, commands: 10, command: func(i int) Command {
 			c := NoticeDone{}
 			for k := range 1000 {
@@ -227,11 +237,11 @@ func fullEntries() []fullEntry {
 			commands: 16, command: func(i int) Command {
 				return RevokeLease{Session: uint64(i) + 2, Name: nameOf(2 + i)}
 			}}, 15_000},
-		{worstCase{name: "a delete of all items", fill: func(l *loader) { l.open(1); l.items(30_000) },
+		{worstCase{name: "a delete of all items", level: ItemsLevel, fill: func(l *loader) { l.open(1); l.items(30_000) },
 			command: func(int) Command { return ItemDeleteAll{} }}, 12 * maxDeletedAtOnce},
-		{worstCase{name: "ends of sessions with 4,096 items", fill: func(l *loader) { l.itemHolders(3) }, commands: 3,
+		{worstCase{name: "ends of sessions with 4,096 items", level: ItemsLevel, fill: func(l *loader) { l.itemHolders(3) }, commands: 3,
 			command: func(i int) Command { return EndSession{Session: uint64(i) + 1} }}, 40 * maxSessionItems},
-		{worstCase{name: "a tick with 20,480 shades that are due", fill: func(l *loader) { l.shades(5 * maxSessionItems) },
+		{worstCase{name: "a tick with 20,480 shades that are due", level: ItemsLevel, fill: func(l *loader) { l.shades(5 * maxSessionItems) },
 			commands: -1, stampMS: 2_000}, 4 * maxShadesDropped},
 	}
 }
@@ -241,11 +251,17 @@ func fullEntries() []fullEntry {
 func TestFullEntriesTouchFewRecords(t *testing.T) {
 	for _, w := range fullEntries() {
 		t.Run(w.name, func(t *testing.T) {
-			l := &loader{m: NewAtLevel(FeatureLevel)}
+			l := &loader{m: NewAtLevel(max(w.level, LimitsLevel))}
 			w.fill(l)
 			l.flush()
 			entry, commands := w.entry(l.m)
-			touched := touches(l.m, func() { l.apply(entry) })
+			var applied *Applied
+			touched := touches(l.m, func() { applied = l.apply(entry) })
+			for i := range applied.Commands {
+				if code := applied.Commands[i].Result.Code; code != OK && code != Waiting {
+					t.Fatalf("command %d: %v", i, code)
+				}
+			}
 			t.Logf("%d commands, %d records", commands, touched)
 			if touched > w.most {
 				t.Errorf("an entry of %d commands touched %d records, the bound is %d", commands, touched, w.most)

@@ -12,6 +12,7 @@ type budget struct {
 	ended  int // bounds work.ended
 	swept  int // the share of an entry that is kept for deleted semaphores and sessions with ttl 0; a mass expiry can't use it
 	served int // bounds work.served
+	kept   int // remembered ends of sessions, of one kind
 }
 
 // work counts the work of the entry under way.
@@ -21,7 +22,7 @@ type work struct {
 	before int // the value of ended before the first command
 }
 
-func defaultBudget() budget { return budget{ended: 2048, swept: 512, served: 2048} }
+func defaultBudget() budget { return budget{ended: 2048, swept: 512, served: 2048, kept: maxEnded} }
 
 // bounded reports whether the budget is in force.
 func (m *Machine) bounded() bool { return m.feature >= 1 }
@@ -89,7 +90,9 @@ func (m *Machine) forget() {
 			remove(l.first)
 		}
 	}
-	drop(&m.endedOrder, func(r ref) bool { return m.ended.at(r).atMS+endedKeptMS <= m.nowMS }, m.forgetEnded)
+	for _, kind := range m.ends {
+		drop(&kind.order, func(r ref) bool { return m.ended.at(r).atMS+endedKeptMS <= m.nowMS }, m.forgetEnded)
+	}
 	drop(&m.outcomes, func(r ref) bool { return m.keys.at(r).atMS+keysKeptMS <= m.nowMS }, m.forgetKey)
 	if m.marks.length > 0 {
 		m.forgetMarks()
@@ -354,12 +357,13 @@ func Weight(c Command) int {
 
 const (
 	// costRelease and costList allow for a request for 64 semaphores that a release
-	// withdraws, and for a wait list of 64 entries that are delivered or removed.
+	// withdraws, and for a wait list of which fewer than 64 records are delivered or removed.
 	costRelease = 3
 	costList    = 4
 	// In the time of one acquire, a machine ends this many records, looks at this many, or
 	// stores the outcome of a wait for this many idempotency keys.
 	recordsPerUnit = 4
+	listedPerUnit  = 16
 	walkedPerUnit  = 256
 	keysPerUnit    = 32
 )
@@ -369,6 +373,7 @@ const (
 type SessionSize struct {
 	Records int // leases, members of waiting requests, keys that wait for these, entries of its wait list, items
 	Keys    int // the keys among them
+	Listed  int // the entries of the wait list among them, and the requests that wait for these
 }
 
 // keysOfRequest returns an upper bound of the keys that wait for one request.
@@ -383,7 +388,7 @@ func Cost(c Command, size SessionSize) int {
 	case Release: // it may withdraw a request
 		return costRelease + size.keysOfRequest()/keysPerUnit
 	case ListDeliver, ListRemove:
-		return costList
+		return costList + size.Listed/listedPerUnit
 	case EndSession, RevokeLease: // a one-shot session ends with the lease that is revoked
 		return 1 + size.Records/recordsPerUnit
 	case AcquireMany: // it may end an earlier request for the same list
@@ -409,6 +414,10 @@ func CostlySession(c Command) uint64 {
 		return c.Session
 	case RestoreSession: // it looks for leases of deleted semaphores
 		return c.Session
+	case ListDeliver:
+		return c.Session
+	case ListRemove:
+		return c.Session
 	}
 	return 0
 }
@@ -420,7 +429,9 @@ func (m *Machine) SessionSize(id uint64) SessionSize {
 		return SessionSize{}
 	}
 	s := m.sessions.at(r)
-	return SessionSize{Records: s.leases.length() + int(s.members+s.keys) + s.entries.length() + s.items.length(), Keys: int(s.keys)}
+	listed := s.entries.length()
+	return SessionSize{Records: s.leases.length() + int(s.members+s.keys) + listed + s.items.length(), Keys: int(s.keys),
+		Listed: listed + min(listed, int(s.members))}
 }
 
 // LargeSessions calls yield for each session with at least this many records. It looks at

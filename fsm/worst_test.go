@@ -251,6 +251,19 @@ func (l *loader) lists(n int) {
 	}
 }
 
+// waitingLists opens n sessions whose wait lists have 64 entries that are ready, and wait for more.
+func (l *loader) waitingLists(n int) {
+	for i := range 64 {
+		l.add(CreateSemaphore{Name: nameOf(i), Permits: int64(n)})
+	}
+	l.lists(n)
+	for i := range n {
+		for j := range 64 {
+			l.add(ListAdd{Session: uint64(i) + 1, Name: nameOf(j), Count: 1})
+		}
+	}
+}
+
 // namesakes opens n sessions whose wait lists have 64 entries of one name: all but the
 // last one of semaphores that are deleted.
 func (l *loader) namesakes(n int) {
@@ -316,15 +329,15 @@ func (l *loader) notices(n int) {
 // making, and a keyed waiter behind each.
 func (l *loader) behind(n int) {
 	for i := range n {
-		l.add(CreateSemaphore{Name: nameOf(i), Permits: 1})
+		l.add(CreateSemaphore{Name: fmt.Sprint("behind-", i), Permits: 1})
 	}
 	for i := range n {
 		ttl := 10_000 + int64(i)*7919%10_000
-		l.add(AcquireOnce{Name: nameOf(i), Count: 1, TTLMS: ttl, Session: uint64(i) + 1})
+		l.add(AcquireOnce{Name: fmt.Sprint("behind-", i), Count: 1, TTLMS: ttl, Session: uint64(i) + 1_000_000})
 	}
 	for i := range n {
-		ask := AcquireOnce{Name: nameOf(i), Count: 1, TTLMS: 30_000, WaitMS: 1_000_000, Session: uint64(n+i) + 1}
-		l.addBy(Envelope{Key: fmt.Sprint("key ", i)}, ask)
+		ask := AcquireOnce{Name: fmt.Sprint("behind-", i), Count: 1, TTLMS: 30_000, WaitMS: 1_000_000, Session: uint64(n+i) + 1_000_000}
+		l.addBy(Envelope{Key: fmt.Sprint("key behind ", i)}, ask)
 	}
 }
 
@@ -349,9 +362,13 @@ func again(i int) Command {
 	return AcquireMany{Session: uint64(i), Wants: wants(0)[:1], Mode: All}
 }
 
-// largest opens n sessions that have as much as they may; the last one expires at 20 s.
-func (l *loader) largest(n int) {
-	const leases, lists = 4000, 15
+// largest opens n sessions that have as much as any limits allow; the last one expires at lastMS.
+func (l *loader) largest(n int, lastMS int64) {
+	most, limits := MaxLimits(), DefaultLimits()
+	limits.SessionLeases, limits.SessionWaiting, limits.WaitList = most.SessionLeases, most.SessionWaiting, most.WaitList
+	l.add(StartTerm{Term: 2, Limits: limits})
+	lists := int(most.SessionWaiting)/MaxMembers - 1
+	leases := int(most.SessionLeases) - lists - 4 // those that the requests may become count too
 	for i := range leases {
 		l.add(CreateSemaphore{Name: nameOf(i), Permits: 1 << 20})
 	}
@@ -362,13 +379,18 @@ func (l *loader) largest(n int) {
 	for s := range uint64(n) {
 		ttl := MaxTTLMS
 		if s == uint64(n)-1 {
-			ttl = 20_000
+			ttl = lastMS
 		}
 		l.add(OpenSession{Session: s + 1, TTLMS: ttl})
 	}
 	for i := range leases { // side by side, so that no session's records are neighbours
 		for s := range uint64(n) {
 			l.add(Acquire{Session: s + 1, Name: nameOf(i), Count: 1, TTLMS: KeepTTL})
+		}
+	}
+	for i := range int(most.WaitList) {
+		for s := range uint64(n) {
+			l.add(ListAdd{Session: s + 1, Name: nameOf(i % leases), Count: 1})
 		}
 	}
 	for i := range lists {
@@ -416,11 +438,15 @@ func worstGiving() []worstCase {
 		{name: "list-remove/64-of-one-name", fill: func(l *loader) { l.namesakes(EntryWeight) }, command: func(i int) Command {
 			return ListRemove{Session: uint64(i) + 1, Name: nameOf(0)}
 		}},
-		{name: "largest-sessions", shared: true, fill: func(l *loader) { l.largest(3) }, commands: 2, stampMS: 20_000, command: func(i int) Command {
+		{name: "largest-sessions", shared: true, fill: func(l *loader) { l.largest(3, 20_000) }, commands: 2, stampMS: 20_000, command: func(i int) Command {
 			if i == 0 {
 				return Renew{Renewals: []Renewal{{Session: 1, TTLMS: 0}}}
 			}
 			return EndSession{Session: 2}
+		}},
+		{name: "expire/largest-behind", shared: true, commands: -1, stampMS: 20_000, fill: func(l *loader) {
+			l.largest(1, 10_060)
+			l.behind(sized(120_000))
 		}},
 		{name: "expire/120000-keyed-behind", fill: func(l *loader) { l.behind(sized(120_000)) }, commands: -1, stampMS: 20_000},
 		{name: "delete/10000-notices", fill: func(l *loader) { l.notices(100) }, commands: 100,
@@ -434,6 +460,8 @@ func worstGiving() []worstCase {
 		{name: "put/100000-never", fill: func(l *loader) { l.full(1); l.openMore(sized(100_000)); l.line(sized(100_000)) }, commands: 1,
 			command: func(int) Command { return PutSemaphore{Name: nameOf(0), Permits: Change[int64]{Given: true}} }},
 		{name: "list-deliver/64", fill: func(l *loader) { l.free(64); l.lists(EntryWeight) },
+			command: func(i int) Command { return ListDeliver{Session: uint64(i) + 1} }},
+		{name: "list-deliver/64-waiting", fill: func(l *loader) { l.waitingLists(sized(256)) }, commands: sized(256),
 			command: func(i int) Command { return ListDeliver{Session: uint64(i) + 1} }},
 		{name: "up/serves-100000", fill: func(l *loader) { l.full(1); l.openMore(sized(100_000)); l.line(sized(100_000)) }, commands: 1,
 			command: func(int) Command { return Up{Name: nameOf(0), Count: 1 << 30} }},

@@ -106,6 +106,7 @@ func TestBadFlags(t *testing.T) {
 		{"size", "serve --data d --min-free much", []string{"min-free", "much"}},
 		{"limit of nothing", "serve --data d --max-leases 0", []string{"--max-leases", "above 0"}},
 		{"wait list beyond a delivery", "serve --data d --max-wait-list 4097", []string{"--max-wait-list", "4097", "4096"}},
+		{"leases beyond one step", "serve --data d --max-session-leases 1000000", []string{"--max-session-leases", "1000000", "4096"}},
 		{"size of nothing", "serve --data d --max-body 0KiB", []string{"--max-body", "above 0"}},
 		{"time backwards", "serve --data d --max-wait -1s", []string{"--max-wait", "above 0"}},
 		{"origin", "serve --ephemeral --cors-allow example.com", []string{"example.com"}},

@@ -127,8 +127,8 @@ func (c *config) validate() error {
 	if _, err := callback.New(c.callbacks); err != nil {
 		return fmt.Errorf("--callback-allow: %w", err)
 	}
-	if c.machine.WaitList > mostWaitList {
-		return fmt.Errorf("--max-wait-list: %d is more than %d, which is what one delivery of a list can carry between nodes", c.machine.WaitList, mostWaitList)
+	if err := boundLimits(&c.machine); err != nil {
+		return err
 	}
 	switch {
 	case c.ephemeral && c.data != "":

@@ -9,12 +9,27 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/pflag"
+
+	"github.com/signalbox/signalbox/fsm"
 )
 
-// mostWaitList is what --max-wait-list may be: all entries of a list are delivered in
-// one result, each with a name of up to 512 bytes and some numbers, and a frame
-// between nodes has up to 4 MiB.
-const mostWaitList = 4096
+// boundLimits refuses limits with which an entry of the log could take too long.
+func boundLimits(m *fsm.Limits) error {
+	most := fsm.MaxLimits()
+	for _, limit := range []struct {
+		flag        string
+		value, most int64
+	}{
+		{"max-session-leases", m.SessionLeases, most.SessionLeases},
+		{"max-session-waiting", m.SessionWaiting, most.SessionWaiting},
+		{"max-wait-list", m.WaitList, most.WaitList},
+	} {
+		if limit.value > limit.most {
+			return fmt.Errorf("--%s: %d is more than %d, which is what every node can end in one step without a pause", limit.flag, limit.value, limit.most)
+		}
+	}
+	return nil
+}
 
 // addLimits gives every limit its flag; the defaults are those in c. A limit below 1
 // is refused.

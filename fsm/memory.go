@@ -1,0 +1,146 @@
+package fsm
+
+import (
+	"cmp"
+
+	"github.com/tidwall/btree"
+)
+
+// The machine remembers for a while how sessions ended. The ends are of three kinds, so that
+// none pushes out another: those by operators, which stand against a restore; those by
+// deadlines; and the others. Beyond the bound of a kind the owner with the most ends loses its
+// oldest one, so that an owner pushes out no end of one that has fewer.
+
+// ends has the remembered ends of one kind.
+type ends struct {
+	order   list            // the oldest first
+	byOwner map[string]list // the oldest first
+	sizes   *btree.BTreeG[endsOf]
+}
+
+// endsOf is how many ends of one kind an owner has.
+type endsOf struct {
+	size  uint32
+	owner string
+}
+
+func newEnds() *ends {
+	return &ends{byOwner: map[string]list{}, sizes: btree.NewBTreeGOptions(func(a, b endsOf) bool {
+		return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.owner, b.owner)) < 0
+	}, btree.Options{NoLocks: true})}
+}
+
+// endsLike returns the ends of the kind of a cause.
+func (m *Machine) endsLike(cause Cause) *ends {
+	switch cause {
+	case CauseRevoked:
+		return m.ends[0]
+	case CauseExpired:
+		return m.ends[1]
+	}
+	return m.ends[2]
+}
+
+// rememberEnded records how a session ended.
+func (m *Machine) rememberEnded(e ended) {
+	m.forgetEndOf(e.id)
+	m.orders++
+	e.order, e.atMS = m.orders, m.nowMS
+	m.fileEnded(e)
+	for kind := m.endsLike(e.cause); kind.order.length() > m.budget.kept; {
+		most, _ := kind.sizes.Max()
+		oldest := kind.byOwner[most.owner]
+		m.forgetEnded(oldest.first)
+	}
+}
+
+// fileEnded stores the record of an ended session as the newest one.
+func (m *Machine) fileEnded(e ended) {
+	r := m.ended.add(e)
+	m.byEnded[e.id] = r
+	kind := m.endsLike(e.cause)
+	kind.order.push(r, m.endedInOrder)
+	kind.change(e.owner, func(l *list) { l.push(r, m.endedInOwner) })
+}
+
+// change changes the list of an owner.
+func (s *ends) change(owner string, by func(*list)) {
+	l := s.byOwner[owner]
+	s.sizes.Delete(endsOf{l.size, owner})
+	if by(&l); l.size == 0 {
+		delete(s.byOwner, owner)
+		return
+	}
+	s.byOwner[owner] = l
+	s.sizes.Set(endsOf{l.size, owner})
+}
+
+func (m *Machine) endedInOrder(r ref) *links { return &m.ended.mut(r).inOrder }
+
+func (m *Machine) endedInOwner(r ref) *links { return &m.ended.mut(r).inOwner }
+
+// forgetEndOf drops the record of a session's end, if there is one.
+func (m *Machine) forgetEndOf(id uint64) {
+	if r, ok := m.byEnded[id]; ok {
+		m.forgetEnded(r)
+	}
+}
+
+func (m *Machine) forgetEnded(r ref) {
+	e := *m.ended.at(r)
+	delete(m.byEnded, e.id)
+	kind := m.endsLike(e.cause)
+	kind.order.unlink(r, m.endedInOrder)
+	kind.change(e.owner, func(l *list) { l.unlink(r, m.endedInOwner) })
+	m.ended.remove(r)
+}
+
+// rememberRevoked records that a dropped lease was revoked, and forgets the oldest record
+// beyond maxRevoked. It ignores leases of deleted semaphores, which can't be restored.
+func (m *Machine) rememberRevoked(l *lease, cause Cause) {
+	if m.feature < 1 || !l.revoked || cause == CauseDeleted {
+		return
+	}
+	at := revokedKey{m.sessionID(l.session), m.semaphores.at(l.semaphore).epoch}
+	m.forgetRevocation(at)
+	m.orders++
+	m.fileRevoked(revoked{session: at.session, epoch: at.epoch, order: m.orders, atMS: m.nowMS, reason: l.reason})
+	if m.revoked.live > maxRevoked {
+		m.forgetRevoked(m.revokedOrder.first)
+	}
+}
+
+func (m *Machine) fileRevoked(v revoked) {
+	r := m.revoked.add(v)
+	m.byRevoked[revokedKey{v.session, v.epoch}] = r
+	m.revokedOrder.push(r, m.revokedInOrder)
+}
+
+func (m *Machine) revokedInOrder(r ref) *links { return &m.revoked.mut(r).inOrder }
+
+// forgetRevocation drops the memory of one lease, if there is any.
+func (m *Machine) forgetRevocation(at revokedKey) {
+	if r, ok := m.byRevoked[at]; ok {
+		m.forgetRevoked(r)
+	}
+}
+
+func (m *Machine) forgetRevoked(r ref) {
+	v := m.revoked.at(r)
+	delete(m.byRevoked, revokedKey{v.session, v.epoch})
+	m.revokedOrder.unlink(r, m.revokedInOrder)
+	m.revoked.remove(r)
+}
+
+// wasRevoked reports whether an operator revoked one of the leases of a session that is to
+// be restored. The result is the refusal then.
+func (m *Machine) wasRevoked(session uint64, members []member) (result Result, was bool) {
+	for _, want := range members {
+		if r, ok := m.byRevoked[revokedKey{session, m.semaphores.at(want.semaphore).epoch}]; ok {
+			m.refuse(&result, Revoked, want.semaphore, want.count)
+			result.Session, result.Reason = session, m.revoked.at(r).reason
+			return result, true
+		}
+	}
+	return result, false
+}
