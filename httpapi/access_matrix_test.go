@@ -127,8 +127,8 @@ var routeRights = map[string]rights{
 	"PUT /v1/kv/*":                                 {scope: access.Use, named: true, scene: kept, body: "w", shows: "true"},
 	"LOCK /terraform/:name":                        {scope: access.Use, named: true, body: `{"ID":"1"}`, scene: idle},
 	"UNLOCK /terraform/:name":                      {scope: access.Use, named: true},
-	"POST /v1/pre-reboot":                          {scope: access.Use, all: true, body: `{"client_params":{"id":"m","group":"g"}}`},   // of fleetlock/g, which no prefix of a client covers
-	"POST /v1/steady-state":                        {scope: access.Use, body: `{"client_params":{"id":"m","group":"g"}}`, reads: true}, // the machine has no slot
+	"POST /v1/pre-reboot":                          {scope: access.Use, all: true, body: `{"client_params":{"id":"m","group":"g"}}`},              // of fleetlock/g, which no prefix of a client covers
+	"POST /v1/steady-state":                        {scope: access.Use, all: true, body: `{"client_params":{"id":"m","group":"g"}}`, reads: true}, // the machine has no slot
 	"DELETE /v1/kv/*":                              {scope: access.Use, named: true, scene: kept, query: "?recurse", shows: "true"},
 	"GET /v1/agent/self":                           {scope: access.Read, shows: "n1"},
 	"GET /v1/status/leader":                        {scope: access.Read, shows: "n1:8711"},
