@@ -26,7 +26,7 @@
 // Files:
 //   - identity.go: Identity and its scope, the names and sessions that it sees, its place
 //     in a context
-//   - commands.go: the scope and the names that each command needs
+//   - commands.go: the scope and the names that each command needs, and its session
 //   - file.go: the file of tokens, read strictly; a new token
 //   - tokens.go: Tokens: who sent a request, the file read again, metrics
 package access

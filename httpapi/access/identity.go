@@ -51,8 +51,8 @@ var (
 
 // Denied is the refusal of a request that its identity may not make. Needs is the scope
 // that would do; Semaphore is the name that no prefix covers; AllNames is set if the
-// reply has names of all prefixes, Unnamed if the request names nothing that a prefix could
-// cover. No member is set if no identity may make the request.
+// reply has names of all prefixes, Unnamed if no name in the request could be covered by a
+// prefix. No member is set if no identity may make the request.
 type Denied struct {
 	Needs, Has Scope
 	Semaphore  string

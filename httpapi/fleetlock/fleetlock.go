@@ -32,7 +32,7 @@ func New(x *exchange.Exchange) exchange.Dialect {
 	}}
 }
 
-// lock takes a slot for a machine, or finds that the machine has one. A refusal leaves nothing.
+// lock takes a slot for a machine, or finds that the machine has one. A refusal leaves no session.
 func (d *dialect) lock(c echo.Context) error {
 	m, err := d.machine(c)
 	if err != nil {

@@ -19,7 +19,7 @@ type document struct {
 	Method string          `json:"method,omitempty"` // of the request that took the lock
 	State  *manifest       `json:"state,omitempty"`
 
-	version uint64 // of the item; 0: there is none
+	version uint64 // of the item; 0: it does not exist
 }
 
 // id returns the id of the lock, "" if it is free.

@@ -183,8 +183,10 @@ func (d *dialect) sweep(c echo.Context, t target, changed document) {
 		begin := folders(t.name)
 		for item := range m.ItemsAfter(begin, "") {
 			folder, _, _ := strings.Cut(item.Name[len(begin):], "/")
-			version, ok := versionOf(folder)
-			if !ok || version > changed.version || changed.State != nil && folder == changed.State.Folder || len(left) > 0 && left[len(left)-1] == folder {
+			if version, ok := versionOf(folder); !ok || version > changed.version {
+				continue
+			}
+			if changed.State != nil && folder == changed.State.Folder || len(left) > 0 && left[len(left)-1] == folder {
 				continue
 			}
 			if left = append(left, folder); len(left) == maxSwept {

@@ -65,7 +65,7 @@ func (d *dialect) target(c echo.Context) (t target, err error) {
 
 // change serves a request that changes something. The methods of the backend's configuration may
 // be any, and one address may stand for the state and its lock. So the request is told by what
-// the backend sends: a lock's JSON, a state, or nothing. Content-MD5 comes with each body, also
+// the backend sends: a lock's JSON, a state, or no body. Content-MD5 comes with each body, also
 // with the empty one by which force-unlock unlocks, and not with the delete of a state.
 func (d *dialect) change(c echo.Context) error {
 	t, err := d.target(c)
@@ -136,7 +136,7 @@ func (d *dialect) lockID(body []byte) (id string) {
 	if int64(len(body)) > d.lockBytes() || json.Unmarshal(body, &members) != nil || members["serial"] != nil {
 		return ""
 	}
-	_ = json.Unmarshal(members["ID"], &id) // an ID that is no text is none
+	_ = json.Unmarshal(members["ID"], &id) // an ID that is no text is left out
 	return id
 }
 

@@ -3,15 +3,19 @@ package terraform_test
 import (
 	"context"
 	"crypto/md5"
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 	"github.com/signalbox/signalbox/httpapi/terraform"
@@ -104,7 +108,7 @@ var configurations = []backend{
 }
 
 // TestBackend: with each configuration two clients take turns; the state is written by the one that has
-// the lock, and a lock leaves nothing behind.
+// the lock, and a lock leaves no item behind.
 func TestBackend(t *testing.T) {
 	apitest.InEachPlace(t, func(s *apitest.Site) {
 		for _, c := range configurations {
@@ -283,6 +287,49 @@ func TestForeignItem(t *testing.T) {
 
 // exchanged is a request.
 type exchanged struct{ method, body string }
+
+// TestPrefixes: a token reaches the locks and states that its prefixes cover, with a password as Terraform
+// sends it, and no others.
+func TestPrefixes(t *testing.T) {
+	text := ""
+	for name, rest := range map[string]string{"team": `scopes = ["use"]` + "\n" + `prefixes = ["terraform/team/"]`, "reads": `scopes = ["read"]`, "other": `scopes = ["use"]` + "\n" + `prefixes = ["ci/"]`} {
+		text += fmt.Sprintf("[[token]]\nname = %q\nhash = \"sha256:%x\"\n%s\n", name, sha256.Sum256([]byte(name)), rest)
+	}
+	path := filepath.Join(t.TempDir(), "tokens.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := access.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := apitest.OnAPI(t, withTerraform, func(cfg *apitest.Config) { cfg.Exchange.Tokens = tokens })
+	for _, c := range []struct {
+		request, body string
+		want          string // the statuses for team, reads and other
+	}{
+		{"LOCK /terraform/team/prod", lockOf("1"), "200 403 403"},
+		{"POST /terraform/team/prod?ID=1", stateOf(1, 300<<10), "200 403 403"},
+		{"GET /terraform/team/prod", "", "200 200 403"},
+		{"DELETE /terraform/team/prod?ID=1", "", "200 403 403"},
+		{"UNLOCK /terraform/team/prod", "", "200 403 403"},
+		{"LOCK /terraform/prod", lockOf("1"), "403 403 403"},
+		{"POST /terraform/prod", stateOf(1, 1), "403 403 403"},
+		{"GET /terraform/prod", "", "403 404 403"},
+		{"DELETE /terraform/prod", "", "403 403 403"},
+		{"UNLOCK /terraform/prod", "", "403 403 403"},
+		{"GET /terraform/team%2F..%2Fprod", "", "404 404 403"}, // a name, and no path to follow
+	} {
+		var got []string
+		for _, name := range []string{"team", "reads", "other"} {
+			basic := "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("u:"+name))
+			got = append(got, fmt.Sprint(s.Ask(c.request, c.body, basic).Status))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %s", c.request, got, c.want)
+		}
+	}
+}
 
 // TestHostile: what is not a request of the backend changes nothing.
 func TestHostile(t *testing.T) {
