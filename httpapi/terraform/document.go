@@ -17,6 +17,7 @@ const flags = 't'<<8 | 'f'
 type document struct {
 	Lock   json.RawMessage `json:"lock,omitempty"`   // as its client sent it
 	Method string          `json:"method,omitempty"` // of the request that took the lock
+	Freed  string          `json:"freed,omitempty"`  // the id of the last lock that was freed by force
 	State  *manifest       `json:"state,omitempty"`
 
 	version uint64 // of the item; 0: it does not exist
@@ -28,6 +29,18 @@ func (doc *document) id() string {
 	_ = json.Unmarshal(doc.Lock, &lock) // checked when the lock was taken
 	return lock.ID
 }
+
+// locked reports whether a lock is held that a write does not name.
+func (doc *document) locked(t target) bool { return doc.Lock != nil && doc.id() != t.id }
+
+// forced reports whether a write names a lock that was freed by force. Its client may have read
+// a state that another client has replaced under a lock of its own since.
+func (doc *document) forced(t target) bool {
+	return t.id != "" && t.id == doc.Freed && t.id != doc.id()
+}
+
+// errForced refuses such a write.
+var errForced = exchange.NewProblem("item-differs", "The lock of this ID was freed by force, so the state may have changed since. Nothing was done: lock, and read the state again.")
 
 // errForeign refuses a request for an address whose item is no document.
 var errForeign = exchange.NewProblem("item-differs", "The item of this name is neither a lock nor a state. Another client has it: use another address.")
@@ -61,7 +74,7 @@ func (d *dialect) commit(c echo.Context, t target, next document) (done bool, er
 		return false, err
 	}
 	var command fsm.Command = fsm.ItemPut{Name: t.name, Value: string(value), Flags: flags, Version: read}
-	if next.Lock == nil && next.State == nil {
+	if next.Lock == nil && next.Freed == "" && next.State == nil {
 		command = fsm.ItemDelete{Name: t.name, Version: read}
 	}
 	if done, err = d.do(c, command); done {

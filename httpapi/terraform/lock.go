@@ -50,6 +50,9 @@ func (d *dialect) unlock(c echo.Context, t target, id string, named bool) error 
 		case id != "" && doc.id() != id:
 			return d.Send(c, http.StatusConflict, "application/json", doc.Lock)
 		}
+		if id == "" {
+			doc.Freed = doc.id()
+		}
 		doc.Lock, doc.Method = nil, ""
 		if done, err := d.commit(c, t, doc); err != nil {
 			return err

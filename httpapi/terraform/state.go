@@ -110,8 +110,10 @@ func (d *dialect) put(c echo.Context, t target, body []byte) error {
 		switch {
 		case err != nil:
 			return err
-		case doc.Lock != nil && doc.id() != t.id:
+		case doc.locked(t):
 			return d.Send(c, http.StatusLocked, "application/json", doc.Lock)
+		case doc.forced(t):
+			return errForced
 		case doc.version == 0:
 			// Versions of an item that exists never come back, unlike 0, so that sweep can judge
 			// by them which writes have failed.
@@ -124,7 +126,7 @@ func (d *dialect) put(c echo.Context, t target, body []byte) error {
 		doc.State = &manifest{Folder: newFolder(doc.version), Bytes: len(body), MD5: sum[:]}
 		if err := d.putParts(c, t, doc.State, body); err != nil {
 			d.remove(c, t, doc.State.Folder)
-			if before.Lock == nil && before.State == nil {
+			if before.Lock == nil && before.Freed == "" && before.State == nil {
 				_, _ = d.commit(c, t, before) // what is left goes with the next change
 			}
 			return err
@@ -158,12 +160,14 @@ func (d *dialect) delete(c echo.Context, t target) error {
 		switch {
 		case err != nil:
 			return err
-		case doc.Lock != nil && doc.id() != t.id:
+		case doc.locked(t):
 			return d.Send(c, http.StatusLocked, "application/json", doc.Lock)
-		case doc.State == nil:
+		case doc.forced(t):
+			return errForced
+		case doc.State == nil && doc.Freed == "":
 			return d.SendText(c, http.StatusOK, "")
 		}
-		doc.State = nil
+		doc.State, doc.Freed = nil, ""
 		if done, err := d.commit(c, t, doc); err != nil {
 			return err
 		} else if done {

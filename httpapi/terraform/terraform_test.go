@@ -148,6 +148,33 @@ func TestBackend(t *testing.T) {
 	}, withTerraform)
 }
 
+// TestForcedAway: a client whose lock was freed by force writes no state any more, also when the next
+// client is done. Its unlock frees no other lock.
+func TestForcedAway(t *testing.T) {
+	s, _ := apitest.OnAPI(t, withTerraform)
+	for i, c := range []struct{ request, body, want string }{
+		{"LOCK /terraform/a", lockOf("1"), done},
+		{"UNLOCK /terraform/a", "", done},
+		{"POST /terraform/a?ID=1", stateOf(1, 1), "409 "},
+		{"LOCK /terraform/a", lockOf("2"), done},
+		{"POST /terraform/a?ID=1", stateOf(1, 1), "423 "},
+		{"UNLOCK /terraform/a", lockOf("1"), "409 "},
+		{"POST /terraform/a?ID=2", stateOf(2, 2), done},
+		{"UNLOCK /terraform/a", lockOf("2"), done},
+		{"POST /terraform/a?ID=1", stateOf(1, 1), "409 "},
+		{"DELETE /terraform/a?ID=1", "", "409 "},
+		{"UNLOCK /terraform/a", lockOf("1"), done},
+		{"GET /terraform/a", "", "200 json " + stateOf(2, 2)},
+		{"POST /terraform/a?ID=3", stateOf(3, 3), done}, // its lock is at another address
+		{"DELETE /terraform/a", "", done},
+		{"GET /v1/items?prefix=terraform", "", `200 json {"items":[],"next":null`},
+	} {
+		if got := s.Ask(c.request, c.body).String(); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%d: %s: %.300s, want %s", i, c.request, got, c.want)
+		}
+	}
+}
+
 // TestRepeatIsNoUnlock: one method for both requests at one address can't say which it is. It locks,
 // since a repeat of a lock must not free it.
 func TestRepeatIsNoUnlock(t *testing.T) {
