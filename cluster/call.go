@@ -282,6 +282,9 @@ func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 
 // redraw gives a command another session id, if its id was drawn by a node.
 func redraw(command *fsm.Command, id uint64) bool {
+	if oneShot(*command) >= fsm.DerivedSessions {
+		return false
+	}
 	switch c := (*command).(type) {
 	case fsm.OpenSession:
 		c.Session = id
@@ -326,11 +329,12 @@ func oneShot(command fsm.Command) uint64 {
 }
 
 // abandon ends a one-shot without key, in the background: no other caller knows its
-// id. The end follows the command itself on every way to the log, so that it finds the
+// id. A derived id is known to the next request of the same machine, for example, which may
+// have found its lease by now. The end follows the command itself on every way to the log, so that it finds the
 // session if there is one. If it fails, the session's deadline ends the session.
 func (n *Node) abandon(call *Call) {
 	session := oneShot(call.Command)
-	if session == 0 || call.Key != "" {
+	if session == 0 || session >= fsm.DerivedSessions || call.Key != "" {
 		return
 	}
 	n.calls.active.Go(func() {

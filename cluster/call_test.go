@@ -47,7 +47,8 @@ func TestEveryNodeServes(t *testing.T) {
 	})
 }
 
-// TestDrawnIDsAreDrawnAgain: an id that is taken costs another draw, not an error.
+// TestDrawnIDsAreDrawnAgain: an id that is taken costs another draw, not an error. A derived id is
+// not drawn.
 func TestDrawnIDsAreDrawnAgain(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, c *nodes) {
 		c.semaphore("db", 5)
@@ -65,6 +66,9 @@ func TestDrawnIDsAreDrawnAgain(t *testing.T) {
 				t.Errorf("%T in a list: %+v, %v", command, replies[0].Result, errs[0])
 			}
 		}
+		derived := fsm.AcquireOnce{Name: "db", Count: 1, TTLMS: 60_000, Session: fsm.DerivedSessions}
+		c.do(n, derived, fsm.OK)
+		c.do(n, derived, fsm.SessionIDTaken)
 		c.do(n, fsm.RestoreSession{Session: taken, TTLMS: 1000, Leases: []fsm.Want{{Semaphore: "db", Count: 1}}}, fsm.SessionExists)
 	})
 }

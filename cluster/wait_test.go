@@ -114,7 +114,8 @@ func TestEndOfAOneShotWait(t *testing.T) {
 }
 
 // TestHangUp: a one-shot without a key whose client is gone is ended, whether it
-// waits or was just granted; an ordinary session and a keyed one keep their place.
+// waits or was just granted; an ordinary session, a keyed one and one with a derived id keep their
+// place.
 func TestHangUp(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		holder := taken(c, "db")
@@ -122,6 +123,7 @@ func TestHangUp(t *testing.T) {
 		session := c.open(n, time.Hour)
 		keyed := once(n, "db", time.Hour, time.Hour)
 		keyed.Key = "client/0123456789abcdef"
+		derived := Call{Command: fsm.AcquireOnce{Name: "db", Count: 1, TTLMS: 1000, WaitMS: 3_600_000, Session: fsm.DerivedSessions}, Wait: time.Hour}
 		for _, test := range []struct {
 			name string
 			call Call
@@ -131,6 +133,7 @@ func TestHangUp(t *testing.T) {
 			{"down", Call{Command: fsm.Down{Name: "db", Count: 1, WaitMS: 3_600_000, Session: n.DrawSession()}, Wait: time.Hour}, 0},
 			{"ordinary", Call{Command: acquire(session, "db"), Wait: time.Hour}, 1},
 			{"keyed", keyed, 2},
+			{"derived", derived, 3},
 		} {
 			before := waiters(c, n, "db")
 			ctx, hangUp := context.WithCancel(t.Context())
@@ -148,6 +151,7 @@ func TestHangUp(t *testing.T) {
 		// Granted in the very moment of the hang-up: the permit comes back.
 		c.do(n, fsm.EndSession{Session: session}, fsm.OK)
 		c.do(n, fsm.EndSession{Session: keyed.Command.(fsm.AcquireOnce).Session}, fsm.OK)
+		c.do(n, fsm.EndSession{Session: fsm.DerivedSessions}, fsm.OK)
 		ctx, hangUp := context.WithCancel(t.Context())
 		waiting := background(ctx, n, once(n, "db", time.Hour, time.Hour))
 		c.until("a waiter", func() bool { return waiters(c, n, "db") == 1 })

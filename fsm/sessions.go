@@ -2,6 +2,10 @@ package fsm
 
 import "github.com/tidwall/btree"
 
+// DerivedSessions is the lowest session id that is derived from names, for example those of a
+// machine and its group: so every node finds the session of the machine. Nodes draw smaller ids.
+const DerivedSessions uint64 = 1 << 63
+
 // openSession makes a session and files it under its deadline.
 func (m *Machine) openSession(s session) ref {
 	s.owner = m.caller.Owner

@@ -125,10 +125,15 @@ var routeRights = map[string]rights{
 	"GET /v1/session/node/:node":                   {scope: access.Read, scene: kept, shows: `"Behavior":"release"`},
 	"GET /v1/kv/*":                                 {scope: access.Read, named: true, scene: kept, query: "?recurse", shows: `"N"`},
 	"PUT /v1/kv/*":                                 {scope: access.Use, named: true, scene: kept, body: "w", shows: "true"},
-	"LOCK /terraform/:name":                        {scope: access.Use, named: true, body: `{"ID":"1"}`, scene: idle},
-	"UNLOCK /terraform/:name":                      {scope: access.Use, named: true},
-	"POST /v1/pre-reboot":                          {scope: access.Use, all: true, body: `{"client_params":{"id":"m","group":"g"}}`},   // of fleetlock/g, which no prefix of a client covers
-	"POST /v1/steady-state":                        {scope: access.Use, body: `{"client_params":{"id":"m","group":"g"}}`, reads: true}, // the machine has no slot
+	"GET /terraform/*":                             {scope: access.Read, all: true, status: 404}, // terraform/N, which no prefix of a client covers
+	"LOCK /terraform/*":                            {scope: access.Use, all: true, body: `{"ID":"1"}`},
+	"UNLOCK /terraform/*":                          {scope: access.Use, all: true, reads: true}, // there is no lock
+	"POST /terraform/*":                            {scope: access.Use, all: true, body: `{"serial":1}`},
+	"PUT /terraform/*":                             {scope: access.Use, all: true, body: `{"serial":1}`},
+	"PATCH /terraform/*":                           {scope: access.Use, all: true, body: `{"serial":1}`},
+	"DELETE /terraform/*":                          {scope: access.Use, all: true, reads: true},                                                   // there is no state
+	"POST /v1/pre-reboot":                          {scope: access.Use, all: true, body: `{"client_params":{"id":"m","group":"g"}}`},              // of fleetlock/g, which no prefix of a client covers
+	"POST /v1/steady-state":                        {scope: access.Use, all: true, body: `{"client_params":{"id":"m","group":"g"}}`, reads: true}, // the machine has no slot
 	"DELETE /v1/kv/*":                              {scope: access.Use, named: true, scene: kept, query: "?recurse", shows: "true"},
 	"GET /v1/agent/self":                           {scope: access.Read, shows: "n1"},
 	"GET /v1/status/leader":                        {scope: access.Read, shows: "n1:8711"},
@@ -290,7 +295,7 @@ func (s scene) set(a *apitest.API, name, owner string) {
 	switch s {
 	case holds:
 		do(fsm.Acquire{Session: 77, Name: name, Count: 2, TTLMS: fsm.KeepTTL})
-		do(fsm.ItemAcquire{Session: 77, Name: name, Value: `{"ID":"1"}`}) // a lock of Terraform too
+		do(fsm.ItemAcquire{Session: 77, Name: name, Value: "v"})
 	case listed:
 		do(fsm.ListAdd{Session: 77, Name: name, Count: 1})
 	}

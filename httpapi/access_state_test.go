@@ -2,10 +2,15 @@ package httpapi_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 )
 
@@ -53,6 +58,53 @@ func TestScopeIsCheckedBeforeTheState(t *testing.T) {
 	for _, reply := range []<-chan apitest.Reply{first, second} {
 		if got := <-reply; got.Status != 200 {
 			t.Errorf("a backup: %d %s", got.Status, got.Text)
+		}
+	}
+}
+
+// TestNoForeignSession: an identity that may not name a group keeps no machine of it from its
+// slot, by no way that takes the id of a session, and takes no slot away. Of a slot that was taken before the cluster
+// had tokens it knows the id too.
+func TestNoForeignSession(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		a := apitest.New(t, withTokens(t, accessClients...))
+		a.Must(201, "PUT /v1/semaphores/fleetlock%2Fg", `{"permits":1}`, "Authorization: Bearer secret-admin")
+		a.Must(201, "PUT /v1/semaphores/ci%2Fa", `{"permits":1}`, "Authorization: Bearer secret-admin")
+		sum := sha256.Sum256([]byte("fleetlock/g/m"))
+		id := binary.BigEndian.Uint64(sum[:]) | fsm.DerivedSessions
+		if held {
+			command := fsm.AcquireOnce{Session: id, Name: "fleetlock/g", Count: 1, TTLMS: fsm.MaxTTLMS}
+			if reply, err := a.Node.Do(t.Context(), cluster.Call{Command: command}); err != nil || reply.Code != fsm.OK {
+				t.Fatal(reply.Code, err)
+			}
+		}
+		before := a.Node.State(t)
+		session := fmt.Sprint("/v1/sessions/", id)
+		for line, body := range map[string]string{
+			"POST " + session + "/restore":           `{"ttl":"1h","leases":[]}`,
+			"POST " + session + "/restore ":          `{"ttl":"1h","leases":[{"name":"ci/a"}]}`,
+			"POST /restore":                          fmt.Sprintf(`{"peer_id":%d,"expires_in":"1h","acquired":{"ci/a":1}}`, id),
+			"PUT " + session:                         `{"ttl":0}`,
+			"DELETE " + session:                      "",
+			"PUT " + session + "/leases/ci%2Fa":      "",
+			"PUT " + session + "/waitlist/ci%2Fa":    "",
+			"POST " + session + "/waitlist/wait":     "",
+			"POST " + session + "/acquire":           `{"mode":"all","semaphores":[{"name":"ci/a"}]}`,
+			fmt.Sprintf("DELETE /peers/%d", id):      "",
+			fmt.Sprintf("PUT /peers/%d/ci%%2Fa", id): "1",
+			"POST /v1/steady-state":                  `{"client_params":{"id":"m","group":"g"}}`,
+			"POST /v1/pre-reboot":                    `{"client_params":{"id":"m","group":"g"}}`,
+			"PUT /v1/items/ci%2Fi":                   fmt.Sprintf(`{"value":"w","session":"%d"}`, id),
+			"POST /v1/batch":                         fmt.Sprintf(`{"operations":[{"op":"renew","session":"%d"},{"op":"end","session":"%d"}]}`, id, id),
+		} {
+			got := a.Do(strings.TrimSpace(line), body, "fleet-lock-protocol: true", "Content-Type: application/json", "Authorization: Bearer secret-uses-ci")
+			if got.Status != 403 && !strings.HasPrefix(line, "POST /v1/batch") || a.Node.State(t) != before {
+				t.Errorf("%s: %s", line, got.Text)
+			}
+		}
+		const route = "POST /v1/pre-reboot"
+		if got := routeRights[route].ask(a, route, "", "Bearer secret-uses"); got.Code != 200 {
+			t.Errorf("the machine's update, held %v: %s", held, got.Body)
 		}
 	}
 }

@@ -40,6 +40,7 @@ var restoredReads = map[string][]string{
 	"/v1/items":                     {"", "?limit=1", "?prefix=ci%2F"},
 	"/v1/items/:name":               {"/v1/items/N"},
 	"/v1/kv/*":                      {"/v1/kv/?recurse", "/v1/kv/N"},
+	"/terraform/*":                  {"/terraform/N"},
 	"/v1/session/list":              {""},
 	"/v1/session/info/:id":          {"/v1/session/info/5369676e-616c-626f-0000-000000000078"},
 	"/v1/session/info/":             {""},
@@ -123,6 +124,8 @@ func fillAll(t *testing.T, c *apitest.Cluster) (names []string, sessions []uint6
 	acquire("uses", fsm.OK, 101, "ü/x", 2)
 	do("uses", fsm.OK, fsm.ItemAcquire{Session: 101, Name: "ci/db", Value: "n1", Flags: 1 << 63})
 	do("uses", fsm.OK, fsm.ItemPut{Name: "ü/x", Value: "\xff"})
+	do("uses", fsm.OK, fsm.ItemPut{Name: "terraform/ci/db", Value: `{"state":{"folder":"f","bytes":1}}`, Flags: 't'<<8 | 'f'})
+	do("uses", fsm.OK, fsm.ItemPut{Name: "terraform/ci/db//state/f/000", Value: "1"})
 	do("uses", fsm.OK, fsm.OpenHolder{Session: 120, TTLMS: 3_600_000, About: "consul node=n1 ttl=15s delay=0 checks=1 name=x"})
 	acquire("uses", fsm.OK, 101, "db/taken", 1)
 	do("", fsm.OK, fsm.RevokeLease{Session: 101, Name: "db/taken", Reason: "maintenance"})

@@ -18,7 +18,7 @@ func TestDialects(t *testing.T) {
 		path   string
 		status int
 	}{"nodered": {"/semaphore/up", http.StatusMethodNotAllowed}, "throttle": {"/peers/", http.StatusOK}, "consul": {"/v1/kv/?keys", http.StatusOK},
-		"fleetlock": {"/v1/pre-reboot", http.StatusMethodNotAllowed}, "terraform": {"/terraform/a", http.StatusMethodNotAllowed}}
+		"fleetlock": {"/v1/pre-reboot", http.StatusMethodNotAllowed}, "terraform": {"/terraform/a//b", http.StatusBadRequest}}
 	for _, c := range []struct {
 		flags  string
 		served string

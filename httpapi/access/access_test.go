@@ -130,6 +130,43 @@ func TestEveryOperationHasARule(t *testing.T) {
 	}
 }
 
+// TestSessionsHaveNoWall: a command that names a session alone reaches those whose ids nodes drew.
+func TestSessionsHaveNoWall(t *testing.T) {
+	const drawn, derived = fsm.DerivedSessions - 1, fsm.DerivedSessions
+	lease := []fsm.Want{{Semaphore: "ci/a", Count: 1}}
+	for i, c := range []struct {
+		command fsm.Command
+		may     string // of a use and b admin, and w use with the prefix ci/
+		derived bool   // w may, through the dialect that derived the id
+	}{
+		{fsm.EndSession{Session: drawn}, "abw", true},
+		{fsm.EndSession{Session: derived}, "ab", true},
+		{fsm.Renew{Renewals: []fsm.Renewal{{Session: drawn}}}, "abw", true},
+		{fsm.Renew{Renewals: []fsm.Renewal{{Session: drawn}, {Session: derived}}}, "ab", true},
+		{fsm.ListDeliver{Session: derived}, "ab", true},
+		{fsm.Acquire{Session: derived, Name: "ci/a"}, "ab", true},
+		{fsm.Acquire{Session: derived, Name: "db"}, "ab", false},
+		{fsm.ItemAcquire{Session: derived, Name: "ci/a"}, "ab", true},
+		{fsm.RestoreSession{Session: drawn, Leases: lease}, "abw", true},
+		{fsm.RestoreSession{Session: drawn}, "ab", true},
+		{fsm.RestoreSession{Session: derived, Leases: lease}, "", true},
+		{fsm.RestoreSession{Session: derived}, "", true},
+	} {
+		got := ""
+		for _, id := range []*access.Identity{{Name: "a", Scope: access.Use}, {Name: "b", Scope: access.Admin}, {Name: "w", Scope: access.Use, Prefixes: []string{"ci/"}}} {
+			if id.May(c.command) == nil {
+				got += id.Name
+			}
+			if id.Name == "w" && (id.MayDerived(c.command) == nil) != c.derived {
+				t.Errorf("%d: through the dialect: %v", i, !c.derived)
+			}
+		}
+		if got != c.may {
+			t.Errorf("%d, %+v: %q may, want %q", i, c.command, got, c.may)
+		}
+	}
+}
+
 // TestOwner: an admin ends, revokes, releases and withdraws in the sessions of all, and
 // otherwise acts as itself.
 func TestOwner(t *testing.T) {

@@ -1,14 +1,38 @@
 package access
 
-import "github.com/signalbox/signalbox/fsm"
+import (
+	"slices"
+
+	"github.com/signalbox/signalbox/fsm"
+)
 
 // May returns nil if the identity may give a command, or a *Denied. The refusal depends on
 // the command and the identity alone, not on the state.
 //
-// Each operation needs a scope, and the names of its semaphores and items need prefixes. Operations
-// on a session name none: the state machine finds no session of another owner. An
+// Each operation needs a scope, and the names of its semaphores and items need prefixes. An
 // operation without a case is refused; so are those that only nodes propose.
+//
+// A session has no name that a prefix could cover. So an identity with prefixes acts only on
+// sessions whose ids nodes drew, of which the state machine finds its own, and a restore, which
+// chooses the id, names a lease. No client chooses an id that is derived from names: it could
+// keep a machine from its slot without the right to name the slot.
 func (id *Identity) May(command fsm.Command) error {
+	if err := id.MayDerived(command); err != nil {
+		return err
+	}
+	restore, restores := command.(fsm.RestoreSession)
+	switch derived := SessionOf(command) >= fsm.DerivedSessions || renewsDerived(command); {
+	case restores && derived:
+		return &Denied{}
+	case id.Prefixes != nil && (derived || restores && len(restore.Leases) == 0):
+		return &Denied{Unnamed: true}
+	}
+	return nil
+}
+
+// MayDerived is May for a dialect that has derived the id of the command's session from the
+// names in the command: their prefixes cover the session too.
+func (id *Identity) MayDerived(command fsm.Command) error {
 	scope, names := needs(command)
 	if scope == 0 {
 		return &Denied{}
@@ -22,6 +46,12 @@ func (id *Identity) May(command fsm.Command) error {
 		}
 	}
 	return nil
+}
+
+// renewsDerived reports whether a command renews a session with a derived id.
+func renewsDerived(command fsm.Command) bool {
+	renew, is := command.(fsm.Renew)
+	return is && slices.ContainsFunc(renew.Renewals, func(r fsm.Renewal) bool { return r.Session >= fsm.DerivedSessions })
 }
 
 // Owner returns the owner as whom a command acts: the identity. An admin who ends a session,
@@ -115,4 +145,39 @@ func namesOf(wants []fsm.Want) []string {
 		names[i] = wants[i].Semaphore
 	}
 	return names
+}
+
+// SessionOf returns the session that a command names; 0 if it names none, or makes one.
+func SessionOf(command fsm.Command) uint64 {
+	switch c := command.(type) {
+	case fsm.Acquire:
+		return c.Session
+	case fsm.AcquireMany:
+		return c.Session
+	case fsm.Release:
+		return c.Session
+	case fsm.ResizeLease:
+		return c.Session
+	case fsm.RevokeLease:
+		return c.Session
+	case fsm.EndSession:
+		return c.Session
+	case fsm.RestoreSession:
+		return c.Session
+	case fsm.ListAdd:
+		return c.Session
+	case fsm.ListRemove:
+		return c.Session
+	case fsm.ListDeliver:
+		return c.Session
+	case fsm.ItemAcquire:
+		return c.Session
+	case fsm.ItemRelease:
+		return c.Session
+	case fsm.Renew:
+		if len(c.Renewals) == 1 {
+			return c.Renewals[0].Session
+		}
+	}
+	return 0
 }

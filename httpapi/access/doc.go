@@ -9,7 +9,9 @@
 //     without a rule is refused.
 //   - The refusal of a name depends on the name alone, so it does not show whether the
 //     semaphore exists.
-//   - A session is found by its owner, and by an admin who ends it.
+//   - A session is found by its owner, and by an admin who ends it. No client chooses an id that
+//     a dialect derives from names, and an identity with prefixes reaches a session with such
+//     an id through the dialect alone.
 //   - Only hashes of tokens are stored. A hash is compared in constant time.
 //   - A file that can't be read again leaves the identities before it in use. A token that
 //     a file no longer has ends the requests under way with it.
@@ -24,7 +26,7 @@
 // Files:
 //   - identity.go: Identity and its scope, the names and sessions that it sees, its place
 //     in a context
-//   - commands.go: the scope and the names that each command needs
+//   - commands.go: the scope and the names that each command needs, and its session
 //   - file.go: the file of tokens, read strictly; a new token
 //   - tokens.go: Tokens: who sent a request, the file read again, metrics
 package access

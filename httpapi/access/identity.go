@@ -56,11 +56,13 @@ var (
 
 // Denied is the refusal of a request that its identity may not make. Needs is the scope
 // that would do; Semaphore is the name that no prefix covers; AllNames is set if the
-// reply has names of all prefixes. No member is set if no identity may make the request.
+// reply has names of all prefixes, Unnamed if no name in the request could be covered by a
+// prefix. No member is set if no identity may make the request.
 type Denied struct {
 	Needs, Has Scope
 	Semaphore  string
 	AllNames   bool
+	Unnamed    bool
 }
 
 // Error is a sentence for the client.
@@ -70,6 +72,8 @@ func (d *Denied) Error() string {
 		return "No prefix of this identity covers the name. An operator adds prefixes to its token."
 	case d.AllNames:
 		return "This shows names of all prefixes, and the identity may not read all."
+	case d.Unnamed:
+		return "This names no semaphore that a prefix of this identity could cover: a restore names its leases, and a session with an id derived from names is reached through its own interface."
 	case d.Needs == 0:
 		return "No client may ask for this."
 	}

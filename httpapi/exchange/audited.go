@@ -59,7 +59,7 @@ func (a *audited) command(ctx context.Context, c fsm.Command, ttlMS int64, reply
 	if ofItem(c) {
 		r.Item, r.Semaphore = r.Semaphore, ""
 	}
-	id := SessionOf(c)
+	id := access.SessionOf(c)
 	if id == 0 {
 		id = result.Session
 	}
@@ -120,41 +120,6 @@ func outcomeOf(c fsm.Command, result *fsm.Result) fsm.Code {
 		return fsm.UnknownSession
 	}
 	return result.Code
-}
-
-// SessionOf returns the session that a command names; 0 if it names none, or makes one.
-func SessionOf(command fsm.Command) uint64 {
-	switch c := command.(type) {
-	case fsm.Acquire:
-		return c.Session
-	case fsm.AcquireMany:
-		return c.Session
-	case fsm.Release:
-		return c.Session
-	case fsm.ResizeLease:
-		return c.Session
-	case fsm.RevokeLease:
-		return c.Session
-	case fsm.EndSession:
-		return c.Session
-	case fsm.RestoreSession:
-		return c.Session
-	case fsm.ListAdd:
-		return c.Session
-	case fsm.ListRemove:
-		return c.Session
-	case fsm.ListDeliver:
-		return c.Session
-	case fsm.ItemAcquire:
-		return c.Session
-	case fsm.ItemRelease:
-		return c.Session
-	case fsm.Renew:
-		if len(c.Renewals) == 1 {
-			return c.Renewals[0].Session
-		}
-	}
-	return 0
 }
 
 // Do implements Commands.

@@ -32,19 +32,19 @@ func New(x *exchange.Exchange) exchange.Dialect {
 	}}
 }
 
-// lock takes a slot for a machine, or finds that the machine has one. A machine without a
-// session gets one; of a machine that is refused it stays, for the next attempt.
+// lock takes a slot for a machine, or finds that the machine has one. A refusal leaves no session.
 func (d *dialect) lock(c echo.Context) error {
 	m, err := d.machine(c)
 	if err != nil {
 		return err
 	}
-	acquire := fsm.Acquire{Session: m.session(), Name: m.semaphore(), Count: 1, TTLMS: fsm.KeepTTL, Try: true}
-	reply, err := d.do(c, acquire)
+	repeat := fsm.Acquire{Session: m.session(), Name: m.semaphore(), Count: 1, TTLMS: fsm.KeepTTL, Try: true}
+	reply, err := d.do(c, repeat)
 	if err == nil && (reply.Code == fsm.UnknownSession || reply.Code == fsm.ExpiredSession) {
-		reply, err = d.do(c, fsm.RestoreSession{Session: acquire.Session, TTLMS: fsm.MaxTTLMS, Metadata: []fsm.Pair{{Key: machineKey, Value: m.ID}}})
-		if err == nil && reply.Code == fsm.OK {
-			reply, err = d.do(c, acquire)
+		reply, err = d.do(c, fsm.AcquireOnce{Session: m.session(), Name: m.semaphore(), Count: 1, TTLMS: fsm.MaxTTLMS,
+			Metadata: []fsm.Pair{{Key: machineKey, Value: m.ID}}})
+		if err == nil && reply.Code == fsm.SessionIDTaken { // since by a repeat of this request, or by another identity
+			reply, err = d.do(c, repeat)
 		}
 	}
 	switch {
@@ -54,6 +54,8 @@ func (d *dialect) lock(c echo.Context) error {
 		p := exchange.Refused(&reply.Result)
 		p.Detail = "The group has no slots. An operator creates them: signalbox create " + m.semaphore() + " --permits 1"
 		return p
+	case reply.Code == fsm.UnknownSession:
+		return errOther
 	case reply.Code != fsm.OK:
 		return exchange.Refused(&reply.Result)
 	}
@@ -66,22 +68,27 @@ func (d *dialect) unlock(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	reply, err := d.do(c, fsm.EndSession{Session: m.session()})
+	reply, err := d.do(c, fsm.Release{Session: m.session(), Name: m.semaphore()})
 	switch {
 	case err != nil:
 		return err
-	case reply.Code != fsm.OK:
-		return exchange.Refused(&reply.Result)
-	case !reply.Found:
+	case reply.Code == fsm.OK, reply.Code == fsm.UnknownSemaphore, reply.Code == fsm.Revoked:
+	case reply.Code == fsm.UnknownSession, reply.Code == fsm.ExpiredSession:
 		if err := d.refuseAnothers(c, m.session(), reply.Index); err != nil {
 			return err
 		}
+	default:
+		return exchange.Refused(&reply.Result)
 	}
 	return d.SendText(c, http.StatusOK, "")
 }
 
-// refuseAnothers returns the refusal of an end of a session that another identity has: such an end
-// is no refusal by itself. It blocks until this node has the index of that end.
+// errOther refuses a request for a machine whose session another identity has.
+var errOther = exchange.NewProblem("forbidden", "The slot of the machine belongs to another identity: all machines of a fleet have tokens of one name.")
+
+// refuseAnothers returns the refusal of a release in a session that another identity has, which
+// the state machine does not tell from one that is gone. It blocks until this node has the index
+// of that release.
 func (d *dialect) refuseAnothers(c echo.Context, session, index uint64) error {
 	if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{MinIndex: index}); err != nil {
 		return err
@@ -89,14 +96,14 @@ func (d *dialect) refuseAnothers(c echo.Context, session, index uint64) error {
 	lives := false
 	d.View(c, func(m *fsm.Machine) { lives = m.HasSession(session) })
 	if lives {
-		return exchange.NewProblem("forbidden", "The slot of the machine belongs to another identity: all machines of a fleet have tokens of one name.")
+		return errOther
 	}
 	return nil
 }
 
 // do performs a command and sets the header with the index of its reply.
 func (d *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error) {
-	reply, err := d.Node.Do(c.Request().Context(), cluster.Call{Command: command})
+	reply, err := d.DoDerived(c, command)
 	if err == nil {
 		d.SetIndex(c, reply.Index)
 	}
@@ -143,11 +150,11 @@ func (d *dialect) machine(c echo.Context) (m machine, err error) {
 
 func (m *machine) semaphore() string { return prefix + m.Group }
 
-// session returns the id of the machine's session, 1 … 2^53-1. The name of a group has no
-// slash, so the hashed text is that of one machine alone.
+// session returns the derived id of the machine's session. The name of a group has no slash, so the
+// hashed text names one machine alone.
 func (m *machine) session() uint64 {
 	sum := sha256.Sum256([]byte(m.semaphore() + "/" + m.ID))
-	return max(1, binary.BigEndian.Uint64(sum[:])>>11)
+	return binary.BigEndian.Uint64(sum[:]) | fsm.DerivedSessions
 }
 
 // render sends a refusal: its native status, the code for programs and a sentence for people.

@@ -67,15 +67,10 @@ func TestMachinesTakeTurns(t *testing.T) {
 // TestGroupsAreApart: a machine may be in two groups; an operator sees who has a slot, and
 // sets how many there are, down to none.
 func TestGroupsAreApart(t *testing.T) {
-	s, node := apitest.OnAPI(t, withFleetLock)
+	s, _ := apitest.OnAPI(t, withFleetLock)
 	if got := ask(s, "pre-reboot", "a", "workers"); !strings.HasPrefix(got, `404 json {"kind":"unknown-semaphore","value":"The group has no slots. An operator creates them: signalbox create fleetlock/workers`) {
 		t.Errorf("without a semaphore: %s", got)
 	}
-	node.View(func(m *fsm.Machine) {
-		if _, sessions, _, _ := m.Counts(); sessions != 0 {
-			t.Error("a request for an unknown group left a session")
-		}
-	})
 	s.Semaphore("fleetlock/workers", "1", "")
 	s.Semaphore("fleetlock/control", "0", "")
 	if got := ask(s, "pre-reboot", "a", "workers"); got != done {
@@ -93,37 +88,68 @@ func TestGroupsAreApart(t *testing.T) {
 	}
 }
 
-// TestSlotOfAnother: a slot belongs to the identity that took it, and the reply to another one
-// does not say that it is free.
-func TestSlotOfAnother(t *testing.T) {
+// TestRefusalLeavesNothing: of a machine that has no slot, or whose group is deleted, no session stays.
+func TestRefusalLeavesNothing(t *testing.T) {
+	s, node := apitest.OnAPI(t, withFleetLock)
+	s.Semaphore("fleetlock/full", "1", "")
+	s.Semaphore("fleetlock/none", "0", "")
+	for i, c := range []struct {
+		group, want string
+		sessions    int
+	}{
+		{"unknown", "404 ", 0},
+		{"none", `409 json {"kind":"never"`, 0},
+		{"full", done, 1},
+		{"full", refused, 1}, // of the next machine
+	} {
+		got := ask(s, "pre-reboot", fmt.Sprint("m", i), c.group)
+		var sessions int
+		node.View(func(m *fsm.Machine) { _, sessions, _, _ = m.Counts() })
+		if !strings.HasPrefix(got, c.want) || sessions != c.sessions {
+			t.Errorf("%s: %s, and %d sessions", c.group, got, sessions)
+		}
+	}
+	s.Ask("DELETE /v1/semaphores/fleetlock%2Ffull", "")
+	node.View(func(m *fsm.Machine) {
+		if _, sessions, _, _ := m.Counts(); sessions != 0 {
+			t.Error("a session of a deleted group stays")
+		}
+	})
+}
+
+// withToken serves FleetLock to the identities fleet, other and ci, of which the last one has a prefix.
+func withToken(t *testing.T) func(*apitest.Config) {
 	text := ""
-	for _, name := range []string{"fleet", "other"} {
+	for _, name := range []string{"fleet", "other", "ci"} {
 		sum := sha256.Sum256([]byte("secret-" + name))
 		text += fmt.Sprintf("[[token]]\nname = %q\nhash = \"sha256:%s\"\nscopes = [\"use\"]\n", name, hex.EncodeToString(sum[:]))
 	}
 	path := filepath.Join(t.TempDir(), "tokens.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(text+"prefixes = [\"ci/\"]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	tokens, err := access.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, node := apitest.OnAPI(t, withFleetLock, func(cfg *apitest.Config) { cfg.Exchange.Tokens = tokens })
+	return func(cfg *apitest.Config) { cfg.Exchange.Tokens = tokens }
+}
+
+// TestSlotOfAnother: a slot belongs to the identity that took it, and the reply to another one
+// does not say that it is free.
+func TestSlotOfAnother(t *testing.T) {
+	s, _ := apitest.OnAPI(t, withFleetLock, withToken(t))
 	s.Semaphore("fleetlock/default", "1", "")
 	for i, c := range []struct{ step, token, want string }{
 		{"pre-reboot", "fleet", done},
 		{"steady-state", "other", `403 json {"kind":"forbidden"`},
-		{"pre-reboot", "other", `409 json {"kind":"session-exists"`},
+		{"pre-reboot", "other", refused},
+		{"steady-state", "ci", `403 json {"kind":"forbidden"`},
 		{"steady-state", "fleet", done},
-		{"pre-reboot", "other", `409 json {"kind":"session-exists"`}, // the cluster remembers whose it was
-		{"", "", ""},
+		{"steady-state", "fleet", done},
 		{"pre-reboot", "other", done},
+		{"steady-state", "fleet", `403 json {"kind":"forbidden"`},
 	} {
-		if c.step == "" {
-			node.Advance((11 * time.Minute).Milliseconds())
-			continue
-		}
 		body := `{"client_params":{"id":"a","group":"default"}}`
 		if got := s.Ask("POST /v1/"+c.step, body, protocol, "Authorization: Bearer secret-"+c.token).String(); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%d: %s of %s: %s, want %s", i, c.step, c.token, got, c.want)

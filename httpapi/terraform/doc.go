@@ -1,14 +1,18 @@
-// Package terraform is the dialect of the state locks of OpenTofu and Terraform, as their
-// http backend asks for them. docs/dialects-small.md is its contract. The state itself stays
-// where the backend's address leads.
+// Package terraform is the dialect of the http backend of OpenTofu and Terraform: the state, and
+// its lock. docs/dialects-small.md is its contract.
 //
-// A lock is the item of its name. Its value is what the client sent to take the lock: who
-// holds it, since when, and why. It has no holder and no end in time, as the backend's locks
-// have none.
+// The item terraform/ADDRESS is the document of an address: the lock as its client sent it, and
+// which parts make up the state. One item has both, so a state is written only if the lock is as
+// the write needs it: each change names the version of the document that it has read. The
+// parts are items below the document's name, in a folder for each write. Neither the document nor
+// its parts have a holder or an end in time, since the backend renews no lock.
 //
 // cmd/signalbox opens it with New; package httpapi serves it. It imports exchange, cluster
 // and fsm. It is safe for concurrent use.
 //
 // Files:
-//   - terraform.go: New, the two routes, and their replies
+//   - terraform.go: New, and which of its five requests a request is
+//   - lock.go: lock, unlock
+//   - state.go: read, write and delete the state; its parts
+//   - document.go: the document, read and changed
 package terraform

@@ -1,18 +1,22 @@
 package terraform
 
 import (
+	"crypto/md5"
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster"
-	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// looks bounds how often a request looks at a lock that others take and give back meanwhile.
+// prefix begins the names of documents.
+const prefix = "terraform/"
+
+// looks bounds how often a request reads a document that others change meanwhile.
 const looks = 8
 
 // dialect serves the dialect's routes.
@@ -21,127 +25,119 @@ type dialect struct{ *exchange.Exchange }
 // New returns the dialect.
 func New(x *exchange.Exchange) exchange.Dialect {
 	d := &dialect{x}
-	return exchange.Dialect{Render: d.render, Routes: []exchange.Route{
-		exchange.On("LOCK", "/terraform/:name", d.lock),
-		exchange.On("UNLOCK", "/terraform/:name", d.unlock),
-	}}
+	served := exchange.Dialect{Render: d.render, Routes: []exchange.Route{exchange.On(http.MethodGet, "/terraform/*", d.get)}}
+	for _, method := range []string{"LOCK", "UNLOCK", http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		served.Routes = append(served.Routes, exchange.On(method, "/terraform/*", d.change))
+	}
+	return served
 }
 
-// lock takes the lock, or replies with the one who has it. A repeat of the request that took
-// it succeeds.
-func (d *dialect) lock(c echo.Context) error {
-	name, info, err := d.request(c)
+// target is what the address of a request says.
+type target struct {
+	name   string // of the document
+	method string // of the request, or the parameter method
+	id     string // the parameter ID: of the lock under which a state is written
+}
+
+// target reads the address of a request. Parameters that are not of this dialect belong to the name,
+// so that ?workspace=a and ?workspace=b are two states.
+func (d *dialect) target(c echo.Context) (t target, err error) {
+	path, ok := exchange.PathParam(c, "*")
+	path = strings.TrimSuffix(path, "/")
+	if path == "" {
+		return t, exchange.ErrUnknownRoute
+	}
+	query := c.Request().URL.Query()
+	t = target{name: prefix + path, method: c.Request().Method, id: query.Get("ID")}
+	if method := query.Get("method"); method != "" {
+		t.method = method
+	}
+	query.Del("ID")
+	query.Del("method")
+	if len(query) > 0 {
+		t.name += "?" + query.Encode()
+	}
+	if !ok || strings.Contains(path, "//") || strings.HasPrefix(path, "/") || !fsm.ValidName(partName(t.name, newFolder(1<<63), maxParts)) {
+		return t, exchange.Invalid("address", "The address of a state is up to 453 bytes of UTF-8 behind /terraform/, without control characters and empty segments.")
+	}
+	return t, d.MayName(c, t.name)
+}
+
+// change serves a request that changes something. The methods of the backend's configuration may
+// be any, and one address may stand for the state and its lock. So the request is told by what
+// the backend sends: a lock's JSON, a state, or no body. Content-MD5 comes with each body, also
+// with the empty one by which force-unlock unlocks, and not with the delete of a state.
+func (d *dialect) change(c echo.Context) error {
+	t, err := d.target(c)
 	if err != nil {
 		return err
 	}
-	id := idOf(info)
-	if id == "" {
-		return exchange.Invalid("", `The body is the JSON of a lock, with an "ID".`)
+	if err := d.Caller(c).May(fsm.ItemPut{Name: t.name}); err != nil { // also of a lock that is free already
+		d.Config.Tokens.Count(err)
+		return err
 	}
-	absent := fsm.Change[uint64]{Given: true}
-	for range looks {
-		refused, err := d.do(c, fsm.ItemPut{Name: name, Value: info, Version: absent})
-		if err != nil {
-			return err
-		}
-		if !refused {
-			return d.SendText(c, http.StatusOK, "")
-		}
-		held, locked, err := d.look(c, name)
-		switch {
-		case err != nil:
-			return err
-		case locked && idOf(held.Value) == id:
-			return d.SendText(c, http.StatusOK, "")
-		case locked:
-			return d.Send(c, http.StatusLocked, "application/json", []byte(held.Value))
-		}
-	}
-	return outcome.ErrNotApplied
-}
-
-// unlock gives back the lock that the body names or, without a body, the lock of whoever has
-// it: so a client unlocks by force. A lock that is free stays free.
-func (d *dialect) unlock(c echo.Context) error {
-	name, info, err := d.request(c)
+	body, err := d.body(c, t.method)
 	if err != nil {
 		return err
 	}
-	id := idOf(info)
-	if id == "" && info != "" {
-		return exchange.Invalid("", `The body is the JSON of a lock, with an "ID", or there is none.`)
-	}
-	for range looks {
-		held, locked, err := d.look(c, name)
+	defer d.DoneWithBody(c)
+	id, backend := d.lockID(body), c.Request().Header.Get("Content-MD5") != ""
+	switch t.method {
+	case "LOCK":
+		return d.lock(c, t, body, id)
+	case "UNLOCK":
+		return d.unlock(c, t, id, len(body) > 0)
+	case http.MethodDelete:
+		if len(body) > 0 || backend {
+			return d.unlock(c, t, id, len(body) > 0)
+		}
+		return d.delete(c, t)
+	case http.MethodPost, http.MethodPut, http.MethodPatch:
 		switch {
-		case err != nil:
-			return err
-		case !locked:
-			return d.SendText(c, http.StatusOK, "")
-		case id != "" && idOf(held.Value) != id, idOf(held.Value) == "": // of another, or no lock
-			return d.Send(c, http.StatusConflict, "application/json", []byte(held.Value))
+		case id != "":
+			return d.lockOrUnlock(c, t, body, id)
+		case len(body) > 0:
+			return d.put(c, t, body)
+		case backend:
+			return d.unlock(c, t, "", false)
 		}
-		refused, err := d.do(c, fsm.ItemDelete{Name: name, Version: fsm.Change[uint64]{Given: true, Value: held.Version}})
-		if err != nil {
-			return err
-		}
-		if !refused {
-			return d.SendText(c, http.StatusOK, "")
-		}
+		return exchange.Invalid("", "The body is a state, or the JSON of a lock.")
 	}
-	return outcome.ErrNotApplied
+	return exchange.Invalid("method", "The method is LOCK, UNLOCK, POST, PUT, PATCH or DELETE.")
 }
 
-// request reads the name of a lock and the body.
-func (d *dialect) request(c echo.Context) (name, info string, err error) {
-	name, ok := exchange.PathParam(c, "name")
-	if name == "" {
-		return "", "", exchange.ErrUnknownRoute
-	}
-	if !ok || !fsm.ValidName(name) {
-		return "", "", exchange.Invalid("name", "The name of a lock is 1 to 512 bytes of UTF-8 without control characters.")
-	}
+// body reads a body, and compares it with its Content-MD5.
+func (d *dialect) body(c echo.Context, method string) ([]byte, error) {
 	if err := exchange.CheckEncoding(c.Request()); err != nil {
-		return "", "", err
+		return nil, err
 	}
-	data, err := d.Receive(c, d.Config.BodyBytes)
-	d.DoneWithBody(c)
-	return name, string(data), err
+	limit := int64(maxState)
+	if method == "LOCK" || method == "UNLOCK" || method == http.MethodDelete {
+		limit = d.lockBytes()
+	}
+	body, err := d.Receive(c, limit)
+	if err != nil {
+		return nil, err
+	}
+	sum := md5.Sum(body)
+	if sent := c.Request().Header.Get("Content-MD5"); sent != "" && sent != base64.StdEncoding.EncodeToString(sum[:]) {
+		return nil, exchange.Invalid("Content-MD5", "The body is not the one that Content-MD5 was computed from. Nothing was done; send it again.")
+	}
+	return body, nil
 }
 
-// idOf returns the id of a lock from its JSON, "" if it has none.
-func idOf(info string) string {
-	var lock struct{ ID string }
-	if json.Unmarshal([]byte(info), &lock) != nil {
+// lockBytes bounds the JSON of a lock.
+func (d *dialect) lockBytes() int64 { return min(d.Config.BodyBytes, partBytes/2) }
+
+// lockID returns the id of the lock whose JSON a body is, "" of any other body. A state has a
+// serial and no ID.
+func (d *dialect) lockID(body []byte) (id string) {
+	var members map[string]json.RawMessage
+	if int64(len(body)) > d.lockBytes() || json.Unmarshal(body, &members) != nil || members["serial"] != nil {
 		return ""
 	}
-	return lock.ID
-}
-
-// do performs a command, and reports whether it was refused since the item is not as the
-// command needs it.
-func (d *dialect) do(c echo.Context, command fsm.Command) (refused bool, err error) {
-	reply, err := d.Node.Do(c.Request().Context(), cluster.Call{Command: command})
-	if err != nil {
-		return false, err
-	}
-	d.SetIndex(c, reply.Index)
-	if reply.Code == fsm.OK || reply.Code == fsm.ItemDiffers {
-		return reply.Code == fsm.ItemDiffers, nil
-	}
-	return false, exchange.Refused(&reply.Result)
-}
-
-// look reads a lock, linearizably.
-func (d *dialect) look(c echo.Context, name string) (held fsm.ItemView, locked bool, err error) {
-	if err := d.MayName(c, name); err != nil {
-		return held, false, err
-	}
-	if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{}); err != nil {
-		return held, false, err
-	}
-	d.View(c, func(m *fsm.Machine) { held, locked = m.Item(name) })
-	return held, locked, nil
+	_ = json.Unmarshal(members["ID"], &id) // an ID that is no text is left out
+	return id
 }
 
 // render sends a refusal: its native status, with one sentence of text.

@@ -1,12 +1,21 @@
 package terraform_test
 
 import (
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 	"github.com/signalbox/signalbox/httpapi/terraform"
@@ -16,56 +25,335 @@ func withTerraform(cfg *apitest.Config) {
 	cfg.Dialects["terraform"] = func(x *exchange.Exchange) (exchange.Dialect, error) { return terraform.New(x), nil }
 }
 
-// lockOf is what the http backend sends.
+// lockOf is the JSON of a lock as the backend sends it.
 func lockOf(id string) string {
 	return fmt.Sprintf(`{"ID":%q,"Operation":"OperationTypeApply","Info":"","Who":"u@h","Version":"1.9.0","Created":"2026-01-02T03:04:05Z","Path":""}`, id)
 }
 
-const done = "200 text"
+// stateOf is a state with so many bytes of output.
+func stateOf(serial, bytes int) string {
+	return fmt.Sprintf(`{"version":4,"serial":%d,"lineage":"l","outputs":{"x":{"value":%q}}}`, serial, strings.Repeat("x", bytes))
+}
 
-// TestLock: one client has the lock, and the others get what it sent. Both requests may be
-// repeated.
-func TestLock(t *testing.T) {
+const (
+	done    = "200 text"
+	noState = "404 text There is no state."
+)
+
+// backend sends requests as the http backend does with a configuration of one address.
+type backend struct {
+	*apitest.Site
+	address                        string // behind the host
+	lockMethod, unlockMethod       string
+	update                         string // "": POST
+	lockAddress, unlockAddress, id string // the addresses "": as address; the ID of the lock that it has
+}
+
+func (b *backend) send(method, address, body string, sum bool) string {
+	b.Helper()
+	if address == "" {
+		address = b.address
+	}
+	headers := []string{}
+	if sum { // also of an empty body, with which force-unlock unlocks
+		digest := md5.Sum([]byte(body))
+		headers = []string{"Content-Type: application/json", "Content-MD5: " + base64.StdEncoding.EncodeToString(digest[:])}
+	}
+	return b.Ask(method+" "+address, body, headers...).String()
+}
+
+func (b *backend) lock(id string) string {
+	got := b.send(b.lockMethod, b.lockAddress, lockOf(id), true)
+	if got == done {
+		b.id = id
+	}
+	return got
+}
+
+func (b *backend) unlock() string {
+	body := lockOf(b.id)
+	b.id = ""
+	return b.send(b.unlockMethod, b.unlockAddress, body, true)
+}
+
+func (b *backend) force() string  { return b.send(b.unlockMethod, b.unlockAddress, "", true) }
+func (b *backend) get() string    { return b.send("GET", "", "", false) }
+func (b *backend) remove() string { return b.send("DELETE", "", "", false) }
+
+func (b *backend) put(state string) string {
+	address, _ := url.Parse(b.address)
+	if query := address.Query(); b.id != "" {
+		query.Set("ID", b.id)
+		address.RawQuery = query.Encode()
+	}
+	method := "POST"
+	if b.update != "" {
+		method = b.update
+	}
+	return b.send(method, address.String(), state, true)
+}
+
+// configurations are the addresses and methods that a backend may have.
+var configurations = []backend{
+	{address: "/terraform/prod", lockMethod: "LOCK", unlockMethod: "UNLOCK"},
+	{address: "/terraform/prod/", lockMethod: "LOCK", unlockMethod: "UNLOCK", update: "PUT"},
+	{address: "/terraform/team/app/prod", lockMethod: "POST", unlockMethod: "DELETE"},
+	{address: "/terraform/prod?workspace=b&project=a", lockMethod: "PUT", unlockMethod: "DELETE"},
+	{address: "/terraform/prod?workspace=c", lockMethod: "LOCK", unlockMethod: "DELETE", update: "PATCH"},
+	{address: "/terraform/p1", lockMethod: "POST", unlockMethod: "PUT"},
+	{address: "/terraform/p2", lockMethod: "PUT", unlockMethod: "POST"},
+	{address: "/terraform/p3", lockMethod: "PATCH", unlockMethod: "UNLOCK"},
+	{address: "/terraform/p4", lockMethod: "POST", unlockMethod: "POST", lockAddress: "/terraform/p4?method=LOCK", unlockAddress: "/terraform/p4?method=UNLOCK"},
+	{address: "/terraform/p5", lockMethod: "DELETE", unlockMethod: "DELETE", lockAddress: "/terraform/p5?method=LOCK", unlockAddress: "/terraform/p5?method=UNLOCK"},
+}
+
+// TestBackend: with each configuration two clients take turns; the state is written by the one that has
+// the lock, and a lock leaves no item behind.
+func TestBackend(t *testing.T) {
 	apitest.InEachPlace(t, func(s *apitest.Site) {
-		for i, c := range []struct{ request, id, want string }{
-			{"UNLOCK /terraform/prod", "1", done},
-			{"LOCK /terraform/prod", "1", done},
-			{"LOCK /terraform/prod", "1", done},
-			{"LOCK /terraform/prod", "2", "423 json " + lockOf("1")},
-			{"LOCK /terraform/net%2Fprod", "2", done},
-			{"UNLOCK /terraform/prod", "2", "409 json " + lockOf("1")},
-			{"LOCK /terraform/prod", "2", "423 json " + lockOf("1")},
-			{"UNLOCK /terraform/prod", "1", done},
-			{"UNLOCK /terraform/prod", "1", done},
-			{"LOCK /terraform/prod", "2", done},
-			{"UNLOCK /terraform/prod", "", done}, // force-unlock sends no body
-			{"LOCK /terraform/prod", "3", done},
-		} {
-			body := ""
-			if c.id != "" {
-				body = lockOf(c.id)
+		for _, c := range configurations {
+			a, b := c, c
+			a.Site, b.Site = s, s
+			for i, step := range []struct{ got, want string }{
+				{a.get(), noState},
+				{a.lock("1"), done},
+				{a.lock("1"), done},
+				{b.lock("2"), "423 json " + lockOf("1")},
+				{b.put(stateOf(9, 1)), "423 json " + lockOf("1")},
+				{b.remove(), "423 json " + lockOf("1")},
+				{a.get(), noState},
+				{a.put(stateOf(1, 10)), done},
+				{b.get(), "200 json " + stateOf(1, 10)},
+				{a.put(stateOf(2, 20)), done},
+				{a.unlock(), done},
+				{b.lock("2"), done},
+				{b.get(), "200 json " + stateOf(2, 20)},
+				{a.send(c.unlockMethod, c.unlockAddress, lockOf("1"), true)[:3], map[bool]string{true: "423", false: "409"}[c.unlockMethod == "PUT" || c.unlockMethod == "POST" && c.unlockAddress == ""]},
+				{b.force(), done},
+				{a.lock("3"), done},
+				{a.unlock(), done},
+				{a.remove(), done},
+				{a.get(), noState},
+				{a.put(stateOf(3, 30)), done}, // a backend without a lock
+				{a.remove(), done},
+			} {
+				if step.got != step.want {
+					s.Errorf("%+v, step %d: %.300s, want %.300s", c, i, step.got, step.want)
+				}
 			}
-			if got := s.Ask(c.request, body, "Content-Type: application/json").String(); got != c.want {
-				s.Errorf("%d: %s of %s: %s, want %s", i, c.request, c.id, got, c.want)
-			}
+		}
+		if got := s.Ask("GET /v1/items?prefix=terraform", ""); !strings.Contains(got.Body, `"items":[]`) {
+			s.Errorf("left: %s", got)
 		}
 	}, withTerraform)
 }
 
-// TestForeignItem: an item that is not a lock is in the way of one, and no client of this
-// interface deletes it.
+// TestForcedAway: a client whose lock was freed by force writes no state any more, also when the next
+// client is done. Its unlock frees no other lock.
+func TestForcedAway(t *testing.T) {
+	s, _ := apitest.OnAPI(t, withTerraform)
+	for i, c := range []struct{ request, body, want string }{
+		{"LOCK /terraform/a", lockOf("1"), done},
+		{"UNLOCK /terraform/a", "", done},
+		{"POST /terraform/a?ID=1", stateOf(1, 1), "409 "},
+		{"LOCK /terraform/a", lockOf("2"), done},
+		{"POST /terraform/a?ID=1", stateOf(1, 1), "423 "},
+		{"UNLOCK /terraform/a", lockOf("1"), "409 "},
+		{"POST /terraform/a?ID=2", stateOf(2, 2), done},
+		{"UNLOCK /terraform/a", lockOf("2"), done},
+		{"POST /terraform/a?ID=1", stateOf(1, 1), "409 "},
+		{"DELETE /terraform/a?ID=1", "", "409 "},
+		{"UNLOCK /terraform/a", lockOf("1"), done},
+		{"GET /terraform/a", "", "200 json " + stateOf(2, 2)},
+		{"POST /terraform/a?ID=3", stateOf(3, 3), done}, // its lock is at another address
+		{"DELETE /terraform/a", "", done},
+		{"GET /v1/items?prefix=terraform", "", `200 json {"items":[],"next":null`},
+	} {
+		if got := s.Ask(c.request, c.body).String(); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%d: %s: %.300s, want %s", i, c.request, got, c.want)
+		}
+	}
+}
+
+// TestRepeatIsNoUnlock: one method for both requests at one address can't say which it is. It locks,
+// since a repeat of a lock must not free it.
+func TestRepeatIsNoUnlock(t *testing.T) {
+	s, _ := apitest.OnAPI(t, withTerraform)
+	for range 2 {
+		s.Is(s.Ask("POST /terraform/a", lockOf("1")), done)
+	}
+	s.Is(s.Ask("POST /terraform/a", lockOf("2")), "423 json "+lockOf("1"))
+}
+
+// TestSizes: a state of any size up to the bound comes back as it was sent, each entry is within the
+// proposer's bound, and no part stays of the state before, of a write that failed, nor of a deleted state.
+func TestSizes(t *testing.T) {
+	s, node := apitest.OnAPI(t, withTerraform)
+	parts := func() (names []string) {
+		node.View(func(m *fsm.Machine) {
+			for item := range m.ItemsAfter("terraform/a//state/", "") {
+				names = append(names, item.Name)
+			}
+		})
+		return names
+	}
+	for _, c := range []struct{ bytes, parts int }{{1, 1}, {240 << 10, 1}, {240<<10 + 1, 2}, {1<<20 + 1, 5}, {8 << 20, 35}, {1 << 20, 5}} {
+		state := strings.Repeat("\xff{", c.bytes)[:c.bytes]
+		s.Is(s.Ask("POST /terraform/a", state), done)
+		if got := s.Ask("GET /terraform/a", ""); got.Body != state || got.Header("Content-MD5") == "" || len(parts()) != c.parts {
+			t.Errorf("%d bytes: %d came back, in %d parts, want %d", c.bytes, len(got.Body), len(parts()), c.parts)
+		}
+	}
+	node.Set(func() {
+		for _, call := range node.Calls {
+			if bytes := len(fsm.Envelope{}.Encode(call.Command)); bytes > fsm.EntryBytes {
+				t.Errorf("a command of %d bytes", bytes)
+			}
+		}
+	})
+	before := node.State(t)
+	if got := s.Ask("POST /terraform/a", strings.Repeat("x", 8<<20+1)); got.Status != 413 || node.State(t) != before {
+		t.Errorf("beyond the bound: %s", got)
+	}
+	// A node that died in the middle of a write has left parts, and one that writes at this moment has some too.
+	version := uint64(0)
+	node.View(func(m *fsm.Machine) {
+		item, _ := m.Item("terraform/a")
+		version = item.Version
+	})
+	for _, v := range []uint64{version, version + 10_000} {
+		command := fsm.ItemPut{Name: fmt.Sprintf("terraform/a//state/%020d-0123456789abcdef/000", v), Value: "x"}
+		if _, err := node.Do(t.Context(), cluster.Call{Command: command}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Is(s.Ask("LOCK /terraform/a", lockOf("1")), done)
+	if left := parts(); len(left) != 6 {
+		t.Errorf("left: %q", left)
+	}
+	s.Is(s.Ask("UNLOCK /terraform/a", lockOf("1")), done)
+	s.Is(s.Ask("DELETE /terraform/a", ""), done)
+	if left := parts(); len(left) != 1 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// interruptedNode calls between, if it is set, once before the next put of a part.
+type interruptedNode struct {
+	*apitest.Node
+	between func()
+}
+
+// Do implements exchange.Node.
+func (n *interruptedNode) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
+	if put, is := call.Command.(fsm.ItemPut); is && strings.Contains(put.Name, "//state/") && n.between != nil {
+		between := n.between
+		n.between = nil
+		between()
+	}
+	return n.Node.Do(ctx, call)
+}
+
+// TestWriteThatLost: a write whose document changed after it was read begins again, under the lock that
+// is there then. Whatever it leaves is not the state.
+func TestWriteThatLost(t *testing.T) {
+	node := &interruptedNode{Node: apitest.NewNode()}
+	s := &apitest.Site{T: t, Handler: apitest.NewHandler(t, node, withTerraform), Node: node}
+	s.Is(s.Ask("POST /terraform/a", stateOf(1, 1)), done)
+	interrupt := func(between func()) { node.between = between }
+	interrupt(func() { s.Is(s.Ask("POST /terraform/a", stateOf(2, 2)), done) })
+	s.Is(s.Ask("POST /terraform/a", stateOf(3, 3)), done)
+	s.Is(s.Ask("GET /terraform/a", ""), "200 json "+stateOf(3, 3))
+	interrupt(func() { s.Is(s.Ask("LOCK /terraform/a", lockOf("1")), done) })
+	s.Is(s.Ask("POST /terraform/a", stateOf(4, 4)), "423 json "+lockOf("1"))
+	s.Is(s.Ask("GET /terraform/a", ""), "200 json "+stateOf(3, 3))
+	s.Is(s.Ask("UNLOCK /terraform/a", ""), done)
+	interrupt(func() { // deleted and written meanwhile
+		s.Is(s.Ask("DELETE /terraform/a", ""), done)
+		s.Is(s.Ask("POST /terraform/a", stateOf(5, 5)), done)
+		s.Is(s.Ask("DELETE /terraform/a", ""), done)
+	})
+	s.Is(s.Ask("POST /terraform/a", stateOf(6, 6)), done)
+	s.Is(s.Ask("GET /terraform/a", ""), "200 json "+stateOf(6, 6))
+	interrupt(func() { node.Set(func() { node.Fail = outcome.ErrNotApplied }) })
+	if got := s.Ask("POST /terraform/a", stateOf(7, 7)); got.Status < 500 {
+		t.Errorf("without a leader: %s", got)
+	}
+	node.Set(func() { node.Fail = nil })
+	s.Is(s.Ask("GET /terraform/a", ""), "200 json "+stateOf(6, 6))
+}
+
+// TestForeignItem: an item that is no document is in the way of one, and no client of this
+// interface changes it. Without a part a state is not sent.
 func TestForeignItem(t *testing.T) {
 	s, node := apitest.OnAPI(t, withTerraform)
-	if _, err := node.Do(t.Context(), cluster.Call{Command: fsm.ItemPut{Name: "prod", Value: "text"}}); err != nil {
+	put := func(name string) {
+		if _, err := node.Do(t.Context(), cluster.Call{Command: fsm.ItemPut{Name: name, Value: "{}"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("terraform/a")
+	before := node.State(t)
+	for _, c := range []exchanged{{"LOCK", lockOf("1")}, {"UNLOCK", lockOf("1")}, {"UNLOCK", ""}, {"POST", stateOf(1, 1)}, {"DELETE", ""}, {"GET", ""}} {
+		if got := s.Ask(c.method+" /terraform/a", c.body); got.Status != 409 || node.State(t) != before {
+			t.Errorf("%s %s: %s", c.method, c.body, got)
+		}
+	}
+	s.Is(s.Ask("POST /terraform/b", stateOf(1, 1)), done)
+	part := ""
+	node.View(func(m *fsm.Machine) {
+		for item := range m.ItemsAfter("terraform/b//state/", "") {
+			part = item.Name
+		}
+	})
+	put(part)
+	if got := s.Ask("GET /terraform/b", ""); got.Status != 409 {
+		t.Errorf("without a part: %s", got)
+	}
+}
+
+// exchanged is a request.
+type exchanged struct{ method, body string }
+
+// TestPrefixes: a token reaches the locks and states that its prefixes cover, with a password as Terraform
+// sends it, and no others.
+func TestPrefixes(t *testing.T) {
+	text := ""
+	for name, rest := range map[string]string{"team": `scopes = ["use"]` + "\n" + `prefixes = ["terraform/team/"]`, "reads": `scopes = ["read"]`, "other": `scopes = ["use"]` + "\n" + `prefixes = ["ci/"]`} {
+		text += fmt.Sprintf("[[token]]\nname = %q\nhash = \"sha256:%x\"\n%s\n", name, sha256.Sum256([]byte(name)), rest)
+	}
+	path := filepath.Join(t.TempDir(), "tokens.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ request, body, want string }{
-		{"LOCK /terraform/prod", lockOf("1"), "423 json text"},
-		{"UNLOCK /terraform/prod", lockOf("1"), "409 json text"},
-		{"UNLOCK /terraform/prod", "", "409 json text"},
+	tokens, err := access.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := apitest.OnAPI(t, withTerraform, func(cfg *apitest.Config) { cfg.Exchange.Tokens = tokens })
+	for _, c := range []struct {
+		request, body string
+		want          string // the statuses for team, reads and other
+	}{
+		{"LOCK /terraform/team/prod", lockOf("1"), "200 403 403"},
+		{"POST /terraform/team/prod?ID=1", stateOf(1, 300<<10), "200 403 403"},
+		{"GET /terraform/team/prod", "", "200 200 403"},
+		{"DELETE /terraform/team/prod?ID=1", "", "200 403 403"},
+		{"UNLOCK /terraform/team/prod", "", "200 403 403"},
+		{"LOCK /terraform/prod", lockOf("1"), "403 403 403"},
+		{"POST /terraform/prod", stateOf(1, 1), "403 403 403"},
+		{"GET /terraform/prod", "", "403 404 403"},
+		{"DELETE /terraform/prod", "", "403 403 403"},
+		{"UNLOCK /terraform/prod", "", "403 403 403"},
+		{"GET /terraform/team%2F..%2Fprod", "", "404 404 403"}, // a name, and no path to follow
 	} {
-		if got := s.Ask(c.request, c.body).String(); got != c.want {
-			t.Errorf("%s %s: %s, want %s", c.request, c.body, got, c.want)
+		var got []string
+		for _, name := range []string{"team", "reads", "other"} {
+			basic := "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("u:"+name))
+			got = append(got, fmt.Sprint(s.Ask(c.request, c.body, basic).Status))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %s", c.request, got, c.want)
 		}
 	}
 }
@@ -80,23 +368,36 @@ func TestHostile(t *testing.T) {
 		headers       []string
 		status        int
 	}{
-		"no body":            {"LOCK /terraform/held", "", nil, 400},
-		"no JSON":            {"LOCK /terraform/a", "a=b", nil, 400},
-		"a list":             {"LOCK /terraform/a", "[]", nil, 400},
-		"no id":              {"LOCK /terraform/a", "{}", nil, 400},
-		"an empty id":        {"LOCK /terraform/a", `{"ID":""}`, nil, 400},
-		"an id of a number":  {"LOCK /terraform/a", `{"ID":1}`, nil, 400},
-		"too large":          {"LOCK /terraform/a", `{"ID":"` + strings.Repeat("a", 64<<10) + `"}`, nil, 413},
-		"compressed":         {"LOCK /terraform/a", lockOf("1"), []string{"Content-Encoding: gzip"}, 415},
-		"from a page":        {"LOCK /terraform/a", lockOf("1"), []string{"Origin: http://other.example"}, 403},
-		"a control letter":   {"LOCK /terraform/a%0A", lockOf("1"), nil, 400},
-		"a long name":        {"LOCK /terraform/" + strings.Repeat("a", 513), lockOf("1"), nil, 400},
-		"no name":            {"LOCK /terraform/", lockOf("1"), nil, 404},
-		"two segments":       {"LOCK /terraform/a/b", lockOf("1"), nil, 404},
-		"another method":     {"POST /terraform/a", lockOf("1"), nil, 405},
-		"unlock of no lock":  {"UNLOCK /terraform/held", "{}", nil, 400},
-		"unlock by another":  {"UNLOCK /terraform/held", lockOf("2"), nil, 409},
-		"unlock from a page": {"UNLOCK /terraform/held", "", []string{"Origin: http://other.example"}, 403},
+		"no body":              {"LOCK /terraform/held", "", nil, 400},
+		"no JSON":              {"LOCK /terraform/a", "a=b", nil, 400},
+		"a list":               {"LOCK /terraform/a", "[]", nil, 400},
+		"no id":                {"LOCK /terraform/a", "{}", nil, 400},
+		"an empty id":          {"LOCK /terraform/a", `{"ID":""}`, nil, 400},
+		"an id of a number":    {"LOCK /terraform/a", `{"ID":1}`, nil, 400},
+		"a state":              {"LOCK /terraform/a", `{"ID":"1","serial":1}`, nil, 400},
+		"too large":            {"LOCK /terraform/a", `{"ID":"` + strings.Repeat("a", 64<<10) + `"}`, nil, 413},
+		"compressed":           {"LOCK /terraform/a", lockOf("1"), []string{"Content-Encoding: gzip"}, 415},
+		"from a page":          {"LOCK /terraform/a", lockOf("1"), []string{"Origin: http://other.example"}, 403},
+		"a control letter":     {"LOCK /terraform/a%0A", lockOf("1"), nil, 400},
+		"in the query":         {"LOCK /terraform/a?b=" + strings.Repeat("%0A", 200), lockOf("1"), nil, 400},
+		"a long name":          {"LOCK /terraform/" + strings.Repeat("a", 454), lockOf("1"), nil, 400},
+		"no name":              {"LOCK /terraform/", lockOf("1"), nil, 404},
+		"empty segments":       {"LOCK /terraform/a//b", lockOf("1"), nil, 400},
+		"encoded ones":         {"LOCK /terraform/a%2F%2Fb", lockOf("1"), nil, 400},
+		"an empty first one":   {"LOCK /terraform//a", lockOf("1"), nil, 400},
+		"another method":       {"TRACE /terraform/a", lockOf("1"), nil, 405},
+		"an unknown parameter": {"POST /terraform/a?method=GET", lockOf("1"), nil, 400},
+		"a wrong sum":          {"POST /terraform/a", stateOf(1, 1), []string{"Content-MD5: 1B2M2Y8AsgTpgAmY7PhCfg=="}, 400},
+		"no state":             {"POST /terraform/a", "", nil, 400},
+		"state, compressed":    {"POST /terraform/a", "x", []string{"Content-Encoding: gzip"}, 415},
+		"state from a page":    {"POST /terraform/a", "x", []string{"Origin: http://other.example"}, 403},
+		"state of another":     {"POST /terraform/held?ID=2", stateOf(1, 1), nil, 423},
+		"state of none":        {"PUT /terraform/held", stateOf(1, 1), nil, 423},
+		"delete of another":    {"DELETE /terraform/held?ID=2", "", nil, 423},
+		"unlock of no lock":    {"UNLOCK /terraform/held", "{}", nil, 400},
+		"delete of no lock":    {"DELETE /terraform/held", "{}", nil, 400},
+		"unlock by another":    {"UNLOCK /terraform/held", lockOf("2"), nil, 409},
+		"unlock from a page":   {"UNLOCK /terraform/held", "", []string{"Origin: http://other.example"}, 403},
 	} {
 		if got := s.Ask(c.request, c.body, c.headers...); got.Status != c.status || node.State(t) != before {
 			t.Errorf("%s: %s, want %d", name, got, c.status)

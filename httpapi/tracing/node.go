@@ -135,7 +135,7 @@ func attributesOf(call cluster.Call) []*commonpb.KeyValue {
 	if names := access.Names(call.Command); len(names) > 0 {
 		list = append(list, text("signalbox.semaphore", strings.Join(names, " ")))
 	}
-	if session := exchange.SessionOf(call.Command); session != 0 {
+	if session := access.SessionOf(call.Command); session != 0 {
 		list = append(list, number("signalbox.session", session))
 	}
 	if count := countOf(call.Command); count != 0 {

@@ -1,0 +1,100 @@
+package terraform
+
+import (
+	"encoding/json"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/httpapi/exchange"
+)
+
+// flags mark the item of a document: "tf". Others may use its name for an item of another kind.
+const flags = 't'<<8 | 'f'
+
+// document is the value of the item of an address.
+type document struct {
+	Lock   json.RawMessage `json:"lock,omitempty"`   // as its client sent it
+	Method string          `json:"method,omitempty"` // of the request that took the lock
+	Freed  string          `json:"freed,omitempty"`  // the id of the last lock that was freed by force
+	State  *manifest       `json:"state,omitempty"`
+
+	version uint64 // of the item; 0: it does not exist
+}
+
+// id returns the id of the lock, "" if it is free.
+func (doc *document) id() string {
+	var lock struct{ ID string }
+	_ = json.Unmarshal(doc.Lock, &lock) // checked when the lock was taken
+	return lock.ID
+}
+
+// locked reports whether a lock is held that a write does not name.
+func (doc *document) locked(t target) bool { return doc.Lock != nil && doc.id() != t.id }
+
+// forced reports whether a write names a lock that was freed by force. Its client may have read
+// a state that another client has replaced under a lock of its own since.
+func (doc *document) forced(t target) bool {
+	return t.id != "" && t.id == doc.Freed && t.id != doc.id()
+}
+
+// errForced refuses such a write.
+var errForced = exchange.NewProblem("item-differs", "The lock of this ID was freed by force, so the state may have changed since. Nothing was done: lock, and read the state again.")
+
+// errForeign refuses a request for an address whose item is no document.
+var errForeign = exchange.NewProblem("item-differs", "The item of this name is neither a lock nor a state. Another client has it: use another address.")
+
+// read reads a document, linearizably. An address that was never used has an empty one.
+func (d *dialect) read(c echo.Context, t target) (doc document, err error) {
+	if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{}); err != nil {
+		return doc, err
+	}
+	d.View(c, func(m *fsm.Machine) { doc, err = documentIn(m, t) })
+	return doc, err
+}
+
+// documentIn returns the document of an address in the state of the machine.
+func documentIn(m *fsm.Machine, t target) (doc document, err error) {
+	item, exists := m.Item(t.name)
+	if exists && (item.Flags != flags || json.Unmarshal([]byte(item.Value), &doc) != nil) {
+		return doc, errForeign
+	}
+	doc.version = item.Version
+	return doc, nil
+}
+
+// commit puts a changed document into the place of the version that it was read as, and reports
+// whether that was still the document. Then it removes the parts that no document has any more.
+// An empty document is deleted.
+func (d *dialect) commit(c echo.Context, t target, next document) (done bool, err error) {
+	read := fsm.Change[uint64]{Given: true, Value: next.version}
+	value, err := json.Marshal(next)
+	if err != nil {
+		return false, err
+	}
+	var command fsm.Command = fsm.ItemPut{Name: t.name, Value: string(value), Flags: flags, Version: read}
+	if next.Lock == nil && next.Freed == "" && next.State == nil {
+		command = fsm.ItemDelete{Name: t.name, Version: read}
+	}
+	if done, err = d.do(c, command); done {
+		d.sweep(c, t, next)
+	}
+	return done, err
+}
+
+// do performs a command, and reports whether the item was as the command needs it.
+func (d *dialect) do(c echo.Context, command fsm.Command) (done bool, err error) {
+	reply, err := d.Node.Do(c.Request().Context(), cluster.Call{Command: command})
+	if err != nil {
+		return false, err
+	}
+	d.SetIndex(c, reply.Index)
+	switch reply.Code {
+	case fsm.OK:
+		return true, nil
+	case fsm.ItemDiffers:
+		return false, nil
+	}
+	return false, exchange.Refused(&reply.Result)
+}
