@@ -188,7 +188,7 @@ func (n *Node) run() error {
 	watch := func(ctx context.Context) {
 		watchdog.Run(ctx, watchdog.Config{
 			Log: n.log, Host: r, StuckFor: r.stuckFor, Space: n.config.space, Keys: func() fsm.KeysView { return keysOf(n) },
-			WedgedAfter: 3 * time.Duration(n.config.RaftMultiplier) * raftlib.Tick,
+			WedgedAfter: raftlib.TransferTimeout(n.times),
 		})
 	}
 	commits := func(ctx context.Context) { r.transport.Run(ctx, r.raft) }

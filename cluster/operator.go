@@ -137,12 +137,17 @@ func describeMembers(m *membership.Members, s Status, own store.Space) []Member 
 	return members
 }
 
+// CheckPeerAddress returns why no other node can reach one at host:port, or nil. It asks no node.
+func CheckPeerAddress(address string) error { return peer.CheckReachable(address) }
+
 // AddMember makes the node with that id and address a member and blocks until it
 // has caught up and has its vote. A member that is there already gets the address.
-// Any node may be asked; the leader does it. It is safe to repeat.
+// Any node may be asked; the leader does it, once the node itself has replied at the address.
+// It is safe to repeat.
 //
 // Errors: ErrCatchingUp when the member is in but has no vote yet after 10 s, or
-// when ctx ended: it gets it by itself. ErrMemberInvalid, ErrNoLeader, ctx's cause.
+// when ctx ended: it gets it by itself. ErrMemberInvalid, ErrNoLeader, ErrOutcomeUnknown,
+// ctx's cause; when a voter moves, also ErrNoTarget as for RemoveMember.
 func (n *Node) AddMember(ctx context.Context, id, address string) error {
 	if err := membership.CheckMember(id, address); err != nil {
 		return err
@@ -155,7 +160,8 @@ func (n *Node) AddMember(ctx context.Context, id, address string) error {
 // committed. Any node may be asked; the leader does it. It is safe to repeat.
 //
 // Errors: ErrLastVoter; ErrMemberInvalid when those who stay would have no majority
-// that is up; ErrNoTarget when the leader finds no successor; ErrNoLeader; ctx's cause.
+// that is up; ErrNoTarget when the leader finds no successor; ErrNoLeader; ErrOutcomeUnknown;
+// ctx's cause.
 func (n *Node) RemoveMember(ctx context.Context, id string) error {
 	return n.askLeader(ctx, &probe.Request{Kind: probe.Remove, ID: id})
 }
@@ -164,7 +170,7 @@ func (n *Node) RemoveMember(ctx context.Context, id string) error {
 // empty, one that trails least. It tries once and blocks until the old leader leads
 // no more, at most 3 s. Naming the present leader does nothing.
 //
-// Errors: ErrNoTarget, ErrNoLeader, Raft's reason when the target did not take over,
+// Errors: ErrNoTarget, ErrNoLeader, ErrOutcomeUnknown when the target did not take over in time,
 // ctx's cause.
 func (n *Node) TransferLeadership(ctx context.Context, id string) error {
 	return n.askLeader(ctx, &probe.Request{Kind: probe.Transfer, ID: id})
@@ -174,7 +180,7 @@ func (n *Node) TransferLeadership(ctx context.Context, id string) error {
 // applied by the leader. A level that is in force already is no error. Any node
 // may be asked; the leader does it. It is safe to repeat.
 //
-// Errors: ErrLevelUnknown, ErrNoLeader, ctx's cause.
+// Errors: ErrLevelUnknown, ErrNoLeader, ErrOutcomeUnknown, ctx's cause.
 func (n *Node) RaiseLevel(ctx context.Context, level uint32) error {
 	return n.askLeader(ctx, &probe.Request{Kind: probe.Raise, Level: level})
 }

@@ -117,7 +117,7 @@ func TestMovedNodeSaysSo(t *testing.T) {
 		if told := c.logs[moved.id].Lines("address has changed"); len(told) != 1 {
 			t.Errorf("its log says so %d times", len(told))
 		}
-		c.must(c.leader().AddMember(t.Context(), next.ID, next.Address))
+		c.until("the process before is given up", func() bool { return c.leader().AddMember(t.Context(), next.ID, next.Address) == nil })
 		c.ready(moved)
 		if check := c.check(moved, "address"); !check.OK || check.Moved != nil {
 			t.Errorf("after that: %+v", check)

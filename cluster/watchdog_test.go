@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/cluster/watchdog"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
@@ -99,6 +100,40 @@ func TestFullDiskGivesLeadershipUp(t *testing.T) {
 			t.Error("a question for the free space that fails is taken for a full disk")
 		}
 	})
+}
+
+// TestFrozenTargetEndsNoProcess: the target of a hand-over freezes, at whichever moment of it. The leader refuses
+// writes until Raft's message to the target has failed, and goes on: that is not raft#696.
+func TestFrozenTargetEndsNoProcess(t *testing.T) {
+	refused := time.Duration(0)
+	for moment := time.Duration(0); moment < 240*time.Millisecond; moment += 8 * time.Millisecond {
+		lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
+			c.begin(c.all...)
+			c.ready(c.all...)
+			c.semaphore("db", 0)
+			leader := c.leader()
+			target := c.others(leader)[0]
+			c.net.Delay(leader.id, target.id, 40*time.Millisecond) // the moments are within the hand-over
+			go func() { _ = leader.TransferLeadership(t.Context(), target.id) }()
+			time.Sleep(moment) // virtual
+			c.net.Isolate(target.id)
+			began := time.Now()
+			for time.Since(began) < 2*raftlib.TransferTimeout(1) {
+				wrote := time.Now()
+				c.do(c.leader(target), fsm.Up{Name: "db", Count: 1}, fsm.OK)
+				refused = max(refused, time.Since(wrote))
+				time.Sleep(50 * time.Millisecond) // virtual
+			}
+			for _, n := range c.all {
+				if err := c.fatal(n.id); err != nil {
+					t.Errorf("frozen after %v: %s: %v", moment, n.id, err)
+				}
+			}
+		})
+	}
+	if refused <= 3*raftlib.Tick || refused > raftlib.TransferTimeout(1) {
+		t.Errorf("writes waited for up to %v, at most %v by Raft's time-outs", refused, raftlib.TransferTimeout(1))
+	}
 }
 
 // TestHungDisk: the others elect another leader within seconds, and after half a

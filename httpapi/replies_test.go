@@ -43,7 +43,7 @@ func errorsOf(route string) []error {
 	case strings.HasPrefix(route, "GET "):
 		return []error{outcome.ErrNoLeader, outcome.ErrBehind, outcome.ErrDraining}
 	case route == "PUT /v1/cluster/members/:member":
-		return append(ofMembers, outcome.ErrMemberInvalid, outcome.ErrCatchingUp)
+		return append(ofMembers, outcome.ErrMemberInvalid, outcome.ErrCatchingUp, outcome.ErrNoTarget)
 	case route == "DELETE /v1/cluster/members/:member":
 		return append(ofMembers, outcome.ErrMemberInvalid, outcome.ErrLastVoter, outcome.ErrNoTarget)
 	case path == "/v1/cluster/leader":

@@ -206,7 +206,7 @@ func (s *succession) take(nowMS int64) error {
 		if given.whole {
 			err = s.open(err)
 		} else if err != nil {
-			err = fmt.Errorf("%w: %w", outcome.ErrNotApplied, outcome.OfChange(err))
+			err = fmt.Errorf("%w: %w", outcome.ErrNotApplied, err)
 		}
 		returned <- err
 	}()
@@ -227,7 +227,7 @@ func (s *succession) open(err error) error {
 		return nil
 	}
 	s.log.Error("Raft has read the state of a backup, and failed", "error", err)
-	if errors.Is(outcome.OfChange(err), outcome.ErrNotLeader) {
+	if outcome.LeadershipOver(err) {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", outcome.ErrOutcomeUnknown, err)

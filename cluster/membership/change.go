@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -103,8 +102,8 @@ func (m *Changes) add(ctx context.Context, id, address string) error {
 	}
 }
 
-// enter adds a member without a vote, or updates the address of one that there is.
-// voting reports whether the member has a vote.
+// enter adds a member without a vote, or updates the address of one that there is, once the
+// node there has said who it is. voting reports whether the member has a vote.
 func (m *Changes) enter(ctx context.Context, id, address string) (voting bool, err error) {
 	index, servers, done, err := m.Begin(ctx)
 	if err != nil {
@@ -120,6 +119,9 @@ func (m *Changes) enter(ctx context.Context, id, address string) (voting bool, e
 	voting = ok && server.Suffrage == raft.Voter
 	if ok && peer.PlainAddress(server.Address) == address {
 		return voting, nil
+	}
+	if err := m.checkMove(ctx, servers, server, id, address); err != nil {
+		return false, err
 	}
 	put := m.raft.AddNonvoter
 	if voting { // adding a voter that there is only changes its address
@@ -160,34 +162,6 @@ func (m *Changes) remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// checkRemoval refuses a removal that Raft could not commit: it needs a majority of
-// the voters that stay, and can't be taken back once it is in the log.
-func (m *Changes) checkRemoval(servers []raft.Server, id string) error {
-	var stay, up int
-	var silent []string
-	seen := m.watch.All()
-	for _, v := range Voters(servers) {
-		other := string(v.ID)
-		if other == id {
-			continue
-		}
-		stay++
-		if other == m.self || seen[other].Up() {
-			up++
-		} else {
-			silent = append(silent, other)
-		}
-	}
-	switch {
-	case stay == 0:
-		return outcome.ErrLastVoter
-	case up <= stay/2:
-		return fmt.Errorf("%w: without %s there would be no majority: no reply came from %s",
-			outcome.ErrMemberInvalid, id, strings.Join(silent, ", "))
-	}
-	return nil
-}
-
 // notifyRemoved notifies a removed node, so that it does not ask for votes for ever
 // (raft#524). A node that can't be reached before this one stops learns of it by its own
 // questions.
@@ -197,20 +171,6 @@ func (m *Changes) notifyRemoved(id, address string) {
 	if _, err := m.calls.Call(ctx, address, probe.Request{Kind: probe.Removed, ID: id}); err != nil {
 		m.log.Warn("a removed node could not be notified", "member", id, "address", address, "error", err)
 	}
-}
-
-// CheckMember refuses an id or address that can't be one.
-func CheckMember(id, address string) error {
-	if id == "" || len(id) > maxMemberText || strings.ContainsAny(id, " \t\r\n,=/\x00") {
-		return fmt.Errorf("%w: %q is no id of a node", outcome.ErrMemberInvalid, id)
-	}
-	if err := peer.CheckAddress(address, true); err != nil || len(address) > maxMemberText {
-		return fmt.Errorf("%w: %q is not host:port", outcome.ErrMemberInvalid, address)
-	}
-	if host, _, _ := net.SplitHostPort(address); host == "" { // [] is no host either
-		return fmt.Errorf("%w: %q names no host", outcome.ErrMemberInvalid, address)
-	}
-	return nil
 }
 
 // raise raises the feature level. No member comes in while it has the turn, and the
@@ -313,7 +273,7 @@ func (m *Changes) transferTo(ctx context.Context, id string, fits func(*probe.An
 		return err
 	}
 	m.log.Info("handing leadership over", "to", string(target.server.ID), "lag", target.lag)
-	return wake.Await(ctx, m.raft.LeadershipTransferToServer(target.server.ID, target.server.Address).Error)
+	return outcome.OfChange(wake.Await(ctx, m.raft.LeadershipTransferToServer(target.server.ID, target.server.Address).Error))
 }
 
 // abdicate hands leadership over so that the next leader can remove this node, and

@@ -29,6 +29,7 @@
 //   - members.go: Members, which watches the members once Raft runs, and calls that the leader carries out.
 //   - configuration.go: the latest committed configuration and its index; how a node learns that it was removed.
 //   - change.go: the leader adds and removes members, raises the feature level and hands leadership over.
+//   - checks.go: what an id and an address may be; whether a majority stays; the node at a new address is asked who it is.
 //   - readmit.go: the leader takes a member's vote that lost its folder, and gives votes to members that caught up.
 //   - compare.go: the comparison of the members' state hashes.
 package membership

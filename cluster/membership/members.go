@@ -181,22 +181,26 @@ func (m *Members) MatchLeader(ctx context.Context) error { return m.comparison.m
 // leader, for which it looks for up to 5 s. It blocks until that is done: a member that
 // was added has its vote then, and an old leader leads no more. It is safe to repeat.
 //
-// Errors: those of package outcome for changes, ErrNoLeader, Raft's reason when the
-// target of a transfer did not take over, ctx's cause.
+// Errors: those of package outcome for changes, ErrNoLeader, ctx's cause. Once an attempt
+// may have had its effect, any failure after it is ErrOutcomeUnknown.
 func (m *Members) Call(ctx context.Context, q *probe.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, m.times.Of(probe.CallTimeout))
 	defer cancel()
+	unknown := false
 	for began := time.Now(); ; {
 		err := m.askLeader(ctx, q)
-		if !retryable(err) || time.Since(began) > m.times.Patience(leaderPatience) {
-			return leaderless(err)
+		if errors.Is(err, outcome.ErrOutcomeUnknown) {
+			unknown = true
+		}
+		if !retryable(err, q) || time.Since(began) > m.times.Patience(leaderPatience) {
+			return settled(err, unknown)
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-m.stopping.Done():
-			return outcome.ErrDraining
+			return settled(outcome.ErrDraining, unknown)
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return settled(context.Cause(ctx), unknown)
 		}
 	}
 }
@@ -219,18 +223,30 @@ func (m *Members) askLeader(ctx context.Context, q *probe.Request) error {
 
 // retryable reports whether it is safe to ask again, and may go well with another
 // leader or a moment later: the call had no effect, or repeating it is harmless.
-func retryable(err error) bool {
-	for _, passes := range []error{outcome.ErrNoLeader, outcome.ErrNotLeader, probe.ErrUnreached, outcome.ErrConfigurationChanged} {
-		if errors.Is(err, passes) {
+func retryable(err error, q *probe.Request) bool {
+	again := q.Kind != probe.Transfer || q.ID != "" // else a second one would hand over again
+	return passes(err) || again && errors.Is(err, outcome.ErrOutcomeUnknown)
+}
+
+// passes reports whether a call had no effect, for want of a leader that could carry it out.
+func passes(err error) bool {
+	for _, why := range []error{outcome.ErrNoLeader, outcome.ErrNotLeader, probe.ErrUnreached, outcome.ErrConfigurationChanged} {
+		if errors.Is(err, why) {
 			return true
 		}
 	}
 	return false
 }
 
-// leaderless returns ErrNoLeader, with the reason, for an error that may pass.
-func leaderless(err error) error {
-	if retryable(err) && !errors.Is(err, outcome.ErrNoLeader) {
+// settled returns the error of a call whose last attempt ended with err; unknown: that one, or one
+// before it, may have its effect.
+func settled(err error, unknown bool) error {
+	switch {
+	case err == nil, errors.Is(err, outcome.ErrCatchingUp), errors.Is(err, outcome.ErrOutcomeUnknown):
+		return err
+	case unknown, errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %v", outcome.ErrOutcomeUnknown, err) // the refusal of a repeat does not count
+	case passes(err) && !errors.Is(err, outcome.ErrNoLeader):
 		return fmt.Errorf("%w: %w", outcome.ErrNoLeader, err)
 	}
 	return err

@@ -42,6 +42,7 @@ type member struct {
 	low, spent, drained, cutOff atomic.Bool
 	hash                        atomic.Pointer[[16]byte] // of its state at every index
 	fatal, halted               atomic.Pointer[error]
+	chosen                      atomic.Pointer[func()] // called for each candidate of a hand-over
 }
 
 func (m *member) Applied() uint64          { return m.applied.Load() }
@@ -52,10 +53,15 @@ func (m *member) Space() (low, spent bool) { return m.low.Load(), m.spent.Load()
 func (m *member) Judge(context.Context, election.Question) election.Reply {
 	return election.Reply{Agrees: true}
 }
-func (m *member) Reaches(context.Context, string) bool { return !m.cutOff.Load() }
-func (m *member) Leads() bool                          { return m.raft.State() == raft.Leader }
-func (m *member) Halted(why error)                     { m.halted.Store(&why) }
-func (m *member) Fatal(err error)                      { m.fatal.Store(&err) }
+func (m *member) Reaches(context.Context, string) bool {
+	if chosen := m.chosen.Load(); chosen != nil {
+		(*chosen)()
+	}
+	return !m.cutOff.Load()
+}
+func (m *member) Leads() bool      { return m.raft.State() == raft.Leader }
+func (m *member) Halted(why error) { m.halted.Store(&why) }
+func (m *member) Fatal(err error)  { m.fatal.Store(&err) }
 
 // why returns what Halted noted last.
 func (m *member) why() error {
@@ -329,6 +335,35 @@ func TestLeadershipMoves(t *testing.T) {
 		b.spent.Store(true)
 		c.until("two of three are full", func() bool { return a.why() == outcome.ErrStorageFull })
 	})
+}
+
+// TestFrozenTargetIsUnknown: a member that does not reply to Raft's request to take over may do so later. Without
+// a name no second hand-over is tried.
+func TestFrozenTargetIsUnknown(t *testing.T) {
+	for _, named := range []bool{true, false} {
+		inCluster(t, func(t *testing.T, c *cluster) {
+			leader, a, b := c.leader()
+			b.drained.Store(true) // no target
+			asked := 0
+			freeze := func() {
+				asked++
+				c.net.Isolate(a.id)
+				b.drained.Store(false) // a second hand-over would find it
+			}
+			leader.chosen.Store(&freeze)
+			id := ""
+			if named {
+				id = a.id
+			}
+			err := leader.Call(t.Context(), &probe.Request{Kind: probe.Transfer, ID: id})
+			if !errors.Is(err, outcome.ErrOutcomeUnknown) || errors.Is(err, outcome.ErrNoLeader) || asked != 1 && !named {
+				t.Errorf("named %v: %v after %d attempts", named, err, asked)
+			}
+			leader.chosen.Store(nil)
+			c.net.Rejoin(a.id)
+			c.leader()
+		})
+	}
 }
 
 // TestRaiseAsksAllMembers whether they know the level.

@@ -37,9 +37,9 @@ var (
 )
 
 // The errors of a change of the feature level, of membership or of leadership, beside
-// ErrNoLeader and the context's cause. Compare with errors.Is. After
-// ErrCatchingUp the change was made; after ErrNoLeader, ErrNotLeader and the context's
-// cause it may have been. Repeating it is harmless.
+// ErrNoLeader, ErrOutcomeUnknown and the context's cause. Compare with errors.Is. After
+// ErrCatchingUp the change was made; after ErrOutcomeUnknown and the context's cause it may
+// have been, or may yet be. Repeating it is harmless, but for a hand-over to any voter.
 var (
 	// ErrLevelUnknown: a member does not know the feature level, or did not say
 	// within a second that it does. The text names each such member.

@@ -81,19 +81,25 @@ func OfEntry(err error) Verdict {
 // handed over.
 func Transferring(err error) bool { return errors.Is(err, raft.ErrLeadershipTransferInProgress) }
 
-// OfChange translates Raft's error for a change of the configuration to
-// ErrNotLeader or ErrConfigurationChanged where it can. After ErrNotLeader the
-// change may have been committed; repeating it is harmless.
+// OfChange translates Raft's error for a change of the configuration or a hand-over of
+// leadership: ErrNotLeader or ErrConfigurationChanged where it certainly had no effect, else
+// ErrOutcomeUnknown. For example, a leader that loses its leadership has the change in its log,
+// and the next leader may commit it.
 func OfChange(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrRaftShutdown), Transferring(err):
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), Transferring(err):
 		return fmt.Errorf("%w: %w", ErrNotLeader, err)
 	case strings.HasPrefix(err.Error(), "configuration changed since"): // Raft has no value for it
 		return fmt.Errorf("%w: %w", ErrConfigurationChanged, err)
 	}
-	return err
+	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+}
+
+// LeadershipOver reports whether a call of Raft failed since this node leads no more.
+func LeadershipOver(err error) bool {
+	return errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrRaftShutdown) || Transferring(err)
 }
 
 // NothingNew reports whether Raft took no snapshot because no entry was applied since

@@ -63,11 +63,12 @@ func TestOfChange(t *testing.T) {
 	for name, test := range map[string]struct{ err, want error }{
 		"committed":            {nil, nil},
 		"not the leader":       {raft.ErrNotLeader, ErrNotLeader},
-		"leadership lost":      {raft.ErrLeadershipLost, ErrNotLeader},
 		"handing over":         {raft.ErrLeadershipTransferInProgress, ErrNotLeader},
-		"shutdown":             {raft.ErrRaftShutdown, ErrNotLeader},
+		"not taken in":         {raft.ErrEnqueueTimeout, ErrNotLeader},
+		"leadership lost":      {raft.ErrLeadershipLost, ErrOutcomeUnknown},
+		"shutdown":             {raft.ErrRaftShutdown, ErrOutcomeUnknown},
 		"another change first": {errors.New("configuration changed since 3 (latest is 4)"), ErrConfigurationChanged},
-		"anything else":        {errOther, errOther},
+		"anything else":        {errOther, ErrOutcomeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := OfChange(test.err); !errors.Is(got, test.want) || !errors.Is(got, test.err) {

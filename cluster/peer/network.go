@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -49,6 +51,38 @@ func (TCPNetwork) Listen(address string) (net.Listener, error) {
 func (n TCPNetwork) Dial(ctx context.Context, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: n.Stretch.Of(tcpDialTimeout), KeepAliveConfig: tcpKeepAlive}
 	return dialer.DialContext(ctx, "tcp", address)
+}
+
+// CheckReachable returns why no other node can reach one at host:port, or nil. It resolves no
+// name: it may have an address only later.
+func CheckReachable(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%q is not host:port", address)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || port[0] == '0' {
+		return fmt.Errorf("%q has no port between 1 and 65535", address)
+	}
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case err != nil && !validHost(host):
+		return fmt.Errorf("%q names no host", address)
+	case err != nil:
+		return nil
+	case ip.Unmap().IsUnspecified(), ip.Unmap().IsMulticast(), ip.Unmap() == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return fmt.Errorf("%q is not the address of one host", address)
+	}
+	return nil
+}
+
+var hostLabels = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*$`).MatchString
+
+// validHost reports whether a text can be the name of a host, also one with underscores. The last
+// part of a name is no number: 10.0.0.256 is none.
+func validHost(name string) bool {
+	name = strings.TrimSuffix(name, ".")
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	return len(name) <= 253 && hostLabels(name) && strings.Trim(last, "0123456789") != ""
 }
 
 // resolveTimeout bounds the look-up of a bind address's name.

@@ -33,9 +33,6 @@ var (
 	// ErrMemberAlive refuses a node that wants back in under the id of a member which
 	// is alive.
 	ErrMemberAlive = errors.New("the member with that id is alive")
-
-	// errRemote is an error of another node that has no meaning of its own here.
-	errRemote = errors.New("the other node failed")
 )
 
 // codes are the errors that keep their meaning on the way from one node to another. A
@@ -53,11 +50,14 @@ var codes = map[string]error{
 	"level-unknown": outcome.ErrLevelUnknown,
 	"changed":       outcome.ErrConfigurationChanged,
 	"alive":         ErrMemberAlive,
+
+	"outcome-unknown": outcome.ErrOutcomeUnknown,
 }
 
-// codeOf returns the code of an error for a reply.
+// codeOf returns the code of an error for a reply. An error without a code does not say whether the request
+// had its effect: a deadline, a fault of the disk.
 func codeOf(err error) string {
-	found := "failed"
+	found := "outcome-unknown"
 	for code, known := range codes {
 		if errors.Is(err, known) {
 			found = code
@@ -86,7 +86,8 @@ func NewCalls(dial Dial, self string, times wake.Stretch, latest func() *StateHa
 }
 
 // Call sends one request to the member at an address, on a connection of its own, and
-// blocks for the reply, at most until ctx ends. The request is from this node.
+// blocks for the reply, at most until ctx ends. The request is from this node. After
+// ErrUnreached it was not carried out; without a reply its outcome is unknown.
 func (c *Calls) Call(ctx context.Context, address string, q Request) (Reply, error) {
 	l := link{calls: c, address: address}
 	defer l.close()
@@ -179,11 +180,11 @@ func (l *link) exchange(ctx context.Context, q Request) (reply Reply, err error)
 	conn := l.conn
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	defer stop()
-	if err := write(conn, q); err != nil {
-		return Reply{}, err
+	if err = write(conn, q); err == nil {
+		err = read(conn, &reply)
 	}
-	if err := read(conn, &reply); err != nil {
-		return Reply{}, err
+	if err != nil {
+		return Reply{}, fmt.Errorf("%w: %w", outcome.ErrOutcomeUnknown, err)
 	}
 	return reply, nil
 }
@@ -200,7 +201,7 @@ func remoteError(reply Reply) error {
 	known, ok := codes[reply.Code]
 	switch {
 	case !ok:
-		return &distantError{text: reply.Error, kind: errRemote}
+		return &distantError{text: reply.Error, kind: outcome.ErrOutcomeUnknown}
 	case known.Error() == reply.Error:
 		return known
 	}

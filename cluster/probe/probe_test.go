@@ -18,6 +18,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/internal/memnet"
 )
 
@@ -122,9 +123,19 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 			}
 		}
 		fails = io.ErrShortBuffer
-		if err := call(); !errors.Is(err, errRemote) || err.Error() != fails.Error() {
+		if err := call(); !errors.Is(err, outcome.ErrOutcomeUnknown) || err.Error() != fails.Error() {
 			t.Errorf("an error of its own kind: %v", err)
 		}
+		to.silent.Store(true)
+		gone, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := from.Call(gone, "n2:1", Request{Kind: Add}); !errors.Is(err, outcome.ErrOutcomeUnknown) {
+			t.Errorf("no reply: %v", err)
+		}
+		if _, err := from.Call(t.Context(), "n9:1", Request{Kind: Add}); !errors.Is(err, ErrUnreached) || errors.Is(err, outcome.ErrOutcomeUnknown) {
+			t.Errorf("not sent: %v", err)
+		}
+		to.silent.Store(false)
 		fails = nil
 		if reply, err := from.Call(t.Context(), "n2:1", Request{Kind: Rejoin}); err != nil || reply.Term != 7 {
 			t.Errorf("no error: %+v, %v", reply, err)

@@ -31,6 +31,13 @@ const (
 	snapshotHold = 30 * time.Second
 )
 
+// TransferTimeout is the longest that Raft may refuse all entries because of one transfer of leadership. For an
+// election timeout it waits for the target to have all entries. By then its message to the target may have begun,
+// which ends with its own time-outs alone: that of a dial, and that of the message and its reply.
+func TransferTimeout(stretch wake.Stretch) time.Duration {
+	return stretch.Of(Tick + raftTimeout + raftTimeout)
+}
+
 // errStalled fails Raft's messages to peers while the local log hangs.
 var errStalled = errors.New("withheld from peers: the local log write hangs")
 

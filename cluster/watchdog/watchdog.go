@@ -65,7 +65,7 @@ type Config struct {
 	Space func() (store.Space, error)
 	// Keys returns how full the table of idempotency keys is.
 	Keys func() fsm.KeysView
-	// WedgedAfter is how long a transfer may take: three election timeouts.
+	// WedgedAfter is the longest that Raft may refuse entries because of one transfer.
 	WedgedAfter time.Duration
 }
 
@@ -98,9 +98,9 @@ func (w *watchdog) look(ctx context.Context) {
 	if stuck := w.StuckFor(); stuck > stuckAfter {
 		w.die(fmt.Errorf("%w: a write of the log has not returned for %v", ErrStuck, stuck.Round(time.Second)))
 	}
+	w.lookForWedge(ctx)
 	w.lookForSpace(ctx)
 	w.Host.HoldTime()
-	w.lookForWedge(ctx)
 	w.lookForKeys(time.Now())
 }
 
@@ -121,6 +121,9 @@ func (w *watchdog) lookForSpace(ctx context.Context) {
 	}
 	if !w.room.Low || !w.Host.Leads() || time.Since(w.gaveUpAt) < giveUpEvery {
 		return
+	}
+	if !w.refusedAt.IsZero() {
+		return // two transfers in succession would look like one that does not end
 	}
 	w.gaveUpAt = time.Now()
 	if err := w.Host.HandOver(ctx, w.room); err != nil {

@@ -158,5 +158,10 @@ func TestLeaderGivesWayWhileItsDiskIsLow(t *testing.T) {
 				t.Errorf("step %d: handed over %d times, want %d; noted %+v", i, node.handedOver, step.handedOver, node.spaces)
 			}
 		}
+		room, w.refusedAt = store.Space{Low: true}, time.Now()
+		time.Sleep(giveUpEvery) // virtual
+		if w.lookForSpace(t.Context()); node.handedOver != 2 {
+			t.Error("handed over while Raft is in a transfer: two in succession look like one that does not end")
+		}
 	})
 }

@@ -29,7 +29,7 @@ func parsePeers(text string) ([]cluster.Peer, error) {
 		if err := checkNodeID(id); err != nil {
 			return nil, fmt.Errorf("--peers: %w", err)
 		}
-		if err := checkAddress(address); err != nil {
+		if err := peer.CheckReachable(address); err != nil {
 			return nil, fmt.Errorf("--peers: %s: %w", id, err)
 		}
 		if byID[id] {
@@ -56,14 +56,6 @@ func checkNodeID(id string) error {
 		return fmt.Errorf("node id %q has characters other than letters, digits, '-', '_' and '.'", id)
 	}
 	return nil
-}
-
-// checkAddress wants a host and a port that a peer could dial.
-func checkAddress(address string) error {
-	if host, _, err := net.SplitHostPort(address); err != nil || host == "" { // [] is no host either
-		return fmt.Errorf("%q is not host:port", address)
-	}
-	return checkBind(address)
 }
 
 // addHosts adds the flags of names and pages that dev and serve share.

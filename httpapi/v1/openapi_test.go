@@ -85,7 +85,7 @@ var describedRoutes = map[string]described{
 	"GET /v1/events":       {"Follow the changes as server-sent events", nil, "since name* prefix session", "", map[int]any{200: "text/event-stream"}, " history-gone"},
 
 	"GET /v1/cluster":                    {"Read the members of the cluster", nil, "", "", map[int]any{200: clusterSchema}, ""},
-	"PUT /v1/cluster/members/:member":    {"Add a member", nil, "", "peer!", map[int]any{200: clusterSchema, 202: clusterSchema}, ofLeader + " member-refused"},
+	"PUT /v1/cluster/members/:member":    {"Add a member", nil, "", "peer!", map[int]any{200: clusterSchema, 202: clusterSchema}, ofLeader + " member-refused no-successor"},
 	"DELETE /v1/cluster/members/:member": {"Remove a member", nil, "", "", map[int]any{200: clusterSchema}, ofLeader + " member-refused unknown-member no-successor"},
 	"POST /v1/cluster/leader":            {"Hand the leadership over", nil, "", "id", map[int]any{200: clusterSchema}, ofLeader + " no-successor unknown-member"},
 	"PUT /v1/cluster/level":              {"Raise the feature level", nil, "", "feature_level!", map[int]any{200: clusterSchema}, ofLeader + " level-unknown"},

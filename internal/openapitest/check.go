@@ -73,9 +73,9 @@ var undescribed = []struct {
 	{"semaphores: This list names a semaphore twice", regexp.MustCompile(`"name".*"name"`)},
 	{"A batch has up to ", regexp.MustCompile(`},{`)},
 	{"This is not a cursor of this list", regexp.MustCompile(`cursor=[A-Za-z0-9_-]+`)},
-	{"Last-Event-ID: An event's id", regexp.MustCompile(`Last-Event-Id:\[[0-9.]{11,}`)}, // numbers of 63 and 31 bits
-	{"A peer is host:port", regexp.MustCompile(`:[0-9]{5}"`)},                           // of 16 bits
-	{"This is not a session id", regexp.MustCompile(`[0-9]{20}`)},                       // 2^64 and more
+	{"Last-Event-ID: An event's id", regexp.MustCompile(`Last-Event-Id:\[[0-9.]{11,}`)},           // numbers of 63 and 31 bits
+	{"A peer is host:port", regexp.MustCompile(`:[0-9]{5}"|"peer":"[^"]*([0-9:]\]?|//.*):[0-9]`)}, // a port of 16 bits, the address of one host
+	{"This is not a session id", regexp.MustCompile(`[0-9]{20}`)},                                 // 2^64 and more
 }
 
 // Check fails the test if a request of the native API or its reply is not as the description

@@ -5,12 +5,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"math"
-	"net"
 	"net/http"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -67,8 +64,8 @@ func (m *API) putMember(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if !validPeer(given["peer"]) {
-		return exchange.Invalid("peer", "A peer is host:port, as the other nodes reach it.")
+	if cluster.CheckPeerAddress(given["peer"]) != nil {
+		return exchange.Invalid("peer", "A peer is host:port, a name or the address of one host, as the other nodes reach it.")
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), memberTimeout)
 	defer cancel()
@@ -187,15 +184,6 @@ func memberID(c echo.Context) (string, error) {
 		return "", exchange.Invalid("id", memberForm)
 	}
 	return id, nil
-}
-
-func validPeer(address string) bool {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil || host == "" || len(address) > 255 || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return false
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	return err == nil && n > 0
 }
 
 // checkKnown refuses an id that no member has. It refuses no client but admins: the node

@@ -1,0 +1,78 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cluster/probe"
+)
+
+// CheckMember refuses an id or address that can't be one.
+func CheckMember(id, address string) error {
+	if id == "" || len(id) > maxMemberText || strings.ContainsAny(id, " \t\r\n,=/\x00") {
+		return fmt.Errorf("%w: %q is no id of a node", outcome.ErrMemberInvalid, id)
+	}
+	if err := peer.CheckReachable(address); err != nil {
+		return fmt.Errorf("%w: %w", outcome.ErrMemberInvalid, err)
+	}
+	return nil
+}
+
+// checkMove refuses an address for the node with that id; server is its present entry, zero for a
+// node that is no member. A voter's change of address is a removal and an addition. So the others need a majority
+// that is up, and a leader hands over first: the next one calls the address from outside.
+func (m *Changes) checkMove(ctx context.Context, servers []raft.Server, server raft.Server, id, address string) error {
+	voting := server.ID != "" && server.Suffrage == raft.Voter
+	if voting {
+		err := m.checkRemoval(servers, id)
+		alone := errors.Is(err, outcome.ErrLastVoter)
+		switch {
+		case err != nil && !alone:
+			return err
+		case id == m.self && !alone:
+			return m.abdicate(ctx)
+		}
+	}
+	answer, err := m.calls.Ask(ctx, id, address) // the port refuses a copy, and a node of another cluster
+	switch {
+	case err != nil: // as a text: a call is not repeated for this error
+		return fmt.Errorf("%w: %s was not found at %s, start it there first: %v", outcome.ErrMemberInvalid, id, address, err)
+	case voting && answer.State == probe.Empty:
+		return fmt.Errorf("%w: %s at %s has an empty folder, and comes in by itself", outcome.ErrMemberInvalid, id, address)
+	}
+	return nil
+}
+
+// checkRemoval refuses a removal that Raft could not commit: it needs a majority of
+// the voters that stay, and can't be taken back once it is in the log.
+func (m *Changes) checkRemoval(servers []raft.Server, id string) error {
+	var stay, up int
+	var silent []string
+	seen := m.watch.All()
+	for _, v := range Voters(servers) {
+		other := string(v.ID)
+		if other == id {
+			continue
+		}
+		stay++
+		if other == m.self || seen[other].Up() {
+			up++
+		} else {
+			silent = append(silent, other)
+		}
+	}
+	switch {
+	case stay == 0:
+		return outcome.ErrLastVoter
+	case up <= stay/2:
+		return fmt.Errorf("%w: without %s there would be no majority: no reply came from %s",
+			outcome.ErrMemberInvalid, id, strings.Join(silent, ", "))
+	}
+	return nil
+}
