@@ -208,7 +208,7 @@ func (n *Node) Backup(ctx context.Context) (*backup.Backup, error) {
 
 // Restore puts the state of a backup into the place of the cluster's, if this node leads;
 // see [backup.Restorer.Restore], also for the errors.
-func (n *Node) Restore(ctx context.Context, from io.Reader, endSessions bool) (backup.Restored, error) {
+func (n *Node) Restore(ctx context.Context, from io.Reader, order backup.Order) (backup.Restored, error) {
 	r := n.running.Load()
 	if r == nil {
 		return backup.Restored{}, outcome.ErrNotLeader
@@ -216,5 +216,5 @@ func (n *Node) Restore(ctx context.Context, from io.Reader, endSessions bool) (b
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(n.stopping, func() { cancel(outcome.ErrDraining) })()
-	return r.restorer.Restore(ctx, from, endSessions)
+	return r.restorer.Restore(ctx, from, order)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 )
 
@@ -41,9 +42,11 @@ func TestScopeIsCheckedBeforeTheState(t *testing.T) {
 			}
 			a.Do(line, body, as("root")).RefusedWith(404, "unknown-member")
 		}
-		refused("PUT /v1/snapshot", "")
+		refused("PUT /v1/snapshot?cluster="+apitest.ClusterID, "")
 	}
-	a.Do("PUT /v1/snapshot", "", as("root")).RefusedWith(409, "not-leader")
+	node.Fail = outcome.ErrNoTarget
+	a.Do("PUT /v1/snapshot?cluster="+apitest.ClusterID, "", as("root")).RefusedWith(409, "not-leader")
+	node.Fail = nil
 	first, second := a.GoDo("GET /v1/snapshot", "", as("root")), a.GoDo("GET /v1/snapshot", "", as("root"))
 	<-node.began
 	<-node.began

@@ -117,7 +117,7 @@ type Backups interface {
 	Backup(ctx context.Context) (*backup.Backup, error)
 	// Restore reads a backup and puts its state into the place of the cluster's. It blocks
 	// until that is in force.
-	Restore(ctx context.Context, from io.Reader, endSessions bool) (backup.Restored, error)
+	Restore(ctx context.Context, from io.Reader, order backup.Order) (backup.Restored, error)
 }
 
 // Route is one route of an API.

@@ -90,7 +90,7 @@ var describedRoutes = map[string]described{
 	"POST /v1/cluster/leader":            {"Hand the leadership over", nil, "", "id", map[int]any{200: clusterSchema}, ofLeader + " no-successor unknown-member"},
 	"PUT /v1/cluster/level":              {"Raise the feature level", nil, "", "feature_level!", map[int]any{200: clusterSchema}, ofLeader + " level-unknown"},
 	"GET /v1/snapshot":                   {"Fetch a backup", nil, "", "", map[int]any{200: "application/octet-stream"}, ""},
-	"PUT /v1/snapshot":                   {"Restore a backup", nil, "sessions", "*", map[int]any{200: restoreSchema}, " no-leader not-leader backup-refused level-unknown storage-full states-differ not-applied outcome-unknown"},
+	"PUT /v1/snapshot":                   {"Restore a backup", nil, "cluster! from sessions", "*", map[int]any{200: restoreSchema}, " precondition-failed no-leader not-leader backup-refused level-unknown storage-full states-differ not-applied outcome-unknown"},
 }
 
 // The shapes of packages below, which the tests of every reply check.
@@ -111,6 +111,7 @@ var (
 	reason    = object{"type": "string", "maxLength": 1024, "pattern": printable, "description": "UTF-8 of up to 1,024 bytes, without control characters."}
 	key       = object{"type": "string", "minLength": 16, "maxLength": 128, "pattern": `^[!-~]*$`}
 	memberID  = pattern(`^[A-Za-z0-9._-]{1,64}$`)
+	clusterID = pattern(`^[0-9a-f]{32}$`)
 	event     = object{"type": "string", "pattern": `^(0|[1-9][0-9]*)(\.[1-9][0-9]*)?$`, "description": "index.ordinal, or an index: after all of that entry."}
 	positive  = object{"type": "integer", "format": "int64", "minimum": 1}
 	flags     = object{"type": "integer", "minimum": 0, "description": "Up to 64 bits."}
@@ -190,7 +191,7 @@ var queryTypes = object{
 	"limit":   object{"type": "integer", "minimum": 1, "maximum": reads.MaxPage, "default": reads.DefaultPage},
 	"holders": object{"type": "integer", "minimum": 0, "maximum": reads.MaxPage, "default": reads.DefaultPage},
 	"waiters": object{"type": "integer", "minimum": 0, "maximum": reads.MaxPage, "default": reads.DefaultPage},
-	"index":   natural, "min_index": natural, "session": sessionID,
+	"index":   natural, "min_index": natural, "session": sessionID, "cluster": clusterID, "from": clusterID,
 	"sessions":    object{"type": "string", "enum": []string{"keep", "end"}, "default": "keep"},
 	"consistency": object{"type": "string", "enum": []string{"linearizable", "stale"}, "default": "linearizable"},
 }
@@ -443,11 +444,15 @@ func (d described) parameters(r exchange.Route) []any {
 		parameters = append(parameters, object{"in": "path", "name": m[1], "required": true, "schema": schema})
 	}
 	for _, called := range d.queries(r) {
-		schema := queryTypes[strings.TrimSuffix(called, "*")]
+		name := strings.TrimRight(called, "*!")
+		parameter := object{"in": "query", "name": name, "schema": queryTypes[name]}
 		if strings.HasSuffix(called, "*") {
-			schema = list(schema)
+			parameter["schema"] = list(queryTypes[name])
 		}
-		parameters = append(parameters, object{"in": "query", "name": strings.TrimSuffix(called, "*"), "schema": schema})
+		if strings.HasSuffix(called, "!") {
+			parameter["required"] = true
+		}
+		parameters = append(parameters, parameter)
 	}
 	for _, header := range d.headers(r) {
 		parameters = append(parameters, object{"in": "header", "name": header, "schema": headerTypes[header]})
@@ -455,7 +460,7 @@ func (d described) parameters(r exchange.Route) []any {
 	return parameters
 }
 
-// queries returns the parameters of the query; "name*" may be given several times.
+// queries returns the parameters of the query; "name*" may be given several times, and "name!" must be there.
 func (d described) queries(r exchange.Route) []string {
 	found := strings.Fields(d.query)
 	if d.op != nil {
