@@ -95,13 +95,15 @@ var describedRoutes = map[string]described{
 
 // The shapes of packages below, which the tests of every reply check.
 var (
-	integer       = object{"type": "integer", "format": "int64"}
-	text          = object{"type": "string"}
-	nullableText  = object{"type": []string{"string", "null"}}
-	truth         = object{"type": "boolean"}
-	clusterSchema = shape("node", text, "cluster", nullableText, "leader", nullableText, "term", integer, "commit_index", integer, "applied_index", integer,
-		"cluster_time_ms", integer, "state_hash", text, "level", integer, "members", list(shape("id", text, "peer", text, "voter", truth, "leader", truth,
-			"last_contact_ms", object{"type": []string{"integer", "null"}, "format": "int64"}, "lag", integer, "knows", integer,
+	integer         = object{"type": "integer", "format": "int64"}
+	text            = object{"type": "string"}
+	nullableText    = object{"type": []string{"string", "null"}}
+	truth           = object{"type": "boolean"}
+	nullableInteger = object{"type": []string{"integer", "null"}, "format": "int64"}
+	clusterSchema   = shape("node", text, "cluster", nullableText, "leader", nullableText, "term", integer, "commit_index", integer, "applied_index", integer,
+		"cluster_time_ms", integer, "state_hash", text, "level", integer, "majority", truth, "members", list(shape("id", text, "peer", text, "voter", truth, "leader", truth,
+			"state", object{"type": "string", "enum": []string{"up", "down", "unknown"}},
+			"last_contact_ms", nullableInteger, "lag", nullableInteger, "knows", integer,
 			"storage", object{"type": []string{"string", "null"}, "enum": []any{"room", "low", "full", nil}})))
 	restoreSchema = shape("index", integer, "sessions", text, "backup", shape("index", integer, "term", integer, "cluster", text, "cluster_time_ms", integer,
 		"level", integer, "wall_time", text))

@@ -152,7 +152,7 @@ func top(c *call, rows int, live bool) error {
 		return cmp.Or(cmp.Compare(b.WaiterCount, a.WaiterCount), cmp.Compare(fill(b), fill(a)), cmp.Compare(b.Held, a.Held))
 	})
 	if rows == 0 {
-		if rows = terminal.Height(c.W) - 4; rows < 1 {
+		if rows = terminal.Height(c.W) - 6; rows < 1 {
 			rows = 20
 		}
 	}
@@ -174,8 +174,12 @@ func top(c *call, rows int, live bool) error {
 	if live {
 		wipe = "\x1b[H\x1b[2J"
 	}
+	cluster, err := c.operator.Cluster(c)
+	if err != nil {
+		return err
+	}
 	return errors.Join(c.Printf("%s%s  semaphores: %d, permits held: %d, requests waiting: %d", wipe, now(), len(all), held, waiting),
-		c.Rows([]string{"NAME", "PERMITS", "HELD", "AVAILABLE", "WAITING", "LEVEL", "USE"}, table))
+		c.Rows([]string{"NAME", "PERMITS", "HELD", "AVAILABLE", "WAITING", "LEVEL", "USE"}, table), warn(c, cluster))
 }
 
 // fill is the share of a semaphore's permits that are not available.

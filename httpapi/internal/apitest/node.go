@@ -64,7 +64,7 @@ func NewNode() *Node {
 	n.moved = sync.NewCond(&n.mu)
 	n.ChecksNow = []cluster.Check{{Name: "leader", OK: true}, {Name: "caught-up", OK: true}}
 	n.StatusNow = cluster.Status{Node: "n1", Cluster: ClusterID, Leader: "n1", Term: 3, Members: []cluster.Member{
-		{ID: "n1", Address: "n1:8711", Voter: true, Leader: true}, {ID: "n2", Address: "n2:8711", Voter: true, LastContact: -1}}}
+		{ID: "n1", Address: "n1:8711", Voter: true, Leader: true, State: cluster.MemberUp}, {ID: "n2", Address: "n2:8711", Voter: true, State: cluster.MemberUnknown, LastContact: -1}}}
 	return n
 }
 
