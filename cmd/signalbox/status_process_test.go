@@ -35,7 +35,11 @@ func TestDeadNodesAreDown(t *testing.T) {
 func (c *processes) shows(t *testing.T, down, want int, words ...string) {
 	t.Helper()
 	eventually(t, 20*time.Second, func() error {
+		began := time.Now()
 		o := status(t, "--addr", strings.Join(c.bases, ","))
+		if took := time.Since(began); took > 8*time.Second {
+			t.Errorf("status took %v with --timeout 200ms", took)
+		}
 		members, top := command(t, []string{"members", "--addr", c.bases[2]}), command(t, []string{"top", "--addr", c.bases[2]})
 		for _, shown := range []string{o.stdout, members.stdout} {
 			if strings.Count(shown, "down for") != 2*down { // in the table, and below it

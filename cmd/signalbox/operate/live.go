@@ -174,7 +174,7 @@ func top(c *call, rows int, live bool) error {
 	if live {
 		wipe = "\x1b[H\x1b[2J"
 	}
-	cluster, err := c.operator.Cluster(c)
+	cluster, err := c.readCluster()
 	if err != nil {
 		return err
 	}

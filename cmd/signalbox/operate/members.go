@@ -34,7 +34,7 @@ func membersVerb() verb {
 				}},
 			{use: "rm ID", short: "Remove a node", long: " Nothing on its disk is deleted. It asks first.", least: 1, most: 1, complete: []source{memberIDs},
 				asks: func(c *call) (string, error) {
-					cluster, err := c.operator.Cluster(c)
+					cluster, err := c.readCluster()
 					if err != nil {
 						return "", err
 					}
@@ -51,7 +51,7 @@ func membersVerb() verb {
 					return errors.Join(c.Result(id, map[string]string{"removed": id}), c.Printf("%s removed", id))
 				}}},
 		run: func(c *call) error {
-			cluster, err := c.operator.Cluster(c)
+			cluster, err := c.readCluster()
 			if err != nil {
 				return err
 			}
@@ -156,7 +156,7 @@ func leaderVerb() verb {
 				}
 				return errors.Join(c.Result(id, map[string]string{"leader": id}), c.Printf("%s leads", id))
 			}
-			cluster, err := c.operator.Cluster(c)
+			cluster, err := c.readCluster()
 			if err != nil {
 				return err
 			}
@@ -182,7 +182,7 @@ func levelVerb() verb {
 				if err != nil {
 					return "", err
 				}
-				cluster, err := c.operator.Cluster(c)
+				cluster, err := c.readCluster()
 				if err != nil {
 					return "", err
 				}
@@ -199,7 +199,7 @@ func levelVerb() verb {
 				return errors.Join(c.Result(fmt.Sprint(level), map[string]any{"level": level}), c.Printf("the level is %d", level))
 			}}},
 		run: func(c *call) error {
-			cluster, err := c.operator.Cluster(c)
+			cluster, err := c.readCluster()
 			if err != nil {
 				return err
 			}

@@ -62,7 +62,7 @@ func askEach(c *call) []nodeStatus {
 
 // ask reads the cluster as one node sees it.
 func ask(c *call, address string) (*operator.Cluster, error) {
-	cfg := c.cluster
+	one, cfg := *c, c.cluster
 	cfg.Addresses = []string{address}
 	client, err := signalbox.New(cfg)
 	if err != nil { // an http:// address that is listed with https:// too, and gets no token
@@ -73,7 +73,8 @@ func ask(c *call, address string) (*operator.Cluster, error) {
 		return nil, err
 	}
 	defer func() { _ = client.Close(c) }() // it has no session
-	return operator.New(client).Cluster(c)
+	one.operator = operator.New(client)
+	return one.readCluster()
 }
 
 // knowsMore reports whether a node's view of the cluster is to be shown before another one: it knows a

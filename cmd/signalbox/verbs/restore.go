@@ -71,7 +71,9 @@ func Restore(lookup func(string) (string, bool)) *cobra.Command {
 // run looks at the cluster, asks, and restores.
 func (r *restoration) run(command *cobra.Command, c *signalbox.Client) error {
 	ctx, o := command.Context(), operator.New(c)
-	cluster, err := o.Cluster(ctx)
+	reading, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cluster, err := o.Cluster(reading)
 	if err != nil {
 		return err
 	}
