@@ -82,7 +82,7 @@ var describedRoutes = map[string]described{
 
 	"POST /v1/batch":       {"Carry out many operations", nil, "", "operations!", map[int]any{200: batchBody{}}, ""},
 	"GET /v1/openapi.json": {"This description", nil, "", "", map[int]any{200: object{"type": "object"}}, ""},
-	"GET /v1/events":       {"Follow the changes as server-sent events", nil, "since name* prefix session", "", map[int]any{200: "text/event-stream"}, " history-gone"},
+	"GET /v1/events":       {"Follow the changes as server-sent events", nil, "since last name* prefix session renewals", "", map[int]any{200: "text/event-stream"}, " history-gone"},
 
 	"GET /v1/cluster":                    {"Read the members of the cluster", nil, "", "", map[int]any{200: clusterSchema}, ""},
 	"PUT /v1/cluster/members/:member":    {"Add a member", nil, "", "peer!", map[int]any{200: clusterSchema, 202: clusterSchema}, ofLeader + " member-refused"},
@@ -190,6 +190,7 @@ var want = object{"type": "object", "properties": object{"name": name, "count": 
 var queryTypes = object{
 	"epoch": positive, "token": positive, "try": truth, "leases": truth, "wait": pattern("^([1-9][0-9]*|" + asDuration + ")$"), "reason": reason, "if_version": natural,
 	"prefix": prefix, "cursor": pattern("^[A-Za-z0-9_-]+$"), "since": event, "name": name,
+	"last": object{"type": "integer", "minimum": 1, "maximum": 1000}, "renewals": truth,
 	"limit":   object{"type": "integer", "minimum": 1, "maximum": reads.MaxPage, "default": reads.DefaultPage},
 	"holders": object{"type": "integer", "minimum": 0, "maximum": reads.MaxPage, "default": reads.DefaultPage},
 	"waiters": object{"type": "integer", "minimum": 0, "maximum": reads.MaxPage, "default": reads.DefaultPage},

@@ -55,11 +55,11 @@ func membersVerb() verb {
 			if err != nil {
 				return err
 			}
-			return printMembers(c, cluster)
+			return errors.Join(printMembers(c, cluster), warn(c, cluster))
 		}}
 }
 
-// printMembers lists the members, those that are down in red, and says below the table what is wrong.
+// printMembers lists the members, those that are down in red.
 func printMembers(c *call, cluster *operator.Cluster) error {
 	if c.Format != terminal.Table {
 		return terminal.List(c.Output, func(yield func(operator.Member, error) bool) {
@@ -88,7 +88,7 @@ func printMembers(c *call, cluster *operator.Cluster) error {
 		}
 		rows = append(rows, []string{m.ID, m.Peer, role, stateOf(m), lag, cmp.Or(m.Storage, "?"), fmt.Sprint(m.Knows)})
 	}
-	return errors.Join(c.Rows([]string{"NODE", "PEER ADDRESS", "ROLE", "STATE", "LAG", "DISK", "KNOWS LEVEL"}, rows, down...), warn(c, cluster))
+	return c.Rows([]string{"NODE", "PEER ADDRESS", "ROLE", "STATE", "LAG", "DISK", "KNOWS LEVEL"}, rows, down...)
 }
 
 // stateDown is the state of a member that does not reply.

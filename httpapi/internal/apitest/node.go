@@ -283,6 +283,19 @@ func (n *Node) Changed(name string) (<-chan struct{}, func()) {
 	}
 }
 
+// EventsBefore has all events that are not gone, in one page.
+func (n *Node) EventsBefore(index uint64) []replica.EventEntry {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	var page []replica.EventEntry
+	for _, entry := range n.history {
+		if entry.Index > n.Floor && entry.Index < index {
+			page = append(page, entry)
+		}
+	}
+	return page
+}
+
 // EventsAfter has all events that are not gone, in one page.
 func (n *Node) EventsAfter(after replica.EventID) (replica.EventPage, error) {
 	n.mu.Lock()

@@ -8,6 +8,7 @@
 //
 // Files:
 //   - events.go: API, a stream's course, its filters and ids
+//   - last.go: where the last events of a filter begin
 //   - streams.go: the open streams, their bound and their end
 //   - shapes.go: JSON of events
 package events

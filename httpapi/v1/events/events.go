@@ -34,6 +34,8 @@ type eventsQuery struct {
 	names   map[string]bool // of semaphores and items
 	prefix  string
 	session uint64 // 0: any
+	last    int    // begin with so many of the last events; 0: not so
+	brief   bool   // without renewals
 	caller  *access.Identity
 }
 
@@ -70,7 +72,7 @@ func (e *API) Collectors() []prometheus.Collector {
 // client, with the server, when the client does not read, or when the history no longer
 // has the events that the client has not read.
 func (e *API) getEvents(c echo.Context) error {
-	q, err := exchange.ParseRepeatable(c, "name", exchange.ReadParams("since", "name", "prefix", "session")...)
+	q, err := exchange.ParseRepeatable(c, "name", exchange.ReadParams("since", "last", "name", "prefix", "session", "renewals")...)
 	if err != nil {
 		return err
 	}
@@ -115,12 +117,17 @@ func (e *API) startOfEvents(c echo.Context, q exchange.Query, ask eventsQuery) (
 	if ask.resumes && e.hasSeen(q, ask.after.Index) {
 		return ask.after, nil
 	}
+	if ask.last > 0 && !q.AsksConsistency() {
+		return e.startOfLast(c, ask), nil
+	}
 	reading, err := e.x.Reading(c, q)
 	if err != nil {
 		return ask.after, err
 	}
 	e.x.SetIndex(c, reading.Index)
 	switch {
+	case ask.last > 0:
+		return e.startOfLast(c, ask), nil
 	case !ask.resumes:
 		return replica.EventID{Index: reading.Index}, nil
 	case !reading.Stale && ask.after.Index > reading.Index:
@@ -153,7 +160,7 @@ func (e *API) follow(ctx context.Context, s *stream, ask eventsQuery) error {
 			return err
 		}
 		sent, err := s.sendPage(page, func(event *fsm.Effect) (fsm.Effect, bool) {
-			if !ask.wants(event) || !e.shows(event, ask.caller) {
+			if !e.isFor(&ask, event) {
 				return fsm.Effect{}, false
 			}
 			return e.without(event, ask.caller), true
@@ -256,8 +263,14 @@ func (s *stream) sendPage(page replica.EventPage, wanted func(*fsm.Effect) (fsm.
 	return sent, s.write(out.Bytes())
 }
 
+// isFor reports whether a query wants an event, and its caller may see it.
+func (e *API) isFor(ask *eventsQuery, event *fsm.Effect) bool { return ask.wants(event) && e.shows(event, ask.caller) }
+
 // wants reports whether an event passes all of the filters.
 func (ask *eventsQuery) wants(e *fsm.Effect) bool {
+	if ask.brief && e.Kind == fsm.EffectSessionRenewed {
+		return false
+	}
 	if ask.session != 0 && e.Session != ask.session {
 		return false
 	}
@@ -286,6 +299,9 @@ func readEventsQuery(header http.Header, q exchange.Query) (ask eventsQuery, err
 		}
 		ask.names[name] = true
 	}
+	if err := ask.readLast(q); err != nil {
+		return ask, err
+	}
 	field, from := "since", q["since"]
 	if _, given := header[headerLastEvent]; given {
 		field, from = "Last-Event-ID", header[headerLastEvent]
@@ -293,7 +309,7 @@ func readEventsQuery(header http.Header, q exchange.Query) (ask eventsQuery, err
 	if len(from) == 0 {
 		return ask, nil
 	}
-	ask.resumes = true
+	ask.resumes, ask.last = true, 0
 	var ok bool
 	if ask.after, ok = parseEventID(from[0]); !ok || len(from) > 1 {
 		return ask, exchange.Invalid(field, eventForm)
