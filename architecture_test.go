@@ -26,7 +26,7 @@ var layers = map[string][]string{
 	".":             {},
 	"cmd/signalbox": {"..."},
 
-	"cmd/signalbox/verbs":               {"client", "client/operator", "cmd/signalbox/internal/exit", "cluster/offline", "cluster/peer", "cluster/probe", "cmd/signalbox/internal/target", "httpapi/access", "internal/certs", "store/archive"}, // subcommands for the terminal
+	"cmd/signalbox/verbs":               {"client", "client/operator", "cmd/signalbox/internal/exit", "cluster/offline", "cluster/peer", "cluster/probe", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal", "httpapi/access", "internal/certs", "store/archive"}, // subcommands for the terminal
 	"cmd/signalbox/operate":             {"client", "client/items", "client/operator", "cmd/signalbox/internal/exit", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal"},                    // subcommands on a running cluster
 	"cmd/signalbox/internal/settings":   {},                                                                                                                                                                                                     // flags from variables and files
 	"cmd/signalbox/internal/terminal":   {},                                                                                                                                                                                                     // what verbs print and ask
@@ -41,7 +41,7 @@ var layers = map[string][]string{
 	"httpapi/v1/reads":    {"cluster", "fsm", "httpapi/access", "httpapi/exchange"},
 	"httpapi/v1/events":   {"cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/exchange"},
 	"httpapi/v1/members":  {"cluster", "cluster/outcome", "httpapi/exchange", "httpapi/strictjson"},
-	"httpapi/v1/snapshot": {"cluster/backup", "cluster/outcome", "httpapi/exchange"},
+	"httpapi/v1/snapshot": {"cluster", "cluster/backup", "cluster/outcome", "fsm", "httpapi/exchange"},
 	"httpapi/ui":          {"httpapi/exchange"}, // the console: files, and no way to the state
 	// The dialects: no package but cmd/signalbox imports one.
 	"httpapi/consul":       {"cluster", "cluster/outcome", "fsm", "httpapi/consul/turns", "httpapi/exchange"},

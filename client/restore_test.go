@@ -24,10 +24,13 @@ func TestRealRestore(t *testing.T) {
 		var backup bytes.Buffer
 		at, err := o.Backup(s.ctx, &backup)
 		s.ok(err)
+		cluster, err := o.Cluster(s.ctx)
+		s.ok(err)
+		id := cluster.ID
 		s.ok(o.TransferLeadership(s.ctx, map[string]string{"n1": "n2", "n2": "n3", "n3": "n2"}[s.leader()])) // n1 is asked first
 		for _, opts := range [][]operator.RestoreOption{nil, {operator.EndSessions()}} {
 			s.ok(c.Delete(s.ctx, "db"))
-			index, err := o.Restore(s.ctx, bytes.NewReader(backup.Bytes()), int64(backup.Len()), opts...)
+			index, err := o.Restore(s.ctx, id, bytes.NewReader(backup.Bytes()), int64(backup.Len()), opts...)
 			s.ok(err)
 			seen, err := c.Get(s.ctx, "db")
 			s.ok(err)
@@ -35,12 +38,12 @@ func TestRealRestore(t *testing.T) {
 				t.Errorf("restored at %d, of a backup at %d, with %d of %d held, not %d", index, at, seen.Held, seen.Permits, held)
 			}
 		}
-		_, err = o.Restore(s.ctx, bytes.NewReader(backup.Bytes()), int64(backup.Len()-1))
+		_, err = o.Restore(s.ctx, id, bytes.NewReader(backup.Bytes()), int64(backup.Len()-1))
 		s.is(err, operator.ErrBackupRefused)
 		if errors.Is(err, client.ErrOutcomeUnknown) {
 			t.Errorf("%v", err)
 		}
-		_, err = o.Restore(s.ctx, bytes.NewReader(nil), 0)
+		_, err = o.Restore(s.ctx, id, bytes.NewReader(nil), 0)
 		s.is(err, operator.ErrBackupRefused)
 	})
 }
@@ -58,7 +61,7 @@ func TestRestoreIsSentOnce(t *testing.T) {
 			{fault{status: 409, code: "not-leader"}, false, false}, {fault{status: 429, code: "limit-reached"}, true, false},
 		} {
 			b.net.follow(always(c.fault))
-			_, err := operator.New(b.c).Restore(b.within(5*time.Second), bytes.NewReader([]byte("x")), 1)
+			_, err := operator.New(b.c).Restore(b.within(5*time.Second), "c0", bytes.NewReader([]byte("x")), 1)
 			sent := len(b.net.requests())
 			if err == nil || (sent == 1) != c.once || c.unknown && !errors.Is(err, client.ErrOutcomeUnknown) || !c.once && errors.Is(err, client.ErrOutcomeUnknown) {
 				b.Errorf("%+v: sent %d times, %v", c.fault, sent, err)

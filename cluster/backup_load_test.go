@@ -99,7 +99,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		c.semaphore("count", 0)
 		_, stop := load(c)
 		time.Sleep(100 * time.Millisecond) // virtual
-		done, err := c.leader().Restore(t.Context(), bytes.NewReader(file), false)
+		done, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{})
 		stop()
 		c.must(err)
 		_, m, err := backup.Read(bytes.NewReader(file))

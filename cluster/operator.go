@@ -40,16 +40,43 @@ type Member struct {
 	Address string // of its peer port
 	Voter   bool
 	Leader  bool
+	State   MemberState
 	// Knows is the highest feature level that its program knows, 0 before its first reply.
 	Knows uint32
 	// LastContact is how long ago it last replied to this node; 0 for this node itself,
 	// -1 if it has not replied since this node started.
 	LastContact time.Duration
-	// Lag is by how many entries its machine trailed at its last reply.
+	// Lag is by how many entries its machine trailed at its last reply. As Low and Spent, it says
+	// what is so now of a member alone that is up.
 	Lag uint64
 	// Low and Spent are the marks of the free room on its disk at its last reply, as of
 	// store.Space; false before that.
 	Low, Spent bool
+}
+
+// MemberState is whether a member replies to a node.
+type MemberState string
+
+// The states of members.
+const (
+	MemberUnknown MemberState = "unknown" // it was not asked yet
+	MemberUp      MemberState = "up"
+	MemberDown    MemberState = "down" // see probe.DownAfter
+)
+
+// Majority reports whether this node and the members that are up have more than half of the
+// votes. Without that it knows of no leader, or will soon.
+func (s Status) Majority() bool {
+	voters, up := 0, 0
+	for _, m := range s.Members {
+		if m.Voter {
+			voters++
+			if m.State == MemberUp {
+				up++
+			}
+		}
+	}
+	return 2*up > voters
 }
 
 // Check is one condition of readiness. A node is ready when all are OK.
@@ -74,7 +101,7 @@ func (n *Node) Status() Status {
 	r := n.running.Load()
 	if r == nil {
 		for _, p := range n.config.Peers {
-			s.Members = append(s.Members, Member{ID: p.ID, Address: p.Address, LastContact: -1})
+			s.Members = append(s.Members, Member{ID: p.ID, Address: p.Address, State: MemberUnknown, LastContact: -1})
 		}
 	} else {
 		_, leader := r.raft.LeaderWithID()
@@ -121,16 +148,19 @@ func describeMembers(m *membership.Members, s Status, own store.Space) []Member 
 	for _, server := range m.Servers() {
 		one := Member{
 			ID: string(server.ID), Address: peer.PlainAddress(server.Address), Voter: server.Suffrage == raft.Voter,
-			Leader: string(server.ID) == s.Leader, LastContact: -1, Lag: commit,
+			Leader: string(server.ID) == s.Leader, State: MemberUnknown, LastContact: -1, Lag: commit,
 		}
 		other := seen[one.ID]
 		switch {
 		case one.ID == s.Node:
-			one.LastContact, one.Lag, one.Knows = 0, probe.Lag(commit, s.AppliedIndex), fsm.FeatureLevel
+			one.State, one.LastContact, one.Lag, one.Knows = MemberUp, 0, probe.Lag(commit, s.AppliedIndex), fsm.FeatureLevel
 			one.Low, one.Spent = own.Low, own.Spent
 		case !other.Came.IsZero():
-			one.LastContact, one.Lag, one.Knows = time.Since(other.Came), other.Lag, other.Answer.Knows
+			one.State, one.LastContact, one.Lag, one.Knows = MemberUp, time.Since(other.Came), other.Lag, other.Answer.Knows
 			one.Low, one.Spent = other.Answer.StorageLow, other.Answer.StorageSpent
+		}
+		if other.Down() {
+			one.State = MemberDown
 		}
 		members = append(members, one)
 	}
@@ -214,7 +244,7 @@ func (n *Node) Backup(ctx context.Context) (*backup.Backup, error) {
 
 // Restore puts the state of a backup into the place of the cluster's, if this node leads;
 // see [backup.Restorer.Restore], also for the errors.
-func (n *Node) Restore(ctx context.Context, from io.Reader, endSessions bool) (backup.Restored, error) {
+func (n *Node) Restore(ctx context.Context, from io.Reader, order backup.Order) (backup.Restored, error) {
 	r := n.running.Load()
 	if r == nil {
 		return backup.Restored{}, outcome.ErrNotLeader
@@ -222,5 +252,5 @@ func (n *Node) Restore(ctx context.Context, from io.Reader, endSessions bool) (b
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(n.stopping, func() { cancel(outcome.ErrDraining) })()
-	return r.restorer.Restore(ctx, from, endSessions)
+	return r.restorer.Restore(ctx, from, order)
 }

@@ -122,3 +122,6 @@ func (n *Node) WatchItems(name string, below bool) *replica.ItemWatch {
 func (n *Node) EventsAfter(after replica.EventID) (replica.EventPage, error) {
 	return n.replica.EventsAfter(after)
 }
+
+// EventsBefore returns the events that precede an index, see replica.EventsBefore.
+func (n *Node) EventsBefore(index uint64) []replica.EventEntry { return n.replica.EventsBefore(index) }

@@ -105,11 +105,14 @@ func TestStatus(t *testing.T) {
 				s.AppliedIndex != s.CommitIndex || s.StateHash != leader.Status().StateHash || s.StateHash == [16]byte{} {
 				t.Errorf("%s says %+v", n.id, s)
 			}
-			if len(s.Members) != 3 {
+			if !s.Majority() || len(s.Members) != 3 {
 				t.Fatalf("%s knows %d members", n.id, len(s.Members))
 			}
 			for i, m := range s.Members {
-				want := Member{ID: c.all[i].id, Address: c.all[i].id + ":8711", Voter: true, Leader: m.ID == leader.id, Knows: fsm.FeatureLevel}
+				want := Member{ID: c.all[i].id, Address: c.all[i].id + ":8711", Voter: true, Leader: m.ID == leader.id, State: MemberUp, Knows: fsm.FeatureLevel}
+				if m.ID == dead.id {
+					want.State = MemberDown
+				}
 				switch {
 				case m.ID == dead.id && (m.LastContact < 10*time.Second || m.LastContact > 12*time.Second):
 					t.Errorf("%s says the dead node answered %v ago", n.id, m.LastContact)
@@ -128,6 +131,7 @@ func TestStatus(t *testing.T) {
 		c.kill(c.others(dead)[1]) // no majority is left
 		alone := c.others(dead)[0]
 		c.until("no leader", func() bool { return alone.Status().Leader == "" })
+		c.until("no majority", func() bool { return !alone.Status().Majority() })
 		if s := alone.Status(); len(s.Members) != 3 || s.CommitIndex == 0 {
 			t.Errorf("without a leader: %+v", s)
 		}

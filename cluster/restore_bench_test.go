@@ -50,7 +50,7 @@ func BenchmarkRestoreMillionLeases(b *testing.B) {
 		b.ReportMetric(time.Since(began).Seconds(), "read-s")
 		b.StartTimer()
 		began = time.Now()
-		done, err := leader.Restore(b.Context(), bytes.NewReader(file), false)
+		done, err := leader.Restore(b.Context(), bytes.NewReader(file), backup.Order{})
 		b.StopTimer()
 		if err != nil {
 			b.Fatal(err)

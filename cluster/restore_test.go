@@ -30,7 +30,7 @@ func (c *nodes) backupOf(n *testNode) []byte {
 func restoring(ctx context.Context, n *testNode, file []byte, endSessions bool) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		_, err := n.Restore(ctx, bytes.NewReader(file), endSessions)
+		_, err := n.Restore(ctx, bytes.NewReader(file), backup.Order{EndSessions: endSessions})
 		done <- err
 	}()
 	return done
@@ -58,7 +58,7 @@ func TestRestoreOnALivingCluster(t *testing.T) {
 		c.semaphore("later", 1)
 		before := c.leader().established().NowMS()
 		id := c.leader().Status().Cluster
-		done, err := c.leader().Restore(t.Context(), bytes.NewReader(file), false)
+		done, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{})
 		c.must(err)
 		for _, n := range c.all {
 			view, at := c.read(n, "db")
@@ -121,7 +121,7 @@ func TestRestoreEndsOrKeepsWaits(t *testing.T) {
 			changed, stop := c.follower().Changed("db")
 			defer stop()
 			c.until("the wait is open", func() bool { return c.waiting() == 4 })
-			_, err := c.leader().Restore(t.Context(), bytes.NewReader(file), end)
+			_, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{EndSessions: end})
 			c.must(err)
 			if got := <-lost; !errors.Is(got.err, outcome.ErrOutcomeUnknown) && got.Code == fsm.OK {
 				t.Errorf("a wait that the backup lacks: %v, %v", got.Code, got.err)
@@ -169,8 +169,8 @@ func TestRestoreWhileAMemberIsDown(t *testing.T) {
 	})
 }
 
-// TestRefusedRestoreChangesNothing: on a follower, of a damaged file in each part of it, of
-// a newer one.
+// TestRefusedRestoreChangesNothing: on a follower, of another cluster's backup, of a damaged file in each part of
+// it, of a newer one.
 func TestRefusedRestoreChangesNothing(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		c.semaphore("db", 9)
@@ -178,14 +178,17 @@ func TestRefusedRestoreChangesNothing(t *testing.T) {
 		c.semaphore("later", 9)
 		leader, term := c.leader(), c.leader().established()
 		hash := leader.Status().StateHash
-		if _, err := c.follower().Restore(t.Context(), bytes.NewReader(file), false); !errors.Is(err, outcome.ErrNotLeader) {
+		if _, err := c.follower().Restore(t.Context(), bytes.NewReader(file), backup.Order{}); !errors.Is(err, outcome.ErrNotLeader) {
 			t.Errorf("on a follower: %v", err)
+		}
+		if _, err := leader.Restore(t.Context(), bytes.NewReader(file), backup.Order{From: &fsm.ClusterID{1}}); !errors.Is(err, outcome.ErrBackupRefused) {
+			t.Errorf("of another cluster than the caller names: %v", err)
 		}
 		for at := 0; at < len(file); at += 7 {
 			damaged := bytes.Clone(file)
 			damaged[at] ^= 0x10
 			for _, bad := range [][]byte{damaged, file[:at]} {
-				if _, err := leader.Restore(t.Context(), bytes.NewReader(bad), false); !errors.Is(err, outcome.ErrBackupRefused) {
+				if _, err := leader.Restore(t.Context(), bytes.NewReader(bad), backup.Order{}); !errors.Is(err, outcome.ErrBackupRefused) {
 					t.Errorf("byte %d: %v", at, err)
 				}
 			}
@@ -204,7 +207,7 @@ func TestRestoreTwiceAtATimeIsRefused(t *testing.T) {
 		blocked := newSlowReader(file)
 		first := make(chan error, 1)
 		go func() {
-			_, err := c.all[0].Restore(t.Context(), blocked, false)
+			_, err := c.all[0].Restore(t.Context(), blocked, backup.Order{})
 			first <- err
 		}()
 		<-blocked.reading
@@ -381,7 +384,7 @@ func TestBackupOfAnotherCluster(t *testing.T) {
 	})
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		id := c.leader().Status().Cluster
-		done, err := c.leader().Restore(t.Context(), bytes.NewReader(file), false)
+		done, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{})
 		c.must(err)
 		h, _, err := backup.Read(bytes.NewReader(file))
 		if err != nil || done.From != h || done.Index <= h.Index || c.leader().Status().Cluster != id {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
@@ -113,7 +114,7 @@ func TestPutBackCopiesPassALostRestore(t *testing.T) {
 		copies := restoredCopies(c)
 		c.begin(c.all...)
 		file := c.backupOf(c.leader())
-		_, err := c.leader().Restore(t.Context(), bytes.NewReader(file), false)
+		_, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{})
 		c.must(err)
 		last := restoredTokens(c, 5)
 		restoredPutBack(c, copies)

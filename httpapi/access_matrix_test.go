@@ -94,7 +94,7 @@ var routeRights = map[string]rights{
 	"POST /v1/cluster/leader":                      {scope: access.Admin},
 	"PUT /v1/cluster/level":                        {scope: access.Admin, body: `{"level":1}`},
 	"GET /v1/snapshot":                             {scope: access.Admin, shows: "SBBACKUP"},
-	"PUT /v1/snapshot":                             {scope: access.Admin, body: aBackup},
+	"PUT /v1/snapshot":                             {scope: access.Admin, query: "?cluster=" + apitest.ClusterID, body: aBackup},
 	"GET /livez":                                   {shows: "Ok"},
 	"GET /readyz":                                  {query: "?verbose"},
 	"GET /health":                                  {shows: "Ok"},

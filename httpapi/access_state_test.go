@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 )
@@ -46,9 +47,11 @@ func TestScopeIsCheckedBeforeTheState(t *testing.T) {
 			}
 			a.Do(line, body, as("root")).RefusedWith(404, "unknown-member")
 		}
-		refused("PUT /v1/snapshot", "")
+		refused("PUT /v1/snapshot?cluster="+apitest.ClusterID, "")
 	}
-	a.Do("PUT /v1/snapshot", "", as("root")).RefusedWith(409, "not-leader")
+	node.Fail = outcome.ErrNoTarget
+	a.Do("PUT /v1/snapshot?cluster="+apitest.ClusterID, "", as("root")).RefusedWith(409, "not-leader")
+	node.Fail = nil
 	first, second := a.GoDo("GET /v1/snapshot", "", as("root")), a.GoDo("GET /v1/snapshot", "", as("root"))
 	<-node.began
 	<-node.began

@@ -92,7 +92,7 @@ func TestAudit(t *testing.T) {
 	do("POST /v1/sessions/"+session+"/revoke", `{"reason":"late"}`, "root")
 	do("PUT /v1/cluster/level", `{"level":3}`, "root")
 	for _, sessions := range []string{"keep", "end"} {
-		do("PUT /v1/snapshot?sessions="+sessions, "no backup", "root", "Content-Type: application/octet-stream")
+		do("PUT /v1/snapshot?cluster="+apitest.ClusterID+"&sessions="+sessions, "no backup", "root", "Content-Type: application/octet-stream")
 	}
 	who := func(client, index string) string {
 		if index != "" {

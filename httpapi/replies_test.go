@@ -154,7 +154,12 @@ func (p *provoked) guards() {
 	p.a.Node.Panics = false
 	p.a.Node.Set(func() { p.a.Node.StatusNow.Leader = "n2" })
 	p.ask()
-	p.a.Node.Set(func() { p.a.Node.StatusNow.Leader = "n1" })
+	if p.route == "PUT /v1/snapshot" { // which hands over before it looks at the backup
+		p.ask(func(*http.Request) { p.a.Node.Fail = outcome.ErrNoTarget })
+	}
+	p.a.Node.Set(func() { p.a.Node.StatusNow.Leader, p.a.Node.StatusNow.Cluster, p.a.Node.Fail = "n1", "another", nil })
+	p.ask()
+	p.a.Node.Set(func() { p.a.Node.StatusNow.Cluster = apitest.ClusterID })
 }
 
 // failures are those of the node.

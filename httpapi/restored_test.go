@@ -386,7 +386,12 @@ func TestRestoredReadsAreAlike(t *testing.T) {
 		get := httptest.NewRequest("GET", "/v1/snapshot", nil)
 		get.Header.Set("Authorization", "Bearer secret-admin")
 		leader.ServeHTTP(file, get)
-		put := httptest.NewRequest("PUT", "/v1/snapshot", file.Body)
+		own := httptest.NewRecorder()
+		head := httptest.NewRequest("HEAD", "/v1/snapshot", nil)
+		head.Header = get.Header
+		empty.ServeHTTP(own, head)
+		query := "?cluster=" + own.Header().Get("X-Signalbox-Cluster") + "&from=" + file.Header().Get("X-Signalbox-Cluster")
+		put := httptest.NewRequest("PUT", "/v1/snapshot"+query, file.Body)
 		put.Header.Set("Authorization", "Bearer secret-admin")
 		done := httptest.NewRecorder()
 		empty.ServeHTTP(done, put)

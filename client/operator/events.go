@@ -25,6 +25,8 @@ type Event struct {
 	Index       uint64        `json:"index"`
 	ClusterTime time.Duration `json:"-"`
 	Semaphore   string        `json:"semaphore"`
+	Item        string        `json:"item"`
+	Version     uint64        `json:"version"` // of the item
 	Epoch       uint64        `json:"epoch"`
 	Session     string        `json:"session"`
 
@@ -53,7 +55,7 @@ type Event struct {
 // ErrHistoryGone is the refusal of events that a node no longer has. Compare with errors.Is.
 var ErrHistoryGone error = calls.Code("history-gone")
 
-// EventOption selects events: Since, OfSemaphore, OfPrefix, OfSession. Several add up, but an
+// EventOption selects events: Since or Last, OfSemaphore, OfPrefix, OfSession, WithoutRenewals. Several add up, but an
 // event must pass those of semaphores and those of a session.
 type EventOption func(url.Values)
 
@@ -61,7 +63,14 @@ type EventOption func(url.Values)
 // index. Without it they begin now.
 func Since(id string) EventOption { return func(q url.Values) { q.Set("since", id) } }
 
-// OfSemaphore selects the events of one semaphore.
+// Last makes Events begin with the last n of those that pass the other options, 1 to 1,000, as far as the node
+// has kept them. Not with Since.
+func Last(n int) EventOption { return func(q url.Values) { q.Set("last", strconv.Itoa(n)) } }
+
+// WithoutRenewals leaves out the renewals of sessions.
+func WithoutRenewals() EventOption { return func(q url.Values) { q.Set("renewals", "false") } }
+
+// OfSemaphore selects the events of one semaphore or item.
 func OfSemaphore(name string) EventOption { return func(q url.Values) { q.Add("name", name) } }
 
 // OfPrefix selects the events of semaphores whose names begin with prefix.
@@ -89,7 +98,7 @@ func (o *Operator) Events(ctx context.Context, opts ...EventOption) iter.Seq2[*E
 				yield(nil, err)
 				return
 			}
-			if query.Get("since") == "" && s.Index > 0 {
+			if query.Get("since") == "" && !query.Has("last") && s.Index > 0 {
 				query.Set("since", strconv.FormatUint(s.Index, 10))
 			}
 			before := query.Get("since")
@@ -137,6 +146,7 @@ func readEvents(s io.Reader, query url.Values, yield func(*Event, error) bool) (
 		}
 		if id != "" {
 			query.Set("since", id)
+			query.Del("last")
 		}
 		if data != "" {
 			e := &Event{ID: id, Kind: kind, Data: json.RawMessage(data)}

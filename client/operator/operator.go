@@ -60,7 +60,8 @@ type Cluster struct {
 	CommitIndex  uint64   `json:"commit_index"`
 	AppliedIndex uint64   `json:"applied_index"`
 	StateHash    string   `json:"state_hash"`
-	Level        uint32   `json:"level"` // the feature level
+	Level        uint32   `json:"level"`    // the feature level
+	Majority     bool     `json:"majority"` // the node and the voters that are up are a majority
 	Members      []Member `json:"members"`
 	// ClusterTime is the clock by which leases live; it stands still without a leader.
 	ClusterTime time.Duration `json:"-"`
@@ -72,12 +73,14 @@ type Member struct {
 	Peer   string `json:"peer"` // host:port for other nodes
 	Voter  bool   `json:"voter"`
 	Leader bool   `json:"leader"`
-	Lag    uint64 `json:"lag"`   // entries behind the leader
+	State  string `json:"state"` // "up", "down" or "unknown", as the node that replied sees it
 	Knows  uint32 `json:"knows"` // the highest feature level that its program knows
 	// Storage is the room on its disk: "room", "low" (what grows the state is refused), "full" (no
-	// command is taken), or "" if the node does not know.
+	// command is taken), or "" unless it is up.
 	Storage string `json:"storage"`
-	// LastContact is since the leader has heard from it; below 0: the node does not know.
+	// Lag is by how many entries it trails; below 0 unless it is up.
+	Lag int64 `json:"lag"`
+	// LastContact is since it has replied; below 0: it has not since the node that replied started.
 	LastContact time.Duration `json:"-"`
 }
 
@@ -96,7 +99,7 @@ func (s Cluster) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads a member as the API sends it.
 func (m *Member) UnmarshalJSON(data []byte) error {
 	type plain Member
-	m.LastContact = -time.Millisecond
+	m.LastContact, m.Lag = -time.Millisecond, -1
 	return reply.ReadTimes(data, (*plain)(m), reply.Times{"last_contact_ms": &m.LastContact})
 }
 
@@ -105,9 +108,13 @@ func (m Member) MarshalJSON() ([]byte, error) {
 	type plain Member
 	shown := struct {
 		plain
+		Lag           *int64  `json:"lag"`
 		LastContactMS *int64  `json:"last_contact_ms"`
 		Storage       *string `json:"storage"`
 	}{plain: plain(m)}
+	if m.Lag >= 0 {
+		shown.Lag = &m.Lag
+	}
 	if m.Storage != "" {
 		shown.Storage = &m.Storage
 	}

@@ -67,6 +67,12 @@ func NewRestorer(log hclog.Logger, h Host, r Raft, own *replica.Replica, times w
 	return &Restorer{log: log, host: h, raft: r, replica: own, times: times, turn: make(chan struct{}, 1)}
 }
 
+// Order says what a restore is to do.
+type Order struct {
+	From        *fsm.ClusterID // the cluster that the backup must be of; nil: the cluster itself
+	EndSessions bool           // all sessions of the backup end; otherwise they keep the time that they had left
+}
+
 // Restored says what a restore has done.
 type Restored struct {
 	Index uint64         // at which the state took its place
@@ -75,14 +81,13 @@ type Restored struct {
 
 // Restore reads a backup and puts its state into the place of the cluster's. It blocks until
 // that is in force. While the state is replaced the cluster has no leader: requests wait, as in
-// an election, and cluster time stands still. With endSessions all sessions of the backup
-// end; otherwise they keep the time that they had left.
+// an election, and cluster time stands still.
 //
 // Errors: ErrNotLeader, also if another node leads meanwhile; ErrRestoring; ErrBackupRefused
 // with the reason; ErrLevelUnknown; ErrStorageFull, ErrSplitState; ErrNotApplied; those of the
 // reader, and ctx's cause. After all of them the cluster has the state that it had. After
 // ErrOutcomeUnknown either state may come into force.
-func (r *Restorer) Restore(ctx context.Context, from io.Reader, endSessions bool) (Restored, error) {
+func (r *Restorer) Restore(ctx context.Context, from io.Reader, order Order) (Restored, error) {
 	select {
 	case r.turn <- struct{}{}:
 		defer func() { <-r.turn }()
@@ -99,14 +104,17 @@ func (r *Restorer) Restore(ctx context.Context, from io.Reader, endSessions bool
 	if err != nil {
 		return Restored{}, err
 	}
+	if err := r.checkCluster(header.Cluster, order.From); err != nil {
+		return Restored{}, err
+	}
 	done, err := r.host.Hold(ctx, header.Level)
 	if err != nil {
 		return Restored{}, err
 	}
 	defer done()
 	r.log.Warn("restoring a backup: its state takes the place of the cluster's", "index", header.Index, "cluster", fsm.ClusterID(header.Cluster),
-		"taken", header.WallTime, "end_sessions", endSessions)
-	s := succession{Restorer: r, ctx: ctx, state: state, endSessions: endSessions}
+		"taken", header.WallTime, "end_sessions", order.EndSessions)
+	s := succession{Restorer: r, ctx: ctx, state: state, endSessions: order.EndSessions}
 	if err := r.host.Interrupt(ctx, s.take); err != nil {
 		r.log.Error("the backup is not restored", "error", err)
 		return Restored{}, err
@@ -117,6 +125,19 @@ func (r *Restorer) Restore(ctx context.Context, from io.Reader, endSessions bool
 	}
 	r.log.Warn("the backup is restored", "at_index", s.index)
 	return Restored{Index: s.index, From: header}, nil
+}
+
+// checkCluster refuses a backup of another cluster than from, or, if that is nil, than this one.
+func (r *Restorer) checkCluster(id fsm.ClusterID, from *fsm.ClusterID) error {
+	if from == nil {
+		var self fsm.ClusterID
+		r.replica.View(func(m *fsm.Machine) { self = m.ClusterID() })
+		from = &self
+	}
+	if id != *from {
+		return refused(fmt.Errorf("it is of cluster %s, and not of %s", id, *from))
+	}
+	return nil
 }
 
 // Close ends the giving of states to Raft, which must not be shut down before Close returns: it

@@ -55,7 +55,7 @@ func (s *scene) Restore(_ *raft.SnapshotMeta, from io.Reader, _ time.Duration) e
 // begin applies the first entry of a term.
 func (s *scene) begin(t *testing.T, index, term uint64) {
 	t.Helper()
-	first := fsm.Envelope{}.Encode(fsm.StartTerm{Term: term, Leader: "n1", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{1}, Level: fsm.FeatureLevel})
+	first := fsm.Envelope{}.Encode(fsm.StartTerm{Term: term, Leader: "n1", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{7}, Level: fsm.FeatureLevel})
 	entry := &raft.Log{Index: index, Term: term, Type: raft.LogCommand, Data: replica.EncodeEntry(term, 0, [][]byte{first})}
 	if err, _ := s.feed.Apply(entry).(error); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func restored(t *testing.T, become func(s *scene, snapshot []byte, err error) er
 	s.feed = s.Feed(replica.FeedConfig{Fatal: func(err error) { t.Error(err) }, SnapshotDue: func() {}})
 	s.begin(t, 5, 3)
 	r := NewRestorer(hclog.NewNullLogger(), s, s, s.Replica, wake.Stretch(1))
-	_, err = r.Restore(t.Context(), bytes.NewReader(fileOf(t, state(7, 9, fsm.CreateSemaphore{Name: "db", Permits: 3}))), false)
+	_, err = r.Restore(t.Context(), bytes.NewReader(fileOf(t, state(7, 9, fsm.CreateSemaphore{Name: "db", Permits: 3}))), Order{})
 	return s.given, err
 }
 

@@ -13,6 +13,9 @@ import (
 // WatchEvery is how often a watch asks, while all reply.
 const WatchEvery = 500 * time.Millisecond
 
+// DownAfter is how long a member has not replied when it counts as down.
+const DownAfter = 3 * time.Second
+
 // Subject is the node whose fellow members a watch asks. Round is called by one
 // goroutine. The other methods may be called concurrently.
 type Subject interface {
@@ -150,6 +153,10 @@ func (w *Watch) All() map[string]Seen {
 
 // Up reports whether the member has replied when it was asked last.
 func (s Seen) Up() bool { return !s.Failing && !s.Came.IsZero() }
+
+// Down reports whether the member has not replied for DownAfter, or never when it was asked. A
+// single question without a reply is no sign of that.
+func (s Seen) Down() bool { return s.Failing && (s.Came.IsZero() || time.Since(s.Came) > DownAfter) }
 
 // Lag returns by how many entries a machine trails a commit index.
 func Lag(commit, applied uint64) uint64 { return commit - min(applied, commit) }

@@ -171,6 +171,16 @@ func (h *history) after(id EventID) (EventPage, error) {
 	return page, nil
 }
 
+// before returns the entries with events before an index, the latest last, one page at most. The slice is the
+// caller's.
+func (h *history) before(index uint64) []EventEntry {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	kept := h.entries[h.head:]
+	at := sort.Search(len(kept), func(i int) bool { return kept[i].Index >= index })
+	return slices.Clone(kept[max(0, at-eventPageEntries):at])
+}
+
 // following returns the part of an entry that comes after an event, if there is one.
 func (e EventEntry) following(id EventID) (EventEntry, bool) {
 	if e.Index != id.Index {

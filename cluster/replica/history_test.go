@@ -69,6 +69,26 @@ func TestHistoryGoesOnAfterAnyEvent(t *testing.T) {
 }
 
 // TestHistoryComesInPages: a reader of all pages reads every event once.
+// TestHistoryIsReadBackwards: page by page, each entry once, and no further than it goes.
+func TestHistoryIsReadBackwards(t *testing.T) {
+	h := newHistory(200, 1<<20)
+	for index := range uint64(300) {
+		h.applied(eventsEntry(index+1, 1))
+	}
+	want := uint64(300)
+	for page := h.before(1 << 63); len(page) > 0; page = h.before(page[0].Index) {
+		for _, e := range slices.Backward(page) {
+			if e.Index != want || len(page) > eventPageEntries {
+				t.Fatalf("entry %d in a page of %d, want %d", e.Index, len(page), want)
+			}
+			want--
+		}
+	}
+	if want != 100 {
+		t.Errorf("the oldest entry was %d", want+1)
+	}
+}
+
 func TestHistoryComesInPages(t *testing.T) {
 	h := newHistory(100_000, 1<<30)
 	want := 0

@@ -80,7 +80,7 @@ func TestCommandsOfASecuredCluster(t *testing.T) {
 	work := func(verb string) []string {
 		return map[string][]string{
 			"run": {"run", "db", "--wait", "0", "--", "true"}, "ls": {"ls", "-o", "name"}, "resize": {"resize", "db", "9"},
-			"backup": {"backup", backup}, "restore": {"restore", backup},
+			"backup": {"backup", backup}, "restore": {"restore", backup, "--yes"},
 		}[verb]
 	}
 	for _, c := range []struct {

@@ -158,6 +158,7 @@ func TestVerbsFollow(t *testing.T) {
 	defer stop()
 	events := startInProcess(following, t, "events", "--since", "0", "--name", "db", "-o", "json", "--addr", address)
 	lines := startInProcess(following, t, "events", "--since", "0", "--addr", address)
+	last := startInProcess(following, t, "events", "--last", "1", "--prefix", "d", "--addr", address)
 	watch := startInProcess(following, t, "watch", "db", "--addr", address)
 	events.awaitOutput(t, `"event":"created"`)
 	watch.awaitOutput(t, "0 held")
@@ -165,10 +166,17 @@ func TestVerbsFollow(t *testing.T) {
 		t.Fatalf("%+v", o)
 	}
 	events.awaitOutput(t, `"event":"granted"`)
+	lines.awaitOutput(t, time.Now().Format(time.DateOnly)) // the local time
 	lines.awaitOutput(t, "granted          db  session ")
+	last.awaitOutput(t, "created          db") // before it began
+	last.awaitOutput(t, "granted          db")
+	if o := command(t, []string{"item", "put", "cfg", "v", "--addr", address}); o.status != 0 {
+		t.Fatalf("%+v", o)
+	}
+	lines.awaitOutput(t, "item-changed     item cfg")
 	watch.awaitOutput(t, "1 held")
 	stop()
-	for _, r := range []*running{events, lines, watch} {
+	for _, r := range []*running{events, lines, last, watch} {
 		r.ended(t, 10*time.Second)
 	}
 	cancel()

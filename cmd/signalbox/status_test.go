@@ -76,7 +76,7 @@ func TestStatusInMove(t *testing.T) {
 	}
 }
 
-// TestStatusOfFailures: the exit status is 6 if a node does not reply, and 5 if one refuses;
+// TestStatusOfFailures: the exit status is 6 if no node replies, 5 if one refuses, 7 if one does not reply;
 // JSON has each address even if no node has replied.
 func TestStatusOfFailures(t *testing.T) {
 	port, _ := statusOfNode(t, "other")
@@ -88,8 +88,8 @@ func TestStatusOfFailures(t *testing.T) {
 		refuses + ",http://127.0.0.1:1":                       6,
 		"http://127.0.0.1:1," + refuses:                       6,
 		"http://127.0.0.1:1":                                  6,
-		"http://127.0.0.1:1,http://127.0.0.1:" + replies:      6,
-		"http://127.0.0.1:" + replies + ",http://127.0.0.1:1": 6,
+		"http://127.0.0.1:1,http://127.0.0.1:" + replies:      7,
+		"http://127.0.0.1:" + replies + ",http://127.0.0.1:1": 7,
 	} {
 		o := status(t, "--addr", addresses, "-o", "json")
 		var all []map[string]any

@@ -178,10 +178,10 @@ func (a *audited) Backup(ctx context.Context) (*backup.Backup, error) {
 }
 
 // Restore implements Backups.
-func (a *audited) Restore(ctx context.Context, from io.Reader, endSessions bool) (backup.Restored, error) {
-	done, err := a.node.Restore(ctx, from, endSessions)
+func (a *audited) Restore(ctx context.Context, from io.Reader, order backup.Order) (backup.Restored, error) {
+	done, err := a.node.Restore(ctx, from, order)
 	sessions := "keep"
-	if endSessions {
+	if order.EndSessions {
 		sessions = "end"
 	}
 	return done, a.write(ctx, audit.Record{Operation: "restore-backup", Index: done.Index, Sessions: sessions}, err)

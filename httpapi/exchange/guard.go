@@ -158,11 +158,11 @@ func (g *guarded) Backup(ctx context.Context) (*backup.Backup, error) {
 }
 
 // Restore implements Backups.
-func (g *guarded) Restore(ctx context.Context, from io.Reader, endSessions bool) (backup.Restored, error) {
+func (g *guarded) Restore(ctx context.Context, from io.Reader, order backup.Order) (backup.Restored, error) {
 	if err := g.needs(ctx, access.Admin); err != nil {
 		return backup.Restored{}, err
 	}
-	return g.node.Restore(ctx, from, endSessions)
+	return g.node.Restore(ctx, from, order)
 }
 
 // Checks implements Members.

@@ -51,6 +51,8 @@ type State interface {
 	WatchItems(name string, below bool) *replica.ItemWatch
 	// EventsAfter returns a page of the events after one. It does not block.
 	EventsAfter(after replica.EventID) (replica.EventPage, error)
+	// EventsBefore returns a page of the entries with events before an index. It does not block.
+	EventsBefore(index uint64) []replica.EventEntry
 }
 
 // itemLooks bounds the items that ItemsChanged looks at before it lets others at the state; of folders [fsm.Machine.DeletesIndex] bounds them.
@@ -117,7 +119,7 @@ type Backups interface {
 	Backup(ctx context.Context) (*backup.Backup, error)
 	// Restore reads a backup and puts its state into the place of the cluster's. It blocks
 	// until that is in force.
-	Restore(ctx context.Context, from io.Reader, endSessions bool) (backup.Restored, error)
+	Restore(ctx context.Context, from io.Reader, order backup.Order) (backup.Restored, error)
 }
 
 // Route is one route of an API.

@@ -137,6 +137,6 @@ func TestDocsExamples(t *testing.T) {
 	for _, one := range further {
 		all.add(t, one[0], one[1], a.Do(one[0], one[1]))
 	}
-	all.add(t, "PUT /v1/snapshot", "", a.Do("PUT /v1/snapshot", a.Do("GET /v1/snapshot", "").Text))
+	all.add(t, "PUT /v1/snapshot", "", a.Do("PUT /v1/snapshot?cluster="+apitest.ClusterID, a.Do("GET /v1/snapshot", "").Text))
 	all.compare(t)
 }

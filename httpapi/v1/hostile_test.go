@@ -243,6 +243,9 @@ func hostileQueries() (all []hostile) {
 	for _, q := range []string{"holders=1001", "holders=-1", "waiters=1e1", "index=-1", "index=18446744073709551616", "index=1&wait=x", "index=1&wait=601s", "wait=1s", "index=1&wait=-1"} {
 		all = append(all, bad("GET ?"+q, "GET /v1/semaphores/db?"+q, "", ""))
 	}
+	for _, q := range []string{"", "cluster=", "cluster=" + strings.Repeat("0", 34), "cluster=" + strings.Repeat("A", 32), "cluster=" + strings.Repeat("0", 32) + "&from=0g"} {
+		all = append(all, bad("restore ?"+q, "PUT /v1/snapshot?"+q, "", ""))
+	}
 	return append(all,
 		bad("try=1", "PUT /v1/sessions/7/leases/db?try=1", "", "try"),
 		bad("try without a value", "PUT /v1/sessions/7/leases/db?try", "", "try"),

@@ -82,7 +82,7 @@ var describedRoutes = map[string]described{
 
 	"POST /v1/batch":       {"Carry out many operations", nil, "", "operations!", map[int]any{200: batchBody{}}, ""},
 	"GET /v1/openapi.json": {"This description", nil, "", "", map[int]any{200: object{"type": "object"}}, ""},
-	"GET /v1/events":       {"Follow the changes as server-sent events", nil, "since name* prefix session", "", map[int]any{200: "text/event-stream"}, " history-gone"},
+	"GET /v1/events":       {"Follow the changes as server-sent events", nil, "since last name* prefix session renewals", "", map[int]any{200: "text/event-stream"}, " history-gone"},
 
 	"GET /v1/cluster":                    {"Read the members of the cluster", nil, "", "", map[int]any{200: clusterSchema}, ""},
 	"PUT /v1/cluster/members/:member":    {"Add a member", nil, "", "peer!", map[int]any{200: clusterSchema, 202: clusterSchema}, ofLeader + " member-refused no-successor"},
@@ -90,18 +90,20 @@ var describedRoutes = map[string]described{
 	"POST /v1/cluster/leader":            {"Hand the leadership over", nil, "", "id", map[int]any{200: clusterSchema}, ofLeader + " no-successor unknown-member"},
 	"PUT /v1/cluster/level":              {"Raise the feature level", nil, "", "feature_level!", map[int]any{200: clusterSchema}, ofLeader + " level-unknown"},
 	"GET /v1/snapshot":                   {"Fetch a backup", nil, "", "", map[int]any{200: "application/octet-stream"}, ""},
-	"PUT /v1/snapshot":                   {"Restore a backup", nil, "sessions", "*", map[int]any{200: restoreSchema}, " no-leader not-leader backup-refused level-unknown storage-full states-differ not-applied outcome-unknown"},
+	"PUT /v1/snapshot":                   {"Restore a backup", nil, "cluster! from sessions", "*", map[int]any{200: restoreSchema}, " precondition-failed no-leader not-leader backup-refused level-unknown storage-full states-differ not-applied outcome-unknown"},
 }
 
 // The shapes of packages below, which the tests of every reply check.
 var (
-	integer       = object{"type": "integer", "format": "int64"}
-	text          = object{"type": "string"}
-	nullableText  = object{"type": []string{"string", "null"}}
-	truth         = object{"type": "boolean"}
-	clusterSchema = shape("node", text, "cluster", nullableText, "leader", nullableText, "term", integer, "commit_index", integer, "applied_index", integer,
-		"cluster_time_ms", integer, "state_hash", text, "level", integer, "members", list(shape("id", text, "peer", text, "voter", truth, "leader", truth,
-			"last_contact_ms", object{"type": []string{"integer", "null"}, "format": "int64"}, "lag", integer, "knows", integer,
+	integer         = object{"type": "integer", "format": "int64"}
+	text            = object{"type": "string"}
+	nullableText    = object{"type": []string{"string", "null"}}
+	truth           = object{"type": "boolean"}
+	nullableInteger = object{"type": []string{"integer", "null"}, "format": "int64"}
+	clusterSchema   = shape("node", text, "cluster", nullableText, "leader", nullableText, "term", integer, "commit_index", integer, "applied_index", integer,
+		"cluster_time_ms", integer, "state_hash", text, "level", integer, "majority", truth, "members", list(shape("id", text, "peer", text, "voter", truth, "leader", truth,
+			"state", object{"type": "string", "enum": []string{"up", "down", "unknown"}},
+			"last_contact_ms", nullableInteger, "lag", nullableInteger, "knows", integer,
 			"storage", object{"type": []string{"string", "null"}, "enum": []any{"room", "low", "full", nil}})))
 	restoreSchema = shape("index", integer, "sessions", text, "backup", shape("index", integer, "term", integer, "cluster", text, "cluster_time_ms", integer,
 		"level", integer, "wall_time", text))
@@ -111,6 +113,7 @@ var (
 	reason    = object{"type": "string", "maxLength": 1024, "pattern": printable, "description": "UTF-8 of up to 1,024 bytes, without control characters."}
 	key       = object{"type": "string", "minLength": 16, "maxLength": 128, "pattern": `^[!-~]*$`}
 	memberID  = pattern(`^[A-Za-z0-9._-]{1,64}$`)
+	clusterID = pattern(`^[0-9a-f]{32}$`)
 	event     = object{"type": "string", "pattern": `^(0|[1-9][0-9]*)(\.[1-9][0-9]*)?$`, "description": "index.ordinal, or an index: after all of that entry."}
 	positive  = object{"type": "integer", "format": "int64", "minimum": 1}
 	flags     = object{"type": "integer", "minimum": 0, "description": "Up to 64 bits."}
@@ -187,10 +190,11 @@ var want = object{"type": "object", "properties": object{"name": name, "count": 
 var queryTypes = object{
 	"epoch": positive, "token": positive, "try": truth, "leases": truth, "wait": pattern("^([1-9][0-9]*|" + asDuration + ")$"), "reason": reason, "if_version": natural,
 	"prefix": prefix, "cursor": pattern("^[A-Za-z0-9_-]+$"), "since": event, "name": name,
+	"last": object{"type": "integer", "minimum": 1, "maximum": 1000}, "renewals": truth,
 	"limit":   object{"type": "integer", "minimum": 1, "maximum": reads.MaxPage, "default": reads.DefaultPage},
 	"holders": object{"type": "integer", "minimum": 0, "maximum": reads.MaxPage, "default": reads.DefaultPage},
 	"waiters": object{"type": "integer", "minimum": 0, "maximum": reads.MaxPage, "default": reads.DefaultPage},
-	"index":   natural, "min_index": natural, "session": sessionID,
+	"index":   natural, "min_index": natural, "session": sessionID, "cluster": clusterID, "from": clusterID,
 	"sessions":    object{"type": "string", "enum": []string{"keep", "end"}, "default": "keep"},
 	"consistency": object{"type": "string", "enum": []string{"linearizable", "stale"}, "default": "linearizable"},
 }
@@ -443,11 +447,15 @@ func (d described) parameters(r exchange.Route) []any {
 		parameters = append(parameters, object{"in": "path", "name": m[1], "required": true, "schema": schema})
 	}
 	for _, called := range d.queries(r) {
-		schema := queryTypes[strings.TrimSuffix(called, "*")]
+		name := strings.TrimRight(called, "*!")
+		parameter := object{"in": "query", "name": name, "schema": queryTypes[name]}
 		if strings.HasSuffix(called, "*") {
-			schema = list(schema)
+			parameter["schema"] = list(queryTypes[name])
 		}
-		parameters = append(parameters, object{"in": "query", "name": strings.TrimSuffix(called, "*"), "schema": schema})
+		if strings.HasSuffix(called, "!") {
+			parameter["required"] = true
+		}
+		parameters = append(parameters, parameter)
 	}
 	for _, header := range d.headers(r) {
 		parameters = append(parameters, object{"in": "header", "name": header, "schema": headerTypes[header]})
@@ -455,7 +463,7 @@ func (d described) parameters(r exchange.Route) []any {
 	return parameters
 }
 
-// queries returns the parameters of the query; "name*" may be given several times.
+// queries returns the parameters of the query; "name*" may be given several times, and "name!" must be there.
 func (d described) queries(r exchange.Route) []string {
 	found := strings.Fields(d.query)
 	if d.op != nil {

@@ -255,6 +255,9 @@ func (d *Description) parameters(of *route, r *http.Request) error {
 			values, has = r.Header[http.CanonicalHeaderKey(p["name"].(string))]
 		}
 		delete(given, name)
+		if !has && p["required"] == true {
+			return fmt.Errorf("no %s", name)
+		}
 		if !has {
 			continue
 		}

@@ -36,7 +36,7 @@ func sessionIDs(c *call, _ string) iter.Seq2[string, error] {
 // memberIDs are the ids of the nodes.
 func memberIDs(c *call, _ string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		cluster, err := c.operator.Cluster(c)
+		cluster, err := c.readCluster()
 		if err != nil {
 			yield("", err)
 			return

@@ -24,7 +24,7 @@ func watchVerb() verb {
 		long: "\n\nOf changes in quick succession, it shows a semaphore as it is after the last. \"signalbox events\" shows each.",
 		run: func(c *call) error {
 			if c.argument(0) == "" {
-				return follow(c)
+				return follow(c, operator.WithoutRenewals())
 			}
 			for s, err := range c.client.Watch(c, c.arguments[0], signalbox.Holders(0), signalbox.Waiters(0)) {
 				if err == nil {
@@ -43,18 +43,32 @@ func now() string { return time.Now().Format(time.TimeOnly) }
 func eventsVerb() verb {
 	var since, session string
 	var names, prefixes []string
+	var last int
+	var renewals bool
 	return verb{use: "events", short: "Follow the events, until Ctrl-C", follow: true,
-		long: "\n\nJSON has one event a line, with its id and kind. Every event has an id, the same on every node: --since goes on behind it.",
+		long: "\n\nEach line has the local time, as far as cluster time tells it. Renewals of sessions are left out without --renewals.\n" +
+			"JSON has one event a line, with its id and kind. Every event has an id, the same on every node: --since goes on behind it.",
 		flags: func(flags *pflag.FlagSet) {
 			flags.StringVar(&since, "since", "", "begin behind this id or index; 0: with the oldest that the node has kept")
-			flags.StringArrayVar(&names, "name", nil, "of this semaphore; may be repeated")
-			flags.StringArrayVar(&prefixes, "prefix", nil, "of semaphores whose names begin so; may be repeated")
+			flags.IntVar(&last, "last", 0, "begin with the last events that are asked for: 1 to 1000 of those that the node has kept")
+			flags.StringArrayVar(&names, "name", nil, "of this semaphore or item; may be repeated")
+			flags.StringArrayVar(&prefixes, "prefix", nil, "of semaphores and items whose names begin so; may be repeated")
+			flags.BoolVar(&renewals, "renewals", false, "show renewals of sessions too")
 			flags.StringVar(&session, "session-id", "", "of this session")
 		},
 		run: func(c *call) error {
 			var options []operator.EventOption
 			if since != "" {
 				options = append(options, operator.Since(since))
+			}
+			if since != "" && last != 0 || last < 0 || last > 1000 {
+				return exit.Usage(errors.New("--last is 1 to 1000, and not given with --since"))
+			}
+			if last > 0 {
+				options = append(options, operator.Last(last))
+			}
+			if !renewals {
+				options = append(options, operator.WithoutRenewals())
 			}
 			for _, name := range names {
 				options = append(options, operator.OfSemaphore(name))
@@ -71,19 +85,45 @@ func eventsVerb() verb {
 
 // follow prints events as they come.
 func follow(c *call, options ...operator.EventOption) error {
+	clock, err := readClock(c)
+	if err != nil {
+		return err
+	}
 	for e, err := range c.operator.Events(c, options...) {
 		if err == nil {
 			head, rest := fmt.Sprintf("{\"id\":%q,\"event\":%q", e.ID, e.Kind), strings.TrimPrefix(string(e.Data), "{")
 			if rest != "}" {
 				head += ","
 			}
-			err = errors.Join(c.Result(e.ID, json.RawMessage(head+rest)), c.Printf("%s  %s", e.ID, eventText(e)))
+			err = errors.Join(c.Result(e.ID, json.RawMessage(head+rest)), c.Printf("%s  %s  %s", clock.of(e).Format(time.DateTime), e.ID, eventText(e)))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// clock tells when events happened, by this machine's clock.
+type clock struct {
+	at      time.Time
+	cluster time.Duration // cluster time at that moment
+}
+
+func readClock(c *call) (clock, error) {
+	cluster, err := c.readCluster()
+	if err != nil {
+		return clock{}, err
+	}
+	return clock{time.Now(), cluster.ClusterTime}, nil
+}
+
+// of is the time of an event: one after the moment happens now.
+func (k clock) of(e *operator.Event) time.Time {
+	if e.ClusterTime > k.cluster {
+		return time.Now()
+	}
+	return k.at.Add(e.ClusterTime - k.cluster)
 }
 
 // eventText is an event in a line.
@@ -95,6 +135,8 @@ func eventText(e *operator.Event) string {
 		}
 	}
 	add("%s", e.Semaphore != "", e.Semaphore)
+	add("item %s", e.Item != "", e.Item)
+	add("version %d", e.Version != 0, e.Version)
 	add("session %s", e.Session != "", e.Session)
 	add("count %d", e.Count != 0, e.Count)
 	add("token %d", e.Token != 0, e.Token)
@@ -152,7 +194,7 @@ func top(c *call, rows int, live bool) error {
 		return cmp.Or(cmp.Compare(b.WaiterCount, a.WaiterCount), cmp.Compare(fill(b), fill(a)), cmp.Compare(b.Held, a.Held))
 	})
 	if rows == 0 {
-		if rows = terminal.Height(c.W) - 4; rows < 1 {
+		if rows = terminal.Height(c.W) - 6; rows < 1 {
 			rows = 20
 		}
 	}
@@ -174,8 +216,12 @@ func top(c *call, rows int, live bool) error {
 	if live {
 		wipe = "\x1b[H\x1b[2J"
 	}
+	cluster, err := c.readCluster()
+	if err != nil {
+		return err
+	}
 	return errors.Join(c.Printf("%s%s  semaphores: %d, permits held: %d, requests waiting: %d", wipe, now(), len(all), held, waiting),
-		c.Rows([]string{"NAME", "PERMITS", "HELD", "AVAILABLE", "WAITING", "LEVEL", "USE"}, table))
+		c.Rows([]string{"NAME", "PERMITS", "HELD", "AVAILABLE", "WAITING", "LEVEL", "USE"}, table), warn(c, cluster))
 }
 
 // fill is the share of a semaphore's permits that are not available.

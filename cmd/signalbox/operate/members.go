@@ -1,20 +1,19 @@
 package operate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"strconv"
 	"strings"
 
-	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 )
 
-func memberVerbs() []verb { return []verb{membersVerb(), leaderVerb(), statusVerb()} }
+func memberVerbs() []verb { return []verb{membersVerb(), leaderVerb(), levelVerb(), statusVerb()} }
 
 func membersVerb() verb {
 	return verb{use: "members", short: "List the nodes of the cluster",
@@ -35,7 +34,7 @@ func membersVerb() verb {
 				}},
 			{use: "rm ID", short: "Remove a node", long: " Nothing on its disk is deleted. It asks first.", least: 1, most: 1, complete: []source{memberIDs},
 				asks: func(c *call) (string, error) {
-					cluster, err := c.operator.Cluster(c)
+					cluster, err := c.readCluster()
 					if err != nil {
 						return "", err
 					}
@@ -52,30 +51,95 @@ func membersVerb() verb {
 					return errors.Join(c.Result(id, map[string]string{"removed": id}), c.Printf("%s removed", id))
 				}}},
 		run: func(c *call) error {
-			cluster, err := c.operator.Cluster(c)
+			cluster, err := c.readCluster()
 			if err != nil {
 				return err
 			}
-			return printMembers(c, cluster)
+			return errors.Join(printMembers(c, cluster), warn(c, cluster))
 		}}
 }
 
+// printMembers lists the members, those that are down in red.
 func printMembers(c *call, cluster *operator.Cluster) error {
-	return terminal.List(c.Output, func(yield func(operator.Member, error) bool) {
-		for _, m := range cluster.Members {
-			if !yield(m, nil) {
-				return
+	if c.Format != terminal.Table {
+		return terminal.List(c.Output, func(yield func(operator.Member, error) bool) {
+			for _, m := range cluster.Members {
+				if !yield(m, nil) {
+					return
+				}
 			}
-		}
-	}, []string{"NODE", "PEER ADDRESS", "ROLE", "LAG", "LAST CONTACT", "KNOWS LEVEL"}, func(m operator.Member) string { return m.ID }, func(m operator.Member) []string {
+		}, nil, func(m operator.Member) string { return m.ID }, nil)
+	}
+	var rows [][]string
+	var down []int
+	for i, m := range cluster.Members {
 		role := "no vote yet"
 		if m.Leader {
 			role = "leader"
 		} else if m.Voter {
 			role = "follower"
 		}
-		return []string{m.ID, m.Peer, role, fmt.Sprint(m.Lag), terminal.Short(m.LastContact), fmt.Sprint(m.Knows)}
-	})
+		lag := "?"
+		if m.Lag >= 0 {
+			lag = fmt.Sprint(m.Lag)
+		}
+		if m.State == stateDown {
+			down = append(down, i)
+		}
+		rows = append(rows, []string{m.ID, m.Peer, role, stateOf(m), lag, cmp.Or(m.Storage, "?"), fmt.Sprint(m.Knows)})
+	}
+	return c.Rows([]string{"NODE", "PEER ADDRESS", "ROLE", "STATE", "LAG", "DISK", "KNOWS LEVEL"}, rows, down...)
+}
+
+// stateDown is the state of a member that does not reply.
+const stateDown = "down"
+
+// stateOf is the state of a member for people, and since when it is so.
+func stateOf(m operator.Member) string {
+	switch {
+	case m.State != stateDown:
+		return m.State
+	case m.LastContact < 0:
+		return "down, never seen"
+	}
+	return "down for " + terminal.Short(m.LastContact)
+}
+
+// warn says which nodes are down, and that there is no majority.
+func warn(c *call, cluster *operator.Cluster) error {
+	if problem, _ := troubles(cluster); problem != "" {
+		return c.Printf("\n%s", c.Red(problem))
+	}
+	return nil
+}
+
+// troubles returns what is wrong with a cluster, as the node that replied sees it, and what to do
+// about it; "": nothing is.
+func troubles(cluster *operator.Cluster) (problem, next string) {
+	var down []string
+	voters, up := 0, 0
+	for _, m := range cluster.Members {
+		if m.State == stateDown {
+			down = append(down, fmt.Sprintf("%s is %s", m.ID, stateOf(m)))
+		}
+		if m.Voter {
+			voters++
+			if m.State != stateDown {
+				up++
+			}
+		}
+	}
+	list := strings.Join(down, ", ")
+	switch {
+	case cluster.Leader == "" && len(down) == 0:
+		return cluster.Node + " knows no leader", "If this lasts, see the logs of the nodes."
+	case cluster.Leader == "" || 2*up <= voters && voters > 0:
+		return fmt.Sprintf("no majority: %s reaches %d of %d voting nodes, itself included, and %d are needed to change anything; %s", cluster.Node, up, voters, voters/2+1, list),
+			"Start these nodes, or mend their network: the cluster then goes on by itself. If their disks are lost for good, see \"signalbox recover --help\"."
+	case len(down) > 0:
+		return list + "; the others work", "Start it again, or see its log. If its disk is lost for good, \"signalbox members rm\" takes it out."
+	}
+	return "", ""
 }
 
 func leaderVerb() verb {
@@ -92,118 +156,69 @@ func leaderVerb() verb {
 				}
 				return errors.Join(c.Result(id, map[string]string{"leader": id}), c.Printf("%s leads", id))
 			}
-			cluster, err := c.operator.Cluster(c)
+			cluster, err := c.readCluster()
 			if err != nil {
 				return err
 			}
 			if cluster.Leader == "" {
-				return noLeader(cluster.Node)
+				return unwell(cluster, exit.StatusUnavailable)
 			}
 			return errors.Join(c.Result(cluster.Leader, map[string]string{"leader": cluster.Leader}), c.Printf("%s", cluster.Leader))
 		}}
 }
 
-func noLeader(node string) error {
-	return &exit.Error{Status: exit.StatusUnavailable, Err: &target.Advice{Err: fmt.Errorf("%s knows no leader", node),
-		Next: "A majority of the nodes must run and reach each other: \"signalbox status\" with all of them in --addr."}}
+// unwell is the failure of a verb that found troubles.
+func unwell(cluster *operator.Cluster, status int) error {
+	problem, next := troubles(cluster)
+	return &exit.Error{Status: status, Err: &target.Advice{Err: errors.New(problem), Next: next}}
 }
 
-// nodeStatus is the status of one address.
-type nodeStatus struct {
-	Address string            `json:"address"`
-	Error   string            `json:"error,omitempty"`
-	Cluster *operator.Cluster `json:"status,omitempty"`
-}
-
-func statusVerb() verb {
-	return verb{use: "status", short: "Show the state of the cluster, as each node of --addr sees it",
-		long: "\n\nThe exit status is 6 if one of them does not reply, or knows no leader, and 5 if one refuses the token. Of two\n" +
-			"addresses of one host and port, by http:// and https://, one that replies is enough.",
+func levelVerb() verb {
+	return verb{use: "level", short: "Print the feature level of the cluster, and the highest that each node's program knows",
+		below: []verb{{use: "raise N", short: "Raise the feature level, for ever", least: 1, most: 1,
+			long: " Every node's program must know it. It asks first.\n\nPrograms that do not know the level can't take part in the cluster after that.",
+			asks: func(c *call) (string, error) {
+				level, err := levelOf(c)
+				if err != nil {
+					return "", err
+				}
+				cluster, err := c.readCluster()
+				if err != nil {
+					return "", err
+				}
+				return fmt.Sprintf("Raise the feature level of cluster %s from %d to %d, for ever. Programs that don't know it can't take part then.", cluster.ID, cluster.Level, level), nil
+			},
+			run: func(c *call) error {
+				level, err := levelOf(c)
+				if err != nil {
+					return err
+				}
+				if err := c.operator.RaiseLevel(c, level); err != nil {
+					return err
+				}
+				return errors.Join(c.Result(fmt.Sprint(level), map[string]any{"level": level}), c.Printf("the level is %d", level))
+			}}},
 		run: func(c *call) error {
-			var all []nodeStatus
-			var rows [][]string
-			var best *operator.Cluster
-			failed := map[string]error{} // by host and port; nil: it has replied
-			for _, address := range c.cluster.Addresses {
-				one := nodeStatus{Address: target.Shown(address)}
-				cluster, err := ask(c, address)
-				_, host, _ := strings.Cut(one.Address, "://")
-				if before, asked := failed[host]; !asked || before != nil {
-					failed[host] = err
-				}
-				if one.Cluster = cluster; err != nil {
-					one.Error = target.Explain(err).Error()
-					rows = append(rows, []string{one.Address, "", noReply(err), "", "", ""})
-				} else {
-					rows = append(rows, []string{one.Address, cluster.Node, orUnknown(cluster.Leader), fmt.Sprint(cluster.Term), fmt.Sprint(cluster.AppliedIndex), fmt.Sprint(cluster.Level)})
-					if best == nil || best.Leader == "" || cluster.Node == cluster.Leader {
-						best = cluster
-					}
-				}
-				all = append(all, one)
+			cluster, err := c.readCluster()
+			if err != nil {
+				return err
 			}
-			return errors.Join(printStatus(c, all, rows, best), worst(failed, all))
+			known := map[string]uint32{}
+			var rows [][]string
+			for _, m := range cluster.Members {
+				known[m.ID] = m.Knows
+				rows = append(rows, []string{m.ID, fmt.Sprint(m.Knows)})
+			}
+			return errors.Join(c.Result(fmt.Sprint(cluster.Level), map[string]any{"level": cluster.Level, "knows": known}),
+				c.Printf("the level is %d\n", cluster.Level), c.Rows([]string{"NODE", "KNOWS LEVEL"}, rows))
 		}}
 }
 
-// noReply says for people why an address has no status.
-func noReply(err error) string {
-	if exit.StatusOf(err) == exit.StatusRefused {
-		return "refused"
+// levelOf reads the argument of "level raise".
+func levelOf(c *call) (uint32, error) {
+	level, err := strconv.ParseUint(c.arguments[0], 10, 32)
+	if err != nil || level == 0 {
+		return 0, exit.Usage(fmt.Errorf("%q is no feature level: it is a whole number from 1 on", c.arguments[0]))
 	}
-	return "no reply"
-}
-
-// printStatus prints the status of each address, and the members as the best of them sees
-// them; nil: no node has replied.
-func printStatus(c *call, all []nodeStatus, rows [][]string, best *operator.Cluster) error {
-	if best == nil {
-		if c.Format == terminal.JSON {
-			return c.Result("", all)
-		}
-		return nil
-	}
-	err := errors.Join(c.Result(best.ID, all), c.Printf("cluster %s: %d nodes\n", best.ID, len(best.Members)),
-		c.Rows([]string{"ADDRESS", "NODE", "LEADER", "TERM", "APPLIED", "LEVEL"}, rows), c.Printf(""))
-	if c.Format == terminal.Table {
-		err = errors.Join(err, printMembers(c, best))
-	}
-	return err
-}
-
-// worst is the failure that decides the exit status: a node that does not reply, else one
-// that refuses, else one that knows no leader.
-func worst(failed map[string]error, all []nodeStatus) (err error) {
-	for _, host := range slices.Sorted(maps.Keys(failed)) {
-		if one := failed[host]; one != nil && (err == nil || exit.StatusOf(one) > exit.StatusOf(err)) {
-			err = one
-		}
-	}
-	if err == nil && slices.ContainsFunc(all, func(n nodeStatus) bool { return n.Cluster != nil && n.Cluster.Leader == "" }) {
-		return noLeader("a node")
-	}
-	return err
-}
-
-// ask reads the cluster as one node sees it.
-func ask(c *call, address string) (*operator.Cluster, error) {
-	cfg := c.cluster
-	cfg.Addresses = []string{address}
-	client, err := signalbox.New(cfg)
-	if err != nil { // an http:// address that is listed with https:// too, and gets no token
-		cfg.Token, cfg.TokenFile = "", ""
-		client, err = signalbox.New(cfg)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = client.Close(c) }() // it has no session
-	return operator.New(client).Cluster(c)
-}
-
-func orUnknown(leader string) string {
-	if leader == "" {
-		return "none known"
-	}
-	return leader
+	return uint32(level), nil
 }

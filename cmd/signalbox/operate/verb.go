@@ -43,6 +43,14 @@ type call struct {
 	asked     uint64 // the epoch of the semaphore, or the version of the item, that the question was about; 0: no question
 }
 
+// readCluster reads the cluster from one node. The deadline leaves each address its share of the time, so
+// that a node which accepts requests and never replies holds no other up.
+func (c *call) readCluster() (*operator.Cluster, error) {
+	ctx, cancel := context.WithTimeout(c, c.cluster.GiveUpAfter)
+	defer cancel()
+	return c.operator.Cluster(ctx)
+}
+
 // argument returns an argument; "" if it was not given.
 func (c *call) argument(i int) string {
 	if i < len(c.arguments) {

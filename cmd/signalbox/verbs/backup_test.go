@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,7 +15,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 	"github.com/signalbox/signalbox/store/archive"
 )
 
@@ -29,6 +36,9 @@ func executed(command *cobra.Command, arguments ...string) (string, error) {
 }
 
 func noVariable(string) (string, bool) { return "", false }
+
+// fileID is the id of the cluster of backupFile.
+const fileID = "c0000000000000000000000000000000"
 
 // backupFile returns the bytes of a backup.
 func backupFile(t *testing.T) []byte {
@@ -54,11 +64,12 @@ type fakeCluster struct {
 	restored []byte       // the body of a restore
 	refuse   string       // the problem that refuses a restore
 	asked    string       // the query of a restore
+	id       string       // of the cluster
 	urls     []string
 }
 
 func newFakeCluster(t *testing.T, nodes int, leader int32) *fakeCluster {
-	c := &fakeCluster{file: backupFile(t)}
+	c := &fakeCluster{file: backupFile(t), id: fileID}
 	c.leader.Store(leader)
 	for id := int32(1); id <= int32(nodes); id++ {
 		mux := http.NewServeMux()
@@ -67,8 +78,10 @@ func newFakeCluster(t *testing.T, nodes int, leader int32) *fakeCluster {
 			if l := c.leader.Load(); l > 0 {
 				leads = fmt.Sprintf(`"n%d"`, l)
 			}
-			fmt.Fprintf(w, `{"node":"n%d","leader":%s}`, id, leads)
+			fmt.Fprintf(w, `{"node":"n%d","cluster":"%s","leader":%s}`, id, c.id, leads)
 		})
+		mux.HandleFunc("GET /v1/semaphores", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"semaphores":[{}],"next":null}`) })
+		mux.HandleFunc("GET /v1/sessions", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"sessions":[],"next":null}`) })
 		mux.HandleFunc("GET /v1/snapshot", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(c.file) })
 		mux.HandleFunc("PUT /v1/snapshot", func(w http.ResponseWriter, r *http.Request) {
 			refuse, status := c.refuse, http.StatusUnprocessableEntity
@@ -133,14 +146,34 @@ func TestRestoreFindsTheLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newFakeCluster(t, 3, 3)
-	out, err := executed(Restore(noVariable), name, "--sessions=end", c.flag())
-	if err != nil || out != "restored, at index 1033\n" || !bytes.Equal(c.restored, c.file) || c.asked != "sessions=end" {
+	out, err := executed(Restore(noVariable), name, "--yes", "--sessions=end", c.flag())
+	if err != nil || out != "restored, at index 1033\n" || !bytes.Equal(c.restored, c.file) || c.asked != "cluster="+fileID+"&from="+fileID+"&sessions=end" {
 		t.Errorf("%q, %v; asked %q with %d bytes", out, err, c.asked, len(c.restored))
 	}
 	c = newFakeCluster(t, 3, 0)
 	time.AfterFunc(300*time.Millisecond, func() { c.leader.Store(2) })
-	if _, err := executed(Restore(noVariable), name, c.flag()); err != nil || c.asked != "" {
+	if _, err := executed(Restore(noVariable), name, "--yes", c.flag()); err != nil || c.asked != "cluster="+fileID+"&from="+fileID {
 		t.Errorf("%v; asked %q", err, c.asked)
+	}
+}
+
+// TestRestoreSaysWhatIsLost: the question names both clusters and states.
+func TestRestoreSaysWhatIsLost(t *testing.T) {
+	c := newFakeCluster(t, 1, 1)
+	client, err := signalbox.New(signalbox.Config{Addresses: c.urls})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := target.Add(pflag.NewFlagSet("", pflag.PanicOnError), noVariable)
+	r := restoration{target: flags, name: "a.backup", sessions: "end", header: archive.Header{Index: 7, WallTime: time.Now().Add(-time.Hour), Cluster: [16]byte{0xc0}}}
+	for id, lost := range map[string]string{fileID: "up to 23 in the log, are lost", "0b": "all that this one has is lost"} {
+		got, err := r.question(t.Context(), client, operator.New(client), &operator.Cluster{ID: id, CommitIndex: 30})
+		for _, want := range []string{"state of cluster " + id + " (http://127.0.0.1:8701)", "at index 30 now, with semaphores: 1, sessions: 0",
+			"a.backup is of cluster " + fileID + " at index 7", "1h ago", lost, "All sessions end."} {
+			if err != nil || !strings.Contains(got, want) {
+				t.Errorf("%q lacks %q, %v", got, want, err)
+			}
+		}
 	}
 }
 
@@ -164,8 +197,23 @@ func TestRestoreRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %q", r.arguments, err, r.want)
 		}
 	}
+	c.id = "0b000000000000000000000000000000"
+	_, err := executed(Restore(noVariable), good, "--yes", c.flag())
+	if exit.StatusOf(err) != exit.StatusRefused || !strings.Contains(err.Error(), "good is a backup of cluster "+fileID) || !strings.Contains(err.Error(), "is cluster "+c.id) {
+		t.Errorf("of another cluster: %v", err)
+	}
+	if _, err := executed(Restore(noVariable), good, "--other-cluster", c.flag()); !errors.Is(err, terminal.ErrNoTerminal) || exit.StatusOf(err) != exit.StatusUsage {
+		t.Errorf("without a terminal: %v", err)
+	}
+	if c.restored != nil {
+		t.Error("it was sent, though nobody confirmed it")
+	}
+	if _, err := executed(Restore(noVariable), good, "--other-cluster", "--yes", c.flag()); err != nil || c.asked != "cluster="+c.id+"&from="+fileID {
+		t.Errorf("of another cluster: %v, asked %q", err, c.asked)
+	}
+	c.restored, c.id = nil, fileID
 	c.refuse = `{"code":"backup-refused","detail":"No.","reason":"it is newer"}`
-	if _, err := executed(Restore(noVariable), good, c.flag()); err == nil || !strings.Contains(err.Error(), "422 backup-refused: No. (reason: it is newer)") {
+	if _, err := executed(Restore(noVariable), good, "--yes", c.flag()); err == nil || !strings.Contains(err.Error(), "422 backup-refused: No. (reason: it is newer)") {
 		t.Errorf("refused by the leader: %v", err)
 	}
 	if c.restored != nil {

@@ -2,9 +2,12 @@ package verbs
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,51 +15,144 @@ import (
 	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
 	"github.com/signalbox/signalbox/store/archive"
 )
 
+// restoration is the flags of restore, and what they name.
+type restoration struct {
+	target            *target.Flags
+	sessions          string
+	yes, otherCluster bool
+
+	name   string // of the file
+	header archive.Header
+}
+
 // Restore makes the subcommand that restores a backup.
 func Restore(lookup func(string) (string, bool)) *cobra.Command {
-	sessions := "keep"
+	r := restoration{sessions: "keep"}
 	command := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Put the state of a backup into the place of the cluster's",
 		Long: "Put the state of a backup into the place of the cluster's, which is lost: all semaphores, sessions and leases are\n" +
-			"then those of the backup. The file is verified first, and again by the node that leads, which the command finds\n" +
-			"by itself. No fencing token is given twice.",
+			"then those of the backup. It asks first, and names both. The file is verified before, and again by the node that\n" +
+			"restores it: any node of the cluster, which takes the leadership over if it does not lead. No fencing token is\n" +
+			"given twice. A backup of another cluster is refused without --other-cluster.",
 		Args: target.Arguments(1, 1),
 	}
-	flags := target.Add(command.Flags(), lookup)
-	command.Flags().StringVar(&sessions, "sessions", sessions, "keep: with the time that they had left; end: all end")
-	command.RunE = func(command *cobra.Command, arguments []string) error {
-		var options []operator.RestoreOption
-		switch sessions {
-		case "keep":
-		case "end":
-			options = append(options, operator.EndSessions())
-		default:
-			return exit.Usage(fmt.Errorf("--sessions: %q is neither keep nor end", sessions))
+	r.target = target.Add(command.Flags(), lookup)
+	command.Flags().StringVar(&r.sessions, "sessions", r.sessions, "keep: with the time that they had left; end: all end")
+	command.Flags().BoolVar(&r.otherCluster, "other-cluster", false, "restore a backup of another cluster")
+	command.Flags().BoolVarP(&r.yes, "yes", "y", false, "don't ask")
+	command.RunE = func(command *cobra.Command, arguments []string) (err error) {
+		if r.sessions != "keep" && r.sessions != "end" {
+			return exit.Usage(fmt.Errorf("--sessions: %q is neither keep nor end", r.sessions))
 		}
-		if _, _, err := archive.Verify(arguments[0]); err != nil {
-			return fmt.Errorf("%s: %w", arguments[0], err)
+		r.name = arguments[0]
+		if r.header, _, err = archive.Verify(r.name); err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
 		}
-		cfg, err := flags.Client()
+		cfg, err := r.target.Client()
 		if err != nil {
 			return err
 		}
-		index, err := restore(command.Context(), cfg, arguments[0], options)
+		cfg.GiveUpAfter = patience
+		c, err := signalbox.New(cfg)
 		if err != nil {
-			return failed(err)
+			return err
 		}
-		_, err = fmt.Fprintf(command.OutOrStdout(), "restored, at index %d\n", index)
-		return err
+		defer func() { _ = c.Close(context.Background()) }() // it has no session
+		return failed(r.run(command, c))
 	}
 	return command
 }
 
-// restore sends a file to the node that leads, and returns the index at which its state is
-// in force.
-func restore(ctx context.Context, cfg signalbox.Config, name string, options []operator.RestoreOption) (index uint64, err error) {
+// run looks at the cluster, asks, and restores.
+func (r *restoration) run(command *cobra.Command, c *signalbox.Client) error {
+	ctx, o := command.Context(), operator.New(c)
+	reading, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cluster, err := o.Cluster(reading)
+	if err != nil {
+		return err
+	}
+	if cluster.ID == "" {
+		return &exit.Error{Status: exit.StatusUnavailable, Err: &target.Advice{Err: fmt.Errorf("%s is in no cluster yet", cluster.Node),
+			Next: "See the state of the cluster with \"signalbox status\"."}}
+	}
+	from := hex.EncodeToString(r.header.Cluster[:])
+	if from != cluster.ID && !r.otherCluster {
+		return &exit.Error{Status: exit.StatusRefused, Err: &target.Advice{Err: fmt.Errorf("%s is a backup of cluster %s, and %s is cluster %s. Nothing was changed",
+			r.name, from, r.target.Name(), cluster.ID), Next: "Name the other cluster by --context or --addr, or restore it here by --other-cluster."}}
+	}
+	if !r.yes {
+		question, err := r.question(ctx, c, o, cluster)
+		if err == nil {
+			err = terminal.Confirm(ctx, command.InOrStdin(), command.ErrOrStderr(), question)
+		}
+		if errors.Is(err, terminal.ErrNoTerminal) {
+			return exit.Usage(err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	options := []operator.RestoreOption{operator.OfCluster(from)}
+	if r.sessions == "end" {
+		options = append(options, operator.EndSessions())
+	}
+	index, err := send(ctx, o, cluster.ID, r.name, options)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(command.OutOrStdout(), "restored, at index %d\n", index)
+	return err
+}
+
+// question describes both states, and what is lost.
+func (r *restoration) question(ctx context.Context, c *signalbox.Client, o *operator.Operator, cluster *operator.Cluster) (string, error) {
+	semaphores, err := number(c.List(ctx, "", signalbox.PageSize(countedMost)))
+	if err != nil {
+		return "", err
+	}
+	sessions, err := number(o.ListSessions(ctx, operator.PageSize(countedMost)))
+	if err != nil {
+		return "", err
+	}
+	lost := fmt.Sprintf("Its changes since then, up to %d in the log, are lost, grants and their tokens included.", cluster.CommitIndex-min(r.header.Index, cluster.CommitIndex))
+	if from := hex.EncodeToString(r.header.Cluster[:]); from != cluster.ID {
+		lost = "THE BACKUP IS OF ANOTHER CLUSTER: all that this one has is lost."
+	}
+	fate := "The backup's sessions go on with the time that they had left."
+	if r.sessions == "end" {
+		fate = "All sessions end."
+	}
+	return fmt.Sprintf("Replace the whole state of cluster %s (%s).\nIt is at index %d now, with semaphores: %s, sessions: %s.\n"+
+		"%s is of cluster %x at index %d, made %s, %s ago.\n%s %s",
+		cluster.ID, r.target.Name(), cluster.CommitIndex, semaphores, sessions,
+		r.name, r.header.Cluster, r.header.Index, r.header.WallTime.Format(time.RFC3339), terminal.Short(max(0, time.Since(r.header.WallTime))), lost, fate), nil
+}
+
+// countedMost bounds what a question counts: one page.
+const countedMost = 1000
+
+// number counts a list for people.
+func number[T any](list iter.Seq2[T, error]) (string, error) {
+	n := 0
+	for _, err := range list {
+		if err != nil {
+			return "", err
+		}
+		if n++; n == countedMost {
+			return fmt.Sprintf("%d or more", n), nil
+		}
+	}
+	return fmt.Sprint(n), nil
+}
+
+// send sends a file to the cluster with that id, and returns the index at which its state is in force.
+func send(ctx context.Context, o *operator.Operator, cluster, name string, options []operator.RestoreOption) (index uint64, err error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return 0, err
@@ -66,10 +162,5 @@ func restore(ctx context.Context, cfg signalbox.Config, name string, options []o
 	if err != nil {
 		return 0, err
 	}
-	cfg.GiveUpAfter = patience
-	err = operate(cfg, func(o *operator.Operator) error {
-		index, err = o.Restore(ctx, file, info.Size(), options...)
-		return err
-	})
-	return index, err
+	return o.Restore(ctx, cluster, file, info.Size(), options...)
 }

@@ -1,6 +1,7 @@
 package apitest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -53,14 +54,17 @@ type fakeWait struct {
 	reply          chan cluster.Reply
 }
 
+// ClusterID is the id of the cluster that a Node says it is of.
+const ClusterID = "c0000000000000000000000000000001"
+
 // NewNode returns a Node without semaphores, that leads.
 func NewNode() *Node {
 	n := &Node{machine: fsm.NewAtLevel(fsm.FeatureLevel), waits: map[*fakeWait]bool{}, Watchers: map[string][]chan struct{}{}, Drawn: 1000,
 		items: replica.NewItemWatches(), news: make(chan struct{})}
 	n.moved = sync.NewCond(&n.mu)
 	n.ChecksNow = []cluster.Check{{Name: "leader", OK: true}, {Name: "caught-up", OK: true}}
-	n.StatusNow = cluster.Status{Node: "n1", Leader: "n1", Term: 3, Members: []cluster.Member{
-		{ID: "n1", Address: "n1:8711", Voter: true, Leader: true}, {ID: "n2", Address: "n2:8711", Voter: true, LastContact: -1}}}
+	n.StatusNow = cluster.Status{Node: "n1", Cluster: ClusterID, Leader: "n1", Term: 3, Members: []cluster.Member{
+		{ID: "n1", Address: "n1:8711", Voter: true, Leader: true, State: cluster.MemberUp}, {ID: "n2", Address: "n2:8711", Voter: true, State: cluster.MemberUnknown, LastContact: -1}}}
 	return n
 }
 
@@ -279,6 +283,19 @@ func (n *Node) Changed(name string) (<-chan struct{}, func()) {
 	}
 }
 
+// EventsBefore has all events that are not gone, in one page.
+func (n *Node) EventsBefore(index uint64) []replica.EventEntry {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	var page []replica.EventEntry
+	for _, entry := range n.history {
+		if entry.Index > n.Floor && entry.Index < index {
+			page = append(page, entry)
+		}
+	}
+	return page
+}
+
 // EventsAfter has all events that are not gone, in one page.
 func (n *Node) EventsAfter(after replica.EventID) (replica.EventPage, error) {
 	n.mu.Lock()
@@ -346,13 +363,16 @@ func (n *Node) Backup(context.Context) (*backup.Backup, error) {
 }
 
 // Restore notes the call in Asked, and reads the whole backup.
-func (n *Node) Restore(_ context.Context, from io.Reader, endSessions bool) (backup.Restored, error) {
-	if err := n.ask(fmt.Sprintf("restore, end sessions: %v", endSessions)); err != nil {
+func (n *Node) Restore(_ context.Context, from io.Reader, order backup.Order) (backup.Restored, error) {
+	if err := n.ask(fmt.Sprintf("restore, end sessions: %v", order.EndSessions)); err != nil {
 		return backup.Restored{}, err
 	}
 	h, _, err := backup.Read(from)
 	if err != nil {
 		return backup.Restored{}, err
+	}
+	if want := cmp.Or(order.From, (*fsm.ClusterID)(&h.Cluster)); *want != h.Cluster {
+		return backup.Restored{}, fmt.Errorf("%w: it is of cluster %x, and not of %s", outcome.ErrBackupRefused, h.Cluster, want)
 	}
 	return backup.Restored{Index: h.Index + 1000, From: h}, nil
 }

@@ -7,6 +7,7 @@
 //
 // Files:
 //   - events.go: API, a stream's course, its filters and ids
+//   - last.go: where the last events of a filter begin
 //   - streams.go: the open streams, and their end
 //   - tape.go: the latest events as streams send them, and who may read them
 //   - shapes.go: JSON of events

@@ -34,6 +34,8 @@ type eventsQuery struct {
 	names   map[string]bool // of semaphores and items
 	prefix  string
 	session uint64 // 0: any
+	last    int    // begin with so many of the last events; 0: not so
+	brief   bool   // without renewals
 	caller  *access.Identity
 }
 
@@ -64,7 +66,7 @@ func (e *API) Collectors() []prometheus.Collector { return []prometheus.Collecto
 // client, with the server, when the client does not read, or when the history no longer
 // has the events that the client has not read.
 func (e *API) getEvents(c echo.Context) error {
-	q, err := exchange.ParseRepeatable(c, "name", exchange.ReadParams("since", "name", "prefix", "session")...)
+	q, err := exchange.ParseRepeatable(c, "name", exchange.ReadParams("since", "last", "name", "prefix", "session", "renewals")...)
 	if err != nil {
 		return err
 	}
@@ -114,12 +116,17 @@ func (e *API) startOfEvents(c echo.Context, q exchange.Query, ask eventsQuery) (
 	if ask.resumes && e.hasSeen(q, ask.after.Index) {
 		return ask.after, nil
 	}
+	if ask.last > 0 && !q.AsksConsistency() {
+		return e.startOfLast(c, ask), nil
+	}
 	reading, err := e.x.Reading(c, q)
 	if err != nil {
 		return ask.after, err
 	}
 	e.x.SetIndex(c, reading.Index)
 	switch {
+	case ask.last > 0:
+		return e.startOfLast(c, ask), nil
 	case !ask.resumes:
 		return replica.EventID{Index: reading.Index}, nil
 	case !reading.Stale && ask.after.Index > reading.Index:
@@ -223,7 +230,7 @@ func nameOf(event *fsm.Effect) string { return cmp.Or(event.Semaphore, event.Ite
 
 // wants reports whether an event passes all of the filters, and the caller may read it.
 func (ask *eventsQuery) wants(e *event) bool {
-	if ask.session != 0 && e.session != ask.session {
+	if ask.brief && e.renewal || ask.session != 0 && e.session != ask.session {
 		return false
 	}
 	if (ask.prefix != "" || len(ask.names) > 0) && (e.name == "" || !ask.names[e.name] && (ask.prefix == "" || !strings.HasPrefix(e.name, ask.prefix))) {
@@ -250,6 +257,9 @@ func readEventsQuery(header http.Header, q exchange.Query) (ask eventsQuery, err
 		}
 		ask.names[name] = true
 	}
+	if err := ask.readLast(q); err != nil {
+		return ask, err
+	}
 	field, from := "since", q["since"]
 	if _, given := header[headerLastEvent]; given {
 		field, from = "Last-Event-ID", header[headerLastEvent]
@@ -257,7 +267,7 @@ func readEventsQuery(header http.Header, q exchange.Query) (ask eventsQuery, err
 	if len(from) == 0 {
 		return ask, nil
 	}
-	ask.resumes = true
+	ask.resumes, ask.last = true, 0
 	var ok bool
 	if ask.after, ok = parseEventID(from[0]); !ok || len(from) > 1 {
 		return ask, exchange.Invalid(field, eventForm)

@@ -107,6 +107,36 @@ func TestEventsResume(t *testing.T) {
 	})
 }
 
+// TestEventsBeginWithTheLast of a filter, however far back they are, and go on; renewals are left out if the
+// client wants so.
+func TestEventsBeginWithTheLast(t *testing.T) {
+	inEvents(t, func(a *apitest.API) {
+		for i := range 600 {
+			a.Must(200, "PUT /v1/sessions/1002", fmt.Sprintf(`{"ttl":%d}`, 61_000+i))
+		}
+		for query, want := range map[string][]string{
+			"?last=2&name=db": {"3.1 granted", "5.1 waiting"}, "?last=1&session=1001": {"3.1 granted"}, "?last=9&name=db": {"1.1 created", "3.1 granted", "5.1 waiting"},
+			"?last=2": {"604.1 session-renewed", "605.1 session-renewed"}, "?last=2&renewals=false": {"4.1 session-opened", "5.1 waiting"}, "?last=3&name=other": nil,
+			"?last=1&renewals=true": {"605.1 session-renewed"}, "?since=603&renewals=false": nil,
+		} {
+			a.Node.StatusNow.Leader = "" // it needs none
+			w := watchEvents(t, a.Handler, query)
+			synctest.Wait()
+			w.is(want...)
+			w.stop()
+		}
+		w := watchEvents(t, a.Handler, "?last=1&name=db", "Last-Event-ID: 3.1")
+		synctest.Wait()
+		w.is("5.1 waiting")
+		a.Must(204, "DELETE /v1/semaphores/db", "")
+		synctest.Wait()
+		if events, _ := w.told(); len(events) < 2 {
+			t.Errorf("it does not go on: %+v", events)
+		}
+		w.stop()
+	})
+}
+
 func TestEventsFilters(t *testing.T) {
 	inEvents(t, func(a *apitest.API) {
 		a.Must(201, "PUT /v1/semaphores/job%2F1", `{"permits":1}`)
@@ -194,6 +224,7 @@ func TestEventsHostile(t *testing.T) {
 		"since=": "since", "since=x": "since", "since=1&since=2": "since", "since=-0": "since", "session=0": "session",
 		"session=abc": "session", "session=1&session=2": "session", "name=": "name", "name=db&name=%00": "name",
 		"prefix=%ff": "prefix", "semaphore=db": "semaphore", "consistency=strong": "consistency", "wait=1s": "wait",
+		"last=0": "last", "last=1001": "last", "last=1&since=1": "last", "renewals=no": "renewals",
 	} {
 		refused("query: "+query, "GET /v1/events?"+query, 400, "invalid-request", field)
 	}

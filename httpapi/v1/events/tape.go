@@ -34,6 +34,7 @@ type told struct {
 type event struct {
 	name    string // of a semaphore or an item; "": the event is one of a session alone
 	session uint64
+	renewal bool
 	owner   string // of the session
 	owned   bool   // the session lives or its end is remembered, so that its owner is known
 	text    []byte
@@ -92,19 +93,25 @@ func (t *tape) keep(first *fsm.Effect, entry *told) {
 	}
 }
 
+// describe returns an event without its texts.
+func describe(m *fsm.Machine, effect *fsm.Effect) event {
+	e := event{name: nameOf(effect), session: effect.Session, renewal: effect.Kind == fsm.EffectSessionRenewed}
+	if e.session != 0 {
+		e.owner, e.owned = m.OwnerOf(e.session)
+	}
+	return e
+}
+
 // tell encodes the events of an entry.
 func (t *tape) tell(entry *replica.EventEntry) *told {
 	all := &told{events: make([]event, len(entry.Effects))}
 	t.view(func(m *fsm.Machine) {
 		for i := range entry.Effects {
-			if session := entry.Effects[i].Session; session != 0 {
-				all.events[i].owner, all.events[i].owned = m.OwnerOf(session)
-			}
+			all.events[i] = describe(m, &entry.Effects[i])
 		}
 	})
 	for i := range entry.Effects {
 		shown, to := entry.Effects[i], &all.events[i]
-		to.name, to.session = nameOf(&shown), shown.Session
 		to.text = encode(entry, entry.Before+i+1, &shown)
 		if shown.Session = 0; t.tokens && to.owned && to.owner == "" {
 			to.without = encode(entry, entry.Before+i+1, &shown)

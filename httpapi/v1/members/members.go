@@ -200,10 +200,11 @@ type memberBody struct {
 	Peer          string `json:"peer"`
 	Voter         bool   `json:"voter"`
 	Leader        bool   `json:"leader"`
-	LastContactMS *int64 `json:"last_contact_ms"` // null: this node does not know
-	Lag           uint64 `json:"lag"`
-	Knows         uint32 `json:"knows"` // the highest feature level that its program knows
-	// Storage is "room", "low" or "full", as of its last reply; null: this node does not know.
+	State         string `json:"state"`           // up, down or unknown, as this node sees it
+	LastContactMS *int64 `json:"last_contact_ms"` // null: it has not replied since this node started
+	Knows         uint32 `json:"knows"`           // the highest feature level that its program knows
+	// Lag, and Storage, "room", "low" or "full", are null unless it is up.
+	Lag     *uint64 `json:"lag"`
 	Storage *string `json:"storage"`
 }
 
@@ -217,12 +218,13 @@ type clusterBody struct {
 	ClusterTimeMS int64        `json:"cluster_time_ms"`
 	StateHash     string       `json:"state_hash"`
 	Level         uint32       `json:"level"`
+	Majority      bool         `json:"majority"` // this node and the voters that are up are one
 	Members       []memberBody `json:"members"`
 }
 
 func newClusterBody(s cluster.Status) clusterBody {
 	body := clusterBody{Node: s.Node, Term: s.Term, CommitIndex: s.CommitIndex, AppliedIndex: s.AppliedIndex,
-		ClusterTimeMS: s.ClusterTimeMS, StateHash: hex.EncodeToString(s.StateHash[:]), Level: s.Level, Members: []memberBody{}}
+		ClusterTimeMS: s.ClusterTimeMS, StateHash: hex.EncodeToString(s.StateHash[:]), Level: s.Level, Majority: s.Majority(), Members: []memberBody{}}
 	if s.Leader != "" {
 		body.Leader = &s.Leader
 	}
@@ -230,11 +232,14 @@ func newClusterBody(s cluster.Status) clusterBody {
 		body.Cluster = &s.Cluster
 	}
 	for _, m := range s.Members {
-		member := memberBody{ID: m.ID, Peer: m.Address, Voter: m.Voter, Leader: m.Leader, Lag: m.Lag, Knows: m.Knows}
+		member := memberBody{ID: m.ID, Peer: m.Address, Voter: m.Voter, Leader: m.Leader, State: string(m.State), Knows: m.Knows}
 		if m.LastContact >= 0 {
 			ms := int64(m.LastContact / time.Millisecond)
+			member.LastContactMS = &ms
+		}
+		if m.State == cluster.MemberUp {
 			storage := storageOf(m)
-			member.LastContactMS, member.Storage = &ms, &storage
+			member.Lag, member.Storage = &m.Lag, &storage
 		}
 		body.Members = append(body.Members, member)
 	}

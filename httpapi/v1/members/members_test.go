@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/outcome"
@@ -12,9 +13,15 @@ import (
 
 func TestMembers(t *testing.T) {
 	a := apitest.New(t)
+	a.Node.StatusNow.Cluster = ""
 	a.Do("GET /v1/cluster", "").Is(200, "node=n1", "leader=n1", "term=3", "applied_index=0", "state_hash=00000000000000000000000000000000",
 		"members.0.id=n1", "members.0.peer=n1:8711", "members.0.voter=true", "members.0.leader=true", "members.0.last_contact_ms=0",
-		"members.0.storage=room", "members.1.last_contact_ms=null", "members.1.storage=null", "cluster=null")
+		"members.0.storage=room", "members.1.last_contact_ms=null", "members.1.storage=null", "members.1.state=unknown", "majority=false", "cluster=null")
+	a.Node.StatusNow.Members = append(a.Node.StatusNow.Members, cluster.Member{ID: "n3", Voter: true, State: cluster.MemberDown, LastContact: 14 * time.Second, Lag: 3},
+		cluster.Member{ID: "n4", State: cluster.MemberDown, LastContact: -1})
+	a.Do("GET /v1/cluster", "").Is(200, "members.2.state=down", "members.2.last_contact_ms=14000", "members.2.lag=null", "members.2.storage=null", "members.3.state=down", "majority=false")
+	a.Node.StatusNow.Members[1].State, a.Node.StatusNow.Members[1].Lag = cluster.MemberUp, 2
+	a.Do("GET /v1/cluster", "").Is(200, "majority=true", "members.1.lag=2", "members.1.storage=room")
 	a.Node.StatusNow.Cluster = "5a0f6c1e8d7b4a39926e1f0c3b5d7e81"
 	a.Do("GET /v1/cluster", "").Is(200, "cluster=5a0f6c1e8d7b4a39926e1f0c3b5d7e81")
 	a.Node.StatusNow.Leader, a.Node.StatusNow.Level, a.Node.StatusNow.Members[1].Knows = "", 7, 8

@@ -4,7 +4,7 @@
 // backup that is sent or that arrives.
 //
 // It knows neither the format nor the state: cluster/backup does. Package v1 serves its routes.
-// It imports cluster/backup, cluster/outcome and httpapi/exchange.
+// It imports cluster, cluster/backup, cluster/outcome, fsm and httpapi/exchange.
 //
 //   - snapshot.go: the two routes
 package snapshot

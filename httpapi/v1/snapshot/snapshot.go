@@ -11,8 +11,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -109,9 +111,9 @@ func (s *stream) Write(part []byte) (int, error) {
 	return s.to.Write(part)
 }
 
-// put restores a backup, if this node leads.
+// put restores a backup. A node that does not lead takes the leadership over first.
 func (s *API) put(c echo.Context) error {
-	q, err := exchange.ParseQuery(c, "sessions")
+	q, err := exchange.ParseQuery(c, "cluster", "from", "sessions")
 	if err != nil {
 		return err
 	}
@@ -122,14 +124,27 @@ func (s *API) put(c echo.Context) error {
 	if sessions != "keep" && sessions != "end" {
 		return exchange.Invalid("sessions", "Sessions are kept with the time that they had left (keep, the default) or ended (end).")
 	}
-	if status := s.x.Node.Status(); status.Leader != status.Node && s.x.IsAdmin(c) { // before the body is sent
-		return s.notLeader()
+	order := backup.Order{EndSessions: sessions == "end"}
+	id, err := clusterID(q, "cluster")
+	if err == nil && id == nil {
+		err = exchange.Invalid("cluster", "Name the cluster whose whole state is to be replaced, by its id. GET /v1/cluster shows it.")
+	}
+	if err != nil {
+		return err
+	}
+	if order.From, err = clusterID(q, "from"); err != nil {
+		return err
+	}
+	if s.x.IsAdmin(c) { // before the body is sent; the node refuses others
+		if err := s.prepare(c.Request().Context(), *id); err != nil {
+			return err
+		}
 	}
 	body, err := s.x.Stream(c, s.limit)
 	if err != nil {
 		return err
 	}
-	done, err := s.x.Node.Restore(c.Request().Context(), body, sessions == "end")
+	done, err := s.x.Node.Restore(c.Request().Context(), body, order)
 	switch {
 	case errors.Is(err, outcome.ErrNotLeader):
 		return s.notLeader()
@@ -138,6 +153,38 @@ func (s *API) put(c echo.Context) error {
 	}
 	s.x.SetIndex(c, done.Index)
 	return s.x.SendJSON(c, http.StatusOK, newRestoredBody(done, sessions))
+}
+
+// clusterID reads the id of a cluster; nil: the parameter is absent.
+func clusterID(q exchange.Query, name string) (*fsm.ClusterID, error) {
+	text, given := q.Text(name)
+	if !given {
+		return nil, nil
+	}
+	var id fsm.ClusterID
+	if raw, err := hex.DecodeString(text); err != nil || copy(id[:], raw) != len(raw) || id.String() != text {
+		return nil, exchange.Invalid(name, "A cluster's id is 32 lower-case hexadecimal digits.")
+	}
+	return &id, nil
+}
+
+// prepare refuses a restore into another cluster than this node's, and makes this node the leader.
+func (s *API) prepare(ctx context.Context, id fsm.ClusterID) error {
+	status := s.x.Node.Status()
+	switch {
+	case status.Leader == "" || status.Cluster == "":
+		return outcome.ErrNoLeader
+	case status.Cluster != id.String():
+		return exchange.NewProblem("precondition-failed", fmt.Sprintf("This node is of cluster %s, and not of %s. Nothing was changed.", status.Cluster, id))
+	case status.Leader == status.Node:
+		return nil
+	}
+	if err := s.x.Node.TransferLeadership(ctx, status.Node); err != nil {
+		s.x.Config.Logger.Warn("no restore here: the leadership could not be taken over", "leader", status.Leader, "error", err)
+		return s.notLeader()
+	}
+	_, err := s.x.Node.Read(ctx, cluster.Consistency{}) // waits for this node's term
+	return err
 }
 
 // notLeader refuses a restore on a node that does not lead, and names the one that does.

@@ -18,6 +18,9 @@ import (
 	"github.com/signalbox/signalbox/store/archive"
 )
 
+// put is a restore into the cluster of the tests.
+const put = "PUT /v1/snapshot?cluster=" + apitest.ClusterID
+
 // begun returns an API whose cluster has had a leader, as every cluster with a state.
 func begun(t *testing.T, change ...func(*apitest.Config)) *apitest.API {
 	t.Helper()
@@ -62,23 +65,44 @@ func TestBackupIsStreamed(t *testing.T) {
 func TestRestoreIsAskedOfTheLeader(t *testing.T) {
 	a := begun(t)
 	file := a.Do("GET /v1/snapshot", "").Text
-	a.Do("PUT /v1/snapshot", file).Is(200, "index=1002", "sessions=keep", "backup.index=2", "backup.term=3", "backup.level="+fmt.Sprint(fsm.FeatureLevel),
+	a.Do(put, file).Is(200, "index=1002", "sessions=keep", "backup.index=2", "backup.term=3", "backup.level="+fmt.Sprint(fsm.FeatureLevel),
 		"backup.cluster=c0000000000000000000000000000001", "backup.wall_time=2026-01-01T00:00:00Z", "backup.cluster_time_ms=0")
-	a.Do("PUT /v1/snapshot?sessions=end", file).Is(200, "sessions=end")
+	a.Do(put+"&sessions=end", file).Is(200, "sessions=end")
 	if got := fmt.Sprint(a.Node.Asked); got != "[restore, end sessions: false restore, end sessions: true]" {
 		t.Errorf("asked: %s", got)
 	}
-	a.Do("PUT /v1/snapshot?sessions=all", file).RefusedWith(400, "invalid-request", "field=sessions")
-	a.Do("PUT /v1/snapshot?session=end", file).RefusedWith(400, "invalid-request")
-	a.Do("PUT /v1/snapshot", file, "Idempotency-Key: 5f1c9e2a7b3d4e60").RefusedWith(400, "invalid-request", "field=Idempotency-Key")
-	a.Do("PUT /v1/snapshot", file, "Content-Encoding: gzip").RefusedWith(415, "unsupported-encoding")
-	a.Node.StatusNow.Leader = "n2"
-	a.Do("PUT /v1/snapshot", file).RefusedWith(409, "not-leader", "leader=n2", "peer=n2:8711")
+	a.Do(put+"&sessions=all", file).RefusedWith(400, "invalid-request", "field=sessions")
+	a.Do(put+"&session=end", file).RefusedWith(400, "invalid-request")
+	a.Do(put, file, "Idempotency-Key: 5f1c9e2a7b3d4e60").RefusedWith(400, "invalid-request", "field=Idempotency-Key")
+	a.Do(put, file, "Content-Encoding: gzip").RefusedWith(415, "unsupported-encoding")
 	a.Node.StatusNow.Leader = ""
-	a.Do("PUT /v1/snapshot", file).RefusedWith(503, "no-leader")
-	if len(a.Node.Asked) != 2 {
+	a.Do(put, file).RefusedWith(503, "no-leader")
+	a.Node.StatusNow.Leader, a.Node.Asked = "n2", nil
+	a.Do(put, file).Is(200)
+	if got := fmt.Sprint(a.Node.Asked); got != "[transfer n1 restore, end sessions: false]" {
+		t.Errorf("a follower asked: %s", got)
+	}
+	a.Node.Fail = outcome.ErrNoTarget
+	a.Do(put, file).RefusedWith(409, "not-leader", "leader=n2", "peer=n2:8711")
+}
+
+// TestRestoreNamesItsClusters: no restore without the id of the cluster whose state it replaces, of
+// another one, or of another cluster's backup unless that is named.
+func TestRestoreNamesItsClusters(t *testing.T) {
+	const other = "0000000000000000000000000000000f"
+	a := begun(t)
+	file := a.Do("GET /v1/snapshot", "").Text
+	a.Do("PUT /v1/snapshot", file).RefusedWith(400, "invalid-request", "field=cluster")
+	for _, id := range []string{"", "c0", strings.ToUpper(apitest.ClusterID), apitest.ClusterID + "00", "g" + other[1:]} {
+		a.Do("PUT /v1/snapshot?cluster="+id, file).RefusedWith(400, "invalid-request", "field=cluster")
+		a.Do(put+"&from="+id, file).RefusedWith(400, "invalid-request", "field=from")
+	}
+	a.Do("PUT /v1/snapshot?cluster="+other, file).RefusedWith(412, "precondition-failed")
+	if len(a.Node.Asked) != 0 {
 		t.Errorf("asked: %v", a.Node.Asked)
 	}
+	a.Do(put+"&from="+other, file).RefusedWith(422, "backup-refused")
+	a.Do(put+"&from="+apitest.ClusterID, file).Is(200)
 }
 
 // TestRefusedRestores: each refusal of the node has its status, and what is wrong with a
@@ -93,7 +117,7 @@ func TestRefusedRestores(t *testing.T) {
 		file + "x":                   archive.ErrDamaged.Error() + ": there are bytes after its end",
 		file[:99] + "x" + file[100:]: archive.ErrDamaged.Error() + ": chunk 0",
 	} {
-		a.Do("PUT /v1/snapshot", body).RefusedWith(422, "backup-refused", "reason="+outcome.ErrBackupRefused.Error()+": "+reason)
+		a.Do(put, body).RefusedWith(422, "backup-refused", "reason="+outcome.ErrBackupRefused.Error()+": "+reason)
 	}
 	for _, c := range []struct {
 		err    error
@@ -104,7 +128,7 @@ func TestRefusedRestores(t *testing.T) {
 		{outcome.ErrLevelUnknown, 409, "level-unknown"}, {outcome.ErrStorageFull, 503, "storage-full"}, {outcome.ErrNotApplied, 503, "not-applied"},
 	} {
 		a.Node.Fail = fmt.Errorf("in the end: %w", c.err)
-		a.Do("PUT /v1/snapshot", file).RefusedWith(c.status, c.code)
+		a.Do(put, file).RefusedWith(c.status, c.code)
 	}
 }
 
@@ -112,10 +136,10 @@ func TestRefusedRestores(t *testing.T) {
 func TestRestoreHasALimitOfItsOwn(t *testing.T) {
 	a := begun(t, func(c *apitest.Config) { c.HTTP.Native.BackupBytes = 700; c.Exchange.BodyBytes = 100 })
 	file := a.Do("GET /v1/snapshot", "").Text
-	a.Do("PUT /v1/snapshot", file).Is(200)
+	a.Do(put, file).Is(200)
 	large := file + strings.Repeat("x", 700)
-	a.Do("PUT /v1/snapshot", large).RefusedWith(413, "too-large", "limit=700")
-	r, err := http.NewRequest("PUT", "/v1/snapshot", io.MultiReader(strings.NewReader(large)))
+	a.Do(put, large).RefusedWith(413, "too-large", "limit=700")
+	r, err := http.NewRequest("PUT", put[4:], io.MultiReader(strings.NewReader(large)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +148,7 @@ func TestRestoreHasALimitOfItsOwn(t *testing.T) {
 	long := make([]byte, 2000)
 	copy(long, file[:81]) // up to the first chunk
 	copy(long[81:], []byte{0, 0, 8, 0})
-	r, err = http.NewRequest("PUT", "/v1/snapshot", io.MultiReader(bytes.NewReader(long)))
+	r, err = http.NewRequest("PUT", put[4:], io.MultiReader(bytes.NewReader(long)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +204,7 @@ func TestTricklingUploadEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "PUT /v1/snapshot HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", len(file))
+	fmt.Fprintf(conn, put+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", len(file))
 	replied := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(conn).ReadString('\n')

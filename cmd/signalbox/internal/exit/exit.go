@@ -17,6 +17,7 @@ const (
 	StatusLost        = 4
 	StatusRefused     = 5
 	StatusUnavailable = 6
+	StatusDegraded    = 7   // the cluster works, and a part of it does not
 	StatusCantRun     = 126 // as in shells
 	StatusNotFound    = 127
 	StatusSignal      = 128 // and the signal's number

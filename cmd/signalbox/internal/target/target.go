@@ -130,6 +130,19 @@ func (f *Flags) Environment() []string {
 	return variables
 }
 
+// Name returns what people call the cluster: the name of the context that counts, or else its
+// addresses. It holds once Client has returned.
+func (f *Flags) Name() string {
+	if f.used != "" {
+		return "the context " + f.used
+	}
+	var shown []string
+	for _, address := range f.Addresses {
+		shown = append(shown, Shown(address))
+	}
+	return strings.Join(shown, ",")
+}
+
 // Shown returns an address without its user, which counts as a token; "" if it is no URL.
 func Shown(address string) string {
 	if !strings.Contains(address, "@") {

@@ -115,8 +115,8 @@ func (o *Output) Raw(data []byte) error {
 	return err
 }
 
-// Rows prints lines of cells below their titles.
-func (o *Output) Rows(titles []string, rows [][]string) error {
+// Rows prints lines of cells below their titles, and those at the indexes red in red.
+func (o *Output) Rows(titles []string, rows [][]string, red ...int) error {
 	if o.Format != Table || len(rows) == 0 {
 		return nil
 	}
@@ -137,9 +137,21 @@ func (o *Output) Rows(titles []string, rows [][]string) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	head, rest, _ := strings.Cut(b.String(), "\n")
-	_, err := fmt.Fprintf(o.W, "%s\n%s", o.Bold(head), rest)
+	lines := strings.SplitAfter(b.String(), "\n")
+	head := strings.TrimSuffix(lines[0], "\n")
+	for _, i := range red {
+		lines[i+1] = o.Red(strings.TrimSuffix(lines[i+1], "\n")) + "\n"
+	}
+	_, err := fmt.Fprintf(o.W, "%s\n%s", o.Bold(head), strings.Join(lines[1:], ""))
 	return err
+}
+
+// Red returns a text in red, where colours are welcome.
+func (o *Output) Red(text string) string {
+	if !o.Colour {
+		return text
+	}
+	return "\x1b[31m" + text + "\x1b[0m"
 }
 
 // Bold returns a text in bold, where colours are welcome.
