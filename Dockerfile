@@ -11,7 +11,7 @@ COPY . .
 ARG VERSION=
 ARG TARGETOS
 ARG TARGETARCH
-RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$VERSION" -o /out/signalbox ./cmd/signalbox \
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=${VERSION:-$(sh scripts/commit.sh)}" -o /out/signalbox ./cmd/signalbox \
  && mkdir -p /out/data /out/secrets /out/authority
 
 FROM scratch

@@ -1,6 +1,7 @@
 package signalbox_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,6 +33,38 @@ func TestComposeFile(t *testing.T) {
 	}
 	if !regexp.MustCompile(`(?m)^ +VERSION: \$\{SIGNALBOX_VERSION:-\}$`).Match(compose) || !strings.Contains(string(dockerfile), "\nARG VERSION=\n") {
 		t.Error("the version is not handed to the build")
+	}
+}
+
+// TestCommitOfTheImage: without an argument the image is stamped with the commit that is checked out.
+func TestCommitOfTheImage(t *testing.T) {
+	script, err := os.ReadFile("scripts/commit.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const id = "0123456789abcdef0123456789abcdef01234567"
+	for name, files := range map[string]map[string]string{
+		"detached":           {".git/HEAD": id},
+		"branch":             {".git/HEAD": "ref: refs/heads/a/b", ".git/refs/heads/a/b": id},
+		"packed":             {".git/HEAD": "ref: refs/heads/main", ".git/packed-refs": "# pack-refs with: peeled\n" + strings.Repeat("f", 40) + " refs/heads/main2\n" + id + " refs/heads/main"},
+		"linked work tree":   {".git": "gitdir: elsewhere"},
+		"no checkout":        {},
+		"a ref that is gone": {".git/HEAD": "ref: refs/heads/none"},
+	} {
+		dir, want := t.TempDir(), ""
+		files["scripts/commit.sh"] = string(script)
+		for file, text := range files {
+			if strings.Contains(text, id) {
+				want = id[:12]
+			}
+			path := filepath.Join(dir, file)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text+"\n"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := exec.Command("sh", filepath.Join(dir, "scripts/commit.sh")).Output(); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
 	}
 }
 

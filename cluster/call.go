@@ -57,6 +57,15 @@ func (c *Call) class() lead.Class {
 	return lead.ClassOf(c.Command.Op())
 }
 
+// renewals returns the renewals of a call that may share their command with others.
+func (c *Call) renewals() []fsm.Renewal {
+	renew, renews := c.Command.(fsm.Renew)
+	if !renews || c.Key != "" || c.Trace != "" || len(renew.Renewals) > renewalsTogether {
+		return nil
+	}
+	return renew.Renewals
+}
+
 // Reply is the result of a call. NowMS, WaitedMS and WaitingMS are milliseconds
 // of cluster time.
 type Reply struct {
@@ -105,9 +114,8 @@ func (n *Node) Do(ctx context.Context, call Call) (*Reply, error) {
 		return &Reply{}, outcome.ErrDraining
 	}
 	defer n.calls.active.Done()
-	renew, is := call.Command.(fsm.Renew)
-	if is && call.Key == "" && call.Trace == "" && len(renew.Renewals) > 0 && len(renew.Renewals) <= renewalsTogether {
-		return n.renewals.renew(ctx, call.Owner, renew.Renewals)
+	if mine := call.renewals(); len(mine) > 0 {
+		return n.renewals.renew(ctx, call.Owner, mine)
 	}
 	a := &asked{node: n, call: call}
 	if err := n.bound(ctx, &a.call); err != nil {
@@ -235,7 +243,8 @@ func (n *Node) takeOutcome(ctx context.Context, call *Call, got *requests.Settle
 // DoMany carries commands to the leader in their order, in one round trip, and blocks
 // until each is applied. It returns a reply and an error for each call, in the same
 // order. It does not listen for waits. After the first error, a call that was certainly
-// not applied has ErrNotTried; any other has its own outcome.
+// not applied has ErrNotTried; any other has its own outcome. The renewals of a list that
+// has no other calls share commands, and so their errors.
 func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 	replies, errs := make([]Reply, len(list)), make([]error, len(list))
 	fail := func(first error) ([]Reply, []error) {
@@ -251,6 +260,10 @@ func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 		return fail(outcome.ErrDraining)
 	}
 	defer n.calls.active.Done()
+	if areRenewals(list) {
+		n.renewMany(ctx, list, replies, errs)
+		return replies, errs
+	}
 	reqs := make([]*requests.Request, len(list))
 	list = slices.Clone(list) // the caller's stays as it is
 	calls := make([]*Call, len(list))

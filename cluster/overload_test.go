@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +41,12 @@ func TestOverloadKeepsLeases(t *testing.T) {
 				singles = append(singles, background(t.Context(), n, Call{Command: fsm.SetValue{Name: "jobs", Value: 1000}}))
 			}
 			synctest.Wait()
+			batch := make(chan []error, 1)
+			go func() {
+				renewal := Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: session, TTLMS: fsm.KeepTTL}}}}
+				_, errs := n.DoMany(t.Context(), slices.Repeat([]Call{renewal}, 2*renewalsTogether))
+				batch <- errs
+			}()
 			renewed := background(t.Context(), n, Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: session, TTLMS: fsm.KeepTTL}}}})
 			released := background(t.Context(), n, Call{Command: fsm.Release{Session: session, Name: "db"}})
 			if got := <-renewed; got.err != nil || got.Each[0].Code != fsm.OK {
@@ -46,6 +54,9 @@ func TestOverloadKeepsLeases(t *testing.T) {
 			}
 			if got := <-released; got.err != nil || got.Code != fsm.OK {
 				t.Errorf("%s: a release: %v", n.id, got.err)
+			}
+			if err := errors.Join(<-batch...); err != nil {
+				t.Errorf("%s: renewals in a list: %v", n.id, err)
 			}
 			taken, overloaded := 0, 0
 			for i, err := range <-lists {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/internal/wake"
 )
@@ -52,11 +53,17 @@ func (r *renewals) renew(ctx context.Context, owner string, mine []fsm.Renewal) 
 	if b.err != nil {
 		return &Reply{}, b.err
 	}
-	reply := b.reply
-	if last := first + len(mine); last <= len(reply.Each) {
-		reply.Each = reply.Each[first:last:last]
-	}
+	reply := partOf(&b.reply, first, len(mine))
 	return &reply, nil
+}
+
+// partOf returns a reply with so many of its results, from the first one on.
+func partOf(all *Reply, first, count int) Reply {
+	part := *all
+	if last := first + count; last <= len(part.Each) {
+		part.Each = part.Each[first:last:last]
+	}
+	return part
 }
 
 // join adds renewals to the batch that gathers for an owner, and returns the first one's place
@@ -89,6 +96,40 @@ func (r *renewals) due(b *renewalBatch) {
 	r.mu.Unlock()
 	if waits {
 		r.send(b)
+	}
+}
+
+// areRenewals reports whether a list consists of renewals of one owner that may share their command
+// with others. The list then goes as renewals do, and not behind all others as lists do: a client with
+// many sessions must not lose them for renewing them together.
+func areRenewals(list []Call) bool {
+	for i := range list {
+		if len(list[i].renewals()) != 1 || list[i].Owner != list[0].Owner {
+			return false
+		}
+	}
+	return len(list) > 0
+}
+
+// renewMany is DoMany for a list of renewals. Those of one command share its error.
+func (n *Node) renewMany(ctx context.Context, list []Call, replies []Reply, errs []error) {
+	var failed error
+	for first := 0; first < len(list); first += renewalsTogether {
+		last := min(len(list), first+renewalsTogether)
+		if failed != nil {
+			failed = outcome.ErrNotTried
+		}
+		var mine []fsm.Renewal
+		for i := first; i < last; i++ {
+			mine = append(mine, list[i].renewals()...)
+		}
+		all := &Reply{}
+		if failed == nil {
+			all, failed = n.renewals.renew(ctx, list[0].Owner, mine)
+		}
+		for i := first; i < last; i++ {
+			replies[i], errs[i] = partOf(all, i-first, 1), failed
+		}
 	}
 }
 

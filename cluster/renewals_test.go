@@ -46,6 +46,17 @@ func TestRenewalsShareAnEntry(t *testing.T) {
 		if got := c.leader().raft().LastIndex(); got != before+1 {
 			t.Errorf("%d entries for 100 renewals at once", got-before)
 		}
+		list := make([]Call, len(sessions))
+		for i, s := range sessions {
+			list[i].Command = fsm.Renew{Renewals: []fsm.Renewal{{Session: s, TTLMS: int64(90_000 + i)}}}
+		}
+		replies, errs := n.DoMany(t.Context(), list)
+		for i, got := range replies {
+			if unknown := i == 50; errs[i] != nil || len(got.Each) != 1 || (got.Each[0].Code == fsm.UnknownSession) != unknown ||
+				!unknown && (got.Each[0].Session != sessions[i] || got.Each[0].TTLMS != int64(90_000+i)) {
+				t.Fatalf("renewal %d of a list: %+v, %v", i, got.Each, errs[i])
+			}
+		}
 	})
 }
 

@@ -99,7 +99,7 @@ var routeRights = map[string]rights{
 	"GET /readyz":                                  {query: "?verbose"},
 	"GET /health":                                  {shows: "Ok"},
 	"GET /version":                                 {shows: "1.2.3"},
-	"GET /metrics":                                 {scope: access.Read, all: true, shows: "go_goroutines"},
+	"GET /metrics":                                 {scope: access.Metrics, all: true, shows: "go_goroutines"},
 	"GET /problems/:code":                          {shows: "over"},
 	"GET /":                                        {},
 	"GET /favicon.ico":                             {},
@@ -159,7 +159,7 @@ type client struct {
 
 var accessClients = []client{
 	{"reads", access.Read, ""}, {"uses", access.Use, ""}, {"admin", access.Admin, ""},
-	{"reads-ci", access.Read, "ci/"}, {"uses-ci", access.Use, "ci/"}, {"stranger", 0, ""}, {"", 0, ""},
+	{"scrapes", access.Metrics, ""}, {"reads-ci", access.Read, "ci/"}, {"uses-ci", access.Use, "ci/"}, {"stranger", 0, ""}, {"", 0, ""},
 }
 
 // accessFile writes the file of tokens of clients.
@@ -462,7 +462,7 @@ func TestAccessOfBatches(t *testing.T) {
 	cells := 0
 	for op, row := range batchOperations {
 		for _, c := range accessClients {
-			if c.scope == 0 {
+			if c.scope < access.Read { // no part of a batch
 				continue
 			}
 			for _, name := range []string{"ci/x", "other/x"} {

@@ -25,7 +25,7 @@ import (
 func as(client string) string { return "Authorization: Bearer secret-" + client }
 
 // twoTeams are clients of two prefixes, one that reads all, and an admin.
-var twoTeams = []client{{"ci", access.Use, "ci/"}, {"db", access.Use, "db/"}, {"all", access.Use, ""}, {"sees", access.Read, ""}, {"root", access.Admin, ""}}
+var twoTeams = []client{{"ci", access.Use, "ci/"}, {"db", access.Use, "db/"}, {"all", access.Use, ""}, {"sees", access.Read, ""}, {"root", access.Admin, ""}, {"scrapes", access.Metrics, ""}}
 
 func teams(t *testing.T) *apitest.API {
 	a := apitest.New(t, withTokens(t, twoTeams...))
@@ -353,6 +353,9 @@ func TestProbesShowStrangersNoDetails(t *testing.T) {
 	}
 	if got := a.Do("GET /readyz?verbose", "", as("sees")).Is(503); !strings.Contains(got.Text, "leader n1") || !strings.Contains(got.Text, "n3:8711") {
 		t.Errorf("with a token: %q", got.Text)
+	}
+	if got := a.Do("GET /readyz?verbose", "", as("scrapes")).Is(503); strings.Contains(got.Text, "n3:8711") {
+		t.Errorf("with a token for the metrics: %q", got.Text)
 	}
 }
 

@@ -31,7 +31,7 @@ func traced(m echo.MiddlewareFunc) echo.MiddlewareFunc {
 
 // admit gives each request its identity. It refuses a request
 // without one, on unknown paths as well, so that a stranger does not learn the routes;
-// and a request beyond its identity's rate. When the token ends, the request ends.
+// one that may read the metrics alone; and a request beyond its identity's rate. When the token ends, the request ends.
 func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
 	tokens := h.x.Config.Tokens
 	return func(c echo.Context) error {
@@ -43,6 +43,12 @@ func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
 		if err != nil {
 			tokens.Count(err)
 			return err
+		}
+		if c.Path() != "/metrics" {
+			if err := found.Identity.Needs(access.Read); err != nil {
+				tokens.Count(err)
+				return err
+			}
 		}
 		if !found.Identity.TakesRequest() {
 			tokens.Count(access.ErrRate)
@@ -100,6 +106,6 @@ func (h *Handler) maySeeChecks(c echo.Context) bool {
 	if h.x.Config.Tokens == nil {
 		return true
 	}
-	_, err := h.x.Config.Tokens.Authenticate(c.Request())
-	return err == nil
+	found, err := h.x.Config.Tokens.Authenticate(c.Request())
+	return err == nil && found.Identity.Needs(access.Read) == nil
 }

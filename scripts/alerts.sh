@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Checks the alert rules, their examples, and every expression of the dashboard with
+# Checks the alert rules, their examples, the scrape job, and every expression of the dashboard with
 # Prometheus' promtool, which Debian has in the package prometheus.
 set -euo pipefail
 cd "$(dirname "$0")/../packaging"
 promtool check rules prometheus/alerts.yaml
 promtool test rules prometheus/alerts_test.yaml
+promtool check config --syntax-only prometheus/scrape.yaml
 rules=$(mktemp) count=0
 trap 'rm -f "$rules"' EXIT
 printf 'groups:\n  - name: dashboard\n    rules:\n' >"$rules"

@@ -26,7 +26,8 @@ free_port() { # the first free port from $1 on
 
 export COMPOSE_PROJECT_NAME=signalbox-test-$$
 export SIGNALBOX_IMAGE=signalbox:test-$$
-SIGNALBOX_VERSION=$(git describe --tags --match 'v[0-9]*' --long --always --dirty 2>/dev/null || echo 1234567)
+stamp=$(sh scripts/commit.sh) # without an argument the image has it
+SIGNALBOX_VERSION=${stamp:-1234567}
 export SIGNALBOX_VERSION
 SIGNALBOX_PORT_1=$(free_port 28701) SIGNALBOX_PORT_2=$(free_port 29701) SIGNALBOX_PORT_3=$(free_port 30701)
 export SIGNALBOX_PORT_1 SIGNALBOX_PORT_2 SIGNALBOX_PORT_3
@@ -40,7 +41,9 @@ trap 'exit 1' INT TERM
 
 $COMPOSE config --quiet
 $COMPOSE -f docker-compose.yml -f docker-compose.secure.yml config --quiet
-docker build --quiet --build-arg "VERSION=$SIGNALBOX_VERSION" --tag "$SIGNALBOX_IMAGE" .
+argument=()
+if [ -z "$stamp" ]; then argument=(--build-arg "VERSION=$SIGNALBOX_VERSION"); fi
+docker build --quiet "${argument[@]}" --tag "$SIGNALBOX_IMAGE" .
 $COMPOSE up --detach --no-build
 tests() { go test -tags compose -count 1 -timeout 15m -v -run "$1" ./cmd/signalbox; }
 tests '^TestCompose$' # takes them down

@@ -124,10 +124,8 @@ life() {
   [ "$(inside signalbox --version)" = 'signalbox 9.8.7' ] || fail 'another version was installed'
   [ ! -e "$root/var/lib/signalbox" ] || fail 'the installation has made a data folder'
 
-  inside signalbox cert cluster n1=127.0.0.1 --dir /tmp/certs --to /tmp/node >/dev/null
-  cp "$root/tmp/node/ca.pem" "$root/etc/signalbox/ca.pem"
-  cp "$root/tmp/node/node-n1.pem" "$root/etc/signalbox/node.pem"
-  cp "$root/tmp/node/node-n1-key.pem" "$root/etc/signalbox/node-key.pem"
+  inside signalbox cert cluster n1=127.0.0.1 --dir /tmp/certs >/dev/null
+  cp "$root"/tmp/certs/n1/* "$root/etc/signalbox"
   printf '%s\n' SIGNALBOX_NODE_ID=n1 "SIGNALBOX_HTTP=127.0.0.1:$port" SIGNALBOX_TOKENS= "SIGNALBOX_PEER=127.0.0.1:$(free_port 19701)" >>"$root/etc/signalbox/node.env"
   start
   ask create db --permits 3 >/dev/null

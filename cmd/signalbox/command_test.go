@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,16 +28,24 @@ func command(t testing.TB, arguments []string, variables ...string) outcome {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	status := run(ctx, arguments, lookup(variables), &stdout, &stderr)
+	status := run(ctx, arguments, lookup(t, variables...), &stdout, &stderr)
 	return outcome{status, stdout.String(), stderr.String()}
 }
 
-func lookup(variables []string) func(string) (string, bool) {
+// lookup returns the environment of a command: the variables (name, value, …), and ports that are
+// free, so that no test takes the default ones, which another program may have.
+func lookup(t testing.TB, variables ...string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		for i := 0; i+1 < len(variables); i += 2 {
 			if variables[i] == name {
 				return variables[i+1], true
 			}
+		}
+		switch name {
+		case "SIGNALBOX_HTTP", "SIGNALBOX_PEER":
+			return fmt.Sprintf("127.0.0.1:%d", freePorts(t, 0)), true
+		case "SIGNALBOX_HTTP_PORT":
+			return fmt.Sprint(freePorts(t, 0, 1, 2, peerOffset, peerOffset+1, peerOffset+2)), true
 		}
 		return "", false
 	}
@@ -60,6 +69,18 @@ func (o outcome) refused(t *testing.T, words ...string) {
 		if !strings.Contains(o.stderr, word) {
 			t.Errorf("%q doesn't say %q", o.stderr, word)
 		}
+	}
+}
+
+// TestNoDefaultPorts: a command without flags for its ports takes free ones in these tests.
+func TestNoDefaultPorts(t *testing.T) {
+	startInProcess(t.Context(), t, "serve", "--ephemeral").awaitLog(t, "serving")
+	serve := startInProcess(t.Context(), t, "serve", "--ephemeral") // a second one, on the same machine
+	serve.awaitLog(t, "serving")
+	dev := startInProcess(t.Context(), t, "dev", "--nodes", "1")
+	dev.awaitOutput(t, "Paste")
+	if text := serve.stderr.String() + dev.stdout.String(); strings.Contains(text, ":8701") || strings.Contains(text, ":8711") {
+		t.Error(text)
 	}
 }
 
@@ -127,15 +148,7 @@ func TestBadFlags(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Chdir(t.TempDir()) // the folder d, should it be made
-			arguments := strings.Fields(c.arguments)
-			if arguments[0] == "serve" && !strings.Contains(c.arguments, "--http") {
-				port := freePorts(t, 0, 1)
-				arguments = append(arguments, "--http", fmt.Sprintf("127.0.0.1:%d", port))
-				if !strings.Contains(c.arguments, "--peer") {
-					arguments = append(arguments, "--peer", fmt.Sprintf("127.0.0.1:%d", port+1))
-				}
-			}
-			command(t, arguments).refused(t, c.words...)
+			command(t, strings.Fields(c.arguments)).refused(t, c.words...)
 			if left, _ := os.ReadDir("."); len(left) > 0 {
 				t.Errorf("it has made %s", left[0].Name())
 			}
@@ -196,7 +209,7 @@ func TestHealthcheck(t *testing.T) {
 	if o := command(t, []string{"healthcheck", "--url", server.URL}, "SIGNALBOX_HTTP", "127.0.0.1:1"); o.status != 0 {
 		t.Errorf("the command line does not win: %+v", o)
 	}
-	if got := ownURL(lookup(nil)); got != "http://127.0.0.1:8701/readyz" {
+	if got := ownURL(func(string) (string, bool) { return "", false }); got != "http://127.0.0.1:8701/readyz" {
 		t.Errorf("by default it asks %s", got)
 	}
 	status = http.StatusServiceUnavailable
@@ -238,6 +251,14 @@ func TestInTheWay(t *testing.T) {
 	})
 	t.Run("peer port", func(t *testing.T) {
 		serve(t, address(t), taken.Addr().String(), t.TempDir()).refused(t, "--peer", taken.Addr().String(), "in use")
+	})
+	t.Run("ports of dev", func(t *testing.T) { // which has another flag
+		_, port, _ := net.SplitHostPort(taken.Addr().String())
+		peers, _ := strconv.Atoi(port)
+		for _, first := range []int{peers, peers - peerOffset} {
+			command(t, []string{"dev", "--nodes", "1", "--http-port", fmt.Sprint(first)}).
+				refused(t, "signalbox: --http-port: ", taken.Addr().String(), "in use", fmt.Sprintf("%d to %d", first+peerOffset, first+peerOffset))
+		}
 	})
 	t.Run("folder in use", func(t *testing.T) {
 		data := t.TempDir()

@@ -151,7 +151,7 @@ func TestThreeMachines(t *testing.T) {
 	}
 	of := func(script string, node int) string {
 		id := fmt.Sprintf("n%d", node+1)
-		for _, place := range []string{"node-%s", "--node-id %s", "%s.example:/etc"} {
+		for _, place := range []string{"certs/%s/", "--node-id %s", "%s.example:/etc"} {
 			script = strings.ReplaceAll(script, fmt.Sprintf(place, "n1"), fmt.Sprintf(place, id))
 		}
 		return script

@@ -118,6 +118,10 @@ func (d *devFlags) start(ctx context.Context, folder string, log hclog.Logger, f
 			return nodes, err
 		}
 		n, err := startNode(ctx, c, log.Named(own.ID), fatal)
+		if taken := (*portTaken)(nil); errors.As(err, &taken) { // dev has another flag than serve
+			taken.flag = "--http-port"
+			err = fmt.Errorf("%w; the nodes need ports %d to %d and %d to %d", taken, d.port, d.port+d.nodes-1, d.port+peerOffset, d.port+peerOffset+d.nodes-1)
+		}
 		if err != nil {
 			return nodes, err
 		}

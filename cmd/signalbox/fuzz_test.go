@@ -53,8 +53,8 @@ func FuzzConfiguration(f *testing.F) {
 		flags := pflag.NewFlagSet("fuzz", pflag.ContinueOnError)
 		flags.StringSliceVar(&c.cors, "cors-allow", nil, "")
 		addLimits(flags, &c)
-		err := settings.Apply(flags, lookup([]string{"SIGNALBOX_MAX_BODY", bytes, "SIGNALBOX_MAX_WAIT", duration,
-			"SIGNALBOX_MAX_LEASES", count, "SIGNALBOX_MAX_BATCH", count, "SIGNALBOX_CORS_ALLOW", list}))
+		err := settings.Apply(flags, lookup(t, "SIGNALBOX_MAX_BODY", bytes, "SIGNALBOX_MAX_WAIT", duration,
+			"SIGNALBOX_MAX_LEASES", count, "SIGNALBOX_MAX_BATCH", count, "SIGNALBOX_CORS_ALLOW", list))
 		if err != nil {
 			return
 		}

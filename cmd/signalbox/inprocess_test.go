@@ -41,7 +41,7 @@ func startInProcess(ctx context.Context, t *testing.T, arguments ...string) *run
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
-		r.status <- run(ctx, arguments, lookup(nil), &r.stdout, &r.stderr)
+		r.status <- run(ctx, arguments, lookup(t), &r.stdout, &r.stderr)
 		close(done)
 	}()
 	t.Cleanup(func() {

@@ -42,7 +42,7 @@ func TestManual(t *testing.T) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	root := newRoot(lookup(nil))
+	root := newRoot(lookup(t))
 	paths := commandPaths(root)
 	root.DisableAutoGenTag = true // the date would differ from build to build
 	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Signalbox " + release, Manual: "Signalbox"}, folder); err != nil {
@@ -65,7 +65,7 @@ func TestCLIPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths := commandPaths(newRoot(lookup(nil)))
+	paths := commandPaths(newRoot(lookup(t)))
 	var listed []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `(signalbox [^`]*)` \\| \\S").FindAllStringSubmatch(string(text), -1) {
 		path := ""

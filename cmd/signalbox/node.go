@@ -193,12 +193,19 @@ func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
 func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s: the port of %s is in use by another program", flag, address)
+		return nil, &portTaken{flag, address}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	return listener, nil
+}
+
+// portTaken is the error of a port that another program has.
+type portTaken struct{ flag, address string }
+
+func (e *portTaken) Error() string {
+	return fmt.Sprintf("%s: the port of %s is in use by another program", e.flag, e.address)
 }
 
 // stop ends the node in order: it refuses new requests, ends the waiting ones, hands

@@ -189,7 +189,7 @@ func TestVerbsWithoutCluster(t *testing.T) {
 		t.Run(arguments, func(t *testing.T) {
 			t.Parallel()
 			var stdout, stderr written
-			variables := lookup([]string{"SIGNALBOX_ADDR", "http://127.0.0.1:1"})
+			variables := lookup(t, "SIGNALBOX_ADDR", "http://127.0.0.1:1")
 			status := run(t.Context(), append(strings.Fields(arguments), "--timeout", "50ms"), variables, &stdout, &stderr) // without a deadline
 			o := outcome{status, stdout.String(), stderr.String()}
 			o.refused(t, "127.0.0.1:1", "--addr", "signalbox dev")
@@ -237,7 +237,7 @@ func TestContexts(t *testing.T) {
 				arguments = append(arguments, "--timeout", "50ms")
 			}
 			var stdout, stderr written
-			status := run(t.Context(), arguments, lookup(append(c.variables, "HOME", home)), &stdout, &stderr) // without a deadline
+			status := run(t.Context(), arguments, lookup(t, append(c.variables, "HOME", home)...), &stdout, &stderr) // without a deadline
 			outcome{status, stdout.String(), stderr.String()}.refused(t, c.words...)
 		})
 	}

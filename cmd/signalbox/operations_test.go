@@ -33,7 +33,7 @@ func TestOperationsHaveEveryFlag(t *testing.T) {
 		}
 		rows[m[1]] = m[2] + " = " + m[3]
 	}
-	newServe(lookup(nil)).Flags().VisitAll(func(flag *pflag.Flag) {
+	newServe(lookup(t)).Flags().VisitAll(func(flag *pflag.Flag) {
 		want := variable(flag.Name) + " = " + strings.Trim(flag.DefValue, "[]")
 		if got := rows[flag.Name]; got != want {
 			t.Errorf("docs/operations.md has --%s as %q, not %q", flag.Name, got, want)

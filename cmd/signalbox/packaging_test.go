@@ -12,8 +12,8 @@ import (
 )
 
 // serveVariables are the variables of the flags of serve.
-func serveVariables() (all []string) {
-	newServe(lookup(nil)).Flags().VisitAll(func(flag *pflag.Flag) { all = append(all, variable(flag.Name)) })
+func serveVariables(t *testing.T) (all []string) {
+	newServe(lookup(t)).Flags().VisitAll(func(flag *pflag.Flag) { all = append(all, variable(flag.Name)) })
 	return all
 }
 
@@ -24,7 +24,7 @@ func TestPackagedSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, proposed := serveVariables(), 0
+	known, proposed := serveVariables(t), 0
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
 			t.Errorf("the file sets %s", line)
@@ -59,7 +59,7 @@ func TestChart(t *testing.T) {
 	}
 	used := regexp.MustCompile(`name: (SIGNALBOX_\w+)`).FindAllStringSubmatch(string(set), -1)
 	for _, m := range used {
-		if !slices.Contains(serveVariables(), m[1]) {
+		if !slices.Contains(serveVariables(t), m[1]) {
 			t.Errorf("%s is the variable of no flag of serve", m[1])
 		}
 	}

@@ -88,3 +88,30 @@ func TestReadme(t *testing.T) {
 		}
 	}
 }
+
+// TestCommandsOnASecuredCluster: with the files and variables that operations.md names, curl and the verbs
+// use HTTPS and a token, though the lines of the page name neither.
+func TestCommandsOnASecuredCluster(t *testing.T) {
+	folder := t.TempDir()
+	certs := func(name string) string { return filepath.Join(folder, "certs", name) }
+	for _, arguments := range [][]string{{"cert", "cluster", "n1", "--dir", certs("")},
+		{"token", "new", "admin", "--scope", "admin", "--token-file", certs("admin.token"), "--append", certs("tokens.toml")}} {
+		if o := command(t, arguments); o.status != 0 {
+			t.Fatalf("%v: %s", arguments, o.stderr)
+		}
+	}
+	c := &client{bases: []string{fmt.Sprintf("https://localhost:%d", freePorts(t, 0))}}
+	startInProcess(t.Context(), t, "serve", "--ephemeral", "--http", strings.TrimPrefix(c.bases[0], "https://"), "--tls-cert", certs("n1/node.pem"),
+		"--tls-key", certs("n1/node-key.pem"), "--tokens", certs("tokens.toml")).awaitLog(t, "leading")
+	script := tour(t, "docs/operations.md", "### The commands of this page on a secured cluster", "## A service of systemd")
+	said := paste(t, folder, script+"curl localhost:8701/v1/cluster\necho; env | grep ^SIGNALBOX_\n", c)
+	var variables []string
+	for line := range strings.Lines(said) {
+		if name, value, is := strings.Cut(strings.TrimSpace(line), "="); is {
+			variables = append(variables, name, value)
+		}
+	}
+	if o := command(t, []string{"members"}, variables...); o.status != 0 || !strings.Contains(o.stdout, "leader") || !strings.Contains(said, `"leader":"n1"`) {
+		t.Errorf("%s\n%+v", said, o)
+	}
+}

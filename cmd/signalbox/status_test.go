@@ -41,7 +41,7 @@ func statusOfNode(t *testing.T, token string) (port string, got func() string) {
 // status runs the verb without a deadline of its own.
 func status(t *testing.T, arguments ...string) outcome {
 	var stdout, stderr written
-	status := run(t.Context(), append([]string{"status", "--timeout", "200ms"}, arguments...), lookup(nil), &stdout, &stderr)
+	status := run(t.Context(), append([]string{"status", "--timeout", "200ms"}, arguments...), lookup(t), &stdout, &stderr)
 	return outcome{status, stdout.String(), stderr.String()}
 }
 

@@ -44,7 +44,7 @@ func TestSupervisorIsNotified(t *testing.T) {
 	status := make(chan int, 1)
 	go func() {
 		status <- run(ctx, []string{"serve", "--ephemeral", "--http", address, "--peer", fmt.Sprintf("127.0.0.1:%d", port+1)},
-			lookup([]string{"NOTIFY_SOCKET", socket, "WATCHDOG_USEC", "30000"}), &stdout, &stderr)
+			lookup(t, "NOTIFY_SOCKET", socket, "WATCHDOG_USEC", "30000"), &stdout, &stderr)
 	}()
 	if got := receive(); got != "READY=1" {
 		t.Fatalf("first %q: %s", got, stderr.String())
@@ -84,7 +84,7 @@ func TestSystemdUnit(t *testing.T) {
 			settings[key] = append(settings[key], value)
 		}
 	}
-	flags := newServe(lookup(nil)).Flags()
+	flags := newServe(lookup(t)).Flags()
 	known := map[string]bool{}
 	for _, set := range settings["Environment"] {
 		name, value, _ := strings.Cut(set, "=")

@@ -165,7 +165,7 @@ func TestNoTraces(t *testing.T) {
 	}
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")
 	var out written
-	if status := run(t.Context(), []string{"serve", "--ephemeral"}, lookup(nil), &out, &out); status == 0 || !strings.Contains(out.String(), "OTEL_EXPORTER_OTLP_ENDPOINT") {
+	if status := run(t.Context(), []string{"serve", "--ephemeral"}, lookup(t), &out, &out); status == 0 || !strings.Contains(out.String(), "OTEL_EXPORTER_OTLP_ENDPOINT") {
 		t.Errorf("status %d: %s", status, out.String())
 	}
 }

@@ -66,7 +66,7 @@ func TestErrorsSayWhatNext(t *testing.T) {
 			"  Give the nodes' addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out.\n",
 	} {
 		var stdout, stderr bytes.Buffer
-		run(t.Context(), strings.Fields(arguments), lookup(nil), &stdout, &stderr) // --timeout counts without a deadline alone
+		run(t.Context(), strings.Fields(arguments), lookup(t), &stdout, &stderr) // --timeout counts without a deadline alone
 		if got := stderr.String(); !strings.HasSuffix(got, want) || strings.Count(got, "\n") != 2 {
 			t.Errorf("%s: %q, want %q", arguments, got, want)
 		}

@@ -116,6 +116,9 @@ func (b *Block) check() (g grant, err error) {
 	if g.identity.Scope, err = highest(b.Scopes); err != nil {
 		return g, err
 	}
+	if b.Prefixes != nil && slices.Contains(b.Scopes, Metrics.String()) {
+		return g, errors.New("prefixes: the metrics have the names of all; give the scope metrics to a token without prefixes")
+	}
 	if err := g.takePrefixes(b.Prefixes); err != nil {
 		return g, err
 	}
@@ -154,7 +157,7 @@ func highest(listed []string) (scope Scope, err error) {
 		scope = max(scope, one)
 	}
 	if scope == 0 {
-		return 0, errors.New(`scopes: list "read", "use" or "admin"`)
+		return 0, errors.New(`scopes: list "metrics", "read", "use" or "admin"`)
 	}
 	return scope, nil
 }
@@ -165,7 +168,7 @@ func parseScope(name string) (Scope, error) {
 			return scope, nil
 		}
 	}
-	return 0, fmt.Errorf("scopes: %q is not read, use or admin", name)
+	return 0, fmt.Errorf("scopes: %q is not metrics, read, use or admin", name)
 }
 
 func (g *grant) takePrefixes(given *[]string) error {

@@ -17,12 +17,13 @@ type Scope int
 
 // The scopes.
 const (
-	Read  Scope = 1 // semaphores, events, metrics
-	Use   Scope = 2 // sessions and leases; creates, changes and deletes semaphores
-	Admin Scope = 3 // others' sessions, members, levels, backups
+	Metrics Scope = 1 // GET /metrics alone
+	Read    Scope = 2 // semaphores, events
+	Use     Scope = 3 // sessions and leases; creates, changes and deletes semaphores
+	Admin   Scope = 4 // others' sessions, members, levels, backups
 )
 
-var scopeNames = map[Scope]string{Read: "read", Use: "use", Admin: "admin"}
+var scopeNames = map[Scope]string{Metrics: "metrics", Read: "read", Use: "use", Admin: "admin"}
 
 // String returns the name of the scope, as files have it.
 func (s Scope) String() string { return scopeNames[s] }
@@ -117,12 +118,12 @@ func (id *Identity) SeesAll() error {
 // that knows its id may read it. Of each session, also its own, the identity reads the
 // semaphores that it Sees.
 func (id *Identity) SeesSession(owner string) bool {
-	return id.FindsSession(owner) || id.Scope > 0 && owner == ""
+	return id.FindsSession(owner) || id.Scope >= Read && owner == ""
 }
 
 // FindsSession reports whether lists and events show the identity a session of an owner.
 func (id *Identity) FindsSession(owner string) bool {
-	return id.Scope == Admin || id.Scope > 0 && owner == id.Name
+	return id.Scope == Admin || id.Scope >= Read && owner == id.Name
 }
 
 // SeesID reports whether semaphores and their events show the identity the id of a session

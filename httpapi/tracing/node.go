@@ -49,12 +49,10 @@ func (n *traced) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, err
 }
 
 // do is Do for a sampled request; a function of its own, so that call escapes to the heap for
-// sampled requests alone. A renewal carries no context: it shares its command with those of other callers.
+// sampled requests alone.
 func (n *traced) do(ctx context.Context, parent *span, call cluster.Call) (*cluster.Reply, error) {
 	forward := n.forward(parent, attributesOf(call)...)
-	if _, renewal := call.Command.(fsm.Renew); !renewal {
-		call.Trace = forward.format()
-	}
+	call.Trace = contextFor(call.Command, forward)
 	var grant *span
 	var queuedAt uint64
 	call.Queued = func(index uint64) {
@@ -73,6 +71,15 @@ func (n *traced) do(ctx context.Context, parent *span, call cluster.Call) (*clus
 	return reply, err
 }
 
+// contextFor returns the context that a command carries: none for a renewal, which shares its command
+// with those of other callers.
+func contextFor(command fsm.Command, s *span) string {
+	if _, renewal := command.(fsm.Renew); renewal {
+		return ""
+	}
+	return s.format()
+}
+
 // DoMany implements exchange.Commands. The commands of a list share one span.
 func (n *traced) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error) {
 	parent := spanOf(ctx)
@@ -83,7 +90,7 @@ func (n *traced) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Re
 	defer forward.end()
 	calls = slices.Clone(calls) // the caller's stay as they are
 	for i := range calls {
-		calls[i].Trace = forward.format()
+		calls[i].Trace = contextFor(calls[i].Command, forward)
 	}
 	replies, errs := n.Node.DoMany(ctx, calls)
 	for _, err := range errs {

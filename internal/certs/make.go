@@ -98,18 +98,18 @@ func NodeLasts(dir, id string, hosts []string) bool {
 }
 
 // CopyNode copies what a node needs to another folder: its certificate and key, and the
-// authority's certificate, but not its key.
-func CopyNode(from, to, id string) error {
+// authority's certificate, but not its key. There its files are base.pem and base-key.pem.
+func CopyNode(from, to, id, base string) error {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err
 	}
-	node := pairOf(from, "node-"+id)
-	for _, path := range []string{pairOf(from, "ca").Cert, node.Key, node.Cert} {
-		content, err := os.ReadFile(path)
+	node, copied := pairOf(from, "node-"+id), pairOf(to, base)
+	for _, file := range [][2]string{{pairOf(from, "ca").Cert, pairOf(to, "ca").Cert}, {node.Key, copied.Key}, {node.Cert, copied.Cert}} {
+		content, err := os.ReadFile(file[0])
 		if err != nil {
 			return err
 		}
-		if err := replace(filepath.Join(to, filepath.Base(path)), content); err != nil {
+		if err := replace(file[1], content); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,7 +51,8 @@ func (o *certOptions) cluster() *cobra.Command {
 		Long: "Make the authority and a certificate for each node, as far as they are missing: the same command again\n" +
 			"issues only those that have ended, end within 30 days, or lack a host. It prints the files that it has written.\n\n" +
 			"ID is a node's --node-id, HOST a name or address by which clients reach it over HTTPS. The id and localhost\n" +
-			"are added. With --to, what the nodes need is also copied there, without the authority's key.",
+			"are added. The folder ID below --dir gets what belongs into that machine's /etc/signalbox: ca.pem, node.pem\n" +
+			"and node-key.pem. With --to, what all nodes need is also copied there, without the authority's key.",
 		Example: "  signalbox cert cluster n1=n1.example n2=n2.example n3=n3.example",
 		Args:    target.Arguments(1, math.MaxInt),
 		RunE: func(command *cobra.Command, arguments []string) error {
@@ -82,10 +84,10 @@ func (o *certOptions) clusterNode(command *cobra.Command, argument, to string) e
 			return err
 		}
 	}
-	if to == "" {
-		return nil
+	if err := certs.CopyNode(o.dir, filepath.Join(o.dir, id), id, "node"); err != nil || to == "" {
+		return err
 	}
-	return certs.CopyNode(o.dir, to, id)
+	return certs.CopyNode(o.dir, to, id, "node-"+id)
 }
 
 func (o *certOptions) authority() *cobra.Command {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -125,14 +126,23 @@ func TestCertCluster(t *testing.T) {
 	if got, want := namesIn(t, to), "ca.pem node-n1-key.pem node-n1.pem node-n2-key.pem node-n2.pem node-n3-key.pem node-n3.pem"; got != want {
 		t.Errorf("copied %q, not %q", got, want)
 	}
-	for _, name := range strings.Fields(namesIn(t, to)) {
+	same := func(name, copied string) {
 		from, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
+		to, copyErr := os.ReadFile(copied)
+		if err != nil || copyErr != nil || !bytes.Equal(from, to) {
+			t.Errorf("%s is not the same as %s: %v, %v", copied, name, err, copyErr)
 		}
-		copied, err := os.ReadFile(filepath.Join(to, name))
-		if err != nil || !bytes.Equal(from, copied) {
-			t.Errorf("%s is not the same: %v", name, err)
-		}
+	}
+	for _, name := range strings.Fields(namesIn(t, to)) {
+		same(name, filepath.Join(to, name))
+	}
+	// The folder of a machine has the names that the unit of systemd loads.
+	unit, err := os.ReadFile("../../../packaging/systemd/signalbox.service")
+	loads := regexp.MustCompile(`LoadCredential=\S+:/etc/signalbox/(\S+)`).FindAllSubmatch(unit, -1)
+	if err != nil || len(loads) != 3 || namesIn(t, filepath.Join(dir, "n1")) != "ca.pem node-key.pem node.pem" {
+		t.Errorf("%v: %s for %q", err, namesIn(t, filepath.Join(dir, "n1")), loads)
+	}
+	for _, file := range loads {
+		same(strings.Replace(string(file[1]), "node", "node-n1", 1), filepath.Join(dir, "n1", string(file[1])))
 	}
 }

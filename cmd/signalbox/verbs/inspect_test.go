@@ -24,7 +24,7 @@ func ran(command *cobra.Command, arguments ...string) (string, error) {
 	var out bytes.Buffer
 	command.SetOut(&out)
 	command.SilenceErrors, command.SilenceUsage = true, true
-	command.SetArgs(arguments)
+	command.SetArgs(append([]string{}, arguments...)) // with nil it would take those of the test
 	err := command.Execute()
 	return out.String(), err
 }

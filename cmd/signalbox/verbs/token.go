@@ -58,7 +58,7 @@ func newToken() *cobra.Command {
 
 func (o *tokenOptions) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.StringSliceVar(&o.scopes, "scope", []string{"use"}, "read, use or admin; each includes the one before it")
+	flags.StringSliceVar(&o.scopes, "scope", []string{"use"}, "metrics (GET /metrics alone), read, use or admin; each includes those before it")
 	flags.StringSliceVar(&o.prefixes, "prefix", nil, "beginning of the names that the client may use; may be repeated; default: every name")
 	flags.Int64Var(&o.sessions, "sessions", 0, "the most sessions of the client; 0: no limit")
 	flags.Int64Var(&o.leases, "leases", 0, "the most leases of the client; 0: no limit")
