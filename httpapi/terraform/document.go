@@ -2,10 +2,12 @@ package terraform
 
 import (
 	"encoding/json"
+	"net/http"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/signalbox/signalbox/cluster"
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
@@ -81,6 +83,26 @@ func (d *dialect) commit(c echo.Context, t target, next document) (done bool, er
 		d.sweep(c, t, next)
 	}
 	return done, err
+}
+
+// update changes a document, again if another client was first. change returns whether it has changed
+// the document; if not, it has sent the reply.
+func (d *dialect) update(c echo.Context, t target, change func(doc *document) (changed bool, err error)) error {
+	for range looks {
+		doc, err := d.read(c, t)
+		if err != nil {
+			return err
+		}
+		if changed, err := change(&doc); err != nil || !changed {
+			return err
+		}
+		if done, err := d.commit(c, t, doc); err != nil {
+			return err
+		} else if done {
+			return d.SendText(c, http.StatusOK, "")
+		}
+	}
+	return outcome.ErrNotApplied
 }
 
 // do performs a command, and reports whether the item was as the command needs it.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -14,24 +13,16 @@ func (d *dialect) lock(c echo.Context, t target, info []byte, id string) error {
 	if id == "" {
 		return exchange.Invalid("", `The body is the JSON of a lock, with an "ID".`)
 	}
-	for range looks {
-		doc, err := d.read(c, t)
+	return d.update(c, t, func(doc *document) (bool, error) {
 		switch {
-		case err != nil:
-			return err
 		case doc.Lock != nil && doc.id() == id:
-			return d.SendText(c, http.StatusOK, "")
+			return false, d.SendText(c, http.StatusOK, "")
 		case doc.Lock != nil:
-			return d.Send(c, http.StatusLocked, "application/json", doc.Lock)
+			return false, d.Send(c, http.StatusLocked, "application/json", doc.Lock)
 		}
 		doc.Lock, doc.Method = info, t.method
-		if done, err := d.commit(c, t, doc); err != nil {
-			return err
-		} else if done {
-			return d.SendText(c, http.StatusOK, "")
-		}
-	}
-	return outcome.ErrNotApplied
+		return true, nil
+	})
 }
 
 // unlock gives back the lock that the body names or, without a body, the lock of whoever has
@@ -40,27 +31,19 @@ func (d *dialect) unlock(c echo.Context, t target, id string, named bool) error 
 	if id == "" && named {
 		return exchange.Invalid("", `The body is the JSON of a lock, with an "ID", or there is none.`)
 	}
-	for range looks {
-		doc, err := d.read(c, t)
+	return d.update(c, t, func(doc *document) (bool, error) {
 		switch {
-		case err != nil:
-			return err
 		case doc.Lock == nil:
-			return d.SendText(c, http.StatusOK, "")
+			return false, d.SendText(c, http.StatusOK, "")
 		case id != "" && doc.id() != id:
-			return d.Send(c, http.StatusConflict, "application/json", doc.Lock)
+			return false, d.Send(c, http.StatusConflict, "application/json", doc.Lock)
 		}
 		if id == "" {
 			doc.Freed = doc.id()
 		}
 		doc.Lock, doc.Method = nil, ""
-		if done, err := d.commit(c, t, doc); err != nil {
-			return err
-		} else if done {
-			return d.SendText(c, http.StatusOK, "")
-		}
-	}
-	return outcome.ErrNotApplied
+		return true, nil
+	})
 }
 
 // lockOrUnlock serves a lock's JSON by a method that may be the one for either. A client repeats

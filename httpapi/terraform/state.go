@@ -155,26 +155,18 @@ func (d *dialect) putParts(c echo.Context, t target, state *manifest, body []byt
 
 // delete deletes the state.
 func (d *dialect) delete(c echo.Context, t target) error {
-	for range looks {
-		doc, err := d.read(c, t)
+	return d.update(c, t, func(doc *document) (bool, error) {
 		switch {
-		case err != nil:
-			return err
 		case doc.locked(t):
-			return d.Send(c, http.StatusLocked, "application/json", doc.Lock)
+			return false, d.Send(c, http.StatusLocked, "application/json", doc.Lock)
 		case doc.forced(t):
-			return errForced
+			return false, errForced
 		case doc.State == nil && doc.Freed == "":
-			return d.SendText(c, http.StatusOK, "")
+			return false, d.SendText(c, http.StatusOK, "")
 		}
 		doc.State, doc.Freed = nil, ""
-		if done, err := d.commit(c, t, doc); err != nil {
-			return err
-		} else if done {
-			return d.SendText(c, http.StatusOK, "")
-		}
-	}
-	return outcome.ErrNotApplied
+		return true, nil
+	})
 }
 
 // sweep removes the parts that a change of a document has left without one: of the state before
