@@ -20,7 +20,11 @@ import (
 // commands that fill their part of the queue. It reports how many sessions with a ttl of 30 s, renewed
 // every 10 s, each way carries, by the clock and for one core; and how many renewals are refused (0).
 func BenchmarkRenewals(b *testing.B) {
-	const ttl, sessions = 30, 40_000
+	const ttl = 30
+	sessions := 40_000
+	if testing.Short() {
+		sessions /= 10
+	}
 	nodes := startNodes(b)
 	prepare(b, "http://"+nodes[0].address, 64, &http.Client{})
 	var group errgroup.Group
