@@ -58,7 +58,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestDeadNodesAreShown as such, with nothing of them that is not known; without a majority no page is green.
+// TestDeadNodesAreShown as such, and what is not known of them as unknown; without a majority no page is green.
 func TestDeadNodesAreShown(t *testing.T) {
 	s := newSite(t)
 	s.scene()

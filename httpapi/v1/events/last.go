@@ -47,7 +47,7 @@ func (e *API) startOfLast(c echo.Context, ask eventsQuery) (start replica.EventI
 					continue
 				}
 				start = replica.EventID{Index: entry.Index, Ordinal: entry.Before + i}
-				if start.Ordinal == 0 { // none of the entry is left out
+				if start.Ordinal == 0 { // the whole entry follows
 					start.Index--
 				}
 				if left--; left == 0 {
