@@ -99,10 +99,10 @@ func TestBackupUnderLoad(t *testing.T) {
 		c.semaphore("count", 0)
 		_, stop := load(c)
 		time.Sleep(100 * time.Millisecond) // virtual
-		done, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{})
-		stop()
+		h, m, err := backup.Read(bytes.NewReader(file))
 		c.must(err)
-		_, m, err := backup.Read(bytes.NewReader(file))
+		done, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{From: (*fsm.ClusterID)(&h.Cluster)})
+		stop()
 		c.must(err)
 		want, _ := m.Semaphore("count")
 		got, at := c.read(c.leader(), "count")

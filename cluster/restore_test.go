@@ -384,9 +384,13 @@ func TestBackupOfAnotherCluster(t *testing.T) {
 	})
 	inBubble(t, 3, func(t *testing.T, c *nodes) {
 		id := c.leader().Status().Cluster
-		done, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{})
-		c.must(err)
+		if _, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{}); !errors.Is(err, outcome.ErrBackupRefused) {
+			t.Errorf("though the caller has not named it: %v", err)
+		}
 		h, _, err := backup.Read(bytes.NewReader(file))
+		c.must(err)
+		done, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{From: (*fsm.ClusterID)(&h.Cluster)})
+		c.must(err)
 		if err != nil || done.From != h || done.Index <= h.Index || c.leader().Status().Cluster != id {
 			t.Errorf("%+v of %+v, %v", done, h, err)
 		}

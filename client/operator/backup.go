@@ -43,7 +43,7 @@ func OfCluster(id string) RestoreOption { return func(q url.Values) { q.Set("fro
 // Restore puts the state of a backup of size bytes into the place of the cluster's, which
 // is lost, and returns the index at which it is in force. cluster is the id of that cluster, as
 // Cluster returns it: another one refuses. A node that does not lead takes the leadership over
-// first; if none of the Client's addresses can, all are asked for up to GiveUpAfter. The node
+// first; if it can't, the next address is asked, for up to GiveUpAfter. The node
 // verifies the whole backup first: nothing changes with ErrBackupRefused, or with ErrLevelUnknown if a
 // member does not know the backup's feature level. With client.ErrOutcomeUnknown either state may come into
 // force: read it, and restore again. It is never repeated where it may have been carried out.

@@ -176,8 +176,8 @@ func (r *Replica) itemIndex() (number uint64) {
 // outcome.ErrHistoryGone. It does not block.
 func (r *Replica) EventsAfter(after EventID) (EventPage, error) { return r.history.after(after) }
 
-// EventsBefore returns the entries with events before an index, the latest last, one page at most; none: this
-// node has kept none of them. The slice is the caller's. It does not block.
+// EventsBefore returns the entries with events before an index, the latest last, one page at most. It is
+// empty where this node has not kept them. The slice is the caller's. It does not block.
 func (r *Replica) EventsBefore(index uint64) []EventEntry { return r.history.before(index) }
 
 // Hashes returns the state hashes at past indexes.

@@ -32,6 +32,23 @@ func (b *tab) done() {
 	b.await(`!document.getElementById("dialog").open`)
 }
 
+// TestCreate makes a semaphore by the page, and leaves one that is there as it is.
+func TestCreate(t *testing.T) {
+	s := newSite(t)
+	b := s.open("n1", "/")
+	create := func(permits string) {
+		b.click("Create…")
+		b.fill("name", "new/one")
+		b.fill("permits", permits)
+		b.click("Create")
+	}
+	create("3")
+	b.done()
+	create("4")
+	b.shows("Try again")
+	s.api("n2").Must(200, "GET /v1/semaphores/new%2Fone", "").Is(200, "permits=3")
+}
+
 // TestActions carries out each action by the page, and looks at what it did.
 func TestActions(t *testing.T) {
 	s := newSite(t)
@@ -40,9 +57,9 @@ func TestActions(t *testing.T) {
 	db := func() *tab { return s.open("n1", "/semaphore/db") }
 
 	b := db()
-	b.click("Revoke the lease of session " + session)
+	b.click("Revoke the lease of worker-1 (session " + session + ")")
 	b.fill("reason", "maintenance")
-	b.confirm(session, "Revoke", "2 permits of db go back at once", "it may still be running. Token 1 fences it")
+	b.confirm("revoke", "Revoke", "2 permits of db go back at once", "it may still be running. Token 1 fences it")
 	b.done()
 	b.shows("revoked maintenance")
 	api.Must(410, "GET /v1/sessions/"+session+"/leases/db", "").RefusedWith(410, "revoked", "reason=maintenance")
@@ -50,7 +67,7 @@ func TestActions(t *testing.T) {
 	waiting := api.Must(201, "POST /v1/sessions", `{"ttl":"10m"}`).Member("session")
 	api.Must(202, "PUT /v1/sessions/"+waiting+"/leases/db", `{"count":4}`)
 	b.click("Withdraw the request of session " + waiting)
-	b.confirm(waiting, "Withdraw", "The session no longer waits for db", "Its place is lost")
+	b.confirm("withdraw", "Withdraw", "The session no longer waits for db", "Its place is lost")
 	b.done()
 	b.shows("No request waits.")
 	api.Must(404, "GET /v1/sessions/"+waiting+"/leases/db", "").RefusedWith(404, "not-held")
@@ -65,7 +82,7 @@ func TestActions(t *testing.T) {
 	b = s.open("n3", "/session/"+session)
 	b.click("End session…")
 	b.fill("reason", "gone")
-	b.confirm(session, "End session", "All its leases (1) end at once", "Token 5 fences it")
+	b.confirm("end", "End session", "All its leases (1) end at once", "Token 5 fences it")
 	b.done()
 	b.shows("This session is over.")
 	api.Must(410, "GET /v1/sessions/"+session, "").RefusedWith(410, "revoked", "reason=gone")

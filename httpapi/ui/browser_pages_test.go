@@ -25,10 +25,11 @@ func TestPages(t *testing.T) {
 	session := s.scene()
 	b := s.open("n2", "/")
 	for hash, texts := range map[string][]string{
-		"/":                   {"n1", "n3", "leader", "follower", "this node", "has room", "deploy/production", "3 / 4", "contended", "full", "idle"},
+		"/":                   {"n1", "n3", "leader", "follower", "this node", "has room", "Signalbox ", "Cluster ", "deploy/production", "3 / 4", "contended", "full", "idle"},
 		"/semaphore/db":       {"owner platform", session, "worker-2", "It needs 2, 1 available.", "The one before it in the line comes first. Before it:", "waits for 2 permits", "granted: 2 permits, token", "curl '"},
 		"/session/" + session: {"host worker-1", "licences/matlab", "17", "granted: 2 permits", "End session…"},
-		"/events":             {"session " + session + " opened for 10 min", "db created with 4 permits", "granted: 17 permits"},
+		"/events":             {"session worker-1 " + session + " opened for 10 min", "db created with 4 permits", "granted: 17 permits"},
+		"/sessions":           {"worker-1 " + session, "licences/matlab", "Time left"},
 		"/semaphore/nosuch":   {"Not there", "No semaphore has this name", "Try again"},
 		"/session/12":         {"Not there"},
 		"/nosuch":             {"No such page"},
@@ -55,6 +56,53 @@ func TestPages(t *testing.T) {
 			t.Logf("%d bytes of files in all, with their headers", weight)
 		}
 	}
+}
+
+// TestDeadNodesAreShown as such, and what is not known of them as unknown; without a majority no page is green.
+func TestDeadNodesAreShown(t *testing.T) {
+	s := newSite(t)
+	s.scene()
+	b := s.open("n2", "/")
+	b.shows("Live")
+	dead := func(n int) {
+		b.Helper()
+		b.await(fmt.Sprintf(`[...document.querySelectorAll(".nodes li.down")].filter((e) => /down[^]*Lag\s*unknown\s*Last contact\s*\d+ s ago\s*Disk\s*unknown/.test(e.innerText)).length === %d`, n))
+	}
+	s.kill("n1")
+	dead(1)
+	b.await(`document.getElementById("live").textContent === "Live"`)
+	b.isReadable("a dead node")
+	b.keep("one-dead")
+	s.kill("n3")
+	dead(2)
+	b.shows("No majority. This node reaches 1 of 3 voting nodes, itself included, and 2 are needed")
+	b.await(`document.getElementById("live").textContent === "No majority" && document.getElementById("live").className === "live off"`)
+	b.keep("two-dead")
+	eval[bool](b, `(location.hash = "/semaphore/db", true)`)
+	b.shows("This node last heard from a leader")
+	b.await(`document.getElementById("live").textContent === "No leader"`)
+}
+
+// TestLastEventsAreReadByName, however many others came since; renewals are shown to those who ask.
+func TestLastEventsAreReadByName(t *testing.T) {
+	s := newSite(t)
+	session := s.scene()
+	api := s.api("n2")
+	api.Must(201, "PUT /v1/semaphores/busy", `{"permits":0}`)
+	for range 300 {
+		api.Must(200, "POST /v1/semaphores/busy/up", "")
+		api.Must(200, "POST /v1/semaphores/busy/down", "")
+	}
+	api.Must(200, "PUT /v1/sessions/"+session, `{"ttl":"11m"}`)
+	b := s.open("n2", "/semaphore/db")
+	b.shows("created with 4 permits")
+	b = s.open("n2", "/session/"+session)
+	b.shows("granted: 2 permits")
+	if eval[bool](b, `document.body.innerText.includes("renewed for 11 min")`) {
+		t.Error("renewals are shown, though nobody asked")
+	}
+	b.click("Show renewals")
+	b.shows("renewed for 11 min")
 }
 
 // TestReference: the page of the API shows every route of the description that the node
@@ -432,7 +480,7 @@ func TestLongLists(t *testing.T) {
 	b.click("Next waiters")
 	rows("queue", 30, sessions[450])
 	b.click("Revoke the lease of session " + sessions[200])
-	b.confirm(sessions[200], "Revoke", "Token ")
+	b.confirm("revoke", "Revoke", "Token ")
 	b.done()
 	b.shows("revoked")
 	var ends []string

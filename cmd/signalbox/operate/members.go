@@ -114,7 +114,7 @@ func warn(c *call, cluster *operator.Cluster) error {
 }
 
 // troubles returns what is wrong with a cluster, as the node that replied sees it, and what to do
-// about it; "": nothing is.
+// about it; "" for a cluster that is well.
 func troubles(cluster *operator.Cluster) (problem, next string) {
 	var down []string
 	voters, up := 0, 0

@@ -50,10 +50,12 @@ func askEach(c *call) []nodeStatus {
 	var asked sync.WaitGroup
 	for i, address := range c.cluster.Addresses {
 		asked.Go(func() {
-			all[i].Address = target.Shown(address)
-			if all[i].Cluster, all[i].err = ask(c, address); all[i].err != nil {
-				all[i].Error = target.Explain(all[i].err).Error()
+			cluster, err := ask(c, address)
+			text := ""
+			if err != nil {
+				text = target.Explain(err).Error()
 			}
+			all[i] = nodeStatus{target.Shown(address), text, cluster, err}
 		})
 	}
 	asked.Wait()

@@ -1,5 +1,5 @@
 // What an operator can change. Each action says what will happen, and wants a word typed.
-import { el, plural, count, copyable } from "./dom.js";
+import { el, plural, count, copyable, called } from "./dom.js";
 import { call, download, newKey, path, encode, curl } from "./api.js";
 
 const dialog = document.getElementById("dialog");
@@ -18,8 +18,8 @@ function ask(view, { title, says, word, fields = [], does, run }) {
   const error = el("p", { class: "error", role: "alert" });
   const form = el("form", { method: "post" }, el("h2", { id: "dialog-title" }, title), el("ul", { id: "dialog-says" }, says.filter(Boolean).map((text) => el("li", {}, text))),
     fields.map((f, i) => [el("label", { for: f.id }, f.label), inputs[i]]),
-    el("label", { for: "typed" }, "Type ", el("strong", { class: "mono" }, word), " to confirm"), typed, error, el("div", { class: "answer" }, cancel, sure));
-  const check = () => { sure.disabled = typed.value.trim() !== word || inputs.some((input) => !input.checkValidity()); };
+    word ? [el("label", { for: "typed" }, "Type ", el("strong", { class: "mono" }, word), " to confirm"), typed] : null, error, el("div", { class: "answer" }, cancel, sure));
+  const check = () => { sure.disabled = (word && typed.value.trim() !== word) || inputs.some((input) => !input.checkValidity()); };
   form.addEventListener("input", check);
   form.addEventListener("change", check);
   cancel.addEventListener("click", () => dialog.close());
@@ -39,6 +39,7 @@ function ask(view, { title, says, word, fields = [], does, run }) {
       sure.disabled = false;
     }
   });
+  check();
   dialog.replaceChildren(form);
   dialog.showModal();
   (inputs[0] ?? typed).focus();
@@ -59,6 +60,15 @@ export function resize(view, s) {
       "A waiting request for more than there will ever be ends with an error."],
     fields: [{ id: "permits", label: "Permits", type: "number", value: s.permits, min: 0, max: Number.MAX_SAFE_INTEGER, required: true }],
     run: ({ permits }, key) => call("PUT", path`/v1/semaphores/${s.name}` + ofEpoch(s.epoch), { body: { permits: Number(permits) }, key }),
+  });
+}
+
+export function create(view) {
+  ask(view, {
+    title: "Create a semaphore", does: "Create",
+    says: ["It is there at once, and its permits are free. A semaphore that exists stays as it is."],
+    fields: [{ id: "name", label: "Name", required: true }, { id: "permits", label: "Permits", type: "number", value: 1, min: 0, max: Number.MAX_SAFE_INTEGER, required: true }],
+    run: ({ name, permits }, key) => call("PUT", path`/v1/semaphores/${name}`, { body: { permits: Number(permits) }, key, onlyNew: true }),
   });
 }
 
@@ -84,7 +94,7 @@ export function removeItem(view, i) {
 export function revoke(view, name, epoch, lease) {
   if (!lease) return;
   ask(view, {
-    title: `Revoke the lease of session ${lease.session}`, word: lease.session, does: "Revoke",
+    title: `Revoke the lease of ${called(lease.session)}`, word: "revoke", does: "Revoke",
     says: [`${plural(lease.count, "permit")} of ${name} ${lease.count === 1 ? "goes" : "go"} back at once, to the next request in line.`, mayRun(lease.token),
       "Its next request about this lease is refused with your reason."],
     fields: [reasonField],
@@ -95,7 +105,7 @@ export function revoke(view, name, epoch, lease) {
 export function endSession(view, s) {
   const tokens = s.leases.filter((l) => !l.revoked).map((l) => l.token);
   ask(view, {
-    title: `End session ${s.session}`, word: s.session, does: "End session",
+    title: `End ${called(s.session)}`, word: "end", does: "End session",
     says: [tokens.length ? `All its leases (${count(tokens.length)}) end at once, and their permits go to the next requests in line.` : "It holds no permits.",
       s.waiting_count ? `${plural(s.waiting_count, "waiting request is", "waiting requests are")} withdrawn.` : null,
       s.items.length ? `${plural(s.items.length, "item that it holds is", "items that it holds are")} ${s.on_end_items === "delete" ? "deleted" : "released"}.` : null,
@@ -108,7 +118,7 @@ export function endSession(view, s) {
 
 export function withdraw(view, name, session) {
   ask(view, {
-    title: `Withdraw the request of session ${session}`, word: session, does: "Withdraw",
+    title: `Withdraw the request of ${called(session)}`, word: "withdraw", does: "Withdraw",
     says: [`The session no longer waits for ${name}. A request that names several semaphores leaves all their lines.`, "Its place is lost; if the client asks again it starts at the end of the line.", "What the session holds stays."],
     run: async (_, key) => {
       try {

@@ -39,11 +39,12 @@ export const verb = (of, words = [], flags = "") => ["signalbox", of, "--addr", 
 // newKey draws an Idempotency-Key: a repeat with the same one has no second effect.
 export const newKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
 
-async function send(method, of, { body, key, signal, accept = "application/json" } = {}) {
+async function send(method, of, { body, key, signal, onlyNew, accept = "application/json" } = {}) {
   // Without X-Requested-With a 401 would have the browser ask for a password of its own.
   const headers = { Accept: accept, "X-Requested-With": "XMLHttpRequest" };
   if (token) headers.Authorization = "Bearer " + token;
   if (key) headers["Idempotency-Key"] = key;
+  if (onlyNew) headers["If-None-Match"] = "*";
   const reply = await fetch(address(of), { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store", redirect: "error", referrerPolicy: "no-referrer" });
   if (reply.ok) return reply;
   const text = await reply.text();

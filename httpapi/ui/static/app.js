@@ -4,7 +4,7 @@ import { el, morph, tick, button, duration } from "./dom.js";
 import { call, follow, hasToken, setToken, Refusal } from "./api.js";
 import { overview } from "./overview.js";
 import { semaphore } from "./semaphore.js";
-import { session } from "./session.js";
+import { session, sessions } from "./session.js";
 import { items, item } from "./items.js";
 import { feed } from "./events.js";
 
@@ -30,6 +30,7 @@ function viewOf(hash) {
     if (page === "items") return items(text);
     if (page === "item" && text) return item(text);
     if (page === "semaphore" && text) return semaphore(text);
+    if (page === "sessions") return sessions();
     if (page === "session" && text) return session(text);
   } catch { /* no text */ }
   return { page: "", title: "No such page", load: async () => 0, render: () => [el("h1", {}, "No such page"), el("p", {}, el("a", { href: "#/" }, "All semaphores"))] };
@@ -39,6 +40,7 @@ function show(next) {
   view = next;
   view.changed = (min) => refresh(min);
   view.say = say;
+  view.again = route;
   document.title = view.title + " · Signalbox";
   for (const a of document.querySelectorAll("nav a")) {
     if (a.dataset.page === view.page) a.setAttribute("aria-current", "page");
@@ -108,9 +110,10 @@ function setState(next, why) {
 
 function drawChip() {
   const silent = performance.now() - heardAt, off = state === "off" || (heardAt > 0 && silent > 8000);
-  chip.className = "live" + (off ? " off" : state === "on" ? " on" : "");
+  const trouble = off ? "" : view.trouble || (view.contact === -1 || view.contact > 3000 ? "No leader" : "");
+  chip.className = "live" + (off || trouble ? " off" : state === "on" ? " on" : "");
   chip.hidden = state === "";
-  const text = !heardAt ? (off ? "Reconnecting" : "Connecting") : off ? `Reconnecting, last update ${duration(silent)} ago` : state === "busy" ? "Busy: read at intervals" : "Live";
+  const text = !heardAt ? (off ? "Reconnecting" : "Connecting") : off ? `Reconnecting, last update ${duration(silent)} ago` : trouble ? trouble : state === "busy" ? "Busy: read at intervals" : "Live";
   if (chip.textContent !== text) chip.textContent = text;
 }
 
@@ -162,15 +165,15 @@ async function keep(view, signal) {
   };
   const poll = setInterval(() => load().then(() => { if (state === "off" && streaming) { setState("on", null); draw(); } }, fail), view.every ?? 3000);
   signal.addEventListener("abort", () => clearInterval(poll));
-  let streaming = false, history = view.history ?? 0;
+  let streaming = false, last = view.last ?? 0;
   for (let since = "", wait = 200; !signal.aborted; wait = Math.min(wait * 2, 2000)) {
     const busy = new AbortController();
     let events = 0, second = 0;
     try {
       await reads();
       if (signal.aborted) return;
-      since ||= String(Math.max(0, index - history));
-      await follow(`${view.query ?? ""}&since=${since}`, AbortSignal.any([signal, busy.signal]), (id, name, data) => {
+      const from = since ? "since=" + since : last ? "last=" + last : "since=" + index;
+      await follow(`${view.query ?? ""}&${from}`, AbortSignal.any([signal, busy.signal]), (id, name, data) => {
         heard();
         if (!streaming) {
           streaming = true;
@@ -182,7 +185,7 @@ async function keep(view, signal) {
         if (!name) return;
         const concerns = view.event?.(name, data, id) !== false;
         if (performance.now() - second > 1000) [second, events] = [performance.now(), 0];
-        if (++events > busyEvents && !history) busy.abort(new Error("busy"));
+        if (++events > busyEvents && !last) busy.abort(new Error("busy"));
         if (concerns) load(data.index).catch(fail);
       });
     } catch (e) {
@@ -191,7 +194,7 @@ async function keep(view, signal) {
         since = "";
         setState("busy", null);
       } else if (e.code === "history-gone") {
-        [since, history] = ["", 0];
+        [since, last] = ["", 0];
         continue;
       } else fail(e);
     }

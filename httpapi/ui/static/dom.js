@@ -54,7 +54,30 @@ export const button = (text, act, data = {}, props = {}) =>
 
 export const semaphoreLink = (name) => link(name, "#/semaphore/" + encodeURIComponent(name), { class: "mono name" });
 export const itemLink = (name) => link(name, "#/item/" + encodeURIComponent(name), { class: "mono name" });
-export const sessionLink = (id) => !id ? el("span", { class: "note", title: "Only admins see sessions from before the tokens." }, "from before") : link(id, "#/session/" + encodeURIComponent(id), { class: "mono id" });
+// who is the client of a session in short, by the metadata that clients record: host, pid and user.
+const who = ({ user, host, pid, ...rest }) => {
+  const place = [user, host].filter(Boolean).join("@");
+  const text = place || pid ? [place, pid && "pid " + pid].filter(Boolean).join(" ") : Object.entries(rest).map(([k, v]) => `${k} ${v}`).join(", ");
+  return text.length > 60 ? text.slice(0, 59) + "…" : text;
+};
+const clients = new Map(); // by session, those that any page has read last
+const mostClients = 5000;
+
+// meet notes whose session it is, and returns the session's id.
+export function meet(id, pairs) {
+  const text = id ? who(pairs ?? {}) : "";
+  if (!text) return id;
+  clients.delete(id);
+  clients.set(id, text);
+  if (clients.size > mostClients) clients.delete(clients.keys().next().value);
+  return id;
+}
+
+// called names a session in a sentence: its client first, if that is known, and the id.
+export const called = (id) => (clients.has(id) ? `${clients.get(id)} (session ${id})` : "session " + id);
+
+export const sessionName = (id) => (clients.has(id) ? [el("span", { class: "who" }, clients.get(id)), " ", el("span", { class: "mono id after" }, id)] : el("span", { class: "mono id" }, id));
+export const sessionLink = (id) => !id ? el("span", { class: "note", title: "Only admins see sessions from before the tokens." }, "from before") : link(sessionName(id), "#/session/" + encodeURIComponent(id), { class: "session" });
 
 // table returns a table, whose roles are written out: narrow screens show its rows as blocks.
 export function table(label, columns, rows) {

@@ -1,5 +1,5 @@
 // The feed of events, and what happened in words.
-import { el, semaphoreLink, sessionLink, itemLink, plural, button, age, duration } from "./dom.js";
+import { el, semaphoreLink, sessionLink, itemLink, meet, plural, button, age, duration } from "./dom.js";
 import { read, encode } from "./api.js";
 
 const kept = 200; // events on the page
@@ -26,6 +26,10 @@ const words = {
   "list-left": () => ["an entry left its wait list"],
 };
 
+let renewals = false; // are shown, on all pages
+export const renewalsFilter = () => (renewals ? "" : "&renewals=false");
+export const renewalsButton = () => button(renewals ? "Hide renewals" : "Show renewals", "renewals", {}, { class: "quiet" });
+
 // history keeps the last events, newest first.
 export function history(most) {
   const list = [];
@@ -33,9 +37,16 @@ export function history(most) {
   return {
     add(name, data, id) {
       if (list[0]?.id === id) return;
+      if (data.metadata) meet(data.session, data.metadata);
       list.unshift({ name, data, id });
       list.length = Math.min(list.length, most);
       if (data.cluster_time_ms > now) [now, at] = [data.cluster_time_ms, performance.now()];
+    },
+    // clear shows renewals, or hides them: the page reads its events again.
+    clear(view) {
+      renewals = !renewals;
+      list.length = 0;
+      view.again();
     },
     // setTime reads the cluster's time, from which the events' ages count.
     async setTime(signal) {
@@ -65,8 +76,8 @@ export function feed(prefix) {
   const events = history(kept);
   let paused = false, missed = 0;
   const view = {
-    page: "events", title: "Events", history: 200,
-    query: prefix ? "prefix=" + encode(prefix) : "",
+    page: "events", title: "Events", last: kept,
+    get query() { return (prefix ? "prefix=" + encode(prefix) : "") + renewalsFilter(); },
     async load(min, signal) {
       return (await events.setTime(signal)).body.applied_index;
     },
@@ -78,13 +89,14 @@ export function feed(prefix) {
       if (kind === "change" && from.id === "events-prefix") location.hash = from.value ? "#/events/" + encodeURIComponent(from.value) : "#/events";
     },
     act(act) {
+      if (act === "renewals") return events.clear(view);
       if (act !== "pause") return;
       [paused, missed] = [!paused, 0];
       view.changed();
     },
     render: () => [el("h1", {}, "Events"), el("div", { class: "bar-of-tools", "data-key": "tools" },
       el("label", {}, "Names that begin with", el("input", { id: "events-prefix", type: "search", value: prefix, autocomplete: "off", spellcheck: "false", size: 18 })),
-      button(paused ? "Go on" : "Pause", "pause"), missed ? el("span", { class: "note" }, plural(missed, "event") + " not shown") : null),
+      button(paused ? "Go on" : "Pause", "pause"), renewalsButton(), missed ? el("span", { class: "note" }, plural(missed, "event") + " not shown") : null),
     el("div", { "data-key": "events" }, events.render("Events, newest first"))],
   };
   return view;

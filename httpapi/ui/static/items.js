@@ -49,7 +49,7 @@ export function item(name) {
   const unaskable = name === "." || name === ".."; // browsers remove these from a path
 
   const view = {
-    page: "item", title: name, history: 500,
+    page: "item", title: name, last: 50,
     query: "name=" + encode(name),
     async load(min, signal) {
       try {

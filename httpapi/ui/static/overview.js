@@ -24,7 +24,7 @@ const asked = { prefix: "", facet: "all", order: "name" }; // stay when one come
 
 export function overview() {
   let cursors = [""], next = null, list = [], looked = 0, more = false, most = scanMost;
-  let cluster = null, storage = "", nodesAt = -Infinity;
+  let cluster = null, storage = "", version = "", nodesAt = -Infinity;
   const ages = new Map(); // of queues, by epoch and modified_index
 
   const listPath = (limit, cursor) => `/v1/semaphores?limit=${limit}&prefix=${encode(asked.prefix)}` + (cursor ? "&cursor=" + encode(cursor) : "");
@@ -50,6 +50,7 @@ export function overview() {
       again();
     },
     act(act, data) {
+      if (act === "create") return actions.create(view);
       if (act === "facet") asked.facet = data.facet;
       else if (act === "further") most += scanMost;
       else if (act === "next" && next) {
@@ -72,6 +73,8 @@ export function overview() {
   async function readNodes(signal) {
     const [status, ready] = await Promise.all([read("/v1/cluster", 0, signal), call("GET", "/readyz?verbose", { signal }).then((r) => r.body, (e) => e.text ?? "")]);
     cluster = status.body;
+    view.trouble = cluster.majority ? "" : "No majority";
+    version ||= await call("GET", "/version", { signal }).then((r) => String(r.body).trim(), () => "");
     storage = (/storage (.*)/.exec(ready)?.[1] ?? "").replace("the data folder can be written to", "has room");
     nodesAt = performance.now();
   }
@@ -114,20 +117,24 @@ export function overview() {
   function strip() {
     const head = el("div", { class: "bar-of-tools", "data-key": "cluster" }, el("h1", {}, "Cluster"), el("span", { class: "grow" }),
       button("Hand over leadership…", "lead"), button("Download backup…", "backup"));
+    const about = el("p", { class: "note", "data-key": "about" }, version ? `Signalbox ${version}, feature level ${cluster.level}. ` : null, cluster.cluster ? ["Cluster ", el("span", { class: "mono" }, cluster.cluster)] : null);
     const nodes = el("ul", { class: "nodes", "aria-label": "Nodes", "data-key": "nodes" }, cluster.members.map((m) => {
-      const own = m.id === cluster.node;
-      return el("li", { "data-key": m.id, class: m.leader ? "leads" : null },
-        el("strong", {}, m.id), el("span", { class: m.leader ? "tag strong" : "tag" }, m.leader ? "leader" : m.voter ? "follower" : "no vote yet"), own ? el("span", { class: "tag" }, "this node") : null,
-        el("dl", {}, el("dt", {}, "Lag"), el("dd", {}, m.lag === 0 ? "none" : plural(m.lag, "entry", "entries")),
-          el("dt", {}, "Last contact"), el("dd", {}, own ? "here" : m.last_contact_ms === null ? "never" : m.last_contact_ms < 2000 ? "now" : duration(m.last_contact_ms) + " ago"),
-          own && storage || m.storage ? [el("dt", {}, "Disk"), el("dd", {}, own && storage ? storage : disks[m.storage])] : null));
+      const own = m.id === cluster.node, down = m.state === "down";
+      const disk = own && storage ? storage : disks[m.storage] ?? "unknown";
+      return el("li", { "data-key": m.id, class: down ? "down" : m.leader ? "leads" : null },
+        el("strong", {}, m.id), down ? el("span", { class: "tag bad" }, "down") : null, el("span", { class: m.leader && !down ? "tag strong" : "tag" }, m.leader ? "leader" : m.voter ? "follower" : "no vote yet"), own ? el("span", { class: "tag" }, "this node") : null,
+        el("dl", {}, el("dt", {}, "Lag"), el("dd", {}, m.lag === null ? "unknown" : m.lag === 0 ? "none" : plural(m.lag, "entry", "entries")),
+          el("dt", {}, "Last contact"), el("dd", {}, own ? "here" : m.last_contact_ms === null ? (down ? "not since this node started" : "never") : m.last_contact_ms < 2000 ? "now" : duration(m.last_contact_ms) + " ago"),
+          el("dt", {}, "Disk"), el("dd", {}, disk)));
     }));
-    const alert = cluster.leader === null ? el("p", { class: "panel warn", "data-key": "leaderless" }, "No node leads now: requests wait for up to 5 s, and lease time stands still.") : null;
-    return [head, alert, nodes];
+    const voters = cluster.members.filter((m) => m.voter), up = voters.filter((m) => m.state === "up").length;
+    const alert = !cluster.majority ? el("p", { class: "panel warn", role: "alert", "data-key": "majority" }, el("strong", {}, "No majority. "), `This node reaches ${count(up)} of ${count(voters.length)} voting nodes, itself included, and ${count(Math.floor(voters.length / 2) + 1)} are needed: nothing can be changed, and lease time stands still.`)
+      : cluster.leader === null ? el("p", { class: "panel warn", "data-key": "leaderless" }, "No node leads now: requests wait for up to 5 s, and lease time stands still.") : null;
+    return [head, about, alert, nodes];
   }
 
   function tools() {
-    return [el("h2", {}, "Semaphores"), el("div", { class: "bar-of-tools" },
+    return [el("h2", {}, "Semaphores"), el("div", { class: "bar-of-tools" }, button("Create…", "create"),
       el("label", {}, "Begins with", el("input", { id: "prefix", type: "search", value: asked.prefix, autocomplete: "off", spellcheck: "false", size: 18 })),
       el("div", { class: "group", role: "group", "aria-label": "Show" }, Object.entries(facets).map(([key, text]) => button(text, "facet", { facet: key }, { "aria-pressed": String(asked.facet === key) }))),
       el("label", {}, "Order", el("select", { id: "order" }, [["name", "by name"], ["queue", "longest queue first"], ["use", "fullest first"]].map(([value, text]) => el("option", { value, selected: asked.order === value }, text)))))];

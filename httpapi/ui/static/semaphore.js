@@ -1,5 +1,5 @@
 // One semaphore: who holds it, who waits and why, and what happened last.
-import { el, table, meter, button, sessionLink, semaphoreLink, link, metadata, figures, count, plural, age, left, copyable, quoted } from "./dom.js";
+import { el, table, meter, button, sessionLink, semaphoreLink, meet, called, link, metadata, figures, count, plural, age, left, copyable, quoted } from "./dom.js";
 import { read, path, encode, curl, verb } from "./api.js";
 import { history } from "./events.js";
 import { listed, pageSize } from "./pages.js";
@@ -12,7 +12,7 @@ export function semaphore(name) {
   const unaskable = name === "." || name === ".."; // browsers remove these from a path
 
   const view = {
-    page: "semaphore", title: name, history: 500,
+    page: "semaphore", title: name, last: 50,
     query: "name=" + encode(name),
     async load(min, signal) {
       try {
@@ -20,6 +20,7 @@ export function semaphore(name) {
         if (!s) await events.setTime(signal);
         if (!unaskable) await Promise.all([lists.holders.load(got.body.holders, got.body.holder_count, got.index, signal), lists.waiters.load(got.body.waiters, got.body.waiter_count, got.index, signal)]);
         [s, gone, view.problem, view.contact] = [got.body, false, null, got.contact];
+        for (const one of [...s.holders, ...lists.holders.rows, ...lists.waiters.rows]) meet(one.session, one.metadata);
         return got.index;
       } catch (e) {
         if (e.status === 404 && s) gone = true;
@@ -66,10 +67,10 @@ export function semaphore(name) {
     const rows = lists.holders.rows.map((h) => ({
       key: h.session || "token " + h.token, kinds: ["", "num", "num"],
       cells: [sessionLink(h.session), count(h.count), String(h.token), age(h.held_ms), h.revoked ? "" : left(h.expires_in_ms),
-        h.revoked ? [el("span", { class: "tag" }, "revoked"), h.reason ? " " + h.reason : null] : metadata(h.metadata), h.revoked || !h.session ? "" : button("Revoke…", "revoke", { session: h.session }, { class: "quiet", "aria-label": `Revoke the lease of session ${h.session}` })],
+        h.revoked ? [el("span", { class: "tag" }, "revoked"), h.reason ? " " + h.reason : null] : metadata(h.metadata), h.revoked || !h.session ? "" : button("Revoke…", "revoke", { session: h.session }, { class: "quiet", "aria-label": `Revoke the lease of ${called(h.session)}` })],
     }));
     return el("section", { "data-key": "holders" }, el("h2", {}, "Holders ", el("span", { class: "note" }, count(s.holder_count))), lists.holders.steps(s.holder_count),
-      rows.length ? table("Holders", ["Session", "#Permits", "#Token", "Held for", "Time left", "Client", ""], rows) : el("p", { class: "note" }, s.held ? "" : "None."));
+      rows.length ? table("Holders", ["Client", "#Permits", "#Token", "Held for", "Time left", "Metadata", ""], rows) : el("p", { class: "note" }, s.held ? "" : "None."));
   }
 
   function queue() {
@@ -77,10 +78,10 @@ export function semaphore(name) {
     const rows = waiters.map((w, i) => ({
       key: w.session + " " + w.position, kinds: ["num", "", "num"],
       cells: [String(w.position), sessionLink(w.session), count(w.count), age(w.waiting_ms), why(w, waiters[i - 1]), [w.unowned ? el("span", { class: "tag" }, "no owner") : null, metadata(w.metadata)],
-        w.session && button("Withdraw…", "withdraw", { session: w.session }, { class: "quiet", "aria-label": `Withdraw the request of session ${w.session}` })],
+        w.session && button("Withdraw…", "withdraw", { session: w.session }, { class: "quiet", "aria-label": `Withdraw the request of ${called(w.session)}` })],
     }));
     return el("section", { "data-key": "queue" }, el("h2", {}, "Waiting ", el("span", { class: "note" }, count(s.waiter_count))), lists.waiters.steps(s.waiter_count),
-      rows.length ? table("Waiting, in order", ["#Place", "Session", "#Permits", "Waits for", "Why", "Client", ""], rows) : el("p", { class: "note" }, "No request waits."));
+      rows.length ? table("Waiting, in order", ["#Place", "Client", "#Permits", "Waits for", "Why", "Metadata", ""], rows) : el("p", { class: "note" }, "No request waits."));
   }
 
   // why links to what stands before a request: the one before it, the holders, or the

@@ -1,10 +1,38 @@
-// One session: what it holds, and what it waits for.
-import { el, table, button, semaphoreLink, itemLink, metadata, figures, count, age, left, duration, copyable } from "./dom.js";
+// Sessions: all of them, page by page, and one with what it holds and what it waits for.
+import { el, table, button, sessionName, sessionLink, meet, semaphoreLink, itemLink, metadata, figures, count, age, left, duration, copyable } from "./dom.js";
 import { read, path, encode, curl, verb } from "./api.js";
-import { history } from "./events.js";
+import { history, renewalsFilter, renewalsButton } from "./events.js";
 import { obstacles } from "./semaphore.js";
-import { sliced } from "./pages.js";
+import { sliced, listed } from "./pages.js";
 import * as actions from "./actions.js";
+
+export function sessions() {
+  const list = listed("sessions", "/v1/sessions");
+  const some = (all, link) => [all.slice(0, 3).flatMap((one, i) => [i ? ", " : "", link(one)]), all.length > 3 ? ` and ${count(all.length - 3)} more` : ""];
+  const view = {
+    page: "sessions", title: "Sessions", rest: 500, every: 2000,
+    query: "renewals=false",
+    async load(min, signal) {
+      const got = await list.load([], Infinity, min, signal);
+      view.contact = got.contact;
+      for (const s of list.rows) meet(s.session, s.metadata);
+      return got.index;
+    },
+    event: (kind, data) => Boolean(data.session),
+    act(act) {
+      if (act !== "next" && act !== "previous") return;
+      list.step(act);
+      view.changed();
+    },
+    render: () => [el("h1", {}, "Sessions"), el("div", { "data-key": "list" }, list.rows.length ? [list.steps(Infinity), rows()] : el("p", { class: "panel" }, "No session lives."))],
+  };
+  const rows = () => table("Sessions", ["Client", "Holds", "#Waits", "Time left"], list.rows.map((s) => ({
+    key: s.session, kinds: ["", "", "num"],
+    cells: [sessionLink(s.session), [some(s.leases.filter((l) => !l.revoked).map((l) => l.semaphore), semaphoreLink), s.items.length ? [" items: ", some(s.items, itemLink)] : null],
+      s.waiting_count ? count(s.waiting_count) : "", left(s.expires_in_ms)],
+  })));
+  return view;
+}
 
 export function session(id) {
   let s = null, over = null;
@@ -12,13 +40,14 @@ export function session(id) {
   const events = history(50);
 
   const view = {
-    page: "session", title: "Session " + id, history: 500,
-    query: "session=" + encode(id),
+    page: "session", title: "Session " + id, last: 50,
+    get query() { return "session=" + encode(id) + renewalsFilter(); },
     async load(min, signal) {
       try {
         const got = await read(path`/v1/sessions/${id}`, min, signal);
         if (!s) await events.setTime(signal);
         [s, over, view.problem, view.contact] = [got.body, null, null, got.contact];
+        meet(id, s.metadata);
         return got.index;
       } catch (e) {
         if ((e.status === 404 || e.status === 410) && s) over = e;
@@ -32,19 +61,20 @@ export function session(id) {
       if (act === "end") actions.endSession(view, s);
       else if (act === "revoke") actions.revoke(view, data.semaphore, 0, s.leases.find((l) => l.semaphore === data.semaphore));
       else if (act === "withdraw") actions.withdraw(view, data.semaphore, id);
+      else if (act === "renewals") events.clear(view);
       else if (act === "next" || act === "previous") {
         lists[data.list].step(act);
         view.changed();
       }
     },
     render() {
-      if (over) return [el("h1", {}, "Session ", el("span", { class: "mono" }, id)), el("p", { class: "panel", "data-key": "over" }, "This session is over. ", over.message), happened()];
+      if (over) return [el("h1", {}, "Session ", sessionName(id)), el("p", { class: "panel", "data-key": "over" }, "This session is over. ", over.message), happened()];
       return [head(), leases(), items(), waits(), waitList(), happened(), commands()];
     },
   };
 
   const head = () => el("div", { "data-key": "head" },
-    el("div", { class: "bar-of-tools" }, el("h1", {}, "Session ", el("span", { class: "mono" }, id)), el("span", { class: "grow" }), button("End session…", "end")),
+    el("div", { class: "bar-of-tools" }, el("h1", {}, "Session ", sessionName(id)), el("span", { class: "grow" }), button("End session…", "end")),
     figures([["time left", left(s.expires_in_ms)], ["given by each renewal", duration(s.ttl_ms)], ["leases", count(s.leases.length)], ["waiting", count(s.waiting_count)]]),
     s.one_shot ? el("p", { class: "note" }, "Made for one acquire: it ends with its lease.") : null,
     Object.keys(s.metadata).length ? el("p", {}, metadata(s.metadata)) : null);
@@ -71,7 +101,7 @@ export function session(id) {
     cells: [e.deleted ? e.name + " (deleted)" : semaphoreLink(e.name), count(e.wanted), count(e.granted), e.position ? String(e.position) : "", e.position ? age(e.waiting_ms) : ""],
   })))]) : null);
 
-  const happened = () => part("events", "Last events", events.render("Last events, newest first", "session"));
+  const happened = () => part("events", ["Last events ", renewalsButton()], events.render("Last events, newest first", "session"));
   const commands = () => part("commands", "The same from a terminal", [copyable("Read this session", curl(path`/v1/sessions/${id}`)), copyable("Follow its events", curl(`/v1/events?session=${encode(id)}`, "-N")),
     copyable("Show why its requests wait", verb("why", [id])), copyable("Release all that it holds", verb("release", [id])), copyable("End it, as an operator", verb("end", [id])),
     ...s.leases.filter((l) => !l.revoked).slice(0, 5).map((l) => copyable(`Take ${l.semaphore} away, as an operator`, verb("revoke", [l.semaphore, id])))]);

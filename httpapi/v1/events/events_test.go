@@ -119,7 +119,7 @@ func TestEventsBeginWithTheLast(t *testing.T) {
 			"?last=2": {"604.1 session-renewed", "605.1 session-renewed"}, "?last=2&renewals=false": {"4.1 session-opened", "5.1 waiting"}, "?last=3&name=other": nil,
 			"?last=1&renewals=true": {"605.1 session-renewed"}, "?since=603&renewals=false": nil,
 		} {
-			a.Node.StatusNow.Leader = "" // it needs none
+			a.Node.StatusNow.Leader = "" // the stream needs no leader
 			w := watchEvents(t, a.Handler, query)
 			synctest.Wait()
 			w.is(want...)

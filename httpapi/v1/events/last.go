@@ -62,7 +62,7 @@ func (ask *eventsQuery) countBack(m *fsm.Machine, page []replica.EventEntry, lef
 			}
 			left--
 			*start = replica.EventID{Index: entry.Index, Ordinal: entry.Before + i}
-			if start.Ordinal == 0 { // the entry is sent whole
+			if start.Ordinal == 0 { // the whole entry follows
 				start.Index--
 			}
 		}
