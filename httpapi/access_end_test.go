@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,6 +89,34 @@ func TestEndOfATokenEndsItsRequests(t *testing.T) {
 		(<-otherQuery).Is(200)
 		end("root")
 		(<-otherEvents).Is(200)
+	})
+}
+
+// arriving is a body whose next part does not come in time.
+type arriving func()
+
+// Read implements io.Reader.
+func (stops arriving) Read([]byte) (int, error) {
+	stops()
+	return 0, os.ErrDeadlineExceeded
+}
+
+// TestEndOfATokenWithHalfABody: what the reply says is that the token has ended, and not that its body did not come.
+func TestEndOfATokenWithHalfABody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, end := endingTokens(t)
+		for who, status := range map[string]int{"root": 408, "ci": 401} {
+			r := httptest.NewRequest("POST", "/v1/sessions", arriving(func() {
+				if status == 401 {
+					end(who)
+				}
+			}))
+			r.Header.Set("Authorization", strings.TrimPrefix(as(who), "Authorization: "))
+			w := httptest.NewRecorder()
+			if a.Handler.ServeHTTP(w, r); w.Code != status {
+				t.Errorf("%d instead of %d: %s", w.Code, status, w.Body)
+			}
+		}
 	})
 }
 

@@ -288,22 +288,28 @@ func follow(t *testing.T, address, since, end string, header string) (names []st
 	return nil, ""
 }
 
-// TestRateOfAnIdentity: requests beyond the rate have no effect, for each identity by
-// itself and in the form of each API.
-func TestRateOfAnIdentity(t *testing.T) {
-	path := accessFile(t, twoTeams...)
+// limitedTokens are those of clients, the first of which has a limit.
+func limitedTokens(t *testing.T, limit string, clients ...client) *access.Tokens {
+	t.Helper()
+	path := accessFile(t, clients...)
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
+	if err == nil {
+		err = os.WriteFile(path, []byte(strings.Replace(string(text), "[[token]]", "[[token]]\n"+limit, 1)), 0o600)
 	}
-	slow := strings.Replace(string(text), "[[token]]", "[[token]]\nrequests_per_second = 3", 1) // of ci, the first
-	if err := os.WriteFile(path, []byte(slow), 0o600); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 	tokens, err := access.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return tokens
+}
+
+// TestRateOfAnIdentity: requests beyond the rate have no effect, for each identity by
+// itself and in the form of each API.
+func TestRateOfAnIdentity(t *testing.T) {
+	tokens := limitedTokens(t, "requests_per_second = 3", twoTeams...)
 	a := apitest.New(t, func(cfg *apitest.Config) {
 		cfg.Exchange.Tokens = tokens
 		withThrottle(cfg)

@@ -60,7 +60,9 @@ func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
 		c.SetRequest(r.WithContext(ctx))
 		defer c.SetRequest(r)
 		err = next(c)
-		if ended := context.Cause(ctx); ended != nil && errors.Is(err, context.Canceled) && r.Context().Err() == nil {
+		var p *exchange.Problem
+		half := errors.As(err, &p) && p.Code == "request-timeout" // of its body has come
+		if ended := context.Cause(ctx); ended != nil && (half || errors.Is(err, context.Canceled)) && r.Context().Err() == nil {
 			return ended // the token has, and not the client
 		}
 		return err

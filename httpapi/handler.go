@@ -51,6 +51,8 @@ type Config struct {
 	// name is allowed.
 	Hosts []string
 
+	IdleTimeout time.Duration // of a connection without a request; default DefaultIdleTimeout
+
 	MaxConnections int // open at a time, and requests under way; default 10,000
 
 	TLS *tls.Config // of the Server; nil: without TLS
@@ -84,6 +86,7 @@ func New(cfg Config) (*Handler, error) {
 		return nil, err
 	}
 	exchange.SetDefault(&cfg.MaxConnections, DefaultConnections)
+	exchange.SetDefault(&cfg.IdleTimeout, DefaultIdleTimeout)
 	e := echo.New()
 	h := &Handler{cfg: cfg, x: cfg.Exchange, native: v1.New(cfg.Exchange, cfg.Native), echo: e,
 		owners: map[string]*exchange.Dialect{}, hosts: newHosts(cfg.Hosts), connections: &connections{most: int64(cfg.MaxConnections)}}

@@ -20,6 +20,11 @@ type Server struct {
 	fresh map[net.Conn]struct{} // connections that have sent no request yet
 }
 
+// DefaultIdleTimeout is how long a connection without a request stays open unless configured otherwise: twice as long
+// as common balancers keep theirs. One that the node closes first may take a request with it, which the
+// balancer answers 502.
+const DefaultIdleTimeout = 2 * time.Minute
+
 // headBytes is the most that a request's head may have, less the 4 KiB that
 // net/http reads on beyond its limit: 16 KiB in all.
 const headBytes = 16<<10 - 4<<10
@@ -48,7 +53,7 @@ func NewServer(h *Handler) *Server {
 	s.http = &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
-		IdleTimeout:       60 * time.Second,
+		IdleTimeout:       h.cfg.IdleTimeout,
 		MaxHeaderBytes:    headBytes,
 		// net/http's own handler of OPTIONS * waits for a body without end.
 		DisableGeneralOptionsHandler: true,

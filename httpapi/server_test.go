@@ -231,3 +231,17 @@ func TestShutdownIsBounded(t *testing.T) {
 		t.Errorf("Serve: %v", err)
 	}
 }
+
+// TestIdleConnectionEnds: a connection without a request ends after the configured time, by default one that is
+// longer than balancers keep theirs.
+func TestIdleConnectionEnds(t *testing.T) {
+	_, _, address := apitest.Serve(t, func(cfg *apitest.Config) { cfg.HTTP.IdleTimeout = 50 * time.Millisecond })
+	conn, err := net.Dial("tcp", address)
+	must(t, err)
+	defer conn.Close()
+	must(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	fmt.Fprintf(conn, "GET /livez HTTP/1.1\r\nHost: n1\r\n\r\n")
+	if reply, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(reply), "HTTP/1.1 200") || httpapi.DefaultIdleTimeout < 90*time.Second {
+		t.Errorf("%q, %v; %v", reply, err, httpapi.DefaultIdleTimeout)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -60,6 +61,7 @@ type config struct {
 	exchange          exchange.Config // its limits
 	native            v1.Config
 	connections       int // to the API
+	idleTimeout       time.Duration
 
 	hooks struct { // for tests; nil: none
 		store   func(*store.Options)
@@ -89,6 +91,7 @@ func defaultConfig() config {
 		exchange:          exchange.Config{}.WithDefaults(),
 		native:            v1.Config{}.WithDefaults(),
 		connections:       httpapi.DefaultConnections,
+		idleTimeout:       httpapi.DefaultIdleTimeout,
 	}
 }
 

@@ -53,6 +53,7 @@ func addLimits(flags *pflag.FlagSet, c *config) {
 	limits.IntVar(&c.native.BatchSize, "max-batch", c.native.BatchSize, "operations in a batch; one that lists semaphores counts as many")
 	limits.DurationVar(&x.MaxWait, "max-wait", x.MaxWait, "how long one request may wait")
 	limits.DurationVar(&x.BodyTimeout, "body-timeout", x.BodyTimeout, "for a body to arrive, and for a reply to leave")
+	limits.DurationVar(&c.idleTimeout, "idle-timeout", c.idleTimeout, "how long a connection to the API stays open without a request; longer than a balancer keeps its own")
 	limits.IntVar(&c.connections, "max-connections", c.connections, "connections to the API; some more are kept for probes")
 	limits.Var((*size)(&x.BodyMemory), "max-body-memory", "what bodies that are being received may take in all, beyond 4KiB each")
 	limits.Var((*size)(&x.ReplyMemory), "max-reply-memory", "what replies that clients have not taken may take in all, beyond 16KiB each")

@@ -171,6 +171,7 @@ func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
 		CORS:           c.cors,
 		Hosts:          c.allowedHosts(),
 		MaxConnections: c.connections,
+		IdleTimeout:    c.idleTimeout,
 		TLS:            n.certs.apiTLS(),
 	}
 	if n.traces != nil {

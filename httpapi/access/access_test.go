@@ -190,14 +190,14 @@ const someHash = `hash = "sha256:00000000000000000000000000000000000000000000000
 
 func TestFile(t *testing.T) {
 	found, err := access.ParseText("[[token]]\nname = \"ci\"\n" + someHash + "\nscopes = [\"read\", \"use\"]\nprefixes = [\"db\", \"ci/\"]\n" +
-		"sessions = 1\nleases = 2\nwaiting = 3\nrequests_per_second = 4\n[[token]]\nname = \"root@x\"\nscopes = [\"admin\"]\n")
+		"sessions = 1\nleases = 2\nwaiting = 3\nrequests_per_second = 4\nwatchers = 5\n[[token]]\nname = \"root@x\"\nscopes = [\"admin\"]\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "{ci use [ci/ db] {1 2 3} 4}{root@x admin [] {0 0 0} 0}"
+	want := "{ci use [ci/ db] {1 2 3} 4 5}{root@x admin [] {0 0 0} 0 0}"
 	got := ""
 	for _, id := range found {
-		got += fmt.Sprint("{", id.Name, " ", id.Scope, " ", id.Prefixes, " ", id.Limits, " ", id.PerSecond, "}")
+		got += fmt.Sprint("{", id.Name, " ", id.Scope, " ", id.Prefixes, " ", id.Limits, " ", id.PerSecond, " ", id.Watchers, "}")
 	}
 	if got != want || found[1].Prefixes != nil {
 		t.Errorf("read %s, want %s", got, want)

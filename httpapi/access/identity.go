@@ -72,7 +72,7 @@ func (d *Denied) Error() string {
 	case d.Semaphore != "":
 		return "No prefix of this identity covers the name. An operator adds prefixes to its token."
 	case d.AllNames:
-		return "This shows names of all prefixes, and the identity may not read all."
+		return "This concerns the names of all prefixes, and the identity may not read all."
 	case d.Unnamed:
 		return "This names no semaphore that a prefix of this identity could cover: a restore names its leases, and a session with an id derived from names is reached through its own interface."
 	case d.Needs == 0:
@@ -100,6 +100,9 @@ func (id *Identity) Sees(name string) bool {
 func (id *Identity) MayName(name string) error {
 	if id.Sees(name) {
 		return nil
+	}
+	if name == "" { // the beginning of every name
+		return &Denied{AllNames: true}
 	}
 	return &Denied{Semaphore: name}
 }

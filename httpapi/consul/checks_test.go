@@ -137,7 +137,7 @@ func TestUncleanPaths(t *testing.T) {
 	}
 	for _, key := range []string{"a%2F%2Fb", "%2e%2e", "a/%2E", "a%2F..%2Fb", "...", "a/..b", "+", "a%2541", "%E2%82%AC"} {
 		s.Is(s.Ask("PUT /v1/kv/"+key+"?raw", key), yes)
-		s.Is(s.Ask("GET /v1/kv/"+key+"?raw", ""), "200 text "+key)
+		s.Is(s.Ask("GET /v1/kv/"+key+"?raw", ""), "200 raw "+key)
 	}
 	s.Is(s.Ask("GET /v1/kv/?keys", ""), `200 json ["+","..","...","a%41","a/.","a/../b","a/..b","a//b","€"]`)
 }

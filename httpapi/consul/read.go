@@ -129,7 +129,7 @@ func (k keys) show(c echo.Context, q *query, of turns.Keys, l *list) (index uint
 	case !of.Below && q.has("raw"):
 		r = notFound
 		index, err = k.walk(c, of, func(i *item) error {
-			r = reply{http.StatusOK, plainText, []byte(i.Value)}
+			r = reply{http.StatusOK, "text/plain", []byte(i.Value)} // the bytes may be of any charset
 			return nil
 		})
 		if header := c.Response().Header(); r.status == http.StatusOK {

@@ -74,6 +74,9 @@ func TestTokens(t *testing.T) {
 		if got.Status != c.status || strings.Contains(got.Body, "secret-") {
 			t.Errorf("%s %v: %s, want %d", c.line, c.headers, got, c.status)
 		}
+		if ofAll := strings.Contains(c.line, "kv/?"); c.status == 403 && strings.Contains(got.Body, "all prefixes") != ofAll {
+			t.Errorf("%s: refused with %s", c.line, got.Body)
+		}
 		if c.status == 403 && got.ContentType != "text/plain; charset=utf-8" {
 			t.Errorf("%s: refused as %s", c.line, got.ContentType)
 		}

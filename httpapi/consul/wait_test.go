@@ -152,7 +152,7 @@ func TestWaitsEnd(t *testing.T) {
 			t.Errorf("hung up: %s", got)
 		}
 		s.Handler.EndWaits()
-		s.Is(<-key, "200 text x")
+		s.Is(<-key, "200 raw x")
 		s.Is(<-sessions, "200 json []")
 	})
 }
@@ -181,7 +181,7 @@ func TestCutOffNodeEndsWaits(t *testing.T) {
 		}
 		c.Net.Rejoin(cut)
 		c.AwaitReady()
-		s.Is(s.Ask("GET /v1/kv/a?consistent&raw", ""), "200 text x")
+		s.Is(s.Ask("GET /v1/kv/a?consistent&raw", ""), "200 raw x")
 	})
 }
 
@@ -198,7 +198,7 @@ func TestLeaderDiesBesideWaits(t *testing.T) {
 			t.Fatalf("ended by an election: %s", <-waiting)
 		}
 		s.Is(s.Ask("PUT /v1/kv/a", "y"), yes)
-		s.Is(<-waiting, "200 text y")
+		s.Is(<-waiting, "200 raw y")
 	})
 }
 

@@ -30,8 +30,9 @@ type slot struct {
 }
 
 // NewShare returns a share of an eighth of the processors, and of half of one at least.
-func NewShare() *Share {
-	slots := max(1, runtime.GOMAXPROCS(0)/4)
+func NewShare() *Share { return newShare(max(1, runtime.GOMAXPROCS(0)/4)) }
+
+func newShare(slots int) *Share {
 	s := &Share{make(chan *slot, slots)}
 	for range slots {
 		s.free <- &slot{}

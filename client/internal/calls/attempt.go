@@ -208,7 +208,7 @@ func ownTransport() *http.Transport {
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           dialer.DialContext,
 		TLSHandshakeTimeout:   5 * time.Second,
-		IdleConnTimeout:       45 * time.Second, // nodes close theirs after 60 s
+		IdleConnTimeout:       45 * time.Second, // nodes close theirs after 2 minutes, proxies after 60 s
 		MaxIdleConnsPerHost:   64,
 		ForceAttemptHTTP2:     true,
 		ExpectContinueTimeout: time.Second,

@@ -188,7 +188,7 @@ type Answer struct {
 
 // String returns the reply as scripts write it.
 func (a Answer) String() string {
-	kind := map[string]string{"text/plain; charset=utf-8": "text", "application/json": "json", "application/json; charset=utf-8": "utf8json", "": "bare", "application/problem+json": "problem"}[a.ContentType]
+	kind := map[string]string{"text/plain; charset=utf-8": "text", "text/plain": "raw", "application/json": "json", "application/json; charset=utf-8": "utf8json", "": "bare", "application/problem+json": "problem"}[a.ContentType]
 	if kind == "" {
 		kind = a.ContentType
 	}

@@ -24,6 +24,9 @@ const (
 	// eventsFlush is the number of bytes after which events are sent, though there are more.
 	eventsFlush = 64 << 10
 
+	// pageCost is the least that a stream's turn counts as: a write and what it wakes.
+	pageCost = 20 * time.Microsecond
+
 	headerLastEvent = "Last-Event-Id"
 )
 
@@ -154,7 +157,7 @@ func (e *API) follow(ctx context.Context, s *stream, ask eventsQuery) error {
 	idle := time.NewTimer(eventsKeepAlive)
 	defer idle.Stop()
 	for {
-		end, err := e.x.Turn(ctx, 0)
+		end, err := e.x.Turn(ctx, pageCost)
 		if err != nil {
 			return nil // the client is gone
 		}
