@@ -351,10 +351,19 @@ func (m *Machine) checkEnded() error {
 	return nil
 }
 
-// checkOwners: the counts of each owner are those of its keys, and of its sessions with
-// their leases and requests.
+// checkOwners: the counts of each owner are those of its keys, of its sessions with their
+// leases and requests, and of its shares.
 func (m *Machine) checkOwners() error {
 	found := map[string]owned{}
+	m.countShares(func(owner string, more owned) {
+		if owner == "" {
+			return
+		}
+		has := found[owner]
+		has.semaphores, has.notices = has.semaphores+more.semaphores, has.notices+more.notices
+		has.items, has.itemBytes = has.items+more.items, has.itemBytes+more.itemBytes
+		found[owner] = has
+	})
 	for _, k := range m.keys.all() {
 		if k.owner == "" {
 			continue
@@ -377,6 +386,24 @@ func (m *Machine) checkOwners() error {
 		return errors.New("the records of an owner are counted wrongly")
 	}
 	return nil
+}
+
+// countShares yields what each record of what all share counts for its owner.
+func (m *Machine) countShares(yield func(owner string, more owned)) {
+	for _, r := range m.byName {
+		yield(m.semaphores.at(r).owner, owned{semaphores: 1})
+	}
+	for _, n := range m.notices.all() {
+		yield(n.owner, owned{notices: 1})
+	}
+	for _, i := range m.items.all() {
+		yield(i.owner, owned{items: 1, itemBytes: i.bytes()})
+	}
+	for _, s := range m.sessions.all() {
+		if s.terms != nil {
+			yield(s.owner, owned{itemBytes: s.terms.bytes()})
+		}
+	}
 }
 
 // checkEntries: every entry of a wait list is reachable from its session and, while that

@@ -19,6 +19,7 @@ type semaphore struct {
 	metadata []Pair // immutable
 	modified uint64 // index of the last entry that changed permits, offset, leases or waiters
 	version  uint64 // of permits, level and metadata: starts at 1, rises at each change; 0 if made at level 0
+	owner    string // the identity that made it, which has a share of the names
 
 	// line is derived: its waiting requests, nil while there is none. It belongs to the live
 	// machine: a frozen copy must not read it.
@@ -130,6 +131,7 @@ type notice struct {
 	dueMS     int64 // when it became due, in cluster time; 0 before that
 	due       bool
 	endsMS    int64 // when it ends unless it is due by then, in cluster time; 0: never, if made at level 0
+	owner     string
 
 	inSemaphore links // derived
 	inOrder     links // derived: among the notices that end by time
@@ -188,10 +190,11 @@ type item struct {
 	created uint64 // the number of the change that made it; no other item has it
 	version uint64 // the number of its last change
 	delayMS int64  // no session acquires it before this, in cluster time; 0: at any time
+	owner   string // the identity that made it, or last made it longer
 
 	inSession links // derived
 
-	shade bool // it has name, created and delayMS alone
+	shade bool // it has name, created, delayMS and owner alone
 }
 
 // folder is the memory of the items that were deleted from one folder of names.

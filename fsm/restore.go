@@ -218,6 +218,7 @@ func (b *builder) addSemaphore(d *decoder) {
 	if s.deleted {
 		return
 	}
+	b.m.count(s.owner, owned{semaphores: 1})
 	b.m.byName[s.name] = r
 	b.m.names.Set(s.name, r)
 }
@@ -229,7 +230,7 @@ func (b *builder) addSession(d *decoder) {
 	}
 	r := b.m.sessions.add(s)
 	b.m.bySession.Load(s.id, r) // they rise
-	b.m.count(s.owner, owned{sessions: 1})
+	b.m.count(s.owner, s.records())
 	b.m.deadlines.set(r, s.id, s.deadlineMS)
 	if s.terms != nil {
 		b.m.itemBytes += s.terms.bytes()
@@ -348,6 +349,7 @@ func (b *builder) addItem(d *decoder) {
 	}
 	r := b.m.items.add(i)
 	b.m.itemBytes += i.bytes()
+	b.m.count(i.owner, owned{items: 1, itemBytes: i.bytes()})
 	if i.shade {
 		b.m.fileShade(r)
 		return
