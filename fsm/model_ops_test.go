@@ -194,7 +194,7 @@ func (m *model) createOrOpen(c CreateSemaphore) Result {
 	return m.create(c.Name, c.Permits, c.Level, c.Metadata)
 }
 
-// sharer is whose share a new record counts in: nobody's below level 4.
+// sharer is the owner in whose share a new record counts, the empty one below level 4.
 func (m *model) sharer() string {
 	if m.level < 4 {
 		return ""

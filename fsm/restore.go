@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"slices"
 
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -110,14 +109,10 @@ const (
 	roomFor = 1 << 20
 )
 
-// makeRoom spares the largest indexes their growing, which is a quarter of the time to read a
-// large state.
+// makeRoom spares the largest index its growing, which is a part of the time to read a large
+// state.
 func (b *builder) makeRoom(tag byte, records int) {
-	switch tag {
-	case sectionSessions:
-		b.m.deadlines.due = slices.Grow(b.m.deadlines.due, records)
-		b.m.deadlines.at = slices.Grow(b.m.deadlines.at, records)
-	case sectionKeys:
+	if tag == sectionKeys {
 		byKey := make(map[keyName]ref, records)
 		maps.Copy(byKey, b.m.byKey)
 		b.m.byKey = byKey
