@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/tidwall/btree"
@@ -35,7 +34,7 @@ func (m *Machine) checkCounters() error {
 		return errors.New("index of names and semaphores differ")
 	case m.bySession.Len() != m.sessions.live:
 		return errors.New("index of ids and sessions differ")
-	case len(m.deadlines.due) != m.sessions.live:
+	case m.deadlines.due.length != m.sessions.live:
 		return errors.New("expiry index and sessions differ")
 	case len(m.byKey) != m.keys.live || len(m.byEnded) != m.ended.live:
 		return errors.New("index of keys or ended sessions differs")
@@ -131,7 +130,7 @@ func (m *Machine) sessionOf(id uint64) ref {
 
 func (m *Machine) checkSessions() error {
 	for r, s := range m.sessions.all() {
-		id, filed := s.id, m.deadlines.due[m.deadlines.at[r]-1]
+		id, filed := s.id, *m.deadlines.due.at(m.deadlines.place(r))
 		switch {
 		case m.sessionOf(id) != r || id == 0:
 			return fmt.Errorf("session %d is filed wrongly", id)
@@ -319,62 +318,6 @@ func (m *Machine) checkMemory() error {
 		if _, living := m.bySession.Get(id); living {
 			return fmt.Errorf("session %d lives and is remembered as ended", id)
 		}
-	}
-	return nil
-}
-
-// checkEnded: each end is filed once among those of its kind, and of its owner.
-func (m *Machine) checkEnded() error {
-	filed := 0
-	for _, kind := range m.ends {
-		owners := 0
-		kind.sizes.Scan(func(of endsOf) bool {
-			owned, size := kind.byOwner[of.owner], uint32(0)
-			for r := owned.first; r != 0; r = m.ended.at(r).inOwner.next {
-				if e := m.ended.at(r); e.owner == of.owner && m.endsLike(e.cause) == kind {
-					size++
-				}
-			}
-			if size == of.size && size == owned.size {
-				owners += int(size)
-			}
-			return true
-		})
-		if owners != kind.order.length() || owners > maxEnded || kind.sizes.Len() != len(kind.byOwner) {
-			return errors.New("too many ended sessions, or ones out of their order")
-		}
-		filed += owners
-	}
-	if filed != m.ended.live {
-		return errors.New("too many ended sessions, or ones out of their order")
-	}
-	return nil
-}
-
-// checkOwners: the counts of each owner are those of its keys, and of its sessions with
-// their leases and requests.
-func (m *Machine) checkOwners() error {
-	found := map[string]owned{}
-	for _, k := range m.keys.all() {
-		if k.owner == "" {
-			continue
-		}
-		has := found[k.owner]
-		has.keys, has.keyBytes = has.keys+1, has.keyBytes+k.bytes()
-		found[k.owner] = has
-	}
-	for _, s := range m.sessions.all() {
-		if s.owner == "" {
-			continue
-		}
-		has := found[s.owner]
-		has.sessions++
-		has.leases += int64(s.leases.length()) + int64(s.reserved)
-		has.waiting += int64(s.members)
-		found[s.owner] = has
-	}
-	if !maps.Equal(found, m.owned) {
-		return errors.New("the records of an owner are counted wrongly")
 	}
 	return nil
 }

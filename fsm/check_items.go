@@ -58,7 +58,7 @@ func (m *Machine) checkItem(r ref, i *item) error {
 		if m.byShade[i.name] != r || at.item != r || filed != 0 || i.created > m.changes {
 			return errors.New("its shade is filed wrongly")
 		}
-		if *i != (item{name: i.name, created: i.created, delayMS: i.delayMS, shade: true}) || i.delayMS == 0 {
+		if *i != (item{name: i.name, created: i.created, delayMS: i.delayMS, owner: i.owner, shade: true}) || i.delayMS == 0 {
 			return errors.New("its shade is more than a delay")
 		}
 	case filed != r:

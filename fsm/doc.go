@@ -84,5 +84,6 @@
 //   - restore.go: a machine from a snapshot
 //   - succeed.go: a machine from a backup that takes the place of a running cluster's
 //   - check.go: the invariants of the state
+//   - check_owners.go: the invariants of what owners have
 //   - check_items.go: the invariants of items
 package fsm

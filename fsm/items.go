@@ -97,13 +97,19 @@ func differs(rule Rule, version uint64) Result {
 }
 
 // roomForItems reports whether the bytes of items may grow by so many, with another item or
-// without. What does not grow is never refused.
-func (m *Machine) roomForItems(another bool, bytes int64, result *Result) bool {
-	if another && !within(int64(m.items.live), maxItems, RuleItems, result) {
+// without, and the records of the caller as it says. What does not grow is never refused.
+func (m *Machine) roomForItems(another bool, bytes int64, own owned, result *Result) bool {
+	if another && !within(int64(m.items.live), maxItems, RuleItems, result) ||
+		bytes > 0 && !within(m.itemBytes+bytes-1, maxItemBytes, RuleItemBytes, result) {
 		return false
 	}
-	return bytes <= 0 || within(m.itemBytes+bytes-1, maxItemBytes, RuleItemBytes, result)
+	has := m.owned[m.caller.Owner]
+	return m.withinShare(has.items, own.items, maxItems, RuleOwnerItems, result) &&
+		m.withinShare(has.itemBytes, own.itemBytes, maxItemBytes, RuleOwnerItemBytes, result)
 }
+
+// itemOf is what an item counts for its owner.
+func itemOf(i *item, sign int64) owned { return owned{items: sign, itemBytes: sign * i.bytes()} }
 
 // setItem gives an item a value, flags and a holder, and makes it if there is none. If all
 // three are as before, it changes nothing and takes no number. It reports whether there was
@@ -126,7 +132,14 @@ func (m *Machine) setItem(set item, cause Cause, result *Result) bool {
 	if r != 0 {
 		more -= before.bytes()
 	}
-	if !m.roomForItems(r == 0, more, result) {
+	var own owned
+	if set.owner = before.owner; !exists || more > 0 {
+		set.owner, own = m.caller.Owner, itemOf(&set, 1)
+		if r != 0 && before.owner == set.owner {
+			own = owned{itemBytes: more}
+		}
+	}
+	if !m.roomForItems(r == 0, more, own, result) {
 		result.Found, result.Created = false, false
 		return false
 	}
@@ -143,7 +156,11 @@ func (m *Machine) setItem(set item, cause Cause, result *Result) bool {
 		r = m.items.add(item{})
 	case before.shade:
 		m.unfileShade(&before)
+		fallthrough
+	default:
+		m.count(before.owner, itemOf(&before, -1))
 	}
+	m.count(set.owner, itemOf(&set, 1))
 	*m.items.mut(r) = set
 	if !exists {
 		m.itemNames.Set(set.name, r)
@@ -178,13 +195,16 @@ func (m *Machine) deleteItem(r ref, number uint64, cause Cause) {
 	m.itemNames.Delete(gone.name)
 	m.rememberDelete(gone.name, number)
 	m.effect(Effect{Kind: EffectItemDeleted, Item: gone.name, Version: number, Session: m.sessionID(gone.holder), Cause: cause})
+	m.itemBytes -= gone.bytes()
+	m.count(gone.owner, itemOf(&gone, -1))
 	if gone.delayMS <= m.nowMS {
-		m.itemBytes -= gone.bytes()
 		m.items.remove(r)
 		return
 	}
-	m.itemBytes -= int64(len(gone.value))
-	*m.items.mut(r) = item{name: gone.name, created: gone.created, delayMS: gone.delayMS, shade: true}
+	left := item{name: gone.name, created: gone.created, delayMS: gone.delayMS, owner: gone.owner, shade: true}
+	m.itemBytes += left.bytes()
+	m.count(left.owner, itemOf(&left, 1))
+	*m.items.mut(r) = left
 	m.fileShade(r)
 }
 
@@ -198,6 +218,7 @@ func (m *Machine) endHolding(r ref, cause Cause) {
 	if on != nil {
 		m.sessionChange = number
 		m.itemBytes -= on.bytes()
+		m.count(s.owner, owned{itemBytes: -on.bytes()})
 	} else {
 		on = &terms{}
 	}
@@ -260,6 +281,7 @@ func (m *Machine) dropShades() {
 		gone := *m.items.at(first.item)
 		m.unfileShade(&gone)
 		m.itemBytes -= gone.bytes()
+		m.count(gone.owner, itemOf(&gone, -1))
 		m.items.remove(first.item)
 	}
 }

@@ -153,8 +153,8 @@ func TestEndedSessionsAreRememberedOnce(t *testing.T) {
 	}
 	l.index++
 	l.m.Apply(l.index, EncodeEntry(0, list))
-	if l.m.ended.live != 2 || l.m.ended.slots != 2 {
-		t.Errorf("%d are remembered, in %d slots", l.m.ended.live, l.m.ended.slots)
+	if l.m.ended.live != 2 || len(l.m.ended.pages) != 1 {
+		t.Errorf("%d are remembered, in %d pages", l.m.ended.live, len(l.m.ended.pages))
 	}
 	if err := l.m.check(); err != nil {
 		t.Error(err)

@@ -87,12 +87,13 @@ type indexes struct {
 	byShade      map[string]ref         // shades by name
 	shades       *btree.BTreeG[shade]
 	byFolder     btree.Map[string, ref]
-	folderOrder  list  // the folder with the oldest last delete first
-	deletedNames int   // invariant: the names of all folders
-	itemBytes    int64 // invariant: the sum of the bytes of items, shades and terms
-	keyBytes     int64 // invariant: the sum of the keys' bytes
-	reserved     int64 // invariant: the number of leases that waiting requests may become
-	members      int   // invariant: the members of all waiting requests
+	folderOrder  list    // the folder with the oldest last delete first
+	peaks        [14]int // of the maps among these, see trim
+	deletedNames int     // invariant: the names of all folders
+	itemBytes    int64   // invariant: the sum of the bytes of items, shades and terms
+	keyBytes     int64   // invariant: the sum of the keys' bytes
+	reserved     int64   // invariant: the number of leases that waiting requests may become
+	members      int     // invariant: the members of all waiting requests
 }
 
 // Machine is the state machine. One goroutine at a time may use it, see the package
@@ -182,6 +183,7 @@ func (m *Machine) Apply(index uint64, data []byte) *Applied {
 	m.applied = nil
 	applied.Effects = m.takeEffects()
 	m.keepUnserved()
+	m.trim()
 	applied.MoreDue = m.MoreDue()
 	m.chain(index, data, applied)
 	return applied

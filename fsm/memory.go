@@ -6,8 +6,8 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// The machine remembers for a while how sessions ended. The ends are of three kinds, so that
-// none pushes out another: those by operators, which stand against a restore; those by
+// The machine remembers for a while how sessions ended. The ends are of three kinds, and push
+// out only ends of their kind: those by operators, which stand against a restore; those by
 // deadlines; and the others. Beyond the bound of a kind the owner with the most ends loses its
 // oldest one, so that an owner pushes out no end of one that has fewer.
 

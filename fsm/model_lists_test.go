@@ -40,6 +40,7 @@ type modelNotice struct {
 	due       bool
 	dueMS     int64
 	madeMS    int64
+	owner     string
 }
 
 func (m *model) listOf(s *modelSession) (found []*modelEntry) {
@@ -225,8 +226,18 @@ func (m *model) leaveNotice(s *modelSemaphore, c Down, result Result) Result {
 		result.Code, result.Rule = LimitReached, RuleNotices
 		return result
 	}
+	own := m.sharer()
+	mine := func(n *modelNotice) bool { return n.owner == own }
+	if all := countFunc(m.notices, mine); own != "" && all >= 5_000 {
+		result.Code, result.Rule, result.Limit = LimitReached, RuleOwnerNotices, 5_000
+		return result
+	}
+	if countFunc(m.notices, func(n *modelNotice) bool { return mine(n) && n.semaphore == s }) >= 50 && own != "" {
+		result.Code, result.Rule, result.Limit = LimitReached, RuleOwnerNotices, 50
+		return result
+	}
 	m.places++
-	n := &modelNotice{id: m.places, semaphore: s, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count, madeMS: m.nowMS}
+	n := &modelNotice{owner: own, id: m.places, semaphore: s, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count, madeMS: m.nowMS}
 	if c.Partial {
 		n.count = 1
 	}

@@ -194,12 +194,33 @@ func (m *model) createOrOpen(c CreateSemaphore) Result {
 	return m.create(c.Name, c.Permits, c.Level, c.Metadata)
 }
 
+// sharer is the owner in whose share a new record counts, the empty one below level 4.
+func (m *model) sharer() string {
+	if m.level < 4 {
+		return ""
+	}
+	return m.caller.owner
+}
+
+func countFunc[T any](list []T, like func(T) bool) (n int64) {
+	for _, v := range list {
+		if like(v) {
+			n++
+		}
+	}
+	return n
+}
+
 func (m *model) create(name string, permits int64, level *int32, metadata []Pair) Result {
 	if int64(len(m.semaphores)) >= m.limits.Semaphores {
 		return Result{Code: LimitReached, Rule: RuleSemaphores, Subject: name}
 	}
+	own := m.sharer()
+	if most := m.limits.Semaphores - m.limits.Semaphores/2; own != "" && countFunc(m.semaphores, func(s *modelSemaphore) bool { return s.owner == own }) >= most {
+		return Result{Code: LimitReached, Rule: RuleOwnerSemaphores, Subject: name, Limit: most}
+	}
 	m.epochs++
-	s := &modelSemaphore{name: name, epoch: m.epochs, permits: permits, level: level, metadata: metadata, modified: m.index, version: 1}
+	s := &modelSemaphore{name: name, epoch: m.epochs, permits: permits, level: level, metadata: metadata, modified: m.index, version: 1, owner: own}
 	m.semaphores = append(m.semaphores, s)
 	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: s.epoch, Permits: permits, Level: level, Metadata: metadata})
 	return Result{Code: OK, Created: true, Epoch: s.epoch, Version: 1, Semaphore: m.view(s)}

@@ -54,6 +54,7 @@ type modelSemaphore struct {
 	metadata        []Pair
 	modified        uint64
 	version         uint64
+	owner           string
 	deleted, shrunk bool // some of it is still to be ended
 }
 

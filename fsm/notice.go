@@ -6,9 +6,19 @@ func (m *Machine) addNotice(semaphore ref, c Down, result *Result) {
 		!within(int64(m.semaphores.at(semaphore).notices.length()), maxNoticesHere, RuleNotices, result) {
 		return
 	}
+	owner, here := m.sharer(), int64(0)
 	s := m.semaphores.at(semaphore)
+	for r := s.notices.first; r != 0 && owner != ""; r = m.notices.at(r).inSemaphore.next {
+		if m.notices.at(r).owner == owner {
+			here++
+		}
+	}
+	if !m.withinShare(m.owned[owner].notices, 1, maxNotices, RuleOwnerNotices, result) ||
+		!m.withinShare(here, 1, maxNoticesHere, RuleOwnerNotices, result) {
+		return
+	}
 	m.places++
-	n := notice{place: m.places, semaphore: semaphore, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count}
+	n := notice{place: m.places, semaphore: semaphore, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count, owner: owner}
 	if c.Partial {
 		n.count = 1
 	}
@@ -23,6 +33,7 @@ func (m *Machine) addNotice(semaphore ref, c Down, result *Result) {
 func (m *Machine) linkNotice(r ref) {
 	n := m.notices.at(r)
 	m.byNotice[n.place] = r
+	m.count(n.owner, owned{notices: 1})
 	if n.semaphore != 0 {
 		m.semaphores.mut(n.semaphore).notices.push(r, m.noticeInSemaphore)
 	}
@@ -102,6 +113,7 @@ func (m *Machine) removeNotice(r ref) {
 		m.detachNotice(r)
 	}
 	delete(m.byNotice, m.notices.at(r).place)
+	m.count(m.notices.at(r).owner, owned{notices: -1})
 	m.notices.remove(r)
 }
 

@@ -37,6 +37,7 @@ func (c DeleteSemaphore) apply(m *Machine) Result {
 	gone := *m.semaphores.at(r)
 	delete(m.byName, gone.name)
 	m.names.Delete(gone.name)
+	m.count(gone.owner, owned{semaphores: -1})
 	m.unswept.Set(gone.epoch, r)
 	emptied := m.empty(r, m.limitOfCommand())
 	for n := m.semaphores.at(r).notices.first; n != 0; n = m.semaphores.at(r).notices.first {

@@ -35,7 +35,7 @@ func (c OpenHolder) apply(m *Machine) Result {
 	}
 	var result Result
 	on := &terms{about: c.About, deletes: c.DeleteItems, delayMS: c.DelayMS}
-	if !m.roomToOpen(c.Session, &result) || !m.roomForItems(false, on.bytes(), &result) {
+	if !m.roomToOpen(c.Session, &result) || !m.roomForItems(false, on.bytes(), owned{itemBytes: on.bytes()}, &result) {
 		return result
 	}
 	m.changes++

@@ -40,7 +40,10 @@ func (d *decoder) ownerLimits() (l OwnerLimits) {
 // A waiting request is counted as the leases that it may become, from its arrival on. So a
 // grant from a line adds no lease to this count, and the count stays within the limit
 // without a check at the grant, which has no caller that it could refuse.
-type owned struct{ keys, keyBytes, sessions, leases, waiting int64 }
+type owned struct {
+	keys, keyBytes, sessions, leases, waiting int64
+	semaphores, notices, items, itemBytes     int64 // from level 4 on
+}
 
 // count adds to the counts of an owner, and forgets an owner that has no record left.
 func (m *Machine) count(owner string, more owned) {
@@ -53,6 +56,10 @@ func (m *Machine) count(owner string, more owned) {
 	has.sessions += more.sessions
 	has.leases += more.leases
 	has.waiting += more.waiting
+	has.semaphores += more.semaphores
+	has.notices += more.notices
+	has.items += more.items
+	has.itemBytes += more.itemBytes
 	if has == (owned{}) {
 		delete(m.owned, owner)
 	} else {
@@ -88,9 +95,27 @@ func withinOwn(has, more, limit int64, rule Rule, result *Result) bool {
 	return false
 }
 
+// withinShare reports whether the caller may have more of what all share: an identity has up to
+// half of it. The empty owner may have all, since it stands for any number of clients.
+func (m *Machine) withinShare(has, more, limit int64, rule Rule, result *Result) bool {
+	return m.caller.Owner == "" || withinOwn(has, more, half(limit), rule, result)
+}
+
+// sharer returns the owner for which a new record of what all share counts.
+func (m *Machine) sharer() string {
+	if m.feature < ItemsLevel {
+		return ""
+	}
+	return m.caller.Owner
+}
+
 // records counts what a session adds to the records of its owner.
 func (s *session) records() owned {
-	return owned{sessions: 1, leases: int64(s.leases.length()) + int64(s.reserved), waiting: int64(s.members)}
+	has := owned{sessions: 1, leases: int64(s.leases.length()) + int64(s.reserved), waiting: int64(s.members)}
+	if s.terms != nil {
+		has.itemBytes = s.terms.bytes()
+	}
+	return has
 }
 
 // ownSession returns the living session with an id, if the caller may find it.

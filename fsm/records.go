@@ -2,6 +2,8 @@ package fsm
 
 import (
 	"cmp"
+	"maps"
+	"math/bits"
 	"slices"
 )
 
@@ -19,6 +21,7 @@ type semaphore struct {
 	metadata []Pair // immutable
 	modified uint64 // index of the last entry that changed permits, offset, leases or waiters
 	version  uint64 // of permits, level and metadata: starts at 1, rises at each change; 0 if made at level 0
+	owner    string // the identity that made it, which has a share of the names
 
 	// line is derived: its waiting requests, nil while there is none. It belongs to the live
 	// machine: a frozen copy must not read it.
@@ -130,6 +133,7 @@ type notice struct {
 	dueMS     int64 // when it became due, in cluster time; 0 before that
 	due       bool
 	endsMS    int64 // when it ends unless it is due by then, in cluster time; 0: never, if made at level 0
+	owner     string
 
 	inSemaphore links // derived
 	inOrder     links // derived: among the notices that end by time
@@ -188,10 +192,11 @@ type item struct {
 	created uint64 // the number of the change that made it; no other item has it
 	version uint64 // the number of its last change
 	delayMS int64  // no session acquires it before this, in cluster time; 0: at any time
+	owner   string // the identity that made it, or last made it longer
 
 	inSession links // derived
 
-	shade bool // it has name, created and delayMS alone
+	shade bool // it has name, created, delayMS and owner alone
 }
 
 // folder is the memory of the items that were deleted from one folder of names.
@@ -227,9 +232,9 @@ type ref uint32
 // table holds records of one kind in pages that a frozen copy shares until they change.
 // Indexes beside it find records by anything but their ref.
 type table[T any] struct {
-	pages []*page[T]
-	free  []ref // stack of slots to use again
-	slots ref   // number of slots used so far
+	pages []*page[T] // nil: all of its slots are free
+	roomy []int32    // each page that has a free slot, nil ones too, once; the last one is used first
+	spare int        // empty pages that are kept, so that one record that comes and goes makes no page each time
 	live  int
 	// generation marks the pages that this table may change in place. A frozen copy shares
 	// the pages of other generations.
@@ -240,17 +245,24 @@ type table[T any] struct {
 
 type page[T any] struct {
 	generation uint64
-	live       [pageSize]bool
+	live       uint32 // a bit for each slot in use
 	records    [pageSize]T
 }
 
-// at returns a record for reading. The pointer is valid until the next change to the table.
+const fullPage uint32 = 1<<pageSize - 1
+
+// at returns a record for reading, for a free slot the zero record. The pointer is valid until the
+// next change to the table.
 func (t *table[T]) at(r ref) *T {
 	if t.touches != nil {
 		*t.touches++
 	}
 	slot := r - 1
-	return &t.pages[slot/pageSize].records[slot%pageSize]
+	p := t.pages[slot/pageSize]
+	if p == nil {
+		return new(T)
+	}
+	return &p.records[slot%pageSize]
 }
 
 // mut returns a record for changing, on a page of this table alone.
@@ -275,37 +287,52 @@ func (t *table[T]) own(i int) *page[T] {
 
 // add stores a record in a free slot.
 func (t *table[T]) add(record T) ref {
-	var r ref
-	if n := len(t.free); n > 0 {
-		r = t.free[n-1]
-		t.free = t.free[:n-1]
-	} else {
-		t.slots++
-		r = t.slots
-		if int(r-1)/pageSize == len(t.pages) {
-			t.pages = append(t.pages, &page[T]{generation: t.generation})
-		}
+	if len(t.roomy) == 0 {
+		t.roomy = append(t.roomy, int32(len(t.pages)))
+		t.pages = append(t.pages, nil)
 	}
-	p := t.own(int((r - 1) / pageSize))
-	p.records[(r-1)%pageSize] = record
-	p.live[(r-1)%pageSize] = true
+	i := int(t.roomy[len(t.roomy)-1])
+	switch p := t.pages[i]; {
+	case p == nil:
+		t.pages[i] = &page[T]{generation: t.generation}
+	case p.live == 0:
+		t.spare--
+	}
+	p := t.own(i)
+	at := bits.TrailingZeros32(^p.live)
+	p.records[at] = record
+	if p.live |= 1 << at; p.live == fullPage {
+		t.roomy = t.roomy[:len(t.roomy)-1]
+	}
 	t.live++
-	return r
+	return ref(i*pageSize + at + 1)
 }
 
-// remove frees the slot and clears the record, so that it pins no memory.
+// remove frees the slot and clears the record, so that it pins no memory. A page without records
+// is given back.
 func (t *table[T]) remove(r ref) {
-	p := t.own(int((r - 1) / pageSize))
+	i, at := int((r-1)/pageSize), (r-1)%pageSize
+	p := t.own(i)
+	if p.live == fullPage {
+		t.roomy = append(t.roomy, int32(i))
+	}
 	var zero T
-	p.records[(r-1)%pageSize] = zero
-	p.live[(r-1)%pageSize] = false
-	t.free = append(t.free, r)
+	p.records[at] = zero
+	p.live &^= 1 << at
 	t.live--
+	if p.live != 0 {
+		return
+	}
+	if t.spare > 0 {
+		t.pages[i] = nil
+	} else {
+		t.spare++
+	}
 }
 
 // freeze returns a copy that never changes. It costs one pointer for each page.
 func (t *table[T]) freeze() table[T] {
-	frozen := table[T]{pages: slices.Clone(t.pages), slots: t.slots, live: t.live}
+	frozen := table[T]{pages: slices.Clone(t.pages), live: t.live}
 	t.generation++
 	return frozen
 }
@@ -314,8 +341,12 @@ func (t *table[T]) freeze() table[T] {
 func (t *table[T]) all() func(yield func(ref, *T) bool) {
 	return func(yield func(ref, *T) bool) {
 		for i, p := range t.pages {
-			for j := range p.live {
-				if p.live[j] && !yield(ref(i*pageSize+j+1), &p.records[j]) {
+			if p == nil {
+				continue
+			}
+			for left := p.live; left != 0; left &= left - 1 {
+				at := bits.TrailingZeros32(left)
+				if !yield(ref(i*pageSize+at+1), &p.records[at]) {
 					return
 				}
 			}
@@ -332,6 +363,62 @@ func (t *table[T]) refs(key func(*T) uint64) []ref {
 	}
 	slices.SortFunc(found, func(a, b ref) int { return cmp.Compare(key(t.at(a)), key(t.at(b))) })
 	return found
+}
+
+// listPage is the number of values in a page of a paged list.
+const listPage = 1024
+
+// paged is a list that grows without a copy of it, and gives back what it does not need.
+type paged[T any] struct {
+	pages  []*[listPage]T
+	length int
+}
+
+func (l *paged[T]) at(i int) *T { return &l.pages[i/listPage][i%listPage] }
+
+func (l *paged[T]) push(value T) {
+	if l.length == len(l.pages)*listPage {
+		l.pages = append(l.pages, new([listPage]T))
+	}
+	l.length++
+	*l.at(l.length - 1) = value
+}
+
+// pop removes the last value. One page more than is needed stays.
+func (l *paged[T]) pop() T {
+	l.length--
+	last := *l.at(l.length)
+	if unused := len(l.pages)*listPage - l.length; unused >= 2*listPage {
+		l.pages[len(l.pages)-1] = nil
+		l.pages = l.pages[:len(l.pages)-1]
+	}
+	return last
+}
+
+// trimAtOnce bounds the records of an index that an entry puts into a smaller map.
+const trimAtOnce = 1 << 16
+
+// trim replaces an index that has had eight times as many records by a smaller one, since a map
+// keeps the room that it has had, and reports whether it did. peak is the most since the last time.
+func trim[K comparable, V any](index *map[K]V, peak *int) bool {
+	records := len(*index)
+	*peak = max(*peak, records)
+	if *peak < listPage || records > min(*peak/8, trimAtOnce) {
+		return false
+	}
+	smaller := make(map[K]V, records)
+	maps.Copy(smaller, *index)
+	*index, *peak = smaller, records
+	return true
+}
+
+// trim gives back the room of one index that has become much smaller.
+func (m *Machine) trim() {
+	p := &m.peaks
+	_ = trim(&m.byName, &p[0]) || trim(&m.byLease, &p[1]) || trim(&m.byWait, &p[2]) || trim(&m.byGroup, &p[3]) ||
+		trim(&m.byPlace, &p[4]) || trim(&m.byEntry, &p[5]) || trim(&m.byNotice, &p[6]) || trim(&m.byEnded, &p[7]) ||
+		trim(&m.byKey, &p[8]) || trim(&m.byRevoked, &p[9]) || trim(&m.marked, &p[10]) || trim(&m.holdersBy, &p[11]) ||
+		trim(&m.owned, &p[12]) || trim(&m.byShade, &p[13])
 }
 
 // links and list chain the records of one table in the order of arrival.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"slices"
 
 	"github.com/signalbox/signalbox/internal/wire"
 )
@@ -110,14 +109,10 @@ const (
 	roomFor = 1 << 20
 )
 
-// makeRoom spares the largest indexes their growing, which is a quarter of the time to read a
-// large state.
+// makeRoom spares the largest index its growing, which is a part of the time to read a large
+// state.
 func (b *builder) makeRoom(tag byte, records int) {
-	switch tag {
-	case sectionSessions:
-		b.m.deadlines.due = slices.Grow(b.m.deadlines.due, records)
-		b.m.deadlines.at = slices.Grow(b.m.deadlines.at, records)
-	case sectionKeys:
+	if tag == sectionKeys {
 		byKey := make(map[keyName]ref, records)
 		maps.Copy(byKey, b.m.byKey)
 		b.m.byKey = byKey
@@ -218,6 +213,7 @@ func (b *builder) addSemaphore(d *decoder) {
 	if s.deleted {
 		return
 	}
+	b.m.count(s.owner, owned{semaphores: 1})
 	b.m.byName[s.name] = r
 	b.m.names.Set(s.name, r)
 }
@@ -229,7 +225,7 @@ func (b *builder) addSession(d *decoder) {
 	}
 	r := b.m.sessions.add(s)
 	b.m.bySession.Load(s.id, r) // they rise
-	b.m.count(s.owner, owned{sessions: 1})
+	b.m.count(s.owner, s.records())
 	b.m.deadlines.set(r, s.id, s.deadlineMS)
 	if s.terms != nil {
 		b.m.itemBytes += s.terms.bytes()
@@ -348,6 +344,7 @@ func (b *builder) addItem(d *decoder) {
 	}
 	r := b.m.items.add(i)
 	b.m.itemBytes += i.bytes()
+	b.m.count(i.owner, owned{items: 1, itemBytes: i.bytes()})
 	if i.shade {
 		b.m.fileShade(r)
 		return

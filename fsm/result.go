@@ -80,7 +80,13 @@ const (
 	RuleHeld          Rule = 22 // item-differs: another session holds it
 	RuleDelay         Rule = 23 // item-differs: no session acquires it yet, see DelayMS
 	RuleNotHolder     Rule = 24 // item-differs: the session does not hold it
-	ruleCount              = 25
+
+	// What all share has shares, see withinShare; level 4.
+	RuleOwnerSemaphores Rule = 25 // limit: how many semaphores one owner made
+	RuleOwnerNotices    Rule = 26 // limit: one owner's notices, in all or for one semaphore
+	RuleOwnerItems      Rule = 27 // limit: one owner's items
+	RuleOwnerItemBytes  Rule = 28 // limit: bytes of one owner's items
+	ruleCount                = 29
 )
 
 var ruleNames = [ruleCount]string{
@@ -88,6 +94,7 @@ var ruleNames = [ruleCount]string{
 	"waiting", "queue", "session-waiting", "keys", "wait-list", "notices", "owner-keys",
 	"owner-sessions", "owner-leases", "owner-waiting",
 	"items", "item-bytes", "session-items", "version", "absent", "held", "delay", "not-holder",
+	"owner-semaphores", "owner-notices", "owner-items", "owner-item-bytes",
 }
 
 // String returns the stable name of the rule.

@@ -76,9 +76,14 @@ func (m *Machine) createSemaphore(name string, permits int64, level *int32, meta
 	if int64(len(m.byName)) >= m.limits.Semaphores {
 		return Result{Code: LimitReached, Rule: RuleSemaphores, Subject: name}
 	}
+	owner, refusal := m.sharer(), Result{Subject: name}
+	if !m.withinShare(m.owned[owner].semaphores, 1, m.limits.Semaphores, RuleOwnerSemaphores, &refusal) {
+		return refusal
+	}
 	m.epochs++
 	r := m.semaphores.add(semaphore{name: name, epoch: m.epochs, permits: permits, level: level,
-		metadata: metadata, modified: m.index})
+		metadata: metadata, modified: m.index, owner: owner})
+	m.count(owner, owned{semaphores: 1})
 	m.byName[name] = r
 	m.names.Set(name, r)
 	m.settingsMoved(r)

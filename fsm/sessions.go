@@ -12,7 +12,7 @@ func (m *Machine) openSession(s session) ref {
 	r := m.sessions.add(s)
 	m.bySession.Set(s.id, r)
 	m.deadlines.set(r, s.id, s.deadlineMS)
-	m.count(s.owner, owned{sessions: 1})
+	m.count(s.owner, s.records())
 	m.forgetEndOf(s.id)
 	m.effect(Effect{Kind: EffectSessionOpen, Session: s.id, OneShot: s.oneShot, TTLMS: s.ttlMS,
 		DeadlineMS: s.deadlineMS, Metadata: s.metadata})

@@ -53,6 +53,7 @@ func (e *encoder) semaphore(s *semaphore) {
 		e.bool(s.deleted)
 		e.bool(s.shrunk)
 	}
+	e.owner(s.owner)
 }
 
 func (d *decoder) semaphore() semaphore {
@@ -61,6 +62,7 @@ func (d *decoder) semaphore() semaphore {
 	if d.feature >= 1 {
 		s.version, s.deleted, s.shrunk = d.Uint(), d.Bool(), d.Bool()
 	}
+	s.owner = d.owner()
 	return s
 }
 
@@ -98,6 +100,20 @@ func (d *decoder) terms() *terms {
 		return nil
 	}
 	return &terms{about: d.Text(), deletes: d.Bool(), delayMS: d.Int(), made: d.Uint()}
+}
+
+// owner appends the owner of a record of what all share.
+func (e *encoder) owner(owner string) {
+	if e.feature >= ItemsLevel {
+		e.string(owner)
+	}
+}
+
+func (d *decoder) owner() string {
+	if d.feature < ItemsLevel {
+		return ""
+	}
+	return d.Text()
 }
 
 func (d *decoder) session() session {
@@ -200,6 +216,7 @@ func (e *encoder) notice(n *notice) {
 	if e.feature >= 1 {
 		e.int(n.endsMS)
 	}
+	e.owner(n.owner)
 }
 
 func (b *builder) notice(d *decoder) notice {
@@ -210,6 +227,7 @@ func (b *builder) notice(d *decoder) notice {
 	if d.feature >= 1 {
 		n.endsMS = d.Int()
 	}
+	n.owner = d.owner()
 	if exists {
 		if n.semaphore = b.epochs[n.epoch]; n.semaphore == 0 {
 			d.Fail()
@@ -284,6 +302,7 @@ func (f *Frozen) encodeItem(e *encoder, i *item) {
 	e.string(i.name)
 	e.uint(i.created)
 	e.int(i.delayMS)
+	e.owner(i.owner)
 	e.bool(i.shade)
 	if i.shade {
 		return
@@ -299,7 +318,7 @@ func (f *Frozen) encodeItem(e *encoder, i *item) {
 }
 
 func (b *builder) item(d *decoder) item {
-	i := item{name: d.Text(), created: d.Uint(), delayMS: d.Int(), shade: d.Bool()}
+	i := item{name: d.Text(), created: d.Uint(), delayMS: d.Int(), owner: d.owner(), shade: d.Bool()}
 	if i.shade {
 		return i
 	}

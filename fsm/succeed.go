@@ -127,8 +127,8 @@ func (m *Machine) Headless() bool { return m.Standing().Headless() }
 func (m *Machine) endAll() {
 	m.applied, m.done = &Applied{}, work{}
 	m.budget = budget{ended: math.MaxInt, swept: math.MaxInt, served: math.MaxInt, kept: maxEnded}
-	for len(m.deadlines.due) > 0 { // the order in which they would expire
-		m.endSession(m.deadlines.due[0].session, CauseExpired, "")
+	for m.deadlines.due.length > 0 { // the order in which they would expire
+		m.endSession(m.deadlines.due.at(0).session, CauseExpired, "")
 	}
 	m.sweep()
 	m.settle()
@@ -178,8 +178,8 @@ func (m *Machine) moveTime(nowMS int64) error {
 	})
 	m.moveItemTimes(move)
 	m.marks.each(func(v *mark) { move(&v.atMS) })
-	for i := range m.deadlines.due {
-		move(&m.deadlines.due[i].ms)
+	for i := range m.deadlines.due.length {
+		move(&m.deadlines.due.at(i).ms)
 	}
 	m.nowMS = nowMS
 	return err
@@ -187,12 +187,8 @@ func (m *Machine) moveTime(nowMS int64) error {
 
 // changeEach changes every record of a table.
 func changeEach[T any](records *table[T], change func(*T)) {
-	for i, p := range records.pages {
-		for j := range p.live {
-			if p.live[j] {
-				change(records.mut(ref(i*pageSize + j + 1)))
-			}
-		}
+	for r := range records.all() {
+		change(records.mut(r))
 	}
 }
 

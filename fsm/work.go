@@ -67,7 +67,7 @@ func (m *Machine) expire() {
 	m.done = work{}
 	sessions, records := 0, 0
 	for sessions < expireSessions && m.expired() {
-		first := m.deadlines.due[0]
+		first := *m.deadlines.due.at(0)
 		s := m.sessions.at(first.session)
 		sessions++
 		records += s.leases.length() + s.requests.length()
@@ -258,17 +258,17 @@ func (m *Machine) has(owner ref) (leases, requests int) {
 // NextDeadline returns the earliest deadline of a session, in cluster time; ok is false if
 // there is no session.
 func (m *Machine) NextDeadline() (ms int64, ok bool) {
-	if len(m.deadlines.due) == 0 {
+	if m.deadlines.due.length == 0 {
 		return 0, false
 	}
-	return m.deadlines.due[0].ms, true
+	return m.deadlines.due.at(0).ms, true
 }
 
 // deadlines has the sessions by (deadline, id), the order in which they expire. A change
 // costs O(log n), and expiry does not look at sessions that are not due.
 type deadlines struct {
-	due []deadline
-	at  []int32 // by session ref: its index in due + 1, 0 if absent
+	due   paged[deadline]
+	index paged[int32] // by session ref: its index in due + 1, 0 if absent
 }
 
 type deadline struct {
@@ -279,51 +279,54 @@ type deadline struct {
 
 // set files a session under a deadline, or moves it there.
 func (d *deadlines) set(session ref, id uint64, ms int64) {
-	for int(session) >= len(d.at) {
-		d.at = append(d.at, 0)
+	for int(session) >= d.index.length {
+		d.index.push(0)
 	}
-	if d.at[session] == 0 { // append instead of heap.Push, which allocates
-		d.due = append(d.due, deadline{id: id, session: session})
-		d.at[session] = int32(len(d.due))
+	if *d.index.at(int(session)) == 0 { // push instead of heap.Push, which allocates
+		d.due.push(deadline{id: id, session: session})
+		*d.index.at(int(session)) = int32(d.due.length)
 	}
-	i := int(d.at[session] - 1)
-	d.due[i].ms = ms
+	i := d.place(session)
+	d.due.at(i).ms = ms
 	heap.Fix((*deadlineHeap)(d), i)
 }
 
 // remove removes a session that is filed.
 func (d *deadlines) remove(session ref) {
-	heap.Remove((*deadlineHeap)(d), int(d.at[session]-1))
+	heap.Remove((*deadlineHeap)(d), d.place(session))
 }
+
+// place returns the index of a session that is filed.
+func (d *deadlines) place(session ref) int { return int(*d.index.at(int(session)) - 1) }
 
 // deadlineHeap implements heap.Interface for deadlines.
 type deadlineHeap deadlines
 
-func (h *deadlineHeap) Len() int { return len(h.due) }
+func (h *deadlineHeap) Len() int { return h.due.length }
 
 func (h *deadlineHeap) Less(i, j int) bool {
-	if h.due[i].ms != h.due[j].ms {
-		return h.due[i].ms < h.due[j].ms
+	a, b := h.due.at(i), h.due.at(j)
+	if a.ms != b.ms {
+		return a.ms < b.ms
 	}
-	return h.due[i].id < h.due[j].id
+	return a.id < b.id
 }
 
 func (h *deadlineHeap) Swap(i, j int) {
-	h.due[i], h.due[j] = h.due[j], h.due[i]
-	h.at[h.due[i].session] = int32(i + 1)
-	h.at[h.due[j].session] = int32(j + 1)
+	a, b := h.due.at(i), h.due.at(j)
+	*a, *b = *b, *a
+	*h.index.at(int(a.session)), *h.index.at(int(b.session)) = int32(i+1), int32(j+1)
 }
 
 func (h *deadlineHeap) Push(x any) {
-	h.due = append(h.due, x.(deadline))
-	h.at[h.due[len(h.due)-1].session] = int32(len(h.due))
+	added := x.(deadline)
+	h.due.push(added)
+	*h.index.at(int(added.session)) = int32(h.due.length)
 }
 
 func (h *deadlineHeap) Pop() any {
-	last := len(h.due) - 1
-	gone := h.due[last]
-	h.due = h.due[:last]
-	h.at[gone.session] = 0
+	gone := h.due.pop()
+	*h.index.at(int(gone.session)) = 0
 	return gone
 }
 

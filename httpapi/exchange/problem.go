@@ -90,7 +90,7 @@ var refusals = map[fsm.Code]refusal{
 	fsm.UnknownSession:   {"unknown-session", plain("No session has this id: it was ended, or never opened.")},
 	fsm.ExpiredSession:   {"expired-session", plain("The session was not renewed in time, and everything it held is released. Open another one.")},
 	fsm.Revoked:          {"revoked", plain("An operator revoked this, see reason.")},
-	fsm.Never:            {"never", plain("More permits were asked for than the semaphore has. Ask for fewer, or raise its permits.")},
+	fsm.Never:            {"never", never},
 	fsm.LeaseExists:      {"lease-exists", plain("The session holds or waits for this semaphore already, with another count or list. Release that first, or use another session.")},
 	fsm.Hierarchy:        {"hierarchy", hierarchy},
 	fsm.Unavailable:      {"unavailable", plain("Too few permits are available, or other requests wait before this one. Try again, or ask with a wait.")},
@@ -109,6 +109,14 @@ var refusals = map[fsm.Code]refusal{
 	fsm.Over:             {"over", plain(overDetail)},
 	fsm.PermitsRequired:  {"invalid-request", plain("The semaphore does not exist yet: a new one needs permits.")},
 	fsm.ItemDiffers:      {"item-differs", itemDiffers},
+}
+
+func never(r *fsm.Result) string {
+	if r.Full == 0 {
+		return "The semaphore has no permits, and none that a release could free, so that no request waits for it: raise its permits. " +
+			"To make requests wait instead, leave the permits as they are and take them with down."
+	}
+	return "More permits were asked for than the semaphore has. Ask for fewer, or raise its permits."
 }
 
 func plain(text string) func(*fsm.Result) string {
@@ -141,6 +149,11 @@ var ownLimits = map[fsm.Rule]string{
 	fsm.RuleOwnerSessions: "sessions, those of a single lease or wait included",
 	fsm.RuleOwnerLeases:   "leases, those that its waiting requests may become included",
 	fsm.RuleOwnerWaiting:  "waiting requests, where each semaphore of a list counts",
+
+	fsm.RuleOwnerSemaphores: "semaphores that it made, half of what all may have",
+	fsm.RuleOwnerNotices:    "notices, half of what all may have",
+	fsm.RuleOwnerItems:      "items that it made or made longer, half of what all may have",
+	fsm.RuleOwnerItemBytes:  "bytes of items that it made or made longer, half of what all may have",
 }
 
 // itemLimits says which bound of items is reached. No configuration changes it.

@@ -195,12 +195,13 @@ func TestGoldenProblems(t *testing.T) {
 		tell(c.String(), Refused(&r))
 	}
 	waits := fsm.Result{Code: fsm.Hierarchy, Rule: fsm.RuleWaits, Session: 7, Subject: "db", Level: &level, LowestLevel: &lowest}
+	tell("never, of none", Refused(&fsm.Result{Code: fsm.Never, Subject: "db", Asked: 1}))
 	tell("hierarchy, by what it waits for", Refused(&waits))
 	for rule := fsm.RuleOwnerSessions; rule.String() != "unknown"; rule++ {
 		switch {
-		case rule >= fsm.RuleVersion:
+		case rule >= fsm.RuleVersion && rule < fsm.RuleOwnerSemaphores:
 			tell("item: "+rule.String(), Refused(&fsm.Result{Code: fsm.ItemDiffers, Rule: rule}))
-		case rule >= fsm.RuleItems:
+		case rule >= fsm.RuleItems && rule < fsm.RuleOwnerSemaphores:
 			tell(rule.String(), Refused(&fsm.Result{Code: fsm.LimitReached, Rule: rule}))
 		default:
 			tell(rule.String(), Refused(&fsm.Result{Code: fsm.LimitReached, Rule: rule, Limit: 300}))
