@@ -336,7 +336,7 @@ def _at_exit() -> None:
     ends = [(caller, caller.begin_end()) for caller in list(_callers)]
     for caller, events in ends:
         caller.await_end(events, until - time.monotonic())
-        caller.reactor.exit()
+        caller.reactor.exit(until - time.monotonic())
 
 
 if hasattr(os, "register_at_fork"):

@@ -437,7 +437,7 @@ class Client(Operations, Unpicklable):
         timeout = values.seconds("timeout", timeout)
         self._closing.cancel()
         confirmed = self._calls.await_end(self._calls.begin_end(), timeout)
-        self._calls.retire()
+        self._calls.reactor.exit(0.2)
         return confirmed
 
     def __enter__(self) -> Client:

@@ -68,13 +68,6 @@ class Pool:
         self._idle.clear()
         self.lookups.clear()
 
-    def close_idle(self) -> None:
-        """Closes the connections that no request uses."""
-        for idle in self._idle.values():
-            for exchange in idle:
-                exchange.end()
-        self._idle.clear()
-
 
 class Exchange:
     """One connection, while a request uses it."""

@@ -141,12 +141,12 @@ class Reactor:
             elif self._loop is not None and not self._loop.is_running():
                 self._close()
 
-    def exit(self) -> None:
-        """Ends the thread before the interpreter does, if there is nothing to do."""
+    def exit(self, seconds: float) -> None:
+        """Ends the thread and the connections as soon as nothing goes on, and waits for that so long."""
         thread = self._thread
         self.retire()
-        if thread is not None and not self._work:
-            thread.join(_LINGER)
+        if thread is not None and not self.inside():
+            thread.join(max(0.0, seconds))
 
     def _close(self) -> None:
         loop, self._loop = self._loop, None
