@@ -136,7 +136,7 @@ class Caller:
         return self._reactor
 
     def check_process(self) -> None:
-        """Notices a fork that has called no handlers, as those of some servers written in C don't."""
+        """Notices a fork that has called no handlers, for example in a server that is written in C."""
         if self._pid != os.getpid():
             self.forked()
 

@@ -51,7 +51,7 @@ def _matches(kind: Callable[[Any], bool], function: Any) -> bool:
 
 
 def _checked(result: Any) -> Any:
-    """Refuses a result whose body is still to run: nobody would hold the lease then."""
+    """Refuses a result whose body is still to run, without the lease."""
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         if hasattr(result, "close"):
             result.close()

@@ -42,7 +42,7 @@ class Pool:
         self._credentials = credentials
         self._idle: Dict[int, List[Exchange]] = {}
         self.sockets: Set[socket.socket] = set()  #: all that are open
-        self.lookups: Dict[Tuple[str, int], asyncio.Future[_Found]] = {}  #: of names, each in a thread of its own
+        self.lookups: Dict[Tuple[str, int], asyncio.Future[_Found]] = {}  #: names that are being looked up, each in a thread
 
     def take(self, node: Node) -> Exchange:
         """Returns a connection that no request uses."""
@@ -288,7 +288,7 @@ def _size(text: str, base: int, before: int) -> int:
 
 
 def look_up(host: str, port: int) -> asyncio.Future[_Found]:
-    """Finds the addresses of a name: in a thread, since no call in the standard library does so without blocking."""
+    """Finds the addresses of a name in a thread, since the standard library has no call that does so without blocking."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_Found] = loop.create_future()
 

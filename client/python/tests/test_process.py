@@ -62,7 +62,7 @@ class TestProcess(unittest.TestCase):
 
     @unittest.skipUnless(hasattr(os, "fork"), "no fork")
     def test_fork(self) -> None:
-        """The child has connections of its own, and loses what it inherits without a word, however it ends; nothing changes for the parent."""
+        """The child opens its own connections, and loses what it inherits without a word, however it ends; nothing changes for the parent."""
         for leave in ("os._exit(0)", "sys.exit(0)", "client.close(); os._exit(0)"):
             with self.subTest(leave):
                 self.node.requests.clear(), self.node.ports.clear()
