@@ -360,7 +360,7 @@ class TestClient(unittest.TestCase):
         self.assertEqual((shown["host"], shown["pid"]), (socket.gethostname()[:64], str(os.getpid())))
         self.assertTrue(shown["user"])
         self.assertEqual(sent(client, metadata={"pid": "mine", "job": "a"}), {**shown, "pid": "mine", "job": "a"})
-        self.assertIsNone(sent(self.client(identify=False)))
+        self.assertIsNone(sent(self.client(anonymous=True)))
         for full in ({str(i): "" for i in range(16)}, {"a": "ä" * 511}, {"a": "b" * 1010}):
             pairs = sent(client, metadata=full)
             self.assertLessEqual(full.items(), pairs.items())
