@@ -17,6 +17,9 @@ from ._time import in_loop
 T = TypeVar("T")
 _Found = List[Tuple[Any, ...]]
 
+# getaddrinfo imports this codec at its first call: a child that was forked meanwhile would wait for the import's lock for ever.
+"node".encode("idna")
+
 _CONNECT = 3.0  # seconds to find a node's addresses and to connect to one of them, with TLS
 _IDLE = 45.0  # seconds that a connection may be idle: nodes close theirs after 60 or more
 _LONGEST_HEAD, _LONGEST_BODY = 1 << 16, 1 << 28
