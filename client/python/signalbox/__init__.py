@@ -17,8 +17,8 @@ What callers can rely on:
    the interpreter's lock for longer than the ttl does: ``lost`` is right at the first look after it.
 4. Releases go on in the background until a node has confirmed them, or until the deadline, when the cluster ends the lease itself.
 
-5. A client works on both sides of ``os.fork``. The child has connections of its own, and has lost the sessions and leases that it inherited; those of the
-   parent go on. Clients can't be pickled.
+5. A client works on both sides of ``os.fork``. The child opens its own connections, and has lost the sessions and leases that it inherited. The
+   parent's sessions and leases go on. Clients can't be pickled.
 6. When the program ends, what it still holds is released, if a node confirms that within a second; else the ttl ends it.
 
 The package needs the standard library alone.

@@ -136,7 +136,7 @@ class Caller:
         return self._reactor
 
     def check_process(self) -> None:
-        """Notices a fork that has called no handlers, as those of some servers written in C don't."""
+        """Notices a fork that has called no handlers, for example in a server that is written in C."""
         if self._pid != os.getpid():
             self.forked()
 
@@ -336,7 +336,7 @@ def _at_exit() -> None:
     ends = [(caller, caller.begin_end()) for caller in list(_callers)]
     for caller, events in ends:
         caller.await_end(events, until - time.monotonic())
-        caller.reactor.exit()
+        caller.reactor.exit(until - time.monotonic())
 
 
 if hasattr(os, "register_at_fork"):

@@ -164,14 +164,13 @@ class Client(Operations, Unpicklable):
     longest_wait: bounds one listening request; longer waits are made of several, which keep their place.
     max_wait: the most that the nodes accept as the wait of one request.
     give_up_after: ends a call without a deadline that no node could carry out for that time.
-    identify: sessions and leases get the metadata host, pid and user, so that others see who holds what; what the caller gives wins.
+    anonymous: leaves host, pid and user out of the metadata of sessions and leases, by which people see who holds what. What the caller gives wins.
     """
 
     def __init__(
         self, addresses: Union[str, Sequence[str]], *, token: Optional[str] = None, token_file: Optional[str] = None, insecure_http: bool = False,
         ca: Optional[str] = None, cert: Optional[str] = None, key: Optional[str] = None, headers: Optional[Mapping[str, str]] = None, in_order: bool = False,
-        attempt_timeout: float = 12.0, longest_wait: float = 50.0, max_wait: float = 600.0, give_up_after: float = 60.0,
-        identify: bool = True,
+        attempt_timeout: float = 12.0, longest_wait: float = 50.0, max_wait: float = 600.0, give_up_after: float = 60.0, anonymous: bool = False,
     ) -> None:  # fmt: skip
         if isinstance(addresses, str):
             addresses = addresses.split(",")
@@ -182,7 +181,7 @@ class Client(Operations, Unpicklable):
             values.text("token", token)
         nodes = Nodes(ordered)
         credentials = Credentials(nodes, token, token_file, ca, cert, key, insecure_http)
-        self._max_wait, self._identify = values.seconds("max_wait", max_wait, 0.001), identify
+        self._max_wait, self._anonymous = values.seconds("max_wait", max_wait, 0.001), anonymous
         longest = min(values.seconds("longest_wait", longest_wait, 0.001), self._max_wait)
         attempt, give_up = values.seconds("attempt_timeout", attempt_timeout, 0.001), values.seconds("give_up_after", give_up_after)
         self._calls = Caller(nodes, credentials, values.headers({} if headers is None else headers), attempt, longest, give_up)
@@ -328,7 +327,7 @@ class Client(Operations, Unpicklable):
         if margin > ttl / 2:
             raise ValueError("a margin is at most half of the ttl")
         pairs = values.metadata({} if metadata is None else metadata)
-        if self._identify:
+        if not self._anonymous:
             pairs = values.with_process(pairs)
         return _Life(ttl, margin, {"ttl": milliseconds(ttl), **({"metadata": pairs} if pairs else {})})
 
@@ -437,7 +436,7 @@ class Client(Operations, Unpicklable):
         timeout = values.seconds("timeout", timeout)
         self._closing.cancel()
         confirmed = self._calls.await_end(self._calls.begin_end(), timeout)
-        self._calls.retire()
+        self._calls.reactor.exit(0.2)
         return confirmed
 
     def __enter__(self) -> Client:

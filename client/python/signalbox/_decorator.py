@@ -15,9 +15,9 @@ def limited(lease: Optional[Callable[[], ContextManager[Any]]], lease_async: Opt
     def decorate(function: F) -> F:
         if not callable(function) or isinstance(function, (type, staticmethod, classmethod)):
             raise TypeError(f"limited decorates functions, not {function!r}: put it below @staticmethod and @classmethod, and on the methods of a class")
-        if _is(inspect.isasyncgenfunction, function):
+        if _matches(inspect.isasyncgenfunction, function):
             raise TypeError(f"{function!r} is an asynchronous generator, for which no lease can be held: use `async with client.lease(…)` in its body")
-        coroutine, generator = _is(inspect.iscoroutinefunction, function), _is(inspect.isgeneratorfunction, function)
+        coroutine, generator = _matches(inspect.iscoroutinefunction, function), _matches(inspect.isgeneratorfunction, function)
         if lease is None and not coroutine:
             raise TypeError(f"{function!r} is no coroutine function: use the limited of Client")
         if lease_async is None and coroutine:
@@ -44,14 +44,14 @@ def limited(lease: Optional[Callable[[], ContextManager[Any]]], lease_async: Opt
     return decorate
 
 
-def _is(kind: Callable[[Any], bool], function: Any) -> bool:
+def _matches(kind: Callable[[Any], bool], function: Any) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
     return kind(function) or kind(getattr(type(function), "__call__", None))
 
 
 def _checked(result: Any) -> Any:
-    """Refuses a result whose body is still to run: nobody would hold the lease then."""
+    """Refuses a result whose body is still to run, without the lease."""
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         if hasattr(result, "close"):
             result.close()

@@ -17,6 +17,9 @@ from ._time import in_loop
 T = TypeVar("T")
 _Found = List[Tuple[Any, ...]]
 
+# getaddrinfo imports this codec at its first call: a child that was forked meanwhile would wait for the import's lock for ever.
+"node".encode("idna")
+
 _CONNECT = 3.0  # seconds to find a node's addresses and to connect to one of them, with TLS
 _IDLE = 45.0  # seconds that a connection may be idle: nodes close theirs after 60 or more
 _LONGEST_HEAD, _LONGEST_BODY = 1 << 16, 1 << 28
@@ -42,7 +45,7 @@ class Pool:
         self._credentials = credentials
         self._idle: Dict[int, List[Exchange]] = {}
         self.sockets: Set[socket.socket] = set()  #: all that are open
-        self.lookups: Dict[Tuple[str, int], asyncio.Future[_Found]] = {}  #: of names, each in a thread of its own
+        self.lookups: Dict[Tuple[str, int], asyncio.Future[_Found]] = {}  #: names that are being looked up, each in a thread
 
     def take(self, node: Node) -> Exchange:
         """Returns a connection that no request uses."""
@@ -67,13 +70,6 @@ class Pool:
         self.sockets.clear()
         self._idle.clear()
         self.lookups.clear()
-
-    def close_idle(self) -> None:
-        """Closes the connections that no request uses."""
-        for idle in self._idle.values():
-            for exchange in idle:
-                exchange.end()
-        self._idle.clear()
 
 
 class Exchange:
@@ -295,7 +291,7 @@ def _size(text: str, base: int, before: int) -> int:
 
 
 def look_up(host: str, port: int) -> asyncio.Future[_Found]:
-    """Finds the addresses of a name: in a thread, since no call in the standard library does so without blocking."""
+    """Finds the addresses of a name in a thread, since the standard library has no call that does so without blocking."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_Found] = loop.create_future()
 

@@ -56,7 +56,7 @@ class Reactor:
         self._thread: Optional[threading.Thread] = None
         self._work: Dict[Coroutine[Any, Any, Any], Optional[asyncio.Task[Any]]] = {}  # that has not ended, and its task once the loop has begun it; with the lock
         self._retired = False  # close the loop when the thread ends
-        self._lent = False  # the thread is that of a caller, for its call alone
+        self._lent = False  # a caller runs the loop in its own thread, for one call
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Starts a coroutine; work that is submitted first starts first. Raises SignalboxError if there is no thread to be had: then it has not begun."""
@@ -141,12 +141,12 @@ class Reactor:
             elif self._loop is not None and not self._loop.is_running():
                 self._close()
 
-    def exit(self) -> None:
-        """Ends the thread before the interpreter does, if there is nothing to do."""
+    def exit(self, seconds: float) -> None:
+        """Ends the thread and the connections as soon as nothing goes on, and waits for that so long."""
         thread = self._thread
         self.retire()
-        if thread is not None and not self._work:
-            thread.join(_LINGER)
+        if thread is not None and not self.inside():
+            thread.join(max(0.0, seconds))
 
     def _close(self) -> None:
         loop, self._loop = self._loop, None

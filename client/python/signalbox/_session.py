@@ -44,7 +44,7 @@ class LostEvent(threading.Event):
         return super().is_set()
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        return self.is_set() or super().wait(timeout)
+        return self.is_set() or super().wait(timeout) or self.is_set()
 
 
 class _Holder(Unpicklable):
@@ -169,7 +169,7 @@ class Session(_Holder):
 
     @property
     def deadline(self) -> float:
-        """Until when the session certainly lives, as that of ``Lease``."""
+        """Until when the session certainly lives: see ``Lease.deadline``."""
         return monotonic_of(self._deadline)
 
     def acquire(self, name: str, *, count: int = 1, wait: Optional[float] = None, epoch: Optional[int] = None, cancel: Optional[Cancel] = None) -> Lease:
@@ -308,7 +308,7 @@ class Session(_Holder):
         self._look()
 
     def _look(self) -> None:
-        """Looks at the clock, and sets the time of the next look. It runs beside everything else, so that a renewal under way can't delay a loss."""
+        """Looks at the clock, and sets the time of the next look. A timer calls it, so that a renewal under way can't delay a loss."""
         self._check_deadline()
         if self._timer is not None:
             self._timer.cancel()

@@ -23,7 +23,7 @@ def _clock() -> Callable[[], float]:
     return lambda: time.clock_gettime(clock)  # type: ignore[arg-type]
 
 
-#: The clock by which leases end, in seconds. Time-outs of requests are by ``time.monotonic``, as those of sockets are.
+#: The clock by which leases end, in seconds. Time-outs of requests and sockets are by ``time.monotonic``.
 now: Callable[[], float] = _clock()
 
 

@@ -107,15 +107,17 @@ def metadata(value: Any) -> Dict[str, str]:
 def with_process(given: Dict[str, str]) -> Dict[str, str]:
     """Adds the host, process id and user, but neither in place of what the caller gave, nor where the metadata would become too much for the nodes."""
     result = dict(given)
-    for key, value in (("pid", str(os.getpid())), *_names(getattr(os, "geteuid", int)())):
+    host, user = _names(getattr(os, "geteuid", int)())
+    for key, value in (("host", host), ("pid", str(os.getpid())), ("user", user)):
         size = sum(len(text.encode()) for pair in (*result.items(), (key, value)) for text in pair)
-        if key not in result and len(result) < _MOST_PAIRS and size <= _MOST_BYTES:
+        if value and key not in result and len(result) < _MOST_PAIRS and size <= _MOST_BYTES:
             result[key] = value
     return result
 
 
 @functools.lru_cache(maxsize=None)
-def _names(uid: int) -> Tuple[Tuple[str, str], ...]:
+def _names(uid: int) -> List[str]:
+    """Returns the names of the host and the user, which may come from a directory on the network: once."""
     try:
         import pwd
 
@@ -124,5 +126,4 @@ def _names(uid: int) -> Tuple[Tuple[str, str], ...]:
         user = os.environ.get("USERNAME", "")
     except KeyError:  # a container's user often has no name
         user = str(uid)
-    pairs = (("host", socket.gethostname()), ("user", user))
-    return tuple((key, value[:64]) for key, value in pairs if value and value.isprintable())
+    return [name.encode(errors="ignore")[:64].decode(errors="ignore") for name in (socket.gethostname(), user)]

@@ -42,7 +42,7 @@ class _Held(Unpicklable):
 
     @property
     def deadline(self) -> float:
-        """As that of ``Lease``."""
+        """See ``Lease.deadline``."""
         return float(self._held.deadline)
 
     def check(self) -> None:
@@ -183,7 +183,7 @@ class AsyncClient(Unpicklable):
         return found
 
     async def close(self, timeout: float = 5.0) -> bool:
-        """As that of ``Client``."""
+        """See ``Client.close``."""
         timeout = values.seconds("timeout", timeout)
         self.sync._closing.cancel()
         until = time.monotonic() + timeout
