@@ -116,7 +116,7 @@ var layers = map[string][]string{
 	"client/batch":          {"client", "client/internal/calls", "client/internal/reply"},                                        // many operations in one request
 	"client/clienttest":     {"client", "cluster", "httpapi", "httpapi/exchange", "store"},                                       // a node, for users' tests
 	"client/internal/reply": {},                                                                                                  // durations and pages in replies
-	"client/internal/nodes": {},                                                                                                  // addresses, and which to ask next
+	"client/internal/nodes": {"internal/credentials"},                                                                            // addresses, and which to ask next
 	"internal/credentials":  {},                                                                                                  // what clients show to nodes, and trust in them
 
 	"cmd/signalbox/internal/target": {"client", "cmd/signalbox/internal/settings", "internal/credentials"}, // the cluster that flags name
