@@ -97,6 +97,9 @@ func TestWaitingOnTerminal(t *testing.T) {
 		first := startProcess(t, testProgram, filepath.Join(t.TempDir(), "first.log"),
 			slices.Concat([]string{verb, "db", "--addr", url}, [][]string{{"--permits", "1"}, {"--value", "west"}}[i], []string{"--", "sh", "-c", "echo holding; exec sleep 600"})...)
 		first.logs(t, "holding")
+		if o := command(t, [][]string{{"sessions"}, {"item", "ls"}}[i], "SIGNALBOX_ADDR", url); !strings.Contains(o.stdout, fmt.Sprintf(" pid %d command=sh  ", first.command.Process.Pid)) {
+			t.Errorf("%+v", o)
+		}
 		for _, line := range [][2]string{
 			{"run db --wait 1m -- true", "waiting for 1 of db, at place 1 of 1: held by %s@%s pid %d command="},
 			{"acquire db --wait 1m", "waiting for 1 of db, at place 1 of 1: held by %s@%s pid %d command="},
