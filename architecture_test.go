@@ -27,13 +27,14 @@ var layers = map[string][]string{
 	"cmd/signalbox": {"..."},
 
 	"cmd/signalbox/verbs":               {"client", "client/operator", "cmd/signalbox/internal/exit", "cluster/offline", "cluster/peer", "cluster/probe", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal", "httpapi/access", "internal/certs", "store/archive"}, // subcommands for the terminal
-	"cmd/signalbox/operate":             {"client", "client/items", "client/operator", "cmd/signalbox/internal/exit", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal"},                    // subcommands on a running cluster
-	"cmd/signalbox/internal/settings":   {},                                                                                                                                                                                                     // flags from variables and files
-	"cmd/signalbox/internal/terminal":   {},                                                                                                                                                                                                     // what verbs print and ask
-	"cmd/signalbox/internal/exit":       {"client"},                                                                                                                                                                                             // the exit status of each failure
-	"cmd/signalbox/internal/hold":       {"client", "client/items", "cmd/signalbox/internal/exit"},                                                                                                                                              // a command, run while permits are held
-	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                                                                                    // systemd, and its watchdog
-	"cmd/signalbox/internal/tune":       {},                                                                                                                                                                                                     // the heap and the timers of the process
+	"cmd/signalbox/operate":             {"client", "client/items", "client/operator", "cmd/signalbox/internal/exit", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal", "cmd/signalbox/internal/waiting"},                     // subcommands on a running cluster
+	"cmd/signalbox/internal/settings":   {},                                                                                                                                                                                                                                        // flags from variables and files
+	"cmd/signalbox/internal/terminal":   {},                                                                                                                                                                                                                                        // what verbs print and ask
+	"cmd/signalbox/internal/exit":       {"client"},                                                                                                                                                                                                                                // the exit status of each failure
+	"cmd/signalbox/internal/hold":       {"client", "client/items", "cmd/signalbox/internal/exit", "cmd/signalbox/internal/waiting"},                                                                                                                                               // a command, run while permits are held
+	"cmd/signalbox/internal/waiting":    {"client", "cmd/signalbox/internal/terminal"},                                                                                                                                                                                             // what a request waits for, on a terminal
+	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                                                                                                                       // systemd, and its watchdog
+	"cmd/signalbox/internal/tune":       {},                                                                                                                                                                                                                                        // the heap and the timers of the process
 
 	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},
 	// The native API, its reads and stream of events, and the cluster's members.
@@ -116,7 +117,7 @@ var layers = map[string][]string{
 	"client/batch":          {"client", "client/internal/calls", "client/internal/reply"},                                        // many operations in one request
 	"client/clienttest":     {"client", "cluster", "httpapi", "httpapi/exchange", "store"},                                       // a node, for users' tests
 	"client/internal/reply": {},                                                                                                  // durations and pages in replies
-	"client/internal/nodes": {},                                                                                                  // addresses, and which to ask next
+	"client/internal/nodes": {"internal/credentials"},                                                                            // addresses, and which to ask next
 	"internal/credentials":  {},                                                                                                  // what clients show to nodes, and trust in them
 
 	"cmd/signalbox/internal/target": {"client", "cmd/signalbox/internal/settings", "internal/credentials"}, // the cluster that flags name

@@ -44,7 +44,11 @@ func newHealthcheck(lookup func(string) (string, bool)) *cobra.Command {
 				}
 			}
 			client.Timeout = timeout
-			request, err := http.NewRequestWithContext(command.Context(), http.MethodGet, address, nil)
+			probe, err := credentials.ParseAddress(address)
+			if err != nil {
+				return err
+			}
+			request, err := http.NewRequestWithContext(command.Context(), http.MethodGet, probe.String(), nil)
 			if err != nil {
 				return err
 			}

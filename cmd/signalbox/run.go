@@ -117,7 +117,7 @@ func holdFor(command *cobra.Command, c *hold.Config, cluster *target.Flags, argu
 	if c.Cluster, err = cluster.Client(); err != nil {
 		return exit.Usage(err)
 	}
-	c.Variables = cluster.Environment()
+	c.Variables, c.Terminal = cluster.Environment(), command.ErrOrStderr()
 	c.Log = slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	signals, stop := hold.Catch(command.Context())
 	defer stop()

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,6 +63,28 @@ func TestRunBadFlags(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	})
+}
+
+// TestAnonymous: acquire, run and elect record whose a session is, unless that is not wanted.
+func TestAnonymous(t *testing.T) {
+	var sent []string // the keys of the metadata
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ Metadata map[string]string }
+		if _ = json.NewDecoder(r.Body).Decode(&body); r.Method == http.MethodPost {
+			sent = slices.Sorted(maps.Keys(body.Metadata))
+		}
+		http.Error(w, "no", http.StatusForbidden)
+	}))
+	defer server.Close()
+	for line, want := range map[string]string{
+		"acquire db": "host pid user", "acquire db --anonymous": "", "acquire db --anonymous --metadata pid=7": "pid",
+		"run db -- true": "command host pid user", "run db --anonymous -- true": "",
+		"elect db -- true": "command host pid user", "elect db --anonymous -- true": "",
+	} {
+		if o := command(t, strings.Fields(line), "SIGNALBOX_ADDR", server.URL); o.status == 0 || strings.Join(sent, " ") != want {
+			t.Errorf("%s sends %q: %+v", line, sent, o)
+		}
+	}
 }
 
 // TestRunWarnsOfConsul: clients of Consul's interface share a name with a semaphore, and not its

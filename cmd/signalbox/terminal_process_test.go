@@ -3,11 +3,15 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -84,4 +88,57 @@ func TestRunInTerminal(t *testing.T) {
 	press("back\n")
 	p.logs(t, "read back")
 	p.exits(t, 0)
+}
+
+// TestWaitingOnTerminal: run, elect, acquire and down say on a terminal what they wait for, and remove that line.
+func TestWaitingOnTerminal(t *testing.T) {
+	_, url, _ := startAlone(t)
+	for i, verb := range []string{"run", "elect"} {
+		first := startProcess(t, testProgram, filepath.Join(t.TempDir(), "first.log"),
+			slices.Concat([]string{verb, "db", "--addr", url}, [][]string{{"--permits", "1"}, {"--value", "west"}}[i], []string{"--", "sh", "-c", "echo holding; exec sleep 600"})...)
+		first.logs(t, "holding")
+		if o := command(t, [][]string{{"sessions"}, {"item", "ls"}}[i], "SIGNALBOX_ADDR", url); !strings.Contains(o.stdout, fmt.Sprintf(" pid %d command=sh  ", first.command.Process.Pid)) {
+			t.Errorf("%+v", o)
+		}
+		for _, line := range [][2]string{
+			{"run db --wait 1m -- true", "waiting for 1 of db, at place 1 of 1: held by %s@%s pid %d command="},
+			{"acquire db --wait 1m", "waiting for 1 of db, at place 1 of 1: held by %s@%s pid %d command="},
+			{"down db --wait 1m", "waiting for 1 of db: held by %s@%s pid %d command="},
+			{"elect db -- true", `waiting to lead db: "west" leads (session `},
+		} {
+			if (verb == "elect") != strings.HasPrefix(line[0], "elect") {
+				continue
+			}
+			keys, terminal := openTerminal(t)
+			waits := exec.Command(testProgram, append(strings.Fields(line[0])[:2:2], append([]string{"--addr", url}, strings.Fields(line[0])[2:]...)...)...)
+			waits.Env, waits.Stderr = append(os.Environ(), asProgram+"=1"), terminal
+			waits.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			if err := waits.Start(); err != nil {
+				t.Fatal(err)
+			}
+			terminal.Close()
+			host, _ := os.Hostname()
+			want := line[1]
+			if strings.Contains(want, "%d") {
+				me, _ := user.Current()
+				want = fmt.Sprintf(want, me.Username, host, first.command.Process.Pid)
+			}
+			shown := bufio.NewReader(keys)
+			for seen := ""; !strings.Contains(seen, want); {
+				c, err := shown.ReadByte()
+				if err != nil {
+					t.Fatalf("%s: %q, %v", line[0], seen, err)
+				}
+				seen += string(c)
+			}
+			_ = waits.Process.Signal(syscall.SIGINT)
+			rest, _ := io.ReadAll(shown) // the terminal ends with its last process
+			_ = waits.Wait()
+			if !strings.Contains(string(rest), "\r\x1b[K") {
+				t.Errorf("%s: the line is left there, with %q", line[0], rest)
+			}
+		}
+		first.signal(syscall.SIGTERM)
+		first.exits(t, 128+int(syscall.SIGTERM))
+	}
 }

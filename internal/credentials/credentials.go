@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -22,6 +23,23 @@ type Config struct {
 
 	// Warn gets the error of a file that can't be read again. nil: no warning.
 	Warn func(error)
+}
+
+// rawZone is the zone of an IPv6 address as people write it.
+var rawZone = regexp.MustCompile(`(\[[0-9A-Fa-f:.]+%)([^\]]+)\]`)
+
+// ParseAddress reads the address of a node: a URL, or host:port for that of http. The zone of an IPv6
+// address may stand as in a URL, [fe80::1%25eth0], or as elsewhere, [fe80::1%eth0].
+func ParseAddress(text string) (*url.URL, error) {
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	if at := rawZone.FindStringSubmatchIndex(text); at != nil {
+		if zone := text[at[4]:at[5]]; !strings.HasPrefix(zone, "25") || zone == "25" {
+			text = text[:at[4]] + "25" + text[at[4]:]
+		}
+	}
+	return url.Parse(text)
 }
 
 // FieldError is an error of a Config.

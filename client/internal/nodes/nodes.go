@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/signalbox/signalbox/internal/credentials"
 )
 
 // suspicion is how much later than the others a suspect node is asked: as if it had
@@ -39,12 +41,8 @@ func Parse(addresses []string) (*List, error) {
 	}
 	l := &List{}
 	for _, text := range addresses {
-		full := text
-		if !strings.Contains(full, "://") {
-			full = "http://" + full
-		}
-		base, err := url.Parse(full)
-		if err != nil && strings.Contains(full, "@") {
+		base, err := credentials.ParseAddress(text)
+		if err != nil && strings.Contains(text, "@") {
 			return nil, errors.New("an address with a user name is no URL") // it may have a password
 		} else if err != nil {
 			return nil, fmt.Errorf("address %q: %w", text, err)

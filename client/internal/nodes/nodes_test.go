@@ -38,6 +38,10 @@ func TestParse(t *testing.T) {
 		"n1:8701":             "http://n1:8701",
 		"https://n1/boxes//":  "https://n1/boxes",
 		"http://[::1]:8701/":  "http://[::1]:8701",
+		"[fe80::1%eth0]:8701": "http://[fe80::1%25eth0]:8701",
+		"[fe80::1%25eth0]:1":  "http://[fe80::1%25eth0]:1",
+		"[fe80::1%25]:1":      "http://[fe80::1%2525]:1",
+		"https://[fe80::1%e]": "https://[fe80::1%25e]",
 		"http://n1/a%2Fb/box": "http://n1/a%2Fb/box",
 	} {
 		n, _ := list(t, address).Pick(time.Now(), false)

@@ -73,7 +73,7 @@ func (v verb) completion(own *common, lookup func(string) (string, bool)) cobra.
 		}
 		ctx, cancel := context.WithTimeout(command.Context(), completeWithin)
 		defer cancel()
-		c, err := own.call(ctx, nil, given, command.Flags())
+		c, err := own.call(ctx, nil, given, command.Flags(), nil)
 		if err != nil {
 			return nil, done
 		}

@@ -6,11 +6,13 @@ import (
 	"io"
 	"iter"
 	"os"
+	"sync"
 
 	"github.com/spf13/pflag"
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/items"
+	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
@@ -34,11 +36,28 @@ func itemName(i *items.Item) string { return i.Name }
 func itemLs() verb {
 	return verb{use: "ls [PREFIX]", short: "List items", long: "\n\nWith PREFIX, those whose names begin with it.", most: 1, complete: []source{itemNames},
 		run: func(c *call) error {
-			return terminal.List(c.Output, items.New(c.client).List(c, c.argument(0)), []string{"NAME", "BYTES", "VERSION", "SESSION"}, itemName,
+			clients := sync.OnceValue(func() map[string]string { return clientsByID(c) }) // where an item is held
+			return terminal.List(c.Output, items.New(c.client).List(c, c.argument(0)), []string{"NAME", "BYTES", "VERSION", "HOLDER", "SESSION"}, itemName,
 				func(i *items.Item) []string {
-					return []string{i.Name, fmt.Sprint(len(i.Value)), fmt.Sprint(i.Version), i.Session}
+					row := []string{i.Name, fmt.Sprint(len(i.Value)), fmt.Sprint(i.Version), "", i.Session}
+					if i.Session != "" {
+						row[3] = clients()[i.Session]
+					}
+					return row
 				})
 		}}
+}
+
+// clientsByID is whose each session is, as far as this client may see it.
+func clientsByID(c *call) map[string]string {
+	clients := map[string]string{}
+	for s, err := range c.operator.ListSessions(c, operator.PageSize(pageSize)) {
+		if err != nil {
+			break // the ids have to do
+		}
+		clients[s.ID] = terminal.Client(s.Metadata)
+	}
+	return clients
 }
 
 func itemGet() verb {

@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/waiting"
 )
 
 func semaphoreVerbs() []verb {
@@ -218,6 +219,7 @@ func downVerb() verb {
 				if try {
 					return c.client.TryDown(ctx, c.arguments[0], n, options...)
 				}
+				defer waiting.Show(ctx, c.terminal, waiting.For(c.client, c.arguments[0], n, isThisProcess))()
 				return c.client.Down(ctx, c.arguments[0], n, options...)
 			})
 			if err != nil {

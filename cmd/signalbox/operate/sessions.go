@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -14,6 +16,7 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/waiting"
 )
 
 func sessionVerbs() []verb {
@@ -52,19 +55,20 @@ func acquireVerb() verb {
 			if len(metadata) > 0 {
 				options = append(options, signalbox.Metadata(metadata))
 			}
-			if anonymous {
-				c.cluster.Anonymous = true
-				var err error
-				if c.client, err = signalbox.New(c.cluster); err != nil {
-					return err
-				}
+			cfg := c.cluster
+			cfg.Anonymous = anonymous
+			client, err := signalbox.New(cfg)
+			if err != nil {
+				return err
 			}
+			defer func() { _ = client.Close(c) }() // its lease is left to itself
 			name := c.arguments[0]
 			held, err := within(c, wait, func(ctx context.Context, try bool) (*signalbox.Lease, error) {
 				if try {
-					return c.client.TryAcquire(ctx, name, options...)
+					return client.TryAcquire(ctx, name, options...)
 				}
-				return c.client.Acquire(ctx, name, options...)
+				defer waiting.Show(ctx, c.terminal, waiting.For(c.client, name, n, isThisProcess))()
+				return client.Acquire(ctx, name, options...)
 			})
 			if err != nil {
 				return notFree(err, name, n, wait)
@@ -75,6 +79,12 @@ func acquireVerb() verb {
 			return errors.Join(c.Result(held.Session, lease{held.Session, name, held.Count, held.Token, ttl.Milliseconds()}),
 				c.Printf("%s %d", held.Session, held.Token))
 		}}
+}
+
+// isThisProcess reports whether a waiter is a request of this process. Its session is not known before the grant.
+func isThisProcess(w *signalbox.Waiter) bool {
+	host, err := os.Hostname()
+	return err == nil && w.Metadata["host"] == host && w.Metadata["pid"] == strconv.Itoa(os.Getpid())
 }
 
 // checkTTL refuses a ttl that the API can't express.

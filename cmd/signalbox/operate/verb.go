@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,7 +41,8 @@ type call struct {
 	cluster   signalbox.Config   // of client
 	arguments []string
 	flags     *pflag.FlagSet
-	asked     uint64 // the epoch of the semaphore, or the version of the item, that the question was about; 0: no question
+	terminal  io.Writer // for people, if it is one
+	asked     uint64    // the epoch of the semaphore, or the version of the item, that the question was about; 0: no question
 }
 
 // readCluster reads the cluster from one node. The deadline leaves each address its share of the time, so
@@ -114,7 +116,7 @@ func (v verb) perform(command *cobra.Command, arguments []string, own *common, l
 	if err != nil {
 		return exit.Usage(err)
 	}
-	c, err := own.call(command.Context(), output, arguments, command.Flags())
+	c, err := own.call(command.Context(), output, arguments, command.Flags(), command.ErrOrStderr())
 	if err != nil {
 		return exit.Usage(err)
 	}
@@ -135,7 +137,7 @@ func (v verb) perform(command *cobra.Command, arguments []string, own *common, l
 }
 
 // call makes the client of the flags.
-func (own *common) call(ctx context.Context, output *terminal.Output, arguments []string, flags *pflag.FlagSet) (*call, error) {
+func (own *common) call(ctx context.Context, output *terminal.Output, arguments []string, flags *pflag.FlagSet, terminal io.Writer) (*call, error) {
 	cfg, err := own.target.Client()
 	if err != nil {
 		return nil, err
@@ -148,7 +150,7 @@ func (own *common) call(ctx context.Context, output *terminal.Output, arguments 
 	if err != nil {
 		return nil, err
 	}
-	return &call{Context: ctx, Output: output, client: client, operator: operator.New(client), cluster: cfg, arguments: arguments, flags: flags}, nil
+	return &call{Context: ctx, Output: output, client: client, operator: operator.New(client), cluster: cfg, arguments: arguments, flags: flags, terminal: terminal}, nil
 }
 
 // end ends the client, which holds no lease any more.

@@ -16,6 +16,7 @@ import (
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/items"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/waiting"
 )
 
 const (
@@ -128,6 +129,7 @@ func (h *Holder) open(ctx context.Context) acquired {
 		session.Metadata = nil
 	}
 	if h.Elect {
+		defer waiting.Show(ctx, h.Terminal, h.leader)()
 		led, err := items.New(h.client).Elect(ctx, h.Name, []byte(h.Value), session)
 		return acquired{leadership{led}, err}
 	}
@@ -143,11 +145,14 @@ func (h *Holder) open(ctx context.Context) acquired {
 		if err != nil {
 			return acquired{err: err}
 		}
+		showOwn := waiting.For(h.client, h.Name, h.Count, func(w *signalbox.Waiter) bool { return w.Session == s.ID() })
 		acquire := s.Acquire
 		if h.Wait == 0 {
 			acquire = s.TryAcquire
 		}
+		stop := waiting.Show(ctx, h.Terminal, showOwn)
 		lease, err := acquire(ctx, h.Name, signalbox.Count(h.Count))
+		stop()
 		if err == nil {
 			return acquired{held: &permits{s, lease}}
 		}
@@ -158,6 +163,15 @@ func (h *Holder) open(ctx context.Context) acquired {
 			return acquired{err: err}
 		}
 	}
+}
+
+// leader is the text of who leads while this process waits for that.
+func (h *Holder) leader(ctx context.Context) (string, error) {
+	item, err := items.New(h.client).Get(ctx, h.Name)
+	if err != nil || !item.Held {
+		return "waiting to lead " + h.Name, err
+	}
+	return fmt.Sprintf("waiting to lead %s: %q leads (session %s)", h.Name, item.Value, item.Session), nil
 }
 
 // warnOfConsul warns of clients of Consul's interface that share a name with the semaphore, and

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -33,6 +34,7 @@ type Config struct {
 	Wait      time.Duration // until it holds; 0: not at all, which Elect does not take
 	Grace     time.Duration // between TERM and KILL; 0: a sixth of TTL, at most 10 s
 	Anonymous bool          // don't record the host, process, user and command
+	Terminal  io.Writer     // if it is one, shows what the command waits for
 	Log       *slog.Logger
 	Signals   <-chan os.Signal // relayed to the command; may be nil
 

@@ -158,10 +158,7 @@ func Shown(address string) string {
 
 // parse reads an address, which may be host:port alone.
 func parse(address string) (*url.URL, error) {
-	if !strings.Contains(address, "://") {
-		address = "http://" + address
-	}
-	return url.Parse(strings.TrimRight(address, "/"))
+	return credentials.ParseAddress(strings.TrimRight(address, "/"))
 }
 
 // HTTP returns an HTTP client with credentials for the addresses. Its errors name the

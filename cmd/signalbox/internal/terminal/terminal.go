@@ -53,12 +53,41 @@ func IsTerminal(stream any) bool {
 
 // Height returns the lines of the terminal that w is; 0 if it is none.
 func Height(w io.Writer) int {
+	rows, _ := size(w)
+	return rows
+}
+
+func size(w io.Writer) (rows, columns int) {
 	if file, is := w.(*os.File); is {
 		if size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ); err == nil {
-			return int(size.Row)
+			return int(size.Row), int(size.Col)
 		}
 	}
-	return 0
+	return 0, 0
+}
+
+// Line is a line on a terminal that takes the place of the one before.
+type Line struct {
+	W     io.Writer
+	shown bool
+}
+
+// Show shows a text, as far as it fits.
+func (l *Line) Show(text string) {
+	shown := []rune(Plain(text))
+	if _, columns := size(l.W); columns > 1 && len(shown) >= columns {
+		shown = append(shown[:columns-2], '…')
+	}
+	l.shown = true
+	fmt.Fprintf(l.W, "\r\x1b[K%s", string(shown))
+}
+
+// Remove removes the line.
+func (l *Line) Remove() {
+	if l.shown {
+		l.shown = false
+		fmt.Fprint(l.W, "\r\x1b[K")
+	}
 }
 
 // Plain removes the control characters of a text.

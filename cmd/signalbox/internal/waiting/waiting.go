@@ -1,0 +1,77 @@
+package waiting
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+)
+
+const (
+	// firstAfter spares requests that are granted soon a line that vanishes at once.
+	firstAfter = 500 * time.Millisecond
+	showEvery  = 2 * time.Second
+	// placesSeen is how many waiters one look reads.
+	placesSeen = 100
+)
+
+// Show keeps a line of text on w, if that is a terminal, until stop is called, which removes it. An
+// error of text leaves the line as it is.
+func Show(ctx context.Context, w io.Writer, text func(context.Context) (string, error)) (stop func()) {
+	if !terminal.IsTerminal(w) {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		line := terminal.Line{W: w}
+		defer line.Remove()
+		for pause := firstAfter; ; pause = showEvery {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			if shown, err := text(ctx); err == nil {
+				line.Show(shown)
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// For returns the text for Show of a request for permits. isOwn finds the request among the waiters.
+func For(c *signalbox.Client, name string, count int64, isOwn func(*signalbox.Waiter) bool) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		s, err := c.Get(ctx, name, signalbox.Stale(), signalbox.Holders(1), signalbox.Waiters(placesSeen))
+		if err != nil {
+			return "", err
+		}
+		return text(s, count, isOwn), nil
+	}
+}
+
+func text(s *signalbox.Semaphore, count int64, isOwn func(*signalbox.Waiter) bool) string {
+	shown := fmt.Sprintf("waiting for %d of %s", count, s.Name)
+	for i := range s.Waiters {
+		if isOwn(&s.Waiters[i]) {
+			shown += fmt.Sprintf(", at place %d of %d", s.Waiters[i].Position, s.WaiterCount)
+		}
+	}
+	if len(s.Holders) == 0 {
+		return shown + fmt.Sprintf(": %d available", s.Available)
+	}
+	h := &s.Holders[0]
+	shown += fmt.Sprintf(": held by %s for %s", terminal.ClientOf(h.Metadata, h.Session), terminal.Short(h.HeldFor))
+	if more := s.HolderCount - 1; more > 0 {
+		shown += fmt.Sprintf(", and by %d more", more)
+	}
+	return shown
+}

@@ -1,0 +1,40 @@
+package waiting
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	signalbox "github.com/signalbox/signalbox/client"
+)
+
+func TestText(t *testing.T) {
+	alice := map[string]string{"host": "ci-7", "pid": "42", "user": "alice", "command": "make"}
+	holder := signalbox.Holder{Session: "5", Metadata: alice, HeldFor: time.Minute}
+	waiters := []signalbox.Waiter{{Session: "6", Position: 1}, {Session: "7", Position: 2}}
+	for want, s := range map[string]signalbox.Semaphore{
+		"waiting for 2 of db: 1 available": {Available: 1},
+		"waiting for 2 of db, at place 2 of 9: held by alice@ci-7 pid 42 command=make (session 5) for 1m": {
+			Holders: []signalbox.Holder{holder}, HolderCount: 1, Waiters: waiters, WaiterCount: 9},
+		"waiting for 2 of db: held by session 8 for 1s, and by 3 more": {
+			Holders: []signalbox.Holder{{Session: "8", HeldFor: time.Second}}, HolderCount: 4, Waiters: waiters[:1], WaiterCount: 200},
+	} {
+		s.Name = "db"
+		if got := text(&s, 2, func(w *signalbox.Waiter) bool { return w.Session == "7" }); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+}
+
+// TestNoTerminal: a program that reads the output gets none of that.
+func TestNoTerminal(t *testing.T) {
+	var b bytes.Buffer
+	stop := Show(t.Context(), &b, func(context.Context) (string, error) {
+		t.Error("it asks")
+		return "", nil
+	})
+	if stop(); b.Len() != 0 {
+		t.Errorf("%q", b.String())
+	}
+}
