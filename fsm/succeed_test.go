@@ -147,7 +147,8 @@ func TestSucceededTimesKeepTheirDistance(t *testing.T) {
 	own, _ := lived(1, 9, gap+500)
 	file, _ := lived(2, 9, 500, CreateSemaphore{Name: "db", Permits: 1}, CreateSemaphore{Name: "list", Permits: 0}, OpenSession{Session: 4, TTLMS: 5_000},
 		Acquire{Session: 4, Name: "db", Count: 1, TTLMS: KeepTTL}, AcquireOnce{Session: 5, Name: "db", Count: 1, TTLMS: 70, WaitMS: 90},
-		Down{Name: "db", Count: 1, Notice: "http://a.example/"}, OpenSession{Session: 6, TTLMS: 80}, EndSession{Session: 6})
+		Down{Name: "db", Count: 1, Notice: "http://a.example/"}, OpenSession{Session: 6, TTLMS: 80}, EndSession{Session: 6},
+		CreateSemaphore{Name: "gone", Permits: 1}, Acquire{Session: 4, Name: "gone", Count: 1, TTLMS: KeepTTL}, RevokeLease{Session: 4, Name: "gone"}, Release{Session: 4, Name: "gone"})
 	keyed := Envelope{Key: "k"}.Encode(AcquireOnce{Session: 7, Name: "new", Count: 1, TTLMS: 900})
 	file.Apply(10, EncodeEntry(500, append(encodeAll(plain(CreateSemaphore{Name: "new", Permits: 2})), keyed)))
 	m := reread(t, file)
@@ -155,7 +156,7 @@ func TestSucceededTimesKeepTheirDistance(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, after := timesOf(file), timesOf(m)
-	if len(before) < 8 || len(before) != len(after) {
+	if len(before) < 9 || len(before) != len(after) {
 		t.Fatalf("times %v became %v", before, after)
 	}
 	for i := range before {
@@ -178,6 +179,7 @@ func timesOf(m *Machine) (all []int64) {
 	changeEach(&m.leases, func(l *lease) { note(l.grantedMS) })
 	changeEach(&m.requests, func(r *request) { note(r.enqueuedMS) })
 	changeEach(&m.ended, func(e *ended) { note(e.atMS) })
+	changeEach(&m.revoked, func(v *revoked) { note(v.atMS) })
 	changeEach(&m.notices, func(n *notice) { note(n.endsMS) })
 	changeEach(&m.keys, func(k *key) { note(k.atMS) })
 	return all

@@ -360,6 +360,32 @@ func TestConfirmShowsNothingThatIsDue(t *testing.T) {
 	})
 }
 
+// TestConfirmLooksAtDeadlinesOfItsIndex: the machine may trail the index of a read, and entries up to it have
+// deadlines that have passed by then.
+func TestConfirmLooksAtDeadlinesOfItsIndex(t *testing.T) {
+	inLoneBubble(t, func(t *testing.T, l *lone) {
+		term := l.becomes(2, true)
+		l.raft.mu.Lock()
+		entry := &raft.Log{Index: uint64(len(l.raft.log) + 1), Term: 2, Type: raft.LogCommand,
+			Data: replica.EncodeEntry(2, term.NowMS(), [][]byte{fsm.Envelope{}.Encode(fsm.OpenSession{Session: 5, TTLMS: 1000})})}
+		l.raft.log = append(l.raft.log, entry) // committed, and not applied yet
+		l.raft.mu.Unlock()
+		confirmed := make(chan error, 1)
+		go func() {
+			_, _, err := term.Confirm(t.Context())
+			confirmed <- err
+		}()
+		time.Sleep(2 * time.Second) // virtual
+		l.raft.feed.Apply(entry)
+		if err := <-confirmed; err != nil {
+			t.Error(err)
+		}
+		if _, sessions, _, _ := l.counts(); sessions != 0 {
+			t.Errorf("%d sessions that are due", sessions)
+		}
+	})
+}
+
 func (l *lone) counts() (semaphores, sessions, leases, waiting int) {
 	l.config.Replica.View(func(m *fsm.Machine) { semaphores, sessions, leases, waiting = m.Counts() })
 	return semaphores, sessions, leases, waiting
