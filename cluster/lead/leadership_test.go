@@ -390,3 +390,44 @@ func (l *lone) counts() (semaphores, sessions, leases, waiting int) {
 	l.config.Replica.View(func(m *fsm.Machine) { semaphores, sessions, leases, waiting = m.Counts() })
 	return semaphores, sessions, leases, waiting
 }
+
+// TestEndOfATermEndsItsWaits: a read does not wait for acknowledgements that do not count any more.
+func TestEndOfATermEndsItsWaits(t *testing.T) {
+	inLoneBubble(t, func(t *testing.T, l *lone) {
+		l.becomes(2, true)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- l.config.Acks.Wait(t.Context(), 2, l.config.Acks.Now(), []raft.ServerID{"n1", "n2", "n3"}, "n1")
+		}()
+		synctest.Wait()
+		l.becomes(2, false)
+		select {
+		case err := <-ended:
+			if !errors.Is(err, raftlib.ErrTermOver) {
+				t.Error(err)
+			}
+		default:
+			t.Error("it waits on")
+		}
+	})
+}
+
+// TestRefusalIsNotedFirst: a command that Raft did not take is given back only once its node knows that Raft refuses:
+// it would be sent here again at once.
+func TestRefusalIsNotedFirst(t *testing.T) {
+	admission := &fakeAdmission{}
+	p := newProposer(7, newClock(0, time.Now), nil, 10, admission, NewPulse(), nil)
+	q := &refusedFirst{fakeProposal: &fakeProposal{}, admission: admission}
+	if p.fail(batch{proposals: []Proposal{q}}, raft.ErrLeadershipTransferInProgress); q.known != 7 {
+		t.Errorf("refusals are known from term %d", q.known)
+	}
+}
+
+// refusedFirst notes what its node knew when it was given back.
+type refusedFirst struct {
+	*fakeProposal
+	admission *fakeAdmission
+	known     uint64
+}
+
+func (q *refusedFirst) Failed(outcome.Verdict) { q.known = q.admission.refused }
