@@ -418,16 +418,20 @@ func TestRefusalIsNotedFirst(t *testing.T) {
 	admission := &fakeAdmission{}
 	p := newProposer(7, newClock(0, time.Now), nil, 10, admission, NewPulse(), nil)
 	q := &refusedFirst{fakeProposal: &fakeProposal{}, admission: admission}
-	if p.fail(batch{proposals: []Proposal{q}}, raft.ErrLeadershipTransferInProgress); q.known != 7 {
-		t.Errorf("refusals are known from term %d", q.known)
+	if p.fail(batch{proposals: []Proposal{q}}, raft.ErrLeadershipTransferInProgress); q.early || admission.refused != 7 {
+		t.Errorf("given back too early %t, refused in term %d", q.early, admission.refused)
 	}
 }
 
-// refusedFirst notes what its node knew when it was given back.
+// refusedFirst notes whether its node knew of the refusal when it was given back.
 type refusedFirst struct {
 	*fakeProposal
 	admission *fakeAdmission
-	known     uint64
+	early     bool
 }
 
-func (q *refusedFirst) Failed(outcome.Verdict) { q.known = q.admission.refused }
+func (q *refusedFirst) Failed(outcome.Verdict) {
+	if q.admission.refused == 0 {
+		q.early = true
+	}
+}
