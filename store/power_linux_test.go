@@ -143,8 +143,9 @@ type powerNode struct {
 	store   *Store
 	now     promise
 	history []moment
-	last    []promise // at its end
-	killed  int       // programs
+	last    []promise    // at its end
+	killed  int          // programs
+	also    func() error // checks an opened folder further; may be nil
 }
 
 // dataFolder is the data folder in that of the record: the program makes the one above it as well.
@@ -365,7 +366,10 @@ func (n *powerNode) check(left recorder.Image, possible []promise) error {
 	if err := left.Write(n.path); err != nil {
 		return err
 	}
-	return n.open(possible)
+	if err := n.open(possible); err != nil || n.also == nil {
+		return err
+	}
+	return n.also()
 }
 
 // losses is how many ends of each life are looked at.

@@ -84,8 +84,33 @@ func (n *replacing) makeNew(renewed promise) error {
 	if err = errors.Join(err, s.Close()); err != nil {
 		return err
 	}
+	if err := nameOnly(filepath.Join(path, lateFile)); err != nil {
+		return err
+	}
 	kept, err := folder.Replace(v.Facts.Path)
 	n.kept, _ = filepath.Rel(n.path, kept)
+	return err
+}
+
+// lateFile is a file of the new content whose name is not synced when the content is complete. The replacement does
+// that for all names.
+const lateFile = "late"
+
+// nameOnly makes a file and syncs it, and not its name.
+func nameOnly(path string) error {
+	file, err := recorder.OpenFile(path, recorder.O_RDWR|recorder.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}
+
+// hasLate fails if the new content lacks lateFile.
+func (n *replacing) hasLate() error {
+	if n.now.cluster != "c2" {
+		return nil
+	}
+	_, err := recorder.Stat(filepath.Join(n.path, dataFolder, lateFile))
 	return err
 }
 
@@ -93,6 +118,7 @@ func (n *replacing) makeNew(renewed promise) error {
 // were killed in it: the old content is in force, or the new one. The old one is kept.
 func loseInReplacement(t *testing.T) {
 	n := newReplacing(t)
+	n.also = n.hasLate
 	if err := n.replace(0); err != nil {
 		t.Fatal(err)
 	}

@@ -85,6 +85,22 @@ func TestClockStandsWhileTheLogDoes(t *testing.T) {
 	})
 }
 
+// TestClockStandsWhileRaftTakesNoEntry: an entry is on its way from the moment at which it is given to Raft, whose
+// main loop may hang.
+func TestClockStandsWhileRaftTakesNoEntry(t *testing.T) {
+	proposerRun(t, 10, func(t *testing.T, p *proposer, r *fakeRaft) {
+		r.taken = func() { time.Sleep(10 * time.Second) } // virtual
+		go func() { _, _ = p.Tick(t.Context()) }()
+		time.Sleep(9 * time.Second) // virtual
+		if now := p.clock.now(); now != 5000+maxEntryTime.Milliseconds() {
+			t.Errorf("it reads %d", now)
+		}
+		time.Sleep(time.Second) // virtual
+		synctest.Wait()
+		r.logged()[0].answer(nil)
+	})
+}
+
 func TestClockHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClock(1000, time.Now)

@@ -360,7 +360,78 @@ func TestConfirmShowsNothingThatIsDue(t *testing.T) {
 	})
 }
 
+// TestConfirmLooksAtDeadlinesOfItsIndex: the machine may trail the index of a read, and entries up to it have
+// deadlines that have passed by then.
+func TestConfirmLooksAtDeadlinesOfItsIndex(t *testing.T) {
+	inLoneBubble(t, func(t *testing.T, l *lone) {
+		term := l.becomes(2, true)
+		l.raft.mu.Lock()
+		entry := &raft.Log{Index: uint64(len(l.raft.log) + 1), Term: 2, Type: raft.LogCommand,
+			Data: replica.EncodeEntry(2, term.NowMS(), [][]byte{fsm.Envelope{}.Encode(fsm.OpenSession{Session: 5, TTLMS: 1000})})}
+		l.raft.log = append(l.raft.log, entry) // committed, and not applied yet
+		l.raft.mu.Unlock()
+		confirmed := make(chan error, 1)
+		go func() {
+			_, _, err := term.Confirm(t.Context())
+			confirmed <- err
+		}()
+		time.Sleep(2 * time.Second) // virtual
+		l.raft.feed.Apply(entry)
+		if err := <-confirmed; err != nil {
+			t.Error(err)
+		}
+		if _, sessions, _, _ := l.counts(); sessions != 0 {
+			t.Errorf("%d sessions that are due", sessions)
+		}
+	})
+}
+
 func (l *lone) counts() (semaphores, sessions, leases, waiting int) {
 	l.config.Replica.View(func(m *fsm.Machine) { semaphores, sessions, leases, waiting = m.Counts() })
 	return semaphores, sessions, leases, waiting
+}
+
+// TestEndOfATermEndsItsWaits: a read does not wait for acknowledgements that do not count any more.
+func TestEndOfATermEndsItsWaits(t *testing.T) {
+	inLoneBubble(t, func(t *testing.T, l *lone) {
+		l.becomes(2, true)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- l.config.Acks.Wait(t.Context(), 2, l.config.Acks.Now(), []raft.ServerID{"n1", "n2", "n3"}, "n1")
+		}()
+		synctest.Wait()
+		l.becomes(2, false)
+		select {
+		case err := <-ended:
+			if !errors.Is(err, raftlib.ErrTermOver) {
+				t.Error(err)
+			}
+		default:
+			t.Error("it waits on")
+		}
+	})
+}
+
+// TestRefusalIsNotedFirst: a command that Raft did not take is given back only once its node knows that Raft refuses:
+// it would be sent here again at once.
+func TestRefusalIsNotedFirst(t *testing.T) {
+	admission := &fakeAdmission{}
+	p := newProposer(7, newClock(0, time.Now), nil, 10, admission, NewPulse(), nil)
+	q := &refusedFirst{fakeProposal: &fakeProposal{}, admission: admission}
+	if p.fail(batch{proposals: []Proposal{q}}, raft.ErrLeadershipTransferInProgress); q.early || admission.refused != 7 {
+		t.Errorf("given back too early %t, refused in term %d", q.early, admission.refused)
+	}
+}
+
+// refusedFirst notes whether its node knew of the refusal when it was given back.
+type refusedFirst struct {
+	*fakeProposal
+	admission *fakeAdmission
+	early     bool
+}
+
+func (q *refusedFirst) Failed(outcome.Verdict) {
+	if q.admission.refused == 0 {
+		q.early = true
+	}
 }

@@ -3,6 +3,7 @@ package damage
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -29,10 +30,11 @@ const (
 )
 
 // BoltOptions returns the options that bbolt's files are opened with. Each commit is
-// synced.
+// synced, and so is the last one of the program before.
 func BoltOptions() *bbolt.Options {
 	return &bbolt.Options{
-		Timeout: lockTimeout,
+		OpenFile: openSynced,
+		Timeout:  lockTimeout,
 		// With the list of free pages in the file, each commit writes all of it,
 		// and a burst leaves it long for ever. Without, opening looks through the
 		// file's structure; Walk does as much anyway, and refuses a file with a list.
@@ -40,6 +42,32 @@ func BoltOptions() *bbolt.Options {
 		FreelistType:    bbolt.FreelistMapType,
 		InitialMmapSize: initialMap,
 	}
+}
+
+// metaReach is where the second meta page ends at most: pages have up to 64 KiB.
+const metaReach = 128 << 10
+
+// openSynced opens a file of bbolt, and writes its meta pages again, synced. The newest one may be in the page cache
+// alone: its sync failed, or the program was killed before it. The first commit of this program takes the pages
+// that only the tree before has. If it came to the disk before that meta page, a loss of power would leave neither tree.
+func openSynced(path string, flag int, mode os.FileMode) (*os.File, error) {
+	file, err := os.OpenFile(path, flag, mode)
+	if err != nil {
+		return nil, err
+	}
+	head := make([]byte, metaReach)
+	n, err := file.ReadAt(head, 0)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if err == nil && n > 0 {
+		_, err = file.WriteAt(head[:n], 0)
+		err = errors.Join(err, file.Sync())
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }
 
 // Walk checks the structure of a closed bbolt file of the folder, and visits its keys.

@@ -1,15 +1,19 @@
 package damage
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/signalbox/signalbox/store/internal/storetest"
@@ -88,4 +92,30 @@ func TestCloseAfterAPanic(t *testing.T) {
 		}
 		close(release)
 	})
+}
+
+// TestBoltFilesAreWrittenAgain before bbolt opens them: the last commit may be in the page cache alone.
+func TestBoltFilesAreWrittenAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.db")
+	db, err := bbolt.Open(path, 0o600, BoltOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	old := time.Unix(1_000_000_000, 0)
+	if err = errors.Join(err, os.Chtimes(path, old, old)); err != nil {
+		t.Fatal(err)
+	}
+	file, err := BoltOptions().OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := file.Stat()
+	after, readErr := os.ReadFile(path)
+	if err := errors.Join(err, readErr, file.Close()); err != nil || info.ModTime().Equal(old) || !bytes.Equal(before, after) {
+		t.Errorf("written at %v, the same content %t, error %v", info.ModTime(), bytes.Equal(before, after), err)
+	}
 }
