@@ -264,7 +264,9 @@ func (s *stream) sendPage(page replica.EventPage, wanted func(*fsm.Effect) (fsm.
 }
 
 // isFor reports whether a query wants an event, and its caller may see it.
-func (e *API) isFor(ask *eventsQuery, event *fsm.Effect) bool { return ask.wants(event) && e.shows(event, ask.caller) }
+func (e *API) isFor(ask *eventsQuery, event *fsm.Effect) bool {
+	return ask.wants(event) && e.shows(event, ask.caller)
+}
 
 // wants reports whether an event passes all of the filters.
 func (ask *eventsQuery) wants(e *fsm.Effect) bool {
