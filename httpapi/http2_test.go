@@ -222,13 +222,13 @@ func TestSilenceOverTLSEnds(t *testing.T) {
 			f := speak(t, conn, trust, 1<<20)
 			must(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}}))
 			return f.conn
-		}, 62 * time.Second},
+		}, httpapi.DefaultIdleTimeout + 2*time.Second},
 		{"between requests over HTTP/2", func(t *testing.T, conn net.Conn, trust *tls.Config) net.Conn {
 			f := speak(t, conn, trust, 1<<20)
 			stream := f.begin("GET", "/livez", true)
 			f.read(func() bool { return f.bodies[stream] != "" })
 			return f.conn
-		}, 62 * time.Second},
+		}, httpapi.DefaultIdleTimeout + 2*time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

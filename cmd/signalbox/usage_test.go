@@ -63,7 +63,7 @@ func TestErrorsSayWhatNext(t *testing.T) {
 		"serve nosuch":          "signalbox: serve takes no arguments but flags: \"nosuch\"\n  See \"signalbox serve --help\".\n",
 		"cert ca nosuch":        "\n  See \"signalbox cert ca --help\".\n",
 		"ls --timeout 50ms --addr http://127.0.0.1:1": "signalbox: no node replied: dial tcp 127.0.0.1:1: connect: connection refused\n" +
-			"  Give the nodes' addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out.\n",
+			"  Start the nodes, or give their addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out.\n",
 	} {
 		var stdout, stderr bytes.Buffer
 		run(t.Context(), strings.Fields(arguments), lookup(t), &stdout, &stderr) // --timeout counts without a deadline alone

@@ -174,7 +174,7 @@ func TestHeaders(t *testing.T) {
 	node.Set(func() { node.Fail = nil })
 	s.Is(s.Ask("PUT /v1/kv/a", "<b>"), yes)
 	got = s.Ask("GET /v1/kv/a?raw", "")
-	if s.Is(got, "200 text <b>"); got.Header("X-Content-Type-Options") != "nosniff" || got.Header("Content-Security-Policy") != "sandbox" {
+	if s.Is(got, "200 raw <b>"); got.Header("X-Content-Type-Options") != "nosniff" || got.Header("Content-Security-Policy") != "sandbox" {
 		t.Error("a raw value may run as a page")
 	}
 }

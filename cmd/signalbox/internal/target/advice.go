@@ -58,8 +58,7 @@ func Explain(err error) error {
 	case errors.Is(err, signalbox.ErrUnreachable) && !errors.Is(err, context.Canceled):
 		var cause *net.OpError
 		if errors.As(err, &cause) { // without the route
-			text, _, _ := strings.Cut(err.Error(), signalbox.ErrUnreachable.Error())
-			err = &reworded{text + signalbox.ErrUnreachable.Error() + ": " + cause.Error(), err}
+			err = &reworded{signalbox.ErrUnreachable.Error() + ": " + cause.Error(), err}
 		}
 		next = "Start the nodes, or give their addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out."
 	default:
