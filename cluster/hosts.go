@@ -264,9 +264,14 @@ func (n electingNode) Able() error {
 
 func (n electingNode) LastEntry() (term, index uint64) {
 	stats := n.raft.Stats()
-	term, _ = strconv.ParseUint(stats["last_log_term"], 10, 64)
-	index, _ = strconv.ParseUint(stats["last_log_index"], 10, 64)
-	return term, index
+	number := func(name string) uint64 {
+		value, _ := strconv.ParseUint(stats[name], 10, 64)
+		return value
+	}
+	if covered := number("last_snapshot_index"); covered > number("last_log_index") {
+		return number("last_snapshot_term"), covered
+	}
+	return number("last_log_term"), number("last_log_index")
 }
 
 func (n electingNode) Ask(ctx context.Context, voter raft.Server, q election.Question) (election.Reply, error) {
@@ -283,8 +288,11 @@ func (n electingNode) Dial(ctx context.Context, id string) error {
 }
 
 func (n electingNode) Campaign() error {
-	n.node.metrics.EarlyCampaigns.Inc()
-	return n.transport.Campaign(raft.ServerID(n.node.config.NodeID))
+	err := n.transport.Campaign(raft.ServerID(n.node.config.NodeID))
+	if err == nil {
+		n.node.metrics.EarlyCampaigns.Inc()
+	}
+	return err
 }
 
 // streamEnded passes on that a Raft stream from another process has ended.

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests with the race detector, but for the folder of the module, whose tests look at the
-# source, and for tests of package fsm that have no goroutines and would take minutes. Its runtime fails a check of
+# source, for tests of package fsm that have no goroutines and would take minutes, and for two tests that change a
+# member's address: hashicorp/raft v1.7.3 then reads the id of a follower, which stays, without the lock of its
+# address (updateLastAppended in replication.go). Its runtime fails a check of
 # its own now and then in tests that use testing/synctest ("ThreadSanitizer: CHECK failed",
 # golang/go#78156), or ends by SIGSEGV where it looks at a timer's channel. Packages that ended
 # so, and no others, run once more.
@@ -9,7 +11,7 @@ cd "$(dirname "$0")/.."
 export CGO_ENABLED=1
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
-alone='^(TestFullEntriesTouchFewRecords|TestCommandsTouchFewRecords|TestSequencesReach|TestProperty.*)$'
+alone='^(TestFullEntriesTouchFewRecords|TestCommandsTouchFewRecords|TestSequencesReach|TestProperty.*|TestVoterMoves|TestWayBackFromWrongAddresses)$'
 all=$(go list ./... | tail -n +2) # the module's folder is the first
 # shellcheck disable=SC2086 # a list
 go test -race -timeout 30m -skip "$alone" $all 2>&1 | tee "$output" && exit

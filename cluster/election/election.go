@@ -28,6 +28,10 @@ const (
 	// turnLasts is for how long a candidate without a majority keeps worse candidates waiting;
 	// a candidate that has campaigned does not.
 	turnLasts = 400 * time.Millisecond
+	// suspicion is for how long the end of a stream is a reason to dial.
+	suspicion = 2 * time.Second
+	// contactLasts is for how long a leader counts as heard; heartbeats come more often.
+	contactLasts = 400 * time.Millisecond
 	// firstConfiguration is the index of the entry with which a cluster is bootstrapped.
 	firstConfiguration = 1
 	// firstRetry and lastRetry are the pauses of a node without a leader between its questions.
@@ -39,6 +43,7 @@ const (
 type Raft interface {
 	State() raft.RaftState
 	CurrentTerm() uint64
+	LastContact() time.Time
 	LeaderWithID() (raft.ServerAddress, raft.ServerID)
 	GetConfiguration() raft.ConfigurationFuture
 }
@@ -69,6 +74,7 @@ type Question struct {
 type Reply struct {
 	Agrees bool `json:"agrees,omitempty"`
 	Better bool `json:"better,omitempty"` // the voter is the better candidate, and campaigns itself
+	Leads  bool `json:"leads,omitempty"`  // the voter is the leader, and lives
 }
 
 // Election looks for reasons to campaign before Raft's time-outs do. Make it with [New].
@@ -82,11 +88,17 @@ type Election struct {
 	news   wake.Signal
 
 	mu       sync.Mutex
-	suspect  Process   // the process whose Raft stream ended last
-	changed  time.Time // when a vote was asked for, or the leader changed, last; zero: never
+	suspects map[string]suspect // by node id
+	changed  time.Time          // when a vote was asked for, or the leader changed, last; zero: never
 	promised standing
 	until    time.Time // when the promise ends
 	turn     time.Time // when this node has had its turn as the best candidate; zero: it has a leader
+}
+
+// suspect is a process of which a Raft stream has ended.
+type suspect struct {
+	Process
+	at time.Time // when the last one ended
 }
 
 // standing ranks candidates.
@@ -107,7 +119,7 @@ func (s standing) byLog(other standing) int {
 // New returns the elections of a node whose Raft runs. They begin with Run.
 func New(self raft.ServerID, r Raft, host Host, times wake.Stretch, log hclog.Logger) *Election {
 	return &Election{
-		self: self, raft: r, host: host, times: times, log: log.Named("election"), news: wake.NewSignal(),
+		self: self, raft: r, host: host, times: times, log: log.Named("election"), news: wake.NewSignal(), suspects: map[string]suspect{},
 		proofs: proofs{dial: host.Dial, dead: map[string]death{}},
 	}
 }
@@ -116,7 +128,7 @@ func New(self raft.ServerID, r Raft, host Host, times wake.Stretch, log hclog.Lo
 func (e *Election) StreamEnded(process Process) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.suspect = process
+	e.suspects[process.Node] = suspect{process, time.Now()}
 	e.news.Set()
 }
 
@@ -146,9 +158,9 @@ func (e *Election) Run(ctx context.Context) {
 			retry = firstRetry
 			e.endTurn()
 		case gaveWay:
-			pause, news = time.After(giveWay), nil
+			pause, news = time.After(e.times.Of(giveWay)), nil
 		case campaigned:
-			pause, news = time.After(campaignTime), nil
+			pause, news = time.After(e.times.Of(campaignTime)), nil
 		case found:
 			pause, retry = time.After(retry), min(2*retry, lastRetry)
 		}
@@ -185,8 +197,8 @@ func (e *Election) try(ctx context.Context) outcome {
 	switch {
 	case better:
 		return gaveWay
-	case !agreed || !e.promise(mine) || !e.able(servers) || !e.leaderless(lost):
-		e.takeTurn(turnLasts)
+	case !agreed || !e.promiseSelf(mine, lost.Node) || !e.able(servers) || !e.leaderless(lost):
+		e.takeTurn(e.times.Of(turnLasts))
 		return found
 	}
 	e.takeTurn(0)
@@ -212,23 +224,29 @@ func (e *Election) leaderless(lost Process) bool {
 // lost reports whether this node has no leader: it knows none, or finds its process dead.
 func (e *Election) lost(ctx context.Context) (dead Process, isLost bool) {
 	_, leader := e.raft.LeaderWithID()
-	if leader == "" {
+	switch leader {
+	case "":
 		return Process{}, e.raft.State() != raft.Leader
-	}
-	e.mu.Lock()
-	suspect := e.suspect
-	e.mu.Unlock()
-	if suspect.Node != string(leader) || leader == e.self || !e.proofs.isDead(ctx, suspect, e.raft.CurrentTerm()) {
+	case e.self:
 		return Process{}, false
 	}
-	return suspect, true
+	process, ended := e.ended(string(leader))
+	return process, ended && e.proofs.isDead(ctx, process, e.raft.CurrentTerm())
+}
+
+// ended returns the process of a node of which a Raft stream has just ended, if there is one.
+func (e *Election) ended(node string) (Process, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	last, found := e.suspects[node]
+	return last.Process, found && time.Since(last.at) < e.times.Of(suspicion)
 }
 
 // ask asks all other voters and reports whether a majority agrees, this node included, and
 // whether a better candidate is among them. Before the first leader of a cluster all must agree:
 // a voter that still forms the cluster would find it alive, and come in as a wiped member.
 func (e *Election) ask(ctx context.Context, servers []raft.Server, q Question) (agreed, better bool) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, e.times.Of(askTimeout))
 	defer cancel()
 	var others []raft.Server
 	voters := 0
@@ -250,6 +268,9 @@ func (e *Election) ask(ctx context.Context, servers []raft.Server, q Question) (
 	})
 	agreeing := 1
 	for _, r := range replies {
+		if r.Leads {
+			return false, false
+		}
 		better = better || r.Better
 		if r.Agrees {
 			agreeing++
@@ -261,9 +282,12 @@ func (e *Election) ask(ctx context.Context, servers []raft.Server, q Question) (
 	return agreeing > voters/2, better
 }
 
-// Judge replies to a candidate. It blocks for some 0.3 s at most.
+// Judge replies to a candidate. It blocks for a second at most.
 func (e *Election) Judge(ctx context.Context, q Question) Reply {
-	if e.raft.State() == raft.Leader || !e.agreesLost(ctx, q.Lost) {
+	if e.raft.State() == raft.Leader {
+		return Reply{Leads: true}
+	}
+	if !e.agreesLost(ctx, q.Lost) {
 		return Reply{}
 	}
 	candidate, mine := standing{q.Term, q.Index, q.From}, e.standing()
@@ -271,16 +295,35 @@ func (e *Election) Judge(ctx context.Context, q Question) Reply {
 		e.suspectToo(q.Lost)
 		return Reply{Better: true}
 	}
-	return Reply{Agrees: candidate.byLog(mine) >= 0 && e.promise(candidate)}
+	return Reply{Agrees: candidate.byLog(mine) >= 0 && e.promise(candidate, q.Lost.Node)}
 }
 
-// agreesLost reports whether this node has no leader either.
+// agreesLost reports whether this node has no leader either: it knows none, or its own stream has
+// ended, or is silent, and its own dial finds the process dead. Its stream may end a moment later
+// than the candidate's.
 func (e *Election) agreesLost(ctx context.Context, lost Process) bool {
 	_, leader := e.raft.LeaderWithID()
 	if leader == "" {
 		return e.settled()
 	}
-	return string(leader) == lost.Node && e.proofs.isDead(ctx, lost, e.raft.CurrentTerm())
+	for _, pause := range dialPauses {
+		if string(leader) != lost.Node || pause > 0 && wake.Pause(ctx, pause) != nil {
+			return false
+		}
+		process, ended := e.ended(lost.Node)
+		if ended && process == lost || time.Since(e.raft.LastContact()) > e.times.Of(contactLasts) {
+			return e.proofs.isDead(ctx, lost, e.raft.CurrentTerm())
+		}
+	}
+	return false
+}
+
+// promiseSelf is promise to this node itself, which keeps its word to any other one.
+func (e *Election) promiseSelf(mine standing, lost string) bool {
+	e.mu.Lock()
+	free := e.promised.node == mine.node || e.promised.node == lost || time.Now().After(e.until)
+	e.mu.Unlock()
+	return free && e.promise(mine, lost)
 }
 
 // suspectToo has this node campaign itself: the end of its own stream may be on its way yet.
@@ -314,12 +357,13 @@ func (e *Election) hadTurn() bool {
 	return !e.turn.IsZero() && !time.Now().Before(e.turn)
 }
 
-// promise reports whether this node agrees to a candidate: it has not just agreed to a better one.
-func (e *Election) promise(candidate standing) bool {
+// promise reports whether this node agrees to a candidate: it has not just agreed to a better one,
+// but for one that is dead by now.
+func (e *Election) promise(candidate standing, lost string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if now := time.Now(); now.After(e.until) || candidate.compare(e.promised) >= 0 {
-		e.promised, e.until = candidate, now.Add(promiseLasts)
+	if now := time.Now(); now.After(e.until) || e.promised.node == lost || candidate.compare(e.promised) >= 0 {
+		e.promised, e.until = candidate, now.Add(e.times.Of(promiseLasts))
 		return true
 	}
 	return false

@@ -25,6 +25,7 @@ type voter struct {
 	term, index uint64 // of its last entry
 	now         uint64 // its present term
 	unable      error
+	heard       time.Time       // when its leader was heard last
 	deaf        bool            // its questions and the replies to it are lost
 	refuses     map[string]bool // whose ports refuse connections, as this node sees it
 	campaigns   int
@@ -38,8 +39,9 @@ func look[T any](v *voter, read func() T) T {
 	return read()
 }
 
-func (v *voter) State() raft.RaftState { return look(v, func() raft.RaftState { return v.state }) }
-func (v *voter) CurrentTerm() uint64   { return look(v, func() uint64 { return v.now }) }
+func (v *voter) State() raft.RaftState  { return look(v, func() raft.RaftState { return v.state }) }
+func (v *voter) CurrentTerm() uint64    { return look(v, func() uint64 { return v.now }) }
+func (v *voter) LastContact() time.Time { return look(v, func() time.Time { return v.heard }) }
 func (v *voter) LeaderWithID() (raft.ServerAddress, raft.ServerID) {
 	leader := look(v, func() string { return v.leader })
 	return raft.ServerAddress(leader), raft.ServerID(leader)
@@ -231,6 +233,20 @@ func TestNoProofNoCampaign(t *testing.T) {
 		change(all, func() { all["n3"].deaf = true })
 		die(all, "n2")
 		wantCampaigns(t, "no majority", settled(all, 10*time.Second), 0, 0)
+	})
+	elect(t, three, func(t *testing.T, all map[string]*voter) {
+		die(all, "n2")
+		change(all, func() { all["n3"].heard = time.Now().Add(time.Second) })
+		wantCampaigns(t, "n3 hears the leader", settled(all, 500*time.Millisecond), 0, 0)
+	})
+	elect(t, []string{"n1", "n2", "n3", "n4", "n5"}, func(t *testing.T, all map[string]*voter) {
+		change(all, func() {
+			for _, id := range []string{"n2", "n3", "n4", "n5"} {
+				all[id].leader = ""
+			}
+		})
+		all["n2"].news.Set()
+		wantCampaigns(t, "a leader that replies, and followers that have just started", settled(all, 500*time.Millisecond), 0, 0, 0, 0)
 	})
 	elect(t, three, func(t *testing.T, all map[string]*voter) {
 		die(all)

@@ -45,7 +45,7 @@ type death struct {
 	doubt       time.Duration // for how long no other proof counts
 }
 
-// isDead reports whether the process, which led in that term, has ended. It blocks for some 0.3 s at most.
+// isDead reports whether the process, which led in that term, has ended. It blocks for 0.9 s at most.
 func (p *proofs) isDead(ctx context.Context, process Process, term uint64) bool {
 	if known, doubted := p.recall(process, term); known || doubted {
 		return known

@@ -23,7 +23,7 @@ const (
 	// formEvery is how often a node with an empty folder asks its peers.
 	formEvery = 250 * time.Millisecond
 	// formSoon is the pause for formHurry after the start, when the other nodes start too,
-	// and when all have replied.
+	// and after the last of them has replied first.
 	formSoon  = 25 * time.Millisecond
 	formHurry = 3 * time.Second
 	// rejoinEvery is how often a node asks to be taken back.
@@ -92,7 +92,7 @@ type formation struct {
 // empty ones propose its own id, which comes from the folders of all, or takes the id
 // of a node that has formed; and a folder that is lost meanwhile never comes back.
 func (f *formation) run(ctx context.Context) (live bool, cluster fsm.ClusterID, err error) {
-	began := time.Now()
+	began, replied := time.Now(), false
 	f.answers, f.errs, f.saidAt = map[string]probe.Answer{}, map[string]error{}, began
 	for {
 		f.askAll(ctx)
@@ -112,8 +112,11 @@ func (f *formation) run(ctx context.Context) (live bool, cluster fsm.ClusterID, 
 			}
 		}
 		f.say(conflict)
+		if complete && !replied {
+			began, replied = time.Now(), true
+		}
 		pause := formEvery
-		if complete || time.Since(began) < formHurry {
+		if time.Since(began) < formHurry {
 			pause = formSoon
 		}
 		if err := wake.Pause(ctx, pause); err != nil {

@@ -192,7 +192,7 @@ func (m *Members) Call(ctx context.Context, q *probe.Request) error {
 		if errors.Is(err, outcome.ErrOutcomeUnknown) {
 			unknown = true
 		}
-		if !retryable(err, q) || time.Since(began) > m.times.Patience(leaderPatience) {
+		if !m.retryable(err, q) || time.Since(began) > m.times.Patience(leaderPatience) {
 			return settled(err, unknown)
 		}
 		select {
@@ -222,9 +222,12 @@ func (m *Members) askLeader(ctx context.Context, q *probe.Request) error {
 }
 
 // retryable reports whether it is safe to ask again, and may go well with another
-// leader or a moment later: the call had no effect, or repeating it is harmless.
-func retryable(err error, q *probe.Request) bool {
-	again := q.Kind != probe.Transfer || q.ID != "" // else a second one would hand over again
+// leader or a moment later: the call had no effect, or repeating it is harmless. A hand-over
+// is not repeated, nor is a change of the leader itself, which begins with a hand-over:
+// Raft refuses all writes while one goes on.
+func (m *Members) retryable(err error, q *probe.Request) bool {
+	_, leader := m.raft.LeaderWithID()
+	again := q.Kind != probe.Transfer && q.ID != string(leader)
 	return passes(err) || again && errors.Is(err, outcome.ErrOutcomeUnknown)
 }
 

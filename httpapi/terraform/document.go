@@ -3,6 +3,7 @@ package terraform
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 
@@ -15,12 +16,17 @@ import (
 // flags mark the item of a document: "tf". Others may use its name for an item of another kind.
 const flags = 't'<<8 | 'f'
 
+// maxFreed is how many locks that were freed by force a document remembers.
+const maxFreed = 16
+
 // document is the value of the item of an address.
 type document struct {
 	Lock   json.RawMessage `json:"lock,omitempty"`   // as its client sent it
 	Method string          `json:"method,omitempty"` // of the request that took the lock
-	Freed  string          `json:"freed,omitempty"`  // the id of the last lock that was freed by force
-	State  *manifest       `json:"state,omitempty"`
+	Freed  []string        `json:"freed,omitempty"`  // the ids of the latest locks that were freed by force
+	// Released is the id of the lock before, taken by Method and given back by another one.
+	Released string    `json:"released,omitempty"`
+	State    *manifest `json:"state,omitempty"`
 
 	version uint64 // of the item; 0: it does not exist
 }
@@ -32,13 +38,27 @@ func (doc *document) id() string {
 	return lock.ID
 }
 
+// empty reports whether there is no reason to keep the item.
+func (doc *document) empty() bool {
+	return doc.Lock == nil && doc.State == nil && len(doc.Freed) == 0 && doc.Released == ""
+}
+
+// free gives the lock back, by force if no id names it.
+func (doc *document) free(forced bool) {
+	if forced {
+		doc.Freed = append(doc.Freed, doc.id())
+		doc.Freed = doc.Freed[max(0, len(doc.Freed)-maxFreed):]
+	}
+	doc.Lock = nil
+}
+
 // locked reports whether a lock is held that a write does not name.
 func (doc *document) locked(t target) bool { return doc.Lock != nil && doc.id() != t.id }
 
 // forced reports whether a write names a lock that was freed by force. Its client may have read
 // a state that another client has replaced under a lock of its own since.
 func (doc *document) forced(t target) bool {
-	return t.id != "" && t.id == doc.Freed && t.id != doc.id()
+	return t.id != doc.id() && slices.Contains(doc.Freed, t.id)
 }
 
 // errForced refuses such a write.
@@ -76,7 +96,7 @@ func (d *dialect) commit(c echo.Context, t target, next document) (done bool, er
 		return false, err
 	}
 	var command fsm.Command = fsm.ItemPut{Name: t.name, Value: string(value), Flags: flags, Version: read}
-	if next.Lock == nil && next.Freed == "" && next.State == nil {
+	if next.empty() {
 		command = fsm.ItemDelete{Name: t.name, Version: read}
 	}
 	if done, err = d.do(c, command); done {

@@ -20,7 +20,7 @@ func (d *dialect) lock(c echo.Context, t target, info []byte, id string) error {
 		case doc.Lock != nil:
 			return false, d.Send(c, http.StatusLocked, "application/json", doc.Lock)
 		}
-		doc.Lock, doc.Method = info, t.method
+		doc.Lock, doc.Method, doc.Released = info, t.method, ""
 		return true, nil
 	})
 }
@@ -38,24 +38,27 @@ func (d *dialect) unlock(c echo.Context, t target, id string, named bool) error 
 		case id != "" && doc.id() != id:
 			return false, d.Send(c, http.StatusConflict, "application/json", doc.Lock)
 		}
-		if id == "" {
-			doc.Freed = doc.id()
+		if doc.free(id == ""); id != "" && mayLock(t.method) {
+			doc.Released = id
 		}
-		doc.Lock, doc.Method = nil, ""
 		return true, nil
 	})
 }
 
 // lockOrUnlock serves a lock's JSON by a method that may be the one for either. A client repeats
 // a request by the same method, so another method than the one that took the lock gives it back.
-// The same method must not: a repeat of a lock whose reply was lost would free it.
+// The same method must not: a repeat of a lock whose reply was lost would free it. A repeat
+// of the unlock finds the lock given back, and must not take it again.
 func (d *dialect) lockOrUnlock(c echo.Context, t target, info []byte, id string) error {
 	doc, err := d.read(c, t)
 	if err != nil {
 		return err
 	}
-	if doc.id() == id && doc.Method != t.method {
+	if (doc.id() == id || doc.Lock == nil && doc.Released == id) && doc.Method != t.method {
 		return d.unlock(c, t, id, true)
 	}
 	return d.lock(c, t, info, id)
 }
+
+// mayLock reports whether a lock may be taken by a method, so that a repeat of the unlock looks like a lock.
+func mayLock(method string) bool { return method != "UNLOCK" && method != http.MethodDelete }

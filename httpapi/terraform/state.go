@@ -126,7 +126,7 @@ func (d *dialect) put(c echo.Context, t target, body []byte) error {
 		doc.State = &manifest{Folder: newFolder(doc.version), Bytes: len(body), MD5: sum[:]}
 		if err := d.putParts(c, t, doc.State, body); err != nil {
 			d.remove(c, t, doc.State.Folder)
-			if before.Lock == nil && before.Freed == "" && before.State == nil {
+			if before.empty() {
 				_, _ = d.commit(c, t, before) // what is left goes with the next change
 			}
 			return err
@@ -161,10 +161,10 @@ func (d *dialect) delete(c echo.Context, t target) error {
 			return false, d.Send(c, http.StatusLocked, "application/json", doc.Lock)
 		case doc.forced(t):
 			return false, errForced
-		case doc.State == nil && doc.Freed == "":
+		case doc.State == nil && (doc.Lock != nil || doc.empty()):
 			return false, d.SendText(c, http.StatusOK, "")
 		}
-		doc.State, doc.Freed = nil, ""
+		doc.State, doc.Freed, doc.Released = nil, nil, ""
 		return true, nil
 	})
 }

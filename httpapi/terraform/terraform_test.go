@@ -166,6 +166,9 @@ func TestForcedAway(t *testing.T) {
 		{"UNLOCK /terraform/a", lockOf("1"), done},
 		{"GET /terraform/a", "", "200 json " + stateOf(2, 2)},
 		{"POST /terraform/a?ID=3", stateOf(3, 3), done}, // its lock is at another address
+		{"LOCK /terraform/a", lockOf("4"), done},
+		{"UNLOCK /terraform/a", "", done},
+		{"POST /terraform/a?ID=1", stateOf(1, 1), "409 "}, // two locks were freed by force since
 		{"DELETE /terraform/a", "", done},
 		{"GET /v1/items?prefix=terraform", "", `200 json {"items":[],"next":null`},
 	} {
@@ -183,6 +186,17 @@ func TestRepeatIsNoUnlock(t *testing.T) {
 		s.Is(s.Ask("POST /terraform/a", lockOf("1")), done)
 	}
 	s.Is(s.Ask("POST /terraform/a", lockOf("2")), "423 json "+lockOf("1"))
+}
+
+// TestRepeatIsNoLock: a repeat of the unlock whose reply was lost does not take the lock again.
+func TestRepeatIsNoLock(t *testing.T) {
+	s, _ := apitest.OnAPI(t, withTerraform)
+	s.Is(s.Ask("PUT /terraform/a", lockOf("1")), done)
+	for range 3 {
+		s.Is(s.Ask("POST /terraform/a", lockOf("1")), done)
+	}
+	s.Is(s.Ask("PUT /terraform/a", lockOf("2")), done)
+	s.Is(s.Ask("POST /terraform/a", lockOf("1")), "423 json "+lockOf("2"))
 }
 
 // TestSizes: a state of any size up to the bound comes back as it was sent, each entry is within the

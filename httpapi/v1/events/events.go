@@ -120,7 +120,7 @@ func (e *API) startOfEvents(c echo.Context, q exchange.Query, ask eventsQuery) (
 		return ask.after, nil
 	}
 	if ask.last > 0 && !q.AsksConsistency() {
-		return e.startOfLast(c, ask), nil
+		return e.startOfLast(c, ask)
 	}
 	reading, err := e.x.Reading(c, q)
 	if err != nil {
@@ -129,7 +129,7 @@ func (e *API) startOfEvents(c echo.Context, q exchange.Query, ask eventsQuery) (
 	e.x.SetIndex(c, reading.Index)
 	switch {
 	case ask.last > 0:
-		return e.startOfLast(c, ask), nil
+		return e.startOfLast(c, ask)
 	case !ask.resumes:
 		return replica.EventID{Index: reading.Index}, nil
 	case !reading.Stale && ask.after.Index > reading.Index:

@@ -30,19 +30,20 @@ func (ask *eventsQuery) readLast(q exchange.Query) error {
 }
 
 // startOfLast returns the event after which the last events follow that a query is for, of those that this node
-// has kept. It looks at each of them at most once, page by page.
-func (e *API) startOfLast(c echo.Context, ask eventsQuery) (start replica.EventID) {
+// has kept. It looks at each of them at most once, page by page, each in a turn.
+func (e *API) startOfLast(c echo.Context, ask eventsQuery) (start replica.EventID, err error) {
 	e.x.Node.View(func(m *fsm.Machine) { start.Index = m.Index() })
 	e.x.SetIndex(c, start.Index)
 	left := ask.last
 	for before := uint64(math.MaxUint64); ; {
-		page := e.x.Node.EventsBefore(before)
-		if len(page) == 0 {
-			return start
+		end, err := e.x.Turn(c.Request().Context(), 0)
+		if err != nil {
+			return start, err
 		}
+		page := e.x.Node.EventsBefore(before)
 		e.x.Node.View(func(m *fsm.Machine) { left = ask.countBack(m, page, left, &start) })
-		if left == 0 {
-			return start
+		if end(); left == 0 || len(page) == 0 {
+			return start, nil
 		}
 		before = page[0].Index
 	}
