@@ -143,8 +143,6 @@ func verdict(all []nodeStatus, best *operator.Cluster) error {
 		}
 	}
 	switch {
-	case best == nil && refused != nil:
-		return refused
 	case best == nil && silent != nil:
 		return silent
 	case best != nil && best.Leader == "":
