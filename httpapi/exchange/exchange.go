@@ -90,10 +90,11 @@ func New(cfg Config) (*Exchange, error) {
 	if cfg.Audit != nil {
 		node = &audited{node, node, cfg.Audit}
 	}
-	return &Exchange{Config: cfg, Node: node, closing: make(chan struct{}),
+	closing := make(chan struct{})
+	return &Exchange{Config: cfg, Node: node, closing: closing,
 		bodies: &bodies{open: map[*http.ResponseController]struct{}{}}, bodySpace: &budget{most: cfg.BodyMemory},
 		replies: &budget{most: cfg.ReplyMemory}, makers: make(makers, 2*runtime.GOMAXPROCS(0)),
-		watchers: watchers{most: int64(cfg.MaxWatchers), share: wake.NewShare()}}, nil
+		watchers: watchers{most: int64(cfg.MaxWatchers), share: wake.NewShare(closing)}}, nil
 }
 
 // SetDefault replaces a configured value that was not given.

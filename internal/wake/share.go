@@ -22,18 +22,22 @@ const (
 // came. Together they take at most a share of the processors: all at once they would take all of them for as long as it
 // takes, while Raft's goroutines wait in the same queue and miss a heartbeat. A turn is measured by the clock: on a
 // busy machine it takes longer, and so does the rest after it. It is safe for concurrent use.
-type Share struct{ free chan *slot }
+type Share struct {
+	free chan *slot
+	over <-chan struct{}
+}
 
 // slot is what a turn takes. Only the goroutine that has it uses it.
 type slot struct {
 	paid time.Time // until when work and rest have been paid for
 }
 
-// NewShare returns a share of an eighth of the processors, and of half of one at least.
-func NewShare() *Share { return newShare(max(1, runtime.GOMAXPROCS(0)/4)) }
+// NewShare returns a share of an eighth of the processors, and of half of one at least. Once over is
+// closed, a turn begins at once.
+func NewShare(over <-chan struct{}) *Share { return newShare(max(1, runtime.GOMAXPROCS(0)/4), over) }
 
-func newShare(slots int) *Share {
-	s := &Share{make(chan *slot, slots)}
+func newShare(slots int, over <-chan struct{}) *Share {
+	s := &Share{make(chan *slot, slots), over}
 	for range slots {
 		s.free <- &slot{}
 	}
@@ -46,6 +50,8 @@ func (s *Share) Begin(ctx context.Context, cost time.Duration) (end func(), err 
 	select {
 	case mine := <-s.free:
 		return s.begun(mine, cost), nil
+	case <-s.over:
+		return func() {}, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

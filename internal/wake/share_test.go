@@ -3,6 +3,7 @@ package wake
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +13,7 @@ import (
 // the order in which they came; the first few do not wait.
 func TestShareIsAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShare(1)
+		s := newShare(1, nil)
 		began, done := time.Now(), make(chan int, 1000)
 		for i := range cap(done) {
 			go func() {
@@ -44,7 +45,7 @@ func TestShareIsAShare(t *testing.T) {
 // gone takes no turn.
 func TestShareOfTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShare(1)
+		s := newShare(1, nil)
 		turn := func(cost time.Duration) (end func(), waited time.Duration) {
 			began := time.Now()
 			end, err := s.Begin(t.Context(), cost)
@@ -74,5 +75,34 @@ func TestShareOfTurns(t *testing.T) {
 			t.Errorf("after a turn without work one waits for %v", waited)
 		}
 		end()
+	})
+}
+
+// TestShareEnds: when it is over, callers wait for no turn of others, nor for its rest.
+func TestShareEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		over := make(chan struct{})
+		s := newShare(1, over)
+		if _, err := s.Begin(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		var late sync.WaitGroup
+		for range 100 {
+			late.Go(func() {
+				end, err := s.Begin(t.Context(), time.Hour)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				end()
+			})
+		}
+		began := time.Now()
+		close(over)
+		late.Wait()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("100 turns took %v", took)
+		}
+		time.Sleep(2 * time.Hour) // virtual: the first turn's timer
 	})
 }

@@ -161,6 +161,10 @@ func (e *API) follow(ctx context.Context, s *stream, ask eventsQuery) error {
 		if err != nil {
 			return nil // the client is gone
 		}
+		if e.x.Closed() {
+			end()
+			return nil
+		}
 		page, sent, err := e.sendPage(s, at, &ask)
 		if end(); err != nil {
 			return err

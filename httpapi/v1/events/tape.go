@@ -18,6 +18,8 @@ type tape struct {
 	view   func(func(*fsm.Machine))
 	tokens bool // there are callers who may not see each session's id
 
+	telling sync.Mutex // held while an entry is encoded
+
 	mu      sync.Mutex
 	entries map[*fsm.Effect]*told // by the first effect, which is where the history has it
 	order   []*fsm.Effect         // in which they came
@@ -61,30 +63,36 @@ func (e *event) mayRead(id *access.Identity) bool {
 	return e.owned && id.FindsSession(e.owner)
 }
 
-// of returns entries of the history as they are told.
+// of returns entries of the history as they are told. Streams that need the same entry at the same time wait
+// for the first of them to encode it.
 func (t *tape) of(entries []replica.EventEntry) []*told {
 	found := make([]*told, len(entries))
-	t.mu.Lock()
 	for i := range entries {
-		found[i] = t.entries[&entries[i].Effects[0]]
-	}
-	t.mu.Unlock()
-	for i := range entries {
-		if found[i] == nil {
-			found[i] = t.tell(&entries[i])
-			t.keep(&entries[i].Effects[0], found[i])
+		first := &entries[i].Effects[0]
+		if found[i] = t.kept(first); found[i] != nil {
+			continue
 		}
+		t.telling.Lock()
+		if found[i] = t.kept(first); found[i] == nil {
+			found[i] = t.tell(&entries[i])
+			t.keep(first, found[i])
+		}
+		t.telling.Unlock()
 	}
 	return found
+}
+
+// kept returns an entry that was encoded before, or nil.
+func (t *tape) kept(first *fsm.Effect) *told {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.entries[first]
 }
 
 // keep adds an entry, and forgets the oldest ones beyond the bound.
 func (t *tape) keep(first *fsm.Effect, entry *told) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.entries[first] != nil {
-		return // another stream was quicker
-	}
 	t.entries[first] = entry
 	t.order = append(t.order, first)
 	for t.bytes += entry.bytes; t.bytes > tapeBytes; t.order = t.order[1:] {
