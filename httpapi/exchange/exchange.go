@@ -91,10 +91,9 @@ func New(cfg Config) (*Exchange, error) {
 		node = &audited{node, node, cfg.Audit}
 	}
 	closing := make(chan struct{})
-	return &Exchange{Config: cfg, Node: node, closing: closing,
+	return &Exchange{Config: cfg, Node: node, closing: closing, makers: make(makers, 2*runtime.GOMAXPROCS(0)),
 		bodies: &bodies{open: map[*http.ResponseController]struct{}{}}, bodySpace: &budget{most: cfg.BodyMemory},
-		replies: &budget{most: cfg.ReplyMemory}, makers: make(makers, 2*runtime.GOMAXPROCS(0)),
-		watchers: watchers{most: int64(cfg.MaxWatchers), share: wake.NewShare(closing)}}, nil
+		replies: &budget{most: cfg.ReplyMemory}, watchers: watchers{most: int64(cfg.MaxWatchers), share: wake.NewShare(closing)}}, nil
 }
 
 // SetDefault replaces a configured value that was not given.
