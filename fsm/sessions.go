@@ -331,3 +331,16 @@ func (m *Machine) leaseMeant(owner, semaphore ref, token uint64) (ref, bool) {
 	}
 	return held, true
 }
+
+// wasRevoked reports whether an operator revoked one of the leases of a session that is to
+// be restored. The result is the refusal then.
+func (m *Machine) wasRevoked(session uint64, members []member) (result Result, was bool) {
+	for _, want := range members {
+		if r, ok := m.byRevoked[revokedKey{session, m.semaphores.at(want.semaphore).epoch}]; ok {
+			m.refuse(&result, Revoked, want.semaphore, want.count)
+			result.Session, result.Reason = session, m.revoked.at(r).reason
+			return result, true
+		}
+	}
+	return result, false
+}

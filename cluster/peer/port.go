@@ -392,3 +392,19 @@ func (p *Port) shut() []net.Conn {
 	p.conns = nil
 	return open
 }
+
+// watchedConn reports its end, once.
+type watchedConn struct {
+	net.Conn
+	ended func(Hello)
+	once  sync.Once
+}
+
+// Read implements [net.Conn].
+func (c *watchedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil {
+		c.once.Do(func() { c.ended(HelloOf(c.Conn)) })
+	}
+	return n, err
+}

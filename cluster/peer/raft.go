@@ -50,22 +50,6 @@ func (l *RaftLayer) serve(conn net.Conn) {
 	}
 }
 
-// watchedConn reports its end, once.
-type watchedConn struct {
-	net.Conn
-	ended func(Hello)
-	once  sync.Once
-}
-
-// Read implements [net.Conn].
-func (c *watchedConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if err != nil {
-		c.once.Do(func() { c.ended(HelloOf(c.Conn)) })
-	}
-	return n, err
-}
-
 // Accept implements [net.Listener].
 func (l *RaftLayer) Accept() (net.Conn, error) {
 	select {
