@@ -118,13 +118,6 @@ func (m *Machine) fileRevoked(v revoked) {
 
 func (m *Machine) revokedInOrder(r ref) *links { return &m.revoked.mut(r).inOrder }
 
-// forgetRevocation drops the memory of one lease, if there is any.
-func (m *Machine) forgetRevocation(at revokedKey) {
-	if r, ok := m.byRevoked[at]; ok {
-		m.forgetRevoked(r)
-	}
-}
-
 func (m *Machine) forgetRevoked(r ref) {
 	v := m.revoked.at(r)
 	delete(m.byRevoked, revokedKey{v.session, v.epoch})

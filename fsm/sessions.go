@@ -344,3 +344,10 @@ func (m *Machine) wasRevoked(session uint64, members []member) (result Result, w
 	}
 	return result, false
 }
+
+// forgetRevocation drops the memory of one lease, if there is any.
+func (m *Machine) forgetRevocation(at revokedKey) {
+	if r, ok := m.byRevoked[at]; ok {
+		m.forgetRevoked(r)
+	}
+}
