@@ -1,6 +1,8 @@
 package httpapi_test
 
 import (
+	"bytes"
+	"context"
 	"net/http/httptest"
 	"runtime"
 	"strings"
@@ -31,18 +33,16 @@ func TestWatchersWorkInTurns(t *testing.T) {
 			began := time.Now()
 			for range many {
 				go func() {
-					w := httptest.NewRecorder()
-					a.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					w := &firstEvent{httptest.NewRecorder(), cancel}
+					a.Handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", path, nil))
 					replies <- w.Code
 				}()
 			}
 			synctest.Wait()
 			a.Must(200, "POST /v1/semaphores/a/up", "")
 			a.Must(200, "PUT /v1/items/i", `{"value":"2"}`)
-			if path == "/v1/events" {
-				<-time.After(time.Millisecond) // virtual: the turns of the first ones
-				a.Handler.EndWaits()
-			}
 			for range many {
 				if status := <-replies; status != 200 {
 					t.Fatalf("%s: %d", path, status)
@@ -53,6 +53,19 @@ func TestWatchersWorkInTurns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// firstEvent is a client that leaves a stream once it has received an event.
+type firstEvent struct {
+	*httptest.ResponseRecorder
+	leave func()
+}
+
+func (w *firstEvent) Write(text []byte) (int, error) {
+	if bytes.Contains(text, []byte("event: ")) {
+		w.leave()
+	}
+	return w.ResponseRecorder.Write(text)
 }
 
 // TestWatchersOfAnIdentity: streams, waits and Consul's queries of an identity count together, up to the limit of
