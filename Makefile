@@ -52,7 +52,7 @@ python:       ## the tests of the Python client, and its types where mypy is ins
 conformance:  ## one list of cases with the clients in Go and Python
 	go test -tags processes,conformance -count 1 -v -run '^TestConformance$$' ./cmd/signalbox
 consul: build ## Consul's Go client, as it is, against three nodes; the cost of a crowd
-	cd internal/consulclient && go vet ./... && SIGNALBOX="$(abspath $(BINARY))" go test -count 1 -v -timeout 10m ./...
+	cd test/consulclient && go vet ./... && SIGNALBOX="$(abspath $(BINARY))" go test -count 1 -v -timeout 10m ./...
 race:         ## the tests with the race detector
 	@scripts/race.sh
 properties:   ## random operations against a slow, obvious model
@@ -60,15 +60,15 @@ properties:   ## random operations against a slow, obvious model
 exhaustion:   ## every sequence of commands in a small scope, up to STATES distinct states
 	nice go test ./fsm -count 1 -v -run '^TestExhaustion$$' -states $(STATES) -timeout 600m
 simulate:     ## the whole service in virtual time, under faults: SEED=… (0: drawn) HOURS=…
-	GOGC=400 nice go test ./internal/simulation -count 1 -v -run '^TestSimulation$$' -seed $(SEED) -hours $(HOURS) -timeout 600m
+	GOGC=400 nice go test ./test/simulation -count 1 -v -run '^TestSimulation$$' -seed $(SEED) -hours $(HOURS) -timeout 600m
 chaos:        ## real processes under faults: SEED=… (0: drawn) DURATION=… (0: 12 faults) NODES=… (0: 3 and 5) HERDS=… of clients FAULT=… alone EACH=20s
-	go test -tags chaos -count 1 -v -run '^TestChaos$$' -timeout $(LIMIT) ./internal/chaos -seed $(SEED) -duration $(DURATION) -nodes $(NODES) -enough $(ENOUGH) -herds $(HERDS) -each $(EACH) -only "$(FAULT)"
+	go test -tags chaos -count 1 -v -run '^TestChaos$$' -timeout $(LIMIT) ./test/chaos -seed $(SEED) -duration $(DURATION) -nodes $(NODES) -enough $(ENOUGH) -herds $(HERDS) -each $(EACH) -only "$(FAULT)"
 rolls:        ## ROLLS rolling restarts of three processes under load
 	go test -tags processes -count 1 -v -run '^TestRollingRestart$$' -timeout 0 ./cmd/signalbox -rolls $(ROLLS)
 mutants:      ## deliberate faults, each caught by a test; ONLY=TEXT: those with it in name or file
-	go run ./internal/mutants -only "$(ONLY)"
+	go run ./test/mutants -only "$(ONLY)"
 mutations:    ## COUNT random faults in fsm and store, chosen by SEED, and those that no test catches; NUMBERS=7,20-40: these of them
-	go run ./internal/mutants -random $(COUNT) -seed $(SEED) -numbers "$(NUMBERS)"
+	go run ./test/mutants -random $(COUNT) -seed $(SEED) -numbers "$(NUMBERS)"
 powerloss:    ## CRASHES losses of power, of which the data folder must lose nothing
 	SIGNALBOX_STORE_CRASHES=$(CRASHES) SIGNALBOX_STORE_CRASH_SEED=$(SEED) go test ./store -count 1 -v -run '^TestPowerLoss$$' -timeout 180m
 damage:       ## FOLDERS damaged data folders, none of which may be believed
@@ -82,7 +82,7 @@ golangci-version:
 vulnerabilities: ## known ones that the code can reach, where their database is at hand
 	@scripts/vulnerabilities.sh
 licences:     ## the licences of all modules, as docs/licences.md
-	@go test -count 1 -run '^TestLicences$$' . -update && cat docs/licences.md
+	@go test -count 1 -run '^TestLicences$$' ./test/rules -update && cat docs/licences.md
 alerts:       ## the alert rules and the dashboard, with promtool
 	scripts/alerts.sh
 man:          ## the manual pages, in man/
@@ -95,7 +95,7 @@ packages-test: ## the packages, installed, started, upgraded and removed in a fo
 chart:        ## the Helm chart, with helm
 	scripts/chart.sh
 words:        ## how plain the comments of each package and the docs are
-	@out=$$(go test -count 1 -v -run '^TestArchitecture$$/^comments_are_plain$$' .); passed=$$?; \
+	@out=$$(go test -count 1 -v -run '^TestArchitecture$$/^comments_are_plain$$' ./test/rules); passed=$$?; \
 	echo "$$out" | grep -E 'lines of (comments|docs)|more than|FAIL'; exit $$passed
 fuzz:         ## every fuzz target for FUZZTIME (30s, or 1000x: inputs)
 	nice scripts/fuzz.sh $(FUZZTIME)

@@ -22,9 +22,9 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/internal/memnet"
-	"github.com/signalbox/signalbox/internal/openapitest"
 	"github.com/signalbox/signalbox/store"
+	"github.com/signalbox/signalbox/test/memnet"
+	"github.com/signalbox/signalbox/test/openapitest"
 )
 
 // service is the real thing: a cluster with its API, on a network in memory and in

@@ -17,9 +17,9 @@ import (
 
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/internal/logtest"
-	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
+	"github.com/signalbox/signalbox/test/logtest"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // The data folders of three nodes n1, n2 and n3 at each feature level, which every

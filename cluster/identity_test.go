@@ -16,9 +16,9 @@ import (
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/internal/logtest"
-	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
+	"github.com/signalbox/signalbox/test/logtest"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // identityOther makes another cluster of as many nodes, with the same ids and

@@ -13,8 +13,8 @@ import (
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // TestLevelOfANewCluster: it begins at its program's level, and every node shows

@@ -15,9 +15,9 @@ import (
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/internal/logtest"
-	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
+	"github.com/signalbox/signalbox/test/logtest"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // lifeNodes is a cluster whose nodes the test starts itself.

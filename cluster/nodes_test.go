@@ -14,8 +14,8 @@ import (
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // nodesPatience is how long, in virtual time, a test waits for an event that has to come.

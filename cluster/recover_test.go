@@ -13,8 +13,8 @@ import (
 	"github.com/signalbox/signalbox/cluster/offline"
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // lostNodes is five nodes on folders of their own. Three of them are lost: the survivors

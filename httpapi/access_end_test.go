@@ -11,7 +11,7 @@ import (
 
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // endingTokens is an API of two teams. end takes the token of one of them out of the file,

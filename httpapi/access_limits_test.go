@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/signalbox/signalbox/httpapi/access"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // TestLimitsOfIdentities: each of two identities gets as much as its token allows, whether

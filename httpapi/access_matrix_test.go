@@ -19,7 +19,7 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/access"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // scene is the state before a request. There are the semaphores N, ci/z and fleetlock/g with 5 permits each,

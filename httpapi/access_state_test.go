@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // heldBackups is a node whose backups begin, and go on when end is closed.

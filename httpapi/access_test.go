@@ -17,8 +17,8 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 	"github.com/signalbox/signalbox/internal/certs"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // as is the header of a client's token.

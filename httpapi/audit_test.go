@@ -14,8 +14,8 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/audit"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 	"github.com/signalbox/signalbox/httpapi/nodered"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // lines is an audit log in memory.

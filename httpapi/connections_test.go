@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // Clients who use up the connections lock no probe out, and get no more than there

@@ -4,10 +4,10 @@ import (
 	"github.com/signalbox/signalbox/httpapi/consul"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/fleetlock"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 	"github.com/signalbox/signalbox/httpapi/nodered"
 	"github.com/signalbox/signalbox/httpapi/terraform"
 	"github.com/signalbox/signalbox/httpapi/throttle"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // These serve a dialect each.

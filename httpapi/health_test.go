@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/cluster"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 func TestHealth(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/httpapi"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
-	"github.com/signalbox/signalbox/internal/hostile"
-	"github.com/signalbox/signalbox/internal/memnet"
+	"github.com/signalbox/signalbox/test/apitest"
+	"github.com/signalbox/signalbox/test/hostile"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // rawRequest is bytes on a connection, and the first reply.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // A node on loopback, with one name of the operator's.

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/signalbox/signalbox/httpapi"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
-	"github.com/signalbox/signalbox/internal/memnet"
+	"github.com/signalbox/signalbox/test/apitest"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // frames is a client of HTTP/2 that sends and takes only what a test says.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
-	"github.com/signalbox/signalbox/internal/logtest"
+	"github.com/signalbox/signalbox/test/apitest"
+	"github.com/signalbox/signalbox/test/logtest"
 )
 
 func TestPanicIsOneProblemAndOneLogLine(t *testing.T) {

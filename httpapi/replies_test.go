@@ -18,8 +18,8 @@ import (
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
-	"github.com/signalbox/signalbox/internal/openapitest"
+	"github.com/signalbox/signalbox/test/apitest"
+	"github.com/signalbox/signalbox/test/openapitest"
 )
 
 // provoked notes the replies that requests got, as openapitest.Replies has them.

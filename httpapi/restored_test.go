@@ -21,9 +21,9 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 	"github.com/signalbox/signalbox/httpapi/nodered"
 	"github.com/signalbox/signalbox/httpapi/throttle"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // restoredReads has, for each route that reads, the requests that TestRestoredReadsAreAlike

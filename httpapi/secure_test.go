@@ -20,8 +20,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/signalbox/signalbox/httpapi"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 	"github.com/signalbox/signalbox/internal/certs"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // credentials issues a node's certificate, and returns the settings of a server with it

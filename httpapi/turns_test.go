@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/consul"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // TestWatchersWorkInTurns: of many watchers that one change wakes, whatever they wait with, the last is served

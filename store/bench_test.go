@@ -12,7 +12,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"github.com/signalbox/signalbox/store/damage"
-	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // batchOf makes n entries of size bytes, from index first on.

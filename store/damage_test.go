@@ -19,7 +19,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/store/damage"
-	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // damageSeed is the seed of TestDamagedFilesAreNeverBelieved. It makes damageCases

@@ -11,8 +11,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/signalbox/signalbox/store/internal/storetest"
 	"github.com/signalbox/signalbox/store/logs"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 var updateFolder = flag.Bool("update", false, "write the data folder with a journal anew")

@@ -7,7 +7,7 @@ import (
 
 	"github.com/signalbox/signalbox/store/damage"
 	"github.com/signalbox/signalbox/store/folder"
-	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // TestAFolderIsOpenedWithAndWithoutAJournal: all entries are there either way, also those that

@@ -55,7 +55,7 @@ func TestPowerLoss(t *testing.T) {
 // recorderPath is the import path of package recorder, and inBolt the one in the build, where bbolt
 // can import it too.
 const (
-	recorderPath = "github.com/signalbox/signalbox/store/internal/recorder"
+	recorderPath = "github.com/signalbox/signalbox/test/recorder"
 	inBolt       = "go.etcd.io/bbolt/recorder"
 )
 
@@ -81,7 +81,7 @@ func buildRecorded(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ours := inside == "store" || strings.HasPrefix(inside, "store/") && !strings.HasPrefix(inside, "store/internal/")
+		ours := inside == "store" || strings.HasPrefix(inside, "store/")
 		copySources(t, dir, filepath.Join(at, inside), func(name, source string) string {
 			if ours && !strings.HasSuffix(name, "_test.go") {
 				source = importOS.ReplaceAllString(source, `${1}os "`+inBolt+`"`)
@@ -106,7 +106,7 @@ func buildRecorded(t *testing.T) string {
 	for _, dir := range []string{"errors", "version", "internal/common", "internal/freelist"} {
 		copySources(t, filepath.Join(bolt, dir), filepath.Join(at, "bbolt", dir), same)
 	}
-	copySources(t, filepath.Join(root, "store/internal/recorder"), filepath.Join(at, "bbolt/recorder"), same)
+	copySources(t, filepath.Join(root, "test/recorder"), filepath.Join(at, "bbolt/recorder"), same)
 	for from, to := range map[string]string{root + "/go.mod": "go.mod", root + "/go.sum": "go.sum", bolt + "/go.mod": "bbolt/go.mod"} {
 		copyFile(t, from, filepath.Join(at, to), same)
 	}

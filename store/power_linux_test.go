@@ -16,8 +16,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/store/folder"
-	"github.com/signalbox/signalbox/store/internal/recorder"
-	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/test/recorder"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // promise is all that a store has acknowledged. It is never changed.

@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/store/folder"
-	"github.com/signalbox/signalbox/store/internal/recorder"
-	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/test/recorder"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // replacing is a node whose folder gets another content after a fixed life.

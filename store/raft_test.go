@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
-	"github.com/signalbox/signalbox/store/internal/storetest"
 	"github.com/signalbox/signalbox/store/logs"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // remembering is a state machine that remembers the commands that it applied.

@@ -14,10 +14,10 @@ import (
 
 	"github.com/signalbox/signalbox/store/damage"
 	"github.com/signalbox/signalbox/store/folder"
-	"github.com/signalbox/signalbox/store/internal/storetest"
 	"github.com/signalbox/signalbox/store/journal"
 	"github.com/signalbox/signalbox/store/logs"
 	"github.com/signalbox/signalbox/store/snapshots"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // The files of a folder.

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/signalbox/signalbox/store/damage"
-	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // The buckets of the snapshots' file.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/internal/hostile"
+	"github.com/signalbox/signalbox/test/hostile"
 )
 
 // frameOf is a frame of that kind.

@@ -16,7 +16,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/internal/logtest"
+	"github.com/signalbox/signalbox/test/logtest"
 )
 
 var bootstrapThree = []probe.Peer{{ID: "n1", Address: "n1:1"}, {ID: "n2", Address: "n2:1"}, {ID: "n3", Address: "n3:1"}}

@@ -20,7 +20,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/internal/memnet"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // memoryFolder is a data folder in memory.

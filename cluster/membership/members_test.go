@@ -23,7 +23,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/internal/memnet"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // member is a node with a real Raft on its peer port, and a machine that only counts. It

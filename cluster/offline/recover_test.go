@@ -22,9 +22,9 @@ import (
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/store"
 	"github.com/signalbox/signalbox/store/folder"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // peers is the list for the new cluster.

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/hostile"
-	"github.com/signalbox/signalbox/internal/memnet"
+	"github.com/signalbox/signalbox/test/hostile"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // preambles returns what a stranger may send in the place of a preamble.

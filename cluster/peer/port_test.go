@@ -15,8 +15,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
-	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/internal/wake"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 func portNetwork() *memnet.Network { return memnet.New() }

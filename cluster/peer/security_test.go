@@ -22,7 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox/signalbox/internal/certs"
-	"github.com/signalbox/signalbox/internal/memnet"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // authority is a folder with a certificate authority.

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/hostile"
-	"github.com/signalbox/signalbox/internal/memnet"
+	"github.com/signalbox/signalbox/test/hostile"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // message is one on a probe stream.

@@ -19,7 +19,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/signalbox/signalbox/cluster/outcome"
-	"github.com/signalbox/signalbox/internal/memnet"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // open makes a node of that name listen, reply and ask.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/internal/wake"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // TestFollowersLearnOfCommitsSoon: of the last entry of a load too, of which no entry follows that

@@ -9,8 +9,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/signalbox/signalbox/internal/hostile"
-	"github.com/signalbox/signalbox/internal/memnet"
+	"github.com/signalbox/signalbox/test/hostile"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // hostileMessages are what no peer says to Raft. The first byte is the kind of a message; a

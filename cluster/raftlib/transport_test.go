@@ -16,8 +16,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
-	"github.com/signalbox/signalbox/internal/memnet"
 	"github.com/signalbox/signalbox/internal/wake"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // TestClusterInVirtualTime proves that Raft runs whole in a bubble on this

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/throttleclient"
+	"github.com/signalbox/signalbox/test/throttleclient"
 )
 
 // declared is a file that nodes are started with.

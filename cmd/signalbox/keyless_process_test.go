@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/noderedclient"
+	"github.com/signalbox/signalbox/test/noderedclient"
 )
 
 // keyless is a script as the subflow's users have it: it sends no keys, and repeats

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/noderedclient"
-	"github.com/signalbox/signalbox/internal/throttleclient"
+	"github.com/signalbox/signalbox/test/noderedclient"
+	"github.com/signalbox/signalbox/test/throttleclient"
 )
 
 // script is a program of a dialect's user: one that works under a semaphore again and

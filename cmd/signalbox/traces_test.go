@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/otlptest"
+	"github.com/signalbox/signalbox/test/otlptest"
 )
 
 // traceOf is the traceparent of a client, in a trace of its own, with a span of its own.

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/hostile"
+	"github.com/signalbox/signalbox/test/hostile"
 )
 
 func TestAllowEntries(t *testing.T) {

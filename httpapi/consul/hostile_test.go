@@ -8,8 +8,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
-	"github.com/signalbox/signalbox/internal/hostile"
+	"github.com/signalbox/signalbox/test/apitest"
+	"github.com/signalbox/signalbox/test/hostile"
 )
 
 // input is a request that must be refused, or have no effect, and its reply; one that ends in

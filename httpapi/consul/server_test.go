@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/httpapi"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // serve serves the dialect on loopback, and returns its address.

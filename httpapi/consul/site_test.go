@@ -8,7 +8,7 @@ import (
 
 	"github.com/signalbox/signalbox/httpapi/consul"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // asConsulWith serves the dialect with these options.

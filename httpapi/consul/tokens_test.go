@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/audit"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // withTokens serves clients with the tokens secret-all, secret-ci (prefix ci/), secret-reads and secret-admin.

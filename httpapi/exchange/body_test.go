@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/httpapi"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // A request that needs no body gets its reply though its body never comes, and the

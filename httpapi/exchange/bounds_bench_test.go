@@ -14,7 +14,7 @@ import (
 
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // heapPeak samples the bytes of live and dead objects until stop is called, which

@@ -17,7 +17,7 @@ import (
 
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // A reply shows the first of a waiter's obstacles and how many there are, and as many

@@ -2,9 +2,9 @@ package exchange_test
 
 import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 	"github.com/signalbox/signalbox/httpapi/nodered"
 	"github.com/signalbox/signalbox/httpapi/throttle"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // withThrottle and withNodeRED serve the dialects.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/cluster/outcome"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 func TestEveryNodeErrorOnARoute(t *testing.T) {

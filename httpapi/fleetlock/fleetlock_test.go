@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 	"github.com/signalbox/signalbox/httpapi/fleetlock"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 func withFleetLock(cfg *apitest.Config) {

@@ -16,8 +16,8 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi"
 	"github.com/signalbox/signalbox/httpapi/callback"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
-	"github.com/signalbox/signalbox/internal/noderedclient"
+	"github.com/signalbox/signalbox/test/apitest"
+	"github.com/signalbox/signalbox/test/noderedclient"
 )
 
 // nodeREDClient asks the handlers that pick returns, one for each address.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/hostile"
+	"github.com/signalbox/signalbox/test/hostile"
 )
 
 // hostileInput is a request that must be refused without any change.

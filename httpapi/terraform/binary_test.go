@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // configured is a Terraform configuration in a folder of its own, with resources that need no

@@ -17,8 +17,8 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 	"github.com/signalbox/signalbox/httpapi/terraform"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 func withTerraform(cfg *apitest.Config) {

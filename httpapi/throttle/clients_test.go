@@ -14,8 +14,8 @@ import (
 
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
-	"github.com/signalbox/signalbox/internal/throttleclient"
+	"github.com/signalbox/signalbox/test/apitest"
+	"github.com/signalbox/signalbox/test/throttleclient"
 )
 
 func clientOf(pick func() http.Handler) *throttleclient.Client {

@@ -3,7 +3,7 @@ package throttle
 import (
 	"testing"
 
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // The count is looked at before the peer, unless the peer is to be renewed first.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // slowRelease is a node on which something happens between the moment when a release

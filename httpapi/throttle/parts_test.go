@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // peers lists more than a reply that is made in one piece.

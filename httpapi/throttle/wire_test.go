@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // onTheWire sends requests one after another on one connection, and returns the

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/logtest"
-	"github.com/signalbox/signalbox/internal/otlptest"
+	"github.com/signalbox/signalbox/test/logtest"
+	"github.com/signalbox/signalbox/test/otlptest"
 )
 
 // spans makes so many spans.

@@ -17,7 +17,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/internal/otlptest"
+	"github.com/signalbox/signalbox/test/otlptest"
 )
 
 // fakeNode replies at once.

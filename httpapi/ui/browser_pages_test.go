@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/chromedp"
 
-	"github.com/signalbox/signalbox/internal/openapitest"
+	"github.com/signalbox/signalbox/test/openapitest"
 )
 
 // TestPages opens each page, and holds it to the rules for all: what a screen reader, a

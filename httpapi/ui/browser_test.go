@@ -22,7 +22,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/signalbox/signalbox/httpapi"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // patience is how long a condition in the browser may take.

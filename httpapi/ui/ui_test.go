@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/httpapi/access"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 func withConsole(cfg *apitest.Config) { cfg.HTTP.Console = true }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 func TestBatchDoesEveryOperation(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // A repeat whose lease or session is over is no success: its client would believe

@@ -6,8 +6,8 @@ import (
 
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 	v1 "github.com/signalbox/signalbox/httpapi/v1"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // Every route of one semaphore refuses another epoch, takes the right one, and

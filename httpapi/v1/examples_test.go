@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
-	"github.com/signalbox/signalbox/internal/openapitest"
+	"github.com/signalbox/signalbox/test/apitest"
+	"github.com/signalbox/signalbox/test/openapitest"
 )
 
 func apiPage(t *testing.T) string {

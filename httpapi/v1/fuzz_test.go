@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // FuzzRequest: no method, path, query or body makes a 5xx, a panic, or a reply

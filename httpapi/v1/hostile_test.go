@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
-	testinputs "github.com/signalbox/signalbox/internal/hostile"
+	"github.com/signalbox/signalbox/test/apitest"
+	testinputs "github.com/signalbox/signalbox/test/hostile"
 )
 
 // hostile is one named input that must be refused without any change.

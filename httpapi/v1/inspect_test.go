@@ -3,7 +3,7 @@ package v1_test
 import (
 	"testing"
 
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // TestWaitersTellWhyTheyWait: each rule of waiting has its code, its sentence and

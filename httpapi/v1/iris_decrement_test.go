@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 func TestIrisDecrement(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/cluster/outcome"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 func TestItems(t *testing.T) {

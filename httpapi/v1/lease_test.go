@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // A one-call acquire opens a session for its lease, and the end of the session frees it.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/internal/openapitest"
+	"github.com/signalbox/signalbox/test/openapitest"
 )
 
 // linter collects what is wrong with a description.

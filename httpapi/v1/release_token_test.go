@@ -3,7 +3,7 @@ package v1_test
 import (
 	"testing"
 
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // TestReleaseOfOneLease: a release that names a token leaves a newer lease alone,

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // TestRenewalShowsLeases: with ?leases=true a renewal says what the session holds,

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 func TestSession(t *testing.T) {

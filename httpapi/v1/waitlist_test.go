@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 func TestWaitList(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/signalbox/signalbox/internal/memnet"
+	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // server opens a node's certificate for HTTPS. It takes the certificates of clients of

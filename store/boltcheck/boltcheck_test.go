@@ -15,7 +15,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // options are those of package store, as far as they matter to the format.

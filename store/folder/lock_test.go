@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // heldFolder names the folder that a child process holds.

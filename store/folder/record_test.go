@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 func TestRecordIsTextAndTakesNoOtherBytes(t *testing.T) {

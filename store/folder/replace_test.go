@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // errCrash stands for the end of the process.

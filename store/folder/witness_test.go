@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/store/damage"
-	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // newWitness makes and opens a witness.

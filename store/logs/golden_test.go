@@ -7,7 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // TestRecordsAreForEver: the record of the stable values, and the checksum that an entry

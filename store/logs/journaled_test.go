@@ -14,8 +14,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/store/damage"
-	"github.com/signalbox/signalbox/store/internal/storetest"
 	"github.com/signalbox/signalbox/store/journal"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // openJournal opens a log with a journal, and returns what stands before bbolt.

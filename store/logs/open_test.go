@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/store/damage"
-	"github.com/signalbox/signalbox/store/internal/storetest"
 	"github.com/signalbox/signalbox/store/journal"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // bounds is a witness that remembers.

@@ -15,8 +15,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/store/damage"
-	"github.com/signalbox/signalbox/store/internal/storetest"
 	"github.com/signalbox/signalbox/store/journal"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // powerCases is how many lives of a node TestPowerLoss ends by a loss of power.

@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/store/damage"
-	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 func TestStableKeepsTheContractOfRaft(t *testing.T) {

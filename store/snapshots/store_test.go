@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/signalbox/signalbox/store/damage"
-	"github.com/signalbox/signalbox/store/internal/storetest"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // buckets returns the ids that have chunks in the file.

@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // eventsRun is random clients on three real nodes, and one that follows events

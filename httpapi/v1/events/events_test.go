@@ -9,8 +9,8 @@ import (
 
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
-	"github.com/signalbox/signalbox/internal/hostile"
+	"github.com/signalbox/signalbox/test/apitest"
+	"github.com/signalbox/signalbox/test/hostile"
 )
 
 // inEvents runs a test in virtual time, with a semaphore that a session holds and

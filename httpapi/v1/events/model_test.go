@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // eventsModel is what a client that only reads events knows: slow, and obvious.

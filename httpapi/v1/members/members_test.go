@@ -8,7 +8,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/outcome"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 func TestMembers(t *testing.T) {

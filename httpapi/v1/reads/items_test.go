@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // ask sends a read that waits, and returns once it watches items.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // cursor makes a cursor of a kind, with a number.

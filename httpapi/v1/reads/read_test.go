@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/httpapi/exchange"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 func TestConsistency(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/httpapi/internal/apitest"
 	"github.com/signalbox/signalbox/store/archive"
+	"github.com/signalbox/signalbox/test/apitest"
 )
 
 // put is a restore into the cluster of the tests.

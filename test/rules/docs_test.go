@@ -1,0 +1,141 @@
+package rules
+
+import (
+	"fmt"
+	"go/ast"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// page is one file of documentation.
+type page struct {
+	path string // from the root, with slashes
+	text string
+}
+
+// readPages reads the pages of the root, docs, examples and .github.
+func readPages(t *testing.T, files fs.FS) (pages []page) {
+	t.Helper()
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "examples/*.md", ".github/*.md", ".github/*/*.md"} {
+		names, err := fs.Glob(files, pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			text, err := fs.ReadFile(files, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages = append(pages, page{name, string(text)})
+		}
+	}
+	return pages
+}
+
+// docsArePlain holds the docs to the bounds of words, over all pages.
+func docsArePlain(p tree) (found []finding) {
+	lines, counts := countDocWords(p.pages)
+	for i, w := range words {
+		if rate := counts[i] * 1000 / max(lines, 1); rate > w.max {
+			found = append(found, finding{w.name, rate, fmt.Sprintf("%q: %d in 1,000 lines of docs, more than %d", w.name, rate, w.max)})
+		}
+	}
+	return found
+}
+
+// countDocWords counts the lines of the pages, and each of words in them.
+func countDocWords(pages []page) (lines int, counts []int) {
+	counts = make([]int, len(words))
+	for _, d := range pages {
+		lines += strings.Count(d.text, "\n")
+		for i, w := range words {
+			counts[i] += len(w.pattern.FindAllString(d.text, -1))
+		}
+	}
+	return lines, counts
+}
+
+// logDocWords writes the counts of each page into the test's log, for "make words".
+func logDocWords(t *testing.T, p tree) {
+	for _, d := range p.pages {
+		lines, counts := countDocWords([]page{d})
+		text := fmt.Sprintf("%-50s %5d lines of docs", d.path, lines)
+		for i, w := range words {
+			text += fmt.Sprintf(", %s %d", w.name, counts[i])
+		}
+		t.Log(text)
+	}
+}
+
+var (
+	codeSpan   = regexp.MustCompile("`([^`\n]+)`")
+	fileName   = regexp.MustCompile(`^[\w.-]+\.(go|md|sh|yml|yaml)$`)
+	filePath   = regexp.MustCompile(`^[\w.-]+(/[\w.*-]+)+$`)
+	holder     = regexp.MustCompile(`NAME|\bN\b`) // op_NAME.go stands for any name
+	goFunction = regexp.MustCompile(`\b(Test|Benchmark|Fuzz|Example)[A-Z]\w{2,}`)
+	makeTarget = regexp.MustCompile(`^make ([a-z-]+)`)
+	selection  = regexp.MustCompile(`^go test \./(\S+) .*-(run|bench) ([A-Z]\w+)`)
+)
+
+// docsNameWhatExists looks for the files, tests and targets of make that pages name
+// in code spans. Paths count from the root; NAME in one stands for any name.
+func docsNameWhatExists(p tree) (found []finding) {
+	functions, selected := map[string]bool{}, map[string]bool{}
+	for _, s := range p.sources {
+		for _, declared := range s.file.Decls {
+			if function, is := declared.(*ast.FuncDecl); is && s.test {
+				functions[function.Name.Name] = true
+				for _, kind := range []string{"Test", "Benchmark"} {
+					selected[s.dir+" "+strings.TrimPrefix(function.Name.Name, kind)] = true
+				}
+			}
+		}
+	}
+	makefile, _ := fs.ReadFile(p.files, "Makefile")
+	for _, d := range p.pages {
+		missing := func(kind, name string) {
+			found = append(found, finding{d.path, 1, fmt.Sprintf("%s names %s, which is no %s", d.path, name, kind)})
+		}
+		for _, span := range codeSpan.FindAllStringSubmatch(d.text, -1) {
+			for word := range strings.FieldsSeq(span[1]) {
+				if word = strings.Trim(strings.TrimPrefix(word, "./"), "/"); !p.hasFile(word) {
+					missing("file", word)
+				}
+			}
+			for _, name := range goFunction.FindAllString(span[1], -1) {
+				if !functions[name] && !strings.Contains(span[1], name+"…") {
+					missing("test", name)
+				}
+			}
+			if m := selection.FindStringSubmatch(span[1]); m != nil && !selected[m[1]+" "+strings.TrimPrefix(m[3], "Test")] {
+				missing("test or benchmark of "+m[1], m[3])
+			}
+			if m := makeTarget.FindStringSubmatch(span[1]); m != nil && !strings.Contains("\n"+string(makefile), "\n"+m[1]+":") {
+				missing("target of make", m[1])
+			}
+		}
+	}
+	return found
+}
+
+// hasFile reports whether a word is the name or path of a file or folder of ours, or
+// doesn't look like one: a path begins with a folder of the root.
+func (p tree) hasFile(word string) bool {
+	if fileName.MatchString(word) {
+		if _, err := fs.Stat(p.files, word); err == nil {
+			return true
+		}
+		return slices.ContainsFunc(p.sources, func(s source) bool { return path.Base(s.path) == word }) ||
+			slices.ContainsFunc(p.pages, func(d page) bool { return path.Base(d.path) == word })
+	}
+	top, _, _ := strings.Cut(word, "/")
+	if info, err := fs.Stat(p.files, top); !filePath.MatchString(word) || err != nil || !info.IsDir() {
+		return true
+	}
+	names, err := fs.Glob(p.files, holder.ReplaceAllString(word, "*"))
+	return err == nil && len(names) > 0
+}
