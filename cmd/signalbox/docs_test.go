@@ -12,7 +12,7 @@ import (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "examples/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "client/examples/*.md"} {
 		found, err := filepath.Glob(filepath.Join("../..", pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("no pages are %s (%v)", pattern, err)

@@ -17,7 +17,7 @@ func TestExamples(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	programs := t.TempDir()
-	build := exec.CommandContext(ctx, "go", "build", "-o", programs, "./examples/...")
+	build := exec.CommandContext(ctx, "go", "build", "-o", programs, "./client/examples/...")
 	build.Dir = filepath.Join("..", "..")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
@@ -47,7 +47,7 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
-	listed, err := filepath.Glob("../../examples/*/main.go")
+	listed, err := filepath.Glob("../../client/examples/*/main.go")
 	if err != nil || len(listed) != 4 {
 		t.Errorf("%d examples exist (%v); this test runs 4", len(listed), err)
 	}

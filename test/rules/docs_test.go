@@ -17,10 +17,10 @@ type page struct {
 	text string
 }
 
-// readPages reads the pages of the root, docs, examples and .github.
+// readPages reads the pages of the root, docs, client/examples and .github.
 func readPages(t *testing.T, files fs.FS) (pages []page) {
 	t.Helper()
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "examples/*.md", ".github/*.md", ".github/*/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "client/examples/*.md", ".github/*.md", ".github/*/*.md"} {
 		names, err := fs.Glob(files, pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -221,7 +221,7 @@ func functionsAreShort(p tree) (broken []string) {
 }
 
 // isExample reports whether a file is a program for users to read: each is one file.
-func (s source) isExample() bool { return strings.HasPrefix(s.dir, "examples/") }
+func (s source) isExample() bool { return strings.HasPrefix(s.dir, "client/examples/") }
 
 func packagesAreDocumented(p tree) (broken []string) {
 	documented := map[string]bool{}

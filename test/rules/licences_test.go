@@ -43,7 +43,7 @@ const licencesPage = "docs/licences.md"
 // TestLicences reads the licence of every module that the program or its tests are built
 // from, and compares docs/licences.md with them.
 func TestLicences(t *testing.T) {
-	product, all := modules(t, "-deps", "./cmd/signalbox", "./client/...", "./examples/..."), modules(t, "-deps", "-test", "-tags", "processes,compose,browser", "./...")
+	product, all := modules(t, "-deps", "./cmd/signalbox", "./client/..."), modules(t, "-deps", "-test", "-tags", "processes,compose,browser", "./...")
 	page := &strings.Builder{}
 	page.WriteString("# Licences\n\nThe modules that Signalbox is built from on Linux, and their licences, beside Go's own library (BSD-3-Clause). `make licences`\n" +
 		"writes this page. A test refuses a module whose licence is unknown or asks for more than a notice. MPL-2.0 binds changes of a\n" +

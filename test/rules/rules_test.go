@@ -105,10 +105,10 @@ var layers = map[string][]string{
 	"cmd/signalbox/internal/target": {"client", "cmd/signalbox/internal/settings", "internal/credentials"}, // the cluster that flags name
 
 	// One program each, for users to read.
-	"examples/cron-lock":    {"client"},
-	"examples/fenced-write": {"client"},
-	"examples/rate-limit":   {"client"},
-	"examples/worker-pool":  {"client"},
+	"client/examples/cron-lock":    {"client"},
+	"client/examples/fenced-write": {"client"},
+	"client/examples/rate-limit":   {"client"},
+	"client/examples/worker-pool":  {"client"},
 
 	// What tests alone use.
 	"test/apitest":        {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "test/memnet", "test/openapitest", "store"},
@@ -199,7 +199,7 @@ var homes = map[string][]string{
 	"go.opentelemetry.io":                     {"httpapi/tracing", "test/otlptest"},
 	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "test/checks"},
 	"github.com/hashicorp/consul":             {"test/consulclient"},
-	"net/http":                                {"httpapi", "client", "cmd/signalbox", "test/apitest", "test/consulclient", "test/noderedclient", "test/throttleclient", "internal/credentials", "test/openapitest", "test/otlptest", "test/checks", "test/chaos", "test/simulation", "examples/rate-limit"},
+	"net/http":                                {"httpapi", "client", "cmd/signalbox", "test/apitest", "test/consulclient", "test/noderedclient", "test/throttleclient", "internal/credentials", "test/openapitest", "test/otlptest", "test/checks", "test/chaos", "test/simulation"},
 }
 
 // pureFolders are the state machine's folder and those of the packages of ours that

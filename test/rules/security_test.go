@@ -12,10 +12,10 @@ import (
 	"github.com/signalbox/signalbox/test/hostile"
 )
 
-// TestClaimsHaveTests: each claim of SECURITY.md and each promise of docs/reliability.md names
+// TestClaimsHaveTests: each claim of docs/SECURITY.md and each promise of docs/reliability.md names
 // a test. That the tests of all pages exist is a rule of the architecture.
 func TestClaimsHaveTests(t *testing.T) {
-	text, err := os.ReadFile("SECURITY.md")
+	text, err := os.ReadFile("docs/SECURITY.md")
 	if err != nil {
 		t.Fatal(err)
 	}
