@@ -32,7 +32,7 @@ LIMIT      ?= 0
 BESIDE     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test one browser race properties exhaustion simulate chaos rolls powerloss damage lint python conformance consul golangci golangci-version vulnerabilities licences alerts man packages packages-test chart words fuzz bench benchmarks processes compose-test hooks
+.PHONY: help build run test one browser race properties exhaustion simulate chaos rolls powerloss damage lint python conformance consul golangci golangci-version vulnerabilities licences alerts man packages packages-test chart sums fuzz bench benchmarks processes compose-test hooks
 
 help:         ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -94,9 +94,8 @@ packages-test: ## the packages, installed, started, upgraded and removed in a fo
 	env -u MAKEFLAGS -u MAKELEVEL nice scripts/packages-test.sh
 chart:        ## the Helm chart, with helm
 	scripts/chart.sh
-words:        ## how plain the comments of each package and the docs are
-	@out=$$(go test -count 1 -v -run '^TestArchitecture$$/^comments_are_plain$$' ./test/rules); passed=$$?; \
-	echo "$$out" | grep -E 'lines of (comments|docs)|more than|FAIL'; exit $$passed
+sums:         ## lines, words and other counts of the tree, beside their ceilings
+	@scripts/sums.sh
 fuzz:         ## every fuzz target for FUZZTIME (30s, or 1000x: inputs)
 	nice scripts/fuzz.sh $(FUZZTIME)
 bench:        ## the table of docs/performance.md, in a few minutes

@@ -9,7 +9,9 @@
 // of a patch without line numbers: the changed text with its context, which must be in its file
 // exactly once. So a fault stays true when code moves, and is an error once the code that it
 // breaks is gone. Random faults negate a condition, move a comparison or a constant by one, or
-// drop a statement, as a seed chooses.
+// drop a statement, as a seed chooses. Gremlins (v0.6.0) does not replace these: it drops no statements, moves
+// no constants, draws no sample, and runs only the tests of the package that it changes. It also builds the tests
+// again for each fault: on a busy machine with two cores, 26 faults in store/folder took 8 minutes.
 //
 // A build takes longer than most tests. So one build of a package's tests serves for all of its
 // faults: a function with a fault stands beside the one without it, under another name, and the

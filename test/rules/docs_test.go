@@ -36,41 +36,6 @@ func readPages(t *testing.T, files fs.FS) (pages []page) {
 	return pages
 }
 
-// docsArePlain holds the docs to the bounds of words, over all pages.
-func docsArePlain(p tree) (found []finding) {
-	lines, counts := countDocWords(p.pages)
-	for i, w := range words {
-		if rate := counts[i] * 1000 / max(lines, 1); rate > w.max {
-			found = append(found, finding{w.name, rate, fmt.Sprintf("%q: %d in 1,000 lines of docs, more than %d", w.name, rate, w.max)})
-		}
-	}
-	return found
-}
-
-// countDocWords counts the lines of the pages, and each of words in them.
-func countDocWords(pages []page) (lines int, counts []int) {
-	counts = make([]int, len(words))
-	for _, d := range pages {
-		lines += strings.Count(d.text, "\n")
-		for i, w := range words {
-			counts[i] += len(w.pattern.FindAllString(d.text, -1))
-		}
-	}
-	return lines, counts
-}
-
-// logDocWords writes the counts of each page into the test's log, for "make words".
-func logDocWords(t *testing.T, p tree) {
-	for _, d := range p.pages {
-		lines, counts := countDocWords([]page{d})
-		text := fmt.Sprintf("%-50s %5d lines of docs", d.path, lines)
-		for i, w := range words {
-			text += fmt.Sprintf(", %s %d", w.name, counts[i])
-		}
-		t.Log(text)
-	}
-}
-
 var (
 	codeSpan   = regexp.MustCompile("`([^`\n]+)`")
 	fileName   = regexp.MustCompile(`^[\w.-]+\.(go|md|sh|yml|yaml)$`)
@@ -83,7 +48,7 @@ var (
 
 // docsNameWhatExists looks for the files, tests and targets of make that pages name
 // in code spans. Paths count from the root; NAME in one stands for any name.
-func docsNameWhatExists(p tree) (found []finding) {
+func docsNameWhatExists(p tree) (broken []string) {
 	functions, selected := map[string]bool{}, map[string]bool{}
 	for _, s := range p.sources {
 		for _, declared := range s.file.Decls {
@@ -98,7 +63,7 @@ func docsNameWhatExists(p tree) (found []finding) {
 	makefile, _ := fs.ReadFile(p.files, "Makefile")
 	for _, d := range p.pages {
 		missing := func(kind, name string) {
-			found = append(found, finding{d.path, 1, fmt.Sprintf("%s names %s, which is no %s", d.path, name, kind)})
+			broken = append(broken, fmt.Sprintf("%s names %s, which is no %s", d.path, name, kind))
 		}
 		for _, span := range codeSpan.FindAllStringSubmatch(d.text, -1) {
 			for word := range strings.FieldsSeq(span[1]) {
@@ -119,7 +84,7 @@ func docsNameWhatExists(p tree) (found []finding) {
 			}
 		}
 	}
-	return found
+	return broken
 }
 
 // hasFile reports whether a word is the name or path of a file or folder of ours, or

@@ -27,14 +27,14 @@ const maxFuncFields = 3
 // late, nor a part that is stored in an atomic.Pointer or a slice or map: whether those
 // are wiring or state, a type does not show. In a package with an error of types, fields
 // would be missed as well, and so the error is reported.
-func fieldsAreSetOnce(p tree) (found []finding) {
+func fieldsAreSetOnce(p tree) (broken []string) {
 	packages, err := p.types()
 	if err != nil {
-		return []finding{{text: "types are not known: " + err.Error()}}
+		return []string{"types are not known: " + err.Error()}
 	}
 	for dir, of := range packages {
 		if of.err != nil {
-			found = append(found, finding{text: fmt.Sprintf("%s: types are not known: %v", dir, of.err)})
+			broken = append(broken, fmt.Sprintf("%s: types are not known: %v", dir, of.err))
 		}
 		for _, s := range of.files {
 			for _, declared := range s.file.Decls {
@@ -49,14 +49,14 @@ func fieldsAreSetOnce(p tree) (found []finding) {
 					}
 					for _, target := range assigned.Lhs {
 						if field := lateField(of, function, target); field != "" && !p.marked(s, target, "state") {
-							found = append(found, finding{dir, 1, p.at(target) + ": field " + field + " is assigned after construction"})
+							broken = append(broken, p.at(target)+": field "+field+" is assigned after construction")
 						}
 					}
 				}
 			}
 		}
 	}
-	return found
+	return broken
 }
 
 // lateField names the field of wiring that the function may not assign; "" if the
@@ -185,12 +185,12 @@ func isMadeIn(info *types.Info, function *ast.FuncDecl, variable types.Object) b
 }
 
 // fewFuncFields finds structs with many functions among their fields.
-func fewFuncFields(p tree) (found []finding) {
+func fewFuncFields(p tree) (broken []string) {
 	packages, err := p.types()
 	if err != nil {
-		return []finding{{text: "types are not known: " + err.Error()}}
+		return []string{"types are not known: " + err.Error()}
 	}
-	for dir, of := range packages {
+	for _, of := range packages {
 		for _, s := range of.files {
 			for node := range ast.Preorder(s.file) {
 				declared, is := node.(*ast.TypeSpec)
@@ -208,11 +208,11 @@ func fewFuncFields(p tree) (found []finding) {
 					}
 				}
 				if functions > maxFuncFields {
-					found = append(found, finding{dir, 1, fmt.Sprintf("%s: %s has %d fields that are functions, more than %d: declare an interface",
-						p.at(declared), declared.Name.Name, functions, maxFuncFields)})
+					broken = append(broken, fmt.Sprintf("%s: %s has %d fields that are functions, more than %d: declare an interface",
+						p.at(declared), declared.Name.Name, functions, maxFuncFields))
 				}
 			}
 		}
 	}
-	return found
+	return broken
 }

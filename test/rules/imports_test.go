@@ -187,39 +187,6 @@ func raftNames(p tree, judge func(s source, name string) string) (broken []strin
 	return broken
 }
 
-func filesAreShort(p tree) (broken []string) {
-	for _, s := range p.sources {
-		limit := maxFileLines
-		if s.test {
-			limit = maxTestFileLines
-		}
-		if s.lines > limit && longFiles[s.path] == "" {
-			broken = append(broken, fmt.Sprintf("%s has %d lines, more than %d", s.path, s.lines, limit))
-		}
-	}
-	return broken
-}
-
-func functionsAreShort(p tree) (broken []string) {
-	for _, s := range p.sources {
-		for _, declared := range s.file.Decls {
-			function, is := declared.(*ast.FuncDecl)
-			if !is {
-				continue
-			}
-			lines := p.fset.Position(function.End()).Line - p.fset.Position(function.Pos()).Line + 1
-			limit := maxFunctionLines
-			if s.test {
-				limit = maxTestFunctionLines
-			}
-			if lines > limit && longFunctions[s.path+" "+function.Name.Name] == "" {
-				broken = append(broken, fmt.Sprintf("%s: %s has %d lines, more than %d", p.at(function), function.Name.Name, lines, limit))
-			}
-		}
-	}
-	return broken
-}
-
 // isExample reports whether a file is a program for users to read: each is one file.
 func (s source) isExample() bool { return strings.HasPrefix(s.dir, "client/examples/") }
 
