@@ -8,33 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"testing"
 )
-
-// page is one file of documentation.
-type page struct {
-	path string // from the root, with slashes
-	text string
-}
-
-// readPages reads the pages of the root, docs, client/examples and .github.
-func readPages(t *testing.T, files fs.FS) (pages []page) {
-	t.Helper()
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "client/examples/*.md", ".github/*.md", ".github/*/*.md"} {
-		names, err := fs.Glob(files, pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range names {
-			text, err := fs.ReadFile(files, name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			pages = append(pages, page{name, string(text)})
-		}
-	}
-	return pages
-}
 
 var (
 	codeSpan   = regexp.MustCompile("`([^`\n]+)`")

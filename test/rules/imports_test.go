@@ -3,48 +3,171 @@ package rules
 import (
 	"fmt"
 	"go/ast"
-	"go/token"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
-	"testing"
 )
 
-// repeatLines writes "repeat N: line" out, so that a sample of a long file is short.
-func repeatLines(t *testing.T, content string) string {
-	t.Helper()
-	var out strings.Builder
-	for line := range strings.Lines(content) {
-		count := 1
-		if rest, ok := strings.CutPrefix(line, "repeat "); ok {
-			number, repeated, _ := strings.Cut(rest, ": ")
-			n, err := strconv.Atoi(number)
-			if err != nil {
-				t.Fatal(err)
-			}
-			count, line = n, repeated
-		}
-		out.WriteString(strings.Repeat(line, count))
-	}
-	return out.String()
+// layers says which packages of ours a package may import; a package that isn't
+// here may not exist. Arrows point down only. "..." stands for all of them.
+var layers = map[string][]string{
+	"cmd/signalbox": {"..."},
+
+	"cmd/signalbox/verbs":               {"client", "client/operator", "cmd/signalbox/internal/exit", "cluster/offline", "cluster/peer", "cluster/probe", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal", "httpapi/access", "internal/certs", "store/archive"}, // subcommands for the terminal
+	"cmd/signalbox/operate":             {"client", "client/items", "client/operator", "cmd/signalbox/internal/exit", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal", "cmd/signalbox/internal/waiting"},                     // subcommands on a running cluster
+	"cmd/signalbox/internal/settings":   {},                                                                                                                                                                                                                                        // flags from variables and files
+	"cmd/signalbox/internal/terminal":   {},                                                                                                                                                                                                                                        // what verbs print and ask
+	"cmd/signalbox/internal/exit":       {"client"},                                                                                                                                                                                                                                // the exit status of each failure
+	"cmd/signalbox/internal/hold":       {"client", "client/items", "cmd/signalbox/internal/exit", "cmd/signalbox/internal/waiting"},                                                                                                                                               // a command, run while permits are held
+	"cmd/signalbox/internal/waiting":    {"client", "cmd/signalbox/internal/terminal"},                                                                                                                                                                                             // what a request waits for, on a terminal
+	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                                                                                                                       // systemd, and its watchdog
+	"cmd/signalbox/internal/tune":       {},                                                                                                                                                                                                                                        // the heap and the timers of the process
+
+	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},
+	// The native API, its reads and stream of events, and the cluster's members.
+	"httpapi/v1":          {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson", "httpapi/v1/events", "httpapi/v1/members", "httpapi/v1/reads", "httpapi/v1/snapshot"},
+	"httpapi/v1/reads":    {"cluster", "fsm", "httpapi/access", "httpapi/exchange"},
+	"httpapi/v1/events":   {"cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/exchange"},
+	"httpapi/v1/members":  {"cluster", "cluster/outcome", "httpapi/exchange", "httpapi/strictjson"},
+	"httpapi/v1/snapshot": {"cluster", "cluster/backup", "cluster/outcome", "fsm", "httpapi/exchange"},
+	"httpapi/ui":          {"httpapi/exchange"}, // the console: files, and no way to the state
+	// The dialects: no package but cmd/signalbox imports one.
+	"httpapi/consul":       {"cluster", "cluster/outcome", "fsm", "httpapi/consul/turns", "httpapi/exchange"},
+	"httpapi/fleetlock":    {"cluster", "fsm", "httpapi/exchange"},
+	"httpapi/terraform":    {"cluster", "cluster/outcome", "fsm", "httpapi/exchange"},
+	"httpapi/throttle":     {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
+	"httpapi/nodered":      {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
+	"httpapi/consul/turns": {"internal/wake"}, // in which order waiting queries hear of a change
+	// One request and its reply, for every API, on JSON whose every byte has a meaning.
+	"httpapi/exchange":   {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/audit", "httpapi/strictjson", "internal/wake"},
+	"httpapi/strictjson": {},
+	"httpapi/audit":      {},      // one line for each change
+	"httpapi/access":     {"fsm"}, // tokens, and what their identities may do
+
+	"httpapi/tracing":  {"cluster", "cluster/replica", "fsm", "httpapi/access", "httpapi/exchange"}, // spans of requests, for OpenTelemetry
+	"httpapi/callback": {"cluster/notices", "fsm"},                                                  // notices over HTTP
+	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"},                                       // throttle's TOML, applied through the log
+
+	"cluster":            {"cluster/backup", "cluster/election", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/metrics", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/wake", "store"},
+	"cluster/backup":     {"cluster/outcome", "cluster/replica", "fsm", "internal/wake", "store/archive"},                                                                                                                   // the state as a file, and back
+	"cluster/election":   {"internal/wake"},                                                                                                                                                                                 // a leader without waiting for silence that proves nothing
+	"cluster/forward":    {"cluster/lead", "cluster/outcome", "cluster/replica", "cluster/requests", "fsm", "internal/wake", "internal/wire"},                                                                               // a command's way to the leader
+	"cluster/lead":       {"cluster/outcome", "cluster/raftlib", "cluster/replica", "fsm", "internal/wake"},                                                                                                                 // what a leader does in one term
+	"cluster/membership": {"cluster/election", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "fsm", "internal/wake"},                                                                               // who is in the cluster
+	"cluster/metrics":    {"fsm"},                                                                                                                                                                                           // what the log does, in numbers
+	"cluster/notices":    {"cluster/replica", "fsm", "internal/wake"},                                                                                                                                                       // delivers due notices during one term
+	"cluster/offline":    {"cluster/backup", "cluster/membership", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/replica", "fsm", "store", "store/archive", "internal/wake", "store/damage", "store/folder"}, // what a data folder holds, and a new cluster of it
+	"cluster/outcome":    {},                                                                                                                                                                                                // what is known of a command; the only place that knows Raft's errors
+	"cluster/peer":       {"internal/wake"},                                                                                                                                                                                 // the one port between peers
+	"cluster/probe":      {"cluster/election", "cluster/outcome", "internal/wake"},                                                                                                                                          // the questions that nodes ask each other
+	"cluster/raftlib":    {"internal/wake"},                                                                                                                                                                                 // hashicorp/raft without its known faults
+	"cluster/replica":    {"cluster/outcome", "fsm", "internal/wake"},                                                                                                                                                       // this node's copy of the state
+	"cluster/requests":   {"cluster/lead", "cluster/outcome", "cluster/replica", "fsm"},                                                                                                                                     // commands under way here, and waits
+	"cluster/watchdog":   {"fsm", "internal/wake", "store"},                                                                                                                                                                 // troubles of a node that Raft does not see
+
+	"internal/certs": {}, // certificates of nodes and clients
+	"internal/wake":  {}, // how goroutines wait and are woken
+
+	"fsm":           {"internal/wire"},
+	"internal/wire": {}, // decodes what the log and the peers' frames are made of
+
+	"store":           {"store/damage", "store/folder", "store/logs", "store/snapshots"},
+	"store/journal":   {},                                                   // changes of the log, durable with one write each
+	"store/logs":      {"store/boltcheck", "store/damage", "store/journal"}, // the log, and term and vote
+	"store/snapshots": {"store/boltcheck", "store/damage"},                  // the snapshots
+	"store/folder":    {"store/damage"},                                     // whose folder it is, and what is stored in it at least
+	"store/damage":    {"internal/wake", "store/boltcheck"},                 // damage found in files: its errors, and the guard around bbolt
+	"store/boltcheck": {},                                                   // the structure of a bbolt file, checked without bbolt
+	"store/archive":   {},                                                   // the file format of backups
+
+	"client":                {"client/internal/calls", "client/internal/nodes", "client/internal/reply", "internal/credentials"}, // for users: it knows the service by its API alone
+	"client/internal/calls": {"client/internal/nodes", "internal/credentials"},                                                   // one call, to one node after the other
+	"client/operator":       {"client", "client/internal/calls", "client/internal/reply"},                                        // for those who watch over a cluster
+	"client/items":          {"client", "client/internal/calls", "client/internal/reply"},                                        // small named values, and leaders
+	"client/batch":          {"client", "client/internal/calls", "client/internal/reply"},                                        // many operations in one request
+	"client/clienttest":     {"client", "cluster", "httpapi", "httpapi/exchange", "store"},                                       // a node, for users' tests
+	"client/internal/reply": {},                                                                                                  // durations and pages in replies
+	"client/internal/nodes": {"internal/credentials"},                                                                            // addresses, and which to ask next
+	"internal/credentials":  {},                                                                                                  // what clients show to nodes, and trust in them
+
+	"cmd/signalbox/internal/target": {"client", "cmd/signalbox/internal/settings", "internal/credentials"}, // the cluster that flags name
+
+	// One program each, for users to read.
+	"client/examples/cron-lock":    {"client"},
+	"client/examples/fenced-write": {"client"},
+	"client/examples/rate-limit":   {"client"},
+	"client/examples/worker-pool":  {"client"},
+
+	// What tests alone use.
+	"test/apitest":        {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "test/memnet", "test/openapitest", "store"},
+	"test/chaos":          {},                                                                                // real processes under faults: tests alone
+	"test/checks":         {"client", "cluster/replica", "fsm", "test/noderedclient", "test/throttleclient"}, // what a run under faults is held to
+	"test/consulclient":   {},                                                                                // a module of its own, on Consul's client
+	"test/hostile":        {},                                                                                // the list of hostile inputs
+	"test/logtest":        {},                                                                                // a log that the tests of nodes read
+	"test/memnet":         {},                                                                                // the network that cluster's tests break
+	"test/mutants":        {},                                                                                // faults in the source, and the tests that catch them
+	"test/noderedclient":  {},
+	"test/openapitest":    {}, // requests and replies, compared with the description of the API
+	"test/otlptest":       {}, // a collector of spans, for tests
+	"test/recorder":       {}, // package os with a record of all changes, for the test of power losses
+	"test/rules":          {}, // the rules of the tree
+	"test/simulation":     {}, // the whole service under faults, in virtual time: tests alone
+	"test/storetest":      {}, // entries, snapshots, and damage to files, for tests
+	"test/throttleclient": {},
 }
 
-// at names a place as file:line.
-func (p tree) at(node ast.Node) string {
-	position := p.fset.Position(node.Pos())
-	return fmt.Sprintf("%s:%d", position.Filename, position.Line)
+// testLayers widens layers for tests: beside what the package itself may import
+// and everything below that, these.
+var testLayers = map[string][]string{
+	"test/rules":          {"test/hostile"}, // counted there
+	"store":               {"test/recorder", "test/storetest"},
+	"store/boltcheck":     {"test/storetest"},
+	"store/damage":        {"test/storetest"},
+	"store/folder":        {"test/storetest"},
+	"store/logs":          {"test/storetest"},
+	"store/snapshots":     {"test/storetest"},
+	"cluster":             {"cluster/offline", "internal/certs", "test/logtest", "test/memnet"},
+	"cluster/peer":        {"internal/certs", "test/hostile", "test/memnet"},
+	"cluster/forward":     {"test/hostile"},
+	"cluster/membership":  {"test/logtest", "test/memnet"},
+	"cluster/probe":       {"test/hostile", "test/memnet"},
+	"cluster/raftlib":     {"test/hostile", "test/memnet"},
+	"cluster/backup":      {"store"}, // a folder with a state that is not in force
+	"cluster/replica":     {"store"}, // what a logged tick takes on the disk
+	"internal/certs":      {"test/memnet"},
+	"httpapi":             {"httpapi/consul", "httpapi/fleetlock", "httpapi/terraform", "test/apitest", "httpapi/nodered", "httpapi/throttle", "internal/certs", "test/logtest", "test/hostile", "test/memnet", "test/openapitest"},
+	"httpapi/callback":    {"test/hostile"},
+	"httpapi/exchange":    {"httpapi", "test/apitest", "httpapi/nodered", "httpapi/throttle"},
+	"httpapi/ui":          {"httpapi", "test/apitest", "test/openapitest"},
+	"httpapi/v1":          {"test/apitest", "test/hostile", "test/openapitest"},
+	"httpapi/v1/events":   {"httpapi", "test/apitest", "test/hostile"},
+	"httpapi/v1/reads":    {"test/apitest"},
+	"httpapi/v1/members":  {"test/apitest"},
+	"httpapi/v1/snapshot": {"test/apitest"},
+	"httpapi/consul":      {"httpapi", "test/apitest", "test/hostile"},
+	"httpapi/fleetlock":   {"test/apitest"},
+	"httpapi/terraform":   {"test/apitest"},
+	"httpapi/throttle":    {"httpapi", "test/apitest", "test/hostile", "test/throttleclient"},
+	"httpapi/tracing":     {"test/logtest", "test/otlptest"},
+	"httpapi/nodered":     {"httpapi", "httpapi/callback", "test/apitest", "test/hostile", "test/noderedclient"},
+	"client":              {"client/operator", "client/batch", "client/items", "cluster", "test/memnet", "test/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service
+
+	"client/clienttest":   {"client/operator"},
+	"cmd/signalbox/verbs": {"cluster"}, // a folder to inspect
+	"cluster/offline":     {"test/memnet"},
+
+	"internal/credentials": {"internal/certs"},
+	"test/chaos":           {"client", "cluster/replica", "fsm", "test/checks"},
+	"test/simulation":      {"client", "cluster", "cluster/outcome", "cluster/replica", "httpapi", "httpapi/exchange", "httpapi/nodered", "httpapi/throttle", "test/checks", "test/memnet", "store"},
 }
 
-// imports yields each import of a file with its path.
-func (s source) imports(yield func(*ast.ImportSpec, string) bool) {
-	for _, spec := range s.file.Imports {
-		imported, err := strconv.Unquote(spec.Path.Value)
-		if err == nil && !yield(spec, imported) {
-			return
-		}
-	}
-}
+// isTestOnly reports whether only tests, and other packages below test/, may import a
+// package.
+func isTestOnly(dir string) bool { return strings.HasPrefix(dir, "test/") }
+
+// entries are the packages that no other one has to import: programs, and what users import.
+var entries = []string{"client", "client/batch", "client/clienttest", "client/items", "client/operator", "cmd/signalbox"}
 
 func importsPointDown(p tree) (broken []string) {
 	for _, s := range p.sources {
@@ -99,6 +222,14 @@ func permittedImportsAreUsed(p tree) (broken []string) {
 	return broken
 }
 
+// below is everything that a package may reach through its imports.
+func below(dir string) (reached []string) {
+	for _, direct := range layers[dir] {
+		reached = append(append(reached, direct), below(direct)...)
+	}
+	return reached
+}
+
 // testMachineryStaysHome finds packages outside of test/ that no file of the program imports.
 func testMachineryStaysHome(p tree) (broken []string) {
 	used := map[string]bool{}
@@ -115,12 +246,25 @@ func testMachineryStaysHome(p tree) (broken []string) {
 	return broken
 }
 
-// below is everything that a package may reach through its imports.
-func below(dir string) (reached []string) {
-	for _, direct := range layers[dir] {
-		reached = append(append(reached, direct), below(direct)...)
-	}
-	return reached
+// bareLoop is what Signalbox is measured against: a route straight to a bare Raft.
+const bareLoop = "cmd/signalbox/bench_bare_test.go"
+
+// homes says where alone a dependency may be imported, by the prefix of its path:
+// in which folders, or in which file. Tests are held to it as well.
+var homes = map[string][]string{
+	"github.com/labstack/echo":                {"httpapi", bareLoop},
+	"github.com/hashicorp/raft":               {"cluster", "store", "test/simulation", "test/storetest", bareLoop, "cmd/signalbox/bench_trace_test.go"},
+	"github.com/hashicorp/raft-boltdb":        {"cluster", "store"},
+	"go.etcd.io/bbolt":                        {"cluster", "store"},
+	"github.com/spf13/cobra":                  {"cmd/signalbox"},
+	"github.com/BurntSushi/toml":              {"httpapi/access", "httpapi/declare", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target"},
+	"github.com/santhosh-tekuri/jsonschema":   {"test/openapitest"},
+	"golang.org/x/time":                       {"httpapi/access"},
+	"github.com/hashicorp/go-immutable-radix": {"cluster/replica"},
+	"go.opentelemetry.io":                     {"httpapi/tracing", "test/otlptest"},
+	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "test/checks"},
+	"github.com/hashicorp/consul":             {"test/consulclient"},
+	"net/http":                                {"httpapi", "client", "cmd/signalbox", "test/apitest", "test/consulclient", "test/noderedclient", "test/throttleclient", "internal/credentials", "test/openapitest", "test/otlptest", "test/checks", "test/chaos", "test/simulation"},
 }
 
 func dependenciesStayHome(p tree) (broken []string) {
@@ -136,6 +280,14 @@ func dependenciesStayHome(p tree) (broken []string) {
 		}
 	}
 	return broken
+}
+
+// raftErrors names Raft's errors that may stand outside of cluster/outcome, by folder
+// and name: those that an interface of Raft has its implementations return.
+var raftErrors = map[string]string{
+	"cluster/raftlib ErrPipelineReplicationNotSupported": "raft.Transport",
+	"store/logs ErrLogNotFound":                          "raft.LogStore",
+	"test/storetest ErrLogNotFound":                      "raft.LogStore",
 }
 
 // raftErrorsStayHome holds that what Raft's errors say of a command is decided in one
@@ -185,162 +337,4 @@ func raftNames(p tree, judge func(s source, name string) string) (broken []strin
 		}
 	}
 	return broken
-}
-
-// isExample reports whether a file is a program for users to read: each is one file.
-func (s source) isExample() bool { return strings.HasPrefix(s.dir, "client/examples/") }
-
-func packagesAreDocumented(p tree) (broken []string) {
-	documented := map[string]bool{}
-	var dirs []string
-	for _, s := range p.sources {
-		if s.test {
-			continue
-		}
-		if !slices.Contains(dirs, s.dir) {
-			dirs = append(dirs, s.dir)
-		}
-		if (path.Base(s.path) == "doc.go" || s.isExample()) && s.file.Doc.Text() != "" {
-			documented[s.dir] = true
-		}
-	}
-	for _, dir := range dirs {
-		if !documented[dir] {
-			broken = append(broken, dir+" has no doc.go with a package comment")
-		}
-	}
-	return broken
-}
-
-func exportedNamesAreDocumented(p tree) (broken []string) {
-	report := func(name *ast.Ident, docs ...*ast.CommentGroup) {
-		if name.IsExported() && !slices.ContainsFunc(docs, func(d *ast.CommentGroup) bool { return d.Text() != "" }) {
-			broken = append(broken, fmt.Sprintf("%s: %s has no doc comment", p.at(name), name.Name))
-		}
-	}
-	for _, s := range p.sources {
-		if s.test {
-			continue
-		}
-		for _, declared := range s.file.Decls {
-			switch d := declared.(type) {
-			case *ast.FuncDecl:
-				if reachable(d) && d.Name.Name != "Error" { // which says what every error's says
-					report(d.Name, d.Doc)
-				}
-			case *ast.GenDecl:
-				for _, spec := range d.Specs {
-					switch of := spec.(type) {
-					case *ast.TypeSpec:
-						report(of.Name, d.Doc, of.Doc)
-					case *ast.ValueSpec:
-						for _, name := range of.Names {
-							report(name, d.Doc, of.Doc, of.Comment)
-						}
-					}
-				}
-			}
-		}
-	}
-	return broken
-}
-
-// reachable reports whether a function can be seen from outside: methods of
-// unexported types, which only implement an interface, are documented there.
-func reachable(function *ast.FuncDecl) bool {
-	if function.Recv == nil {
-		return true
-	}
-	receiver := function.Recv.List[0].Type
-	for {
-		switch of := receiver.(type) {
-		case *ast.StarExpr:
-			receiver = of.X
-		case *ast.IndexExpr:
-			receiver = of.X
-		case *ast.IndexListExpr:
-			receiver = of.X
-		case *ast.Ident:
-			return of.IsExported()
-		default:
-			return false
-		}
-	}
-}
-
-// testsDontSleep lets a test sleep only in the virtual time of testing/synctest,
-// where it says how long something lasts; "// virtual" on the line says so.
-func testsDontSleep(p tree) (broken []string) {
-	bubbles := map[string]bool{} // folders whose tests use virtual time
-	for _, s := range p.sources {
-		for _, imported := range s.imports {
-			bubbles[s.dir] = bubbles[s.dir] || s.test && imported == "testing/synctest"
-		}
-	}
-	for _, s := range p.sources {
-		clock := ""
-		for spec, imported := range s.imports {
-			if imported == "time" && spec.Name != nil {
-				clock = spec.Name.Name
-			} else if imported == "time" {
-				clock = "time"
-			}
-		}
-		if !s.test || clock == "" {
-			continue
-		}
-		for node := range ast.Preorder(s.file) {
-			called, is := node.(*ast.SelectorExpr)
-			if is && isName(called.X, clock) && called.Sel.Name == "Sleep" && !(bubbles[s.dir] && p.marked(s, node, "virtual")) {
-				broken = append(broken, p.at(node)+": a test waits for a condition, it doesn't sleep")
-			}
-		}
-	}
-	return broken
-}
-
-// marked reports whether a comment on the node's line begins with the mark.
-func (p tree) marked(s source, node ast.Node, mark string) bool {
-	for _, group := range s.file.Comments {
-		for _, comment := range group.List {
-			if p.at(comment) == p.at(node) && strings.HasPrefix(comment.Text, "// "+mark) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func isName(expression ast.Expr, name string) bool {
-	identifier, is := expression.(*ast.Ident)
-	return is && identifier.Name == name
-}
-
-func namesSaySomething(p tree) (broken []string) {
-	for _, s := range p.sources {
-		stem := strings.TrimSuffix(strings.TrimSuffix(path.Base(s.path), ".go"), "_test")
-		for _, empty := range []string{"util", "utils", "common", "helper", "helpers", "manager", "misc"} {
-			if stem == empty || s.file.Name.Name == empty {
-				broken = append(broken, fmt.Sprintf("%s: %q says nothing about what is in it", s.path, empty))
-			}
-		}
-	}
-	return broken
-}
-
-// variables yields the package variables that a file declares.
-func (s source) variables(yield func(*ast.Ident) bool) {
-	for _, declared := range s.file.Decls {
-		d, is := declared.(*ast.GenDecl)
-		if !is || d.Tok != token.VAR {
-			continue
-		}
-		for _, spec := range d.Specs {
-			for _, name := range spec.(*ast.ValueSpec).Names {
-				if name.Name != "_" && !yield(name) {
-					return
-				}
-			}
-		}
-	}
 }

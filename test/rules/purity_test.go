@@ -11,6 +11,36 @@ import (
 // machine is the folder of the state machine.
 const machine = "fsm"
 
+// pureFolders are the state machine's folder and those of the packages of ours that
+// it imports.
+var pureFolders = []string{"fsm", "internal/wire"}
+
+// pureImports is all that the state machine's code may import: no package that reads
+// a clock, a disk, the network or chance, and no package that starts or joins
+// goroutines.
+var pureImports = []string{
+	"bufio", "bytes", "cmp", "container/heap", "crypto/sha256", "encoding/binary", "encoding/hex", "errors", "fmt", "hash/crc32", "io", "maps", "math", "math/bits",
+	"slices", "sort", "strconv", "strings", "unicode", "unicode/utf8",
+	"github.com/tidwall/btree", // copy-on-write ordered maps
+	module + "/internal/wire",  // as pure itself, see pureFolders
+}
+
+// pureVariables are the package variables that the state machine may have. The purity
+// rule also checks that they are not assigned after their declaration.
+var pureVariables = map[string]string{
+	"operations":   "the table of operations",
+	"codeNames":    "the names of result codes",
+	"ruleNames":    "the names of rules",
+	"castagnoli":   "the table of CRC32C",
+	"ErrMalformed": "an error's identity",
+}
+
+// pureMapRanges are the files of the state machine that may range over a map, since
+// its order can't show in their outcome.
+var pureMapRanges = map[string]string{
+	"fsm/check.go": "looks for broken invariants: which one is found first doesn't matter",
+}
+
 // stateMachineIsPure checks what keeps replicas equal. It needs types, not only
 // syntax: whether a range is over a map can't be seen from its text.
 func stateMachineIsPure(p tree) (broken []string) {

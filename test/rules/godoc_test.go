@@ -3,13 +3,88 @@ package rules
 import (
 	"fmt"
 	"go/ast"
-	"go/token"
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 )
+
+func packagesAreDocumented(p tree) (broken []string) {
+	documented := map[string]bool{}
+	var dirs []string
+	for _, s := range p.sources {
+		if s.test {
+			continue
+		}
+		if !slices.Contains(dirs, s.dir) {
+			dirs = append(dirs, s.dir)
+		}
+		if (path.Base(s.path) == "doc.go" || s.isExample()) && s.file.Doc.Text() != "" {
+			documented[s.dir] = true
+		}
+	}
+	for _, dir := range dirs {
+		if !documented[dir] {
+			broken = append(broken, dir+" has no doc.go with a package comment")
+		}
+	}
+	return broken
+}
+
+func exportedNamesAreDocumented(p tree) (broken []string) {
+	report := func(name *ast.Ident, docs ...*ast.CommentGroup) {
+		if name.IsExported() && !slices.ContainsFunc(docs, func(d *ast.CommentGroup) bool { return d.Text() != "" }) {
+			broken = append(broken, fmt.Sprintf("%s: %s has no doc comment", p.at(name), name.Name))
+		}
+	}
+	for _, s := range p.sources {
+		if s.test {
+			continue
+		}
+		for _, declared := range s.file.Decls {
+			switch d := declared.(type) {
+			case *ast.FuncDecl:
+				if reachable(d) && d.Name.Name != "Error" { // which says what every error's says
+					report(d.Name, d.Doc)
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					switch of := spec.(type) {
+					case *ast.TypeSpec:
+						report(of.Name, d.Doc, of.Doc)
+					case *ast.ValueSpec:
+						for _, name := range of.Names {
+							report(name, d.Doc, of.Doc, of.Comment)
+						}
+					}
+				}
+			}
+		}
+	}
+	return broken
+}
+
+// reachable reports whether a function can be seen from outside: methods of
+// unexported types, which only implement an interface, are documented there.
+func reachable(function *ast.FuncDecl) bool {
+	if function.Recv == nil {
+		return true
+	}
+	receiver := function.Recv.List[0].Type
+	for {
+		switch of := receiver.(type) {
+		case *ast.StarExpr:
+			receiver = of.X
+		case *ast.IndexExpr:
+			receiver = of.X
+		case *ast.IndexListExpr:
+			receiver = of.X
+		case *ast.Ident:
+			return of.IsExported()
+		default:
+			return false
+		}
+	}
+}
 
 var listedFile = regexp.MustCompile(`(?m)^\s*- ([a-z0-9_]+\.go): \S`)
 
@@ -62,33 +137,6 @@ func docsBeginWithTheContract(p tree) (broken []string) {
 		}
 		if first := section.FindStringSubmatch(s.file.Doc.Text()); first == nil || first[1] != want {
 			broken = append(broken, fmt.Sprintf("%s: the first section is not %q", s.path, want))
-		}
-	}
-	return broken
-}
-
-// innards is the folders whose errors are read by callers that know neither the
-// flags nor the routes of the program that they are part of.
-var innards = []string{"cluster", "fsm", "internal", "store"}
-
-var flagOrRoute = regexp.MustCompile(`(^|[\s"'(=])--[a-z]|\b(GET|PUT|POST|PATCH|DELETE) /|/v1/|/health`)
-
-// errorsNameNoFlag looks at every string in the code, not at errors alone: a text
-// reaches its error by many ways.
-func errorsNameNoFlag(p tree) (broken []string) {
-	for _, s := range p.sources {
-		top, _, _ := strings.Cut(s.dir, "/")
-		if s.test || !slices.Contains(innards, top) || isTestOnly(s.dir) {
-			continue
-		}
-		for node := range ast.Preorder(s.file) {
-			literal, is := node.(*ast.BasicLit)
-			if !is || literal.Kind != token.STRING {
-				continue
-			}
-			if text, err := strconv.Unquote(literal.Value); err == nil && flagOrRoute.MatchString(text) {
-				broken = append(broken, fmt.Sprintf("%s: %q names a flag or a route", p.at(literal), text))
-			}
 		}
 	}
 	return broken

@@ -1,0 +1,133 @@
+package rules
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	minFileLines    = 60
+	maxSharedPrefix = 3 // files of a package that begin with the same word
+)
+
+// bigPackages may have small files, and many with the same first word: why.
+var bigPackages = map[string]string{
+	machine:               "all operations share the private records of the machine; one operation is one file is one script",
+	"client":              "the one package that users import, one small file a verb; what they need not see is in client/internal",
+	"cmd/signalbox/verbs": "one small file a verb of the terminal",
+}
+
+// filesAreNoSplinters finds files that belong into another one of their package.
+func filesAreNoSplinters(p tree) (broken []string) {
+	files := map[string]int{} // of a package, but for tests and doc.go
+	for _, s := range p.sources {
+		if !s.test && path.Base(s.path) != "doc.go" {
+			files[s.dir]++
+		}
+	}
+	for _, s := range p.sources {
+		word, _, _ := strings.Cut(path.Base(s.path), "_")
+		operation := s.dir == machine && word == "op"
+		if s.test || s.lines >= minFileLines || files[s.dir] == 1 || bigPackages[s.dir] != "" && s.dir != machine || operation || s.isPlatform() || path.Base(s.path) == "doc.go" {
+			continue
+		}
+		broken = append(broken, fmt.Sprintf("%s has %d lines, fewer than %d: join it with the file that it belongs to", s.path, s.lines, minFileLines))
+	}
+	return broken
+}
+
+// prefixesArePackages finds the first word of a file's name that too many files of
+// the package share: they are a package of their own.
+func prefixesArePackages(p tree) (broken []string) {
+	type prefix struct{ dir, word string }
+	shared := map[prefix]int{}
+	for _, s := range p.sources {
+		if s.test || s.isPlatform() || bigPackages[s.dir] != "" {
+			continue
+		}
+		word, _, _ := strings.Cut(strings.TrimSuffix(path.Base(s.path), ".go"), "_")
+		shared[prefix{s.dir, word}]++
+	}
+	for of, n := range shared {
+		if n > maxSharedPrefix {
+			broken = append(broken, fmt.Sprintf("%s: %d files begin with %q, more than %d: make them a package", of.dir, n, of.word, maxSharedPrefix))
+		}
+	}
+	return broken
+}
+
+func namesSaySomething(p tree) (broken []string) {
+	for _, s := range p.sources {
+		stem := strings.TrimSuffix(strings.TrimSuffix(path.Base(s.path), ".go"), "_test")
+		for _, empty := range []string{"util", "utils", "common", "helper", "helpers", "manager", "misc"} {
+			if stem == empty || s.file.Name.Name == empty {
+				broken = append(broken, fmt.Sprintf("%s: %q says nothing about what is in it", s.path, empty))
+			}
+		}
+	}
+	return broken
+}
+
+// innards is the folders whose errors are read by callers that know neither the
+// flags nor the routes of the program that they are part of.
+var innards = []string{"cluster", "fsm", "internal", "store"}
+
+var flagOrRoute = regexp.MustCompile(`(^|[\s"'(=])--[a-z]|\b(GET|PUT|POST|PATCH|DELETE) /|/v1/|/health`)
+
+// errorsNameNoFlag looks at every string in the code, not at errors alone: a text
+// reaches its error by many ways.
+func errorsNameNoFlag(p tree) (broken []string) {
+	for _, s := range p.sources {
+		top, _, _ := strings.Cut(s.dir, "/")
+		if s.test || !slices.Contains(innards, top) || isTestOnly(s.dir) {
+			continue
+		}
+		for node := range ast.Preorder(s.file) {
+			literal, is := node.(*ast.BasicLit)
+			if !is || literal.Kind != token.STRING {
+				continue
+			}
+			if text, err := strconv.Unquote(literal.Value); err == nil && flagOrRoute.MatchString(text) {
+				broken = append(broken, fmt.Sprintf("%s: %q names a flag or a route", p.at(literal), text))
+			}
+		}
+	}
+	return broken
+}
+
+// testsDontSleep lets a test sleep only in the virtual time of testing/synctest,
+// where it says how long something lasts; "// virtual" on the line says so.
+func testsDontSleep(p tree) (broken []string) {
+	bubbles := map[string]bool{} // folders whose tests use virtual time
+	for _, s := range p.sources {
+		for _, imported := range s.imports {
+			bubbles[s.dir] = bubbles[s.dir] || s.test && imported == "testing/synctest"
+		}
+	}
+	for _, s := range p.sources {
+		clock := ""
+		for spec, imported := range s.imports {
+			if imported == "time" && spec.Name != nil {
+				clock = spec.Name.Name
+			} else if imported == "time" {
+				clock = "time"
+			}
+		}
+		if !s.test || clock == "" {
+			continue
+		}
+		for node := range ast.Preorder(s.file) {
+			called, is := node.(*ast.SelectorExpr)
+			if is && isName(called.X, clock) && called.Sel.Name == "Sleep" && !(bubbles[s.dir] && p.marked(s, node, "virtual")) {
+				broken = append(broken, p.at(node)+": a test waits for a condition, it doesn't sleep")
+			}
+		}
+	}
+	return broken
+}
