@@ -84,6 +84,15 @@ func TestSharesOfOwners(t *testing.T) {
 	if r := apply("bob", ItemPut{Name: "mine", Value: large + ""}, ItemPut{Name: "mine", Flags: 1}, ItemPut{Name: "mine", Value: large}); r.Code != OK || m.owned["bob"].items != 2 {
 		t.Errorf("an item made longer by another: %s, %+v", show(r), m.owned["bob"])
 	}
+	checkRestoredShares(t, m)
+	apply("ann", EndSession{Session: 1}, ItemDelete{Name: "its"}, ItemDelete{Name: "mine"})
+	if has := m.owned["bob"]; has.items+has.itemBytes != 0 || m.owned["ann"].itemBytes != 0 {
+		t.Errorf("left: %+v %+v", has, m.owned["ann"])
+	}
+}
+
+func checkRestoredShares(t *testing.T, m *Machine) {
+	t.Helper()
 	var snapshot bytes.Buffer
 	if err := m.Freeze().Write(&snapshot); err != nil {
 		t.Fatal(err)
@@ -91,9 +100,5 @@ func TestSharesOfOwners(t *testing.T) {
 	restored, err := Restore(&snapshot)
 	if err != nil || restored.owned["ann"] != m.owned["ann"] || restored.owned["bob"] != m.owned["bob"] {
 		t.Fatalf("restored: %v, %+v", err, restored.owned)
-	}
-	apply("ann", EndSession{Session: 1}, ItemDelete{Name: "its"}, ItemDelete{Name: "mine"})
-	if has := m.owned["bob"]; has.items+has.itemBytes != 0 || m.owned["ann"].itemBytes != 0 {
-		t.Errorf("left: %+v %+v", has, m.owned["ann"])
 	}
 }

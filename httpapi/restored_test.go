@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
@@ -382,22 +383,7 @@ func TestRestoredReadsAreAlike(t *testing.T) {
 				moved[routeOf[target]] = moved[routeOf[target]] || bare.status != before[client+" "+target].status || alike("", before[client+" "+target].body, bare.body) != ""
 			}
 		}
-		file := httptest.NewRecorder()
-		get := httptest.NewRequest("GET", "/v1/snapshot", nil)
-		get.Header.Set("Authorization", "Bearer secret-admin")
-		leader.ServeHTTP(file, get)
-		own := httptest.NewRecorder()
-		head := httptest.NewRequest("HEAD", "/v1/snapshot", nil)
-		head.Header = get.Header
-		empty.ServeHTTP(own, head)
-		query := "?cluster=" + own.Header().Get("X-Signalbox-Cluster") + "&from=" + file.Header().Get("X-Signalbox-Cluster")
-		put := httptest.NewRequest("PUT", "/v1/snapshot"+query, file.Body)
-		put.Header.Set("Authorization", "Bearer secret-admin")
-		done := httptest.NewRecorder()
-		empty.ServeHTTP(done, put)
-		if done.Code != 200 {
-			t.Fatalf("%d %s", done.Code, done.Body)
-		}
+		restore(t, leader, empty)
 		to.AwaitReady()
 		compared := 0
 		for _, id := range to.IDs {
@@ -425,4 +411,25 @@ func TestRestoredReadsAreAlike(t *testing.T) {
 		}
 		t.Logf("%d routes, %d requests, %d replies compared", len(restoredReads), len(requests), compared)
 	})
+}
+
+// restore gives one cluster the state of another over HTTP.
+func restore(t *testing.T, from, to http.Handler) {
+	t.Helper()
+	file := httptest.NewRecorder()
+	get := httptest.NewRequest("GET", "/v1/snapshot", nil)
+	get.Header.Set("Authorization", "Bearer secret-admin")
+	from.ServeHTTP(file, get)
+	identity := httptest.NewRecorder()
+	head := httptest.NewRequest("HEAD", "/v1/snapshot", nil)
+	head.Header = get.Header
+	to.ServeHTTP(identity, head)
+	query := "?cluster=" + identity.Header().Get("X-Signalbox-Cluster") + "&from=" + file.Header().Get("X-Signalbox-Cluster")
+	put := httptest.NewRequest("PUT", "/v1/snapshot"+query, file.Body)
+	put.Header.Set("Authorization", "Bearer secret-admin")
+	done := httptest.NewRecorder()
+	to.ServeHTTP(done, put)
+	if done.Code != 200 {
+		t.Fatalf("%d %s", done.Code, done.Body)
+	}
 }

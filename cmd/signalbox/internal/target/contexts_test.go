@@ -18,26 +18,7 @@ import (
 func TestSources(t *testing.T) {
 	home := t.TempDir()
 	folder := filepath.Join(home, ".config", "signalbox")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{
-		"config.toml": `context = "home"
-[contexts.home]
-addr = "http://127.0.0.1:1"
-token-file = "home.token"
-[contexts.production]
-addr = ["http://127.0.0.1:2", "http://127.0.0.1:3"]
-token-file = "production.token"
-[contexts.bare]
-token-file = "bare.token"
-[contexts.open]
-addr = "http://127.0.0.1:4"
-`, "home.token": "h", "production.token": "p", "bare.token": "b", "other.token": "o"} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	writeContexts(t, folder)
 	other := filepath.Join(folder, "other.token")
 	type variables map[string]string
 	for _, c := range []struct {
@@ -103,6 +84,31 @@ addr = "http://127.0.0.1:4"
 				t.Errorf("hands on %q, wanted %q; its own variables %v", got, want, slices.Sorted(maps.Keys(c.variables)))
 			}
 		})
+	}
+}
+
+// writeContexts writes a file with four contexts, and the tokens that they name.
+func writeContexts(t *testing.T, folder string) {
+	t.Helper()
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"config.toml": `context = "home"
+[contexts.home]
+addr = "http://127.0.0.1:1"
+token-file = "home.token"
+[contexts.production]
+addr = ["http://127.0.0.1:2", "http://127.0.0.1:3"]
+token-file = "production.token"
+[contexts.bare]
+token-file = "bare.token"
+[contexts.open]
+addr = "http://127.0.0.1:4"
+`, "home.token": "h", "production.token": "p", "bare.token": "b", "other.token": "o"} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
