@@ -62,7 +62,7 @@ func TestDocsNameRoutes(t *testing.T) {
 		known[r.Method+" "+param.ReplaceAllString(r.Path, "{}")] = true
 	}
 	named := 0
-	for _, page := range []string{"README.md", "CHANGELOG.md", "docs/operations.md", "docs/cli.md", "docs/migrating.md", "docs/ARCHITECTURE.md"} {
+	for _, page := range []string{"README.md", "CHANGELOG.md", "docs/install.md", "docs/secure.md", "docs/run.md", "docs/repair.md", "docs/cli.md", "docs/migrating.md", "docs/ARCHITECTURE.md"} {
 		text, err := os.ReadFile("../" + page)
 		if err != nil {
 			t.Fatal(err)
