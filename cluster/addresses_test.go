@@ -195,7 +195,7 @@ func TestLoggedChangeIsUnknown(t *testing.T) {
 	}
 }
 
-// TestWayBackFromWrongAddresses as docs/operations.md has it: what was accepted before addresses were asked, a
+// TestWayBackFromWrongAddresses as docs/repair.md has it: what was accepted before addresses were asked, a
 // name that leads elsewhere by now, or a change of the network. Something that listens at a wrong address and passes
 // connections on to the member ends that, with all data.
 func TestWayBackFromWrongAddresses(t *testing.T) {

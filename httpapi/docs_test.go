@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -54,16 +55,24 @@ func TestDocsHaveEveryRoute(t *testing.T) {
 	}
 }
 
-// The other pages name only routes that there are.
+// TestDocsNameRoutes: the pages name only routes that the API has. It leaves out pages of dialects,
+// which have routes of other systems, and pages of the API, for TestDocsHaveEveryRoute.
 func TestDocsNameRoutes(t *testing.T) {
 	param := regexp.MustCompile(`:\w+|\{\w+\}`)
 	known := map[string]bool{}
 	for _, r := range allRoutes(t) {
 		known[r.Method+" "+param.ReplaceAllString(r.Path, "{}")] = true
 	}
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) < 10 {
+		t.Fatalf("pages: %v, %v", pages, err)
+	}
 	named := 0
-	for _, page := range []string{"README.md", "CHANGELOG.md", "docs/operations.md", "docs/cli.md", "docs/migrating.md", "docs/ARCHITECTURE.md"} {
-		text, err := os.ReadFile("../" + page)
+	for _, page := range append(pages, "../README.md", "../CHANGELOG.md", "../CONTRIBUTING.md", "../SECURITY.md") {
+		if name := filepath.Base(page); strings.HasPrefix(name, "api") || strings.HasPrefix(name, "dialect") {
+			continue
+		}
+		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +85,7 @@ func TestDocsNameRoutes(t *testing.T) {
 			}
 		}
 	}
-	if named < 20 {
+	if named < 10 { // they have the form that the expression expects
 		t.Errorf("only %d routes are named", named)
 	}
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests docker-compose.yml, docker-compose.secure.yml and the three machines of docs/operations.md on real
+# Tests docker-compose.yml, docker-compose.secure.yml and the three machines of docs/install.md on real
 # containers: builds the image, starts the nodes and has the tests in cmd/signalbox
 # (compose_test.go, compose_secure_test.go) write, restart, kill and cut off. Everything
 # is taken down again, volumes and image too, however it ends.

@@ -29,7 +29,7 @@ func checkClosed(t *testing.T, dir, base string) {
 }
 
 // stepByStep is the page with the commands to a cluster with TLS and tokens.
-const stepByStep = "docs/operations.md"
+const stepByStep = "docs/install.md"
 
 // TestComposeSecure starts the open cluster and makes it the secured one by the
 // page's commands: what was there stays, and strangers stay out. scripts/compose-test.sh runs it.
@@ -48,7 +48,7 @@ func TestComposeSecure(t *testing.T) {
 	}
 	c.must(t, 0, http.MethodPut, semaphorePath("kept"), `{"permits":7}`, http.StatusCreated)
 
-	script := tour(t, stepByStep, "**In containers.**", "**On three machines.**")
+	script := tour(t, stepByStep, "## Containers", "## The commands")
 	said := paste(t, "../..", strings.ReplaceAll(script, "docker-compose ", os.Getenv("COMPOSE")+" "), c.client)
 	for _, fetched := range []string{"ca.pem", "admin.token"} {
 		defer os.Remove("../../" + fetched)
@@ -131,10 +131,10 @@ func TestThreeMachines(t *testing.T) {
 	}
 	text, err := os.ReadFile("../../" + stepByStep)
 	must(t, err)
-	if strings.Count(string(text), "**On three machines.**") != 1 {
+	if strings.Count(string(text), "\n## Three machines\n") != 1 {
 		t.Fatalf("%s has no part for three machines", stepByStep)
 	}
-	once := tour(t, stepByStep, "**On three machines.**", "Give each machine its files")
+	once := tour(t, stepByStep, "## Three machines", "Give each machine its files")
 	files := tour(t, stepByStep, "Give each machine its files", "and start the node there")
 	start := tour(t, stepByStep, "and start the node there", "The last command")
 	operator, machine := filepath.Join(m.root, "operator"), filepath.Join(m.root, "machine")

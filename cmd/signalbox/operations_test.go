@@ -12,42 +12,39 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// operations is docs/operations.md.
-func operations(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
+// TestRunHasEveryFlag: docs/run.md has a row with the default of each flag of serve, and
+// no other row. The rule that it has for variables holds for each flag.
+func TestRunHasEveryFlag(t *testing.T) {
+	page := pages(t)["docs/run.md"]
+	if !strings.Contains(page, "`--node-id` is `SIGNALBOX_NODE_ID`") {
+		t.Error("docs/run.md has no rule for the variables of flags")
 	}
-	return string(text)
-}
-
-// Every flag of serve has its row in docs/operations.md, with its variable and
-// its default, and every row its flag.
-func TestOperationsHaveEveryFlag(t *testing.T) {
-	row := regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| `(SIGNALBOX_[A-Z_]+)` \\| (?:`([^`]*)` )?\\| \\S")
+	row := regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| (?:`([^`]*)`: )?\\S")
 	rows := map[string]string{}
-	for _, m := range row.FindAllStringSubmatch(operations(t), -1) {
+	for _, m := range row.FindAllStringSubmatch(page, -1) {
 		if _, twice := rows[m[1]]; twice {
 			t.Errorf("two rows of --%s", m[1])
 		}
-		rows[m[1]] = m[2] + " = " + m[3]
+		rows[m[1]] = m[2]
 	}
 	newServe(lookup(t)).Flags().VisitAll(func(flag *pflag.Flag) {
-		want := variable(flag.Name) + " = " + strings.Trim(flag.DefValue, "[]")
-		if got := rows[flag.Name]; got != want {
-			t.Errorf("docs/operations.md has --%s as %q, not %q", flag.Name, got, want)
+		if name := "SIGNALBOX_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_")); variable(flag.Name) != name {
+			t.Errorf("the variable of --%s is %s, not %s", flag.Name, variable(flag.Name), name)
+		}
+		got, found := rows[flag.Name]
+		if want := strings.Trim(flag.DefValue, "[]"); !found || got != want {
+			t.Errorf("docs/run.md has --%s (%t) with the default %q, not %q", flag.Name, found, got, want)
 		}
 		delete(rows, flag.Name)
 	})
 	for name := range rows {
-		t.Errorf("docs/operations.md has --%s, which is no flag", name)
+		t.Errorf("docs/run.md has --%s, which is no flag", name)
 	}
 }
 
-// Every figure that nodes at work show has its row in docs/operations.md, and every
-// name there is one that they show.
-func TestOperationsHaveEveryMetric(t *testing.T) {
+// TestRunHasEveryMetric: docs/run.md names every metric that nodes at work show, and the
+// pages for operators name no other metric.
+func TestRunHasEveryMetric(t *testing.T) {
 	_, c, _ := startDev(t.Context(), t, 2, "--dialects", strings.Join(allDialects(), ","))
 	c.must(t, 0, http.MethodPut, semaphorePath("db"), `{"permits":1}`, http.StatusCreated)
 	c.must(t, 0, http.MethodPost, semaphorePath("db")+"/leases", "", http.StatusCreated)
@@ -56,16 +53,17 @@ func TestOperationsHaveEveryMetric(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (signalbox_\w+) `).FindAllStringSubmatch(metricsOf(t, c), -1) {
 		shown[m[1]] = true
 	}
-	named := map[string]bool{}
-	for _, m := range regexp.MustCompile("`(signalbox_\\w+)").FindAllStringSubmatch(operations(t), -1) {
-		named[m[1]] = true
-		if !shown[m[1]] {
-			t.Errorf("docs/operations.md has %s, which no node shows", m[1])
+	texts, metric := pages(t), regexp.MustCompile("`(signalbox_\\w+)")
+	for _, page := range []string{"docs/install.md", "docs/secure.md", "docs/run.md", "docs/repair.md"} {
+		for _, m := range metric.FindAllStringSubmatch(texts[page], -1) {
+			if !shown[m[1]] {
+				t.Errorf("%s has %s, which no node shows", page, m[1])
+			}
 		}
 	}
 	for name := range shown {
-		if !named[name] {
-			t.Errorf("docs/operations.md hasn't %s", name)
+		if !strings.Contains(texts["docs/run.md"], "`"+name+"`") {
+			t.Errorf("docs/run.md hasn't %s", name)
 		}
 	}
 	if len(shown) < 20 {

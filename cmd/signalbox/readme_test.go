@@ -89,7 +89,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestCommandsOnASecuredCluster: with the files and variables that operations.md names, curl and the verbs
+// TestCommandsOnASecuredCluster: with the files and variables that install.md names, curl and the verbs
 // use HTTPS and a token, though the lines of the page name neither.
 func TestCommandsOnASecuredCluster(t *testing.T) {
 	folder := t.TempDir()
@@ -103,7 +103,7 @@ func TestCommandsOnASecuredCluster(t *testing.T) {
 	c := &client{bases: []string{fmt.Sprintf("https://localhost:%d", freePorts(t, 0))}}
 	startInProcess(t.Context(), t, "serve", "--ephemeral", "--http", strings.TrimPrefix(c.bases[0], "https://"), "--tls-cert", certs("n1/node.pem"),
 		"--tls-key", certs("n1/node-key.pem"), "--tokens", certs("tokens.toml")).awaitLog(t, "leading")
-	script := tour(t, "docs/operations.md", "### The commands of this page on a secured cluster", "## A service of systemd")
+	script := tour(t, "docs/install.md", "## The commands of these pages on a secured cluster", "## A service of systemd")
 	said := paste(t, folder, script+"curl localhost:8701/v1/cluster\necho; env | grep ^SIGNALBOX_\n", c)
 	var variables []string
 	for line := range strings.Lines(said) {

@@ -230,7 +230,7 @@ func (p peerCertificates) tokens(node string) []string {
 	return append(p.https(node), "--tokens", p.file("tokens.toml"))
 }
 
-// TestRunningClusterIsSecured follows the steps of docs/operations.md, "From an insecure
+// TestRunningClusterIsSecured follows the steps of docs/secure.md, "From an insecure
 // cluster to a secure one", on a cluster whose clients hold leases and wait in line, and
 // then replaces the authority of nodes and clients: no lease, no place and no request is lost.
 func TestRunningClusterIsSecured(t *testing.T) {
