@@ -27,7 +27,8 @@
 // # What it does not do
 //
 // It does not know semaphores, and does not decide about leadership: cluster polls
-// Space and StuckFor, and acts. It starts one goroutine, for a journal, until Close.
+// Space and StuckFor, and acts. A Store starts one goroutine, for a journal, until Close, and
+// each reader of a View's snapshot one until its end.
 //
 // # Concurrency
 //
@@ -38,8 +39,8 @@
 //
 // This package opens and closes its rooms, and judges whether their files belong
 // together. It imports folder, logs and snapshots, which do not know each other and
-// share damage; boltcheck is below that. Packages cluster and cluster/watchdog, and cmd,
-// call it.
+// share damage; boltcheck is below these. Packages cluster, cluster/offline and
+// cluster/watchdog, client/clienttest and cmd/signalbox call it.
 //
 //   - options.go: Options
 //   - store.go: Open, verify, the parts of a Store, Close

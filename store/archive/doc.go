@@ -30,10 +30,10 @@
 //
 // # What it does not do
 //
-// It does not know semaphores: package fsm writes and reads the state that the chunks
-// carry, and judges it. Package cluster/backup writes and restores backups; cmd/signalbox
-// reads them. It imports no package of the project. One goroutine at a time may use a
-// Writer or a Reader.
+// It does not know semaphores: package fsm writes and reads the state that the chunks carry,
+// and judges it. Package cluster/backup writes and restores backups; cluster/offline and
+// cmd/signalbox/verbs read them. It imports no package of the project. One goroutine at a
+// time may use a Writer or a Reader.
 //
 //   - format.go: Header, the errors, and the stored form of the parts
 //   - writer.go: Writer

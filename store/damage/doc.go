@@ -3,7 +3,8 @@
 // its Guard stands between them and bbolt.
 //
 // The first damage is final: a Guard that has found it refuses everything from then on.
-// The package imports boltcheck and internal/wake; it reads files and writes none.
+// The package imports boltcheck and internal/wake. It writes no content of a file; the options
+// of bbolt's files have the meta pages written again, synced, at each open.
 //
 //   - errors.go: Error for damage, FullError for a full disk
 //   - bolt.go: a file of bbolt: its options, Walk, which checks it before it is opened, and

@@ -7,8 +7,8 @@
 // A crash while the content is replaced leaves the old one or the new one.
 //
 // The package knows the other files by name alone (Config.Files); package store calls it
-// and opens them, in a folder that is open. It imports package damage, starts no
-// goroutine, and touches the files named in folder.go.
+// and opens them, in a folder that is open. Package cluster/offline reads its Facts. It
+// imports package damage, starts no goroutine, and touches the files named in folder.go.
 //
 //   - folder.go: Open: inspect, lock, fill; the folder's path and parts
 //   - record.go: the file FORMAT: format and identity, as text

@@ -3,7 +3,8 @@
 //
 // The file has two halves of a fixed size, which are written in turn. It is filled with
 // zeros when it is made, so that no append allocates, changes metadata or meets a full
-// disk. A record is one change: entries, or a cut. When Append returns nil the record is on
+// disk, unless the file system copies on write. A record is one change: entries, a cut, or
+// no entry, in place of a record that failed. When Append returns nil the record is on
 // the disk. A half is written anew once all of its records are drained, which the caller
 // reports by Drained and knows again at the next start: records have sequence numbers.
 //

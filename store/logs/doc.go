@@ -11,8 +11,8 @@
 // over a boltLog, or memoryLog.
 //
 // With a journal (package journal), each change is one synced write there, and goes to bbolt
-// later: when a half of the journal is full, after a second or two without a change, and
-// at Drain. A crash at any time leaves changes in both; those after the sequence that bbolt has
+// later: when a half of the journal is full, after a cut, after a second or two without a
+// change, and at Drain. A crash at any time leaves changes in both; those after the sequence that bbolt has
 // are applied again at the next start. A full disk keeps entries from bbolt and not from the
 // journal, as long as that has room. One goroutine, until Close, is for that.
 //

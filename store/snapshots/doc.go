@@ -3,7 +3,7 @@
 //
 // A snapshot is listed exactly when all of it is durable. The newest two are kept; one
 // that is read stays until its reader is closed. What a crash leaves of another is
-// removed at the next Open or Create. Each byte is checked when the file is opened and
+// removed by the next Tidy or Create. Each byte is checked when the file is opened and
 // when it is read; damage to the newest snapshot is forgiven where the log makes up for
 // it, which package store judges.
 //
