@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox/signalbox/client/internal/reply"
 )
 
-// Operation is one operation of a batch. Op names it, as docs/api.md lists them under
+// Operation is one operation of a batch. Op names it, as docs/api-many.md lists them under
 // Batch ("up", "release", …), with the members that it takes; the zero value leaves a
 // member out.
 type Operation struct {

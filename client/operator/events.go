@@ -17,7 +17,7 @@ import (
 )
 
 // Event is one change of the state, the same on every node. Which members an event of
-// a kind has, docs/api.md lists. It belongs to the caller.
+// a kind has, docs/api-events.md lists. It belongs to the caller.
 type Event struct {
 	ID   string `json:"-"` // "index.ordinal": where Since goes on
 	Kind string `json:"-"` // "granted", "released", "session-ended", …

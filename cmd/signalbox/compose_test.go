@@ -55,7 +55,7 @@ func TestCompose(t *testing.T) {
 // readme pastes the end of README's tour: the leader's container is restarted, and
 // the lease is there with its token.
 func (c *containers) readme(t *testing.T) {
-	script := tour(t, "README.md", "**Lose the leader.**", "## In your program")
+	script := tour(t, "README.md", "**5. Lose the leader.**", "## In your program")
 	said := paste(t, "../..", strings.ReplaceAll(script, "docker-compose", os.Getenv("COMPOSE")), c.client)
 	tokens := regexp.MustCompile(`"token":(\d+)`).FindAllStringSubmatch(said, -1)
 	if len(tokens) != 2 || tokens[0][1] != tokens[1][1] || !regexp.MustCompile(`(?m)^n[123] leads$`).MatchString(said) {

@@ -68,14 +68,14 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%v: %s", err, output)
 	}
 	_, c, _ := startDev(t.Context(), t, 3)
-	script := tour(t, "README.md", "## Five minutes", "**Lose the leader.**")
+	script := tour(t, "README.md", "## Five minutes", "**5. Lose the leader.**")
 	// run's own default address, which README doesn't show, is another node here.
 	said := paste(t, folder, "export SIGNALBOX_ADDR="+c.bases[0]+"\n"+script, c)
 	for _, words := range []string{
 		`"blocked_by":"not-enough-available"`, // the one who waited was seen to
 		`"token":3,`,                          // and was granted, after the others
 		`"granted":1,"value":0`,               // as was the worker
-		"deploying with token 5\n",
+		"deploying with token 4\n",
 	} {
 		if !strings.Contains(said, words) {
 			t.Errorf("README's tour doesn't show %s:\n%s", words, said)

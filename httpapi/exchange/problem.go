@@ -316,7 +316,7 @@ func ProblemPage(code string) (page string, known bool) {
 	if k.retryAfter != "" {
 		page += "Try again after " + k.retryAfter + " s or later, as Retry-After has it.\n"
 	}
-	return page + "\nThe detail of the reply has more. docs/api.md of this version has the whole API.\n", true
+	return page + "\nThe detail of the reply has more. docs/api.md of this version describes the API.\n", true
 }
 
 // ByStatus returns the codes of problems by their statuses, sorted.

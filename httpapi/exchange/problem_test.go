@@ -145,7 +145,7 @@ func TestEveryKindIsUsedAndExplained(t *testing.T) {
 		if !used[code] {
 			t.Errorf("nothing is told as %q", code)
 		}
-		if row := fmt.Sprintf("| %d | `%s` | %s |", k.status, code, k.meaning); !strings.Contains(string(docs), row) {
+		if row := fmt.Sprintf("\n* %d `%s`: %s\n", k.status, code, k.meaning); !strings.Contains(string(docs), row) {
 			t.Errorf("docs/api.md has no row %s", row)
 		}
 		wants := k.status == 429 || k.status == 503 || code == "unavailable"

@@ -1,5 +1,5 @@
 // Package v1 is the native API, /v1: it turns requests into commands and reads of a
-// cluster node, and their results into JSON. docs/api.md is its contract.
+// cluster node, and their results into JSON. docs/api.md begins its contract.
 //
 // Each command that a client may give is one row of the table of operations. A single
 // route and /v1/batch share the row, so that both read and reply alike. The routes of

@@ -1,11 +1,15 @@
 package v1_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
+	"maps"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,13 +20,22 @@ import (
 	"github.com/signalbox/signalbox/test/openapitest"
 )
 
-func apiPage(t *testing.T) string {
+// apiPages returns the texts of the pages of the API, by their names.
+func apiPages(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/api.md")
-	if err != nil {
-		t.Fatal(err)
+	names, err := filepath.Glob("../../docs/api*.md")
+	if err != nil || len(names) < 2 {
+		t.Fatalf("pages of the API: %v, %v", names, err)
 	}
-	return string(text)
+	texts := map[string]string{}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[filepath.Base(name)] = string(text)
+	}
+	return texts
 }
 
 // samples has what examples send and get, by the operationId of their route.
@@ -75,68 +88,90 @@ func (all samples) compare(t *testing.T) {
 		}
 	}
 	if want, err := os.ReadFile(file); err != nil || string(want) != string(got)+"\n" {
-		t.Errorf("%s differs from the examples of docs/api.md (%v): write it anew by go test ./httpapi/v1 -run TestDocsExamples -update, and openapi.json after it", file, err)
+		t.Errorf("%s differs from the examples of docs/api*.md (%v): write it anew by go test ./httpapi/v1 -run TestDocsExamples -update, and openapi.json after it", file, err)
 	}
 }
 
-// further are examples for the description that a reader of docs/api.md does not paste: they
-// change the cluster.
+// further are examples for the description that a reader of the pages does not paste: two
+// repeats, and changes of the cluster.
 var further = [][2]string{
+	{"POST /v1/semaphores", `{"name":"disk","permits":20}`},
+	{"PUT /v1/semaphores/disk", `{"permits":20}`},
 	{"PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`},
 	{"DELETE /v1/cluster/members/n2", ""},
 	{"POST /v1/cluster/leader", `{"id":"n2"}`},
 	{"PUT /v1/cluster/level", `{"level":3}`},
 }
 
-// Every example gets the reply that its comment says, in the order of the page.
+// Every example gets the reply that its comment says, in the order of its page, on a cluster
+// where the examples of no other page have run.
 func TestDocsExamples(t *testing.T) {
-	a := apitest.New(t)
-	a.Begin(fsm.StartTerm{Term: 3, Leader: "n1", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{15: 1}, Level: fsm.FeatureLevel}) // a backup needs a term
-	example := regexp.MustCompile(`(?m)^    (SESSION=\$\()?curl (.+?)\s+# (\d+)$`)
-	path := regexp.MustCompile(`["']?localhost:870[123](/[^\s"']*)`)
-	flag := func(line, name string) []string {
-		var found []string
-		for _, m := range regexp.MustCompile(name+` (?:'([^']*)'|"((?:[^"\\]|\\.)*)")`).FindAllStringSubmatch(line, -1) {
-			found = append(found, m[1]+strings.ReplaceAll(m[2], `\"`, `"`))
-		}
-		return found
+	var a *apitest.API
+	examples, all, pages := 0, samples{}, apiPages(t)
+	byLength := func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) } // api.md first: the description has the first samples
+	for _, page := range slices.SortedFunc(maps.Keys(pages), byLength) {
+		a = apitest.New(t)
+		a.Begin(fsm.StartTerm{Term: 3, Leader: "n1", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{15: 1}, Level: fsm.FeatureLevel}) // a backup needs a term
+		examples += all.run(t, a, page, pages[page])
 	}
-	session, examples, all := "", 0, samples{}
-	for _, m := range example.FindAllStringSubmatch(apiPage(t), -1) {
-		examples++
-		line := strings.ReplaceAll(m[2], "$SESSION", session)
-		method, body := "GET", strings.Join(flag(line, "-d"), "")
-		if body != "" {
-			method = "POST"
-		}
-		if given := regexp.MustCompile(`-X ([A-Z]+)`).FindStringSubmatch(line); given != nil {
-			method = given[1]
-		}
-		target := path.FindStringSubmatch(line)
-		if target == nil {
-			t.Errorf("no address in %s", line)
-			continue
-		}
-		var got apitest.Reply
-		select {
-		case got = <-a.GoDo(method+" "+target[1], body, append(flag(line, "-H"), "Content-Type: application/x-www-form-urlencoded")...):
-		case <-time.After(10 * time.Second):
-			t.Fatalf("%s\nwaits", m[0])
-		}
-		if m[3] != strconv.Itoa(got.Status) {
-			t.Errorf("%s\nanswers %d: %s", m[0], got.Status, got.Text)
-		}
-		all.add(t, method+" "+target[1], body, got)
-		if m[1] != "" {
-			session = got.Member("session")
-		}
-	}
-	if lines := strings.Count(apiPage(t), "curl "); examples < 30 || lines < examples {
-		t.Errorf("%d examples run, of %d", examples, lines)
+	if examples < 30 {
+		t.Errorf("only %d examples run", examples)
 	}
 	for _, one := range further {
 		all.add(t, one[0], one[1], a.Do(one[0], one[1]))
 	}
 	all.add(t, "PUT /v1/snapshot", "", a.Do("PUT /v1/snapshot?cluster="+apitest.ClusterID, a.Do("GET /v1/snapshot", "").Text))
 	all.compare(t)
+}
+
+var (
+	commandLine   = regexp.MustCompile(`(?m)^    (SESSION=\$\()?curl (-[^N]|[^-])`) // a stream of events (curl -N) does not end
+	exampleLine   = regexp.MustCompile(`(?m)^    (SESSION=\$\()?curl (.+?)\s+# (\d+)$`)
+	exampleTarget = regexp.MustCompile(`["']?localhost:870[123](/[^\s"']*)`)
+	exampleMethod = regexp.MustCompile(`-X ([A-Z]+)`)
+)
+
+// run sends the examples of a page, adds them to the samples, and returns their number.
+func (all samples) run(t *testing.T, a *apitest.API, page, text string) int {
+	session, examples := "", exampleLine.FindAllStringSubmatch(text, -1)
+	for _, m := range examples {
+		line := strings.ReplaceAll(m[2], "$SESSION", session)
+		method, body := "GET", strings.Join(flagValues(line, "-d"), "")
+		if body != "" {
+			method = "POST"
+		}
+		if named := exampleMethod.FindStringSubmatch(line); named != nil {
+			method = named[1]
+		}
+		target := exampleTarget.FindStringSubmatch(line)
+		if target == nil {
+			t.Errorf("%s: no address in %s", page, line)
+			continue
+		}
+		var got apitest.Reply
+		select {
+		case got = <-a.GoDo(method+" "+target[1], body, append(flagValues(line, "-H"), "Content-Type: application/x-www-form-urlencoded")...):
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: %s\nwaits", page, m[0])
+		}
+		if m[3] != strconv.Itoa(got.Status) {
+			t.Errorf("%s: %s\nanswers %d: %s", page, m[0], got.Status, got.Text)
+		}
+		all.add(t, method+" "+target[1], body, got)
+		if m[1] != "" {
+			session = got.Member("session")
+		}
+	}
+	if lines := len(commandLine.FindAllString(text, -1)); lines != len(examples) {
+		t.Errorf("%s: %d of %d commands have a status", page, len(examples), lines)
+	}
+	return len(examples)
+}
+
+// flagValues returns the quoted values of a flag of curl.
+func flagValues(line, name string) (found []string) {
+	for _, m := range regexp.MustCompile(name+` (?:'([^']*)'|"((?:[^"\\]|\\.)*)")`).FindAllStringSubmatch(line, -1) {
+		found = append(found, m[1]+strings.ReplaceAll(m[2], `\"`, `"`))
+	}
+	return found
 }

@@ -150,7 +150,7 @@ var tags = []struct{ part, name, description string }{
 	{"openapi.json", "description", "This description"},
 }
 
-// example is what the curl lines of docs/api.md send and get, by the route's operationId.
+// example is what the curl lines of docs/api*.md send and get, by the route's operationId.
 type example struct {
 	Request json.RawMessage            `json:"request,omitempty"`
 	Replies map[string]json.RawMessage `json:"replies,omitempty"` // by status
@@ -326,7 +326,7 @@ func describe(t *testing.T, routes []exchange.Route) []byte {
 	}
 	whole := object{
 		"openapi": "3.1.0",
-		"info": object{"title": "Signalbox", "version": "1", "description": "Semaphores that a cluster shares. docs/api.md has the whole contract.",
+		"info": object{"title": "Signalbox", "version": "1", "description": "Semaphores that a cluster shares. docs/api.md and the pages that it lists have the whole contract.",
 			"license": object{"name": "See LICENSE", "url": "https://github.com/signalbox/signalbox"}},
 		"servers": []any{object{"url": "/"}}, "tags": groups, "paths": paths,
 		"security":   []any{object{}, object{"bearer": []any{}}, object{"basic": []any{}}},

@@ -88,7 +88,7 @@ func (op *operation) call(p *params, node exchange.Commands) cluster.Call {
 	}
 }
 
-// operations is the table, in the order of docs/api.md.
+// operations is the table, in the order of docs/api-many.md.
 var operations = []*operation{
 	&opPut, &opPatch, &opCreate, &opDelete, &opSet, &opUp, &opDown,
 	&opAcquireOnce, &opAcquire, &opAcquireMany, &opRelease, &opResize, &opRevoke,

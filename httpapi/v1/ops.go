@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/v1/reads"
 )
 
-// The operations, in the order of docs/api.md: first on semaphores.
+// The operations, in the order of docs/api-many.md: first on semaphores.
 
 var opPut = operation{
 	name:  "put",

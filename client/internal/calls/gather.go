@@ -267,7 +267,7 @@ func (s *shared) deliver(r *Reply, err error) {
 }
 
 // operation is the call as a member of a shared request, in the form of httpapi/v1's batch
-// (docs/api.md).
+// (docs/api-many.md).
 func (k *Call) operation(body []byte) []byte {
 	var b bytes.Buffer
 	text := func(name, value string) {

@@ -40,7 +40,7 @@ class Semaphore:
     modified_index: int  # rises with every change of permits, offset, leases or waiters
     holder_count: int
     waiter_count: int
-    holders: Sequence[Mapping[str, Any]] = ()  # the first of them, as docs/api.md has them; lists leave them out
+    holders: Sequence[Mapping[str, Any]] = ()  # the first of them, as docs/api-semaphores.md has them; lists leave them out
     waiters: Sequence[Mapping[str, Any]] = ()
 
 
