@@ -47,11 +47,8 @@ func (e *encoder) semaphore(s *semaphore) {
 }
 
 func (d *decoder) semaphore() semaphore {
-	s := semaphore{name: d.Text(), epoch: d.Uint(), permits: d.Int(), offset: d.Int(), held: d.Int(),
-		level: d.level(), metadata: d.pairs(), modified: d.Uint()}
-	s.version, s.deleted, s.shrunk = d.Uint(), d.Bool(), d.Bool()
-	s.owner = d.Text()
-	return s
+	return semaphore{name: d.Text(), epoch: d.Uint(), permits: d.Int(), offset: d.Int(), held: d.Int(), level: d.level(),
+		metadata: d.pairs(), modified: d.Uint(), version: d.Uint(), deleted: d.Bool(), shrunk: d.Bool(), owner: d.Text()}
 }
 
 func (e *encoder) session(s *session) {
@@ -89,8 +86,7 @@ func (d *decoder) terms() *terms {
 func (d *decoder) session() session {
 	s := session{id: d.Uint(), ttlMS: d.Int(), deadlineMS: d.Int(), metadata: d.pairs(), oneShot: d.Bool(),
 		keep: d.Bool(), leased: d.Bool(), first: d.Uint(), delivered: d.Uint()}
-	s.owner = d.Text()
-	s.terms = d.terms()
+	s.owner, s.terms = d.Text(), d.terms()
 	return s
 }
 
@@ -208,9 +204,7 @@ func (e *encoder) ended(g *ended) {
 }
 
 func (d *decoder) ended() ended {
-	g := ended{id: d.Uint(), order: d.Uint(), atMS: d.Int(), cause: Cause(d.Byte()), reason: d.Text()}
-	g.owner = d.Text()
-	return g
+	return ended{id: d.Uint(), order: d.Uint(), atMS: d.Int(), cause: Cause(d.Byte()), reason: d.Text(), owner: d.Text()}
 }
 
 func (e *encoder) key(k *key) {
@@ -239,8 +233,7 @@ func (d *decoder) mark() (v mark) {
 func (d *decoder) key() key {
 	k := key{keyName: keyName{text: d.Text()}, order: d.Uint(), atMS: d.Int()}
 	copy(k.fingerprint[:], d.Bytes(uint64(len(k.fingerprint))))
-	k.place, k.session, k.result, k.reserved = d.Uint(), d.Uint(), d.Text(), d.Int()
-	k.owner = d.Text()
+	k.place, k.session, k.result, k.reserved, k.owner = d.Uint(), d.Uint(), d.Text(), d.Int(), d.Text()
 	return k
 }
 

@@ -96,26 +96,6 @@ func flip(file []byte, at int) []byte {
 	return file
 }
 
-// TestBackupsOfLevel0AreRead and raised: a state of the program before levels becomes one
-// of the cluster that it is restored into.
-func TestBackupsOfLevel0AreRead(t *testing.T) {
-	old := fsm.New()
-	old.Apply(5, fsm.EncodeEntry(0, [][]byte{
-		fsm.Envelope{}.Encode(fsm.StartTerm{Term: 2, Leader: "n1", Limits: fsm.DefaultLimits()}), fsm.Envelope{}.Encode(fsm.CreateSemaphore{Name: "db", Permits: 3}),
-	}))
-	h, read, err := Read(bytes.NewReader(fileOf(t, old)))
-	if err != nil || h.Level != 0 {
-		t.Fatalf("%+v, %v", h, err)
-	}
-	own := state(7, 9)
-	if err := read.Succeed(fsm.Succession{Own: own.Standing(), Index: 20}); err != nil {
-		t.Fatal(err)
-	}
-	if view, _ := read.Semaphore("db"); view.Permits != 3 || read.FeatureLevel() != fsm.FeatureLevel || read.ClusterID() != own.ClusterID() {
-		t.Errorf("%+v at level %d in cluster %v", view, read.FeatureLevel(), read.ClusterID())
-	}
-}
-
 // FuzzRead: no bytes make Read panic, and whatever it takes is written again the same.
 func FuzzRead(f *testing.F) {
 	f.Add(fileOf(f, state(7, 9)))
