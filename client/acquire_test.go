@@ -430,24 +430,6 @@ func TestLateReleaseMeansItsOwnLease(t *testing.T) {
 	})
 }
 
-// A node that does not know the token of a release is asked without.
-func TestReleaseWhereTokensAreUnknown(t *testing.T) {
-	for code, status := range map[string]int{"invalid-request": 400, "level-too-low": 409} {
-		virtually(t, 2, func(b *bed) {
-			b.fake.put("db", 1)
-			lease, err := b.session(time.Hour).Acquire(b.ctx, "db")
-			b.ok(err)
-			b.net.follow(on("DELETE", "token=", fault{status: status, code: code}))
-			began := time.Now()
-			b.ok(lease.Release(b.ctx))
-			b.took(began, 0, 0)
-			if b.fake.available("db") != 1 {
-				b.Error("not released")
-			}
-		})
-	}
-}
-
 func TestSessionsGoOnWithoutRoomForKeys(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
 		b.fake.put("db", 1)

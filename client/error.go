@@ -96,9 +96,6 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// errLevelTooLow: the cluster's members don't all know the request yet.
-const errLevelTooLow = code("level-too-low")
-
 // Error is the status, code and detail, and the member and limit that the refusal is
 // about.
 func (e *Error) Error() string {

@@ -212,9 +212,6 @@ func (s *Session) release(name string, token uint64) error {
 			return s.Err()
 		case over(err):
 			return fmt.Errorf("%w: %w", ErrLost, err)
-		case k.Query != nil && isAny(err, ErrInvalidRequest, errLevelTooLow):
-			k.Query = nil // an older node, or a cluster at its level, knows no tokens here
-			continue
 		}
 		s.c.log.Warn("release not confirmed, trying on", "session", s.id, "semaphore", name, "error", err)
 		_ = calls.Sleep(s.ctx, max(calls.BackOff(round), calls.AskedFor(err))) // the next round sees that the session is over

@@ -31,11 +31,9 @@ type Call struct {
 	// Key is the idempotency key with its scope, "" for none.
 	Key string
 	// Owner is the identity for which the command acts, "" for none; Trace a trace
-	// context to hand on with grants. Both as in [fsm.Envelope]; they need level 1.
+	// context to hand on with grants. Both as in [fsm.Envelope].
 	Owner, Trace string
-	// Limits bound what the owner has, see [fsm.OwnerLimits]. In a cluster below
-	// [fsm.LimitsLevel] they have no effect: the call is made without them, which is
-	// logged once and counted.
+	// Limits bound what the owner has, see [fsm.OwnerLimits].
 	Limits fsm.OwnerLimits
 	// Wait is how long this call listens when the result is Waiting, or a
 	// ListDeliver's NothingReady; with 0 it returns at once. For a one-shot acquire or
@@ -118,9 +116,6 @@ func (n *Node) Do(ctx context.Context, call Call) (*Reply, error) {
 		return n.renewals.renew(ctx, call.Owner, mine)
 	}
 	a := &asked{node: n, call: call}
-	if err := n.bound(ctx, &a.call); err != nil {
-		return &a.Reply, err
-	}
 	return &a.Reply, a.do(ctx)
 }
 
@@ -178,41 +173,17 @@ func (a *asked) fail(err error) error {
 	return err
 }
 
-// bound takes the limits from the calls that need none, and from all in a cluster of a
-// level that has none. The own state may trail the cluster's, above all after a start, so
-// that its level counts only after a read: no call that follows a raise to LimitsLevel is
-// made without its limits.
-func (n *Node) bound(ctx context.Context, list ...*Call) error {
-	confirmed := false
-	for _, call := range list {
-		if call.Limits == (fsm.OwnerLimits{}) || !call.Command.Op().MayTake() {
-			call.Limits = fsm.OwnerLimits{}
-			continue
-		}
-		if !confirmed && n.replica.Level() < fsm.LimitsLevel {
-			if _, err := n.Read(ctx, Consistency{}); err != nil {
-				return err
-			}
-			confirmed = true
-		}
-		if level := n.replica.Level(); level < fsm.LimitsLevel {
-			call.Limits = fsm.OwnerLimits{}
-			n.metrics.Unlimited.Inc()
-			n.unlimited.Do(func() {
-				n.log.Warn("limits of identities have no effect before the feature level of the cluster is raised", "level", level, "needs", fsm.LimitsLevel)
-			})
-		}
-	}
-	return nil
-}
-
 // build makes the request of a call.
 func (n *Node) build(call *Call) *requests.Request {
 	var l *requests.Listener
 	if call.Wait > 0 {
 		l = requests.NewListener(wantsOf(call.Command))
 	}
-	return n.requests.Build(call.Command, fsm.Envelope{Key: call.Key, Owner: call.Owner, Limits: call.Limits, Trace: call.Trace}, call.class(), l)
+	frame := fsm.Envelope{Key: call.Key, Owner: call.Owner, Trace: call.Trace}
+	if call.Command.Op().MayTake() {
+		frame.Limits = call.Limits
+	}
+	return n.requests.Build(call.Command, frame, call.class(), l)
 }
 
 // propose carries one command to the leader and sets its reply.
@@ -266,20 +237,13 @@ func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 	}
 	reqs := make([]*requests.Request, len(list))
 	list = slices.Clone(list) // the caller's stays as it is
-	calls := make([]*Call, len(list))
 	for i := range list {
 		list[i].Wait, list[i].listed = 0, true
-		calls[i] = &list[i]
-	}
-	if err := n.bound(ctx, calls...); err != nil {
-		return fail(err)
-	}
-	for i, call := range calls {
-		reqs[i] = n.build(call)
+		reqs[i] = n.build(&list[i])
 	}
 	var queued []*Reply
 	for i, settled := range n.router.Carry(ctx, reqs) {
-		errs[i] = n.takeOutcome(ctx, calls[i], settled, &replies[i])
+		errs[i] = n.takeOutcome(ctx, &list[i], settled, &replies[i])
 		if errs[i] == nil && replies[i].Code == fsm.SessionIDTaken {
 			again := &asked{node: n, call: list[i]}
 			errs[i] = again.do(ctx)

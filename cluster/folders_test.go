@@ -15,16 +15,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
-	"github.com/signalbox/signalbox/test/logtest"
 	"github.com/signalbox/signalbox/test/memnet"
 )
 
 // The data folders of three nodes n1, n2 and n3 at each feature level, which every
-// later program opens. Those of level 0 were written by the program before levels.
-// Those of this program's level are made anew, before a release alone, by
+// later program opens. The folders of this program's level are made anew, before a release alone, by
 //
 //	go test ./cluster -run 'TestFoldersOfThisLevel|TestFoldersWithoutJournal' -update
 var updateFolders = flag.Bool("update", false, "write the data folders of this level anew")
@@ -37,100 +34,6 @@ const yearsMS = 10 * 365 * 24 * 3600 * 1000
 // sizeRecord names a file's size in an archive, whose files lack the zeros at
 // their end.
 const sizeRecord = "SIGNALBOX.size"
-
-// TestFoldersOfLevel0: the members of a cluster of the program before levels,
-// stopped and started once with this one, have all that they had. Their first
-// leader gives them this program's level and one cluster id, and they keep both.
-func TestFoldersOfLevel0(t *testing.T) {
-	inFolders(t, goldenFolders(0), func(c *nodes, _ string) {
-		c.checkFolders()
-		c.restartAll()
-		c.checkFolders()
-	})
-}
-
-// TestFoldersOfLevel1: the members of a cluster of level 1 go on with all that they had.
-// Limits of owners have no effect there, which the log says once, until the level is
-// raised.
-func TestFoldersOfLevel1(t *testing.T) {
-	inFolders(t, goldenFolders(1), func(c *nodes, _ string) {
-		log := logtest.New()
-		c.setups = append(c.setups, func(config *Config) { config.Logger = log })
-		c.restartAll()
-		leader, follower := c.leader(), c.follower()
-		for id, n := range map[uint64]*testNode{101: leader, 102: leader, 103: follower} {
-			c.call(n, ownSession(id), fsm.OK)
-		}
-		list, errs := leader.DoMany(c.t.Context(), []Call{ownSession(105), ownSession(106)})
-		if list[0].Code != fsm.OK || list[1].Code != fsm.OK {
-			c.t.Errorf("a list: %v, %v, %v", list[0].Code, list[1].Code, errs)
-		}
-		if n, level := metricsOf(c.t, leader)["calls_without_limits_total"], leader.Status().Level; n != 4 || level != 1 {
-			c.t.Errorf("at level %d: %v calls without limits", level, n)
-		}
-		if lines := log.Lines("limits of identities have no effect"); len(lines) != 2 {
-			c.t.Errorf("two nodes have logged %q", lines)
-		}
-		c.must(follower.RaiseLevel(c.t.Context(), fsm.FeatureLevel))
-		for _, n := range c.all {
-			c.call(n, ownSession(104), fsm.LimitReached)
-		}
-		c.checkFolders()
-	})
-}
-
-// TestFoldersOfLevel2: the members of a cluster of level 2 go on with all that they had, by
-// the rules of that level, until it is raised.
-func TestFoldersOfLevel2(t *testing.T) {
-	inFolders(t, goldenFolders(2), func(c *nodes, _ string) {
-		leader, follower := c.leader(), c.follower()
-		put := Call{Command: fsm.PutSemaphore{Name: "db", Permits: fsm.Change[int64]{Given: true, Value: 2}, OnlyExisting: true}}
-		if _, err := follower.Do(c.t.Context(), put); !errors.Is(err, outcome.ErrBelowLevel) {
-			c.t.Errorf("a put of level 3: %v", err)
-		}
-		goOn := Call{Command: fsm.Renew{Renewals: []fsm.Renewal{{Session: 41, TTLMS: fsm.KeepTTL}}}, Owner: "ops"}
-		owner := func() (owner string) {
-			leader.View(func(m *fsm.Machine) { owner, _ = m.OwnerOf(41) })
-			return owner
-		}
-		c.call(leader, goOn, fsm.OK)
-		if got := owner(); got != "" || leader.Status().Level != 2 {
-			c.t.Errorf("level %d: the owner is %q", leader.Status().Level, got)
-		}
-		c.restartAll()
-		leader, follower = c.leader(), c.follower()
-		c.must(follower.RaiseLevel(c.t.Context(), fsm.FeatureLevel))
-		c.call(follower, put, fsm.OK)
-		c.call(leader, goOn, fsm.OK)
-		if got := owner(); got != "ops" {
-			c.t.Errorf("level 3: the owner is %q", got)
-		}
-		c.checkFolders()
-	})
-}
-
-// TestFoldersOfLevel3: the members of a cluster of level 3 have no items until it is raised.
-func TestFoldersOfLevel3(t *testing.T) {
-	inFolders(t, goldenFolders(3), func(c *nodes, _ string) {
-		for _, command := range []fsm.Command{
-			fsm.OpenHolder{Session: 51, TTLMS: yearsMS}, fsm.ItemPut{Name: "config"}, fsm.ItemAcquire{Name: "config", Session: 41},
-			fsm.ItemRelease{Name: "config", Session: 41}, fsm.ItemDelete{Name: "config"}, fsm.ItemDeleteAll{},
-		} {
-			if _, err := c.follower().Do(c.t.Context(), Call{Command: command}); !errors.Is(err, outcome.ErrBelowLevel) {
-				c.t.Errorf("%v: %v", command.Op(), err)
-			}
-		}
-		if level := c.leader().Status().Level; level != 3 {
-			c.t.Errorf("level %d", level)
-		}
-		c.restartAll()
-		leader, follower := c.leader(), c.follower()
-		c.must(follower.RaiseLevel(c.t.Context(), fsm.FeatureLevel))
-		c.call(follower, Call{Command: fsm.ItemAcquire{Name: "config", Value: "one", Session: 41}}, fsm.OK)
-		c.call(leader, Call{Command: fsm.ItemAcquire{Name: "config", Session: 42}}, fsm.ItemDiffers)
-		c.checkFolders()
-	})
-}
 
 // TestFoldersOfThisLevel opens folders as this level has them.
 func TestFoldersOfThisLevel(t *testing.T) {
@@ -162,8 +65,7 @@ func TestFoldersOfThisLevel(t *testing.T) {
 }
 
 // TestFoldersWithoutJournal: folders of this level as nodes without a journal leave them,
-// opened with one and without; and those with a journal, opened without one. The folders of
-// the levels before have none, and get one.
+// opened with one and without; and those with a journal, opened without one.
 func TestFoldersWithoutJournal(t *testing.T) {
 	with, path := goldenFolders(int(fsm.FeatureLevel)), fmt.Sprintf("testdata/level-%d-no-journal.tar.gz", fsm.FeatureLevel)
 	without := func(o *store.Options) { o.Journal = false }

@@ -103,7 +103,7 @@ func TestLostReply(t *testing.T) {
 	})
 }
 
-// TestLostCommand: a command is lost with the leader. The next reign entry shows
+// TestLostCommand: a command is lost with the leader. The next StartTerm shows
 // that it never was applied, so it is sent again, and applied once.
 func TestLostCommand(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {

@@ -106,13 +106,8 @@ type leadingNode struct {
 
 var _ lead.Host = leadingNode{}
 
-// ClusterID returns the folder's. A folder without an id is older than ids are.
-func (n leadingNode) ClusterID() fsm.ClusterID {
-	if id := n.node.joining.Cluster(); id != (fsm.ClusterID{}) {
-		return id
-	}
-	return membership.DrawUpgradedID()
-}
+// ClusterID returns the id of the folder's cluster.
+func (n leadingNode) ClusterID() fsm.ClusterID { return n.node.joining.Cluster() }
 
 // Notices has notices delivered.
 func (n leadingNode) Notices(t *lead.Term) lead.Notices {

@@ -14,7 +14,6 @@ import (
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/peer"
-	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
 	"github.com/signalbox/signalbox/test/logtest"
@@ -87,7 +86,7 @@ func TestClusterHasOneIDFromItsFormationOn(t *testing.T) {
 			for _, n := range one.all {
 				var state fsm.ClusterID
 				n.View(func(m *fsm.Machine) { state = m.ClusterID() })
-				if n.store.ClusterID() != want || state.String() != want || n.joining.Cluster() != state || n.Status().Cluster != want || membership.Upgraded(state) {
+				if n.store.ClusterID() != want || state.String() != want || n.joining.Cluster() != state || n.Status().Cluster != want {
 					t.Errorf("%s: folder %q, state %v, want %s", n.id, n.store.ClusterID(), state, want)
 				}
 			}
@@ -434,34 +433,6 @@ func TestNodeWhosePeersAreOfTwoClustersStaysOut(t *testing.T) {
 	})
 }
 
-// TestClusterOfAnOlderReleaseGetsAnID from its first leader, in all folders; a node of
-// it that was down meanwhile gets it later.
-func TestClusterOfAnOlderReleaseGetsAnID(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		peers := []Peer{{ID: "n1", Address: "n1:8711"}, {ID: "n2", Address: "n2:8711"}, {ID: "n3", Address: "n3:8711"}}
-		for _, n := range c.all { // as a release without ids has left it
-			c.openStore(n)
-			config, err := raftlib.Config(raft.ServerID(n.id), 1, testLogger(n.id))
-			c.must(err)
-			_, transport := raft.NewInmemTransport(raft.ServerAddress(n.id + ":8711"))
-			c.must(raft.BootstrapCluster(config, n.store.Logs(), n.store.Stable(), n.store.Snapshots(), transport, membership.FirstConfiguration(peers)))
-		}
-		c.begin(c.all[:2]...)
-		c.ready(c.all[:2]...)
-		want := c.all[0].store.ClusterID()
-		if id, err := fsm.ParseClusterID(want); err != nil || !membership.Upgraded(id) {
-			t.Errorf("the cluster's id is %q, %v", want, err)
-		}
-		c.begin(c.all[2])
-		c.ready(c.all...)
-		for _, n := range c.all {
-			if n.store.ClusterID() != want {
-				t.Errorf("%s has cluster %q, want %s", n.id, n.store.ClusterID(), want)
-			}
-		}
-	})
-}
-
 // TestEmptyPeerIsNoStranger: a node that is a cluster alone adds one with an empty
 // folder, which is in its list, and serves all the time.
 func TestEmptyPeerIsNoStranger(t *testing.T) {
@@ -480,7 +451,7 @@ func TestEmptyPeerIsNoStranger(t *testing.T) {
 			if said := len(c.logs[n.id].Lines("among nodes of another cluster")); said != 0 {
 				t.Errorf("%s said %d times that there are strangers", n.id, said)
 			}
-			if got := refusedCount(t, n.joining.Port(), "unbound") + refusedCount(t, n.joining.Port(), "cluster"); got != 0 {
+			if got := refusedCount(t, n.joining.Port(), "cluster"); got != 0 {
 				t.Errorf("%s has refused %v streams", n.id, got)
 			}
 		}

@@ -78,7 +78,6 @@ type Node struct {
 	opened  chan struct{}           // closed when it does
 
 	fatalOnce sync.Once
-	unlimited sync.Once // the log says that limits have no effect
 
 	stopping  context.Context // ends when the node closes
 	stop      context.CancelFunc

@@ -149,25 +149,3 @@ func TestLimitsOfOwners(t *testing.T) {
 		expect(follower, "ci", once("db"), fsm.LimitReached, fsm.RuleOwnerSessions)
 	})
 }
-
-// TestLimitsHoldFromTheStartOn: a node that has just been started does not know the level of
-// its cluster yet. A call that comes then has its limits nevertheless.
-func TestLimitsHoldFromTheStartOn(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
-		open := Call{Command: fsm.OpenSession{Session: 7, TTLMS: 600_000}, Owner: "ci", Limits: fsm.OwnerLimits{Sessions: 1}}
-		n := c.follower()
-		c.call(n, open, fsm.OK)
-		c.kill(n)
-		c.begin(n)
-		if level := n.Status().Level; level != 0 {
-			t.Fatalf("it knows level %d already", level)
-		}
-		open.Command = fsm.OpenSession{Session: 8, TTLMS: 600_000}
-		c.call(n, open, fsm.LimitReached)
-		if n := metricsOf(t, n)["calls_without_limits_total"]; n != 0 {
-			t.Errorf("%v calls had no limits", n)
-		}
-	})
-}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -278,41 +277,5 @@ func TestRecoverRefusesWhileNodesReply(t *testing.T) {
 			}
 		}
 		c.checkFive(made)
-	})
-}
-
-// TestFolderWithoutIDIsRecovered: a folder of a release before clusters had ids becomes
-// one of a cluster that has an id and a feature level, so that nodes without ids stay out.
-func TestFolderWithoutIDIsRecovered(t *testing.T) {
-	dir := t.TempDir()
-	unpackFolders(t, goldenFolders(0), dir)
-	synctest.Test(t, func(t *testing.T) {
-		c := &lostNodes{nodes: nodes{t: t, net: memnet.New()}, dir: dir}
-		for _, id := range []string{"n1", "n2", "n3"} {
-			c.all = append(c.all, &testNode{id: id})
-		}
-		made := c.recover(c.all[0])
-		c.up(c.all[0])
-		c.up(c.all[1]) // with its old folder
-		leader := c.leader()
-		c.until("the refusal", func() bool { return strings.Contains(c.check(c.all[1], "cluster").Detail, made.Cluster) })
-		if db, _ := c.read(leader, "db"); leader != c.all[0] || db.Holders == 0 || leader.Status().Level != 1 || leader.Status().Cluster != made.Cluster {
-			t.Errorf("%s leads %+v with %+v", leader.id, leader.Status(), db)
-		}
-		c.down(c.all[1])
-		for _, n := range c.all[1:] {
-			c.wipe(n)
-			c.up(n)
-		}
-		c.until("three votes", func() bool {
-			return len(leader.Status().Members) == 3 && !slices.ContainsFunc(leader.Status().Members, func(m Member) bool { return !m.Voter })
-		})
-		for _, n := range c.all {
-			db, _ := c.read(n, "db")
-			if n.Status().Cluster != made.Cluster || db.Holders == 0 || n.Status().Level != 1 {
-				t.Errorf("%s: %+v with %+v", n.id, n.Status(), db)
-			}
-		}
-		c.stop()
 	})
 }

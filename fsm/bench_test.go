@@ -104,7 +104,7 @@ func (l *loader) apply(entry []byte) *Applied {
 
 // newLoader has n semaphores of 1,000 permits, and no limit in the way.
 func newLoader(semaphores int) *loader {
-	l := &loader{m: NewAtLevel(FeatureLevel)}
+	l := &loader{m: New()}
 	limits := DefaultLimits()
 	limits.Queue = 1 << 30
 	limits.Sessions = 1 << 30
@@ -508,48 +508,44 @@ func BenchmarkCopyOnWrite(b *testing.B) {
 }
 
 // BenchmarkMillionLeases deletes a semaphore with a million leases, each in a session
-// of its own, at level 0 as one entry and then in bounded ones. It reports the longest
+// of its own, in bounded entries. It reports the longest
 // entry, all of them together, and how much the process's peak of memory grew.
 //
-//	go test ./fsm -run '^$' -bench MillionLeases/level=1 -benchtime 1x
+//	go test ./fsm -run '^$' -bench MillionLeases -benchtime 1x
 func BenchmarkMillionLeases(b *testing.B) {
 	leases := sized(1_000_000)
-	for _, level := range []uint32{0, FeatureLevel} {
-		b.Run(fmt.Sprint("level=", level), func(b *testing.B) {
-			l := &loader{m: NewAtLevel(level), check: func(applied *Applied) { must(b, applied) }}
-			l.add(CreateSemaphore{Name: nameOf(0), Permits: int64(leases)})
-			for i := range uint64(leases) {
-				l.add(AcquireOnce{Name: nameOf(0), Count: 1, TTLMS: MaxTTLMS, Session: i + 1})
-			}
-			l.flush()
-			debug.FreeOSMemory()
-			peak := func() float64 {
-				var used syscall.Rusage
-				if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-					b.Fatal(err)
-				}
-				return float64(used.Maxrss) / 1024
-			}
-			before := peak()
-			var longest, all time.Duration
-			entries := 0
-			b.ResetTimer()
-			l.add(DeleteSemaphore{Name: nameOf(0)})
-			for more := true; more; entries++ {
-				start := time.Now()
-				applied := l.flush()
-				more, all, longest = applied.MoreDue, all+time.Since(start), max(longest, time.Since(start))
-			}
-			if l.m.leases.live != 0 || l.m.sessions.live != 0 {
-				b.Fatal("something is left")
-			}
-			b.ReportMetric(float64(longest.Microseconds())/1000, "longest-ms")
-			b.ReportMetric(all.Seconds(), "all-s")
-			b.ReportMetric(float64(entries), "entries")
-			b.ReportMetric(before, "peak-before-MiB")
-			b.ReportMetric(peak()-before, "peak-grew-MiB")
-		})
+	l := &loader{m: New(), check: func(applied *Applied) { must(b, applied) }}
+	l.add(CreateSemaphore{Name: nameOf(0), Permits: int64(leases)})
+	for i := range uint64(leases) {
+		l.add(AcquireOnce{Name: nameOf(0), Count: 1, TTLMS: MaxTTLMS, Session: i + 1})
 	}
+	l.flush()
+	debug.FreeOSMemory()
+	peak := func() float64 {
+		var used syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+			b.Fatal(err)
+		}
+		return float64(used.Maxrss) / 1024
+	}
+	before := peak()
+	var longest, all time.Duration
+	entries := 0
+	b.ResetTimer()
+	l.add(DeleteSemaphore{Name: nameOf(0)})
+	for more := true; more; entries++ {
+		start := time.Now()
+		applied := l.flush()
+		more, all, longest = applied.MoreDue, all+time.Since(start), max(longest, time.Since(start))
+	}
+	if l.m.leases.live != 0 || l.m.sessions.live != 0 {
+		b.Fatal("something is left")
+	}
+	b.ReportMetric(float64(longest.Microseconds())/1000, "longest-ms")
+	b.ReportMetric(all.Seconds(), "all-s")
+	b.ReportMetric(float64(entries), "entries")
+	b.ReportMetric(before, "peak-before-MiB")
+	b.ReportMetric(peak()-before, "peak-grew-MiB")
 }
 
 // BenchmarkMillionItems has 1,000,000 items of 36 bytes of name and 32 of value, a tenth of them
@@ -558,7 +554,7 @@ func BenchmarkMillionLeases(b *testing.B) {
 func BenchmarkMillionItems(b *testing.B) {
 	items := sized(1_000_000)
 	name := func(i int) string { return fmt.Sprintf("folder-%06d/item-of-a-name-%07d", i/10, i) }
-	l := &loader{m: NewAtLevel(FeatureLevel), check: func(applied *Applied) { must(b, applied) }}
+	l := &loader{m: New(), check: func(applied *Applied) { must(b, applied) }}
 	memory := func() float64 {
 		var stats runtime.MemStats
 		runtime.GC()

@@ -67,7 +67,7 @@ func (m *Machine) checkSemaphores() error {
 		switch {
 		case !s.deleted && m.byName[name] != r || !ValidName(name):
 			return fmt.Errorf("semaphore %q is filed wrongly", name)
-		case marked != (s.deleted || s.shrunk) || marked && unswept != r || marked && !m.bounded():
+		case marked != (s.deleted || s.shrunk) || marked && unswept != r:
 			return fmt.Errorf("%q: what is left to end of it is filed wrongly", name)
 		case s.epoch == 0 || s.epoch > m.epochs:
 			return fmt.Errorf("%q: epoch %d was never given", name, s.epoch)
@@ -355,7 +355,7 @@ func (m *Machine) checkNotices() error {
 	attached, waits := 0, 0
 	for id, r := range m.byNotice {
 		n := m.notices.at(r)
-		if n.ends() {
+		if !n.due {
 			waits++
 		}
 		if n.place != id || id > m.places || n.semaphore == 0 && !n.due {

@@ -9,9 +9,6 @@ import (
 // checkItems: items and shades are filed by their names, a held item is in the list of its
 // session, and no number is above the last one given.
 func (m *Machine) checkItems() error {
-	if m.feature < ItemsLevel && (m.changes|m.itemChange|m.sessionChange|m.jumped != 0 || m.items.live+m.folders.live > 0) {
-		return errors.New("items below their level")
-	}
 	if max(m.itemChange, m.sessionChange, m.jumped) > m.changes {
 		return errors.New("a change that was never numbered")
 	}
@@ -33,7 +30,7 @@ func (m *Machine) checkItems() error {
 		}
 		if t := s.terms; t != nil {
 			bytes += t.bytes()
-			if m.feature < ItemsLevel || t.made == 0 || t.made > m.changes || !validAbout(t.about) || t.delayMS < 0 || t.delayMS > MaxItemDelayMS {
+			if t.made == 0 || t.made > m.changes || !validAbout(t.about) || t.delayMS < 0 || t.delayMS > MaxItemDelayMS {
 				return fmt.Errorf("session %d: the terms of its items are out of range", s.id)
 			}
 		}

@@ -178,7 +178,6 @@ var brokenInvariants = []brokenInvariant{
 
 // brokenItems are those of items, their shades and the folders of deleted ones.
 var brokenItems = []brokenInvariant{
-	{"items below their level", func(b brokenState) { b.feature = ItemsLevel - 1 }},
 	{"a change that was never numbered", func(b brokenState) { b.changes = b.itemChange - 1 }},
 	{"a change that was never numbered", func(b brokenState) { b.sessionChange = b.changes + 1 }},
 	{"a change that was never numbered", func(b brokenState) { b.jumped = b.changes + 1 }},
@@ -256,7 +255,7 @@ func TestCheckFindsABrokenIndexOfHolders(t *testing.T) {
 		{"too few", func(m *Machine, r ref, s *semaphore) { m.holdersBy[r].byToken.Clear() }},
 		{"a lease that is gone", func(m *Machine, r ref, _ *semaphore) { m.holdersBy[r].byToken.Set(m.tokens+1, 1) }},
 	} {
-		l := &stampedLog{t: t, m: NewAtLevel(FeatureLevel)}
+		l := &stampedLog{t: t, m: New()}
 		l.do("", CreateSemaphore{Name: "many", Permits: 3 * holderStride}, CreateSemaphore{Name: "few", Permits: holderStride})
 		for id := range uint64(3 * holderStride) {
 			l.do("", AcquireOnce{Name: "many", Count: 1, TTLMS: MaxTTLMS, Session: id + 1})

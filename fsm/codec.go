@@ -13,7 +13,7 @@ type encoder struct {
 	// clientOnly leaves out the members that a node chose (session ids) and the wait of
 	// this call: the fingerprint of a request covers the rest.
 	clientOnly bool
-	// feature is the level to encode at: members of later levels are left out.
+	// feature is the feature level to encode at: members of later levels are left out.
 	feature uint32
 }
 
@@ -76,12 +76,14 @@ func (e *encoder) wait(ms int64) {
 // decoder reads the output of encoder.
 type decoder struct {
 	wire.Decoder
-	// feature is the level of the bytes.
+	// feature is the feature level of the bytes.
 	feature uint32
 }
 
-// newDecoder returns one of all the bytes, at level 0.
-func newDecoder(buf []byte) *decoder { return &decoder{Decoder: wire.Decoder{Rest: buf}} }
+// newDecoder returns a decoder of all the bytes, at level 1.
+func newDecoder(buf []byte) *decoder {
+	return &decoder{Decoder: wire.Decoder{Rest: buf}, feature: firstLevel}
+}
 
 func (d *decoder) pairs() []Pair {
 	n := d.Count(2)
@@ -144,52 +146,8 @@ func decodeChange[T any](d *decoder, value func(*decoder) T) (c Change[T]) {
 	return c
 }
 
-// since returns the level of a member if it is set, else 0.
-func since(level uint32, set bool) uint32 {
-	if set {
-		return level
-	}
-	return 0
-}
-
-// token appends the token that a command names, from level 1 on.
-func (e *encoder) token(v uint64) {
-	if e.feature >= 1 {
-		e.uint(v)
-	}
-}
-
-func (d *decoder) token() uint64 {
-	if d.feature >= 1 {
-		return d.Uint()
-	}
-	return 0
-}
-
-func (e *encoder) settings(expected Change[uint64]) {
-	if e.feature >= 1 {
-		encodeChange(e, expected, (*encoder).uint)
-	}
-}
-
-func (d *decoder) settings() (expected Change[uint64]) {
-	if d.feature >= 1 {
-		expected = decodeChange(d, (*decoder).Uint)
-	}
-	return expected
-}
-
-// onlyExistingLevel is the feature level from which on a put may require that the
-// semaphore exists.
-const onlyExistingLevel = 3
-
-// only appends whether a put may change or create a semaphore: one byte, whose second bit
-// is newer.
+// only appends whether a put may only create, or only change, a semaphore: a byte of two bits.
 func (e *encoder) only(isNew, existing bool) {
-	if e.feature < onlyExistingLevel {
-		e.bool(isNew)
-		return
-	}
 	var bits byte
 	if isNew {
 		bits |= 1
@@ -202,9 +160,6 @@ func (e *encoder) only(isNew, existing bool) {
 
 // only reads what the encoder's only appends.
 func (d *decoder) only() (isNew, existing bool) {
-	if d.feature < onlyExistingLevel {
-		return d.Bool(), false
-	}
 	bits := d.Byte()
 	if bits > 3 {
 		d.Fail()
@@ -480,11 +435,7 @@ func (e *encoder) effect(f *Effect) {
 	e.level(f.Level)
 	e.pairs(f.Metadata)
 	e.string(f.Reason)
-	if e.feature >= 1 {
-		e.string(f.Trace)
-	}
-	if e.feature >= ItemsLevel {
-		e.string(f.Item)
-		e.uint(f.Version)
-	}
+	e.string(f.Trace)
+	e.string(f.Item)
+	e.uint(f.Version)
 }

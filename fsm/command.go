@@ -39,8 +39,8 @@ const (
 	OpListRemove      Op = 19
 	OpListDeliver     Op = 20
 	OpNoticeDone      Op = 21
-	OpRaiseLevel      Op = 22 // since level 1
-	OpOpenHolder      Op = 23 // this and the next ones since level 4
+	OpRaiseLevel      Op = 22
+	OpOpenHolder      Op = 23
 	OpItemPut         Op = 24
 	OpItemAcquire     Op = 25
 	OpItemRelease     Op = 26
@@ -53,12 +53,12 @@ const (
 type operation struct {
 	name   string
 	decode func(*decoder) Command
-	since  uint32 // the lowest feature level at which it may be proposed
+	since  uint32 // the feature level that brought it, 0: the first
 }
 
 // operations has a row for each operation, which also has a file and a script of its own.
 var operations = [opCount]operation{
-	OpStartTerm:       {"reign", decodeStartTerm, 0},
+	OpStartTerm:       {"start-term", decodeStartTerm, 0},
 	OpPutSemaphore:    {"put", decodePutSemaphore, 0},
 	OpCreateSemaphore: {"create", decodeCreateSemaphore, 0},
 	OpDeleteSemaphore: {"delete", decodeDeleteSemaphore, 0},
@@ -79,13 +79,13 @@ var operations = [opCount]operation{
 	OpListRemove:      {"list-remove", decodeListRemove, 0},
 	OpListDeliver:     {"list-deliver", decodeListDeliver, 0},
 	OpNoticeDone:      {"notice-done", decodeNoticeDone, 0},
-	OpRaiseLevel:      {"raise-level", decodeRaiseLevel, 1},
-	OpOpenHolder:      {"open-holder", decodeOpenHolder, ItemsLevel},
-	OpItemPut:         {"item-put", decodeItemPut, ItemsLevel},
-	OpItemAcquire:     {"item-acquire", decodeItemAcquire, ItemsLevel},
-	OpItemRelease:     {"item-release", decodeItemRelease, ItemsLevel},
-	OpItemDelete:      {"item-delete", decodeItemDelete, ItemsLevel},
-	OpItemDeleteAll:   {"item-delete-all", decodeItemDeleteAll, ItemsLevel},
+	OpRaiseLevel:      {"raise-level", decodeRaiseLevel, 0},
+	OpOpenHolder:      {"open-holder", decodeOpenHolder, 0},
+	OpItemPut:         {"item-put", decodeItemPut, 0},
+	OpItemAcquire:     {"item-acquire", decodeItemAcquire, 0},
+	OpItemRelease:     {"item-release", decodeItemRelease, 0},
+	OpItemDelete:      {"item-delete", decodeItemDelete, 0},
+	OpItemDeleteAll:   {"item-delete-all", decodeItemDeleteAll, 0},
 }
 
 // String returns the stable name of the operation, as logs and metrics show it.
@@ -148,19 +148,16 @@ func (op Op) MayTake() bool {
 	return op.MayGrow()
 }
 
-// The first byte of an entry says how its commands are framed. A node halts at a version
-// that it does not know, since it can't apply the entry.
-const (
-	entryVersion0 = 1 // commands of feature level 0
-	entryVersion  = 2 // each command begins with its feature level
-)
+// entryVersion is the first byte of an entry and says how its commands are framed. A node halts at
+// a version that it does not know, since it can't apply the entry.
+const entryVersion = 1
 
 // The flags of a command announce optional parts, which follow in this order.
 const (
 	flagKey    = 1 // an idempotency key and a fingerprint
-	flagOwner  = 2 // the owner; level 1
-	flagTrace  = 4 // the trace context; level 1
-	flagLimits = 8 // the limits of the owner; level 2
+	flagOwner  = 2 // the owner
+	flagTrace  = 4 // the trace context
+	flagLimits = 8 // the limits of the owner
 )
 
 // Envelope frames a command for the log.
@@ -170,8 +167,8 @@ type Envelope struct {
 	Key string
 	// Owner is the identity on whose behalf the command acts, at most MaxOwnerBytes. It
 	// owns the sessions and keys that the command makes, and finds no session of another
-	// owner. An empty owner finds every session. From level 3 on, what has no owner becomes
-	// that of the first one that goes on with it.
+	// owner. An empty owner finds every session. A session or key without an owner becomes that of
+	// the first owner that goes on with it.
 	Owner string
 	// Limits bound what the owner has. They are part of the command, so that a machine has
 	// no configuration of owners. Without an owner they have no effect.
@@ -183,29 +180,26 @@ type Envelope struct {
 
 // FeatureLevel is the highest feature level that this program knows. The level of a cluster
 // is part of its state. Every rule, operation, member, record and code that is newer than
-// level 0 is used only from its own level on, so that all members apply an entry alike, in
+// the first level is used only from its own level on, so that all members apply an entry alike, in
 // whichever order they were upgraded.
-//
-//	0  the state of the program before levels; the first StartTerm raises it
-//	1  cluster id, owners, versions of settings, trace contexts, bounded entries
-//	2  limits of owners
-//	3  owners take over what has none; puts that require an existing semaphore
-//	4  items
-const FeatureLevel uint32 = 4
+const FeatureLevel uint32 = 1
+
+// firstLevel is the feature level of the first release, with which every state begins.
+const firstLevel uint32 = 1
 
 // newerLevelError reports bytes of a feature level that this program does not know.
 func newerLevelError(found uint64) error {
 	return fmt.Errorf("feature level %d, this program knows %d: written by a newer version", found, FeatureLevel)
 }
 
-// Needs returns the lowest feature level at which a command may be proposed: that of its
-// operation, or of the newest of its members that are set.
+// Needs returns the lowest feature level at which a command may be proposed: the level of its
+// operation, or of the newest of its members that are set, which a method needs of the command tells.
 func Needs(c Command) uint32 {
-	needs := operations[c.Op()].since
-	if newer, is := c.(interface{ needs() uint32 }); is {
-		needs = max(needs, newer.needs())
+	level := max(firstLevel, operations[c.Op()].since)
+	if newer, ok := c.(interface{ needs() uint32 }); ok {
+		level = max(level, newer.needs())
 	}
-	return needs
+	return level
 }
 
 // Encode returns a command in the form in which it travels to the leader and stands in an
@@ -213,12 +207,6 @@ func Needs(c Command) uint32 {
 // operation | flags | [key | fingerprint] | [owner] | [trace] | [limits] | parameters.
 func (v Envelope) Encode(command Command) []byte {
 	level := Needs(command)
-	if v.Owner != "" || v.Trace != "" {
-		level = max(level, 1)
-	}
-	if v.limited() {
-		level = max(level, LimitsLevel)
-	}
 	e := encoder{buf: make([]byte, 0, 96), feature: level}
 	e.uint(uint64(level))
 	v.encode(&e, command)
@@ -295,19 +283,16 @@ type decoded struct {
 	command     Command
 }
 
-// decodeCommand reads the output of Envelope.Encode, up to the end of d, in an entry of a
-// version. Malformed bytes give a nil command, which the machine refuses. An operation or a
-// level that this program does not know is an error, since the program can't compute the
-// result that other members compute.
-func decodeCommand(version byte, d *decoder) (decoded, error) {
+// decodeCommand reads the output of Envelope.Encode, up to the end of d. Malformed bytes give a nil
+// command, which the machine refuses. An operation or a level that this program does not know is an
+// error, since the program can't compute the result that other members compute.
+func decodeCommand(d *decoder) (decoded, error) {
 	var c decoded
-	if version != entryVersion0 {
-		level := d.Uint()
-		if d.Err == nil && level > uint64(FeatureLevel) {
-			return c, newerLevelError(level)
-		}
-		c.level, d.feature = uint32(level), uint32(level)
+	level := d.Uint()
+	if d.Err == nil && level > uint64(FeatureLevel) {
+		return c, newerLevelError(level)
 	}
+	c.level, d.feature = uint32(level), uint32(level)
 	c.Request = RequestID{Origin: d.Uint(), Sequence: d.Uint()}
 	c.op = Op(d.Uint())
 	flags := d.Byte()
@@ -317,7 +302,7 @@ func decodeCommand(version byte, d *decoder) (decoded, error) {
 	if c.op == 0 || c.op >= opCount {
 		return c, fmt.Errorf("unknown %v: written by a newer version", c.op)
 	}
-	if operations[c.op].since > c.level {
+	if max(firstLevel, operations[c.op].since) > c.level {
 		d.Fail()
 	}
 	c.readFlagged(d, flags)
@@ -333,14 +318,7 @@ func decodeCommand(version byte, d *decoder) (decoded, error) {
 
 // readFlagged reads the parts that the flags announce.
 func (c *decoded) readFlagged(d *decoder, flags byte) {
-	known := byte(flagKey)
-	if c.level >= 1 {
-		known |= flagOwner | flagTrace
-	}
-	if c.level >= LimitsLevel {
-		known |= flagLimits
-	}
-	if flags&^known != 0 {
+	if flags&^(flagKey|flagOwner|flagTrace|flagLimits) != 0 {
 		d.Fail()
 	}
 	text := func(flag byte, limit int) string {
@@ -395,7 +373,7 @@ func TraceOf(buf []byte) string {
 // CheckCommand decodes a command and returns an error if this program can't apply it. A
 // leader checks a forwarded command before it logs it.
 func CheckCommand(buf []byte) (Command, error) {
-	c, err := decodeCommand(entryVersion, newDecoder(buf))
+	c, err := decodeCommand(newDecoder(buf))
 	if err == nil && c.command == nil {
 		err = wire.ErrMalformed
 	}

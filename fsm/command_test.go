@@ -131,7 +131,7 @@ func TestTimesAndTextsOutOfRangeAreMalformed(t *testing.T) {
 			[]Command{RestoreSession{}, RestoreSession{Session: 3, TTLMS: -1}, RestoreSession{Session: 3, TTLMS: MaxTTLMS + 1}, RestoreSession{Session: 3, Metadata: bad},
 				RestoreSession{Session: 3, TTLMS: 1, Leases: []Want{{"db", 1}, {"db", 1}}}}},
 	} {
-		l := &stampedLog{t: t, m: NewAtLevel(FeatureLevel)}
+		l := &stampedLog{t: t, m: New()}
 		l.do("", CreateSemaphore{Name: "db", Permits: 5}, OpenSession{Session: 9, TTLMS: MaxTTLMS})
 		for j, command := range append(c.sound, c.broken...) {
 			index := l.m.Index() + 1

@@ -147,7 +147,7 @@ func TestCanonicalStatesGoOnAlike(t *testing.T) {
 	moves := scopeMoves(3, true)
 	random := rand.New(rand.NewPCG(1, 2))
 	for walk := range 60 {
-		m := NewAtLevel(FeatureLevel)
+		m := New()
 		applyOne(m, 5*scopeTick, CreateSemaphore{Name: "b", Permits: 1}, CreateSemaphore{Name: "a", Permits: 2})
 		for range 40 {
 			v := moves[random.IntN(len(moves))]

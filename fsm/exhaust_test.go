@@ -74,7 +74,7 @@ func newExhaustion(sessions, most int, wide bool) *exhaustion {
 // run expands level after level, each by all processors.
 func (e *exhaustion) run(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800)) // machines come and go, little stays
-	m := NewAtLevel(FeatureLevel)
+	m := New()
 	m.Apply(1, EncodeEntry(0, [][]byte{
 		Envelope{}.Encode(CreateSemaphore{Name: "a", Permits: 2}),
 		Envelope{}.Encode(CreateSemaphore{Name: "b", Permits: 1}),

@@ -67,7 +67,7 @@ func exhausted(c limitOf, most, lines int) *loader {
 	if c.most != nil {
 		*c.most(&limits) = int64(most)
 	}
-	l := &loader{m: NewAtLevel(FeatureLevel)}
+	l := &loader{m: New()}
 	l.add(StartTerm{Term: 1, Limits: limits})
 	l.add(CreateSemaphore{Name: "many", Permits: 1 << 40})
 	l.add(CreateSemaphore{Name: "none", Permits: 1})

@@ -55,7 +55,7 @@ func everyCommand() []Command {
 // busy is a machine with leases, waiters of every kind, a revoked lease, keys
 // pending and done, ended sessions, and items held, free, delayed and deleted.
 func busy(t testing.TB) (*Machine, uint64) {
-	m := NewAtLevel(FeatureLevel)
+	m := New()
 	level := int32(1)
 	commands := []Command{
 		CreateSemaphore{Name: "a", Permits: 2, Level: &level}, CreateSemaphore{Name: "b", Permits: 1},
@@ -100,7 +100,7 @@ func FuzzDecodeCommand(f *testing.F) {
 		f.Add(Envelope{Request: RequestID{1, 2}, Owner: "ci", Limits: OwnerLimits{Sessions: 300, Waiting: 1}, Trace: "t"}.Encode(c))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := decodeCommand(entryVersion, newDecoder(data))
+		c, err := decodeCommand(newDecoder(data))
 		if err != nil {
 			if !strings.Contains(err.Error(), "newer version") {
 				t.Fatalf("an error that is not an unknown operation: %v", err)
@@ -113,7 +113,7 @@ func FuzzDecodeCommand(f *testing.F) {
 		if c.command == nil {
 			return
 		}
-		again, err := decodeCommand(entryVersion, newDecoder(c.Envelope.Encode(c.command)))
+		again, err := decodeCommand(newDecoder(c.Envelope.Encode(c.command)))
 		if err != nil || again.Envelope != c.Envelope || again.op != c.op || !reflect.DeepEqual(again.command, c.command) {
 			t.Fatalf("%s became %s, %v", show(c.command), show(again.command), err)
 		}
@@ -201,7 +201,7 @@ func FuzzRestore(f *testing.F) {
 	m, _ := busy(f)
 	f.Add(snapshotOf(f, m.Freeze()), true)
 	f.Add(snapshotOf(f, m.Freeze()), false)
-	f.Add(snapshotOf(f, NewAtLevel(FeatureLevel).Freeze()), true)
+	f.Add(snapshotOf(f, New().Freeze()), true)
 	f.Fuzz(func(t *testing.T, data []byte, seal bool) {
 		if seal && len(data) >= 4 {
 			data = bytes.Clone(data)

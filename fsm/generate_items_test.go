@@ -15,8 +15,8 @@ var (
 	}
 )
 
-// aboutItems reports whether an operation is of level 4.
-func aboutItems(op Op) bool { return operations[op].since == 4 }
+// aboutItems reports whether an operation is about items and their holders.
+func aboutItems(op Op) bool { return op >= OpOpenHolder && op <= OpItemDeleteAll }
 
 func (g *generator) item() string {
 	if g.chance(80) {

@@ -322,7 +322,7 @@ func (g *generator) wants() []Want {
 
 func (g *generator) command() Command {
 	if g.chance(60) {
-		return g.reign()
+		return g.startTerm()
 	}
 	if g.chance(100) {
 		return RaiseLevel{Level: FeatureLevel - uint32(g.below(2))}
@@ -390,7 +390,7 @@ func (g *generator) ofSemaphore(op Op) Command {
 	return Release{Session: session, Name: name, Epoch: epoch, Token: g.token(name, session)}
 }
 
-func (g *generator) reign() Command {
+func (g *generator) startTerm() Command {
 	limits := g.m.limits
 	if g.chance(3) {
 		limits = DefaultLimits()

@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -33,10 +32,10 @@ func TestNumbersAreForEver(t *testing.T) {
 	golden(t, "testdata/numbers.golden", b.String())
 }
 
-// TestStateHashIsForEver replays one fixed history at each level; its hashes, and the
-// snapshot after it, must stay the same in every later version.
+// TestStateHashIsForEver replays fixed histories; their hashes, and the snapshot after each,
+// must stay the same in every later version. A level's histories are named after it.
 func TestStateHashIsForEver(t *testing.T) {
-	goldenHistory(t, "testdata/level-1.golden", goldenEnvelope(OwnerLimits{}), []Command{
+	goldenHistory(t, "testdata/cycle-1.golden", goldenEnvelope(OwnerLimits{}), []Command{
 		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 1},
 		PutSemaphore{Name: "db", Permits: Change[int64]{true, 2}},
 		OpenSession{Session: 1, TTLMS: 30_000, Metadata: []Pair{{"host", "a"}}},
@@ -48,8 +47,8 @@ func TestStateHashIsForEver(t *testing.T) {
 		PutSemaphore{Name: "db", Permits: Change[int64]{true, 3}, Version: Change[uint64]{true, 1}},
 		DeleteSemaphore{Name: "db", Version: Change[uint64]{true, 1}},
 	})
-	goldenHistory(t, "testdata/level-2.golden", goldenEnvelope(OwnerLimits{Sessions: 2, Leases: 300, Waiting: 1}), []Command{
-		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 2},
+	goldenHistory(t, "testdata/limits-1.golden", goldenEnvelope(OwnerLimits{Sessions: 2, Leases: 300, Waiting: 1}), []Command{
+		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 1},
 		PutSemaphore{Name: "db", Permits: Change[int64]{true, 2}},
 		OpenSession{Session: 1, TTLMS: 30_000},
 		Acquire{Session: 1, Name: "db", Count: 2, TTLMS: KeepTTL},
@@ -62,7 +61,7 @@ func TestStateHashIsForEver(t *testing.T) {
 		Down{Name: "db", Count: 9, WaitMS: 5_000, Session: 3},
 	})
 	limits := OwnerLimits{Sessions: 3, Leases: 300, Waiting: 1}
-	goldenHistory(t, "testdata/level-3.golden", func(i int) Envelope { // from before the identities, then of one
+	goldenHistory(t, "testdata/takeover-1.golden", func(i int) Envelope { // from before the identities, then of one
 		v := goldenEnvelope(limits)(i)
 		switch {
 		case i < 6:
@@ -72,7 +71,7 @@ func TestStateHashIsForEver(t *testing.T) {
 		}
 		return v
 	}, []Command{
-		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 3},
+		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 1},
 		PutSemaphore{Name: "db", Permits: Change[int64]{true, 2}},
 		OpenSession{Session: 1, TTLMS: 30_000},
 		AcquireOnce{Session: 2, Name: "db", Count: 2, TTLMS: 10_000},
@@ -87,8 +86,8 @@ func TestStateHashIsForEver(t *testing.T) {
 		PutSemaphore{Name: "absent", Permits: Change[int64]{true, 4}, OnlyExisting: true},
 		PutSemaphore{Name: "db", OnlyNew: true, OnlyExisting: true},
 	})
-	goldenHistory(t, "testdata/level-4.golden", goldenEnvelope(OwnerLimits{Sessions: 4}), []Command{
-		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 4},
+	goldenHistory(t, "testdata/items-1.golden", goldenEnvelope(OwnerLimits{Sessions: 4}), []Command{
+		StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{15: 1}, Level: 1},
 		OpenHolder{Session: 1, TTLMS: 30_000, About: "{\"Name\":\"deploy\"}", DeleteItems: true, DelayMS: 15_000},
 		OpenHolder{Session: 2, TTLMS: 4_000, DelayMS: 60_000},
 		OpenSession{Session: 3, TTLMS: 30_000},
@@ -121,12 +120,8 @@ func TestStateHashIsForEver(t *testing.T) {
 // goldenEnvelope frames the commands of one owner, which carry its limits.
 func goldenEnvelope(limits OwnerLimits) func(int) Envelope {
 	return func(i int) Envelope {
-		v := Envelope{Request: RequestID{Origin: 7, Sequence: uint64(i + 1)}, Key: fmt.Sprintf("key-%d", i),
-			Owner: "ci", Trace: fmt.Sprintf("trace-%d", i)}
-		if i > 0 { // the first StartTerm brings the level
-			v.Limits = limits
-		}
-		return v
+		return Envelope{Request: RequestID{Origin: 7, Sequence: uint64(i + 1)}, Key: fmt.Sprintf("key-%d", i),
+			Owner: "ci", Limits: limits, Trace: fmt.Sprintf("trace-%d", i)}
 	}
 }
 
@@ -145,115 +140,46 @@ func goldenHistory(t *testing.T, path string, frame func(int) Envelope, history 
 	return codes
 }
 
-// TestLevel0IsRead replays the log of the program before levels, from its start and from
-// its snapshot in the middle, and raises its level with the first StartTerm.
-func TestLevel0IsRead(t *testing.T) {
-	whole, restored := New(), restoredFrom(t, "testdata/level-0.snapshot")
-	if file, err := os.ReadFile("testdata/level-0.snapshot"); err != nil || !bytes.Equal(snapshotOf(t, restored.Freeze()), file) {
-		t.Errorf("the snapshot is not written as it was read, %v", err)
-	}
-	log, err := os.ReadFile("testdata/level-0.log")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(log)) {
-		var index uint64
-		var name string
-		var hash, entry []byte
-		if _, err := fmt.Sscanf(line, "%d %s %x %x", &index, &name, &hash, &entry); err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range []*Machine{whole, restored} {
-			if index <= m.Index() {
-				continue
-			}
-			m.Apply(index, entry)
-			if got := m.Hash(); string(got[:]) != string(hash) || m.FeatureLevel() != 0 {
-				t.Fatalf("after entry %d, %s: state hash %x, want %x", index, name, got, hash)
-			}
-			if err := m.check(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if !bytes.Equal(snapshotOf(t, whole.Freeze()), snapshotOf(t, restored.Freeze())) {
-		t.Fatal("the replayed and the restored machine differ")
-	}
-	raise := Envelope{}.Encode(StartTerm{Term: 9, Leader: "n1", Limits: DefaultLimits(), Cluster: ClusterID{1}, Level: 1})
-	whole.Apply(whole.Index()+1, EncodeEntry(0, [][]byte{raise}))
-	again, err := Restore(bytes.NewReader(snapshotOf(t, whole.Freeze())))
-	if err != nil || again.FeatureLevel() != 1 || again.ClusterID() != (ClusterID{1}) || again.Hash() != whole.Hash() {
-		t.Fatalf("raised: %v, level %d of cluster %v", err, again.FeatureLevel(), again.ClusterID())
-	}
-}
-
-func restoredFrom(t *testing.T, path string) *Machine {
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = file.Close() }()
-	m, err := Restore(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
 // TestOtherClustersLogHalts: an entry of another cluster is never applied.
 func TestOtherClustersLogHalts(t *testing.T) {
 	m := New()
-	reign := func(index uint64, cluster ClusterID) string {
+	startTerm := func(index uint64, cluster ClusterID) string {
 		c := StartTerm{Term: index, Leader: "n1", Limits: DefaultLimits(), Cluster: cluster, Level: 1}
 		return halts(m, index, EncodeEntry(0, [][]byte{Envelope{}.Encode(c)}))
 	}
-	if halt := reign(1, ClusterID{1}); halt != "" {
+	if halt := startTerm(1, ClusterID{1}); halt != "" {
 		t.Fatal(halt)
 	}
-	if halt := reign(2, ClusterID{2}); !strings.Contains(halt, "belongs to cluster") {
+	if halt := startTerm(2, ClusterID{2}); !strings.Contains(halt, "belongs to cluster") {
 		t.Fatalf("an entry of another cluster: %q", halt)
 	}
 }
 
-// TestCommandsAboveTheLevel: a command names the level that it needs, is refused
-// below that, and halts a program that doesn't know it.
+// TestCommandsAboveTheLevel: a command names the level that it needs, is refused below that, and
+// halts a program that doesn't know it.
 func TestCommandsAboveTheLevel(t *testing.T) {
-	old := Envelope{}.Encode(DeleteSemaphore{Name: "a"})
-	if level := CommandLevel(old); level != 0 {
-		t.Errorf("a command without newer members names level %d", level)
+	command := Envelope{Owner: "ci"}.Encode(DeleteSemaphore{Name: "a"})
+	if level := CommandLevel(command); level != 1 {
+		t.Errorf("the command names level %d", level)
 	}
-	for name, c := range map[string]struct {
-		level   uint32
-		command []byte
-	}{
-		"a member":     {1, Envelope{}.Encode(DeleteSemaphore{Name: "a", Version: Change[uint64]{true, 1}})},
-		"an owner":     {1, Envelope{Owner: "ci"}.Encode(DeleteSemaphore{Name: "a"})},
-		"an operation": {1, Envelope{}.Encode(RaiseLevel{Level: 1})},
-		"a bit":        {3, Envelope{}.Encode(PutSemaphore{Name: "a", OnlyExisting: true})},
-		"an item":      {4, Envelope{}.Encode(ItemDeleteAll{})},
-		"limits":       {2, Envelope{Owner: "ci", Limits: OwnerLimits{Leases: 1}}.Encode(DeleteSemaphore{Name: "a"})},
-	} {
-		if level := CommandLevel(c.command); level != c.level {
-			t.Errorf("%s: the command names level %d", name, level)
-		}
-		if got := NewAtLevel(c.level-1).Apply(1, EncodeEntry(0, [][]byte{c.command})).Commands[0].Result.Code; got != Malformed {
-			t.Errorf("%s below its level: %v", name, got)
-		}
-		lower := append([]byte{byte(c.level - 1)}, c.command[1:]...)
-		_, err := CheckCommand(c.command)
-		if _, below := CheckCommand(lower); err != nil || below == nil {
-			t.Errorf("%s: %v, under a level that is too low: %v", name, err, below)
-		}
+	lower := append([]byte{0}, command[1:]...)
+	if _, err := CheckCommand(lower); err == nil {
+		t.Error("a command under a level that is too low is taken")
+	}
+	below := New()
+	below.feature = 0
+	if code := below.Apply(1, EncodeEntry(0, [][]byte{command})).Commands[0].Result.Code; code != Malformed {
+		t.Errorf("below its level: %v", code)
 	}
 	for name, unknown := range map[string][]byte{
-		"a level":      append([]byte{byte(FeatureLevel + 1)}, old[1:]...),
-		"an operation": {0, 1, 1, byte(opCount), 0},
+		"a level":      append([]byte{byte(FeatureLevel + 1)}, command[1:]...),
+		"an operation": {1, 1, 1, byte(opCount), 0},
 		"a raise":      Envelope{}.Encode(RaiseLevel{Level: FeatureLevel + 1}),
 	} {
 		if _, err := CheckCommand(unknown); err == nil {
 			t.Errorf("%s that is not known is taken", name)
 		}
-		if halt := halts(NewAtLevel(FeatureLevel), 1, EncodeEntry(0, [][]byte{unknown})); !strings.Contains(halt, "newer version") {
+		if halt := halts(New(), 1, EncodeEntry(0, [][]byte{unknown})); !strings.Contains(halt, "newer version") {
 			t.Errorf("%s that is not known: %q", name, halt)
 		}
 	}
@@ -288,8 +214,8 @@ func TestConstantsBelongToTheLevel(t *testing.T) {
 		{"ms that keys and marks are kept", keysKeptMS}, {"marks for each key allowed", marksPerKey}, {"bytes that a key counts beside its texts", keyOverhead},
 		{"bytes for a member of an outcome", memberBytes}, {"bytes for the outcome of a wait", waitBytes}, {"bytes for any outcome", answerBytes},
 		{"bytes for each renewal's outcome", maxEachBytes}, {"keys of one request", maxRequestKeys}, {"waiting keys of one session", maxSessionKeys},
-		{"sessions that expire in an entry", expireSessions}, {"records that expire in an entry", expireRecords}, {"memories of each kind forgotten in an entry", forgetKeys},
-		{"largest token", maxToken}, {"jump after a recovery", termJump}, {"jump after a recovery from level 3 on", farTermJump}, {"notices", maxNotices}, {"notices of a semaphore", maxNoticesHere},
+		{"sessions that expire in an entry", expireSessions}, {"memories of each kind forgotten in an entry", forgetKeys},
+		{"largest token", maxToken}, {"jump after a recovery", termJump}, {"notices", maxNotices}, {"notices of a semaphore", maxNoticesHere},
 		{"bytes of a notice's address", maxNoticeBytes}, {"ms that a notice is kept", noticesKeptMS}, {"notices done at once", maxNoticesDone},
 		{"bytes of a name", maxNameBytes}, {"bytes of a reason", maxReasonBytes}, {"bytes of a key", maxKeyBytes}, {"bytes of an owner", MaxOwnerBytes},
 		{"bytes of a trace", MaxTraceBytes}, {"pairs of metadata", maxMetadataPairs}, {"bytes of metadata", maxMetadataBytes}, {"members of a list", MaxMembers},
@@ -302,6 +228,6 @@ func TestConstantsBelongToTheLevel(t *testing.T) {
 		fmt.Fprintf(&b, "%s %d\n", c.name, c.value)
 	}
 	fmt.Fprintf(&b, "what one entry does because of the state %+v\n", defaultBudget())
-	fmt.Fprintf(&b, "limits before the first reign %+v\n", DefaultLimits())
+	fmt.Fprintf(&b, "limits before the first StartTerm %+v\n", DefaultLimits())
 	golden(t, "testdata/constants.golden", b.String())
 }

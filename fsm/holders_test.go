@@ -18,7 +18,7 @@ type pages struct {
 }
 
 func newPages(t *testing.T, permits int64) *pages {
-	p := &pages{T: t, m: NewAtLevel(FeatureLevel)}
+	p := &pages{T: t, m: New()}
 	p.apply(CreateSemaphore{Name: "db", Permits: permits})
 	return p
 }

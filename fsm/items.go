@@ -8,10 +8,6 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// ItemsLevel is the feature level from which on there are items. Below it no operation makes
-// one, so that its counters are 0 and its tables empty.
-const ItemsLevel uint32 = 4
-
 // terms are those on which open-holder opened a session. They never change.
 type terms struct {
 	about   string // opaque to the machine
@@ -40,16 +36,6 @@ func (m *Machine) nextChange() uint64 {
 	m.changes++
 	m.itemChange = m.changes
 	return m.changes
-}
-
-// raise puts a feature level in force. The numbers of changes begin with the jumps that the
-// counter of epochs has made: a state without these jumps may have come to the level, and may
-// have given numbers that are lost.
-func (m *Machine) raise(level uint32) {
-	if m.feature < ItemsLevel && level >= ItemsLevel {
-		m.jumpChanges(m.epochs &^ (succeededJump - 1))
-	}
-	m.feature = max(m.feature, level)
 }
 
 // jumpChanges makes the counter of changes skip numbers. Every index is at least the last one

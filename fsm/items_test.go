@@ -144,7 +144,7 @@ func TestDeletesAreBounded(t *testing.T) {
 		"folders": func(i int) string { return fmt.Sprintf("%07d/a", i) },
 		"names":   func(i int) string { return fmt.Sprintf("%07d/%d", i/2, i%2) },
 	} {
-		m := NewAtLevel(FeatureLevel)
+		m := New()
 		index := uint64(0)
 		remove := func(from, to int) {
 			var commands []Command
@@ -276,7 +276,7 @@ func TestItemsOfASucceededState(t *testing.T) {
 	file, _ := lived(1, 5, 1000, OpenHolder{Session: 1, TTLMS: 5000, DelayMS: 4000}, ItemAcquire{Name: "p/held", Session: 1},
 		ItemAcquire{Name: "p/gone", Session: 1}, OpenHolder{Session: 2, TTLMS: 9000}, ItemAcquire{Name: "q", Session: 2}, EndSession{Session: 1}, ItemDelete{Name: "p/gone"})
 	own, _ := lived(1, 9, 600_000, ItemPut{Name: "a"}, ItemPut{Name: "a", Value: "two"}, ItemPut{Name: "a", Value: "three"})
-	for name, followed := range map[string]*Machine{"of items": own, "without items": NewAtLevel(ItemsLevel - 1)} {
+	for name, followed := range map[string]*Machine{"of items": own, "without items": New()} {
 		m := reread(t, file)
 		if err := m.Succeed(Succession{Own: followed.Standing(), Index: 20, NowMS: 601_000}); err != nil {
 			t.Fatal(name, err)
@@ -318,28 +318,25 @@ func TestItemsOfASucceededState(t *testing.T) {
 	}
 }
 
-// TestChangesPassLostJumps, as TestJumpsPassLostJumps: no version is given twice, also if the
-// lost entries brought the level of items.
+// TestChangesPassLostJumps, as TestJumpsPassLostJumps: no version is given twice.
 func TestChangesPassLostJumps(t *testing.T) {
-	for _, level := range []uint32{ItemsLevel - 1, ItemsLevel} {
-		before := NewAtLevel(level)
-		put := func(m *Machine, commands ...Command) uint64 {
-			applied := m.Apply(m.Index()+1, EncodeEntry(0, encodeAll(plain(append(commands, RaiseLevel{ItemsLevel}, ItemPut{Name: "a"})...))))
-			return ofLast(applied).Version
-		}
-		lost := reread(t, before)
-		if err := lost.Succeed(Succession{Own: lost.Standing(), Index: 9}); err != nil {
-			t.Fatal(err)
-		}
-		succeeded := put(lost)
-		first := StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Jump: true}
-		putBack := put(reread(t, before), first)
-		recovered := reread(t, before)
-		recovered.Recovered(ClusterID{2})
-		last := put(recovered)
-		if never := put(reread(t, before)); never >= succeeded || succeeded >= putBack || putBack >= last || recovered.ItemIndex("b") != last-1 {
-			t.Errorf("level %d: versions %d, %d after a restore, %d after a jump, %d after a recovery", level, never, succeeded, putBack, last)
-		}
+	before := New()
+	put := func(m *Machine, commands ...Command) uint64 {
+		applied := m.Apply(m.Index()+1, EncodeEntry(0, encodeAll(plain(append(commands, ItemPut{Name: "a"})...))))
+		return ofLast(applied).Version
+	}
+	lost := reread(t, before)
+	if err := lost.Succeed(Succession{Own: lost.Standing(), Index: 9}); err != nil {
+		t.Fatal(err)
+	}
+	succeeded := put(lost)
+	first := StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits(), Jump: true}
+	putBack := put(reread(t, before), first)
+	recovered := reread(t, before)
+	recovered.Recovered(ClusterID{2})
+	last := put(recovered)
+	if never := put(reread(t, before)); never >= succeeded || succeeded >= putBack || putBack >= last || recovered.ItemIndex("b") != last-1 {
+		t.Errorf("versions %d, %d after a restore, %d after a jump, %d after a recovery", never, succeeded, putBack, last)
 	}
 }
 
@@ -349,9 +346,6 @@ func TestPropertyIndexes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)
-		for s.began < ItemsLevel {
-			s = newSequence(t)
-		}
 		s.g.setup()
 		s.g.ops, s.g.index = itemOps, 0
 		indexes := map[string]uint64{}
@@ -393,24 +387,4 @@ func restamped(e sentEntry) []byte {
 		commands = append(commands, d.Bytes(d.Uint()))
 	}
 	return EncodeEntry(e.stampMS, commands)
-}
-
-// TestChangesBeginWithTheJumpsOfEpochs: a state that comes to the level of items may have jumped
-// before it. Its changes begin above the numbers that it may have lost, and only then.
-func TestChangesBeginWithTheJumpsOfEpochs(t *testing.T) {
-	for _, level := range []uint32{ItemsLevel, FeatureLevel} {
-		m := NewAtLevel(ItemsLevel - 1)
-		m.epochs = 3*succeededJump + 7
-		for index := range uint64(2) {
-			m.Apply(index+1, EncodeEntry(0, [][]byte{Envelope{}.Encode(RaiseLevel{Level: level})}))
-			if m.changes != 3*succeededJump || m.itemChange != m.changes || m.jumped != m.changes || m.FeatureLevel() != level {
-				t.Errorf("at level %d, %d times: changes %d, the last of an item %d", level, index+1, m.changes, m.itemChange)
-			}
-		}
-		m.epochs += succeededJump
-		m.raise(FeatureLevel)
-		if m.changes != 3*succeededJump {
-			t.Errorf("from level %d on: changes %d", level, m.changes)
-		}
-	}
 }

@@ -25,7 +25,7 @@ func (m *Machine) applyKeyed(c *decoded) Result {
 	if rule := m.roomForKey(name, outcomeBytes(c.command, &m.limits)); rule != RuleNone {
 		return Result{Code: LimitReached, Rule: rule}
 	}
-	if m.bounded() && m.keysBeside(c.command) >= maxSessionKeys { // checked before the command runs, since a refusal must leave no request behind
+	if m.keysBeside(c.command) >= maxSessionKeys { // checked before the command runs, since a refusal must leave no request behind
 		return Result{Code: LimitReached, Rule: RuleKeys}
 	}
 	result := c.command.apply(m)
@@ -276,7 +276,7 @@ func (l *Limits) marksLimit() int64 { return min(l.Keys, 1<<40) * marksPerKey }
 // both end together. A session takes only one key with it, the first that has an outcome,
 // so that its end stays one step. Keys of further acquires in the session live on.
 func (m *Machine) followOneShot(k ref, outcome *Result) {
-	if m.feature < 1 || outcome.Code != OK || !outcome.OneShot || len(outcome.Grants) == 0 {
+	if outcome.Code != OK || !outcome.OneShot || len(outcome.Grants) == 0 {
 		return
 	}
 	r, ok := m.bySession.Get(outcome.Session)

@@ -21,7 +21,7 @@ func (l *keyLog) do(key string, c Command) Result {
 // TestKeysOfOneRequest: a client that draws a new key at each poll meets a limit. All keys
 // within the limit have the outcome, after a snapshot too.
 func TestKeysOfOneRequest(t *testing.T) {
-	l := &keyLog{m: NewAtLevel(FeatureLevel)}
+	l := &keyLog{m: New()}
 	l.do("", CreateSemaphore{Name: "a", Permits: 1})
 	l.do("", OpenSession{Session: 1, TTLMS: MaxTTLMS})
 	l.do("", OpenSession{Session: 2, TTLMS: MaxTTLMS})
@@ -61,7 +61,7 @@ func TestKeysOfOneRequest(t *testing.T) {
 // TestKeyBytesAreReserved: there is room for the outcomes of waits, however many end at
 // once.
 func TestKeyBytesAreReserved(t *testing.T) {
-	l := &keyLog{m: NewAtLevel(FeatureLevel)}
+	l := &keyLog{m: New()}
 	limits := DefaultLimits()
 	limits.KeyBytes = 1 << 20
 	l.do("", StartTerm{Term: 1, Leader: "n1", Limits: limits})
@@ -100,7 +100,7 @@ func TestKeyBytesAreReserved(t *testing.T) {
 // TestOutcomesFitTheirRoom: no outcome takes more bytes than were reserved for it.
 func TestOutcomesFitTheirRoom(t *testing.T) {
 	long := func(i int) string { return fmt.Sprintf("%0*d", maxNameBytes, i) }
-	l := &keyLog{m: NewAtLevel(FeatureLevel)}
+	l := &keyLog{m: New()}
 	var wants []Want
 	for i := range MaxMembers {
 		l.do("", CreateSemaphore{Name: long(i), Permits: 1 << 62, Metadata: []Pair{{"k", strings.Repeat("v", maxMetadataBytes-1)}}})
@@ -135,7 +135,7 @@ func TestOutcomesFitTheirRoom(t *testing.T) {
 
 // TestSnapshotThatCouldNotBeReadIsNotWritten: Raft keeps its log then.
 func TestSnapshotThatCouldNotBeReadIsNotWritten(t *testing.T) {
-	l := &keyLog{m: NewAtLevel(FeatureLevel)}
+	l := &keyLog{m: New()}
 	l.do("", CreateSemaphore{Name: "a", Permits: 1})
 	l.m.semaphores.mut(l.m.byName["a"]).metadata = []Pair{{"k", strings.Repeat("v", maxRecordBytes)}}
 	if err := l.m.Freeze().Write(new(bytes.Buffer)); err == nil {
@@ -145,7 +145,7 @@ func TestSnapshotThatCouldNotBeReadIsNotWritten(t *testing.T) {
 
 // TestEndedSessionsAreRememberedOnce: an id that ends again and again leaves one record.
 func TestEndedSessionsAreRememberedOnce(t *testing.T) {
-	l := &keyLog{m: NewAtLevel(FeatureLevel)}
+	l := &keyLog{m: New()}
 	l.do("", OpenSession{Session: 1, TTLMS: 0}) // the oldest one
 	var list [][]byte
 	for range 1000 {

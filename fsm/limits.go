@@ -6,9 +6,9 @@ type Limits struct {
 	Semaphores     int64
 	Sessions       int64
 	SessionLeases  int64 // in one session, including revoked ones
-	SessionWaiting int64 // waiting requests in one session; from level 1 on, their members
+	SessionWaiting int64 // waiting requests in one session; a request counts as its members
 	Leases         int64
-	Waiting        int64 // waiting requests; from level 1 on, their members
+	Waiting        int64 // waiting requests; a request counts as its members
 	Queue          int64 // waiting requests on one semaphore
 	WaitList       int64 // entries of one session's wait list
 	Keys           int64 // idempotency keys
@@ -66,21 +66,19 @@ func (d *decoder) limits() Limits {
 const (
 	maxEnded         = 100_000              // remembered ended sessions of each kind, see ends
 	endedKeptMS      = 10 * 60 * 1000       // the time they are remembered
-	maxRevoked       = 100_000              // remembered revoked leases, for the same time; level 1
+	maxRevoked       = 100_000              // remembered revoked leases, for the same time
 	keysKeptMS       = 10 * 60 * 1000       // the time an idempotency key and a mark are kept
-	marksPerKey      = 6                    // marks kept for each key that the limits allow; level 1
+	marksPerKey      = 6                    // marks kept for each key that the limits allow
 	keyOverhead      = 128                  // bytes that one key counts in addition to its texts
 	maxRequestKeys   = 1_024                // keys that wait for the outcome of one request
-	maxSessionKeys   = 4_096                // keys that wait for outcomes in one session; level 1
-	expireSessions   = 1_024                // sessions removed at one entry …
-	expireRecords    = 8_192                // … or leases and requests, at level 0; later levels have a budget
+	maxSessionKeys   = 4_096                // keys that wait for outcomes in one session
+	expireSessions   = 1_024                // sessions removed at one entry
 	forgetKeys       = 4_096                // records of each kind forgotten at one entry
 	maxToken         = 1<<53 - 1            // fencing tokens stay exact in JavaScript
 	succeededJump    = 1 << 32              // added to the counters by Succeed
-	termJump         = 1 << 32              // added to them by a StartTerm with a jump
-	farTermJump      = 1 << 40              // the same from level 3 on: a lost entry may be after a Succeed
+	termJump         = 1 << 40              // added to them by a StartTerm with a jump: a lost entry may be after a Succeed
 	recoveredJump    = 1 << 44              // added to them by Recovered: a lost entry may be one with a jump
-	maxItems         = 1_000_000            // items and shades; this and the next ones since level 4
+	maxItems         = 1_000_000            // items and shades
 	maxItemBytes     = 256 << 20            // of names, values and abouts, with itemOverhead for each
 	itemOverhead     = 96                   // bytes that an item or an about counts in addition
 	MaxValueBytes    = 512 << 10            // of an item
@@ -94,7 +92,7 @@ const (
 	maxDeletedNames  = 100_000              // deleted names of all folders
 	deletesKeptMS    = 10 * 60 * 1000       // the time after its last delete for which a folder is kept
 	maxNotices       = 10_000               // in all
-	noticesKeptMS    = 7 * 24 * 3600 * 1000 // the time after which a notice ends that is not due; level 1
+	noticesKeptMS    = 7 * 24 * 3600 * 1000 // the time after which a notice ends that is not due
 	maxNoticesHere   = 100                  // for one semaphore
 	maxNoticeBytes   = 2_048                // of its address
 	maxNameBytes     = 512

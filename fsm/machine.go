@@ -24,9 +24,9 @@ type state struct {
 	hash   [16]byte // see chain
 
 	feature uint32    // the feature level in force; never goes down
-	cluster ClusterID // zero before the first StartTerm of level 1
+	cluster ClusterID // zero before the first StartTerm
 
-	// Of items, 0 below ItemsLevel.
+	// Of items.
 	changes       uint64 // the number of the last change; never goes back
 	itemChange    uint64 // that of the last change of an item
 	sessionChange uint64 // that of the last open or end of a session that open-holder opened
@@ -116,15 +116,11 @@ type Machine struct {
 	budget budget // equal on all replicas; tests lower it
 }
 
-// New returns an empty machine at cluster time 0 and feature level 0. The first StartTerm
-// raises the level.
-func New() *Machine { return NewAtLevel(0) }
-
-// NewAtLevel returns an empty machine at a feature level, like one after its first
-// StartTerm but without a cluster id. It is meant for tests.
-func NewAtLevel(level uint32) *Machine {
+// New returns an empty machine at cluster time 0 and the first feature level. The first StartTerm
+// may raise the level.
+func New() *Machine {
 	m := &Machine{}
-	m.feature = level
+	m.feature = firstLevel
 	m.limits = DefaultLimits()
 	m.budget = defaultBudget()
 	m.indexes = indexes{
@@ -159,8 +155,7 @@ func (m *Machine) Apply(index uint64, data []byte) *Applied {
 		}
 	}()
 	d := decoder{Decoder: wire.Decoder{Rest: data}}
-	version := d.Byte()
-	if version != entryVersion0 && version != entryVersion {
+	if version := d.Byte(); version != entryVersion {
 		panic(fmt.Sprintf("entry version %d, this program knows %d", version, entryVersion))
 	}
 	stamp, count := d.Int(), d.Count(1)
@@ -172,7 +167,7 @@ func (m *Machine) Apply(index uint64, data []byte) *Applied {
 	var command decoder // one for all commands: each decoder would be an allocation
 	for range count {
 		command = decoder{Decoder: wire.Decoder{Rest: d.Bytes(d.Uint())}}
-		c, err := decodeCommand(version, &command)
+		c, err := decodeCommand(&command)
 		op = c.op
 		if err != nil {
 			panic(err)
@@ -278,5 +273,5 @@ func (m *Machine) Limits() Limits { return m.limits }
 func (m *Machine) FeatureLevel() uint32 { return m.feature }
 
 // ClusterID returns the id of the cluster whose log this machine applies, zero before the
-// first StartTerm of level 1.
+// first StartTerm.
 func (m *Machine) ClusterID() ClusterID { return m.cluster }

@@ -16,7 +16,7 @@ func onceKeyed(key, owner string, session uint64) modelCommand {
 // 1,000,000 keys. Every repeat within ten minutes is refused as over.
 func TestKeysCarryTheirRate(t *testing.T) {
 	const keys, perSecond = 1000, 10
-	m := NewAtLevel(FeatureLevel)
+	m := New()
 	limits := DefaultLimits()
 	limits.Keys = keys
 	apply := func(nowMS int64, commands ...modelCommand) []AppliedCommand {
@@ -78,7 +78,7 @@ func TestMarksAreBounded(t *testing.T) {
 
 // TestMarksAreForgottenInSteps: at most 4,096 an entry, alike after a restore.
 func TestMarksAreForgottenInSteps(t *testing.T) {
-	m := NewAtLevel(FeatureLevel)
+	m := New()
 	commands := []modelCommand{{command: CreateSemaphore{Name: "a", Permits: 1}}}
 	for i := range uint64(5000) {
 		commands = append(commands, onceKeyed(fmt.Sprint(i), "", i+1), modelCommand{command: EndSession{Session: i + 1}})
@@ -123,23 +123,13 @@ func TestFrozenMarksStay(t *testing.T) {
 	}
 }
 
-// TestNoMarksBelowTheirLevel: a cluster at level 0 keeps whole keys, as it did.
-func TestNoMarksBelowTheirLevel(t *testing.T) {
-	m := NewAtLevel(0)
-	got := m.Apply(1, EncodeEntry(0, encodeAll([]modelCommand{{command: CreateSemaphore{Name: "a", Permits: 1}},
-		onceKeyed("k", "", 1), {command: EndSession{Session: 1}}, onceKeyed("k", "", 2)})))
-	if r := got.Commands[3].Result; r.Code != OK || !r.Replayed || m.keys.live != 1 || m.marks.length != 0 {
-		t.Errorf("%s, %d keys, %d marks", show(r), m.keys.live, m.marks.length)
-	}
-}
-
 // TestOneOwnerHasHalfOfTheKeys: by number and by bytes; the others still find room.
 func TestOneOwnerHasHalfOfTheKeys(t *testing.T) {
 	for name, limits := range map[string]func(*Limits){
 		"by number": func(l *Limits) { l.Keys = 100 },
 		"by bytes":  func(l *Limits) { l.KeyBytes = 20_000 },
 	} {
-		m := NewAtLevel(FeatureLevel)
+		m := New()
 		l := DefaultLimits()
 		limits(&l)
 		m.Apply(1, EncodeEntry(0, encodeAll([]modelCommand{{command: StartTerm{Term: 1, Limits: l}}, {command: CreateSemaphore{Name: "a"}}})))

@@ -98,7 +98,7 @@ func (m *Machine) forgetEnded(r ref) {
 // rememberRevoked records that a dropped lease was revoked, and forgets the oldest record
 // beyond maxRevoked. It ignores leases of deleted semaphores, which can't be restored.
 func (m *Machine) rememberRevoked(l *lease, cause Cause) {
-	if m.feature < 1 || !l.revoked || cause == CauseDeleted {
+	if !l.revoked || cause == CauseDeleted {
 		return
 	}
 	at := revokedKey{m.sessionID(l.session), m.semaphores.at(l.semaphore).epoch}

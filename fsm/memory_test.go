@@ -5,7 +5,7 @@ import "testing"
 // TestFloodOfEndsPushesOutNoOther: however many sessions of one identity end, those that an
 // operator ended stay ended, and each end of another identity is remembered as it was.
 func TestFloodOfEndsPushesOutNoOther(t *testing.T) {
-	m := NewAtLevel(FeatureLevel)
+	m := New()
 	m.budget.kept = 4
 	apply := func(commands ...modelCommand) []AppliedCommand {
 		return m.Apply(m.index+1, EncodeEntry(0, encodeAll(commands))).Commands

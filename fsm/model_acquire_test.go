@@ -394,7 +394,7 @@ func ownLimit(rule Rule, count, limit int64) *Result {
 // ownsWith reports whether what is added to a session, nil for a new one, counts for the
 // caller, who goes on with it if it has no owner.
 func (m *model) ownsWith(s *modelSession) bool {
-	return m.caller.owner != "" && (s == nil || s.owner == m.caller.owner || s.owner == "" && m.level >= 3)
+	return m.caller.owner != "" && (s == nil || s.owner == m.caller.owner || s.owner == "")
 }
 
 // roomToHold: leases, together with the leases that waiting requests may become, stay

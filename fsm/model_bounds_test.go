@@ -31,7 +31,7 @@ func (b *beside) apply(stampMS int64, commands ...modelCommand) *Applied {
 }
 
 func newBeside(t *testing.T) *beside {
-	return &beside{t: t, machine: NewAtLevel(FeatureLevel), model: newModel()}
+	return &beside{t: t, machine: New(), model: newModel()}
 }
 
 func endedIn(applied *Applied) (sessions int) {
@@ -70,13 +70,7 @@ func TestExpiryTakesNoMoreThan1024Sessions(t *testing.T) {
 // TestExpiryTakesFewRecords: sessions with many leases and requests end in fewer
 // numbers, and at least one an entry.
 func TestExpiryTakesFewRecords(t *testing.T) {
-	for level, ended := range [][]int{{3, 1}, {1, 1, 1, 1}} { // 3,000 and 6,000 are below 8,192, 9,000 is not; of 2,048 one is too many
-		t.Run(fmt.Sprint("level ", level), func(t *testing.T) { expiryTakesFewRecords(t, uint32(level), ended) })
-	}
-}
-
-func expiryTakesFewRecords(t *testing.T, level uint32, ended []int) {
-	b := &beside{t: t, machine: NewAtLevel(level)}
+	b := &beside{t: t, machine: New()}
 	limits := DefaultLimits()
 	limits.SessionLeases = 10_000
 	commands := []modelCommand{{command: StartTerm{Term: 1, Limits: limits}}}
@@ -98,6 +92,7 @@ func expiryTakesFewRecords(t *testing.T, level uint32, ended []int) {
 	}
 	encoded = append(encoded, Envelope{Request: RequestID{}, Key: ""}.Encode(OpenSession{Session: 4, TTLMS: 11}))
 	b.machine.Apply(b.index, EncodeEntry(0, encoded))
+	ended := []int{1, 1, 1, 1} // of 2,048 records one session of 3,000 is too many
 	for i, want := range ended {
 		applied := b.machine.Apply(b.index+1+uint64(i), EncodeEntry(100, nil))
 		if n := endedIn(applied); n != want || applied.MoreDue != (i < len(ended)-1) {
@@ -116,7 +111,7 @@ func TestOldMemoryIsForgotten(t *testing.T) {
 	for i := range uint64(4100) {
 		commands = append(commands, modelCommand{key: fmt.Sprint("key ", i), command: OpenSession{Session: i + 1, TTLMS: 0}})
 	}
-	m := NewAtLevel(FeatureLevel)
+	m := New()
 	for i := range 4 {
 		m.Apply(uint64(i)+1, EncodeEntry(1000, encodeAll(commands[1025*i:1025*(i+1)])))
 	}
@@ -154,7 +149,7 @@ func TestPendingKeyOutlivesTenMinutes(t *testing.T) {
 
 // TestEndedSessionsAreBounded: the 100,001st pushes out the first.
 func TestEndedSessionsAreBounded(t *testing.T) {
-	m := NewAtLevel(FeatureLevel)
+	m := New()
 	for i := range uint64(100) {
 		var encoded [][]byte
 		for j := range uint64(1000) {

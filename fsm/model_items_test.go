@@ -40,14 +40,6 @@ type modelItems struct {
 	changes, item, session, jumped uint64 // the numbers of the last changes
 }
 
-// raise puts a level in force.
-func (m *model) raise(level uint32) {
-	if by := m.epochs / (1 << 32) * (1 << 32); m.level < 4 && level >= 4 && by > 0 {
-		m.skipChanges(by)
-	}
-	m.level = max(m.level, level)
-}
-
 func (m *model) skipChanges(by uint64) {
 	i := &m.items
 	i.changes += by

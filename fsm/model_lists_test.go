@@ -226,7 +226,7 @@ func (m *model) leaveNotice(s *modelSemaphore, c Down, result Result) Result {
 		result.Code, result.Rule = LimitReached, RuleNotices
 		return result
 	}
-	own := m.sharer()
+	own := m.caller.owner
 	mine := func(n *modelNotice) bool { return n.owner == own }
 	if all := countFunc(m.notices, mine); own != "" && all >= 5_000 {
 		result.Code, result.Rule, result.Limit = LimitReached, RuleOwnerNotices, 5_000

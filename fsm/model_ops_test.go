@@ -12,7 +12,7 @@ import (
 func (m *model) do(c Command) Result {
 	switch c := c.(type) {
 	case StartTerm:
-		return m.reign(c)
+		return m.startTerm(c)
 	case PutSemaphore:
 		return m.put(c)
 	case CreateSemaphore:
@@ -52,9 +52,7 @@ func (m *model) do(c Command) Result {
 	case ListDeliver:
 		return m.listDeliver(c)
 	case RaiseLevel:
-		found := c.Level <= m.level
-		m.raise(c.Level)
-		return Result{Code: OK, Found: found}
+		return Result{Code: OK, Found: true} // there is one level
 	case NoticeDone:
 		return m.noticeDone(c)
 	case OpenHolder:
@@ -75,19 +73,14 @@ func (m *model) do(c Command) Result {
 
 func badTime(ms int64) bool { return ms < 0 || ms > MaxTTLMS }
 
-func (m *model) reign(c StartTerm) Result {
+func (m *model) startTerm(c StartTerm) Result {
 	m.term, m.leader, m.limits = c.Term, c.Leader, c.Limits
 	if c.Jump {
-		by := uint64(1 << 32)
-		if m.level >= 3 {
-			by = 1 << 40
-		}
+		by := uint64(1 << 40)
 		m.tokens += by
 		m.places += by
 		m.epochs += by
-		if m.level >= 4 {
-			m.skipChanges(by)
-		}
+		m.skipChanges(by)
 	}
 	return Result{Code: OK}
 }
@@ -194,14 +187,6 @@ func (m *model) createOrOpen(c CreateSemaphore) Result {
 	return m.create(c.Name, c.Permits, c.Level, c.Metadata)
 }
 
-// sharer is the owner in whose share a new record counts, the empty one below level 4.
-func (m *model) sharer() string {
-	if m.level < 4 {
-		return ""
-	}
-	return m.caller.owner
-}
-
 func countFunc[T any](list []T, like func(T) bool) (n int64) {
 	for _, v := range list {
 		if like(v) {
@@ -215,7 +200,7 @@ func (m *model) create(name string, permits int64, level *int32, metadata []Pair
 	if int64(len(m.semaphores)) >= m.limits.Semaphores {
 		return Result{Code: LimitReached, Rule: RuleSemaphores, Subject: name}
 	}
-	own := m.sharer()
+	own := m.caller.owner
 	if most := m.limits.Semaphores - m.limits.Semaphores/2; own != "" && countFunc(m.semaphores, func(s *modelSemaphore) bool { return s.owner == own }) >= most {
 		return Result{Code: LimitReached, Rule: RuleOwnerSemaphores, Subject: name, Limit: most}
 	}

@@ -17,7 +17,6 @@ type model struct {
 	leader                              string
 	nowMS                               int64
 	limits                              Limits
-	level                               uint32 // 2 to 4
 
 	semaphores []*modelSemaphore // in order of epoch
 	sessions   []*modelSession   // in order of opening
@@ -152,7 +151,7 @@ type modelCommand struct {
 }
 
 func newModel() *model {
-	return &model{limits: DefaultLimits(), level: FeatureLevel, budget: defaultBudget()}
+	return &model{limits: DefaultLimits(), budget: defaultBudget()}
 }
 
 // apply applies one entry.
@@ -274,7 +273,7 @@ func (m *model) shrink(s *modelSession) {
 
 // keyed does a command once for its key.
 func (m *model) keyed(c modelCommand) Result {
-	if put, is := c.command.(PutSemaphore); c.command == nil || is && put.OnlyExisting && m.level < 3 || aboutItems(c.command.Op()) && m.level < 4 {
+	if c.command == nil {
 		return Result{Code: Malformed}
 	}
 	if c.key == "" {
@@ -287,7 +286,7 @@ func (m *model) keyed(c modelCommand) Result {
 		}
 	}
 	for _, k := range m.keys { // from before the identities
-		if m.level >= 3 && k.name == c.key && k.owner == "" && reflect.DeepEqual(k.asked, asked) {
+		if k.name == c.key && k.owner == "" && reflect.DeepEqual(k.asked, asked) {
 			id := k.outcome.Session
 			if k.waiting != nil {
 				id = k.waiting.session.id
@@ -303,7 +302,7 @@ func (m *model) keyed(c modelCommand) Result {
 		}
 	}
 	for _, over := range m.marks {
-		if over.name == c.key && (over.owner == c.owner || over.owner == "" && m.level >= 3) {
+		if over.name == c.key && (over.owner == c.owner || over.owner == "") {
 			return Result{Code: Over, Replayed: true}
 		}
 	}
@@ -502,11 +501,11 @@ func (m *model) found(id uint64) *modelSession {
 // givingBack are the operations on a session by which nobody becomes its owner.
 var givingBack = []Op{OpRelease, OpResizeLease, OpListRemove, OpEndSession, OpRevokeLease, OpItemRelease}
 
-// goOn gives a session without an owner to the caller, from level 3 on, if the caller's
+// goOn gives a session without an owner to the caller, if the caller's
 // request in it was granted or waits.
 func (m *model) goOn(s *modelSession, result Result) Result {
 	granted := result.Code == OK || result.Code == Waiting
-	if s != nil && granted && s.owner == "" && m.caller.owner != "" && m.level >= 3 {
+	if s != nil && granted && s.owner == "" && m.caller.owner != "" {
 		s.owner, result.TookOver = m.caller.owner, true
 	}
 	return result

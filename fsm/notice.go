@@ -6,7 +6,7 @@ func (m *Machine) addNotice(semaphore ref, c Down, result *Result) {
 		!within(int64(m.semaphores.at(semaphore).notices.length()), maxNoticesHere, RuleNotices, result) {
 		return
 	}
-	owner, here := m.sharer(), int64(0)
+	owner, here := m.caller.Owner, int64(0)
 	s := m.semaphores.at(semaphore)
 	for r := s.notices.first; r != 0 && owner != ""; r = m.notices.at(r).inSemaphore.next {
 		if m.notices.at(r).owner == owner {
@@ -18,12 +18,10 @@ func (m *Machine) addNotice(semaphore ref, c Down, result *Result) {
 		return
 	}
 	m.places++
-	n := notice{place: m.places, semaphore: semaphore, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count, owner: owner}
+	n := notice{place: m.places, semaphore: semaphore, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count, owner: owner,
+		endsMS: m.nowMS + noticesKeptMS}
 	if c.Partial {
 		n.count = 1
-	}
-	if m.feature >= 1 {
-		n.endsMS = m.nowMS + noticesKeptMS
 	}
 	m.linkNotice(m.notices.add(n))
 	result.Place = n.place
@@ -37,7 +35,7 @@ func (m *Machine) linkNotice(r ref) {
 	if n.semaphore != 0 {
 		m.semaphores.mut(n.semaphore).notices.push(r, m.noticeInSemaphore)
 	}
-	if n.ends() {
+	if !n.due { // a due notice ends when it is delivered or given up
 		m.patience.push(r, m.noticeInOrder)
 	}
 }
@@ -93,15 +91,11 @@ func (m *Machine) detachNotice(r ref) {
 	n.semaphore = 0
 }
 
-// ends reports whether time ends a notice. A due notice ends when it is delivered or given
-// up. A notice that was made at level 0 never ends by time.
-func (n *notice) ends() bool { return !n.due && n.endsMS != 0 }
-
 func (m *Machine) noticeInOrder(r ref) *links { return &m.notices.mut(r).inOrder }
 
 // outlast removes a notice from those that end by time.
 func (m *Machine) outlast(r ref) {
-	if m.notices.at(r).ends() {
+	if !m.notices.at(r).due {
 		m.patience.unlink(r, m.noticeInOrder)
 	}
 }

@@ -220,7 +220,7 @@ func MayWait(command []byte) (name string, session uint64) {
 	if op := OpOf(command); op != OpAcquire && op != OpAcquireOnce {
 		return "", 0
 	}
-	d, _ := decodeCommand(entryVersion, newDecoder(command))
+	d, _ := decodeCommand(newDecoder(command))
 	switch c := d.command.(type) {
 	case Acquire:
 		if !c.Try {

@@ -9,7 +9,7 @@ package fsm
 type DeleteSemaphore struct {
 	Name    string
 	Epoch   uint64         // of the semaphore, 0: any
-	Version Change[uint64] // expected of the settings; level 1
+	Version Change[uint64] // expected of the settings
 }
 
 // Op is OpDeleteSemaphore.
@@ -18,13 +18,11 @@ func (DeleteSemaphore) Op() Op { return OpDeleteSemaphore }
 func (c DeleteSemaphore) encode(e *encoder) {
 	e.string(c.Name)
 	e.uint(c.Epoch)
-	e.settings(c.Version)
+	encodeChange(e, c.Version, (*encoder).uint)
 }
 
-func (c DeleteSemaphore) needs() uint32 { return since(1, c.Version.Given) }
-
 func decodeDeleteSemaphore(d *decoder) Command {
-	return DeleteSemaphore{Name: d.Text(), Epoch: d.Uint(), Version: d.settings()}
+	return DeleteSemaphore{Name: d.Text(), Epoch: d.Uint(), Version: decodeChange(d, (*decoder).Uint)}
 }
 
 func (c DeleteSemaphore) apply(m *Machine) Result {
@@ -39,7 +37,7 @@ func (c DeleteSemaphore) apply(m *Machine) Result {
 	m.names.Delete(gone.name)
 	m.count(gone.owner, owned{semaphores: -1})
 	m.unswept.Set(gone.epoch, r)
-	emptied := m.empty(r, m.limitOfCommand())
+	emptied := m.empty(r, m.budget.ended)
 	for n := m.semaphores.at(r).notices.first; n != 0; n = m.semaphores.at(r).notices.first {
 		m.orphanNotice(n)
 	}

@@ -16,9 +16,9 @@ type PutSemaphore struct {
 	Metadata Change[[]Pair]
 	OnlyNew  bool           // refuse if the semaphore exists
 	Epoch    uint64         // of the semaphore, 0: any
-	Version  Change[uint64] // expected of the settings; level 1
+	Version  Change[uint64] // expected of the settings
 
-	OnlyExisting bool // refuse if the semaphore does not exist; level 3
+	OnlyExisting bool // refuse if the semaphore does not exist
 }
 
 // Op is OpPutSemaphore.
@@ -31,14 +31,7 @@ func (c PutSemaphore) encode(e *encoder) {
 	encodeChange(e, c.Metadata, (*encoder).pairs)
 	e.only(c.OnlyNew, c.OnlyExisting)
 	e.uint(c.Epoch)
-	e.settings(c.Version)
-}
-
-func (c PutSemaphore) needs() uint32 {
-	if c.OnlyExisting {
-		return onlyExistingLevel
-	}
-	return since(1, c.Version.Given)
+	encodeChange(e, c.Version, (*encoder).uint)
 }
 
 func decodePutSemaphore(d *decoder) Command {
@@ -50,7 +43,7 @@ func decodePutSemaphore(d *decoder) Command {
 	}
 	c.OnlyNew, c.OnlyExisting = d.only()
 	c.Epoch = d.Uint()
-	c.Version = d.settings()
+	c.Version = decodeChange(d, (*decoder).Uint)
 	return c
 }
 
@@ -100,7 +93,7 @@ func (c PutSemaphore) change(m *Machine, r ref) Result {
 		m.changed(r)
 	}
 	if s.permits != before.permits {
-		m.endImpossible(r, m.limitOfCommand())
+		m.endImpossible(r, m.budget.ended)
 	}
 	m.touch(r)
 	m.settle()

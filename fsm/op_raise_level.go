@@ -20,6 +20,6 @@ func (c RaiseLevel) apply(m *Machine) Result {
 	if c.Level <= m.feature {
 		return Result{Code: OK, Found: true}
 	}
-	m.raise(c.Level)
+	m.feature = c.Level
 	return Result{Code: OK}
 }

@@ -11,7 +11,7 @@ type Release struct {
 	Session uint64
 	Name    string
 	Epoch   uint64 // of the semaphore, 0: any
-	Token   uint64 // of the lease, 0: any; level 1
+	Token   uint64 // of the lease, 0: any
 }
 
 // Op is OpRelease.
@@ -21,13 +21,11 @@ func (c Release) encode(e *encoder) {
 	e.uint(c.Session)
 	e.string(c.Name)
 	e.uint(c.Epoch)
-	e.token(c.Token)
+	e.uint(c.Token)
 }
 
-func (c Release) needs() uint32 { return since(1, c.Token != 0) }
-
 func decodeRelease(d *decoder) Command {
-	return Release{Session: d.Uint(), Name: d.Text(), Epoch: d.Uint(), Token: d.token()}
+	return Release{Session: d.Uint(), Name: d.Text(), Epoch: d.Uint(), Token: d.Uint()}
 }
 
 func (c Release) apply(m *Machine) Result {

@@ -11,7 +11,7 @@ type ResizeLease struct {
 	Name    string
 	Count   int64 // of the lease from now on
 	Epoch   uint64
-	Token   uint64 // of the lease, 0: any; level 1
+	Token   uint64 // of the lease, 0: any
 }
 
 // Op is OpResizeLease.
@@ -22,13 +22,11 @@ func (c ResizeLease) encode(e *encoder) {
 	e.string(c.Name)
 	e.int(c.Count)
 	e.uint(c.Epoch)
-	e.token(c.Token)
+	e.uint(c.Token)
 }
 
-func (c ResizeLease) needs() uint32 { return since(1, c.Token != 0) }
-
 func decodeResizeLease(d *decoder) Command {
-	return ResizeLease{Session: d.Uint(), Name: d.Text(), Count: d.Int(), Epoch: d.Uint(), Token: d.token()}
+	return ResizeLease{Session: d.Uint(), Name: d.Text(), Count: d.Int(), Epoch: d.Uint(), Token: d.Uint()}
 }
 
 func (c ResizeLease) apply(m *Machine) Result {

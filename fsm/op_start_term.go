@@ -5,20 +5,17 @@ import (
 	"fmt"
 )
 
-// farJumpLevel is the feature level from which on a jump of a StartTerm is a far one.
-const farJumpLevel uint32 = 3
-
 // StartTerm is the first entry of each leader. It names the term, so that every node knows
 // that commands proposed in an earlier term can't be applied any more, and brings the
-// limits of the leader. The log's name of the operation is reign.
+// limits of the leader.
 type StartTerm struct {
 	Term   uint64
 	Leader string // node id
 	Limits Limits
 	// Jump is set once after a recovery that may have lost entries: the counters of
-	// tokens, places and epochs skip 2^40, below level 3 2^32, so that no value is used twice.
+	// tokens, places and epochs skip 2^40, so that no value is used twice.
 	Jump bool
-	// Cluster is the id of the cluster, from level 1 on. A machine without an id takes it;
+	// Cluster is the id of the cluster. A machine without an id takes it;
 	// a machine with another id halts.
 	Cluster ClusterID
 	// Level is the feature level at which a cluster without an id begins.
@@ -33,20 +30,14 @@ func (c StartTerm) encode(e *encoder) {
 	e.string(c.Leader)
 	e.limits(c.Limits)
 	e.bool(c.Jump)
-	if e.feature >= 1 {
-		e.buf = append(e.buf, c.Cluster[:]...)
-		e.uint(uint64(c.Level))
-	}
+	e.buf = append(e.buf, c.Cluster[:]...)
+	e.uint(uint64(c.Level))
 }
-
-func (c StartTerm) needs() uint32 { return since(1, c.Level > 0 || c.Cluster != ClusterID{}) }
 
 func decodeStartTerm(d *decoder) Command {
 	c := StartTerm{Term: d.Uint(), Leader: d.Text(), Limits: d.limits(), Jump: d.Bool()}
-	if d.feature >= 1 {
-		copy(c.Cluster[:], d.Bytes(uint64(len(c.Cluster))))
-		c.Level = d.featureLevel()
-	}
+	copy(c.Cluster[:], d.Bytes(uint64(len(c.Cluster))))
+	c.Level = d.featureLevel()
 	return c
 }
 
@@ -57,15 +48,11 @@ func (c StartTerm) apply(m *Machine) Result {
 		panic(fmt.Sprintf("this state belongs to cluster %v, the entry to cluster %v", m.cluster, c.Cluster))
 	default:
 		m.cluster = c.Cluster
-		m.raise(c.Level)
+		m.feature = max(m.feature, c.Level)
 	}
 	m.term, m.leader, m.limits = c.Term, c.Leader, c.Limits
 	if c.Jump {
-		by := uint64(termJump)
-		if m.feature >= farJumpLevel {
-			by = farTermJump
-		}
-		m.jump(by)
+		m.jump(termJump)
 	}
 	m.applied.Term, m.applied.Jump = c.Term, c.Jump
 	return Result{Code: OK}
@@ -79,9 +66,7 @@ func (m *Machine) jump(by uint64) {
 	m.tokens += by
 	m.places += by
 	m.epochs += by
-	if m.feature >= ItemsLevel { // below it, raise makes up for it
-		m.jumpChanges(by)
-	}
+	m.jumpChanges(by)
 }
 
 // Recovered makes the state that of another cluster, which goes on from here alone. Entries
@@ -90,7 +75,7 @@ func (m *Machine) jump(by uint64) {
 // changed so, since no replica may apply the entries of the cluster before to it.
 func (m *Machine) Recovered(cluster ClusterID) {
 	m.jump(recoveredJump)
-	m.cluster, m.feature = cluster, max(m.feature, 1) // level 0 has no ids
+	m.cluster = cluster
 	sum := sha256.Sum256(append(m.hash[:], cluster[:]...))
 	copy(m.hash[:], sum[:])
 }

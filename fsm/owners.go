@@ -2,12 +2,6 @@ package fsm
 
 import "math"
 
-// LimitsLevel is the feature level from which on commands may carry limits of their owner.
-const LimitsLevel uint32 = 2
-
-// adoptLevel is the feature level from which on owners take over what has none.
-const adoptLevel uint32 = 3
-
 // OwnerLimits bound the records of one owner. 0 is no bound. The sessions that an owner has
 // opened are its own, with all that they hold and wait for.
 type OwnerLimits struct {
@@ -42,7 +36,7 @@ func (d *decoder) ownerLimits() (l OwnerLimits) {
 // without a check at the grant, which has no caller that it could refuse.
 type owned struct {
 	keys, keyBytes, sessions, leases, waiting int64
-	semaphores, notices, items, itemBytes     int64 // from level 4 on
+	semaphores, notices, items, itemBytes     int64
 }
 
 // count adds to the counts of an owner, and forgets an owner that has no record left.
@@ -69,7 +63,7 @@ func (m *Machine) count(owner string, more owned) {
 
 // ownerHasRoom reports whether the caller's limits allow that many records more in a
 // session; nil is a new one. A session without an owner counts as the caller's, if the
-// request takes it over. Below adoptLevel it counts for no identity.
+// request takes it over.
 func (m *Machine) ownerHasRoom(in *session, more owned, result *Result) bool {
 	has, limits := m.owned[m.caller.Owner], &m.caller.Limits
 	if in != nil && in.owner != m.caller.Owner {
@@ -99,14 +93,6 @@ func withinOwn(has, more, limit int64, rule Rule, result *Result) bool {
 // half of it. The empty owner may have all, since it stands for any number of clients.
 func (m *Machine) withinShare(has, more, limit int64, rule Rule, result *Result) bool {
 	return m.caller.Owner == "" || withinOwn(has, more, half(limit), rule, result)
-}
-
-// sharer returns the owner for which a new record of what all share counts.
-func (m *Machine) sharer() string {
-	if m.feature < ItemsLevel {
-		return ""
-	}
-	return m.caller.Owner
 }
 
 // records counts what a session adds to the records of its owner.
@@ -143,7 +129,7 @@ func (m *Machine) takeOver(r ref, result *Result) {
 
 // adopts reports whether the caller takes over what has no owner: sessions and keys from
 // before the cluster had identities, whose client goes on with one.
-func (m *Machine) adopts() bool { return m.caller.Owner != "" && m.feature >= adoptLevel }
+func (m *Machine) adopts() bool { return m.caller.Owner != "" }
 
 // replayUnowned returns the result of a repeat of a key without an owner, and takes over the
 // session that the key led to. A key whose session another identity has taken over is not

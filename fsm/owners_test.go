@@ -42,21 +42,21 @@ func TestPropertyOwnersStayWithinTheirLimits(t *testing.T) {
 func TestLimitsOnTheWire(t *testing.T) {
 	up := Up{Name: "a", Count: 1}
 	plain := Envelope{Owner: "ci", Limits: OwnerLimits{}}.Encode(up)
-	if CommandLevel(plain) != 1 || string(plain) != string(Envelope{Owner: "ci"}.Encode(up)) {
-		t.Error("a command without limits is encoded otherwise than at level 1")
+	if string(plain) != string(Envelope{Owner: "ci"}.Encode(up)) {
+		t.Error("limits that limit nothing are encoded")
 	}
-	if CommandLevel(Envelope{Limits: OwnerLimits{Leases: 1}}.Encode(up)) != 0 {
+	if string(Envelope{Limits: OwnerLimits{Leases: 1}}.Encode(up)) != string(Envelope{}.Encode(up)) {
 		t.Error("limits without an owner are encoded")
 	}
 	for _, limits := range []OwnerLimits{{Sessions: 1}, {Leases: math.MaxInt64}, {Waiting: 300}, {1, 2, 3}} {
 		sent := Envelope{Request: RequestID{1, 2}, Key: "k", Owner: "ci", Limits: limits, Trace: "t"}
-		c, err := decodeCommand(entryVersion, newDecoder(sent.Encode(up)))
+		c, err := decodeCommand(newDecoder(sent.Encode(up)))
 		if err != nil || c.Envelope != sent || c.command != Command(up) {
 			t.Errorf("%+v became %+v, %v", sent, c.Envelope, err)
 		}
 	}
 	frame := func(flags byte, parts ...byte) []byte {
-		head := append([]byte{2, 1, 1, byte(OpUp), flags}, parts...)
+		head := append([]byte{1, 1, 1, byte(OpUp), flags}, parts...)
 		return append(head, 1, 'a', 2, 0)
 	}
 	if _, err := CheckCommand(frame(flagOwner|flagLimits, 1, 'o', 1, 0, 0)); err != nil {
@@ -71,18 +71,6 @@ func TestLimitsOnTheWire(t *testing.T) {
 	} {
 		if c, err := CheckCommand(bytes); err == nil {
 			t.Errorf("%s: taken as %+v", name, c)
-		}
-	}
-}
-
-// TestTakingOverNeedsALevel: members of an earlier level know no owner that comes later.
-func TestTakingOverNeedsALevel(t *testing.T) {
-	for _, level := range []uint32{1, LimitsLevel, adoptLevel} {
-		m := NewAtLevel(level)
-		m.Apply(1, EncodeEntry(0, [][]byte{Envelope{}.Encode(OpenSession{Session: 1, TTLMS: 1000}),
-			Envelope{Owner: "ci"}.Encode(Renew{Renewals: []Renewal{{Session: 1, TTLMS: KeepTTL}}})}))
-		if owner, _ := m.OwnerOf(1); (owner == "ci") != (level >= adoptLevel) {
-			t.Errorf("level %d: the owner is %q", level, owner)
 		}
 	}
 }

@@ -42,7 +42,7 @@ type ledgerEntry struct {
 func TestPropertyListsAddUp(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l := &ledger{t: t, m: NewAtLevel(FeatureLevel), value: map[string]int64{}, place: map[string]uint64{}, waiting: map[string]map[uint64]bool{},
+		l := &ledger{t: t, m: New(), value: map[string]int64{}, place: map[string]uint64{}, waiting: map[string]map[uint64]bool{},
 			entries: map[listKey]*ledgerEntry{}, kept: map[uint64]bool{}, names: []string{"a", "b", "c"}}
 		l.apply(StartTerm{Term: 1, Leader: "n1", Limits: DefaultLimits()})
 		for i := range rapid.IntRange(20, 120).Draw(t, "steps") {

@@ -23,7 +23,6 @@ func init() {
 // sequence is one random run of the machine beside the model.
 type sequence struct {
 	t       *rapid.T
-	began   uint32 // the level at the beginning
 	machine *Machine
 	model   *model
 	g       *generator
@@ -34,8 +33,7 @@ type sequence struct {
 func newSequence(t *rapid.T) *sequence {
 	s := &sequence{t: t, model: newModel()}
 	s.g = &generator{t: t, m: s.model}
-	s.began = oneOf(s.g, []uint32{FeatureLevel, FeatureLevel, FeatureLevel, FeatureLevel, adoptLevel - 1, ItemsLevel - 1})
-	s.machine, s.model.level = NewAtLevel(s.began), s.began
+	s.machine = New()
 	s.model.budget = oneOf(s.g, []budget{defaultBudget(), {ended: 1, swept: 1, served: 1, kept: 2}, {ended: 3, swept: 1, served: 2, kept: 3}, {ended: 2, swept: 3, served: 4, kept: 1}})
 	s.machine.budget = s.model.budget
 	return s
@@ -199,7 +197,7 @@ func TestPropertyRestored(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)
 		often := 1 + s.g.below(5)
-		other := NewAtLevel(s.began)
+		other := New()
 		other.budget = s.model.budget
 		s.run(25, func(e sentEntry, applied *Applied) {
 			if err := same("what a restored machine said", other.Apply(e.index, e.bytes), applied); err != nil {
@@ -236,7 +234,7 @@ func TestPropertyReplayed(t *testing.T) {
 		s := newSequence(t)
 		var said []*Applied
 		s.run(25, func(_ sentEntry, applied *Applied) { said = append(said, applied) })
-		other := NewAtLevel(s.began)
+		other := New()
 		other.budget = s.model.budget
 		for i, e := range s.entries {
 			if err := same("what the replay said", other.Apply(e.index, e.bytes), said[i]); err != nil {

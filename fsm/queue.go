@@ -233,25 +233,15 @@ func (a *askedCounts) largest() int64 {
 }
 
 // roomToWait reports whether a request may join its lines. owner is nil for a new one-shot
-// session. From level 1 on, a request counts as many times as it has members, since its end
-// costs that much.
+// session. A request counts as its members, since its end costs that much.
 func (m *Machine) roomToWait(owner *session, asked *request, result *Result) bool {
-	all, more := m.requests.live, 0
-	if m.bounded() {
-		all, more = m.members, len(asked.members)-1
-	}
+	all, more := m.members, len(asked.members)-1
 	if !m.roomToHold(owner, asked, result) || !within(int64(all+more), m.limits.Waiting, RuleWaiting, result) ||
 		!m.ownerHasRoom(owner, owned{waiting: int64(len(asked.members))}, result) {
 		return false
 	}
-	if owner != nil {
-		own := owner.requests.length()
-		if m.bounded() {
-			own = int(owner.members)
-		}
-		if !within(int64(own+more), m.limits.SessionWaiting, RuleSessionWaits, result) {
-			return false
-		}
+	if owner != nil && !within(int64(owner.members)+int64(more), m.limits.SessionWaiting, RuleSessionWaits, result) {
+		return false
 	}
 	for _, want := range asked.members {
 		s := m.semaphores.at(want.semaphore)

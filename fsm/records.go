@@ -20,7 +20,7 @@ type semaphore struct {
 	level    *int32 // immutable
 	metadata []Pair // immutable
 	modified uint64 // index of the last entry that changed permits, offset, leases or waiters
-	version  uint64 // of permits, level and metadata: starts at 1, rises at each change; 0 if made at level 0
+	version  uint64 // of permits, level and metadata: starts at 1, rises at each change
 	owner    string // the identity that made it, which has a share of the names
 
 	// line is derived: its waiting requests, nil while there is none. It belongs to the live
@@ -132,7 +132,7 @@ type notice struct {
 	count     int64 // it is due when so much is available and the line is empty
 	dueMS     int64 // when it became due, in cluster time; 0 before that
 	due       bool
-	endsMS    int64 // when it ends unless it is due by then, in cluster time; 0: never, if made at level 0
+	endsMS    int64 // when it ends unless it is due by then, in cluster time
 	owner     string
 
 	inSemaphore links // derived

@@ -177,9 +177,6 @@ func (b *builder) record(tag byte) error {
 
 // findUnserved finds the heads that the last entry left over.
 func (b *builder) findUnserved() {
-	if !b.m.bounded() {
-		return
-	}
 	b.m.names.Scan(func(_ string, r ref) bool {
 		if line := b.m.semaphores.at(r).line; line != nil {
 			if place, head, _ := line.Min(); b.m.servable(b.m.requests.at(head)) >= 0 {

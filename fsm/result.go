@@ -33,9 +33,9 @@ const (
 	MixedLevels      Code = 22 // the semaphores of an "all" request differ in level
 	PermitsRequired  Code = 23 // a new semaphore needs permits
 	NothingReady     Code = 24 // deliver: no entry of the wait list is ready, see Found
-	VersionMismatch  Code = 25 // the command names another version, see Version; level 1
-	Over             Code = 26 // the lease that this key was granted is over; level 1
-	ItemDiffers      Code = 27 // an item is not as the command needs it, see Rule; level 4
+	VersionMismatch  Code = 25 // the command names another version, see Version
+	Over             Code = 26 // the lease that this key was granted is over
+	ItemDiffers      Code = 27 // an item is not as the command needs it, see Rule
 	codeCount             = 28
 )
 
@@ -68,11 +68,11 @@ const (
 	RuleKeys          Rule = 10 // limit: idempotency keys
 	RuleWaitList      Rule = 11 // limit: how many entries in one wait list
 	RuleNotices       Rule = 12 // limit: how many notices
-	RuleOwnerKeys     Rule = 13 // limit: one owner's idempotency keys; level 1
-	RuleOwnerSessions Rule = 14 // limit: one owner's sessions, see OwnerLimits; level 2
-	RuleOwnerLeases   Rule = 15 // limit: one owner's leases; level 2
-	RuleOwnerWaiting  Rule = 16 // limit: one owner's waiting requests; level 2
-	RuleItems         Rule = 17 // limit: how many items and shades; this and the next ones since level 4
+	RuleOwnerKeys     Rule = 13 // limit: one owner's idempotency keys
+	RuleOwnerSessions Rule = 14 // limit: one owner's sessions, see OwnerLimits
+	RuleOwnerLeases   Rule = 15 // limit: one owner's leases
+	RuleOwnerWaiting  Rule = 16 // limit: one owner's waiting requests
+	RuleItems         Rule = 17 // limit: how many items and shades
 	RuleItemBytes     Rule = 18 // limit: bytes of items
 	RuleSessionItems  Rule = 19 // limit: how many items one session holds
 	RuleVersion       Rule = 20 // item-differs: it has another version
@@ -81,7 +81,7 @@ const (
 	RuleDelay         Rule = 23 // item-differs: no session acquires it yet, see DelayMS
 	RuleNotHolder     Rule = 24 // item-differs: the session does not hold it
 
-	// What all share has shares, see withinShare; level 4.
+	// What all share has shares, see withinShare.
 	RuleOwnerSemaphores Rule = 25 // limit: how many semaphores one owner made
 	RuleOwnerNotices    Rule = 26 // limit: one owner's notices, in all or for one semaphore
 	RuleOwnerItems      Rule = 27 // limit: one owner's items
@@ -110,7 +110,7 @@ type Result struct {
 	Created  bool // a new semaphore, session or item was made
 	Found    bool // end, release, delete: the session, lease, semaphore or item was there
 	OneShot  bool // Session ends with its last lease or request
-	TookOver bool // the caller has become the owner of the session, which had none; level 3
+	TookOver bool // the caller has become the owner of the session, which had none
 
 	Session    uint64
 	TTLMS      int64 // the session's ttl
@@ -120,7 +120,7 @@ type Result struct {
 	Position int64  // of the request in its (first) line, from 1
 
 	Epoch   uint64 // of the semaphore
-	Version uint64 // of its settings: put, create and VersionMismatch; level 1. Of an item, or of the change that opened a session; level 4
+	Version uint64 // of its settings: put, create and VersionMismatch. Of an item, or of the change that opened a session
 	Granted int64  // down: permits taken
 	Value   int64  // up, down, set: available after the grants that it caused; item-delete-all: items deleted
 
@@ -134,7 +134,7 @@ type Result struct {
 	// Set in refusals, to explain them.
 	Subject     string // the semaphore that the refusal is about
 	Rule        Rule
-	Limit       int64  // of the owner, for its rules; level 2
+	Limit       int64  // of the owner, for its rules
 	Reason      string // the operator's, for Revoked
 	Asked       int64  // the count asked
 	Holding     int64  // the count held or requested before
@@ -145,7 +145,7 @@ type Result struct {
 	Level       *int32 // of the semaphore asked for
 	LowestLevel *int32 // the lowest level held, or the level of the waiting request
 
-	// Of items, from level 4 on.
+	// Of items.
 	Locks   uint64 // how often a session acquired the item while no session held it
 	DelayMS int64  // RuleDelay: the time left
 	More    bool   // item-delete-all: others are left
@@ -194,9 +194,9 @@ const (
 	EffectNoticeDue      EffectKind = 11 // a notice is to be delivered: Place is its id
 	EffectSessionRenewed EffectKind = 12 // another ttl or deadline: TTLMS, DeadlineMS
 	EffectListLeft       EffectKind = 13 // an entry left a wait list, delivered or removed
-	EffectNoticeEnded    EffectKind = 14 // a notice did not become due in time: Place is its id; level 1
-	EffectItemChanged    EffectKind = 15 // an item was made or changed, see Cause: Item, Version, Session holds it; level 4
-	EffectItemDeleted    EffectKind = 16 // an item was deleted, see Cause: Item, Version of the delete, Session held it; level 4
+	EffectNoticeEnded    EffectKind = 14 // a notice did not become due in time: Place is its id
+	EffectItemChanged    EffectKind = 15 // an item was made or changed, see Cause: Item, Version, Session holds it
+	EffectItemDeleted    EffectKind = 16 // an item was deleted, see Cause: Item, Version of the delete, Session held it
 )
 
 // String returns the stable name of the kind.
@@ -232,8 +232,8 @@ type Effect struct {
 	Metadata   []Pair // created, changed, a session opened; immutable
 	Reason     string
 	Trace      string // granted: of the command that caused it
-	Item       string // its name; level 4
-	Version    uint64 // of an item; level 4
+	Item       string // its name
+	Version    uint64 // of an item
 }
 
 // AppliedCommand is one command of an entry with its result.

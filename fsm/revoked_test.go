@@ -4,7 +4,7 @@ import "testing"
 
 // TestRevokedIsBounded: the 100,001st pushes out the first.
 func TestRevokedIsBounded(t *testing.T) {
-	m := NewAtLevel(FeatureLevel)
+	m := New()
 	m.orders = maxRevoked
 	for i := range uint64(maxRevoked) {
 		m.fileRevoked(revoked{session: 1000 + i, epoch: 1, order: i + 1})
@@ -24,18 +24,5 @@ func TestRevokedIsBounded(t *testing.T) {
 	}
 	if err := m.check(); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestRevokedBelowItsLevel: a cluster at level 0 still restores revoked leases.
-func TestRevokedBelowItsLevel(t *testing.T) {
-	m := NewAtLevel(0)
-	got := m.Apply(1, EncodeEntry(0, encodeAll([]modelCommand{{command: CreateSemaphore{Name: "a", Permits: 1}},
-		{command: OpenSession{Session: 1, TTLMS: 1000}}, {command: Acquire{Session: 1, Name: "a", Count: 1, TTLMS: KeepTTL}},
-		{command: RevokeLease{Session: 1, Name: "a"}}, {command: EndSession{Session: 1}},
-		{command: RestoreSession{Session: 1, TTLMS: 1000, Leases: []Want{{"a", 1}}}},
-	})))
-	if r := got.Commands[5].Result; r.Code != OK || m.revoked.live != 0 {
-		t.Errorf("%s, %d remembered", show(r), m.revoked.live)
 	}
 }

@@ -32,8 +32,8 @@ func parseCommand(t *testing.T, d *datadriven.TestData, text string) (Command, E
 	}
 	framed := Envelope{Key: l.options["key"], Owner: l.options["owner"], Limits: l.ownerLimits(), Trace: l.options["trace"]}
 	switch l.words[0] {
-	case "reign":
-		return l.reign(), framed
+	case "start-term":
+		return l.startTerm(), framed
 	case "raise-level":
 		return RaiseLevel{Level: uint32(l.count(1))}, framed
 	case "notice-done":
@@ -47,7 +47,7 @@ func parseCommand(t *testing.T, d *datadriven.TestData, text string) (Command, E
 	return l.sessionCommand(), framed
 }
 
-func (l *scriptLine) reign() Command {
+func (l *scriptLine) startTerm() Command {
 	limits := DefaultLimits()
 	limits.Semaphores = l.number("semaphores", limits.Semaphores)
 	limits.Sessions = l.number("sessions", limits.Sessions)

@@ -24,7 +24,7 @@ func TestScripts(t *testing.T) {
 	}
 	for _, path := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			s := &script{m: NewAtLevel(FeatureLevel)}
+			s := &script{m: New()}
 			datadriven.RunTest(t, path, s.run)
 		})
 	}
@@ -39,21 +39,17 @@ func TestScriptsAcrossRestores(t *testing.T) {
 	}
 	for _, path := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			s := &script{m: NewAtLevel(FeatureLevel), restores: true}
+			s := &script{m: New(), restores: true}
 			datadriven.RunTest(t, path, s.run)
 		})
 	}
 }
 
 // TestEveryOperationHasItsScript keeps the rule that an operation is one file,
-// one row and one script. Both files have the operation's name in the log, except
-// those of StartTerm, whose name in the log is older.
+// one row and one script. Both files have the operation's name in the log.
 func TestEveryOperationHasItsScript(t *testing.T) {
 	for op := OpStartTerm; op < opCount; op++ {
 		name := strings.ReplaceAll(op.String(), "-", "_")
-		if op == OpStartTerm {
-			name = "start_term"
-		}
 		for _, path := range []string{"op_" + name + ".go", "testdata/" + name + ".txt"} {
 			if _, err := os.Stat(path); err != nil {
 				t.Errorf("operation %v: %v", op, err)
@@ -84,13 +80,6 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			return fmt.Sprintln(s.m.ItemsIndex(strings.Trim(args[1].Key, "-")))
 		}
 		return fmt.Sprintln(s.m.ItemIndex(d.CmdArgs[0].Key))
-	case "level": // at the beginning, below that of the program
-		level, err := strconv.ParseUint(d.CmdArgs[0].Key, 10, 32)
-		if err != nil {
-			d.Fatalf(t, "%v", err)
-		}
-		s.m = NewAtLevel(uint32(level))
-		return ""
 	case "budget": // of each entry from now on
 		d.ScanArgs(t, "ended", &s.m.budget.ended)
 		d.ScanArgs(t, "served", &s.m.budget.served)

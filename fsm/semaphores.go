@@ -76,7 +76,7 @@ func (m *Machine) createSemaphore(name string, permits int64, level *int32, meta
 	if int64(len(m.byName)) >= m.limits.Semaphores {
 		return Result{Code: LimitReached, Rule: RuleSemaphores, Subject: name}
 	}
-	owner, refusal := m.sharer(), Result{Subject: name}
+	owner, refusal := m.caller.Owner, Result{Subject: name}
 	if !m.withinShare(m.owned[owner].semaphores, 1, m.limits.Semaphores, RuleOwnerSemaphores, &refusal) {
 		return refusal
 	}
@@ -92,11 +92,9 @@ func (m *Machine) createSemaphore(name string, permits int64, level *int32, meta
 	return Result{Code: OK, Created: true, Epoch: m.epochs, Version: view.Version, Semaphore: &view}
 }
 
-// settingsMoved counts a change of a semaphore's settings, from level 1 on.
+// settingsMoved counts a change of a semaphore's settings.
 func (m *Machine) settingsMoved(r ref) {
-	if m.feature >= 1 {
-		m.semaphores.mut(r).version++
-	}
+	m.semaphores.mut(r).version++
 }
 
 // changed records the present permits, offset, level and metadata of a semaphore as an

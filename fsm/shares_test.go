@@ -9,7 +9,7 @@ import (
 // TestSharesOfOwners: an identity may fill half of what all share, and no more; another one, and
 // a caller without identity, go on. The counts follow each record, also into a restored machine.
 func TestSharesOfOwners(t *testing.T) {
-	m, index := NewAtLevel(FeatureLevel), uint64(0)
+	m, index := New(), uint64(0)
 	apply := func(owner string, commands ...Command) (last Result) {
 		index++
 		var entry [][]byte

@@ -16,9 +16,8 @@ import (
 // by token, requests by place, ended sessions and keys by order), so that equal states give
 // equal bytes on every node.
 const (
-	snapshotMagic    = "SIGNALBX"
-	snapshotVersion0 = 1 // of feature level 0, which is not written
-	snapshotVersion  = 2
+	snapshotMagic   = "SIGNALBX"
+	snapshotVersion = 1
 )
 
 // The sections. A tag is never used again for another section.
@@ -33,10 +32,10 @@ const (
 	sectionKeys       = 7
 	sectionEntries    = 8
 	sectionNotices    = 9
-	sectionMarks      = 10 // level 1
-	sectionRevoked    = 11 // level 1
-	sectionItems      = 12 // level 4
-	sectionFolders    = 13 // level 4
+	sectionMarks      = 10
+	sectionRevoked    = 11
+	sectionItems      = 12
+	sectionFolders    = 13
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -99,15 +98,11 @@ func (f *Frozen) writeRecords(s *snapshotWriter) {
 	writeTable(s, sectionRequests, &f.requests, func(r *request) uint64 { return r.place }, f.encodeRequest)
 	writeTable(s, sectionNotices, &f.notices, func(r *notice) uint64 { return r.place }, (*encoder).notice)
 	writeTable(s, sectionEnded, &f.ended, func(r *ended) uint64 { return r.order }, (*encoder).ended)
-	if f.feature >= 1 {
-		s.section(sectionMarks, f.marks.length)
-		f.marks.each(func(v *mark) { s.record(func(e *encoder) { e.mark(v) }) })
-		writeTable(s, sectionRevoked, &f.revoked, func(r *revoked) uint64 { return r.order }, (*encoder).revoked)
-	}
-	if f.feature >= ItemsLevel {
-		writeTable(s, sectionItems, &f.items, func(r *item) uint64 { return r.created }, f.encodeItem)
-		writeTable(s, sectionFolders, &f.folders, func(r *folder) uint64 { return r.order }, (*encoder).folder)
-	}
+	s.section(sectionMarks, f.marks.length)
+	f.marks.each(func(v *mark) { s.record(func(e *encoder) { e.mark(v) }) })
+	writeTable(s, sectionRevoked, &f.revoked, func(r *revoked) uint64 { return r.order }, (*encoder).revoked)
+	writeTable(s, sectionItems, &f.items, func(r *item) uint64 { return r.created }, f.encodeItem)
+	writeTable(s, sectionFolders, &f.folders, func(r *folder) uint64 { return r.order }, (*encoder).folder)
 }
 
 // writeTable writes the records of a table as a section, in the order of their keys.
@@ -137,11 +132,7 @@ func (s *snapshotWriter) raw(buf []byte) {
 // header writes the format version and the feature level at which all records are encoded.
 func (s *snapshotWriter) header(level uint32) {
 	s.e.feature = level
-	if level == 0 {
-		s.raw([]byte{snapshotVersion0})
-	} else {
-		s.raw(binary.AppendUvarint([]byte{snapshotVersion}, uint64(level)))
-	}
+	s.raw(binary.AppendUvarint([]byte{snapshotVersion}, uint64(level)))
 }
 
 func (s *snapshotWriter) section(tag byte, records int) {
@@ -171,11 +162,7 @@ type snapshotReader struct {
 
 // header reads the rest of the header, behind the format version.
 func (s *snapshotReader) header(version byte) error {
-	switch version {
-	case snapshotVersion0:
-		return nil
-	case snapshotVersion:
-	default:
+	if version != snapshotVersion {
 		return fmt.Errorf("format version %d, this program knows %d", version, snapshotVersion)
 	}
 	level, err := binary.ReadUvarint(s)

@@ -14,15 +14,11 @@ func (e *encoder) state(s *state) {
 	e.uint(s.orders)
 	e.limits(s.limits)
 	e.buf = append(e.buf, s.hash[:]...)
-	if e.feature >= 1 {
-		e.buf = append(e.buf, s.cluster[:]...)
-	}
-	if e.feature >= ItemsLevel {
-		e.uint(s.changes)
-		e.uint(s.itemChange)
-		e.uint(s.sessionChange)
-		e.uint(s.jumped)
-	}
+	e.buf = append(e.buf, s.cluster[:]...)
+	e.uint(s.changes)
+	e.uint(s.itemChange)
+	e.uint(s.sessionChange)
+	e.uint(s.jumped)
 }
 
 func (d *decoder) state() state {
@@ -30,12 +26,8 @@ func (d *decoder) state() state {
 		places: d.Uint(), epochs: d.Uint(), orders: d.Uint(), limits: d.limits()}
 	copy(s.hash[:], d.Bytes(uint64(len(s.hash))))
 	s.feature = d.feature
-	if d.feature >= 1 {
-		copy(s.cluster[:], d.Bytes(uint64(len(s.cluster))))
-	}
-	if d.feature >= ItemsLevel {
-		s.changes, s.itemChange, s.sessionChange, s.jumped = d.Uint(), d.Uint(), d.Uint(), d.Uint()
-	}
+	copy(s.cluster[:], d.Bytes(uint64(len(s.cluster))))
+	s.changes, s.itemChange, s.sessionChange, s.jumped = d.Uint(), d.Uint(), d.Uint(), d.Uint()
 	return s
 }
 
@@ -48,22 +40,15 @@ func (e *encoder) semaphore(s *semaphore) {
 	e.level(s.level)
 	e.pairs(s.metadata)
 	e.uint(s.modified)
-	if e.feature >= 1 {
-		e.uint(s.version)
-		e.bool(s.deleted)
-		e.bool(s.shrunk)
-	}
-	e.owner(s.owner)
+	e.uint(s.version)
+	e.bool(s.deleted)
+	e.bool(s.shrunk)
+	e.string(s.owner)
 }
 
 func (d *decoder) semaphore() semaphore {
-	s := semaphore{name: d.Text(), epoch: d.Uint(), permits: d.Int(), offset: d.Int(), held: d.Int(),
-		level: d.level(), metadata: d.pairs(), modified: d.Uint()}
-	if d.feature >= 1 {
-		s.version, s.deleted, s.shrunk = d.Uint(), d.Bool(), d.Bool()
-	}
-	s.owner = d.owner()
-	return s
+	return semaphore{name: d.Text(), epoch: d.Uint(), permits: d.Int(), offset: d.Int(), held: d.Int(), level: d.level(),
+		metadata: d.pairs(), modified: d.Uint(), version: d.Uint(), deleted: d.Bool(), shrunk: d.Bool(), owner: d.Text()}
 }
 
 func (e *encoder) session(s *session) {
@@ -76,12 +61,8 @@ func (e *encoder) session(s *session) {
 	e.bool(s.leased)
 	e.uint(s.first)
 	e.uint(s.delivered)
-	if e.feature >= 1 {
-		e.string(s.owner)
-	}
-	if e.feature >= ItemsLevel {
-		e.terms(s.terms)
-	}
+	e.string(s.owner)
+	e.terms(s.terms)
 }
 
 // terms appends one byte for a session that open-holder did not open.
@@ -102,29 +83,10 @@ func (d *decoder) terms() *terms {
 	return &terms{about: d.Text(), deletes: d.Bool(), delayMS: d.Int(), made: d.Uint()}
 }
 
-// owner appends the owner of a record of what all share.
-func (e *encoder) owner(owner string) {
-	if e.feature >= ItemsLevel {
-		e.string(owner)
-	}
-}
-
-func (d *decoder) owner() string {
-	if d.feature < ItemsLevel {
-		return ""
-	}
-	return d.Text()
-}
-
 func (d *decoder) session() session {
 	s := session{id: d.Uint(), ttlMS: d.Int(), deadlineMS: d.Int(), metadata: d.pairs(), oneShot: d.Bool(),
 		keep: d.Bool(), leased: d.Bool(), first: d.Uint(), delivered: d.Uint()}
-	if d.feature >= 1 {
-		s.owner = d.Text()
-	}
-	if d.feature >= ItemsLevel {
-		s.terms = d.terms()
-	}
+	s.owner, s.terms = d.Text(), d.terms()
 	return s
 }
 
@@ -213,10 +175,8 @@ func (e *encoder) notice(n *notice) {
 	e.int(n.count)
 	e.bool(n.due)
 	e.int(n.dueMS)
-	if e.feature >= 1 {
-		e.int(n.endsMS)
-	}
-	e.owner(n.owner)
+	e.int(n.endsMS)
+	e.string(n.owner)
 }
 
 func (b *builder) notice(d *decoder) notice {
@@ -224,10 +184,8 @@ func (b *builder) notice(d *decoder) notice {
 	exists := d.Bool()
 	n.name, n.epoch, n.url, n.count = d.Text(), d.Uint(), d.Text(), d.Int()
 	n.due, n.dueMS = d.Bool(), d.Int()
-	if d.feature >= 1 {
-		n.endsMS = d.Int()
-	}
-	n.owner = d.owner()
+	n.endsMS = d.Int()
+	n.owner = d.Text()
 	if exists {
 		if n.semaphore = b.epochs[n.epoch]; n.semaphore == 0 {
 			d.Fail()
@@ -242,17 +200,11 @@ func (e *encoder) ended(g *ended) {
 	e.int(g.atMS)
 	e.byte(byte(g.cause))
 	e.string(g.reason)
-	if e.feature >= 1 {
-		e.string(g.owner)
-	}
+	e.string(g.owner)
 }
 
 func (d *decoder) ended() ended {
-	g := ended{id: d.Uint(), order: d.Uint(), atMS: d.Int(), cause: Cause(d.Byte()), reason: d.Text()}
-	if d.feature >= 1 {
-		g.owner = d.Text()
-	}
-	return g
+	return ended{id: d.Uint(), order: d.Uint(), atMS: d.Int(), cause: Cause(d.Byte()), reason: d.Text(), owner: d.Text()}
 }
 
 func (e *encoder) key(k *key) {
@@ -264,9 +216,7 @@ func (e *encoder) key(k *key) {
 	e.uint(k.session)
 	e.string(k.result)
 	e.int(k.reserved)
-	if e.feature >= 1 {
-		e.string(k.owner)
-	}
+	e.string(k.owner)
 }
 
 func (e *encoder) mark(v *mark) {
@@ -283,10 +233,7 @@ func (d *decoder) mark() (v mark) {
 func (d *decoder) key() key {
 	k := key{keyName: keyName{text: d.Text()}, order: d.Uint(), atMS: d.Int()}
 	copy(k.fingerprint[:], d.Bytes(uint64(len(k.fingerprint))))
-	k.place, k.session, k.result, k.reserved = d.Uint(), d.Uint(), d.Text(), d.Int()
-	if d.feature >= 1 {
-		k.owner = d.Text()
-	}
+	k.place, k.session, k.result, k.reserved, k.owner = d.Uint(), d.Uint(), d.Text(), d.Int(), d.Text()
 	return k
 }
 
@@ -302,7 +249,7 @@ func (f *Frozen) encodeItem(e *encoder, i *item) {
 	e.string(i.name)
 	e.uint(i.created)
 	e.int(i.delayMS)
-	e.owner(i.owner)
+	e.string(i.owner)
 	e.bool(i.shade)
 	if i.shade {
 		return
@@ -318,7 +265,7 @@ func (f *Frozen) encodeItem(e *encoder, i *item) {
 }
 
 func (b *builder) item(d *decoder) item {
-	i := item{name: d.Text(), created: d.Uint(), delayMS: d.Int(), owner: d.owner(), shade: d.Bool()}
+	i := item{name: d.Text(), created: d.Uint(), delayMS: d.Int(), owner: d.Text(), shade: d.Bool()}
 	if i.shade {
 		return i
 	}

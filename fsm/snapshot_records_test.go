@@ -47,7 +47,7 @@ func (l *stampedLog) restored() *stampedLog {
 
 // manyRecords returns a machine whose snapshot has several records in each section.
 func manyRecords(t *testing.T) *Machine {
-	l := &stampedLog{t: t, m: NewAtLevel(FeatureLevel)}
+	l := &stampedLog{t: t, m: New()}
 	l.do("", CreateSemaphore{Name: "a", Permits: 1}, CreateSemaphore{Name: "b", Permits: 1}, CreateSemaphore{Name: "c", Permits: 9})
 	for id := range uint64(9) {
 		l.do("", OpenSession{Session: id + 1, TTLMS: MaxTTLMS})
@@ -169,7 +169,7 @@ func TestFlippedBitsOfASnapshot(t *testing.T) {
 // TestRestoredKeysAreForgotten: keys of each kind live as long after a restore as without it, and
 // so do their marks and the memories of ended sessions.
 func TestRestoredKeysAreForgotten(t *testing.T) {
-	l := &stampedLog{t: t, m: NewAtLevel(FeatureLevel)}
+	l := &stampedLog{t: t, m: New()}
 	l.do("", CreateSemaphore{Name: "a", Permits: 1}, CreateSemaphore{Name: "b", Permits: 1},
 		OpenSession{Session: 1, TTLMS: MaxTTLMS}, OpenSession{Session: 2, TTLMS: 1})
 	l.do("plain", Up{Name: "b", Count: 1})

@@ -80,7 +80,7 @@ func (m *Machine) Succeed(by Succession) error {
 	}
 	m.hash = sum128(m.hash[:], own.hash[:], fmt.Appendf(nil, "%d %d %v", by.Index, m.nowMS, by.EndSessions))
 	m.cluster, m.limits = own.cluster, own.limits
-	m.raise(own.feature)
+	m.feature = max(m.feature, own.feature)
 	m.index, m.term, m.leader = by.Index, own.term, ""
 	epochs := own.epochs
 	for _, counter := range []struct{ to, from *uint64 }{
@@ -88,18 +88,16 @@ func (m *Machine) Succeed(by Succession) error {
 	} {
 		*counter.to = max(*counter.to, *counter.from) + succeededJump
 	}
-	if m.feature >= ItemsLevel {
-		m.jumpChanges(max(m.changes, own.changes) - m.changes + succeededJump)
-		changeEach(&m.items, func(i *item) {
-			if !i.shade {
-				i.version = m.changes
-			}
-		})
-	}
+	m.jumpChanges(max(m.changes, own.changes) - m.changes + succeededJump)
+	changeEach(&m.items, func(i *item) {
+		if !i.shade {
+			i.version = m.changes
+		}
+	})
 	m.orders = max(m.orders, own.orders)
 	changeEach(&m.semaphores, func(s *semaphore) {
 		s.modified = m.index
-		if s.epoch <= epochs && m.bounded() {
+		if s.epoch <= epochs {
 			s.version += succeededJump
 		}
 	})
@@ -164,9 +162,7 @@ func (m *Machine) moveTime(nowMS int64) error {
 		if n.due {
 			move(&n.dueMS)
 		}
-		if n.endsMS != 0 {
-			move(&n.endsMS)
-		}
+		move(&n.endsMS)
 	})
 	changeEach(&m.keys, func(k *key) {
 		m.countKey(k, -1)

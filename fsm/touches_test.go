@@ -86,7 +86,7 @@ func touchCases() []touchCase {
 func TestCommandsTouchFewRecords(t *testing.T) {
 	for _, c := range touchCases() {
 		t.Run(c.name, func(t *testing.T) {
-			l := &loader{m: NewAtLevel(FeatureLevel)}
+			l := &loader{m: New()}
 			c.fill(l)
 			l.flush()
 			entry := EncodeEntry(0, [][]byte{Envelope{Key: c.key}.Encode(c.command)})
@@ -107,7 +107,7 @@ func TestCommandsTouchFewRecords(t *testing.T) {
 // at all heads that are left over.
 func TestHeadsLeftOverAreNotWalkedThrough(t *testing.T) {
 	const lines, served = 10_000, 16
-	l := &loader{m: NewAtLevel(FeatureLevel)}
+	l := &loader{m: New()}
 	l.open(2)
 	l.add(Renew{Renewals: []Renewal{{1, 1000}}})
 	limits := DefaultLimits()
@@ -144,7 +144,7 @@ func TestHeadsLeftOverAreNotWalkedThrough(t *testing.T) {
 // these heads.
 func TestHeadsThatCantBeGrantedAreNotLeftOver(t *testing.T) {
 	const lines, due, served = 4000, 200, 16
-	l := &loader{m: NewAtLevel(FeatureLevel)}
+	l := &loader{m: New()}
 	l.full(1)
 	l.openMore(due + 1)
 	l.line(due + 1)
@@ -183,10 +183,10 @@ func fullEntries() []fullEntry {
 	waits := func(l *loader) { l.full(64); l.openMore(EntryWeight) }
 	list := func(i int) Command { return AcquireMany{Session: uint64(i) + 1, Wants: wants(0), Mode: All} }
 	return []fullEntry{
-		{worstCase{name: "releases of requests for which 1,024 keys wait", commands: requests,
+		{worstCase{name: "releases of requests for which 1,024 keys wait", unowned: true, commands: requests,
 			fill:    func(l *loader) { l.full(4); l.keyed(requests * maxRequestKeys) },
 			command: func(i int) Command { return Release{Session: uint64(i/4) + 2, Name: nameOf(i % 4)} }}, 150_000},
-		{worstCase{name: "lists asked for again after a delete, 1,024 keys for each", commands: 2 + requests,
+		{worstCase{name: "lists asked for again after a delete, 1,024 keys for each", unowned: true, commands: 2 + requests,
 			fill: func(l *loader) { l.full(1); l.keyedLists(requests * maxRequestKeys) }, command: again}, 150_000},
 		{worstCase{name: "ups that serve requests for which 1,024 keys wait", commands: 4,
 			fill:    func(l *loader) { l.full(4); l.keyed(requests * maxRequestKeys) },
@@ -233,15 +233,15 @@ func fullEntries() []fullEntry {
 			}
 			return c
 		}}, 15_000},
-		{worstCase{name: "revocations that end a session with 1,024 keys", fill: func(l *loader) { l.oneShots(16, maxRequestKeys) },
+		{worstCase{name: "revocations that end a session with 1,024 keys", unowned: true, fill: func(l *loader) { l.oneShots(16, maxRequestKeys) },
 			commands: 16, command: func(i int) Command {
 				return RevokeLease{Session: uint64(i) + 2, Name: nameOf(2 + i)}
 			}}, 15_000},
-		{worstCase{name: "a delete of all items", level: ItemsLevel, fill: func(l *loader) { l.open(1); l.items(30_000) },
+		{worstCase{name: "a delete of all items", fill: func(l *loader) { l.open(1); l.items(30_000) },
 			command: func(int) Command { return ItemDeleteAll{} }}, 12 * maxDeletedAtOnce},
-		{worstCase{name: "ends of sessions with 4,096 items", level: ItemsLevel, fill: func(l *loader) { l.itemHolders(3) }, commands: 3,
+		{worstCase{name: "ends of sessions with 4,096 items", fill: func(l *loader) { l.itemHolders(3) }, commands: 3,
 			command: func(i int) Command { return EndSession{Session: uint64(i) + 1} }}, 40 * maxSessionItems},
-		{worstCase{name: "a tick with 20,480 shades that are due", level: ItemsLevel, fill: func(l *loader) { l.shades(5 * maxSessionItems) },
+		{worstCase{name: "a tick with 20,480 shades that are due", fill: func(l *loader) { l.shades(5 * maxSessionItems) },
 			commands: -1, stampMS: 2_000}, 4 * maxShadesDropped},
 	}
 }
@@ -251,7 +251,7 @@ func fullEntries() []fullEntry {
 func TestFullEntriesTouchFewRecords(t *testing.T) {
 	for _, w := range fullEntries() {
 		t.Run(w.name, func(t *testing.T) {
-			l := &loader{m: NewAtLevel(max(w.level, LimitsLevel))}
+			l := &loader{m: New()}
 			w.fill(l)
 			l.flush()
 			entry, commands := w.entry(l.m)
@@ -274,7 +274,7 @@ func TestFullEntriesTouchFewRecords(t *testing.T) {
 // has begun changes records on many pages, and copies each of these pages.
 func TestAnEntryAfterACopyCopiesLittle(t *testing.T) {
 	const sessions, most = 120_000, 40 << 20
-	l := &loader{m: NewAtLevel(FeatureLevel)}
+	l := &loader{m: New()}
 	l.behind(sessions)
 	l.flush()
 	l.m.Freeze()

@@ -13,7 +13,7 @@ type SemaphoreView struct {
 	Level         *int32
 	Metadata      []Pair
 	ModifiedIndex uint64
-	Version       uint64 // of permits, level and metadata; 0 below feature level 1
+	Version       uint64 // of permits, level and metadata
 	Holders       int64  // number of leases
 	Waiters       int64  // number of waiting requests
 }

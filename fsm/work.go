@@ -2,10 +2,9 @@ package fsm
 
 import (
 	"container/heap"
-	"math"
 )
 
-// budget bounds the work of one entry that the state causes, from feature level 1 on. The
+// budget bounds the work of one entry that the state causes. The
 // commands bound the work that they list. The next entries begin with the work that is left
 // over, see MoreDue and ADR 9.
 type budget struct {
@@ -24,20 +23,17 @@ type work struct {
 
 func defaultBudget() budget { return budget{ended: 2048, swept: 512, served: 2048, kept: maxEnded} }
 
-// bounded reports whether the budget is in force.
-func (m *Machine) bounded() bool { return m.feature >= 1 }
-
 // mayServe reports whether this entry may grant another request from a line.
-func (m *Machine) mayServe() bool { return !m.bounded() || m.done.served < m.budget.served }
+func (m *Machine) mayServe() bool { return m.done.served < m.budget.served }
 
 // mayEnd reports whether this entry may end more records that no command names.
-func (m *Machine) mayEnd() bool { return !m.bounded() || m.done.ended < m.budget.ended }
+func (m *Machine) mayEnd() bool { return m.done.ended < m.budget.ended }
 
 // mayEndAtOnce reports whether this entry may end another session to which a command gave a
 // deadline that has passed. A mass expiry leaves a part of the budget for these sessions,
 // so that they need not wait behind all that expired.
 func (m *Machine) mayEndAtOnce() bool {
-	return !m.bounded() || m.done.ended < max(m.budget.ended, m.done.before+m.budget.swept)
+	return m.done.ended < max(m.budget.ended, m.done.before+m.budget.swept)
 }
 
 // MoreDue reports whether work is left over that the next entry continues, with commands or
@@ -65,14 +61,12 @@ func (m *Machine) expired() bool {
 // and not yet removed is only late: it may hold, renew and be granted leases.
 func (m *Machine) expire() {
 	m.done = work{}
-	sessions, records := 0, 0
+	sessions := 0
 	for sessions < expireSessions && m.expired() {
 		first := *m.deadlines.due.at(0)
-		s := m.sessions.at(first.session)
 		sessions++
-		records += s.leases.length() + s.requests.length()
 		m.endSession(first.session, CauseExpired, "")
-		if !m.mayEnd() || !m.bounded() && records >= expireRecords {
+		if !m.mayEnd() {
 			break
 		}
 	}
@@ -165,7 +159,7 @@ func (m *Machine) endImpossible(r ref, limit int) bool {
 	for {
 		s := m.semaphores.at(r)
 		left := s.line != nil && s.line.asked.largest() > s.full()
-		if s.shrunk != left && m.bounded() {
+		if s.shrunk != left {
 			m.semaphores.mut(r).shrunk = left
 			if left {
 				m.unswept.Set(s.epoch, r)
@@ -183,15 +177,6 @@ func (m *Machine) endImpossible(r ref, limit int) bool {
 			m.loseMember(waiting, r, CauseNever, Never)
 		}
 	}
-}
-
-// limitOfCommand returns the value of done.ended at which a command stops ending records
-// that it does not name.
-func (m *Machine) limitOfCommand() int {
-	if m.bounded() {
-		return m.budget.ended
-	}
-	return math.MaxInt
 }
 
 // endOrphan ends a session's request for a list at once, before its turn, if deleted

@@ -15,7 +15,7 @@ type bounded struct {
 	entries int // applied without commands while more was due
 }
 
-func newBounded(t *testing.T) *bounded { return &bounded{t: t, m: NewAtLevel(FeatureLevel)} }
+func newBounded(t *testing.T) *bounded { return &bounded{t: t, m: New()} }
 
 // fill applies commands, in entries of 256, without looking at the results.
 func (b *bounded) fill(commands ...Command) {
@@ -296,7 +296,7 @@ func TestATTLOfZeroEndsBesideAMassExpiry(t *testing.T) {
 // it, share an entry.
 func TestCostOfWhatMayEndASession(t *testing.T) {
 	const leases = 1000
-	m := NewAtLevel(FeatureLevel)
+	m := New()
 	commands := []Command{CreateSemaphore{Name: "0", Permits: 1}, AcquireOnce{Name: "0", Count: 1, TTLMS: MaxTTLMS, Session: 1}}
 	for i := range leases - 1 {
 		name := fmt.Sprint(i + 1)

@@ -27,16 +27,15 @@ type worstCase struct {
 	stampMS int64
 	// refusal is how the commands end if they are refused.
 	refusal Code
-	level   uint32 // of the machine; 0: LimitsLevel, since above it owners can't share a session
-	// shared says that the sessions of the state have no owner, since several use them.
-	shared bool
+	// unowned says that the sessions and keys of the state have no owner: an owner has half of the keys at most.
+	unowned bool
 }
 
 // worstOwner frames the commands of an identity with limits that are not reached.
 var worstOwner = Envelope{Owner: strings.Repeat("o", MaxOwnerBytes), Limits: OwnerLimits{Sessions: 1 << 40, Leases: 1 << 40, Waiting: 1 << 40}}
 
 func (w *worstCase) by() Envelope {
-	if w.shared {
+	if w.unowned {
 		return Envelope{}
 	}
 	return worstOwner
@@ -80,7 +79,7 @@ func BenchmarkWorstApply(b *testing.B) {
 			commands, entries := 0, 0
 			for range b.N {
 				b.StopTimer()
-				l := &loader{m: NewAtLevel(max(w.level, LimitsLevel)), check: func(applied *Applied) { must(b, applied, Unavailable) }, by: w.by()}
+				l := &loader{m: New(), check: func(applied *Applied) { must(b, applied, Unavailable) }, by: w.by()}
 				l.add(StartTerm{Term: 1, Limits: DefaultLimits()})
 				if w.fill != nil {
 					w.fill(l)
@@ -295,7 +294,7 @@ func (l *loader) keyed(n int) {
 	for i := range n {
 		request := i / maxRequestKeys
 		ask := Acquire{Session: uint64(request/4) + 2, Name: nameOf(request % 4), Count: 1, TTLMS: KeepTTL}
-		l.addBy(Envelope{Key: "key", Owner: fmt.Sprint(i)}, ask)
+		l.addBy(Envelope{Key: fmt.Sprint("key ", i)}, ask)
 	}
 }
 
@@ -310,7 +309,7 @@ func (l *loader) oneShots(n, keys int) {
 		l.add(AcquireOnce{Name: name, Count: 1, TTLMS: MaxTTLMS, Session: session})
 		for k := range keys {
 			ask := Acquire{Session: session, Name: nameOf(k / maxRequestKeys), Count: 1, TTLMS: KeepTTL}
-			l.addBy(Envelope{Key: fmt.Sprint("key ", session), Owner: fmt.Sprint(k)}, ask)
+			l.addBy(Envelope{Key: fmt.Sprint("key ", session, " ", k)}, ask)
 		}
 	}
 }
@@ -346,7 +345,7 @@ func (l *loader) keyedLists(n int) {
 	l.openMore(n/maxRequestKeys + 2)
 	for i := range n {
 		ask := AcquireMany{Session: uint64(i/maxRequestKeys) + 2, Wants: wants(0)[:1], Mode: All}
-		l.addBy(Envelope{Key: "key", Owner: fmt.Sprint(i)}, ask)
+		l.addBy(Envelope{Key: fmt.Sprint("key ", i)}, ask)
 	}
 }
 
@@ -401,7 +400,7 @@ func (l *loader) largest(n int, lastMS int64) {
 	for i := range maxSessionKeys {
 		for s := range uint64(n) {
 			ask := Acquire{Session: s + 1, Name: nameOf(leases + lists*MaxMembers + i/maxRequestKeys), Count: 1, TTLMS: KeepTTL}
-			l.addBy(Envelope{Key: fmt.Sprint("key ", s), Owner: fmt.Sprint(i)}, ask)
+			l.addBy(Envelope{Key: fmt.Sprint("key ", s, " ", i)}, ask)
 		}
 	}
 }
@@ -418,11 +417,11 @@ func worstGiving() []worstCase {
 				l.add(AcquireMany{Session: uint64(i) + 1, Wants: wants(0), Mode: All})
 			}
 		}, command: func(i int) Command { return Release{Session: uint64(i) + 1, Name: nameOf(0)} }},
-		{name: "release/1024-keys", shared: true, fill: func(l *loader) { l.full(4); l.keyed(sized(crowdedKeys)) }, commands: sized(crowdedKeys) / maxRequestKeys,
+		{name: "release/1024-keys", unowned: true, fill: func(l *loader) { l.full(4); l.keyed(sized(crowdedKeys)) }, commands: sized(crowdedKeys) / maxRequestKeys,
 			command: func(i int) Command { return Release{Session: uint64(i/4) + 2, Name: nameOf(i % 4)} }},
-		{name: "revoke/1024-keys", shared: true, fill: func(l *loader) { l.oneShots(16, 1024) },
+		{name: "revoke/1024-keys", unowned: true, fill: func(l *loader) { l.oneShots(16, 1024) },
 			command: func(i int) Command { return RevokeLease{Session: uint64(i) + 2, Name: nameOf(2 + i)} }, commands: 16},
-		{name: "revoke/4096-keys", shared: true, fill: func(l *loader) { l.oneShots(4, 4096) },
+		{name: "revoke/4096-keys", unowned: true, fill: func(l *loader) { l.oneShots(4, 4096) },
 			command: func(i int) Command { return RevokeLease{Session: uint64(i) + 2, Name: nameOf(5 + i)} }, commands: 4},
 		{name: "end/4096-leases", fill: func(l *loader) { l.free(4096); l.holders(100, 4096) }, commands: 100,
 			command: func(i int) Command { return EndSession{Session: uint64(i) + 1} }},
@@ -433,18 +432,18 @@ func worstGiving() []worstCase {
 			l.manyOfOne(16)
 			l.add(Renew{Renewals: []Renewal{{Session: 1, TTLMS: 10_000}}})
 		}, commands: -1, stampMS: 20_000},
-		{name: "acquire-many/1024-keys-of-orphans", shared: true, fill: func(l *loader) { l.full(1); l.keyedLists(sized(crowdedKeys)) },
+		{name: "acquire-many/1024-keys-of-orphans", unowned: true, fill: func(l *loader) { l.full(1); l.keyedLists(sized(crowdedKeys)) },
 			commands: 2 + sized(crowdedKeys)/maxRequestKeys, command: again},
 		{name: "list-remove/64-of-one-name", fill: func(l *loader) { l.namesakes(EntryWeight) }, command: func(i int) Command {
 			return ListRemove{Session: uint64(i) + 1, Name: nameOf(0)}
 		}},
-		{name: "largest-sessions", shared: true, fill: func(l *loader) { l.largest(3, 20_000) }, commands: 2, stampMS: 20_000, command: func(i int) Command {
+		{name: "largest-sessions", unowned: true, fill: func(l *loader) { l.largest(3, 20_000) }, commands: 2, stampMS: 20_000, command: func(i int) Command {
 			if i == 0 {
 				return Renew{Renewals: []Renewal{{Session: 1, TTLMS: 0}}}
 			}
 			return EndSession{Session: 2}
 		}},
-		{name: "expire/largest-behind", shared: true, commands: -1, stampMS: 20_000, fill: func(l *loader) {
+		{name: "expire/largest-behind", unowned: true, commands: -1, stampMS: 20_000, fill: func(l *loader) {
 			l.largest(1, 10_060)
 			l.behind(sized(120_000))
 		}},
@@ -500,35 +499,35 @@ func (l *loader) shades(n int) {
 	}
 }
 
-// worstOfItems has the operations of level 4, beside a million items.
+// worstOfItems has the operations on items, beside a million items.
 func worstOfItems() []worstCase {
 	all := func(l *loader) { l.open(EntryWeight); l.items(sized(maxItems) - EntryWeight) }
 	return []worstCase{
-		{name: "open-holder", level: ItemsLevel, command: func(i int) Command {
+		{name: "open-holder", command: func(i int) Command {
 			return OpenHolder{Session: uint64(i) + 1, TTLMS: 30_000, DeleteItems: true}
 		}},
-		{name: "item-put/new", level: ItemsLevel, fill: all, command: func(i int) Command {
+		{name: "item-put/new", fill: all, command: func(i int) Command {
 			return ItemPut{Name: fmt.Sprint("new/", i), Value: "value"}
 		}},
-		{name: "item-put/large", level: ItemsLevel, fill: all, command: func(i int) Command {
+		{name: "item-put/large", fill: all, command: func(i int) Command {
 			return ItemPut{Name: "new", Value: strings.Repeat("x", MaxValueBytes)}
 		}},
-		{name: "item-acquire", level: ItemsLevel, fill: all, command: func(i int) Command {
+		{name: "item-acquire", fill: all, command: func(i int) Command {
 			return ItemAcquire{Name: itemName(maxSessionItems + i), Session: 2}
 		}},
-		{name: "item-release", level: ItemsLevel, fill: all, command: func(i int) Command {
+		{name: "item-release", fill: all, command: func(i int) Command {
 			return ItemRelease{Name: itemName(i), Value: "done", Session: 1}
 		}},
-		{name: "item-delete", level: ItemsLevel, fill: all, command: func(i int) Command {
+		{name: "item-delete", fill: all, command: func(i int) Command {
 			return ItemDelete{Name: itemName(i * 89)}
 		}},
-		{name: "item-delete-all", level: ItemsLevel, fill: all, command: func(int) Command {
+		{name: "item-delete-all", fill: all, command: func(int) Command {
 			return ItemDeleteAll{}
 		}},
-		{name: "end/4096-items", level: ItemsLevel, fill: func(l *loader) { l.itemHolders(3) }, command: func(i int) Command {
+		{name: "end/4096-items", fill: func(l *loader) { l.itemHolders(3) }, command: func(i int) Command {
 			return EndSession{Session: uint64(i) + 1}
 		}, commands: 3},
-		{name: "expire/4096-items", level: ItemsLevel, fill: func(l *loader) { l.itemHolders(3) }, commands: -1, stampMS: 20_000},
-		{name: "tick/40960-shades", level: ItemsLevel, fill: func(l *loader) { l.shades(10 * maxSessionItems) }, commands: -1, stampMS: 2_000},
+		{name: "expire/4096-items", fill: func(l *loader) { l.itemHolders(3) }, commands: -1, stampMS: 20_000},
+		{name: "tick/40960-shades", fill: func(l *loader) { l.shades(10 * maxSessionItems) }, commands: -1, stampMS: 2_000},
 	}
 }

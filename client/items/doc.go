@@ -9,7 +9,7 @@
 //	defer led.Resign(ctx)
 //	work, stop := led.Context(ctx) // ends when the leadership is lost
 //
-// Items need the feature level 4 of the cluster. Calls go from node to node as package client
+// Calls go from node to node as package client
 // describes, and their errors are those of that package, with some of their own.
 //
 // It imports package client and its internal packages; programs of users call it, and

@@ -76,7 +76,7 @@ func TestUnsoundBackupsAreRefused(t *testing.T) {
 		"another index":      {file(func(h *archive.Header) { h.Index++ }, content.Bytes()), archive.ErrDamaged},
 		"another cluster":    {file(func(h *archive.Header) { h.Cluster[3]++ }, content.Bytes()), archive.ErrDamaged},
 		"a newer level":      {file(func(h *archive.Header) { h.Level = fsm.FeatureLevel + 1 }, content.Bytes()), archive.ErrNewer},
-		"before any leader":  {fileOf(t, fsm.NewAtLevel(fsm.FeatureLevel)), archive.ErrDamaged},
+		"before any leader":  {fileOf(t, fsm.New()), archive.ErrDamaged},
 		"cut in the state":   {fileOf(t, good)[:150], archive.ErrCut},
 		"damaged in a chunk": {flip(fileOf(t, good), 120), archive.ErrDamaged},
 	} {
@@ -94,26 +94,6 @@ func TestUnsoundBackupsAreRefused(t *testing.T) {
 func flip(file []byte, at int) []byte {
 	file[at] ^= 1
 	return file
-}
-
-// TestBackupsOfLevel0AreRead and raised: a state of the program before levels becomes one
-// of the cluster that it is restored into.
-func TestBackupsOfLevel0AreRead(t *testing.T) {
-	old := fsm.New()
-	old.Apply(5, fsm.EncodeEntry(0, [][]byte{
-		fsm.Envelope{}.Encode(fsm.StartTerm{Term: 2, Leader: "n1", Limits: fsm.DefaultLimits()}), fsm.Envelope{}.Encode(fsm.CreateSemaphore{Name: "db", Permits: 3}),
-	}))
-	h, read, err := Read(bytes.NewReader(fileOf(t, old)))
-	if err != nil || h.Level != 0 {
-		t.Fatalf("%+v, %v", h, err)
-	}
-	own := state(7, 9)
-	if err := read.Succeed(fsm.Succession{Own: own.Standing(), Index: 20}); err != nil {
-		t.Fatal(err)
-	}
-	if view, _ := read.Semaphore("db"); view.Permits != 3 || read.FeatureLevel() != fsm.FeatureLevel || read.ClusterID() != own.ClusterID() {
-		t.Errorf("%+v at level %d in cluster %v", view, read.FeatureLevel(), read.ClusterID())
-	}
 }
 
 // FuzzRead: no bytes make Read panic, and whatever it takes is written again the same.

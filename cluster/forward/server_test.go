@@ -381,14 +381,12 @@ func TestCommandAboveTheLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leader := newTestLeader(3)
 		last := leader.index
-		old := leader.Config
-		old.Replica = replica.New(replica.Config{}) // an empty state is of level 0
-		newer := fsm.DeleteSemaphore{Name: "db", Version: fsm.Change[uint64]{Given: true, Value: 1}}
-		q := leader.Requests.Build(newer, fsm.Envelope{}, lead.ClassSingle, nil)
-		if err := NewRouter(old).CarryHere(t.Context(), leader.testTerm, q); err != outcome.ErrBelowLevel {
+		q := leader.Requests.Build(fsm.DeleteSemaphore{Name: "db"}, fsm.Envelope{}, lead.ClassSingle, nil)
+		q.Data[0]++ // the level that it names
+		if err := NewRouter(leader.Config).CarryHere(t.Context(), leader.testTerm, q); err != outcome.ErrBelowLevel {
 			t.Errorf("a local one: %v", err)
 		}
-		o, _ := openStream(t, NewServer(old), helloFrame{term: 3, origin: 7, number: 1})
+		o, _ := openStream(t, NewServer(leader.Config), helloFrame{term: 3, origin: 7, number: 1})
 		o.send(q.Data)
 		if got := o.statuses(1)[0]; got != statusBelowLevel {
 			t.Errorf("a forwarded one: status %d", got)

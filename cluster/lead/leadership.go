@@ -43,8 +43,7 @@ type Raft interface {
 // concurrent use.
 type Host interface {
 	Admission
-	// ClusterID returns the id for a state that has no id yet: that of the data folder,
-	// or a new one.
+	// ClusterID returns the id of the data folder's cluster, for a state that has no id yet.
 	ClusterID() fsm.ClusterID
 	// Jumps reports whether the counters must skip numbers that may have been given out.
 	Jumps() bool

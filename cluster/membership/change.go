@@ -199,7 +199,7 @@ func (m *Changes) Hold(ctx context.Context, level uint32) (done func(), err erro
 	return m.hold(ctx, level)
 }
 
-// hold is Hold for a level that members may lack though it is in force. All know level 0.
+// hold is Hold for a level that members may lack though it is in force; 0: it asks no member.
 func (m *Changes) hold(ctx context.Context, level uint32) (done func(), err error) {
 	_, _, done, err = m.Begin(ctx)
 	if err != nil {

@@ -148,8 +148,7 @@ func oneCluster(answers map[string]probe.Answer) (string, error) {
 }
 
 // agree returns the id with which the cluster forms, once it is the same on all
-// nodes: that of the peers that have formed, zero if they were set up by a release
-// without ids, else the one that all propose.
+// nodes: the id of the peers that have formed, else the id that all propose.
 func (f *formation) agree(found string) (fsm.ClusterID, bool) {
 	if found != "" {
 		cluster, err := fsm.ParseClusterID(found)
@@ -157,9 +156,6 @@ func (f *formation) agree(found string) (fsm.ClusterID, bool) {
 	}
 	folders := map[string]peer.ID{f.self: f.folder}
 	for id, answer := range f.answers {
-		if answer.State == probe.Formed {
-			return fsm.ClusterID{}, true
-		}
 		folder, err := folderOf(&answer)
 		if err != nil {
 			return fsm.ClusterID{}, false
@@ -176,11 +172,9 @@ func (f *formation) agree(found string) (fsm.ClusterID, bool) {
 	return cluster, true
 }
 
-// folderOf returns the id of a node's folder; zero if the node's release has no ids.
+// folderOf returns the id of a node's folder.
 func folderOf(a *probe.Answer) (id peer.ID, err error) {
-	if a.Folder != "" {
-		_, err = hex.Decode(id[:], []byte(a.Folder)) // as long as an id: see package probe
-	}
+	_, err = hex.Decode(id[:], []byte(a.Folder)) // as long as an id: see package probe
 	return id, err
 }
 

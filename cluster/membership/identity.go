@@ -48,11 +48,11 @@ func (i *identity) bind(cluster fsm.ClusterID) {
 	i.standing, i.cluster = peer.StandingBound, cluster
 }
 
-// stand sets the standing of a node without a cluster's id.
-func (i *identity) stand(s peer.Standing) {
+// standEmpty says that the node belongs to no cluster: its folder is empty.
+func (i *identity) standEmpty() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.standing, i.cluster = s, fsm.ClusterID{}
+	i.standing, i.cluster = peer.StandingEmpty, fsm.ClusterID{}
 }
 
 // bound returns the cluster's id, zero as long as it isn't known.
@@ -72,20 +72,6 @@ func (i *identity) Hello(kind peer.StreamKind, target string) peer.Hello {
 	}
 }
 
-// upgradedBit is set in the first byte of ids that a leader drew for a cluster
-// which was formed before clusters had ids, and clear in all others.
-const upgradedBit = 0x80
-
-// Upgraded reports whether a cluster was formed before clusters had ids.
-func Upgraded(id fsm.ClusterID) bool { return id[0]&upgradedBit != 0 }
-
-// DrawUpgradedID returns an id for a cluster that was formed without one.
-func DrawUpgradedID() (id fsm.ClusterID) {
-	_, _ = rand.Read(id[:]) // never fails
-	id[0] |= upgradedBit
-	return id
-}
-
 // formedID returns the id of the cluster that nodes with these folders form: each
 // of them comes to the same one, and it is as random as the folders' ids are.
 func formedID(folders map[string]peer.ID) (id fsm.ClusterID) {
@@ -94,23 +80,18 @@ func formedID(folders map[string]peer.ID) (id fsm.ClusterID) {
 		_, _ = fmt.Fprintf(sum, "%q %v\n", node, folders[node]) // never fails
 	}
 	copy(id[:], sum.Sum(nil))
-	id[0] &^= upgradedBit
 	return id
 }
 
 // The id of a recovered cluster shows from which cluster it was made: its first half is
-// that of the id before, but for upgradedBit, and its second half is this mark, a number
+// the first half of the id before, and its second half is this mark, a number
 // that is higher by one each time, and four random bytes.
 const recoveredMark = "RC"
 
-// RecoveredID draws the id of a cluster that is made of what is left of another one; zero
-// for one without an id.
+// RecoveredID draws the id of a cluster that is made of what is left of the cluster before.
 func RecoveredID(before fsm.ClusterID) (id fsm.ClusterID) {
 	_, _ = rand.Read(id[:]) // never fails
-	if before != (fsm.ClusterID{}) {
-		copy(id[:8], before[:8])
-	}
-	id[0] &^= upgradedBit
+	copy(id[:8], before[:8])
 	copy(id[8:], recoveredMark)
 	binary.BigEndian.PutUint16(id[10:], recoveries(before)+1)
 	return id
@@ -125,45 +106,22 @@ func recoveries(id fsm.ClusterID) uint16 {
 }
 
 // succeeds reports whether a cluster was made of what was left of another one, directly or
-// by further ones. Of one without an id that can't be excluded.
+// by further ones.
 func succeeds(cluster, before fsm.ClusterID) bool {
-	if before == (fsm.ClusterID{}) {
-		return recoveries(cluster) > 0
-	}
-	before[0] &^= upgradedBit
 	return bytes.Equal(cluster[:8], before[:8]) && recoveries(cluster) > recoveries(before)
 }
 
 // judge returns why a stream with these two hellos must not be, or 0. Both sides
 // come to the same verdict.
 //
-// An empty node may only probe and be probed: that is how it comes in. One that
-// does not know its cluster's id yet, since its folder is of an older release, may
-// speak with its like; a node that knows the id of such a cluster may call it, so
-// that it receives the entry with the id, but not be called by it, so that it
-// can't lead, or vote out, nodes which know better.
+// An empty node may only probe and be probed: that is how it comes in.
 func judge(kind peer.StreamKind, dialler, acceptor *peer.Hello) peer.Refusal {
-	bound, other := dialler, acceptor
-	if bound.Standing != peer.StandingBound {
-		bound, other = acceptor, dialler
-	}
+	empty := dialler.Standing == peer.StandingEmpty || acceptor.Standing == peer.StandingEmpty
 	switch {
-	case dialler.Standing == peer.StandingEmpty || acceptor.Standing == peer.StandingEmpty:
-		if kind != peer.StreamProbe {
-			return peer.RefusedKind // ordinary, while it comes in
-		}
-		return 0
-	case bound.Standing != peer.StandingBound: // both are of an older release
-		return 0
-	case other.Standing == peer.StandingBound:
-		if dialler.Cluster != acceptor.Cluster {
-			return peer.RefusedCluster
-		}
-		return 0
-	case !Upgraded(fsm.ClusterID(bound.Cluster)):
+	case empty && kind != peer.StreamProbe:
+		return peer.RefusedKind // ordinary, while it comes in
+	case !empty && dialler.Cluster != acceptor.Cluster:
 		return peer.RefusedCluster
-	case kind != peer.StreamProbe && dialler != bound:
-		return peer.RefusedUnbound
 	}
 	return 0
 }
@@ -228,10 +186,7 @@ func describeFolder(theirs *peer.Hello, admitted peer.ID) string {
 // describeMismatch explains a verdict of judge with both sides' addresses.
 func describeMismatch(reason peer.Refusal, ours *peer.Hello, ourAddress string, theirs *peer.Hello, theirAddress string) string {
 	what := "the nodes belong to different clusters"
-	switch reason {
-	case peer.RefusedUnbound:
-		what = "a node that does not know its cluster's id can't open this kind of stream"
-	case peer.RefusedKind:
+	if reason == peer.RefusedKind {
 		what = "a node with an empty folder takes no part yet"
 	}
 	return fmt.Sprintf("%s: %s, and %s", what, ours.Describe(ourAddress), theirs.Describe(theirAddress))

@@ -11,9 +11,8 @@ import (
 
 // TestJudge holds the table of who may open which stream to whom.
 func TestJudge(t *testing.T) {
-	plain, other, raised := fsm.ClusterID{1}, fsm.ClusterID{2}, fsm.ClusterID{1 | upgradedBit}
+	plain, other := fsm.ClusterID{1}, fsm.ClusterID{2}
 	empty := peer.Hello{Standing: peer.StandingEmpty}
-	old := peer.Hello{Standing: peer.StandingOld}
 	bound := func(id fsm.ClusterID) peer.Hello {
 		return peer.Hello{Standing: peer.StandingBound, Cluster: peer.ID(id)}
 	}
@@ -21,17 +20,11 @@ func TestJudge(t *testing.T) {
 		dialler, acceptor peer.Hello
 		raft, probe       peer.Refusal
 	}{
-		"the same cluster":                      {bound(plain), bound(plain), 0, 0},
-		"another cluster":                       {bound(plain), bound(other), peer.RefusedCluster, peer.RefusedCluster},
-		"an empty node calls":                   {empty, bound(plain), peer.RefusedKind, 0},
-		"an empty node is called":               {bound(plain), empty, peer.RefusedKind, 0},
-		"two empty nodes":                       {empty, empty, peer.RefusedKind, 0},
-		"two of an older release":               {old, old, 0, 0},
-		"an older one is called":                {bound(raised), old, 0, 0},
-		"an older one calls":                    {old, bound(raised), peer.RefusedUnbound, 0},
-		"an older one of another cluster":       {bound(plain), old, peer.RefusedCluster, peer.RefusedCluster},
-		"an older one of another cluster calls": {old, bound(plain), peer.RefusedCluster, peer.RefusedCluster},
-		"an older one and an empty one":         {old, empty, peer.RefusedKind, 0},
+		"the same cluster":        {bound(plain), bound(plain), 0, 0},
+		"another cluster":         {bound(plain), bound(other), peer.RefusedCluster, peer.RefusedCluster},
+		"an empty node calls":     {empty, bound(plain), peer.RefusedKind, 0},
+		"an empty node is called": {bound(plain), empty, peer.RefusedKind, 0},
+		"two empty nodes":         {empty, empty, peer.RefusedKind, 0},
 	} {
 		for kind, want := range map[peer.StreamKind]peer.Refusal{peer.StreamRaft: c.raft, peer.StreamForward: c.raft, peer.StreamProbe: c.probe} {
 			if got := judge(kind, &c.dialler, &c.acceptor); got != want {
@@ -102,18 +95,16 @@ func TestBothSidesCheckWhoIsThere(t *testing.T) {
 func TestRecoveredID(t *testing.T) {
 	formed := formedID(map[string]peer.ID{"n1": {1}})
 	for name, before := range map[string]fsm.ClusterID{
-		"formed": formed, "upgraded": DrawUpgradedID(), "without an id": {}, "that happens to have the mark": {1, 8: 'R', 'C', 7},
+		"formed": formed, "that happens to have the mark": {1, 8: 'R', 'C', 7},
 	} {
 		first := RecoveredID(before)
 		second, sibling := RecoveredID(first), RecoveredID(before)
 		switch {
-		case Upgraded(first):
-			t.Errorf("%s: nodes without an id would be taken in", name)
 		case !succeeds(first, before), !succeeds(second, before), !succeeds(second, first):
 			t.Errorf("%s: %v, %v and %v are no line", name, before, first, second)
 		case succeeds(before, first), succeeds(first, first), first == sibling, succeeds(first, sibling), succeeds(sibling, first):
 			t.Errorf("%s: %v and %v succeed too much", name, first, sibling)
-		case succeeds(first, RecoveredID(fsm.ClusterID{})), succeeds(first, fsm.ClusterID{9}), succeeds(formed, fsm.ClusterID{}):
+		case succeeds(first, fsm.ClusterID{9}):
 			t.Errorf("%s: it succeeds a stranger", name)
 		}
 	}

@@ -141,16 +141,11 @@ func (j *Joining) dialProbe(ctx context.Context, id, address string) (net.Conn, 
 
 // settle gives the identity the standing that the data folder has.
 func (j *Joining) settle() error {
-	id := j.config.Folder.ClusterID()
-	switch {
-	case j.found == probe.Empty:
-		j.identity.stand(peer.StandingEmpty)
-		return nil
-	case id == "":
-		j.identity.stand(peer.StandingOld)
+	if j.found == probe.Empty {
+		j.identity.standEmpty()
 		return nil
 	}
-	cluster, err := fsm.ParseClusterID(id)
+	cluster, err := fsm.ParseClusterID(j.config.Folder.ClusterID())
 	if err != nil {
 		return fmt.Errorf("the cluster of the data folder: %w", err)
 	}
@@ -205,13 +200,8 @@ func (j *Joining) Form(ctx context.Context) error {
 	return nil
 }
 
-// bindFolder records the cluster in which the node forms; zero: a cluster whose other
-// nodes were set up by a release without ids.
+// bindFolder records the cluster in which the node forms.
 func (j *Joining) bindFolder(cluster fsm.ClusterID) error {
-	if cluster == (fsm.ClusterID{}) {
-		j.identity.stand(peer.StandingOld)
-		return nil
-	}
 	if err := j.config.Folder.SetClusterID(cluster.String()); err != nil {
 		return err
 	}
@@ -227,36 +217,23 @@ func (j *Joining) Start(r Raft) *Members {
 	return m
 }
 
-// TermBegan follows the first entry of a term, in the apply goroutine: it may give the
-// cluster an id.
+// TermBegan follows the first entry of a term, in the apply goroutine.
 func (j *Joining) TermBegan(entry *fsm.Applied) {
-	j.bindTo(j.config.Host.ClusterID())
+	j.checkCluster(j.config.Host.ClusterID())
 	j.jumped(entry)
 }
 
 // Restored notes, in the apply goroutine, that the state was read from a snapshot.
 func (j *Joining) Restored(state *fsm.Machine, _ uint64) {
-	j.bindTo(state.ClusterID())
+	j.checkCluster(state.ClusterID())
 	j.configs.jumped()
 }
 
-// bindTo takes the cluster's id that the state has. The folder is written to only the
-// first time.
-func (j *Joining) bindTo(cluster fsm.ClusterID) {
-	bound := j.identity.bound()
-	if cluster == (fsm.ClusterID{}) || cluster == bound {
-		return
-	}
-	if bound != (fsm.ClusterID{}) {
+// checkCluster ends the node if the state is of another cluster than its folder.
+func (j *Joining) checkCluster(cluster fsm.ClusterID) {
+	if bound := j.identity.bound(); cluster != bound {
 		j.config.Host.Fatal(fmt.Errorf("the data folder belongs to cluster %v, and the state in it to cluster %v: move the folder away and start this node again, and it rejoins", bound, cluster))
-		return
 	}
-	if err := j.config.Folder.SetClusterID(cluster.String()); err != nil {
-		j.config.Host.Fatal(fmt.Errorf("note the cluster's id: %w", err))
-		return
-	}
-	j.identity.bind(cluster)
-	j.log.Info("the cluster has an id now", "cluster", cluster)
 }
 
 // Configured notes the entry of a committed configuration, in the apply goroutine.
@@ -338,10 +315,9 @@ func (j *Joining) admittedFolder(node string) (peer.ID, bool) {
 	return folder, folder != (peer.ID{}) && !m.outdated()
 }
 
-// Describe implements [probe.Host]. The members come first: a node has its cluster's id
+// Describe implements [probe.Host]. The members are read first: a node has its cluster's id
 // before it has them. In the other order a reply made while the cluster forms could
-// show a node that has formed without an id, and the node that asked would take the
-// cluster for one of a release without ids.
+// show a node that has formed, without an id.
 func (j *Joining) Describe(q *probe.Request) probe.Answer {
 	m := j.members.Load()
 	a := probe.Answer{

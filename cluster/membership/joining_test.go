@@ -277,17 +277,19 @@ func TestReadmissionBesideALiveMember(t *testing.T) {
 	})
 }
 
-// TestStateOfAnotherClusterEndsTheNode: an id is stored once, and another one is fatal.
+// TestStateOfAnotherClusterEndsTheNode: the state of another cluster is fatal.
 func TestStateOfAnotherClusterEndsTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder, host := newMemoryFolder(), &idleHost{}
 		j := joiningNode(t, memnet.New(), 1, folder, host, false)
-		j.bindTo(fsm.ClusterID{5})
-		j.bindTo(fsm.ClusterID{5})
+		if err := j.bindFolder(fsm.ClusterID{5}); err != nil {
+			t.Fatal(err)
+		}
+		j.checkCluster(fsm.ClusterID{5})
 		if folder.cluster != (fsm.ClusterID{5}).String() || len(host.fatals) != 0 {
 			t.Errorf("the folder is of cluster %s, %v", folder.cluster, host.fatals)
 		}
-		j.bindTo(fsm.ClusterID{6})
+		j.checkCluster(fsm.ClusterID{6})
 		if len(host.fatals) != 1 || j.Cluster() != (fsm.ClusterID{5}) {
 			t.Errorf("%v, cluster %v", host.fatals, j.Cluster())
 		}

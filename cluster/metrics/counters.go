@@ -22,7 +22,6 @@ type Counters struct {
 	restores  prometheus.Counter
 	named     *Semaphores
 
-	Unlimited                                       prometheus.Counter // calls without the limits of their identity
 	NoticesDelivered, NoticesFailed, NoticesGivenUp prometheus.Counter
 	// EarlyCampaigns counts those that package cluster/election began.
 	EarlyCampaigns prometheus.Counter
@@ -74,8 +73,6 @@ func New(config Config) *Counters {
 		),
 		restores: counter("snapshots_restored_total", "Snapshots that this node's state machine was restored from."),
 		named:    newSemaphores(config.Semaphores, config.State),
-
-		Unlimited: counter("calls_without_limits_total", "Calls at this node that were made without the limits of their identity, because the feature level of the cluster is below 2."),
 
 		NoticesDelivered: counter("notices_delivered_total", "Notices to callbacks that this node, as the leader, has delivered."),
 		NoticesFailed:    counter("notice_attempts_failed_total", "Attempts of this node, as the leader, to deliver a notice that failed."),
@@ -139,7 +136,7 @@ func (n *Semaphores) of(name string) *semaphore {
 // All lists the collectors of the counters.
 func (m *Counters) All() []prometheus.Collector {
 	return []prometheus.Collector{m.entries, m.commands.vec, m.effects.vec, m.released.vec, m.batches, m.waited, m.held, m.forwarded,
-		m.snapshots, m.restores, m.named, m.Unlimited, m.NoticesDelivered, m.NoticesFailed, m.NoticesGivenUp, m.EarlyCampaigns}
+		m.snapshots, m.restores, m.named, m.NoticesDelivered, m.NoticesFailed, m.NoticesGivenUp, m.EarlyCampaigns}
 }
 
 // Applied implements [replica.Sink]: it counts what an entry did.

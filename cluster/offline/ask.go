@@ -34,14 +34,16 @@ type Asked struct {
 // ask asks nodes how they are, as the node of the folder, which does not run.
 func (c Config) ask(ctx context.Context, facts *FolderReport, incarnation uint64, nodes []probe.Peer) ([]Asked, error) {
 	as := &absent{hello: peer.Hello{
-		Standing: peer.StandingOld, Incarnation: incarnation, Node: facts.Node, Address: c.address(facts.Node),
+		Standing: peer.StandingBound, Incarnation: incarnation, Node: facts.Node, Address: c.address(facts.Node),
 	}}
 	if _, err := hex.Decode(as.hello.Folder[:], []byte(facts.ID)); err != nil {
 		return nil, err
 	}
-	if id, err := fsm.ParseClusterID(facts.Cluster); err == nil {
-		as.hello.Standing, as.hello.Cluster = peer.StandingBound, peer.ID(id)
+	cluster, err := fsm.ParseClusterID(facts.Cluster)
+	if err != nil {
+		return nil, err
 	}
+	as.hello.Cluster = peer.ID(cluster)
 	port, err := peer.OpenPort(peer.Config{
 		Network: dialOnly{c.Network}, Bind: "nowhere:0", Advertise: as.hello.Address, Identity: as, Times: patience,
 		Security: c.Security, Logger: hclog.NewNullLogger(),

@@ -149,7 +149,10 @@ func (p *Plan) Carry(ctx context.Context) (Recovered, error) {
 	if _, err := p.ask(ctx); err != nil {
 		return Recovered{}, err
 	}
-	before, _ := fsm.ParseClusterID(p.Report.Folder.Cluster) // "": it has no id
+	before, err := fsm.ParseClusterID(p.Report.Folder.Cluster)
+	if err != nil {
+		return Recovered{}, err
+	}
 	cluster := membership.RecoveredID(before)
 	made := Recovered{Cluster: cluster.String(), Index: p.remains.last + indexJump}
 	state, err := p.remains.feed.Recovered(cluster, made.Index)

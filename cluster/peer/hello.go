@@ -25,7 +25,7 @@ import (
 // where each text has a length of one byte before it. A reader ignores bytes that
 // follow: a later release may append to the body without a new version. The head
 // stays as it is in every version, and so does the first byte, which is neither
-// 0x16 (a TLS handshake) nor a kind of stream of a release without preamble.
+// 0x16 (a TLS handshake) nor text of HTTP.
 const (
 	preambleMagic   = "SBXP"
 	preambleVersion = 1 // the only one so far
@@ -52,13 +52,10 @@ const (
 type Standing byte
 
 const (
-	// StandingEmpty is that of a node that belongs to no cluster: its folder is empty.
+	// StandingEmpty: the node belongs to no cluster, since its folder is empty.
 	StandingEmpty Standing = 1
-	// StandingOld is that of a node which has taken part in a cluster, in a release
-	// before clusters had ids, and has not come to the entry yet that gives it one.
-	StandingOld Standing = 2
-	// StandingBound is that of a node which knows its cluster's id.
-	StandingBound Standing = 3
+	// StandingBound: the node belongs to a cluster.
+	StandingBound Standing = 2
 )
 
 // Refusal is the reason why a stream is not taken; 0: it is taken. A number is never
@@ -69,21 +66,20 @@ type Refusal byte
 const (
 	RefusedVersion     Refusal = 1  // no common version of the preamble
 	RefusedCluster     Refusal = 2  // the other node is of another cluster
-	RefusedUnbound     Refusal = 3  // the other node does not know its cluster's id, and must
-	RefusedNode        Refusal = 4  // another node than the one that was called
-	RefusedFolder      Refusal = 5  // another folder was admitted under that node id
-	RefusedIncarnation Refusal = 6  // another process with that node id is alive
-	RefusedKind        Refusal = 7  // streams of that kind are not taken (yet)
-	RefusedMalformed   Refusal = 8  // no preamble; counted, never sent
-	RefusedTLS         Refusal = 9  // no TLS, or no certificate that is accepted; counted, never sent
-	RefusedName        Refusal = 10 // a certificate of another node
-	RefusedStranger    Refusal = 11 // a certificate of a node that is neither a member nor listed
-	RefusedCrowded     Refusal = 12 // too many connections that have not said who they are; counted, never sent
+	RefusedNode        Refusal = 3  // another node than the one that was called
+	RefusedFolder      Refusal = 4  // another folder was admitted under that node id
+	RefusedIncarnation Refusal = 5  // another process with that node id is alive
+	RefusedKind        Refusal = 6  // streams of that kind are not taken (yet)
+	RefusedMalformed   Refusal = 7  // no preamble; counted, never sent
+	RefusedTLS         Refusal = 8  // no TLS, or no certificate that is accepted; counted, never sent
+	RefusedName        Refusal = 9  // a certificate of another node
+	RefusedStranger    Refusal = 10 // a certificate of a node that is neither a member nor listed
+	RefusedCrowded     Refusal = 11 // too many connections that have not said who they are; counted, never sent
 )
 
 // refusalNames label the metric. A name stays as it is.
 var refusalNames = map[Refusal]string{
-	RefusedVersion: "version", RefusedCluster: "cluster", RefusedUnbound: "unbound", RefusedNode: "node",
+	RefusedVersion: "version", RefusedCluster: "cluster", RefusedNode: "node",
 	RefusedFolder: "folder", RefusedIncarnation: "incarnation", RefusedKind: "kind", RefusedMalformed: "malformed",
 	RefusedTLS: "tls", RefusedName: "name", RefusedStranger: "stranger", RefusedCrowded: "crowded",
 }
@@ -125,11 +121,8 @@ func (h *Hello) SameProcess(other *Hello) bool {
 // sentence.
 func (h *Hello) Describe(from string) string {
 	cluster := "no cluster"
-	switch h.Standing {
-	case StandingBound:
+	if h.Standing == StandingBound {
 		cluster = "cluster " + h.Cluster.String()
-	case StandingOld:
-		cluster = "a cluster without an id"
 	}
 	return fmt.Sprintf("node %q of %s with folder %v at %s (from %s)", h.Node, cluster, h.Folder, h.Address, from)
 }

@@ -52,7 +52,7 @@ func TestNumbersAreForEver(t *testing.T) {
 	}
 	var now strings.Builder
 	fmt.Fprintf(&now, "version %d\nstreams: raft %d, forward %d, probe %d\n", preambleVersion, StreamRaft, StreamForward, StreamProbe)
-	fmt.Fprintf(&now, "standings: empty %d, old %d, bound %d\n", StandingEmpty, StandingOld, StandingBound)
+	fmt.Fprintf(&now, "standings: empty %d, bound %d\n", StandingEmpty, StandingBound)
 	for r := Refusal(1); int(r) <= len(refusalNames); r++ {
 		fmt.Fprintf(&now, "refusal %d %v\n", r, r)
 	}

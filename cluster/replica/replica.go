@@ -67,10 +67,12 @@ func New(config Config) *Replica {
 	if config.Logger == nil {
 		config.Logger = hclog.NewNullLogger()
 	}
-	return &Replica{
+	r := &Replica{
 		log: config.Logger, state: fsm.New(), at: time.Now(), items: NewItemWatches(),
 		history: newHistory(config.HistoryEvents, config.HistoryBytes),
 	}
+	r.level.Store(r.state.FeatureLevel())
+	return r
 }
 
 // Run wakes the readers of events until ctx ends. A replica without it works, but for

@@ -153,7 +153,7 @@ func TestNothingIsSentOnAStreamWithASuccessor(t *testing.T) {
 // TestRestoreHidesEvidence: the machine may have jumped over the id, so a
 // later term is no proof; the leader's reply still does.
 func TestRestoreHidesEvidence(t *testing.T) {
-	state := fsm.NewAtLevel(fsm.FeatureLevel)
+	state := fsm.New()
 	r, q := sent(t, 3)
 	r.Restored(state, state.Index())
 	r.Applied(&fsm.Applied{Index: 9, Term: 4})

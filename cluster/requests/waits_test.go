@@ -43,11 +43,11 @@ func TestPlaceFromBehindASnapshot(t *testing.T) {
 		t.Fatal("it still waits")
 	}
 	apply(3, fsm.EndSession{Session: 1})
-	r.Restored(fsm.NewAtLevel(fsm.FeatureLevel), 1)
+	r.Restored(fsm.New(), 1)
 	if len(l.Concluded) != 0 {
 		t.Error("a state from before the wait has ended it")
 	}
-	r.Restored(fsm.NewAtLevel(fsm.FeatureLevel), 2)
+	r.Restored(fsm.New(), 2)
 	<-l.Concluded // the empty state does not know it
 	r.restoredAt = 1
 	if !r.JumpedOver(1) || r.JumpedOver(2) {

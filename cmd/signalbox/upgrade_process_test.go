@@ -20,16 +20,16 @@ import (
 // operation, one more member of an old one, one changed rule. Each edit must find
 // its place.
 var nextLevel = []struct{ file, find, put string }{
-	{"fsm/command.go", `const FeatureLevel uint32 = 4\n`, "const FeatureLevel uint32 = 5\n"},
+	{"fsm/command.go", `const FeatureLevel uint32 = 1\n`, "const FeatureLevel uint32 = 2\n"},
 	{"fsm/command.go", `\topCount +Op = (\d+)\n`, "\tOpReset Op = $1\n\topCount Op = OpReset + 1\n"},
-	{"fsm/command.go", `(\tOpRaiseLevel: +)\{"raise-level", decodeRaiseLevel, 1`,
-		"\tOpReset: {\"reset\", decodeReset, 5},\n$0"},
+	{"fsm/command.go", `(\tOpRaiseLevel: +)\{"raise-level", decodeRaiseLevel, 0`,
+		"\tOpReset: {\"reset\", decodeReset, 2},\n$0"},
 	{"fsm/op_up.go", `(?s)(type Up struct \{.*?)\n\}`, "$1\n\tTwice bool\n}"},
-	{"fsm/op_up.go", `(?s)(func \(c Up\) encode\(e \*encoder\) \{.*?)\n\}`, "$1\n\tif e.feature >= 5 {\n\t\te.bool(c.Twice)\n\t}\n}"},
+	{"fsm/op_up.go", `(?s)(func \(c Up\) encode\(e \*encoder\) \{.*?)\n\}`, "$1\n\tif e.feature >= 2 {\n\t\te.bool(c.Twice)\n\t}\n}"},
 	{"fsm/op_up.go", `\treturn Up\{Name: d.Text\(\), Count: d.Int\(\), Epoch: d.Uint\(\)\}`,
-		"\tc := Up{Name: d.Text(), Count: d.Int(), Epoch: d.Uint()}\n\tif d.feature >= 5 {\n\t\tc.Twice = d.Bool()\n\t}\n\treturn c"},
+		"\tc := Up{Name: d.Text(), Count: d.Int(), Epoch: d.Uint()}\n\tif d.feature >= 2 {\n\t\tc.Twice = d.Bool()\n\t}\n\treturn c"},
 	{"fsm/op_up.go", `func \(c Up\) apply\(m \*Machine\) Result \{\n`, "$0\tif c.Twice {\n\t\tc.Count *= 2\n\t}\n"},
-	{"fsm/op_up.go", `\tif c.Count < 1 \{`, "\tif c.Count < 1 || m.feature >= 5 && c.Count > 1000 {"},
+	{"fsm/op_up.go", `\tif c.Count < 1 \{`, "\tif c.Count < 1 || m.feature >= 2 && c.Count > 1000 {"},
 	{"httpapi/v1/ops.go", `(var opUp = operation\{[^}]*?)body: +fieldCount,`, "$1 body: fieldCount | fieldPartial,"},
 	{"httpapi/v1/ops.go", `fsm.Up\{Name: p.semaphore,`, "$0 Twice: p.partial,"},
 	{"httpapi/v1/ops.go", `var opUp = operation`, `var opReset = operation{
@@ -89,13 +89,13 @@ func TestUpgrade(t *testing.T) {
 	c := startProcesses(t, testProgram)
 	u := &upgrade{t, c, startFleet(t, c.client, "db", 50, 100)}
 	c.must(t, 0, http.MethodPut, "/v1/semaphores/new", `{"permits":0}`, http.StatusCreated)
-	c.must(t, 0, http.MethodPut, "/v1/cluster/level", `{"level":4}`, http.StatusOK)
+	c.must(t, 0, http.MethodPut, "/v1/cluster/level", `{"level":1}`, http.StatusOK)
 
 	u.roll(next, func(node int) {
 		u.isThisLevel(node)
 		if node < 2 {
-			refused := c.must(t, 2, http.MethodPut, "/v1/cluster/level", `{"level":5}`, http.StatusConflict)
-			if refused.Code != "level-unknown" || !strings.Contains(refused.Reason, "n3 knows level 4") {
+			refused := c.must(t, 2, http.MethodPut, "/v1/cluster/level", `{"level":2}`, http.StatusConflict)
+			if refused.Code != "level-unknown" || !strings.Contains(refused.Reason, "n3 knows level 1") {
 				t.Errorf("raised with n3 of the old program: %+v", refused)
 			}
 		}
@@ -103,7 +103,7 @@ func TestUpgrade(t *testing.T) {
 	u.roll(testProgram, func(int) {})
 	u.roll(next, u.isThisLevel)
 
-	c.must(t, 1, http.MethodPut, "/v1/cluster/level", `{"level":5}`, http.StatusOK)
+	c.must(t, 1, http.MethodPut, "/v1/cluster/level", `{"level":2}`, http.StatusOK)
 	for node := range c.running {
 		u.isNextLevel(node)
 	}
@@ -139,7 +139,7 @@ func (u *upgrade) roll(program string, after func(node int)) {
 	sameState(u.t, u.c)
 }
 
-// isThisLevel checks that a node of the next program takes nothing of level 5 and
+// isThisLevel checks that a node of the next program takes nothing of level 2 and
 // keeps the old rule.
 func (u *upgrade) isThisLevel(node int) {
 	u.t.Helper()
@@ -162,7 +162,7 @@ func (u *upgrade) isNextLevel(node int) {
 	u.c.must(u.t, node, http.MethodPost, "/v1/semaphores/new/up", `{"count":1001}`, http.StatusBadRequest)
 }
 
-// refusesToStart starts a node with this program on a state of level 5.
+// refusesToStart starts a node with this program on a state of level 2.
 func (u *upgrade) refusesToStart(node int) {
 	u.t.Helper()
 	u.c.program = testProgram
@@ -173,9 +173,9 @@ func (u *upgrade) refusesToStart(node int) {
 	select {
 	case <-p.done:
 	case <-ctx.Done():
-		u.t.Fatal("a program of level 4 goes on with a state of level 5")
+		u.t.Fatal("a program of level 1 goes on with a state of level 2")
 	}
-	const plain = "feature level 5, this program knows 4"
+	const plain = "feature level 2, this program knows 1"
 	if log := tail(p.log, 20); p.err == nil || !strings.Contains(log, plain) || strings.Contains(log, "goroutine ") {
 		u.t.Errorf("ended with %v, and %s is not told plainly:\n%s", fmt.Sprint(p.err), plain, log)
 	}

@@ -210,13 +210,6 @@ func TestTroubles(t *testing.T) {
 	s.Is(s.Ask("PUT /v1/kv/a", ""), "500 text This node could not handle the request. Its log says more.")
 }
 
-// TestBelowTheLevel: the refusal names the level and the way to it.
-func TestBelowTheLevel(t *testing.T) {
-	s, node := onConsul(t)
-	node.Set(func() { node.Fail, node.StatusNow.Level = outcome.ErrBelowLevel, 3 })
-	s.Is(s.Ask("PUT /v1/kv/a", ""), `500 text Sessions and keys need the feature level 4, and the cluster has 3: upgrade every member, then raise it with curl -X PUT http://NODE/v1/cluster/level -d '{"level":4}'.`)
-}
-
 // TestLimits: those of the machine are troubles as well; a list has an end.
 func TestLimits(t *testing.T) {
 	s, _ := onConsul(t)

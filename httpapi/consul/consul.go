@@ -95,8 +95,6 @@ func (d *dialect) refusalOf(c echo.Context, err error) *refusal {
 		return retryable("No cluster leader", p.RetryAfter())
 	case "behind":
 		return retryable("This node's state is behind the cluster's. Try again, or use another node.", p.RetryAfter())
-	case "level-too-low":
-		return retryable(d.belowLevel(), "")
 	case "internal":
 		return &refusal{status: p.Status, text: p.Detail}
 	}
@@ -105,12 +103,6 @@ func (d *dialect) refusalOf(c echo.Context, err error) *refusal {
 		return retryable(p.Detail, p.RetryAfter())
 	}
 	return &refusal{status: p.Status, text: p.Detail}
-}
-
-// belowLevel names the feature level that the dialect's writes need, and the way to it.
-func (d *dialect) belowLevel() string {
-	return fmt.Sprintf("Sessions and keys need the feature level %d, and the cluster has %d: upgrade every member, then raise it with curl -X PUT http://NODE/v1/cluster/level -d '{\"level\":%d}'.",
-		fsm.ItemsLevel, d.Node.Status().Level, fsm.ItemsLevel)
 }
 
 // do performs a command of a request, which may have an Idempotency-Key.

@@ -31,7 +31,7 @@ type machineNode struct {
 	write   []error // what the next commands of DoMany end with, nil: applied
 }
 
-func newMachineNode() *machineNode { return &machineNode{machine: fsm.NewAtLevel(fsm.FeatureLevel)} }
+func newMachineNode() *machineNode { return &machineNode{machine: fsm.New()} }
 
 func (n *machineNode) Read(context.Context, cluster.Consistency) (cluster.Reading, error) {
 	n.mu.Lock()

@@ -109,9 +109,6 @@ func (t *dialect) release(c echo.Context) error {
 // there is none. It is 0, any lease's, while the peer waits: the lease that its
 // request may become has no token yet.
 func tokenMeant(m *fsm.Machine, peer uint64, name string) uint64 {
-	if m.FeatureLevel() < 1 {
-		return 0
-	}
 	if held, ok := m.Lease(peer, name); ok {
 		return held.Token
 	}

@@ -55,7 +55,7 @@ func TestBatchTellsBadOperationsAlone(t *testing.T) {
 	a.Must(201, "PUT /v1/semaphores/db", `{"permits":1}`)
 	for _, c := range []struct{ operation, field string }{
 		{`{}`, "op"}, {`7`, ""}, {`{"op":7}`, "op"}, {`{"op":"acquire_once","semaphore":"db"}`, "op"},
-		{`{"op":"reign"}`, "op"}, {`{"op":"up"}`, "semaphore"}, {`{"op":"up","name":"db"}`, "name"},
+		{`{"op":"start-term"}`, "op"}, {`{"op":"up"}`, "semaphore"}, {`{"op":"up","name":"db"}`, "name"},
 		{`{"op":"up","semaphore":"db","ttl":1}`, "ttl"}, {`{"op":"up","semaphore":"db","count":"1"}`, "count"},
 		{`{"op":"down","semaphore":"db","wait":1}`, "wait"}, {`{"op":"acquire-once","semaphore":"db","wait":"1s"}`, "wait"},
 		{`{"op":"acquire","semaphore":"db"}`, "session"}, {`{"op":"acquire","semaphore":"db","session":5}`, "session"},

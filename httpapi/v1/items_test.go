@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/test/apitest"
 )
 
@@ -158,13 +157,6 @@ func TestItemsInABatch(t *testing.T) {
 			"results.10.body.field=session", "results.11.body.field=value", "results.12.body.field=release")
 	a.Do("GET /v1/items/a", "").RefusedWith(404, "unknown-item")
 	a.Do("GET /v1/items/b", "").Is(200, "value=w", "session=null")
-}
-
-func TestItemsBelowTheirLevel(t *testing.T) {
-	a := apitest.New(t)
-	a.Node.Fail = outcome.ErrBelowLevel
-	a.Do("PUT /v1/items/a", `{"value":"1"}`).RefusedWith(409, "level-too-low")
-	a.Do("POST /v1/sessions", `{"ttl":"1m","about":"x"}`).RefusedWith(409, "level-too-low")
 }
 
 // candidate stands for election: it acquires the item with its name, or waits until that is

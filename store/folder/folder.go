@@ -209,10 +209,6 @@ func (c Config) prepare() (record, error) {
 	if found.cluster == "" {
 		found.cluster = c.ClusterID
 	}
-	if found.format == 1 {
-		found.format, found.journal = knownFormat, noJournal
-		found.drawID()
-	}
 	if found == before {
 		return found, nil
 	}
@@ -255,7 +251,9 @@ func readRecord(folder string) (record, error) {
 		return record{}, &ForeignError{Folder: folder, Found: "its file " + recordFile + " is not ours"}
 	case found.format > knownFormat:
 		return record{}, &NewerFormatError{Folder: folder, Found: found.format, Known: knownFormat}
-	case found.format > 1 && !knownJournal(found.journal):
+	case found.format < knownFormat:
+		return record{}, &ForeignError{Folder: folder, Found: fmt.Sprintf("it has format %d, of a program before the first release", found.format)}
+	case !knownJournal(found.journal):
 		return record{}, &NewerFormatError{Folder: folder, Found: found.format, Known: knownFormat, Journal: found.journal}
 	}
 	return found, nil

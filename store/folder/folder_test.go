@@ -120,7 +120,7 @@ func TestFolderThatIsNotOursIsRefusedAndUntouched(t *testing.T) {
 		"someone's file":    {"thesis.txt", "my only copy", ErrForeign, "thesis.txt"},
 		"another program's": {recordFile, "some other database, version 3\n", ErrForeign, recordFile},
 		"a newer format's":  {recordFile, string(newer), ErrNewerFormat, fmt.Sprint("format ", knownFormat+1)},
-		"a damaged record":  {recordFile, recordTitle + "\nformat 1\nnode \"n1\"\ncrc32c 00000000\n", damage.ErrDamaged, recordFile},
+		"a damaged record":  {recordFile, recordTitle + "\nformat 3\nnode \"n1\"\ncrc32c 00000000\n", damage.ErrDamaged, recordFile},
 		"a lost record":     {witnessFile, "anything", damage.ErrDamaged, recordFile},
 	}
 	for name, c := range cases {

@@ -19,7 +19,7 @@ type Facts struct {
 	Format    int
 	NodeID    string
 	ClusterID string // "" if it is not known
-	FolderID  ID     // zero in format 1
+	FolderID  ID
 	Journal   bool   // see Folder.Journal
 	Restored  uint64 // see Folder.Restored
 	Bounds    Bounds // by its witness; zero if that is damaged

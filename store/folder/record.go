@@ -13,8 +13,9 @@ import (
 )
 
 // knownFormat is the version of the folder's format that this program writes. It
-// rises when a folder written from then on can't be read by older programs.
-const knownFormat = 2
+// rises when a folder written from then on can't be read by older programs. Programs before the
+// first release wrote formats 1 and 2.
+const knownFormat = 3
 
 // recordTitle is the first line of the record, and says whose folder it is.
 const recordTitle = "signalbox data folder"
@@ -36,7 +37,7 @@ func knownJournal(kind string) bool { return kind == noJournal || kind == twoHal
 // is text, for people:
 //
 //	signalbox data folder
-//	format 2
+//	format 3
 //	node "n1"
 //	cluster "5a0f6c1e8d7b4a39926e1f0c3b5d7e81"
 //	folder 0f1e2d3c4b5a69788796a5b4c3d2e1f0
@@ -45,16 +46,15 @@ func knownJournal(kind string) bool { return kind == noJournal || kind == twoHal
 //	state complete
 //	crc32c 1a2b3c4d
 //
-// Format 1 has no lines "folder", "journal" and "restored". Every later format
-// keeps the first two lines and the last, which covers all bytes before it, so
-// that an older program can distinguish "newer" from "damaged".
+// Every format keeps the first two lines and the last, which covers all bytes before it, so
+// that a program can distinguish a folder of another version from a damaged one.
 type record struct {
 	format   int
 	node     string
 	cluster  string // "" as long as it isn't known
-	folder   ID     // zero in format 1
-	journal  string // noJournal or twoHalves; "" in format 1
-	restored uint64 // see Folder.SetRestored; 0 in format 1
+	folder   ID
+	journal  string // noJournal or twoHalves
+	restored uint64 // see Folder.SetRestored
 	complete bool   // false while the other files are being created
 }
 
@@ -67,17 +67,14 @@ func (r record) encode() []byte {
 	if r.complete {
 		state = "complete"
 	}
-	body := fmt.Appendf(nil, "%s\nformat %d\nnode %q\ncluster %q\n", recordTitle, r.format, r.node, r.cluster)
-	if r.format > 1 {
-		body = fmt.Appendf(body, "folder %v\njournal %s\nrestored %d\n", r.folder, r.journal, r.restored)
-	}
-	body = fmt.Appendf(body, "state %s\n", state)
+	body := fmt.Appendf(nil, "%s\nformat %d\nnode %q\ncluster %q\nfolder %v\njournal %s\nrestored %d\nstate %s\n",
+		recordTitle, r.format, r.node, r.cluster, r.folder, r.journal, r.restored, state)
 	return fmt.Appendf(body, "crc32c %08x\n", crc32.Checksum(body, castagnoli))
 }
 
 // decodeRecord reads the file's content. The error is errRecord for anything
-// that encode didn't write; of a record of a newer format only the format is
-// returned, without an error, and of one with an unknown journal only that too.
+// that encode didn't write; of a record of another format only the format is
+// returned, without an error, and of a record with an unknown journal the journal too.
 func decodeRecord(content []byte) (record, error) {
 	text := string(content)
 	at := strings.LastIndex(strings.TrimSuffix(text, "\n"), "\n") + 1
@@ -94,11 +91,11 @@ func decodeRecord(content []byte) (record, error) {
 	if err != nil || format < 1 {
 		return record{}, errRecord
 	}
-	if format > knownFormat {
+	if format != knownFormat {
 		return record{format: format}, nil
 	}
 	decoded := record{format: format, complete: values["state"] == "complete", journal: values["journal"]}
-	if format > 1 && !knownJournal(decoded.journal) && decoded.journal != "" {
+	if !knownJournal(decoded.journal) && decoded.journal != "" {
 		return record{format: format, journal: decoded.journal}, nil
 	}
 	if decoded.parse(values) != nil || string(decoded.encode()) != text {
@@ -113,7 +110,7 @@ func (r *record) parse(values map[string]string) error {
 	if r.node, err = strconv.Unquote(values["node"]); err != nil {
 		return err
 	}
-	if r.cluster, err = strconv.Unquote(values["cluster"]); err != nil || r.format == 1 {
+	if r.cluster, err = strconv.Unquote(values["cluster"]); err != nil {
 		return err
 	}
 	if r.folder, err = parseID(values["folder"]); err != nil {
@@ -142,12 +139,9 @@ func parseID(text string) (id ID, err error) {
 // newRecord returns the record of a folder that is about to be made.
 func (c Config) newRecord() record {
 	made := record{format: knownFormat, node: c.NodeID, cluster: c.ClusterID, journal: noJournal}
-	made.drawID()
+	_, _ = rand.Read(made.folder[:]) // never fails
 	return made
 }
-
-// drawID gives the folder a new id.
-func (r *record) drawID() { _, _ = rand.Read(r.folder[:]) } // never fails
 
 // write puts the record in place of the one before it, in one step, and returns
 // when that is on the disk.

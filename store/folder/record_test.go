@@ -14,11 +14,10 @@ import (
 
 func TestRecordIsTextAndTakesNoOtherBytes(t *testing.T) {
 	for _, r := range []record{
-		{format: 1, node: "n1"},
-		{format: 2, node: "n2", journal: noJournal, folder: ID{1, 0xfe}},
-		{format: 2, node: "n 2", cluster: "c1", journal: noJournal, folder: ID{15: 9}, restored: 17, complete: true},
-		{format: 2, node: "n3", journal: twoHalves, complete: true},
-		{format: 1, node: "n 1 \"quoted\" ünï", cluster: "c1", complete: true},
+		{format: 3, node: "n2", journal: noJournal, folder: ID{1, 0xfe}},
+		{format: 3, node: "n 2", cluster: "c1", journal: noJournal, folder: ID{15: 9}, restored: 17, complete: true},
+		{format: 3, node: "n3", journal: twoHalves, complete: true},
+		{format: 3, node: "n 1 \"quoted\" ünï", cluster: "c1", journal: noJournal, complete: true},
 	} {
 		encoded := r.encode()
 		if decoded, err := decodeRecord(encoded); err != nil || decoded != r {
@@ -39,18 +38,16 @@ func TestRecordIsTextAndTakesNoOtherBytes(t *testing.T) {
 	}
 }
 
-// TestRecordsOfAllFormatsAreForEver: each golden file is read as what it was
+// TestRecordsAreForEver: each golden file is read as what it was
 // written from, and written to the same bytes.
-func TestRecordsOfAllFormatsAreForEver(t *testing.T) {
+func TestRecordsAreForEver(t *testing.T) {
 	folder, err := parseID("0f1e2d3c4b5a69788796a5b4c3d2e1f0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	newest := 0
 	for name, want := range map[string]record{
-		"FORMAT-1":         {format: 1, node: "n1", complete: true},
-		"FORMAT-2":         {format: 2, node: "n1", cluster: "5a0f6c1e8d7b4a39926e1f0c3b5d7e81", folder: folder, journal: noJournal, restored: 17, complete: true},
-		"FORMAT-2-journal": {format: 2, node: "n1", cluster: "5a0f6c1e8d7b4a39926e1f0c3b5d7e81", folder: folder, journal: twoHalves, complete: true},
+		"FORMAT-3":         {format: 3, node: "n1", cluster: "5a0f6c1e8d7b4a39926e1f0c3b5d7e81", folder: folder, journal: noJournal, restored: 17, complete: true},
+		"FORMAT-3-journal": {format: 3, node: "n1", cluster: "5a0f6c1e8d7b4a39926e1f0c3b5d7e81", folder: folder, journal: twoHalves, complete: true},
 	} {
 		golden, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
@@ -62,32 +59,25 @@ func TestRecordsOfAllFormatsAreForEver(t *testing.T) {
 		if got := want.encode(); !bytes.Equal(got, golden) {
 			t.Errorf("%s became %q", name, got)
 		}
-		newest = max(newest, want.format)
-	}
-	if newest != knownFormat {
-		t.Errorf("folders are written in format %d, of which there is no golden record", knownFormat)
 	}
 }
 
-// TestFolderOfFormat1IsUpgradedWhenItIsOpened: it gets an id of its own, once.
-func TestFolderOfFormat1IsUpgradedWhenItIsOpened(t *testing.T) {
-	folder := t.TempDir()
-	closeFolder(t, openFolder(t, folder))
-	golden, err := os.ReadFile(filepath.Join("testdata", "FORMAT-1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, recordFile), golden, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := openFolder(t, folder)
-	id := s.FolderID()
-	if id == (ID{}) || s.ClusterID() != "" || s.NodeID() != "n1" || s.Restored() != 0 {
-		t.Errorf("folder id %v, cluster %q, node %q, restored %d", id, s.ClusterID(), s.NodeID(), s.Restored())
-	}
-	closeFolder(t, s)
-	if s = openFolder(t, folder); s.FolderID() != id {
-		t.Errorf("folder id %v, and %v when it was opened again", id, s.FolderID())
+// TestFolderOfAnEarlierProgramIsRefused: the error says so in one line, and the folder stays as it is.
+func TestFolderOfAnEarlierProgramIsRefused(t *testing.T) {
+	for format := 1; format < knownFormat; format++ {
+		folder := t.TempDir()
+		closeFolder(t, openFolder(t, folder))
+		body := fmt.Appendf(nil, "%s\nformat %d\nnode \"n1\"\ncluster \"\"\nstate complete\n", recordTitle, format)
+		body = fmt.Appendf(body, "crc32c %08x\n", crc32.Checksum(body, castagnoli))
+		if err := os.WriteFile(filepath.Join(folder, recordFile), body, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before := contents(t, folder)
+		_, err := Open(configOf(folder))
+		storetest.WantError(t, err, ErrForeign, folder, fmt.Sprintf("format %d, of a program before the first release", format))
+		if after := contents(t, folder); after != before {
+			t.Errorf("the folder was changed from\n%s\nto\n%s", before, after)
+		}
 	}
 }
 
@@ -107,7 +97,7 @@ func TestFoldersHaveDifferentIDs(t *testing.T) {
 func TestFolderWithAnUnknownJournalIsRefused(t *testing.T) {
 	folder := t.TempDir()
 	closeFolder(t, openFolder(t, folder))
-	if err := (record{format: 2, node: "n1", folder: ID{1}, journal: "segments", complete: true}).write(folder); err != nil {
+	if err := (record{format: 3, node: "n1", folder: ID{1}, journal: "segments", complete: true}).write(folder); err != nil {
 		t.Fatal(err)
 	}
 	before := contents(t, folder)
@@ -137,14 +127,13 @@ func TestRestoredIsKeptUntilItIsCleared(t *testing.T) {
 
 // FuzzFolderRecord decodes any bytes, as they are and under a right checksum.
 func FuzzFolderRecord(f *testing.F) {
-	f.Add(record{format: 1, node: "n1", cluster: "c1", complete: true}.encode())
-	f.Add(record{format: 2, node: "n1", cluster: "c1", folder: ID{1}, journal: noJournal, complete: true}.encode())
-	f.Add([]byte(recordTitle + "\nformat 2\nnobody knows what is here\n"))
+	f.Add(record{format: 3, node: "n1", cluster: "c1", folder: ID{1}, journal: noJournal, complete: true}.encode())
+	f.Add([]byte(recordTitle + "\nformat 3\nnobody knows what is here\n"))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		right := fmt.Appendf(bytes.Clone(content), "crc32c %08x\n", crc32.Checksum(content, castagnoli))
 		for _, encoded := range [][]byte{content, right} {
 			decoded, err := decodeRecord(encoded)
-			if err == nil && decoded.format <= knownFormat && (decoded.format == 1 || knownJournal(decoded.journal)) && !bytes.Equal(decoded.encode(), encoded) {
+			if err == nil && decoded.format == knownFormat && knownJournal(decoded.journal) && !bytes.Equal(decoded.encode(), encoded) {
 				t.Errorf("%q was taken, and is stored as %q", encoded, decoded.encode())
 			}
 		}

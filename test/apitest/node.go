@@ -59,7 +59,7 @@ const ClusterID = "c0000000000000000000000000000001"
 
 // NewNode returns a Node without semaphores, that leads.
 func NewNode() *Node {
-	n := &Node{machine: fsm.NewAtLevel(fsm.FeatureLevel), waits: map[*fakeWait]bool{}, Watchers: map[string][]chan struct{}{}, Drawn: 1000,
+	n := &Node{machine: fsm.New(), waits: map[*fakeWait]bool{}, Watchers: map[string][]chan struct{}{}, Drawn: 1000,
 		items: replica.NewItemWatches(), news: make(chan struct{})}
 	n.moved = sync.NewCond(&n.mu)
 	n.ChecksNow = []cluster.Check{{Name: "leader", OK: true}, {Name: "caught-up", OK: true}}
@@ -72,7 +72,7 @@ func NewNode() *Node {
 func (n *Node) Clear() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	*n.machine = *fsm.NewAtLevel(fsm.FeatureLevel)
+	*n.machine = *fsm.New()
 	n.Index, n.history, n.Calls, n.Asked = 0, nil, nil, nil
 }
 

@@ -67,7 +67,7 @@ var spaces = regexp.MustCompile(` {2,}`)
 func TestInspect(t *testing.T) {
 	path := leaseFolder(t)
 	out, err := ran(Inspect(), path)
-	const want = `folder  X, format 2, id X
+	const want = `folder  X, format 3, id X
 node  n1
 cluster  X
 term  2, last vote in term 2 for X

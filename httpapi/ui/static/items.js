@@ -39,7 +39,7 @@ export function items(prefix) {
   const rows = () => table("Items", ["Name", "#Bytes", "#Version", "Held by"], list.rows.map((i) => ({
     key: i.name, kinds: ["", "num", "num"], cells: [itemLink(i.name), count(size(i)), String(i.version), holder(i)],
   })));
-  const empty = () => el("div", { class: "panel" }, prefix ? "No name begins like this." : [el("p", {}, "There are no items yet. This makes one, from feature level 4 on:"), actions.copyCurl("Make an item", "/v1/items/mode", "-X PUT", `-d '{"value":"fast"}'`)]);
+  const empty = () => el("div", { class: "panel" }, prefix ? "No name begins like this." : [el("p", {}, "There are no items yet. This makes one:"), actions.copyCurl("Make an item", "/v1/items/mode", "-X PUT", `-d '{"value":"fast"}'`)]);
   return view;
 }
 

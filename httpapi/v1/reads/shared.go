@@ -82,12 +82,8 @@ func NewSemaphoreBody(s *fsm.SemaphoreView) SemaphoreBody {
 		HolderCount: s.Holders, WaiterCount: s.Waiters}
 }
 
-// ETagOf returns the ETag of a semaphore's settings, "" if they have no version, which they
-// get at feature level 1.
+// ETagOf returns the ETag of a semaphore's settings.
 func ETagOf(s *fsm.SemaphoreView) string {
-	if s.Version == 0 {
-		return ""
-	}
 	return `"` + SettingsTag{s.Epoch, s.Version}.String() + `"`
 }
 
