@@ -45,12 +45,12 @@ var layers = map[string][]string{
 	"httpapi/v1/snapshot": {"cluster", "cluster/backup", "cluster/outcome", "fsm", "httpapi/exchange"},
 	"httpapi/ui":          {"httpapi/exchange"}, // the console: files, and no way to the state
 	// The dialects: no package but cmd/signalbox imports one.
-	"httpapi/consul":       {"cluster", "cluster/outcome", "fsm", "httpapi/consul/turns", "httpapi/exchange"},
+	"httpapi/consul":       {"cluster", "cluster/outcome", "fsm", "httpapi/consul/queues", "httpapi/exchange"},
 	"httpapi/fleetlock":    {"cluster", "fsm", "httpapi/exchange"},
 	"httpapi/terraform":    {"cluster", "cluster/outcome", "fsm", "httpapi/exchange"},
 	"httpapi/throttle":     {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
 	"httpapi/nodered":      {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
-	"httpapi/consul/turns": {"internal/wake"}, // in which order waiting queries hear of a change
+	"httpapi/consul/queues": {"internal/wake"}, // in which order waiting queries hear of a change
 	// One request and its reply, for every API, on JSON whose every byte has a meaning.
 	"httpapi/exchange":   {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/audit", "httpapi/strictjson", "internal/wake"},
 	"httpapi/strictjson": {},

@@ -1,4 +1,4 @@
-package turns
+package queues
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // box is the items of a test, and what the queries there heard, with the moments.
 type box struct {
-	*Lines
+	*Queues
 	t *testing.T
 
 	mu      sync.Mutex
@@ -41,7 +41,7 @@ func (w *watch) Stop()                 { w.stop() }
 
 func newBox(t *testing.T) *box {
 	b := &box{t: t, start: time.Now(), held: map[string]bool{}, watches: map[*watch]Keys{}}
-	b.Lines = New(b)
+	b.Queues = New(b)
 	return b
 }
 
@@ -100,7 +100,7 @@ func (b *box) note(words string) {
 	b.heard = append(b.heard, fmt.Sprintf("%s@%d", words, time.Since(b.start).Milliseconds()))
 }
 
-// ask starts a query and waits until it stands in line. When it is woken by a change above
+// ask starts a query and waits until it is in its queue. When it is woken by a change above
 // its index, the event is its connection; by another one, its connection and "in vain".
 func (b *box) ask(conn string, query Query) { b.askWithin(b.t.Context(), conn, query) }
 
@@ -110,9 +110,9 @@ func (b *box) askWithin(ctx context.Context, conn string, query Query) {
 		query.After = b.index()
 	}
 	go func() {
-		looks := 0
-		err := b.Ask(ctx, query, func() (bool, error) {
-			if looks++; looks > 1 && b.index() <= query.After {
+		checks := 0
+		err := b.Wait(ctx, query, func() (bool, error) {
+			if checks++; checks > 1 && b.index() <= query.After {
 				b.note(conn + " in vain")
 			}
 			return b.index() > query.After, nil
@@ -143,16 +143,16 @@ func pass(ms int) {
 	synctest.Wait()
 }
 
-// inBubble runs a test in virtual time. At its end no line, no watch and no place is left.
+// inBubble runs a test in virtual time. At its end no queue, no watch and no ticket is left.
 func inBubble(t *testing.T, test func(b *box)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBox(t)
 		test(b)
 		pass(2001)
-		b.Lines.mu.Lock()
-		defer b.Lines.mu.Unlock()
-		if len(b.lines) != 0 || len(b.kept) != 0 || b.sweeping || len(b.watches) != 0 || len(b.writes) != 0 || len(b.refused) != 0 {
-			t.Errorf("left: %d lines, %d connections with places, %d watches, %d keys that are written", len(b.lines), len(b.kept), len(b.watches), len(b.writes))
+		b.Queues.mu.Lock()
+		defer b.Queues.mu.Unlock()
+		if len(b.queues) != 0 || len(b.saved) != 0 || b.sweeping || len(b.watches) != 0 || len(b.writes) != 0 || len(b.refusals) != 0 {
+			t.Errorf("left: %d queues, %d connections with tickets, %d watches, %d keys that are written", len(b.queues), len(b.saved), len(b.watches), len(b.writes))
 		}
 	})
 }
@@ -199,7 +199,7 @@ func TestEachChangeWakesTheFirst(t *testing.T) {
 		b.expect("d@18")
 		pass(8)
 		b.expect()
-		for range 60 { // changes of others do not concern this line
+		for range 60 { // changes of others do not concern this queue
 			b.apply("other", false)
 			pass(1)
 		}
@@ -235,7 +235,7 @@ func TestChangesUpToTheIndex(t *testing.T) {
 		b.ask("apart", Query{Keys: Keys{"db/", true}})
 		b.change("db", false) // 1
 		pass(1000)
-		slices.Sort(b.heard) // they are in lines of their own
+		slices.Sort(b.heard) // they are in the queues of their own
 		b.expect("all@0", "below@0")
 		b.change("db", false)
 		b.change("db", false)
@@ -251,7 +251,7 @@ func TestChangesUpToTheIndex(t *testing.T) {
 }
 
 // TestOldPlaces: a query that is asked again on its connection within a second stands where it
-// stood; not later than that, not on another connection, and not in another line.
+// stood; not later than that, not on another connection, and not in another queue.
 func TestOldPlaces(t *testing.T) {
 	inBubble(t, func(b *box) {
 		wakeAll := func(order ...string) {
@@ -273,12 +273,12 @@ func TestOldPlaces(t *testing.T) {
 		b.expect("b@10", "c@20")
 		b.ask("x", db)
 		b.ask("c", db)
-		b.ask("b", Query{Keys: Keys{Name: "db"}, Monitor: true}) // has no place, and takes none
+		b.ask("b", Query{Keys: Keys{Name: "db"}, Monitor: true}) // has no ticket, and takes none
 		b.change("db", true)
 		pass(100)
 		slices.Sort(b.heard[:2])
 		b.expect("a@0", "b@0", "c@10", "x@20")
-		b.ask("c", Query{Keys: Keys{Name: "e"}}) // another line
+		b.ask("c", Query{Keys: Keys{Name: "e"}}) // another queue
 		b.ask("x", db)
 		b.ask("c", db)
 		b.ask("b", db)
@@ -296,7 +296,7 @@ func TestOldPlaces(t *testing.T) {
 }
 
 // TestWinnersLoseTheirPlace: a connection that has written the item stands at the end, in the
-// lines of prefixes as well, and stays where it was in other lines.
+// queues of prefixes as well, and stays where it was in other queues.
 func TestWinnersLoseTheirPlace(t *testing.T) {
 	inBubble(t, func(b *box) {
 		for _, row := range []struct {
@@ -317,7 +317,7 @@ func TestWinnersLoseTheirPlace(t *testing.T) {
 			pass(100)
 			b.expect("a@0", "b@10", "c@20")
 			b.ask("c", row.query)
-			b.write("c", row.took)(true) // a query that waits does not lose its place
+			b.write("c", row.took)(true) // a query that waits does not lose its ticket
 			b.write("b", row.took)(false)
 			b.write("a", row.took)(true)
 			b.ask("a", row.query)
@@ -329,7 +329,7 @@ func TestWinnersLoseTheirPlace(t *testing.T) {
 	})
 }
 
-// TestMonitorsFirst: a change wakes all monitors at once, before the first of the line.
+// TestMonitorsFirst: a change wakes all monitors at once, before the first of the queue.
 func TestMonitorsFirst(t *testing.T) {
 	inBubble(t, func(b *box) {
 		b.ask("a", db)
@@ -357,7 +357,7 @@ func TestMonitorsFirst(t *testing.T) {
 // acquire starts an acquire that is refused as soon as it is let through.
 func acquire(b *box, conn string) {
 	go func() {
-		if end, err := b.Write(b.t.Context(), conn, "db", true); err != nil {
+		if end, err := b.BeginWrite(b.t.Context(), conn, "db", true); err != nil {
 			conn += " " + err.Error()
 		} else {
 			end(false)
@@ -371,7 +371,7 @@ func acquire(b *box, conn string) {
 func (b *box) write(conn, name string) (end func(took bool)) {
 	b.t.Helper()
 	began := time.Now()
-	end, err := b.Write(b.t.Context(), conn, name, false)
+	end, err := b.BeginWrite(b.t.Context(), conn, name, false)
 	if err != nil || time.Since(began) > 0 {
 		b.t.Errorf("%v after %v", err, time.Since(began))
 	}
@@ -383,7 +383,7 @@ func (b *box) write(conn, name string) (end func(took bool)) {
 func TestHeldBack(t *testing.T) {
 	inBubble(t, func(b *box) {
 		b.change("db", true)
-		acquire(b, "x") // there is no line
+		acquire(b, "x") // there is no queue
 		b.ask("a", db)
 		b.ask("b", db)
 		acquire(b, "x") // no turn is on
@@ -402,23 +402,23 @@ func TestHeldBack(t *testing.T) {
 		b.expect("b@0")
 		b.change("db", true) // held: the turn is over
 		b.expect("x acquires@0")
-		b.change("db", false) // no query in line
+		b.change("db", false) // no query in the queue
 		acquire(b, "x")
 		b.expect("x acquires@0")
 	})
-	inBubble(t, func(b *box) { // lines of prefixes have no turns
+	inBubble(t, func(b *box) { // queues of prefixes have no windows
 		b.ask("a", Query{Keys: Keys{"d", true}})
 		b.change("db", false)
 		acquire(b, "x")
 		b.expect("a@0", "x acquires@0")
 	})
-	inBubble(t, func(b *box) { // the first is gone, and the line has no query: the turn lasts
+	inBubble(t, func(b *box) { // the first is gone, and the queue has no query: the window stays open
 		b.ask("a", db)
 		b.change("db", false)
 		acquire(b, "x")
 		ctx, cancel := context.WithTimeoutCause(b.t.Context(), 5*time.Millisecond, errors.New("gone"))
 		defer cancel()
-		if _, err := b.Write(ctx, "y", "db", true); err == nil || err.Error() != "gone" {
+		if _, err := b.BeginWrite(ctx, "y", "db", true); err == nil || err.Error() != "gone" {
 			t.Error(err)
 		}
 		pass(20)
@@ -454,7 +454,7 @@ func TestTheTurnLastsUntilTheOutcome(t *testing.T) {
 			b.ask("b", db)
 			b.ask("c", db)
 			b.change("db", false)
-			end, err := b.Write(b.t.Context(), "a", "db", true)
+			end, err := b.BeginWrite(b.t.Context(), "a", "db", true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -483,7 +483,7 @@ func TestOneWriteAtATime(t *testing.T) {
 		b.write("a", "db2")(true)
 		for _, conn := range []string{"b", "c", "a"} {
 			go func() {
-				end, err := b.Write(b.t.Context(), conn, "db", conn == "b")
+				end, err := b.BeginWrite(b.t.Context(), conn, "db", conn == "b")
 				if err != nil {
 					t.Error(err)
 					return
@@ -497,7 +497,7 @@ func TestOneWriteAtATime(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(b.t.Context())
 		gone := errors.New("gone")
 		time.AfterFunc(20*time.Millisecond, func() { cancel(gone) })
-		if _, err := b.Write(ctx, "d", "db", false); !errors.Is(err, gone) {
+		if _, err := b.BeginWrite(ctx, "d", "db", false); !errors.Is(err, gone) {
 			t.Error(err)
 		}
 		pass(30)
@@ -515,9 +515,9 @@ func TestOneWriteAtATime(t *testing.T) {
 	})
 }
 
-// TestTheLinesOfAWriterPause: while a connection writes that was woken in a line, no other query is
-// woken there but monitors; other lines of the key go on.
-func TestTheLinesOfAWriterPause(t *testing.T) {
+// TestTheQueuesOfAWriterPause: while a connection writes that was woken in a line, no other query is
+// woken there but monitors; other queues of the key go on.
+func TestTheQueuesOfAWriterPause(t *testing.T) {
 	inBubble(t, func(b *box) {
 		below := Query{Keys: Keys{"d", true}}
 		for _, conn := range []string{"a", "b", "c", "d"} {
@@ -542,18 +542,18 @@ func TestTheLinesOfAWriterPause(t *testing.T) {
 }
 
 // TestComingBackIsNoShortcut: a query that is asked again with its old index waits for its turn while
-// others of the line do, or one of them writes; else it looks at once.
+// others of the queue do, or one of them writes; else it checks at once.
 func TestComingBackIsNoShortcut(t *testing.T) {
 	inBubble(t, func(b *box) {
 		old := Query{Keys: Keys{Name: "db"}, After: 1}
 		b.apply("db", true)
-		b.ask("ahead", Query{Keys: Keys{Name: "db"}, After: 3}) // keeps the line
+		b.ask("ahead", Query{Keys: Keys{Name: "db"}, After: 3}) // keeps the queue busy
 		for _, conn := range []string{"a", "b", "c"} {
 			b.ask(conn, old)
 		}
 		b.change("db", false)
 		b.ask("a", old)
-		b.ask("new", old) // it was not in line before
+		b.ask("new", old) // it was not in the queue before
 		pass(100)
 		b.expect("a@0", "new@0", "a@10", "b@20", "c@30")
 		b.begun, b.start = true, time.Now()
@@ -581,7 +581,7 @@ func TestAfterRefusal(t *testing.T) {
 	inBubble(t, func(b *box) {
 		read := func(conn, name string) {
 			go func() {
-				b.AfterRefusal(b.t.Context(), conn, name)
+				b.AwaitHolder(b.t.Context(), conn, name)
 				b.note(conn + " reads " + name)
 			}()
 			synctest.Wait()
@@ -606,7 +606,7 @@ func TestAfterRefusal(t *testing.T) {
 	})
 }
 
-// TestTheEndOfAWait: a query whose context ends leaves the line at once, and the others move up.
+// TestTheEndOfAWait: a query whose context ends leaves the queue at once, and the others move up.
 func TestTheEndOfAWait(t *testing.T) {
 	inBubble(t, func(b *box) {
 		ended := errors.New("ended")
@@ -627,18 +627,18 @@ func TestTheEndOfAWait(t *testing.T) {
 		pass(100)
 		b.expect("b@0", "d ended@0", "c@10", "e@20")
 		failed := errors.New("no leader")
-		if err := b.Ask(b.t.Context(), db, func() (bool, error) { return false, failed }); !errors.Is(err, failed) {
+		if err := b.Wait(b.t.Context(), db, func() (bool, error) { return false, failed }); !errors.Is(err, failed) {
 			t.Error(err)
 		}
 	})
 }
 
-// TestAChangeThatDidNotMatter: a query that was woken and is not done waits on, at its place.
+// TestAChangeThatDidNotMatter: a query that was woken and is not done waits on, at its ticket.
 func TestAChangeThatDidNotMatter(t *testing.T) {
 	inBubble(t, func(b *box) {
-		looks := 0
+		checks := 0
 		go func() {
-			_ = b.Ask(b.t.Context(), Query{Keys: Keys{Name: "db"}, Conn: "a"}, func() (bool, error) { looks++; return looks == 4, nil })
+			_ = b.Wait(b.t.Context(), Query{Keys: Keys{Name: "db"}, Conn: "a"}, func() (bool, error) { checks++; return checks == 4, nil })
 			b.note("a")
 		}()
 		synctest.Wait()
@@ -651,8 +651,8 @@ func TestAChangeThatDidNotMatter(t *testing.T) {
 		b.change("db", true)
 		pass(10)
 		b.expect("a@0", "b@10")
-		if looks != 4 {
-			t.Errorf("a looked %d times", looks)
+		if checks != 4 {
+			t.Errorf("a checked %d times", checks)
 		}
 	})
 }
@@ -664,11 +664,11 @@ func TestConnectionsAreForgotten(t *testing.T) {
 			b.ask(fmt.Sprint("c", i), Query{Keys: Keys{Name: fmt.Sprint("db", i%7)}, After: b.index()})
 			b.apply(fmt.Sprint("db", i%7), false)
 			pass(1)
-			b.Lines.mu.Lock()
-			kept := len(b.kept)
-			b.Lines.mu.Unlock()
+			b.Queues.mu.Lock()
+			kept := len(b.saved)
+			b.Queues.mu.Unlock()
 			if kept > 2001 {
-				t.Fatalf("%d connections have places", kept)
+				t.Fatalf("%d connections have tickets", kept)
 			}
 		}
 		b.heard = nil
@@ -689,9 +689,9 @@ func TestManyAtOnce(t *testing.T) {
 						query.Name, query.Below = "d", true
 					}
 					ctx, cancel := context.WithTimeout(b.t.Context(), time.Duration(i+round)*time.Millisecond)
-					_ = b.Ask(ctx, query, func() (bool, error) { return b.index() > query.After, nil })
+					_ = b.Wait(ctx, query, func() (bool, error) { return b.index() > query.After, nil })
 					cancel()
-					end, err := b.Write(b.t.Context(), conn, "db", i%2 == 0)
+					end, err := b.BeginWrite(b.t.Context(), conn, "db", i%2 == 0)
 					if err != nil {
 						t.Error(err)
 						return
