@@ -1,4 +1,4 @@
-package operate
+package verbs
 
 import (
 	"errors"
@@ -8,9 +8,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 // nodeStatus is the status of one address.
@@ -47,24 +45,24 @@ func statusVerb() verb {
 // askEach asks all addresses at the same time.
 func askEach(c *call) []nodeStatus {
 	all := make([]nodeStatus, len(c.cluster.Addresses))
-	var asked sync.WaitGroup
+	var requests sync.WaitGroup
 	for i, address := range c.cluster.Addresses {
-		asked.Go(func() {
+		requests.Go(func() {
 			cluster, err := ask(c, address)
 			text := ""
 			if err != nil {
-				text = target.Explain(err).Error()
+				text = cli.Explain(err).Error()
 			}
-			all[i] = nodeStatus{target.Shown(address), text, cluster, err}
+			all[i] = nodeStatus{cli.ShownAddress(address), text, cluster, err}
 		})
 	}
-	asked.Wait()
+	requests.Wait()
 	return all
 }
 
 // ask reads the cluster as one node sees it.
 func ask(c *call, address string) (*operator.Cluster, error) {
-	one, cfg := *c, c.cluster
+	single, cfg := *c, c.cluster
 	cfg.Addresses = []string{address}
 	client, err := signalbox.New(cfg)
 	if err != nil { // an http:// address that is listed with https:// too, and gets no token
@@ -75,45 +73,45 @@ func ask(c *call, address string) (*operator.Cluster, error) {
 		return nil, err
 	}
 	defer func() { _ = client.Close(c) }() // it has no session
-	one.operator = operator.New(client)
-	return one.readCluster()
+	single.operator = operator.New(client)
+	return single.readCluster()
 }
 
 // knowsMore reports whether a node's view of the cluster is to be shown before another one: it knows a
 // leader, of a later term, or leads itself.
-func knowsMore(one, other *operator.Cluster) bool {
-	if (one.Leader == "") != (other.Leader == "") {
-		return one.Leader != ""
+func knowsMore(first, other *operator.Cluster) bool {
+	if (first.Leader == "") != (other.Leader == "") {
+		return first.Leader != ""
 	}
-	if one.Term != other.Term {
-		return one.Term > other.Term
+	if first.Term != other.Term {
+		return first.Term > other.Term
 	}
-	return one.Leader == one.Node && other.Leader != other.Node
+	return first.Leader == first.Node && other.Leader != other.Node
 }
 
 // printStatus prints the status of each address, and the members as the best of them sees
 // them; nil: no node has replied.
 func printStatus(c *call, all []nodeStatus, best *operator.Cluster) error {
 	if best == nil {
-		if c.Format == terminal.JSON {
+		if c.Format == cli.JSON {
 			return c.Result("", all)
 		}
 		return nil
 	}
 	var rows [][]string
 	var failed []int
-	for i, one := range all {
-		row := []string{one.Address, "", "no reply", "", "", ""}
-		if here := one.Cluster; here != nil {
-			row = []string{one.Address, here.Node, orUnknown(here.Leader), fmt.Sprint(here.Term), fmt.Sprint(here.AppliedIndex), fmt.Sprint(here.Level)}
-		} else if failed = append(failed, i); exit.StatusOf(one.err) == exit.StatusRefused {
+	for i, node := range all {
+		row := []string{node.Address, "", "no reply", "", "", ""}
+		if here := node.Cluster; here != nil {
+			row = []string{node.Address, here.Node, orUnknown(here.Leader), fmt.Sprint(here.Term), fmt.Sprint(here.AppliedIndex), fmt.Sprint(here.Level)}
+		} else if failed = append(failed, i); cli.StatusOf(node.err) == cli.StatusRefused {
 			row[2] = "refused"
 		}
 		rows = append(rows, row)
 	}
 	err := errors.Join(c.Result(best.ID, all), c.Printf("cluster %s: %d nodes\n", best.ID, len(best.Members)),
 		c.Rows([]string{"ADDRESS", "NODE", "LEADER", "TERM", "APPLIED", "LEVEL"}, rows, failed...), c.Printf(""))
-	if c.Format == terminal.Table {
+	if c.Format == cli.Table {
 		err = errors.Join(err, printMembers(c, best))
 	}
 	return err
@@ -127,15 +125,15 @@ func verdict(all []nodeStatus, best *operator.Cluster) error {
 	}
 	var refused, silent error
 	for i := range all {
-		one := &all[i]
+		node := &all[i]
 		switch {
-		case replied[one.host()]:
-		case exit.StatusOf(one.err) == exit.StatusRefused:
-			refused = one.err
+		case replied[node.host()]:
+		case cli.StatusOf(node.err) == cli.StatusRefused:
+			refused = node.err
 		case silent == nil:
-			silent = fmt.Errorf("%s does not reply", one.Address)
+			silent = fmt.Errorf("%s does not reply", node.Address)
 			if best == nil {
-				silent = one.err
+				silent = node.err
 			}
 			if best == nil && len(all) > 1 {
 				silent = fmt.Errorf("none of the %d addresses replies: %w", len(all), silent)
@@ -146,20 +144,20 @@ func verdict(all []nodeStatus, best *operator.Cluster) error {
 	case best == nil && silent != nil:
 		return silent
 	case best != nil && best.Leader == "":
-		return unwell(best, exit.StatusUnavailable)
+		return unwell(best, cli.StatusUnavailable)
 	case refused != nil:
 		return refused
 	}
 	if problem, _ := troubles(best); problem != "" {
-		return unwell(best, exit.StatusDegraded)
+		return unwell(best, cli.StatusDegraded)
 	}
 	for i := range all {
 		if here := all[i].Cluster; here != nil && here.Leader == "" {
-			return unwell(here, exit.StatusDegraded)
+			return unwell(here, cli.StatusDegraded)
 		}
 	}
 	if silent != nil {
-		return &exit.Error{Status: exit.StatusDegraded, Err: &target.Advice{Err: fmt.Errorf("%w, and all members reply to %s", silent, best.Node),
+		return &cli.ExitError{Status: cli.StatusDegraded, Err: &cli.Advice{Err: fmt.Errorf("%w, and all members reply to %s", silent, best.Node),
 			Next: "See whether its address in --addr is right, and can be reached from here."}}
 	}
 	return nil

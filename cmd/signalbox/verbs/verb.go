@@ -1,4 +1,4 @@
-package operate
+package verbs
 
 import (
 	"context"
@@ -12,10 +12,8 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cluster/probe"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 // verb is one subcommand.
@@ -35,7 +33,7 @@ type verb struct {
 // call is one use of a verb.
 type call struct {
 	context.Context
-	*terminal.Output
+	*cli.Output
 	client    *signalbox.Client
 	operator  *operator.Operator // of client
 	cluster   signalbox.Config   // of client
@@ -63,14 +61,15 @@ func (c *call) argument(i int) string {
 
 // common are the flags that all verbs have.
 type common struct {
-	target  *target.Flags
+	target  *cli.ClusterFlags
 	format  string
 	timeout time.Duration
 	yes     bool
 }
 
-// Commands makes the verbs. lookup reads an environment variable.
-func Commands(lookup func(string) (string, bool)) (commands []*cobra.Command) {
+// Commands makes the verbs. lookup reads an environment variable, parsePeers a value of --peers.
+func Commands(lookup func(string) (string, bool), parsePeers func(string) ([]probe.Peer, error)) []*cobra.Command {
+	commands := []*cobra.Command{newCert(), newInspect(), newBackup(lookup), newRestore(lookup), newRecover(parsePeers), newToken()}
 	for _, verbs := range [][]verb{semaphoreVerbs(), sessionVerbs(), {whyVerb(), itemVerb()}, liveVerbs(), memberVerbs()} {
 		for _, v := range verbs {
 			commands = append(commands, v.command(lookup))
@@ -81,29 +80,29 @@ func Commands(lookup func(string) (string, bool)) (commands []*cobra.Command) {
 
 // command makes the cobra command of a verb.
 func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
-	var own common
+	var shared common
 	command := &cobra.Command{Use: v.use, Short: v.short, Long: v.short + "." + v.long, SilenceUsage: true,
-		Args: target.Arguments(v.least, v.most)}
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usage(err) })
+		Args: cli.Arguments(v.least, v.most)}
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.UsageError(err) })
 	flags := command.Flags()
 	flags.SortFlags = false
 	if v.flags != nil {
 		v.flags(flags)
 	}
-	flags.StringVarP(&own.format, "output", "o", terminal.Table, "table, json or name")
+	flags.StringVarP(&shared.format, "output", "o", cli.Table, "table, json or name")
 	if v.asks != nil {
-		flags.BoolVarP(&own.yes, "yes", "y", false, "don't ask")
+		flags.BoolVarP(&shared.yes, "yes", "y", false, "don't ask")
 	}
-	flags.DurationVar(&own.timeout, "timeout", 5*time.Second, "how long to look for a node that replies")
-	own.target = target.Add(flags, lookup)
+	flags.DurationVar(&shared.timeout, "timeout", 5*time.Second, "how long to look for a node that replies")
+	shared.target = cli.AddClusterFlags(flags, lookup)
 	command.PersistentPreRunE = func(command *cobra.Command, _ []string) error {
-		return exit.Usage(settings.Apply(command.Flags(), lookup))
+		return cli.UsageError(cli.ApplyVariables(command.Flags(), lookup))
 	}
 	command.RunE = func(command *cobra.Command, arguments []string) error {
-		return v.perform(command, arguments, &own, lookup)
+		return v.perform(command, arguments, &shared, lookup)
 	}
-	command.ValidArgsFunction = v.completion(&own, lookup)
-	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{terminal.Table, terminal.JSON, terminal.Name}, cobra.ShellCompDirectiveNoFileComp)) // fails for an unknown flag only
+	command.ValidArgsFunction = v.completion(&shared, lookup)
+	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{cli.Table, cli.JSON, cli.Name}, cobra.ShellCompDirectiveNoFileComp)) // fails for an unknown flag only
 	for _, below := range v.below {
 		command.AddCommand(below.command(lookup))
 	}
@@ -111,23 +110,23 @@ func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 }
 
 // perform makes the client, asks where the verb asks, and runs it.
-func (v verb) perform(command *cobra.Command, arguments []string, own *common, lookup func(string) (string, bool)) error {
-	output, err := terminal.New(command.OutOrStdout(), own.format, lookup)
+func (v verb) perform(command *cobra.Command, arguments []string, shared *common, lookup func(string) (string, bool)) error {
+	output, err := cli.NewOutput(command.OutOrStdout(), shared.format, lookup)
 	if err != nil {
-		return exit.Usage(err)
+		return cli.UsageError(err)
 	}
-	c, err := own.call(command.Context(), output, arguments, command.Flags(), command.ErrOrStderr())
+	c, err := shared.call(command.Context(), output, arguments, command.Flags(), command.ErrOrStderr())
 	if err != nil {
-		return exit.Usage(err)
+		return cli.UsageError(err)
 	}
 	defer c.end()
-	if v.asks != nil && !own.yes {
+	if v.asks != nil && !shared.yes {
 		question, err := v.asks(c)
 		if err == nil {
-			err = terminal.Confirm(c, command.InOrStdin(), command.ErrOrStderr(), question)
+			err = cli.Confirm(c, command.InOrStdin(), command.ErrOrStderr(), question)
 		}
-		if errors.Is(err, terminal.ErrNoTerminal) {
-			return exit.Usage(err)
+		if errors.Is(err, cli.ErrNoTerminal) {
+			return cli.UsageError(err)
 		}
 		if err != nil {
 			return c.failed(err, false)
@@ -137,15 +136,15 @@ func (v verb) perform(command *cobra.Command, arguments []string, own *common, l
 }
 
 // call makes the client of the flags.
-func (own *common) call(ctx context.Context, output *terminal.Output, arguments []string, flags *pflag.FlagSet, terminal io.Writer) (*call, error) {
-	cfg, err := own.target.Client()
+func (shared *common) call(ctx context.Context, output *cli.Output, arguments []string, flags *pflag.FlagSet, terminal io.Writer) (*call, error) {
+	cfg, err := shared.target.Client()
 	if err != nil {
 		return nil, err
 	}
-	if own.timeout <= 0 {
+	if shared.timeout <= 0 {
 		return nil, errors.New("--timeout must be above 0")
 	}
-	cfg.GiveUpAfter = own.timeout
+	cfg.GiveUpAfter = shared.timeout
 	client, err := signalbox.New(cfg)
 	if err != nil {
 		return nil, err
@@ -162,19 +161,27 @@ func (c *call) end() {
 
 // failed gives an error its exit status, and what to do about it.
 func (c *call) failed(err error, follow bool) error {
-	var known *exit.Error
+	var known *cli.ExitError
 	switch {
 	case err == nil, errors.As(err, &known):
 		return err
 	case c.Err() != nil && follow:
 		return nil
 	case c.Err() != nil:
-		return &exit.Error{Status: exit.StatusSignal + 2, Err: errors.New("interrupted")}
+		return &cli.ExitError{Status: cli.StatusSignal + 2, Err: errors.New("interrupted")}
 	}
-	return &exit.Error{Status: exit.StatusOf(err), Err: target.Explain(err)}
+	return failed(err)
 }
 
 // refusedFor is the failure of a verb that the cluster did not have to refuse.
 func refusedFor(next, format string, arguments ...any) error {
-	return &exit.Error{Status: exit.StatusRefused, Err: &target.Advice{Err: fmt.Errorf(format, arguments...), Next: next}}
+	return &cli.ExitError{Status: cli.StatusRefused, Err: &cli.Advice{Err: fmt.Errorf(format, arguments...), Next: next}}
+}
+
+// failed gives the failure of a call its exit status, and what to do about it.
+func failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &cli.ExitError{Status: cli.StatusOf(err), Err: cli.Explain(err)}
 }

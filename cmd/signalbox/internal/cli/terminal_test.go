@@ -1,4 +1,4 @@
-package terminal
+package cli
 
 import (
 	"bytes"
@@ -21,23 +21,23 @@ func TestFormats(t *testing.T) {
 		Name:  "a\x1b[2J\n<b>\n",
 	} {
 		var b bytes.Buffer
-		o, err := New(&b, format, none)
+		o, err := NewOutput(&b, format, none)
 		if err != nil || o.Colour {
 			t.Fatal(o, err)
 		}
-		err = List(o, members, []string{"NAME", "LENGTH"}, func(s string) string { return s }, func(s string) []string {
+		err = PrintList(o, members, []string{"NAME", "LENGTH"}, func(s string) string { return s }, func(s string) []string {
 			return []string{s, map[bool]string{true: "5"}[len(s) == 5]}
 		})
 		if err != nil || b.String() != want {
 			t.Errorf("%s: %q, %v", format, b.String(), err)
 		}
 	}
-	if _, err := New(nil, "yaml", none); err == nil {
+	if _, err := NewOutput(nil, "yaml", none); err == nil {
 		t.Error("yaml is a format")
 	}
 	failed := errors.New("failed")
 	var b bytes.Buffer
-	err := List(&Output{W: &b, Format: Name}, func(yield func(string, error) bool) { _ = yield("a", nil) && yield("", failed) }, nil, func(s string) string { return s }, nil)
+	err := PrintList(&Output{W: &b, Format: Name}, func(yield func(string, error) bool) { _ = yield("a", nil) && yield("", failed) }, nil, func(s string) string { return s }, nil)
 	if !errors.Is(err, failed) || b.String() != "a\n" {
 		t.Errorf("%v, %q", err, b.String())
 	}
@@ -49,7 +49,7 @@ func TestShort(t *testing.T) {
 		-1: "?", 0: "0s", 1500 * time.Microsecond: "2ms", 1234 * time.Millisecond: "1.2s", 59600 * time.Millisecond: "1m", 90 * time.Second: "1m30s",
 		10 * time.Minute: "10m", 20 * time.Hour: "20h", 20*time.Hour + time.Minute: "20h1m", 10 * time.Second: "10s",
 	} {
-		if got := Short(d); got != want {
+		if got := ShortDuration(d); got != want {
 			t.Errorf("%v is %q, wanted %q", d, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package settings
+package cli
 
 import (
 	"encoding/json"
@@ -20,17 +20,17 @@ func Variable(flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// InsteadOf annotates a flag with those that it takes the place of.
+// InsteadOf annotates a flag with the flags that it takes the place of.
 const InsteadOf = "signalbox-instead-of"
 
 // source annotates a flag with where its value came from.
 const source = "signalbox-source"
 
-// Apply sets each flag that is not on the command line from its variable. An empty
+// ApplyVariables sets each flag that is not on the command line from its variable. An empty
 // variable counts as not set, as in most compose files. So does one of a flag that another
 // one on the command line takes the place of: an image may set defaults that don't go with
 // it.
-func Apply(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+func ApplyVariables(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var failed []error
 	replaced := givenInstead(flags)
 	flags.VisitAll(func(flag *pflag.Flag) {
@@ -50,7 +50,7 @@ func Apply(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 func givenInstead(flags *pflag.FlagSet) map[string]bool {
 	replaced := map[string]bool{}
 	flags.Visit(func(flag *pflag.Flag) {
-		if on := flag.Value.String(); on != "" && on != "false" {
+		if text := flag.Value.String(); text != "" && text != "false" {
 			for _, name := range flag.Annotations[InsteadOf] {
 				replaced[name] = true
 			}
@@ -59,10 +59,10 @@ func givenInstead(flags *pflag.FlagSet) map[string]bool {
 	return replaced
 }
 
-// File sets each flag that is given neither on the command line nor by a variable from a
+// ApplyFile sets each flag that is given neither on the command line nor by a variable from a
 // TOML file of the flags' names: node-id = "n1". A list may be an array. Names that are no
 // flags are an error, and so are the flags that except names.
-func File(flags *pflag.FlagSet, path string, except ...string) error {
+func ApplyFile(flags *pflag.FlagSet, path string, except ...string) error {
 	var values map[string]any
 	if _, err := toml.DecodeFile(path, &values); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -98,10 +98,10 @@ func textOf(value any) (string, error) {
 		return fmt.Sprint(v), nil
 	case []any:
 		var parts []string
-		for _, one := range v {
-			text, is := one.(string)
-			if !is || strings.Contains(text, ",") {
-				return "", fmt.Errorf("%v is no text without commas", one)
+		for _, item := range v {
+			text, ok := item.(string)
+			if !ok || strings.Contains(text, ",") {
+				return "", fmt.Errorf("%v is no text without commas", item)
 			}
 			parts = append(parts, text)
 		}
@@ -110,8 +110,8 @@ func textOf(value any) (string, error) {
 	return "", errors.New("a setting is a text, a number, true or false, or a list of texts")
 }
 
-// Source is where a flag's value came from: "default", "flag", its variable, or a file.
-func Source(flag *pflag.Flag) string {
+// SourceOf is where a flag's value came from: "default", "flag", its variable, or a file.
+func SourceOf(flag *pflag.Flag) string {
 	switch from := flag.Annotations[source]; {
 	case len(from) > 0:
 		return from[0]
@@ -121,9 +121,9 @@ func Source(flag *pflag.Flag) string {
 	return "default"
 }
 
-// Print prints the flags as a file for File, each with its source, but for those that
+// PrintFlags prints the flags as a file for ApplyFile, each with its source, but for flags that
 // except names. Those that were not set are comments.
-func Print(w io.Writer, flags *pflag.FlagSet, except ...string) error {
+func PrintFlags(w io.Writer, flags *pflag.FlagSet, except ...string) error {
 	var failed error
 	flags.VisitAll(func(flag *pflag.Flag) {
 		if flag.Name == "help" || flag.Name == "version" || slices.Contains(except, flag.Name) {
@@ -144,7 +144,7 @@ func Print(w io.Writer, flags *pflag.FlagSet, except ...string) error {
 			if !flag.Changed { // a file that sets it would end what follows from its absence
 				comment = "# "
 			}
-			_, err = fmt.Fprintf(w, "%s%s = %s # %s\n", comment, flag.Name, text, Source(flag))
+			_, err = fmt.Fprintf(w, "%s%s = %s # %s\n", comment, flag.Name, text, SourceOf(flag))
 		}
 		failed = errors.Join(failed, err)
 	})
@@ -183,10 +183,10 @@ func Mistyped(environment []string, flags, others []string) error {
 
 // meant proposes the nearest of the names, if one is near.
 func meant(name string, all []string) string {
-	best, least := "", 4
-	for _, one := range all {
-		if d := distance(name, one); d < least {
-			best, least = one, d
+	best, shortest := "", 4
+	for _, candidate := range all {
+		if d := distance(name, candidate); d < shortest {
+			best, shortest = candidate, d
 		}
 	}
 	if best == "" {

@@ -1,4 +1,4 @@
-package target
+package cli
 
 import (
 	"context"
@@ -13,13 +13,13 @@ import (
 	signalbox "github.com/signalbox/signalbox/client"
 )
 
-// Advice is an error with what to do next, for a line of its own.
+// Advice is an error with what to do next, for a separate line.
 type Advice struct {
 	Err  error
 	Next string
 }
 
-// Error is that of the error alone.
+// Error returns the text of the error alone.
 func (a *Advice) Error() string { return a.Err.Error() }
 
 // Unwrap returns the error alone.
@@ -48,9 +48,9 @@ func Explain(err error) error {
 		next = "Give the file with the cluster's authority by --ca."
 	case errors.Is(err, signalbox.ErrUnknownSemaphore) && refusal != nil && refusal.Semaphore != "":
 		err = &reworded{fmt.Sprintf("there is no semaphore %q", refusal.Semaphore), err}
-		next = fmt.Sprintf("Make it with \"signalbox create %s --permits N\"; \"signalbox ls\" lists all.", Shell(refusal.Semaphore))
+		next = fmt.Sprintf("Make it with \"signalbox create %s --permits N\"; \"signalbox ls\" lists all.", ShellQuote(refusal.Semaphore))
 	case errors.Is(err, signalbox.ErrNever) && refusal != nil && refusal.Permits != nil:
-		next = fmt.Sprintf("Ask for at most %d, or change that with \"signalbox resize %s N\".", *refusal.Permits, Shell(refusal.Semaphore))
+		next = fmt.Sprintf("Ask for at most %d, or change that with \"signalbox resize %s N\".", *refusal.Permits, ShellQuote(refusal.Semaphore))
 	case errors.Is(err, signalbox.ErrLimitReached):
 		next = "Free some of what is counted, or ask an operator for a higher limit."
 	case errors.Is(err, signalbox.ErrNoLeader), errors.Is(err, signalbox.ErrStorageFull), errors.Is(err, signalbox.ErrSplitState):
@@ -68,23 +68,23 @@ func Explain(err error) error {
 }
 
 // Arguments checks that a command gets as many arguments, by the names that its Use has for them.
-func Arguments(least, most int) cobra.PositionalArgs {
+func Arguments(minimum, maximum int) cobra.PositionalArgs {
 	return func(command *cobra.Command, arguments []string) error {
 		name, names := strings.TrimPrefix(command.CommandPath(), "signalbox "), strings.Fields(command.Use)[1:]
 		for i, a := range arguments {
 			switch {
-			case i >= most && command.HasAvailableSubCommands():
+			case i >= maximum && command.HasAvailableSubCommands():
 				return fmt.Errorf("%s has no %q", name, a)
-			case i >= most && most == 0:
+			case i >= maximum && maximum == 0:
 				return fmt.Errorf("%s takes no arguments but flags: %q", name, a)
-			case i >= most:
-				return fmt.Errorf("%s takes %s, and not %q too", name, listed(names[:most]), a)
+			case i >= maximum:
+				return fmt.Errorf("%s takes %s, and not %q too", name, listed(names[:maximum]), a)
 			case a == "":
 				return fmt.Errorf("%s needs %s, which is empty", name, listed(names[i:i+1]))
 			}
 		}
-		if len(arguments) < least {
-			return fmt.Errorf("%s needs %s", name, listed(names[:least]))
+		if len(arguments) < minimum {
+			return fmt.Errorf("%s needs %s", name, listed(names[:minimum]))
 		}
 		return nil
 	}
@@ -117,8 +117,8 @@ func (r *reworded) Error() string { return r.text }
 // Unwrap returns the error.
 func (r *reworded) Unwrap() error { return r.error }
 
-// Shell quotes a word for a shell, where it needs that.
-func Shell(word string) string {
+// ShellQuote quotes a word for a shell, where it needs that.
+func ShellQuote(word string) string {
 	safe := word != ""
 	for _, c := range word {
 		safe = safe && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '/' || c == '-' || c == '_' || c == '.' || c == ':')

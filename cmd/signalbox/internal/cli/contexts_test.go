@@ -1,4 +1,4 @@
-package target
+package cli
 
 import (
 	"maps"
@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
-
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 )
 
 // TestSources: of a context and an address, the one from the stronger source decides on the
@@ -74,11 +72,11 @@ addr = "http://127.0.0.1:4"
 				value, there := c.variables[strings.TrimPrefix(name, "SIGNALBOX_")]
 				return value, there
 			}
-			f := Add(set, lookup)
+			f := AddClusterFlags(set, lookup)
 			if err := set.Parse(strings.Fields(c.arguments)); err != nil {
 				t.Fatal(err)
 			}
-			if err := settings.Apply(set, lookup); err != nil {
+			if err := ApplyVariables(set, lookup); err != nil {
 				t.Fatal(err)
 			}
 			cfg, err := f.Client()

@@ -1,4 +1,4 @@
-package target
+package cli
 
 import (
 	"errors"
@@ -10,13 +10,12 @@ import (
 	"github.com/spf13/pflag"
 
 	signalbox "github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 	"github.com/signalbox/signalbox/internal/credentials"
 )
 
-// Flags is the cluster that the flags of a subcommand name. It is complete once the flags
+// ClusterFlags is the cluster that the flags of a subcommand name. It is complete once the flags
 // are parsed.
-type Flags struct {
+type ClusterFlags struct {
 	Addresses []string // base URLs of the nodes
 	given     credentials.Config
 	lookup    func(string) (string, bool)
@@ -24,7 +23,7 @@ type Flags struct {
 	set               *pflag.FlagSet
 	context, contexts string // the name of a context, and the file that has it
 	complete          bool   // the context was read
-	used              string // the context that counts; "": none
+	used              string // the context that counts; "": no context
 	tokenOfContext    bool   // the context gave the file of the token
 }
 
@@ -45,13 +44,13 @@ const (
 	nodeVariable = "SIGNALBOX_INSECURE_HTTP"
 )
 
-// Add adds the flags of a cluster. lookup reads an environment variable; those of the
+// AddClusterFlags adds the flags of a cluster. lookup reads an environment variable; the variables of the
 // flags are for the caller to read, but for the token's, which is of no flag.
-func Add(flags *pflag.FlagSet, lookup func(string) (string, bool)) *Flags {
-	f := &Flags{lookup: lookup, set: flags}
+func AddClusterFlags(flags *pflag.FlagSet, lookup func(string) (string, bool)) *ClusterFlags {
+	f := &ClusterFlags{lookup: lookup, set: flags}
 	flags.StringSliceVar(&f.Addresses, "addr", defaultAddresses, "the nodes' base URLs; each run tries them in an order drawn at random")
 	flags.StringVar(&f.given.TokenFile, "token-file", "", "file with the token for a cluster that asks for one; default: the token in "+tokenVariable)
-	AddCA(flags, &f.given.CA)
+	AddCAFlag(flags, &f.given.CA)
 	flags.StringVar(&f.given.Cert, "cert", "", "PEM file with a client certificate, which nodes may take instead of a token")
 	flags.StringVar(&f.given.Key, "key", "", "PEM file with the key of --cert")
 	flags.BoolVar(&f.given.Plain, plainFlag, false, "send the token to http:// addresses on other machines too, where others may read it on its way")
@@ -60,24 +59,24 @@ func Add(flags *pflag.FlagSet, lookup func(string) (string, bool)) *Flags {
 	return f
 }
 
-// AddCA adds the flag --ca alone, for a subcommand that needs no token.
-func AddCA(flags *pflag.FlagSet, path *string) {
+// AddCAFlag adds the flag --ca alone, for a subcommand that needs no token.
+func AddCAFlag(flags *pflag.FlagSet, path *string) {
 	flags.StringVar(path, "ca", "", "PEM file with the authorities of the nodes' certificates, for https:// addresses; default: those of the system")
 }
 
 // Client returns the configuration of a Go client, with the addresses and the
 // credentials set, and nothing else. Its errors name the flags.
-func (f *Flags) Client() (signalbox.Config, error) {
+func (f *ClusterFlags) Client() (signalbox.Config, error) {
 	if err := f.fromContext(); err != nil {
 		return signalbox.Config{}, err
 	}
-	given := f.credentials()
-	cfg := signalbox.Config{Addresses: f.Addresses, Token: given.Token, TokenFile: given.TokenFile, InsecureHTTP: given.Plain,
-		CA: given.CA, CertFile: given.Cert, KeyFile: given.Key}
+	chosen := f.credentials()
+	cfg := signalbox.Config{Addresses: f.Addresses, Token: chosen.Token, TokenFile: chosen.TokenFile, InsecureHTTP: chosen.Plain,
+		CA: chosen.CA, CertFile: chosen.Cert, KeyFile: chosen.Key}
 	if len(f.Addresses) == 0 {
 		return cfg, errors.New("--addr: give at least one")
 	}
-	if _, err := signalbox.New(cfg); err != nil { // which starts nothing
+	if _, err := signalbox.New(cfg); err != nil { // which starts no goroutine
 		err = named(err)
 		if _, set := f.lookup(nodeVariable); set && strings.HasPrefix(err.Error(), "--"+plainFlag+":") {
 			err = fmt.Errorf("%w; %s is a setting of nodes: use SIGNALBOX_SEND_TOKEN_OVER_HTTP", err, nodeVariable)
@@ -90,7 +89,7 @@ func (f *Flags) Client() (signalbox.Config, error) {
 // Service returns an HTTP client with the credentials, and the nodes' base URLs without a
 // slash at their ends. The client follows no redirect, and has no time-outs but those of
 // connecting. Its errors name the flags.
-func (f *Flags) Service() (*http.Client, []*url.URL, error) {
+func (f *ClusterFlags) Service() (*http.Client, []*url.URL, error) {
 	if _, err := f.Client(); err != nil {
 		return nil, nil, err
 	}
@@ -102,27 +101,27 @@ func (f *Flags) Service() (*http.Client, []*url.URL, error) {
 		}
 		bases = append(bases, base)
 	}
-	h, err := HTTP(f.credentials(), bases)
+	h, err := HTTPClient(f.credentials(), bases)
 	return h, bases, err
 }
 
 // Environment returns variables, NAME=VALUE, by which another program finds the same
 // cluster. Credentials in other variables that are not those of this cluster it empties. It holds
 // once Client has returned.
-func (f *Flags) Environment() []string {
+func (f *ClusterFlags) Environment() []string {
 	var addresses []string
 	for _, address := range f.Addresses {
-		if address = Shown(address); address != "" {
+		if address = ShownAddress(address); address != "" {
 			addresses = append(addresses, address)
 		}
 	}
-	variables := []string{settings.Variable("addr") + "=" + strings.Join(addresses, ",")}
-	context := settings.Variable("context")
+	variables := []string{Variable("addr") + "=" + strings.Join(addresses, ",")}
+	context := Variable("context")
 	if name, _ := f.lookup(context); name != "" && name != f.used { // its credentials are for another cluster
 		variables = append(variables, context+"=")
 	}
 	used := f.credentials()
-	for _, v := range [][2]string{{tokenVariable, used.Token}, {settings.Variable("token-file"), used.TokenFile}} {
+	for _, v := range [][2]string{{tokenVariable, used.Token}, {Variable("token-file"), used.TokenFile}} {
 		if inherited, _ := f.lookup(v[0]); inherited != "" && strings.TrimSpace(inherited) != v[1] {
 			variables = append(variables, v[0]+"=")
 		}
@@ -132,19 +131,19 @@ func (f *Flags) Environment() []string {
 
 // Name returns what people call the cluster: the name of the context that counts, or else its
 // addresses. It holds once Client has returned.
-func (f *Flags) Name() string {
+func (f *ClusterFlags) Name() string {
 	if f.used != "" {
 		return "the context " + f.used
 	}
 	var shown []string
 	for _, address := range f.Addresses {
-		shown = append(shown, Shown(address))
+		shown = append(shown, ShownAddress(address))
 	}
 	return strings.Join(shown, ",")
 }
 
-// Shown returns an address without its user, which counts as a token; "" if it is no URL.
-func Shown(address string) string {
+// ShownAddress returns an address without its user, which counts as a token; "" if it is no URL.
+func ShownAddress(address string) string {
 	if !strings.Contains(address, "@") {
 		return address
 	}
@@ -161,19 +160,19 @@ func parse(address string) (*url.URL, error) {
 	return credentials.ParseAddress(strings.TrimRight(address, "/"))
 }
 
-// HTTP returns an HTTP client with credentials for the addresses. Its errors name the
+// HTTPClient returns an HTTP client with credentials for the addresses. Its errors name the
 // flags.
-func HTTP(given credentials.Config, addresses []*url.URL) (*http.Client, error) {
-	transport, err := credentials.New(given, addresses, http.DefaultTransport.(*http.Transport).Clone())
+func HTTPClient(chosen credentials.Config, addresses []*url.URL) (*http.Client, error) {
+	transport, err := credentials.New(chosen, addresses, http.DefaultTransport.(*http.Transport).Clone())
 	if err != nil {
 		return nil, named(err)
 	}
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }
 
-// credentials adds the token of the environment to those of the flags. It counts more than
+// credentials adds the token of the environment to the credentials of the flags. It counts more than
 // the file of a context, unless --context names that on the command line.
-func (f *Flags) credentials() credentials.Config {
+func (f *ClusterFlags) credentials() credentials.Config {
 	cfg := f.given
 	token, _ := f.lookup(tokenVariable)
 	if token = strings.TrimSpace(token); token == "" {

@@ -1,4 +1,4 @@
-package operate
+package verbs
 
 import (
 	"context"
@@ -13,9 +13,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/waiting"
 )
 
@@ -90,7 +88,7 @@ func isThisProcess(w *signalbox.Waiter) bool {
 // checkTTL refuses a ttl that the API can't express.
 func checkTTL(ttl time.Duration) error {
 	if ttl < time.Millisecond {
-		return exit.Usage(errors.New("--ttl must be at least 1ms"))
+		return cli.UsageError(errors.New("--ttl must be at least 1ms"))
 	}
 	return nil
 }
@@ -111,7 +109,7 @@ func renewVerb() verb {
 			if err != nil {
 				return sessionOver(err, c.arguments[0])
 			}
-			return errors.Join(c.Result(c.arguments[0], map[string]any{"session": c.arguments[0], "expires_in_ms": left.Milliseconds()}), c.Printf("%s", terminal.Short(left)))
+			return errors.Join(c.Result(c.arguments[0], map[string]any{"session": c.arguments[0], "expires_in_ms": left.Milliseconds()}), c.Printf("%s", cli.ShortDuration(left)))
 		}}
 }
 
@@ -133,7 +131,7 @@ func sessionOver(err error, id string) error {
 	default:
 		return err
 	}
-	return &exit.Error{Status: exit.StatusLost, Err: &target.Advice{Err: fmt.Errorf("the session %s %s", id, reason),
+	return &cli.ExitError{Status: cli.StatusLost, Err: &cli.Advice{Err: fmt.Errorf("the session %s %s", id, reason),
 		Next: "\"signalbox sessions\" lists those that live."}}
 }
 
@@ -153,7 +151,7 @@ func releaseVerb() verb {
 				held := slices.IndexFunc(s.Leases, func(l operator.Lease) bool { return l.Semaphore == name })
 				waits := slices.ContainsFunc(s.Waiting, func(w operator.Wait) bool { return w.Semaphores[name] > 0 })
 				if held < 0 && !waits {
-					return refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "%s neither holds %s nor waits for it", terminal.ClientOf(s.Metadata, id), name)
+					return refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "%s neither holds %s nor waits for it", cli.FormatClientOf(s.Metadata, id), name)
 				}
 				token := uint64(0)
 				if held >= 0 {
@@ -165,7 +163,7 @@ func releaseVerb() verb {
 			if err != nil {
 				return sessionOver(err, id)
 			}
-			return errors.Join(c.Result(id, map[string]string{"session": id, "released": released}), c.Printf("released: %s", terminal.Plain(orNone(released))))
+			return errors.Join(c.Result(id, map[string]string{"session": id, "released": released}), c.Printf("released: %s", cli.Printable(orNone(released))))
 		}}
 }
 
@@ -192,10 +190,10 @@ func leasesOf(s *operator.Session) (text string) {
 func sessionsVerb() verb {
 	return verb{use: "sessions", short: "List sessions, with what they hold",
 		run: func(c *call) error {
-			return terminal.List(c.Output, c.operator.ListSessions(c, operator.PageSize(pageSize)),
+			return cli.PrintList(c.Output, c.operator.ListSessions(c, operator.PageSize(pageSize)),
 				[]string{"CLIENT", "SESSION", "HOLDS", "WAITS", "TTL", "LEFT"}, func(s *operator.Session) string { return s.ID },
 				func(s *operator.Session) []string {
-					return []string{terminal.Client(s.Metadata), s.ID, firstLeases(s, lineLeases), fmt.Sprint(s.WaitingCount), terminal.Short(s.TTL), terminal.Short(s.ExpiresIn)}
+					return []string{cli.FormatClient(s.Metadata), s.ID, firstLeases(s, lineLeases), fmt.Sprint(s.WaitingCount), cli.ShortDuration(s.TTL), cli.ShortDuration(s.ExpiresIn)}
 				})
 		}}
 }
@@ -219,20 +217,20 @@ func revokeVerb() verb {
 			for _, l := range s.Leases {
 				if l.Semaphore == c.arguments[0] {
 					return fmt.Sprintf("Take %d of %s from %s. The holder may still be running: the token %d fences it.",
-						l.Count, terminal.Plain(l.Semaphore), terminal.ClientOf(s.Metadata, s.ID), l.Token), nil
+						l.Count, cli.Printable(l.Semaphore), cli.FormatClientOf(s.Metadata, s.ID), l.Token), nil
 				}
 			}
-			return "", refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "%s does not hold %s", terminal.ClientOf(s.Metadata, s.ID), c.arguments[0])
+			return "", refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "%s does not hold %s", cli.FormatClientOf(s.Metadata, s.ID), c.arguments[0])
 		},
 		run: func(c *call) error {
 			name, id := c.arguments[0], c.arguments[1]
 			if err := c.operator.Revoke(c, name, id, reason, 0); err != nil {
 				if errors.Is(err, signalbox.ErrNotHeld) {
-					return refusedFor(fmt.Sprintf("\"signalbox show %s\" lists its holders.", target.Shell(name)), "the session %s does not hold %s", id, name)
+					return refusedFor(fmt.Sprintf("\"signalbox show %s\" lists its holders.", cli.ShellQuote(name)), "the session %s does not hold %s", id, name)
 				}
 				return sessionOver(err, id)
 			}
-			return errors.Join(c.Result(id, map[string]string{"session": id, "revoked": name}), c.Printf("%s revoked", terminal.Plain(name)))
+			return errors.Join(c.Result(id, map[string]string{"session": id, "revoked": name}), c.Printf("%s revoked", cli.Printable(name)))
 		}}
 }
 
@@ -247,7 +245,7 @@ func endVerb() verb {
 				return "", sessionOver(err, c.arguments[0])
 			}
 			return fmt.Sprintf("End %s, which holds: %s. Its client may still be running: the tokens fence it.",
-				terminal.ClientOf(s.Metadata, s.ID), terminal.Plain(orNone(firstLeases(s, lineLeases)))), nil
+				cli.FormatClientOf(s.Metadata, s.ID), cli.Printable(orNone(firstLeases(s, lineLeases)))), nil
 		},
 		run: func(c *call) error {
 			id := c.arguments[0]

@@ -1,4 +1,4 @@
-package operate
+package verbs
 
 import (
 	"errors"
@@ -10,8 +10,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 // obstacleHolders bounds how many holders are shown of each semaphore in the way.
@@ -22,18 +21,18 @@ func whyVerb() verb {
 	return verb{use: "why NAME|SESSION", short: "Show why requests wait: those for a semaphore, or those of a session", least: 1, most: 1, complete: []source{semaphoreNames},
 		long: "\n\nFor each request it shows the reason, and the first holders of the semaphores in its way. In JSON it has what \"signalbox show\" has.", flags: limitFlag(&limit, "requests"),
 		run: func(c *call) error {
-			most, err := c.most(limit)
+			longest, err := c.most(limit)
 			if err != nil {
 				return err
 			}
 			name, holders := c.arguments[0], obstacleHolders
 			switch c.Format {
-			case terminal.JSON:
-				holders = most
-			case terminal.Name:
-				most, holders = 0, 0
+			case cli.JSON:
+				holders = longest
+			case cli.Name:
+				longest, holders = 0, 0
 			}
-			s, err := readSemaphore(c, name, holders, most)
+			s, err := readSemaphore(c, name, holders, longest)
 			if err == nil {
 				return whyOf(c, s)
 			}
@@ -47,13 +46,13 @@ func whyVerb() verb {
 			if err != nil {
 				return sessionOver(err, name)
 			}
-			return whySession(c, session, most)
+			return whySession(c, session, longest)
 		}}
 }
 
 // whyOf shows why the requests for a semaphore wait.
 func whyOf(c *call, s *signalbox.Semaphore) error {
-	if c.Format != terminal.Table {
+	if c.Format != cli.Table {
 		return c.Result(s.Name, s)
 	}
 	if err := c.Printf("%s", summary(s)); err != nil {
@@ -64,7 +63,7 @@ func whyOf(c *call, s *signalbox.Semaphore) error {
 	}
 	others := map[string]bool{}
 	for _, w := range s.Waiters {
-		if err := c.Printf("%d. %s wants %d, for %s: %s%s", w.Position, terminal.ClientOf(w.Metadata, w.Session), w.Count, terminal.Short(w.WaitingFor), w.Reason, obstacles(w.Obstacles, s.Name, others)); err != nil {
+		if err := c.Printf("%d. %s wants %d, for %s: %s%s", w.Position, cli.FormatClientOf(w.Metadata, w.Session), w.Count, cli.ShortDuration(w.WaitingFor), w.Reason, obstacles(w.Obstacles, s.Name, others)); err != nil {
 			return err
 		}
 	}
@@ -75,14 +74,14 @@ func whyOf(c *call, s *signalbox.Semaphore) error {
 	return errors.Join(err, inTheWay(c, others), freeing(c, s))
 }
 
-// obstacles is the lines in which a request can't be served, other than that of name, which it
+// obstacles is the queues in which a request can't be served, other than the queue of name, which it
 // adds to a set.
 func obstacles(all []signalbox.Obstacle, name string, others map[string]bool) string {
 	var parts []string
 	for _, o := range all {
 		if o.Semaphore != name {
 			others[o.Semaphore] = true
-			parts = append(parts, fmt.Sprintf("%s needs %d, has %d", terminal.Plain(o.Semaphore), o.Needs, o.Available))
+			parts = append(parts, fmt.Sprintf("%s needs %d, has %d", cli.Printable(o.Semaphore), o.Needs, o.Available))
 		}
 	}
 	if len(parts) == 0 {
@@ -110,7 +109,7 @@ func inTheWay(c *call, names map[string]bool) error {
 
 // allHolders says how to see all holders of a semaphore.
 func allHolders(s *signalbox.Semaphore) string {
-	return fmt.Sprintf("\"signalbox show %s\" shows them", target.Shell(s.Name))
+	return fmt.Sprintf("\"signalbox show %s\" shows them", cli.ShellQuote(s.Name))
 }
 
 // freeing says how an operator frees a semaphore.
@@ -118,44 +117,44 @@ func freeing(c *call, s *signalbox.Semaphore) error {
 	if len(s.Holders) == 0 {
 		return c.Printf("No lease holds it: \"signalbox up\" or \"signalbox resize\" adds permits.")
 	}
-	return c.Printf("To take the lease of a holder away: signalbox revoke %s %s", target.Shell(s.Name), s.Holders[0].Session)
+	return c.Printf("To take the lease of a holder away: signalbox revoke %s %s", cli.ShellQuote(s.Name), s.Holders[0].Session)
 }
 
 // whySession shows why the requests of a session wait, with up to most of its wait list and as
 // many of its requests.
-func whySession(c *call, s *operator.Session, most int) error {
-	if c.Format != terminal.Table {
+func whySession(c *call, s *operator.Session, limit int) error {
+	if c.Format != cli.Table {
 		return c.Result(s.ID, s)
 	}
-	if err := c.Printf("%s holds: %s; %s left", terminal.ClientOf(s.Metadata, s.ID), terminal.Plain(orNone(firstLeases(s, lineLeases))), terminal.Short(s.ExpiresIn)); err != nil {
+	if err := c.Printf("%s holds: %s; %s left", cli.FormatClientOf(s.Metadata, s.ID), cli.Printable(orNone(firstLeases(s, lineLeases))), cli.ShortDuration(s.ExpiresIn)); err != nil {
 		return err
 	}
 	others := map[string]bool{}
 	list := slices.DeleteFunc(slices.Clone(s.WaitList), func(e operator.ListEntry) bool { return e.Position == 0 || e.Deleted })
-	for _, e := range list[:min(most, len(list))] {
+	for _, e := range list[:min(limit, len(list))] {
 		others[e.Semaphore] = true
-		if err := c.Printf("Its wait list wants %d of %s, at place %d, for %s", e.Wanted, terminal.Plain(e.Semaphore), e.Position, terminal.Short(e.WaitingFor)); err != nil {
+		if err := c.Printf("Its wait list wants %d of %s, at place %d, for %s", e.Wanted, cli.Printable(e.Semaphore), e.Position, cli.ShortDuration(e.WaitingFor)); err != nil {
 			return err
 		}
 	}
-	if err := more(c, int64(len(list)), most, "on its wait list", allRows); err != nil {
+	if err := more(c, int64(len(list)), limit, "on its wait list", allRows); err != nil {
 		return err
 	}
 	if len(s.Waiting) == 0 && len(list) == 0 {
 		return c.Printf("It waits for no semaphore.")
 	}
-	for _, w := range s.Waiting[:min(most, len(s.Waiting))] {
+	for _, w := range s.Waiting[:min(limit, len(s.Waiting))] {
 		var wants []string
 		for _, name := range slices.Sorted(maps.Keys(w.Semaphores)) {
 			others[name] = len(w.Semaphores) == 1
-			wants = append(wants, fmt.Sprintf("%d of %s", w.Semaphores[name], terminal.Plain(name)))
+			wants = append(wants, fmt.Sprintf("%d of %s", w.Semaphores[name], cli.Printable(name)))
 		}
 		if err := c.Printf("It wants %s, at place %d, for %s: %s%s", strings.Join(wants, " "+map[string]string{"all": "and", "any": "or"}[w.Mode]+" "),
-			w.Position, terminal.Short(w.WaitingFor), w.Reason, obstacles(w.Obstacles, "", others)); err != nil {
+			w.Position, cli.ShortDuration(w.WaitingFor), w.Reason, obstacles(w.Obstacles, "", others)); err != nil {
 			return err
 		}
 	}
-	if err := more(c, s.WaitingCount, min(most, len(s.Waiting)), "requests", allRows); err != nil {
+	if err := more(c, s.WaitingCount, min(limit, len(s.Waiting)), "requests", allRows); err != nil {
 		return err
 	}
 	maps.DeleteFunc(others, func(_ string, inTheWay bool) bool { return !inTheWay })

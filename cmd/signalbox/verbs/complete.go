@@ -1,4 +1,4 @@
-package operate
+package verbs
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 // source is where the words that complete an argument come from.
@@ -65,20 +65,20 @@ func words[T any](members iter.Seq2[T, error], word func(T) string) iter.Seq2[st
 
 // completion makes the function that a shell calls for the words of an argument. Without a
 // cluster there are none.
-func (v verb) completion(own *common, lookup func(string) (string, bool)) cobra.CompletionFunc {
-	return func(command *cobra.Command, given []string, begun string) (found []string, _ cobra.ShellCompDirective) {
+func (v verb) completion(flags *common, lookup func(string) (string, bool)) cobra.CompletionFunc {
+	return func(command *cobra.Command, arguments []string, begun string) (found []string, _ cobra.ShellCompDirective) {
 		const done = cobra.ShellCompDirectiveNoFileComp
-		if len(v.complete) == 0 || len(given) >= v.most || settings.Apply(command.Flags(), lookup) != nil {
+		if len(v.complete) == 0 || len(arguments) >= v.most || cli.ApplyVariables(command.Flags(), lookup) != nil {
 			return nil, done
 		}
 		ctx, cancel := context.WithTimeout(command.Context(), completeWithin)
 		defer cancel()
-		c, err := own.call(ctx, nil, given, command.Flags(), nil)
+		c, err := flags.call(ctx, nil, arguments, command.Flags(), nil)
 		if err != nil {
 			return nil, done
 		}
 		defer c.end()
-		for word, err := range v.complete[min(len(given), len(v.complete)-1)](c, begun) {
+		for word, err := range v.complete[min(len(arguments), len(v.complete)-1)](c, begun) {
 			if err != nil || len(found) == mostWords {
 				break
 			}

@@ -1,4 +1,4 @@
-package exit
+package cli
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ func TestStatusOf(t *testing.T) {
 		{signalbox.ErrUnreachable, StatusUnavailable},
 		{&signalbox.Error{Status: 409, Code: "never"}, StatusRefused},
 		{&signalbox.Error{Status: 503, Code: "draining"}, StatusUnavailable},
-		{&Error{StatusNotFound, signalbox.ErrLost}, StatusNotFound},
+		{&ExitError{StatusNotFound, signalbox.ErrLost}, StatusNotFound},
 		{errors.New("no room on the disk"), StatusFailed},
 	} {
 		if got := StatusOf(fmt.Errorf("acquire db: %w", c.err)); got != c.want {

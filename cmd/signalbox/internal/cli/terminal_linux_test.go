@@ -1,4 +1,4 @@
-package terminal
+package cli
 
 import (
 	"bufio"
@@ -60,12 +60,12 @@ func TestNamesOnTerminal(t *testing.T) {
 	same := func(s string) string { return s }
 	var b bytes.Buffer
 	o := &Output{W: &b, Format: Name}
-	if err := errors.Join(o.Result(name, nil), List(o, members, nil, same, nil)); err != nil || b.String() != name+"\n"+name+"\n" {
+	if err := errors.Join(o.Result(name, nil), PrintList(o, members, nil, same, nil)); err != nil || b.String() != name+"\n"+name+"\n" {
 		t.Errorf("%q, %v", b.String(), err)
 	}
 	keys, screen := openTerminal(t)
 	o = &Output{W: screen, Format: Name}
-	if err := errors.Join(o.Result(name, nil), List(o, members, nil, same, nil)); err != nil {
+	if err := errors.Join(o.Result(name, nil), PrintList(o, members, nil, same, nil)); err != nil {
 		t.Fatal(err)
 	}
 	shown := bufio.NewReader(keys)

@@ -1,4 +1,4 @@
-package operate
+package verbs
 
 import (
 	"errors"
@@ -11,8 +11,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 const (
@@ -27,9 +26,9 @@ const (
 )
 
 // limitFlag adds --limit, for lists of these members.
-func limitFlag(limit *int, of string) func(*pflag.FlagSet) {
+func limitFlag(limit *int, listed string) func(*pflag.FlagSet) {
 	return func(flags *pflag.FlagSet) {
-		flags.IntVar(limit, "limit", tableRows, "how many "+of+" to show; 0: all, as -o json does without this flag")
+		flags.IntVar(limit, "limit", tableRows, "how many "+listed+" to show; 0: all, as -o json does without this flag")
 	}
 }
 
@@ -37,8 +36,8 @@ func limitFlag(limit *int, of string) func(*pflag.FlagSet) {
 func (c *call) most(limit int) (int, error) {
 	switch {
 	case limit < 0:
-		return 0, exit.Usage(fmt.Errorf("--limit: %d is below 0; 0 shows all", limit))
-	case limit == 0, c.Format != terminal.Table && !c.flags.Changed("limit"):
+		return 0, cli.UsageError(fmt.Errorf("--limit: %d is below 0; 0 shows all", limit))
+	case limit == 0, c.Format != cli.Table && !c.flags.Changed("limit"):
 		return math.MaxInt, nil
 	}
 	return limit, nil
@@ -60,16 +59,16 @@ func readSemaphore(c *call, name string, holders, waiters int) (*signalbox.Semap
 }
 
 // whole returns up to most members of a list: its first ones, unless more are there and wanted.
-func whole[T any](first []T, all int64, most int, list iter.Seq2[*T, error]) ([]T, error) {
-	if int64(len(first)) >= all || len(first) >= most {
+func whole[T any](first []T, all int64, limit int, list iter.Seq2[*T, error]) ([]T, error) {
+	if int64(len(first)) >= all || len(first) >= limit {
 		return first, nil
 	}
 	var found []T
-	for one, err := range list {
+	for member, err := range list {
 		if err != nil {
 			return nil, err
 		}
-		if found = append(found, *one); len(found) == most {
+		if found = append(found, *member); len(found) == limit {
 			break
 		}
 	}
@@ -81,30 +80,30 @@ func whole[T any](first []T, all int64, most int, list iter.Seq2[*T, error]) ([]
 func printHolders(c *call, s *signalbox.Semaphore, advice string) error {
 	var rows [][]string
 	for _, h := range s.Holders {
-		left := terminal.Short(h.ExpiresIn)
+		left := cli.ShortDuration(h.ExpiresIn)
 		if h.Revoked {
 			left = "revoked"
 		}
-		rows = append(rows, []string{terminal.Client(h.Metadata), h.Session, fmt.Sprint(h.Count), fmt.Sprint(h.Token), terminal.Short(h.HeldFor), left})
+		rows = append(rows, []string{cli.FormatClient(h.Metadata), h.Session, fmt.Sprint(h.Count), fmt.Sprint(h.Token), cli.ShortDuration(h.HeldFor), left})
 	}
 	err := c.Rows([]string{"HOLDER", "SESSION", "COUNT", "TOKEN", "FOR", "LEFT"}, rows)
 	return errors.Join(err, more(c, s.HolderCount, len(s.Holders), "holders", advice))
 }
 
 // more says how many members of a list were left out.
-func more(c *call, all int64, shown int, of, advice string) error {
+func more(c *call, all int64, shown int, listed, advice string) error {
 	if left := all - int64(shown); left > 0 {
-		return c.Printf("… and %d more %s: %s", left, of, advice)
+		return c.Printf("… and %d more %s: %s", left, listed, advice)
 	}
 	return nil
 }
 
 // firstLeases is the first leases of a session, in a line, and how many more there are.
-func firstLeases(s *operator.Session, most int) string {
-	if len(s.Leases) <= most {
+func firstLeases(s *operator.Session, limit int) string {
+	if len(s.Leases) <= limit {
 		return leasesOf(s)
 	}
 	few := *s
-	few.Leases = slices.Clone(s.Leases[:most])
-	return fmt.Sprintf("%s and %d more", leasesOf(&few), len(s.Leases)-most)
+	few.Leases = slices.Clone(s.Leases[:limit])
+	return fmt.Sprintf("%s and %d more", leasesOf(&few), len(s.Leases)-limit)
 }

@@ -1,4 +1,4 @@
-package operate
+package verbs
 
 import (
 	"context"
@@ -12,9 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	signalbox "github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/waiting"
 )
 
@@ -25,7 +23,7 @@ func semaphoreVerbs() []verb {
 func lsVerb() verb {
 	return verb{use: "ls [PREFIX]", short: "List semaphores", long: "\n\nWith PREFIX, those whose names begin with it.", most: 1, complete: []source{semaphoreNames},
 		run: func(c *call) error {
-			return terminal.List(c.Output, c.client.List(c, c.argument(0), signalbox.PageSize(pageSize)),
+			return cli.PrintList(c.Output, c.client.List(c, c.argument(0), signalbox.PageSize(pageSize)),
 				[]string{"NAME", "PERMITS", "HELD", "AVAILABLE", "WAITING", "LEVEL"}, nameOf, rowOf)
 		}}
 }
@@ -45,18 +43,18 @@ func showVerb() verb {
 	return verb{use: "show NAME", short: "Show a semaphore, with its holders and waiters", long: "\n\n\"signalbox why\" shows the reason for each wait.",
 		least: 1, most: 1, complete: []source{semaphoreNames}, flags: limitFlag(&limit, "holders and waiters"),
 		run: func(c *call) error {
-			most, err := c.most(limit)
+			longest, err := c.most(limit)
 			if err != nil {
 				return err
 			}
-			if c.Format == terminal.Name {
-				most = 0
+			if c.Format == cli.Name {
+				longest = 0
 			}
-			s, err := readSemaphore(c, c.arguments[0], most, most)
+			s, err := readSemaphore(c, c.arguments[0], longest, longest)
 			if err != nil {
 				return err
 			}
-			if c.Format != terminal.Table {
+			if c.Format != cli.Table {
 				return c.Result(s.Name, s)
 			}
 			if err := errors.Join(c.Printf("%s", summary(s)), printHolders(c, s, allRows)); err != nil {
@@ -64,7 +62,7 @@ func showVerb() verb {
 			}
 			var rows [][]string
 			for _, w := range s.Waiters {
-				rows = append(rows, []string{fmt.Sprint(w.Position), terminal.Client(w.Metadata), w.Session, fmt.Sprint(w.Count), terminal.Short(w.WaitingFor), w.Reason})
+				rows = append(rows, []string{fmt.Sprint(w.Position), cli.FormatClient(w.Metadata), w.Session, fmt.Sprint(w.Count), cli.ShortDuration(w.WaitingFor), w.Reason})
 			}
 			err = c.Rows([]string{"PLACE", "WAITER", "SESSION", "COUNT", "FOR", "WHY"}, rows)
 			return errors.Join(err, more(c, s.WaiterCount, len(s.Waiters), "waiters", allRows))
@@ -73,7 +71,7 @@ func showVerb() verb {
 
 // summary is a semaphore in one line.
 func summary(s *signalbox.Semaphore) string {
-	text := fmt.Sprintf("%s: %s, %d held, %d available, %d waiting", terminal.Plain(s.Name), permits(s.Permits), s.Held, s.Available, s.WaiterCount)
+	text := fmt.Sprintf("%s: %s, %d held, %d available, %d waiting", cli.Printable(s.Name), permits(s.Permits), s.Held, s.Available, s.WaiterCount)
 	if s.Offset != 0 {
 		text += fmt.Sprintf(", %+d by up and down", s.Offset)
 	}
@@ -81,7 +79,7 @@ func summary(s *signalbox.Semaphore) string {
 		text += fmt.Sprintf(", level %d", *s.Level)
 	}
 	if len(s.Metadata) > 0 {
-		text += "; " + terminal.Plain(terminal.Pairs(s.Metadata))
+		text += "; " + cli.Printable(cli.FormatPairs(s.Metadata))
 	}
 	return text
 }
@@ -106,8 +104,8 @@ func createVerb() verb {
 		run: func(c *call) error {
 			name := c.arguments[0]
 			if !c.flags.Changed("permits") {
-				return exit.Usage(&target.Advice{Err: fmt.Errorf("the permits of %q are missing", name),
-					Next: fmt.Sprintf("signalbox create %s --permits N; 1 makes a lock, 0 a semaphore for \"up\" and \"down\".", target.Shell(name))})
+				return cli.UsageError(&cli.Advice{Err: fmt.Errorf("the permits of %q are missing", name),
+					Next: fmt.Sprintf("signalbox create %s --permits N; 1 makes a lock, 0 a semaphore for \"up\" and \"down\".", cli.ShellQuote(name))})
 			}
 			var options []signalbox.CreateOption
 			if c.flags.Changed("level") {
@@ -121,13 +119,13 @@ func createVerb() verb {
 				return err
 			}
 			if !created && s.Permits != n {
-				return refusedFor(fmt.Sprintf("Change that with \"signalbox resize %s %d\".", target.Shell(name), n), "%s exists already, with %s", name, permits(s.Permits))
+				return refusedFor(fmt.Sprintf("Change that with \"signalbox resize %s %d\".", cli.ShellQuote(name), n), "%s exists already, with %s", name, permits(s.Permits))
 			}
 			was := "made"
 			if !created {
 				was = "existed already"
 			}
-			return errors.Join(c.Result(s.Name, s), c.Printf("%s %s: %s", terminal.Plain(name), was, permits(s.Permits)))
+			return errors.Join(c.Result(s.Name, s), c.Printf("%s %s: %s", cli.Printable(name), was, permits(s.Permits)))
 		}}
 }
 
@@ -138,7 +136,7 @@ func resizeVerb() verb {
 		run: func(c *call) error {
 			n, err := strconv.ParseUint(c.arguments[1], 10, 63) // which takes no sign: +2 does not add
 			if err != nil {
-				return exit.Usage(fmt.Errorf("%q is no number of permits: resize sets how many there are in all", c.arguments[1]))
+				return cli.UsageError(fmt.Errorf("%q is no number of permits: resize sets how many there are in all", c.arguments[1]))
 			}
 			was, err := c.client.Get(c, c.arguments[0], signalbox.Holders(0), signalbox.Waiters(0))
 			if err != nil {
@@ -148,7 +146,7 @@ func resizeVerb() verb {
 			if err != nil {
 				return err
 			}
-			text := fmt.Sprintf("%s: %d permits before, %d now", terminal.Plain(s.Name), was.Permits, s.Permits)
+			text := fmt.Sprintf("%s: %d permits before, %d now", cli.Printable(s.Name), was.Permits, s.Permits)
 			if s.Available < 0 {
 				text += fmt.Sprintf("; %d must come back before the next grant", 1-s.Available)
 			}
@@ -178,11 +176,11 @@ func rmVerb() verb {
 			}
 			if err := c.client.Delete(c, name, options...); err != nil {
 				if errors.Is(err, signalbox.ErrPreconditionFailed) {
-					return refusedFor(fmt.Sprintf("See it with \"signalbox show %s\".", target.Shell(name)), "%s was deleted and made anew meanwhile", name)
+					return refusedFor(fmt.Sprintf("See it with \"signalbox show %s\".", cli.ShellQuote(name)), "%s was deleted and made anew meanwhile", name)
 				}
 				return err
 			}
-			return errors.Join(c.Result(name, map[string]string{"deleted": name}), c.Printf("%s deleted", terminal.Plain(name)))
+			return errors.Join(c.Result(name, map[string]string{"deleted": name}), c.Printf("%s deleted", cli.Printable(name)))
 		}}
 }
 
@@ -244,7 +242,7 @@ func notFree(err error, name string, n int64, wait time.Duration) error {
 	if !errors.Is(err, signalbox.ErrUnavailable) {
 		return err
 	}
-	next := fmt.Sprintf("\"signalbox why %s\" shows the reason", target.Shell(name))
+	next := fmt.Sprintf("\"signalbox why %s\" shows the reason", cli.ShellQuote(name))
 	if wait <= 0 {
 		next += "; --wait 30s waits"
 	}
@@ -252,5 +250,5 @@ func notFree(err error, name string, n int64, wait time.Duration) error {
 	if wait > 0 {
 		text = fmt.Sprintf("%d of %s %s not free within %v", n, name, map[bool]string{true: "was", false: "were"}[n == 1], wait)
 	}
-	return &exit.Error{Status: exit.StatusNotInTime, Err: &target.Advice{Err: errors.New(strings.TrimSpace(text)), Next: next + "."}}
+	return &cli.ExitError{Status: cli.StatusNotInTime, Err: &cli.Advice{Err: errors.New(strings.TrimSpace(text)), Next: next + "."}}
 }

@@ -1,4 +1,4 @@
-package exit
+package cli
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 // The exit statuses. A command that "signalbox run" runs may end with the same ones: stderr
 // then shows the difference.
 const (
-	StatusFailed      = 1 // for no reason that has a status of its own
+	StatusFailed      = 1 // for a reason without a status
 	StatusUsage       = 2
 	StatusNotInTime   = 3
 	StatusLost        = 4
@@ -23,15 +23,15 @@ const (
 	StatusSignal      = 128 // and the signal's number
 )
 
-// Error is an error with an exit status. Without Err, the status is all there is to report:
-// that of a command which has ended.
-type Error struct {
+// ExitError is an error with an exit status. Without Err, the status is all there is to report:
+// the status of a command that has ended.
+type ExitError struct {
 	Status int
 	Err    error
 }
 
-// Error returns the reason, and "" if there is none.
-func (e *Error) Error() string {
+// Error returns the reason, and "" without one.
+func (e *ExitError) Error() string {
 	if e.Err == nil {
 		return ""
 	}
@@ -39,26 +39,26 @@ func (e *Error) Error() string {
 }
 
 // Unwrap returns the reason.
-func (e *Error) Unwrap() error { return e.Err }
+func (e *ExitError) Unwrap() error { return e.Err }
 
-// Usage gives an error of the command line its exit status; nil stays nil.
-func Usage(err error) error {
+// UsageError gives an error of the command line its exit status; nil stays nil.
+func UsageError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{StatusUsage, err}
+	return &ExitError{StatusUsage, err}
 }
 
-// StatusOf returns the exit status of an error: 0 for nil, that of an Error, or the one for a
+// StatusOf returns the exit status of an error: 0 for nil, the status of an ExitError, or the status for a
 // failure of the Go client. It is StatusFailed for other errors.
 func StatusOf(err error) int {
-	var own *Error
+	var exitError *ExitError
 	var refusal *signalbox.Error
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &own):
-		return own.Status
+	case errors.As(err, &exitError):
+		return exitError.Status
 	case errors.Is(err, signalbox.ErrLost):
 		return StatusLost
 	case errors.Is(err, signalbox.ErrUnavailable):

@@ -1,4 +1,4 @@
-package settings
+package cli
 
 import (
 	"bytes"
@@ -51,15 +51,15 @@ func write(t *testing.T, text string) string {
 // printed is a file that sets the same.
 func TestPrecedence(t *testing.T) {
 	flags := flagSet(t, "--node-id", "flag", "--ephemeral")
-	if err := Apply(flags, variables("SIGNALBOX_NODE_ID", "variable", "SIGNALBOX_RAFT_MULTIPLIER", "2", "SIGNALBOX_MAX_WAIT", "", "SIGNALBOX_DATA", "/data")); err != nil {
+	if err := ApplyVariables(flags, variables("SIGNALBOX_NODE_ID", "variable", "SIGNALBOX_RAFT_MULTIPLIER", "2", "SIGNALBOX_MAX_WAIT", "", "SIGNALBOX_DATA", "/data")); err != nil {
 		t.Fatal(err)
 	}
 	path := write(t, "node-id = \"file\"\nraft-multiplier = 3\nmax-wait = \"5s\"\nallow-host = [\"a\", \"b\"]\ndata = \"d\"\n")
-	if err := File(flags, path); err != nil {
+	if err := ApplyFile(flags, path); err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := Print(&b, flags); err != nil {
+	if err := PrintFlags(&b, flags); err != nil {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf("allow-host = [\"a\",\"b\"] # %s\n# data = \"\" # default\nephemeral = true # flag\nmax-wait = \"5s\" # %s\nnode-id = \"flag\" # flag\nraft-multiplier = 2 # SIGNALBOX_RAFT_MULTIPLIER\n", path, path)
@@ -67,7 +67,7 @@ func TestPrecedence(t *testing.T) {
 		t.Errorf("printed\n%swanted\n%s", b.String(), want)
 	}
 	again := flagSet(t)
-	if err := File(again, write(t, b.String())); err != nil {
+	if err := ApplyFile(again, write(t, b.String())); err != nil {
 		t.Fatal(err)
 	}
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -92,12 +92,12 @@ func TestBadFiles(t *testing.T) {
 		"node-id = ":                 "s.toml",
 		"node-id = 1\nnode-id = 2":   "s.toml",
 	} {
-		err := File(flagSet(t), write(t, text), "config")
+		err := ApplyFile(flagSet(t), write(t, text), "config")
 		if err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if err := File(flagSet(t), "none.toml"); err == nil {
+	if err := ApplyFile(flagSet(t), "none.toml"); err == nil {
 		t.Error("no file was read")
 	}
 }

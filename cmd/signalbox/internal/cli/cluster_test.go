@@ -1,4 +1,4 @@
-package target
+package cli
 
 import (
 	"crypto/x509"
@@ -20,10 +20,10 @@ import (
 const fencing = "18446744073709551615"
 
 // flags parses a command line. token is the variable's value.
-func flags(t *testing.T, token string, arguments ...string) *Flags {
+func flags(t *testing.T, token string, arguments ...string) *ClusterFlags {
 	t.Helper()
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	f := Add(set, func(name string) (string, bool) {
+	f := AddClusterFlags(set, func(name string) (string, bool) {
 		if variable := map[bool]string{true: "SIGNALBOX_TOKEN", false: "SIGNALBOX_API_TOKEN"}[token == fencing]; name != variable {
 			return "", false
 		}
@@ -130,10 +130,10 @@ func TestErrorsNameTheFlag(t *testing.T) {
 }
 
 // TestVariableOfNodes: the variable that a node's image sets does not let a token go over plain
-// HTTP, and the refusal names the one that does.
+// HTTP, and the refusal names the flag that does.
 func TestVariableOfNodes(t *testing.T) {
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	f := Add(set, func(name string) (string, bool) {
+	f := AddClusterFlags(set, func(name string) (string, bool) {
 		value := map[string]string{"SIGNALBOX_TOKEN": "s3cret", "SIGNALBOX_INSECURE_HTTP": "true"}[name]
 		return value, value != ""
 	})

@@ -1,4 +1,4 @@
-package operate
+package verbs
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 // serving makes a call of a verb on a cluster that replies to GET with a document, and to
@@ -34,7 +34,7 @@ func serving(t *testing.T, document string, arguments ...string) (c *call, delet
 	if err != nil {
 		t.Fatal(err)
 	}
-	output := &terminal.Output{W: io.Discard, Format: terminal.Table}
+	output := &cli.Output{W: io.Discard, Format: cli.Table}
 	return &call{Context: t.Context(), Output: output, client: client, operator: operator.New(client), arguments: arguments}, func() string { return <-queries }
 }
 

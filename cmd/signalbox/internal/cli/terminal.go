@@ -1,4 +1,4 @@
-package terminal
+package cli
 
 import (
 	"bufio"
@@ -34,9 +34,9 @@ type Output struct {
 	Colour bool // W is a terminal, and colours are welcome
 }
 
-// New makes an Output; it fails for a format that there is not. lookup reads an environment
+// NewOutput makes an Output; it fails for a format that there is not. lookup reads an environment
 // variable.
-func New(w io.Writer, format string, lookup func(string) (string, bool)) (*Output, error) {
+func NewOutput(w io.Writer, format string, lookup func(string) (string, bool)) (*Output, error) {
 	if !slices.Contains([]string{Table, JSON, Name}, format) {
 		return nil, fmt.Errorf("--output: %q is not table, json or name", format)
 	}
@@ -47,18 +47,18 @@ func New(w io.Writer, format string, lookup func(string) (string, bool)) (*Outpu
 
 // IsTerminal reports whether a stream is a terminal.
 func IsTerminal(stream any) bool {
-	file, is := stream.(*os.File)
-	return is && isatty.IsTerminal(file.Fd())
+	file, ok := stream.(*os.File)
+	return ok && isatty.IsTerminal(file.Fd())
 }
 
-// Height returns the lines of the terminal that w is; 0 if it is none.
+// Height returns the lines of the terminal that w is; 0 if it is no terminal.
 func Height(w io.Writer) int {
 	rows, _ := size(w)
 	return rows
 }
 
 func size(w io.Writer) (rows, columns int) {
-	if file, is := w.(*os.File); is {
+	if file, ok := w.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ); err == nil {
 			return int(size.Row), int(size.Col)
 		}
@@ -66,15 +66,15 @@ func size(w io.Writer) (rows, columns int) {
 	return 0, 0
 }
 
-// Line is a line on a terminal that takes the place of the one before.
-type Line struct {
+// StatusLine is a line on a terminal that takes the place of the one before.
+type StatusLine struct {
 	W     io.Writer
 	shown bool
 }
 
 // Show shows a text, as far as it fits.
-func (l *Line) Show(text string) {
-	shown := []rune(Plain(text))
+func (l *StatusLine) Show(text string) {
+	shown := []rune(Printable(text))
 	if _, columns := size(l.W); columns > 1 && len(shown) >= columns {
 		shown = append(shown[:columns-2], '…')
 	}
@@ -83,15 +83,15 @@ func (l *Line) Show(text string) {
 }
 
 // Remove removes the line.
-func (l *Line) Remove() {
+func (l *StatusLine) Remove() {
 	if l.shown {
 		l.shown = false
 		fmt.Fprint(l.W, "\r\x1b[K")
 	}
 }
 
-// Plain removes the control characters of a text.
-func Plain(text string) string {
+// Printable removes the control characters of a text.
+func Printable(text string) string {
 	return strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) {
 			return '?'
@@ -123,20 +123,20 @@ func (o *Output) Result(name string, value any) error {
 	return nil
 }
 
-// bare is a name by itself. It drives no terminal, and reaches a program as it is.
+// bare is a name alone. It drives no terminal, and reaches a program as it is.
 func (o *Output) bare(name string) string {
 	if IsTerminal(o.W) {
-		return Plain(name)
+		return Printable(name)
 	}
 	return name
 }
 
-// Raw prints bytes as they are. On a terminal they drive nothing, and a line ends.
+// Raw prints bytes as they are. On a terminal they have no control characters, and a line ends.
 func (o *Output) Raw(data []byte) error {
 	if IsTerminal(o.W) {
 		var lines []string
 		for _, line := range strings.Split(strings.TrimSuffix(string(data), "\n"), "\n") {
-			lines = append(lines, Plain(strings.ReplaceAll(line, "\t", "    ")))
+			lines = append(lines, Printable(strings.ReplaceAll(line, "\t", "    ")))
 		}
 		data = []byte(strings.Join(lines, "\n") + "\n")
 	}
@@ -153,7 +153,7 @@ func (o *Output) Rows(titles []string, rows [][]string, red ...int) error {
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{titles}, rows...) {
 		for i, cell := range row {
-			if cell = Plain(cell); cell == "" {
+			if cell = Printable(cell); cell == "" {
 				cell = "-"
 			}
 			if i > 0 {
@@ -191,9 +191,9 @@ func (o *Output) Bold(text string) string {
 	return "\x1b[1m" + text + "\x1b[0m"
 }
 
-// List prints the members of a list: rows below titles, names, or an array of JSON with one
+// PrintList prints the members of a list: rows below titles, names, or an array of JSON with one
 // member a line.
-func List[T any](o *Output, members iter.Seq2[T, error], titles []string, name func(T) string, row func(T) []string) error {
+func PrintList[T any](o *Output, members iter.Seq2[T, error], titles []string, name func(T) string, row func(T) []string) error {
 	var rows [][]string
 	w := bufio.NewWriter(o.W)
 	between := "[\n"
@@ -225,8 +225,8 @@ func List[T any](o *Output, members iter.Seq2[T, error], titles []string, name f
 	return errors.Join(w.Flush(), o.Rows(titles, rows))
 }
 
-// Short is a duration for people.
-func Short(d time.Duration) string {
+// ShortDuration is a duration for people.
+func ShortDuration(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "?"
@@ -244,8 +244,8 @@ func Short(d time.Duration) string {
 	return text
 }
 
-// Pairs is metadata for people.
-func Pairs(metadata map[string]string) string {
+// FormatPairs is metadata for people.
+func FormatPairs(metadata map[string]string) string {
 	var pairs []string
 	for key, value := range metadata {
 		pairs = append(pairs, key+"="+value)
@@ -254,9 +254,9 @@ func Pairs(metadata map[string]string) string {
 	return strings.Join(pairs, " ")
 }
 
-// Client is the metadata of a session for people: first the user, host and process, which the clients record,
+// FormatClient is the metadata of a session for people: first the user, host and process, which the clients record,
 // then the other pairs.
-func Client(metadata map[string]string) string {
+func FormatClient(metadata map[string]string) string {
 	rest := maps.Clone(metadata)
 	var parts []string
 	if user, host := metadata["user"], metadata["host"]; user != "" && host != "" {
@@ -272,15 +272,15 @@ func Client(metadata map[string]string) string {
 		delete(rest, "pid")
 	}
 	if len(rest) > 0 {
-		parts = append(parts, Pairs(rest))
+		parts = append(parts, FormatPairs(rest))
 	}
 	return strings.Join(parts, " ")
 }
 
-// ClientOf is Client, with the session's id behind it.
-func ClientOf(metadata map[string]string, session string) string {
-	if who := Plain(Client(metadata)); who != "" {
-		return fmt.Sprintf("%s (session %s)", who, session)
+// FormatClientOf is FormatClient, with the session's id behind it.
+func FormatClientOf(metadata map[string]string, session string) string {
+	if client := Printable(FormatClient(metadata)); client != "" {
+		return fmt.Sprintf("%s (session %s)", client, session)
 	}
 	return "session " + session
 }

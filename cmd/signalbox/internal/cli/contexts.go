@@ -1,4 +1,4 @@
-package target
+package cli
 
 import (
 	"errors"
@@ -11,8 +11,6 @@ import (
 
 	"github.com/BurntSushi/toml"
 	"github.com/spf13/pflag"
-
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
 )
 
 // shownContexts is where the file of the contexts is by default.
@@ -30,7 +28,7 @@ type contextsFile struct {
 // fromContext sets flags from a context. One that --context names on the command line wins
 // over variables, and else they win over it. An address that was given by a stronger source
 // than the context leaves it out: its credentials are for its own addresses.
-func (f *Flags) fromContext() error {
+func (f *ClusterFlags) fromContext() error {
 	if f.complete {
 		return nil
 	}
@@ -50,11 +48,11 @@ func (f *Flags) fromContext() error {
 	if name == "" {
 		return nil
 	}
-	values, there := file.Contexts[name]
-	if !there {
+	values, ok := file.Contexts[name]
+	if !ok {
 		return fmt.Errorf("--context: %s has no [contexts.%s]", path, name)
 	}
-	if _, has := values["addr"]; !has && !f.stands(addr) {
+	if _, ok := values["addr"]; !ok && !f.stands(addr) {
 		f.Addresses = slices.Clone(defaultAddresses)
 	}
 	f.used = name
@@ -68,15 +66,15 @@ func (f *Flags) fromContext() error {
 
 // setFrom sets a flag from a member of a context. Files are relative to the folder of the
 // contexts.
-func (f *Flags) setFrom(key string, value any, folder string) error {
+func (f *ClusterFlags) setFrom(key string, value any, folder string) error {
 	if !slices.Contains(members, key) {
 		return fmt.Errorf("this is not one of %s", strings.Join(members, ", "))
 	}
 	text := fmt.Sprint(value)
-	if list, is := value.([]any); is {
+	if list, ok := value.([]any); ok {
 		var parts []string
-		for _, one := range list {
-			parts = append(parts, fmt.Sprint(one))
+		for _, item := range list {
+			parts = append(parts, fmt.Sprint(item))
 		}
 		text = strings.Join(parts, ",")
 	}
@@ -88,22 +86,22 @@ func (f *Flags) setFrom(key string, value any, folder string) error {
 		return nil
 	}
 	if key == "addr" {
-		f.Addresses = nil // those of a variable, which Set would add to
+		f.Addresses = nil // the addresses of a variable, which Set would add to
 	}
 	f.tokenOfContext = f.tokenOfContext || key == "token-file"
 	return f.set.Set(key, text)
 }
 
 // given reports whether a flag is on the command line.
-func given(flag *pflag.Flag) bool { return settings.Source(flag) == "flag" }
+func given(flag *pflag.Flag) bool { return SourceOf(flag) == "flag" }
 
-// stands reports whether a flag keeps its value beside that of the context.
-func (f *Flags) stands(flag *pflag.Flag) bool {
+// stands reports whether a flag keeps its value though the context has another.
+func (f *ClusterFlags) stands(flag *pflag.Flag) bool {
 	return given(flag) || flag.Changed && !given(f.set.Lookup("context"))
 }
 
 // readContexts reads the file; by default there need not be one.
-func (f *Flags) readContexts() (file contextsFile, path string, err error) {
+func (f *ClusterFlags) readContexts() (file contextsFile, path string, err error) {
 	path = f.contexts
 	if path == "" {
 		folder, _ := f.lookup("XDG_CONFIG_HOME")

@@ -1,4 +1,4 @@
-package operate
+package verbs
 
 import (
 	"cmp"
@@ -13,8 +13,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 func liveVerbs() []verb { return []verb{watchVerb(), eventsVerb(), topVerb()} }
@@ -62,7 +61,7 @@ func eventsVerb() verb {
 				options = append(options, operator.Since(since))
 			}
 			if since != "" && last != 0 || last < 0 || last > 1000 {
-				return exit.Usage(errors.New("--last is 1 to 1000, and not given with --since"))
+				return cli.UsageError(errors.New("--last is 1 to 1000, and not given with --since"))
 			}
 			if last > 0 {
 				options = append(options, operator.Last(last))
@@ -131,7 +130,7 @@ func eventText(e *operator.Event) string {
 	parts := []string{fmt.Sprintf("%-15s", e.Kind)}
 	add := func(format string, shown bool, value any) {
 		if shown {
-			parts = append(parts, terminal.Plain(fmt.Sprintf(format, value)))
+			parts = append(parts, cli.Printable(fmt.Sprintf(format, value)))
 		}
 	}
 	add("%s", e.Semaphore != "", e.Semaphore)
@@ -143,7 +142,7 @@ func eventText(e *operator.Event) string {
 	add("place %d", e.Place != 0, e.Place)
 	add("permits %d", e.Kind == "created" || e.Kind == "changed", e.Permits)
 	add("offset %+d", e.Offset != 0, e.Offset)
-	add("ttl %s", e.TTL != 0, terminal.Short(e.TTL))
+	add("ttl %s", e.TTL != 0, cli.ShortDuration(e.TTL))
 	add("%s", e.Cause != "", e.Cause)
 	add("(%s)", e.Reason != "", e.Reason)
 	return strings.Join(parts, "  ")
@@ -161,9 +160,9 @@ func topVerb() verb {
 		},
 		run: func(c *call) error {
 			if every < 100*time.Millisecond || rounds < 0 || rows < 0 {
-				return exit.Usage(errors.New("--every must be at least 100ms, and --rounds and --rows not below 0"))
+				return cli.UsageError(errors.New("--every must be at least 100ms, and --rounds and --rows not below 0"))
 			}
-			live := terminal.IsTerminal(c.W) && c.Format == terminal.Table
+			live := cli.IsTerminal(c.W) && c.Format == cli.Table
 			if rounds == 0 && !live {
 				rounds = 1
 			}
@@ -194,13 +193,13 @@ func top(c *call, rows int, live bool) error {
 		return cmp.Or(cmp.Compare(b.WaiterCount, a.WaiterCount), cmp.Compare(fill(b), fill(a)), cmp.Compare(b.Held, a.Held))
 	})
 	if rows == 0 {
-		if rows = terminal.Height(c.W) - 6; rows < 1 {
+		if rows = cli.Height(c.W) - 6; rows < 1 {
 			rows = 20
 		}
 	}
 	shown := all[:min(rows, len(all))]
-	if c.Format != terminal.Table {
-		return terminal.List(c.Output, func(yield func(*signalbox.Semaphore, error) bool) {
+	if c.Format != cli.Table {
+		return cli.PrintList(c.Output, func(yield func(*signalbox.Semaphore, error) bool) {
 			for _, s := range shown {
 				if !yield(s, nil) {
 					return

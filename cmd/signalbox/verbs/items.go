@@ -1,4 +1,4 @@
-package operate
+package verbs
 
 import (
 	"errors"
@@ -13,16 +13,14 @@ import (
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/items"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 // itemVerb has the verbs of items below it.
 func itemVerb() verb {
 	return verb{use: "item", short: "Small named values that a session may hold", below: []verb{itemLs(), itemGet(), itemPut(), itemRm()},
 		run: func(*call) error {
-			return exit.Usage(&target.Advice{Err: errors.New("item needs one of: ls, get, put, rm"), Next: "See \"signalbox item --help\"."})
+			return cli.UsageError(&cli.Advice{Err: errors.New("item needs one of: ls, get, put, rm"), Next: "See \"signalbox item --help\"."})
 		}}
 }
 
@@ -37,7 +35,7 @@ func itemLs() verb {
 	return verb{use: "ls [PREFIX]", short: "List items", long: "\n\nWith PREFIX, those whose names begin with it.", most: 1, complete: []source{itemNames},
 		run: func(c *call) error {
 			clients := sync.OnceValue(func() map[string]string { return clientsByID(c) }) // where an item is held
-			return terminal.List(c.Output, items.New(c.client).List(c, c.argument(0)), []string{"NAME", "BYTES", "VERSION", "HOLDER", "SESSION"}, itemName,
+			return cli.PrintList(c.Output, items.New(c.client).List(c, c.argument(0)), []string{"NAME", "BYTES", "VERSION", "HOLDER", "SESSION"}, itemName,
 				func(i *items.Item) []string {
 					row := []string{i.Name, fmt.Sprint(len(i.Value)), fmt.Sprint(i.Version), "", i.Session}
 					if i.Session != "" {
@@ -55,7 +53,7 @@ func clientsByID(c *call) map[string]string {
 		if err != nil {
 			break // the ids have to do
 		}
-		clients[s.ID] = terminal.Client(s.Metadata)
+		clients[s.ID] = cli.FormatClient(s.Metadata)
 	}
 	return clients
 }
@@ -67,7 +65,7 @@ func itemGet() verb {
 			if err != nil {
 				return noItem(err, c.arguments[0])
 			}
-			if c.Format != terminal.Table {
+			if c.Format != cli.Table {
 				return c.Result(i.Name, i)
 			}
 			return c.Raw(i.Value)
@@ -99,7 +97,7 @@ func itemPut() verb {
 				}
 			}
 			if len(value) > mostValue {
-				return exit.Usage(fmt.Errorf("a value has up to %d bytes", mostValue))
+				return cli.UsageError(fmt.Errorf("a value has up to %d bytes", mostValue))
 			}
 			options := []items.Option{items.Flags(flags)}
 			if c.flags.Changed("if-version") {
@@ -122,7 +120,7 @@ func differs(err error, name string) error {
 	if !errors.Is(err, items.ErrDiffers) || !errors.As(err, &refusal) {
 		return err
 	}
-	return refusedFor(fmt.Sprintf("See it with \"signalbox item get %s -o json\".", target.Shell(name)), "%s", refusal.Detail)
+	return refusedFor(fmt.Sprintf("See it with \"signalbox item get %s -o json\".", cli.ShellQuote(name)), "%s", refusal.Detail)
 }
 
 func itemRm() verb {
@@ -133,7 +131,7 @@ func itemRm() verb {
 				return "", noItem(err, c.arguments[0])
 			}
 			c.asked = i.Version
-			return fmt.Sprintf("Delete the item %s of %d bytes. %s", terminal.Plain(i.Name), len(i.Value), holder(c, i)), nil
+			return fmt.Sprintf("Delete the item %s of %d bytes. %s", cli.Printable(i.Name), len(i.Value), holder(c, i)), nil
 		},
 		run: func(c *call) error {
 			name := c.arguments[0]
@@ -144,7 +142,7 @@ func itemRm() verb {
 			if err := items.New(c.client).Delete(c, name, options...); err != nil {
 				return differs(err, name)
 			}
-			return errors.Join(c.Result(name, map[string]string{"deleted": name}), c.Printf("%s deleted", terminal.Plain(name)))
+			return errors.Join(c.Result(name, map[string]string{"deleted": name}), c.Printf("%s deleted", cli.Printable(name)))
 		}}
 }
 
@@ -160,5 +158,5 @@ func holder(c *call, i *items.Item) string {
 	if s, err := c.operator.GetSession(c, i.Session); err == nil { // else its id has to do
 		metadata = s.Metadata
 	}
-	return fmt.Sprintf("It is held by %s, whose process may go on for a while.", terminal.ClientOf(metadata, i.Session))
+	return fmt.Sprintf("It is held by %s, whose process may go on for a while.", cli.FormatClientOf(metadata, i.Session))
 }

@@ -1,4 +1,4 @@
-package operate
+package verbs
 
 import (
 	"cmp"
@@ -8,9 +8,7 @@ import (
 	"strings"
 
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 func memberVerbs() []verb { return []verb{membersVerb(), leaderVerb(), levelVerb(), statusVerb()} }
@@ -59,10 +57,10 @@ func membersVerb() verb {
 		}}
 }
 
-// printMembers lists the members, those that are down in red.
+// printMembers lists the members. Members that are down are red.
 func printMembers(c *call, cluster *operator.Cluster) error {
-	if c.Format != terminal.Table {
-		return terminal.List(c.Output, func(yield func(operator.Member, error) bool) {
+	if c.Format != cli.Table {
+		return cli.PrintList(c.Output, func(yield func(operator.Member, error) bool) {
 			for _, m := range cluster.Members {
 				if !yield(m, nil) {
 					return
@@ -102,7 +100,7 @@ func stateOf(m operator.Member) string {
 	case m.LastContact < 0:
 		return "down, never seen"
 	}
-	return "down for " + terminal.Short(m.LastContact)
+	return "down for " + cli.ShortDuration(m.LastContact)
 }
 
 // warn says which nodes are down, and that there is no majority.
@@ -161,7 +159,7 @@ func leaderVerb() verb {
 				return err
 			}
 			if cluster.Leader == "" {
-				return unwell(cluster, exit.StatusUnavailable)
+				return unwell(cluster, cli.StatusUnavailable)
 			}
 			return errors.Join(c.Result(cluster.Leader, map[string]string{"leader": cluster.Leader}), c.Printf("%s", cluster.Leader))
 		}}
@@ -170,7 +168,7 @@ func leaderVerb() verb {
 // unwell is the failure of a verb that found troubles.
 func unwell(cluster *operator.Cluster, status int) error {
 	problem, next := troubles(cluster)
-	return &exit.Error{Status: status, Err: &target.Advice{Err: errors.New(problem), Next: next}}
+	return &cli.ExitError{Status: status, Err: &cli.Advice{Err: errors.New(problem), Next: next}}
 }
 
 func levelVerb() verb {
@@ -218,7 +216,7 @@ func levelVerb() verb {
 func levelOf(c *call) (uint32, error) {
 	level, err := strconv.ParseUint(c.arguments[0], 10, 32)
 	if err != nil || level == 0 {
-		return 0, exit.Usage(fmt.Errorf("%q is no feature level: it is a whole number from 1 on", c.arguments[0]))
+		return 0, cli.UsageError(fmt.Errorf("%q is no feature level: it is a whole number from 1 on", c.arguments[0]))
 	}
 	return uint32(level), nil
 }
