@@ -277,7 +277,7 @@ func follow(t *testing.T, address, since, end string, header string) (names []st
 	defer response.Body.Close()
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
 		text += lines.Text() + "\n"
-		if kind, is := strings.CutPrefix(lines.Text(), "event: "); is {
+		if kind, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
 			names = append(names, kind)
 		}
 		if strings.Contains(lines.Text(), `"`+end+`"`) {

@@ -89,7 +89,7 @@ func tooFast(id *access.Identity) *exchange.Problem {
 }
 
 // challenge names the forms of a token to a client that has none. Of Basic authentication
-// a browser would ask its user in a dialog of its own, and keep the token: the script of
+// a browser would ask its user in a dialog, and keep the token: the script of
 // a page avoids that by X-Requested-With.
 func challenge(c echo.Context, err error) {
 	if !errors.Is(err, access.ErrNoToken) && !errors.Is(err, access.ErrUnknownToken) {

@@ -111,7 +111,7 @@ func (l *connections) collectors() []prometheus.Collector {
 type keptKey struct{}
 
 func markKept(ctx context.Context, conn net.Conn) context.Context {
-	if secure, is := conn.(*tls.Conn); is {
+	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
 	if _, kept := conn.(keptConn); kept {
@@ -137,8 +137,8 @@ type complaints struct {
 // Write logs one line.
 func (c *complaints) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(strings.TrimPrefix(string(line), "http: "))
-	handshake, is := strings.CutPrefix(text, "TLS handshake error from ")
-	if !is || strings.HasSuffix(text, ": EOF") { // closed without a byte, as balancers do that check a port
+	handshake, ok := strings.CutPrefix(text, "TLS handshake error from ")
+	if !ok || strings.HasSuffix(text, ": EOF") { // closed without a byte, as balancers do that check a port
 		c.log.Debug("net/http", "reports", text)
 		return len(line), nil
 	}

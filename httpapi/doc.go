@@ -15,7 +15,7 @@
 // Beside them are audit, the log of changes; callback, which delivers notices over HTTP;
 // declare, which applies a file of semaphores; and tracing, which makes spans of requests.
 //
-// The package keeps no state of the service and decides nothing about semaphores.
+// The package keeps no state of the service and makes no decision about semaphores.
 // Package cluster does not know it; cmd builds a Handler and serves it with a Server.
 // It imports access, exchange, ui and v1. All of it is safe for concurrent use.
 //

@@ -37,12 +37,12 @@ type Config struct {
 	Console  bool   // serve the page at /ui/
 	Version  string // the reply to GET /version
 
-	// Collectors are served by GET /metrics beside those of requests, of Go and of the
+	// Collectors are served by GET /metrics beside the metrics of requests, of Go and of the
 	// process.
 	Collectors []prometheus.Collector
 
 	// CORS lists the origins ("https://host:port", or "*" for all) whose pages
-	// may call this API from a browser. Empty: none.
+	// may call this API from a browser. Empty: no origin.
 	CORS []string
 
 	// Hosts lists the names and addresses under which requests may call this node,
@@ -58,7 +58,7 @@ type Config struct {
 	TLS *tls.Config // of the Server; nil: without TLS
 
 	// Trace is the outermost middleware of every request but those for probes, metrics and
-	// the console's files; nil: none.
+	// the console's files; nil: no middleware.
 	Trace echo.MiddlewareFunc
 }
 
@@ -76,8 +76,8 @@ type Handler struct {
 	connections *connections // of the Server over this Handler
 }
 
-// New returns a Handler over cfg.Exchange. It fails if there is none, an origin is
-// not one, or a collector can't be registered.
+// New returns a Handler over cfg.Exchange. It fails if there is no Exchange, an origin is
+// invalid, or a collector can't be registered.
 func New(cfg Config) (*Handler, error) {
 	if cfg.Exchange == nil {
 		return nil, errors.New("httpapi: an exchange is needed")
@@ -185,8 +185,8 @@ func (h *Handler) observe(next echo.HandlerFunc) echo.HandlerFunc {
 			r := c.Request()
 			c.SetRequest(r.WithContext(audit.With(r.Context(), audit.Request{Remote: log.Proxies().RemoteOf(r), ID: id})))
 		}
-		h.x.Begin(c)
-		defer h.x.End(c)
+		h.x.Replies.Begin(c)
+		defer h.x.Bodies.End(c)
 		h.metrics.open.Inc()
 		if err := next(c); err != nil {
 			h.fail(err, c)
@@ -215,7 +215,7 @@ func (h *Handler) fail(err error, c echo.Context) {
 		err = owner.Render(c, err)
 	}
 	if err != nil {
-		h.x.Fail(c, err)
+		h.x.Replies.SendProblem(c, err)
 	}
 }
 
@@ -245,7 +245,7 @@ func (m *metrics) count(c echo.Context, took time.Duration) {
 // such a connection, and browsers open them in advance. It counts those that end without
 // a handshake.
 func (s *Server) track(conn net.Conn, state http.ConnState) {
-	if secure, is := conn.(*tls.Conn); is && state == http.StateClosed && !secure.ConnectionState().HandshakeComplete {
+	if secure, ok := conn.(*tls.Conn); ok && state == http.StateClosed && !secure.ConnectionState().HandshakeComplete {
 		s.connections.failed.Add(1)
 	}
 	s.mu.Lock()
@@ -297,8 +297,8 @@ func (h *Handler) keepForProbes(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		h.connections.refused.Add(1)
 		p := exchange.NewProblem("limit-reached", "This node has as many connections open, or requests under way, as it takes (--max-connections). Nothing was done; try again later, or at another node.")
-		most := h.connections.most
-		p.Rule, p.Limit = "connections", &most
+		limit := h.connections.most
+		p.Rule, p.Limit = "connections", &limit
 		return p
 	}
 }

@@ -42,9 +42,9 @@ func newMetrics(more []prometheus.Collector) (*metrics, error) {
 		}),
 	}
 	registry := prometheus.NewRegistry()
-	own := []prometheus.Collector{m.requests, m.seconds, m.open, collectors.NewGoCollector(),
+	builtIn := []prometheus.Collector{m.requests, m.seconds, m.open, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
-	for _, c := range append(own, more...) {
+	for _, c := range append(builtIn, more...) {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("httpapi: metrics: %w", err)
 		}
@@ -55,7 +55,7 @@ func newMetrics(more []prometheus.Collector) (*metrics, error) {
 
 // showMetrics sends the metrics, which name semaphores.
 func (h *Handler) showMetrics(c echo.Context) error {
-	if err := h.x.MaySeeAll(c); err != nil {
+	if err := h.x.Rights.MaySeeAll(c); err != nil {
 		return err
 	}
 	return h.metrics.page(c)
@@ -64,13 +64,13 @@ func (h *Handler) showMetrics(c echo.Context) error {
 // livez reports that the process serves HTTP. It does not look at the node's state: a
 // probe must not kill a node that is busy.
 func (h *Handler) livez(c echo.Context) error {
-	h.x.SetSeenIndex(c)
-	return h.x.SendText(c, http.StatusOK, "Ok")
+	h.x.Replies.SetHighestIndex(c)
+	return h.x.Replies.SendText(c, http.StatusOK, "Ok")
 }
 
 // readyz reports whether this node should get requests; ?verbose names every check.
 func (h *Handler) readyz(c echo.Context) error {
-	h.x.SetSeenIndex(c)
+	h.x.Replies.SetHighestIndex(c)
 	q, err := exchange.ParseQuery(c, "verbose")
 	if err != nil {
 		return err
@@ -88,19 +88,19 @@ func (h *Handler) readyz(c echo.Context) error {
 		status = http.StatusServiceUnavailable
 		c.Response().Header().Set("Retry-After", "1")
 	}
-	return h.x.SendText(c, status, report)
+	return h.x.Replies.SendText(c, status, report)
 }
 
 // health reports whether this node was ready at least once. It is for liveness probes
 // that kill: a node without a leader must live on.
 func (h *Handler) health(c echo.Context) error {
-	h.x.SetSeenIndex(c)
+	h.x.Replies.SetHighestIndex(c)
 	if ready := h.everReady.Load(); !ready {
 		if ready, _ = h.checks(false); !ready {
-			return h.x.SendText(c, http.StatusServiceUnavailable, "not ready yet")
+			return h.x.Replies.SendText(c, http.StatusServiceUnavailable, "not ready yet")
 		}
 	}
-	return h.x.SendText(c, http.StatusOK, "Ok")
+	return h.x.Replies.SendText(c, http.StatusOK, "Ok")
 }
 
 // checks reports whether the node is ready, and the outcome of each check; with details,
@@ -138,17 +138,17 @@ func (h *Handler) checks(details bool) (ready bool, report string) {
 
 // version sends the bare version, without a line's end.
 func (h *Handler) version(c echo.Context) error {
-	h.x.SetSeenIndex(c)
-	return h.x.SendText(c, http.StatusOK, h.cfg.Version)
+	h.x.Replies.SetHighestIndex(c)
+	return h.x.Replies.SendText(c, http.StatusOK, h.cfg.Version)
 }
 
 // problem sends the page of a kind of problem.
 func (h *Handler) problem(c echo.Context) error {
-	h.x.SetSeenIndex(c)
+	h.x.Replies.SetHighestIndex(c)
 	code, _ := exchange.PathParam(c, "code")
 	page, known := exchange.ProblemPage(code)
 	if !known {
 		return exchange.ErrUnknownRoute
 	}
-	return h.x.SendText(c, http.StatusOK, page)
+	return h.x.Replies.SendText(c, http.StatusOK, page)
 }

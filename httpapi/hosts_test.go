@@ -23,8 +23,8 @@ func doHost(a *apitest.API, line, body, host string, headers ...string) apitest.
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	r.Host = host
 	for _, h := range headers {
-		name, of, _ := strings.Cut(h, ": ")
-		r.Header.Add(name, of)
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Add(name, value)
 	}
 	return a.Send(r)
 }

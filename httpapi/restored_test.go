@@ -268,8 +268,8 @@ var whoIsWho = regexp.MustCompile(`the leader is n\d|cluster [0-9a-f]{32}|^n\d:8
 func alike(at string, a, b any) string {
 	switch a := a.(type) {
 	case map[string]any:
-		b, is := b.(map[string]any)
-		if !is || len(a) != len(b) {
+		b, ok := b.(map[string]any)
+		if !ok || len(a) != len(b) {
 			return fmt.Sprintf("%s: %v, %v", at, a, b)
 		}
 		for key := range a {
@@ -282,8 +282,8 @@ func alike(at string, a, b any) string {
 		}
 		return ""
 	case []any:
-		b, is := b.([]any)
-		if !is || len(a) != len(b) {
+		b, ok := b.([]any)
+		if !ok || len(a) != len(b) {
 			return fmt.Sprintf("%s: %v, %v", at, a, b)
 		}
 		for i := range a {
@@ -293,15 +293,15 @@ func alike(at string, a, b any) string {
 		}
 		return ""
 	case json.Number:
-		b, is := b.(json.Number)
+		b, ok := b.(json.Number)
 		x, _ := a.Float64()
 		y, _ := b.Float64()
 		key := at[strings.LastIndex(at, ".")+1:]
-		if is && strings.HasSuffix(strings.ToLower(key), "ms") && !strings.HasPrefix(strings.ToLower(key), "ttl") && math.Abs(x-y) <= 5000 {
+		if ok && strings.HasSuffix(strings.ToLower(key), "ms") && !strings.HasPrefix(strings.ToLower(key), "ttl") && math.Abs(x-y) <= 5000 {
 			return ""
 		}
 	case string:
-		if b, is := b.(string); is && whoIsWho.ReplaceAllString(a, "") == whoIsWho.ReplaceAllString(b, "") {
+		if b, ok := b.(string); ok && whoIsWho.ReplaceAllString(a, "") == whoIsWho.ReplaceAllString(b, "") {
 			return ""
 		}
 	}

@@ -17,10 +17,11 @@ import (
 )
 
 // TestWatchersWorkInTurns: of many watchers that one change wakes, whatever they wait with, the last is served
-// later than the first, also where the change was there before they came.
+// later than the first, also where the change was there before they came. Requests that waited for it still count
+// as watchers while they wait for their turn.
 func TestWatchersWorkInTurns(t *testing.T) {
-	for _, path := range []string{"/v1/semaphores/a?wait=1m&index=2", "/v1/semaphores/a?wait=1m&index=1", "/v1/items/i?wait=1m&index=1", "/v1/items/i?wait=1m&index=0",
-		"/v1/items?prefix=i&wait=1m&index=1", "/v1/kv/i?wait=1m&index=1&stale", "/v1/events"} {
+	for path, waits := range map[string]bool{"/v1/semaphores/a?wait=1m&index=2": true, "/v1/semaphores/a?wait=1m&index=1": false, "/v1/items/i?wait=1m&index=1": true,
+		"/v1/items/i?wait=1m&index=0": false, "/v1/items?prefix=i&wait=1m&index=1": true, "/v1/kv/i?wait=1m&index=1&stale": true, "/v1/events": true} {
 		synctest.Test(t, func(t *testing.T) {
 			a := apitest.New(t, func(cfg *apitest.Config) {
 				cfg.Dialects["consul"] = func(x *exchange.Exchange) (exchange.Dialect, error) { return consul.New(x, consul.Config{}) }
@@ -43,6 +44,11 @@ func TestWatchersWorkInTurns(t *testing.T) {
 			synctest.Wait()
 			a.Must(200, "POST /v1/semaphores/a/up", "")
 			a.Must(200, "PUT /v1/items/i", `{"value":"2"}`)
+			synctest.Wait()
+			watchers := a.Gauge("signalbox_blocking_queries_open") + a.Gauge("signalbox_consul_queries_open") + a.Gauge("signalbox_event_streams_open")
+			if left := many - len(replies); waits && watchers != left {
+				t.Errorf("%s: %v of %d requests that wait for their turn count as watchers", path, watchers, left)
+			}
 			for range many {
 				if status := <-replies; status != 200 {
 					t.Fatalf("%s: %d", path, status)

@@ -125,7 +125,7 @@ func (s *certificates) end() {
 	}
 }
 
-// peerTLS returns the settings of TLS with peers, nil for none.
+// peerTLS returns the settings of TLS with peers, nil without TLS.
 func (s *certificates) peerTLS() *tls.Config {
 	if s.peer == nil {
 		return nil

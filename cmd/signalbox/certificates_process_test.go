@@ -71,7 +71,7 @@ func counted(t *testing.T, c *processes, node int, metric string) string {
 	t.Helper()
 	_, metrics := get(t, c.url(node)+"/metrics")
 	for line := range strings.Lines(metrics) {
-		if count, is := strings.CutPrefix(line, metric+" "); is {
+		if count, ok := strings.CutPrefix(line, metric+" "); ok {
 			return strings.TrimSpace(count)
 		}
 	}

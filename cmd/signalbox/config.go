@@ -36,8 +36,8 @@ type config struct {
 	peerCerts         certs.Config   // empty: no TLS with peers
 	insecurePeers     bool
 	apiCerts          certs.Config // empty: plain HTTP
-	tokens            string       // file; empty: requests need none
-	audit             string       // file, or "stderr"; empty: none
+	tokens            string       // file; empty: requests need no token
+	audit             string       // file, or "stderr"; empty: no audit log
 	proxies           []string     // whose word on a client's address the audit log takes
 	insecureHTTP      bool         // serve the API beyond loopback, without protection
 	hosts             []string     // further names of this node, see httpapi.Config
@@ -47,7 +47,7 @@ type config struct {
 	queue             int // commands waiting for the log
 	historyEvents     int64
 	historyBytes      size
-	metricsSemaphores int // that have metrics of their own
+	metricsSemaphores int // that have separate metrics
 	cors              []string
 	console           bool // serve the page at /ui/
 	dialects          []string
@@ -63,7 +63,7 @@ type config struct {
 	connections       int // to the API
 	idleTimeout       time.Duration
 
-	hooks struct { // for tests; nil: none
+	hooks struct { // for tests; nil: no hook
 		store   func(*store.Options)
 		cluster func(*cluster.Config)
 	}
@@ -151,14 +151,14 @@ func (c *config) validatePeers() error {
 	if len(c.peers) == 0 {
 		return nil
 	}
-	own := false
+	listed := false
 	for _, p := range c.peers {
-		own = own || p.ID == c.nodeID
+		listed = listed || p.ID == c.nodeID
 		if err := c.checkPeer(p.Address); err != nil {
 			return fmt.Errorf("--peers: %s: %w", p.ID, err)
 		}
 	}
-	if !own {
+	if !listed {
 		return fmt.Errorf("--peers: %s, this node's own id, is not among them", c.nodeID)
 	}
 	return nil

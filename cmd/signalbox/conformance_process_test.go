@@ -112,7 +112,7 @@ func holdTo(t *testing.T, client string, cases []conformanceCase, results outcom
 			if step.Do == "join" {
 				label = step.Of
 			}
-			if token, is := got[i]["token"].(float64); is {
+			if token, ok := got[i]["token"].(float64); ok {
 				tokens[label] = token
 			}
 			fail := func(words string, values ...any) {
@@ -124,7 +124,7 @@ func holdTo(t *testing.T, client string, cases []conformanceCase, results outcom
 			for member, want := range step.Expect {
 				held++
 				if earlier, above := strings.CutPrefix(fmt.Sprint(want), ">"); above {
-					if token, is := got[i][member].(float64); !is || token <= tokens[earlier] {
+					if token, ok := got[i][member].(float64); !ok || token <= tokens[earlier] {
 						fail("%s is not above that of %s, %v", member, earlier, tokens[earlier])
 					}
 				} else if !reflect.DeepEqual(got[i][member], want) {

@@ -361,9 +361,9 @@ func awaitSemaphore(ctx context.Context, step *conformanceStep, client *signalbo
 		}
 		result, all := shown(s), true
 		maps.DeleteFunc(result, func(member string, value any) bool {
-			want, is := step.Expect[member]
-			all = all && (!is || fmt.Sprint(value) == fmt.Sprint(want))
-			return !is
+			want, ok := step.Expect[member]
+			all = all && (!ok || fmt.Sprint(value) == fmt.Sprint(want))
+			return !ok
 		})
 		if all || ctx.Err() != nil {
 			return result, nil

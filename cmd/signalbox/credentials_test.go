@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/internal/certs"
 )
 
@@ -104,14 +104,14 @@ func TestRunWithCredentials(t *testing.T) {
 		{"variables", arguments(), []string{"SIGNALBOX_CA", s.ca, "SIGNALBOX_API_TOKEN", useToken, "SIGNALBOX_TOKEN", "17"}, 0, nil},
 		{"the variable's earlier name", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", useToken}, 0, nil},
 		{"a file named by a variable", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "17", "SIGNALBOX_TOKEN_FILE", file(useToken)}, 0, nil},
-		{"no authority", arguments("--token-file", file(useToken)), nil, exit.StatusUnavailable, []string{"unknown authority", "--ca"}},
-		{"no token", arguments("--ca", s.ca), nil, exit.StatusRefused, []string{"unauthenticated", "no token", "--token-file", "SIGNALBOX_API_TOKEN"}},
-		{"the fencing token of an outer run", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "17"}, exit.StatusRefused, []string{"unauthenticated", "no token", "SIGNALBOX_TOKEN is a fencing token"}},
-		{"another token", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "tok-wrong"}, exit.StatusRefused, []string{"unauthenticated", "--token-file"}},
-		{"too small a scope", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", readToken}, exit.StatusRefused, []string{"forbidden", "The scope is read.", "ask an operator"}},
-		{"plain HTTP", []string{"run", "db", "--addr", "n1:8701", "--", "true"}, []string{"SIGNALBOX_TOKEN", useToken}, exit.StatusUsage, []string{"--send-token-over-http", "n1:8701"}},
+		{"no authority", arguments("--token-file", file(useToken)), nil, cli.StatusUnavailable, []string{"unknown authority", "--ca"}},
+		{"no token", arguments("--ca", s.ca), nil, cli.StatusRefused, []string{"unauthenticated", "no token", "--token-file", "SIGNALBOX_API_TOKEN"}},
+		{"the fencing token of an outer run", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "17"}, cli.StatusRefused, []string{"unauthenticated", "no token", "SIGNALBOX_TOKEN is a fencing token"}},
+		{"another token", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", "tok-wrong"}, cli.StatusRefused, []string{"unauthenticated", "--token-file"}},
+		{"too small a scope", arguments("--ca", s.ca), []string{"SIGNALBOX_TOKEN", readToken}, cli.StatusRefused, []string{"forbidden", "The scope is read.", "ask an operator"}},
+		{"plain HTTP", []string{"run", "db", "--addr", "n1:8701", "--", "true"}, []string{"SIGNALBOX_TOKEN", useToken}, cli.StatusUsage, []string{"--send-token-over-http", "n1:8701"}},
 		{"HTTPS without it in the address", []string{"run", "db", "--wait", "5s", "--addr", strings.TrimPrefix(s.URL, "https://"), "--", "true"}, nil,
-			exit.StatusRefused, []string{"takes HTTPS alone"}},
+			cli.StatusRefused, []string{"takes HTTPS alone"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			o := command(t, tc.arguments, tc.variables...)

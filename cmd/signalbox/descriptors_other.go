@@ -3,4 +3,4 @@
 package main
 
 // openFiles reports that the system sets no such bound.
-func openFiles() (most uint64, ok bool) { return 0, false }
+func openFiles() (files uint64, ok bool) { return 0, false }

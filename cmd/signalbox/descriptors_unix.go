@@ -6,7 +6,7 @@ import "syscall"
 
 // openFiles is how many files and connections this process may have open; ok is
 // false when the system doesn't say.
-func openFiles() (most uint64, ok bool) {
+func openFiles() (files uint64, ok bool) {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
 		return 0, false

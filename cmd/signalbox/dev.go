@@ -101,23 +101,23 @@ func (d *devFlags) serve(ctx context.Context, out io.Writer, folder string, fata
 	}
 }
 
-// start starts the nodes, and returns those that it has started on errors too.
+// start starts the nodes. It returns the nodes that it has started, also with an error.
 func (d *devFlags) start(ctx context.Context, folder string, log hclog.Logger, fatal func(error)) ([]*node, error) {
 	var peers []cluster.Peer
 	for i := range d.nodes {
 		peers = append(peers, cluster.Peer{ID: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("127.0.0.1:%d", d.port+peerOffset+i)})
 	}
 	var nodes []*node
-	for i, own := range peers {
+	for i, peer := range peers {
 		c := d.config
 		c.nodesHere = d.nodes
-		c.nodeID, c.peers, c.peerAddress = own.ID, peers, own.Address
+		c.nodeID, c.peers, c.peerAddress = peer.ID, peers, peer.Address
 		c.httpAddress = fmt.Sprintf("127.0.0.1:%d", d.port+i)
-		c.data = filepath.Join(folder, own.ID)
+		c.data = filepath.Join(folder, peer.ID)
 		if err := c.validate(); err != nil {
 			return nodes, err
 		}
-		n, err := startNode(ctx, c, log.Named(own.ID), fatal)
+		n, err := startNode(ctx, c, log.Named(peer.ID), fatal)
 		if taken := (*portTaken)(nil); errors.As(err, &taken) { // dev has another flag than serve
 			taken.flag = "--http-port"
 			err = fmt.Errorf("%w; the nodes need ports %d to %d and %d to %d", taken, d.port, d.port+d.nodes-1, d.port+peerOffset, d.port+peerOffset+d.nodes-1)
@@ -128,7 +128,7 @@ func (d *devFlags) start(ctx context.Context, folder string, log hclog.Logger, f
 		nodes = append(nodes, n)
 		go func() {
 			if err := <-n.served; err != nil {
-				fatal(fmt.Errorf("%s: %w", own.ID, err))
+				fatal(fmt.Errorf("%s: %w", peer.ID, err))
 			}
 		}()
 	}
@@ -186,7 +186,7 @@ func (d *devFlags) welcome(out io.Writer, folder string) {
 // folder: its nodes know each other by these ports alone.
 const devRecord = "signalbox-dev"
 
-// folder makes the folder of the nodes' folders, or checks the one that is there.
+// folder makes the folder of the nodes' folders, or checks the existing folder.
 func (d *devFlags) folder() (string, error) {
 	if d.data == "" {
 		return os.MkdirTemp("", "signalbox-dev-")
@@ -195,10 +195,10 @@ func (d *devFlags) folder() (string, error) {
 		return "", fmt.Errorf("--data: %w", err)
 	}
 	record := filepath.Join(d.data, devRecord)
-	own := fmt.Sprintf("--nodes %d --http-port %d\n", d.nodes, d.port)
+	settings := fmt.Sprintf("--nodes %d --http-port %d\n", d.nodes, d.port)
 	found, err := os.ReadFile(record)
 	switch {
-	case err == nil && string(found) == own:
+	case err == nil && string(found) == settings:
 		return d.data, nil
 	case err == nil:
 		return "", fmt.Errorf("--data: %s was made with %s: give the same, or another folder", d.data, found)
@@ -208,7 +208,7 @@ func (d *devFlags) folder() (string, error) {
 	if entries, err := os.ReadDir(d.data); err != nil || len(entries) > 0 {
 		return "", fmt.Errorf("--data: %s is not empty, and was not made by signalbox dev", d.data)
 	}
-	if err := os.WriteFile(record, []byte(own), 0o600); err != nil {
+	if err := os.WriteFile(record, []byte(settings), 0o600); err != nil {
 		return "", fmt.Errorf("--data: %w", err)
 	}
 	return d.data, nil

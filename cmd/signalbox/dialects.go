@@ -29,7 +29,7 @@ type dialect struct {
 	open func(c *config, n *node, x *exchange.Exchange) (exchange.Dialect, error)
 }
 
-// dialects are those that --dialects may name, in the order in which it lists them.
+// dialects are the dialects that --dialects may name, in the order in which it lists them.
 var dialects = []dialect{
 	{"nodered", false, func(_ *config, n *node, x *exchange.Exchange) (exchange.Dialect, error) {
 		return nodered.New(x, nodered.Config{CheckCallback: n.callbacks.Check}), nil
@@ -55,7 +55,7 @@ func allDialects() (names []string) {
 	return names
 }
 
-// defaultDialects are those that are served unless --dialects says otherwise.
+// defaultDialects are served unless --dialects says otherwise.
 func defaultDialects() (names []string) {
 	for _, d := range dialects {
 		if !d.off {
@@ -114,7 +114,7 @@ func openDeclaration(c *config, log hclog.Logger) (declaration, error) {
 	return declaration{file: file}, nil
 }
 
-// names are those of the declared semaphores.
+// names are the names of the declared semaphores.
 func (d *declaration) names() []string {
 	if d.file == nil {
 		return nil

@@ -10,14 +10,14 @@
 //	signalbox inspect   reports what a backup or a data folder holds
 //	signalbox recover   makes a cluster of one folder when a majority is lost
 //	signalbox token     makes a token for a client
-//	signalbox ls, show, create, acquire, …: package operate
+//	signalbox ls, show, create, acquire, …: package verbs
 //	signalbox version
 //	signalbox healthcheck
 //
 // Every flag may also be given as an environment variable. An error in the flags, the
 // ports or the data folder is reported in one line on stderr, with what to do next in a
 // second one where that is known, and the exit status is 1; run and the verbs of package
-// operate have statuses of their own.
+// verbs have further statuses.
 //
 // The package wires the others together, bottom up, and stops them in reverse order.
 // It makes no decision about semaphores, Raft or HTTP.
@@ -34,6 +34,6 @@
 //   - access.go: the file of the tokens that requests need, and the audit log
 //   - dialects.go: interfaces of other systems, and the file of declared semaphores
 //   - dev.go: the subcommand dev, and its folder
-//   - run.go: the subcommands run and elect; the work is in internal/hold, the flags of the cluster in internal/target
+//   - run.go: the subcommands run and elect; the work is in internal/hold, the flags of the cluster in internal/cli
 //   - inspect.go: the subcommands healthcheck and version
 package main

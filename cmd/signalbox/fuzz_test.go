@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 // FuzzPeers reads lists of peers. A list that is taken can be dialled, has no id or
@@ -53,7 +53,7 @@ func FuzzConfiguration(f *testing.F) {
 		flags := pflag.NewFlagSet("fuzz", pflag.ContinueOnError)
 		flags.StringSliceVar(&c.cors, "cors-allow", nil, "")
 		addLimits(flags, &c)
-		err := settings.Apply(flags, lookup(t, "SIGNALBOX_MAX_BODY", bytes, "SIGNALBOX_MAX_WAIT", duration,
+		err := cli.ApplyVariables(flags, lookup(t, "SIGNALBOX_MAX_BODY", bytes, "SIGNALBOX_MAX_WAIT", duration,
 			"SIGNALBOX_MAX_LEASES", count, "SIGNALBOX_MAX_BATCH", count, "SIGNALBOX_CORS_ALLOW", list))
 		if err != nil {
 			return

@@ -17,7 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/internal/credentials"
 )
 
@@ -31,7 +31,7 @@ func newHealthcheck(lookup func(string) (string, bool)) *cobra.Command {
 		Use:   "healthcheck",
 		Short: "Exit 0 if a node replies to a GET with 200",
 		RunE: func(command *cobra.Command, _ []string) error {
-			client, err := target.HTTP(credentials.Config{CA: authorities}, nil)
+			client, err := cli.HTTPClient(credentials.Config{CA: authorities}, nil)
 			if err != nil {
 				return err
 			}
@@ -54,7 +54,7 @@ func newHealthcheck(lookup func(string) (string, bool)) *cobra.Command {
 			}
 			response, err := client.Do(request)
 			if err != nil {
-				return target.Explain(err)
+				return cli.Explain(err)
 			}
 			defer response.Body.Close()
 			body, err := io.ReadAll(io.LimitReader(response.Body, 4<<10))
@@ -70,7 +70,7 @@ func newHealthcheck(lookup func(string) (string, bool)) *cobra.Command {
 	}
 	command.Flags().StringVar(&address, "url", "",
 		"what to get; default: /readyz of the node that "+variable("http")+" and "+variable("tls-cert")+" are of, or of port 8701")
-	target.AddCA(command.Flags(), &authorities)
+	cli.AddCAFlag(command.Flags(), &authorities)
 	command.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long to wait for the reply")
 	return command
 }
@@ -93,7 +93,7 @@ func ownURL(lookup func(string) (string, bool)) string {
 }
 
 // ownClient trusts the certificate of this node, and no other: its file is at hand, when
-// that of its authority may not be, and its names need not be those of the loopback.
+// the certificate of its authority may not be, and its names need not be names of the loopback.
 func ownClient(path string) (*http.Client, error) {
 	bundle, err := os.ReadFile(path)
 	if err != nil {
@@ -103,14 +103,14 @@ func ownClient(path string) (*http.Client, error) {
 	if block == nil {
 		return nil, fmt.Errorf("%s has no certificate in PEM", path)
 	}
-	own, err := x509.ParseCertificate(block.Bytes)
+	certificate, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	settings := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
-	settings.RootCAs.AddCert(own)
-	if len(own.DNSNames) > 0 {
-		settings.ServerName = strings.Replace(own.DNSNames[0], "*", "any", 1)
+	settings.RootCAs.AddCert(certificate)
+	if len(certificate.DNSNames) > 0 {
+		settings.ServerName = strings.Replace(certificate.DNSNames[0], "*", "any", 1)
 	}
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: settings}}, nil
 }
@@ -124,7 +124,7 @@ var stamped string
 
 // version returns the version of this binary, and the commit that it was built from: as
 // stamped, else as the go command noted them (go install …@v1.2.3). A build without a tag
-// has the version release. The commit is "unknown" if none was noted.
+// has the version release. The commit is "unknown" if the build does not have it.
 func version() (number, commit string) {
 	if stamped != "" {
 		return identify(stamped)

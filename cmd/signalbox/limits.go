@@ -15,14 +15,14 @@ import (
 
 // boundLimits refuses limits with which an entry of the log could take too long.
 func boundLimits(m *fsm.Limits) error {
-	most := fsm.MaxLimits()
+	limits := fsm.MaxLimits()
 	for _, limit := range []struct {
 		flag        string
 		value, most int64
 	}{
-		{"max-session-leases", m.SessionLeases, most.SessionLeases},
-		{"max-session-waiting", m.SessionWaiting, most.SessionWaiting},
-		{"max-wait-list", m.WaitList, most.WaitList},
+		{"max-session-leases", m.SessionLeases, limits.SessionLeases},
+		{"max-session-waiting", m.SessionWaiting, limits.SessionWaiting},
+		{"max-wait-list", m.WaitList, limits.WaitList},
 	} {
 		if limit.value > limit.most {
 			return fmt.Errorf("--%s: %d is more than %d, which is what every node can end in one step without a pause", limit.flag, limit.value, limit.most)
@@ -125,15 +125,15 @@ const ownDescriptors = 240
 // fitConnections lowers --max-connections to the process's limit of open files, shared
 // by the nodes in it, and logs that: connections that can't be accepted would lock out
 // probes and peers too.
-func (c *config) fitConnections(most uint64, log hclog.Logger) {
+func (c *config) fitConnections(descriptors uint64, log hclog.Logger) {
 	nodes := uint64(max(1, c.nodesHere))
-	room := most / nodes
+	room := descriptors / nodes
 	if room >= uint64(c.connections)+ownDescriptors {
 		return
 	}
 	fits := max(ownDescriptors, int(room)) - ownDescriptors
 	fits = max(fits, 16)
-	log.Warn("the limit of open files does not allow --max-connections; raise it (ulimit -n, LimitNOFILE)", "limit", most,
+	log.Warn("the limit of open files does not allow --max-connections; raise it (ulimit -n, LimitNOFILE)", "limit", descriptors,
 		"needed", nodes*(uint64(c.connections)+ownDescriptors), "max-connections", c.connections, "taken", fits)
 	c.connections = fits
 }

@@ -15,12 +15,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/tune"
-	"github.com/signalbox/signalbox/cmd/signalbox/operate"
 	"github.com/signalbox/signalbox/cmd/signalbox/verbs"
 )
 
@@ -40,12 +36,12 @@ func main() {
 	}()
 	if err := mistyped(os.Environ()); err != nil {
 		fmt.Fprintln(os.Stderr, "signalbox:", oneLine(err.Error()))
-		os.Exit(exit.StatusUsage)
+		os.Exit(cli.StatusUsage)
 	}
 	os.Exit(run(ctx, os.Args[1:], os.LookupEnv, os.Stdout, os.Stderr))
 }
 
-// otherVariables are the variables that no flag reads: those of run, of the clients' token, of
+// otherVariables are the variables that no flag reads: the variables of run, of the clients' token, of
 // the compose files and of tests.
 var otherVariables = []string{"SIGNALBOX_API_TOKEN", "SIGNALBOX_TOKEN", "SIGNALBOX_SEMAPHORE", "SIGNALBOX_ITEM", "SIGNALBOX_SESSION",
 	"SIGNALBOX_PORT_1", "SIGNALBOX_PORT_2", "SIGNALBOX_PORT_3", "SIGNALBOX_BIND", "SIGNALBOX_CERT_HOSTS", "SIGNALBOX_IMAGE", "SIGNALBOX_VERSION", "SIGNALBOX_KEEP_TIMER_SLACK",
@@ -63,7 +59,7 @@ func mistyped(environment []string) error {
 		}
 	}
 	visit(newRoot(os.LookupEnv))
-	return settings.Mistyped(environment, flags, otherVariables)
+	return cli.Mistyped(environment, flags, otherVariables)
 }
 
 // run is the whole program but for signals: it returns the exit status, and ends
@@ -76,16 +72,16 @@ func run(ctx context.Context, arguments []string, lookup func(string) (string, b
 	command, err := root.ExecuteContextC(ctx)
 	if err != nil {
 		if command == root { // an unknown subcommand, or a flag before it
-			err = exit.Usage(err)
+			err = cli.UsageError(err)
 		}
-		what, suggested, _ := strings.Cut(err.Error(), "\n\n") // Cobra suggests a command in a paragraph of its own
-		if text := oneLine(parsing.ReplaceAllString(what, "")); text != "" {
+		message, suggested, _ := strings.Cut(err.Error(), "\n\n") // Cobra suggests a command in a separate paragraph
+		if text := oneLine(parsing.ReplaceAllString(message, "")); text != "" {
 			fmt.Fprintln(stderr, "signalbox:", text)
 			if next := oneLine(cmp.Or(suggested, nextStep(command, err))); next != "" {
 				fmt.Fprintln(stderr, "  "+next)
 			}
 		}
-		return exit.StatusOf(err)
+		return cli.StatusOf(err)
 	}
 	return 0
 }
@@ -95,20 +91,20 @@ var parsing = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
 
 // nextStep says what to do after an error, "" where that is not known.
 func nextStep(command *cobra.Command, err error) string {
-	var advice *target.Advice
+	var advice *cli.Advice
 	switch {
 	case errors.As(err, &advice):
 		return advice.Next
-	case errors.Is(err, terminal.ErrNoTerminal):
+	case errors.Is(err, cli.ErrNoTerminal):
 		return "Give --yes."
-	case exit.StatusOf(err) == exit.StatusUsage:
+	case cli.StatusOf(err) == cli.StatusUsage:
 		return fmt.Sprintf("See %q.", command.CommandPath()+" --help")
 	}
 	return ""
 }
 
 // oneLine is a text in a line that drives no terminal: parts of it may be a server's.
-func oneLine(text string) string { return terminal.Plain(strings.Join(strings.Fields(text), " ")) }
+func oneLine(text string) string { return cli.Printable(strings.Join(strings.Fields(text), " ")) }
 
 // newRoot builds the command line. lookup reads an environment variable.
 func newRoot(lookup func(string) (string, bool)) *cobra.Command {
@@ -123,25 +119,25 @@ func newRoot(lookup func(string) (string, bool)) *cobra.Command {
 		SilenceErrors: true, // run prints them, in one line, and the advice in another
 		SilenceUsage:  true,
 		PersistentPreRunE: func(command *cobra.Command, _ []string) error {
-			return exit.Usage(settings.Apply(command.Flags(), lookup))
+			return cli.UsageError(cli.ApplyVariables(command.Flags(), lookup))
 		},
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usage(err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.UsageError(err) })
 	root.SetVersionTemplate("signalbox {{.Version}}\n")
 	root.AddCommand(newServe(lookup), newConfig(), newDev(), newVersion(), newHealthcheck(lookup))
 	for _, command := range root.Commands() {
-		command.Args = target.Arguments(0, 0)
+		command.Args = cli.Arguments(0, 0)
 		command.Flags().SortFlags = false
 	}
-	root.AddCommand(newRun(lookup), newElect(lookup), verbs.Cert(), verbs.Inspect(), verbs.Backup(lookup), verbs.Restore(lookup), verbs.Recover(parsePeers), verbs.Token())
-	root.AddCommand(operate.Commands(lookup)...)
+	root.AddCommand(newRun(lookup), newElect(lookup))
+	root.AddCommand(verbs.Commands(lookup, parsePeers)...)
 	for all := root.Commands(); len(all) > 0; all = append(all[1:], all[0].Commands()...) {
 		if command, check := all[0], all[0].Args; check != nil {
-			command.Args = func(_ *cobra.Command, arguments []string) error { return exit.Usage(check(command, arguments)) }
+			command.Args = func(_ *cobra.Command, arguments []string) error { return cli.UsageError(check(command, arguments)) }
 		}
 	}
 	return root
 }
 
 // variable is the environment variable of a flag: SIGNALBOX_NODE_ID of --node-id.
-func variable(flag string) string { return settings.Variable(flag) }
+func variable(flag string) string { return cli.Variable(flag) }

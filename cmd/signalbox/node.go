@@ -55,8 +55,8 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 	if err != nil {
 		return nil, err
 	}
-	if most, known := openFiles(); known {
-		c.fitConnections(most, log)
+	if descriptors, known := openFiles(); known {
+		c.fitConnections(descriptors, log)
 	}
 	n := &node{log: log, served: make(chan error, 1)}
 	defer func() {

@@ -29,7 +29,7 @@ func TestPackagedSettings(t *testing.T) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
 			t.Errorf("the file sets %s", line)
 		}
-		if name, _, is := strings.Cut(strings.TrimPrefix(line, "#"), "="); is && strings.HasPrefix(name, "SIGNALBOX_") {
+		if name, _, ok := strings.Cut(strings.TrimPrefix(line, "#"), "="); ok && strings.HasPrefix(name, "SIGNALBOX_") {
 			proposed++
 			if !slices.Contains(known, name) {
 				t.Errorf("%s is the variable of no flag of serve", name)

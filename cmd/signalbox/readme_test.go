@@ -107,7 +107,7 @@ func TestCommandsOnASecuredCluster(t *testing.T) {
 	said := paste(t, folder, script+"curl localhost:8701/v1/cluster\necho; env | grep ^SIGNALBOX_\n", c)
 	var variables []string
 	for line := range strings.Lines(said) {
-		if name, value, is := strings.Cut(strings.TrimSpace(line), "="); is {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
 			variables = append(variables, name, value)
 		}
 	}

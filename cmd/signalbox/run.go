@@ -11,17 +11,15 @@ import (
 	"github.com/spf13/cobra"
 
 	signalbox "github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
 )
 
 // newRun makes the subcommand that holds permits while another program runs. lookup
 // reads an environment variable.
 func newRun(lookup func(string) (string, bool)) *cobra.Command {
 	var c hold.Config
-	var cluster *target.Flags
+	var cluster *cli.ClusterFlags
 	command := &cobra.Command{
 		Use:   "run NAME [flags] -- COMMAND [ARGUMENT…]",
 		Short: "Run a command while holding permits of a semaphore",
@@ -61,7 +59,7 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 // environment variable.
 func newElect(lookup func(string) (string, bool)) *cobra.Command {
 	c := hold.Config{Elect: true, Count: 1}
-	var cluster *target.Flags
+	var cluster *cli.ClusterFlags
 	command := &cobra.Command{
 		Use:   "elect NAME [flags] -- COMMAND [ARGUMENT…]",
 		Short: "Run a command on one machine of many: the one that leads",
@@ -93,29 +91,29 @@ func newElect(lookup func(string) (string, bool)) *cobra.Command {
 // fromEnvironment fills in flags that were not given, before the subcommand runs.
 func fromEnvironment(lookup func(string) (string, bool)) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, _ []string) error {
-		return exit.Usage(settings.Apply(command.Flags(), lookup))
+		return cli.UsageError(cli.ApplyVariables(command.Flags(), lookup))
 	}
 }
 
 // addHoldFlags adds the flags that run and elect share, of the session and of the cluster, and
 // the exit status for wrong ones. It returns the flags of the cluster. held is what is renewed.
-func addHoldFlags(command *cobra.Command, c *hold.Config, held string, lookup func(string) (string, bool)) *target.Flags {
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.Usage(err) })
+func addHoldFlags(command *cobra.Command, c *hold.Config, held string, lookup func(string) (string, bool)) *cli.ClusterFlags {
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.UsageError(err) })
 	flags := command.Flags()
 	flags.DurationVar(&c.TTL, "ttl", 30*time.Second, "how long the "+held+" outlives its last renewal; it is renewed every third of that")
 	flags.DurationVar(&c.Grace, "grace", 0, "how long the command has between TERM and KILL; default: a sixth of --ttl, at most 10s")
 	flags.BoolVar(&c.Anonymous, "anonymous", false, "don't show other people the host, pid, user and command of the "+held)
-	return target.Add(flags, lookup)
+	return cli.AddClusterFlags(flags, lookup)
 }
 
 // holdFor runs the command behind the dashes while what c names is held.
-func holdFor(command *cobra.Command, c *hold.Config, cluster *target.Flags, arguments []string) error {
+func holdFor(command *cobra.Command, c *hold.Config, cluster *cli.ClusterFlags, arguments []string) error {
 	if err := splitArguments(c, command.Name(), command.ArgsLenAtDash(), arguments); err != nil {
-		return exit.Usage(err)
+		return cli.UsageError(err)
 	}
 	var err error
 	if c.Cluster, err = cluster.Client(); err != nil {
-		return exit.Usage(err)
+		return cli.UsageError(err)
 	}
 	c.Variables, c.Terminal = cluster.Environment(), command.ErrOrStderr()
 	c.Log = slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -148,14 +146,14 @@ func splitArguments(c *hold.Config, verb string, dash int, arguments []string) e
 
 // explained adds to an error what to do next.
 func explained(err error) error {
-	var own *exit.Error
-	if !errors.As(err, &own) || own.Err == nil {
+	var failure *cli.ExitError
+	if !errors.As(err, &failure) || failure.Err == nil {
 		return err
 	}
-	told := target.Explain(own.Err)
-	var advice *target.Advice
+	told := cli.Explain(failure.Err)
+	var advice *cli.Advice
 	if errors.As(told, &advice) && errors.Is(told, signalbox.ErrUnknownSemaphore) {
 		advice.Next = "Give --permits N to make it with N permits."
 	}
-	return &exit.Error{Status: own.Status, Err: told}
+	return &cli.ExitError{Status: failure.Status, Err: told}
 }

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 // available waits until so much of a semaphore is free.
@@ -142,8 +142,8 @@ func (s *runScene) endsWhatIsLeft() {
 func (s *runScene) notInTime() {
 	s.c.must(s.T, 0, http.MethodPut, semaphorePath(s.name), `{"permits":2}`, http.StatusCreated)
 	s.c.must(s.T, 0, http.MethodPost, semaphorePath(s.name)+"/leases", `{"ttl":"5m"}`, http.StatusCreated)
-	s.run("--wait", "0").exits(s.T, exit.StatusNotInTime, "not free")
-	s.run("--wait", "700ms").exits(s.T, exit.StatusNotInTime, "700ms")
+	s.run("--wait", "0").exits(s.T, cli.StatusNotInTime, "not free")
+	s.run("--wait", "700ms").exits(s.T, cli.StatusNotInTime, "700ms")
 	if sem := s.c.must(s.T, 0, http.MethodGet, semaphorePath(s.name), "", http.StatusOK); len(sem.Waiters) != 0 {
 		s.Errorf("%d still wait", len(sem.Waiters))
 	}
@@ -172,14 +172,14 @@ func (s *runScene) waitsItsTurn() {
 
 func (s *runScene) refusedAtOnce() {
 	s.flags = []string{"--ttl", "6s"}
-	s.run().exits(s.T, exit.StatusRefused, "there is no semaphore", "--permits N")
-	s.run("--permits", "2", "-n", "3").exits(s.T, exit.StatusRefused, "never")
+	s.run().exits(s.T, cli.StatusRefused, "there is no semaphore", "--permits N")
+	s.run("--permits", "2", "-n", "3").exits(s.T, cli.StatusRefused, "never")
 }
 
 func (s *runScene) nobodyThere() {
 	dead := fmt.Sprintf("http://127.0.0.1:%d", freePorts(s.T, 0))
 	s.startRun(filepath.Join(s.TempDir(), "run.log"), s.name, []string{dead}, "--wait", "500ms").
-		exits(s.T, exit.StatusUnavailable, "no node replied")
+		exits(s.T, cli.StatusUnavailable, "no node replied")
 }
 
 func (s *runScene) interruptedWaiting() {
@@ -206,7 +206,7 @@ func (s *runScene) revoked() {
 	s.c.must(s.T, 0, http.MethodDelete, semaphorePath(s.name)+"/holders/"+child.session+"?reason=maintenance", "", http.StatusNoContent)
 	child.hears(syscall.SIGTERM)
 	child.tell("exit 0") // too late for a status of its own
-	p.exits(s.T, exit.StatusLost, "lost", "maintenance")
+	p.exits(s.T, cli.StatusLost, "lost", "maintenance")
 }
 
 // killedItself: the command has lost its supervisor, so it must end. A process that it
@@ -246,7 +246,7 @@ func (s *runScene) paused() {
 	if after := child.at.Sub(resumed); after > time.Second {
 		s.Errorf("the command was ended %v after run went on", after)
 	}
-	p.exits(s.T, exit.StatusLost, "lost")
+	p.exits(s.T, cli.StatusLost, "lost")
 }
 
 // TestRunOutlivesNodes restarts one node after another, and kills the leader, under
@@ -409,5 +409,5 @@ func TestRunCutOffForReal(t *testing.T) {
 		t.Errorf("the command was gone %v and its child %v before the next grant", anew.Sub(child.at), anew.Sub(grandchild.at))
 	}
 	t.Logf("cut off; TERM %v later, gone %v and %v later, granted anew %v later", termed, child.at.Sub(cut), grandchild.at.Sub(cut), anew.Sub(cut))
-	p.exits(t, exit.StatusLost, "lost", "not renewed in time")
+	p.exits(t, cli.StatusLost, "lost", "not renewed in time")
 }

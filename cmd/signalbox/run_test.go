@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 // TestRunBadFlags: run refuses each of them before it asks a node.
@@ -26,24 +26,24 @@ func TestRunBadFlags(t *testing.T) {
 		status    int
 		words     []string
 	}{
-		{"no dashes", "db true", exit.StatusUsage, []string{"--", "COMMAND"}},
-		{"no name", "-- true", exit.StatusUsage, []string{"run needs a NAME"}},
-		{"two names", "db web -- true", exit.StatusUsage, []string{"run takes a NAME", `"web"`}},
-		{"no command", "db --", exit.StatusUsage, []string{"run needs a COMMAND"}},
-		{"nothing", "", exit.StatusUsage, []string{"--"}},
-		{"unknown flag", "db --level 3 -- true", exit.StatusUsage, []string{"unknown flag: --level"}},
-		{"no number", "db -n many -- true", exit.StatusUsage, []string{"many"}},
-		{"none", "db -n 0 -- true", exit.StatusUsage, []string{"--count", "above 0"}},
-		{"no permits", "db --permits 0 -- true", exit.StatusUsage, []string{"--permits", "above 0"}},
-		{"short ttl", "db --ttl 999ms -- true", exit.StatusUsage, []string{"--ttl", "1s"}},
-		{"wait backwards", "db --wait -1s -- true", exit.StatusUsage, []string{"--wait"}},
-		{"long grace", "db --ttl 30s --grace 15s -- true", exit.StatusUsage, []string{"--grace", "14s"}},
-		{"grace backwards", "db --grace -1s -- true", exit.StatusUsage, []string{"--grace"}},
-		{"no address", "db --addr= -- true", exit.StatusUsage, []string{"--addr"}},
-		{"no URL", "db --addr http://n1:8701,ftp://n2 -- true", exit.StatusUsage, []string{"--addr", "ftp://n2"}},
-		{"no such command", "db -- no-such-command-anywhere", exit.StatusNotFound, []string{"no-such-command-anywhere"}},
-		{"no such file", "db -- ./no/such/file", exit.StatusNotFound, []string{"./no/such/file"}},
-		{"no program", "db -- " + plainFile, exit.StatusCantRun, []string{plainFile, "permission denied"}},
+		{"no dashes", "db true", cli.StatusUsage, []string{"--", "COMMAND"}},
+		{"no name", "-- true", cli.StatusUsage, []string{"run needs a NAME"}},
+		{"two names", "db web -- true", cli.StatusUsage, []string{"run takes a NAME", `"web"`}},
+		{"no command", "db --", cli.StatusUsage, []string{"run needs a COMMAND"}},
+		{"nothing", "", cli.StatusUsage, []string{"--"}},
+		{"unknown flag", "db --level 3 -- true", cli.StatusUsage, []string{"unknown flag: --level"}},
+		{"no number", "db -n many -- true", cli.StatusUsage, []string{"many"}},
+		{"none", "db -n 0 -- true", cli.StatusUsage, []string{"--count", "above 0"}},
+		{"no permits", "db --permits 0 -- true", cli.StatusUsage, []string{"--permits", "above 0"}},
+		{"short ttl", "db --ttl 999ms -- true", cli.StatusUsage, []string{"--ttl", "1s"}},
+		{"wait backwards", "db --wait -1s -- true", cli.StatusUsage, []string{"--wait"}},
+		{"long grace", "db --ttl 30s --grace 15s -- true", cli.StatusUsage, []string{"--grace", "14s"}},
+		{"grace backwards", "db --grace -1s -- true", cli.StatusUsage, []string{"--grace"}},
+		{"no address", "db --addr= -- true", cli.StatusUsage, []string{"--addr"}},
+		{"no URL", "db --addr http://n1:8701,ftp://n2 -- true", cli.StatusUsage, []string{"--addr", "ftp://n2"}},
+		{"no such command", "db -- no-such-command-anywhere", cli.StatusNotFound, []string{"no-such-command-anywhere"}},
+		{"no such file", "db -- ./no/such/file", cli.StatusNotFound, []string{"./no/such/file"}},
+		{"no program", "db -- " + plainFile, cli.StatusCantRun, []string{plainFile, "permission denied"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := command(t, append([]string{"run"}, strings.Fields(c.arguments)...))
@@ -56,10 +56,10 @@ func TestRunBadFlags(t *testing.T) {
 	t.Run("variables", func(t *testing.T) {
 		arguments := []string{"run", "db", "--wait", "100ms", "--", "true"}
 		o := command(t, arguments, "SIGNALBOX_ADDR", "http://127.0.0.1:1,http://127.0.0.1:2")
-		if o.status != exit.StatusUnavailable || !strings.Contains(o.stderr, "127.0.0.1:") || strings.Contains(o.stderr, "8701") {
+		if o.status != cli.StatusUnavailable || !strings.Contains(o.stderr, "127.0.0.1:") || strings.Contains(o.stderr, "8701") {
 			t.Errorf("%+v", o)
 		}
-		if o = command(t, arguments, "SIGNALBOX_TTL", "soon"); o.status != exit.StatusUsage || !strings.Contains(o.stderr, "SIGNALBOX_TTL") {
+		if o = command(t, arguments, "SIGNALBOX_TTL", "soon"); o.status != cli.StatusUsage || !strings.Contains(o.stderr, "SIGNALBOX_TTL") {
 			t.Errorf("%+v", o)
 		}
 	})

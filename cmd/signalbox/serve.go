@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/settings"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/supervisor"
 )
 
@@ -57,7 +57,7 @@ func newConfig() *cobra.Command {
 			"from. The output is a file for --config, with the defaults as comments. A setting that serve would refuse is an error.",
 		RunE: func(command *cobra.Command, _ []string) error {
 			failed := s.complete(command.Flags())
-			return errors.Join(settings.Print(command.OutOrStdout(), command.Flags(), "config"), failed)
+			return errors.Join(cli.PrintFlags(command.OutOrStdout(), command.Flags(), "config"), failed)
 		},
 	}
 	s.add(command.Flags())
@@ -67,7 +67,7 @@ func newConfig() *cobra.Command {
 // complete reads the file, derives what the list of peers gives, and checks all.
 func (s *serveFlags) complete(flags *pflag.FlagSet) error {
 	if s.file != "" {
-		if err := settings.File(flags, s.file, "config"); err != nil {
+		if err := cli.ApplyFile(flags, s.file, "config"); err != nil {
 			return fmt.Errorf("--config: %w", err)
 		}
 	}
@@ -91,8 +91,8 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.peers, "peers", "", "all members, as id=host:port,…")
 	flags.StringVar(&c.data, "data", "", "folder of the state; made if it doesn't exist")
 	flags.BoolVar(&c.ephemeral, "ephemeral", false, "keep the state in memory; one node only")
-	_ = flags.SetAnnotation("data", settings.InsteadOf, []string{"ephemeral"}) // fails for an unknown flag only
-	_ = flags.SetAnnotation("ephemeral", settings.InsteadOf, []string{"data"})
+	_ = flags.SetAnnotation("data", cli.InsteadOf, []string{"ephemeral"}) // fails for an unknown flag only
+	_ = flags.SetAnnotation("ephemeral", cli.InsteadOf, []string{"data"})
 	flags.BoolVar(&c.journal, "journal", c.journal, "a journal of 16 MiB before the log, for one synced write an append instead of two")
 	flags.BoolVar(&c.restored, "restored", false, "the folder was put back from a backup or a copy: tokens go on above all that it may have forgotten")
 	addCertificates(flags, c)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 // TestUsageStatus: each kind of mistake on the command line ends with status 2.
@@ -45,12 +45,12 @@ func TestUsageStatus(t *testing.T) {
 	} {
 		o := command(t, strings.Fields(c.arguments))
 		o.refused(t, c.word)
-		if o.status != exit.StatusUsage {
+		if o.status != cli.StatusUsage {
 			t.Errorf("%s: status %d: %s", c.arguments, o.status, o.stderr)
 		}
 	}
 	o := command(t, []string{"backup", "file"}, "SIGNALBOX_SEND_TOKEN_OVER_HTTP", "maybe")
-	if o.refused(t, "SIGNALBOX_SEND_TOKEN_OVER_HTTP"); o.status != exit.StatusUsage {
+	if o.refused(t, "SIGNALBOX_SEND_TOKEN_OVER_HTTP"); o.status != cli.StatusUsage {
 		t.Errorf("%+v", o)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // the command and the identity alone, not on the state.
 //
 // Each operation needs a scope, and the names of its semaphores and items need prefixes. An
-// operation without a case is refused; so are those that only nodes propose.
+// operation without a case is refused; so is an operation that only nodes propose.
 //
 // A session has no name that a prefix could cover. So an identity with prefixes acts only on
 // sessions whose ids nodes drew, of which the state machine finds its own, and a restore, which
@@ -50,8 +50,8 @@ func (id *Identity) MayDerived(command fsm.Command) error {
 
 // renewsDerived reports whether a command renews a session with a derived id.
 func renewsDerived(command fsm.Command) bool {
-	renew, is := command.(fsm.Renew)
-	return is && slices.ContainsFunc(renew.Renewals, func(r fsm.Renewal) bool { return r.Session >= fsm.DerivedSessions })
+	renew, ok := command.(fsm.Renew)
+	return ok && slices.ContainsFunc(renew.Renewals, func(r fsm.Renewal) bool { return r.Session >= fsm.DerivedSessions })
 }
 
 // Owner returns the owner as whom a command acts: the identity. An admin who ends a session,

@@ -171,22 +171,22 @@ func parseScope(name string) (Scope, error) {
 	return 0, fmt.Errorf("scopes: %q is not metrics, read, use or admin", name)
 }
 
-func (g *grant) takePrefixes(given *[]string) error {
-	if given == nil {
+func (g *grant) takePrefixes(prefixes *[]string) error {
+	if prefixes == nil {
 		return nil
 	}
 	if g.identity.Scope == Admin {
 		return errors.New("prefixes: an admin may use every name; leave them out")
 	}
-	for _, prefix := range *given {
+	for _, prefix := range *prefixes {
 		if !fsm.ValidName(prefix) {
 			return fmt.Errorf("prefixes: %q is not the beginning of a name; leave prefixes out for every name", prefix)
 		}
 	}
-	if len(*given) == 0 {
+	if len(*prefixes) == 0 {
 		return errors.New("prefixes: the list is empty, so no name could be used; leave it out for every name")
 	}
-	for _, prefix := range slices.Sorted(slices.Values(*given)) {
+	for _, prefix := range slices.Sorted(slices.Values(*prefixes)) {
 		if kept := g.identity.Prefixes; len(kept) == 0 || !strings.HasPrefix(prefix, kept[len(kept)-1]) {
 			g.identity.Prefixes = append(kept, prefix)
 		}
@@ -195,9 +195,9 @@ func (g *grant) takePrefixes(given *[]string) error {
 }
 
 func parseHash(text string) (h hash, err error) {
-	digits, is := strings.CutPrefix(text, "sha256:")
+	digits, ok := strings.CutPrefix(text, "sha256:")
 	decoded, err := hex.DecodeString(digits)
-	if !is || err != nil || len(decoded) != len(h) {
+	if !ok || err != nil || len(decoded) != len(h) {
 		return h, errors.New(`hash: it is "sha256:" and 64 hexadecimal digits; signalbox token new prints one`)
 	}
 	if h = hash(decoded); h == sha256.Sum256(nil) {

@@ -33,7 +33,7 @@ func (s Scope) String() string { return scopeNames[s] }
 type Identity struct {
 	Name  string // owns sessions and idempotency keys; empty: every session is found
 	Scope Scope
-	// Prefixes are those of the names that it may use, sorted, none the beginning of
+	// Prefixes begin the names that it may use. They are sorted, and no prefix is the beginning of
 	// another; nil stands for every name.
 	Prefixes []string
 	Limits   fsm.OwnerLimits // of its records in the cluster
@@ -51,7 +51,7 @@ type Identity struct {
 var (
 	// Everyone is the identity of each request to a node without tokens.
 	Everyone = &Identity{Scope: Admin}
-	// Nobody is the identity of a request that has none. It may use no name.
+	// Nobody is the identity of a request without a token. It may use no name.
 	Nobody = &Identity{Prefixes: []string{}}
 )
 
@@ -135,18 +135,18 @@ func (id *Identity) FindsSession(owner string) bool {
 func (id *Identity) SeesID(owner string) bool { return owner != "" || id.Scope == Admin }
 
 // Narrow returns the prefixes of the names that begin with prefix and that the identity
-// may read: sorted, none the beginning of another.
+// may read: sorted, and no prefix is the beginning of another.
 func (id *Identity) Narrow(prefix string) []string {
 	if id.Prefixes == nil {
 		return []string{prefix}
 	}
-	var narrowed []string // the prefixes are sorted, and none is the beginning of another
-	for _, own := range id.Prefixes {
+	var narrowed []string // the prefixes are sorted, and no prefix is the beginning of another
+	for _, allowed := range id.Prefixes {
 		switch {
-		case strings.HasPrefix(prefix, own):
+		case strings.HasPrefix(prefix, allowed):
 			return []string{prefix}
-		case strings.HasPrefix(own, prefix):
-			narrowed = append(narrowed, own)
+		case strings.HasPrefix(allowed, prefix):
+			narrowed = append(narrowed, allowed)
 		}
 	}
 	return narrowed
@@ -155,20 +155,20 @@ func (id *Identity) Narrow(prefix string) []string {
 // TakesRequest reports whether the rate of the identity's requests allows one more.
 func (id *Identity) TakesRequest() bool { return id.rate == nil || id.rate.Allow() }
 
-// Watch counts in a watcher, if the identity has less than its limit: its own or else most. leave, called
+// Watch counts in a watcher, if the identity has less than its limit: its own, or else its share. leave, called
 // once, counts it out.
-func (id *Identity) Watch(most int64) (leave func(), limit int64, ok bool) {
+func (id *Identity) Watch(share int64) (leave func(), limit int64, ok bool) {
 	if id.watching == nil {
-		return func() {}, most, true
+		return func() {}, share, true
 	}
 	if id.Watchers > 0 {
-		most = id.Watchers
+		share = id.Watchers
 	}
-	if id.watching.Add(1) > most {
+	if id.watching.Add(1) > share {
 		id.watching.Add(-1)
-		return nil, most, false
+		return nil, share, false
 	}
-	return func() { id.watching.Add(-1) }, most, true
+	return func() { id.watching.Add(-1) }, share, true
 }
 
 // equal reports whether two identities have the same name and rights.
@@ -187,7 +187,7 @@ func With(ctx context.Context, id *Identity) context.Context {
 
 // Of returns the identity of a request by its context, Nobody without one.
 func Of(ctx context.Context) *Identity {
-	if id, has := ctx.Value(identityKey{}).(*Identity); has {
+	if id, ok := ctx.Value(identityKey{}).(*Identity); ok {
 		return id
 	}
 	return Nobody

@@ -42,7 +42,7 @@ func (c *Credential) Ended() context.Context { return c.ended }
 // table is the content of one file. It is not changed once made.
 type table struct {
 	tokens []*Credential          // by hash
-	names  map[string]*Credential // those of certificates
+	names  map[string]*Credential // of certificates
 }
 
 // Tokens are the identities of a file, as it is on the disk.
@@ -144,9 +144,9 @@ func (id *Identity) limited() *Identity {
 	return &limited
 }
 
-func newCredential(id *Identity, of hash) *Credential {
+func newCredential(id *Identity, sum hash) *Credential {
 	ended, end := context.WithCancelCause(context.Background())
-	return &Credential{id, of, ended, end}
+	return &Credential{id, sum, ended, end}
 }
 
 // endOthers ends the credentials that the next table does not have.
@@ -200,11 +200,11 @@ func (t *Tokens) inUse() string {
 // be valid.
 func (t *Tokens) Authenticate(r *http.Request) (*Credential, error) {
 	in := t.current.Load()
-	token, given := tokenOf(r)
-	if given && token == "" {
+	token, present := tokenOf(r)
+	if present && token == "" {
 		return nil, ErrUnknownToken
 	}
-	if given {
+	if present {
 		return in.tokenOf(sha256.Sum256([]byte(token)))
 	}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
@@ -232,7 +232,7 @@ func (known *table) tokenOf(sum hash) (found *Credential, err error) {
 // tokenOf returns the token that a request carries: after Bearer, as the password of
 // Basic, or as its user name if the password is empty. given is true as well for a
 // header that can't be read, whose token is empty.
-func tokenOf(r *http.Request) (token string, given bool) {
+func tokenOf(r *http.Request) (token string, present bool) {
 	headers := r.Header["Authorization"]
 	if len(headers) == 0 {
 		return "", false

@@ -241,7 +241,7 @@ func TestWatch(t *testing.T) {
 			time.Sleep(access.WatchEvery) // virtual
 			synctest.Wait()
 		}
-		is := func(want string, times int) {
+		ok := func(want string, times int) {
 			t.Helper()
 			if got := valid(); got != want || len(reloads) != times {
 				t.Errorf("valid %q, want %q; reloaded %d times, want %d", got, want, len(reloads), times)
@@ -251,25 +251,25 @@ func TestWatch(t *testing.T) {
 		look()
 		write(t, path, "[[token]]\nna")
 		look()
-		is("ci", 0)
+		ok("ci", 0)
 		write(t, path, secretBlock("db", scopeUse))
 		look()
-		is("ci", 0)
+		ok("ci", 0)
 		look()
-		is("db", 1)
+		ok("db", 1)
 		look()
-		is("db", 1)
+		ok("db", 1)
 		write(t, path, secretBlock("ci", scopeUse))
 		now <- os.Interrupt
 		synctest.Wait()
-		is("ci", 2)
+		ok("ci", 2)
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 		for range 4 {
 			look()
 		}
-		is("ci", 3)
+		ok("ci", 3)
 		if changed, asked, gone := <-reloads, <-reloads, <-reloads; changed != nil || asked != nil || gone == nil {
 			t.Error("a file that is gone is not reported")
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Record is one change, or the attempt of one. Its members are those of a line.
+// Record is a change, or the attempt of a change. Its members are the members of a line.
 type Record struct {
 	Time       time.Time `json:"time"` // by the wall clock, for people
 	Node       string    `json:"node"` // that has replied
@@ -28,7 +28,7 @@ type Record struct {
 	Member     string    `json:"member,omitempty"`     // of the cluster
 	Address    string    `json:"address,omitempty"`    // that a member gets
 	Level      uint32    `json:"level,omitempty"`      // feature level that was asked for
-	Sessions   string    `json:"sessions,omitempty"`   // "keep" or "end": those of a restored backup
+	Sessions   string    `json:"sessions,omitempty"`   // "keep" or "end": the sessions of a restored backup
 	Outcome    string    `json:"outcome"`              // a code of the state machine or of a problem
 	Reason     string    `json:"reason,omitempty"`
 	Replayed   bool      `json:"replayed,omitempty"`
@@ -141,11 +141,11 @@ func (l *Log) Write(r Record) {
 }
 
 // encoded returns the line of a record. It does not escape <, > and &.
-func encoded(of any) []byte {
+func encoded(value any) []byte {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(of) // these shapes can always be encoded; it ends the line
+	_ = encoder.Encode(value) // these shapes can always be encoded; it ends the line
 	return out.Bytes()
 }
 
@@ -157,7 +157,7 @@ func (l *Log) wake() {
 	}
 }
 
-// Reopen has the file opened anew, after it was renamed. It does not block.
+// Reopen opens the file again, after it was renamed. It does not block.
 func (l *Log) Reopen() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,7 +211,7 @@ func (l *Log) run(file io.WriteCloser) {
 	}
 }
 
-// reopened returns the file opened anew, or the one in use if that fails.
+// reopened opens the file again and returns it, or the file in use if that fails.
 func (l *Log) reopened(file io.WriteCloser) io.WriteCloser {
 	next, err := openFile(l.config)
 	if err != nil {
@@ -223,11 +223,11 @@ func (l *Log) reopened(file io.WriteCloser) io.WriteCloser {
 }
 
 // failed counts the records of a write that failed, and logs the first of several.
-func (l *Log) failed(of waiting, err error, again bool) {
+func (l *Log) failed(line waiting, err error, again bool) {
 	l.mu.Lock()
-	l.lost += of.records + of.noted
+	l.lost += line.records + line.noted
 	l.mu.Unlock()
-	l.dropped.Add(float64(of.records))
+	l.dropped.Add(float64(line.records))
 	if !again {
 		l.config.Logger.Error("the audit log can't be written: lines are dropped", "error", err)
 	}

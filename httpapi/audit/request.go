@@ -71,7 +71,7 @@ func (p Proxies) RemoteOf(r *http.Request) string {
 }
 
 // clientOf goes back through a chain of proxies, from the address of the connection to the
-// first one that is no trusted proxy.
+// first address that is no trusted proxy.
 func (p Proxies) clientOf(at netip.Addr, chain []string, forwarded bool) netip.Addr {
 	hops := strings.Split(strings.Join(chain, ","), ",")
 	for i := len(hops) - 1; i >= 0 && p.has(at); i-- {

@@ -53,7 +53,7 @@ func parseEntry(text string) (e entry, err error) {
 			return e, errors.New("brackets are for IPv6 addresses")
 		}
 	}
-	if prefix, is := parseRange(host); is {
+	if prefix, ok := parseRange(host); ok {
 		e.prefix = prefix
 		return e, nil
 	}
@@ -103,7 +103,7 @@ func (l allowList) hasHost(host string, port, usual uint16) bool {
 }
 
 // hasAddress reports whether an address may be dialled on a port, once a name
-// that is listed has led to it: one that the whole Internet reaches, or one that
+// that is listed has led to it: an address that the whole Internet reaches, or an address that
 // the list has itself.
 func (l allowList) hasAddress(addr netip.Addr, port uint16) bool {
 	addr = addr.Unmap()

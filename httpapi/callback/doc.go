@@ -13,7 +13,7 @@
 // --callback-allow. It gives it to cluster, which calls it on the leader, and to the
 // dialects, which check an address before a notice is left.
 //
-// The package decides nothing about semaphores and keeps no state. It imports
+// The package makes no decision about semaphores and keeps no state. It imports
 // cluster/notices, whose Notifier it implements, and fsm. All of it is safe for
 // concurrent use.
 //

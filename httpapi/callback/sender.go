@@ -130,7 +130,7 @@ func portOf(u *url.URL) (port, usual uint16, err error) {
 	return uint16(n), usual, nil
 }
 
-// Host returns the host and port of an address, "" for one that may not be called.
+// Host returns the host and port of an address, "" for an address that may not be called.
 // It implements [notices.Notifier].
 func (s *Sender) Host(address string) string {
 	u, err := s.parse(address)
@@ -181,7 +181,7 @@ func (s *Sender) Notify(ctx context.Context, n fsm.NoticeView) error {
 }
 
 // key returns the key by which a receiver recognises a notice: its id, and a digest in
-// which it differs from those of other clusters, all of which count from 1. It is made
+// which it differs from the numbers of other clusters, all of which count from 1. It is made
 // from the replicated state without the available count, so that it is the same in
 // every attempt and from every leader.
 func key(n fsm.NoticeView) string {

@@ -21,7 +21,7 @@ const (
 	behaviorRelease = "release"
 	behaviorDelete  = "delete"
 
-	onlyCheck = "serfHealth" // the one that each node has
+	onlyCheck = "serfHealth" // the check that each node has
 
 	shortestTTL, longestTTL = 10 * time.Second, 24 * time.Hour
 	defaultDelay            = 15 * time.Second
@@ -46,7 +46,7 @@ func (a *about) text() string {
 	return fmt.Sprintf("consul node=%s ttl=%s delay=%d checks=%d name=%s", a.node, a.ttl, a.delay, a.checks, a.name)
 }
 
-// parseAbout reads a text; ok is false for one that this dialect has not written.
+// parseAbout reads a text; ok is false for a text that this dialect has not written.
 func parseAbout(text string) (a about, ok bool) {
 	var delay, checks string
 	rest := text
@@ -54,8 +54,8 @@ func parseAbout(text string) (a about, ok bool) {
 		begin string
 		into  *string
 	}{{"consul node=", &a.node}, {"ttl=", &a.ttl}, {"delay=", &delay}, {"checks=", &checks}} {
-		after, is := strings.CutPrefix(rest, part.begin)
-		if !is {
+		after, ok := strings.CutPrefix(rest, part.begin)
+		if !ok {
 			return about{}, false
 		}
 		*part.into, rest, _ = strings.Cut(after, " ")
@@ -115,13 +115,13 @@ func (l *lockDelay) UnmarshalJSON(data []byte) (err error) {
 
 // checks is the old form of NodeChecks. Given and empty, or null, it stands for no check.
 type checks struct {
-	given bool
-	ids   []string
+	present bool
+	ids     []string
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (o *checks) UnmarshalJSON(data []byte) error {
-	o.given, o.ids = true, nil
+	o.present, o.ids = true, nil
 	return json.Unmarshal(data, &o.ids)
 }
 
@@ -138,7 +138,7 @@ type createBody struct {
 	ServiceChecks []struct{ ID string }
 }
 
-// newCreateBody is that of a create without a body.
+// newCreateBody returns the values of a create without a body.
 func newCreateBody(node string) createBody {
 	return createBody{Node: node, LockDelay: lockDelay(defaultDelay), NodeChecks: []string{onlyCheck}}
 }
@@ -149,7 +149,7 @@ func (s sessions) readCreate(c echo.Context, into *createBody) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
-	data, err := s.Receive(c, s.Config.BodyBytes)
+	data, err := s.Bodies.Receive(c, s.Config.BodyBytes)
 	if err != nil {
 		return err
 	}
@@ -196,17 +196,17 @@ func (b *createBody) command(members []string, lingerPercent int) (command fsm.O
 	if !slices.Contains(members, b.Node) {
 		return command, failed("apply failed: Missing node registration")
 	}
-	if missing, is := b.missingCheck(); is {
+	if missing, ok := b.missingCheck(); ok {
 		return command, failed("apply failed: Missing check '%s' registration", missing)
 	}
-	given := about{node: b.Node, ttl: b.TTL, delay: int64(b.LockDelay), checks: min(len(b.NodeChecks), mostChecks), name: cutName(b.Name)}
+	info := about{node: b.Node, ttl: b.TTL, delay: int64(b.LockDelay), checks: min(len(b.NodeChecks), mostChecks), name: cutName(b.Name)}
 	switch {
-	case b.Checks.given && len(b.Checks.ids) == 0:
-		given.checks = 0
+	case b.Checks.present && len(b.Checks.ids) == 0:
+		info.checks = 0
 	case b.NodeChecks == nil:
-		given.checks = -1
+		info.checks = -1
 	}
-	command = fsm.OpenHolder{TTLMS: fsm.MaxTTLMS, About: given.text(), DeleteItems: b.Behavior == behaviorDelete,
+	command = fsm.OpenHolder{TTLMS: fsm.MaxTTLMS, About: info.text(), DeleteItems: b.Behavior == behaviorDelete,
 		DelayMS: milliseconds(min(time.Duration(b.LockDelay), longestDelay))}
 	if ttl > 0 {
 		command.TTLMS = milliseconds(ttl + ttl/100*time.Duration(lingerPercent))
@@ -214,7 +214,7 @@ func (b *createBody) command(members []string, lingerPercent int) (command fsm.O
 	return command, nil
 }
 
-// ttl returns the TTL, 0 for none.
+// ttl returns the TTL, 0 without one.
 func (b *createBody) ttl() (ttl time.Duration, err error) {
 	if b.TTL == "" {
 		return 0, nil
@@ -244,7 +244,7 @@ func (b *createBody) missingCheck() (id string, missing bool) {
 	return "", false
 }
 
-// milliseconds rounds up, so that nothing ends too early.
+// milliseconds rounds up, so that no lease or wait ends too early.
 func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

@@ -70,7 +70,7 @@ func (n nodes) self(c echo.Context) error {
 
 func addressOf(m *cluster.Member) (host string, port int) {
 	host, text, _ := net.SplitHostPort(m.Address)
-	port, _ = strconv.Atoi(text) // 0 for an address that is none
+	port, _ = strconv.Atoi(text) // 0 for an invalid address
 	return host, port
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/httpapi/consul/turns"
+	"github.com/signalbox/signalbox/httpapi/consul/queues"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -26,12 +26,12 @@ type Config struct {
 }
 
 // dialect is what all routes have in common. The routes of keys, of sessions and those about
-// nodes have types of their own.
+// nodes have their types.
 type dialect struct {
 	*exchange.Exchange
 	options Config
 	waiting prometheus.Gauge // queries
-	lines   *turns.Lines     // of the queries that wait
+	queues  *queues.Queues   // of the queries that wait
 }
 
 // New returns the dialect, or an error if LingerPercent is not 0 to 100.
@@ -39,7 +39,7 @@ func New(x *exchange.Exchange, options Config) (exchange.Dialect, error) {
 	if options.LingerPercent < 0 || options.LingerPercent > 100 {
 		return exchange.Dialect{}, fmt.Errorf("consul: a linger of %d percent: it is 0 to 100", options.LingerPercent)
 	}
-	d := &dialect{Exchange: x, options: options, lines: turns.New(itemSource{x.Node}), waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+	d := &dialect{Exchange: x, options: options, queues: queues.New(itemSource{x.Node}), waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "signalbox_consul_queries_open",
 		Help: "Queries of Consul's clients that wait on this node for a change.",
 	})}
@@ -56,7 +56,7 @@ func tokenOf(r *http.Request) string {
 type refusal struct {
 	status     int
 	text       string
-	retryAfter string // seconds, "" none
+	retryAfter string // seconds; "": no Retry-After
 }
 
 // Error is the text.
@@ -72,24 +72,24 @@ func retryable(text, retryAfter string) *refusal {
 
 // render sends a refusal: one sentence of text.
 func (d *dialect) render(c echo.Context, err error) error {
-	own := d.refusalOf(c, err)
-	if own.retryAfter != "" {
-		c.Response().Header().Set("Retry-After", own.retryAfter)
+	refused := d.refusalOf(c, err)
+	if refused.retryAfter != "" {
+		c.Response().Header().Set("Retry-After", refused.retryAfter)
 	}
-	if own.text == "" {
-		return sendBare(c, own.status)
+	if refused.text == "" {
+		return sendBare(c, refused.status)
 	}
-	return d.SendText(c, own.status, own.text)
+	return d.Replies.SendText(c, refused.status, refused.text)
 }
 
 // refusalOf translates an error. Clients ride out the status 500 alone, and take any other
 // one, 503 included, for the loss of what they hold.
 func (d *dialect) refusalOf(c echo.Context, err error) *refusal {
-	var own *refusal
-	if errors.As(err, &own) {
-		return own
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return refused
 	}
-	p := d.Problem(c, err)
+	p := d.Replies.LoggedProblem(c, err)
 	switch p.Code {
 	case "no-leader":
 		return retryable("No cluster leader", p.RetryAfter())
@@ -119,7 +119,7 @@ func (d *dialect) doKeyed(c echo.Context, command fsm.Command, key string) (*clu
 	if err != nil {
 		return nil, err
 	}
-	d.SetIndex(c, reply.Index)
+	d.Replies.SetIndex(c, reply.Index)
 	if reply.Replayed {
 		c.Response().Header().Set("Idempotency-Replayed", "true")
 	}

@@ -11,7 +11,7 @@
 // wakes the waiting queries of this node in turn and not all at once.
 //
 // cmd/signalbox opens it with New; package httpapi serves it. It imports exchange,
-// cluster, cluster/outcome, fsm and turns. It is safe for concurrent use.
+// cluster, cluster/outcome, fsm and queues. It is safe for concurrent use.
 //
 // Files:
 //   - consul.go: New, commands and their outcomes, refusals, the token of a request

@@ -24,12 +24,12 @@ const (
 )
 
 // query is what a request asks for, beside its path and its body. A member of the query is
-// given or it is not, whatever its value; those that are not known are ignored.
+// given or it is not, whatever its value; unknown parameters are ignored.
 type query struct {
 	values     url.Values
 	stale      bool
 	consistent bool
-	index      uint64        // a change after it is waited for; 0: none is
+	index      uint64        // the query waits for a change after it; 0: it does not wait
 	wait       time.Duration // for a change
 }
 
@@ -87,7 +87,7 @@ func (q *query) checkModes() error {
 }
 
 // readWait reads the wait and the index.
-func (q *query) readWait(most time.Duration) (err error) {
+func (q *query) readWait(longest time.Duration) (err error) {
 	if text := q.values.Get("wait"); text != "" {
 		if q.wait, err = time.ParseDuration(text); err != nil {
 			return refuse(http.StatusBadRequest, "Invalid wait time")
@@ -96,7 +96,7 @@ func (q *query) readWait(most time.Duration) (err error) {
 	if q.wait <= 0 {
 		q.wait = defaultWait
 	}
-	q.wait = min(q.wait, most)
+	q.wait = min(q.wait, longest)
 	if text := q.values.Get("index"); text != "" {
 		if q.index, err = strconv.ParseUint(text, 10, 64); err != nil {
 			return refuse(http.StatusBadRequest, "Invalid index")
@@ -116,7 +116,7 @@ func (q *query) checkNamespace() error {
 	return nil
 }
 
-// datacenter is the name of the one that there is.
+// datacenter is the name of the only datacenter.
 const datacenter = "dc1"
 
 // checkDatacenter refuses another datacenter.
@@ -130,8 +130,8 @@ func (q *query) checkDatacenter() error {
 // atMostOne refuses more than one of the members.
 func (q *query) atMostOne(names ...string) func() error {
 	return func() error {
-		given := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !q.has(name) })
-		if len(given) > 1 {
+		present := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !q.has(name) })
+		if len(present) > 1 {
 			return refuse(http.StatusBadRequest, "Conflicting flags: "+q.values.Encode()+"\n")
 		}
 		return nil

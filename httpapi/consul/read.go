@@ -9,7 +9,7 @@ import (
 
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/httpapi/consul/turns"
+	"github.com/signalbox/signalbox/httpapi/consul/queues"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -77,23 +77,23 @@ func (k keys) getKey(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	of := turns.Keys{Name: keyOf(c), Below: q.has("keys") || q.has("recurse")}
-	if !of.Below {
-		err = required(of.Name, "key name")()
+	watched := queues.Keys{Name: keyOf(c), Below: q.has("keys") || q.has("recurse")}
+	if !watched.Below {
+		err = required(watched.Name, "key name")()
 	}
 	if err == nil {
-		err = firstError(q.checkNamespace, q.checkDatacenter, validKey(of.Name), func() error { return k.MayName(c, of.Name) })
+		err = firstError(q.checkNamespace, q.checkDatacenter, validKey(watched.Name), func() error { return k.Rights.MayName(c, watched.Name) })
 	}
 	if err != nil {
 		return err
 	}
-	at, err := k.awaitItems(c, &q, of)
+	at, err := k.awaitItems(c, &q, watched)
 	if err != nil {
 		return err
 	}
 	l := k.newList()
 	defer l.done()
-	index, r, err := k.show(c, &q, of, l)
+	index, r, err := k.show(c, &q, watched, l)
 	if err != nil {
 		return err
 	}
@@ -102,33 +102,33 @@ func (k keys) getKey(c echo.Context) error {
 }
 
 // awaitItems blocks until the state is as recent as a query requires and, where it has an
-// index, until that of the keys is above it or the wait is over. The caller then reads the state.
-func (k keys) awaitItems(c echo.Context, q *query, of turns.Keys) (cluster.Reading, error) {
-	waiting := turns.Query{Keys: of, Conn: connOf(c), Monitor: q.stale || q.consistent}
+// index, until the index of the keys is above it or the wait is over. The caller then reads the state.
+func (k keys) awaitItems(c echo.Context, q *query, watched queues.Keys) (cluster.Reading, error) {
+	waiting := queues.Query{Keys: watched, Conn: connOf(c), Monitor: q.stale || q.consistent}
 	at, err := k.await(c, q, func(ctx context.Context) error {
-		k.View(c, func(m *fsm.Machine) { waiting.After = q.after(m.ItemsIndex("")) })
-		return k.lines.Ask(ctx, waiting, func() (done bool, err error) { return k.changed(of, waiting.After), nil })
+		k.Reads.View(c, func(m *fsm.Machine) { waiting.After = q.after(m.ItemsIndex("")) })
+		return k.queues.Wait(ctx, waiting, func() (done bool, err error) { return k.changed(watched, waiting.After), nil })
 	})
-	if err == nil && q.index == 0 && !of.Below && !waiting.Monitor {
-		k.lines.AfterRefusal(c.Request().Context(), waiting.Conn, of.Name)
+	if err == nil && q.index == 0 && !watched.Below && !waiting.Monitor {
+		k.queues.AwaitHolder(c.Request().Context(), waiting.Conn, watched.Name)
 	}
 	return at, err
 }
 
 // show builds the reply to a GET of keys, and its index.
-func (k keys) show(c echo.Context, q *query, of turns.Keys, l *list) (index uint64, r reply, err error) {
-	if of.Below {
-		if err = k.BeginLarge(c.Request().Context()); err != nil {
+func (k keys) show(c echo.Context, q *query, watched queues.Keys, l *list) (index uint64, r reply, err error) {
+	if watched.Below {
+		if err = k.ReplyMemory.BeginLarge(c.Request().Context()); err != nil {
 			return 0, r, err
 		}
-		defer k.EndLarge()
+		defer k.ReplyMemory.EndLarge()
 	}
 	switch {
 	case q.has("keys"):
-		index, err = k.walk(c, of, k.eachName(q, of.Name, l))
-	case !of.Below && q.has("raw"):
+		index, err = k.walk(c, watched, k.eachName(q, watched.Name, l))
+	case !watched.Below && q.has("raw"):
 		r = notFound
-		index, err = k.walk(c, of, func(i *item) error {
+		index, err = k.walk(c, watched, func(i *item) error {
 			r = reply{http.StatusOK, "text/plain", []byte(i.Value)} // the bytes may be of any charset
 			return nil
 		})
@@ -138,9 +138,9 @@ func (k keys) show(c echo.Context, q *query, of turns.Keys, l *list) (index uint
 		}
 		return index, r, err
 	default:
-		index, err = k.walk(c, of, func(i *item) error { return l.add(pairOf(i)) })
+		index, err = k.walk(c, watched, func(i *item) error { return l.add(pairOf(i)) })
 	}
-	if l.empty() && (of.Name != "" || !q.has("keys")) {
+	if l.empty() && (watched.Name != "" || !q.has("keys")) {
 		return index, notFound, err
 	}
 	return index, found(l.end()), err
@@ -173,15 +173,15 @@ const pageItems = 1000
 // walk calls visit with each of the keys' items in the order of names, and returns the keys'
 // index. It looks at a long list in pages. What has changed between two of them may show,
 // though the index is from before it: a client that waits with the index hears of it at once.
-func (k keys) walk(c echo.Context, of turns.Keys, visit func(i *item) error) (index uint64, err error) {
-	seesID := k.Caller(c).SeesID
-	if !of.Below {
+func (k keys) walk(c echo.Context, watched queues.Keys, visit func(i *item) error) (index uint64, err error) {
+	seesID := k.Rights.Caller(c).SeesID
+	if !watched.Below {
 		var found item
 		var exists bool
-		k.View(c, func(m *fsm.Machine) {
+		k.Reads.View(c, func(m *fsm.Machine) {
 			var view fsm.ItemView
-			view, exists = m.Item(of.Name)
-			found, index = itemFor(m, view, seesID), m.ItemIndex(of.Name)
+			view, exists = m.Item(watched.Name)
+			found, index = itemFor(m, view, seesID), m.ItemIndex(watched.Name)
 		})
 		if exists {
 			err = visit(&found)
@@ -189,15 +189,15 @@ func (k keys) walk(c echo.Context, of turns.Keys, visit func(i *item) error) (in
 		return index, err
 	}
 	var last uint64 // the number of the last change anywhere, when the walk began
-	k.View(c, func(m *fsm.Machine) { last = m.ItemsIndex("") })
-	if index = last; of.Name != "" {
-		index = exchange.DeletesIndex(k.Node, of.Name, last)
+	k.Reads.View(c, func(m *fsm.Machine) { last = m.ItemsIndex("") })
+	if index = last; watched.Name != "" {
+		index = exchange.DeletesIndex(k.Node, watched.Name, last)
 	}
 	after, page := "", make([]item, 0, 16)
 	for first := true; first || len(page) == pageItems; first = false {
 		page = page[:0]
-		k.View(c, func(m *fsm.Machine) {
-			for i := range m.ItemsAfter(of.Name, after) {
+		k.Reads.View(c, func(m *fsm.Machine) {
+			for i := range m.ItemsAfter(watched.Name, after) {
 				if page = append(page, itemFor(m, i, seesID)); len(page) == pageItems {
 					break
 				}
@@ -214,10 +214,10 @@ func (k keys) walk(c echo.Context, of turns.Keys, visit func(i *item) error) (in
 }
 
 // changed reports whether the index of keys is above an index.
-func (k keys) changed(of turns.Keys, index uint64) (changed bool) {
-	if of.Below {
-		return exchange.ItemsChanged(k.Node, of.Name, index)
+func (k keys) changed(watched queues.Keys, index uint64) (changed bool) {
+	if watched.Below {
+		return exchange.ItemsChanged(k.Node, watched.Name, index)
 	}
-	k.Node.View(func(m *fsm.Machine) { changed = m.ItemIndex(of.Name) > index })
+	k.Node.View(func(m *fsm.Machine) { changed = m.ItemIndex(watched.Name) > index })
 	return changed
 }

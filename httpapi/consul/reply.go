@@ -40,12 +40,12 @@ func (d *dialect) send(c echo.Context, q *query, r reply) error {
 		indented.WriteByte('\n')
 		r.body = indented.Bytes()
 	}
-	reserved, ok := d.ReserveReply(int64(len(r.body)))
+	reserved, ok := d.ReplyMemory.Reserve(int64(len(r.body)))
 	if !ok {
 		return errReplyMemory
 	}
-	defer d.ReleaseReply(reserved)
-	return d.Send(c, r.status, r.contentType, r.body)
+	defer d.ReplyMemory.Release(reserved)
+	return d.Replies.Send(c, r.status, r.contentType, r.body)
 }
 
 // sendBare sends a status without a body.
@@ -62,7 +62,7 @@ func (d *dialect) sendOutcome(c echo.Context, q *query, done bool) error {
 	return d.send(c, q, found(strconv.AppendBool(nil, done)))
 }
 
-// sendJSON sends a body whose JSON is that of Go.
+// sendJSON sends a body as encoding/json writes it.
 func (d *dialect) sendJSON(c echo.Context, q *query, body any) error {
 	encoded, err := json.Marshal(body)
 	if err != nil {
@@ -123,7 +123,7 @@ func (l *list) add(element any) error {
 		return errListTooLong
 	}
 	for l.room < size {
-		bytes, ok := l.d.ReserveReply(listStep)
+		bytes, ok := l.d.ReplyMemory.Reserve(listStep)
 		if !ok {
 			return errReplyMemory
 		}
@@ -144,6 +144,6 @@ func (l *list) end() []byte { return append(l.out, ']') }
 
 // done releases what the list has reserved. It may be called more than once.
 func (l *list) done() {
-	l.d.ReleaseReply(l.reserved)
+	l.d.ReplyMemory.Release(l.reserved)
 	l.reserved = 0
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// idPrefix is that of the ids of all sessions, the name of this program in hexadecimal.
+// idPrefix begins the ids of all sessions: the name of this program in hexadecimal.
 const idPrefix = "5369676e-616c-626f-"
 
 // formatSession returns the id of a session in the form of a UUID.
@@ -57,9 +57,9 @@ func shown(m *fsm.Machine, id uint64) (body sessionBody, ok bool) {
 	if !ok {
 		return body, false
 	}
-	given, ok := parseAbout(holder.About)
-	body = sessionBody{ID: formatSession(id), Name: given.name, Node: given.node, LockDelay: given.delay, Behavior: behaviorRelease,
-		TTL: given.ttl, NodeChecks: given.nodeChecks(), CreateIndex: holder.Made, ModifyIndex: holder.Made}
+	info, ok := parseAbout(holder.About)
+	body = sessionBody{ID: formatSession(id), Name: info.name, Node: info.node, LockDelay: info.delay, Behavior: behaviorRelease,
+		TTL: info.ttl, NodeChecks: info.nodeChecks(), CreateIndex: holder.Made, ModifyIndex: holder.Made}
 	if holder.DeleteItems {
 		body.Behavior = behaviorDelete
 	}
@@ -148,7 +148,7 @@ func (s sessions) renewSession(c echo.Context) error {
 		return err
 	}
 	var body sessionBody
-	s.View(c, func(m *fsm.Machine) { body, ok = shown(m, id) })
+	s.Reads.View(c, func(m *fsm.Machine) { body, ok = shown(m, id) })
 	if !ok { // it has ended since
 		return unknown
 	}
@@ -157,14 +157,14 @@ func (s sessions) renewSession(c echo.Context) error {
 
 // isOthers reports whether a session lives that was not opened here.
 func (s sessions) isOthers(c echo.Context, id uint64) (others bool) {
-	s.View(c, func(m *fsm.Machine) {
+	s.Reads.View(c, func(m *fsm.Machine) {
 		_, here := shown(m, id)
 		others = m.HasSession(id) && !here
 	})
 	return others
 }
 
-// destroySession ends a session; one that is not there is fine.
+// destroySession ends a session. A session that does not exist is no error.
 func (s sessions) destroySession(c echo.Context) error {
 	q, err := readPlainQuery(c)
 	if err != nil {
@@ -181,16 +181,16 @@ func (s sessions) destroySession(c echo.Context) error {
 	return s.outcome(c, &q, fsm.EndSession{Session: id})
 }
 
-// getSession shows a session, in a list of one or none.
+// getSession shows a session, in a list that is empty without it.
 func (s sessions) getSession(c echo.Context) error {
 	text := pathText(c, "id")
 	return s.readSessions(c, required(text, "session"), func(l *list) (index uint64, err error) {
 		id, _ := parseSession(text) // 0 is no session
 		var body sessionBody
 		found := false
-		s.View(c, func(m *fsm.Machine) {
+		s.Reads.View(c, func(m *fsm.Machine) {
 			index = m.HoldersIndex()
-			if owner, _ := m.OwnerOf(id); s.Caller(c).SeesSession(owner) {
+			if owner, _ := m.OwnerOf(id); s.Rights.Caller(c).SeesSession(owner) {
 				body, found = shown(m, id)
 			}
 		})
@@ -208,9 +208,9 @@ func (s sessions) awaitSessions(c echo.Context, q *query) (cluster.Reading, erro
 		defer again.Stop()
 		var index uint64
 		look := func(m *fsm.Machine) { index = m.HoldersIndex() }
-		s.View(c, look)
+		s.Reads.View(c, look)
 		after := q.after(index)
-		for ; ; s.View(c, look) {
+		for ; ; s.Reads.View(c, look) {
 			if index > after {
 				return nil
 			}
@@ -230,7 +230,7 @@ func (s sessions) listSessions(c echo.Context) error {
 	})
 }
 
-// listSessionsOfNode shows those that name a node.
+// listSessionsOfNode shows the sessions that name a node.
 func (s sessions) listSessionsOfNode(c echo.Context) error {
 	node := pathText(c, "node")
 	return s.readSessions(c, required(node, "node name"), func(l *list) (uint64, error) {
@@ -273,7 +273,7 @@ func (s sessions) eachSession(c echo.Context, visit func(b *sessionBody) error) 
 	after := uint64(0)
 	for first, more := true, true; more; first = false {
 		page = page[:0]
-		s.View(c, func(m *fsm.Machine) {
+		s.Reads.View(c, func(m *fsm.Machine) {
 			if first {
 				index = m.HoldersIndex()
 			}
@@ -282,7 +282,7 @@ func (s sessions) eachSession(c echo.Context, visit func(b *sessionBody) error) 
 				after = ids[pageItems-1]
 			}
 			for _, id := range ids {
-				if body, ok := shown(m, id); ok && s.FindsSession(c, m, id) {
+				if body, ok := shown(m, id); ok && s.Rights.FindsSession(c, m, id) {
 					page = append(page, body)
 				}
 			}

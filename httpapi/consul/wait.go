@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/httpapi/consul/turns"
+	"github.com/signalbox/signalbox/httpapi/consul/queues"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -29,13 +29,13 @@ var (
 	errClosing  = errors.New("the server goes down")
 )
 
-// itemSource is the items of a node for the lines of its waiting queries.
+// itemSource is the items of a node for the queues of its waiting queries.
 type itemSource struct{ exchange.Node }
 
-// Watch implements turns.Items.
-func (n itemSource) Watch(name string, below bool) turns.Watch { return n.WatchItems(name, below) }
+// Watch implements queues.Items.
+func (n itemSource) Watch(name string, below bool) queues.Watch { return n.WatchItems(name, below) }
 
-// Free implements turns.Items.
+// Free implements queues.Items.
 func (n itemSource) Free(name string) (free bool) {
 	n.View(func(m *fsm.Machine) {
 		i, _ := m.Item(name) // without one no session holds it
@@ -57,7 +57,7 @@ func (d *dialect) await(c echo.Context, q *query, wait func(ctx context.Context)
 	if err != nil || q.index == 0 {
 		return at, err
 	}
-	leave, err := d.Watch(c, d.waiting)
+	leave, err := d.Waits.AddWatcher(c, d.waiting)
 	if err != nil {
 		return at, err
 	}
@@ -73,7 +73,7 @@ func (d *dialect) await(c echo.Context, q *query, wait func(ctx context.Context)
 	case errors.Is(err, errWaitOver):
 		return d.Node.Read(request, q.consistency())
 	case err == nil:
-		end, err := d.Turn(request, exchange.ReplyCost)
+		end, err := d.Waits.TakeTurn(request, exchange.ReplyCost)
 		if err != nil {
 			return at, err
 		}
@@ -95,7 +95,7 @@ func (d *dialect) guard(ctx context.Context, end context.CancelCauseFunc) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.Closing():
+		case <-d.Waits.Closing():
 			end(errClosing)
 			return
 		case <-again.C:

@@ -40,10 +40,10 @@ func (k keys) readValue(c echo.Context) (string, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return "", nil
 	}
-	data, err := k.Receive(c, fsm.MaxValueBytes)
+	data, err := k.Bodies.Receive(c, fsm.MaxValueBytes)
 	var p *exchange.Problem
 	if errors.As(err, &p) && p.Code == "too-large" {
-		size := max(r.ContentLength, fsm.MaxValueBytes+1) // that of a chunked body is not known
+		size := max(r.ContentLength, fsm.MaxValueBytes+1) // the size of a chunked body is not known
 		return "", refuse(p.Status, fmt.Sprintf("Request body(%d bytes) too large, max size: %d bytes.", size, fsm.MaxValueBytes))
 	}
 	return string(data), err
@@ -81,13 +81,13 @@ func (k keys) checkAndSet(c echo.Context, p *put) error {
 	return k.sendResult(c, &p.query, reply)
 }
 
-// contend performs a command by which a contender takes a key, in its turn: see turns.Lines.Write. Where
+// contend performs a command by which a contender takes a key, in its order: see queues.Queues.BeginWrite. Where
 // refused reports true it replies as the state machine would, without the log.
 func (k keys) contend(c echo.Context, command fsm.Command, key string, acquire bool, refused func() (bool, error)) (reply *cluster.Reply, err error) {
-	if k.Caller(c).May(command) != nil {
+	if k.Rights.Caller(c).May(command) != nil {
 		return k.do(c, command) // refused there, and in the audit log
 	}
-	end, err := k.lines.Write(c.Request().Context(), connOf(c), key, acquire)
+	end, err := k.queues.BeginWrite(c.Request().Context(), connOf(c), key, acquire)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (k keys) contend(c echo.Context, command fsm.Command, key string, acquire b
 // mayJudge reports whether this node may refuse a command by its own state: not if the caller may not
 // give the command, nor if it has a key, since the log knows the first reply.
 func (k keys) mayJudge(c echo.Context, command fsm.Command) bool {
-	return len(c.Request().Header.Values("Idempotency-Key")) == 0 && k.Caller(c).May(command) == nil
+	return len(c.Request().Header.Values("Idempotency-Key")) == 0 && k.Rights.Caller(c).May(command) == nil
 }
 
 // isPast reports whether a key already has a higher version than a check-and-set names, as
@@ -114,7 +114,7 @@ func (k keys) isPast(c echo.Context, command *fsm.ItemPut) (past bool) {
 	if command.Version.Value == 0 || !k.mayJudge(c, *command) {
 		return false
 	}
-	k.View(c, func(m *fsm.Machine) {
+	k.Reads.View(c, func(m *fsm.Machine) {
 		i, exists := m.Item(command.Name)
 		past = exists && i.Version > command.Version.Value
 	})
@@ -147,7 +147,7 @@ func (k keys) acquire(c echo.Context, p *put) error {
 	return k.sendResult(c, &p.query, reply)
 }
 
-// isTaken reports whether another session holds a key, so that an acquire by one that lives is refused. So most
+// isTaken reports whether another session holds a key, so that an acquire by a living session is refused. So most
 // refusals of a crowd need no log entry. What this node's own state shows is confirmed by
 // a linearizable read, since the other session may have released the key. An acquire by a session that the
 // caller does not have is left to the log, which refuses it as one by an unknown session.
@@ -155,14 +155,14 @@ func (k keys) isTaken(c echo.Context, command *fsm.ItemAcquire) (taken bool, err
 	if !k.mayJudge(c, *command) {
 		return false, nil
 	}
-	as := k.Caller(c).Owner(*command)
+	as := k.Rights.Caller(c).Owner(*command)
 	look := func(m *fsm.Machine) {
 		i, _ := m.Item(command.Name)
 		taken = i.Session != 0 && i.Session != command.Session && m.FindsSession(as, command.Session)
 	}
-	if k.View(c, look); taken {
+	if k.Reads.View(c, look); taken {
 		if _, err = k.Node.Read(c.Request().Context(), cluster.Consistency{}); err == nil {
-			k.View(c, look)
+			k.Reads.View(c, look)
 		}
 	}
 	return taken, err

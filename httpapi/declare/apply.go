@@ -74,7 +74,7 @@ func (r *refusal) Error() string {
 	return text
 }
 
-// declarePart compares some semaphores with the state, and sets those that differ. In a
+// declarePart compares some semaphores with the state, and sets the semaphores that differ. In a
 // race with another writer the last one counts.
 func declarePart(ctx context.Context, node Node, part []Semaphore) (changed int, err error) {
 	if _, err := node.Read(ctx, cluster.Consistency{}); err != nil {

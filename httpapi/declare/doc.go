@@ -8,7 +8,7 @@
 //	[logging.stderr]
 //	level = "INFO"
 //
-// Declare creates missing semaphores and sets those that differ, through the log like
+// Declare creates missing semaphores and sets semaphores that differ, through the log like
 // any other command. It removes no semaphore, and keeps the offsets that up and down
 // have left. All nodes may declare the same file: a repeat changes nothing.
 //

@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// Semaphore is one that a file declares.
+// Semaphore is a semaphore that a file declares.
 type Semaphore struct {
 	Name    string
 	Permits int64 // not negative
@@ -84,12 +84,12 @@ func (f *File) declare(name string, value any) error {
 	case int64:
 		s.Permits = v
 	case map[string]any:
-		most, err := integer(v, "max")
+		maximum, err := integer(v, "max")
 		if err != nil {
 			return err
 		}
-		s.Permits = most
-		if _, given := v["level"]; given {
+		s.Permits = maximum
+		if _, present := v["level"]; present {
 			level, err := integer(v, "level")
 			if err != nil {
 				return err
@@ -111,12 +111,12 @@ func (f *File) declare(name string, value any) error {
 }
 
 func integer(in map[string]any, name string) (int64, error) {
-	value, given := in[name]
-	if !given {
+	value, present := in[name]
+	if !present {
 		return 0, fmt.Errorf("%s is missing", name)
 	}
-	n, is := value.(int64)
-	if !is {
+	n, ok := value.(int64)
+	if !ok {
 		return 0, fmt.Errorf("%s is no integer", name)
 	}
 	return n, nil
@@ -135,9 +135,9 @@ func logLevel(document map[string]any) (string, error) {
 	if stderr == nil {
 		return "", nil
 	}
-	text, is := stderr["level"].(string)
+	text, ok := stderr["level"].(string)
 	level := strings.ToLower(text)
-	if !is || !slices.Contains([]string{"error", "warn", "info", "debug", "trace", "off"}, level) {
+	if !ok || !slices.Contains([]string{"error", "warn", "info", "debug", "trace", "off"}, level) {
 		return "", fmt.Errorf("logging.stderr: level is ERROR, WARN, INFO, DEBUG, TRACE or OFF")
 	}
 	return level, nil

@@ -21,7 +21,7 @@ type audited struct {
 	log  *audit.Log
 }
 
-// write adds who asked to a record, and the outcome to one that failed. It returns err.
+// write adds the identity to a record, and the outcome to a record of a failure. It returns err.
 func (a *audited) write(ctx context.Context, r audit.Record, err error) error {
 	request := audit.Of(ctx)
 	var denied *access.Denied
@@ -42,7 +42,7 @@ func (a *audited) write(ctx context.Context, r audit.Record, err error) error {
 	return err
 }
 
-// command writes a command, unless it is routine. ttlMS is that of the session before a renewal, 0
+// command writes a command, unless it is routine. ttlMS is the ttl of the session before a renewal, 0
 // if it is not known.
 func (a *audited) command(ctx context.Context, c fsm.Command, ttlMS int64, reply *cluster.Reply, err error) {
 	result := &reply.Result
@@ -94,7 +94,7 @@ func ofItem(c fsm.Command) bool {
 // ttl may have made it so short that it ends the session; one that takes a session over changes
 // who may use it.
 func routine(c fsm.Command, ttlMS int64, result *fsm.Result) bool {
-	if renew, is := c.(fsm.Renew); is {
+	if renew, ok := c.(fsm.Renew); ok {
 		if len(renew.Renewals) != 1 {
 			return false
 		}
@@ -107,7 +107,7 @@ func routine(c fsm.Command, ttlMS int64, result *fsm.Result) bool {
 // ttlBefore returns the ttl of the session that a command is to renew, as this node's state has
 // it, or 0.
 func (a *audited) ttlBefore(c fsm.Command) (ttlMS int64) {
-	if renew, is := c.(fsm.Renew); is && len(renew.Renewals) == 1 && renew.Renewals[0].TTLMS > 0 {
+	if renew, ok := c.(fsm.Renew); ok && len(renew.Renewals) == 1 && renew.Renewals[0].TTLMS > 0 {
 		a.View(func(m *fsm.Machine) { ttlMS = m.TTLOf(renew.Renewals[0].Session) })
 	}
 	return ttlMS
@@ -116,7 +116,7 @@ func (a *audited) ttlBefore(c fsm.Command) (ttlMS int64) {
 // outcomeOf returns the code of a result. The end of a session that the identity does not
 // have is granted, but ends no session.
 func outcomeOf(c fsm.Command, result *fsm.Result) fsm.Code {
-	if _, is := c.(fsm.EndSession); is && result.Code == fsm.OK && !result.Found {
+	if _, ok := c.(fsm.EndSession); ok && result.Code == fsm.OK && !result.Found {
 		return fsm.UnknownSession
 	}
 	return result.Code

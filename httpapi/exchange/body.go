@@ -18,9 +18,25 @@ import (
 // emptyBody is the value of an absent body.
 var emptyBody = strictjson.Value("{}")
 
-// ReadBody reads the JSON object of a request, whatever its Content-Type is. An
+// Bodies reads the bodies of requests, each within a size and a time, and all within one budget of
+// memory. It is safe for concurrent use.
+type Bodies struct {
+	timeout time.Duration // for a body to arrive
+	memory  budget        // of all bodies that are arriving or being read
+
+	mu       sync.Mutex
+	arriving map[*http.ResponseController]struct{}
+	ended    bool // the server shuts down
+}
+
+func newBodies(timeout time.Duration, memory int64) *Bodies {
+	return &Bodies{timeout: timeout, memory: budget{max: memory, rule: "body-memory", content: "bodies", flag: "max-body-memory"},
+		arriving: map[*http.ResponseController]struct{}{}}
+}
+
+// ReadObject reads the JSON object of a request, whatever its Content-Type is. An
 // absent body is an empty object. The bytes belong to the caller.
-func (x *Exchange) ReadBody(c echo.Context, limit int64) (strictjson.Value, error) {
+func (b *Bodies) ReadObject(c echo.Context, limit int64) (strictjson.Value, error) {
 	r := c.Request()
 	if err := CheckEncoding(r); err != nil {
 		return nil, err
@@ -28,7 +44,7 @@ func (x *Exchange) ReadBody(c echo.Context, limit int64) (strictjson.Value, erro
 	if r.Body == nil || r.Body == http.NoBody {
 		return emptyBody, nil
 	}
-	data, err := x.Receive(c, limit)
+	data, err := b.Receive(c, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -55,25 +71,25 @@ func CheckEncoding(r *http.Request) error {
 
 // Receive reads up to limit bytes of a body within BodyTimeout. Only the body has
 // this deadline; a ReadTimeout of the server would end long waits too.
-func (x *Exchange) Receive(c echo.Context, limit int64) ([]byte, error) {
+func (b *Bodies) Receive(c echo.Context, limit int64) ([]byte, error) {
 	r := c.Request()
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
 	conn := http.NewResponseController(c.Response())
-	x.bodies.begin(conn, x.Config.BodyTimeout)
-	data, err := x.readAll(c, http.MaxBytesReader(c.Response(), r.Body, limit), limit)
-	x.bodies.done(conn)
+	b.setDeadline(conn, b.timeout)
+	data, err := b.readAll(c, http.MaxBytesReader(c.Response(), r.Body, limit), limit)
+	b.forget(conn)
 	if err != nil {
-		return nil, x.bodyFailed(c, err, limit)
+		return nil, b.refusal(c, err, limit)
 	}
 	r.Body = http.NoBody // leaveBody has no rest to leave
 	_ = conn.SetReadDeadline(time.Time{})
 	return data, nil
 }
 
-// bodyFailed translates the error of reading a body.
-func (x *Exchange) bodyFailed(c echo.Context, err error, limit int64) error {
+// refusal translates the error of reading a body.
+func (b *Bodies) refusal(c echo.Context, err error, limit int64) error {
 	var over *http.MaxBytesError
 	var full *Problem
 	switch {
@@ -84,17 +100,17 @@ func (x *Exchange) bodyFailed(c echo.Context, err error, limit int64) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		closeAfter(c)
 		c.Request().Body = http.NoBody // leaveBody need not wait for it
-		if x.Closed() {
+		if b.shuttingDown() {
 			return outcome.ErrDraining
 		}
-		return NewProblem("request-timeout", "The body did not arrive within "+x.Config.BodyTimeout.String()+". Nothing was done; send it again.")
+		return NewProblem("request-timeout", "The body did not arrive within "+b.timeout.String()+". Nothing was done; send it again.")
 	}
 	return Invalid("", "The body ends before its announced length, or is not framed well.")
 }
 
 // Stream returns a body of up to limit bytes that is read as it arrives, and takes no
 // memory: each partBytes of it have BodyTimeout. The errors of its Read are refusals of the request.
-func (x *Exchange) Stream(c echo.Context, limit int64) (io.Reader, error) {
+func (b *Bodies) Stream(c echo.Context, limit int64) (io.Reader, error) {
 	r := c.Request()
 	if err := CheckEncoding(r); err != nil {
 		return nil, err
@@ -102,19 +118,19 @@ func (x *Exchange) Stream(c echo.Context, limit int64) (io.Reader, error) {
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
-	return &streamedBody{x: x, c: c, conn: http.NewResponseController(c.Response()), limit: limit, body: http.MaxBytesReader(c.Response(), r.Body, limit)}, nil
+	return &streamedBody{bodies: b, c: c, conn: http.NewResponseController(c.Response()), limit: limit, body: http.MaxBytesReader(c.Response(), r.Body, limit)}, nil
 }
 
 // streamedBody is the body of one request.
 type streamedBody struct {
-	x     *Exchange
-	c     echo.Context
-	conn  *http.ResponseController
-	limit int64
-	body  io.Reader
+	bodies *Bodies
+	c      echo.Context
+	conn   *http.ResponseController
+	limit  int64
+	body   io.Reader
 
-	got    int           // bytes of the present part
-	waited time.Duration // for them
+	partSize int           // bytes of the present part so far
+	partTime time.Duration // that they took
 }
 
 // partBytes is how much of a streamed body has to arrive within BodyTimeout, unless it ends: a
@@ -124,35 +140,35 @@ const partBytes = 64 << 10
 // Read implements io.Reader.
 func (s *streamedBody) Read(part []byte) (int, error) {
 	began := time.Now()
-	s.x.bodies.begin(s.conn, s.x.Config.BodyTimeout-s.waited)
+	s.bodies.setDeadline(s.conn, s.bodies.timeout-s.partTime)
 	n, err := s.body.Read(part)
-	s.x.bodies.done(s.conn)
-	s.waited += time.Since(began)
-	if s.got += n; s.got >= partBytes {
-		s.got, s.waited = 0, 0
+	s.bodies.forget(s.conn)
+	s.partTime += time.Since(began)
+	if s.partSize += n; s.partSize >= partBytes {
+		s.partSize, s.partTime = 0, 0
 	}
 	if err == io.EOF {
 		s.c.Request().Body = http.NoBody // leaveBody has no rest to leave
 		_ = s.conn.SetReadDeadline(time.Time{})
 	} else if err != nil {
-		err = s.x.bodyFailed(s.c, err, s.limit)
+		err = s.bodies.refusal(s.c, err, s.limit)
 	}
 	return n, err
 }
 
 // readAll reads a body into memory that grows with the bytes that have arrived, not
 // with the announced length, and only while the budget of all bodies has room.
-func (x *Exchange) readAll(c echo.Context, body io.Reader, limit int64) ([]byte, error) {
-	most := limit + 1 // and one more, to see the end
+func (b *Bodies) readAll(c echo.Context, body io.Reader, limit int64) ([]byte, error) {
+	maxSize := limit + 1 // a byte more than allowed, to see the end
 	if announced := c.Request().ContentLength; announced >= 0 {
-		most = announced + 1
+		maxSize = announced + 1
 	}
-	data := make([]byte, 0, min(most, freeBodyBytes))
+	data := make([]byte, 0, min(maxSize, freeBodyBytes))
 	for {
 		if len(data) == cap(data) {
-			size := min(2*int64(cap(data)), most)
-			if !x.holdBody(c, size-int64(cap(data))) {
-				return nil, x.bodySpace.full("body-memory", "bodies", "max-body-memory")
+			size := min(2*int64(cap(data)), maxSize)
+			if !b.reserve(c, size-int64(cap(data))) {
+				return nil, b.memory.refusal()
 			}
 			data = append(make([]byte, 0, size), data...)
 		}
@@ -167,26 +183,33 @@ func (x *Exchange) readAll(c echo.Context, body io.Reader, limit int64) ([]byte,
 	}
 }
 
-// bodyHeld is the key of a request's reserved bytes.
-const bodyHeld = "signalbox-body"
+// reservedKey is the key of a request's reserved bytes.
+const reservedKey = "signalbox-body"
 
-// holdBody reserves bytes for a request's body until DoneWithBody.
-func (x *Exchange) holdBody(c echo.Context, bytes int64) bool {
-	if !x.bodySpace.take(bytes) {
+// reserve reserves bytes for a request's body until Release.
+func (b *Bodies) reserve(c echo.Context, bytes int64) bool {
+	if !b.memory.reserve(bytes) {
 		return false
 	}
-	held, _ := c.Get(bodyHeld).(int64)
-	c.Set(bodyHeld, held+bytes)
+	reserved, _ := c.Get(reservedKey).(int64)
+	c.Set(reservedKey, reserved+bytes)
 	return true
 }
 
-// DoneWithBody releases the memory of a body that has been read. It may be called
+// Release releases the memory of a body that has been read. It may be called
 // more than once. A handler calls it before it waits.
-func (x *Exchange) DoneWithBody(c echo.Context) {
-	if held, _ := c.Get(bodyHeld).(int64); held > 0 {
-		c.Set(bodyHeld, int64(0))
-		x.bodySpace.give(held)
+func (b *Bodies) Release(c echo.Context) {
+	if reserved, _ := c.Get(reservedKey).(int64); reserved > 0 {
+		c.Set(reservedKey, int64(0))
+		b.memory.release(reserved)
 	}
+}
+
+// End releases the memory of a request's body, and deals with the rest of a body that was
+// refused. It runs after the reply is sent.
+func (b *Bodies) End(c echo.Context) {
+	drainRefused(c)
+	b.Release(c)
 }
 
 func tooLarge(limit int64) error {
@@ -199,46 +222,48 @@ func tooLarge(limit int64) error {
 // request was sent without it, or after the shutdown began.
 const endOfBody = time.Second
 
-// bodies are the bodies that are arriving. It is safe for concurrent use.
-type bodies struct {
-	mu    sync.Mutex
-	open  map[*http.ResponseController]struct{}
-	ended bool
-}
-
-// begin sets the deadline of a body. It has no effect on a connection without
-// deadlines, as in tests.
-func (b *bodies) begin(conn *http.ResponseController, timeout time.Duration) {
+// setDeadline sets the deadline of a body that arrives on a connection. It has no effect on a
+// connection without deadlines, as in tests.
+func (b *Bodies) setDeadline(conn *http.ResponseController, timeout time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ended {
 		timeout = min(timeout, endOfBody)
 	}
-	b.open[conn] = struct{}{}
+	b.arriving[conn] = struct{}{}
 	_ = conn.SetReadDeadline(time.Now().Add(timeout))
 }
 
-// done forgets a body. The connection's deadline is the caller's matter.
-func (b *bodies) done(conn *http.ResponseController) {
+// forget removes a body that has arrived or failed. The caller resets the connection's deadline.
+func (b *Bodies) forget(conn *http.ResponseController) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.open, conn)
+	delete(b.arriving, conn)
 }
 
-// end shortens the time of all bodies. It does not block.
-func (b *bodies) end() {
+// shorten gives all bodies endOfBody from now on, since the server shuts down. It does not block.
+func (b *Bodies) shorten() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.ended {
+		return
+	}
 	b.ended = true
-	for conn := range b.open {
+	for conn := range b.arriving {
 		_ = conn.SetReadDeadline(time.Now().Add(endOfBody))
 	}
 }
 
-// lingerOver reads and drops the rest of a body that was refused as too large, for
+func (b *Bodies) shuttingDown() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ended
+}
+
+// drainRefused reads and drops the rest of a body that was refused as too large, for
 // endOfBody at most. If the connection closed while the client still sends, it would
 // be reset, and most clients would not see the refusal.
-func lingerOver(c echo.Context) {
+func drainRefused(c echo.Context) {
 	r := c.Request()
 	if c.Response().Status != http.StatusRequestEntityTooLarge || r.Body == nil || r.Body == http.NoBody || r.Header.Get("Expect") != "" {
 		return
@@ -262,7 +287,7 @@ func leaveBody(c echo.Context) {
 }
 
 // closeAfter closes the connection after the reply, since the rest of the body is not a
-// request. With HTTP/2 the body has a stream of its own, which ends with the reply.
+// request. With HTTP/2 the body has its stream, which ends with the reply.
 func closeAfter(c echo.Context) {
 	if c.Request().ProtoMajor == 1 {
 		c.Response().Header().Set("Connection", "close")

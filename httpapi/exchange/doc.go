@@ -8,19 +8,20 @@
 // metrics. Package httpapi serves it. A dialect's package may import this one, strictjson, fsm,
 // cluster and cluster/outcome.
 //
-// The package has no routes of its own and decides nothing about semaphores. All of it
+// The package has no routes and makes no decision about semaphores. All of it
 // is safe for concurrent use. It imports access, audit, cluster, cluster/outcome, cluster/replica,
 // fsm, strictjson and internal/wake.
 //
 // Files:
 //   - node.go: Node, the methods of a cluster node that the APIs call; Dialect, Route
-//   - guard.go: the node as far as the identity of a request may use it
+//   - guard.go: the node as far as the identity of a request may use it; Rights
 //   - audited.go: a line of the audit log for each change
-//   - exchange.go: Exchange and its configuration, the course of a request, replies with
-//     the index in their headers, JSON, the budgets of memory
+//   - exchange.go: Exchange, its configuration and its parts
 //   - request.go: names, ids, keys, durations and queries
-//   - watchers.go: requests that follow events or wait for a change: their bound, and their turns
-//   - body.go: bodies, within a size, a time and a budget
+//   - body.go: Bodies: reads bodies, within a size, a time and a budget
+//   - replies.go: Replies and Reads: replies and their headers, the state with its index, JSON
+//   - budget.go: the budgets of memory; ReplyMemory
+//   - waits.go: Waits: requests that follow events or wait for a change: their bound, and their turns
 //   - problem.go: the table of problems, its rows for codes and errors, and the members
 //     of one problem
 package exchange

@@ -16,7 +16,7 @@ import (
 // guarded is a Node that does what the identity of a request may do: every command of
 // every API passes it. Only State is embedded, so that a new method that changes something is
 // written here with its rule. State is this node's whole state, and the APIs ask
-// Exchange.Caller which part of it a reply may have.
+// Rights.Caller which part of it a reply may have.
 type guarded struct {
 	State
 	node   Node
@@ -34,7 +34,7 @@ func (g *guarded) authorized(ctx context.Context, call cluster.Call) (cluster.Ca
 		g.tokens.Count(err)
 		return call, err
 	}
-	if deliver, is := call.Command.(fsm.ListDeliver); is && !g.seesList(id, deliver.Session) {
+	if deliver, ok := call.Command.(fsm.ListDeliver); ok && !g.seesList(id, deliver.Session) {
 		err := &access.Denied{AllNames: true}
 		g.tokens.Count(err)
 		return call, err
@@ -46,15 +46,12 @@ func (g *guarded) authorized(ctx context.Context, call cluster.Call) (cluster.Ca
 	return call, nil
 }
 
-// derivedKey marks the context of DoDerived.
+// derivedKey marks the contexts of Derived.
 type derivedKey struct{}
 
-// DoDerived is Do of the Node for a dialect that has derived the id of the command's session from
-// the names in the command.
-func (x *Exchange) DoDerived(c echo.Context, command fsm.Command) (*cluster.Reply, error) {
-	ctx := context.WithValue(c.Request().Context(), derivedKey{}, true)
-	return x.Node.Do(ctx, cluster.Call{Command: command})
-}
+// Derived returns a context for Node.Do, for a dialect that has derived the id of the command's
+// session from the names in the command.
+func Derived(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, true) }
 
 // seesList reports whether an identity may read every semaphore on the wait list of a
 // session that it finds, by this node's state. A delivery names no semaphore, and its reply
@@ -168,10 +165,15 @@ func (g *guarded) Restore(ctx context.Context, from io.Reader, order backup.Orde
 // Checks implements Members.
 func (g *guarded) Checks() []cluster.Check { return g.node.Checks() }
 
+// Rights says what the identity of a request may read. It is safe for concurrent use.
+type Rights struct {
+	tokens *access.Tokens // nil: every request may read everything
+}
+
 // Caller returns the identity of a request: Everyone on a node without tokens. It is
 // never nil.
-func (x *Exchange) Caller(c echo.Context) *access.Identity {
-	if x.Config.Tokens == nil {
+func (r Rights) Caller(c echo.Context) *access.Identity {
+	if r.tokens == nil {
 		return access.Everyone
 	}
 	return access.Of(c.Request().Context())
@@ -180,26 +182,26 @@ func (x *Exchange) Caller(c echo.Context) *access.Identity {
 // IsAdmin reports whether a request may do what needs the scope admin. The node refuses
 // other clients, and the audit log has the attempt; a handler that looks at the state before
 // it asks the node must not show them what it found.
-func (x *Exchange) IsAdmin(c echo.Context) bool { return x.Caller(c).Needs(access.Admin) == nil }
+func (r Rights) IsAdmin(c echo.Context) bool { return r.Caller(c).Needs(access.Admin) == nil }
 
 // MayName returns nil if a request may name a semaphore, or the refusal. A read asks it
 // before it looks at the state; the node asks it for commands.
-func (x *Exchange) MayName(c echo.Context, name string) error {
-	return x.counted(x.Caller(c).MayName(name))
+func (r Rights) MayName(c echo.Context, name string) error {
+	return r.counted(r.Caller(c).MayName(name))
 }
 
 // MaySeeAll returns nil if a reply may have the semaphores of every name, or the refusal.
-func (x *Exchange) MaySeeAll(c echo.Context) error { return x.counted(x.Caller(c).SeesAll()) }
+func (r Rights) MaySeeAll(c echo.Context) error { return r.counted(r.Caller(c).SeesAll()) }
 
-func (x *Exchange) counted(err error) error {
+func (r Rights) counted(err error) error {
 	if err != nil {
-		x.Config.Tokens.Count(err)
+		r.tokens.Count(err)
 	}
 	return err
 }
 
 // FindsSession reports whether a list may show a request a living session.
-func (x *Exchange) FindsSession(c echo.Context, m *fsm.Machine, id uint64) bool {
+func (r Rights) FindsSession(c echo.Context, m *fsm.Machine, id uint64) bool {
 	owner, known := m.OwnerOf(id)
-	return known && x.Caller(c).FindsSession(owner)
+	return known && r.Caller(c).FindsSession(owner)
 }

@@ -26,7 +26,7 @@ type Node interface {
 // Commands changes the replicated state.
 type Commands interface {
 	// Do performs one command: it blocks until the command is committed and
-	// applied, and, for one that waits, up to call.Wait more. It ends early with
+	// applied, and, for a command that waits, up to call.Wait more. It ends early with
 	// ctx's error when ctx ends.
 	Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error)
 	// DoMany performs commands in order in one round trip, without waits. Both slices
@@ -60,7 +60,7 @@ const itemLooks = 10_000
 
 // ItemsChanged reports whether an item whose name begins with a prefix was changed or deleted
 // after a number. It looks at them in steps, between which the state may change: a caller
-// that must miss nothing watches them meanwhile. If nothing has changed anywhere it looks at none.
+// that must miss no change watches them at the same time. If no item has changed at all, it looks at no item.
 func ItemsChanged(node State, prefix string, after uint64) (changed bool) {
 	node.View(func(m *fsm.Machine) { changed = m.ItemsIndex("") > after })
 	if prefix == "" || !changed || DeletesIndex(node, prefix, after) > after {
@@ -83,7 +83,7 @@ func ItemsChanged(node State, prefix string, after uint64) (changed bool) {
 }
 
 // DeletesIndex returns the highest number of a delete of an item whose name begins with a prefix, as
-// [fsm.Machine.DeletesIndex] and in its steps, or the first one that it finds above enough.
+// [fsm.Machine.DeletesIndex] and in its steps, or the first such number that it finds above enough.
 func DeletesIndex(node State, prefix string, enough uint64) (index uint64) {
 	for from, more := "", true; more && index <= enough; more = from != "" {
 		node.View(func(m *fsm.Machine) {

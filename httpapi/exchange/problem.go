@@ -21,7 +21,7 @@ import (
 type kind struct {
 	status     int
 	title      string
-	retryAfter string // seconds, "" none
+	retryAfter string // seconds; "": no Retry-After
 	meaning    string // as docs/api.md has it
 }
 
@@ -164,11 +164,11 @@ var itemLimits = map[fsm.Rule]string{
 }
 
 func limitReached(r *fsm.Result) string {
-	if text, is := itemLimits[r.Rule]; is {
+	if text, ok := itemLimits[r.Rule]; ok {
 		return text
 	}
-	if what, own := ownLimits[r.Rule]; own {
-		return fmt.Sprintf("This identity may have %d %s. Nothing was changed.", r.Limit, what)
+	if bounded, known := ownLimits[r.Rule]; known {
+		return fmt.Sprintf("This identity may have %d %s. Nothing was changed.", r.Limit, bounded)
 	}
 	return "A configured limit is reached: " + r.Rule.String() + ". Nothing was changed."
 }
@@ -180,7 +180,7 @@ type failure struct {
 	detail string
 }
 
-// Errors without members of their own.
+// Errors whose problems have no further members.
 var (
 	// ErrUnknownRoute refuses a path that no route has.
 	ErrUnknownRoute = errors.New("unknown route")
@@ -257,7 +257,7 @@ func ProblemOf(err error) *Problem {
 }
 
 // Problem is a refusal in the form of RFC 9457. It is an error, so that handlers
-// return it; Fail sends it, and a batch puts it into a result.
+// return it; Replies.SendProblem sends it, and a batch puts it into a result.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`

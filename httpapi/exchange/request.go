@@ -168,11 +168,11 @@ func SessionPath(id uint64) string { return "/v1/sessions/" + FormatSession(id) 
 
 // IdempotencyKey returns the key of a request, "" without one.
 func IdempotencyKey(header http.Header) (string, error) {
-	keys, given := header["Idempotency-Key"]
-	if !given {
+	keys, present := header["Idempotency-Key"]
+	if !present {
 		return "", nil
 	}
-	return CheckKey("Idempotency-Key", strings.Join(keys, " ")) // a key has no space: several are none
+	return CheckKey("Idempotency-Key", strings.Join(keys, " ")) // a key has no space, so several keys are refused
 }
 
 // CheckKey returns key, or the refusal of a text that can't be an idempotency key.
@@ -191,7 +191,7 @@ func CheckKey(field, key string) (string, error) {
 const DurationForm = `a duration such as "30s", "1m30s" or "250ms", or an integer of milliseconds`
 
 // ParseDuration reads "1m30s" into milliseconds. It rounds a fraction of a
-// millisecond up, so that nothing ends too early. ok is false for a sign, for a
+// millisecond up, so that no lease or wait ends too early. ok is false for a sign, for a
 // number without a unit (0 needs none), and above limitMS.
 func ParseDuration(text string, limitMS int64) (ms int64, ok bool) {
 	if text == "" || len(text) > 64 || strings.ContainsAny(text, "+-") {
@@ -228,8 +228,8 @@ func QueryDuration(text string, limitMS int64) (ms int64, ok bool) {
 
 // BadWait returns the refusal of a wait that is not from 0 to limitMS.
 func BadWait(limitMS int64) error {
-	most := (time.Duration(limitMS) * time.Millisecond).String()
-	return Invalid("wait", "A wait is "+DurationForm+", from 0 to "+most+".")
+	longest := (time.Duration(limitMS) * time.Millisecond).String()
+	return Invalid("wait", "A wait is "+DurationForm+", from 0 to "+longest+".")
 }
 
 // ModeName returns a mode as texts have it. A request for one semaphore is one for all.
@@ -261,11 +261,11 @@ func ParseRepeatable(c echo.Context, repeatable string, names ...string) (Query,
 	if err != nil {
 		return nil, Invalid("", "The query can't be read: check its percent-encoding.")
 	}
-	for name, given := range values {
+	for name, present := range values {
 		if !slices.Contains(names, name) {
 			return nil, Invalid(name, "This route does not know this query parameter.")
 		}
-		if len(given) > 1 && name != repeatable {
+		if len(present) > 1 && name != repeatable {
 			return nil, Invalid(name, "This query parameter is given more than once.")
 		}
 	}
@@ -274,11 +274,11 @@ func ParseRepeatable(c echo.Context, repeatable string, names ...string) (Query,
 
 // Text returns a parameter, and whether it was given.
 func (q Query) Text(name string) (string, bool) {
-	given, ok := q[name]
+	texts, ok := q[name]
 	if !ok {
 		return "", false
 	}
-	return given[0], true
+	return texts[0], true
 }
 
 // Number returns a parameter between low and high, or absent if it was not given.
@@ -331,7 +331,7 @@ func (q Query) Version() (int64, error) {
 	return int64(n), err
 }
 
-// ReadParams returns the parameters of a read: those that every read has, and more.
+// ReadParams returns the parameters of a read: the parameters of every read, and more.
 func ReadParams(more ...string) []string { return append(more, "consistency", "min_index") }
 
 // AsksConsistency reports whether the client requires how recent a read is.
@@ -340,8 +340,8 @@ func (q Query) AsksConsistency() bool { return q["consistency"] != nil || q["min
 // consistency returns how recent a read must be.
 func (q Query) consistency() (cluster.Consistency, error) {
 	var c cluster.Consistency
-	switch text, given := q.Text("consistency"); {
-	case !given:
+	switch text, present := q.Text("consistency"); {
+	case !present:
 	case text == "linearizable":
 		c.Linearizable = true // though there is a min_index
 	case text == "stale":
@@ -377,11 +377,11 @@ const ReasonForm = "A reason is up to 1,024 bytes of UTF-8 without control chara
 
 // Ellipsis shortens a client's text, to show it in a reply.
 func Ellipsis(text string) string {
-	const most = 64
-	if len(text) <= most {
+	const limit = 64
+	if len(text) <= limit {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
+	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
 // FormBytes decodes a part of a query or of a form. It never fails: it keeps an

@@ -59,7 +59,7 @@ func (d *dialect) lock(c echo.Context) error {
 	case reply.Code != fsm.OK:
 		return exchange.Refused(&reply.Result)
 	}
-	return d.SendText(c, http.StatusOK, "")
+	return d.Replies.SendText(c, http.StatusOK, "")
 }
 
 // unlock gives the slot of a machine back, if it has one.
@@ -80,21 +80,21 @@ func (d *dialect) unlock(c echo.Context) error {
 	default:
 		return exchange.Refused(&reply.Result)
 	}
-	return d.SendText(c, http.StatusOK, "")
+	return d.Replies.SendText(c, http.StatusOK, "")
 }
 
 // errOther refuses a request for a machine whose session another identity has.
 var errOther = exchange.NewProblem("forbidden", "The slot of the machine belongs to another identity: all machines of a fleet have tokens of one name.")
 
 // refuseAnothers returns the refusal of a release in a session that another identity has, which
-// the state machine does not tell from one that is gone. It blocks until this node has the index
+// the state machine does not tell from a session that is gone. It blocks until this node has the index
 // of that release.
 func (d *dialect) refuseAnothers(c echo.Context, session, index uint64) error {
 	if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{MinIndex: index}); err != nil {
 		return err
 	}
 	lives := false
-	d.View(c, func(m *fsm.Machine) { lives = m.HasSession(session) })
+	d.Reads.View(c, func(m *fsm.Machine) { lives = m.HasSession(session) })
 	if lives {
 		return errOther
 	}
@@ -103,9 +103,9 @@ func (d *dialect) refuseAnothers(c echo.Context, session, index uint64) error {
 
 // do performs a command and sets the header with the index of its reply.
 func (d *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error) {
-	reply, err := d.DoDerived(c, command)
+	reply, err := d.Node.Do(exchange.Derived(c.Request().Context()), cluster.Call{Command: command})
 	if err == nil {
-		d.SetIndex(c, reply.Index)
+		d.Replies.SetIndex(c, reply.Index)
 	}
 	return reply, err
 }
@@ -127,11 +127,11 @@ func (d *dialect) machine(c echo.Context) (m machine, err error) {
 	if err := exchange.CheckEncoding(c.Request()); err != nil {
 		return m, err
 	}
-	data, err := d.Receive(c, d.Config.BodyBytes)
+	data, err := d.Bodies.Receive(c, d.Config.BodyBytes)
 	if err != nil {
 		return m, err
 	}
-	d.DoneWithBody(c)
+	d.Bodies.Release(c)
 	var body struct {
 		Params machine `json:"client_params"`
 	}
@@ -159,8 +159,8 @@ func (m *machine) session() uint64 {
 
 // render sends a refusal: its native status, the code for programs and a sentence for people.
 func (d *dialect) render(c echo.Context, err error) error {
-	p := d.Problem(c, err)
+	p := d.Replies.LoggedProblem(c, err)
 	p.SetRetryAfter(c.Response().Header())
 	out := append(exchange.AppendText([]byte(`{"kind":`), p.Code), `,"value":`...)
-	return d.Send(c, p.Status, "application/json", append(exchange.AppendText(out, p.Detail), '}'))
+	return d.Replies.Send(c, p.Status, "application/json", append(exchange.AppendText(out, p.Detail), '}'))
 }

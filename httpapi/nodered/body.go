@@ -26,7 +26,7 @@ type member struct {
 	value strictjson.Value
 }
 
-// object is a body in the order of its members, none of them twice.
+// object is a body in the order of its members, each once.
 type object []member
 
 // readRequest reads what create, up and down have in common.
@@ -37,7 +37,7 @@ func (n *dialect) readRequest(c echo.Context) (body object, name, key string, er
 	if body, err = n.readMembers(c); err != nil {
 		return nil, "", "", err
 	}
-	n.DoneWithBody(c) // the command may wait for long
+	n.Bodies.Release(c) // the command may wait for long
 	given, _ := body.member("name").Text()
 	name, err = exchange.SemaphoreName("name", given)
 	return body, name, key, err
@@ -58,7 +58,7 @@ func (n *dialect) readMembers(c echo.Context) (object, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	data, err := n.Receive(c, n.Config.BodyBytes)
+	data, err := n.Bodies.Receive(c, n.Config.BodyBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func compact(v strictjson.Value) strictjson.Value {
 		}
 		return append(out, ']')
 	}
-	if text, is := v.Text(); is {
+	if text, ok := v.Text(); ok {
 		return exchange.AppendText(nil, text)
 	}
 	return bytes.Clone(v)
@@ -123,8 +123,8 @@ func readForm(text string) (object, error) {
 	var body object
 	lists := map[string][][]byte{}
 	for _, pair := range strings.Split(text, "&") {
-		name, of, _ := strings.Cut(pair, "=")
-		plainName, plainValue := exchange.FormBytes(name), exchange.FormBytes(of)
+		name, value, _ := strings.Cut(pair, "=")
+		plainName, plainValue := exchange.FormBytes(name), exchange.FormBytes(value)
 		if !utf8.Valid(plainName) || !utf8.Valid(plainValue) {
 			return nil, exchange.Invalid("", "The form is not text in UTF-8.")
 		}
@@ -138,10 +138,10 @@ func readForm(text string) (object, error) {
 		lists[name] = append(lists[name], exchange.AppendText(nil, string(plainValue)))
 	}
 	for i := range body {
-		given := lists[body[i].name]
-		body[i].value = given[0]
-		if len(given) > 1 {
-			body[i].value = append(append([]byte{'['}, bytes.Join(given, []byte{','})...), ']')
+		values := lists[body[i].name]
+		body[i].value = values[0]
+		if len(values) > 1 {
+			body[i].value = append(append([]byte{'['}, bytes.Join(values, []byte{','})...), ']')
 		}
 	}
 	return body, nil

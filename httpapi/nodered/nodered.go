@@ -24,7 +24,7 @@ type Config struct {
 const (
 	jsonType = "application/json; charset=utf-8"
 	// membersTime bounds how long a reply waits for this node to know the kept members;
-	// after it the reply has none of them.
+	// after it the reply names no member.
 	membersTime = time.Second
 )
 
@@ -63,13 +63,13 @@ func refuse(status int, text string) error { return &refusal{status, text} }
 
 // render sends a refusal: its native status, with one sentence of text.
 func (n *dialect) render(c echo.Context, err error) error {
-	var own *refusal
-	if errors.As(err, &own) {
-		return n.SendText(c, own.status, own.text)
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return n.Replies.SendText(c, refused.status, refused.text)
 	}
-	p := n.Problem(c, err)
+	p := n.Replies.LoggedProblem(c, err)
 	p.SetRetryAfter(c.Response().Header())
-	return n.SendText(c, p.Status, p.Detail)
+	return n.Replies.SendText(c, p.Status, p.Detail)
 }
 
 // create makes a semaphore. A name that is taken is reported before a fault in the value.
@@ -94,9 +94,9 @@ func (n *dialect) create(c echo.Context) error {
 	case reply.Code != fsm.OK:
 		return exchange.Refused(&reply.Result)
 	case !reply.Created:
-		return n.Send(c, http.StatusSeeOther, jsonType, body.encode())
+		return n.Replies.Send(c, http.StatusSeeOther, jsonType, body.encode())
 	}
-	return n.Send(c, http.StatusOK, jsonType, body.with("value", strconv.AppendInt(nil, value, 10)).encode())
+	return n.Replies.Send(c, http.StatusOK, jsonType, body.with("value", strconv.AppendInt(nil, value, 10)).encode())
 }
 
 // unlessTaken refuses a create, or reports that the name is taken.
@@ -106,21 +106,21 @@ func (n *dialect) unlessTaken(c echo.Context, body object, name string, refusal 
 	case err != nil:
 		return err
 	case exists:
-		return n.Send(c, http.StatusSeeOther, jsonType, body.encode())
+		return n.Replies.Send(c, http.StatusSeeOther, jsonType, body.encode())
 	}
 	return refusal
 }
 
 // look reads a semaphore, linearizably.
 func (n *dialect) look(c echo.Context, name string) (s fsm.SemaphoreView, exists bool, err error) {
-	if err := n.MayName(c, name); err != nil {
+	if err := n.Rights.MayName(c, name); err != nil {
 		return s, false, err
 	}
 	at, err := n.Node.Read(c.Request().Context(), cluster.Consistency{})
 	if err != nil {
 		return s, false, err
 	}
-	n.SetIndex(c, at.Index)
+	n.Replies.SetIndex(c, at.Index)
 	n.Node.View(func(m *fsm.Machine) { s, exists = m.Semaphore(name) })
 	return s, exists, nil
 }
@@ -181,7 +181,7 @@ func (n *dialect) down(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if reply.Code == fsm.Unavailable && command.Notice != "" { // else the place is that of a wait that is over
+	if reply.Code == fsm.Unavailable && command.Notice != "" { // else the place belongs to a wait that is over
 		c.Response().Header().Set(exchange.HeaderNotice, strconv.FormatUint(reply.Place, 10))
 	}
 	return n.answerMove(c, name, reply)
@@ -220,7 +220,7 @@ func (n *dialect) delete(c echo.Context) error {
 	case reply.Code != fsm.OK:
 		return exchange.Refused(&reply.Result)
 	}
-	return n.SendText(c, http.StatusOK, "Deletion Successful")
+	return n.Replies.SendText(c, http.StatusOK, "Deletion Successful")
 }
 
 // do performs a command and sets the headers of its reply.
@@ -229,7 +229,7 @@ func (n *dialect) do(c echo.Context, call cluster.Call) (*cluster.Reply, error) 
 	if err != nil {
 		return nil, err
 	}
-	n.SetIndex(c, reply.Index)
+	n.Replies.SetIndex(c, reply.Index)
 	if reply.Replayed {
 		c.Response().Header().Set("Idempotency-Replayed", "true")
 	}
@@ -258,7 +258,7 @@ func (n *dialect) sendValue(c echo.Context, name string, value int64, members []
 	out := append(exchange.AppendText([]byte(`{"name":`), name), `,"value":`...)
 	out = strconv.AppendInt(out, value, 10)
 	out = append(append(out, members...), '}')
-	return n.Send(c, http.StatusOK, jsonType, out)
+	return n.Replies.Send(c, http.StatusOK, jsonType, out)
 }
 
 // pathName returns the name of a path.

@@ -30,7 +30,7 @@ func readInitial(v strictjson.Value) (int64, error) {
 		}
 		return 0, errNoValue
 	}
-	if text, is := v.Text(); is {
+	if text, ok := v.Text(); ok {
 		return parseInt(text)
 	}
 	if v[0] == '-' || v[0] >= '0' && v[0] <= '9' {
@@ -65,15 +65,15 @@ func wholePart(number string) (int64, error) {
 
 // saturated reads an exponent; one beyond any body's length stops there.
 func saturated(text string) int {
-	const most = 1 << 30
+	const largest = 1 << 30
 	n, err := strconv.Atoi(text)
 	switch {
 	case err == nil:
-		return max(-most, min(n, most))
+		return max(-largest, min(n, largest))
 	case strings.HasPrefix(text, "-"):
-		return -most
+		return -largest
 	}
-	return most
+	return largest
 }
 
 func atMost63Bits(digits string) (int64, error) {
@@ -127,7 +127,7 @@ func (b object) amount() (int64, error) {
 		return 1, nil
 	}
 	v := b.member("amount")
-	if text, is := v.Text(); is {
+	if text, ok := v.Text(); ok {
 		v = strictjson.Value(text)
 	}
 	n, err := strconv.ParseInt(string(v), 10, 64)
@@ -144,7 +144,7 @@ func (b object) wait(limitMS int64) (int64, error) {
 	}
 	v := b.member("wait")
 	ms, ok := exchange.JSONDuration(v, limitMS)
-	if text, is := v.Text(); is {
+	if text, ok := v.Text(); ok {
 		ms, ok = exchange.QueryDuration(text, limitMS)
 	}
 	if !ok {
@@ -159,9 +159,9 @@ func (b object) callback(check func(string) error) (string, error) {
 	if !b.has("callback") {
 		return "", nil
 	}
-	address, is := b.member("callback").Text()
+	address, ok := b.member("callback").Text()
 	switch {
-	case !is || address == "":
+	case !ok || address == "":
 		return "", exchange.Invalid("callback", "A callback is an address, http://host/path or https://host/path.")
 	case check == nil:
 		return "", exchange.Invalid("callback", "This service sends no callbacks: it was started without --callback-allow.")

@@ -35,13 +35,13 @@ func sameValue(t *testing.T, v Value, want any) {
 	switch w := want.(type) {
 	case map[string]any:
 		n := 0
-		for name, of := range v.Members() {
+		for name, value := range v.Members() {
 			n++
 			below, ok := w[string(name)]
 			if !ok {
 				t.Fatalf("a member %q that is not there in %q", name, v)
 			}
-			sameValue(t, of, below)
+			sameValue(t, value, below)
 		}
 		if n != len(w) || !v.IsObject() {
 			t.Fatalf("%d members of %d in %q", n, len(w), v)

@@ -216,7 +216,7 @@ func (c *checker) string() *Fault {
 }
 
 // escape reads one escape sequence. It refuses half of a surrogate pair: that is not
-// a character, and replacing it would give another name than the one that was sent.
+// a character, and replacing it would give another name than the client sent.
 func (c *checker) escape() *Fault {
 	rest := c.data[c.at:]
 	if len(rest) < 2 {

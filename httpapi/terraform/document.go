@@ -56,7 +56,7 @@ func (doc *document) free(forced bool) {
 func (doc *document) locked(t target) bool { return doc.Lock != nil && doc.id() != t.id }
 
 // forced reports whether a write names a lock that was freed by force. Its client may have read
-// a state that another client has replaced under a lock of its own since.
+// a state that another client has replaced under its own lock since.
 func (doc *document) forced(t target) bool {
 	return t.id != doc.id() && slices.Contains(doc.Freed, t.id)
 }
@@ -72,7 +72,7 @@ func (d *dialect) read(c echo.Context, t target) (doc document, err error) {
 	if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{}); err != nil {
 		return doc, err
 	}
-	d.View(c, func(m *fsm.Machine) { doc, err = documentIn(m, t) })
+	d.Reads.View(c, func(m *fsm.Machine) { doc, err = documentIn(m, t) })
 	return doc, err
 }
 
@@ -119,7 +119,7 @@ func (d *dialect) update(c echo.Context, t target, change func(doc *document) (c
 		if done, err := d.commit(c, t, doc); err != nil {
 			return err
 		} else if done {
-			return d.SendText(c, http.StatusOK, "")
+			return d.Replies.SendText(c, http.StatusOK, "")
 		}
 	}
 	return outcome.ErrNotApplied
@@ -131,7 +131,7 @@ func (d *dialect) do(c echo.Context, command fsm.Command) (done bool, err error)
 	if err != nil {
 		return false, err
 	}
-	d.SetIndex(c, reply.Index)
+	d.Replies.SetIndex(c, reply.Index)
 	switch reply.Code {
 	case fsm.OK:
 		return true, nil

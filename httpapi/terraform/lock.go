@@ -16,9 +16,9 @@ func (d *dialect) lock(c echo.Context, t target, info []byte, id string) error {
 	return d.update(c, t, func(doc *document) (bool, error) {
 		switch {
 		case doc.Lock != nil && doc.id() == id:
-			return false, d.SendText(c, http.StatusOK, "")
+			return false, d.Replies.SendText(c, http.StatusOK, "")
 		case doc.Lock != nil:
-			return false, d.Send(c, http.StatusLocked, "application/json", doc.Lock)
+			return false, d.Replies.Send(c, http.StatusLocked, "application/json", doc.Lock)
 		}
 		doc.Lock, doc.Method, doc.Released = info, t.method, ""
 		return true, nil
@@ -34,9 +34,9 @@ func (d *dialect) unlock(c echo.Context, t target, id string, named bool) error 
 	return d.update(c, t, func(doc *document) (bool, error) {
 		switch {
 		case doc.Lock == nil:
-			return false, d.SendText(c, http.StatusOK, "")
+			return false, d.Replies.SendText(c, http.StatusOK, "")
 		case id != "" && doc.id() != id:
-			return false, d.Send(c, http.StatusConflict, "application/json", doc.Lock)
+			return false, d.Replies.Send(c, http.StatusConflict, "application/json", doc.Lock)
 		}
 		if doc.free(id == ""); id != "" && mayLock(t.method) {
 			doc.Released = id
@@ -46,7 +46,7 @@ func (d *dialect) unlock(c echo.Context, t target, id string, named bool) error 
 }
 
 // lockOrUnlock serves a lock's JSON by a method that may be the one for either. A client repeats
-// a request by the same method, so another method than the one that took the lock gives it back.
+// a request by the same method, so another method than the method that took the lock gives it back.
 // The same method must not: a repeat of a lock whose reply was lost would free it. A repeat
 // of the unlock finds the lock given back, and must not take it again.
 func (d *dialect) lockOrUnlock(c echo.Context, t target, info []byte, id string) error {

@@ -63,7 +63,7 @@ func (d *dialect) get(c echo.Context) error {
 	}
 	var doc document
 	var parts []string
-	d.View(c, func(m *fsm.Machine) { // the document together with its parts
+	d.Reads.View(c, func(m *fsm.Machine) { // the document together with its parts
 		if doc, err = documentIn(m, t); err == nil && doc.State != nil {
 			parts, err = partsIn(m, t, doc.State)
 		}
@@ -72,17 +72,17 @@ func (d *dialect) get(c echo.Context) error {
 	case err != nil:
 		return err
 	case doc.State == nil:
-		return d.SendText(c, http.StatusNotFound, "There is no state.")
+		return d.Replies.SendText(c, http.StatusNotFound, "There is no state.")
 	}
-	reserved, ok := d.ReserveReply(int64(doc.State.Bytes))
+	reserved, ok := d.ReplyMemory.Reserve(int64(doc.State.Bytes))
 	if !ok {
 		return exchange.NewProblem("limit-reached", "This node has no room for more large replies at the moment (--max-reply-memory). Try again later, or at another node.")
 	}
-	defer d.ReleaseReply(reserved)
+	defer d.ReplyMemory.Release(reserved)
 	header := c.Response().Header()
 	header.Set("Content-MD5", base64.StdEncoding.EncodeToString(doc.State.MD5))
 	header.Set("ETag", strconv.Quote(doc.State.Folder))
-	return d.Send(c, http.StatusOK, "application/json", []byte(strings.Join(parts, "")))
+	return d.Replies.Send(c, http.StatusOK, "application/json", []byte(strings.Join(parts, "")))
 }
 
 // partsIn returns the parts of a state.
@@ -111,7 +111,7 @@ func (d *dialect) put(c echo.Context, t target, body []byte) error {
 		case err != nil:
 			return err
 		case doc.locked(t):
-			return d.Send(c, http.StatusLocked, "application/json", doc.Lock)
+			return d.Replies.Send(c, http.StatusLocked, "application/json", doc.Lock)
 		case doc.forced(t):
 			return errForced
 		case doc.version == 0:
@@ -136,7 +136,7 @@ func (d *dialect) put(c echo.Context, t target, body []byte) error {
 			return err
 		}
 		if done {
-			return d.SendText(c, http.StatusOK, "")
+			return d.Replies.SendText(c, http.StatusOK, "")
 		}
 		d.remove(c, t, doc.State.Folder)
 	}
@@ -158,11 +158,11 @@ func (d *dialect) delete(c echo.Context, t target) error {
 	return d.update(c, t, func(doc *document) (bool, error) {
 		switch {
 		case doc.locked(t):
-			return false, d.Send(c, http.StatusLocked, "application/json", doc.Lock)
+			return false, d.Replies.Send(c, http.StatusLocked, "application/json", doc.Lock)
 		case doc.forced(t):
 			return false, errForced
 		case doc.State == nil && (doc.Lock != nil || doc.empty()):
-			return false, d.SendText(c, http.StatusOK, "")
+			return false, d.Replies.SendText(c, http.StatusOK, "")
 		}
 		doc.State, doc.Freed, doc.Released = nil, nil, ""
 		return true, nil
@@ -175,7 +175,7 @@ func (d *dialect) delete(c echo.Context, t target) error {
 // does not show yet, a later change removes.
 func (d *dialect) sweep(c echo.Context, t target, changed document) {
 	var left []string
-	d.View(c, func(m *fsm.Machine) {
+	d.Reads.View(c, func(m *fsm.Machine) {
 		begin := folders(t.name)
 		for item := range m.ItemsAfter(begin, "") {
 			folder, _, _ := strings.Cut(item.Name[len(begin):], "/")

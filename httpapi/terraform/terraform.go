@@ -60,7 +60,7 @@ func (d *dialect) target(c echo.Context) (t target, err error) {
 	if !ok || strings.Contains(path, "//") || strings.HasPrefix(path, "/") || !fsm.ValidName(partName(t.name, newFolder(1<<63), maxParts)) {
 		return t, exchange.Invalid("address", "The address of a state is up to 453 bytes of UTF-8 behind /terraform/, without control characters and empty segments.")
 	}
-	return t, d.MayName(c, t.name)
+	return t, d.Rights.MayName(c, t.name)
 }
 
 // change serves a request that changes something. The methods of the backend's configuration may
@@ -72,7 +72,7 @@ func (d *dialect) change(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.Caller(c).May(fsm.ItemPut{Name: t.name}); err != nil { // also of a lock that is free already
+	if err := d.Rights.Caller(c).May(fsm.ItemPut{Name: t.name}); err != nil { // also of a lock that is free already
 		d.Config.Tokens.Count(err)
 		return err
 	}
@@ -80,7 +80,7 @@ func (d *dialect) change(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	defer d.DoneWithBody(c)
+	defer d.Bodies.Release(c)
 	id, backend := d.lockID(body), c.Request().Header.Get("Content-MD5") != ""
 	switch t.method {
 	case "LOCK":
@@ -115,7 +115,7 @@ func (d *dialect) body(c echo.Context, method string) ([]byte, error) {
 	if method == "LOCK" || method == "UNLOCK" || method == http.MethodDelete {
 		limit = d.lockBytes()
 	}
-	body, err := d.Receive(c, limit)
+	body, err := d.Bodies.Receive(c, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (d *dialect) lockID(body []byte) (id string) {
 
 // render sends a refusal: its native status, with one sentence of text.
 func (d *dialect) render(c echo.Context, err error) error {
-	p := d.Problem(c, err)
+	p := d.Replies.LoggedProblem(c, err)
 	p.SetRetryAfter(c.Response().Header())
-	return d.SendText(c, p.Status, p.Detail)
+	return d.Replies.SendText(c, p.Status, p.Detail)
 }

@@ -260,7 +260,7 @@ type interruptedNode struct {
 
 // Do implements exchange.Node.
 func (n *interruptedNode) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
-	if put, is := call.Command.(fsm.ItemPut); is && strings.Contains(put.Name, "//state/") && n.between != nil {
+	if put, ok := call.Command.(fsm.ItemPut); ok && strings.Contains(put.Name, "//state/") && n.between != nil {
 		between := n.between
 		n.between = nil
 		between()

@@ -31,7 +31,7 @@ func (t *dialect) acquire(c echo.Context) error {
 		return errNoSuchSemaphore
 	}
 	command := fsm.Acquire{Session: id, Name: name, Count: count, TTLMS: fsm.KeepTTL}
-	if ttlMS, given := q.duration("expires_in"); given {
+	if ttlMS, present := q.duration("expires_in"); present {
 		command.TTLMS = t.options.linger(ttlMS)
 	}
 	blockMS, _ := q.duration("block_for")
@@ -51,7 +51,7 @@ func (t *dialect) acquireFor(c echo.Context, command fsm.Acquire, block time.Dur
 		}
 		return err
 	}
-	t.SetIndex(c, reply.Index)
+	t.Replies.SetIndex(c, reply.Index)
 	held := reply.Code == fsm.OK && !reply.Waiting
 	switch reply.Code {
 	case fsm.OK:
@@ -90,7 +90,7 @@ func (t *dialect) awaitPeer(ctx context.Context, lock fsm.Acquire, index uint64,
 			select {
 			case <-lockMoved:
 			case <-otherMoved:
-			case <-t.Closing():
+			case <-t.Waits.Closing():
 			case <-ctx.Done():
 			}
 		}
@@ -103,7 +103,7 @@ func (t *dialect) awaitPeer(ctx context.Context, lock fsm.Acquire, index uint64,
 			return false, revokedRefusal("lock", p.reason)
 		case p.decided():
 			return p.holds, nil
-		case ctx.Err() != nil || t.Closed():
+		case ctx.Err() != nil || t.Waits.Closed():
 			return false, t.unlessGone(ctx)
 		}
 		other = p.waitsFor

@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/strictjson"
 )
 
-// bodyBytes bounds every body but that of a restore: a number, or one
+// bodyBytes bounds every body but the body of a restore: a number, or one
 // duration. A restore may have as much as a body of the native API.
 const bodyBytes = 4 << 10
 
@@ -32,7 +32,7 @@ func (t *dialect) readJSON(c echo.Context, limit int64, read func(v strictjson.V
 	var data []byte
 	if body := c.Request().Body; body != nil && body != http.NoBody {
 		var err error
-		if data, err = t.Receive(c, limit); err != nil {
+		if data, err = t.Bodies.Receive(c, limit); err != nil {
 			return err
 		}
 	}
@@ -104,7 +104,7 @@ func readFields(v strictjson.Value, fields ...bodyField) error {
 		return errors.New("it is not an object")
 	}
 	seen := map[string]bool{}
-	for name, of := range v.Members() {
+	for name, value := range v.Members() {
 		for _, f := range fields {
 			if f.name != string(name) {
 				continue
@@ -113,7 +113,7 @@ func readFields(v strictjson.Value, fields ...bodyField) error {
 				return fmt.Errorf("duplicate field `%s`", f.name)
 			}
 			seen[f.name] = true
-			if err := f.read(of); err != nil {
+			if err := f.read(value); err != nil {
 				return fmt.Errorf("%s: %w", f.name, err)
 			}
 		}
@@ -156,9 +156,9 @@ func readCounts(v strictjson.Value) ([]fsm.Want, error) {
 	}
 	var wants []fsm.Want
 	at := map[string]int{}
-	for raw, of := range v.Members() {
+	for raw, value := range v.Members() {
 		name := string(raw)
-		count, err := readInteger(of)
+		count, err := readInteger(value)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -205,12 +205,12 @@ func badQuery(detail string) error {
 }
 
 // duration returns a parameter that isDuration has checked, in milliseconds.
-func (q query) duration(name string) (ms int64, given bool) {
-	value, given := q[name]
-	if given {
+func (q query) duration(name string) (ms int64, present bool) {
+	value, present := q[name]
+	if present {
 		ms, _ = parseSpan(value)
 	}
-	return ms, given
+	return ms, present
 }
 
 func isDuration(value string) (wrong string) {

@@ -13,7 +13,7 @@ type refusal struct {
 	status      int
 	contentType string // "" for throttle's own domain errors, which have none
 	text        string
-	retryAfter  string // seconds, "" none
+	retryAfter  string // seconds; "": no Retry-After
 }
 
 // Error is the text.
@@ -114,9 +114,9 @@ func heldRefusal(r *fsm.Result) *refusal {
 
 // hierarchyRefusal names two levels; a semaphore without one counts as 0, throttle's
 // default.
-func hierarchyRefusal(held, asked *int32) *refusal {
+func hierarchyRefusal(held, requested *int32) *refusal {
 	return domain(http.StatusConflict, fmt.Sprintf("Lock hierachy violation. This may deadlock. The current lock level is %d the\n"+
-		"        requested lock level was %d.", levelOrZero(held), levelOrZero(asked)))
+		"        requested lock level was %d.", levelOrZero(held), levelOrZero(requested)))
 }
 
 func levelOrZero(level *int32) int32 {
@@ -127,8 +127,8 @@ func levelOrZero(level *int32) int32 {
 }
 
 // revokedRefusal says that an operator has ended a lock or a peer, and why.
-func revokedRefusal(what, reason string) *refusal {
-	text := "An operator revoked this " + what
+func revokedRefusal(revoked, reason string) *refusal {
+	text := "An operator revoked this " + revoked
 	if reason != "" {
 		text += ": " + reason
 	}

@@ -17,7 +17,7 @@ type slowRelease struct {
 }
 
 func (n *slowRelease) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
-	if _, is := call.Command.(fsm.Release); is && n.meanwhile != nil {
+	if _, ok := call.Command.(fsm.Release); ok && n.meanwhile != nil {
 		meanwhile := n.meanwhile
 		n.meanwhile = nil
 		meanwhile()

@@ -18,7 +18,7 @@ func (t *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error
 	if err != nil {
 		return nil, err
 	}
-	t.SetIndex(c, reply.Index)
+	t.Replies.SetIndex(c, reply.Index)
 	if len(reply.Each) == 1 { // a renewal: its own result
 		reply.Result = reply.Each[0]
 	}
@@ -64,7 +64,7 @@ func (t *dialect) heartbeat(c echo.Context) error {
 	return t.ok(c)
 }
 
-// deletePeer ends a session; one that is not there is fine.
+// deletePeer ends a session. A session that does not exist is no error.
 func (t *dialect) deletePeer(c echo.Context) error {
 	id, err := t.peerID(c, "")
 	if err != nil {
@@ -91,14 +91,14 @@ func (t *dialect) release(c echo.Context) error {
 	if !fsm.ValidName(name) {
 		return errNoSuchSemaphore
 	}
-	if err := t.MayName(c, name); err != nil {
+	if err := t.Rights.MayName(c, name); err != nil {
 		return err
 	}
 	if err := t.readNow(c); err != nil {
 		return err
 	}
 	var token uint64
-	t.View(c, func(m *fsm.Machine) { token = tokenMeant(m, id, name) })
+	t.Reads.View(c, func(m *fsm.Machine) { token = tokenMeant(m, id, name) })
 	if _, err := t.do(c, fsm.Release{Session: id, Name: name, Token: token}); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (t *dialect) restore(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	t.SetIndex(c, reply.Index)
+	t.Replies.SetIndex(c, reply.Index)
 	switch reply.Code {
 	case fsm.OK:
 		return t.ok(c)
@@ -162,11 +162,11 @@ func (t *dialect) remainder(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	name, given := q["semaphore"]
-	if !given {
+	name, present := q["semaphore"]
+	if !present {
 		return badQuery("missing field `semaphore`")
 	}
-	if err := t.MayName(c, name); err != nil {
+	if err := t.Rights.MayName(c, name); err != nil {
 		return err
 	}
 	if err := t.readNow(c); err != nil {
@@ -174,7 +174,7 @@ func (t *dialect) remainder(c echo.Context) error {
 	}
 	var found fsm.SemaphoreView
 	var known bool
-	t.View(c, func(m *fsm.Machine) { found, known = m.Semaphore(name) })
+	t.Reads.View(c, func(m *fsm.Machine) { found, known = m.Semaphore(name) })
 	if !known {
 		return errNoSuchSemaphore
 	}
@@ -192,8 +192,8 @@ func (t *dialect) isAcquired(c echo.Context) error {
 	}
 	var session fsm.SessionView
 	var known bool
-	t.View(c, func(m *fsm.Machine) { session, known = m.Session(id) })
-	if !known || !t.Caller(c).SeesSession(session.Owner) {
+	t.Reads.View(c, func(m *fsm.Machine) { session, known = m.Session(id) })
+	if !known || !t.Rights.Caller(c).SeesSession(session.Owner) {
 		return errUnknownPeer
 	}
 	acquired := len(session.Waiting) == 0
@@ -220,12 +220,12 @@ func (t *dialect) listPeers(c echo.Context) error {
 	listed := false
 	for after, more, begun := uint64(0), true, false; more; {
 		var ids []uint64
-		t.View(c, func(m *fsm.Machine) {
+		t.Reads.View(c, func(m *fsm.Machine) {
 			ids = m.SessionIDs(after, peersAtOnce)
 			if more = len(ids) == peersAtOnce; len(ids) > 0 {
 				after = ids[len(ids)-1]
 			}
-			ids = slices.DeleteFunc(ids, func(id uint64) bool { return !t.FindsSession(c, m, id) })
+			ids = slices.DeleteFunc(ids, func(id uint64) bool { return !t.Rights.FindsSession(c, m, id) })
 		})
 		for _, id := range ids {
 			if listed {
@@ -247,7 +247,7 @@ func (t *dialect) listPeers(c echo.Context) error {
 		if err := c.Request().Context().Err(); err != nil && !begun {
 			return err
 		} else if err != nil { // its token has ended meanwhile
-			t.CutOff(c.Response())
+			exchange.CutOff(c.Response())
 			return nil
 		}
 		if !t.sendPart(c, begun, part) {
@@ -266,7 +266,7 @@ func (t *dialect) sendPart(c echo.Context, begun bool, part []byte) bool {
 		response.Header().Set("Content-Type", plainJSON)
 		response.WriteHeader(http.StatusOK)
 	}
-	t.TimeWrites(response)
+	t.Replies.LimitWrites(response)
 	_, err := response.Write(part)
 	return err == nil
 }

@@ -77,7 +77,7 @@ func New(x *exchange.Exchange, options Config) (exchange.Dialect, error) {
 func (t *dialect) render(c echo.Context, err error) error {
 	var plain *refusal
 	if !errors.As(err, &plain) {
-		plain = refusalOf(t.Problem(c, err))
+		plain = refusalOf(t.Replies.LoggedProblem(c, err))
 	}
 	if plain.retryAfter != "" {
 		c.Response().Header().Set("Retry-After", plain.retryAfter)

@@ -44,8 +44,8 @@ func onTheWire(t *testing.T, address string, requests ...string) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kinds, given := response.Header["Content-Type"]
-		replies = append(replies, fmt.Sprintf("%d %v %q %d %q %v", response.StatusCode, given, kinds, response.ContentLength, body, response.Close))
+		kinds, present := response.Header["Content-Type"]
+		replies = append(replies, fmt.Sprintf("%d %v %q %d %q %v", response.StatusCode, present, kinds, response.ContentLength, body, response.Close))
 	}
 	return replies
 }

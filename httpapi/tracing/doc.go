@@ -18,7 +18,7 @@
 // package has OTLP's messages from a library; the rest of an SDK is here, in little code.
 //
 // The package keeps no secret in a span: neither tokens of identities, nor metadata, nor
-// values. It decides nothing about requests. Package cmd/signalbox wires it; it imports
+// values. It makes no decision about requests. Package cmd/signalbox wires it; it imports
 // cluster, cluster/replica, fsm, httpapi/access and httpapi/exchange. All of it is safe for
 // concurrent use.
 //

@@ -52,11 +52,11 @@ func malformed(name, form string) error { return fmt.Errorf("%s: it is not %s", 
 
 // milliseconds reads a variable of a time.
 func milliseconds(variable func(string) string, name string, otherwise time.Duration) (time.Duration, error) {
-	given := variable(name)
-	if given == "" {
+	text := variable(name)
+	if text == "" {
 		return otherwise, nil
 	}
-	ms, err := strconv.ParseUint(given, 10, 31)
+	ms, err := strconv.ParseUint(text, 10, 31)
 	if err != nil || ms == 0 {
 		return 0, malformed(name, "a number of milliseconds")
 	}
@@ -84,11 +84,11 @@ func pairsOf(variable func(string) string, name string) (map[string]string, erro
 // resourceOf returns the origin of all spans. The variables win.
 func resourceOf(cfg Config, variable func(string) string) (*tracepb.ResourceSpans, error) {
 	values := map[string]string{"service.name": "signalbox", "service.version": cfg.Version, "service.instance.id": cfg.Node}
-	given, err := pairsOf(variable, "OTEL_RESOURCE_ATTRIBUTES")
+	attributes, err := pairsOf(variable, "OTEL_RESOURCE_ATTRIBUTES")
 	if err != nil {
 		return nil, err
 	}
-	for key, value := range given {
+	for key, value := range attributes {
 		values[key] = value
 	}
 	if name := variable("OTEL_SERVICE_NAME"); name != "" {
@@ -99,10 +99,10 @@ func resourceOf(cfg Config, variable func(string) string) (*tracepb.ResourceSpan
 
 // newResource returns what all spans of a node have in commonpb.
 func newResource(values map[string]string, version string) *tracepb.ResourceSpans {
-	of := &resourcepb.Resource{}
+	resource := &resourcepb.Resource{}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		of.Attributes = append(of.Attributes, text(key, values[key]))
+		resource.Attributes = append(resource.Attributes, text(key, values[key]))
 	}
-	return &tracepb.ResourceSpans{Resource: of, ScopeSpans: []*tracepb.ScopeSpans{{
+	return &tracepb.ResourceSpans{Resource: resource, ScopeSpans: []*tracepb.ScopeSpans{{
 		Scope: &commonpb.InstrumentationScope{Name: "github.com/signalbox/signalbox", Version: version}}}}
 }

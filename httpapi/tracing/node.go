@@ -48,7 +48,7 @@ func (n *traced) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, err
 	return n.Node.Do(ctx, call)
 }
 
-// do is Do for a sampled request; a function of its own, so that call escapes to the heap for
+// do is Do for a sampled request; a separate function, so that call escapes to the heap for
 // sampled requests alone.
 func (n *traced) do(ctx context.Context, parent *span, call cluster.Call) (*cluster.Reply, error) {
 	forward := n.forward(parent, attributesOf(call)...)
@@ -72,7 +72,7 @@ func (n *traced) do(ctx context.Context, parent *span, call cluster.Call) (*clus
 }
 
 // contextFor returns the context that a command carries: none for a renewal, which shares its command
-// with those of other callers.
+// with the renewals of other callers.
 func contextFor(command fsm.Command, s *span) string {
 	if _, renewal := command.(fsm.Renew); renewal {
 		return ""
@@ -99,7 +99,7 @@ func (n *traced) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Re
 	return replies, errs
 }
 
-// Read implements exchange.State. A look at this node's own state waits for nothing, and has no span.
+// Read implements exchange.State. A look at this node's own state does not wait, and has no span.
 func (n *traced) Read(ctx context.Context, c cluster.Consistency) (cluster.Reading, error) {
 	parent := spanOf(ctx)
 	if parent == nil || c.Stale && c.MinIndex == 0 {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// mostWaiting is how many spans may wait for the collector, about 2 MB, beside those of
+	// mostWaiting is how many spans may wait for the collector, about 2 MB, beside the spans of
 	// the batch that is being sent.
 	mostWaiting = 2048
 	// batchSpans is how many spans a batch has at most.

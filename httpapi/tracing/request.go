@@ -26,8 +26,8 @@ func (t *Tracing) Request(next echo.HandlerFunc) echo.HandlerFunc {
 
 // parentOf returns the parent of a request's span, and whether the request is sampled.
 func (t *Tracing) parentOf(r *http.Request) (parent spanContext, sampled bool) {
-	if given := r.Header.Values(header); len(given) == 1 {
-		if parent, valid := parse(given[0]); valid {
+	if values := r.Header.Values(header); len(values) == 1 {
+		if parent, valid := parse(values[0]); valid {
 			return parent, t.samples(parent.trace, &parent)
 		}
 	}

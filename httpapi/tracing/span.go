@@ -81,8 +81,8 @@ func (s *span) set(more ...*commonpb.KeyValue) {
 }
 
 // link links the span to the one of a trace context, if there is a context.
-func (s *span) link(of string) {
-	if to, valid := parse(of); valid {
+func (s *span) link(trace string) {
+	if to, valid := parse(trace); valid {
 		s.Links = append(s.Links, &tracepb.Span_Link{TraceId: to.trace[:], SpanId: to.span[:]})
 	}
 }

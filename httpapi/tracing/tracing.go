@@ -21,7 +21,7 @@ type Config struct {
 }
 
 // Tracing makes the spans of one node. Over, Collectors and Close may be called on a nil
-// Tracing, which makes none.
+// Tracing, which makes no spans.
 type Tracing struct {
 	node    string
 	samples sampler

@@ -200,7 +200,7 @@ func (b *tab) await(expression string) {
 		const late = performance.now() + %d, check = () => { const is = Boolean(%s); is || performance.now() > late ? done(is) : setTimeout(check, 4); };
 		check();
 	})`, patience.Milliseconds(), expression)
-	if is, err := chromedp.Run(ctx, chromedp.Evaluate[bool](promise, chromedp.EvalAwaitPromise)); err != nil || !is {
+	if ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool](promise, chromedp.EvalAwaitPromise)); err != nil || !ok {
 		b.Fatalf("%s: %v\n%s", expression, err, b.text())
 	}
 }

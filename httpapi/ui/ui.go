@@ -23,7 +23,7 @@ var contentTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// guards are the headers of each file. Scripts, styles and calls are those of this node
+// guards are the headers of each file. Scripts, styles and calls come from this node
 // alone; no script may make markup of a text, and no other page may frame this one.
 var guards = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
@@ -87,9 +87,9 @@ func (u *UI) FromRoot(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 func (u *UI) redirect(c echo.Context) error {
-	u.x.SetSeenIndex(c)
+	u.x.Replies.SetHighestIndex(c)
 	c.Response().Header().Set("Location", page)
-	return u.x.Send(c, http.StatusFound, "text/plain; charset=utf-8", []byte("The console is at "+page))
+	return u.x.Replies.Send(c, http.StatusFound, "text/plain; charset=utf-8", []byte("The console is at "+page))
 }
 
 func (u *UI) send(c echo.Context, name string) error {
@@ -97,9 +97,9 @@ func (u *UI) send(c echo.Context, name string) error {
 	if !found {
 		return exchange.ErrUnknownRoute
 	}
-	u.x.SetSeenIndex(c)
+	u.x.Replies.SetHighestIndex(c)
 	for header, value := range guards {
 		c.Response().Header().Set(header, value)
 	}
-	return u.x.Send(c, http.StatusOK, contentTypes[path.Ext(name)], file)
+	return u.x.Replies.Send(c, http.StatusOK, contentTypes[path.Ext(name)], file)
 }

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
@@ -58,7 +59,7 @@ func (api *API) Collectors() []prometheus.Collector {
 // Routes returns the routes. A path segment that is a name is :name, a session :id or
 // :session, a member :member.
 func (api *API) Routes() []exchange.Route {
-	own := []exchange.Route{
+	routes := []exchange.Route{
 		exchange.On("PUT", "/v1/semaphores/:name", api.perform(&opPut)),
 		exchange.On("PATCH", "/v1/semaphores/:name", api.perform(&opPatch)),
 		exchange.On("POST", "/v1/semaphores", api.perform(&opCreate)),
@@ -88,11 +89,11 @@ func (api *API) Routes() []exchange.Route {
 		exchange.On("POST", "/v1/batch", api.batch),
 		exchange.On("GET", "/v1/openapi.json", api.getOpenAPI),
 	}
-	own = slices.Concat(own, api.reads.Routes(), api.events.Routes(), api.members.Routes(), api.backups.Routes())
-	for i, r := range own {
-		own[i] = exchange.On(r.Method, r.Path, refuseConditions(r.Handler))
+	routes = slices.Concat(routes, api.reads.Routes(), api.events.Routes(), api.members.Routes(), api.backups.Routes())
+	for i, r := range routes {
+		routes[i] = exchange.On(r.Method, r.Path, refuseConditions(r.Handler))
 	}
-	return own
+	return routes
 }
 
 // openAPI describes the routes, as OpenAPI 3.1. A test generates it from the tables of this
@@ -106,6 +107,28 @@ func (api *API) getOpenAPI(c echo.Context) error {
 	if _, err := exchange.ParseQuery(c); err != nil {
 		return err
 	}
-	api.x.SetSeenIndex(c)
-	return api.x.Send(c, http.StatusOK, "application/json", openAPI)
+	api.x.Replies.SetHighestIndex(c)
+	return api.x.Replies.Send(c, http.StatusOK, "application/json", openAPI)
+}
+
+const noneMatchForm = "Only If-None-Match: * with PUT /v1/semaphores/{name} has a meaning here."
+
+// refuseConditions refuses headers that a route can't heed, rather than ignore them: a
+// condition, or a key where repeats are not recognised. A read with a key passes, since
+// it may always be repeated.
+func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r, path := c.Request(), c.Path()
+		changes := r.Method != http.MethodGet && r.Method != http.MethodHead
+		if _, present := r.Header["If-Match"]; present && (!changes || path != "/v1/semaphores/:name") {
+			return exchange.Invalid("If-Match", "If-Match has a meaning with PUT, PATCH and DELETE /v1/semaphores/{name} alone. Other routes take ?epoch=.")
+		}
+		if _, present := r.Header["If-None-Match"]; present && (r.Method != http.MethodPut || path != "/v1/semaphores/:name") {
+			return exchange.Invalid("If-None-Match", noneMatchForm)
+		}
+		if _, present := r.Header["Idempotency-Key"]; present && changes && (strings.HasPrefix(path, "/v1/cluster") || path == "/v1/snapshot") {
+			return exchange.Invalid("Idempotency-Key", "Changes of the cluster take no key: look at GET /v1/cluster before you repeat one.")
+		}
+		return next(c)
+	}
 }

@@ -42,7 +42,7 @@ func (api *API) batch(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := api.x.ReplyRoom(); err != nil { // the reply to a change is never refused
+	if err := api.x.ReplyMemory.CheckRoom(); err != nil { // the reply to a change is never refused
 		return err
 	}
 	var replies []cluster.Reply
@@ -56,7 +56,7 @@ func (api *API) batch(c echo.Context) error {
 	if len(replies) != len(calls) || len(failed) != len(calls) {
 		return errors.New("the node returned another number of replies than there were calls")
 	}
-	return api.x.SendJSON(c, http.StatusOK, api.batchResults(c, requests, replies, failed))
+	return api.x.Replies.SendJSON(c, http.StatusOK, api.batchResults(c, requests, replies, failed))
 }
 
 // batchCalls returns the calls of the operations that could be read. An operation that
@@ -102,11 +102,11 @@ func (api *API) batchResults(c echo.Context, requests []batchRequest, replies []
 		case r.problem != nil:
 			resp = refusedResponse(r.problem)
 		case failed[done] != nil:
-			resp = refusedResponse(api.x.Problem(c, failed[done]))
+			resp = refusedResponse(api.x.Replies.LoggedProblem(c, failed[done]))
 			done++
 		default:
-			api.x.SetIndex(c, replies[done].Index)
-			resp = api.conclude(r.op, &r.params, &replies[done])
+			api.x.Replies.SetIndex(c, replies[done].Index)
+			resp = api.responseTo(r.op, &r.params, &replies[done])
 			done++
 		}
 		results[i] = resultBody{resp.status, resp.body, resp.replayed}
@@ -119,19 +119,19 @@ func (api *API) readBatch(c echo.Context) ([]batchRequest, error) {
 	if _, err := exchange.ParseQuery(c); err != nil {
 		return nil, err
 	}
-	if _, given := c.Request().Header["Idempotency-Key"]; given {
+	if _, present := c.Request().Header["Idempotency-Key"]; present {
 		return nil, exchange.Invalid("Idempotency-Key", `A batch has no key of its own: give each operation a "key".`)
 	}
-	body, err := api.x.ReadBody(c, api.cfg.BatchBodyBytes)
+	body, err := api.x.Bodies.ReadObject(c, api.cfg.BatchBodyBytes)
 	if err != nil {
 		return nil, err
 	}
 	var list strictjson.Value
-	for name, of := range body.Members() {
+	for name, value := range body.Members() {
 		if string(name) != "operations" {
 			return nil, exchange.Invalid(string(name), "This request does not take this member.")
 		}
-		list = of
+		list = value
 	}
 	if list == nil || !list.IsArray() {
 		return nil, exchange.Invalid("operations", "A list of operations is needed.")
@@ -164,17 +164,17 @@ func (b *batchRequest) read(v strictjson.Value) {
 
 // readInto reads one operation; its name may stand anywhere in it.
 func (b *batchRequest) readInto(v strictjson.Value) error {
-	if err := b.params.read(v, anyField); err != nil {
+	if err := b.params.readMembers(v, anyField); err != nil {
 		return err
 	}
-	if !b.params.given.has(fieldOp) {
+	if !b.params.present.has(fieldOp) {
 		return exchange.Invalid("op", "An operation is needed.")
 	}
 	if b.op = operationNamed(b.params.op); b.op == nil {
 		return exchange.Invalid("op", "No operation has this name.")
 	}
-	if extra := b.params.given &^ b.op.batchFields(); extra != 0 {
+	if extra := b.params.present &^ b.op.batchFields(); extra != 0 {
 		return exchange.Invalid(firstName(extra), "This operation does not take this member in a batch.")
 	}
-	return b.op.complete(&b.params, b.op.batchNeeds())
+	return b.op.complete(&b.params, b.op.batchRequired())
 }

@@ -171,8 +171,8 @@ func TestResumedStreamNeedsNoLeader(t *testing.T) {
 		method, target, _ := strings.Cut(line, " ")
 		r := httptest.NewRequest(method, target, nil)
 		for _, h := range headers {
-			name, of, _ := strings.Cut(h, ": ")
-			r.Header.Set(name, of)
+			name, value, _ := strings.Cut(h, ": ")
+			r.Header.Set(name, value)
 		}
 		w := httptest.NewRecorder()
 		a.Handler.ServeHTTP(w, r)

@@ -5,16 +5,16 @@
 // route and /v1/batch share the row, so that both read and reply alike. The routes of
 // reads, of events, of members and of backups are in packages below.
 //
-// The package decides nothing about semaphores, and knows no dialect. Package httpapi
+// The package makes no decision about semaphores, and knows no dialect. Package httpapi
 // serves its routes. It imports exchange, strictjson, reads, events, members, snapshot, cluster and
 // fsm.
 // All of it is safe for concurrent use.
 //
 // Files:
 //   - api.go: API, its configuration and its routes
-//   - operation.go: an operation and its course, from its parameters to its reply; the
-//     table of operations, and the JSON of their replies
-//   - ops.go: the operations, one variable each
+//   - operation.go: the table of operations, and how one is performed: from its
+//     parameters to its reply
+//   - ops.go: the operations, one variable each, and the JSON of their replies
 //   - items.go: the operations on items, with their parameters and replies
 //   - params.go: the parameters of operations: paths, headers, queries, members of a body
 //   - batch.go: many operations in one request

@@ -310,8 +310,8 @@ func (c hostile) request() *http.Request {
 	r := httptest.NewRequest(method, target, strings.NewReader(c.body))
 	r.URL.RawQuery = rawQuery
 	for _, h := range c.headers {
-		name, of, _ := strings.Cut(h, ": ")
-		r.Header[http.CanonicalHeaderKey(name)] = append(r.Header[http.CanonicalHeaderKey(name)], of)
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header[http.CanonicalHeaderKey(name)] = append(r.Header[http.CanonicalHeaderKey(name)], value)
 	}
 	return r
 }

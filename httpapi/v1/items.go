@@ -23,31 +23,31 @@ const (
 // opItem is the route that puts, acquires or releases an item; a batch has the three
 // operations.
 var opItem = operation{
-	names: fieldItem,
+	path:  fieldItem,
 	body:  fieldBytes | fieldFlags | fieldIfVersion | fieldSession | fieldRelease,
 	large: true,
 }
 
 // itemOperation returns the operation that a request to the route of opItem asks for.
 func itemOperation(p *params) (*operation, error) {
-	owned := p.given.has(fieldSession)
+	hasSession := p.present.has(fieldSession)
 	switch {
-	case p.release && !owned:
+	case p.release && !hasSession:
 		return nil, exchange.Invalid("session", "A release names the session that holds the item.")
-	case owned && p.given.has(fieldIfVersion):
+	case hasSession && p.present.has(fieldIfVersion):
 		return nil, exchange.Invalid("if_version", "Give if_version or session, not both: with a session, the change depends on whether the session holds the item.")
 	case p.release:
 		return &opItemRelease, nil
-	case owned:
+	case hasSession:
 		return &opItemAcquire, nil
 	}
 	return &opItemPut, nil
 }
 
 var opItemPut = operation{
-	name:  "item-put",
-	names: fieldItem,
-	body:  fieldBytes | fieldFlags | fieldIfVersion,
+	name: "item-put",
+	path: fieldItem,
+	body: fieldBytes | fieldFlags | fieldIfVersion,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ItemPut{Name: p.item, Value: p.bytes, Flags: p.flags, Version: ifVersion(p)}
 	},
@@ -55,10 +55,10 @@ var opItemPut = operation{
 }
 
 var opItemAcquire = operation{
-	name:  "item-acquire",
-	names: fieldItem | fieldSession,
-	body:  fieldBytes | fieldFlags,
-	lives: true,
+	name:    "item-acquire",
+	path:    fieldItem | fieldSession,
+	body:    fieldBytes | fieldFlags,
+	expires: true,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ItemAcquire{Name: p.item, Value: p.bytes, Flags: p.flags, Session: p.session}
 	},
@@ -71,9 +71,9 @@ var opItemAcquire = operation{
 }
 
 var opItemRelease = operation{
-	name:  "item-release",
-	names: fieldItem | fieldSession,
-	body:  fieldBytes | fieldFlags,
+	name: "item-release",
+	path: fieldItem | fieldSession,
+	body: fieldBytes | fieldFlags,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ItemRelease{Name: p.item, Value: p.bytes, Flags: p.flags, Session: p.session}
 	},
@@ -82,7 +82,7 @@ var opItemRelease = operation{
 
 var opItemDelete = operation{
 	name:  "item-delete",
-	names: fieldItem,
+	path:  fieldItem,
 	query: fieldIfVersion,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ItemDelete{Name: p.item, Version: ifVersion(p)}
@@ -91,7 +91,7 @@ var opItemDelete = operation{
 }
 
 func ifVersion(p *params) fsm.Change[uint64] {
-	return fsm.Change[uint64]{Given: p.given.has(fieldIfVersion), Value: uint64(p.ifVersion)}
+	return fsm.Change[uint64]{Given: p.present.has(fieldIfVersion), Value: uint64(p.ifVersion)}
 }
 
 // itemChange is the part of changedItemBody that every change has.
@@ -102,7 +102,7 @@ type itemChange struct {
 	Created bool   `json:"created"` // by this request
 }
 
-// changedItemBody is the reply to a change of an item. The session is that of an acquire.
+// changedItemBody is the reply to a change of an item. It has a session after an acquire.
 type changedItemBody struct {
 	itemChange
 	Session     string `json:"session,omitempty"`
@@ -132,11 +132,11 @@ func checkNumber(p *params) error {
 // checkBytes checks the value of an item, which is given in one of two members.
 func checkBytes(p *params) error {
 	switch {
-	case p.given&fieldBytes == 0:
+	case p.present&fieldBytes == 0:
 		return exchange.Invalid("value", "An item needs a value, as a text, or value_base64.")
-	case p.given.has(fieldBytes):
+	case p.present.has(fieldBytes):
 		return exchange.Invalid("value_base64", "Give value or value_base64, not both.")
-	case p.given.has(fieldValue) && !p.textual:
+	case p.present.has(fieldValue) && !p.textual:
 		return exchange.Invalid("value", "The value of an item is a text. Other bytes go into value_base64.")
 	case len(p.bytes) > fsm.MaxValueBytes:
 		return exchange.Invalid("value", "The value of an item has up to 524,288 bytes.")
@@ -146,8 +146,8 @@ func checkBytes(p *params) error {
 
 // checkTerms checks that a session is opened with metadata, or on terms for its items.
 func checkTerms(p *params) error {
-	if p.given&fieldTerms != 0 && p.given&(fieldMetadata|fieldOnEnd) != 0 {
-		return exchange.Invalid(firstName(p.given&fieldTerms), "A session with about, on_end_items or item_delay takes neither metadata nor on_end.")
+	if p.present&fieldTerms != 0 && p.present&(fieldMetadata|fieldOnEnd) != 0 {
+		return exchange.Invalid(firstName(p.present&fieldTerms), "A session with about, on_end_items or item_delay takes neither metadata nor on_end.")
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func readItem(p *params, name string, v strictjson.Value) (err error) {
 	return err
 }
 
-// readValue reads the value of a semaphore, a number, or that of an item, a text. In a batch
+// readValue reads the value of a semaphore, a number, or the value of an item, a text. In a batch
 // the operation is not known yet: see checkNumber and checkBytes.
 func readValue(p *params, name string, v strictjson.Value) error {
 	if p.bytes, p.textual = v.Text(); p.textual {

@@ -114,7 +114,7 @@ func (l *linter) replies(of map[string]any, name string) {
 		}
 	}
 	if request, has := of["requestBody"].(map[string]any); has {
-		if body, is := jsonOf(request); is && body["example"] == nil && request["required"] == true {
+		if body, ok := jsonOf(request); ok && body["example"] == nil && request["required"] == true {
 			l.add("%s: the request has no example", name)
 		}
 	}
@@ -122,19 +122,19 @@ func (l *linter) replies(of map[string]any, name string) {
 
 func jsonOf(of map[string]any) (map[string]any, bool) {
 	content, _ := of["content"].(map[string]any)
-	body, is := content["application/json"].(map[string]any)
-	return body, is
+	body, ok := content["application/json"].(map[string]any)
+	return body, ok
 }
 
 // walk compares every example with its schema, and follows every reference.
 func (l *linter) walk(at any, pointer string) {
-	if list, is := at.([]any); is {
+	if list, ok := at.([]any); ok {
 		for i, of := range list {
 			l.walk(of, fmt.Sprintf("%s/%d", pointer, i))
 		}
 	}
 	names, object := members(at)
-	if ref, is := object["$ref"].(string); is {
+	if ref, ok := object["$ref"].(string); ok {
 		l.used[ref] = true
 	}
 	if object["schema"] != nil {

@@ -287,7 +287,7 @@ func (s schemas) members(t reflect.Type, properties object, required *[]string) 
 			continue
 		}
 		*required = append(*required, called)
-		if of, is := properties[called].(object); is && f.Type.Kind() == reflect.Pointer {
+		if of, ok := properties[called].(object); ok && f.Type.Kind() == reflect.Pointer {
 			nullable := maps.Clone(of)
 			nullable["type"] = []string{of["type"].(string), "null"}
 			properties[called] = nullable
@@ -306,7 +306,7 @@ func describe(t *testing.T, routes []exchange.Route) []byte {
 	}
 	for _, op := range operations {
 		called := "Operation-" + op.name
-		body := bodyOf(op.batchFields(), op.batchNeeds()|fieldOp, op.lives)
+		body := bodyOf(op.batchFields(), op.batchRequired()|fieldOp, op.expires)
 		body["properties"].(object)["op"] = object{"const": op.name}
 		components[called] = body
 		variants = append(variants, object{"$ref": "#/components/schemas/" + called})
@@ -342,14 +342,14 @@ func describe(t *testing.T, routes []exchange.Route) []byte {
 	return out.Bytes()
 }
 
-// bodyOf is the schema of a body with these fields, whose ttl is that of what lives on.
-func bodyOf(all, needed fields, lives bool) object {
+// bodyOf is the schema of a body with these fields, whose ttl is at least 1 ms if the session or leases expire.
+func bodyOf(all, needed fields, expires bool) object {
 	properties, required := object{}, []string{}
 	for _, member := range slices.Sorted(maps.Keys(bodyMembers)) {
 		if field := bodyMembers[member].field; all.has(field) {
 			properties[member] = memberTypes[member]
 			switch {
-			case lives && member == "ttl":
+			case expires && member == "ttl":
 				properties[member] = durationFrom(1)
 			case all.has(fieldBase64) && member == "value":
 				properties[member] = text
@@ -501,7 +501,7 @@ func (d described) bodySchema(shown json.RawMessage) object {
 	case d.body == "*":
 		return object{"required": true, "content": object{"application/octet-stream": object{}}}
 	case d.op != nil && d.op.body != 0:
-		schema = bodyOf(d.op.body, d.op.needed|d.op.body&fieldName, d.op.lives)
+		schema = bodyOf(d.op.body, d.op.required|d.op.body&fieldName, d.op.expires)
 	case d.op != nil || d.body == "":
 		return nil
 	default:

@@ -34,7 +34,7 @@ func TestDocsHaveEveryOperation(t *testing.T) {
 				needed |= m.field
 			}
 		}
-		if taken|fieldOp|fieldKey != op.batchFields() || needed != op.batchNeeds() {
+		if taken|fieldOp|fieldKey != op.batchFields() || needed != op.batchRequired() {
 			t.Errorf("%s: the row says %s", op.name, rows[op.name])
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 var opPut = operation{
 	name:  "put",
-	names: fieldSemaphore,
+	path:  fieldSemaphore,
 	body:  fieldPermits | fieldLevel | fieldMetadata,
 	query: fieldEpoch | fieldOnlyNew | fieldMatch,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
@@ -24,7 +24,7 @@ var opPut = operation{
 
 var opPatch = operation{
 	name:  "patch",
-	names: fieldSemaphore,
+	path:  fieldSemaphore,
 	body:  fieldPermits | fieldLevel | fieldMetadata,
 	query: fieldEpoch | fieldMatch,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
@@ -38,9 +38,9 @@ var opPatch = operation{
 func settingsOf(p *params) fsm.PutSemaphore {
 	return fsm.PutSemaphore{
 		Name:     p.semaphore,
-		Permits:  fsm.Change[int64]{Given: p.given.has(fieldPermits), Value: p.permits},
-		Level:    fsm.Change[*int32]{Given: p.given.has(fieldLevel), Value: p.level},
-		Metadata: fsm.Change[[]fsm.Pair]{Given: p.given.has(fieldMetadata), Value: p.metadata},
+		Permits:  fsm.Change[int64]{Given: p.present.has(fieldPermits), Value: p.permits},
+		Level:    fsm.Change[*int32]{Given: p.present.has(fieldLevel), Value: p.level},
+		Metadata: fsm.Change[[]fsm.Pair]{Given: p.present.has(fieldMetadata), Value: p.metadata},
 		Epoch:    p.epoch,
 		Version:  versionOf(p),
 	}
@@ -49,7 +49,7 @@ func settingsOf(p *params) fsm.PutSemaphore {
 // versionOf returns the version of the settings that If-Match requires; its epoch is that
 // of p.
 func versionOf(p *params) fsm.Change[uint64] {
-	return fsm.Change[uint64]{Given: p.given.has(fieldMatch), Value: p.match.Version}
+	return fsm.Change[uint64]{Given: p.present.has(fieldMatch), Value: p.match.Version}
 }
 
 func settingsResponse(_ *params, r *cluster.Reply) response {
@@ -62,10 +62,10 @@ func settingsResponse(_ *params, r *cluster.Reply) response {
 }
 
 var opCreate = operation{
-	name:   "create",
-	names:  fieldSemaphore,
-	body:   fieldName | fieldPermits | fieldLevel | fieldMetadata,
-	needed: fieldPermits,
+	name:     "create",
+	path:     fieldSemaphore,
+	body:     fieldName | fieldPermits | fieldLevel | fieldMetadata,
+	required: fieldPermits,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.CreateSemaphore{Name: p.semaphore, Permits: p.permits, Level: p.level, Metadata: p.metadata}
 	},
@@ -78,7 +78,7 @@ var opCreate = operation{
 
 var opDelete = operation{
 	name:  "delete",
-	names: fieldSemaphore,
+	path:  fieldSemaphore,
 	query: fieldEpoch | fieldMatch,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.DeleteSemaphore{Name: p.semaphore, Epoch: p.epoch, Version: versionOf(p)}
@@ -87,11 +87,11 @@ var opDelete = operation{
 }
 
 var opSet = operation{
-	name:   "set",
-	names:  fieldSemaphore,
-	body:   fieldValue,
-	needed: fieldValue,
-	query:  fieldEpoch,
+	name:     "set",
+	path:     fieldSemaphore,
+	body:     fieldValue,
+	required: fieldValue,
+	query:    fieldEpoch,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.SetValue{Name: p.semaphore, Value: p.value, Epoch: p.epoch}
 	},
@@ -100,7 +100,7 @@ var opSet = operation{
 
 var opUp = operation{
 	name:     "up",
-	names:    fieldSemaphore,
+	path:     fieldSemaphore,
 	body:     fieldCount,
 	query:    fieldEpoch,
 	defaults: countOfOne,
@@ -112,7 +112,7 @@ var opUp = operation{
 
 var opDown = operation{
 	name:     "down",
-	names:    fieldSemaphore,
+	path:     fieldSemaphore,
 	body:     fieldCount | fieldWait | fieldPartial,
 	query:    fieldEpoch,
 	defaults: countOfOne,
@@ -128,7 +128,7 @@ var opDown = operation{
 
 func valueResponse(_ *params, r *cluster.Reply) response { return ok(valueBody{r.Value}) }
 
-// downResponse is the reply to a down, also to a partial one that got no permit.
+// downResponse is the reply to a down, also to a partial down that got no permit.
 func downResponse(_ *params, r *cluster.Reply) response {
 	value := r.Value
 	if r.Code == fsm.Unavailable {
@@ -139,21 +139,21 @@ func downResponse(_ *params, r *cluster.Reply) response {
 
 // The operations on leases and wait lists.
 
-// defaultTTLMS is the ttl of a one-call acquire that names none.
+// defaultTTLMS is the ttl of a one-call acquire that names no ttl.
 const defaultTTLMS = 30_000
 
 var opAcquireOnce = operation{
 	name:  "acquire-once",
-	names: fieldSemaphore,
+	path:  fieldSemaphore,
 	body:  fieldCount | fieldTTL | fieldWait | fieldMetadata,
 	query: fieldEpoch,
 	defaults: func(p *params) {
 		countOfOne(p)
-		if !p.given.has(fieldTTL) {
+		if !p.present.has(fieldTTL) {
 			p.ttlMS = defaultTTLMS
 		}
 	},
-	lives: true,
+	expires: true,
 	command: func(p *params, node exchange.Commands) fsm.Command {
 		return fsm.AcquireOnce{Name: p.semaphore, Count: p.count, TTLMS: p.ttlMS, Metadata: p.metadata,
 			Epoch: p.epoch, WaitMS: p.waitMS, Session: node.DrawSession()}
@@ -165,14 +165,14 @@ var opAcquireOnce = operation{
 
 var opAcquire = operation{
 	name:  "acquire",
-	names: fieldSession | fieldSemaphore,
+	path:  fieldSession | fieldSemaphore,
 	body:  fieldCount | fieldTTL | fieldWait,
 	query: fieldEpoch | fieldTry,
 	defaults: func(p *params) {
 		countOfOne(p)
 		keepTTL(p)
 	},
-	lives: true,
+	expires: true,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.Acquire{Session: p.session, Name: p.semaphore, Count: p.count, TTLMS: p.ttlMS, Try: p.try, Epoch: p.epoch}
 	},
@@ -180,12 +180,12 @@ var opAcquire = operation{
 }
 
 var opAcquireMany = operation{
-	name:   "acquire-many",
-	names:  fieldSession,
-	body:   fieldSemaphores | fieldMode | fieldWait,
-	needed: fieldSemaphores | fieldMode,
-	query:  fieldTry,
-	lives:  true,
+	name:     "acquire-many",
+	path:     fieldSession,
+	body:     fieldSemaphores | fieldMode | fieldWait,
+	required: fieldSemaphores | fieldMode,
+	query:    fieldTry,
+	expires:  true,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.AcquireMany{Session: p.session, Wants: p.wants, Mode: p.mode, Try: p.try}
 	},
@@ -194,7 +194,7 @@ var opAcquireMany = operation{
 
 var opRelease = operation{
 	name:  "release",
-	names: fieldSession | fieldSemaphore,
+	path:  fieldSession | fieldSemaphore,
 	query: fieldEpoch | fieldToken,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.Release{Session: p.session, Name: p.semaphore, Epoch: p.epoch, Token: p.token}
@@ -203,12 +203,12 @@ var opRelease = operation{
 }
 
 var opResize = operation{
-	name:   "resize",
-	names:  fieldSession | fieldSemaphore,
-	body:   fieldCount,
-	needed: fieldCount,
-	query:  fieldEpoch | fieldToken,
-	lives:  true,
+	name:     "resize",
+	path:     fieldSession | fieldSemaphore,
+	body:     fieldCount,
+	required: fieldCount,
+	query:    fieldEpoch | fieldToken,
+	expires:  true,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ResizeLease{Session: p.session, Name: p.semaphore, Count: p.count, Epoch: p.epoch, Token: p.token}
 	},
@@ -217,7 +217,7 @@ var opResize = operation{
 
 var opRevoke = operation{
 	name:  "revoke",
-	names: fieldSession | fieldSemaphore,
+	path:  fieldSession | fieldSemaphore,
 	query: fieldEpoch | fieldReason,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.RevokeLease{Session: p.session, Name: p.semaphore, Reason: p.reason, Epoch: p.epoch}
@@ -227,7 +227,7 @@ var opRevoke = operation{
 
 var opListAdd = operation{
 	name:     "list-add",
-	names:    fieldSession | fieldSemaphore,
+	path:     fieldSession | fieldSemaphore,
 	body:     fieldCount,
 	query:    fieldEpoch,
 	defaults: countOfOne,
@@ -242,7 +242,7 @@ var opListAdd = operation{
 
 var opListRemove = operation{
 	name:  "list-remove",
-	names: fieldSession | fieldSemaphore,
+	path:  fieldSession | fieldSemaphore,
 	query: fieldEpoch,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ListRemove{Session: p.session, Name: p.semaphore, Epoch: p.epoch}
@@ -251,9 +251,9 @@ var opListRemove = operation{
 }
 
 var opListDeliver = operation{
-	name:  "list-deliver",
-	names: fieldSession,
-	body:  fieldWait,
+	name: "list-deliver",
+	path: fieldSession,
+	body: fieldWait,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.ListDeliver{Session: p.session}
 	},
@@ -263,19 +263,19 @@ var opListDeliver = operation{
 // The operations on sessions.
 
 var opOpen = operation{
-	name:   "open",
-	body:   fieldTTL | fieldMetadata | fieldOnEnd | fieldTerms,
-	needed: fieldTTL,
-	lives:  true,
+	name:     "open",
+	body:     fieldTTL | fieldMetadata | fieldOnEnd | fieldTerms,
+	required: fieldTTL,
+	expires:  true,
 	command: func(p *params, node exchange.Commands) fsm.Command {
-		if p.given&fieldTerms != 0 {
+		if p.present&fieldTerms != 0 {
 			return fsm.OpenHolder{Session: node.DrawSession(), TTLMS: p.ttlMS, About: p.about, DeleteItems: p.deleteItems, DelayMS: p.itemDelayMS}
 		}
 		return fsm.OpenSession{Session: node.DrawSession(), TTLMS: p.ttlMS, Metadata: p.metadata, Keep: p.keep}
 	},
 	response: func(p *params, r *cluster.Reply) response {
 		body := reads.NewSessionBody(newLifeBody(r), p.metadata)
-		if p.given&fieldTerms != 0 {
+		if p.present&fieldTerms != 0 {
 			body.SetTerms(fsm.HolderView{About: p.about, DeleteItems: p.deleteItems, DelayMS: p.itemDelayMS})
 		}
 		return created(body, exchange.SessionPath(r.Session))
@@ -284,7 +284,7 @@ var opOpen = operation{
 
 var opRenew = operation{
 	name:     "renew",
-	names:    fieldSession,
+	path:     fieldSession,
 	body:     fieldTTL,
 	query:    fieldShowLeases,
 	defaults: keepTTL,
@@ -295,8 +295,8 @@ var opRenew = operation{
 }
 
 var opEnd = operation{
-	name:  "end",
-	names: fieldSession,
+	name: "end",
+	path: fieldSession,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.EndSession{Session: p.session}
 	},
@@ -305,9 +305,9 @@ var opEnd = operation{
 
 // opRevokeSession is an operator's end of a session.
 var opRevokeSession = operation{
-	name:  "revoke-session",
-	names: fieldSession,
-	body:  fieldReason,
+	name: "revoke-session",
+	path: fieldSession,
+	body: fieldReason,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.EndSession{Session: p.session, Operator: true, Reason: p.reason}
 	},
@@ -315,11 +315,11 @@ var opRevokeSession = operation{
 }
 
 var opRestore = operation{
-	name:   "restore",
-	names:  fieldSession,
-	body:   fieldTTL | fieldLeases | fieldMetadata,
-	needed: fieldTTL | fieldLeases,
-	lives:  true,
+	name:     "restore",
+	path:     fieldSession,
+	body:     fieldTTL | fieldLeases | fieldMetadata,
+	required: fieldTTL | fieldLeases,
+	expires:  true,
 	command: func(p *params, _ exchange.Commands) fsm.Command {
 		return fsm.RestoreSession{Session: p.session, TTLMS: p.ttlMS, Leases: p.wants, Metadata: p.metadata}
 	},
@@ -327,7 +327,7 @@ var opRestore = operation{
 }
 
 func countOfOne(p *params) {
-	if !p.given.has(fieldCount) {
+	if !p.present.has(fieldCount) {
 		p.count = 1
 	}
 }
@@ -335,7 +335,100 @@ func countOfOne(p *params) {
 func leaseResponse(_ *params, r *cluster.Reply) response { return ok(newLeaseBody(r, 0)) }
 
 func keepTTL(p *params) {
-	if !p.given.has(fieldTTL) {
+	if !p.present.has(fieldTTL) {
 		p.ttlMS = fsm.KeepTTL
 	}
+}
+
+// The JSON of replies to operations.
+
+type leasesBody struct {
+	Session string            `json:"session"`
+	Leases  []reads.LeaseBody `json:"leases"`
+}
+
+type openedSemaphoreBody struct {
+	reads.SemaphoreBody
+	Created bool `json:"created"`
+}
+
+type valueBody struct {
+	Value int64 `json:"value"`
+}
+
+type downBody struct {
+	Granted int64 `json:"granted"`
+	Value   int64 `json:"value"`
+}
+
+type restoredBody struct {
+	reads.LifeBody
+	Created bool              `json:"created"`
+	Leases  []reads.LeaseBody `json:"leases"`
+}
+
+// listedBody is an entry of a wait list: the reply to adding it.
+type listedBody struct {
+	Session  string `json:"session"`
+	Name     string `json:"name"`
+	Epoch    uint64 `json:"epoch"`
+	Wanted   int64  `json:"wanted"`   // permits that the entry waits for
+	Granted  int64  `json:"granted"`  // permits that it has got, not delivered yet
+	Position int64  `json:"position"` // of the waiting request, or 0
+}
+
+// deliveryBody has the completed entries of a wait list.
+type deliveryBody struct {
+	Count     int              `json:"count"`
+	Completed []completionBody `json:"completed"`
+}
+
+type completionBody struct {
+	Name    string `json:"name"`
+	Epoch   uint64 `json:"epoch"`
+	Granted int64  `json:"granted"`
+	Deleted bool   `json:"deleted"`
+	Token   uint64 `json:"token"`
+}
+
+func newLeaseBody(r *cluster.Reply, i int) reads.LeaseBody {
+	g := r.Grants[i]
+	return reads.LeaseBody{Session: exchange.FormatSession(r.Session), Semaphore: g.Semaphore, Count: g.Count, Token: g.Token,
+		ExpiresInMS: max(0, r.DeadlineMS-r.NowMS), WaitedMS: r.WaitedMS}
+}
+
+func newLeasesBody(r *cluster.Reply) leasesBody {
+	body := leasesBody{Session: exchange.FormatSession(r.Session), Leases: make([]reads.LeaseBody, len(r.Grants))}
+	for i := range r.Grants {
+		body.Leases[i] = newLeaseBody(r, i)
+	}
+	return body
+}
+
+// stillWaiting shows a request's position; a request for several semaphores has the position
+// in its first queue.
+func stillWaiting(p *params, r *cluster.Reply) reads.WaitingBody {
+	body := reads.WaitingBody{Session: exchange.FormatSession(r.Session), Position: r.Position, WaitingMS: r.WaitingMS}
+	if p.mode == 0 {
+		body.Semaphore, body.Count = r.Subject, r.Asked
+	} else {
+		body.Semaphores, body.Mode = p.wants, exchange.ModeName(p.mode)
+	}
+	return body
+}
+
+func newLifeBody(r *cluster.Reply) reads.LifeBody {
+	return reads.LifeBody{Session: exchange.FormatSession(r.Session), TTLMS: r.TTLMS, ExpiresInMS: reads.Left(r.DeadlineMS, r.NowMS), OneShot: r.OneShot}
+}
+
+func newRestoredBody(r *cluster.Reply) restoredBody {
+	return restoredBody{LifeBody: newLifeBody(r), Created: r.Created, Leases: newLeasesBody(r).Leases}
+}
+
+func newDeliveryBody(r *cluster.Reply) deliveryBody {
+	body := deliveryBody{Count: len(r.Completed), Completed: make([]completionBody, len(r.Completed))}
+	for i, c := range r.Completed {
+		body.Completed[i] = completionBody{Name: c.Semaphore, Epoch: c.Epoch, Granted: c.Granted, Deleted: c.Deleted, Token: c.Token}
+	}
+	return body
 }

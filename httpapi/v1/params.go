@@ -46,7 +46,7 @@ const (
 	fieldBase64
 	fieldFlags
 	fieldIfVersion
-	fieldRelease // of a single route, where a batch has operations of other names
+	fieldRelease // of a single route; in a batch release is an operation
 	fieldAbout
 	fieldOnEndItems
 	fieldItemDelay
@@ -55,15 +55,15 @@ const (
 func (f fields) has(all fields) bool { return f&all == all }
 
 // params are the parameters of one operation, from a path, a query and a body, or from
-// one member of a batch. Those that given lacks have their defaults.
+// one member of a batch. Parameters that are not in present have their defaults.
 type params struct {
-	given fields
-	op    string // in a batch
+	present fields
+	op      string // in a batch
 
 	semaphore string
 	session   uint64
 	permits   int64
-	level     *int32 // nil: given as null
+	level     *int32 // nil: null in the body
 	metadata  []fsm.Pair
 	count     int64
 	ttlMS     int64
@@ -163,13 +163,13 @@ func (p *params) readPath(c echo.Context, names fields) (err error) {
 		case !ok:
 			return exchange.Invalid(param, "The path's percent-encoding can't be read.")
 		case param == "name" && names.has(fieldItem):
-			p.given |= fieldItem
+			p.present |= fieldItem
 			p.item, err = exchange.ItemName(param, text)
 		case param == "name":
-			p.given |= fieldSemaphore
+			p.present |= fieldSemaphore
 			p.semaphore, err = exchange.SemaphoreName(param, text)
 		default:
-			p.given |= fieldSession
+			p.present |= fieldSession
 			p.session, err = exchange.SessionID("session", text)
 		}
 		if err != nil {
@@ -192,44 +192,69 @@ func (p *params) readQuery(c echo.Context, op *operation) error {
 		return err
 	}
 	for _, known := range queryParams {
-		if _, given := q.Text(known.name); !given {
+		if _, present := q.Text(known.name); !present {
 			continue
 		}
 		if err := known.read(p, q); err != nil {
 			return err
 		}
-		p.given |= known.field
+		p.present |= known.field
 	}
 	return nil
 }
 
-// read reads an object's members, and refuses those that are not allowed.
-func (p *params) read(v strictjson.Value, allowed fields) error {
+// readHeader reads Idempotency-Key and the conditions If-Match and If-None-Match: *. Others
+// are refused before, see refuseConditions.
+func (p *params) readHeader(header http.Header, op *operation) (err error) {
+	if p.key, err = exchange.IdempotencyKey(header); err != nil {
+		return err
+	}
+	if conditions, present := header["If-None-Match"]; present {
+		if !op.query.has(fieldOnlyNew) || len(conditions) != 1 || conditions[0] != "*" {
+			return exchange.Invalid("If-None-Match", noneMatchForm)
+		}
+		p.onlyNew = true
+	}
+	if tags, present := header["If-Match"]; present {
+		quoted := strings.Join(tags, " ") // no tag has a space, so several tags are refused
+		text, begins := strings.CutPrefix(quoted, `"`)
+		text, ends := strings.CutSuffix(text, `"`)
+		var ok bool
+		if p.match, ok = reads.ParseSettingsTag(text); !ok || !begins || !ends {
+			return exchange.Invalid("If-Match", matchForm)
+		}
+		p.present |= fieldMatch
+	}
+	return nil
+}
+
+// readMembers reads an object's members, and refuses members that are not allowed.
+func (p *params) readMembers(v strictjson.Value, allowed fields) error {
 	if !v.IsObject() {
 		return exchange.Invalid("", "The body is a JSON object.")
 	}
-	for raw, of := range v.Members() {
+	for raw, value := range v.Members() {
 		m, known := bodyMembers[string(raw)]
 		if !known || !allowed.has(m.field) {
 			return exchange.Invalid(string(raw), "This request does not take this member.")
 		}
-		if err := m.read(p, string(raw), of); err != nil {
+		if err := m.read(p, string(raw), value); err != nil {
 			return err
 		}
-		p.given |= m.field
+		p.present |= m.field
 	}
-	if p.given.has(fieldName) {
-		p.given |= fieldSemaphore
+	if p.present.has(fieldName) {
+		p.present |= fieldSemaphore
 	}
 	return nil
 }
 
 // firstName returns the first name, in the order of the alphabet, of a member in a set;
 // "" if there is none.
-func firstName(of fields) string {
+func firstName(set fields) string {
 	first := ""
 	for name, m := range bodyMembers {
-		if of.has(m.field) && (first == "" || name < first) {
+		if set.has(m.field) && (first == "" || name < first) {
 			first = name
 		}
 	}
@@ -238,35 +263,35 @@ func firstName(of fields) string {
 
 const naturalForm = "This is not a whole number from 0 to 9223372036854775807."
 
-func readNatural(of func(*params) *int64) func(*params, string, strictjson.Value) error {
+func readNatural(target func(*params) *int64) func(*params, string, strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		n, ok := v.Integer()
 		if !ok || n < 0 {
 			return exchange.Invalid(name, naturalForm)
 		}
-		*of(p) = n
+		*target(p) = n
 		return nil
 	}
 }
 
-func readPositive(form string, of func(*params) *uint64) func(*params, string, strictjson.Value) error {
+func readPositive(form string, target func(*params) *uint64) func(*params, string, strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		n, ok := v.Integer()
 		if !ok || n < 1 {
 			return exchange.Invalid(name, form)
 		}
-		*of(p) = uint64(n)
+		*target(p) = uint64(n)
 		return nil
 	}
 }
 
-func readFlag(of func(*params) *bool) func(*params, string, strictjson.Value) error {
+func readFlag(target func(*params) *bool) func(*params, string, strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		b, ok := v.Boolean()
 		if !ok {
 			return exchange.Invalid(name, "This is neither true nor false.")
 		}
-		*of(p) = b
+		*target(p) = b
 		return nil
 	}
 }
@@ -329,8 +354,8 @@ func readMetadata(p *params, name string, v strictjson.Value) error {
 	if !v.IsObject() {
 		return exchange.Invalid(name, metadataForm)
 	}
-	for key, of := range v.Members() {
-		text, ok := of.Text()
+	for key, value := range v.Members() {
+		text, ok := value.Text()
 		if !ok || len(p.metadata) == 16 {
 			return exchange.Invalid(name, metadataForm)
 		}
@@ -382,7 +407,7 @@ func readMode(p *params, name string, v strictjson.Value) error {
 	return nil
 }
 
-// readEnd returns a reader of what the end of a session does: usual, or other, which it sets.
+// readEnd returns a reader of what the end of a session does: usual, or other, for which it calls set.
 func readEnd(usual, other string, set func(p *params)) func(p *params, name string, v strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		switch text, _ := v.Text(); text {
@@ -409,9 +434,9 @@ const maxLeases = 4096
 // readWants reads [{"name":…,"count":…}, …], no name twice. count is 1 when
 // absent.
 func readWants(p *params, name string, v strictjson.Value) error {
-	most, least := fsm.MaxMembers, 1
+	longest, shortest := fsm.MaxMembers, 1
 	if name == "leases" {
-		most, least = maxLeases, 0
+		longest, shortest = maxLeases, 0
 	}
 	if !v.IsArray() {
 		return exchange.Invalid(name, `This is not a list of {"name", "count"}.`)
@@ -419,8 +444,8 @@ func readWants(p *params, name string, v strictjson.Value) error {
 	p.wants = nil
 	seen := map[string]bool{}
 	for item := range v.Items() {
-		if len(p.wants) == most {
-			return exchange.Invalid(name, "This list has more than "+strconv.Itoa(most)+" members.")
+		if len(p.wants) == longest {
+			return exchange.Invalid(name, "This list has more than "+strconv.Itoa(longest)+" members.")
 		}
 		want, err := readWant(name, item)
 		if err != nil {
@@ -432,7 +457,7 @@ func readWants(p *params, name string, v strictjson.Value) error {
 		seen[want.Semaphore] = true
 		p.wants = append(p.wants, want)
 	}
-	if len(p.wants) < least {
+	if len(p.wants) < shortest {
 		return exchange.Invalid(name, "This list is empty.")
 	}
 	return nil
@@ -443,13 +468,13 @@ func readWant(list string, v strictjson.Value) (fsm.Want, error) {
 	if !v.IsObject() {
 		return fsm.Want{}, exchange.Invalid(list, `A member of this list is {"name", "count"}.`)
 	}
-	for raw, of := range v.Members() {
+	for raw, value := range v.Members() {
 		var err error
 		switch name := string(raw); name {
 		case "name":
-			err = readSemaphore(&p, name, of)
+			err = readSemaphore(&p, name, value)
 		case "count":
-			err = readCount(&p, name, of)
+			err = readCount(&p, name, value)
 		default:
 			err = exchange.Invalid(name, "A member of this list does not take this member.")
 		}
@@ -461,31 +486,6 @@ func readWant(list string, v strictjson.Value) (fsm.Want, error) {
 		return fsm.Want{}, exchange.Invalid(list, "A member of this list has no name.")
 	}
 	return fsm.Want{Semaphore: p.semaphore, Count: p.count}, nil
-}
-
-// readHeader reads Idempotency-Key and the conditions If-Match and If-None-Match: *. Others
-// are refused before, see refuseConditions.
-func (p *params) readHeader(header http.Header, op *operation) (err error) {
-	if p.key, err = exchange.IdempotencyKey(header); err != nil {
-		return err
-	}
-	if conditions, given := header["If-None-Match"]; given {
-		if !op.query.has(fieldOnlyNew) || len(conditions) != 1 || conditions[0] != "*" {
-			return exchange.Invalid("If-None-Match", noneMatchForm)
-		}
-		p.onlyNew = true
-	}
-	if tags, given := header["If-Match"]; given {
-		quoted := strings.Join(tags, " ") // no tag has a space: several are none
-		text, begins := strings.CutPrefix(quoted, `"`)
-		text, ends := strings.CutSuffix(text, `"`)
-		var ok bool
-		if p.match, ok = reads.ParseSettingsTag(text); !ok || !begins || !ends {
-			return exchange.Invalid("If-Match", matchForm)
-		}
-		p.given |= fieldMatch
-	}
-	return nil
 }
 
 const matchForm = "If-Match is one ETag as a reply has it: epoch.settings, in quotes. In a batch if_match is without the quotes."

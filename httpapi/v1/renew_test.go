@@ -36,7 +36,7 @@ func TestRenewalShowsLeases(t *testing.T) {
 	a.Do("POST /v1/batch", `{"operations":[{"op":"renew","session":"`+s+`","leases":true}]}`).Is(200, "results.0.status=400")
 	a.Do("PUT /v1/sessions/9?leases=true", "").RefusedWith(404, "unknown-session")
 
-	held, ok := a.X.ReserveReply(exchange.DefaultReplyMemory + 16<<10) // clients who don't read have all of it
+	held, ok := a.X.ReplyMemory.Reserve(exchange.DefaultReplyMemory + 16<<10) // clients who don't read have all of it
 	if !ok {
 		t.Fatal("no room for replies")
 	}
@@ -47,7 +47,7 @@ func TestRenewalShowsLeases(t *testing.T) {
 		a.Must(200, fmt.Sprintf("%s/leases/s%d", path, i), "")
 	}
 	a.Do(path+"?leases=true", "").Is(200, "expires_in_ms=20000", "leases=absent")
-	a.X.ReleaseReply(held)
+	a.X.ReplyMemory.Release(held)
 	a.Do(path+"?leases=true", "").Is(200, fmt.Sprintf("leases.length=%d", many+2))
 	if used := a.Gauge("signalbox_http_reply_bytes"); used != 0 {
 		t.Errorf("%d bytes are still reserved", used)

@@ -88,8 +88,8 @@ func (a *API) Do(line, body string, headers ...string) Reply {
 	method, target, _ := strings.Cut(line, " ")
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	for _, h := range headers {
-		name, of, _ := strings.Cut(h, ": ")
-		r.Header.Add(name, of)
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Add(name, value)
 	}
 	return a.Send(r)
 }
@@ -121,7 +121,7 @@ func (a *API) Send(r *http.Request) Reply {
 func (a *API) Gauge(name string) int {
 	a.Helper()
 	for line := range strings.Lines(a.Do("GET /metrics", "").Text) {
-		if text, is := strings.CutPrefix(line, name+" "); is {
+		if text, ok := strings.CutPrefix(line, name+" "); ok {
 			n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 			if err != nil {
 				a.Fatal(err)

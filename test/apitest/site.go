@@ -211,8 +211,8 @@ func (s *Site) AskWith(ctx context.Context, line, body string, headers ...string
 		r.Header.Set("Content-Type", "application/json")
 	}
 	for _, h := range headers {
-		name, of, _ := strings.Cut(h, ": ")
-		r.Header.Set(name, of)
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
 	}
 	w := httptest.NewRecorder()
 	s.Handler.ServeHTTP(w, r)

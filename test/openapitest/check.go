@@ -15,6 +15,272 @@ import (
 	"testing"
 )
 
+// Check fails the test if a request of the native API or its reply differs from the description.
+// A request that was carried out must be described. A request that was refused as
+// invalid must not be described, except where it breaks a rule that a description can't express.
+func Check(t testing.TB, r *http.Request, sent *Sent, w *httptest.ResponseRecorder) {
+	t.Helper()
+	d, err := Loaded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(r.URL.Path, "/"+version+"/") || r.Method == http.MethodOptions || w.Code == 499 {
+		return
+	}
+	request := fmt.Sprintf("%s %s %v %.3000s", r.Method, r.URL, r.Header, &sent.text)
+	fail := func(err error) { t.Errorf("%v: %s: %d %.3000s", err, request, w.Code, w.Body) }
+	route := d.route(r)
+	if route == nil {
+		if w.Code < 400 {
+			fail(errors.New("openapi.json has no such route"))
+		}
+		return
+	}
+	if err := d.checkReply(route, w); err != nil {
+		fail(fmt.Errorf("openapi.json does not describe the reply, %w", err))
+		return
+	}
+	if err := compareVerdicts(d.checkRequest(route, r, sent), request, w.Code, w.Body.Bytes()); err != nil {
+		fail(err)
+	}
+	if route.at == batch && w.Code == http.StatusOK {
+		if err := d.checkOperations(sent, request, w.Body.Bytes()); err != nil {
+			fail(err)
+		}
+	}
+}
+
+// Pointers into the description.
+const (
+	batch     = "#/paths/~1v1~1batch/post"
+	operation = "#/components/schemas/Operation"
+)
+
+// checkReply compares the status, the type and the body of a reply.
+func (d *Description) checkReply(route *route, w *httptest.ResponseRecorder) error {
+	status := strconv.Itoa(w.Code)
+	reply, known := route.operation["responses"].(map[string]any)[status].(map[string]any)
+	if !known {
+		return errors.New("no such status")
+	}
+	reply, at := d.Resolve(reply, route.at+"/responses/"+status)
+	content, _ := reply["content"].(map[string]any)
+	if w.Body.Len() == 0 {
+		return nil // of a HEAD, or no body is described
+	}
+	mediaType := w.Header().Get("Content-Type")
+	body, known := content[mediaType].(map[string]any)
+	if !known {
+		return fmt.Errorf("no content of type %q", mediaType)
+	}
+	if body["schema"] == nil {
+		return nil
+	}
+	var value any
+	if err := decode(w.Body.Bytes(), &value); err != nil {
+		return err
+	}
+	return d.Differs(value, at+"/content/"+strings.ReplaceAll(mediaType, "/", "~1")+"/schema")
+}
+
+// compareVerdicts compares what the description says about a request, an error or nil, with the server's reply.
+func compareVerdicts(described error, request string, status int, reply []byte) error {
+	if status < 300 && described != nil {
+		return fmt.Errorf("openapi.json does not describe a request that is carried out, %w", described)
+	}
+	var refusal struct{ Code, Detail string }
+	if status != http.StatusBadRequest || described != nil || json.Unmarshal(reply, &refusal) != nil || refusal.Code != "invalid-request" {
+		return nil
+	}
+	for _, rule := range undescribed {
+		if strings.HasPrefix(refusal.Detail, rule.detail) && rule.request.MatchString(request) {
+			return nil
+		}
+	}
+	return errors.New("openapi.json describes a request that is refused as invalid")
+}
+
+// checkOperations compares each operation of a batch with its result.
+func (d *Description) checkOperations(sent *Sent, request string, reply []byte) error {
+	var body struct{ Operations []any }
+	var results struct {
+		Results []struct {
+			Status int
+			Body   json.RawMessage
+		}
+	}
+	if err := errors.Join(decode(sent.text.Bytes(), &body), decode(reply, &results)); err != nil {
+		return err
+	}
+	for i, result := range results.Results {
+		described := d.Differs(quoteFractions(body.Operations[i]), operation)
+		if err := compareVerdicts(described, request, result.Status, result.Body); err != nil {
+			return fmt.Errorf("operation %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// checkRequest compares the parameters and the body of a request.
+func (d *Description) checkRequest(route *route, r *http.Request, sent *Sent) error {
+	if err := d.checkParameters(route, r); err != nil {
+		return err
+	}
+	return d.checkBody(route, sent)
+}
+
+// checkParameters compares the path, the query and the headers.
+func (d *Description) checkParameters(route *route, r *http.Request) error {
+	values, err := readParameters(route, r)
+	if err != nil {
+		return err
+	}
+	for i, listed := range route.operation["parameters"].([]any) {
+		parameter := listed.(map[string]any)
+		name := fmt.Sprintf("%v %v", parameter["in"], parameter["name"])
+		texts, present := values[name]
+		if parameter["in"] == "header" {
+			texts, present = r.Header[http.CanonicalHeaderKey(parameter["name"].(string))]
+		}
+		delete(values, name)
+		if !present && parameter["required"] == true {
+			return fmt.Errorf("no %s", name)
+		}
+		if !present {
+			continue
+		}
+		value, err := typed(texts, parameter["schema"].(map[string]any))
+		if err == nil {
+			err = d.Differs(value, fmt.Sprintf("%s/parameters/%d/schema", route.at, i))
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	for name := range values {
+		return fmt.Errorf("no parameter in %s", name)
+	}
+	return nil
+}
+
+// readParameters returns the values in a request that must be described, by "query epoch" or "path id".
+func readParameters(route *route, r *http.Request) (map[string][]string, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string][]string{}
+	for name, texts := range query {
+		values["query "+name] = texts
+	}
+	for i, text := range route.path.FindStringSubmatch(r.URL.EscapedPath())[1:] {
+		if text, err = url.PathUnescape(text); err != nil {
+			return nil, err
+		}
+		values["path "+route.params[i]] = []string{text}
+	}
+	headers := []string{"If-Match", "If-None-Match"}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead { // a read may have a key, since it may be repeated anyhow
+		headers = append(headers, "Idempotency-Key")
+	}
+	for _, name := range headers {
+		if texts := r.Header.Values(name); texts != nil {
+			values["header "+name] = texts
+		}
+	}
+	return values, nil
+}
+
+var digits = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
+
+// typed returns the texts of a parameter in the type of its schema.
+func typed(texts []string, schema map[string]any) (any, error) {
+	if schema["type"] == "array" {
+		values := make([]any, len(texts))
+		for i := range texts {
+			values[i] = texts[i]
+		}
+		return values, nil
+	}
+	if len(texts) != 1 {
+		return nil, errors.New("given more than once")
+	}
+	switch text := texts[0]; {
+	case schema["type"] == "integer" && digits.MatchString(text):
+		return json.Number(text), nil
+	case schema["type"] == "boolean" && (text == "true" || text == "false"):
+		return text == "true", nil
+	default:
+		return text, nil
+	}
+}
+
+// checkBody compares the body of a request. The operations of a batch have verdicts of their
+// own, see checkOperations.
+func (d *Description) checkBody(route *route, sent *Sent) error {
+	body, described := route.operation["requestBody"].(map[string]any)
+	isJSON := !described
+	if described {
+		_, isJSON = body["content"].(map[string]any)["application/json"]
+	}
+	if !sent.complete() || !isJSON {
+		return nil
+	}
+	var value any = map[string]any{}
+	if sent.text.Len() > 0 {
+		if err := decode(sent.text.Bytes(), &value); err != nil {
+			return err
+		}
+	}
+	value = quoteFractions(value)
+	members, isObject := value.(map[string]any)
+	if !described {
+		if !isObject || len(members) > 0 {
+			return errors.New("no body")
+		}
+		return nil
+	}
+	if isObject && route.at == batch {
+		if _, listed := members["operations"].([]any); listed {
+			members["operations"] = []any{}
+		}
+	}
+	return d.Differs(value, route.at+"/requestBody/content/application~1json/schema")
+}
+
+// decode reads JSON with numbers as they are spelled.
+func decode(text []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return errors.New("more than one document")
+	}
+	return nil
+}
+
+// quoteFractions replaces the numbers with a fraction or an exponent, which are no integers in a
+// request of this API, by texts. JSON Schema takes 1.0 for an integer.
+func quoteFractions(value any) any {
+	switch value := value.(type) {
+	case json.Number:
+		if strings.ContainsAny(value.String(), ".eE") {
+			return value.String()
+		}
+	case map[string]any:
+		for name, member := range value {
+			value[name] = quoteFractions(member)
+		}
+	case []any:
+		for i, member := range value {
+			value[i] = quoteFractions(member)
+		}
+	}
+	return value
+}
+
 // Sent is the body of a request, as far as the server has read it.
 type Sent struct {
 	io.ReadCloser
@@ -23,7 +289,7 @@ type Sent struct {
 	ended  bool
 }
 
-// Record has a request's body recorded while it is read.
+// Record records a request's body while it is read.
 func Record(r *http.Request) *Sent {
 	s := &Sent{ReadCloser: r.Body, length: r.ContentLength}
 	if r.Body == nil || r.Body == http.NoBody {
@@ -42,11 +308,11 @@ func (s *Sent) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// whole reports whether all of the body was read.
-func (s *Sent) whole() bool { return s.ended || int64(s.text.Len()) == s.length }
+// complete reports whether all of the body was read.
+func (s *Sent) complete() bool { return s.ended || int64(s.text.Len()) == s.length }
 
 // undescribed are the rules of requests that JSON Schema has no words for: the beginning of
-// the refusal's detail, and what stands in a request that breaks the rule.
+// the refusal's detail, and what is in a request that breaks the rule.
 var undescribed = []struct {
 	detail  string
 	request *regexp.Regexp
@@ -77,258 +343,4 @@ var undescribed = []struct {
 	{"Last-Event-ID: An event's id", regexp.MustCompile(`Last-Event-Id:\[[0-9.]{11,}`)},           // numbers of 63 and 31 bits
 	{"A peer is host:port", regexp.MustCompile(`:[0-9]{5}"|"peer":"[^"]*([0-9:]\]?|//.*):[0-9]`)}, // a port of 16 bits, the address of one host
 	{"This is not a session id", regexp.MustCompile(`[0-9]{20}`)},                                 // 2^64 and more
-}
-
-// Check fails the test if a request of the native API or its reply is not as the description
-// has them. A request that was carried out must be described, and one that was refused as
-// invalid must not be, but for the rules that a description can't express.
-func Check(t testing.TB, r *http.Request, sent *Sent, w *httptest.ResponseRecorder) {
-	t.Helper()
-	d, err := Loaded()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.HasPrefix(r.URL.Path, "/"+version+"/") || r.Method == http.MethodOptions || w.Code == 499 {
-		return
-	}
-	request := fmt.Sprintf("%s %s %v %.3000s", r.Method, r.URL, r.Header, &sent.text)
-	asked := fmt.Sprintf("%s: %d %.3000s", request, w.Code, w.Body)
-	of := d.route(r)
-	if of == nil {
-		if w.Code < 400 {
-			t.Errorf("openapi.json has no such route: %s", asked)
-		}
-		return
-	}
-	if err := d.reply(of, w); err != nil {
-		t.Errorf("openapi.json does not describe the reply, %v: %s", err, asked)
-		return
-	}
-	if err := compare(d.request(of, r, sent), request, w.Code, w.Body.Bytes()); err != nil {
-		t.Errorf("%v: %s", err, asked)
-	}
-	if of.at == batch && w.Code == http.StatusOK {
-		if err := d.operations(sent, request, w.Body.Bytes()); err != nil {
-			t.Errorf("%v: %s", err, asked)
-		}
-	}
-}
-
-const (
-	batch     = "#/paths/~1v1~1batch/post"
-	operation = "#/components/schemas/Operation"
-)
-
-// compare compares what the description says of a request with its reply.
-func compare(wrong error, request string, status int, reply []byte) error {
-	if status < 300 && wrong != nil {
-		return fmt.Errorf("openapi.json does not describe a request that is carried out, %w", wrong)
-	}
-	var refusal struct{ Code, Detail string }
-	if status != http.StatusBadRequest || wrong != nil || json.Unmarshal(reply, &refusal) != nil || refusal.Code != "invalid-request" {
-		return nil
-	}
-	for _, rule := range undescribed {
-		if strings.HasPrefix(refusal.Detail, rule.detail) && rule.request.MatchString(request) {
-			return nil
-		}
-	}
-	return errors.New("openapi.json describes a request that is refused as invalid")
-}
-
-// operations compares each operation of a batch with its result.
-func (d *Description) operations(sent *Sent, request string, reply []byte) error {
-	var given struct{ Operations []any }
-	var got struct {
-		Results []struct {
-			Status int
-			Body   json.RawMessage
-		}
-	}
-	if err := errors.Join(decode(sent.text.Bytes(), &given), decode(reply, &got)); err != nil {
-		return err
-	}
-	for i, one := range got.Results {
-		if err := compare(d.Differs(plain(given.Operations[i]), operation), request, one.Status, one.Body); err != nil {
-			return fmt.Errorf("operation %d: %w", i, err)
-		}
-	}
-	return nil
-}
-
-// reply compares the status, the type and the body of a reply.
-func (d *Description) reply(of *route, w *httptest.ResponseRecorder) error {
-	status := strconv.Itoa(w.Code)
-	reply, known := of.operation["responses"].(map[string]any)[status].(map[string]any)
-	if !known {
-		return errors.New("no such status")
-	}
-	reply, at := d.Resolve(reply, of.at+"/responses/"+status)
-	content, _ := reply["content"].(map[string]any)
-	if w.Body.Len() == 0 {
-		return nil // of a HEAD, or none is described
-	}
-	kind := w.Header().Get("Content-Type")
-	body, known := content[kind].(map[string]any)
-	if !known {
-		return fmt.Errorf("no content of type %q", kind)
-	}
-	if body["schema"] == nil {
-		return nil
-	}
-	var value any
-	if err := decode(w.Body.Bytes(), &value); err != nil {
-		return err
-	}
-	return d.Differs(value, at+"/content/"+strings.ReplaceAll(kind, "/", "~1")+"/schema")
-}
-
-// request compares the parameters and the body of a request. The body of a batch is compared
-// by its operations.
-func (d *Description) request(of *route, r *http.Request, sent *Sent) error {
-	if err := d.parameters(of, r); err != nil {
-		return err
-	}
-	body, takes := of.operation["requestBody"].(map[string]any)
-	isJSON := !takes
-	if takes {
-		_, isJSON = body["content"].(map[string]any)["application/json"]
-	}
-	if !sent.whole() || !isJSON {
-		return nil
-	}
-	var value any = map[string]any{}
-	if sent.text.Len() > 0 {
-		if err := decode(sent.text.Bytes(), &value); err != nil {
-			return err
-		}
-	}
-	value = plain(value)
-	if members, is := value.(map[string]any); is && of.at == batch {
-		if _, listed := members["operations"].([]any); listed {
-			members["operations"] = []any{}
-		}
-	}
-	if takes {
-		return d.Differs(value, of.at+"/requestBody/content/application~1json/schema")
-	}
-	if members, is := value.(map[string]any); !is || len(members) > 0 {
-		return errors.New("no body")
-	}
-	return nil
-}
-
-// heeded returns the headers that a request may have only where they are described. A read may
-// have a key, since it may be repeated anyhow.
-func heeded(r *http.Request) []string {
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		return []string{"If-Match", "If-None-Match"}
-	}
-	return []string{"If-Match", "If-None-Match", "Idempotency-Key"}
-}
-
-// parameters compares the path, the query and the headers.
-func (d *Description) parameters(of *route, r *http.Request) error {
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return err
-	}
-	given := map[string][]string{}
-	for name, values := range query {
-		given["query "+name] = values
-	}
-	for i, text := range of.path.FindStringSubmatch(r.URL.EscapedPath())[1:] {
-		if text, err = url.PathUnescape(text); err != nil {
-			return err
-		}
-		given["path "+of.params[i]] = []string{text}
-	}
-	for _, name := range heeded(r) {
-		if values := r.Header.Values(name); values != nil {
-			given["header "+name] = values
-		}
-	}
-	for i, listed := range of.operation["parameters"].([]any) {
-		p := listed.(map[string]any)
-		name := fmt.Sprintf("%v %v", p["in"], p["name"])
-		values, has := given[name]
-		if p["in"] == "header" {
-			values, has = r.Header[http.CanonicalHeaderKey(p["name"].(string))]
-		}
-		delete(given, name)
-		if !has && p["required"] == true {
-			return fmt.Errorf("no %s", name)
-		}
-		if !has {
-			continue
-		}
-		value, err := typed(values, p["schema"].(map[string]any))
-		if err == nil {
-			err = d.Differs(value, fmt.Sprintf("%s/parameters/%d/schema", of.at, i))
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	for name := range given {
-		return fmt.Errorf("no parameter in %s", name)
-	}
-	return nil
-}
-
-var digits = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
-
-// typed returns the values of a parameter as its schema has them.
-func typed(values []string, schema map[string]any) (any, error) {
-	if schema["type"] == "array" {
-		all := make([]any, len(values))
-		for i := range values {
-			all[i] = values[i]
-		}
-		return all, nil
-	}
-	if len(values) != 1 {
-		return nil, errors.New("given more than once")
-	}
-	switch text := values[0]; {
-	case schema["type"] == "integer" && digits.MatchString(text):
-		return json.Number(text), nil
-	case schema["type"] == "boolean" && (text == "true" || text == "false"):
-		return text == "true", nil
-	default:
-		return text, nil
-	}
-}
-
-// decode reads JSON with numbers as they are spelled.
-func decode(text []byte, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	if err := decoder.Decode(into); err != nil {
-		return err
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return errors.New("more than one document")
-	}
-	return nil
-}
-
-// plain replaces the numbers with a fraction or an exponent, which are no integers in a
-// request of this API, by texts.
-func plain(value any) any {
-	switch value := value.(type) {
-	case json.Number:
-		if strings.ContainsAny(value.String(), ".eE") {
-			return value.String()
-		}
-	case map[string]any:
-		for name, of := range value {
-			value[name] = plain(of)
-		}
-	case []any:
-		for i, of := range value {
-			value[i] = plain(of)
-		}
-	}
-	return value
 }

@@ -32,10 +32,10 @@ type route struct {
 	operation map[string]any
 }
 
-// version is that of the native API, which its paths begin with.
+// version is the version of the native API, with which its paths begin.
 const version = "v1"
 
-// address is that of the document among the compiled schemas.
+// address is the address of the document among the compiled schemas.
 const address = "file:///openapi.json"
 
 // Loaded is openapi.json, read once. Tests run in the folder of their package.
@@ -62,10 +62,10 @@ func Parse(text []byte) (*Description, error) {
 	for name, bits := range map[string]int{"int32": 32, "int64": 64} {
 		d.compiler.RegisterFormat(&jsonschema.Format{Name: name, Validate: func(v any) error { return fits(v, bits) }})
 	}
-	for _, most := range []int{64, 128, 255, 512, 1024} {
-		d.compiler.RegisterFormat(&jsonschema.Format{Name: fmt.Sprintf("bytes-%d", most), Validate: func(v any) error {
-			if text, is := v.(string); is && (len(text) > most || !utf8.ValidString(text)) {
-				return fmt.Errorf("more than %d bytes of UTF-8", most)
+	for _, limit := range []int{64, 128, 255, 512, 1024} {
+		d.compiler.RegisterFormat(&jsonschema.Format{Name: fmt.Sprintf("bytes-%d", limit), Validate: func(v any) error {
+			if text, ok := v.(string); ok && (len(text) > limit || !utf8.ValidString(text)) {
+				return fmt.Errorf("more than %d bytes of UTF-8", limit)
 			}
 			return nil
 		}})
@@ -91,27 +91,27 @@ var parameter = regexp.MustCompile(`\\\{(\w+)\\\}`)
 func closeShapes(at any) {
 	switch at := at.(type) {
 	case map[string]any:
-		for _, of := range at {
-			closeShapes(of)
+		for _, member := range at {
+			closeShapes(member)
 		}
-		if most, is := at["maxLength"].(json.Number); is {
-			at["format"] = "bytes-" + most.String()
+		if limit, ok := at["maxLength"].(json.Number); ok {
+			at["format"] = "bytes-" + limit.String()
 		}
 		_, shaped := at["properties"].(map[string]any)
 		if _, open := at["additionalProperties"]; shaped && !open && at["type"] == "object" {
 			at["additionalProperties"] = false
 		}
 	case []any:
-		for _, of := range at {
-			closeShapes(of)
+		for _, member := range at {
+			closeShapes(member)
 		}
 	}
 }
 
 // fits refuses a number that is no integer of so many bits.
 func fits(v any, bits int) error {
-	n, is := v.(json.Number)
-	if !is {
+	n, ok := v.(json.Number)
+	if !ok {
 		return nil
 	}
 	_, err := strconv.ParseInt(n.String(), 10, bits)
@@ -146,10 +146,10 @@ func (d *Description) route(r *http.Request) *route {
 // Replies returns every reply of the description, "METHOD /path STATUS", and with the code of
 // the problem after it where there is one.
 func (d *Description) Replies() (all []string) {
-	for _, of := range d.routes {
-		path := strings.ReplaceAll(strings.TrimPrefix(of.at[:strings.LastIndex(of.at, "/")], "#/paths/"), "~1", "/")
-		for status, listed := range of.operation["responses"].(map[string]any) {
-			line := of.method + " " + path + " " + status
+	for _, route := range d.routes {
+		path := strings.ReplaceAll(strings.TrimPrefix(route.at[:strings.LastIndex(route.at, "/")], "#/paths/"), "~1", "/")
+		for status, listed := range route.operation["responses"].(map[string]any) {
+			line := route.method + " " + path + " " + status
 			reply, at := d.Resolve(listed.(map[string]any), "")
 			if at == "" {
 				all = append(all, line)
@@ -164,7 +164,7 @@ func (d *Description) Replies() (all []string) {
 	return all
 }
 
-// Differs compares a value with the schema at a JSON pointer, and says how they differ; nil if
+// Differs returns an error that says how a value differs from the schema at a JSON pointer, or nil if
 // the value is valid.
 func (d *Description) Differs(value any, pointer string) error {
 	d.mu.Lock()
@@ -185,10 +185,10 @@ func (d *Description) Compile(pointer string) error {
 }
 
 // Resolve follows the $ref of an object of the description, which stands at a pointer.
-func (d *Description) Resolve(of map[string]any, pointer string) (map[string]any, string) {
-	ref, is := of["$ref"].(string)
-	if !is {
-		return of, pointer
+func (d *Description) Resolve(object map[string]any, pointer string) (map[string]any, string) {
+	ref, ok := object["$ref"].(string)
+	if !ok {
+		return object, pointer
 	}
 	var at any = d.Document
 	for step := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {

@@ -13,15 +13,11 @@ import (
 var layers = map[string][]string{
 	"cmd/signalbox": {"..."},
 
-	"cmd/signalbox/verbs":               {"client", "client/operator", "cmd/signalbox/internal/exit", "cluster/offline", "cluster/peer", "cluster/probe", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal", "httpapi/access", "internal/certs", "store/archive"}, // subcommands for the terminal
-	"cmd/signalbox/operate":             {"client", "client/items", "client/operator", "cmd/signalbox/internal/exit", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target", "cmd/signalbox/internal/terminal", "cmd/signalbox/internal/waiting"},                     // subcommands on a running cluster
-	"cmd/signalbox/internal/settings":   {},                                                                                                                                                                                                                                        // flags from variables and files
-	"cmd/signalbox/internal/terminal":   {},                                                                                                                                                                                                                                        // what verbs print and ask
-	"cmd/signalbox/internal/exit":       {"client"},                                                                                                                                                                                                                                // the exit status of each failure
-	"cmd/signalbox/internal/hold":       {"client", "client/items", "cmd/signalbox/internal/exit", "cmd/signalbox/internal/waiting"},                                                                                                                                               // a command, run while permits are held
-	"cmd/signalbox/internal/waiting":    {"client", "cmd/signalbox/internal/terminal"},                                                                                                                                                                                             // what a request waits for, on a terminal
-	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                                                                                                                       // systemd, and its watchdog
-	"cmd/signalbox/internal/tune":       {},                                                                                                                                                                                                                                        // the heap and the timers of the process
+	"cmd/signalbox/verbs":               {"client", "client/items", "client/operator", "cmd/signalbox/internal/cli", "cmd/signalbox/internal/waiting", "cluster/offline", "cluster/peer", "cluster/probe", "httpapi/access", "internal/certs", "store/archive"}, // subcommands for the terminal
+	"cmd/signalbox/internal/hold":       {"client", "client/items", "cmd/signalbox/internal/cli", "cmd/signalbox/internal/waiting"},                                                                                                                             // a command, run while permits are held
+	"cmd/signalbox/internal/waiting":    {"client", "cmd/signalbox/internal/cli"},                                                                                                                                                                               // what a request waits for, on a terminal
+	"cmd/signalbox/internal/supervisor": {"cluster", "fsm", "internal/wake"},                                                                                                                                                                                    // systemd, and its watchdog
+	"cmd/signalbox/internal/tune":       {},                                                                                                                                                                                                                     // the heap and the timers of the process
 
 	"httpapi": {"httpapi/access", "httpapi/audit", "httpapi/exchange", "httpapi/ui", "httpapi/v1"},
 	// The native API, its reads and stream of events, and the cluster's members.
@@ -32,12 +28,12 @@ var layers = map[string][]string{
 	"httpapi/v1/snapshot": {"cluster", "cluster/backup", "cluster/outcome", "fsm", "httpapi/exchange"},
 	"httpapi/ui":          {"httpapi/exchange"}, // the console: files, and no way to the state
 	// The dialects: no package but cmd/signalbox imports one.
-	"httpapi/consul":       {"cluster", "cluster/outcome", "fsm", "httpapi/consul/turns", "httpapi/exchange"},
-	"httpapi/fleetlock":    {"cluster", "fsm", "httpapi/exchange"},
-	"httpapi/terraform":    {"cluster", "cluster/outcome", "fsm", "httpapi/exchange"},
-	"httpapi/throttle":     {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
-	"httpapi/nodered":      {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
-	"httpapi/consul/turns": {"internal/wake"}, // in which order waiting queries hear of a change
+	"httpapi/consul":        {"cluster", "cluster/outcome", "fsm", "httpapi/consul/queues", "httpapi/exchange"},
+	"httpapi/fleetlock":     {"cluster", "fsm", "httpapi/exchange"},
+	"httpapi/terraform":     {"cluster", "cluster/outcome", "fsm", "httpapi/exchange"},
+	"httpapi/throttle":      {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
+	"httpapi/nodered":       {"cluster", "fsm", "httpapi/exchange", "httpapi/strictjson"},
+	"httpapi/consul/queues": {"internal/wake"}, // in which order waiting queries hear of a change
 	// One request and its reply, for every API, on JSON whose every byte has a meaning.
 	"httpapi/exchange":   {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi/access", "httpapi/audit", "httpapi/strictjson", "internal/wake"},
 	"httpapi/strictjson": {},
@@ -90,7 +86,7 @@ var layers = map[string][]string{
 	"client/internal/nodes": {"internal/credentials"},                                                                            // addresses, and which to ask next
 	"internal/credentials":  {},                                                                                                  // what clients show to nodes, and trust in them
 
-	"cmd/signalbox/internal/target": {"client", "cmd/signalbox/internal/settings", "internal/credentials"}, // the cluster that flags name
+	"cmd/signalbox/internal/cli": {"client", "internal/credentials"}, // flags, output and exit statuses of subcommands
 
 	// One program each, for users to read.
 	"client/examples/cron-lock":    {"client"},
@@ -257,7 +253,7 @@ var homes = map[string][]string{
 	"github.com/hashicorp/raft-boltdb":        {"cluster", "store"},
 	"go.etcd.io/bbolt":                        {"cluster", "store"},
 	"github.com/spf13/cobra":                  {"cmd/signalbox"},
-	"github.com/BurntSushi/toml":              {"httpapi/access", "httpapi/declare", "cmd/signalbox/internal/settings", "cmd/signalbox/internal/target"},
+	"github.com/BurntSushi/toml":              {"httpapi/access", "httpapi/declare", "cmd/signalbox/internal/cli"},
 	"github.com/santhosh-tekuri/jsonschema":   {"test/openapitest"},
 	"golang.org/x/time":                       {"httpapi/access"},
 	"github.com/hashicorp/go-immutable-radix": {"cluster/replica"},

@@ -11,25 +11,24 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/store/archive"
 )
 
 // patience is how long a verb looks for a node that can carry out what it asks for.
 const patience = 10 * time.Second
 
-// Backup makes the subcommand that fetches a backup.
-func Backup(lookup func(string) (string, bool)) *cobra.Command {
+// newBackup makes the subcommand that fetches a backup.
+func newBackup(lookup func(string) (string, bool)) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Fetch a backup of the cluster into a file",
 		Long: "Fetch a backup of the whole state from any node, and verify it. FILE is complete and durable once the command\n" +
 			"has ended well; before that it is as it was. With - for FILE the backup goes to standard output: its reader has\n" +
 			"to look at the exit status, or to verify it with \"signalbox inspect\".",
-		Args: target.Arguments(1, 1),
+		Args: cli.Arguments(1, 1),
 	}
-	flags := target.Add(command.Flags(), lookup)
+	flags := cli.AddClusterFlags(command.Flags(), lookup)
 	command.RunE = func(command *cobra.Command, arguments []string) error {
 		cfg, err := flags.Client()
 		if err != nil {
@@ -65,7 +64,7 @@ func fetch(ctx context.Context, cfg signalbox.Config, w io.Writer) error {
 		_, err = io.Copy(io.Discard, a)
 	}
 	if err == nil {
-		_, err = from.Read(make([]byte, 1)) // the end, or why there is none
+		_, err = from.Read(make([]byte, 1)) // the end, or the error in its place
 	}
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -81,12 +80,4 @@ func operate(cfg signalbox.Config, do func(*operator.Operator) error) error {
 	}
 	defer func() { _ = c.Close(context.Background()) }() // it has no session
 	return do(operator.New(c))
-}
-
-// failed gives the failure of a call its exit status, and what to do about it.
-func failed(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &exit.Error{Status: exit.StatusOf(err), Err: target.Explain(err)}
 }

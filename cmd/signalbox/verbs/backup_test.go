@@ -19,9 +19,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/store/archive"
 )
 
@@ -111,7 +109,7 @@ func (c *fakeCluster) flag() string { return "--addr=" + strings.Join(c.urls, ",
 func TestBackupWritesAWholeFile(t *testing.T) {
 	c := newFakeCluster(t, 2, 1)
 	name := filepath.Join(t.TempDir(), "a.backup")
-	out, err := executed(Backup(noVariable), name, "--addr=http://127.0.0.1:1,"+c.urls[1])
+	out, err := executed(newBackup(noVariable), name, "--addr=http://127.0.0.1:1,"+c.urls[1])
 	if err != nil || !strings.Contains(out, "index 7 of cluster c0000000000000000000000000000000") {
 		t.Fatalf("%q, %v", out, err)
 	}
@@ -121,13 +119,13 @@ func TestBackupWritesAWholeFile(t *testing.T) {
 	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if out, err := executed(Backup(noVariable), "-", c.flag()); err != nil || out != string(c.file) {
+	if out, err := executed(newBackup(noVariable), "-", c.flag()); err != nil || out != string(c.file) {
 		t.Errorf("to standard output: %d bytes, %v", len(out), err)
 	}
 	whole := c.file
 	c.file = whole[:len(whole)-9]
 	for _, target := range []string{name, "-"} {
-		if _, err := executed(Backup(noVariable), target, c.flag()); err == nil || !strings.Contains(err.Error(), "cut short") {
+		if _, err := executed(newBackup(noVariable), target, c.flag()); err == nil || !strings.Contains(err.Error(), "cut short") {
 			t.Errorf("a reply that is cut, to %s: %v", target, err)
 		}
 	}
@@ -146,13 +144,13 @@ func TestRestoreFindsTheLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newFakeCluster(t, 3, 3)
-	out, err := executed(Restore(noVariable), name, "--yes", "--sessions=end", c.flag())
+	out, err := executed(newRestore(noVariable), name, "--yes", "--sessions=end", c.flag())
 	if err != nil || out != "restored, at index 1033\n" || !bytes.Equal(c.restored, c.file) || c.asked != "cluster="+fileID+"&from="+fileID+"&sessions=end" {
 		t.Errorf("%q, %v; asked %q with %d bytes", out, err, c.asked, len(c.restored))
 	}
 	c = newFakeCluster(t, 3, 0)
 	time.AfterFunc(300*time.Millisecond, func() { c.leader.Store(2) })
-	if _, err := executed(Restore(noVariable), name, "--yes", c.flag()); err != nil || c.asked != "cluster="+fileID+"&from="+fileID {
+	if _, err := executed(newRestore(noVariable), name, "--yes", c.flag()); err != nil || c.asked != "cluster="+fileID+"&from="+fileID {
 		t.Errorf("%v; asked %q", err, c.asked)
 	}
 }
@@ -164,7 +162,7 @@ func TestRestoreSaysWhatIsLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags := target.Add(pflag.NewFlagSet("", pflag.PanicOnError), noVariable)
+	flags := cli.AddClusterFlags(pflag.NewFlagSet("", pflag.PanicOnError), noVariable)
 	r := restoration{target: flags, name: "a.backup", sessions: "end", header: archive.Header{Index: 7, WallTime: time.Now().Add(-time.Hour), Cluster: [16]byte{0xc0}}}
 	for id, lost := range map[string]string{fileID: "up to 23 in the log, are lost", "0b": "all that this one has is lost"} {
 		got, err := r.question(t.Context(), client, operator.New(client), &operator.Cluster{ID: id, CommitIndex: 30})
@@ -193,27 +191,27 @@ func TestRestoreRefuses(t *testing.T) {
 		{bad, "bad: the backup is cut short"}, {filepath.Join(folder, "none"), "no such file"}, {"", "needs a FILE"},
 		{good + " --sessions=all", `--sessions: "all" is neither keep nor end`},
 	} {
-		if _, err := executed(Restore(noVariable), append(strings.Fields(r.arguments), c.flag())...); err == nil || !strings.Contains(err.Error(), r.want) {
+		if _, err := executed(newRestore(noVariable), append(strings.Fields(r.arguments), c.flag())...); err == nil || !strings.Contains(err.Error(), r.want) {
 			t.Errorf("%s: %v, want %q", r.arguments, err, r.want)
 		}
 	}
 	c.id = "0b000000000000000000000000000000"
-	_, err := executed(Restore(noVariable), good, "--yes", c.flag())
-	if exit.StatusOf(err) != exit.StatusRefused || !strings.Contains(err.Error(), "good is a backup of cluster "+fileID) || !strings.Contains(err.Error(), "is cluster "+c.id) {
+	_, err := executed(newRestore(noVariable), good, "--yes", c.flag())
+	if cli.StatusOf(err) != cli.StatusRefused || !strings.Contains(err.Error(), "good is a backup of cluster "+fileID) || !strings.Contains(err.Error(), "is cluster "+c.id) {
 		t.Errorf("of another cluster: %v", err)
 	}
-	if _, err := executed(Restore(noVariable), good, "--other-cluster", c.flag()); !errors.Is(err, terminal.ErrNoTerminal) || exit.StatusOf(err) != exit.StatusUsage {
+	if _, err := executed(newRestore(noVariable), good, "--other-cluster", c.flag()); !errors.Is(err, cli.ErrNoTerminal) || cli.StatusOf(err) != cli.StatusUsage {
 		t.Errorf("without a terminal: %v", err)
 	}
 	if c.restored != nil {
 		t.Error("it was sent, though nobody confirmed it")
 	}
-	if _, err := executed(Restore(noVariable), good, "--other-cluster", "--yes", c.flag()); err != nil || c.asked != "cluster="+c.id+"&from="+fileID {
+	if _, err := executed(newRestore(noVariable), good, "--other-cluster", "--yes", c.flag()); err != nil || c.asked != "cluster="+c.id+"&from="+fileID {
 		t.Errorf("of another cluster: %v, asked %q", err, c.asked)
 	}
 	c.restored, c.id = nil, fileID
 	c.refuse = `{"code":"backup-refused","detail":"No.","reason":"it is newer"}`
-	if _, err := executed(Restore(noVariable), good, "--yes", c.flag()); err == nil || !strings.Contains(err.Error(), "422 backup-refused: No. (reason: it is newer)") {
+	if _, err := executed(newRestore(noVariable), good, "--yes", c.flag()); err == nil || !strings.Contains(err.Error(), "422 backup-refused: No. (reason: it is newer)") {
 		t.Errorf("refused by the leader: %v", err)
 	}
 	if c.restored != nil {

@@ -10,13 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/internal/certs"
 )
 
-// Cert makes the subcommand that makes certificates. It works offline.
-func Cert() *cobra.Command {
+// newCert makes the subcommand that makes certificates. It works offline.
+func newCert() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "cert",
 		Short: "Make the certificates of a cluster",
@@ -24,9 +23,9 @@ func Cert() *cobra.Command {
 			"cert node), then those of clients.\n\n" +
 			"All files go to one folder. Its ca-key.pem signs for the whole cluster: keep it off the nodes. A node needs\n" +
 			"ca.pem and its own two files. The keys are ECDSA P-256; an authority lasts ten years, what it issues one.",
-		Args: target.Arguments(0, 0),
+		Args: cli.Arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
-			return exit.Usage(errors.New("cert needs one of: cluster, ca, node, client"))
+			return cli.UsageError(errors.New("cert needs one of: cluster, ca, node, client"))
 		},
 	}
 	var o certOptions
@@ -54,7 +53,7 @@ func (o *certOptions) cluster() *cobra.Command {
 			"are added. The folder ID below --dir gets what belongs into that machine's /etc/signalbox: ca.pem, node.pem\n" +
 			"and node-key.pem. With --to, what all nodes need is also copied there, without the authority's key.",
 		Example: "  signalbox cert cluster n1=n1.example n2=n2.example n3=n3.example",
-		Args:    target.Arguments(1, math.MaxInt),
+		Args:    cli.Arguments(1, math.MaxInt),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			files, err := certs.MakeAuthority(o.dir, o.overwrite)
 			if !errors.Is(err, fs.ErrExist) { // else it is kept
@@ -94,7 +93,7 @@ func (o *certOptions) authority() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ca",
 		Short: "Make the certificate authority",
-		Args:  target.Arguments(0, 0),
+		Args:  cli.Arguments(0, 0),
 		RunE: func(command *cobra.Command, _ []string) error {
 			files, err := certs.MakeAuthority(o.dir, o.overwrite)
 			if errors.Is(err, fs.ErrExist) {
@@ -112,7 +111,7 @@ func (o *certOptions) node() *cobra.Command {
 		Short: "Issue the certificate of a node",
 		Long: "Issue the certificate of a node, for connections with the other nodes and for HTTPS. ID is its --node-id;\n" +
 			"the names and addresses by which clients reach it are given by --host. localhost and the id are added.",
-		Args: target.Arguments(1, 1),
+		Args: cli.Arguments(1, 1),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			files, err := certs.MakeNode(o.dir, arguments[0], hosts, o.overwrite)
 			return printPair(command, files, err)
@@ -126,7 +125,7 @@ func (o *certOptions) client() *cobra.Command {
 	return &cobra.Command{
 		Use:   "client NAME",
 		Short: "Issue the certificate of a client",
-		Args:  target.Arguments(1, 1),
+		Args:  cli.Arguments(1, 1),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			files, err := certs.MakeClient(o.dir, arguments[0], o.overwrite)
 			return printPair(command, files, err)

@@ -11,7 +11,7 @@ import (
 
 // cert runs the subcommand and returns what it printed.
 func cert(arguments ...string) (string, error) {
-	command := Cert()
+	command := newCert()
 	var out bytes.Buffer
 	command.SetOut(&out)
 	command.SilenceErrors, command.SilenceUsage = true, true

@@ -1,12 +1,30 @@
-// Package verbs is the subcommands for the terminal: each does one thing and ends. A
-// verb is one file with a function that returns its cobra command, and one line in
-// cmd/signalbox/main.go. It prints its result on the command's output; the caller
-// prints its error and chooses the exit status.
+// Package verbs is the subcommands for the terminal that do one thing and end. Most of them work on a
+// running cluster: they look at semaphores, sessions and items, change them, and look after the
+// members. The others work on files: backups, certificates, tokens, the folder of a node that does not run.
 //
-// The servers' subcommands, and run, are in cmd/signalbox.
+// A verb on a running cluster is one value of the type verb: its words, its flags and its function, which
+// calls package client. It prints a table, JSON or names, see package cli. A verb that can't be undone
+// asks first. A verb on files is a function that returns its cobra command. Commands returns all.
 //
-//   - backup.go: backup: fetches a backup into a file; what the verbs that call a cluster share.
-//   - restore.go: restore: sends a backup to the node that leads.
+// A failure ends with the exit statuses of "signalbox run": 2 for wrong flags, 3 for permits that are not
+// free, 4 for a session that is over, 5 for a refusal, 6 if no node can be reached,
+// 7 if a part of the cluster is down; and 1 for the rest.
+//
+// The package is called by cmd/signalbox, which has the servers' subcommands, and run: no verb here keeps a
+// lease alive.
+//
+//   - verb.go: Commands; what the verbs on a cluster share
+//   - complete.go: names of semaphores and sessions, from the cluster, for a shell to complete
+//   - lists.go: --limit, lists of holders and waiters in pages
+//   - semaphores.go: ls, show, create, resize, rm, up, down
+//   - sessions.go: sessions, acquire, renew, release, revoke, end
+//   - why.go: why a request waits
+//   - live.go: watch, events, top
+//   - items.go: item, and below it ls, get, put, rm
+//   - members.go: members, leader, level; what is wrong with a cluster
+//   - status.go: status
+//   - backup.go: backup: fetches a backup into a file
+//   - restore.go: restore: sends a backup to the node that leads
 //   - cert.go: cert ca, cert node, cert client
 //   - inspect.go: inspect FILE|FOLDER
 //   - recover.go: recover, a cluster of one folder

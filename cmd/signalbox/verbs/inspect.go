@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/signalbox/signalbox/cluster/offline"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// Inspect makes the subcommand that reports what a file holds. It works offline.
-func Inspect() *cobra.Command {
+// newInspect makes the subcommand that reports what a file holds. It works offline.
+func newInspect() *cobra.Command {
 	var asJSON bool
 	var top int
 	command := &cobra.Command{
@@ -25,7 +25,7 @@ func Inspect() *cobra.Command {
 		Long: "Report what a backup, or the data folder of a node that does not run, holds: ids, indexes, members, counts, the\n" +
 			"semaphores with most leases and waiting requests, and the hash of the state. Every checksum is checked, and the\n" +
 			"state is read and checked too. No byte is changed. The exit status is 1 if something is damaged.",
-		Args: target.Arguments(1, 1),
+		Args: cli.Arguments(1, 1),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if top < 0 {
 				return fmt.Errorf("--top: %d is below 0", top)
@@ -129,10 +129,10 @@ func printState(w io.Writer, title string, s *offline.State) {
 		time.Duration(s.ClusterTimeMS)*time.Millisecond, s.FeatureLevel)
 	row(w, "  hash", "%s", s.Hash)
 	row(w, "  holds", "%d semaphores, %d sessions, %d leases, %d waiting requests", s.Semaphores, s.Sessions, s.Leases, s.Waiting)
-	for _, one := range s.MostLeases {
-		row(w, "  most leases", "%s: %d, which hold %d of %d permits", one.Name, one.Leases, one.Held, one.Permits)
+	for _, session := range s.MostLeases {
+		row(w, "  most leases", "%s: %d, which hold %d of %d permits", session.Name, session.Leases, session.Held, session.Permits)
 	}
-	for _, one := range s.MostWaiting {
-		row(w, "  most waiting", "%s: %d", one.Name, one.Waiting)
+	for _, session := range s.MostWaiting {
+		row(w, "  most waiting", "%s: %d", session.Name, session.Waiting)
 	}
 }

@@ -66,7 +66,7 @@ var spaces = regexp.MustCompile(` {2,}`)
 
 func TestInspect(t *testing.T) {
 	path := leaseFolder(t)
-	out, err := ran(Inspect(), path)
+	out, err := ran(newInspect(), path)
 	const want = `folder  X, format 3, id X
 node  n1
 cluster  X
@@ -86,7 +86,7 @@ damage  none: every checksum is right
 	if err != nil || got != want {
 		t.Errorf("%v, printed:\n%s", err, got)
 	}
-	out, err = ran(Inspect(), path, "--json", "--top", "0")
+	out, err = ran(newInspect(), path, "--json", "--top", "0")
 	var report offline.Report
 	if err != nil || json.Unmarshal([]byte(out), &report) != nil || report.Committed.Leases != 1 || len(report.Committed.MostLeases) != 0 {
 		t.Errorf("%v, printed:\n%s", err, out)
@@ -99,7 +99,7 @@ func TestInspectFails(t *testing.T) {
 	if err := os.Truncate(filepath.Join(path, "witness"), 0); err != nil {
 		t.Fatal(err)
 	}
-	out, err := ran(Inspect(), path)
+	out, err := ran(newInspect(), path)
 	if err == nil || !strings.Contains(err.Error(), "is damaged in 1 places") || !strings.Contains(out, "witness is damaged: neither") ||
 		!strings.Contains(out, "1 leases") {
 		t.Errorf("%v, printed:\n%s", err, out)
@@ -107,7 +107,7 @@ func TestInspectFails(t *testing.T) {
 	for want, arguments := range map[string][]string{
 		"no such file": {path + "x"}, "needs a FILE or FOLDER": {}, "below 0": {path, "--top", "-1"},
 	} {
-		if out, err := ran(Inspect(), arguments...); err == nil || !strings.Contains(err.Error(), want) || out != "" {
+		if out, err := ran(newInspect(), arguments...); err == nil || !strings.Contains(err.Error(), want) || out != "" {
 			t.Errorf("%v: %v, printed %q", arguments, err, out)
 		}
 	}

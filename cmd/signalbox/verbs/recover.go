@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/offline"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/internal/certs"
 )
 
@@ -22,9 +22,9 @@ type recovery struct {
 	yes, upToDamage bool
 }
 
-// Recover makes the subcommand that makes a cluster of one folder. It works offline, but
+// newRecover makes the subcommand that makes a cluster of one folder. It works offline, but
 // asks other nodes whether they are alive. parse reads a list of peers as serve does.
-func Recover(parse func(string) ([]probe.Peer, error)) *cobra.Command {
+func newRecover(parse func(string) ([]probe.Peer, error)) *cobra.Command {
 	var o recovery
 	command := &cobra.Command{
 		Use:   "recover --data FOLDER --peers ID=HOST:PORT,…",
@@ -34,7 +34,7 @@ func Recover(parse func(string) ([]probe.Peer, error)) *cobra.Command {
 			"Its node must not run, and no other member may reply. Changes after that entry are lost, if there were any.\n\n" +
 			"The new cluster has an id of its own: nodes with folders of the old one are refused until those are emptied.\n" +
 			"Tokens go on above all that may have been given out. The old content of the folder is kept inside it.",
-		Args: target.Arguments(0, 0),
+		Args: cli.Arguments(0, 0),
 		RunE: func(command *cobra.Command, _ []string) error { return o.run(command, parse) },
 	}
 	flags := command.Flags()

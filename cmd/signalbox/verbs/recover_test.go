@@ -24,7 +24,7 @@ func parsePeers(text string) (peers []probe.Peer, err error) {
 
 // recoverWith returns the subcommand, with a person at the terminal.
 func recoverWith(typed string) *cobra.Command {
-	command := Recover(parsePeers)
+	command := newRecover(parsePeers)
 	command.SetIn(strings.NewReader(typed))
 	return command
 }

@@ -13,15 +13,13 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/operator"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/store/archive"
 )
 
 // restoration is the flags of restore, and what they name.
 type restoration struct {
-	target            *target.Flags
+	target            *cli.ClusterFlags
 	sessions          string
 	yes, otherCluster bool
 
@@ -29,8 +27,8 @@ type restoration struct {
 	header archive.Header
 }
 
-// Restore makes the subcommand that restores a backup.
-func Restore(lookup func(string) (string, bool)) *cobra.Command {
+// newRestore makes the subcommand that restores a backup.
+func newRestore(lookup func(string) (string, bool)) *cobra.Command {
 	r := restoration{sessions: "keep"}
 	command := &cobra.Command{
 		Use:   "restore FILE",
@@ -39,15 +37,15 @@ func Restore(lookup func(string) (string, bool)) *cobra.Command {
 			"then those of the backup. It asks first, and names both. The file is verified before, and again by the node that\n" +
 			"restores it: any node of the cluster, which takes the leadership over if it does not lead. No fencing token is\n" +
 			"given twice. A backup of another cluster is refused without --other-cluster.",
-		Args: target.Arguments(1, 1),
+		Args: cli.Arguments(1, 1),
 	}
-	r.target = target.Add(command.Flags(), lookup)
+	r.target = cli.AddClusterFlags(command.Flags(), lookup)
 	command.Flags().StringVar(&r.sessions, "sessions", r.sessions, "keep: with the time that they had left; end: all end")
 	command.Flags().BoolVar(&r.otherCluster, "other-cluster", false, "restore a backup of another cluster")
 	command.Flags().BoolVarP(&r.yes, "yes", "y", false, "don't ask")
 	command.RunE = func(command *cobra.Command, arguments []string) (err error) {
 		if r.sessions != "keep" && r.sessions != "end" {
-			return exit.Usage(fmt.Errorf("--sessions: %q is neither keep nor end", r.sessions))
+			return cli.UsageError(fmt.Errorf("--sessions: %q is neither keep nor end", r.sessions))
 		}
 		r.name = arguments[0]
 		if r.header, _, err = archive.Verify(r.name); err != nil {
@@ -78,21 +76,21 @@ func (r *restoration) run(command *cobra.Command, c *signalbox.Client) error {
 		return err
 	}
 	if cluster.ID == "" {
-		return &exit.Error{Status: exit.StatusUnavailable, Err: &target.Advice{Err: fmt.Errorf("%s is in no cluster yet", cluster.Node),
+		return &cli.ExitError{Status: cli.StatusUnavailable, Err: &cli.Advice{Err: fmt.Errorf("%s is in no cluster yet", cluster.Node),
 			Next: "See the state of the cluster with \"signalbox status\"."}}
 	}
 	from := hex.EncodeToString(r.header.Cluster[:])
 	if from != cluster.ID && !r.otherCluster {
-		return &exit.Error{Status: exit.StatusRefused, Err: &target.Advice{Err: fmt.Errorf("%s is a backup of cluster %s, and %s is cluster %s. Nothing was changed",
+		return &cli.ExitError{Status: cli.StatusRefused, Err: &cli.Advice{Err: fmt.Errorf("%s is a backup of cluster %s, and %s is cluster %s. Nothing was changed",
 			r.name, from, r.target.Name(), cluster.ID), Next: "Name the other cluster by --context or --addr, or restore it here by --other-cluster."}}
 	}
 	if !r.yes {
 		question, err := r.question(ctx, c, o, cluster)
 		if err == nil {
-			err = terminal.Confirm(ctx, command.InOrStdin(), command.ErrOrStderr(), question)
+			err = cli.Confirm(ctx, command.InOrStdin(), command.ErrOrStderr(), question)
 		}
-		if errors.Is(err, terminal.ErrNoTerminal) {
-			return exit.Usage(err)
+		if errors.Is(err, cli.ErrNoTerminal) {
+			return cli.UsageError(err)
 		}
 		if err != nil {
 			return err
@@ -131,7 +129,7 @@ func (r *restoration) question(ctx context.Context, c *signalbox.Client, o *oper
 	return fmt.Sprintf("Replace the whole state of cluster %s (%s).\nIt is at index %d now, with semaphores: %s, sessions: %s.\n"+
 		"%s is of cluster %x at index %d, made %s, %s ago.\n%s %s",
 		cluster.ID, r.target.Name(), cluster.CommitIndex, semaphores, sessions,
-		r.name, r.header.Cluster, r.header.Index, r.header.WallTime.Format(time.RFC3339), terminal.Short(max(0, time.Since(r.header.WallTime))), lost, fate), nil
+		r.name, r.header.Cluster, r.header.Index, r.header.WallTime.Format(time.RFC3339), cli.ShortDuration(max(0, time.Since(r.header.WallTime))), lost, fate), nil
 }
 
 // countedMost bounds what a question counts: one page.

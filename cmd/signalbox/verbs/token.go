@@ -9,22 +9,21 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/target"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/httpapi/access"
 )
 
-// Token makes the subcommand that draws tokens. It works offline.
-func Token() *cobra.Command {
+// newToken makes the subcommand that draws tokens. It works offline.
+func newToken() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "token",
 		Short: "Make a token for a client",
-		Args:  target.Arguments(0, 0),
+		Args:  cli.Arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
-			return exit.Usage(errors.New("token needs new"))
+			return cli.UsageError(errors.New("token needs new"))
 		},
 	}
-	command.AddCommand(newToken())
+	command.AddCommand(newTokenNew())
 	return command
 }
 
@@ -36,7 +35,7 @@ type tokenOptions struct {
 	keep                            bool
 }
 
-func newToken() *cobra.Command {
+func newTokenNew() *cobra.Command {
 	var o tokenOptions
 	command := &cobra.Command{
 		Use:   "new NAME",
@@ -47,7 +46,7 @@ func newToken() *cobra.Command {
 			"same time, so that one can be replaced by the next.",
 		Example: "  signalbox token new ci --scope use --prefix ci/\n" +
 			"  signalbox token new admin --scope admin --token-file admin.token --append tokens.toml",
-		Args: target.Arguments(1, 1),
+		Args: cli.Arguments(1, 1),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			return o.run(command, arguments[0])
 		},
@@ -71,7 +70,7 @@ func (o *tokenOptions) add(flags *pflag.FlagSet) {
 }
 
 // run draws the token. The block is appended before the token is written, so that a token
-// in a file is one that works.
+// in a file is a token that works.
 func (o *tokenOptions) run(command *cobra.Command, name string) error {
 	if _, err := os.Lstat(o.into); o.into != "" && err == nil {
 		if o.keep {

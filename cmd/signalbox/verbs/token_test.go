@@ -13,7 +13,7 @@ import (
 
 // token runs the subcommand and returns what it printed.
 func token(arguments ...string) (string, error) {
-	command := Token()
+	command := newToken()
 	var out bytes.Buffer
 	command.SetOut(&out)
 	command.SilenceErrors, command.SilenceUsage = true, true

@@ -77,13 +77,13 @@ func (e *API) getEvents(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	ask.caller = e.x.Caller(c)
+	ask.caller = e.x.Rights.Caller(c)
 	for name := range ask.names {
-		if err := e.x.MayName(c, name); err != nil {
+		if err := e.x.Rights.MayName(c, name); err != nil {
 			return err
 		}
 	}
-	leave, err := e.x.Watch(c, e.streams.gauge)
+	leave, err := e.x.Waits.AddWatcher(c, e.streams.gauge)
 	if err != nil {
 		return err
 	}
@@ -122,11 +122,11 @@ func (e *API) startOfEvents(c echo.Context, q exchange.Query, ask eventsQuery) (
 	if ask.last > 0 && !q.AsksConsistency() {
 		return e.startOfLast(c, ask)
 	}
-	reading, err := e.x.Reading(c, q)
+	reading, err := e.x.Reads.Await(c, q)
 	if err != nil {
 		return ask.after, err
 	}
-	e.x.SetIndex(c, reading.Index)
+	e.x.Replies.SetIndex(c, reading.Index)
 	switch {
 	case ask.last > 0:
 		return e.startOfLast(c, ask)
@@ -157,11 +157,11 @@ func (e *API) follow(ctx context.Context, s *stream, ask eventsQuery) error {
 	idle := time.NewTimer(eventsKeepAlive)
 	defer idle.Stop()
 	for {
-		end, err := e.x.Turn(ctx, pageCost)
+		end, err := e.x.Waits.TakeTurn(ctx, pageCost)
 		if err != nil {
 			return nil // the client is gone
 		}
-		if e.x.Closed() {
+		if e.x.Waits.Closed() {
 			end()
 			return nil
 		}
@@ -178,7 +178,7 @@ func (e *API) follow(ctx context.Context, s *stream, ask eventsQuery) error {
 			more = always
 		}
 		select {
-		case <-e.x.Closing():
+		case <-e.x.Waits.Closing():
 			return nil
 		case <-ctx.Done():
 			return nil
@@ -252,7 +252,7 @@ func readEventsQuery(header http.Header, q exchange.Query) (ask eventsQuery, err
 	if ask.prefix, err = q.Prefix(); err != nil {
 		return ask, err
 	}
-	if text, given := q.Text("session"); given {
+	if text, present := q.Text("session"); present {
 		if ask.session, err = exchange.SessionID("session", text); err != nil {
 			return ask, err
 		}
@@ -268,7 +268,7 @@ func readEventsQuery(header http.Header, q exchange.Query) (ask eventsQuery, err
 		return ask, err
 	}
 	field, from := "since", q["since"]
-	if _, given := header[headerLastEvent]; given {
+	if _, present := header[headerLastEvent]; present {
 		field, from = "Last-Event-ID", header[headerLastEvent]
 	}
 	if len(from) == 0 {

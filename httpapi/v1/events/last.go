@@ -22,8 +22,8 @@ func (ask *eventsQuery) readLast(q exchange.Query) error {
 	if ask.last = int(last); last > 0 && q["since"] != nil {
 		return exchange.Invalid("last", "A stream begins with the last events, or since one: give either.")
 	}
-	renewals, given := q.Text("renewals")
-	if ask.brief = renewals == "false"; given && !ask.brief && renewals != "true" {
+	renewals, present := q.Text("renewals")
+	if ask.brief = renewals == "false"; present && !ask.brief && renewals != "true" {
 		return exchange.Invalid("renewals", "This is true (the default) or false.")
 	}
 	return nil
@@ -33,10 +33,10 @@ func (ask *eventsQuery) readLast(q exchange.Query) error {
 // has kept. It looks at each of them at most once, page by page, each in a turn.
 func (e *API) startOfLast(c echo.Context, ask eventsQuery) (start replica.EventID, err error) {
 	e.x.Node.View(func(m *fsm.Machine) { start.Index = m.Index() })
-	e.x.SetIndex(c, start.Index)
+	e.x.Replies.SetIndex(c, start.Index)
 	left := ask.last
 	for before := uint64(math.MaxUint64); ; {
-		end, err := e.x.Turn(c.Request().Context(), 0)
+		end, err := e.x.Waits.TakeTurn(c.Request().Context(), 0)
 		if err != nil {
 			return start, err
 		}

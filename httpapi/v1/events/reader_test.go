@@ -50,8 +50,8 @@ func watchEvents(t *testing.T, h *httpapi.Handler, query string, headers ...stri
 	ctx, hangUp := context.WithCancel(context.Background())
 	r := httptest.NewRequestWithContext(ctx, "GET", "/v1/events"+query, nil)
 	for _, header := range headers {
-		name, of, _ := strings.Cut(header, ": ")
-		r.Header.Add(name, of)
+		name, value, _ := strings.Cut(header, ": ")
+		r.Header.Add(name, value)
 	}
 	w := &watching{T: t, got: &sharedRecorder{ResponseRecorder: httptest.NewRecorder()}, hangUp: hangUp, ended: make(chan struct{})}
 	go func() {

@@ -88,7 +88,7 @@ func TestEventsCutOffWhoDoesNotRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if of, is := strings.CutPrefix(line, "id: "); is {
+		if of, ok := strings.CutPrefix(line, "id: "); ok {
 			id = strings.TrimSpace(of)
 		}
 	}
@@ -135,7 +135,7 @@ func readEvents(t *testing.T, address, after string) <-chan string {
 			if err != nil {
 				return
 			}
-			if of, is := strings.CutPrefix(line, "id: "); is {
+			if of, ok := strings.CutPrefix(line, "id: "); ok {
 				id = strings.TrimSpace(of)
 			}
 			if strings.HasPrefix(line, "data: ") {

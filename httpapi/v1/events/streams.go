@@ -62,7 +62,7 @@ func (l *streams) remove(s *stream) {
 	defer l.mu.Unlock()
 	delete(l.open, s)
 	if l.ended {
-		s.end() // the end of the body is a write of its own, however late its turn comes
+		s.end() // the end of the body is another write, however late its turn comes
 	}
 }
 

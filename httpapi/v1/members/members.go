@@ -45,13 +45,13 @@ func (m *API) getCluster(c echo.Context) error {
 
 func (m *API) sendCluster(c echo.Context, code int) error {
 	status := m.x.Node.Status()
-	m.x.SetIndex(c, status.AppliedIndex)
-	return m.x.SendJSON(c, code, newClusterBody(status))
+	m.x.Replies.SetIndex(c, status.AppliedIndex)
+	return m.x.Replies.SendJSON(c, code, newClusterBody(status))
 }
 
 // memberTimeout bounds a PUT of a member, also without a leader. The leader waits 10 s
 // for the member to catch up and vote; then the status is 202, and the member gets its
-// vote by itself.
+// vote when it has caught up.
 const memberTimeout = 30 * time.Second
 
 // putMember adds a node, {"peer":"host:port"}.
@@ -60,16 +60,16 @@ func (m *API) putMember(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	given, err := m.readTexts(c, "peer")
+	texts, err := m.readTexts(c, "peer")
 	if err != nil {
 		return err
 	}
-	if cluster.CheckPeerAddress(given["peer"]) != nil {
+	if cluster.CheckPeerAddress(texts["peer"]) != nil {
 		return exchange.Invalid("peer", "A peer is host:port, a name or the address of one host, as the other nodes reach it.")
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), memberTimeout)
 	defer cancel()
-	err = m.x.Node.AddMember(ctx, id, given["peer"])
+	err = m.x.Node.AddMember(ctx, id, texts["peer"])
 	if errors.Is(err, outcome.ErrCatchingUp) {
 		return m.sendCluster(c, http.StatusAccepted)
 	}
@@ -98,11 +98,11 @@ func (m *API) deleteMember(c echo.Context) error {
 
 // postLeader hands the leadership over, to {"id":…} or to any caught-up voter.
 func (m *API) postLeader(c echo.Context) error {
-	given, err := m.readTexts(c, "id")
+	texts, err := m.readTexts(c, "id")
 	if err != nil {
 		return err
 	}
-	id, named := given["id"]
+	id, named := texts["id"]
 	if named && !validMember(id) {
 		return exchange.Invalid("id", memberForm)
 	}
@@ -122,19 +122,19 @@ func (m *API) readMembers(c echo.Context, names ...string) (map[string]strictjso
 	if _, err := exchange.ParseQuery(c); err != nil {
 		return nil, err
 	}
-	body, err := m.x.ReadBody(c, m.x.Config.BodyBytes)
+	body, err := m.x.Bodies.ReadObject(c, m.x.Config.BodyBytes)
 	if err != nil {
 		return nil, err
 	}
-	defer m.x.DoneWithBody(c) // the change may wait for long
-	given := map[string]strictjson.Value{}
-	for raw, of := range body.Members() {
+	defer m.x.Bodies.Release(c) // the change may wait for long
+	values := map[string]strictjson.Value{}
+	for raw, value := range body.Members() {
 		if !slices.Contains(names, string(raw)) {
 			return nil, exchange.Invalid(string(raw), "This request does not take this member.")
 		}
-		given[string(raw)] = of
+		values[string(raw)] = value
 	}
-	return given, nil
+	return values, nil
 }
 
 // readTexts is readMembers for a body of texts.
@@ -143,15 +143,15 @@ func (m *API) readTexts(c echo.Context, names ...string) (map[string]string, err
 	if err != nil {
 		return nil, err
 	}
-	given := map[string]string{}
-	for name, of := range body {
-		text, isText := of.Text()
+	texts := map[string]string{}
+	for name, value := range body {
+		text, isText := value.Text()
 		if !isText {
 			return nil, exchange.Invalid(name, "This is not a text.")
 		}
-		given[name] = text
+		texts[name] = text
 	}
-	return given, nil
+	return texts, nil
 }
 
 // putLevel raises the cluster's feature level, {"level":N}.
@@ -189,7 +189,7 @@ func memberID(c echo.Context) (string, error) {
 // checkKnown refuses an id that no member has. It refuses no client but admins: the node
 // refuses the others, of whichever id.
 func (m *API) checkKnown(c echo.Context, id string) error {
-	if !m.x.IsAdmin(c) || slices.ContainsFunc(m.x.Node.Status().Members, func(other cluster.Member) bool { return other.ID == id }) {
+	if !m.x.Rights.IsAdmin(c) || slices.ContainsFunc(m.x.Node.Status().Members, func(other cluster.Member) bool { return other.ID == id }) {
 		return nil
 	}
 	return exchange.NewProblem("unknown-member", "No member of the cluster has this id.")

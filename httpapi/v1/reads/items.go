@@ -64,7 +64,7 @@ func (api *API) getItem(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := api.x.MayName(c, name); err != nil {
+	if err := api.x.Rights.MayName(c, name); err != nil {
 		return err
 	}
 	after, err := api.readSince(q)
@@ -74,7 +74,7 @@ func (api *API) getItem(c echo.Context) error {
 	if err := api.awaitItems(c, q, name, false, after); err != nil {
 		return err
 	}
-	id := api.x.Caller(c)
+	id := api.x.Rights.Caller(c)
 	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
 		found, ok := m.Item(name)
 		if !ok {
@@ -106,14 +106,14 @@ func (api *API) listItems(c echo.Context) error {
 		return err
 	}
 	if after.blocks {
-		if err := api.x.MayName(c, prefix); err != nil {
+		if err := api.x.Rights.MayName(c, prefix); err != nil {
 			return err
 		}
 	}
 	if err := api.awaitItems(c, q, prefix, true, after); err != nil {
 		return err
 	}
-	id := api.x.Caller(c)
+	id := api.x.Rights.Caller(c)
 	narrowed := id.Narrow(prefix)
 	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
 		return pageOfItems(m, narrowed, from, limit, nowMS, id), nil
@@ -121,7 +121,7 @@ func (api *API) listItems(c echo.Context) error {
 }
 
 // pageOfItems returns up to limit of the items that begin with one of the prefixes and come
-// after a name, fewer if they have more than pageBytes. Its index is that of the last change
+// after a name, fewer if they have more than pageBytes. Its index is the number of the last change
 // of any item, which costs no walk over those below the prefixes.
 func pageOfItems(m *fsm.Machine, prefixes []string, after string, limit int, nowMS int64, id *access.Identity) ItemsBody {
 	body, bytes := ItemsBody{Items: []itemBody{}, Index: m.ItemsIndex("")}, 0
@@ -142,13 +142,13 @@ func pageOfItems(m *fsm.Machine, prefixes []string, after string, limit int, now
 
 // awaitItems blocks until the item of a name or, with below, an item whose name begins with
 // it was changed or deleted after a number, or the wait is over. It returns at once if the
-// number is above that of the last change, as after a restore. The caller then reads the
+// number is above the number of the last change, as after a restore. The caller then reads the
 // state, as confirmed as its query requires.
 func (api *API) awaitItems(c echo.Context, q exchange.Query, name string, below bool, after since) error {
 	if !after.blocks || after.wait == 0 {
 		return nil
 	}
-	if _, err := api.x.Reading(c, q); err != nil {
+	if _, err := api.x.Reads.Await(c, q); err != nil {
 		return err
 	}
 	watch := api.x.Node.WatchItems(name, below)
@@ -158,10 +158,10 @@ func (api *API) awaitItems(c echo.Context, q exchange.Query, name string, below 
 		changed = api.itemsChanged
 	}
 	if changed(name, after.index) {
-		return api.inTurn(c, nil)
+		return api.awaitTurn(c)
 	}
 	listen := func() (news <-chan struct{}, stop func()) { return watch.News(), func() {} }
-	return api.inTurn(c, api.waitFor(c, after.wait, listen, func() bool { return watch.Index() > after.index }))
+	return api.waitFor(c, after.wait, listen, func() bool { return watch.Index() > after.index })
 }
 
 // itemChanged reports whether a waiting read of an item has a change to show, or waits for a

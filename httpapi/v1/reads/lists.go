@@ -81,8 +81,8 @@ func readPage(q exchange.Query) (limit int, cursor string, err error) {
 	if err != nil {
 		return 0, "", err
 	}
-	cursor, given := q.Text("cursor")
-	if given && cursor == "" {
+	cursor, present := q.Text("cursor")
+	if present && cursor == "" {
 		return 0, "", badCursor()
 	}
 	return int(n), cursor, nil
@@ -124,9 +124,9 @@ func pageOfSessions(m *fsm.Machine, id *access.Identity, after uint64, limit int
 		}
 		after = ids[0]
 		if owner, _ := m.OwnerOf(after); id.FindsSession(owner) {
-			one, _ := m.Session(after)
-			found = append(found, one)
-			size.add(&one, m.WaitList(after))
+			session, _ := m.Session(after)
+			found = append(found, session)
+			size.add(&session, m.WaitList(after))
 			size.addItems(m, after)
 		}
 	}
@@ -159,8 +159,8 @@ func (p *pageSize) add(s *fsm.SessionView, list []fsm.WaitListView) {
 
 // addItems counts the items of a session, and what the session is about.
 func (p *pageSize) addItems(m *fsm.Machine, session uint64) {
-	on, _ := m.Holder(session)
-	p.bytes += len(on.About)
+	holder, _ := m.Holder(session)
+	p.bytes += len(holder.About)
 	for _, name := range m.HeldItems(session) {
 		p.records++
 		p.bytes += len(name)

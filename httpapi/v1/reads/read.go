@@ -57,7 +57,7 @@ func (api *API) listSemaphores(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	narrowed := api.x.Caller(c).Narrow(prefix)
+	narrowed := api.x.Rights.Caller(c).Narrow(prefix)
 	return api.sendView(c, q, func(m *fsm.Machine, _ int64) (any, error) {
 		var found []fsm.SemaphoreView
 		for _, allowed := range narrowed {
@@ -79,12 +79,12 @@ func (api *API) listSemaphores(c echo.Context) error {
 // sendView sends the body that build makes of a state as recent as the query requires.
 // nowMS is the cluster time from which it computes durations.
 func (api *API) sendView(c echo.Context, q exchange.Query, build func(m *fsm.Machine, nowMS int64) (any, error)) error {
-	reading, err := api.x.Reading(c, q)
+	reading, err := api.x.Reads.Await(c, q)
 	if err != nil {
 		return err
 	}
-	return api.x.SendRead(c, func() (body any, err error) {
-		api.x.View(c, func(m *fsm.Machine) { body, err = build(m, exchange.NowOf(m, reading)) })
+	return api.x.Replies.SendRead(c, func() (body any, err error) {
+		api.x.Reads.View(c, func(m *fsm.Machine) { body, err = build(m, exchange.NowOf(m, reading)) })
 		return body, err
 	})
 }
@@ -124,7 +124,7 @@ func (api *API) readSemaphore(c echo.Context, q exchange.Query) (name string, ep
 	if name, err = exchange.SemaphoreName("name", text); err != nil {
 		return "", 0, err
 	}
-	if err = api.x.MayName(c, name); err != nil {
+	if err = api.x.Rights.MayName(c, name); err != nil {
 		return "", 0, err
 	}
 	epoch, err = q.Epoch()
@@ -158,11 +158,11 @@ func (api *API) getSemaphore(c echo.Context) error {
 		return err
 	}
 	if s.since.blocks {
-		if err := api.inTurn(c, api.awaitChange(c, q, s)); err != nil {
+		if err := api.awaitChange(c, q, s); err != nil {
 			return err
 		}
 	}
-	id := api.x.Caller(c)
+	id := api.x.Rights.Caller(c)
 	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
 		found, err := findSemaphore(m, s.name, s.epoch)
 		if err != nil {
@@ -177,13 +177,13 @@ func (api *API) getSemaphore(c echo.Context) error {
 
 func (api *API) listHolders(c echo.Context) error {
 	return api.listOfSemaphore(c, cursorHolder, func(m *fsm.Machine, name string, after uint64, limit int, nowMS int64) any {
-		return pageOfHolders(m, name, after, limit, nowMS, api.x.Caller(c))
+		return pageOfHolders(m, name, after, limit, nowMS, api.x.Rights.Caller(c))
 	})
 }
 
 func (api *API) listWaiters(c echo.Context) error {
 	return api.listOfSemaphore(c, cursorWaiter, func(m *fsm.Machine, name string, after uint64, limit int, nowMS int64) any {
-		return pageOfWaiters(m, name, after, limit, nowMS, api.x.Caller(c))
+		return pageOfWaiters(m, name, after, limit, nowMS, api.x.Rights.Caller(c))
 	})
 }
 
@@ -223,59 +223,54 @@ func findSemaphore(m *fsm.Machine, name string, epoch uint64) (fsm.SemaphoreView
 }
 
 // awaitChange blocks until the semaphore was modified after s.since, or is gone, or the
-// wait is over. It returns at once if its index is above the confirmed index, as after a
-// restore. The caller then reads the state.
+// wait is over, and until the reply has its turn. It does not wait for a change if its index is above
+// the confirmed index, as after a restore. The caller then reads the state.
 func (api *API) awaitChange(c echo.Context, q exchange.Query, s semaphoreQuery) error {
-	reading, err := api.x.Reading(c, q)
-	if err != nil {
+	reading, err := api.x.Reads.Await(c, q)
+	if err != nil || s.since.wait == 0 {
 		return err
 	}
-	if s.since.index > reading.Index || s.since.wait == 0 || api.changedSince(s) {
-		return nil
+	if s.since.index > reading.Index || api.changedSince(s) {
+		return api.awaitTurn(c)
 	}
 	listen := func() (news <-chan struct{}, stop func()) { return api.x.Node.Changed(s.name) }
 	return api.waitFor(c, s.since.wait, listen, func() bool { return api.changedSince(s) })
 }
 
-// waitFor blocks until changed reports true, the wait is over or the server goes down; it fails if
-// the client is gone, or if too many queries wait. It asks changed after each listen, and again at the
-// news of the channel that listen returned.
+// waitFor blocks until changed reports true, the wait is over or the server shuts down, and then until the
+// reply has its turn. It fails if the client hangs up, or if too many queries wait. It calls changed after
+// each listen, and again when the channel that listen returned has news.
 func (api *API) waitFor(c echo.Context, wait time.Duration, listen func() (news <-chan struct{}, stop func()), changed func() bool) error {
-	leave, err := api.x.Watch(c, api.waiting)
+	remove, err := api.x.Waits.AddWatcher(c, api.waiting)
 	if err != nil {
 		return err
 	}
-	defer leave()
-	ctx, end := c.Request().Context(), time.NewTimer(wait)
-	defer end.Stop()
-	for {
+	defer remove()
+	ctx, timer := c.Request().Context(), time.NewTimer(wait)
+	defer timer.Stop()
+	for over := false; !over; {
 		news, stop := listen()
-		if changed() {
-			stop()
-			return nil
-		}
-		more := false
-		select {
-		case <-news:
-			more = true
-		case <-end.C:
-		case <-api.x.Closing():
-		case <-ctx.Done():
+		if over = changed(); !over {
+			select {
+			case <-news:
+			case <-timer.C:
+				over = true
+			case <-api.x.Waits.Closing():
+				over = true
+			case <-ctx.Done():
+				stop()
+				return ctx.Err()
+			}
 		}
 		stop()
-		if !more {
-			return ctx.Err()
-		}
 	}
+	return api.awaitTurn(c)
 }
 
-// inTurn blocks until the reply to a blocking query, whose wait is over with err, has its turn: also where the
-// change was there before it came, since its client asks again and again.
-func (api *API) inTurn(c echo.Context, err error) error {
-	if err != nil {
-		return err
-	}
-	end, err := api.x.Turn(c.Request().Context(), exchange.ReplyCost)
+// awaitTurn blocks until the reply to a blocking query has its turn, or the client hangs up. A query that finds
+// its change at once takes a turn as well, though it is no watcher: its client asks again and again.
+func (api *API) awaitTurn(c echo.Context) error {
+	end, err := api.x.Waits.TakeTurn(c.Request().Context(), exchange.ReplyCost)
 	if err == nil {
 		end()
 	}
@@ -300,7 +295,7 @@ func (api *API) listSessions(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	id := api.x.Caller(c)
+	id := api.x.Rights.Caller(c)
 	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
 		found, next := pageOfSessions(m, id, after, limit)
 		body := SessionsBody{Sessions: []SessionBody{}, Next: next}
@@ -320,7 +315,7 @@ func (api *API) getSession(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	caller := api.x.Caller(c)
+	caller := api.x.Rights.Caller(c)
 	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
 		found, ok := m.Session(id)
 		if !ok || !caller.SeesSession(found.Owner) {
@@ -348,7 +343,7 @@ func (api *API) listLeases(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	caller := api.x.Caller(c)
+	caller := api.x.Rights.Caller(c)
 	return api.sendView(c, q, func(m *fsm.Machine, nowMS int64) (any, error) {
 		if owner, _ := m.OwnerOf(id); !m.HasSession(id) || !caller.SeesSession(owner) {
 			return nil, noSession(m, id, caller)
@@ -387,18 +382,18 @@ func (api *API) getLease(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	reading, err := api.x.Reading(c, q)
+	reading, err := api.x.Reads.Await(c, q)
 	if err != nil {
 		return err
 	}
 	status, body := 0, any(nil)
-	api.x.View(c, func(m *fsm.Machine) {
-		status, body, err = leaseOf(m, id, name, epoch, api.x.Caller(c), exchange.NowOf(m, reading))
+	api.x.Reads.View(c, func(m *fsm.Machine) {
+		status, body, err = leaseOf(m, id, name, epoch, api.x.Rights.Caller(c), exchange.NowOf(m, reading))
 	})
 	if err != nil {
 		return err
 	}
-	return api.x.SendJSON(c, status, body)
+	return api.x.Replies.SendJSON(c, status, body)
 }
 
 // leaseOf finds the lease or the waiting request of a session for a semaphore.
@@ -436,14 +431,14 @@ func (api *API) LeasesAt(c echo.Context, reply *cluster.Reply) (_ *[]HeldBody, b
 		return nil, 0
 	}
 	var held []fsm.LeaseView
-	caller := api.x.Caller(c)
+	caller := api.x.Rights.Caller(c)
 	api.x.Node.View(func(m *fsm.Machine) {
 		held = slices.DeleteFunc(m.Leases(reply.Session), func(l fsm.LeaseView) bool { return !caller.Sees(l.Semaphore) })
 	})
 	for i := range held {
 		bytes += int64(memberBytes + len(held[i].Semaphore) + len(held[i].Reason))
 	}
-	bytes, ok := api.x.ReserveReply(bytes)
+	bytes, ok := api.x.ReplyMemory.Reserve(bytes)
 	if !ok {
 		return nil, 0
 	}

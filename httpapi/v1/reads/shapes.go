@@ -98,10 +98,10 @@ type SessionBody struct {
 	LifeBody
 	Metadata     exchange.Pairs `json:"metadata"`
 	Leases       []HeldBody     `json:"leases"`
-	Waiting      []requestBody  `json:"waiting"` // without those of the wait list; the first pageBytes of them
+	Waiting      []requestBody  `json:"waiting"` // without the requests of the wait list; the first pageBytes
 	WaitingCount int            `json:"waiting_count"`
 	WaitList     []entryBody    `json:"waitlist"`
-	Items        []string       `json:"items"` // the names of those that it holds
+	Items        []string       `json:"items"` // the names of the items that it holds
 	termsBody
 }
 
@@ -114,9 +114,9 @@ type termsBody struct {
 }
 
 // SetTerms shows the terms on which a session was opened to hold items.
-func (b *SessionBody) SetTerms(on fsm.HolderView) {
-	b.termsBody = termsBody{About: on.About, OnEndItems: "release", ItemDelayMS: on.DelayMS}
-	if on.DeleteItems {
+func (b *SessionBody) SetTerms(terms fsm.HolderView) {
+	b.termsBody = termsBody{About: terms.About, OnEndItems: "release", ItemDelayMS: terms.DelayMS}
+	if terms.DeleteItems {
 		b.OnEndItems = "delete"
 	}
 }
@@ -134,7 +134,7 @@ func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, 
 }
 
 // shownID is the id of a session that holds or waits for a semaphore, as an identity may
-// read it; empty for one that only admins see.
+// read it; empty for an event that only admins see.
 func shownID(m *fsm.Machine, session uint64, id *access.Identity) string {
 	if owner, _ := m.OwnerOf(session); !id.SeesID(owner) {
 		return ""
@@ -161,8 +161,8 @@ func NewSessionBody(life LifeBody, metadata []fsm.Pair) SessionBody {
 // its prefixes cover.
 func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.Identity) SessionBody {
 	body := NewSessionBody(LifeBody{Session: exchange.FormatSession(s.ID), TTLMS: s.TTLMS, ExpiresInMS: Left(s.DeadlineMS, nowMS), OneShot: s.OneShot}, s.Metadata)
-	if on, has := m.Holder(s.ID); has {
-		body.SetTerms(on)
+	if terms, ok := m.Holder(s.ID); ok {
+		body.SetTerms(terms)
 	}
 	for _, item := range m.HeldItems(s.ID) {
 		if id.Sees(item) {

@@ -18,7 +18,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// The headers of a backup, beside that of its index.
+// The headers of a backup, beside the header with its index.
 const (
 	HeaderTerm          = "X-Signalbox-Term"
 	HeaderCluster       = "X-Signalbox-Cluster"
@@ -53,7 +53,7 @@ func (s *API) get(c echo.Context) error {
 	if _, err := exchange.ParseQuery(c); err != nil {
 		return err
 	}
-	if s.x.IsAdmin(c) { // the node refuses others, whatever it is sending
+	if s.x.Rights.IsAdmin(c) { // the node refuses others, whatever it is sending
 		select {
 		case s.turns <- struct{}{}:
 			defer func() { <-s.turns }()
@@ -66,7 +66,7 @@ func (s *API) get(c echo.Context) error {
 		return err
 	}
 	response := c.Response()
-	s.x.SetIndex(c, b.Header.Index)
+	s.x.Replies.SetIndex(c, b.Header.Index)
 	header := response.Header()
 	header.Set(HeaderTerm, strconv.FormatUint(b.Header.Term, 10))
 	header.Set(HeaderCluster, hex.EncodeToString(b.Header.Cluster[:]))
@@ -79,7 +79,7 @@ func (s *API) get(c echo.Context) error {
 	}
 	if err := b.Write(&stream{c.Request().Context(), s.x, response}); err != nil {
 		s.x.Config.Logger.Warn("a backup was not sent whole", exchange.Named(c, "error", err)...)
-		s.x.CutOff(response)
+		exchange.CutOff(response)
 	}
 	return nil
 }
@@ -87,8 +87,8 @@ func (s *API) get(c echo.Context) error {
 // tooMany refuses a backup while sentAtOnce others are sent.
 func tooMany() error {
 	p := exchange.NewProblem("limit-reached", "This node sends as many backups at a time as it can. Try again later, or at another node.")
-	most := int64(sentAtOnce)
-	p.Rule, p.Limit = "backups", &most
+	limit := int64(sentAtOnce)
+	p.Rule, p.Limit = "backups", &limit
 	return p
 }
 
@@ -101,13 +101,13 @@ type stream struct {
 }
 
 func (s *stream) Write(part []byte) (int, error) {
-	if s.x.Closed() {
+	if s.x.Waits.Closed() {
 		return 0, outcome.ErrDraining
 	}
 	if s.ctx.Err() != nil {
 		return 0, context.Cause(s.ctx)
 	}
-	s.x.TimeWrites(s.to)
+	s.x.Replies.LimitWrites(s.to)
 	return s.to.Write(part)
 }
 
@@ -117,8 +117,8 @@ func (s *API) put(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	sessions, given := q.Text("sessions")
-	if !given {
+	sessions, present := q.Text("sessions")
+	if !present {
 		sessions = "keep"
 	}
 	if sessions != "keep" && sessions != "end" {
@@ -135,12 +135,12 @@ func (s *API) put(c echo.Context) error {
 	if order.From, err = clusterID(q, "from"); err != nil {
 		return err
 	}
-	if s.x.IsAdmin(c) { // before the body is sent; the node refuses others
+	if s.x.Rights.IsAdmin(c) { // before the body is sent; the node refuses others
 		if err := s.prepare(c.Request().Context(), *id); err != nil {
 			return err
 		}
 	}
-	body, err := s.x.Stream(c, s.limit)
+	body, err := s.x.Bodies.Stream(c, s.limit)
 	if err != nil {
 		return err
 	}
@@ -151,14 +151,14 @@ func (s *API) put(c echo.Context) error {
 	case err != nil:
 		return err
 	}
-	s.x.SetIndex(c, done.Index)
-	return s.x.SendJSON(c, http.StatusOK, newRestoredBody(done, sessions))
+	s.x.Replies.SetIndex(c, done.Index)
+	return s.x.Replies.SendJSON(c, http.StatusOK, newRestoredBody(done, sessions))
 }
 
 // clusterID reads the id of a cluster; nil: the parameter is absent.
 func clusterID(q exchange.Query, name string) (*fsm.ClusterID, error) {
-	text, given := q.Text(name)
-	if !given {
+	text, present := q.Text(name)
+	if !present {
 		return nil, nil
 	}
 	var id fsm.ClusterID
@@ -187,7 +187,7 @@ func (s *API) prepare(ctx context.Context, id fsm.ClusterID) error {
 	return err
 }
 
-// notLeader refuses a restore on a node that does not lead, and names the one that does.
+// notLeader refuses a restore on a node that does not lead, and names the leader.
 func (s *API) notLeader() error {
 	status := s.x.Node.Status()
 	if status.Leader == "" || status.Leader == status.Node { // elected, and about to lead

@@ -15,7 +15,7 @@ import (
 
 	signalbox "github.com/signalbox/signalbox/client"
 	"github.com/signalbox/signalbox/client/items"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/waiting"
 )
 
@@ -35,7 +35,7 @@ type holding interface {
 	Close(ctx context.Context) error
 	// noun names it.
 	noun() string
-	// variables are those of the command's environment: NAME=VALUE.
+	// variables are the command's environment: NAME=VALUE.
 	variables() []string
 }
 
@@ -83,26 +83,26 @@ func (h *Holder) acquire(ctx context.Context) (holding, error) {
 	defer cancel()
 	done := make(chan acquired, 1)
 	go func() { done <- h.open(ctx) }()
-	asked := syscall.Signal(0)
+	stopSignal := syscall.Signal(0)
 	for {
 		select {
 		case s := <-h.Signals:
 			if !asksToEnd(s) {
 				continue // there is no command yet to relay it to
 			}
-			if asked != 0 {
-				return nil, interrupted(asked)
+			if stopSignal != 0 {
+				return nil, interrupted(stopSignal)
 			}
-			asked = s.(syscall.Signal)
+			stopSignal = s.(syscall.Signal)
 			cancel()
 		case got := <-done:
-			if asked == 0 {
+			if stopSignal == 0 {
 				return got.held, h.refused(got.err)
 			}
 			if got.err == nil {
 				h.release(context.WithoutCancel(ctx), got.held)
 			}
-			return nil, interrupted(asked)
+			return nil, interrupted(stopSignal)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func asksToEnd(s os.Signal) bool {
 }
 
 func interrupted(s syscall.Signal) error {
-	return &exit.Error{Status: exit.StatusSignal + int(s), Err: fmt.Errorf("ended by a signal (%v) before the command began", s)}
+	return &cli.ExitError{Status: cli.StatusSignal + int(s), Err: fmt.Errorf("ended by a signal (%v) before the command began", s)}
 }
 
 // open makes the semaphore if Config asks for it, opens a session and acquires. When
@@ -221,25 +221,25 @@ func plain(text string) string {
 	return text
 }
 
-// refused gives a failure to acquire its exit status. A failure without a status of its own
+// refused gives a failure to acquire its exit status. A failure without a status
 // counts as one of the nodes, since a 1 of run is mostly its command's.
 func (h *Holder) refused(err error) error {
-	status := exit.StatusOf(err)
+	status := cli.StatusOf(err)
 	switch {
 	case err == nil:
 		return nil
-	case status == exit.StatusNotInTime:
+	case status == cli.StatusNotInTime:
 		err = fmt.Errorf("%d of %s were not free within %v", h.Count, h.Name, h.Wait)
-	case status == exit.StatusFailed && h.Elect && errors.Is(err, context.DeadlineExceeded):
-		status, err = exit.StatusNotInTime, fmt.Errorf("another process led %s for longer than %v", h.Name, h.Wait)
-	case status == exit.StatusFailed:
-		status = exit.StatusUnavailable
+	case status == cli.StatusFailed && h.Elect && errors.Is(err, context.DeadlineExceeded):
+		status, err = cli.StatusNotInTime, fmt.Errorf("another process led %s for longer than %v", h.Name, h.Wait)
+	case status == cli.StatusFailed:
+		status = cli.StatusUnavailable
 	}
-	return &exit.Error{Status: status, Err: err}
+	return &cli.ExitError{Status: status, Err: err}
 }
 
 // release gives everything back, and returns the loss of the session if it was lost.
-// A release that no node confirms is only logged: the session ends by itself. A signal
+// A release that no node confirms is only logged: the session ends when its ttl is over. A signal
 // that asks to end cuts the waiting short.
 func (h *Holder) release(ctx context.Context, held holding) (lost error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	signalbox "github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 // TestRefusedStatus: what ends the wait has the same exit status as in every other command,
@@ -28,19 +28,19 @@ func TestRefusedStatus(t *testing.T) {
 		want  int
 		words string
 	}{
-		{"lost", false, fmt.Errorf("%w: %w", signalbox.ErrLost, signalbox.ErrNotRenewed), exit.StatusLost, "not renewed in time"},
-		{"lost, since no node replied", false, fmt.Errorf("%w: %w", signalbox.ErrLost, signalbox.ErrUnreachable), exit.StatusLost, "no node replied"},
-		{"revoked", false, fmt.Errorf("%w: %w", signalbox.ErrLost, &signalbox.Error{Status: 410, Code: "revoked"}), exit.StatusLost, "revoked"},
-		{"not in time", false, fmt.Errorf("%w: %w", context.DeadlineExceeded, signalbox.ErrUnavailable), exit.StatusNotInTime, "2 of db were not free within 5s"},
-		{"not leading in time", true, late, exit.StatusNotInTime, "another process led db for longer than 5s"},
-		{"no node leading in time", true, fmt.Errorf("%w: %w", late, signalbox.ErrUnreachable), exit.StatusUnavailable, "no node replied"},
-		{"refused", false, &signalbox.Error{Status: 409, Code: "never"}, exit.StatusRefused, "never"},
-		{"late without a reason", false, late, exit.StatusUnavailable, "deadline"},
-		{"unreadable", false, errors.New("a node's reply can't be read"), exit.StatusUnavailable, "can't be read"},
+		{"lost", false, fmt.Errorf("%w: %w", signalbox.ErrLost, signalbox.ErrNotRenewed), cli.StatusLost, "not renewed in time"},
+		{"lost, since no node replied", false, fmt.Errorf("%w: %w", signalbox.ErrLost, signalbox.ErrUnreachable), cli.StatusLost, "no node replied"},
+		{"revoked", false, fmt.Errorf("%w: %w", signalbox.ErrLost, &signalbox.Error{Status: 410, Code: "revoked"}), cli.StatusLost, "revoked"},
+		{"not in time", false, fmt.Errorf("%w: %w", context.DeadlineExceeded, signalbox.ErrUnavailable), cli.StatusNotInTime, "2 of db were not free within 5s"},
+		{"not leading in time", true, late, cli.StatusNotInTime, "another process led db for longer than 5s"},
+		{"no node leading in time", true, fmt.Errorf("%w: %w", late, signalbox.ErrUnreachable), cli.StatusUnavailable, "no node replied"},
+		{"refused", false, &signalbox.Error{Status: 409, Code: "never"}, cli.StatusRefused, "never"},
+		{"late without a reason", false, late, cli.StatusUnavailable, "deadline"},
+		{"unreadable", false, errors.New("a node's reply can't be read"), cli.StatusUnavailable, "can't be read"},
 	} {
 		h := &Holder{Config: Config{Name: "db", Count: 2, Wait: 5 * time.Second, Elect: c.elect}}
-		if err := h.refused(c.err); exit.StatusOf(err) != c.want || !strings.Contains(err.Error(), c.words) {
-			t.Errorf("%s: status %d, not %d: %v", c.name, exit.StatusOf(err), c.want, err)
+		if err := h.refused(c.err); cli.StatusOf(err) != c.want || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s: status %d, not %d: %v", c.name, cli.StatusOf(err), c.want, err)
 		}
 	}
 	if err := new(Holder).refused(nil); err != nil {
@@ -71,7 +71,7 @@ func TestElectSpeaksOfNoPermits(t *testing.T) {
 			Log:     slog.New(slog.NewTextHandler(&log, nil)), Signals: signals, begin: new(actor).begin})
 		signals <- syscall.SIGTERM
 		err := h.Run(t.Context())
-		if exit.StatusOf(err) != exit.StatusSignal+15 {
+		if cli.StatusOf(err) != cli.StatusSignal+15 {
 			t.Errorf("interrupted: %v", err)
 		}
 		if lost := h.release(t.Context(), unconfirmed{}); lost != nil || !strings.Contains(log.String(), "not confirmed") {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	signalbox "github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 // actor is a child that follows a script, in virtual time.
@@ -64,10 +64,10 @@ func (a *actor) signal(s syscall.Signal) {
 	switch {
 	case s == syscall.SIGTERM && a.term.IsZero():
 		if a.term = time.Now(); a.onTerm >= 0 {
-			a.end(a.onTerm, true, false, exit.StatusSignal+int(s))
+			a.end(a.onTerm, true, false, cli.StatusSignal+int(s))
 		}
 	case s == syscall.SIGKILL:
-		a.end(a.onKill, true, true, exit.StatusSignal+int(s))
+		a.end(a.onKill, true, true, cli.StatusSignal+int(s))
 	}
 }
 
@@ -137,12 +137,12 @@ func (c *cutTrial) run(t *testing.T, seed int) (early time.Duration, judged bool
 	err := c.holder.Run(t.Context())
 	defer func() { _ = c.holder.client.Close(t.Context()) }() // it is cut off; its goroutines end with the deadline
 	if c.began.IsZero() {
-		if status := exit.StatusOf(err); status != exit.StatusUnavailable {
+		if status := cli.StatusOf(err); status != cli.StatusUnavailable {
 			t.Errorf("seed %d: cut off before it was granted: status %d, %v", seed, status, err)
 		}
 		return 0, false
 	}
-	if status := exit.StatusOf(err); status != exit.StatusLost || !c.gone() {
+	if status := cli.StatusOf(err); status != cli.StatusLost || !c.gone() {
 		t.Errorf("seed %d: status %d, all gone: %v, %v", seed, status, c.gone(), err)
 	}
 	for c.cluster.grantedAnew().IsZero() {
@@ -200,7 +200,7 @@ func TestRunGuard(t *testing.T) {
 		{"ends by itself", actor{after: 3 * time.Second}, nil, "[]", 7},
 		{"ends by itself, long after", actor{after: time.Hour}, nil, "[]", 7},
 		{"leaves something behind", actor{after: 3 * time.Second, orphan: true}, nil, "[terminated continued killed]", 7},
-		{"is sent a signal", actor{onTerm: time.Second}, syscall.SIGTERM, "[terminated]", exit.StatusSignal + 15},
+		{"is sent a signal", actor{onTerm: time.Second}, syscall.SIGTERM, "[terminated]", cli.StatusSignal + 15},
 		{"ignores a signal", actor{after: 5 * time.Second}, syscall.SIGUSR1, "[user defined signal 1]", 7},
 	}
 	for i := range cases {
@@ -215,7 +215,7 @@ func TestRunGuard(t *testing.T) {
 					time.AfterFunc(time.Second, func() { signals <- c.signal })
 				}
 				err := h.Run(t.Context())
-				if status := exit.StatusOf(err); status != c.status || err.Error() != "" {
+				if status := cli.StatusOf(err); status != c.status || err.Error() != "" {
 					t.Errorf("status %d, %v", status, err)
 				}
 				if heard := fmt.Sprint(c.child.heard); heard != c.heard {
@@ -233,8 +233,8 @@ func TestRunGuard(t *testing.T) {
 			h := newHolder(t, Config{Name: "db", Command: []string{"actor"}, Count: 1, TTL: time.Second,
 				Cluster: signalbox.Config{Addresses: []string{"n1"}, HTTPClient: &http.Client{Transport: cluster}}, Log: slog.New(slog.DiscardHandler),
 				begin: func(_, _ []string) (child, error) { return nil, errors.New("no room") }})
-			if err := h.Run(t.Context()); exit.StatusOf(err) != exit.StatusCantRun || cluster.grantedAnew().IsZero() {
-				t.Errorf("status %d, %v; released %v", exit.StatusOf(err), err, cluster.grantedAnew())
+			if err := h.Run(t.Context()); cli.StatusOf(err) != cli.StatusCantRun || cluster.grantedAnew().IsZero() {
+				t.Errorf("status %d, %v; released %v", cli.StatusOf(err), err, cluster.grantedAnew())
 			}
 		})
 	})

@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// group is a running command in a process group of its own. It has this process's
+// group is a running command in a separate process group. It has this process's
 // standard streams.
 type group struct {
 	pid     int
@@ -30,7 +30,7 @@ func startGroup(command, environment []string) (child, error) {
 	g := &group{ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// For ever: to the kernel, a parent's death is that of the thread that started
+		// For ever: to the kernel, a parent's death is the death of the thread that started
 		// the child.
 		runtime.LockOSThread()
 		attributes := &syscall.SysProcAttr{Setpgid: true}
@@ -122,10 +122,10 @@ func (g *group) status() int {
 	select {
 	case <-g.ended:
 	default:
-		return exit.StatusSignal + int(syscall.SIGKILL) // it hangs in the kernel, and was sent one
+		return cli.StatusSignal + int(syscall.SIGKILL) // it hangs in the kernel, and was sent one
 	}
 	if g.outcome.Signaled() {
-		return exit.StatusSignal + int(g.outcome.Signal())
+		return cli.StatusSignal + int(g.outcome.Signal())
 	}
 	return g.outcome.ExitStatus()
 }
@@ -134,12 +134,12 @@ func (g *group) status() int {
 // process is there: only the group in the foreground may read, and gets Ctrl-C.
 func lendTerminal(a *syscall.SysProcAttr) (takeBack func()) {
 	terminal := int(os.Stdin.Fd())
-	own, err := unix.IoctlGetInt(terminal, unix.TIOCGPGRP)
-	if err != nil || own != unix.Getpgrp() {
+	foreground, err := unix.IoctlGetInt(terminal, unix.TIOCGPGRP)
+	if err != nil || foreground != unix.Getpgrp() {
 		return func() {} // no terminal, or another group is in its foreground
 	}
 	a.Foreground, a.Ctty = true, terminal
-	return func() { _ = unix.IoctlSetPointerInt(terminal, unix.TIOCSPGRP, own) }
+	return func() { _ = unix.IoctlSetPointerInt(terminal, unix.TIOCSPGRP, foreground) }
 }
 
 // stayAwake keeps Ctrl-Z from stopping this process, which has to renew.

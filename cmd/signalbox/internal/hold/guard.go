@@ -65,11 +65,11 @@ func (g *guard) watch() error {
 func (g *guard) end() {
 	g.child.signal(syscall.SIGTERM)
 	g.child.signal(syscall.SIGCONT) // a stopped process would not notice
-	asked := time.Now()
+	askedAt := time.Now()
 	// The grace never lasts until later than the margin before the deadline, however late end was
 	// called, and also if the machine is suspended meanwhile, which moves the deadline.
 	if g.gone(func() bool {
-		return time.Since(asked) >= g.grace || time.Until(g.held.Deadline()) <= g.margin+lookEvery
+		return time.Since(askedAt) >= g.grace || time.Until(g.held.Deadline()) <= g.margin+lookEvery
 	}) {
 		return
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	signalbox "github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 // shortestTTL leaves room for a renewal, a grace and a margin on a busy machine.
@@ -23,7 +23,7 @@ const shortestTTL = time.Second
 type Config struct {
 	Name      string           // of a semaphore or, with Elect, of an item
 	Command   []string         // a program and its arguments
-	Variables []string         // NAME=VALUE, for the command, besides those of the permits
+	Variables []string         // NAME=VALUE, for the command, besides the variables of the permits
 	Cluster   signalbox.Config // the addresses of its nodes, and the credentials
 	Count     int64            // permits to hold
 	Create    bool             // make the semaphore with Permits if it does not exist
@@ -49,28 +49,28 @@ type Holder struct {
 }
 
 // New checks the configuration and whether the command exists; it sends no request.
-// Its errors name the flags of "signalbox run", and are all of type *exit.Error.
+// Its errors name the flags of "signalbox run", and are all of type *cli.ExitError.
 func New(c Config) (*Holder, error) {
 	h := &Holder{Config: c, margin: min(max(c.TTL/30, 100*time.Millisecond), time.Second)}
 	if h.Grace == 0 {
 		h.Grace = min(h.TTL/6, 10*time.Second)
 	}
 	if err := h.check(); err != nil {
-		return nil, exit.Usage(err)
+		return nil, cli.UsageError(err)
 	}
 	var err error
 	h.Cluster.Logger, h.Cluster.Anonymous = h.Log, h.Anonymous
 	if h.client, err = signalbox.New(h.Cluster); err != nil {
-		return nil, exit.Usage(err)
+		return nil, cli.UsageError(err)
 	}
 	if h.begin != nil {
 		return h, nil
 	}
 	h.begin = startGroup
 	if _, err := exec.LookPath(h.Command[0]); errors.Is(err, os.ErrPermission) {
-		return nil, &exit.Error{Status: exit.StatusCantRun, Err: err}
+		return nil, &cli.ExitError{Status: cli.StatusCantRun, Err: err}
 	} else if err != nil {
-		return nil, &exit.Error{Status: exit.StatusNotFound, Err: err}
+		return nil, &cli.ExitError{Status: cli.StatusNotFound, Err: err}
 	}
 	return h, nil
 }
@@ -94,7 +94,7 @@ func (h *Holder) check() error {
 }
 
 // Run acquires the permits or the item, runs the command, and gives them back. It returns nil
-// if the command ended with status 0, else an *exit.Error. The end of ctx cuts it short;
+// if the command ended with status 0, else an *cli.ExitError. The end of ctx cuts it short;
 // to end in order, send it a signal.
 func (h *Holder) Run(ctx context.Context) error {
 	held, err := h.acquire(ctx)
@@ -104,7 +104,7 @@ func (h *Holder) Run(ctx context.Context) error {
 	started, err := h.begin(h.Command, append(append(os.Environ(), h.Variables...), held.variables()...))
 	if err != nil {
 		h.release(ctx, held)
-		return &exit.Error{Status: exit.StatusCantRun, Err: err}
+		return &cli.ExitError{Status: cli.StatusCantRun, Err: err}
 	}
 	g := &guard{held: held, child: started, signals: h.Signals, grace: h.Grace, margin: h.margin}
 	lost := g.watch()
@@ -113,9 +113,9 @@ func (h *Holder) Run(ctx context.Context) error {
 	}
 	switch status := started.status(); {
 	case lost != nil:
-		return &exit.Error{Status: exit.StatusLost, Err: fmt.Errorf("the %s of %s is %w", held.noun(), h.Name, lost)}
+		return &cli.ExitError{Status: cli.StatusLost, Err: fmt.Errorf("the %s of %s is %w", held.noun(), h.Name, lost)}
 	case status != 0:
-		return &exit.Error{Status: status}
+		return &cli.ExitError{Status: status}
 	}
 	return nil
 }

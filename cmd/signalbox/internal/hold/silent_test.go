@@ -10,7 +10,7 @@ import (
 	"time"
 
 	signalbox "github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/exit"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 // silentNode is a cluster one of whose nodes accepts requests and never replies, from
@@ -40,10 +40,10 @@ func TestRunBesideASilentNode(t *testing.T) {
 	}{
 		{"free", 0, 0, 7},
 		{"freed", 0, 3 * time.Second, 7},
-		{"never free", 0, -1, exit.StatusNotInTime},
+		{"never free", 0, -1, cli.StatusNotInTime},
 		{"silent while it waits, freed", 500 * time.Millisecond, time.Second, 7},
-		{"silent while it waits, never free", 500 * time.Millisecond, -1, exit.StatusNotInTime},
-		{"silent at the end, never free", 4900 * time.Millisecond, -1, exit.StatusNotInTime},
+		{"silent while it waits, never free", 500 * time.Millisecond, -1, cli.StatusNotInTime},
+		{"silent at the end, never free", 4900 * time.Millisecond, -1, cli.StatusNotInTime},
 	} {
 		for i := range 12 { // the order in which run tries the nodes differs
 			synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestRunBesideASilentNode(t *testing.T) {
 				}
 				began := time.Now()
 				err := h.Run(t.Context())
-				if status := exit.StatusOf(err); status != tc.status {
+				if status := cli.StatusOf(err); status != tc.status {
 					t.Errorf("%s, %s silent: status %d after %v, not %d: %v", tc.name, nodes.host, status, time.Since(began), tc.status, err)
 				}
 				if took := time.Since(began); took > 10*time.Second {

@@ -16,9 +16,9 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// Supervisor is the service manager that started this process, or none.
+// Supervisor is the service manager that started this process, if a service manager did.
 type Supervisor struct {
-	send     func(state string) // does nothing without a supervisor
+	send     func(state string) // has no effect without a supervisor
 	watchdog time.Duration      // the supervisor ends a process that is silent for so long; 0: it does not
 }
 

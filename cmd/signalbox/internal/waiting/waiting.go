@@ -7,7 +7,7 @@ import (
 	"time"
 
 	signalbox "github.com/signalbox/signalbox/client"
-	"github.com/signalbox/signalbox/cmd/signalbox/internal/terminal"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
 const (
@@ -21,14 +21,14 @@ const (
 // Show keeps a line of text on w, if that is a terminal, until stop is called, which removes it. An
 // error of text leaves the line as it is.
 func Show(ctx context.Context, w io.Writer, text func(context.Context) (string, error)) (stop func()) {
-	if !terminal.IsTerminal(w) {
+	if !cli.IsTerminal(w) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		line := terminal.Line{W: w}
+		line := cli.StatusLine{W: w}
 		defer line.Remove()
 		for pause := firstAfter; ; pause = showEvery {
 			select {
@@ -69,7 +69,7 @@ func text(s *signalbox.Semaphore, count int64, isOwn func(*signalbox.Waiter) boo
 		return shown + fmt.Sprintf(": %d available", s.Available)
 	}
 	h := &s.Holders[0]
-	shown += fmt.Sprintf(": held by %s for %s", terminal.ClientOf(h.Metadata, h.Session), terminal.Short(h.HeldFor))
+	shown += fmt.Sprintf(": held by %s for %s", cli.FormatClientOf(h.Metadata, h.Session), cli.ShortDuration(h.HeldFor))
 	if more := s.HolderCount - 1; more > 0 {
 		shown += fmt.Sprintf(", and by %d more", more)
 	}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	signalbox "github.com/signalbox/signalbox/client"
+)
+
+// Advice is an error with what to do next, for a separate line.
+type Advice struct {
+	Err  error
+	Next string
+}
+
+// Error returns the text of the error alone.
+func (a *Advice) Error() string { return a.Err.Error() }
+
+// Unwrap returns the error alone.
+func (a *Advice) Unwrap() error { return a.Err }
+
+// Explain adds to an error of a request what to do next, where that is known. Other errors
+// stay as they are.
+func Explain(err error) error {
+	var known *Advice
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	var unknown x509.UnknownAuthorityError
+	var refusal *signalbox.Error
+	errors.As(err, &refusal)
+	next := ""
+	switch {
+	case errors.Is(err, signalbox.ErrUnauthenticated):
+		next = "Give a token of this cluster by --token-file or " + tokenVariable + "; a number in " + earlierVariable + " is a fencing token, not that."
+	case errors.Is(err, signalbox.ErrForbidden):
+		next = "Its scope and prefixes don't allow this: ask an operator for a token that does."
+	case refusal != nil && refusal.Code == "" && strings.HasPrefix(refusal.Detail, "Client sent an HTTP request to an HTTPS server"):
+		err = &reworded{refusal.Address + " takes HTTPS alone", err}
+		next = "Give its address with https://, and the file with the cluster's authority by --ca."
+	case errors.As(err, &unknown):
+		next = "Give the file with the cluster's authority by --ca."
+	case errors.Is(err, signalbox.ErrUnknownSemaphore) && refusal != nil && refusal.Semaphore != "":
+		err = &reworded{fmt.Sprintf("there is no semaphore %q", refusal.Semaphore), err}
+		next = fmt.Sprintf("Make it with \"signalbox create %s --permits N\"; \"signalbox ls\" lists all.", ShellQuote(refusal.Semaphore))
+	case errors.Is(err, signalbox.ErrNever) && refusal != nil && refusal.Permits != nil:
+		next = fmt.Sprintf("Ask for at most %d, or change that with \"signalbox resize %s N\".", *refusal.Permits, ShellQuote(refusal.Semaphore))
+	case errors.Is(err, signalbox.ErrLimitReached):
+		next = "Free some of what is counted, or ask an operator for a higher limit."
+	case errors.Is(err, signalbox.ErrNoLeader), errors.Is(err, signalbox.ErrStorageFull), errors.Is(err, signalbox.ErrSplitState):
+		next = "See the state of the cluster with \"signalbox status\"."
+	case errors.Is(err, signalbox.ErrUnreachable) && !errors.Is(err, context.Canceled):
+		var cause *net.OpError
+		if errors.As(err, &cause) { // without the route
+			err = &reworded{signalbox.ErrUnreachable.Error() + ": " + cause.Error(), err}
+		}
+		next = "Start the nodes, or give their addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out."
+	default:
+		return err
+	}
+	return &Advice{err, next}
+}
+
+// Arguments checks that a command gets as many arguments, by the names that its Use has for them.
+func Arguments(minimum, maximum int) cobra.PositionalArgs {
+	return func(command *cobra.Command, arguments []string) error {
+		name, names := strings.TrimPrefix(command.CommandPath(), "signalbox "), strings.Fields(command.Use)[1:]
+		for i, a := range arguments {
+			switch {
+			case i >= maximum && command.HasAvailableSubCommands():
+				return fmt.Errorf("%s has no %q", name, a)
+			case i >= maximum && maximum == 0:
+				return fmt.Errorf("%s takes no arguments but flags: %q", name, a)
+			case i >= maximum:
+				return fmt.Errorf("%s takes %s, and not %q too", name, listed(names[:maximum]), a)
+			case a == "":
+				return fmt.Errorf("%s needs %s, which is empty", name, listed(names[i:i+1]))
+			}
+		}
+		if len(arguments) < minimum {
+			return fmt.Errorf("%s needs %s", name, listed(names[:minimum]))
+		}
+		return nil
+	}
+}
+
+// listed is the names of arguments in a sentence.
+func listed(names []string) string {
+	var parts []string
+	for _, name := range names {
+		name, _, _ = strings.Cut(strings.Trim(name, "[]"), "[")
+		name = strings.ReplaceAll(name, "|", " or ")
+		article := "a "
+		if name == "N" || strings.ContainsRune("AEIOU", rune(name[0])) {
+			article = "an "
+		}
+		parts = append(parts, article+name)
+	}
+	return strings.Join(parts, " and ")
+}
+
+// reworded replaces the text of an error.
+type reworded struct {
+	text string
+	error
+}
+
+// Error returns the text.
+func (r *reworded) Error() string { return r.text }
+
+// Unwrap returns the error.
+func (r *reworded) Unwrap() error { return r.error }
+
+// ShellQuote quotes a word for a shell, where it needs that.
+func ShellQuote(word string) string {
+	safe := word != ""
+	for _, c := range word {
+		safe = safe && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '/' || c == '-' || c == '_' || c == '.' || c == ':')
+	}
+	if safe {
+		return word
+	}
+	quoted := "'"
+	for _, c := range word {
+		if c == '\'' {
+			quoted += `'\''`
+		} else {
+			quoted += string(c)
+		}
+	}
+	return quoted + "'"
+}

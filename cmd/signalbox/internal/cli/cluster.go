@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/internal/credentials"
+)
+
+// ClusterFlags is the cluster that the flags of a subcommand name. It is complete once the flags
+// are parsed.
+type ClusterFlags struct {
+	Addresses []string // base URLs of the nodes
+	given     credentials.Config
+	lookup    func(string) (string, bool)
+
+	set               *pflag.FlagSet
+	context, contexts string // the name of a context, and the file that has it
+	complete          bool   // the context was read
+	used              string // the context that counts; "": no context
+	tokenOfContext    bool   // the context gave the file of the token
+}
+
+// tokenVariable has the token, where no file has it. earlierVariable may have it too, unless its value is
+// a number: there run and elect put the fencing token for their command.
+const (
+	tokenVariable   = "SIGNALBOX_API_TOKEN"
+	earlierVariable = "SIGNALBOX_TOKEN"
+)
+
+// defaultAddresses is where "signalbox dev" serves.
+var defaultAddresses = []string{"http://127.0.0.1:8701"}
+
+// plainFlag lets the token go over plain HTTP. nodeVariable, of a flag of nodes alone, does not:
+// an image sets it for its node, and not for what else runs there.
+const (
+	plainFlag    = "send-token-over-http"
+	nodeVariable = "SIGNALBOX_INSECURE_HTTP"
+)
+
+// AddClusterFlags adds the flags of a cluster. lookup reads an environment variable; the variables of the
+// flags are for the caller to read, but for the token's, which is of no flag.
+func AddClusterFlags(flags *pflag.FlagSet, lookup func(string) (string, bool)) *ClusterFlags {
+	f := &ClusterFlags{lookup: lookup, set: flags}
+	flags.StringSliceVar(&f.Addresses, "addr", defaultAddresses, "the nodes' base URLs; each run tries them in an order drawn at random")
+	flags.StringVar(&f.given.TokenFile, "token-file", "", "file with the token for a cluster that asks for one; default: the token in "+tokenVariable)
+	AddCAFlag(flags, &f.given.CA)
+	flags.StringVar(&f.given.Cert, "cert", "", "PEM file with a client certificate, which nodes may take instead of a token")
+	flags.StringVar(&f.given.Key, "key", "", "PEM file with the key of --cert")
+	flags.BoolVar(&f.given.Plain, plainFlag, false, "send the token to http:// addresses on other machines too, where others may read it on its way")
+	flags.StringVar(&f.context, "context", "", "a cluster that --contexts describes; default: the one that it names, unless --addr is given; it wins over the variables of the other flags")
+	flags.StringVar(&f.contexts, "contexts", "", "TOML file with addresses and credentials of clusters, by name; default: "+shownContexts)
+	return f
+}
+
+// AddCAFlag adds the flag --ca alone, for a subcommand that needs no token.
+func AddCAFlag(flags *pflag.FlagSet, path *string) {
+	flags.StringVar(path, "ca", "", "PEM file with the authorities of the nodes' certificates, for https:// addresses; default: those of the system")
+}
+
+// Client returns the configuration of a Go client, with the addresses and the
+// credentials set, and nothing else. Its errors name the flags.
+func (f *ClusterFlags) Client() (signalbox.Config, error) {
+	if err := f.fromContext(); err != nil {
+		return signalbox.Config{}, err
+	}
+	chosen := f.credentials()
+	cfg := signalbox.Config{Addresses: f.Addresses, Token: chosen.Token, TokenFile: chosen.TokenFile, InsecureHTTP: chosen.Plain,
+		CA: chosen.CA, CertFile: chosen.Cert, KeyFile: chosen.Key}
+	if len(f.Addresses) == 0 {
+		return cfg, errors.New("--addr: give at least one")
+	}
+	if _, err := signalbox.New(cfg); err != nil { // which starts no goroutine
+		err = named(err)
+		if _, set := f.lookup(nodeVariable); set && strings.HasPrefix(err.Error(), "--"+plainFlag+":") {
+			err = fmt.Errorf("%w; %s is a setting of nodes: use SIGNALBOX_SEND_TOKEN_OVER_HTTP", err, nodeVariable)
+		}
+		return cfg, err
+	}
+	return cfg, nil
+}
+
+// Service returns an HTTP client with the credentials, and the nodes' base URLs without a
+// slash at their ends. The client follows no redirect, and has no time-outs but those of
+// connecting. Its errors name the flags.
+func (f *ClusterFlags) Service() (*http.Client, []*url.URL, error) {
+	if _, err := f.Client(); err != nil {
+		return nil, nil, err
+	}
+	var bases []*url.URL
+	for _, address := range f.Addresses {
+		base, err := parse(address)
+		if err != nil || base.User != nil { // which errors would show
+			return nil, nil, errors.New("--addr: an address has no user here: give the token by --token-file or " + tokenVariable)
+		}
+		bases = append(bases, base)
+	}
+	h, err := HTTPClient(f.credentials(), bases)
+	return h, bases, err
+}
+
+// Environment returns variables, NAME=VALUE, by which another program finds the same
+// cluster. Credentials in other variables that are not those of this cluster it empties. It holds
+// once Client has returned.
+func (f *ClusterFlags) Environment() []string {
+	var addresses []string
+	for _, address := range f.Addresses {
+		if address = ShownAddress(address); address != "" {
+			addresses = append(addresses, address)
+		}
+	}
+	variables := []string{Variable("addr") + "=" + strings.Join(addresses, ",")}
+	context := Variable("context")
+	if name, _ := f.lookup(context); name != "" && name != f.used { // its credentials are for another cluster
+		variables = append(variables, context+"=")
+	}
+	used := f.credentials()
+	for _, v := range [][2]string{{tokenVariable, used.Token}, {Variable("token-file"), used.TokenFile}} {
+		if inherited, _ := f.lookup(v[0]); inherited != "" && strings.TrimSpace(inherited) != v[1] {
+			variables = append(variables, v[0]+"=")
+		}
+	}
+	return variables
+}
+
+// Name returns what people call the cluster: the name of the context that counts, or else its
+// addresses. It holds once Client has returned.
+func (f *ClusterFlags) Name() string {
+	if f.used != "" {
+		return "the context " + f.used
+	}
+	var shown []string
+	for _, address := range f.Addresses {
+		shown = append(shown, ShownAddress(address))
+	}
+	return strings.Join(shown, ",")
+}
+
+// ShownAddress returns an address without its user, which counts as a token; "" if it is no URL.
+func ShownAddress(address string) string {
+	if !strings.Contains(address, "@") {
+		return address
+	}
+	base, err := parse(address)
+	if err != nil {
+		return ""
+	}
+	base.User = nil
+	return base.String()
+}
+
+// parse reads an address, which may be host:port alone.
+func parse(address string) (*url.URL, error) {
+	return credentials.ParseAddress(strings.TrimRight(address, "/"))
+}
+
+// HTTPClient returns an HTTP client with credentials for the addresses. Its errors name the
+// flags.
+func HTTPClient(chosen credentials.Config, addresses []*url.URL) (*http.Client, error) {
+	transport, err := credentials.New(chosen, addresses, http.DefaultTransport.(*http.Transport).Clone())
+	if err != nil {
+		return nil, named(err)
+	}
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
+}
+
+// credentials adds the token of the environment to the credentials of the flags. It counts more than
+// the file of a context, unless --context names that on the command line.
+func (f *ClusterFlags) credentials() credentials.Config {
+	cfg := f.given
+	token, _ := f.lookup(tokenVariable)
+	if token = strings.TrimSpace(token); token == "" {
+		earlier, _ := f.lookup(earlierVariable)
+		if earlier = strings.TrimSpace(earlier); strings.Trim(earlier, "0123456789") != "" {
+			token = earlier
+		}
+	}
+	weak := f.tokenOfContext && !given(f.set.Lookup("context"))
+	if (cfg.TokenFile == "" || weak) && token != "" {
+		cfg.Token, cfg.TokenFile = token, ""
+	}
+	return cfg
+}
+
+// named adds the flag to an error of the configuration.
+func named(err error) error {
+	flag := "--addr"
+	var wrong *credentials.FieldError
+	if errors.As(err, &wrong) {
+		flag = map[string]string{"Token": tokenVariable, "TokenFile": "--token-file", "CA": "--ca", "Cert": "--cert",
+			"Plain": "--" + plainFlag}[wrong.Field]
+	}
+	return fmt.Errorf("%s: %s", flag, strings.TrimPrefix(err.Error(), "signalbox: "))
+}

@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	signalbox "github.com/signalbox/signalbox/client"
+)
+
+// fencing is the value that run gives to the variable of the same earlier name.
+const fencing = "18446744073709551615"
+
+// flags parses a command line. token is the variable's value.
+func flags(t *testing.T, token string, arguments ...string) *ClusterFlags {
+	t.Helper()
+	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	f := AddClusterFlags(set, func(name string) (string, bool) {
+		if variable := map[bool]string{true: "SIGNALBOX_TOKEN", false: "SIGNALBOX_API_TOKEN"}[token == fencing]; name != variable {
+			return "", false
+		}
+		return token, token != ""
+	})
+	if err := set.Parse(arguments); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Both kinds of client send the token of the file, else that of the variable, unless it
+// is the fencing token that run has set for its command.
+func TestTokens(t *testing.T) {
+	sent := ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent = r.Header.Get("Authorization")
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("of-the-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, variable string
+		arguments      []string
+		want           string
+	}{
+		{"none", "", nil, ""},
+		{"a variable", "of-the-variable\n", nil, "Bearer of-the-variable"},
+		{"a fencing token", fencing, nil, ""},
+		{"a file", "", []string{"--token-file", file}, "Bearer of-the-file"},
+		{"a file and a variable", "of-the-variable", []string{"--token-file", file}, "Bearer of-the-file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := flags(t, c.variable, append(c.arguments, "--addr", server.URL+"/")...)
+			h, bases, err := f.Service()
+			if err != nil || len(bases) != 1 || bases[0].String() != server.URL {
+				t.Fatalf("%v, %v", bases, err)
+			}
+			r, err := h.Get(bases[0].String() + "/v1/snapshot")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Body.Close()
+			if sent != c.want {
+				t.Errorf("the HTTP client sends %q", sent)
+			}
+			cfg, err := f.Client()
+			if err != nil {
+				t.Fatal(err)
+			}
+			client, err := signalbox.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.Get(t.Context(), "db"); err == nil || sent != c.want {
+				t.Errorf("the Go client sends %q, %v", sent, err)
+			}
+		})
+	}
+}
+
+// An error names the flag that is wrong, and never the token.
+func TestErrorsNameTheFlag(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	for _, c := range []struct {
+		name, variable string
+		arguments      []string
+		words          []string
+	}{
+		{"no address", "", []string{"--addr="}, []string{"--addr", "at least one"}},
+		{"no URL", "", []string{"--addr", "http://n1,ftp://n2"}, []string{"--addr", "ftp://n2"}},
+		{"no URL, with a password", "", []string{"--addr", "http://me:s3cret@n1:port"}, []string{"--addr"}},
+		{"a query, with a password", "", []string{"--addr", "http://me:s3cret@n1?x=1"}, []string{"--addr", "n1?x=1"}},
+		{"a file", "", []string{"--token-file", none}, []string{"--token-file", none}},
+		{"a variable", "s3cret s3cret", nil, []string{"SIGNALBOX_API_TOKEN", "spaces"}},
+		{"authorities", "", []string{"--ca", none}, []string{"--ca", none}},
+		{"a certificate", "", []string{"--key", none}, []string{"--cert", "key"}},
+		{"plain HTTP", "s3cret", []string{"--addr", "n1:8701"}, []string{"--send-token-over-http", "http://n1:8701", "https://"}},
+		{"plain HTTP, a user", "", []string{"--addr", "http://s3cret@n1:8701"}, []string{"--send-token-over-http", "http://n1:8701", "https://"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := flags(t, c.variable, c.arguments...)
+			_, clients := f.Client()
+			_, _, services := f.Service()
+			for _, err := range []error{clients, services} {
+				text := fmt.Sprint(err)
+				for _, word := range c.words {
+					if err == nil || !strings.Contains(text, word) || strings.Contains(text, "s3cret") || strings.Contains(text, "signalbox:") {
+						t.Errorf("%q, wanted %q", text, word)
+					}
+				}
+			}
+		})
+	}
+	if _, _, err := flags(t, "", "--addr", "https://s3cret@n1:8701").Service(); err == nil || !strings.Contains(err.Error(), "--token-file") || strings.Contains(err.Error(), "s3cret") {
+		t.Error(err)
+	}
+	if _, err := flags(t, "s3cret", "--addr", "n1:8701", "--send-token-over-http").Client(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestVariableOfNodes: the variable that a node's image sets does not let a token go over plain
+// HTTP, and the refusal names the flag that does.
+func TestVariableOfNodes(t *testing.T) {
+	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	f := AddClusterFlags(set, func(name string) (string, bool) {
+		value := map[string]string{"SIGNALBOX_TOKEN": "s3cret", "SIGNALBOX_INSECURE_HTTP": "true"}[name]
+		return value, value != ""
+	})
+	if err := set.Parse([]string{"--addr", "n1:8701"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Client(); err == nil || !strings.Contains(err.Error(), "SIGNALBOX_INSECURE_HTTP is a setting of nodes: use SIGNALBOX_SEND_TOKEN_OVER_HTTP") {
+		t.Error(err)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		hint string
+	}{
+		{signalbox.ErrUnauthenticated, "--token-file or SIGNALBOX_API_TOKEN"},
+		{signalbox.ErrForbidden, "scope and prefixes"},
+		{x509.UnknownAuthorityError{}, "--ca"},
+		{errors.New("other"), ""},
+	} {
+		wrapped := fmt.Errorf("call: %w", c.err)
+		got := Explain(wrapped)
+		var advice *Advice
+		if !errors.Is(got, c.err) || got.Error() != wrapped.Error() || errors.As(got, &advice) != (c.hint != "") || advice != nil && !strings.Contains(advice.Next, c.hint) {
+			t.Errorf("%v, %+v", got, advice)
+		}
+		if again := Explain(got); again != got {
+			t.Errorf("explained twice: %v", again)
+		}
+	}
+}

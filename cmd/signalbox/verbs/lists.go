@@ -1,0 +1,109 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+
+	"github.com/spf13/pflag"
+
+	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
+)
+
+const (
+	// pageSize is how many members of a list one request reads.
+	pageSize = 1000
+	// tableRows is how many members of a list a table has without --limit. People look at a
+	// table; the other formats are for programs, which miss what is left out.
+	tableRows = 100
+	// lineLeases is how many leases of a session a line has.
+	lineLeases = 20
+	allRows    = "--limit 0 shows all"
+)
+
+// limitFlag adds --limit, for lists of these members.
+func limitFlag(limit *int, listed string) func(*pflag.FlagSet) {
+	return func(flags *pflag.FlagSet) {
+		flags.IntVar(limit, "limit", tableRows, "how many "+listed+" to show; 0: all, as -o json does without this flag")
+	}
+}
+
+// most is how many members of a list --limit allows.
+func (c *call) most(limit int) (int, error) {
+	switch {
+	case limit < 0:
+		return 0, cli.UsageError(fmt.Errorf("--limit: %d is below 0; 0 shows all", limit))
+	case limit == 0, c.Format != cli.Table && !c.flags.Changed("limit"):
+		return math.MaxInt, nil
+	}
+	return limit, nil
+}
+
+// readSemaphore reads a semaphore with up to so many holders and waiters. One request reads
+// all if they fit into a page, as of one moment. Longer lists are read page by page.
+func readSemaphore(c *call, name string, holders, waiters int) (*signalbox.Semaphore, error) {
+	s, err := c.client.Get(c, name, signalbox.Holders(min(holders, pageSize)), signalbox.Waiters(min(waiters, pageSize)))
+	if err != nil {
+		return nil, err
+	}
+	size := operator.PageSize(pageSize)
+	if s.Holders, err = whole(s.Holders, s.HolderCount, holders, c.operator.ListHolders(c, name, size)); err != nil {
+		return nil, err
+	}
+	s.Waiters, err = whole(s.Waiters, s.WaiterCount, waiters, c.operator.ListWaiters(c, name, size))
+	return s, err
+}
+
+// whole returns up to most members of a list: its first ones, unless more are there and wanted.
+func whole[T any](first []T, all int64, limit int, list iter.Seq2[*T, error]) ([]T, error) {
+	if int64(len(first)) >= all || len(first) >= limit {
+		return first, nil
+	}
+	var found []T
+	for member, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		if found = append(found, *member); len(found) == limit {
+			break
+		}
+	}
+	return found, nil
+}
+
+// printHolders prints the holders of a semaphore, and how many were left out. advice says how
+// to see these.
+func printHolders(c *call, s *signalbox.Semaphore, advice string) error {
+	var rows [][]string
+	for _, h := range s.Holders {
+		left := cli.ShortDuration(h.ExpiresIn)
+		if h.Revoked {
+			left = "revoked"
+		}
+		rows = append(rows, []string{cli.FormatClient(h.Metadata), h.Session, fmt.Sprint(h.Count), fmt.Sprint(h.Token), cli.ShortDuration(h.HeldFor), left})
+	}
+	err := c.Rows([]string{"HOLDER", "SESSION", "COUNT", "TOKEN", "FOR", "LEFT"}, rows)
+	return errors.Join(err, more(c, s.HolderCount, len(s.Holders), "holders", advice))
+}
+
+// more says how many members of a list were left out.
+func more(c *call, all int64, shown int, listed, advice string) error {
+	if left := all - int64(shown); left > 0 {
+		return c.Printf("… and %d more %s: %s", left, listed, advice)
+	}
+	return nil
+}
+
+// firstLeases is the first leases of a session, in a line, and how many more there are.
+func firstLeases(s *operator.Session, limit int) string {
+	if len(s.Leases) <= limit {
+		return leasesOf(s)
+	}
+	few := *s
+	few.Leases = slices.Clone(s.Leases[:limit])
+	return fmt.Sprintf("%s and %d more", leasesOf(&few), len(s.Leases)-limit)
+}

@@ -1,0 +1,254 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/waiting"
+)
+
+func semaphoreVerbs() []verb {
+	return []verb{lsVerb(), showVerb(), createVerb(), resizeVerb(), rmVerb(), upVerb(), downVerb()}
+}
+
+func lsVerb() verb {
+	return verb{use: "ls [PREFIX]", short: "List semaphores", long: "\n\nWith PREFIX, those whose names begin with it.", most: 1, complete: []source{semaphoreNames},
+		run: func(c *call) error {
+			return cli.PrintList(c.Output, c.client.List(c, c.argument(0), signalbox.PageSize(pageSize)),
+				[]string{"NAME", "PERMITS", "HELD", "AVAILABLE", "WAITING", "LEVEL"}, nameOf, rowOf)
+		}}
+}
+
+func nameOf(s *signalbox.Semaphore) string { return s.Name }
+
+func rowOf(s *signalbox.Semaphore) []string {
+	level := ""
+	if s.Level != nil {
+		level = fmt.Sprint(*s.Level)
+	}
+	return []string{s.Name, fmt.Sprint(s.Permits), fmt.Sprint(s.Held), fmt.Sprint(s.Available), fmt.Sprint(s.WaiterCount), level}
+}
+
+func showVerb() verb {
+	var limit int
+	return verb{use: "show NAME", short: "Show a semaphore, with its holders and waiters", long: "\n\n\"signalbox why\" shows the reason for each wait.",
+		least: 1, most: 1, complete: []source{semaphoreNames}, flags: limitFlag(&limit, "holders and waiters"),
+		run: func(c *call) error {
+			longest, err := c.most(limit)
+			if err != nil {
+				return err
+			}
+			if c.Format == cli.Name {
+				longest = 0
+			}
+			s, err := readSemaphore(c, c.arguments[0], longest, longest)
+			if err != nil {
+				return err
+			}
+			if c.Format != cli.Table {
+				return c.Result(s.Name, s)
+			}
+			if err := errors.Join(c.Printf("%s", summary(s)), printHolders(c, s, allRows)); err != nil {
+				return err
+			}
+			var rows [][]string
+			for _, w := range s.Waiters {
+				rows = append(rows, []string{fmt.Sprint(w.Position), cli.FormatClient(w.Metadata), w.Session, fmt.Sprint(w.Count), cli.ShortDuration(w.WaitingFor), w.Reason})
+			}
+			err = c.Rows([]string{"PLACE", "WAITER", "SESSION", "COUNT", "FOR", "WHY"}, rows)
+			return errors.Join(err, more(c, s.WaiterCount, len(s.Waiters), "waiters", allRows))
+		}}
+}
+
+// summary is a semaphore in one line.
+func summary(s *signalbox.Semaphore) string {
+	text := fmt.Sprintf("%s: %s, %d held, %d available, %d waiting", cli.Printable(s.Name), permits(s.Permits), s.Held, s.Available, s.WaiterCount)
+	if s.Offset != 0 {
+		text += fmt.Sprintf(", %+d by up and down", s.Offset)
+	}
+	if s.Level != nil {
+		text += fmt.Sprintf(", level %d", *s.Level)
+	}
+	if len(s.Metadata) > 0 {
+		text += "; " + cli.Printable(cli.FormatPairs(s.Metadata))
+	}
+	return text
+}
+
+func permits(n int64) string {
+	if n == 1 {
+		return "1 permit"
+	}
+	return fmt.Sprintf("%d permits", n)
+}
+
+func createVerb() verb {
+	var n int64
+	var level int32
+	var metadata map[string]string
+	return verb{use: "create NAME --permits N", short: "Make a semaphore", long: "\n\nIt is no failure that it exists already with the same permits.", least: 1, most: 1,
+		flags: func(flags *pflag.FlagSet) {
+			flags.Int64Var(&n, "permits", 0, "how many permits it has")
+			flags.Int32Var(&level, "level", 0, "its level in the lock hierarchy; without it: none")
+			flags.StringToStringVar(&metadata, "metadata", nil, "key=value,…: kept with it, for people")
+		},
+		run: func(c *call) error {
+			name := c.arguments[0]
+			if !c.flags.Changed("permits") {
+				return cli.UsageError(&cli.Advice{Err: fmt.Errorf("the permits of %q are missing", name),
+					Next: fmt.Sprintf("signalbox create %s --permits N; 1 makes a lock, 0 a semaphore for \"up\" and \"down\".", cli.ShellQuote(name))})
+			}
+			var options []signalbox.CreateOption
+			if c.flags.Changed("level") {
+				options = append(options, signalbox.Level(level))
+			}
+			if len(metadata) > 0 {
+				options = append(options, signalbox.Metadata(metadata))
+			}
+			s, created, err := c.client.Create(c, name, n, options...)
+			if err != nil {
+				return err
+			}
+			if !created && s.Permits != n {
+				return refusedFor(fmt.Sprintf("Change that with \"signalbox resize %s %d\".", cli.ShellQuote(name), n), "%s exists already, with %s", name, permits(s.Permits))
+			}
+			was := "made"
+			if !created {
+				was = "existed already"
+			}
+			return errors.Join(c.Result(s.Name, s), c.Printf("%s %s: %s", cli.Printable(name), was, permits(s.Permits)))
+		}}
+}
+
+func resizeVerb() verb {
+	return verb{use: "resize NAME N", short: "Change the number of permits",
+		long:  "\n\nMore permits are granted to waiters at once. Fewer than are held end no lease: until enough came back, no permit is granted.",
+		least: 2, most: 2, complete: []source{semaphoreNames, noWords},
+		run: func(c *call) error {
+			n, err := strconv.ParseUint(c.arguments[1], 10, 63) // which takes no sign: +2 does not add
+			if err != nil {
+				return cli.UsageError(fmt.Errorf("%q is no number of permits: resize sets how many there are in all", c.arguments[1]))
+			}
+			was, err := c.client.Get(c, c.arguments[0], signalbox.Holders(0), signalbox.Waiters(0))
+			if err != nil {
+				return err
+			}
+			s, _, err := c.client.Put(c, was.Name, signalbox.Permits(int64(n)), signalbox.Epoch(was.Epoch))
+			if err != nil {
+				return err
+			}
+			text := fmt.Sprintf("%s: %d permits before, %d now", cli.Printable(s.Name), was.Permits, s.Permits)
+			if s.Available < 0 {
+				text += fmt.Sprintf("; %d must come back before the next grant", 1-s.Available)
+			}
+			return errors.Join(c.Result(s.Name, s), c.Printf("%s", text))
+		}}
+}
+
+func noWords(*call, string) iter.Seq2[string, error] { return func(func(string, error) bool) {} }
+
+func rmVerb() verb {
+	return verb{use: "rm NAME", short: "Delete a semaphore",
+		long:  "\n\nIts leases are over, though their holders may still be running, and its waiters fail. It asks first.",
+		least: 1, most: 1, complete: []source{semaphoreNames},
+		asks: func(c *call) (string, error) {
+			s, err := c.client.Get(c, c.arguments[0], signalbox.Holders(0), signalbox.Waiters(0))
+			if err != nil {
+				return "", err
+			}
+			c.asked = s.Epoch
+			return fmt.Sprintf("Delete %s. Its leases are over, though their holders may still be running, and its waiters fail.", summary(s)), nil
+		},
+		run: func(c *call) error {
+			name := c.arguments[0]
+			var options []signalbox.CallOption
+			if c.asked != 0 {
+				options = append(options, signalbox.Epoch(c.asked))
+			}
+			if err := c.client.Delete(c, name, options...); err != nil {
+				if errors.Is(err, signalbox.ErrPreconditionFailed) {
+					return refusedFor(fmt.Sprintf("See it with \"signalbox show %s\".", cli.ShellQuote(name)), "%s was deleted and made anew meanwhile", name)
+				}
+				return err
+			}
+			return errors.Join(c.Result(name, map[string]string{"deleted": name}), c.Printf("%s deleted", cli.Printable(name)))
+		}}
+}
+
+func upVerb() verb {
+	var n int64
+	return verb{use: "up NAME", short: "Add permits without an owner", least: 1, most: 1, complete: []source{semaphoreNames},
+		flags: func(flags *pflag.FlagSet) { flags.Int64VarP(&n, "count", "n", 1, "how many") },
+		run: func(c *call) error {
+			value, err := c.client.Up(c, c.arguments[0], n)
+			if err != nil {
+				return err
+			}
+			return errors.Join(c.Result(c.arguments[0], map[string]int64{"value": value}), c.Printf("%d", value))
+		}}
+}
+
+func downVerb() verb {
+	var n int64
+	var wait time.Duration
+	var partial bool
+	return verb{use: "down NAME", short: "Take permits without an owner, which come back by \"up\" alone", least: 1, most: 1, complete: []source{semaphoreNames},
+		long: "\n\nIt prints the number taken.",
+		flags: func(flags *pflag.FlagSet) {
+			flags.Int64VarP(&n, "count", "n", 1, "how many")
+			flags.DurationVar(&wait, "wait", 0, "how long to wait for them")
+			flags.BoolVar(&partial, "partial", false, "take fewer as soon as there are any")
+		},
+		run: func(c *call) error {
+			var options []signalbox.DownOption
+			if partial {
+				options = append(options, signalbox.Partial())
+			}
+			taken, err := within(c, wait, func(ctx context.Context, try bool) (signalbox.Taken, error) {
+				if try {
+					return c.client.TryDown(ctx, c.arguments[0], n, options...)
+				}
+				defer waiting.Show(ctx, c.terminal, waiting.For(c.client, c.arguments[0], n, isThisProcess))()
+				return c.client.Down(ctx, c.arguments[0], n, options...)
+			})
+			if err != nil {
+				return notFree(err, c.arguments[0], n, wait)
+			}
+			return errors.Join(c.Result(c.arguments[0], taken), c.Printf("%d", taken.Granted))
+		}}
+}
+
+// within calls a function that waits for permits, for so long at most.
+func within[T any](c *call, wait time.Duration, do func(ctx context.Context, try bool) (T, error)) (T, error) {
+	if wait <= 0 {
+		return do(c, true)
+	}
+	ctx, cancel := context.WithTimeout(c, wait)
+	defer cancel()
+	return do(ctx, false)
+}
+
+// notFree says for people that permits were not free in time.
+func notFree(err error, name string, n int64, wait time.Duration) error {
+	if !errors.Is(err, signalbox.ErrUnavailable) {
+		return err
+	}
+	next := fmt.Sprintf("\"signalbox why %s\" shows the reason", cli.ShellQuote(name))
+	if wait <= 0 {
+		next += "; --wait 30s waits"
+	}
+	text := fmt.Sprintf("%d of %s %s not free", n, name, map[bool]string{true: "is", false: "are"}[n == 1])
+	if wait > 0 {
+		text = fmt.Sprintf("%d of %s %s not free within %v", n, name, map[bool]string{true: "was", false: "were"}[n == 1], wait)
+	}
+	return &cli.ExitError{Status: cli.StatusNotInTime, Err: &cli.Advice{Err: errors.New(strings.TrimSpace(text)), Next: next + "."}}
+}

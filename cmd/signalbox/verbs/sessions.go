@@ -1,0 +1,260 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/waiting"
+)
+
+func sessionVerbs() []verb {
+	return []verb{acquireVerb(), renewVerb(), releaseVerb(), sessionsVerb(), revokeVerb(), endVerb()}
+}
+
+// lease is an acquired lease, as JSON.
+type lease struct {
+	Session   string `json:"session"`
+	Semaphore string `json:"semaphore"`
+	Count     int64  `json:"count"`
+	Token     uint64 `json:"token"`
+	TTLMS     int64  `json:"ttl_ms"`
+}
+
+func acquireVerb() verb {
+	var n int64
+	var ttl, wait time.Duration
+	var metadata map[string]string
+	var anonymous bool
+	return verb{use: "acquire NAME", short: "Acquire permits, and leave the lease to its ttl", least: 1, most: 1, complete: []source{semaphoreNames},
+		long: "\n\nIt prints the session and the fencing token. Nothing renews the lease: \"signalbox renew SESSION\" does it once, and\n" +
+			"\"signalbox release SESSION\" ends it. \"signalbox run\" holds permits for as long as a command runs.",
+		flags: func(flags *pflag.FlagSet) {
+			flags.Int64VarP(&n, "count", "n", 1, "how many permits")
+			flags.DurationVar(&ttl, "ttl", 30*time.Second, "how long the lease lives without a renewal")
+			flags.DurationVar(&wait, "wait", 0, "how long to wait for the permits; 0: not at all")
+			flags.StringToStringVar(&metadata, "metadata", nil, "key=value,…: shown beside the lease, for people")
+			flags.BoolVar(&anonymous, "anonymous", false, "leave host, pid and user out of that")
+		},
+		run: func(c *call) error {
+			if err := checkTTL(ttl); err != nil {
+				return err
+			}
+			options := []signalbox.LeaseOption{signalbox.Count(n), signalbox.TTL(ttl)}
+			if len(metadata) > 0 {
+				options = append(options, signalbox.Metadata(metadata))
+			}
+			cfg := c.cluster
+			cfg.Anonymous = anonymous
+			client, err := signalbox.New(cfg)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = client.Close(c) }() // its lease is left to itself
+			name := c.arguments[0]
+			held, err := within(c, wait, func(ctx context.Context, try bool) (*signalbox.Lease, error) {
+				if try {
+					return client.TryAcquire(ctx, name, options...)
+				}
+				defer waiting.Show(ctx, c.terminal, waiting.For(c.client, name, n, isThisProcess))()
+				return client.Acquire(ctx, name, options...)
+			})
+			if err != nil {
+				return notFree(err, name, n, wait)
+			}
+			if err := held.Detach(); err != nil {
+				return err
+			}
+			return errors.Join(c.Result(held.Session, lease{held.Session, name, held.Count, held.Token, ttl.Milliseconds()}),
+				c.Printf("%s %d", held.Session, held.Token))
+		}}
+}
+
+// isThisProcess reports whether a waiter is a request of this process. Its session is not known before the grant.
+func isThisProcess(w *signalbox.Waiter) bool {
+	host, err := os.Hostname()
+	return err == nil && w.Metadata["host"] == host && w.Metadata["pid"] == strconv.Itoa(os.Getpid())
+}
+
+// checkTTL refuses a ttl that the API can't express.
+func checkTTL(ttl time.Duration) error {
+	if ttl < time.Millisecond {
+		return cli.UsageError(errors.New("--ttl must be at least 1ms"))
+	}
+	return nil
+}
+
+func renewVerb() verb {
+	var ttl time.Duration
+	return verb{use: "renew SESSION", short: "Renew a session, and so its leases, once", long: "\n\nIt prints how long it lives now.", least: 1, most: 1, complete: []source{sessionIDs},
+		flags: func(flags *pflag.FlagSet) {
+			flags.DurationVar(&ttl, "ttl", 0, "a new ttl; without it: the one that the session has")
+		},
+		run: func(c *call) error {
+			if c.flags.Changed("ttl") {
+				if err := checkTTL(ttl); err != nil {
+					return err
+				}
+			}
+			left, err := c.operator.RenewSession(c, c.arguments[0], ttl)
+			if err != nil {
+				return sessionOver(err, c.arguments[0])
+			}
+			return errors.Join(c.Result(c.arguments[0], map[string]any{"session": c.arguments[0], "expires_in_ms": left.Milliseconds()}), c.Printf("%s", cli.ShortDuration(left)))
+		}}
+}
+
+// sessionOver says for people that a session is over.
+func sessionOver(err error, id string) error {
+	reason := ""
+	var refusal *signalbox.Error
+	errors.As(err, &refusal)
+	switch {
+	case errors.Is(err, signalbox.ErrUnknownSession):
+		reason = "is not there: it has been released, or its end is long ago"
+	case errors.Is(err, signalbox.ErrExpiredSession):
+		reason = "has expired: it was not renewed in time, and its permits may be another client's"
+	case errors.Is(err, signalbox.ErrRevoked):
+		reason = "was ended by an operator"
+		if refusal != nil && refusal.Reason != "" {
+			reason += ": " + refusal.Reason
+		}
+	default:
+		return err
+	}
+	return &cli.ExitError{Status: cli.StatusLost, Err: &cli.Advice{Err: fmt.Errorf("the session %s %s", id, reason),
+		Next: "\"signalbox sessions\" lists those that live."}}
+}
+
+func releaseVerb() verb {
+	return verb{use: "release SESSION [NAME]", short: "Release a lease, or end a session with all that it holds", least: 1, most: 2, complete: []source{sessionIDs, semaphoreNames},
+		long: "\n\nWith NAME, the session lives on and loses that lease, or its request for it, alone.",
+		run: func(c *call) error {
+			id, name := c.arguments[0], c.argument(1)
+			s, err := c.operator.GetSession(c, id)
+			if err != nil {
+				return sessionOver(err, id)
+			}
+			released := leasesOf(s)
+			if name == "" {
+				err = c.operator.EndSession(c, id)
+			} else {
+				held := slices.IndexFunc(s.Leases, func(l operator.Lease) bool { return l.Semaphore == name })
+				waits := slices.ContainsFunc(s.Waiting, func(w operator.Wait) bool { return w.Semaphores[name] > 0 })
+				if held < 0 && !waits {
+					return refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "%s neither holds %s nor waits for it", cli.FormatClientOf(s.Metadata, id), name)
+				}
+				token := uint64(0)
+				if held >= 0 {
+					token = s.Leases[held].Token // not another lease, granted meanwhile
+				}
+				released = name
+				err = c.operator.ReleaseLease(c, id, name, token)
+			}
+			if err != nil {
+				return sessionOver(err, id)
+			}
+			return errors.Join(c.Result(id, map[string]string{"session": id, "released": released}), c.Printf("released: %s", cli.Printable(orNone(released))))
+		}}
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "no lease"
+	}
+	return text
+}
+
+// leasesOf is the leases of a session, in a line.
+func leasesOf(s *operator.Session) (text string) {
+	for _, l := range s.Leases {
+		if text != "" {
+			text += ", "
+		}
+		if text += l.Semaphore; l.Count > 1 {
+			text += fmt.Sprintf(" ×%d", l.Count)
+		}
+	}
+	return text
+}
+
+func sessionsVerb() verb {
+	return verb{use: "sessions", short: "List sessions, with what they hold",
+		run: func(c *call) error {
+			return cli.PrintList(c.Output, c.operator.ListSessions(c, operator.PageSize(pageSize)),
+				[]string{"CLIENT", "SESSION", "HOLDS", "WAITS", "TTL", "LEFT"}, func(s *operator.Session) string { return s.ID },
+				func(s *operator.Session) []string {
+					return []string{cli.FormatClient(s.Metadata), s.ID, firstLeases(s, lineLeases), fmt.Sprint(s.WaitingCount), cli.ShortDuration(s.TTL), cli.ShortDuration(s.ExpiresIn)}
+				})
+		}}
+}
+
+func reasonFlag(reason *string) func(*pflag.FlagSet) {
+	return func(flags *pflag.FlagSet) {
+		flags.StringVar(reason, "reason", "", "shown to the client whose permits are taken")
+	}
+}
+
+func revokeVerb() verb {
+	var reason string
+	return verb{use: "revoke NAME SESSION", short: "Take a lease away from a session, as an operator", least: 2, most: 2, complete: []source{semaphoreNames, sessionIDs},
+		long:  "\n\nIts permits are available at once, and the session lives on. It asks first.",
+		flags: reasonFlag(&reason),
+		asks: func(c *call) (string, error) {
+			s, err := c.operator.GetSession(c, c.arguments[1])
+			if err != nil {
+				return "", sessionOver(err, c.arguments[1])
+			}
+			for _, l := range s.Leases {
+				if l.Semaphore == c.arguments[0] {
+					return fmt.Sprintf("Take %d of %s from %s. The holder may still be running: the token %d fences it.",
+						l.Count, cli.Printable(l.Semaphore), cli.FormatClientOf(s.Metadata, s.ID), l.Token), nil
+				}
+			}
+			return "", refusedFor(fmt.Sprintf("It has: %s.", orNone(firstLeases(s, lineLeases))), "%s does not hold %s", cli.FormatClientOf(s.Metadata, s.ID), c.arguments[0])
+		},
+		run: func(c *call) error {
+			name, id := c.arguments[0], c.arguments[1]
+			if err := c.operator.Revoke(c, name, id, reason, 0); err != nil {
+				if errors.Is(err, signalbox.ErrNotHeld) {
+					return refusedFor(fmt.Sprintf("\"signalbox show %s\" lists its holders.", cli.ShellQuote(name)), "the session %s does not hold %s", id, name)
+				}
+				return sessionOver(err, id)
+			}
+			return errors.Join(c.Result(id, map[string]string{"session": id, "revoked": name}), c.Printf("%s revoked", cli.Printable(name)))
+		}}
+}
+
+func endVerb() verb {
+	var reason string
+	return verb{use: "end SESSION", short: "End a session, as an operator", least: 1, most: 1, complete: []source{sessionIDs},
+		long:  "\n\nIts permits are available at once, and its requests are withdrawn. It asks first.",
+		flags: reasonFlag(&reason),
+		asks: func(c *call) (string, error) {
+			s, err := c.operator.GetSession(c, c.arguments[0])
+			if err != nil {
+				return "", sessionOver(err, c.arguments[0])
+			}
+			return fmt.Sprintf("End %s, which holds: %s. Its client may still be running: the tokens fence it.",
+				cli.FormatClientOf(s.Metadata, s.ID), cli.Printable(orNone(firstLeases(s, lineLeases)))), nil
+		},
+		run: func(c *call) error {
+			id := c.arguments[0]
+			if _, err := c.operator.GetSession(c, id); err != nil {
+				return sessionOver(err, id)
+			}
+			if err := c.operator.RevokeSession(c, id, reason); err != nil {
+				return err
+			}
+			return errors.Join(c.Result(id, map[string]string{"ended": id}), c.Printf("%s ended", id))
+		}}
+}

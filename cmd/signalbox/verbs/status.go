@@ -1,0 +1,171 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
+)
+
+// nodeStatus is the status of one address.
+type nodeStatus struct {
+	Address string            `json:"address"`
+	Error   string            `json:"error,omitempty"`
+	Cluster *operator.Cluster `json:"status,omitempty"`
+	err     error
+}
+
+// host is the host and port, without the scheme.
+func (n *nodeStatus) host() string {
+	_, host, _ := strings.Cut(n.Address, "://")
+	return host
+}
+
+func statusVerb() verb {
+	return verb{use: "status", short: "Show the state of the cluster, as each node of --addr sees it",
+		long: "\n\nThe exit status is 7 if a node is down, or does not reply, while the others work; 6 if none replies, or none knows\n" +
+			"a leader; and 5 if one refuses the token. Of two addresses of one host and port, by http:// and https://, one\n" +
+			"that replies is enough.",
+		run: func(c *call) error {
+			all := askEach(c)
+			var best *operator.Cluster
+			for i := range all {
+				if here := all[i].Cluster; here != nil && (best == nil || knowsMore(here, best)) {
+					best = here
+				}
+			}
+			return errors.Join(printStatus(c, all, best), verdict(all, best))
+		}}
+}
+
+// askEach asks all addresses at the same time.
+func askEach(c *call) []nodeStatus {
+	all := make([]nodeStatus, len(c.cluster.Addresses))
+	var requests sync.WaitGroup
+	for i, address := range c.cluster.Addresses {
+		requests.Go(func() {
+			cluster, err := ask(c, address)
+			text := ""
+			if err != nil {
+				text = cli.Explain(err).Error()
+			}
+			all[i] = nodeStatus{cli.ShownAddress(address), text, cluster, err}
+		})
+	}
+	requests.Wait()
+	return all
+}
+
+// ask reads the cluster as one node sees it.
+func ask(c *call, address string) (*operator.Cluster, error) {
+	single, cfg := *c, c.cluster
+	cfg.Addresses = []string{address}
+	client, err := signalbox.New(cfg)
+	if err != nil { // an http:// address that is listed with https:// too, and gets no token
+		cfg.Token, cfg.TokenFile = "", ""
+		client, err = signalbox.New(cfg)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = client.Close(c) }() // it has no session
+	single.operator = operator.New(client)
+	return single.readCluster()
+}
+
+// knowsMore reports whether a node's view of the cluster is to be shown before another one: it knows a
+// leader, of a later term, or leads itself.
+func knowsMore(first, other *operator.Cluster) bool {
+	if (first.Leader == "") != (other.Leader == "") {
+		return first.Leader != ""
+	}
+	if first.Term != other.Term {
+		return first.Term > other.Term
+	}
+	return first.Leader == first.Node && other.Leader != other.Node
+}
+
+// printStatus prints the status of each address, and the members as the best of them sees
+// them; nil: no node has replied.
+func printStatus(c *call, all []nodeStatus, best *operator.Cluster) error {
+	if best == nil {
+		if c.Format == cli.JSON {
+			return c.Result("", all)
+		}
+		return nil
+	}
+	var rows [][]string
+	var failed []int
+	for i, node := range all {
+		row := []string{node.Address, "", "no reply", "", "", ""}
+		if here := node.Cluster; here != nil {
+			row = []string{node.Address, here.Node, orUnknown(here.Leader), fmt.Sprint(here.Term), fmt.Sprint(here.AppliedIndex), fmt.Sprint(here.Level)}
+		} else if failed = append(failed, i); cli.StatusOf(node.err) == cli.StatusRefused {
+			row[2] = "refused"
+		}
+		rows = append(rows, row)
+	}
+	err := errors.Join(c.Result(best.ID, all), c.Printf("cluster %s: %d nodes\n", best.ID, len(best.Members)),
+		c.Rows([]string{"ADDRESS", "NODE", "LEADER", "TERM", "APPLIED", "LEVEL"}, rows, failed...), c.Printf(""))
+	if c.Format == cli.Table {
+		err = errors.Join(err, printMembers(c, best))
+	}
+	return err
+}
+
+// verdict is the failure that decides the exit status.
+func verdict(all []nodeStatus, best *operator.Cluster) error {
+	replied := map[string]bool{} // by host and port
+	for i := range all {
+		replied[all[i].host()] = replied[all[i].host()] || all[i].Cluster != nil
+	}
+	var refused, silent error
+	for i := range all {
+		node := &all[i]
+		switch {
+		case replied[node.host()]:
+		case cli.StatusOf(node.err) == cli.StatusRefused:
+			refused = node.err
+		case silent == nil:
+			silent = fmt.Errorf("%s does not reply", node.Address)
+			if best == nil {
+				silent = node.err
+			}
+			if best == nil && len(all) > 1 {
+				silent = fmt.Errorf("none of the %d addresses replies: %w", len(all), silent)
+			}
+		}
+	}
+	switch {
+	case best == nil && silent != nil:
+		return silent
+	case best != nil && best.Leader == "":
+		return unwell(best, cli.StatusUnavailable)
+	case refused != nil:
+		return refused
+	}
+	if problem, _ := troubles(best); problem != "" {
+		return unwell(best, cli.StatusDegraded)
+	}
+	for i := range all {
+		if here := all[i].Cluster; here != nil && here.Leader == "" {
+			return unwell(here, cli.StatusDegraded)
+		}
+	}
+	if silent != nil {
+		return &cli.ExitError{Status: cli.StatusDegraded, Err: &cli.Advice{Err: fmt.Errorf("%w, and all members reply to %s", silent, best.Node),
+			Next: "See whether its address in --addr is right, and can be reached from here."}}
+	}
+	return nil
+}
+
+func orUnknown(leader string) string {
+	if leader == "" {
+		return "none known"
+	}
+	return leader
+}

@@ -1,0 +1,187 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	signalbox "github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
+	"github.com/signalbox/signalbox/cluster/probe"
+	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
+)
+
+// verb is one subcommand.
+type verb struct {
+	use         string // its name, and its arguments as help shows them
+	short, long string
+	least, most int      // arguments
+	complete    []source // of the arguments; the last one is for all further ones
+	flags       func(*pflag.FlagSet)
+	// asks returns the question to ask before run; nil: the verb does not ask.
+	asks   func(*call) (string, error)
+	run    func(*call) error
+	below  []verb
+	follow bool // until Ctrl-C, which is no failure then
+}
+
+// call is one use of a verb.
+type call struct {
+	context.Context
+	*cli.Output
+	client    *signalbox.Client
+	operator  *operator.Operator // of client
+	cluster   signalbox.Config   // of client
+	arguments []string
+	flags     *pflag.FlagSet
+	terminal  io.Writer // for people, if it is one
+	asked     uint64    // the epoch of the semaphore, or the version of the item, that the question was about; 0: no question
+}
+
+// readCluster reads the cluster from one node. The deadline leaves each address its share of the time, so
+// that a node which accepts requests and never replies holds no other up.
+func (c *call) readCluster() (*operator.Cluster, error) {
+	ctx, cancel := context.WithTimeout(c, c.cluster.GiveUpAfter)
+	defer cancel()
+	return c.operator.Cluster(ctx)
+}
+
+// argument returns an argument; "" if it was not given.
+func (c *call) argument(i int) string {
+	if i < len(c.arguments) {
+		return c.arguments[i]
+	}
+	return ""
+}
+
+// common are the flags that all verbs have.
+type common struct {
+	target  *cli.ClusterFlags
+	format  string
+	timeout time.Duration
+	yes     bool
+}
+
+// Commands makes the verbs. lookup reads an environment variable, parsePeers a value of --peers.
+func Commands(lookup func(string) (string, bool), parsePeers func(string) ([]probe.Peer, error)) []*cobra.Command {
+	commands := []*cobra.Command{newCert(), newInspect(), newBackup(lookup), newRestore(lookup), newRecover(parsePeers), newToken()}
+	for _, verbs := range [][]verb{semaphoreVerbs(), sessionVerbs(), {whyVerb(), itemVerb()}, liveVerbs(), memberVerbs()} {
+		for _, v := range verbs {
+			commands = append(commands, v.command(lookup))
+		}
+	}
+	return commands
+}
+
+// command makes the cobra command of a verb.
+func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
+	var shared common
+	command := &cobra.Command{Use: v.use, Short: v.short, Long: v.short + "." + v.long, SilenceUsage: true,
+		Args: cli.Arguments(v.least, v.most)}
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.UsageError(err) })
+	flags := command.Flags()
+	flags.SortFlags = false
+	if v.flags != nil {
+		v.flags(flags)
+	}
+	flags.StringVarP(&shared.format, "output", "o", cli.Table, "table, json or name")
+	if v.asks != nil {
+		flags.BoolVarP(&shared.yes, "yes", "y", false, "don't ask")
+	}
+	flags.DurationVar(&shared.timeout, "timeout", 5*time.Second, "how long to look for a node that replies")
+	shared.target = cli.AddClusterFlags(flags, lookup)
+	command.PersistentPreRunE = func(command *cobra.Command, _ []string) error {
+		return cli.UsageError(cli.ApplyVariables(command.Flags(), lookup))
+	}
+	command.RunE = func(command *cobra.Command, arguments []string) error {
+		return v.perform(command, arguments, &shared, lookup)
+	}
+	command.ValidArgsFunction = v.completion(&shared, lookup)
+	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{cli.Table, cli.JSON, cli.Name}, cobra.ShellCompDirectiveNoFileComp)) // fails for an unknown flag only
+	for _, below := range v.below {
+		command.AddCommand(below.command(lookup))
+	}
+	return command
+}
+
+// perform makes the client, asks where the verb asks, and runs it.
+func (v verb) perform(command *cobra.Command, arguments []string, shared *common, lookup func(string) (string, bool)) error {
+	output, err := cli.NewOutput(command.OutOrStdout(), shared.format, lookup)
+	if err != nil {
+		return cli.UsageError(err)
+	}
+	c, err := shared.call(command.Context(), output, arguments, command.Flags(), command.ErrOrStderr())
+	if err != nil {
+		return cli.UsageError(err)
+	}
+	defer c.end()
+	if v.asks != nil && !shared.yes {
+		question, err := v.asks(c)
+		if err == nil {
+			err = cli.Confirm(c, command.InOrStdin(), command.ErrOrStderr(), question)
+		}
+		if errors.Is(err, cli.ErrNoTerminal) {
+			return cli.UsageError(err)
+		}
+		if err != nil {
+			return c.failed(err, false)
+		}
+	}
+	return c.failed(v.run(c), v.follow)
+}
+
+// call makes the client of the flags.
+func (shared *common) call(ctx context.Context, output *cli.Output, arguments []string, flags *pflag.FlagSet, terminal io.Writer) (*call, error) {
+	cfg, err := shared.target.Client()
+	if err != nil {
+		return nil, err
+	}
+	if shared.timeout <= 0 {
+		return nil, errors.New("--timeout must be above 0")
+	}
+	cfg.GiveUpAfter = shared.timeout
+	client, err := signalbox.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &call{Context: ctx, Output: output, client: client, operator: operator.New(client), cluster: cfg, arguments: arguments, flags: flags, terminal: terminal}, nil
+}
+
+// end ends the client, which holds no lease any more.
+func (c *call) end() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), time.Second)
+	defer cancel()
+	_ = c.client.Close(ctx) // the result is printed already
+}
+
+// failed gives an error its exit status, and what to do about it.
+func (c *call) failed(err error, follow bool) error {
+	var known *cli.ExitError
+	switch {
+	case err == nil, errors.As(err, &known):
+		return err
+	case c.Err() != nil && follow:
+		return nil
+	case c.Err() != nil:
+		return &cli.ExitError{Status: cli.StatusSignal + 2, Err: errors.New("interrupted")}
+	}
+	return failed(err)
+}
+
+// refusedFor is the failure of a verb that the cluster did not have to refuse.
+func refusedFor(next, format string, arguments ...any) error {
+	return &cli.ExitError{Status: cli.StatusRefused, Err: &cli.Advice{Err: fmt.Errorf(format, arguments...), Next: next}}
+}
+
+// failed gives the failure of a call its exit status, and what to do about it.
+func failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &cli.ExitError{Status: cli.StatusOf(err), Err: cli.Explain(err)}
+}

@@ -1,0 +1,258 @@
+package queues
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox/signalbox/internal/wake"
+)
+
+const (
+	// wakeInterval is the time between two wake-ups of a queue for one change.
+	wakeInterval = 10 * time.Millisecond
+	// maxDelay is how long after a change a query is woken at the latest.
+	maxDelay = 250 * time.Millisecond
+	// windowLength is how long acquires on other connections are held back.
+	windowLength = 15 * time.Millisecond
+)
+
+// waiter is a query in its queue.
+type waiter struct {
+	Query
+	wakeUp    wake.Signal
+	ticket    uint64    // its rank in the queue
+	changedAt time.Time // when the first change came that the query was not woken for; zero: there was no change
+}
+
+// queue has the waiting queries of one name or prefix. Its goroutine, run, wakes them.
+type queue struct {
+	Keys
+	queues  *Queues
+	watch   Watch
+	recheck wake.Signal   // the goroutine must look again: a pause is over, or a query came back
+	done    chan struct{} // closed when the queue is removed
+
+	lastChange atomic.Uint64 // the number of the last change that was seen; written with queues.mu
+
+	// Guarded by queues.mu:
+
+	queries      int                  // waiting, or reading the state after a wake-up
+	monitors     map[*waiter]struct{} // woken at once and all together
+	waiting      []*waiter            // by ticket
+	nextWakeUp   time.Time            // of the first in waiting, if it has missed a change
+	window       *window              // nil: none is open
+	writers      int                  // connections that were woken and now write
+	pausedBefore time.Time            // no query is woken before, while they write
+}
+
+// window is the time in which one connection alone may acquire the key of a queue.
+type window struct {
+	conn   string
+	until  time.Time
+	closed chan struct{}
+}
+
+func newQueue(queues *Queues, keys Keys) *queue {
+	return &queue{Keys: keys, queues: queues, watch: queues.items.Watch(keys.Name, keys.Below), done: make(chan struct{}), recheck: wake.NewSignal(),
+		monitors: map[*waiter]struct{}{}}
+}
+
+// run follows the changes until the queue is removed.
+func (q *queue) run() {
+	defer q.watch.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-q.watch.News():
+		case <-q.recheck:
+		case <-timer.C:
+		case <-q.done:
+			return
+		}
+		q.observeChange()
+		if next := q.runDue(time.Now()); next.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(time.Until(next))
+		}
+	}
+}
+
+// observeChange handles a change that was not seen yet. It wakes the monitors, then the first query
+// of the queue. If the change has freed the key, it opens a window for that query's connection.
+func (q *queue) observeChange() {
+	number := q.watch.Index()
+	if number <= q.lastChange.Load() {
+		return
+	}
+	free := !q.Below && q.queues.items.Free(q.Name) // the state is as new as number, or newer
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
+	if number <= q.lastChange.Load() {
+		return // another goroutine was quicker
+	}
+	q.lastChange.Store(number)
+	now := time.Now()
+	for w := range q.monitors {
+		if w.After < number {
+			q.wake(w)
+		}
+	}
+	for _, w := range q.waiting {
+		if w.changedAt.IsZero() && w.After < number {
+			w.changedAt = now
+		}
+	}
+	if !free {
+		q.closeWindow()
+	}
+	if q.nextWakeUp = now; now.Before(q.pausedBefore) {
+		return
+	}
+	if first := q.first(); first != nil {
+		if free && q.window == nil {
+			q.window = &window{conn: first.Conn, until: now.Add(windowLength), closed: make(chan struct{})}
+		}
+		q.wakeFirst(first, now)
+	}
+}
+
+// runDue does what is due by now: it wakes the first of the queue and all queries that have waited for
+// too long, and closes the window. It returns when the next work is due, the zero time without any.
+func (q *queue) runDue(now time.Time) (next time.Time) {
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
+	if first := q.first(); first != nil && !now.Before(q.nextWakeUp) && !now.Before(q.pausedBefore) {
+		q.wakeFirst(first, now)
+	}
+	for _, w := range slices.Clone(q.waiting) {
+		if !w.changedAt.IsZero() && !now.Before(w.changedAt.Add(maxDelay)) {
+			q.wake(w)
+		}
+	}
+	if q.window != nil && !now.Before(q.window.until) {
+		q.closeWindow()
+	}
+	return q.nextDue()
+}
+
+// nextDue returns the moment of the earliest work that is due later, the zero time without any.
+func (q *queue) nextDue() (next time.Time) {
+	add := func(due time.Time) {
+		if next.IsZero() || due.Before(next) {
+			next = due
+		}
+	}
+	for _, w := range q.waiting {
+		if !w.changedAt.IsZero() {
+			add(w.changedAt.Add(maxDelay))
+		}
+	}
+	if q.first() != nil {
+		if q.nextWakeUp.After(q.pausedBefore) {
+			add(q.nextWakeUp)
+		} else {
+			add(q.pausedBefore)
+		}
+	}
+	if q.window != nil {
+		add(q.window.until)
+	}
+	return next
+}
+
+// pause stops wake-ups until a moment, while conn writes. A window of conn stays open until then.
+func (q *queue) pause(conn string, until time.Time) {
+	q.writers++
+	q.pausedBefore = until
+	if q.window != nil && q.window.conn == conn {
+		q.window.until = until
+	}
+}
+
+// resume ends the pause of a connection, and closes its window.
+func (q *queue) resume(conn string) {
+	if q.writers--; q.writers == 0 {
+		q.pausedBefore = time.Time{}
+		q.recheck.Set()
+	}
+	if q.window != nil && q.window.conn == conn {
+		q.closeWindow()
+	}
+}
+
+// mustQueue reports whether a query that came back must wait before it reads the state: a change concerns
+// it, and others of the queue wait for a wake-up or write. It would overtake them.
+func (q *queue) mustQueue(w *waiter) bool {
+	now := time.Now()
+	if w.After >= q.lastChange.Load() || q.first() == nil && !now.Before(q.pausedBefore) {
+		return false
+	}
+	w.changedAt = now
+	q.recheck.Set()
+	return true
+}
+
+// first returns the first query in the queue that has missed a change, or nil.
+func (q *queue) first() *waiter {
+	i := slices.IndexFunc(q.waiting, func(w *waiter) bool { return !w.changedAt.IsZero() })
+	if i < 0 {
+		return nil
+	}
+	return q.waiting[i]
+}
+
+// add puts a query into the queue.
+func (q *queue) add(w *waiter) {
+	if w.Monitor {
+		q.monitors[w] = struct{}{}
+		return
+	}
+	i, _ := slices.BinarySearchFunc(q.waiting, w.ticket, compareTicket)
+	q.waiting = slices.Insert(q.waiting, i, w)
+}
+
+// wakeFirst wakes the first query, and sets the time of the next wake-up.
+func (q *queue) wakeFirst(first *waiter, now time.Time) {
+	q.wake(first)
+	q.nextWakeUp = now.Add(wakeInterval)
+}
+
+// wake removes a query from the queue and lets it read the state.
+func (q *queue) wake(w *waiter) {
+	q.remove(w)
+	w.changedAt = time.Time{}
+	w.wakeUp.Set()
+}
+
+// remove removes a query, if it is in the queue.
+func (q *queue) remove(w *waiter) {
+	if w.Monitor {
+		delete(q.monitors, w)
+		return
+	}
+	if i, found := slices.BinarySearchFunc(q.waiting, w.ticket, compareTicket); found && q.waiting[i] == w {
+		q.waiting = slices.Delete(q.waiting, i, i+1)
+	}
+}
+
+func compareTicket(w *waiter, ticket uint64) int { return cmp.Compare(w.ticket, ticket) }
+
+func (q *queue) closeWindow() {
+	if q.window != nil {
+		close(q.window.closed)
+		q.window = nil
+		q.removeIfIdle()
+	}
+}
+
+// removeIfIdle removes the queue if no query is left and no window is open.
+func (q *queue) removeIfIdle() {
+	if q.queries == 0 && q.window == nil && q.queues.queues[q.Keys] == q { // it may have been removed before
+		delete(q.queues.queues, q.Keys)
+		close(q.done)
+	}
+}

@@ -1,0 +1,52 @@
+package exchange
+
+import (
+	"context"
+	"testing"
+)
+
+// TestBudget: bytes are reserved while there is room. Bytes that are forced may exceed the budget, and
+// then only 0 bytes fit.
+func TestBudget(t *testing.T) {
+	b := budget{max: 10, rule: "body-memory", content: "bodies", flag: "max-body-memory"}
+	if !b.reserve(10) || b.reserve(1) || b.used.Load() != 10 {
+		t.Errorf("%d of 10 bytes are reserved", b.used.Load())
+	}
+	b.release(10)
+	b.force(11)
+	if b.reserve(1) || !b.reserve(0) {
+		t.Error("a full budget takes a byte, or refuses none")
+	}
+	if p := b.refusal(); p.Code != "limit-reached" || p.Rule != "body-memory" || *p.Limit != 10 {
+		t.Errorf("refused with %+v", p)
+	}
+}
+
+// TestReplyMemory: the first bytes of a reply are free, and a large reply waits for its builder.
+func TestReplyMemory(t *testing.T) {
+	m := newReplyMemory(10)
+	if reserved, ok := m.Reserve(freeReplyBytes + 10); reserved != 10 || !ok {
+		t.Errorf("reserved %d, %v", reserved, ok)
+	}
+	if _, ok := m.Reserve(freeReplyBytes + 1); ok || m.CheckRoom() != nil {
+		t.Error("a full budget takes a byte, or refuses a change")
+	}
+	m.force(1)
+	if m.CheckRoom() == nil {
+		t.Error("beyond the budget a change is taken")
+	}
+	for range cap(m.builders) {
+		if err := m.BeginLarge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if m.BeginLarge(ended) == nil {
+		t.Error("one more reply is built than there are builders")
+	}
+	m.EndLarge()
+	if err := m.BeginLarge(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
