@@ -163,7 +163,7 @@ var testLayers = map[string][]string{
 	"httpapi/throttle":    {"httpapi", "httpapi/internal/apitest", "internal/hostile", "internal/throttleclient"},
 	"httpapi/tracing":     {"internal/logtest", "internal/otlptest"},
 	"httpapi/nodered":     {"httpapi", "httpapi/callback", "httpapi/internal/apitest", "internal/hostile", "internal/noderedclient"},
-	"client":              {"client/operator", "client/batch", "client/items", "cluster", "internal/memnet", "internal/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service
+	"client":              {"client/operator", "client/batch", "client/clienttest", "client/items", "cluster", "internal/memnet", "internal/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service
 
 	"client/clienttest":   {"client/operator"},
 	"cmd/signalbox/verbs": {"cluster"}, // a folder to inspect
