@@ -40,12 +40,17 @@ func lifeBubble(t *testing.T, count int, test func(t *testing.T, c *lifeNodes)) 
 // end, as Raft does when it is shut down while its disk hangs.
 func lifeReal(t *testing.T, count int, test func(t *testing.T, c *lifeNodes)) {
 	t.Helper()
+	c := newLifeNodes(t, count)
+	defer c.stop()
+	test(t, c)
+}
+
+func newLifeNodes(t *testing.T, count int) *lifeNodes {
 	c := &lifeNodes{nodes: &nodes{t: t, net: memnet.New()}, fatals: map[string][]error{}, logs: map[string]*logtest.Log{}}
 	for i := range count {
 		c.all = append(c.all, &testNode{id: fmt.Sprintf("n%d", i+1)})
 	}
-	defer c.stop()
-	test(t, c)
+	return c
 }
 
 // openStore opens a node's store if it has none.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +19,8 @@ import (
 
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/cluster/raftlib"
-	"github.com/signalbox/signalbox/internal/logtest"
-	"github.com/signalbox/signalbox/internal/memnet"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
 )
 
 // TestScenes runs testdata/scenes/*.txt: what whole nodes do together, in virtual time. A
@@ -42,11 +43,20 @@ func TestScenes(t *testing.T) {
 	}
 }
 
-// scene is a cluster that a script plays with.
+// scene is a cluster that a script plays with, or two of them.
 type scene struct {
 	*lifeNodes
-	hashes flips
-	term   uint64 // as `term` saw it last
+	elsewhere *lifeNodes              // another cluster with the same ids and addresses on another network
+	twin      *testNode               // another process with a node's id, at another address
+	aside     map[string]*store.Store // folders that were set aside
+	kinds     map[string]int          // how many labels there are of a kind
+	labels    map[string]string       // of the ids of clusters and folders, which differ from run to run
+	marks     [2]uint64               // the last index and that of the configuration, as `mark` saw them
+	token     uint64                  // the last that `tokens` got
+	file      []byte                  // of `backup`
+	session   uint64                  // as `session` opened it
+	hashes    flips
+	term      uint64 // as `term` saw it last
 
 	campaigns int // as `campaigns` saw them last
 
@@ -60,7 +70,13 @@ func (s *scene) run(t *testing.T, d *datadriven.TestData) string {
 		first += " " + arg.String()
 	}
 	var out strings.Builder
-	for line := range strings.SplitSeq(first+"\n"+d.Input, "\n") {
+	var line string
+	defer func() {
+		if t.Failed() {
+			t.Logf("%s: %s", d.Pos, line)
+		}
+	}()
+	for line = range strings.SplitSeq(first+"\n"+d.Input, "\n") {
 		words := strings.Fields(line)
 		if len(words) == 0 {
 			continue
@@ -73,16 +89,27 @@ func (s *scene) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		s.wait(t, words)
 	}
-	return out.String()
+	for _, c := range []*lifeNodes{s.lifeNodes, s.elsewhere} {
+		for _, n := range c.having() {
+			s.label(n)
+		}
+	}
+	text := sourcePort.ReplaceAllString(out.String(), "")
+	for id, label := range s.labels {
+		text = strings.ReplaceAll(text, id, label)
+	}
+	return refusingMember.ReplaceAllString(text, "refused by a member")
 }
+
+// sourcePort and refusingMember differ from run to run.
+var (
+	sourcePort     = regexp.MustCompile(` \(from [^)]*\)`)
+	refusingMember = regexp.MustCompile(`refused by node "[^"]*" of cluster <[^>]*> with folder <[^>]*> at [^:]*:8711`)
+)
 
 // newCluster begins a scene of so many nodes, which do not run yet.
 func (s *scene) newCluster(t *testing.T, count int) {
-	s.end()
-	s.lifeNodes = &lifeNodes{nodes: &nodes{t: t, net: memnet.New()}, fatals: map[string][]error{}, logs: map[string]*logtest.Log{}}
-	for i := range count {
-		s.all = append(s.all, &testNode{id: fmt.Sprintf("n%d", i+1)})
-	}
+	s.lifeNodes = newLifeNodes(t, count)
 	s.hashes, s.withheld, s.term, s.campaigns = newFlips(s.lifeNodes), "", 0, 0
 	s.setups = append(s.setups, func(config *Config) {
 		config.fault = func(peer raft.ServerID, request any) error {
@@ -97,16 +124,44 @@ func (s *scene) newCluster(t *testing.T, count int) {
 	})
 }
 
+// end stops all nodes, and forgets them.
 func (s *scene) end() {
-	if s.lifeNodes != nil {
-		s.stop()
+	if s.twin != nil {
+		identityEnd(s.lifeNodes, s.twin)
+	}
+	for _, kept := range s.aside {
+		s.must(kept.Close())
+	}
+	for _, c := range []*lifeNodes{s.lifeNodes, s.elsewhere} {
+		if c != nil {
+			c.stop()
+		}
+	}
+	*s = scene{labels: map[string]string{}, kinds: map[string]int{}, aside: map[string]*store.Store{}}
+}
+
+// having returns the nodes that have a folder.
+func (c *lifeNodes) having() (list []*testNode) {
+	if c == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(c.all), func(n *testNode) bool { return n.store == nil })
+}
+
+// label names the ids of a node's cluster and folder in what is printed.
+func (s *scene) label(n *testNode) {
+	for _, l := range [][2]string{{n.store.ClusterID(), "cluster"}, {n.store.FolderID().String(), "folder of " + n.id}} {
+		if id, kind := l[0], l[1]; id != "" && s.labels[id] == "" {
+			s.kinds[kind]++
+			s.labels[id] = fmt.Sprintf("<%s %d>", kind, s.kinds[kind])
+		}
 	}
 }
 
-// node returns the node with an id; "leader" leads.
+// node returns the node with an id.
 func (s *scene) node(id string) *testNode {
-	if id == "leader" {
-		return s.leader()
+	if id == "twin" {
+		return s.twin
 	}
 	i := slices.IndexFunc(s.all, func(n *testNode) bool { return n.id == id })
 	if i < 0 {
@@ -171,7 +226,22 @@ var sceneConditions = map[string]func(s *scene, n *testNode, words []string) boo
 	"applied": func(s *scene, n *testNode, words []string) bool {
 		return n.replica.Index() >= s.node(words[0]).raft().CommitIndex()
 	},
-	"behind": func(_ *scene, n *testNode, _ []string) bool { return sceneLag(n, []string{n.id}) > 0 },
+	"behind":   func(_ *scene, n *testNode, _ []string) bool { return sceneLag(n, []string{n.id}) > 0 },
+	"electing": func(_ *scene, n *testNode, _ []string) bool { return n.raft().State() == raft.Leader },
+	"gaining":  func(s *scene, n *testNode, _ []string) bool { return n.raft().LastIndex() != s.marks[0] },
+	"reconfigured": func(s *scene, n *testNode, _ []string) bool {
+		index, _ := n.joining.Configuration()
+		return index != s.marks[1]
+	},
+	"refusing": func(s *scene, n *testNode, words []string) bool {
+		return refusedCount(s.t, n.joining.Port(), words[0]) > 0
+	},
+	"having": func(_ *scene, n *testNode, words []string) bool { _, ok := stale(n, words[0]); return ok },
+	"holding": func(s *scene, n *testNode, _ []string) (ok bool) {
+		n.View(func(m *fsm.Machine) { _, ok = m.Session(s.session) })
+		return ok
+	},
+	"restoring": func(_ *scene, n *testNode, _ []string) bool { return n.store.Restored() != 0 },
 	"prompt": func(_ *scene, n *testNode, _ []string) bool {
 		return n.raft().ReloadableConfig().ElectionTimeout == raftlib.Tick
 	},
@@ -199,8 +269,11 @@ func sceneLag(n *testNode, words []string) uint64 {
 	return 0
 }
 
-// condition evaluates "NODE [not] CONDITION WORDS…".
+// condition evaluates "NODE [not] CONDITION WORDS…", one or several with "or" between them.
 func (s *scene) condition(words []string) bool {
+	if i := slices.Index(words, "or"); i >= 0 {
+		return s.condition(words[:i]) || s.condition(words[i+1:])
+	}
 	n, want, rest := s.node(words[0]), true, words[1:]
 	if rest[0] == "not" {
 		want, rest = false, rest[1:]
@@ -228,6 +301,7 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 		if err != nil {
 			t.Fatal(err)
 		}
+		s.end()
 		s.newCluster(t, count)
 		s.bolt = slices.Contains(words, "on-disk")
 		return nil
@@ -405,4 +479,7 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	},
 }
 
-func init() { maps.Copy(sceneCommands, sceneStateCommands) }
+func init() {
+	maps.Copy(sceneCommands, sceneStateCommands)
+	maps.Copy(sceneCommands, sceneFolderCommands)
+}
