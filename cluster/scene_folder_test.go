@@ -20,10 +20,8 @@ var sceneFolderCommands = map[string]func(s *scene, t *testing.T, words []string
 	// other N: another cluster of N nodes, with the same ids and addresses, which the next
 	// commands are about, until `switch`.
 	"other": func(s *scene, t *testing.T, words []string) []string {
-		count, err := strconv.Atoi(words[0])
-		s.must(err)
 		s.elsewhere = s.lifeNodes
-		s.newCluster(t, count)
+		s.newCluster(t, words)
 		return nil
 	},
 	"switch": func(s *scene, _ *testing.T, _ []string) []string {

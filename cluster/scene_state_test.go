@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,23 +22,21 @@ var sceneStateCommands = map[string]func(s *scene, t *testing.T, words []string)
 		s.holding(n, count)
 		return nil
 	},
-	// leases [N…]: how many leases of db each node shows; they have to be the same.
-	"leases": func(s *scene, t *testing.T, words []string) (lines []string) {
-		first := ""
+	// leases [N…]: how many leases of db the nodes show, which have to be the same.
+	"leases": func(s *scene, t *testing.T, words []string) []string {
+		ids, first := []string{}, ""
+		count := 0
 		for _, n := range s.list(words) {
 			_, err := n.Read(t.Context(), Consistency{})
 			s.must(err)
-			n.View(func(m *fsm.Machine) {
-				held := m.Holders("db", 0, 1000)
-				lines = append(lines, fmt.Sprintf("%s: %d leases", n.id, len(held)))
-				if all := fmt.Sprint(held); first == "" {
-					first = all
-				} else if all != first {
-					t.Errorf("%s shows %s, not %s", n.id, all, first)
-				}
-			})
+			var held []fsm.LeaseView
+			n.View(func(m *fsm.Machine) { held = m.Holders("db", 0, 1000) })
+			if len(ids) > 0 && fmt.Sprint(held) != first {
+				t.Errorf("%s shows %v, %s shows %s", n.id, held, ids[0], first)
+			}
+			ids, first, count = append(ids, n.id), fmt.Sprint(held), len(held)
 		}
-		return lines
+		return []string{fmt.Sprintf("%d leases on %s", count, strings.Join(ids, " "))}
 	},
 	// create NAME PERMITS [through N]: a semaphore.
 	"create": func(s *scene, t *testing.T, words []string) []string {

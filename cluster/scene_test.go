@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,8 +60,7 @@ type scene struct {
 
 	campaigns int // as `campaigns` saw them last
 
-	faults   sync.Mutex
-	withheld string // the node that gets heartbeats, but no entries
+	withheld atomic.Pointer[string] // the node that gets heartbeats, but no entries
 }
 
 func (s *scene) run(t *testing.T, d *datadriven.TestData) string {
@@ -107,21 +106,33 @@ var (
 	refusingMember = regexp.MustCompile(`refused by node "[^"]*" of cluster <[^>]*> with folder <[^>]*> at [^:]*:8711`)
 )
 
-// newCluster begins a scene of so many nodes, which do not run yet.
-func (s *scene) newCluster(t *testing.T, count int) {
+// newCluster makes so many nodes, which do not run yet.
+func (s *scene) newCluster(t *testing.T, words []string) {
+	count, err := strconv.Atoi(words[0])
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.lifeNodes = newLifeNodes(t, count)
-	s.hashes, s.withheld, s.term, s.campaigns = newFlips(s.lifeNodes), "", 0, 0
+	s.bolt = slices.Contains(words, "on-disk")
+	s.hashes = newFlips(s.lifeNodes)
 	s.setups = append(s.setups, func(config *Config) {
 		config.fault = func(peer raft.ServerID, request any) error {
-			s.faults.Lock()
-			defer s.faults.Unlock()
 			entries, ok := request.(*raft.AppendEntriesRequest)
-			if ok && string(peer) == s.withheld && len(entries.Entries) > 0 {
+			if from := s.withheld.Load(); ok && from != nil && string(peer) == *from && len(entries.Entries) > 0 {
 				return errors.New("withheld")
 			}
 			return nil
 		}
 	})
+}
+
+func (s *scene) lead(n *testNode) {
+	s.ready(s.list(nil)...)
+	if leader := s.leader(); leader != n {
+		s.must(leader.TransferLeadership(s.t.Context(), n.id))
+		s.until(n.id+" leads", func() bool { return n.established() != nil })
+		s.ready(s.list(nil)...)
+	}
 }
 
 // end stops all nodes, and forgets them.
@@ -297,13 +308,16 @@ func (s *scene) wait(t *testing.T, words []string) {
 var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []string{
 	// cluster N [on-disk]: another scene, of N nodes that do not run.
 	"cluster": func(s *scene, t *testing.T, words []string) []string {
-		count, err := strconv.Atoi(words[0])
-		if err != nil {
-			t.Fatal(err)
-		}
 		s.end()
-		s.newCluster(t, count)
-		s.bolt = slices.Contains(words, "on-disk")
+		s.newCluster(t, words)
+		return nil
+	},
+	// formed N [on-disk]: another scene, of N nodes that run, which n1 leads.
+	"formed": func(s *scene, t *testing.T, words []string) []string {
+		s.end()
+		s.newCluster(t, words)
+		s.begin(s.all...)
+		s.lead(s.all[0])
 		return nil
 	},
 	// peers N…: the list that nodes start with from here on, without any all of them.
@@ -347,9 +361,8 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	"reach":   func(s *scene, _ *testing.T, words []string) []string { s.net.Rejoin(words[0]); return nil },
 	// withhold [N]: the node gets heartbeats, but no entries; without one, each node gets all.
 	"withhold": func(s *scene, _ *testing.T, words []string) []string {
-		s.faults.Lock()
-		defer s.faults.Unlock()
-		s.withheld = strings.Join(words, "")
+		from := strings.Join(words, "")
+		s.withheld.Store(&from)
 		return nil
 	},
 	// sleep D: virtual time passes.
@@ -364,15 +377,7 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	// ready [N…]: waits until the nodes are ready.
 	"ready": func(s *scene, _ *testing.T, words []string) []string { s.ready(s.list(words)...); return nil },
 	// lead N: waits until all nodes that run are ready, and makes N the leader.
-	"lead": func(s *scene, t *testing.T, words []string) []string {
-		s.ready(s.list(nil)...)
-		if n := s.node(words[0]); s.leader() != n {
-			s.must(s.leader().TransferLeadership(t.Context(), n.id))
-			s.until(n.id+" leads", func() bool { return n.established() != nil })
-			s.ready(s.list(nil)...)
-		}
-		return nil
-	},
+	"lead": func(s *scene, _ *testing.T, words []string) []string { s.lead(s.node(words[0])); return nil },
 	// leader: which node leads.
 	"leader": func(s *scene, _ *testing.T, _ []string) []string { return []string{s.leader().id + " leads"} },
 	// voters N… [on N…]: waits until the nodes, or all that run, see exactly these members vote.
