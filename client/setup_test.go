@@ -201,10 +201,16 @@ func (b *bed) took(began time.Time, least, most time.Duration) {
 	}
 }
 
-// lost waits for a channel to be closed, and returns after how long.
+// lost waits for a channel to be closed, and returns after how long. It fails the test after ten
+// virtual minutes.
 func (b *bed) lost(over <-chan struct{}) time.Duration {
+	b.Helper()
 	began := time.Now()
-	<-over
+	select {
+	case <-over:
+	case <-time.After(10 * time.Minute):
+		b.Fatal("not lost within ten minutes")
+	}
 	return time.Since(began)
 }
 
