@@ -40,15 +40,15 @@ func (b *bed) keysOf(method, part string) map[string]int {
 
 func TestAcquireWaitsAndKeepsItsPlace(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 1)
-		free := b.fake.occupy("db", 1)
+		b.put("db", 1)
+		free := b.occupy("db", 1)
 		s, later2 := b.session(30*time.Second), b.session(30*time.Second)
 		first := later(func() (*client.Lease, error) { return s.Acquire(b.ctx, "db") })
 		time.Sleep(time.Second) // virtual
 		second := later(func() (*client.Lease, error) { return later2.Acquire(b.ctx, "db") })
 		time.Sleep(10 * time.Minute) // virtual
-		if b.fake.waiters("db") != 2 {
-			b.Fatalf("%d wait", b.fake.waiters("db"))
+		if b.waiters("db") != 2 {
+			b.Fatalf("%d wait", b.waiters("db"))
 		}
 		keys := b.keysOf("PUT", s.ID()+"/leases/db")
 		for key, n := range keys {
@@ -76,8 +76,8 @@ func TestReconnectJoinsTheSamePlace(t *testing.T) {
 		"not sent": {refused: true}, "silent": {hang: true}} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, 3, func(b *bed) {
-				b.fake.put("db", 1)
-				free := b.fake.occupy("db", 1)
+				b.put("db", 1)
+				free := b.occupy("db", 1)
 				s, other := b.session(time.Hour), b.session(time.Hour)
 				b.net.follow(func(s sent, nth int) fault {
 					if nth%2 == 1 && strings.Contains(s.path, "/leases/") {
@@ -96,8 +96,8 @@ func TestReconnectJoinsTheSamePlace(t *testing.T) {
 				b.ok(r.err)
 				b.ok(r.lease.Release(b.ctx))
 				b.ok((<-second).err)
-				if b.fake.waiters("db") != 0 || len(b.fake.grants) != 3 {
-					b.Errorf("%d wait, %d grants", b.fake.waiters("db"), len(b.fake.grants))
+				if b.waiters("db") != 0 || len(b.grants("db")) != 3 {
+					b.Errorf("%d wait, %d grants", b.waiters("db"), len(b.grants("db")))
 				}
 			})
 		})
@@ -106,8 +106,8 @@ func TestReconnectJoinsTheSamePlace(t *testing.T) {
 
 func TestAcquireEndsWithItsContextAndWithdraws(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 1)
-		b.fake.occupy("db", 1)
+		b.put("db", 1)
+		b.occupy("db", 1)
 		s := b.session(30 * time.Second)
 		for _, wait := range []time.Duration{time.Millisecond, 7 * time.Second, 3 * time.Minute} {
 			began := time.Now()
@@ -115,7 +115,7 @@ func TestAcquireEndsWithItsContextAndWithdraws(t *testing.T) {
 			b.is(err, context.DeadlineExceeded, client.ErrUnavailable)
 			b.isNot(err, client.ErrUnreachable, client.ErrOutcomeUnknown, client.ErrLost)
 			b.took(began, wait, wait)
-			if b.fake.waiters("db") != 0 {
+			if b.waiters("db") != 0 {
 				b.Error("the request still waits")
 			}
 		}
@@ -130,8 +130,8 @@ func TestAcquireEndsWithItsContextAndWithdraws(t *testing.T) {
 func TestCutOffAcquireSaysSoAndWithdrawsLater(t *testing.T) {
 	for _, f := range []fault{{refused: true}, {hang: true}} {
 		virtually(t, 2, func(b *bed) {
-			b.fake.put("db", 1)
-			b.fake.occupy("db", 1)
+			b.put("db", 1)
+			b.occupy("db", 1)
 			s := b.session(time.Minute)
 			waits := later(func() (*client.Lease, error) { return s.Acquire(b.within(20*time.Second), "db") })
 			time.Sleep(10 * time.Second) // virtual
@@ -139,12 +139,12 @@ func TestCutOffAcquireSaysSoAndWithdrawsLater(t *testing.T) {
 			r := <-waits
 			b.is(r.err, context.DeadlineExceeded, client.ErrUnreachable)
 			b.isNot(r.err, client.ErrUnavailable)
-			if b.fake.waiters("db") != 1 {
+			if b.waiters("db") != 1 {
 				b.Fatal("the request does not wait")
 			}
 			b.net.follow(nil)
 			time.Sleep(15 * time.Second) // virtual
-			if b.fake.waiters("db") != 0 {
+			if b.waiters("db") != 0 {
 				b.Error("the request still waits")
 			}
 		})
@@ -153,8 +153,8 @@ func TestCutOffAcquireSaysSoAndWithdrawsLater(t *testing.T) {
 
 func TestWaitEndsWithTheSession(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
-		b.fake.put("db", 1)
-		b.fake.occupy("db", 1)
+		b.put("db", 1)
+		b.occupy("db", 1)
 		s := b.session(30 * time.Second)
 		waits := later(func() (*client.Lease, error) { return s.Acquire(b.ctx, "db") })
 		time.Sleep(time.Minute) // virtual
@@ -163,9 +163,9 @@ func TestWaitEndsWithTheSession(t *testing.T) {
 		b.is(r.err, client.ErrLost, client.ErrNotRenewed)
 	})
 	virtually(t, 2, func(b *bed) { // reported by the acquire, before any renewal
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		s := b.session(time.Hour)
-		b.fake.do(func() { b.fake.end(b.fake.sessions[s.ID()], "expired-session", "") })
+		b.net.follow(first(1, "PUT", "/leases/", fault{status: 410, code: "expired-session"}))
 		_, err := s.Acquire(b.ctx, "db")
 		b.is(err, client.ErrLost, client.ErrExpiredSession)
 		b.is(s.Err(), client.ErrLost, client.ErrExpiredSession)
@@ -174,8 +174,8 @@ func TestWaitEndsWithTheSession(t *testing.T) {
 
 func TestRefusedAcquires(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 2)
-		free := b.fake.occupy("db", 1)
+		b.put("db", 2)
+		free := b.occupy("db", 1)
 		s := b.session(30 * time.Second)
 		_, err := s.Acquire(b.ctx, "none")
 		b.is(err, client.ErrUnknownSemaphore)
@@ -188,7 +188,7 @@ func TestRefusedAcquires(t *testing.T) {
 		_, err = s.TryAcquire(b.ctx, "db", client.Count(2))
 		b.is(err, client.ErrUnavailable)
 		b.isNot(err, context.DeadlineExceeded)
-		if b.fake.waiters("db") != 0 {
+		if b.waiters("db") != 0 {
 			b.Error("a try waits")
 		}
 		waits := later(func() (*client.Lease, error) { return s.Acquire(b.ctx, "db", client.Count(2)) })
@@ -211,8 +211,8 @@ func TestRefusedAcquires(t *testing.T) {
 
 func TestDeletedWhileWaiting(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 1)
-		b.fake.occupy("db", 1)
+		b.put("db", 1)
+		b.occupy("db", 1)
 		s := b.session(30 * time.Second)
 		waits := later(func() (*client.Lease, error) { return s.Acquire(b.ctx, "db") })
 		time.Sleep(time.Second) // virtual
@@ -224,7 +224,7 @@ func TestDeletedWhileWaiting(t *testing.T) {
 
 func TestSeveralAtOnce(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
-		b.fake.put("a", 1).put("b", 2).put("c", 1)
+		b.put("a", 1).put("b", 2).put("c", 1)
 		s, other := b.session(30*time.Second), b.session(30*time.Second)
 		leases, err := s.AcquireAll(b.ctx, client.Want{Name: "b", Count: 2}, client.Want{Name: "a"})
 		b.ok(err)
@@ -243,7 +243,7 @@ func TestSeveralAtOnce(t *testing.T) {
 		b.ok(leases[0].Release(b.ctx))
 		r := <-waits
 		b.ok(r.err)
-		if r.lease.Semaphore != "b" || b.fake.waiters("a") != 0 {
+		if r.lease.Semaphore != "b" || b.waiters("a") != 0 {
 			b.Errorf("%+v", r.lease)
 		}
 		b.ok(leases[1].Release(b.ctx))
@@ -251,7 +251,7 @@ func TestSeveralAtOnce(t *testing.T) {
 		b.is(err, client.ErrLeaseExists) // it holds b
 		_, err = s.AcquireAll(b.within(time.Second), client.Want{Name: "a"}, client.Want{Name: "c"})
 		b.is(err, client.ErrUnavailable, context.DeadlineExceeded)
-		if b.fake.waiters("a")+b.fake.waiters("c") != 0 || b.fake.available("a") != 1 {
+		if b.waiters("a")+b.waiters("c") != 0 || b.available("a") != 1 {
 			b.Error("the request still waits, or holds")
 		}
 	})
@@ -260,7 +260,7 @@ func TestSeveralAtOnce(t *testing.T) {
 // A node that stops sends waiters away early: they come back, but not in a tight loop.
 func TestEarlyAnswersDoNotSpin(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		s := b.session(time.Hour)
 		b.net.follow(on("PUT", "/leases/", fault{status: 202, text: `{"session":"1","position":1}`}))
 		_, err := s.Acquire(b.within(time.Minute), "db")
@@ -281,14 +281,14 @@ func TestEarlyAnswersDoNotSpin(t *testing.T) {
 // An overload that meets a repeat must not cost the place in the queue.
 func TestLimitDuringAWaitKeepsThePlace(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 1)
-		free := b.fake.occupy("db", 1)
+		b.put("db", 1)
+		free := b.occupy("db", 1)
 		s := b.session(time.Hour)
 		waits := later(func() (*client.Lease, error) { return s.Acquire(b.ctx, "db") })
 		time.Sleep(49 * time.Second) // virtual
 		b.net.follow(first(3, "PUT", "/leases/", fault{status: 429, code: "limit-reached"}))
 		time.Sleep(time.Minute) // virtual
-		if b.fake.waiters("db") != 1 {
+		if b.waiters("db") != 1 {
 			b.Error("the place is gone")
 		}
 		free()
@@ -298,7 +298,7 @@ func TestLimitDuringAWaitKeepsThePlace(t *testing.T) {
 
 func TestReleaseIsConfirmedEvenIfLate(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		s := b.session(time.Minute)
 		lease, err := s.Acquire(b.ctx, "db")
 		b.ok(err)
@@ -306,7 +306,7 @@ func TestReleaseIsConfirmedEvenIfLate(t *testing.T) {
 		b.is(lease.Release(b.within(3*time.Second)), context.DeadlineExceeded)
 		again := later(func() (*client.Lease, error) { return s.Acquire(b.ctx, "db") }) // waits for the release
 		time.Sleep(5 * time.Minute)                                                     // virtual
-		if b.fake.available("db") != 0 {
+		if b.available("db") != 0 {
 			b.Fatal("released by nobody")
 		}
 		b.net.follow(nil)
@@ -324,14 +324,14 @@ func TestReleaseIsConfirmedEvenIfLate(t *testing.T) {
 // effect again: not release a later lease, not acquire behind one's back.
 func TestLateDuplicatesChangeNothing(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		s := b.session(time.Hour)
 		b.net.follow(first(1, "PUT", "/leases/", fault{lateApply: 20 * time.Second}))
 		lease, err := s.Acquire(b.ctx, "db")
 		b.ok(err)
 		b.ok(lease.Release(b.ctx))
 		time.Sleep(time.Minute) // virtual
-		if b.fake.available("db") != 1 {
+		if b.available("db") != 1 {
 			b.Error("acquired behind the session's back")
 		}
 		lease, err = s.Acquire(b.ctx, "db")
@@ -341,7 +341,7 @@ func TestLateDuplicatesChangeNothing(t *testing.T) {
 		_, err = s.Acquire(b.ctx, "db")
 		b.ok(err)
 		time.Sleep(time.Minute) // virtual
-		if b.fake.available("db") != 0 {
+		if b.available("db") != 0 {
 			b.Error("the later lease was released")
 		}
 	})
@@ -372,10 +372,10 @@ func TestGivenUpAcquireComesToNothing(t *testing.T) {
 		for _, free := range []bool{true, false} { // when the request is given up
 			t.Run(fmt.Sprint(name, free), func(t *testing.T) {
 				virtually(t, 1, func(b *bed) {
-					b.fake.put("db", 1).put("other", 1)
+					b.put("db", 1).put("other", 1)
 					give := []func(){}
 					if !free {
-						give = append(give, b.fake.occupy("db", 1), b.fake.occupy("other", 1))
+						give = append(give, b.occupy("db", 1), b.occupy("other", 1))
 					}
 					s := b.session(time.Hour)
 					late := fault{lateApply: 20 * time.Second}
@@ -390,7 +390,7 @@ func TestGivenUpAcquireComesToNothing(t *testing.T) {
 						give()
 					}
 					time.Sleep(time.Minute) // virtual
-					if b.fake.available("db") != 1 || b.fake.available("other") != 1 {
+					if b.available("db") != 1 || b.available("other") != 1 {
 						b.Error("acquired behind the session's back")
 					}
 					lease, err := s.Acquire(b.within(time.Second), "db")
@@ -406,15 +406,14 @@ func TestGivenUpAcquireComesToNothing(t *testing.T) {
 // network delivers late, ends the lease that it meant and no later one.
 func TestLateReleaseMeansItsOwnLease(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		s := b.session(time.Hour)
-		b.fake.maxKeys = 0
 		lease, err := s.Acquire(b.ctx, "db")
 		b.ok(err)
 		lates := 0
-		b.net.follow(func(s sent, _ int) fault { // each attempt without a key arrives, late
+		b.net.follow(func(s sent, nth int) fault { // each attempt without a key arrives, late
 			if s.method != "DELETE" || s.key != "" || lates > 0 {
-				return fault{}
+				return noKeys(s, nth)
 			}
 			lates++
 			return fault{lateApply: 20 * time.Second}
@@ -423,18 +422,26 @@ func TestLateReleaseMeansItsOwnLease(t *testing.T) {
 		again, err := s.Acquire(b.ctx, "db")
 		b.ok(err)
 		time.Sleep(time.Minute) // virtual
-		if lates != 1 || b.fake.available("db") != 0 {
-			b.Errorf("%d late, %d available: the later lease was released", lates, b.fake.available("db"))
+		if lates != 1 || b.available("db") != 0 {
+			b.Errorf("%d late, %d available: the later lease was released", lates, b.available("db"))
 		}
 		b.ok(again.Err())
 	})
 }
 
+// noKeys is the network to a cluster that has no room for keys.
+func noKeys(s sent, _ int) fault {
+	if s.key == "" {
+		return fault{}
+	}
+	return full("keys")
+}
+
 func TestSessionsGoOnWithoutRoomForKeys(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		s := b.session(30 * time.Second)
-		b.fake.maxKeys = 0
+		b.net.follow(noKeys)
 		lease, err := s.Acquire(b.ctx, "db")
 		b.ok(err)
 		b.ok(lease.Release(b.ctx))

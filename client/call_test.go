@@ -27,7 +27,7 @@ func TestFailOverRemembersWhatWorks(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			virtually(t, 3, func(b *bed) {
-				b.fake.put("db", 3)
+				b.put("db", 3)
 				b.net.follow(func(s sent, _ int) fault {
 					if s.host == "n1:8701" {
 						return tc.f
@@ -53,7 +53,7 @@ func TestFailOverRemembersWhatWorks(t *testing.T) {
 
 func TestSilentNodeIsLeftInTime(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
-		b.fake.put("db", 3)
+		b.put("db", 3)
 		b.net.follow(func(s sent, _ int) fault { return fault{hang: s.host == "n1:8701"} })
 		began := time.Now()
 		_, err := b.c.Get(b.ctx, "db")
@@ -65,12 +65,12 @@ func TestSilentNodeIsLeftInTime(t *testing.T) {
 func TestRepeatHasTheSameKeyAndIsDoneOnce(t *testing.T) {
 	for _, f := range []fault{{lose: true}, {status: 504, code: "outcome-unknown"}} {
 		virtually(t, 2, func(b *bed) {
-			b.fake.put("db", 3)
+			b.put("db", 3)
 			b.net.follow(first(3, "POST", "/up", f))
 			value, err := b.c.Up(b.ctx, "db", 5)
 			b.ok(err)
-			if value != 8 || b.fake.available("db") != 8 {
-				b.Errorf("value %d, available %d; wanted 8", value, b.fake.available("db"))
+			if value != 8 || b.available("db") != 8 {
+				b.Errorf("value %d, available %d; wanted 8", value, b.available("db"))
 			}
 			keys := map[string]bool{}
 			for _, s := range b.net.requests() {
@@ -85,7 +85,7 @@ func TestRepeatHasTheSameKeyAndIsDoneOnce(t *testing.T) {
 
 func TestRetryAfterIsHonoured(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 3)
+		b.put("db", 3)
 		b.net.follow(first(1, "GET", "", busy("7")))
 		began := time.Now()
 		_, err := b.c.Get(b.ctx, "db")
@@ -93,7 +93,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		b.took(began, 7*time.Second, 7*time.Second)
 	})
 	virtually(t, 2, func(b *bed) { // each node has its own time
-		b.fake.put("db", 3)
+		b.put("db", 3)
 		answers := []fault{busy("9"), busy("4"), {}}
 		b.net.follow(func(_ sent, nth int) fault { return answers[min(nth, 3)-1] })
 		began := time.Now()
@@ -136,7 +136,7 @@ func TestUnknownOutcomeIsTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, 2, func(b *bed) {
-				b.fake.put("db", 3)
+				b.put("db", 3)
 				b.net.follow(always(tc.f))
 				if name == "lost, then limit" {
 					answers := []fault{{lose: true}, {status: 429, code: "limit-reached"}}
@@ -201,7 +201,7 @@ func TestFaultOfEveryNodeIsFinal(t *testing.T) {
 // Clients begin at different nodes, and turn to different ones when that one fails.
 func TestClientsSpreadOverTheNodes(t *testing.T) {
 	virtually(t, 3, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		orders := map[string]int{}
 		for range 600 {
 			c, err := client.New(client.Config{Addresses: []string{"n1:8701", "n2:8701", "n3:8701"}, HTTPClient: newHTTP(b.net)})

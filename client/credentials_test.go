@@ -15,9 +15,10 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/clienttest"
 )
 
-// guarded is a node of a fake cluster, over HTTPS, that takes one token at a time.
+// guarded is a node, over HTTPS, that takes one token at a time.
 type guarded struct {
 	*httptest.Server
 	ca    string // a file
@@ -26,13 +27,13 @@ type guarded struct {
 	refused atomic.Int64
 }
 
-func newGuarded(t *testing.T, f *fake, token string) *guarded {
+func newGuarded(t *testing.T, handler http.Handler, token string) *guarded {
 	t.Helper()
 	g := &guarded{ca: filepath.Join(t.TempDir(), "ca.pem")}
 	g.takes.Store(&token)
 	g.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "Bearer "+*g.takes.Load() {
-			f.ServeHTTP(w, r)
+			handler.ServeHTTP(w, r)
 			return
 		}
 		g.refused.Add(1)
@@ -51,8 +52,9 @@ func newGuarded(t *testing.T, f *fake, token string) *guarded {
 // A lease outlives the change of its client's token: the file is read again, and the
 // request repeated, when a node refuses the one before.
 func TestTokenFileChangesUnderALease(t *testing.T) {
-	f := newFake().put("db", 1)
-	g := newGuarded(t, f, "tok-1")
+	cluster := clienttest.Start(t)
+	(&node{t, t.Context(), cluster.Client()}).put("db", 1)
+	g := newGuarded(t, cluster.Handler(), "tok-1")
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(token string) {
 		t.Helper()
@@ -100,7 +102,7 @@ func TestTokenFileChangesUnderALease(t *testing.T) {
 
 // An error names the source of the credentials, and no error or log has the token.
 func TestRefusedCredentials(t *testing.T) {
-	g := newGuarded(t, newFake(), "tok-right")
+	g := newGuarded(t, clienttest.Start(t).Handler(), "tok-right")
 	var log strings.Builder
 	for _, c := range []struct {
 		cfg  client.Config
@@ -170,7 +172,7 @@ func TestLeaseOutlivesNodesThatRefuseItsToken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, 3, func(b *bed) {
-				b.fake.put("db", 1)
+				b.put("db", 1)
 				lease, err := b.session(9*time.Second).Acquire(b.ctx, "db")
 				b.ok(err)
 				turn := 0

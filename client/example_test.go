@@ -5,19 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net/http"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/clienttest"
 )
 
-// dial is client.New for the examples: their cluster is in memory.
+// process stands for a test, which an example has not. It does not end the node.
+type process struct{ testing.TB }
+
+func (process) Helper()        {}
+func (process) Cleanup(func()) {}
+
+// exampleNode is a node in memory for all examples.
+var exampleNode = sync.OnceValue(func() *clienttest.Cluster { return clienttest.Start(process{}) })
+
+// dial is client.New for the examples.
 func dial() *client.Client {
-	c, err := client.New(client.Config{
-		Addresses:  []string{"http://n1:8701", "http://n2:8701", "http://n3:8701"},
-		HTTPClient: &http.Client{Transport: &network{fake: newFake()}},
-	})
+	c, err := client.New(exampleNode().Config())
 	if err != nil {
 		log.Fatal(err)
 	}

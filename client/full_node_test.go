@@ -19,7 +19,7 @@ func TestFullNodeIsPassedOver(t *testing.T) {
 	for _, rule := range []string{"connections", "body-memory", "reply-memory", "watchers"} {
 		t.Run(rule, func(t *testing.T) {
 			virtually(t, 3, func(b *bed) {
-				b.fake.put("db", 2)
+				b.put("db", 2)
 				s := b.session(9 * time.Second)
 				held, err := s.Acquire(b.ctx, "db")
 				b.ok(err)

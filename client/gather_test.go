@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -17,19 +16,16 @@ import (
 // goroutines out once, although they share requests; callers that give up disturb no other.
 func TestRealGather(t *testing.T) {
 	really(t, 3, func(s *service, plain *client.Client) {
-		c, err := client.New(client.Config{Addresses: []string{"http://n1", "http://n2", "http://n3"}, Gather: true, HTTPClient: &http.Client{Transport: s}})
+		c, err := client.New(client.Config{Addresses: []string{"http://n1", "http://n2", "http://n3"}, Gather: true, HTTPClient: newHTTP(s.net)})
 		s.ok(err)
 		const goroutines, each = 8, 6
 		batches := 0
-		s.mu.Lock()
-		s.lose = func(r *http.Request) bool {
-			if !strings.HasSuffix(r.URL.Path, "/batch") {
-				return false
+		s.net.follow(func(r sent, _ int) fault {
+			if strings.HasSuffix(r.path, "/batch") {
+				batches++
 			}
-			batches++
-			return batches%5 == 4
-		}
-		s.mu.Unlock()
+			return fault{lose: batches%5 == 4 && strings.HasSuffix(r.path, "/batch")}
+		})
 		for _, name := range []string{"sum", "taken"} {
 			_, _, err := plain.Put(s.ctx, name, client.Permits(0))
 			s.ok(err)
@@ -44,9 +40,7 @@ func TestRealGather(t *testing.T) {
 			all.Go(func() { s.gatherers(c, own, each) })
 		}
 		all.Wait()
-		s.mu.Lock()
-		s.lose = nil
-		s.mu.Unlock()
+		s.net.follow(nil)
 		if batches < each {
 			t.Errorf("%d shared requests", batches)
 		}

@@ -175,11 +175,11 @@ func TestRealDeposition(t *testing.T) {
 			"watch": func(led *items.Leadership) {
 				_, err := i.Acquire(s.ctx, led.Session, led.Name, nil)
 				s.ok(err)
-				s.drop(nil)
+				s.net.follow(nil)
 				<-led.Lost()
 			},
 		} {
-			s.drop(func(r *http.Request) bool { return r.Method == http.MethodGet })
+			s.net.follow(on("GET", "", fault{lose: true}))
 			led, err := i.Elect(s.ctx, name, nil, client.SessionOptions{TTL: time.Minute})
 			s.ok(err)
 			s.ok(i.Delete(s.ctx, name))
@@ -190,12 +190,12 @@ func TestRealDeposition(t *testing.T) {
 }
 
 // hiding is the way to a cluster that does not show the ids of sessions.
-type hiding struct{ *service }
+type hiding struct{ *network }
 
 var shownSession = regexp.MustCompile(`"session":"[0-9]+"`)
 
 func (h hiding) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := h.service.RoundTrip(r)
+	response, err := h.network.RoundTrip(r)
 	if err != nil || r.Method != http.MethodGet {
 		return response, err
 	}
@@ -209,7 +209,7 @@ func (h hiding) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestRealElectionOfAHiddenSession: a leader whose session is not shown leads on, until the item is deleted.
 func TestRealElectionOfAHiddenSession(t *testing.T) {
 	really(t, 1, func(s *service, _ *client.Client) {
-		c, err := client.New(client.Config{Addresses: []string{"http://n1"}, HTTPClient: &http.Client{Transport: hiding{s}}})
+		c, err := client.New(client.Config{Addresses: []string{"http://n1"}, HTTPClient: &http.Client{Transport: hiding{s.net}}})
 		s.ok(err)
 		i := items.New(c)
 		led, err := i.Elect(s.ctx, "svc/leader", nil, client.SessionOptions{TTL: time.Minute})

@@ -3,7 +3,6 @@ package client_test
 import (
 	"fmt"
 	"iter"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -29,8 +28,7 @@ func listed[T any](s *service, list iter.Seq2[T, error], text func(T) string, ch
 // pages of several sizes, and goes on behind members that are gone.
 func TestRealLists(t *testing.T) {
 	really(t, 3, func(s *service, c *client.Client) {
-		_, _, err := c.Put(s.ctx, "db", client.Permits(5))
-		s.ok(err)
+		s.put("db", 5)
 		var sessions []*client.Session
 		var holders, names []string
 		for range 5 {
@@ -59,7 +57,7 @@ func TestRealLists(t *testing.T) {
 		}
 		leader := s.leader()
 		for id := range s.nodes {
-			at, err := client.New(client.Config{Addresses: []string{"http://" + id}, HTTPClient: &http.Client{Transport: s}})
+			at, err := client.New(client.Config{Addresses: []string{"http://" + id}, HTTPClient: newHTTP(s.net)})
 			s.ok(err)
 			o := operator.New(at)
 			for size := 1; size <= 6; size += 2 {
@@ -101,8 +99,7 @@ func TestRealConditionalChange(t *testing.T) {
 	really(t, 1, func(s *service, c *client.Client) {
 		_, _, err := c.Put(s.ctx, "db", client.OnlyExisting(), client.Permits(2))
 		s.is(err, client.ErrUnknownSemaphore)
-		_, _, err = c.Put(s.ctx, "db", client.Permits(2))
-		s.ok(err)
+		s.put("db", 2)
 		seen, err := c.Get(s.ctx, "db")
 		s.ok(err)
 		_, err = c.Acquire(s.ctx, "db") // moves no setting
@@ -119,8 +116,7 @@ func TestRealConditionalChange(t *testing.T) {
 		s.ok(c.Delete(s.ctx, "db"))
 		_, _, err = c.Put(s.ctx, "db", client.Unchanged(changed), client.Permits(9))
 		s.is(err, client.ErrPreconditionFailed) // no semaphore is made
-		_, _, err = c.Put(s.ctx, "db", client.Permits(1))
-		s.ok(err)
+		s.put("db", 1)
 		_, _, err = c.Put(s.ctx, "db", client.Unchanged(seen), client.Permits(9))
 		s.is(err, client.ErrPreconditionFailed)
 		last, err := c.Get(s.ctx, "db")

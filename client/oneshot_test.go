@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 
 func TestOneCallLease(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
-		b.fake.put("db", 3)
+		b.put("db", 3)
 		lease, err := b.c.Acquire(b.ctx, "db", client.Count(2), client.TTL(9*time.Second), client.Metadata{"who": "me"})
 		b.ok(err)
 		time.Sleep(10 * time.Minute) // virtual
@@ -27,12 +28,12 @@ func TestOneCallLease(t *testing.T) {
 		b.ok(lease.Release(b.ctx))
 		b.ok(lease.Release(b.ctx))
 		b.is(lease.Err(), client.ErrReleased)
-		if b.fake.living() != 0 {
+		if b.sessions() != 0 {
 			b.Error("its session lives on")
 		}
 		_, err = b.c.TryAcquire(b.ctx, "db", client.Count(4))
 		b.is(err, client.ErrNever)
-		b.fake.occupy("db", 3)
+		b.occupy("db", 3)
 		_, err = b.c.TryAcquire(b.ctx, "db")
 		b.is(err, client.ErrUnavailable)
 	})
@@ -40,10 +41,10 @@ func TestOneCallLease(t *testing.T) {
 
 func TestOneCallLeaseIsLost(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		lease, err := b.c.Acquire(b.ctx, "db")
 		b.ok(err)
-		b.fake.do(func() { b.fake.end(b.fake.sessions[lease.Session], "revoked", "why") })
+		b.revokeSession(lease.Session, "why")
 		b.lost(lease.Lost())
 		b.is(lease.Err(), client.ErrLost, client.ErrRevoked)
 		b.is(lease.Release(b.ctx), client.ErrRevoked)
@@ -54,13 +55,13 @@ func TestOneCallWaitIsOneRequest(t *testing.T) {
 	for name, f := range map[string]fault{"none": {}, "reply lost": {lose: true}, "silent": {hang: true}, "504": {status: 504, code: "outcome-unknown"}} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, 2, func(b *bed) {
-				b.fake.put("db", 1)
-				free := b.fake.occupy("db", 1)
+				b.put("db", 1)
+				free := b.occupy("db", 1)
 				b.net.follow(first(1, "POST", "/leases", f))
 				ctx := b.within(9 * time.Minute)
 				waits := later(func() (*client.Lease, error) { return b.c.Acquire(ctx, "db") })
 				time.Sleep(8 * time.Minute) // virtual
-				if n := b.fake.waiters("db"); n != 1 && name != "silent" {
+				if n := b.waiters("db"); n != 1 && name != "silent" {
 					b.Errorf("%d wait", n)
 				}
 				free()
@@ -72,8 +73,8 @@ func TestOneCallWaitIsOneRequest(t *testing.T) {
 				if name == "silent" { // that one was never carried out, and now can't be
 					want = 2
 				}
-				if keys := b.keysOf("POST", "/leases"); len(keys) != want || len(b.fake.grants) != 2 {
-					b.Errorf("keys %v, %d grants", keys, len(b.fake.grants))
+				if keys := b.keysOf("POST", "/leases"); len(keys) != want || len(b.grants("db")) != 2 {
+					b.Errorf("keys %v, %d grants", keys, len(b.grants("db")))
 				}
 			})
 		})
@@ -83,8 +84,8 @@ func TestOneCallWaitIsOneRequest(t *testing.T) {
 // A wait beyond what the nodes accept is made of several, the last ended by ctx.
 func TestOneCallWaitBeyondTheLongest(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 1)
-		free := b.fake.occupy("db", 1)
+		b.put("db", 1)
+		free := b.occupy("db", 1)
 		began := time.Now()
 		_, err := b.c.Acquire(b.within(25*time.Minute), "db")
 		b.is(err, context.DeadlineExceeded, client.ErrUnavailable)
@@ -100,28 +101,45 @@ func TestCancelledOneCallWaitLeavesNothing(t *testing.T) {
 	for name, f := range map[string]fault{"none": {}, "reply lost": {lose: true}, "503": busy("0")} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, 2, func(b *bed) {
-				b.fake.put("db", 1)
-				b.fake.occupy("db", 1)
+				b.put("db", 1)
+				b.occupy("db", 1)
 				ctx, cancel := context.WithCancel(b.ctx)
 				waits := later(func() (*client.Lease, error) { return b.c.Acquire(ctx, "db") })
-				time.Sleep(time.Second) // virtual
-				b.net.follow(first(3, "POST", "/leases", f))
+				down := later(func() (*client.Lease, error) { _, err := b.c.Down(ctx, "db", 1); return nil, err })
+				time.Sleep(time.Minute) // virtual
+				b.net.follow(first(3, "POST", "", f))
 				cancel()
-				r := <-waits
-				b.is(r.err, context.Canceled, client.ErrUnavailable)
-				if b.fake.waiters("db") != 0 || b.fake.living() != 1 {
-					b.Errorf("%d wait, %d sessions", b.fake.waiters("db"), b.fake.living())
+				b.is((<-waits).err, context.Canceled, client.ErrUnavailable)
+				b.is((<-down).err, context.Canceled, client.ErrUnavailable)
+				if seen := b.get("db"); seen.WaiterCount != 0 || seen.Offset != 0 || b.sessions() != 1 {
+					b.Errorf("%+v, %d sessions", seen, b.sessions())
 				}
 			})
 		})
 	}
 }
 
+// The time that a request waited does not count for the lease, but the time since its grant.
+func TestDeadlineAfterAWait(t *testing.T) {
+	virtually(t, 1, func(b *bed) {
+		b.put("db", 1)
+		free := b.occupy("db", 1)
+		waits := later(func() (*client.Lease, error) { return b.c.Acquire(b.ctx, "db", client.TTL(6*time.Second)) })
+		time.Sleep(time.Minute) // virtual
+		free()
+		r := <-waits
+		b.ok(r.err)
+		if left := time.Until(r.lease.Deadline()); left < 5900*time.Millisecond || left > 6*time.Second {
+			b.Errorf("%v left", left)
+		}
+	})
+}
+
 // The grant and the end of ctx cross: the lease is given back.
 func TestGrantToACancelledAcquireIsGivenBack(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 1)
-		free := b.fake.occupy("db", 1)
+		b.put("db", 1)
+		free := b.occupy("db", 1)
 		ctx, cancel := context.WithCancel(b.ctx)
 		b.net.follow(on("POST", "/leases", fault{back: 5 * time.Second}))
 		waits := later(func() (*client.Lease, error) { return b.c.Acquire(ctx, "db") })
@@ -132,8 +150,8 @@ func TestGrantToACancelledAcquireIsGivenBack(t *testing.T) {
 		cancel()
 		r := <-waits
 		b.is(r.err, context.Canceled)
-		if len(b.fake.grants) != 2 || b.fake.available("db") != 1 {
-			b.Errorf("%d grants, %d available", len(b.fake.grants), b.fake.available("db"))
+		if len(b.grants("db")) != 2 || b.available("db") != 1 {
+			b.Errorf("%d grants, %d available", len(b.grants("db")), b.available("db"))
 		}
 	})
 }
@@ -141,7 +159,7 @@ func TestGrantToACancelledAcquireIsGivenBack(t *testing.T) {
 // The reply to the grant is lost for longer than the lease lives: it is asked anew.
 func TestLapsedGrantIsAskedAnew(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		began := time.Now()
 		b.net.follow(func(_ sent, nth int) fault {
 			if nth == 1 {
@@ -152,8 +170,8 @@ func TestLapsedGrantIsAskedAnew(t *testing.T) {
 		lease, err := b.c.Acquire(b.ctx, "db", client.TTL(2*time.Second))
 		b.ok(err)
 		b.ok(lease.Err())
-		if len(b.fake.grants) != 2 || lease.Token != b.fake.grants[1].token {
-			b.Errorf("%d grants", len(b.fake.grants))
+		if tokens := b.grants("db"); len(tokens) != 2 || lease.Token != tokens[1] {
+			b.Errorf("granted %d, after %d", lease.Token, tokens)
 		}
 	})
 }
@@ -163,7 +181,7 @@ func TestLapsedGrantIsAskedAnew(t *testing.T) {
 func TestUntrueWaitDoesNotCount(t *testing.T) {
 	for replayed, took := range map[string]time.Duration{"true": 70 * time.Second, "false": time.Second} {
 		virtually(t, 2, func(b *bed) {
-			b.fake.put("db", 1)
+			b.put("db", 1)
 			c, err := client.New(client.Config{Addresses: []string{"n1"}, AttemptTimeout: time.Hour, HTTPClient: newHTTP(b.net)})
 			b.ok(err)
 			began := time.Now()
@@ -181,7 +199,7 @@ func TestUntrueWaitDoesNotCount(t *testing.T) {
 
 func TestDown(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
-		b.fake.put("jobs", 0)
+		b.put("jobs", 0)
 		_, err := b.c.TryDown(b.ctx, "jobs", 1)
 		b.is(err, client.ErrUnavailable)
 		_, err = b.c.TryDown(b.ctx, "jobs", 1, client.Partial())
@@ -203,46 +221,43 @@ func TestDown(t *testing.T) {
 			b.Errorf("%+v", taken)
 		}
 		value, err := b.c.SetValue(b.ctx, "jobs", 7)
-		if b.ok(err); value != 7 || b.fake.living() != 0 {
-			b.Errorf("%d; %d sessions", value, b.fake.living())
+		if b.ok(err); value != 7 || b.sessions() != 0 {
+			b.Errorf("%d; %d sessions", value, b.sessions())
 		}
 	})
 }
 
 // Each down takes once, whatever happens to its requests and its ctx, and returns that.
 func TestDownTakesExactlyWhatItTells(t *testing.T) {
-	faults := []fault{{lose: true}, {status: 504, code: "outcome-unknown"}, busy("0"), {refused: true}, {back: 800 * time.Millisecond}}
+	faults := []fault{{lose: true}, {status: 504, code: "outcome-unknown"}, busy("0"), {refused: true}, {back: 800 * time.Millisecond}, {}, {}, {}}
 	const seeds, each = 200, 5
 	unknown := int64(0)
-	for seed := range seeds {
-		virtually(t, 2, func(b *bed) {
-			random, chance := newRandom(seed), newRandom(-seed)
-			b.fake.put("jobs", 0)
-			b.net.follow(func(sent, int) fault { return append(faults, fault{}, fault{}, fault{})[chance.IntN(len(faults)+3)] })
-			total, told, open := int64(0), int64(0), int64(0)
-			results := make(chan got)
-			for range each {
-				wait := time.Duration(random.IntN(2000)) * time.Millisecond
-				go func() {
-					taken, err := b.c.Down(b.within(wait), "jobs", 1)
-					results <- got{taken: taken.Granted, err: err}
-				}()
-				time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond) // virtual
-				b.fake.do(func() { b.fake.sems["jobs"].offset++ })
-				total++
+	many(t, seeds, func(b *bed, name string, seed int) {
+		random, chance := newRandom(seed), newRandom(-seed)
+		b.put(name, 0)
+		b.net.follow(func(sent, int) fault { return faults[chance.IntN(len(faults))] })
+		told, open := int64(0), int64(0)
+		results := make(chan got)
+		for range each {
+			wait := time.Duration(random.IntN(2000)) * time.Millisecond
+			go func() {
+				taken, err := b.c.Down(b.within(wait), name, 1)
+				results <- got{taken: taken.Granted, err: err}
+			}()
+			time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond) // virtual
+			b.up(name)
+		}
+		for range each {
+			r := <-results
+			if told += r.taken; errors.Is(r.err, client.ErrOutcomeUnknown) {
+				open++
 			}
-			for range each {
-				r := <-results
-				if told += r.taken; errors.Is(r.err, client.ErrOutcomeUnknown) {
-					open++
-				}
-			}
-			unknown += open
-			if missing := total - told - b.fake.available("jobs"); missing < 0 || missing > open {
-				b.Errorf("seed %d: %d left of %d, told of %d taken and of %d unknown", seed, b.fake.available("jobs"), total, told, open)
-			}
-		})
-	}
+		}
+		atomic.AddInt64(&unknown, open)
+		if missing := each - told - b.available(name); missing < 0 || missing > open {
+			b.Errorf("seed %d: %d left of %d, told of %d taken and of %d unknown", seed, b.available(name), each, told, open)
+		}
+	})
 	if unknown > seeds*each/50 {
 		t.Errorf("%d of %d outcomes are unknown", unknown, seeds*each)
 	}
@@ -250,11 +265,11 @@ func TestDownTakesExactlyWhatItTells(t *testing.T) {
 
 func TestDownGrantedAsItsContextEnds(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("jobs", 0)
+		b.put("jobs", 0)
 		b.net.follow(on("POST", "/down", fault{back: time.Second}))
 		ctx, cancel := context.WithCancel(b.ctx)
 		time.AfterFunc(1500*time.Millisecond, cancel)
-		time.AfterFunc(time.Second, func() { b.fake.do(func() { b.fake.sems["jobs"].offset++ }) })
+		time.AfterFunc(time.Second, func() { b.up("jobs") })
 		taken, err := b.c.Down(ctx, "jobs", 1)
 		b.ok(err)
 		if taken.Granted != 1 {
@@ -265,15 +280,15 @@ func TestDownGrantedAsItsContextEnds(t *testing.T) {
 
 func TestWatch(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
-		b.fake.put("db", 3)
+		b.put("db", 3)
 		b.net.follow(func(_ sent, nth int) fault { return []fault{{}, {lose: true}, busy("0")}[nth%3] })
 		go func() {
-			for range 3 {
+			for permits := int64(4); permits <= 6; permits++ {
 				time.Sleep(2 * time.Minute) // virtual
-				b.fake.do(func() { b.fake.sems["db"].permits++; b.fake.sems["db"].modified = b.fake.index })
+				b.put("db", permits)
 			}
 			time.Sleep(2 * time.Minute) // virtual
-			b.fake.do(func() { b.fake.remove("db") })
+			b.ok(b.admin.Delete(b.ctx, "db"))
 		}()
 		began := time.Now()
 		var seen []string
@@ -292,7 +307,7 @@ func TestWatch(t *testing.T) {
 		}
 	})
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 3)
+		b.put("db", 3)
 		n := 0
 		for s, err := range b.c.Watch(b.within(5*time.Minute), "db", client.Stale(), client.MinIndex(1)) {
 			if n++; n == 1 {
@@ -314,41 +329,18 @@ func TestWatch(t *testing.T) {
 
 func TestSemaphores(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		made, created, err := b.c.Create(b.ctx, "db", 3, client.Level(7), client.Metadata{"a": "b"})
+		made, _, err := b.c.Create(b.ctx, "db", 3)
 		b.ok(err)
-		if !created || made.Permits != 3 || *made.Level != 7 || made.Metadata["a"] != "b" || made.Epoch == 0 {
-			b.Errorf("%+v", made)
-		}
 		opened, created, err := b.c.Create(b.ctx, "db", 9)
 		b.ok(err)
 		if created || opened.Permits != 3 {
 			b.Errorf("%+v", opened)
 		}
-		changed, created, err := b.c.Put(b.ctx, "db", client.NoLevel(), client.Metadata(nil), client.Epoch(made.Epoch))
-		b.ok(err)
-		if created || changed.Level != nil || changed.Metadata != nil || changed.Permits != 3 {
-			b.Errorf("%+v", changed)
-		}
-		_, _, err = b.c.Put(b.ctx, "db", client.Permits(1), client.OnlyNew())
-		b.is(err, client.ErrPreconditionFailed)
 		_, _, err = b.c.Put(b.ctx, "new", client.Level(1))
 		b.is(err, client.ErrInvalidRequest)
 		_, err = b.c.Get(b.ctx, "db", client.Epoch(made.Epoch+9))
 		b.is(err, client.ErrPreconditionFailed)
-		b.is(b.c.Delete(b.ctx, "db", client.Epoch(made.Epoch+9)), client.ErrPreconditionFailed)
 		b.ok(b.c.Delete(b.ctx, "db", client.Epoch(made.Epoch)))
-		b.is(b.c.Delete(b.ctx, "db"), client.ErrUnknownSemaphore)
-		for _, name := range []string{"x", "a1", "a2", "a3", "a4", "a5"} {
-			b.fake.put(name, 1)
-		}
-		var names []string
-		for s, err := range b.c.List(b.ctx, "a") {
-			b.ok(err)
-			names = append(names, s.Name)
-		}
-		if !slices.Equal(names, []string{"a1", "a2", "a3", "a4", "a5"}) {
-			b.Errorf("%q", names)
-		}
 		b.net.follow(always(fault{status: 403, code: "forbidden"}))
 		for _, err := range b.c.List(b.ctx, "") {
 			b.is(err, client.ErrForbidden)

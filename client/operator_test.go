@@ -21,8 +21,7 @@ import (
 // ends them.
 func TestRealSessionsOfOthers(t *testing.T) {
 	really(t, 1, func(s *service, c *client.Client) {
-		_, _, err := c.Put(s.ctx, "db", client.Permits(2))
-		s.ok(err)
+		s.put("db", 2)
 		owner, err := c.OpenSession(s.ctx, client.SessionOptions{TTL: 9 * time.Second, Metadata: map[string]string{"host": "w1"}})
 		s.ok(err)
 		lease, err := owner.Acquire(s.ctx, "db", client.Count(2))
@@ -91,8 +90,7 @@ func TestRealSessionsOfOthers(t *testing.T) {
 // and released by its id.
 func TestRealDetached(t *testing.T) {
 	really(t, 1, func(s *service, c *client.Client) {
-		_, _, err := c.Put(s.ctx, "db", client.Permits(1))
-		s.ok(err)
+		s.put("db", 1)
 		lease, err := c.Acquire(s.ctx, "db", client.TTL(10*time.Second))
 		s.ok(err)
 		s.ok(lease.Detach())
@@ -130,8 +128,7 @@ func TestRealDetached(t *testing.T) {
 // TestRealWithLease releases after the work, whether it fails, panics or loses the lease.
 func TestRealWithLease(t *testing.T) {
 	really(t, 1, func(s *service, c *client.Client) {
-		_, _, err := c.Put(s.ctx, "db", client.Permits(1))
-		s.ok(err)
+		s.put("db", 1)
 		failed := errors.New("failed")
 		s.is(c.WithLease(s.ctx, "db", func(ctx context.Context, l *client.Lease) error {
 			if l.Token == 0 || ctx.Err() != nil {
@@ -143,7 +140,7 @@ func TestRealWithLease(t *testing.T) {
 			defer func() { _ = recover() }()
 			_ = c.WithLease(s.ctx, "db", func(context.Context, *client.Lease) error { panic("") })
 		}()
-		err = c.WithLease(s.ctx, "db", func(ctx context.Context, l *client.Lease) error {
+		err := c.WithLease(s.ctx, "db", func(ctx context.Context, l *client.Lease) error {
 			s.ok(operator.New(c).RevokeSession(s.ctx, l.Session, "maintenance"))
 			<-ctx.Done()
 			return context.Cause(ctx)
@@ -163,9 +160,8 @@ func TestRealWithLease(t *testing.T) {
 func TestRealCluster(t *testing.T) {
 	really(t, 3, func(s *service, c *client.Client) {
 		was := s.leader()
-		_, _, err := c.Put(s.ctx, "db", client.Permits(1))
-		s.ok(err)
-		_, err = c.Get(s.ctx, "db") // n1 has applied what came before
+		s.put("db", 1)
+		_, err := c.Get(s.ctx, "db") // n1 has applied what came before
 		s.ok(err)
 		seen, err := operator.New(c).Cluster(s.ctx)
 		s.ok(err)

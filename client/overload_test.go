@@ -29,7 +29,7 @@ func TestAcquireWaitsThroughOverload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, 3, func(b *bed) {
-				b.fake.put("db", 1)
+				b.put("db", 1)
 				if name != "session" {
 					b.net.follow(always(overloaded()))
 				}
@@ -51,7 +51,7 @@ func TestAcquireWaitsThroughOverload(t *testing.T) {
 
 func TestOverloadEndsWithTheCallersTime(t *testing.T) {
 	virtually(t, 3, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		b.net.follow(always(overloaded()))
 		began := time.Now()
 		_, err := b.c.Acquire(b.within(10*time.Second), "db")

@@ -15,8 +15,7 @@ import (
 func TestRealRestore(t *testing.T) {
 	really(t, 3, func(s *service, c *client.Client) {
 		s.leader()
-		_, _, err := c.Put(s.ctx, "db", client.Permits(3))
-		s.ok(err)
+		s.put("db", 3)
 		lease, err := c.Acquire(s.ctx, "db", client.TTL(time.Hour))
 		s.ok(err)
 		s.ok(lease.Detach())

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/batch"
 )
 
 // renewals returns when the session was renewed, since began.
@@ -37,7 +38,7 @@ func TestSessionIsRenewedEveryThird(t *testing.T) {
 		b.ok(s.Close(b.ctx))
 		b.is(s.Err(), client.ErrClosed)
 		b.isNot(s.Err(), client.ErrLost)
-		if alive(s.Lost()) || b.fake.living() != 0 {
+		if alive(s.Lost()) || b.sessions() != 0 {
 			b.Error("the session is not over")
 		}
 		b.net.follow(nil)
@@ -94,14 +95,12 @@ func TestOnlyANodesWordEndsASession(t *testing.T) {
 
 func TestLossByTheServersWord(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		s := b.session(30 * time.Second)
 		lease, err := s.Acquire(b.ctx, "db")
 		b.ok(err)
-		b.fake.do(func() { b.fake.end(b.fake.sessions[s.ID()], "revoked", "maintenance") })
-		if d := b.lost(lease.Lost()); d != 10*time.Second {
-			b.Errorf("told after %v", d)
-		}
+		b.revokeSession(s.ID(), "maintenance")
+		b.lostAfter(10*time.Second, lease.Lost())
 		var e *client.Error
 		if b.is(lease.Err(), client.ErrLost, client.ErrRevoked); !errors.As(lease.Err(), &e) || e.Reason != "maintenance" {
 			b.Errorf("%+v", e)
@@ -114,16 +113,14 @@ func TestLossByTheServersWord(t *testing.T) {
 
 func TestRevokedLeaseIsLostAndItsSessionLives(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 1).put("other", 1)
+		b.put("db", 1).put("other", 1)
 		s := b.session(30 * time.Second)
 		lease, err := s.Acquire(b.ctx, "db")
 		b.ok(err)
 		other, err := s.Acquire(b.ctx, "other")
 		b.ok(err)
-		b.fake.revoke(s.ID(), "db", "too greedy")
-		if d := b.lost(lease.Lost()); d != 10*time.Second {
-			b.Errorf("told after %v", d)
-		}
+		b.revoke(s.ID(), "db", "too greedy")
+		b.lostAfter(10*time.Second, lease.Lost())
 		var e *client.Error
 		if b.is(lease.Err(), client.ErrLost, client.ErrRevoked); !errors.As(lease.Err(), &e) || e.Reason != "too greedy" {
 			b.Errorf("%+v", e)
@@ -143,14 +140,13 @@ func TestRevokedLeaseIsLostAndItsSessionLives(t *testing.T) {
 // A lease of the same session and semaphore with another token is not the one that was held.
 func TestAnotherLeaseInThePlaceOfALostOne(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		s := b.session(30 * time.Second)
 		lease, err := s.Acquire(b.ctx, "db")
 		b.ok(err)
-		b.fake.do(func() { b.fake.sessions[s.ID()].leases["db"].token = b.fake.next() })
-		if d := b.lost(lease.Lost()); d != 10*time.Second {
-			b.Errorf("lost after %v", d)
-		}
+		results, err := batch.Send(b.ctx, b.admin, batch.Operation{Op: "release", Session: s.ID(), Semaphore: "db"}, batch.Operation{Op: "acquire", Session: s.ID(), Semaphore: "db", Try: true})
+		b.ok(errors.Join(err, results[0].Err(), results[1].Err()))
+		b.lostAfter(10*time.Second, lease.Lost())
 		b.is(lease.Err(), client.ErrLost, client.ErrNotHeld)
 		if s.Err() != nil {
 			b.Errorf("the session is lost too: %v", s.Err())
@@ -161,7 +157,7 @@ func TestAnotherLeaseInThePlaceOfALostOne(t *testing.T) {
 // A release says so if the lease was gone, though the client did not know it yet.
 func TestReleaseOfALeaseThatIsGone(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		s := b.session(30 * time.Second)
 		lease, err := s.Acquire(b.ctx, "db")
 		b.ok(err)
@@ -173,19 +169,17 @@ func TestReleaseOfALeaseThatIsGone(t *testing.T) {
 func TestDeletedSemaphoreLosesItsLeases(t *testing.T) {
 	for _, remake := range []bool{false, true} {
 		virtually(t, 2, func(b *bed) {
-			b.fake.put("db", 1)
+			b.put("db", 1)
 			s := b.session(9 * time.Second)
 			lease, err := s.Acquire(b.ctx, "db")
 			b.ok(err)
 			b.ok(b.c.Delete(b.ctx, "db"))
 			want := client.ErrUnknownSemaphore
 			if remake {
-				b.fake.put("db", 1)
+				b.put("db", 1)
 				want = client.ErrNotHeld
 			}
-			if d := b.lost(lease.Lost()); d != 3*time.Second {
-				b.Errorf("told after %v", d)
-			}
+			b.lostAfter(3*time.Second, lease.Lost())
 			b.is(lease.Err(), client.ErrLost, want)
 		})
 	}
@@ -195,7 +189,7 @@ func TestLossByTheClientsClock(t *testing.T) {
 	for name, f := range map[string]fault{"refused": {refused: true}, "silent": {hang: true}, "503": busy("1"), "404": {status: 404, text: "x"}} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, 3, func(b *bed) {
-				b.fake.put("db", 1)
+				b.put("db", 1)
 				s := b.session(30 * time.Second)
 				lease, err := s.Acquire(b.ctx, "db")
 				b.ok(err)
@@ -219,7 +213,7 @@ func TestLossByTheClientsClock(t *testing.T) {
 
 func TestOutageShorterThanTheLeaseIsNoLoss(t *testing.T) {
 	virtually(t, 3, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		s := b.session(30 * time.Second)
 		lease, err := s.Acquire(b.ctx, "db")
 		b.ok(err)
@@ -251,7 +245,7 @@ func TestFarRetryAfterDoesNotCostTheLease(t *testing.T) {
 
 func TestMarginLosesEarlier(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		s, err := b.c.OpenSession(b.ctx, client.SessionOptions{TTL: 10 * time.Second, Margin: 4 * time.Second})
 		b.ok(err)
 		lease, err := s.Acquire(b.ctx, "db")
@@ -272,8 +266,8 @@ func TestLostReplyOfOpenLeavesNoSecondSession(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
 		b.net.follow(first(2, "POST", "/sessions", fault{lose: true}))
 		s := b.session(time.Second)
-		if b.fake.living() != 1 {
-			b.Errorf("%d sessions", b.fake.living())
+		if b.sessions() != 1 {
+			b.Errorf("%d sessions", b.sessions())
 		}
 		b.ok(s.Close(b.ctx))
 		// The reply comes so late that the session is over: another one is opened.
@@ -285,8 +279,8 @@ func TestLostReplyOfOpenLeavesNoSecondSession(t *testing.T) {
 
 func TestCloseEndsEverything(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
-		b.fake.put("db", 2).put("jobs", 1)
-		b.fake.occupy("jobs", 1)
+		b.put("db", 2).put("jobs", 1)
+		b.occupy("jobs", 1)
 		s := b.session(30 * time.Second)
 		lease, err := s.Acquire(b.ctx, "db")
 		b.ok(err)
@@ -314,8 +308,8 @@ func TestCloseEndsEverything(t *testing.T) {
 			b.is(err, client.ErrClosed)
 		}
 		b.ok(lease.Release(b.ctx))
-		if b.fake.living() != 1 || b.fake.available("db") != 2 || b.fake.waiters("db")+b.fake.waiters("jobs") != 0 {
-			b.Errorf("left behind: %d sessions, %d waiters", b.fake.living(), b.fake.waiters("jobs"))
+		if b.sessions() != 1 || b.available("db") != 2 || b.waiters("db")+b.waiters("jobs") != 0 {
+			b.Errorf("left behind: %d sessions, %d waiters", b.sessions(), b.waiters("jobs"))
 		}
 		_, err = b.c.Up(b.ctx, "db", 1)
 		b.is(err, client.ErrClosed)
@@ -329,7 +323,7 @@ func TestCloseEndsEverything(t *testing.T) {
 
 func TestCloseOfACutOffClientEnds(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		s := b.session(30 * time.Second)
 		_, err := s.Acquire(b.ctx, "db")
 		b.ok(err)
@@ -358,26 +352,24 @@ func (b *bed) shapes(s *client.Session) (shapes []string) {
 func TestRenewalIsOneRequest(t *testing.T) {
 	const plain, showing, read = "PUT /v1/sessions/*", "PUT /v1/sessions/* leases=true", "GET /v1/sessions/* consistency=stale"
 	for _, tc := range []struct {
-		name   string
-		holds  bool
-		behind bool
-		f      fault
-		want   []string // three times
+		name  string
+		holds bool
+		f     fault
+		want  []string // three times
 	}{
-		{"holds nothing", false, false, fault{}, []string{plain}},
-		{"holds a lease", true, false, fault{}, []string{showing}},
-		{"node is behind", true, true, fault{}, []string{showing, read}},
-		{"node does not know", true, false, fault{status: 400, code: "invalid-request"}, []string{showing, plain, read}},
+		{"holds nothing", false, fault{}, []string{plain}},
+		{"holds a lease", true, fault{}, []string{showing}},
+		{"node is behind", true, fault{strip: "leases=true"}, []string{showing, read}},
+		{"node does not know", true, fault{status: 400, code: "invalid-request"}, []string{showing, plain, read}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			virtually(t, 1, func(b *bed) {
-				b.fake.put("db", 1).put("other", 1)
+				b.put("db", 1).put("other", 1)
 				s := b.session(30 * time.Second)
 				if tc.holds {
 					_, err := s.Acquire(b.ctx, "db")
 					b.ok(err)
 				}
-				b.fake.behind = tc.behind
 				b.net.follow(on("PUT", "leases=true", tc.f))
 				time.Sleep(31 * time.Second) // virtual
 				if got, want := b.shapes(s), slices.Repeat(tc.want, 3); !slices.Equal(got, want) {
@@ -388,7 +380,7 @@ func TestRenewalIsOneRequest(t *testing.T) {
 				}
 				lease, err := s.Acquire(b.ctx, "other")
 				b.ok(err)
-				b.fake.revoke(s.ID(), "other", "why")
+				b.revoke(s.ID(), "other", "why")
 				b.lost(lease.Lost())
 				b.is(lease.Err(), client.ErrLost, client.ErrRevoked)
 				b.ok(s.Err())
@@ -399,7 +391,7 @@ func TestRenewalIsOneRequest(t *testing.T) {
 
 func TestContextOfALease(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
-		b.fake.put("db", 2)
+		b.put("db", 2)
 		s := b.session(3 * time.Second)
 		lease, err := s.Acquire(b.ctx, "db")
 		b.ok(err)

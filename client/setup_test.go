@@ -7,56 +7,153 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/clienttest"
+	"github.com/signalbox/signalbox/client/operator"
 )
 
-// bed is a client of a fake cluster, in virtual time. A goroutine that outlives the
-// client's Close fails the test: its bubble does not end.
-type bed struct {
+// node is a real node, with a client for what a test does and sees beside the client that it
+// is about.
+type node struct {
 	*testing.T
-	ctx  context.Context
-	fake *fake
+	ctx   context.Context
+	admin *client.Client
+}
+
+func (n *node) put(name string, permits int64) *node {
+	n.Helper()
+	_, _, err := n.admin.Put(n.ctx, name, client.Permits(permits))
+	n.ok(err)
+	return n
+}
+
+func (n *node) up(name string) {
+	n.Helper()
+	_, err := n.admin.Up(n.ctx, name, 1)
+	n.ok(err)
+}
+
+func (n *node) get(name string) *client.Semaphore {
+	n.Helper()
+	seen, err := n.admin.Get(n.ctx, name)
+	n.ok(err)
+	return seen
+}
+
+func (n *node) available(name string) int64 { return n.get(name).Available }
+
+func (n *node) waiters(name string) int64 { return n.get(name).WaiterCount }
+
+// sessions counts the sessions of all clients.
+func (n *node) sessions() (count int) {
+	for _, err := range operator.New(n.admin).ListSessions(n.ctx) {
+		n.ok(err)
+		count++
+	}
+	return count
+}
+
+// grants lists the tokens of all grants of a semaphore, so far.
+func (n *node) grants(name string) (tokens []uint64) {
+	n.put("end", 1)
+	for e, err := range operator.New(n.admin).Events(n.ctx, operator.Since("0"), operator.OfSemaphore(name), operator.OfSemaphore("end")) {
+		if n.ok(err); e.Kind == "granted" {
+			tokens = append(tokens, e.Token)
+		}
+		if e.Semaphore == "end" {
+			break
+		}
+	}
+	n.ok(n.admin.Delete(n.ctx, "end"))
+	return tokens
+}
+
+// occupy holds permits, until free.
+func (n *node) occupy(name string, count int64) (free func()) {
+	n.Helper()
+	lease, err := n.admin.Acquire(n.ctx, name, client.Count(count), client.TTL(24*time.Hour))
+	n.ok(err)
+	return func() { n.ok(lease.Release(n.ctx)) }
+}
+
+func (n *node) revoke(session, name, reason string) {
+	n.Helper()
+	n.ok(operator.New(n.admin).Revoke(n.ctx, name, session, reason, 0))
+}
+
+func (n *node) revokeSession(id, reason string) {
+	n.Helper()
+	n.ok(operator.New(n.admin).RevokeSession(n.ctx, id, reason))
+}
+
+// bed is a client that reaches its node by a network with faults, in virtual time. A goroutine
+// that outlives the client's Close fails the test: its bubble does not end.
+type bed struct {
+	*node
 	net  *network
 	c    *client.Client
 	left bool // the test leaves sessions behind whose end is never confirmed
 }
 
-// virtually runs a test in virtual time, against a fake with so many nodes.
-func virtually(t *testing.T, nodes int, test func(b *bed)) {
+// virtually runs a test in virtual time, against a node that has so many addresses.
+func virtually(t *testing.T, addresses int, test func(b *bed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, nodes)
+		cluster := clienttest.Start(t)
+		b := newBed(&node{t, context.Background(), cluster.Client()}, addresses, func(string) http.Handler { return cluster.Handler() })
+		defer b.end()
 		test(b)
-		b.net.follow(nil)
-		if err := b.c.Close(context.Background()); err != nil && !errors.Is(err, client.ErrLost) && !b.left {
-			t.Errorf("close: %v", err)
-		}
-		b.net.pending.Wait()
 	})
 }
 
-func newBed(t *testing.T, nodes int) *bed {
-	b := &bed{T: t, ctx: context.Background(), fake: newFake()}
-	b.net = &network{fake: b.fake}
-	config := client.Config{HTTPClient: &http.Client{Transport: b.net}, InOrder: true}
-	for i := range nodes {
+// many runs a test so often at a time in virtual time, against one node: each has a client, a
+// network and the name of a semaphore.
+func many(t *testing.T, times int, test func(b *bed, name string, seed int)) {
+	t.Helper()
+	virtually(t, 3, func(b *bed) {
+		var all sync.WaitGroup
+		for seed := range times {
+			all.Go(func() {
+				one := newBed(b.node, 3, b.net.node)
+				defer one.end()
+				test(one, fmt.Sprint("db/", seed), seed)
+			})
+		}
+		all.Wait()
+	})
+}
+
+// newBed makes a client with the addresses n1, n2 …
+func newBed(n *node, addresses int, at func(host string) http.Handler) *bed {
+	b := &bed{node: n, net: &network{t: n, node: at}}
+	config := client.Config{HTTPClient: newHTTP(b.net), InOrder: true}
+	for i := range addresses {
 		config.Addresses = append(config.Addresses, fmt.Sprintf("n%d:8701", i+1))
 	}
 	var err error
-	if b.c, err = client.New(config); err != nil {
-		t.Fatal(err)
-	}
+	b.c, err = client.New(config)
+	b.ok(err)
 	return b
 }
 
-func (b *bed) ok(err error) {
-	b.Helper()
+// end closes the client, beside all faults.
+func (b *bed) end() {
+	b.net.follow(nil)
+	if err := b.c.Close(b.ctx); err != nil && !errors.Is(err, client.ErrLost) && !b.left {
+		b.Errorf("close: %v", err)
+	}
+	b.net.pending.Wait()
+}
+
+func (n *node) ok(err error) {
+	n.Helper()
 	if err != nil {
-		b.Fatal(err)
+		n.Fatal(err)
 	}
 }
 
@@ -93,25 +190,36 @@ func (b *bed) within(d time.Duration) context.Context {
 	return ctx
 }
 
+// nodeTime bounds how long a node takes to log what the calls of a test ask for.
+const nodeTime = 10 * time.Millisecond
+
 // took fails the test unless so much time has passed since began.
 func (b *bed) took(began time.Time, least, most time.Duration) {
 	b.Helper()
-	if d := time.Since(began); d < least || d > most {
+	if d := time.Since(began); d < least || d > most+nodeTime {
 		b.Errorf("took %v, wanted %v … %v", d, least, most)
 	}
 }
 
-// lost waits for a channel to be closed and returns after how long; it fails the
-// test after a virtual hour.
+// lost waits for a channel to be closed, and returns after how long. It fails the test after ten
+// virtual minutes.
 func (b *bed) lost(over <-chan struct{}) time.Duration {
 	b.Helper()
 	began := time.Now()
 	select {
 	case <-over:
-	case <-time.After(time.Hour):
-		b.Fatal("not lost within an hour")
+	case <-time.After(10 * time.Minute):
+		b.Fatal("not lost within ten minutes")
 	}
 	return time.Since(began)
+}
+
+// lostAfter fails the test unless a channel is closed after so long.
+func (b *bed) lostAfter(d time.Duration, over <-chan struct{}) {
+	b.Helper()
+	began := time.Now()
+	b.lost(over)
+	b.took(began, d, d)
 }
 
 func alive(over <-chan struct{}) bool {
@@ -152,6 +260,11 @@ func first(n int, method, part string, f fault) func(sent, int) fault {
 		n--
 		return matching(s, nth)
 	}
+}
+
+// loseFirst loses the replies to the first n requests that match.
+func (b *bed) loseFirst(n int, method, part string) {
+	b.net.follow(first(n, method, part, fault{lose: true}))
 }
 
 // always is a fault for every request.

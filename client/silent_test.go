@@ -35,7 +35,7 @@ func TestSilentNodeCostsAShare(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				virtually(t, nodes, func(b *bed) {
-					b.fake.put("db", 100)
+					b.put("db", 100)
 					b.net.follow(silentAt("n1"))
 					for i := range 7 {
 						began := time.Now()
@@ -56,7 +56,7 @@ func TestSilentNodeCostsAShare(t *testing.T) {
 // does not come is found before it lapses.
 func TestSilentNodeCostsAPartOfTheTTL(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
-		b.fake.put("db", 1)
+		b.put("db", 1)
 		b.net.follow(silentAt("n1"))
 		began := time.Now()
 		_, err := b.c.Acquire(b.within(time.Minute), "db", client.TTL(3*time.Second))
@@ -81,8 +81,8 @@ func TestNodeFallsSilentDuringAWait(t *testing.T) {
 		for after, cut := range map[string]fault{"request lost": {hang: true}, "reply lost": {back: time.Hour}} {
 			t.Run(name+", "+after, func(t *testing.T) {
 				virtually(t, 3, func(b *bed) {
-					b.fake.put("db", 1)
-					free := b.fake.occupy("db", 1)
+					b.put("db", 1)
+					free := b.occupy("db", 1)
 					s := b.session(time.Hour)
 					b.net.follow(func(s sent, _ int) fault {
 						if s.host == "n1:8701" {
@@ -94,7 +94,7 @@ func TestNodeFallsSilentDuringAWait(t *testing.T) {
 					began := time.Now()
 					b.ok(wait(b, s, b.within(5*time.Second)))
 					b.took(began, time.Second, 3*time.Second)
-					if n := len(b.fake.grants); name != "down" && n != 2 {
+					if n := len(b.grants("db")); name != "down" && n != 2 {
 						b.Errorf("%d grants", n)
 					}
 				})
@@ -116,8 +116,8 @@ func TestWaitInSharesKeepsItsPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, 3, func(b *bed) {
-				b.fake.put("db", 1)
-				free := b.fake.occupy("db", 1)
+				b.put("db", 1)
+				free := b.occupy("db", 1)
 				s, behind := b.session(time.Hour), b.session(time.Hour)
 				b.net.follow(nil)
 				ctx := b.within(30 * time.Second)
@@ -142,7 +142,7 @@ func TestWaitInSharesKeepsItsPlace(t *testing.T) {
 func TestShortDeadlineAtASilentNode(t *testing.T) {
 	for _, limit := range []time.Duration{20 * time.Millisecond, 400 * time.Millisecond} {
 		virtually(t, 3, func(b *bed) {
-			b.fake.put("db", 3)
+			b.put("db", 3)
 			b.net.follow(silentAt("n1"))
 			_, err := b.c.Get(b.within(limit), "db")
 			b.is(err, context.DeadlineExceeded, client.ErrUnreachable)
@@ -160,7 +160,7 @@ func TestShortDeadlineAtASilentNode(t *testing.T) {
 // A suspect node is asked after the others, also when those ask for a short rest.
 func TestSuspectNodeIsAskedLast(t *testing.T) {
 	virtually(t, 3, func(b *bed) {
-		b.fake.put("db", 3)
+		b.put("db", 3)
 		b.net.follow(silentAt("n1"))
 		_, err := b.c.Get(b.within(5*time.Second), "db")
 		b.ok(err)
@@ -185,7 +185,7 @@ func TestSettlingAsksAnotherNode(t *testing.T) {
 	for name, f := range map[string]fault{"request lost": {hang: true}, "reply lost": {back: time.Hour}} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, 2, func(b *bed) {
-				b.fake.put("jobs", 0)
+				b.put("jobs", 0)
 				ctx, cancel := context.WithCancel(b.ctx)
 				b.net.follow(func(s sent, _ int) fault {
 					if s.host == "n1:8701" {
@@ -193,12 +193,12 @@ func TestSettlingAsksAnotherNode(t *testing.T) {
 					}
 					return fault{}
 				})
-				time.AfterFunc(100*time.Millisecond, func() { b.fake.do(func() { b.fake.sems["jobs"].offset++ }) })
+				time.AfterFunc(100*time.Millisecond, func() { b.up("jobs") })
 				time.AfterFunc(200*time.Millisecond, cancel)
 				began := time.Now()
 				taken, err := b.c.Down(ctx, "jobs", 1)
 				b.isNot(err, client.ErrOutcomeUnknown)
-				if left := b.fake.available("jobs"); taken.Granted+left != 1 {
+				if left := b.available("jobs"); taken.Granted+left != 1 {
 					b.Errorf("told of %d, %d left, %v", taken.Granted, left, err)
 				}
 				b.took(began, 200*time.Millisecond, 200*time.Millisecond)
@@ -214,8 +214,8 @@ func TestSettlingAsksAnotherNode(t *testing.T) {
 // in time, and says so.
 func TestWithdrawalPassesASilentNode(t *testing.T) {
 	virtually(t, 3, func(b *bed) {
-		b.fake.put("db", 1)
-		b.fake.occupy("db", 1)
+		b.put("db", 1)
+		b.occupy("db", 1)
 		s := b.session(time.Hour)
 		ctx, cancel := context.WithCancel(b.ctx)
 		waits := later(func() (*client.Lease, error) { return s.Acquire(ctx, "db") })
@@ -224,7 +224,7 @@ func TestWithdrawalPassesASilentNode(t *testing.T) {
 		cancel()
 		r := <-waits
 		b.is(r.err, context.Canceled, client.ErrUnavailable)
-		if b.fake.waiters("db") != 0 {
+		if b.waiters("db") != 0 {
 			b.Error("the request still waits")
 		}
 	})

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/clienttest"
 )
 
 // clientGoroutines returns the stacks that are in this package, or below it.
 func clientGoroutines() (stacks []string) {
 	buffer := make([]byte, 1<<20)
 	for stack := range strings.SplitSeq(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
-		if strings.Contains(stack, "signalbox/client.") || strings.Contains(stack, "signalbox/client/") && !strings.Contains(stack, "clientGoroutines(") {
+		if strings.Contains(stack, "signalbox/client.") || strings.Contains(stack, "signalbox/client/internal") && !strings.Contains(stack, "clientGoroutines(") {
 			stacks = append(stacks, stack)
 		}
 	}
@@ -26,8 +27,9 @@ func clientGoroutines() (stacks []string) {
 // The same over real connections, with the HTTP client of the package's own: the node
 // in use stops while a request waits there, and Close leaves no goroutine running.
 func TestRealConnections(t *testing.T) {
-	f := newFake().put("db", 1).put("a/b", 1)
-	first, second := httptest.NewServer(f), httptest.NewServer(f)
+	cluster := clienttest.Start(t)
+	f := (&node{t, t.Context(), cluster.Client()}).put("db", 1).put("a/b", 1)
+	first, second := httptest.NewServer(cluster.Handler()), httptest.NewServer(cluster.Handler())
 	defer second.Close()
 	c, err := client.New(client.Config{Addresses: []string{first.URL, second.URL + "/"}, InOrder: true})
 	if err != nil {
@@ -59,8 +61,8 @@ func TestRealConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if one.Err() != nil || r.lease.Err() != nil || len(f.grants) != 3 {
-		t.Errorf("%v, %v, %d grants", one.Err(), r.lease.Err(), len(f.grants))
+	if one.Err() != nil || r.lease.Err() != nil || len(f.grants("db")) != 2 || len(f.grants("a/b")) != 1 {
+		t.Errorf("%v, %v, grants %v, %v", one.Err(), r.lease.Err(), f.grants("db"), f.grants("a/b"))
 	}
 	if err := c.Close(ctx); err != nil {
 		t.Fatal(err)
@@ -73,7 +75,7 @@ func TestRealConnections(t *testing.T) {
 	if len(left) > 0 {
 		t.Errorf("still running after Close:\n%s", strings.Join(left, "\n\n"))
 	}
-	if f.living() != 0 || f.available("db") != 1 || f.available("a/b") != 2 {
+	if f.sessions() != 0 || f.available("db") != 1 || f.available("a/b") != 2 {
 		t.Error("something is still held")
 	}
 }
@@ -81,13 +83,14 @@ func TestRealConnections(t *testing.T) {
 // Seven calls of three seconds succeed, over real connections, beside a node whose
 // port accepts connections and never replies.
 func TestSilentPort(t *testing.T) {
-	f := newFake().put("db", 0)
+	cluster := clienttest.Start(t)
+	_ = (&node{t, t.Context(), cluster.Client()}).put("db", 0)
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts for it
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	second, third := httptest.NewServer(f), httptest.NewServer(f)
+	second, third := httptest.NewServer(cluster.Handler()), httptest.NewServer(cluster.Handler())
 	defer second.Close()
 	defer third.Close()
 	c, err := client.New(client.Config{Addresses: []string{"http://" + silent.Addr().String(), second.URL, third.URL}, InOrder: true})

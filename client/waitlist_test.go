@@ -3,9 +3,7 @@ package client_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,23 +136,14 @@ func TestRealWaitListEnds(t *testing.T) {
 func TestRealLateDeliveryGoesToTheNextCall(t *testing.T) {
 	really(t, 3, func(s *service, c *client.Client) {
 		session := s.listed(c, "jobs")
-		asked := 0
-		s.mu.Lock()
-		s.late = func(r *http.Request) bool {
-			if !strings.HasSuffix(r.URL.Path, "/waitlist/wait") {
-				return false
-			}
-			asked++
-			return asked == 1
-		}
-		s.mu.Unlock()
+		s.net.follow(first(1, "POST", "/waitlist/wait", fault{lateApply: 10 * time.Second}))
 		ctx, cancel := context.WithCancel(s.ctx)
 		time.AfterFunc(time.Second, cancel)
 		_, err := session.WaitList(ctx)
 		s.is(err, context.Canceled, client.ErrUnavailable)
 		_, err = c.Up(s.ctx, "jobs", 2)
 		s.ok(err)
-		time.Sleep(lateBy) // virtual
+		time.Sleep(10 * time.Second) // virtual
 		if got := toldNow(s.ctx, session); got != "jobs 2 false;" {
 			t.Errorf("told %q", got)
 		}

@@ -82,7 +82,7 @@ func TestLevelThatAMemberWithoutAVoteMayNotKnow(t *testing.T) {
 // TestSnapshotOfANewerLevel: a node that can't read its snapshot ends with the
 // reason, which Raft keeps to itself.
 func TestSnapshotOfANewerLevel(t *testing.T) {
-	s, err := store.Open(store.Options{Ephemeral: true, NodeID: "n1"})
+	s, err := store.Open(store.Options{Ephemeral: true, NodeID: "n1", ClusterID: fsm.ClusterID{1}.String()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestSnapshotOfANewerLevel(t *testing.T) {
 		t.Fatal(err)
 	}
 	index := binary.BigEndian.AppendUint64(nil, 7)
-	if _, err := sink.Write(append(index, "SIGNALBX\x02\x63"...)); err != nil {
+	if _, err := sink.Write(append(index, "SIGNALBX\x01\x63"...)); err != nil {
 		t.Fatal(err)
 	}
 	if err := sink.Close(); err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/cluster/membership"
-	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
 	"github.com/signalbox/signalbox/test/logtest"
@@ -41,12 +40,17 @@ func lifeBubble(t *testing.T, count int, test func(t *testing.T, c *lifeNodes)) 
 // end, as Raft does when it is shut down while its disk hangs.
 func lifeReal(t *testing.T, count int, test func(t *testing.T, c *lifeNodes)) {
 	t.Helper()
+	c := newLifeNodes(t, count)
+	defer c.stop()
+	test(t, c)
+}
+
+func newLifeNodes(t *testing.T, count int) *lifeNodes {
 	c := &lifeNodes{nodes: &nodes{t: t, net: memnet.New()}, fatals: map[string][]error{}, logs: map[string]*logtest.Log{}}
 	for i := range count {
 		c.all = append(c.all, &testNode{id: fmt.Sprintf("n%d", i+1)})
 	}
-	defer c.stop()
-	test(t, c)
+	return c
 }
 
 // openStore opens a node's store if it has none.
@@ -235,81 +239,10 @@ func TestNodesStartInEveryOrder(t *testing.T) {
 	}
 }
 
-// TestNodeStartedAloneWaits: it says whom it waits for, is not ready and fails
-// requests, and forms the cluster hours later.
-func TestNodeStartedAloneWaits(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		alone := c.all[1]
-		c.begin(alone)
-		time.Sleep(time.Minute) // virtual
-		said := c.logs[alone.id].Lines("waiting for peers")
-		if len(said) < 10 || len(said) > 12 {
-			t.Errorf("said %d times in a minute whom it waits for", len(said))
-		}
-		if check := c.check(alone, "leader"); check.OK || alone.Ready() {
-			t.Errorf("ready, alone: %+v", check)
-		}
-		if _, err := alone.Do(t.Context(), Call{Command: fsm.CreateSemaphore{Name: "db", Permits: 1}}); !errors.Is(err, outcome.ErrNoLeader) {
-			t.Errorf("a command: %v", err)
-		}
-		if _, err := alone.Read(t.Context(), Consistency{Stale: true}); err != nil {
-			t.Errorf("a stale read: %v", err)
-		}
-		if err := alone.AddMember(t.Context(), "n4", "n4:8711"); !errors.Is(err, outcome.ErrNoLeader) {
-			t.Errorf("a change of membership: %v", err)
-		}
-		s := alone.Status()
-		if s.Leader != "" || len(s.Members) != 3 || s.Members[0].LastContact != -1 {
-			t.Errorf("status: %+v", s)
-		}
-		c.begin(c.all[0], c.all[2])
-		c.ready(c.all...)
-	})
-}
-
-// TestRestartNeedsAMajorityOnly: the first start needs all, later ones do not.
-func TestRestartNeedsAMajorityOnly(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
-		c.semaphore("db", 1)
-		for _, n := range c.all {
-			c.kill(n)
-		}
-		c.begin(c.all[0])
-		time.Sleep(10 * time.Second) // virtual
-		if c.all[0].raft() == nil || c.all[0].Ready() {
-			t.Error("a node with state must open Raft, and is not ready alone")
-		}
-		c.begin(c.all[1])
-		c.ready(c.all[:2]...)
-	})
-}
-
-func TestOneNodeClusterFormsAtOnce(t *testing.T) {
-	lifeBubble(t, 1, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		began := time.Now()
-		c.ready(c.all...)
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("ready after %v", took)
-		}
-		if took, err := c.closeTook(c.all[0]); err != nil || took > time.Second {
-			t.Errorf("closed after %v: %v", took, err)
-		}
-	})
-}
-
-// TestDifferentListsAreFatal: the node that finds out says so and stops.
-func TestDifferentListsAreFatal(t *testing.T) {
-	lifeBubble(t, 2, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all[0])
-		c.peers = []Peer{{ID: "n2", Address: "n2:8711"}, {ID: "n1", Address: "n1:8711"}, {ID: "n3", Address: "n3:8711"}}
-		c.begin(c.all[1])
-		c.until("n1 stops", func() bool { return c.fatal("n1") != nil })
-		if c.all[0].raft() != nil {
-			t.Error("Raft is open")
-		}
-		t.Log(c.fatal("n1"))
-	})
+// joiner adds a node to the test that is no member yet: its list names the members
+// that there are, and itself.
+func joiner(c *lifeNodes, id string) *testNode {
+	n := &testNode{id: id}
+	c.all = append(c.all, n)
+	return n
 }

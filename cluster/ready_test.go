@@ -1,10 +1,8 @@
 package cluster
 
 import (
-	"errors"
 	"iter"
 	"maps"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,68 +10,15 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/cluster/membership"
-	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// TestNotReadyUntilCaughtUp: a node that is back knows its leader by the heartbeats
-// long before it has the entries.
-func TestNotReadyUntilCaughtUp(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		var withheld atomic.Value // whose entries
-		withheld.Store("")
-		c.setups = append(c.setups, func(config *Config) {
-			config.fault = func(peer raft.ServerID, request any) error {
-				append, is := request.(*raft.AppendEntriesRequest)
-				if is && string(peer) == withheld.Load() && len(append.Entries) > 0 {
-					return errors.New("withheld")
-				}
-				return nil
-			}
-		})
-		c.begin(c.all...)
-		c.ready(c.all...)
-		leader := c.leader()
-		back := c.others(leader)[0]
-		c.kill(back)
-		c.semaphore("db", 1)
-		withheld.Store(back.id)
-		c.begin(back)
-		c.until("it knows the leader", func() bool { return c.check(back, "leader").OK })
-		time.Sleep(8 * time.Second) // virtual
-		if check := c.check(back, "caught-up"); check.OK || back.Ready() {
-			t.Errorf("ready without what the leader has committed: %+v", check)
-		}
-		withheld.Store("")
-		c.ready(back)
-		if view, ok := stale(back, "db"); !ok || view.Permits != 1 {
-			t.Errorf("ready, and it shows %+v", view)
-		}
-	})
-}
-
 // stale returns a semaphore as a node has it.
 func stale(n *testNode, name string) (view fsm.SemaphoreView, ok bool) {
 	n.View(func(m *fsm.Machine) { view, ok = m.Semaphore(name) })
 	return view, ok
-}
-
-// TestReadinessFollowsTheLeader: without one no node is ready, and a node that was
-// cut off must catch up again.
-func TestReadinessFollowsTheLeader(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
-		leader := c.leader()
-		c.net.Isolate(leader.id)
-		c.until("the old leader is not ready", func() bool { return !c.check(leader, "leader").OK && !c.check(leader, "caught-up").OK })
-		next := c.leader(leader)
-		c.ready(next)
-		c.net.Rejoin(leader.id)
-		c.ready(c.all...)
-	})
 }
 
 // TestReadOfAnEarlierLeaderProvesNothing: it began before the leader was lost.
@@ -138,38 +83,6 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// TestStatusShowsLag of a member whose entries are withheld.
-func TestStatusShowsLag(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		var cut atomic.Bool
-		c.setups = append(c.setups, func(config *Config) {
-			config.fault = func(peer raft.ServerID, request any) error {
-				append, is := request.(*raft.AppendEntriesRequest)
-				if cut.Load() && is && peer == "n3" && len(append.Entries) > 0 {
-					return errors.New("withheld")
-				}
-				return nil
-			}
-		})
-		c.begin(c.all...)
-		c.ready(c.all...)
-		if c.leader().id == "n3" {
-			c.must(c.leader().TransferLeadership(t.Context(), "n1"))
-		}
-		leader := c.leader()
-		c.semaphore("db", 1)
-		cut.Store(true)
-		for range 25 {
-			c.do(leader, fsm.Up{Name: "db", Count: 1}, fsm.OK)
-		}
-		for _, n := range []*testNode{leader, c.all[2]} {
-			c.until(n.id+" shows the lag", func() bool { return n.Status().Members[2].Lag >= 25 || n == c.all[2] && n.Status().Members[2].Lag > 0 })
-		}
-		cut.Store(false)
-		c.until("the lag is gone", func() bool { return leader.Status().Members[2].Lag == 0 })
-	})
-}
-
 // TestStateHashesAgree: after thousands of entries of all kinds every node has kept
 // the same hash at the same index.
 func TestStateHashesAgree(t *testing.T) {
@@ -223,14 +136,12 @@ type flips map[string]*flippedHashes
 
 func newFlips(c *lifeNodes) flips {
 	all := flips{}
-	for _, n := range c.all {
-		all[n.id] = &flippedHashes{}
-	}
 	c.setups = append(c.setups, func(config *Config) {
-		mine := all[config.NodeID]
+		shown := &flippedHashes{}
+		all[config.NodeID] = shown
 		config.hashes = func(own membership.Hashes) membership.Hashes {
-			mine.Hashes = own
-			return mine
+			shown.Hashes = own
+			return shown
 		}
 	})
 	return all
@@ -238,68 +149,4 @@ func newFlips(c *lifeNodes) flips {
 
 func (f flips) set(n *testNode, hash byte) {
 	f[n.id].flipped.Store(&probe.StateHash{Index: replica.HashEvery, Hash: [16]byte{hash}})
-}
-
-// TestOddStateStops: the node whose hash is not the majority's stops, whether it
-// leads or not, and the others go on.
-func TestOddStateStops(t *testing.T) {
-	for name, leads := range map[string]bool{"a follower": false, "the leader": true} {
-		t.Run(name, func(t *testing.T) {
-			lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-				hashes := newFlips(c)
-				c.begin(c.all...)
-				c.ready(c.all...)
-				odd := c.leader()
-				if !leads {
-					odd = c.others(odd)[0]
-				}
-				for _, n := range c.all {
-					hashes.set(n, 1)
-				}
-				time.Sleep(3 * time.Second) // virtual
-				hashes.set(odd, 2)
-				c.until("it stops", func() bool { return c.fatal(odd.id) != nil })
-				err := c.fatal(odd.id)
-				if !errors.Is(err, membership.ErrStateDiffers) || !strings.Contains(err.Error(), odd.id+" 02") {
-					t.Errorf("it stops with %v", err)
-				}
-				time.Sleep(5 * time.Second) // virtual
-				for _, n := range c.others(odd) {
-					if err := c.fatal(n.id); err != nil || !c.check(n, "state-hash").OK {
-						t.Errorf("%s of the majority: %v, %+v", n.id, err, c.check(n, "state-hash"))
-					}
-				}
-			})
-		})
-	}
-}
-
-// TestStatesWithoutMajority: it is not known which state is right, so no write is taken.
-func TestStatesWithoutMajority(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		hashes := newFlips(c)
-		c.begin(c.all...)
-		c.ready(c.all...)
-		c.semaphore("db", 1)
-		for i, n := range c.all {
-			hashes.set(n, byte(i+1))
-		}
-		for _, n := range c.all {
-			c.until(n.id+" notices", func() bool { return strings.Contains(c.check(n, "state-hash").Detail, "n3 03") })
-		}
-		for _, n := range c.all {
-			if detail := c.check(n, "state-hash").Detail; !strings.Contains(detail, "n1 01") || !strings.Contains(detail, "n3 03") {
-				t.Errorf("%s says %q", n.id, detail)
-			}
-			if _, err := n.Do(t.Context(), Call{Command: fsm.Up{Name: "db", Count: 1}}); !errors.Is(err, outcome.ErrSplitState) {
-				t.Errorf("a write through %s: %v", n.id, err)
-			}
-			if c.fatal(n.id) != nil {
-				t.Errorf("%s stops: %v", n.id, c.fatal(n.id))
-			}
-		}
-		if _, err := c.all[0].Read(t.Context(), Consistency{}); err != nil {
-			t.Errorf("a read: %v", err)
-		}
-	})
 }

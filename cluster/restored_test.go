@@ -1,166 +1,19 @@
 package cluster
 
 import (
-	"bytes"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
 
-	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/replica"
-	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/store"
 )
 
 // restoredFlag makes nodes start as restored.
 func restoredFlag(config *Config) { config.Restored = true }
-
-// restoredCopies stops nodes and copies their folders: a backup.
-func restoredCopies(c *lifeNodes) map[string]string {
-	c.t.Helper()
-	copies := map[string]string{}
-	for _, n := range c.all {
-		c.kill(n)
-		c.must(n.store.Close())
-		copies[n.id] = c.t.TempDir()
-		c.must(os.CopyFS(copies[n.id], os.DirFS(n.store.Path())))
-		restoredOpen(c, n, n.store.Path())
-	}
-	return copies
-}
-
-func restoredOpen(c *lifeNodes, n *testNode, folder string) {
-	c.t.Helper()
-	var err error
-	n.store, err = store.Open(store.Options{NodeID: n.id, Folder: folder, Journal: true})
-	c.must(err)
-}
-
-// restoredPutBack stops nodes and gives them the copies of their folders.
-func restoredPutBack(c *lifeNodes, copies map[string]string) {
-	c.t.Helper()
-	for _, n := range c.all {
-		c.kill(n)
-		c.must(n.store.Close())
-		restoredOpen(c, n, copies[n.id])
-	}
-}
-
-// restoredTokens acquires and releases so often, and returns the last token.
-func restoredTokens(c *lifeNodes, count int) (token uint64) {
-	c.t.Helper()
-	n := c.leader()
-	session := c.open(n, time.Hour)
-	for range count {
-		reply := c.do(n, fsm.Acquire{Session: session, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, fsm.OK)
-		token = reply.Grants[0].Token
-		c.do(n, fsm.Release{Session: session, Name: "db"}, fsm.OK)
-	}
-	return token
-}
-
-// TestNoTokenIsGivenTwiceAfterARestore: also not when all nodes are restarted before
-// they had a leader, and at the next restart all goes on without another jump.
-func TestNoTokenIsGivenTwiceAfterARestore(t *testing.T) {
-	for _, count := range []int{1, 3} {
-		lifeBubble(t, count, func(t *testing.T, c *lifeNodes) {
-			c.bolt = true
-			c.begin(c.all...)
-			c.semaphore("db", 9)
-			restoredTokens(c, 5)
-			copies := restoredCopies(c)
-			c.begin(c.all...)
-			last := restoredTokens(c, 5)
-			restoredPutBack(c, copies)
-			c.setups = append(c.setups, restoredFlag)
-			if count == 1 { // it leads as soon as it has started
-				c.begin(c.all...)
-				c.kill(c.all[0])
-			}
-			for _, n := range c.all[1:] { // one at a time, so that there is no majority
-				c.begin(n)
-				c.kill(n)
-			}
-			c.setups = c.setups[:0]
-			c.begin(c.all...)
-			first := restoredTokens(c, 1)
-			if first <= last+1<<31 {
-				t.Errorf("%d nodes: token %d after %d", count, first, last)
-			}
-			for _, n := range c.all {
-				c.until(n.id+" knows that it is dealt with", func() bool { return n.store.Restored() == 0 })
-				c.kill(n)
-			}
-			c.begin(c.all...)
-			if next := restoredTokens(c, 1); next <= first || next > first+1<<31 {
-				t.Errorf("%d nodes: token %d after %d, without a restore", count, next, first)
-			}
-		})
-	}
-}
-
-// TestPutBackCopiesPassALostRestore: the copies are older than a restore of a backup, whose
-// state has given tokens.
-func TestPutBackCopiesPassALostRestore(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.bolt = true
-		c.begin(c.all...)
-		c.semaphore("db", 9)
-		restoredTokens(c, 5)
-		copies := restoredCopies(c)
-		c.begin(c.all...)
-		file := c.backupOf(c.leader())
-		_, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{})
-		c.must(err)
-		last := restoredTokens(c, 5)
-		restoredPutBack(c, copies)
-		c.setups = append(c.setups, restoredFlag)
-		c.begin(c.all...)
-		if first := restoredTokens(c, 1); first <= last {
-			t.Errorf("token %d after %d", first, last)
-		}
-	})
-}
-
-// TestSecondRestoreJumpsAgain: the entry with which the first one was dealt with is in
-// the folder that is put back, and must not count for the second.
-func TestSecondRestoreJumpsAgain(t *testing.T) {
-	lifeBubble(t, 1, func(t *testing.T, c *lifeNodes) {
-		c.bolt = true
-		c.begin(c.all...)
-		c.semaphore("db", 9)
-		last := restoredTokens(c, 1)
-		for range 2 {
-			copies := restoredCopies(c)
-			c.setups = append(c.setups, restoredFlag)
-			restoredPutBackStopped(c, copies)
-			c.begin(c.all...)
-			c.ready(c.all...)
-			if next := restoredTokens(c, 1); next <= last+1<<31 {
-				t.Errorf("token %d after %d", next, last)
-			} else {
-				last = next
-			}
-			c.setups = c.setups[:0]
-			c.kill(c.all[0])
-			c.begin(c.all...)
-		}
-	})
-}
-
-// restoredPutBackStopped is restoredPutBack for nodes that do not run.
-func restoredPutBackStopped(c *lifeNodes, copies map[string]string) {
-	c.t.Helper()
-	for _, n := range c.all {
-		c.must(n.store.Close())
-		restoredOpen(c, n, copies[n.id])
-	}
-}
 
 // TestRestoredNodeIsRefusedBesideLiveOnes that were not restored: it may have
 // forgotten what it has acknowledged to them.

@@ -126,7 +126,6 @@ func TestAmongStrangers(t *testing.T) {
 		"two strangers, and one of its own":   {[]fsm.ClusterID{{9}, own, {9}}, true},
 		"a lost one":                          {[]fsm.ClusterID{before}, false},
 		"two lost ones":                       {[]fsm.ClusterID{before, before}, false},
-		"one that has no id yet":              {[]fsm.ClusterID{{}}, false},
 		"a majority that was not lost":        {[]fsm.ClusterID{before, before, before}, true},
 		"all others":                          {[]fsm.ClusterID{before, before, before, before}, true},
 		"a lost one, and a stranger":          {[]fsm.ClusterID{before, {9}}, true},

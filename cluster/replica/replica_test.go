@@ -512,21 +512,23 @@ func TestFeedCallsItsSinksInOrder(t *testing.T) {
 	}
 }
 
-// TestAdmitsTheLevelInForce: a command that needs a level is admitted once an entry, or
-// a snapshot, has raised the state to it.
+// TestAdmitsTheLevelInForce: a command is admitted up to the level of the state, from the first
+// moment on, also after an entry and a snapshot.
 func TestAdmitsTheLevelInForce(t *testing.T) {
-	newer := fsm.Envelope{}.Encode(fsm.DeleteSemaphore{Name: "a", Version: fsm.Change[uint64]{Given: true, Value: 1}})
-	r, restored := newFedReplica(), newFedReplica()
-	if err := r.Admits(newer); err != outcome.ErrBelowLevel || r.Level() != 0 {
-		t.Errorf("at level %d: %v", r.Level(), err)
-	}
+	command := fsm.Envelope{}.Encode(fsm.DeleteSemaphore{Name: "a"})
+	newer := bytes.Clone(command)
+	newer[0]++ // the level that it names
+	r, restored, empty := newFedReplica(), newFedReplica(), newFedReplica()
 	r.Apply(entryOf(1, 3, 3, fsm.StartTerm{Term: 3, Leader: "n1", Cluster: fsm.ClusterID{7}, Level: fsm.FeatureLevel, Limits: fsm.DefaultLimits()}))
 	if err := restored.Restore(sourceOf(snapshotOf(t, r))); err != nil {
 		t.Fatal(err)
 	}
-	for name, r := range map[string]*fedReplica{"raised": r, "restored": restored} {
-		if err := r.Admits(newer); err != nil || r.Level() != fsm.FeatureLevel {
-			t.Errorf("%s to level %d: %v", name, r.Level(), err)
+	for name, r := range map[string]*fedReplica{"empty": empty, "raised": r, "restored": restored} {
+		if err := r.Admits(command); err != nil || r.Level() != fsm.FeatureLevel {
+			t.Errorf("%s, at level %d: %v", name, r.Level(), err)
+		}
+		if err := r.Admits(newer); err != outcome.ErrBelowLevel {
+			t.Errorf("%s: a command of the next level: %v", name, err)
 		}
 	}
 }

@@ -147,7 +147,7 @@ var testLayers = map[string][]string{
 	"httpapi/throttle":    {"httpapi", "test/apitest", "test/hostile", "test/throttleclient"},
 	"httpapi/tracing":     {"test/logtest", "test/otlptest"},
 	"httpapi/nodered":     {"httpapi", "httpapi/callback", "test/apitest", "test/hostile", "test/noderedclient"},
-	"client":              {"client/operator", "client/batch", "client/items", "cluster", "test/memnet", "test/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service
+	"client":              {"client/operator", "client/batch", "client/clienttest", "client/items", "cluster", "test/memnet", "test/openapitest", "httpapi", "httpapi/exchange", "store"}, // against the real service
 
 	"client/clienttest":   {"client/operator"},
 	"cmd/signalbox/verbs": {"cluster"}, // a folder to inspect

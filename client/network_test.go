@@ -1,15 +1,20 @@
 package client_test
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
+	"testing"
 	"time"
+
+	"github.com/signalbox/signalbox/test/openapitest"
 )
 
 // fault is what happens to one HTTP request.
@@ -23,6 +28,7 @@ type fault struct {
 	header    http.Header
 	there     time.Duration // latency of the request
 	back      time.Duration // and of the reply
+	strip     string        // a part of the query that does not arrive
 	text      string        // a body that is no problem of Signalbox's
 	lateApply time.Duration // carried out that long after the caller gave up
 }
@@ -35,10 +41,12 @@ type sent struct {
 	key          string
 }
 
-// network carries requests from a client to the fake, in memory, so that it works in
-// virtual time. Safe for concurrent use.
+// network carries requests from a client to real nodes, in memory, so that it works in
+// virtual time, and makes faults on their way. It compares what passes with the description
+// of the API. Safe for concurrent use.
 type network struct {
-	fake *fake
+	t    testing.TB
+	node func(host string) http.Handler // nil: the node does not run
 
 	mu      sync.Mutex
 	log     []sent
@@ -60,10 +68,14 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	n.mu.Unlock()
 	switch {
-	case f.refused:
+	case f.refused || n.node(r.URL.Host) == nil:
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("connection refused")}
 	case f.lateApply > 0:
-		n.applyLate(r, f.lateApply)
+		late := r.Clone(context.Background())
+		n.pending.Go(func() {
+			time.Sleep(f.lateApply) // virtual
+			n.serve(httptest.NewRecorder(), late)
+		})
 		fallthrough
 	case f.hang:
 		<-r.Context().Done()
@@ -75,14 +87,13 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	if f.status != 0 {
 		return f.response(r), nil
 	}
-	recorder := httptest.NewRecorder()
-	served := make(chan struct{})
-	n.pending.Add(1)
-	go func() {
-		defer n.pending.Done()
-		n.fake.ServeHTTP(recorder, r)
-		close(served)
-	}()
+	recorder, served := httptest.NewRecorder(), make(chan struct{})
+	n.pending.Go(func() {
+		defer close(served)
+		arriving := r.Clone(r.Context())
+		arriving.URL.RawQuery = strings.ReplaceAll(r.URL.RawQuery, f.strip, "")
+		n.serve(recorder, arriving)
+	})
 	select {
 	case <-served:
 	case <-r.Context().Done():
@@ -97,16 +108,14 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	return recorder.Result(), nil
 }
 
-// applyLate carries a request out that long after it was sent, and drops its result.
-func (n *network) applyLate(r *http.Request, after time.Duration) {
-	body, _ := io.ReadAll(r.Body)
-	late := r.Clone(context.Background())
-	late.Body = io.NopCloser(bytes.NewReader(body))
-	n.pending.Add(1)
-	time.AfterFunc(after, func() {
-		defer n.pending.Done()
-		n.fake.ServeHTTP(httptest.NewRecorder(), late)
-	})
+// serve has the node carry a request out.
+func (n *network) serve(recorder *httptest.ResponseRecorder, r *http.Request) {
+	r.Body = cmp.Or(r.Body, io.ReadCloser(http.NoBody))
+	recorded := openapitest.Record(r)
+	n.node(r.URL.Host).ServeHTTP(recorder, r)
+	if r.Context().Err() == nil { // else no caller gets the reply
+		openapitest.Check(n.t, r, recorded, recorder)
+	}
 }
 
 func pass(ctx context.Context, d time.Duration) error {
@@ -123,9 +132,7 @@ func pass(ctx context.Context, d time.Duration) error {
 
 func (f *fault) response(r *http.Request) *http.Response {
 	recorder := httptest.NewRecorder()
-	for name, values := range f.header {
-		recorder.Header()[name] = values
-	}
+	maps.Copy(recorder.Header(), f.header)
 	if f.text == "" {
 		recorder.Header().Set("Content-Type", "application/problem+json")
 		f.text = fmt.Sprintf(`{"status":%d,"code":%q,"rule":%q,"title":"t","detail":"d"}`, f.status, f.code, f.rule)

@@ -1,0 +1,148 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
+)
+
+// sceneFolderCommands are the commands of scripts about folders and processes that are not what
+// they seem to be.
+var sceneFolderCommands = map[string]func(s *scene, t *testing.T, words []string) []string{
+	// other N: another cluster of N nodes, with the same ids and addresses, which the next
+	// commands are about, until `switch`.
+	"other": func(s *scene, t *testing.T, words []string) []string {
+		s.elsewhere = s.lifeNodes
+		s.newCluster(t, words)
+		return nil
+	},
+	"switch": func(s *scene, _ *testing.T, _ []string) []string {
+		s.lifeNodes, s.elsewhere = s.elsewhere, s.lifeNodes
+		return nil
+	},
+	// exchange N: the node and that of the other cluster, which don't run, exchange folders.
+	"exchange": func(s *scene, _ *testing.T, words []string) []string {
+		here := s.node(words[0])
+		for _, there := range s.elsewhere.all {
+			if there.id == here.id {
+				here.store, there.store = there.store, here.store
+			}
+		}
+		return nil
+	},
+	// set-aside N: of a node that does not run, the folder, which leaves it without.
+	"set-aside": func(s *scene, _ *testing.T, words []string) []string {
+		n := s.node(words[0])
+		s.aside[n.id], n.store = n.store, nil
+		return nil
+	},
+	// put-back N…: the folders that were set aside, in place of the nodes' own. Nodes that run
+	// are killed before.
+	"put-back": func(s *scene, _ *testing.T, words []string) []string {
+		for _, n := range s.list(words) {
+			s.wipe(n)
+			n.store = s.aside[n.id]
+			delete(s.aside, n.id)
+		}
+		return nil
+	},
+	// copy N…: stops nodes, and sets copies of their folders aside.
+	"copy": func(s *scene, t *testing.T, words []string) []string {
+		for _, n := range s.list(words) {
+			s.kill(n)
+			path, folder := n.store.Path(), t.TempDir()
+			s.must(n.store.Close())
+			s.must(os.CopyFS(folder, os.DirFS(path)))
+			n.store, s.aside[n.id] = s.openFolder(n, path), s.openFolder(n, folder)
+		}
+		return nil
+	},
+	// restored on|off: whether nodes start as restored from here on.
+	"restored": func(s *scene, _ *testing.T, words []string) []string {
+		s.setups = append(s.setups, func(config *Config) { config.Restored = words[0] == "on" })
+		return nil
+	},
+	// tokens N: the leader gives so many. The first is compared with the last before it.
+	"tokens": func(s *scene, t *testing.T, words []string) (lines []string) {
+		count, err := strconv.Atoi(words[0])
+		s.must(err)
+		session := s.open(s.leader(), time.Hour)
+		for i := range count {
+			token := s.acquire(s.leader(), session, "db")
+			s.do(s.leader(), fsm.Release{Session: session, Name: "db"}, fsm.OK)
+			if s.token > 0 && i == 0 {
+				lines = append(lines, fmt.Sprintf("the next token is larger: %t, by a jump: %t", token > s.token, token > s.token+1<<31))
+			}
+			s.token = token
+		}
+		return lines
+	},
+	// backup: by the leader.
+	"backup": func(s *scene, _ *testing.T, _ []string) []string {
+		s.file = s.backupOf(s.leader())
+		return nil
+	},
+	// restore: of the last backup, by the leader.
+	"restore": func(s *scene, t *testing.T, _ []string) []string {
+		return s.outcomeOf(time.Minute, func() error {
+			_, err := s.leader().Restore(t.Context(), bytes.NewReader(s.file), backup.Order{})
+			return err
+		})
+	},
+	// twin N: starts another process with the node's id, at the address twin:8711, on the folder
+	// that was set aside or an empty one.
+	"twin": func(s *scene, _ *testing.T, words []string) []string {
+		n := s.node(words[0])
+		folder := s.aside[n.id]
+		delete(s.aside, n.id)
+		if folder == nil {
+			var err error
+			folder, err = store.OpenEphemeral(n.id)
+			s.must(err)
+		}
+		s.twin = identityTwin(s.lifeNodes, n, folder)
+		s.label(s.twin)
+		return nil
+	},
+	// mark N: how far the node's log is, and its configuration.
+	"mark": func(s *scene, _ *testing.T, words []string) []string {
+		n := s.node(words[0])
+		s.marks[0] = n.raft().LastIndex()
+		s.marks[1], _ = n.joining.Configuration()
+		return nil
+	},
+	// slow N M: requests and replies between the nodes take 100 ms each.
+	"slow": func(s *scene, _ *testing.T, words []string) []string {
+		s.net.Delay(words[0], words[1], 100*time.Millisecond)
+		s.net.Delay(words[1], words[0], 100*time.Millisecond)
+		return nil
+	},
+	// session D through N: opens one.
+	"session": func(s *scene, _ *testing.T, words []string) []string {
+		words, n := s.through(words)
+		ttl, err := time.ParseDuration(words[0])
+		s.must(err)
+		s.session = s.open(n, ttl)
+		return nil
+	},
+	// server N through M: the address of a member in the configuration of M.
+	"server": func(s *scene, _ *testing.T, words []string) []string {
+		words, n := s.through(words)
+		server, _ := membership.Find(n.joining.Servers(), words[0])
+		return []string{fmt.Sprintf("%s: %s at %s", server.ID, server.Suffrage, server.Address)}
+	},
+}
+
+func (s *scene) openFolder(n *testNode, path string) *store.Store {
+	opened, err := store.Open(store.Options{NodeID: n.id, Folder: path, Journal: true})
+	s.must(err)
+	return opened
+}
