@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +30,14 @@ const (
 	// snapshotHold bounds how long the failure of a snapshot is held back, which keeps the
 	// snapshot's reader open. After many of them Raft may still pause up to 10 s.
 	snapshotHold = 30 * time.Second
+	// holdCheck is how often awaitReply checks that this node still leads and that the follower is still a member.
+	holdCheck = time.Second
+	// reachWait is how long Reaches waits for a successful append.
+	reachWait = time.Second
+	// commitQuiet is how long Run waits, after a success, for later entries to bring the follower its commit index, also
+	// the next entry of a lone client. A waiting read shortens this to readQuiet.
+	commitQuiet = 3 * time.Millisecond
+	readQuiet   = time.Millisecond
 )
 
 // TransferTimeout is the longest that Raft may refuse all entries because of one transfer of leadership. For an
@@ -77,8 +86,7 @@ type Transport struct {
 	// the others it would take that of the next entries, which would have to wait for a new one.
 	announcer *raft.NetworkTransport
 	config    TransportConfig
-	paces     paces
-	commits   commits
+	followers *followers
 	source    atomic.Pointer[AppendSource] // nil until Run
 	closing   context.Context              // ends with Close
 	end       context.CancelFunc
@@ -107,8 +115,7 @@ func NewTransport(config TransportConfig) *Transport {
 		NetworkTransport: over(config.Layer, raftMaxPool),
 		announcer:        over(dialler{config.Layer, closing}, 1),
 		config:           config,
-		paces:            paces{aim: config.Stretch.Of(appendAim)},
-		commits:          commits{news: wake.NewSignal(), peers: map[raft.ServerID]*follower{}},
+		followers:        newFollowers(config.Stretch.Of(appendAim)),
 		closing:          closing, end: end,
 	}
 }
@@ -124,6 +131,51 @@ func (t *Transport) Close() error {
 func (t *Transport) CloseStreams() {
 	t.announcer.CloseStreams()
 	t.NetworkTransport.CloseStreams()
+}
+
+// AppendSource is the state of this node's Raft that appends depend on. No method blocks. All are safe for concurrent use.
+type AppendSource interface {
+	State() raft.RaftState
+	CurrentTerm() uint64
+	CommitIndex() uint64
+	GetConfiguration() raft.ConfigurationFuture
+}
+
+// Run announces the commit index to followers, unless later entries bring it, until ctx ends: one ordinary append
+// without entries, behind the last entry that the follower has acknowledged in this term. Raft itself would do so with
+// the next entries or after its commit timeout. A short commit timeout costs an idle cluster most of its processor time;
+// during a long one the followers' machines are behind.
+func (t *Transport) Run(ctx context.Context, source AppendSource) {
+	t.source.Store(&source)
+	for wake.Until(ctx, t.followers.acknowledged) == nil {
+		t.followers.mark()
+		hurry := t.config.Acks.Hurry() // before the pause, during which a read may come and go
+		if wake.Pause(ctx, readQuiet) != nil {
+			return
+		}
+		if rest(ctx, commitQuiet-readQuiet, hurry) {
+			t.followers.mark() // the read may wait for later entries
+		}
+		// In this order: a later leader may have committed another entry at that index.
+		commit := source.CommitIndex()
+		term := source.CurrentTerm()
+		for id, a := range t.followers.needingCommit(term, commit) {
+			go func() { // a follower that does not reply must not delay the others
+				_, _ = t.append(t.announcer, id, a.target, &a.next, &raft.AppendEntriesResponse{}, 1)
+			}()
+		}
+	}
+}
+
+// rest blocks for a time, or until a value comes from hurry, hurry is closed or ctx has ended, and reports whether
+// hurry was the reason. With hurry nil it does not block, and reports true.
+func rest(ctx context.Context, length time.Duration, hurry <-chan struct{}) (hurried bool) {
+	if hurry == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	return wake.Until(ctx, hurry) == nil
 }
 
 // SetHeartbeatHandler does nothing, so heartbeats reach Raft's main loop like any
@@ -153,6 +205,41 @@ func (t *Transport) InstallSnapshot(
 		return nil
 	}
 	return t.durable(args.LastLogIndex)
+}
+
+// awaitReply delays the error of a failed append or snapshot until the follower replies to a heartbeat. Raft doubles its
+// back-off (up to 10 s) on every error, so a follower that has recovered would otherwise wait for it. The delay
+// also ends when this node no longer leads in the term, when the follower is no longer a member, and with ctx.
+func (t *Transport) awaitReply(ctx context.Context, id raft.ServerID, term uint64) {
+	replies, stop := t.followers.replies.Watch(id)
+	defer stop()
+	for ctx.Err() == nil && t.leads(term, id) && !rest(ctx, holdCheck, replies) {
+	}
+}
+
+// leads reports whether this node leads in the term, and has the follower for a member.
+func (t *Transport) leads(term uint64, follower raft.ServerID) bool {
+	source := t.source.Load()
+	if source == nil || (*source).CurrentTerm() != term || (*source).State() != raft.Leader {
+		return false
+	}
+	servers := (*source).GetConfiguration().Configuration().Servers
+	return slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == follower })
+}
+
+// Reaches reports whether Raft's last append to a follower succeeded. It waits up to a second for an append in flight,
+// and after a failure for the next success. Raft refuses all writes during a transfer of leadership, and would
+// refuse them for as long as it backs off from the follower.
+func (t *Transport) Reaches(ctx context.Context, id raft.ServerID) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachWait)
+	defer cancel()
+	before := t.followers.attemptsTo(id)
+	for now := before; now.failing || now.inFlight > 0 && now.succeeded == before.succeeded; now = t.followers.attemptsTo(id) {
+		if wake.Pause(ctx, retryPause) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // RequestPreVote implements [raft.WithPreVote]. A node whose log hangs or finds no room for the
