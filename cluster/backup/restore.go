@@ -27,8 +27,8 @@ const (
 	skipped = 1024
 )
 
-// Host is the leader as a Restorer sees it. All methods are safe for concurrent use.
-type Host interface {
+// Leadership is the leader as a Restorer sees it. All methods are safe for concurrent use.
+type Leadership interface {
 	// Leads reports whether this node leads an established term.
 	Leads() bool
 	// Interrupt is that of lead.Leadership.
@@ -50,12 +50,12 @@ type Raft interface {
 
 // Restorer puts the state of a backup into the place of the cluster's, on the leader.
 type Restorer struct {
-	log     hclog.Logger
-	host    Host
-	raft    Raft
-	replica *replica.Replica
-	times   wake.Stretch
-	turn    chan struct{} // has room for one: the restore under way
+	log        hclog.Logger
+	leadership Leadership
+	raft       Raft
+	replica    *replica.Replica
+	times      wake.Stretch
+	turn       chan struct{} // has room for one: the restore under way
 
 	mu     sync.Mutex
 	giving uint64 // the index of the state that Raft is being given; 0: of none
@@ -63,8 +63,8 @@ type Restorer struct {
 }
 
 // NewRestorer returns the restorer of a node whose Raft runs.
-func NewRestorer(log hclog.Logger, h Host, r Raft, own *replica.Replica, times wake.Stretch) *Restorer {
-	return &Restorer{log: log, host: h, raft: r, replica: own, times: times, turn: make(chan struct{}, 1)}
+func NewRestorer(log hclog.Logger, l Leadership, r Raft, own *replica.Replica, times wake.Stretch) *Restorer {
+	return &Restorer{log: log, leadership: l, raft: r, replica: own, times: times, turn: make(chan struct{}, 1)}
 }
 
 // Order says what a restore is to do.
@@ -94,10 +94,10 @@ func (r *Restorer) Restore(ctx context.Context, from io.Reader, order Order) (Re
 	default:
 		return Restored{}, outcome.ErrRestoring
 	}
-	if !r.host.Leads() {
+	if !r.leadership.Leads() {
 		return Restored{}, outcome.ErrNotLeader
 	}
-	if err := r.host.Refuses(); err != nil {
+	if err := r.leadership.Refuses(); err != nil {
 		return Restored{}, err
 	}
 	header, state, err := Read(from)
@@ -107,7 +107,7 @@ func (r *Restorer) Restore(ctx context.Context, from io.Reader, order Order) (Re
 	if err := r.checkCluster(header.Cluster, order.From); err != nil {
 		return Restored{}, err
 	}
-	done, err := r.host.Hold(ctx, header.Level)
+	done, err := r.leadership.Hold(ctx, header.Level)
 	if err != nil {
 		return Restored{}, err
 	}
@@ -115,7 +115,7 @@ func (r *Restorer) Restore(ctx context.Context, from io.Reader, order Order) (Re
 	r.log.Warn("restoring a backup: its state takes the place of the cluster's", "index", header.Index, "cluster", fsm.ClusterID(header.Cluster),
 		"taken", header.WallTime, "end_sessions", order.EndSessions)
 	s := succession{Restorer: r, ctx: ctx, state: state, endSessions: order.EndSessions}
-	if err := r.host.Interrupt(ctx, s.take); err != nil {
+	if err := r.leadership.Interrupt(ctx, s.take); err != nil {
 		r.log.Error("the backup is not restored", "error", err)
 		return Restored{}, err
 	}

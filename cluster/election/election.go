@@ -48,8 +48,8 @@ type Raft interface {
 	GetConfiguration() raft.ConfigurationFuture
 }
 
-// Host is the node. All methods are safe for concurrent use.
-type Host interface {
+// Candidate is the node that may campaign. All methods are safe for concurrent use.
+type Candidate interface {
 	// Able returns nil, or why this node must not lead now. It does not block.
 	Able() error
 	// LastEntry returns term and index of the last entry in this node's log.
@@ -79,13 +79,13 @@ type Reply struct {
 
 // Election looks for reasons to campaign before Raft's time-outs do. Make it with [New].
 type Election struct {
-	self   raft.ServerID
-	raft   Raft
-	host   Host
-	log    hclog.Logger
-	times  wake.Stretch
-	proofs proofs
-	news   wake.Signal
+	self      raft.ServerID
+	raft      Raft
+	candidate Candidate
+	log       hclog.Logger
+	times     wake.Stretch
+	proofs    proofs
+	news      wake.Signal
 
 	mu       sync.Mutex
 	suspects map[string]suspect // by node id
@@ -117,10 +117,10 @@ func (s standing) byLog(other standing) int {
 }
 
 // New returns the elections of a node whose Raft runs. They begin with Run.
-func New(self raft.ServerID, r Raft, host Host, times wake.Stretch, log hclog.Logger) *Election {
+func New(self raft.ServerID, r Raft, candidate Candidate, times wake.Stretch, log hclog.Logger) *Election {
 	return &Election{
-		self: self, raft: r, host: host, times: times, log: log.Named("election"), news: wake.NewSignal(), suspects: map[string]suspect{},
-		proofs: proofs{dial: host.Dial, dead: map[string]death{}},
+		self: self, raft: r, candidate: candidate, times: times, log: log.Named("election"), news: wake.NewSignal(), suspects: map[string]suspect{},
+		proofs: proofs{dial: candidate.Dial, dead: map[string]death{}},
 	}
 }
 
@@ -203,7 +203,7 @@ func (e *Election) try(ctx context.Context) outcome {
 	}
 	e.takeTurn(0)
 	e.log.Info("this node campaigns: a majority of the voters has no leader", "dead", lost.Node)
-	if err := e.host.Campaign(); err != nil {
+	if err := e.candidate.Campaign(); err != nil {
 		e.log.Warn("this node's raft did not campaign", "error", err)
 	}
 	return campaigned
@@ -211,7 +211,7 @@ func (e *Election) try(ctx context.Context) outcome {
 
 // able reports whether this node may campaign, and its Raft does not do so already.
 func (e *Election) able(servers []raft.Server) bool {
-	return e.raft.State() == raft.Follower && votes(servers, e.self) && e.host.Able() == nil
+	return e.raft.State() == raft.Follower && votes(servers, e.self) && e.candidate.Able() == nil
 }
 
 // leaderless reports whether lost is still what this node knows of its leader, and no election is
@@ -260,7 +260,7 @@ func (e *Election) ask(ctx context.Context, servers []raft.Server, q Question) (
 		}
 	}
 	replies := wake.AtOnce(others, func(s raft.Server) Reply {
-		reply, err := e.host.Ask(ctx, s, q)
+		reply, err := e.candidate.Ask(ctx, s, q)
 		if err != nil {
 			return Reply{}
 		}
@@ -370,7 +370,7 @@ func (e *Election) promise(candidate standing, lost string) bool {
 }
 
 func (e *Election) standing() standing {
-	term, index := e.host.LastEntry()
+	term, index := e.candidate.LastEntry()
 	return standing{term, index, string(e.self)}
 }
 

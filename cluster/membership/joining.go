@@ -21,9 +21,9 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// Host is the node as its membership sees it. All methods are safe for
+// Node is the node as its membership sees it. All methods are safe for
 // concurrent use; only Propose blocks.
-type Host interface {
+type Node interface {
 	// Applied returns the index up to which the node's machine has applied the log.
 	Applied() uint64
 	// Level returns the feature level in force, as far as the machine knows.
@@ -78,7 +78,7 @@ type Config struct {
 	Restored bool // the folder was put back from a backup or a copy just now
 	Hashes   Hashes
 	Times    wake.Stretch
-	Host     Host
+	Node     Node
 	Logger   hclog.Logger
 	Stopping context.Context // ends everything that is asked of other nodes
 }
@@ -230,7 +230,7 @@ func (j *Joining) Start(r Raft) *Members {
 // TermBegan follows the first entry of a term, in the apply goroutine: it may give the
 // cluster an id.
 func (j *Joining) TermBegan(entry *fsm.Applied) {
-	j.bindTo(j.config.Host.ClusterID())
+	j.bindTo(j.config.Node.ClusterID())
 	j.jumped(entry)
 }
 
@@ -248,11 +248,11 @@ func (j *Joining) bindTo(cluster fsm.ClusterID) {
 		return
 	}
 	if bound != (fsm.ClusterID{}) {
-		j.config.Host.Fatal(fmt.Errorf("the data folder belongs to cluster %v, and the state in it to cluster %v: move the folder away and start this node again, and it rejoins", bound, cluster))
+		j.config.Node.Fatal(fmt.Errorf("the data folder belongs to cluster %v, and the state in it to cluster %v: move the folder away and start this node again, and it rejoins", bound, cluster))
 		return
 	}
 	if err := j.config.Folder.SetClusterID(cluster.String()); err != nil {
-		j.config.Host.Fatal(fmt.Errorf("note the cluster's id: %w", err))
+		j.config.Node.Fatal(fmt.Errorf("note the cluster's id: %w", err))
 		return
 	}
 	j.identity.bind(cluster)
@@ -338,7 +338,7 @@ func (j *Joining) admittedFolder(node string) (peer.ID, bool) {
 	return folder, folder != (peer.ID{}) && !m.outdated()
 }
 
-// Describe implements [probe.Host]. The members come first: a node has its cluster's id
+// Describe implements [probe.Responder]. The members come first: a node has its cluster's id
 // before it has them. In the other order a reply made while the cluster forms could
 // show a node that has formed without an id, and the node that asked would take the
 // cluster for one of a release without ids.
@@ -348,8 +348,8 @@ func (j *Joining) Describe(q *probe.Request) probe.Answer {
 		Node: j.config.Self.ID, Incarnation: j.identity.incarnation, Peers: peerList(j.config.Peers), Knows: fsm.FeatureLevel,
 		State: j.found, Folder: j.identity.folder.String(), Cluster: clusterText(j.identity.bound()), Restored: j.restored,
 	}
-	a.Draining = j.config.Host.Draining()
-	a.StorageLow, a.StorageSpent = j.config.Host.Space()
+	a.Draining = j.config.Node.Draining()
+	a.StorageLow, a.StorageSpent = j.config.Node.Space()
 	if proposal := j.proposal.Load(); proposal != nil {
 		a.Forms = clusterText(*proposal)
 	}
@@ -359,7 +359,7 @@ func (j *Joining) Describe(q *probe.Request) probe.Answer {
 	return a
 }
 
-// CarryOut implements [probe.Host].
+// CarryOut implements [probe.Responder].
 func (j *Joining) CarryOut(ctx context.Context, q *probe.Request, conn net.Conn) (probe.Reply, error) {
 	if m := j.members.Load(); m != nil {
 		return m.carryOut(ctx, q, conn)

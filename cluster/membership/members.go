@@ -52,7 +52,7 @@ type Raft interface {
 type base struct {
 	raft     Raft
 	self     string // the node's id
-	host     Host
+	host     Node
 	hashes   Hashes
 	times    wake.Stretch
 	log      hclog.Logger
@@ -79,12 +79,12 @@ type Members struct {
 	halt       *halt
 }
 
-// halt gives the host the reason why it must take no command, whenever it changes, so that no
+// halt gives the node the reason why it must take no command, whenever it changes, so that no
 // command has to ask for it. Safe for concurrent use.
 type halt struct {
-	host    Host
+	host    Node
 	mu      sync.Mutex
-	reasons map[error]error // each, as [Host.Halted] has it, or nil
+	reasons map[error]error // each, as [Node.Halted] has it, or nil
 }
 
 // note keeps whether there is a reason.
@@ -103,10 +103,10 @@ func (h *halt) note(why error, holds bool) {
 func newMembers(r Raft, j *Joining) *Members {
 	c := &j.config
 	b := base{
-		raft: r, self: c.Self.ID, host: c.Host, hashes: c.Hashes, times: c.Times, log: j.log,
+		raft: r, self: c.Self.ID, host: c.Node, hashes: c.Hashes, times: c.Times, log: j.log,
 		identity: j.identity, port: j.port, calls: j.calls, configs: j.configs,
 	}
-	h := &halt{host: c.Host, reasons: map[error]error{}}
+	h := &halt{host: c.Node, reasons: map[error]error{}}
 	m := &Members{
 		base: b, stopping: c.Stopping, halt: h,
 		exclusion: exclusion{base: b}, lookout: lookout{base: b, halt: h}, comparison: comparison{base: b, halt: h},

@@ -27,7 +27,7 @@ import (
 )
 
 // member is a node with a real Raft on its peer port, and a machine that only counts. It
-// implements [Host], [Hashes] and [raft.BatchingFSM].
+// implements [Node], [Hashes] and [raft.BatchingFSM].
 type member struct {
 	id      string
 	joining *Joining
@@ -142,7 +142,7 @@ func (c *cluster) start(nth int, folder *memoryFolder) *member {
 	var err error
 	m.joining, err = Open(Config{
 		Self: self, Peers: bootstrapThree, Folder: folder, FolderID: folder.id(nth), Network: c.net.Host(m.id), Bind: self.Address,
-		Hashes: m, Times: 1, Host: m, Logger: log, Stopping: ctx,
+		Hashes: m, Times: 1, Node: m, Logger: log, Stopping: ctx,
 	})
 	c.must(err)
 	m.joining.Serve()

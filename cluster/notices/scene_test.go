@@ -54,7 +54,7 @@ func inScene(t *testing.T, config Config, test func(*scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scene{t: t, replica: replica.New(replica.Config{}), began: time.Now()}
-		config.Replica, config.Term, config.Host = s.replica, s, s
+		config.Replica, config.Term, config.Results = s.replica, s, s
 		config.Logger = hclog.New(&hclog.LoggerOptions{Output: &s.log, Level: hclog.Info})
 		if config.Notifier == nil {
 			config.Notifier = s

@@ -50,8 +50,8 @@ type Term interface {
 	Tick(ctx context.Context) (index uint64, err error)
 }
 
-// Host is the node as its sender sees it. All methods are safe for concurrent use.
-type Host interface {
+// Results takes in what became of notices. All methods are safe for concurrent use.
+type Results interface {
 	// RemoveNotice removes a notice through the log.
 	RemoveNotice(ctx context.Context, id uint64) error
 	// NoticeDelivered, NoticeFailed and NoticeGivenUp count: a delivery, an attempt
@@ -67,7 +67,7 @@ type Config struct {
 	Notifier Notifier
 	Replica  *replica.Replica // has the notices
 	Term     Term
-	Host     Host
+	Results  Results
 	Logger   hclog.Logger
 }
 
@@ -182,12 +182,12 @@ func (s *Sender) deliver(ctx context.Context, id uint64) {
 			break
 		}
 		if errors.Is(err, errTooOld) {
-			s.config.Host.NoticeGivenUp()
+			s.config.Results.NoticeGivenUp()
 			s.config.Logger.Warn("a notice was given up", "semaphore", n.Semaphore, "id", id, "error", last)
 			break
 		}
 		if ctx.Err() == nil { // otherwise the term ended, not the attempt
-			s.config.Host.NoticeFailed()
+			s.config.Results.NoticeFailed()
 			last = err
 		}
 		s.config.Logger.Debug("a notice was not delivered", "semaphore", n.Semaphore, "id", id, "error", err)
@@ -234,7 +234,7 @@ func (s *Sender) attempt(ctx context.Context, n fsm.NoticeView) error {
 	defer cancel()
 	err = s.config.Notifier.Notify(ctx, n)
 	if err == nil {
-		s.config.Host.NoticeDelivered()
+		s.config.Results.NoticeDelivered()
 	}
 	return err
 }
@@ -243,7 +243,7 @@ func (s *Sender) attempt(ctx context.Context, n fsm.NoticeView) error {
 // would be delivered again.
 func (s *Sender) remove(ctx context.Context, id uint64) {
 	for {
-		err := s.config.Host.RemoveNotice(ctx, id)
+		err := s.config.Results.RemoveNotice(ctx, id)
 		if err == nil {
 			return
 		}

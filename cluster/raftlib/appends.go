@@ -32,12 +32,6 @@ const (
 	entryOverhead = 64
 )
 
-// AppendEntriesPipeline fails, whatever the configuration: the messages of a pipeline
-// would get no stamp and pass no fence.
-func (t *Transport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
-	return nil, raft.ErrPipelineReplicationNotSupported
-}
-
 // AppendEntries sends entries or a heartbeat and blocks for the reply. It removes from args the entries that do not fit
 // the follower's budget (see pace): Raft takes the last entry in args for the last entry of the follower, and goes on
 // behind it.
@@ -137,6 +131,32 @@ func (t *Transport) fence(peer raft.ServerID, request any) error {
 		return t.config.Fault(peer, request)
 	}
 	return nil
+}
+
+// Run announces the commit index to followers, unless later entries bring it, until ctx ends: one ordinary append
+// without entries, behind the last entry that the follower has acknowledged in this term. Raft itself would do so with
+// the next entries or after its commit timeout. A short commit timeout costs an idle cluster most of its processor time;
+// during a long one the followers' machines are behind.
+func (t *Transport) Run(ctx context.Context, source AppendSource) {
+	t.source.Store(&source)
+	for wake.Until(ctx, t.followers.acknowledged) == nil {
+		t.followers.mark()
+		hurry := t.config.Acks.Hurry() // before the pause, during which a read may come and go
+		if wake.Pause(ctx, readQuiet) != nil {
+			return
+		}
+		if rest(ctx, commitQuiet-readQuiet, hurry) {
+			t.followers.mark() // the read may wait for later entries
+		}
+		// In this order: a later leader may have committed another entry at that index.
+		commit := source.CommitIndex()
+		term := source.CurrentTerm()
+		for id, a := range t.followers.needingCommit(term, commit) {
+			go func() { // a follower that does not reply must not delay the others
+				_, _ = t.append(t.announcer, id, a.target, &a.next, &raft.AppendEntriesResponse{}, 1)
+			}()
+		}
+	}
 }
 
 // isHeartbeat reports whether a message is a heartbeat of Raft's, which compares no entry.

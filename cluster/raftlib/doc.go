@@ -25,8 +25,8 @@
 // the rest.
 //
 //   - config.go: the settings of a node's Raft, and its log, where ordinary faults are warnings.
-//   - transport.go: Transport: opens and closes, announces the commit index, delays errors, sends snapshots, asks for votes.
-//   - appends.go: the way of an append and a heartbeat; and what a leader learns from each about a follower: its pace, its attempts, its heartbeats, its announcement, its acknowledgements (AckClock).
+//   - transport.go: Transport: opens and closes, delays errors, sends snapshots, asks for votes.
+//   - appends.go: the way of an append, a heartbeat and an announcement of the commit index; and what a leader learns from each about a follower: its pace, its attempts, its heartbeats, its announcement, its acknowledgements (AckClock).
 //   - log.go: Log, which a leader writes beside its followers.
 //   - rounds.go: ReadRounds, which confirm reads by rounds of acknowledgements.
 package raftlib

@@ -40,8 +40,8 @@ type Storage interface {
 	Full(err error) bool
 }
 
-// LogHost is what a [Log] asks Raft. No method blocks.
-type LogHost interface {
+// LogSource is what a [Log] asks Raft. No method blocks.
+type LogSource interface {
 	State() raft.RaftState
 	CommitIndex() uint64
 	GetConfiguration() raft.ConfigurationFuture
@@ -74,8 +74,8 @@ type LogConfig struct {
 type Log struct {
 	config  LogConfig
 	store   raft.LogStore
-	raft    atomic.Pointer[LogHost] // nil before Attach
-	work    context.Context         // ends with Close
+	raft    atomic.Pointer[LogSource] // nil before Attach
+	work    context.Context           // ends with Close
 	end     context.CancelFunc
 	news    wake.Signal // there is more to write
 	changed wake.Bell   // the queue got shorter, or failed changed
@@ -104,7 +104,7 @@ func NewLog(config LogConfig) *Log {
 }
 
 // Attach names the Raft that uses the log, and so lets its leader write in parallel.
-func (l *Log) Attach(r LogHost) { l.raft.Store(&r) }
+func (l *Log) Attach(r LogSource) { l.raft.Store(&r) }
 
 // leads reports whether this node leads. It is exact in Raft's main loop, which alone
 // makes a node leader or follower.

@@ -129,28 +129,28 @@ func TestDeposedLeaderReportsOnlyStoredEntries(t *testing.T) {
 	})
 }
 
-// logHost is a Raft with one other voter.
-type logHost struct {
+// logSource is a Raft with one other voter.
+type logSource struct {
 	state  atomic.Uint32
 	commit atomic.Uint64
 }
 
-func (h *logHost) CommitIndex() uint64 { return h.commit.Load() }
+func (h *logSource) CommitIndex() uint64 { return h.commit.Load() }
 
-func (h *logHost) State() raft.RaftState { return raft.RaftState(h.state.Load()) }
+func (h *logSource) State() raft.RaftState { return raft.RaftState(h.state.Load()) }
 
-func (h *logHost) GetConfiguration() raft.ConfigurationFuture { return h }
+func (h *logSource) GetConfiguration() raft.ConfigurationFuture { return h }
 
-func (h *logHost) Configuration() raft.Configuration {
+func (h *logSource) Configuration() raft.Configuration {
 	return raft.Configuration{Servers: []raft.Server{{ID: "n1"}, {ID: "n2"}}}
 }
 
-func (h *logHost) Error() error  { return nil }
-func (h *logHost) Index() uint64 { return 0 }
+func (h *logSource) Error() error  { return nil }
+func (h *logSource) Index() uint64 { return 0 }
 
 // hangingLog returns the log of a leader whose disk hangs until release, with an entry that waits.
-func hangingLog(t *testing.T) (l *Log, disk *fakeLogs, host *logHost, died *atomic.Bool) {
-	disk, host, died = newFakeLogs(), &logHost{}, &atomic.Bool{}
+func hangingLog(t *testing.T) (l *Log, disk *fakeLogs, host *logSource, died *atomic.Bool) {
+	disk, host, died = newFakeLogs(), &logSource{}, &atomic.Bool{}
 	host.state.Store(uint32(raft.Leader))
 	l = NewLog(LogConfig{Storage: disk, Self: "n1", Fatal: func(error) { died.Store(true) }})
 	l.Attach(host)

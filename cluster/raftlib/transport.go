@@ -141,32 +141,6 @@ type AppendSource interface {
 	GetConfiguration() raft.ConfigurationFuture
 }
 
-// Run announces the commit index to followers, unless later entries bring it, until ctx ends: one ordinary append
-// without entries, behind the last entry that the follower has acknowledged in this term. Raft itself would do so with
-// the next entries or after its commit timeout. A short commit timeout costs an idle cluster most of its processor time;
-// during a long one the followers' machines are behind.
-func (t *Transport) Run(ctx context.Context, source AppendSource) {
-	t.source.Store(&source)
-	for wake.Until(ctx, t.followers.acknowledged) == nil {
-		t.followers.mark()
-		hurry := t.config.Acks.Hurry() // before the pause, during which a read may come and go
-		if wake.Pause(ctx, readQuiet) != nil {
-			return
-		}
-		if rest(ctx, commitQuiet-readQuiet, hurry) {
-			t.followers.mark() // the read may wait for later entries
-		}
-		// In this order: a later leader may have committed another entry at that index.
-		commit := source.CommitIndex()
-		term := source.CurrentTerm()
-		for id, a := range t.followers.needingCommit(term, commit) {
-			go func() { // a follower that does not reply must not delay the others
-				_, _ = t.append(t.announcer, id, a.target, &a.next, &raft.AppendEntriesResponse{}, 1)
-			}()
-		}
-	}
-}
-
 // rest blocks for a time, or until a value comes from hurry, hurry is closed or ctx has ended, and reports whether
 // hurry was the reason. With hurry nil it does not block, and reports true.
 func rest(ctx context.Context, length time.Duration, hurry <-chan struct{}) (hurried bool) {
@@ -183,6 +157,12 @@ func rest(ctx context.Context, length time.Duration, hurry <-chan struct{}) (hur
 // the main loop relies on it: a deposed leader can then write an entry under the new
 // term, and committed state diverges (raft#695).
 func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
+
+// AppendEntriesPipeline fails, whatever the configuration: the messages of a pipeline
+// would get no stamp and pass no fence.
+func (t *Transport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
+	return nil, raft.ErrPipelineReplicationNotSupported
+}
 
 // InstallSnapshot sends a snapshot and blocks for the reply. It is fenced like
 // AppendEntries, since it too makes a follower stay, and its success is a success for all
