@@ -146,10 +146,10 @@ func TestLateEndOfARestoreLeavesTheNextOneMarked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scene{Replica: replica.New(replica.Config{})}
 		r := NewRestorer(hclog.NewNullLogger(), s, s, s.Replica, wake.Stretch(1))
-		if !r.begin(1000) || !r.begin(3000) {
+		if !r.beginGiving(1000) || !r.beginGiving(3000) {
 			t.Fatal("the restorer takes no state")
 		}
-		r.end(1000)
+		r.endGiving(1000)
 		closed := make(chan struct{})
 		go func() { r.Close(); close(closed) }()
 		time.Sleep(time.Second) // virtual
@@ -158,7 +158,7 @@ func TestLateEndOfARestoreLeavesTheNextOneMarked(t *testing.T) {
 			t.Error("Raft may be shut down while it is being given a state")
 		default:
 		}
-		r.end(3000)
+		r.endGiving(3000)
 		<-closed
 	})
 }
