@@ -34,7 +34,7 @@ type identity struct {
 	folder      peer.ID
 	incarnation uint64 // another one after each start
 	roster
-	*neighbours
+	*evidence
 
 	mu       sync.Mutex
 	standing peer.Standing
@@ -188,7 +188,7 @@ func (i *identity) Receive(theirs *peer.Hello, from string) (reason peer.Refusal
 		return i.checkFolder(theirs)
 	}
 	if reason == peer.RefusedCluster && theirs.Target == i.node {
-		i.calledBy(theirs, from)
+		i.noteCaller(theirs, from)
 	}
 	return reason, describeMismatch(reason, &ours, i.address, theirs, from)
 }

@@ -54,7 +54,7 @@ func (f admittedNode) admittedFolder(node string) (peer.ID, bool) {
 // process than the one that is meant, though the other side has no objection.
 func TestBothSidesCheckWhoIsThere(t *testing.T) {
 	cluster, folder, other := fsm.ClusterID{1}, peer.ID{2}, peer.ID{3}
-	i := &identity{node: "n1", address: "n1:1", folder: peer.ID{1}, incarnation: 1, roster: admittedNode(folder), neighbours: newNeighbours("n1", nil)}
+	i := &identity{node: "n1", address: "n1:1", folder: peer.ID{1}, incarnation: 1, roster: admittedNode(folder), evidence: newEvidence("n1", nil)}
 	i.bind(cluster)
 	hello := func(node, target string, folder peer.ID) *peer.Hello {
 		return &peer.Hello{Standing: peer.StandingBound, Cluster: peer.ID(cluster), Folder: folder, Incarnation: 9, Node: node, Target: target, Address: node + ":1"}
@@ -141,7 +141,7 @@ func TestAmongStrangers(t *testing.T) {
 		"a lost one, and a stranger":          {[]fsm.ClusterID{before, {9}}, true},
 		"a lost one, a stranger, and its own": {[]fsm.ClusterID{before, {9}, own}, false},
 	} {
-		n := newNeighbours("n1", five)
+		n := newEvidence("n1", five)
 		for i, cluster := range c.seen {
 			reason := peer.RefusedCluster
 			if cluster == own {
@@ -154,8 +154,8 @@ func TestAmongStrangers(t *testing.T) {
 		}
 	}
 	for caller, want := range map[fsm.ClusterID]bool{before: false, {9}: true} {
-		n := newNeighbours("n1", five[:1])
-		n.calledBy(&peer.Hello{Standing: peer.StandingBound, Cluster: peer.ID(caller), Node: "n2"}, "2")
+		n := newEvidence("n1", five[:1])
+		n.noteCaller(&peer.Hello{Standing: peer.StandingBound, Cluster: peer.ID(caller), Node: "n2"}, "2")
 		if got := n.strangers(own); (got != "") != want {
 			t.Errorf("called by %v: %q", caller, got)
 		}

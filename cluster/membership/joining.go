@@ -118,7 +118,7 @@ func Open(config Config) (*Joining, error) {
 	j.identity = &identity{
 		node: config.Self.ID, address: config.Self.Address, folder: config.FolderID, incarnation: rand.Uint64() | 1, // not 0
 
-		roster: j, neighbours: newNeighbours(config.Self.ID, config.Peers),
+		roster: j, evidence: newEvidence(config.Self.ID, config.Peers),
 	}
 	if err := j.settle(); err != nil {
 		return nil, err
@@ -275,7 +275,7 @@ func (j *Joining) Cluster() fsm.ClusterID { return j.identity.bound() }
 func (j *Joining) Delayed() string { return text(&j.delayed) }
 
 // Outcast returns how members of the node's cluster refuse it, or "".
-func (j *Joining) Outcast() string { return j.identity.outcast() }
+func (j *Joining) Outcast() string { return j.identity.refusedBy() }
 
 // Configuration returns the latest committed configuration that the node knows; 0 if
 // it knows no configuration. The servers must not be changed.
