@@ -374,7 +374,7 @@ func TestCutsOnAFullDisk(t *testing.T) {
 		} {
 			t.Run(name+" after a "+fault, func(t *testing.T) {
 				s := openLogs(t, t.TempDir(), withoutJournal)
-				log := s.log.below.LogStore.(*boltLog)
+				log := s.log.watched.LogStore.(*boltLog)
 				bottom := &faultyLog{LogStore: log.bolt}
 				log.bolt = bottom
 				storeEntries(t, s.Logs(), 1, 100, 1)
@@ -465,7 +465,7 @@ func TestStuckFor(t *testing.T) {
 func TestWitnessNeverSpeaksOfWhatIsNotStored(t *testing.T) {
 	folder := t.TempDir()
 	s := openLogs(t, folder, withoutJournal)
-	bottom := s.log.below.LogStore.(*boltLog)
+	bottom := s.log.watched.LogStore.(*boltLog)
 	looked := 0
 	bottom.bolt = &watchful{LogStore: bottom.bolt, look: func() {
 		looked++
