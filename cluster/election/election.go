@@ -184,25 +184,25 @@ const (
 
 // try asks the other voters if this node has no leader, and campaigns if enough of them agree.
 func (e *Election) try(ctx context.Context) outcome {
-	lost, isLost := e.lost(ctx)
+	process, isLost := e.lost(ctx)
 	if !isLost {
 		return followed
 	}
 	servers := e.raft.GetConfiguration().Configuration().Servers
-	if !e.able(servers) || !e.leaderless(lost) {
+	if !e.able(servers) || !e.leaderless(process) {
 		return found
 	}
-	mine := e.standing()
-	agreed, better := e.ask(ctx, servers, Question{From: string(e.self), Lost: lost, Term: mine.term, Index: mine.index})
+	standing := e.standing()
+	agreed, better := e.ask(ctx, servers, Question{From: string(e.self), Lost: process, Term: standing.term, Index: standing.index})
 	switch {
 	case better:
 		return gaveWay
-	case !agreed || !e.promiseSelf(mine, lost.Node) || !e.able(servers) || !e.leaderless(lost):
+	case !agreed || !e.promiseSelf(standing, process.Node) || !e.able(servers) || !e.leaderless(process):
 		e.takeTurn(e.times.Of(turnLasts))
 		return found
 	}
 	e.takeTurn(0)
-	e.log.Info("this node campaigns: a majority of the voters has no leader", "dead", lost.Node)
+	e.log.Info("this node campaigns: a majority of the voters has no leader", "dead", process.Node)
 	if err := e.candidate.Campaign(); err != nil {
 		e.log.Warn("this node's raft did not campaign", "error", err)
 	}
@@ -230,8 +230,8 @@ func (e *Election) lost(ctx context.Context) (dead Process, isLost bool) {
 	case e.self:
 		return Process{}, false
 	}
-	process, ended := e.ended(string(leader))
-	return process, ended && e.proofs.isDead(ctx, process, e.raft.CurrentTerm())
+	process, found := e.ended(string(leader))
+	return process, found && e.proofs.isDead(ctx, process, e.raft.CurrentTerm())
 }
 
 // ended returns the process of a node of which a Raft stream has just ended, if there is one.
@@ -248,7 +248,7 @@ func (e *Election) ended(node string) (Process, bool) {
 func (e *Election) ask(ctx context.Context, servers []raft.Server, q Question) (agreed, better bool) {
 	ctx, cancel := context.WithTimeout(ctx, e.times.Of(askTimeout))
 	defer cancel()
-	var others []raft.Server
+	var targets []raft.Server
 	voters := 0
 	for _, s := range servers {
 		if s.Suffrage != raft.Voter {
@@ -256,10 +256,10 @@ func (e *Election) ask(ctx context.Context, servers []raft.Server, q Question) (
 		}
 		voters++
 		if s.ID != e.self && string(s.ID) != q.Lost.Node {
-			others = append(others, s)
+			targets = append(targets, s)
 		}
 	}
-	replies := wake.AtOnce(others, func(s raft.Server) Reply {
+	replies := wake.AtOnce(targets, func(s raft.Server) Reply {
 		reply, err := e.candidate.Ask(ctx, s, q)
 		if err != nil {
 			return Reply{}
@@ -290,12 +290,12 @@ func (e *Election) Judge(ctx context.Context, q Question) Reply {
 	if !e.agreesLost(ctx, q.Lost) {
 		return Reply{}
 	}
-	candidate, mine := standing{q.Term, q.Index, q.From}, e.standing()
-	if candidate.compare(mine) < 0 && !e.hadTurn() && e.able(e.raft.GetConfiguration().Configuration().Servers) {
+	candidate, self := standing{q.Term, q.Index, q.From}, e.standing()
+	if candidate.compare(self) < 0 && !e.hadTurn() && e.able(e.raft.GetConfiguration().Configuration().Servers) {
 		e.suspectToo(q.Lost)
 		return Reply{Better: true}
 	}
-	return Reply{Agrees: candidate.byLog(mine) >= 0 && e.promise(candidate, q.Lost.Node)}
+	return Reply{Agrees: candidate.byLog(self) >= 0 && e.promise(candidate, q.Lost.Node)}
 }
 
 // agreesLost reports whether this node has no leader either: it knows none, or its own stream has
@@ -310,8 +310,8 @@ func (e *Election) agreesLost(ctx context.Context, lost Process) bool {
 		if string(leader) != lost.Node || pause > 0 && wake.Pause(ctx, pause) != nil {
 			return false
 		}
-		process, ended := e.ended(lost.Node)
-		if ended && process == lost || time.Since(e.raft.LastContact()) > e.times.Of(contactLasts) {
+		process, found := e.ended(lost.Node)
+		if found && process == lost || time.Since(e.raft.LastContact()) > e.times.Of(contactLasts) {
 			return e.proofs.isDead(ctx, lost, e.raft.CurrentTerm())
 		}
 	}
@@ -319,11 +319,11 @@ func (e *Election) agreesLost(ctx context.Context, lost Process) bool {
 }
 
 // promiseSelf is promise to this node itself, which keeps its word to any other one.
-func (e *Election) promiseSelf(mine standing, lost string) bool {
+func (e *Election) promiseSelf(self standing, lost string) bool {
 	e.mu.Lock()
-	free := e.promised.node == mine.node || e.promised.node == lost || time.Now().After(e.until)
+	free := e.promised.node == self.node || e.promised.node == lost || time.Now().After(e.until)
 	e.mu.Unlock()
-	return free && e.promise(mine, lost)
+	return free && e.promise(self, lost)
 }
 
 // suspectToo has this node campaign itself: the end of its own stream may be on its way yet.

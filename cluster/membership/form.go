@@ -207,8 +207,8 @@ func (f *formation) judge() (live, complete bool) {
 // checkLists compares the lists of all peers with this node's.
 func (f *formation) checkLists() error {
 	for _, id := range slices.Sorted(maps.Keys(f.answers)) {
-		if theirs := f.answers[id].Peers; theirs != f.list {
-			return fmt.Errorf("the peer lists differ: %s has %q, %s has %q; start all nodes with the same list of peers", f.self, f.list, id, theirs)
+		if remote := f.answers[id].Peers; remote != f.list {
+			return fmt.Errorf("the peer lists differ: %s has %q, %s has %q; start all nodes with the same list of peers", f.self, f.list, id, remote)
 		}
 	}
 	return nil

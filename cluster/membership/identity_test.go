@@ -65,7 +65,7 @@ func TestBothSidesCheckWhoIsThere(t *testing.T) {
 		t.Errorf("%q does not name both addresses", detail)
 	}
 	for name, c := range map[string]struct {
-		theirs *peer.Hello
+		remote *peer.Hello
 		want   peer.Refusal
 	}{
 		"the member":                     {hello("n2", "n1", folder), 0},
@@ -75,14 +75,14 @@ func TestBothSidesCheckWhoIsThere(t *testing.T) {
 		"the member with another folder": {hello("n2", "n1", other), peer.RefusedFolder},
 		"a node of another cluster":      {foreign, peer.RefusedCluster},
 	} {
-		if got, detail := i.Receive(c.theirs, "from:1"); got != c.want || (got == 0) != (detail == "") {
+		if got, detail := i.Receive(c.remote, "from:1"); got != c.want || (got == 0) != (detail == "") {
 			t.Errorf("received %s: %v %q, want %v", name, got, detail, c.want)
 		}
 	}
 	for name, c := range map[string]struct {
 		target string
 		mark   peer.ID
-		theirs *peer.Hello
+		remote *peer.Hello
 		want   peer.Refusal
 	}{
 		"the member":                          {"n2", folder, hello("n2", "", folder), 0},
@@ -91,7 +91,7 @@ func TestBothSidesCheckWhoIsThere(t *testing.T) {
 		"another folder than the address has": {"n3", folder, hello("n3", "", other), peer.RefusedFolder},
 		"another folder than was admitted":    {"n2", peer.ID{}, hello("n2", "", other), peer.RefusedFolder},
 	} {
-		if got, detail := i.Accept(peer.StreamRaft, c.target, c.mark, c.theirs, "at:1"); got != c.want || (got == 0) != (detail == "") {
+		if got, detail := i.Accept(peer.StreamRaft, c.target, c.mark, c.remote, "at:1"); got != c.want || (got == 0) != (detail == "") {
 			t.Errorf("found %s: %v %q, want %v", name, got, detail, c.want)
 		}
 	}

@@ -176,7 +176,7 @@ func (j *Joining) Form(ctx context.Context) error {
 	case !j.AsksPeers():
 		return j.bindFolder(formedID(map[string]peer.ID{j.config.Self.ID: j.identity.folder}))
 	}
-	delay := func(why string) { j.delayed.Store(&why) }
+	delay := func(reason string) { j.delayed.Store(&reason) }
 	f := &formation{
 		self: j.config.Self.ID, folder: j.identity.folder, others: j.identity.listed, list: peerList(j.config.Peers),
 		calls: j.calls, log: j.log,
@@ -319,8 +319,8 @@ func (j *Joining) admits(node string) bool {
 		return false
 	}
 	servers := m.Servers()
-	_, is := Find(servers, node)
-	return is || len(servers) == 0 || m.outdated()
+	_, ok := Find(servers, node)
+	return ok || len(servers) == 0 || m.outdated()
 }
 
 // admittedFolder implements [roster], by the latest configuration in this node's log. A

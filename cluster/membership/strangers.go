@@ -48,21 +48,21 @@ func newEvidence(self string, peers []probe.Peer) *evidence {
 }
 
 // Called notes how a call to an address has ended.
-func (e *evidence) Called(address string, reason peer.Refusal, theirs *peer.Hello) {
+func (e *evidence) Called(address string, reason peer.Refusal, remote *peer.Hello) {
 	if !slices.ContainsFunc(e.listed, func(p probe.Peer) bool { return p.Address == address }) {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if theirs.Refusal == peer.RefusedFolder || theirs.Refusal == peer.RefusedIncarnation {
-		e.refusal, e.refusedAt = fmt.Sprintf("refused by %s: %s", theirs.Describe(address), theirs.Detail), time.Now()
+	if remote.Refusal == peer.RefusedFolder || remote.Refusal == peer.RefusedIncarnation {
+		e.refusal, e.refusedAt = fmt.Sprintf("refused by %s: %s", remote.Describe(address), remote.Detail), time.Now()
 	}
 	switch reason {
 	case 0, peer.RefusedKind, peer.RefusedFolder, peer.RefusedIncarnation:
-		e.ours[address] = theirs.Standing != peer.StandingEmpty
+		e.ours[address] = remote.Standing != peer.StandingEmpty
 		delete(e.foreign, address)
 	case peer.RefusedCluster:
-		e.foreign[address] = stranger{fsm.ClusterID(theirs.Cluster), theirs.Describe(address)}
+		e.foreign[address] = stranger{fsm.ClusterID(remote.Cluster), remote.Describe(address)}
 		delete(e.ours, address)
 	default: // the reply does not show the cluster
 		delete(e.ours, address)
@@ -71,10 +71,10 @@ func (e *evidence) Called(address string, reason peer.Refusal, theirs *peer.Hell
 }
 
 // noteCaller notes that a node of another cluster has called this node as its member.
-func (e *evidence) noteCaller(theirs *peer.Hello, from string) {
+func (e *evidence) noteCaller(remote *peer.Hello, from string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.caller, e.calledAt = stranger{fsm.ClusterID(theirs.Cluster), theirs.Describe(from)}, time.Now()
+	e.caller, e.calledAt = stranger{fsm.ClusterID(remote.Cluster), remote.Describe(from)}, time.Now()
 }
 
 // refusedBy describes how a peer of this cluster refuses this node, or returns "".

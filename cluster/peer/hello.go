@@ -90,7 +90,7 @@ var refusalNames = map[Refusal]string{
 
 // String returns the metric's label.
 func (r Refusal) String() string {
-	if name, known := refusalNames[r]; known {
+	if name, ok := refusalNames[r]; ok {
 		return name
 	}
 	return "other" // of a later release

@@ -155,8 +155,8 @@ func MarkAddress(address string, folder ID) raft.ServerAddress {
 // zero for a member of the first configuration: that one has the folder with which it
 // formed the cluster.
 func SplitAddress(marked raft.ServerAddress) (address string, folder ID) {
-	address, mark, is := strings.Cut(string(marked), folderMark)
-	if decoded, err := hex.DecodeString(mark); is && err == nil && len(decoded) == len(folder) {
+	address, mark, ok := strings.Cut(string(marked), folderMark)
+	if decoded, err := hex.DecodeString(mark); ok && err == nil && len(decoded) == len(folder) {
 		folder = ID(decoded)
 	}
 	return address, folder

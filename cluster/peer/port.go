@@ -54,15 +54,15 @@ type Identity interface {
 	Known(address string) (node string)
 	// Receive judges the hello of a node that has dialled this one from an address.
 	// detail is for that node and for the log.
-	Receive(theirs *Hello, from string) (reason Refusal, detail string)
+	Receive(remote *Hello, from string) (reason Refusal, detail string)
 	// Accept judges the hello of a node that this one has dialled at an address, as
 	// node target with the folder mark ("" and zero when not known).
-	Accept(kind StreamKind, target string, mark ID, theirs *Hello, address string) (reason Refusal, detail string)
+	Accept(kind StreamKind, target string, mark ID, remote *Hello, address string) (reason Refusal, detail string)
 	// Admits reports whether a node with that id may have a certificate at all: a
 	// member, or one that is listed and may become one.
 	Admits(node string) bool
 	// Called notes how the call of an address has ended.
-	Called(address string, reason Refusal, theirs *Hello)
+	Called(address string, reason Refusal, remote *Hello)
 }
 
 // Config says how to open a [Port]. All fields but Security are needed.
@@ -322,7 +322,7 @@ func (p *Port) EndStrangers() {
 	}
 	p.mu.Unlock()
 	for _, conn := range streams {
-		if name, is := certified(conn.Conn); is && !p.config.Identity.Admits(name) {
+		if name, ok := certified(conn.Conn); ok && !p.config.Identity.Admits(name) {
 			p.refusals.note(RefusedStranger, fmt.Sprintf("node %q is a member no longer", name), conn, conn.kind)
 			_ = conn.Close() // only ends it
 		}

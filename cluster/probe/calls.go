@@ -198,14 +198,14 @@ func (l *link) close() {
 
 // remoteError returns the error of another node's reply.
 func remoteError(reply Reply) error {
-	known, ok := codes[reply.Code]
+	fate, ok := codes[reply.Code]
 	switch {
 	case !ok:
 		return &distantError{text: reply.Error, kind: outcome.ErrOutcomeUnknown}
-	case known.Error() == reply.Error:
-		return known
+	case fate.Error() == reply.Error:
+		return fate
 	}
-	return &distantError{text: reply.Error, kind: known}
+	return &distantError{text: reply.Error, kind: fate}
 }
 
 // distantError has another node's text and a meaning that errors.Is finds.

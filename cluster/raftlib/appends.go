@@ -453,10 +453,10 @@ func (c *AckClock) Wait(ctx context.Context, term uint64, since Stamp, voters []
 }
 
 // count notes that a call of Wait begins, or ends.
-func (c *AckClock) count(by int) {
+func (c *AckClock) count(change int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waits += by
+	c.waits += change
 	c.hurried.Ring()
 }
 

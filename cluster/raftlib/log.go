@@ -215,9 +215,9 @@ func (l *Log) drain() error {
 // the log, and fails after a limit, when the disk is full, and after Close.
 func (l *Log) Durable(index uint64, limit time.Duration) error {
 	l.mu.Lock()
-	waits := l.upTo(index)
+	queued := l.upTo(index)
 	l.mu.Unlock()
-	if !waits {
+	if !queued {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(l.work, limit, ErrNotStored)

@@ -138,15 +138,15 @@ func (w *watchdog) measure() {
 		w.Log.Warn("the free space could not be found out", "error", err)
 		return // the last one stands
 	}
-	was := w.room
+	before := w.room
 	w.room = now
 	w.Leader.SetSpace(now)
 	switch {
-	case now.Spent && !was.Spent:
+	case now.Spent && !before.Spent:
 		w.Log.Error("the disk is full down to the reserve: no writes are taken, and cluster time stands still while this node leads", "free_bytes", now.Free)
-	case now.Low && !was.Low, was.Spent && now.Low && !now.Spent:
+	case now.Low && !before.Low, before.Spent && now.Low && !now.Spent:
 		w.Log.Error("the disk is nearly full: only what keeps or ends leases is taken", "free_bytes", now.Free)
-	case was.Low && !now.Low:
+	case before.Low && !now.Low:
 		w.Log.Info("there is room on the disk again", "free_bytes", now.Free)
 	}
 }
@@ -171,7 +171,7 @@ func (w *watchdog) lookForKeys(now time.Time) {
 		return
 	}
 	k := w.Keys()
-	full := func(has, most int64) bool { return float64(has)*100 >= float64(most)*keysAlarmPercent }
+	full := func(count, limit int64) bool { return float64(count)*100 >= float64(limit)*keysAlarmPercent }
 	if full(k.Keys, k.MostKeys) || full(k.Bytes, k.MostBytes) || full(k.Marks, k.MostMarks) {
 		w.alarmedAt = now
 		w.Log.Warn("the table of idempotency keys is nearly full: requests with new keys are refused once it is",

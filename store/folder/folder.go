@@ -163,9 +163,9 @@ func lockFolder(folder string) (*os.File, error) {
 	}
 	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		held := lockHolder(file, folder)
+		locked := lockHolder(file, folder)
 		_ = file.Close()
-		return nil, held
+		return nil, locked
 	}
 	if err != nil {
 		_ = file.Close()
@@ -181,15 +181,15 @@ func lockFolder(folder string) (*os.File, error) {
 
 // lockHolder returns the holder of the folder, as far as the lock file names it.
 func lockHolder(file *os.File, folder string) *LockedError {
-	held := &LockedError{Folder: folder}
+	locked := &LockedError{Folder: folder}
 	content := make([]byte, 512)
 	n, _ := file.ReadAt(content, 0)
 	var pid int
 	var host string
 	if _, err := fmt.Sscanf(string(content[:n]), "%d %q\n", &pid, &host); err == nil {
-		held.PID, held.Host = pid, host
+		locked.PID, locked.Host = pid, host
 	}
-	return held
+	return locked
 }
 
 // prepare fills a locked folder that is empty, and brings the record of another one up
@@ -317,8 +317,8 @@ func (c Config) fill() (record, error) {
 	if err := syncName(c.Path); err != nil {
 		return fail(err)
 	}
-	made := c.newRecord()
-	if err := made.write(c.Path); err != nil {
+	fresh := c.newRecord()
+	if err := fresh.write(c.Path); err != nil {
 		return fail(err)
 	}
 	for _, name := range append(c.dataFiles(), reserveFile) {
@@ -337,12 +337,12 @@ func (c Config) fill() (record, error) {
 	if err := syncFolder(c.Path); err != nil {
 		return fail(err)
 	}
-	made.complete = true
-	if err := made.write(c.Path); err != nil {
+	fresh.complete = true
+	if err := fresh.write(c.Path); err != nil {
 		return fail(err)
 	}
 	c.Logger.Info("data folder made", "folder", c.Path, "node", c.NodeID, "format", knownFormat)
-	return made, nil
+	return fresh, nil
 }
 
 // checkFiles makes sure that the files of a complete folder are there: bbolt

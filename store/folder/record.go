@@ -141,9 +141,9 @@ func parseID(text string) (id ID, err error) {
 
 // newRecord returns the record of a folder that is about to be made.
 func (c Config) newRecord() record {
-	made := record{format: knownFormat, node: c.NodeID, cluster: c.ClusterID, journal: noJournal}
-	made.drawID()
-	return made
+	fresh := record{format: knownFormat, node: c.NodeID, cluster: c.ClusterID, journal: noJournal}
+	fresh.drawID()
+	return fresh
 }
 
 // drawID gives the folder a new id.

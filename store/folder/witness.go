@@ -100,9 +100,9 @@ func readWitness(file io.ReaderAt) (now Bounds, last uint64, found bool) {
 		if _, err := file.ReadAt(content, slot*witnessSlot); err != nil {
 			continue
 		}
-		held, sequence, ok := decodeWitness(content)
+		bounds, sequence, ok := decodeWitness(content)
 		if ok && int64(sequence%2) == slot && (!found || sequence > last) {
-			now, last, found = held, sequence, true
+			now, last, found = bounds, sequence, true
 		}
 	}
 	return now, last, found

@@ -56,8 +56,8 @@ func Create(folder string, half int64, base uint64) error {
 	}
 	_, err = file.Write(encodeFileHead(half, base, salt))
 	// Written, not only extended: a file with holes has no room of its own.
-	for zeros, left := make([]byte, 1<<20), 2*half; err == nil && left > 0; left -= int64(len(zeros)) {
-		_, err = file.Write(zeros[:min(left, int64(len(zeros)))])
+	for zeros, rest := make([]byte, 1<<20), 2*half; err == nil && rest > 0; rest -= int64(len(zeros)) {
+		_, err = file.Write(zeros[:min(rest, int64(len(zeros)))])
 	}
 	if err == nil {
 		err = file.Sync()

@@ -136,11 +136,11 @@ func (s *stableValues) setDrained(sequence uint64) error {
 // write stores a record in place of the one before. On a full disk it asks for more room
 // once. The lock is held.
 func (s *stableValues) write(next stableRecord, release func() bool) error {
-	set := func() error { return s.bolt.Set(stableKey, next.encode()) }
-	err := s.guard.Run(FileName, 0, set)
+	store := func() error { return s.bolt.Set(stableKey, next.encode()) }
+	err := s.guard.Run(FileName, 0, store)
 	if damage.IsFull(err) && release() {
 		s.logger.Warn("the disk is full: a term or vote was stored in the room reserved for that", "error", err)
-		err = s.guard.Run(FileName, 0, set)
+		err = s.guard.Run(FileName, 0, store)
 	}
 	if err != nil {
 		return s.guard.WriteFailed(FileName, err)

@@ -33,9 +33,9 @@ func (r *Record) Crash(moment int, random *rand.Rand) Image {
 		return r.crash(moment, func(int) int { return 0 })
 	}
 	// Some losses keep nearly all, some nearly nothing: what lacks one sector differs from what has one.
-	kept := []float64{0, 0.05, 0.5, 0.95, 1}[random.IntN(5)]
+	share := []float64{0, 0.05, 0.5, 0.95, 1}[random.IntN(5)]
 	return r.crash(moment, func(choices int) int {
-		if random.Float64() < kept {
+		if random.Float64() < share {
 			return choices - 1
 		}
 		return random.IntN(choices - 1)
@@ -51,11 +51,11 @@ func (r *Record) NameCrashes(moment int) (images []Image) {
 			pending++
 		}
 	}
-	for which := range pending {
-		for _, with := range []bool{false, true} {
-			asked := -1 // names are asked for first
+	for number := range pending {
+		for _, durable := range []bool{false, true} {
+			last := -1 // names are asked for first
 			images = append(images, r.crash(moment, func(choices int) int {
-				if asked++; (asked == which) == with {
+				if last++; (last == number) == durable {
 					return choices - 1
 				}
 				return 0
@@ -220,11 +220,11 @@ func (v *versions) truncate(size int64) {
 		changed[at] = nil
 	}
 	for at := range changed {
-		if kept := size - at*sectorBytes; kept < sectorBytes {
+		if rest := size - at*sectorBytes; rest < sectorBytes {
 			before := v.of(at)
 			last := before[len(before)-1]
-			if last != nil && kept > 0 {
-				last = newSector(last[:kept])
+			if last != nil && rest > 0 {
+				last = newSector(last[:rest])
 			} else {
 				last = nil
 			}
@@ -261,10 +261,10 @@ func (v *versions) choose(keep func(int) int) content {
 		}
 	}
 	for at, s := range c.sectors {
-		if left := c.size - at*sectorBytes; left <= 0 {
+		if rest := c.size - at*sectorBytes; rest <= 0 {
 			delete(c.sectors, at)
-		} else if left < sectorBytes && s != nil {
-			c.sectors[at] = newSector(s[:left])
+		} else if rest < sectorBytes && s != nil {
+			c.sectors[at] = newSector(s[:rest])
 		}
 	}
 	return c
