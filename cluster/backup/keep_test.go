@@ -152,7 +152,7 @@ func TestBackupsOfTheFutureDoNotCount(t *testing.T) {
 		}
 		k := keeping(t, folder, 1)
 		k.noteLatest(time.Now().Add(100*time.Hour), 1) // made before the clock was put right
-		time.Sleep(90 * time.Minute)             // virtual
+		time.Sleep(90 * time.Minute)                   // virtual
 		if got := k.files(t); got != "20000101T010000Z-2.backup "+future {
 			t.Errorf("the folder has %s", got)
 		}

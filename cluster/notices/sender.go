@@ -90,9 +90,9 @@ func (noNotifier) Host(string) string { return "" }
 // the log. It has one goroutine, Run, and one for each notice that is due; the state
 // machine bounds their number. All methods are safe for concurrent use.
 type Sender struct {
-	config Config
-	limiter  *limiter
-	news   wake.Signal // Run has to look at the fields below
+	config  Config
+	limiter *limiter
+	news    wake.Signal // Run has to look at the fields below
 
 	mu       sync.Mutex
 	due      []uint64        // have become due, and Run does not know yet

@@ -27,8 +27,8 @@ const (
 	// overlaps). A pipeline that meets a rejected append can stop for ever
 	// (raft#611, raft#612), and drains a backlog one chunk a trigger.
 	raftInFlight = 1
-	// snapshotHold bounds how long the failure of a snapshot is held back, which keeps the
-	// snapshot's reader open. After many of them Raft may still pause up to 10 s.
+	// snapshotHold bounds how long the error of a snapshot is delayed: the snapshot's reader stays open
+	// that long. After many such errors Raft may still pause up to 10 s.
 	snapshotHold = 30 * time.Second
 	// holdCheck is how often awaitReply checks that this node still leads and that the follower is still a member.
 	holdCheck = time.Second
@@ -41,8 +41,8 @@ const (
 )
 
 // TransferTimeout is the longest that Raft may refuse all entries because of one transfer of leadership. For an
-// election timeout it waits for the target to have all entries. By then its message to the target may have begun,
-// which ends with its own time-outs alone: that of a dial, and that of the message and its reply.
+// election timeout it waits until the target has all entries. By then it may have begun to send its message to the target,
+// which ends only with the time-outs of the dial, and of the message and its reply.
 func TransferTimeout(stretch wake.Stretch) time.Duration {
 	return stretch.Of(Tick + raftTimeout + raftTimeout)
 }
@@ -52,9 +52,9 @@ var errStalled = errors.New("withheld from peers: the local log write hangs")
 
 // OwnLog is this node's [Log] as a [Transport] sees it. All methods are safe for concurrent use.
 type OwnLog interface {
-	// Durable is [Log.Durable]; its error holds successes back.
+	// Durable is [Log.Durable]; its error takes the place of a follower's success.
 	Durable(index uint64, limit time.Duration) error
-	// Failed is [Log.Failed]; its error holds the node's candidacy back.
+	// Failed is [Log.Failed]; while it returns an error, the node does not ask for votes.
 	Failed() error
 }
 
@@ -66,14 +66,13 @@ type TransportConfig struct {
 	// Stretch makes the time-outs longer, as Config's multiplier does the elections.
 	Stretch wake.Stretch
 
-	// Stalled reports whether a write of the local log has hung for too long. It is
-	// asked before each message, from many goroutines, and must not block.
+	// Stalled reports whether a write of the local log has hung for too long. Many goroutines call it
+	// before each message; it must not block.
 	Stalled func() bool
-	// Log is this node's.
-	Log OwnLog
+	Log     OwnLog
 
-	// Fault is for tests, else nil: it is asked before each message that carries
-	// entries, heartbeats or a snapshot, may block, and fails it with its error.
+	// Fault is for tests, else nil: it is called before each message that carries
+	// entries, heartbeats or a snapshot, may block, and fails the message with its error.
 	Fault func(peer raft.ServerID, request any) error
 }
 
@@ -82,8 +81,8 @@ type TransportConfig struct {
 // a type assertion and silently does without pre-vote otherwise.
 type Transport struct {
 	*raft.NetworkTransport
-	// announcer sends what Run has to say, over connections of its own: from the pool of
-	// the others it would take that of the next entries, which would have to wait for a new one.
+	// announcer sends the announcements of Run over separate connections: from the common pool
+	// it would take the connection of the next entries, which would have to wait for a new connection.
 	announcer *raft.NetworkTransport
 	config    TransportConfig
 	followers *followers
@@ -120,7 +119,7 @@ func NewTransport(config TransportConfig) *Transport {
 	}
 }
 
-// Close implements [raft.WithClose]. It ends the holding of heartbeats and failures, too.
+// Close implements [raft.WithClose]. It ends the delays of heartbeats and errors, too.
 func (t *Transport) Close() error {
 	t.end()
 	_ = t.announcer.Close()
@@ -165,8 +164,8 @@ func (t *Transport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (ra
 }
 
 // InstallSnapshot sends a snapshot and blocks for the reply. It is fenced like
-// AppendEntries, since it too makes a follower stay, and its success is a success for all
-// entries that the snapshot covers. Each failure is held back: see awaitReply.
+// AppendEntries, since it too keeps a follower with this leader, and its success is a success for all
+// entries that the snapshot covers. Each error is delayed: see awaitReply.
 func (t *Transport) InstallSnapshot(
 	id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse,
 	data io.Reader,
@@ -222,8 +221,8 @@ func (t *Transport) Reaches(ctx context.Context, id raft.ServerID) bool {
 	return true
 }
 
-// RequestPreVote implements [raft.WithPreVote]. A node whose log hangs or finds no room for the
-// entries of its last term does not campaign: it could not lead.
+// RequestPreVote implements [raft.WithPreVote]. A node whose log hangs, or has no room for the
+// entries of its last term, does not campaign: it could not lead.
 func (t *Transport) RequestPreVote(
 	id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse,
 ) error {
@@ -259,7 +258,7 @@ func (t *Transport) Campaigns() error {
 	return t.config.Log.Failed()
 }
 
-// dialler is a layer's half that dials. It does not close the layer.
+// dialler is a layer that only dials: the other transport accepts, and closes the layer.
 type dialler struct {
 	raft.StreamLayer
 	closing context.Context
