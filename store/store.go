@@ -19,7 +19,7 @@ import (
 // Space is the state of the disk that holds the data folder.
 type Space = folder.Space
 
-// files are those that other packages than folder read and write.
+// files are the files that other packages than folder read and write.
 var files = []folder.File{{Name: logs.FileName, Create: logs.Create}, {Name: snapshots.FileName, Create: snapshots.Create}}
 
 // Store is an open data folder, or an ephemeral stand-in for one. Safe for
@@ -38,8 +38,8 @@ type Store struct {
 // about as long as reading those files. On return the folder is on the disk, and
 // no other process can open it before Close.
 //
-// Errors: those of folder.Open (another process has it, it belongs to another node, its
-// format is newer), damage.Error, damage.FullError, and those of the system.
+// Errors: the errors of folder.Open (another process has it, it belongs to another node, its
+// format is newer), damage.Error, damage.FullError, and errors of the system.
 func Open(o Options) (*Store, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -79,7 +79,7 @@ func OpenEphemeral(nodeID string) (*Store, error) {
 }
 
 // openParts opens log, stable values and snapshots of an open folder. With an error it
-// returns those that are open already.
+// returns the stores that are open already.
 func openParts(o Options, home *folder.Folder, c logs.Config) (s *Store, err error) {
 	s = &Store{Folder: home, guard: c.Guard, logger: c.Logger}
 	c.Covered = new(atomic.Uint64)
@@ -190,7 +190,7 @@ func verify(home *folder.Folder) (logs.Contents, snapshots.Contents, error) {
 	return log, contents, judge(home.Path(), home.Witness().Known(), log, contents)
 }
 
-// judge returns why log and snapshots, each sound by itself, are not all that was stored.
+// judge returns why log and snapshots, each of them sound, lack something that was stored.
 func judge(path string, seen folder.Bounds, log logs.Contents, inSnapshots snapshots.Contents) (err error) {
 	damaged := func(file string, index uint64, cause error, detail string, arguments ...any) error {
 		return &damage.Error{Folder: path, File: file, Index: index, Detail: fmt.Sprintf(detail, arguments...), Err: cause}
@@ -222,7 +222,7 @@ func (s *Store) DropSnapshot(id string) error {
 }
 
 // SetClusterID records which cluster the node belongs to; see folder.Folder. While the
-// store is empty another id replaces the one recorded.
+// store is empty another id replaces the recorded id.
 func (s *Store) SetClusterID(id string) error { return s.Folder.SetClusterID(id, s.Empty()) }
 
 // Empty reports whether the store never held a log entry, a term or a snapshot.

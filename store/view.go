@@ -91,7 +91,7 @@ func (v *View) Snapshot(id string) io.ReadCloser {
 // errGap ends the reading of a log at its first damage.
 var errGap = errors.New("the log has a gap")
 
-// Entries calls each with the entries after an index, as long as none is missing or
+// Entries calls each with the entries after an index, as long as no entry is missing or
 // damaged. each must not keep an entry; an error of it ends the reading and is returned.
 func (v *View) Entries(after uint64, each func(*raft.Log) error) error {
 	next := after + 1
@@ -118,7 +118,7 @@ type Replacement struct {
 	ClusterID   string
 	Index, Term uint64 // of the snapshot; a node goes on in a later term
 	State       raft.FSMSnapshot
-	// Configuration returns that of the snapshot, for the folder with its new id.
+	// Configuration returns the configuration of the snapshot, for the folder with its new id.
 	Configuration func(folder.ID) raft.Configuration
 }
 
@@ -137,7 +137,7 @@ func (v *View) Replace(r Replacement) (former string, err error) {
 	return folder.Replace(v.Facts.Path)
 }
 
-// make makes the new content in a folder of its own.
+// make makes the new content in a new folder.
 func (v *View) make(path string, r Replacement) (err error) {
 	s, err := Open(Options{Folder: path, NodeID: v.Facts.NodeID, ClusterID: r.ClusterID, Journal: v.Facts.Journal, MinFree: 1})
 	if err != nil {

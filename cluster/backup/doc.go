@@ -5,7 +5,7 @@
 //     it delays entries for a moment; writing it delays no entry.
 //  2. [Restorer.Restore] changes nothing unless the whole file has been read, every checksum
 //     in it is right, and its state breaks no invariant.
-//  3. A restored state is in force on every node at one index of the log, or on none. No
+//  3. A restored state is in force on every node at one index of the log, or on no node. No
 //     caller sees it before a majority has it.
 //  4. No token, place or epoch is given twice, neither in the history before the restore nor in the restored one.
 //  5. A [Keeper] leaves only complete and verified files under their names, and removes the

@@ -27,7 +27,7 @@ func MadeUp(newest, before, first, last uint64) bool {
 // removed snapshot, or nil.
 //
 // A node has such a snapshot if it dies, or is cut off, in the middle of a restore. The
-// members may have gone on without the restored state: then the node could take none of their entries.
+// members may have gone on without the restored state: then the node could not take their entries.
 // If they go on with it, they send it again. To remove it is safe: a restored state is committed only
 // together with an entry after it, and this node has acknowledged no such entry.
 func GiveUp(f Folder) (*raft.SnapshotMeta, error) {

@@ -55,7 +55,7 @@ type Keeper struct {
 	taken, failures prometheus.Counter
 
 	mu   sync.Mutex
-	last time.Time // when the last backup in the folder was begun; zero: there is none
+	last time.Time // when the last backup in the folder was begun; zero: there is no backup
 	size int64     // of that backup
 }
 

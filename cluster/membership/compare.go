@@ -21,7 +21,7 @@ var ErrStateDiffers = errors.New("this node's state differs from that of a major
 // errStateUnmatched says that the leader has not compared its state with this node's.
 var errStateUnmatched = errors.New("the leader has no state hash at this node's index")
 
-// comparison compares this node's state with those of the others. Safe for concurrent
+// comparison compares this node's state with the states of the other nodes. Safe for concurrent
 // use.
 type comparison struct {
 	base
@@ -139,7 +139,7 @@ const (
 // names the nodes and their hashes, if they differ.
 //
 // Nodes that differ never agree again, so the first index where two differ is
-// enough; and where a majority agrees, a minority that differs stops by itself.
+// enough; and where a majority agrees, the nodes of a minority stop.
 func judgeHashes(self string, byNode map[string][]probe.StateHash, members int) (hashVerdict, string) {
 	ownHashes := byNode[self]
 	for i := len(ownHashes) - 1; i >= 0; i-- {

@@ -149,7 +149,7 @@ func oneCluster(answers map[string]probe.Answer) (string, error) {
 
 // agree returns the id with which the cluster forms, once it is the same on all
 // nodes: that of the peers that have formed, zero if they were set up by a release
-// without ids, else the one that all propose.
+// without ids, else the id that all propose.
 func (f *formation) agree(found string) (fsm.ClusterID, bool) {
 	if found != "" {
 		cluster, err := fsm.ParseClusterID(found)
@@ -238,7 +238,7 @@ func (f *formation) say(conflict error) {
 
 // folderState returns how far the node with these stores has come. It looks at the
 // log rather than at the machine: after a restart the machine knows less than the
-// log, and a node that took part must never count as one that did not.
+// log, and a node that took part must never count as a new node.
 func folderState(logs raft.LogStore, stable raft.StableStore, snapshots raft.SnapshotStore) (probe.State, error) {
 	some, err := raft.HasExistingState(logs, stable, snapshots)
 	if err != nil {

@@ -26,8 +26,8 @@ type roster interface {
 	admits(node string) bool
 }
 
-// identity is a node's description of itself on each stream. It judges that of the
-// other side by it. Safe for concurrent use.
+// identity is a node's description of itself on each stream. It judges the other side's
+// description by it. Safe for concurrent use.
 type identity struct {
 	node        string
 	address     string // as advertised
@@ -87,7 +87,7 @@ func DrawUpgradedID() (id fsm.ClusterID) {
 }
 
 // formedID returns the id of the cluster that nodes with these folders form: each
-// of them comes to the same one, and it is as random as the folders' ids are.
+// of them computes the same id, which is as random as the folders' ids.
 func formedID(folders map[string]peer.ID) (id fsm.ClusterID) {
 	sum := sha256.New()
 	for _, node := range slices.Sorted(maps.Keys(folders)) {
@@ -99,12 +99,12 @@ func formedID(folders map[string]peer.ID) (id fsm.ClusterID) {
 }
 
 // The id of a recovered cluster shows from which cluster it was made: its first half is
-// that of the id before, but for upgradedBit, and its second half is this mark, a number
+// the first half of the id before, but for upgradedBit, and its second half is this mark, a number
 // that is higher by one each time, and four random bytes.
 const recoveredMark = "RC"
 
-// RecoveredID draws the id of a cluster that is made of what is left of another one; zero
-// for one without an id.
+// RecoveredID draws the id of a cluster that is made of the rest of another cluster; zero
+// for a cluster without an id.
 func RecoveredID(before fsm.ClusterID) (id fsm.ClusterID) {
 	_, _ = rand.Read(id[:]) // never fails
 	if before != (fsm.ClusterID{}) {
@@ -124,8 +124,8 @@ func recoveries(id fsm.ClusterID) uint16 {
 	return binary.BigEndian.Uint16(id[10:])
 }
 
-// succeeds reports whether a cluster was made of what was left of another one, directly or
-// by further ones. Of one without an id that can't be excluded.
+// succeeds reports whether a cluster was made of the rest of another cluster, directly or
+// by further recoveries. For a cluster without an id that can't be excluded.
 func succeeds(cluster, before fsm.ClusterID) bool {
 	if before == (fsm.ClusterID{}) {
 		return recoveries(cluster) > 0
@@ -137,9 +137,9 @@ func succeeds(cluster, before fsm.ClusterID) bool {
 // judge returns why a stream with these two hellos must not be, or 0. Both sides
 // come to the same verdict.
 //
-// An empty node may only probe and be probed: that is how it comes in. One that
+// An empty node may only probe and be probed: so it joins. A node that
 // does not know its cluster's id yet, since its folder is of an older release, may
-// speak with its like; a node that knows the id of such a cluster may call it, so
+// speak with nodes like it; a node that knows the id of such a cluster may call it, so
 // that it receives the entry with the id, but not be called by it, so that it
 // can't lead, or vote out, nodes which know better.
 func judge(kind peer.StreamKind, dialler, acceptor *peer.Hello) peer.Refusal {
@@ -209,7 +209,7 @@ func (i *identity) Accept(kind peer.StreamKind, target string, mark peer.ID, rem
 	return reason, describeMismatch(reason, &local, i.address, remote, address)
 }
 
-// checkFolder compares a node's folder with the one that was admitted.
+// checkFolder compares a node's folder with the admitted folder.
 func (i *identity) checkFolder(remote *peer.Hello) (peer.Refusal, string) {
 	if remote.Standing == peer.StandingEmpty {
 		return 0, ""

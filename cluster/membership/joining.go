@@ -84,7 +84,7 @@ type Config struct {
 }
 
 // Joining is a node before its Raft runs: its port, its identity, and its questions
-// to other nodes. It finds out what the data folder makes of the node, and forms the
+// to other nodes. It finds out the state of the data folder, and forms the
 // cluster with the listed peers, or has the node taken back. Then Start makes the
 // node's Members. Safe for concurrent use.
 type Joining struct {

@@ -48,16 +48,16 @@ const (
 	StreamProbe   StreamKind = 3 // questions that also a node with an empty folder may ask
 )
 
-// Standing is what a node knows of its cluster.
+// Standing says what a node knows of its cluster.
 type Standing byte
 
 const (
-	// StandingEmpty is that of a node that belongs to no cluster: its folder is empty.
+	// StandingEmpty is for a node that belongs to no cluster: its folder is empty.
 	StandingEmpty Standing = 1
-	// StandingOld is that of a node which has taken part in a cluster, in a release
+	// StandingOld is for a node that has taken part in a cluster, in a release
 	// before clusters had ids, and has not come to the entry yet that gives it one.
 	StandingOld Standing = 2
-	// StandingBound is that of a node which knows its cluster's id.
+	// StandingBound is for a node that knows its cluster's id.
 	StandingBound Standing = 3
 )
 
@@ -70,7 +70,7 @@ const (
 	RefusedVersion     Refusal = 1  // no common version of the preamble
 	RefusedCluster     Refusal = 2  // the other node is of another cluster
 	RefusedUnbound     Refusal = 3  // the other node does not know its cluster's id, and must
-	RefusedNode        Refusal = 4  // another node than the one that was called
+	RefusedNode        Refusal = 4  // another node than the called one
 	RefusedFolder      Refusal = 5  // another folder was admitted under that node id
 	RefusedIncarnation Refusal = 6  // another process with that node id is alive
 	RefusedKind        Refusal = 7  // streams of that kind are not taken (yet)

@@ -20,7 +20,7 @@ type Security struct {
 	TLS *tls.Config
 	// PlainToo has the port take plain streams too, and dial without TLS a node that does
 	// not speak it. It is for the time in which the nodes of a running cluster get their
-	// certificates: a host that can reach the port, or sits between two nodes, needs none.
+	// certificates: a host that can reach the port, or sits between two nodes, needs no certificate.
 	PlainToo bool
 }
 
@@ -53,7 +53,7 @@ func (e *handshakeError) dropped() bool {
 	return false
 }
 
-// ended reports whether the connection ended during the handshake, which says nothing of
+// ended reports whether the connection ended during the handshake, which does not say anything about
 // a certificate.
 func (e *handshakeError) ended() bool {
 	var slow net.Error
@@ -67,7 +67,7 @@ func (e *handshakeError) unspoken() bool {
 	return errors.As(e.cause, &header) || e.dropped()
 }
 
-// security is what a port does by its Security.
+// security carries out a Security for a port.
 type security struct {
 	Security
 	plain prometheus.Counter

@@ -110,7 +110,7 @@ func (p *Port) judgeDialled(conn *portConn, target string, mark ID, remote *Hell
 	if refused.reason != RefusedVersion { // which comes without a name
 		if reason, detail := checkName(conn.Conn, remote); reason != 0 {
 			p.refusals.note(reason, detail, conn, conn.kind)
-			return &refusedError{reason: reason, detail: detail} // nothing that it says counts
+			return &refusedError{reason: reason, detail: detail} // its hello does not count
 		}
 	}
 	switch refused.reason {

@@ -35,10 +35,10 @@ type Watch struct {
 	links   map[string]*link // by node id; of the goroutine of Run alone
 
 	mu   sync.Mutex
-	seen map[string]*Seen // by node id; those of the present members
+	seen map[string]*Seen // by node id, of the present members
 }
 
-// Seen is a node's knowledge of another one, by its replies. The zero value is that of a
+// Seen is a node's knowledge of another node, by its replies. The zero value is for a
 // member that has never replied.
 type Seen struct {
 	Answer  Answer    // the last one

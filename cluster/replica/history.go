@@ -130,7 +130,7 @@ func (e *EventEntry) size() int64 {
 }
 
 // restored begins anew at index: the effects that led to the present state, or away
-// from the one before, are not known here.
+// from the state before, are not known here.
 func (h *history) restored(index uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

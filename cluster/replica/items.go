@@ -18,11 +18,11 @@ type ItemWatch struct {
 	stop  func()
 }
 
-// News is a signal that is set at each applied change of what is watched.
+// News is a signal that is set at each applied change of the watched items.
 func (w *ItemWatch) News() <-chan struct{} { return w.news }
 
 // Index returns the highest number of a change since the watch began; 0: there was none.
-// After a snapshot was restored it is that of the last change of any item. It never falls.
+// After a snapshot was restored it is the number of the last change of any item. It never falls.
 func (w *ItemWatch) Index() uint64 { return w.index.Load() }
 
 // Stop ends the watch. It may be called more than once.

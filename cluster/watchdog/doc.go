@@ -7,7 +7,7 @@
 // goroutine, [Run], does all of it and calls the functions of [Config] and
 // [Leader].
 //
-//   - watchdog.go: what it looks at, how often, and what it does
+//   - watchdog.go: the checks, how often they run, and the reactions
 //
 // Package cluster calls it. It imports the bounded waits (internal/wake) and types of packages fsm and
 // store. It touches neither the disk, nor Raft, nor the network.

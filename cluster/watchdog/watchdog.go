@@ -55,7 +55,7 @@ type Leader interface {
 	Fatal(err error)
 }
 
-// Config says what a watchdog looks at. All fields are needed.
+// Config names the parts that a watchdog checks. All fields are needed.
 type Config struct {
 	Log    hclog.Logger
 	Leader Leader
@@ -123,7 +123,7 @@ func (w *watchdog) lookForSpace(ctx context.Context) {
 		return
 	}
 	if !w.refusedAt.IsZero() {
-		return // two transfers in succession would look like one that does not end
+		return // two transfers in succession would look like a single endless transfer
 	}
 	w.gaveUpAt = time.Now()
 	if err := w.Leader.HandOver(ctx, w.room); err != nil {

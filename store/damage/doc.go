@@ -3,7 +3,7 @@
 // its Guard stands between them and bbolt.
 //
 // The first damage is final: a Guard that has found it refuses everything from then on.
-// The package imports boltcheck and internal/wake; it reads files and writes none.
+// The package imports boltcheck and internal/wake; it reads files and does not write.
 //
 //   - errors.go: Error for damage, FullError for a full disk
 //   - bolt.go: a file of bbolt: its options, Walk, which checks it before it is opened, and

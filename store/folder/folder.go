@@ -70,7 +70,7 @@ type Folder struct {
 // made so. On any error the lock is free again.
 //
 // Errors: LockedError, ForeignError, NewerFormatError, IdentityError (the folder was
-// not changed), damage.Error, damage.FullError, and those of the system.
+// not changed), damage.Error, damage.FullError, and errors of the system.
 func Open(c Config) (*Folder, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -219,7 +219,7 @@ func (c Config) prepare() (record, error) {
 	return found, found.write(c.Path)
 }
 
-// inspect reads what a folder is, and changes nothing. Its record is zero when
+// inspect reads the state of a folder, without a change. Its record is zero when
 // there is none yet and the folder is missing or empty. The error says why this
 // folder can't be used with this Config.
 func (c Config) inspect() (record, error) {
@@ -261,7 +261,7 @@ func readRecord(folder string) (record, error) {
 	return found, nil
 }
 
-// checkEmpty makes sure that a folder is missing, or has nothing in it.
+// checkEmpty makes sure that a folder is missing, or is empty.
 func checkEmpty(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -362,7 +362,7 @@ func (c Config) checkFiles() error {
 	return nil
 }
 
-// dataFiles are those that a complete folder must have.
+// dataFiles are the files that a complete folder must have.
 func (c Config) dataFiles() (names []string) {
 	for _, file := range c.Files {
 		names = append(names, file.Name)

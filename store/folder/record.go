@@ -123,7 +123,7 @@ func (r *record) parse(values map[string]string) error {
 	return err
 }
 
-// ID distinguishes data folders, also those of one node: 128 random bits,
+// ID distinguishes data folders, also folders of the same node: 128 random bits,
 // drawn when the folder is made. A copy of a folder has the same.
 type ID [16]byte
 
@@ -149,7 +149,7 @@ func (c Config) newRecord() record {
 // drawID gives the folder a new id.
 func (r *record) drawID() { _, _ = rand.Read(r.folder[:]) } // never fails
 
-// write puts the record in place of the one before it, in one step, and returns
+// write puts the record in place of the former record, in one step, and returns
 // when that is on the disk.
 func (r record) write(folder string) error {
 	temporary := filepath.Join(folder, recordFile+temporarySuffix)

@@ -110,7 +110,7 @@ type mover struct {
 	err                 error
 }
 
-// do makes a change, after those that it needs.
+// do makes a change, after the changes that it needs.
 func (m *mover) do(change func() error, needs ...func() error) {
 	for _, f := range append(append(needs, m.step), change) {
 		if m.err == nil {

@@ -12,12 +12,12 @@ import (
 // Contents is what a journal holds.
 type Contents struct {
 	state
-	Ops    []Op   // those that are not drained, in their order
-	last   []byte // the last record as it is in the file, at lastAt; empty if there is none
+	Ops    []Op   // the ops that are not drained, in their order
+	last   []byte // the last record as it is in the file, at lastAt; empty if there is no record
 	lastAt int64
 }
 
-// Sequence returns the sequence of the last change; of a new journal, the one given to Create.
+// Sequence returns the sequence of the last change; of a new journal, the sequence given to Create.
 func (c Contents) Sequence() uint64 { return c.sequence }
 
 // DamageError says what is wrong with a journal. The bad place is behind the entry with

@@ -405,7 +405,7 @@ func (s spans) has(index uint64) bool {
 	return false
 }
 
-// ends returns the lowest and the highest index, 0 if there is none.
+// ends returns the lowest and the highest index, 0 if there is no entry.
 func (s spans) ends() (first, last uint64) {
 	if len(s) == 0 {
 		return 0, 0

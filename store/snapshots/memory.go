@@ -85,7 +85,7 @@ func (m *Memory) add(snapshot memorySnapshot) {
 	m.newest.Store(m.stored[0].meta.Index)
 }
 
-// Drop is that of Store.
+// Drop does what Drop of Store does.
 func (m *Memory) Drop(id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -52,7 +52,7 @@ type Witness interface {
 	LowerSnapshot(index uint64) error
 }
 
-// Store is a raft.SnapshotStore in a bbolt file of its own: in one file
+// Store is a raft.SnapshotStore in a separate bbolt file: in one file
 // with the log, its large transactions would hold up the log's small ones, which
 // wait for the same writer's lock.
 //
