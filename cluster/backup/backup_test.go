@@ -107,11 +107,11 @@ func TestBackupsOfLevel0AreRead(t *testing.T) {
 	if err != nil || h.Level != 0 {
 		t.Fatalf("%+v, %v", h, err)
 	}
-	own := state(7, 9)
-	if err := read.Succeed(fsm.Succession{Own: own.Standing(), Index: 20}); err != nil {
+	expected := state(7, 9)
+	if err := read.Succeed(fsm.Succession{Own: expected.Standing(), Index: 20}); err != nil {
 		t.Fatal(err)
 	}
-	if view, _ := read.Semaphore("db"); view.Permits != 3 || read.FeatureLevel() != fsm.FeatureLevel || read.ClusterID() != own.ClusterID() {
+	if view, _ := read.Semaphore("db"); view.Permits != 3 || read.FeatureLevel() != fsm.FeatureLevel || read.ClusterID() != expected.ClusterID() {
 		t.Errorf("%+v at level %d in cluster %v", view, read.FeatureLevel(), read.ClusterID())
 	}
 }

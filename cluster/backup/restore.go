@@ -152,29 +152,29 @@ type newState struct {
 // blocks until Raft's state machine has the state, or Raft has failed. An error means that Raft has not taken the state,
 // but for ErrOutcomeUnknown.
 func (n *newState) giveToRaft(nowMS int64) error {
-	by := fsm.Succession{NowMS: nowMS, EndSessions: n.endSessions}
-	n.replica.View(func(m *fsm.Machine) { by.Own = m.Standing() })
+	successor := fsm.Succession{NowMS: nowMS, EndSessions: n.endSessions}
+	n.replica.View(func(m *fsm.Machine) { successor.Own = m.Standing() })
 	// Raft takes the index after the one in the metadata, unless its log is there already.
-	before := max(n.raft.LastIndex(), by.Own.Index(), n.machine.Index()) + skipped
-	by.Index = before + 1
-	if err := n.machine.Succeed(by); err != nil {
+	before := max(n.raft.LastIndex(), successor.Own.Index(), n.machine.Index()) + skipped
+	successor.Index = before + 1
+	if err := n.machine.Succeed(successor); err != nil {
 		return refused(err)
 	}
-	n.index, n.hash = by.Index, n.machine.Hash()
+	n.index, n.hash = successor.Index, n.machine.Hash()
 	if !n.beginGiving(n.index) {
 		return outcome.ErrDraining
 	}
 	reader, writer := io.Pipe()
 	go func() { writer.CloseWithError(replica.WriteSnapshot(writer, n.index, n.machine.Freeze())) }()
 	snapshot := &snapshotReader{
-		Reader: reader, ctx: n.ctx, raft: n.raft, term: by.Own.Term(),
+		Reader: reader, ctx: n.ctx, raft: n.raft, term: successor.Own.Term(),
 		meta: &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: before},
 	}
 	taken, forget := n.replica.Prepare(n.index, n.machine)
 	returned := make(chan error, 1)
 	go func() {
 		err := n.raft.Restore(snapshot.meta, snapshot, 0)
-		n.endGiving(by.Index)
+		n.endGiving(successor.Index)
 		_ = reader.Close() // ends the writing, if Raft did not read all
 		forget()
 		returned <- n.judge(err, snapshot.complete)

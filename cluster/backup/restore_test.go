@@ -107,8 +107,8 @@ func TestRestoreSucceedsIfItsStateIsInForce(t *testing.T) {
 			}, outcome.ErrOutcomeUnknown},
 			"read whole, and no more is known": {func(*scene, []byte, error) error { return raft.ErrNotLeader }, outcome.ErrOutcomeUnknown},
 		} {
-			if given, err := restored(t, c.become); !errors.Is(err, c.want) || given == 0 {
-				t.Errorf("%s: %v, after %d bytes", name, err, given)
+			if n, err := restored(t, c.become); !errors.Is(err, c.want) || n == 0 {
+				t.Errorf("%s: %v, after %d bytes", name, err, n)
 			}
 		}
 	})
@@ -122,9 +122,9 @@ func TestRaftTakesAStateInItsTermAlone(t *testing.T) {
 		"a later term": func(s *scene) { s.term++ },
 		"a longer log": func(s *scene) { s.last = at },
 	} {
-		given, err := restored(t, func(_ *scene, _ []byte, err error) error { return err }, goOn)
-		if !errors.Is(err, outcome.ErrNotApplied) || given != 0 {
-			t.Errorf("%s: %v, after %d bytes", name, err, given)
+		n, err := restored(t, func(_ *scene, _ []byte, err error) error { return err }, goOn)
+		if !errors.Is(err, outcome.ErrNotApplied) || n != 0 {
+			t.Errorf("%s: %v, after %d bytes", name, err, n)
 		}
 	}
 }

@@ -122,41 +122,41 @@ func TestRecoveredID(t *testing.T) {
 // TestAmongStrangers: how many nodes of which clusters keep a node from serving.
 func TestAmongStrangers(t *testing.T) {
 	before := fsm.ClusterID{1, 2, 3}
-	own := RecoveredID(before)
+	recovered := RecoveredID(before)
 	five := []probe.Peer{{ID: "n1", Address: "1"}, {ID: "n2", Address: "2"}, {ID: "n3", Address: "3"}, {ID: "n4", Address: "4"}, {ID: "n5", Address: "5"}}
 	for name, c := range map[string]struct {
 		seen []fsm.ClusterID // at the addresses of n2 and those after it
 		want bool
 	}{
 		"none":                                {nil, false},
-		"a node of its own":                   {[]fsm.ClusterID{own}, false},
+		"a node of its own":                   {[]fsm.ClusterID{recovered}, false},
 		"a stranger":                          {[]fsm.ClusterID{{9}}, true},
-		"a stranger, and one of its own":      {[]fsm.ClusterID{{9}, own}, false},
-		"two strangers, and one of its own":   {[]fsm.ClusterID{{9}, own, {9}}, true},
+		"a stranger, and one of its own":      {[]fsm.ClusterID{{9}, recovered}, false},
+		"two strangers, and one of its own":   {[]fsm.ClusterID{{9}, recovered, {9}}, true},
 		"a lost one":                          {[]fsm.ClusterID{before}, false},
 		"two lost ones":                       {[]fsm.ClusterID{before, before}, false},
 		"one that has no id yet":              {[]fsm.ClusterID{{}}, false},
 		"a majority that was not lost":        {[]fsm.ClusterID{before, before, before}, true},
 		"all others":                          {[]fsm.ClusterID{before, before, before, before}, true},
 		"a lost one, and a stranger":          {[]fsm.ClusterID{before, {9}}, true},
-		"a lost one, a stranger, and its own": {[]fsm.ClusterID{before, {9}, own}, false},
+		"a lost one, a stranger, and its own": {[]fsm.ClusterID{before, {9}, recovered}, false},
 	} {
 		n := newEvidence("n1", five)
 		for i, cluster := range c.seen {
 			reason := peer.RefusedCluster
-			if cluster == own {
+			if cluster == recovered {
 				reason = 0
 			}
 			n.Called(five[i+1].Address, reason, &peer.Hello{Standing: peer.StandingBound, Cluster: peer.ID(cluster), Node: five[i+1].ID})
 		}
-		if got := n.strangers(own); (got != "") != c.want {
+		if got := n.strangers(recovered); (got != "") != c.want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
 	for caller, want := range map[fsm.ClusterID]bool{before: false, {9}: true} {
 		n := newEvidence("n1", five[:1])
 		n.noteCaller(&peer.Hello{Standing: peer.StandingBound, Cluster: peer.ID(caller), Node: "n2"}, "2")
-		if got := n.strangers(own); (got != "") != want {
+		if got := n.strangers(recovered); (got != "") != want {
 			t.Errorf("called by %v: %q", caller, got)
 		}
 	}

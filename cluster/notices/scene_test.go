@@ -139,9 +139,9 @@ func (s *scene) all() []attempt {
 }
 
 // until waits, in virtual time.
-func (s *scene) until(what string, is func() bool) {
+func (s *scene) until(what string, condition func() bool) {
 	s.t.Helper()
-	for end := time.Now().Add(time.Hour); !is(); time.Sleep(50 * time.Millisecond) { // virtual
+	for end := time.Now().Add(time.Hour); !condition(); time.Sleep(50 * time.Millisecond) { // virtual
 		if time.Now().After(end) {
 			s.t.Fatalf("in vain: %s", what)
 		}

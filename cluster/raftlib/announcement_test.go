@@ -166,13 +166,13 @@ func TestFollowersLearnOfCommitsSoon(t *testing.T) {
 // that does not reply.
 func TestDeadFollowerIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int32
+		var messages atomic.Int32
 		dead := errors.New("dead")
 		var away atomic.Pointer[raft.ServerID]
 		c := startNodes(t, func(_ *raft.Config, config *TransportConfig, _ *raftNode) {
 			config.Fault = func(peer raft.ServerID, _ any) error {
 				if id := away.Load(); id != nil && *id == peer {
-					asked.Add(1)
+					messages.Add(1)
 					return dead
 				}
 				return nil
@@ -195,7 +195,7 @@ func TestDeadFollowerIsLeftAlone(t *testing.T) {
 			c.apply(leader, "more", leader)
 			time.Sleep(2 * commitQuiet) // virtual
 		}
-		if n := asked.Load(); n == 0 || n > 100 { // heartbeats and entries, in 1.2 s
+		if n := messages.Load(); n == 0 || n > 100 { // heartbeats and entries, in 1.2 s
 			t.Errorf("%d messages to a dead follower", n)
 		}
 	})

@@ -241,9 +241,9 @@ func TestFollowerStoresBehindTheQueue(t *testing.T) {
 func TestSuccessesWaitForTheOwnDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := transportPair(t, 1)
-		var asked []uint64
+		var indexes []uint64
 		from.config.Log = &ownLog{durable: func(index uint64) error {
-			asked = append(asked, index)
+			indexes = append(indexes, index)
 			return ErrNotStored
 		}}
 		var success atomic.Bool
@@ -253,7 +253,7 @@ func TestSuccessesWaitForTheOwnDisk(t *testing.T) {
 			for {
 				select {
 				case rpc := <-to.Consumer():
-					if _, is := rpc.Command.(*raft.InstallSnapshotRequest); is {
+					if _, ok := rpc.Command.(*raft.InstallSnapshotRequest); ok {
 						_, _ = io.Copy(io.Discard, rpc.Reader)
 						rpc.Respond(&raft.InstallSnapshotResponse{Success: success.Load()}, nil)
 					} else {
@@ -287,8 +287,8 @@ func TestSuccessesWaitForTheOwnDisk(t *testing.T) {
 				t.Errorf("a heartbeat: %v", err)
 			}
 		}
-		if !slices.Equal(asked, []uint64{3, 9}) {
-			t.Errorf("asked for %v", asked)
+		if !slices.Equal(indexes, []uint64{3, 9}) {
+			t.Errorf("asked for %v", indexes)
 		}
 	})
 }

@@ -133,7 +133,7 @@ func TestSmallEntriesShareAppends(t *testing.T) {
 		var away atomic.Pointer[raftNode]
 		c := startNodes(t, func(_ *raft.Config, config *TransportConfig, _ *raftNode) {
 			config.Fault = func(peer raft.ServerID, request any) error {
-				if r, is := request.(*raft.AppendEntriesRequest); is && len(r.Entries) > 0 && away.Load() != nil && peer == away.Load().id {
+				if r, ok := request.(*raft.AppendEntriesRequest); ok && len(r.Entries) > 0 && away.Load() != nil && peer == away.Load().id {
 					appends.Add(1)
 				}
 				return nil

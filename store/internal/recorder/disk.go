@@ -184,7 +184,7 @@ func (d *disk) begin(e event) {
 }
 
 // of returns the contents of a sector that may be on the disk.
-func (v *versions) of(at int64) []sector {
+func (v *versions) at(at int64) []sector {
 	if v.sectors[at] == nil {
 		v.sectors[at] = []sector{v.base.sectors[at]}
 	}
@@ -198,7 +198,7 @@ func (v *versions) write(begin int64, bytes []byte) {
 	end := begin + int64(len(bytes))
 	for at := begin / sectorBytes; at*sectorBytes < end; at++ {
 		var whole [sectorBytes]byte
-		before := v.of(at)
+		before := v.at(at)
 		if last := before[len(before)-1]; last != nil {
 			whole = *last
 		}
@@ -221,7 +221,7 @@ func (v *versions) truncate(size int64) {
 	}
 	for at := range changed {
 		if rest := size - at*sectorBytes; rest < sectorBytes {
-			before := v.of(at)
+			before := v.at(at)
 			last := before[len(before)-1]
 			if last != nil && rest > 0 {
 				last = newSector(last[:rest])
