@@ -28,5 +28,5 @@
 //   - transport.go: Transport: opens and closes, delays errors, sends snapshots, asks for votes.
 //   - appends.go: the way of an append, a heartbeat and an announcement of the commit index; and what a leader learns from each about a follower: its pace, its attempts, its heartbeats, its announcement, its acknowledgements (AckClock).
 //   - log.go: Log, which a leader writes beside its followers.
-//   - rounds.go: ReadRounds, which confirm reads by rounds of acknowledgements.
+//   - rounds.go: ReadRounds, which confirm reads by rounds of acknowledgements, and the waits for these (Wait, EndTerm of AckClock).
 package raftlib

@@ -98,3 +98,64 @@ func (r *ReadRounds) voters() (found []raft.ServerID) {
 	}
 	return found
 }
+
+// Wait blocks until a quorum of the voters has acknowledged, in that term, messages
+// sent at since or later. It fails with ctx's cause, or once the term
+// is over.
+//
+// self counts, if it votes, as having acknowledged: the caller must have seen
+// Raft's own current term equal to term after it took since. Otherwise a node that
+// has voted for another leader meanwhile would count against its own vote.
+func (c *AckClock) Wait(ctx context.Context, term uint64, since Stamp, voters []raft.ServerID, self raft.ServerID) error {
+	c.count(1)
+	defer c.count(-1)
+	for {
+		done, changed, err := c.check(term, since, voters, self)
+		if done || err != nil {
+			return err
+		}
+		if err := wake.Until(ctx, changed); err != nil {
+			return err
+		}
+	}
+}
+
+// count notes that a call of Wait begins, or ends.
+func (c *AckClock) count(change int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waits += change
+	c.hurried.Ring()
+}
+
+// check reports whether Wait is done and, if not, returns the channel that the next
+// change closes.
+func (c *AckClock) check(term uint64, since Stamp, voters []raft.ServerID, self raft.ServerID) (bool, <-chan struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if term <= c.over {
+		return false, nil, ErrTermOver
+	}
+	count := 0
+	for _, voter := range voters {
+		a := c.acks[voter]
+		if voter == self || (a.term == term && a.sent >= since) {
+			count++
+		}
+	}
+	if count > len(voters)/2 {
+		return true, nil, nil
+	}
+	return false, c.changed.Next(), nil
+}
+
+// EndTerm ends the waits in that term and those before it. math.MaxUint64 ends
+// them for good, at shutdown.
+func (c *AckClock) EndTerm(term uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if term > c.over {
+		c.over = term
+		c.changed.Ring()
+	}
+}

@@ -140,17 +140,6 @@ type AppendSource interface {
 	GetConfiguration() raft.ConfigurationFuture
 }
 
-// rest blocks for a time, or until a value comes from hurry, hurry is closed or ctx has ended, and reports whether
-// hurry was the reason. With hurry nil it does not block, and reports true.
-func rest(ctx context.Context, length time.Duration, hurry <-chan struct{}) (hurried bool) {
-	if hurry == nil {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, length)
-	defer cancel()
-	return wake.Until(ctx, hurry) == nil
-}
-
 // SetHeartbeatHandler does nothing, so heartbeats reach Raft's main loop like any
 // other message. The library would handle them beside it, and change the term while
 // the main loop relies on it: a deposed leader can then write an entry under the new
