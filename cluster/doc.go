@@ -33,7 +33,7 @@
 //   - config.go: Config, its defaults, and what tests replace.
 //   - node.go: Node: its parts, Start, and the end: Drain, Close.
 //   - running.go: the parts that need Raft, opened once the node is in its cluster.
-//   - hosts.go: what the packages below see of the node, and when it may lead and take commands.
+//   - adapters.go: when the node may lead and take commands; an adapter for each interface through which a package below sees the node.
 //   - call.go: Do and DoMany: a command's way from its caller to the reply.
 //   - wait.go: how Do listens for the end of a wait, or for an entry of a wait list.
 //   - renewals.go: gathers the renewals of many callers into one command.

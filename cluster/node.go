@@ -121,12 +121,12 @@ func newNode(config Config) (*Node, error) {
 	n.replica = replica.New(replica.Config{HistoryEvents: config.HistoryEvents, HistoryBytes: config.HistoryBytes, Logger: n.log})
 	n.requests = requests.New(config.QueueSize, n.replica)
 	n.metrics = metrics.New(metrics.Config{
-		Origin: n.requests.Origin(), Leads: memberNode{n}.Leads, Snapshots: n.replica.Snapshots,
+		Origin: n.requests.Origin(), Leads: membershipNode{n}.Leads, Snapshots: n.replica.Snapshots,
 		Semaphores: config.MetricsSemaphores, State: n.replica,
 	})
 	forwarding := forward.Config{
 		Log: n.log, Self: config.NodeID, Requests: n.requests, Replica: n.replica,
-		Host: forwardingNode{n}, Pulse: n.pulse, Times: n.times, Stopping: n.stopping,
+		Host: forwardHost{n}, Pulse: n.pulse, Times: n.times, Stopping: n.stopping,
 	}
 	n.router, n.server = forward.NewRouter(forwarding), forward.NewServer(forwarding)
 	n.renewals = newRenewals(n.submitRenewals)
@@ -135,7 +135,7 @@ func newNode(config Config) (*Node, error) {
 		Self: *config.self(), Peers: config.Peers, Network: config.Network, Bind: config.Bind,
 		Security: peer.Security{TLS: config.PeerTLS, PlainToo: config.InsecurePeers},
 		Folder:   config.Store, FolderID: peer.ID(config.Store.FolderID()), Restored: config.Restored,
-		Hashes: config.hashes(n.replica.Hashes()), Times: n.times, Host: memberNode{n}, Logger: n.log, Stopping: n.stopping,
+		Hashes: config.hashes(n.replica.Hashes()), Times: n.times, Node: membershipNode{n}, Logger: n.log, Stopping: n.stopping,
 	})
 	return n, err
 }
@@ -186,7 +186,7 @@ func (n *Node) run() error {
 	lead := func(ctx context.Context) { r.leadership.Run(ctx, r.raft) }
 	watch := func(ctx context.Context) {
 		watchdog.Run(ctx, watchdog.Config{
-			Log: n.log, Host: r, StuckFor: r.stuckFor, Space: n.config.space, Keys: func() fsm.KeysView { return keysOf(n) },
+			Log: n.log, Leader: watchedLeader{r}, StuckFor: r.stuckFor, Space: n.config.space, Keys: func() fsm.KeysView { return keysOf(n) },
 			WedgedAfter: raftlib.TransferTimeout(n.times),
 		})
 	}

@@ -88,7 +88,7 @@ func openRaft(n *Node) (*running, error) {
 	}
 	s.RefuseCovered(n.replica.Headless)
 	r.leadership = lead.New(lead.Config{
-		Log: n.log, Self: raft.ServerID(n.config.NodeID), Host: leadingNode{r, n}, Replica: n.replica, Acks: r.acks, Pulse: n.pulse,
+		Log: n.log, Self: raft.ServerID(n.config.NodeID), Host: leadHost{r, n}, Replica: n.replica, Acks: r.acks, Pulse: n.pulse,
 		Limits: n.config.Limits, QueueSize: n.config.QueueSize, ReadTimeout: r.times.Of(raftlib.ReadRoundTimeout), Clock: n.config.Clock,
 		Tracer: n.config.Tracer,
 	})
@@ -101,8 +101,8 @@ func openRaft(n *Node) (*running, error) {
 	}
 	r.entries.Attach(r.raft)
 	r.members = n.joining.Start(r.raft)
-	r.election = election.New(config.LocalID, r.raft, electingNode{r, n}, n.times, n.config.Logger)
-	r.restorer = backup.NewRestorer(n.log, restoringNode{r}, r.raft, n.replica, n.times)
+	r.election = election.New(config.LocalID, r.raft, electionCandidate{r, n}, n.times, n.config.Logger)
+	r.restorer = backup.NewRestorer(n.log, backupLeadership{r}, r.raft, n.replica, n.times)
 	return r, nil
 }
 

@@ -180,20 +180,20 @@ func TestTransferThatHangsIsSeen(t *testing.T) {
 		c.semaphore("db", 1)
 		leader := c.leader()
 		target := c.others(leader)[0]
-		if leader.running.Load().Transferring(t.Context()) {
+		if (watchedLeader{leader.running.Load()}).Transferring(t.Context()) {
 			t.Error("a transfer is seen where there is none")
 		}
 		c.net.Partition(leader.id, target.id)
 		transfer := leader.raft().LeadershipTransferToServer(raft.ServerID(target.id), raft.ServerAddress(target.id+":8711"))
 		time.Sleep(50 * time.Millisecond) // virtual
 		call := background(t.Context(), leader, Call{Command: fsm.Up{Name: "db", Count: 1}})
-		c.until("it is seen", func() bool { return leader.running.Load().Transferring(t.Context()) })
+		c.until("it is seen", func() bool { return watchedLeader{leader.running.Load()}.Transferring(t.Context()) })
 		c.net.Rejoin(target.id)
 		if got := <-call; got.err != nil {
 			t.Errorf("the command, in the end: %v", got.err)
 		}
 		_ = transfer.Error() // it came to an end, one way or the other
-		c.until("it is over", func() bool { return !c.leader().running.Load().Transferring(t.Context()) })
+		c.until("it is over", func() bool { return !watchedLeader{c.leader().running.Load()}.Transferring(t.Context()) })
 	})
 }
 

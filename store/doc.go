@@ -11,12 +11,12 @@
 //
 //   - at Open, before bbolt maps a file: every page of it is read and checked
 //     (package boltcheck), and every entry, value and chunk with its checksum.
-//     bbolt would end the process on a damaged file, from a goroutine of its own
+//     bbolt would end the process on a damaged file, from a goroutine that it starts
 //     that cannot be recovered;
 //   - the witness (package folder), a lower bound of what was stored: a page that
 //     lost its last entries, or an older root, is well-formed, and only something
 //     outside the file can show it;
-//   - while running: a checksum on each entry, also on those of the log cache
+//   - while running: a checksum on each entry, also in the log cache
 //     (package logs), and faults and panics inside bbolt turned into errors
 //     (package damage).
 //

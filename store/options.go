@@ -14,7 +14,7 @@ const DefaultMinFree = 64 << 20
 // Options says which data folder to open, and how.
 type Options struct {
 	// Folder is the data folder. It may be missing or empty; it is made then.
-	// Required, but for an ephemeral store, which has none.
+	// Required, but for an ephemeral store, which has no folder.
 	Folder string
 	// NodeID is the id of the node whose folder it is. Required; 1 to 255 bytes of
 	// text without control characters.

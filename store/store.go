@@ -19,7 +19,7 @@ import (
 // Space is the state of the disk that holds the data folder.
 type Space = folder.Space
 
-// files are those that other packages than folder read and write.
+// files are the files that other packages than folder read and write.
 var files = []folder.File{{Name: logs.FileName, Create: logs.Create}, {Name: snapshots.FileName, Create: snapshots.Create}}
 
 // Store is an open data folder, or an ephemeral stand-in for one. Safe for
@@ -38,8 +38,8 @@ type Store struct {
 // about as long as reading those files. On return the folder is on the disk, and
 // no other process can open it before Close.
 //
-// Errors: those of folder.Open (another process has it, it belongs to another node, its
-// format is newer), damage.Error, damage.FullError, and those of the system.
+// Errors: the errors of folder.Open (another process has it, it belongs to another node, its
+// format is newer), damage.Error, damage.FullError, and errors of the system.
 func Open(o Options) (*Store, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -79,7 +79,7 @@ func OpenEphemeral(nodeID string) (*Store, error) {
 }
 
 // openParts opens log, stable values and snapshots of an open folder. With an error it
-// returns those that are open already.
+// returns the stores that are open already.
 func openParts(o Options, home *folder.Folder, c logs.Config) (s *Store, err error) {
 	s = &Store{Folder: home, guard: c.Guard, logger: c.Logger}
 	c.Covered = new(atomic.Uint64)
@@ -101,12 +101,12 @@ func openParts(o Options, home *folder.Folder, c logs.Config) (s *Store, err err
 		return s, err
 	}
 	s.bolt = append(s.bolt, s.Stores)
-	kept, err := snapshots.Open(snapshots.Config{Folder: c.Folder, Guard: c.Guard, Witness: home.Witness(), Logger: c.Logger, Newest: c.Covered}, inSnapshots)
+	snapshotStore, err := snapshots.Open(snapshots.Config{Folder: c.Folder, Guard: c.Guard, Witness: home.Witness(), Logger: c.Logger, Newest: c.Covered}, inSnapshots)
 	if err != nil {
 		return s, err
 	}
-	s.snapshots, s.bolt = kept, append(s.bolt, kept)
-	if err := kept.Tidy(inSnapshots); err != nil {
+	s.snapshots, s.bolt = snapshotStore, append(s.bolt, snapshotStore)
+	if err := snapshotStore.Tidy(inSnapshots); err != nil {
 		return s, err
 	}
 	if inSnapshots.Newest() == 0 {
@@ -164,14 +164,14 @@ func addJournal(o Options, home *folder.Folder, c logs.Config, found logs.Conten
 	} else if !enough {
 		return without("the disk would be low on space")
 	}
-	with, err := logs.CreateJournal(c.Folder, o.JournalHalf, found)
+	journaled, err := logs.CreateJournal(c.Folder, o.JournalHalf, found)
 	if err == nil {
 		err = damage.AsFull(logs.JournalFile, home.SetJournal(true))
 	}
 	if errors.Is(err, damage.ErrFull) {
 		return without(err)
 	}
-	return with, err
+	return journaled, err
 }
 
 // verify reads all of the folder's files, before bbolt opens them, and judges whether
@@ -183,19 +183,19 @@ func verify(home *folder.Folder) (logs.Contents, snapshots.Contents, error) {
 	if err != nil {
 		return log, snapshots.Contents{}, err
 	}
-	kept, err := snapshots.Read(home.Path())
+	contents, err := snapshots.Read(home.Path())
 	if err != nil {
-		return log, kept, err
+		return log, contents, err
 	}
-	return log, kept, judge(home.Path(), home.Witness().Known(), log, kept)
+	return log, contents, judge(home.Path(), home.Witness().Known(), log, contents)
 }
 
-// judge returns why log and snapshots, each sound by itself, are not all that was stored.
-func judge(path string, seen folder.Bounds, log logs.Contents, kept snapshots.Contents) (err error) {
+// judge returns why log and snapshots, each of them sound, lack something that was stored.
+func judge(path string, seen folder.Bounds, log logs.Contents, inSnapshots snapshots.Contents) (err error) {
 	damaged := func(file string, index uint64, cause error, detail string, arguments ...any) error {
 		return &damage.Error{Folder: path, File: file, Index: index, Detail: fmt.Sprintf(detail, arguments...), Err: cause}
 	}
-	newest, bad := kept.Newest(), kept.NewestBad()
+	newest, bad := inSnapshots.Newest(), inSnapshots.NewestBad()
 	switch {
 	case log.Generation() < seen.Stable:
 		err = damaged(logs.FileName, 0, nil, "the term and vote stored last are missing")
@@ -222,7 +222,7 @@ func (s *Store) DropSnapshot(id string) error {
 }
 
 // SetClusterID records which cluster the node belongs to; see folder.Folder. While the
-// store is empty another id replaces the one recorded.
+// store is empty another id replaces the recorded id.
 func (s *Store) SetClusterID(id string) error { return s.Folder.SetClusterID(id, s.Empty()) }
 
 // Empty reports whether the store never held a log entry, a term or a snapshot.

@@ -39,17 +39,17 @@ func Look(path string, alone bool) (*View, error) {
 	for _, file := range files {
 		names = append(names, file.Name)
 	}
-	facts, held, err := folder.Look(path, names, alone)
+	facts, lock, err := folder.Look(path, names, alone)
 	if err != nil {
 		return nil, err
 	}
-	v := &View{Facts: facts, Damage: facts.Damage, held: held}
+	v := &View{Facts: facts, Damage: facts.Damage, held: lock}
 	if len(facts.Damage) > 0 {
 		v.read()
 		return v, nil
 	}
-	if kept, sound := v.read(); sound {
-		if err := judge(path, facts.Bounds, v.Log, kept); err != nil {
+	if contents, sound := v.read(); sound {
+		if err := judge(path, facts.Bounds, v.Log, contents); err != nil {
 			v.Damage = append(v.Damage, err)
 		}
 	}
@@ -58,7 +58,7 @@ func Look(path string, alone bool) (*View, error) {
 
 // read checks log and snapshots. sound is false if not all of the log and of the
 // structure of the snapshots' file can be read.
-func (v *View) read() (kept snapshots.Contents, sound bool) {
+func (v *View) read() (contents snapshots.Contents, sound bool) {
 	sound = true
 	damaged := func(err error) error {
 		v.Damage, sound = append(v.Damage, err), false
@@ -68,14 +68,14 @@ func (v *View) read() (kept snapshots.Contents, sound bool) {
 	if v.Log, err = logs.Scan(v.Facts.Path, v.Facts.Journal, func(*raft.Log) error { return nil }, damaged); err != nil {
 		_ = damaged(err)
 	}
-	if kept, err = snapshots.Read(v.Facts.Path); err != nil {
+	if contents, err = snapshots.Read(v.Facts.Path); err != nil {
 		_ = damaged(err)
 	}
-	v.Snapshots = kept.List()
-	for _, bad := range kept.Bad() {
+	v.Snapshots = contents.List()
+	for _, bad := range contents.Bad() {
 		v.Damage = append(v.Damage, fmt.Errorf("snapshot %s can't be read: %w", bad.ID, bad.Err))
 	}
-	return kept, sound
+	return contents, sound
 }
 
 // Close gives the folder free.
@@ -91,7 +91,7 @@ func (v *View) Snapshot(id string) io.ReadCloser {
 // errGap ends the reading of a log at its first damage.
 var errGap = errors.New("the log has a gap")
 
-// Entries calls each with the entries after an index, as long as none is missing or
+// Entries calls each with the entries after an index, as long as no entry is missing or
 // damaged. each must not keep an entry; an error of it ends the reading and is returned.
 func (v *View) Entries(after uint64, each func(*raft.Log) error) error {
 	next := after + 1
@@ -118,7 +118,7 @@ type Replacement struct {
 	ClusterID   string
 	Index, Term uint64 // of the snapshot; a node goes on in a later term
 	State       raft.FSMSnapshot
-	// Configuration returns that of the snapshot, for the folder with its new id.
+	// Configuration returns the configuration of the snapshot, for the folder with its new id.
 	Configuration func(folder.ID) raft.Configuration
 }
 
@@ -126,7 +126,7 @@ type Replacement struct {
 // place in one step: after a crash the old content or the new one is in force. It is
 // durable on return. The old content is kept, as a data folder, at the path that is
 // returned. The view must not be used after that, but for Close.
-func (v *View) Replace(r Replacement) (kept string, err error) {
+func (v *View) Replace(r Replacement) (former string, err error) {
 	path, err := folder.BeginReplacement(v.Facts.Path)
 	if err != nil {
 		return "", err
@@ -137,7 +137,7 @@ func (v *View) Replace(r Replacement) (kept string, err error) {
 	return folder.Replace(v.Facts.Path)
 }
 
-// make makes the new content in a folder of its own.
+// make makes the new content in a new folder.
 func (v *View) make(path string, r Replacement) (err error) {
 	s, err := Open(Options{Folder: path, NodeID: v.Facts.NodeID, ClusterID: r.ClusterID, Journal: v.Facts.Journal, MinFree: 1})
 	if err != nil {

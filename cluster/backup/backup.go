@@ -10,23 +10,23 @@ import (
 	"github.com/signalbox/signalbox/store/archive"
 )
 
-// Backup is the state of the cluster at one index, on its way into a file. It keeps the
-// records of that state in memory, as far as later entries change them. It never changes.
+// Backup is the state of the cluster at one index, on its way into a file. It never changes: it keeps
+// in memory the records of that state that later entries change.
 type Backup struct {
 	Header archive.Header
 	state  *fsm.Frozen
 }
 
-// Of returns the backup of a state, which began at a time of this node's wall clock.
+// Of returns the backup of a state. began is the time at which it was taken, by this node's wall clock.
 func Of(state *fsm.Frozen, began time.Time) *Backup {
-	at := state.Standing()
+	standing := state.Standing()
 	return &Backup{state: state, Header: archive.Header{
-		Index: at.Index(), Term: at.Term(), ClusterTimeMS: at.NowMS(), WallTime: time.UnixMilli(began.UnixMilli()).UTC(),
-		Level: at.FeatureLevel(), Cluster: at.ClusterID(),
+		Index: standing.Index(), Term: standing.Term(), ClusterTimeMS: standing.NowMS(), WallTime: time.UnixMilli(began.UnixMilli()).UTC(),
+		Level: standing.FeatureLevel(), Cluster: standing.ClusterID(),
 	}}
 }
 
-// Write writes the whole backup. One caller at a time may write one.
+// Write writes the whole backup. It is not for concurrent use.
 func (b *Backup) Write(w io.Writer) error {
 	a, err := archive.NewWriter(w, b.Header)
 	if err != nil {
@@ -39,7 +39,7 @@ func (b *Backup) Write(w io.Writer) error {
 }
 
 // Read reads a whole backup and checks every byte of it, and every invariant of its state.
-// The error is outcome.ErrBackupRefused, with the reason, or that of the reader.
+// The error is outcome.ErrBackupRefused, with the reason, or the reader's error.
 func Read(r io.Reader) (archive.Header, *fsm.Machine, error) {
 	a, err := archive.NewReader(r)
 	if err != nil {
@@ -49,7 +49,7 @@ func Read(r io.Reader) (archive.Header, *fsm.Machine, error) {
 	return a.Header(), state, err
 }
 
-// Check is Read behind the header.
+// Check reads and checks a backup whose header has been read.
 func Check(a *archive.Reader) (*fsm.Machine, error) {
 	h := a.Header()
 	if h.Level > fsm.FeatureLevel {
@@ -62,15 +62,15 @@ func Check(a *archive.Reader) (*fsm.Machine, error) {
 		}
 		return nil, refused(err)
 	}
-	at := state.Standing()
-	if h.Index != at.Index() || h.Term != at.Term() || h.ClusterTimeMS != at.NowMS() || h.Level != at.FeatureLevel() || h.Cluster != at.ClusterID() {
+	standing := state.Standing()
+	if h.Index != standing.Index() || h.Term != standing.Term() || h.ClusterTimeMS != standing.NowMS() || h.Level != standing.FeatureLevel() || h.Cluster != standing.ClusterID() {
 		return nil, refused(fmt.Errorf("%w: its header is that of another state", archive.ErrDamaged))
 	}
-	if at.Term() == 0 || state.Headless() {
+	if standing.Term() == 0 || state.Headless() {
 		return nil, refused(fmt.Errorf("%w: no leader has begun a term in its state", archive.ErrDamaged))
 	}
 	return state, nil
 }
 
 // refused returns a reason as ErrBackupRefused.
-func refused(why error) error { return fmt.Errorf("%w: %w", outcome.ErrBackupRefused, why) }
+func refused(reason error) error { return fmt.Errorf("%w: %w", outcome.ErrBackupRefused, reason) }

@@ -16,23 +16,23 @@ type Folder interface {
 	DropSnapshot(id string) error
 }
 
-// MadeUp reports whether a log from first to last, and a snapshot before it, hold all that was
-// before the newest snapshot, and no entry after that one. 0 is none.
+// MadeUp reports whether a snapshot at index before and a log from first to last hold all entries
+// before the newest snapshot, and no entry after it. An index is 0 if there is no such snapshot or entry.
 func MadeUp(newest, before, first, last uint64) bool {
 	return last < newest && last >= before && first <= before+1 && last > 0
 }
 
-// GiveUp removes the newest snapshot of a node if it is the state of a restore with no entry
-// after it, and the snapshot before and the log make up for it. It returns the snapshot that it
-// has removed, or nil.
+// GiveUp removes the newest snapshot of a node if that snapshot is a restored state with no entry
+// after it, and if the snapshot before it and the log have all entries before it. GiveUp returns the
+// removed snapshot, or nil.
 //
-// A node comes into this position if it dies, or is cut off, in the middle of a restore. The
-// members may have gone on without that state: then the node could take none of their entries.
-// If they go on with it, they send it again. It is safe to give up: the state is committed only
-// together with an entry after it, and this node has acknowledged none.
+// A node has such a snapshot if it dies, or is cut off, in the middle of a restore. The
+// members may have gone on without the restored state: then the node could not take their entries.
+// If they go on with it, they send it again. To remove it is safe: a restored state is committed only
+// together with an entry after it, and this node has acknowledged no such entry.
 func GiveUp(f Folder) (*raft.SnapshotMeta, error) {
-	kept, err := f.Snapshots().List()
-	if err != nil || len(kept) == 0 {
+	snapshots, err := f.Snapshots().List()
+	if err != nil || len(snapshots) == 0 {
 		return nil, err
 	}
 	first, err := f.Logs().FirstIndex()
@@ -43,9 +43,9 @@ func GiveUp(f Folder) (*raft.SnapshotMeta, error) {
 	if err != nil {
 		return nil, err
 	}
-	newest, before := kept[0], uint64(0)
-	if len(kept) > 1 {
-		before = kept[1].Index
+	newest, before := snapshots[0], uint64(0)
+	if len(snapshots) > 1 {
+		before = snapshots[1].Index
 	}
 	if !MadeUp(newest.Index, before, first, last) {
 		return nil, nil

@@ -66,12 +66,12 @@ func TestGiveUp(t *testing.T) {
 		if c.after != 0 {
 			add(c.after)
 		}
-		given, err := GiveUp(s)
+		removed, err := GiveUp(s)
 		must(err)
 		kept, err := s.Snapshots().List()
 		must(err)
-		if (given != nil) != c.gone || len(kept) != len(c.snapshots) != c.gone {
-			t.Errorf("%s: given up %v, kept %v", name, given, kept)
+		if (removed != nil) != c.gone || len(kept) != len(c.snapshots) != c.gone {
+			t.Errorf("%s: given up %v, kept %v", name, removed, kept)
 		}
 		if c.gone {
 			add(c.to + 1) // the snapshot does not cover it any more

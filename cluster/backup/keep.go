@@ -24,12 +24,12 @@ import (
 const (
 	// retryAfter is the pause after a backup that failed, unless the next is due before.
 	retryAfter = time.Minute
-	// lookEvery is how often a keeper looks whether its node leads.
-	lookEvery = time.Second
-	// tempAge is from what age on a file that is not complete is one that a crash has left.
+	// checkEvery is how often a keeper checks whether its node leads.
+	checkEvery = time.Second
+	// tempAge is the age from which on an incomplete file must be the rest of a crash.
 	tempAge = 24 * time.Hour
-	// skew is how far the name of a file may be ahead of this node's clock. One beyond that
-	// is of a clock that was wrong: it would keep backups from being made until then.
+	// skew is how far the name of a file may be ahead of this node's clock. A file beyond that
+	// has its name from a wrong clock: if it counted, no backup would be made until then.
 	skew = time.Minute
 	// stampForm is the time in the name of a file.
 	stampForm = "20060102T150405Z"
@@ -39,7 +39,7 @@ const (
 type KeeperConfig struct {
 	Folder string // in which they are; several nodes may share it; "": no backups are made
 	Every  time.Duration
-	Keep   int // how many
+	Keep   int // the number of backups
 	// Leads reports whether this node leads. It must not block.
 	Leads func() bool
 	// Backup returns the state of the cluster.
@@ -47,16 +47,16 @@ type KeeperConfig struct {
 	Logger hclog.Logger
 }
 
-// Keeper makes a backup in a folder when one is due and its node leads, and removes the
-// oldest. The names begin with the id of the cluster, so that those of several clusters don't
-// mix. Its methods are safe for concurrent use.
+// Keeper makes a backup in a folder when a backup is due and its node leads, and removes the
+// oldest backups. File names begin with the id of the cluster: several clusters may share the
+// folder. Its methods are safe for concurrent use.
 type Keeper struct {
 	config          KeeperConfig
 	taken, failures prometheus.Counter
 
 	mu   sync.Mutex
-	last time.Time // when the last backup in the folder was begun; zero: there is none
-	size int64     // of it
+	last time.Time // when the last backup in the folder was begun; zero: there is no backup
+	size int64     // of that backup
 }
 
 // NewKeeper returns a keeper, which works while Run does. It fails if it can't write to the
@@ -111,27 +111,26 @@ func (k *Keeper) age() float64 {
 // Run makes backups until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	for pause := time.Duration(0); wake.Pause(ctx, pause) == nil; {
-		pause = lookEvery
+		pause = checkEvery
 		if k.config.Folder == "" {
 			return
 		}
 		if !k.config.Leads() {
 			continue
 		}
-		switch made, err := k.step(ctx); {
+		switch saved, err := k.backUp(ctx); {
 		case err != nil && ctx.Err() == nil:
 			k.failures.Inc()
 			pause = min(retryAfter, k.config.Every)
 			k.config.Logger.Error("a scheduled backup failed; it is tried again", "folder", k.config.Folder, "error", err, "again_in", pause)
-		case made:
+		case saved:
 			k.taken.Inc()
 		}
 	}
 }
 
-// step makes a backup if one is due. The folder shows when the last was made, by whichever
-// node.
-func (k *Keeper) step(ctx context.Context) (made bool, err error) {
+// backUp makes a backup if one is due. The folder shows the backups of all nodes that share it.
+func (k *Keeper) backUp(ctx context.Context) (saved bool, err error) {
 	if last := k.latest(); counts(last) && time.Since(last) < k.config.Every {
 		return false, nil
 	}
@@ -140,40 +139,40 @@ func (k *Keeper) step(ctx context.Context) (made bool, err error) {
 		return false, err
 	}
 	cluster := fsm.ClusterID(b.Header.Cluster).String()
-	kept, err := k.list(cluster)
+	files, err := k.list(cluster)
 	if err != nil {
 		return false, err
 	}
-	if len(kept) > 0 && time.Since(kept[0].at) < k.config.Every { // another node's
-		k.note(kept[0].at, kept[0].size)
+	if len(files) > 0 && time.Since(files[0].began) < k.config.Every { // another node's
+		k.noteLatest(files[0].began, files[0].size)
 		return false, nil
 	}
 	name := filepath.Join(k.config.Folder, fmt.Sprintf("signalbox-%s-%s-%d.backup", cluster, b.Header.WallTime.Format(stampForm), b.Header.Index))
-	_, size, err := archive.Save(name, func(w io.Writer) error { return b.Write(until{ctx, w}) })
+	_, size, err := archive.Save(name, func(w io.Writer) error { return b.Write(cancelledWriter{ctx, w}) })
 	if err != nil {
 		return false, err
 	}
-	k.note(b.Header.WallTime, size)
+	k.noteLatest(b.Header.WallTime, size)
 	k.config.Logger.Info("a scheduled backup is made", "file", name, "index", b.Header.Index, "bytes", size)
 	return true, k.prune(cluster)
 }
 
-// until is a writer that fails once ctx has ended: a node that stops does not wait for a
+// cancelledWriter fails once ctx has ended: a node that stops does not wait for a
 // large backup.
-type until struct {
+type cancelledWriter struct {
 	ctx context.Context
-	to  io.Writer
+	io.Writer
 }
 
-func (u until) Write(part []byte) (int, error) {
-	if u.ctx.Err() != nil {
-		return 0, context.Cause(u.ctx)
+func (w cancelledWriter) Write(part []byte) (int, error) {
+	if w.ctx.Err() != nil {
+		return 0, context.Cause(w.ctx)
 	}
-	return u.to.Write(part)
+	return w.Writer.Write(part)
 }
 
-// counts reports whether a backup of this time counts as made.
-func counts(at time.Time) bool { return time.Until(at) <= skew }
+// counts reports whether the time of a backup is plausible: see skew.
+func counts(began time.Time) bool { return time.Until(began) <= skew }
 
 func (k *Keeper) latest() time.Time {
 	k.mu.Lock()
@@ -181,52 +180,52 @@ func (k *Keeper) latest() time.Time {
 	return k.last
 }
 
-func (k *Keeper) note(at time.Time, size int64) {
+func (k *Keeper) noteLatest(began time.Time, size int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.last, k.size = at, size
+	k.last, k.size = began, size
 }
 
-// keptFile is a backup in the folder.
-type keptFile struct {
-	name string
-	at   time.Time
-	size int64
+// backupFile is a backup in the folder.
+type backupFile struct {
+	name  string
+	began time.Time
+	size  int64
 }
 
-var keptName = regexp.MustCompile(`^signalbox-([0-9a-f]{32})-(\d{8}T\d{6}Z)-\d+\.backup$`)
+var fileName = regexp.MustCompile(`^signalbox-([0-9a-f]{32})-(\d{8}T\d{6}Z)-\d+\.backup$`)
 
 // list returns the backups of a cluster that count, the newest first.
-func (k *Keeper) list(cluster string) (kept []keptFile, err error) {
+func (k *Keeper) list(cluster string) (files []backupFile, err error) {
 	entries, err := os.ReadDir(k.config.Folder)
 	if err != nil {
 		return nil, err
 	}
 	for _, entry := range entries {
-		parts := keptName.FindStringSubmatch(entry.Name())
+		parts := fileName.FindStringSubmatch(entry.Name())
 		if parts == nil || parts[1] != cluster {
 			continue
 		}
-		at, err := time.Parse(stampForm, parts[2])
-		info, gone := entry.Info()
-		if err == nil && gone == nil && counts(at) {
-			kept = append(kept, keptFile{entry.Name(), at, info.Size()})
+		began, err := time.Parse(stampForm, parts[2])
+		info, removed := entry.Info()
+		if err == nil && removed == nil && counts(began) {
+			files = append(files, backupFile{entry.Name(), began, info.Size()})
 		}
 	}
-	slices.SortFunc(kept, func(a, b keptFile) int { return cmp.Or(b.at.Compare(a.at), cmp.Compare(b.name, a.name)) })
-	return kept, nil
+	slices.SortFunc(files, func(a, b backupFile) int { return cmp.Or(b.began.Compare(a.began), cmp.Compare(b.name, a.name)) })
+	return files, nil
 }
 
-// prune removes the oldest backups of a cluster beyond those to keep, and what a crash has
-// left of others.
+// prune removes the oldest backups of a cluster beyond the number to keep, and the incomplete files
+// that crashes have left.
 func (k *Keeper) prune(cluster string) error {
-	kept, err := k.list(cluster)
+	files, err := k.list(cluster)
 	if err != nil {
 		return err
 	}
-	var failed []error
-	for i := k.config.Keep; i < len(kept); i++ {
-		failed = append(failed, remove(k.config.Folder, kept[i].name))
+	var errs []error
+	for i := k.config.Keep; i < len(files); i++ {
+		errs = append(errs, remove(k.config.Folder, files[i].name))
 	}
 	entries, err := os.ReadDir(k.config.Folder)
 	if err != nil {
@@ -234,13 +233,13 @@ func (k *Keeper) prune(cluster string) error {
 	}
 	for _, entry := range entries {
 		if info, err := entry.Info(); archive.IsTemporary(entry.Name()) && err == nil && time.Since(info.ModTime()) > tempAge {
-			failed = append(failed, remove(k.config.Folder, entry.Name()))
+			errs = append(errs, remove(k.config.Folder, entry.Name()))
 		}
 	}
-	return errors.Join(failed...)
+	return errors.Join(errs...)
 }
 
-// remove removes a file that may be gone, by another node.
+// remove removes a file that another node may have removed.
 func remove(folder, name string) error {
 	if err := os.Remove(filepath.Join(folder, name)); !errors.Is(err, os.ErrNotExist) {
 		return err

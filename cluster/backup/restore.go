@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// patience is how long a restore waits, at multiplier 1, for a majority to have the
-	// state, and a leader to have begun a term upon it.
+	// patience is how long a restore waits, at multiplier 1, until a majority has the
+	// state and a leader has begun a term after it.
 	patience = time.Minute
-	// skipped is how many indexes are left out before a restored state, so that an entry of
-	// Raft's own, made meanwhile, does not take its index.
+	// skipped is how many indexes are left out before a restored state. Raft may append an entry during
+	// the restore, for example a barrier, which must not take the state's index.
 	skipped = 1024
 )
 
-// Host is the leader as a Restorer sees it. All methods are safe for concurrent use.
-type Host interface {
+// Leadership is the leader as a Restorer sees it. All methods are safe for concurrent use.
+type Leadership interface {
 	// Leads reports whether this node leads an established term.
 	Leads() bool
-	// Interrupt is that of lead.Leadership.
+	// Interrupt does what Interrupt of lead.Leadership does.
 	Interrupt(ctx context.Context, work func(nowMS int64) error) error
 	// Hold keeps the members as they are, all of which know a feature level, until done is
 	// called.
@@ -48,23 +48,23 @@ type Raft interface {
 	Restore(meta *raft.SnapshotMeta, reader io.Reader, timeout time.Duration) error
 }
 
-// Restorer puts the state of a backup into the place of the cluster's, on the leader.
+// Restorer replaces the cluster's state by the state of a backup, on the leader.
 type Restorer struct {
-	log     hclog.Logger
-	host    Host
-	raft    Raft
-	replica *replica.Replica
-	times   wake.Stretch
-	turn    chan struct{} // has room for one: the restore under way
+	log        hclog.Logger
+	leadership Leadership
+	raft       Raft
+	replica    *replica.Replica
+	times      wake.Stretch
+	restoring  sync.Mutex // held during a restore
 
 	mu     sync.Mutex
-	giving uint64 // the index of the state that Raft is being given; 0: of none
+	giving uint64 // the index of the state that Raft is reading; 0: Raft reads no state
 	closed bool
 }
 
 // NewRestorer returns the restorer of a node whose Raft runs.
-func NewRestorer(log hclog.Logger, h Host, r Raft, own *replica.Replica, times wake.Stretch) *Restorer {
-	return &Restorer{log: log, host: h, raft: r, replica: own, times: times, turn: make(chan struct{}, 1)}
+func NewRestorer(log hclog.Logger, l Leadership, r Raft, state *replica.Replica, times wake.Stretch) *Restorer {
+	return &Restorer{log: log, leadership: l, raft: r, replica: state, times: times}
 }
 
 // Order says what a restore is to do.
@@ -79,25 +79,23 @@ type Restored struct {
 	From  archive.Header // of the backup
 }
 
-// Restore reads a backup and puts its state into the place of the cluster's. It blocks until
-// that is in force. While the state is replaced the cluster has no leader: requests wait, as in
+// Restore reads a backup and replaces the cluster's state by the backup's. It blocks until
+// the new state is in force. While the state is replaced the cluster has no leader: requests wait, as in
 // an election, and cluster time stands still.
 //
 // Errors: ErrNotLeader, also if another node leads meanwhile; ErrRestoring; ErrBackupRefused
-// with the reason; ErrLevelUnknown; ErrStorageFull, ErrSplitState; ErrNotApplied; those of the
+// with the reason; ErrLevelUnknown; ErrStorageFull, ErrSplitState; ErrNotApplied; the errors of the
 // reader, and ctx's cause. After all of them the cluster has the state that it had. After
 // ErrOutcomeUnknown either state may come into force.
 func (r *Restorer) Restore(ctx context.Context, from io.Reader, order Order) (Restored, error) {
-	select {
-	case r.turn <- struct{}{}:
-		defer func() { <-r.turn }()
-	default:
+	if !r.restoring.TryLock() {
 		return Restored{}, outcome.ErrRestoring
 	}
-	if !r.host.Leads() {
+	defer r.restoring.Unlock()
+	if !r.leadership.Leads() {
 		return Restored{}, outcome.ErrNotLeader
 	}
-	if err := r.host.Refuses(); err != nil {
+	if err := r.leadership.Refuses(); err != nil {
 		return Restored{}, err
 	}
 	header, state, err := Read(from)
@@ -107,27 +105,27 @@ func (r *Restorer) Restore(ctx context.Context, from io.Reader, order Order) (Re
 	if err := r.checkCluster(header.Cluster, order.From); err != nil {
 		return Restored{}, err
 	}
-	done, err := r.host.Hold(ctx, header.Level)
+	done, err := r.leadership.Hold(ctx, header.Level)
 	if err != nil {
 		return Restored{}, err
 	}
 	defer done()
 	r.log.Warn("restoring a backup: its state takes the place of the cluster's", "index", header.Index, "cluster", fsm.ClusterID(header.Cluster),
 		"taken", header.WallTime, "end_sessions", order.EndSessions)
-	s := succession{Restorer: r, ctx: ctx, state: state, endSessions: order.EndSessions}
-	if err := r.host.Interrupt(ctx, s.take); err != nil {
+	n := newState{Restorer: r, ctx: ctx, machine: state, endSessions: order.EndSessions}
+	if err := r.leadership.Interrupt(ctx, n.giveToRaft); err != nil {
 		r.log.Error("the backup is not restored", "error", err)
 		return Restored{}, err
 	}
-	if err := s.await(ctx); err != nil {
+	if err := n.awaitSuccessor(); err != nil {
 		r.log.Error("it is open whether the backup is restored", "error", err)
 		return Restored{}, err
 	}
-	r.log.Warn("the backup is restored", "at_index", s.index)
-	return Restored{Index: s.index, From: header}, nil
+	r.log.Warn("the backup is restored", "at_index", n.index)
+	return Restored{Index: n.index, From: header}, nil
 }
 
-// checkCluster refuses a backup of another cluster than from, or, if that is nil, than this one.
+// checkCluster refuses a backup of another cluster than from, or, if that is nil, than this cluster.
 func (r *Restorer) checkCluster(id fsm.ClusterID, from *fsm.ClusterID) error {
 	if from == nil {
 		var self fsm.ClusterID
@@ -140,8 +138,136 @@ func (r *Restorer) checkCluster(id fsm.ClusterID, from *fsm.ClusterID) error {
 	return nil
 }
 
-// Close ends the giving of states to Raft, which must not be shut down before Close returns: it
-// would panic in the middle of one. Restores whose states Raft does not have yet fail. It may
+// newState is the state of a backup on its way into the cluster.
+type newState struct {
+	*Restorer
+	ctx         context.Context // after its end Raft gets no more of the state
+	machine     *fsm.Machine
+	endSessions bool
+	index       uint64   // at which the state takes its place; set by giveToRaft
+	hash        [16]byte // of the state at that index; set by giveToRaft
+}
+
+// giveToRaft makes the state the successor of the present one and has Raft read it as a snapshot, while no term runs. It
+// blocks until Raft's state machine has the state, or Raft has failed. An error means that Raft has not taken the state,
+// but for ErrOutcomeUnknown.
+func (n *newState) giveToRaft(nowMS int64) error {
+	successor := fsm.Succession{NowMS: nowMS, EndSessions: n.endSessions}
+	n.replica.View(func(m *fsm.Machine) { successor.Own = m.Standing() })
+	// Raft takes the index after the one in the metadata, unless its log is there already.
+	before := max(n.raft.LastIndex(), successor.Own.Index(), n.machine.Index()) + skipped
+	successor.Index = before + 1
+	if err := n.machine.Succeed(successor); err != nil {
+		return refused(err)
+	}
+	n.index, n.hash = successor.Index, n.machine.Hash()
+	if !n.beginGiving(n.index) {
+		return outcome.ErrDraining
+	}
+	reader, writer := io.Pipe()
+	go func() { writer.CloseWithError(replica.WriteSnapshot(writer, n.index, n.machine.Freeze())) }()
+	snapshot := &snapshotReader{
+		Reader: reader, ctx: n.ctx, raft: n.raft, term: successor.Own.Term(),
+		meta: &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: before},
+	}
+	taken, forget := n.replica.Prepare(n.index, n.machine)
+	returned := make(chan error, 1)
+	go func() {
+		err := n.raft.Restore(snapshot.meta, snapshot, 0)
+		n.endGiving(successor.Index)
+		_ = reader.Close() // ends the writing, if Raft did not read all
+		forget()
+		returned <- n.judge(err, snapshot.complete)
+	}()
+	// Raft's Restore also waits for an entry of Raft's own, and never returns if another leader's entry replaces that one.
+	select {
+	case <-taken:
+		return nil // awaitSuccessor finds out whether the state comes into force
+	case err := <-returned:
+		return err
+	}
+}
+
+// judge translates the error of Raft's Restore. Raft did not take a state that it has not read to its end. After it has,
+// awaitSuccessor finds out the outcome if there was no error, or if only the leadership ended. After another error there
+// is no successor to wait for: for example, a disk took the state and could not finish it.
+func (n *newState) judge(err error, complete bool) error {
+	switch {
+	case err == nil:
+		return nil
+	case !complete:
+		return fmt.Errorf("%w: %w", outcome.ErrNotApplied, err)
+	}
+	n.log.Error("Raft has read the state of a backup, and failed", "error", err)
+	if outcome.LeadershipOver(err) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", outcome.ErrOutcomeUnknown, err)
+}
+
+// awaitSuccessor blocks until an entry that follows the state is applied here: then a majority has
+// both. Another leader may have brought other entries in their place.
+func (n *newState) awaitSuccessor() error {
+	ctx, cancel := context.WithTimeoutCause(n.ctx, n.times.Of(patience), outcome.ErrOutcomeUnknown)
+	defer cancel()
+	if err := n.replica.Await(ctx, n.index+1); err != nil {
+		return fmt.Errorf("%w: %w", outcome.ErrOutcomeUnknown, err)
+	}
+	if !n.replica.Succeeded(n.index, n.hash) {
+		return fmt.Errorf("%w: at index %d this node has another state", outcome.ErrOutcomeUnknown, n.index)
+	}
+	return nil
+}
+
+// snapshotReader lets Raft read a state. It counts the size in the metadata during the
+// reading: Raft compares the two once it has read all.
+type snapshotReader struct {
+	io.Reader
+	ctx      context.Context
+	meta     *raft.SnapshotMeta
+	raft     Raft
+	term     uint64 // the only term in which Raft may take the state, which follows the last entry of that term
+	started  bool   // Raft has begun to read
+	complete bool   // Raft has read all: from now on an error does not say what became of the state
+}
+
+// Read is called by Raft's main loop, so that term and log stay as they are meanwhile.
+func (s *snapshotReader) Read(p []byte) (int, error) {
+	if !s.started && (s.raft.CurrentTerm() != s.term || s.raft.LastIndex() > s.meta.Index) {
+		return 0, errors.New("the log has gone on before the state was ready")
+	}
+	if s.ctx.Err() != nil { // a node that stops must not be in the middle of the reading: Raft would panic
+		return 0, context.Cause(s.ctx)
+	}
+	s.started = true
+	n, err := s.Reader.Read(p)
+	s.meta.Size += int64(n)
+	s.complete = errors.Is(err, io.EOF)
+	return n, err
+}
+
+// beginGiving notes that Raft is about to read a state, and fails once the restorer is closed.
+func (r *Restorer) beginGiving(index uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.giving = index
+	}
+	return !r.closed
+}
+
+// endGiving notes that Raft no longer reads the state at index. Raft may be reading the state of a later restore
+// already: Restore returns as soon as its state is in force, and not only when Raft does.
+func (r *Restorer) endGiving(index uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.giving == index {
+		r.giving = 0
+	}
+}
+
+// Close lets Raft read no further state. Raft must not be shut down before Close returns: it
+// would panic in the middle of the reading. Restores whose states Raft does not have yet fail. Close may
 // wait for a disk that hangs.
 func (r *Restorer) Close() {
 	r.mu.Lock()
@@ -152,131 +278,4 @@ func (r *Restorer) Close() {
 		<-time.After(time.Millisecond)
 		r.mu.Lock()
 	}
-}
-
-// begin notes that Raft is given a state, unless the restorer is closed.
-func (r *Restorer) begin(index uint64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.closed {
-		r.giving = index
-	}
-	return !r.closed
-}
-
-// end notes that Raft is given that state no more. A later one may be on its way already: the
-// caller of this one waits for Raft only until the state is in force.
-func (r *Restorer) end(index uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.giving == index {
-		r.giving = 0
-	}
-}
-
-// succession is one state on its way into the cluster.
-type succession struct {
-	*Restorer
-	ctx         context.Context // after its end Raft gets no more of the state
-	state       *fsm.Machine
-	endSessions bool
-	index       uint64   // at which it takes its place; set by take
-	hash        [16]byte // of it there; set by take
-}
-
-// await blocks until an entry that follows the state is applied here: then a majority has
-// both. Another leader may have brought other entries in their place.
-func (s *succession) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.times.Of(patience), outcome.ErrOutcomeUnknown)
-	defer cancel()
-	if err := s.replica.Await(ctx, s.index+1); err != nil {
-		return fmt.Errorf("%w: %w", outcome.ErrOutcomeUnknown, err)
-	}
-	if !s.replica.Succeeded(s.index, s.hash) {
-		return fmt.Errorf("%w: at index %d this node has another state", outcome.ErrOutcomeUnknown, s.index)
-	}
-	return nil
-}
-
-// take gives the state to Raft while no term runs. An error means that Raft has not taken
-// it.
-func (s *succession) take(nowMS int64) error {
-	by := fsm.Succession{NowMS: nowMS, EndSessions: s.endSessions}
-	s.replica.View(func(m *fsm.Machine) { by.Own = m.Standing() })
-	// Raft takes the index after the one in the metadata, unless its log is there already.
-	before := max(s.raft.LastIndex(), by.Own.Index(), s.state.Index()) + skipped
-	by.Index = before + 1
-	if err := s.state.Succeed(by); err != nil {
-		return refused(err)
-	}
-	s.index, s.hash = by.Index, s.state.Hash()
-	if !s.begin(s.index) {
-		return outcome.ErrDraining
-	}
-	meta := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: before}
-	reader, writer := io.Pipe()
-	go func() { writer.CloseWithError(replica.WriteSnapshot(writer, s.index, s.state.Freeze())) }()
-	given := &given{Reader: reader, ctx: s.ctx, meta: meta, raft: s.raft, term: by.Own.Term()}
-	taken, forget := s.replica.Prepare(s.index, s.state)
-	returned := make(chan error, 1)
-	go func() {
-		err := s.raft.Restore(meta, given, 0)
-		s.end(by.Index)
-		_ = reader.Close() // ends the writing, if Raft did not read all
-		forget()
-		if given.whole {
-			err = s.open(err)
-		} else if err != nil {
-			err = fmt.Errorf("%w: %w", outcome.ErrNotApplied, err)
-		}
-		returned <- err
-	}()
-	// Raft returns only after an entry of its own, and never if it gets out of that one's way.
-	select {
-	case <-taken:
-		return nil // and await finds out what became of it
-	case err := <-returned:
-		return err
-	}
-}
-
-// open returns the outcome of a restore whose state Raft has read whole, given Raft's error: nil
-// if await finds out, as after an end of leadership. After another error, as that of a disk
-// which took the state and could not finish it, there is nothing to wait for.
-func (s *succession) open(err error) error {
-	if err == nil {
-		return nil
-	}
-	s.log.Error("Raft has read the state of a backup, and failed", "error", err)
-	if outcome.LeadershipOver(err) {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", outcome.ErrOutcomeUnknown, err)
-}
-
-// given is a snapshot on its way to Raft. It notes the size in the metadata while it is
-// read: Raft compares the two once it has read all.
-type given struct {
-	io.Reader
-	ctx   context.Context
-	meta  *raft.SnapshotMeta
-	raft  Raft
-	term  uint64 // in which alone Raft may take it: the state follows what that term has come to
-	begun bool   // Raft reads it
-	whole bool   // Raft has read all: from now on an error does not say what became of it
-}
-
-// Read is called by Raft's main loop, so that term and log stay as they are meanwhile.
-func (g *given) Read(p []byte) (int, error) {
-	if !g.begun && (g.raft.CurrentTerm() != g.term || g.raft.LastIndex() > g.meta.Index) {
-		return 0, errors.New("the log has gone on before the state was ready")
-	}
-	if g.ctx.Err() != nil { // a node that stops must not be in the middle of it: Raft would panic
-		return 0, context.Cause(g.ctx)
-	}
-	g.begun = true
-	n, err := g.Reader.Read(p)
-	g.meta.Size += int64(n)
-	g.whole = errors.Is(err, io.EOF)
-	return n, err
 }

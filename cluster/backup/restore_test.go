@@ -107,8 +107,8 @@ func TestRestoreSucceedsIfItsStateIsInForce(t *testing.T) {
 			}, outcome.ErrOutcomeUnknown},
 			"read whole, and no more is known": {func(*scene, []byte, error) error { return raft.ErrNotLeader }, outcome.ErrOutcomeUnknown},
 		} {
-			if given, err := restored(t, c.become); !errors.Is(err, c.want) || given == 0 {
-				t.Errorf("%s: %v, after %d bytes", name, err, given)
+			if n, err := restored(t, c.become); !errors.Is(err, c.want) || n == 0 {
+				t.Errorf("%s: %v, after %d bytes", name, err, n)
 			}
 		}
 	})
@@ -122,9 +122,9 @@ func TestRaftTakesAStateInItsTermAlone(t *testing.T) {
 		"a later term": func(s *scene) { s.term++ },
 		"a longer log": func(s *scene) { s.last = at },
 	} {
-		given, err := restored(t, func(_ *scene, _ []byte, err error) error { return err }, goOn)
-		if !errors.Is(err, outcome.ErrNotApplied) || given != 0 {
-			t.Errorf("%s: %v, after %d bytes", name, err, given)
+		n, err := restored(t, func(_ *scene, _ []byte, err error) error { return err }, goOn)
+		if !errors.Is(err, outcome.ErrNotApplied) || n != 0 {
+			t.Errorf("%s: %v, after %d bytes", name, err, n)
 		}
 	}
 }
@@ -146,10 +146,10 @@ func TestLateEndOfARestoreLeavesTheNextOneMarked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scene{Replica: replica.New(replica.Config{})}
 		r := NewRestorer(hclog.NewNullLogger(), s, s, s.Replica, wake.Stretch(1))
-		if !r.begin(1000) || !r.begin(3000) {
+		if !r.beginGiving(1000) || !r.beginGiving(3000) {
 			t.Fatal("the restorer takes no state")
 		}
-		r.end(1000)
+		r.endGiving(1000)
 		closed := make(chan struct{})
 		go func() { r.Close(); close(closed) }()
 		time.Sleep(time.Second) // virtual
@@ -158,7 +158,7 @@ func TestLateEndOfARestoreLeavesTheNextOneMarked(t *testing.T) {
 			t.Error("Raft may be shut down while it is being given a state")
 		default:
 		}
-		r.end(3000)
+		r.endGiving(3000)
 		<-closed
 	})
 }

@@ -1,4 +1,4 @@
-// Package election has a node campaign before the time-outs of Raft where these wait in vain:
+// Package election has a node campaign before Raft's time-outs when there can be no leader:
 // after the process of a leader has ended, and after a start. hashicorp/raft waits for 0.5 to
 // 1 s without a heartbeat in all cases.
 //
@@ -7,21 +7,20 @@
 // The operating system closes the sockets of a process that ends, and refuses new connections.
 // So a follower whose Raft stream from its leader ends dials the leader's peer port. "Connection
 // refused" is the proof that the process is gone. A connection, a time-out or another error
-// is no proof. A leader that was stopped (SIGSTOP), cut off, or lost its power is left to the
-// time-outs of Raft.
+// is no proof. A leader that was stopped (SIGSTOP), cut off, or lost its power is found by
+// Raft's time-outs alone.
 //
 // # How the followers agree on one candidate
 //
 // A candidate asks all other voters. A voter agrees if it has no leader either (it knows none,
-// or finds the same process dead), and if the candidate is the best one that it knows: the
-// one with the longest log, and of equal logs the lowest id. A worse candidate gives way for a
-// moment. With the agreement of a majority the candidate has its Raft campaign without pre-vote,
+// or finds the same process dead), and if it knows no better candidate, with a longer log or, of equal logs, a lower
+// id. A worse candidate waits for a moment. With the agreement of a majority the candidate has its Raft campaign without pre-vote,
 // since the agreement has replaced pre-vote: a majority has no living leader.
 //
 // # What can't go wrong
 //
 //  1. Safety is Raft's. The package only chooses the moment of a campaign: terms, votes and the
-//     comparison of logs are Raft's own, so a wrong proof may cost an election, never an entry.
+//     comparison of logs are left to Raft, so a wrong proof may cost an election, never an entry.
 //  2. A living leader is deposed only if a majority of voters each see the end of a stream and
 //     a refused connection. A process can die only once: a second proof against the same
 //     process is not believed for 30 s, a third for 60 s, and so on.
@@ -29,6 +28,6 @@
 // The package knows no port and no store: package cluster gives it Raft, the questions to other
 // voters, and the dial. All methods are safe for concurrent use.
 //
-//   - election.go: Election, which looks for a reason to campaign, asks the other voters and replies to them.
+//   - election.go: Election, which finds reasons to campaign, asks the other voters and replies to them.
 //   - proof.go: proofs, which finds out whether the process of a leader has ended.
 package election

@@ -16,21 +16,21 @@ const (
 	// askTimeout bounds the wait for the other voters' replies. A candidate waits for all
 	// of them, since a better candidate may be among them.
 	askTimeout = 60 * time.Millisecond
-	// giveWay is how long a candidate leaves a better one the field.
+	// giveWay is how long a candidate waits for a better candidate to campaign.
 	giveWay = 60 * time.Millisecond
-	// campaignTime is how long a campaign may take before this node looks again.
+	// campaignTime is how long a campaign may take before this node tries again.
 	campaignTime = 300 * time.Millisecond
-	// settle is how long a node without a leader waits after the last vote or change of the
-	// leader, at multiplier 1: an election may be under way.
+	// settle is how long a node without a leader waits, at multiplier 1, after the last vote or change of the
+	// leader: an election may be under way.
 	settle = 100 * time.Millisecond
-	// promiseLasts is for how long a voter that has agreed to one candidate agrees to no worse one.
+	// promiseLasts is how long a voter that has agreed to a candidate agrees to no worse candidate.
 	promiseLasts = 150 * time.Millisecond
-	// turnLasts is for how long a candidate without a majority keeps worse candidates waiting;
+	// turnLasts is how long a candidate without a majority keeps worse candidates waiting;
 	// a candidate that has campaigned does not.
 	turnLasts = 400 * time.Millisecond
-	// suspicion is for how long the end of a stream is a reason to dial.
+	// suspicion is how long the end of a stream is a reason to dial.
 	suspicion = 2 * time.Second
-	// contactLasts is for how long a leader counts as heard; heartbeats come more often.
+	// contactLasts is how long a leader counts as alive after a heartbeat; heartbeats come more often.
 	contactLasts = 400 * time.Millisecond
 	// firstConfiguration is the index of the entry with which a cluster is bootstrapped.
 	firstConfiguration = 1
@@ -48,8 +48,8 @@ type Raft interface {
 	GetConfiguration() raft.ConfigurationFuture
 }
 
-// Host is the node. All methods are safe for concurrent use.
-type Host interface {
+// Candidate is the node that may campaign. All methods are safe for concurrent use.
+type Candidate interface {
 	// Able returns nil, or why this node must not lead now. It does not block.
 	Able() error
 	// LastEntry returns term and index of the last entry in this node's log.
@@ -79,26 +79,26 @@ type Reply struct {
 
 // Election looks for reasons to campaign before Raft's time-outs do. Make it with [New].
 type Election struct {
-	self   raft.ServerID
-	raft   Raft
-	host   Host
-	log    hclog.Logger
-	times  wake.Stretch
-	proofs proofs
-	news   wake.Signal
+	self      raft.ServerID
+	raft      Raft
+	candidate Candidate
+	log       hclog.Logger
+	times     wake.Stretch
+	proofs    proofs
+	news      wake.Signal
 
 	mu       sync.Mutex
 	suspects map[string]suspect // by node id
-	changed  time.Time          // when a vote was asked for, or the leader changed, last; zero: never
+	changed  time.Time          // of the last request for a vote, or change of the leader; zero: never
 	promised standing
 	until    time.Time // when the promise ends
-	turn     time.Time // when this node has had its turn as the best candidate; zero: it has a leader
+	turn     time.Time // the end of this node's time as the best candidate; zero: it has a leader
 }
 
 // suspect is a process of which a Raft stream has ended.
 type suspect struct {
 	Process
-	at time.Time // when the last one ended
+	at time.Time // when the last stream ended
 }
 
 // standing ranks candidates.
@@ -117,10 +117,10 @@ func (s standing) byLog(other standing) int {
 }
 
 // New returns the elections of a node whose Raft runs. They begin with Run.
-func New(self raft.ServerID, r Raft, host Host, times wake.Stretch, log hclog.Logger) *Election {
+func New(self raft.ServerID, r Raft, candidate Candidate, times wake.Stretch, log hclog.Logger) *Election {
 	return &Election{
-		self: self, raft: r, host: host, times: times, log: log.Named("election"), news: wake.NewSignal(), suspects: map[string]suspect{},
-		proofs: proofs{dial: host.Dial, dead: map[string]death{}},
+		self: self, raft: r, candidate: candidate, times: times, log: log.Named("election"), news: wake.NewSignal(), suspects: map[string]suspect{},
+		proofs: proofs{dial: candidate.Dial, dead: map[string]death{}},
 	}
 }
 
@@ -132,7 +132,7 @@ func (e *Election) StreamEnded(process Process) {
 	e.news.Set()
 }
 
-// Changed notes that Raft has changed the leader, or was asked for its vote. It does not block.
+// Changed notes that Raft follows another leader, or that a candidate has asked for its vote. It does not block.
 func (e *Election) Changed() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -178,32 +178,32 @@ type outcome int
 const (
 	followed   outcome = iota // this node has a leader, or leads
 	found                     // no leader, and no majority that agrees
-	gaveWay                   // a better candidate is there
+	gaveWay                   // there is a better candidate
 	campaigned                // this node has campaigned
 )
 
 // try asks the other voters if this node has no leader, and campaigns if enough of them agree.
 func (e *Election) try(ctx context.Context) outcome {
-	lost, isLost := e.lost(ctx)
+	process, isLost := e.lost(ctx)
 	if !isLost {
 		return followed
 	}
 	servers := e.raft.GetConfiguration().Configuration().Servers
-	if !e.able(servers) || !e.leaderless(lost) {
+	if !e.able(servers) || !e.leaderless(process) {
 		return found
 	}
-	mine := e.standing()
-	agreed, better := e.ask(ctx, servers, Question{From: string(e.self), Lost: lost, Term: mine.term, Index: mine.index})
+	standing := e.standing()
+	agreed, better := e.ask(ctx, servers, Question{From: string(e.self), Lost: process, Term: standing.term, Index: standing.index})
 	switch {
 	case better:
 		return gaveWay
-	case !agreed || !e.promiseSelf(mine, lost.Node) || !e.able(servers) || !e.leaderless(lost):
+	case !agreed || !e.promiseSelf(standing, process.Node) || !e.able(servers) || !e.leaderless(process):
 		e.takeTurn(e.times.Of(turnLasts))
 		return found
 	}
 	e.takeTurn(0)
-	e.log.Info("this node campaigns: a majority of the voters has no leader", "dead", lost.Node)
-	if err := e.host.Campaign(); err != nil {
+	e.log.Info("this node campaigns: a majority of the voters has no leader", "dead", process.Node)
+	if err := e.candidate.Campaign(); err != nil {
 		e.log.Warn("this node's raft did not campaign", "error", err)
 	}
 	return campaigned
@@ -211,17 +211,17 @@ func (e *Election) try(ctx context.Context) outcome {
 
 // able reports whether this node may campaign, and its Raft does not do so already.
 func (e *Election) able(servers []raft.Server) bool {
-	return e.raft.State() == raft.Follower && votes(servers, e.self) && e.host.Able() == nil
+	return e.raft.State() == raft.Follower && votes(servers, e.self) && e.candidate.Able() == nil
 }
 
-// leaderless reports whether lost is still what this node knows of its leader, and no election is
+// leaderless reports whether lost is still the last leader that this node knows, and no election is
 // under way.
 func (e *Election) leaderless(lost Process) bool {
 	_, leader := e.raft.LeaderWithID()
 	return string(leader) == lost.Node && (leader != "" || e.settled())
 }
 
-// lost reports whether this node has no leader: it knows none, or finds its process dead.
+// lost reports whether this node has no leader: it knows no leader, or finds the leader's process dead.
 func (e *Election) lost(ctx context.Context) (dead Process, isLost bool) {
 	_, leader := e.raft.LeaderWithID()
 	switch leader {
@@ -230,16 +230,16 @@ func (e *Election) lost(ctx context.Context) (dead Process, isLost bool) {
 	case e.self:
 		return Process{}, false
 	}
-	process, ended := e.ended(string(leader))
-	return process, ended && e.proofs.isDead(ctx, process, e.raft.CurrentTerm())
+	process, ok := e.ended(string(leader))
+	return process, ok && e.proofs.isDead(ctx, process, e.raft.CurrentTerm())
 }
 
 // ended returns the process of a node of which a Raft stream has just ended, if there is one.
 func (e *Election) ended(node string) (Process, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	last, found := e.suspects[node]
-	return last.Process, found && time.Since(last.at) < e.times.Of(suspicion)
+	last, ok := e.suspects[node]
+	return last.Process, ok && time.Since(last.at) < e.times.Of(suspicion)
 }
 
 // ask asks all other voters and reports whether a majority agrees, this node included, and
@@ -248,7 +248,7 @@ func (e *Election) ended(node string) (Process, bool) {
 func (e *Election) ask(ctx context.Context, servers []raft.Server, q Question) (agreed, better bool) {
 	ctx, cancel := context.WithTimeout(ctx, e.times.Of(askTimeout))
 	defer cancel()
-	var others []raft.Server
+	var targets []raft.Server
 	voters := 0
 	for _, s := range servers {
 		if s.Suffrage != raft.Voter {
@@ -256,11 +256,11 @@ func (e *Election) ask(ctx context.Context, servers []raft.Server, q Question) (
 		}
 		voters++
 		if s.ID != e.self && string(s.ID) != q.Lost.Node {
-			others = append(others, s)
+			targets = append(targets, s)
 		}
 	}
-	replies := wake.AtOnce(others, func(s raft.Server) Reply {
-		reply, err := e.host.Ask(ctx, s, q)
+	replies := wake.AtOnce(targets, func(s raft.Server) Reply {
+		reply, err := e.candidate.Ask(ctx, s, q)
 		if err != nil {
 			return Reply{}
 		}
@@ -290,17 +290,17 @@ func (e *Election) Judge(ctx context.Context, q Question) Reply {
 	if !e.agreesLost(ctx, q.Lost) {
 		return Reply{}
 	}
-	candidate, mine := standing{q.Term, q.Index, q.From}, e.standing()
-	if candidate.compare(mine) < 0 && !e.hadTurn() && e.able(e.raft.GetConfiguration().Configuration().Servers) {
+	candidate, self := standing{q.Term, q.Index, q.From}, e.standing()
+	if candidate.compare(self) < 0 && !e.hadTurn() && e.able(e.raft.GetConfiguration().Configuration().Servers) {
 		e.suspectToo(q.Lost)
 		return Reply{Better: true}
 	}
-	return Reply{Agrees: candidate.byLog(mine) >= 0 && e.promise(candidate, q.Lost.Node)}
+	return Reply{Agrees: candidate.byLog(self) >= 0 && e.promise(candidate, q.Lost.Node)}
 }
 
-// agreesLost reports whether this node has no leader either: it knows none, or its own stream has
-// ended, or is silent, and its own dial finds the process dead. Its stream may end a moment later
-// than the candidate's.
+// agreesLost reports whether this node has no leader either: it knows no leader, or its stream from the leader has
+// ended, or is silent, and its dial finds the process dead. Its stream may end a moment later
+// than the candidate's stream.
 func (e *Election) agreesLost(ctx context.Context, lost Process) bool {
 	_, leader := e.raft.LeaderWithID()
 	if leader == "" {
@@ -310,23 +310,23 @@ func (e *Election) agreesLost(ctx context.Context, lost Process) bool {
 		if string(leader) != lost.Node || pause > 0 && wake.Pause(ctx, pause) != nil {
 			return false
 		}
-		process, ended := e.ended(lost.Node)
-		if ended && process == lost || time.Since(e.raft.LastContact()) > e.times.Of(contactLasts) {
+		process, ok := e.ended(lost.Node)
+		if ok && process == lost || time.Since(e.raft.LastContact()) > e.times.Of(contactLasts) {
 			return e.proofs.isDead(ctx, lost, e.raft.CurrentTerm())
 		}
 	}
 	return false
 }
 
-// promiseSelf is promise to this node itself, which keeps its word to any other one.
-func (e *Election) promiseSelf(mine standing, lost string) bool {
+// promiseSelf promises this node's vote to itself, unless it has promised it to another candidate.
+func (e *Election) promiseSelf(self standing, lost string) bool {
 	e.mu.Lock()
-	free := e.promised.node == mine.node || e.promised.node == lost || time.Now().After(e.until)
+	free := e.promised.node == self.node || e.promised.node == lost || time.Now().After(e.until)
 	e.mu.Unlock()
-	return free && e.promise(mine, lost)
+	return free && e.promise(self, lost)
 }
 
-// suspectToo has this node campaign itself: the end of its own stream may be on its way yet.
+// suspectToo has this node campaign itself: it may not have seen the end of its stream yet.
 func (e *Election) suspectToo(lost Process) {
 	if lost != (Process{}) {
 		e.StreamEnded(lost)
@@ -357,8 +357,8 @@ func (e *Election) hadTurn() bool {
 	return !e.turn.IsZero() && !time.Now().Before(e.turn)
 }
 
-// promise reports whether this node agrees to a candidate: it has not just agreed to a better one,
-// but for one that is dead by now.
+// promise reports whether this node agrees to a candidate. It does not if it has just agreed to a better candidate,
+// unless that candidate is dead by now.
 func (e *Election) promise(candidate standing, lost string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -370,7 +370,7 @@ func (e *Election) promise(candidate standing, lost string) bool {
 }
 
 func (e *Election) standing() standing {
-	term, index := e.host.LastEntry()
+	term, index := e.candidate.LastEntry()
 	return standing{term, index, string(e.self)}
 }
 

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// firstDoubt is for how long a second proof against one process is not believed.
+	// firstDoubt is how long a second proof against the same process is not believed.
 	firstDoubt = 30 * time.Second
-	// proofLasts is for how long a proof serves the election that follows it, in the same term.
+	// proofLasts is how long a proof is valid for the election that follows it, in the same term.
 	proofLasts = time.Second
 	// dialTimeout bounds one dial; a refusal takes far less.
 	dialTimeout = 200 * time.Millisecond
 )
 
-// dialPauses are before each dial. The kernel closes the sockets of a process one after the
+// dialPauses are the pauses before each dial. The kernel closes the sockets of a process one after the
 // other, so the listener may outlive a stream for a moment.
 var dialPauses = []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond}
 
@@ -28,7 +28,7 @@ type Process struct {
 	Incarnation uint64 `json:"incarnation"`
 }
 
-// proofs finds out whether processes have ended, and remembers those found dead: the last one
+// proofs finds out whether processes have ended, and remembers the last dead process
 // of each member. Safe for concurrent use.
 type proofs struct {
 	dial func(ctx context.Context, node string) error
@@ -42,7 +42,7 @@ type death struct {
 	incarnation uint64
 	term        uint64 // in which it led
 	at          time.Time
-	doubt       time.Duration // for how long no other proof counts
+	doubt       time.Duration // how long no other proof counts
 }
 
 // isDead reports whether the process, which led in that term, has ended. It blocks for 0.9 s at most.
@@ -93,7 +93,7 @@ func (p *proofs) remember(process Process, term uint64) {
 	next := death{incarnation: process.Incarnation, term: term, at: time.Now(), doubt: firstDoubt}
 	if last := p.dead[process.Node]; last.incarnation == process.Incarnation && last.doubt > 0 {
 		if time.Since(last.at) < proofLasts {
-			return // two looks at the same time
+			return // two checks at the same time
 		}
 		next.doubt = 2 * last.doubt
 	}

@@ -123,12 +123,12 @@ func (m *Changes) enter(ctx context.Context, id, address string) (voting bool, e
 	if err := m.checkMove(ctx, servers, server, id, address); err != nil {
 		return false, err
 	}
-	put := m.raft.AddNonvoter
+	addServer := m.raft.AddNonvoter
 	if voting { // adding a voter that there is only changes its address
-		put = m.raft.AddVoter
+		addServer = m.raft.AddVoter
 	}
 	err = m.commit(ctx, func(timeout time.Duration) raft.IndexFuture {
-		return put(raft.ServerID(id), peer.MoveAddress(server.Address, address), index, timeout)
+		return addServer(raft.ServerID(id), peer.MoveAddress(server.Address, address), index, timeout)
 	})
 	if err == nil {
 		m.log.Info("member added or moved", "member", id, "address", address, "voter", voting)

@@ -31,11 +31,11 @@ func (m *Changes) checkMove(ctx context.Context, servers []raft.Server, server r
 	voting := server.ID != "" && server.Suffrage == raft.Voter
 	if voting {
 		err := m.checkRemoval(servers, id)
-		alone := errors.Is(err, outcome.ErrLastVoter)
+		lastVoter := errors.Is(err, outcome.ErrLastVoter)
 		switch {
-		case err != nil && !alone:
+		case err != nil && !lastVoter:
 			return err
-		case id == m.self && !alone:
+		case id == m.self && !lastVoter:
 			return m.abdicate(ctx)
 		}
 	}
@@ -56,15 +56,15 @@ func (m *Changes) checkRemoval(servers []raft.Server, id string) error {
 	var silent []string
 	seen := m.watch.All()
 	for _, v := range Voters(servers) {
-		other := string(v.ID)
-		if other == id {
+		voter := string(v.ID)
+		if voter == id {
 			continue
 		}
 		stay++
-		if other == m.self || seen[other].Up() {
+		if voter == m.self || seen[voter].Up() {
 			up++
 		} else {
-			silent = append(silent, other)
+			silent = append(silent, voter)
 		}
 	}
 	switch {

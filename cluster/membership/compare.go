@@ -21,7 +21,7 @@ var ErrStateDiffers = errors.New("this node's state differs from that of a major
 // errStateUnmatched says that the leader has not compared its state with this node's.
 var errStateUnmatched = errors.New("the leader has no state hash at this node's index")
 
-// comparison compares this node's state with those of the others. Safe for concurrent
+// comparison compares this node's state with the states of the other nodes. Safe for concurrent
 // use.
 type comparison struct {
 	base
@@ -33,19 +33,19 @@ type comparison struct {
 // look stops this node if its state is not the majority's, and keeps whether
 // the members disagree without a majority.
 func (c *comparison) look(seen map[string]probe.Seen) {
-	own := allHashes(c.hashes)
-	known := map[string][]probe.StateHash{}
+	hashes := allHashes(c.hashes)
+	byNode := map[string][]probe.StateHash{}
 	for id, s := range seen {
-		known[id] = s.Answer.Hashes
+		byNode[id] = s.Answer.Hashes
 		if common := s.Answer.Common; common != nil {
-			known[id] = append(slices.Clone(known[id]), *common)
-			if at := hashAt(c.hashes, common.Index); at != nil && !slices.Contains(own, *at) {
-				own = append(own, *at)
+			byNode[id] = append(slices.Clone(byNode[id]), *common)
+			if at := hashAt(c.hashes, common.Index); at != nil && !slices.Contains(hashes, *at) {
+				hashes = append(hashes, *at)
 			}
 		}
 	}
-	known[c.self] = own
-	verdict, text := judgeHashes(c.self, known, len(c.servers()))
+	byNode[c.self] = hashes
+	verdict, text := judgeHashes(c.self, byNode, len(c.servers()))
 	switch verdict {
 	case hashesOdd:
 		c.host.Fatal(fmt.Errorf("%w: %s; move its data folder away and start it again, and it rejoins from the others", ErrStateDiffers, text))
@@ -70,18 +70,18 @@ func (c *comparison) matchLeader(ctx context.Context) error {
 		c.differs.Store(nil)
 		return nil // a majority has elected it, and compares itself with it
 	}
-	own := latestHash(c.hashes)
-	if own == nil {
+	latest := latestHash(c.hashes)
+	if latest == nil {
 		return errStateUnmatched
 	}
-	answer, err := c.calls.AskAt(ctx, string(id), string(address), own)
+	answer, err := c.calls.AskAt(ctx, string(id), string(address), latest)
 	switch {
 	case err != nil:
 		return err
-	case answer.Common == nil || answer.Common.Index != own.Index:
+	case answer.Common == nil || answer.Common.Index != latest.Index:
 		return errStateUnmatched
-	case *answer.Common != *own:
-		text := describeHashes(own.Index, map[string][16]byte{c.self: own.Hash, string(id): answer.Common.Hash})
+	case *answer.Common != *latest:
+		text := describeHashes(latest.Index, map[string][16]byte{c.self: latest.Hash, string(id): answer.Common.Hash})
 		if c.differs.Swap(&text) == nil {
 			c.log.Error("this node's state differs from the leader's: it stays out of service", "hashes", text)
 		}
@@ -139,33 +139,33 @@ const (
 // names the nodes and their hashes, if they differ.
 //
 // Nodes that differ never agree again, so the first index where two differ is
-// enough; and where a majority agrees, a minority that differs stops by itself.
-func judgeHashes(self string, known map[string][]probe.StateHash, members int) (hashVerdict, string) {
-	own := known[self]
-	for i := len(own) - 1; i >= 0; i-- {
-		at := hashesAt(known, own[i].Index)
+// enough; and where a majority agrees, the nodes of a minority stop.
+func judgeHashes(self string, byNode map[string][]probe.StateHash, members int) (hashVerdict, string) {
+	ownHashes := byNode[self]
+	for i := len(ownHashes) - 1; i >= 0; i-- {
+		at := hashesAt(byNode, ownHashes[i].Index)
 		values := map[[16]byte]int{}
-		most := 0
+		largest := 0
 		for _, hash := range at {
 			values[hash]++
-			most = max(most, values[hash])
+			largest = max(largest, values[hash])
 		}
 		switch {
 		case len(values) < 2:
 			continue
-		case most <= members/2:
-			return hashesSplit, describeHashes(own[i].Index, at)
-		case values[own[i].Hash] < most:
-			return hashesOdd, describeHashes(own[i].Index, at)
+		case largest <= members/2:
+			return hashesSplit, describeHashes(ownHashes[i].Index, at)
+		case values[ownHashes[i].Hash] < largest:
+			return hashesOdd, describeHashes(ownHashes[i].Index, at)
 		}
 	}
 	return hashesAgree, ""
 }
 
 // hashesAt returns the hashes at an index, by node.
-func hashesAt(known map[string][]probe.StateHash, index uint64) map[string][16]byte {
+func hashesAt(byNode map[string][]probe.StateHash, index uint64) map[string][16]byte {
 	at := map[string][16]byte{}
-	for node, hashes := range known {
+	for node, hashes := range byNode {
 		for _, h := range hashes {
 			if h.Index == index {
 				at[node] = h.Hash

@@ -134,17 +134,17 @@ func (e *exclusion) absent() bool {
 
 // look finds out from the others' replies whether this node is out, or back in.
 func (e *exclusion) look(seen map[string]probe.Seen) {
-	own, _, _ := e.configs.current()
-	member, said := leaderSays(seen, own)
+	index, _, _ := e.configs.current()
+	member, ok := leaderSays(seen, index)
 	switch {
-	case said && !member && !e.absent():
+	case ok && !member && !e.absent():
 		if e.rounds++; e.rounds == absentRounds {
-			e.index = own
+			e.index = index
 			e.known.Store(true)
 			e.campaignAfter(neverCampaign)
 			e.log.Error("this node was removed from the cluster: it takes no part any more; stop it, or add it again")
 		}
-	case e.known.Load() && ((said && member) || own > e.index):
+	case e.known.Load() && ((ok && member) || index > e.index):
 		e.known.Store(false)
 		e.campaignAfter(e.times.Of(raftlib.Tick))
 		e.log.Info("this node is a member of the cluster again")
@@ -156,9 +156,9 @@ func (e *exclusion) look(seen map[string]probe.Seen) {
 
 // leaderSays returns whether the leader's configuration has this node. said is false
 // unless a leader has replied whose configuration is later than this node's.
-func leaderSays(seen map[string]probe.Seen, own uint64) (member, said bool) {
+func leaderSays(seen map[string]probe.Seen, index uint64) (member, ok bool) {
 	for id, s := range seen {
-		if s.Up() && s.Answer.Leader == id && s.Answer.State == probe.Live && s.Answer.Configuration > own {
+		if s.Up() && s.Answer.Leader == id && s.Answer.State == probe.Live && s.Answer.Configuration > index {
 			return s.Answer.Member, true
 		}
 	}

@@ -3,7 +3,7 @@
 //
 // A node has a [Joining] from its start. It opens the peer port, replies to the probes
 // of other nodes and, with Form, finds out whether the node forms a cluster with its
-// listed peers or must be taken back by one that lives. Only then may Raft run, and
+// listed peers or must be taken back by a living cluster. Only then may Raft run, and
 // Start makes the node's [Members]: it watches the other members, has the leader Add,
 // Remove, Transfer and Raise, and stops the node if its state is not the majority's.
 //
@@ -22,7 +22,7 @@
 // All exported methods may be called concurrently, but for TermBegan, Restored and
 // Configured, which are for Raft's apply goroutine.
 //
-//   - joining.go: Joining, a node on its way into its cluster, and what it needs of its node; a folder that was put back from a backup.
+//   - joining.go: Joining, a node on its way into its cluster, and what it needs from its node; a folder that was put back from a backup.
 //   - form.go: how nodes with empty folders form a cluster, and how one of them has a living cluster take it back.
 //   - identity.go: how a node describes itself on a stream, and how it judges the other side.
 //   - strangers.go: whether the listed peers belong to another cluster.

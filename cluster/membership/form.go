@@ -201,8 +201,8 @@ func (f *formation) judge() (live, complete bool) {
 // checkLists compares the lists of all peers with this node's.
 func (f *formation) checkLists() error {
 	for _, id := range slices.Sorted(maps.Keys(f.answers)) {
-		if theirs := f.answers[id].Peers; theirs != f.list {
-			return fmt.Errorf("the peer lists differ: %s has %q, %s has %q; start all nodes with the same list of peers", f.self, f.list, id, theirs)
+		if remote := f.answers[id].Peers; remote != f.list {
+			return fmt.Errorf("the peer lists differ: %s has %q, %s has %q; start all nodes with the same list of peers", f.self, f.list, id, remote)
 		}
 	}
 	return nil
@@ -232,7 +232,7 @@ func (f *formation) say(conflict error) {
 
 // folderState returns how far the node with these stores has come. It looks at the
 // log rather than at the machine: after a restart the machine knows less than the
-// log, and a node that took part must never count as one that did not.
+// log, and a node that took part must never count as a new node.
 func folderState(logs raft.LogStore, stable raft.StableStore, snapshots raft.SnapshotStore) (probe.State, error) {
 	some, err := raft.HasExistingState(logs, stable, snapshots)
 	if err != nil {

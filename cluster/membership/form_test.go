@@ -42,18 +42,18 @@ func (p *bootstrapPeers) set(id string, state probe.State, peers []probe.Peer) {
 	p.answers[id] = a
 }
 
-func (p *bootstrapPeers) AskAll(_ context.Context, peers []probe.Peer) (asked []probe.Asked) {
+func (p *bootstrapPeers) AskAll(_ context.Context, peers []probe.Peer) (replies []probe.Asked) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, one := range peers {
-		a := probe.Asked{Peer: one}
+	for _, listed := range peers {
+		a := probe.Asked{Peer: listed}
 		var ok bool
-		if a.Answer, ok = p.answers[one.ID]; !ok {
+		if a.Answer, ok = p.answers[listed.ID]; !ok {
 			a.Err = errors.New("silent")
 		}
-		asked = append(asked, a)
+		replies = append(replies, a)
 	}
-	return asked
+	return replies
 }
 
 // bootstrapRun starts to form; the function returns the outcome, or that it is
@@ -152,11 +152,11 @@ func TestFormationSaysWhomItWaitsFor(t *testing.T) {
 		log := logtest.New()
 		got := bootstrapRun(t, p, log)
 		time.Sleep(21 * time.Second) // virtual
-		said := log.Lines("waiting for peers")
-		if len(said) != 4 {
-			t.Fatalf("said %d times in 21 s: %q", len(said), said)
+		lines := log.Lines("waiting for peers")
+		if len(lines) != 4 {
+			t.Fatalf("said %d times in 21 s: %q", len(lines), lines)
 		}
-		for _, line := range said {
+		for _, line := range lines {
 			if !strings.Contains(line, "n3 at n3:1: silent") || strings.Contains(line, "n2") {
 				t.Errorf("said %q", line)
 			}

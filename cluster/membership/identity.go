@@ -26,15 +26,15 @@ type roster interface {
 	admits(node string) bool
 }
 
-// identity is a node's description of itself on each stream. It judges that of the
-// other side by it. Safe for concurrent use.
+// identity is a node's description of itself on each stream. It judges the other side's
+// description by it. Safe for concurrent use.
 type identity struct {
 	node        string
 	address     string // as advertised
 	folder      peer.ID
 	incarnation uint64 // another one after each start
 	roster
-	*neighbours
+	*evidence
 
 	mu       sync.Mutex
 	standing peer.Standing
@@ -73,7 +73,7 @@ func (i *identity) Hello(kind peer.StreamKind, target string) peer.Hello {
 }
 
 // formedID returns the id of the cluster that nodes with these folders form: each
-// of them comes to the same one, and it is as random as the folders' ids are.
+// of them computes the same id, which is as random as the folders' ids.
 func formedID(folders map[string]peer.ID) (id fsm.ClusterID) {
 	sum := sha256.New()
 	for _, node := range slices.Sorted(maps.Keys(folders)) {
@@ -133,61 +133,61 @@ func (i *identity) Admits(node string) bool { return i.admits(node) }
 func (i *identity) Known(address string) string { return i.memberAt(address) }
 
 // Receive implements [peer.Identity].
-func (i *identity) Receive(theirs *peer.Hello, from string) (reason peer.Refusal, detail string) {
-	ours := i.Hello(theirs.Kind, "")
-	reason = judge(theirs.Kind, theirs, &ours)
+func (i *identity) Receive(remote *peer.Hello, from string) (reason peer.Refusal, detail string) {
+	local := i.Hello(remote.Kind, "")
+	reason = judge(remote.Kind, remote, &local)
 	switch {
 	case reason != 0:
-	case theirs.Target != "" && theirs.Target != i.node:
-		return peer.RefusedNode, fmt.Sprintf("this is node %q, not %q", i.node, theirs.Target)
-	case theirs.Node == i.node && !theirs.SameProcess(&ours):
+	case remote.Target != "" && remote.Target != i.node:
+		return peer.RefusedNode, fmt.Sprintf("this is node %q, not %q", i.node, remote.Target)
+	case remote.Node == i.node && !remote.SameProcess(&local):
 		return peer.RefusedIncarnation, fmt.Sprintf("node id %q is this node's own, at %s; another node came with it from %s", i.node, i.address, from)
 	default:
-		return i.checkFolder(theirs)
+		return i.checkFolder(remote)
 	}
-	if reason == peer.RefusedCluster && theirs.Target == i.node {
-		i.calledBy(theirs, from)
+	if reason == peer.RefusedCluster && remote.Target == i.node {
+		i.noteCaller(remote, from)
 	}
-	return reason, describeMismatch(reason, &ours, i.address, theirs, from)
+	return reason, describeMismatch(reason, &local, i.address, remote, from)
 }
 
 // Accept implements [peer.Identity].
-func (i *identity) Accept(kind peer.StreamKind, target string, mark peer.ID, theirs *peer.Hello, address string) (reason peer.Refusal, detail string) {
-	ours := i.Hello(kind, target)
-	reason = judge(kind, &ours, theirs)
+func (i *identity) Accept(kind peer.StreamKind, target string, mark peer.ID, remote *peer.Hello, address string) (reason peer.Refusal, detail string) {
+	local := i.Hello(kind, target)
+	reason = judge(kind, &local, remote)
 	switch {
 	case reason != 0:
-	case target != "" && theirs.Node != target:
-		return peer.RefusedNode, fmt.Sprintf("at %s is node %q, not %q", address, theirs.Node, target)
-	case mark != (peer.ID{}) && theirs.Folder != mark && theirs.Standing != peer.StandingEmpty:
-		return peer.RefusedFolder, describeFolder(theirs, mark)
+	case target != "" && remote.Node != target:
+		return peer.RefusedNode, fmt.Sprintf("at %s is node %q, not %q", address, remote.Node, target)
+	case mark != (peer.ID{}) && remote.Folder != mark && remote.Standing != peer.StandingEmpty:
+		return peer.RefusedFolder, describeFolder(remote, mark)
 	default:
-		return i.checkFolder(theirs)
+		return i.checkFolder(remote)
 	}
-	return reason, describeMismatch(reason, &ours, i.address, theirs, address)
+	return reason, describeMismatch(reason, &local, i.address, remote, address)
 }
 
-// checkFolder compares a node's folder with the one that was admitted.
-func (i *identity) checkFolder(theirs *peer.Hello) (peer.Refusal, string) {
-	if theirs.Standing == peer.StandingEmpty {
+// checkFolder compares a node's folder with the admitted folder.
+func (i *identity) checkFolder(remote *peer.Hello) (peer.Refusal, string) {
+	if remote.Standing == peer.StandingEmpty {
 		return 0, ""
 	}
-	if folder, is := i.admittedFolder(theirs.Node); is && folder != theirs.Folder {
-		return peer.RefusedFolder, describeFolder(theirs, folder)
+	if folder, ok := i.admittedFolder(remote.Node); ok && folder != remote.Folder {
+		return peer.RefusedFolder, describeFolder(remote, folder)
 	}
 	return 0, ""
 }
 
-func describeFolder(theirs *peer.Hello, admitted peer.ID) string {
+func describeFolder(remote *peer.Hello, admitted peer.ID) string {
 	return fmt.Sprintf("node %q was admitted with folder %v, and came with folder %v: empty that folder, and it rejoins",
-		theirs.Node, admitted, theirs.Folder)
+		remote.Node, admitted, remote.Folder)
 }
 
 // describeMismatch explains a verdict of judge with both sides' addresses.
-func describeMismatch(reason peer.Refusal, ours *peer.Hello, ourAddress string, theirs *peer.Hello, theirAddress string) string {
-	what := "the nodes belong to different clusters"
+func describeMismatch(reason peer.Refusal, local *peer.Hello, localAddress string, remote *peer.Hello, remoteAddress string) string {
+	text := "the nodes belong to different clusters"
 	if reason == peer.RefusedKind {
-		what = "a node with an empty folder takes no part yet"
+		text = "a node with an empty folder takes no part yet"
 	}
-	return fmt.Sprintf("%s: %s, and %s", what, ours.Describe(ourAddress), theirs.Describe(theirAddress))
+	return fmt.Sprintf("%s: %s, and %s", text, local.Describe(localAddress), remote.Describe(remoteAddress))
 }

@@ -47,7 +47,7 @@ func (f admittedNode) admittedFolder(node string) (peer.ID, bool) {
 // process than the one that is meant, though the other side has no objection.
 func TestBothSidesCheckWhoIsThere(t *testing.T) {
 	cluster, folder, other := fsm.ClusterID{1}, peer.ID{2}, peer.ID{3}
-	i := &identity{node: "n1", address: "n1:1", folder: peer.ID{1}, incarnation: 1, roster: admittedNode(folder), neighbours: newNeighbours("n1", nil)}
+	i := &identity{node: "n1", address: "n1:1", folder: peer.ID{1}, incarnation: 1, roster: admittedNode(folder), evidence: newEvidence("n1", nil)}
 	i.bind(cluster)
 	hello := func(node, target string, folder peer.ID) *peer.Hello {
 		return &peer.Hello{Standing: peer.StandingBound, Cluster: peer.ID(cluster), Folder: folder, Incarnation: 9, Node: node, Target: target, Address: node + ":1"}
@@ -58,7 +58,7 @@ func TestBothSidesCheckWhoIsThere(t *testing.T) {
 		t.Errorf("%q does not name both addresses", detail)
 	}
 	for name, c := range map[string]struct {
-		theirs *peer.Hello
+		remote *peer.Hello
 		want   peer.Refusal
 	}{
 		"the member":                     {hello("n2", "n1", folder), 0},
@@ -68,14 +68,14 @@ func TestBothSidesCheckWhoIsThere(t *testing.T) {
 		"the member with another folder": {hello("n2", "n1", other), peer.RefusedFolder},
 		"a node of another cluster":      {foreign, peer.RefusedCluster},
 	} {
-		if got, detail := i.Receive(c.theirs, "from:1"); got != c.want || (got == 0) != (detail == "") {
+		if got, detail := i.Receive(c.remote, "from:1"); got != c.want || (got == 0) != (detail == "") {
 			t.Errorf("received %s: %v %q, want %v", name, got, detail, c.want)
 		}
 	}
 	for name, c := range map[string]struct {
 		target string
 		mark   peer.ID
-		theirs *peer.Hello
+		remote *peer.Hello
 		want   peer.Refusal
 	}{
 		"the member":                          {"n2", folder, hello("n2", "", folder), 0},
@@ -84,7 +84,7 @@ func TestBothSidesCheckWhoIsThere(t *testing.T) {
 		"another folder than the address has": {"n3", folder, hello("n3", "", other), peer.RefusedFolder},
 		"another folder than was admitted":    {"n2", peer.ID{}, hello("n2", "", other), peer.RefusedFolder},
 	} {
-		if got, detail := i.Accept(peer.StreamRaft, c.target, c.mark, c.theirs, "at:1"); got != c.want || (got == 0) != (detail == "") {
+		if got, detail := i.Accept(peer.StreamRaft, c.target, c.mark, c.remote, "at:1"); got != c.want || (got == 0) != (detail == "") {
 			t.Errorf("found %s: %v %q, want %v", name, got, detail, c.want)
 		}
 	}
@@ -113,40 +113,40 @@ func TestRecoveredID(t *testing.T) {
 // TestAmongStrangers: how many nodes of which clusters keep a node from serving.
 func TestAmongStrangers(t *testing.T) {
 	before := fsm.ClusterID{1, 2, 3}
-	own := RecoveredID(before)
+	recovered := RecoveredID(before)
 	five := []probe.Peer{{ID: "n1", Address: "1"}, {ID: "n2", Address: "2"}, {ID: "n3", Address: "3"}, {ID: "n4", Address: "4"}, {ID: "n5", Address: "5"}}
 	for name, c := range map[string]struct {
 		seen []fsm.ClusterID // at the addresses of n2 and those after it
 		want bool
 	}{
 		"none":                                {nil, false},
-		"a node of its own":                   {[]fsm.ClusterID{own}, false},
+		"a node of its own":                   {[]fsm.ClusterID{recovered}, false},
 		"a stranger":                          {[]fsm.ClusterID{{9}}, true},
-		"a stranger, and one of its own":      {[]fsm.ClusterID{{9}, own}, false},
-		"two strangers, and one of its own":   {[]fsm.ClusterID{{9}, own, {9}}, true},
+		"a stranger, and one of its own":      {[]fsm.ClusterID{{9}, recovered}, false},
+		"two strangers, and one of its own":   {[]fsm.ClusterID{{9}, recovered, {9}}, true},
 		"a lost one":                          {[]fsm.ClusterID{before}, false},
 		"two lost ones":                       {[]fsm.ClusterID{before, before}, false},
 		"a majority that was not lost":        {[]fsm.ClusterID{before, before, before}, true},
 		"all others":                          {[]fsm.ClusterID{before, before, before, before}, true},
 		"a lost one, and a stranger":          {[]fsm.ClusterID{before, {9}}, true},
-		"a lost one, a stranger, and its own": {[]fsm.ClusterID{before, {9}, own}, false},
+		"a lost one, a stranger, and its own": {[]fsm.ClusterID{before, {9}, recovered}, false},
 	} {
-		n := newNeighbours("n1", five)
+		n := newEvidence("n1", five)
 		for i, cluster := range c.seen {
 			reason := peer.RefusedCluster
-			if cluster == own {
+			if cluster == recovered {
 				reason = 0
 			}
 			n.Called(five[i+1].Address, reason, &peer.Hello{Standing: peer.StandingBound, Cluster: peer.ID(cluster), Node: five[i+1].ID})
 		}
-		if got := n.strangers(own); (got != "") != c.want {
+		if got := n.strangers(recovered); (got != "") != c.want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
 	for caller, want := range map[fsm.ClusterID]bool{before: false, {9}: true} {
-		n := newNeighbours("n1", five[:1])
-		n.calledBy(&peer.Hello{Standing: peer.StandingBound, Cluster: peer.ID(caller), Node: "n2"}, "2")
-		if got := n.strangers(own); (got != "") != want {
+		n := newEvidence("n1", five[:1])
+		n.noteCaller(&peer.Hello{Standing: peer.StandingBound, Cluster: peer.ID(caller), Node: "n2"}, "2")
+		if got := n.strangers(recovered); (got != "") != want {
 			t.Errorf("called by %v: %q", caller, got)
 		}
 	}

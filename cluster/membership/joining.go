@@ -21,9 +21,9 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// Host is the node as its membership sees it. All methods are safe for
+// Node is the node as its membership sees it. All methods are safe for
 // concurrent use; only Propose blocks.
-type Host interface {
+type Node interface {
 	// Applied returns the index up to which the node's machine has applied the log.
 	Applied() uint64
 	// Level returns the feature level in force, as far as the machine knows.
@@ -78,13 +78,13 @@ type Config struct {
 	Restored bool // the folder was put back from a backup or a copy just now
 	Hashes   Hashes
 	Times    wake.Stretch
-	Host     Host
+	Node     Node
 	Logger   hclog.Logger
 	Stopping context.Context // ends everything that is asked of other nodes
 }
 
 // Joining is a node before its Raft runs: its port, its identity, and its questions
-// to other nodes. It finds out what the data folder makes of the node, and forms the
+// to other nodes. It finds out the state of the data folder, and forms the
 // cluster with the listed peers, or has the node taken back. Then Start makes the
 // node's Members. Safe for concurrent use.
 type Joining struct {
@@ -118,7 +118,7 @@ func Open(config Config) (*Joining, error) {
 	j.identity = &identity{
 		node: config.Self.ID, address: config.Self.Address, folder: config.FolderID, incarnation: rand.Uint64() | 1, // not 0
 
-		roster: j, neighbours: newNeighbours(config.Self.ID, config.Peers),
+		roster: j, evidence: newEvidence(config.Self.ID, config.Peers),
 	}
 	if err := j.settle(); err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (j *Joining) Form(ctx context.Context) error {
 	case !j.AsksPeers():
 		return j.bindFolder(formedID(map[string]peer.ID{j.config.Self.ID: j.identity.folder}))
 	}
-	delay := func(why string) { j.delayed.Store(&why) }
+	delay := func(reason string) { j.delayed.Store(&reason) }
 	f := &formation{
 		self: j.config.Self.ID, folder: j.identity.folder, others: j.identity.listed, list: peerList(j.config.Peers),
 		calls: j.calls, log: j.log,
@@ -219,7 +219,7 @@ func (j *Joining) Start(r Raft) *Members {
 
 // TermBegan follows the first entry of a term, in the apply goroutine.
 func (j *Joining) TermBegan(entry *fsm.Applied) {
-	j.checkCluster(j.config.Host.ClusterID())
+	j.checkCluster(j.config.Node.ClusterID())
 	j.jumped(entry)
 }
 
@@ -232,7 +232,7 @@ func (j *Joining) Restored(state *fsm.Machine, _ uint64) {
 // checkCluster ends the node if the state is of another cluster than its folder.
 func (j *Joining) checkCluster(cluster fsm.ClusterID) {
 	if bound := j.identity.bound(); cluster != bound {
-		j.config.Host.Fatal(fmt.Errorf("the data folder belongs to cluster %v, and the state in it to cluster %v: move the folder away and start this node again, and it rejoins", bound, cluster))
+		j.config.Node.Fatal(fmt.Errorf("the data folder belongs to cluster %v, and the state in it to cluster %v: move the folder away and start this node again, and it rejoins", bound, cluster))
 	}
 }
 
@@ -252,7 +252,7 @@ func (j *Joining) Cluster() fsm.ClusterID { return j.identity.bound() }
 func (j *Joining) Delayed() string { return text(&j.delayed) }
 
 // Outcast returns how members of the node's cluster refuse it, or "".
-func (j *Joining) Outcast() string { return j.identity.outcast() }
+func (j *Joining) Outcast() string { return j.identity.refusedBy() }
 
 // Configuration returns the latest committed configuration that the node knows; 0 if
 // it knows no configuration. The servers must not be changed.
@@ -296,8 +296,8 @@ func (j *Joining) admits(node string) bool {
 		return false
 	}
 	servers := m.Servers()
-	_, is := Find(servers, node)
-	return is || len(servers) == 0 || m.outdated()
+	_, ok := Find(servers, node)
+	return ok || len(servers) == 0 || m.outdated()
 }
 
 // admittedFolder implements [roster], by the latest configuration in this node's log. A
@@ -315,7 +315,7 @@ func (j *Joining) admittedFolder(node string) (peer.ID, bool) {
 	return folder, folder != (peer.ID{}) && !m.outdated()
 }
 
-// Describe implements [probe.Host]. The members are read first: a node has its cluster's id
+// Describe implements [probe.Responder]. The members are read first: a node has its cluster's id
 // before it has them. In the other order a reply made while the cluster forms could
 // show a node that has formed, without an id.
 func (j *Joining) Describe(q *probe.Request) probe.Answer {
@@ -324,8 +324,8 @@ func (j *Joining) Describe(q *probe.Request) probe.Answer {
 		Node: j.config.Self.ID, Incarnation: j.identity.incarnation, Peers: peerList(j.config.Peers), Knows: fsm.FeatureLevel,
 		State: j.found, Folder: j.identity.folder.String(), Cluster: clusterText(j.identity.bound()), Restored: j.restored,
 	}
-	a.Draining = j.config.Host.Draining()
-	a.StorageLow, a.StorageSpent = j.config.Host.Space()
+	a.Draining = j.config.Node.Draining()
+	a.StorageLow, a.StorageSpent = j.config.Node.Space()
 	if proposal := j.proposal.Load(); proposal != nil {
 		a.Forms = clusterText(*proposal)
 	}
@@ -335,7 +335,7 @@ func (j *Joining) Describe(q *probe.Request) probe.Answer {
 	return a
 }
 
-// CarryOut implements [probe.Host].
+// CarryOut implements [probe.Responder].
 func (j *Joining) CarryOut(ctx context.Context, q *probe.Request, conn net.Conn) (probe.Reply, error) {
 	if m := j.members.Load(); m != nil {
 		return m.carryOut(ctx, q, conn)

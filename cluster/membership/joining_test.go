@@ -62,30 +62,30 @@ func (f *memoryFolder) All() iter.Seq2[uint64, [16]byte] { return func(func(uint
 func (f *memoryFolder) Latest() (uint64, [16]byte)       { return 0, [16]byte{} }
 func (f *memoryFolder) At(uint64) ([16]byte, bool)       { return [16]byte{}, false }
 
-// idleHost is a node that has applied no entry. It keeps why it must end.
-type idleHost struct{ fatals []error }
+// idleNode is a node that has applied no entry. It keeps why it must end.
+type idleNode struct{ fatals []error }
 
-func (h *idleHost) Applied() uint64          { return 0 }
-func (h *idleHost) Level() uint32            { return 0 }
-func (h *idleHost) ClusterID() fsm.ClusterID { return fsm.ClusterID{} }
-func (h *idleHost) Draining() bool           { return false }
-func (h *idleHost) Space() (low, spent bool) { return false, false }
-func (h *idleHost) Judge(context.Context, election.Question) election.Reply {
+func (h *idleNode) Applied() uint64          { return 0 }
+func (h *idleNode) Level() uint32            { return 0 }
+func (h *idleNode) ClusterID() fsm.ClusterID { return fsm.ClusterID{} }
+func (h *idleNode) Draining() bool           { return false }
+func (h *idleNode) Space() (low, spent bool) { return false, false }
+func (h *idleNode) Judge(context.Context, election.Question) election.Reply {
 	return election.Reply{}
 }
-func (h *idleHost) Reaches(context.Context, string) bool       { return true }
-func (h *idleHost) Leads() bool                                { return false }
-func (h *idleHost) Propose(context.Context, fsm.Command) error { return nil }
-func (h *idleHost) Halted(error)                               {}
-func (h *idleHost) Fatal(err error)                            { h.fatals = append(h.fatals, err) }
+func (h *idleNode) Reaches(context.Context, string) bool       { return true }
+func (h *idleNode) Leads() bool                                { return false }
+func (h *idleNode) Propose(context.Context, fsm.Command) error { return nil }
+func (h *idleNode) Halted(error)                               {}
+func (h *idleNode) Fatal(err error)                            { h.fatals = append(h.fatals, err) }
 
 // joiningNode opens the nth of the three nodes n1, n2 and n3 on a folder.
-func joiningNode(t *testing.T, n *memnet.Network, nth int, folder *memoryFolder, host Host, restored bool) *Joining {
+func joiningNode(t *testing.T, n *memnet.Network, nth int, folder *memoryFolder, node Node, restored bool) *Joining {
 	t.Helper()
 	id := fmt.Sprintf("n%d", nth)
 	j, err := Open(Config{
 		Self: bootstrapThree[nth-1], Peers: bootstrapThree, Folder: folder, FolderID: bootstrapFolders[id], Network: n.Host(id), Bind: id + ":1",
-		Restored: restored, Hashes: folder, Times: 1, Host: host, Logger: hclog.NewNullLogger(), Stopping: t.Context(),
+		Restored: restored, Hashes: folder, Times: 1, Node: node, Logger: hclog.NewNullLogger(), Stopping: t.Context(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestEmptyNodesFormOneCluster(t *testing.T) {
 					t.Fatal("two of three have formed a cluster")
 				}
 			}
-			j := joiningNode(t, n, i+1, folder, &idleHost{}, false)
+			j := joiningNode(t, n, i+1, folder, &idleNode{}, false)
 			if !j.AsksPeers() {
 				t.Errorf("n%d does not ask its peers", i+1)
 			}
@@ -153,8 +153,8 @@ func TestEmptyNodeBesideALiveOneWaits(t *testing.T) {
 		if err := live.SetUint64(keyCurrentTerm, 3); err != nil {
 			t.Fatal(err)
 		}
-		joiningNode(t, n, 1, live, &idleHost{}, false)
-		j := joiningNode(t, n, 2, newMemoryFolder(), &idleHost{}, false)
+		joiningNode(t, n, 1, live, &idleNode{}, false)
+		j := joiningNode(t, n, 2, newMemoryFolder(), &idleNode{}, false)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := j.Form(ctx); err == nil || !strings.Contains(j.Delayed(), "taken back by the cluster: no leader") {
@@ -180,7 +180,7 @@ func TestRestoredFolderBesideOneThatWasNot(t *testing.T) {
 				n := memnet.New()
 				var nodes []*Joining
 				for i, restored := range []bool{true, c.other} {
-					nodes = append(nodes, joiningNode(t, n, i+1, boundFolder(t), &idleHost{}, restored))
+					nodes = append(nodes, joiningNode(t, n, i+1, boundFolder(t), &idleNode{}, restored))
 				}
 				err := nodes[0].NoteRestored(t.Context())
 				if got := fmt.Sprint(err); err != nil != (c.want != "") || !strings.Contains(got, c.want) {
@@ -203,8 +203,8 @@ func TestRestoredFolderBesideOneThatWasNot(t *testing.T) {
 func TestRestoredFolderOfALiveMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
-		joiningNode(t, n, 2, boundFolder(t), &idleHost{}, true)
-		member := joiningNode(t, n, 1, boundFolder(t), &idleHost{}, true)
+		joiningNode(t, n, 2, boundFolder(t), &idleNode{}, true)
+		member := joiningNode(t, n, 1, boundFolder(t), &idleNode{}, true)
 		conn, err := member.port.DialNode(t.Context(), peer.StreamProbe, "n2:1", "n2")
 		if err != nil {
 			t.Fatal(err)
@@ -229,7 +229,7 @@ func TestRestoredUntilALeaderJumps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder := newMemoryFolder()
 		folder.restored = 3
-		j := joiningNode(t, memnet.New(), 1, folder, &idleHost{}, false)
+		j := joiningNode(t, memnet.New(), 1, folder, &idleNode{}, false)
 		for _, entry := range []fsm.Applied{{Term: 4}, {Term: 3, Jump: true}} {
 			if j.jumped(&entry); folder.restored != 3 {
 				t.Errorf("%+v cleared it", entry)
@@ -246,8 +246,8 @@ func TestRestoredUntilALeaderJumps(t *testing.T) {
 func TestReadmissionBesideALiveMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
-		leader := joiningNode(t, n, 1, boundFolder(t), &idleHost{}, false)
-		member := joiningNode(t, n, 2, boundFolder(t), &idleHost{}, false)
+		leader := joiningNode(t, n, 1, boundFolder(t), &idleNode{}, false)
+		member := joiningNode(t, n, 2, boundFolder(t), &idleNode{}, false)
 		changes := &Changes{base: base{port: leader.port, calls: leader.calls, configs: leader.configs}}
 		double := peer.Hello{Standing: peer.StandingEmpty, Folder: peer.ID{9}, Incarnation: 9, Node: "n2", Address: "double:1"}
 		configured := func(index uint64, address raft.ServerAddress) {
@@ -280,18 +280,18 @@ func TestReadmissionBesideALiveMember(t *testing.T) {
 // TestStateOfAnotherClusterEndsTheNode: the state of another cluster is fatal.
 func TestStateOfAnotherClusterEndsTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		folder, host := newMemoryFolder(), &idleHost{}
-		j := joiningNode(t, memnet.New(), 1, folder, host, false)
+		folder, node := newMemoryFolder(), &idleNode{}
+		j := joiningNode(t, memnet.New(), 1, folder, node, false)
 		if err := j.bindFolder(fsm.ClusterID{5}); err != nil {
 			t.Fatal(err)
 		}
 		j.checkCluster(fsm.ClusterID{5})
-		if folder.cluster != (fsm.ClusterID{5}).String() || len(host.fatals) != 0 {
-			t.Errorf("the folder is of cluster %s, %v", folder.cluster, host.fatals)
+		if folder.cluster != (fsm.ClusterID{5}).String() || len(node.fatals) != 0 {
+			t.Errorf("the folder is of cluster %s, %v", folder.cluster, node.fatals)
 		}
 		j.checkCluster(fsm.ClusterID{6})
-		if len(host.fatals) != 1 || j.Cluster() != (fsm.ClusterID{5}) {
-			t.Errorf("%v, cluster %v", host.fatals, j.Cluster())
+		if len(node.fatals) != 1 || j.Cluster() != (fsm.ClusterID{5}) {
+			t.Errorf("%v, cluster %v", node.fatals, j.Cluster())
 		}
 		hello := j.Identity().Hello(peer.StreamProbe, "n2")
 		if hello.Standing != peer.StandingBound || hello.Cluster != (peer.ID{5}) || j.Describe(&probe.Request{}).Cluster != folder.cluster {
@@ -300,13 +300,13 @@ func TestStateOfAnotherClusterEndsTheNode(t *testing.T) {
 	})
 }
 
-// formingHost is a node that forms its cluster while it describes itself.
-type formingHost struct {
-	idleHost
+// formingNode is a node that forms its cluster while it describes itself.
+type formingNode struct {
+	idleNode
 	form func()
 }
 
-func (h *formingHost) Draining() bool {
+func (h *formingNode) Draining() bool {
 	if form := h.form; form != nil {
 		h.form = nil
 		form()
@@ -319,17 +319,17 @@ func (h *formingHost) Draining() bool {
 // come in.
 func TestReplyWhileTheClusterForms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		folder, host := newMemoryFolder(), &formingHost{}
+		folder, node := newMemoryFolder(), &formingNode{}
 		self := bootstrapThree[0]
 		j, err := Open(Config{
 			Self: self, Peers: []probe.Peer{self}, Folder: folder, FolderID: peer.ID{1}, Network: memnet.New().Host("n1"), Bind: self.Address,
-			Hashes: folder, Times: 1, Host: host, Logger: hclog.NewNullLogger(), Stopping: t.Context(),
+			Hashes: folder, Times: 1, Node: node, Logger: hclog.NewNullLogger(), Stopping: t.Context(),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var r *raft.Raft
-		host.form = func() {
+		node.form = func() {
 			if err := j.Form(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +22,7 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// leaderPatience is how long a call looks for a leader.
+// leaderPatience is how long a call waits for a leader.
 const leaderPatience = 5 * time.Second
 
 // Raft is the part of Raft that a membership needs. Only changes block: for timeout at
@@ -35,7 +36,7 @@ type Raft interface {
 	LastIndex() uint64
 	GetConfiguration() raft.ConfigurationFuture
 
-	// The changes; each fails if index is not that of the latest configuration.
+	// The changes; each fails if index is not the index of the latest configuration.
 	AddVoter(id raft.ServerID, address raft.ServerAddress, index uint64, timeout time.Duration) raft.IndexFuture
 	AddNonvoter(id raft.ServerID, address raft.ServerAddress, index uint64, timeout time.Duration) raft.IndexFuture
 	DemoteVoter(id raft.ServerID, index uint64, timeout time.Duration) raft.IndexFuture
@@ -47,12 +48,12 @@ type Raft interface {
 	ReloadConfig(raft.ReloadableConfig) error
 }
 
-// base is what the parts of [Members] have in common: the node's Raft, and what the node
-// had before Raft ran.
+// base is the common ground of the parts of [Members]: the node's Raft, and the parts of the node that
+// it had before Raft ran.
 type base struct {
 	raft     Raft
 	self     string // the node's id
-	host     Host
+	host     Node
 	hashes   Hashes
 	times    wake.Stretch
 	log      hclog.Logger
@@ -74,26 +75,26 @@ type Members struct {
 	watch      *probe.Watch
 	changes    *Changes
 	exclusion  exclusion
-	lookout    lookout
+	strangers  strangersCheck
 	comparison comparison
 	halt       *halt
 }
 
-// halt gives the host the reason why it must take no command, whenever it changes, so that no
+// halt gives the node the reason why it must take no command, whenever it changes, so that no
 // command has to ask for it. Safe for concurrent use.
 type halt struct {
-	host    Host
+	host    Node
 	mu      sync.Mutex
-	reasons map[error]error // each, as [Host.Halted] has it, or nil
+	reasons map[error]error // by reason: the reason, or nil while it does not hold
 }
 
-// note keeps whether there is a reason.
-func (h *halt) note(why error, holds bool) {
+// note notes whether a reason holds.
+func (h *halt) note(reason error, holds bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.reasons[why] = nil
+	h.reasons[reason] = nil
 	if holds {
-		h.reasons[why] = why
+		h.reasons[reason] = reason
 	}
 	h.host.Halted(cmp.Or(h.reasons[outcome.ErrNoLeader], h.reasons[outcome.ErrSplitState], h.reasons[outcome.ErrStorageFull]))
 }
@@ -103,28 +104,26 @@ func (h *halt) note(why error, holds bool) {
 func newMembers(r Raft, j *Joining) *Members {
 	c := &j.config
 	b := base{
-		raft: r, self: c.Self.ID, host: c.Host, hashes: c.Hashes, times: c.Times, log: j.log,
+		raft: r, self: c.Self.ID, host: c.Node, hashes: c.Hashes, times: c.Times, log: j.log,
 		identity: j.identity, port: j.port, calls: j.calls, configs: j.configs,
 	}
-	h := &halt{host: c.Host, reasons: map[error]error{}}
+	h := &halt{host: c.Node, reasons: map[error]error{}}
 	m := &Members{
 		base: b, stopping: c.Stopping, halt: h,
-		exclusion: exclusion{base: b}, lookout: lookout{base: b, halt: h}, comparison: comparison{base: b, halt: h},
+		exclusion: exclusion{base: b}, strangers: strangersCheck{base: b, halt: h}, comparison: comparison{base: b, halt: h},
 	}
-	if m.lookout.alone() { // without a majority of others it would serve before it has looked
-		m.lookout.keep(&notLooked)
-	}
+	m.strangers.begin()
 	m.watch = probe.NewWatch(j.calls, m)
 	m.changes = &Changes{base: b, watch: m.watch, stopping: c.Stopping, turn: make(chan struct{}, 1)}
 	return m
 }
 
-// Run watches the other members, looks for strangers, ends the streams of nodes that were
+// Run watches the other members, checks for nodes of another cluster, ends the streams of nodes that were
 // removed and, while this node leads, promotes members that have caught up. It returns once ctx has ended.
 func (m *Members) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { m.watch.Run(ctx) })
-	running.Go(func() { m.lookout.run(ctx) })
+	running.Go(func() { m.strangers.run(ctx) })
 	running.Go(func() {
 		p := promotion{Changes: m.changes}
 		for wake.Pause(ctx, wake.Next(probe.WatchEvery)) == nil {
@@ -139,7 +138,7 @@ func (m *Members) Run(ctx context.Context) {
 // node leads no more. It fails with outcome.ErrNoTarget if no other voter can lead.
 func (m *Members) HandOver(ctx context.Context) error { return m.changes.transfer(ctx, "") }
 
-// GiveWay is HandOver to a node with more room on its disk, from one whose disk is
+// GiveWay does what HandOver does, to a node with more room on its disk than this node, whose disk is
 // nearly full; spent: only its reserve is left.
 func (m *Members) GiveWay(ctx context.Context, spent bool) error {
 	return m.changes.transferTo(ctx, "", func(a *probe.Answer) bool { return roomier(a, spent) })
@@ -154,9 +153,9 @@ func (m *Members) Seen() map[string]probe.Seen { return m.watch.All() }
 // Removed reports whether this node is out of the cluster, as far as it knows.
 func (m *Members) Removed() bool { return m.exclusion.removed() }
 
-// Strangers returns which nodes of another cluster are around this node, so that it
-// must serve no requests, or "".
-func (m *Members) Strangers() string { return text(&m.lookout.found) }
+// Strangers describes the nodes of another cluster among which this node is, so that it
+// must serve no requests, or returns "".
+func (m *Members) Strangers() string { return text(&m.strangers.reason) }
 
 // Split returns how the members' states differ without a majority, or "".
 func (m *Members) Split() string { return text(&m.comparison.split) }
@@ -181,7 +180,7 @@ func (m *Members) MatchLeader(ctx context.Context) error { return m.comparison.m
 // leader, for which it looks for up to 5 s. It blocks until that is done: a member that
 // was added has its vote then, and an old leader leads no more. It is safe to repeat.
 //
-// Errors: those of package outcome for changes, ErrNoLeader, ctx's cause. Once an attempt
+// Errors: the errors of package outcome for changes, ErrNoLeader, ctx's cause. Once an attempt
 // may have had its effect, any failure after it is ErrOutcomeUnknown.
 func (m *Members) Call(ctx context.Context, q *probe.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, m.times.Of(probe.CallTimeout))
@@ -205,7 +204,7 @@ func (m *Members) Call(ctx context.Context, q *probe.Request) error {
 	}
 }
 
-// askLeader tries once.
+// askLeader makes one attempt of Call.
 func (m *Members) askLeader(ctx context.Context, q *probe.Request) error {
 	address, id := m.raft.LeaderWithID()
 	switch {
@@ -233,16 +232,12 @@ func (m *Members) retryable(err error, q *probe.Request) bool {
 
 // passes reports whether a call had no effect, for want of a leader that could carry it out.
 func passes(err error) bool {
-	for _, why := range []error{outcome.ErrNoLeader, outcome.ErrNotLeader, probe.ErrUnreached, outcome.ErrConfigurationChanged} {
-		if errors.Is(err, why) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{outcome.ErrNoLeader, outcome.ErrNotLeader, probe.ErrUnreached, outcome.ErrConfigurationChanged},
+		func(e error) bool { return errors.Is(err, e) })
 }
 
-// settled returns the error of a call whose last attempt ended with err; unknown: that one, or one
-// before it, may have its effect.
+// settled returns the error of a call whose last attempt ended with err; unknown: one of its attempts may have had
+// its effect.
 func settled(err error, unknown bool) error {
 	switch {
 	case err == nil, errors.Is(err, outcome.ErrCatchingUp), errors.Is(err, outcome.ErrOutcomeUnknown):
@@ -286,7 +281,7 @@ func (m *Members) describe(a probe.Answer, q *probe.Request) probe.Answer {
 	return a
 }
 
-// carryOut carries a request out, which came on conn; nil: it is of this node.
+// carryOut carries out a request, which came on conn; nil: this node makes the request.
 func (m *Members) carryOut(ctx context.Context, q *probe.Request, conn net.Conn) (probe.Reply, error) {
 	switch q.Kind {
 	case probe.Rejoin:
@@ -317,7 +312,7 @@ func (m *Members) carryOut(ctx context.Context, q *probe.Request, conn net.Conn)
 		return probe.Reply{Elect: &reply}, nil
 	case probe.Removed:
 		m.log.Warn("the leader says that this node was removed from the cluster", "leader", q.From)
-		return probe.Reply{}, nil // the watch finds out whether it is so
+		return probe.Reply{}, nil // the watch finds out whether this is true
 	}
 	return probe.Reply{}, probe.ErrUnknownCall
 }
@@ -347,8 +342,8 @@ func (m *Members) outdated() bool {
 	return false
 }
 
-// countFullPeers keeps whether too few voters have room above their reserve to store an entry:
-// a leader would go on with cluster time, and no renewal could keep up with that.
+// countFullPeers halts this node while too few voters have room above their reserve to store an entry:
+// a leader would go on with cluster time, and leases would end because no renewal is stored.
 func (m *Members) countFullPeers(seen map[string]probe.Seen) {
 	voting := Voters(m.Servers())
 	full := 0
@@ -360,17 +355,17 @@ func (m *Members) countFullPeers(seen map[string]probe.Seen) {
 	m.halt.note(outcome.ErrStorageFull, full > 0 && len(voting)-full <= len(voting)/2)
 }
 
-// LeaderElsewhere returns the leader of a later term than this, as other members
-// report it; an empty id if no member does.
-func (m *Members) LeaderElsewhere(term uint64) (address, id string, in uint64) {
-	in = term
+// LeaderElsewhere returns the leader of a later term than the given one, and that term, as other members
+// report them; an empty id if no member does.
+func (m *Members) LeaderElsewhere(term uint64) (address, id string, latest uint64) {
+	latest = term
 	for _, other := range m.watch.All() {
 		a := other.Answer
-		if other.Up() && a.Term > in && a.Leader != "" && a.Leader != m.self {
-			address, id, in = a.LeaderAddress, a.Leader, a.Term
+		if other.Up() && a.Term > latest && a.Leader != "" && a.Leader != m.self {
+			address, id, latest = a.LeaderAddress, a.Leader, a.Term
 		}
 	}
-	return address, id, in
+	return address, id, latest
 }
 
 // clusterText is an id as probe messages have it: "" for zero.

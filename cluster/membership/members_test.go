@@ -27,7 +27,7 @@ import (
 )
 
 // member is a node with a real Raft on its peer port, and a machine that only counts. It
-// implements [Host], [Hashes] and [raft.BatchingFSM].
+// implements [Node], [Hashes] and [raft.BatchingFSM].
 type member struct {
 	id      string
 	joining *Joining
@@ -142,7 +142,7 @@ func (c *cluster) start(nth int, folder *memoryFolder) *member {
 	var err error
 	m.joining, err = Open(Config{
 		Self: self, Peers: bootstrapThree, Folder: folder, FolderID: folder.id(nth), Network: c.net.Host(m.id), Bind: self.Address,
-		Hashes: m, Times: 1, Host: m, Logger: log, Stopping: ctx,
+		Hashes: m, Times: 1, Node: m, Logger: log, Stopping: ctx,
 	})
 	c.must(err)
 	m.joining.Serve()
@@ -187,9 +187,9 @@ func (c *cluster) must(err error) {
 }
 
 // until waits, in virtual time, until something is so.
-func (c *cluster) until(what string, is func() bool) {
+func (c *cluster) until(what string, condition func() bool) {
 	c.t.Helper()
-	for began := time.Now(); !is(); {
+	for began := time.Now(); !condition(); {
 		if time.Since(began) > time.Minute {
 			c.t.Fatalf("waited in vain until %s", what)
 		}
@@ -227,8 +227,8 @@ func (c *cluster) leader() (leader, a, b *member) {
 
 // suffrage describes a member as a node's latest configuration has it.
 func suffrage(m *member, id string) string {
-	server, is := Find(m.Servers(), id)
-	if !is {
+	server, ok := Find(m.Servers(), id)
+	if !ok {
 		return "none"
 	}
 	return server.Suffrage.String()
@@ -344,9 +344,9 @@ func TestFrozenTargetIsUnknown(t *testing.T) {
 		inCluster(t, func(t *testing.T, c *cluster) {
 			leader, a, b := c.leader()
 			b.drained.Store(true) // no target
-			asked := 0
+			questions := 0
 			freeze := func() {
-				asked++
+				questions++
 				c.net.Isolate(a.id)
 				b.drained.Store(false) // a second hand-over would find it
 			}
@@ -356,8 +356,8 @@ func TestFrozenTargetIsUnknown(t *testing.T) {
 				id = a.id
 			}
 			err := leader.Call(t.Context(), &probe.Request{Kind: probe.Transfer, ID: id})
-			if !errors.Is(err, outcome.ErrOutcomeUnknown) || errors.Is(err, outcome.ErrNoLeader) || asked != 1 && !named {
-				t.Errorf("named %v: %v after %d attempts", named, err, asked)
+			if !errors.Is(err, outcome.ErrOutcomeUnknown) || errors.Is(err, outcome.ErrNoLeader) || questions != 1 && !named {
+				t.Errorf("named %v: %v after %d attempts", named, err, questions)
 			}
 			leader.chosen.Store(nil)
 			c.net.Rejoin(a.id)

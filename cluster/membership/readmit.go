@@ -19,8 +19,8 @@ import (
 // no promotion decided before can come after. It fails with probe.ErrMemberAlive while
 // another process with that id is alive: an empty folder with a copied id must not
 // take a healthy member's place.
-func (m *Changes) Readmit(ctx context.Context, id, address string, by peer.Hello, from string) (term uint64, err error) {
-	if err := m.checkVacant(ctx, id, by, from); err != nil {
+func (m *Changes) Readmit(ctx context.Context, id, address string, caller peer.Hello, from string) (term uint64, err error) {
+	if err := m.checkVacant(ctx, id, caller, from); err != nil {
 		return 0, err
 	}
 	index, servers, done, err := m.Begin(ctx)
@@ -35,7 +35,7 @@ func (m *Changes) Readmit(ctx context.Context, id, address string, by peer.Hello
 	if address == "" {
 		address = peer.PlainAddress(server.Address)
 	}
-	admitted := peer.MarkAddress(address, by.Folder)
+	admitted := peer.MarkAddress(address, caller.Folder)
 	if server.Suffrage == raft.Voter {
 		var demoted raft.IndexFuture
 		err := m.commit(ctx, func(timeout time.Duration) raft.IndexFuture {
@@ -53,18 +53,18 @@ func (m *Changes) Readmit(ctx context.Context, id, address string, by peer.Hello
 	if err != nil {
 		return 0, err
 	}
-	m.log.Warn("a member that lost its folder has no vote until it has caught up", "member", id, "address", address, "folder", by.Folder)
+	m.log.Warn("a member that lost its folder has no vote until it has caught up", "member", id, "address", address, "folder", caller.Folder)
 	return m.raft.CurrentTerm(), nil
 }
 
 // checkVacant fails while another process is alive as the member with that id: one
 // that has a stream with this node, or one at the member's address.
-func (m *Changes) checkVacant(ctx context.Context, id string, by peer.Hello, from string) error {
-	if by.Node != id {
-		return fmt.Errorf("%w: node %q can't be taken back as %q", outcome.ErrMemberInvalid, by.Node, id)
+func (m *Changes) checkVacant(ctx context.Context, id string, caller peer.Hello, from string) error {
+	if caller.Node != id {
+		return fmt.Errorf("%w: node %q can't be taken back as %q", outcome.ErrMemberInvalid, caller.Node, id)
 	}
-	if other, alive := m.port.Taken(by, from); alive {
-		return fmt.Errorf("%w: %s", probe.ErrMemberAlive, other)
+	if process, alive := m.port.Taken(caller, from); alive {
+		return fmt.Errorf("%w: %s", probe.ErrMemberAlive, process)
 	}
 	_, servers, _ := m.configs.current()
 	server, ok := Find(servers, id)
@@ -73,11 +73,11 @@ func (m *Changes) checkVacant(ctx context.Context, id string, by peer.Hello, fro
 	}
 	address := peer.PlainAddress(server.Address)
 	answer, err := m.calls.Ask(ctx, id, address)
-	if err != nil || answer.Incarnation == by.Incarnation {
+	if err != nil || answer.Incarnation == caller.Incarnation {
 		return nil
 	}
 	return fmt.Errorf("%w: node id %q is in use at %s with folder %v, so that the node at %s (from %s) with folder %v is refused",
-		probe.ErrMemberAlive, id, address, answer.Folder, by.Address, from, by.Folder)
+		probe.ErrMemberAlive, id, address, answer.Folder, caller.Address, from, caller.Folder)
 }
 
 // promotion gives members without a vote one, once they have caught up: no member

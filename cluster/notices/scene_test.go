@@ -54,7 +54,7 @@ func inScene(t *testing.T, config Config, test func(*scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scene{t: t, replica: replica.New(replica.Config{}), began: time.Now()}
-		config.Replica, config.Term, config.Host = s.replica, s, s
+		config.Replica, config.Term, config.Results = s.replica, s, s
 		config.Logger = hclog.New(&hclog.LoggerOptions{Output: &s.log, Level: hclog.Info})
 		if config.Notifier == nil {
 			config.Notifier = s
@@ -139,9 +139,9 @@ func (s *scene) all() []attempt {
 }
 
 // until waits, in virtual time.
-func (s *scene) until(what string, is func() bool) {
+func (s *scene) until(what string, condition func() bool) {
 	s.t.Helper()
-	for end := time.Now().Add(time.Hour); !is(); time.Sleep(50 * time.Millisecond) { // virtual
+	for end := time.Now().Add(time.Hour); !condition(); time.Sleep(50 * time.Millisecond) { // virtual
 		if time.Now().After(end) {
 			s.t.Fatalf("in vain: %s", what)
 		}

@@ -50,8 +50,8 @@ type Term interface {
 	Tick(ctx context.Context) (index uint64, err error)
 }
 
-// Host is the node as its sender sees it. All methods are safe for concurrent use.
-type Host interface {
+// Results takes in what became of notices. All methods are safe for concurrent use.
+type Results interface {
 	// RemoveNotice removes a notice through the log.
 	RemoveNotice(ctx context.Context, id uint64) error
 	// NoticeDelivered, NoticeFailed and NoticeGivenUp count: a delivery, an attempt
@@ -67,7 +67,7 @@ type Config struct {
 	Notifier Notifier
 	Replica  *replica.Replica // has the notices
 	Term     Term
-	Host     Host
+	Results  Results
 	Logger   hclog.Logger
 }
 
@@ -90,9 +90,9 @@ func (noNotifier) Host(string) string { return "" }
 // the log. It has one goroutine, Run, and one for each notice that is due; the state
 // machine bounds their number. All methods are safe for concurrent use.
 type Sender struct {
-	config Config
-	turns  *turns
-	news   wake.Signal // Run has to look at the fields below
+	config  Config
+	limiter *limiter
+	news    wake.Signal // Run has to look at the fields below
 
 	mu       sync.Mutex
 	due      []uint64        // have become due, and Run does not know yet
@@ -105,7 +105,7 @@ func NewSender(config Config) *Sender {
 	if config.Notifier == nil {
 		config.Notifier = noNotifier{}
 	}
-	return &Sender{config: config, turns: newTurns(), news: wake.NewSignal(), underWay: map[uint64]bool{}}
+	return &Sender{config: config, limiter: newLimiter(), news: wake.NewSignal(), underWay: map[uint64]bool{}}
 }
 
 // Due takes in a notice that an entry made due. It does not block.
@@ -182,12 +182,12 @@ func (s *Sender) deliver(ctx context.Context, id uint64) {
 			break
 		}
 		if errors.Is(err, errTooOld) {
-			s.config.Host.NoticeGivenUp()
+			s.config.Results.NoticeGivenUp()
 			s.config.Logger.Warn("a notice was given up", "semaphore", n.Semaphore, "id", id, "error", last)
 			break
 		}
 		if ctx.Err() == nil { // otherwise the term ended, not the attempt
-			s.config.Host.NoticeFailed()
+			s.config.Results.NoticeFailed()
 			last = err
 		}
 		s.config.Logger.Debug("a notice was not delivered", "semaphore", n.Semaphore, "id", id, "error", err)
@@ -218,7 +218,7 @@ func (s *Sender) notice(id uint64) (n fsm.NoticeView, due bool) {
 // attempt tries once, when it is the notice's turn. It returns errTooOld if it is too
 // late by then.
 func (s *Sender) attempt(ctx context.Context, n fsm.NoticeView) error {
-	leave, err := s.turns.enter(ctx, s.config.Notifier.Host(n.URL))
+	leave, err := s.limiter.acquire(ctx, s.config.Notifier.Host(n.URL))
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (s *Sender) attempt(ctx context.Context, n fsm.NoticeView) error {
 	defer cancel()
 	err = s.config.Notifier.Notify(ctx, n)
 	if err == nil {
-		s.config.Host.NoticeDelivered()
+		s.config.Results.NoticeDelivered()
 	}
 	return err
 }
@@ -243,7 +243,7 @@ func (s *Sender) attempt(ctx context.Context, n fsm.NoticeView) error {
 // would be delivered again.
 func (s *Sender) remove(ctx context.Context, id uint64) {
 	for {
-		err := s.config.Host.RemoveNotice(ctx, id)
+		err := s.config.Results.RemoveNotice(ctx, id)
 		if err == nil {
 			return
 		}
@@ -261,67 +261,67 @@ const (
 	toHost = 4
 )
 
-// turns is the room for attempts. A host that accepts and never replies takes up a
+// limiter is the room for attempts. A host that accepts and never replies takes up a
 // small part of it: its notices wait for each other, and the others go past them.
 // Safe for concurrent use.
-type turns struct {
+type limiter struct {
 	all *semaphore.Weighted
 
 	mu    sync.Mutex
-	hosts map[string]*hostTurns // that an attempt is in, or waits for
+	hosts map[string]*hostLimit // that an attempt is in, or waits for
 }
 
-// hostTurns is the room for the attempts to one host.
-type hostTurns struct {
+// hostLimit is the room for the attempts to one host.
+type hostLimit struct {
 	*semaphore.Weighted
-	users int // guarded by turns.mu
+	users int // guarded by limiter.mu
 }
 
-func newTurns() *turns {
-	return &turns{all: semaphore.NewWeighted(atOnce), hosts: map[string]*hostTurns{}}
+func newLimiter() *limiter {
+	return &limiter{all: semaphore.NewWeighted(atOnce), hosts: map[string]*hostLimit{}}
 }
 
-// enter blocks, first come first served, until there is room for an attempt to a
+// acquire blocks, first come first served, until there is room for an attempt to a
 // host, or ctx ends. Without an error the caller has to call leave at the end of the
 // attempt.
-func (t *turns) enter(ctx context.Context, host string) (leave func(), err error) {
-	own := t.join(host)
-	if err := own.Acquire(ctx, 1); err != nil {
-		t.part(host)
+func (l *limiter) acquire(ctx context.Context, host string) (leave func(), err error) {
+	limit := l.useHost(host)
+	if err := limit.Acquire(ctx, 1); err != nil {
+		l.leaveHost(host)
 		return nil, err
 	}
-	if err := t.all.Acquire(ctx, 1); err != nil {
-		own.Release(1)
-		t.part(host)
+	if err := l.all.Acquire(ctx, 1); err != nil {
+		limit.Release(1)
+		l.leaveHost(host)
 		return nil, err
 	}
 	return func() {
-		t.all.Release(1)
-		own.Release(1)
-		t.part(host)
+		l.all.Release(1)
+		limit.Release(1)
+		l.leaveHost(host)
 	}, nil
 }
 
-// join counts an attempt to a host, which may have to wait.
-func (t *turns) join(host string) *hostTurns {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	own := t.hosts[host]
-	if own == nil {
-		own = &hostTurns{Weighted: semaphore.NewWeighted(toHost)}
-		t.hosts[host] = own
+// useHost counts an attempt to a host, which may have to wait.
+func (l *limiter) useHost(host string) *hostLimit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	limit := l.hosts[host]
+	if limit == nil {
+		limit = &hostLimit{Weighted: semaphore.NewWeighted(toHost)}
+		l.hosts[host] = limit
 	}
-	own.users++
-	return own
+	limit.users++
+	return limit
 }
 
-// part forgets a host with the last attempt to it.
-func (t *turns) part(host string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if own := t.hosts[host]; own.users > 1 {
-		own.users--
+// leaveHost forgets a host with the last attempt to it.
+func (l *limiter) leaveHost(host string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if limit := l.hosts[host]; limit.users > 1 {
+		limit.users--
 		return
 	}
-	delete(t.hosts, host)
+	delete(l.hosts, host)
 }

@@ -276,10 +276,10 @@ func TestEndsWithItsTerm(t *testing.T) {
 // TestTurnsAreForgotten: hosts are forgotten with their last attempt, whether it was
 // made or given up while it waited.
 func TestTurnsAreForgotten(t *testing.T) {
-	turns := newTurns()
+	limiter := newLimiter()
 	var leaves []func()
 	for i := range atOnce {
-		leave, err := turns.enter(t.Context(), fmt.Sprint(i%(atOnce/toHost)))
+		leave, err := limiter.acquire(t.Context(), fmt.Sprint(i%(atOnce/toHost)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,14 +288,14 @@ func TestTurnsAreForgotten(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, host := range []string{"0", "another"} { // full: for the host, in all
-		if _, err := turns.enter(ended, host); !errors.Is(err, context.Canceled) {
+		if _, err := limiter.acquire(ended, host); !errors.Is(err, context.Canceled) {
 			t.Errorf("host %s: %v", host, err)
 		}
 	}
 	for _, leave := range leaves {
 		leave()
 	}
-	if len(turns.hosts) != 0 || !turns.all.TryAcquire(atOnce) {
-		t.Errorf("%d hosts are left", len(turns.hosts))
+	if len(limiter.hosts) != 0 || !limiter.all.TryAcquire(atOnce) {
+		t.Errorf("%d hosts are left", len(limiter.hosts))
 	}
 }

@@ -13,7 +13,7 @@
 // out.
 //
 // A node opens one [Port]. Its methods are safe for concurrent use; each handler runs
-// in a goroutine of its own.
+// in a separate goroutine.
 //
 //   - network.go: Network, by which peers reach each other; their addresses, and the marks in them.
 //   - port.go: Identity; Port, which accepts connections, counts them, and closes them when it closes.

@@ -48,7 +48,7 @@ const (
 	StreamProbe   StreamKind = 3 // questions that also a node with an empty folder may ask
 )
 
-// Standing is what a node knows of its cluster.
+// Standing says what a node knows of its cluster.
 type Standing byte
 
 const (
@@ -86,7 +86,7 @@ var refusalNames = map[Refusal]string{
 
 // String returns the metric's label.
 func (r Refusal) String() string {
-	if name, known := refusalNames[r]; known {
+	if name, ok := refusalNames[r]; ok {
 		return name
 	}
 	return "other" // of a later release

@@ -193,14 +193,14 @@ func TestStrangersAreCountedAndLoggedNowAndThen(t *testing.T) {
 		if got := refusedCount(t, p, "malformed"); got != 101 {
 			t.Errorf("counted %v of 101", got)
 		}
-		var said []string
+		var lines []string
 		for line := range strings.Lines(log.String()) {
 			if strings.Contains(line, "a stream of a peer is refused") {
-				said = append(said, line)
+				lines = append(lines, line)
 			}
 		}
-		if len(said) != 2 || !strings.Contains(said[0], "remote=stranger:") || !strings.Contains(said[0], "local=n2:1") || !strings.Contains(said[1], "more=99") {
-			t.Errorf("said %q", said)
+		if len(lines) != 2 || !strings.Contains(lines[0], "remote=stranger:") || !strings.Contains(lines[0], "local=n2:1") || !strings.Contains(lines[1], "more=99") {
+			t.Errorf("said %q", lines)
 		}
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -223,9 +223,9 @@ func TestRefusalsOfBothSidesAreLogged(t *testing.T) {
 			}
 			time.Sleep(refusalLogEvery) // virtual
 		}
-		for _, said := range []string{"a stream of a peer is refused", "a peer refuses this node's stream"} {
-			if got := strings.Count(log.String(), said); got != 3 {
-				t.Errorf("%q was logged %d times in\n%s", said, got, log.String())
+		for _, message := range []string{"a stream of a peer is refused", "a peer refuses this node's stream"} {
+			if got := strings.Count(log.String(), message); got != 3 {
+				t.Errorf("%q was logged %d times in\n%s", message, got, log.String())
 			}
 		}
 		if got := strings.Count(log.String(), "more=1"); got != 4 {

@@ -35,8 +35,8 @@ func preambles() map[string]string {
 // members takes those who are of the test's cluster.
 type members struct{ *fakeIdentity }
 
-func (m members) Receive(theirs *Hello, _ string) (Refusal, string) {
-	if theirs.Cluster != m.Cluster {
+func (m members) Receive(remote *Hello, _ string) (Refusal, string) {
+	if remote.Cluster != m.Cluster {
 		return RefusedCluster, "another cluster"
 	}
 	return 0, ""

@@ -78,7 +78,7 @@ func CheckReachable(address string) error {
 var hostLabels = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*$`).MatchString
 
 // validHost reports whether a text can be the name of a host, also one with underscores. The last
-// part of a name is no number: 10.0.0.256 is none.
+// part of a name is no number: 10.0.0.256 is not a name.
 func validHost(name string) bool {
 	name = strings.TrimSuffix(name, ".")
 	last := name[strings.LastIndexByte(name, '.')+1:]
@@ -155,8 +155,8 @@ func MarkAddress(address string, folder ID) raft.ServerAddress {
 // zero for a member of the first configuration: that one has the folder with which it
 // formed the cluster.
 func SplitAddress(marked raft.ServerAddress) (address string, folder ID) {
-	address, mark, is := strings.Cut(string(marked), folderMark)
-	if decoded, err := hex.DecodeString(mark); is && err == nil && len(decoded) == len(folder) {
+	address, mark, ok := strings.Cut(string(marked), folderMark)
+	if decoded, err := hex.DecodeString(mark); ok && err == nil && len(decoded) == len(folder) {
 		folder = ID(decoded)
 	}
 	return address, folder
@@ -168,7 +168,7 @@ func PlainAddress(marked raft.ServerAddress) string {
 	return address
 }
 
-// MoveAddress returns another address with the mark of the one before it.
+// MoveAddress returns another address with the mark of the address before it.
 func MoveAddress(before raft.ServerAddress, address string) raft.ServerAddress {
 	if _, folder := SplitAddress(before); folder != (ID{}) {
 		return MarkAddress(address, folder)

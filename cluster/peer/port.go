@@ -54,15 +54,15 @@ type Identity interface {
 	Known(address string) (node string)
 	// Receive judges the hello of a node that has dialled this one from an address.
 	// detail is for that node and for the log.
-	Receive(theirs *Hello, from string) (reason Refusal, detail string)
+	Receive(remote *Hello, from string) (reason Refusal, detail string)
 	// Accept judges the hello of a node that this one has dialled at an address, as
 	// node target with the folder mark ("" and zero when not known).
-	Accept(kind StreamKind, target string, mark ID, theirs *Hello, address string) (reason Refusal, detail string)
+	Accept(kind StreamKind, target string, mark ID, remote *Hello, address string) (reason Refusal, detail string)
 	// Admits reports whether a node with that id may have a certificate at all: a
-	// member, or one that is listed and may become one.
+	// member, or a listed peer that may become a member.
 	Admits(node string) bool
 	// Called notes how the call of an address has ended.
-	Called(address string, reason Refusal, theirs *Hello)
+	Called(address string, reason Refusal, remote *Hello)
 }
 
 // Config says how to open a [Port]. All fields but Security are needed.
@@ -124,7 +124,7 @@ func OpenPort(config Config) (*Port, error) {
 }
 
 // Handle gives the streams of a kind that arrive from now on to a handler; nil refuses
-// them. The handler runs in a goroutine of its own, owns the connection and must
+// them. The handler runs in a new goroutine, owns the connection and must
 // close it. When the port closes, it closes the connection under the handler.
 func (p *Port) Handle(kind StreamKind, handler func(net.Conn)) {
 	p.mu.Lock()
@@ -322,7 +322,7 @@ func (p *Port) EndStrangers() {
 	}
 	p.mu.Unlock()
 	for _, conn := range streams {
-		if name, is := certified(conn.Conn); is && !p.config.Identity.Admits(name) {
+		if name, ok := certified(conn.Conn); ok && !p.config.Identity.Admits(name) {
 			p.refusals.note(RefusedStranger, fmt.Sprintf("node %q is a member no longer", name), conn, conn.kind)
 			_ = conn.Close() // only ends it
 		}
@@ -350,7 +350,7 @@ func (p *Port) forget(conn *portConn) {
 func (p *Port) claim(conn *portConn, kind StreamKind) func(net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, open := p.conns[conn]; !open { // closed by the port meanwhile
+	if _, open := p.conns[conn]; !open { // the port has closed it
 		return nil
 	}
 	p.kinds[conn.kind]--

@@ -27,7 +27,7 @@ var _ raft.StreamLayer = (*RaftLayer)(nil)
 
 // OpenRaft makes the port accept Raft's streams, which it refuses until then: a
 // voter that lost its folder has forgotten its votes and must not cast another
-// before the cluster has admitted it anew. One layer may be open at a time. ended is
+// before the cluster has admitted it again. One layer may be open at a time. ended is
 // called whenever a stream from another process has ended, and must not block.
 func (p *Port) OpenRaft(ended func(from Hello)) (*RaftLayer, error) {
 	p.mu.Lock()
@@ -60,7 +60,7 @@ func (l *RaftLayer) Accept() (net.Conn, error) {
 	}
 }
 
-// Dial implements [raft.StreamLayer]. The name is resolved anew each time. Close ends
+// Dial implements [raft.StreamLayer]. The name is resolved again each time. Close ends
 // it, so that a dial to a host that never replies does not hold up the end of Raft.
 // A dial of this node's address leads to its Raft within the process.
 func (l *RaftLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {

@@ -26,8 +26,8 @@ type seat struct {
 // sit gives the process at the other end of a stream the seat of its node id. If another
 // process with this id is alive, the later of the two is refused. Which one is later is
 // settled by calling the member's own address.
-func (p *Port) sit(conn *portConn, theirs Hello) (Refusal, string) {
-	if theirs.Standing == StandingEmpty {
+func (p *Port) sit(conn *portConn, remote Hello) (Refusal, string) {
+	if remote.Standing == StandingEmpty {
 		return 0, "" // it has no place in the cluster yet
 	}
 	p.mu.Lock()
@@ -35,29 +35,29 @@ func (p *Port) sit(conn *portConn, theirs Hello) (Refusal, string) {
 		p.mu.Unlock()
 		return RefusedKind, net.ErrClosed.Error()
 	}
-	now := p.seats[theirs.Node]
-	var ended []*portConn
-	if now != nil && !now.SameProcess(&theirs) {
+	now := p.seats[remote.Node]
+	var former []*portConn
+	if now != nil && !now.SameProcess(&remote) {
 		if (now.confirmed || conn.accepted) && p.alive(now) {
 			p.mu.Unlock()
-			return RefusedIncarnation, describeSeats(&theirs, conn.RemoteAddr().String(), now)
+			return RefusedIncarnation, describeSeats(&remote, conn.RemoteAddr().String(), now)
 		}
 		for other := range p.conns {
 			if other.seat == now {
-				ended = append(ended, other)
+				former = append(former, other)
 			}
 		}
 		now = nil
 	}
 	if now == nil {
-		now = &seat{Hello: theirs, from: conn.RemoteAddr().String()}
-		p.seats[theirs.Node] = now
+		now = &seat{Hello: remote, from: conn.RemoteAddr().String()}
+		p.seats[remote.Node] = now
 	}
 	conn.seat = now
 	now.conns++
 	now.confirmed = now.confirmed || !conn.accepted
 	p.mu.Unlock()
-	for _, other := range ended {
+	for _, other := range former {
 		_ = other.Close() // only ends it
 	}
 	return 0, ""
@@ -87,14 +87,14 @@ func (p *Port) leave(conn *portConn) {
 
 // Taken describes the process that has the node id of a hello, if it is alive and not
 // the one that sent the hello.
-func (p *Port) Taken(theirs Hello, from string) (string, bool) {
+func (p *Port) Taken(remote Hello, from string) (string, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.seats[theirs.Node]
-	if now == nil || now.SameProcess(&theirs) || !p.alive(now) {
+	now := p.seats[remote.Node]
+	if now == nil || now.SameProcess(&remote) || !p.alive(now) {
 		return "", false
 	}
-	return describeSeats(&theirs, from, now), true
+	return describeSeats(&remote, from, now), true
 }
 
 func describeSeats(later *Hello, from string, first *seat) string {

@@ -20,7 +20,7 @@ type Security struct {
 	TLS *tls.Config
 	// PlainToo has the port take plain streams too, and dial without TLS a node that does
 	// not speak it. It is for the time in which the nodes of a running cluster get their
-	// certificates: a host that can reach the port, or sits between two nodes, needs none.
+	// certificates: a host that can reach the port, or sits between two nodes, needs no certificate.
 	PlainToo bool
 }
 
@@ -53,7 +53,7 @@ func (e *handshakeError) dropped() bool {
 	return false
 }
 
-// ended reports whether the connection ended during the handshake, which says nothing of
+// ended reports whether the connection ended during the handshake, which does not say anything about
 // a certificate.
 func (e *handshakeError) ended() bool {
 	var slow net.Error
@@ -63,11 +63,11 @@ func (e *handshakeError) ended() bool {
 // unspoken reports whether the other side does not speak TLS: it has sent other bytes,
 // or has closed the connection without an alert.
 func (e *handshakeError) unspoken() bool {
-	var other tls.RecordHeaderError
-	return errors.As(e.cause, &other) || e.dropped()
+	var header tls.RecordHeaderError
+	return errors.As(e.cause, &header) || e.dropped()
 }
 
-// security is what a port does by its Security.
+// security carries out a Security for a port.
 type security struct {
 	Security
 	plain prometheus.Counter
@@ -154,8 +154,8 @@ func (s *security) dialled(raw net.Conn, plain bool) net.Conn {
 
 // handshake shakes hands on a dialled connection, which has a deadline.
 func handshake(ctx context.Context, conn net.Conn) error {
-	secured, is := conn.(*tls.Conn)
-	if !is {
+	secured, ok := conn.(*tls.Conn)
+	if !ok {
 		return nil
 	}
 	if err := secured.HandshakeContext(ctx); err != nil {
@@ -165,12 +165,12 @@ func handshake(ctx context.Context, conn net.Conn) error {
 }
 
 // certified returns the name in the other side's certificate; false on a plain stream.
-func certified(stream net.Conn) (name string, is bool) {
-	if accepted, is := stream.(*acceptedConn); is {
+func certified(stream net.Conn) (name string, ok bool) {
+	if accepted, ok := stream.(*acceptedConn); ok {
 		stream = accepted.stream
 	}
-	secured, is := stream.(*tls.Conn)
-	if !is {
+	secured, ok := stream.(*tls.Conn)
+	if !ok {
 		return "", false
 	}
 	return secured.ConnectionState().PeerCertificates[0].Subject.CommonName, true
@@ -178,19 +178,19 @@ func certified(stream net.Conn) (name string, is bool) {
 
 // checkName returns why the sender of a hello is not the owner of the stream's
 // certificate, or 0.
-func checkName(stream net.Conn, theirs *Hello) (reason Refusal, detail string) {
-	if name, is := certified(stream); is && name != theirs.Node {
-		return RefusedName, fmt.Sprintf("the certificate is of node %q, and the stream says that it is from node %q", name, theirs.Node)
+func checkName(stream net.Conn, remote *Hello) (reason Refusal, detail string) {
+	if name, ok := certified(stream); ok && name != remote.Node {
+		return RefusedName, fmt.Sprintf("the certificate is of node %q, and the stream says that it is from node %q", name, remote.Node)
 	}
 	return 0, ""
 }
 
 // checkCaller is checkName for a node that has dialled this one: it must also be known.
 // A node that this one has dialled is known by whoever gave its address.
-func checkCaller(as Identity, stream net.Conn, theirs *Hello) (reason Refusal, detail string) {
-	reason, detail = checkName(stream, theirs)
-	if _, is := certified(stream); reason == 0 && is && !as.Admits(theirs.Node) {
-		return RefusedStranger, fmt.Sprintf("node %q has a certificate, but is neither a member nor listed", theirs.Node)
+func checkCaller(as Identity, stream net.Conn, remote *Hello) (reason Refusal, detail string) {
+	reason, detail = checkName(stream, remote)
+	if _, ok := certified(stream); reason == 0 && ok && !as.Admits(remote.Node) {
+		return RefusedStranger, fmt.Sprintf("node %q has a certificate, but is neither a member nor listed", remote.Node)
 	}
 	return reason, detail
 }

@@ -49,12 +49,12 @@ func (p *Port) dial(ctx context.Context, kind StreamKind, marked, target string,
 		_ = raw.Close()
 		return nil, err
 	}
-	theirs, err := p.greet(ctx, conn, kind, target)
+	remote, err := p.greet(ctx, conn, kind, target)
 	if err == nil {
-		err = p.judgeDialled(conn, target, mark, &theirs, address)
+		err = p.judgeDialled(conn, target, mark, &remote, address)
 	}
 	if err == nil {
-		conn.peer = theirs
+		conn.peer = remote
 		err = conn.SetDeadline(time.Time{})
 	}
 	if err != nil {
@@ -72,20 +72,20 @@ func (p *Port) greet(ctx context.Context, conn *portConn, kind StreamKind, targe
 	}
 	_ = conn.SetDeadline(deadline) // a failure shows in the write
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
-	theirs, err := p.exchange(ctx, conn, p.config.Identity.Hello(kind, target))
+	remote, err := p.exchange(ctx, conn, p.config.Identity.Hello(kind, target))
 	if !stop() { // the deadline may be set to now at any moment
 		err = errors.Join(ctx.Err(), err)
 	}
 	p.noteHandshake(conn, err)
-	return theirs, err
+	return remote, err
 }
 
 // exchange shakes hands, writes a hello and reads the other one.
-func (p *Port) exchange(ctx context.Context, conn *portConn, ours Hello) (Hello, error) {
+func (p *Port) exchange(ctx context.Context, conn *portConn, local Hello) (Hello, error) {
 	if err := handshake(ctx, conn.Conn); err != nil {
 		return Hello{}, err
 	}
-	if _, err := conn.Write(ours.Encode()); err != nil {
+	if _, err := conn.Write(local.Encode()); err != nil {
 		return Hello{}, err
 	}
 	return ReadHello(conn)
@@ -105,19 +105,19 @@ func (p *Port) noteHandshake(conn *portConn, err error) {
 
 // judgeDialled returns nil if the stream may be used, or a *refusedError: the other
 // node has refused it, or this node does.
-func (p *Port) judgeDialled(conn *portConn, target string, mark ID, theirs *Hello, address string) error {
-	refused := refusedError{reason: theirs.Refusal, detail: theirs.Detail, remote: true}
+func (p *Port) judgeDialled(conn *portConn, target string, mark ID, remote *Hello, address string) error {
+	refused := refusedError{reason: remote.Refusal, detail: remote.Detail, remote: true}
 	if refused.reason != RefusedVersion { // which comes without a name
-		if reason, detail := checkName(conn.Conn, theirs); reason != 0 {
+		if reason, detail := checkName(conn.Conn, remote); reason != 0 {
 			p.refusals.note(reason, detail, conn, conn.kind)
-			return &refusedError{reason: reason, detail: detail} // nothing that it says counts
+			return &refusedError{reason: reason, detail: detail} // its hello does not count
 		}
 	}
 	switch refused.reason {
 	case 0:
 		refused.remote = false
-		if refused.reason, refused.detail = p.config.Identity.Accept(conn.kind, target, mark, theirs, address); refused.reason == 0 {
-			refused.reason, refused.detail = p.sit(conn, *theirs)
+		if refused.reason, refused.detail = p.config.Identity.Accept(conn.kind, target, mark, remote, address); refused.reason == 0 {
+			refused.reason, refused.detail = p.sit(conn, *remote)
 		}
 		if refused.reason != 0 {
 			p.refusals.note(refused.reason, refused.detail, conn, conn.kind)
@@ -129,7 +129,7 @@ func (p *Port) judgeDialled(conn *portConn, target string, mark ID, theirs *Hell
 	default:
 		p.refusals.noteRemote(refused.reason, refused.detail, conn)
 	}
-	p.config.Identity.Called(address, refused.reason, theirs)
+	p.config.Identity.Called(address, refused.reason, remote)
 	if refused.reason == 0 {
 		return nil
 	}
@@ -141,18 +141,18 @@ func (p *Port) judgeDialled(conn *portConn, target string, mark ID, theirs *Hell
 func (p *Port) route(conn *portConn) {
 	defer p.running.Done()
 	_ = conn.SetDeadline(time.Now().Add(preambleTimeout)) // a failure shows in the read
-	theirs, err := ReadHello(conn)
+	remote, err := ReadHello(conn)
 	if err != nil {
 		p.noteUnread(conn, err)
 		_ = conn.Close()
 		return
 	}
-	handler, reason, detail := p.judgeAccepted(conn, &theirs)
-	reply := p.config.Identity.Hello(theirs.Kind, theirs.Node)
+	handler, reason, detail := p.judgeAccepted(conn, &remote)
+	reply := p.config.Identity.Hello(remote.Kind, remote.Node)
 	reply.Refusal, reply.Detail = reason, detail
 	_, err = conn.Write(reply.Encode())
 	if reason != 0 {
-		p.refusals.note(reason, detail, conn, theirs.Kind)
+		p.refusals.note(reason, detail, conn, remote.Kind)
 	} else if err == nil {
 		err = conn.SetDeadline(time.Time{})
 	}
@@ -181,25 +181,25 @@ func (p *Port) noteUnread(conn *portConn, err error) {
 }
 
 // judgeAccepted finds the handler of an accepted stream, or the reason to refuse it.
-func (p *Port) judgeAccepted(conn *portConn, theirs *Hello) (handler func(net.Conn), reason Refusal, detail string) {
+func (p *Port) judgeAccepted(conn *portConn, remote *Hello) (handler func(net.Conn), reason Refusal, detail string) {
 	from := conn.RemoteAddr().String()
-	if theirs.Refusal == RefusedVersion {
+	if remote.Refusal == RefusedVersion {
 		return nil, RefusedVersion, "no common version of the preamble"
 	}
-	if reason, detail = checkCaller(p.config.Identity, conn.Conn, theirs); reason != 0 {
+	if reason, detail = checkCaller(p.config.Identity, conn.Conn, remote); reason != 0 {
 		return nil, reason, detail
 	}
-	if reason, detail = p.config.Identity.Receive(theirs, from); reason == 0 {
-		reason, detail = p.sit(conn, *theirs)
+	if reason, detail = p.config.Identity.Receive(remote, from); reason == 0 {
+		reason, detail = p.sit(conn, *remote)
 	}
 	if reason != 0 {
 		return nil, reason, detail
 	}
-	conn.peer = *theirs
-	if handler = p.claim(conn, theirs.Kind); handler == nil {
+	conn.peer = *remote
+	if handler = p.claim(conn, remote.Kind); handler == nil {
 		return nil, RefusedKind, "streams of that kind are not taken now"
 	}
-	if _, is := certified(conn.Conn); !is && p.security.TLS != nil {
+	if _, ok := certified(conn.Conn); !ok && p.security.TLS != nil {
 		p.security.plain.Inc()
 	}
 	return handler, 0, ""
@@ -207,7 +207,7 @@ func (p *Port) judgeAccepted(conn *portConn, theirs *Hello) (handler func(net.Co
 
 // HelloOf returns the hello of the node at the other end of a stream of a port.
 func HelloOf(conn net.Conn) Hello {
-	if c, is := conn.(*portConn); is {
+	if c, ok := conn.(*portConn); ok {
 		return c.peer
 	}
 	return Hello{}
@@ -294,7 +294,7 @@ func (r *refusals) noteRemote(reason Refusal, detail string, conn net.Conn) {
 func (r *refusals) due(line refusalLine) (unsaid int, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if last, is := r.logged[line]; is && time.Since(last) < refusalLogEvery {
+	if last, ok := r.logged[line]; ok && time.Since(last) < refusalLogEvery {
 		r.unsaid[line]++
 		return 0, false
 	}

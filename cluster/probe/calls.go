@@ -21,7 +21,7 @@ const (
 	askTimeout = time.Second
 )
 
-// What a request can end with, beside the errors of package outcome. Compare with
+// The errors of a request, beside the errors of package outcome. Compare with
 // errors.Is.
 var (
 	// ErrUnreached: the request was not sent at all.
@@ -85,7 +85,7 @@ func NewCalls(dial Dial, self string, times wake.Stretch, latest func() *StateHa
 	return &Calls{dial: dial, self: self, times: times, latest: latest}
 }
 
-// Call sends one request to the member at an address, on a connection of its own, and
+// Call sends one request to the member at an address, on a new connection, and
 // blocks for the reply, at most until ctx ends. The request is from this node. After
 // ErrUnreached it was not carried out; without a reply its outcome is unknown.
 func (c *Calls) Call(ctx context.Context, address string, q Request) (Reply, error) {
@@ -155,7 +155,7 @@ func (l *link) ask(ctx context.Context, state *StateHash) (Answer, error) {
 }
 
 // call sends one request and blocks for its reply, at most until ctx ends. After an
-// error the next call dials anew.
+// error the next call dials again.
 func (l *link) call(ctx context.Context, q Request) (Reply, error) {
 	q.From = l.calls.self
 	reply, err := l.exchange(ctx, q)
@@ -198,14 +198,14 @@ func (l *link) close() {
 
 // remoteError returns the error of another node's reply.
 func remoteError(reply Reply) error {
-	known, ok := codes[reply.Code]
+	fate, ok := codes[reply.Code]
 	switch {
 	case !ok:
 		return &distantError{text: reply.Error, kind: outcome.ErrOutcomeUnknown}
-	case known.Error() == reply.Error:
-		return known
+	case fate.Error() == reply.Error:
+		return fate
 	}
-	return &distantError{text: reply.Error, kind: known}
+	return &distantError{text: reply.Error, kind: fate}
 }
 
 // distantError has another node's text and a meaning that errors.Is finds.

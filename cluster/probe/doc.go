@@ -3,7 +3,7 @@
 // out for another node, as to add a member. It works from the moment the peer port
 // listens, with or without Raft.
 //
-// It makes no decision: a [Host] describes its node and carries requests out. It opens no
+// It makes no decision: a [Responder] describes its node and carries requests out. It opens no
 // connections by itself either: [Dial] does. Package cluster/membership implements both;
 // cluster reads its types. It imports cluster/outcome and internal/wake.
 //
@@ -12,6 +12,6 @@
 //
 //   - wire.go: the messages, their limits and how they stand on a stream.
 //   - calls.go: Dial; Calls, by which a node asks another one; link, the stream to one node; the errors that pass between nodes.
-//   - serve.go: Host and Server, by which a node replies.
+//   - serve.go: Responder and Server, by which a node replies.
 //   - watch.go: Watch, which asks all other members in rounds and keeps their replies.
 package probe

@@ -18,9 +18,9 @@ const (
 	writeTimeout = 5 * time.Second
 )
 
-// Host is the node that replies on probe streams, with or without Raft. Both methods
+// Responder is the node that replies on probe streams, with or without Raft. Both methods
 // may be called concurrently.
-type Host interface {
+type Responder interface {
 	// Describe returns the node's reply to [Ask]. It does not block.
 	Describe(q *Request) Answer
 	// CarryOut carries out every other kind of request, which came on conn. The asking
@@ -29,17 +29,17 @@ type Host interface {
 	CarryOut(ctx context.Context, q *Request, conn net.Conn) (Reply, error)
 }
 
-// Server replies to other nodes for a host.
+// Server replies to other nodes for a responder.
 type Server struct {
-	host     Host
-	log      hclog.Logger
-	stopping context.Context
+	responder Responder
+	log       hclog.Logger
+	stopping  context.Context
 }
 
-// NewServer returns a server for a host. The end of ctx ends the requests that are
+// NewServer returns a server for a responder. The end of ctx ends the requests that are
 // being carried out.
-func NewServer(ctx context.Context, host Host, log hclog.Logger) *Server {
-	return &Server{host: host, log: log, stopping: ctx}
+func NewServer(ctx context.Context, responder Responder, log hclog.Logger) *Server {
+	return &Server{responder: responder, log: log, stopping: ctx}
 }
 
 // Handle replies to one request after another, until the stream ends, and closes it.
@@ -64,15 +64,15 @@ func (s *Server) Handle(conn net.Conn) {
 	}
 }
 
-// reply returns the host's reply to a request.
+// reply returns the responder's reply to a request.
 func (s *Server) reply(q *Request, conn net.Conn) Reply {
 	if q.Kind == Ask {
-		answer := s.host.Describe(q)
+		answer := s.responder.Describe(q)
 		return Reply{Answer: &answer}
 	}
 	ctx, cancel := context.WithTimeout(s.stopping, ServeTimeout)
 	defer cancel()
-	reply, err := s.host.CarryOut(ctx, q, conn)
+	reply, err := s.responder.CarryOut(ctx, q, conn)
 	if err != nil {
 		return Reply{Code: codeOf(err), Error: err.Error()}
 	}

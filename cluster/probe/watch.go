@@ -35,10 +35,10 @@ type Watch struct {
 	links   map[string]*link // by node id; of the goroutine of Run alone
 
 	mu   sync.Mutex
-	seen map[string]*Seen // by node id; those of the present members
+	seen map[string]*Seen // by node id, of the present members
 }
 
-// Seen is a node's knowledge of another one, by its replies. The zero value is that of a
+// Seen is a node's knowledge of another node, by its replies. The zero value is for a
 // member that has never replied.
 type Seen struct {
 	Answer  Answer    // the last one
@@ -81,9 +81,9 @@ func (w *Watch) askAll(ctx context.Context) {
 	}
 	state := w.calls.latest() // the same for all peers, so that a majority can be counted
 	wake.AtOnce(links, func(l *link) error {
-		asked := time.Now()
+		began := time.Now()
 		answer, err := l.ask(ctx, state)
-		w.note(l.id, answer, asked, err)
+		w.note(l.id, answer, began, err)
 		return err
 	})
 	w.forgetOthers(present)
@@ -108,7 +108,7 @@ func (w *Watch) closeLinks() {
 	}
 }
 
-func (w *Watch) note(id string, answer Answer, asked time.Time, err error) {
+func (w *Watch) note(id string, answer Answer, began time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := w.seen[id]
@@ -118,7 +118,7 @@ func (w *Watch) note(id string, answer Answer, asked time.Time, err error) {
 	}
 	seen.Failing = err != nil
 	if err == nil {
-		seen.Answer, seen.Asked, seen.Came = answer, asked, time.Now()
+		seen.Answer, seen.Asked, seen.Came = answer, began, time.Now()
 		seen.Lag = Lag(max(w.subject.Committed(), answer.Commit), answer.Applied)
 	}
 }

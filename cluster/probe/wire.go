@@ -57,7 +57,7 @@ const (
 	Live State = "live"
 )
 
-// Request is a request of one node to another. ID and Address are those of the member
+// Request is a request of one node to another. ID and Address name the member
 // that the request is about.
 type Request struct {
 	Kind    Kind   `json:"kind"`
@@ -87,7 +87,7 @@ type Reply struct {
 type Answer struct {
 	Node          string `json:"node"`
 	Incarnation   uint64 `json:"incarnation"` // another one after each start
-	Peers         string `json:"peers"`       // its configured list, in the one form that all nodes give it
+	Peers         string `json:"peers"`       // its configured list, in a form that is the same on all nodes
 	State         State  `json:"state"`
 	Leader        string `json:"leader,omitempty"` // as far as it knows
 	LeaderAddress string `json:"leader_address,omitempty"`

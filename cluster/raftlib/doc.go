@@ -10,14 +10,14 @@
 //   - A leader whose disk hangs leads for ever (raft#503): its transport falls silent.
 //   - VerifyLeader takes replies to older messages for a proof of leadership:
 //     [AckClock] knows when each acknowledged message was sent, and [ReadRounds]
-//     confirms reads by it.
-//   - A leader's disk and its followers' work one after the other: [Log] lets them work
-//     at the same time.
-//   - After each failure Raft pauses twice as long before it sends entries again, up to 10 s:
-//     the transport holds failures back until the follower replies again, those of entries
-//     from the second one on, those of a snapshot for 30 s at most.
-//   - An idle follower learns what is committed only by messages that Raft sends all the
-//     time: [Transport.Run] sends them when there is something to learn.
+//     confirms reads by these times.
+//   - A leader writes to its disk before it sends entries to its followers: [Log] lets all
+//     disks work at the same time.
+//   - Raft doubles its back-off from a follower on every error, up to 10 s: the transport delays
+//     errors until the follower replies again, of appends from the second error on, of snapshots
+//     for 30 s at most.
+//   - An idle follower learns the commit index only from appends that Raft sends all the
+//     time: [Transport.Run] sends one when the commit index has moved.
 //
 // The package knows no command, no state machine and no port. Package cluster opens
 // Raft with these parts; cluster/lead, cluster/membership and cmd call it too. It imports
@@ -25,8 +25,8 @@
 // the rest.
 //
 //   - config.go: the settings of a node's Raft, and its log, where ordinary faults are warnings.
-//   - transport.go: Transport, which sends Raft's messages while this node's log allows that.
-//   - appends.go: the appends to followers, as many entries as the link can take; what followers have acknowledged (AckClock) and know of the commit index.
+//   - transport.go: Transport: opens and closes, delays errors, sends snapshots, asks for votes.
+//   - appends.go: the way of an append, a heartbeat and an announcement of the commit index; and what a leader learns from each about a follower: its pace, its attempts, its heartbeats, its announcement, its acknowledgements (AckClock).
 //   - log.go: Log, which a leader writes beside its followers.
-//   - rounds.go: ReadRounds, which confirm reads by rounds of acknowledgements, and the waits for these.
+//   - rounds.go: ReadRounds, which confirm reads by rounds of acknowledgements, and the waits for these (Wait, EndTerm of AckClock).
 package raftlib

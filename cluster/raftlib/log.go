@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// maxQueued bounds the bytes of entries that wait for the leader's disk; one batch may
-	// be larger. A leader has two entries of up to 256 KiB under way.
+	// maxQueued bounds the bytes of entries that wait for the leader's disk; a single batch may
+	// be larger. A leader has two entries of up to 256 KiB in flight.
 	maxQueued = 4 << 20
-	// fullAgain is the pause after a write that found no room.
+	// fullAgain is the pause after a write that failed because the disk was full.
 	fullAgain = 50 * time.Millisecond
 	// closeDrain bounds how long Close waits for the disk.
 	closeDrain = 200 * time.Millisecond
@@ -35,13 +35,13 @@ type Storage interface {
 	// Seal returns entries as Logs would store them, or the error with which it would
 	// refuse them. It does not block.
 	Seal(entries []*raft.Log) ([]*raft.Log, error)
-	// Full reports whether an error means that there is no room, so that the same write
+	// Full reports whether an error means that the disk is full, so that the same write
 	// may succeed later.
 	Full(err error) bool
 }
 
-// LogHost is what a [Log] asks Raft. No method blocks.
-type LogHost interface {
+// LogSource is the state of Raft that a [Log] depends on. No method blocks.
+type LogSource interface {
 	State() raft.RaftState
 	CommitIndex() uint64
 	GetConfiguration() raft.ConfigurationFuture
@@ -56,34 +56,33 @@ type LogConfig struct {
 }
 
 // Log is Raft's log. On the node that leads, StoreLogs hands entries to a writer and
-// returns: the disks of the leader and of the followers work at the same time. Raft takes
-// the entries for stored then, and counts the leader itself for each of them. That is
-// made true by the transport, which returns a follower's success only once [Log.Durable] has: if
+// returns: the disks of the leader and of the followers work at the same time. Raft then takes
+// the entries for stored, and counts the leader itself for each of them. The transport makes this
+// true: it returns a follower's success only once [Log.Durable] has returned. If
 // another voter's success is part of every majority, no entry is committed before
 // the leader's disk has it.
 //
-// StoreLogs waits for the disk where that reasoning does not hold: on a node that does not
+// StoreLogs waits for the disk where this reasoning does not hold: on a node that does not
 // lead, without another voter in the latest configuration, and for configurations
-// themselves. On a node that does not lead any more, every call waits that has to do with an entry
-// of the queue, so that no message says of an entry that it is stored here before it
-// is. A failed write ends the process, since Raft relies on it, unless the disk is full: then it is
-// tried again, and new entries are refused.
+// themselves. On a node that no longer leads, every call that concerns a queued entry waits,
+// so that no message reports an entry as stored here before it is. A failed write ends the process,
+// since Raft relies on it. But while the disk is full, the write is repeated, and new entries are refused.
 //
 // See ADR 15. All methods are safe for concurrent use; Raft calls StoreLogs from one
 // goroutine.
 type Log struct {
 	config  LogConfig
 	store   raft.LogStore
-	raft    atomic.Pointer[LogHost] // nil before Attach
-	work    context.Context         // ends with Close
+	raft    atomic.Pointer[LogSource] // nil before Attach
+	work    context.Context           // ends with Close
 	end     context.CancelFunc
-	news    wake.Signal // there is more to write
+	news    wake.Signal // entries were queued
 	changed wake.Bell   // the queue got shorter, or failed changed
 
 	mu     sync.Mutex
-	queue  []queuedEntry // by index; a write under way is of the first of them
+	queue  []queuedEntry // by index; a pending write has the first of them
 	bytes  int           // of the queue
-	failed error         // of the last write; nil once it has succeeded
+	failed error         // the error of the last write; nil if it succeeded
 }
 
 // queuedEntry is an entry that waits for the disk.
@@ -94,8 +93,8 @@ type queuedEntry struct {
 
 var _ raft.LogStore = (*Log)(nil)
 
-// NewLog returns a log that stores entries as its caller waits, until Attach. Its caller
-// closes it, once Raft sends no messages any more.
+// NewLog returns a log whose StoreLogs waits for the disk until Attach is called. The caller
+// closes it once Raft sends no more messages.
 func NewLog(config LogConfig) *Log {
 	l := &Log{config: config, store: config.Storage.Logs(), news: wake.NewSignal()}
 	l.work, l.end = context.WithCancel(context.Background())
@@ -104,7 +103,7 @@ func NewLog(config LogConfig) *Log {
 }
 
 // Attach names the Raft that uses the log, and so lets its leader write in parallel.
-func (l *Log) Attach(r LogHost) { l.raft.Store(&r) }
+func (l *Log) Attach(r LogSource) { l.raft.Store(&r) }
 
 // leads reports whether this node leads. It is exact in Raft's main loop, which alone
 // makes a node leader or follower.
@@ -113,8 +112,8 @@ func (l *Log) leads() bool {
 	return r != nil && (*r).State() == raft.Leader
 }
 
-// parallel reports whether entries may wait in the queue. A configuration may not: it
-// decides which successes commit it and the entries before it.
+// parallel reports whether entries may wait in the queue. A configuration must not: it
+// decides whose successes commit it and the entries before it.
 func (l *Log) parallel(entries []*raft.Log) bool {
 	if !l.leads() || slices.ContainsFunc(entries, changesVoters) {
 		return false
@@ -136,7 +135,7 @@ func changesVoters(entry *raft.Log) bool {
 func (l *Log) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }
 
 // StoreLogs stores entries, or queues them on a leader that writes in parallel. It blocks
-// while too much waits in the queue.
+// while the queue is full.
 func (l *Log) StoreLogs(entries []*raft.Log) error {
 	if len(entries) == 0 {
 		return nil
@@ -177,23 +176,23 @@ func (l *Log) enqueue(entries []*raft.Log) error {
 	return err
 }
 
-// until blocks until holds, which is called under mu, returns true. It fails while the last write has
+// until blocks until condition, which is called under mu, returns true. It fails if the last write has
 // failed, and when ctx ends.
-func (l *Log) until(ctx context.Context, holds func() bool) error {
-	look := func() (bool, error) {
+func (l *Log) until(ctx context.Context, condition func() bool) error {
+	check := func() (bool, error) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return holds(), l.failed
+		return condition(), l.failed
 	}
 	var changed <-chan struct{}
 	for {
-		if ok, err := look(); ok {
+		if ok, err := check(); ok {
 			return nil
 		} else if err != nil {
 			return err
 		}
 		if changed == nil {
-			changed = l.changed.Next() // and look again, so that no change is missed
+			changed = l.changed.Next() // and check again, so that no change is missed
 			continue
 		}
 		if err := wake.Until(ctx, changed); err != nil {
@@ -203,7 +202,7 @@ func (l *Log) until(ctx context.Context, holds func() bool) error {
 	}
 }
 
-// upTo reports whether an entry up to index waits in the queue. The caller holds mu.
+// upTo reports whether an entry at or below index is in the queue. The caller holds mu.
 func (l *Log) upTo(index uint64) bool { return len(l.queue) > 0 && l.queue[0].Index <= index }
 
 // drain blocks until the queue is on the disk.
@@ -211,13 +210,13 @@ func (l *Log) drain() error {
 	return l.until(l.work, func() bool { return len(l.queue) == 0 })
 }
 
-// Durable blocks until this node's disk has every entry up to index that was given to
-// the log, and fails after a limit, when the disk is full, and after Close.
+// Durable blocks until this node's disk has every entry up to index that StoreLogs has taken. It
+// fails after a limit, when the disk is full, and after Close.
 func (l *Log) Durable(index uint64, limit time.Duration) error {
 	l.mu.Lock()
-	waits := l.upTo(index)
+	queued := l.upTo(index)
 	l.mu.Unlock()
-	if !waits {
+	if !queued {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(l.work, limit, ErrNotStored)
@@ -233,7 +232,7 @@ func (l *Log) Failed() error {
 }
 
 // WaitingFor returns how long the oldest entry of the queue has waited for the disk; 0
-// when there is none, or when the disk is full. It never waits for the disk.
+// when the queue is empty, or when the disk is full. It never waits for the disk.
 func (l *Log) WaitingFor() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -243,7 +242,7 @@ func (l *Log) WaitingFor() time.Duration {
 	return time.Since(l.queue[0].since)
 }
 
-// run writes what is in the queue, until Close or a failed write.
+// run writes the queue, again and again, until Close or a failed write.
 func (l *Log) run() {
 	for wake.Until(l.work, l.news) == nil {
 		for more := true; more; {
@@ -256,8 +255,8 @@ func (l *Log) run() {
 	}
 }
 
-// writeAll writes the whole queue at once, and reports whether the writer is to look
-// again. Its error is final.
+// writeAll writes the whole queue at once, and reports whether there may be more to
+// write. Its error is final.
 func (l *Log) writeAll() (more bool, err error) {
 	l.mu.Lock()
 	batch := make([]*raft.Log, len(l.queue))
@@ -289,10 +288,10 @@ func (l *Log) writeAll() (more bool, err error) {
 }
 
 // GetLog reads an entry. A leader reads from the queue at once. On another node a read
-// waits until the entry is on the disk: with it Raft finds out which of a leader's
-// entries it has, and reports those as stored. While the disk is full such a read fails, so that
-// Raft goes on with votes and heartbeats. A read of a committed entry never fails, or Raft
-// would panic; after Close, when no message leaves any more, it does not wait either.
+// waits until the entry is on the disk: Raft compares such entries with a leader's,
+// and reports equal entries as stored. While the disk is full such a read fails, so that
+// Raft goes on with votes and heartbeats. But a read of a committed entry never fails, or Raft
+// would panic. After Close no read waits, since no message leaves any more.
 func (l *Log) GetLog(index uint64, log *raft.Log) error {
 	entry, queued := l.queued(index)
 	for queued && !l.leads() && l.work.Err() == nil {
@@ -360,8 +359,8 @@ func (l *Log) DeleteRange(first, last uint64) error {
 	return l.store.DeleteRange(first, last)
 }
 
-// Close stops the writer, once the queue is on the disk or after a moment, and ends all
-// waits. It fails with ErrNotStored if entries are left: no caller was told of them.
+// Close stops the writer, once the queue is on the disk or after closeDrain, and ends all
+// waits. It fails with ErrNotStored if entries are left in the queue: no message has reported them as stored.
 func (l *Log) Close() error {
 	defer l.end()
 	ctx, cancel := context.WithTimeoutCause(l.work, closeDrain, ErrNotStored)
@@ -370,7 +369,7 @@ func (l *Log) Close() error {
 }
 
 // Snapshots returns a store that begins a snapshot only when the log up to its index is on
-// the disk: the entries that a snapshot covers are not stored any more.
+// the disk: Raft stores no entries that a snapshot covers.
 func (l *Log) Snapshots(below raft.SnapshotStore) raft.SnapshotStore {
 	return drainedSnapshots{below, l}
 }

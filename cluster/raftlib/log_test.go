@@ -129,28 +129,28 @@ func TestDeposedLeaderReportsOnlyStoredEntries(t *testing.T) {
 	})
 }
 
-// logHost is a Raft with one other voter.
-type logHost struct {
+// logSource is a Raft with one other voter.
+type logSource struct {
 	state  atomic.Uint32
 	commit atomic.Uint64
 }
 
-func (h *logHost) CommitIndex() uint64 { return h.commit.Load() }
+func (h *logSource) CommitIndex() uint64 { return h.commit.Load() }
 
-func (h *logHost) State() raft.RaftState { return raft.RaftState(h.state.Load()) }
+func (h *logSource) State() raft.RaftState { return raft.RaftState(h.state.Load()) }
 
-func (h *logHost) GetConfiguration() raft.ConfigurationFuture { return h }
+func (h *logSource) GetConfiguration() raft.ConfigurationFuture { return h }
 
-func (h *logHost) Configuration() raft.Configuration {
+func (h *logSource) Configuration() raft.Configuration {
 	return raft.Configuration{Servers: []raft.Server{{ID: "n1"}, {ID: "n2"}}}
 }
 
-func (h *logHost) Error() error  { return nil }
-func (h *logHost) Index() uint64 { return 0 }
+func (h *logSource) Error() error  { return nil }
+func (h *logSource) Index() uint64 { return 0 }
 
 // hangingLog returns the log of a leader whose disk hangs until release, with an entry that waits.
-func hangingLog(t *testing.T) (l *Log, disk *fakeLogs, host *logHost, died *atomic.Bool) {
-	disk, host, died = newFakeLogs(), &logHost{}, &atomic.Bool{}
+func hangingLog(t *testing.T) (l *Log, disk *fakeLogs, host *logSource, died *atomic.Bool) {
+	disk, host, died = newFakeLogs(), &logSource{}, &atomic.Bool{}
 	host.state.Store(uint32(raft.Leader))
 	l = NewLog(LogConfig{Storage: disk, Self: "n1", Fatal: func(error) { died.Store(true) }})
 	l.Attach(host)
@@ -241,9 +241,9 @@ func TestFollowerStoresBehindTheQueue(t *testing.T) {
 func TestSuccessesWaitForTheOwnDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := transportPair(t, 1)
-		var asked []uint64
+		var indexes []uint64
 		from.config.Log = &ownLog{durable: func(index uint64) error {
-			asked = append(asked, index)
+			indexes = append(indexes, index)
 			return ErrNotStored
 		}}
 		var success atomic.Bool
@@ -253,7 +253,7 @@ func TestSuccessesWaitForTheOwnDisk(t *testing.T) {
 			for {
 				select {
 				case rpc := <-to.Consumer():
-					if _, is := rpc.Command.(*raft.InstallSnapshotRequest); is {
+					if _, ok := rpc.Command.(*raft.InstallSnapshotRequest); ok {
 						_, _ = io.Copy(io.Discard, rpc.Reader)
 						rpc.Respond(&raft.InstallSnapshotResponse{Success: success.Load()}, nil)
 					} else {
@@ -287,8 +287,8 @@ func TestSuccessesWaitForTheOwnDisk(t *testing.T) {
 				t.Errorf("a heartbeat: %v", err)
 			}
 		}
-		if !slices.Equal(asked, []uint64{3, 9}) {
-			t.Errorf("asked for %v", asked)
+		if !slices.Equal(indexes, []uint64{3, 9}) {
+			t.Errorf("asked for %v", indexes)
 		}
 	})
 }

@@ -207,11 +207,11 @@ func (c *raftNodes) others(n *raftNode) []*raftNode {
 
 // apply writes through a leader and waits until all of these nodes have applied
 // it.
-func (c *raftNodes) apply(leader *raftNode, command string, on ...*raftNode) {
+func (c *raftNodes) apply(leader *raftNode, command string, nodes ...*raftNode) {
 	c.t.Helper()
 	future := leader.raft.Apply([]byte(command), 0)
 	c.must(future.Error())
-	for _, n := range on {
+	for _, n := range nodes {
 		n.fsm.await(c.t, future.Index())
 	}
 }
@@ -301,12 +301,12 @@ func (l *fakeLogs) Full(err error) bool                           { return error
 var errFakeFull = errors.New("no room")
 
 // copies are not shared with Raft's goroutines.
-func copies(entries []*raft.Log) (own []*raft.Log) {
+func copies(entries []*raft.Log) (clones []*raft.Log) {
 	for _, entry := range entries {
-		one := *entry
-		own = append(own, &one)
+		clone := *entry
+		clones = append(clones, &clone)
 	}
-	return own
+	return clones
 }
 
 func (l *fakeLogs) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }

@@ -32,8 +32,8 @@ type ReadSource interface {
 }
 
 // ReadRounds confirms reads in rounds: all readers that wait when a round starts
-// share it, and those that come later share the next. So a thousand readers cost
-// one exchange of heartbeats, and no reader gets an index from before it came.
+// share it, and later readers share the next round. So a thousand readers cost
+// one exchange of heartbeats, and no reader gets an index from before its call.
 type ReadRounds struct {
 	source      ReadSource
 	established func() uint64
@@ -52,23 +52,23 @@ func NewReadRounds(source ReadSource, established func() uint64, acks *AckClock,
 	r := &ReadRounds{source: source, established: established, acks: acks, self: self, timeout: timeout}
 	r.rounds = wake.NewGathering(r.confirm)
 	r.heartbeats = wake.NewGathering(func() (struct{}, error) {
-		source.VerifyLeader() // which sends them; its verdict may come of older replies
+		source.VerifyLeader() // sends heartbeats; its result may be due to older replies, and is not used
 		return struct{}{}, nil
 	})
 	return r
 }
 
-// Confirm returns an index such that a machine that has applied it has applied
-// everything acknowledged before the call: the strict read index. It blocks for
+// Confirm returns the strict read index: a machine that has applied it has applied
+// every command that was acknowledged before the call. It blocks for
 // a round trip to a quorum, for two if a round is under way, and no longer than
-// ctx. It fails when this node does not lead an established term, or ceases to,
+// ctx. It fails if this node does not lead an established term, or no longer does,
 // and after the time-out without a quorum. Safe for concurrent use.
 func (r *ReadRounds) Confirm(ctx context.Context) (index uint64, err error) {
 	return r.rounds.Join(ctx)
 }
 
-// confirm does one round. All its readers have come by now, so the commit index that
-// it reads covers everything that was acknowledged before they came, provided that
+// confirm does one round. All its readers have called by now, so the commit index that
+// it reads covers every command that was acknowledged before their calls, provided that
 // this node still led at since. The quorum proves that: it acknowledges messages
 // sent at since or later, so it had not voted for another leader by then. The proof
 // needs the lines in this order.
@@ -81,7 +81,7 @@ func (r *ReadRounds) confirm() (uint64, error) {
 		return 0, ErrNotEstablished
 	}
 	index := r.source.CommitIndex()
-	r.heartbeats.Start() // those under way began before: more follow them
+	r.heartbeats.Start() // new ones: the heartbeats under way may have left before since
 	if err := r.acks.Wait(ctx, term, since, r.voters(), r.self); err != nil {
 		return 0, err
 	}
@@ -121,10 +121,10 @@ func (c *AckClock) Wait(ctx context.Context, term uint64, since Stamp, voters []
 }
 
 // count notes that a call of Wait begins, or ends.
-func (c *AckClock) count(by int) {
+func (c *AckClock) count(change int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waits += by
+	c.waits += change
 	c.hurried.Ring()
 }
 

@@ -136,9 +136,9 @@ func TestReadersShareTheNextRound(t *testing.T) {
 func TestRoundAsksInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newRoundsFake()
-		var asked []string // by one goroutine, which is over when the reader has its index
+		var calls []string // by one goroutine, which is over when the reader has its index
 		f.asked = func(what string) {
-			asked = append(asked, what)
+			calls = append(calls, what)
 			if what == "term" {
 				f.reply() // sent after the round's stamp, if that was taken first
 			}
@@ -148,8 +148,8 @@ func TestRoundAsksInOrder(t *testing.T) {
 			t.Fatal("the round took its stamp after it asked for the term")
 		}
 		roundsExpect(t, results, 100)
-		if want := []string{"term", "commit", "voters"}; !slices.Equal(asked, want) {
-			t.Fatalf("asked for %q, want %q", asked, want)
+		if want := []string{"term", "commit", "voters"}; !slices.Equal(calls, want) {
+			t.Fatalf("asked for %q, want %q", calls, want)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,14 +27,22 @@ const (
 	// overlaps). A pipeline that meets a rejected append can stop for ever
 	// (raft#611, raft#612), and drains a backlog one chunk a trigger.
 	raftInFlight = 1
-	// snapshotHold bounds how long the failure of a snapshot is held back, which keeps the
-	// snapshot's reader open. After many of them Raft may still pause up to 10 s.
+	// snapshotHold bounds how long the error of a snapshot is delayed: the snapshot's reader stays open
+	// that long. After many such errors Raft may still pause up to 10 s.
 	snapshotHold = 30 * time.Second
+	// holdCheck is how often awaitReply checks that this node still leads and that the follower is still a member.
+	holdCheck = time.Second
+	// reachWait is how long Reaches waits for a successful append.
+	reachWait = time.Second
+	// commitQuiet is how long Run waits, after a success, for later entries to bring the follower its commit index, also
+	// the next entry of a lone client. A waiting read shortens this to readQuiet.
+	commitQuiet = 3 * time.Millisecond
+	readQuiet   = time.Millisecond
 )
 
 // TransferTimeout is the longest that Raft may refuse all entries because of one transfer of leadership. For an
-// election timeout it waits for the target to have all entries. By then its message to the target may have begun,
-// which ends with its own time-outs alone: that of a dial, and that of the message and its reply.
+// election timeout it waits until the target has all entries. By then it may have begun to send its message to the target,
+// which ends only with the time-outs of the dial, and of the message and its reply.
 func TransferTimeout(stretch wake.Stretch) time.Duration {
 	return stretch.Of(Tick + raftTimeout + raftTimeout)
 }
@@ -43,9 +52,9 @@ var errStalled = errors.New("withheld from peers: the local log write hangs")
 
 // OwnLog is this node's [Log] as a [Transport] sees it. All methods are safe for concurrent use.
 type OwnLog interface {
-	// Durable is [Log.Durable]; its error holds successes back.
+	// Durable is [Log.Durable]; its error takes the place of a follower's success.
 	Durable(index uint64, limit time.Duration) error
-	// Failed is [Log.Failed]; its error holds the node's candidacy back.
+	// Failed is [Log.Failed]; while it returns an error, the node does not ask for votes.
 	Failed() error
 }
 
@@ -57,14 +66,13 @@ type TransportConfig struct {
 	// Stretch makes the time-outs longer, as Config's multiplier does the elections.
 	Stretch wake.Stretch
 
-	// Stalled reports whether a write of the local log has hung for too long. It is
-	// asked before each message, from many goroutines, and must not block.
+	// Stalled reports whether a write of the local log has hung for too long. Many goroutines call it
+	// before each message; it must not block.
 	Stalled func() bool
-	// Log is this node's.
-	Log OwnLog
+	Log     OwnLog
 
-	// Fault is for tests, else nil: it is asked before each message that carries
-	// entries, heartbeats or a snapshot, may block, and fails it with its error.
+	// Fault is for tests, else nil: it is called before each message that carries
+	// entries, heartbeats or a snapshot, may block, and fails the message with its error.
 	Fault func(peer raft.ServerID, request any) error
 }
 
@@ -73,12 +81,11 @@ type TransportConfig struct {
 // a type assertion and silently does without pre-vote otherwise.
 type Transport struct {
 	*raft.NetworkTransport
-	// announcer sends what Run has to say, over connections of its own: from the pool of
-	// the others it would take that of the next entries, which would have to wait for a new one.
+	// announcer sends the announcements of Run over separate connections: from the common pool
+	// it would take the connection of the next entries, which would have to wait for a new connection.
 	announcer *raft.NetworkTransport
 	config    TransportConfig
-	paces     paces
-	commits   commits
+	followers *followers
 	source    atomic.Pointer[AppendSource] // nil until Run
 	closing   context.Context              // ends with Close
 	end       context.CancelFunc
@@ -107,13 +114,12 @@ func NewTransport(config TransportConfig) *Transport {
 		NetworkTransport: over(config.Layer, raftMaxPool),
 		announcer:        over(dialler{config.Layer, closing}, 1),
 		config:           config,
-		paces:            paces{aim: config.Stretch.Of(appendAim)},
-		commits:          commits{news: wake.NewSignal(), peers: map[raft.ServerID]*follower{}},
+		followers:        newFollowers(config.Stretch.Of(appendAim)),
 		closing:          closing, end: end,
 	}
 }
 
-// Close implements [raft.WithClose]. It ends the holding of heartbeats and failures, too.
+// Close implements [raft.WithClose]. It ends the delays of heartbeats and errors, too.
 func (t *Transport) Close() error {
 	t.end()
 	_ = t.announcer.Close()
@@ -126,15 +132,29 @@ func (t *Transport) CloseStreams() {
 	t.NetworkTransport.CloseStreams()
 }
 
+// AppendSource is the state of this node's Raft that appends depend on. No method blocks. All are safe for concurrent use.
+type AppendSource interface {
+	State() raft.RaftState
+	CurrentTerm() uint64
+	CommitIndex() uint64
+	GetConfiguration() raft.ConfigurationFuture
+}
+
 // SetHeartbeatHandler does nothing, so heartbeats reach Raft's main loop like any
 // other message. The library would handle them beside it, and change the term while
 // the main loop relies on it: a deposed leader can then write an entry under the new
 // term, and committed state diverges (raft#695).
 func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 
+// AppendEntriesPipeline fails, whatever the configuration: the messages of a pipeline
+// would get no stamp and pass no fence.
+func (t *Transport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
+	return nil, raft.ErrPipelineReplicationNotSupported
+}
+
 // InstallSnapshot sends a snapshot and blocks for the reply. It is fenced like
-// AppendEntries, since it too makes a follower stay, and its success is a success for all
-// entries that the snapshot covers. Each failure is held back: see awaitReply.
+// AppendEntries, since it too keeps a follower with this leader, and its success is a success for all
+// entries that the snapshot covers. Each error is delayed: see awaitReply.
 func (t *Transport) InstallSnapshot(
 	id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse,
 	data io.Reader,
@@ -155,8 +175,43 @@ func (t *Transport) InstallSnapshot(
 	return t.durable(args.LastLogIndex)
 }
 
-// RequestPreVote implements [raft.WithPreVote]. A node whose log hangs or finds no room for the
-// entries of its last term does not campaign: it could not lead.
+// awaitReply delays the error of a failed append or snapshot until the follower replies to a heartbeat. Raft doubles its
+// back-off (up to 10 s) on every error, so a follower that has recovered would otherwise wait for it. The delay
+// also ends when this node no longer leads in the term, when the follower is no longer a member, and with ctx.
+func (t *Transport) awaitReply(ctx context.Context, id raft.ServerID, term uint64) {
+	replies, stop := t.followers.replies.Watch(id)
+	defer stop()
+	for ctx.Err() == nil && t.leads(term, id) && !rest(ctx, holdCheck, replies) {
+	}
+}
+
+// leads reports whether this node leads in the term, and has the follower for a member.
+func (t *Transport) leads(term uint64, follower raft.ServerID) bool {
+	source := t.source.Load()
+	if source == nil || (*source).CurrentTerm() != term || (*source).State() != raft.Leader {
+		return false
+	}
+	servers := (*source).GetConfiguration().Configuration().Servers
+	return slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == follower })
+}
+
+// Reaches reports whether Raft's last append to a follower succeeded. It waits up to a second for an append in flight,
+// and after a failure for the next success. Raft refuses all writes during a transfer of leadership, and would
+// refuse them for as long as it backs off from the follower.
+func (t *Transport) Reaches(ctx context.Context, id raft.ServerID) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachWait)
+	defer cancel()
+	before := t.followers.attemptsTo(id)
+	for now := before; now.failing || now.inFlight > 0 && now.succeeded == before.succeeded; now = t.followers.attemptsTo(id) {
+		if wake.Pause(ctx, retryPause) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// RequestPreVote implements [raft.WithPreVote]. A node whose log hangs, or has no room for the
+// entries of its last term, does not campaign: it could not lead.
 func (t *Transport) RequestPreVote(
 	id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse,
 ) error {
@@ -192,7 +247,7 @@ func (t *Transport) Campaigns() error {
 	return t.config.Log.Failed()
 }
 
-// dialler is a layer's half that dials. It does not close the layer.
+// dialler is a layer that only dials: the other transport accepts, and closes the layer.
 type dialler struct {
 	raft.StreamLayer
 	closing context.Context

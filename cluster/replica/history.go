@@ -110,9 +110,9 @@ func (h *history) forget() {
 	*oldest = EventEntry{} // its effects go now
 	h.head++
 	if h.head > len(h.entries)/2 {
-		kept := copy(h.entries, h.entries[h.head:])
-		clear(h.entries[kept:])
-		h.entries, h.head = h.entries[:kept], 0
+		count := copy(h.entries, h.entries[h.head:])
+		clear(h.entries[count:])
+		h.entries, h.head = h.entries[:count], 0
 	}
 }
 
@@ -130,7 +130,7 @@ func (e *EventEntry) size() int64 {
 }
 
 // restored begins anew at index: the effects that led to the present state, or away
-// from the one before, are not known here.
+// from the state before, are not known here.
 func (h *history) restored(index uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -149,18 +149,18 @@ func (h *history) after(id EventID) (EventPage, error) {
 	if id.Index < h.floor || id.Index == h.floor && id.Ordinal > 0 && h.floor > 0 {
 		return EventPage{}, outcome.ErrHistoryGone
 	}
-	kept := h.entries[h.head:]
-	at := sort.Search(len(kept), func(i int) bool { return kept[i].Index >= id.Index })
+	entries := h.entries[h.head:]
+	at := sort.Search(len(entries), func(i int) bool { return entries[i].Index >= id.Index })
 	page, events := EventPage{}, 0
-	for ; at < len(kept) && len(page.Entries) < eventPageEntries && events < eventPageEvents; at++ {
-		if e, more := kept[at].following(id); more {
+	for ; at < len(entries) && len(page.Entries) < eventPageEntries && events < eventPageEvents; at++ {
+		if e, more := entries[at].following(id); more {
 			page.Entries = append(page.Entries, e)
 			events += len(e.Effects)
 		}
 	}
 	switch {
-	case at < len(kept):
-		page.Next = EventID{Index: kept[at-1].Index}
+	case at < len(entries):
+		page.Next = EventID{Index: entries[at-1].Index}
 		return page, nil
 	case id.Index > h.reached:
 		page.Next = id
@@ -176,9 +176,9 @@ func (h *history) after(id EventID) (EventPage, error) {
 func (h *history) before(index uint64) []EventEntry {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kept := h.entries[h.head:]
-	at := sort.Search(len(kept), func(i int) bool { return kept[i].Index >= index })
-	return slices.Clone(kept[max(0, at-eventPageEntries):at])
+	entries := h.entries[h.head:]
+	at := sort.Search(len(entries), func(i int) bool { return entries[i].Index >= index })
+	return slices.Clone(entries[max(0, at-eventPageEntries):at])
 }
 
 // following returns the part of an entry that comes after an event, if there is one.
@@ -250,11 +250,11 @@ func (h *Hashes) note(index uint64, hash [16]byte) {
 }
 
 // keep appends one and forgets the oldest. The caller holds mu.
-func (h *Hashes) keep(one stateHash) {
+func (h *Hashes) keep(state stateHash) {
 	if over := len(h.kept) + 1 - HashesKept; over > 0 {
 		h.kept = slices.Delete(h.kept, 0, over)
 	}
-	h.kept = append(h.kept, one)
+	h.kept = append(h.kept, state)
 }
 
 // restored begins anew with the hash of a state that came from a snapshot: the hashes
@@ -290,10 +290,10 @@ func (h *Hashes) At(index uint64) (hash [16]byte, known bool) {
 func (h *Hashes) All() iter.Seq2[uint64, [16]byte] {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kept := slices.Clone(h.kept)
+	hashes := slices.Clone(h.kept)
 	return func(yield func(uint64, [16]byte) bool) {
-		for _, one := range kept {
-			if !yield(one.index, one.hash) {
+		for _, state := range hashes {
+			if !yield(state.index, state.hash) {
 				return
 			}
 		}

@@ -26,13 +26,13 @@ func eventsEntry(index uint64, effects int) *fsm.Applied {
 
 // eventsOf writes a page as "index.ordinal …, next".
 func eventsOf(page EventPage) string {
-	var told []string
+	var reports []string
 	for _, e := range page.Entries {
 		for i := range e.Effects {
-			told = append(told, fmt.Sprintf("%d.%d", e.Index, e.Before+i+1))
+			reports = append(reports, fmt.Sprintf("%d.%d", e.Index, e.Before+i+1))
 		}
 	}
-	return fmt.Sprintf("%s; next %d.%d", strings.Join(told, " "), page.Next.Index, page.Next.Ordinal)
+	return fmt.Sprintf("%s; next %d.%d", strings.Join(reports, " "), page.Next.Index, page.Next.Ordinal)
 }
 
 func TestHistoryGoesOnAfterAnyEvent(t *testing.T) {

@@ -18,11 +18,11 @@ type ItemWatch struct {
 	stop  func()
 }
 
-// News is a signal that is set at each applied change of what is watched.
+// News is a signal that is set at each applied change of the watched items.
 func (w *ItemWatch) News() <-chan struct{} { return w.news }
 
 // Index returns the highest number of a change since the watch began; 0: there was none.
-// After a snapshot was restored it is that of the last change of any item. It never falls.
+// After a snapshot was restored it is the number of the last change of any item. It never falls.
 func (w *ItemWatch) Index() uint64 { return w.index.Load() }
 
 // Stop ends the watch. It may be called more than once.
@@ -65,16 +65,16 @@ func (i *ItemWatches) Watch(name string, below bool) *ItemWatch {
 	w.stop = func() { i.end(w, name, below) }
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	on := i.at(name, below)
-	if on == nil {
-		on = &watched{watches: map[*ItemWatch]struct{}{}}
+	item := i.at(name, below)
+	if item == nil {
+		item = &watched{watches: map[*ItemWatch]struct{}{}}
 		if below {
-			i.below, _, _ = i.below.Insert([]byte(name), on) // state: the prefixes that are watched
+			i.below, _, _ = i.below.Insert([]byte(name), item) // state: the prefixes that are watched
 		} else {
-			i.names[name] = on
+			i.names[name] = item
 		}
 	}
-	on.watches[w] = struct{}{}
+	item.watches[w] = struct{}{}
 	i.open++
 	return w
 }
@@ -91,23 +91,23 @@ func (i *ItemWatches) at(name string, below bool) *watched {
 	if !below {
 		return i.names[name]
 	}
-	on, _ := i.below.Get([]byte(name))
-	found, _ := on.(*watched)
+	w, _ := i.below.Get([]byte(name))
+	found, _ := w.(*watched)
 	return found
 }
 
 func (i *ItemWatches) end(w *ItemWatch, name string, below bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	on := i.at(name, below)
-	if on == nil {
+	item := i.at(name, below)
+	if item == nil {
 		return
 	}
-	i.open -= len(on.watches)
-	delete(on.watches, w)
-	i.open += len(on.watches)
+	i.open -= len(item.watches)
+	delete(item.watches, w)
+	i.open += len(item.watches)
 	switch {
-	case len(on.watches) > 0:
+	case len(item.watches) > 0:
 	case below:
 		i.below, _, _ = i.below.Delete([]byte(name)) // state: as in Watch
 	default:
@@ -124,30 +124,30 @@ func (i *ItemWatches) Applied(effects []fsm.Effect) {
 		return
 	}
 	var concerned []*watched
-	note := func(on *watched, number uint64) {
-		if on.number == 0 {
-			concerned = append(concerned, on)
+	note := func(item *watched, number uint64) {
+		if item.number == 0 {
+			concerned = append(concerned, item)
 		}
-		on.number = max(on.number, number)
+		item.number = max(item.number, number)
 	}
 	for e := range effects {
 		change := &effects[e]
 		if change.Item == "" {
 			continue
 		}
-		if on := i.names[change.Item]; on != nil {
-			note(on, change.Version)
+		if item := i.names[change.Item]; item != nil {
+			note(item, change.Version)
 		}
-		i.below.Root().WalkPath([]byte(change.Item), func(_ []byte, on any) (stop bool) {
-			note(on.(*watched), change.Version)
+		i.below.Root().WalkPath([]byte(change.Item), func(_ []byte, value any) (stop bool) {
+			note(value.(*watched), change.Version)
 			return false
 		})
 	}
-	for _, on := range concerned {
-		for w := range on.watches {
-			w.changed(on.number)
+	for _, item := range concerned {
+		for w := range item.watches {
+			w.changed(item.number)
 		}
-		on.number = 0
+		item.number = 0
 	}
 }
 
@@ -155,16 +155,16 @@ func (i *ItemWatches) Applied(effects []fsm.Effect) {
 func (i *ItemWatches) Restored(number uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	all := func(on *watched) {
-		for w := range on.watches {
+	all := func(item *watched) {
+		for w := range item.watches {
 			w.changed(number)
 		}
 	}
-	for _, on := range i.names {
-		all(on)
+	for _, item := range i.names {
+		all(item)
 	}
-	i.below.Root().Walk(func(_ []byte, on any) (stop bool) {
-		all(on.(*watched))
+	i.below.Root().Walk(func(_ []byte, value any) (stop bool) {
+		all(value.(*watched))
 		return false
 	})
 }

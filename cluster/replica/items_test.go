@@ -76,15 +76,15 @@ func TestItemWatchesAreWokenByARestore(t *testing.T) {
 	}
 	feed(1, fsm.StartTerm{Term: 1, Leader: "n1", Cluster: fsm.ClusterID{7}, Level: fsm.FeatureLevel, Limits: fsm.DefaultLimits()})
 	feed(2, fsm.ItemPut{Name: "a", Value: "1"})
-	one, all := r.WatchItems("other", false), r.WatchItems("p/", true)
+	single, all := r.WatchItems("other", false), r.WatchItems("p/", true)
 	if err := r.Restore(sourceOf(snapshotOf(t, r))); err != nil {
 		t.Fatal(err)
 	}
-	if got := []uint64{newsOf(t, one), newsOf(t, all)}; got[0] != 1 || got[1] != 1 {
+	if got := []uint64{newsOf(t, single), newsOf(t, all)}; got[0] != 1 || got[1] != 1 {
 		t.Errorf("a restore of a state with one change set %d, want 1 1", got)
 	}
 	feed(3, fsm.StartTerm{Term: 1, Leader: "n1", Cluster: fsm.ClusterID{7}, Jump: true})
-	if got := []uint64{newsOf(t, one), newsOf(t, all)}; got[0] < 1<<32 || got[1] != got[0] {
+	if got := []uint64{newsOf(t, single), newsOf(t, all)}; got[0] < 1<<32 || got[1] != got[0] {
 		t.Errorf("a jump of the numbers set %d", got)
 	}
 }

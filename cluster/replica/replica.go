@@ -18,7 +18,7 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// MaxStampStep is how far one stamp may be ahead of the one before. Time that an idle
+// MaxStampStep is how far a stamp may be ahead of the stamp before. Time that an idle
 // cluster sleeps beyond that never happened in cluster time: sessions opened after
 // the sleep are not concerned, and while sessions live the leader logs a tick
 // every 500 ms.
@@ -213,7 +213,7 @@ func (r *Replica) NowMS() (ms int64) {
 	return ms
 }
 
-// Headless reports whether the newest snapshot is that of a restore which is not in force here.
+// Headless reports whether the newest snapshot comes from a restore that is not in force here.
 func (r *Replica) Headless() bool { return r.headless.Load() != nil }
 
 // Succeeded reports whether a state from a backup, with this hash at this index, came into

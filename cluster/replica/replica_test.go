@@ -205,9 +205,9 @@ func TestSnapshotAndRestore(t *testing.T) {
 	}
 }
 
-// headlessSnapshot returns the snapshot of a state from a backup, in the place of own at
+// headlessSnapshot returns the snapshot of a state from a backup, in the place of the state of r at
 // an index.
-func headlessSnapshot(t *testing.T, own *fedReplica, index uint64) []byte {
+func headlessSnapshot(t *testing.T, r *fedReplica, index uint64) []byte {
 	t.Helper()
 	file := fsm.New()
 	for i, command := range []fsm.Command{
@@ -217,7 +217,7 @@ func headlessSnapshot(t *testing.T, own *fedReplica, index uint64) []byte {
 		file.Apply(uint64(i+1), fsm.EncodeEntry(5000, [][]byte{fsm.Envelope{}.Encode(command)}))
 	}
 	var standing fsm.Standing
-	own.View(func(m *fsm.Machine) { standing = m.Standing() })
+	r.View(func(m *fsm.Machine) { standing = m.Standing() })
 	if err := file.Succeed(fsm.Succession{Own: standing, Index: index}); err != nil {
 		t.Fatal(err)
 	}
@@ -269,20 +269,20 @@ func TestHeadlessStateWaitsForAnEntry(t *testing.T) {
 // begin with the state before it.
 func TestSnapshotIsDueOnceAHeadlessStateHasALeader(t *testing.T) {
 	first := fsm.StartTerm{Term: 3, Leader: "n1", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{1}, Level: fsm.FeatureLevel}
-	r, asked := newFedReplica(), 0
-	r.asked = func() { asked++ }
+	r, calls := newFedReplica(), 0
+	r.asked = func() { calls++ }
 	r.Apply(entryOf(1, 3, 3, first))
 	if err := r.Restore(sourceOf(headlessSnapshot(t, r, 50))); err != nil {
 		t.Fatal(err)
 	}
 	r.Apply(&raft.Log{Index: 51, Term: 3, Type: raft.LogConfiguration})
-	if asked != 0 {
+	if calls != 0 {
 		t.Error("a snapshot is asked for that would be headless too")
 	}
 	for index := uint64(52); index < 55; index++ {
 		r.Apply(entryOf(index, 3, 3, first))
-		if asked != 1 {
-			t.Errorf("entry %d: a snapshot is asked for %d times", index, asked)
+		if calls != 1 {
+			t.Errorf("entry %d: a snapshot is asked for %d times", index, calls)
 		}
 	}
 }
@@ -366,8 +366,8 @@ func TestHalts(t *testing.T) {
 func TestAsksForSnapshotsByBytes(t *testing.T) {
 	m := newFedReplica()
 	m.meter.base = 1 << 20
-	asked := 0
-	m.asked = func() { asked++ }
+	calls := 0
+	m.asked = func() { calls++ }
 	big := make([][]byte, 4)
 	for i := range big {
 		// Malformed by the bytes behind it: refused, alike everywhere.
@@ -377,15 +377,15 @@ func TestAsksForSnapshotsByBytes(t *testing.T) {
 	per := 1<<20/(len(data)+entryCost) + 1
 	for index := range 3*per - 1 {
 		m.Apply(&raft.Log{Index: uint64(index + 1), Term: 3, Type: raft.LogCommand, Data: data})
-		if asked != (index+1)/per {
-			t.Fatalf("after %d bytes it has asked %d times", (index+1)*len(data), asked)
+		if calls != (index+1)/per {
+			t.Fatalf("after %d bytes it has asked %d times", (index+1)*len(data), calls)
 		}
 	}
 	if _, err := m.Snapshot(); err != nil {
 		t.Fatal(err)
 	}
 	m.Apply(&raft.Log{Index: uint64(3 * per), Term: 3, Type: raft.LogCommand, Data: data})
-	if asked != 2 {
+	if calls != 2 {
 		t.Error("bytes from before the snapshot count")
 	}
 }

@@ -108,7 +108,7 @@ type jump struct {
 // Restore implements [raft.FSM]: it replaces the state in one step, or leaves it
 // as it is when the bytes are no snapshot.
 //
-// A state without a leader is that of a backup, which a leader has put in the place of
+// A state without a leader comes from a backup, which a leader has put in the place of
 // the cluster's. It is not committed before an entry that follows it is: should the leader
 // lose its followers before, another leader goes on without that state. So readers and
 // callers see the state before it until then.
@@ -181,7 +181,7 @@ func (f *Feed) stateOf(snapshot io.Reader, index uint64) (state *fsm.Machine, ta
 	return next.state, func() { close(next.taken) }, err
 }
 
-// take makes a state that of the replica.
+// take makes a state the state of the replica.
 func (f *Feed) take(next jump) {
 	f.headless = nil // state: a restore sets it, the next entry takes it
 	f.replica.headless.Store(nil)
@@ -199,7 +199,7 @@ func (f *Feed) take(next jump) {
 	f.replica.arrive(next.index)
 }
 
-// replace makes another state that of the replica.
+// replace replaces the state of the replica.
 func (r *Replica) replace(state *fsm.Machine) {
 	r.hashes.restored(state.Index(), state.Hash())
 	r.mu.Lock()

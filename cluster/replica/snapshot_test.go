@@ -21,10 +21,10 @@ func tickEntry(index uint64) *raft.Log {
 // week is never more at once than a restart applies in about a second.
 func TestAWeekOfTicksAsksForSnapshots(t *testing.T) {
 	m := newFedReplica()
-	var last, most uint64
+	var last, largest uint64
 	index := uint64(0)
 	m.asked = func() {
-		most, last = max(most, index-last), index
+		largest, last = max(largest, index-last), index
 		if _, err := m.Snapshot(); err != nil {
 			t.Fatal(err)
 		}
@@ -33,8 +33,8 @@ func TestAWeekOfTicksAsksForSnapshots(t *testing.T) {
 	for index = 1; index <= week; index++ {
 		m.Apply(tickEntry(index))
 	}
-	if most = max(most, week-last); most > snapshotCost/entryCost || last == 0 {
-		t.Errorf("up to %d ticks without a snapshot, the last one at %d", most, last)
+	if largest = max(largest, week-last); largest > snapshotCost/entryCost || last == 0 {
+		t.Errorf("up to %d ticks without a snapshot, the last one at %d", largest, last)
 	}
 }
 
@@ -88,11 +88,11 @@ func usedBytes(t *testing.T, path string) int64 {
 func TestSnapshotsGrowRarerWithTheState(t *testing.T) {
 	m := newFedReplica()
 	m.meter.base = 1 << 20
-	asked := 0
-	m.asked = func() { asked++ }
+	calls := 0
+	m.asked = func() { calls++ }
 	index := uint64(0)
 	until := func(m *fedReplica) (ticks int64) {
-		for before := asked; asked == before; ticks++ {
+		for before := calls; calls == before; ticks++ {
 			index++
 			m.Apply(tickEntry(index))
 		}
@@ -168,8 +168,8 @@ func TestPreparedStateIsNotReadAgain(t *testing.T) {
 // don't count for a restart.
 func TestRestoreBeginsTheCountAnew(t *testing.T) {
 	m := newFedReplica()
-	asked := 0
-	m.asked = func() { asked++ }
+	calls := 0
+	m.asked = func() { calls++ }
 	written := snapshotOf(t, m)
 	m.meter.base = 10*int64(len(tickEntry(10).Data)+entryCost) - int64(len(written))/snapshotShare
 	for index := range uint64(9) {
@@ -179,12 +179,12 @@ func TestRestoreBeginsTheCountAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	for index := range uint64(9) {
-		if m.Apply(tickEntry(index + 1)); asked != 0 {
+		if m.Apply(tickEntry(index + 1)); calls != 0 {
 			t.Fatalf("asked for a snapshot %d entries after a restore", index+1)
 		}
 	}
 	m.Apply(tickEntry(10))
-	if m.Apply(tickEntry(11)); asked != 1 {
-		t.Errorf("asked %d times after enough entries", asked)
+	if m.Apply(tickEntry(11)); calls != 1 {
+		t.Errorf("asked %d times after enough entries", calls)
 	}
 }

@@ -16,51 +16,51 @@ import (
 // Registry knows the requests and waits of this node. A request is registered before
 // it is sent.
 //
-// When a reply is lost, the local machine settles the matter. If it applies the id, the command
-// was applied. If it applies an entry of a later term first, or the entry that a fence names, the
-// command never will be: entries are applied only in the term that they were proposed in,
-// terms only rise along the log, and a fenced stream adds no more.
+// When a reply is lost, the local machine finds out the outcome. If it applies the id, the command
+// was applied. If it first applies an entry of a later term, or the entry that a fence names, the
+// command will never be applied: entries are applied only in the term in which they were proposed,
+// terms only rise along the log, and a fenced stream adds no entry.
 //
-// One lock guards the requests and the waits, because settling a request with a
-// Waiting result and beginning to listen for the end of the wait have to be one step.
+// One lock guards the requests and the waits: to settle a request with a
+// Waiting result and to begin to listen for the end of the wait must be one step.
 type Registry struct {
 	origin   uint64 // drawn at each boot, so that ids are never used twice
 	sequence atomic.Uint64
 	replica  *replica.Replica
 	large    largeSessions
-	outgoing deliveries // of the entry that applies; the apply goroutine's
+	outgoing deliveries // of the entry that is being applied; only the apply goroutine uses it
 
 	mu           sync.Mutex
-	own          map[uint64]*Request // by sequence
-	places       lead.Places         // of own
+	requests     map[uint64]*Request // of this node's callers, by sequence
+	places       lead.Places         // of requests
 	forwarded    map[fsm.RequestID]Forwarded
 	waits        waits
-	term         uint64 // the highest one whose first entry was applied
+	term         uint64 // the highest term whose first entry was applied
 	appliedIndex uint64 // of the last entry that was applied
 	restoredAt   uint64 // of the last snapshot: a wait that began up to it may have ended unseen
-	streams      uint64 // how many this node has opened to leaders
+	streams      uint64 // the number of streams that this node has opened to leaders
 	fences       []Fence
 }
 
 // Request is one command of a caller of this node. Its exported fields never change.
 type Request struct {
 	ID       fsm.RequestID
-	Data     []byte // as fsm.Envelope.Encode made it
+	Data     []byte // encoded by fsm.Envelope
 	Load     lead.Load
 	Listener *Listener // of the end of a wait; nil if the caller would not listen
-	// Settled gets the outcome, in place of one that was not read yet. A refusal that
-	// is not final is followed by another outcome if the request is sent again.
+	// Settled gets the outcome. A refusal that is not final is followed by another outcome if the request is
+	// sent again, which replaces the refusal if the caller has not read it yet.
 	Settled chan *Settlement
 
 	// Guarded by Registry.mu.
 	caller context.Context // ends when the caller is gone
 	state  State
-	term   uint64    // in which it was sent last
-	stream uint64    // on which, then; 0: to this node's own proposer
-	sentAt time.Time // then
+	term   uint64    // of the last time that it was sent, like stream and sentAt
+	stream uint64    // 0: it was sent to this node's own proposer
+	sentAt time.Time // by this node's clock
 	late   int       // how often a leader has refused it as too old
 	hidden bool      // a restore may have hidden its id since
-	tried  bool      // some leader has refused it
+	tried  bool      // a leader has refused it
 }
 
 // State is where a request is.
@@ -88,7 +88,7 @@ func New(limit int, r *replica.Replica) *Registry {
 		replica:   r,
 		large:     largeSessions{replica: r},
 		places:    lead.NewPlaces(limit),
-		own:       map[uint64]*Request{},
+		requests:  map[uint64]*Request{},
 		forwarded: map[fsm.RequestID]Forwarded{},
 		waits:     newWaits(),
 	}
@@ -97,7 +97,7 @@ func New(limit int, r *replica.Replica) *Registry {
 // Origin returns the origin of the ids of this node's requests.
 func (r *Registry) Origin() uint64 { return r.origin }
 
-// Build encodes a command under an id of its own, in a frame. The listener may be nil.
+// Build encodes a command under a new id, in a frame. The listener may be nil.
 func (r *Registry) Build(command fsm.Command, frame fsm.Envelope, class lead.Class, l *Listener) *Request {
 	id := fsm.RequestID{Origin: r.origin, Sequence: r.sequence.Add(1)}
 	frame.Request = id
@@ -111,8 +111,8 @@ func (r *Registry) Build(command fsm.Command, frame fsm.Envelope, class lead.Cla
 // Cost returns the weight of a command that another node has forwarded.
 func (r *Registry) Cost(command fsm.Command) int { return r.large.cost(command) }
 
-// Add registers requests, whose caller waits until ctx ends. It returns how many there
-// was room for, the first ones.
+// Add registers requests, whose caller waits until ctx ends. It returns how many of them it has
+// registered: the first ones, as far as there was room.
 func (r *Registry) Add(ctx context.Context, reqs []*Request) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +121,7 @@ func (r *Registry) Add(ctx context.Context, reqs []*Request) int {
 			return i
 		}
 		q.caller = ctx
-		r.own[q.ID.Sequence] = q
+		r.requests[q.ID.Sequence] = q
 	}
 	return len(reqs)
 }
@@ -130,7 +130,7 @@ func (r *Registry) Add(ctx context.Context, reqs []*Request) int {
 func (r *Registry) Count(state State) (count int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, q := range r.own {
+	for _, q := range r.requests {
 		if q.state == state {
 			count++
 		}
@@ -138,19 +138,19 @@ func (r *Registry) Count(state State) (count int) {
 	return count
 }
 
-// forget takes a request out. The caller holds mu.
+// forget removes a request. The caller holds mu.
 func (r *Registry) forget(q *Request) {
-	if _, known := r.own[q.ID.Sequence]; known {
-		delete(r.own, q.ID.Sequence)
+	if _, known := r.requests[q.ID.Sequence]; known {
+		delete(r.requests, q.ID.Sequence)
 		r.places.Leave(q.Load)
 	}
 }
 
 // MarkSent notes that requests are about to leave for the leader of a term, on a
-// stream or, with 0, for this node's own proposer. It returns those that still
-// should: the callers of the others are gone. ok is false when this node already
-// knows of a later term, or has opened a later stream. Then the requests must not
-// leave this way, since no evidence of them would come any more.
+// stream or, with 0, for this node's own proposer. It returns the live requests, whose callers
+// still wait. ok is false when this node already knows of a later term, or has opened a later stream.
+// Then the requests must not leave this way: their loss would not show, since terms and fences prove
+// only the loss of requests that were sent before them.
 func (r *Registry) MarkSent(reqs []*Request, term, stream uint64) (live []*Request, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,23 +186,23 @@ func (r *Registry) Wanted(q *Request) bool {
 	return q.state == Sent && q.caller.Err() == nil
 }
 
-// refuse makes a request held again, to be sent anew. The caller holds mu.
+// refuse makes a request held, so that it is sent again. The caller holds mu.
 func (q *Request) refuse() {
 	q.state, q.tried = Held, true
 	q.post(&Settlement{Verdict: outcome.Verdict{Fate: outcome.Refused}})
 }
 
-// post puts an outcome where its caller finds it, in place of one that was not
+// post gives an outcome to the caller, in place of an outcome that the caller has not
 // read yet. The caller holds mu.
-func (q *Request) post(got *Settlement) {
+func (q *Request) post(s *Settlement) {
 	select {
 	case <-q.Settled:
 	default:
 	}
-	q.Settled <- got
+	q.Settled <- s
 }
 
-// Return refuses requests that are held: no leader has got them.
+// Return refuses requests that are held: no leader has them.
 func (r *Registry) Return(reqs []*Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,28 +215,28 @@ func (r *Registry) Return(reqs []*Request) {
 
 // Reply settles a request by a leader's reply with a result, or with an error: the
 // request that came on that stream was not applied in that term.
-func (r *Registry) Reply(sequence, term, stream uint64, got *Settlement) {
+func (r *Registry) Reply(sequence, term, stream uint64, s *Settlement) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch q := r.own[sequence]; {
+	switch q := r.requests[sequence]; {
 	case q == nil:
-	case got.Fate == outcome.Applied:
-		r.settle(q, got)
+	case s.Fate == outcome.Applied:
+		r.settle(q, s)
 	default:
-		r.fail(q, term, stream, got.Verdict)
+		r.fail(q, term, stream, s.Verdict)
 	}
 }
 
-// Failed takes in that a request which was sent in a term, on a stream or with 0 to
-// this node's own proposer, was certainly not applied. A request that has been
-// sent again since stays as it is: it may be in the log.
+// Failed notes that a request which was sent in a term, on a stream or with 0 to
+// this node's own proposer, was certainly not applied. It does not change a request that has been
+// sent again since: that one may be in the log.
 func (r *Registry) Failed(q *Request, term, stream uint64, v outcome.Verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fail(q, term, stream, v)
 }
 
-// fail is Failed for a caller that holds mu.
+// fail does the work of Failed. The caller holds mu.
 func (r *Registry) fail(q *Request, term, stream uint64, v outcome.Verdict) {
 	if q.state != Sent || q.term != term || q.stream != stream {
 		return
@@ -251,42 +251,41 @@ func (r *Registry) fail(q *Request, term, stream uint64, v outcome.Verdict) {
 	}
 }
 
-// settle ends a request. The listener of one that waits listens from this moment, so
-// that the end of the wait can't slip through. The caller holds mu.
-func (r *Registry) settle(q *Request, got *Settlement) {
+// settle ends a request. If it waits, its listener listens from this moment, so
+// that it can't miss the end of the wait. The caller holds mu.
+func (r *Registry) settle(q *Request, s *Settlement) {
 	r.forget(q)
 	q.state = Settled
-	if got.Fate == outcome.Applied && got.Result.Code == fsm.Waiting && q.Listener != nil {
-		r.waits.listen(q.Listener, &got.Result, got.Index)
+	if s.Fate == outcome.Applied && s.Result.Code == fsm.Waiting && q.Listener != nil {
+		r.waits.listen(q.Listener, &s.Result, s.Index)
 	}
-	q.post(got)
+	q.post(s)
 }
 
-// Applied implements [replica.Sink]. It settles the requests that an entry applied,
-// those that the first entry of a term or a fence shows to be lost, and the waits that
-// it ended.
+// Applied implements [replica.Sink]. It settles the requests whose commands an entry has applied, and the
+// waits that the entry has ended. It refuses the requests that the first entry of a term, or a fence, shows to be lost.
 func (r *Registry) Applied(entry *fsm.Applied) {
-	r.large.applied(entry)
+	r.large.updateFrom(entry)
 	r.settleEntry(entry)
 	for i := range r.outgoing {
 		r.outgoing[i].stream.Deliver(&r.outgoing[i])
 	}
-	clear(r.outgoing) // they pin the entry's results
+	clear(r.outgoing) // so that the entry's results can be freed
 	r.outgoing = r.outgoing[:0]
 }
 
-// settleEntry is Applied under the lock; it gathers the deliveries.
+// settleEntry does the work of Applied that needs the lock; it gathers the deliveries.
 func (r *Registry) settleEntry(entry *fsm.Applied) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.own)+len(r.forwarded) > 0 {
+	if len(r.requests)+len(r.forwarded) > 0 {
 		for i := range entry.Commands {
 			r.settleCommand(&entry.Commands[i], entry)
 		}
 	}
 	if entry.Term > r.term {
 		r.term = entry.Term
-		r.lost(entry.Term)
+		r.refuseBefore(entry.Term)
 	}
 	r.appliedIndex = entry.Index
 	if len(r.fences) > 0 {
@@ -296,17 +295,17 @@ func (r *Registry) settleEntry(entry *fsm.Applied) {
 		c := &entry.Conclusions[i]
 		r.waits.conclude(c.Place, Conclusion{Result: c.Result, Index: entry.Index, NowMS: entry.NowMS})
 		for s := range r.waits.release(c.Place) {
-			d := r.outgoing.of(s, entry)
+			d := r.outgoing.forStream(s, entry)
 			d.Ends = append(d.Ends, End{c.Place, &c.Result})
 		}
 	}
 }
 
 // settleCommand settles one request by its id. The caller holds mu.
-func (r *Registry) settleCommand(c *fsm.AppliedCommand, in *fsm.Applied) {
+func (r *Registry) settleCommand(c *fsm.AppliedCommand, entry *fsm.Applied) {
 	if c.Request.Origin == r.origin {
-		if q := r.own[c.Request.Sequence]; q != nil {
-			r.settle(q, &Settlement{Result: c.Result, Index: in.Index, NowMS: in.NowMS})
+		if q := r.requests[c.Request.Sequence]; q != nil {
+			r.settle(q, &Settlement{Result: c.Result, Index: entry.Index, NowMS: entry.NowMS})
 		}
 		return
 	}
@@ -318,14 +317,14 @@ func (r *Registry) settleCommand(c *fsm.AppliedCommand, in *fsm.Applied) {
 	if f.Listens && c.Result.Code == fsm.Waiting {
 		r.waits.watch(c.Result.Place, f.Stream)
 	}
-	d := r.outgoing.of(f.Stream, in)
+	d := r.outgoing.forStream(f.Stream, entry)
 	d.Replies = append(d.Replies, Reply{c.Request.Sequence, &c.Result})
 }
 
-// lost refuses the requests sent in terms before this one: they were not applied, and
+// refuseBefore refuses the requests that were sent in terms before this one: they were not applied, and
 // never will be. The caller holds mu.
-func (r *Registry) lost(term uint64) {
-	for _, q := range r.own {
+func (r *Registry) refuseBefore(term uint64) {
+	for _, q := range r.requests {
 		if q.state == Sent && q.term < term && !q.hidden {
 			q.refuse()
 		}
@@ -335,11 +334,11 @@ func (r *Registry) lost(term uint64) {
 // Restored implements [replica.Sink]: the machine has jumped over ids and ends of waits
 // that this node never saw. The state shows how far the waits have come.
 func (r *Registry) Restored(state *fsm.Machine, index uint64) {
-	r.large.restored(state)
+	r.large.resetTo(state)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.term = max(r.term, state.Term())
-	for _, q := range r.own {
+	for _, q := range r.requests {
 		if q.state == Sent {
 			q.hidden = true
 		}
@@ -347,18 +346,18 @@ func (r *Registry) Restored(state *fsm.Machine, index uint64) {
 	r.appliedIndex = max(r.appliedIndex, state.Index())
 	r.passFences()
 	r.restoredAt = index
-	r.waits.lookUp(state, index)
+	r.waits.resolveFromSnapshot(state, index)
 }
 
-// Drop forgets a request whose caller gives up. It returns where the request was;
-// the outcome of a settled one is there to be read.
+// Drop forgets a request whose caller gives up. It returns the state in which the request was;
+// if that is Settled, the outcome can still be read.
 func (r *Registry) Drop(q *Request) State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was := q.state
+	before := q.state
 	q.state = Settled
 	r.forget(q)
-	return was
+	return before
 }
 
 // Peek returns where a request is and since when.
@@ -368,17 +367,17 @@ func (r *Registry) Peek(q *Request) (state State, sentAt time.Time, tried bool) 
 	return q.state, q.sentAt, q.tried
 }
 
-// Live returns those requests that still wait to be sent.
+// Live returns the requests that still wait to be sent.
 func (r *Registry) Live(reqs []*Request) []*Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	kept := reqs[:0]
+	live := reqs[:0]
 	for _, q := range reqs {
 		if q.state == Held {
-			kept = append(kept, q)
+			live = append(live, q)
 		}
 	}
-	return kept
+	return live
 }
 
 // Late returns how often a leader has refused a request as too old.
@@ -388,20 +387,20 @@ func (r *Registry) Late(q *Request) int {
 	return q.late
 }
 
-// largeRecords is from how many records on a session is noted in largeSessions.
+// largeRecords is the number of records from which on largeSessions has a session.
 const largeRecords = 64
 
-// largeSessions notes the sessions with many records, so that a leader puts few of
-// their ends, and of their acquires, into one entry. It is kept beside the state, since
-// a caller that proposes a command must not wait for an entry that applies. It is as
+// largeSessions has the sizes of sessions with many records, so that a leader puts few of
+// their ends, and of their acquires, into one entry. It copies them from the state, since
+// a caller that proposes a command must not wait for an entry that is being applied. It is as
 // recent as the last entry. Safe for concurrent use.
 type largeSessions struct {
 	replica *replica.Replica
 	sizes   sync.Map // fsm.SessionSize by session id
 }
 
-// applied takes in the effects of an entry, in the apply goroutine.
-func (l *largeSessions) applied(entry *fsm.Applied) {
+// updateFrom updates the sizes after an entry, in the apply goroutine.
+func (l *largeSessions) updateFrom(entry *fsm.Applied) {
 	l.replica.View(func(state *fsm.Machine) {
 		for i := range entry.Commands {
 			id := entry.Commands[i].Result.Session
@@ -423,9 +422,9 @@ func (l *largeSessions) applied(entry *fsm.Applied) {
 	}
 }
 
-// restored begins anew with a state that came from a snapshot, in the apply
+// resetTo replaces all sizes by the sizes in a state that came from a snapshot, in the apply
 // goroutine.
-func (l *largeSessions) restored(state *fsm.Machine) {
+func (l *largeSessions) resetTo(state *fsm.Machine) {
 	l.sizes.Clear()
 	state.LargeSessions(largeRecords, func(id uint64, size fsm.SessionSize) { l.sizes.Store(id, size) })
 }
@@ -434,8 +433,8 @@ func (l *largeSessions) restored(state *fsm.Machine) {
 func (l *largeSessions) cost(c fsm.Command) int {
 	var size fsm.SessionSize
 	if session := fsm.CostlySession(c); session != 0 {
-		if noted, known := l.sizes.Load(session); known {
-			size = noted.(fsm.SessionSize)
+		if stored, ok := l.sizes.Load(session); ok {
+			size = stored.(fsm.SessionSize)
 		}
 	}
 	return fsm.Cost(c, size)

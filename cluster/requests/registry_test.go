@@ -61,7 +61,7 @@ func TestRequestIsSettledByWhatComesFirst(t *testing.T) {
 	if got, any := settled(q); any {
 		t.Fatalf("twice: %+v", got)
 	}
-	if len(r.own) != 0 {
+	if len(r.requests) != 0 {
 		t.Error("a settled request is kept")
 	}
 }

@@ -12,7 +12,7 @@ type Stream interface {
 // Forwarded is a command that another node has forwarded to this one.
 type Forwarded struct {
 	Stream  Stream
-	Listens bool // the stream is to learn the end of a wait
+	Listens bool // the stream learns the end of the command's wait
 }
 
 // Delivery is the effect of one entry on the commands and waits of one stream. Replies
@@ -37,18 +37,18 @@ type End struct {
 	Result *fsm.Result
 }
 
-// deliveries gathers the effects of an entry by stream. Few streams exist: one for each
+// deliveries gathers the effects of an entry by stream. It is a list and no map, since there are few streams: one for each
 // other node.
 type deliveries []Delivery
 
-// of returns the delivery of a stream.
-func (d *deliveries) of(s Stream, in *fsm.Applied) *Delivery {
+// forStream returns the delivery to a stream.
+func (d *deliveries) forStream(s Stream, entry *fsm.Applied) *Delivery {
 	for i := range *d {
 		if (*d)[i].stream == s {
 			return &(*d)[i]
 		}
 	}
-	*d = append(*d, Delivery{stream: s, Index: in.Index, NowMS: in.NowMS})
+	*d = append(*d, Delivery{stream: s, Index: entry.Index, NowMS: entry.NowMS})
 	return &(*d)[len(*d)-1]
 }
 
@@ -60,7 +60,7 @@ func (r *Registry) Forward(id fsm.RequestID, f Forwarded) {
 	r.forwarded[id] = f
 }
 
-// Unforward forgets one, if it has not come on another stream since.
+// Unforward forgets a forwarded command, if it has not come on another stream since.
 func (r *Registry) Unforward(id fsm.RequestID, s Stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,28 +69,28 @@ func (r *Registry) Unforward(id fsm.RequestID, s Stream) {
 	}
 }
 
-// Fence is a leader's word on the streams before one of this node's: all that they have
-// brought into the log is at or below an index.
+// Fence is a leader's promise about the streams of this node before Stream: all entries with their commands are
+// at or below Index.
 type Fence struct {
 	Term   uint64
-	Stream uint64 // the commands of earlier ones are fenced
+	Stream uint64
 	Index  uint64
 }
 
 // OpenStream returns the number of a new stream to the leader of a term, and whether
-// commands of earlier ones have no outcome. From then on no request is marked as sent
-// on an earlier one.
+// commands of earlier streams are without an outcome. From then on no request is marked as sent
+// on an earlier stream.
 func (r *Registry) OpenStream(term uint64) (number uint64, open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.streams++
-	for _, q := range r.own {
+	for _, q := range r.requests {
 		open = open || q.state == Sent && q.term == term && q.stream > 0
 	}
 	return r.streams, open
 }
 
-// Fence takes in a leader's word on earlier streams.
+// Fence takes in a leader's promise about earlier streams.
 func (r *Registry) Fence(f Fence) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,22 +99,22 @@ func (r *Registry) Fence(f Fence) {
 }
 
 // passFences refuses commands, to be sent again. A fence at index i says that earlier
-// streams add nothing after i. Once this node's machine has applied i, a command of those
+// streams add no entry after i. Once this node's machine has applied i, a command of those
 // streams without a result was never logged. The caller holds mu.
 func (r *Registry) passFences() {
-	left := r.fences[:0]
+	ahead := r.fences[:0]
 	for _, f := range r.fences {
 		switch {
-		case f.Term < r.term: // lost has refused its commands
+		case f.Term < r.term: // refuseBefore has refused its commands
 		case f.Index > r.appliedIndex:
-			left = append(left, f)
+			ahead = append(ahead, f)
 		default:
-			for _, q := range r.own {
+			for _, q := range r.requests {
 				if q.state == Sent && q.term == f.Term && 0 < q.stream && q.stream < f.Stream && !q.hidden {
 					q.refuse()
 				}
 			}
 		}
 	}
-	r.fences = left
+	r.fences = ahead
 }

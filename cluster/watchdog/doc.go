@@ -5,9 +5,9 @@
 // It ends the process when a write hangs for half a minute or Raft is wedged, has a
 // leader without room hand over, and writes to the log what an operator must see. One
 // goroutine, [Run], does all of it and calls the functions of [Config] and
-// [Host].
+// [Leader].
 //
-//   - watchdog.go: what it looks at, how often, and what it does
+//   - watchdog.go: the checks, how often they run, and the reactions
 //
 // Package cluster calls it. It imports the bounded waits (internal/wake) and types of packages fsm and
 // store. It touches neither the disk, nor Raft, nor the network.

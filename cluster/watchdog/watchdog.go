@@ -36,8 +36,8 @@ var (
 	ErrWedged = errors.New("a transfer of leadership does not end")
 )
 
-// Host is the node that a watchdog looks after. Only HandOver and Transferring block.
-type Host interface {
+// Leader is the node that a watchdog protects, mostly while it leads. Only HandOver and Transferring block.
+type Leader interface {
 	// Leads reports whether the node leads.
 	Leads() bool
 	// GiveBack lets other nodes carry the commands that wait at this one, if its disk
@@ -55,10 +55,10 @@ type Host interface {
 	Fatal(err error)
 }
 
-// Config says what a watchdog looks at. All fields are needed.
+// Config names the parts that a watchdog checks. All fields are needed.
 type Config struct {
-	Log  hclog.Logger
-	Host Host
+	Log    hclog.Logger
+	Leader Leader
 	// StuckFor returns how long the write of the log under way has taken.
 	StuckFor func() time.Duration
 	// Space returns how much room there is.
@@ -94,13 +94,13 @@ type watchdog struct {
 
 // look does one round.
 func (w *watchdog) look(ctx context.Context) {
-	w.Host.GiveBack()
+	w.Leader.GiveBack()
 	if stuck := w.StuckFor(); stuck > stuckAfter {
 		w.die(fmt.Errorf("%w: a write of the log has not returned for %v", ErrStuck, stuck.Round(time.Second)))
 	}
 	w.lookForWedge(ctx)
 	w.lookForSpace(ctx)
-	w.Host.HoldTime()
+	w.Leader.HoldTime()
 	w.lookForKeys(time.Now())
 }
 
@@ -108,7 +108,7 @@ func (w *watchdog) look(ctx context.Context) {
 func (w *watchdog) die(err error) {
 	if !w.dead {
 		w.dead = true
-		w.Host.Fatal(err)
+		w.Leader.Fatal(err)
 	}
 }
 
@@ -119,14 +119,14 @@ func (w *watchdog) lookForSpace(ctx context.Context) {
 		w.askedAt = now
 		w.measure()
 	}
-	if !w.room.Low || !w.Host.Leads() || time.Since(w.gaveUpAt) < giveUpEvery {
+	if !w.room.Low || !w.Leader.Leads() || time.Since(w.gaveUpAt) < giveUpEvery {
 		return
 	}
 	if !w.refusedAt.IsZero() {
-		return // two transfers in succession would look like one that does not end
+		return // two transfers in succession would look like a single endless transfer
 	}
 	w.gaveUpAt = time.Now()
-	if err := w.Host.HandOver(ctx, w.room); err != nil {
+	if err := w.Leader.HandOver(ctx, w.room); err != nil {
 		w.Log.Warn("the disk is nearly full, and leadership could not be handed over", "error", err)
 	}
 }
@@ -138,15 +138,15 @@ func (w *watchdog) measure() {
 		w.Log.Warn("the free space could not be found out", "error", err)
 		return // the last one stands
 	}
-	was := w.room
+	before := w.room
 	w.room = now
-	w.Host.SetSpace(now)
+	w.Leader.SetSpace(now)
 	switch {
-	case now.Spent && !was.Spent:
+	case now.Spent && !before.Spent:
 		w.Log.Error("the disk is full down to the reserve: no writes are taken, and cluster time stands still while this node leads", "free_bytes", now.Free)
-	case now.Low && !was.Low, was.Spent && now.Low && !now.Spent:
+	case now.Low && !before.Low, before.Spent && now.Low && !now.Spent:
 		w.Log.Error("the disk is nearly full: only what keeps or ends leases is taken", "free_bytes", now.Free)
-	case was.Low && !now.Low:
+	case before.Low && !now.Low:
 		w.Log.Info("there is room on the disk again", "free_bytes", now.Free)
 	}
 }
@@ -155,7 +155,7 @@ func (w *watchdog) measure() {
 // keeps the leadership, sends heartbeats, and refuses every write (raft#696).
 func (w *watchdog) lookForWedge(ctx context.Context) {
 	switch {
-	case !w.Host.Leads() || !w.Host.Transferring(ctx):
+	case !w.Leader.Leads() || !w.Leader.Transferring(ctx):
 		w.refusedAt = time.Time{}
 	case w.refusedAt.IsZero():
 		w.refusedAt = time.Now()
@@ -167,11 +167,11 @@ func (w *watchdog) lookForWedge(ctx context.Context) {
 // lookForKeys writes a line to the log of a leader whose table of idempotency keys is
 // nearly full: beyond it, requests with new keys are refused.
 func (w *watchdog) lookForKeys(now time.Time) {
-	if !w.Host.Leads() || !w.alarmedAt.IsZero() && now.Sub(w.alarmedAt) < keysAlarmEvery {
+	if !w.Leader.Leads() || !w.alarmedAt.IsZero() && now.Sub(w.alarmedAt) < keysAlarmEvery {
 		return
 	}
 	k := w.Keys()
-	full := func(has, most int64) bool { return float64(has)*100 >= float64(most)*keysAlarmPercent }
+	full := func(count, limit int64) bool { return float64(count)*100 >= float64(limit)*keysAlarmPercent }
 	if full(k.Keys, k.MostKeys) || full(k.Bytes, k.MostBytes) || full(k.Marks, k.MostMarks) {
 		w.alarmedAt = now
 		w.Log.Warn("the table of idempotency keys is nearly full: requests with new keys are refused once it is",

@@ -25,7 +25,7 @@ func TestWatchdogEndsAWedgedNode(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go Run(ctx, Config{
-			Log: hclog.NewNullLogger(), Host: node, StuckFor: func() time.Duration { return 0 },
+			Log: hclog.NewNullLogger(), Leader: node, StuckFor: func() time.Duration { return 0 },
 			Space: func() (store.Space, error) { return store.Space{Free: 1 << 40}, nil },
 			Keys:  func() fsm.KeysView { return fsm.KeysView{} }, WedgedAfter: limit,
 		})
@@ -81,7 +81,7 @@ func TestKeysAlarm(t *testing.T) {
 		var out bytes.Buffer
 		now, node := empty, &watchedNode{}
 		w := &watchdog{Config: Config{
-			Log: hclog.New(&hclog.LoggerOptions{Output: &out}), Host: node, Keys: func() fsm.KeysView { return now },
+			Log: hclog.New(&hclog.LoggerOptions{Output: &out}), Leader: node, Keys: func() fsm.KeysView { return now },
 		}}
 		lines := func() int { return strings.Count(out.String(), "nearly full") }
 		start := time.Unix(0, 0)
@@ -115,7 +115,7 @@ func TestWatchdogEndsANodeWhoseDiskHangs(t *testing.T) {
 	node := &watchedNode{fatals: make(chan error, 10)}
 	stuck := time.Duration(0)
 	w := &watchdog{Config: Config{
-		Log: hclog.NewNullLogger(), Host: node, StuckFor: func() time.Duration { return stuck },
+		Log: hclog.NewNullLogger(), Leader: node, StuckFor: func() time.Duration { return stuck },
 		Space: func() (store.Space, error) { return store.Space{Free: 1 << 40}, nil },
 		Keys:  func() fsm.KeysView { return fsm.KeysView{MostKeys: 1, MostBytes: 1, MostMarks: 1} },
 	}}
@@ -139,7 +139,7 @@ func TestLeaderGivesWayWhileItsDiskIsLow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := &watchedNode{fatals: make(chan error, 10)}
 		room := store.Space{Free: 100}
-		w := &watchdog{Config: Config{Log: hclog.NewNullLogger(), Host: node, Space: func() (store.Space, error) { return room, nil }}}
+		w := &watchdog{Config: Config{Log: hclog.NewNullLogger(), Leader: node, Space: func() (store.Space, error) { return room, nil }}}
 		for i, step := range []struct {
 			leads      bool
 			room       store.Space

@@ -8,8 +8,8 @@
 //     written, and none is missing or left over. Each chunk has been verified by the time
 //     that its bytes are returned.
 //   - A stream that is damaged, cut short, of a later format, or no backup at all, is an
-//     error of its own: [ErrDamaged], [ErrCut], [ErrNewer], [ErrNoBackup].
-//   - [Save] leaves a complete and verified file, or none.
+//     different error: [ErrDamaged], [ErrCut], [ErrNewer], [ErrNoBackup].
+//   - [Save] leaves a complete and verified file, or no file.
 //   - Memory is bounded by one chunk, whatever the stream says.
 //   - Equal headers and equal states give equal bytes.
 //

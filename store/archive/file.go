@@ -51,7 +51,7 @@ func save(name string, write func(io.Writer) error, sync func(*os.File) error) (
 	return h, size, syncFolder(folder, sync)
 }
 
-// IsTemporary reports whether a name is that of a file which Save has begun.
+// IsTemporary reports whether a file with this name was begun by Save.
 func IsTemporary(name string) bool {
 	return strings.HasPrefix(name, tempPrefix) && strings.HasSuffix(name, tempSuffix)
 }

@@ -36,7 +36,7 @@ type Header struct {
 	ClusterTimeMS int64     // of that entry
 	WallTime      time.Time // when the backup began, by the clock of its node, to the millisecond
 	Level         uint32    // the feature level in force
-	Cluster       [16]byte  // the cluster's id; zero if it has none yet
+	Cluster       [16]byte  // the cluster's id; zero if it has no id yet
 }
 
 // encode returns the stored form of a header.

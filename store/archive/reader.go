@@ -125,7 +125,7 @@ func (a *Reader) end() error {
 	case n > 0:
 		return fmt.Errorf("%w: there are bytes after its end", ErrDamaged)
 	default:
-		return err // io.EOF, or that of the underlying reader
+		return err // io.EOF, or the underlying reader's error
 	}
 }
 

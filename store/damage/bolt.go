@@ -71,7 +71,7 @@ func openSynced(path string, flag int, mode os.FileMode) (*os.File, error) {
 }
 
 // Walk checks the structure of a closed bbolt file of the folder, and visits its keys.
-// The error is an Error for damage, visit's, or that of the system.
+// The error is an Error for damage, visit's error, or an error of the system.
 func Walk(folder, name string, visit func(boltcheck.Item) error) error {
 	file, err := os.Open(filepath.Join(folder, name))
 	if err != nil {
@@ -121,7 +121,7 @@ func NewGuard(folder string, onDamage func(error)) *Guard {
 
 // Run calls f, which uses bbolt on the named file, unless damage was found
 // earlier or the guard is closed. index is that of the entry or snapshot being
-// read, 0 for none.
+// read, 0 for neither.
 func (g *Guard) Run(file string, index uint64, f func() error) (err error) {
 	if err := g.Refusal(); err != nil {
 		return err

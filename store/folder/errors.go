@@ -73,7 +73,7 @@ func (e *NewerFormatError) Unwrap() error { return ErrNewerFormat }
 type IdentityError struct {
 	Folder        string
 	What          string // "node" or "cluster"
-	Found, Wanted string // the folder's id, and the one asked for
+	Found, Wanted string // the folder's id, and the expected id
 }
 
 func (e *IdentityError) Error() string {

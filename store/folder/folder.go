@@ -70,7 +70,7 @@ type Folder struct {
 // made so. On any error the lock is free again.
 //
 // Errors: LockedError, ForeignError, NewerFormatError, IdentityError (the folder was
-// not changed), damage.Error, damage.FullError, and those of the system.
+// not changed), damage.Error, damage.FullError, and errors of the system.
 func Open(c Config) (*Folder, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -163,9 +163,9 @@ func lockFolder(folder string) (*os.File, error) {
 	}
 	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		held := lockHolder(file, folder)
+		locked := lockHolder(file, folder)
 		_ = file.Close()
-		return nil, held
+		return nil, locked
 	}
 	if err != nil {
 		_ = file.Close()
@@ -181,15 +181,15 @@ func lockFolder(folder string) (*os.File, error) {
 
 // lockHolder returns the holder of the folder, as far as the lock file names it.
 func lockHolder(file *os.File, folder string) *LockedError {
-	held := &LockedError{Folder: folder}
+	locked := &LockedError{Folder: folder}
 	content := make([]byte, 512)
 	n, _ := file.ReadAt(content, 0)
 	var pid int
 	var host string
 	if _, err := fmt.Sscanf(string(content[:n]), "%d %q\n", &pid, &host); err == nil {
-		held.PID, held.Host = pid, host
+		locked.PID, locked.Host = pid, host
 	}
-	return held
+	return locked
 }
 
 // prepare fills a locked folder that is empty, and brings the record of another one up
@@ -215,7 +215,7 @@ func (c Config) prepare() (record, error) {
 	return found, found.write(c.Path)
 }
 
-// inspect reads what a folder is, and changes nothing. Its record is zero when
+// inspect reads the state of a folder, without a change. Its record is zero when
 // there is none yet and the folder is missing or empty. The error says why this
 // folder can't be used with this Config.
 func (c Config) inspect() (record, error) {
@@ -259,7 +259,7 @@ func readRecord(folder string) (record, error) {
 	return found, nil
 }
 
-// checkEmpty makes sure that a folder is missing, or has nothing in it.
+// checkEmpty makes sure that a folder is missing, or is empty.
 func checkEmpty(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -315,8 +315,8 @@ func (c Config) fill() (record, error) {
 	if err := syncName(c.Path); err != nil {
 		return fail(err)
 	}
-	made := c.newRecord()
-	if err := made.write(c.Path); err != nil {
+	fresh := c.newRecord()
+	if err := fresh.write(c.Path); err != nil {
 		return fail(err)
 	}
 	for _, name := range append(c.dataFiles(), reserveFile) {
@@ -335,12 +335,12 @@ func (c Config) fill() (record, error) {
 	if err := syncFolder(c.Path); err != nil {
 		return fail(err)
 	}
-	made.complete = true
-	if err := made.write(c.Path); err != nil {
+	fresh.complete = true
+	if err := fresh.write(c.Path); err != nil {
 		return fail(err)
 	}
 	c.Logger.Info("data folder made", "folder", c.Path, "node", c.NodeID, "format", knownFormat)
-	return made, nil
+	return fresh, nil
 }
 
 // checkFiles makes sure that the files of a complete folder are there: bbolt
@@ -360,7 +360,7 @@ func (c Config) checkFiles() error {
 	return nil
 }
 
-// dataFiles are those that a complete folder must have.
+// dataFiles are the files that a complete folder must have.
 func (c Config) dataFiles() (names []string) {
 	for _, file := range c.Files {
 		names = append(names, file.Name)

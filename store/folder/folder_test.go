@@ -61,17 +61,17 @@ func TestTwoDontShareAFolder(t *testing.T) {
 
 func TestFolderOfAnotherNodeOrClusterIsRefused(t *testing.T) {
 	path := t.TempDir()
-	of := func(node, cluster string) Config {
+	config := func(node, cluster string) Config {
 		return configOf(path, func(c *Config) { c.NodeID, c.ClusterID = node, cluster })
 	}
-	f, err := Open(of("n1", "c1"))
+	f, err := Open(config("n1", "c1"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	closeFolder(t, f)
-	_, err = Open(of("n2", ""))
+	_, err = Open(config("n2", ""))
 	storetest.WantError(t, err, ErrIdentity, path, `"n1"`, `"n2"`)
-	_, err = Open(of("n1", "c2"))
+	_, err = Open(config("n1", "c2"))
 	storetest.WantError(t, err, ErrIdentity, path, `"c1"`, `"c2"`)
 
 	f = openFolder(t, path)

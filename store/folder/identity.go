@@ -28,7 +28,7 @@ func (f *Folder) SetClusterID(id string, empty bool) error {
 	})
 }
 
-// Restored returns the term that SetRestored was given last, 0 if none was.
+// Restored returns the term that SetRestored was given last, 0 if it was not called.
 func (f *Folder) Restored() uint64 { return f.now().restored }
 
 // SetRestored records that the folder was put back from a backup or a copy, and

@@ -34,7 +34,7 @@ type Facts struct {
 //
 // Errors: LockedError, ForeignError, NewerFormatError, a damage.Error for the record,
 // without which the rest has no meaning, and those of the system.
-func Look(path string, files []string, alone bool) (facts Facts, held io.Closer, err error) {
+func Look(path string, files []string, alone bool) (facts Facts, holder io.Closer, err error) {
 	if _, err := lookRecord(path); err != nil { // an other folder gets no lock file
 		return Facts{}, nil, err
 	}

@@ -120,7 +120,7 @@ func (r *record) parse(values map[string]string) error {
 	return err
 }
 
-// ID distinguishes data folders, also those of one node: 128 random bits,
+// ID distinguishes data folders, also folders of the same node: 128 random bits,
 // drawn when the folder is made. A copy of a folder has the same.
 type ID [16]byte
 

@@ -30,12 +30,12 @@ func BeginReplacement(folder string) (path string, err error) {
 // of the locked data folder. The content before is kept: kept is its path, and that of a
 // data folder as well. A crash leaves either content in force: until one rename the old
 // one, and then the new one, which the next Open or Look puts in place.
-func Replace(folder string) (kept string, err error) {
+func Replace(folder string) (former string, err error) {
 	return replace(folder, func() error { return nil })
 }
 
 // replace calls step before each change of the disk, for tests.
-func replace(folder string, step func() error) (kept string, err error) {
+func replace(folder string, step func() error) (former string, err error) {
 	old, err := readRecord(folder)
 	if err != nil {
 		return "", err
@@ -110,7 +110,7 @@ type mover struct {
 	err                 error
 }
 
-// do makes a change, after those that it needs.
+// do makes a change, after the changes that it needs.
 func (m *mover) do(change func() error, needs ...func() error) {
 	for _, f := range append(append(needs, m.step), change) {
 		if m.err == nil {

@@ -61,7 +61,7 @@ type Space struct {
 
 // Space returns the free space and whether it is low. It asks the kernel, which is
 // fast, and never waits for the disk. It is meant to be polled, each second or so: it
-// also makes the reserve anew once there is room for it.
+// also makes the reserve again once there is room for it.
 func (f *Folder) Space() (Space, error) {
 	free, err := f.free()
 	if err != nil {
@@ -101,7 +101,7 @@ const reserveBytes = 1 << 20
 // Reserve is a file of zeros that keeps some room on a disk that runs full. Raft
 // ends the process when it can't store a new term, and terms change just then:
 // a full disk makes a leader give way. So a stable write that finds no room
-// releases it and is tried again. It is made anew when there is room (Folder.Space).
+// releases it and is tried again. It is made again when there is room (Folder.Space).
 // Safe for concurrent use.
 type Reserve struct {
 	folder string
@@ -131,7 +131,7 @@ func (r *Reserve) Refill() {
 		return
 	}
 	path := filepath.Join(r.folder, reserveFile)
-	// Written, not only extended: a file with holes has no room of its own.
+	// Written, not only extended: a file with holes has no blocks.
 	if err := writeSynced(path, make([]byte, reserveBytes)); err != nil {
 		r.logger.Debug("no room to reserve yet", "bytes", reserveBytes, "error", errors.Join(err, os.Remove(path)))
 		return

@@ -18,8 +18,8 @@ import (
 
 // Bounds bounds the content of the folder from below: more may be there, never less.
 type Bounds struct {
-	Entry    uint64 // the last log entry has this index or a higher one; 0: there may be none
-	Snapshot uint64 // the newest snapshot has this index or a higher one; 0: there may be none
+	Entry    uint64 // the last log entry has this index or a higher one; 0: there may be no entry
+	Snapshot uint64 // the newest snapshot has this index or a higher one; 0: there may be no snapshot
 	Stable   uint64 // the stable record has this generation or a higher one
 }
 
@@ -100,9 +100,9 @@ func readWitness(file io.ReaderAt) (now Bounds, last uint64, found bool) {
 		if _, err := file.ReadAt(content, slot*witnessSlot); err != nil {
 			continue
 		}
-		held, sequence, ok := decodeWitness(content)
+		bounds, sequence, ok := decodeWitness(content)
 		if ok && int64(sequence%2) == slot && (!found || sequence > last) {
-			now, last, found = held, sequence, true
+			now, last, found = bounds, sequence, true
 		}
 	}
 	return now, last, found

@@ -40,7 +40,7 @@ type state struct {
 
 	generation uint64 // of the half that is written: its lowest bit is the half
 	at         int64  // where in that half the next record goes
-	check      uint32 // of the last record of the half, 0 if it has none
+	check      uint32 // of the last record of the half, 0 if it has no record
 	sequence   uint64 // of the last record
 	before     uint64 // the last sequence of the generation before: the other half has records up to there
 }
@@ -55,9 +55,9 @@ func Create(folder string, half int64, base uint64) error {
 		return err
 	}
 	_, err = file.Write(encodeFileHead(half, base, salt))
-	// Written, not only extended: a file with holes has no room of its own.
-	for zeros, left := make([]byte, 1<<20), 2*half; err == nil && left > 0; left -= int64(len(zeros)) {
-		_, err = file.Write(zeros[:min(left, int64(len(zeros)))])
+	// Written, not only extended: a file with holes has no blocks.
+	for zeros, rest := make([]byte, 1<<20), 2*half; err == nil && rest > 0; rest -= int64(len(zeros)) {
+		_, err = file.Write(zeros[:min(rest, int64(len(zeros)))])
 	}
 	if err == nil {
 		err = file.Sync()

@@ -58,7 +58,7 @@ func (j *Journal) Append(op Op) (sequence uint64, err error) {
 	return j.write(op)
 }
 
-// Settle writes a change of nothing in place of a record that a failed write may have left.
+// Settle writes an empty change in place of a record that a failed write may have left.
 func (j *Journal) Settle() error {
 	if !j.unsure {
 		return nil
@@ -115,7 +115,7 @@ type Entry struct {
 
 // Op is one change of the log: entries are stored, or those from First to Last are removed.
 type Op struct {
-	Sequence    uint64 // one more than that of the change before; Append sets it
+	Sequence    uint64 // one more than the sequence of the change before; Append sets it
 	Entries     []Entry
 	First, Last uint64 // 0 unless it is a cut
 }

@@ -12,12 +12,12 @@ import (
 // Contents is what a journal holds.
 type Contents struct {
 	state
-	Ops    []Op   // those that are not drained, in their order
-	last   []byte // the last record as it is in the file, at lastAt; empty if there is none
+	Ops    []Op   // the ops that are not drained, in their order
+	last   []byte // the last record as it is in the file, at lastAt; empty if there is no record
 	lastAt int64
 }
 
-// Sequence returns the sequence of the last change; of a new journal, the one given to Create.
+// Sequence returns the sequence of the last change; of a new journal, the sequence given to Create.
 func (c Contents) Sequence() uint64 { return c.sequence }
 
 // DamageError says what is wrong with a journal. The bad place is behind the entry with
@@ -57,11 +57,11 @@ func Read(file io.ReaderAt, drained uint64) (Contents, error) {
 		}
 		halves[parity] = scan(head, half, uint64(parity))
 	}
-	newest, other := halves[0], halves[1]
-	if other.generation > newest.generation {
-		newest, other = other, newest
+	newest, older := halves[0], halves[1]
+	if older.generation > newest.generation {
+		newest, older = older, newest
 	}
-	return join(head, newest, other, drained)
+	return join(head, newest, older, drained)
 }
 
 func readFull(file io.ReaderAt, into []byte, at int64) error {
@@ -94,35 +94,35 @@ func scan(head state, half []byte, parity uint64) scanned {
 }
 
 // join judges whether the halves together are what was stored.
-func join(head state, newest, other scanned, drained uint64) (Contents, error) {
+func join(head state, newest, older scanned, drained uint64) (Contents, error) {
 	if newest.generation == 0 { // no record yet, or the first one was torn
 		newest.state = head
 		newest.generation, newest.sequence, newest.before = 1, head.base, head.base
-		if head.begins(newest.rest, 1) || head.begins(other.rest, 1) {
+		if head.begins(newest.rest, 1) || head.begins(older.rest, 1) {
 			return Contents{}, &DamageError{Detail: "its first record can't be read"}
 		}
-		return newest.complete(other, drained)
+		return newest.complete(older, drained)
 	}
 	if head.begins(newest.rest, newest.generation) {
 		return Contents{}, newest.damaged("a record can't be read, and later ones can")
 	}
-	if head.begins(other.rest, newest.generation+1) {
+	if head.begins(older.rest, newest.generation+1) {
 		return Contents{}, newest.damaged("the first record of a half can't be read, and later ones can")
 	}
-	return newest.complete(other, drained)
+	return newest.complete(older, drained)
 }
 
 // complete makes sure that all changes after the drained ones are there, and returns them.
-func (s scanned) complete(other scanned, drained uint64) (Contents, error) {
+func (s scanned) complete(older scanned, drained uint64) (Contents, error) {
 	ops := s.ops
 	switch {
 	case s.sequence < drained:
 		return Contents{}, s.damaged(fmt.Sprintf("change %d is missing: it ends with change %d", drained, s.sequence))
 	case s.before <= drained: // the other half isn't needed
-	case other.generation != 0 && other.generation+1 == s.generation && other.sequence == s.before && other.first <= drained+1:
-		ops = append(other.ops, ops...)
+	case older.generation != 0 && older.generation+1 == s.generation && older.sequence == s.before && older.first <= drained+1:
+		ops = append(older.ops, ops...)
 	default:
-		return Contents{}, other.damaged(fmt.Sprintf("changes %d to %d are not all there", drained+1, s.before))
+		return Contents{}, older.damaged(fmt.Sprintf("changes %d to %d are not all there", drained+1, s.before))
 	}
 	for len(ops) > 0 && ops[0].Sequence <= drained {
 		ops = ops[1:]

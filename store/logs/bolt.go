@@ -13,7 +13,7 @@ import (
 
 // boltLog is the log in raft-boltdb, behind the guard. It knows which entries
 // are there without asking the file, so that an entry that has vanished from the
-// file under a running node is distinguished from one that never was.
+// file under a running node is distinguished from a new file.
 type boltLog struct {
 	bolt    raft.LogStore
 	guard   *damage.Guard
@@ -118,7 +118,7 @@ func (b *boltLog) dropUnsure() error {
 	return nil
 }
 
-// settle makes sure that the file has nothing of a write that failed.
+// settle makes sure that the file has no part of a failed write.
 func (b *boltLog) settle() error {
 	b.writing.Lock()
 	defer b.writing.Unlock()
@@ -183,7 +183,7 @@ func (e Extent) with(index uint64) Extent {
 func (e Extent) without(first, last uint64) Extent {
 	e.cuts++
 	switch {
-	case e.Last == 0 || first > e.Last || last < e.First: // nothing of it is there
+	case e.Last == 0 || first > e.Last || last < e.First: // no entry of it is there
 	case first <= e.First && last >= e.Last:
 		e.First, e.From, e.Last = 0, 0, 0
 	case last >= e.Last: // if that leaves it below from, all that we were sure of is gone

@@ -20,7 +20,7 @@ const (
 )
 
 // drain brings all changes of now into bbolt. With an error they stay in the journal and in
-// memory, and some may be in bbolt too: that makes no difference to those that come again.
+// memory, and some may be in bbolt too: to apply such changes again makes no difference.
 func (l *journaledLog) drain() error { return l.drainTo(math.MaxUint64) }
 
 // drainTo is drain, unless bbolt has the changes up to a sequence already: another goroutine

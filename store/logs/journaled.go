@@ -373,26 +373,26 @@ func (s spans) with(index uint64) spans {
 		at = len(s)
 	}
 	s = slices.Insert(s, at, span{index, index})
-	for _, left := range []int{at, at - 1} {
-		if left >= 0 && left+1 < len(s) && s[left].last+1 == s[left+1].first {
-			s[left].last = s[left+1].last
-			s = slices.Delete(s, left+1, left+2)
+	for _, neighbour := range []int{at, at - 1} {
+		if neighbour >= 0 && neighbour+1 < len(s) && s[neighbour].last+1 == s[neighbour+1].first {
+			s[neighbour].last = s[neighbour+1].last
+			s = slices.Delete(s, neighbour+1, neighbour+2)
 		}
 	}
 	return s
 }
 
 // without returns the spans less those from first to last. It does not change them.
-func (s spans) without(first, last uint64) (left spans) {
+func (s spans) without(first, last uint64) (rest spans) {
 	for _, p := range s {
 		if p.first < first {
-			left = append(left, span{p.first, min(p.last, first-1)})
+			rest = append(rest, span{p.first, min(p.last, first-1)})
 		}
 		if p.last > last {
-			left = append(left, span{max(p.first, last+1), p.last})
+			rest = append(rest, span{max(p.first, last+1), p.last})
 		}
 	}
-	return left
+	return rest
 }
 
 // has reports whether the log has the entry.
@@ -405,7 +405,7 @@ func (s spans) has(index uint64) bool {
 	return false
 }
 
-// ends returns the lowest and the highest index, 0 if there is none.
+// ends returns the lowest and the highest index, 0 if there is no entry.
 func (s spans) ends() (first, last uint64) {
 	if len(s) == 0 {
 		return 0, 0

@@ -127,11 +127,11 @@ func TestLogKeepsTheContractOfRaft(t *testing.T) {
 func TestEntriesGetAChecksumAndTheOnesGivenAreNotTouched(t *testing.T) {
 	eachKind(t, func(t *testing.T, open func(...func(*Config)) *testStores) {
 		s := open()
-		given := storetest.Entries(1, 3, 1)
-		if err := s.Logs().StoreLogs(given); err != nil {
+		entries := storetest.Entries(1, 3, 1)
+		if err := s.Logs().StoreLogs(entries); err != nil {
 			t.Fatal(err)
 		}
-		for _, log := range given {
+		for _, log := range entries {
 			if log.Extensions != nil {
 				t.Fatalf("the caller's entry %d was changed", log.Index)
 			}
@@ -223,14 +223,14 @@ func TestWrongBytesAreDamage(t *testing.T) {
 
 func TestCachedEntriesAreCheckedToo(t *testing.T) {
 	s := openLogs(t, t.TempDir())
-	given := storetest.Entries(1, 3, 1)
-	if err := s.Logs().StoreLogs(given); err != nil {
+	entries := storetest.Entries(1, 3, 1)
+	if err := s.Logs().StoreLogs(entries); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Drain(); err != nil { // else the journal's memory has the same bytes too
 		t.Fatal(err)
 	}
-	given[1].Data[0] ^= 1 // the cache has the same bytes
+	entries[1].Data[0] ^= 1 // the cache has the same bytes
 	err := s.Logs().GetLog(2, &raft.Log{})
 	storetest.WantError(t, err, damage.ErrDamaged, "log cache in memory at index 2")
 }
@@ -374,7 +374,7 @@ func TestCutsOnAFullDisk(t *testing.T) {
 		} {
 			t.Run(name+" after a "+fault, func(t *testing.T) {
 				s := openLogs(t, t.TempDir(), withoutJournal)
-				log := s.log.below.LogStore.(*boltLog)
+				log := s.log.watched.LogStore.(*boltLog)
 				bottom := &faultyLog{LogStore: log.bolt}
 				log.bolt = bottom
 				storeEntries(t, s.Logs(), 1, 100, 1)
@@ -398,11 +398,11 @@ func TestCutsOnAFullDisk(t *testing.T) {
 
 func mustSeal(t *testing.T, logs []*raft.Log) []*raft.Log {
 	t.Helper()
-	own, err := sealed(logs)
+	entries, err := sealed(logs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return own
+	return entries
 }
 
 // TestFailedWriteOtherThanFullIsFinal: after a failed sync the content of the disk
@@ -465,7 +465,7 @@ func TestStuckFor(t *testing.T) {
 func TestWitnessNeverSpeaksOfWhatIsNotStored(t *testing.T) {
 	folder := t.TempDir()
 	s := openLogs(t, folder, withoutJournal)
-	bottom := s.log.below.LogStore.(*boltLog)
+	bottom := s.log.watched.LogStore.(*boltLog)
 	looked := 0
 	bottom.bolt = &watchful{LogStore: bottom.bolt, look: func() {
 		looked++

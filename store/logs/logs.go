@@ -150,10 +150,10 @@ func CreateJournal(folder string, half int64, found Contents) (Contents, error) 
 	return found, err
 }
 
-// JournalSize returns how many bytes of the disk a journal takes. half is that of CreateJournal.
+// JournalSize returns how many bytes of the disk a journal takes. half is the parameter of CreateJournal.
 func JournalSize(half int64) int64 { return 2 * cmp.Or(half, journal.DefaultHalf) }
 
-// RemoveJournal removes a journal, if there is one, from a folder whose log has none any more.
+// RemoveJournal removes a journal, if there is one, from a folder whose log no longer has a journal.
 func RemoveJournal(folder string) error {
 	err := os.Remove(filepath.Join(folder, journal.FileName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,8 +169,8 @@ func OpenMemory(c Config) (*Stores, error) {
 }
 
 // Logs returns the log. Entries are durable when StoreLogs returns. Each has a
-// checksum in its Extensions: StoreLogs adds it where there is none, and refuses
-// an entry that doesn't match the one it has (EntryError), and those that the newest
+// checksum in its Extensions: StoreLogs adds a missing checksum, and refuses
+// an entry that doesn't match its checksum (EntryError), and entries that the newest
 // snapshot covers (ErrCovered). Other errors are
 // damage.FullError, damage.Error and damage.ErrClosed; GetLog returns
 // raft.ErrLogNotFound for an entry that isn't stored. Entries passed in must not be

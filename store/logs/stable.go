@@ -57,7 +57,7 @@ type stableValues struct {
 
 	mu       sync.Mutex
 	now      stableRecord
-	voteTerm []byte // the term of a vote whose candidate hasn't come yet; nil for none
+	voteTerm []byte // the term of a vote whose candidate hasn't come yet; or nil
 }
 
 var _ raft.StableStore = (*stableValues)(nil)
@@ -109,7 +109,7 @@ func (s *stableValues) SetUint64(key []byte, number uint64) error {
 	return s.guard.Refusal()
 }
 
-// Set stores the value durably; that of the candidate together with its term.
+// Set stores the value durably; the candidate together with its term.
 func (s *stableValues) Set(key, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,14 +133,14 @@ func (s *stableValues) setDrained(sequence uint64) error {
 	return s.write(next, func() bool { return false })
 }
 
-// write stores a record in place of the one before. On a full disk it asks for more room
+// write stores a record in place of the former record. On a full disk it asks for more room
 // once. The lock is held.
 func (s *stableValues) write(next stableRecord, release func() bool) error {
-	set := func() error { return s.bolt.Set(stableKey, next.encode()) }
-	err := s.guard.Run(FileName, 0, set)
+	store := func() error { return s.bolt.Set(stableKey, next.encode()) }
+	err := s.guard.Run(FileName, 0, store)
 	if damage.IsFull(err) && release() {
 		s.logger.Warn("the disk is full: a term or vote was stored in the room reserved for that", "error", err)
-		err = s.guard.Run(FileName, 0, set)
+		err = s.guard.Run(FileName, 0, store)
 	}
 	if err != nil {
 		return s.guard.WriteFailed(FileName, err)
@@ -156,7 +156,7 @@ type stableRecord struct {
 	values     map[string][]byte
 }
 
-// number returns a value that is a number, 0 if there is none.
+// number returns a value that is a number, 0 if there is no such value.
 func (r stableRecord) number(key string) uint64 {
 	if value := r.values[key]; len(value) == 8 {
 		return binary.BigEndian.Uint64(value)

@@ -26,7 +26,7 @@ type Bad struct {
 	Err   error
 }
 
-// Newest returns the highest index of a readable snapshot; 0 if there is none.
+// Newest returns the highest index of a readable snapshot, or 0.
 func (c Contents) Newest() (index uint64) {
 	for _, record := range c.readable {
 		index = max(index, record.meta.Index)
@@ -34,7 +34,7 @@ func (c Contents) Newest() (index uint64) {
 	return index
 }
 
-// NewestBad returns the one of the highest index among those that are damaged.
+// NewestBad returns the damaged snapshot with the highest index.
 func (c Contents) NewestBad() Bad {
 	if len(c.bad) == 0 {
 		return Bad{}
@@ -156,7 +156,7 @@ func (c *chunkCount) add(item boltcheck.Item) {
 	c.size += int64(len(content))
 }
 
-// matches makes sure that the chunks are those of the record. There are none, and
+// matches compares the chunks with the record. There are none, and
 // no bucket, for an empty snapshot.
 func (c *chunkCount) matches(record snapshotRecord) error {
 	if c == nil {

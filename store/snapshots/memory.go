@@ -77,15 +77,15 @@ func (m *Memory) add(snapshot memorySnapshot) {
 	defer m.mu.Unlock()
 	m.stored = append(m.stored, snapshot)
 	slices.SortFunc(m.stored, func(a, b memorySnapshot) int { return newerFirst(a.snapshotRecord, b.snapshotRecord) })
-	kept := 0
+	count := 0
 	m.stored = slices.DeleteFunc(m.stored, func(s memorySnapshot) bool {
-		kept++
-		return kept > maxKept && s.stamp != snapshot.stamp
+		count++
+		return count > maxKept && s.stamp != snapshot.stamp
 	})
 	m.newest.Store(m.stored[0].meta.Index)
 }
 
-// Drop is that of Store.
+// Drop does what Drop of Store does.
 func (m *Memory) Drop(id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -85,7 +85,7 @@ func (r *reader) Read(into []byte) (int, error) {
 	return n, nil
 }
 
-// Close lets the snapshot be removed. Further calls do nothing.
+// Close lets the snapshot be removed. Further calls have no effect.
 func (r *reader) Close() error {
 	if r.closed {
 		return nil

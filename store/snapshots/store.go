@@ -52,7 +52,7 @@ type Witness interface {
 	LowerSnapshot(index uint64) error
 }
 
-// Store is a raft.SnapshotStore in a bbolt file of its own: in one file
+// Store is a raft.SnapshotStore in a separate bbolt file: in one file
 // with the log, its large transactions would hold up the log's small ones, which
 // wait for the same writer's lock.
 //
@@ -315,7 +315,7 @@ func (s *Store) Drop(id string) error {
 // publish stores the record of a finished snapshot with its last chunks, and
 // removes what is too many. A snapshot that is being read is left to the next
 // time.
-func (s *Store) publish(record snapshotRecord, put func(*bbolt.Tx) error) error {
+func (s *Store) publish(record snapshotRecord, write func(*bbolt.Tx) error) error {
 	s.publishing.Lock()
 	defer s.publishing.Unlock()
 	s.mu.Lock()
@@ -332,7 +332,7 @@ func (s *Store) publish(record snapshotRecord, put func(*bbolt.Tx) error) error 
 	err := s.witness.LowerSnapshot(next[0].meta.Index)
 	if err == nil {
 		err = s.update("publish "+record.meta.ID, func(tx *bbolt.Tx) error {
-			err := errors.Join(put(tx), tx.Bucket(metaBucket).Put([]byte(record.meta.ID), record.encode()))
+			err := errors.Join(write(tx), tx.Bucket(metaBucket).Put([]byte(record.meta.ID), record.encode()))
 			for id := range s.dying { // only changed under publishing
 				err = errors.Join(err, tx.Bucket(metaBucket).Delete([]byte(id)), dropData(tx, id))
 			}

@@ -33,9 +33,9 @@ func (r *Record) Crash(moment int, random *rand.Rand) Image {
 		return r.crash(moment, func(int) int { return 0 })
 	}
 	// Some losses keep nearly all, some nearly nothing: what lacks one sector differs from what has one.
-	kept := []float64{0, 0.05, 0.5, 0.95, 1}[random.IntN(5)]
+	share := []float64{0, 0.05, 0.5, 0.95, 1}[random.IntN(5)]
 	return r.crash(moment, func(choices int) int {
-		if random.Float64() < kept {
+		if random.Float64() < share {
 			return choices - 1
 		}
 		return random.IntN(choices - 1)
@@ -51,11 +51,11 @@ func (r *Record) NameCrashes(moment int) (images []Image) {
 			pending++
 		}
 	}
-	for which := range pending {
-		for _, with := range []bool{false, true} {
-			asked := -1 // names are asked for first
+	for number := range pending {
+		for _, durable := range []bool{false, true} {
+			last := -1 // names are asked for first
 			images = append(images, r.crash(moment, func(choices int) int {
-				if asked++; (asked == which) == with {
+				if last++; (last == number) == durable {
 					return choices - 1
 				}
 				return 0
@@ -184,7 +184,7 @@ func (d *disk) begin(e event) {
 }
 
 // of returns the contents of a sector that may be on the disk.
-func (v *versions) of(at int64) []sector {
+func (v *versions) at(at int64) []sector {
 	if v.sectors[at] == nil {
 		v.sectors[at] = []sector{v.base.sectors[at]}
 	}
@@ -198,7 +198,7 @@ func (v *versions) write(begin int64, bytes []byte) {
 	end := begin + int64(len(bytes))
 	for at := begin / sectorBytes; at*sectorBytes < end; at++ {
 		var whole [sectorBytes]byte
-		before := v.of(at)
+		before := v.at(at)
 		if last := before[len(before)-1]; last != nil {
 			whole = *last
 		}
@@ -220,11 +220,11 @@ func (v *versions) truncate(size int64) {
 		changed[at] = nil
 	}
 	for at := range changed {
-		if kept := size - at*sectorBytes; kept < sectorBytes {
-			before := v.of(at)
+		if rest := size - at*sectorBytes; rest < sectorBytes {
+			before := v.at(at)
 			last := before[len(before)-1]
-			if last != nil && kept > 0 {
-				last = newSector(last[:kept])
+			if last != nil && rest > 0 {
+				last = newSector(last[:rest])
 			} else {
 				last = nil
 			}
@@ -261,10 +261,10 @@ func (v *versions) choose(keep func(int) int) content {
 		}
 	}
 	for at, s := range c.sectors {
-		if left := c.size - at*sectorBytes; left <= 0 {
+		if rest := c.size - at*sectorBytes; rest <= 0 {
 			delete(c.sectors, at)
-		} else if left < sectorBytes && s != nil {
-			c.sectors[at] = newSector(s[:left])
+		} else if rest < sectorBytes && s != nil {
+			c.sectors[at] = newSector(s[:rest])
 		}
 	}
 	return c

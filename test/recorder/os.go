@@ -97,8 +97,8 @@ func Rename(from, to string) error {
 		if err := os.Rename(from, to); err != nil || folder == 0 {
 			return event{}, err
 		}
-		other, otherName := r.find(to)
-		parts := []part{{other, otherName, r.folders[folder][name]}, {folder, name, 0}}
+		target, otherName := r.find(to)
+		parts := []part{{target, otherName, r.folders[folder][name]}, {folder, name, 0}}
 		return event{kind: names, parts: parts, note: "rename " + name + " " + otherName}, nil
 	})
 }

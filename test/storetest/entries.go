@@ -38,11 +38,11 @@ func WantError(t testing.TB, err, kind error, parts ...string) {
 
 // Entries makes log entries from first to last.
 func Entries(first, last, term uint64) []*raft.Log {
-	var made []*raft.Log
+	var entries []*raft.Log
 	for index := first; index <= last; index++ {
-		made = append(made, &raft.Log{Index: index, Term: term, Type: raft.LogCommand, Data: fmt.Appendf(nil, "command %d of term %d", index, term)})
+		entries = append(entries, &raft.Log{Index: index, Term: term, Type: raft.LogCommand, Data: fmt.Appendf(nil, "command %d of term %d", index, term)})
 	}
-	return made
+	return entries
 }
 
 // CheckEntries fails unless the log has exactly these entries.

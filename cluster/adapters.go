@@ -1,0 +1,353 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/cluster/backup"
+	"github.com/signalbox/signalbox/cluster/election"
+	"github.com/signalbox/signalbox/cluster/forward"
+	"github.com/signalbox/signalbox/cluster/lead"
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/notices"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/peer"
+	"github.com/signalbox/signalbox/cluster/watchdog"
+	"github.com/signalbox/signalbox/fsm"
+	"github.com/signalbox/signalbox/store"
+)
+
+// stallLimit is how long a write of the local log may hang before this node stops
+// holding its followers: see Transport.
+const stallLimit = 2 * time.Second
+
+// A leader whose disk hangs does not know that it leads no more: Raft's main loop
+// waits for the write. Its followers elect another leader, since this node stops
+// holding them (see Transport). Meanwhile the commands that wait for their place in
+// the log go to the next leader, and only the commands that Raft has taken are without
+// an outcome.
+
+// hung reports whether a write of the log takes so long that this node can't lead.
+func (r *running) hung() bool { return r.stuckFor() > r.times.Of(stallLimit) }
+
+// stuckFor returns how long the oldest entry has waited for the disk, or the oldest write
+// under way has taken.
+func (r *running) stuckFor() time.Duration { return max(r.store.StuckFor(), r.entries.WaitingFor()) }
+
+// stuckFor returns how long the oldest log write has been pending; before Raft runs, as the store reports it.
+func stuckFor(n *Node) time.Duration {
+	if r := n.running.Load(); r != nil {
+		return r.stuckFor()
+	}
+	return n.config.Store.StuckFor()
+}
+
+// established returns this node's term as leader, or nil, also before Raft runs.
+func (r *running) established() *lead.Term {
+	if r == nil {
+		return nil
+	}
+	return r.leadership.Established()
+}
+
+// space returns the room on the disk as it was measured last: before Raft runs, a
+// Space that is neither low nor spent.
+func (r *running) space() (last store.Space) {
+	if r != nil && r.room.Load() != nil {
+		last = *r.room.Load()
+	}
+	return last
+}
+
+// A leader that can take no writes must not let cluster time go on: renewals would
+// be refused while leases end. So there are two marks. Below the first one, the
+// watermark, a leader refuses commands that let the state grow, and takes commands that
+// keep or end leases. Below the second one, the reserve, while the members' states
+// differ, and while this node is among nodes of another cluster, it takes no command
+// and time stands still, as without a leader.
+
+// Refuses implements [lead.Admission] by the first mark.
+func (r *running) Refuses(command []byte) error {
+	if err := r.Standstill(); err != nil {
+		return err
+	}
+	if r.space().Low && fsm.OpOf(command).MayGrow() {
+		return outcome.ErrStorageFull
+	}
+	return nil
+}
+
+// Standstill implements [lead.Host] by the second mark.
+func (r *running) Standstill() error {
+	why := r.halted()
+	if why == nil && r.space().Spent {
+		return outcome.ErrStorageFull
+	}
+	return why
+}
+
+// halted returns why the membership lets this node take no command, or nil.
+func (r *running) halted() error {
+	if why := r.halt.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+// The rest of the file is one adapter for each interface through which a package below sees the node.
+
+// forwardHost implements [forward.Host].
+type forwardHost struct{ *Node }
+
+var _ forward.Host = forwardHost{}
+
+// Leading is nil while this node's disk hangs: it can't carry commands.
+func (n forwardHost) Leading() forward.Term {
+	if r := n.running.Load(); r != nil && !r.hung() {
+		if t := r.leadership.Established(); t != nil {
+			return t
+		}
+	}
+	return nil
+}
+
+// Leader may name this node, which then refuses while it does not lead in the term. While
+// this node's disk hangs and Raft takes it for the leader, the others are believed.
+func (n forwardHost) Leader() (address, id string, term uint64) {
+	r := n.running.Load()
+	if r == nil {
+		return "", "", 0
+	}
+	leaderAddress, leader := r.raft.LeaderWithID()
+	term = r.raft.CurrentTerm()
+	if string(leader) == n.config.NodeID && r.hung() {
+		return r.members.LeaderElsewhere(term)
+	}
+	return string(leaderAddress), string(leader), term
+}
+
+func (n forwardHost) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return n.joining.Port().Dial(ctx, peer.StreamForward, address)
+}
+
+// leadHost implements [lead.Host], with Refuses and Standstill of running.
+type leadHost struct {
+	*running
+	node *Node
+}
+
+var _ lead.Host = leadHost{}
+
+// ClusterID returns the id of the folder's cluster.
+func (n leadHost) ClusterID() fsm.ClusterID { return n.node.joining.Cluster() }
+
+// Jumps reports true for a node whose folder was put back: it may have given out higher numbers.
+func (n leadHost) Jumps() bool { return n.store.Restored() != 0 }
+
+func (n leadHost) Outcast() bool { return n.halted() == outcome.ErrNoLeader }
+
+// JoinsQueue decides by this node's state.
+func (n leadHost) JoinsQueue(command []byte) (joins bool) {
+	if name, session := fsm.MayWait(command); name != "" {
+		n.node.replica.View(func(m *fsm.Machine) { joins = m.JoinsQueue(name, session) })
+	}
+	return joins
+}
+
+func (n leadHost) RaftRefused(term uint64) {
+	n.refusedAt.Store(time.Now().UnixNano())
+	n.router.Drop(term)
+}
+
+func (n leadHost) LeadershipChanged() { n.router.Look() }
+
+func (n leadHost) Notices(t *lead.Term) lead.Notices {
+	return notices.NewSender(notices.Config{
+		Notifier: n.node.config.Notifier, Replica: n.node.replica, Term: t, Results: noticeResults{n.node}, Logger: n.node.log,
+	})
+}
+
+// noticeResults implements [notices.Results].
+type noticeResults struct{ node *Node }
+
+var _ notices.Results = noticeResults{}
+
+func (n noticeResults) RemoveNotice(ctx context.Context, id uint64) error {
+	return (&asked{node: n.node, call: Call{Command: fsm.NoticeDone{IDs: []uint64{id}}}}).do(ctx)
+}
+
+func (n noticeResults) NoticeDelivered() { n.node.metrics.NoticesDelivered.Inc() }
+func (n noticeResults) NoticeFailed()    { n.node.metrics.NoticesFailed.Inc() }
+func (n noticeResults) NoticeGivenUp()   { n.node.metrics.NoticesGivenUp.Inc() }
+
+// backupLeadership implements [backup.Leadership].
+type backupLeadership struct{ *running }
+
+var _ backup.Leadership = backupLeadership{}
+
+func (l backupLeadership) Leads() bool { return l.established() != nil }
+
+func (l backupLeadership) Interrupt(ctx context.Context, work func(nowMS int64) error) error {
+	return l.leadership.Interrupt(ctx, work)
+}
+
+func (l backupLeadership) Hold(ctx context.Context, level uint32) (done func(), err error) {
+	return l.members.Changes().Hold(ctx, level)
+}
+
+// Refuses fails below the first mark, too: the restored state may be larger than the present one.
+func (l backupLeadership) Refuses() error {
+	if l.space().Low {
+		return outcome.ErrStorageFull
+	}
+	return l.Standstill()
+}
+
+// watchedLeader implements [watchdog.Leader].
+type watchedLeader struct{ *running }
+
+var _ watchdog.Leader = watchedLeader{}
+
+func (l watchedLeader) Leads() bool { return l.established() != nil }
+
+func (l watchedLeader) GiveBack() {
+	t := l.established()
+	if t == nil || !l.hung() {
+		return
+	}
+	l.router.Drop(t.Number()) // first, so that the commands aren't sent here at once
+	t.GiveBack()
+	l.router.Look()
+}
+
+func (l watchedLeader) SetSpace(now store.Space) { l.room.Store(&now) }
+
+func (l watchedLeader) HandOver(ctx context.Context, has store.Space) error {
+	return l.members.GiveWay(ctx, has.Spent)
+}
+
+func (l watchedLeader) HoldTime() { l.leadership.HoldTime() }
+
+// Transferring asks Raft only if Raft has refused an entry lately. The entry with which
+// it asks is an empty one, and harmless if it is taken.
+func (l watchedLeader) Transferring(ctx context.Context) bool {
+	t := l.established()
+	refused := l.refusedAt.Load()
+	if t == nil || refused == 0 || time.Since(time.Unix(0, refused)) > 2*time.Second {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := t.Tick(ctx)
+	return outcome.Transferring(err)
+}
+
+func (l watchedLeader) Fatal(err error) { l.die(err) }
+
+// electionCandidate implements [election.Candidate].
+type electionCandidate struct {
+	*running
+	node *Node
+}
+
+var _ election.Candidate = electionCandidate{}
+
+func (c electionCandidate) Able() error {
+	if c.node.calls.draining.Err() != nil {
+		return outcome.ErrDraining
+	}
+	return cmp.Or(c.halted(), c.transport.Campaigns())
+}
+
+func (c electionCandidate) LastEntry() (term, index uint64) {
+	stats := c.raft.Stats()
+	number := func(name string) uint64 {
+		value, _ := strconv.ParseUint(stats[name], 10, 64)
+		return value
+	}
+	if covered := number("last_snapshot_index"); covered > number("last_log_index") {
+		return number("last_snapshot_term"), covered
+	}
+	return number("last_log_term"), number("last_log_index")
+}
+
+func (c electionCandidate) Ask(ctx context.Context, voter raft.Server, q election.Question) (election.Reply, error) {
+	return c.members.AskVoter(ctx, voter, q)
+}
+
+func (c electionCandidate) Dial(ctx context.Context, id string) error {
+	server, _ := membership.Find(c.members.Servers(), id)
+	conn, err := c.node.config.Network.Dial(ctx, peer.PlainAddress(server.Address))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func (c electionCandidate) Campaign() error {
+	err := c.transport.Campaign(raft.ServerID(c.node.config.NodeID))
+	if err == nil {
+		c.node.metrics.EarlyCampaigns.Inc()
+	}
+	return err
+}
+
+// streamEnded reports the end of a Raft stream from another process to the election.
+func (n *Node) streamEnded(from peer.Hello) {
+	if r := n.running.Load(); r != nil {
+		r.election.StreamEnded(election.Process{Node: from.Node, Incarnation: from.Incarnation})
+	}
+}
+
+// membershipNode implements [membership.Node].
+type membershipNode struct{ node *Node }
+
+var _ membership.Node = membershipNode{}
+
+func (h membershipNode) Applied() uint64 { return h.node.replica.Index() }
+
+func (h membershipNode) Level() uint32 { return h.node.replica.Level() }
+
+func (h membershipNode) ClusterID() (id fsm.ClusterID) {
+	h.node.View(func(m *fsm.Machine) { id = m.ClusterID() })
+	return id
+}
+
+func (h membershipNode) Draining() bool { return h.node.calls.draining.Err() != nil }
+
+func (h membershipNode) Space() (low, spent bool) {
+	space := h.node.running.Load().space()
+	return space.Low, space.Spent
+}
+
+func (h membershipNode) Halted(why error) { h.node.halt.Store(&why) }
+
+func (h membershipNode) Leads() bool { return h.node.running.Load().established() != nil }
+
+func (h membershipNode) Reaches(ctx context.Context, id string) bool {
+	return h.node.running.Load().transport.Reaches(ctx, raft.ServerID(id))
+}
+
+func (h membershipNode) Judge(ctx context.Context, q election.Question) election.Reply {
+	r := h.node.running.Load()
+	if r == nil {
+		return election.Reply{}
+	}
+	return r.election.Judge(ctx, q)
+}
+
+func (h membershipNode) Fatal(err error) { h.node.fatal(err) }
+
+func (h membershipNode) Propose(ctx context.Context, command fsm.Command) error {
+	n := h.node
+	t := n.running.Load().established()
+	if t == nil {
+		return outcome.ErrNotLeader
+	}
+	return n.router.CarryHere(ctx, t, n.requests.Build(command, fsm.Envelope{}, lead.ClassOf(command.Op()), nil))
+}
