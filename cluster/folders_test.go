@@ -138,17 +138,6 @@ func inFolders(t *testing.T, archive string, test func(c *nodes, dir string), ch
 	})
 }
 
-// restartAll stops all nodes and starts them again.
-func (c *nodes) restartAll() {
-	for _, n := range c.all {
-		c.kill(n)
-	}
-	for _, n := range c.all {
-		c.revive(n)
-	}
-	c.leader()
-}
-
 // fillFolders makes what checkFolders looks for.
 func (c *nodes) fillFolders() {
 	leader := c.leader()

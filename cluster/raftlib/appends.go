@@ -32,6 +32,12 @@ const (
 	entryOverhead = 64
 )
 
+// AppendEntriesPipeline fails, whatever the configuration: the messages of a pipeline
+// would get no stamp and pass no fence.
+func (t *Transport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
+	return nil, raft.ErrPipelineReplicationNotSupported
+}
+
 // AppendEntries sends entries or a heartbeat and blocks for the reply. It removes from args the entries that do not fit
 // the follower's budget (see pace): Raft takes the last entry in args for the last entry of the follower, and goes on
 // behind it.

@@ -146,12 +146,6 @@ type AppendSource interface {
 // term, and committed state diverges (raft#695).
 func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 
-// AppendEntriesPipeline fails, whatever the configuration: the messages of a pipeline
-// would get no stamp and pass no fence.
-func (t *Transport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
-	return nil, raft.ErrPipelineReplicationNotSupported
-}
-
 // InstallSnapshot sends a snapshot and blocks for the reply. It is fenced like
 // AppendEntries, since it too keeps a follower with this leader, and its success is a success for all
 // entries that the snapshot covers. Each error is delayed: see awaitReply.

@@ -33,8 +33,8 @@ var nextLevel = []struct{ file, find, put string }{
 	{"httpapi/v1/ops.go", `(var opUp = operation\{[^}]*?)body: +fieldCount,`, "$1 body: fieldCount | fieldPartial,"},
 	{"httpapi/v1/ops.go", `fsm.Up\{Name: p.semaphore,`, "$0 Twice: p.partial,"},
 	{"httpapi/v1/ops.go", `var opUp = operation`, `var opReset = operation{
-	name:  "reset",
-	names: fieldSemaphore,
+	name: "reset",
+	path: fieldSemaphore,
 	command: func(p *params, _ exchange.Commands) fsm.Command { return fsm.Reset{Name: p.semaphore} },
 	response: valueResponse,
 }

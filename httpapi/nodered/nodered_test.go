@@ -269,8 +269,9 @@ func TestNodeREDNoNotice(t *testing.T) {
 		s.Is(s.Ask("POST /semaphore", `{"name":"n","value":0}`), `200 utf8json {"name":"n","value":0}`)
 		plain := s.Ask("POST /semaphore/down", `{"name":"n"}`)
 		waits := s.Later("POST /semaphore/down", `{"name":"n","wait":"2s"}`)
+		quoted := s.Later("POST /semaphore/down", `{"name":"n","wait":"2000"}`) // milliseconds, as a query has them
 		s.Advance(3 * time.Second)
-		for _, got := range []apitest.Answer{plain, <-waits} {
+		for _, got := range []apitest.Answer{plain, <-waits, <-quoted} {
 			s.Is(got, "409 text Semaphore locked")
 			if id := got.Header("X-Signalbox-Notice"); id != "" {
 				s.Errorf("it tells of notice %s", id)

@@ -144,7 +144,7 @@ func (b object) wait(limitMS int64) (int64, error) {
 	}
 	v := b.member("wait")
 	ms, ok := exchange.JSONDuration(v, limitMS)
-	if text, ok := v.Text(); ok {
+	if text, quoted := v.Text(); quoted {
 		ms, ok = exchange.QueryDuration(text, limitMS)
 	}
 	if !ok {

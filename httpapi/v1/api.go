@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
@@ -109,26 +108,4 @@ func (api *API) getOpenAPI(c echo.Context) error {
 	}
 	api.x.Replies.SetHighestIndex(c)
 	return api.x.Replies.Send(c, http.StatusOK, "application/json", openAPI)
-}
-
-const noneMatchForm = "Only If-None-Match: * with PUT /v1/semaphores/{name} has a meaning here."
-
-// refuseConditions refuses headers that a route can't heed, rather than ignore them: a
-// condition, or a key where repeats are not recognised. A read with a key passes, since
-// it may always be repeated.
-func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		r, path := c.Request(), c.Path()
-		changes := r.Method != http.MethodGet && r.Method != http.MethodHead
-		if _, present := r.Header["If-Match"]; present && (!changes || path != "/v1/semaphores/:name") {
-			return exchange.Invalid("If-Match", "If-Match has a meaning with PUT, PATCH and DELETE /v1/semaphores/{name} alone. Other routes take ?epoch=.")
-		}
-		if _, present := r.Header["If-None-Match"]; present && (r.Method != http.MethodPut || path != "/v1/semaphores/:name") {
-			return exchange.Invalid("If-None-Match", noneMatchForm)
-		}
-		if _, present := r.Header["Idempotency-Key"]; present && changes && (strings.HasPrefix(path, "/v1/cluster") || path == "/v1/snapshot") {
-			return exchange.Invalid("Idempotency-Key", "Changes of the cluster take no key: look at GET /v1/cluster before you repeat one.")
-		}
-		return next(c)
-	}
 }

@@ -3,6 +3,7 @@ package v1
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -305,4 +306,26 @@ var limits = map[fsm.Rule]limit{
 	fsm.RuleKeys:          {"idempotency keys, or of what they take", "max-keys", func(l *fsm.Limits) int64 { return l.Keys }},
 	fsm.RuleOwnerKeys:     {"idempotency keys, or of what they take, of one identity: half of what all may have", "max-keys", func(l *fsm.Limits) int64 { return l.Keys - l.Keys/2 }},
 	fsm.RuleWaitList:      {"semaphores on one wait list", "max-wait-list", func(l *fsm.Limits) int64 { return l.WaitList }},
+}
+
+const noneMatchForm = "Only If-None-Match: * with PUT /v1/semaphores/{name} has a meaning here."
+
+// refuseConditions refuses headers that a route can't heed, rather than ignore them: a
+// condition, or a key where repeats are not recognised. A read with a key passes, since
+// it may always be repeated.
+func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r, path := c.Request(), c.Path()
+		changes := r.Method != http.MethodGet && r.Method != http.MethodHead
+		if _, present := r.Header["If-Match"]; present && (!changes || path != "/v1/semaphores/:name") {
+			return exchange.Invalid("If-Match", "If-Match has a meaning with PUT, PATCH and DELETE /v1/semaphores/{name} alone. Other routes take ?epoch=.")
+		}
+		if _, present := r.Header["If-None-Match"]; present && (r.Method != http.MethodPut || path != "/v1/semaphores/:name") {
+			return exchange.Invalid("If-None-Match", noneMatchForm)
+		}
+		if _, present := r.Header["Idempotency-Key"]; present && changes && (strings.HasPrefix(path, "/v1/cluster") || path == "/v1/snapshot") {
+			return exchange.Invalid("Idempotency-Key", "Changes of the cluster take no key: look at GET /v1/cluster before you repeat one.")
+		}
+		return next(c)
+	}
 }
