@@ -193,7 +193,7 @@ func newerLevelError(found uint64) error {
 }
 
 // Needs returns the lowest feature level at which a command may be proposed: the level of its
-// operation, or of the newest of its members that are set, which a method needs of the command tells.
+// operation, or of the newest of its members that are set, as its method needs says.
 func Needs(c Command) uint32 {
 	level := max(firstLevel, operations[c.Op()].since)
 	if newer, ok := c.(interface{ needs() uint32 }); ok {
@@ -359,7 +359,8 @@ func CommandLevel(buf []byte) uint32 {
 // none or is malformed.
 func TraceOf(buf []byte) string {
 	d := newDecoder(buf)
-	c := decoded{level: uint32(d.Uint())}
+	var c decoded
+	d.Uint() // the level
 	d.Uint()
 	d.Uint() // the request id
 	d.Uint() // the operation

@@ -14,7 +14,7 @@
 //
 // The package opens no session and holds no lease: a client.Client does. It imports package
 // client and its internal packages; programs that operate a cluster call it, and
-// cmd/signalbox/operate.
+// cmd/signalbox/verbs.
 //
 //   - operator.go: New, the options of reads; members, leadership, the feature level
 //   - backup.go: backups of the whole state, and their restore

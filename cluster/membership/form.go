@@ -152,7 +152,7 @@ func oneCluster(answers map[string]probe.Answer) (string, error) {
 func (f *formation) agree(found string) (fsm.ClusterID, bool) {
 	if found != "" {
 		cluster, err := fsm.ParseClusterID(found)
-		return cluster, err == nil
+		return cluster, err == nil && cluster != (fsm.ClusterID{})
 	}
 	folders := map[string]peer.ID{f.self: f.folder}
 	for id, answer := range f.answers {
@@ -174,7 +174,10 @@ func (f *formation) agree(found string) (fsm.ClusterID, bool) {
 
 // folderOf returns the id of a node's folder.
 func folderOf(a *probe.Answer) (id peer.ID, err error) {
-	_, err = hex.Decode(id[:], []byte(a.Folder)) // as long as an id: see package probe
+	if len(a.Folder) != hex.EncodedLen(len(id)) {
+		return id, probe.ErrMalformed
+	}
+	_, err = hex.Decode(id[:], []byte(a.Folder))
 	return id, err
 }
 

@@ -229,9 +229,10 @@ func (j *Joining) Restored(state *fsm.Machine, _ uint64) {
 	j.configs.jumped()
 }
 
-// checkCluster ends the node if the state is of another cluster than its folder.
+// checkCluster ends the node if the state is of another cluster than its folder. A state without an id
+// has not come to its first term yet.
 func (j *Joining) checkCluster(cluster fsm.ClusterID) {
-	if bound := j.identity.bound(); cluster != bound {
+	if bound := j.identity.bound(); cluster != bound && cluster != (fsm.ClusterID{}) {
 		j.config.Node.Fatal(fmt.Errorf("the data folder belongs to cluster %v, and the state in it to cluster %v: move the folder away and start this node again, and it rejoins", bound, cluster))
 	}
 }

@@ -151,7 +151,7 @@ func (p *Plan) Carry(ctx context.Context) (Recovered, error) {
 	}
 	before, err := fsm.ParseClusterID(p.Report.Folder.Cluster)
 	if err != nil {
-		return Recovered{}, err
+		return Recovered{}, fmt.Errorf("the cluster of the data folder: %w", err)
 	}
 	cluster := membership.RecoveredID(before)
 	made := Recovered{Cluster: cluster.String(), Index: p.remains.last + indexJump}

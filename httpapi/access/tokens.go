@@ -230,7 +230,7 @@ func (known *table) tokenOf(sum hash) (found *Credential, err error) {
 }
 
 // tokenOf returns the token that a request carries: after Bearer, as the password of
-// Basic, or as its user name if the password is empty. given is true as well for a
+// Basic, or as its user name if the password is empty. present is true as well for a
 // header that can't be read, whose token is empty.
 func tokenOf(r *http.Request) (token string, present bool) {
 	headers := r.Header["Authorization"]

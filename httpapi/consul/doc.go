@@ -7,7 +7,7 @@
 // refusals are Consul's own to the byte, as its clients compare them. A failure of this
 // cluster is 500 and a sentence, the one status that the clients' monitors ride out.
 //
-// A GET with an index waits for a change in the line of package turns, so that a change
+// A GET with an index waits for a change in a queue of package queues, so that a change
 // wakes the waiting queries of this node in turn and not all at once.
 //
 // cmd/signalbox opens it with New; package httpapi serves it. It imports exchange,

@@ -57,8 +57,8 @@ type ReplyMemory struct {
 // newReplyMemory returns an empty budget. Building a large reply takes a processor and several
 // times the reply's memory, and never waits for a client: more builders than processors would
 // cost memory and save no time.
-func newReplyMemory(max int64) *ReplyMemory {
-	return &ReplyMemory{budget{max: max, rule: "reply-memory", content: "large replies", flag: "max-reply-memory"},
+func newReplyMemory(limit int64) *ReplyMemory {
+	return &ReplyMemory{budget{max: limit, rule: "reply-memory", content: "large replies", flag: "max-reply-memory"},
 		make(chan struct{}, 2*runtime.GOMAXPROCS(0))}
 }
 

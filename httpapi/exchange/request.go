@@ -261,11 +261,11 @@ func ParseRepeatable(c echo.Context, repeatable string, names ...string) (Query,
 	if err != nil {
 		return nil, Invalid("", "The query can't be read: check its percent-encoding.")
 	}
-	for name, present := range values {
+	for name, texts := range values {
 		if !slices.Contains(names, name) {
 			return nil, Invalid(name, "This route does not know this query parameter.")
 		}
-		if len(present) > 1 && name != repeatable {
+		if len(texts) > 1 && name != repeatable {
 			return nil, Invalid(name, "This query parameter is given more than once.")
 		}
 	}

@@ -30,9 +30,9 @@ type Waits struct {
 	closeOnce sync.Once
 }
 
-func newWaits(max int, rights Rights) *Waits {
+func newWaits(watchers int, rights Rights) *Waits {
 	closing := make(chan struct{})
-	return &Waits{max: int64(max), rights: rights, share: wake.NewShare(closing), closing: closing}
+	return &Waits{max: int64(watchers), rights: rights, share: wake.NewShare(closing), closing: closing}
 }
 
 // AddWatcher counts a request that follows events or waits for a change, until remove is called, once. It

@@ -100,7 +100,7 @@ var further = [][2]string{
 	{"PUT /v1/cluster/members/n4", `{"peer":"n4:8711"}`},
 	{"DELETE /v1/cluster/members/n2", ""},
 	{"POST /v1/cluster/leader", `{"id":"n2"}`},
-	{"PUT /v1/cluster/level", `{"level":3}`},
+	{"PUT /v1/cluster/level", `{"level":1}`},
 }
 
 // Every example gets the reply that its comment says, in the order of its page, on a cluster

@@ -14,6 +14,8 @@ var (
 	ErrForeign = errors.New("not a Signalbox data folder")
 	// ErrNewerFormat: a newer version of this program wrote the folder.
 	ErrNewerFormat = errors.New("the data folder has a newer format")
+	// ErrOldFormat: a program before the first release wrote the folder.
+	ErrOldFormat = errors.New("the data folder has a format from before the first release")
 	// ErrIdentity: the folder belongs to another node or another cluster.
 	ErrIdentity = errors.New("the data folder belongs to another node")
 )
@@ -67,6 +69,19 @@ func (e *NewerFormatError) Error() string {
 
 // Unwrap makes it an ErrNewerFormat.
 func (e *NewerFormatError) Unwrap() error { return ErrNewerFormat }
+
+// OldFormatError says which format was found. It is an ErrOldFormat. The folder was not changed.
+type OldFormatError struct {
+	Folder string
+	Found  int // the version of the folder's format
+}
+
+func (e *OldFormatError) Error() string {
+	return fmt.Sprintf("data folder %s has format %d, of a program before the first release, which this version can't read: move it away, or name another one", e.Folder, e.Found)
+}
+
+// Unwrap makes it an ErrOldFormat.
+func (e *OldFormatError) Unwrap() error { return ErrOldFormat }
 
 // IdentityError says whose folder it is. It is an ErrIdentity. The folder was
 // not changed.

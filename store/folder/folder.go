@@ -69,7 +69,7 @@ type Folder struct {
 // of the given node, complete, and locked by this Folder; a missing or empty one is
 // made so. On any error the lock is free again.
 //
-// Errors: LockedError, ForeignError, NewerFormatError, IdentityError (the folder was
+// Errors: LockedError, ForeignError, NewerFormatError, OldFormatError, IdentityError (the folder was
 // not changed), damage.Error, damage.FullError, and errors of the system.
 func Open(c Config) (*Folder, error) {
 	if err := c.check(); err != nil {
@@ -252,7 +252,7 @@ func readRecord(folder string) (record, error) {
 	case found.format > knownFormat:
 		return record{}, &NewerFormatError{Folder: folder, Found: found.format, Known: knownFormat}
 	case found.format < knownFormat:
-		return record{}, &ForeignError{Folder: folder, Found: fmt.Sprintf("it has format %d, of a program before the first release", found.format)}
+		return record{}, &OldFormatError{Folder: folder, Found: found.format}
 	case !knownJournal(found.journal):
 		return record{}, &NewerFormatError{Folder: folder, Found: found.format, Known: knownFormat, Journal: found.journal}
 	}

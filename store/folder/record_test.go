@@ -74,7 +74,7 @@ func TestFolderOfAnEarlierProgramIsRefused(t *testing.T) {
 		}
 		before := contents(t, folder)
 		_, err := Open(configOf(folder))
-		storetest.WantError(t, err, ErrForeign, folder, fmt.Sprintf("format %d, of a program before the first release", format))
+		storetest.WantError(t, err, ErrOldFormat, folder, fmt.Sprintf("format %d, of a program before the first release", format))
 		if after := contents(t, folder); after != before {
 			t.Errorf("the folder was changed from\n%s\nto\n%s", before, after)
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // These bytes are on the disks of nodes. A new form gets the next version, and decode keeps this
-// one: TestFoldersOfLevel0 to TestFoldersOfThisLevel (package cluster) read folders with it.
+// one: TestFoldersOfThisLevel (package cluster) reads folders with it.
 
 const (
 	// chunkBytes is how much of a snapshot one value of the file holds.

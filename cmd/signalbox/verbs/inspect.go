@@ -129,10 +129,10 @@ func printState(w io.Writer, title string, s *offline.State) {
 		time.Duration(s.ClusterTimeMS)*time.Millisecond, s.FeatureLevel)
 	row(w, "  hash", "%s", s.Hash)
 	row(w, "  holds", "%d semaphores, %d sessions, %d leases, %d waiting requests", s.Semaphores, s.Sessions, s.Leases, s.Waiting)
-	for _, session := range s.MostLeases {
-		row(w, "  most leases", "%s: %d, which hold %d of %d permits", session.Name, session.Leases, session.Held, session.Permits)
+	for _, semaphore := range s.MostLeases {
+		row(w, "  most leases", "%s: %d, which hold %d of %d permits", semaphore.Name, semaphore.Leases, semaphore.Held, semaphore.Permits)
 	}
-	for _, session := range s.MostWaiting {
-		row(w, "  most waiting", "%s: %d", session.Name, session.Waiting)
+	for _, semaphore := range s.MostWaiting {
+		row(w, "  most waiting", "%s: %d", semaphore.Name, semaphore.Waiting)
 	}
 }

@@ -58,7 +58,7 @@ func readSemaphore(c *call, name string, holders, waiters int) (*signalbox.Semap
 	return s, err
 }
 
-// whole returns up to most members of a list: its first ones, unless more are there and wanted.
+// whole returns up to limit members of a list: its first ones, unless more are there and wanted.
 func whole[T any](first []T, all int64, limit int, list iter.Seq2[*T, error]) ([]T, error) {
 	if int64(len(first)) >= all || len(first) >= limit {
 		return first, nil

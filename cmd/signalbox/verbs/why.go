@@ -120,7 +120,7 @@ func freeing(c *call, s *signalbox.Semaphore) error {
 	return c.Printf("To take the lease of a holder away: signalbox revoke %s %s", cli.ShellQuote(s.Name), s.Holders[0].Session)
 }
 
-// whySession shows why the requests of a session wait, with up to most of its wait list and as
+// whySession shows why the requests of a session wait, with up to limit of its wait list and as
 // many of its requests.
 func whySession(c *call, s *operator.Session, limit int) error {
 	if c.Format != cli.Table {

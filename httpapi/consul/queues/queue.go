@@ -128,11 +128,13 @@ func (q *queue) runDue(now time.Time) (next time.Time) {
 	if first := q.first(); first != nil && !now.Before(q.nextWakeUp) && !now.Before(q.pausedBefore) {
 		q.wakeFirst(first, now)
 	}
-	for _, w := range slices.Clone(q.waiting) {
-		if !w.changedAt.IsZero() && !now.Before(w.changedAt.Add(maxDelay)) {
-			q.wake(w)
+	q.waiting = slices.DeleteFunc(q.waiting, func(w *waiter) (due bool) {
+		if due = !w.changedAt.IsZero() && !now.Before(w.changedAt.Add(maxDelay)); due {
+			w.changedAt = time.Time{}
+			w.wakeUp.Set()
 		}
-	}
+		return due
+	})
 	if q.window != nil && !now.Before(q.window.until) {
 		q.closeWindow()
 	}

@@ -1,7 +1,7 @@
 // Package events is GET /v1/events: the stream of what happens to semaphores, leases and
 // sessions, as server-sent events.
 //
-// A stream reads the node's history at the pace of its client, in its turn (exchange.Turn), so it takes no memory
+// A stream reads the node's history at the pace of its client, in its turn (exchange.Waits), so it takes no memory
 // beyond one write. An event is encoded once for all streams. Package v1 serves the route. The package imports exchange,
 // cluster/outcome, cluster/replica and fsm. All of it is safe for concurrent use.
 //

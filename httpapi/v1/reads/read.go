@@ -223,7 +223,7 @@ func findSemaphore(m *fsm.Machine, name string, epoch uint64) (fsm.SemaphoreView
 }
 
 // awaitChange blocks until the semaphore was modified after s.since, or is gone, or the
-// wait is over, and until the reply has its turn. It does not wait for a change if its index is above
+// wait is over, and until the reply has its turn; a read without a wait needs no turn. It does not wait for a change if its index is above
 // the confirmed index, as after a restore. The caller then reads the state.
 func (api *API) awaitChange(c echo.Context, q exchange.Query, s semaphoreQuery) error {
 	reading, err := api.x.Reads.Await(c, q)

@@ -134,7 +134,7 @@ func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, 
 }
 
 // shownID is the id of a session that holds or waits for a semaphore, as an identity may
-// read it; empty for an event that only admins see.
+// read it; empty for a session that only admins see.
 func shownID(m *fsm.Machine, session uint64, id *access.Identity) string {
 	if owner, _ := m.OwnerOf(session); !id.SeesID(owner) {
 		return ""

@@ -5,7 +5,7 @@
 // holds, runs the command in a separate process group, renews the session meanwhile, and
 // gives back what it holds. It promises that no process of the group runs when the cluster
 // may grant the same to another client, unless a process hangs in the kernel, or leaves the
-// group. Every failure has an exit status, see package exit.
+// group. Every failure has an exit status, see package cli.
 //
 // The package is called by cmd/signalbox, which reads flags and variables. It knows the
 // service through the packages client and client/items. A Holder runs once, and New and Run
