@@ -97,8 +97,8 @@ func TestLostBeforeGrantedAnew(t *testing.T) {
 			b.Errorf("seed %d: lost %v after the next grant (ttl %v, one-shot %v, cut %+v)", seed, -early, tr.ttl, tr.oneShot, tr.cut)
 		}
 		unheard := tr.lossy || tr.cut.lose // renewals that the client never learned of
-		if most := tr.slow + tr.ttl/1000 + 6*time.Millisecond; early > most && !unheard {
-			b.Errorf("seed %d: lost %v before the next grant, more than %v (ttl %v, one-shot %v)", seed, early, most, tr.ttl, tr.oneShot)
+		if margin := tr.slow + tr.ttl/1000 + 6*time.Millisecond; early > margin && !unheard {
+			b.Errorf("seed %d: lost %v before the next grant, more than %v (ttl %v, one-shot %v)", seed, early, margin, tr.ttl, tr.oneShot)
 		}
 	})
 	if n := judged.Load(); n < trials*9/10 {

@@ -208,7 +208,7 @@ func TestWayBackFromWrongAddresses(t *testing.T) {
 		addVoter := func(n *testNode) error { // past all checks
 			return leader.raft().AddVoter(raft.ServerID(n.id), raft.ServerAddress("wrong-"+n.id+":8711"), 0, time.Second).Error()
 		}
-		// A member with the change of its own address could lead: it still reaches the others.
+		// A member that has received its new address could be elected: it still reaches the other members.
 		c.net.Partition(leader.id, lost[0].id)
 		c.must(addVoter(lost[0]))
 		c.net.Partition(leader.id, lost[1].id)

@@ -226,18 +226,18 @@ func (m *model) leaveNotice(s *modelSemaphore, c Down, result Result) Result {
 		result.Code, result.Rule = LimitReached, RuleNotices
 		return result
 	}
-	own := m.caller.owner
-	mine := func(n *modelNotice) bool { return n.owner == own }
-	if all := countFunc(m.notices, mine); own != "" && all >= 5_000 {
+	owner := m.caller.owner
+	mine := func(n *modelNotice) bool { return n.owner == owner }
+	if all := countFunc(m.notices, mine); owner != "" && all >= 5_000 {
 		result.Code, result.Rule, result.Limit = LimitReached, RuleOwnerNotices, 5_000
 		return result
 	}
-	if countFunc(m.notices, func(n *modelNotice) bool { return mine(n) && n.semaphore == s }) >= 50 && own != "" {
+	if countFunc(m.notices, func(n *modelNotice) bool { return mine(n) && n.semaphore == s }) >= 50 && owner != "" {
 		result.Code, result.Rule, result.Limit = LimitReached, RuleOwnerNotices, 50
 		return result
 	}
 	m.places++
-	n := &modelNotice{owner: own, id: m.places, semaphore: s, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count, madeMS: m.nowMS}
+	n := &modelNotice{owner: owner, id: m.places, semaphore: s, name: s.name, epoch: s.epoch, url: c.Notice, count: c.Count, madeMS: m.nowMS}
 	if c.Partial {
 		n.count = 1
 	}

@@ -200,12 +200,12 @@ func (m *model) create(name string, permits int64, level *int32, metadata []Pair
 	if int64(len(m.semaphores)) >= m.limits.Semaphores {
 		return Result{Code: LimitReached, Rule: RuleSemaphores, Subject: name}
 	}
-	own := m.caller.owner
-	if most := m.limits.Semaphores - m.limits.Semaphores/2; own != "" && countFunc(m.semaphores, func(s *modelSemaphore) bool { return s.owner == own }) >= most {
+	owner := m.caller.owner
+	if most := m.limits.Semaphores - m.limits.Semaphores/2; owner != "" && countFunc(m.semaphores, func(s *modelSemaphore) bool { return s.owner == owner }) >= most {
 		return Result{Code: LimitReached, Rule: RuleOwnerSemaphores, Subject: name, Limit: most}
 	}
 	m.epochs++
-	s := &modelSemaphore{name: name, epoch: m.epochs, permits: permits, level: level, metadata: metadata, modified: m.index, version: 1, owner: own}
+	s := &modelSemaphore{name: name, epoch: m.epochs, permits: permits, level: level, metadata: metadata, modified: m.index, version: 1, owner: owner}
 	m.semaphores = append(m.semaphores, s)
 	m.effect(Effect{Kind: EffectCreated, Semaphore: name, Epoch: s.epoch, Permits: permits, Level: level, Metadata: metadata})
 	return Result{Code: OK, Created: true, Epoch: s.epoch, Version: 1, Semaphore: m.view(s)}

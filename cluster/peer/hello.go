@@ -66,7 +66,7 @@ type Refusal byte
 const (
 	RefusedVersion     Refusal = 1  // no common version of the preamble
 	RefusedCluster     Refusal = 2  // the other node is of another cluster
-	RefusedNode        Refusal = 3  // another node than the one that was called
+	RefusedNode        Refusal = 3  // the called address belongs to another node
 	RefusedFolder      Refusal = 4  // another folder was admitted under that node id
 	RefusedIncarnation Refusal = 5  // another process with that node id is alive
 	RefusedKind        Refusal = 6  // streams of that kind are not taken (yet)

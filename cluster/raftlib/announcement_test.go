@@ -67,7 +67,7 @@ func TestAnnouncements(t *testing.T) {
 }
 
 // TestCommitIndexWithoutEntries: followers learn of commits later than they could, so that later entries may bring
-// it, also those of a lone client; but not while a read waits, nor after one that has come and gone.
+// it, also those of a lone client; but not while a read waits, nor after a read has ended.
 func TestCommitIndexWithoutEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := transportPair(t, 1)
@@ -201,7 +201,7 @@ func TestDeadFollowerIsLeftAlone(t *testing.T) {
 	})
 }
 
-// deposed is a Raft whose term ends, and whose commit index is that of the next one, when that is asked for.
+// deposed is a Raft whose term ends, and whose commit index belongs to the next term when a caller asks for it.
 type deposed struct{ leading }
 
 func (d *deposed) CommitIndex() uint64 {

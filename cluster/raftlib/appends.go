@@ -199,7 +199,7 @@ type followers struct {
 	byID map[raft.ServerID]*follower
 }
 
-// follower is what this node's messages to one follower have shown. Each part has a rule of its own, and none locks:
+// follower is what this node's messages to one follower have shown. The parts do not lock:
 // followers.mu guards them.
 type follower struct {
 	pace         pace         // how many entries the next append takes
@@ -298,7 +298,7 @@ func (p *pace) fit(entries []*raft.Log) []*raft.Log {
 	return entries
 }
 
-// noteMessage adapts the budget to the duration of an append or a heartbeat, without that of the fastest message:
+// noteMessage adapts the budget to the duration of an append or a heartbeat, minus the duration of the fastest message:
 //   - After a failure, the budget is half of the bytes that failed.
 //   - After an append that took longer than the aim, the budget is as many bytes as would have taken just that long.
 //   - An append that used most of the budget within half of the aim doubles it.

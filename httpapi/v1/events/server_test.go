@@ -88,8 +88,8 @@ func TestEventsCutOffWhoDoesNotRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if of, ok := strings.CutPrefix(line, "id: "); ok {
-			id = strings.TrimSpace(of)
+		if text, ok := strings.CutPrefix(line, "id: "); ok {
+			id = strings.TrimSpace(text)
 		}
 	}
 	flood(a, 8000) // more than the kernel takes
@@ -135,8 +135,8 @@ func readEvents(t *testing.T, address, after string) <-chan string {
 			if err != nil {
 				return
 			}
-			if of, ok := strings.CutPrefix(line, "id: "); ok {
-				id = strings.TrimSpace(of)
+			if text, ok := strings.CutPrefix(line, "id: "); ok {
+				id = strings.TrimSpace(text)
 			}
 			if strings.HasPrefix(line, "data: ") {
 				select {
