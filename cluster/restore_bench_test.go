@@ -44,13 +44,14 @@ func BenchmarkRestoreMillionLeases(b *testing.B) {
 		b.StopTimer()
 		leader, followers := benchCluster(b)
 		began := time.Now()
-		if _, _, err := backup.Read(bytes.NewReader(file)); err != nil {
+		header, _, err := backup.Read(bytes.NewReader(file))
+		if err != nil {
 			b.Fatal(err)
 		}
 		b.ReportMetric(time.Since(began).Seconds(), "read-s")
 		b.StartTimer()
 		began = time.Now()
-		done, err := leader.Restore(b.Context(), bytes.NewReader(file), backup.Order{})
+		done, err := leader.Restore(b.Context(), bytes.NewReader(file), backup.Order{From: (*fsm.ClusterID)(&header.Cluster)})
 		b.StopTimer()
 		if err != nil {
 			b.Fatal(err)
