@@ -32,6 +32,7 @@ var faults = []fault{
 	{"membership", changeMembers},
 	{"lose clients", loseClients},
 	{"duplicates", duplicates},
+	{"streams end", streamsEnd},
 }
 
 // target picks the leader or any node that runs.
@@ -141,6 +142,52 @@ func flap(e *episode, random *rand.Rand) (string, func()) {
 		}
 	}()
 	return fmt.Sprintf("%s, %s every %v", a.id, b.id, every), func() { close(stop); <-over }
+}
+
+// streamsEnd resets all streams between nodes again and again. A leader whose port accepts connections keeps its followers; a leader
+// whose port refuses them while it lives is deposed once in 30 s.
+func streamsEnd(e *episode, random *rand.Rand) (string, func()) {
+	leader, every, refused := e.leader(), time.Duration(50+random.IntN(1000))*time.Millisecond, random.IntN(2)
+	if leader == nil {
+		return "no leader", func() {}
+	}
+	if refused > 0 {
+		e.refused.Store(leader.peer())
+	}
+	stop, over := make(chan struct{}), make(chan struct{})
+	deposed, led := 0, true
+	go func() {
+		defer close(over)
+		for again := time.Now(); ; {
+			if time.Now().After(again) {
+				again = again.Add(every)
+				for _, n := range e.nodes {
+					for _, other := range e.nodes {
+						e.net.Reset(n.id, other.id)
+					}
+				}
+			}
+			leads := leader.live.Status().Leader == leader.id
+			if led && !leads {
+				deposed++
+			}
+			led = leads
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return fmt.Sprintf("every %v, %s refused: %d", every, leader.id, refused), func() {
+		close(stop)
+		<-over
+		e.refused.Store("")
+		e.deposed += deposed
+		if deposed > refused {
+			e.failed("%v: %s lives, and was deposed %d times, at most %d allowed", time.Since(e.service.began), leader.id, deposed, refused)
+		}
+	}
 }
 
 func crash(e *episode, random *rand.Rand) (string, func()) {
@@ -263,7 +310,7 @@ func (e *episode) hosts() (names []string) {
 }
 
 // alone are the faults that stop nodes, or change the members: no other is made beside them.
-var alone = map[string]bool{"crash": true, "crash more": true, "drain": true, "wipe": true, "membership": true, "transfer": true}
+var alone = map[string]bool{"crash": true, "crash more": true, "drain": true, "wipe": true, "membership": true, "transfer": true, "streams end": true}
 
 // disturb makes faults for as long as the episode lasts, and heals each. A short one has
 // them closer together.
