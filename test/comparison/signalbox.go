@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -50,6 +52,7 @@ func startSignalbox(ctx context.Context, dir string, nodes int) (*service, error
 			return nil, err
 		}
 	}
+	s.leader = func(ctx context.Context) (int, error) { return signalboxLeader(ctx, addresses) }
 	clientOf := func(number int) (*signalbox.Client, error) {
 		turn := number % nodes
 		return signalbox.New(signalbox.Config{Addresses: slices.Concat(addresses[turn:], addresses[:turn])})
@@ -75,6 +78,37 @@ func startSignalbox(ctx context.Context, dir string, nodes int) (*service, error
 		return nil
 	}
 	return s, s.prepare(ctx, []string{"ready"})
+}
+
+// signalboxLeader returns the number of the node that leads.
+func signalboxLeader(ctx context.Context, addresses []string) (int, error) {
+	leader := -1
+	err := await(ctx, func(ctx context.Context) error {
+		for i, address := range addresses {
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/v1/cluster", nil)
+			if err != nil {
+				return err
+			}
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				return err // all nodes are up when a leader is killed
+			}
+			var status struct{ Node, Leader string }
+			err = json.NewDecoder(response.Body).Decode(&status)
+			_ = response.Body.Close()
+			if err != nil {
+				return err
+			}
+			if status.Leader == status.Node {
+				leader = i
+			}
+		}
+		if leader < 0 {
+			return errNoLeader
+		}
+		return nil
+	})
+	return leader, err
 }
 
 type signalboxClient struct{ *signalbox.Client }
