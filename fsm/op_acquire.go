@@ -18,7 +18,20 @@ type Acquire struct {
 }
 
 // Op is OpAcquire.
-func (Acquire) Op() Op { return OpAcquire }
+func (Acquire) Op() Op                      { return OpAcquire }
+func (c Acquire) names() []string           { return []string{c.Name} }
+func (c Acquire) session() uint64           { return c.Session }
+func (c Acquire) wants() []Want             { return []Want{{c.Name, c.Count}} }
+func (c Acquire) permits() int64            { return c.Count }
+func (c Acquire) cost(size SessionSize) int { return 1 + size.Records/walkedPerUnit }
+
+// queue returns the semaphore in whose line it may wait.
+func (c Acquire) queue() string {
+	if c.Try {
+		return ""
+	}
+	return c.Name
+}
 
 func (c Acquire) encode(e *encoder) {
 	e.uint(c.Session)
@@ -217,21 +230,17 @@ func (m *Machine) levelWaitedFor(owner ref) *int32 {
 // of [Envelope.Encode]. For any other command, and for other bytes, the name is empty. An
 // [AcquireOnce] has no session yet, so its session is 0.
 func MayWait(command []byte) (name string, session uint64) {
-	if op := OpOf(command); op != OpAcquire && op != OpAcquireOnce {
+	if OpOf(command).row().waits != mayWait {
 		return "", 0
 	}
 	d, _ := decodeCommand(newDecoder(command))
-	switch c := d.command.(type) {
-	case Acquire:
-		if !c.Try {
-			return c.Name, c.Session
-		}
-	case AcquireOnce:
-		if c.WaitMS > 0 {
-			return c.Name, 0
-		}
+	if waits, ok := d.command.(interface{ queue() string }); ok {
+		name = waits.queue()
 	}
-	return "", 0
+	if name != "" {
+		session = SessionOf(d.command)
+	}
+	return name, session
 }
 
 // JoinsQueue reports whether an acquire of a semaphore would join a queue in which others

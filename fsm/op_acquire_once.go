@@ -17,7 +17,23 @@ type AcquireOnce struct {
 }
 
 // Op is OpAcquireOnce.
-func (AcquireOnce) Op() Op { return OpAcquireOnce }
+func (AcquireOnce) Op() Op            { return OpAcquireOnce }
+func (c AcquireOnce) names() []string { return []string{c.Name} }
+func (c AcquireOnce) session() uint64 { return c.Session }
+func (c AcquireOnce) wants() []Want   { return []Want{{c.Name, c.Count}} }
+func (c AcquireOnce) permits() int64  { return c.Count }
+
+func (c AcquireOnce) redrawn(id uint64) Command {
+	c.Session = id
+	return c
+}
+
+func (c AcquireOnce) queue() string {
+	if c.WaitMS <= 0 {
+		return ""
+	}
+	return c.Name
+}
 
 func (c AcquireOnce) encode(e *encoder) {
 	e.string(c.Name)

@@ -21,7 +21,15 @@ type Down struct {
 }
 
 // Op is OpDown.
-func (Down) Op() Op { return OpDown }
+func (Down) Op() Op            { return OpDown }
+func (c Down) names() []string { return []string{c.Name} }
+func (c Down) session() uint64 { return c.Session }
+func (c Down) permits() int64  { return c.Count }
+
+func (c Down) redrawn(id uint64) Command {
+	c.Session = id
+	return c
+}
 
 func (c Down) encode(e *encoder) {
 	e.string(c.Name)

@@ -16,7 +16,9 @@ type ListAdd struct {
 }
 
 // Op is OpListAdd.
-func (ListAdd) Op() Op { return OpListAdd }
+func (ListAdd) Op() Op            { return OpListAdd }
+func (c ListAdd) names() []string { return []string{c.Name} }
+func (c ListAdd) session() uint64 { return c.Session }
 
 func (c ListAdd) encode(e *encoder) {
 	e.uint(c.Session)
