@@ -101,7 +101,7 @@ func (m *Machine) acquire(owner, semaphore ref, c Acquire) (result Result) {
 	if !m.mayAsk(owner, asked.members, &result) {
 		return result
 	}
-	return m.grantOrWait(asked, c.Try)
+	return m.ask(&asking{request: asked, waits: !c.Try})
 }
 
 // acquireHeld returns the result of an acquire of a semaphore of which the session has a
@@ -125,29 +125,6 @@ func (m *Machine) refuseHeld(held ref, count int64) (result Result) {
 		result.Holding = l.count
 	}
 	return result
-}
-
-// grantOrWait grants a new request at once, or adds it to its lines, or refuses it if it is
-// a try.
-func (m *Machine) grantOrWait(asked request, try bool) Result {
-	asked.place = m.places + 1
-	var result Result
-	owner := m.sessions.at(asked.session)
-	if i := m.servable(&asked); i >= 0 {
-		if !m.roomToHold(owner, &asked, &result) {
-			return result
-		}
-		asked.place = 0
-		return m.grant(&asked, i)
-	}
-	if try {
-		m.refuse(&result, Unavailable, asked.members[0].semaphore, asked.members[0].count)
-		return result
-	}
-	if !m.roomToWait(owner, &asked, &result) {
-		return result
-	}
-	return m.waitingResult(m.enqueue(asked))
 }
 
 // hasExactly reports whether a session has a lease or a request of exactly this count.

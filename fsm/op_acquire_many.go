@@ -111,7 +111,7 @@ func (m *Machine) acquireMany(asked request, listed []member, try bool) Result {
 	if !m.mayAsk(asked.session, asked.members, &result) {
 		return result
 	}
-	return m.grantOrWait(asked, try)
+	return m.ask(&asking{request: asked, waits: !try})
 }
 
 // possible returns the members that could ever be granted: for "all", every one or none.
