@@ -40,7 +40,7 @@ var layers = map[string][]string{
 	"httpapi/audit":      {},      // one line for each change
 	"httpapi/access":     {"fsm"}, // tokens, and what their identities may do
 
-	"httpapi/tracing":  {"cluster", "cluster/replica", "fsm", "httpapi/access", "httpapi/exchange"}, // spans of requests, for OpenTelemetry
+	"httpapi/tracing":  {"cluster", "cluster/replica", "fsm", "httpapi/exchange"}, // spans of requests, for OpenTelemetry
 	"httpapi/callback": {"cluster/notices", "fsm"},                                                  // notices over HTTP
 	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"},                                       // throttle's TOML, applied through the log
 
