@@ -81,7 +81,7 @@ func runRound(t *testing.T, all *report, c *cluster, seed uint64, began time.Tim
 		}
 		out := c.run(i, seed, list, *each)
 		all.add(out)
-		t.Logf("run %d: %s: %d operations, %d unknown, %d a second before the fault, not decided %v, losses of a leader %+v", i, out.faults, out.operations, out.unknown, out.rate, out.undecided, out.losses)
+		t.Logf("run %d: %s: %d operations, %d unknown, %d a second before the fault, not decided %v, losses of a leader %v", i, out.faults, out.operations, out.unknown, out.rate, out.undecided, out.losses)
 		if len(out.broken) > 0 {
 			t.Errorf("seed %d, run %d, %s:\n%s\nthe timeline:\n%s", seed, i, out.faults, strings.Join(out.broken[:min(len(out.broken), 30)], "\n"), strings.Join(c.timeline, "\n"))
 			break // what follows would show it again

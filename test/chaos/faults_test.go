@@ -37,8 +37,8 @@ var faults = []fault{
 	{"leader vanishes", links, vanish},
 	{"streams end", links, streamsEnd},
 	{"refused leader", links, refusedLeader},
-	{"kill two", 0, killTwo},
-	{"kill all", 0, killAll},
+	{"kill two", 0, killSome(2)},
+	{"kill all", 0, killSome(0)},
 	{"stop the leader", 0, stopLeader},
 	{"rolling restart", 0, rollingRestart},
 	{"pause", beside, pause},
@@ -146,6 +146,7 @@ func refusedLeader(r *run, random *rand.Rand) (string, func()) {
 	set(true)
 	return n.id, func() {
 		set(false)
+		r.note("%s was found dead %d times", n.id, r.foundDead(n.id)-before)
 		for pause := 30 * time.Second; time.Since(began) > pause; pause = 2*pause + 30*time.Second {
 			allowed++
 		}
@@ -170,25 +171,22 @@ func (c *cluster) foundDead(id string) (count int) {
 	return count
 }
 
-func killTwo(r *run, random *rand.Rand) (string, func()) { return killSome(r.some(random, 2)) }
-
-func killAll(r *run, random *rand.Rand) (string, func()) {
-	return killSome(r.some(random, len(r.nodes)))
-}
-
-func killSome(list []*node) (string, func()) {
-	for _, n := range list {
-		n.mayEnd.Store(true)
-		n.signal(syscall.SIGKILL) // all before one is waited for
-	}
-	names := ""
-	for _, n := range list {
-		n.kill()
-		names += n.id
-	}
-	return names, func() {
+// killSome kills so many nodes at once; 0: all.
+func killSome(count int) func(*run, *rand.Rand) (string, func()) {
+	return func(r *run, random *rand.Rand) (names string, end func()) {
+		list := r.some(random, cmp.Or(count, len(r.nodes)))
 		for _, n := range list {
-			n.start()
+			n.mayEnd.Store(true)
+			n.signal(syscall.SIGKILL) // all before one is waited for
+		}
+		for _, n := range list {
+			n.kill()
+			names += n.id
+		}
+		return names, func() {
+			for _, n := range list {
+				n.start()
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -215,7 +216,12 @@ func (r *run) judge(out *outcome, unserved []string) {
 	}
 }
 
-// gaps finds what each loss of a leader has cost. A gap begins within a second after the loss.
+// String returns what the loss has cost.
+func (l loss) String() string {
+	return fmt.Sprintf("%s: %v, %d terms", l.how, l.gap.Round(time.Millisecond), l.terms)
+}
+
+// gaps finds what each loss of a leader has cost. A gap begins within a second after the loss, and before the next loss.
 func (r *run) gaps() (list []loss) {
 	var ends []int64
 	for _, o := range r.Operations {
@@ -226,12 +232,13 @@ func (r *run) gaps() (list []loss) {
 	slices.Sort(ends)
 	next := loss{term: r.term()}
 	for _, l := range slices.Backward(r.losses) {
+		l.terms, l.until = next.term-l.term, max(0, time.Duration(next.at-l.at))
+		latest := l.at + int64(cmp.Or(min(l.until, time.Second), time.Second))
 		for i, end := range ends {
-			if i > 0 && end > l.at && ends[i-1] < l.at+int64(time.Second) {
+			if i > 0 && end > l.at && ends[i-1] < latest {
 				l.gap = max(l.gap, time.Duration(end-ends[i-1]))
 			}
 		}
-		l.terms, l.until = next.term-l.term, max(0, time.Duration(next.at-l.at))
 		list = append(list, l)
 		next = l
 	}

@@ -45,11 +45,19 @@ func startEtcd(ctx context.Context, dir string) (*service, error) {
 			return nil, err
 		}
 	}
+	s.leads = func(ctx context.Context, member int) (bool, error) {
+		c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+		if err != nil {
+			return false, err
+		}
+		defer c.Close()
+		status, err := c.Status(ctx, endpoints[member])
+		return err == nil && status.Leader == status.Header.MemberId, err
+	}
 	s.connect = func(_ context.Context, number, _ int) (client, error) {
 		c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoints[number%members]}, Logger: zap.NewNop()})
 		return etcdClient{c}, err
 	}
-	s.leader = func(ctx context.Context) (int, error) { return etcdLeader(ctx, endpoints) }
 	c, err := s.connect(ctx, 0, 1)
 	if err == nil {
 		defer c.close()
@@ -62,32 +70,6 @@ func startEtcd(ctx context.Context, dir string) (*service, error) {
 		s.stop()
 	}
 	return s, err
-}
-
-// etcdLeader returns the number of the member that leads.
-func etcdLeader(ctx context.Context, endpoints []string) (int, error) {
-	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	leader := -1
-	err = await(ctx, func(ctx context.Context) error {
-		for i, endpoint := range endpoints {
-			status, err := c.Status(ctx, endpoint)
-			if err != nil {
-				return err // all members are up when a leader is killed
-			}
-			if status.Leader == status.Header.MemberId {
-				leader = i
-			}
-		}
-		if leader < 0 {
-			return errNoLeader
-		}
-		return nil
-	})
-	return leader, err
 }
 
 type etcdClient struct{ *clientv3.Client }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"slices"
@@ -14,17 +15,17 @@ const (
 	// attemptTime is after how long a worker gives up and tries again: etcd keeps a request that its dead leader
 	// had for 7 s.
 	attemptTime = 250 * time.Millisecond
-	// killEvery is the time from one kill to the next: the killed member is started again after half of it.
-	killEvery = 6 * time.Second
+	// aroundKill is how long the load runs before a kill, and after it.
+	aroundKill = 3 * time.Second
 )
 
-// failover kills the leader of a system under load, again and again, and returns for each kill the longest time in
-// which no worker acquired a permit and released it.
-func failover(ctx context.Context, s *service, kills int) (gaps []time.Duration, err error) {
+// failover kills the leader of a system under load, and returns the longest time in which no worker acquired a permit
+// and released it. The leader runs again at the end.
+func failover(ctx context.Context, s *service) (longest time.Duration, err error) {
 	workers, end, err := load{workers: 16}.connect(ctx, s)
 	defer end()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	var over atomic.Bool
 	var group sync.WaitGroup
@@ -45,30 +46,44 @@ func failover(ctx context.Context, s *service, kills int) (gaps []time.Duration,
 	}
 	defer group.Wait()
 	defer over.Store(true)
-	for range kills {
-		time.Sleep(killEvery / 2)
-		leader, err := s.leader(ctx)
-		if err != nil {
-			return nil, err
-		}
-		mu.Lock()
-		successes = slices.Clone(successes[max(0, len(successes)-1):])
-		mu.Unlock()
-		s.kill(leader)
-		time.Sleep(killEvery / 2)
-		if err := s.restart(leader); err != nil {
-			return nil, err
-		}
-		mu.Lock()
-		longest := time.Since(successes[len(successes)-1])
-		for i := range successes[1:] {
-			longest = max(longest, successes[i+1].Sub(successes[i]))
-		}
-		mu.Unlock()
-		log.Printf("member %d led: %v", leader+1, longest.Round(time.Millisecond))
-		gaps = append(gaps, longest)
+	time.Sleep(aroundKill)
+	leader, err := s.leader(ctx)
+	if err != nil {
+		return 0, err
 	}
-	return gaps, nil
+	killed := time.Now()
+	s.kill(leader)
+	time.Sleep(aroundKill)
+	mu.Lock()
+	defer mu.Unlock()
+	last := killed
+	for _, at := range append(successes, time.Now()) {
+		if at.After(killed) {
+			longest = max(longest, at.Sub(last))
+		}
+		last = at
+	}
+	return longest, s.restart(leader)
+}
+
+// leader returns the number of the process that leads, once all members are up.
+func (s *service) leader(ctx context.Context) (leader int, err error) {
+	return leader, await(ctx, func(ctx context.Context) error {
+		leader = -1
+		for number := range s.processes {
+			ok, err := s.leads(ctx, number)
+			if err != nil {
+				return err
+			}
+			if ok {
+				leader = number
+			}
+		}
+		if leader < 0 {
+			return errors.New("no leader")
+		}
+		return nil
+	})
 }
 
 // cycle acquires and releases once.
@@ -81,21 +96,29 @@ func cycle(ctx context.Context, w worker, name string) error {
 	return w.release(ctx)
 }
 
-// printFailover measures and prints one row for each system that has a leader.
+// printFailover kills the leaders of the systems in turn, and prints one row for each system.
 func printFailover(ctx context.Context, running []*system, services map[*system]*service) error {
-	rows := "| system | kills | p50 | p90 | at most |\n| --- | --- | --- | --- | --- |\n"
-	for _, s := range running {
-		if services[s].leader == nil || len(services[s].processes) == 1 {
-			continue
+	gaps := map[*system][]time.Duration{}
+	for range *kills {
+		for _, s := range running {
+			if services[s].leads == nil || len(services[s].processes) == 1 {
+				continue
+			}
+			gap, err := failover(ctx, services[s])
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			log.Printf("%s: %v", s.name, gap.Round(time.Millisecond))
+			gaps[s] = append(gaps[s], gap)
 		}
-		gaps, err := failover(ctx, services[s], *kills)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		slices.Sort(gaps)
-		at := func(share int) time.Duration { return gaps[(len(gaps)*share+99)/100-1].Round(time.Millisecond) }
-		rows += fmt.Sprintf("| %s | %d | %v | %v | %v |\n", s.name, len(gaps), at(50), at(90), at(100))
 	}
-	fmt.Print(rows)
+	fmt.Println("| system | kills | p50 | p90 | at most |\n| --- | --- | --- | --- | --- |")
+	for _, s := range running {
+		if list := gaps[s]; len(list) > 0 {
+			slices.Sort(list)
+			at := func(share int) time.Duration { return list[(len(list)*share+99)/100-1].Round(time.Millisecond) }
+			fmt.Printf("| %s | %d | %v | %v | %v |\n", s.name, len(list), at(50), at(90), at(100))
+		}
+	}
 	return nil
 }

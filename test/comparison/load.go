@@ -24,8 +24,8 @@ type service struct {
 	connect func(ctx context.Context, number, goroutines int) (client, error)
 	// prepare makes names usable; nil where a first use does that.
 	prepare func(ctx context.Context, names []string) error
-	// leader returns the number of the process that leads; nil where no process does, or it is not asked for.
-	leader func(ctx context.Context) (int, error)
+	// leads reports whether a process leads; nil for a system whose leaders are not killed.
+	leads func(ctx context.Context, number int) (bool, error)
 }
 
 // client is the usual Go client of a system. Any number of goroutines use it, each through a worker.

@@ -17,8 +17,6 @@ import (
 // errNotInstalled says that the program of a system was not found.
 var errNotInstalled = errors.New("not installed")
 
-var errNoLeader = errors.New("no leader")
-
 // find returns the path of a program, or errNotInstalled.
 func find(program string) (string, error) {
 	path, err := exec.LookPath(program)

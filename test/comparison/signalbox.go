@@ -52,7 +52,20 @@ func startSignalbox(ctx context.Context, dir string, nodes int) (*service, error
 			return nil, err
 		}
 	}
-	s.leader = func(ctx context.Context) (int, error) { return signalboxLeader(ctx, addresses) }
+	s.leads = func(ctx context.Context, node int) (bool, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, addresses[node]+"/v1/cluster", nil)
+		if err != nil {
+			return false, err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false, err
+		}
+		defer response.Body.Close()
+		var status struct{ Node, Leader string }
+		err = json.NewDecoder(response.Body).Decode(&status)
+		return status.Leader == status.Node, err
+	}
 	clientOf := func(number int) (*signalbox.Client, error) {
 		turn := number % nodes
 		return signalbox.New(signalbox.Config{Addresses: slices.Concat(addresses[turn:], addresses[:turn])})
@@ -78,37 +91,6 @@ func startSignalbox(ctx context.Context, dir string, nodes int) (*service, error
 		return nil
 	}
 	return s, s.prepare(ctx, []string{"ready"})
-}
-
-// signalboxLeader returns the number of the node that leads.
-func signalboxLeader(ctx context.Context, addresses []string) (int, error) {
-	leader := -1
-	err := await(ctx, func(ctx context.Context) error {
-		for i, address := range addresses {
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/v1/cluster", nil)
-			if err != nil {
-				return err
-			}
-			response, err := http.DefaultClient.Do(request)
-			if err != nil {
-				return err // all nodes are up when a leader is killed
-			}
-			var status struct{ Node, Leader string }
-			err = json.NewDecoder(response.Body).Decode(&status)
-			_ = response.Body.Close()
-			if err != nil {
-				return err
-			}
-			if status.Leader == status.Node {
-				leader = i
-			}
-		}
-		if leader < 0 {
-			return errNoLeader
-		}
-		return nil
-	})
-	return leader, err
 }
 
 type signalboxClient struct{ *signalbox.Client }

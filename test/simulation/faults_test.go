@@ -118,30 +118,42 @@ func lossy(e *episode, random *rand.Rand) (string, func()) {
 	return fmt.Sprintf("%.0f %% of all that nodes send", 100*p), func() { set(0) }
 }
 
-// flap cuts and resets a pair again and again.
-func flap(e *episode, random *rand.Rand) (string, func()) {
-	a, b := e.pair(random)
-	every := time.Duration(200+random.IntN(2000)) * time.Millisecond
-	stop := make(chan struct{})
-	over := make(chan struct{})
+// again calls step at once and after each pause, until the returned function is called.
+func again(pause time.Duration, step func()) (end func()) {
+	stop, over := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
-		for by := 1; ; by = -by {
-			e.cuts.between(a.id, b.id, by)
-			if by > 0 {
-				e.net.Reset(a.id, b.id)
-			}
+		for {
+			step()
 			select {
-			case <-time.After(every):
+			case <-time.After(pause):
 			case <-stop:
-				if by > 0 {
-					e.cuts.between(a.id, b.id, -1)
-				}
 				return
 			}
 		}
 	}()
-	return fmt.Sprintf("%s, %s every %v", a.id, b.id, every), func() { close(stop); <-over }
+	return func() { close(stop); <-over }
+}
+
+// flap cuts and resets a pair again and again.
+func flap(e *episode, random *rand.Rand) (string, func()) {
+	a, b := e.pair(random)
+	every := time.Duration(200+random.IntN(2000)) * time.Millisecond
+	cut := false
+	toggle := func() {
+		if cut = !cut; cut {
+			e.cuts.between(a.id, b.id, +1)
+			e.net.Reset(a.id, b.id)
+		} else {
+			e.cuts.between(a.id, b.id, -1)
+		}
+	}
+	end := again(every, toggle)
+	return fmt.Sprintf("%s, %s every %v", a.id, b.id, every), func() {
+		if end(); cut {
+			toggle()
+		}
+	}
 }
 
 // streamsEnd resets all streams between nodes again and again. A leader whose port accepts connections keeps its followers; a leader
@@ -154,37 +166,26 @@ func streamsEnd(e *episode, random *rand.Rand) (string, func()) {
 	if refused > 0 {
 		e.refused.Store(leader.peer())
 	}
-	stop, over := make(chan struct{}), make(chan struct{})
-	deposed, led := 0, true
-	go func() {
-		defer close(over)
-		for again := time.Now(); ; {
-			if time.Now().After(again) {
-				again = again.Add(every)
-				for _, n := range e.nodes {
-					for _, other := range e.nodes {
-						e.net.Reset(n.id, other.id)
-					}
+	deposed, led, due := 0, true, time.Now()
+	end := again(20*time.Millisecond, func() {
+		if !time.Now().Before(due) {
+			due = due.Add(every)
+			for _, n := range e.nodes {
+				for _, other := range e.nodes {
+					e.net.Reset(n.id, other.id)
 				}
 			}
-			leads := leader.live.Status().Leader == leader.id
-			if led && !leads {
-				deposed++
-			}
-			led = leads
-			select {
-			case <-time.After(20 * time.Millisecond):
-			case <-stop:
-				return
-			}
 		}
-	}()
+		leads := leader.live.Status().Leader == leader.id
+		if led && !leads {
+			deposed++
+		}
+		led = leads
+	})
 	return fmt.Sprintf("every %v, %s refused: %d", every, leader.id, refused), func() {
-		close(stop)
-		<-over
+		end()
 		e.refused.Store("")
-		e.deposed += deposed
-		if deposed > refused {
+		if e.deposed += deposed; deposed > refused {
 			e.failed("%v: %s lives, and was deposed %d times, at most %d allowed", time.Since(e.service.began), leader.id, deposed, refused)
 		}
 	}
