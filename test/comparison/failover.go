@@ -21,8 +21,9 @@ const (
 
 // failover kills the leader of a system under load, and returns the longest time in which no worker acquired a permit
 // and released it. The leader runs again at the end.
-func failover(ctx context.Context, s *service) (longest time.Duration, err error) {
-	workers, end, err := load{workers: 16}.connect(ctx, s)
+func failover(ctx context.Context, s *service, round int) (longest time.Duration, err error) {
+	l := load{workers: 16, round: round}
+	workers, end, err := l.connect(ctx, s)
 	defer end()
 	if err != nil {
 		return 0, err
@@ -34,7 +35,7 @@ func failover(ctx context.Context, s *service) (longest time.Duration, err error
 	for i, w := range workers {
 		group.Go(func() {
 			for !over.Load() {
-				if err := cycle(ctx, w, load{}.nameOf(i)); err != nil {
+				if err := cycle(ctx, w, l.nameOf(i)); err != nil {
 					time.Sleep(5 * time.Millisecond)
 					continue
 				}
@@ -99,12 +100,12 @@ func cycle(ctx context.Context, w worker, name string) error {
 // printFailover kills the leaders of the systems in turn, and prints one row for each system.
 func printFailover(ctx context.Context, running []*system, services map[*system]*service) error {
 	gaps := map[*system][]time.Duration{}
-	for range *kills {
+	for round := range *kills {
 		for _, s := range running {
 			if services[s].leads == nil || len(services[s].processes) == 1 {
 				continue
 			}
-			gap, err := failover(ctx, services[s])
+			gap, err := failover(ctx, services[s], round)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}

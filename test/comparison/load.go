@@ -46,6 +46,7 @@ type load struct {
 	workers int
 	hot     bool // all workers share one permit; otherwise each has a name for itself
 	shared  bool // all workers share one client; otherwise each has a client for itself
+	round   int  // chooses the names, so that no lock of an earlier round is in the way
 }
 
 func (l load) String() string {
@@ -63,7 +64,7 @@ func (l load) nameOf(worker int) string {
 	if l.hot {
 		return "hot"
 	}
-	return fmt.Sprint("own-", worker)
+	return fmt.Sprint("own-", l.round, "-", worker)
 }
 
 // figures are what one load made in one round.
