@@ -165,6 +165,8 @@ func (e *Election) Run(ctx context.Context) {
 			pause, news = time.After(e.times.Of(campaignTime)), nil
 		case found:
 			pause, retry = time.After(retry), min(2*retry, lastRetry)
+		case unagreed:
+			pause, retry = time.After(firstRetry), firstRetry
 		}
 		select {
 		case <-news:
@@ -180,6 +182,7 @@ type outcome int
 const (
 	followed   outcome = iota // this node has a leader, or leads
 	found                     // no leader, and no majority that agrees
+	unagreed                  // the leader is dead, and no majority agrees yet: replies may have been late
 	gaveWay                   // there is a better candidate
 	campaigned                // this node has campaigned
 )
@@ -200,7 +203,9 @@ func (e *Election) try(ctx context.Context) outcome {
 	case better:
 		return gaveWay
 	case !agreed || !e.promiseSelf(standing, process.Node) || !e.able(servers) || !e.leaderless(process):
-		e.takeTurn(e.times.Of(turnLasts))
+		if e.takeTurn(e.times.Of(turnLasts)); process != (Process{}) {
+			return unagreed
+		}
 		return found
 	}
 	e.takeTurn(0)

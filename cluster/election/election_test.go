@@ -256,6 +256,17 @@ func TestNoProofNoCampaign(t *testing.T) {
 	})
 }
 
+// TestLateAgreement: a candidate that has found the leader dead asks again soon, since replies may have been late.
+func TestLateAgreement(t *testing.T) {
+	elect(t, three, func(t *testing.T, all map[string]*voter) {
+		change(all, func() { all["n3"].deaf = true })
+		die(all, "n2")
+		wantCampaigns(t, "no reply", settled(all, 310*time.Millisecond), 0, 0)
+		change(all, func() { all["n3"].deaf = false })
+		wantCampaigns(t, "replies again", settled(all, 50*time.Millisecond), 1, 0)
+	})
+}
+
 // TestNextProcess: a leader whose next process has its port is dead. The end of its earlier process is no proof against
 // the next process, which leads in a later term.
 func TestNextProcess(t *testing.T) {
