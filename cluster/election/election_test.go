@@ -294,9 +294,10 @@ func TestNextProcess(t *testing.T) {
 // TestProofIsOfOneTerm: a proof against a process does not count in a later term, which it leads.
 func TestProofIsOfOneTerm(t *testing.T) {
 	p := proofs{dead: map[string]death{}, identify: func(context.Context, string) (uint64, error) { return 0, syscall.ECONNREFUSED }}
-	dead := func(term uint64) bool { return p.isDead(t.Context(), Process{Node: "n1", Incarnation: 7}, term) }
-	if !dead(3) || !dead(3) || dead(4) {
-		t.Error("a proof was not remembered, or outlived its term")
+	for i, term := range []uint64{3, 3, 4} {
+		if dead := p.isDead(t.Context(), Process{Node: "n1", Incarnation: 7}, term); dead != (term == 3) {
+			t.Errorf("look %d, in term %d: dead %v", i, term, dead)
+		}
 	}
 }
 
