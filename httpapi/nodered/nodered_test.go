@@ -183,7 +183,7 @@ func TestNodeREDLimits(t *testing.T) {
 			s := apitest.NewLimitedCluster(t, limits, asNodeRED).Site(leads)
 			s.Is(s.Ask("POST /semaphore", `{"name":"a","value":1}`), `200 utf8json {"name":"a","value":1}`)
 			got := s.Ask("POST /semaphore", `{"name":"b","value":1}`)
-			s.Is(got, "429 text A configured limit is reached: semaphores. Nothing was changed.")
+			s.Is(got, "429 text A configured limit is reached: semaphores. The request had no effect.")
 			if got.Header("Retry-After") != "1" {
 				t.Errorf("Retry-After %q", got.Header("Retry-After"))
 			}
