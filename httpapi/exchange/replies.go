@@ -41,8 +41,7 @@ type Replies struct {
 	highestIndex atomic.Uint64 // of all replies so far
 }
 
-// Perform performs a command of a request, and sets the headers of its reply. The result of a
-// single renewal becomes the result of the reply.
+// Perform performs a command of a request, and sets the headers of its reply.
 func (x *Exchange) Perform(ctx context.Context, c echo.Context, call cluster.Call) (*cluster.Reply, error) {
 	reply, err := x.Node.Do(ctx, call)
 	if err != nil {
@@ -52,12 +51,17 @@ func (x *Exchange) Perform(ctx context.Context, c echo.Context, call cluster.Cal
 	if reply.Replayed {
 		c.Response().Header().Set("Idempotency-Replayed", "true")
 	}
-	if len(reply.Each) == 1 {
-		replayed := reply.Replayed
-		reply.Result = reply.Each[0]
-		reply.Replayed = replayed
-	}
+	UseOnlyResult(reply)
 	return reply, nil
+}
+
+// UseOnlyResult gives the reply to one renewal the result of this renewal.
+func UseOnlyResult(r *cluster.Reply) {
+	if len(r.Each) == 1 {
+		replayed := r.Replayed
+		r.Result = r.Each[0]
+		r.Replayed = replayed
+	}
 }
 
 // Begin sets the headers that every reply has, at the latest when the reply is sent.

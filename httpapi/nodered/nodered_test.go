@@ -61,7 +61,7 @@ func TestNodeREDBodies(t *testing.T) {
 		"too large": {"Content-Type: application/json", `{"name":"n","value":3,"x":"` + strings.Repeat("a", 64<<10) + `"}`,
 			"413 text A body of this route has up to 65536 bytes."},
 		"members too large": {"Content-Type: application/json", `{"name":"n","value":3,"x":"` + strings.Repeat("a", 1010) + `"}`,
-			"400 text The members beside name and value take up to 1,017 bytes of JSON in all."},
+			"400 text The members other than name and value take up to 1,017 bytes of JSON in all."},
 		"members just fitting": {"Content-Type: application/json", `{"name":"n","value":3,"x":"` + strings.Repeat("a", 1009) + `"}`,
 			`200 utf8json {"name":"n","value":3,"x":"` + strings.Repeat("a", 1009) + `"}`},
 	} {
