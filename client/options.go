@@ -112,9 +112,8 @@ type EpochOption interface {
 	LeaseOption
 }
 
-// Epoch chooses one of the semaphores that have had this name: one that was deleted
-// and made anew has another epoch, and the call fails with ErrPreconditionFailed. See
-// Semaphore.Epoch.
+// Epoch chooses one of the semaphores that have had this name: after a delete and a new create the epoch is
+// another one, and the call fails with ErrPreconditionFailed. See Semaphore.Epoch.
 func Epoch(n uint64) EpochOption { return epoch(n) }
 
 type epoch uint64
@@ -152,8 +151,8 @@ type count int64
 func (n count) acquire(a *acquiring) { a.count = int64(n) }
 func (n count) lease(o *oneShot)     { o.count = int64(n) }
 
-// TTL is how long a one-call lease lives without a renewal; the Client renews it
-// three times as often. Without it: 30 s.
+// TTL is how long a one-call lease lives without a renewal; the Client renews it three times as often. Without
+// it: 30 s.
 func TTL(d time.Duration) LeaseOption { return leaseOption(func(o *oneShot) { o.life.TTL = d }) }
 
 type leaseOption func(*oneShot)

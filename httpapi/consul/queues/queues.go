@@ -53,7 +53,8 @@ type Query struct {
 const (
 	// ticketTTL is how long a ticket is saved for its connection.
 	ticketTTL = time.Second
-	// maxWriteWait is how long a write waits at most for the window of another connection and for the write before it.
+	// maxWriteWait is how long a write waits at most for the window of another connection and for the write
+	// before it.
 	maxWriteWait = time.Second
 )
 
