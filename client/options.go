@@ -96,7 +96,7 @@ func OnlyExisting() PutOption {
 }
 
 // Unchanged makes a Put fail with ErrPreconditionFailed unless the permits, level and metadata
-// are still those of s, and s was not deleted.
+// are still as in s, and s was not deleted.
 func Unchanged(s *Semaphore) PutOption {
 	tag := []string{fmt.Sprintf("\"%d.%d\"", s.Epoch, s.Settings)}
 	return putOption(func(k *calls.Call, _ map[string]any) { k.Header = http.Header{"If-Match": tag} })

@@ -114,7 +114,7 @@ func (id *Identity) SeesAll() error {
 
 // SeesSession reports whether the identity may read a session of an owner, whose id it names. A session
 // without an owner is from before the cluster had tokens: every client that knows its id may read it. Of each
-// session, also of its own, the identity reads the semaphores that it Sees.
+// session, also of a session that it owns, the identity reads the semaphores that it Sees.
 func (id *Identity) SeesSession(owner string) bool {
 	return id.FindsSession(owner) || id.Scope >= Read && owner == ""
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -31,7 +30,7 @@ var kinds = map[string]kind{
 	"forbidden":            {403, "Not allowed", "", "the identity's scope or prefixes do not allow it, see Tokens; or a page of another origin"},
 	"unknown-semaphore":    {404, "No such semaphore", "", "no semaphore has this name"},
 	"unknown-session":      {404, "No such session", "", "ended by its client, forgotten, or never there"},
-	"unknown-item":         {404, "No such item", "", "no item has this name; `index` is the index of its delete, if it is remembered"},
+	"unknown-item":         {404, "No such item", "", "no item has this name; `index` is its delete's, if remembered"},
 	"unknown-member":       {404, "No such member", "", "of the cluster"},
 	"not-held":             {404, "Not held", "", "neither held nor waited for"},
 	"unknown-route":        {404, "No such route", "", "no route has this path"},
@@ -314,16 +313,6 @@ func ProblemPage(code string) (page string, known bool) {
 		page += "Try again after " + k.retryAfter + " s or later, as Retry-After has it.\n"
 	}
 	return page + "\nThe detail of the reply has more. docs/api.md of this version describes the API.\n", true
-}
-
-// ByStatus returns the codes of problems by their statuses, sorted.
-func ByStatus(codes []string) map[int][]string {
-	found := map[int][]string{}
-	for _, code := range slices.Sorted(slices.Values(codes)) {
-		status := kinds[code].status
-		found[status] = append(found[status], code)
-	}
-	return found
 }
 
 // LimitReached returns the refusal of a request that would exceed a limit of this node.

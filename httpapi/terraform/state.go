@@ -100,7 +100,7 @@ func partsIn(m *fsm.Machine, t target, state *manifest) (parts []string, err err
 
 // put writes the state. While a lock is held, the parameter ID has to be its id.
 //
-// The parts come first, then the document that names them, if its version is still the one that
+// The parts come first, then the document that names them, if its version is still the version that
 // was read. So a reader finds a whole state, and of two concurrent writers one begins again.
 func (d *dialect) put(c echo.Context, t target, body []byte) error {
 	sum := md5.Sum(body)

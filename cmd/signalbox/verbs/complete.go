@@ -67,7 +67,7 @@ func words[T any](members iter.Seq2[T, error], word func(T) string) iter.Seq2[st
 func (v verb) completion(flags *common, lookup func(string) (string, bool)) cobra.CompletionFunc {
 	return func(command *cobra.Command, arguments []string, begun string) (found []string, _ cobra.ShellCompDirective) {
 		const done = cobra.ShellCompDirectiveNoFileComp
-		if len(v.complete) == 0 || len(arguments) >= v.most || cli.ApplyVariables(command.Flags(), lookup) != nil {
+		if len(v.complete) == 0 || len(arguments) >= v.maximum || cli.ApplyVariables(command.Flags(), lookup) != nil {
 			return nil, done
 		}
 		ctx, cancel := context.WithTimeout(command.Context(), completeWithin)

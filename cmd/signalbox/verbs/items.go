@@ -32,7 +32,7 @@ func itemNames(c *call, begun string) iter.Seq2[string, error] {
 func itemName(i *items.Item) string { return i.Name }
 
 func itemLs() verb {
-	return verb{use: "ls [PREFIX]", short: "List items", long: "\n\nWith PREFIX, the items whose names begin with it.", most: 1, complete: []source{itemNames},
+	return verb{use: "ls [PREFIX]", short: "List items", long: "\n\nWith PREFIX, the items whose names begin with it.", maximum: 1, complete: []source{itemNames},
 		run: func(c *call) error {
 			clients := sync.OnceValue(func() map[string]string { return clientsByID(c) }) // read for the first held item
 			return cli.PrintList(c.Output, items.New(c.client).List(c, c.argument(0)), []string{"NAME", "BYTES", "VERSION", "HOLDER", "SESSION"}, itemName,
@@ -59,7 +59,7 @@ func clientsByID(c *call) map[string]string {
 }
 
 func itemGet() verb {
-	return verb{use: "get NAME", short: "Print the value of an item", long: " With -o json, all of the item, a value that is no text in base64.", least: 1, most: 1, complete: []source{itemNames},
+	return verb{use: "get NAME", short: "Print the value of an item", long: " With -o json, all of the item, a value that is no text in base64.", minimum: 1, maximum: 1, complete: []source{itemNames},
 		run: func(c *call) error {
 			i, err := items.New(c.client).Get(c, c.arguments[0])
 			if err != nil {
@@ -82,7 +82,7 @@ func noItem(err error, name string) error {
 
 func itemPut() verb {
 	var version, flags uint64
-	return verb{use: "put NAME VALUE", short: "Give an item a value, and make it if it does not exist", least: 2, most: 2, complete: []source{itemNames, noWords},
+	return verb{use: "put NAME VALUE", short: "Give an item a value, and make it if it does not exist", minimum: 2, maximum: 2, complete: []source{itemNames, noWords},
 		long: "\n\nWith - for VALUE it is read from the standard input. A session that holds the item goes on to hold it.",
 		flags: func(set *pflag.FlagSet) {
 			set.Uint64Var(&version, "if-version", 0, "only if the item has this version; 0: only if it does not exist")
@@ -123,7 +123,7 @@ func differs(err error, name string) error {
 }
 
 func itemRm() verb {
-	return verb{use: "rm NAME", short: "Delete an item", long: "\n\nIts holder does not hold it any more, though it may still be running. It asks first.", least: 1, most: 1, complete: []source{itemNames},
+	return verb{use: "rm NAME", short: "Delete an item", long: "\n\nIts holder does not hold it any more, though it may still be running. It asks first.", minimum: 1, maximum: 1, complete: []source{itemNames},
 		asks: func(c *call) (string, error) {
 			i, err := items.New(c.client).Get(c, c.arguments[0])
 			if err != nil {

@@ -19,7 +19,7 @@ import (
 func liveVerbs() []verb { return []verb{watchVerb(), eventsVerb(), topVerb()} }
 
 func watchVerb() verb {
-	return verb{use: "watch [NAME]", short: "Follow a semaphore, or the events of all, until Ctrl-C", most: 1, complete: []source{semaphoreNames}, follow: true,
+	return verb{use: "watch [NAME]", short: "Follow a semaphore, or the events of all, until Ctrl-C", maximum: 1, complete: []source{semaphoreNames}, follow: true,
 		long: "\n\nOf changes in quick succession, it shows a semaphore as it is after the last. \"signalbox events\" shows each.",
 		run: func(c *call) error {
 			if c.argument(0) == "" {
@@ -150,7 +150,7 @@ func eventText(e *operator.Event) string {
 func topVerb() verb {
 	var every time.Duration
 	var rounds, rows int
-	return verb{use: "top [PREFIX]", short: "Show the busiest semaphores, again and again, until Ctrl-C", most: 1, complete: []source{semaphoreNames}, follow: true,
+	return verb{use: "top [PREFIX]", short: "Show the busiest semaphores, again and again, until Ctrl-C", maximum: 1, complete: []source{semaphoreNames}, follow: true,
 		long: "\n\nFirst the semaphores with most waiters, then the fullest. It reads the whole list each time, from one node's own state.",
 		flags: func(flags *pflag.FlagSet) {
 			flags.DurationVar(&every, "every", 2*time.Second, "pause between two screens")

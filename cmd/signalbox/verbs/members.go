@@ -16,7 +16,7 @@ func memberVerbs() []verb { return []verb{membersVerb(), leaderVerb(), levelVerb
 func membersVerb() verb {
 	return verb{use: "members", short: "List the nodes of the cluster",
 		below: []verb{
-			{use: "add ID HOST:PORT", short: "Add a node, by the address that it has for other nodes", least: 2, most: 2,
+			{use: "add ID HOST:PORT", short: "Add a node, by the address that it has for other nodes", minimum: 2, maximum: 2,
 				long: "\n\nStart the node first, with all members in its --peers. It votes once it has caught up.",
 				run: func(c *call) error {
 					id := c.arguments[0]
@@ -30,7 +30,7 @@ func membersVerb() verb {
 					}
 					return errors.Join(c.Result(id, map[string]any{"id": id, "voter": voting}), c.Printf("%s %s", id, text))
 				}},
-			{use: "rm ID", short: "Remove a node", long: " The data on its disk stays. It asks first.", least: 1, most: 1, complete: []source{memberIDs},
+			{use: "rm ID", short: "Remove a node", long: " The data on its disk stays. It asks first.", minimum: 1, maximum: 1, complete: []source{memberIDs},
 				asks: func(c *call) (string, error) {
 					cluster, err := c.readCluster()
 					if err != nil {
@@ -146,7 +146,7 @@ func troubles(cluster *operator.Cluster) (problem, next string) {
 }
 
 func leaderVerb() verb {
-	return verb{use: "leader [NODE]", short: "Print the node that leads, or hand the leadership over to NODE", most: 1, complete: []source{memberIDs},
+	return verb{use: "leader [NODE]", short: "Print the node that leads, or hand the leadership over to NODE", maximum: 1, complete: []source{memberIDs},
 		long: "\n\nDuring the hand-over requests wait for about a second; no lease ends by it.",
 		run: func(c *call) error {
 			id := c.argument(0)
@@ -175,7 +175,7 @@ func unwell(cluster *operator.Cluster, status int) error {
 
 func levelVerb() verb {
 	return verb{use: "level", short: "Print the feature level of the cluster, and the highest that each node's program knows",
-		below: []verb{{use: "raise N", short: "Raise the feature level, for ever", least: 1, most: 1,
+		below: []verb{{use: "raise N", short: "Raise the feature level, for ever", minimum: 1, maximum: 1,
 			long: " Every node's program must know it. It asks first.\n\nPrograms that do not know the level can't take part in the cluster after that.",
 			asks: func(c *call) (string, error) {
 				level, err := levelOf(c)

@@ -21,7 +21,7 @@ func semaphoreVerbs() []verb {
 }
 
 func lsVerb() verb {
-	return verb{use: "ls [PREFIX]", short: "List semaphores", long: "\n\nWith PREFIX, the semaphores whose names begin with it.", most: 1, complete: []source{semaphoreNames},
+	return verb{use: "ls [PREFIX]", short: "List semaphores", long: "\n\nWith PREFIX, the semaphores whose names begin with it.", maximum: 1, complete: []source{semaphoreNames},
 		run: func(c *call) error {
 			return cli.PrintList(c.Output, c.client.List(c, c.argument(0), signalbox.PageSize(pageSize)),
 				[]string{"NAME", "PERMITS", "HELD", "AVAILABLE", "WAITING", "LEVEL"}, nameOf, rowOf)
@@ -41,7 +41,7 @@ func rowOf(s *signalbox.Semaphore) []string {
 func showVerb() verb {
 	var limit int
 	return verb{use: "show NAME", short: "Show a semaphore, with its holders and waiters", long: "\n\n\"signalbox why\" shows the reason for each wait.",
-		least: 1, most: 1, complete: []source{semaphoreNames}, flags: limitFlag(&limit, "holders and waiters"),
+		minimum: 1, maximum: 1, complete: []source{semaphoreNames}, flags: limitFlag(&limit, "holders and waiters"),
 		run: func(c *call) error {
 			longest, err := c.limited(limit)
 			if err != nil {
@@ -95,7 +95,7 @@ func createVerb() verb {
 	var n int64
 	var level int32
 	var metadata map[string]string
-	return verb{use: "create NAME --permits N", short: "Make a semaphore", long: "\n\nIt is no failure that it exists already with the same permits.", least: 1, most: 1,
+	return verb{use: "create NAME --permits N", short: "Make a semaphore", long: "\n\nIt is no failure that it exists already with the same permits.", minimum: 1, maximum: 1,
 		flags: func(flags *pflag.FlagSet) {
 			flags.Int64Var(&n, "permits", 0, "how many permits it has")
 			flags.Int32Var(&level, "level", 0, "its level in the lock hierarchy; without it: no level")
@@ -131,8 +131,8 @@ func createVerb() verb {
 
 func resizeVerb() verb {
 	return verb{use: "resize NAME N", short: "Change the number of permits",
-		long:  "\n\nMore permits are granted to waiters at once. Fewer than are held end no lease: until enough came back, no permit is granted.",
-		least: 2, most: 2, complete: []source{semaphoreNames, noWords},
+		long:    "\n\nMore permits are granted to waiters at once. Fewer than are held end no lease: until enough came back, no permit is granted.",
+		minimum: 2, maximum: 2, complete: []source{semaphoreNames, noWords},
 		run: func(c *call) error {
 			n, err := strconv.ParseUint(c.arguments[1], 10, 63) // takes no sign, since +2 would look like an addition
 			if err != nil {
@@ -158,8 +158,8 @@ func noWords(*call, string) iter.Seq2[string, error] { return func(func(string, 
 
 func rmVerb() verb {
 	return verb{use: "rm NAME", short: "Delete a semaphore",
-		long:  "\n\nIts leases are over, though their holders may still be running, and its waiters fail. It asks first.",
-		least: 1, most: 1, complete: []source{semaphoreNames},
+		long:    "\n\nIts leases are over, though their holders may still be running, and its waiters fail. It asks first.",
+		minimum: 1, maximum: 1, complete: []source{semaphoreNames},
 		asks: func(c *call) (string, error) {
 			s, err := c.client.Get(c, c.arguments[0], signalbox.Holders(0), signalbox.Waiters(0))
 			if err != nil {
@@ -186,7 +186,7 @@ func rmVerb() verb {
 
 func upVerb() verb {
 	var n int64
-	return verb{use: "up NAME", short: "Add permits without an owner", least: 1, most: 1, complete: []source{semaphoreNames},
+	return verb{use: "up NAME", short: "Add permits without an owner", minimum: 1, maximum: 1, complete: []source{semaphoreNames},
 		flags: func(flags *pflag.FlagSet) { flags.Int64VarP(&n, "count", "n", 1, "how many") },
 		run: func(c *call) error {
 			value, err := c.client.Up(c, c.arguments[0], n)
@@ -201,7 +201,7 @@ func downVerb() verb {
 	var n int64
 	var wait time.Duration
 	var partial bool
-	return verb{use: "down NAME", short: "Take permits without an owner, which come back by \"up\" alone", least: 1, most: 1, complete: []source{semaphoreNames},
+	return verb{use: "down NAME", short: "Take permits without an owner, which come back by \"up\" alone", minimum: 1, maximum: 1, complete: []source{semaphoreNames},
 		long: "\n\nIt prints the number taken.",
 		flags: func(flags *pflag.FlagSet) {
 			flags.Int64VarP(&n, "count", "n", 1, "how many")

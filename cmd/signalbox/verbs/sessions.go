@@ -35,7 +35,7 @@ func acquireVerb() verb {
 	var ttl, wait time.Duration
 	var metadata map[string]string
 	var anonymous bool
-	return verb{use: "acquire NAME", short: "Acquire permits, and leave the lease to its ttl", least: 1, most: 1, complete: []source{semaphoreNames},
+	return verb{use: "acquire NAME", short: "Acquire permits, and leave the lease to its ttl", minimum: 1, maximum: 1, complete: []source{semaphoreNames},
 		long: "\n\nIt prints the session and the fencing token. The lease is not renewed: \"signalbox renew SESSION\" renews it once, and\n" +
 			"\"signalbox release SESSION\" ends it. \"signalbox run\" holds permits for as long as a command runs.",
 		flags: func(flags *pflag.FlagSet) {
@@ -95,7 +95,7 @@ func checkTTL(ttl time.Duration) error {
 
 func renewVerb() verb {
 	var ttl time.Duration
-	return verb{use: "renew SESSION", short: "Renew a session, and so its leases, once", long: "\n\nIt prints how long it lives now.", least: 1, most: 1, complete: []source{sessionIDs},
+	return verb{use: "renew SESSION", short: "Renew a session, and so its leases, once", long: "\n\nIt prints how long it lives now.", minimum: 1, maximum: 1, complete: []source{sessionIDs},
 		flags: func(flags *pflag.FlagSet) {
 			flags.DurationVar(&ttl, "ttl", 0, "a new ttl; without it the session keeps its ttl")
 		},
@@ -136,7 +136,7 @@ func sessionOver(err error, id string) error {
 }
 
 func releaseVerb() verb {
-	return verb{use: "release SESSION [NAME]", short: "Release a lease, or end a session with all that it holds", least: 1, most: 2, complete: []source{sessionIDs, semaphoreNames},
+	return verb{use: "release SESSION [NAME]", short: "Release a lease, or end a session with all that it holds", minimum: 1, maximum: 2, complete: []source{sessionIDs, semaphoreNames},
 		long: "\n\nWith NAME, the session lives on and loses that lease, or its request for it, alone.",
 		run: func(c *call) error {
 			id, name := c.arguments[0], c.argument(1)
@@ -205,7 +205,7 @@ func reasonFlag(reason *string) func(*pflag.FlagSet) {
 
 func revokeVerb() verb {
 	var reason string
-	return verb{use: "revoke NAME SESSION", short: "Take a lease away from a session, as an operator", least: 2, most: 2, complete: []source{semaphoreNames, sessionIDs},
+	return verb{use: "revoke NAME SESSION", short: "Take a lease away from a session, as an operator", minimum: 2, maximum: 2, complete: []source{semaphoreNames, sessionIDs},
 		long:  "\n\nIts permits are available at once, and the session lives on. It asks first.",
 		flags: reasonFlag(&reason),
 		asks: func(c *call) (string, error) {
@@ -235,7 +235,7 @@ func revokeVerb() verb {
 
 func endVerb() verb {
 	var reason string
-	return verb{use: "end SESSION", short: "End a session, as an operator", least: 1, most: 1, complete: []source{sessionIDs},
+	return verb{use: "end SESSION", short: "End a session, as an operator", minimum: 1, maximum: 1, complete: []source{sessionIDs},
 		long:  "\n\nIts permits are available at once, and its requests are withdrawn. It asks first.",
 		flags: reasonFlag(&reason),
 		asks: func(c *call) (string, error) {

@@ -20,7 +20,8 @@ import (
 type verb struct {
 	use         string // its name, and its arguments as help shows them
 	short, long string
-	least, most int      // arguments
+	minimum     int // of the number of arguments
+	maximum     int
 	complete    []source // of the arguments; the last one is for all further ones
 	flags       func(*pflag.FlagSet)
 	// asks returns the question to ask before run; nil: the verb does not ask.
@@ -82,7 +83,7 @@ func Commands(lookup func(string) (string, bool), parsePeers func(string) ([]pro
 func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 	var shared common
 	command := &cobra.Command{Use: v.use, Short: v.short, Long: v.short + "." + v.long, SilenceUsage: true,
-		Args: cli.Arguments(v.least, v.most)}
+		Args: cli.Arguments(v.minimum, v.maximum)}
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.UsageError(err) })
 	flags := command.Flags()
 	flags.SortFlags = false

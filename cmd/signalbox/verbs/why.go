@@ -18,7 +18,7 @@ const obstacleHolders = 10
 
 func whyVerb() verb {
 	var limit int
-	return verb{use: "why NAME|SESSION", short: "Show why the requests for a semaphore, or of a session, wait", least: 1, most: 1, complete: []source{semaphoreNames},
+	return verb{use: "why NAME|SESSION", short: "Show why the requests for a semaphore, or of a session, wait", minimum: 1, maximum: 1, complete: []source{semaphoreNames},
 		long: "\n\nFor each request it shows the reason, and the first holders of the semaphores in its way. In JSON it has what \"signalbox show\" has.", flags: limitFlag(&limit, "requests"),
 		run: func(c *call) error {
 			longest, err := c.limited(limit)
