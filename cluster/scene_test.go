@@ -61,6 +61,12 @@ type scene struct {
 	campaigns int // as `campaigns` saw them last
 
 	withheld atomic.Pointer[string] // the node that gets heartbeats, but no entries
+
+	calls    map[string]*sceneCall // in the background, by their labels
+	sessions map[string]uint64     // their ids, by the names of the script
+	places   map[uint64]string     // names of places in lines
+	clock    time.Time             // as `clock` set it
+	drawn    uint64                // as `drawn` saw it last
 }
 
 func (s *scene) run(t *testing.T, d *datadriven.TestData) string {
@@ -137,6 +143,9 @@ func (s *scene) lead(n *testNode) {
 
 // end stops all nodes, and forgets them.
 func (s *scene) end() {
+	for _, c := range s.calls {
+		c.stop()
+	}
 	if s.twin != nil {
 		identityEnd(s.lifeNodes, s.twin)
 	}
@@ -148,7 +157,8 @@ func (s *scene) end() {
 			c.stop()
 		}
 	}
-	*s = scene{labels: map[string]string{}, kinds: map[string]int{}, aside: map[string]*store.Store{}}
+	*s = scene{labels: map[string]string{}, kinds: map[string]int{}, aside: map[string]*store.Store{},
+		calls: map[string]*sceneCall{}, sessions: map[string]uint64{}, places: map[uint64]string{}}
 }
 
 // having returns the nodes that have a folder.
@@ -169,10 +179,15 @@ func (s *scene) label(n *testNode) {
 	}
 }
 
-// node returns the node with an id.
+// node returns the node with an id, or in the role that a script names.
 func (s *scene) node(id string) *testNode {
-	if id == "twin" {
+	switch id {
+	case "twin":
 		return s.twin
+	case "leader":
+		return s.leader()
+	case "next": // whichever node leads in place of n1
+		return s.leader(s.all[0])
 	}
 	i := slices.IndexFunc(s.all, func(n *testNode) bool { return n.id == id })
 	if i < 0 {
@@ -302,6 +317,7 @@ func (s *scene) wait(t *testing.T, words []string) {
 		t.Fatalf("no command %q", words[0])
 	}
 	s.until(strings.Join(words[1:], " "), func() bool { return s.condition(words[1:]) })
+	synctest.Wait() // all that the node does then is done
 }
 
 // sceneCommands are the commands of scripts, and what each prints.
@@ -318,6 +334,19 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 		s.newCluster(t, words)
 		s.begin(s.all...)
 		s.lead(s.all[0])
+		return nil
+	},
+	// queue N, multiplier N: the size of the nodes' queues and the factor of Raft's time-outs, from the next start on.
+	"queue": func(s *scene, t *testing.T, words []string) []string {
+		size, err := strconv.Atoi(words[0])
+		s.must(err)
+		s.setups = append(s.setups, func(config *Config) { config.QueueSize = size })
+		return nil
+	},
+	"multiplier": func(s *scene, t *testing.T, words []string) []string {
+		factor, err := strconv.Atoi(words[0])
+		s.must(err)
+		s.setups = append(s.setups, func(config *Config) { config.RaftMultiplier = factor })
 		return nil
 	},
 	// peers N…: the list that nodes start with from here on, without any all of them.
@@ -423,13 +452,13 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	},
 	// logs N MIN MAX TEXT: whether so many lines of the node's log have the text.
 	"logs": func(s *scene, t *testing.T, words []string) []string {
-		least, err := strconv.Atoi(words[1])
-		most, err2 := strconv.Atoi(words[2])
+		fewest, err := strconv.Atoi(words[1])
+		largest, err2 := strconv.Atoi(words[2])
 		if err != nil || err2 != nil {
 			t.Fatal(err, err2)
 		}
 		text := strings.Join(words[3:], " ")
-		if n := len(s.logs[words[0]].Lines(text)); n < least || n > most {
+		if n := len(s.logs[words[0]].Lines(text)); n < fewest || n > largest {
 			return []string{fmt.Sprintf("%s has logged %d times %q", words[0], n, text)}
 		}
 		return nil
@@ -487,4 +516,6 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 func init() {
 	maps.Copy(sceneCommands, sceneStateCommands)
 	maps.Copy(sceneCommands, sceneFolderCommands)
+	maps.Copy(sceneCommands, sceneCallCommands)
+	maps.Copy(sceneConditions, sceneCallConditions)
 }
