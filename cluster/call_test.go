@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -100,29 +99,4 @@ func TestListsBeyondTheQueue(t *testing.T) {
 			t.Errorf("%d were applied", view.Available)
 		}
 	}, func(c *Config) { c.QueueSize = 100 })
-}
-
-// TestStorageFull: the leader refuses writes from everywhere while its disk has no
-// room, and goes on when it has.
-func TestStorageFull(t *testing.T) {
-	var disk watchdogDisk
-	inBubble(t, 3, func(t *testing.T, c *nodes) {
-		c.semaphore("a", 0)
-		noticed := func(full bool) {
-			disk.full.Store(full)
-			for _, n := range c.all { // a leader that notices first hands over
-				c.until("it is noticed", func() bool { return n.running.Load().space().Low == full })
-			}
-		}
-		noticed(true)
-		for _, n := range []*testNode{c.leader(), c.follower()} {
-			if _, err := n.Do(t.Context(), Call{Command: fsm.Up{Name: "a", Count: 1}}); !errors.Is(err, outcome.ErrStorageFull) {
-				t.Errorf("%s: %v", n.id, err)
-			}
-		}
-		noticed(false)
-		if got := c.do(c.follower(), fsm.Up{Name: "a", Count: 1}, fsm.OK); got.Value != 1 {
-			t.Errorf("value %d", got.Value)
-		}
-	}, func(c *Config) { c.space = disk.space })
 }

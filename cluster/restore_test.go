@@ -99,76 +99,6 @@ func TestRestoreOnALivingCluster(t *testing.T) {
 // holder2 opens another session.
 func holder2(c *nodes) uint64 { return c.open(c.leader(), time.Hour) }
 
-// TestRestoreEndsOrKeepsWaits: a wait that the backup has goes on, wherever its caller is; one
-// that it lacks is not left hanging; watchers are woken.
-func TestRestoreEndsOrKeepsWaits(t *testing.T) {
-	for _, end := range []bool{false, true} {
-		inBubble(t, 3, func(t *testing.T, c *nodes) {
-			c.semaphore("db", 1)
-			holder, inBackup, after := c.open(c.leader(), time.Hour), c.open(c.leader(), time.Hour), uint64(0)
-			c.acquire(c.leader(), holder, "db")
-			waits := func(n *testNode, session uint64) <-chan answer {
-				return background(t.Context(), n, Call{Command: fsm.Acquire{Session: session, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, Wait: 10 * time.Minute})
-			}
-			kept := map[string]<-chan answer{}
-			for _, n := range c.all { // each joins the request of the session
-				kept[n.id] = waits(n, inBackup)
-			}
-			c.until("the waits are open", func() bool { return c.waiting() == 3 })
-			file := c.backupOf(c.follower())
-			after = c.open(c.leader(), time.Hour)
-			lost := waits(c.follower(), after)
-			changed, stop := c.follower().Changed("db")
-			defer stop()
-			c.until("the wait is open", func() bool { return c.waiting() == 4 })
-			_, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{EndSessions: end})
-			c.must(err)
-			if got := <-lost; !errors.Is(got.err, outcome.ErrOutcomeUnknown) && got.Code == fsm.OK {
-				t.Errorf("a wait that the backup lacks: %v, %v", got.Code, got.err)
-			}
-			<-changed
-			if !end {
-				c.do(c.leader(), fsm.Release{Session: holder, Name: "db"}, fsm.OK)
-			}
-			for id, wait := range kept {
-				got := <-wait
-				if want := map[bool]fsm.Code{false: fsm.OK, true: fsm.ExpiredSession}[end]; got.err != nil || got.Code != want {
-					t.Errorf("sessions end: %v, %s: %v, %v", end, id, got.Code, got.err)
-				}
-			}
-			if _, sessions, leases, waiting := counts(c.leader()); end && sessions+leases+waiting != 0 {
-				t.Errorf("left: %d sessions, %d leases, %d waiting requests", sessions, leases, waiting)
-			}
-		})
-	}
-}
-
-// waiting returns the calls that wait, on all nodes.
-func (c *nodes) waiting() (count int) {
-	for _, n := range c.all {
-		count += n.requests.OpenWaits()
-	}
-	return count
-}
-
-func counts(n *testNode) (semaphores, sessions, leases, waiting int) {
-	n.View(func(m *fsm.Machine) { semaphores, sessions, leases, waiting = m.Counts() })
-	return semaphores, sessions, leases, waiting
-}
-
-// TestRestoreWhileAMemberIsDown: a majority is enough for a backup of the level in force.
-func TestRestoreWhileAMemberIsDown(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, c *nodes) {
-		c.semaphore("db", 9)
-		file := c.backupOf(c.leader())
-		down := c.follower()
-		c.kill(down)
-		c.must(<-restoring(t.Context(), c.leader(), file, false))
-		c.revive(down)
-		c.agree()
-	})
-}
-
 // TestRefusedRestoreChangesNothing: on a follower, of another cluster's backup, of a damaged file in each part of
 // it, of a newer one.
 func TestRefusedRestoreChangesNothing(t *testing.T) {
@@ -366,49 +296,5 @@ func (c *nodes) agree() {
 			}
 		}
 		return true
-	})
-}
-
-// TestBackupOfAnotherCluster is restored into an empty one: the states are equal but for
-// what belongs to the cluster, and a second backup has the same records.
-func TestBackupOfAnotherCluster(t *testing.T) {
-	var file []byte
-	inBubble(t, 1, func(t *testing.T, c *nodes) {
-		for range 50 { // its log is longer
-			c.semaphore("db", 9)
-			c.do(c.leader(), fsm.DeleteSemaphore{Name: "db"}, fsm.OK)
-		}
-		c.semaphore("db", 9)
-		c.acquire(c.leader(), c.open(c.leader(), time.Hour), "db")
-		file = c.backupOf(c.leader())
-	})
-	inBubble(t, 3, func(t *testing.T, c *nodes) {
-		id := c.leader().Status().Cluster
-		if _, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{}); !errors.Is(err, outcome.ErrBackupRefused) {
-			t.Errorf("though the caller has not named it: %v", err)
-		}
-		h, _, err := backup.Read(bytes.NewReader(file))
-		c.must(err)
-		done, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{From: (*fsm.ClusterID)(&h.Cluster)})
-		c.must(err)
-		if err != nil || done.From != h || done.Index <= h.Index || c.leader().Status().Cluster != id {
-			t.Errorf("%+v of %+v, %v", done, h, err)
-		}
-		for _, n := range c.all {
-			if view, _ := c.read(n, "db"); view.Held != 1 || view.Version != 1 {
-				t.Errorf("%s: %+v", n.id, view)
-			}
-		}
-		c.agree()
-		for _, n := range c.all { // and stays, also through a restart
-			c.kill(n)
-		}
-		for _, n := range c.all {
-			c.revive(n)
-		}
-		if view, _ := c.read(c.leader(), "db"); view.Held != 1 {
-			t.Errorf("after a restart: %+v", view)
-		}
-		c.agree()
 	})
 }

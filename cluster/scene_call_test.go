@@ -20,12 +20,57 @@ import (
 
 // sceneCall is a call that a script makes in the background.
 type sceneCall struct {
-	answers chan answer
-	got     *answer // once `reply` has received it
+	answers chan sceneAnswer
+	got     *sceneAnswer // once `reply` has received it
 	began   time.Time
 	stop    context.CancelFunc
-	op      string
-	session string
+}
+
+// sceneAnswer is the reply to a call or a read.
+type sceneAnswer struct {
+	answer
+	describe func() string
+	contact  time.Duration // of a read, since the node has heard from the leader
+	clocked  time.Duration // of a read, in cluster time since the read before
+}
+
+// prepare returns what a call does: "read NAME [stale] [linearizable] [written|never]", where written is the index
+// of the last `do`, and never one that does not come, or "OP OPERANDS… [OPTION VALUE…]".
+func (s *scene) prepare(n *testNode, words []string) func(ctx context.Context) sceneAnswer {
+	s.t.Helper()
+	if words[0] != "read" {
+		call := s.parseCall(n, words)
+		return func(ctx context.Context) sceneAnswer {
+			reply, err := n.Do(ctx, call)
+			return sceneAnswer{answer: answer{*reply, err, time.Now()}, describe: func() string { return s.described(words[0], word(words, 1), *reply, err) }}
+		}
+	}
+	c := Consistency{Stale: slices.Contains(words, "stale"), Linearizable: slices.Contains(words, "linearizable")}
+	if slices.Contains(words, "written") {
+		c.MinIndex = s.written
+	}
+	if slices.Contains(words, "never") {
+		c.MinIndex = 1 << 40
+	}
+	return func(ctx context.Context) sceneAnswer {
+		at, err := n.Read(ctx, c)
+		view, ok := stale(n, words[1])
+		return sceneAnswer{answer: answer{Reply{Index: at.Index, NowMS: at.NowMS}, err, time.Now()}, contact: at.LastContact, describe: func() string {
+			text := fmt.Sprintf("%d available", view.Available)
+			switch {
+			case err != nil:
+				return "refused: " + outcomeName(err)
+			case !ok:
+				text = "no semaphore"
+			case at.Index < c.MinIndex:
+				return "an index that is too small"
+			}
+			if at.Stale {
+				text += ", stale"
+			}
+			return text
+		}}
+	}
 }
 
 // sceneOps are the commands that a call can carry. session and name are their operands;
@@ -61,9 +106,11 @@ var sceneOps = map[string]func(s *scene, n *testNode, o sceneOperands) fsm.Comma
 		}
 		return fsm.Renew{Renewals: []fsm.Renewal{renewal}}
 	},
-	// acquire SESSION NAME, release SESSION NAME, resize SESSION NAME COUNT
+	// acquire SESSION NAME [COUNT], release SESSION NAME, resize SESSION NAME COUNT
 	"acquire": func(s *scene, _ *testNode, o sceneOperands) fsm.Command {
-		return acquire(s.sessions[o.words[0]], o.words[1])
+		command := acquire(s.sessions[o.words[0]], o.words[1])
+		command.Count = o.number(2, 1)
+		return command
 	},
 	"release": func(s *scene, _ *testNode, o sceneOperands) fsm.Command {
 		return fsm.Release{Session: s.sessions[o.words[0]], Name: o.words[1]}
@@ -217,11 +264,11 @@ func (s *scene) placeName(place uint64) string {
 	return s.places[place]
 }
 
-// within reads "took MIN..MAX", "waited MIN..MAX" and "waiting MIN..MAX" and reports what is not so.
-func (s *scene) within(words []string, took time.Duration, r Reply) (lines []string) {
+// within reads "took MIN..MAX", "waited MIN..MAX", "waiting MIN..MAX" and "contact MIN..MAX" and "clocked MIN..MAX" and reports what is not so.
+func (s *scene) within(words []string, took time.Duration, r sceneAnswer) (lines []string) {
 	for i := 0; i+1 < len(words); i += 2 {
 		measured, ok := map[string]time.Duration{"took": took, "waited": time.Duration(r.WaitedMS) * time.Millisecond,
-			"waiting": time.Duration(r.WaitingMS) * time.Millisecond}[words[i]]
+			"waiting": time.Duration(r.WaitingMS) * time.Millisecond, "contact": r.contact, "clocked": r.clocked}[words[i]]
 		low, high, pair := strings.Cut(words[i+1], "..")
 		if !ok || !pair {
 			s.t.Fatalf("no bounds: %q", words)
@@ -253,9 +300,14 @@ var sceneCallCommands = map[string]func(s *scene, t *testing.T, words []string) 
 	"do": func(s *scene, t *testing.T, words []string) []string {
 		words, limits := bounds(words)
 		n, began := s.node(words[0]), time.Now()
-		reply, err := n.Do(t.Context(), s.parseCall(n, words[1:]))
-		took := time.Since(began)
-		return append([]string{s.described(words[1], word(words, 2), *reply, err)}, s.within(limits, took, *reply)...)
+		got := s.prepare(n, words[1:])(t.Context())
+		if words[1] != "read" {
+			s.written = got.Index
+		}
+		if got.NowMS != 0 {
+			s.nowMS, got.clocked = got.NowMS, time.Duration(got.NowMS-s.nowMS)*time.Millisecond
+		}
+		return append([]string{got.describe()}, s.within(limits, got.at.Sub(began), got)...)
 	},
 	// list NODE OP… ; OP…: several calls at once, and their replies.
 	"list": func(s *scene, t *testing.T, words []string) (lines []string) {
@@ -271,7 +323,7 @@ var sceneCallCommands = map[string]func(s *scene, t *testing.T, words []string) 
 		took := time.Since(began)
 		for i, part := range parts {
 			lines = append(lines, s.described(part[0], word(part, 1), replies[i], errs[i]))
-			lines = append(lines, s.within(limits[i], took, replies[i])...)
+			lines = append(lines, s.within(limits[i], took, sceneAnswer{answer: answer{Reply: replies[i]}})...)
 		}
 		return lines
 	},
@@ -334,7 +386,7 @@ var sceneCallCommands = map[string]func(s *scene, t *testing.T, words []string) 
 	"clock": func(s *scene, _ *testing.T, _ []string) []string { s.clock = time.Now(); return nil },
 	// passed MIN..MAX: whether so much time is gone since `clock`.
 	"passed": func(s *scene, _ *testing.T, words []string) []string {
-		return s.within([]string{"took", words[0]}, time.Since(s.clock), Reply{})
+		return s.within([]string{"took", words[0]}, time.Since(s.clock), sceneAnswer{})
 	},
 	// taken NAME SESSION: a semaphore whose one permit a session of an hour holds.
 	"taken": func(s *scene, _ *testing.T, words []string) []string {
@@ -354,11 +406,26 @@ var sceneCallCommands = map[string]func(s *scene, t *testing.T, words []string) 
 		words, n := s.through(words)
 		began := time.Now()
 		if _, err := n.Read(t.Context(), Consistency{}); err != nil {
-			return append([]string{"refused: " + outcomeName(err)}, s.within(limits, time.Since(began), Reply{})...)
+			return append([]string{"refused: " + outcomeName(err)}, s.within(limits, time.Since(began), sceneAnswer{})...)
 		}
 		view, _ := stale(n, words[0])
 		return append([]string{fmt.Sprintf("%s: %d available, %d held, %d waiting", words[0], view.Available, view.Held, view.Waiters)},
-			s.within(limits, time.Since(began), Reply{})...)
+			s.within(limits, time.Since(began), sceneAnswer{})...)
+	},
+	// watch NAME through N: a reader that waits for the next change of a semaphore; woken: whether it has come.
+	"watch": func(s *scene, _ *testing.T, words []string) []string {
+		words, n := s.through(words)
+		s.changed, _ = n.Changed(words[0])
+		return nil
+	},
+	"woken": func(s *scene, _ *testing.T, _ []string) []string {
+		synctest.Wait()
+		select {
+		case <-s.changed:
+			return []string{"woken"}
+		default:
+			return []string{"not woken"}
+		}
 	},
 	// cut FROM TO, heal FROM TO, partition A B, reset A B: the links between two nodes.
 	"cut":       func(s *scene, _ *testing.T, words []string) []string { s.net.Cut(words[0], words[1]); return nil },
@@ -419,13 +486,10 @@ func word(words []string, i int) string {
 // begins makes a call in the background.
 func (s *scene) begins(t *testing.T, label string, n *testNode, words []string) {
 	ctx, stop := context.WithCancel(t.Context())
-	call := s.parseCall(n, words)
-	c := &sceneCall{answers: make(chan answer, 1), began: time.Now(), stop: stop, op: words[0], session: word(words, 1)}
+	c := &sceneCall{answers: make(chan sceneAnswer, 1), began: time.Now(), stop: stop}
 	s.calls[label] = c
-	go func() {
-		reply, err := n.Do(ctx, call)
-		c.answers <- answer{*reply, err, time.Now()}
-	}()
+	perform := s.prepare(n, words)
+	go func() { c.answers <- perform(ctx) }()
 	synctest.Wait() // it is on its way, before the next command
 }
 
@@ -440,7 +504,7 @@ func (s *scene) reply(label string, limits []string) []string {
 	if s.clock.After(since) {
 		since = s.clock
 	}
-	return append([]string{label + ": " + s.described(c.op, c.session, c.got.Reply, c.got.err)}, s.within(limits, c.got.at.Sub(since), c.got.Reply)...)
+	return append([]string{label + ": " + c.got.describe()}, s.within(limits, c.got.at.Sub(since), *c.got)...)
 }
 
 // sceneCallConditions are conditions about calls.

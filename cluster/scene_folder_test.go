@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -90,10 +91,20 @@ var sceneFolderCommands = map[string]func(s *scene, t *testing.T, words []string
 		s.file = s.backupOf(s.leader())
 		return nil
 	},
-	// restore: of the last backup, by the leader.
-	"restore": func(s *scene, t *testing.T, _ []string) []string {
+	// restore [end-sessions] [named] [through N]: of the last backup, by the leader. `named` names the cluster that made it.
+	"restore": func(s *scene, t *testing.T, words []string) []string {
+		words, n := s.through(words)
+		order := backup.Order{EndSessions: slices.Contains(words, "end-sessions")}
+		h, _, err := backup.Read(bytes.NewReader(s.file))
+		s.must(err)
+		if slices.Contains(words, "named") {
+			order.From = (*fsm.ClusterID)(&h.Cluster)
+		}
 		return s.outcomeOf(time.Minute, func() error {
-			_, err := s.leader().Restore(t.Context(), bytes.NewReader(s.file), backup.Order{})
+			done, err := n.Restore(t.Context(), bytes.NewReader(s.file), order)
+			if err == nil && (done.From != h || done.Index <= h.Index) {
+				t.Errorf("%+v of %+v", done, h)
+			}
 			return err
 		})
 	},

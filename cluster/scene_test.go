@@ -60,6 +60,8 @@ type scene struct {
 
 	campaigns int // as `campaigns` saw them last
 
+	first *testNode // n1, or as `first` saw it
+
 	withheld atomic.Pointer[string] // the node that gets heartbeats, but no entries
 
 	calls    map[string]*sceneCall // in the background, by their labels
@@ -67,6 +69,13 @@ type scene struct {
 	places   map[uint64]string     // names of places in lines
 	clock    time.Time             // as `clock` set it
 	drawn    uint64                // as `drawn` saw it last
+	written  uint64                // the index of the last `do`
+
+	disks   map[string]*watchdogDisk
+	hung    map[string]*hungLogs // in a cluster that is "hanging"
+	entries uint64               // as `entries` saw them last
+	nowMS   int64                // as `now` saw it last
+	changed <-chan struct{}      // of `watch`
 }
 
 func (s *scene) run(t *testing.T, d *datadriven.TestData) string {
@@ -119,8 +128,13 @@ func (s *scene) newCluster(t *testing.T, words []string) {
 		t.Fatal(err)
 	}
 	s.lifeNodes = newLifeNodes(t, count)
+	s.first = s.all[0]
 	s.bolt = slices.Contains(words, "on-disk")
 	s.hashes = newFlips(s.lifeNodes)
+	s.disks = watchdogDisks(s.lifeNodes)
+	if slices.Contains(words, "hanging") {
+		s.hung = hangingLogs(s.lifeNodes)
+	}
 	s.setups = append(s.setups, func(config *Config) {
 		config.fault = func(peer raft.ServerID, request any) error {
 			entries, ok := request.(*raft.AppendEntriesRequest)
@@ -186,8 +200,10 @@ func (s *scene) node(id string) *testNode {
 		return s.twin
 	case "leader":
 		return s.leader()
-	case "next": // whichever node leads in place of n1
-		return s.leader(s.all[0])
+	case "first":
+		return s.first
+	case "next": // whichever node leads in place of first
+		return s.leader(s.first)
 	}
 	i := slices.IndexFunc(s.all, func(n *testNode) bool { return n.id == id })
 	if i < 0 {
@@ -322,13 +338,13 @@ func (s *scene) wait(t *testing.T, words []string) {
 
 // sceneCommands are the commands of scripts, and what each prints.
 var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []string{
-	// cluster N [on-disk]: another scene, of N nodes that do not run.
+	// cluster N [on-disk] [hanging]: another scene, of N nodes that do not run.
 	"cluster": func(s *scene, t *testing.T, words []string) []string {
 		s.end()
 		s.newCluster(t, words)
 		return nil
 	},
-	// formed N [on-disk]: another scene, of N nodes that run, which n1 leads.
+	// formed N [on-disk] [hanging]: another scene, of N nodes that run, which n1 leads.
 	"formed": func(s *scene, t *testing.T, words []string) []string {
 		s.end()
 		s.newCluster(t, words)
@@ -379,6 +395,7 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	// wipe N…: kills nodes that run, and takes their folders away.
 	"wipe": func(s *scene, _ *testing.T, words []string) []string {
 		for _, n := range s.list(words) {
+			s.label(n)
 			s.wipe(n)
 		}
 		return nil
@@ -407,6 +424,8 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	"ready": func(s *scene, _ *testing.T, words []string) []string { s.ready(s.list(words)...); return nil },
 	// lead N: waits until all nodes that run are ready, and makes N the leader.
 	"lead": func(s *scene, _ *testing.T, words []string) []string { s.lead(s.node(words[0])); return nil },
+	// first: the node that leads is called "first" from here on, and not n1.
+	"first": func(s *scene, _ *testing.T, _ []string) []string { s.first = s.leader(); return nil },
 	// leader: which node leads.
 	"leader": func(s *scene, _ *testing.T, _ []string) []string { return []string{s.leader().id + " leads"} },
 	// voters N… [on N…]: waits until the nodes, or all that run, see exactly these members vote.
@@ -517,5 +536,7 @@ func init() {
 	maps.Copy(sceneCommands, sceneStateCommands)
 	maps.Copy(sceneCommands, sceneFolderCommands)
 	maps.Copy(sceneCommands, sceneCallCommands)
+	maps.Copy(sceneCommands, sceneDiskCommands)
 	maps.Copy(sceneConditions, sceneCallConditions)
+	maps.Copy(sceneConditions, sceneDiskConditions)
 }
