@@ -105,9 +105,14 @@ var sceneDiskCommands = map[string]func(s *scene, t *testing.T, words []string) 
 		}
 		return append(lines, "recovered")
 	},
-	// clusters: of which cluster the nodes that run are.
+	// clusters: of which cluster the nodes that run are, by their folders, states and streams.
 	"clusters": func(s *scene, _ *testing.T, _ []string) (lines []string) {
 		for _, n := range s.list(nil) {
+			var state fsm.ClusterID
+			n.View(func(m *fsm.Machine) { state = m.ClusterID() })
+			if want := n.Status().Cluster; n.store.ClusterID() != want || state.String() != want || n.joining.Cluster() != state {
+				lines = append(lines, fmt.Sprintf("the folder says %s, the state %v, and the streams %v", n.store.ClusterID(), state, n.joining.Cluster()))
+			}
 			lines = append(lines, fmt.Sprintf("%s is of %s", n.id, n.Status().Cluster))
 		}
 		return lines

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"testing"
@@ -144,12 +145,47 @@ var sceneFolderCommands = map[string]func(s *scene, t *testing.T, words []string
 		s.session = s.open(n, ttl)
 		return nil
 	},
+	// address N PORT: the node's address from its next start on, in its own list.
+	"address": func(s *scene, _ *testing.T, words []string) []string {
+		s.setups = append(s.setups, func(config *Config) {
+			if i := slices.IndexFunc(config.Peers, func(p Peer) bool { return p.ID == words[0] }); i >= 0 && config.NodeID == words[0] {
+				config.Peers = slices.Clone(config.Peers)
+				config.Bind, config.Peers[i].Address = words[0]+":"+words[1], words[0]+":"+words[1]
+			}
+		})
+		return nil
+	},
+	// move N PORT: the leader changes the address of a member.
+	"move": func(s *scene, t *testing.T, words []string) []string {
+		return s.outcomeOf(time.Minute, func() error { return s.leader().AddMember(t.Context(), words[0], words[0]+":"+words[1]) })
+	},
+	// raise NEXT: to the feature level of this program, or NEXT levels beyond.
+	"raise": func(s *scene, t *testing.T, words []string) []string {
+		words, n := s.through(words)
+		next, err := strconv.ParseUint(words[0], 10, 32)
+		s.must(err)
+		lines := s.outcomeOf(time.Minute, func() error { return n.RaiseLevel(t.Context(), fsm.FeatureLevel+uint32(next)) })
+		return []string{levelOf.ReplaceAllString(lines[0], "level L")}
+	},
+	// refusals REASON: how many streams nodes that run have refused until now, for "refused-more".
+	"refusals": func(s *scene, t *testing.T, words []string) []string { s.refusals = s.refused(words[0]); return nil },
 	// server N through M: the address of a member in the configuration of M.
 	"server": func(s *scene, _ *testing.T, words []string) []string {
 		words, n := s.through(words)
 		server, _ := membership.Find(n.joining.Servers(), words[0])
 		return []string{fmt.Sprintf("%s: %s at %s", server.ID, server.Suffrage, server.Address)}
 	},
+}
+
+// levelOf is the number of a level, which rises with each release.
+var levelOf = regexp.MustCompile(`level \d+`)
+
+// refused counts the streams that nodes which run have refused for a reason.
+func (s *scene) refused(reason string) (count float64) {
+	for _, n := range s.list(nil) {
+		count += refusedCount(s.t, n.joining.Port(), reason)
+	}
+	return count
 }
 
 func (s *scene) openFolder(n *testNode, path string) *store.Store {

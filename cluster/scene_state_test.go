@@ -16,9 +16,7 @@ var sceneStateCommands = map[string]func(s *scene, t *testing.T, words []string)
 	"hold": func(s *scene, t *testing.T, words []string) []string {
 		words, n := s.through(words)
 		count, err := strconv.Atoi(words[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.holding(n, count)
 		return nil
 	},

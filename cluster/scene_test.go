@@ -17,6 +17,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/cluster/raftlib"
 	"github.com/signalbox/signalbox/fsm"
@@ -76,6 +78,8 @@ type scene struct {
 	entries uint64               // as `entries` saw them last
 	nowMS   int64                // as `now` saw it last
 	changed <-chan struct{}      // of `watch`
+
+	refusals float64 // as `refusals` counted them
 }
 
 func (s *scene) run(t *testing.T, d *datadriven.TestData) string {
@@ -124,14 +128,15 @@ var (
 // newCluster makes so many nodes, which do not run yet.
 func (s *scene) newCluster(t *testing.T, words []string) {
 	count, err := strconv.Atoi(words[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.lifeNodes = newLifeNodes(t, count)
 	s.first = s.all[0]
 	s.bolt = slices.Contains(words, "on-disk")
 	s.hashes = newFlips(s.lifeNodes)
 	s.disks = watchdogDisks(s.lifeNodes)
+	if slices.Contains(words, "certified") {
+		withCertificates(s.lifeNodes)
+	}
 	if slices.Contains(words, "hanging") {
 		s.hung = hangingLogs(s.lifeNodes)
 	}
@@ -278,6 +283,19 @@ var sceneConditions = map[string]func(s *scene, n *testNode, words []string) boo
 	"refusing": func(s *scene, n *testNode, words []string) bool {
 		return refusedCount(s.t, n.joining.Port(), words[0]) > 0
 	},
+	"refused-more": func(s *scene, _ *testNode, words []string) bool { return s.refused(words[0]) > s.refusals },
+	// N knows MEMBER: the member's folder has a vote.
+	"knows": func(s *scene, n *testNode, words []string) bool {
+		server, _ := membership.Find(n.joining.Servers(), words[0])
+		want := peer.MarkAddress(words[0]+":8711", peer.ID(s.node(words[0]).store.FolderID()))
+		return server.Suffrage == raft.Voter && server.Address == want
+	},
+	// N levelled: its level is this program's, and it knows that all members know the level.
+	"levelled": func(s *scene, n *testNode, _ []string) bool {
+		status := n.Status()
+		return status.Level == fsm.FeatureLevel && len(status.Members) == len(s.all) &&
+			!slices.ContainsFunc(status.Members, func(m Member) bool { return m.Knows != fsm.FeatureLevel })
+	},
 	"having": func(_ *scene, n *testNode, words []string) bool { _, ok := stale(n, words[0]); return ok },
 	"holding": func(s *scene, n *testNode, _ []string) (ok bool) {
 		n.View(func(m *fsm.Machine) { _, ok = m.Session(s.session) })
@@ -338,13 +356,13 @@ func (s *scene) wait(t *testing.T, words []string) {
 
 // sceneCommands are the commands of scripts, and what each prints.
 var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []string{
-	// cluster N [on-disk] [hanging]: another scene, of N nodes that do not run.
+	// cluster N [on-disk] [hanging] [certified]: another scene, of N nodes that do not run.
 	"cluster": func(s *scene, t *testing.T, words []string) []string {
 		s.end()
 		s.newCluster(t, words)
 		return nil
 	},
-	// formed N [on-disk] [hanging]: another scene, of N nodes that run, which n1 leads.
+	// formed N [on-disk] [hanging] [certified]: another scene, of N nodes that run, which n1 leads.
 	"formed": func(s *scene, t *testing.T, words []string) []string {
 		s.end()
 		s.newCluster(t, words)
@@ -414,9 +432,7 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	// sleep D: virtual time passes.
 	"sleep": func(_ *scene, t *testing.T, words []string) []string {
 		d, err := time.ParseDuration(words[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(d) // virtual
 		return nil
 	},
@@ -449,7 +465,11 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	// check NODE NAME: a check of the node, in its words.
 	"check": func(s *scene, _ *testing.T, words []string) []string {
 		check := s.check(s.node(words[0]), words[1])
-		return []string{fmt.Sprintf("%s %s: %t: %s", words[0], words[1], check.OK, check.Detail)}
+		text := fmt.Sprintf("%s %s: %t: %s", words[0], words[1], check.OK, check.Detail)
+		if check.Moved != nil {
+			text += ", moved to " + check.Moved.Address
+		}
+		return []string{text}
 	},
 	// fatal: which nodes must not go on, and why.
 	"fatal": func(s *scene, _ *testing.T, _ []string) (lines []string) {
@@ -524,9 +544,7 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	// hash N BYTE: the node's state hash becomes this byte.
 	"hash": func(s *scene, t *testing.T, words []string) []string {
 		value, err := strconv.Atoi(words[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.hashes.set(s.node(words[0]), byte(value))
 		return nil
 	},
