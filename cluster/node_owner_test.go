@@ -13,9 +13,7 @@ import (
 // entry of a wait list alike, and no other call does. A grant that follows from a hang-up
 // has the trace context of the call that was given up.
 func TestQueued(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
+	formedBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 		c.semaphore("db", 2)
 		for i, n := range []*testNode{c.leader(), c.follower()} {
 			queued := make(chan uint64, 9)

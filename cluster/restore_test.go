@@ -12,7 +12,6 @@ import (
 
 	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/outcome"
-	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -41,63 +40,6 @@ func (c *nodes) acquire(n *testNode, session uint64, name string) uint64 {
 	c.t.Helper()
 	return c.do(n, fsm.Acquire{Session: session, Name: name, Count: 1, TTLMS: fsm.KeepTTL}, fsm.OK).Grants[0].Token
 }
-
-// TestRestoreOnALivingCluster: every node shows the state of the backup, at once and
-// alike, and goes on: leases have the time that they had left, new tokens are larger than
-// any before, later changes are gone.
-func TestRestoreOnALivingCluster(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, c *nodes) {
-		c.semaphore("db", 9)
-		holder := c.open(c.follower(), 10*time.Second)
-		held := c.acquire(c.follower(), holder, "db")
-		file := c.backupOf(c.follower())
-		time.Sleep(4 * time.Second) // virtual
-		c.do(c.leader(), fsm.Renew{Renewals: []fsm.Renewal{{Session: holder, TTLMS: fsm.KeepTTL}}}, fsm.OK)
-		later := c.open(c.leader(), time.Hour)
-		last := c.acquire(c.leader(), later, "db")
-		c.semaphore("later", 1)
-		before := c.leader().established().NowMS()
-		id := c.leader().Status().Cluster
-		done, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{})
-		c.must(err)
-		for _, n := range c.all {
-			view, at := c.read(n, "db")
-			if view.Held != 1 || view.ModifiedIndex != done.Index || at.Index <= done.Index || at.NowMS < before {
-				t.Errorf("%s: %+v at %+v", n.id, view, at)
-			}
-			n.View(func(m *fsm.Machine) {
-				s, found := m.Session(holder)
-				if left := s.DeadlineMS - at.NowMS; !found || left > 10_000 || left < 9_000 {
-					t.Errorf("%s: the lease has %d ms left", n.id, left)
-				}
-				if _, found := m.Semaphore("later"); found {
-					t.Errorf("%s: a later semaphore is there", n.id)
-				}
-				if holders := m.Holders("db", 0, 9); len(holders) != 1 || holders[0].Token != held {
-					t.Errorf("%s: holders %+v", n.id, holders)
-				}
-			})
-			if n.Status().Cluster != id {
-				t.Errorf("%s is in cluster %s, was in %s", n.id, n.Status().Cluster, id)
-			}
-			if _, err := n.EventsAfter(replica.EventID{Index: 3}); !errors.Is(err, outcome.ErrHistoryGone) {
-				t.Errorf("%s: events from before: %v", n.id, err)
-			}
-		}
-		next := c.acquire(c.follower(), holder2(c), "db")
-		if next <= last || next <= 1<<32 {
-			t.Errorf("token %d after %d", next, last)
-		}
-		c.until("the lease ends when its time is over", func() bool {
-			view, _ := c.read(c.leader(), "db")
-			return view.Held == 1
-		})
-		c.until("all are ready", func() bool { return c.all[0].Ready() && c.all[1].Ready() && c.all[2].Ready() })
-	})
-}
-
-// holder2 opens another session.
-func holder2(c *nodes) uint64 { return c.open(c.leader(), time.Hour) }
 
 // TestRefusedRestoreChangesNothing: on a follower, of another cluster's backup, of a damaged file in each part of
 // it, of a newer one.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -309,6 +310,24 @@ var sceneCallCommands = map[string]func(s *scene, t *testing.T, words []string) 
 		}
 		return append([]string{got.describe()}, s.within(limits, got.at.Sub(began), got)...)
 	},
+	// every D COUNT NODE OP…: a call at this pace, so many times, and the last reply.
+	"every": func(s *scene, t *testing.T, words []string) (lines []string) {
+		pace, err := time.ParseDuration(words[0])
+		s.must(err)
+		count, err := strconv.Atoi(words[1])
+		s.must(err)
+		for range count {
+			time.Sleep(pace) // virtual
+			lines = []string{s.prepare(s.node(words[2]), words[3:])(t.Context()).describe()}
+		}
+		return lines
+	},
+	// count NAME MIN..MAX through N: the permits that are available, by a linearizable read.
+	"count": func(s *scene, _ *testing.T, words []string) []string {
+		words, n := s.through(words)
+		view, _ := s.read(n, words[0])
+		return s.between("available", words[1:], view.Available)
+	},
 	// list NODE OP… ; OP…: several calls at once, and their replies.
 	"list": func(s *scene, t *testing.T, words []string) (lines []string) {
 		var list []Call
@@ -327,7 +346,7 @@ var sceneCallCommands = map[string]func(s *scene, t *testing.T, words []string) 
 		}
 		return lines
 	},
-	// call LABEL NODE OP…: a call in the background, or several with the labels LABEL1 to LABELn of LABELxN.
+	// call LABEL NODE OP…: a call in the background, or several, LABEL*N, with the labels LABEL1 to LABELN.
 	"call": func(s *scene, t *testing.T, words []string) []string {
 		n := s.node(words[1])
 		label, times, several := strings.Cut(words[0], "*")
@@ -341,7 +360,8 @@ var sceneCallCommands = map[string]func(s *scene, t *testing.T, words []string) 
 		return nil
 	},
 	// reply LABEL… [took|waited|waiting MIN..MAX]: waits for the reply to a call. `took` counts from the last `clock`
-	// or the beginning of the call, whichever is later. LABEL*N are several, which have one reply.
+	// or the beginning of the call, whichever is later. LABEL*N are several, whose
+	// replies differ by numbers alone.
 	"reply": func(s *scene, _ *testing.T, words []string) (lines []string) {
 		labels, limits := bounds(words)
 		for _, label := range labels {
@@ -355,7 +375,7 @@ var sceneCallCommands = map[string]func(s *scene, t *testing.T, words []string) 
 			for i := range count {
 				for _, text := range s.reply(fmt.Sprint(name, i+1), limits) {
 					_, text, _ = strings.Cut(text, ": ")
-					all[text] = true
+					all[numbers.ReplaceAllString(text, "N")] = true
 				}
 			}
 			for _, text := range slices.Sorted(maps.Keys(all)) {
@@ -475,6 +495,9 @@ func listed(c *nodes, n *testNode, names ...string) (session uint64) {
 	return session
 }
 
+// numbers are what differs between the replies to several calls.
+var numbers = regexp.MustCompile(`\d+`)
+
 // word is the word at i, or "".
 func word(words []string, i int) string {
 	if i < len(words) {
@@ -518,6 +541,19 @@ var sceneCallConditions = map[string]func(s *scene, n *testNode, words []string)
 	"available": func(_ *scene, n *testNode, words []string) bool {
 		view, ok := stale(n, words[0])
 		return ok && fmt.Sprint(view.Available) == words[1]
+	},
+	// N expired SESSION: by a linearizable read, which shows no session after its deadline.
+	"expired": func(s *scene, n *testNode, words []string) bool {
+		at, err := n.Read(s.t.Context(), Consistency{})
+		s.must(err)
+		lives := false
+		n.View(func(m *fsm.Machine) {
+			view, ok := m.Session(s.sessions[words[0]])
+			if lives = ok; ok && view.DeadlineMS <= at.NowMS {
+				s.t.Errorf("a session is shown %d ms after its deadline", at.NowMS-view.DeadlineMS)
+			}
+		})
+		return !lives
 	},
 	// N sent COUNT, N held COUNT: of the commands under way.
 	"sent": func(_ *scene, n *testNode, words []string) bool {

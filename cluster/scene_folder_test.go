@@ -103,6 +103,7 @@ var sceneFolderCommands = map[string]func(s *scene, t *testing.T, words []string
 		}
 		return s.outcomeOf(time.Minute, func() error {
 			done, err := n.Restore(t.Context(), bytes.NewReader(s.file), order)
+			s.restored = done.Index
 			if err == nil && (done.From != h || done.Index <= h.Index) {
 				t.Errorf("%+v of %+v", done, h)
 			}
@@ -145,6 +146,52 @@ var sceneFolderCommands = map[string]func(s *scene, t *testing.T, words []string
 		s.session = s.open(n, ttl)
 		return nil
 	},
+	// try N: a start that is refused.
+	"try": func(s *scene, t *testing.T, words []string) []string {
+		n := s.node(words[0])
+		s.openStore(n)
+		config := Config{NodeID: n.id, Bind: n.id + ":8711", Network: s.net.Host(n.id), Store: n.store}
+		for _, member := range s.all {
+			config.Peers = append(config.Peers, Peer{ID: member.id, Address: member.id + ":8711"})
+		}
+		for _, setup := range s.setups {
+			setup(&config)
+		}
+		s.net.Rejoin(n.id)
+		_, err := Start(t.Context(), config)
+		if err == nil {
+			t.Fatalf("%s has started", n.id)
+		}
+		return []string{"refused: " + err.Error()}
+	},
+	// stranger ID HOST [N…]: a process with an empty folder and this list, at HOST:8711; without an id it ends.
+	"stranger": func(s *scene, t *testing.T, words []string) []string {
+		if len(words) == 0 {
+			s.must(s.stranger.Close(t.Context()))
+			s.must(s.stranger.store.Close())
+			return nil
+		}
+		config := Config{NodeID: words[0], Bind: words[1] + ":8711", Network: s.net.Host(words[1])}
+		if len(words) > 2 {
+			config.Peers = []Peer{{ID: words[0], Address: config.Bind}}
+		}
+		for _, id := range words[2:] {
+			config.Peers = append(config.Peers, Peer{ID: id, Address: id + ":8711"})
+		}
+		var err error
+		config.Store, err = store.OpenEphemeral(words[0])
+		s.must(err)
+		node, err := Start(t.Context(), config)
+		s.must(err)
+		s.stranger = &testNode{Node: node, id: words[0], store: config.Store}
+		return nil
+	},
+	// add-at ID ADDRESS through N: a member, or a new address of one.
+	"add-at": func(s *scene, t *testing.T, words []string) []string {
+		words, n := s.through(words)
+		lines := s.outcomeOf(time.Minute, func() error { return n.AddMember(t.Context(), words[0], words[1]) })
+		return []string{foreignIDs.ReplaceAllString(lines[0], "<...>")}
+	},
 	// address N PORT: the node's address from its next start on, in its own list.
 	"address": func(s *scene, _ *testing.T, words []string) []string {
 		s.setups = append(s.setups, func(config *Config) {
@@ -176,6 +223,9 @@ var sceneFolderCommands = map[string]func(s *scene, t *testing.T, words []string
 		return []string{fmt.Sprintf("%s: %s at %s", server.ID, server.Suffrage, server.Address)}
 	},
 }
+
+// foreignIDs are those of clusters and folders that are no part of the scene.
+var foreignIDs = regexp.MustCompile(`\b[0-9a-f]{16,}\b`)
 
 // levelOf is the number of a level, which rises with each release.
 var levelOf = regexp.MustCompile(`level \d+`)

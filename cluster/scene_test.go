@@ -18,9 +18,11 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/cluster/raftlib"
+	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
 )
@@ -79,7 +81,9 @@ type scene struct {
 	nowMS   int64                // as `now` saw it last
 	changed <-chan struct{}      // of `watch`
 
-	refusals float64 // as `refusals` counted them
+	refusals float64   // as `refusals` counted them
+	restored uint64    // the index of the last `restore`
+	stranger *testNode // as `stranger` started it
 }
 
 func (s *scene) run(t *testing.T, d *datadriven.TestData) string {
@@ -283,6 +287,17 @@ var sceneConditions = map[string]func(s *scene, n *testNode, words []string) boo
 	"refusing": func(s *scene, n *testNode, words []string) bool {
 		return refusedCount(s.t, n.joining.Port(), words[0]) > 0
 	},
+	// N restored NAME: the semaphore has not changed since the last restore.
+	"restored": func(s *scene, n *testNode, words []string) bool {
+		view, _ := stale(n, words[0])
+		return view.ModifiedIndex == s.restored
+	},
+	// N forgets INDEX: its history of events does not go back so far.
+	"forgets": func(_ *scene, n *testNode, words []string) bool {
+		index, err := strconv.ParseUint(words[0], 10, 64)
+		_, gone := n.EventsAfter(replica.EventID{Index: index})
+		return err == nil && errors.Is(gone, outcome.ErrHistoryGone)
+	},
 	"refused-more": func(s *scene, _ *testNode, words []string) bool { return s.refused(words[0]) > s.refusals },
 	// N knows MEMBER: the member's folder has a vote.
 	"knows": func(s *scene, n *testNode, words []string) bool {
@@ -421,8 +436,8 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	"close": func(s *scene, t *testing.T, words []string) []string {
 		return s.outcomeOf(time.Second, func() error { _, err := s.closeTook(s.node(words[0])); return err })
 	},
-	"cut-off": func(s *scene, _ *testing.T, words []string) []string { s.net.Isolate(words[0]); return nil },
-	"reach":   func(s *scene, _ *testing.T, words []string) []string { s.net.Rejoin(words[0]); return nil },
+	"cut-off": func(s *scene, _ *testing.T, words []string) []string { s.net.Isolate(s.node(words[0]).id); return nil },
+	"reach":   func(s *scene, _ *testing.T, words []string) []string { s.net.Rejoin(s.node(words[0]).id); return nil },
 	// withhold [N]: the node gets heartbeats, but no entries; without one, each node gets all.
 	"withhold": func(s *scene, _ *testing.T, words []string) []string {
 		from := strings.Join(words, "")

@@ -15,9 +15,7 @@ import (
 func TestFrozenTargetEndsNoProcess(t *testing.T) {
 	refused := time.Duration(0)
 	for moment := time.Duration(0); moment < 240*time.Millisecond; moment += 8 * time.Millisecond {
-		lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-			c.begin(c.all...)
-			c.ready(c.all...)
+		formedBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 			c.semaphore("db", 0)
 			leader := c.leader()
 			target := c.others(leader)[0]
@@ -47,9 +45,7 @@ func TestFrozenTargetEndsNoProcess(t *testing.T) {
 // TestTransferThatHangsIsSeen: while Raft refuses everything because of a transfer,
 // and no longer.
 func TestTransferThatHangsIsSeen(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
+	formedBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 		c.semaphore("db", 1)
 		leader := c.leader()
 		target := c.others(leader)[0]
@@ -72,9 +68,7 @@ func TestTransferThatHangsIsSeen(t *testing.T) {
 
 // TestKeysGauges: how full the table of keys is, and how full it may be, on every node.
 func TestKeysGauges(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
+	formedBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 		c.semaphore("db", 1)
 		once := func(key string, command fsm.Command) {
 			if got, err := c.leader().Do(t.Context(), Call{Command: command, Key: key}); err != nil || got.Code != fsm.OK {

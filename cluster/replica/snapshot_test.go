@@ -51,7 +51,7 @@ func TestEntryCostIsWhatATickTakes(t *testing.T) {
 	}
 	bare := len(batch[ticks-1].Data)
 	for i := 0; i < ticks; i += 100 {
-		must(t, s.Logs().StoreLogs(batch[i : i+100]))
+		must(t, s.Logs().StoreLogs(batch[i:i+100]))
 	}
 	if err := s.Close(); err != nil { // brings what is in the journal to raft.db
 		t.Fatal(err)
