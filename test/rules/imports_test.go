@@ -261,7 +261,7 @@ var homes = map[string][]string{
 	"go.opentelemetry.io":                     {"httpapi/tracing", "test/otlptest"},
 	"github.com/anishathalye/porcupine":       {"cluster", "httpapi", "cmd/signalbox", "test/checks"},
 	"github.com/hashicorp/consul":             {"test/consulclient"},
-	"net/http":                                {"httpapi", "client", "cmd/signalbox", "test/apitest", "test/consulclient", "test/noderedclient", "test/throttleclient", "internal/credentials", "test/openapitest", "test/otlptest", "test/checks", "test/chaos", "test/simulation"},
+	"net/http":                                {"httpapi", "client", "cmd/signalbox", "test/apitest", "test/consulclient", "test/noderedclient", "test/throttleclient", "internal/credentials", "test/openapitest", "test/otlptest", "test/checks", "test/chaos", "test/simulation", "test/comparison"},
 }
 
 func dependenciesStayHome(p tree) (broken []string) {
