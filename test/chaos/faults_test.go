@@ -169,7 +169,8 @@ func refusedLeader(r *run, random *rand.Rand) (string, func()) {
 // reset answers a share of the packets of peers that reach a node with a reset, so that the other node sees the end of its stream: of
 // the packets that open a connection, or of the others.
 func (c *cluster) reset(n *node, packets string, share float64, on bool) {
-	c.net.rule(n.number, on, fmt.Sprintf("INPUT -p tcp %s -m multiport --ports %d -m statistic --mode random --probability %.4f -j REJECT --reject-with tcp-reset", packets, peerPort, share))
+	c.net.rule(n.number, on, fmt.Sprintf("INPUT -p tcp %s -m multiport --ports %d -m statistic --mode random --probability %.4f -j REJECT --reject-with tcp-reset",
+		packets, peerPort, share))
 }
 
 // foundDead counts the campaigns because a process of a node had died; of any node for "".
