@@ -26,16 +26,14 @@ type acquiring struct {
 	try   bool
 }
 
-// Acquire waits until the session is granted the semaphore, or ctx ends. It waits in
-// the cluster's queue, strictly first come, first served, and keeps its place across
-// failures of nodes and connections. While it waits the session is renewed; when
-// ctx ends, the request is withdrawn, which takes at most 2 s more.
+// Acquire waits until the session is granted the semaphore, or ctx ends. It waits in the cluster's queue,
+// strictly first come, first served, and keeps its place across failures of nodes and connections. While it
+// waits the session is renewed; when ctx ends, the request is withdrawn, which takes at most 2 s more.
 //
-// It fails with ctx's error and ErrUnavailable when it was not granted in time, with
-// ctx's error and ErrUnreachable when no node could be asked, with ErrLost when the
-// session was lost meanwhile, with ErrLeaseExists when this session holds or waits
-// for the semaphore already, and with the cluster's refusals: ErrNever, ErrHierarchy,
-// ErrUnknownSemaphore, ErrDeleted, ErrLimitReached and others, at once.
+// It fails with ctx's error and ErrUnavailable when it was not granted in time, with ctx's error and
+// ErrUnreachable when no node could be asked, with ErrLost when the session was lost during the wait, with
+// ErrLeaseExists when this session holds or waits for the semaphore already, and with the cluster's refusals:
+// ErrNever, ErrHierarchy, ErrUnknownSemaphore, ErrDeleted, ErrLimitReached and others, at once.
 func (s *Session) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return s.acquireOne(ctx, name, opts, false)
 }
@@ -54,9 +52,7 @@ func (s *Session) acquireOne(ctx context.Context, name string, opts []AcquireOpt
 	}
 	a.wants = []Want{{name, a.count}}
 	a.call.Body = map[string]any{"count": a.count}
-	if try {
-		a.call.Operation = calls.Operation{Name: "acquire", Semaphore: name, Session: s.id}
-	}
+	a.call.Operation = calls.Operation{Name: "acquire", Semaphore: name, Session: s.id}
 	leases, err := s.acquire(ctx, &a)
 	if err != nil {
 		return nil, err
@@ -64,15 +60,14 @@ func (s *Session) acquireOne(ctx context.Context, name string, opts []AcquireOpt
 	return leases[0], nil
 }
 
-// AcquireAll waits until the session is granted all of the semaphores, in one step;
-// until then it holds not one of them. The leases are in the order of wants. Else as
-// Acquire.
+// AcquireAll waits until the session is granted all of the semaphores, in one step; until then it holds not one
+// of them. The leases are in the order of wants. Otherwise it is as Acquire.
 func (s *Session) AcquireAll(ctx context.Context, wants ...Want) ([]*Lease, error) {
 	return s.acquireMany(ctx, "all", wants)
 }
 
-// AcquireAny waits until the session is granted one of the semaphores: the first, in
-// the order of wants, that can be had. Else as Acquire.
+// AcquireAny waits until the session is granted one of the semaphores: the first, in the order of wants, that
+// is available. Otherwise it is as Acquire.
 func (s *Session) AcquireAny(ctx context.Context, wants ...Want) (*Lease, error) {
 	leases, err := s.acquireMany(ctx, "any", wants)
 	if err != nil {
@@ -101,7 +96,7 @@ func (a *acquiring) names() (names []string) {
 	return names
 }
 
-// acquire does it all: claim the names here, ask there, and undo what failed.
+// acquire claims the names here, asks the cluster, and undoes what failed.
 func (s *Session) acquire(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	if err := s.claim(ctx, a); err != nil {
 		return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), err)
@@ -133,8 +128,8 @@ func (s *Session) acquire(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), afterwards(ctx, left, err))
 }
 
-// afterwards waits for the withdrawal of a request that was given up with err. If a
-// node confirms it, the cluster was there, and the permits were not free in time.
+// afterwards waits for the withdrawal of a request that was given up with err. If a node confirms it, the
+// cluster was there, and the permits were not free in time.
 func afterwards(ctx context.Context, left *departure, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -155,8 +150,8 @@ func settled(err error) bool {
 	return isAny(err, ErrUnavailable, ErrNever, ErrHierarchy, ErrLeaseExists, ErrUnknownSemaphore, ErrDeleted, ErrPreconditionFailed, ErrInvalidRequest)
 }
 
-// claim reserves the names of an acquire, which waits for earlier releases of them
-// to be confirmed. Two users of one lease would end each other's.
+// claim reserves the names of an acquire, once earlier releases of them are confirmed. Two users of one lease
+// would end each other's.
 func (s *Session) claim(ctx context.Context, a *acquiring) error {
 	for {
 		left, err := s.tryClaim(a)
@@ -195,25 +190,41 @@ func (s *Session) tryClaim(a *acquiring) (*departure, error) {
 	return nil, nil
 }
 
+// tries makes the call a try, or a request that listens for its grant.
+func (a *acquiring) tries(try bool) {
+	if a.call.Query == nil {
+		a.call.Query = url.Values{}
+	}
+	a.call.Query.Del("try")
+	if try {
+		a.call.Query.Set("try", "true")
+	}
+	a.call.Listen, a.call.Try = !try, try && !a.try
+}
+
 // ask repeats the request until it is granted, refused, or ctx ends. All repeats are
-// one request to the cluster, and have one place.
+// one request to the cluster, and have one place. Before it, unless the semaphore is contended, there is a try,
+// which may share a request with other calls.
 func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	ctx, end := calls.Both(ctx, s.ctx)
 	defer end()
 	a.call.Key, a.call.KeyOptional = calls.NewKey(), true
-	if a.try {
-		if a.call.Query == nil {
-			a.call.Query = url.Values{}
-		}
-		a.call.Query.Set("try", "true")
-	}
-	a.call.Listen = !a.try
+	name := a.call.Operation.Semaphore // "" of several
+	a.tries(a.try || name != "" && !s.c.contention.expected(name))
 	waits := false // a node said that the request waits
 	for early := 0; ; {
 		r, err := s.c.calls.Do(ctx, a.call)
 		switch {
 		case err == nil && r.Status != http.StatusAccepted:
 			return s.grant(a, &r)
+		case errors.Is(err, ErrUnavailable) && !a.call.Listen:
+			s.c.contention.note(name)
+			if a.try {
+				return nil, err
+			}
+			a.call.Key = calls.NewKey()
+			a.tries(false)
+			continue
 		case errors.Is(err, ErrOver): // granted to an attempt whose reply was lost
 			a.call.Key = calls.NewKey()
 		case err == nil:

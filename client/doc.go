@@ -50,17 +50,16 @@
 // # When is a lease lost?
 //
 // Lease.Lost closes as soon as the lease can't be relied on: a node reported its end,
-// or its deadline has passed on this process's own clock without a renewal
-// that succeeded. On Linux that clock goes on while the machine is suspended. Being unable to ask at the moment is no loss: as long as the deadline
-// is ahead, the cluster grants the permits to no other client. The deadline counts from
-// when a request was sent, not from when its reply came, so that Lost closes
-// before the cluster could grant anew, even when cut off from all nodes. Work needs
-// time to stop: SessionOptions.Margin makes Lost close that much earlier.
+// or its deadline has passed on this process's own clock without a renewal that
+// succeeded. On Linux that clock goes on while the machine is suspended. An unreachable
+// cluster is no loss: as long as the deadline is ahead, it grants the permits to no other
+// client. The deadline counts from when a request was sent, not from when its reply came,
+// so that Lost closes before the cluster could grant again, even when cut off from all
+// nodes. Work needs time to stop: SessionOptions.Margin makes Lost close that much earlier.
 //
-// No client can notice that it was paused: a stopped process, a suspended machine
-// or a long pause of the scheduler goes on, for up to a second, as if it held its lease. Lease.Token is for that: it is larger at
-// each grant of a semaphore, and a resource that refuses smaller ones than it has seen
-// is safe.
+// No client can notice that it was paused: a stopped process, a suspended machine or a long pause of the
+// scheduler goes on, for up to a second, as if it held its lease. Lease.Token is for that: it is larger at each
+// grant of a semaphore, and a resource that refuses smaller ones than it has seen is safe.
 //
 // # Failures
 //
@@ -74,7 +73,7 @@
 // asked yet, and at least 500 ms; without a deadline, Config.AttemptTimeout. From then
 // on it is suspect: other nodes are asked before it until it has replied to something.
 // So that this holds for waits too, a node is asked to hold a request for a part of
-// that share only; the request keeps its place in line meanwhile.
+// that share only; the request keeps its place in line.
 //
 // An overloaded cluster (ErrOverloaded) is asked again after the time that it asks
 // for, until ctx ends. ErrLimitReached is about a configured limit and returned at once,
@@ -100,9 +99,11 @@
 //
 // # Concurrency
 //
-// Everything may be used by several goroutines. Where many of them make short calls at a
-// time, Config.Gather lets these share requests: from 64 goroutines up to three times as
-// many calls get through. Each open session, and each lease of
+// Everything may be used by several goroutines, which share requests: the first call
+// leaves at once, and calls that come while it is under way share the next request
+// (/v1/batch). Each call keeps its own ctx, outcome and repeats. Acquires and Downs that
+// need not wait, Ups, SetValues, OpenSessions, releases and ends share; a request that
+// waits in line does not. So use one Client for a process. Each open session, and each lease of
 // Client.Acquire, has one goroutine that renews it, and each release or end that is not
 // yet confirmed has one, until its deadline at the latest; Close waits for their end,
 // as long as its ctx lasts. The package imports the standard library, its own
@@ -119,6 +120,7 @@
 //   - options.go: the options of all calls
 //   - error.go: refusals and the Client's own errors
 //   - semaphore.go: Create, Put, Get, List, Delete, Up, Down, SetValue, Watch
+//   - contention.go: which calls try before they wait
 //   - oneshot.go: Acquire of one lease, without a session of the caller's; WithLease
 //   - process.go: the metadata that identifies this process
 //   - session.go: sessions: opening, deadline, renewal, loss
