@@ -58,19 +58,14 @@ func (m *Machine) delayOf(name string) int64 {
 	return max(0, m.items.at(r).delayMS-m.nowMS)
 }
 
-// itemIs reports whether the item of a name has the version that a command names. An absent
-// item is one of version 0. If not, result is the refusal.
-func (m *Machine) itemIs(name string, expected Change[uint64], result *Result) bool {
-	version := uint64(0)
-	r, exists := m.itemNames.Get(name)
-	if exists {
-		version = m.items.at(r).version
-	}
+// hasVersion reports whether an item has the version that a command names. An absent item is
+// one of version 0. If not, result is the refusal.
+func (i *item) hasVersion(expected Change[uint64], result *Result) bool {
 	switch {
-	case !expected.Given || expected.Value == version:
+	case !expected.Given || expected.Value == i.version:
 		return true
-	case exists:
-		*result = differs(RuleVersion, version)
+	case i.version != 0:
+		*result = differs(RuleVersion, i.version)
 	default:
 		*result = differs(RuleAbsent, 0)
 	}
@@ -97,10 +92,27 @@ func (m *Machine) roomForItems(another bool, bytes int64, own owned, result *Res
 // itemOf is what an item counts for its owner.
 func itemOf(i *item, sign int64) owned { return owned{items: sign, itemBytes: sign * i.bytes()} }
 
-// setItem gives an item a value, flags and a holder, and makes it if there is none. If all
-// three are as before, it changes nothing and takes no number. It reports whether there was
-// room; result has the version, and the number of locks, after it.
-func (m *Machine) setItem(set item, cause Cause, result *Result) bool {
+// changeItem gives an item a value and flags, and makes it if there is none. holder says who
+// holds it after the change, or refuses: before is the item as it was, of version 0 if absent.
+func (m *Machine) changeItem(set item, cause Cause, holder func(before *item, result *Result) (ref, bool)) (result Result) {
+	if !validItem(set.name, set.value) {
+		return Result{Code: Malformed}
+	}
+	var before item
+	if r, exists := m.itemNames.Get(set.name); exists {
+		before = *m.items.at(r)
+	}
+	var ok bool
+	if set.holder, ok = holder(&before, &result); ok {
+		m.setItem(set, cause, &result)
+	}
+	return result
+}
+
+// setItem does the change. If value, flags and holder are as before, it changes nothing and takes
+// no number. Without room, result is the refusal; else it has the version, and the number of
+// locks, after the change.
+func (m *Machine) setItem(set item, cause Cause, result *Result) {
 	r, exists := m.itemNames.Get(set.name)
 	if !exists {
 		r = m.byShade[set.name]
@@ -112,7 +124,7 @@ func (m *Machine) setItem(set item, cause Cause, result *Result) bool {
 	result.Found, result.Created = exists, !exists
 	if exists && before.value == set.value && before.flags == set.flags && before.holder == set.holder {
 		result.Version, result.Locks = before.version, before.locks
-		return true
+		return
 	}
 	more := set.bytes()
 	if r != 0 {
@@ -127,7 +139,7 @@ func (m *Machine) setItem(set item, cause Cause, result *Result) bool {
 	}
 	if !m.roomForItems(r == 0, more, own, result) {
 		result.Found, result.Created = false, false
-		return false
+		return
 	}
 	set.created, set.locks, set.delayMS, set.inSession = before.created, before.locks, before.delayMS, before.inSession
 	set.version = m.nextChange()
@@ -155,7 +167,6 @@ func (m *Machine) setItem(set item, cause Cause, result *Result) bool {
 	m.moveItem(r, before.holder, set.holder)
 	m.effect(Effect{Kind: EffectItemChanged, Item: set.name, Version: set.version, Session: m.sessionID(set.holder), Cause: cause})
 	result.Version, result.Locks = set.version, set.locks
-	return true
 }
 
 // moveItem moves an item from the list of one session to that of another one. 0 is none.

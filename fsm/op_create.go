@@ -1,6 +1,6 @@
 package fsm
 
-// CreateSemaphore makes a semaphore, or returns the one that exists, unchanged.
+// CreateSemaphore is a PutSemaphore that returns an existing semaphore unchanged.
 //
 // Codes: OK (Created or Found, Semaphore), Malformed, LimitReached.
 type CreateSemaphore struct {
@@ -27,12 +27,7 @@ func decodeCreateSemaphore(d *decoder) Command {
 }
 
 func (c CreateSemaphore) apply(m *Machine) Result {
-	if !ValidName(c.Name) || !ValidMetadata(c.Metadata) || c.Permits < 0 {
-		return Result{Code: Malformed}
-	}
-	if r, exists := m.byName[c.Name]; exists {
-		view := m.viewSemaphore(r)
-		return Result{Code: OK, Found: true, Epoch: view.Epoch, Version: view.Version, Semaphore: &view}
-	}
-	return m.createSemaphore(c.Name, c.Permits, c.Level, c.Metadata)
+	put := PutSemaphore{Name: c.Name, Permits: Change[int64]{true, c.Permits}, Level: Change[*int32]{true, c.Level},
+		Metadata: Change[[]Pair]{true, c.Metadata}}
+	return put.put(m, true)
 }

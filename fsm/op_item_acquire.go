@@ -31,32 +31,26 @@ func decodeItemAcquire(d *decoder) Command {
 }
 
 func (c ItemAcquire) apply(m *Machine) Result {
-	if !validItem(c.Name, c.Value) {
-		return Result{Code: Malformed}
-	}
-	if left := m.delayOf(c.Name); left > 0 {
-		result := differs(RuleDelay, 0)
-		result.DelayMS = left
-		return result
-	}
-	var result Result
-	owner, ok := m.findSession(c.Session, &result)
-	if !ok {
-		return result
-	}
-	holder := ref(0)
-	if r, exists := m.itemNames.Get(c.Name); exists {
-		if holder = m.items.at(r).holder; holder != 0 && holder != owner {
-			return differs(RuleHeld, m.items.at(r).version)
+	owner, set := ref(0), item{name: c.Name, value: c.Value, flags: c.Flags}
+	result := m.changeItem(set, CauseNone, func(before *item, result *Result) (_ ref, ok bool) {
+		if left := m.delayOf(c.Name); left > 0 {
+			*result = differs(RuleDelay, 0)
+			result.DelayMS = left
+			return 0, false
 		}
+		if owner, ok = m.findSession(c.Session, result); !ok {
+			return 0, false
+		}
+		if before.holder != 0 && before.holder != owner {
+			*result = differs(RuleHeld, before.version)
+			return 0, false
+		}
+		items := int64(m.sessions.at(owner).items.length())
+		return owner, before.holder != 0 || within(items, maxSessionItems, RuleSessionItems, result)
+	})
+	if result.Code == OK {
+		m.describeSession(&result, owner)
+		m.takeOver(owner, &result)
 	}
-	if holder == 0 && !within(int64(m.sessions.at(owner).items.length()), maxSessionItems, RuleSessionItems, &result) {
-		return result
-	}
-	if !m.setItem(item{name: c.Name, value: c.Value, flags: c.Flags, holder: owner}, CauseNone, &result) {
-		return result
-	}
-	m.describeSession(&result, owner)
-	m.takeOver(owner, &result)
 	return result
 }

@@ -32,7 +32,7 @@ func (c ItemDelete) apply(m *Machine) Result {
 		return Result{Code: OK}
 	}
 	var result Result
-	if !m.itemIs(c.Name, c.Version, &result) {
+	if !m.items.at(r).hasVersion(c.Version, &result) {
 		return result
 	}
 	number := m.nextChange()

@@ -29,17 +29,8 @@ func decodeItemPut(d *decoder) Command {
 }
 
 func (c ItemPut) apply(m *Machine) Result {
-	if !validItem(c.Name, c.Value) {
-		return Result{Code: Malformed}
-	}
-	var result Result
-	if !m.itemIs(c.Name, c.Version, &result) {
-		return result
-	}
 	set := item{name: c.Name, value: c.Value, flags: c.Flags}
-	if r, exists := m.itemNames.Get(c.Name); exists {
-		set.holder = m.items.at(r).holder
-	}
-	m.setItem(set, CauseNone, &result)
-	return result
+	return m.changeItem(set, CauseNone, func(before *item, result *Result) (ref, bool) {
+		return before.holder, before.hasVersion(c.Version, result)
+	})
 }

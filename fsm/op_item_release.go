@@ -29,19 +29,16 @@ func decodeItemRelease(d *decoder) Command {
 }
 
 func (c ItemRelease) apply(m *Machine) Result {
-	if !validItem(c.Name, c.Value) {
-		return Result{Code: Malformed}
-	}
-	r, exists := m.itemNames.Get(c.Name)
-	if !exists {
-		return differs(RuleAbsent, 0)
-	}
-	owner, ok := m.ownSession(c.Session)
-	if !ok || m.items.at(r).holder != owner {
-		return differs(RuleNotHolder, m.items.at(r).version)
-	}
-	var result Result
-	if m.setItem(item{name: c.Name, value: c.Value, flags: c.Flags}, CauseEnded, &result) {
+	set := item{name: c.Name, value: c.Value, flags: c.Flags}
+	result := m.changeItem(set, CauseEnded, func(before *item, result *Result) (ref, bool) {
+		if before.version == 0 {
+			*result = differs(RuleAbsent, 0)
+		} else if owner, ok := m.ownSession(c.Session); !ok || before.holder != owner {
+			*result = differs(RuleNotHolder, before.version)
+		}
+		return 0, result.Code == OK
+	})
+	if result.Code == OK {
 		result.Session = c.Session
 	}
 	return result

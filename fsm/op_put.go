@@ -49,7 +49,10 @@ func decodePutSemaphore(d *decoder) Command {
 	return c
 }
 
-func (c PutSemaphore) apply(m *Machine) Result {
+func (c PutSemaphore) apply(m *Machine) Result { return c.put(m, false) }
+
+// put does the work of PutSemaphore. With keep it returns an existing semaphore unchanged.
+func (c PutSemaphore) put(m *Machine, keep bool) Result {
 	if !ValidName(c.Name) || !ValidMetadata(c.Metadata.Value) || c.Permits.Value < 0 {
 		return Result{Code: Malformed}
 	}
@@ -61,6 +64,8 @@ func (c PutSemaphore) apply(m *Machine) Result {
 		return Result{Code: PermitsRequired, Subject: c.Name}
 	case !exists:
 		return m.createSemaphore(c.Name, c.Permits.Value, c.Level.Value, c.Metadata.Value)
+	case keep:
+		return m.foundSemaphore(r)
 	case c.OnlyNew:
 		return Result{Code: AlreadyExists, Subject: c.Name, Epoch: m.semaphores.at(r).epoch}
 	}
@@ -99,6 +104,11 @@ func (c PutSemaphore) change(m *Machine, r ref) Result {
 	}
 	m.touch(r)
 	m.settle()
+	return m.foundSemaphore(r)
+}
+
+// foundSemaphore returns the result of a put of a semaphore that exists.
+func (m *Machine) foundSemaphore(r ref) Result {
 	view := m.viewSemaphore(r)
 	return Result{Code: OK, Found: true, Epoch: view.Epoch, Version: view.Version, Semaphore: &view}
 }
