@@ -8,10 +8,6 @@ import (
 	"strings"
 )
 
-// maxFuncFields is how many fields of a struct may be functions; beyond that, an
-// interface with a doc comment says what they are for together.
-const maxFuncFields = 3
-
 // fieldsAreSetOnce finds wiring that changes after construction. A field is wiring
 // if its type is a function, an interface declared outside the standard library, or
 // a pointer to a struct of another package outside it: a part that the value works
@@ -182,37 +178,4 @@ func isMadeIn(info *types.Info, function *ast.FuncDecl, variable types.Object) b
 		}
 	}
 	return false
-}
-
-// fewFuncFields finds structs with many functions among their fields.
-func fewFuncFields(p tree) (broken []string) {
-	packages, err := p.types()
-	if err != nil {
-		return []string{"types are not known: " + err.Error()}
-	}
-	for _, of := range packages {
-		for _, s := range of.files {
-			for node := range ast.Preorder(s.file) {
-				declared, is := node.(*ast.TypeSpec)
-				if !is || of.info.Defs[declared.Name] == nil {
-					continue
-				}
-				structure, is := of.info.Defs[declared.Name].Type().Underlying().(*types.Struct)
-				if !is {
-					continue
-				}
-				functions := 0
-				for field := range structure.Fields() {
-					if _, is := field.Type().Underlying().(*types.Signature); is {
-						functions++
-					}
-				}
-				if functions > maxFuncFields {
-					broken = append(broken, fmt.Sprintf("%s: %s has %d fields that are functions, more than %d: declare an interface",
-						p.at(declared), declared.Name.Name, functions, maxFuncFields))
-				}
-			}
-		}
-	}
-	return broken
 }

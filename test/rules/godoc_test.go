@@ -119,25 +119,3 @@ func docsListFiles(p tree) (broken []string) {
 	}
 	return broken
 }
-
-// contracts is the first section in the doc of each package that others build on: what
-// the package guarantees comes before how it works.
-var contracts = map[string]string{
-	"client": "What callers can rely on", "client/internal/calls": "What callers can rely on", "cluster": "What callers can rely on",
-	"fsm": "Contract", "store": "What it promises",
-}
-
-var section = regexp.MustCompile(`(?m)^# (.+)$`)
-
-func docsBeginWithTheContract(p tree) (broken []string) {
-	for _, s := range p.sources {
-		want := contracts[s.dir]
-		if want == "" || path.Base(s.path) != "doc.go" {
-			continue
-		}
-		if first := section.FindStringSubmatch(s.file.Doc.Text()); first == nil || first[1] != want {
-			broken = append(broken, fmt.Sprintf("%s: the first section is not %q", s.path, want))
-		}
-	}
-	return broken
-}

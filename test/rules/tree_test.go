@@ -15,11 +15,10 @@ import (
 
 // source is one Go file.
 type source struct {
-	path  string // from the root, with slashes
-	dir   string
-	test  bool
-	lines int
-	file  *ast.File
+	path string // from the root, with slashes
+	dir  string
+	test bool
+	file *ast.File
 }
 
 // tree is all Go files and pages of a project.
@@ -62,8 +61,7 @@ func readTree(t *testing.T, files fs.FS) tree {
 			return err
 		}
 		project.sources = append(project.sources, source{
-			path: name, dir: path.Dir(name), test: strings.HasSuffix(name, "_test.go"),
-			lines: strings.Count(string(text), "\n"), file: file,
+			path: name, dir: path.Dir(name), test: strings.HasSuffix(name, "_test.go"), file: file,
 		})
 		return nil
 	})
