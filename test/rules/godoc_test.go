@@ -48,12 +48,12 @@ func exportedNamesAreDocumented(p tree) (broken []string) {
 				}
 			case *ast.GenDecl:
 				for _, spec := range d.Specs {
-					switch of := spec.(type) {
+					switch node := spec.(type) {
 					case *ast.TypeSpec:
-						report(of.Name, d.Doc, of.Doc)
+						report(node.Name, d.Doc, node.Doc)
 					case *ast.ValueSpec:
-						for _, name := range of.Names {
-							report(name, d.Doc, of.Doc, of.Comment)
+						for _, name := range node.Names {
+							report(name, d.Doc, node.Doc, node.Comment)
 						}
 					}
 				}
@@ -71,15 +71,15 @@ func reachable(function *ast.FuncDecl) bool {
 	}
 	receiver := function.Recv.List[0].Type
 	for {
-		switch of := receiver.(type) {
+		switch node := receiver.(type) {
 		case *ast.StarExpr:
-			receiver = of.X
+			receiver = node.X
 		case *ast.IndexExpr:
-			receiver = of.X
+			receiver = node.X
 		case *ast.IndexListExpr:
-			receiver = of.X
+			receiver = node.X
 		case *ast.Ident:
-			return of.IsExported()
+			return node.IsExported()
 		default:
 			return false
 		}

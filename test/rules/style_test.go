@@ -38,8 +38,8 @@ func errorsNameNoFlag(p tree) (broken []string) {
 			continue
 		}
 		for node := range ast.Preorder(s.file) {
-			literal, is := node.(*ast.BasicLit)
-			if !is || literal.Kind != token.STRING {
+			literal, ok := node.(*ast.BasicLit)
+			if !ok || literal.Kind != token.STRING {
 				continue
 			}
 			if text, err := strconv.Unquote(literal.Value); err == nil && flagOrRoute.MatchString(text) {
@@ -72,8 +72,8 @@ func testsDontSleep(p tree) (broken []string) {
 			continue
 		}
 		for node := range ast.Preorder(s.file) {
-			called, is := node.(*ast.SelectorExpr)
-			if is && isName(called.X, clock) && called.Sel.Name == "Sleep" && !(bubbles[s.dir] && p.marked(s, node, "virtual")) {
+			called, ok := node.(*ast.SelectorExpr)
+			if ok && isName(called.X, clock) && called.Sel.Name == "Sleep" && !(bubbles[s.dir] && p.marked(s, node, "virtual")) {
 				broken = append(broken, p.at(node)+": a test waits for a condition, it doesn't sleep")
 			}
 		}

@@ -121,8 +121,8 @@ func (s source) imports(yield func(*ast.ImportSpec, string) bool) {
 // variables yields the package variables that a file declares.
 func (s source) variables(yield func(*ast.Ident) bool) {
 	for _, declared := range s.file.Decls {
-		d, is := declared.(*ast.GenDecl)
-		if !is || d.Tok != token.VAR {
+		d, ok := declared.(*ast.GenDecl)
+		if !ok || d.Tok != token.VAR {
 			continue
 		}
 		for _, spec := range d.Specs {
@@ -149,6 +149,6 @@ func (s source) isPlatform() bool {
 }
 
 func isName(expression ast.Expr, name string) bool {
-	identifier, is := expression.(*ast.Ident)
-	return is && identifier.Name == name
+	identifier, ok := expression.(*ast.Ident)
+	return ok && identifier.Name == name
 }
