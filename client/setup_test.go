@@ -286,3 +286,11 @@ func busy(seconds string) fault {
 func newRandom(seed int) *rand.Rand { return rand.New(rand.NewPCG(uint64(seed), 1)) }
 
 func newHTTP(n *network) *http.Client { return &http.Client{Transport: n} }
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

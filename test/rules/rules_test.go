@@ -103,9 +103,7 @@ type sample struct {
 func readSample(t *testing.T, name string) sample {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	head, body, _ := strings.Cut(string(text), "\n-- ")
 	s := sample{files: fstest.MapFS{}}
 	for line := range strings.Lines(head) {
@@ -136,4 +134,12 @@ func ruleNamed(t *testing.T, name string) rule {
 	}
 	t.Fatalf("no rule is named %q", name)
 	return rule{}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

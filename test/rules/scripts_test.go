@@ -15,9 +15,7 @@ import (
 func text(t *testing.T, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(content)
 }
 
@@ -27,9 +25,7 @@ func script(t *testing.T, name string) string { return text(t, "scripts/"+name) 
 func place(t *testing.T, dir, name, text string) {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)))
 }
 
 // withGo runs a script of the project with a program go that is a shell script.
@@ -209,9 +205,7 @@ func TestFuzzScriptFails(t *testing.T) {
 // A program that someone built here, or a data folder, would be in every clone for ever.
 func TestTrackedFilesAreSmall(t *testing.T) {
 	listed, err := exec.Command("scripts/files.sh").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const limit = 256 << 10
 	names := strings.Split(strings.TrimSuffix(string(listed), "\x00"), "\x00")
 	if len(names) < 100 {

@@ -65,9 +65,7 @@ func readTree(t *testing.T, files fs.FS) tree {
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return project
 }
 
@@ -76,14 +74,10 @@ func readPages(t *testing.T, files fs.FS) (pages []page) {
 	t.Helper()
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "client/examples/*.md", ".github/*.md", ".github/*/*.md"} {
 		names, err := fs.Glob(files, pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, name := range names {
 			text, err := fs.ReadFile(files, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			pages = append(pages, page{name, string(text)})
 		}
 	}
