@@ -191,6 +191,14 @@ func (b *bed) session(ttl time.Duration) *client.Session {
 	return s
 }
 
+// acquire acquires a permit by a session.
+func (b *bed) acquire(s *client.Session, name string) *client.Lease {
+	b.Helper()
+	lease, err := s.Acquire(b.ctx, name)
+	b.ok(err)
+	return lease
+}
+
 func (b *bed) within(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(b.ctx, d)
 	b.Cleanup(cancel)
