@@ -26,16 +26,14 @@ type acquiring struct {
 	try   bool
 }
 
-// Acquire waits until the session is granted the semaphore, or ctx ends. It waits in
-// the cluster's queue, strictly first come, first served, and keeps its place across
-// failures of nodes and connections. While it waits the session is renewed; when
-// ctx ends, the request is withdrawn, which takes at most 2 s more.
+// Acquire waits until the session is granted the semaphore, or ctx ends. It waits in the cluster's queue,
+// strictly first come, first served, and keeps its place across failures of nodes and connections. While it
+// waits the session is renewed; when ctx ends, the request is withdrawn, which takes at most 2 s more.
 //
-// It fails with ctx's error and ErrUnavailable when it was not granted in time, with
-// ctx's error and ErrUnreachable when no node could be asked, with ErrLost when the
-// session was lost meanwhile, with ErrLeaseExists when this session holds or waits
-// for the semaphore already, and with the cluster's refusals: ErrNever, ErrHierarchy,
-// ErrUnknownSemaphore, ErrDeleted, ErrLimitReached and others, at once.
+// It fails with ctx's error and ErrUnavailable when it was not granted in time, with ctx's error and
+// ErrUnreachable when no node could be asked, with ErrLost when the session was lost during the wait, with
+// ErrLeaseExists when this session holds or waits for the semaphore already, and with the cluster's refusals:
+// ErrNever, ErrHierarchy, ErrUnknownSemaphore, ErrDeleted, ErrLimitReached and others, at once.
 func (s *Session) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return s.acquireOne(ctx, name, opts, false)
 }
@@ -62,15 +60,14 @@ func (s *Session) acquireOne(ctx context.Context, name string, opts []AcquireOpt
 	return leases[0], nil
 }
 
-// AcquireAll waits until the session is granted all of the semaphores, in one step;
-// until then it holds not one of them. The leases are in the order of wants. Else as
-// Acquire.
+// AcquireAll waits until the session is granted all of the semaphores, in one step; until then it holds not one
+// of them. The leases are in the order of wants. Otherwise it is as Acquire.
 func (s *Session) AcquireAll(ctx context.Context, wants ...Want) ([]*Lease, error) {
 	return s.acquireMany(ctx, "all", wants)
 }
 
-// AcquireAny waits until the session is granted one of the semaphores: the first, in
-// the order of wants, that can be had. Else as Acquire.
+// AcquireAny waits until the session is granted one of the semaphores: the first, in the order of wants, that
+// is available. Otherwise it is as Acquire.
 func (s *Session) AcquireAny(ctx context.Context, wants ...Want) (*Lease, error) {
 	leases, err := s.acquireMany(ctx, "any", wants)
 	if err != nil {
@@ -99,7 +96,7 @@ func (a *acquiring) names() (names []string) {
 	return names
 }
 
-// acquire does it all: claim the names here, ask there, and undo what failed.
+// acquire claims the names here, asks the cluster, and undoes what failed.
 func (s *Session) acquire(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	if err := s.claim(ctx, a); err != nil {
 		return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), err)
@@ -131,8 +128,8 @@ func (s *Session) acquire(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	return nil, fmt.Errorf("signalbox: acquire %s: %w", strings.Join(a.names(), ", "), afterwards(ctx, left, err))
 }
 
-// afterwards waits for the withdrawal of a request that was given up with err. If a
-// node confirms it, the cluster was there, and the permits were not free in time.
+// afterwards waits for the withdrawal of a request that was given up with err. If a node confirms it, the
+// cluster was there, and the permits were not free in time.
 func afterwards(ctx context.Context, left *departure, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -153,8 +150,8 @@ func settled(err error) bool {
 	return isAny(err, ErrUnavailable, ErrNever, ErrHierarchy, ErrLeaseExists, ErrUnknownSemaphore, ErrDeleted, ErrPreconditionFailed, ErrInvalidRequest)
 }
 
-// claim reserves the names of an acquire, which waits for earlier releases of them
-// to be confirmed. Two users of one lease would end each other's.
+// claim reserves the names of an acquire, once earlier releases of them are confirmed. Two users of one lease
+// would end each other's.
 func (s *Session) claim(ctx context.Context, a *acquiring) error {
 	for {
 		left, err := s.tryClaim(a)

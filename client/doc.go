@@ -50,17 +50,16 @@
 // # When is a lease lost?
 //
 // Lease.Lost closes as soon as the lease can't be relied on: a node reported its end,
-// or its deadline has passed on this process's own clock without a renewal
-// that succeeded. On Linux that clock goes on while the machine is suspended. Being unable to ask at the moment is no loss: as long as the deadline
-// is ahead, the cluster grants the permits to no other client. The deadline counts from
-// when a request was sent, not from when its reply came, so that Lost closes
-// before the cluster could grant anew, even when cut off from all nodes. Work needs
-// time to stop: SessionOptions.Margin makes Lost close that much earlier.
+// or its deadline has passed on this process's own clock without a renewal that
+// succeeded. On Linux that clock goes on while the machine is suspended. An unreachable
+// cluster is no loss: as long as the deadline is ahead, it grants the permits to no other
+// client. The deadline counts from when a request was sent, not from when its reply came,
+// so that Lost closes before the cluster could grant again, even when cut off from all
+// nodes. Work needs time to stop: SessionOptions.Margin makes Lost close that much earlier.
 //
-// No client can notice that it was paused: a stopped process, a suspended machine
-// or a long pause of the scheduler goes on, for up to a second, as if it held its lease. Lease.Token is for that: it is larger at
-// each grant of a semaphore, and a resource that refuses smaller ones than it has seen
-// is safe.
+// No client can notice that it was paused: a stopped process, a suspended machine or a long pause of the
+// scheduler goes on, for up to a second, as if it held its lease. Lease.Token is for that: it is larger at each
+// grant of a semaphore, and a resource that refuses smaller ones than it has seen is safe.
 //
 // # Failures
 //
@@ -74,7 +73,7 @@
 // asked yet, and at least 500 ms; without a deadline, Config.AttemptTimeout. From then
 // on it is suspect: other nodes are asked before it until it has replied to something.
 // So that this holds for waits too, a node is asked to hold a request for a part of
-// that share only; the request keeps its place in line meanwhile.
+// that share only; the request keeps its place in line.
 //
 // An overloaded cluster (ErrOverloaded) is asked again after the time that it asks
 // for, until ctx ends. ErrLimitReached is about a configured limit and returned at once,

@@ -10,10 +10,9 @@ import (
 	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
-// ending is the end of a session in the cluster. A goroutine asks for it until a node
-// confirms it; or until the session's deadline, when it expires by itself, and later
-// for as long as a caller waits. A session that was lost is not waited for so long: the
-// cluster is asked until the deadline, and for withdrawGrace at least.
+// ending is the end of a session in the cluster. A goroutine asks for it until a node confirms it, or until the
+// session expires at its deadline, and later for as long as a caller waits. For a session that was lost, the
+// goroutine asks until the deadline, and for withdrawGrace at least, however long a caller waits.
 type ending struct {
 	s    *Session
 	lost error         // why the session was over before; nil: it lived
@@ -23,12 +22,11 @@ type ending struct {
 	// Guarded by Session.mu.
 	callers int                // that wait
 	expired bool               // the deadline has passed
-	failure error              // the latest one
+	failure error              // the latest failure
 	cancel  context.CancelFunc // ends the goroutine's requests
 }
 
-// startEnding ends the session here, and starts to end it in the cluster, unless that
-// has been started already.
+// startEnding ends the session here, and starts to end it in the cluster, unless that has been started already.
 func startEnding(s *Session) *ending {
 	s.mu.Lock()
 	if e := s.ending; e != nil {
@@ -51,7 +49,7 @@ func startEnding(s *Session) *ending {
 		}
 	})
 	s.mu.Unlock()
-	s.c.ends(s)
+	s.c.addEnding(s)
 	s.finish(ErrClosed)
 	go func() {
 		defer close(e.done)
@@ -63,7 +61,7 @@ func startEnding(s *Session) *ending {
 				e.err = err
 			}
 		}
-		s.c.ended(s, e.err)
+		s.c.removeEnding(s, e.err)
 	}()
 	return e
 }
@@ -100,8 +98,7 @@ func (e *ending) askForEnd(ctx context.Context) error {
 	}
 }
 
-// unconfirmed is the error of an end that no node has confirmed, and why that is not
-// waited for any longer.
+// unconfirmed is the error of an end that no node has confirmed, with the reason why the wait is over.
 func (e *ending) unconfirmed(why error) error {
 	s := e.s
 	s.mu.Lock()
@@ -113,8 +110,8 @@ func (e *ending) unconfirmed(why error) error {
 	return fmt.Errorf("signalbox: end of session %s: not confirmed: %w", s.id, calls.Join(why, failure))
 }
 
-// await blocks until the ending is over, or ctx ends. A ctx without a deadline ends
-// after some time; the ending of a session that was lost does so by itself.
+// await blocks until the ending is over, or ctx ends. A ctx without a deadline ends after GiveUpAfter; the
+// ending of a session that was lost ends at the session's deadline.
 func (e *ending) await(ctx context.Context) error {
 	s := e.s
 	s.mu.Lock()

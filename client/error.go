@@ -22,17 +22,17 @@ type Error struct {
 	Detail string // what happened, and what to do about it
 
 	Field       string // the member or parameter that is wrong
-	Semaphore   string // the one that the refusal is about
-	Session     string // the session that it is about
+	Semaphore   string // that the refusal is about
+	Session     string // that the refusal is about
 	Reason      string // an operator's, for ErrRevoked
 	Rule        string // the limit, or the rule of the lock hierarchy
 	Permits     *int64 // of the semaphore
 	Available   *int64 // of the semaphore
 	QueueLength *int64 `json:"queue_length"` // how many requests wait
 	Level       *int32 // of the semaphore
-	Epoch       uint64 // the semaphore's present one; 0: unknown
+	Epoch       uint64 // the semaphore's present epoch; 0: unknown
 
-	// Members are all members of the reply, those above among them.
+	// Members are all members of the reply, also those with a field here.
 	Members map[string]json.RawMessage
 
 	RetryAfter time.Duration // as the node asked; 0 if it did not
@@ -41,7 +41,7 @@ type Error struct {
 	sent string // the credentials, where the refusal is about them
 }
 
-// code is an error's identity: that of the refusals which carry it.
+// code is an error's identity: the code of its refusals.
 type code = calls.Code
 
 // The refusals of a node. Compare with errors.Is.
@@ -80,7 +80,7 @@ var (
 
 // The errors of the Client itself. Compare with errors.Is.
 var (
-	// ErrUnreachable: no node replied, or not one could carry out the call; the latest
+	// ErrUnreachable: no node replied, or no node could carry out the call; the latest
 	// failure is wrapped too.
 	ErrUnreachable = calls.ErrUnreachable
 	// ErrLost: the session or lease is over without the caller's doing. Why is
@@ -124,17 +124,16 @@ func (e *Error) Error() string {
 
 // Is reports whether the target is the Err… value of this code.
 func (e *Error) Is(target error) bool {
-	c, is := target.(code)
-	return is && string(c) == e.Code
+	c, ok := target.(code)
+	return ok && string(c) == e.Code
 }
 
-// isAny reports whether an error is one of those given.
-func isAny(err error, these ...error) bool {
-	return slices.ContainsFunc(these, func(one error) bool { return errors.Is(err, one) })
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
-// newError reads the document of a refusal. Where that is about the credentials, the error
-// names those that were sent, if they are known.
+// newError reads the document of a refusal. If the refusal is about the credentials, the error names those that
+// were sent, if they are known.
 func newError(r *calls.Refusal, sent string) error {
 	e := new(Error)
 	if r.Document == nil || json.Unmarshal(r.Document, e) != nil || json.Unmarshal(r.Document, &e.Members) != nil {

@@ -50,12 +50,10 @@ func (s *Session) newLease(b *leaseBody) *Lease {
 
 // Lost returns a channel that is closed when the lease is over:
 //
-//   - when a node reports it: the session expired, an operator took the lease away, the
-//     semaphore was deleted; the last two are noticed with the next renewal, within a
-//     third of the ttl;
-//   - when Deadline passes, less the Margin of the session, although no node can be
-//     asked: from then on the cluster may grant the permits to someone else. Being
-//     unable to ask is not a loss before that;
+//   - when a node reports it: the session expired, an operator took the lease away, the semaphore was deleted; the last two
+//     are noticed with the next renewal, within a third of the ttl;
+//   - when Deadline passes, less the Margin of the session, although no node can be asked: from then on the cluster may grant
+//     the permits to another client. Before that, an unreachable cluster is no loss;
 //   - by Release and by the session's Close, so that goroutines that wait for it go on.
 //
 // Err has the reason.
@@ -78,13 +76,11 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 	return calls.Both(parent, l.ctx)
 }
 
-// Release gives the permits back; from here on the lease counts as over. It goes on
-// through failures and overload until a node has confirmed it, or ctx ends: then a
-// goroutine goes on, for a lease of a session as long as the session lives, for a
-// one-call lease until its deadline, when it expires by itself. It returns why the
-// lease was lost, if it was, so that a nil means that it was held until now, but for what
-// an operator or a delete took away since the last renewal. Releasing again waits for the
-// same.
+// Release gives the permits back; from here on the lease counts as over. It goes on through failures and
+// overload until a node has confirmed it, or ctx ends: then a goroutine goes on, for a lease of a session as
+// long as the session lives, for a one-call lease until it expires at its deadline. It returns why the lease
+// was lost, if it was, so that a nil means that it was held until now, but for what an operator or a delete
+// took away since the last renewal. Releasing again waits for the same.
 func (l *Lease) Release(ctx context.Context) error {
 	if l.s.oneShot {
 		l.cancel(ErrReleased)
@@ -112,11 +108,11 @@ func (l *Lease) Release(ctx context.Context) error {
 	return l.s.Close(ctx) // its end, which was asked for already, releases the lease
 }
 
-// errWithSession: the release was not confirmed, since the session was closed meanwhile.
+// errWithSession: the release was not confirmed, since the session was closed during it.
 var errWithSession = errors.New("left to the end of the session")
 
-// loseLease ends a lease that the cluster has taken away, while its session lives on,
-// and releases it: the cluster remembers a revoked lease until then.
+// loseLease ends a lease that the cluster has taken away, while its session lives on, and releases it: the
+// cluster remembers a revoked lease until then.
 func (s *Session) loseLease(l *Lease, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +124,8 @@ func (s *Session) loseLease(l *Lease, why error) {
 	l.left = s.letGo(nil, l.Token, l.Semaphore)
 }
 
-// departure is the release of semaphores, or the withdrawal of a request for them,
-// by a goroutine that goes on until a node confirms it or the session is over.
+// departure is the release of semaphores, or the withdrawal of a request for them, by a goroutine that goes on
+// until a node confirms it or the session is over.
 type departure struct {
 	done chan struct{}
 	err  error // set before done is closed; nil if the lease or request was still there
@@ -143,10 +139,9 @@ func (d *departure) await(ctx context.Context) error {
 	return d.err
 }
 
-// letGo starts to release the lease of a token, or, without one, the lease or place in
-// line of a request; s.mu is held. Until it is confirmed, no other request under these
-// names is sent: the late release could withdraw it. A request that may still be on its
-// way to a node, unsure, is settled first.
+// letGo starts to release the lease of a token, or, without a token, the lease or place in line of a request;
+// s.mu is held. Until it is confirmed, no other request under these names is sent: the late release could
+// withdraw it. A request that may still be on its way to a node, unsure, is settled first.
 func (s *Session) letGo(unsure *calls.Call, token uint64, names ...string) *departure {
 	d := &departure{done: make(chan struct{})}
 	for _, name := range names {
@@ -176,9 +171,9 @@ func (s *Session) letGo(unsure *calls.Call, token uint64, names ...string) *depa
 	return d
 }
 
-// settle repeats a request under its key, without waiting, until the cluster has it in line
-// or has its outcome: an attempt that arrives later has no effect. Else it could be
-// carried out after the withdrawal, and the session would have a lease unknown to its client.
+// settle repeats a request under its key, without waiting, until the cluster has it in line or has its outcome,
+// so that an attempt that arrives later has no effect. Otherwise it could be carried out after the withdrawal,
+// and the session would have a lease unknown to its client.
 func (s *Session) settle(k calls.Call) {
 	k.Listen, k.Elsewhere, k.Patience = false, true, s.c.calls.Growing(withdrawGrace)
 	for round := 1; ; round++ {
@@ -188,9 +183,8 @@ func (s *Session) settle(k calls.Call) {
 	}
 }
 
-// release asks until a node confirms. It names the token of the lease, and carries a
-// key: should the network deliver an attempt late or twice, that must not release a
-// later lease, or withdraw a later request.
+// release asks until a node confirms. It names the token of the lease, and carries a key: if the network
+// delivers an attempt late or twice, that must not release a later lease, or withdraw a later request.
 func (s *Session) release(name string, token uint64) error {
 	k := calls.Call{Method: http.MethodDelete, Path: []string{"v1", "sessions", s.id, "leases", name}, Key: calls.NewKey(), KeyOptional: true,
 		Patience: s.c.calls.Growing(withdrawGrace), Operation: calls.Operation{Name: "release", Semaphore: name, Session: s.id}}
@@ -218,12 +212,12 @@ func (s *Session) release(name string, token uint64) error {
 	}
 }
 
-// ErrDetached is the Lease.Err of a lease that Detach has left to itself.
+// ErrDetached is the Lease.Err of a lease after Detach.
 var ErrDetached = errors.New("detached")
 
-// Detach leaves a lease of Client.Acquire to itself: it is renewed no more, and not
-// released by Client.Close. It goes on in the cluster until its ttl ends, or until
-// RenewSession and EndSession with Lease.Session. A lease of a Session can't be detached.
+// Detach stops the renewal of a lease of Client.Acquire, and Client.Close does not release it. It goes on in
+// the cluster until its ttl ends, or until RenewSession and EndSession with Lease.Session. A lease of a Session
+// can't be detached.
 func (l *Lease) Detach() error {
 	if !l.s.oneShot {
 		return fmt.Errorf("signalbox: the lease of %s belongs to a session, which is kept", l.Semaphore)

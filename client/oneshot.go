@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
-// oneShot is a request that needs no session of the caller's: a one-call acquire, or
-// a down. The cluster makes a session for it, which ends with it.
+// oneShot is a request without a session of the caller's: a one-call acquire, or a down. The cluster makes a
+// session for it, which ends with it.
 type oneShot struct {
 	call  calls.Call
 	body  map[string]any
@@ -24,12 +24,11 @@ type oneShot struct {
 	empty func(*calls.Reply) bool
 }
 
-// Acquire waits until it is granted a lease of its own, or ctx ends: the shortest way
-// to hold one semaphore. The lease is renewed until its Release, or until it is
-// lost. It keeps its place in the queue across failures of nodes and connections, for
-// up to Config.MaxWait; a longer wait starts again at the end: use a Session if that
-// matters. When ctx ends, the request is withdrawn, which takes at
-// most 2 s more; failing that, the cluster forgets it at ctx's deadline.
+// Acquire waits until it is granted a lease, or ctx ends: the shortest way to hold one semaphore. The lease is
+// renewed until its Release, or until it is lost. The wait keeps its place in the queue across failures of
+// nodes and connections, for up to Config.MaxWait; a longer wait starts again at the end: use a Session if that
+// matters. When ctx ends, the request is withdrawn, which takes at most 2 s more; failing that, the cluster
+// forgets it at ctx's deadline.
 //
 // It fails as Session.Acquire does.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
@@ -155,15 +154,14 @@ func (c *Client) await(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	}
 }
 
-// errNotInLine: the node that was given a request never had it carried out.
+// errNotInLine: the first node that got a request never had it carried out.
 var errNotInLine = errors.New("not in line")
 
 // inLine makes a request and repeats it, with the same key, until it has ended.
 //
-// A node that was given the whole wait may be silent because it holds the request, or
-// because it is dead. Another node can find out: the same request without a wait gets
-// its place in the reply if it is in line; if not, its outcome is recorded under the
-// key, so that the request of the silent node can't be carried out any more.
+// A node that got the whole wait may be silent because it holds the request, or because it is dead. Another
+// node can find out: the same request without a wait gets its place in the reply if it is in line; if not, its
+// outcome is recorded under the key, so that the request of the silent node can't be carried out any more.
 func (c *Client) inLine(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	k := o.call
 	var held *nodes.Node
@@ -198,10 +196,9 @@ func (c *Client) inLine(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	}
 }
 
-// settle finds out, for a caller that no longer waits, how the request ended, and
-// ends it if it has not, so that no request stays behind. It asks again with the same
-// key, so that the reply has the outcome of the request, however old, and begins at
-// another node: the one that was asked may be silent.
+// settle finds out, for a caller that no longer waits, how the request ended, and ends it if it has not, so
+// that no request stays behind. It asks again with the same key, so that the reply has the outcome of the
+// request, however old, and begins at another node: the node that has the request may be silent.
 func (c *Client) settle(ctx context.Context, o *oneShot) (r calls.Reply, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
@@ -225,8 +222,7 @@ func (c *Client) settle(ctx context.Context, o *oneShot) (r calls.Reply, err err
 	return r, err
 }
 
-// endSession ends a session that is of no more use, and reports whether a node
-// confirmed it.
+// endSession ends a session that is of no more use, and reports whether a node confirmed it.
 func (c *Client) endSession(ctx context.Context, id string) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()
@@ -234,8 +230,8 @@ func (c *Client) endSession(ctx context.Context, id string) bool {
 	return err == nil
 }
 
-// WithLease acquires, calls fn, and releases. The ctx of fn ends when the lease is lost. It
-// returns the error of fn, together with that of the lease if it was lost meanwhile.
+// WithLease acquires, calls fn, and releases. The ctx of fn ends when the lease is lost. It returns the error
+// of fn, together with the lease's if the lease was lost before fn returned.
 func (c *Client) WithLease(ctx context.Context, name string, fn func(ctx context.Context, lease *Lease) error, opts ...LeaseOption) error {
 	lease, err := c.Acquire(ctx, name, opts...)
 	if err != nil {
@@ -256,6 +252,6 @@ func (c *Client) WithLease(ctx context.Context, name string, fn func(ctx context
 	return err
 }
 
-// releaseGrace bounds how long WithLease waits for a node to confirm the release, which
-// goes on in the background after that.
+// releaseGrace bounds how long WithLease waits for a node to confirm the release, which goes on in the
+// background after that.
 const releaseGrace = 5 * time.Second

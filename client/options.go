@@ -96,7 +96,7 @@ func OnlyExisting() PutOption {
 }
 
 // Unchanged makes a Put fail with ErrPreconditionFailed unless the permits, level and metadata
-// are still those of s, and s was not deleted.
+// are still as in s, and s was not deleted.
 func Unchanged(s *Semaphore) PutOption {
 	tag := []string{fmt.Sprintf("\"%d.%d\"", s.Epoch, s.Settings)}
 	return putOption(func(k *calls.Call, _ map[string]any) { k.Header = http.Header{"If-Match": tag} })
@@ -112,9 +112,8 @@ type EpochOption interface {
 	LeaseOption
 }
 
-// Epoch chooses one of the semaphores that have had this name: one that was deleted
-// and made anew has another epoch, and the call fails with ErrPreconditionFailed. See
-// Semaphore.Epoch.
+// Epoch chooses one of the semaphores that have had this name: after a delete and a new create the epoch is
+// another one, and the call fails with ErrPreconditionFailed. See Semaphore.Epoch.
 func Epoch(n uint64) EpochOption { return epoch(n) }
 
 type epoch uint64
@@ -152,8 +151,8 @@ type count int64
 func (n count) acquire(a *acquiring) { a.count = int64(n) }
 func (n count) lease(o *oneShot)     { o.count = int64(n) }
 
-// TTL is how long a one-call lease lives without a renewal; the Client renews it
-// three times as often. Without it: 30 s.
+// TTL is how long a one-call lease lives without a renewal; the Client renews it three times as often. Without
+// it: 30 s.
 func TTL(d time.Duration) LeaseOption { return leaseOption(func(o *oneShot) { o.life.TTL = d }) }
 
 type leaseOption func(*oneShot)

@@ -16,8 +16,8 @@ const (
 	metadataBytes = 1024
 )
 
-// process returns what identifies this process to people who look at a semaphore. The name of the user may
-// come from a directory on the network, so it is looked up once.
+// process returns what identifies this process to people who look at a semaphore. The name of the user may come
+// from a directory on the network, so it is looked up once.
 var process = sync.OnceValue(func() (pairs [][2]string) {
 	host, _ := os.Hostname() // without one: no pair
 	name := strconv.Itoa(os.Getuid())
@@ -28,23 +28,23 @@ var process = sync.OnceValue(func() (pairs [][2]string) {
 })
 
 // describe puts the metadata of a session into the body of a request, with this process's.
-func (c *Client) describe(body map[string]any, given map[string]string) {
+func (c *Client) describe(body map[string]any, metadata map[string]string) {
 	if !c.cfg.Anonymous {
-		given = withProcess(given)
+		metadata = withProcess(metadata)
 	}
-	if len(given) > 0 {
-		body["metadata"] = given
+	if len(metadata) > 0 {
+		body["metadata"] = metadata
 	}
 }
 
-// withProcess adds this process to metadata. What the caller gave stays as it is, and is never refused
-// because of the rest: a pair that does not fit is left out.
-func withProcess(given map[string]string) map[string]string {
-	all, size := make(map[string]string, len(given)+3), 0
-	maps.Copy(all, given)
-	for key, value := range given {
+// withProcess adds this process to metadata. The caller's pairs stay as they are, and are never refused because
+// of the added ones: a pair that does not fit is left out.
+func withProcess(metadata map[string]string) map[string]string {
+	all, size := make(map[string]string, len(metadata)+3), 0
+	maps.Copy(all, metadata)
+	for key, value := range metadata {
 		if size += len(key) + len(value); !utf8.ValidString(key) || !utf8.ValidString(value) {
-			return given // JSON makes it longer
+			return metadata // JSON makes it longer
 		}
 	}
 	for _, pair := range process() {

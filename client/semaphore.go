@@ -62,8 +62,7 @@ type Waiter struct {
 	// "other-semaphore". Reason says it to people.
 	BlockedBy string `json:"blocked_by"`
 	Reason    string `json:"reason"`
-	// Obstacles are the first of the lines in which it can't be served now, of all that
-	// it wants. ObstacleCount is of all.
+	// Obstacles are the first queues in which it can't be served now. ObstacleCount is of all.
 	Obstacles     []Obstacle `json:"obstacles"`
 	ObstacleCount int64      `json:"obstacle_count"`
 	// Unowned waiters take permits without a lease: a Down, or a wait list's entry.
@@ -111,8 +110,8 @@ func semaphoreCall(method, name string, more ...string) calls.Call {
 	return calls.Call{Method: method, Path: append([]string{"v1", "semaphores", name}, more...)}
 }
 
-// Create makes a semaphore, or returns the existing one unchanged; created reports
-// which. It blocks for one round trip; the semaphore is durable on return.
+// Create makes a semaphore, or returns the existing one unchanged; created reports which. It blocks for one
+// round trip; the semaphore is durable on return.
 func (c *Client) Create(ctx context.Context, name string, permits int64, opts ...CreateOption) (_ *Semaphore, created bool, err error) {
 	body := map[string]any{"name": name, "permits": permits}
 	for _, o := range opts {
@@ -121,10 +120,9 @@ func (c *Client) Create(ctx context.Context, name string, permits int64, opts ..
 	return c.putSemaphore(ctx, calls.Call{Method: http.MethodPost, Path: []string{"v1", "semaphores"}, Body: body})
 }
 
-// Put creates a semaphore, for which Permits is needed, or changes the settings that
-// the options name, and no other. More permits serve waiters at once; fewer than are
-// held end no lease, but no permit is granted until enough came back. It blocks for
-// one round trip; the change is durable on return.
+// Put creates a semaphore, for which Permits is needed, or changes the settings that the options name, and no
+// other. More permits serve waiters at once; fewer than are held end no lease, but no permit is granted until
+// enough came back. It blocks for one round trip; the change is durable on return.
 func (c *Client) Put(ctx context.Context, name string, opts ...PutOption) (_ *Semaphore, created bool, err error) {
 	if name == "" {
 		return nil, false, errNoName
@@ -176,9 +174,8 @@ func queryOf[Option any](opts []Option, set func(Option, url.Values)) url.Values
 	return query
 }
 
-// List goes through the semaphores whose names begin with prefix, by name, a page at
-// a time. Each page is as of the moment it is read; a semaphore made or deleted
-// meanwhile may be missed. An error is the last thing it yields.
+// List goes through the semaphores whose names begin with prefix, by name, a page at a time. Each page is as of
+// the moment it is read; a semaphore made or deleted during the walk may be missed. An error is yielded last.
 func (c *Client) List(ctx context.Context, prefix string, opts ...ListOption) iter.Seq2[*Semaphore, error] {
 	query := queryOf(opts, ListOption.list)
 	if prefix != "" {
@@ -248,21 +245,19 @@ type Taken struct {
 	Value   int64 `json:"value"`   // how many were available right after
 }
 
-// Down takes permits without a lease: only an Up brings them back. It waits in the same
-// queue as all requests, until it is granted or ctx ends. However often the call had
-// to be repeated, it takes permits once. A wait longer than Config.MaxWait starts
-// again at the end of the queue.
+// Down takes permits without a lease: only an Up brings them back. It waits in the same queue as all requests,
+// until it is granted or ctx ends. However often the call had to be repeated, it takes permits once. A wait
+// longer than Config.MaxWait starts again at the end of the queue.
 //
-// When ctx ends just as the permits are granted, Down returns them with a nil error:
-// otherwise they would be lost. Else it fails with ctx's error and ErrUnavailable when
-// no permits were taken; with ErrOutcomeUnknown when no node could be asked about that
-// within 2 s; and with the cluster's refusals.
+// When ctx ends just as the permits are granted, Down returns them with a nil error: otherwise they would be
+// lost. Otherwise it fails with ctx's error and ErrUnavailable when no permits were taken; with
+// ErrOutcomeUnknown when no node could be asked about that within 2 s; and with the cluster's refusals.
 func (c *Client) Down(ctx context.Context, name string, n int64, opts ...DownOption) (Taken, error) {
 	return c.take(ctx, name, n, opts, false)
 }
 
-// TryDown is Down without waiting: ErrUnavailable if the permits, or with Partial
-// any of them, can't be had now, or others wait for them.
+// TryDown is Down without waiting: it fails with ErrUnavailable if the permits, or with Partial any of them,
+// are not available now, or others wait for them.
 func (c *Client) TryDown(ctx context.Context, name string, n int64, opts ...DownOption) (Taken, error) {
 	return c.take(ctx, name, n, opts, true)
 }
@@ -303,11 +298,10 @@ func (c *Client) take(ctx context.Context, name string, n int64, opts []DownOpti
 	return taken, nil
 }
 
-// Watch yields a semaphore as it is, and again after each change of its permits,
-// offset, leases or waiters: the newest state each time, so that of changes in quick
-// succession only the last may be seen. Failures of nodes don't end it, as with any
-// call. It ends with an error, ErrUnknownSemaphore once the semaphore is deleted or
-// ctx's for example; or when the loop breaks.
+// Watch yields a semaphore as it is, and again after each change of its permits, offset, leases or waiters: the
+// newest state each time, so that only the last of several quick changes may be seen. Failures of nodes don't
+// end it, as with any call. It ends with an error, for example ErrUnknownSemaphore once the semaphore is
+// deleted, or when the loop breaks.
 func (c *Client) Watch(ctx context.Context, name string, opts ...ReadOption) iter.Seq2[*Semaphore, error] {
 	k := semaphoreCall(http.MethodGet, name)
 	k.Query = queryOf(opts, ReadOption.read)

@@ -28,13 +28,12 @@ type SessionOptions struct {
 	// outages. 0 means 30 s.
 	TTL time.Duration
 
-	// Margin makes the session count as lost that long before its deadline, which
-	// leaves time to stop the work before another client can be granted the permits. At
-	// most half of TTL. 0: no margin.
+	// Margin makes the session count as lost that long before its deadline, which leaves time to stop the work
+	// before another client can be granted the permits. At most half of TTL. 0: no margin.
 	Margin time.Duration
 
-	// Metadata is shown to people beside the session's leases and requests: up to 16
-	// pairs, 1,024 bytes in all. The Client adds host, pid and user, see Config.Anonymous.
+	// Metadata is shown to people with the session's leases and requests: up to 16 pairs, 1,024 bytes in all.
+	// The Client adds host, pid and user, see Config.Anonymous.
 	Metadata map[string]string
 }
 
@@ -48,9 +47,8 @@ func (o *SessionOptions) check() error {
 	return nil
 }
 
-// Session is a client's life as the cluster sees it: it holds leases, which end
-// with it. A goroutine renews it until Close, or until it is lost. All its methods
-// are safe for concurrent use.
+// Session is a client's life as the cluster sees it: it holds leases, which end with it. A goroutine renews it
+// until Close, or until it is lost. All its methods are safe for concurrent use.
 type Session struct {
 	c       *Client
 	id      string
@@ -74,8 +72,8 @@ type Session struct {
 	listKey  string        // of the next delivery; guarded by listTurn
 }
 
-// claim is a session's relation to one semaphore: it asks for it, holds it (lease), or
-// is letting go of it (leaving).
+// claim is a session's relation to one semaphore: the session asks for it, holds it (lease), or releases it
+// (leaving).
 type claim struct {
 	lease   *Lease
 	leaving *departure
@@ -94,9 +92,9 @@ type sessionBody struct {
 	} `json:"leases"`
 }
 
-// OpenSession opens a session and keeps it renewed until its Close, or until it is
-// lost. It blocks for one round trip. When it fails without a reply,
-// a session may have been opened nevertheless, which expires by itself.
+// OpenSession opens a session and keeps it renewed until its Close, or until it is lost. It blocks for one
+// round trip. When it fails without a reply, a session may have been opened nevertheless, which expires after
+// its ttl.
 func (c *Client) OpenSession(ctx context.Context, o SessionOptions) (*Session, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -137,7 +135,7 @@ func (c *Client) newSession(id string, o SessionOptions, oneShot bool, r *calls.
 func (s *Session) begin() error {
 	s.mu.Lock()
 	s.expiry = time.AfterFunc(s.nextCheck(), s.checkDeadline)
-	s.work.Go(s.keep)
+	s.work.Go(s.keepRenewed)
 	s.mu.Unlock()
 	s.c.mu.Lock()
 	late := s.c.closing.Err() != nil
@@ -175,17 +173,14 @@ func (s *Session) Lost() <-chan struct{} { return s.ctx.Done() }
 // reason, or ErrClosed.
 func (s *Session) Err() error { return context.Cause(s.ctx) }
 
-// Close ends the session, which releases its leases, withdraws its requests, and ends
-// its goroutine. It goes on through failures and overload until a
-// node has confirmed that, or ctx ends: then it returns an error, and a goroutine goes
-// on until the session's deadline, when it expires by itself. A ctx without a deadline
-// ends after Config.GiveUpAfter. Close returns why the session was lost, if it was, so
-// that a nil means that it lived until now. Called again, it waits for the same, by
-// its own ctx.
+// Close ends the session, which releases its leases, withdraws its requests, and ends its goroutine. It goes on
+// through failures and overload until a node has confirmed that, or ctx ends: then it returns an error, and a
+// goroutine goes on until the session expires at its deadline. A ctx without a deadline ends after
+// Config.GiveUpAfter. Close returns why the session was lost, if it was, so that a nil means that it lived
+// until now. Called again, it waits for the same, by its own ctx.
 func (s *Session) Close(ctx context.Context) error { return startEnding(s).await(ctx) }
 
-// finish makes the session be over, if it is not yet: everything that depends on it
-// ends with this cause.
+// finish ends the session here, once: everything that depends on it ends with this cause.
 func (s *Session) finish(cause error) {
 	s.mu.Lock()
 	s.cancel(cause)
@@ -204,8 +199,8 @@ func (s *Session) lose(why error) {
 	s.finish(fmt.Errorf("%w: %w", ErrLost, why))
 }
 
-// checkDeadline loses the session if its deadline has passed. It runs beside
-// everything else, so that a renewal under way can't delay it.
+// checkDeadline loses the session if its deadline has passed. A timer runs it, so that a renewal under way
+// can't delay it.
 func (s *Session) checkDeadline() {
 	s.mu.Lock()
 	left := s.c.calls.Until(s.deadline) - s.margin
@@ -219,7 +214,7 @@ func (s *Session) checkDeadline() {
 	}
 }
 
-// checkEvery bounds how late a suspension of the machine is noticed: timers stand still meanwhile.
+// checkEvery bounds how late a suspension of the machine is noticed: timers stand still during it.
 const checkEvery = time.Second
 
 // nextCheck returns how long to wait until checkDeadline; s.mu is held, or s is not shared yet.
@@ -227,8 +222,8 @@ func (s *Session) nextCheck() time.Duration {
 	return min(s.c.calls.Until(s.deadline)-s.margin, checkEvery)
 }
 
-// extend moves the deadline forward with a reply. Every reply bounds the deadline from
-// below, so that the latest bound holds.
+// extend moves the deadline forward with a reply. Every reply bounds the deadline from below, so the latest
+// bound holds.
 func (s *Session) extend(r *calls.Reply, waitedMS, expiresInMS int64) {
 	deadline, _ := r.Deadline(waitedMS, expiresInMS)
 	s.mu.Lock()
@@ -240,8 +235,8 @@ func (s *Session) extend(r *calls.Reply, waitedMS, expiresInMS int64) {
 	s.expiry.Reset(s.nextCheck())
 }
 
-// sessionGone reports whether a node reported the end of the session. Only a node's
-// own refusal counts, not the 404 of a proxy.
+// sessionGone reports whether a node reported the end of the session. Only a node's own refusal counts, not the
+// 404 of a proxy.
 func sessionGone(err error) bool {
 	return isAny(err, ErrUnknownSession, ErrExpiredSession)
 }
@@ -249,8 +244,8 @@ func sessionGone(err error) bool {
 // shortestPatience bounds from below how long one attempt to renew may take.
 const shortestPatience = 50 * time.Millisecond
 
-// keep renews the session until it is over.
-func (s *Session) keep() {
+// keepRenewed renews the session until it is over.
+func (s *Session) keepRenewed() {
 	for {
 		s.mu.Lock()
 		at := s.renewAt
@@ -265,8 +260,8 @@ func (s *Session) keep() {
 	}
 }
 
-// renew renews the session once, trying for as long as it lives. A renewal needs no
-// key: one that is applied twice, or late, only makes the session live longer.
+// renew renews the session once, trying for as long as it lives. A renewal needs no key: if it is applied
+// twice, or late, the session only lives longer.
 func (s *Session) renew() {
 	held := s.held()
 	k := calls.Call{
@@ -301,13 +296,13 @@ func (s *Session) renew() {
 	}
 }
 
-// patience bounds one attempt to renew: by a part of the time left, so that there is
-// always time for another one, whichever nodes are silent.
+// patience bounds one attempt to renew by a part of the time left, so that there is always time for another
+// attempt, whichever nodes are silent.
 func (s *Session) patience() time.Duration {
 	return max(time.Until(s.Deadline())/4, s.ttl/30, shortestPatience)
 }
 
-// noteFailure remembers why a renewal did not succeed, and logs the first of a row.
+// noteFailure records why a renewal did not succeed, and logs the first failure of a row.
 func (s *Session) noteFailure(err error) {
 	s.mu.Lock()
 	first := s.failure == nil
@@ -331,10 +326,9 @@ func (s *Session) held() (leases []*Lease) {
 	return leases
 }
 
-// verify finds out whether an operator took a lease away, or its semaphore was
-// deleted: neither ends the session. The renewal's reply lists the leases. If its
-// node was behind, it does not; then verify reads the session from any node that has
-// applied the renewal. A read without a reply in time is ignored.
+// verify finds out whether an operator took a lease away, or its semaphore was deleted: neither ends the
+// session. The renewal's reply lists the leases, unless its node was behind; then verify reads the session from
+// any node that has applied the renewal. A read without a reply in time is ignored.
 func (s *Session) verify(held []*Lease, shown *sessionBody, index uint64, within time.Duration) {
 	if len(held) == 0 {
 		return

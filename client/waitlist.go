@@ -91,8 +91,7 @@ func (s *Session) list(ctx context.Context, name string, k calls.Call, opts []Ca
 	return s.overOr(err)
 }
 
-// overOr returns the reason for the session's end, if an error reports its end, or the
-// error itself.
+// overOr returns the reason for the session's end, if an error reports its end, or the error itself.
 func (s *Session) overOr(err error) error {
 	if sessionGone(err) {
 		s.lose(err)
@@ -103,10 +102,9 @@ func (s *Session) overOr(err error) error {
 	return err
 }
 
-// deliver asks until there is a result. All asks have one key, which the session keeps
-// until a delivery has arrived: the cluster records it with the delivery, and not with
-// an empty reply. So an ask that is carried out late, when its caller has given up,
-// delivers to the next caller.
+// deliver asks until there is a result. All asks have one key, which the session keeps until a delivery has
+// arrived: the cluster records the key with the delivery, and not with an empty reply. So an ask that is
+// carried out late, when its caller has given up, delivers to the next caller.
 func (s *Session) deliver(ctx context.Context) (completed []Completed, err error) {
 	ctx, end := calls.Both(ctx, s.ctx)
 	defer end()
@@ -145,8 +143,7 @@ func (s *Session) deliver(ctx context.Context) (completed []Completed, err error
 	}
 }
 
-// takeTurn blocks until no other call asks for deliveries: two of them with one key
-// would both get the same one.
+// takeTurn blocks until no other call asks for deliveries: two asks with one key would both get the same one.
 func (s *Session) takeTurn(ctx context.Context) error {
 	select {
 	case s.listTurn <- struct{}{}:
@@ -161,8 +158,7 @@ func (s *Session) takeTurn(ctx context.Context) error {
 	}
 }
 
-// lastWord asks once more, for a caller whose time is over: one of its earlier asks may
-// have been carried out.
+// askFinally asks once more, for a caller whose time is over: one of its earlier asks may have been carried out.
 func (s *Session) lastWord(ctx context.Context, k calls.Call) ([]Completed, error) {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawGrace)
 	defer cancel()

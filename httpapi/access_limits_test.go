@@ -51,7 +51,7 @@ func TestLimitsOfIdentities(t *testing.T) {
 			// Sessions.
 			session := there.Must(201, "POST /v1/sessions", `{"ttl":"1h"}`, as(who)).Member("session")
 			here.Do("POST /v1/sessions", `{"ttl":"1h"}`, as(who)).RefusedWith(429, "limit-reached", "rule=owner-sessions", "limit=3",
-				"detail=This identity may have 3 sessions, those of a single lease or wait included. Nothing was changed.")
+				"detail=This identity may have 3 sessions, including the sessions of single leases and waits. The request had no effect.")
 			here.Do("POST /v1/sessions/4711/restore", `{"ttl":"1h","leases":[]}`, as(who)).RefusedWith(429, "limit-reached", "rule=owner-sessions")
 			there.Do("POST /v1/batch", `{"operations":[{"op":"open","ttl":"1h"}]}`, as(who)).Is(200, "results.0.status=429", "results.0.body.rule=owner-sessions")
 			peer := there.Do("POST /new_peer", `{"expires_in":"1h"}`, as(who), "Content-Type: application/json")

@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// open are the routes that need no token: they show no semaphore and change nothing, and
-// probes and browsers ask for them before they have one.
+// open are the routes that need no token: they show no semaphore and change no state.
+// Probes and browsers request them before they have a token.
 var open = map[string]bool{"/livez": true, "/readyz": true, "/health": true, "/version": true,
 	"/problems/:code": true, "/v1/openapi.json": true, "/": true, "/favicon.ico": true, "/ui": true, "/ui/": true, "/ui/api": true, "/ui/:file": true}
 
@@ -29,9 +29,10 @@ func traced(m echo.MiddlewareFunc) echo.MiddlewareFunc {
 	}
 }
 
-// admit gives each request its identity. It refuses a request
-// without one, on unknown paths as well, so that a stranger does not learn the routes;
-// one that may read the metrics alone; and a request beyond its identity's rate. When the token ends, the request ends.
+// admit gives each request its identity. It refuses a request without one, also on unknown
+// paths, so that a stranger does not learn the routes; an identity that may read the metrics
+// alone, on other routes; and a request beyond its identity's rate. When the token ends, so
+// does the request.
 func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
 	tokens := h.x.Config.Tokens
 	return func(c echo.Context) error {
@@ -61,16 +62,16 @@ func (h *Handler) admit(next echo.HandlerFunc) echo.HandlerFunc {
 		defer c.SetRequest(r)
 		err = next(c)
 		var p *exchange.Problem
-		half := errors.As(err, &p) && p.Code == "request-timeout" // of its body has come
-		if ended := context.Cause(ctx); ended != nil && (half || errors.Is(err, context.Canceled)) && r.Context().Err() == nil {
-			return ended // the token has, and not the client
+		incomplete := errors.As(err, &p) && p.Code == "request-timeout" // a part of the body has not come
+		if ended := context.Cause(ctx); ended != nil && (incomplete || errors.Is(err, context.Canceled)) && r.Context().Err() == nil {
+			return ended // by the token, and not by the client
 		}
 		return err
 	}
 }
 
 // carrier returns what carries the credential of a request: the request itself, or the token
-// that it has in a way of its dialect's own.
+// that a client of a dialect sends in the dialect's way.
 func (h *Handler) carrier(c echo.Context) *http.Request {
 	r := c.Request()
 	if owner, owned := h.owners[c.Path()]; owned && owner.Token != nil {
@@ -81,16 +82,15 @@ func (h *Handler) carrier(c echo.Context) *http.Request {
 	return r
 }
 
-// tooFast refuses a request beyond an identity's rate.
 func tooFast(id *access.Identity) *exchange.Problem {
-	p := exchange.NewProblem("limit-reached", "This identity sends more requests a second to this node than its token allows (requests_per_second). Nothing was done; try again more slowly.")
-	p.Rule, p.Limit = "requests-per-second", &id.PerSecond
-	return p
+	return exchange.LimitReached("requests-per-second", id.PerSecond,
+		"This identity sends more requests a second to this node than its token allows (requests_per_second). "+
+			"The request had no effect; try again more slowly.")
 }
 
-// challenge names the forms of a token to a client that has none. Of Basic authentication
-// a browser would ask its user in a dialog, and keep the token: the script of
-// a page avoids that by X-Requested-With.
+// challenge names the forms of a token to a client without a valid one. For Basic
+// authentication a browser would open a dialog, and keep the token; the script of a page
+// avoids that by X-Requested-With.
 func challenge(c echo.Context, err error) {
 	if !errors.Is(err, access.ErrNoToken) && !errors.Is(err, access.ErrUnknownToken) {
 		return
@@ -102,8 +102,8 @@ func challenge(c echo.Context, err error) {
 	c.Response().Header()["Www-Authenticate"] = forms
 }
 
-// maySeeChecks reports whether a probe gets the details of the checks. Probes need no
-// token, but a stranger does not learn the members.
+// maySeeChecks reports whether a probe gets the details of the checks. Probes need no token,
+// but a stranger does not learn the members.
 func (h *Handler) maySeeChecks(c echo.Context) bool {
 	if h.x.Config.Tokens == nil {
 		return true

@@ -14,63 +14,62 @@ import (
 )
 
 const (
-	// keptConnections are open beyond Config.MaxConnections, for probes alone: a node
-	// whose clients use up its connections must not look dead.
+	// keptConnections are open beyond Config.MaxConnections, for probes alone: a node whose
+	// clients use up its connections must not look dead.
 	keptConnections = 32
-	// keptHead is how long such a connection has for a request's head.
+	// keptHead is how long a client has to send a request's head on such a connection.
 	keptHead = time.Second
 )
 
 // connections bounds the open connections of a Server. It is safe for concurrent use.
 type connections struct {
-	most     int64
+	limit    int64
 	open     atomic.Int64
 	requests atomic.Int64 // under way; with HTTP/1.1 not more than open
-	refused  atomic.Int64 // requests on kept connections or beyond the bound, and connections beyond them
-	failed   atomic.Int64 // ended without a handshake
+	refused  atomic.Int64 // requests on connections kept for probes or beyond the bound, and connections beyond both
+	failed   atomic.Int64 // connections that ended without a handshake
 }
 
-// bounded is a listener whose connections are counted.
+// bounded is a listener that counts its connections.
 type bounded struct {
 	net.Listener
-	of *connections
+	connections *connections
 }
 
-// Accept waits for a connection within the bound. It closes others at once.
+// Accept returns the next connection within the bound, and closes others at once.
 func (l bounded) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		open := l.of.open.Add(1)
-		counted := &countedConn{Conn: conn, of: l.of}
+		open := l.connections.open.Add(1)
+		counted := &countedConn{Conn: conn, connections: l.connections}
 		switch {
-		case open <= l.of.most:
+		case open <= l.connections.limit:
 			return counted, nil
-		case open <= l.of.most+keptConnections:
+		case open <= l.connections.limit+keptConnections:
 			return keptConn{counted}, nil
 		}
-		l.of.open.Add(-1)
-		l.of.refused.Add(1)
+		l.connections.open.Add(-1)
+		l.connections.refused.Add(1)
 		conn.Close()
 	}
 }
 
 type countedConn struct {
 	net.Conn
-	of     *connections
-	closed sync.Once
+	connections *connections
+	closed      sync.Once
 }
 
-// Close implements net.Conn.
 func (c *countedConn) Close() error {
-	c.closed.Do(func() { c.of.open.Add(-1) })
+	c.closed.Do(func() { c.connections.open.Add(-1) })
 	return c.Conn.Close()
 }
 
-// CloseWrite half-closes the connection, as net/http does before it closes one on which
-// more may arrive: otherwise a reset could discard the last reply.
+// CloseWrite half-closes the connection. net/http does so before it closes a connection on
+// which more data may arrive: otherwise a reset could discard the last reply.
 func (c *countedConn) CloseWrite() error {
 	if half, can := c.Conn.(interface{ CloseWrite() error }); can {
 		return half.CloseWrite()
@@ -81,7 +80,6 @@ func (c *countedConn) CloseWrite() error {
 // keptConn is a connection for probes alone.
 type keptConn struct{ *countedConn }
 
-// SetReadDeadline implements net.Conn.
 func (c keptConn) SetReadDeadline(t time.Time) error {
 	if soon := time.Now().Add(keptHead); t.IsZero() || t.After(soon) {
 		t = soon
@@ -123,22 +121,20 @@ func markKept(ctx context.Context, conn net.Conn) context.Context {
 // complainEvery is the shortest time between two warnings of failed handshakes.
 const complainEvery = 5 * time.Second
 
-// complaints is the log of net/http. Most lines are about a client's mistake, which is no
-// error of this node. A handshake that fails is a warning, since the certificates of this
-// node may be the reason.
+// complaints is the log of net/http. Most lines are about a client's mistake, so they are
+// logged at debug. A failed handshake is a warning: this node's certificates may be the reason.
 type complaints struct {
 	log hclog.Logger
 
 	mu       sync.Mutex
-	last     time.Time // of a warning
-	unlogged int       // handshakes since
+	last     time.Time // when a warning was logged
+	unlogged int       // failed handshakes since then
 }
 
-// Write logs one line.
 func (c *complaints) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(strings.TrimPrefix(string(line), "http: "))
 	handshake, ok := strings.CutPrefix(text, "TLS handshake error from ")
-	if !ok || strings.HasSuffix(text, ": EOF") { // closed without a byte, as balancers do that check a port
+	if !ok || strings.HasSuffix(text, ": EOF") { // closed without a byte, as balancers check a port
 		c.log.Debug("net/http", "reports", text)
 		return len(line), nil
 	}

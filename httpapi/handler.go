@@ -37,18 +37,17 @@ type Config struct {
 	Console  bool   // serve the page at /ui/
 	Version  string // the reply to GET /version
 
-	// Collectors are served by GET /metrics beside the metrics of requests, of Go and of the
-	// process.
+	// Collectors are served by GET /metrics, with the metrics of requests, of Go and of the process.
 	Collectors []prometheus.Collector
 
 	// CORS lists the origins ("https://host:port", or "*" for all) whose pages
 	// may call this API from a browser. Empty: no origin.
 	CORS []string
 
-	// Hosts lists the names and addresses under which requests may call this node,
-	// beside those of loopback; an unspecified address (0.0.0.0) stands for every
-	// address, "*" for every name. A request to another name is refused. Empty: every
-	// name is allowed.
+	// Hosts lists the names and addresses under which requests may call this node; the names
+	// of loopback are always allowed. An unspecified address (0.0.0.0) stands for every
+	// address, "*" for every name. A request to another name is refused. Empty: every name
+	// is allowed.
 	Hosts []string
 
 	IdleTimeout time.Duration // of a connection without a request; default DefaultIdleTimeout
@@ -76,8 +75,8 @@ type Handler struct {
 	connections *connections // of the Server over this Handler
 }
 
-// New returns a Handler over cfg.Exchange. It fails if there is no Exchange, an origin is
-// invalid, or a collector can't be registered.
+// New returns a Handler over cfg.Exchange. It fails without an Exchange, for an invalid
+// origin, and for a collector that can't be registered.
 func New(cfg Config) (*Handler, error) {
 	if cfg.Exchange == nil {
 		return nil, errors.New("httpapi: an exchange is needed")
@@ -89,7 +88,7 @@ func New(cfg Config) (*Handler, error) {
 	exchange.SetDefault(&cfg.IdleTimeout, DefaultIdleTimeout)
 	e := echo.New()
 	h := &Handler{cfg: cfg, x: cfg.Exchange, native: v1.New(cfg.Exchange, cfg.Native), echo: e,
-		owners: map[string]*exchange.Dialect{}, hosts: newHosts(cfg.Hosts), connections: &connections{most: int64(cfg.MaxConnections)}}
+		owners: map[string]*exchange.Dialect{}, hosts: newHosts(cfg.Hosts), connections: &connections{limit: int64(cfg.MaxConnections)}}
 	collectors := slices.Concat(h.x.Collectors(), h.native.Collectors(), h.connections.collectors(), cfg.Collectors)
 	for _, d := range cfg.Dialects {
 		collectors = append(collectors, d.Collectors...)
@@ -113,7 +112,7 @@ func New(cfg Config) (*Handler, error) {
 		if err != nil {
 			return nil, err
 		}
-		h.echo.Use(onPath("/", console.FromRoot))
+		h.echo.Use(console.FromRoot)
 		h.add(console.Routes())
 	}
 	if h.x.Config.Tokens != nil {
@@ -131,7 +130,7 @@ func New(cfg Config) (*Handler, error) {
 	return h, nil
 }
 
-// routes returns the native routes and those for probes.
+// routes returns the native routes, and the routes for probes.
 func (h *Handler) routes() []exchange.Route {
 	return append(h.native.Routes(),
 		exchange.On("GET", "/livez", h.livez),
@@ -140,18 +139,6 @@ func (h *Handler) routes() []exchange.Route {
 		exchange.On("GET", "/version", h.version),
 		exchange.On("GET", "/metrics", h.showMetrics),
 		exchange.On("GET", "/problems/:code", h.problem))
-}
-
-// onPath lets a middleware see the requests for one path alone.
-func onPath(path string, m echo.MiddlewareFunc) echo.MiddlewareFunc {
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if c.Request().URL.Path == path {
-				return m(next)(c)
-			}
-			return next(c)
-		}
-	}
 }
 
 // add registers routes. A route for GET also takes HEAD, which Allow then names.
@@ -164,7 +151,7 @@ func (h *Handler) add(routes []exchange.Route) {
 	}
 }
 
-// ServeHTTP serves one request. It blocks for as long as the request waits.
+// ServeHTTP serves one request. It blocks until the request has its reply.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.connections.begin()()
 	if r.ContentLength == 0 {
@@ -191,19 +178,19 @@ func (h *Handler) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		if err := next(c); err != nil {
 			h.fail(err, c)
 		}
-		took := time.Since(began)
+		elapsed := time.Since(began)
 		h.metrics.open.Dec()
-		h.metrics.count(c, took)
+		h.metrics.count(c, elapsed)
 		if log := h.x.Config.Logger; log.IsDebug() {
 			log.Debug("request", exchange.Named(c, "method", c.Request().Method, "path", exchange.Ellipsis(c.Request().URL.Path),
-				"status", c.Response().Status, "bytes", c.Response().Size, "took", took)...)
+				"status", c.Response().Status, "bytes", c.Response().Size, "took", elapsed)...)
 		}
 		return nil
 	}
 }
 
-// fail sends the reply to a request that ended with err: in the form of the dialect
-// that its route belongs to, else natively.
+// fail sends the reply to a request that ended with err: in the form of the dialect that
+// has the route, else natively.
 func (h *Handler) fail(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
@@ -219,17 +206,17 @@ func (h *Handler) fail(err error, c echo.Context) {
 	}
 }
 
-// EndWaits ends blocking queries, streams of events and the wait for bodies when the
-// server goes down. Waits for permits end when the node drains. EndWaits does not block
+// EndWaits ends blocking queries, streams of events and the wait for bodies, when the
+// server shuts down. Waits for permits end when the node drains. EndWaits does not block
 // and may be called more than once.
 func (h *Handler) EndWaits() {
 	h.x.EndWaits()
 	h.native.EndStreams()
 }
 
-// count counts a request that has its reply. A client can't make up time series: other
-// methods and paths are counted together.
-func (m *metrics) count(c echo.Context, took time.Duration) {
+// count counts a request that has its reply. Other methods and paths than the known ones
+// share one label, so that a client can't make up time series.
+func (m *metrics) count(c echo.Context, elapsed time.Duration) {
 	method, route, status := c.Request().Method, c.Path(), c.Response().Status
 	if !slices.Contains([]string{"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"}, method) {
 		method = "other"
@@ -238,12 +225,12 @@ func (m *metrics) count(c echo.Context, took time.Duration) {
 		route = "unknown"
 	}
 	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
-	m.seconds.WithLabelValues(route).Observe(took.Seconds())
+	m.seconds.WithLabelValues(route).Observe(elapsed.Seconds())
 }
 
-// track notes new connections without a request. net/http's Shutdown waits 5 s for
-// such a connection, and browsers open them in advance. It counts those that end without
-// a handshake.
+// track keeps the set of connections that have sent no request yet: browsers open such
+// connections in advance, and net/http's Shutdown would wait 5 s for each. It also counts
+// the connections that end without a handshake of TLS.
 func (s *Server) track(conn net.Conn, state http.ConnState) {
 	if secure, ok := conn.(*tls.Conn); ok && state == http.StateClosed && !secure.ConnectionState().HandshakeComplete {
 		s.connections.failed.Add(1)
@@ -257,14 +244,14 @@ func (s *Server) track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// crowded reports whether more requests are under way than connections may be open, which
-// takes connections with HTTP/2.
-func (l *connections) crowded() bool { return l.requests.Load() > l.most+keptConnections }
+// crowded reports whether more requests are under way than connections may be open: over
+// HTTP/2 one connection has many requests.
+func (l *connections) crowded() bool { return l.requests.Load() > l.limit+keptConnections }
 
-// begin counts a request until end is called. It aborts a request beyond twice the bound
-// without a reply, since replies that are not taken hold memory.
+// begin counts a request until end is called. Beyond twice the bound it aborts the request
+// without a reply, since each reply that a client does not take holds memory.
 func (l *connections) begin() (end func()) {
-	if l.requests.Add(1) > 2*l.most+keptConnections {
+	if l.requests.Add(1) > 2*l.limit+keptConnections {
 		l.requests.Add(-1)
 		l.refused.Add(1)
 		panic(http.ErrAbortHandler)
@@ -272,18 +259,19 @@ func (l *connections) begin() (end func()) {
 	return func() { l.requests.Add(-1) }
 }
 
-// deliver blocks until the client has taken a reply over HTTP/2, which net/http would do
-// after the request has ended. It spares the extra frame while the open connections can't
-// have more streams than the bound.
+// deliver blocks until the client has taken a reply over HTTP/2, so that the request counts
+// until then: without the flush net/http would wait for the client only after the request
+// has ended. While the open connections can't have more streams than the bound, deliver
+// spares the extra frame.
 func (l *connections) deliver(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor >= 2 && l.open.Load()*streamsOfOne > l.most {
+	if r.ProtoMajor >= 2 && l.open.Load()*streamsPerConnection > l.limit {
 		_ = http.NewResponseController(w).Flush() // the client's matter
 	}
 }
 
-// keepForProbes refuses requests other than probes on a connection that is kept for
-// probes, and closes the connection after the reply. On other connections it refuses them
-// while too many are under way.
+// keepForProbes refuses all requests but probes on a connection that is reserved for
+// probes, and closes that connection after the reply. On other connections it refuses
+// them while too many requests are under way.
 func (h *Handler) keepForProbes(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if c.Request().Context().Value(keptKey{}) != nil {
@@ -296,15 +284,14 @@ func (h *Handler) keepForProbes(next echo.HandlerFunc) echo.HandlerFunc {
 			return next(c)
 		}
 		h.connections.refused.Add(1)
-		p := exchange.NewProblem("limit-reached", "This node has as many connections open, or requests under way, as it takes (--max-connections). Nothing was done; try again later, or at another node.")
-		limit := h.connections.most
-		p.Rule, p.Limit = "connections", &limit
-		return p
+		return exchange.LimitReached("connections", h.connections.limit,
+			"This node has as many connections open, or requests under way, as it takes (--max-connections). "+
+				"The request had no effect; try again later, or at another node.")
 	}
 }
 
-// recover turns a panic of a handler into status 500, and logs it once. The node goes
-// on: a handler can break its own request only.
+// recover turns a panic of a handler into status 500, and logs it once. The node goes on,
+// since a handler can break its own request only.
 func (h *Handler) recover() echo.MiddlewareFunc {
 	return middleware.RecoverWithConfig(middleware.RecoverConfig{
 		StackSize: 16 << 10, DisableStackAll: true, DisableErrorHandler: true,
@@ -331,9 +318,9 @@ func crossOrigin(origins []string) echo.MiddlewareFunc {
 	})
 }
 
-// hosts are the names under which this node may be called. A page whose own host
-// name leads to this node (DNS rebinding) is of the same origin to the browser, but
-// its requests still carry that name: this check is what stops them.
+// hosts are the names under which this node may be called. By DNS rebinding, a page's own
+// host name leads to this node. To the browser, page and node then have one origin, but
+// the requests still carry the page's name, by which they are refused.
 type hosts struct {
 	any       bool // every name; the check is off
 	addresses bool // every literal address: the node listens on all of its machine's
@@ -352,8 +339,8 @@ func newHosts(listed []string) *hosts {
 	return h
 }
 
-// plainHost returns the spelling of a host that is compared: without the dot of the
-// root, in lower case, an address in its one spelling.
+// plainHost returns the spelling of a host that is compared: in lower case, without the
+// final dot, an address in its canonical form.
 func plainHost(host string) string {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if address, err := netip.ParseAddr(host); err == nil {
@@ -362,8 +349,8 @@ func plainHost(host string) string {
 	return host
 }
 
-// has reports whether a request's Host is this node's. Its port does not count, since a
-// page can't choose another name by it. A browser always sends a Host.
+// has reports whether a request's Host is this node's. The port does not count, since a
+// page can't choose another name by it. Only programs send no Host, never a browser.
 func (h *hosts) has(host string) bool {
 	if h.any || host == "" {
 		return true
@@ -378,8 +365,7 @@ func (h *hosts) has(host string) bool {
 	return h.names[name]
 }
 
-// refuseWrongHost refuses a request to a name that is not this node's, on every
-// route and before anything else looks at it.
+// refuseWrongHost refuses a request to a name that is not this node's, on every route.
 func (h *Handler) refuseWrongHost(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if host := c.Request().Host; !h.hosts.has(host) {
@@ -390,11 +376,11 @@ func (h *Handler) refuseWrongHost(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// refuseForeign refuses a changing request that a browser sends for a page of
-// another origin. Such a request needs no CORS to be carried out (a form's POST).
-// Browsers name the page's origin, or at least its relation to this node
-// (Sec-Fetch-Site). A read passes: it changes no state, the browser keeps its reply
-// from the page, and a link to this node from another site stays usable.
+// refuseForeign refuses a changing request that a browser sends for a page of another
+// origin: without CORS, the browser still carries out such a request, for example a form's
+// POST. Browsers name the page's origin, or at least its relation to this node
+// (Sec-Fetch-Site). A read passes: it changes no state, the browser keeps its reply from
+// the page, and a link to this node from another site stays usable.
 func (h *Handler) refuseForeign(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
@@ -418,7 +404,6 @@ func (h *Handler) refuseForeign(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// listedOrigin reports whether an operator has listed an origin.
 func (h *Handler) listedOrigin(origin string) bool {
 	return slices.Contains(h.cfg.CORS, "*") || slices.Contains(h.cfg.CORS, origin)
 }
@@ -432,8 +417,8 @@ func (h *Handler) ownOrigin(origin, host string) bool {
 	return err == nil && scheme && u.Host != "" && strings.EqualFold(u.Host, host)
 }
 
-// CheckOrigins returns an error for a list that Config.CORS can't be: no browser sends
-// such an Origin, so a typing error would go unnoticed.
+// CheckOrigins returns an error for an entry of Config.CORS that no browser sends as its
+// Origin: a typing error would otherwise go unnoticed.
 func CheckOrigins(origins []string) error {
 	for _, origin := range origins {
 		if origin == "*" {

@@ -13,8 +13,8 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// metricsAtOnce bounds the pages of metrics under way: a page takes memory in
-// proportion to the declared semaphores.
+// metricsAtOnce bounds the pages of metrics under way: a page takes memory for each
+// declared semaphore.
 const metricsAtOnce = 8
 
 // metrics are the metrics of requests, and the page that serves them with others.
@@ -53,7 +53,7 @@ func newMetrics(more []prometheus.Collector) (*metrics, error) {
 	return m, nil
 }
 
-// showMetrics sends the metrics, which name semaphores.
+// showMetrics sends the metrics to callers that may see all names, since they name semaphores.
 func (h *Handler) showMetrics(c echo.Context) error {
 	if err := h.x.Rights.MaySeeAll(c); err != nil {
 		return err
@@ -61,8 +61,8 @@ func (h *Handler) showMetrics(c echo.Context) error {
 	return h.metrics.page(c)
 }
 
-// livez reports that the process serves HTTP. It does not look at the node's state: a
-// probe must not kill a node that is busy.
+// livez reports that the process serves HTTP. It does not check the node's state: a probe
+// must not kill a busy node.
 func (h *Handler) livez(c echo.Context) error {
 	h.x.Replies.SetHighestIndex(c)
 	return h.x.Replies.SendText(c, http.StatusOK, "Ok")
@@ -91,8 +91,8 @@ func (h *Handler) readyz(c echo.Context) error {
 	return h.x.Replies.SendText(c, status, report)
 }
 
-// health reports whether this node was ready at least once. It is for liveness probes
-// that kill: a node without a leader must live on.
+// health reports whether this node was ever ready. It is for liveness probes that kill: a
+// node that has lost its leader must live on.
 func (h *Handler) health(c echo.Context) error {
 	h.x.Replies.SetHighestIndex(c)
 	if ready := h.everReady.Load(); !ready {
@@ -103,8 +103,8 @@ func (h *Handler) health(c echo.Context) error {
 	return h.x.Replies.SendText(c, http.StatusOK, "Ok")
 }
 
-// checks reports whether the node is ready, and the outcome of each check; with details,
-// which name members and addresses.
+// checks reports whether the node is ready, and the outcome of each check. The details name
+// members and addresses.
 func (h *Handler) checks(details bool) (ready bool, report string) {
 	var lines strings.Builder
 	ready = true
@@ -136,13 +136,12 @@ func (h *Handler) checks(details bool) (ready bool, report string) {
 	return ready, lines.String()
 }
 
-// version sends the bare version, without a line's end.
+// version sends the bare version, without a newline.
 func (h *Handler) version(c echo.Context) error {
 	h.x.Replies.SetHighestIndex(c)
 	return h.x.Replies.SendText(c, http.StatusOK, h.cfg.Version)
 }
 
-// problem sends the page of a kind of problem.
 func (h *Handler) problem(c echo.Context) error {
 	h.x.Replies.SetHighestIndex(c)
 	code, _ := exchange.PathParam(c, "code")

@@ -20,34 +20,34 @@ type Server struct {
 	fresh map[net.Conn]struct{} // connections that have sent no request yet
 }
 
-// DefaultIdleTimeout is how long a connection without a request stays open unless configured otherwise: twice as long
-// as common balancers keep theirs. One that the node closes first may take a request with it, which the
-// balancer answers 502.
+// DefaultIdleTimeout is how long a connection without a request stays open unless configured
+// otherwise: twice as long as common balancers keep theirs. If the node closed a connection
+// first, a balancer's next request could be lost with it, and the balancer would reply 502.
 const DefaultIdleTimeout = 2 * time.Minute
 
-// headBytes is the most that a request's head may have, less the 4 KiB that
-// net/http reads on beyond its limit: 16 KiB in all.
+// headBytes is the limit that net/http gets for a request's head. It reads 4 KiB beyond
+// this limit: 16 KiB in all.
 const headBytes = 16<<10 - 4<<10
 
-// streamsOfOne is how many requests may be under way on one connection with HTTP/2.
-const streamsOfOne = 100
+// streamsPerConnection is how many requests may be under way on one connection with HTTP/2.
+const streamsPerConnection = 100
 
-// overHTTP2 bounds a connection with HTTP/2, whose client could otherwise fill a megabyte
-// or more that no handler has asked for. A client that has that many requests under
-// way opens another connection, or waits.
+// overHTTP2 bounds what one connection with HTTP/2 may take. By net/http's defaults a
+// client could fill a megabyte or more that no handler has asked for. A client with
+// streamsPerConnection requests under way opens another connection, or waits.
 func overHTTP2(timeout time.Duration) *http.HTTP2Config {
 	return &http.HTTP2Config{
-		MaxConcurrentStreams:          streamsOfOne,
+		MaxConcurrentStreams:          streamsPerConnection,
 		MaxReadFrameSize:              16 << 10,
 		MaxReceiveBufferPerConnection: 64 << 10,
 		MaxReceiveBufferPerStream:     64 << 10,
-		// The deadline of a reply ends its stream, and this one a connection from which the
+		// A reply's deadline ends its stream; this time-out ends a connection from which the
 		// client reads no stream at all.
 		WriteByteTimeout: timeout,
 	}
 }
 
-// NewServer returns a server that does not listen yet.
+// NewServer returns a server, which Serve starts.
 func NewServer(h *Handler) *Server {
 	s := &Server{connections: h.connections, fresh: map[net.Conn]struct{}{}}
 	s.http = &http.Server{
@@ -67,8 +67,8 @@ func NewServer(h *Handler) *Server {
 	return s
 }
 
-// Serve accepts connections until Shutdown, and then returns nil, or else the
-// listener's error. It closes the listener. It blocks.
+// Serve accepts connections until Shutdown, and blocks until then. It closes the listener,
+// and returns nil after a Shutdown, else the listener's error.
 func (s *Server) Serve(l net.Listener) error {
 	var err error
 	if l = (bounded{l, s.connections}); s.http.TLSConfig != nil {
@@ -82,9 +82,9 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown stops accepting, ends blocking queries and blocks until the requests under
-// way have their replies, at most until ctx ends: then it cuts them off and returns
-// ctx's error. Waits for permits end when the node drains: drain it first.
+// Shutdown stops accepting, ends blocking queries and blocks until the requests under way
+// have their replies. When ctx ends first, it cuts them off and returns ctx's error. Waits
+// for permits end when the node drains, so the caller drains the node first.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	for conn := range s.fresh {

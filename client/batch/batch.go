@@ -66,10 +66,9 @@ func (r *Result) Err() error {
 	return r.calls.Refused(&calls.Refusal{Status: r.Status, Code: document.Code, Document: r.Body})
 }
 
-// Send submits up to 1,000 operations in one round trip, in order. It is not atomic, and
-// no operation waits. There is one result for each; the error is about the batch as a
-// whole. Each operation is carried out at most once, however often the batch had to be
-// repeated: those without a key get one.
+// Send submits up to 1,000 operations in one round trip, in order. It is not atomic, and no operation waits.
+// There is one result for each; the error is about the batch as a whole. Each operation is carried out at most
+// once, however often the batch had to be repeated: an operation without a key gets one.
 func Send(ctx context.Context, c *client.Client, operations ...Operation) ([]Result, error) {
 	body := struct {
 		Operations []Operation `json:"operations"`

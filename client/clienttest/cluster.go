@@ -37,18 +37,18 @@ func Start(t testing.TB) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := cluster.Start(context.Background(), cluster.Config{NodeID: node, Bind: "127.0.0.1:1", Network: alone{}, Store: folder})
+	started, err := cluster.Start(context.Background(), cluster.Config{NodeID: node, Bind: "127.0.0.1:1", Network: alone{}, Store: folder})
 	if err != nil {
 		t.Fatal(errors.Join(err, folder.Close()))
 	}
 	end := func() {
 		ctx, cancel := context.WithTimeout(context.Background(), endsIn)
 		defer cancel()
-		if err := errors.Join(own.Close(ctx), folder.Close()); err != nil {
+		if err := errors.Join(started.Close(ctx), folder.Close()); err != nil {
 			t.Error(err)
 		}
 	}
-	x, err := exchange.New(exchange.Config{Node: own})
+	x, err := exchange.New(exchange.Config{Node: started})
 	var handler *httpapi.Handler
 	if err == nil {
 		handler, err = httpapi.New(httpapi.Config{Exchange: x, MaxConnections: connections})
@@ -65,7 +65,7 @@ func Start(t testing.TB) *Cluster {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), endsIn)
 		defer cancel()
-		own.Drain()
+		started.Drain()
 		transport.CloseIdleConnections()
 		if err := errors.Join(server.Shutdown(ctx), <-served); err != nil {
 			t.Error(err)
@@ -100,8 +100,8 @@ func (c *Cluster) Client() *client.Client {
 // Handler returns the node's API, which a server of the test's own can serve.
 func (c *Cluster) Handler() http.Handler { return c.handler }
 
-// CutOff breaks the connections of all clients and refuses new ones until Rejoin: calls fail
-// over and over, and leases are lost once their ttl is over. The node goes on.
+// CutOff breaks the connections of all clients and refuses new ones until Rejoin: calls fail again and again,
+// and leases are lost once their ttl is over. The node goes on.
 func (c *Cluster) CutOff() { c.pipes.setCut(true) }
 
 // Rejoin ends CutOff.

@@ -10,7 +10,7 @@
 //		…
 //
 // It is the service itself, and no imitation: queues, tokens, expiry, refusals and the times
-// of leases are those of production. Client.Get and package client/operator show and change
+// of leases are as in production. Client.Get and package client/operator show and change
 // its state: a test revokes a lease with Operator.Revoke, say. CutOff and Rejoin break the
 // connections between the clients and the node.
 //

@@ -9,7 +9,7 @@ import (
 
 var errCutOff = errors.New("the test has cut this client off")
 
-// pipes is a network in memory with one listener, that of the API.
+// pipes is a network in memory with one listener, the API's.
 type pipes struct {
 	dialled chan net.Conn
 	closed  chan struct{}
@@ -27,25 +27,25 @@ func newPipes() *pipes {
 // pipe is a client's end of a connection.
 type pipe struct {
 	net.Conn
-	of *pipes
+	network *pipes
 }
 
 // Close implements net.Conn.
 func (p *pipe) Close() error {
-	p.of.mu.Lock()
-	delete(p.of.open, p)
-	p.of.mu.Unlock()
+	p.network.mu.Lock()
+	delete(p.network.open, p)
+	p.network.mu.Unlock()
 	return p.Conn.Close()
 }
 
 // dial connects a client, unless it is cut off.
 func (n *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	near, far := net.Pipe()
-	own := &pipe{near, n}
+	dialled := &pipe{near, n}
 	n.mu.Lock()
 	cut := n.cut
 	if !cut {
-		n.open[own] = struct{}{}
+		n.open[dialled] = struct{}{}
 	}
 	n.mu.Unlock()
 	if cut {
@@ -53,11 +53,11 @@ func (n *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 	select {
 	case n.dialled <- far:
-		return own, nil
+		return dialled, nil
 	case <-n.closed:
-		return nil, errors.Join(net.ErrClosed, own.Close())
+		return nil, errors.Join(net.ErrClosed, dialled.Close())
 	case <-ctx.Done():
-		return nil, errors.Join(ctx.Err(), own.Close())
+		return nil, errors.Join(ctx.Err(), dialled.Close())
 	}
 }
 

@@ -10,7 +10,7 @@
 //	work, stop := led.Context(ctx) // ends when the leadership is lost
 //
 // Calls go from node to node as package client
-// describes, and their errors are those of that package, with some of their own.
+// describes, and have the errors of that package, with some more.
 //
 // It imports package client and its internal packages; programs of users call it, and
 // cmd/signalbox: its verbs, and "signalbox elect".

@@ -11,14 +11,14 @@ import (
 	"github.com/signalbox/signalbox/client/internal/calls"
 )
 
-// Leadership is an item that this process holds, by a session of its own. Its fields never
-// change; all its methods are safe for concurrent use.
+// Leadership is an item that this process holds, by a separate session. Its fields never change; all its
+// methods are safe for concurrent use.
 type Leadership struct {
 	Name    string
 	Session string
-	// Token is larger than that of every earlier leader of this item. Send it with each write
-	// to the resource that the leader works on, and let the resource refuse smaller ones: a
-	// leader that was paused may not have noticed that there is another.
+	// Token is larger than the token of every earlier leader of this item. Send it with each write to the
+	// resource that the leader works on, and let the resource refuse smaller ones: a leader that was paused may
+	// not have noticed that there is another.
 	Token uint64
 
 	locks  uint64 // of the item, since it was acquired
@@ -28,9 +28,9 @@ type Leadership struct {
 	cancel context.CancelCauseFunc
 }
 
-// Elect waits until this process leads: until no other session holds the item of the name.
-// The item then has the value, which says to others who leads. The order of those who wait is
-// not promised: a semaphore of one permit has a line.
+// Elect waits until this process leads: until no other session holds the item of the name. The item then has
+// the value, which tells others who leads. The order of waiting processes is not promised: a semaphore of one
+// permit has a line.
 //
 // A session that is lost during the wait is replaced. Elect ends with an error when ctx does.
 func (i *Items) Elect(ctx context.Context, name string, value []byte, o client.SessionOptions) (*Leadership, error) {
@@ -55,7 +55,7 @@ func (i *Items) Elect(ctx context.Context, name string, value []byte, o client.S
 	}
 }
 
-// replaceable reports whether another session may wait in the place of one that is over.
+// replaceable reports whether another session may wait in the place of a session that is over.
 func replaceable(err error) bool {
 	over := errors.Is(err, client.ErrLost) || errors.Is(err, client.ErrUnknownSession) || errors.Is(err, client.ErrExpiredSession)
 	return over && !errors.Is(err, client.ErrRevoked)
@@ -92,8 +92,8 @@ func cancelWhenLost(ctx context.Context, cancel context.CancelCauseFunc, s *clie
 	}
 }
 
-// await blocks until it is worth while to ask again for an item that was refused: it is free,
-// and its delay is over. Another refusal is returned.
+// await blocks until a repeat for a refused item may succeed: it is free, and its delay is over. Another
+// refusal is returned.
 func (i *Items) await(ctx context.Context, name, session string, refused error) error {
 	var refusal *client.Error
 	if !errors.Is(refused, ErrDiffers) || !errors.As(refused, &refusal) {
@@ -121,8 +121,8 @@ func (i *Items) lead(name string, since Change, s *client.Session) *Leadership {
 	return l
 }
 
-// follow ends the leadership when the item is taken from its session: deleted, or released by
-// someone who knows the session.
+// follow ends the leadership when the item is taken from its session: deleted, or released by a client that
+// knows the session.
 func (l *Leadership) follow() {
 	for round := 1; l.ctx.Err() == nil; round++ {
 		for item, err := range l.items.Watch(l.ctx, l.Name) {
@@ -139,9 +139,9 @@ func (l *Leadership) follow() {
 	}
 }
 
-// taken reports whether an item shows that the session does not hold it since the election: another
-// session acquires an item only once it is free, which counts in Locks, or made anew. The id of a session
-// from before the cluster had tokens is not shown.
+// taken reports whether an item shows that the session does not hold it since the election. Another session
+// acquires an item only once it is free, which counts in Locks, or a new one of the name, which Created shows.
+// The id of a session from before the cluster had tokens is not shown.
 func (l *Leadership) taken(item *Item) bool {
 	return !item.Held || item.Session != "" && item.Session != l.Session || item.Locks != l.locks || item.Created > l.Token
 }
@@ -159,8 +159,8 @@ func (l *Leadership) Lost() <-chan struct{} { return l.ctx.Done() }
 // it, or client.ErrReleased after Resign.
 func (l *Leadership) Err() error { return context.Cause(l.ctx) }
 
-// Deadline returns the moment until which the session lives for certain, by this process's
-// monotonic clock, if no further renewal succeeds. Renewals move it; it does not block.
+// Deadline returns the moment until which the session lives for certain, by this process's monotonic clock, if
+// no further renewal succeeds. Renewals move it; it does not block.
 func (l *Leadership) Deadline() time.Time { return l.held.Deadline() }
 
 // Context returns a ctx for the leader's work: it ends with parent, and when the leadership is
@@ -169,8 +169,8 @@ func (l *Leadership) Context(parent context.Context) (context.Context, context.C
 	return calls.Both(parent, l.ctx)
 }
 
-// Set gives the item another value. If it was taken from this process meanwhile, that is a
-// loss. It blocks for one round trip; the change is durable on return.
+// Set gives the item another value. If the item was taken from this process before, that is a loss. It blocks
+// for one round trip; the change is durable on return.
 func (l *Leadership) Set(ctx context.Context, value []byte) error {
 	if err := l.Err(); err != nil {
 		return err

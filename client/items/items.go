@@ -17,7 +17,7 @@ import (
 	"github.com/signalbox/signalbox/client/internal/reply"
 )
 
-// The refusals that items have beside those of package client. Compare with errors.Is.
+// The refusals of items, in addition to package client's. Compare with errors.Is.
 var (
 	ErrUnknownItem error = calls.Code("unknown-item")
 	// ErrDiffers: the item is not as the call needs it. The Rule of the client.Error says why:
@@ -98,7 +98,7 @@ type Items struct {
 	calls  *calls.Caller
 }
 
-// New returns an Items. It sends no request, and needs no Close of its own.
+// New returns an Items. It sends no request, and needs no Close.
 func New(c *client.Client) *Items { return &Items{c, c.Calls()} }
 
 // Option changes one call. Each method names the options that it takes; others are ignored or
@@ -126,7 +126,7 @@ func Flags(n uint64) Option {
 	}
 }
 
-// call is a call to the route of an item, or to that of the list for an empty name.
+// call is a call to the route of an item, or of the list for an empty name.
 func call(method, name string) calls.Call {
 	k := calls.Call{Method: method, Path: []string{"v1", "items"}, Query: url.Values{}}
 	if name != "" {
@@ -151,8 +151,8 @@ func (i *Items) Get(ctx context.Context, name string) (*Item, error) {
 	return item, nil
 }
 
-// List goes through the items whose names begin with prefix, by name, a page at a time. Each
-// page is as of the moment it is read. An error is the last thing it yields.
+// List goes through the items whose names begin with prefix, by name, a page at a time. Each page is as of the
+// moment it is read. An error is yielded last.
 func (i *Items) List(ctx context.Context, prefix string) iter.Seq2[*Item, error] {
 	k, query := call(http.MethodGet, ""), url.Values{}
 	if prefix != "" {
@@ -169,13 +169,12 @@ func (i *Items) List(ctx context.Context, prefix string) iter.Seq2[*Item, error]
 	})
 }
 
-// Watch yields an item as it is, and again after each change: the newest state each time, so
-// that of changes in quick succession only the last may be seen. While there is no such item
-// it yields one of version 0. It ends with an error, that of ctx for example, or when the loop
-// breaks.
+// Watch yields an item as it is, and again after each change: the newest state each time, so that only the last
+// of several quick changes may be seen. While the item does not exist it yields one of version 0. It ends with
+// an error, for example ctx's, or when the loop breaks.
 func (i *Items) Watch(ctx context.Context, name string) iter.Seq2[*Item, error] {
 	return calls.Follow(ctx, call(http.MethodGet, name), func(k calls.Call) (*Item, uint64, calls.Reply, error) {
-		item, r, err := i.look(ctx, name, k)
+		item, r, err := i.readOrAbsent(ctx, name, k)
 		if err != nil {
 			return nil, 0, r, err
 		}
@@ -183,8 +182,8 @@ func (i *Items) Watch(ctx context.Context, name string) iter.Seq2[*Item, error] 
 	})
 }
 
-// look reads an item, or that there is none.
-func (i *Items) look(ctx context.Context, name string, k calls.Call) (*Item, calls.Reply, error) {
+// readOrAbsent reads an item; an item that does not exist has version 0.
+func (i *Items) readOrAbsent(ctx context.Context, name string, k calls.Call) (*Item, calls.Reply, error) {
 	if name == "" {
 		return nil, calls.Reply{}, errNoName
 	}
@@ -201,16 +200,15 @@ func (i *Items) look(ctx context.Context, name string, k calls.Call) (*Item, cal
 	return item, r, nil
 }
 
-// Put gives an item a value, and makes it if there is none. A session that holds it goes on
-// with that. It blocks for one round trip; the change is durable on return. Its options are
-// IfVersion and Flags.
+// Put gives an item a value, and makes it if it does not exist. A session that holds it goes on to hold it. It
+// blocks for one round trip; the change is durable on return. Its options are IfVersion and Flags.
 func (i *Items) Put(ctx context.Context, name string, value []byte, opts ...Option) (Change, error) {
 	return i.put(ctx, name, value, map[string]any{}, opts)
 }
 
-// Acquire gives an item to a session, with a value, and makes it if there is none. ErrDiffers
-// if another session holds it, or its delay is not over: it does not wait. It blocks for one
-// round trip; the change is durable on return. Its option is Flags.
+// Acquire gives an item to a session, with a value, and makes it if it does not exist. It fails with ErrDiffers
+// if another session holds it, or its delay is not over: it does not wait. It blocks for one round trip; the
+// change is durable on return. Its option is Flags.
 func (i *Items) Acquire(ctx context.Context, session, name string, value []byte, opts ...Option) (Change, error) {
 	return i.put(ctx, name, value, map[string]any{"session": session}, opts)
 }
@@ -226,7 +224,7 @@ func (i *Items) put(ctx context.Context, name string, value []byte, body map[str
 	if name == "" {
 		return done, errNoName
 	}
-	if len(value) <= mostText && utf8.Valid(value) {
+	if len(value) <= maxText && utf8.Valid(value) {
 		body["value"] = string(value)
 	} else {
 		body["value_base64"] = base64.StdEncoding.EncodeToString(value)
@@ -240,8 +238,8 @@ func (i *Items) put(ctx context.Context, name string, value []byte, body map[str
 	return done, err
 }
 
-// Delete removes an item, held or not. It is no error that there is none. It blocks for one
-// round trip; the change is durable on return. Its option is IfVersion.
+// Delete removes an item, held or not. It is no error if the item does not exist. It blocks for one round trip;
+// the change is durable on return. Its option is IfVersion.
 func (i *Items) Delete(ctx context.Context, name string, opts ...Option) error {
 	if name == "" {
 		return errNoName
@@ -255,6 +253,6 @@ func (i *Items) Delete(ctx context.Context, name string, opts ...Option) error {
 	return err
 }
 
-// mostText bounds, in bytes, a value that is sent as text: in JSON a letter may take six bytes,
-// and a node takes a body of 1 MiB.
-const mostText = 128 << 10
+// maxText bounds, in bytes, a value that is sent as text: in JSON a letter may take six bytes, and a node takes
+// a body of 1 MiB.
+const maxText = 128 << 10

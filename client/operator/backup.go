@@ -32,21 +32,20 @@ func (o *Operator) Backup(ctx context.Context, w io.Writer) (index uint64, err e
 // RestoreOption is one for Restore: EndSessions, OfCluster.
 type RestoreOption func(url.Values)
 
-// EndSessions makes all sessions of the backup end. Without it they go on, with the time
-// that they had left.
+// EndSessions makes all sessions of the backup end. Without it they go on, with the time that they had left.
 func EndSessions() RestoreOption { return func(q url.Values) { q.Set("sessions", "end") } }
 
 // OfCluster lets the backup be of the cluster with that id. Without it, it must be of the cluster
 // that Restore changes.
 func OfCluster(id string) RestoreOption { return func(q url.Values) { q.Set("from", id) } }
 
-// Restore puts the state of a backup of size bytes into the place of the cluster's, which
-// is lost, and returns the index at which it is in force. cluster is the id of that cluster, as
-// Cluster returns it: another one refuses. A node that does not lead takes the leadership over
-// first; if it can't, the next address is asked, for up to GiveUpAfter. The node
-// verifies the whole backup first: nothing changes with ErrBackupRefused, or with ErrLevelUnknown if a
-// member does not know the backup's feature level. With client.ErrOutcomeUnknown either state may come into
-// force: read it, and restore again. It is never repeated where it may have been carried out.
+// Restore replaces the cluster's state, which is lost, by the state of a backup of size bytes, and returns the
+// index at which it is in force. cluster is the id of that cluster, as Cluster returns it: another cluster
+// refuses. A node that does not lead takes the leadership over first; if it can't, the next address is asked,
+// for up to GiveUpAfter. The node verifies the whole backup first: the state stays with ErrBackupRefused, or
+// with ErrLevelUnknown if a member does not know the backup's feature level. With client.ErrOutcomeUnknown
+// either state may come into force: read it, and restore again. A restore that may have been carried out is
+// never repeated.
 func (o *Operator) Restore(ctx context.Context, cluster string, backup io.ReaderAt, size int64, opts ...RestoreOption) (index uint64, err error) {
 	query := url.Values{"cluster": {cluster}}
 	for _, option := range opts {

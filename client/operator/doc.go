@@ -7,8 +7,8 @@
 //	defer c.Close(ctx)
 //	for s, err := range operator.New(c).ListSessions(ctx) {
 //
-// Calls go from node to node as package client describes, and their errors are those of
-// that package, with some of their own. With tokens, most calls need the scope admin: each
+// Calls go from node to node as package client describes, and have the errors of that
+// package, with some more. With tokens, most calls need the scope admin: each
 // node refuses the others with client.ErrForbidden, and lists show only what the token may
 // see.
 //

@@ -55,15 +55,15 @@ type Event struct {
 // ErrHistoryGone is the refusal of events that a node no longer has. Compare with errors.Is.
 var ErrHistoryGone error = calls.Code("history-gone")
 
-// EventOption selects events: Since or Last, OfSemaphore, OfPrefix, OfSession, WithoutRenewals. Several add up, but an
-// event must pass those of semaphores and those of a session.
+// EventOption selects events: Since or Last, OfSemaphore, OfPrefix, OfSession, WithoutRenewals. Several add up,
+// but an event must pass the options of semaphores and the options of a session.
 type EventOption func(url.Values)
 
 // Since makes Events begin after the event of this id, or after the whole of a log
 // index. Without it they begin now.
 func Since(id string) EventOption { return func(q url.Values) { q.Set("since", id) } }
 
-// Last makes Events begin with the last n of those that pass the other options, 1 to 1,000, as far as the node
+// Last makes Events begin with the last n events that pass the other options, 1 to 1,000, as far as the node
 // has kept them. Not with Since.
 func Last(n int) EventOption { return func(q url.Values) { q.Set("last", strconv.Itoa(n)) } }
 
@@ -82,10 +82,9 @@ func OfSession(id string) EventOption { return func(q url.Values) { q.Add("sessi
 // eventsQuiet is how long a stream may bring no byte: nodes send some every 15 s.
 const eventsQuiet = 40 * time.Second
 
-// Events yields the events from now on, or since the given one, until ctx ends or the
-// loop breaks. It goes on at another node when one fails, and yields every event once. An
-// error is the last thing it yields: ErrHistoryGone when the nodes have no longer kept the
-// next one, so that the state has to be read anew.
+// Events yields the events from now on, or since the given event, until ctx ends or the loop breaks. It goes on
+// at another node when one fails, and yields every event once. An error is yielded last: ErrHistoryGone if the
+// nodes have not kept the next event, so that the caller has to read the state again.
 func (o *Operator) Events(ctx context.Context, opts ...EventOption) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		query := url.Values{}
@@ -121,8 +120,8 @@ func (o *Operator) Events(ctx context.Context, opts ...EventOption) iter.Seq2[*E
 	}
 }
 
-// readEvents yields the events of one stream, and notes the last id in query. It reports
-// whether to go on with another stream.
+// readEvents yields the events of one stream, and sets the last id in query. It reports whether to go on with
+// another stream.
 func readEvents(s io.Reader, query url.Values, yield func(*Event, error) bool) (going bool, err error) {
 	lines := bufio.NewReader(s)
 	var id, kind, data string

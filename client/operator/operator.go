@@ -18,7 +18,7 @@ import (
 // them. All its methods are safe for concurrent use.
 type Operator struct{ calls *calls.Caller }
 
-// New returns an Operator. It sends no request, and needs no Close of its own.
+// New returns an Operator. It sends no request, and needs no Close.
 func New(c *client.Client) *Operator { return &Operator{c.Calls()} }
 
 // ReadOption is one for GetSession and the lists: Stale, MinIndex; for the lists PageSize too.
@@ -53,9 +53,9 @@ func invalid(field, detail string) error {
 
 // Cluster is the cluster as one node knows it. It belongs to the caller.
 type Cluster struct {
-	Node         string   `json:"node"`    // the one that replied
+	Node         string   `json:"node"`    // that replied
 	ID           string   `json:"cluster"` // "" while the node does not know it
-	Leader       string   `json:"leader"`  // "" while the node knows none
+	Leader       string   `json:"leader"`  // "" while the node knows no leader
 	Term         uint64   `json:"term"`
 	CommitIndex  uint64   `json:"commit_index"`
 	AppliedIndex uint64   `json:"applied_index"`
@@ -75,12 +75,13 @@ type Member struct {
 	Leader bool   `json:"leader"`
 	State  string `json:"state"` // "up", "down" or "unknown", as the node that replied sees it
 	Knows  uint32 `json:"knows"` // the highest feature level that its program knows
-	// Storage is the room on its disk: "room", "low" (what grows the state is refused), "full" (no
-	// command is taken), or "" unless it is up.
+	// Storage is the room on its disk: "room", "low" (what grows the state is refused), "full" (no command is
+	// taken), or "" unless the member is up.
 	Storage string `json:"storage"`
-	// Lag is by how many entries it trails; below 0 unless it is up.
+	// Lag is how many entries the member trails; below 0 unless it is up.
 	Lag int64 `json:"lag"`
-	// LastContact is since it has replied; below 0: it has not since the node that replied started.
+	// LastContact is the time since the member replied; below 0: it has not replied since the node that replied
+	// started.
 	LastContact time.Duration `json:"-"`
 }
 
@@ -147,8 +148,8 @@ func (o *Operator) Cluster(ctx context.Context) (*Cluster, error) {
 	return s, nil
 }
 
-// AddMember adds a node by the address that it has for other nodes. voting reports whether it
-// has its vote already; else it gets its vote by itself once it has caught up.
+// AddMember adds a node by the address that it has for other nodes. voting reports whether it has its vote
+// already; else it gets its vote once it has caught up.
 func (o *Operator) AddMember(ctx context.Context, id, peer string) (voting bool, err error) {
 	if id == "" {
 		return false, errNoMember
@@ -171,9 +172,9 @@ func (o *Operator) RemoveMember(ctx context.Context, id string) error {
 
 var errNoMember = invalid("id", "A member's id is not empty.")
 
-// TransferLeadership hands the leadership over to a member, or, without an id, to any
-// that has caught up. ErrNoSuccessor if no member could take it. Without an id, it is not
-// repeated when its outcome is unknown: a second one would hand over again.
+// TransferLeadership hands the leadership over to a member, or, without an id, to any member that has caught
+// up. ErrNoSuccessor if no member could take it. Without an id, it is not repeated when its outcome is unknown:
+// a second transfer would hand over again.
 func (o *Operator) TransferLeadership(ctx context.Context, id string) error {
 	body := map[string]any{}
 	if id != "" {

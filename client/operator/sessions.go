@@ -19,7 +19,7 @@ type Session struct {
 	OneShot   bool              `json:"one_shot"` // made by a one-call acquire
 	Metadata  map[string]string `json:"metadata"`
 	Leases    []Lease           `json:"leases"`
-	Waiting   []Wait            `json:"waiting"` // the first, without those of the wait list; WaitingCount is of all
+	Waiting   []Wait            `json:"waiting"` // the first, without the wait list's; WaitingCount is of all
 	TTL       time.Duration     `json:"-"`
 	ExpiresIn time.Duration     `json:"-"`
 
@@ -111,7 +111,7 @@ func (w Wait) MarshalJSON() ([]byte, error) {
 	return reply.WriteTimes(plain(w), reply.Member("waiting_ms", w.WaitingFor))
 }
 
-// errNoSession is the refusal of an id that is none, which would make another path.
+// errNoSession is the refusal of a text that is no id, which would make another path.
 var errNoSession = invalid("session", "A session's id is a decimal number.")
 
 // sessionCall is a call to a route of one session.
@@ -122,15 +122,15 @@ func sessionCall(method, id string, more ...string) (calls.Call, error) {
 	return calls.Call{Method: method, Path: append([]string{"v1", "sessions", id}, more...)}, nil
 }
 
-// ListSessions goes through the sessions that the Client may see, by id, a page at a time. Each
-// page is as of the moment it is read. An error is the last thing it yields.
+// ListSessions goes through the sessions that the Client may see, by id, a page at a time. Each page is as of
+// the moment it is read. An error is yielded last.
 func (o *Operator) ListSessions(ctx context.Context, opts ...ReadOption) iter.Seq2[*Session, error] {
 	k := calls.Call{Method: http.MethodGet, Path: []string{"v1", "sessions"}}
 	return listOf(o, ctx, k, nil, opts, func(p *page) []*Session { return p.Sessions })
 }
 
-// ListLeases goes through the leases of a session, oldest first, a page at a time, for a session
-// with more of them than one reply should have. Its errors are those of GetSession.
+// ListLeases goes through the leases of a session, oldest first, a page at a time, for a session with more of
+// them than one reply should have. Its errors are GetSession's.
 func (o *Operator) ListLeases(ctx context.Context, id string, opts ...ReadOption) iter.Seq2[*Lease, error] {
 	k, err := sessionCall(http.MethodGet, id, "leases")
 	return listOf(o, ctx, k, err, opts, func(p *page) []*Lease { return p.Leases })
@@ -151,8 +151,8 @@ func (o *Operator) GetSession(ctx context.Context, id string, opts ...ReadOption
 	return s, nil
 }
 
-// RenewSession renews a session once, for a process that does not keep it by a Session:
-// it lives for its ttl from now, or for a new ttl unless that is 0.
+// RenewSession renews a session once, for a process that does not keep it by a Session: it lives for its ttl
+// from now, or for a new ttl unless that is 0.
 func (o *Operator) RenewSession(ctx context.Context, id string, ttl time.Duration) (expiresIn time.Duration, err error) {
 	k, err := sessionCall(http.MethodPut, id)
 	if err != nil {
@@ -199,10 +199,9 @@ func (o *Operator) ReleaseLease(ctx context.Context, id, name string, token uint
 	return err
 }
 
-// Revoke takes one lease away from a session, as an operator: the permits are available at
-// once, and later requests of the session about the lease fail with ErrRevoked and the
-// reason. The holder may go on for a while: the next grant's token fences it. An epoch that
-// is not 0 names the semaphore that is meant, if it was made anew meanwhile.
+// Revoke takes one lease away from a session, as an operator: the permits are available at once, and later
+// requests of the session about the lease fail with ErrRevoked and the reason. The holder may go on for a
+// while: the next grant's token fences it. An epoch that is not 0 protects a later semaphore of the same name.
 func (o *Operator) Revoke(ctx context.Context, name, session, reason string, epoch uint64) error {
 	if name == "" {
 		return errNoName
@@ -237,17 +236,16 @@ func (o *Operator) RevokeSession(ctx context.Context, id, reason string) error {
 	return err
 }
 
-// ListHolders goes through all holders of a semaphore, oldest first, a page at a time; a
-// Semaphore has only the first. Each page is as of the moment it is read, and a lease that lives
-// from the first page to the last is yielded once. An error is the last thing it yields:
-// client.ErrUnknownSemaphore if the semaphore does not exist.
+// ListHolders goes through all holders of a semaphore, oldest first, a page at a time; a Semaphore has only the
+// first. Each page is as of the moment it is read, and a lease that lives from the first page to the last is
+// yielded once. An error is yielded last: client.ErrUnknownSemaphore if the semaphore does not exist.
 func (o *Operator) ListHolders(ctx context.Context, name string, opts ...ReadOption) iter.Seq2[*client.Holder, error] {
 	k, err := listCall(name, "holders")
 	return listOf(o, ctx, k, err, opts, func(p *page) []*client.Holder { return p.Holders })
 }
 
-// ListWaiters goes through all waiting requests of a semaphore in their order, as ListHolders
-// does through the holders. Positions are those of the moment of each page.
+// ListWaiters goes through all waiting requests of a semaphore in their order, as ListHolders does through the
+// holders. Each page has the positions of its moment.
 func (o *Operator) ListWaiters(ctx context.Context, name string, opts ...ReadOption) iter.Seq2[*client.Waiter, error] {
 	k, err := listCall(name, "waiters")
 	return listOf(o, ctx, k, err, opts, func(p *page) []*client.Waiter { return p.Waiters })

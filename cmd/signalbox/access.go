@@ -40,12 +40,11 @@ func validateAccess(c *config) error {
 	return nil
 }
 
-// clients are the tokens of a node, which are read again at SIGHUP and when the file
-// changes.
+// clients are the tokens of a node, which are read again at SIGHUP and when the file changes, and its audit log.
 type clients struct {
 	tokens *access.Tokens // nil without
 	audit  *audit.Log     // nil without; its file is opened again at SIGHUP
-	ends   []func()       // stop what follows files; block until that has ended
+	ends   []func()       // stop following the files; block until that has ended
 }
 
 // end stops following the files. The audit log goes on.
@@ -86,7 +85,6 @@ func openClients(c config, log hclog.Logger) (*clients, error) {
 	return s, nil
 }
 
-// followTokens reads the file again until end is called.
 func followTokens(tokens *access.Tokens, log hclog.Logger) (end func()) {
 	return atHangups(func(ctx context.Context, hangups <-chan os.Signal) {
 		tokens.Watch(ctx, hangups, func(err error) {
@@ -113,8 +111,7 @@ func followAudit(log *audit.Log) (end func()) {
 	})
 }
 
-// atHangups runs follow with the process's SIGHUPs, until end is called, which waits for
-// its end.
+// atHangups runs follow with the process's SIGHUPs, until end is called, which waits until follow has returned.
 func atHangups(follow func(ctx context.Context, hangups <-chan os.Signal)) (end func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)

@@ -13,8 +13,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/peer"
 )
 
-// parsePeers reads "n1=host:port,n2=host:port,…": every member of the cluster, this
-// node included. All nodes must get the same list.
+// parsePeers reads "n1=host:port,n2=host:port,…": every member of the cluster, this node included.
 func parsePeers(text string) ([]cluster.Peer, error) {
 	var peers []cluster.Peer
 	if text == "" {
@@ -62,7 +61,7 @@ func checkNodeID(id string) error {
 func addHosts(flags *pflag.FlagSet, c *config) {
 	flags.BoolVar(&c.console, "ui", c.console, "serve the console, a page for browsers at /ui/")
 	flags.StringSliceVar(&c.hosts, "allow-host", nil,
-		"names and addresses, beside those of loopback and of --http, under which requests may call this node; * for all")
+		"names and addresses under which requests may call this node, in addition to loopback's and --http's; * for all")
 }
 
 // validateHTTP checks where the API is served, and to whom.
@@ -99,7 +98,6 @@ func (c *config) unprotected() (missing []string, err error) {
 	return missing, nil
 }
 
-// validateHosts refuses what no request could ever name.
 func (c *config) validateHosts() error {
 	for _, name := range c.hosts {
 		_, notAddress := netip.ParseAddr(name)
@@ -122,9 +120,8 @@ func (c *config) httpOnLoopback() (bool, error) {
 	return local, err
 }
 
-// allowedHosts are the names under which the API may be called: checked where the
-// API is on loopback, which pages in this machine's browsers can reach, and wherever
-// an operator has listed names. nil: all.
+// allowedHosts are the names under which the API may be called, nil for all names. They are checked if the API is on
+// loopback, which pages in this machine's browsers can reach, or if an operator has listed names.
 func (c *config) allowedHosts() []string {
 	local, err := c.httpOnLoopback()
 	if len(c.hosts) == 0 && (err != nil || !local) {

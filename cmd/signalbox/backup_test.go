@@ -41,13 +41,13 @@ func well(t *testing.T, arguments ...string) string {
 	return got.stdout
 }
 
-// TestHungFolderHoldsUpNoStop: work that does not heed its end is left behind after lastBackup.
+// TestHungFolderHoldsUpNoStop: work that does not heed its end is left behind after backupGrace.
 func TestHungFolderHoldsUpNoStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hung, hangs := make(chan struct{}), 0
 		end := inBackground(func(context.Context) { <-hung }, func() { hangs++ })
 		began := time.Now()
-		if end(); hangs != 1 || time.Since(began) != lastBackup {
+		if end(); hangs != 1 || time.Since(began) != backupGrace {
 			t.Errorf("%d warnings after %v", hangs, time.Since(began))
 		}
 		close(hung)

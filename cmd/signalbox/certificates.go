@@ -8,9 +8,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"os/signal"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -26,21 +23,21 @@ func addCertificates(flags *pflag.FlagSet, c *config) {
 	flags.StringVar(&c.peerCerts.Key, "peer-key", "", "PEM file with the key of --peer-cert")
 	flags.StringVar(&c.peerCerts.CA, "peer-ca", "", "PEM file with the authorities of the peers' certificates")
 	flags.BoolVar(&c.insecurePeers, "insecure-peers", false,
-		"let the peer port be reachable beyond this machine without TLS: whoever reaches it can change the state. Beside --peer-cert: take plain peers too")
-	flags.StringVar(&c.apiCerts.Cert, "tls-cert", "", "PEM file with the certificate for HTTPS; it may be that of --peer-cert. Without: plain HTTP")
+		"let the peer port be reachable beyond this machine without TLS: whoever reaches it can change the state. Together with --peer-cert: take plain peers too")
+	flags.StringVar(&c.apiCerts.Cert, "tls-cert", "", "PEM file with the certificate for HTTPS, which may also be the --peer-cert; without it: plain HTTP")
 	flags.StringVar(&c.apiCerts.Key, "tls-key", "", "PEM file with the key of --tls-cert")
 	flags.StringVar(&c.apiCerts.CA, "tls-client-ca", "", "PEM file with the authorities of clients' certificates, which clients may show in HTTPS")
 	flags.BoolVar(&c.insecureHTTP, "insecure-http", false,
 		"let the API be reachable beyond this machine without the flags that protect it: whoever reaches it can do everything")
 }
 
-// checkCertificates wants files that belong together all, or not at all.
+// checkCertificates refuses a part of the files that belong together.
 func checkCertificates(peer, api certs.Config) error {
 	if (peer.Cert == "") != (peer.Key == "") || (peer.Cert == "") != (peer.CA == "") {
-		return errors.New("--peer-cert, --peer-key and --peer-ca belong together: give all of them, or none")
+		return errors.New("--peer-cert, --peer-key and --peer-ca belong together: give all of them, or leave all out")
 	}
 	if (api.Cert == "") != (api.Key == "") {
-		return errors.New("--tls-cert and --tls-key belong together: give both, or none")
+		return errors.New("--tls-cert and --tls-key belong together: give both, or leave both out")
 	}
 	if api.CA != "" && api.Cert == "" {
 		return errors.New("--tls-client-ca: clients can show certificates in HTTPS only: give --tls-cert too")
@@ -48,8 +45,7 @@ func checkCertificates(peer, api certs.Config) error {
 	return nil
 }
 
-// certificates is the certificates of a node, which are read again at SIGHUP and when
-// their files change.
+// certificates is the certificates of a node, which are read again at SIGHUP and when their files change.
 type certificates struct {
 	peer, api *certs.Source // nil without
 	ends      []func()      // stop reading; block until that has ended
@@ -78,7 +74,6 @@ func openCertificates(c config, log hclog.Logger) (*certificates, error) {
 	return s, nil
 }
 
-// openSource reads the files of one certificate, and returns nil without any.
 func openSource(flag string, files certs.Config) (*certs.Source, error) {
 	if files.Cert == "" {
 		return nil, nil
@@ -90,20 +85,16 @@ func openSource(flag string, files certs.Config) (*certs.Source, error) {
 	return source, nil
 }
 
-// sources returns the certificates that there are, by their use.
+// sources returns the present certificates, by their use.
 func (s *certificates) sources() map[string]*certs.Source {
 	found := map[string]*certs.Source{"peer": s.peer, "api": s.api}
 	maps.DeleteFunc(found, func(_ string, source *certs.Source) bool { return source == nil })
 	return found
 }
 
-// follow reads a source again until end is called.
+// follow reads a certificate again at SIGHUP and when its files change, until end is called.
 func follow(source *certs.Source, use string, log hclog.Logger) (end func()) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
+	return atHangups(func(ctx context.Context, hangups <-chan os.Signal) {
 		source.Watch(ctx, hangups, func(err error) {
 			if err != nil {
 				log.Error("the certificate can't be read again: the one before stays in use", "use", use, "error", err)
@@ -112,13 +103,8 @@ func follow(source *certs.Source, use string, log hclog.Logger) (end func()) {
 			log.Info("the certificate was read again", "use", use, "ends", source.Ends().Format(time.RFC3339))
 		})
 	})
-	return func() { // without signal.Stop: a SIGHUP from here on must not kill a node that stops
-		cancel()
-		running.Wait()
-	}
 }
 
-// end stops reading the files. It blocks until that has ended.
 func (s *certificates) end() {
 	for _, end := range s.ends {
 		end()

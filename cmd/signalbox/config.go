@@ -22,8 +22,8 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// config is the configuration of one node. Both serve and dev make it; validate finds
-// its errors before anything is opened.
+// config is the configuration of one node, of serve and of dev; validate finds its errors before anything is
+// opened.
 type config struct {
 	nodeID            string
 	httpAddress       string         // host:port to serve the API on
@@ -38,7 +38,7 @@ type config struct {
 	apiCerts          certs.Config // empty: plain HTTP
 	tokens            string       // file; empty: requests need no token
 	audit             string       // file, or "stderr"; empty: no audit log
-	proxies           []string     // whose word on a client's address the audit log takes
+	proxies           []string     // that name their clients to the audit log
 	insecureHTTP      bool         // serve the API beyond loopback, without protection
 	hosts             []string     // further names of this node, see httpapi.Config
 	restored          bool         // the folder was put back, see cluster.Config
@@ -185,9 +185,8 @@ func checkBind(address string) error {
 	return nil
 }
 
-// followLevel gives the log and its named parts the level of a declared file, or, if
-// the file has no level, the one from the start. A level given by flag or variable
-// stays.
+// followLevel gives the log and its named parts the level of a declared file, or, without a level in the file,
+// the level from the start. A level given by flag or variable stays.
 func (c *config) followLevel(text string, log hclog.Logger) {
 	if c.ownLevel == hclog.NoLevel {
 		return

@@ -19,7 +19,7 @@ import (
 
 const (
 	maxDevNodes = 9
-	// peerOffset is from a node's HTTP port to its peer port.
+	// peerOffset is the distance from a node's HTTP port to its peer port.
 	peerOffset = 10
 	// devReadyIn bounds how long the nodes may take to be ready.
 	devReadyIn = 30 * time.Second
@@ -30,7 +30,7 @@ type devFlags struct {
 	nodes, port int
 	data        string
 	logs        logging
-	config      config // of each node, but for what dev sets itself
+	config      config // of each node, without the settings that start makes
 }
 
 func newDev() *cobra.Command {
@@ -59,7 +59,6 @@ func newDev() *cobra.Command {
 	return command
 }
 
-// run starts the nodes, prints how to use them, and stops them when ctx ends.
 func (d *devFlags) run(ctx context.Context, out io.Writer, log hclog.Logger) error {
 	if d.nodes < 1 || d.nodes > maxDevNodes {
 		return fmt.Errorf("--nodes must be between 1 and %d", maxDevNodes)
@@ -88,7 +87,7 @@ func (d *devFlags) run(ctx context.Context, out io.Writer, log hclog.Logger) err
 	return err
 }
 
-// serve prints how to use the nodes, and blocks until ctx ends or one can't go on.
+// serve prints how to use the nodes, and blocks until ctx ends or a node can't go on.
 func (d *devFlags) serve(ctx context.Context, out io.Writer, folder string, fatal <-chan error) error {
 	if ctx.Err() == nil {
 		d.welcome(out, folder)
@@ -101,7 +100,7 @@ func (d *devFlags) serve(ctx context.Context, out io.Writer, folder string, fata
 	}
 }
 
-// start starts the nodes. It returns the nodes that it has started, also with an error.
+// start starts the nodes. It returns the started nodes, also with an error.
 func (d *devFlags) start(ctx context.Context, folder string, log hclog.Logger, fatal func(error)) ([]*node, error) {
 	var peers []cluster.Peer
 	for i := range d.nodes {
@@ -138,8 +137,8 @@ func (d *devFlags) start(ctx context.Context, folder string, log hclog.Logger, f
 // ready blocks until all nodes are ready, or ctx ends.
 func (d *devFlags) ready(ctx context.Context, nodes []*node, fatal <-chan error) error {
 	late := time.After(devReadyIn)
-	again := time.NewTicker(10 * time.Millisecond)
-	defer again.Stop()
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
 	for len(nodes) > 0 {
 		if nodes[0].ready() {
 			nodes = nodes[1:]
@@ -152,13 +151,12 @@ func (d *devFlags) ready(ctx context.Context, nodes []*node, fatal <-chan error)
 			return err
 		case <-late:
 			return fmt.Errorf("the nodes were not ready within %v; --log-level info shows more", devReadyIn)
-		case <-again.C:
+		case <-poll.C:
 		}
 	}
 	return nil
 }
 
-// stopAll stops all nodes at the same time.
 func stopAll(nodes []*node) {
 	var stopping sync.WaitGroup
 	for _, n := range nodes {
@@ -167,8 +165,7 @@ func stopAll(nodes []*node) {
 	stopping.Wait()
 }
 
-// welcome prints three lines that can be pasted, each to another node if there is
-// another.
+// welcome prints three lines to paste, each for another node if there are several.
 func (d *devFlags) welcome(out io.Writer, folder string) {
 	at := func(i int) string { return fmt.Sprintf("http://127.0.0.1:%d", d.port+i%d.nodes) }
 	number, _ := version()
@@ -182,8 +179,8 @@ func (d *devFlags) welcome(out io.Writer, folder string) {
 	fmt.Fprintf(out, "  curl -X DELETE %s/v1/sessions/$(echo \"$lease\" | sed 's/.*\"session\":\"\\([0-9]*\\).*/\\1/')\n\n", at(2))
 }
 
-// devRecord is the file in which dev notes the number of nodes and the ports of a
-// folder: its nodes know each other by these ports alone.
+// devRecord is the file with the number of nodes and the ports of a folder: its nodes know each other by these
+// ports alone.
 const devRecord = "signalbox-dev"
 
 // folder makes the folder of the nodes' folders, or checks the existing folder.

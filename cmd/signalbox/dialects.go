@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/pflag"
@@ -22,7 +20,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/throttle"
 )
 
-// dialect is an interface of another system, served beside the native one.
+// dialect is an interface of another system.
 type dialect struct {
 	name string
 	off  bool // unless --dialects names it
@@ -45,7 +43,7 @@ var dialects = []dialect{
 	{"terraform", true, func(_ *config, _ *node, x *exchange.Exchange) (exchange.Dialect, error) { return terraform.New(x), nil }},
 }
 
-// noDialects switches all off, also in a variable, which counts as not set when empty.
+// noDialects switches all dialects off. An empty variable would not, since it counts as not set.
 const noDialects = "none"
 
 func allDialects() (names []string) {
@@ -66,7 +64,7 @@ func defaultDialects() (names []string) {
 }
 
 func addDialects(flags *pflag.FlagSet, c *config) {
-	flags.StringSliceVar(&c.dialects, "dialects", c.dialects, "interfaces of other systems to serve beside the native one: "+strings.Join(allDialects(), ", ")+"; "+noDialects+" for none")
+	flags.StringSliceVar(&c.dialects, "dialects", c.dialects, "interfaces of other systems to serve: "+strings.Join(allDialects(), ", ")+"; "+noDialects+" switches all off")
 	flags.StringSliceVar(&c.callbacks, "callback-allow", nil,
 		"HOST[:PORT],… that clients may have called back: names, addresses or ranges such as 10.1.0.0/16; alike on all nodes")
 	flags.StringVar(&c.declare, "declare", "", "TOML file of semaphores to make or set at the start and at SIGHUP, as throttle's configuration")
@@ -122,16 +120,14 @@ func (d *declaration) names() []string {
 	return d.file.Names()
 }
 
-// checked is a cluster node whose readiness includes the declared semaphores.
 type checked struct {
 	*cluster.Node
 	file *declare.Declaration
 }
 
-// Checks are the node's, and whether the declared semaphores are in place.
 func (c checked) Checks() []cluster.Check { return append(c.Node.Checks(), c.file.Check()) }
 
-// over is the node as the API sees it.
+// over returns the node as the API sees it.
 func (d *declaration) over(n *cluster.Node) exchange.Node {
 	if d.file == nil {
 		return n
@@ -144,22 +140,11 @@ func (n *node) ready() bool {
 	return n.cluster.Ready() && (n.declared.file == nil || n.declared.file.Check().OK)
 }
 
-// keep declares the file now, and again at each SIGHUP, until end is called, which
-// waits for a declaration under way.
-func (d *declaration) keep(n *cluster.Node, log hclog.Logger) (end func()) {
+// keepDeclared declares the file now, and again at each SIGHUP, until end is called, which waits for a declaration
+// under way.
+func (d *declaration) keepDeclared(n *cluster.Node, log hclog.Logger) (end func()) {
 	if d.file == nil {
 		return func() {}
 	}
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		d.file.Keep(ctx, n, hangups, log)
-	}()
-	return func() { // without signal.Stop: a SIGHUP from here on must not kill a node that stops
-		cancel()
-		<-done
-	}
+	return atHangups(func(ctx context.Context, hangups <-chan os.Signal) { d.file.Keep(ctx, n, hangups, log) })
 }

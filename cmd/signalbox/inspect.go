@@ -21,9 +21,7 @@ import (
 	"github.com/signalbox/signalbox/internal/credentials"
 )
 
-// newHealthcheck makes the subcommand by which a container image without a shell
-// checks itself.
-// lookup reads an environment variable.
+// newHealthcheck makes the subcommand by which a container image without a shell checks itself.
 func newHealthcheck(lookup func(string) (string, bool)) *cobra.Command {
 	var address, authorities string
 	var timeout time.Duration
@@ -92,8 +90,8 @@ func ownURL(lookup func(string) (string, bool)) string {
 	return "http://" + address + "/readyz"
 }
 
-// ownClient trusts the certificate of this node, and no other: its file is at hand, when
-// the certificate of its authority may not be, and its names need not be names of the loopback.
+// ownClient trusts the certificate of this node, and no other: its file is at hand, when its authority's may not
+// be, and its names need not be names of the loopback.
 func ownClient(path string) (*http.Client, error) {
 	bundle, err := os.ReadFile(path)
 	if err != nil {
@@ -115,16 +113,15 @@ func ownClient(path string) (*http.Client, error) {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: settings}}, nil
 }
 
-// release is the version that this source is on the way to: the number of a build without a
-// tag. scripts/release.sh takes no tag with another number.
+// release is the version of a build without a tag: the next version. scripts/release.sh takes no tag with another
+// number.
 const release = "0.2.0"
 
 // stamped is set by the linker: -ldflags "-X main.stamped=$(git describe --tags --long --always --dirty)".
 var stamped string
 
-// version returns the version of this binary, and the commit that it was built from: as
-// stamped, else as the go command noted them (go install …@v1.2.3). A build without a tag
-// has the version release. The commit is "unknown" if the build does not have it.
+// version returns the version of this binary, and the commit that it was built from: as stamped, else as the go
+// command noted them (go install …@v1.2.3). The commit is "unknown" if the build does not have it.
 func version() (number, commit string) {
 	if stamped != "" {
 		return identify(stamped)
@@ -150,7 +147,6 @@ var (
 	pseudo    = regexp.MustCompile(`^(v.*?)[-.](?:0\.)?\d{14}-([0-9a-f]{12}(?:\+dirty)?)$`) // by the go command, which dates a commit
 )
 
-// identify returns the version and the commit in the text that names a build.
 func identify(text string) (number, commit string) {
 	number, commit = text, unknownCommit
 	if found := described.FindStringSubmatch(text); found != nil {
@@ -165,8 +161,7 @@ func identify(text string) (number, commit string) {
 	return found[1] + found[2], commit
 }
 
-// bareVersion is the three numbers of a version, without what marks a candidate for a
-// release.
+// bareVersion is the three numbers of a version, without the mark of a release candidate.
 func bareVersion(number string) string {
 	bare, _, _ := strings.Cut(number, "-")
 	return bare

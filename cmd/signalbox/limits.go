@@ -17,22 +17,21 @@ import (
 func boundLimits(m *fsm.Limits) error {
 	limits := fsm.MaxLimits()
 	for _, limit := range []struct {
-		flag        string
-		value, most int64
+		flag           string
+		value, ceiling int64
 	}{
 		{"max-session-leases", m.SessionLeases, limits.SessionLeases},
 		{"max-session-waiting", m.SessionWaiting, limits.SessionWaiting},
 		{"max-wait-list", m.WaitList, limits.WaitList},
 	} {
-		if limit.value > limit.most {
-			return fmt.Errorf("--%s: %d is more than %d, which is what every node can end in one step without a pause", limit.flag, limit.value, limit.most)
+		if limit.value > limit.ceiling {
+			return fmt.Errorf("--%s: %d is more than %d, which is what every node can end in one step without a pause", limit.flag, limit.value, limit.ceiling)
 		}
 	}
 	return nil
 }
 
-// addLimits gives every limit its flag; the defaults are those in c. A limit below 1
-// is refused.
+// addLimits adds a flag for every limit; the defaults are in c. A limit below 1 is refused.
 func addLimits(flags *pflag.FlagSet, c *config) {
 	limits := pflag.NewFlagSet("limits", pflag.ContinueOnError)
 	limits.SortFlags = false
@@ -46,7 +45,7 @@ func addLimits(flags *pflag.FlagSet, c *config) {
 	limits.Int64Var(&m.Queue, "max-queue", m.Queue, "waiting requests on one semaphore")
 	limits.Int64Var(&m.WaitList, "max-wait-list", m.WaitList, "semaphores on one session's wait list")
 	limits.Int64Var(&m.Keys, "max-keys", m.Keys, "idempotency keys that are remembered")
-	limits.Var((*size)(&m.KeyBytes), "max-key-bytes", "what they and their outcomes may take")
+	limits.Var((*size)(&m.KeyBytes), "max-key-bytes", "memory of these keys and their outcomes")
 	limits.Var((*size)(&x.BodyBytes), "max-body", "a request's body")
 	limits.Var((*size)(&c.native.BatchBodyBytes), "max-batch-body", "the body of a batch")
 	limits.Var((*size)(&c.native.BackupBytes), "max-backup", "a backup to restore")
@@ -58,9 +57,9 @@ func addLimits(flags *pflag.FlagSet, c *config) {
 	limits.Var((*size)(&x.BodyMemory), "max-body-memory", "what bodies that are being received may take in all, beyond 4KiB each")
 	limits.Var((*size)(&x.ReplyMemory), "max-reply-memory", "what replies that clients have not taken may take in all, beyond 16KiB each")
 	limits.IntVar(&x.MaxWatchers, "max-watchers", x.MaxWatchers, "streams of events and blocking queries that may be open on this node")
-	limits.Int64Var(&c.historyEvents, "event-history", c.historyEvents, "events that this node keeps for those who follow them")
-	limits.Var(&c.historyBytes, "event-history-size", "what they may take")
-	limits.IntVar(&c.metricsSemaphores, "metrics-semaphores", c.metricsSemaphores, "semaphores that have metrics of their own; the others share some")
+	limits.Int64Var(&c.historyEvents, "event-history", c.historyEvents, "events that this node keeps for clients that follow them")
+	limits.Var(&c.historyBytes, "event-history-size", "memory of these events")
+	limits.IntVar(&c.metricsSemaphores, "metrics-semaphores", c.metricsSemaphores, "semaphores that have metrics each; the others share some")
 	limits.IntVar(&c.queue, "max-proposals", c.queue, "commands waiting for their place in the log")
 	limits.VisitAll(func(limit *pflag.Flag) { limit.Value = positive{limit.Value} }) // state: pflag has no other way to wrap it
 	flags.AddFlagSet(limits)
@@ -118,13 +117,12 @@ func (s *size) String() string {
 // Type implements pflag.Value.
 func (s *size) Type() string { return "size" }
 
-// ownDescriptors is how many open files a node needs beside its clients' connections:
-// for its folder, its peers, and the connections kept for probes.
+// ownDescriptors is how many open files a node needs in addition to its clients' connections: for its folder, its
+// peers, and the connections kept for probes.
 const ownDescriptors = 240
 
-// fitConnections lowers --max-connections to the process's limit of open files, shared
-// by the nodes in it, and logs that: connections that can't be accepted would lock out
-// probes and peers too.
+// fitConnections lowers --max-connections to the process's limit of open files, shared by the nodes in it, and logs
+// that: connections that can't be accepted would lock out probes and peers too.
 func (c *config) fitConnections(descriptors uint64, log hclog.Logger) {
 	nodes := uint64(max(1, c.nodesHere))
 	room := descriptors / nodes

@@ -41,14 +41,13 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.LookupEnv, os.Stdout, os.Stderr))
 }
 
-// otherVariables are the variables that no flag reads: the variables of run, of the clients' token, of
-// the compose files and of tests.
+// otherVariables are the variables that no flag reads: of run, of the clients' token, of the compose files and
+// of tests.
 var otherVariables = []string{"SIGNALBOX_API_TOKEN", "SIGNALBOX_TOKEN", "SIGNALBOX_SEMAPHORE", "SIGNALBOX_ITEM", "SIGNALBOX_SESSION",
 	"SIGNALBOX_PORT_1", "SIGNALBOX_PORT_2", "SIGNALBOX_PORT_3", "SIGNALBOX_BIND", "SIGNALBOX_CERT_HOSTS", "SIGNALBOX_IMAGE", "SIGNALBOX_VERSION", "SIGNALBOX_KEEP_TIMER_SLACK",
 	"SIGNALBOX_SEED", "SIGNALBOX_HISTORIES", "SIGNALBOX_PICTURES", "SIGNALBOX_STORE_", "SIGNALBOX_TEST_"}
 
-// mistyped returns an error for variables of an environment that look like settings and are
-// none.
+// mistyped returns an error for variables that look like settings and are no settings.
 func mistyped(environment []string) error {
 	var flags []string
 	var visit func(*cobra.Command)
@@ -62,8 +61,8 @@ func mistyped(environment []string) error {
 	return cli.Mistyped(environment, flags, otherVariables)
 }
 
-// run is the whole program but for signals: it returns the exit status, and ends
-// in order when ctx does.
+// run is the whole program but for signals: it returns the exit status, and stops the program in order when
+// ctx ends.
 func run(ctx context.Context, arguments []string, lookup func(string) (string, bool), stdout, stderr io.Writer) int {
 	root := newRoot(lookup)
 	root.SetArgs(arguments)
@@ -86,10 +85,10 @@ func run(ctx context.Context, arguments []string, lookup func(string) (string, b
 	return 0
 }
 
-// parsing is what Go's parser of numbers says of itself.
+// parsing is the text that Go's parser of numbers adds to its errors.
 var parsing = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
 
-// nextStep says what to do after an error, "" where that is not known.
+// nextStep returns what to do after an error, "" if that is unknown.
 func nextStep(command *cobra.Command, err error) string {
 	var advice *cli.Advice
 	switch {
@@ -103,7 +102,7 @@ func nextStep(command *cobra.Command, err error) string {
 	return ""
 }
 
-// oneLine is a text in a line that drives no terminal: parts of it may be a server's.
+// oneLine joins the lines of a text and removes its control characters: parts of it may be a server's.
 func oneLine(text string) string { return cli.Printable(strings.Join(strings.Fields(text), " ")) }
 
 // newRoot builds the command line. lookup reads an environment variable.

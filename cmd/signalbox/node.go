@@ -24,11 +24,10 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// stopTime bounds how long a node takes to stop in order. After it the process ends
-// anyhow: supervisors send KILL soon.
+// stopTime bounds how long a node takes to stop in order. After it the process ends, since supervisors then
+// send KILL.
 const stopTime = 4500 * time.Millisecond
 
-// flushTime bounds how long a node that stops waits for the collector of traces.
 const flushTime = 2 * time.Second
 
 // node is one running node. It is built bottom up and stopped top down.
@@ -42,14 +41,13 @@ type node struct {
 	traces    *tracing.Tracing // nil: off
 	declared  declaration
 	backups   keeper
-	undeclare func() // ends keeping the declared semaphores
+	undeclare func() // stops declaring the semaphores
 	server    *httpapi.Server
-	served    chan error // the outcome of serving HTTP; nil if asked to end
+	served    chan error // the outcome of serving HTTP; nil after stop
 }
 
-// startNode opens the HTTP port, the data folder and the peer port, and serves. It
-// doesn't wait for a leader. fatal is called, once, when the node can't go on. On an
-// error everything is closed again; the error names flags.
+// startNode opens the HTTP port, the data folder and the peer port, and serves. It doesn't wait for a leader.
+// It calls fatal, once, when the node can't go on. On an error it closes everything again; the error names flags.
 func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error)) (_ *node, err error) {
 	listener, err := listen(ctx, "--http", c.httpAddress)
 	if err != nil {
@@ -66,7 +64,7 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 		}
 	}()
 	peers, err := listen(ctx, "--peer", c.peerAddress)
-	if err != nil { // found before a folder is made in vain
+	if err != nil { // reported before a folder is made in vain
 		return nil, err
 	}
 	peers.Close()
@@ -99,7 +97,7 @@ func startNode(ctx context.Context, c config, log hclog.Logger, fatal func(error
 	if err != nil {
 		return nil, err
 	}
-	n.undeclare = n.declared.keep(n.cluster, log)
+	n.undeclare = n.declared.keepDeclared(n.cluster, log)
 	n.server = httpapi.NewServer(handler)
 	go func() { n.served <- n.server.Serve(listener) }()
 	return n, nil
@@ -153,7 +151,6 @@ func clusterConfig(c config, n *node, log hclog.Logger, fatal func(error)) clust
 	return settings
 }
 
-// newHandler returns the API of a node, with the dialects that are configured.
 func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
 	number, _ := version()
 	c.exchange.Node, c.exchange.Logger = n.traces.Over(n.declared.over(n.cluster)), log
@@ -190,7 +187,7 @@ func newHandler(c config, n *node, log hclog.Logger) (*httpapi.Handler, error) {
 	return httpapi.New(api)
 }
 
-// listen binds a port, and makes plain to read that it is taken.
+// listen binds a port. Its error tells a user that another program has the port.
 func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -209,10 +206,9 @@ func (e *portTaken) Error() string {
 	return fmt.Sprintf("%s: the port of %s is in use by another program", e.flag, e.address)
 }
 
-// stop ends the node in order: it refuses new requests, ends the waiting ones, hands
-// leadership over, and then closes from top to bottom. It blocks for at most five
-// seconds. Parts that have not ended by then are logged and left to the end of the
-// process, which loses no data: everything acknowledged is on the disk.
+// stop ends the node in order: it refuses new requests, ends the waiting ones, hands leadership over, and then
+// closes from top to bottom. It blocks for five seconds at most. Parts that have not ended by then are logged and
+// left to the end of the process, which loses no data: everything acknowledged is on the disk.
 func (n *node) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
@@ -239,13 +235,12 @@ func (n *node) stop() {
 	}()
 	select {
 	case <-stopped:
-	case <-time.After(stopTime + 200*time.Millisecond): // it had time to heed the deadline
+	case <-time.After(stopTime + 200*time.Millisecond):
 		n.log.Warn("the node has not stopped in time and is cut off", "limit", stopTime)
 	}
 }
 
-// closeTraces sends the spans that wait, last of all: no other part has to wait for the
-// collector.
+// closeTraces sends the spans that wait, last of all: no other part has to wait for the collector.
 func (n *node) closeTraces(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
@@ -277,8 +272,8 @@ func (n *node) abandon() {
 	}
 }
 
-// serve runs one node until ctx ends or the node can't go on. Its supervisor is notified
-// when the ports are open, before there is a leader: a new cluster needs the other nodes for that.
+// serve runs one node until ctx ends or the node can't go on. It notifies the supervisor when the ports are open,
+// before there is a leader: a new cluster needs the other nodes for that.
 func serve(ctx context.Context, c config, log hclog.Logger, manager supervisor.Supervisor) error {
 	fatal := make(chan error, 1)
 	n, err := startNode(ctx, c, log, firstTo(fatal))
@@ -306,8 +301,7 @@ func serve(ctx context.Context, c config, log hclog.Logger, manager supervisor.S
 	return err
 }
 
-// firstTo takes the first error to the channel, which has room for one, and drops
-// the others.
+// firstTo sends the first error to the channel, which has room for one, and drops the others.
 func firstTo(c chan<- error) func(error) {
 	return func(err error) {
 		select {
@@ -320,12 +314,12 @@ func firstTo(c chan<- error) func(error) {
 // keeper is the running keeper of a node's scheduled backups.
 type keeper struct {
 	*backup.Keeper
-	end func() // stops it, and waits for a backup under way, for lastBackup at most
+	end func() // stops it, and waits for a backup under way, for backupGrace at most
 }
 
-// lastBackup bounds how long a node that stops waits for the folder of backups, whose disk may
-// hang. The file of such a backup has no name yet.
-const lastBackup = 500 * time.Millisecond
+// backupGrace bounds how long a node that stops waits for the folder of backups, whose disk may hang. An
+// unfinished backup has no name yet.
+const backupGrace = 500 * time.Millisecond
 
 // open starts the keeper of a node.
 func (s schedule) open(n *cluster.Node, log hclog.Logger) (keeper, error) {
@@ -342,8 +336,8 @@ func (s schedule) open(n *cluster.Node, log hclog.Logger) (keeper, error) {
 	return keeper{k, inBackground(k.Run, func() { log.Warn("--backup-dir hangs: a backup is left unfinished", "folder", s.folder) })}, nil
 }
 
-// inBackground runs work, and returns what ends it. If it has not ended after lastBackup, hangs is
-// called and it is left to the end of the process.
+// inBackground runs work, and returns what ends it. If work has not ended within backupGrace, end calls hangs and
+// leaves it to the end of the process.
 func inBackground(work func(context.Context), hangs func()) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -355,7 +349,7 @@ func inBackground(work func(context.Context), hangs func()) (end func()) {
 		cancel()
 		select {
 		case <-done:
-		case <-time.After(lastBackup):
+		case <-time.After(backupGrace):
 			hangs()
 		}
 	}

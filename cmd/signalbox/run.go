@@ -15,8 +15,7 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/hold"
 )
 
-// newRun makes the subcommand that holds permits while another program runs. lookup
-// reads an environment variable.
+// newRun makes the subcommand that holds permits while another program runs. lookup reads an environment variable.
 func newRun(lookup func(string) (string, bool)) *cobra.Command {
 	var c hold.Config
 	var cluster *cli.ClusterFlags
@@ -28,10 +27,10 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 			"The command finds SIGNALBOX_SEMAPHORE, SIGNALBOX_SESSION, SIGNALBOX_TOKEN (the fencing token, a\n" +
 			"number) and SIGNALBOX_ADDR in its environment. The token that a cluster may ask for comes from --token-file, or from the\n" +
 			"variable SIGNALBOX_API_TOKEN, which the command sees too, so that it can call signalbox itself.\n\n" +
-			"The command gets a process group of its own, and the terminal if there is one; Ctrl-Z does not\n" +
-			"stop it. The signals INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are handed on to the group; those that the\n" +
-			"caller ignores are ignored. Whatever is left\n" +
-			"of the group when the command itself has ended is ended too, before the permits are given back.\n\n" +
+			"The command gets a separate process group, and the terminal if there is one; Ctrl-Z does not\n" +
+			"stop it. The signals INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are handed on to the group, unless the\n" +
+			"caller ignores them. Whatever is left of the group when the command itself has ended is ended too, before the\n" +
+			"permits are given back.\n\n" +
 			"A renewal that fails is no loss while the lease lives. Shortly before the permits could be granted to\n" +
 			"another client the group is sent TERM and, after --grace, KILL.\n\n" +
 			"A SIGKILL of run itself ends the command on Linux, but not what the command has started; on other\n" +
@@ -49,27 +48,26 @@ func newRun(lookup func(string) (string, bool)) *cobra.Command {
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.Int64VarP(&c.Count, "count", "n", 1, "how many permits to hold")
-	flags.Int64Var(&c.Permits, "permits", 0, "make the semaphore with so many permits if there is none; one that exists stays as it is")
+	flags.Int64Var(&c.Permits, "permits", 0, "make the semaphore with so many permits if it does not exist; an existing semaphore stays as it is")
 	flags.DurationVar(&c.Wait, "wait", 5*time.Minute, "how long to wait for the permits; 0: not at all")
 	cluster = addHoldFlags(command, &c, "lease", lookup)
 	return command
 }
 
-// newElect makes the subcommand that leads while another program runs. lookup reads an
-// environment variable.
+// newElect makes the subcommand that leads while another program runs. lookup reads an environment variable.
 func newElect(lookup func(string) (string, bool)) *cobra.Command {
 	c := hold.Config{Elect: true, Count: 1}
 	var cluster *cli.ClusterFlags
 	command := &cobra.Command{
 		Use:   "elect NAME [flags] -- COMMAND [ARGUMENT…]",
-		Short: "Run a command on one machine of many: the one that leads",
+		Short: "Run a command on the machine, of many, that leads",
 		Long: "Run a command while no other process leads by the item NAME: wait for that, run the command, keep the\n" +
 			"session renewed, and give the item back when the command ends.\n\n" +
 			"The item's value says who leads; \"signalbox item get NAME\" shows it. The command finds SIGNALBOX_ITEM,\n" +
 			"SIGNALBOX_SESSION, SIGNALBOX_TOKEN (a fencing token, larger for each leader) and SIGNALBOX_ADDR in its environment.\n\n" +
 			"It ends, as a command of \"signalbox run\" does, before another process could lead, and when an operator deletes\n" +
-			"the item. The order of those who wait is not promised: \"signalbox run\" has a line.\n\n" +
-			"The exit statuses are those of \"signalbox run\".",
+			"the item. The order of waiting processes is not promised: \"signalbox run\" has a line.\n\n" +
+			"The exit statuses are as for \"signalbox run\".",
 		PersistentPreRunE: fromEnvironment(lookup),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if !command.Flags().Changed("value") {
@@ -88,7 +86,7 @@ func newElect(lookup func(string) (string, bool)) *cobra.Command {
 	return command
 }
 
-// fromEnvironment fills in flags that were not given, before the subcommand runs.
+// fromEnvironment sets flags that are not on the command line, before the subcommand runs.
 func fromEnvironment(lookup func(string) (string, bool)) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, _ []string) error {
 		return cli.UsageError(cli.ApplyVariables(command.Flags(), lookup))
@@ -127,8 +125,7 @@ func holdFor(command *cobra.Command, c *hold.Config, cluster *cli.ClusterFlags, 
 	return explained(holder.Run(context.WithoutCancel(command.Context())))
 }
 
-// splitArguments takes the name from before the dashes, and the command
-// from behind them.
+// splitArguments reads the name before the dashes, and the command behind them.
 func splitArguments(c *hold.Config, verb string, dash int, arguments []string) error {
 	switch {
 	case dash < 0:

@@ -29,9 +29,9 @@ func newServe(lookup func(string) (string, bool)) *cobra.Command {
 		Short: "Run one node of a cluster",
 		Long: "Run one node of a cluster, until SIGTERM or SIGINT; a second signal stops it at once.\n\n" +
 			"All members are given the same --peers. Without --peers, or with this node alone in it,\n" +
-			"the node is a cluster by itself.\n\n" +
+			"the node is a cluster of its single member.\n\n" +
 			"Every flag may also be given as an environment variable: " + variable("node-id") + " is --node-id; or in the TOML\n" +
-			"file of --config: node-id = \"n1\". The command line wins over a variable, and that over the file.",
+			"file of --config: node-id = \"n1\". The command line wins over a variable, and a variable over the file.",
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := s.complete(command.Flags()); err != nil {
 				return err
@@ -64,7 +64,7 @@ func newConfig() *cobra.Command {
 	return command
 }
 
-// complete reads the file, derives what the list of peers gives, and checks all.
+// complete reads the file, derives settings from the list of peers, and checks all.
 func (s *serveFlags) complete(flags *pflag.FlagSet) error {
 	if s.file != "" {
 		if err := cli.ApplyFile(flags, s.file, "config"); err != nil {
@@ -94,7 +94,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	_ = flags.SetAnnotation("data", cli.InsteadOf, []string{"ephemeral"}) // fails for an unknown flag only
 	_ = flags.SetAnnotation("ephemeral", cli.InsteadOf, []string{"data"})
 	flags.BoolVar(&c.journal, "journal", c.journal, "a journal of 16 MiB before the log, for one synced write an append instead of two")
-	flags.BoolVar(&c.restored, "restored", false, "the folder was put back from a backup or a copy: tokens go on above all that it may have forgotten")
+	flags.BoolVar(&c.restored, "restored", false, "the folder was put back from a backup or a copy: tokens go on above every token that it may have forgotten")
 	addCertificates(flags, c)
 	addAccess(flags, c)
 	addHosts(flags, c)
@@ -107,8 +107,7 @@ func (s *serveFlags) add(flags *pflag.FlagSet) {
 	addLimits(flags, c)
 }
 
-// completeFromPeers takes defaults of the node id and its address from the list of
-// peers.
+// completeFromPeers takes defaults of the node id and its address from the list of peers.
 func completeFromPeers(c *config, flags *pflag.FlagSet) error {
 	if !flags.Changed("node-id") {
 		switch len(c.peers) {
@@ -138,8 +137,7 @@ func addLogging(flags *pflag.FlagSet, l *logging, level string) {
 	flags.BoolVar(&l.json, "log-json", false, "log lines of JSON")
 }
 
-// logger writes to the command's stderr. It notes the level in c if a declared file
-// may change it.
+// logger returns the log on the command's stderr. It sets c.ownLevel if a declared file may change the level.
 func (l logging) logger(command *cobra.Command, c *config) (hclog.Logger, error) {
 	level := hclog.LevelFromString(l.level)
 	if level == hclog.NoLevel {
@@ -151,7 +149,7 @@ func (l logging) logger(command *cobra.Command, c *config) (hclog.Logger, error)
 	return hclog.New(&hclog.LoggerOptions{Name: "signalbox", Level: level, Output: command.ErrOrStderr(), JSONFormat: l.json}), nil
 }
 
-// schedule is when and where scheduled backups are made; without a folder they are not.
+// schedule is when and where scheduled backups are made; without a folder, no backup is.
 type schedule struct {
 	folder string
 	every  time.Duration
@@ -162,8 +160,8 @@ func defaultSchedule() schedule { return schedule{every: time.Hour, keep: 24} }
 
 func addSchedule(flags *pflag.FlagSet, s *schedule) {
 	flags.StringVar(&s.folder, "backup-dir", "", "folder for scheduled backups, made by whichever node leads")
-	flags.DurationVar(&s.every, "backup-every", s.every, "how often one is made")
-	flags.IntVar(&s.keep, "backup-keep", s.keep, "how many are kept")
+	flags.DurationVar(&s.every, "backup-every", s.every, "how often a backup is made")
+	flags.IntVar(&s.keep, "backup-keep", s.keep, "how many backups are kept")
 }
 
 func (s schedule) validate() error {

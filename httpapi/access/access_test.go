@@ -226,10 +226,10 @@ func TestFileIsStrict(t *testing.T) {
 		{block(`scopes = ["metrics", "use"]`, `prefixes = ["ci/"]`), "the metrics have the names of all"},
 		{block(use, `hash = "0001"`), `it is "sha256:" and 64`},
 		{block(use, `hash = "sha256:00"`), `it is "sha256:" and 64`},
-		{block(use, `hash = "`+hashOf("")+`"`), "that of the empty text"},
+		{block(use, `hash = "`+hashOf("")+`"`), "the hash of the empty text"},
 		{strings.Replace(block(use), `"ci"`, `"c i"`, 1), "name: it is 1 to 64"},
 		{strings.Replace(block(use), `"ci"`, `""`, 1), "name: it is 1 to 64"},
-		{block(use, someHash) + strings.Replace(block(use, someHash), `"ci"`, `"db"`, 1), `[[token]] 2 ("db"): its hash is that of "ci"`},
+		{block(use, someHash) + strings.Replace(block(use, someHash), `"ci"`, `"db"`, 1), `[[token]] 2 ("db"): "ci" has the same hash`},
 		{block(use) + block(`scopes = ["read"]`), "both are one identity"},
 		{strings.Repeat(block(use), 4097), "4097 [[token]]"},
 	} {

@@ -13,15 +13,14 @@
 //     a dialect derives from names, and an identity with prefixes reaches a session with such
 //     an id through the dialect alone.
 //   - Only hashes of tokens are stored. A hash is compared in constant time.
-//   - A file that can't be read again leaves the identities before it in use. A token that
-//     a file no longer has ends the requests under way with it.
+//   - If a changed file can't be read, the identities stay as they were. A token that the file no
+//     longer has ends the requests under way with it.
 //
-// A certificate counts as the server's TLS has let it in: certs.Source.ServerTLS lets in no
-// certificate that it has not verified. The package knows no route and sends no reply. Package httpapi gives each request its
-// identity; exchange asks it at the seam to the node, for every command of every API; the
-// APIs ask it which names and sessions a reply may show. cmd/signalbox opens the file and
-// watches it. It imports fsm. An Identity never changes; all of the package is safe for
-// concurrent use.
+// A certificate counts as verified: certs.Source.ServerTLS lets in no other one. The package
+// knows no route and sends no reply. Package httpapi gives each request its identity; exchange
+// asks it at the seam to the node, for every command of every API; the APIs ask it which names
+// and sessions a reply may show. cmd/signalbox opens the file and watches it. It imports fsm. An
+// Identity never changes; all of the package is safe for concurrent use.
 //
 // Files:
 //   - identity.go: Identity and its scope, the names and sessions that it sees, its place

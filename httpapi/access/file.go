@@ -17,15 +17,15 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// mostTokens bounds a file: each request is compared with every token.
-const mostTokens = 4096
+// maxTokens bounds a file: each request is compared with every token.
+const maxTokens = 4096
 
 // Block is one [[token]] of a file. A member that is nil is not given.
 type Block struct {
 	Name              string    `toml:"name"`
-	Hash              *string   `toml:"hash"` // sha256:HEX; without one the name is a certificate's alone
+	Hash              *string   `toml:"hash"` // sha256:HEX; nil: the name is a certificate's alone
 	Scopes            []string  `toml:"scopes"`
-	Prefixes          *[]string `toml:"prefixes"` // without them: every name
+	Prefixes          *[]string `toml:"prefixes"` // nil: every name
 	Sessions          *int64    `toml:"sessions"`
 	Leases            *int64    `toml:"leases"`
 	Waiting           *int64    `toml:"waiting"`
@@ -43,7 +43,7 @@ type grant struct {
 	hashed   bool
 }
 
-// contentOf returns the content of a file, or the error, whose text then stands for it.
+// contentOf returns the content of a file. If it can't be read, the text of the error stands for it.
 func contentOf(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -52,8 +52,7 @@ func contentOf(path string) (string, error) {
 	return string(content), nil
 }
 
-// parse reads the text of a file strictly: an unknown key is an error, because the limit
-// that it was to set would be lost.
+// parse reads the text of a file strictly: an unknown key is an error, because its limit would be lost.
 func parse(text string) ([]grant, error) {
 	var document struct {
 		Token []Block `toml:"token"`
@@ -65,8 +64,8 @@ func parse(text string) ([]grant, error) {
 	if unknown := known.Undecoded(); len(unknown) > 0 {
 		return nil, fmt.Errorf("%s is not a key of this file", unknown[0])
 	}
-	if n := len(document.Token); n == 0 || n > mostTokens {
-		return nil, fmt.Errorf("%d [[token]]: 1 to %d are needed", n, mostTokens)
+	if n := len(document.Token); n == 0 || n > maxTokens {
+		return nil, fmt.Errorf("%d [[token]]: 1 to %d are needed", n, maxTokens)
 	}
 	var grants []grant
 	for i := range document.Token {
@@ -82,7 +81,6 @@ func parse(text string) ([]grant, error) {
 	return grants, nil
 }
 
-// oneLine names the line of an error of the TOML.
 func oneLine(err error) error {
 	var at toml.ParseError
 	if errors.As(err, &at) && at.Message != "" {
@@ -92,13 +90,13 @@ func oneLine(err error) error {
 	return errors.New(strings.TrimPrefix(line, "toml: "))
 }
 
-// fits compares a grant with those before it. Equal names are one identity, so that a
-// token can be replaced while both work.
+// fits compares a grant with the grants before it. Equal names are one identity, so that a token can be
+// replaced while both work.
 func (g *grant) fits(before []grant) error {
 	for _, other := range before {
 		switch {
 		case other.hashed && g.hashed && other.hash == g.hash:
-			return fmt.Errorf("its hash is that of %q as well", other.identity.Name)
+			return fmt.Errorf("%q has the same hash", other.identity.Name)
 		case other.identity.Name == g.identity.Name && !other.identity.equal(g.identity):
 			return errors.New("another token of this name has other rights or limits: both are one identity, so give both the same")
 		}
@@ -128,33 +126,41 @@ func (b *Block) check() (g grant, err error) {
 		}
 		g.hashed = true
 	}
-	for _, limit := range []struct {
-		name  string
-		given *int64
-		to    *int64
-	}{
-		{"sessions", b.Sessions, &g.identity.Limits.Sessions}, {"leases", b.Leases, &g.identity.Limits.Leases},
-		{"waiting", b.Waiting, &g.identity.Limits.Waiting}, {"requests_per_second", b.RequestsPerSecond, &g.identity.PerSecond},
-		{"watchers", b.Watchers, &g.identity.Watchers},
-	} {
-		if limit.given == nil {
+	for _, limit := range b.limits(g.identity) {
+		if limit.value == nil {
 			continue
 		}
-		if *limit.to = *limit.given; *limit.to < 1 || *limit.to > 1<<31 {
-			return g, fmt.Errorf("%s: it is 1 to %d; leave it out for no limit", limit.name, int64(1<<31))
+		if *limit.target = *limit.value; *limit.target < 1 || *limit.target > 1<<31 {
+			return g, fmt.Errorf("%s: it is 1 to %d; leave it out for no limit", limit.key, int64(1<<31))
 		}
 	}
 	return g, nil
 }
 
-// highest returns the scope that includes the listed ones.
+// limit is a limit of a block, and where an identity has it.
+type limit struct {
+	key           string
+	value, target *int64
+}
+
+func (b *Block) limits(id *Identity) []limit {
+	return []limit{
+		{"sessions", b.Sessions, &id.Limits.Sessions},
+		{"leases", b.Leases, &id.Limits.Leases},
+		{"waiting", b.Waiting, &id.Limits.Waiting},
+		{"requests_per_second", b.RequestsPerSecond, &id.PerSecond},
+		{"watchers", b.Watchers, &id.Watchers},
+	}
+}
+
+// highest returns the listed scope that includes the others.
 func highest(listed []string) (scope Scope, err error) {
 	for _, name := range listed {
-		one, err := parseScope(name)
+		parsed, err := parseScope(name)
 		if err != nil {
 			return 0, err
 		}
-		scope = max(scope, one)
+		scope = max(scope, parsed)
 	}
 	if scope == 0 {
 		return 0, errors.New(`scopes: list "metrics", "read", "use" or "admin"`)
@@ -201,17 +207,15 @@ func parseHash(text string) (h hash, err error) {
 		return h, errors.New(`hash: it is "sha256:" and 64 hexadecimal digits; signalbox token new prints one`)
 	}
 	if h = hash(decoded); h == sha256.Sum256(nil) {
-		return h, errors.New("hash: it is that of the empty text, which is no token; signalbox token new prints one")
+		return h, errors.New("hash: it is the hash of the empty text, which is no token; signalbox token new prints one")
 	}
 	return h, nil
 }
 
-// tokenBytes is how much chance a token is made of: 256 bits.
-const tokenBytes = 32
+const tokenBytes = 32 // random: 256 bits
 
-// NewToken draws a token of 256 random bits, of letters, digits, _ and - alone, and
-// returns the block of the file that makes it valid. It fails for a block that a file
-// can't have.
+// NewToken draws a token of 256 random bits, as letters, digits, _ and -, and returns it with the block of the
+// file that makes it valid. It fails for a block that a file can't have.
 func NewToken(b Block) (token, block string, err error) {
 	var drawn [tokenBytes]byte
 	_, _ = rand.Read(drawn[:]) // never fails
@@ -225,20 +229,16 @@ func NewToken(b Block) (token, block string, err error) {
 	return token, b.text(), nil
 }
 
-// text returns the block as TOML. Its texts have passed check, and are valid TOML strings
-// when quoted as JSON strings are.
+// text returns the block as TOML. Its texts have passed check, so the form of %q is TOML too.
 func (b *Block) text() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "[[token]]\nname = %q\nhash = %q\nscopes = %s\n", b.Name, *b.Hash, list(b.Scopes))
 	if b.Prefixes != nil {
 		fmt.Fprintf(&out, "prefixes = %s\n", list(*b.Prefixes))
 	}
-	for _, limit := range []struct {
-		name  string
-		value *int64
-	}{{"sessions", b.Sessions}, {"leases", b.Leases}, {"waiting", b.Waiting}, {"requests_per_second", b.RequestsPerSecond}, {"watchers", b.Watchers}} {
+	for _, limit := range b.limits(new(Identity)) {
 		if limit.value != nil {
-			fmt.Fprintf(&out, "%s = %d\n", limit.name, *limit.value)
+			fmt.Fprintf(&out, "%s = %d\n", limit.key, *limit.value)
 		}
 	}
 	return out.String()

@@ -28,24 +28,23 @@ var scopeNames = map[Scope]string{Metrics: "metrics", Read: "read", Use: "use", 
 // String returns the name of the scope, as files have it.
 func (s Scope) String() string { return scopeNames[s] }
 
-// Identity is one client of the service: a name that tokens and certificates stand for,
-// with its rights. It does not change after it was made.
+// Identity is one client of the service: a name that tokens and certificates stand for, with its rights. It
+// never changes.
 type Identity struct {
 	Name  string // owns sessions and idempotency keys; empty: every session is found
 	Scope Scope
-	// Prefixes begin the names that it may use. They are sorted, and no prefix is the beginning of
-	// another; nil stands for every name.
+	// Prefixes begin the names that it may use. They are sorted, and no prefix is the beginning of another;
+	// nil stands for every name.
 	Prefixes []string
 	Limits   fsm.OwnerLimits // of its records in the cluster
-	// PerSecond is how many requests a second this node takes, with bursts of as many; 0
-	// is no limit.
+	// PerSecond is how many requests a second this node takes, with bursts of as many; 0: no limit.
 	PerSecond int64
-	// Watchers is how many streams of events and waits for a change it may have on this node; 0: half of
-	// those of the node.
+	// Watchers is how many streams of events and waits for a change it may have on this node; 0: half of the
+	// node's limit.
 	Watchers int64
 
 	rate     *rate.Limiter // nil without a limit
-	watching *atomic.Int64 // watchers that are open; nil of an identity that has no limit
+	watching *atomic.Int64 // open watchers; nil: no limit
 }
 
 var (
@@ -55,10 +54,9 @@ var (
 	Nobody = &Identity{Prefixes: []string{}}
 )
 
-// Denied is the refusal of a request that its identity may not make. Needs is the scope
-// that would do; Semaphore is the name that no prefix covers; AllNames is set if the
-// reply has names of all prefixes, Unnamed if no name in the request could be covered by a
-// prefix. No member is set if no identity may make the request.
+// Denied is the refusal of a request that its identity may not make. Needs is the scope that would do;
+// Semaphore is the name that no prefix covers; AllNames is set if the reply has names of all prefixes, Unnamed
+// if no prefix could cover a name of the request. Without a member, no identity may make the request.
 type Denied struct {
 	Needs, Has Scope
 	Semaphore  string
@@ -89,14 +87,13 @@ func (id *Identity) Needs(scope Scope) error {
 	return &Denied{Needs: scope, Has: id.Scope}
 }
 
-// Sees reports whether the identity may read the semaphore of a name. The semaphore need
-// not exist.
+// Sees reports whether the identity may read the semaphore of a name, which need not exist.
 func (id *Identity) Sees(name string) bool {
 	return id.Prefixes == nil || slices.ContainsFunc(id.Prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// MayName returns nil if the identity may name a semaphore in a request, or the refusal,
-// which does not depend on whether the semaphore exists.
+// MayName returns nil if the identity may name a semaphore in a request, or the refusal, which does not
+// depend on whether the semaphore exists.
 func (id *Identity) MayName(name string) error {
 	if id.Sees(name) {
 		return nil
@@ -107,8 +104,7 @@ func (id *Identity) MayName(name string) error {
 	return &Denied{Semaphore: name}
 }
 
-// SeesAll returns nil if the identity may read the semaphores of every name, or the
-// refusal.
+// SeesAll returns nil if the identity may read the semaphores of every name, or the refusal.
 func (id *Identity) SeesAll() error {
 	if id.Prefixes == nil {
 		return nil
@@ -116,10 +112,9 @@ func (id *Identity) SeesAll() error {
 	return &Denied{AllNames: true}
 }
 
-// SeesSession reports whether the identity may read a session of an owner, whose id it
-// names. A session without an owner is from before the cluster had tokens: every client
-// that knows its id may read it. Of each session, also its own, the identity reads the
-// semaphores that it Sees.
+// SeesSession reports whether the identity may read a session of an owner, whose id it names. A session
+// without an owner is from before the cluster had tokens: every client that knows its id may read it. Of each
+// session, also of a session that it owns, the identity reads the semaphores that it Sees.
 func (id *Identity) SeesSession(owner string) bool {
 	return id.FindsSession(owner) || id.Scope >= Read && owner == ""
 }
@@ -129,18 +124,18 @@ func (id *Identity) FindsSession(owner string) bool {
 	return id.Scope == Admin || id.Scope >= Read && owner == id.Name
 }
 
-// SeesID reports whether semaphores and their events show the identity the id of a session
-// of an owner. Whoever knows the id of a session without an owner can take it over, so only
-// admins see it; an id of another owner is of no use to the identity.
+// SeesID reports whether semaphores and their events show the identity the id of a session of an owner. A
+// client that knows the id of a session without an owner can take it over, so only admins see such ids; an id
+// of another owner is of no use to the identity.
 func (id *Identity) SeesID(owner string) bool { return owner != "" || id.Scope == Admin }
 
-// Narrow returns the prefixes of the names that begin with prefix and that the identity
-// may read: sorted, and no prefix is the beginning of another.
+// Narrow returns the prefixes of the names that begin with prefix and that the identity may read: sorted, and
+// no prefix is the beginning of another.
 func (id *Identity) Narrow(prefix string) []string {
 	if id.Prefixes == nil {
 		return []string{prefix}
 	}
-	var narrowed []string // the prefixes are sorted, and no prefix is the beginning of another
+	var narrowed []string
 	for _, allowed := range id.Prefixes {
 		switch {
 		case strings.HasPrefix(prefix, allowed):
@@ -152,11 +147,11 @@ func (id *Identity) Narrow(prefix string) []string {
 	return narrowed
 }
 
-// TakesRequest reports whether the rate of the identity's requests allows one more.
+// TakesRequest reports whether the rate of the identity's requests allows another request.
 func (id *Identity) TakesRequest() bool { return id.rate == nil || id.rate.Allow() }
 
-// Watch counts in a watcher, if the identity has less than its limit: its own, or else its share. leave, called
-// once, counts it out.
+// Watch counts a watcher until the caller calls leave, once. It fails if the identity has as many as its limit:
+// its own, or else share.
 func (id *Identity) Watch(share int64) (leave func(), limit int64, ok bool) {
 	if id.watching == nil {
 		return func() {}, share, true

@@ -19,16 +19,14 @@ import (
 )
 
 var (
-	// ErrNoToken refuses a request without a token and without a certificate that the file
-	// names.
+	// ErrNoToken refuses a request without a token and without a certificate of the file.
 	ErrNoToken = errors.New("the request has no token")
-	// ErrUnknownToken refuses a request whose token is in no block of the file, or is no
-	// longer.
+	// ErrUnknownToken refuses a request whose token is not, or no longer, in the file.
 	ErrUnknownToken = errors.New("the token is not valid")
 )
 
-// Credential is a valid token or a certificate's name. It ends when a later file does not
-// have it, or gives it other rights.
+// Credential is a valid token or a certificate's name. It ends when a later file does not have it, or
+// gives it other rights.
 type Credential struct {
 	Identity *Identity
 	hash     hash
@@ -39,7 +37,7 @@ type Credential struct {
 // Ended returns a context that ends, with ErrUnknownToken, when the credential does.
 func (c *Credential) Ended() context.Context { return c.ended }
 
-// table is the content of one file. It is not changed once made.
+// table is the content of one file. It never changes.
 type table struct {
 	tokens []*Credential          // by hash
 	names  map[string]*Credential // of certificates
@@ -51,7 +49,7 @@ type Tokens struct {
 	reloading sync.Mutex
 	file      string // its content at the last Reload; reloading guards it
 	current   atomic.Pointer[table]
-	broken    atomic.Bool // the file on the disk is not the one in use
+	broken    atomic.Bool // the file on the disk can't be used
 	refused   *prometheus.CounterVec
 }
 
@@ -82,8 +80,8 @@ func newTokens(path string) *Tokens {
 	return t
 }
 
-// Reload reads the file again. On an error the identities in use stay. Tokens and names
-// that the file has no longer, or with other rights, end.
+// Reload reads the file again. On an error the identities in use stay. Tokens and names that the file no
+// longer has, or with other rights, end.
 func (t *Tokens) Reload() error {
 	t.reloading.Lock()
 	defer t.reloading.Unlock()
@@ -109,8 +107,8 @@ func (t *Tokens) Reload() error {
 	return nil
 }
 
-// followedBy returns the table of a file, with the credentials and the identities of the
-// last one where they are the same: their requests go on, their rates are not refilled.
+// followedBy returns the table of a file. Credentials and identities that are the same as in the last table
+// are kept: their requests go on, and their rates are not refilled.
 func (known *table) followedBy(grants []grant) *table {
 	next := &table{names: map[string]*Credential{}}
 	for _, g := range grants {
@@ -134,7 +132,7 @@ func (known *table) followedBy(grants []grant) *table {
 	return next
 }
 
-// limited gives a new identity its rate and its count of watchers.
+// limited returns a copy of a new identity with its rate and its count of watchers.
 func (id *Identity) limited() *Identity {
 	limited := *id
 	limited.watching = new(atomic.Int64)
@@ -163,12 +161,12 @@ func (known *table) endOthers(next *table) {
 	}
 }
 
-// watchEvery is how often the file is looked at.
+// watchEvery is how often the file is checked.
 const watchEvery = time.Second
 
-// Watch reloads the file when now says so, and when two looks in a row have found the
-// same change, so that a file that is being written does not end tokens; until ctx ends.
-// It calls reloaded after each time, with the reason if the file can't be used.
+// Watch reloads the file at each signal on now, and when two checks in a row find the same change, so that
+// a file that is being written does not end tokens; until ctx ends. It calls reloaded after each reload,
+// with the reason if the file can't be used.
 func (t *Tokens) Watch(ctx context.Context, now <-chan os.Signal, reloaded func(error)) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
@@ -188,16 +186,14 @@ func (t *Tokens) Watch(ctx context.Context, now <-chan os.Signal, reloaded func(
 	}
 }
 
-// inUse returns the content of the file at the last Reload.
 func (t *Tokens) inUse() string {
 	t.reloading.Lock()
 	defer t.reloading.Unlock()
 	return t.file
 }
 
-// Authenticate returns the credential of a request: of its token, or without one of its
-// certificate, which the server has verified in the handshake. A token that is given must
-// be valid.
+// Authenticate returns the credential of a request: its token, or without one its certificate, which the
+// server has verified in the handshake. If there is a token, it must be valid.
 func (t *Tokens) Authenticate(r *http.Request) (*Credential, error) {
 	in := t.current.Load()
 	token, present := tokenOf(r)
@@ -215,8 +211,7 @@ func (t *Tokens) Authenticate(r *http.Request) (*Credential, error) {
 	return nil, ErrNoToken
 }
 
-// tokenOf compares a hash with each of the table, in a time that does not depend on
-// either.
+// tokenOf finds a token by its hash, in a time that depends on neither.
 func (known *table) tokenOf(sum hash) (found *Credential, err error) {
 	for _, c := range known.tokens {
 		if subtle.ConstantTimeCompare(c.hash[:], sum[:]) == 1 {
@@ -229,9 +224,8 @@ func (known *table) tokenOf(sum hash) (found *Credential, err error) {
 	return found, nil
 }
 
-// tokenOf returns the token that a request carries: after Bearer, as the password of
-// Basic, or as its user name if the password is empty. present is true as well for a
-// header that can't be read, whose token is empty.
+// tokenOf returns the token that a request carries: after Bearer, as the password of Basic, or as its user
+// name if the password is empty. For an unreadable header, the token is empty and present.
 func tokenOf(r *http.Request) (token string, present bool) {
 	headers := r.Header["Authorization"]
 	if len(headers) == 0 {

@@ -27,7 +27,7 @@ type Record struct {
 	Session    string    `json:"session,omitempty"`    // a text, since it has 64 bits
 	Member     string    `json:"member,omitempty"`     // of the cluster
 	Address    string    `json:"address,omitempty"`    // that a member gets
-	Level      uint32    `json:"level,omitempty"`      // feature level that was asked for
+	Level      uint32    `json:"level,omitempty"`      // requested feature level
 	Sessions   string    `json:"sessions,omitempty"`   // "keep" or "end": the sessions of a restored backup
 	Outcome    string    `json:"outcome"`              // a code of the state machine or of a problem
 	Reason     string    `json:"reason,omitempty"`
@@ -35,7 +35,7 @@ type Record struct {
 	TookOver   bool      `json:"took_over,omitempty"` // the identity has become the owner of the session
 }
 
-// droppedLine stands for the lines that had no room before it.
+// droppedLine stands for the dropped lines before it.
 type droppedLine struct {
 	Time    time.Time `json:"time"`
 	Node    string    `json:"node"`
@@ -54,25 +54,25 @@ type Config struct {
 	Proxies Proxies // whose word on the address of a client counts
 }
 
-// mostBuffered is the most bytes that wait for the file.
-const mostBuffered = 4 << 20
+// maxBuffered bounds the bytes that wait for the file.
+const maxBuffered = 4 << 20
 
 // Log is the audit log of one node.
 type Log struct {
 	config  Config
 	lines   prometheus.Counter
 	dropped prometheus.Counter
-	work    chan struct{} // has one element when there is something to do
+	work    chan struct{} // wakes run
 	ended   chan struct{}
 
 	mu       sync.Mutex
 	waiting  waiting
-	lost     int64 // records dropped that no line mentions
+	lost     int64 // dropped records that no line mentions
 	reopen   bool
 	stopping bool
 }
 
-// waiting is what waits for the file.
+// waiting is the lines that wait for the file.
 type waiting struct {
 	bytes   []byte
 	records int64
@@ -109,10 +109,8 @@ func openFile(config Config) (io.WriteCloser, error) {
 	return os.OpenFile(config.Path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 }
 
-// unclosed is a writer that outlives the log.
 type unclosed struct{ io.Writer }
 
-// Close implements io.Closer.
 func (unclosed) Close() error { return nil }
 
 // Proxies returns the proxies whose word counts.
@@ -127,7 +125,7 @@ func (l *Log) Write(r Record) {
 	if l.lost > 0 {
 		line = append(encoded(droppedLine{r.Time, r.Node, l.lost}), line...)
 	}
-	if l.stopping || len(l.waiting.bytes)+len(line) > mostBuffered {
+	if l.stopping || len(l.waiting.bytes)+len(line) > maxBuffered {
 		l.lost++
 		l.dropped.Inc()
 		return
@@ -149,7 +147,7 @@ func encoded(value any) []byte {
 	return out.Bytes()
 }
 
-// wake has run look at the log. It does not block.
+// wake makes run handle the waiting lines. It does not block.
 func (l *Log) wake() {
 	select {
 	case l.work <- struct{}{}:
@@ -168,8 +166,8 @@ func (l *Log) Reopen() {
 // closeWithin bounds Close: a disk that hangs must not hold a node up.
 const closeWithin = time.Second
 
-// Close writes the waiting lines, and closes the file. It blocks until that is done, for
-// a second at most. Later lines are dropped.
+// Close writes the waiting lines, and closes the file. It blocks until that is done, for a second at most.
+// Later lines are dropped.
 func (l *Log) Close() {
 	l.mu.Lock()
 	l.stopping = true
@@ -222,7 +220,7 @@ func (l *Log) reopened(file io.WriteCloser) io.WriteCloser {
 	return next
 }
 
-// failed counts the records of a write that failed, and logs the first of several.
+// failed counts the records of a failed write, and logs the first failure of a row.
 func (l *Log) failed(line waiting, err error, again bool) {
 	l.mu.Lock()
 	l.lost += line.records + line.noted

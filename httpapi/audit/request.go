@@ -6,10 +6,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
-// Request is what lines say of the request that asked for a change.
+// Request is what lines have of the request that asked for a change.
 type Request struct {
 	Remote string // the address of the client
 	ID     string // as package exchange has named it
@@ -36,18 +37,12 @@ func ParseProxies(listed []string) (Proxies, error) {
 }
 
 func (p Proxies) has(address netip.Addr) bool {
-	for _, prefix := range p {
-		if prefix.Contains(address) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p, func(prefix netip.Prefix) bool { return prefix.Contains(address) })
 }
 
-// RemoteOf returns the address of the client. A trusted proxy names the one before it in
-// X-Forwarded-For or in Forwarded; of a chain the last address counts that is no trusted
-// proxy. A proxy that sets one header may pass on the other, which a client has made up: if
-// they name different clients, the address of the connection is all that is known.
+// RemoteOf returns the address of the client. A trusted proxy names its own client in X-Forwarded-For or in
+// Forwarded; of a chain the last address counts that is no trusted proxy. A proxy that sets one header may pass
+// on the other as a client has made it up: if they name different clients, the address of the connection counts.
 func (p Proxies) RemoteOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -70,14 +65,14 @@ func (p Proxies) RemoteOf(r *http.Request) string {
 	return at.String()
 }
 
-// clientOf goes back through a chain of proxies, from the address of the connection to the
-// first address that is no trusted proxy.
+// clientOf goes back through a chain of proxies, from the address of the connection to the first address that
+// is no trusted proxy.
 func (p Proxies) clientOf(at netip.Addr, chain []string, forwarded bool) netip.Addr {
 	hops := strings.Split(strings.Join(chain, ","), ",")
 	for i := len(hops) - 1; i >= 0 && p.has(at); i-- {
 		before, ok := hop(hops[i], forwarded)
 		if !ok {
-			break // not an address: the proxy is all that is known
+			break // not an address: the proxy counts
 		}
 		at = before
 	}

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// entry is one member of an allowList.
 type entry struct {
 	name   string       // in lower case; "" for addresses
 	prefix netip.Prefix // addresses
@@ -21,9 +21,8 @@ var ports = map[string]uint16{"http": 80, "https": 443}
 // allowList is the hosts that may be called.
 type allowList []entry
 
-// parseAllow reads entries of the form HOST[:PORT]. HOST is a name, an address
-// or a range of addresses such as 10.1.0.0/16; an IPv6 one before a port is in
-// brackets.
+// parseAllow reads entries of the form HOST[:PORT]. HOST is a name, an address or a range of addresses such as
+// 10.1.0.0/16; an IPv6 address before a port is in brackets.
 func parseAllow(entries []string) (allowList, error) {
 	var list allowList
 	for _, text := range entries {
@@ -64,7 +63,6 @@ func parseEntry(text string) (e entry, err error) {
 	return e, nil
 }
 
-// parseRange reads an address or a range in their usual spelling.
 func parseRange(text string) (netip.Prefix, bool) {
 	if addr, err := netip.ParseAddr(text); err == nil {
 		addr = addr.Unmap()
@@ -74,8 +72,8 @@ func parseRange(text string) (netip.Prefix, bool) {
 	return prefix.Masked(), err == nil && !prefix.Addr().Is4In6()
 }
 
-// validName reports whether a text is a host's name and could not be taken for an
-// address: some resolvers read 127.1, 0x7f000001 and 2130706433 as 127.0.0.1.
+// validName reports whether a text is a host's name and could not be taken for an address: some resolvers read
+// 127.1, 0x7f000001 and 2130706433 as 127.0.0.1.
 func validName(name string) bool {
 	if len(name) == 0 || len(name) > 253 {
 		return false
@@ -102,9 +100,8 @@ func (l allowList) hasHost(host string, port, usual uint16) bool {
 	return false
 }
 
-// hasAddress reports whether an address may be dialled on a port, once a name
-// that is listed has led to it: an address that the whole Internet reaches, or an address that
-// the list has itself.
+// hasAddress reports whether an address to which a listed name has led may be dialled on a port: the whole
+// Internet reaches the address, or the list has it.
 func (l allowList) hasAddress(addr netip.Addr, port uint16) bool {
 	addr = addr.Unmap()
 	for _, e := range l {
@@ -122,14 +119,12 @@ func (e *entry) portIs(port, usual uint16) bool {
 	return port == e.port
 }
 
-// contains reports whether an entry of addresses has this one.
 func (e *entry) contains(addr netip.Addr) bool {
 	return e.name == "" && addr.Zone() == "" && e.prefix.Contains(addr.Unmap())
 }
 
-// special are ranges that are unicast but lead somewhere else than into the
-// Internet: to this host, its site, a carrier's inside, tests, documents, or to
-// an IPv4 address that is written inside.
+// special are unicast ranges that do not lead into the Internet: to this host, its site, a carrier's network,
+// tests, documents, or to an IPv4 address inside an IPv6 one.
 var special = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
 	"192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",
@@ -151,10 +146,5 @@ func isPublic(addr netip.Addr) bool {
 	if addr.Is6() && !internet6.Contains(addr) {
 		return false
 	}
-	for _, p := range special {
-		if p.Contains(addr) {
-			return false
-		}
-	}
-	return addr.Zone() == ""
+	return addr.Zone() == "" && !slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(addr) })
 }

@@ -28,7 +28,7 @@ const (
 	maxAddress = 2048
 	// maxHead bounds the head of a reply; its body is not needed.
 	maxHead = 16 << 10
-	// maxBody bounds the part of a reply's body that is read, out of politeness.
+	// maxBody bounds how much of a reply's body is read, so that the receiver can send it.
 	maxBody = 4 << 10
 )
 
@@ -40,11 +40,10 @@ type Sender struct {
 
 var _ notices.Notifier = (*Sender)(nil)
 
-// New returns a Sender that calls the hosts of allowed only, each HOST[:PORT]: a
-// name, an address, or a range of addresses such as 10.1.0.0/16; in a URL, one
-// without a port stands for 80 with http and 443 with https. A name that leads to
-// an address which the Internet does not reach needs that address, or its range,
-// in the list as well. It fails on an entry of another form.
+// New returns a Sender that calls the hosts of allowed only, each HOST[:PORT]: a name, an address, or a range of
+// addresses such as 10.1.0.0/16. A host without a port stands for 80 with http and 443 with https. A name that
+// leads to an address which the Internet does not reach needs that address, or its range, in the list as well.
+// New fails on an entry of another form.
 func New(allowed []string) (*Sender, error) {
 	list, err := parseAllow(allowed)
 	if err != nil {
@@ -65,8 +64,8 @@ func New(allowed []string) (*Sender, error) {
 	}}, nil
 }
 
-// control is asked about each address that is about to be dialled: it comes after
-// the resolver, so that no name can lead elsewhere.
+// control checks each address that is about to be dialled. The dialer calls it after the resolver, so that no
+// name can lead elsewhere.
 func (l allowList) control(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil || !l.hasAddress(to.Addr(), to.Port()) {
@@ -130,14 +129,14 @@ func portOf(u *url.URL) (port, usual uint16, err error) {
 	return uint16(n), usual, nil
 }
 
-// Host returns the host and port of an address, "" for an address that may not be called.
-// It implements [notices.Notifier].
+// Host returns the host and port of an address, "" for an address that may not be called. It implements
+// [notices.Notifier].
 func (s *Sender) Host(address string) string {
 	u, err := s.parse(address)
 	if err != nil {
 		return ""
 	}
-	port, _, _ := portOf(u) // parse has seen to it
+	port, _, _ := portOf(u) // parse has checked it
 	host := strings.ToLower(u.Hostname())
 	if addr, err := netip.ParseAddr(host); err == nil {
 		host = addr.Unmap().String()
@@ -153,8 +152,7 @@ type message struct {
 	Reason string `json:"reason"` // "available" or "deleted"
 }
 
-// Notify makes one attempt of at most five seconds. It implements
-// [notices.Notifier].
+// Notify makes one attempt of at most five seconds. It implements [notices.Notifier].
 func (s *Sender) Notify(ctx context.Context, n fsm.NoticeView) error {
 	u, err := s.parse(n.URL)
 	if err != nil {
@@ -180,28 +178,27 @@ func (s *Sender) Notify(ctx context.Context, n fsm.NoticeView) error {
 	return s.send(request)
 }
 
-// key returns the key by which a receiver recognises a notice: its id, and a digest in
-// which it differs from the numbers of other clusters, all of which count from 1. It is made
-// from the replicated state without the available count, so that it is the same in
-// every attempt and from every leader.
+// key returns the key by which a receiver recognises a notice: its id, and a digest that differs for the same id of
+// other clusters, all of which count from 1. It is made from the replicated state without the available count, so
+// that it is the same in every attempt and from every leader.
 func key(n fsm.NoticeView) string {
 	digest := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %q %q", n.ID, n.Epoch, n.DueMS, n.Semaphore, n.URL))
 	return fmt.Sprintf("signalbox-notice-%d-%x", n.ID, digest[:6])
 }
 
-// send sends a request. Its errors, which are logged, name only the host of the address:
-// the rest is the client's own, and may hold a secret.
+// send sends a request. Its errors, which are logged, name only the host of the address: the rest is the client's,
+// and may hold a secret.
 func (s *Sender) send(request *http.Request) error {
 	response, err := s.client.Do(request)
 	if err != nil {
-		var told *url.Error
-		if errors.As(err, &told) {
-			err = told.Err
+		var urlError *url.Error
+		if errors.As(err, &urlError) {
+			err = urlError.Err
 		}
 		return fmt.Errorf("%s: %w", request.URL.Host, err)
 	}
 	defer response.Body.Close()
-	_, _ = io.CopyN(io.Discard, response.Body, maxBody) // the head has said all
+	_, _ = io.CopyN(io.Discard, response.Body, maxBody) // so that the receiver can send it
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		return fmt.Errorf("%s replied with status %d", request.URL.Host, response.StatusCode)
 	}

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,18 +22,18 @@ const (
 	behaviorRelease = "release"
 	behaviorDelete  = "delete"
 
-	onlyCheck = "serfHealth" // the check that each node has
+	onlyCheck = "serfHealth" // the check of each node
 
 	shortestTTL, longestTTL = 10 * time.Second, 24 * time.Hour
 	defaultDelay            = 15 * time.Second
 	longestDelay            = fsm.MaxItemDelayMS * time.Millisecond // the longest that takes effect; a longer one is only shown
 
-	longestName    = 4096 // bytes that are kept of a session's name
-	longestTTLText = 64
-	mostChecks     = 64 // that are kept
+	maxNameBytes    = 4096 // of a session's name; the rest is cut off
+	maxTTLTextBytes = 64
+	maxChecks       = 64 // of a session; the rest is dropped
 )
 
-// about is what a client has given to its session. It is kept with the session as one text.
+// about is what a client says about its session. The session keeps it as one text.
 type about struct {
 	node   string
 	ttl    string // as written
@@ -41,12 +42,12 @@ type about struct {
 	name   string
 }
 
-// text returns the text that is kept. The name comes last, as it may have any character.
+// text returns the text for the session. The name comes last, since it may have any character.
 func (a *about) text() string {
 	return fmt.Sprintf("consul node=%s ttl=%s delay=%d checks=%d name=%s", a.node, a.ttl, a.delay, a.checks, a.name)
 }
 
-// parseAbout reads a text; ok is false for a text that this dialect has not written.
+// parseAbout reads a text; ok is false for a text that another API has written.
 func parseAbout(text string) (a about, ok bool) {
 	var delay, checks string
 	rest := text
@@ -64,10 +65,9 @@ func parseAbout(text string) (a about, ok bool) {
 	a.delay, err = strconv.ParseInt(delay, 10, 64)
 	a.checks, fault = strconv.Atoi(checks)
 	a.name, ok = strings.CutPrefix(rest, "name=")
-	return a, ok && err == nil && fault == nil && a.checks <= mostChecks
+	return a, ok && err == nil && fault == nil && a.checks <= maxChecks
 }
 
-// nodeChecks returns the checks as replies show them.
 func (a *about) nodeChecks() []string {
 	if a.checks < 0 {
 		return nil
@@ -78,7 +78,8 @@ func (a *about) nodeChecks() []string {
 // lockDelay is a LockDelay of a body: text, or a number of seconds or nanoseconds.
 type lockDelay time.Duration
 
-// firstNanoseconds: a LockDelay below it is in seconds, else in nanoseconds.
+// firstNanoseconds is the first number that a LockDelay gives in nanoseconds; smaller ones are
+// seconds.
 const firstNanoseconds = 1000
 
 var errDelayBelowZero = errors.New("json: cannot unmarshal LockDelay, which is below 0")
@@ -113,7 +114,8 @@ func (l *lockDelay) UnmarshalJSON(data []byte) (err error) {
 	return err
 }
 
-// checks is the old form of NodeChecks. Given and empty, or null, it stands for no check.
+// checks is the old form of NodeChecks. If it is given and empty, or null, it stands for no
+// check.
 type checks struct {
 	present bool
 	ids     []string
@@ -125,8 +127,8 @@ func (o *checks) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &o.ids)
 }
 
-// createBody is the body of a create, read as Go reads one: names in any case, others ignored,
-// the last of duplicates.
+// createBody is the body of a create. encoding/json decodes it as Consul does: names in any
+// case, unknown members ignored, the last of duplicates.
 type createBody struct {
 	Name          string
 	Node          string
@@ -143,12 +145,8 @@ func newCreateBody(node string) createBody {
 	return createBody{Node: node, LockDelay: lockDelay(defaultDelay), NodeChecks: []string{onlyCheck}}
 }
 
-// readCreate reads a body over the defaults. It may be missing or empty.
+// readCreate reads a body, which may be missing or empty, over the defaults.
 func (s sessions) readCreate(c echo.Context, into *createBody) error {
-	r := c.Request()
-	if r.Body == nil || r.Body == http.NoBody {
-		return nil
-	}
 	data, err := s.Bodies.Receive(c, s.Config.BodyBytes)
 	if err != nil {
 		return err
@@ -165,26 +163,18 @@ func decodeCreate(data []byte, into *createBody) error {
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil
-	case errors.As(err, &wrong): // without the names of this program's types
-		return fmt.Errorf("json: cannot unmarshal %s into %s", wrong.Value, orBody(wrong.Field))
+	case errors.As(err, &wrong): // the error's own text names types of this program
+		return fmt.Errorf("json: cannot unmarshal %s into %s", wrong.Value, cmp.Or(wrong.Field, "the body"))
 	}
 	return err
 }
 
-func orBody(field string) string {
-	if field == "" {
-		return "the body"
-	}
-	return field
-}
-
-// failed refuses a body that can be read, but not be carried out.
+// failed refuses a body that is readable and can't be carried out.
 func failed(format string, values ...any) error {
 	return refuse(http.StatusInternalServerError, fmt.Sprintf(format, values...))
 }
 
-// command returns the command of a create, without the session's id, or the refusal of an
-// invalid one.
+// command returns the command of a create, without the session's id, or the refusal.
 func (b *createBody) command(members []string, lingerPercent int) (command fsm.OpenHolder, err error) {
 	if b.Behavior != "" && b.Behavior != behaviorRelease && b.Behavior != behaviorDelete {
 		return command, failed("Invalid Behavior setting '%s'", b.Behavior)
@@ -199,7 +189,7 @@ func (b *createBody) command(members []string, lingerPercent int) (command fsm.O
 	if missing, ok := b.missingCheck(); ok {
 		return command, failed("apply failed: Missing check '%s' registration", missing)
 	}
-	info := about{node: b.Node, ttl: b.TTL, delay: int64(b.LockDelay), checks: min(len(b.NodeChecks), mostChecks), name: cutName(b.Name)}
+	info := about{node: b.Node, ttl: b.TTL, delay: int64(b.LockDelay), checks: min(len(b.NodeChecks), maxChecks), name: cutName(b.Name)}
 	switch {
 	case b.Checks.present && len(b.Checks.ids) == 0:
 		info.checks = 0
@@ -225,8 +215,8 @@ func (b *createBody) ttl() (ttl time.Duration, err error) {
 	if ttl != 0 && (ttl < shortestTTL || ttl > longestTTL) {
 		return 0, failed("Invalid Session TTL '%d', must be between [%v=%v]", ttl, shortestTTL, longestTTL)
 	}
-	if len(b.TTL) > longestTTLText {
-		return 0, failed("Session TTL of %d characters: it has up to %d", len(b.TTL), longestTTLText)
+	if len(b.TTL) > maxTTLTextBytes {
+		return 0, failed("Session TTL of %d characters: it has up to %d", len(b.TTL), maxTTLTextBytes)
 	}
 	return ttl, nil
 }
@@ -249,12 +239,12 @@ func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// cutName cuts a name to what is kept of it, at a whole character.
+// cutName cuts a name to maxNameBytes, at a whole character.
 func cutName(name string) string {
-	if len(name) <= longestName {
+	if len(name) <= maxNameBytes {
 		return name
 	}
-	end := longestName
+	end := maxNameBytes
 	for !utf8.RuneStart(name[end]) {
 		end--
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// outOfContact is after what silence a member's check is critical.
+// outOfContact is the silence after which a member's check is critical.
 const outOfContact = 5 * time.Second
 
 // nodes serves the routes about nodes.
@@ -28,7 +28,7 @@ func (n nodes) routes() []exchange.Route {
 	}
 }
 
-// selfBody is this node as consul lock asks for it.
+// selfBody describes this node, as consul lock reads it.
 type selfBody struct {
 	Config struct {
 		Datacenter        string
@@ -49,7 +49,7 @@ type selfBody struct {
 	Meta struct{}
 }
 
-// self describes this node. It needs no leader.
+// self needs no leader.
 func (n nodes) self(c echo.Context) error {
 	q, err := readPlainQuery(c)
 	if err != nil {
@@ -74,7 +74,6 @@ func addressOf(m *cluster.Member) (host string, port int) {
 	return host, port
 }
 
-// leader shows the leader's peer address.
 func (n nodes) leader(c echo.Context) error {
 	return n.status(c, func(s *cluster.Status) any {
 		for _, m := range s.Members {
@@ -131,7 +130,6 @@ func (n nodes) catalog(c echo.Context) error {
 	})
 }
 
-// checkBody is the check of a member.
 type checkBody struct {
 	Node        string
 	CheckID     string
@@ -147,7 +145,7 @@ type checkBody struct {
 	ModifyIndex uint64
 }
 
-// healthOfNode shows the one check of a member.
+// healthOfNode shows the only check of a member.
 func (n nodes) healthOfNode(c echo.Context) error {
 	name := pathText(c, "node")
 	return n.readNodes(c, required(name, "node name"), func(m *cluster.Member) any {
@@ -163,8 +161,8 @@ func (n nodes) healthOfNode(c echo.Context) error {
 	})
 }
 
-// readNodes sends a list of what show makes of the members, without those that are nil. The list is
-// always as this node knows the members, and so are the headers, as with ?stale.
+// readNodes sends the list of the members as show renders them, without those that are nil.
+// Members are always read from this node's own knowledge, so the headers are as with ?stale.
 func (n nodes) readNodes(c echo.Context, named func() error, show func(m *cluster.Member) any) error {
 	q, err := n.readQuery(c)
 	if err == nil {
@@ -189,5 +187,5 @@ func (n nodes) readNodes(c echo.Context, named func() error, show func(m *cluste
 		}
 	}
 	l.done()
-	return n.sendRead(c, &q, at, 1, found(l.end()))
+	return n.sendRead(c, &q, at, 1, found(l.bytes()))
 }

@@ -219,7 +219,7 @@ func TestLimits(t *testing.T) {
 		s.Is(s.Ask(fmt.Sprintf("PUT /v1/kv/held/%d?acquire=%s", i, id), ""), yes)
 	}
 	got := s.Ask("PUT /v1/kv/held/more?acquire="+id, "")
-	if s.Is(got, "500 text The session holds as many items as a session may: 4,096. Nothing was changed."); got.Header("Retry-After") != "1" {
+	if s.Is(got, "500 text The session holds as many items as a session may: 4,096. The request had no effect."); got.Header("Retry-After") != "1" {
 		t.Errorf("Retry-After %q", got.Header("Retry-After"))
 	}
 	for i := range 49 { // in base64 more than 32 MiB

@@ -25,8 +25,8 @@ type Config struct {
 	Version string
 }
 
-// dialect is what all routes have in common. The routes of keys, of sessions and those about
-// nodes have their types.
+// dialect is the state that all routes share. The routes of keys, of sessions and about nodes
+// each have a type.
 type dialect struct {
 	*exchange.Exchange
 	options Config
@@ -46,26 +46,25 @@ func New(x *exchange.Exchange, options Config) (exchange.Dialect, error) {
 	return exchange.Dialect{Routes: slices.Concat(keys{d}.routes(), sessions{d}.routes(), nodes{d}.routes()), Render: d.render, Token: tokenOf, Collectors: []prometheus.Collector{d.waiting}}, nil
 }
 
-// tokenOf returns the token of a request in Consul's own ways, in its order: the query, then
+// tokenOf returns the token of a request in Consul's forms, in its order: the query, then
 // the header. The native forms of Authorization come after them.
 func tokenOf(r *http.Request) string {
 	return cmp.Or(r.URL.Query().Get("token"), r.Header.Get("X-Consul-Token"))
 }
 
-// refusal is a refusal of the dialect's own: a status, and one sentence of text.
+// refusal is a refusal in Consul's form: a status, and one sentence of text.
 type refusal struct {
 	status     int
 	text       string
 	retryAfter string // seconds; "": no Retry-After
 }
 
-// Error is the text.
 func (e *refusal) Error() string { return e.text }
 
 func refuse(status int, text string) error { return &refusal{status: status, text: text} }
 
-// retryable is a refusal that has no other reason than the state of this node: a client's
-// monitor asks again.
+// retryable is a refusal that is due to the state of this node alone: a client's monitor then
+// repeats its request.
 func retryable(text, retryAfter string) *refusal {
 	return &refusal{http.StatusInternalServerError, text, cmp.Or(retryAfter, "1")}
 }
@@ -82,7 +81,7 @@ func (d *dialect) render(c echo.Context, err error) error {
 	return d.Replies.SendText(c, refused.status, refused.text)
 }
 
-// refusalOf translates an error. Clients ride out the status 500 alone, and take any other
+// refusalOf translates an error. Clients ride out the status 500 alone. They take any other
 // one, 503 included, for the loss of what they hold.
 func (d *dialect) refusalOf(c echo.Context, err error) *refusal {
 	var refused *refusal
@@ -115,22 +114,10 @@ func (d *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error
 }
 
 func (d *dialect) doKeyed(c echo.Context, command fsm.Command, key string) (*cluster.Reply, error) {
-	reply, err := d.Node.Do(c.Request().Context(), cluster.Call{Command: command, Key: key})
-	if err != nil {
-		return nil, err
-	}
-	d.Replies.SetIndex(c, reply.Index)
-	if reply.Replayed {
-		c.Response().Header().Set("Idempotency-Replayed", "true")
-	}
-	if len(reply.Each) == 1 { // a renewal: its own result
-		reply.Result = reply.Each[0]
-	}
-	return reply, nil
+	return d.Perform(c.Request().Context(), c, cluster.Call{Command: command, Key: key})
 }
 
-// outcome sends true for a command that was carried out, and false for one whose condition
-// does not hold.
+// outcome performs a command, and sends whether its condition holds.
 func (d *dialect) outcome(c echo.Context, q *query, command fsm.Command) error {
 	reply, err := d.do(c, command)
 	if err != nil {

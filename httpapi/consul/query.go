@@ -23,8 +23,8 @@ const (
 	longestWait = 10 * time.Minute
 )
 
-// query is what a request asks for, beside its path and its body. A member of the query is
-// given or it is not, whatever its value; unknown parameters are ignored.
+// query is the query of a request. A parameter is present or absent, whatever its value;
+// unknown parameters are ignored.
 type query struct {
 	values     url.Values
 	stale      bool
@@ -33,14 +33,12 @@ type query struct {
 	wait       time.Duration // for a change
 }
 
-// has reports whether a member is given.
 func (q *query) has(name string) bool { return q.values.Has(name) }
 
-// consistency returns how recent the state of a read must be.
 func (q *query) consistency() cluster.Consistency { return cluster.Consistency{Stale: q.stale} }
 
-// after returns the number after which a change is waited for, when last is that of the last change so
-// far. An index of 1 also stands for no change at all.
+// after returns the number after which the query waits for a change; last is the number of the
+// last change so far. An index of 1 also stands for no change at all.
 func (q *query) after(last uint64) uint64 {
 	if q.index == 1 && last == 0 {
 		return 0
@@ -48,7 +46,7 @@ func (q *query) after(last uint64) uint64 {
 	return q.index
 }
 
-// firstError makes checks in their order, and returns the error of the first that fails.
+// firstError runs checks in their order, and returns the error of the first that fails.
 func firstError(checks ...func() error) error {
 	for _, check := range checks {
 		if err := check(); err != nil {
@@ -86,7 +84,6 @@ func (q *query) checkModes() error {
 	return nil
 }
 
-// readWait reads the wait and the index.
 func (q *query) readWait(longest time.Duration) (err error) {
 	if text := q.values.Get("wait"); text != "" {
 		if q.wait, err = time.ParseDuration(text); err != nil {
@@ -105,7 +102,7 @@ func (q *query) readWait(longest time.Duration) (err error) {
 	return nil
 }
 
-// checkNamespace refuses the members that only Consul's Enterprise edition knows.
+// checkNamespace refuses the parameters that only Consul's Enterprise edition knows.
 func (q *query) checkNamespace() error {
 	if q.values.Get("ns") != "" {
 		return refuse(http.StatusBadRequest, `Invalid query parameter: "ns" - Namespaces are a Consul Enterprise feature`)
@@ -138,8 +135,8 @@ func (q *query) atMostOne(names ...string) func() error {
 	}
 }
 
-// readUint64 returns a check that reads a member as a uint64 into n, which stays as it is without
-// the member. A malformed number is status 500, with strconv's text.
+// readUint64 returns a check that reads a parameter into n, which keeps its value without the
+// parameter. A malformed number is status 500, with strconv's text.
 func (q *query) readUint64(name string, n *uint64) func() error {
 	return func() (err error) {
 		if !q.has(name) {
@@ -162,8 +159,8 @@ func required(text, missing string) func() error {
 	}
 }
 
-// printable refuses a path with characters that can't be printed, without a word. U+FFFD
-// passes, and with it text that is not UTF-8: whether a key may have it is asked later.
+// printable refuses a path with unprintable characters, without a text. U+FFFD passes, and so
+// does text that is not UTF-8: validKey checks later whether a key may have it.
 func printable(r *http.Request) error {
 	if strings.ContainsFunc(r.URL.Path, func(c rune) bool { return !unicode.IsPrint(c) }) {
 		return refuse(http.StatusBadRequest, "")
@@ -171,11 +168,10 @@ func printable(r *http.Request) error {
 	return nil
 }
 
-// keyOf returns the key of a path: all behind the route's own part, unescaped once. Slashes
-// are part of it.
+// keyOf returns the key of a path: all text behind the route, unescaped once, slashes included.
 func keyOf(c echo.Context) string { return strings.TrimPrefix(c.Request().URL.Path, "/v1/kv/") }
 
-// validKey refuses a key that no item can have. The beginning of a key may be empty.
+// validKey refuses a key that no item can have. It passes the empty prefix of a list.
 func validKey(key string) func() error {
 	return func() error {
 		if key != "" && !fsm.ValidName(key) {
@@ -185,8 +181,8 @@ func validKey(key string) func() error {
 	}
 }
 
-// cleaned sends a client with an unclean path to the clean one, with its method and its body.
-// %2e%2e is no step in a path, so the path counts as it was sent.
+// cleaned redirects a client with an unclean path to the clean path, with its method and its
+// body. The path counts as it was sent, so that %2e%2e is no step in it.
 func cleaned(handler echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		sent, err := url.ParseRequestURI(c.Request().RequestURI)
@@ -212,7 +208,6 @@ func cleaned(handler echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// pathText returns a parameter of a path.
 func pathText(c echo.Context, name string) string {
 	text, _ := exchange.PathParam(c, name)
 	return text

@@ -32,25 +32,25 @@ func pairOf(i *item) pair {
 	if i.Session != 0 {
 		p.Session = formatSession(i.Session)
 	}
-	// A contender's key in a semaphore has the id in its name: a placeholder would hide nothing, and its
-	// client would lose the slot.
+	// A contender's key in a semaphore has the id in its name: a placeholder would not hide it, and
+	// its client would lose the slot.
 	if i.hidden && !strings.Contains(i.Name, p.Session) {
 		p.Session = hiddenSession
 	}
 	return p
 }
 
-// hiddenSession stands for the id of a session that the caller may not see: no session has it, and
-// to clients the key is held.
+// hiddenSession stands for the id of a session that the caller may not see. No session has it,
+// and clients still read that the key is held.
 var hiddenSession = formatSession(0)
 
-// item is an item as one look at the machine has it.
+// item is an item at one moment of the machine.
 type item struct {
 	fsm.ItemView
 	hidden bool // the caller may not see the id of the holder
 }
 
-// itemFor returns an item for a caller that sees the ids of these owners' sessions.
+// itemFor returns an item for a caller that sees the ids of sessions by their owner.
 func itemFor(m *fsm.Machine, view fsm.ItemView, seesID func(owner string) bool) item {
 	i := item{ItemView: view}
 	if i.Session != 0 {
@@ -71,7 +71,7 @@ func (k keys) routes() []exchange.Route {
 	}
 }
 
-// getKey shows a key, or with recurse or keys all that begin with it.
+// getKey shows a key, or with recurse or keys all keys that begin with it.
 func (k keys) getKey(c echo.Context) error {
 	q, err := k.readQuery(c)
 	if err != nil {
@@ -101,8 +101,9 @@ func (k keys) getKey(c echo.Context) error {
 	return k.sendRead(c, &q, at, index, r)
 }
 
-// awaitItems blocks until the state is as recent as a query requires and, where it has an
-// index, until the index of the keys is above it or the wait is over. The caller then reads the state.
+// awaitItems blocks until the state is as recent as a query requires. If the query has an index,
+// it also blocks until the index of the keys is above it, or the wait is over. The caller then
+// reads the state.
 func (k keys) awaitItems(c echo.Context, q *query, watched queues.Keys) (cluster.Reading, error) {
 	waiting := queues.Query{Keys: watched, Conn: connOf(c), Monitor: q.stale || q.consistent}
 	at, err := k.await(c, q, func(ctx context.Context) error {
@@ -143,11 +144,11 @@ func (k keys) show(c echo.Context, q *query, watched queues.Keys, l *list) (inde
 	if l.empty() && (watched.Name != "" || !q.has("keys")) {
 		return index, notFound, err
 	}
-	return index, found(l.end()), err
+	return index, found(l.bytes()), err
 }
 
-// eachName adds the names of keys to a list, up to and with the first separator behind the
-// prefix, each once.
+// eachName adds the names of keys to a list, each once, and cut behind the first separator that
+// follows the prefix.
 func (k keys) eachName(q *query, prefix string, l *list) func(i *item) error {
 	separator := q.values.Get("separator")
 	if separator == "" {
@@ -167,12 +168,12 @@ func (k keys) eachName(q *query, prefix string, l *list) func(i *item) error {
 	}
 }
 
-// pageItems bounds how many items one look at the machine takes.
+// pageItems bounds how many items one view of the machine takes.
 const pageItems = 1000
 
 // walk calls visit with each of the keys' items in the order of names, and returns the keys'
-// index. It looks at a long list in pages. What has changed between two of them may show,
-// though the index is from before it: a client that waits with the index hears of it at once.
+// index. It reads a long list in pages. A change between two pages may show, though the index is
+// older: a client that then waits with the index hears of the change at once.
 func (k keys) walk(c echo.Context, watched queues.Keys, visit func(i *item) error) (index uint64, err error) {
 	seesID := k.Rights.Caller(c).SeesID
 	if !watched.Below {

@@ -16,7 +16,7 @@ const (
 	plainText = "text/plain; charset=utf-8"
 )
 
-// reply is a reply with a status and a body to the byte.
+// reply is a reply to the byte.
 type reply struct {
 	status      int
 	contentType string // "": no body
@@ -29,7 +29,7 @@ var notFound = reply{status: http.StatusNotFound}
 // found is the reply of a read that finds a body of JSON.
 func found(body []byte) reply { return reply{http.StatusOK, jsonType, body} }
 
-// send sends a reply; JSON is indented where the query asks for it.
+// send sends a reply; JSON is indented where the query asks for that.
 func (d *dialect) send(c echo.Context, q *query, r reply) error {
 	if r.contentType == "" {
 		return sendBare(c, r.status)
@@ -48,7 +48,6 @@ func (d *dialect) send(c echo.Context, q *query, r reply) error {
 	return d.Replies.Send(c, r.status, r.contentType, r.body)
 }
 
-// sendBare sends a status without a body.
 func sendBare(c echo.Context, status int) error {
 	header := c.Response().Header()
 	header["Content-Type"] = nil // else net/http would guess one
@@ -71,7 +70,7 @@ func (d *dialect) sendJSON(c echo.Context, q *query, body any) error {
 	return d.send(c, q, found(encoded))
 }
 
-// sendRead sends the reply to a GET with the headers that each has, 404 too.
+// sendRead sends the reply to a GET, with the headers that each GET has, also a 404.
 func (d *dialect) sendRead(c echo.Context, q *query, at cluster.Reading, index uint64, r reply) error {
 	header := c.Response().Header()
 	known, contactMS := true, int64(0)
@@ -87,8 +86,8 @@ func (d *dialect) sendRead(c echo.Context, q *query, at cluster.Reading, index u
 	return d.send(c, q, r)
 }
 
-// neverMS stands for a leader that this node has never heard of. A client multiplies it into
-// a duration of 64 bits.
+// neverMS is the contact with a leader that this node has never heard of. A client multiplies
+// it into a duration of 64 bits.
 const neverMS = 1 << 40
 
 const (
@@ -101,12 +100,12 @@ var (
 	errReplyMemory = retryable("This node has no room for more large replies at the moment (--max-reply-memory). Try again later, or at another node.", "")
 )
 
-// list is a list in JSON that grows within the budget of replies. Its owner calls done, before
-// it is sent at the latest.
+// list is a list in JSON that grows within the budget of replies. Its user calls done before
+// the list is sent.
 type list struct {
 	d        *dialect
 	out      []byte
-	room     int // for which bytes are reserved
+	room     int // bytes of out that fit into the reserved memory
 	reserved int64
 }
 
@@ -127,7 +126,8 @@ func (l *list) add(element any) error {
 		if !ok {
 			return errReplyMemory
 		}
-		l.room, l.reserved = l.room+listStep, l.reserved+bytes
+		l.room += listStep
+		l.reserved += bytes
 	}
 	if len(l.out) > 1 {
 		l.out = append(l.out, ',')
@@ -136,13 +136,11 @@ func (l *list) add(element any) error {
 	return nil
 }
 
-// empty reports whether the list has no element.
 func (l *list) empty() bool { return len(l.out) == 1 }
 
-// end returns the whole list.
-func (l *list) end() []byte { return append(l.out, ']') }
+func (l *list) bytes() []byte { return append(l.out, ']') }
 
-// done releases what the list has reserved. It may be called more than once.
+// done releases the reserved memory. It may be called more than once.
 func (l *list) done() {
 	l.d.ReplyMemory.Release(l.reserved)
 	l.reserved = 0

@@ -23,8 +23,7 @@ func formatSession(id uint64) string {
 	return fmt.Sprintf("%s%04x-%012x", idPrefix, id>>48, id&(1<<48-1))
 }
 
-// parseSession reads an id in any case of letters. ok is false, and id 0, for all that is no
-// id of a session here.
+// parseSession reads an id in any case of letters. For any other text ok is false, and id 0.
 func parseSession(text string) (id uint64, ok bool) {
 	if len(text) != len(idPrefix)+17 || !strings.EqualFold(text[:len(idPrefix)], idPrefix) {
 		return 0, false
@@ -51,7 +50,7 @@ type sessionBody struct {
 	ModifyIndex   uint64
 }
 
-// shown returns a session that this dialect has opened; others are unknown here.
+// shown returns a session that this dialect has opened; other sessions are unknown here.
 func shown(m *fsm.Machine, id uint64) (body sessionBody, ok bool) {
 	holder, ok := m.Holder(id)
 	if !ok {
@@ -69,7 +68,7 @@ func shown(m *fsm.Machine, id uint64) (body sessionBody, ok bool) {
 // sessions serves the routes of sessions.
 type sessions struct{ *dialect }
 
-// routes are Consul's. One that ends in a slash says which part of the path is missing.
+// routes are Consul's. A route that ends in a slash replies which part of the path is missing.
 func (s sessions) routes() []exchange.Route {
 	return []exchange.Route{
 		exchange.On("PUT", "/v1/session/create", s.createSession),
@@ -85,7 +84,6 @@ func (s sessions) routes() []exchange.Route {
 	}
 }
 
-// createSession opens a session.
 func (s sessions) createSession(c echo.Context) error {
 	q, err := readPlainQuery(c)
 	if err != nil {
@@ -118,7 +116,7 @@ func (s sessions) memberIDs() (ids []string) {
 	return ids
 }
 
-// renewSession gives a session its whole time again, and shows it.
+// renewSession gives a session its whole ttl again, and shows it.
 func (s sessions) renewSession(c echo.Context) error {
 	q, err := s.readQuery(c)
 	if err != nil {
@@ -149,13 +147,13 @@ func (s sessions) renewSession(c echo.Context) error {
 	}
 	var body sessionBody
 	s.Reads.View(c, func(m *fsm.Machine) { body, ok = shown(m, id) })
-	if !ok { // it has ended since
+	if !ok { // ended after the renewal
 		return unknown
 	}
 	return s.sendJSON(c, &q, []sessionBody{body})
 }
 
-// isOthers reports whether a session lives that was not opened here.
+// isOthers reports whether a living session was opened by another API.
 func (s sessions) isOthers(c echo.Context, id uint64) (others bool) {
 	s.Reads.View(c, func(m *fsm.Machine) {
 		_, here := shown(m, id)
@@ -181,7 +179,7 @@ func (s sessions) destroySession(c echo.Context) error {
 	return s.outcome(c, &q, fsm.EndSession{Session: id})
 }
 
-// getSession shows a session, in a list that is empty without it.
+// getSession shows a session, in a list, or an empty list.
 func (s sessions) getSession(c echo.Context) error {
 	text := pathText(c, "id")
 	return s.readSessions(c, required(text, "session"), func(l *list) (index uint64, err error) {
@@ -201,21 +199,21 @@ func (s sessions) getSession(c echo.Context) error {
 	})
 }
 
-// awaitSessions is awaitItems for sessions.
+// awaitSessions is awaitItems for sessions. It polls, since sessions have no watch.
 func (s sessions) awaitSessions(c echo.Context, q *query) (cluster.Reading, error) {
 	return s.await(c, q, func(ctx context.Context) error {
-		again := time.NewTicker(sessionsEvery)
-		defer again.Stop()
+		poll := time.NewTicker(sessionsEvery)
+		defer poll.Stop()
 		var index uint64
-		look := func(m *fsm.Machine) { index = m.HoldersIndex() }
-		s.Reads.View(c, look)
+		readIndex := func(m *fsm.Machine) { index = m.HoldersIndex() }
+		s.Reads.View(c, readIndex)
 		after := q.after(index)
-		for ; ; s.Reads.View(c, look) {
+		for ; ; s.Reads.View(c, readIndex) {
 			if index > after {
 				return nil
 			}
 			select {
-			case <-again.C:
+			case <-poll.C:
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
@@ -230,7 +228,6 @@ func (s sessions) listSessions(c echo.Context) error {
 	})
 }
 
-// listSessionsOfNode shows the sessions that name a node.
 func (s sessions) listSessionsOfNode(c echo.Context) error {
 	node := pathText(c, "node")
 	return s.readSessions(c, required(node, "node name"), func(l *list) (uint64, error) {
@@ -243,7 +240,7 @@ func (s sessions) listSessionsOfNode(c echo.Context) error {
 	})
 }
 
-// readSessions sends a list of sessions, which build makes of a state that is recent enough.
+// readSessions sends the list of sessions that build makes of a recent enough state.
 func (s sessions) readSessions(c echo.Context, named func() error, build func(l *list) (index uint64, err error)) error {
 	q, err := s.readQuery(c)
 	if err != nil {
@@ -263,11 +260,11 @@ func (s sessions) readSessions(c echo.Context, named func() error, build func(l 
 		return err
 	}
 	l.done()
-	return s.sendRead(c, &q, at, index, found(l.end()))
+	return s.sendRead(c, &q, at, index, found(l.bytes()))
 }
 
 // eachSession calls visit with each session that was opened here and that the caller may find,
-// by id, and returns the index of sessions. It looks at them in pages, as walk does.
+// by id, and returns the index of sessions. It reads them in pages, as walk does.
 func (s sessions) eachSession(c echo.Context, visit func(b *sessionBody) error) (index uint64, err error) {
 	var page []sessionBody
 	after := uint64(0)

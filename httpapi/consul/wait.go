@@ -15,42 +15,40 @@ import (
 )
 
 const (
-	// leaderless is how long a node may know no leader before its waiting queries end: a
-	// node that is cut off must not let a holder believe that all is well.
+	// leaderless is how long a node may know no leader before its waiting queries end: a holder
+	// at a node that is cut off must not go on for ever.
 	leaderless = 5 * time.Second
-	// guardEvery is how often a waiting query looks whether there is a leader.
+	// guardEvery is how often a waiting query checks for a leader.
 	guardEvery = 500 * time.Millisecond
-	// sessionsEvery is how often a query for sessions looks for a change.
+	// sessionsEvery is how often a query for sessions checks for a change.
 	sessionsEvery = 100 * time.Millisecond
 )
 
 var (
 	errWaitOver = errors.New("the wait is over")
-	errClosing  = errors.New("the server goes down")
+	errClosing  = errors.New("the server shuts down")
 )
 
 // itemSource is the items of a node for the queues of its waiting queries.
 type itemSource struct{ exchange.Node }
 
-// Watch implements queues.Items.
 func (n itemSource) Watch(name string, below bool) queues.Watch { return n.WatchItems(name, below) }
 
-// Free implements queues.Items.
 func (n itemSource) Free(name string) (free bool) {
 	n.View(func(m *fsm.Machine) {
-		i, _ := m.Item(name) // without one no session holds it
+		i, _ := m.Item(name) // an absent item has no session
 		free = i.Session == 0
 	})
 	return free
 }
 
-// connOf returns the connection of a request, by which a query that is asked again keeps its
-// place in line.
+// connOf returns the connection of a request. A query that is repeated on it keeps its place
+// in line.
 func connOf(c echo.Context) string { return c.Request().RemoteAddr }
 
-// await reads, and calls wait for a query with an index. The context of wait ends with the
-// query's wait, when the server goes down, and when no leader is known. At the end of the
-// wait the state is confirmed again; a change that was waited for is news enough.
+// await reads the state, and calls wait for a query with an index. The context of wait ends with
+// the query's wait, when the server shuts down, and when no leader is known. After the whole wait
+// the state is confirmed again; after a change this node's own state is enough.
 func (d *dialect) await(c echo.Context, q *query, wait func(ctx context.Context) error) (cluster.Reading, error) {
 	request := c.Request().Context()
 	at, err := d.Node.Read(request, q.consistency())
@@ -85,12 +83,12 @@ func (d *dialect) await(c echo.Context, q *query, wait func(ctx context.Context)
 	return at, err
 }
 
-// guard ends a wait when the server goes down, and when this node has known no leader for too
-// long. It returns when ctx ends.
+// guard ends a wait when the server shuts down, and when this node has known no leader for
+// leaderless. It returns when ctx ends.
 func (d *dialect) guard(ctx context.Context, end context.CancelCauseFunc) {
 	began := time.Now()
-	again := time.NewTicker(guardEvery)
-	defer again.Stop()
+	check := time.NewTicker(guardEvery)
+	defer check.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -98,7 +96,7 @@ func (d *dialect) guard(ctx context.Context, end context.CancelCauseFunc) {
 		case <-d.Waits.Closing():
 			end(errClosing)
 			return
-		case <-again.C:
+		case <-check.C:
 		}
 		at, err := d.Node.Read(ctx, cluster.Consistency{Stale: true})
 		silence := at.LastContact

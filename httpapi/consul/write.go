@@ -21,7 +21,7 @@ type put struct {
 	flags, cas uint64
 }
 
-// readPut reads a PUT, in the order of the checks.
+// readPut reads a PUT, in the order of Consul's checks.
 func (k keys) readPut(c echo.Context) (p put, err error) {
 	if p.query, err = k.readQuery(c); err != nil {
 		return p, err
@@ -34,16 +34,12 @@ func (k keys) readPut(c echo.Context) (p put, err error) {
 		}, p.checkDatacenter, validKey(p.key))
 }
 
-// readValue reads the body: any bytes, of any type, and as many as a value may have, whatever --max-body is.
+// readValue reads the body: any bytes, and as many as a value may have, whatever --max-body is.
 func (k keys) readValue(c echo.Context) (string, error) {
-	r := c.Request()
-	if r.Body == nil || r.Body == http.NoBody {
-		return "", nil
-	}
 	data, err := k.Bodies.Receive(c, fsm.MaxValueBytes)
 	var p *exchange.Problem
 	if errors.As(err, &p) && p.Code == "too-large" {
-		size := max(r.ContentLength, fsm.MaxValueBytes+1) // the size of a chunked body is not known
+		size := max(c.Request().ContentLength, fsm.MaxValueBytes+1) // the size of a chunked body is unknown
 		return "", refuse(p.Status, fmt.Sprintf("Request body(%d bytes) too large, max size: %d bytes.", size, fsm.MaxValueBytes))
 	}
 	return string(data), err
@@ -55,7 +51,7 @@ func (k keys) putKey(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	switch { // the body is counted to the end: a contender's value may wait for seconds
+	switch { // the body keeps its memory to the end, since a contender's value may wait for seconds
 	case p.has("acquire"):
 		return k.acquire(c, &p)
 	case p.has("release"):
@@ -71,7 +67,7 @@ func (k keys) putKey(c echo.Context) error {
 	return k.outcome(c, &p.query, fsm.ItemPut{Name: p.key, Value: p.value, Flags: p.flags})
 }
 
-// checkAndSet writes a key that has a version, or that is absent.
+// checkAndSet writes a key if it has a version, or if it is absent.
 func (k keys) checkAndSet(c echo.Context, p *put) error {
 	command := fsm.ItemPut{Name: p.key, Value: p.value, Flags: p.flags, Version: fsm.Change[uint64]{Given: true, Value: p.cas}}
 	reply, err := k.contend(c, command, p.key, false, func() (bool, error) { return k.isPast(c, &command), nil })
@@ -81,8 +77,9 @@ func (k keys) checkAndSet(c echo.Context, p *put) error {
 	return k.sendResult(c, &p.query, reply)
 }
 
-// contend performs a command by which a contender takes a key, in its order: see queues.Queues.BeginWrite. Where
-// refused reports true it replies as the state machine would, without the log.
+// contend performs a command by which a contender takes a key, in its turn: see
+// queues.Queues.BeginWrite. If refused reports true, it replies as the state machine would, but
+// without the log.
 func (k keys) contend(c echo.Context, command fsm.Command, key string, acquire bool, refused func() (bool, error)) (reply *cluster.Reply, err error) {
 	if k.Rights.Caller(c).May(command) != nil {
 		return k.do(c, command) // refused there, and in the audit log
@@ -91,25 +88,25 @@ func (k keys) contend(c echo.Context, command fsm.Command, key string, acquire b
 	if err != nil {
 		return nil, err
 	}
-	took := false
-	defer func() { end(took) }()
+	taken := false
+	defer func() { end(taken) }()
 	if no, err := refused(); no || err != nil {
 		return &cluster.Reply{Result: fsm.Result{Code: fsm.ItemDiffers}}, err
 	}
 	if reply, err = k.do(c, command); err == nil {
-		took = reply.Code == fsm.OK
+		taken = reply.Code == fsm.OK
 	}
 	return reply, err
 }
 
-// mayJudge reports whether this node may refuse a command by its own state: not if the caller may not
-// give the command, nor if it has a key, since the log knows the first reply.
+// mayJudge reports whether this node may refuse a command by its own state. It may not for a
+// command that the caller may not give, nor for one with a key: the log knows the first reply.
 func (k keys) mayJudge(c echo.Context, command fsm.Command) bool {
 	return len(c.Request().Header.Values("Idempotency-Key")) == 0 && k.Rights.Caller(c).May(command) == nil
 }
 
-// isPast reports whether a key already has a higher version than a check-and-set names, as
-// this node has it. Versions only rise, so that the check can never succeed again.
+// isPast reports whether this node's state has a higher version of a key than a check-and-set
+// names. Versions only rise, so the check can never succeed again.
 func (k keys) isPast(c echo.Context, command *fsm.ItemPut) (past bool) {
 	if command.Version.Value == 0 || !k.mayJudge(c, *command) {
 		return false
@@ -121,7 +118,6 @@ func (k keys) isPast(c echo.Context, command *fsm.ItemPut) (past bool) {
 	return past
 }
 
-// errMissingSession refuses an empty session.
 var errMissingSession = &refusal{status: http.StatusInternalServerError, text: "raft apply failed: missing session"}
 
 // acquire gives a key to a session. The delay of a key is checked before the session is.
@@ -133,7 +129,7 @@ func (k keys) acquire(c echo.Context, p *put) error {
 	if err != nil {
 		return err
 	}
-	over := reply.Replayed && reply.Code == fsm.OK && reply.DeadlineMS == 0 // the session has ended since
+	over := reply.Replayed && reply.Code == fsm.OK && reply.DeadlineMS == 0 // the session ended after the first reply
 	switch reply.Code {
 	case fsm.UnknownSession, fsm.ExpiredSession, fsm.Revoked:
 		over = true
@@ -147,28 +143,28 @@ func (k keys) acquire(c echo.Context, p *put) error {
 	return k.sendResult(c, &p.query, reply)
 }
 
-// isTaken reports whether another session holds a key, so that an acquire by a living session is refused. So most
-// refusals of a crowd need no log entry. What this node's own state shows is confirmed by
-// a linearizable read, since the other session may have released the key. An acquire by a session that the
-// caller does not have is left to the log, which refuses it as one by an unknown session.
+// isTaken reports whether another session holds a key, so that an acquire by a living session is
+// refused: most refusals of a crowd then need no log entry. The other session may have released
+// the key since, so a linearizable read confirms what this node's state shows. An acquire by a
+// session that the caller does not own goes to the log, which refuses it as unknown.
 func (k keys) isTaken(c echo.Context, command *fsm.ItemAcquire) (taken bool, err error) {
 	if !k.mayJudge(c, *command) {
 		return false, nil
 	}
-	as := k.Rights.Caller(c).Owner(*command)
-	look := func(m *fsm.Machine) {
+	owner := k.Rights.Caller(c).Owner(*command)
+	check := func(m *fsm.Machine) {
 		i, _ := m.Item(command.Name)
-		taken = i.Session != 0 && i.Session != command.Session && m.FindsSession(as, command.Session)
+		taken = i.Session != 0 && i.Session != command.Session && m.FindsSession(owner, command.Session)
 	}
-	if k.Reads.View(c, look); taken {
+	if k.Reads.View(c, check); taken {
 		if _, err = k.Node.Read(c.Request().Context(), cluster.Consistency{}); err == nil {
-			k.Reads.View(c, look)
+			k.Reads.View(c, check)
 		}
 	}
 	return taken, err
 }
 
-// deleteKey deletes a key, or with recurse all that begin with it.
+// deleteKey deletes a key, or with recurse all keys that begin with it.
 func (k keys) deleteKey(c echo.Context) error {
 	q, err := k.readQuery(c)
 	if err != nil {
@@ -190,11 +186,11 @@ func (k keys) deleteKey(c echo.Context) error {
 	return k.outcome(c, &q, fsm.ItemDelete{Name: key, Version: fsm.Change[uint64]{Given: q.has("cas"), Value: cas}})
 }
 
-// deleteBelow deletes all keys that begin with a prefix. It is one step, unless there are very
-// many of them.
+// deleteBelow deletes all keys that begin with a prefix: in one step, unless there are too many
+// for one.
 func (k keys) deleteBelow(c echo.Context, q *query, prefix string) error {
 	key, err := exchange.IdempotencyKey(c.Request().Header)
-	for more := true; err == nil && more; key = "" { // a key stands for the first step alone
+	for more := true; err == nil && more; key = "" { // an Idempotency-Key stands for the first step alone
 		var reply *cluster.Reply
 		if reply, err = k.doKeyed(c, fsm.ItemDeleteAll{Prefix: prefix}, key); err == nil {
 			if reply.Code != fsm.OK {

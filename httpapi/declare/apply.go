@@ -22,21 +22,20 @@ type Node interface {
 }
 
 const (
-	// together is how many semaphores are compared or set at once.
-	together = 256
-	// again is the pause before the next attempt.
-	again = 500 * time.Millisecond
+	// declaredAtOnce is how many semaphores are compared or set at once.
+	declaredAtOnce = 256
+	// retryPause is the pause before the next attempt.
+	retryPause = 500 * time.Millisecond
 )
 
-// Declare creates the semaphores of a file that are missing, and sets the permits and
-// levels that differ. It removes no semaphore. It blocks until all of them are
-// committed, also while there is no leader, or until ctx ends; then it returns ctx's
-// error. It returns how many semaphores it has made or changed, and an error for the
-// first that the cluster refuses, or when the node drains. It may be called again at
-// any time, on any node.
+// Declare creates the semaphores of a file that are missing, and sets the permits and levels that differ. It
+// removes no semaphore. It blocks until all of them are committed, also while there is no leader, or until ctx
+// ends, and then returns ctx's error. It also fails when the node drains, and for the first semaphore that the
+// cluster refuses. It returns how many semaphores it has made or changed, and may be called again at any time,
+// on any node.
 func Declare(ctx context.Context, node Node, file *File) (changed int, err error) {
 	for rest := file.Semaphores; len(rest) > 0; {
-		part := rest[:min(together, len(rest))]
+		part := rest[:min(declaredAtOnce, len(rest))]
 		var set int
 		set, err = declarePart(ctx, node, part)
 		changed += set
@@ -53,7 +52,7 @@ func Declare(ctx context.Context, node Node, file *File) (changed int, err error
 		select { // the next attempt finds the semaphores that are set
 		case <-ctx.Done():
 			return changed, ctx.Err()
-		case <-time.After(again):
+		case <-time.After(retryPause):
 		}
 	}
 	return changed, nil
@@ -74,8 +73,8 @@ func (r *refusal) Error() string {
 	return text
 }
 
-// declarePart compares some semaphores with the state, and sets the semaphores that differ. In a
-// race with another writer the last one counts.
+// declarePart compares some semaphores with the state, and sets the semaphores that differ. In a race with
+// another writer the last one counts.
 func declarePart(ctx context.Context, node Node, part []Semaphore) (changed int, err error) {
 	if _, err := node.Read(ctx, cluster.Consistency{}); err != nil {
 		return 0, err
@@ -107,8 +106,7 @@ func declarePart(ctx context.Context, node Node, part []Semaphore) (changed int,
 	return changed, nil
 }
 
-// put returns the command that makes or changes a declared semaphore. It keeps the
-// metadata.
+// put returns the command that makes or changes a declared semaphore. It keeps the metadata.
 func (s *Semaphore) put() fsm.PutSemaphore {
 	level := s.Level
 	return fsm.PutSemaphore{

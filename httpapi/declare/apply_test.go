@@ -130,11 +130,11 @@ func TestDeclareMany(t *testing.T) {
 	n := newMachineNode()
 	var text strings.Builder
 	text.WriteString("[semaphores]\n")
-	for i := range 2*together + 1 {
+	for i := range 2*declaredAtOnce + 1 {
 		fmt.Fprintf(&text, "s%d = %d\n", i, i)
 	}
 	changed, err := Declare(t.Context(), n, parse(t, text.String()))
-	if err != nil || changed != 2*together+1 || strings.Count(n.state(), ",") != 2*together {
+	if err != nil || changed != 2*declaredAtOnce+1 || strings.Count(n.state(), ",") != 2*declaredAtOnce {
 		t.Errorf("%d, %v", changed, err)
 	}
 }

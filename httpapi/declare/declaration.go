@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 )
 
-// Declaration is the file that one node was started with, and whether it is in force.
-// It is safe for concurrent use.
+// Declaration is the file that one node was started with, and whether it is in force. It is safe for concurrent
+// use.
 type Declaration struct {
 	path    string
 	onRead  func(*File)
@@ -19,9 +19,8 @@ type Declaration struct {
 	inPlace atomic.Bool // declared at least once
 }
 
-// Open reads and checks a file, before anything is started. onRead is called with each
-// file that could be read, this one included, before it is declared. The error is one
-// line that names the file.
+// Open reads and checks a file, before anything is started. onRead is called with each readable file, this one
+// included, before the file is declared. The error is one line that names the file.
 func Open(path string, onRead func(*File)) (*Declaration, error) {
 	d := &Declaration{path: path, onRead: onRead}
 	return d, d.read()
@@ -48,8 +47,7 @@ func (d *Declaration) Names() []string {
 	return names
 }
 
-// Check reports, for the node's readiness, whether the declared semaphores were in
-// place once. It does not block.
+// Check reports, for the node's readiness, whether the declared semaphores were ever in place. It does not block.
 func (d *Declaration) Check() cluster.Check {
 	if d.inPlace.Load() {
 		return cluster.Check{Name: "declared", OK: true, Detail: "the declared semaphores are in place"}
@@ -57,9 +55,8 @@ func (d *Declaration) Check() cluster.Check {
 	return cluster.Check{Name: "declared", Detail: "the semaphores of " + d.path + " are not in place yet"}
 }
 
-// Keep declares the file, and reads and declares it again at each signal on reload. The
-// content read before stays if a file can't be read then, which is logged. Keep blocks
-// until ctx ends.
+// Keep declares the file, and reads and declares it again at each signal on reload. If the file can't be read
+// then, Keep logs that, and the content read before stays. It blocks until ctx ends.
 func (d *Declaration) Keep(ctx context.Context, node Node, reload <-chan os.Signal, log hclog.Logger) {
 	log = log.Named("declare")
 	d.declare(ctx, node, log)

@@ -10,10 +10,10 @@
 //
 // Declare creates missing semaphores and sets semaphores that differ, through the log like
 // any other command. It removes no semaphore, and keeps the offsets that up and down
-// have left. All nodes may declare the same file: a repeat changes nothing.
+// have left. All nodes may declare the same file: a repeat has no effect.
 //
 // cmd opens a Declaration before anything else, so that a bad file ends the start, and
-// runs Keep beside the node. It imports cluster, cluster/outcome and fsm. The package
+// runs Keep while the node runs. It imports cluster, cluster/outcome and fsm. The package
 // serves no HTTP. A Declaration is safe for concurrent use.
 //
 // Files:

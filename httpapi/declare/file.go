@@ -24,7 +24,7 @@ type Semaphore struct {
 type File struct {
 	Semaphores []Semaphore // in the order of their names
 	LogLevel   string      // "error", "warn", "info", "debug", "trace" or "off"; "" when it doesn't say
-	Warnings   []string    // values taken otherwise than written, a sentence each
+	Warnings   []string    // a sentence for each value that counts otherwise than written
 }
 
 // Read reads and checks a file. The error is one line that names the file.
@@ -40,8 +40,8 @@ func Read(path string) (*File, error) {
 	return f, nil
 }
 
-// Parse reads the text of a file: TOML with the tables semaphores and
-// logging.stderr. Any other key is ignored. The error is one line.
+// Parse reads the text of a file: TOML with the tables semaphores and logging.stderr. Any other key is ignored.
+// The error is one line.
 func Parse(text string) (*File, error) {
 	var document map[string]any
 	if _, err := toml.Decode(text, &document); err != nil {
@@ -74,7 +74,7 @@ func table(in map[string]any, name string) (map[string]any, error) {
 	}
 }
 
-// declare takes one semaphore: a number, or a table with max and perhaps level.
+// declare adds one semaphore: a number, or a table with max and perhaps level.
 func (f *File) declare(name string, value any) error {
 	if !fsm.ValidName(name) {
 		return fmt.Errorf("a name is 1 to 512 bytes of UTF-8 without control characters")

@@ -15,11 +15,8 @@ import (
 	"github.com/signalbox/signalbox/httpapi/strictjson"
 )
 
-// emptyBody is the value of an absent body.
-var emptyBody = strictjson.Value("{}")
-
-// Bodies reads the bodies of requests, each within a size and a time, and all within one budget of
-// memory. It is safe for concurrent use.
+// Bodies reads the bodies of requests, each within a size and a time, and all within one
+// budget of memory. It is safe for concurrent use.
 type Bodies struct {
 	timeout time.Duration // for a body to arrive
 	memory  budget        // of all bodies that are arriving or being read
@@ -30,19 +27,16 @@ type Bodies struct {
 }
 
 func newBodies(timeout time.Duration, memory int64) *Bodies {
-	return &Bodies{timeout: timeout, memory: budget{max: memory, rule: "body-memory", content: "bodies", flag: "max-body-memory"},
+	return &Bodies{timeout: timeout, memory: budget{limit: memory, rule: "body-memory", content: "bodies", flag: "max-body-memory"},
 		arriving: map[*http.ResponseController]struct{}{}}
 }
 
-// ReadObject reads the JSON object of a request, whatever its Content-Type is. An
-// absent body is an empty object. The bytes belong to the caller.
+// ReadObject reads the JSON object of a request, whatever its Content-Type is. A request
+// without a body has an empty object. The bytes belong to the caller.
 func (b *Bodies) ReadObject(c echo.Context, limit int64) (strictjson.Value, error) {
 	r := c.Request()
 	if err := CheckEncoding(r); err != nil {
 		return nil, err
-	}
-	if r.Body == nil || r.Body == http.NoBody {
-		return emptyBody, nil
 	}
 	data, err := b.Receive(c, limit)
 	if err != nil {
@@ -50,7 +44,7 @@ func (b *Bodies) ReadObject(c echo.Context, limit int64) (strictjson.Value, erro
 	}
 	doc := strictjson.Document(data)
 	if len(doc) == 0 {
-		return emptyBody, nil
+		return strictjson.Value("{}"), nil
 	}
 	if fault := strictjson.Check(doc, strictjson.Strict); fault != nil {
 		return nil, BadBody(fault)
@@ -69,10 +63,13 @@ func CheckEncoding(r *http.Request) error {
 	return nil
 }
 
-// Receive reads up to limit bytes of a body within BodyTimeout. Only the body has
-// this deadline; a ReadTimeout of the server would end long waits too.
+// Receive reads up to limit bytes of a body within BodyTimeout; nil without a body. Only the
+// body has this deadline: a ReadTimeout of the server would end long waits too.
 func (b *Bodies) Receive(c echo.Context, limit int64) ([]byte, error) {
 	r := c.Request()
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
@@ -99,17 +96,18 @@ func (b *Bodies) refusal(c echo.Context, err error, limit int64) error {
 		return full
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		closeAfter(c)
-		c.Request().Body = http.NoBody // leaveBody need not wait for it
+		c.Request().Body = http.NoBody // leaveBody does not wait for its rest
 		if b.shuttingDown() {
 			return outcome.ErrDraining
 		}
-		return NewProblem("request-timeout", "The body did not arrive within "+b.timeout.String()+". Nothing was done; send it again.")
+		return NewProblem("request-timeout", "The body did not arrive within "+b.timeout.String()+". The request had no effect; send it again.")
 	}
 	return Invalid("", "The body ends before its announced length, or is not framed well.")
 }
 
 // Stream returns a body of up to limit bytes that is read as it arrives, and takes no
-// memory: each partBytes of it have BodyTimeout. The errors of its Read are refusals of the request.
+// memory. Each partBytes of it have BodyTimeout. The errors of its Read are refusals of the
+// request.
 func (b *Bodies) Stream(c echo.Context, limit int64) (io.Reader, error) {
 	r := c.Request()
 	if err := CheckEncoding(r); err != nil {
@@ -118,7 +116,8 @@ func (b *Bodies) Stream(c echo.Context, limit int64) (io.Reader, error) {
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
-	return &streamedBody{bodies: b, c: c, conn: http.NewResponseController(c.Response()), limit: limit, body: http.MaxBytesReader(c.Response(), r.Body, limit)}, nil
+	return &streamedBody{bodies: b, c: c, conn: http.NewResponseController(c.Response()), limit: limit,
+		body: http.MaxBytesReader(c.Response(), r.Body, limit)}, nil
 }
 
 // streamedBody is the body of one request.
@@ -130,14 +129,13 @@ type streamedBody struct {
 	body   io.Reader
 
 	partSize int           // bytes of the present part so far
-	partTime time.Duration // that they took
+	partTime time.Duration // in which they arrived
 }
 
-// partBytes is how much of a streamed body has to arrive within BodyTimeout, unless it ends: a
-// client that sends a byte now and then must not hold up others for ever.
+// partBytes is how much of a streamed body has to arrive within BodyTimeout, unless the body
+// ends: a client that sends a byte now and then must not hold up others for ever.
 const partBytes = 64 << 10
 
-// Read implements io.Reader.
 func (s *streamedBody) Read(part []byte) (int, error) {
 	began := time.Now()
 	s.bodies.setDeadline(s.conn, s.bodies.timeout-s.partTime)
@@ -156,10 +154,10 @@ func (s *streamedBody) Read(part []byte) (int, error) {
 	return n, err
 }
 
-// readAll reads a body into memory that grows with the bytes that have arrived, not
-// with the announced length, and only while the budget of all bodies has room.
+// readAll reads a body into memory that grows with the bytes that have arrived, not with
+// the announced length, and only while the budget of all bodies has room.
 func (b *Bodies) readAll(c echo.Context, body io.Reader, limit int64) ([]byte, error) {
-	maxSize := limit + 1 // a byte more than allowed, to see the end
+	maxSize := limit + 1 // a byte more than allowed, to read the end
 	if announced := c.Request().ContentLength; announced >= 0 {
 		maxSize = announced + 1
 	}
@@ -167,7 +165,7 @@ func (b *Bodies) readAll(c echo.Context, body io.Reader, limit int64) ([]byte, e
 	for {
 		if len(data) == cap(data) {
 			size := min(2*int64(cap(data)), maxSize)
-			if !b.reserve(c, size-int64(cap(data))) {
+			if !b.reserveFor(c, size-int64(cap(data))) {
 				return nil, b.memory.refusal()
 			}
 			data = append(make([]byte, 0, size), data...)
@@ -186,9 +184,9 @@ func (b *Bodies) readAll(c echo.Context, body io.Reader, limit int64) ([]byte, e
 // reservedKey is the key of a request's reserved bytes.
 const reservedKey = "signalbox-body"
 
-// reserve reserves bytes for a request's body until Release.
-func (b *Bodies) reserve(c echo.Context, bytes int64) bool {
-	if !b.memory.reserve(bytes) {
+// reserveFor reserves bytes for a request's body until Release.
+func (b *Bodies) reserveFor(c echo.Context, bytes int64) bool {
+	if !b.memory.tryAdd(bytes) {
 		return false
 	}
 	reserved, _ := c.Get(reservedKey).(int64)
@@ -196,17 +194,17 @@ func (b *Bodies) reserve(c echo.Context, bytes int64) bool {
 	return true
 }
 
-// Release releases the memory of a body that has been read. It may be called
-// more than once. A handler calls it before it waits.
+// Release releases the memory of a body that has been read. A handler calls it before it
+// waits. It may be called more than once.
 func (b *Bodies) Release(c echo.Context) {
 	if reserved, _ := c.Get(reservedKey).(int64); reserved > 0 {
 		c.Set(reservedKey, int64(0))
-		b.memory.release(reserved)
+		b.memory.subtract(reserved)
 	}
 }
 
-// End releases the memory of a request's body, and deals with the rest of a body that was
-// refused. It runs after the reply is sent.
+// End releases the memory of a request's body, and drops the rest of a refused body. It
+// runs after the reply is sent.
 func (b *Bodies) End(c echo.Context) {
 	drainRefused(c)
 	b.Release(c)
@@ -218,12 +216,12 @@ func tooLarge(limit int64) error {
 	return p
 }
 
-// endOfBody is the time that a body still has to arrive after the reply to its
-// request was sent without it, or after the shutdown began.
+// endOfBody is how long a body may still arrive once the reply is sent without it, or once
+// the shutdown has begun.
 const endOfBody = time.Second
 
-// setDeadline sets the deadline of a body that arrives on a connection. It has no effect on a
-// connection without deadlines, as in tests.
+// setDeadline sets the deadline of a body that arrives on a connection. It has no effect on
+// a connection without deadlines, as in tests.
 func (b *Bodies) setDeadline(conn *http.ResponseController, timeout time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -241,7 +239,7 @@ func (b *Bodies) forget(conn *http.ResponseController) {
 	delete(b.arriving, conn)
 }
 
-// shorten gives all bodies endOfBody from now on, since the server shuts down. It does not block.
+// shorten gives all bodies endOfBody from now on, since the server shuts down.
 func (b *Bodies) shorten() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -261,8 +259,8 @@ func (b *Bodies) shuttingDown() bool {
 }
 
 // drainRefused reads and drops the rest of a body that was refused as too large, for
-// endOfBody at most. If the connection closed while the client still sends, it would
-// be reset, and most clients would not see the refusal.
+// endOfBody at most. If the connection closed while the client still sends, it would be
+// reset, and most clients would not see the refusal.
 func drainRefused(c echo.Context) {
 	r := c.Request()
 	if c.Response().Status != http.StatusRequestEntityTooLarge || r.Body == nil || r.Body == http.NoBody || r.Header.Get("Expect") != "" {
@@ -276,8 +274,8 @@ func drainRefused(c echo.Context) {
 	_, _ = io.Copy(io.Discard, r.Body) // whatever the error: the connection closes next
 }
 
-// leaveBody lets a reply go out before a body that no handler has read. Otherwise
-// net/http would first wait for the body, without end if it never comes.
+// leaveBody lets a reply go out before a body that no handler has read. Otherwise net/http
+// would first wait for the body, without end if it never comes.
 func leaveBody(c echo.Context) {
 	if body := c.Request().Body; body == nil || body == http.NoBody {
 		return
@@ -287,7 +285,7 @@ func leaveBody(c echo.Context) {
 }
 
 // closeAfter closes the connection after the reply, since the rest of the body is not a
-// request. With HTTP/2 the body has its stream, which ends with the reply.
+// request. Over HTTP/2 the body has its stream, which ends with the reply.
 func closeAfter(c echo.Context) {
 	if c.Request().ProtoMajor == 1 {
 		c.Response().Header().Set("Connection", "close")

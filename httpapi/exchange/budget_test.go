@@ -8,13 +8,13 @@ import (
 // TestBudget: bytes are reserved while there is room. Bytes that are forced may exceed the budget, and
 // then only 0 bytes fit.
 func TestBudget(t *testing.T) {
-	b := budget{max: 10, rule: "body-memory", content: "bodies", flag: "max-body-memory"}
-	if !b.reserve(10) || b.reserve(1) || b.used.Load() != 10 {
+	b := budget{limit: 10, rule: "body-memory", content: "bodies", flag: "max-body-memory"}
+	if !b.tryAdd(10) || b.tryAdd(1) || b.used.Load() != 10 {
 		t.Errorf("%d of 10 bytes are reserved", b.used.Load())
 	}
-	b.release(10)
-	b.force(11)
-	if b.reserve(1) || !b.reserve(0) {
+	b.subtract(10)
+	b.add(11)
+	if b.tryAdd(1) || !b.tryAdd(0) {
 		t.Error("a full budget takes a byte, or refuses none")
 	}
 	if p := b.refusal(); p.Code != "limit-reached" || p.Rule != "body-memory" || *p.Limit != 10 {
@@ -31,7 +31,7 @@ func TestReplyMemory(t *testing.T) {
 	if _, ok := m.Reserve(freeReplyBytes + 1); ok || m.CheckRoom() != nil {
 		t.Error("a full budget takes a byte, or refuses a change")
 	}
-	m.force(1)
+	m.add(1)
 	if m.CheckRoom() == nil {
 		t.Error("beyond the budget a change is taken")
 	}

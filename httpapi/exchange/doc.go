@@ -8,8 +8,8 @@
 // metrics. Package httpapi serves it. A dialect's package may import this one, strictjson, fsm,
 // cluster and cluster/outcome.
 //
-// The package has no routes and makes no decision about semaphores. All of it
-// is safe for concurrent use. It imports access, audit, cluster, cluster/outcome, cluster/replica,
+// The package has no routes and makes no decision about semaphores. All of it is safe for
+// concurrent use. It imports access, audit, cluster, cluster/outcome, cluster/replica,
 // fsm, strictjson and internal/wake.
 //
 // Files:
@@ -21,7 +21,7 @@
 //   - body.go: Bodies: reads bodies, within a size, a time and a budget
 //   - replies.go: Replies and Reads: replies and their headers, the state with its index, JSON
 //   - budget.go: the budgets of memory; ReplyMemory
-//   - waits.go: Waits: requests that follow events or wait for a change: their bound, and their turns
+//   - waits.go: Waits: the bound on requests that wait for a change, and their turns
 //   - problem.go: the table of problems, its rows for codes and errors, and the members
 //     of one problem
 package exchange

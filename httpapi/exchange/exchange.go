@@ -23,19 +23,19 @@ type Config struct {
 	Tokens *access.Tokens // nil: every request may do everything
 	Audit  *audit.Log     // nil: no audit log
 
-	BodyBytes   int64         // the most bytes of a body; default 64 KiB
-	MaxWait     time.Duration // the longest wait of one request; default 10 minutes
+	BodyBytes   int64         // bounds one body; default 64 KiB
+	MaxWait     time.Duration // bounds the wait of one request; default 10 minutes
 	BodyTimeout time.Duration // for a body to arrive, and for a client to take a reply; default 20 s
-	BodyMemory  int64         // the most bytes of all bodies that are arriving; default 64 MiB
-	ReplyMemory int64         // the most bytes of all replies that clients have not taken; default 128 MiB
-	MaxWatchers int           // the most requests that follow events or wait for a change; default 10,000
+	BodyMemory  int64         // bounds the bytes of all bodies that are arriving; default 64 MiB
+	ReplyMemory int64         // bounds the bytes of all replies that clients have not taken; default 128 MiB
+	MaxWatchers int           // bounds the requests that follow events or wait for a change; default 10,000
 }
 
-// Exchange is what the APIs of one node share to read requests and to send replies. Each
-// part has one job. It is safe for concurrent use.
+// Exchange is what the APIs of one node share to read requests and to send replies. It is
+// safe for concurrent use.
 type Exchange struct {
 	Config Config // complete; not to be changed
-	Node   Node   // carries out what the identity of each request is allowed
+	Node   Node   // carries out what the identity of each request may do
 
 	Rights      Rights       // what a request may read
 	Bodies      *Bodies      // reads bodies
@@ -79,22 +79,22 @@ func New(cfg Config) (*Exchange, error) {
 		Reads: Reads{node, replies}, Replies: replies, ReplyMemory: memory, Waits: newWaits(cfg.MaxWatchers, rights)}, nil
 }
 
-// SetDefault replaces a configured value that is not set.
+// SetDefault sets a value that is not configured.
 func SetDefault[T int | int64 | time.Duration](value *T, to T) {
 	if *value <= 0 {
 		*value = to
 	}
 }
 
-// EndWaits ends the requests that wait for a change, and gives bodies that are still arriving a last
-// second. It does not block and may be called more than once.
+// EndWaits ends the requests that wait for a change, and gives bodies that are still
+// arriving a last second. It does not block and may be called more than once.
 func (x *Exchange) EndWaits() {
 	x.Waits.end()
 	x.Bodies.shorten()
 }
 
-// Collectors returns the metrics of the memory that bodies and replies take, of the
-// tokens and of the audit log.
+// Collectors returns the metrics of the memory of bodies and replies, of the tokens and of
+// the audit log.
 func (x *Exchange) Collectors() []prometheus.Collector {
 	gauge := func(name, help string, bytes *budget) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(bytes.used.Load()) })

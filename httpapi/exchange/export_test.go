@@ -6,16 +6,16 @@ package exchange
 func (x *Exchange) UsedReplies() int64 { return x.ReplyMemory.used.Load() }
 
 // MostReplies returns the budget of replies.
-func (x *Exchange) MostReplies() int64 { return x.ReplyMemory.max }
+func (x *Exchange) MostReplies() int64 { return x.ReplyMemory.limit }
 
 // InsistReplies reserves bytes of replies beyond the budget, or releases them.
-func (x *Exchange) InsistReplies(bytes int64) { x.ReplyMemory.force(bytes) }
+func (x *Exchange) InsistReplies(bytes int64) { x.ReplyMemory.add(bytes) }
 
 // UsedBodies returns the bytes of bodies that are reserved.
 func (x *Exchange) UsedBodies() int64 { return x.Bodies.memory.used.Load() }
 
 // InsistBodies reserves bytes of bodies beyond the budget, or releases them.
-func (x *Exchange) InsistBodies(bytes int64) { x.Bodies.memory.force(bytes) }
+func (x *Exchange) InsistBodies(bytes int64) { x.Bodies.memory.add(bytes) }
 
 // TakeTurns takes all turns of building a large reply.
 func (x *Exchange) TakeTurns() {

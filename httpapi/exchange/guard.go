@@ -13,17 +13,17 @@ import (
 	"github.com/signalbox/signalbox/httpapi/access"
 )
 
-// guarded is a Node that does what the identity of a request may do: every command of
-// every API passes it. Only State is embedded, so that a new method that changes something is
-// written here with its rule. State is this node's whole state, and the APIs ask
-// Rights.Caller which part of it a reply may have.
+// guarded is a Node that checks each call against the identity of its request: every command
+// of every API passes it. Only State is embedded, so that a new method that changes something
+// is written here with its rule. State is this node's whole state; the APIs ask Rights.Caller
+// which part of it a reply may have.
 type guarded struct {
 	State
 	node   Node
 	tokens *access.Tokens
 }
 
-// authorized returns a call as its identity gives it, or the refusal.
+// authorized returns a call with the owner and the limits of its identity, or the refusal.
 func (g *guarded) authorized(ctx context.Context, call cluster.Call) (cluster.Call, error) {
 	id := access.Of(ctx)
 	may := id.May
@@ -41,22 +41,21 @@ func (g *guarded) authorized(ctx context.Context, call cluster.Call) (cluster.Ca
 	}
 	call.Owner, call.Limits = id.Owner(call.Command), id.Limits
 	if call.Key != "" && call.Owner == "" {
-		call.Key = id.Name + " " + call.Key // the owner would have set its keys apart
+		call.Key = id.Name + " " + call.Key // no owner keeps the keys of identities apart here
 	}
 	return call, nil
 }
 
-// derivedKey marks the contexts of Derived.
 type derivedKey struct{}
 
-// Derived returns a context for Node.Do, for a dialect that has derived the id of the command's
+// Derived returns a context for Node.Do of a dialect that has derived the id of the command's
 // session from the names in the command.
 func Derived(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, true) }
 
-// seesList reports whether an identity may read every semaphore on the wait list of a
-// session that it finds, by this node's state. A delivery names no semaphore, and its reply
-// names those that are ready. A session from before the tokens, or an identity that has
-// fewer prefixes now, may have others on its list.
+// seesList reports whether an identity may read every semaphore on the wait list of a session
+// that it finds, by this node's state. A delivery names no semaphore, but its reply names the
+// completed ones. The list may have semaphores of other prefixes: the session may be older
+// than the tokens, or the identity may have lost prefixes since.
 func (g *guarded) seesList(id *access.Identity, session uint64) (sees bool) {
 	if id.Prefixes == nil {
 		return true
@@ -69,16 +68,15 @@ func (g *guarded) seesList(id *access.Identity, session uint64) (sees bool) {
 	return sees
 }
 
-// needs returns nil if the identity of a request has a scope.
-func (g *guarded) needs(ctx context.Context, scope access.Scope) error {
-	err := access.Of(ctx).Needs(scope)
-	if err != nil {
+// asAdmin calls do if the identity of a request has the scope admin.
+func (g *guarded) asAdmin(ctx context.Context, do func() error) error {
+	if err := access.Of(ctx).Needs(access.Admin); err != nil {
 		g.tokens.Count(err)
+		return err
 	}
-	return err
+	return do()
 }
 
-// Do implements Commands.
 func (g *guarded) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, error) {
 	call, err := g.authorized(ctx, call)
 	if err != nil {
@@ -87,11 +85,11 @@ func (g *guarded) Do(ctx context.Context, call cluster.Call) (*cluster.Reply, er
 	return g.node.Do(ctx, call)
 }
 
-// DoMany implements Commands. A call that is refused stops no other.
+// DoMany performs the calls that are allowed; the refusal of one stops no other.
 func (g *guarded) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error) {
 	replies, errs := make([]cluster.Reply, len(calls)), make([]error, len(calls))
 	var allowed []cluster.Call
-	var places []int // of the allowed in calls
+	var places []int // of the allowed calls in calls
 	for i := range calls {
 		call, err := g.authorized(ctx, calls[i])
 		if errs[i] = err; err == nil {
@@ -108,61 +106,42 @@ func (g *guarded) DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.R
 	return replies, errs
 }
 
-// DrawSession implements Commands.
 func (g *guarded) DrawSession() uint64 { return g.node.DrawSession() }
 
-// Status implements Members.
 func (g *guarded) Status() cluster.Status { return g.node.Status() }
 
-// AddMember implements Members.
 func (g *guarded) AddMember(ctx context.Context, id, address string) error {
-	if err := g.needs(ctx, access.Admin); err != nil {
-		return err
-	}
-	return g.node.AddMember(ctx, id, address)
+	return g.asAdmin(ctx, func() error { return g.node.AddMember(ctx, id, address) })
 }
 
-// RemoveMember implements Members.
 func (g *guarded) RemoveMember(ctx context.Context, id string) error {
-	if err := g.needs(ctx, access.Admin); err != nil {
-		return err
-	}
-	return g.node.RemoveMember(ctx, id)
+	return g.asAdmin(ctx, func() error { return g.node.RemoveMember(ctx, id) })
 }
 
-// TransferLeadership implements Members.
 func (g *guarded) TransferLeadership(ctx context.Context, id string) error {
-	if err := g.needs(ctx, access.Admin); err != nil {
-		return err
-	}
-	return g.node.TransferLeadership(ctx, id)
+	return g.asAdmin(ctx, func() error { return g.node.TransferLeadership(ctx, id) })
 }
 
-// RaiseLevel implements Members.
 func (g *guarded) RaiseLevel(ctx context.Context, level uint32) error {
-	if err := g.needs(ctx, access.Admin); err != nil {
+	return g.asAdmin(ctx, func() error { return g.node.RaiseLevel(ctx, level) })
+}
+
+func (g *guarded) Backup(ctx context.Context) (made *backup.Backup, err error) {
+	err = g.asAdmin(ctx, func() (err error) {
+		made, err = g.node.Backup(ctx)
 		return err
-	}
-	return g.node.RaiseLevel(ctx, level)
+	})
+	return made, err
 }
 
-// Backup implements Backups.
-func (g *guarded) Backup(ctx context.Context) (*backup.Backup, error) {
-	if err := g.needs(ctx, access.Admin); err != nil {
-		return nil, err
-	}
-	return g.node.Backup(ctx)
+func (g *guarded) Restore(ctx context.Context, from io.Reader, order backup.Order) (done backup.Restored, err error) {
+	err = g.asAdmin(ctx, func() (err error) {
+		done, err = g.node.Restore(ctx, from, order)
+		return err
+	})
+	return done, err
 }
 
-// Restore implements Backups.
-func (g *guarded) Restore(ctx context.Context, from io.Reader, order backup.Order) (backup.Restored, error) {
-	if err := g.needs(ctx, access.Admin); err != nil {
-		return backup.Restored{}, err
-	}
-	return g.node.Restore(ctx, from, order)
-}
-
-// Checks implements Members.
 func (g *guarded) Checks() []cluster.Check { return g.node.Checks() }
 
 // Rights says what the identity of a request may read. It is safe for concurrent use.
@@ -170,8 +149,7 @@ type Rights struct {
 	tokens *access.Tokens // nil: every request may read everything
 }
 
-// Caller returns the identity of a request: Everyone on a node without tokens. It is
-// never nil.
+// Caller returns the identity of a request: Everyone on a node without tokens, never nil.
 func (r Rights) Caller(c echo.Context) *access.Identity {
 	if r.tokens == nil {
 		return access.Everyone
@@ -179,13 +157,13 @@ func (r Rights) Caller(c echo.Context) *access.Identity {
 	return access.Of(c.Request().Context())
 }
 
-// IsAdmin reports whether a request may do what needs the scope admin. The node refuses
-// other clients, and the audit log has the attempt; a handler that looks at the state before
-// it asks the node must not show them what it found.
+// IsAdmin reports whether a request has the scope admin. The node refuses other clients, and
+// the audit log has the attempt; but a handler that reads the state before it asks the node
+// must not show them what it found.
 func (r Rights) IsAdmin(c echo.Context) bool { return r.Caller(c).Needs(access.Admin) == nil }
 
-// MayName returns nil if a request may name a semaphore, or the refusal. A read asks it
-// before it looks at the state; the node asks it for commands.
+// MayName returns nil if a request may name a semaphore, or the refusal. A read calls it
+// before it reads the state; for commands the node does.
 func (r Rights) MayName(c echo.Context, name string) error {
 	return r.counted(r.Caller(c).MayName(name))
 }
@@ -200,7 +178,7 @@ func (r Rights) counted(err error) error {
 	return err
 }
 
-// FindsSession reports whether a list may show a request a living session.
+// FindsSession reports whether a list may show a living session to a request.
 func (r Rights) FindsSession(c echo.Context, m *fsm.Machine, id uint64) bool {
 	owner, known := m.OwnerOf(id)
 	return known && r.Caller(c).FindsSession(owner)

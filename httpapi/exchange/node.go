@@ -32,7 +32,7 @@ type Commands interface {
 	// DoMany performs commands in order in one round trip, without waits. Both slices
 	// are as long as calls; a reply is valid if its error is nil.
 	DoMany(ctx context.Context, calls []cluster.Call) ([]cluster.Reply, []error)
-	// DrawSession returns a random session id, 1 … 2^53-1. It does not block.
+	// DrawSession returns a random session id from 1 to 2^53-1. It does not block.
 	DrawSession() uint64
 }
 
@@ -49,18 +49,20 @@ type State interface {
 	// WatchItems returns a watch of the item of that name or, with below, of all items
 	// whose names begin with it. The caller must call its Stop once.
 	WatchItems(name string, below bool) *replica.ItemWatch
-	// EventsAfter returns a page of the events after one. It does not block.
+	// EventsAfter returns a page of the events after an id. It does not block.
 	EventsAfter(after replica.EventID) (replica.EventPage, error)
 	// EventsBefore returns a page of the entries with events before an index. It does not block.
 	EventsBefore(index uint64) []replica.EventEntry
 }
 
-// itemLooks bounds the items that ItemsChanged looks at before it lets others at the state; of folders [fsm.Machine.DeletesIndex] bounds them.
-const itemLooks = 10_000
+// itemsPerView bounds the items that ItemsChanged reads before it lets others at the state;
+// [fsm.Machine.DeletesIndex] bounds the folders.
+const itemsPerView = 10_000
 
 // ItemsChanged reports whether an item whose name begins with a prefix was changed or deleted
-// after a number. It looks at them in steps, between which the state may change: a caller
-// that must miss no change watches them at the same time. If no item has changed at all, it looks at no item.
+// after a number. It reads the items in steps, between which the state may change: a caller
+// that must miss no change watches them at the same time. If no item has changed at all, it
+// reads no item.
 func ItemsChanged(node State, prefix string, after uint64) (changed bool) {
 	node.View(func(m *fsm.Machine) { changed = m.ItemsIndex("") > after })
 	if prefix == "" || !changed || DeletesIndex(node, prefix, after) > after {
@@ -69,10 +71,10 @@ func ItemsChanged(node State, prefix string, after uint64) (changed bool) {
 	changed = false
 	for from, more := "", true; more && !changed; {
 		node.View(func(m *fsm.Machine) {
-			looks := 0
+			visited := 0
 			for i := range m.ItemsAfter(prefix, from) {
 				from, changed = i.Name, i.Version > after
-				if looks++; changed || looks == itemLooks {
+				if visited++; changed || visited == itemsPerView {
 					return
 				}
 			}
@@ -82,8 +84,9 @@ func ItemsChanged(node State, prefix string, after uint64) (changed bool) {
 	return changed
 }
 
-// DeletesIndex returns the highest number of a delete of an item whose name begins with a prefix, as
-// [fsm.Machine.DeletesIndex] and in its steps, or the first such number that it finds above enough.
+// DeletesIndex returns the highest number of a delete of an item whose name begins with a
+// prefix, as [fsm.Machine.DeletesIndex] and in its steps. It stops at the first number above
+// enough.
 func DeletesIndex(node State, prefix string, enough uint64) (index uint64) {
 	for from, more := "", true; more && index <= enough; more = from != "" {
 		node.View(func(m *fsm.Machine) {
@@ -117,8 +120,8 @@ type Members interface {
 type Backups interface {
 	// Backup returns the state. It blocks for a linearizable read.
 	Backup(ctx context.Context) (*backup.Backup, error)
-	// Restore reads a backup and puts its state into the place of the cluster's. It blocks
-	// until that is in force.
+	// Restore reads a backup and replaces the cluster's state by the backup's. It blocks until
+	// the new state is in force.
 	Restore(ctx context.Context, from io.Reader, order backup.Order) (backup.Restored, error)
 }
 
@@ -131,15 +134,15 @@ type Route struct {
 // On returns a Route.
 func On(method, path string, handler echo.HandlerFunc) Route { return Route{method, path, handler} }
 
-// Dialect is the interface of another system, served beside the native API. Its
-// package returns one from New.
+// Dialect is the interface of another system, which httpapi serves together with the native
+// API. Its package returns one from New.
 type Dialect struct {
 	Routes []Route
 	// Render sends the reply to a request of these routes that failed with err, in the
 	// dialect's form. The error may come from a guard that ran before the route.
 	Render func(c echo.Context, err error) error
-	// Token returns the token that a request to these routes carries in a way of the
-	// dialect's own, "" without one. Of several tokens this one counts. It may be nil.
+	// Token returns the token that a request to these routes carries in the dialect's way, ""
+	// without one. It takes precedence over the token of Authorization. Token may be nil.
 	Token      func(r *http.Request) string
 	Collectors []prometheus.Collector // shown by GET /metrics
 }

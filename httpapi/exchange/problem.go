@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -16,8 +15,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/strictjson"
 )
 
-// kind is one row of the table of problems. Each refusal of the native API is of one
-// kind.
+// kind is one row of the table of problems. Each refusal of the native API is of one kind.
 type kind struct {
 	status     int
 	title      string
@@ -32,7 +30,7 @@ var kinds = map[string]kind{
 	"forbidden":            {403, "Not allowed", "", "the identity's scope or prefixes do not allow it, see Tokens; or a page of another origin"},
 	"unknown-semaphore":    {404, "No such semaphore", "", "no semaphore has this name"},
 	"unknown-session":      {404, "No such session", "", "ended by its client, forgotten, or never there"},
-	"unknown-item":         {404, "No such item", "", "no item has this name; `index` is the index of its delete, if it is remembered"},
+	"unknown-item":         {404, "No such item", "", "no item has this name; `index` is its delete's, if remembered"},
 	"unknown-member":       {404, "No such member", "", "of the cluster"},
 	"not-held":             {404, "Not held", "", "neither held nor waited for"},
 	"unknown-route":        {404, "No such route", "", "no route has this path"},
@@ -55,7 +53,7 @@ var kinds = map[string]kind{
 	"revoked":              {410, "Revoked", "", "by an operator, see `reason`"},
 	"over":                 {410, "Granted, and ended since", "", "the repeat of a key whose lease or session is over since"},
 	"history-gone":         {410, "Events are gone", "", "events that are not kept, or never were"},
-	"precondition-failed":  {412, "A precondition failed", "", "another epoch or ETag, it exists, or a PUT with `If-Match` found no item"},
+	"precondition-failed":  {412, "A precondition failed", "", "another epoch or ETag, it exists, or a PUT with `If-Match` found no semaphore"},
 	"too-large":            {413, "Too large", "", "the body, see `limit`"},
 	"unsupported-encoding": {415, "Unsupported encoding", "", "a compressed body"},
 	"wrong-host":           {421, "Another host's name", "", "`Host` is no name of this node, see Browsers"},
@@ -97,15 +95,15 @@ var refusals = map[fsm.Code]refusal{
 	fsm.AlreadyExists:    {"precondition-failed", plain("A semaphore of this name exists, and the request was to create a new one only.")},
 	fsm.EpochMismatch:    {"precondition-failed", plain("The semaphore of this name has another epoch than the request names: it was deleted and created again.")},
 	fsm.VersionMismatch:  {"precondition-failed", plain("The settings of this semaphore have another version than the request names: they were changed since.")},
-	fsm.Overflow:         {"overflow", plain("A count would leave the range of 64-bit integers. Nothing was changed.")},
+	fsm.Overflow:         {"overflow", plain("A count would leave the range of 64-bit integers. The request had no effect.")},
 	fsm.SessionExists:    {"session-exists", plain("A session of this id lives, and holds other leases or waits.")},
-	fsm.SessionIDTaken:   {"not-applied", plain("The id drawn for a new session is in use. Nothing was done; try again.")},
+	fsm.SessionIDTaken:   {"not-applied", plain("The id drawn for a new session is in use. The request had no effect; try again.")},
 	fsm.LimitReached:     {"limit-reached", limitReached},
 	fsm.KeyReused:        {"key-reused", plain("This Idempotency-Key was used with another request. Draw a new key for each request.")},
 	fsm.Deleted:          {"deleted", plain("The semaphore was deleted while the request waited for it.")},
 	fsm.NotHeld:          {"not-held", plain("The session holds no lease of this semaphore.")},
 	fsm.Withdrawn:        {"unavailable", plain("The waiting request was withdrawn: its lease was released, or its session ended, by another call.")},
-	fsm.MixedLevels:      {"invalid-request", plain(`The semaphores of an "all" request have the same level, or none of them has one.`)},
+	fsm.MixedLevels:      {"invalid-request", plain(`The semaphores of an "all" request have the same level, or no level.`)},
 	fsm.Over:             {"over", plain(overDetail)},
 	fsm.PermitsRequired:  {"invalid-request", plain("The semaphore does not exist yet: a new one needs permits.")},
 	fsm.ItemDiffers:      {"item-differs", itemDiffers},
@@ -113,7 +111,7 @@ var refusals = map[fsm.Code]refusal{
 
 func never(r *fsm.Result) string {
 	if r.Full == 0 {
-		return "The semaphore has no permits, and none that a release could free, so that no request waits for it: raise its permits. " +
+		return "The semaphore has no permits, and no release could free one, so that no request waits for it: raise its permits. " +
 			"To make requests wait instead, leave the permits as they are and take them with down."
 	}
 	return "More permits were asked for than the semaphore has. Ask for fewer, or raise its permits."
@@ -144,10 +142,10 @@ func itemDiffers(r *fsm.Result) string {
 	return "The item has another version than the request names: it was changed since."
 }
 
-// ownLimits says what the limits of one identity bound.
+// ownLimits describes what the limits of one identity bound.
 var ownLimits = map[fsm.Rule]string{
-	fsm.RuleOwnerSessions: "sessions, those of a single lease or wait included",
-	fsm.RuleOwnerLeases:   "leases, those that its waiting requests may become included",
+	fsm.RuleOwnerSessions: "sessions, including the sessions of single leases and waits",
+	fsm.RuleOwnerLeases:   "leases, including the leases that its waiting requests may become",
 	fsm.RuleOwnerWaiting:  "waiting requests, where each semaphore of a list counts",
 
 	fsm.RuleOwnerSemaphores: "semaphores that it made, half of what all may have",
@@ -156,11 +154,12 @@ var ownLimits = map[fsm.Rule]string{
 	fsm.RuleOwnerItemBytes:  "bytes of items that it made or made longer, half of what all may have",
 }
 
-// itemLimits says which bound of items is reached. No configuration changes it.
+// itemLimits describes which bound of items is reached. No configuration changes it.
 var itemLimits = map[fsm.Rule]string{
-	fsm.RuleItems:        "There are as many items as a cluster may have: 1,000,000, with deleted ones whose delay is not over. Nothing was changed.",
-	fsm.RuleItemBytes:    "The items take as much memory as they may: 256 MiB. Nothing was changed.",
-	fsm.RuleSessionItems: "The session holds as many items as a session may: 4,096. Nothing was changed.",
+	fsm.RuleItems: "There are as many items as a cluster may have: 1,000,000, including deleted ones whose delay is not over. " +
+		"The request had no effect.",
+	fsm.RuleItemBytes:    "The items take as much memory as they may: 256 MiB. The request had no effect.",
+	fsm.RuleSessionItems: "The session holds as many items as a session may: 4,096. The request had no effect.",
 }
 
 func limitReached(r *fsm.Result) string {
@@ -168,9 +167,9 @@ func limitReached(r *fsm.Result) string {
 		return text
 	}
 	if bounded, known := ownLimits[r.Rule]; known {
-		return fmt.Sprintf("This identity may have %d %s. Nothing was changed.", r.Limit, bounded)
+		return fmt.Sprintf("This identity may have %d %s. The request had no effect.", r.Limit, bounded)
 	}
-	return "A configured limit is reached: " + r.Rule.String() + ". Nothing was changed."
+	return "A configured limit is reached: " + r.Rule.String() + ". The request had no effect."
 }
 
 // failure is the problem for one error, of the cluster node or of this package.
@@ -194,22 +193,22 @@ var (
 
 // failures has a row for each error that the node's methods return.
 var failures = []failure{
-	{outcome.ErrNoLeader, "no-leader", "The cluster has no leader at the moment, so nothing was done. It is safe to try again."},
-	{outcome.ErrBehind, "behind", "This node's state has not reached the index that the read requires; index is the one it has. Try again, or use another node."},
+	{outcome.ErrNoLeader, "no-leader", "The cluster has no leader at the moment, so the request had no effect. It is safe to try again."},
+	{outcome.ErrBehind, "behind", "This node's state has not reached the index that the read requires; index is the index that it has. Try again, or use another node."},
 	{outcome.ErrNotApplied, "not-applied", "The request was not carried out and never will be. It is safe to try again."},
-	{outcome.ErrDraining, "draining", "This node is shutting down. Nothing that lasts was done; try again at another node."},
-	{outcome.ErrStorageFull, "storage-full", "The cluster's storage is nearly full. It accepts only requests that keep or end leases, and no changes at all once only its reserve is left. Nothing was done."},
+	{outcome.ErrDraining, "draining", "This node is shutting down. The request had no lasting effect; try again at another node."},
+	{outcome.ErrStorageFull, "storage-full", "The cluster's storage is nearly full. It accepts only requests that keep or end leases, and no changes at all once only its reserve is left. The request had no effect."},
 	{outcome.ErrSplitState, "states-differ", "The states of the members differ and no majority agrees on one, so the cluster accepts no changes and ends no leases. /readyz?verbose names the members; an operator must decide."},
-	{outcome.ErrOverloaded, "overloaded", "Too many requests wait to be carried out. Nothing was done; try again more slowly."},
+	{outcome.ErrOverloaded, "overloaded", "Too many requests wait to be carried out. The request had no effect; try again more slowly."},
 	{outcome.ErrOutcomeUnknown, "outcome-unknown", "The request may have been carried out. Repeat it with the same Idempotency-Key, or read the state."},
 	{outcome.ErrHistoryGone, "history-gone", "This node no longer keeps the events after this one. Read the state again, and follow from its index."},
 	{outcome.ErrNotTried, "not-applied", "Not tried, since an operation before it in the batch could not be carried out. It is safe to try again."},
-	{outcome.ErrCatchingUp, "outcome-unknown", "The member was added and is still catching up. It gets its vote by itself."},
+	{outcome.ErrCatchingUp, "outcome-unknown", "The member was added and is still catching up. It gets its vote once it has caught up."},
 	{outcome.ErrBelowLevel, "level-too-low", "This needs a higher feature level than the cluster has. Upgrade every member, and then raise the level."},
-	{outcome.ErrLevelUnknown, "level-unknown", "Not every member knows this feature level, see reason. Upgrade those, and try again."},
-	{outcome.ErrNotLeader, "not-leader", "Only the node that leads takes this request, see leader, and this node could not take over. Nothing was done."},
-	{outcome.ErrBackupRefused, "backup-refused", "The body is no whole and sound backup that this version can read, or of another cluster, see reason. Nothing was changed."},
-	{outcome.ErrRestoring, "limit-reached", "Another backup is being restored. Nothing was done."},
+	{outcome.ErrLevelUnknown, "level-unknown", "Not every member knows this feature level, see reason. Upgrade the other members, and try again."},
+	{outcome.ErrNotLeader, "not-leader", "Only the node that leads takes this request, see leader, and this node could not take over. The request had no effect."},
+	{outcome.ErrBackupRefused, "backup-refused", "The body is no whole and sound backup that this version can read, or of another cluster, see reason. The request had no effect."},
+	{outcome.ErrRestoring, "limit-reached", "Another backup is being restored. The request had no effect."},
 	{outcome.ErrLastVoter, "member-refused", "The only member with a vote can't be removed."},
 	{outcome.ErrMemberInvalid, "member-refused", "The id or the address is taken or can't be used, or no majority would be left, see reason."},
 	{outcome.ErrNoTarget, "no-successor", "No other voting member, or not the named one, can take over the leadership now."},
@@ -222,8 +221,7 @@ var failures = []failure{
 	{ErrInternal, "internal", "This node could not handle the request. Its log says more."},
 }
 
-// ProblemOf translates an error into a problem; "internal" is the problem for errors
-// that have no row.
+// ProblemOf translates an error into a problem: "internal" for an error without a row.
 func ProblemOf(err error) *Problem {
 	var known *Problem
 	if errors.As(err, &known) {
@@ -250,14 +248,14 @@ func ProblemOf(err error) *Problem {
 		case http.StatusNotFound:
 			return ProblemOf(ErrUnknownRoute)
 		case http.StatusMethodNotAllowed:
-			return NewProblem("method-not-allowed", "This route does not take this method; Allow lists those that it takes.")
+			return NewProblem("method-not-allowed", "This route does not take this method; Allow lists the methods of the route.")
 		}
 	}
 	return ProblemOf(ErrInternal)
 }
 
-// Problem is a refusal in the form of RFC 9457. It is an error, so that handlers
-// return it; Replies.SendProblem sends it, and a batch puts it into a result.
+// Problem is a refusal in the form of RFC 9457. It is an error, so that handlers return it;
+// Replies.SendProblem sends it, and a batch puts it into a result.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -273,7 +271,7 @@ type Problem struct {
 	Session     string  `json:"session,omitempty"`
 	Reason      string  `json:"reason,omitempty"` // an operator's
 	Rule        string  `json:"rule,omitempty"`
-	Count       *int64  `json:"count,omitempty"`   // asked
+	Count       *int64  `json:"count,omitempty"`   // that the request names
 	Holding     *int64  `json:"holding,omitempty"` // held or waited for
 	Permits     *int64  `json:"permits,omitempty"`
 	Most        *int64  `json:"most,omitempty"` // that could be granted at all
@@ -294,8 +292,7 @@ type Problem struct {
 // Error returns the code and the detail, for logs.
 func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
 
-// RetryAfter returns the seconds after which it is useful to ask again, "" if it is
-// not.
+// RetryAfter returns after how many seconds a repeat is useful, "" if it is not.
 func (p *Problem) RetryAfter() string { return kinds[p.Code].retryAfter }
 
 // SetRetryAfter sets the header with RetryAfter.
@@ -305,8 +302,7 @@ func (p *Problem) SetRetryAfter(header http.Header) {
 	}
 }
 
-// ProblemPage returns the text to which the type of a problem leads, if there is a problem
-// of this code.
+// ProblemPage returns the text to which the type of a problem leads, if the code is known.
 func ProblemPage(code string) (page string, known bool) {
 	k, known := kinds[code]
 	if !known {
@@ -319,14 +315,11 @@ func ProblemPage(code string) (page string, known bool) {
 	return page + "\nThe detail of the reply has more. docs/api.md of this version describes the API.\n", true
 }
 
-// ByStatus returns the codes of problems by their statuses, sorted.
-func ByStatus(codes []string) map[int][]string {
-	found := map[int][]string{}
-	for _, code := range slices.Sorted(slices.Values(codes)) {
-		status := kinds[code].status
-		found[status] = append(found[status], code)
-	}
-	return found
+// LimitReached returns the refusal of a request that would exceed a limit of this node.
+func LimitReached(rule string, limit int64, detail string) *Problem {
+	p := NewProblem("limit-reached", detail)
+	p.Rule, p.Limit = rule, &limit
+	return p
 }
 
 // NewProblem returns a problem of a kind.
@@ -335,8 +328,8 @@ func NewProblem(code, detail string) *Problem {
 	return &Problem{Type: "/problems/" + code, Title: k.title, Status: k.status, Detail: detail, Code: code}
 }
 
-// Invalid refuses a member or a parameter, and names it in the detail as well. field
-// may be empty.
+// Invalid refuses a member or a parameter, and names it in the detail as well. field may be
+// empty.
 func Invalid(field, detail string) *Problem {
 	shown := strings.ToValidUTF8(Ellipsis(field), "")
 	if plain := strings.NewReplacer("-", " ", "_", " "); !strings.Contains(strings.ToLower(plain.Replace(detail)), strings.ToLower(plain.Replace(shown))) {
@@ -347,10 +340,11 @@ func Invalid(field, detail string) *Problem {
 	return p
 }
 
-const overDetail = "The first request with this key got a session or leases, and some or all of them have ended since. Use a new key to ask again."
+const overDetail = "The first request with this key got a session or leases, and some or all of them have ended since. " +
+	"Use a new key to ask again."
 
-// OverSince refuses the repeat of a request whose lease or session has ended since: a
-// success would report a lease that the client no longer has.
+// OverSince refuses the repeat of a request whose lease or session has ended since: a success
+// would report a lease that the client no longer has.
 func OverSince(r *fsm.Result) *Problem {
 	p := NewProblem("over", overDetail)
 	if r.Session != 0 {
@@ -359,8 +353,7 @@ func OverSince(r *fsm.Result) *Problem {
 	return p
 }
 
-// Refused returns the problem for a result of the state machine that is not a
-// success.
+// Refused returns the problem for a result of the state machine that is not a success.
 func Refused(r *fsm.Result) *Problem {
 	row := refusals[r.Code]
 	if row.code == "" {

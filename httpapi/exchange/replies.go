@@ -41,6 +41,29 @@ type Replies struct {
 	highestIndex atomic.Uint64 // of all replies so far
 }
 
+// Perform performs a command of a request, and sets the headers of its reply.
+func (x *Exchange) Perform(ctx context.Context, c echo.Context, call cluster.Call) (*cluster.Reply, error) {
+	reply, err := x.Node.Do(ctx, call)
+	if err != nil {
+		return reply, err
+	}
+	x.Replies.SetIndex(c, reply.Index)
+	if reply.Replayed {
+		c.Response().Header().Set("Idempotency-Replayed", "true")
+	}
+	UseOnlyResult(reply)
+	return reply, nil
+}
+
+// UseOnlyResult gives the reply to one renewal the result of this renewal.
+func UseOnlyResult(r *cluster.Reply) {
+	if len(r.Each) == 1 {
+		replayed := r.Replayed
+		r.Result = r.Each[0]
+		r.Replayed = replayed
+	}
+}
+
 // Begin sets the headers that every reply has, at the latest when the reply is sent.
 func (r *Replies) Begin(c echo.Context) {
 	response := c.Response()
@@ -53,21 +76,20 @@ func (r *Replies) Begin(c echo.Context) {
 }
 
 // LimitWrites gives the client BodyTimeout to take the reply, counted from the reply's
-// beginning; a WriteTimeout of the server would count the wait before it. net/http
-// removes the deadline before the next request. It has no effect on a connection
-// without deadlines, as in tests.
+// beginning; a WriteTimeout of the server would count the wait before it. net/http removes
+// the deadline before the next request. It has no effect on a connection without deadlines,
+// as in tests.
 func (r *Replies) LimitWrites(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(r.timeout))
 }
 
-// CutOff breaks off the connection of a reply that has begun and must not look whole: its
+// CutOff breaks the connection of a reply that has begun and must not look whole: the reply's
 // last bytes can't be written any more.
 func CutOff(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
 }
 
-// Send sends a whole reply. It returns nil, also if the client does not take the
-// reply.
+// Send sends a whole reply. It returns nil, also if the client does not take the reply.
 func (r *Replies) Send(c echo.Context, status int, contentType string, data []byte) error {
 	response := c.Response()
 	response.Header().Set("Content-Type", contentType)
@@ -84,6 +106,14 @@ func (r *Replies) SendText(c echo.Context, status int, text string) error {
 	return r.Send(c, status, "text/plain; charset=utf-8", []byte(text))
 }
 
+// SendSentence sends the refusal of a request that failed with err: its status, with one
+// sentence of text.
+func (r *Replies) SendSentence(c echo.Context, err error) error {
+	p := r.LoggedProblem(c, err)
+	p.SetRetryAfter(c.Response().Header())
+	return r.SendText(c, p.Status, p.Detail)
+}
+
 // SendJSON sends a reply that reports the outcome of a request. It is never refused,
 // whatever its size.
 func (r *Replies) SendJSON(c echo.Context, status int, body any) error {
@@ -97,15 +127,14 @@ func (r *Replies) SendJSON(c echo.Context, status int, body any) error {
 		return err
 	}
 	if size := int64(out.Len()); size > freeReplyBytes {
-		r.memory.force(countedReply(size))
-		defer r.memory.release(countedReply(size))
+		r.memory.add(countedReply(size))
+		defer r.memory.subtract(countedReply(size))
 	}
 	return r.Send(c, status, contentType, out.Bytes())
 }
 
-// SendRead sends the reply to a read, or refuses it if the replies that clients have
-// not taken leave no room. build looks at the state and returns the body; it must not
-// block.
+// SendRead sends the reply to a read, or refuses the read if the replies that clients have
+// not taken leave no room. build reads the state and returns the body; it must not block.
 func (r *Replies) SendRead(c echo.Context, build func() (any, error)) error {
 	out, release := Buffer()
 	defer release()
@@ -120,7 +149,6 @@ func (r *Replies) SendRead(c echo.Context, build func() (any, error)) error {
 	return r.Send(c, http.StatusOK, "application/json", out.Bytes())
 }
 
-// build builds a reply and writes its JSON into an empty buffer.
 func (r *Replies) build(ctx context.Context, out *bytes.Buffer, build func() (any, error)) error {
 	if err := r.memory.BeginLarge(ctx); err != nil {
 		return err
@@ -155,8 +183,8 @@ func HungUp(c echo.Context, err error) bool {
 	return errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil
 }
 
-// LoggedProblem translates an error into a problem. It logs an error that is a fault of
-// this program, because the reply does not show it.
+// LoggedProblem translates an error into a problem. It logs a fault of this program, since
+// the reply does not show it.
 func (r *Replies) LoggedProblem(c echo.Context, err error) *Problem {
 	p := ProblemOf(err)
 	if p.Code == "internal" && !errors.Is(err, ErrInternal) {
@@ -181,8 +209,8 @@ func (r *Replies) SetIndex(c echo.Context, index uint64) {
 	}
 }
 
-// SetHighestIndex sets the highest index of all replies so far, for a reply that does
-// not look at the state.
+// SetHighestIndex sets the highest index of all replies so far, for a reply that does not
+// read the state.
 func (r *Replies) SetHighestIndex(c echo.Context) { r.SetIndex(c, r.highestIndex.Load()) }
 
 // setIndexOfNode sets the index of this node's state, for a reply that has no index yet.
@@ -192,15 +220,15 @@ func (r *Replies) setIndexOfNode(c echo.Context) {
 	}
 }
 
-// Reads reads the state for a reply, and sets the headers that say how recent the state is. It is
-// safe for concurrent use.
+// Reads reads the state for a reply, and sets the headers that say how recent the state is.
+// It is safe for concurrent use.
 type Reads struct {
 	state   State
 	replies *Replies
 }
 
-// Await blocks until this node's state is as recent as the query requires. A stale
-// read also gets the header with its age.
+// Await blocks until this node's state is as recent as the query requires. A stale read also
+// gets the header with its age.
 func (r Reads) Await(c echo.Context, q Query) (cluster.Reading, error) {
 	consistency, err := q.consistency()
 	if err != nil {
@@ -225,8 +253,8 @@ func (r Reads) Await(c echo.Context, q Query) (cluster.Reading, error) {
 	return reading, err
 }
 
-// View calls read with the state, and sets the header with the state's index. read
-// must not block, and must not keep the machine.
+// View calls read with the state, and sets the header with the state's index. read must not
+// block, and must not keep the machine.
 func (r Reads) View(c echo.Context, read func(m *fsm.Machine)) {
 	var index uint64
 	r.state.View(func(m *fsm.Machine) {
@@ -236,8 +264,8 @@ func (r Reads) View(c echo.Context, read func(m *fsm.Machine)) {
 	r.replies.SetIndex(c, index)
 }
 
-// NowOf returns the cluster time from which durations are computed. The state may
-// have advanced since the reading, so it is never earlier than the state's own time.
+// NowOf returns the cluster time from which durations are computed. The state may have
+// advanced since the reading, so it is never earlier than the state's time.
 func NowOf(m *fsm.Machine, reading cluster.Reading) int64 { return max(reading.NowMS, m.NowMS()) }
 
 // Pairs is metadata as a JSON object, in the order of its keys.
@@ -257,8 +285,7 @@ func (pairs Pairs) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// AppendText appends a quoted text. It does not escape <, > and &, as JavaScript does
-// not either.
+// AppendText appends a quoted text. It does not escape <, > and &, nor does JavaScript.
 func AppendText(out []byte, text string) []byte {
 	quoted, release := Buffer()
 	defer release()

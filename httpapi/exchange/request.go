@@ -27,15 +27,14 @@ const (
 // HeaderRequest is the header with the id of a request, in the request and in its reply.
 const HeaderRequest = "X-Request-Id"
 
-// mostRequestID bounds a client's id of a request.
-const mostRequestID = 128
+const maxRequestID = 128 // bytes of a client's id
 
-// NameRequest gives a request its id, which its reply has too, and returns it. A client's
-// id counts if it is up to 128 visible ASCII characters; else one is drawn.
+// NameRequest gives a request its id, which its reply has too, and returns it. It takes the
+// client's id if that is up to 128 visible ASCII characters; else it draws one.
 func NameRequest(c echo.Context) (id string) {
 	id = c.Request().Header.Get(HeaderRequest)
 	visible := !strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' })
-	if id == "" || len(id) > mostRequestID || !visible {
+	if id == "" || len(id) > maxRequestID || !visible {
 		var drawn [8]byte
 		_, _ = rand.Read(drawn[:]) // never fails
 		id = hex.EncodeToString(drawn[:])
@@ -47,14 +46,13 @@ func NameRequest(c echo.Context) (id string) {
 // RequestID returns the id that NameRequest has given a request.
 func RequestID(c echo.Context) string { return c.Response().Header().Get(HeaderRequest) }
 
-// traceKey is the key under which SetTrace keeps a trace.
 const traceKey = "trace"
 
-// SetTrace notes the id of the trace that a request belongs to.
+// SetTrace sets the id of the trace that a request belongs to, for Named.
 func SetTrace(c echo.Context, id string) { c.Set(traceKey, id) }
 
-// Named returns the keys and values that each line of the log about a request has, after
-// more: its id and, if it is traced, its trace.
+// Named returns the keys and values of a log line about a request: more, and then its id and,
+// if it is traced, its trace.
 func Named(c echo.Context, more ...any) []any {
 	more = append(more, "request", RequestID(c))
 	if trace := c.Get(traceKey); trace != nil {
@@ -63,10 +61,10 @@ func Named(c echo.Context, more ...any) []any {
 	return more
 }
 
-// CanonicalPath gives each path one spelling before it is routed: it decodes every
-// segment and encodes it again. Echo would otherwise route /%41 apart from /A, and
-// /v1/%73essions apart from /v1/sessions. Only a path with an unusual encoding has a
-// RawPath, so most requests pass unchanged.
+// CanonicalPath gives each path one spelling before it is routed: it decodes every segment
+// and encodes it again. Echo would otherwise route /%41 apart from /A, and /v1/%73essions
+// apart from /v1/sessions. Only a path with an unusual encoding has a RawPath, so most
+// requests pass unchanged.
 func CanonicalPath(r *http.Request) {
 	if r.URL.RawPath == "" {
 		return
@@ -82,8 +80,8 @@ func CanonicalPath(r *http.Request) {
 	r.URL.RawPath = strings.Join(segments, "/")
 }
 
-// PathParam returns a path parameter, decoded exactly once: net/http has decoded it
-// if there is no RawPath.
+// PathParam returns a path parameter, decoded exactly once: without a RawPath, net/http has
+// decoded it.
 func PathParam(c echo.Context, name string) (string, bool) {
 	text := c.Param(name)
 	if c.Request().URL.RawPath == "" {
@@ -93,9 +91,9 @@ func PathParam(c echo.Context, name string) (string, bool) {
 	return plain, err == nil
 }
 
-// SlashesCount is a middleware that refuses a path with more segments than its route
-// has: Echo lets the last parameter of a route match slashes. A slash inside a name
-// is written %2F and does not count.
+// SlashesCount is a middleware that refuses a path with more segments than its route has:
+// Echo lets the last parameter of a route match slashes. A slash inside a name is written
+// %2F and does not count.
 func SlashesCount(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if SlashesDiffer(c) {
@@ -127,8 +125,8 @@ func ItemName(field, name string) (string, error) {
 	return name, nil
 }
 
-// SessionID reads a session id from a path, a query or a body. An id has one
-// spelling: without a sign and leading zeros.
+// SessionID reads a session id from a path, a query or a body. An id has one spelling:
+// without a sign and without leading zeros.
 func SessionID(field, text string) (uint64, error) {
 	id, ok := ParseDigits(text)
 	if !ok || id == 0 {
@@ -149,13 +147,14 @@ func ParseDigits(text string) (uint64, bool) {
 // FormatSession returns a session id as texts have it.
 func FormatSession(id uint64) string { return strconv.FormatUint(id, 10) }
 
-// SemaphorePath returns the path of a semaphore in the native API. Clients would take a
-// segment of dots for a step in the path, unless it is encoded.
+// SemaphorePath returns the path of a semaphore in the native API.
 func SemaphorePath(name string) string { return "/v1/semaphores/" + segmentOf(name) }
 
 // ItemPath returns the path of an item in the native API.
 func ItemPath(name string) string { return "/v1/items/" + segmentOf(name) }
 
+// segmentOf encodes a name in a path. Clients would take a segment of dots for a step in the
+// path, unless it is encoded.
 func segmentOf(name string) string {
 	if name == "." || name == ".." {
 		return strings.ReplaceAll(name, ".", "%2E")
@@ -190,9 +189,9 @@ func CheckKey(field, key string) (string, error) {
 // DurationForm is the part of a refusal that describes a duration.
 const DurationForm = `a duration such as "30s", "1m30s" or "250ms", or an integer of milliseconds`
 
-// ParseDuration reads "1m30s" into milliseconds. It rounds a fraction of a
-// millisecond up, so that no lease or wait ends too early. ok is false for a sign, for a
-// number without a unit (0 needs none), and above limitMS.
+// ParseDuration reads "1m30s" into milliseconds. It rounds a fraction of a millisecond up, so
+// that no lease or wait ends too early. ok is false for a sign, for a number without a unit
+// (0 needs no unit), and above limitMS.
 func ParseDuration(text string, limitMS int64) (ms int64, ok bool) {
 	if text == "" || len(text) > 64 || strings.ContainsAny(text, "+-") {
 		return 0, false
@@ -208,8 +207,7 @@ func ParseDuration(text string, limitMS int64) (ms int64, ok bool) {
 	return ms, ms <= limitMS
 }
 
-// JSONDuration reads a duration of a body: a text with units, or a number of
-// milliseconds.
+// JSONDuration reads a duration of a body: a text with units, or a number of milliseconds.
 func JSONDuration(v strictjson.Value, limitMS int64) (ms int64, ok bool) {
 	if text, isText := v.Text(); isText {
 		return ParseDuration(text, limitMS)
@@ -240,9 +238,8 @@ func ModeName(m fsm.Mode) string {
 	return "all"
 }
 
-// Query is the query of a request. It is read strictly: a parameter that the route
-// does not know, or that is given twice, is refused and not ignored, because the
-// restriction that it was to set (?epoch=) would be lost.
+// Query is the query of a request. It is read strictly: an unknown parameter, or one that is
+// given twice, is refused, because the restriction that it sets (?epoch=) would be lost.
 type Query map[string][]string
 
 // ParseQuery reads the query of a route that knows these parameters.
@@ -250,8 +247,7 @@ func ParseQuery(c echo.Context, names ...string) (Query, error) {
 	return ParseRepeatable(c, "", names...)
 }
 
-// ParseRepeatable is ParseQuery for a route with one parameter that may be given
-// several times.
+// ParseRepeatable is ParseQuery for a route with one parameter that may be repeated.
 func ParseRepeatable(c echo.Context, repeatable string, names ...string) (Query, error) {
 	raw := c.Request().URL.RawQuery
 	if raw == "" {
@@ -322,7 +318,7 @@ func (q Query) WaitMS(limitMS int64) (int64, error) {
 // Epoch returns the epoch that the semaphore must have, 0 for any.
 func (q Query) Epoch() (uint64, error) { return q.Number("epoch", 0, 1, 1<<63-1) }
 
-// Token returns the token of the lease that is meant, 0 for any.
+// Token returns the token that the lease must have, 0 for any.
 func (q Query) Token() (uint64, error) { return q.Number("token", 0, 1, 1<<63-1) }
 
 // Version returns the version that an item must have, 0 if it was not given.
@@ -375,7 +371,7 @@ func (q Query) Reason() (string, error) {
 // ReasonForm is the refusal of a text that can't be a reason.
 const ReasonForm = "A reason is up to 1,024 bytes of UTF-8 without control characters."
 
-// Ellipsis shortens a client's text, to show it in a reply.
+// Ellipsis shortens a client's text for a reply.
 func Ellipsis(text string) string {
 	const limit = 64
 	if len(text) <= limit {
@@ -384,8 +380,8 @@ func Ellipsis(text string) string {
 	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
-// FormBytes decodes a part of a query or of a form. It never fails: it keeps an
-// invalid escape as it is.
+// FormBytes decodes a part of a query or of a form. It never fails: it keeps an invalid escape
+// as it is.
 func FormBytes(text string) []byte {
 	return escape.ReplaceAllFunc([]byte(strings.ReplaceAll(text, "+", " ")), func(escaped []byte) []byte {
 		plain, _ := hex.DecodeString(string(escaped[1:]))

@@ -20,7 +20,6 @@ const prefix = "fleetlock/"
 // machineKey is the metadata of a session that names its machine.
 const machineKey = "machine"
 
-// dialect serves the dialect's routes.
 type dialect struct{ *exchange.Exchange }
 
 // New returns the dialect.
@@ -32,7 +31,7 @@ func New(x *exchange.Exchange) exchange.Dialect {
 	}}
 }
 
-// lock takes a slot for a machine, or finds that the machine has one. A refusal leaves no session.
+// lock takes a slot for a machine, or finds that the machine has a slot. A refusal leaves no session.
 func (d *dialect) lock(c echo.Context) error {
 	m, err := d.machine(c)
 	if err != nil {
@@ -43,7 +42,7 @@ func (d *dialect) lock(c echo.Context) error {
 	if err == nil && (reply.Code == fsm.UnknownSession || reply.Code == fsm.ExpiredSession) {
 		reply, err = d.do(c, fsm.AcquireOnce{Session: m.session(), Name: m.semaphore(), Count: 1, TTLMS: fsm.MaxTTLMS,
 			Metadata: []fsm.Pair{{Key: machineKey, Value: m.ID}}})
-		if err == nil && reply.Code == fsm.SessionIDTaken { // since by a repeat of this request, or by another identity
+		if err == nil && reply.Code == fsm.SessionIDTaken { // by a repeat of this request, or by another identity
 			reply, err = d.do(c, repeat)
 		}
 	}
@@ -55,7 +54,7 @@ func (d *dialect) lock(c echo.Context) error {
 		p.Detail = "The group has no slots. An operator creates them: signalbox create " + m.semaphore() + " --permits 1"
 		return p
 	case reply.Code == fsm.UnknownSession:
-		return errOther
+		return errOtherIdentity
 	case reply.Code != fsm.OK:
 		return exchange.Refused(&reply.Result)
 	}
@@ -83,12 +82,12 @@ func (d *dialect) unlock(c echo.Context) error {
 	return d.Replies.SendText(c, http.StatusOK, "")
 }
 
-// errOther refuses a request for a machine whose session another identity has.
-var errOther = exchange.NewProblem("forbidden", "The slot of the machine belongs to another identity: all machines of a fleet have tokens of one name.")
+// errOtherIdentity refuses a request for a machine whose session another identity has.
+var errOtherIdentity = exchange.NewProblem("forbidden", "The slot of the machine belongs to another identity: all machines of a fleet have tokens of one name.")
 
-// refuseAnothers returns the refusal of a release in a session that another identity has, which
-// the state machine does not tell from a session that is gone. It blocks until this node has the index
-// of that release.
+// refuseAnothers refuses a release in a session that another identity has. The state machine does
+// not tell such a session from a session that is gone, so it reads this node's state, once that
+// has the index of the release.
 func (d *dialect) refuseAnothers(c echo.Context, session, index uint64) error {
 	if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{MinIndex: index}); err != nil {
 		return err
@@ -96,21 +95,16 @@ func (d *dialect) refuseAnothers(c echo.Context, session, index uint64) error {
 	lives := false
 	d.Reads.View(c, func(m *fsm.Machine) { lives = m.HasSession(session) })
 	if lives {
-		return errOther
+		return errOtherIdentity
 	}
 	return nil
 }
 
-// do performs a command and sets the header with the index of its reply.
 func (d *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error) {
-	reply, err := d.Node.Do(exchange.Derived(c.Request().Context()), cluster.Call{Command: command})
-	if err == nil {
-		d.Replies.SetIndex(c, reply.Index)
-	}
-	return reply, err
+	return d.Perform(exchange.Derived(c.Request().Context()), c, cluster.Call{Command: command})
 }
 
-// machine is who asks.
+// machine is the client of a request.
 type machine struct {
 	ID    string `json:"id"`
 	Group string `json:"group"`
@@ -119,7 +113,6 @@ type machine struct {
 // group is the form of a group's name.
 var group = regexp.MustCompile(`^[a-zA-Z0-9.-]{1,256}$`)
 
-// machine reads a request.
 func (d *dialect) machine(c echo.Context) (m machine, err error) {
 	if c.Request().Header.Get("fleet-lock-protocol") != "true" {
 		return m, exchange.Invalid("fleet-lock-protocol", "A request has the header fleet-lock-protocol: true.")

@@ -15,12 +15,11 @@ import (
 	"github.com/signalbox/signalbox/httpapi/strictjson"
 )
 
-// keptMembers is the key of the metadata pair that holds the other members of a
-// create, as one JSON object.
+// keptMembers is the key of the metadata pair with the other members of a create, as one JSON
+// object.
 const keptMembers = "nodered"
 
-// member is one member of a body; its value is JSON without space, and no
-// object in it has a member twice.
+// member is one member of a body. Its value is JSON without space and without repeated members.
 type member struct {
 	name  string
 	value strictjson.Value
@@ -29,7 +28,7 @@ type member struct {
 // object is a body in the order of its members, each once.
 type object []member
 
-// readRequest reads what create, up and down have in common.
+// readRequest reads the parameters that create, up and down share.
 func (n *dialect) readRequest(c echo.Context) (body object, name, key string, err error) {
 	if key, err = exchange.IdempotencyKey(c.Request().Header); err != nil {
 		return nil, "", "", err
@@ -38,13 +37,13 @@ func (n *dialect) readRequest(c echo.Context) (body object, name, key string, er
 		return nil, "", "", err
 	}
 	n.Bodies.Release(c) // the command may wait for long
-	given, _ := body.member("name").Text()
-	name, err = exchange.SemaphoreName("name", given)
+	text, _ := body.member("name").Text()
+	name, err = exchange.SemaphoreName("name", text)
 	return body, name, key, err
 }
 
-// readMembers reads a body as the flow does, JSON or a form. JSON is also read
-// under any other type, and under a form's, which curl -d sends.
+// readMembers reads a body as the flow does: JSON or a form. It reads JSON also under any other
+// type, and under a form's, which curl -d sends.
 func (n *dialect) readMembers(c echo.Context) (object, error) {
 	r := c.Request()
 	if err := exchange.CheckEncoding(r); err != nil {
@@ -54,9 +53,6 @@ func (n *dialect) readMembers(c echo.Context) (object, error) {
 	charset := strings.ToLower(options["charset"])
 	if err == nil && charset != "" && charset != "utf-8" && charset != "utf8" {
 		return nil, refuse(http.StatusUnsupportedMediaType, "A body is text in UTF-8.")
-	}
-	if r.Body == nil || r.Body == http.NoBody {
-		return nil, nil
 	}
 	data, err := n.Bodies.Receive(c, n.Config.BodyBytes)
 	if err != nil {
@@ -78,12 +74,12 @@ func (n *dialect) readMembers(c echo.Context) (object, error) {
 	return readObject(doc), nil
 }
 
-// readObject takes the members of a checked object. Of one that is given twice
-// the last value counts, at the first one's place.
+// readObject reads the members of a checked object. Of a repeated member the last value counts, at
+// the first one's place.
 func readObject(v strictjson.Value) object {
 	var body object
 	places := map[string]int{}
-	for raw, of := range v.Members() {
+	for raw, value := range v.Members() {
 		name := string(raw)
 		place, again := places[name]
 		if !again {
@@ -91,13 +87,12 @@ func readObject(v strictjson.Value) object {
 			places[name] = place
 			body = append(body, member{name: name})
 		}
-		body[place].value = compact(of)
+		body[place].value = compact(value)
 	}
 	return body
 }
 
-// compact returns a checked value without space and repeated members. Numbers
-// keep their digits.
+// compact returns a checked value without space and repeated members. Numbers keep their digits.
 func compact(v strictjson.Value) strictjson.Value {
 	switch {
 	case v.IsObject():
@@ -118,7 +113,7 @@ func compact(v strictjson.Value) strictjson.Value {
 	return bytes.Clone(v)
 }
 
-// readForm reads a=1&b=2; a member that is given twice is a list.
+// readForm reads a=1&b=2; a repeated member is a list.
 func readForm(text string) (object, error) {
 	var body object
 	lists := map[string][][]byte{}
@@ -147,7 +142,7 @@ func readForm(text string) (object, error) {
 	return body, nil
 }
 
-// noMember stands for a member that is absent: no text, number or list.
+// noMember stands for an absent member: no text, number or list.
 var noMember = strictjson.Value("null")
 
 func (b object) index(name string) int {
@@ -182,8 +177,7 @@ func (b object) encode() []byte {
 	return append(out, '}')
 }
 
-// metadata returns the pair that keeps the members beside name and value, if
-// there are any.
+// metadata returns the pair that keeps the members other than name and value, if there are any.
 func (b object) metadata() ([]fsm.Pair, error) {
 	var others object
 	for _, m := range b {
@@ -196,13 +190,13 @@ func (b object) metadata() ([]fsm.Pair, error) {
 	}
 	pairs := []fsm.Pair{{Key: keptMembers, Value: string(others.encode())}}
 	if !fsm.ValidMetadata(pairs) {
-		return nil, exchange.Invalid("", "The members beside name and value take up to 1,017 bytes of JSON in all.")
+		return nil, exchange.Invalid("", "The members other than name and value take up to 1,017 bytes of JSON in all.")
 	}
 	return pairs, nil
 }
 
-// keptJSON returns the kept members of a create, as they follow the value: ,"member":….
-// It skips metadata that other APIs have written, unless it is such an object.
+// keptJSON returns the kept members of a create, as they follow the value: ,"member":…. It skips
+// metadata that other APIs have written, unless that is such an object.
 func keptJSON(pairs []fsm.Pair) (members []byte) {
 	for _, p := range pairs {
 		doc := strictjson.Document([]byte(p.Value))

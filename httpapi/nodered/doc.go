@@ -2,7 +2,7 @@
 // clients need only a new address. docs/dialect-nodered.md is its contract.
 //
 // The package translates only: the state machine decides which request is granted,
-// refused or waited for. Beside the flow's own members a body may have an amount, a wait
+// refused or waited for. In addition to the flow's members a body may have an amount, a wait
 // or a callback.
 //
 // cmd/signalbox opens it with New; package httpapi serves it. It imports exchange,

@@ -16,19 +16,18 @@ import (
 
 // Config is the configuration of the dialect.
 type Config struct {
-	// CheckCallback returns, as a sentence for the client, why an address can't be
-	// notified, or nil. It must not block. Without it a down with a callback is refused.
+	// CheckCallback returns nil, or a sentence for the client why an address can't be notified.
+	// It must not block. If it is nil, a down with a callback is refused.
 	CheckCallback func(address string) error
 }
 
 const (
 	jsonType = "application/json; charset=utf-8"
-	// membersTime bounds how long a reply waits for this node to know the kept members;
-	// after it the reply names no member.
+	// membersTime bounds how long a reply waits until this node's state has the kept members; after
+	// it the reply has no member.
 	membersTime = time.Second
 )
 
-// dialect serves the dialect's routes.
 type dialect struct {
 	*exchange.Exchange
 	options Config
@@ -50,29 +49,25 @@ func New(x *exchange.Exchange, options Config) exchange.Dialect {
 	return exchange.Dialect{Routes: n.routes(), Render: n.render}
 }
 
-// refusal is a refusal of the dialect's own: a status and a bare sentence.
+// refusal is a refusal in the words of Node-RED's flow: a status and a bare sentence.
 type refusal struct {
 	status int
 	text   string
 }
 
-// Error is the text.
 func (e *refusal) Error() string { return e.text }
 
 func refuse(status int, text string) error { return &refusal{status, text} }
 
-// render sends a refusal: its native status, with one sentence of text.
 func (n *dialect) render(c echo.Context, err error) error {
 	var refused *refusal
 	if errors.As(err, &refused) {
 		return n.Replies.SendText(c, refused.status, refused.text)
 	}
-	p := n.Replies.LoggedProblem(c, err)
-	p.SetRetryAfter(c.Response().Header())
-	return n.Replies.SendText(c, p.Status, p.Detail)
+	return n.Replies.SendSentence(c, err)
 }
 
-// create makes a semaphore. A name that is taken is reported before a fault in the value.
+// create makes a semaphore. That a name is taken is reported before a fault in the value.
 func (n *dialect) create(c echo.Context) error {
 	body, name, key, err := n.readRequest(c)
 	if err != nil {
@@ -87,7 +82,7 @@ func (n *dialect) create(c echo.Context) error {
 	if err != nil {
 		return n.unlessTaken(c, body, name, err)
 	}
-	reply, err := n.do(c, cluster.Call{Command: command, Key: key})
+	reply, err := n.Perform(c.Request().Context(), c, cluster.Call{Command: command, Key: key})
 	switch {
 	case err != nil:
 		return err
@@ -101,7 +96,7 @@ func (n *dialect) create(c echo.Context) error {
 
 // unlessTaken refuses a create, or reports that the name is taken.
 func (n *dialect) unlessTaken(c echo.Context, body object, name string, refusal error) error {
-	_, exists, err := n.look(c, name)
+	_, exists, err := n.readSemaphore(c, name)
 	switch {
 	case err != nil:
 		return err
@@ -111,8 +106,8 @@ func (n *dialect) unlessTaken(c echo.Context, body object, name string, refusal 
 	return refusal
 }
 
-// look reads a semaphore, linearizably.
-func (n *dialect) look(c echo.Context, name string) (s fsm.SemaphoreView, exists bool, err error) {
+// readSemaphore reads a semaphore, linearizably.
+func (n *dialect) readSemaphore(c echo.Context, name string) (s fsm.SemaphoreView, exists bool, err error) {
 	if err := n.Rights.MayName(c, name); err != nil {
 		return s, false, err
 	}
@@ -130,7 +125,7 @@ func (n *dialect) value(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	s, exists, err := n.look(c, name)
+	s, exists, err := n.readSemaphore(c, name)
 	switch {
 	case err != nil:
 		return err
@@ -149,11 +144,11 @@ func (n *dialect) up(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	reply, err := n.do(c, cluster.Call{Command: fsm.Up{Name: name, Count: count}, Key: key})
+	reply, err := n.Perform(c.Request().Context(), c, cluster.Call{Command: fsm.Up{Name: name, Count: count}, Key: key})
 	if err != nil {
 		return err
 	}
-	return n.answerMove(c, name, reply)
+	return n.sendMove(c, name, reply)
 }
 
 func (n *dialect) down(c echo.Context) error {
@@ -177,18 +172,18 @@ func (n *dialect) down(c echo.Context) error {
 		}
 		command.Session = n.Node.DrawSession()
 	}
-	reply, err := n.do(c, cluster.Call{Command: command, Key: key, Wait: time.Duration(command.WaitMS) * time.Millisecond})
+	call := cluster.Call{Command: command, Key: key, Wait: time.Duration(command.WaitMS) * time.Millisecond}
+	reply, err := n.Perform(c.Request().Context(), c, call)
 	if err != nil {
 		return err
 	}
-	if reply.Code == fsm.Unavailable && command.Notice != "" { // else the place belongs to a wait that is over
+	if reply.Code == fsm.Unavailable && command.Notice != "" { // without a notice, the place belongs to a wait that is over
 		c.Response().Header().Set(exchange.HeaderNotice, strconv.FormatUint(reply.Place, 10))
 	}
-	return n.answerMove(c, name, reply)
+	return n.sendMove(c, name, reply)
 }
 
-// answerMove sends the outcome of an up or a down.
-func (n *dialect) answerMove(c echo.Context, name string, r *cluster.Reply) error {
+func (n *dialect) sendMove(c echo.Context, name string, r *cluster.Reply) error {
 	switch r.Code {
 	case fsm.OK:
 		return n.sendValue(c, name, r.Value, n.membersOf(c, name, r))
@@ -196,7 +191,7 @@ func (n *dialect) answerMove(c echo.Context, name string, r *cluster.Reply) erro
 		return refuse(http.StatusNotFound, "semaphore not found")
 	case fsm.Unavailable:
 		return refuse(http.StatusConflict, "Semaphore locked")
-	case fsm.Waiting: // a repeat whose wait was shorter than the rest of the first one's
+	case fsm.Waiting: // a repeat whose wait ended before the first request's
 		return refuse(http.StatusAccepted, "The request still waits. Repeat it with the same Idempotency-Key.")
 	}
 	return exchange.Refused(&r.Result)
@@ -211,7 +206,7 @@ func (n *dialect) delete(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	reply, err := n.do(c, cluster.Call{Command: fsm.DeleteSemaphore{Name: name}, Key: key})
+	reply, err := n.Perform(c.Request().Context(), c, cluster.Call{Command: fsm.DeleteSemaphore{Name: name}, Key: key})
 	switch {
 	case err != nil:
 		return err
@@ -223,21 +218,8 @@ func (n *dialect) delete(c echo.Context) error {
 	return n.Replies.SendText(c, http.StatusOK, "Deletion Successful")
 }
 
-// do performs a command and sets the headers of its reply.
-func (n *dialect) do(c echo.Context, call cluster.Call) (*cluster.Reply, error) {
-	reply, err := n.Node.Do(c.Request().Context(), call)
-	if err != nil {
-		return nil, err
-	}
-	n.Replies.SetIndex(c, reply.Index)
-	if reply.Replayed {
-		c.Response().Header().Set("Idempotency-Replayed", "true")
-	}
-	return reply, nil
-}
-
-// membersOf returns the members kept from the semaphore's creation. This node may have
-// to catch up with the leader first.
+// membersOf returns the members that the semaphore keeps from its creation. This node may have to
+// catch up with the leader first.
 func (n *dialect) membersOf(c echo.Context, name string, r *cluster.Reply) (members []byte) {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), membersTime)
 	defer cancel()
@@ -261,12 +243,11 @@ func (n *dialect) sendValue(c echo.Context, name string, value int64, members []
 	return n.Replies.Send(c, http.StatusOK, jsonType, out)
 }
 
-// pathName returns the name of a path.
 func pathName(c echo.Context) (string, error) {
 	text, ok := exchange.PathParam(c, "name")
 	switch {
 	case text == "":
-		return "", exchange.ErrUnknownRoute // no route there: /semaphore/
+		return "", exchange.ErrUnknownRoute // for example /semaphore/
 	case !ok:
 		return "", exchange.Invalid("name", "The path's percent-encoding can't be read.")
 	}

@@ -61,7 +61,7 @@ func TestNodeREDBodies(t *testing.T) {
 		"too large": {"Content-Type: application/json", `{"name":"n","value":3,"x":"` + strings.Repeat("a", 64<<10) + `"}`,
 			"413 text A body of this route has up to 65536 bytes."},
 		"members too large": {"Content-Type: application/json", `{"name":"n","value":3,"x":"` + strings.Repeat("a", 1010) + `"}`,
-			"400 text The members beside name and value take up to 1,017 bytes of JSON in all."},
+			"400 text The members other than name and value take up to 1,017 bytes of JSON in all."},
 		"members just fitting": {"Content-Type: application/json", `{"name":"n","value":3,"x":"` + strings.Repeat("a", 1009) + `"}`,
 			`200 utf8json {"name":"n","value":3,"x":"` + strings.Repeat("a", 1009) + `"}`},
 	} {
@@ -183,7 +183,7 @@ func TestNodeREDLimits(t *testing.T) {
 			s := apitest.NewLimitedCluster(t, limits, asNodeRED).Site(leads)
 			s.Is(s.Ask("POST /semaphore", `{"name":"a","value":1}`), `200 utf8json {"name":"a","value":1}`)
 			got := s.Ask("POST /semaphore", `{"name":"b","value":1}`)
-			s.Is(got, "429 text A configured limit is reached: semaphores. Nothing was changed.")
+			s.Is(got, "429 text A configured limit is reached: semaphores. The request had no effect.")
 			if got.Header("Retry-After") != "1" {
 				t.Errorf("Retry-After %q", got.Header("Retry-After"))
 			}

@@ -18,9 +18,8 @@ var (
 	errNoValue       = refuse(http.StatusBadRequest, "Value needs to be a number")
 )
 
-// value reads the value of a create: the part of a number before its point, the number
-// that JavaScript's parseInt finds at the beginning of a text, or the first member of a
-// list.
+// value reads the value of a create: the integer part of a number, the number that JavaScript's
+// parseInt finds at the beginning of a text, or the first member of a list.
 func (b object) value() (int64, error) { return readInitial(b.member("value")) }
 
 func readInitial(v strictjson.Value) (int64, error) {
@@ -39,7 +38,7 @@ func readInitial(v strictjson.Value) (int64, error) {
 	return 0, errNoValue
 }
 
-// wholePart returns the part of a JSON number before its point, exactly.
+// wholePart returns the integer part of a JSON number, exactly.
 func wholePart(number string) (int64, error) {
 	plain, negative := strings.CutPrefix(number, "-")
 	mantissa, exponent := plain, 0
@@ -63,7 +62,7 @@ func wholePart(number string) (int64, error) {
 	return atMost63Bits((digits + strings.Repeat("0", 19))[:point])
 }
 
-// saturated reads an exponent; one beyond any body's length stops there.
+// saturated reads an exponent, within bounds that no body's length exceeds.
 func saturated(text string) int {
 	const largest = 1 << 30
 	n, err := strconv.Atoi(text)
@@ -84,8 +83,8 @@ func atMost63Bits(digits string) (int64, error) {
 	return int64(n), nil
 }
 
-// parseInt reads the digits at the beginning of a text, as JavaScript's
-// parseInt(text, 10). A text that is a number below 0 as a whole is refused as such.
+// parseInt reads the digits at the beginning of a text, as JavaScript's parseInt(text, 10). A text
+// that is as a whole a number below 0 is refused as such.
 func parseInt(text string) (int64, error) {
 	text = strings.TrimFunc(text, isJavaScriptSpace)
 	rest, negative := strings.CutPrefix(text, "-")
@@ -108,12 +107,12 @@ func parseInt(text string) (int64, error) {
 	return atMost63Bits(digits)
 }
 
-// belowZero reports whether a text is, all of it, a decimal number below 0.
+// belowZero reports whether the whole text is a decimal number below 0.
 func belowZero(text string) bool {
 	if strings.Trim(text, "0123456789.eE+-") != "" {
 		return false
 	}
-	f, _ := strconv.ParseFloat(text, 64) // 0 unless it is one; -Inf beyond the range
+	f, _ := strconv.ParseFloat(text, 64) // 0 for other texts; -Inf beyond the range
 	return f < 0
 }
 
@@ -121,7 +120,7 @@ func isJavaScriptSpace(r rune) bool {
 	return r == '\uFEFF' || r != '\u0085' && unicode.IsSpace(r)
 }
 
-// amount reads how many permits an up or a down moves: 1 unless given.
+// amount reads how many permits an up or a down moves: 1 by default.
 func (b object) amount() (int64, error) {
 	if !b.has("amount") {
 		return 1, nil
@@ -137,7 +136,7 @@ func (b object) amount() (int64, error) {
 	return n, nil
 }
 
-// wait reads how long a down may wait, in milliseconds: 0 unless given.
+// wait reads how long a down may wait, in milliseconds: 0 by default.
 func (b object) wait(limitMS int64) (int64, error) {
 	if !b.has("wait") {
 		return 0, nil
@@ -153,8 +152,7 @@ func (b object) wait(limitMS int64) (int64, error) {
 	return ms, nil
 }
 
-// callback reads the address to notify when a refused down may try again: "" unless
-// given.
+// callback reads the address to notify when a refused down may be repeated: "" by default.
 func (b object) callback(check func(string) error) (string, error) {
 	if !b.has("callback") {
 		return "", nil

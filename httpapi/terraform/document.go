@@ -13,18 +13,18 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// flags mark the item of a document: "tf". Others may use its name for an item of another kind.
+// flags mark the item of a document: "tf". Other clients may use its name for an item of another kind.
 const flags = 't'<<8 | 'f'
 
-// maxFreed is how many locks that were freed by force a document remembers.
+// maxFreed is how many forced unlocks a document remembers.
 const maxFreed = 16
 
 // document is the value of the item of an address.
 type document struct {
 	Lock   json.RawMessage `json:"lock,omitempty"`   // as its client sent it
 	Method string          `json:"method,omitempty"` // of the request that took the lock
-	Freed  []string        `json:"freed,omitempty"`  // the ids of the latest locks that were freed by force
-	// Released is the id of the lock before, taken by Method and given back by another one.
+	Freed  []string        `json:"freed,omitempty"`  // the ids of the latest forced unlocks
+	// Released is the id of the previous lock, if Method took it and another method gave it back.
 	Released string    `json:"released,omitempty"`
 	State    *manifest `json:"state,omitempty"`
 
@@ -38,12 +38,12 @@ func (doc *document) id() string {
 	return lock.ID
 }
 
-// empty reports whether there is no reason to keep the item.
+// empty reports whether the item may be deleted.
 func (doc *document) empty() bool {
 	return doc.Lock == nil && doc.State == nil && len(doc.Freed) == 0 && doc.Released == ""
 }
 
-// free gives the lock back, by force if no id names it.
+// free frees the lock, and remembers it if that was forced.
 func (doc *document) free(forced bool) {
 	if forced {
 		doc.Freed = append(doc.Freed, doc.id())
@@ -52,22 +52,20 @@ func (doc *document) free(forced bool) {
 	doc.Lock = nil
 }
 
-// locked reports whether a lock is held that a write does not name.
+// locked reports whether the lock is held and a write does not name it.
 func (doc *document) locked(t target) bool { return doc.Lock != nil && doc.id() != t.id }
 
-// forced reports whether a write names a lock that was freed by force. Its client may have read
-// a state that another client has replaced under its own lock since.
+// forced reports whether a write names a lock that was freed by force. Another client may since
+// have replaced, under its own lock, the state that the writer has read.
 func (doc *document) forced(t target) bool {
 	return t.id != doc.id() && slices.Contains(doc.Freed, t.id)
 }
 
-// errForced refuses such a write.
-var errForced = exchange.NewProblem("item-differs", "The lock of this ID was freed by force, so the state may have changed since. Nothing was done: lock, and read the state again.")
+var errForced = exchange.NewProblem("item-differs", "The lock of this ID was freed by force, so the state may have changed since. The request had no effect: lock, and read the state again.")
 
-// errForeign refuses a request for an address whose item is no document.
 var errForeign = exchange.NewProblem("item-differs", "The item of this name is neither a lock nor a state. Another client has it: use another address.")
 
-// read reads a document, linearizably. An address that was never used has an empty one.
+// read reads a document, linearizably. An unused address has an empty document.
 func (d *dialect) read(c echo.Context, t target) (doc document, err error) {
 	if _, err := d.Node.Read(c.Request().Context(), cluster.Consistency{}); err != nil {
 		return doc, err
@@ -76,7 +74,6 @@ func (d *dialect) read(c echo.Context, t target) (doc document, err error) {
 	return doc, err
 }
 
-// documentIn returns the document of an address in the state of the machine.
 func documentIn(m *fsm.Machine, t target) (doc document, err error) {
 	item, exists := m.Item(t.name)
 	if exists && (item.Flags != flags || json.Unmarshal([]byte(item.Value), &doc) != nil) {
@@ -86,9 +83,9 @@ func documentIn(m *fsm.Machine, t target) (doc document, err error) {
 	return doc, nil
 }
 
-// commit puts a changed document into the place of the version that it was read as, and reports
-// whether that was still the document. Then it removes the parts that no document has any more.
-// An empty document is deleted.
+// commit replaces the version of a document that was read by the changed one, and reports whether
+// the version was still current. An empty document is deleted. Then commit removes the parts that
+// no document has any more.
 func (d *dialect) commit(c echo.Context, t target, next document) (done bool, err error) {
 	read := fsm.Change[uint64]{Given: true, Value: next.version}
 	value, err := json.Marshal(next)
@@ -105,10 +102,10 @@ func (d *dialect) commit(c echo.Context, t target, next document) (done bool, er
 	return done, err
 }
 
-// update changes a document, again if another client was first. change returns whether it has changed
-// the document; if not, it has sent the reply.
+// update changes a document, and repeats that if another client was first. change reports whether
+// it has changed the document; if not, it has sent the reply.
 func (d *dialect) update(c echo.Context, t target, change func(doc *document) (changed bool, err error)) error {
-	for range looks {
+	for range maxReads {
 		doc, err := d.read(c, t)
 		if err != nil {
 			return err
@@ -127,11 +124,10 @@ func (d *dialect) update(c echo.Context, t target, change func(doc *document) (c
 
 // do performs a command, and reports whether the item was as the command needs it.
 func (d *dialect) do(c echo.Context, command fsm.Command) (done bool, err error) {
-	reply, err := d.Node.Do(c.Request().Context(), cluster.Call{Command: command})
+	reply, err := d.Perform(c.Request().Context(), c, cluster.Call{Command: command})
 	if err != nil {
 		return false, err
 	}
-	d.Replies.SetIndex(c, reply.Index)
 	switch reply.Code {
 	case fsm.OK:
 		return true, nil

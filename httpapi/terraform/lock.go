@@ -25,11 +25,11 @@ func (d *dialect) lock(c echo.Context, t target, info []byte, id string) error {
 	})
 }
 
-// unlock gives back the lock that the body names or, without a body, the lock of whoever has
-// it: so a client unlocks by force. A lock that is free stays free.
+// unlock gives back the lock that the body names. Without a body it frees the lock of any client:
+// so a client unlocks by force. A lock that is free stays free.
 func (d *dialect) unlock(c echo.Context, t target, id string, named bool) error {
 	if id == "" && named {
-		return exchange.Invalid("", `The body is the JSON of a lock, with an "ID", or there is none.`)
+		return exchange.Invalid("", `The body is the JSON of a lock, with an "ID", or empty.`)
 	}
 	return d.update(c, t, func(doc *document) (bool, error) {
 		switch {
@@ -45,10 +45,10 @@ func (d *dialect) unlock(c echo.Context, t target, id string, named bool) error 
 	})
 }
 
-// lockOrUnlock serves a lock's JSON by a method that may be the one for either. A client repeats
-// a request by the same method, so another method than the method that took the lock gives it back.
-// The same method must not: a repeat of a lock whose reply was lost would free it. A repeat
-// of the unlock finds the lock given back, and must not take it again.
+// lockOrUnlock serves a lock's JSON by a method that may mean either. A client repeats a request by
+// the same method. So another method than the lock's gives the lock back. The same method must
+// not: a repeat of a lock whose reply was lost would free it. A repeat of the unlock finds the lock
+// given back, and must not take it again.
 func (d *dialect) lockOrUnlock(c echo.Context, t target, info []byte, id string) error {
 	doc, err := d.read(c, t)
 	if err != nil {
@@ -60,5 +60,6 @@ func (d *dialect) lockOrUnlock(c echo.Context, t target, info []byte, id string)
 	return d.lock(c, t, info, id)
 }
 
-// mayLock reports whether a lock may be taken by a method, so that a repeat of the unlock looks like a lock.
+// mayLock reports whether a method may take a lock, so that a repeat of an unlock by this method
+// looks like a lock.
 func mayLock(method string) bool { return method != "UNLOCK" && method != http.MethodDelete }

@@ -19,13 +19,13 @@ import (
 
 const (
 	maxState  = 8 << 20   // bytes of a state
-	partBytes = 240 << 10 // of each part but the last: a put of it fits into one entry, see fsm.EntryBytes
+	partBytes = 240 << 10 // of each part but the last: its put fits into one entry, see fsm.EntryBytes
 	maxParts  = (maxState + partBytes - 1) / partBytes
 
 	maxSwept = 8 // folders that one change removes
 )
 
-// manifest says where a state is.
+// manifest describes where a state is.
 type manifest struct {
 	Folder string `json:"folder"` // see newFolder
 	Bytes  int    `json:"bytes"`
@@ -34,8 +34,8 @@ type manifest struct {
 
 func (s *manifest) parts() int { return (s.Bytes + partBytes - 1) / partBytes }
 
-// newFolder returns a name for the parts of a write that has read this version of the document. No two
-// writes have the same.
+// newFolder returns a unique name for the parts of a write that has read this version of the
+// document.
 func newFolder(version uint64) string { return fmt.Sprintf("%020d-%016x", version, rand.Uint64()) }
 
 // versionOf returns the version in the name of a folder; ok is false for another name.
@@ -45,14 +45,13 @@ func versionOf(folder string) (version uint64, ok bool) {
 	return version, err == nil
 }
 
-// folders is the beginning of the names of all parts. No address has two slashes in a row.
+// folders begins the names of all parts. No address has two slashes in a row.
 func folders(name string) string { return name + "//state/" }
 
 func partName(name, folder string, part int) string {
 	return fmt.Sprintf("%s%s/%03d", folders(name), folder, part)
 }
 
-// get sends the state.
 func (d *dialect) get(c echo.Context) error {
 	t, err := d.target(c)
 	if err != nil {
@@ -76,7 +75,8 @@ func (d *dialect) get(c echo.Context) error {
 	}
 	reserved, ok := d.ReplyMemory.Reserve(int64(doc.State.Bytes))
 	if !ok {
-		return exchange.NewProblem("limit-reached", "This node has no room for more large replies at the moment (--max-reply-memory). Try again later, or at another node.")
+		return exchange.NewProblem("limit-reached",
+			"This node has no room for more large replies at the moment (--max-reply-memory). Try again later, or at another node.")
 	}
 	defer d.ReplyMemory.Release(reserved)
 	header := c.Response().Header()
@@ -85,7 +85,6 @@ func (d *dialect) get(c echo.Context) error {
 	return d.Replies.Send(c, http.StatusOK, "application/json", []byte(strings.Join(parts, "")))
 }
 
-// partsIn returns the parts of a state.
 func partsIn(m *fsm.Machine, t target, state *manifest) (parts []string, err error) {
 	missing := state.Bytes
 	for i := range state.parts() {
@@ -101,11 +100,11 @@ func partsIn(m *fsm.Machine, t target, state *manifest) (parts []string, err err
 
 // put writes the state. While a lock is held, the parameter ID has to be its id.
 //
-// The parts come first, then the document that has them, if it is still the version that was
-// read. So a reader finds a whole state, and of two writers at once one begins again.
+// The parts come first, then the document that names them, if its version is still the version that
+// was read. So a reader finds a whole state, and of two concurrent writers one begins again.
 func (d *dialect) put(c echo.Context, t target, body []byte) error {
 	sum := md5.Sum(body)
-	for range looks {
+	for range maxReads {
 		doc, err := d.read(c, t)
 		switch {
 		case err != nil:
@@ -115,8 +114,8 @@ func (d *dialect) put(c echo.Context, t target, body []byte) error {
 		case doc.forced(t):
 			return errForced
 		case doc.version == 0:
-			// Versions of an item that exists never come back, unlike 0, so that sweep can judge
-			// by them which writes have failed.
+			// sweep judges by the version which writes have failed. Versions of an existing item
+			// never come back; 0 may.
 			if _, err := d.do(c, fsm.ItemPut{Name: t.name, Value: "{}", Flags: flags, Version: fsm.Change[uint64]{Given: true}}); err != nil {
 				return err
 			}
@@ -127,7 +126,7 @@ func (d *dialect) put(c echo.Context, t target, body []byte) error {
 		if err := d.putParts(c, t, doc.State, body); err != nil {
 			d.remove(c, t, doc.State.Folder)
 			if before.empty() {
-				_, _ = d.commit(c, t, before) // what is left goes with the next change
+				_, _ = d.commit(c, t, before) // after a failure the next change removes the rest
 			}
 			return err
 		}
@@ -153,7 +152,6 @@ func (d *dialect) putParts(c echo.Context, t target, state *manifest, body []byt
 	return nil
 }
 
-// delete deletes the state.
 func (d *dialect) delete(c echo.Context, t target) error {
 	return d.update(c, t, func(doc *document) (bool, error) {
 		switch {
@@ -169,12 +167,12 @@ func (d *dialect) delete(c echo.Context, t target) error {
 	})
 }
 
-// sweep removes the parts that a change of a document has left without one: of the state before
-// it, and of writes that failed. A write that has read the version before this change, or an
-// earlier one, can't succeed any more. This node's state may be older than the change; what it
-// does not show yet, a later change removes.
+// sweep removes the parts that a change of a document leaves unused: the parts of the state before
+// it, and of writes that failed. A write that has read this version of the document, or an earlier
+// one, can't succeed any more. This node's state may be older than the change; a later change
+// removes the parts that it does not show yet.
 func (d *dialect) sweep(c echo.Context, t target, changed document) {
-	var left []string
+	var unused []string
 	d.Reads.View(c, func(m *fsm.Machine) {
 		begin := folders(t.name)
 		for item := range m.ItemsAfter(begin, "") {
@@ -182,21 +180,20 @@ func (d *dialect) sweep(c echo.Context, t target, changed document) {
 			if version, ok := versionOf(folder); !ok || version > changed.version {
 				continue
 			}
-			if changed.State != nil && folder == changed.State.Folder || len(left) > 0 && left[len(left)-1] == folder {
+			if changed.State != nil && folder == changed.State.Folder || len(unused) > 0 && unused[len(unused)-1] == folder {
 				continue
 			}
-			if left = append(left, folder); len(left) == maxSwept {
+			if unused = append(unused, folder); len(unused) == maxSwept {
 				return
 			}
 		}
 	})
-	for _, folder := range left {
+	for _, folder := range unused {
 		d.remove(c, t, folder)
 	}
 }
 
-// remove deletes a folder of parts. The parts that stay after a failure are removed with the next
-// change.
+// remove deletes a folder of parts. If that fails, the next change removes it.
 func (d *dialect) remove(c echo.Context, t target, folder string) {
 	if _, err := d.do(c, fsm.ItemDeleteAll{Prefix: folders(t.name) + folder + "/"}); err != nil {
 		d.Config.Logger.Debug("parts of a state are left", exchange.Named(c, "name", t.name, "folder", folder, "error", err)...)

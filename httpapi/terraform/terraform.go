@@ -16,31 +16,30 @@ import (
 // prefix begins the names of documents.
 const prefix = "terraform/"
 
-// looks bounds how often a request reads a document that others change meanwhile.
-const looks = 8
+// maxReads bounds how often a request reads a document that other clients keep changing.
+const maxReads = 8
 
-// dialect serves the dialect's routes.
 type dialect struct{ *exchange.Exchange }
 
 // New returns the dialect.
 func New(x *exchange.Exchange) exchange.Dialect {
 	d := &dialect{x}
-	served := exchange.Dialect{Render: d.render, Routes: []exchange.Route{exchange.On(http.MethodGet, "/terraform/*", d.get)}}
+	served := exchange.Dialect{Render: d.Replies.SendSentence, Routes: []exchange.Route{exchange.On(http.MethodGet, "/terraform/*", d.get)}}
 	for _, method := range []string{"LOCK", "UNLOCK", http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		served.Routes = append(served.Routes, exchange.On(method, "/terraform/*", d.change))
 	}
 	return served
 }
 
-// target is what the address of a request says.
+// target is the address of a request.
 type target struct {
 	name   string // of the document
 	method string // of the request, or the parameter method
 	id     string // the parameter ID: of the lock under which a state is written
 }
 
-// target reads the address of a request. Parameters that are not of this dialect belong to the name,
-// so that ?workspace=a and ?workspace=b are two states.
+// target reads the address of a request. Unknown parameters belong to the name, so that
+// ?workspace=a and ?workspace=b are two states.
 func (d *dialect) target(c echo.Context) (t target, err error) {
 	path, ok := exchange.PathParam(c, "*")
 	path = strings.TrimSuffix(path, "/")
@@ -63,16 +62,16 @@ func (d *dialect) target(c echo.Context) (t target, err error) {
 	return t, d.Rights.MayName(c, t.name)
 }
 
-// change serves a request that changes something. The methods of the backend's configuration may
-// be any, and one address may stand for the state and its lock. So the request is told by what
-// the backend sends: a lock's JSON, a state, or no body. Content-MD5 comes with each body, also
-// with the empty one by which force-unlock unlocks, and not with the delete of a state.
+// change serves a request that changes the state or the lock. The backend's configuration may name
+// any methods, and one address for both. So change tells the requests apart by what the backend
+// sends: a lock's JSON, a state, or no body. Content-MD5 comes with each body, also with the empty
+// body of force-unlock, and not with the delete of a state.
 func (d *dialect) change(c echo.Context) error {
 	t, err := d.target(c)
 	if err != nil {
 		return err
 	}
-	if err := d.Rights.Caller(c).May(fsm.ItemPut{Name: t.name}); err != nil { // also of a lock that is free already
+	if err := d.Rights.Caller(c).May(fsm.ItemPut{Name: t.name}); err != nil { // also where no command follows
 		d.Config.Tokens.Count(err)
 		return err
 	}
@@ -121,7 +120,7 @@ func (d *dialect) body(c echo.Context, method string) ([]byte, error) {
 	}
 	sum := md5.Sum(body)
 	if sent := c.Request().Header.Get("Content-MD5"); sent != "" && sent != base64.StdEncoding.EncodeToString(sum[:]) {
-		return nil, exchange.Invalid("Content-MD5", "The body is not the one that Content-MD5 was computed from. Nothing was done; send it again.")
+		return nil, exchange.Invalid("Content-MD5", "Content-MD5 was computed from another body. The request had no effect; send it again.")
 	}
 	return body, nil
 }
@@ -129,8 +128,8 @@ func (d *dialect) body(c echo.Context, method string) ([]byte, error) {
 // lockBytes bounds the JSON of a lock.
 func (d *dialect) lockBytes() int64 { return min(d.Config.BodyBytes, partBytes/2) }
 
-// lockID returns the id of the lock whose JSON a body is, "" of any other body. A state has a
-// serial and no ID.
+// lockID returns the id of the lock whose JSON a body is, "" for another body. A state has a serial
+// and no ID.
 func (d *dialect) lockID(body []byte) (id string) {
 	var members map[string]json.RawMessage
 	if int64(len(body)) > d.lockBytes() || json.Unmarshal(body, &members) != nil || members["serial"] != nil {
@@ -138,11 +137,4 @@ func (d *dialect) lockID(body []byte) (id string) {
 	}
 	_ = json.Unmarshal(members["ID"], &id) // an ID that is no text is left out
 	return id
-}
-
-// render sends a refusal: its native status, with one sentence of text.
-func (d *dialect) render(c echo.Context, err error) error {
-	p := d.Replies.LoggedProblem(c, err)
-	p.SetRetryAfter(c.Response().Header())
-	return d.Replies.SendText(c, p.Status, p.Detail)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// acquire asks for a lock. The status is about the peer: 200 if the lock is held and the
-// peer has no waiting request at all, else 202, however long the request was to block.
+// acquire acquires a lock. The status is about the peer: 200 if the lock is held and the peer has
+// no waiting request at all, else 202, also after a block.
 func (t *dialect) acquire(c echo.Context) error {
 	id, name, err := t.lock(c)
 	if err != nil {
@@ -38,30 +38,29 @@ func (t *dialect) acquire(c echo.Context) error {
 	return t.acquireFor(c, command, min(time.Duration(blockMS)*time.Millisecond, t.Config.MaxWait))
 }
 
-// acquireFor acquires, and blocks until the peer has no waiting request or the time is
-// over. A client that repeats the request keeps its place in the line, so the status is
-// 202 if the end of the wait can't be observed.
+// acquireFor acquires, and blocks until the peer has no waiting request or the time is over. A
+// client that repeats the request keeps its place in line, so the status is 202 if the end of
+// the wait can't be observed.
 func (t *dialect) acquireFor(c echo.Context, command fsm.Acquire, block time.Duration) error {
 	began := time.Now()
 	ctx := c.Request().Context()
-	reply, err := t.Node.Do(ctx, cluster.Call{Command: command, Wait: block})
+	reply, err := t.Perform(ctx, c, cluster.Call{Command: command, Wait: block})
 	if err != nil {
-		if reply.Code == fsm.Waiting && ctx.Err() == nil { // it was queued, and its outcome is open
+		if reply.Code == fsm.Waiting && ctx.Err() == nil { // queued, and its outcome is open
 			return t.sendID(c, http.StatusAccepted, command.Session)
 		}
 		return err
 	}
-	t.Replies.SetIndex(c, reply.Index)
 	held := reply.Code == fsm.OK && !reply.Waiting
 	switch reply.Code {
 	case fsm.OK:
 		if reply.Waiting && block > 0 {
 			held, err = t.awaitPeer(ctx, command, reply.Index, block-time.Since(began))
 		}
-	case fsm.Waiting, fsm.Withdrawn: // withdrawn: its own lock was released meanwhile
+	case fsm.Waiting, fsm.Withdrawn: // withdrawn by a release of its lock
 	default:
 		if err = refusedWith(&reply.Result); err == error(errUnknownPeer) && command.Count < 1 && command.TTLMS == fsm.KeepTTL {
-			err = countRefusal(command.Count) // the peer is looked at first only to renew it
+			err = countRefusal(command.Count) // throttle reads the peer before the count only to renew it
 		}
 	}
 	switch {
@@ -73,8 +72,8 @@ func (t *dialect) acquireFor(c echo.Context, command fsm.Acquire, block time.Dur
 	return t.sendID(c, http.StatusAccepted, command.Session)
 }
 
-// awaitPeer blocks while a peer that holds the lock waits for another one. The
-// command was applied at index: from there on, this node's own state follows the log.
+// awaitPeer blocks while a peer that holds the lock waits for another lock. The command was
+// applied at index: from there on, this node's own state follows the log.
 func (t *dialect) awaitPeer(ctx context.Context, lock fsm.Acquire, index uint64, limit time.Duration) (held bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -110,8 +109,7 @@ func (t *dialect) awaitPeer(ctx context.Context, lock fsm.Acquire, index uint64,
 	}
 }
 
-// unlessGone returns the error of a client that has hung up; nil if the time of the wait
-// is over.
+// unlessGone returns the error of a client that has hung up; nil at the end of the wait.
 func (t *dialect) unlessGone(ctx context.Context) error {
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {
 		return err
@@ -122,13 +120,12 @@ func (t *dialect) unlessGone(ctx context.Context) error {
 // peer is the state of a peer as far as a reply depends on it.
 type peer struct {
 	lives    bool
-	holds    bool   // the lock asked for
-	revoked  bool   // an operator took that lock
-	reason   string // why
+	holds    bool   // the requested lock
+	revoked  bool   // an operator took the requested lock
+	reason   string // of the operator
 	waitsFor string // the first semaphore of its oldest waiting request, or ""
 }
 
-// decided reports whether the wait is over.
 func (p *peer) decided() bool { return !p.lives || !p.holds || p.waitsFor == "" }
 
 func (t *dialect) peerOf(lock fsm.Acquire) (p peer) {

@@ -15,26 +15,22 @@ import (
 	"github.com/signalbox/signalbox/httpapi/strictjson"
 )
 
-// bodyBytes bounds every body but the body of a restore: a number, or one
-// duration. A restore may have as much as a body of the native API.
+// bodyBytes bounds every body but a restore's: a number, or one duration. A restore may have
+// as much as a body of the native API.
 const bodyBytes = 4 << 10
 
-// bodyRules let members pass that this dialect does not know, whatever they hold.
+// bodyRules let unknown members pass, whatever they hold.
 var bodyRules = strictjson.Rules{Depth: 1000, Repeats: true}
 
-// readJSON reads a body. It checks what throttle checks, in the same order: the
-// Content-Type (415), the size (413), the syntax (400), and the shape (422), for
-// which read returns an error.
+// readJSON reads a body. It checks what throttle checks, in the same order: the Content-Type
+// (415), the size (413), the syntax (400), and the shape (422), for which read returns an error.
 func (t *dialect) readJSON(c echo.Context, limit int64, read func(v strictjson.Value) error) error {
 	if !isJSON(c.Request().Header.Get("Content-Type")) {
 		return sentence(http.StatusUnsupportedMediaType, "Expected request with `Content-Type: application/json`")
 	}
-	var data []byte
-	if body := c.Request().Body; body != nil && body != http.NoBody {
-		var err error
-		if data, err = t.Bodies.Receive(c, limit); err != nil {
-			return err
-		}
+	data, err := t.Bodies.Receive(c, limit)
+	if err != nil {
+		return err
 	}
 	if fault := strictjson.Check(data, bodyRules); fault != nil {
 		return sentence(http.StatusBadRequest, "Failed to parse the request body as JSON: "+fault.Error()+".")
@@ -45,8 +41,8 @@ func (t *dialect) readJSON(c echo.Context, limit int64, read func(v strictjson.V
 	return nil
 }
 
-// isJSON reports whether a Content-Type is application/json or
-// application/*+json, whatever its parameters.
+// isJSON reports whether a Content-Type is application/json or application/*+json, whatever its
+// parameters.
 func isJSON(contentType string) bool {
 	essence, _, _ := strings.Cut(contentType, ";")
 	essence = strings.ToLower(strings.TrimSpace(essence))
@@ -97,8 +93,8 @@ type bodyField struct {
 	read func(v strictjson.Value) error
 }
 
-// readFields reads an object that has each of the fields once. It ignores other
-// members. Throttle also takes an array of the fields' values; no client sends one.
+// readFields reads an object that has each of the fields once, and ignores other members.
+// Throttle also takes an array of the fields' values; no client sends one.
 func readFields(v strictjson.Value, fields ...bodyField) error {
 	if !v.IsObject() {
 		return errors.New("it is not an object")
@@ -148,8 +144,8 @@ func readInteger(v strictjson.Value) (int64, error) {
 	return n, nil
 }
 
-// readCounts reads an object of integers, in the order in which the names first
-// occur. Of several members of one name the last counts.
+// readCounts reads an object of integers, in the order in which the names first occur. Of several
+// members of one name the last counts.
 func readCounts(v strictjson.Value) ([]fsm.Want, error) {
 	if !v.IsObject() {
 		return nil, errors.New("it is not an object")
@@ -176,11 +172,11 @@ func noDuration(text string) string {
 	return "invalid value: string " + strconv.Quote(text) + ", expected a duration"
 }
 
-// query has the parameters of a query that a route knows, by name. Others are ignored.
+// query has the known parameters of a query, by name.
 type query map[string]string
 
-// readQuery reads a query. check returns the fault in a value of a known parameter; it is
-// called in the order of the query.
+// readQuery reads the known parameters of a query, and ignores others. check returns the fault in
+// a value, "" without one; readQuery calls it in the order of the query.
 func readQuery(raw string, check func(value string) string, names ...string) (query, error) {
 	found := query{}
 	for _, pair := range strings.Split(raw, "&") {
@@ -220,8 +216,7 @@ func isDuration(value string) (wrong string) {
 	return ""
 }
 
-// formText decodes a part of a query. Unlike net/url it never fails: it keeps an invalid
-// escape as it is.
+// formText decodes a part of a query. Unlike net/url it never fails: it keeps an invalid escape.
 func formText(text string) string {
 	return strings.ToValidUTF8(string(exchange.FormBytes(text)), "\uFFFD")
 }

@@ -4,7 +4,7 @@
 // The package translates only. The state machine decides which lock is granted, refused
 // or waited for, in throttle's order of checks. Statuses and the texts of refusals are
 // throttle's own, as its clients compare them; the wording of a syntax error is not.
-// docs/migrating.md says what differs.
+// docs/migrating.md has the differences.
 //
 // cmd/signalbox opens it with New; package httpapi serves it. It imports exchange,
 // strictjson, cluster and fsm. It is safe for concurrent use.

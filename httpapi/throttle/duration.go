@@ -9,16 +9,15 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// spanUnit is a unit of the dialect's durations. base is how many smallest steps
-// it has: nanoseconds up to minutes, seconds from hours on. A fraction must come
-// out whole in them.
+// spanUnit is a unit of the dialect's durations. base is its length in its smallest steps:
+// nanoseconds for units up to minutes, seconds from hours on. A fraction of a unit must be a
+// whole number of steps.
 type spanUnit struct {
 	base    uint64
 	seconds bool // base counts seconds
-	whole   bool // takes no fraction at all
+	whole   bool // takes no fraction
 }
 
-// spanUnits are the units by their spellings; case counts.
 var spanUnits = func() map[string]spanUnit {
 	units := map[string]spanUnit{}
 	for spellings, unit := range map[string]spanUnit{
@@ -40,13 +39,12 @@ var spanUnits = func() map[string]spanUnit {
 	return units
 }()
 
-// span is a duration that is being summed up.
+// span is the sum of the parts of a duration.
 type span struct{ seconds, nanos uint64 } // nanos < 1e9
 
-// parseSpan reads a duration of the dialect ("1h 30m", "1.5h", "0") into
-// milliseconds, rounded up, so that no lease ends too early, and cut
-// off at 100 years. It is humantime's grammar: numbers with units, summed; blanks
-// count nowhere but inside a unit, which they end.
+// parseSpan reads a duration ("1h 30m", "1.5h", "0") into milliseconds. It rounds up, so that no
+// lease ends too early, and cuts off at 100 years. The grammar is humantime's: a sum of numbers
+// with units; a blank counts only inside a unit, which it ends.
 func parseSpan(text string) (ms int64, ok bool) {
 	if text == "0" {
 		return 0, true // the only number without a unit
@@ -65,7 +63,7 @@ func parseSpan(text string) (ms int64, ok bool) {
 	return sum.milliseconds(), true
 }
 
-// addPart takes one number with its unit from the beginning of text.
+// addPart adds the number with its unit at the beginning of text, and returns the rest.
 func (s *span) addPart(text string) (rest string, ok bool) {
 	whole, _, rest, ok := digits(text)
 	if !ok {
@@ -92,9 +90,9 @@ func (s *span) addPart(text string) (rest string, ok bool) {
 	return rest[end:], true
 }
 
-// digits reads a number with blanks anywhere in it and behind it; only a fraction's
-// may begin with one. power is ten to the count of its digits, or 0 beyond 64 bits.
-// ok is false without a digit, and for a number beyond 64 bits.
+// digits reads a number with blanks anywhere in it and behind it; only the number of a fraction
+// may begin with one. power is ten to the count of its digits, or 0 beyond 64 bits. ok is false
+// without a digit, and for a number beyond 64 bits.
 func digits(text string) (n, power uint64, rest string, ok bool) {
 	power = 1
 	for text != "" {
@@ -124,7 +122,7 @@ func isUnitLetter(r rune) bool {
 
 func skipBlanks(text string) string { return strings.TrimLeftFunc(text, unicode.IsSpace) }
 
-// addWhole adds n units, unless that exceeds 64 bits.
+// addWhole adds n units, unless the sum exceeds 64 bits.
 func (s *span) addWhole(unit spanUnit, n uint64) bool {
 	if !unit.seconds && unit.base >= 1e9 { // whole seconds and minutes count seconds
 		unit = spanUnit{base: unit.base / 1e9, seconds: true}
@@ -132,8 +130,7 @@ func (s *span) addWhole(unit spanUnit, n uint64) bool {
 	return n <= math.MaxUint64/unit.base && s.add(unit.seconds, n*unit.base)
 }
 
-// addFraction adds numerator/denominator of a unit, if that is a whole number of
-// its smallest steps.
+// addFraction adds numerator/denominator of a unit, if that is a whole number of steps.
 func (s *span) addFraction(unit spanUnit, numerator, denominator uint64) bool {
 	if unit.whole || denominator == 0 || numerator > math.MaxUint64/unit.base || numerator*unit.base%denominator != 0 {
 		return false

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 
@@ -11,16 +12,15 @@ import (
 // refusal is a refusal in the form of the dialect: one bare text.
 type refusal struct {
 	status      int
-	contentType string // "" for throttle's own domain errors, which have none
+	contentType string // "" for throttle's own domain errors
 	text        string
 	retryAfter  string // seconds; "": no Retry-After
 }
 
-// Error is the text.
 func (e *refusal) Error() string { return e.text }
 
-// domain is one of throttle's own refusals. Its clients compare the texts, so
-// the spelling is throttle's as well.
+// domain is one of throttle's own refusals. Its clients compare the texts, so the spelling is
+// throttle's as well.
 func domain(status int, text string) *refusal {
 	return &refusal{status: status, text: text}
 }
@@ -38,26 +38,23 @@ func sentence(status int, text string) *refusal {
 	return &refusal{status: status, contentType: plainText, text: text}
 }
 
-// again refuses a request that the clients should repeat by themselves: they do so at
-// 503, and would stop at 429, 410 or 504.
-func again(text, retryAfter string) *refusal {
-	if retryAfter == "" {
-		retryAfter = "1"
-	}
-	return &refusal{status: http.StatusServiceUnavailable, contentType: plainText, text: text, retryAfter: retryAfter}
+// retryable refuses a request that the clients should repeat: they do so at 503, and would stop
+// at 429, 410 or 504.
+func retryable(text, retryAfter string) *refusal {
+	return &refusal{http.StatusServiceUnavailable, plainText, text, cmp.Or(retryAfter, "1")}
 }
 
 // refusalOf translates a native problem: of the node, of a limit or of the body.
 func refusalOf(p *exchange.Problem) *refusal {
 	switch p.Code {
 	case "outcome-unknown":
-		return again("The request may have been carried out. Every request of this interface can be repeated.", "")
+		return retryable("The request may have been carried out. Every request of this interface can be repeated.", "")
 	case "too-large":
 		return sentence(p.Status, "Failed to buffer the request body: length limit exceeded")
 	}
 	switch p.Status {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusGatewayTimeout:
-		return again(p.Detail, p.RetryAfter())
+		return retryable(p.Detail, p.RetryAfter())
 	}
 	return sentence(p.Status, p.Detail)
 }
@@ -89,9 +86,9 @@ func refusedWith(r *fsm.Result) *refusal {
 	case fsm.SessionExists:
 		return errRestoreDiffers
 	case fsm.Overflow:
-		return sentence(http.StatusConflict, "The counts held would leave the range of 64 bit integers. Nothing was changed.")
+		return sentence(http.StatusConflict, "The counts held would leave the range of 64 bit integers. The request had no effect.")
 	case fsm.LimitReached:
-		return again(exchange.Refused(r).Detail, "")
+		return retryable(exchange.Refused(r).Detail, "")
 	}
 	return refusalOf(exchange.Refused(r))
 }
@@ -100,8 +97,8 @@ func countRefusal(found int64) *refusal {
 	return domain(http.StatusBadRequest, fmt.Sprintf("Lock count must be a positive number. Found: %d.", found))
 }
 
-// heldRefusal refuses another count of a lock that is held or waited for. With
-// the same count it waits as part of a list, which this dialect does not have.
+// heldRefusal refuses another count of a lock that is held or waited for. The same count is
+// refused only if it waits as part of a list, which this dialect does not have.
 func heldRefusal(r *fsm.Result) *refusal {
 	switch {
 	case r.Asked > r.Holding:
@@ -112,8 +109,7 @@ func heldRefusal(r *fsm.Result) *refusal {
 	return errAlreadyPending
 }
 
-// hierarchyRefusal names two levels; a semaphore without one counts as 0, throttle's
-// default.
+// hierarchyRefusal names two levels; a semaphore without a level counts as 0, throttle's default.
 func hierarchyRefusal(held, requested *int32) *refusal {
 	return domain(http.StatusConflict, fmt.Sprintf("Lock hierachy violation. This may deadlock. The current lock level is %d the\n"+
 		"        requested lock level was %d.", levelOrZero(held), levelOrZero(requested)))
@@ -126,7 +122,7 @@ func levelOrZero(level *int32) int32 {
 	return *level
 }
 
-// revokedRefusal says that an operator has ended a lock or a peer, and why.
+// revokedRefusal tells a client that an operator has ended its lock or its peer.
 func revokedRefusal(revoked, reason string) *refusal {
 	text := "An operator revoked this " + revoked
 	if reason != "" {

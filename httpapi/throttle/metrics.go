@@ -10,9 +10,9 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// gauges are the four gauges of throttle, under its names, for declared semaphores only:
-// a semaphore that any client may create must not make time series. They show this
-// node's own state, with its estimate of cluster time.
+// gauges are the four gauges of throttle, under its names, for declared semaphores only: a
+// semaphore that any client may create must not make time series. They show this node's own
+// state, with its estimate of cluster time.
 type gauges struct {
 	state    exchange.State
 	declared func() []string
@@ -33,15 +33,13 @@ func newGauges(state exchange.State, declared func() []string) *gauges {
 	}
 }
 
-// Describe names the four gauges.
 func (g *gauges) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{g.acquired, g.longest, g.full, g.pending} {
 		to <- d
 	}
 }
 
-// Collect reads the gauges. It takes time with the number of declared semaphores and of
-// their waiters.
+// Collect takes time in proportion to the declared semaphores and their waiters.
 func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	reading, err := g.state.Read(context.Background(), cluster.Consistency{Stale: true})
 	if err != nil {

@@ -14,13 +14,9 @@ import (
 
 // do performs a command; a result that is not OK is an error.
 func (t *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error) {
-	reply, err := t.Node.Do(c.Request().Context(), cluster.Call{Command: command})
+	reply, err := t.Perform(c.Request().Context(), c, cluster.Call{Command: command})
 	if err != nil {
 		return nil, err
-	}
-	t.Replies.SetIndex(c, reply.Index)
-	if len(reply.Each) == 1 { // a renewal: its own result
-		reply.Result = reply.Each[0]
 	}
 	if reply.Code != fsm.OK {
 		return nil, refusedWith(&reply.Result)
@@ -30,7 +26,6 @@ func (t *dialect) do(c echo.Context, command fsm.Command) (*cluster.Reply, error
 
 func (t *dialect) ok(c echo.Context) error { return t.reply(c, http.StatusOK, plainText, "Ok") }
 
-// newPeer opens a session.
 func (t *dialect) newPeer(c echo.Context) error {
 	ttlMS, err := t.readExpiry(c)
 	if err != nil {
@@ -43,12 +38,11 @@ func (t *dialect) newPeer(c echo.Context) error {
 	return t.sendID(c, http.StatusOK, reply.Session)
 }
 
-// sendID sends a peer's id, a JSON number.
 func (t *dialect) sendID(c echo.Context, status int, id uint64) error {
 	return t.reply(c, status, plainJSON, exchange.FormatSession(id))
 }
 
-// heartbeat gives a session another ttl from now.
+// heartbeat renews a session with the given ttl.
 func (t *dialect) heartbeat(c echo.Context) error {
 	id, err := t.peerID(c, "")
 	if err != nil {
@@ -80,9 +74,9 @@ func (t *dialect) deletePeer(c echo.Context) error {
 	return t.reply(c, http.StatusOK, plainJSON, `"Peer released"`)
 }
 
-// release gives a lock back, or withdraws the request that waits for it. It names
-// the lease that the peer has while the request is with this node: a release that
-// is carried out late leaves alone what the peer has acquired since.
+// release gives a lock back, or withdraws the request that waits for it. It names the lease that
+// the peer has when the release arrives here: a release that is carried out late then leaves
+// alone what the peer has acquired since.
 func (t *dialect) release(c echo.Context) error {
 	id, name, err := t.lock(c)
 	if err != nil {
@@ -98,17 +92,17 @@ func (t *dialect) release(c echo.Context) error {
 		return err
 	}
 	var token uint64
-	t.Reads.View(c, func(m *fsm.Machine) { token = tokenMeant(m, id, name) })
+	t.Reads.View(c, func(m *fsm.Machine) { token = tokenToRelease(m, id, name) })
 	if _, err := t.do(c, fsm.Release{Session: id, Name: name, Token: token}); err != nil {
 		return err
 	}
 	return t.ok(c)
 }
 
-// tokenMeant returns the token of the lease that a release means, or no lease's when
-// there is none. It is 0, any lease's, while the peer waits: the lease that its
-// request may become has no token yet.
-func tokenMeant(m *fsm.Machine, peer uint64, name string) uint64 {
+// tokenToRelease returns the token of the lease that a peer holds, or fsm.NoToken without a
+// lease. While the peer waits it is 0, for any lease: the lease that its request may become has
+// no token yet.
+func tokenToRelease(m *fsm.Machine, peer uint64, name string) uint64 {
 	if held, ok := m.Lease(peer, name); ok {
 		return held.Token
 	}
@@ -132,15 +126,14 @@ func (t *dialect) restore(c echo.Context) error {
 	if command.Session == 0 {
 		return sentence(http.StatusBadRequest, "A peer's id is above 0.")
 	}
-	reply, err := t.Node.Do(c.Request().Context(), cluster.Call{Command: command})
+	reply, err := t.Perform(c.Request().Context(), c, cluster.Call{Command: command})
 	if err != nil {
 		return err
 	}
-	t.Replies.SetIndex(c, reply.Index)
 	switch reply.Code {
 	case fsm.OK:
 		return t.ok(c)
-	case fsm.Revoked: // asked again, it would be restored for ever
+	case fsm.Revoked: // errUnknownPeer would make the client restore it for ever
 		if reply.Subject != "" {
 			return revokedRefusal("lock", reply.Reason)
 		}
@@ -181,7 +174,7 @@ func (t *dialect) remainder(c echo.Context) error {
 	return t.reply(c, http.StatusOK, plainJSON, strconv.FormatInt(found.Available, 10))
 }
 
-// isAcquired reports whether a session has no waiting request and no revoked lease.
+// isAcquired sends whether a session has no waiting request and no revoked lease.
 func (t *dialect) isAcquired(c echo.Context) error {
 	id, err := t.peerID(c, "")
 	if err != nil {
@@ -204,14 +197,14 @@ func (t *dialect) isAcquired(c echo.Context) error {
 }
 
 const (
-	// peersAtOnce is how many sessions are listed under one lock of the state.
-	peersAtOnce = 1000
-	// peersBytes of the list are sent at a time: a million peers take 24 MB.
+	// peersPerView is how many sessions one view of the state lists.
+	peersPerView = 1000
+	// peersBytes of the list are sent at a time: the list of a million peers has 24 MB.
 	peersBytes = 32 << 10
 )
 
-// listPeers lists the ids of all sessions that the caller may find. A session that lives
-// throughout is in the list.
+// listPeers lists the ids of all sessions that the caller may find. A session that lives for the
+// whole request is in the list.
 func (t *dialect) listPeers(c echo.Context) error {
 	if err := t.readNow(c); err != nil {
 		return err
@@ -221,8 +214,8 @@ func (t *dialect) listPeers(c echo.Context) error {
 	for after, more, begun := uint64(0), true, false; more; {
 		var ids []uint64
 		t.Reads.View(c, func(m *fsm.Machine) {
-			ids = m.SessionIDs(after, peersAtOnce)
-			if more = len(ids) == peersAtOnce; len(ids) > 0 {
+			ids = m.SessionIDs(after, peersPerView)
+			if more = len(ids) == peersPerView; len(ids) > 0 {
 				after = ids[len(ids)-1]
 			}
 			ids = slices.DeleteFunc(ids, func(id uint64) bool { return !t.Rights.FindsSession(c, m, id) })
@@ -246,7 +239,7 @@ func (t *dialect) listPeers(c echo.Context) error {
 		}
 		if err := c.Request().Context().Err(); err != nil && !begun {
 			return err
-		} else if err != nil { // its token has ended meanwhile
+		} else if err != nil { // its token has ended
 			exchange.CutOff(c.Response())
 			return nil
 		}
@@ -258,8 +251,8 @@ func (t *dialect) listPeers(c echo.Context) error {
 	return nil
 }
 
-// sendPart sends a part of a reply that has no announced length, and reports whether
-// the client takes more.
+// sendPart sends a part of a reply without an announced length, and reports whether the client
+// takes more.
 func (t *dialect) sendPart(c echo.Context, begun bool, part []byte) bool {
 	response := c.Response()
 	if !begun {

@@ -18,35 +18,32 @@ import (
 
 // Config is the configuration of the dialect.
 type Config struct {
-	// LingerPercent is the share of each ttl that is added to it, rounded down to
-	// milliseconds and at most 30 s, 0 to 100; 0: ttls are exact. Throttle's Python
-	// client by default sends its heartbeat at the moment when the lease ends; 10
-	// makes up for that. A ttl of 0 stays 0.
+	// LingerPercent is the share of each ttl that is added to it, 0 to 100; rounded down to
+	// milliseconds, and at most 30 s. Throttle's Python client by default sends its heartbeat
+	// at the moment when the lease ends; 10 makes up for that. A ttl of 0 stays 0.
 	LingerPercent int
 
-	// Declared returns the names of the semaphores that the four throttle_ gauges show,
-	// each once; it may be nil. It is called at each scrape and must not block.
+	// Declared returns the names of the semaphores that the four throttle_ gauges show, each
+	// once; it may be nil. It is called at each scrape and must not block.
 	Declared func() []string
 }
 
-// mostLingerMS bounds the time that is added to a ttl.
-const mostLingerMS = 30_000
+// maxLingerMS bounds the time that is added to a ttl.
+const maxLingerMS = 30_000
 
-// linger returns the ttl to pass on for the ttl of a client, both in milliseconds.
+// linger returns the ttl of the session for the ttl of a client, both in milliseconds.
 func (t *Config) linger(ttlMS int64) int64 {
 	percent := int64(t.LingerPercent)
 	more := ttlMS/100*percent + ttlMS%100*percent/100
-	return min(ttlMS+min(more, mostLingerMS), fsm.MaxTTLMS)
+	return min(ttlMS+min(more, maxLingerMS), fsm.MaxTTLMS)
 }
 
-// dialect serves the dialect's routes.
 type dialect struct {
 	*exchange.Exchange
 	options Config
 }
 
-// routes are those that the native API does not have in the same form already:
-// /health, /version and /metrics.
+// routes leave out /health, /version and /metrics, which the native API has in the same form.
 func (t *dialect) routes() []exchange.Route {
 	return []exchange.Route{
 		exchange.On("GET", "/", t.root),
@@ -63,7 +60,7 @@ func (t *dialect) routes() []exchange.Route {
 	}
 }
 
-// New returns the dialect, or an error for options that can't be.
+// New returns the dialect, or an error if LingerPercent is not 0 to 100.
 func New(x *exchange.Exchange, options Config) (exchange.Dialect, error) {
 	if options.LingerPercent < 0 || options.LingerPercent > 100 {
 		return exchange.Dialect{}, fmt.Errorf("throttle: a linger of %d percent: it is 0 to 100", options.LingerPercent)
@@ -73,7 +70,7 @@ func New(x *exchange.Exchange, options Config) (exchange.Dialect, error) {
 		Collectors: []prometheus.Collector{newGauges(x.Node, options.Declared)}}, nil
 }
 
-// render sends a refusal as the dialect does: one bare sentence.
+// render sends a refusal: one bare sentence.
 func (t *dialect) render(c echo.Context, err error) error {
 	var plain *refusal
 	if !errors.As(err, &plain) {
@@ -90,7 +87,7 @@ const (
 	plainJSON = "application/json"
 )
 
-// reply sends a body to the byte: without a line's end, and without a Content-Type if
+// reply sends a body to the byte, without a newline at its end; without a Content-Type if
 // contentType is empty.
 func (t *dialect) reply(c echo.Context, status int, contentType, body string) error {
 	response := c.Response()
@@ -108,7 +105,7 @@ func (t *dialect) reply(c echo.Context, status int, contentType, body string) er
 	return nil
 }
 
-// root greets; throttle's clients only look whether it is there.
+// root greets; throttle's clients only check that the route exists.
 func (t *dialect) root(c echo.Context) error {
 	return t.reply(c, http.StatusOK, plainText, "Hello from Signalbox!")
 }
@@ -129,15 +126,15 @@ func pathText(c echo.Context, name string) (string, error) {
 	return text, nil
 }
 
-// peerID reads the id of a path: unsigned, of 64 bits; a leading plus and leading
-// zeros are allowed. at is empty, or says which of several values it is.
+// peerID reads the id of a path: unsigned, of 64 bits; a leading plus and leading zeros are
+// allowed. at names the value in the refusal, where the path has several.
 func (t *dialect) peerID(c echo.Context, at string) (uint64, error) {
 	text, err := pathText(c, "id")
 	switch {
 	case err != nil:
 		return 0, err
 	case text == "":
-		return 0, exchange.ErrUnknownRoute // no route there: /peers//A
+		return 0, exchange.ErrUnknownRoute // for example /peers//A
 	}
 	id, err := strconv.ParseUint(strings.TrimPrefix(text, "+"), 10, 64)
 	if err == nil {
@@ -149,8 +146,8 @@ func (t *dialect) peerID(c echo.Context, at string) (uint64, error) {
 	return 0, badPath("Cannot parse `" + text + "` to a `u64`")
 }
 
-// lock reads the id and the name of a path; both are text before the id is a
-// number. Whether a semaphore can have that name is asked later, in its turn.
+// lock reads the id and the name of a path. Both must be text before the id must be a number.
+// Whether a semaphore can have that name is checked later, in throttle's order.
 func (t *dialect) lock(c echo.Context) (id uint64, name string, err error) {
 	if idText, err := pathText(c, "id"); err != nil || idText == "" {
 		_, err = t.peerID(c, "")

@@ -257,10 +257,10 @@ func TestThrottleLimits(t *testing.T) {
 			s.Peer("1", "1h")
 			s.Peer("2", "1h")
 			got := s.Ask("POST /new_peer", `{"expires_in":"1m"}`)
-			if s.Is(got, "503 text A configured limit is reached: sessions. Nothing was changed."); got.Header("Retry-After") == "" {
+			if s.Is(got, "503 text A configured limit is reached: sessions. The request had no effect."); got.Header("Retry-After") == "" {
 				t.Error("no Retry-After")
 			}
-			s.Is(s.Ask("POST /restore", `{"expires_in":"1m","peer_id":3,"acquired":{}}`), "503 text A configured limit is reached: sessions. Nothing was changed.")
+			s.Is(s.Ask("POST /restore", `{"expires_in":"1m","peer_id":3,"acquired":{}}`), "503 text A configured limit is reached: sessions. The request had no effect.")
 		})
 	}
 }
@@ -302,7 +302,7 @@ func TestThrottleOverflow(t *testing.T) {
 		s.Semaphore("A", "1", "0")
 		s.Is(s.Ask("POST /restore", `{"expires_in":"1h","peer_id":1,"acquired":{"A":9223372036854775807}}`), "200 text Ok")
 		s.Is(s.Ask("POST /restore", `{"expires_in":"1h","peer_id":2,"acquired":{"A":9}}`),
-			"409 text The counts held would leave the range of 64 bit integers. Nothing was changed.")
+			"409 text The counts held would leave the range of 64 bit integers. The request had no effect.")
 		s.Is(s.Ask("GET /remainder?semaphore=A", ""), "200 json -9223372036854775806")
 	})
 }
@@ -470,7 +470,7 @@ func TestThrottleImpossibleNames(t *testing.T) {
 // A list that is longer than one read.
 func TestThrottleListsManyPeers(t *testing.T) {
 	inEachThrottle(t, func(s *apitest.Site) {
-		for _, count := range []int{peersAtOnce, 1, peersAtOnce - 1, 5} {
+		for _, count := range []int{peersPerView, 1, peersPerView - 1, 5} {
 			var opened cluster.Reply
 			for range count {
 				opened = s.Do(fsm.OpenSession{Session: s.Node.DrawSession(), TTLMS: 60_000})

@@ -13,8 +13,8 @@
 //
 // The context of the forward span travels in the command (fsm.Envelope.Trace), through the
 // log, and the state machine hands it on with the grants that the command causes. So the
-// waiter's node knows the release, whichever node took it. What waits for the collector is
-// bounded: spans beyond that are dropped and counted, and no request waits for it. The
+// waiter's node knows the release, whichever node took it. The spans that wait for the collector
+// are bounded: further spans are dropped and counted, and no request waits for it. The
 // package has OTLP's messages from a library; the rest of an SDK is here, in little code.
 //
 // The package keeps no secret in a span: neither tokens of identities, nor metadata, nor

@@ -30,11 +30,11 @@ func newSampler(variable func(string) string) (sampler, error) {
 	case "always_off":
 		ratio = 0
 	case "traceidratio":
-		given, err := strconv.ParseFloat(cmp.Or(variable("OTEL_TRACES_SAMPLER_ARG"), "1"), 64)
-		if err != nil || !(given >= 0 && given <= 1) {
+		parsed, err := strconv.ParseFloat(cmp.Or(variable("OTEL_TRACES_SAMPLER_ARG"), "1"), 64)
+		if err != nil || !(parsed >= 0 && parsed <= 1) {
 			return nil, malformed("OTEL_TRACES_SAMPLER_ARG", "a number from 0 to 1")
 		}
-		ratio = given
+		ratio = parsed
 	default:
 		return nil, malformed("OTEL_TRACES_SAMPLER", "[parentbased_]always_on, always_off or traceidratio")
 	}
@@ -47,7 +47,7 @@ func newSampler(variable func(string) string) (sampler, error) {
 	}, nil
 }
 
-// malformed reports a variable that can't be used. It does not show the value.
+// malformed is the error of an unusable variable. It does not show the value, which may be a secret.
 func malformed(name, form string) error { return fmt.Errorf("%s: it is not %s", name, form) }
 
 // milliseconds reads a variable of a time.
@@ -74,30 +74,27 @@ func pairsOf(variable func(string) string, name string) (map[string]string, erro
 		plain, err := url.PathUnescape(strings.TrimSpace(value))
 		key = strings.TrimSpace(key)
 		if !found || err != nil || key == "" {
-			return nil, malformed(name, "key=value,key=value with percent-encoded values") // the value may be a secret
+			return nil, malformed(name, "key=value,key=value with percent-encoded values")
 		}
 		pairs[key] = plain
 	}
 	return pairs, nil
 }
 
-// resourceOf returns the origin of all spans. The variables win.
+// resourceOf returns the origin of all spans. The variables of the environment win.
 func resourceOf(cfg Config, variable func(string) string) (*tracepb.ResourceSpans, error) {
 	values := map[string]string{"service.name": "signalbox", "service.version": cfg.Version, "service.instance.id": cfg.Node}
 	attributes, err := pairsOf(variable, "OTEL_RESOURCE_ATTRIBUTES")
 	if err != nil {
 		return nil, err
 	}
-	for key, value := range attributes {
-		values[key] = value
-	}
+	maps.Copy(values, attributes)
 	if name := variable("OTEL_SERVICE_NAME"); name != "" {
 		values["service.name"] = name
 	}
 	return newResource(values, cfg.Version), nil
 }
 
-// newResource returns what all spans of a node have in commonpb.
 func newResource(values map[string]string, version string) *tracepb.ResourceSpans {
 	resource := &resourcepb.Resource{}
 	for _, key := range slices.Sorted(maps.Keys(values)) {

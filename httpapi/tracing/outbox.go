@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// mostWaiting is how many spans may wait for the collector, about 2 MB, beside the spans of
-	// the batch that is being sent.
-	mostWaiting = 2048
+	// maxWaiting bounds the spans that wait for the collector, about 2 MB, in addition to the batch that is being
+	// sent.
+	maxWaiting = 2048
 	// batchSpans is how many spans a batch has at most.
 	batchSpans = 512
-	// batchEvery is how long a span waits for others, unless OTEL_BSP_SCHEDULE_DELAY says it.
+	// batchEvery is how long a span waits for others by default; OTEL_BSP_SCHEDULE_DELAY changes it.
 	batchEvery = 5 * time.Second
 	// reportEvery is the least time between two log lines about lost spans.
 	reportEvery = time.Minute
 )
 
-// outbox is the spans that wait for the collector. One goroutine, run, sends them in
-// batches. A span that has no room is dropped.
+// outbox is the spans that wait for the collector. One goroutine, run, sends them in batches. A span without
+// room is dropped.
 type outbox struct {
 	to       *exporter
 	resource *tracepb.ResourceSpans // with one scope; run's alone
@@ -45,7 +45,7 @@ type outbox struct {
 
 // openOutbox returns an outbox that runs until it is closed.
 func openOutbox(to *exporter, resource *tracepb.ResourceSpans, every time.Duration, log hclog.Logger) *outbox {
-	o := &outbox{to: to, resource: resource, every: every, log: log, waiting: make(chan *tracepb.Span, mostWaiting),
+	o := &outbox{to: to, resource: resource, every: every, log: log, waiting: make(chan *tracepb.Span, maxWaiting),
 		closing: make(chan struct{}), closed: make(chan struct{})}
 	go o.run()
 	return o
@@ -78,17 +78,17 @@ func (o *outbox) run() {
 	defer timer.Stop()
 	var batch []*tracepb.Span
 	for {
-		due := false
+		tick := false
 		select {
 		case s := <-o.waiting:
 			batch = append(batch, s)
 		case <-timer.C:
-			due = true
+			tick = true
 		case <-o.closing:
 			o.drain(batch)
 			return
 		}
-		if len(batch) == batchSpans || due && len(batch) > 0 {
+		if len(batch) == batchSpans || tick && len(batch) > 0 {
 			o.send(batch)
 			batch = nil
 		}
@@ -131,7 +131,7 @@ func (o *outbox) send(batch []*tracepb.Span) {
 	o.report(err)
 }
 
-// report logs how many spans were lost since the last line, unless that was a moment ago.
+// report logs how many spans were lost since the last line, at most once per reportEvery.
 func (o *outbox) report(last error) {
 	lost := [2]int64{o.dropped.Load(), o.failed.Load()}
 	if lost == o.reported || time.Since(o.reportedAt) < reportEvery {

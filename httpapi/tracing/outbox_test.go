@@ -36,7 +36,7 @@ func TestHangingCollector(t *testing.T) {
 	collector, log := otlptest.StartHanging(t), logtest.New()
 	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "200")
 	traces, _ := open(t, collector, log)
-	const made = mostWaiting + batchSpans + 100
+	const made = maxWaiting + batchSpans + 100
 	spans(traces, made)
 	if dropped := traces.outbox.dropped.Load(); dropped == 0 {
 		t.Error("no span was dropped")

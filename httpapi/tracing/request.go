@@ -11,9 +11,8 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// Request is the middleware that makes the span of a request. The client's traceparent
-// names its parent; the reply to a request that is sampled has the span's own, and the log
-// lines of the request have the id of the trace.
+// Request is the middleware that makes the span of a request. Its parent is the client's traceparent. If the request
+// is sampled, its reply has the span's own traceparent, and its log lines have the id of the trace.
 func (t *Tracing) Request(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		parent, sampled := t.parentOf(c.Request())
@@ -35,7 +34,6 @@ func (t *Tracing) parentOf(r *http.Request) (parent spanContext, sampled bool) {
 	return parent, t.samples(parent.trace, nil)
 }
 
-// request handles a sampled request.
 func (t *Tracing) request(c echo.Context, parent spanContext, next echo.HandlerFunc) error {
 	r := c.Request()
 	s := t.start(parent, nameOf(c), text("signalbox.node", t.node), text("http.request.method", r.Method), text("http.route", c.Path()))
@@ -53,8 +51,7 @@ func (t *Tracing) request(c echo.Context, parent spanContext, next echo.HandlerF
 	return err
 }
 
-// nameOf returns the name of a request's span: method and route, and no text that a client
-// has chosen.
+// nameOf returns the name of a request's span: method and route, without any text of the client.
 func nameOf(c echo.Context) string {
 	method := c.Request().Method
 	switch method {

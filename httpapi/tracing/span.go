@@ -14,7 +14,6 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 )
 
-// spanContext names a span: its trace, and itself.
 type spanContext struct {
 	trace   [16]byte
 	span    [8]byte
@@ -29,7 +28,7 @@ func (p spanContext) format() string {
 	return "00-" + hex.EncodeToString(p.trace[:]) + "-" + hex.EncodeToString(p.span[:]) + "-01"
 }
 
-// parse reads a traceparent of any version, as far as this one knows it.
+// parse reads a traceparent of any version, as far as this version knows it.
 func parse(text string) (p spanContext, valid bool) {
 	part := strings.Split(text, "-")
 	if len(part) < 4 || len(part[0]) != 2 || len(part[1]) != 32 || len(part[2]) != 16 || len(part[3]) != 2 ||
@@ -53,7 +52,7 @@ type span struct {
 	t *Tracing
 }
 
-// start starts a span under a parent, or one without if the parent's own id is 0.
+// start starts a span under a parent, or without one if the parent's span id is 0.
 func (t *Tracing) start(parent spanContext, name string, attributes ...*commonpb.KeyValue) *span {
 	s := &span{spanContext: spanContext{trace: parent.trace, sampled: true}, t: t}
 	binary.BigEndian.PutUint64(s.span[:], rand.Uint64()|1) // not 0
@@ -72,7 +71,6 @@ func newTrace() (p spanContext) {
 	return p
 }
 
-// set sets attributes.
 func (s *span) set(more ...*commonpb.KeyValue) {
 	for _, a := range more {
 		s.Attributes = slices.DeleteFunc(s.Attributes, func(before *commonpb.KeyValue) bool { return before.Key == a.Key })
@@ -80,7 +78,7 @@ func (s *span) set(more ...*commonpb.KeyValue) {
 	s.Attributes = append(s.Attributes, more...)
 }
 
-// link links the span to the one of a trace context, if there is a context.
+// link links the span to the span of a trace context; "" has no effect.
 func (s *span) link(trace string) {
 	if to, valid := parse(trace); valid {
 		s.Links = append(s.Links, &tracepb.Span_Link{TraceId: to.trace[:], SpanId: to.span[:]})
@@ -116,7 +114,7 @@ func text(key, value string) *commonpb.KeyValue {
 	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}}}
 }
 
-// number is an attribute of a number; as a text where it exceeds an int64, as ids may.
+// number is the attribute of a number. A number that exceeds an int64, as an id may, becomes a text.
 func number[T int | int64 | uint64](key string, value T) *commonpb.KeyValue {
 	if value > 0 && int64(value) < 0 {
 		return text(key, fmt.Sprint(value))

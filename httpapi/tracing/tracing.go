@@ -20,16 +20,16 @@ type Config struct {
 	Logger  hclog.Logger
 }
 
-// Tracing makes the spans of one node. Over, Collectors and Close may be called on a nil
-// Tracing, which makes no spans.
+// Tracing makes the spans of one node. Over, Collectors and Close may be called on a nil Tracing, which makes no
+// spans.
 type Tracing struct {
 	node    string
 	samples sampler
 	outbox  *outbox
 }
 
-// Open returns the tracing that the environment asks for, or nil if it names no collector.
-// It fails if a variable is malformed. It does not wait for the collector.
+// Open returns the tracing that the environment asks for, or nil if it names no collector. It fails if a variable is
+// malformed. It does not wait for the collector.
 func Open(cfg Config) (*Tracing, error) {
 	variable := os.Getenv
 	if variable(endpoint) == "" || strings.EqualFold(variable("OTEL_SDK_DISABLED"), "true") {
@@ -64,17 +64,17 @@ func (t *Tracing) Collectors() []prometheus.Collector {
 	return t.outbox.collectors()
 }
 
-// Close sends the spans that wait. It blocks until the collector has them, or has failed to
-// take them, or ctx ends; spans that end later are lost.
+// Close sends the waiting spans. It blocks until the collector has them, or has failed to take them, or ctx
+// ends; spans that end later are lost.
 func (t *Tracing) Close(ctx context.Context) {
 	if t != nil {
 		t.outbox.close(ctx)
 	}
 }
 
-// Committed implements lead.Tracer: the span of an entry, as a child of the command's.
-func (t *Tracing) Committed(of string, left time.Time, term, index uint64) {
-	parent, valid := parse(of)
+// Committed implements lead.Tracer: it makes the span of an entry, as a child of the span of a command.
+func (t *Tracing) Committed(command string, left time.Time, term, index uint64) {
+	parent, valid := parse(command)
 	if !valid || !t.samples(parent.trace, &parent) {
 		return
 	}

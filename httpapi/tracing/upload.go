@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// uploadTimeout bounds the delivery of a batch, unless OTEL_EXPORTER_OTLP_TIMEOUT does.
+	// uploadTimeout bounds the delivery of a batch by default; OTEL_EXPORTER_OTLP_TIMEOUT changes it.
 	uploadTimeout = 10 * time.Second
-	// uploadAgain is the pause before a batch is sent a second time; it doubles.
-	uploadAgain = time.Second
+	// uploadPause is the pause before a batch is sent a second time; it doubles.
+	uploadPause = time.Second
 )
 
 // exporter delivers batches of spans to a collector.
@@ -65,12 +65,12 @@ func newExporter(variable func(string) string) (e *exporter, err error) {
 	return e, nil
 }
 
-// send sends a batch. It sends it again while the collector is not reached, or asks for
-// that, within the time-out and until closing is closed.
+// send sends a batch. While the collector is not reached, or asks for a repeat, it repeats that within the
+// time-out and until closing is closed.
 func (e *exporter) send(body []byte, closing <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(e.ctx, e.timeout)
 	defer cancel()
-	for pause := uploadAgain; ; pause *= 2 {
+	for pause := uploadPause; ; pause *= 2 {
 		again, err := e.post(ctx, body)
 		if err == nil || !again {
 			return err
@@ -87,7 +87,7 @@ func (e *exporter) send(body []byte, closing <-chan struct{}) error {
 	}
 }
 
-// post sends a batch once. again reports whether it makes sense to send it again.
+// post sends a batch once. again reports whether a repeat may succeed.
 func (e *exporter) post(ctx context.Context, body []byte) (again bool, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(body))
 	if err != nil {

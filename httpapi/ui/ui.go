@@ -23,8 +23,8 @@ var contentTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// guards are the headers of each file. Scripts, styles and calls come from this node
-// alone; no script may make markup of a text, and no other page may frame this one.
+// guards are the headers of each file. Scripts, styles and calls come from this node alone;
+// no script may make markup of a text, and no other page may frame this one.
 var guards = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
@@ -48,7 +48,7 @@ type UI struct {
 	files map[string][]byte // by name
 }
 
-// New returns the console. It fails if a file is of no known kind.
+// New returns the console. It fails for a file of an unknown kind.
 func New(x *exchange.Exchange) (*UI, error) {
 	u := &UI{x, map[string][]byte{}}
 	return u, fs.WalkDir(static, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -66,19 +66,18 @@ func New(x *exchange.Exchange) (*UI, error) {
 // Routes returns the routes, which need no token: the files are the same for everyone.
 func (u *UI) Routes() []exchange.Route {
 	return []exchange.Route{
-		exchange.On("GET", "/ui", func(c echo.Context) error { return u.redirect(c) }),
+		exchange.On("GET", "/ui", u.redirect),
 		exchange.On("GET", page, func(c echo.Context) error { return u.send(c, index) }),
 		exchange.On("GET", page+"api", func(c echo.Context) error { return u.send(c, reference) }),
 		exchange.On("GET", page+":file", func(c echo.Context) error { return u.send(c, c.Param("file")) }),
 	}
 }
 
-// FromRoot sees requests of / alone. It sends a browser that opens the node's address to the console. Other clients get
-// what they would get without it.
+// FromRoot is a middleware that sends a browser which opens / to the console.
 func (u *UI) FromRoot(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
-		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+		reads := r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead)
 		if reads && strings.Contains(r.Header.Get("Accept"), "text/html") {
 			return u.redirect(c)
 		}

@@ -47,7 +47,7 @@ func New(x *exchange.Exchange, cfg Config) *API {
 		backups: snapshot.New(x, cfg.BackupBytes)}
 }
 
-// EndStreams ends the streams of events when the server goes down. It does not block.
+// EndStreams ends the streams of events when the server shuts down. It does not block.
 func (api *API) EndStreams() { api.events.EndStreams() }
 
 // Collectors returns the metrics of the native API.
@@ -55,8 +55,8 @@ func (api *API) Collectors() []prometheus.Collector {
 	return append(api.events.Collectors(), api.reads.Collectors()...)
 }
 
-// Routes returns the routes. A path segment that is a name is :name, a session :id or
-// :session, a member :member.
+// Routes returns the routes. A path segment that is a name is :name, a session :id or :session, a
+// member :member.
 func (api *API) Routes() []exchange.Route {
 	routes := []exchange.Route{
 		exchange.On("PUT", "/v1/semaphores/:name", api.perform(&opPut)),
@@ -101,7 +101,6 @@ func (api *API) Routes() []exchange.Route {
 //go:embed openapi.json
 var openAPI []byte
 
-// getOpenAPI sends the description of the API, which shows no state.
 func (api *API) getOpenAPI(c echo.Context) error {
 	if _, err := exchange.ParseQuery(c); err != nil {
 		return err

@@ -3,6 +3,7 @@ package v1
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/labstack/echo/v4"
@@ -17,7 +18,6 @@ type batchBody struct {
 	Results []resultBody `json:"results"`
 }
 
-// resultBody is the result of one operation of a batch, as the reply of its single route.
 type resultBody struct {
 	Status   int  `json:"status"`
 	Body     any  `json:"body,omitempty"`
@@ -31,8 +31,8 @@ type batchRequest struct {
 	problem *exchange.Problem
 }
 
-// batch performs many operations in one request and one round trip. An
-// operation that can't be read gets its 400 and stops no other.
+// batch performs many operations in one request and one round trip. An operation that can't be
+// read gets its 400 and stops no other.
 func (api *API) batch(c echo.Context) error {
 	requests, err := api.readBatch(c)
 	if err != nil {
@@ -59,8 +59,8 @@ func (api *API) batch(c echo.Context) error {
 	return api.x.Replies.SendJSON(c, http.StatusOK, api.batchResults(c, requests, replies, failed))
 }
 
-// batchCalls returns the calls of the operations that could be read. An operation that
-// lists semaphores counts as many.
+// batchCalls returns the calls of the readable operations. An operation that lists semaphores
+// counts as many.
 func (api *API) batchCalls(requests []batchRequest) ([]cluster.Call, error) {
 	calls, weight := make([]cluster.Call, 0, len(requests)), 0
 	for i := range requests {
@@ -76,8 +76,8 @@ func (api *API) batchCalls(requests []batchRequest) ([]cluster.Call, error) {
 	return calls, nil
 }
 
-// deliverWeight is the weight of a delivery: as many semaphores as a wait list has by
-// default, since its reply, and each repeat of it, lists those.
+// deliverWeight is the weight of a delivery: the default length of a wait list, since its reply,
+// and each repeat, may list so many semaphores.
 const deliverWeight = 64
 
 func (api *API) batchWeight(c fsm.Command) int {
@@ -105,8 +105,10 @@ func (api *API) batchResults(c echo.Context, requests []batchRequest, replies []
 			resp = refusedResponse(api.x.Replies.LoggedProblem(c, failed[done]))
 			done++
 		default:
-			api.x.Replies.SetIndex(c, replies[done].Index)
-			resp = api.responseTo(r.op, &r.params, &replies[done])
+			reply := &replies[done]
+			api.x.Replies.SetIndex(c, reply.Index)
+			exchange.UseOnlyResult(reply)
+			resp = api.responseTo(r.op, &r.params, reply)
 			done++
 		}
 		results[i] = resultBody{resp.status, resp.body, resp.replayed}
@@ -114,13 +116,12 @@ func (api *API) batchResults(c echo.Context, requests []batchRequest, replies []
 	return batchBody{results}
 }
 
-// readBatch reads {"operations":[…]}.
 func (api *API) readBatch(c echo.Context) ([]batchRequest, error) {
 	if _, err := exchange.ParseQuery(c); err != nil {
 		return nil, err
 	}
 	if _, present := c.Request().Header["Idempotency-Key"]; present {
-		return nil, exchange.Invalid("Idempotency-Key", `A batch has no key of its own: give each operation a "key".`)
+		return nil, exchange.Invalid("Idempotency-Key", `A batch has no key: give each operation a "key".`)
 	}
 	body, err := api.x.Bodies.ReadObject(c, api.cfg.BatchBodyBytes)
 	if err != nil {
@@ -152,10 +153,10 @@ func (api *API) readOperations(list strictjson.Value) ([]batchRequest, error) {
 	return requests, nil
 }
 
-// anyField has the members that some operation of a batch takes. A batch does not wait.
+// anyField has the members that some operation of a batch takes.
 const anyField = ^(fieldName | fieldWait | fieldRelease)
 
-// read reads one operation, or notes why it can't be read.
+// read reads one operation, or the reason why it can't be read.
 func (b *batchRequest) read(v strictjson.Value) {
 	if err := b.readInto(v); err != nil {
 		*b = batchRequest{problem: exchange.ProblemOf(err)}
@@ -170,9 +171,11 @@ func (b *batchRequest) readInto(v strictjson.Value) error {
 	if !b.params.present.has(fieldOp) {
 		return exchange.Invalid("op", "An operation is needed.")
 	}
-	if b.op = operationNamed(b.params.op); b.op == nil {
+	i := slices.IndexFunc(operations, func(op *operation) bool { return op.name == b.params.op })
+	if i < 0 {
 		return exchange.Invalid("op", "No operation has this name.")
 	}
+	b.op = operations[i]
 	if extra := b.params.present &^ b.op.batchFields(); extra != 0 {
 		return exchange.Invalid(firstName(extra), "This operation does not take this member in a batch.")
 	}

@@ -7,8 +7,7 @@
 //
 // The package makes no decision about semaphores, and knows no dialect. Package httpapi
 // serves its routes. It imports exchange, strictjson, reads, events, members, snapshot, cluster and
-// fsm.
-// All of it is safe for concurrent use.
+// fsm. All of it is safe for concurrent use.
 //
 // Files:
 //   - api.go: API, its configuration and its routes

@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox/signalbox/httpapi/v1/reads"
 )
 
-// itemBodyBytes bounds the body of a change of an item: the largest value as base64, and
-// the members beside it.
+// itemBodyBytes bounds the body of a change of an item: the largest value in base64, and the other
+// members.
 const itemBodyBytes = 1 << 20
 
 const (
@@ -20,15 +20,14 @@ const (
 	fieldTerms = fieldAbout | fieldOnEndItems | fieldItemDelay
 )
 
-// opItem is the route that puts, acquires or releases an item; a batch has the three
-// operations.
+// opItem is the route that puts, acquires or releases an item; a batch has the three operations.
 var opItem = operation{
 	path:  fieldItem,
 	body:  fieldBytes | fieldFlags | fieldIfVersion | fieldSession | fieldRelease,
 	large: true,
 }
 
-// itemOperation returns the operation that a request to the route of opItem asks for.
+// itemOperation returns the operation that a request to the route of opItem names.
 func itemOperation(p *params) (*operation, error) {
 	hasSession := p.present.has(fieldSession)
 	switch {
@@ -102,7 +101,7 @@ type itemChange struct {
 	Created bool   `json:"created"` // by this request
 }
 
-// changedItemBody is the reply to a change of an item. It has a session after an acquire.
+// changedItemBody is the reply to a change of an item, with a session after an acquire.
 type changedItemBody struct {
 	itemChange
 	Session     string `json:"session,omitempty"`
@@ -121,7 +120,6 @@ func itemResponse(p *params, r *cluster.Reply) response {
 	return ok(body)
 }
 
-// checkNumber refuses a text as the value of a semaphore; only items have texts.
 func checkNumber(p *params) error {
 	if p.textual {
 		return exchange.Invalid("value", naturalForm)
@@ -129,7 +127,7 @@ func checkNumber(p *params) error {
 	return nil
 }
 
-// checkBytes checks the value of an item, which is given in one of two members.
+// checkBytes checks the value of an item, which is in one of two members.
 func checkBytes(p *params) error {
 	switch {
 	case p.present&fieldBytes == 0:
@@ -144,7 +142,7 @@ func checkBytes(p *params) error {
 	return nil
 }
 
-// checkTerms checks that a session is opened with metadata, or on terms for its items.
+// checkTerms checks that a session is opened with metadata or on terms for its items, not both.
 func checkTerms(p *params) error {
 	if p.present&fieldTerms != 0 && p.present&(fieldMetadata|fieldOnEnd) != 0 {
 		return exchange.Invalid(firstName(p.present&fieldTerms), "A session with about, on_end_items or item_delay takes neither metadata nor on_end.")
@@ -158,8 +156,8 @@ func readItem(p *params, name string, v strictjson.Value) (err error) {
 	return err
 }
 
-// readValue reads the value of a semaphore, a number, or the value of an item, a text. In a batch
-// the operation is not known yet: see checkNumber and checkBytes.
+// readValue reads the value of a semaphore, a number, or of an item, a text. In a batch the
+// operation is not known yet: checkNumber and checkBytes check later which one it must be.
 func readValue(p *params, name string, v strictjson.Value) error {
 	if p.bytes, p.textual = v.Text(); p.textual {
 		return nil

@@ -398,7 +398,12 @@ func (d described) describe(r exchange.Route, components schemas, refusals objec
 		}
 		replies[strconv.Itoa(status)] = reply
 	}
-	for status, codes := range exchange.ByStatus(strings.Fields(d.allCodes(r))) {
+	byStatus := map[int][]string{}
+	for _, code := range slices.Sorted(strings.FieldsSeq(d.allCodes(r))) {
+		status := exchange.NewProblem(code, "").Status
+		byStatus[status] = append(byStatus[status], code)
+	}
+	for status, codes := range byStatus {
 		called := strconv.Itoa(status) + "-" + strings.Join(codes, "-")
 		refusals[called] = object{"description": strings.Join(codes, ", "), "content": object{"application/problem+json": object{"schema": object{
 			"allOf": []any{object{"$ref": "#/components/schemas/Problem"}, object{"properties": object{"code": object{"enum": codes}}}}}}}}

@@ -14,16 +14,16 @@ import (
 	"github.com/signalbox/signalbox/httpapi/v1/reads"
 )
 
-// operation describes one command that a client may give. A single route and the batch share the
-// row, so that both read and reply alike.
+// operation describes one command that a client may give. A single route and the batch share it,
+// so that both read and reply alike.
 type operation struct {
 	name     string // in a batch
-	path     fields // what its path names; members in a batch, where they are required
-	query    fields // its query and If-Match; members in a batch
-	body     fields // its members
+	path     fields // parameters in the path; required members in a batch
+	query    fields // parameters of the query, and If-Match; members in a batch
+	body     fields // members
 	required fields // members without a default
-	expires  bool   // its reply is a session or leases, which expire
-	large    bool   // its body may have itemBodyBytes, and counts for the memory of bodies until the operation is done
+	expires  bool   // the reply is a session or leases
+	large    bool   // the body may have itemBodyBytes, and keeps its memory until the operation is done
 	defaults func(p *params)
 	command  func(p *params, node exchange.Commands) fsm.Command
 	response func(p *params, r *cluster.Reply) response
@@ -48,8 +48,8 @@ func created(body any, location string) response {
 
 func noContent(*params, *cluster.Reply) response { return response{status: http.StatusNoContent} }
 
-// batchFields returns the members that an operation takes in a batch: it has no path
-// and no query there, and does not wait.
+// batchFields returns the members that an operation takes in a batch, where it has no path and no
+// query, and does not wait.
 func (op *operation) batchFields() fields {
 	all := op.path | op.body | op.query | fieldOp | fieldKey
 	return all &^ (fieldWait | fieldName | fieldShowLeases)
@@ -65,16 +65,6 @@ var operations = []*operation{
 	&opOpen, &opRenew, &opEnd, &opRevokeSession, &opRestore,
 	&opListAdd, &opListRemove, &opListDeliver,
 	&opItemPut, &opItemAcquire, &opItemRelease, &opItemDelete,
-}
-
-// operationNamed finds an operation by its name in a batch.
-func operationNamed(name string) *operation {
-	for _, op := range operations {
-		if op.name == name {
-			return op
-		}
-	}
-	return nil
 }
 
 // perform returns the handler of a route that is one operation.
@@ -94,16 +84,15 @@ func (api *API) execute(c echo.Context, op *operation) (*params, *cluster.Reply,
 	if err != nil {
 		return nil, nil, response{}, err
 	}
-	reply, err := api.x.Node.Do(c.Request().Context(), op.call(p, api.x.Node))
+	reply, err := api.x.Perform(c.Request().Context(), c, op.call(p, api.x.Node))
 	if err != nil {
 		return nil, nil, response{}, err
 	}
-	api.x.Replies.SetIndex(c, reply.Index)
 	return p, reply, api.responseTo(op, p, reply), nil
 }
 
 // readParams reads an operation's parameters from path, query, headers and body. It also returns
-// the operation, which the body chooses where a route serves several.
+// the operation, since the route of opItem chooses it by the body.
 func (api *API) readParams(c echo.Context, op *operation) (*params, *operation, error) {
 	p := &params{maxWaitMS: api.x.Config.MaxWait.Milliseconds()}
 	if err := p.readPath(c, op.path); err != nil {
@@ -127,7 +116,6 @@ func (api *API) readParams(c echo.Context, op *operation) (*params, *operation, 
 	return p, op, op.complete(p, op.required|op.body&fieldName)
 }
 
-// readBody reads the members of an operation's body.
 func (api *API) readBody(c echo.Context, p *params, op *operation) error {
 	limit := api.x.Config.BodyBytes
 	if op.large {
@@ -147,12 +135,12 @@ func (api *API) readBody(c echo.Context, p *params, op *operation) error {
 	}
 	p.present |= queryWait
 	if !op.large {
-		api.x.Bodies.Release(c) // the operation may wait for long
+		api.x.Bodies.Release(c) // before the operation waits
 	}
 	return nil
 }
 
-// complete checks that the required fields are present and that the others go together, and
+// complete checks that the required parameters are present and that the others go together, and
 // sets the defaults.
 func (op *operation) complete(p *params, required fields) error {
 	if name := firstName(required &^ p.present); name != "" {
@@ -184,7 +172,6 @@ func (op *operation) complete(p *params, required fields) error {
 	return nil
 }
 
-// call returns the call that performs an operation.
 func (op *operation) call(p *params, node exchange.Commands) cluster.Call {
 	return cluster.Call{
 		Command: op.command(p, node),
@@ -193,14 +180,8 @@ func (op *operation) call(p *params, node exchange.Commands) cluster.Call {
 	}
 }
 
-// responseTo turns a result into a response: the operation's own, that it still waits, or
-// the refusal.
+// responseTo turns a result into a response: the operation's own, a waiting request, or a refusal.
 func (api *API) responseTo(op *operation, p *params, r *cluster.Reply) response {
-	if len(r.Each) == 1 { // a renewal: its own result
-		replayed := r.Replayed
-		r.Result = r.Each[0]
-		r.Replayed = replayed
-	}
 	var resp response
 	switch {
 	case r.Code == fsm.OK && r.Replayed && op.expires && r.DeadlineMS == 0:
@@ -212,7 +193,7 @@ func (api *API) responseTo(op *operation, p *params, r *cluster.Reply) response 
 	case r.Code == fsm.Unavailable && p.partial:
 		resp = downResponse(p, r)
 	case r.Code == fsm.UnknownSemaphore && p.present.has(fieldMatch) && op.query.has(fieldOnlyNew):
-		resp = refusedResponse(noneToMatch(r)) // without If-Match it would have made one (RFC 9110, 13.2.1)
+		resp = refusedResponse(unknownToMatch(r)) // without If-Match it would have made one (RFC 9110, 13.2.1)
 	case r.Code == fsm.LimitReached:
 		resp = refusedResponse(api.limitReached(&r.Result))
 	default:
@@ -225,20 +206,16 @@ func (api *API) responseTo(op *operation, p *params, r *cluster.Reply) response 
 	return resp
 }
 
-// noneToMatch returns the refusal of a PUT whose If-Match names the settings of a semaphore that
-// does not exist.
-func noneToMatch(r *cluster.Reply) *exchange.Problem {
-	refusal := exchange.NewProblem("precondition-failed", "No semaphore has this name, and so none has the settings that the request names: it was deleted, or never created.")
+// unknownToMatch refuses a PUT with If-Match for a semaphore that does not exist.
+func unknownToMatch(r *cluster.Reply) *exchange.Problem {
+	refusal := exchange.NewProblem("precondition-failed",
+		"No semaphore has this name, so the settings that the request names don't exist: it was deleted, or never created.")
 	refusal.Semaphore = r.Subject
 	return refusal
 }
 
-// render sends a reply.
 func (api *API) render(c echo.Context, resp response) error {
 	header := c.Response().Header()
-	if resp.replayed {
-		header.Set("Idempotency-Replayed", "true")
-	}
 	if refusal, ok := resp.body.(*exchange.Problem); ok {
 		return refusal
 	}
@@ -260,8 +237,8 @@ type renewedBody struct {
 	Leases *[]reads.HeldBody `json:"leases,omitempty"`
 }
 
-// renewSession renews a session and, if asked to, shows its leases: the client learns
-// in the same request that an operator revoked one or that a semaphore was deleted.
+// renewSession renews a session and, with ?leases=true, shows its leases: the client then learns
+// in the same request that an operator revoked a lease, or that a semaphore was deleted.
 func (api *API) renewSession(c echo.Context) error {
 	p, reply, resp, err := api.execute(c, &opRenew)
 	if err != nil {
@@ -275,27 +252,26 @@ func (api *API) renewSession(c echo.Context) error {
 	return api.render(c, resp)
 }
 
-// limitReached returns the refusal by a limit, which it names.
+// limitReached returns the refusal by a limit of the state machine, which it names with its flag.
 func (api *API) limitReached(r *fsm.Result) *exchange.Problem {
 	refusal := exchange.Refused(r)
-	if limit, known := limits[r.Rule]; known {
+	if row, known := configuredLimits[r.Rule]; known {
 		var limits fsm.Limits
 		api.x.Node.View(func(m *fsm.Machine) { limits = m.Limits() })
-		value := limit.value(&limits)
+		value := row.value(&limits)
 		refusal.Limit = &value
-		refusal.Detail = fmt.Sprintf("The limit of %d %s (--%s) is reached. Nothing was changed.", value, limit.bounded, limit.flag)
+		refusal.Detail = fmt.Sprintf("The limit of %d %s (--%s) is reached. The request had no effect.", value, row.bounded, row.flag)
 	}
 	return refusal
 }
 
-// limit describes a limit of the state machine: what it bounds, and the flag that sets it.
-type limit struct {
+// configuredLimit describes a limit of the state machine: what it bounds, and the flag that sets it.
+type configuredLimit struct {
 	bounded, flag string
 	value         func(l *fsm.Limits) int64
 }
 
-// limits has a row for each of the state machine's limits that an operator sets.
-var limits = map[fsm.Rule]limit{
+var configuredLimits = map[fsm.Rule]configuredLimit{
 	fsm.RuleSemaphores:    {"semaphores", "max-semaphores", func(l *fsm.Limits) int64 { return l.Semaphores }},
 	fsm.RuleSessions:      {"sessions", "max-sessions", func(l *fsm.Limits) int64 { return l.Sessions }},
 	fsm.RuleLeases:        {"leases", "max-leases", func(l *fsm.Limits) int64 { return l.Leases }},
@@ -310,9 +286,8 @@ var limits = map[fsm.Rule]limit{
 
 const noneMatchForm = "Only If-None-Match: * with PUT /v1/semaphores/{name} has a meaning here."
 
-// refuseConditions refuses headers that a route can't heed, rather than ignore them: a
-// condition, or a key where repeats are not recognised. A read with a key passes, since
-// it may always be repeated.
+// refuseConditions refuses headers that a route can't heed: a condition, or a key where repeats
+// are not recognised. A read with a key passes, since it may always be repeated.
 func refuseConditions(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r, path := c.Request(), c.Path()

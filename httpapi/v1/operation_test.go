@@ -43,7 +43,7 @@ func TestDocsHaveEveryOperation(t *testing.T) {
 // Each limit that an operator sets has a row. Those of an identity come with the refusal.
 func TestLimitsAreComplete(t *testing.T) {
 	for rule := fsm.RuleSemaphores; rule.String() != "unknown"; rule++ {
-		if _, listed := limits[rule]; !listed && rule != fsm.RuleNotices && rule < fsm.RuleOwnerSessions {
+		if _, listed := configuredLimits[rule]; !listed && rule != fsm.RuleNotices && rule < fsm.RuleOwnerSessions {
 			t.Errorf("no row for the limit %v", rule)
 		}
 	}

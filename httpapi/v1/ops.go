@@ -46,8 +46,8 @@ func settingsOf(p *params) fsm.PutSemaphore {
 	}
 }
 
-// versionOf returns the version of the settings that If-Match requires; its epoch is that
-// of p.
+// versionOf returns the version of the settings that If-Match requires. The epoch that it requires
+// is p.epoch.
 func versionOf(p *params) fsm.Change[uint64] {
 	return fsm.Change[uint64]{Given: p.present.has(fieldMatch), Value: p.match.Version}
 }
@@ -373,7 +373,7 @@ type listedBody struct {
 	Name     string `json:"name"`
 	Epoch    uint64 `json:"epoch"`
 	Wanted   int64  `json:"wanted"`   // permits that the entry waits for
-	Granted  int64  `json:"granted"`  // permits that it has got, not delivered yet
+	Granted  int64  `json:"granted"`  // permits that are granted and not delivered yet
 	Position int64  `json:"position"` // of the waiting request, or 0
 }
 
@@ -405,8 +405,8 @@ func newLeasesBody(r *cluster.Reply) leasesBody {
 	return body
 }
 
-// stillWaiting shows a request's position; a request for several semaphores has the position
-// in its first queue.
+// stillWaiting shows a waiting request. A request for several semaphores has its position in the
+// first of its queues.
 func stillWaiting(p *params, r *cluster.Reply) reads.WaitingBody {
 	body := reads.WaitingBody{Session: exchange.FormatSession(r.Session), Position: r.Position, WaitingMS: r.WaitingMS}
 	if p.mode == 0 {

@@ -54,8 +54,8 @@ const (
 
 func (f fields) has(all fields) bool { return f&all == all }
 
-// params are the parameters of one operation, from a path, a query and a body, or from
-// one member of a batch. Parameters that are not in present have their defaults.
+// params are the parameters of one operation, from a path, a query and a body, or from one member
+// of a batch. Parameters that are not in present have their defaults.
 type params struct {
 	present fields
 	op      string // in a batch
@@ -95,14 +95,13 @@ type params struct {
 	maxWaitMS int64
 }
 
-// member is how one member of a body is read.
 type member struct {
 	field fields
 	read  func(p *params, name string, v strictjson.Value) error
 }
 
-// bodyMembers has every member that some operation takes, in a body or in a batch. The
-// operation's row says which of them it takes.
+// bodyMembers has every member that some operation takes, in a body or in a batch. The operation's
+// row names its members.
 var bodyMembers = map[string]member{
 	"op":         {fieldOp, readOp},
 	"semaphore":  {fieldSemaphore, readSemaphore},
@@ -138,8 +137,8 @@ var bodyMembers = map[string]member{
 	"item_delay":   {fieldItemDelay, readItemDelay},
 }
 
-// queryParams has every query parameter that some operation takes on a single route. In
-// a batch it is a member, see bodyMembers.
+// queryParams has every query parameter of some single route. In a batch it is a member, see
+// bodyMembers.
 var queryParams = []struct {
 	field fields
 	name  string
@@ -154,8 +153,8 @@ var queryParams = []struct {
 	{fieldIfVersion, "if_version", func(p *params, q exchange.Query) (err error) { p.ifVersion, err = q.Version(); return err }},
 }
 
-// readPath reads the parameters of the route's path: {name}, of an item or of a semaphore,
-// {id} or {session}.
+// readPath reads the parameters of the route's path: {name}, of an item or of a semaphore, {id} or
+// {session}.
 func (p *params) readPath(c echo.Context, names fields) (err error) {
 	for _, param := range c.ParamNames() {
 		text, ok := exchange.PathParam(c, param)
@@ -179,7 +178,7 @@ func (p *params) readPath(c echo.Context, names fields) (err error) {
 	return nil
 }
 
-// readQuery reads the query; wait is taken wherever the body may have it.
+// readQuery reads the query. It takes wait wherever the body may have it.
 func (p *params) readQuery(c echo.Context, op *operation) error {
 	var names []string
 	for _, known := range queryParams {
@@ -203,8 +202,8 @@ func (p *params) readQuery(c echo.Context, op *operation) error {
 	return nil
 }
 
-// readHeader reads Idempotency-Key and the conditions If-Match and If-None-Match: *. Others
-// are refused before, see refuseConditions.
+// readHeader reads Idempotency-Key and the conditions If-Match and If-None-Match: *. It runs after
+// refuseConditions.
 func (p *params) readHeader(header http.Header, op *operation) (err error) {
 	if p.key, err = exchange.IdempotencyKey(header); err != nil {
 		return err
@@ -249,8 +248,7 @@ func (p *params) readMembers(v strictjson.Value, allowed fields) error {
 	return nil
 }
 
-// firstName returns the first name, in the order of the alphabet, of a member in a set;
-// "" if there is none.
+// firstName returns the alphabetically first name of a member in a set, "" for an empty set.
 func firstName(set fields) string {
 	first := ""
 	for name, m := range bodyMembers {
@@ -319,8 +317,8 @@ func readSession(p *params, name string, v strictjson.Value) (err error) {
 	return err
 }
 
-// readCount leaves the lower bound to the state machine, whose order of checks decides
-// which refusal comes first.
+// readCount leaves the lower bound to the state machine, whose order of checks decides which
+// refusal comes first.
 func readCount(p *params, name string, v strictjson.Value) error {
 	n, ok := v.Integer()
 	if !ok {
@@ -337,7 +335,7 @@ func readLevel(p *params, name string, v strictjson.Value) error {
 	}
 	n, ok := v.Integer()
 	if !ok || n != int64(int32(n)) {
-		return exchange.Invalid(name, "A level is a whole number from -2147483648 to 2147483647, or null for none.")
+		return exchange.Invalid(name, "A level is a whole number from -2147483648 to 2147483647, or null for no level.")
 	}
 	level := int32(n)
 	p.level = &level
@@ -407,7 +405,8 @@ func readMode(p *params, name string, v strictjson.Value) error {
 	return nil
 }
 
-// readEnd returns a reader of what the end of a session does: usual, or other, for which it calls set.
+// readEnd returns a reader of what the end of a session does: usual, or other, for which it calls
+// set.
 func readEnd(usual, other string, set func(p *params)) func(p *params, name string, v strictjson.Value) error {
 	return func(p *params, name string, v strictjson.Value) error {
 		switch text, _ := v.Text(); text {
@@ -427,12 +426,11 @@ func readKey(p *params, name string, v strictjson.Value) (err error) {
 	return err
 }
 
-// maxLeases bounds the leases of a restore: a session may have as many by default. The
-// state machine checks a configured limit below.
+// maxLeases bounds the leases of a restore: a session may have as many by default. The state
+// machine checks a lower limit.
 const maxLeases = 4096
 
-// readWants reads [{"name":…,"count":…}, …], no name twice. count is 1 when
-// absent.
+// readWants reads [{"name":…,"count":…}, …], no name twice. count is 1 by default.
 func readWants(p *params, name string, v strictjson.Value) error {
 	longest, shortest := fsm.MaxMembers, 1
 	if name == "leases" {

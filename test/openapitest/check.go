@@ -319,7 +319,7 @@ var undescribed = []struct {
 }{
 	{"The body is not one JSON document", regexp.MustCompile("")},
 	{"Give wait in the query or in the body", regexp.MustCompile(`wait=.*wait`)},
-	{"A stream begins with the last events, or since one", regexp.MustCompile(`last=.*since=|since=.*last=`)},
+	{"A stream begins with the last events, or since an event", regexp.MustCompile(`last=.*since=|since=.*last=`)},
 	{"A try never waits", regexp.MustCompile(`wait`)},
 	{"A wait needs an index", regexp.MustCompile(`wait=`)},
 	{"A wait is ", regexp.MustCompile(`[0-9]{5,}|[0-9]{3}s|1[0-9]m`)}, // the node's limit

@@ -155,7 +155,7 @@ var testLayers = map[string][]string{
 	"cluster/offline":     {"test/memnet"},
 
 	"internal/credentials": {"internal/certs"},
-	"test/chaos":           {"client", "cluster/replica", "fsm", "test/checks"},
+	"test/chaos":           {"client", "client/operator", "cluster/replica", "fsm", "test/checks"},
 	"test/simulation":      {"client", "cluster", "cluster/outcome", "cluster/replica", "httpapi", "httpapi/exchange", "httpapi/nodered", "httpapi/throttle", "test/checks", "test/memnet", "store"},
 }
 

@@ -39,7 +39,7 @@ func run(ctx context.Context, name string, atLeast time.Duration, command []stri
 		return err
 	}
 	defer c.Close(ctx)
-	if _, _, err := c.Create(ctx, name, 1); err != nil { // returns the one that exists
+	if _, _, err := c.Create(ctx, name, 1); err != nil { // returns an existing semaphore
 		return err
 	}
 	lease, err := c.TryAcquire(ctx, name, client.TTL(20*time.Second), client.Margin(5*time.Second))

@@ -21,8 +21,8 @@ import (
 	"github.com/signalbox/signalbox/internal/credentials"
 )
 
-// shortestShare bounds from below what one attempt may take of a call's time: a
-// healthy node needs some, and a call with less time left has one attempt.
+// shortestShare bounds from below what one attempt may take of a call's time: a healthy node needs some time,
+// and a call with less time left has one attempt.
 const shortestShare = 500 * time.Millisecond
 
 // maxReply bounds how much of a reply is read.
@@ -35,11 +35,10 @@ type allowance struct {
 	wait  time.Duration // for which the node may hold the request
 }
 
-// allow returns the time for the next attempt: the share of its node in the time that
-// is left. Before the first failure the share is the time divided by all nodes, then by
-// all but one, and so on, so that nodes which accept requests and never reply leave
-// their shares to the others. Without a deadline, or with one node, the only bounds are
-// Config.AttemptTimeout and Config.LongestWait.
+// allow returns the time for the next attempt: the share of its node in the time that is left. Before the first
+// failure the share is the time divided by all nodes, then by all but one, and so on, so that nodes which
+// accept requests and never reply leave their shares to the others. Without a deadline, or with one node, the
+// only bounds are Config.AttemptTimeout and Config.LongestWait.
 func (c *Caller) allow(ctx context.Context, k *Call, t *trial) allowance {
 	a := allowance{began: time.Now()}
 	left, share := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
@@ -71,9 +70,9 @@ func (c *Caller) allow(ctx context.Context, k *Call, t *trial) allowance {
 	return a
 }
 
-// Growing returns the patience of a call whose caller waits for a short time, and which
-// goes on after that: each node gets a share of that time, and then twice as long in
-// each round over all nodes, since healthy ones may be slow too.
+// Growing returns the patience of a call whose caller waits for a short time, and which goes on after that:
+// each node gets a share of that time, and then twice as long in each round over all nodes, since healthy nodes
+// may be slow too.
 func (c *Caller) Growing(short time.Duration) func() time.Duration {
 	attempts, count := 0, c.nodes.Len()
 	return func() time.Duration {
@@ -83,7 +82,6 @@ func (c *Caller) Growing(short time.Duration) func() time.Duration {
 	}
 }
 
-// try sends a call to one node, once, perhaps together with others.
 func (c *Caller) try(ctx context.Context, node *nodes.Node, k *Call, body []byte, a allowance) (Reply, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, a.total, errSilent)
 	defer cancel()
@@ -94,7 +92,6 @@ func (c *Caller) try(ctx context.Context, node *nodes.Node, k *Call, body []byte
 	return alone()
 }
 
-// request is one request to a node, and its reply, until ctx ends.
 func (c *Caller) request(ctx context.Context, node *nodes.Node, k *Call, body []byte, a allowance) (r Reply, err error) {
 	query := k.Query
 	if wait := Milliseconds(a.wait); wait > 0 {
@@ -134,8 +131,8 @@ func (c *Caller) setHeader(request *http.Request, node *nodes.Node, k *Call, bod
 		password, _ := user.Password()
 		request.SetBasicAuth(user.Username(), password)
 	}
-	for _, given := range []http.Header{c.cfg.Header, k.Header} {
-		for name, values := range given {
+	for _, extra := range []http.Header{c.cfg.Header, k.Header} {
+		for name, values := range extra {
 			header[http.CanonicalHeaderKey(name)] = values
 		}
 	}
@@ -148,9 +145,8 @@ func (c *Caller) setHeader(request *http.Request, node *nodes.Node, k *Call, bod
 	}
 }
 
-// send sends a request. The error wraps errUnsent if ctx ended before the request had a
-// connection: the HTTP client's own error is then that of ctx alone. A RoundTripper of the
-// user's that reports no connections may have sent it.
+// send sends a request. The error wraps errUnsent if ctx ended before the request had a connection: the HTTP
+// client's own error would be ctx's alone. A user's RoundTripper that reports no connections may have sent it.
 func (c *Caller) send(request *http.Request) (*http.Response, error) {
 	var wanted, got atomic.Bool
 	seen := &httptrace.ClientTrace{
@@ -175,8 +171,7 @@ func silence(ctx context.Context, err error) error {
 	return errSilent
 }
 
-// httpClient returns a copy of the user's HTTP client, or one of our own, with the
-// credentials.
+// httpClient returns a copy of the user's HTTP client, or a new one, with the credentials.
 func httpClient(cfg *Config, addresses []*url.URL) (*http.Client, error) {
 	h := &http.Client{}
 	if cfg.HTTPClient != nil {
@@ -221,10 +216,10 @@ func notSent(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial" || isMistrust(err) || errors.Is(err, errUnsent)
 }
 
-// isMistrust reports whether this client or the node refused the other's certificate.
-// Time rarely mends that, but another node may do.
+// isMistrust reports whether this client or the node refused the other's certificate. Time rarely mends that,
+// but another node may have a good one.
 func isMistrust(err error) bool {
-	var own *tls.CertificateVerificationError
+	var untrusted *tls.CertificateVerificationError
 	var op *net.OpError
-	return errors.As(err, &own) || errors.As(err, &op) && op.Op == "remote error" && strings.Contains(op.Error(), "certificate")
+	return errors.As(err, &untrusted) || errors.As(err, &op) && op.Op == "remote error" && strings.Contains(op.Error(), "certificate")
 }

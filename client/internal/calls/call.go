@@ -19,26 +19,25 @@ type Call struct {
 	Header http.Header
 	Body   any // may be nil
 
-	// Key makes a repeat return the outcome of the first attempt. With KeyOptional the
-	// request is safe to repeat without one too, should the cluster have no room for
-	// more keys.
+	// Key makes a repeat return the outcome of the first attempt. With KeyOptional the request is safe to
+	// repeat without it too, if the cluster has no room for more keys.
 	Key         string
 	KeyOptional bool
 
-	// Until is the end of a wait that the request names to the cluster: a node may hold
-	// the request for all of it. Zero: no such wait.
+	// Until is the end of a wait that the request names to the cluster: a node may hold the request until then.
+	// Zero: no such wait.
 	Until time.Time
-	// Listen lets a node hold the request for as long as the attempt allows: the reply
-	// is then that there is no outcome yet.
+	// Listen lets a node hold the request for as long as the attempt allows: the reply then is that there is no
+	// outcome yet.
 	Listen   bool
 	Longest  time.Duration        // bounds an attempt; 0: no further bound
 	Try      bool                 // it does not wait, but its caller does: an overloaded cluster is asked again until ctx ends
-	Patience func() time.Duration // bounds an attempt beside its wait; nil: Config.AttemptTimeout alone
+	Patience func() time.Duration // bounds an attempt without its wait; nil: Config.AttemptTimeout alone
 	MaxPause time.Duration        // bounds the pause after failures, Retry-After included; 0: no bound
 
-	Operation Operation // lets it share a request with other calls; the zero one doesn't
+	Operation Operation // lets it share a request with other calls; the zero value doesn't
 
-	Elsewhere bool // begin at another node than the one that worked last
+	Elsewhere bool // begin at another node than the last that worked
 	Once      bool // not repeated after an attempt that may have been carried out
 	Unsure    bool // an earlier call with the same key may have been carried out
 	Outlives  bool // Caller.Close does not end the call
@@ -75,17 +74,15 @@ func (r *Reply) Decode(into any) error {
 }
 
 const (
-	// driftParts: the client shortens spans of cluster time by 1/driftParts, because its
-	// clock may run that much slower than the leader's.
+	// driftParts: the client shortens spans of cluster time by 1/driftParts, because its clock may run that
+	// much slower than the leader's.
 	driftParts = 1024
-	// rounding is the error of the nodes' clocks, which count whole milliseconds: a
-	// request stamped 17 came before 18.
+	// rounding is the error of the nodes' clocks, which count whole milliseconds.
 	rounding = time.Millisecond
 )
 
-// Moment is a time by this process's own clock, which a step of the wall clock does not move. As the
-// cluster's time does, it goes on while the machine is suspended; that of time.Time stands still
-// then on Linux.
+// Moment is a time by this process's own clock, which a step of the wall clock does not move. Like cluster
+// time, it goes on while the machine is suspended; a time.Time stands still then on Linux.
 type Moment time.Duration
 
 // epoch is the Moment 0.
@@ -106,9 +103,9 @@ func (m Moment) Add(d time.Duration) Moment { return m + Moment(d) }
 // Sub returns the span since another Moment.
 func (m Moment) Sub(other Moment) time.Duration { return time.Duration(m - other) }
 
-// Deadline returns until when the session of this reply certainly lives, and when to renew it. A node counts waitedMS from the
-// arrival of this attempt, which was not before it was sent; a reply that repeats an
-// earlier outcome has the wait of the earlier attempt, which does not count.
+// Deadline returns until when the session of this reply certainly lives, and when to renew it. A node counts
+// waitedMS from the arrival of this attempt, which was not before it was sent; a reply that repeats an earlier
+// outcome has the wait of the earlier attempt, which does not count.
 func (r *Reply) Deadline(waitedMS, expiresInMS int64) (deadline, renewAt Moment) {
 	granted := r.Sent
 	if !r.Replayed {
@@ -122,12 +119,11 @@ func (r *Reply) Deadline(waitedMS, expiresInMS int64) (deadline, renewAt Moment)
 
 // duration is a node's number of milliseconds, at most 200 years.
 func duration(ms int64) time.Duration {
-	const most = 200 * 365 * 24 * time.Hour
-	return time.Duration(min(max(ms, 0), int64(most/time.Millisecond))) * time.Millisecond
+	const limit = 200 * 365 * 24 * time.Hour
+	return time.Duration(min(max(ms, 0), int64(limit/time.Millisecond))) * time.Millisecond
 }
 
-// Milliseconds rounds away from 0: no wait ends earlier than was asked for, and nothing but
-// 0 becomes 0, which a ttl may not be.
+// Milliseconds rounds up, so that a wait is never shortened and a short ttl does not become 0, which nodes reject.
 func Milliseconds(d time.Duration) int64 {
 	whole, rest := int64(d/time.Millisecond), d%time.Millisecond
 	return whole + int64(cmp.Compare(rest, 0))

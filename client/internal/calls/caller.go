@@ -23,24 +23,24 @@ type Config struct {
 	Credentials credentials.Config
 	Log         *slog.Logger // failed attempts, at debug
 
-	AttemptTimeout time.Duration // bounds one attempt, beside the wait that was asked for
+	AttemptTimeout time.Duration // bounds one attempt, in addition to the wait that it names
 	LongestWait    time.Duration // bounds the wait of one attempt
 	GiveUpAfter    time.Duration // ends a call without a deadline that no node could carry out
 
 	Suspended func() time.Duration // of the machine, since any time; nil: as the system says
 
-	// Refused makes the error that users get of a refusal.
+	// Refused makes the error for users of a refusal.
 	Refused func(*Refusal) error
 }
 
 // trial is the state of one call's attempts.
 type trial struct {
 	failures int
-	ofNodes  int           // refusals that are one node's, of which each node may make one until another has begun with the call
+	ofNodes  int           // refusals by a node's own rule: each node may make one, until a node has held the call
 	since    time.Time     // the first failure
-	last     error         // the latest one
-	pause    time.Duration // the least before the next attempt, at whichever node
-	// ambiguous: an attempt that failed may have been carried out nevertheless.
+	last     error         // the latest failure
+	pause    time.Duration // the least pause before the next attempt, at whichever node
+	// ambiguous: a failed attempt may have been carried out nevertheless.
 	ambiguous bool
 }
 
@@ -58,8 +58,8 @@ type Caller struct {
 	gatherers map[*nodes.Node]*gatherer
 }
 
-// New makes a Caller. It sends no request; it fails for addresses that are not base URLs,
-// and for credentials that can't be read or may not be sent there.
+// New makes a Caller. It sends no request; it fails for addresses that are not base URLs, and for credentials
+// that can't be read or may not be sent there.
 func New(cfg Config) (*Caller, error) {
 	list, err := nodes.Parse(cfg.Addresses)
 	if err != nil {
@@ -76,8 +76,8 @@ func New(cfg Config) (*Caller, error) {
 	return c, nil
 }
 
-// Close ends the calls under way with a cause, and all later ones but those that
-// outlive it. It does not wait for them.
+// Close ends the calls under way with a cause, and all later calls but those with Outlives. It does not wait
+// for them.
 func (c *Caller) Close(cause error) { c.cancel(cause) }
 
 // Refused returns the error that users get of a refusal.
@@ -90,14 +90,14 @@ func (c *Caller) CloseIdle() {
 	}
 }
 
-// Distrust makes calls ask the other nodes before this one, until it has replied to
-// something: it has left a request without an outcome.
+// Distrust makes calls ask the other nodes before this one, until it has replied to something: it has left a request
+// without an outcome.
 func (c *Caller) Distrust(node *nodes.Node) { c.nodes.Failed(node, time.Time{}, true) }
 
-// Do sends a call until it has a reply or a refusal, and returns that. After a failure
-// (no connection, 502, 503, 504, silence) it asks the next node, with the same key, for
-// as long as ctx allows. Each node may take its share of the time, see allow. The node
-// of the reply is the one asked last, also with an error; beside a refusal the times of its attempt are known, too.
+// Do sends a call until it has a reply or a refusal, and returns that. After a failure (no connection, 502,
+// 503, 504, silence) it asks the next node, with the same key, for as long as ctx allows. Each node may take
+// its share of the time, see allow. Also with an error, the reply's Node is the node that was asked last; with
+// a refusal, the reply has the times of its attempt too.
 func (c *Caller) Do(ctx context.Context, k Call) (Reply, error) {
 	var body []byte
 	if k.Body != nil {
@@ -137,8 +137,7 @@ func (c *Caller) Read(ctx context.Context, k Call, into any) (Reply, error) {
 	return r, err
 }
 
-// judge decides about a failed attempt: it returns nil for another one, or the error
-// to end the call with.
+// judge decides about a failed attempt: it returns nil for another attempt, or the error to end the call with.
 func (c *Caller) judge(ctx context.Context, t *trial, k *Call, node *nodes.Node, a allowance, err error) error {
 	var refusal *Refusal
 	switch isRefusal := errors.As(err, &refusal); {
@@ -161,7 +160,7 @@ func (c *Caller) judge(ctx context.Context, t *trial, k *Call, node *nodes.Node,
 		}
 		return err
 	default:
-		c.note(t, k, node, a, err)
+		c.countFailure(t, k, node, a, err)
 		if k.Failed != nil {
 			k.Failed(err)
 		}
@@ -177,8 +176,8 @@ func (c *Caller) judge(ctx context.Context, t *trial, k *Call, node *nodes.Node,
 	return nil
 }
 
-// note counts a failed attempt and turns to the next node.
-func (c *Caller) note(t *trial, k *Call, node *nodes.Node, a allowance, err error) {
+// countFailure counts a failed attempt and turns to the next node.
+func (c *Caller) countFailure(t *trial, k *Call, node *nodes.Node, a allowance, err error) {
 	if t.failures++; t.failures == 1 {
 		t.since = time.Now()
 	}
@@ -206,20 +205,20 @@ func (c *Caller) note(t *trial, k *Call, node *nodes.Node, a allowance, err erro
 	c.cfg.Log.Debug("attempt failed, turning to the next node", "node", node.Host(), "error", err)
 }
 
-// leastHeld is how long a node has held a call at least that it did not cut off at once.
-const leastHeld = time.Second
+// minHeld is how long a node has had a call at least that it did not refuse at once.
+const minHeld = time.Second
 
-// heldBy reports whether a node had a call under way, for so long, when it stopped.
-func heldBy(refusal *Refusal, err error, long time.Duration) bool {
+// heldBy reports whether a node had a call under way, for a duration, when it stopped.
+func heldBy(refusal *Refusal, err error, duration time.Duration) bool {
 	if refusal != nil {
 		return refusal.Code == "draining"
 	}
-	return long >= leastHeld && !notSent(err) && !errors.Is(err, errSilent)
+	return duration >= minHeld && !notSent(err) && !errors.Is(err, errSilent)
 }
 
-// hungUp turns to the next node if a call's ctx ended although the node had time to
-// reply: a deadline that passed, or silence beyond the wait that it was allowed. A wait
-// counts only at a node that has the request.
+// hungUp turns to the next node if a call's ctx ended although the node had time to reply: a deadline has
+// passed, or the node was silent beyond the wait that it was allowed. The wait counts only at a node that has
+// the request.
 func (c *Caller) hungUp(ctx context.Context, t *trial, node *nodes.Node, a allowance, err error) {
 	reason := errSilent
 	if notSent(err) {
@@ -234,8 +233,7 @@ func (c *Caller) hungUp(ctx context.Context, t *trial, node *nodes.Node, a allow
 	}
 }
 
-// goesOn reports whether to try again: the refusal is of this node only, or of this
-// moment.
+// goesOn reports whether to try again: the refusal is of this node only, or of this moment.
 func (t *trial) goesOn(refusal *Refusal, all int) bool {
 	switch refusal.Status {
 	case http.StatusRequestTimeout, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -246,19 +244,18 @@ func (t *trial) goesOn(refusal *Refusal, all int) bool {
 			return false
 		}
 	}
-	t.ofNodes++ // a node's fault, or its own rule: the others are asked once each
+	t.ofNodes++ // a node's fault or its own rule: each other node is asked once
 	return t.ofNodes < all
 }
 
-// tooLong reports whether a call without a deadline has failed for long enough.
-func (t *trial) tooLong(ctx context.Context, most time.Duration) bool {
+// tooLong reports whether a call without a deadline has failed for the time limit.
+func (t *trial) tooLong(ctx context.Context, limit time.Duration) bool {
 	_, bounded := ctx.Deadline()
-	return !bounded && t.failures > 0 && time.Since(t.since) >= most
+	return !bounded && t.failures > 0 && time.Since(t.since) >= limit
 }
 
-// next returns the node to ask, after the pause that the failures so far and the nodes'
-// Retry-After demand. Within a round over all nodes there is no pause: the next one may
-// well work. It fails with ctx's error.
+// next returns the node to ask, after the pause that the failures so far and the nodes' Retry-After demand.
+// Within a round over all nodes there is no pause: the next node may well work. It fails with ctx's error.
 func (c *Caller) next(ctx context.Context, t *trial, k *Call) (*nodes.Node, error) {
 	elsewhere := k.Elsewhere && t.failures == 0
 	_, pause := c.nodes.Pick(time.Now(), elsewhere)
@@ -276,7 +273,6 @@ func (c *Caller) next(ctx context.Context, t *trial, k *Call) (*nodes.Node, erro
 	return node, nil
 }
 
-// givenUp is the error of a call whose ctx ended.
 func (t *trial) givenUp(ctx context.Context, k *Call) error {
 	err := context.Cause(ctx) // nil: without a deadline, and too long
 	if t.last != nil {

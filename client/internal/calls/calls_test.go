@@ -241,7 +241,7 @@ func TestCallOutlivesRestarts(t *testing.T) {
 	for name, stops := range map[string]func() (*http.Response, error){
 		"draining": func() (*http.Response, error) { return replying(503, `{"code":"draining"}`) },
 		"cut": func() (*http.Response, error) {
-			time.Sleep(leastHeld) // virtual
+			time.Sleep(minHeld) // virtual
 			return nil, io.ErrUnexpectedEOF
 		},
 	} {

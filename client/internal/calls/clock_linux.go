@@ -16,17 +16,17 @@ var suspendedBefore = apart()
 
 // suspended returns for how long this machine was suspended since the program began.
 func suspended() time.Duration {
-	if d := apart() - suspendedBefore; d >= leastSuspension {
+	if d := apart() - suspendedBefore; d >= minSuspension {
 		return d
 	}
 	return 0
 }
 
-// leastSuspension is more than what passes between two readings.
-const leastSuspension = 50 * time.Millisecond
+// minSuspension is longer than the time between two readings.
+const minSuspension = 50 * time.Millisecond
 
-// apart returns how far the clocks are apart. The one that stands still is read first, so that an
-// interruption between the two makes a lease end too early for a moment, and not too late.
+// apart returns the difference of the clocks. It reads the clock that stands still first, so that an
+// interruption between the readings makes a lease end too early for a moment, and not too late.
 func apart() time.Duration {
 	before := read(monotonic)
 	return read(boottime) - before

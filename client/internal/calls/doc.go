@@ -3,18 +3,18 @@
 //
 // # What callers can rely on
 //
-//  1. Caller.Do returns with a reply, with a refusal that no other node would take back,
-//     or when ctx ends. Where each node decides by itself (a limit or a file of tokens of its
-//     own, a certificate), each is asked once before that. A ctx without a deadline counts as ended once no node could carry
+//  1. Caller.Do returns with a reply, with a refusal that no other node would take back, or when
+//     ctx ends. A refusal by a node's own rule (a limit, a file of tokens, a certificate) counts only
+//     once each node has made one. A ctx without a deadline counts as ended once no node could carry
 //     the call out for Config.GiveUpAfter.
 //  2. A call that fails at one node (no connection, 502, 503, 504, silence) goes to the
-//     next one with the same key, so that it is carried out once. Within a round over all
+//     next node with the same key, so that it is carried out once. Within a round over all
 //     nodes there is no pause; after it there is one, which grows. No node is asked before
 //     the time that it named with Retry-After.
 //  3. A node that accepts requests and never replies takes its share of the call's time,
 //     and no more; from then on the others are asked before it.
 //  4. An error wraps ErrOutcomeUnknown if an attempt may have been carried out and its
-//     outcome is not known. It wraps ErrUnreachable if no node replied, or not one could
+//     outcome is not known. It wraps ErrUnreachable if no node replied, or no node could
 //     carry out the call.
 //  5. A refusal reaches the caller as a *Refusal that wraps the error of Config.Refused.
 //     Only a problem document has a Code: a reply of a proxy never passes for a node's.
@@ -25,8 +25,8 @@
 //     way share the next one. Guarantees 1 to 5 hold for each call: it leaves the request
 //     when its ctx ends, and only its own part is repeated.
 //
-// A Caller may be used by any number of goroutines. It starts none of its own but one for
-// each shared request, which ends with the last of its calls.
+// A Caller may be used by any number of goroutines. Its only goroutines are one for each shared
+// request, which ends with the last of its calls.
 //
 // The package belongs to package client, which makes sessions, leases and semaphores of
 // calls. It knows the batch route (gather.go) and the codes that decide where a call goes

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -18,34 +19,33 @@ const (
 	// slowFlight is after how long the next request leaves although an earlier one is under way: the node
 	// is far away, or does not reply.
 	slowFlight = 10 * time.Millisecond
-	// mostMembers and mostBytes bound one shared request, well below a node's defaults
-	// (1,000 operations, 1 MiB).
-	mostMembers = 256
-	mostBytes   = 256 << 10
-	// restOfMember is the Retry-After of a refusal within a shared request, where there
-	// are no headers: what nodes send with nearly every 503.
-	restOfMember = time.Second
+	// maxMembers and maxBytes bound one shared request, well below a node's defaults (1,000 operations, 1 MiB).
+	maxMembers = 256
+	maxBytes   = 256 << 10
+	// memberRetryAfter is the Retry-After of a refusal within a shared request, which has no headers: nodes send it
+	// with nearly every 503.
+	memberRetryAfter = time.Second
 )
 
-// Operation is what a call is called as a member of a shared request. Its other members
-// are those of the call's body and query, under the same names.
+// Operation names a call as a member of a shared request. The member also has the members of the call's body and
+// query, under the same names.
 type Operation struct {
 	Name               string
-	Semaphore, Session string // "" if the operation takes none
-	// Late marks one that may be carried out after its caller has given up. Others are
-	// gathered only with a key, by which the caller can find out their outcome.
+	Semaphore, Session string // "" if the operation does not take it
+	// Late marks an operation that may be carried out after its caller has given up. Others are gathered only with
+	// a key, by which the caller can find out their outcome.
 	Late bool
 }
 
-// givesBack reports whether the operation frees permits. By itself, a node takes such a
-// request before others, but not as a member of a shared one.
+// givesBack reports whether the operation frees permits. In a separate request, a node takes such an operation
+// before others, but not as a member of a shared one.
 func (o *Operation) givesBack() bool {
 	return o.Name == "release" || o.Name == "end" || o.Name == "up"
 }
 
 var (
-	// errApart: the nodes did not take the shared request; each member is sent by itself.
-	errApart = errors.New("the request is sent by itself")
+	// errSeparate: the nodes did not take the shared request; each member is sent separately.
+	errSeparate = errors.New("the request is sent separately")
 	// errUnsent ends an attempt that was given up before it was sent.
 	errUnsent = errors.New("not sent")
 )
@@ -60,18 +60,18 @@ type gatherer struct {
 
 	mu       sync.Mutex
 	underWay int       // requests
-	crowded  time.Time // until then, what gives permits back is sent by itself
+	crowded  time.Time // until then, operations that give permits back are sent separately
 	next     *shared   // has the attempts for the next request; nil: there is no such attempt
 }
 
 // shared is one request of several attempts.
 type shared struct {
-	of    *gatherer
-	timer *time.Timer
-	ended chan struct{} // closed once the request is over
-	abort context.CancelFunc
+	gatherer *gatherer
+	timer    *time.Timer
+	ended    chan struct{} // closed once the request is over
+	abort    context.CancelFunc
 
-	// Guarded by of.mu.
+	// Guarded by gatherer.mu.
 	members []*member
 	bytes   int
 	sent    bool
@@ -107,13 +107,13 @@ func (k *Call) shareable() bool {
 		utf8.ValidString(k.Operation.Semaphore) // in JSON other bytes would make another name
 }
 
-// try makes one attempt. alone sends it by itself.
+// try makes one attempt. alone sends it separately.
 func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (Reply, error)) (Reply, error) {
 	g.mu.Lock()
 	if g.underWay == 0 || k.Operation.givesBack() && time.Now().Before(g.crowded) {
 		g.underWay++
 		g.mu.Unlock()
-		defer g.over()
+		defer g.finishRequest()
 		return alone()
 	}
 	m := &member{operation: k.operation(body), result: make(chan outcome, 1)}
@@ -121,12 +121,12 @@ func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (
 	g.mu.Unlock()
 	select {
 	case o := <-m.result:
-		if errors.Is(o.err, errApart) {
+		if errors.Is(o.err, errSeparate) {
 			return alone()
 		}
 		if errors.Is(o.err, Code("overloaded")) && k.Operation.givesBack() {
 			g.mu.Lock()
-			g.crowded = time.Now().Add(restOfMember)
+			g.crowded = time.Now().Add(memberRetryAfter)
 			g.mu.Unlock()
 			return alone()
 		}
@@ -141,12 +141,12 @@ func (g *gatherer) try(ctx context.Context, k *Call, body []byte, alone func() (
 
 // join adds a member to the request that gathers; g.mu is held.
 func (g *gatherer) join(m *member) *shared {
-	if s := g.next; s != nil && s.bytes+len(m.operation) > mostBytes {
+	if s := g.next; s != nil && s.bytes+len(m.operation) > maxBytes {
 		g.send(s)
 	}
 	s := g.next
 	if s == nil {
-		s = &shared{of: g, ended: make(chan struct{})}
+		s = &shared{gatherer: g, ended: make(chan struct{})}
 		g.next = s
 		s.timer = time.AfterFunc(slowFlight, func() {
 			g.mu.Lock()
@@ -156,14 +156,14 @@ func (g *gatherer) join(m *member) *shared {
 	}
 	s.members = append(s.members, m)
 	s.bytes += len(m.operation) + 1
-	if s.present++; len(s.members) == mostMembers {
+	if s.present++; len(s.members) == maxMembers {
 		g.send(s)
 	}
 	return s
 }
 
-// over ends a request that was under way, and sends the next one if it was the last.
-func (g *gatherer) over() {
+// finishRequest ends a request that was under way, and sends the next one if it was the last.
+func (g *gatherer) finishRequest() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.underWay--; g.next != nil && g.underWay == 0 {
@@ -171,7 +171,7 @@ func (g *gatherer) over() {
 	}
 }
 
-// send sends what a request has gathered, unless that was done; g.mu is held.
+// send sends the gathered members of a request, once; g.mu is held.
 func (g *gatherer) send(s *shared) {
 	if s.sent {
 		return
@@ -190,7 +190,7 @@ func (g *gatherer) send(s *shared) {
 		defer close(s.ended)
 		defer s.abort()
 		r, err := g.c.request(ctx, g.node, &Call{Method: http.MethodPost, Path: []string{"v1", "batch"}}, body, allowance{})
-		g.over()
+		g.finishRequest()
 		s.deliver(&r, err)
 	}()
 }
@@ -207,24 +207,18 @@ func (s *shared) body() []byte {
 	return append(body, "]}"...)
 }
 
-// leave takes the caller of a member out, and reports whether the member was sent.
-// The last caller that leaves a request hangs up for all, and waits until that is done,
-// as that of a single request does.
+// leave removes the caller of a member, and reports whether the member was sent. The last caller that leaves a
+// request aborts it, and waits until that is done, as the caller of a single request does.
 func (s *shared) leave(m *member) (sent bool) {
-	s.of.mu.Lock()
+	s.gatherer.mu.Lock()
 	s.present--
 	if !s.sent {
-		for i := range s.members {
-			if s.members[i] == m {
-				s.members = append(s.members[:i], s.members[i+1:]...)
-				break
-			}
-		}
-		s.of.mu.Unlock()
+		s.members = slices.DeleteFunc(s.members, func(other *member) bool { return other == m })
+		s.gatherer.mu.Unlock()
 		return false
 	}
 	last := s.present == 0
-	s.of.mu.Unlock()
+	s.gatherer.mu.Unlock()
 	if last {
 		s.abort()
 		<-s.ended
@@ -232,14 +226,14 @@ func (s *shared) leave(m *member) (sent bool) {
 	return true
 }
 
-// deliver gives each member its own result. A node refuses a request as a whole if it has no batch
-// route, or a smaller limit: then its members are sent one by one.
+// deliver gives each member its own result. A node refuses a request as a whole if it has no batch route, or a
+// smaller limit: then its members are sent one by one.
 func (s *shared) deliver(r *Reply, err error) {
 	var refusal *Refusal
 	if errors.As(err, &refusal) {
 		switch refusal.Status {
 		case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge:
-			err = errApart
+			err = errSeparate
 		}
 	}
 	var body struct {
@@ -261,22 +255,21 @@ func (s *shared) deliver(r *Reply, err error) {
 			o.reply = *r
 			o.reply.Status, o.reply.Body, o.reply.Replayed = result.Status, result.Body, result.Replayed
 			if result.Status < 200 || result.Status >= 300 {
-				o = outcome{err: s.of.c.memberRefusal(&o.reply)}
+				o = outcome{err: s.gatherer.c.memberRefusal(&o.reply)}
 			}
 		}
 		m.result <- o
 	}
 }
 
-// operation is the call as a member of a shared request, in the form of httpapi/v1's batch
-// (docs/api-many.md).
+// operation is the call as a member of a shared request, in the form of httpapi/v1's batch (docs/api-many.md).
 func (k *Call) operation(body []byte) []byte {
 	var b bytes.Buffer
 	text := func(name, value string) {
 		if value == "" {
 			return
 		}
-		encoded, _ := json.Marshal(value) // a text always can be
+		encoded, _ := json.Marshal(value) // a text always has JSON
 		b.WriteString(`,"` + name + `":`)
 		b.Write(encoded)
 	}

@@ -299,7 +299,7 @@ func TestGatherWhichCalls(t *testing.T) {
 	virtually(t, 1, sharing(10*time.Millisecond, ok), func(b *rig) {
 		end := Call{Operation: Operation{Name: "end", Session: "5", Late: true}}
 		calls := []<-chan ended{b.begin(b.Context(), numbered(0))}
-		for range mostMembers + 1 {
+		for range maxMembers + 1 {
 			calls = append(calls, b.begin(b.Context(), end))
 		}
 		for _, c := range calls {
@@ -336,7 +336,7 @@ func TestGatherGivesBackFirst(t *testing.T) {
 			}
 			b.took(began, 0, 30*time.Millisecond)
 		}
-		time.Sleep(restOfMember) // virtual
+		time.Sleep(memberRetryAfter) // virtual
 		first, second := b.begin(b.Context(), back(0)), b.begin(b.Context(), back(1))
 		<-first
 		<-second

@@ -9,22 +9,20 @@ import (
 )
 
 const (
-	// firstPause is how long a call rests after all nodes have failed once; twice as
-	// long after each further round.
+	// firstPause is how long a call rests after all nodes have failed once; it doubles with each further round.
 	firstPause = 50 * time.Millisecond
 	// longestPause bounds it.
 	longestPause = 2 * time.Second
 )
 
-// BackOff is the pause after so many rounds: doubling, and between half and all of
-// it by chance, so that clients that failed together do not come back together.
+// BackOff is the pause after so many rounds: doubling, and between half and all of it at random, so that
+// clients that failed together do not come back together.
 func BackOff(rounds int) time.Duration {
 	full := min(longestPause, firstPause<<min(rounds-1, 10))
 	return full/2 + mathrand.N(full/2)
 }
 
-// Sleep blocks for that long, or until ctx ends, and returns ctx's error if it has
-// ended.
+// Sleep blocks for that long, or until ctx ends, and returns ctx's error if it has ended.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
@@ -39,8 +37,8 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Closed waits until a channel is closed, or ctx ends, and reports whether it is closed.
-// A closed one counts also when ctx has ended.
+// Closed waits until a channel is closed, or ctx ends, and reports whether the channel is closed, also if ctx
+// has ended.
 func Closed(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -55,8 +53,7 @@ func Closed(ctx context.Context, done <-chan struct{}) bool {
 	}
 }
 
-// Both returns a ctx that also ends with another one, with that one's cause. end
-// must be called.
+// Both returns a ctx that also ends with another ctx, with the other's cause. The caller must call end.
 func Both(ctx, other context.Context) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if other.Err() != nil { // AfterFunc would get round to it later

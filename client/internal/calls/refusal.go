@@ -23,8 +23,8 @@ var (
 	ErrUnreachable = errors.New("no node replied")
 	// ErrOutcomeUnknown ends a call that may have been carried out or not.
 	ErrOutcomeUnknown error = Code("outcome-unknown")
-	// ErrHeld ends a call with Until: a node has not replied within its share of the
-	// time, which may be because it holds the request.
+	// ErrHeld ends a call with Until: a node has not replied within its share of the time, perhaps because it
+	// holds the request.
 	ErrHeld = errors.New("no reply yet")
 )
 
@@ -49,14 +49,14 @@ type Refusal struct {
 	users error
 }
 
-// Error is that of the users' error.
+// Error returns the text of the users' error.
 func (e *Refusal) Error() string { return e.users.Error() }
 
 // Unwrap returns the users' error.
 func (e *Refusal) Unwrap() error { return e.users }
 
-// newRefusal reads a refusal. A reply that is not a problem document of Signalbox gets an
-// empty code, so that a proxy's 404 never passes for the end of a session.
+// newRefusal reads a refusal. A reply that is not a problem document of Signalbox gets an empty code, so that a
+// proxy's 404 never passes for the end of a session.
 func (c *Caller) newRefusal(header http.Header, r *Reply) *Refusal {
 	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
 	return c.readRefusal(r, strings.TrimSpace(kind) == "application/problem+json", retryAfter(header.Get("Retry-After")))
@@ -66,7 +66,7 @@ func (c *Caller) newRefusal(header http.Header, r *Reply) *Refusal {
 func (c *Caller) memberRefusal(r *Reply) *Refusal {
 	rest := time.Duration(0)
 	if r.Status == http.StatusServiceUnavailable || r.Status == http.StatusTooManyRequests {
-		rest = restOfMember
+		rest = memberRetryAfter
 	}
 	return c.readRefusal(r, true, rest)
 }
@@ -86,8 +86,7 @@ func (c *Caller) readRefusal(r *Reply, isProblem bool, rest time.Duration) *Refu
 	return e
 }
 
-// noEffect reports whether the refusal makes sure that the call had no effect. A
-// refusal by a proxy does not.
+// noEffect reports whether the refusal makes sure that the call had no effect. A proxy's refusal does not.
 func (e *Refusal) noEffect() bool {
 	switch e.Code {
 	case "no-leader", "not-leader", "behind", "not-applied", "draining", "storage-full", "overloaded", "states-differ", "limit-reached", "unauthenticated", "forbidden":
@@ -96,14 +95,14 @@ func (e *Refusal) noEffect() bool {
 	return e.isPlain()
 }
 
-// isPlain reports whether the request was in plain HTTP and the node takes HTTPS alone,
-// which the HTTP server of a node replies for it.
+// isPlain reports whether the request was in plain HTTP and the node takes HTTPS alone: the HTTP server of the
+// node then replies, before its handlers.
 func (e *Refusal) isPlain() bool {
 	return e.Status == http.StatusBadRequest && e.Code == "" && strings.HasPrefix(e.Text, "Client sent an HTTP request to an HTTPS server")
 }
 
-// ofNode reports whether the refusal comes from a limit, a file of tokens or a port that
-// each node has by itself: another node may reply otherwise.
+// ofNode reports whether the refusal comes from a limit, a file of tokens or a port of the node itself: another
+// node may reply otherwise.
 func (e *Refusal) ofNode() bool {
 	if e.Code == "unauthenticated" || e.isPlain() {
 		return true
@@ -115,8 +114,8 @@ func (e *Refusal) ofNode() bool {
 	return false
 }
 
-// final reports whether the state machine made the refusal. Then a repeat has the
-// outcome of the first attempt; other refusals are about the repeat alone.
+// final reports whether the state machine made the refusal. Then a repeat has the outcome of the first attempt; other
+// refusals are about the repeat alone.
 func (e *Refusal) final() bool {
 	switch e.Status {
 	case http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusPreconditionFailed, http.StatusUnprocessableEntity:
@@ -136,13 +135,13 @@ func AskedFor(err error) time.Duration {
 
 // excerpt is the beginning of a foreign text.
 func excerpt(text string) string {
-	const most = 200
+	const limit = 200
 	text = strings.TrimSpace(text)
-	if len(text) <= most {
+	if len(text) <= limit {
 		return text
 	}
-	text = text[:most]
-	for !utf8.ValidString(text) && len(text) > most-utf8.UTFMax {
+	text = text[:limit]
+	for !utf8.ValidString(text) && len(text) > limit-utf8.UTFMax {
 		text = text[:len(text)-1]
 	}
 	return text + "…"
@@ -151,8 +150,8 @@ func excerpt(text string) string {
 // maxRetryAfter bounds, in seconds, how long a node is left alone.
 const maxRetryAfter = 60
 
-// retryAfter reads the header of that name: seconds. A date is not expected from a
-// node, and would need a common wall clock.
+// retryAfter reads the header of that name: seconds. A date is not expected from a node, and would need a
+// common wall clock.
 func retryAfter(text string) time.Duration {
 	seconds, err := strconv.Atoi(text)
 	if err != nil || seconds < 0 {

@@ -13,8 +13,7 @@ import (
 	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
-// Stream is the body of a reply that is read while it is sent. It is for one goroutine,
-// which must close it.
+// Stream is the body of a reply that is read while it is sent. It is for one goroutine, which must close it.
 type Stream struct {
 	Index uint64 // of the state that the reply reflects; 0 unknown
 
@@ -26,8 +25,8 @@ type Stream struct {
 	endCall func()
 }
 
-// Open sends a GET, as Caller.Do does, and returns the reply's body as a stream. The stream
-// fails when it brings no byte for the time quiet, when ctx ends, and at the Caller's Close.
+// Open sends a GET, as Caller.Do does, and returns the reply's body as a stream. The stream fails when it
+// brings no byte for the time quiet, when ctx ends, and at the Caller's Close.
 func Open(ctx context.Context, c *Caller, path []string, query url.Values, quiet time.Duration) (*Stream, error) {
 	k := Call{Method: http.MethodGet, Path: path, Query: query}
 	ctx, end := Both(ctx, c.ctx)
@@ -107,12 +106,12 @@ func (s *Stream) Close() error {
 	return s.body.Close()
 }
 
-// Follow yields a state as it is, and again after each change. read reads it with a call, and
-// returns the index after which the next change is. The call is k first, and then waits for that: a
-// node may hold it. An error of read is the last thing that is yielded.
+// Follow yields a state as it is, and again after each change. read reads it with a call, and returns the index
+// after which the next change is. The first call is k; the later calls wait for that change, so a node may hold
+// them. An error of read is yielded last.
 func Follow[State any](ctx context.Context, k Call, read func(k Call) (s State, index uint64, r Reply, err error)) iter.Seq2[State, error] {
 	return func(yield func(State, error) bool) {
-		var none State
+		var empty State
 		k := k
 		k.Query = maps.Clone(k.Query)
 		if k.Query == nil {
@@ -121,7 +120,7 @@ func Follow[State any](ctx context.Context, k Call, read func(k Call) (s State, 
 		for early := 0; ; {
 			s, index, r, err := read(k)
 			if err != nil {
-				yield(none, err)
+				yield(empty, err)
 				return
 			}
 			seen := strconv.FormatUint(index, 10)
@@ -132,7 +131,7 @@ func Follow[State any](ctx context.Context, k Call, read func(k Call) (s State, 
 			} else if early++; !r.Early() {
 				early = 0
 			} else if Sleep(ctx, BackOff(early)) != nil { // a node that stops replies at once
-				yield(none, context.Cause(ctx))
+				yield(empty, context.Cause(ctx))
 				return
 			}
 			k.Query.Del("min_index")

@@ -10,10 +10,9 @@ import (
 	"github.com/signalbox/signalbox/client/internal/nodes"
 )
 
-// Upload sends a body of so many bytes to the node that leads, which it finds as each other
-// node refuses the body with the code not-leader. It asks the next node only where the one
-// before certainly had no effect, because a second upload would take its effect once more.
-// It has no time limit but ctx: how long a body takes, its node decides.
+// Upload sends a body of so many bytes to the node that leads: each other node refuses the body with the code
+// not-leader. It asks the next node only if the node before certainly carried out no upload, because a second
+// upload would take effect once more. It has no time limit but ctx: how long a body takes, its node decides.
 func Upload(ctx context.Context, c *Caller, k Call, body io.ReaderAt, size int64) (Reply, error) {
 	ctx, end := Both(ctx, c.ctx)
 	defer end()
@@ -34,7 +33,7 @@ func Upload(ctx context.Context, c *Caller, k Call, body io.ReaderAt, size int64
 				return Reply{Node: node}, err
 			}
 		}
-		c.note(&t, &k, node, allowance{began: began}, err)
+		c.countFailure(&t, &k, node, allowance{began: began}, err)
 		if ctx.Err() != nil || t.ambiguous || isMistrust(err) {
 			return Reply{Node: node}, t.givenUp(ctx, &k)
 		}

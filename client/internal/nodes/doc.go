@@ -1,5 +1,5 @@
 // Package nodes keeps the addresses of a cluster's nodes, and knows which one to ask
-// next: the one that worked last, unless it has failed since. It also writes the URL
+// next: the last that worked, unless it has failed since. It also writes the URL
 // of a path on a node. It sends no request and starts no goroutine.
 //
 // It belongs to package client, which reports to it how each attempt went. A List may

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,14 +12,13 @@ import (
 	"github.com/signalbox/signalbox/internal/credentials"
 )
 
-// suspicion is how much later than the others a suspect node is asked: as if it had
-// asked for a pause of that length.
+// suspicion is how much later than the others a suspect node is asked: as if it had asked for a pause of that length.
 const suspicion = 5 * time.Second
 
 // Node is one address.
 type Node struct {
 	base *url.URL      // without a user
-	user *url.Userinfo // may be a token; nil: none
+	user *url.Userinfo // may be a token; nil: no user
 
 	// Guarded by List.mu.
 	notBefore time.Time // it asked for no request before that
@@ -29,12 +29,11 @@ type Node struct {
 type List struct {
 	mu      sync.Mutex
 	nodes   []*Node // never changed
-	current int     // the one that worked last
+	current int     // the last that worked
 }
 
-// Parse reads base URLs: "http://n1:8701", or "n1:8701" for the same. The path of a
-// base URL stays part of every URL. A user and password stay out of URLs, and so of the
-// errors that have them.
+// Parse reads base URLs: "http://n1:8701", or "n1:8701" for the same. The path of a base URL stays part of
+// every URL. A user and password stay out of URLs, and so of their errors.
 func Parse(addresses []string) (*List, error) {
 	if len(addresses) == 0 {
 		return nil, errors.New("no addresses")
@@ -75,9 +74,8 @@ func (l *List) Bases() (bases []*url.URL) {
 // Len returns the number of nodes.
 func (l *List) Len() int { return len(l.nodes) }
 
-// Pick returns the node to ask next, and how long to pause before that: the one that
-// worked last, unless it failed since, asked for a pause or is suspect. With elsewhere
-// it begins at another one.
+// Pick returns the node to ask next, and how long to pause before that: the last node that worked, unless it
+// failed since, asked for a pause or is suspect. With elsewhere it begins at another node.
 func (l *List) Pick(now time.Time, elsewhere bool) (*Node, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,9 +99,8 @@ func (l *List) Pick(now time.Time, elsewhere bool) (*Node, time.Duration) {
 	return best, pause
 }
 
-// Failed moves on from a node, unless another call has done so already. The node is
-// not asked before notBefore. silent makes it suspect; any other failure shows that a
-// process replies there.
+// Failed moves on from a node, unless another call has done so already. The node is not asked before notBefore.
+// silent makes it suspect; any other failure shows that a process replies there.
 func (l *List) Failed(which *Node, notBefore time.Time, silent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,11 +115,7 @@ func (l *List) Worked(which *Node) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	which.notBefore, which.suspect = time.Time{}, false
-	for i, known := range l.nodes {
-		if known == which {
-			l.current = i
-		}
-	}
+	l.current = slices.Index(l.nodes, which)
 }
 
 // Host returns the node's host and port.
@@ -149,8 +142,8 @@ func Path(segments []string) string {
 	return encoded
 }
 
-// path encodes each segment by itself: a semaphore may be called "a/b", or "..", which
-// needs an encoding that no proxy takes for the parent folder.
+// path encodes each segment separately: a semaphore may be called "a/b", or "..", which needs an encoding that
+// no proxy takes for the parent folder.
 func path(segments []string) (plain, encoded string) {
 	for _, segment := range segments {
 		plain += "/" + segment

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// The API has durations as members of whole milliseconds, with names that end in _ms. The
-// types of the client have them as time.Duration, and as the same members in JSON.
+// The API has durations as members of whole milliseconds, with names that end in _ms. The types of the client
+// have them as time.Duration, and as the same members in JSON.
 
 // Times are a value's durations, by the members that have them.
 type Times map[string]*time.Duration
 
-// ReadTimes decodes a JSON object into a value without methods of its own for that, and
-// into the durations beside it. A member that is missing or null leaves its duration.
+// ReadTimes decodes a JSON object into a value without an UnmarshalJSON, and into separate durations. A missing
+// or null member leaves its duration.
 func ReadTimes(data []byte, into any, durations Times) error {
 	if err := json.Unmarshal(data, into); err != nil {
 		return err
@@ -35,8 +35,8 @@ func ReadTimes(data []byte, into any, durations Times) error {
 			}
 		}
 		if ms != nil {
-			const most = math.MaxInt64 / int64(time.Millisecond)
-			*d = time.Duration(min(max(*ms, -most), most)) * time.Millisecond
+			const limit = math.MaxInt64 / int64(time.Millisecond)
+			*d = time.Duration(min(max(*ms, -limit), limit)) * time.Millisecond
 		}
 	}
 	return nil
@@ -51,8 +51,7 @@ type Named struct {
 // Member names the member for a duration.
 func Member(name string, d time.Duration) Named { return Named{name, d} }
 
-// WriteTimes encodes a value without methods of its own for that, and the durations
-// behind its other members.
+// WriteTimes encodes a value without a MarshalJSON, and the durations behind its other members.
 func WriteTimes(value any, durations ...Named) ([]byte, error) {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -70,21 +69,20 @@ func WriteTimes(value any, durations ...Named) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// Pages goes through a list a page at a time, from its beginning at each iteration. read
-// returns a page for a query, which it may change, and the cursor of the next page, or ""
-// after the last. An error is the last thing that is yielded.
+// Pages goes through a list a page at a time, from its beginning at each iteration. read returns a page for a
+// query, which it may change, and the cursor of the next page, "" after the last. An error is yielded last.
 func Pages[T any](query url.Values, read func(query url.Values) (page []T, next string, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		query := maps.Clone(query)
 		for {
 			page, next, err := read(query)
 			if err != nil {
-				var none T
-				yield(none, err)
+				var empty T
+				yield(empty, err)
 				return
 			}
-			for _, one := range page {
-				if !yield(one, nil) {
+			for _, member := range page {
+				if !yield(member, nil) {
 					return
 				}
 			}

@@ -60,12 +60,12 @@ class Call:
     body: Optional[Dict[str, Any]] = None
     headers: Dict[str, str] = field(default_factory=dict)
     key: Optional[str] = None  # makes a repeat return the outcome of the first attempt
-    key_optional: bool = False  # it may go without one, should the cluster have no room for more keys
+    key_optional: bool = False  # it may go without its key, if the cluster has no room for more keys
     until: Optional[float] = None  # the end of a wait that the request names to the cluster
     listen: bool = False  # a node may hold the request: the reply is then that there is no outcome yet
-    patience: Optional[Callable[[], float]] = None  # bounds an attempt beside its wait
+    patience: Optional[Callable[[], float]] = None  # bounds an attempt without its wait
     max_pause: Optional[float] = None  # bounds the pause after failures
-    elsewhere: bool = False  # begin at another node than the one that worked last
+    elsewhere: bool = False  # begin at another node than the last that worked
     failed: Optional[Callable[[Exception], None]] = None  # is called with each failed attempt
 
 
@@ -89,7 +89,7 @@ class Reply:
     def deadline(self, waited_ms: int, expires_in_ms: int) -> Tuple[float, float]:
         """Returns until when the session of this reply certainly lives, by ``now``, and when to renew it.
 
-        It counts from when the attempt was sent: a node counts waited_ms from its arrival, which was later. A repeated outcome
+        It counts from when the attempt was sent: a node counts waited_ms from the later arrival. A repeated outcome
         has the wait of an earlier attempt, which does not count.
         """
         waited = _seconds(waited_ms)
@@ -141,7 +141,7 @@ class Caller:
             self.forked()
 
     def forked(self) -> None:
-        """Begins again in a child process. The connections and sessions are the parent's, to whom nothing may happen."""
+        """Begins again in a child process. The parent keeps its connections and sessions."""
         self._pid = os.getpid()
         self._reactor.abandon()
         sessions, self.sessions = list(self.sessions.values()), {}
@@ -159,7 +159,7 @@ class Caller:
         return all([self.reactor.wait(event, until - time.monotonic()) for event in events])
 
     def retire(self) -> None:
-        """Closes connections, and ends the thread, as soon as nothing goes on."""
+        """Closes connections, and ends the thread, as soon as no call goes on."""
         self.reactor.retire()
 
     async def do(self, call: Call, deadline: Optional[float] = None, cancel: Optional[Cancel] = None) -> Reply:

@@ -194,9 +194,9 @@ class Client(Operations, Unpicklable):
         self, name: str, *, count: int = 1, wait: Optional[float] = None, ttl: float = 30.0, margin: float = 0.0, metadata: Optional[Mapping[str, str]] = None,
         epoch: Optional[int] = None, cancel: Optional[Cancel] = None,
     ) -> Lease:  # fmt: skip
-        """Waits until it is granted a lease of its own, which is renewed in the background until its release: the shortest way to hold one semaphore.
+        """Waits until it is granted a lease, which is renewed in the background until its release: the shortest way to hold one semaphore.
 
-        A free semaphore costs one request; a wait is that of a session, see ``Session.acquire``, which lists the errors, too. ``ttl`` is how long the lease
+        A free semaphore costs one request; a wait goes as in ``Session.acquire``, which lists the errors. ``ttl`` is how long the lease
         outlives its last renewal; ``margin`` makes it count as lost that long before its deadline, which leaves time to stop the work.
         """
         return self._calls.reactor.run(self._to_lease(name, count=count, wait=wait, ttl=ttl, margin=margin, metadata=metadata, epoch=epoch, cancel=cancel))
@@ -207,10 +207,10 @@ class Client(Operations, Unpicklable):
     ) -> Work[Lease]:  # fmt: skip
         life = self._life(ttl, margin, metadata)
         one = Call("POST", ("v1", "semaphores", values.semaphore(name), "leases"), query=values.epoch(epoch), body={"count": values.whole("count", count), **life.body})
-        wait, given, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
+        wait, stop, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
 
         async def start() -> Lease:
-            with either(given, left, self._closing) as both:
+            with either(stop, left, self._closing) as both:
                 return await self._lease(name, one, wait, life, both)
 
         return Work(start, left, lambda lease: lease._begin_release())
@@ -242,7 +242,7 @@ class Client(Operations, Unpicklable):
             raise
 
     async def _once(self, call: Call, deadline: Optional[float], cancel: Cancel) -> Reply:
-        """Makes a one-call request until it is granted or refused. One whose outcome is open when its time is over is repeated with its key, and undone."""
+        """Makes a one-call request until it is granted or refused. If its outcome is open at the end of its time, it is repeated with its key, and undone."""
         rounds = 0
         while True:
             call.key = new_key()
@@ -304,7 +304,7 @@ class Client(Operations, Unpicklable):
             try:
                 reply = await self._calls.do(call, deadline, cancel)
                 break
-            except Over:  # the first attempt opened it, and its reply came too late
+            except Over:  # the first attempt opened it, and the reply came too late
                 pass
             except Exception as e:
                 if getattr(e, "outcome_unknown", True) and await self._settled(call) and isinstance(e, SignalboxError):
@@ -316,7 +316,7 @@ class Client(Operations, Unpicklable):
 
     def _begin(self, session: Session, reply: Reply, waited_ms: int) -> None:
         session._begin(reply, waited_ms, reply.body["expires_in_ms"])
-        if self._closing.canceled:  # too late for close to know of it
+        if self._closing.canceled:  # after close has read the sessions
             session.begin_close()
             raise Closed("the client was closed")
 
@@ -334,7 +334,7 @@ class Client(Operations, Unpicklable):
     def limited(self, name: str, **options: Any) -> Callable[[F], F]:
         """A decorator: the function, or the body of the generator, runs while it holds a lease of the semaphore, with the options of ``lease``.
 
-        Raises ``Lost`` if that was lost meanwhile, and TypeError for what it can't hold a lease for: coroutine functions, which ``AsyncClient.limited``
+        Raises ``Lost`` if the lease was lost before the end, and TypeError if no lease can be held: for coroutine functions, which ``AsyncClient.limited``
         takes, asynchronous generators, classes, and at its end a call that returns a coroutine or generator, whose body would run without the lease.
         """
         return limited(lambda: self.lease(name, **options), None)
@@ -354,8 +354,8 @@ class Client(Operations, Unpicklable):
         """Takes permits without a lease, in the same queue as all requests, and returns how many: only an ``up`` brings them back.
 
         However often the call had to be repeated, it takes permits once. With partial it takes fewer than count as soon as there is one. A wait longer than
-        max_wait starts again at the end of the queue. When the time is over just as the permits are granted, they are returned; raises ``Unavailable``
-        (``WaitEnded``) when none were taken, and an error with outcome_unknown when no node could be asked about that within 2 s.
+        max_wait starts again at the end of the queue. If the permits are granted just at the end of the wait, it returns them; raises ``Unavailable``
+        (``WaitEnded``) when no permits were taken, and an error with outcome_unknown when no node could be asked about that within 2 s.
         """
         return self._calls.reactor.run(self._to_down(name, count, wait=wait, partial=partial, epoch=epoch, cancel=cancel))
 
@@ -363,10 +363,10 @@ class Client(Operations, Unpicklable):
         self, name: str, count: int = 1, *, wait: Optional[float] = None, partial: bool = False, epoch: Optional[int] = None, cancel: Optional[Cancel] = None
     ) -> Work[int]:
         call = _change(name, "POST", "down", body={"count": values.whole("count", count), "partial": bool(partial)}, epoch=epoch)
-        wait, given, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
+        wait, stop, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
 
         async def start() -> int:
-            with either(given, left, self._closing) as both:
+            with either(stop, left, self._closing) as both:
                 return await self._down(name, call, wait, both)
 
         def undo(taken: int) -> None:  # an ``up`` of them
@@ -405,7 +405,7 @@ class Client(Operations, Unpicklable):
             return int(reply.body["granted"])
 
     async def _in_line(self, call: Call, cancel: Cancel) -> Reply:
-        """Makes a request and repeats it, with the same key, until it has ended: a repeat joins the first at its place."""
+        """Makes a request and repeats it, with the same key, until it has ended: a repeat joins the first one at its place."""
         early = 0
         while True:
             reply = await self._calls.do(call, call.until, cancel)

@@ -16,7 +16,7 @@ class SignalboxError(Exception):
 
 
 class Unreachable(SignalboxError):
-    """No node replied, or none could carry out the call; ``__cause__`` is the latest failure."""
+    """No node replied, or no node could carry out the call; ``__cause__`` is the latest failure."""
 
 
 class Canceled(SignalboxError):
@@ -194,7 +194,7 @@ _MAX_RETRY_AFTER = 60
 
 
 def refusal(status: int, kind: Optional[str], retry_after: Optional[str], body: bytes, address: str) -> Refused:
-    """Returns the error of a reply. One that is no problem document gets an empty code, so that a proxy's 404 never passes for the end of a session."""
+    """Returns the error of a reply. A reply that is no problem document gets an empty code, so that a proxy's 404 never passes for the end of a session."""
     members: Any = None
     if (kind or "").split(";")[0].strip() == "application/problem+json":
         try:
@@ -217,7 +217,7 @@ def no_effect(e: Refused) -> bool:
 
 
 def of_node(e: Refused) -> bool:
-    """Reports whether the refusal comes from a limit, a file of tokens or a port that each node has by itself."""
+    """Reports whether the refusal comes from a limit, a file of tokens or a port of the node itself."""
     return e.code == "unauthenticated" or is_plain(e) or e.code == "limit-reached" and e.rule in _OF_NODE
 
 

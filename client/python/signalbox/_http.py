@@ -17,7 +17,7 @@ from ._time import in_loop
 T = TypeVar("T")
 _Found = List[Tuple[Any, ...]]
 
-# getaddrinfo imports this codec at its first call: a child that was forked meanwhile would wait for the import's lock for ever.
+# getaddrinfo imports this codec at its first call: a child that was forked during the import would wait for its lock for ever.
 "node".encode("idna")
 
 _CONNECT = 3.0  # seconds to find a node's addresses and to connect to one of them, with TLS
@@ -64,7 +64,7 @@ class Pool:
         self._idle.setdefault(id(exchange.node), []).append(exchange)
 
     def close(self) -> None:
-        """Closes all sockets of this process. A child closes its copies so: its parent's connections stay, since nothing is sent nor shut down."""
+        """Closes all sockets of this process. A child closes only its copies: no byte is sent and no connection shut down, so its parent's stay open."""
         for sock in self.sockets:
             sock.close()
         self.sockets.clear()
@@ -84,7 +84,7 @@ class Exchange:
         self._buffer = bytearray()
 
     async def send(self, method: str, target: str, body: Optional[bytes], headers: Mapping[str, str], end: float) -> Response:
-        """Makes a request; a connection that has served none yet is made first."""
+        """Makes a request, and connects before the first request."""
         if self._sock is None:
             until = min(end, time.monotonic() + _CONNECT)
             timer = self._loop.call_at(until, self.cut, "it did not accept the connection in time")
@@ -304,7 +304,7 @@ def look_up(host: str, port: int) -> asyncio.Future[_Found]:
             error = OSError(f"the name {host} has no address: {e}")
         in_loop(loop, lambda: future.set_exception(error) if error is not None else future.set_result(found))()
 
-    future.add_done_callback(lambda f: f.exception())  # no attempt may be left that takes it
+    future.add_done_callback(lambda f: f.exception())  # read here, in case that no attempt waits any more
     try:
         threading.Thread(target=look, name="signalbox-name", daemon=True).start()
     except RuntimeError:  # there is no thread to be had

@@ -63,7 +63,7 @@ class Nodes:
         self._all: List[Node] = [Node(text.strip()) for text in addresses]
         if not self._all:
             raise ValueError("no addresses")
-        self._current = 0  # the one that worked last
+        self._current = 0  # the last that worked
 
     def __len__(self) -> int:
         return len(self._all)
@@ -72,7 +72,7 @@ class Nodes:
         return iter(self._all)
 
     def pick(self, now: float, elsewhere: bool = False) -> Tuple[Node, float]:
-        """Returns the node to ask next, and how long to pause before that: the one that worked last, unless it failed since or asked for a pause."""
+        """Returns the node to ask next, and how long to pause before that: the last node that worked, unless it failed since or asked for a pause."""
         first = self._current + int(elsewhere)
         ring = [self._all[(first + i) % len(self._all)] for i in range(len(self._all))]
         best = min(ring, key=lambda node: max(0.0, node.not_before - now) + (_SUSPICION if node.suspect else 0.0))
@@ -91,5 +91,5 @@ class Nodes:
 
 
 def encode(segments: Sequence[str]) -> str:
-    """Encodes each segment by itself: a semaphore may be called "a/b", or "..", which needs an encoding that no proxy takes for the parent folder."""
+    """Encodes each segment separately: a semaphore may be called "a/b", or "..", which needs an encoding that no proxy takes for the parent folder."""
     return "".join("/" + (s.replace(".", "%2E") if not s.strip(".") else quote(s, safe="")) for s in segments)

@@ -108,7 +108,7 @@ class Reactor:
             self._loop = _Loop()
         if self._thread is None:
             thread = threading.Thread(target=self._run, args=(self._loop,), name="signalbox", daemon=True)
-            if self._thread is None:  # a finalizer may have come between
+            if self._thread is None:  # a finalizer may have started one
                 self._thread = thread
                 try:
                     thread.start()
@@ -118,7 +118,7 @@ class Reactor:
         return self._loop
 
     def _run(self, loop: _Loop) -> None:
-        while loop.is_running():  # the thread before has made way, and is leaving the loop
+        while loop.is_running():  # the previous thread is just leaving the loop
             time.sleep(0.001)
         loop.run_forever()
         with self._lock:
@@ -126,14 +126,14 @@ class Reactor:
                 self._close()
 
     def _rest(self) -> None:
-        """Lets the thread end, if there is nothing to do."""
+        """Lets the thread end, if there is no work."""
         with self._lock:
             if not self._work and self._loop is not None and self._thread is not None and self._loop.is_running():
                 self._thread = None
                 self._loop.stop()
 
     def retire(self) -> None:
-        """Closes the loop, and all connections, once there is nothing to do."""
+        """Closes the loop, and all connections, once there is no work."""
         with self._lock:
             self._retired = True
             if self._thread is not None and self._loop is not None:
@@ -142,7 +142,7 @@ class Reactor:
                 self._close()
 
     def exit(self, seconds: float) -> None:
-        """Ends the thread and the connections as soon as nothing goes on, and waits for that so long."""
+        """Ends the thread and the connections as soon as no work goes on, and waits for that so long."""
         thread = self._thread
         self.retire()
         if thread is not None and not self.inside():
@@ -199,9 +199,9 @@ class Reactor:
             del future  # it has the error, whose traceback has this frame
 
     def _run_here(self, work: Work[T]) -> Future[T]:
-        """Runs a call in the caller's own thread: functions that are called at exit can start none."""
+        """Runs a call in the caller's own thread: functions that are called at exit can start no thread."""
         with self._lock:
-            if self._thread is not None:  # another caller has got one, or lends its own
+            if self._thread is not None:  # another caller has started a thread, or lends its own
                 return self.submit(work.start())
             loop = self._loop = self._loop or _Loop()
             self._thread, self._lent = threading.current_thread(), True

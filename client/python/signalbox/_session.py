@@ -75,7 +75,7 @@ class _Holder(Unpicklable):
         return first
 
     def _orphan(self, error: SignalboxError) -> None:
-        """Ends it in a child process, where another thread's lock of the event may have come along locked, and another owner's callbacks."""
+        """Ends it in a child process, which may have inherited the event's lock in its locked state, and callbacks of its parent."""
         threading.Event.__init__(self.lost)
         self._reason.setdefault("", error)
         self._over = Cancel()
@@ -206,11 +206,11 @@ class Session(_Holder):
         return [name for name, _ in counts], Call("POST", ("v1", "sessions", self.id, "acquire"), body=body)
 
     def _work(self, names: List[str], call: Call, wait: Optional[float], cancel: Optional[Cancel], pick: Callable[[List[Lease]], T]) -> Work[T]:
-        wait, given, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
+        wait, stop, left = values.some_seconds("wait", wait), values.cancel(cancel), Cancel()
         granted: List[Lease] = []
 
         async def start() -> T:
-            with either(given, left) as both:
+            with either(stop, left) as both:
                 granted.extend(await self._acquire(names, call, wait, both))
             return pick(granted)
 
@@ -269,7 +269,7 @@ class Session(_Holder):
         call.key, call.key_optional, call.listen = new_key(), True, wait != 0
         if wait == 0:
             call.query["try"] = "true"
-            deadline = None  # a call of its own length
+            deadline = None  # the call has no time limit but its attempts'
         waits, early = False, 0
         while True:
             pause = 0.0
@@ -342,9 +342,9 @@ class Session(_Holder):
         return first
 
     def orphan(self) -> None:
-        """Loses the session in a child process, without a word to the cluster: it is the parent's."""
+        """Loses the session in a child process, and sends no request: the session is the parent's."""
         error = Lost(f"session {self.id} belongs to the parent process")
-        self._asked[""] = Cancel()  # close asks for nothing
+        self._asked[""] = Cancel()  # close sends no request
         self._orphan(error)
         for claim in list(self._claims.values()):
             if isinstance(claim, Lease):
@@ -409,7 +409,7 @@ class Session(_Holder):
             pass  # if the session is gone, the next renewal fails with the reason
 
     def _lose_lease(self, lease: Lease, why: Refused) -> None:
-        """Ends a lease that the cluster has taken away, and releases it: the cluster remembers a revoked one until then."""
+        """Ends a lease that the cluster has taken away, and releases it: the cluster remembers a revoked lease until then."""
         error = Lost(f"the lease of {lease.semaphore} was lost: {why}")
         error.__cause__ = why
         if lease._end(error):
@@ -422,7 +422,7 @@ class Session(_Holder):
         self._let_go([lease.semaphore], lease.token, left=lease._left)
 
     def _let_go(self, names: List[str], token: Optional[int] = None, unsure: Optional[Call] = None, left: Optional[Cancel] = None) -> Cancel:
-        """Starts to release the lease of a token, or, without one, the lease or place of a request.
+        """Starts to release the lease of a token, or, without a token, the lease or place of a request.
 
         The names are not asked for again until a node has confirmed it. A request that may still be on its way, unsure, is settled first.
         """
@@ -441,12 +441,12 @@ class Session(_Holder):
         self._calls.reactor.spawn(run())
         return done
 
-    async def _settle(self, asked: Call) -> None:
+    async def _settle(self, request: Call) -> None:
         """Repeats a request under its key, without waiting, until the cluster has it in line or has its outcome.
 
-        An attempt that arrives later changes nothing. Else it could be carried out after the withdrawal: a lease unknown to the program.
+        An attempt that arrives later then has no effect. Otherwise it could be carried out after the withdrawal: a lease unknown to the program.
         """
-        call, rounds = replace(asked, listen=False, elsewhere=True, patience=self._calls.growing()), 0
+        call, rounds = replace(request, listen=False, elsewhere=True, patience=self._calls.growing()), 0
         while not self._over.canceled:
             rounds += 1
             try:
@@ -458,7 +458,7 @@ class Session(_Holder):
                 return
 
     async def _release(self, name: str, token: Optional[int]) -> None:
-        """Asks until a node confirms, or the session is over. It names the token and has a key: one that arrives late must not release a later lease."""
+        """Asks until a node confirms, or the session is over. It names the token and has a key: a request that arrives late must not release a later lease."""
         call = Call("DELETE", ("v1", "sessions", self.id, "leases", name), key=new_key(), key_optional=True, patience=self._calls.growing())
         if token is not None:
             call.query["token"] = str(token)
@@ -478,7 +478,7 @@ class Session(_Holder):
     def close(self, timeout: float = 5.0) -> bool:
         """Ends the session, which releases its leases and withdraws its requests, and returns whether a node has confirmed it within the time.
 
-        Else that goes on in the background until the deadline, when it expires by itself. Raises ``Lost`` if the session was lost before.
+        If not, that goes on in the background until the session expires at its deadline. Raises ``Lost`` if the session was lost before.
         """
         timeout = values.seconds("timeout", timeout)
         lost, done = self.error, self.begin_close()
@@ -487,14 +487,14 @@ class Session(_Holder):
         return self._calls.reactor.wait(done, timeout)
 
     def begin_close(self) -> Cancel:
-        """Does what ``close`` does, and returns the event that a node has confirmed it."""
+        """Does what ``close`` does, and returns an event for the confirmation by a node."""
         done = Cancel()
         first = self._asked.setdefault("", done)
         if first is done:
             self._finish(Closed("the session was closed"))
             try:
                 self._calls.reactor.submit(self._ask_for_end(done))
-            except SignalboxError:  # the interpreter is shutting down: it expires by itself
+            except SignalboxError:  # the interpreter is shutting down: the session expires
                 pass
         return first
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterator, Optional
 
 
 def _clock() -> Callable[[], float]:
-    """Picks a clock that goes on while the machine sleeps, as the cluster's does: ``time.monotonic`` of Linux and macOS stands still meanwhile."""
+    """Picks a clock that goes on while the machine sleeps, as the cluster's does: ``time.monotonic`` of Linux and macOS then stands still."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     if clock is None and sys.platform == "darwin":
         clock = time.CLOCK_MONOTONIC
@@ -34,7 +34,7 @@ def monotonic_of(moment: float) -> float:
 
 
 class Unpicklable:
-    """Belongs to one process: a copy in another one could not be told from the original by the cluster."""
+    """Belongs to one process: the cluster could not tell a copy in another process from the original."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(f"{type(self).__name__} can't be copied or pickled: make a client in each process")
@@ -50,7 +50,7 @@ class Cancel(Unpicklable):
     Safe for concurrent use; one may end any number of calls.
     """
 
-    # There is no lock: a child process could inherit a locked one, and a finalizer could run in the thread that has locked it. Each callback is called
+    # There is no lock: a child process could inherit it locked, and a finalizer could run in the thread that has locked it. Each callback is called
     # by whoever takes it out of the dictionary.
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Cancel(Unpicklable):
         return self._canceled
 
     def wait(self, seconds: Optional[float]) -> bool:
-        """Blocks for that long, or until ``cancel`` is called, and returns whether it was."""
+        """Blocks for that long, or until ``cancel`` is called, and returns whether it was called."""
         if self._canceled or seconds is not None and seconds <= 0:
             return self._canceled
         event = threading.Event()
@@ -93,7 +93,7 @@ class Cancel(Unpicklable):
             if not future.done():
                 future.set_result(None)
 
-        timer = None if seconds is None else loop.call_later(min(seconds, 86400.0), wake)  # of a longer pause the caller sees the end early, and asks again
+        timer = None if seconds is None else loop.call_later(min(seconds, 86400.0), wake)  # a longer pause ends early, and its caller repeats it
         try:
             with self.notify(in_loop(loop, wake)):
                 await future
@@ -125,7 +125,7 @@ def void(_: object) -> None:
 
 
 def in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> Callable[[], None]:
-    """Returns a function that any thread may call, to run the given one in a loop; once that is closed, it does nothing."""
+    """Returns a function that any thread may call, to run the given function in a loop; it has no effect once the loop is closed."""
 
     def call() -> None:
         try:
@@ -144,5 +144,5 @@ def either(*parents: Optional[Cancel]) -> Iterator[Cancel]:
     try:
         yield both
     finally:
-        for each in undo:
-            each()
+        for function in undo:
+            function()

@@ -25,7 +25,7 @@ def _invalid(field: str, detail: str) -> InvalidRequest:
 
 def seconds(name: str, value: Any, least: float = 0.0) -> float:
     """Checks a number of seconds."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, Real)):  # of Real alone nothing is an instance while the interpreter ends
+    if isinstance(value, bool) or not isinstance(value, (int, float, Real)):  # Real alone has no instances while the interpreter ends
         raise TypeError(f"{name} is a number of seconds, not {type(value).__name__} {value!r}")
     if not least <= float(value) <= _LONGEST:  # NaN fails too
         raise _invalid(name, f"{name} is a number of seconds between {least:g} and {_LONGEST:g}, not {value!r}")
@@ -104,9 +104,9 @@ def metadata(value: Any) -> Dict[str, str]:
     return {text("a key of metadata", key): text(f"the metadata {key!r}", value[key]) for key in value}
 
 
-def with_process(given: Dict[str, str]) -> Dict[str, str]:
-    """Adds the host, process id and user, but neither in place of what the caller gave, nor where the metadata would become too much for the nodes."""
-    result = dict(given)
+def with_process(pairs: Dict[str, str]) -> Dict[str, str]:
+    """Adds the host, process id and user, unless the caller gave the same key, or the nodes would refuse so much metadata."""
+    result = dict(pairs)
     host, user = _names(getattr(os, "geteuid", int)())
     for key, value in (("host", host), ("pid", str(os.getpid())), ("user", user)):
         size = sum(len(text.encode()) for pair in (*result.items(), (key, value)) for text in pair)
@@ -117,7 +117,7 @@ def with_process(given: Dict[str, str]) -> Dict[str, str]:
 
 @functools.lru_cache(maxsize=None)
 def _names(uid: int) -> List[str]:
-    """Returns the names of the host and the user, which may come from a directory on the network: once."""
+    """Returns the names of the host and the user. It reads them once, since they may come from a directory on the network."""
     try:
         import pwd
 

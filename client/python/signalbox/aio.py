@@ -74,7 +74,7 @@ class AsyncLease(_Held):
         self.semaphore, self.session, self.count, self.token = lease.semaphore, lease.session, lease.count, lease.token
 
     async def release(self, timeout: float = 5.0) -> bool:
-        """As that of ``Lease``."""
+        """As in ``Lease``."""
         return await self._end(timeout)
 
 
@@ -86,15 +86,15 @@ class AsyncSession(_Held):
         self.id = session.id
 
     def acquire(self, name: str, **options: Any) -> _Pending[AsyncLease]:
-        """As that of ``Session``, to be awaited or used in ``async with``."""
+        """As in ``Session``, to be awaited or used in ``async with``."""
         return _Pending(self._reactor, self._held._to_acquire(name, **options), AsyncLease)
 
     async def acquire_all(self, wants: Wants, **options: Any) -> List[AsyncLease]:
-        """As that of ``Session``."""
+        """As in ``Session``."""
         return [AsyncLease(lease) for lease in await self._reactor.run_async(self._held._to_acquire_all(wants, **options))]
 
     def acquire_any(self, wants: Wants, **options: Any) -> _Pending[AsyncLease]:
-        """As that of ``Session``, to be awaited or used in ``async with``."""
+        """As in ``Session``, to be awaited or used in ``async with``."""
         return _Pending(self._reactor, self._held._to_acquire_any(wants, **options), AsyncLease)
 
     @property
@@ -103,7 +103,7 @@ class AsyncSession(_Held):
         return reactor
 
     async def close(self, timeout: float = 5.0) -> bool:
-        """As that of ``Session``."""
+        """As in ``Session``."""
         return await self._end(timeout)
 
 
@@ -158,19 +158,19 @@ class AsyncClient(Unpicklable):
         return self.sync._calls.reactor.run_async(work)
 
     def lease(self, name: str, **options: Any) -> _Pending[AsyncLease]:
-        """As that of ``Client``, to be awaited or used in ``async with``."""
+        """As in ``Client``, to be awaited or used in ``async with``."""
         return _Pending(self.sync._calls.reactor, self.sync._to_lease(name, **options), AsyncLease)
 
     def session(self, **options: Any) -> _Pending[AsyncSession]:
-        """As that of ``Client``, to be awaited or used in ``async with``."""
+        """As in ``Client``, to be awaited or used in ``async with``."""
         return _Pending(self.sync._calls.reactor, self.sync._to_open(**options), AsyncSession)
 
     async def down(self, name: str, count: int = 1, **options: Any) -> int:
-        """As that of ``Client``; permits that are granted to a task that was cancelled go back by an ``up``."""
+        """As in ``Client``; permits that are granted to a task that was cancelled go back by an ``up``."""
         return await self._run(self.sync._to_down(name, count, **options))
 
     def limited(self, name: str, **options: Any) -> Callable[[F], F]:
-        """As that of ``Client``, for coroutine functions."""
+        """As in ``Client``, for coroutine functions."""
         return limited(None, lambda: self.lease(name, **options))
 
     async def list(self, prefix: str = "") -> List[Semaphore]:

@@ -20,7 +20,7 @@ func newCert() *cobra.Command {
 		Use:   "cert",
 		Short: "Make the certificates of a cluster",
 		Long: "Make the certificates of a cluster: the authority and one for each node (cert cluster, or cert ca and\n" +
-			"cert node), then those of clients.\n\n" +
+			"cert node), then certificates of clients.\n\n" +
 			"All files go to one folder. Its ca-key.pem signs for the whole cluster: keep it off the nodes. A node needs\n" +
 			"ca.pem and its own two files. The keys are ECDSA P-256; an authority lasts ten years, what it issues one.",
 		Args: cli.Arguments(0, 0),
@@ -31,7 +31,7 @@ func newCert() *cobra.Command {
 	var o certOptions
 	command.AddCommand(o.cluster(), o.authority(), o.node(), o.client())
 	flags := command.PersistentFlags()
-	flags.StringVar(&o.dir, "dir", "certs", "the folder of the files; made if there is none")
+	flags.StringVar(&o.dir, "dir", "certs", "the folder of the files; made if it does not exist")
 	flags.BoolVar(&o.overwrite, "overwrite", false, "replace files that exist")
 	return command
 }
@@ -48,7 +48,7 @@ func (o *certOptions) cluster() *cobra.Command {
 		Use:   "cluster ID[=HOST,…] …",
 		Short: "Make all that the nodes of a cluster need, as far as it is missing",
 		Long: "Make the authority and a certificate for each node, as far as they are missing: the same command again\n" +
-			"issues only those that have ended, end within 30 days, or lack a host. It prints the files that it has written.\n\n" +
+			"issues only certificates that have ended, end within 30 days, or lack a host. It prints the files that it has written.\n\n" +
 			"ID is a node's --node-id, HOST a name or address by which clients reach it over HTTPS. The id and localhost\n" +
 			"are added. The folder ID below --dir gets what belongs into that machine's /etc/signalbox: ca.pem, node.pem\n" +
 			"and node-key.pem. With --to, what all nodes need is also copied there, without the authority's key.",

@@ -13,14 +13,14 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// source is where the words that complete an argument come from.
+// source returns the words that complete an argument.
 type source func(c *call, begun string) iter.Seq2[string, error]
 
 const (
 	// completeWithin bounds how long a shell waits for the words.
 	completeWithin = 2 * time.Second
-	// mostWords bounds how many words a shell gets.
-	mostWords = 200
+	// maxWords bounds how many words a shell gets.
+	maxWords = 200
 )
 
 // semaphoreNames are the names of semaphores.
@@ -63,12 +63,11 @@ func words[T any](members iter.Seq2[T, error], word func(T) string) iter.Seq2[st
 	}
 }
 
-// completion makes the function that a shell calls for the words of an argument. Without a
-// cluster there are none.
+// completion makes the function that a shell calls for the words of an argument. Without a cluster there is no word.
 func (v verb) completion(flags *common, lookup func(string) (string, bool)) cobra.CompletionFunc {
 	return func(command *cobra.Command, arguments []string, begun string) (found []string, _ cobra.ShellCompDirective) {
 		const done = cobra.ShellCompDirectiveNoFileComp
-		if len(v.complete) == 0 || len(arguments) >= v.most || cli.ApplyVariables(command.Flags(), lookup) != nil {
+		if len(v.complete) == 0 || len(arguments) >= v.maximum || cli.ApplyVariables(command.Flags(), lookup) != nil {
 			return nil, done
 		}
 		ctx, cancel := context.WithTimeout(command.Context(), completeWithin)
@@ -77,9 +76,9 @@ func (v verb) completion(flags *common, lookup func(string) (string, bool)) cobr
 		if err != nil {
 			return nil, done
 		}
-		defer c.end()
+		defer c.close()
 		for word, err := range v.complete[min(len(arguments), len(v.complete)-1)](c, begun) {
-			if err != nil || len(found) == mostWords {
+			if err != nil || len(found) == maxWords {
 				break
 			}
 			if strings.HasPrefix(word, begun) {

@@ -1,6 +1,6 @@
 // Package verbs is the subcommands for the terminal that do one thing and end. Most of them work on a
-// running cluster: they look at semaphores, sessions and items, change them, and look after the
-// members. The others work on files: backups, certificates, tokens, the folder of a node that does not run.
+// running cluster: they show and change semaphores, sessions and items, and look after the members. The
+// others work on files: backups, certificates, tokens, the folder of a node that does not run.
 //
 // A verb on a running cluster is one value of the type verb: its words, its flags and its function, which
 // calls package client. It prints a table, JSON or names, see package cli. A verb that can't be undone

@@ -77,7 +77,7 @@ func printReport(out io.Writer, r *offline.Report) error {
 		row(w, "state", "empty: this node has taken no entry yet")
 		fallthrough
 	default:
-		row(w, "damage", "none: every checksum is right")
+		row(w, "damage", "no damage: every checksum is right")
 	}
 	return w.Flush()
 }

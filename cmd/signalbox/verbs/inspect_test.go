@@ -79,7 +79,7 @@ state X  term 2 of n1, cluster time X feature level N
   holds  1 semaphores, 2 sessions, 1 leases, 1 waiting requests
   most leases  db: 1, which hold 2 of 2 permits
   most waiting  db: 1
-damage  none: every checksum is right
+damage  no damage: every checksum is right
 `
 	got := spaces.ReplaceAllString(variable.ReplaceAllString(out, "X"), "  ")
 	got = strings.Replace(got, fmt.Sprintf("level %d", fsm.FeatureLevel), "level N", 1)

@@ -32,9 +32,9 @@ func itemNames(c *call, begun string) iter.Seq2[string, error] {
 func itemName(i *items.Item) string { return i.Name }
 
 func itemLs() verb {
-	return verb{use: "ls [PREFIX]", short: "List items", long: "\n\nWith PREFIX, those whose names begin with it.", most: 1, complete: []source{itemNames},
+	return verb{use: "ls [PREFIX]", short: "List items", long: "\n\nWith PREFIX, the items whose names begin with it.", maximum: 1, complete: []source{itemNames},
 		run: func(c *call) error {
-			clients := sync.OnceValue(func() map[string]string { return clientsByID(c) }) // where an item is held
+			clients := sync.OnceValue(func() map[string]string { return clientsByID(c) }) // read for the first held item
 			return cli.PrintList(c.Output, items.New(c.client).List(c, c.argument(0)), []string{"NAME", "BYTES", "VERSION", "HOLDER", "SESSION"}, itemName,
 				func(i *items.Item) []string {
 					row := []string{i.Name, fmt.Sprint(len(i.Value)), fmt.Sprint(i.Version), "", i.Session}
@@ -46,7 +46,7 @@ func itemLs() verb {
 		}}
 }
 
-// clientsByID is whose each session is, as far as this client may see it.
+// clientsByID returns the clients of the sessions that this client may see.
 func clientsByID(c *call) map[string]string {
 	clients := map[string]string{}
 	for s, err := range c.operator.ListSessions(c, operator.PageSize(pageSize)) {
@@ -59,7 +59,7 @@ func clientsByID(c *call) map[string]string {
 }
 
 func itemGet() verb {
-	return verb{use: "get NAME", short: "Print the value of an item", long: " With -o json, all of the item, a value that is no text in base64.", least: 1, most: 1, complete: []source{itemNames},
+	return verb{use: "get NAME", short: "Print the value of an item", long: " With -o json, all of the item, a value that is no text in base64.", minimum: 1, maximum: 1, complete: []source{itemNames},
 		run: func(c *call) error {
 			i, err := items.New(c.client).Get(c, c.arguments[0])
 			if err != nil {
@@ -72,32 +72,32 @@ func itemGet() verb {
 		}}
 }
 
-// noItem says for people that there is no such item.
+// noItem rewords for people that there is no such item.
 func noItem(err error, name string) error {
 	if errors.Is(err, items.ErrUnknownItem) {
-		return refusedFor("\"signalbox item ls\" lists those that exist.", "there is no item %q", name)
+		return refusedFor("\"signalbox item ls\" lists the existing items.", "there is no item %q", name)
 	}
 	return err
 }
 
 func itemPut() verb {
 	var version, flags uint64
-	return verb{use: "put NAME VALUE", short: "Give an item a value, and make it if there is none", least: 2, most: 2, complete: []source{itemNames, noWords},
-		long: "\n\nWith - for VALUE it is read from the standard input. A session that holds the item goes on with that.",
+	return verb{use: "put NAME VALUE", short: "Give an item a value, and make it if it does not exist", minimum: 2, maximum: 2, complete: []source{itemNames, noWords},
+		long: "\n\nWith - for VALUE it is read from the standard input. A session that holds the item goes on to hold it.",
 		flags: func(set *pflag.FlagSet) {
-			set.Uint64Var(&version, "if-version", 0, "only if the item has this version; 0: only if there is none")
+			set.Uint64Var(&version, "if-version", 0, "only if the item has this version; 0: only if it does not exist")
 			set.Uint64Var(&flags, "flags", 0, "a number of your own, kept with the value")
 		},
 		run: func(c *call) error {
 			name, value := c.arguments[0], []byte(c.arguments[1])
 			if c.arguments[1] == "-" {
 				var err error
-				if value, err = io.ReadAll(io.LimitReader(os.Stdin, mostValue+1)); err != nil {
+				if value, err = io.ReadAll(io.LimitReader(os.Stdin, maxValue+1)); err != nil {
 					return err
 				}
 			}
-			if len(value) > mostValue {
-				return cli.UsageError(fmt.Errorf("a value has up to %d bytes", mostValue))
+			if len(value) > maxValue {
+				return cli.UsageError(fmt.Errorf("a value has up to %d bytes", maxValue))
 			}
 			options := []items.Option{items.Flags(flags)}
 			if c.flags.Changed("if-version") {
@@ -111,10 +111,9 @@ func itemPut() verb {
 		}}
 }
 
-// mostValue bounds a value, in bytes.
-const mostValue = 512 << 10
+const maxValue = 512 << 10 // bytes
 
-// differs says for people that an item is not as it was expected.
+// differs rewords for people that an item is not as it was expected.
 func differs(err error, name string) error {
 	var refusal *signalbox.Error
 	if !errors.Is(err, items.ErrDiffers) || !errors.As(err, &refusal) {
@@ -124,20 +123,20 @@ func differs(err error, name string) error {
 }
 
 func itemRm() verb {
-	return verb{use: "rm NAME", short: "Delete an item", long: "\n\nIts holder does not hold it any more, though it may still be running. It asks first.", least: 1, most: 1, complete: []source{itemNames},
+	return verb{use: "rm NAME", short: "Delete an item", long: "\n\nIts holder does not hold it any more, though it may still be running. It asks first.", minimum: 1, maximum: 1, complete: []source{itemNames},
 		asks: func(c *call) (string, error) {
 			i, err := items.New(c.client).Get(c, c.arguments[0])
 			if err != nil {
 				return "", noItem(err, c.arguments[0])
 			}
-			c.asked = i.Version
+			c.confirmed = i.Version
 			return fmt.Sprintf("Delete the item %s of %d bytes. %s", cli.Printable(i.Name), len(i.Value), holder(c, i)), nil
 		},
 		run: func(c *call) error {
 			name := c.arguments[0]
 			var options []items.Option
-			if c.asked != 0 {
-				options = append(options, items.IfVersion(c.asked))
+			if c.confirmed != 0 {
+				options = append(options, items.IfVersion(c.confirmed))
 			}
 			if err := items.New(c.client).Delete(c, name, options...); err != nil {
 				return differs(err, name)
@@ -146,7 +145,7 @@ func itemRm() verb {
 		}}
 }
 
-// holder says who holds an item, and what its delete means to that session.
+// holder describes who holds an item, and what its delete means to that session.
 func holder(c *call, i *items.Item) string {
 	switch {
 	case !i.Held:

@@ -17,8 +17,8 @@ import (
 const (
 	// pageSize is how many members of a list one request reads.
 	pageSize = 1000
-	// tableRows is how many members of a list a table has without --limit. People look at a
-	// table; the other formats are for programs, which miss what is left out.
+	// tableRows is how many members of a list a table has without --limit. The other formats are for programs,
+	// so they have all members.
 	tableRows = 100
 	// lineLeases is how many leases of a session a line has.
 	lineLeases = 20
@@ -32,8 +32,8 @@ func limitFlag(limit *int, listed string) func(*pflag.FlagSet) {
 	}
 }
 
-// most is how many members of a list --limit allows.
-func (c *call) most(limit int) (int, error) {
+// limited is how many members of a list --limit allows.
+func (c *call) limited(limit int) (int, error) {
 	switch {
 	case limit < 0:
 		return 0, cli.UsageError(fmt.Errorf("--limit: %d is below 0; 0 shows all", limit))
@@ -43,8 +43,8 @@ func (c *call) most(limit int) (int, error) {
 	return limit, nil
 }
 
-// readSemaphore reads a semaphore with up to so many holders and waiters. One request reads
-// all if they fit into a page, as of one moment. Longer lists are read page by page.
+// readSemaphore reads a semaphore with up to so many holders and waiters. If they fit into a page, one request
+// reads all, as of one moment. It reads longer lists page by page.
 func readSemaphore(c *call, name string, holders, waiters int) (*signalbox.Semaphore, error) {
 	s, err := c.client.Get(c, name, signalbox.Holders(min(holders, pageSize)), signalbox.Waiters(min(waiters, pageSize)))
 	if err != nil {
@@ -58,7 +58,7 @@ func readSemaphore(c *call, name string, holders, waiters int) (*signalbox.Semap
 	return s, err
 }
 
-// whole returns up to limit members of a list: its first ones, unless more are there and wanted.
+// whole returns up to limit members of a list: its first ones, unless there are more.
 func whole[T any](first []T, all int64, limit int, list iter.Seq2[*T, error]) ([]T, error) {
 	if int64(len(first)) >= all || len(first) >= limit {
 		return first, nil
@@ -75,8 +75,7 @@ func whole[T any](first []T, all int64, limit int, list iter.Seq2[*T, error]) ([
 	return found, nil
 }
 
-// printHolders prints the holders of a semaphore, and how many were left out. advice says how
-// to see these.
+// printHolders prints the holders of a semaphore, and how many were left out; advice is how to see these.
 func printHolders(c *call, s *signalbox.Semaphore, advice string) error {
 	var rows [][]string
 	for _, h := range s.Holders {
@@ -90,7 +89,7 @@ func printHolders(c *call, s *signalbox.Semaphore, advice string) error {
 	return errors.Join(err, more(c, s.HolderCount, len(s.Holders), "holders", advice))
 }
 
-// more says how many members of a list were left out.
+// more prints how many members of a list were left out.
 func more(c *call, all int64, shown int, listed, advice string) error {
 	if left := all - int64(shown); left > 0 {
 		return c.Printf("… and %d more %s: %s", left, listed, advice)
@@ -98,7 +97,7 @@ func more(c *call, all int64, shown int, listed, advice string) error {
 	return nil
 }
 
-// firstLeases is the first leases of a session, in a line, and how many more there are.
+// firstLeases lists the first leases of a session in a line, and how many more there are.
 func firstLeases(s *operator.Session, limit int) string {
 	if len(s.Leases) <= limit {
 		return leasesOf(s)

@@ -19,7 +19,7 @@ import (
 func liveVerbs() []verb { return []verb{watchVerb(), eventsVerb(), topVerb()} }
 
 func watchVerb() verb {
-	return verb{use: "watch [NAME]", short: "Follow a semaphore, or the events of all, until Ctrl-C", most: 1, complete: []source{semaphoreNames}, follow: true,
+	return verb{use: "watch [NAME]", short: "Follow a semaphore, or the events of all, until Ctrl-C", maximum: 1, complete: []source{semaphoreNames}, follow: true,
 		long: "\n\nOf changes in quick succession, it shows a semaphore as it is after the last. \"signalbox events\" shows each.",
 		run: func(c *call) error {
 			if c.argument(0) == "" {
@@ -49,7 +49,7 @@ func eventsVerb() verb {
 			"JSON has one event a line, with its id and kind. Every event has an id, the same on every node: --since goes on behind it.",
 		flags: func(flags *pflag.FlagSet) {
 			flags.StringVar(&since, "since", "", "begin behind this id or index; 0: with the oldest that the node has kept")
-			flags.IntVar(&last, "last", 0, "begin with the last events that are asked for: 1 to 1000 of those that the node has kept")
+			flags.IntVar(&last, "last", 0, "begin with the last events that pass the other flags: 1 to 1000 of the events that the node has kept")
 			flags.StringArrayVar(&names, "name", nil, "of this semaphore or item; may be repeated")
 			flags.StringArrayVar(&prefixes, "prefix", nil, "of semaphores and items whose names begin so; may be repeated")
 			flags.BoolVar(&renewals, "renewals", false, "show renewals of sessions too")
@@ -94,7 +94,7 @@ func follow(c *call, options ...operator.EventOption) error {
 			if rest != "}" {
 				head += ","
 			}
-			err = errors.Join(c.Result(e.ID, json.RawMessage(head+rest)), c.Printf("%s  %s  %s", clock.of(e).Format(time.DateTime), e.ID, eventText(e)))
+			err = errors.Join(c.Result(e.ID, json.RawMessage(head+rest)), c.Printf("%s  %s  %s", clock.timeOf(e).Format(time.DateTime), e.ID, eventText(e)))
 		}
 		if err != nil {
 			return err
@@ -103,7 +103,7 @@ func follow(c *call, options ...operator.EventOption) error {
 	return nil
 }
 
-// clock tells when events happened, by this machine's clock.
+// clock converts cluster time to this machine's clock.
 type clock struct {
 	at      time.Time
 	cluster time.Duration // cluster time at that moment
@@ -117,15 +117,14 @@ func readClock(c *call) (clock, error) {
 	return clock{time.Now(), cluster.ClusterTime}, nil
 }
 
-// of is the time of an event: one after the moment happens now.
-func (k clock) of(e *operator.Event) time.Time {
+// timeOf is the time of an event. An event after the reading of the clock happens now.
+func (k clock) timeOf(e *operator.Event) time.Time {
 	if e.ClusterTime > k.cluster {
 		return time.Now()
 	}
 	return k.at.Add(e.ClusterTime - k.cluster)
 }
 
-// eventText is an event in a line.
 func eventText(e *operator.Event) string {
 	parts := []string{fmt.Sprintf("%-15s", e.Kind)}
 	add := func(format string, shown bool, value any) {
@@ -151,8 +150,8 @@ func eventText(e *operator.Event) string {
 func topVerb() verb {
 	var every time.Duration
 	var rounds, rows int
-	return verb{use: "top [PREFIX]", short: "Show the busiest semaphores, again and again, until Ctrl-C", most: 1, complete: []source{semaphoreNames}, follow: true,
-		long: "\n\nFirst those with most waiters, then the fullest. It reads the whole list each time, from one node's own state.",
+	return verb{use: "top [PREFIX]", short: "Show the busiest semaphores, again and again, until Ctrl-C", maximum: 1, complete: []source{semaphoreNames}, follow: true,
+		long: "\n\nFirst the semaphores with most waiters, then the fullest. It reads the whole list each time, from one node's own state.",
 		flags: func(flags *pflag.FlagSet) {
 			flags.DurationVar(&every, "every", 2*time.Second, "pause between two screens")
 			flags.IntVar(&rounds, "rounds", 0, "end after so many screens; 0: on a terminal go on, else 1")
@@ -179,7 +178,6 @@ func topVerb() verb {
 		}}
 }
 
-// top prints one screen.
 func top(c *call, rows int, live bool) error {
 	var all []*signalbox.Semaphore
 	var held, waiting int64

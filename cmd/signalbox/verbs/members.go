@@ -16,7 +16,7 @@ func memberVerbs() []verb { return []verb{membersVerb(), leaderVerb(), levelVerb
 func membersVerb() verb {
 	return verb{use: "members", short: "List the nodes of the cluster",
 		below: []verb{
-			{use: "add ID HOST:PORT", short: "Add a node, by the address that it has for other nodes", least: 2, most: 2,
+			{use: "add ID HOST:PORT", short: "Add a node, by the address that it has for other nodes", minimum: 2, maximum: 2,
 				long: "\n\nStart the node first, with all members in its --peers. It votes once it has caught up.",
 				run: func(c *call) error {
 					id := c.arguments[0]
@@ -26,11 +26,11 @@ func membersVerb() verb {
 					}
 					text := "votes"
 					if !voting {
-						text = "is catching up, and gets its vote by itself"
+						text = "is catching up, and then gets its vote"
 					}
 					return errors.Join(c.Result(id, map[string]any{"id": id, "voter": voting}), c.Printf("%s %s", id, text))
 				}},
-			{use: "rm ID", short: "Remove a node", long: " Nothing on its disk is deleted. It asks first.", least: 1, most: 1, complete: []source{memberIDs},
+			{use: "rm ID", short: "Remove a node", long: " The data on its disk stays. It asks first.", minimum: 1, maximum: 1, complete: []source{memberIDs},
 				asks: func(c *call) (string, error) {
 					cluster, err := c.readCluster()
 					if err != nil {
@@ -41,10 +41,7 @@ func membersVerb() verb {
 				run: func(c *call) error {
 					id := c.arguments[0]
 					if err := c.operator.RemoveMember(c, id); err != nil {
-						if errors.Is(err, operator.ErrUnknownMember) {
-							return refusedFor("\"signalbox members\" lists all.", "the cluster has no node %q", id)
-						}
-						return err
+						return unknownMember(err, id)
 					}
 					return errors.Join(c.Result(id, map[string]string{"removed": id}), c.Printf("%s removed", id))
 				}}},
@@ -55,6 +52,14 @@ func membersVerb() verb {
 			}
 			return errors.Join(printMembers(c, cluster), warn(c, cluster))
 		}}
+}
+
+// unknownMember rewords for people that the cluster has no such node.
+func unknownMember(err error, id string) error {
+	if errors.Is(err, operator.ErrUnknownMember) {
+		return refusedFor("\"signalbox members\" lists all.", "the cluster has no node %q", id)
+	}
+	return err
 }
 
 // printMembers lists the members. Members that are down are red.
@@ -92,7 +97,7 @@ func printMembers(c *call, cluster *operator.Cluster) error {
 // stateDown is the state of a member that does not reply.
 const stateDown = "down"
 
-// stateOf is the state of a member for people, and since when it is so.
+// stateOf is the state of a member for people, with its duration.
 func stateOf(m operator.Member) string {
 	switch {
 	case m.State != stateDown:
@@ -103,7 +108,7 @@ func stateOf(m operator.Member) string {
 	return "down for " + cli.ShortDuration(m.LastContact)
 }
 
-// warn says which nodes are down, and that there is no majority.
+// warn prints which nodes are down, and that there is no majority.
 func warn(c *call, cluster *operator.Cluster) error {
 	if problem, _ := troubles(cluster); problem != "" {
 		return c.Printf("\n%s", c.Red(problem))
@@ -111,8 +116,8 @@ func warn(c *call, cluster *operator.Cluster) error {
 	return nil
 }
 
-// troubles returns what is wrong with a cluster, as the node that replied sees it, and what to do
-// about it; "" for a cluster that is well.
+// troubles returns what is wrong with a cluster, as the node that replied sees it, and what to do about it; "" for a
+// healthy cluster.
 func troubles(cluster *operator.Cluster) (problem, next string) {
 	var down []string
 	voters, up := 0, 0
@@ -133,7 +138,7 @@ func troubles(cluster *operator.Cluster) (problem, next string) {
 		return cluster.Node + " knows no leader", "If this lasts, see the logs of the nodes."
 	case cluster.Leader == "" || 2*up <= voters && voters > 0:
 		return fmt.Sprintf("no majority: %s reaches %d of %d voting nodes, itself included, and %d are needed to change anything; %s", cluster.Node, up, voters, voters/2+1, list),
-			"Start these nodes, or mend their network: the cluster then goes on by itself. If their disks are lost for good, see \"signalbox recover --help\"."
+			"Start these nodes, or mend their network: the cluster then goes on. If their disks are lost for good, see \"signalbox recover --help\"."
 	case len(down) > 0:
 		return list + "; the others work", "Start it again, or see its log. If its disk is lost for good, \"signalbox members rm\" takes it out."
 	}
@@ -141,16 +146,13 @@ func troubles(cluster *operator.Cluster) (problem, next string) {
 }
 
 func leaderVerb() verb {
-	return verb{use: "leader [NODE]", short: "Print the node that leads, or hand the leadership over to NODE", most: 1, complete: []source{memberIDs},
-		long: "\n\nMeanwhile requests wait for about a second; no lease ends by it.",
+	return verb{use: "leader [NODE]", short: "Print the node that leads, or hand the leadership over to NODE", maximum: 1, complete: []source{memberIDs},
+		long: "\n\nDuring the hand-over requests wait for about a second; no lease ends by it.",
 		run: func(c *call) error {
 			id := c.argument(0)
 			if id != "" {
 				if err := c.operator.TransferLeadership(c, id); err != nil {
-					if errors.Is(err, operator.ErrUnknownMember) {
-						return refusedFor("\"signalbox members\" lists all.", "the cluster has no node %q", id)
-					}
-					return err
+					return unknownMember(err, id)
 				}
 				return errors.Join(c.Result(id, map[string]string{"leader": id}), c.Printf("%s leads", id))
 			}
@@ -165,7 +167,7 @@ func leaderVerb() verb {
 		}}
 }
 
-// unwell is the failure of a verb that found troubles.
+// unwell is the failure of a verb that has found troubles.
 func unwell(cluster *operator.Cluster, status int) error {
 	problem, next := troubles(cluster)
 	return &cli.ExitError{Status: status, Err: &cli.Advice{Err: errors.New(problem), Next: next}}
@@ -173,7 +175,7 @@ func unwell(cluster *operator.Cluster, status int) error {
 
 func levelVerb() verb {
 	return verb{use: "level", short: "Print the feature level of the cluster, and the highest that each node's program knows",
-		below: []verb{{use: "raise N", short: "Raise the feature level, for ever", least: 1, most: 1,
+		below: []verb{{use: "raise N", short: "Raise the feature level, for ever", minimum: 1, maximum: 1,
 			long: " Every node's program must know it. It asks first.\n\nPrograms that do not know the level can't take part in the cluster after that.",
 			asks: func(c *call) (string, error) {
 				level, err := levelOf(c)

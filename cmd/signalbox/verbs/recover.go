@@ -32,7 +32,7 @@ func newRecover(parse func(string) ([]probe.Peer, error)) *cobra.Command {
 		Long: "Make a cluster of one data folder, when a majority of the nodes has lost its disks for good. Run it once, on the\n" +
 			"survivor whose last entry has the highest term and, among equals, the highest index: compare them by inspect.\n" +
 			"Its node must not run, and no other member may reply. Changes after that entry are lost, if there were any.\n\n" +
-			"The new cluster has an id of its own: nodes with folders of the old one are refused until those are emptied.\n" +
+			"The new cluster has a new id: it refuses nodes with folders of the old cluster until these are emptied.\n" +
 			"Tokens go on above all that may have been given out. The old content of the folder is kept inside it.",
 		Args: cli.Arguments(0, 0),
 		RunE: func(command *cobra.Command, _ []string) error { return o.run(command, parse) },
@@ -63,10 +63,10 @@ func (o *recovery) run(command *cobra.Command, parse func(string) ([]probe.Peer,
 	plan, err := offline.Prepare(command.Context(), config)
 	switch {
 	case errors.Is(err, offline.ErrAlive):
-		return fmt.Errorf("%w. Nothing was changed. While a majority may come back, let it: no change is lost then. "+
+		return fmt.Errorf("%w. The folder was not changed. While a majority may come back, let it: no change is lost then. "+
 			"Otherwise stop these nodes; if they have certificates, give --peer-cert, --peer-key and --peer-ca", err)
 	case errors.Is(err, offline.ErrDamaged):
-		return fmt.Errorf("%w. Nothing was changed. Recover another survivor, or use what is sound by --up-to-damage", err)
+		return fmt.Errorf("%w. The folder was not changed. Recover another survivor, or use what is sound by --up-to-damage", err)
 	case err != nil:
 		return err
 	}
@@ -94,7 +94,7 @@ func (o *recovery) security() (peer.Security, error) {
 	case c.Cert == "" && c.Key == "" && c.CA == "":
 		return peer.Security{}, nil
 	case c.Cert == "" || c.Key == "" || c.CA == "":
-		return peer.Security{}, errors.New("--peer-cert, --peer-key and --peer-ca belong together: give all of them, or none")
+		return peer.Security{}, errors.New("--peer-cert, --peer-key and --peer-ca belong together: give all of them, or leave all out")
 	}
 	source, err := certs.Open(c)
 	if err != nil {
@@ -115,9 +115,9 @@ func (o *recovery) describe(command *cobra.Command, plan *offline.Plan) {
 	_, _ = fmt.Fprintf(out, "%s is the folder of node %s of cluster %s.\n", o.data, f.Node, f.Cluster)
 	_, _ = fmt.Fprintf(out, "It has all entries up to index %d, of term %d: %d semaphores, %d sessions, %d leases, %d waiting requests.\n",
 		index, term, state.Semaphores, state.Sessions, state.Leases, state.Waiting)
-	_, _ = fmt.Fprintf(out, "Up to index %d they are known to be committed; those after it may have had no reply, and are kept.\n", plan.Report.CommittedIndex)
+	_, _ = fmt.Fprintf(out, "Up to index %d they are known to be committed; later entries may have had no reply, and are kept.\n", plan.Report.CommittedIndex)
 	_, _ = fmt.Fprintf(out, "Entries after index %d may have been acknowledged by the nodes that are lost: they are lost, too.\n", index)
-	_, _ = fmt.Fprintln(out, "If another survivor has a last entry of a higher term, or of this term and a higher index, recover that one instead.")
+	_, _ = fmt.Fprintln(out, "If another survivor has a last entry of a higher term, or of this term and a higher index, recover that survivor instead.")
 	for _, damage := range plan.Report.Damage {
 		_, _ = fmt.Fprintf(out, "Damage: %s\n", damage)
 	}
@@ -131,7 +131,7 @@ func confirm(command *cobra.Command, node string) error {
 	_, _ = fmt.Fprintf(command.OutOrStdout(), "Type the node's id, %s, to recover: ", node)
 	line, _ := bufio.NewReader(command.InOrStdin()).ReadString('\n') // its end is no confirmation
 	if strings.TrimSpace(line) != node {
-		return errors.New("not confirmed: nothing was changed")
+		return errors.New("not confirmed: the folder was not changed")
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func TestRecoverAsks(t *testing.T) {
 	flags := []string{"--data", path, "--peers", "n1=127.0.0.1:1,n2=127.0.0.1:2"}
 	for _, typed := range []string{"", "\n", "y\n", "n2\n"} {
 		out, err := ran(recoverWith(typed), flags...)
-		if err == nil || err.Error() != "not confirmed: nothing was changed" || !strings.Contains(out, "1 semaphores, 2 sessions, 1 leases, 1 waiting requests.") ||
+		if err == nil || err.Error() != "not confirmed: the folder was not changed" || !strings.Contains(out, "1 semaphores, 2 sessions, 1 leases, 1 waiting requests.") ||
 			!strings.Contains(out, "may have been acknowledged by the nodes that are lost") || !strings.Contains(out, "n2 at 127.0.0.1:2: ") {
 			t.Errorf("after %q: %v, printed:\n%s", typed, err, out)
 		}
@@ -82,7 +82,7 @@ func TestRecoverRefuses(t *testing.T) {
 	check(`lacks node "n1"`, "--data", path, "--peers", "n2=127.0.0.1:1")
 	check("belong together", "--data", path, "--peers", alive, "--peer-cert", "x.pem")
 	check("--peer-cert: ", "--data", path, "--peers", alive, "--peer-cert", "x.pem", "--peer-key", "x.pem", "--peer-ca", "x.pem")
-	check("Nothing was changed. While a majority may come back, let it", "--data", path, "--peers", alive)
+	check("The folder was not changed. While a majority may come back, let it", "--data", path, "--peers", alive)
 	if err := os.Truncate(filepath.Join(path, "witness"), 0); err != nil {
 		t.Fatal(err)
 	}

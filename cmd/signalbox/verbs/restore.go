@@ -34,7 +34,7 @@ func newRestore(lookup func(string) (string, bool)) *cobra.Command {
 		Use:   "restore FILE",
 		Short: "Put the state of a backup into the place of the cluster's",
 		Long: "Put the state of a backup into the place of the cluster's, which is lost: all semaphores, sessions and leases are\n" +
-			"then those of the backup. It asks first, and names both. The file is verified before, and again by the node that\n" +
+			"then the backup's. It asks first, and names both. The file is verified before, and again by the node that\n" +
 			"restores it: any node of the cluster, which takes the leadership over if it does not lead. No fencing token is\n" +
 			"given twice. A backup of another cluster is refused without --other-cluster.",
 		Args: cli.Arguments(1, 1),
@@ -66,7 +66,7 @@ func newRestore(lookup func(string) (string, bool)) *cobra.Command {
 	return command
 }
 
-// run looks at the cluster, asks, and restores.
+// run reads the cluster, asks, and restores.
 func (r *restoration) run(command *cobra.Command, c *signalbox.Client) error {
 	ctx, o := command.Context(), operator.New(c)
 	reading, cancel := context.WithTimeout(ctx, patience)
@@ -81,16 +81,13 @@ func (r *restoration) run(command *cobra.Command, c *signalbox.Client) error {
 	}
 	from := hex.EncodeToString(r.header.Cluster[:])
 	if from != cluster.ID && !r.otherCluster {
-		return &cli.ExitError{Status: cli.StatusRefused, Err: &cli.Advice{Err: fmt.Errorf("%s is a backup of cluster %s, and %s is cluster %s. Nothing was changed",
+		return &cli.ExitError{Status: cli.StatusRefused, Err: &cli.Advice{Err: fmt.Errorf("%s is a backup of cluster %s, and %s is cluster %s. The state was not changed",
 			r.name, from, r.target.Name(), cluster.ID), Next: "Name the other cluster by --context or --addr, or restore it here by --other-cluster."}}
 	}
 	if !r.yes {
 		question, err := r.question(ctx, c, o, cluster)
 		if err == nil {
 			err = cli.Confirm(ctx, command.InOrStdin(), command.ErrOrStderr(), question)
-		}
-		if errors.Is(err, cli.ErrNoTerminal) {
-			return cli.UsageError(err)
 		}
 		if err != nil {
 			return err
@@ -108,13 +105,13 @@ func (r *restoration) run(command *cobra.Command, c *signalbox.Client) error {
 	return err
 }
 
-// question describes both states, and what is lost.
+// question describes both states, and the loss.
 func (r *restoration) question(ctx context.Context, c *signalbox.Client, o *operator.Operator, cluster *operator.Cluster) (string, error) {
-	semaphores, err := number(c.List(ctx, "", signalbox.PageSize(countedMost)))
+	semaphores, err := number(c.List(ctx, "", signalbox.PageSize(maxCounted)))
 	if err != nil {
 		return "", err
 	}
-	sessions, err := number(o.ListSessions(ctx, operator.PageSize(countedMost)))
+	sessions, err := number(o.ListSessions(ctx, operator.PageSize(maxCounted)))
 	if err != nil {
 		return "", err
 	}
@@ -132,17 +129,16 @@ func (r *restoration) question(ctx context.Context, c *signalbox.Client, o *oper
 		r.name, r.header.Cluster, r.header.Index, r.header.WallTime.Format(time.RFC3339), cli.ShortDuration(max(0, time.Since(r.header.WallTime))), lost, fate), nil
 }
 
-// countedMost bounds what a question counts: one page.
-const countedMost = 1000
+// maxCounted bounds what a question counts: one page.
+const maxCounted = 1000
 
-// number counts a list for people.
 func number[T any](list iter.Seq2[T, error]) (string, error) {
 	n := 0
 	for _, err := range list {
 		if err != nil {
 			return "", err
 		}
-		if n++; n == countedMost {
+		if n++; n == maxCounted {
 			return fmt.Sprintf("%d or more", n), nil
 		}
 	}

@@ -21,7 +21,7 @@ func semaphoreVerbs() []verb {
 }
 
 func lsVerb() verb {
-	return verb{use: "ls [PREFIX]", short: "List semaphores", long: "\n\nWith PREFIX, those whose names begin with it.", most: 1, complete: []source{semaphoreNames},
+	return verb{use: "ls [PREFIX]", short: "List semaphores", long: "\n\nWith PREFIX, the semaphores whose names begin with it.", maximum: 1, complete: []source{semaphoreNames},
 		run: func(c *call) error {
 			return cli.PrintList(c.Output, c.client.List(c, c.argument(0), signalbox.PageSize(pageSize)),
 				[]string{"NAME", "PERMITS", "HELD", "AVAILABLE", "WAITING", "LEVEL"}, nameOf, rowOf)
@@ -41,9 +41,9 @@ func rowOf(s *signalbox.Semaphore) []string {
 func showVerb() verb {
 	var limit int
 	return verb{use: "show NAME", short: "Show a semaphore, with its holders and waiters", long: "\n\n\"signalbox why\" shows the reason for each wait.",
-		least: 1, most: 1, complete: []source{semaphoreNames}, flags: limitFlag(&limit, "holders and waiters"),
+		minimum: 1, maximum: 1, complete: []source{semaphoreNames}, flags: limitFlag(&limit, "holders and waiters"),
 		run: func(c *call) error {
-			longest, err := c.most(limit)
+			longest, err := c.limited(limit)
 			if err != nil {
 				return err
 			}
@@ -95,10 +95,10 @@ func createVerb() verb {
 	var n int64
 	var level int32
 	var metadata map[string]string
-	return verb{use: "create NAME --permits N", short: "Make a semaphore", long: "\n\nIt is no failure that it exists already with the same permits.", least: 1, most: 1,
+	return verb{use: "create NAME --permits N", short: "Make a semaphore", long: "\n\nIt is no failure that it exists already with the same permits.", minimum: 1, maximum: 1,
 		flags: func(flags *pflag.FlagSet) {
 			flags.Int64Var(&n, "permits", 0, "how many permits it has")
-			flags.Int32Var(&level, "level", 0, "its level in the lock hierarchy; without it: none")
+			flags.Int32Var(&level, "level", 0, "its level in the lock hierarchy; without it: no level")
 			flags.StringToStringVar(&metadata, "metadata", nil, "key=value,…: kept with it, for people")
 		},
 		run: func(c *call) error {
@@ -131,10 +131,10 @@ func createVerb() verb {
 
 func resizeVerb() verb {
 	return verb{use: "resize NAME N", short: "Change the number of permits",
-		long:  "\n\nMore permits are granted to waiters at once. Fewer than are held end no lease: until enough came back, no permit is granted.",
-		least: 2, most: 2, complete: []source{semaphoreNames, noWords},
+		long:    "\n\nMore permits are granted to waiters at once. Fewer than are held end no lease: until enough came back, no permit is granted.",
+		minimum: 2, maximum: 2, complete: []source{semaphoreNames, noWords},
 		run: func(c *call) error {
-			n, err := strconv.ParseUint(c.arguments[1], 10, 63) // which takes no sign: +2 does not add
+			n, err := strconv.ParseUint(c.arguments[1], 10, 63) // takes no sign, since +2 would look like an addition
 			if err != nil {
 				return cli.UsageError(fmt.Errorf("%q is no number of permits: resize sets how many there are in all", c.arguments[1]))
 			}
@@ -158,25 +158,25 @@ func noWords(*call, string) iter.Seq2[string, error] { return func(func(string, 
 
 func rmVerb() verb {
 	return verb{use: "rm NAME", short: "Delete a semaphore",
-		long:  "\n\nIts leases are over, though their holders may still be running, and its waiters fail. It asks first.",
-		least: 1, most: 1, complete: []source{semaphoreNames},
+		long:    "\n\nIts leases are over, though their holders may still be running, and its waiters fail. It asks first.",
+		minimum: 1, maximum: 1, complete: []source{semaphoreNames},
 		asks: func(c *call) (string, error) {
 			s, err := c.client.Get(c, c.arguments[0], signalbox.Holders(0), signalbox.Waiters(0))
 			if err != nil {
 				return "", err
 			}
-			c.asked = s.Epoch
+			c.confirmed = s.Epoch
 			return fmt.Sprintf("Delete %s. Its leases are over, though their holders may still be running, and its waiters fail.", summary(s)), nil
 		},
 		run: func(c *call) error {
 			name := c.arguments[0]
 			var options []signalbox.CallOption
-			if c.asked != 0 {
-				options = append(options, signalbox.Epoch(c.asked))
+			if c.confirmed != 0 {
+				options = append(options, signalbox.Epoch(c.confirmed))
 			}
 			if err := c.client.Delete(c, name, options...); err != nil {
 				if errors.Is(err, signalbox.ErrPreconditionFailed) {
-					return refusedFor(fmt.Sprintf("See it with \"signalbox show %s\".", cli.ShellQuote(name)), "%s was deleted and made anew meanwhile", name)
+					return refusedFor(fmt.Sprintf("See it with \"signalbox show %s\".", cli.ShellQuote(name)), "%s was deleted and made again after the question", name)
 				}
 				return err
 			}
@@ -186,7 +186,7 @@ func rmVerb() verb {
 
 func upVerb() verb {
 	var n int64
-	return verb{use: "up NAME", short: "Add permits without an owner", least: 1, most: 1, complete: []source{semaphoreNames},
+	return verb{use: "up NAME", short: "Add permits without an owner", minimum: 1, maximum: 1, complete: []source{semaphoreNames},
 		flags: func(flags *pflag.FlagSet) { flags.Int64VarP(&n, "count", "n", 1, "how many") },
 		run: func(c *call) error {
 			value, err := c.client.Up(c, c.arguments[0], n)
@@ -201,7 +201,7 @@ func downVerb() verb {
 	var n int64
 	var wait time.Duration
 	var partial bool
-	return verb{use: "down NAME", short: "Take permits without an owner, which come back by \"up\" alone", least: 1, most: 1, complete: []source{semaphoreNames},
+	return verb{use: "down NAME", short: "Take permits without an owner, which come back by \"up\" alone", minimum: 1, maximum: 1, complete: []source{semaphoreNames},
 		long: "\n\nIt prints the number taken.",
 		flags: func(flags *pflag.FlagSet) {
 			flags.Int64VarP(&n, "count", "n", 1, "how many")
@@ -227,7 +227,7 @@ func downVerb() verb {
 		}}
 }
 
-// within calls a function that waits for permits, for so long at most.
+// within calls a function that waits for permits, for wait at most.
 func within[T any](c *call, wait time.Duration, do func(ctx context.Context, try bool) (T, error)) (T, error) {
 	if wait <= 0 {
 		return do(c, true)
@@ -237,7 +237,7 @@ func within[T any](c *call, wait time.Duration, do func(ctx context.Context, try
 	return do(ctx, false)
 }
 
-// notFree says for people that permits were not free in time.
+// notFree rewords for people that permits were not free in time.
 func notFree(err error, name string, n int64, wait time.Duration) error {
 	if !errors.Is(err, signalbox.ErrUnavailable) {
 		return err

@@ -35,15 +35,15 @@ func acquireVerb() verb {
 	var ttl, wait time.Duration
 	var metadata map[string]string
 	var anonymous bool
-	return verb{use: "acquire NAME", short: "Acquire permits, and leave the lease to its ttl", least: 1, most: 1, complete: []source{semaphoreNames},
-		long: "\n\nIt prints the session and the fencing token. Nothing renews the lease: \"signalbox renew SESSION\" does it once, and\n" +
+	return verb{use: "acquire NAME", short: "Acquire permits, and leave the lease to its ttl", minimum: 1, maximum: 1, complete: []source{semaphoreNames},
+		long: "\n\nIt prints the session and the fencing token. The lease is not renewed: \"signalbox renew SESSION\" renews it once, and\n" +
 			"\"signalbox release SESSION\" ends it. \"signalbox run\" holds permits for as long as a command runs.",
 		flags: func(flags *pflag.FlagSet) {
 			flags.Int64VarP(&n, "count", "n", 1, "how many permits")
 			flags.DurationVar(&ttl, "ttl", 30*time.Second, "how long the lease lives without a renewal")
 			flags.DurationVar(&wait, "wait", 0, "how long to wait for the permits; 0: not at all")
-			flags.StringToStringVar(&metadata, "metadata", nil, "key=value,…: shown beside the lease, for people")
-			flags.BoolVar(&anonymous, "anonymous", false, "leave host, pid and user out of that")
+			flags.StringToStringVar(&metadata, "metadata", nil, "key=value,…: shown with the lease, for people")
+			flags.BoolVar(&anonymous, "anonymous", false, "leave host, pid and user out of the metadata")
 		},
 		run: func(c *call) error {
 			if err := checkTTL(ttl); err != nil {
@@ -79,7 +79,7 @@ func acquireVerb() verb {
 		}}
 }
 
-// isThisProcess reports whether a waiter is a request of this process. Its session is not known before the grant.
+// isThisProcess reports whether a waiter is a request of this process, whose session is not known before the grant.
 func isThisProcess(w *signalbox.Waiter) bool {
 	host, err := os.Hostname()
 	return err == nil && w.Metadata["host"] == host && w.Metadata["pid"] == strconv.Itoa(os.Getpid())
@@ -95,9 +95,9 @@ func checkTTL(ttl time.Duration) error {
 
 func renewVerb() verb {
 	var ttl time.Duration
-	return verb{use: "renew SESSION", short: "Renew a session, and so its leases, once", long: "\n\nIt prints how long it lives now.", least: 1, most: 1, complete: []source{sessionIDs},
+	return verb{use: "renew SESSION", short: "Renew a session, and so its leases, once", long: "\n\nIt prints how long it lives now.", minimum: 1, maximum: 1, complete: []source{sessionIDs},
 		flags: func(flags *pflag.FlagSet) {
-			flags.DurationVar(&ttl, "ttl", 0, "a new ttl; without it: the one that the session has")
+			flags.DurationVar(&ttl, "ttl", 0, "a new ttl; without it the session keeps its ttl")
 		},
 		run: func(c *call) error {
 			if c.flags.Changed("ttl") {
@@ -113,7 +113,7 @@ func renewVerb() verb {
 		}}
 }
 
-// sessionOver says for people that a session is over.
+// sessionOver rewords for people that a session is over.
 func sessionOver(err error, id string) error {
 	reason := ""
 	var refusal *signalbox.Error
@@ -132,11 +132,11 @@ func sessionOver(err error, id string) error {
 		return err
 	}
 	return &cli.ExitError{Status: cli.StatusLost, Err: &cli.Advice{Err: fmt.Errorf("the session %s %s", id, reason),
-		Next: "\"signalbox sessions\" lists those that live."}}
+		Next: "\"signalbox sessions\" lists the living sessions."}}
 }
 
 func releaseVerb() verb {
-	return verb{use: "release SESSION [NAME]", short: "Release a lease, or end a session with all that it holds", least: 1, most: 2, complete: []source{sessionIDs, semaphoreNames},
+	return verb{use: "release SESSION [NAME]", short: "Release a lease, or end a session with all that it holds", minimum: 1, maximum: 2, complete: []source{sessionIDs, semaphoreNames},
 		long: "\n\nWith NAME, the session lives on and loses that lease, or its request for it, alone.",
 		run: func(c *call) error {
 			id, name := c.arguments[0], c.argument(1)
@@ -155,7 +155,7 @@ func releaseVerb() verb {
 				}
 				token := uint64(0)
 				if held >= 0 {
-					token = s.Leases[held].Token // not another lease, granted meanwhile
+					token = s.Leases[held].Token // a later lease of the same name stays
 				}
 				released = name
 				err = c.operator.ReleaseLease(c, id, name, token)
@@ -174,7 +174,6 @@ func orNone(text string) string {
 	return text
 }
 
-// leasesOf is the leases of a session, in a line.
 func leasesOf(s *operator.Session) (text string) {
 	for _, l := range s.Leases {
 		if text != "" {
@@ -206,7 +205,7 @@ func reasonFlag(reason *string) func(*pflag.FlagSet) {
 
 func revokeVerb() verb {
 	var reason string
-	return verb{use: "revoke NAME SESSION", short: "Take a lease away from a session, as an operator", least: 2, most: 2, complete: []source{semaphoreNames, sessionIDs},
+	return verb{use: "revoke NAME SESSION", short: "Take a lease away from a session, as an operator", minimum: 2, maximum: 2, complete: []source{semaphoreNames, sessionIDs},
 		long:  "\n\nIts permits are available at once, and the session lives on. It asks first.",
 		flags: reasonFlag(&reason),
 		asks: func(c *call) (string, error) {
@@ -236,7 +235,7 @@ func revokeVerb() verb {
 
 func endVerb() verb {
 	var reason string
-	return verb{use: "end SESSION", short: "End a session, as an operator", least: 1, most: 1, complete: []source{sessionIDs},
+	return verb{use: "end SESSION", short: "End a session, as an operator", minimum: 1, maximum: 1, complete: []source{sessionIDs},
 		long:  "\n\nIts permits are available at once, and its requests are withdrawn. It asks first.",
 		flags: reasonFlag(&reason),
 		asks: func(c *call) (string, error) {

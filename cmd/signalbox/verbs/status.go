@@ -27,11 +27,11 @@ func (n *nodeStatus) host() string {
 
 func statusVerb() verb {
 	return verb{use: "status", short: "Show the state of the cluster, as each node of --addr sees it",
-		long: "\n\nThe exit status is 7 if a node is down, or does not reply, while the others work; 6 if none replies, or none knows\n" +
-			"a leader; and 5 if one refuses the token. Of two addresses of one host and port, by http:// and https://, one\n" +
+		long: "\n\nThe exit status is 7 if a node is down, or does not reply, while the others work; 6 if no node replies, or no node knows\n" +
+			"a leader; and 5 if a node refuses the token. Of two addresses of one host and port, by http:// and https://, one\n" +
 			"that replies is enough.",
 		run: func(c *call) error {
-			all := askEach(c)
+			all := askAll(c)
 			var best *operator.Cluster
 			for i := range all {
 				if here := all[i].Cluster; here != nil && (best == nil || knowsMore(here, best)) {
@@ -42,8 +42,8 @@ func statusVerb() verb {
 		}}
 }
 
-// askEach asks all addresses at the same time.
-func askEach(c *call) []nodeStatus {
+// askAll reads the cluster from all addresses at the same time.
+func askAll(c *call) []nodeStatus {
 	all := make([]nodeStatus, len(c.cluster.Addresses))
 	var requests sync.WaitGroup
 	for i, address := range c.cluster.Addresses {
@@ -77,7 +77,7 @@ func ask(c *call, address string) (*operator.Cluster, error) {
 	return single.readCluster()
 }
 
-// knowsMore reports whether a node's view of the cluster is to be shown before another one: it knows a
+// knowsMore reports whether one node's view of the cluster is to be shown before another one: its node knows a
 // leader, of a later term, or leads itself.
 func knowsMore(first, other *operator.Cluster) bool {
 	if (first.Leader == "") != (other.Leader == "") {
@@ -89,8 +89,7 @@ func knowsMore(first, other *operator.Cluster) bool {
 	return first.Leader == first.Node && other.Leader != other.Node
 }
 
-// printStatus prints the status of each address, and the members as the best of them sees
-// them; nil: no node has replied.
+// printStatus prints the status of each address, and the members in the best view; nil: no node has replied.
 func printStatus(c *call, all []nodeStatus, best *operator.Cluster) error {
 	if best == nil {
 		if c.Format == cli.JSON {
@@ -136,7 +135,7 @@ func verdict(all []nodeStatus, best *operator.Cluster) error {
 				silent = node.err
 			}
 			if best == nil && len(all) > 1 {
-				silent = fmt.Errorf("none of the %d addresses replies: %w", len(all), silent)
+				silent = fmt.Errorf("no node at %d addresses replies: %w", len(all), silent)
 			}
 		}
 	}
@@ -165,7 +164,7 @@ func verdict(all []nodeStatus, best *operator.Cluster) error {
 
 func orUnknown(leader string) string {
 	if leader == "" {
-		return "none known"
+		return "not known"
 	}
 	return leader
 }

@@ -57,7 +57,7 @@ func newTokenNew() *cobra.Command {
 
 func (o *tokenOptions) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.StringSliceVar(&o.scopes, "scope", []string{"use"}, "metrics (GET /metrics alone), read, use or admin; each includes those before it")
+	flags.StringSliceVar(&o.scopes, "scope", []string{"use"}, "metrics (GET /metrics alone), read, use or admin; each includes the scopes before it")
 	flags.StringSliceVar(&o.prefixes, "prefix", nil, "beginning of the names that the client may use; may be repeated; default: every name")
 	flags.Int64Var(&o.sessions, "sessions", 0, "the most sessions of the client; 0: no limit")
 	flags.Int64Var(&o.leases, "leases", 0, "the most leases of the client; 0: no limit")
@@ -66,11 +66,10 @@ func (o *tokenOptions) add(flags *pflag.FlagSet) {
 	flags.StringVar(&o.into, "token-file", "", "write the token to this new file, and don't print it")
 	flags.StringVar(&o.appendTo, "append", "", "append the block to this file, and don't print it")
 	flags.StringVar(&o.note, "note", "", "print this line once the token is drawn, such as the way to its file")
-	flags.BoolVar(&o.keep, "keep", false, "do nothing if --token-file is there already")
+	flags.BoolVar(&o.keep, "keep", false, "draw no token if --token-file exists")
 }
 
-// run draws the token. The block is appended before the token is written, so that a token
-// in a file is a token that works.
+// run draws the token. It appends the block before it writes the token, so that a token in a file works.
 func (o *tokenOptions) run(command *cobra.Command, name string) error {
 	if _, err := os.Lstat(o.into); o.into != "" && err == nil {
 		if o.keep {
@@ -110,11 +109,11 @@ func (o *tokenOptions) block(name string) access.Block {
 		b.Prefixes = &o.prefixes
 	}
 	for _, limit := range []struct {
-		given int64
-		to    **int64
+		value  int64
+		target **int64
 	}{{o.sessions, &b.Sessions}, {o.leases, &b.Leases}, {o.waiting, &b.Waiting}, {o.rate, &b.RequestsPerSecond}} {
-		if limit.given != 0 {
-			*limit.to = &limit.given
+		if limit.value != 0 {
+			*limit.target = &limit.value
 		}
 	}
 	return b

@@ -20,7 +20,8 @@ import (
 type verb struct {
 	use         string // its name, and its arguments as help shows them
 	short, long string
-	least, most int      // arguments
+	minimum     int // of the number of arguments
+	maximum     int
 	complete    []source // of the arguments; the last one is for all further ones
 	flags       func(*pflag.FlagSet)
 	// asks returns the question to ask before run; nil: the verb does not ask.
@@ -40,18 +41,18 @@ type call struct {
 	arguments []string
 	flags     *pflag.FlagSet
 	terminal  io.Writer // for people, if it is one
-	asked     uint64    // the epoch of the semaphore, or the version of the item, that the question was about; 0: no question
+	confirmed uint64    // the epoch of the semaphore, or the version of the item, in the question; 0: no question
 }
 
-// readCluster reads the cluster from one node. The deadline leaves each address its share of the time, so
-// that a node which accepts requests and never replies holds no other up.
+// readCluster reads the cluster from one node. The deadline leaves each address its share of the time, so that a node
+// which accepts requests and never replies holds no other up.
 func (c *call) readCluster() (*operator.Cluster, error) {
 	ctx, cancel := context.WithTimeout(c, c.cluster.GiveUpAfter)
 	defer cancel()
 	return c.operator.Cluster(ctx)
 }
 
-// argument returns an argument; "" if it was not given.
+// argument returns an argument; "" without it.
 func (c *call) argument(i int) string {
 	if i < len(c.arguments) {
 		return c.arguments[i]
@@ -82,7 +83,7 @@ func Commands(lookup func(string) (string, bool), parsePeers func(string) ([]pro
 func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 	var shared common
 	command := &cobra.Command{Use: v.use, Short: v.short, Long: v.short + "." + v.long, SilenceUsage: true,
-		Args: cli.Arguments(v.least, v.most)}
+		Args: cli.Arguments(v.minimum, v.maximum)}
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.UsageError(err) })
 	flags := command.Flags()
 	flags.SortFlags = false
@@ -109,7 +110,7 @@ func (v verb) command(lookup func(string) (string, bool)) *cobra.Command {
 	return command
 }
 
-// perform makes the client, asks where the verb asks, and runs it.
+// perform makes the client, asks the verb's question, and runs the verb.
 func (v verb) perform(command *cobra.Command, arguments []string, shared *common, lookup func(string) (string, bool)) error {
 	output, err := cli.NewOutput(command.OutOrStdout(), shared.format, lookup)
 	if err != nil {
@@ -119,14 +120,11 @@ func (v verb) perform(command *cobra.Command, arguments []string, shared *common
 	if err != nil {
 		return cli.UsageError(err)
 	}
-	defer c.end()
+	defer c.close()
 	if v.asks != nil && !shared.yes {
 		question, err := v.asks(c)
 		if err == nil {
 			err = cli.Confirm(c, command.InOrStdin(), command.ErrOrStderr(), question)
-		}
-		if errors.Is(err, cli.ErrNoTerminal) {
-			return cli.UsageError(err)
 		}
 		if err != nil {
 			return c.failed(err, false)
@@ -152,8 +150,8 @@ func (shared *common) call(ctx context.Context, output *cli.Output, arguments []
 	return &call{Context: ctx, Output: output, client: client, operator: operator.New(client), cluster: cfg, arguments: arguments, flags: flags, terminal: terminal}, nil
 }
 
-// end ends the client, which holds no lease any more.
-func (c *call) end() {
+// close ends the client, which holds no lease any more.
+func (c *call) close() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), time.Second)
 	defer cancel()
 	_ = c.client.Close(ctx) // the result is printed already
@@ -173,7 +171,7 @@ func (c *call) failed(err error, follow bool) error {
 	return failed(err)
 }
 
-// refusedFor is the failure of a verb that the cluster did not have to refuse.
+// refusedFor is the failure of a verb on a refusal that it has found itself.
 func refusedFor(next, format string, arguments ...any) error {
 	return &cli.ExitError{Status: cli.StatusRefused, Err: &cli.Advice{Err: fmt.Errorf(format, arguments...), Next: next}}
 }

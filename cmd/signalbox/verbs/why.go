@@ -18,10 +18,10 @@ const obstacleHolders = 10
 
 func whyVerb() verb {
 	var limit int
-	return verb{use: "why NAME|SESSION", short: "Show why requests wait: those for a semaphore, or those of a session", least: 1, most: 1, complete: []source{semaphoreNames},
+	return verb{use: "why NAME|SESSION", short: "Show why the requests for a semaphore, or of a session, wait", minimum: 1, maximum: 1, complete: []source{semaphoreNames},
 		long: "\n\nFor each request it shows the reason, and the first holders of the semaphores in its way. In JSON it has what \"signalbox show\" has.", flags: limitFlag(&limit, "requests"),
 		run: func(c *call) error {
-			longest, err := c.most(limit)
+			longest, err := c.limited(limit)
 			if err != nil {
 				return err
 			}
@@ -74,8 +74,8 @@ func whyOf(c *call, s *signalbox.Semaphore) error {
 	return errors.Join(err, inTheWay(c, others), freeing(c, s))
 }
 
-// obstacles is the queues in which a request can't be served, other than the queue of name, which it
-// adds to a set.
+// obstacles lists the queues, other than the queue of name, in which a request can't be served, and adds them
+// to a set.
 func obstacles(all []signalbox.Obstacle, name string, others map[string]bool) string {
 	var parts []string
 	for _, o := range all {
@@ -95,7 +95,7 @@ func inTheWay(c *call, names map[string]bool) error {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		s, err := c.client.Get(c, name, signalbox.Holders(obstacleHolders), signalbox.Waiters(0))
 		if errors.Is(err, signalbox.ErrUnknownSemaphore) || errors.Is(err, signalbox.ErrForbidden) {
-			continue // deleted meanwhile, or not for this client to see
+			continue // just deleted, or not for this client to see
 		}
 		if err != nil {
 			return err
@@ -107,12 +107,11 @@ func inTheWay(c *call, names map[string]bool) error {
 	return nil
 }
 
-// allHolders says how to see all holders of a semaphore.
 func allHolders(s *signalbox.Semaphore) string {
 	return fmt.Sprintf("\"signalbox show %s\" shows them", cli.ShellQuote(s.Name))
 }
 
-// freeing says how an operator frees a semaphore.
+// freeing prints how an operator frees a semaphore.
 func freeing(c *call, s *signalbox.Semaphore) error {
 	if len(s.Holders) == 0 {
 		return c.Printf("No lease holds it: \"signalbox up\" or \"signalbox resize\" adds permits.")
@@ -120,8 +119,7 @@ func freeing(c *call, s *signalbox.Semaphore) error {
 	return c.Printf("To take the lease of a holder away: signalbox revoke %s %s", cli.ShellQuote(s.Name), s.Holders[0].Session)
 }
 
-// whySession shows why the requests of a session wait, with up to limit of its wait list and as
-// many of its requests.
+// whySession shows why the requests of a session wait: up to limit of its wait list, and as many of its requests.
 func whySession(c *call, s *operator.Session, limit int) error {
 	if c.Format != cli.Table {
 		return c.Result(s.ID, s)

@@ -1,20 +1,20 @@
 // Package queues decides in which order the waiting queries of Consul's clients hear of a
-// change. The clients' own algorithm lets every contender write as soon as its query is
-// replied to, and one of them wins. A late reply is still correct. So the package wakes the contender that has
-// waited longest first, and that contender mostly wins before the others write.
+// change. By the clients' algorithm, every contender writes as soon as its query is replied
+// to, and one of them wins. A late reply is still correct, so the package wakes the contender
+// that has waited longest first: it mostly wins before the others write.
 //
 // It guarantees, for each watched name or prefix on this node:
 //
 //   - A change wakes all monitors at once, before any other query.
 //   - The other queries wait in a queue, in the order in which they came. A change wakes the first
 //     at once, and the next every 10 ms. A query is not woken later than 250 ms after
-//     the first change since it was woken last.
+//     the first change since it was last woken.
 //   - A query that is repeated on its connection within a second keeps its ticket, its rank in the queue,
 //     unless the connection has written what it waited for.
 //   - A change that frees a key opens a window for the connection of the first query that waits for the key:
 //     acquires on other connections are held back. The window closes when the key is held again, or after
-//     15 ms. If the connection has begun to write by then, it closes with the outcome, after 250 ms at
-//     most: where commits are slow, 15 ms would be too short to win.
+//     15 ms. If the connection has begun to write by then, the window closes with the outcome, after 250 ms
+//     at most: where commits are slow, 15 ms would be too short to win.
 //   - While a woken query's connection writes, its queue pauses. One acquire or check-and-set of a
 //     key is under way at a time. Most of the others are then refused without the log.
 //

@@ -22,29 +22,29 @@ const (
 type waiter struct {
 	Query
 	wakeUp    wake.Signal
-	ticket    uint64    // its rank in the queue
-	changedAt time.Time // when the first change came that the query was not woken for; zero: there was no change
+	ticket    uint64    // rank in the queue
+	changedAt time.Time // of the first change for which the query was not woken; zero: there was no change
 }
 
 // queue has the waiting queries of one name or prefix. Its goroutine, run, wakes them.
 type queue struct {
 	Keys
-	queues  *Queues
+	parent  *Queues
 	watch   Watch
-	recheck wake.Signal   // the goroutine must look again: a pause is over, or a query came back
+	recheck wake.Signal   // wakes the goroutine when a pause is over, or a query came back
 	done    chan struct{} // closed when the queue is removed
 
-	lastChange atomic.Uint64 // the number of the last change that was seen; written with queues.mu
+	lastChange atomic.Uint64 // the number of the last observed change; written with parent.mu
 
-	// Guarded by queues.mu:
+	// Guarded by parent.mu:
 
-	queries      int                  // waiting, or reading the state after a wake-up
-	monitors     map[*waiter]struct{} // woken at once and all together
-	waiting      []*waiter            // by ticket
-	nextWakeUp   time.Time            // of the first in waiting, if it has missed a change
-	window       *window              // nil: none is open
-	writers      int                  // connections that were woken and now write
-	pausedBefore time.Time            // no query is woken before, while they write
+	queries     int                  // waiting, or reading the state after a wake-up
+	monitors    map[*waiter]struct{} // woken at once and all together
+	waiting     []*waiter            // by ticket
+	nextWakeUp  time.Time            // of the first in waiting that has missed a change
+	window      *window              // nil: no window is open
+	writers     int                  // woken connections that now write
+	pausedUntil time.Time            // no query is woken before, while they write
 }
 
 // window is the time in which one connection alone may acquire the key of a queue.
@@ -54,8 +54,8 @@ type window struct {
 	closed chan struct{}
 }
 
-func newQueue(queues *Queues, keys Keys) *queue {
-	return &queue{Keys: keys, queues: queues, watch: queues.items.Watch(keys.Name, keys.Below), done: make(chan struct{}), recheck: wake.NewSignal(),
+func newQueue(parent *Queues, keys Keys) *queue {
+	return &queue{Keys: keys, parent: parent, watch: parent.items.Watch(keys.Name, keys.Below), done: make(chan struct{}), recheck: wake.NewSignal(),
 		monitors: map[*waiter]struct{}{}}
 }
 
@@ -73,7 +73,7 @@ func (q *queue) run() {
 			return
 		}
 		q.observeChange()
-		if next := q.runDue(time.Now()); next.IsZero() {
+		if next := q.runScheduled(time.Now()); next.IsZero() {
 			timer.Stop()
 		} else {
 			timer.Reset(time.Until(next))
@@ -81,16 +81,17 @@ func (q *queue) run() {
 	}
 }
 
-// observeChange handles a change that was not seen yet. It wakes the monitors, then the first query
-// of the queue. If the change has freed the key, it opens a window for that query's connection.
+// observeChange handles a change that was not observed yet. It wakes the monitors, then the first
+// query of the queue. If the change has freed the key, it opens a window for that query's
+// connection.
 func (q *queue) observeChange() {
 	number := q.watch.Index()
 	if number <= q.lastChange.Load() {
 		return
 	}
-	free := !q.Below && q.queues.items.Free(q.Name) // the state is as new as number, or newer
-	q.queues.mu.Lock()
-	defer q.queues.mu.Unlock()
+	free := !q.Below && q.parent.items.Free(q.Name) // the state is as new as number, or newer
+	q.parent.mu.Lock()
+	defer q.parent.mu.Unlock()
 	if number <= q.lastChange.Load() {
 		return // another goroutine was quicker
 	}
@@ -109,7 +110,7 @@ func (q *queue) observeChange() {
 	if !free {
 		q.closeWindow()
 	}
-	if q.nextWakeUp = now; now.Before(q.pausedBefore) {
+	if q.nextWakeUp = now; now.Before(q.pausedUntil) {
 		return
 	}
 	if first := q.first(); first != nil {
@@ -120,32 +121,33 @@ func (q *queue) observeChange() {
 	}
 }
 
-// runDue does what is due by now: it wakes the first of the queue and all queries that have waited for
-// too long, and closes the window. It returns when the next work is due, the zero time without any.
-func (q *queue) runDue(now time.Time) (next time.Time) {
-	q.queues.mu.Lock()
-	defer q.queues.mu.Unlock()
-	if first := q.first(); first != nil && !now.Before(q.nextWakeUp) && !now.Before(q.pausedBefore) {
+// runScheduled wakes the first of the queue if its moment has come, and all queries that have
+// waited for maxDelay, and closes an expired window. It returns when it has to run next, the
+// zero time if it need not.
+func (q *queue) runScheduled(now time.Time) (next time.Time) {
+	q.parent.mu.Lock()
+	defer q.parent.mu.Unlock()
+	if first := q.first(); first != nil && !now.Before(q.nextWakeUp) && !now.Before(q.pausedUntil) {
 		q.wakeFirst(first, now)
 	}
-	q.waiting = slices.DeleteFunc(q.waiting, func(w *waiter) (due bool) {
-		if due = !w.changedAt.IsZero() && !now.Before(w.changedAt.Add(maxDelay)); due {
+	q.waiting = slices.DeleteFunc(q.waiting, func(w *waiter) (late bool) {
+		if late = !w.changedAt.IsZero() && !now.Before(w.changedAt.Add(maxDelay)); late {
 			w.changedAt = time.Time{}
 			w.wakeUp.Set()
 		}
-		return due
+		return late
 	})
 	if q.window != nil && !now.Before(q.window.until) {
 		q.closeWindow()
 	}
-	return q.nextDue()
+	return q.nextRun()
 }
 
-// nextDue returns the moment of the earliest work that is due later, the zero time without any.
-func (q *queue) nextDue() (next time.Time) {
-	add := func(due time.Time) {
-		if next.IsZero() || due.Before(next) {
-			next = due
+// nextRun returns the earliest moment at which runScheduled has work, the zero time without any.
+func (q *queue) nextRun() (next time.Time) {
+	add := func(moment time.Time) {
+		if next.IsZero() || moment.Before(next) {
+			next = moment
 		}
 	}
 	for _, w := range q.waiting {
@@ -154,10 +156,10 @@ func (q *queue) nextDue() (next time.Time) {
 		}
 	}
 	if q.first() != nil {
-		if q.nextWakeUp.After(q.pausedBefore) {
+		if q.nextWakeUp.After(q.pausedUntil) {
 			add(q.nextWakeUp)
 		} else {
-			add(q.pausedBefore)
+			add(q.pausedUntil)
 		}
 	}
 	if q.window != nil {
@@ -169,7 +171,7 @@ func (q *queue) nextDue() (next time.Time) {
 // pause stops wake-ups until a moment, while conn writes. A window of conn stays open until then.
 func (q *queue) pause(conn string, until time.Time) {
 	q.writers++
-	q.pausedBefore = until
+	q.pausedUntil = until
 	if q.window != nil && q.window.conn == conn {
 		q.window.until = until
 	}
@@ -178,7 +180,7 @@ func (q *queue) pause(conn string, until time.Time) {
 // resume ends the pause of a connection, and closes its window.
 func (q *queue) resume(conn string) {
 	if q.writers--; q.writers == 0 {
-		q.pausedBefore = time.Time{}
+		q.pausedUntil = time.Time{}
 		q.recheck.Set()
 	}
 	if q.window != nil && q.window.conn == conn {
@@ -186,11 +188,11 @@ func (q *queue) resume(conn string) {
 	}
 }
 
-// mustQueue reports whether a query that came back must wait before it reads the state: a change concerns
-// it, and others of the queue wait for a wake-up or write. It would overtake them.
+// mustQueue reports whether a query that came back must wait before it reads the state: a change
+// concerns it, and others of the queue wait for a wake-up or write. It would overtake them.
 func (q *queue) mustQueue(w *waiter) bool {
 	now := time.Now()
-	if w.After >= q.lastChange.Load() || q.first() == nil && !now.Before(q.pausedBefore) {
+	if w.After >= q.lastChange.Load() || q.first() == nil && !now.Before(q.pausedUntil) {
 		return false
 	}
 	w.changedAt = now
@@ -207,7 +209,6 @@ func (q *queue) first() *waiter {
 	return q.waiting[i]
 }
 
-// add puts a query into the queue.
 func (q *queue) add(w *waiter) {
 	if w.Monitor {
 		q.monitors[w] = struct{}{}
@@ -217,7 +218,7 @@ func (q *queue) add(w *waiter) {
 	q.waiting = slices.Insert(q.waiting, i, w)
 }
 
-// wakeFirst wakes the first query, and sets the time of the next wake-up.
+// wakeFirst wakes the first query, and schedules the next wake-up.
 func (q *queue) wakeFirst(first *waiter, now time.Time) {
 	q.wake(first)
 	q.nextWakeUp = now.Add(wakeInterval)
@@ -253,8 +254,8 @@ func (q *queue) closeWindow() {
 
 // removeIfIdle removes the queue if no query is left and no window is open.
 func (q *queue) removeIfIdle() {
-	if q.queries == 0 && q.window == nil && q.queues.queues[q.Keys] == q { // it may have been removed before
-		delete(q.queues.queues, q.Keys)
+	if q.queries == 0 && q.window == nil && q.parent.byKeys[q.Keys] == q { // it may have been removed before
+		delete(q.parent.byKeys, q.Keys)
 		close(q.done)
 	}
 }

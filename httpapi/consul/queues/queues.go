@@ -11,17 +11,17 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// Items are the items of this node, as far as queues need them.
+// Items are the items of this node, as queues use them.
 type Items interface {
-	// Watch returns a watch of the item of that name or, with below, of all items whose names
-	// begin with it. It misses no change that is applied after it returns.
+	// Watch returns a watch of the item of a name or, with below, of all items whose names begin
+	// with it. The watch misses no change that is applied after Watch returns.
 	Watch(name string, below bool) Watch
-	// Free reports whether no session holds the item of that name. An item that does not exist
-	// is free. It must be quick, and is called with no lock held.
+	// Free reports whether no session holds the item of a name. An item that does not exist is
+	// free. It must be quick, and is called with no lock held.
 	Free(name string) bool
 }
 
-// Watch follows the changes of what is watched.
+// Watch follows the changes of one or several items.
 type Watch interface {
 	// News is a signal that is set at each change, after Index has its number.
 	News() <-chan struct{}
@@ -31,7 +31,7 @@ type Watch interface {
 	Stop()
 }
 
-// Keys are the key of a name or, with Below, all keys that begin with it.
+// Keys are the key of a name or, with Below, all keys that begin with the name.
 type Keys struct {
 	Name  string
 	Below bool
@@ -44,7 +44,7 @@ func (k Keys) covers(item string) bool {
 
 // Query is a query that waits for a change.
 type Query struct {
-	Keys           // that are watched
+	Keys           // to watch
 	Conn    string // the connection that the query came on
 	Monitor bool   // woken at once, by each change
 	After   uint64 // changes up to this number do not concern the query
@@ -53,21 +53,22 @@ type Query struct {
 const (
 	// ticketTTL is how long a ticket is saved for its connection.
 	ticketTTL = time.Second
-	// maxWriteWait is how long a write waits at most for the window of another connection and for the write before it.
+	// maxWriteWait is how long a write waits at most for the window of another connection and for the write
+	// before it.
 	maxWriteWait = time.Second
 )
 
-// Queues are all queues of a node. Use New. Its methods are safe for concurrent use.
+// Queues are all queues of a node. Use New. All methods are safe for concurrent use.
 type Queues struct {
 	items Items
 
 	mu         sync.Mutex
-	queues     map[Keys]*queue
+	byKeys     map[Keys]*queue
 	lastTicket uint64
 	saved      map[string][]savedTicket // by connection
-	refusals   map[string]refusal       // the last one, by connection
+	refusals   map[string]refusal       // the last refusal, by connection
 	writes     map[string]*keyWrites    // by key
-	sweeping   bool                     // a timer runs that removes what has expired
+	sweeping   bool                     // a timer for sweep runs
 }
 
 // savedTicket is the ticket of a query that may be repeated on its connection.
@@ -79,14 +80,14 @@ type savedTicket struct {
 
 // New returns the queues of a node, without queries.
 func New(items Items) *Queues {
-	return &Queues{items: items, queues: map[Keys]*queue{}, saved: map[string][]savedTicket{}, refusals: map[string]refusal{}, writes: map[string]*keyWrites{}}
+	return &Queues{items: items, byKeys: map[Keys]*queue{}, saved: map[string][]savedTicket{}, refusals: map[string]refusal{}, writes: map[string]*keyWrites{}}
 }
 
-// Wait puts a query into its queue and calls check: once at the beginning, and then each time the query is
-// woken. It returns nil when check reports that it is done, check's error, or the cause of ctx
-// when ctx ends while the query waits. The query keeps its ticket until then. check is
-// called by the caller's goroutine, without a lock. A repeated query does not check at once if its
-// change also concerns others in its queue: it would overtake them.
+// Wait puts a query into its queue and calls check: once at the beginning, and then each time the
+// query is woken. It returns nil when check reports done, check's error, or the cause of ctx when
+// ctx ends while the query waits. The query keeps its ticket until then. The caller's goroutine
+// calls check, without a lock. A repeated query does not check at once if its change also
+// concerns others in its queue: it would overtake them.
 func (q *Queues) Wait(ctx context.Context, query Query, check func() (done bool, err error)) error {
 	w := &waiter{Query: query, wakeUp: wake.NewSignal()}
 	in, wait := q.join(w)
@@ -104,14 +105,14 @@ func (q *Queues) Wait(ctx context.Context, query Query, check func() (done bool,
 	}
 }
 
-// join puts a query into its queue, with the ticket that its connection has saved or with a new one. wait
-// reports that the query must wait before it checks.
+// join puts a query into its queue, with the ticket that its connection has saved, or with a new
+// one. wait reports whether the query must wait before it checks.
 func (q *Queues) join(w *waiter) (in *queue, wait bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if in = q.queues[w.Keys]; in == nil {
+	if in = q.byKeys[w.Keys]; in == nil {
 		in = newQueue(q, w.Keys)
-		q.queues[w.Keys] = in
+		q.byKeys[w.Keys] = in
 		go in.run()
 	}
 	in.queries++
@@ -144,9 +145,9 @@ func (q *Queues) leave(in *queue, w *waiter) {
 	q.sweepLater()
 }
 
-// AwaitHolder blocks a read of a key on a connection whose acquire of it has just been refused, while
-// the key is free: until a session holds it, at most maxDelay after the refusal. A client
-// that was refused a key and then finds it free would take it for delayed, and sleep for 5 s.
+// AwaitHolder blocks a read of a free key on a connection whose acquire of the key was just
+// refused, until a session holds the key, at most maxDelay after the refusal. A client that was
+// refused a key and then finds it free would take it for delayed, and sleep for 5 s.
 func (q *Queues) AwaitHolder(ctx context.Context, conn, name string) {
 	q.mu.Lock()
 	r := q.refusals[conn]
@@ -160,18 +161,18 @@ func (q *Queues) AwaitHolder(ctx context.Context, conn, name string) {
 	_ = q.Wait(ctx, query, func() (bool, error) { return !q.items.Free(name), nil })
 }
 
-// BeginWrite begins a write by which a contender takes a key: an acquire, or a check-and-set. The caller
-// calls end once, with the outcome, when it is known. BeginWrite blocks
+// BeginWrite begins a write by which a contender takes a key: an acquire, or a check-and-set. The
+// caller calls end once, with the outcome. BeginWrite blocks
 //
 //   - an acquire, while the window of another connection is open;
 //   - while another such write of the key is under way on this node: its outcome mostly
-//     refuses this one without the log.
+//     refuses this write without the log.
 //
-// It blocks for maxWriteWait at most, and fails with ctx's cause when ctx ends first. Until end is called, no other
-// query is woken in the queues in which the connection was woken last, but by the bound on
-// their waits. A write that took the key gives up the tickets that are saved for the connection in these
-// queues: a winner that comes back at once is then behind the queries that have waited for it.
-func (q *Queues) BeginWrite(ctx context.Context, conn, name string, acquire bool) (end func(took bool), err error) {
+// It blocks for maxWriteWait at most, and fails with ctx's cause when ctx ends first. Until end is
+// called, the queues in which the connection was last woken wake no other query before its
+// maxDelay. A write that took the key gives up the connection's tickets in these queues: a winner
+// that comes back at once is then behind the queries that have waited for it.
+func (q *Queues) BeginWrite(ctx context.Context, conn, name string, acquire bool) (end func(taken bool), err error) {
 	bounded, cancel := context.WithTimeout(ctx, maxWriteWait)
 	defer cancel()
 	if acquire {
@@ -191,19 +192,19 @@ func (q *Queues) BeginWrite(ctx context.Context, conn, name string, acquire bool
 		return nil, context.Cause(ctx)
 	}
 	paused := q.pause(conn, name)
-	return func(took bool) {
-		if q.resume(paused, conn, name, took); acquire && !took {
+	return func(taken bool) {
+		if q.resume(paused, conn, name, taken); acquire && !taken {
 			q.saveRefusal(conn, name)
 		}
 		q.exit(name, writes, alone)
 	}, nil
 }
 
-// windowOfOthers returns a channel that is closed when the window of another connection than conn
-// closes; nil if no such window is open.
+// windowOfOthers returns a channel that is closed when the window of another connection closes;
+// nil if no such window is open.
 func (q *Queues) windowOfOthers(conn, name string) <-chan struct{} {
 	q.mu.Lock()
-	in := q.queues[Keys{Name: name}]
+	in := q.byKeys[Keys{Name: name}]
 	q.mu.Unlock()
 	if in == nil {
 		return nil
@@ -235,7 +236,7 @@ func (q *Queues) enter(name string) *keyWrites {
 	return writes
 }
 
-// exit ends a write, and gives its slot to the next one if it had the slot.
+// exit ends a write, and gives its slot to the next write if it had the slot.
 func (q *Queues) exit(name string, writes *keyWrites, alone bool) {
 	if alone {
 		<-writes.slot
@@ -247,14 +248,14 @@ func (q *Queues) exit(name string, writes *keyWrites, alone bool) {
 	}
 }
 
-// pause stops wake-ups in the queues in which conn was woken last, and keeps conn's windows open there: until
-// resume, for maxDelay at most.
+// pause stops wake-ups in the queues in which conn was last woken, and keeps conn's windows open
+// there: until resume, for maxDelay at most.
 func (q *Queues) pause(conn, name string) (paused []*queue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	until := time.Now().Add(maxDelay)
 	for _, saved := range q.saved[conn] {
-		if in := q.queues[saved.Keys]; in != nil && saved.covers(name) {
+		if in := q.byKeys[saved.Keys]; in != nil && saved.covers(name) {
 			in.pause(conn, until)
 			paused = append(paused, in)
 		}
@@ -263,21 +264,21 @@ func (q *Queues) pause(conn, name string) (paused []*queue) {
 }
 
 // resume ends a pause, and the windows of the connection.
-func (q *Queues) resume(paused []*queue, conn, name string, took bool) {
+func (q *Queues) resume(paused []*queue, conn, name string, taken bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, in := range paused {
 		in.resume(conn)
 	}
-	if took {
+	if taken {
 		q.setSaved(conn, slices.DeleteFunc(q.saved[conn], func(s savedTicket) bool { return s.covers(name) }))
 	}
 }
 
-// refusal is an acquire that was refused.
+// refusal is a refused acquire.
 type refusal struct {
 	name  string
-	until time.Time // when it no longer matters
+	until time.Time
 }
 
 func (q *Queues) saveRefusal(conn, name string) {
@@ -287,8 +288,8 @@ func (q *Queues) saveRefusal(conn, name string) {
 	q.sweepLater()
 }
 
-// ticketOf returns the ticket that a connection has saved for a queue, and removes it there, or the
-// next new one. The caller holds mu.
+// ticketOf removes and returns the ticket that a connection has saved for a queue, or returns a
+// new one. The caller holds mu.
 func (q *Queues) ticketOf(keys Keys, conn string) (ticket uint64, repeated bool) {
 	now, saved := time.Now(), q.saved[conn]
 	i := slices.IndexFunc(saved, func(s savedTicket) bool { return s.Keys == keys && now.Before(s.until) })
@@ -318,7 +319,7 @@ func (q *Queues) sweepLater() {
 	}
 }
 
-// sweep removes the tickets and refusals that have expired. It runs once a second while there are any.
+// sweep removes expired tickets and refusals. It runs once a second while there are any.
 func (q *Queues) sweep() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -151,8 +151,8 @@ func inBubble(t *testing.T, test func(b *box)) {
 		pass(2001)
 		b.Queues.mu.Lock()
 		defer b.Queues.mu.Unlock()
-		if len(b.queues) != 0 || len(b.saved) != 0 || b.sweeping || len(b.watches) != 0 || len(b.writes) != 0 || len(b.refusals) != 0 {
-			t.Errorf("left: %d queues, %d connections with tickets, %d watches, %d keys that are written", len(b.queues), len(b.saved), len(b.watches), len(b.writes))
+		if len(b.byKeys) != 0 || len(b.saved) != 0 || b.sweeping || len(b.watches) != 0 || len(b.writes) != 0 || len(b.refusals) != 0 {
+			t.Errorf("left: %d queues, %d connections with tickets, %d watches, %d keys that are written", len(b.byKeys), len(b.saved), len(b.watches), len(b.writes))
 		}
 	})
 }

@@ -18,26 +18,25 @@ import (
 )
 
 const (
-	// eventsKeepAlive is how often a stream without events shows that it lives, and the
-	// event that the history has reached.
+	// eventsKeepAlive is how often a stream without events sends the id that the history has reached.
 	eventsKeepAlive = 15 * time.Second
-	// eventsFlush is the number of bytes after which events are sent, though there are more.
+	// eventsFlush is the number of bytes after which events are sent, though more are at hand.
 	eventsFlush = 64 << 10
 
-	// pageCost is the least that a stream's turn counts as: a write and what it wakes.
+	// pageCost is how much time a stream's turn counts at least: a write, and the wake-ups that it causes.
 	pageCost = 20 * time.Microsecond
 
 	headerLastEvent = "Last-Event-Id"
 )
 
-// eventsQuery has the filters of a watcher, and where it begins.
+// eventsQuery has the filters of a stream, and where it begins.
 type eventsQuery struct {
 	after   replica.EventID
 	resumes bool            // after was given
 	names   map[string]bool // of semaphores and items
 	prefix  string
 	session uint64 // 0: any
-	last    int    // begin with so many of the last events; 0: not so
+	last    int    // begins with so many of the last events; 0: with the next event
 	brief   bool   // without renewals
 	caller  *access.Identity
 }
@@ -51,10 +50,10 @@ type API struct {
 
 // New returns the route's handler.
 func New(x *exchange.Exchange) *API {
-	return &API{x, newStreams(), &tape{view: x.Node.View, tokens: x.Config.Tokens != nil, entries: map[*fsm.Effect]*told{}}}
+	return &API{x, newStreams(), &tape{view: x.Node.View, tokens: x.Config.Tokens != nil, entries: map[*fsm.Effect]*encodedEntry{}}}
 }
 
-// EndStreams ends the streams of events when the server goes down. It does not block.
+// EndStreams ends the streams of events when the server shuts down. It does not block.
 func (e *API) EndStreams() { e.streams.end() }
 
 // Routes returns the route.
@@ -65,9 +64,9 @@ func (e *API) Routes() []exchange.Route {
 // Collectors returns the metrics of streams.
 func (e *API) Collectors() []prometheus.Collector { return []prometheus.Collector{e.streams.gauge} }
 
-// getEvents sends events from now on, or after a given one. The stream ends with the
-// client, with the server, when the client does not read, or when the history no longer
-// has the events that the client has not read.
+// getEvents sends events from now on, or after a given event. The stream ends with the client, with
+// the server, when the client does not read, or when the history no longer has the events that the
+// client has not read.
 func (e *API) getEvents(c echo.Context) error {
 	q, err := exchange.ParseRepeatable(c, "name", exchange.ReadParams("since", "last", "name", "prefix", "session", "renewals")...)
 	if err != nil {
@@ -112,9 +111,8 @@ func (e *API) getEvents(c echo.Context) error {
 	return nil
 }
 
-// startOfEvents returns the event after which a stream begins, once this node has it.
-// An id that the cluster has not reached is from another cluster, or from before a
-// restore.
+// startOfEvents returns the event after which a stream begins, once this node has it. An id that the
+// cluster has not reached is from another cluster, or from before a restore.
 func (e *API) startOfEvents(c echo.Context, q exchange.Query, ask eventsQuery) (replica.EventID, error) {
 	if ask.resumes && e.hasSeen(q, ask.after.Index) {
 		return ask.after, nil
@@ -138,8 +136,8 @@ func (e *API) startOfEvents(c echo.Context, q exchange.Query, ask eventsQuery) (
 	return ask.after, nil
 }
 
-// hasSeen reports whether this node has the entry after which a stream continues, and
-// the client requires no other consistency: then the stream needs no leader.
+// hasSeen reports whether a stream needs no leader: this node has the entry after which it continues,
+// and the client requires no other consistency.
 func (e *API) hasSeen(q exchange.Query, index uint64) (seen bool) {
 	if q.AsksConsistency() {
 		return false
@@ -192,14 +190,14 @@ func (e *API) follow(ctx context.Context, s *stream, ask eventsQuery) error {
 	}
 }
 
-// sendPage sends what a query wants of the events after one, and reports whether there were any.
+// sendPage sends the events after an id that pass the filters, and reports whether there were any.
 func (e *API) sendPage(s *stream, after replica.EventID, ask *eventsQuery) (page replica.EventPage, sent bool, err error) {
 	if page, err = e.x.Node.EventsAfter(after); err != nil {
 		return page, false, err
 	}
 	out, release := exchange.Buffer()
 	defer release()
-	for _, entry := range e.tape.of(page.Entries) {
+	for _, entry := range e.tape.encoded(page.Entries) {
 		for i := range entry.events {
 			event := &entry.events[i]
 			if event.text == nil || !ask.wants(event) {
@@ -221,21 +219,21 @@ func (e *API) sendPage(s *stream, after replica.EventID, ask *eventsQuery) (page
 	return page, sent, s.write(out.Bytes())
 }
 
-// always is ready, for a page after which there are more events already.
+// always is ready, for a page with more events behind it.
 var always = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// keepAlive advances a client's Last-Event-ID without an event, so that a client whose
-// filter no event passes does not fall behind the history.
+// keepAlive advances a client's Last-Event-ID without an event. Otherwise a client whose filter no event
+// passes would fall behind the history.
 func keepAlive(at replica.EventID) string { return "id: " + formatEventID(at) + "\n\n" }
 
-// nameOf returns the semaphore or the item of an event, "" for one of a session alone.
+// nameOf returns the semaphore or the item of an event, "" for an event of a session alone.
 func nameOf(event *fsm.Effect) string { return cmp.Or(event.Semaphore, event.Item) }
 
-// wants reports whether an event passes all of the filters, and the caller may read it.
+// wants reports whether an event passes all filters, and the caller may read it.
 func (ask *eventsQuery) wants(e *event) bool {
 	if ask.brief && e.renewal || ask.session != 0 && e.session != ask.session {
 		return false
@@ -246,8 +244,8 @@ func (ask *eventsQuery) wants(e *event) bool {
 	return e.mayRead(ask.caller)
 }
 
-// readEventsQuery reads the filters, and the event after which to continue. A browser
-// that reconnects repeats ?since= and adds Last-Event-ID, which is the later one.
+// readEventsQuery reads the filters, and the event after which to continue. A browser that reconnects
+// repeats ?since= and adds Last-Event-ID, which is later and wins.
 func readEventsQuery(header http.Header, q exchange.Query) (ask eventsQuery, err error) {
 	if ask.prefix, err = q.Prefix(); err != nil {
 		return ask, err

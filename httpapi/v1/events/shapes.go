@@ -12,7 +12,7 @@ import (
 
 // The JSON shapes of events.
 
-// eventBody has the members of all events; semaphore, item and session only where there is one.
+// eventBody has the members of all events; semaphore, item and session only if the event has one.
 type eventBody struct {
 	Index         uint64 `json:"index"`
 	ClusterTimeMS int64  `json:"cluster_time_ms"`
@@ -90,8 +90,7 @@ type listEvent struct {
 	Deleted bool   `json:"deleted,omitempty"` // the semaphore
 }
 
-// itemEvent names an item that was changed or deleted, by the number of the change. It has no
-// value: a client reads that by the name.
+// itemEvent is a change or a delete of an item, by its number. A client reads the value by the name.
 type itemEvent struct {
 	eventBody
 	Version uint64 `json:"version"`
@@ -136,8 +135,8 @@ func newEvent(entry *replica.EventEntry, e *fsm.Effect) (name string, body any) 
 	return "", nil
 }
 
-// encode returns an event of an entry as a server-sent event, nil if it is not one for clients. JSON has no line
-// ends of its own.
+// encode returns an event as a server-sent event, nil for an effect that clients don't see. JSON has no
+// newlines.
 func encode(entry *replica.EventEntry, ordinal int, e *fsm.Effect) []byte {
 	name, body := newEvent(entry, e)
 	if name == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox/signalbox/cluster/outcome"
 )
 
-// endOfStream bounds a stream's write under way when the server goes down, and the end of its body.
+// endOfStream bounds a stream's write under way when the server shuts down, and the end of its body.
 const endOfStream = time.Second
 
 // streams are the open streams of events. It is safe for concurrent use.
@@ -24,8 +24,8 @@ type streams struct {
 	ended bool
 }
 
-// stream is one of them. Events that its client does not take stay in the history, so
-// that a stream takes no memory beyond one write.
+// stream is an open stream. Events that its client does not take stay in the history, so that a stream
+// takes no memory beyond one write.
 type stream struct {
 	response *echo.Response
 	control  *http.ResponseController
@@ -35,7 +35,7 @@ type stream struct {
 	ended bool
 }
 
-var errStreamEnded = errors.New("the server goes down")
+var errStreamEnded = errors.New("the server shuts down")
 
 func newStreams() *streams {
 	return &streams{open: map[*stream]struct{}{},
@@ -45,7 +45,7 @@ func newStreams() *streams {
 		})}
 }
 
-// add opens a stream, unless the server goes down.
+// add opens a stream, unless the server shuts down.
 func (l *streams) add(c echo.Context, timeout time.Duration) (*stream, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,11 +62,11 @@ func (l *streams) remove(s *stream) {
 	defer l.mu.Unlock()
 	delete(l.open, s)
 	if l.ended {
-		s.end() // the end of the body is another write, however late its turn comes
+		s.end() // also bounds the write of the body's end
 	}
 }
 
-// end refuses new streams and shortens the writes of the others. It does not block.
+// end refuses new streams and shortens the writes of the open ones.
 func (l *streams) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,8 +87,8 @@ func (s *stream) write(data []byte) error {
 	return s.control.Flush()
 }
 
-// begin sets the deadline of the next write. It has no effect on a connection without
-// deadlines, as in tests.
+// begin sets the deadline of the next write. It has no effect on a connection without deadlines, as in
+// tests.
 func (s *stream) begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

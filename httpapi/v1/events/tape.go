@@ -8,51 +8,51 @@ import (
 	"github.com/signalbox/signalbox/httpapi/access"
 )
 
-// tapeBytes bounds the encoded events that are kept: some 90,000 of the usual ones. A stream that is further
-// behind has its events encoded again.
+// tapeBytes bounds the encoded events that are kept: some 90,000 of the usual size. For a stream that is
+// further behind, events are encoded again.
 const tapeBytes = 16 << 20
 
-// tape has the latest entries as streams send them, so that an event is encoded, and the owner of its session looked
+// tape has the latest entries in encoded form, so that an event is encoded, and its session's owner looked
 // up, once for all streams. It is safe for concurrent use.
 type tape struct {
 	view   func(func(*fsm.Machine))
-	tokens bool // there are callers who may not see each session's id
+	tokens bool // some callers may not see each session's id
 
-	telling sync.Mutex // held while an entry is encoded
+	encoding sync.Mutex // held while an entry is encoded
 
 	mu      sync.Mutex
-	entries map[*fsm.Effect]*told // by the first effect, which is where the history has it
-	order   []*fsm.Effect         // in which they came
+	entries map[*fsm.Effect]*encodedEntry // by the first effect in the history
+	order   []*fsm.Effect                 // oldest first
 	bytes   int
 }
 
-// told is the events of an entry. It is not changed once made.
-type told struct {
+// encodedEntry is the events of an entry. It never changes.
+type encodedEntry struct {
 	events []event
 	bytes  int
 }
 
-// event is an event as it is sent.
+// event is one event of an entry.
 type event struct {
-	name    string // of a semaphore or an item; "": the event is one of a session alone
+	name    string // of a semaphore or an item; "": the event is of a session alone
 	session uint64
 	renewal bool
 	owner   string // of the session
-	owned   bool   // the session lives or its end is remembered, so that its owner is known
+	owned   bool   // the owner is known: the session lives, or its end is remembered
 	text    []byte
-	without []byte // the id of its session, for those who may not see that; nil: all may
+	masked  []byte // text without the session's id, for callers who may not see it; nil: all may
 }
 
-// shownTo returns the text of an event that an identity may read.
+// shownTo returns the text of an event for an identity that may read it.
 func (e *event) shownTo(id *access.Identity) []byte {
-	if e.without != nil && !id.SeesID(e.owner) {
-		return e.without
+	if e.masked != nil && !id.SeesID(e.owner) {
+		return e.masked
 	}
 	return e.text
 }
 
-// mayRead reports whether an identity may read an event: one of a semaphore or of an item by its name, one of a
-// session by its owner.
+// mayRead reports whether an identity may read an event: by the name of its semaphore or item, or else by
+// the owner of its session.
 func (e *event) mayRead(id *access.Identity) bool {
 	switch {
 	case id.Scope == access.Admin:
@@ -63,34 +63,34 @@ func (e *event) mayRead(id *access.Identity) bool {
 	return e.owned && id.FindsSession(e.owner)
 }
 
-// of returns entries of the history as they are told. Streams that need the same entry at the same time wait
-// for the first of them to encode it.
-func (t *tape) of(entries []replica.EventEntry) []*told {
-	found := make([]*told, len(entries))
+// encoded returns entries of the history in encoded form. Streams that need the same entry at the same time
+// wait for the first of them to encode it.
+func (t *tape) encoded(entries []replica.EventEntry) []*encodedEntry {
+	found := make([]*encodedEntry, len(entries))
 	for i := range entries {
 		first := &entries[i].Effects[0]
-		if found[i] = t.kept(first); found[i] != nil {
+		if found[i] = t.entry(first); found[i] != nil {
 			continue
 		}
-		t.telling.Lock()
-		if found[i] = t.kept(first); found[i] == nil {
-			found[i] = t.tell(&entries[i])
-			t.keep(first, found[i])
+		t.encoding.Lock()
+		if found[i] = t.entry(first); found[i] == nil {
+			found[i] = t.encodeEntry(&entries[i])
+			t.addEntry(first, found[i])
 		}
-		t.telling.Unlock()
+		t.encoding.Unlock()
 	}
 	return found
 }
 
-// kept returns an entry that was encoded before, or nil.
-func (t *tape) kept(first *fsm.Effect) *told {
+// entry returns an entry that was encoded before, or nil.
+func (t *tape) entry(first *fsm.Effect) *encodedEntry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.entries[first]
 }
 
-// keep adds an entry, and forgets the oldest ones beyond the bound.
-func (t *tape) keep(first *fsm.Effect, entry *told) {
+// addEntry adds an entry, and drops the oldest entries beyond the bound.
+func (t *tape) addEntry(first *fsm.Effect, entry *encodedEntry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.entries[first] = entry
@@ -110,9 +110,8 @@ func describe(m *fsm.Machine, effect *fsm.Effect) event {
 	return e
 }
 
-// tell encodes the events of an entry.
-func (t *tape) tell(entry *replica.EventEntry) *told {
-	all := &told{events: make([]event, len(entry.Effects))}
+func (t *tape) encodeEntry(entry *replica.EventEntry) *encodedEntry {
+	all := &encodedEntry{events: make([]event, len(entry.Effects))}
 	t.view(func(m *fsm.Machine) {
 		for i := range entry.Effects {
 			all.events[i] = describe(m, &entry.Effects[i])
@@ -122,9 +121,9 @@ func (t *tape) tell(entry *replica.EventEntry) *told {
 		shown, to := entry.Effects[i], &all.events[i]
 		to.text = encode(entry, entry.Before+i+1, &shown)
 		if shown.Session = 0; t.tokens && to.owned && to.owner == "" {
-			to.without = encode(entry, entry.Before+i+1, &shown)
+			to.masked = encode(entry, entry.Before+i+1, &shown)
 		}
-		all.bytes += len(to.text) + len(to.without)
+		all.bytes += len(to.text) + len(to.masked)
 	}
 	return all
 }

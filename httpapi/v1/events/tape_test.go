@@ -13,12 +13,12 @@ import (
 // another one. What is kept has a bound.
 func TestTapeTellsOnce(t *testing.T) {
 	views := 0
-	tape := &tape{view: func(read func(*fsm.Machine)) { views++; read(fsm.New()) }, entries: map[*fsm.Effect]*told{}}
+	tape := &tape{view: func(read func(*fsm.Machine)) { views++; read(fsm.New()) }, entries: map[*fsm.Effect]*encodedEntry{}}
 	whole := replica.EventEntry{Index: 7, Effects: []fsm.Effect{{Kind: fsm.EffectDeleted, Semaphore: "a"}, {Kind: fsm.EffectDeleted, Semaphore: "b"}}}
 	missed := replica.EventEntry{Index: 7, Before: 1, Effects: whole.Effects[1:]}
 	for range 1000 {
-		got := tape.of([]replica.EventEntry{whole, missed})
-		text := func(e *told, i int) string { return string(e.events[i].text) }
+		got := tape.encoded([]replica.EventEntry{whole, missed})
+		text := func(e *encodedEntry, i int) string { return string(e.events[i].text) }
 		if text(got[0], 1) != text(got[1], 0) || !strings.HasPrefix(text(got[1], 0), "id: 7.2\nevent: deleted\n") || len(got[1].events) != 1 {
 			t.Fatalf("%q and %d events", text(got[1], 0), len(got[1].events))
 		}
@@ -27,7 +27,7 @@ func TestTapeTellsOnce(t *testing.T) {
 		t.Errorf("the state was looked at %d times for two entries", views)
 	}
 	for i := range 40 {
-		tape.of([]replica.EventEntry{{Index: uint64(8 + i), Effects: []fsm.Effect{{Kind: fsm.EffectDeleted, Semaphore: fmt.Sprint(i, strings.Repeat("x", 1<<20))}}}})
+		tape.encoded([]replica.EventEntry{{Index: uint64(8 + i), Effects: []fsm.Effect{{Kind: fsm.EffectDeleted, Semaphore: fmt.Sprint(i, strings.Repeat("x", 1<<20))}}}})
 	}
 	if len(tape.entries) != 15 || len(tape.order) != 15 || tape.bytes > tapeBytes {
 		t.Errorf("%d entries of more than a MiB are kept, %d bytes", len(tape.entries), tape.bytes)

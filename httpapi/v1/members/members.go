@@ -35,7 +35,6 @@ func (m *API) Routes() []exchange.Route {
 	}
 }
 
-// getCluster sends this node's knowledge of the cluster, also without a leader.
 func (m *API) getCluster(c echo.Context) error {
 	if _, err := exchange.ParseQuery(c, exchange.ReadParams()...); err != nil {
 		return err
@@ -49,12 +48,10 @@ func (m *API) sendCluster(c echo.Context, code int) error {
 	return m.x.Replies.SendJSON(c, code, newClusterBody(status))
 }
 
-// memberTimeout bounds a PUT of a member, also without a leader. The leader waits 10 s
-// for the member to catch up and vote; then the status is 202, and the member gets its
-// vote when it has caught up.
+// memberTimeout bounds a PUT of a member, also without a leader. The leader waits 10 s for the member to
+// catch up and vote. After that the status is 202, and the member gets its vote once it has caught up.
 const memberTimeout = 30 * time.Second
 
-// putMember adds a node, {"peer":"host:port"}.
 func (m *API) putMember(c echo.Context) error {
 	id, err := memberID(c)
 	if err != nil {
@@ -96,7 +93,7 @@ func (m *API) deleteMember(c echo.Context) error {
 	return m.sendCluster(c, http.StatusOK)
 }
 
-// postLeader hands the leadership over, to {"id":…} or to any caught-up voter.
+// postLeader hands the leadership over, to the member {"id":…} or to any voter that has caught up.
 func (m *API) postLeader(c echo.Context) error {
 	texts, err := m.readTexts(c, "id")
 	if err != nil {
@@ -117,7 +114,7 @@ func (m *API) postLeader(c echo.Context) error {
 	return m.sendCluster(c, http.StatusOK)
 }
 
-// readMembers reads a body with members of the names only, and refuses a query.
+// readMembers reads a body with members of these names alone, and refuses a query.
 func (m *API) readMembers(c echo.Context, names ...string) (map[string]strictjson.Value, error) {
 	if _, err := exchange.ParseQuery(c); err != nil {
 		return nil, err
@@ -160,12 +157,11 @@ func (m *API) putLevel(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	given, ok := body["level"]
-	level, isNumber := int64(0), false
-	if ok {
-		level, isNumber = given.Integer()
+	level, ok := int64(0), false
+	if value, present := body["level"]; present {
+		level, ok = value.Integer()
 	}
-	if !isNumber || level < 1 || level > math.MaxUint32 {
+	if !ok || level < 1 || level > math.MaxUint32 {
 		return exchange.Invalid("level", "A feature level is a whole number from 1 on.")
 	}
 	if err := m.x.Node.RaiseLevel(c.Request().Context(), uint32(level)); err != nil {
@@ -186,8 +182,7 @@ func memberID(c echo.Context) (string, error) {
 	return id, nil
 }
 
-// checkKnown refuses an id that no member has. It refuses no client but admins: the node
-// refuses the others, of whichever id.
+// checkKnown refuses an unknown id to admins. Other clients don't learn it: the node refuses them.
 func (m *API) checkKnown(c echo.Context, id string) error {
 	if !m.x.Rights.IsAdmin(c) || slices.ContainsFunc(m.x.Node.Status().Members, func(other cluster.Member) bool { return other.ID == id }) {
 		return nil
@@ -203,7 +198,7 @@ type memberBody struct {
 	State         string `json:"state"`           // up, down or unknown, as this node sees it
 	LastContactMS *int64 `json:"last_contact_ms"` // null: it has not replied since this node started
 	Knows         uint32 `json:"knows"`           // the highest feature level that its program knows
-	// Lag, and Storage, "room", "low" or "full", are null unless it is up.
+	// Lag and Storage ("room", "low" or "full") are null unless the member is up.
 	Lag     *uint64 `json:"lag"`
 	Storage *string `json:"storage"`
 }
@@ -218,7 +213,7 @@ type clusterBody struct {
 	ClusterTimeMS int64        `json:"cluster_time_ms"`
 	StateHash     string       `json:"state_hash"`
 	Level         uint32       `json:"level"`
-	Majority      bool         `json:"majority"` // this node and the voters that are up are one
+	Majority      bool         `json:"majority"` // this node and the voters that are up are a majority
 	Members       []memberBody `json:"members"`
 }
 
@@ -246,7 +241,6 @@ func newClusterBody(s cluster.Status) clusterBody {
 	return body
 }
 
-// storageOf returns the word for the room on a member's disk.
 func storageOf(m cluster.Member) string {
 	switch {
 	case m.Spent:

@@ -2,7 +2,7 @@
 // sessions, leases, waiting requests and their lists. Each reply is as recent as its query requires,
 // and has what the identity of the request may read.
 //
-// It changes nothing. Package v1 serves its routes, and uses its shapes in the replies to
+// It changes no state. Package v1 serves its routes, and uses its shapes in the replies to
 // operations. It imports exchange, events, access, cluster and fsm. All of it is safe for
 // concurrent use; a handler holds the state no longer than it takes to copy one page.
 //

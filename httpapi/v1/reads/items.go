@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// Flags are the 64 bits of an item that are its clients' own.
+// Flags are the 64 bits of an item that its clients use as they like.
 type Flags uint64
 
 // itemBody is an item, with its value in one of two members.
@@ -20,7 +20,7 @@ type itemBody struct {
 	Value       *string `json:"value,omitempty"` // UTF-8
 	ValueBase64 string  `json:"value_base64,omitempty"`
 	Flags       Flags   `json:"flags"`
-	Session     *string `json:"session"` // that holds it; empty: one whose id only admins see
+	Session     *string `json:"session"` // that holds it; empty: only admins see its id
 	Locks       uint64  `json:"locks"`
 	Created     uint64  `json:"created"`
 	Version     uint64  `json:"version"`
@@ -54,11 +54,7 @@ func newItemBody(m *fsm.Machine, i *fsm.ItemView, nowMS int64, id *access.Identi
 	return body
 }
 
-func (api *API) getItem(c echo.Context) error {
-	q, err := exchange.ParseQuery(c, exchange.ReadParams("index", "wait")...)
-	if err != nil {
-		return err
-	}
+func (api *API) getItem(c echo.Context, q exchange.Query) error {
 	text, _ := exchange.PathParam(c, "name")
 	name, err := exchange.ItemName("name", text)
 	if err != nil {
@@ -90,13 +86,9 @@ func noItem(name string, index uint64) error {
 	return p
 }
 
-// listItems shows a page of items. A list that waits for a change needs a caller that may read
-// every name below its prefix.
-func (api *API) listItems(c echo.Context) error {
-	q, err := exchange.ParseQuery(c, exchange.ReadParams("prefix", "limit", "cursor", "index", "wait")...)
-	if err != nil {
-		return err
-	}
+// listItems shows a page of items. A list that waits for a change needs a caller that may read every
+// name below its prefix.
+func (api *API) listItems(c echo.Context, q exchange.Query) error {
 	prefix, limit, from, err := readNamePage(q)
 	if err != nil {
 		return err
@@ -120,9 +112,9 @@ func (api *API) listItems(c echo.Context) error {
 	})
 }
 
-// pageOfItems returns up to limit of the items that begin with one of the prefixes and come
-// after a name, fewer if they have more than pageBytes. Its index is the number of the last change
-// of any item, which costs no walk over those below the prefixes.
+// pageOfItems returns up to limit of the items below the prefixes that come after a name, fewer if
+// they have more than pageBytes. Its index is the number of the last change of any item: the last
+// change below the prefixes would cost a walk over them.
 func pageOfItems(m *fsm.Machine, prefixes []string, after string, limit int, nowMS int64, id *access.Identity) ItemsBody {
 	body, bytes := ItemsBody{Items: []itemBody{}, Index: m.ItemsIndex("")}, 0
 	for _, prefix := range prefixes {
@@ -140,10 +132,10 @@ func pageOfItems(m *fsm.Machine, prefixes []string, after string, limit int, now
 	return body
 }
 
-// awaitItems blocks until the item of a name or, with below, an item whose name begins with
-// it was changed or deleted after a number, or the wait is over. It returns at once if the
-// number is above the number of the last change, as after a restore. The caller then reads the
-// state, as confirmed as its query requires.
+// awaitItems blocks until the item of a name or, with below, an item whose name begins with it is
+// changed or deleted after a number, or the wait is over. It returns at once if the number is above
+// the last change's, as after a restore. The caller then reads the state, as confirmed as its query
+// requires.
 func (api *API) awaitItems(c echo.Context, q exchange.Query, name string, below bool, after since) error {
 	if !after.blocks || after.wait == 0 {
 		return nil
@@ -164,8 +156,8 @@ func (api *API) awaitItems(c echo.Context, q exchange.Query, name string, below 
 	return api.waitFor(c, after.wait, listen, func() bool { return watch.Index() > after.index })
 }
 
-// itemChanged reports whether a waiting read of an item has a change to show, or waits for a
-// number that was never given.
+// itemChanged reports whether a waiting read of an item has a change to show, or waits for a number
+// that was never given.
 func (api *API) itemChanged(name string, after uint64) (changed bool) {
 	api.x.Node.View(func(m *fsm.Machine) { changed = m.ItemIndex(name) > after || m.ItemsIndex("") < after })
 	return changed

@@ -12,17 +12,17 @@ import (
 
 const (
 	DefaultPage = 100  // members of a page, unless the client asks for another number
-	MaxPage     = 1000 // the most that it may ask for
-	// pageRecords and pageBytes bound a page of sessions, since a single session may
-	// have thousands of leases and requests, with long names. A page ends early, after
-	// the session that exceeds one of them. A page of waiters ends before pageBytes.
+	MaxPage     = 1000 // members of a page at most
+	// pageRecords and pageBytes bound a page of sessions, since one session may have thousands of
+	// leases and requests, with long names. The page ends after the session that exceeds one of
+	// them. A page of waiters ends before pageBytes.
 	pageRecords = 10_000  // leases, semaphores of requests, entries, and items
 	pageBytes   = 4 << 20 // of text, not counting escapes
-	pageLooks   = 10_000  // sessions, others' included
+	pageVisits  = 10_000  // sessions, including those that the caller may not find
 )
 
-// A cursor is the last member of the page before, encoded so that clients don't build
-// on it: a kind, then the name, the id, the token or the place.
+// A cursor is the last member of the page before: a kind, then the name, the id, the token or the
+// place. It is encoded so that clients don't build on it.
 const (
 	cursorName    byte = 'n'
 	cursorSession byte = 's'
@@ -42,7 +42,7 @@ func numberCursor(kind byte, last uint64) *string {
 	return &text
 }
 
-// decodeCursor reads a cursor of a kind in its only spelling: base64 skips line ends.
+// decodeCursor reads a cursor of a kind in its only spelling: base64 would skip newlines.
 func decodeCursor(kind byte, cursor string) []byte {
 	data, err := cursorText.DecodeString(cursor)
 	if err != nil || len(data) == 0 || data[0] != kind || cursorText.EncodeToString(data) != cursor {
@@ -51,7 +51,6 @@ func decodeCursor(kind byte, cursor string) []byte {
 	return data[1:]
 }
 
-// parseNameCursor returns the name after which the page begins; "" for the first page.
 func parseNameCursor(cursor string) (after string, err error) {
 	if after = string(decodeCursor(cursorName, cursor)); cursor != "" && !fsm.ValidName(after) {
 		return "", badCursor()
@@ -59,8 +58,7 @@ func parseNameCursor(cursor string) (after string, err error) {
 	return after, nil
 }
 
-// parseNumberCursor returns the id, token or place after which the page begins; 0 for the first
-// page.
+// parseNumberCursor returns the id, token or place after which the page begins; 0 for the first page.
 func parseNumberCursor(kind byte, cursor string) (after uint64, err error) {
 	if number := decodeCursor(kind, cursor); len(number) == 8 {
 		after = binary.BigEndian.Uint64(number)
@@ -88,7 +86,7 @@ func readPage(q exchange.Query) (limit int, cursor string, err error) {
 	return int(n), cursor, nil
 }
 
-// readNamePage is readPage for a list of names that may begin with ?prefix=.
+// readNamePage is readPage for a list of names, with ?prefix=.
 func readNamePage(q exchange.Query) (prefix string, limit int, after string, err error) {
 	if prefix, err = q.Prefix(); err != nil {
 		return "", 0, "", err
@@ -109,17 +107,17 @@ func readNumberPage(q exchange.Query, kind byte) (limit int, after uint64, err e
 	return limit, after, err
 }
 
-// pageOfSessions returns up to limit of the sessions after an id that the identity may
-// find, and the cursor of the next page. A page has fewer if they have more than
-// pageRecords or pageBytes, or if the identity may not find most of pageLooks sessions.
+// pageOfSessions returns up to limit of the sessions after an id that the identity may find, and the
+// cursor of the next page. A page has fewer after pageVisits sessions, or if they have more than
+// pageRecords or pageBytes.
 func pageOfSessions(m *fsm.Machine, id *access.Identity, after uint64, limit int) (found []fsm.SessionView, next *string) {
 	size := pageSize{}
-	for looks := 0; ; looks++ {
+	for visited := 0; ; visited++ {
 		ids := m.SessionIDs(after, 1)
 		if len(ids) == 0 {
 			return found, nil
 		}
-		if len(found) == limit || looks == pageLooks || size.records > pageRecords || size.bytes > pageBytes {
+		if len(found) == limit || visited == pageVisits || size.records > pageRecords || size.bytes > pageBytes {
 			return found, numberCursor(cursorSession, after)
 		}
 		after = ids[0]
@@ -157,7 +155,7 @@ func (p *pageSize) add(s *fsm.SessionView, list []fsm.WaitListView) {
 	}
 }
 
-// addItems counts the items of a session, and what the session is about.
+// addItems counts the items of a session, and its about.
 func (p *pageSize) addItems(m *fsm.Machine, session uint64) {
 	holder, _ := m.Holder(session)
 	p.bytes += len(holder.About)
@@ -167,8 +165,8 @@ func (p *pageSize) addItems(m *fsm.Machine, session uint64) {
 	}
 }
 
-// pageOfHolders returns up to limit of a semaphore's holders after a token. The rules for
-// metadata and reasons keep MaxPage of them below pageBytes.
+// pageOfHolders returns up to limit of a semaphore's holders after a token. The rules for metadata
+// and reasons keep MaxPage of them below pageBytes.
 func pageOfHolders(m *fsm.Machine, name string, after uint64, limit int, nowMS int64, id *access.Identity) HoldersBody {
 	body := HoldersBody{Holders: []holderBody{}}
 	for _, l := range m.Holders(name, after, limit+1) {
@@ -184,8 +182,8 @@ func pageOfHolders(m *fsm.Machine, name string, after uint64, limit int, nowMS i
 	return body
 }
 
-// pageOfWaiters returns up to limit of a semaphore's waiting requests after a place, fewer if
-// they have more than pageBytes.
+// pageOfWaiters returns up to limit of a semaphore's waiting requests after a place, fewer if they
+// have more than pageBytes.
 func pageOfWaiters(m *fsm.Machine, name string, after uint64, limit int, nowMS int64, id *access.Identity) WaitersBody {
 	body, bytes := WaitersBody{Waiters: []waiterBody{}}, 0
 	for _, w := range m.Waiters(name, after, limit+1) {
@@ -208,8 +206,8 @@ func pageOfWaiters(m *fsm.Machine, name string, after uint64, limit int, nowMS i
 	return body
 }
 
-// pageOfLeases returns up to limit of a session's leases after a token that an identity may see.
-// The rules for names and reasons keep MaxPage of them below pageBytes.
+// pageOfLeases returns up to limit of a session's leases after a token that an identity may see. The
+// rules for names and reasons keep MaxPage of them below pageBytes.
 func pageOfLeases(m *fsm.Machine, session, after uint64, limit int, nowMS int64, id *access.Identity) HeldLeasesBody {
 	body := HeldLeasesBody{Leases: []HeldBody{}}
 	for l := range m.LeasesAfter(session, after) {

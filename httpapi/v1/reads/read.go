@@ -35,24 +35,31 @@ func (api *API) Collectors() []prometheus.Collector { return []prometheus.Collec
 // Routes returns the routes.
 func (api *API) Routes() []exchange.Route {
 	return []exchange.Route{
-		exchange.On("GET", "/v1/semaphores", api.listSemaphores),
-		exchange.On("GET", "/v1/semaphores/:name", api.getSemaphore),
-		exchange.On("GET", "/v1/semaphores/:name/holders", api.listHolders),
-		exchange.On("GET", "/v1/semaphores/:name/waiters", api.listWaiters),
-		exchange.On("GET", "/v1/items", api.listItems),
-		exchange.On("GET", "/v1/items/:name", api.getItem),
-		exchange.On("GET", "/v1/sessions", api.listSessions),
-		exchange.On("GET", "/v1/sessions/:id", api.getSession),
-		exchange.On("GET", "/v1/sessions/:id/leases", api.listLeases),
-		exchange.On("GET", "/v1/sessions/:id/leases/:name", api.getLease),
+		get("/v1/semaphores", api.listSemaphores, "prefix", "limit", "cursor"),
+		get("/v1/semaphores/:name", api.getSemaphore, "epoch", "holders", "waiters", "index", "wait"),
+		get("/v1/semaphores/:name/holders", api.listHolders, "epoch", "limit", "cursor"),
+		get("/v1/semaphores/:name/waiters", api.listWaiters, "epoch", "limit", "cursor"),
+		get("/v1/items", api.listItems, "prefix", "limit", "cursor", "index", "wait"),
+		get("/v1/items/:name", api.getItem, "index", "wait"),
+		get("/v1/sessions", api.listSessions, "limit", "cursor"),
+		get("/v1/sessions/:id", api.getSession),
+		get("/v1/sessions/:id/leases", api.listLeases, "limit", "cursor"),
+		get("/v1/sessions/:id/leases/:name", api.getLease, "epoch"),
 	}
 }
 
-func (api *API) listSemaphores(c echo.Context) error {
-	q, err := exchange.ParseQuery(c, exchange.ReadParams("prefix", "limit", "cursor")...)
-	if err != nil {
-		return err
-	}
+// get returns the route of a read. Its query may have the parameters of every read, and params.
+func get(path string, handler func(c echo.Context, q exchange.Query) error, params ...string) exchange.Route {
+	return exchange.On("GET", path, func(c echo.Context) error {
+		q, err := exchange.ParseQuery(c, exchange.ReadParams(params...)...)
+		if err != nil {
+			return err
+		}
+		return handler(c, q)
+	})
+}
+
+func (api *API) listSemaphores(c echo.Context, q exchange.Query) error {
 	prefix, limit, after, err := readNamePage(q)
 	if err != nil {
 		return err
@@ -76,8 +83,8 @@ func (api *API) listSemaphores(c echo.Context) error {
 	})
 }
 
-// sendView sends the body that build makes of a state as recent as the query requires.
-// nowMS is the cluster time from which it computes durations.
+// sendView sends the body that build makes of a state as recent as the query requires. nowMS is
+// the cluster time from which build computes durations.
 func (api *API) sendView(c echo.Context, q exchange.Query, build func(m *fsm.Machine, nowMS int64) (any, error)) error {
 	reading, err := api.x.Reads.Await(c, q)
 	if err != nil {
@@ -89,7 +96,6 @@ func (api *API) sendView(c echo.Context, q exchange.Query, build func(m *fsm.Mac
 	})
 }
 
-// semaphoreQuery has the parameters of a GET of one semaphore.
 type semaphoreQuery struct {
 	name             string
 	epoch            uint64 // 0: any
@@ -118,7 +124,7 @@ func (api *API) readSince(q exchange.Query) (s since, err error) {
 	return s, err
 }
 
-// readSemaphore reads the name of a semaphore in a path, which the caller may read, and its epoch.
+// readSemaphore reads the name in a path, if the caller may read that semaphore, and its epoch.
 func (api *API) readSemaphore(c echo.Context, q exchange.Query) (name string, epoch uint64, err error) {
 	text, _ := exchange.PathParam(c, "name")
 	if name, err = exchange.SemaphoreName("name", text); err != nil {
@@ -148,11 +154,7 @@ func (api *API) readSemaphoreQuery(c echo.Context, q exchange.Query) (s semaphor
 	return s, err
 }
 
-func (api *API) getSemaphore(c echo.Context) error {
-	q, err := exchange.ParseQuery(c, exchange.ReadParams("epoch", "holders", "waiters", "index", "wait")...)
-	if err != nil {
-		return err
-	}
+func (api *API) getSemaphore(c echo.Context, q exchange.Query) error {
 	s, err := api.readSemaphoreQuery(c, q)
 	if err != nil {
 		return err
@@ -168,31 +170,26 @@ func (api *API) getSemaphore(c echo.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		if tag := ETagOf(&found); tag != "" {
-			c.Response().Header().Set("ETag", tag)
-		}
+		c.Response().Header().Set("ETag", ETagOf(&found))
 		return viewedSemaphore(m, found, s.holders, s.waiters, nowMS, id), nil
 	})
 }
 
-func (api *API) listHolders(c echo.Context) error {
-	return api.listOfSemaphore(c, cursorHolder, func(m *fsm.Machine, name string, after uint64, limit int, nowMS int64) any {
+func (api *API) listHolders(c echo.Context, q exchange.Query) error {
+	return api.listOfSemaphore(c, q, cursorHolder, func(m *fsm.Machine, name string, after uint64, limit int, nowMS int64) any {
 		return pageOfHolders(m, name, after, limit, nowMS, api.x.Rights.Caller(c))
 	})
 }
 
-func (api *API) listWaiters(c echo.Context) error {
-	return api.listOfSemaphore(c, cursorWaiter, func(m *fsm.Machine, name string, after uint64, limit int, nowMS int64) any {
+func (api *API) listWaiters(c echo.Context, q exchange.Query) error {
+	return api.listOfSemaphore(c, q, cursorWaiter, func(m *fsm.Machine, name string, after uint64, limit int, nowMS int64) any {
 		return pageOfWaiters(m, name, after, limit, nowMS, api.x.Rights.Caller(c))
 	})
 }
 
 // listOfSemaphore sends a page of a list that belongs to one semaphore.
-func (api *API) listOfSemaphore(c echo.Context, kind byte, page func(m *fsm.Machine, name string, after uint64, limit int, nowMS int64) any) error {
-	q, err := exchange.ParseQuery(c, exchange.ReadParams("epoch", "limit", "cursor")...)
-	if err != nil {
-		return err
-	}
+func (api *API) listOfSemaphore(c echo.Context, q exchange.Query, kind byte,
+	page func(m *fsm.Machine, name string, after uint64, limit int, nowMS int64) any) error {
 	name, epoch, err := api.readSemaphore(c, q)
 	if err != nil {
 		return err
@@ -209,8 +206,8 @@ func (api *API) listOfSemaphore(c echo.Context, kind byte, page func(m *fsm.Mach
 	})
 }
 
-// findSemaphore returns a semaphore, or the refusal that the state machine gives for
-// the same name and epoch.
+// findSemaphore returns a semaphore, or the refusal that the state machine gives for the same name
+// and epoch.
 func findSemaphore(m *fsm.Machine, name string, epoch uint64) (fsm.SemaphoreView, error) {
 	found, ok := m.Semaphore(name)
 	switch {
@@ -222,9 +219,10 @@ func findSemaphore(m *fsm.Machine, name string, epoch uint64) (fsm.SemaphoreView
 	return found, nil
 }
 
-// awaitChange blocks until the semaphore was modified after s.since, or is gone, or the
-// wait is over, and until the reply has its turn; a read without a wait needs no turn. It does not wait for a change if its index is above
-// the confirmed index, as after a restore. The caller then reads the state.
+// awaitChange blocks until the semaphore is modified after s.since or is gone, or the wait is over,
+// and until the reply has its turn; a read without a wait needs no turn. It does not wait for a
+// change if its index is above the confirmed index, as after a restore. The caller then reads the
+// state.
 func (api *API) awaitChange(c echo.Context, q exchange.Query, s semaphoreQuery) error {
 	reading, err := api.x.Reads.Await(c, q)
 	if err != nil || s.since.wait == 0 {
@@ -237,9 +235,9 @@ func (api *API) awaitChange(c echo.Context, q exchange.Query, s semaphoreQuery) 
 	return api.waitFor(c, s.since.wait, listen, func() bool { return api.changedSince(s) })
 }
 
-// waitFor blocks until changed reports true, the wait is over or the server shuts down, and then until the
-// reply has its turn. It fails if the client hangs up, or if too many queries wait. It calls changed after
-// each listen, and again when the channel that listen returned has news.
+// waitFor blocks until changed reports true, the wait is over or the server shuts down, and then
+// until the reply has its turn. It fails if the client hangs up, or if too many queries wait. It
+// calls changed after each listen, and again when the channel that listen returned has news.
 func (api *API) waitFor(c echo.Context, wait time.Duration, listen func() (news <-chan struct{}, stop func()), changed func() bool) error {
 	remove, err := api.x.Waits.AddWatcher(c, api.waiting)
 	if err != nil {
@@ -267,8 +265,8 @@ func (api *API) waitFor(c echo.Context, wait time.Duration, listen func() (news 
 	return api.awaitTurn(c)
 }
 
-// awaitTurn blocks until the reply to a blocking query has its turn, or the client hangs up. A query that finds
-// its change at once takes a turn as well, though it is no watcher: its client asks again and again.
+// awaitTurn blocks until the reply to a blocking query has its turn, or the client hangs up. A
+// query that finds its change at once takes a turn as well, since its client repeats it at once.
 func (api *API) awaitTurn(c echo.Context) error {
 	end, err := api.x.Waits.TakeTurn(c.Request().Context(), exchange.ReplyCost)
 	if err == nil {
@@ -286,11 +284,7 @@ func (api *API) changedSince(s semaphoreQuery) (changed bool) {
 	return changed
 }
 
-func (api *API) listSessions(c echo.Context) error {
-	q, err := exchange.ParseQuery(c, exchange.ReadParams("limit", "cursor")...)
-	if err != nil {
-		return err
-	}
+func (api *API) listSessions(c echo.Context, q exchange.Query) error {
 	limit, after, err := readNumberPage(q, cursorSession)
 	if err != nil {
 		return err
@@ -306,11 +300,7 @@ func (api *API) listSessions(c echo.Context) error {
 	})
 }
 
-func (api *API) getSession(c echo.Context) error {
-	q, err := exchange.ParseQuery(c, exchange.ReadParams()...)
-	if err != nil {
-		return err
-	}
+func (api *API) getSession(c echo.Context, q exchange.Query) error {
 	id, err := readSessionID(c)
 	if err != nil {
 		return err
@@ -330,11 +320,7 @@ func readSessionID(c echo.Context) (uint64, error) {
 	return exchange.SessionID("session", text)
 }
 
-func (api *API) listLeases(c echo.Context) error {
-	q, err := exchange.ParseQuery(c, exchange.ReadParams("limit", "cursor")...)
-	if err != nil {
-		return err
-	}
+func (api *API) listLeases(c echo.Context, q exchange.Query) error {
 	id, err := readSessionID(c)
 	if err != nil {
 		return err
@@ -352,8 +338,8 @@ func (api *API) listLeases(c echo.Context) error {
 	})
 }
 
-// noSession returns the refusal of the state machine for a session that does not live, or
-// that the caller may not find.
+// noSession returns the refusal of the state machine for a session that does not live, or that the
+// caller may not find.
 func noSession(m *fsm.Machine, id uint64, caller *access.Identity) *exchange.Problem {
 	result := fsm.Result{Code: fsm.UnknownSession, Session: id}
 	if owner, _ := m.OwnerOf(id); !caller.SeesSession(owner) {
@@ -369,11 +355,7 @@ func noSession(m *fsm.Machine, id uint64, caller *access.Identity) *exchange.Pro
 }
 
 // getLease shows the lease or the waiting request of a session for a semaphore.
-func (api *API) getLease(c echo.Context) error {
-	q, err := exchange.ParseQuery(c, exchange.ReadParams("epoch")...)
-	if err != nil {
-		return err
-	}
+func (api *API) getLease(c echo.Context, q exchange.Query) error {
 	id, err := readSessionID(c)
 	if err != nil {
 		return err
@@ -396,7 +378,6 @@ func (api *API) getLease(c echo.Context) error {
 	return api.x.Replies.SendJSON(c, status, body)
 }
 
-// leaseOf finds the lease or the waiting request of a session for a semaphore.
 func leaseOf(m *fsm.Machine, session uint64, name string, epoch uint64, caller *access.Identity, nowMS int64) (status int, body any, err error) {
 	if _, err := findSemaphore(m, name, epoch); err != nil {
 		return 0, nil, err
@@ -417,13 +398,13 @@ func leaseOf(m *fsm.Machine, session uint64, name string, epoch uint64, caller *
 	return 0, nil, exchange.Refused(&fsm.Result{Code: fsm.NotHeld, Session: session, Subject: name})
 }
 
-// leasesWithin bounds how long a renewal waits for this node's own state to reach the
-// renewal's entry. The renewal itself is done by then, and its reply then has no leases.
+// leasesWithin bounds how long the reply to a renewal waits until this node's state has the
+// renewal's entry. After it the reply has no leases.
 const leasesWithin = 200 * time.Millisecond
 
-// LeasesAt returns the leases of a reply's session that the caller may read, or nil if this node's state has not
-// reached the reply's entry, or if there is no room for so large a reply. The caller
-// releases the reserved bytes.
+// LeasesAt returns the leases of a reply's session that the caller may read. It returns nil if this
+// node's state has not reached the reply's entry, or if there is no room for so large a reply. The
+// caller releases the reserved bytes.
 func (api *API) LeasesAt(c echo.Context, reply *cluster.Reply) (_ *[]HeldBody, bytes int64) {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), leasesWithin)
 	defer cancel()

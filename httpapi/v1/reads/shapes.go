@@ -19,8 +19,7 @@ type holderBody struct {
 	RevokedBody
 }
 
-// RevokedBody marks a lease that an operator took away and that its session
-// has not let go yet.
+// RevokedBody marks a lease that an operator revoked and that its session has not released yet.
 type RevokedBody struct {
 	Revoked bool   `json:"revoked,omitempty"`
 	Reason  string `json:"reason,omitempty"`
@@ -93,7 +92,7 @@ type entryBody struct {
 	WaitingMS int64  `json:"waiting_ms"`
 }
 
-// SessionBody is a session with all that it holds and waits for.
+// SessionBody is a session with its leases, requests, wait list and items.
 type SessionBody struct {
 	LifeBody
 	Metadata     exchange.Pairs `json:"metadata"`
@@ -105,8 +104,7 @@ type SessionBody struct {
 	termsBody
 }
 
-// termsBody has the terms on which a session was opened to hold items; of other sessions it
-// is empty.
+// termsBody has the terms on which a session was opened to hold items; it is empty for other sessions.
 type termsBody struct {
 	About       string `json:"about,omitempty"`
 	OnEndItems  string `json:"on_end_items,omitempty"`
@@ -133,8 +131,7 @@ func viewedSemaphore(m *fsm.Machine, s fsm.SemaphoreView, holders, waiters int, 
 		pageOfWaiters(m, s.Name, 0, waiters, nowMS, id).Waiters}
 }
 
-// shownID is the id of a session that holds or waits for a semaphore, as an identity may
-// read it; empty for a session that only admins see.
+// shownID returns the id of a session, or "" if the identity may not see it.
 func shownID(m *fsm.Machine, session uint64, id *access.Identity) string {
 	if owner, _ := m.OwnerOf(session); !id.SeesID(owner) {
 		return ""
@@ -142,7 +139,7 @@ func shownID(m *fsm.Machine, session uint64, id *access.Identity) string {
 	return exchange.FormatSession(session)
 }
 
-// memberBytes estimates the bytes of a member of a list beside its texts.
+// memberBytes estimates the bytes of a member of a list without its texts.
 const memberBytes = 160
 
 func pairBytes(pairs []fsm.Pair) (n int) {
@@ -152,13 +149,12 @@ func pairBytes(pairs []fsm.Pair) (n int) {
 	return n
 }
 
-// NewSessionBody shows a session that was opened just now.
+// NewSessionBody shows a session that was just opened.
 func NewSessionBody(life LifeBody, metadata []fsm.Pair) SessionBody {
 	return SessionBody{LifeBody: life, Metadata: metadata, Leases: []HeldBody{}, Waiting: []requestBody{}, WaitList: []entryBody{}, Items: []string{}}
 }
 
-// viewedSession shows a session as an identity may read it: with the semaphores and items that
-// its prefixes cover.
+// viewedSession shows a session with the semaphores and items that the identity's prefixes cover.
 func viewedSession(m *fsm.Machine, s *fsm.SessionView, nowMS int64, id *access.Identity) SessionBody {
 	body := NewSessionBody(LifeBody{Session: exchange.FormatSession(s.ID), TTLMS: s.TTLMS, ExpiresInMS: Left(s.DeadlineMS, nowMS), OneShot: s.OneShot}, s.Metadata)
 	if terms, ok := m.Holder(s.ID); ok {
@@ -216,8 +212,8 @@ func viewedLease(l *fsm.LeaseView, nowMS int64) LeaseBody {
 	return body
 }
 
-// viewedRequest shows a waiting request as the reply to its acquire does, with the
-// semaphores that an identity may read.
+// viewedRequest shows a waiting request as the reply to its acquire does, with the semaphores that an
+// identity may read.
 func viewedRequest(w *fsm.RequestView, nowMS int64, id *access.Identity) WaitingBody {
 	body := WaitingBody{Session: exchange.FormatSession(w.Session), Position: w.Position, WaitingMS: Left(nowMS, w.EnqueuedMS)}
 	if w.Mode == 0 {
@@ -233,8 +229,8 @@ func viewedRequest(w *fsm.RequestView, nowMS int64, id *access.Identity) Waiting
 	return body
 }
 
-// blockedBody says why a request waits: a code, a sentence for people, and the first
-// shownObstacles of the lines in which it can't be served now.
+// blockedBody is why a request waits: a code, a sentence for people, and the first shownObstacles of
+// the queues in which it can't be served now.
 type blockedBody struct {
 	BlockedBy     string         `json:"blocked_by"`
 	Reason        string         `json:"reason"`
@@ -242,8 +238,8 @@ type blockedBody struct {
 	ObstacleCount int            `json:"obstacle_count"` // of all
 }
 
-// shownObstacles bounds what one waiting request adds to a reply: it may wait in
-// many lines, each with a long name.
+// shownObstacles bounds what one waiting request adds to a reply: it may wait in many queues, each with
+// a long name.
 const shownObstacles = 8
 
 type obstacleBody struct {
@@ -262,7 +258,7 @@ func (b *blockedBody) bytes() int {
 	return n
 }
 
-// newBlockedBody says why a request waits in the line of a semaphore.
+// newBlockedBody returns why a request waits in the queue of a semaphore.
 func newBlockedBody(w *fsm.RequestView, name string) blockedBody {
 	shown := min(len(w.Obstacles), shownObstacles)
 	body := blockedBody{BlockedBy: w.BlockedBy.String(), Obstacles: make([]obstacleBody, shown), ObstacleCount: len(w.Obstacles)}

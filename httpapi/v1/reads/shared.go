@@ -10,7 +10,7 @@ import (
 
 // The shapes that reads and operations share.
 
-// WantCounts is {"name":count,…}, in the order of the list asked for.
+// WantCounts is {"name":count,…}, in the order of the request's list.
 type WantCounts []fsm.Want
 
 // MarshalJSON writes {"name":count,…}.
@@ -64,7 +64,7 @@ type SemaphoreBody struct {
 	WaiterCount   int64          `json:"waiter_count"`
 }
 
-// LifeBody is a session without what it holds: the reply to a renewal.
+// LifeBody is a session without its leases and requests: the reply to a renewal.
 type LifeBody struct {
 	Session     string `json:"session"`
 	TTLMS       int64  `json:"ttl_ms"`
@@ -90,7 +90,7 @@ func ETagOf(s *fsm.SemaphoreView) string {
 // SettingsTag names one version of the settings of one semaphore.
 type SettingsTag struct{ Epoch, Version uint64 }
 
-// String returns the tag as a batch has it; an ETag has quotes around it.
+// String returns the tag as a batch has it; an ETag adds quotes.
 func (t SettingsTag) String() string {
 	return strconv.FormatUint(t.Epoch, 10) + "." + strconv.FormatUint(t.Version, 10)
 }
@@ -98,7 +98,7 @@ func (t SettingsTag) String() string {
 // ParseSettingsTag reads a tag in its only spelling.
 func ParseSettingsTag(text string) (SettingsTag, bool) {
 	epoch, version, _ := strings.Cut(text, ".")
-	e, ok := exchange.ParseDigits(epoch)
-	v, also := exchange.ParseDigits(version)
-	return SettingsTag{e, v}, ok && also && e > 0 && v > 0
+	e, epochOK := exchange.ParseDigits(epoch)
+	v, versionOK := exchange.ParseDigits(version)
+	return SettingsTag{e, v}, epochOK && versionOK && e > 0 && v > 0
 }

@@ -18,26 +18,26 @@ import (
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
-// The headers of a backup, beside the header with its index.
+// The headers of a backup, in addition to the header with its index.
 const (
 	HeaderTerm          = "X-Signalbox-Term"
 	HeaderCluster       = "X-Signalbox-Cluster"
 	HeaderClusterTimeMS = "X-Signalbox-Cluster-Time-Ms"
 )
 
-// sentAtOnce bounds the backups that are sent at a time: each keeps a state in memory.
-const sentAtOnce = 2
+// maxSent bounds the backups that are sent at a time: each keeps a state in memory.
+const maxSent = 2
 
 // API serves the routes of backups.
 type API struct {
 	x     *exchange.Exchange
 	limit int64         // of the bytes of a backup to restore
-	turns chan struct{} // one for each backup that is sent
+	turns chan struct{} // holds a value for each backup that is sent
 }
 
 // New returns the handlers of the routes.
 func New(x *exchange.Exchange, limit int64) *API {
-	return &API{x: x, limit: limit, turns: make(chan struct{}, sentAtOnce)}
+	return &API{x: x, limit: limit, turns: make(chan struct{}, maxSent)}
 }
 
 // Routes returns the routes.
@@ -53,12 +53,12 @@ func (s *API) get(c echo.Context) error {
 	if _, err := exchange.ParseQuery(c); err != nil {
 		return err
 	}
-	if s.x.Rights.IsAdmin(c) { // the node refuses others, whatever it is sending
+	if s.x.Rights.IsAdmin(c) { // the node refuses other clients
 		select {
 		case s.turns <- struct{}{}:
 			defer func() { <-s.turns }()
 		default:
-			return tooMany()
+			return exchange.LimitReached("backups", maxSent, "This node sends as many backups at a time as it can. Try again later, or at another node.")
 		}
 	}
 	b, err := s.x.Node.Backup(c.Request().Context())
@@ -84,16 +84,8 @@ func (s *API) get(c echo.Context) error {
 	return nil
 }
 
-// tooMany refuses a backup while sentAtOnce others are sent.
-func tooMany() error {
-	p := exchange.NewProblem("limit-reached", "This node sends as many backups at a time as it can. Try again later, or at another node.")
-	limit := int64(sentAtOnce)
-	p.Rule, p.Limit = "backups", &limit
-	return p
-}
-
-// stream gives a client time to take each part of a backup, and not all of it together. It
-// ends with the request, whose token may end meanwhile.
+// stream gives a client time to take each part of a backup, and not all of it together. It ends with the
+// request, which ends with its token.
 type stream struct {
 	ctx context.Context
 	x   *exchange.Exchange
@@ -111,7 +103,7 @@ func (s *stream) Write(part []byte) (int, error) {
 	return s.to.Write(part)
 }
 
-// put restores a backup. A node that does not lead takes the leadership over first.
+// put restores a backup. A node that does not lead first takes the leadership over.
 func (s *API) put(c echo.Context) error {
 	q, err := exchange.ParseQuery(c, "cluster", "from", "sessions")
 	if err != nil {
@@ -135,7 +127,7 @@ func (s *API) put(c echo.Context) error {
 	if order.From, err = clusterID(q, "from"); err != nil {
 		return err
 	}
-	if s.x.Rights.IsAdmin(c) { // before the body is sent; the node refuses others
+	if s.x.Rights.IsAdmin(c) { // before the client sends the body; the node refuses other clients
 		if err := s.prepare(c.Request().Context(), *id); err != nil {
 			return err
 		}
@@ -175,7 +167,7 @@ func (s *API) prepare(ctx context.Context, id fsm.ClusterID) error {
 	case status.Leader == "" || status.Cluster == "":
 		return outcome.ErrNoLeader
 	case status.Cluster != id.String():
-		return exchange.NewProblem("precondition-failed", fmt.Sprintf("This node is of cluster %s, and not of %s. Nothing was changed.", status.Cluster, id))
+		return exchange.NewProblem("precondition-failed", fmt.Sprintf("This node is of cluster %s, and not of %s. The request had no effect.", status.Cluster, id))
 	case status.Leader == status.Node:
 		return nil
 	}

@@ -25,8 +25,7 @@ func (a *Advice) Error() string { return a.Err.Error() }
 // Unwrap returns the error alone.
 func (a *Advice) Unwrap() error { return a.Err }
 
-// Explain adds to an error of a request what to do next, where that is known. Other errors
-// stay as they are.
+// Explain adds to an error of a request what to do next, if that is known. Other errors stay as they are.
 func Explain(err error) error {
 	var known *Advice
 	if err == nil || errors.As(err, &known) {
@@ -38,7 +37,7 @@ func Explain(err error) error {
 	next := ""
 	switch {
 	case errors.Is(err, signalbox.ErrUnauthenticated):
-		next = "Give a token of this cluster by --token-file or " + tokenVariable + "; a number in " + earlierVariable + " is a fencing token, not that."
+		next = "Give a token of this cluster by --token-file or " + tokenVariable + "; a number in " + earlierVariable + " is a fencing token, and not a token of a cluster."
 	case errors.Is(err, signalbox.ErrForbidden):
 		next = "Its scope and prefixes don't allow this: ask an operator for a token that does."
 	case refusal != nil && refusal.Code == "" && strings.HasPrefix(refusal.Detail, "Client sent an HTTP request to an HTTPS server"):
@@ -57,7 +56,7 @@ func Explain(err error) error {
 		next = "See the state of the cluster with \"signalbox status\"."
 	case errors.Is(err, signalbox.ErrUnreachable) && !errors.Is(err, context.Canceled):
 		var cause *net.OpError
-		if errors.As(err, &cause) { // without the route
+		if errors.As(err, &cause) { // leaves out the method and the path
 			err = &reworded{signalbox.ErrUnreachable.Error() + ": " + cause.Error(), err}
 		}
 		next = "Start the nodes, or give their addresses by --addr or SIGNALBOX_ADDR; \"signalbox dev\" starts a cluster to try things out."
@@ -67,7 +66,7 @@ func Explain(err error) error {
 	return &Advice{err, next}
 }
 
-// Arguments checks that a command gets as many arguments, by the names that its Use has for them.
+// Arguments checks that a command gets as many arguments; errors name them as its Use does.
 func Arguments(minimum, maximum int) cobra.PositionalArgs {
 	return func(command *cobra.Command, arguments []string) error {
 		name, names := strings.TrimPrefix(command.CommandPath(), "signalbox "), strings.Fields(command.Use)[1:]
@@ -111,13 +110,11 @@ type reworded struct {
 	error
 }
 
-// Error returns the text.
 func (r *reworded) Error() string { return r.text }
 
-// Unwrap returns the error.
 func (r *reworded) Unwrap() error { return r.error }
 
-// ShellQuote quotes a word for a shell, where it needs that.
+// ShellQuote quotes a word for a shell, if that is needed.
 func ShellQuote(word string) string {
 	safe := word != ""
 	for _, c := range word {

@@ -13,22 +13,21 @@ import (
 	"github.com/signalbox/signalbox/internal/credentials"
 )
 
-// ClusterFlags is the cluster that the flags of a subcommand name. It is complete once the flags
-// are parsed.
+// ClusterFlags is the cluster that the flags of a subcommand name. It is complete once the flags are parsed.
 type ClusterFlags struct {
-	Addresses []string // base URLs of the nodes
-	given     credentials.Config
+	Addresses []string           // base URLs of the nodes
+	flags     credentials.Config // of the flags alone
 	lookup    func(string) (string, bool)
 
 	set               *pflag.FlagSet
 	context, contexts string // the name of a context, and the file that has it
 	complete          bool   // the context was read
-	used              string // the context that counts; "": no context
-	tokenOfContext    bool   // the context gave the file of the token
+	used              string // the context in use; "": no context
+	tokenOfContext    bool   // the file of the token comes from the context
 }
 
-// tokenVariable has the token, where no file has it. earlierVariable may have it too, unless its value is
-// a number: there run and elect put the fencing token for their command.
+// tokenVariable has the token, if no file has it. earlierVariable may have it too, unless its value is a number: run
+// and elect set it to the fencing token for their command.
 const (
 	tokenVariable   = "SIGNALBOX_API_TOKEN"
 	earlierVariable = "SIGNALBOX_TOKEN"
@@ -37,35 +36,35 @@ const (
 // defaultAddresses is where "signalbox dev" serves.
 var defaultAddresses = []string{"http://127.0.0.1:8701"}
 
-// plainFlag lets the token go over plain HTTP. nodeVariable, of a flag of nodes alone, does not:
-// an image sets it for its node, and not for what else runs there.
+// plainFlag lets the token go over plain HTTP. nodeVariable, of a flag of nodes, does not: an image sets it for its
+// node, and not for other programs there.
 const (
 	plainFlag    = "send-token-over-http"
 	nodeVariable = "SIGNALBOX_INSECURE_HTTP"
 )
 
-// AddClusterFlags adds the flags of a cluster. lookup reads an environment variable; the variables of the
-// flags are for the caller to read, but for the token's, which is of no flag.
+// AddClusterFlags adds the flags of a cluster. lookup reads the variable of the token, which has no flag; the caller
+// reads the variables of the flags.
 func AddClusterFlags(flags *pflag.FlagSet, lookup func(string) (string, bool)) *ClusterFlags {
 	f := &ClusterFlags{lookup: lookup, set: flags}
 	flags.StringSliceVar(&f.Addresses, "addr", defaultAddresses, "the nodes' base URLs; each run tries them in an order drawn at random")
-	flags.StringVar(&f.given.TokenFile, "token-file", "", "file with the token for a cluster that asks for one; default: the token in "+tokenVariable)
-	AddCAFlag(flags, &f.given.CA)
-	flags.StringVar(&f.given.Cert, "cert", "", "PEM file with a client certificate, which nodes may take instead of a token")
-	flags.StringVar(&f.given.Key, "key", "", "PEM file with the key of --cert")
-	flags.BoolVar(&f.given.Plain, plainFlag, false, "send the token to http:// addresses on other machines too, where others may read it on its way")
-	flags.StringVar(&f.context, "context", "", "a cluster that --contexts describes; default: the one that it names, unless --addr is given; it wins over the variables of the other flags")
+	flags.StringVar(&f.flags.TokenFile, "token-file", "", "file with the token for a cluster that asks for one; default: the token in "+tokenVariable)
+	AddCAFlag(flags, &f.flags.CA)
+	flags.StringVar(&f.flags.Cert, "cert", "", "PEM file with a client certificate, which nodes may take instead of a token")
+	flags.StringVar(&f.flags.Key, "key", "", "PEM file with the key of --cert")
+	flags.BoolVar(&f.flags.Plain, plainFlag, false, "send the token to http:// addresses on other machines too, where others may read it on its way")
+	flags.StringVar(&f.context, "context", "", "a cluster that --contexts describes; default: the context that it names, unless --addr is given; it wins over the variables of the other flags")
 	flags.StringVar(&f.contexts, "contexts", "", "TOML file with addresses and credentials of clusters, by name; default: "+shownContexts)
 	return f
 }
 
 // AddCAFlag adds the flag --ca alone, for a subcommand that needs no token.
 func AddCAFlag(flags *pflag.FlagSet, path *string) {
-	flags.StringVar(path, "ca", "", "PEM file with the authorities of the nodes' certificates, for https:// addresses; default: those of the system")
+	flags.StringVar(path, "ca", "", "PEM file with the authorities of the nodes' certificates, for https:// addresses; default: the system's authorities")
 }
 
-// Client returns the configuration of a Go client, with the addresses and the
-// credentials set, and nothing else. Its errors name the flags.
+// Client returns the configuration of a Go client, with only the addresses and the credentials set. Its errors name
+// the flags.
 func (f *ClusterFlags) Client() (signalbox.Config, error) {
 	if err := f.fromContext(); err != nil {
 		return signalbox.Config{}, err
@@ -86,28 +85,8 @@ func (f *ClusterFlags) Client() (signalbox.Config, error) {
 	return cfg, nil
 }
 
-// Service returns an HTTP client with the credentials, and the nodes' base URLs without a
-// slash at their ends. The client follows no redirect, and has no time-outs but those of
-// connecting. Its errors name the flags.
-func (f *ClusterFlags) Service() (*http.Client, []*url.URL, error) {
-	if _, err := f.Client(); err != nil {
-		return nil, nil, err
-	}
-	var bases []*url.URL
-	for _, address := range f.Addresses {
-		base, err := parse(address)
-		if err != nil || base.User != nil { // which errors would show
-			return nil, nil, errors.New("--addr: an address has no user here: give the token by --token-file or " + tokenVariable)
-		}
-		bases = append(bases, base)
-	}
-	h, err := HTTPClient(f.credentials(), bases)
-	return h, bases, err
-}
-
-// Environment returns variables, NAME=VALUE, by which another program finds the same
-// cluster. Credentials in other variables that are not those of this cluster it empties. It holds
-// once Client has returned.
+// Environment returns variables, NAME=VALUE, by which another program finds the same cluster. It empties other
+// variables with credentials of another cluster. It holds once Client has returned.
 func (f *ClusterFlags) Environment() []string {
 	var addresses []string
 	for _, address := range f.Addresses {
@@ -129,8 +108,8 @@ func (f *ClusterFlags) Environment() []string {
 	return variables
 }
 
-// Name returns what people call the cluster: the name of the context that counts, or else its
-// addresses. It holds once Client has returned.
+// Name returns what people call the cluster: the name of its context, or else its addresses. It holds once Client has
+// returned.
 func (f *ClusterFlags) Name() string {
 	if f.used != "" {
 		return "the context " + f.used
@@ -160,8 +139,7 @@ func parse(address string) (*url.URL, error) {
 	return credentials.ParseAddress(strings.TrimRight(address, "/"))
 }
 
-// HTTPClient returns an HTTP client with credentials for the addresses. Its errors name the
-// flags.
+// HTTPClient returns an HTTP client with credentials for the addresses. Its errors name the flags.
 func HTTPClient(chosen credentials.Config, addresses []*url.URL) (*http.Client, error) {
 	transport, err := credentials.New(chosen, addresses, http.DefaultTransport.(*http.Transport).Clone())
 	if err != nil {
@@ -170,10 +148,10 @@ func HTTPClient(chosen credentials.Config, addresses []*url.URL) (*http.Client, 
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }
 
-// credentials adds the token of the environment to the credentials of the flags. It counts more than
-// the file of a context, unless --context names that on the command line.
+// credentials adds the token of the environment to the credentials of the flags. The token wins over the file of a
+// context, unless --context is on the command line.
 func (f *ClusterFlags) credentials() credentials.Config {
-	cfg := f.given
+	cfg := f.flags
 	token, _ := f.lookup(tokenVariable)
 	if token = strings.TrimSpace(token); token == "" {
 		earlier, _ := f.lookup(earlierVariable)
@@ -181,7 +159,7 @@ func (f *ClusterFlags) credentials() credentials.Config {
 			token = earlier
 		}
 	}
-	weak := f.tokenOfContext && !given(f.set.Lookup("context"))
+	weak := f.tokenOfContext && !onCommandLine(f.set.Lookup("context"))
 	if (cfg.TokenFile == "" || weak) && token != "" {
 		cfg.Token, cfg.TokenFile = token, ""
 	}

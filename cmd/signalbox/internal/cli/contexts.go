@@ -13,28 +13,26 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// shownContexts is where the file of the contexts is by default.
 const shownContexts = "~/.config/signalbox/config.toml"
 
 // members are the flags that a context may set.
 var members = []string{"addr", "token-file", "ca", "cert", "key", plainFlag}
 
-// contextsFile is a file of contexts.
 type contextsFile struct {
 	Context  string                    `toml:"context"` // the one to use unless another is named
 	Contexts map[string]map[string]any `toml:"contexts"`
 }
 
-// fromContext sets flags from a context. One that --context names on the command line wins
-// over variables, and else they win over it. An address that was given by a stronger source
-// than the context leaves it out: its credentials are for its own addresses.
+// fromContext sets flags from a context. A context that --context names on the command line wins over
+// variables; variables win over another one. If a stronger source than the context gives an address, the
+// context is left out: its credentials are for its own addresses.
 func (f *ClusterFlags) fromContext() error {
 	if f.complete {
 		return nil
 	}
 	f.complete = true
 	addr := f.set.Lookup("addr")
-	if addr.Changed && (f.context == "" || given(addr) && !given(f.set.Lookup("context"))) {
+	if addr.Changed && (f.context == "" || onCommandLine(addr) && !onCommandLine(f.set.Lookup("context"))) {
 		return nil
 	}
 	file, path, err := f.readContexts()
@@ -64,8 +62,7 @@ func (f *ClusterFlags) fromContext() error {
 	return nil
 }
 
-// setFrom sets a flag from a member of a context. Files are relative to the folder of the
-// contexts.
+// setFrom sets a flag from a member of a context. Files are relative to the folder of the contexts.
 func (f *ClusterFlags) setFrom(key string, value any, folder string) error {
 	if !slices.Contains(members, key) {
 		return fmt.Errorf("this is not one of %s", strings.Join(members, ", "))
@@ -92,15 +89,15 @@ func (f *ClusterFlags) setFrom(key string, value any, folder string) error {
 	return f.set.Set(key, text)
 }
 
-// given reports whether a flag is on the command line.
-func given(flag *pflag.Flag) bool { return SourceOf(flag) == "flag" }
+// onCommandLine reports whether a flag is on the command line.
+func onCommandLine(flag *pflag.Flag) bool { return SourceOf(flag) == "flag" }
 
 // stands reports whether a flag keeps its value though the context has another.
 func (f *ClusterFlags) stands(flag *pflag.Flag) bool {
-	return given(flag) || flag.Changed && !given(f.set.Lookup("context"))
+	return onCommandLine(flag) || flag.Changed && !onCommandLine(f.set.Lookup("context"))
 }
 
-// readContexts reads the file; by default there need not be one.
+// readContexts reads the file. The default file need not exist.
 func (f *ClusterFlags) readContexts() (file contextsFile, path string, err error) {
 	path = f.contexts
 	if path == "" {

@@ -5,13 +5,11 @@
 // flags. For example --addr wins over SIGNALBOX_ADDR. A flag that is given neither way may come from a
 // context: a name for the addresses and credentials of one cluster, in a file of the user's.
 //
-// ClusterFlags.Client gives the configuration of package client, for semaphores. ClusterFlags.Service
-// gives an http.Client with the same credentials, for the other routes of the API. Both
-// read the files, so that a mistake is reported, by the name of its flag, before any
-// request. There is no flag for the token itself, which every user of a machine could read in the
-// list of processes: it comes from a file, or from the variable SIGNALBOX_API_TOKEN. An
-// earlier name of that variable is SIGNALBOX_TOKEN, which "signalbox run" sets for its command to the
-// fencing token: a number there is no token.
+// ClusterFlags.Client gives the configuration of package client, and reads the files, so that a mistake is
+// reported, by the name of its flag, before any request. There is no flag for the token itself, which every
+// user of a machine could read in the list of processes: it comes from a file, or from the variable
+// SIGNALBOX_API_TOKEN. An earlier name of that variable is SIGNALBOX_TOKEN, which "signalbox run" sets for
+// its command to the fencing token: a number there is no token.
 //
 // A table is for people and may change. JSON has the members of the HTTP API, and names are
 // one a line: both are for programs. On a terminal, text that came from clients is printed
@@ -22,7 +20,7 @@
 // --help and --version.
 //
 //   - settings.go: values of flags from variables and a file; variables whose names are mistyped
-//   - cluster.go: the flags that name a cluster, and the clients that they configure
+//   - cluster.go: the flags that name a cluster, and the client that they configure
 //   - contexts.go: the file of contexts
 //   - advice.go: errors, and what to do about them
 //   - exit.go: the exit statuses

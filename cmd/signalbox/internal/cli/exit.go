@@ -8,8 +8,8 @@ import (
 	signalbox "github.com/signalbox/signalbox/client"
 )
 
-// The exit statuses. A command that "signalbox run" runs may end with the same ones: stderr
-// then shows the difference.
+// The exit statuses. A command that "signalbox run" runs may end with the same ones: stderr then shows the
+// difference.
 const (
 	StatusFailed      = 1 // for a reason without a status
 	StatusUsage       = 2
@@ -23,8 +23,7 @@ const (
 	StatusSignal      = 128 // and the signal's number
 )
 
-// ExitError is an error with an exit status. Without Err, the status is all there is to report:
-// the status of a command that has ended.
+// ExitError is an error with an exit status. Err is nil if the status of an ended command is all there is to report.
 type ExitError struct {
 	Status int
 	Err    error

@@ -20,19 +20,18 @@ func Variable(flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// InsteadOf annotates a flag with the flags that it takes the place of.
+// InsteadOf annotates a flag with the flags that it replaces.
 const InsteadOf = "signalbox-instead-of"
 
-// source annotates a flag with where its value came from.
+// source annotates a flag with the origin of its value.
 const source = "signalbox-source"
 
-// ApplyVariables sets each flag that is not on the command line from its variable. An empty
-// variable counts as not set, as in most compose files. So does one of a flag that another
-// one on the command line takes the place of: an image may set defaults that don't go with
-// it.
+// ApplyVariables sets each flag that is not on the command line from its variable. An empty variable counts as not
+// set, as in most compose files. So does the variable of a flag that a flag on the command line replaces: an image
+// may set defaults that don't go with it.
 func ApplyVariables(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var failed []error
-	replaced := givenInstead(flags)
+	replaced := replacedFlags(flags)
 	flags.VisitAll(func(flag *pflag.Flag) {
 		value, set := lookup(Variable(flag.Name))
 		if flag.Changed || replaced[flag.Name] || !set || value == "" || flag.Name == "help" || flag.Name == "version" {
@@ -46,8 +45,8 @@ func ApplyVariables(flags *pflag.FlagSet, lookup func(string) (string, bool)) er
 	return errors.Join(failed...)
 }
 
-// givenInstead returns the flags that those given so far take the place of.
-func givenInstead(flags *pflag.FlagSet) map[string]bool {
+// replacedFlags returns the flags that the flags set so far replace.
+func replacedFlags(flags *pflag.FlagSet) map[string]bool {
 	replaced := map[string]bool{}
 	flags.Visit(func(flag *pflag.Flag) {
 		if text := flag.Value.String(); text != "" && text != "false" {
@@ -59,16 +58,15 @@ func givenInstead(flags *pflag.FlagSet) map[string]bool {
 	return replaced
 }
 
-// ApplyFile sets each flag that is given neither on the command line nor by a variable from a
-// TOML file of the flags' names: node-id = "n1". A list may be an array. Names that are no
-// flags are an error, and so are the flags that except names.
+// ApplyFile sets each flag that is given neither on the command line nor by a variable from a TOML file of the flags'
+// names: node-id = "n1". A list may be an array. Unknown names are an error, and so are the flags that except names.
 func ApplyFile(flags *pflag.FlagSet, path string, except ...string) error {
 	var values map[string]any
 	if _, err := toml.DecodeFile(path, &values); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	var failed []error
-	replaced := givenInstead(flags)
+	replaced := replacedFlags(flags)
 	for name, value := range values {
 		flag := flags.Lookup(name)
 		if flag == nil || slices.Contains(append(except, "help", "version"), name) {
@@ -110,7 +108,7 @@ func textOf(value any) (string, error) {
 	return "", errors.New("a setting is a text, a number, true or false, or a list of texts")
 }
 
-// SourceOf is where a flag's value came from: "default", "flag", its variable, or a file.
+// SourceOf is the origin of a flag's value: "default", "flag", its variable, or a file.
 func SourceOf(flag *pflag.Flag) string {
 	switch from := flag.Annotations[source]; {
 	case len(from) > 0:
@@ -121,8 +119,8 @@ func SourceOf(flag *pflag.Flag) string {
 	return "default"
 }
 
-// PrintFlags prints the flags as a file for ApplyFile, each with its source, but for flags that
-// except names. Those that were not set are comments.
+// PrintFlags prints the flags, without the flags that except names, as a file for ApplyFile, each with its source.
+// Flags that are not set are comments.
 func PrintFlags(w io.Writer, flags *pflag.FlagSet, except ...string) error {
 	var failed error
 	flags.VisitAll(func(flag *pflag.Flag) {
@@ -141,7 +139,7 @@ func PrintFlags(w io.Writer, flags *pflag.FlagSet, except ...string) error {
 		text, err := json.Marshal(value) // JSON's texts, numbers and arrays are TOML's too
 		if err == nil {
 			comment := ""
-			if !flag.Changed { // a file that sets it would end what follows from its absence
+			if !flag.Changed { // set in a file, a default would count as given
 				comment = "# "
 			}
 			_, err = fmt.Fprintf(w, "%s%s = %s # %s\n", comment, flag.Name, text, SourceOf(flag))
@@ -159,8 +157,8 @@ func names(flags *pflag.FlagSet) (all []string) {
 // kubernetes matches the variables that Kubernetes sets for services called signalbox….
 var kubernetes = regexp.MustCompile(`^SIGNALBOX_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)$`)
 
-// Mistyped returns an error for each variable of an environment (name=value) that begins
-// as those of flags, and is not of a flag, nor one of others.
+// Mistyped returns an error for each variable of an environment (name=value) that begins with SIGNALBOX_ and is
+// neither of a flag nor among others, which may end in _ for a prefix.
 func Mistyped(environment []string, flags, others []string) error {
 	known := slices.Clone(others)
 	for _, flag := range flags {
@@ -181,7 +179,7 @@ func Mistyped(environment []string, flags, others []string) error {
 	return errors.Join(failed...)
 }
 
-// meant proposes the nearest of the names, if one is near.
+// meant proposes the nearest of the names, if a name is near.
 func meant(name string, all []string) string {
 	best, shortest := "", 4
 	for _, candidate := range all {
@@ -195,8 +193,7 @@ func meant(name string, all []string) string {
 	return ": did you mean " + best + "?"
 }
 
-// distance is the number of characters to add, remove or replace that makes one name of
-// the other.
+// distance is the number of characters to add, remove or replace to make one name of the other.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -34,8 +34,7 @@ type Output struct {
 	Colour bool // W is a terminal, and colours are welcome
 }
 
-// NewOutput makes an Output; it fails for a format that there is not. lookup reads an environment
-// variable.
+// NewOutput makes an Output; it fails for an unknown format. lookup reads an environment variable.
 func NewOutput(w io.Writer, format string, lookup func(string) (string, bool)) (*Output, error) {
 	if !slices.Contains([]string{Table, JSON, Name}, format) {
 		return nil, fmt.Errorf("--output: %q is not table, json or name", format)
@@ -51,7 +50,7 @@ func IsTerminal(stream any) bool {
 	return ok && isatty.IsTerminal(file.Fd())
 }
 
-// Height returns the lines of the terminal that w is; 0 if it is no terminal.
+// Height returns how many lines the terminal w has; 0 if it is no terminal.
 func Height(w io.Writer) int {
 	rows, _ := size(w)
 	return rows
@@ -66,13 +65,13 @@ func size(w io.Writer) (rows, columns int) {
 	return 0, 0
 }
 
-// StatusLine is a line on a terminal that takes the place of the one before.
+// StatusLine is a line on a terminal that replaces itself.
 type StatusLine struct {
 	W     io.Writer
 	shown bool
 }
 
-// Show shows a text, as far as it fits.
+// Show shows a text, cut to the width of the terminal.
 func (l *StatusLine) Show(text string) {
 	shown := []rune(Printable(text))
 	if _, columns := size(l.W); columns > 1 && len(shown) >= columns {
@@ -100,7 +99,7 @@ func Printable(text string) string {
 	}, strings.ToValidUTF8(text, "?"))
 }
 
-// Printf prints a line for people; not in the formats for programs.
+// Printf prints a line for people; it prints no line in the formats for programs.
 func (o *Output) Printf(format string, arguments ...any) error {
 	if o.Format != Table {
 		return nil
@@ -123,7 +122,7 @@ func (o *Output) Result(name string, value any) error {
 	return nil
 }
 
-// bare is a name alone. It drives no terminal, and reaches a program as it is.
+// bare is a name alone, which reaches a program as it is, and drives no terminal.
 func (o *Output) bare(name string) string {
 	if IsTerminal(o.W) {
 		return Printable(name)
@@ -131,7 +130,7 @@ func (o *Output) bare(name string) string {
 	return name
 }
 
-// Raw prints bytes as they are. On a terminal they have no control characters, and a line ends.
+// Raw prints bytes as they are; on a terminal without control characters, and with a final newline.
 func (o *Output) Raw(data []byte) error {
 	if IsTerminal(o.W) {
 		var lines []string
@@ -144,7 +143,7 @@ func (o *Output) Raw(data []byte) error {
 	return err
 }
 
-// Rows prints lines of cells below their titles, and those at the indexes red in red.
+// Rows prints lines of cells below their titles, and the lines at the indexes red in red.
 func (o *Output) Rows(titles []string, rows [][]string, red ...int) error {
 	if o.Format != Table || len(rows) == 0 {
 		return nil
@@ -191,8 +190,7 @@ func (o *Output) Bold(text string) string {
 	return "\x1b[1m" + text + "\x1b[0m"
 }
 
-// PrintList prints the members of a list: rows below titles, names, or an array of JSON with one
-// member a line.
+// PrintList prints the members of a list: rows below titles, names, or an array of JSON with one member a line.
 func PrintList[T any](o *Output, members iter.Seq2[T, error], titles []string, name func(T) string, row func(T) []string) error {
 	var rows [][]string
 	w := bufio.NewWriter(o.W)
@@ -277,7 +275,7 @@ func FormatClient(metadata map[string]string) string {
 	return strings.Join(parts, " ")
 }
 
-// FormatClientOf is FormatClient, with the session's id behind it.
+// FormatClientOf is FormatClient, followed by the session's id.
 func FormatClientOf(metadata map[string]string, session string) string {
 	if client := Printable(FormatClient(metadata)); client != "" {
 		return fmt.Sprintf("%s (session %s)", client, session)
@@ -292,16 +290,16 @@ var (
 	ErrNoTerminal = errors.New("this can't be undone, and there is no terminal to ask on")
 )
 
-// Confirm asks a question on out, and returns nil if in has yes for it. The end of ctx ends
-// the wait for that; a goroutine goes on to read from in.
+// Confirm asks a question on out, and returns nil if in replies yes; a UsageError with ErrNoTerminal without a
+// terminal. The end of ctx ends the wait; a goroutine then goes on to read from in.
 func Confirm(ctx context.Context, in io.Reader, out io.Writer, question string) error {
 	if !IsTerminal(in) {
-		return ErrNoTerminal
+		return UsageError(ErrNoTerminal)
 	}
 	fmt.Fprintf(out, "%s\nGo on? [y/N] ", question)
 	typed := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(in).ReadString('\n') // without a line: no
+		line, _ := bufio.NewReader(in).ReadString('\n') // an error counts as no
 		typed <- line
 	}()
 	select {

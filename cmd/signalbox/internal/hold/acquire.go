@@ -22,16 +22,16 @@ import (
 const (
 	// releaseWithin bounds how long Run waits for a node to confirm the release.
 	releaseWithin = 5 * time.Second
-	// withdrawWithin bounds the same when the permits were not acquired.
+	// withdrawWithin bounds how long it waits for the withdrawal of a request.
 	withdrawWithin = 2 * time.Second
-	// longestName bounds the command's name in the session's metadata.
-	longestName = 200
+	// maxNameBytes bounds the command's name in the session's metadata.
+	maxNameBytes = 200
 )
 
 // holding is what Run holds while the command runs. It is safe for concurrent use.
 type holding interface {
 	watched
-	// Close gives it back, and returns its loss if it was lost.
+	// Close gives it back. If it was lost, Close returns why.
 	Close(ctx context.Context) error
 	// noun names it.
 	noun() string
@@ -76,8 +76,8 @@ type acquired struct {
 	err  error
 }
 
-// acquire waits for the permits, or to lead. The first signal that asks to end makes it withdraw
-// the request, the second one makes it return without waiting for that.
+// acquire waits for the permits, or to lead. The first signal that asks to end withdraws the request, the second one
+// makes acquire return before the withdrawal is confirmed.
 func (h *Holder) acquire(ctx context.Context) (holding, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -115,9 +115,8 @@ func interrupted(s syscall.Signal) error {
 	return &cli.ExitError{Status: cli.StatusSignal + int(s), Err: fmt.Errorf("ended by a signal (%v) before the command began", s)}
 }
 
-// open makes the semaphore if Config asks for it, opens a session and acquires. When
-// a session is lost during the wait, another one waits in its place, at the end of
-// the line.
+// open makes the semaphore if Config asks for it, opens a session and acquires. If a session is lost during the wait,
+// another session waits in its place, at the end of the line.
 func (h *Holder) open(ctx context.Context) acquired {
 	if h.Wait > 0 {
 		var cancel context.CancelFunc
@@ -165,7 +164,7 @@ func (h *Holder) open(ctx context.Context) acquired {
 	}
 }
 
-// leader is the text of who leads while this process waits for that.
+// leader is the text on the terminal while this process waits to lead.
 func (h *Holder) leader(ctx context.Context) (string, error) {
 	item, err := items.New(h.client).Get(ctx, h.Name)
 	if err != nil || !item.Held {
@@ -174,8 +173,8 @@ func (h *Holder) leader(ctx context.Context) (string, error) {
 	return fmt.Sprintf("waiting to lead %s: %q leads (session %s)", h.Name, item.Value, item.Session), nil
 }
 
-// warnOfConsul warns of clients of Consul's interface that share a name with the semaphore, and
-// not its permits. It looks while the permits are acquired; the caller calls end.
+// warnOfConsul warns of clients of Consul's interface that share a name with the semaphore, and not its permits. It
+// reads while the permits are acquired; the caller calls end.
 func (h *Holder) warnOfConsul(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	done := make(chan struct{})
@@ -194,7 +193,7 @@ func (h *Holder) warnOfConsul(ctx context.Context) (end func()) {
 	}
 }
 
-// warnWithin bounds how long a command waits for that look.
+// warnWithin bounds how long a command waits for that read.
 const warnWithin = 200 * time.Millisecond
 
 // namesHolders reports whether the value of a lock of Consul's semaphores has holders: an object
@@ -215,14 +214,14 @@ func plain(text string) string {
 		}
 		return c
 	}, strings.ToValidUTF8(text, "?"))
-	if len(text) > longestName {
-		text = strings.ToValidUTF8(text[:longestName], "")
+	if len(text) > maxNameBytes {
+		text = strings.ToValidUTF8(text[:maxNameBytes], "")
 	}
 	return text
 }
 
-// refused gives a failure to acquire its exit status. A failure without a status
-// counts as one of the nodes, since a 1 of run is mostly its command's.
+// refused gives a failure to acquire its exit status. A failure without a status counts as StatusUnavailable,
+// since the status 1 of run is mostly its command's.
 func (h *Holder) refused(err error) error {
 	status := cli.StatusOf(err)
 	switch {
@@ -238,9 +237,8 @@ func (h *Holder) refused(err error) error {
 	return &cli.ExitError{Status: status, Err: err}
 }
 
-// release gives everything back, and returns the loss of the session if it was lost.
-// A release that no node confirms is only logged: the session ends when its ttl is over. A signal
-// that asks to end cuts the waiting short.
+// release gives everything back, and returns why the session was lost, if it was. A release that no node confirms is
+// only logged: the session ends when its ttl is over. A signal that asks to end cuts the wait short.
 func (h *Holder) release(ctx context.Context, held holding) (lost error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
 	defer cancel()
@@ -257,7 +255,7 @@ func (h *Holder) release(ctx context.Context, held holding) (lost error) {
 				return err
 			}
 			if err != nil {
-				h.Log.Warn("the release was not confirmed; the session ends by itself", "name", h.Name, "within", h.TTL, "error", err)
+				h.Log.Warn("the release was not confirmed; the session ends with its ttl", "name", h.Name, "within", h.TTL, "error", err)
 			}
 			return nil
 		}

@@ -264,7 +264,7 @@ func TestGuardAfterSuspension(t *testing.T) {
 			return began // it was suspended for a minute
 		}}}
 		_ = g.watch()
-		if took := a.vanished.Sub(began); took > 2*time.Second+2*lookEvery {
+		if took := a.vanished.Sub(began); took > 2*time.Second+2*pollEvery {
 			t.Errorf("it lived on for %v", took)
 		}
 	})

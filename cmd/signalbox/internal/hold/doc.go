@@ -2,7 +2,7 @@
 // an item: it is what "signalbox run" and "signalbox elect" do, without the command line.
 //
 // New checks everything that can be checked without a request. Holder.Run waits until it
-// holds, runs the command in a separate process group, renews the session meanwhile, and
+// holds, runs the command in a separate process group, renews the session while it runs, and
 // gives back what it holds. It promises that no process of the group runs when the cluster
 // may grant the same to another client, unless a process hangs in the kernel, or leaves the
 // group. Every failure has an exit status, see package cli.

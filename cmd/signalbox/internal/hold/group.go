@@ -15,16 +15,15 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// group is a running command in a separate process group. It has this process's
-// standard streams.
+// group is a running command in a separate process group, with this process's standard streams.
 type group struct {
 	pid     int
 	ended   chan struct{}
 	outcome syscall.WaitStatus // read after ended
 }
 
-// startGroup starts a command, and waits for every process that ends as a child of this one: as
-// process 1, or as the parent of the command's orphans, it is the one process that can.
+// startGroup starts a command, and waits for every process that ends as a child of this process: as process 1,
+// or as the parent of the command's orphans, no other process can.
 func startGroup(command, environment []string) (child, error) {
 	adoptOrphans()
 	g := &group{ended: make(chan struct{})}
@@ -70,8 +69,7 @@ func (g *group) start(command, environment []string, attributes *syscall.SysProc
 	return err
 }
 
-// isText reports whether a file begins with no NUL, which shells take for a sign of another
-// machine's program.
+// isText reports whether a file begins without a NUL, which shells take for a sign of another machine's program.
 func isText(path string) bool {
 	file, err := os.Open(path)
 	if err != nil {
@@ -83,8 +81,9 @@ func isText(path string) bool {
 	return !bytes.Contains(head[:n], []byte{0})
 }
 
-// reap waits for the end of each child of this process, and calls ended when that is the command. It continues the command whenever it is stopped, as by Ctrl-Z: it would hold its
-// permits without working, and no shell knows of it to continue it.
+// reap waits for the end of each child of this process, and calls ended when the command has ended. It
+// continues the command whenever it is stopped, as by Ctrl-Z: the command would hold its permits without
+// working, and no shell would continue it.
 func (g *group) reap(ended func()) {
 	for {
 		var status syscall.WaitStatus
@@ -130,8 +129,8 @@ func (g *group) status() int {
 	return g.outcome.ExitStatus()
 }
 
-// lendTerminal moves the command's group to the terminal's foreground, if this
-// process is there: only the group in the foreground may read, and gets Ctrl-C.
+// lendTerminal moves the command's group to the terminal's foreground, if this process is there: only the group
+// in the foreground may read, and gets Ctrl-C.
 func lendTerminal(a *syscall.SysProcAttr) (takeBack func()) {
 	terminal := int(os.Stdin.Fd())
 	foreground, err := unix.IoctlGetInt(terminal, unix.TIOCGPGRP)

@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// lookEvery is how often guard looks whether the group has ended: the system does
-	// not notify it of processes that aren't its children.
-	lookEvery = 10 * time.Millisecond
-	// killedWithin is how long a group may take to be gone after KILL. Only a process
-	// that hangs in the kernel takes longer, and no further signal helps against that.
+	// pollEvery is how often guard checks whether the group has ended: the system does not notify it of
+	// processes that are not its children.
+	pollEvery = 10 * time.Millisecond
+	// killedWithin is how long a group may take to be gone after KILL. Only a process that hangs in the kernel
+	// takes longer, and no further signal helps against that.
 	killedWithin = 2 * time.Second
 )
 
-// watched is the part of *client.Lease and *items.Leadership that guard needs. Lost must
-// close grace + margin before Deadline at the latest: the session's margin is their sum.
+// watched is the part of *client.Lease and *items.Leadership that guard needs. Lost must close grace + margin before
+// Deadline at the latest: the session's margin is their sum.
 type watched interface {
 	Lost() <-chan struct{}
 	Err() error
@@ -31,9 +31,9 @@ type child interface {
 	status() int             // of the command, as a shell counts it; for after watch
 }
 
-// guard watches over a command while permits or an item are held. By deadline - margin at
-// the latest it has killed the whole group: the cluster grants them to no other client before
-// the deadline. After a suspension of the machine that passed the deadline it does so at once.
+// guard watches over a command while permits or an item are held. It kills the whole group by deadline -
+// margin, since the cluster may grant them to another client at the deadline. After a suspension of the machine
+// that passed the deadline it kills the group at once.
 type guard struct {
 	held    watched
 	child   child
@@ -42,8 +42,8 @@ type guard struct {
 	margin  time.Duration    // between KILL and the deadline, for KILL to be carried out
 }
 
-// watch blocks until the command and all of its group have ended. It returns the reason
-// of a loss, if that was before the command's own end.
+// watch blocks until the command and all of its group have ended. It returns the reason of a loss before the
+// command's end.
 func (g *guard) watch() error {
 	for {
 		select {
@@ -66,10 +66,10 @@ func (g *guard) end() {
 	g.child.signal(syscall.SIGTERM)
 	g.child.signal(syscall.SIGCONT) // a stopped process would not notice
 	askedAt := time.Now()
-	// The grace never lasts until later than the margin before the deadline, however late end was
-	// called, and also if the machine is suspended meanwhile, which moves the deadline.
+	// The grace ends by the margin before the deadline, however late end was called, and also if the
+	// machine is suspended during it, which moves the deadline.
 	if g.gone(func() bool {
-		return time.Since(askedAt) >= g.grace || time.Until(g.held.Deadline()) <= g.margin+lookEvery
+		return time.Since(askedAt) >= g.grace || time.Until(g.held.Deadline()) <= g.margin+pollEvery
 	}) {
 		return
 	}
@@ -78,16 +78,16 @@ func (g *guard) end() {
 	g.gone(func() bool { return time.Since(killed) >= killedWithin })
 }
 
-// gone waits until the group has ended, or it is late, and reports whether it has ended.
+// gone waits until the group has ended, or late reports true, and reports whether the group has ended.
 func (g *guard) gone(late func() bool) bool {
-	again := time.NewTicker(lookEvery)
-	defer again.Stop()
+	poll := time.NewTicker(pollEvery)
+	defer poll.Stop()
 	for !g.child.gone() {
 		if late() {
 			return false
 		}
 		select {
-		case <-again.C:
+		case <-poll.C:
 		case s := <-g.signals:
 			g.child.signal(s.(syscall.Signal))
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/signalbox/signalbox/cmd/signalbox/internal/cli"
 )
 
-// shortestTTL leaves room for a renewal, a grace and a margin on a busy machine.
-const shortestTTL = time.Second
+// minTTL leaves room for a renewal, a grace and a margin on a busy machine.
+const minTTL = time.Second
 
 // Config says what to hold, permits or an item, and which command to run.
 type Config struct {
@@ -48,8 +48,8 @@ type Holder struct {
 	client *signalbox.Client
 }
 
-// New checks the configuration and whether the command exists; it sends no request.
-// Its errors name the flags of "signalbox run", and are all of type *cli.ExitError.
+// New checks the configuration and whether the command exists; it sends no request. Its errors name the flags of
+// "signalbox run", and are all of type *cli.ExitError.
 func New(c Config) (*Holder, error) {
 	h := &Holder{Config: c, margin: min(max(c.TTL/30, 100*time.Millisecond), time.Second)}
 	if h.Grace == 0 {
@@ -81,8 +81,8 @@ func (h *Holder) check() error {
 		return errors.New("--count must be above 0")
 	case h.Create && h.Permits < 1:
 		return errors.New("--permits must be above 0")
-	case h.TTL < shortestTTL:
-		return fmt.Errorf("--ttl must be at least %v", shortestTTL)
+	case h.TTL < minTTL:
+		return fmt.Errorf("--ttl must be at least %v", minTTL)
 	case h.Elect && h.Wait == 0:
 		return errors.New("--wait must be above 0")
 	case h.Wait < 0:
@@ -93,9 +93,8 @@ func (h *Holder) check() error {
 	return nil
 }
 
-// Run acquires the permits or the item, runs the command, and gives them back. It returns nil
-// if the command ended with status 0, else an *cli.ExitError. The end of ctx cuts it short;
-// to end in order, send it a signal.
+// Run acquires the permits or the item, runs the command, and gives them back. It returns nil if the command
+// ended with status 0, else an *cli.ExitError. The end of ctx cuts it short; a signal ends it in order.
 func (h *Holder) Run(ctx context.Context) error {
 	held, err := h.acquire(ctx)
 	if err != nil {
@@ -123,10 +122,9 @@ func (h *Holder) Run(ctx context.Context) error {
 // relayed are the signals that the command's group receives too.
 var relayed = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH}
 
-// Catch returns the channel for Config.Signals. It takes INT and TERM away from the
-// program's own handling; the end of ctx counts as TERM. A signal that the caller ignored stays
-// ignored, also in the command. Ctrl-Z does not stop this process, which has to renew,
-// until stop is called.
+// Catch returns the channel for Config.Signals. It takes INT and TERM away from the program's own handling; the
+// end of ctx counts as TERM. A signal that the caller ignored stays ignored, also in the command. Until stop is
+// called, Ctrl-Z does not stop this process, which has to renew.
 func Catch(ctx context.Context) (_ <-chan os.Signal, stop func()) {
 	signals := make(chan os.Signal, 16)
 	signal.Reset(syscall.SIGINT, syscall.SIGTERM) // the program would end at the second one
@@ -145,9 +143,9 @@ func Catch(ctx context.Context) (_ <-chan os.Signal, stop func()) {
 	}
 }
 
-// toldByGo are the signals that Go reports as ignored by this program's caller: it asks for these
-// two alone, and before main handles them.
-var toldByGo = func() (ignored []syscall.Signal) {
+// ignoredByCaller are the signals that this program's caller ignored, as Go reports them: for these two alone,
+// and only before main handles them.
+var ignoredByCaller = func() (ignored []syscall.Signal) {
 	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		if signal.Ignored(s) {
 			ignored = append(ignored, s)
@@ -156,11 +154,11 @@ var toldByGo = func() (ignored []syscall.Signal) {
 	return ignored
 }()
 
-// ignoreInherited makes this process, and so its command, ignore the signals that its caller
-// ignored: sh ignores INT and QUIT for a job in the background, nohup HUP, systemd PIPE. Go's runtime
-// has replaced most of that with its own handlers.
+// ignoreInherited makes this process, and so its command, ignore the signals that its caller ignored: sh
+// ignores INT and QUIT for a job in the background, nohup HUP, systemd PIPE. Go's runtime has replaced most of
+// these settings by its own handlers.
 func ignoreInherited() {
-	for _, s := range append(ignoredAtStart(), toldByGo...) {
+	for _, s := range append(ignoredAtStart(), ignoredByCaller...) {
 		switch s {
 		case syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPROF: // without them this process can't wait, nor Go run
 		default:

@@ -27,27 +27,27 @@ const (
 	signalCount = 65
 )
 
-// ignoredAtStart returns the signals that were ignored when this program was executed. At its start
-// Go's runtime replaces these actions and keeps the ones before in an array, runtime.fwdSig, that no
-// function returns. So we look for the array in this process's memory: Notify makes the runtime copy the
-// action of a signal that it has not handled yet to the array; for three neighbours we set
-// Go's own handler first, which is harmless to run, and which stands nowhere else three times in a
-// row. If it is not found exactly once, the result lacks what Go replaced, as in earlier versions.
+// ignoredAtStart returns the signals that were ignored when this program was executed. At its start Go's
+// runtime replaces these actions and keeps the earlier ones in an array, runtime.fwdSig, that no function
+// returns. So we search this process's memory for the array: Notify makes the runtime copy the action of a
+// signal that it has not handled yet to the array. For three neighbouring signals we first set Go's own
+// handler, which is harmless to run, and which stands three times in a row only there. If we don't find it
+// exactly once, the result lacks the signals that Go replaced.
 func ignoredAtStart() (ignored []syscall.Signal) {
 	handler, ok := sigaction(syscall.SIGQUIT, nil)
 	if !ok || handler[0] <= ignore {
 		return nil
 	}
-	marked := []os.Signal{syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU}
-	for _, s := range marked {
+	neighbours := []os.Signal{syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU}
+	for _, s := range neighbours {
 		if before, _ := sigaction(s.(syscall.Signal), &handler); before[0] == ignore {
 			ignored = append(ignored, s.(syscall.Signal))
 		}
 	}
 	unheard := make(chan os.Signal, 1)
-	signal.Notify(unheard, marked...)
+	signal.Notify(unheard, neighbours...)
 	signal.Stop(unheard)
-	mark := bytes.Repeat(binary.NativeEndian.AppendUint64(nil, handler[0]), len(marked))
+	mark := bytes.Repeat(binary.NativeEndian.AppendUint64(nil, handler[0]), len(neighbours))
 	var found [][]byte
 	for _, memory := range variables() {
 		at := bytes.Index(memory, mark)
@@ -66,8 +66,8 @@ func ignoredAtStart() (ignored []syscall.Signal) {
 	return ignored
 }
 
-// variables returns copies of the memory of this program's global variables: the writable mappings of its
-// file, and the ones right behind these.
+// variables returns copies of the memory of this program's global variables: the writable mappings of its file,
+// and the mappings right behind these.
 func variables() (memory [][]byte) {
 	program, _ := os.Readlink("/proc/self/exe")
 	maps, _ := os.ReadFile("/proc/self/maps")

@@ -3,8 +3,8 @@
 // socket that NOTIFY_SOCKET names. Without such a socket it has no effect.
 //
 // A watchdog of the supervisor hears from a node only while the node makes progress. The
-// package ends no process itself. A Progress is for one goroutine. The command serve calls it; it imports cluster, fsm and
-// internal/wake.
+// package ends no process itself. A Progress is for one goroutine. The command serve calls it; it imports
+// cluster, fsm and internal/wake.
 //
 //   - supervisor.go: Supervisor, its notifications and its watchdog; Progress of a node.
 package supervisor

@@ -16,14 +16,14 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// Supervisor is the service manager that started this process, if a service manager did.
+// Supervisor is the service manager that started this process, if there is one.
 type Supervisor struct {
 	send     func(state string) // has no effect without a supervisor
-	watchdog time.Duration      // the supervisor ends a process that is silent for so long; 0: it does not
+	watchdog time.Duration      // after which the supervisor ends a silent process; 0: never
 }
 
-// Of returns the supervisor that the environment names, which lookup reads. Under one, SIGHUP never ends the
-// process: it may have no file to read again.
+// Of returns the supervisor that the environment names, which lookup reads. Under a supervisor, SIGHUP never ends the
+// process, also if it has no file to read again.
 func Of(lookup func(string) (string, bool), log hclog.Logger) Supervisor {
 	socket, _ := lookup("NOTIFY_SOCKET")
 	if socket == "" {
@@ -54,9 +54,8 @@ func (s Supervisor) Ready() { s.send("READY=1") }
 // Stopping notifies it that the process is about to end.
 func (s Supervisor) Stopping() { s.send("STOPPING=1") }
 
-// Watch reports to the supervisor that the process is alive, three times per limit of its
-// watchdog, until ctx ends. It looks at alive each time, and stays silent while that
-// returns false or does not return.
+// Watch reports to the supervisor that the process is alive, three times per limit of its watchdog, until ctx
+// ends. It is silent while alive returns false or does not return.
 func (s Supervisor) Watch(ctx context.Context, alive func() bool) {
 	for s.watchdog > 0 && wake.Pause(ctx, s.watchdog/3) == nil {
 		made := false
@@ -66,11 +65,11 @@ func (s Supervisor) Watch(ctx context.Context, alive func() bool) {
 	}
 }
 
-// Progress is whether a node goes on: its state and its checks can be read, and it applies
-// committed entries. A node without a leader goes on as well: its end would not help.
+// Progress tells whether a node goes on: its state and its checks can be read, and it applies committed
+// entries. A node without a leader goes on as well: its end would not help.
 type Progress struct {
 	node    *cluster.Node
-	applied uint64 // at the last look
+	applied uint64 // at the last call of Made
 }
 
 // NewProgress returns the progress of a node, for one goroutine.
@@ -83,7 +82,7 @@ func (p *Progress) Made() bool {
 	return p.since(p.node.Status())
 }
 
-// since compares a node with itself at the last look.
+// since compares a node with its state at the last call of Made.
 func (p *Progress) since(now cluster.Status) bool {
 	moved := now.AppliedIndex != p.applied
 	p.applied = now.AppliedIndex

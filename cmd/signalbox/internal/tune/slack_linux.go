@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Slack gives all threads of the process the timer slack of a node. A thread inherits its slack from the
-// one that starts it, and the runtime's are older than main, so Slack executes the program again: it returns
-// in that second life, or where the slack is to stay or can't be set. It is to be called before the process has
+// Slack gives all threads of the process the timer slack of a node. A thread inherits its slack from the thread
+// that starts it, and the runtime's threads are older than main, so Slack executes the program again. It
+// returns in that second life, or if the slack is to stay or can't be set. main calls it before the process has
 // opened any file.
 func Slack() {
 	runtime.LockOSThread()

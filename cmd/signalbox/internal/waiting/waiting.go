@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// firstAfter spares requests that are granted soon a line that vanishes at once.
+	// firstAfter is the delay of the first line, so that a request that is granted soon shows no line.
 	firstAfter = 500 * time.Millisecond
 	showEvery  = 2 * time.Second
-	// placesSeen is how many waiters one look reads.
-	placesSeen = 100
+	// placesRead is how many waiters one read has.
+	placesRead = 100
 )
 
-// Show keeps a line of text on w, if that is a terminal, until stop is called, which removes it. An
-// error of text leaves the line as it is.
+// Show keeps a line of text on w, if that is a terminal, until the caller calls stop, which removes the line.
+// An error of text leaves the line as it is.
 func Show(ctx context.Context, w io.Writer, text func(context.Context) (string, error)) (stop func()) {
 	if !cli.IsTerminal(w) {
 		return func() {}
@@ -50,7 +50,7 @@ func Show(ctx context.Context, w io.Writer, text func(context.Context) (string, 
 // For returns the text for Show of a request for permits. isOwn finds the request among the waiters.
 func For(c *signalbox.Client, name string, count int64, isOwn func(*signalbox.Waiter) bool) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
-		s, err := c.Get(ctx, name, signalbox.Stale(), signalbox.Holders(1), signalbox.Waiters(placesSeen))
+		s, err := c.Get(ctx, name, signalbox.Stale(), signalbox.Holders(1), signalbox.Waiters(placesRead))
 		if err != nil {
 			return "", err
 		}
