@@ -8,9 +8,6 @@ import (
 	"strings"
 )
 
-// machine is the folder of the state machine.
-const machine = "fsm"
-
 // pureFolders are the state machine's folder and those of the packages of ours that
 // it imports.
 var pureFolders = []string{"fsm", "internal/wire"}
