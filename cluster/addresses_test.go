@@ -82,13 +82,15 @@ func TestVoterMoves(t *testing.T) {
 }
 
 // operatorChanges are what an operator has a leader change, of the cluster of that other node.
-var operatorChanges = map[string]func(ctx context.Context, asked, other *testNode) error{
-	"add":    func(ctx context.Context, asked, _ *testNode) error { return asked.AddMember(ctx, "n4", "n4:8711") },
-	"remove": func(ctx context.Context, asked, other *testNode) error { return asked.RemoveMember(ctx, other.id) },
-	"move": func(ctx context.Context, asked, other *testNode) error {
-		return asked.AddMember(ctx, other.id, elsewhere)
+var operatorChanges = map[string]func(ctx context.Context, through, other *testNode) error{
+	"add":    func(ctx context.Context, through, _ *testNode) error { return through.AddMember(ctx, "n4", "n4:8711") },
+	"remove": func(ctx context.Context, through, other *testNode) error { return through.RemoveMember(ctx, other.id) },
+	"move": func(ctx context.Context, through, other *testNode) error {
+		return through.AddMember(ctx, other.id, elsewhere)
 	},
-	"raise": func(ctx context.Context, asked, _ *testNode) error { return asked.RaiseLevel(ctx, fsm.FeatureLevel) },
+	"raise": func(ctx context.Context, through, _ *testNode) error {
+		return through.RaiseLevel(ctx, fsm.FeatureLevel)
+	},
 }
 
 // TestLoggedChangeIsUnknown: the leader has a change in its log and loses its leadership before a majority has
@@ -120,17 +122,17 @@ func TestLoggedChangeIsUnknown(t *testing.T) {
 						c.moved(other)
 					}
 					leader := c.leader()
-					asked := leader
+					node := leader
 					if through == "a follower" {
 						for _, n := range members {
 							if n != leader && n != other {
-								asked = n
+								node = n
 							}
 						}
 					}
 					last := leader.raft().LastIndex()
 					cut.Store(&leader.id)
-					if err := change(t.Context(), asked, other); !errors.Is(err, outcome.ErrOutcomeUnknown) || errors.Is(err, outcome.ErrNoLeader) {
+					if err := change(t.Context(), node, other); !errors.Is(err, outcome.ErrOutcomeUnknown) || errors.Is(err, outcome.ErrNoLeader) {
 						t.Errorf("%v", err)
 					}
 					if leader.raft().LastIndex() == last {
@@ -176,7 +178,7 @@ func TestWayBackFromWrongAddresses(t *testing.T) {
 		defer done()
 		listener := passOn(ctx, c, "wrong-"+lost[0].id+":8711", lost[0].id+":8711")
 		defer listener.Close()
-		for _, n := range []*testNode{lost[1], lost[0]} { // first the one that is not reached
+		for _, n := range []*testNode{lost[1], lost[0]} { // first the node that is not reached
 			c.until("it has its address", func() bool { return c.leader().AddMember(t.Context(), n.id, n.id+":8711") == nil })
 		}
 		_ = listener.Close()

@@ -12,8 +12,7 @@ import (
 	"github.com/signalbox/signalbox/store"
 )
 
-// crashedLogs fail every write, as those of a process that is killed before it makes
-// them.
+// crashedLogs fail every write, as the logs of a process that is killed before its writes.
 type crashedLogs struct {
 	raft.LogStore
 	crashed *atomic.Bool

@@ -59,9 +59,9 @@ func TestRenewalsOutliveALongApply(t *testing.T) {
 		time.Sleep(3 * time.Second) // virtual: all have renewed
 		slow := background(t.Context(), leader, Call{Command: fsm.Up{Name: "slow", Count: 1}})
 		<-slow
-		ended := func() (is bool) {
-			leader.View(func(m *fsm.Machine) { _, lives := m.Session(left); is = !lives })
-			return is
+		ended := func() (over bool) {
+			leader.View(func(m *fsm.Machine) { _, lives := m.Session(left); over = !lives })
+			return over
 		}
 		c.until("the end of the session that was left", ended)
 		if lived := time.Since(opened); lived < 10*time.Second || lived > 10*time.Second+takes {

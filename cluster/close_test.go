@@ -25,7 +25,7 @@ func TestCloseHasItsShares(t *testing.T) {
 func TestCloseIsBounded(t *testing.T) {
 	hang := func(c *lifeNodes, leader *testNode, logs *hungLogs) {
 		logs.hang()
-		c.until("a write hangs", func() bool { return leader.store.StuckFor() > 0 }) // a tick, if nothing else
+		c.until("a write hangs", func() bool { return leader.store.StuckFor() > 0 }) // a tick at least
 	}
 	for name, disturb := range map[string]func(c *lifeNodes, leader *testNode, logs *hungLogs){
 		"nothing": func(*lifeNodes, *testNode, *hungLogs) {},

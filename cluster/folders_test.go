@@ -20,8 +20,9 @@ import (
 	"github.com/signalbox/signalbox/test/memnet"
 )
 
-// The data folders of three nodes n1, n2 and n3 at each feature level, which every
-// later program opens. The folders of this program's level are made anew, before a release alone, by
+// testdata has the data folders of three nodes n1, n2 and n3 at each feature level, and every later program opens
+// them. This command writes the folders of the program's own level anew. It is for the time before the release of that
+// level, since the folders of released levels stay as they are:
 //
 //	go test ./cluster -run 'TestFoldersOfThisLevel|TestFoldersWithoutJournal' -update
 var updateFolders = flag.Bool("update", false, "write the data folders of this level anew")

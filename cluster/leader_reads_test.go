@@ -33,15 +33,15 @@ func TestReadIndexIsTheCommitIndex(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		for _, asked := range []*testNode{leader, n} {
-			if at, err := asked.Read(ctx, Consistency{}); err == nil {
-				t.Errorf("%s read index %d after %v, after %d was acknowledged", asked.id, at.Index, time.Since(began), got.Index)
+		for _, node := range []*testNode{leader, n} {
+			if at, err := node.Read(ctx, Consistency{}); err == nil {
+				t.Errorf("%s read index %d after %v, after %d was acknowledged", node.id, at.Index, time.Since(began), got.Index)
 			}
 		}
 		close(release)
-		for _, asked := range c.all {
-			if view, at := c.read(asked, "a"); view.Available != 1 || at.Index < got.Index {
-				t.Errorf("%s reads %d at index %d", asked.id, view.Available, at.Index)
+		for _, node := range c.all {
+			if view, at := c.read(node, "a"); view.Available != 1 || at.Index < got.Index {
+				t.Errorf("%s reads %d at index %d", node.id, view.Available, at.Index)
 			}
 		}
 	}, func(c *Config) {

@@ -63,7 +63,7 @@ func newLifeNodes(t *testing.T, count int) *lifeNodes {
 	return c
 }
 
-// openStore opens a node's store if it has none.
+// openStore opens the store of a node without a store.
 func (c *lifeNodes) openStore(n *testNode) {
 	c.t.Helper()
 	if n.store != nil {

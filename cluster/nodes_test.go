@@ -241,7 +241,7 @@ type answer struct {
 	at  time.Time
 }
 
-// background makes a call of its own goroutine.
+// background makes a call in another goroutine.
 func background(ctx context.Context, n *testNode, call Call) <-chan answer {
 	answers := make(chan answer, 1)
 	go func() {

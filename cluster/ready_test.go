@@ -135,8 +135,8 @@ func newFlips(c *lifeNodes) flips {
 	c.setups = append(c.setups, func(config *Config) {
 		shown := &flippedHashes{}
 		all[config.NodeID] = shown
-		config.hashes = func(own membership.Hashes) membership.Hashes {
-			shown.Hashes = own
+		config.hashes = func(hashes membership.Hashes) membership.Hashes {
+			shown.Hashes = hashes
 			return shown
 		}
 	})

@@ -96,7 +96,7 @@ func TestFullRenewalsDontWait(t *testing.T) {
 	})
 }
 
-// TestRenewalsOfOwnersShareEntries: those of one owner go into one command, and no owner renews
+// TestRenewalsOfOwnersShareEntries: the renewals of one owner go into one command, and no owner renews
 // a session of another one by sharing.
 func TestRenewalsOfOwnersShareEntries(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *nodes) {

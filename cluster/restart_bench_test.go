@@ -60,7 +60,7 @@ type restart struct {
 	b       *testing.B
 	peers   []Peer
 	folders []string
-	own     bool // each lease has a semaphore of its own
+	own     bool // each lease has its semaphore
 	stores  []*store.Store
 	nodes   []*Node
 }

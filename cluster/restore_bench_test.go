@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox/signalbox/fsm"
 )
 
-// millionLeases is a backup of 1,000,000 leases, each of a session of its own.
+// millionLeases is a backup of 1,000,000 leases, each in another session.
 func millionLeases(b *testing.B) []byte {
 	b.Helper()
 	r := newRestart(b, 1)

@@ -125,7 +125,7 @@ func (f *cutAtSnapshot) setup(config *Config) {
 	config.fault = func(_ raft.ServerID, request any) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if _, is := request.(*raft.InstallSnapshotRequest); f.armed == id && (is || f.cut) {
+		if _, ok := request.(*raft.InstallSnapshotRequest); f.armed == id && (ok || f.cut) {
 			f.cut = true
 			return errors.New("cut off")
 		}

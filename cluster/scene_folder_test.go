@@ -30,7 +30,7 @@ var sceneFolderCommands = map[string]func(s *scene, t *testing.T, words []string
 		s.lifeNodes, s.elsewhere = s.elsewhere, s.lifeNodes
 		return nil
 	},
-	// exchange N: the node and that of the other cluster, which don't run, exchange folders.
+	// exchange N: the node and the node of that id in the other cluster, which don't run, exchange folders.
 	"exchange": func(s *scene, _ *testing.T, words []string) []string {
 		here := s.node(words[0])
 		for _, there := range s.elsewhere.all {
@@ -224,7 +224,7 @@ var sceneFolderCommands = map[string]func(s *scene, t *testing.T, words []string
 	},
 }
 
-// foreignIDs are those of clusters and folders that are no part of the scene.
+// foreignIDs are the ids of clusters and folders that are no part of the scene.
 var foreignIDs = regexp.MustCompile(`\b[0-9a-f]{16,}\b`)
 
 // levelOf is the number of a level, which rises with each release.

@@ -55,7 +55,7 @@ type scene struct {
 	aside     map[string]*store.Store // folders that were set aside
 	kinds     map[string]int          // how many labels there are of a kind
 	labels    map[string]string       // of the ids of clusters and folders, which differ from run to run
-	marks     [2]uint64               // the last index and that of the configuration, as `mark` saw them
+	marks     [2]uint64               // the last index and the configuration's index, as `mark` saw them
 	token     uint64                  // the last that `tokens` got
 	file      []byte                  // of `backup`
 	session   uint64                  // as `session` opened it
@@ -234,8 +234,8 @@ func (s *scene) list(ids []string) (list []*testNode) {
 	return list
 }
 
-// through splits the words before "through" from the node behind it, which is the leader if
-// there is none.
+// through splits the words before "through" from the node behind it, which is the leader without
+// that word.
 func (s *scene) through(words []string) ([]string, *testNode) {
 	if i := slices.Index(words, "through"); i >= 0 {
 		return words[:i], s.node(words[i+1])

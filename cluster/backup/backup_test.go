@@ -38,7 +38,7 @@ func TestBackupIsTheStateAtItsIndex(t *testing.T) {
 	}
 }
 
-// TestUnsoundBackupsAreRefused: with right checksums, but a state that is none, that is of
+// TestUnsoundBackupsAreRefused: with right checksums, but a state that is no state, that is of
 // another moment than the header, or newer than this program.
 func TestUnsoundBackupsAreRefused(t *testing.T) {
 	good := state(7, 9)

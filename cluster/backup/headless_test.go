@@ -22,7 +22,7 @@ func TestGiveUp(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		from, to  uint64 // the log
-		after     uint64 // an entry after it; 0: none
+		after     uint64 // an entry after it, or 0
 		snapshots []*fsm.Machine
 		gone      bool
 	}{

@@ -104,7 +104,7 @@ func (k *kept) files(t *testing.T) string {
 	return strings.Join(names, " ")
 }
 
-// TestKeeperKeepsTheNewest: one each hour, at once when none is there, and no more than
+// TestKeeperKeepsTheNewest: one each hour, at once when no file is there, and no more than
 // asked for. Other files stay.
 func TestKeeperKeepsTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestBackupsOfTheFutureDoNotCount(t *testing.T) {
 	})
 }
 
-// TestKeeperOfALeaderAlone: a node that does not lead makes none, and one that takes over
+// TestKeeperOfALeaderAlone: a node that does not lead makes no file, and one that takes over
 // goes on with the schedule of a shared folder.
 func TestKeeperOfALeaderAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

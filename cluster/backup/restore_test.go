@@ -65,7 +65,7 @@ func (s *scene) begin(t *testing.T, index, term uint64) {
 
 // restored returns the outcome of a restore and how many bytes Raft has read, given what
 // happens before and what Raft makes of them.
-func restored(t *testing.T, become func(s *scene, snapshot []byte, err error) error, before ...func(*scene)) (given int, err error) {
+func restored(t *testing.T, become func(s *scene, snapshot []byte, err error) error, before ...func(*scene)) (read int, err error) {
 	t.Helper()
 	s := &scene{Replica: replica.New(replica.Config{}), term: 3, become: become, before: before}
 	s.feed = s.Feed(replica.FeedConfig{Fatal: func(err error) { t.Error(err) }, SnapshotDue: func() {}})
@@ -141,7 +141,7 @@ func TestFailedEndOfARestoreIsReportedAtOnce(t *testing.T) {
 	})
 }
 
-// TestLateEndOfARestoreLeavesTheNextOneMarked: Close waits for the one that Raft is being given.
+// TestLateEndOfARestoreLeavesTheNextOneMarked: Close waits for the restore that Raft is being given.
 func TestLateEndOfARestoreLeavesTheNextOneMarked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scene{Replica: replica.New(replica.Config{})}

@@ -230,10 +230,10 @@ func FuzzForwardFrames(f *testing.F) {
 			return
 		}
 		again, err := codecDecode(frameKind(frame[0]), codecEncode(decoded))
-		if lists, is := decoded.([]reply); is && len(lists) == 0 {
+		if lists, ok := decoded.([]reply); ok && len(lists) == 0 {
 			return // an empty list is not written
 		}
-		if lists, is := decoded.([]end); is && len(lists) == 0 {
+		if lists, ok := decoded.([]end); ok && len(lists) == 0 {
 			return
 		}
 		if err != nil || !reflect.DeepEqual(decoded, again) {

@@ -48,10 +48,10 @@ func (h *movingHost) Dial(context.Context, string) (net.Conn, error) {
 }
 
 // follow changes the leader, at most one of the two.
-func (h *movingHost) follow(own Term, other *testLeader) {
+func (h *movingHost) follow(self Term, other *testLeader) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.own, h.other = own, other
+	h.own, h.other = self, other
 }
 
 // TestRouterFollowsTheLeader: commands and reads go to this node's own term while it
@@ -68,8 +68,8 @@ func TestRouterFollowsTheLeader(t *testing.T) {
 		defer running.Wait()
 		defer stop()
 		running.Go(func() { r.Run(ctx) })
-		follow := func(own Term, other *testLeader) {
-			host.follow(own, other)
+		follow := func(self Term, other *testLeader) {
+			host.follow(self, other)
 			r.Look()
 			synctest.Wait()
 		}

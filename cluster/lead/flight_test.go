@@ -12,8 +12,8 @@ import (
 
 // send has a proposer make an entry of one command.
 func send(p *proposer) {
-	one, _ := fakes(1, 10)
-	p.Propose(one)
+	single, _ := fakes(1, 10)
+	p.Propose(single)
 	synctest.Wait()
 }
 

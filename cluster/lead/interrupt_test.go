@@ -76,7 +76,7 @@ func TestOnlyALeaderIsInterrupted(t *testing.T) {
 	})
 }
 
-// TestLossOfAnInterruptedTerm ends the waits for acknowledgements in it, as that of any other.
+// TestLossOfAnInterruptedTerm ends the waits for acknowledgements in it, as the loss of any other term does.
 func TestLossOfAnInterruptedTerm(t *testing.T) {
 	inLoneBubble(t, func(t *testing.T, l *lone) {
 		l.becomes(2, true)

@@ -210,7 +210,7 @@ func TestProposerBatchesWhatWaits(t *testing.T) {
 }
 
 // TestProposerGathersWhatJoinsQueues: a command that only joins a queue leaves with the next
-// other one, with a tick, or when there are many, and after queuePatience by itself.
+// other one, with a tick, or when there are many, and after queuePatience alone.
 func TestProposerGathersWhatJoinsQueues(t *testing.T) {
 	const joins, other = 33, 10 // bytes
 	type sent struct {
@@ -311,8 +311,8 @@ func TestProposerGathersNotBeyondItsTerm(t *testing.T) {
 func TestProposerStampsOnceAnEntry(t *testing.T) {
 	proposerRun(t, 100, func(t *testing.T, p *proposer, r *fakeRaft) {
 		for i, want := range []int64{5000, 25_000, 45_000, 65_000} {
-			one, _ := fakes(1, 10)
-			p.Propose(one)
+			single, _ := fakes(1, 10)
+			p.Propose(single)
 			synctest.Wait()
 			r.logged()[i].answer(nil)
 			if _, stamp, _ := r.logged()[i].commands(); stamp != want {
@@ -330,9 +330,9 @@ func TestProposerRefusesBeyondItsQueue(t *testing.T) {
 		overloaded := outcome.Failed.Because(outcome.ErrOverloaded)
 		expect := func(refused int) {
 			t.Helper()
-			for i, one := range all {
+			for i, proposal := range all {
 				select {
-				case err := <-one.failed:
+				case err := <-proposal.failed:
 					if err != overloaded || i < len(all)-refused {
 						t.Fatalf("%d: %v", i, err)
 					}
@@ -399,9 +399,9 @@ func TestProposerTellsFates(t *testing.T) {
 				r.logged()[0].response = fate.response
 				r.logged()[0].answer(fate.err)
 				synctest.Wait()
-				for _, one := range all {
+				for _, proposal := range all {
 					select {
-					case got := <-one.failed:
+					case got := <-proposal.failed:
 						if got.Fate != fate.want {
 							t.Errorf("%v, want %v", got, fate.want)
 						}
@@ -522,8 +522,8 @@ func TestProposerWaitsAfterASuspension(t *testing.T) {
 		time.Sleep(time.Second) // virtual: beats are counted from 1 on
 		beat()
 		time.Sleep(time.Second) // virtual: suspended
-		one, _ := fakes(1, 10)
-		p.Propose(one)
+		single, _ := fakes(1, 10)
+		p.Propose(single)
 		synctest.Wait()
 		beat()
 		time.Sleep(hangUpGrace - time.Millisecond) // virtual
@@ -571,8 +571,8 @@ func proposerEnds(t *testing.T, begin func(*proposer)) {
 	synctest.Wait()
 	cancel()
 	<-done // although Raft never replies
-	for _, one := range all {
-		if v := <-one.failed; v.Fate != outcome.Refused {
+	for _, proposal := range all {
+		if v := <-proposal.failed; v.Fate != outcome.Refused {
 			t.Errorf("%v", v)
 		}
 	}

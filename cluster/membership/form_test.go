@@ -21,7 +21,7 @@ import (
 
 var bootstrapThree = []probe.Peer{{ID: "n1", Address: "n1:1"}, {ID: "n2", Address: "n2:1"}, {ID: "n3", Address: "n3:1"}}
 
-// bootstrapFolders are those of the three.
+// bootstrapFolders are the folders of the three.
 var bootstrapFolders = map[string]peer.ID{"n1": {1}, "n2": {2}, "n3": {3}}
 
 // bootstrapPeers are the others, as one node sees them. An absent one is silent.

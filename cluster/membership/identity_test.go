@@ -44,7 +44,7 @@ func (f admittedNode) admittedFolder(node string) (peer.ID, bool) {
 }
 
 // TestBothSidesCheckWhoIsThere: each side of a stream refuses another node, folder or
-// process than the one that is meant, though the other side has no objection.
+// process than the process that is meant, though the other side has no objection.
 func TestBothSidesCheckWhoIsThere(t *testing.T) {
 	cluster, folder, other := fsm.ClusterID{1}, peer.ID{2}, peer.ID{3}
 	i := &identity{node: "n1", address: "n1:1", folder: peer.ID{1}, incarnation: 1, roster: admittedNode(folder), evidence: newEvidence("n1", nil)}

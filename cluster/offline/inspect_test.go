@@ -33,7 +33,7 @@ var three = raft.Configuration{Servers: []raft.Server{
 }}
 
 // entriesOf makes the log of a cluster: its configuration, a first leader, and then the
-// commands, each one an entry of its own.
+// commands, each in another entry.
 func entriesOf(c raft.Configuration, commands ...fsm.Command) []*raft.Log {
 	log := []*raft.Log{{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(c)}}
 	first := fsm.StartTerm{Term: 2, Leader: "n2", Limits: fsm.DefaultLimits(), Cluster: cluster, Level: 1}
@@ -115,7 +115,7 @@ func TestFolderIsReported(t *testing.T) {
 // TestCommittedIsWhatIsKnown: the log alone does not show what is committed, unless
 // this node is the only voter.
 func TestCommittedIsWhatIsKnown(t *testing.T) {
-	one := raft.Configuration{Servers: three.Servers[:1]}
+	alone := raft.Configuration{Servers: three.Servers[:1]}
 	learner := raft.Configuration{Servers: slices.Clone(three.Servers[:2])}
 	learner.Servers[0].Suffrage = raft.Nonvoter
 	for name, c := range map[string]struct {
@@ -127,7 +127,7 @@ func TestCommittedIsWhatIsKnown(t *testing.T) {
 		"log alone":        {three, 0, 0, true},
 		"with a snapshot":  {three, 5, 5, true},
 		"all in it":        {three, 9, 9, false},
-		"the only voter":   {one, 5, 9, false},
+		"the only voter":   {alone, 5, 9, false},
 		"the only learner": {learner, 5, 5, true},
 	} {
 		report, err := Inspect(madeFolder(t, entriesOf(c.members, usual()...), c.snapshot), 1)
@@ -145,7 +145,7 @@ func TestCommittedIsWhatIsKnown(t *testing.T) {
 	}
 }
 
-// hashOf returns the state hash of a log as a machine by itself has it.
+// hashOf returns the state hash of a log as a machine alone has it.
 func hashOf(log []*raft.Log) string {
 	r := replica.New(replica.Config{})
 	feed := r.Feed(replica.FeedConfig{Fatal: func(error) {}, SnapshotDue: func() {}})

@@ -122,7 +122,7 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// TestRecoverKeepsWhatRaftWould: the state is the one that the library's own recovery
+// TestRecoverKeepsWhatRaftWould: the state is what the library's own recovery
 // makes of the folder, with the jumps.
 func TestRecoverKeepsWhatRaftWould(t *testing.T) {
 	log := entriesOf(three, usual()...)
@@ -310,7 +310,7 @@ func TestProcessesThatAreNoNodes(t *testing.T) {
 }
 
 // TestPlanAsksAsOneProcess: a node that has not seen the end of the first question yet must not
-// take the second one for that of a copy.
+// take the second one for the question of a copy.
 func TestPlanAsksAsOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()

@@ -14,12 +14,12 @@ import (
 // 2000 which no entry follows.
 func addRestored(t *testing.T, path string) {
 	t.Helper()
-	own, err := Inspect(path, 0)
+	report, err := Inspect(path, 0)
 	must(t, err)
 	m := restoredState(t)
 	s, err := store.Open(store.Options{Folder: path, NodeID: "n1", Journal: true})
 	must(t, err)
-	sink, err := s.Snapshots().Create(1, 2000, own.Folder.LastTerm, raft.Configuration{Servers: three.Servers}, 1, nil)
+	sink, err := s.Snapshots().Create(1, 2000, report.Folder.LastTerm, raft.Configuration{Servers: three.Servers}, 1, nil)
 	must(t, err)
 	must(t, replica.WriteSnapshot(sink, 2000, m.Freeze()))
 	must(t, sink.Close())
@@ -29,14 +29,14 @@ func addRestored(t *testing.T, path string) {
 // restoredState is that state.
 func restoredState(t *testing.T) *fsm.Machine {
 	t.Helper()
-	own, m := fsm.New(), fsm.New()
+	before, m := fsm.New(), fsm.New()
 	for _, entry := range entriesOf(three, usual()...)[1:] {
-		own.Apply(entry.Index, entry.Data[1:])
+		before.Apply(entry.Index, entry.Data[1:])
 	}
 	for _, entry := range entriesOf(three, fsm.CreateSemaphore{Name: "restored", Permits: 1})[1:] {
 		m.Apply(entry.Index, entry.Data[1:])
 	}
-	must(t, m.Succeed(fsm.Succession{Own: own.Standing(), Index: 2000}))
+	must(t, m.Succeed(fsm.Succession{Own: before.Standing(), Index: 2000}))
 	return m
 }
 
@@ -64,8 +64,8 @@ func TestRecoveredTokensPassThoseOfALostRestore(t *testing.T) {
 	}
 }
 
-// TestStateOfARestoreThatIsNotInForce is not that of the folder: the report is of the state
-// with which a node would go on, and of none if the folder lacks it.
+// TestStateOfARestoreThatIsNotInForce is not the state of the folder: the report is of the state
+// with which a node would go on, and of no state if the folder lacks it.
 func TestStateOfARestoreThatIsNotInForce(t *testing.T) {
 	log := entriesOf(three, usual()...)
 	for name, c := range map[string]struct{ snapshot, cut uint64 }{

@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// preambleSample has a value of its own in each field.
+// preambleSample has another value in each field.
 var preambleSample = Hello{
 	Kind: StreamProbe, Refusal: RefusedFolder, Standing: StandingBound,
 	Cluster: ID{0x11, 15: 0x12}, Folder: ID{0x21, 15: 0x22}, Incarnation: 0x3132333435363738,
@@ -76,8 +76,8 @@ func TestPreambleIsForEver(t *testing.T) {
 	if got, err := ReadHello(rest); err != nil || got != preambleSample {
 		t.Errorf("with more at its end, it was read as %+v, error %v", got, err)
 	}
-	if own, _ := io.ReadAll(rest); string(own) != "the stream's own" {
-		t.Errorf("what is left for the stream is %q", own)
+	if left, _ := io.ReadAll(rest); string(left) != "the stream's own" {
+		t.Errorf("what is left for the stream is %q", left)
 	}
 }
 

@@ -69,7 +69,7 @@ func TestCheckAddress(t *testing.T) {
 	for _, test := range []struct {
 		address  string
 		insecure bool
-		want     string // part of the error; empty: none
+		want     string // part of the error; empty: no error
 	}{
 		{"127.0.0.1:8711", false, ""},
 		{"127.8.9.1:8711", false, ""},

@@ -37,8 +37,8 @@ func portOpen(t *testing.T, n *memnet.Network, name string) *Port {
 	return p
 }
 
-// fakeIdentity is that of a node of the test's one cluster, in a process of its own. It
-// takes everyone.
+// fakeIdentity is the identity of a node of the test's one cluster, in another process than the
+// other identities. It takes everyone.
 type fakeIdentity Hello
 
 func testIdentity(node string) *fakeIdentity {

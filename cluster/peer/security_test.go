@@ -188,7 +188,7 @@ type stranger struct {
 	reason Refusal
 }
 
-// TestStrangersWithTLSAreRefused: none of them gets a stream, whichever side dials, each
+// TestStrangersWithTLSAreRefused: no stranger gets a stream, whichever side dials, each
 // is counted and logged, and leaves no connection behind.
 func TestStrangersWithTLSAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestPlainStrangersAreRefused(t *testing.T) {
 }
 
 // TestHalfHandshakes: 10,000 strangers begin a handshake and stop. Each is counted, and
-// while they stay connected a peer gets its stream; nothing is left of them.
+// while they stay connected a peer gets its stream; no connection is left of them.
 func TestHalfHandshakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, ca := portNetwork(), newAuthority(t)
@@ -329,7 +329,7 @@ func TestFloodEndsItself(t *testing.T) {
 	})
 }
 
-// TestStreamsOfAMemberNoLongerAdmitted: they end, and those of others go on.
+// TestStreamsOfAMemberNoLongerAdmitted: they end, and the streams of others go on.
 func TestStreamsOfAMemberNoLongerAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, ca := portNetwork(), newAuthority(t)

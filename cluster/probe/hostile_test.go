@@ -32,7 +32,7 @@ func hostileMessages() map[string]string {
 	return all
 }
 
-// TestHostileProbes: malformed questions end their stream, in its time, and change nothing.
+// TestHostileProbes: malformed questions end their stream, in its time, and have no effect.
 func TestHostileProbes(t *testing.T) {
 	list := hostile.Begin(t, "probe")
 	for name, sent := range hostileMessages() {

@@ -86,9 +86,9 @@ func TestAskAllKeepsTheOrder(t *testing.T) {
 		from, silent, _ := open(t, n, "n1"), open(t, n, "n2"), open(t, n, "n3")
 		silent.silent.Store(true)
 		began := time.Now()
-		asked := from.AskAll(t.Context(), []Peer{{"n2", "n2:1"}, {"n3", "n3:1"}, {"n4", "n4:1"}})
-		if len(asked) != 3 || asked[0].Err == nil || asked[1].Err != nil || asked[1].Answer.Node != "n3" || asked[2].ID != "n4" || asked[2].Err == nil {
-			t.Errorf("asked %+v", asked)
+		replies := from.AskAll(t.Context(), []Peer{{"n2", "n2:1"}, {"n3", "n3:1"}, {"n4", "n4:1"}})
+		if len(replies) != 3 || replies[0].Err == nil || replies[1].Err != nil || replies[1].Answer.Node != "n3" || replies[2].ID != "n4" || replies[2].Err == nil {
+			t.Errorf("asked %+v", replies)
 		}
 		if took := time.Since(began); took != askTimeout {
 			t.Errorf("it took %v", took)

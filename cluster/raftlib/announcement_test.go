@@ -125,7 +125,7 @@ func TestCommitIndexWithoutEntries(t *testing.T) {
 			}, 2 * readQuiet},
 			{"a read that waits", func() {}, readQuiet},
 		} {
-			time.Sleep(time.Second) // virtual: nothing is quiet
+			time.Sleep(time.Second) // virtual: the quiet of before is over
 			began := time.Now()
 			send()
 			test.meanwhile()

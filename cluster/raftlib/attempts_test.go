@@ -130,7 +130,7 @@ func TestOwnDiskIsNoFault(t *testing.T) {
 }
 
 // TestFailureClosesIdleConnections: the port of a node takes a connection for a sign of life of the other end's process,
-// and none is left to one that has died.
+// and no attempt is left to a follower that has died.
 func TestFailureClosesIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()

@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox/signalbox/internal/wake"
 )
 
-// TestHeartbeatDelay: none without a reply, else until heartbeatAfter has passed and all followers are due.
+// TestHeartbeatDelay: no delay without a reply, else until heartbeatAfter has passed and all followers are due.
 func TestHeartbeatDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h heartbeats

@@ -36,7 +36,7 @@ func hostileMessages() map[string]string {
 	return all
 }
 
-// TestHostileRaft: malformed messages end their stream, and none of them reaches Raft, however
+// TestHostileRaft: malformed messages end their stream, and no such message reaches Raft, however
 // large they say that they are.
 func TestHostileRaft(t *testing.T) {
 	list := hostile.Begin(t, "raft")

@@ -219,7 +219,7 @@ func TestFollowerStoresBehindTheQueue(t *testing.T) {
 	})
 }
 
-// TestSuccessesWaitForTheOwnDisk: those for entries and snapshots, not those of heartbeats, nor refusals.
+// TestSuccessesWaitForTheOwnDisk for entries and snapshots. Replies to heartbeats and refusals don't wait.
 func TestSuccessesWaitForTheOwnDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := transportPair(t, 1)
@@ -365,7 +365,7 @@ func TestDeposedLeaderOnAFullDiskGoesOn(t *testing.T) {
 	})
 }
 
-// TestFailedWriteOfALeader ends the process at once, unless the disk is full: then nothing more is taken
+// TestFailedWriteOfALeader ends the process at once, unless the disk is full: then no entry is taken
 // until there is room.
 func TestFailedWriteOfALeader(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -147,7 +147,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		}
 	}
 	h := newHistory(10, 1<<30)
-	h.applied(eventsEntry(1, 11)) // beyond the bound by itself
+	h.applied(eventsEntry(1, 11)) // alone beyond the bound
 	if _, err := h.after(EventID{}); !errors.Is(err, outcome.ErrHistoryGone) || h.events != 0 || h.bytes != 0 {
 		t.Errorf("%v, with %d events of %d bytes", err, h.events, h.bytes)
 	}

@@ -94,7 +94,7 @@ func TestSkipsOtherTerms(t *testing.T) {
 	}
 }
 
-// TestCountsConfigurations: a read index may be that of a configuration.
+// TestCountsConfigurations: a read index may be the index of a configuration.
 func TestCountsConfigurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newFedReplica()
@@ -186,7 +186,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 	if _, found := valueOf(to.Replica, "b"); found {
 		t.Error("the old state shines through")
 	}
-	// 2, that of the configuration, and not 1, that of the last command.
+	// The index of the configuration, 2, and not of the last command, 1.
 	if restoredAt != 2 || to.Index() != 2 {
 		t.Errorf("restored at index %d, at %d", restoredAt, to.Index())
 	}

@@ -118,7 +118,7 @@ func TestSnapshotsGrowRarerWithTheState(t *testing.T) {
 	}
 }
 
-// TestPreparedStateIsNotReadAgain, if the snapshot that Raft gives is that of this state.
+// TestPreparedStateIsNotReadAgain, if the snapshot that Raft gives is of this state.
 func TestPreparedStateIsNotReadAgain(t *testing.T) {
 	stateAt := func(index uint64, name string) *fsm.Machine {
 		m := newFedReplica()

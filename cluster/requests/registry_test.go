@@ -326,7 +326,7 @@ type reentrantStream struct {
 
 func (s *reentrantStream) Deliver(*Delivery) { s.open = s.r.OpenWaits() }
 
-// TestDeliveriesAreHandedOverAfterTheLock: a stream that locks something of its own
+// TestDeliveriesAreHandedOverAfterTheLock: a stream that takes a lock
 // and then asks for a request must not stop the apply goroutine.
 func TestDeliveriesAreHandedOverAfterTheLock(t *testing.T) {
 	r := New(10, replica.New(replica.Config{}))
@@ -384,7 +384,7 @@ func waitsApply(place uint64, code fsm.Code) *fsm.Applied {
 	return &fsm.Applied{Index: 20, NowMS: 200, Conclusions: []fsm.Conclusion{{Place: place, Result: fsm.Result{Code: code, Place: place}}}}
 }
 
-// TestListeningStartsWithTheResult: the entry that enqueues may be the one that
+// TestListeningStartsWithTheResult: the entry that enqueues may be the entry that
 // grants, or the next, before the caller has run at all.
 func TestListeningStartsWithTheResult(t *testing.T) {
 	for name, deliver := range map[string]func(*Registry, *Request, fsm.Result){
