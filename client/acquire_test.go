@@ -335,12 +335,10 @@ func TestLateDuplicatesChangeNothing(t *testing.T) {
 		if b.available("db") != 1 {
 			b.Error("acquired behind the session's back")
 		}
-		lease, err = s.Acquire(b.ctx, "db")
-		b.ok(err)
+		lease = b.acquire(s, "db")
 		b.net.follow(first(1, "DELETE", "/leases/", fault{lateApply: 20 * time.Second}))
 		b.ok(lease.Release(b.ctx))
-		_, err = s.Acquire(b.ctx, "db")
-		b.ok(err)
+		b.acquire(s, "db")
 		time.Sleep(time.Minute) // virtual
 		if b.available("db") != 0 {
 			b.Error("the later lease was released")
@@ -409,8 +407,7 @@ func TestLateReleaseMeansItsOwnLease(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
 		b.put("db", 1)
 		s := b.session(time.Hour)
-		lease, err := s.Acquire(b.ctx, "db")
-		b.ok(err)
+		lease := b.acquire(s, "db")
 		lates := 0
 		b.net.follow(func(s sent, nth int) fault { // each attempt without a key arrives, late
 			if s.method != "DELETE" || s.key != "" || lates > 0 {
@@ -420,8 +417,7 @@ func TestLateReleaseMeansItsOwnLease(t *testing.T) {
 			return fault{lateApply: 20 * time.Second}
 		})
 		b.ok(lease.Release(b.ctx))
-		again, err := s.Acquire(b.ctx, "db")
-		b.ok(err)
+		again := b.acquire(s, "db")
 		time.Sleep(time.Minute) // virtual
 		if lates != 1 || b.available("db") != 0 {
 			b.Errorf("%d late, %d available: the later lease was released", lates, b.available("db"))

@@ -43,9 +43,7 @@ func newGuarded(t *testing.T, handler http.Handler, token string) *guarded {
 	}))
 	t.Cleanup(g.Close)
 	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: g.Certificate().Raw})
-	if err := os.WriteFile(g.ca, bundle, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(g.ca, bundle, 0o600))
 	return g
 }
 
@@ -58,21 +56,15 @@ func TestTokenFileChangesUnderALease(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(token string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(token+"\n"), 0o600))
 	}
 	write("tok-1")
 	c, err := client.New(client.Config{Addresses: []string{g.URL}, TokenFile: file, CA: g.ca})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	lease, err := c.Acquire(ctx, "db", client.TTL(600*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before, second := lease.Deadline(), "tok-2"
 	write(second)
 	g.takes.Store(&second)
@@ -120,9 +112,7 @@ func TestRefusedCredentials(t *testing.T) {
 		}
 		c.cfg.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		made, err := client.New(c.cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, err = made.Up(t.Context(), "db", 1)
 		var e *client.Error
 		if !strings.HasSuffix(err.Error(), c.want) || c.want != "authority" && (!errors.As(err, &e) || e.Status != 401 || !errors.Is(err, client.ErrUnauthenticated)) {

@@ -53,9 +53,7 @@ func TestDeadlineNamesTheDeadAddress(t *testing.T) {
 						return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: to, Err: dial(over)}
 					}}
 					c, err := client.New(client.Config{Addresses: []string{"10.0.0.9:8701"}, HTTPClient: &http.Client{Transport: transport}})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
 					err = send(ctx, c)

@@ -25,8 +25,7 @@ func (b *bed) closers(kind string) closer {
 	}
 	b.ok(one.Release(b.ctx))
 	s := b.session(ttl)
-	lease, err := s.Acquire(b.ctx, "db")
-	b.ok(err)
+	lease := b.acquire(s, "db")
 	switch kind {
 	case "session":
 		return closer{kind, ttl, s.Close}

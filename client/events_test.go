@@ -61,9 +61,7 @@ func TestEventsGoOn(t *testing.T) {
 			"id: 11.2\nevent: deleted\ndata: {\"index\":11,\"semaphore\":\"db\"}\n\n",
 		}}
 		c, err := client.New(client.Config{Addresses: []string{"n1", "n2"}, InOrder: true, HTTPClient: &http.Client{Transport: s}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var seen []string
 		began := time.Now()
 		for e, err := range operator.New(c).Events(t.Context(), operator.OfSemaphore("db"), operator.OfSemaphore("a b")) {
@@ -110,9 +108,7 @@ func TestEventsEnd(t *testing.T) {
 		one := "id: 8.1\nevent: created\ndata: {\"index\":8}\n\n…"
 		s := &streams{texts: []string{one, one, one}}
 		c, err := client.New(client.Config{Addresses: []string{"n1"}, HTTPClient: &http.Client{Transport: s}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var last error
 		for _, err := range operator.New(c).Events(ctx) {
 			last = err

@@ -84,9 +84,8 @@ func (tr *trial) run(b *bed, name string, seed int) (early time.Duration, ok boo
 // A client that is cut off from all nodes must know that its lease is lost before
 // the cluster grants the permits to someone else; and not long before.
 func TestLostBeforeGrantedAnew(t *testing.T) {
-	const trials = 500
 	var judged atomic.Int64
-	many(t, trials, func(b *bed, name string, seed int) {
+	many(t, lostTrials, func(b *bed, name string, seed int) {
 		tr := newTrial(seed)
 		early, ok := tr.run(b, name, seed)
 		if !ok {
@@ -101,7 +100,7 @@ func TestLostBeforeGrantedAnew(t *testing.T) {
 			b.Errorf("seed %d: lost %v before the next grant, more than %v (ttl %v, one-shot %v)", seed, early, margin, tr.ttl, tr.oneShot)
 		}
 	})
-	if n := judged.Load(); n < trials*9/10 {
-		t.Errorf("only %d of %d trials came to a grant", n, trials)
+	if n := judged.Load(); n < lostTrials*9/10 {
+		t.Errorf("only %d of %d trials came to a grant", n, lostTrials)
 	}
 }

@@ -220,21 +220,15 @@ func TestImports(t *testing.T) {
 	found := 0
 	for _, folder := range []string{".", "batch", "operator", "internal/calls", "internal/nodes", "internal/reply", "../internal/credentials"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, name := range files {
 			if strings.HasSuffix(name, "_test.go") {
 				continue
 			}
 			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ImportsOnly)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, i := range file.Imports {
 				path := strings.Trim(i.Path.Value, `"`)
 				first, _, _ := strings.Cut(path, "/")

@@ -115,10 +115,8 @@ func TestRevokedLeaseIsLostAndItsSessionLives(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
 		b.put("db", 1).put("other", 1)
 		s := b.session(30 * time.Second)
-		lease, err := s.Acquire(b.ctx, "db")
-		b.ok(err)
-		other, err := s.Acquire(b.ctx, "other")
-		b.ok(err)
+		lease := b.acquire(s, "db")
+		other := b.acquire(s, "other")
 		b.revoke(s.ID(), "db", "too greedy")
 		b.lostAfter(10*time.Second, lease.Lost())
 		var e *client.Error
@@ -129,8 +127,7 @@ func TestRevokedLeaseIsLostAndItsSessionLives(t *testing.T) {
 		if other.Err() != nil || s.Err() != nil {
 			b.Errorf("the rest is lost too: %v, %v", other.Err(), s.Err())
 		}
-		again, err := s.Acquire(b.ctx, "db")
-		b.ok(err)
+		again := b.acquire(s, "db")
 		if again.Token <= lease.Token {
 			b.Error("the same lease again")
 		}
@@ -142,8 +139,7 @@ func TestAnotherLeaseInThePlaceOfALostOne(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
 		b.put("db", 1)
 		s := b.session(30 * time.Second)
-		lease, err := s.Acquire(b.ctx, "db")
-		b.ok(err)
+		lease := b.acquire(s, "db")
 		results, err := batch.Send(b.ctx, b.admin, batch.Operation{Op: "release", Session: s.ID(), Semaphore: "db"}, batch.Operation{Op: "acquire", Session: s.ID(), Semaphore: "db", Try: true})
 		b.ok(errors.Join(err, results[0].Err(), results[1].Err()))
 		b.lostAfter(10*time.Second, lease.Lost())
@@ -159,8 +155,7 @@ func TestReleaseOfALeaseThatIsGone(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
 		b.put("db", 1)
 		s := b.session(30 * time.Second)
-		lease, err := s.Acquire(b.ctx, "db")
-		b.ok(err)
+		lease := b.acquire(s, "db")
 		b.ok(b.c.Delete(b.ctx, "db"))
 		b.is(lease.Release(b.ctx), client.ErrLost, client.ErrUnknownSemaphore)
 	})
@@ -171,8 +166,7 @@ func TestDeletedSemaphoreLosesItsLeases(t *testing.T) {
 		virtually(t, 2, func(b *bed) {
 			b.put("db", 1)
 			s := b.session(9 * time.Second)
-			lease, err := s.Acquire(b.ctx, "db")
-			b.ok(err)
+			lease := b.acquire(s, "db")
 			b.ok(b.c.Delete(b.ctx, "db"))
 			want := client.ErrUnknownSemaphore
 			if remake {
@@ -191,8 +185,7 @@ func TestLossByTheClientsClock(t *testing.T) {
 			virtually(t, 3, func(b *bed) {
 				b.put("db", 1)
 				s := b.session(30 * time.Second)
-				lease, err := s.Acquire(b.ctx, "db")
-				b.ok(err)
+				lease := b.acquire(s, "db")
 				time.Sleep(15 * time.Second) // virtual
 				b.net.follow(always(f))
 				time.Sleep(24900 * time.Millisecond) // virtual
@@ -215,8 +208,7 @@ func TestOutageShorterThanTheLeaseIsNoLoss(t *testing.T) {
 	virtually(t, 3, func(b *bed) {
 		b.put("db", 1)
 		s := b.session(30 * time.Second)
-		lease, err := s.Acquire(b.ctx, "db")
-		b.ok(err)
+		lease := b.acquire(s, "db")
 		for range 20 {
 			b.net.follow(always(fault{hang: true}))
 			time.Sleep(18 * time.Second) // virtual
@@ -282,8 +274,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		b.put("db", 2).put("jobs", 1)
 		b.occupy("jobs", 1)
 		s := b.session(30 * time.Second)
-		lease, err := s.Acquire(b.ctx, "db")
-		b.ok(err)
+		lease := b.acquire(s, "db")
 		single, err := b.c.Acquire(b.ctx, "db")
 		b.ok(err)
 		ended := make(chan error, 4)
@@ -325,8 +316,7 @@ func TestCloseOfACutOffClientEnds(t *testing.T) {
 	virtually(t, 2, func(b *bed) {
 		b.put("db", 1)
 		s := b.session(30 * time.Second)
-		_, err := s.Acquire(b.ctx, "db")
-		b.ok(err)
+		b.acquire(s, "db")
 		b.net.follow(always(fault{hang: true}))
 		began := time.Now()
 		b.is(b.c.Close(b.within(3*time.Second)), context.DeadlineExceeded)
@@ -367,8 +357,7 @@ func TestRenewalIsOneRequest(t *testing.T) {
 				b.put("db", 1).put("other", 1)
 				s := b.session(30 * time.Second)
 				if tc.holds {
-					_, err := s.Acquire(b.ctx, "db")
-					b.ok(err)
+					b.acquire(s, "db")
 				}
 				b.net.follow(on("PUT", "leases=true", tc.f))
 				time.Sleep(31 * time.Second) // virtual
@@ -378,8 +367,7 @@ func TestRenewalIsOneRequest(t *testing.T) {
 				if !tc.holds {
 					return
 				}
-				lease, err := s.Acquire(b.ctx, "other")
-				b.ok(err)
+				lease := b.acquire(s, "other")
 				b.revoke(s.ID(), "other", "why")
 				b.lost(lease.Lost())
 				b.is(lease.Err(), client.ErrLost, client.ErrRevoked)
@@ -393,8 +381,7 @@ func TestContextOfALease(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
 		b.put("db", 2)
 		s := b.session(3 * time.Second)
-		lease, err := s.Acquire(b.ctx, "db")
-		b.ok(err)
+		lease := b.acquire(s, "db")
 		ctx, stop := lease.Context(b.ctx)
 		defer stop()
 		b.net.follow(always(fault{status: http.StatusBadGateway}))

@@ -191,6 +191,14 @@ func (b *bed) session(ttl time.Duration) *client.Session {
 	return s
 }
 
+// acquire acquires a permit by a session.
+func (b *bed) acquire(s *client.Session, name string) *client.Lease {
+	b.Helper()
+	lease, err := s.Acquire(b.ctx, name)
+	b.ok(err)
+	return lease
+}
+
 func (b *bed) within(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(b.ctx, d)
 	b.Cleanup(cancel)
@@ -286,3 +294,11 @@ func busy(seconds string) fault {
 func newRandom(seed int) *rand.Rand { return rand.New(rand.NewPCG(uint64(seed), 1)) }
 
 func newHTTP(n *network) *http.Client { return &http.Client{Transport: n} }
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

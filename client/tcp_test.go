@@ -32,15 +32,11 @@ func TestRealConnections(t *testing.T) {
 	first, second := httptest.NewServer(cluster.Handler()), httptest.NewServer(cluster.Handler())
 	defer second.Close()
 	c, err := client.New(client.Config{Addresses: []string{first.URL, second.URL + "/"}, InOrder: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	s, err := c.OpenSession(ctx, client.SessionOptions{TTL: 3 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	free := f.occupy("db", 1)
 	waits := later(func() (*client.Lease, error) { return s.Acquire(ctx, "db") })
 	for f.waiters("db") == 0 {
@@ -58,15 +54,11 @@ func TestRealConnections(t *testing.T) {
 		t.Fatal(r.err)
 	}
 	one, err := c.Acquire(ctx, "a/b", client.Count(2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if one.Err() != nil || r.lease.Err() != nil || len(f.grants("db")) != 2 || len(f.grants("a/b")) != 1 {
 		t.Errorf("%v, %v, grants %v, %v", one.Err(), r.lease.Err(), f.grants("db"), f.grants("a/b"))
 	}
-	if err := c.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Close(ctx))
 	// The goroutine that let Close return may be at its last instruction still.
 	left := clientGoroutines()
 	for until := time.Now().Add(5 * time.Second); len(left) > 0 && time.Now().Before(until); left = clientGoroutines() {
@@ -86,17 +78,13 @@ func TestSilentPort(t *testing.T) {
 	cluster := clienttest.Start(t)
 	_ = (&node{t, t.Context(), cluster.Client()}).put("db", 0)
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts for it
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer silent.Close()
 	second, third := httptest.NewServer(cluster.Handler()), httptest.NewServer(cluster.Handler())
 	defer second.Close()
 	defer third.Close()
 	c, err := client.New(client.Config{Addresses: []string{"http://" + silent.Addr().String(), second.URL, third.URL}, InOrder: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range int64(7) {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		value, err := c.Up(ctx, "db", 1)

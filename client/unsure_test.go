@@ -36,9 +36,7 @@ func TestLostReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &losing{code: "unknown-member"}
 		c, err := client.New(client.Config{Addresses: []string{"n1", "n2"}, HTTPClient: &http.Client{Transport: l}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := operator.New(c).RemoveMember(t.Context(), "n3"); err != nil {
 			t.Errorf("removed: %v", err)
 		}

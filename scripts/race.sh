@@ -1,18 +1,16 @@
 #!/usr/bin/env bash
-# Runs the tests with the race detector, but for test/rules, whose tests look at the
-# source, for package fsm, which has no goroutines (a rule holds that; those that read its copies are in cluster), for
-# a test of 500 seeds that takes a minute, and for two tests that change a member's address: hashicorp/raft v1.7.3
-# then reads the id of a follower, which stays, without the lock of its address (updateLastAppended in
-# replication.go). Its runtime fails a check of
-# its own now and then in tests that use testing/synctest ("ThreadSanitizer: CHECK failed",
-# golang/go#78156), or ends by SIGSEGV where it looks at a timer's channel. Packages that ended
-# so, and no others, run once more.
+# Runs the tests with the race detector, but for test/rules, whose tests look at the source, for package fsm, which has
+# no goroutines (a rule holds that; those that read its copies are in cluster), and for two tests that change a member's
+# address: hashicorp/raft v1.7.3 then reads the id of a follower, which stays, without the lock of its address
+# (updateLastAppended in replication.go). The detector's runtime fails a check now and then in tests that use
+# testing/synctest ("ThreadSanitizer: CHECK failed", golang/go#78156), or ends by SIGSEGV where it looks at a timer's
+# channel. Packages that ended so, and no others, run once more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=1
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
-alone='^(TestLostBeforeGrantedAnew|TestVoterMoves|TestWayBackFromWrongAddresses)$'
+alone='^(TestVoterMoves|TestWayBackFromWrongAddresses)$'
 all=$(go list ./... | grep -vE '/(test/rules|fsm)$')
 # shellcheck disable=SC2086 # a list
 go test -race -timeout 30m -skip "$alone" $all 2>&1 | tee "$output" && exit

@@ -34,7 +34,7 @@ sums() {
   echo "$(machinery | lines) lines of test machinery in product folders"
   echo "$(tests | lines) test lines"
   echo "$(docs | xargs cat | wc -w) words of docs"
-  echo "$(git ls-files | cut -d/ -f1 | sort -u | wc -l) entries of the root"
+  echo "$(bash scripts/files.sh | tr '\0' '\n' | cut -d/ -f1 | sort -u | wc -l) entries of the root"
   echo "$(shipped | grep -E '^\./(fsm|cluster)/' | code | matches "$levels") comparisons with a feature level"
   echo "$(shipped | comments | matches -i "$heads") pronoun heads in shipped comments"
   echo "$(go_files | comments | matches -i "$heads") pronoun heads in all comments"

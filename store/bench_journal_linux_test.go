@@ -10,23 +10,21 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // rawSync returns a function that writes over one page of a file and syncs it: what the disk
 // takes at least.
 func rawSync(b *testing.B) func() {
 	file, err := os.Create(filepath.Join(b.TempDir(), "raw"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	storetest.Must(b, err)
 	b.Cleanup(func() { _ = file.Close() })
 	page := make([]byte, 4096)
 	if _, err := file.Write(make([]byte, 1<<20)); err != nil {
 		b.Fatal(err)
 	}
-	if err := file.Sync(); err != nil {
-		b.Fatal(err)
-	}
+	storetest.Must(b, file.Sync())
 	at := int64(0)
 	return func() {
 		page[0]++
@@ -34,9 +32,7 @@ func rawSync(b *testing.B) func() {
 		if _, err := file.WriteAt(page, at); err != nil {
 			b.Fatal(err)
 		}
-		if err := syscall.Fdatasync(int(file.Fd())); err != nil {
-			b.Fatal(err)
-		}
+		storetest.Must(b, syscall.Fdatasync(int(file.Fd())))
 	}
 }
 
@@ -65,9 +61,7 @@ func BenchmarkJournal(b *testing.B) {
 				}
 				if i%256 == 255 && first > 2048 { // as compaction does
 					for _, log := range forms {
-						if err := log.DeleteRange(1, first-2048); err != nil {
-							b.Fatal(err)
-						}
+						storetest.Must(b, log.DeleteRange(1, first-2048))
 					}
 				}
 			}

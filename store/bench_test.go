@@ -27,9 +27,7 @@ func batchOf(first uint64, n, size int) []*raft.Log {
 // bareLog is raft-boltdb with the same options, and nothing around it.
 func bareLog(b *testing.B) raft.LogStore {
 	bolt, err := raftboltdb.New(raftboltdb.Options{Path: b.TempDir() + "/bare.db", BoltOptions: damage.BoltOptions()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	storetest.Must(b, err)
 	b.Cleanup(func() { _ = bolt.Close() })
 	return bolt
 }
@@ -46,14 +44,10 @@ func BenchmarkStoreLogs(b *testing.B) {
 				store := func(logs raft.LogStore) time.Duration {
 					batch := batchOf(first, shape.n, shape.size)
 					begun := time.Now()
-					if err := logs.StoreLogs(batch); err != nil {
-						b.Fatal(err)
-					}
+					storetest.Must(b, logs.StoreLogs(batch))
 					took := time.Since(begun)
 					if i%256 == 255 { // as compaction does, so that the files stay small
-						if err := logs.DeleteRange(1, first-1); err != nil {
-							b.Fatal(err)
-						}
+						storetest.Must(b, logs.DeleteRange(1, first-1))
 					}
 					return took
 				}
@@ -86,18 +80,14 @@ func BenchmarkGetLog(b *testing.B) {
 			bare, store := bareLog(b), openStore(b, b.TempDir())
 			const n, cached = 512, 128
 			for _, logs := range []raft.LogStore{bare, store.Logs()} {
-				if err := logs.StoreLogs(batchOf(1, n, size)); err != nil {
-					b.Fatal(err)
-				}
+				storetest.Must(b, logs.StoreLogs(batchOf(1, n, size)))
 			}
 			var bareTook, oursTook time.Duration
 			for i := range b.N {
 				for which, logs := range []raft.LogStore{bare, store.Logs()} {
 					var got raft.Log
 					begun := time.Now()
-					if err := logs.GetLog(uint64(1+i%(n-cached)), &got); err != nil {
-						b.Fatal(err)
-					}
+					storetest.Must(b, logs.GetLog(uint64(1+i%(n-cached)), &got))
 					if took := time.Since(begun); which == 0 {
 						bareTook += took
 					} else {
@@ -115,9 +105,7 @@ func BenchmarkGetLog(b *testing.B) {
 func BenchmarkSnapshot(b *testing.B) {
 	content := storetest.Bytes(1, 64<<20)
 	files, err := raft.NewFileSnapshotStoreWithLogger(b.TempDir(), 2, hclog.NewNullLogger())
-	if err != nil {
-		b.Fatal(err)
-	}
+	storetest.Must(b, err)
 	ours := openStore(b, b.TempDir()).Snapshots()
 	write := func(snapshots raft.SnapshotStore, i int) (time.Duration, string) {
 		begun := time.Now()
@@ -127,9 +115,7 @@ func BenchmarkSnapshot(b *testing.B) {
 	read := func(snapshots raft.SnapshotStore, id string) time.Duration {
 		begun := time.Now()
 		_, reader, err := snapshots.Open(id)
-		if err != nil {
-			b.Fatal(err)
-		}
+		storetest.Must(b, err)
 		if _, err := io.Copy(io.Discard, reader); err != nil {
 			b.Fatal(err)
 		}
@@ -173,9 +159,7 @@ func BenchmarkAppendBesideSnapshots(b *testing.B) {
 			var took []time.Duration
 			for i := range b.N {
 				begun := time.Now()
-				if err := s.Logs().StoreLogs(batchOf(uint64(i+1), 1, 1000)); err != nil {
-					b.Fatal(err)
-				}
+				storetest.Must(b, s.Logs().StoreLogs(batchOf(uint64(i+1), 1, 1000)))
 				took = append(took, time.Since(begun))
 			}
 			close(stop)
@@ -194,9 +178,7 @@ func BenchmarkOpen(b *testing.B) {
 	folder := b.TempDir()
 	s := openStore(b, folder)
 	for i := range 64 {
-		if err := s.Logs().StoreLogs(batchOf(uint64(1+16*i), 16, 64<<10)); err != nil {
-			b.Fatal(err)
-		}
+		storetest.Must(b, s.Logs().StoreLogs(batchOf(uint64(1+16*i), 16, 64<<10)))
 	}
 	for index := uint64(1); index <= 2; index++ {
 		storetest.TakeSnapshot(b, s.Snapshots(), index, 1, storetest.Bytes(index, 64<<20))

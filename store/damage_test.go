@@ -62,15 +62,11 @@ func makeTruth(t *testing.T) truth {
 	vote := func(term uint64, candidate string) {
 		err := errors.Join(s.Stable().SetUint64([]byte("CurrentTerm"), term), s.Stable().SetUint64([]byte("LastVoteTerm"), term),
 			s.Stable().Set([]byte("LastVoteCand"), []byte(candidate)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 	}
 	vote(2, "n3:8711")
 	for batch := range 30 {
-		if err := s.Logs().StoreLogs(made.log[7*batch : 7*batch+7]); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.Logs().StoreLogs(made.log[7*batch:7*batch+7]))
 		switch batch {
 		case 10:
 			made.take(t, s, 50)
@@ -155,9 +151,7 @@ func TestDamagedFilesAreNeverBelieved(t *testing.T) {
 		}
 		verdicts[verdict]++
 		byKind[how.Name][verdict]++
-		if err := errors.Join(os.RemoveAll(folder), os.RemoveAll(folder+".damaged")); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, errors.Join(os.RemoveAll(folder), os.RemoveAll(folder+".damaged")))
 	}
 	t.Logf("journal %t, seed %d: %d damaged folders, %v; the way back was taken %d times", journaled, seed, cases, verdicts, len(back))
 	for _, how := range kinds {
@@ -171,16 +165,12 @@ func TestDamagedFilesAreNeverBelieved(t *testing.T) {
 // writeFiles makes a folder with these files; nil is a missing one.
 func writeFiles(t *testing.T, folder string, files map[string][]byte) {
 	t.Helper()
-	if err := os.Mkdir(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, os.Mkdir(folder, 0o700))
 	for name, content := range files {
 		if content == nil {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, os.WriteFile(filepath.Join(folder, name), content, 0o600))
 	}
 }
 
@@ -330,16 +320,10 @@ func TestDamageUnderARunningNode(t *testing.T) {
 			folder := copyFolder(t, made.folder)
 			var reported error
 			s, err := Open(Options{Folder: folder, NodeID: "n1", OnDamage: func(err error) { reported = err }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, err)
 			f, err := os.OpenFile(filepath.Join(folder, raftFile), os.O_RDWR, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(shorten(f, int64(len(storetest.ReadTrimmed(t, folder, raftFile)))), f.Close()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, err)
+			storetest.Must(t, errors.Join(shorten(f, int64(len(storetest.ReadTrimmed(t, folder, raftFile)))), f.Close()))
 			err = made.checkLog(s)
 			storetest.WantError(t, err, damage.ErrDamaged, folder+"/"+raftFile)
 			storetest.WantError(t, reported, damage.ErrDamaged)
@@ -358,9 +342,7 @@ func TestFileThatIsGoneUnderARunningNode(t *testing.T) {
 	s := openStore(t, folder)
 	storeEntries(t, s, 1, 300, 1)
 	drain(t, s)
-	if err := os.Truncate(filepath.Join(folder, raftFile), 0); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, os.Truncate(filepath.Join(folder, raftFile), 0))
 	storetest.WantError(t, s.Logs().GetLog(5, &raft.Log{}), damage.ErrDamaged, raftFile)
 	storetest.WantError(t, s.Logs().StoreLogs(storetest.Entries(301, 301, 1)), damage.ErrDamaged)
 	closed := make(chan error, 1)

@@ -34,16 +34,12 @@ func smallDisk(t *testing.T, options string) string {
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	_, err = io.Copy(f, zeros{})
 	if !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("the disk doesn't fill up: %v", err)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, f.Close())
 }
 
 type zeros struct{}
@@ -87,9 +83,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	sink, err := s.Snapshots().Create(1, 9, 1, storetest.Configuration(), 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	_, writeErr := sink.Write(storetest.Bytes(1, 8<<20))
 	storetest.WantError(t, writeErr, damage.ErrFull, snapshotsFile)
 	storetest.WantError(t, sink.Close(), damage.ErrFull)
@@ -105,9 +99,7 @@ func TestFullDisk(t *testing.T) {
 	storetest.WantListed(t, s.Snapshots(), "1-5")
 	storetest.ReadSnapshot(t, s.Snapshots(), id)
 
-	if err := os.Remove(filepath.Join(disk, "filler")); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, os.Remove(filepath.Join(disk, "filler")))
 	if space, err := s.Space(); err != nil || space.Low {
 		t.Errorf("with room again, the space is %+v, error %v", space, err)
 	}
@@ -150,15 +142,11 @@ func TestJournalNeedsRoom(t *testing.T) {
 	last = 10
 	closeStore(t, s)
 	room, err := os.Create(filepath.Join(disk, "other"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	leave := func(bytes uint64) {
 		t.Helper()
 		var stat unix.Statfs_t
-		if err := errors.Join(room.Truncate(0), unix.Statfs(disk, &stat)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, errors.Join(room.Truncate(0), unix.Statfs(disk, &stat)))
 		if _, err := room.WriteAt(make([]byte, stat.Bavail*uint64(stat.Bsize)-bytes), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -189,8 +177,6 @@ func TestFolderCannotBeMadeOnAFullDisk(t *testing.T) {
 		t.Errorf("the error is %q", err)
 	}
 	storetest.WantError(t, err, damage.ErrFull)
-	if err := os.Remove(filepath.Join(disk, "filler")); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, os.Remove(filepath.Join(disk, "filler")))
 	closeStore(t, openStore(t, folder))
 }

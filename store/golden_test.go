@@ -26,9 +26,7 @@ func makeGoldenFolder(t *testing.T) {
 	path := t.TempDir()
 	s := openStore(t, path, func(o *Options) { o.Journal, o.JournalHalf = true, 8<<10 })
 	for term := uint64(1); term <= 3; term++ {
-		if err := s.Stable().SetUint64([]byte("CurrentTerm"), term); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.Stable().SetUint64([]byte("CurrentTerm"), term))
 	}
 	storeEntries(t, s, 1, 60, 1)
 	storetest.TakeSnapshot(t, s.Snapshots(), 20, 1, []byte("state"))
@@ -42,9 +40,7 @@ func makeGoldenFolder(t *testing.T) {
 	abandon(t, s)
 	var packed bytes.Buffer
 	archive := zip.NewWriter(&packed)
-	if err := errors.Join(err, archive.AddFS(os.DirFS(path)), archive.Close(), os.WriteFile(goldenFolder, packed.Bytes(), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, errors.Join(err, archive.AddFS(os.DirFS(path)), archive.Close(), os.WriteFile(goldenFolder, packed.Bytes(), 0o644)))
 }
 
 // TestFolderWithAJournal: the golden folder has all its entries, to this program with and without
@@ -54,21 +50,15 @@ func TestFolderWithAJournal(t *testing.T) {
 		makeGoldenFolder(t)
 	}
 	archive, err := zip.OpenReader(goldenFolder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	defer func() { _ = archive.Close() }()
 	path := filepath.Join(t.TempDir(), "data")
-	if err := os.CopyFS(path, archive); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, os.CopyFS(path, archive))
 	if below, err := logs.Read(path, false); err != nil || below.Last < 60 || below.Last >= 150 {
 		t.Errorf("raft.db ends at %d, error %v", below.Last, err)
 	}
 	v, err := Look(path, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	looked := uint64(15)
 	if err := v.Entries(15, func(log *raft.Log) error { looked = log.Index; return nil }); err != nil || looked != 153 {
 		t.Errorf("a look finds entries up to %d, error %v", looked, err)
@@ -76,9 +66,7 @@ func TestFolderWithAJournal(t *testing.T) {
 	if len(v.Damage) > 0 || !v.Facts.Journal || v.Log.First != 16 || v.Log.Last != 153 || v.Log.Term() != 3 {
 		t.Errorf("a look finds %d to %d, term %d, journal %t, damage %v", v.Log.First, v.Log.Last, v.Log.Term(), v.Facts.Journal, v.Damage)
 	}
-	if err := v.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, v.Close())
 	for range 2 {
 		s := openStore(t, path)
 		if first, err := s.Logs().FirstIndex(); err != nil || first != 16 || s.Journal() != journaled {

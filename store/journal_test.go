@@ -26,22 +26,16 @@ func TestAFolderIsOpenedWithAndWithoutAJournal(t *testing.T) {
 		}
 		storeEntries(t, s, last+1, last+40, 1)
 		if last += 40; i%2 == 0 {
-			if err := s.Logs().DeleteRange(last-9, last); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, s.Logs().DeleteRange(last-9, last))
 			last -= 10
 		}
 		abandon(t, s)
 		v, err := Look(path, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 		if len(v.Damage) > 0 || v.Log.First != 1 || v.Log.Last != last || v.Facts.Journal != with {
 			t.Errorf("open %d: seen %d to %d, damage %v, journal %t", i, v.Log.First, v.Log.Last, v.Damage, v.Facts.Journal)
 		}
-		if err := v.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, v.Close())
 	}
 }
 
@@ -49,9 +43,7 @@ func TestAFolderIsOpenedWithAndWithoutAJournal(t *testing.T) {
 func TestMissingJournalIsDamage(t *testing.T) {
 	path := t.TempDir()
 	closeStore(t, openStore(t, path, func(o *Options) { o.Journal = true }))
-	if err := os.Remove(filepath.Join(path, journalFile)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, os.Remove(filepath.Join(path, journalFile)))
 	for _, with := range []bool{true, false} {
 		_, err := Open(Options{Folder: path, NodeID: "n1", Journal: with})
 		storetest.WantError(t, err, damage.ErrDamaged, path+"/"+journalFile, "missing")
@@ -65,9 +57,7 @@ func TestInterruptedChangeOfTheJournal(t *testing.T) {
 	storeEntries(t, s, 1, 10, 1)
 	closeStore(t, s)
 	for _, with := range []bool{false, true} {
-		if err := os.WriteFile(filepath.Join(path, journalFile), []byte("half of a journal"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, os.WriteFile(filepath.Join(path, journalFile), []byte("half of a journal"), 0o600))
 		s = openStore(t, path, func(o *Options) { o.Journal = with })
 		if _, err := os.Stat(filepath.Join(path, journalFile)); s.Journal() != with || (err == nil) != with {
 			t.Errorf("journal %t: the record says %t, the file: %v", with, s.Journal(), err)
@@ -84,16 +74,10 @@ func TestReplacedFolderKeepsItsJournal(t *testing.T) {
 	storeEntries(t, s, 1, 10, 1)
 	abandon(t, s)
 	v, err := Look(path, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	kept, err := folderReplaced(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := v.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
+	storetest.Must(t, v.Close())
 	old := openStore(t, kept, func(o *Options) { o.Journal = true })
 	storetest.CheckEntries(t, old.Logs(), 1, 10, 1)
 	if renewed := openStore(t, path, func(o *Options) { o.Journal = true }); renewed.ClusterID() != "c2" || renewed.Empty() {

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // recordedBuild is set in the process that TestPowerLoss starts.
@@ -78,9 +80,7 @@ func buildRecorded(t *testing.T) string {
 	packages := command(".", "go", "list", "-deps", "-test", "-f", "{{if .Module}}{{if and .Module.Main (not .ForTest)}}{{.Dir}}{{end}}{{end}}", ".")
 	for dir := range strings.FieldsSeq(packages) {
 		inside, err := filepath.Rel(root, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 		ours := inside == "store" || strings.HasPrefix(inside, "store/")
 		copySources(t, dir, filepath.Join(at, inside), func(name, source string) string {
 			if ours && !strings.HasSuffix(name, "_test.go") {
@@ -118,13 +118,9 @@ func buildRecorded(t *testing.T) string {
 // copySources copies the Go files of a folder, each as change returns it, but for tests of bbolt.
 func copySources(t *testing.T, from, to string, change func(name, source string) string) {
 	t.Helper()
-	if err := os.MkdirAll(to, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, os.MkdirAll(to, 0o700))
 	files, err := filepath.Glob(filepath.Join(from, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	for _, file := range files {
 		if name := filepath.Base(file); !strings.HasSuffix(name, "_test.go") || filepath.Base(to) == "store" {
 			copyFile(t, file, filepath.Join(to, name), change)
@@ -135,10 +131,6 @@ func copySources(t *testing.T, from, to string, change func(name, source string)
 func copyFile(t *testing.T, from, to string, change func(name, source string) string) {
 	t.Helper()
 	source, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, []byte(change(filepath.Base(from), string(source))), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
+	storetest.Must(t, os.WriteFile(to, []byte(change(filepath.Base(from), string(source))), 0o600))
 }

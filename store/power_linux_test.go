@@ -472,9 +472,7 @@ func loseAtEachEvent(t *testing.T) {
 	n := &powerNode{t: t, base: storetest.Folder(t)}
 	n.begin(0)
 	for _, step := range fixedLife() {
-		if err := step(n); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, step(n))
 	}
 	n.checkEachEvent()
 }

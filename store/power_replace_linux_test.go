@@ -25,17 +25,13 @@ func newReplacing(t *testing.T) *replacing {
 	n := &replacing{powerNode: &powerNode{t: t, base: storetest.Folder(t)}}
 	n.begin(0)
 	for _, step := range fixedLife() {
-		if err := step(n.powerNode); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, step(n.powerNode))
 	}
 	err := n.store.Close()
 	n.store = nil
 	n.record.Stop()
 	n.end()
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	n.old, n.life = n.now, n.record.Crash(n.record.Len(), nil)
 	return n
 }
@@ -119,9 +115,7 @@ func (n *replacing) hasLate() error {
 func loseInReplacement(t *testing.T) {
 	n := newReplacing(t)
 	n.also = n.hasLate
-	if err := n.replace(0); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, n.replace(0))
 	n.checkEachEvent()
 	if err := n.checkKept(n.record.Crash(n.record.Len(), nil)); err != nil {
 		t.Fatalf("journal %t: the old content: %v\n%s", journaled, err, n.record.Last(n.record.Len(), 120))

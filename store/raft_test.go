@@ -102,9 +102,7 @@ type member struct {
 func startMember(t *testing.T, s *Store) *member {
 	t.Helper()
 	transport, err := raft.NewTCPTransport("127.0.0.1:0", nil, 2, time.Second, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	config := raft.DefaultConfig()
 	config.LocalID = raft.ServerID(s.NodeID())
 	config.HeartbeatTimeout, config.ElectionTimeout, config.LeaderLeaseTimeout = 200*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
@@ -114,9 +112,7 @@ func startMember(t *testing.T, s *Store) *member {
 	m := &member{machine: newRemembering(), transport: transport}
 	if s.Empty() && s.NodeID() == "n1" {
 		first := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: transport.LocalAddr()}}}
-		if err := raft.BootstrapCluster(config, s.Logs(), s.Stable(), s.Snapshots(), transport, first); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, raft.BootstrapCluster(config, s.Logs(), s.Stable(), s.Snapshots(), transport, first))
 	}
 	if m.Raft, err = raft.NewRaft(config, m.machine, s.Logs(), s.Stable(), s.Snapshots(), transport); err != nil {
 		t.Fatal(err)
@@ -149,9 +145,7 @@ func (m *member) lead(t *testing.T) {
 func (m *member) apply(t *testing.T, from, to int) {
 	t.Helper()
 	for i := from; i <= to; i++ {
-		if err := m.Apply(fmt.Appendf(nil, "command %d", i), time.Second).Error(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, m.Apply(fmt.Appendf(nil, "command %d", i), time.Second).Error())
 	}
 }
 
@@ -164,9 +158,7 @@ func TestChecksumsTravelToFollowers(t *testing.T) {
 		defer leader.stop(t)
 		defer follower.stop(t)
 		leader.lead(t)
-		if err := leader.AddVoter("n2", follower.transport.LocalAddr(), 0, 0).Error(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, leader.AddVoter("n2", follower.transport.LocalAddr(), 0, 0).Error())
 		leader.apply(t, 1, 20)
 		follower.machine.wait(t, 20)
 		last := leader.LastIndex()
@@ -187,9 +179,7 @@ func TestChecksumsTravelToFollowers(t *testing.T) {
 			}
 		}
 		var spoilt raft.Log
-		if err := leaderStore.Logs().GetLog(last, &spoilt); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, leaderStore.Logs().GetLog(last, &spoilt))
 		spoilt.Data = append(bytes.Clone(spoilt.Data), 'X')
 		storetest.WantError(t, followerStore.Logs().StoreLog(&spoilt), logs.ErrBadEntry)
 	})
@@ -203,9 +193,7 @@ func TestRaftRestartsFromSnapshotAndLog(t *testing.T) {
 	m := startMember(t, s)
 	m.lead(t)
 	m.apply(t, 1, 50)
-	if err := m.Snapshot().Error(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, m.Snapshot().Error())
 	m.apply(t, 51, 60)
 	m.stop(t)
 	closeStore(t, s)
@@ -223,9 +211,7 @@ func TestRaftRestartsFromSnapshotAndLog(t *testing.T) {
 	node2 := func(o *Options) { o.NodeID = "n2" }
 	followerStore := openStore(t, followerFolder, node2)
 	follower := startMember(t, followerStore)
-	if err := m.AddVoter("n2", follower.transport.LocalAddr(), 0, 0).Error(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, m.AddVoter("n2", follower.transport.LocalAddr(), 0, 0).Error())
 	m.apply(t, 61, 65)
 	follower.machine.wait(t, 65)
 	follower.machine.mu.Lock()

@@ -39,18 +39,14 @@ func TestStockBoltEndsTheProcess(t *testing.T) {
 	closeStore(t, s)
 	path := filepath.Join(folder, raftFile)
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	page := os.Getpagesize()
 	for at := 2 * page; at < len(content); at += page {
 		if binary.NativeEndian.Uint16(content[at+8:]) == branchPage {
 			clear(content[at : at+page])
 		}
 	}
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, os.WriteFile(path, content, 0o600))
 	child := exec.Command(os.Args[0], "-test.run=^TestStockBoltEndsTheProcess$", "-test.v")
 	child.Env = append(os.Environ(), stockFile+"="+path)
 	output, err := child.CombinedOutput()
@@ -69,19 +65,13 @@ func TestStockBoltBelievesFlippedBits(t *testing.T) {
 	closeStore(t, s)
 	path := filepath.Join(folder, raftFile)
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	for at := bytes.Index(content, []byte("command 7 of")); at >= 0; at = bytes.Index(content, []byte("command 7 of")) {
 		content[at+8] ^= 1
 	}
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, os.WriteFile(path, content, 0o600))
 	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: damage.BoltOptions()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	var got raft.Log
 	if err := errors.Join(bolt.GetLog(7, &got), bolt.Close()); err != nil || !bytes.HasPrefix(got.Data, []byte("command 6 of")) {
 		t.Errorf("raft-boltdb alone returned %q, error %v", got.Data, err)

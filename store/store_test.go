@@ -80,9 +80,7 @@ func closeStore(t testing.TB, s *Store) {
 // drain brings the journal's entries into raft.db.
 func drain(t testing.TB, s *Store) {
 	t.Helper()
-	if err := s.Drain(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, s.Drain())
 }
 
 // abandon closes a store as a crash does: what the journal has stays there.
@@ -94,9 +92,7 @@ func abandon(t testing.TB, s *Store) {
 		}
 		return err
 	})
-	if err := errors.Join(err, s.Folder.Close()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, errors.Join(err, s.Folder.Close()))
 }
 
 // storeEntries stores log entries from first to last.
@@ -195,9 +191,7 @@ func TestEachFirstWriteEndsEmptiness(t *testing.T) {
 				if !s.Empty() {
 					t.Fatal("a new store isn't empty")
 				}
-				if err := write(s); err != nil {
-					t.Fatal(err)
-				}
+				storetest.Must(t, write(s))
 				if s.Empty() {
 					t.Error("the store is still empty")
 				}
@@ -211,9 +205,7 @@ func TestClosedStoreRefusesEverything(t *testing.T) {
 	storeEntries(t, s, 1, 3, 1)
 	id := storetest.TakeSnapshot(t, s.Snapshots(), 2, 1, []byte("state"))
 	sink, err := s.Snapshots().Create(1, 3, 1, storetest.Configuration(), 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	closeStore(t, s)
 	closeStore(t, s)
 	for name, call := range map[string]func() error{
@@ -266,9 +258,7 @@ func TestInterruptedBootstrapIsUndone(t *testing.T) {
 	} {
 		folder := t.TempDir()
 		s := openStore(t, folder)
-		if err := errors.Join(s.Stable().SetUint64([]byte("CurrentTerm"), 1), more(s)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, errors.Join(s.Stable().SetUint64([]byte("CurrentTerm"), 1), more(s)))
 		closeStore(t, s)
 		if s := openStore(t, folder); s.Empty() {
 			t.Errorf("%s: what was stored is gone", name)
@@ -318,9 +308,7 @@ func TestHolesInTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	ends(51, 55)
-	if err := s.Logs().DeleteRange(53, 55); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, s.Logs().DeleteRange(53, 55))
 	ends(51, 52)
 }
 
@@ -346,9 +334,7 @@ func TestEntriesThatASnapshotCoversAreRefused(t *testing.T) {
 		var headless atomic.Bool
 		s.RefuseCovered(headless.Load)
 		storeEntries(t, s, 6, 9, 1) // the state is in force
-		if err := s.Logs().DeleteRange(6, 9); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.Logs().DeleteRange(6, 9))
 		headless.Store(true)
 		check(3)
 		if path := s.Path(); path != "" {
@@ -357,9 +343,7 @@ func TestEntriesThatASnapshotCoversAreRefused(t *testing.T) {
 			check(3)
 		}
 		storeEntries(t, s, 21, 25, 2) // the restore is in force
-		if err := s.Logs().DeleteRange(21, 25); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.Logs().DeleteRange(21, 25))
 		storetest.TakeSnapshot(t, s.Snapshots(), 9, 3, nil)
 		storeEntries(t, s, 10, 12, 3)
 	})

@@ -29,12 +29,8 @@ func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 func changeFile(t *testing.T, folder, name string, change func(*bbolt.Tx) error) {
 	t.Helper()
 	db, err := bbolt.Open(filepath.Join(folder, name), 0o600, damage.BoltOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(db.Update(change), db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
+	storetest.Must(t, errors.Join(db.Update(change), db.Close()))
 }
 
 // filesOf returns the names of the files in a folder that matter.
@@ -52,12 +48,8 @@ func copyFolder(t *testing.T, from string) string {
 	to := t.TempDir()
 	for _, name := range filesOf(from) {
 		content, err := os.ReadFile(filepath.Join(from, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(to, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
+		storetest.Must(t, os.WriteFile(filepath.Join(to, name), content, 0o600))
 	}
 	return to
 }
@@ -185,9 +177,7 @@ func TestStableRecordThatIsTooOldIsDamage(t *testing.T) {
 	s := openStore(t, folder)
 	var old []byte
 	for term := range uint64(3) {
-		if err := s.Stable().SetUint64([]byte("CurrentTerm"), term+7); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.Stable().SetUint64([]byte("CurrentTerm"), term+7))
 		closeStore(t, s)
 		if term == 1 {
 			old = storetest.ReadTrimmed(t, folder, raftFile)
@@ -195,9 +185,7 @@ func TestStableRecordThatIsTooOldIsDamage(t *testing.T) {
 		s = openStore(t, folder)
 	}
 	closeStore(t, s)
-	if err := os.WriteFile(filepath.Join(folder, raftFile), old, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, os.WriteFile(filepath.Join(folder, raftFile), old, 0o600))
 	_, err := Open(options(folder))
 	storetest.WantError(t, err, damage.ErrDamaged, raftFile, "term and vote")
 }

@@ -47,18 +47,14 @@ func (n *node) take(token string) { n.takes.Store(&token) }
 
 func write(t *testing.T, path, text string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
 func parse(t *testing.T, address string) *url.URL {
 	t.Helper()
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return u
 }
 
@@ -66,9 +62,7 @@ func parse(t *testing.T, address string) *url.URL {
 func client(t *testing.T, cfg Config, address string) *http.Client {
 	t.Helper()
 	transport, err := New(cfg, []*url.URL{parse(t, address)}, http.DefaultTransport.(*http.Transport).Clone())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := &http.Client{Transport: transport}
 	t.Cleanup(h.CloseIdleConnections)
 	return h
@@ -78,9 +72,7 @@ func client(t *testing.T, cfg Config, address string) *http.Client {
 func status(t *testing.T, h *http.Client, address string) int {
 	t.Helper()
 	r, err := h.Post(address, "text/plain", strings.NewReader("body"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Body.Close()
 	return r.StatusCode
 }
@@ -166,14 +158,10 @@ func TestTokenWaitsForHTTPS(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		got := map[string]string{}
 		sent, err := New(Config{Token: secret, Plain: plain}, both, seen(func(r *http.Request) { got[r.URL.Scheme] = r.Header.Get("Authorization") }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, address := range both {
 			response, err := sent.RoundTrip(&http.Request{URL: address, Header: http.Header{}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			response.Body.Close()
 		}
 		if got["https"] != "Bearer "+secret || (got["http"] != "") != plain {
@@ -190,13 +178,9 @@ func TestTokenStaysAtItsAddresses(t *testing.T) {
 	at.Start()
 	h := client(t, Config{Token: secret}, at.URL)
 	r, err := http.NewRequest(http.MethodPost, at.URL, strings.NewReader("body"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	response, err := h.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	response.Body.Close()
 	if len(elsewhere.asked) != 1 || elsewhere.asked[0] != "POST  body" || r.Header.Get("Authorization") != "" {
 		t.Errorf("the other server got %q; the request has %v", elsewhere.asked, r.Header)
@@ -227,13 +211,9 @@ func TestTokenFileIsFollowed(t *testing.T) {
 	asks("another token", sent("longer-"+secret))
 
 	before, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	write(t, path, "LONGER-"+secret)
-	if err := os.Chtimes(path, before.ModTime(), before.ModTime()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chtimes(path, before.ModTime(), before.ModTime()))
 	asks("another token, unseen and not needed", sent("longer-"+secret))
 	n.take("LONGER-" + secret)
 	asks("another token, unseen", sent("longer-"+secret), sent("LONGER-"+secret))
@@ -241,9 +221,7 @@ func TestTokenFileIsFollowed(t *testing.T) {
 	n.take("no other")
 	asks("a wrong token", sent("LONGER-"+secret))
 	n.take("LONGER-" + secret)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	asks("no file", sent("LONGER-"+secret))
 	asks("still no file", sent("LONGER-"+secret))
 	if len(warnings) != 1 || !strings.Contains(warnings[0], path) || strings.Contains(warnings[0], secret) {
@@ -261,22 +239,14 @@ func TestSpentBodyIsNotRepeated(t *testing.T) {
 	path := write(t, filepath.Join(t.TempDir(), "token"), "wrong")
 	h := client(t, Config{TokenFile: path}, n.URL)
 	r, err := http.NewRequest(http.MethodPut, n.URL, io.MultiReader(strings.NewReader("body")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	write(t, path, "RIGHT") // seen only when the node refuses the token
 	n.take("RIGHT")
-	if err := os.Chtimes(path, before.ModTime(), before.ModTime()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chtimes(path, before.ModTime(), before.ModTime()))
 	response, err := h.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	response.Body.Close()
 	if len(n.asked) != 1 || response.StatusCode != http.StatusUnauthorized {
 		t.Errorf("status %d, asked %q", response.StatusCode, n.asked)
@@ -294,9 +264,7 @@ func authority(t *testing.T) string {
 	if err == nil {
 		_, err = certs.MakeClient(dir, "ci", false)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return dir
 }
 
@@ -305,13 +273,9 @@ func authority(t *testing.T) string {
 func (n *node) serve(t *testing.T, dir string) {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "node-n1.pem"), filepath.Join(dir, "node-n1-key.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bundle, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(bundle)
 	n.Server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.VerifyClientCertIfGiven}
@@ -340,9 +304,7 @@ func TestCertificatesAreFollowed(t *testing.T) {
 	copied := func(from, to string) string {
 		t.Helper()
 		text, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return write(t, filepath.Join(dir, to), string(text))
 	}
 	cfg := Config{CA: copied(filepath.Join(old, "ca.pem"), "ca"), Cert: copied(filepath.Join(old, "client-ci.pem"), "cert"), Key: copied(filepath.Join(old, "client-ci-key.pem"), "key")}
@@ -366,9 +328,7 @@ func TestCertificatesAreFollowed(t *testing.T) {
 	bundle := [][]byte{}
 	for _, of := range []string{old, new} {
 		text, err := os.ReadFile(filepath.Join(of, "ca.pem"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		bundle = append(bundle, text)
 	}
 	write(t, cfg.CA, string(bytes.Join(bundle, nil)))
@@ -380,5 +340,13 @@ func TestCertificatesAreFollowed(t *testing.T) {
 	write(t, cfg.CA, string(bundle[1]))
 	if trusted(first) || !trusted(second) {
 		t.Error("the old authority is trusted still, or the new one is not")
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

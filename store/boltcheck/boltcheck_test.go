@@ -64,9 +64,7 @@ func randomBolt(t testing.TB, seed uint64, changes int) (content []byte, want []
 	r := rand.New(rand.NewPCG(seed, 0))
 	path := filepath.Join(storetest.Folder(t), "bolt")
 	db, err := bbolt.Open(path, 0o600, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	change := func(b *bbolt.Bucket) error {
 		key := binary.BigEndian.AppendUint64(nil, uint64(r.IntN(2000)))
 		switch r.IntN(12) {
@@ -93,16 +91,10 @@ func randomBolt(t testing.TB, seed uint64, changes int) (content []byte, want []
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 	}
-	if err := db.View(func(tx *bbolt.Tx) error { want = listed(tx); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, db.View(func(tx *bbolt.Tx) error { want = listed(tx); return nil }))
+	storetest.Must(t, db.Close())
 	return storetest.ReadTrimmed(t, filepath.Dir(path), "bolt"), want
 }
 
@@ -139,9 +131,7 @@ func TestWhatIsWalkedIsSafeForBolt(t *testing.T) {
 		if !bytes.Equal(spoilt, content) {
 			changed++
 		}
-		if err := os.WriteFile(path, spoilt, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, os.WriteFile(path, spoilt, 0o600))
 		db, err := bbolt.Open(path, 0o600, options)
 		if err != nil {
 			t.Fatalf("seed %d, case %d: bbolt doesn't open it: %v", seed, i, err)
@@ -154,9 +144,7 @@ func TestWhatIsWalkedIsSafeForBolt(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, db.Close())
 	}
 	if changed < int(cases/20) {
 		t.Errorf("%d of %d passed, %d of them changed: too few to say anything", passed, cases, changed)
@@ -169,9 +157,7 @@ func boltOf(t *testing.T) (content []byte, branch int) {
 	t.Helper()
 	path := filepath.Join(storetest.Folder(t), "bolt")
 	db, err := bbolt.Open(path, 0o600, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	err = db.Update(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucket([]byte("b"))
 		for i := range 300 {

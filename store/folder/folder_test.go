@@ -65,9 +65,7 @@ func TestFolderOfAnotherNodeOrClusterIsRefused(t *testing.T) {
 		return configOf(path, func(c *Config) { c.NodeID, c.ClusterID = node, cluster })
 	}
 	f, err := Open(config("n1", "c1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	closeFolder(t, f)
 	_, err = Open(config("n2", ""))
 	storetest.WantError(t, err, ErrIdentity, path, `"n1"`, `"n2"`)
@@ -104,9 +102,7 @@ func contents(t testing.TB, folder string) string {
 		_, err = fmt.Fprintf(&all, "%s %s %x\n", path, info.Mode(), content)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	return all.String()
 }
 
@@ -126,9 +122,7 @@ func TestFolderThatIsNotOursIsRefusedAndUntouched(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
-			if err := os.WriteFile(filepath.Join(folder, c.name), []byte(c.content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, os.WriteFile(filepath.Join(folder, c.name), []byte(c.content), 0o600))
 			before := contents(t, folder)
 			_, err := Open(configOf(folder))
 			storetest.WantError(t, err, c.kind, folder, c.says)
@@ -139,9 +133,7 @@ func TestFolderThatIsNotOursIsRefusedAndUntouched(t *testing.T) {
 	}
 	t.Run("a file in place of the folder", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, os.WriteFile(path, []byte("x"), 0o600))
 		_, err := Open(configOf(path))
 		if err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("the error is %v", err)
@@ -152,9 +144,7 @@ func TestFolderThatIsNotOursIsRefusedAndUntouched(t *testing.T) {
 func TestFolderWithNothingOfWorthCountsAsEmpty(t *testing.T) {
 	folder := t.TempDir()
 	for _, name := range harmless {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte("left over"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, os.WriteFile(filepath.Join(folder, name), []byte("left over"), 0o600))
 	}
 	closeFolder(t, openFolder(t, folder))
 }
@@ -165,9 +155,7 @@ func TestMissingOrEmptyDataFileIsDamage(t *testing.T) {
 			t.Run(name+" "+what, func(t *testing.T) {
 				folder := t.TempDir()
 				closeFolder(t, openFolder(t, folder))
-				if err := spoil(filepath.Join(folder, name)); err != nil {
-					t.Fatal(err)
-				}
+				storetest.Must(t, spoil(filepath.Join(folder, name)))
 				_, err := Open(configOf(folder))
 				storetest.WantError(t, err, damage.ErrDamaged, folder, name, "mv "+folder)
 			})
@@ -199,9 +187,7 @@ func TestCreationSurvivesACrashAtEachStep(t *testing.T) {
 		t.Run(fmt.Sprintf("after step %d", reached), func(t *testing.T) {
 			folder := t.TempDir()
 			for _, step := range steps[:reached] {
-				if err := step(folder); err != nil {
-					t.Fatal(err)
-				}
+				storetest.Must(t, step(folder))
 			}
 			for range 2 {
 				f := openFolder(t, folder)
@@ -258,9 +244,7 @@ func TestRecordOfADamagedFolderIsNotWritten(t *testing.T) {
 	path := t.TempDir()
 	c := configOf(path)
 	f, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	_ = c.Guard.Damaged("one.db", 0, "for this test", nil)
 	storetest.WantError(t, f.SetRestored(1), damage.ErrDamaged)
 	storetest.WantError(t, f.SetClusterID("c1", true), damage.ErrDamaged)

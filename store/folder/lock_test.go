@@ -30,16 +30,10 @@ func TestFolderIsHeldByAnotherProcess(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.run=^TestFolderIsHeldByAnotherProcess$", "-test.v")
 	child.Env = append(os.Environ(), heldFolder+"="+folder)
 	input, err := child.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	output, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
+	storetest.Must(t, child.Start())
 	defer func() { _ = input.Close() }() // ends the child if the test fails early
 	lines := bufio.NewScanner(output)
 	for lines.Scan() && !strings.Contains(lines.Text(), "held") {
@@ -51,9 +45,7 @@ func TestFolderIsHeldByAnotherProcess(t *testing.T) {
 	if took := time.Since(begun); took > 5*time.Second {
 		t.Errorf("that took %v", took)
 	}
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, child.Process.Kill())
 	_ = child.Wait() // it was killed
 	openFolder(t, folder)
 }
@@ -62,9 +54,7 @@ func TestFolderIsHeldByAnotherProcess(t *testing.T) {
 func TestHolderThatIsNotKnown(t *testing.T) {
 	folder := t.TempDir()
 	s := openFolder(t, folder)
-	if err := s.lock.Truncate(0); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, s.lock.Truncate(0))
 	_, err := Open(configOf(folder))
 	storetest.WantError(t, err, ErrLocked, folder, "another process")
 }

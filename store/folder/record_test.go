@@ -42,17 +42,13 @@ func TestRecordIsTextAndTakesNoOtherBytes(t *testing.T) {
 // written from, and written to the same bytes.
 func TestRecordsAreForEver(t *testing.T) {
 	folder, err := parseID("0f1e2d3c4b5a69788796a5b4c3d2e1f0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	for name, want := range map[string]record{
 		"FORMAT-3":         {format: 3, node: "n1", cluster: "5a0f6c1e8d7b4a39926e1f0c3b5d7e81", folder: folder, journal: noJournal, restored: 17, complete: true},
 		"FORMAT-3-journal": {format: 3, node: "n1", cluster: "5a0f6c1e8d7b4a39926e1f0c3b5d7e81", folder: folder, journal: twoHalves, complete: true},
 	} {
 		golden, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 		if got, err := decodeRecord(golden); err != nil || got != want {
 			t.Errorf("%s is read as %+v, error %v", name, got, err)
 		}
@@ -69,9 +65,7 @@ func TestFolderOfAnEarlierProgramIsRefused(t *testing.T) {
 		closeFolder(t, openFolder(t, folder))
 		body := fmt.Appendf(nil, "%s\nformat %d\nnode \"n1\"\ncluster \"\"\nstate complete\n", recordTitle, format)
 		body = fmt.Appendf(body, "crc32c %08x\n", crc32.Checksum(body, castagnoli))
-		if err := os.WriteFile(filepath.Join(folder, recordFile), body, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, os.WriteFile(filepath.Join(folder, recordFile), body, 0o600))
 		before := contents(t, folder)
 		_, err := Open(configOf(folder))
 		storetest.WantError(t, err, ErrOldFormat, folder, fmt.Sprintf("format %d, of a program before the first release", format))
@@ -97,9 +91,7 @@ func TestFoldersHaveDifferentIDs(t *testing.T) {
 func TestFolderWithAnUnknownJournalIsRefused(t *testing.T) {
 	folder := t.TempDir()
 	closeFolder(t, openFolder(t, folder))
-	if err := (record{format: 3, node: "n1", folder: ID{1}, journal: "segments", complete: true}).write(folder); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, (record{format: 3, node: "n1", folder: ID{1}, journal: "segments", complete: true}).write(folder))
 	before := contents(t, folder)
 	_, err := Open(configOf(folder))
 	storetest.WantError(t, err, ErrNewerFormat, folder, `"segments"`)
@@ -113,9 +105,7 @@ func TestRestoredIsKeptUntilItIsCleared(t *testing.T) {
 	folder := t.TempDir()
 	for _, term := range []uint64{17, 17, 0, 0} {
 		s := openFolder(t, folder)
-		if err := s.SetRestored(term); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.SetRestored(term))
 		closeFolder(t, s)
 		s = openFolder(t, folder)
 		if got := s.Restored(); got != term {

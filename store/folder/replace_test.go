@@ -30,13 +30,9 @@ func replaceable(t *testing.T) string {
 	path := storetest.Folder(t)
 	closeFolder(t, openFolder(t, path, func(c *Config) { c.ClusterID = "a" }))
 	inside, err := BeginReplacement(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	closeFolder(t, openFolder(t, inside, func(c *Config) { c.ClusterID = "b" }))
-	if err := os.WriteFile(filepath.Join(inside, "one.db"), []byte("new content"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, os.WriteFile(filepath.Join(inside, "one.db"), []byte("new content"), 0o600))
 	return path
 }
 
@@ -47,9 +43,7 @@ func contentOf(t *testing.T, path string) string {
 	f := openFolder(t, path)
 	defer closeFolder(t, f)
 	content, err := os.ReadFile(filepath.Join(path, "one.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	found := f.ClusterID() + ": " + string(content)
 	if !slices.Contains([]string{"a: content of one.db", "b: new content"}, found) {
 		t.Fatalf("the folder has %q", found)
@@ -137,8 +131,6 @@ func TestLookAloneFinishes(t *testing.T) {
 	if err != nil || facts.ClusterID != "b" || len(facts.Damage) > 0 {
 		t.Fatalf("%+v, %v", facts, err)
 	}
-	if err := held.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, held.Close())
 	checkKept(t, path)
 }

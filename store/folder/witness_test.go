@@ -14,18 +14,14 @@ import (
 func newWitness(t *testing.T) (*Witness, string) {
 	t.Helper()
 	folder := t.TempDir()
-	if err := createWitness(folder); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, createWitness(folder))
 	return reopenWitness(t, folder), folder
 }
 
 func reopenWitness(t *testing.T, folder string) *Witness {
 	t.Helper()
 	w, err := openWitness(configOf(folder))
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	t.Cleanup(func() { _ = w.close() }) // some tests have closed it
 	return w
 }
@@ -43,9 +39,7 @@ func TestWitnessRisesAndFalls(t *testing.T) {
 		{func() error { return w.LowerSnapshot(3) }, Bounds{4, 2, 7}},
 		{func() error { return w.LowerSnapshot(1) }, Bounds{4, 1, 7}},
 	} {
-		if err := step.do(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, step.do())
 		if got := w.Known(); got != step.want {
 			t.Fatalf("it knows %+v, want %+v", got, step.want)
 		}
@@ -93,9 +87,7 @@ func TestTornWitnessFallsBack(t *testing.T) {
 	}
 	path := filepath.Join(folder, witnessFile)
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	newest := int(w.sequence%2) * witnessSlot
 	for cut := range witnessLength {
 		torn := slices.Clone(content)
@@ -103,18 +95,14 @@ func TestTornWitnessFallsBack(t *testing.T) {
 		if slices.Equal(torn, content) {
 			continue
 		}
-		if err := os.WriteFile(path, torn, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, os.WriteFile(path, torn, 0o600))
 		if got := reopenWitness(t, folder).Known(); got.Entry != 8 {
 			t.Fatalf("cut after %d bytes, it knows %+v", cut, got)
 		}
 	}
 	clear(content[newest:])
 	clear(content[witnessSlot-newest : witnessSlot-newest+4])
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, os.WriteFile(path, content, 0o600))
 	_, err = openWitness(configOf(folder))
 	storetest.WantError(t, err, damage.ErrDamaged, folder+"/"+witnessFile)
 }
@@ -137,9 +125,7 @@ func TestWitnessTakesNoOtherBytes(t *testing.T) {
 // field.
 func TestWitnessIsForEver(t *testing.T) {
 	path := t.TempDir()
-	if err := createWitness(path); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, createWitness(path))
 	file, err := os.ReadFile(filepath.Join(path, witnessFile))
 	if err != nil || len(file) != 2*witnessSlot {
 		t.Fatalf("a witness of %d bytes, error %v", len(file), err)

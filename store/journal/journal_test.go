@@ -43,13 +43,9 @@ func empty(half int64, base uint64) *memory {
 func open(t testing.TB, m *memory, drained uint64) (*Journal, []Op) {
 	t.Helper()
 	found, err := Read(m, drained)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	j, err := Open(m, found, drained)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return j, found.Ops
 }
 
@@ -88,14 +84,10 @@ func TestFormIsForEver(t *testing.T) {
 	fill(t, j, 42, 56)
 	golden := filepath.Join("testdata", "journal-1")
 	if *update {
-		if err := os.WriteFile(golden, m.content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(golden, m.content, 0o600))
 	}
 	content, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !bytes.Equal(content, m.content) {
 		t.Error("the same changes became other bytes")
 	}
@@ -185,9 +177,7 @@ func TestOpenWritesTheLastRecordAgain(t *testing.T) {
 	cached := &cache{memory: m, disk: slices.Clone(m.content)}
 	clear(cached.disk[j.place()-aligned(recordHead+op(13).bodySize()) : j.place()])
 	found, err := Read(cached, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := Open(cached, found, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -274,29 +264,21 @@ func TestHeadsOfNoFile(t *testing.T) {
 
 func TestNewFileIsEmpty(t *testing.T) {
 	folder := t.TempDir()
-	if err := Create(folder, 1<<20, 7); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Create(folder, 1<<20, 7))
 	info, err := os.Stat(filepath.Join(folder, FileName))
 	if err != nil || info.Size() != fileHead+2<<20 || info.Mode().Perm() != 0o600 {
 		t.Errorf("made is %v, error %v", info, err)
 	}
 	file, err := OpenFile(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found, err := Read(file, 7)
 	if err != nil || found.Sequence() != 7 || len(found.Ops) != 0 {
 		t.Errorf("read %+v, error %v", found, err)
 	}
 	j, err := Open(file, found, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fill(t, j, 8, 9)
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, j.Close())
 	if _, err := j.Append(op(10)); err == nil {
 		t.Error("it was stored in a closed file")
 	}
@@ -402,5 +384,13 @@ func TestHalfIsWrittenAgainOnceAllOfItIsDrained(t *testing.T) {
 	j.Drained(needed)
 	if got, err := j.Append(op(last + 1)); err != nil || got != last+1 {
 		t.Errorf("with it: %d, error %v", got, err)
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -20,9 +20,7 @@ func TestRecordsAreForEver(t *testing.T) {
 		{Index: 0x0102030405060708, Term: 0x1112131415161718, Type: raft.LogCommand, Data: []byte("command")},
 		{Index: 2, Term: 1, Type: raft.LogConfiguration},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	storetest.Pinned(t, "testdata/records.golden", map[string][]byte{
 		"stable": stable.encode(), "unset": stableRecord{}.encode(), "checksum": entries[0].Extensions, "checksum-configuration": entries[1].Extensions,
 	})

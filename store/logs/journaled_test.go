@@ -78,15 +78,11 @@ func TestAppendsGoOnBesideAHangingDrain(t *testing.T) {
 	goOn := sync.OnceFunc(func() { close(bottom.hang) })
 	t.Cleanup(goOn)
 	drained := make(chan error, 1)
-	if err := s.Logs().StoreLogs(big(1, 1)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, s.Logs().StoreLogs(big(1, 1)))
 	go func() { drained <- s.Drain() }()
 	<-bottom.entered
 	for index := uint64(2); index <= 9; index++ {
-		if err := s.Logs().StoreLogs(big(index, index)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.Logs().StoreLogs(big(index, index)))
 	}
 	stored := make(chan error, 1)
 	go func() { stored <- s.Logs().StoreLogs(big(10, 15)) }()
@@ -99,9 +95,7 @@ func TestAppendsGoOnBesideAHangingDrain(t *testing.T) {
 		}
 	}
 	goOn()
-	if err := errors.Join(<-drained, <-stored); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, errors.Join(<-drained, <-stored))
 	if last, err := s.Logs().LastIndex(); err != nil || last != 15 {
 		t.Errorf("the last entry is %d, error %v", last, err)
 	}
@@ -152,13 +146,9 @@ func TestFailedWriteToTheJournal(t *testing.T) {
 		l.writing.Lock()
 		l.draining.Lock()
 		file, err := journal.OpenFile(s.folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 		found, err := journal.Read(file, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 		good := l.journal
 		bad := &badFile{File: file}
 		if l.journal, err = journal.Open(bad, found, 0); err != nil {
@@ -199,9 +189,7 @@ func TestRefusedEntriesAreNotBehindLaterOnes(t *testing.T) {
 		bottom.set(func() { bottom.fail, bottom.late = storetest.Full, true })
 		storetest.WantError(t, s.Logs().StoreLogs(big(4, 20)), damage.ErrFull)
 		bottom.set(func() { bottom.fail = nil })
-		if err := next(s.Logs()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, next(s.Logs()))
 		l.draining.Lock()
 		if last, err := bottom.LastIndex(); err != nil || last > 4 {
 			t.Errorf("%s: bbolt ends with entry %d, error %v", name, last, err)
@@ -271,16 +259,12 @@ func TestDrainsBesideAppendsCutsAndReads(t *testing.T) {
 		}
 	})
 	for term := uint64(2); term < 60; term++ {
-		if err := s.Logs().StoreLogs(storetest.Entries(51, 60+term%7, term)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.Logs().StoreLogs(storetest.Entries(51, 60+term%7, term)))
 		var got raft.Log
 		if err := s.Logs().GetLog(55, &got); err != nil || got.Term != term {
 			t.Fatalf("entry 55 is of term %d instead of %d, error %v", got.Term, term, err)
 		}
-		if err := s.Logs().DeleteRange(51, 60+term%7); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.Logs().DeleteRange(51, 60+term%7))
 	}
 	close(stop)
 	others.Wait()

@@ -89,13 +89,9 @@ func TestLogKeepsTheContractOfRaft(t *testing.T) {
 			t.Fatalf("deleting nothing: %v", err)
 		}
 		for batch := uint64(1); batch <= 5000; batch += 500 {
-			if err := logs.StoreLogs(storetest.Entries(batch, batch+499, 1)); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, logs.StoreLogs(storetest.Entries(batch, batch+499, 1)))
 		}
-		if err := logs.StoreLog(storetest.Entries(5001, 5001, 1)[0]); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, logs.StoreLog(storetest.Entries(5001, 5001, 1)[0]))
 		storetest.CheckEntries(t, logs, 1, 5001, 1)
 		for _, cut := range []struct{ from, to, first, last uint64 }{
 			{1, 3000, 3001, 5001}, {4900, 5001, 3001, 4899}, {3001, 3001, 3002, 4899}, {9000, 9100, 3002, 4899},
@@ -105,16 +101,12 @@ func TestLogKeepsTheContractOfRaft(t *testing.T) {
 			}
 			storetest.CheckEntries(t, logs, cut.first, cut.last, 1)
 		}
-		if err := logs.StoreLogs(storetest.Entries(4900, 4950, 2)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, logs.StoreLogs(storetest.Entries(4900, 4950, 2)))
 		var replaced raft.Log
 		if err := logs.GetLog(4900, &replaced); err != nil || replaced.Term != 2 {
 			t.Errorf("the entry that replaced another is %+v, error %v", replaced, err)
 		}
-		if err := logs.DeleteRange(3002, 4950); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, logs.DeleteRange(3002, 4950))
 		if last, err := logs.LastIndex(); err != nil || last != 0 {
 			t.Errorf("the last index of an emptied log is %d, error %v", last, err)
 		}
@@ -128,17 +120,13 @@ func TestEntriesGetAChecksumAndTheOnesGivenAreNotTouched(t *testing.T) {
 	eachKind(t, func(t *testing.T, open func(...func(*Config)) *testStores) {
 		s := open()
 		entries := storetest.Entries(1, 3, 1)
-		if err := s.Logs().StoreLogs(entries); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.Logs().StoreLogs(entries))
 		for _, log := range entries {
 			if log.Extensions != nil {
 				t.Fatalf("the caller's entry %d was changed", log.Index)
 			}
 			var got raft.Log
-			if err := s.Logs().GetLog(log.Index, &got); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, s.Logs().GetLog(log.Index, &got))
 			if want := encodeChecksum(entryChecksum(log)); !bytes.Equal(got.Extensions, want) {
 				t.Errorf("entry %d has the extensions %x, want %x", log.Index, got.Extensions, want)
 			}
@@ -224,9 +212,7 @@ func TestWrongBytesAreDamage(t *testing.T) {
 func TestCachedEntriesAreCheckedToo(t *testing.T) {
 	s := openLogs(t, t.TempDir())
 	entries := storetest.Entries(1, 3, 1)
-	if err := s.Logs().StoreLogs(entries); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, s.Logs().StoreLogs(entries))
 	if err := s.Drain(); err != nil { // else the journal's memory has the same bytes too
 		t.Fatal(err)
 	}
@@ -239,9 +225,7 @@ func TestMissingEntryIsDamageOnlyIfItWasStored(t *testing.T) {
 	folder := t.TempDir()
 	s := openLogs(t, folder)
 	storeEntries(t, s.Logs(), 1, 300, 1)
-	if err := s.Drain(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, s.Drain())
 	if err := s.bolt.DeleteRange(100, 100); err != nil { // behind the store's back
 		t.Fatal(err)
 	}
@@ -334,18 +318,14 @@ func TestFailedWriteThatIsInTheFileIsRemoved(t *testing.T) {
 	s := openLogs(t, folder, withoutJournal)
 	bottom := &faultyLog{LogStore: s.bolt}
 	log := &boltLog{bolt: bottom, guard: s.guard, witness: s.witness, logger: hclog.NewNullLogger()}
-	if err := log.StoreLogs(mustSeal(t, storetest.Entries(1, 10, 1))); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, log.StoreLogs(mustSeal(t, storetest.Entries(1, 10, 1))))
 	bottom.set(func() { bottom.fail, bottom.late = storetest.Full, true })
 	storetest.WantError(t, log.StoreLogs(mustSeal(t, storetest.Entries(11, 20, 1))), damage.ErrFull)
 	if last, err := log.LastIndex(); err != nil || last != 10 {
 		t.Fatalf("after a failed write the last entry is %d, error %v", last, err)
 	}
 	bottom.set(func() { bottom.fail, bottom.late = nil, false })
-	if err := log.StoreLogs(mustSeal(t, storetest.Entries(11, 11, 2))); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, log.StoreLogs(mustSeal(t, storetest.Entries(11, 11, 2))))
 	s.close(t)
 	if last, err := openLogs(t, folder, withoutJournal).Logs().LastIndex(); err != nil || last != 11 {
 		t.Errorf("the file's last entry is %d, error %v; want 11", last, err)
@@ -379,9 +359,7 @@ func TestCutsOnAFullDisk(t *testing.T) {
 				log.bolt = bottom
 				storeEntries(t, s.Logs(), 1, 100, 1)
 				failing(s, bottom)
-				if err := s.Logs().DeleteRange(cut.first, cut.last); err != nil {
-					t.Fatal(err)
-				}
+				storetest.Must(t, s.Logs().DeleteRange(cut.first, cut.last))
 				first, err := s.Logs().FirstIndex()
 				last, lastErr := s.Logs().LastIndex()
 				if err := errors.Join(err, lastErr); first != cut.from || last != cut.to || err != nil {
@@ -399,9 +377,7 @@ func TestCutsOnAFullDisk(t *testing.T) {
 func mustSeal(t *testing.T, logs []*raft.Log) []*raft.Log {
 	t.Helper()
 	entries, err := sealed(logs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	return entries
 }
 
@@ -470,27 +446,19 @@ func TestWitnessNeverSpeaksOfWhatIsNotStored(t *testing.T) {
 	bottom.bolt = &watchful{LogStore: bottom.bolt, look: func() {
 		looked++
 		last, err := s.bolt.LastIndex()
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 		if seen := s.witness.entry; seen > last {
 			t.Errorf("the witness has seen entry %d, and the log ends at %d", seen, last)
 		}
 	}}
 	storeEntries(t, s.Logs(), 1, 50, 1)
 	for _, cut := range []struct{ first, last uint64 }{{40, 50}, {1, 20}, {30, 39}} {
-		if err := s.Logs().DeleteRange(cut.first, cut.last); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.Logs().DeleteRange(cut.first, cut.last))
 		last, err := s.Logs().LastIndex()
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 		storeEntries(t, s.Logs(), last+1, last+5, 2)
 	}
-	if err := s.Logs().DeleteRange(1, 100); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, s.Logs().DeleteRange(1, 100))
 	if looked != 16 {
 		t.Errorf("it was looked at %d times", looked)
 	}

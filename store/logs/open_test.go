@@ -72,9 +72,7 @@ func openLogs(t testing.TB, folder string, with ...func(*Config)) *testStores {
 		s.Stores, err = OpenMemory(c)
 	} else {
 		if _, err := os.Stat(filepath.Join(folder, FileName)); err != nil {
-			if err := Create(folder); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, Create(folder))
 		}
 		var found Contents
 		if _, statErr := os.Stat(filepath.Join(folder, journal.FileName)); c.Journal && statErr != nil {

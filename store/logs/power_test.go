@@ -168,13 +168,9 @@ type machine struct {
 
 func newMachine(t *testing.T, r *rand.Rand) *machine {
 	folder := storetest.Folder(t)
-	if err := journal.Create(folder, 8<<10, 0); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, journal.Create(folder, 8<<10, 0))
 	content, err := os.ReadFile(filepath.Join(folder, journal.FileName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	p := &power{r: r}
 	return &machine{
 		r: r, file: &sectorFile{p, content}, witness: &lazyWitness{power: p, possible: []uint64{0}}, want: map[uint64]*raft.Log{},

@@ -28,17 +28,13 @@ func TestStableKeepsTheContractOfRaft(t *testing.T) {
 			t.Errorf("a missing number: %d, error %v", number, err)
 		}
 		for _, value := range []string{"first", "second, longer", ""} {
-			if err := stable.Set([]byte("key"), []byte(value)); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, stable.Set([]byte("key"), []byte(value)))
 			if got, err := stable.Get([]byte("key")); err != nil || string(got) != value {
 				t.Errorf("got %q, error %v; want %q", got, err, value)
 			}
 		}
 		for _, number := range []uint64{0, 1, 1<<64 - 1} {
-			if err := stable.SetUint64([]byte("number"), number); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, stable.SetUint64([]byte("number"), number))
 			if got, err := stable.GetUint64([]byte("number")); err != nil || got != number {
 				t.Errorf("got %d, error %v; want %d", got, err, number)
 			}
@@ -49,9 +45,7 @@ func TestStableKeepsTheContractOfRaft(t *testing.T) {
 func TestStableValuesAreNotShared(t *testing.T) {
 	stable := openLogs(t, t.TempDir()).Stable()
 	value := []byte("value")
-	if err := stable.Set([]byte("key"), value); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, stable.Set([]byte("key"), value))
 	value[0] = 'X'
 	got, err := stable.Get([]byte("key"))
 	if err != nil || string(got) != "value" {
@@ -105,22 +99,16 @@ func TestVoteIsStoredWhole(t *testing.T) {
 		t.Helper()
 		term, err := s.Stable().GetUint64([]byte(keyVoteTerm))
 		candidate, candidateErr := s.Stable().Get([]byte(keyVoteCandidate))
-		if err := errors.Join(err, candidateErr); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, errors.Join(err, candidateErr))
 		return term, string(candidate)
 	}
 	set := func(term uint64, candidate string) {
 		t.Helper()
-		if err := s.Stable().SetUint64([]byte(keyVoteTerm), term); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.Stable().SetUint64([]byte(keyVoteTerm), term))
 		if candidate == "" {
 			return
 		}
-		if err := s.Stable().Set([]byte(keyVoteCandidate), []byte(candidate)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.Stable().Set([]byte(keyVoteCandidate), []byte(candidate)))
 	}
 	_, spy := spyOn(s)
 	set(4, "n2")
@@ -139,14 +127,10 @@ func TestVoteIsStoredWhole(t *testing.T) {
 
 	stable, spy := spyOn(s)
 	spy.fail = storetest.Full
-	if err := stable.SetUint64([]byte(keyVoteTerm), 6); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, stable.SetUint64([]byte(keyVoteTerm), 6))
 	storetest.WantError(t, stable.Set([]byte(keyVoteCandidate), []byte("n3")), damage.ErrFull)
 	spy.fail = nil
-	if err := stable.SetUint64([]byte(keyCurrentTerm), 6); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, stable.SetUint64([]byte(keyCurrentTerm), 6))
 	if term, candidate := vote(s); term != 4 || candidate != "n2" {
 		t.Errorf("after a vote that failed, it is %q in term %d", candidate, term)
 	}
@@ -160,9 +144,7 @@ func TestVoteIsStoredWhole(t *testing.T) {
 func TestStableWriteThatFailsLeavesTheValueBefore(t *testing.T) {
 	s := openLogs(t, t.TempDir())
 	stable, spy := spyOn(s)
-	if err := stable.SetUint64([]byte(keyCurrentTerm), 3); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, stable.SetUint64([]byte(keyCurrentTerm), 3))
 	spy.fail = storetest.Full
 	storetest.WantError(t, stable.SetUint64([]byte(keyCurrentTerm), 4), damage.ErrFull)
 	if term, err := stable.GetUint64([]byte(keyCurrentTerm)); err != nil || term != 3 {
@@ -205,9 +187,7 @@ func TestTermIsStoredOnAFullDisk(t *testing.T) {
 		}
 		return spy.Set(key, value)
 	})
-	if err := stable.SetUint64([]byte(keyCurrentTerm), 7); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, stable.SetUint64([]byte(keyCurrentTerm), 7))
 	spy.fail = storetest.Full
 	storetest.WantError(t, stable.SetUint64([]byte(keyCurrentTerm), 8), damage.ErrFull) // it was used up
 }
@@ -226,21 +206,15 @@ func TestVoteIsOneWrite(t *testing.T) {
 	config.LocalID, config.NotifyCh, config.Logger = "n1", won, hclog.NewNullLogger()
 	config.HeartbeatTimeout, config.ElectionTimeout, config.LeaderLeaseTimeout = 200*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
 	first, kept := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: address}}}, raft.NewInmemSnapshotStore()
-	if err := raft.BootstrapCluster(config, s.Logs(), s.Stable(), kept, transport, first); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, raft.BootstrapCluster(config, s.Logs(), s.Stable(), kept, transport, first))
 	node, err := raft.NewRaft(config, &raft.MockFSM{}, s.Logs(), s.Stable(), kept, transport)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	select {
 	case <-won:
 	case <-time.After(20 * time.Second):
 		t.Error("it doesn't win")
 	}
-	if err := node.Shutdown().Error(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, node.Shutdown().Error())
 	spy.mu.Lock()
 	defer spy.mu.Unlock()
 	votes := 0
@@ -274,9 +248,7 @@ func TestEachStableWriteHasAGeneration(t *testing.T) {
 	folder := t.TempDir()
 	s := openLogs(t, folder, withoutJournal)
 	for generation := uint64(2); generation <= 6; generation++ { // the first is that of a new folder
-		if err := s.Stable().SetUint64([]byte(keyCurrentTerm), 7); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.Stable().SetUint64([]byte(keyCurrentTerm), 7))
 		if s.witness.stable != generation {
 			t.Errorf("the witness has seen generation %d and not %d", s.witness.stable, generation)
 		}

@@ -38,9 +38,7 @@ var snapshotKinds = []snapshotKind{
 	{name: "memory", ours: true, open: func(*testing.T, string) (raft.SnapshotStore, func()) { return NewMemory(new(atomic.Uint64)), func() {} }},
 	{name: "file", durable: true, open: func(t *testing.T, folder string) (raft.SnapshotStore, func()) {
 		s, err := raft.NewFileSnapshotStoreWithLogger(folder, maxKept, hclog.NewNullLogger())
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 		return s, func() {}
 	}},
 }
@@ -59,16 +57,12 @@ func TestSnapshotOfAnySizeIsReadAsWritten(t *testing.T) {
 		for i, size := range sizes {
 			content := storetest.Bytes(uint64(i), size)
 			sink, err := snapshots.Create(1, uint64(10+i), 3, storetest.Configuration(), 7, storetest.NoTransport(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, err)
 			// Writes of odd lengths, so that chunks end in the middle of one.
 			if _, err := io.CopyBuffer(sink, onlyReader{bytes.NewReader(content)}, make([]byte, 100_003)); err != nil {
 				t.Fatal(err)
 			}
-			if err := sink.Close(); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, sink.Close())
 			if kind.durable {
 				done()
 				snapshots, done = kind.open(t, folder)
@@ -113,9 +107,7 @@ func TestSnapshotReaderIsAGoodReader(t *testing.T) {
 		content := storetest.Bytes(1, 2*chunkBytes+777)
 		id := storetest.TakeSnapshot(t, snapshots, 1, 1, content)
 		_, reader, err := snapshots.Open(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 		if err := iotest.TestReader(reader, content); err != nil {
 			t.Error(err)
 		}
@@ -182,9 +174,7 @@ func TestUnfinishedSnapshotIsNotThere(t *testing.T) {
 		snapshots, done := kind.open(t, folder)
 		storetest.TakeSnapshot(t, snapshots, 1, 1, []byte("state"))
 		sink, err := snapshots.Create(1, 2, 1, storetest.Configuration(), 1, storetest.NoTransport(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 		if _, err := sink.Write(storetest.Bytes(2, 5<<20)); err != nil {
 			t.Fatal(err)
 		}
@@ -192,9 +182,7 @@ func TestUnfinishedSnapshotIsNotThere(t *testing.T) {
 		if _, _, err := snapshots.Open(sink.ID()); err == nil {
 			t.Error("an unfinished snapshot was opened")
 		}
-		if err := sink.Cancel(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, sink.Cancel())
 		if err := sink.Cancel(); err != nil {
 			t.Errorf("a second Cancel: %v", err)
 		}
@@ -215,20 +203,14 @@ func TestCloseTwiceAndCancelAfterClose(t *testing.T) {
 	eachSnapshotKind(t, func(t *testing.T, kind snapshotKind, folder string) {
 		snapshots, done := kind.open(t, folder)
 		sink, err := snapshots.Create(1, 2, 1, storetest.Configuration(), 1, storetest.NoTransport(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 		if _, err := sink.Write([]byte("state")); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if err := sink.Close(); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, sink.Close())
 		}
-		if err := sink.Cancel(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, sink.Cancel())
 		storetest.WantListed(t, snapshots, "1-2")
 		if _, content := storetest.ReadSnapshot(t, snapshots, sink.ID()); string(content) != "state" {
 			t.Errorf("it holds %q", content)
@@ -264,9 +246,7 @@ func TestReaderOutlivesItsSnapshot(t *testing.T) {
 		content := storetest.Bytes(3, 3*chunkBytes)
 		id := storetest.TakeSnapshot(t, snapshots, 1, 1, content)
 		_, reader, err := snapshots.Open(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 		begin := make([]byte, 1000)
 		if _, err := io.ReadFull(reader, begin); err != nil {
 			t.Fatal(err)

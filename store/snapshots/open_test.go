@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/store/damage"
+	"github.com/signalbox/signalbox/test/storetest"
 )
 
 // bound is a witness that remembers.
@@ -29,9 +30,7 @@ type testStore struct {
 func openSnapshots(t testing.TB, folder string, with ...func(*Config)) *testStore {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(folder, FileName)); err != nil {
-		if err := Create(folder); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, Create(folder))
 	}
 	s := &testStore{witness: &bound{}}
 	c := Config{Folder: folder, Guard: damage.NewGuard(folder, nil), Witness: s.witness, Logger: hclog.NewNullLogger()}
@@ -67,12 +66,8 @@ func copyFile(t *testing.T, from string) string {
 	t.Helper()
 	to := t.TempDir()
 	content, err := os.ReadFile(filepath.Join(from, FileName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(to, FileName), content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
+	storetest.Must(t, os.WriteFile(filepath.Join(to, FileName), content, 0o600))
 	return to
 }
 
@@ -80,9 +75,7 @@ func copyFile(t *testing.T, from string) string {
 func listed(t testing.TB, snapshots raft.SnapshotStore) []string {
 	t.Helper()
 	metas, err := snapshots.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	var found []string
 	for _, meta := range metas {
 		found = append(found, fmt.Sprintf("%d-%d", meta.Term, meta.Index))

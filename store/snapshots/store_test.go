@@ -25,9 +25,7 @@ func buckets(t *testing.T, s *testStore) []string {
 			return nil
 		})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	return found
 }
 
@@ -41,9 +39,7 @@ func records(t *testing.T, s *testStore) []string {
 			return nil
 		})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	return found
 }
 
@@ -83,9 +79,7 @@ func TestCrashAtEachStepOfASnapshot(t *testing.T) {
 			}
 			storetest.WantListed(t, s, want...)
 			metas, err := s.List()
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, err)
 			var ids []string
 			for _, meta := range metas {
 				ids = append(ids, meta.ID)
@@ -121,9 +115,7 @@ func TestFailureAtEachStepOfASnapshot(t *testing.T) {
 				return nil
 			}
 			sink, err := snapshots.Create(1, 2, 1, storetest.Configuration(), 1, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, err)
 			_, err = io.Copy(sink, bytes.NewReader(storetest.Bytes(1, 2*chunksPerWrite*chunkBytes+1)))
 			closeErr := sink.Close()
 			storetest.WantError(t, closeErr, damage.ErrFull, FileName)
@@ -155,9 +147,7 @@ func TestWriteErrorOfASnapshotOtherThanFullIsFinal(t *testing.T) {
 	s := openSnapshots(t, t.TempDir())
 	s.step = func(string) error { return errors.New("input/output error") }
 	sink, err := s.Create(1, 2, 1, storetest.Configuration(), 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	storetest.WantError(t, sink.Close(), damage.ErrDamaged, FileName, "input/output error")
 	_, err = s.List()
 	storetest.WantError(t, err, damage.ErrDamaged)
@@ -174,9 +164,7 @@ func spoilChunk(t *testing.T, s *testStore, id string, number uint64, spoil func
 		}
 		return bucket.Put(chunkKey(number), spoilt)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 }
 
 var spoilers = map[string]func([]byte) []byte{
@@ -206,9 +194,7 @@ func TestDamageUnderAReaderIsFound(t *testing.T) {
 	s := openSnapshots(t, t.TempDir())
 	id := storetest.TakeSnapshot(t, s, 7, 1, storetest.Bytes(1, 3*chunkBytes))
 	_, reader, err := s.Open(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	spoilChunk(t, s, id, 1, spoilers["a flipped bit"])
 	read, err := io.ReadAll(reader)
 	storetest.WantError(t, err, damage.ErrDamaged, FileName+" at index 7")
@@ -278,9 +264,7 @@ func TestFailedSnapshotIsNotThereAfterARestart(t *testing.T) {
 			return nil
 		}
 		sink, err := s.Create(1, 2, 1, storetest.Configuration(), 1, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 		if _, err := sink.Write([]byte("state")); err != nil {
 			t.Fatal(err)
 		}
@@ -288,16 +272,10 @@ func TestFailedSnapshotIsNotThereAfterARestart(t *testing.T) {
 		failing = nil
 		if again {
 			next, err := s.Create(1, 3, 1, storetest.Configuration(), 1, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := next.Cancel(); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(t, err)
+			storetest.Must(t, next.Cancel())
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, s.Close())
 		listed, err := openSnapshots(t, folder).List()
 		if err != nil || len(listed) != 0 {
 			t.Errorf("%v, %v", listed, err)
@@ -314,9 +292,7 @@ func TestWitnessNeverSpeaksOfASnapshotThatIsNotStored(t *testing.T) {
 	s.step = func(step string) error {
 		looked++
 		found, err := Read(copyFile(t, folder))
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(t, err)
 		if s.witness.index > found.Newest() {
 			t.Errorf("%s: the witness has seen snapshot %d, and the newest is %d", step, s.witness.index, found.Newest())
 		}
@@ -329,9 +305,7 @@ func TestWitnessNeverSpeaksOfASnapshotThatIsNotStored(t *testing.T) {
 		}
 	}
 	metas, err := s.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(t, err)
 	if err := s.Drop(metas[0].ID); err != nil || s.witness.index != 2 {
 		t.Errorf("the newest is dropped: error %v, and the witness has seen %d", err, s.witness.index)
 	}

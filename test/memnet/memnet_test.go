@@ -20,18 +20,12 @@ import (
 func pair(t *testing.T, n *memnet.Network) (near, far net.Conn) {
 	t.Helper()
 	l, err := n.Host("b").Listen("b:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = l.Close() }()
 	near, err = n.Host("a").Dial(t.Context(), l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	far, err = l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
 	return near, far
 }
@@ -94,9 +88,7 @@ func TestDialWaitsWhileEitherWayIsCut(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n := memnet.New()
 			l, err := n.Host("b").Listen("b:1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			n.Cut(cut[0], cut[1])
 			start := time.Now()
 			if _, err := n.Host("a").Dial(t.Context(), "b:1"); !errors.Is(err, context.DeadlineExceeded) {
@@ -155,9 +147,7 @@ func TestBandwidthIsShared(t *testing.T) {
 			}()
 		}
 		for range 2 {
-			if err := <-received; err != nil {
-				t.Fatal(err)
-			}
+			must(t, <-received)
 		}
 		if took := time.Since(start); took < 9900*time.Millisecond || took > 10100*time.Millisecond {
 			t.Errorf("1,000 KiB at 100 KiB/s took %v", took)
@@ -223,9 +213,7 @@ func TestResetAndCrash(t *testing.T) {
 		}
 		near, _ = pair(t, n)
 		l, err := n.Host("b").Listen("b:1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		n.Crash("b")
 		if _, err := near.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
 			t.Fatalf("write to a crashed host: %v", err)
@@ -261,9 +249,7 @@ func TestIsolateAndRejoin(t *testing.T) {
 func TestAddressIsTakenOnce(t *testing.T) {
 	n := memnet.New()
 	l, err := n.Host("a").Listen("x:1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := n.Host("b").Listen("x:1"); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Fatalf("a taken address: %v", err)
 	}
@@ -272,4 +258,12 @@ func TestAddressIsTakenOnce(t *testing.T) {
 		t.Fatalf("a freed address: %v", err)
 	}
 	_ = l.Close()
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

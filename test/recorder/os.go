@@ -36,9 +36,21 @@ const (
 	O_TRUNC  = os.O_TRUNC
 )
 
+// osFile has the methods of *os.File that store and bbolt use, so that a build fails when they begin to use another one.
+// Fd is for locks and maps to read: a record would not have other changes through it.
+type osFile interface {
+	io.ReadSeekCloser
+	io.ReaderAt
+	io.WriterAt
+	Truncate(size int64) error
+	Stat() (os.FileInfo, error)
+	Name() string
+	Fd() uintptr
+}
+
 // File is a file or a folder that is open. Its methods are those of package os.
 type File struct {
-	file   *os.File
+	osFile
 	record *Record
 	node   int // 0: it is not in the recorded folder
 	synced bool
@@ -62,11 +74,11 @@ func OpenFile(path string, flags int, mode FileMode) (*File, error) {
 	r.mu.Unlock()
 	if folder == 0 || f.node != 0 && flags&O_TRUNC == 0 || f.node == 0 && flags&O_CREATE == 0 {
 		var err error
-		f.file, err = os.OpenFile(path, flags, mode)
+		f.osFile, err = os.OpenFile(path, flags, mode)
 		return f, err
 	}
 	err := r.do(func() (e event, err error) {
-		if f.file, err = os.OpenFile(path, flags, mode); err != nil {
+		if f.osFile, err = os.OpenFile(path, flags, mode); err != nil {
 			return e, err
 		}
 		if f.node != 0 {
@@ -81,48 +93,41 @@ func OpenFile(path string, flags int, mode FileMode) (*File, error) {
 
 // Mkdir is that of package os.
 func Mkdir(path string, mode FileMode) error {
-	return change(path, func(r *Record, folder int, name string) (event, error) {
-		if err := os.Mkdir(path, mode); err != nil || folder == 0 {
-			return event{}, err
-		}
+	return change(path, func() error { return os.Mkdir(path, mode) }, func(r *Record, folder int, name string) event {
 		r.nodes++
 		r.folders[r.nodes] = map[string]int{}
-		return event{kind: names, parts: []part{{folder, name, r.nodes}}, note: "mkdir " + name}, nil
+		return event{kind: names, parts: []part{{folder, name, r.nodes}}, note: "mkdir " + name}
 	})
 }
 
 // Rename is that of package os.
 func Rename(from, to string) error {
-	return change(from, func(r *Record, folder int, name string) (event, error) {
-		if err := os.Rename(from, to); err != nil || folder == 0 {
-			return event{}, err
-		}
+	return change(from, func() error { return os.Rename(from, to) }, func(r *Record, folder int, name string) event {
 		target, otherName := r.find(to)
 		parts := []part{{target, otherName, r.folders[folder][name]}, {folder, name, 0}}
-		return event{kind: names, parts: parts, note: "rename " + name + " " + otherName}, nil
+		return event{kind: names, parts: parts, note: "rename " + name + " " + otherName}
 	})
 }
 
 // Remove is that of package os.
 func Remove(path string) error {
-	return change(path, func(_ *Record, folder int, name string) (event, error) {
-		if err := os.Remove(path); err != nil || folder == 0 {
-			return event{}, err
-		}
-		return event{kind: names, parts: []part{{folder, name, 0}}, note: "remove " + name}, nil
+	return change(path, func() error { return os.Remove(path) }, func(_ *Record, folder int, name string) event {
+		return event{kind: names, parts: []part{{folder, name, 0}}, note: "remove " + name}
 	})
 }
 
-// change makes a change of names under the current record.
-func change(path string, begin func(r *Record, folder int, name string) (event, error)) error {
+// change makes a change of names, which the current record has as an event.
+func change(path string, act func() error, recorded func(r *Record, folder int, name string) event) error {
 	r := current.Load()
 	if r == nil {
-		_, err := begin(r, 0, "")
-		return err
+		return act()
 	}
 	return r.do(func() (event, error) {
 		folder, name := r.find(path)
-		return begin(r, folder, name)
+		if err := act(); err != nil || folder == 0 {
+			return event{}, err
+		}
+		return recorded(r, folder, name), nil
 	})
 }
 
@@ -154,7 +159,7 @@ func (f *File) do(synced bool, change func() (event, error)) error {
 	}
 	return f.record.doSynced(synced, func() (event, error) {
 		e, err := change()
-		e.node, e.note = f.node, filepath.Base(f.file.Name())
+		e.node, e.note = f.node, filepath.Base(f.Name())
 		return e, err
 	})
 }
@@ -163,7 +168,7 @@ func (f *File) do(synced bool, change func() (event, error)) error {
 func (f *File) WriteAt(bytes []byte, at int64) (n int, err error) {
 	err = f.do(f.synced, func() (event, error) {
 		var err error
-		n, err = f.file.WriteAt(bytes, at)
+		n, err = f.osFile.WriteAt(bytes, at)
 		e := event{kind: write, at: at, bytes: slices.Clone(bytes)}
 		if f.synced {
 			e.kind = syncedWrite
@@ -175,12 +180,12 @@ func (f *File) WriteAt(bytes []byte, at int64) (n int, err error) {
 
 // Write is that of package os.
 func (f *File) Write(bytes []byte) (int, error) {
-	at, err := f.file.Seek(0, io.SeekCurrent)
+	at, err := f.Seek(0, io.SeekCurrent)
 	if err != nil {
 		return 0, err
 	}
 	n, err := f.WriteAt(bytes, at)
-	if _, seekErr := f.file.Seek(at+int64(n), io.SeekStart); err == nil {
+	if _, seekErr := f.Seek(at+int64(n), io.SeekStart); err == nil {
 		err = seekErr
 	}
 	return n, err
@@ -188,13 +193,13 @@ func (f *File) Write(bytes []byte) (int, error) {
 
 // Truncate is that of package os.
 func (f *File) Truncate(size int64) error {
-	return f.do(false, func() (event, error) { return event{kind: truncate, at: size}, f.file.Truncate(size) })
+	return f.do(false, func() (event, error) { return event{kind: truncate, at: size}, f.osFile.Truncate(size) })
 }
 
 // Sync is that of package os. Nothing is synced on the real disk.
 func (f *File) Sync() error {
 	return f.do(false, func() (event, error) {
-		info, err := f.file.Stat()
+		info, err := f.Stat()
 		if err != nil {
 			return event{}, fmt.Errorf("sync: %w", err)
 		}
@@ -204,24 +209,3 @@ func (f *File) Sync() error {
 		return event{kind: syncFile}, nil
 	})
 }
-
-// Read is that of package os.
-func (f *File) Read(into []byte) (int, error) { return f.file.Read(into) }
-
-// ReadAt is that of package os.
-func (f *File) ReadAt(into []byte, at int64) (int, error) { return f.file.ReadAt(into, at) }
-
-// Seek is that of package os.
-func (f *File) Seek(at int64, whence int) (int64, error) { return f.file.Seek(at, whence) }
-
-// Stat is that of package os.
-func (f *File) Stat() (os.FileInfo, error) { return f.file.Stat() }
-
-// Name is that of package os.
-func (f *File) Name() string { return f.file.Name() }
-
-// Fd is that of package os. It is for locks and maps to read: other changes would not be seen.
-func (f *File) Fd() uintptr { return f.file.Fd() }
-
-// Close is that of package os.
-func (f *File) Close() error { return f.file.Close() }

@@ -26,7 +26,7 @@ func docsNameWhatExists(p tree) (broken []string) {
 	functions, selected := map[string]bool{}, map[string]bool{}
 	for _, s := range p.sources {
 		for _, declared := range s.file.Decls {
-			if function, is := declared.(*ast.FuncDecl); is && s.test {
+			if function, ok := declared.(*ast.FuncDecl); ok && s.test {
 				functions[function.Name.Name] = true
 				for _, kind := range []string{"Test", "Benchmark"} {
 					selected[s.dir+" "+strings.TrimPrefix(function.Name.Name, kind)] = true

@@ -8,10 +8,6 @@ import (
 	"strings"
 )
 
-// maxFuncFields is how many fields of a struct may be functions; beyond that, an
-// interface with a doc comment says what they are for together.
-const maxFuncFields = 3
-
 // fieldsAreSetOnce finds wiring that changes after construction. A field is wiring
 // if its type is a function, an interface declared outside the standard library, or
 // a pointer to a struct of another package outside it: a part that the value works
@@ -32,23 +28,23 @@ func fieldsAreSetOnce(p tree) (broken []string) {
 	if err != nil {
 		return []string{"types are not known: " + err.Error()}
 	}
-	for dir, of := range packages {
-		if of.err != nil {
-			broken = append(broken, fmt.Sprintf("%s: types are not known: %v", dir, of.err))
+	for dir, checked := range packages {
+		if checked.err != nil {
+			broken = append(broken, fmt.Sprintf("%s: types are not known: %v", dir, checked.err))
 		}
-		for _, s := range of.files {
+		for _, s := range checked.files {
 			for _, declared := range s.file.Decls {
-				function, is := declared.(*ast.FuncDecl)
-				if !is || function.Body == nil {
+				function, ok := declared.(*ast.FuncDecl)
+				if !ok || function.Body == nil {
 					continue
 				}
 				for node := range ast.Preorder(function.Body) {
-					assigned, is := node.(*ast.AssignStmt)
-					if !is || assigned.Tok != token.ASSIGN {
+					assigned, ok := node.(*ast.AssignStmt)
+					if !ok || assigned.Tok != token.ASSIGN {
 						continue
 					}
 					for _, target := range assigned.Lhs {
-						if field := lateField(of, function, target); field != "" && !p.marked(s, target, "state") {
+						if field := lateField(checked, function, target); field != "" && !p.marked(s, target, "state") {
 							broken = append(broken, p.at(target)+": field "+field+" is assigned after construction")
 						}
 					}
@@ -61,16 +57,16 @@ func fieldsAreSetOnce(p tree) (broken []string) {
 
 // lateField names the field of wiring that the function may not assign; "" if the
 // target is something else, or may be assigned here.
-func lateField(of *checkedPackage, function *ast.FuncDecl, target ast.Expr) string {
-	selector, is := target.(*ast.SelectorExpr)
-	if !is {
+func lateField(checked *checkedPackage, function *ast.FuncDecl, target ast.Expr) string {
+	selector, ok := target.(*ast.SelectorExpr)
+	if !ok {
 		return ""
 	}
-	selection := of.info.Selections[selector]
-	if selection == nil || selection.Kind() != types.FieldVal || !isWiring(of.pkg, selection.Obj().Type()) {
+	selection := checked.info.Selections[selector]
+	if selection == nil || selection.Kind() != types.FieldVal || !isWiring(checked.pkg, selection.Obj().Type()) {
 		return ""
 	}
-	if constructs(of.info, function, selection.Recv()) || isFresh(of.info, function, selector.X) {
+	if constructs(checked.info, function, selection.Recv()) || isFresh(checked.info, function, selector.X) {
 		return ""
 	}
 	return selector.Sel.Name
@@ -97,8 +93,8 @@ func isWiring(pkg *types.Package, t types.Type) bool {
 // isForeign reports whether a named type comes from another package than the given
 // one, and not from the standard library.
 func isForeign(pkg *types.Package, t types.Type) bool {
-	named, is := types.Unalias(t).(*types.Named)
-	if !is || named.Obj().Pkg() == nil || named.Obj().Pkg() == pkg {
+	named, ok := types.Unalias(t).(*types.Named)
+	if !ok || named.Obj().Pkg() == nil || named.Obj().Pkg() == pkg {
 		return false
 	}
 	host, _, _ := strings.Cut(named.Obj().Pkg().Path(), "/")
@@ -107,17 +103,17 @@ func isForeign(pkg *types.Package, t types.Type) bool {
 
 // constructs reports whether the function returns values of the type, and is no
 // method of it.
-func constructs(info *types.Info, function *ast.FuncDecl, of types.Type) bool {
-	declared, is := info.Defs[function.Name].(*types.Func)
-	if !is {
+func constructs(info *types.Info, function *ast.FuncDecl, made types.Type) bool {
+	declared, ok := info.Defs[function.Name].(*types.Func)
+	if !ok {
 		return false
 	}
 	signature := declared.Signature()
-	if signature.Recv() != nil && sameBase(signature.Recv().Type(), of) {
+	if signature.Recv() != nil && sameBase(signature.Recv().Type(), made) {
 		return false
 	}
 	for result := range signature.Results().Variables() {
-		if sameBase(result.Type(), of) {
+		if sameBase(result.Type(), made) {
 			return true
 		}
 	}
@@ -128,7 +124,7 @@ func constructs(info *types.Info, function *ast.FuncDecl, of types.Type) bool {
 func sameBase(a, b types.Type) bool { return types.Identical(withoutPointer(a), withoutPointer(b)) }
 
 func withoutPointer(t types.Type) types.Type {
-	if pointer, is := t.Underlying().(*types.Pointer); is {
+	if pointer, ok := t.Underlying().(*types.Pointer); ok {
 		return pointer.Elem()
 	}
 	return t
@@ -138,8 +134,8 @@ func withoutPointer(t types.Type) types.Type {
 // function has made with a literal or new.
 func isFresh(info *types.Info, function *ast.FuncDecl, expression ast.Expr) bool {
 	for {
-		selector, is := expression.(*ast.SelectorExpr)
-		if !is {
+		selector, ok := expression.(*ast.SelectorExpr)
+		if !ok {
 			break
 		}
 		if _, pointer := info.TypeOf(selector).Underlying().(*types.Pointer); pointer {
@@ -147,8 +143,8 @@ func isFresh(info *types.Info, function *ast.FuncDecl, expression ast.Expr) bool
 		}
 		expression = selector.X
 	}
-	name, is := expression.(*ast.Ident)
-	if !is {
+	name, ok := expression.(*ast.Ident)
+	if !ok {
 		return false
 	}
 	variable := info.Uses[name]
@@ -164,12 +160,12 @@ func isFresh(info *types.Info, function *ast.FuncDecl, expression ast.Expr) bool
 // isMadeIn reports whether the function defines the variable as &T{…} or new(T).
 func isMadeIn(info *types.Info, function *ast.FuncDecl, variable types.Object) bool {
 	for node := range ast.Preorder(function.Body) {
-		defined, is := node.(*ast.AssignStmt)
-		if !is || defined.Tok != token.DEFINE || len(defined.Lhs) != len(defined.Rhs) {
+		defined, ok := node.(*ast.AssignStmt)
+		if !ok || defined.Tok != token.DEFINE || len(defined.Lhs) != len(defined.Rhs) {
 			continue
 		}
 		for i, left := range defined.Lhs {
-			if name, is := left.(*ast.Ident); !is || info.Defs[name] != variable {
+			if name, ok := left.(*ast.Ident); !ok || info.Defs[name] != variable {
 				continue
 			}
 			switch right := defined.Rhs[i].(type) {
@@ -182,37 +178,4 @@ func isMadeIn(info *types.Info, function *ast.FuncDecl, variable types.Object) b
 		}
 	}
 	return false
-}
-
-// fewFuncFields finds structs with many functions among their fields.
-func fewFuncFields(p tree) (broken []string) {
-	packages, err := p.types()
-	if err != nil {
-		return []string{"types are not known: " + err.Error()}
-	}
-	for _, of := range packages {
-		for _, s := range of.files {
-			for node := range ast.Preorder(s.file) {
-				declared, is := node.(*ast.TypeSpec)
-				if !is || of.info.Defs[declared.Name] == nil {
-					continue
-				}
-				structure, is := of.info.Defs[declared.Name].Type().Underlying().(*types.Struct)
-				if !is {
-					continue
-				}
-				functions := 0
-				for field := range structure.Fields() {
-					if _, is := field.Type().Underlying().(*types.Signature); is {
-						functions++
-					}
-				}
-				if functions > maxFuncFields {
-					broken = append(broken, fmt.Sprintf("%s: %s has %d fields that are functions, more than %d: declare an interface",
-						p.at(declared), declared.Name.Name, functions, maxFuncFields))
-				}
-			}
-		}
-	}
-	return broken
 }

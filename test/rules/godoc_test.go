@@ -48,12 +48,12 @@ func exportedNamesAreDocumented(p tree) (broken []string) {
 				}
 			case *ast.GenDecl:
 				for _, spec := range d.Specs {
-					switch of := spec.(type) {
+					switch node := spec.(type) {
 					case *ast.TypeSpec:
-						report(of.Name, d.Doc, of.Doc)
+						report(node.Name, d.Doc, node.Doc)
 					case *ast.ValueSpec:
-						for _, name := range of.Names {
-							report(name, d.Doc, of.Doc, of.Comment)
+						for _, name := range node.Names {
+							report(name, d.Doc, node.Doc, node.Comment)
 						}
 					}
 				}
@@ -71,15 +71,15 @@ func reachable(function *ast.FuncDecl) bool {
 	}
 	receiver := function.Recv.List[0].Type
 	for {
-		switch of := receiver.(type) {
+		switch node := receiver.(type) {
 		case *ast.StarExpr:
-			receiver = of.X
+			receiver = node.X
 		case *ast.IndexExpr:
-			receiver = of.X
+			receiver = node.X
 		case *ast.IndexListExpr:
-			receiver = of.X
+			receiver = node.X
 		case *ast.Ident:
-			return of.IsExported()
+			return node.IsExported()
 		default:
 			return false
 		}
@@ -115,28 +115,6 @@ func docsListFiles(p tree) (broken []string) {
 			if !slices.Contains(files[dir], file) || slices.Index(listed[dir], file) < i {
 				broken = append(broken, fmt.Sprintf("%s/doc.go lists %s, which is listed twice or does not exist", dir, file))
 			}
-		}
-	}
-	return broken
-}
-
-// contracts is the first section in the doc of each package that others build on: what
-// the package guarantees comes before how it works.
-var contracts = map[string]string{
-	"client": "What callers can rely on", "client/internal/calls": "What callers can rely on", "cluster": "What callers can rely on",
-	"fsm": "Contract", "store": "What it promises",
-}
-
-var section = regexp.MustCompile(`(?m)^# (.+)$`)
-
-func docsBeginWithTheContract(p tree) (broken []string) {
-	for _, s := range p.sources {
-		want := contracts[s.dir]
-		if want == "" || path.Base(s.path) != "doc.go" {
-			continue
-		}
-		if first := section.FindStringSubmatch(s.file.Doc.Text()); first == nil || first[1] != want {
-			broken = append(broken, fmt.Sprintf("%s: the first section is not %q", s.path, want))
 		}
 	}
 	return broken

@@ -177,9 +177,9 @@ func importsPointDown(p tree) (broken []string) {
 			allowed = append(append(below(s.dir), testLayers[s.dir]...), s.dir)
 		}
 		for spec, imported := range s.imports {
-			ours, is := strings.CutPrefix(imported, module+"/")
+			ours, ok := strings.CutPrefix(imported, module+"/")
 			switch {
-			case !is:
+			case !ok:
 			case !slices.Contains(allowed, ours) && !slices.Contains(allowed, "..."):
 				broken = append(broken, fmt.Sprintf("%s: %s may not import %s", p.at(spec), s.dir, ours))
 			case !s.test && isTestOnly(ours) && !isTestOnly(s.dir):
@@ -324,8 +324,8 @@ func raftNames(p tree, judge func(s source, name string) string) (broken []strin
 			continue
 		}
 		for node := range ast.Preorder(s.file) {
-			named, is := node.(*ast.SelectorExpr)
-			if !is || !isName(named.X, library) {
+			named, ok := node.(*ast.SelectorExpr)
+			if !ok || !isName(named.X, library) {
 				continue
 			}
 			if reason := judge(s, named.Sel.Name); reason != "" {

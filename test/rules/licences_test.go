@@ -61,9 +61,7 @@ func TestLicences(t *testing.T) {
 		fmt.Fprintf(page, "| %s | %s | %s |\n", module, licence, in)
 	}
 	if *update {
-		if err := os.WriteFile(licencesPage, []byte(page.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(licencesPage, []byte(page.String()), 0o644))
 	}
 	if old, _ := os.ReadFile(licencesPage); string(old) != page.String() {
 		t.Errorf("%s is not up to date: run make licences", licencesPage)
@@ -77,9 +75,7 @@ func modules(t *testing.T, args ...string) map[string]string {
 	list := exec.Command("go", append([]string{"list", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}"}, args...)...)
 	list.Env, list.Stderr = append(os.Environ(), "GOOS=linux", "GOARCH=amd64"), os.Stderr // alike on all machines
 	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	folders := map[string]string{}
 	for line := range strings.Lines(string(out)) {
 		if name, folder, any := strings.Cut(strings.TrimSpace(line), " "); any {
@@ -149,9 +145,7 @@ func TestLicencesCanBeRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
-			if err := os.WriteFile(filepath.Join(folder, c.file), []byte(c.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(folder, c.file), []byte(c.text), 0o600))
 			licence, err := licenceOf("example.org/m", folder)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%q, %v", licence, err)

@@ -8,9 +8,6 @@ import (
 	"strings"
 )
 
-// machine is the folder of the state machine.
-const machine = "fsm"
-
 // pureFolders are the state machine's folder and those of the packages of ours that
 // it imports.
 var pureFolders = []string{"fsm", "internal/wire"}
@@ -89,7 +86,7 @@ func impureDeclarations(p tree, s source) (broken []string) {
 		}
 	}
 	for _, declared := range s.file.Decls {
-		if f, is := declared.(*ast.FuncDecl); is && f.Recv == nil && f.Name.Name == "init" {
+		if f, ok := declared.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
 			broken = append(broken, p.at(f)+": init")
 		}
 	}
@@ -105,7 +102,7 @@ func impureStatements(p tree, file *ast.File, info *types.Info) (broken []string
 	}
 	for _, declared := range file.Decls {
 		within := ""
-		if f, is := declared.(*ast.FuncDecl); is {
+		if f, ok := declared.(*ast.FuncDecl); ok {
 			within = f.Name.Name
 		}
 		for node := range ast.Preorder(declared) {
@@ -129,7 +126,7 @@ func impureStatements(p tree, file *ast.File, info *types.Info) (broken []string
 					report(n, what)
 				}
 			}
-			if e, is := node.(ast.Expr); is && isFloat(info.TypeOf(e)) {
+			if e, ok := node.(ast.Expr); ok && isFloat(info.TypeOf(e)) {
 				report(node, "floating point")
 			}
 		}
@@ -162,8 +159,8 @@ func assignedVariable(info *types.Info, target ast.Expr) string {
 		case *ast.SelectorExpr:
 			target = e.X
 		case *ast.Ident:
-			v, is := info.Uses[e].(*types.Var)
-			if is && v.Pkg() != nil && v.Parent() == v.Pkg().Scope() {
+			v, ok := info.Uses[e].(*types.Var)
+			if ok && v.Pkg() != nil && v.Parent() == v.Pkg().Scope() {
 				return v.Name()
 			}
 			return ""
@@ -192,6 +189,6 @@ func isFloat(t types.Type) bool {
 	if t == nil {
 		return false
 	}
-	basic, is := t.Underlying().(*types.Basic)
-	return is && basic.Info()&(types.IsFloat|types.IsComplex) != 0
+	basic, ok := t.Underlying().(*types.Basic)
+	return ok && basic.Info()&(types.IsFloat|types.IsComplex) != 0
 }

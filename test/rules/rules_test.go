@@ -7,7 +7,6 @@ package rules
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -30,12 +29,8 @@ var rules = []rule{
 	{"Raft's errors stay at home", raftErrorsStayHome},
 	{"Raft is opened once", raftIsOpenedOnce},
 	{"the state machine is pure", stateMachineIsPure},
-	{"files are no splinters", filesAreNoSplinters},
-	{"prefixes are packages", prefixesArePackages},
 	{"fields are set once", fieldsAreSetOnce},
-	{"few fields are functions", fewFuncFields},
 	{"packages are documented", packagesAreDocumented},
-	{"docs begin with the contract", docsBeginWithTheContract},
 	{"docs list files", docsListFiles},
 	{"exported names are documented", exportedNamesAreDocumented},
 	{"docs name what exists", docsNameWhatExists},
@@ -104,14 +99,11 @@ type sample struct {
 	files fstest.MapFS
 }
 
-// readSample reads a sample. "-- path --" starts a file; "repeat N: line" stands
-// for that many equal lines.
+// readSample reads a sample, in which "-- path --" starts a file.
 func readSample(t *testing.T, name string) sample {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	head, body, _ := strings.Cut(string(text), "\n-- ")
 	s := sample{files: fstest.MapFS{}}
 	for line := range strings.Lines(head) {
@@ -128,28 +120,9 @@ func readSample(t *testing.T, name string) sample {
 	}
 	for file := range strings.SplitSeq(body, "\n-- ") {
 		title, content, _ := strings.Cut(file, " --\n")
-		s.files[title] = &fstest.MapFile{Data: []byte(repeatLines(t, strings.TrimSuffix(content, "\n")+"\n"))}
+		s.files[title] = &fstest.MapFile{Data: []byte(strings.TrimSuffix(content, "\n") + "\n")}
 	}
 	return s
-}
-
-// repeatLines writes "repeat N: line" out, so that a sample of a long file is short.
-func repeatLines(t *testing.T, content string) string {
-	t.Helper()
-	var out strings.Builder
-	for line := range strings.Lines(content) {
-		count := 1
-		if rest, ok := strings.CutPrefix(line, "repeat "); ok {
-			number, repeated, _ := strings.Cut(rest, ": ")
-			n, err := strconv.Atoi(number)
-			if err != nil {
-				t.Fatal(err)
-			}
-			count, line = n, repeated
-		}
-		out.WriteString(strings.Repeat(line, count))
-	}
-	return out.String()
 }
 
 func ruleNamed(t *testing.T, name string) rule {
@@ -161,4 +134,12 @@ func ruleNamed(t *testing.T, name string) rule {
 	}
 	t.Fatalf("no rule is named %q", name)
 	return rule{}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -11,14 +11,39 @@ import (
 	"testing"
 )
 
+// text returns the text of a file of the project.
+func text(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(name)
+	must(t, err)
+	return string(content)
+}
+
+func script(t *testing.T, name string) string { return text(t, "scripts/"+name) }
+
+// place writes a file, which may be run, and the folders above it.
+func place(t *testing.T, dir, name, text string) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)))
+}
+
+// withGo runs a script of the project with a program go that is a shell script.
+func withGo(t *testing.T, shell string, arguments ...string) (string, error) {
+	t.Helper()
+	dir := t.TempDir()
+	place(t, dir, "go", "#!/bin/sh\n"+shell)
+	command := exec.Command("bash", arguments...)
+	command.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	output, err := command.CombinedOutput()
+	return string(output), err
+}
+
 // What the containers publish is for this machine alone unless asked otherwise, as
 // the API has no authentication; and they tell which version they were built from.
 func TestComposeFile(t *testing.T) {
-	compose, err := os.ReadFile("docker-compose.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ports := regexp.MustCompile(`(?m)^ +ports: (.*)$`).FindAllStringSubmatch(string(compose), -1)
+	compose, dockerfile := text(t, "docker-compose.yml"), text(t, "Dockerfile")
+	ports := regexp.MustCompile(`(?m)^ +ports: (.*)$`).FindAllStringSubmatch(compose, -1)
 	if len(ports) != 3 {
 		t.Errorf("%d services publish ports", len(ports))
 	}
@@ -27,21 +52,13 @@ func TestComposeFile(t *testing.T) {
 			t.Errorf("published: %s", p[1])
 		}
 	}
-	dockerfile, err := os.ReadFile("Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !regexp.MustCompile(`(?m)^ +VERSION: \$\{SIGNALBOX_VERSION:-\}$`).Match(compose) || !strings.Contains(string(dockerfile), "\nARG VERSION=\n") {
+	if !regexp.MustCompile(`(?m)^ +VERSION: \$\{SIGNALBOX_VERSION:-\}$`).MatchString(compose) || !strings.Contains(dockerfile, "\nARG VERSION=\n") {
 		t.Error("the version is not handed to the build")
 	}
 }
 
 // TestCommitOfTheImage: without an argument the image is stamped with the commit that is checked out.
 func TestCommitOfTheImage(t *testing.T) {
-	script, err := os.ReadFile("scripts/commit.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
 	const id = "0123456789abcdef0123456789abcdef01234567"
 	for name, files := range map[string]map[string]string{
 		"detached":           {".git/HEAD": id},
@@ -52,15 +69,12 @@ func TestCommitOfTheImage(t *testing.T) {
 		"a ref that is gone": {".git/HEAD": "ref: refs/heads/none"},
 	} {
 		dir, want := t.TempDir(), ""
-		files["scripts/commit.sh"] = string(script)
+		place(t, dir, "scripts/commit.sh", script(t, "commit.sh"))
 		for file, text := range files {
 			if strings.Contains(text, id) {
 				want = id[:12]
 			}
-			path := filepath.Join(dir, file)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text+"\n"), 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			place(t, dir, file, text+"\n")
 		}
 		if got, err := exec.Command("sh", filepath.Join(dir, "scripts/commit.sh")).Output(); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v", name, got, err)
@@ -71,36 +85,21 @@ func TestCommitOfTheImage(t *testing.T) {
 // TestImagePlatforms: the image is compiled on the machine's own architecture for another one,
 // and the classic builder, which sets no arguments for that, can parse the file.
 func TestImagePlatforms(t *testing.T) {
-	dockerfile, err := os.ReadFile("Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dockerfile := text(t, "Dockerfile")
 	for _, line := range []string{"FROM --platform=${BUILDPLATFORM:-linux} golang:1.26-bookworm AS build", "ARG TARGETOS", "ARG TARGETARCH", "FROM scratch"} {
-		if !strings.Contains(string(dockerfile), "\n"+line+"\n") {
+		if !strings.Contains(dockerfile, "\n"+line+"\n") {
 			t.Errorf("the Dockerfile has no line %q", line)
 		}
 	}
-	if !strings.Contains(string(dockerfile), "GOOS=$TARGETOS GOARCH=$TARGETARCH go build") {
+	if !strings.Contains(dockerfile, "GOOS=$TARGETOS GOARCH=$TARGETARCH go build") {
 		t.Error("the program is not compiled for the platform of the image")
 	}
 }
 
 // TestReleaseScript: a release is made of a tag alone, of the version that its source has.
 func TestReleaseScript(t *testing.T) {
-	script, err := os.ReadFile("scripts/release.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	write := func(name, text string) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := func(name, text string) { place(t, dir, name, text) }
 	run := func(name string, arguments ...string) (string, error) {
 		command := exec.Command(name, arguments...)
 		command.Dir = dir
@@ -119,7 +118,7 @@ func TestReleaseScript(t *testing.T) {
 	if output, err := run("git", "init", "-q"); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
-	write("scripts/release.sh", string(script))
+	write("scripts/release.sh", script(t, "release.sh"))
 	write("scripts/dist.sh", "#!/bin/sh\necho reached with $VERSION >&2; exit 9\n")
 	write("cmd/signalbox/inspect.go", "package main\n\nconst release = \"1.2.3\"\n")
 	write("CHANGELOG.md", "# Changelog\n\n## Unreleased\n")
@@ -157,15 +156,9 @@ func TestVulnerabilitiesScript(t *testing.T) {
 		"no tool":     {unsaid: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			fake := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in *-version) exit %d;; esac\necho '%s'; exit %d\n", number(!c.builds), c.output, number(c.fails))
-			if err := os.WriteFile(filepath.Join(dir, "go"), []byte(fake), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			script := exec.Command("bash", "scripts/vulnerabilities.sh")
-			script.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
-			output, err := script.CombinedOutput()
-			if passed := !c.fails || c.unsaid; (err == nil) != passed || strings.Contains(string(output), "NOT CHECKED") != c.unsaid {
+			fake := fmt.Sprintf("case \"$*\" in *-version) exit %d;; esac\necho '%s'; exit %d\n", number(!c.builds), c.output, number(c.fails))
+			output, err := withGo(t, fake, "scripts/vulnerabilities.sh")
+			if passed := !c.fails || c.unsaid; (err == nil) != passed || strings.Contains(output, "NOT CHECKED") != c.unsaid {
 				t.Errorf("%v: %s", err, output)
 			}
 		})
@@ -182,25 +175,16 @@ func number(failed bool) int {
 
 // A package whose tests don't compile must fail the fuzzing, not be left out.
 func TestFuzzScriptFails(t *testing.T) {
-	script, err := os.ReadFile("scripts/fuzz.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	const target = "package %\n\nimport \"testing\"\n\nfunc FuzzIt(f *testing.F) { f.Fuzz(func(*testing.T, int) {}) }\n"
 	files := map[string]string{
-		"scripts/fuzz.sh": string(script), "go.mod": "module m\n\ngo 1.26\n",
+		"scripts/fuzz.sh": script(t, "fuzz.sh"), "go.mod": "module m\n\ngo 1.26\n",
 		"a/a_test.go": strings.ReplaceAll(target, "%", "a"),
 		"b/b.go":      "package b\n", // has no test: not a fault
 	}
 	run := func() (string, error) {
 		for name, text := range files {
-			if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			place(t, dir, name, text)
 		}
 		output, err := exec.Command("bash", filepath.Join(dir, "scripts/fuzz.sh"), "1x").CombinedOutput()
 		return string(output), err
@@ -220,21 +204,16 @@ func TestFuzzScriptFails(t *testing.T) {
 
 // A program that someone built here, or a data folder, would be in every clone for ever.
 func TestTrackedFilesAreSmall(t *testing.T) {
-	if _, err := os.Stat(".git"); err != nil {
-		t.Skip("not a clone")
-	}
-	listed, err := exec.Command("git", "ls-files", "-z").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	const most = 256 << 10
+	listed, err := exec.Command("scripts/files.sh").Output()
+	must(t, err)
+	const limit = 256 << 10
 	names := strings.Split(strings.TrimSuffix(string(listed), "\x00"), "\x00")
 	if len(names) < 100 {
-		t.Fatalf("git lists %d files", len(names))
+		t.Fatalf("%d files are listed", len(names))
 	}
 	for _, name := range names {
-		if info, err := os.Lstat(name); err == nil && info.Size() > most {
-			t.Errorf("%s has %d bytes, more than %d: generated files stay out of git", name, info.Size(), most)
+		if info, err := os.Lstat(name); err == nil && info.Size() > limit {
+			t.Errorf("%s has %d bytes, more than %d: generated files stay out of git", name, info.Size(), limit)
 		}
 	}
 }
@@ -251,15 +230,9 @@ func TestOneScript(t *testing.T) {
 		"none has run": {output: "testing: warning: no tests to run", fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			fake := fmt.Sprintf("#!/bin/sh\necho \"$@\"\necho '%s'\nexit %d\n", c.output, c.status)
-			if err := os.WriteFile(filepath.Join(dir, "go"), []byte(fake), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			script := exec.Command("bash", "scripts/one.sh", "TestComposeFile")
-			script.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
-			output, err := script.CombinedOutput()
-			if (err != nil) != c.fails || !strings.Contains(string(output), "-tags processes,compose,browser") {
+			fake := fmt.Sprintf("echo \"$@\"\necho '%s'\nexit %d\n", c.output, c.status)
+			output, err := withGo(t, fake, "scripts/one.sh", "TestComposeFile")
+			if (err != nil) != c.fails || !strings.Contains(output, "-tags processes,compose,browser") {
 				t.Errorf("%v\n%s", err, output)
 			}
 		})

@@ -16,16 +16,12 @@ import (
 // a test. That the tests of all pages exist is a rule of the architecture.
 func TestClaimsHaveTests(t *testing.T) {
 	text, err := os.ReadFile("docs/SECURITY.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if checked := claimsIn(t, string(text), "Claims"); checked < 20 {
 		t.Errorf("only %d claims were found", checked)
 	}
 	text, err = os.ReadFile("docs/reliability.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if checked := claimsIn(t, string(text), "Promises"); checked < 10 {
 		t.Errorf("only %d promises were found", checked)
 	}
@@ -55,9 +51,7 @@ func claimsIn(t *testing.T, text, section string) (checked int) {
 // assumption and its tests.
 func TestStepsHaveTests(t *testing.T) {
 	text, err := os.ReadFile("docs/model.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	steps := regexp.MustCompile(`(?m)^(\d+)\. `).Split(string(text), -1)[1:]
 	numbers := regexp.MustCompile(`(?m)^(\d+)\. `).FindAllStringSubmatch(string(text), -1)
 	for i, step := range steps {
@@ -76,9 +70,7 @@ func TestStepsHaveTests(t *testing.T) {
 // that run is checked by the test of each list, which this one looks for.
 func TestHostileInputs(t *testing.T) {
 	lists, err := hostile.Lists()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tests, total := testsOfLists(t), 0
 	for name, cases := range lists {
 		total += len(cases)
@@ -110,8 +102,6 @@ func testsOfLists(t *testing.T) string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all.String()
 }

@@ -11,57 +11,6 @@ import (
 	"strings"
 )
 
-const (
-	minFileLines    = 60
-	maxSharedPrefix = 3 // files of a package that begin with the same word
-)
-
-// bigPackages may have small files, and many with the same first word: why.
-var bigPackages = map[string]string{
-	machine:               "all operations share the private records of the machine; one operation is one file is one script",
-	"client":              "the one package that users import, one small file a verb; what they need not see is in client/internal",
-	"cmd/signalbox/verbs": "one small file a verb of the terminal",
-}
-
-// filesAreNoSplinters finds files that belong into another one of their package.
-func filesAreNoSplinters(p tree) (broken []string) {
-	files := map[string]int{} // of a package, but for tests and doc.go
-	for _, s := range p.sources {
-		if !s.test && path.Base(s.path) != "doc.go" {
-			files[s.dir]++
-		}
-	}
-	for _, s := range p.sources {
-		word, _, _ := strings.Cut(path.Base(s.path), "_")
-		operation := s.dir == machine && word == "op"
-		if s.test || s.lines >= minFileLines || files[s.dir] == 1 || bigPackages[s.dir] != "" && s.dir != machine || operation || s.isPlatform() || path.Base(s.path) == "doc.go" {
-			continue
-		}
-		broken = append(broken, fmt.Sprintf("%s has %d lines, fewer than %d: join it with the file that it belongs to", s.path, s.lines, minFileLines))
-	}
-	return broken
-}
-
-// prefixesArePackages finds the first word of a file's name that too many files of
-// the package share: they are a package of their own.
-func prefixesArePackages(p tree) (broken []string) {
-	type prefix struct{ dir, word string }
-	shared := map[prefix]int{}
-	for _, s := range p.sources {
-		if s.test || s.isPlatform() || bigPackages[s.dir] != "" {
-			continue
-		}
-		word, _, _ := strings.Cut(strings.TrimSuffix(path.Base(s.path), ".go"), "_")
-		shared[prefix{s.dir, word}]++
-	}
-	for of, n := range shared {
-		if n > maxSharedPrefix {
-			broken = append(broken, fmt.Sprintf("%s: %d files begin with %q, more than %d: make them a package", of.dir, n, of.word, maxSharedPrefix))
-		}
-	}
-	return broken
-}
-
 func namesSaySomething(p tree) (broken []string) {
 	for _, s := range p.sources {
 		stem := strings.TrimSuffix(strings.TrimSuffix(path.Base(s.path), ".go"), "_test")
@@ -89,8 +38,8 @@ func errorsNameNoFlag(p tree) (broken []string) {
 			continue
 		}
 		for node := range ast.Preorder(s.file) {
-			literal, is := node.(*ast.BasicLit)
-			if !is || literal.Kind != token.STRING {
+			literal, ok := node.(*ast.BasicLit)
+			if !ok || literal.Kind != token.STRING {
 				continue
 			}
 			if text, err := strconv.Unquote(literal.Value); err == nil && flagOrRoute.MatchString(text) {
@@ -123,8 +72,8 @@ func testsDontSleep(p tree) (broken []string) {
 			continue
 		}
 		for node := range ast.Preorder(s.file) {
-			called, is := node.(*ast.SelectorExpr)
-			if is && isName(called.X, clock) && called.Sel.Name == "Sleep" && !(bubbles[s.dir] && p.marked(s, node, "virtual")) {
+			called, ok := node.(*ast.SelectorExpr)
+			if ok && isName(called.X, clock) && called.Sel.Name == "Sleep" && !(bubbles[s.dir] && p.marked(s, node, "virtual")) {
 				broken = append(broken, p.at(node)+": a test waits for a condition, it doesn't sleep")
 			}
 		}

@@ -15,11 +15,10 @@ import (
 
 // source is one Go file.
 type source struct {
-	path  string // from the root, with slashes
-	dir   string
-	test  bool
-	lines int
-	file  *ast.File
+	path string // from the root, with slashes
+	dir  string
+	test bool
+	file *ast.File
 }
 
 // tree is all Go files and pages of a project.
@@ -62,14 +61,11 @@ func readTree(t *testing.T, files fs.FS) tree {
 			return err
 		}
 		project.sources = append(project.sources, source{
-			path: name, dir: path.Dir(name), test: strings.HasSuffix(name, "_test.go"),
-			lines: strings.Count(string(text), "\n"), file: file,
+			path: name, dir: path.Dir(name), test: strings.HasSuffix(name, "_test.go"), file: file,
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return project
 }
 
@@ -78,14 +74,10 @@ func readPages(t *testing.T, files fs.FS) (pages []page) {
 	t.Helper()
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "client/examples/*.md", ".github/*.md", ".github/*/*.md"} {
 		names, err := fs.Glob(files, pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, name := range names {
 			text, err := fs.ReadFile(files, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			pages = append(pages, page{name, string(text)})
 		}
 	}
@@ -123,8 +115,8 @@ func (s source) imports(yield func(*ast.ImportSpec, string) bool) {
 // variables yields the package variables that a file declares.
 func (s source) variables(yield func(*ast.Ident) bool) {
 	for _, declared := range s.file.Decls {
-		d, is := declared.(*ast.GenDecl)
-		if !is || d.Tok != token.VAR {
+		d, ok := declared.(*ast.GenDecl)
+		if !ok || d.Tok != token.VAR {
 			continue
 		}
 		for _, spec := range d.Specs {
@@ -151,6 +143,6 @@ func (s source) isPlatform() bool {
 }
 
 func isName(expression ast.Expr, name string) bool {
-	identifier, is := expression.(*ast.Ident)
-	return is && identifier.Name == name
+	identifier, ok := expression.(*ast.Ident)
+	return ok && identifier.Name == name
 }

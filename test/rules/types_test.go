@@ -110,25 +110,25 @@ func (i *ourImporter) Import(imported string) (*types.Package, error) {
 }
 
 func (i *ourImporter) check(dir string) *types.Package {
-	of := i.packages[dir]
-	if of.pkg != nil || of.info != nil { // checked, or being checked: the compiler reports the circle
-		return of.pkg
+	checked := i.packages[dir]
+	if checked.pkg != nil || checked.info != nil { // checked, or being checked: the compiler reports the circle
+		return checked.pkg
 	}
-	of.info = &types.Info{
+	checked.info = &types.Info{
 		Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{},
 		Defs: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{},
 	}
 	var files []*ast.File
-	for _, s := range of.files {
+	for _, s := range checked.files {
 		files = append(files, s.file)
 	}
 	collect := func(err error) {
 		file := i.tree.fset.Position(err.(types.Error).Pos).Filename
 		if !(source{path: file}).isPlatform() {
-			of.err = errors.Join(of.err, err)
+			checked.err = errors.Join(checked.err, err)
 		}
 	}
 	config := types.Config{Importer: i, Error: collect}
-	of.pkg, _ = config.Check(module+"/"+dir, i.tree.fset, files, of.info) // collect has the error
-	return of.pkg
+	checked.pkg, _ = config.Check(module+"/"+dir, i.tree.fset, files, checked.info) // collect has the error
+	return checked.pkg
 }

@@ -19,6 +19,14 @@ import (
 // Full is what the system returns on a full disk.
 var Full = &fs.PathError{Op: "write", Path: "raft.db", Err: syscall.ENOSPC}
 
+// Must ends the test if there is an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // WantError fails unless err is of the kind, and its message is one line that
 // has all the parts.
 func WantError(t testing.TB, err, kind error, parts ...string) {
