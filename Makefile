@@ -30,9 +30,10 @@ EACH       ?= 20s
 ROLLS      ?= 100
 LIMIT      ?= 0
 BESIDE     ?=
+COMPARISON ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test one browser race properties exhaustion simulate chaos rolls powerloss damage lint python conformance consul golangci golangci-version vulnerabilities licences alerts man packages packages-test chart sums fuzz bench benchmarks processes compose-test hooks
+.PHONY: help build run test one browser race properties exhaustion simulate chaos rolls powerloss damage lint python conformance consul golangci golangci-version vulnerabilities licences alerts man packages packages-test chart sums fuzz bench comparison benchmarks processes compose-test hooks
 
 help:         ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -98,8 +99,10 @@ sums:         ## lines, words and other counts of the tree, beside their ceiling
 	@scripts/sums.sh
 fuzz:         ## every fuzz target for FUZZTIME (30s, or 1000x: inputs)
 	nice scripts/fuzz.sh $(FUZZTIME)
-bench:        ## the table of docs/performance.md, in a few minutes
+bench: comparison ## the tables of docs/performance.md
 	go test -v -run '^$$' -bench '^BenchmarkTable$$' -benchtime 1x -timeout 60m ./cmd/signalbox
+comparison: build ## cycles a second beside etcd, ZooKeeper, NATS and Redis, as far as they are installed
+	cd test/comparison && PATH="$(abspath $(dir $(BINARY))):$$PATH" go run . $(COMPARISON)
 benchmarks:   ## all benchmarks, each for BENCHTIME; SHORT=-short BESIDE=nice: small, beside others, to see that they run
 	$(BESIDE) go test $(SHORT) -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./...
 processes:    ## real processes, killed, paused, upgraded

@@ -52,9 +52,7 @@ func (s *Session) acquireOne(ctx context.Context, name string, opts []AcquireOpt
 	}
 	a.wants = []Want{{name, a.count}}
 	a.call.Body = map[string]any{"count": a.count}
-	if try {
-		a.call.Operation = calls.Operation{Name: "acquire", Semaphore: name, Session: s.id}
-	}
+	a.call.Operation = calls.Operation{Name: "acquire", Semaphore: name, Session: s.id}
 	leases, err := s.acquire(ctx, &a)
 	if err != nil {
 		return nil, err
@@ -192,25 +190,41 @@ func (s *Session) tryClaim(a *acquiring) (*departure, error) {
 	return nil, nil
 }
 
+// tries makes the call a try, or a request that listens for its grant.
+func (a *acquiring) tries(try bool) {
+	if a.call.Query == nil {
+		a.call.Query = url.Values{}
+	}
+	a.call.Query.Del("try")
+	if try {
+		a.call.Query.Set("try", "true")
+	}
+	a.call.Listen, a.call.Try = !try, try && !a.try
+}
+
 // ask repeats the request until it is granted, refused, or ctx ends. All repeats are one request to the
-// cluster, and have one place.
+// cluster, and have one place. Unless the semaphore is contended, ask first makes a try, which may share a
+// request with other calls.
 func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	ctx, end := calls.Both(ctx, s.ctx)
 	defer end()
 	a.call.Key, a.call.KeyOptional = calls.NewKey(), true
-	if a.try {
-		if a.call.Query == nil {
-			a.call.Query = url.Values{}
-		}
-		a.call.Query.Set("try", "true")
-	}
-	a.call.Listen = !a.try
+	name := a.call.Operation.Semaphore // "" of several
+	a.tries(a.try || name != "" && !s.c.contention.expected(name))
 	waits := false // a node said that the request waits
 	for early := 0; ; {
 		r, err := s.c.calls.Do(ctx, a.call)
 		switch {
 		case err == nil && r.Status != http.StatusAccepted:
 			return s.grant(a, &r)
+		case errors.Is(err, ErrUnavailable) && !a.call.Listen:
+			s.c.contention.add(name)
+			if a.try {
+				return nil, err
+			}
+			a.call.Key = calls.NewKey()
+			a.tries(false)
+			continue
 		case errors.Is(err, ErrOver): // granted to an attempt whose reply was lost
 			a.call.Key = calls.NewKey()
 		case err == nil:

@@ -42,6 +42,7 @@ func TestAcquireWaitsAndKeepsItsPlace(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
 		b.put("db", 1)
 		free := b.occupy("db", 1)
+		b.contend("db")
 		s, later2 := b.session(30*time.Second), b.session(30*time.Second)
 		first := later(func() (*client.Lease, error) { return s.Acquire(b.ctx, "db") })
 		time.Sleep(time.Second) // virtual

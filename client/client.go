@@ -52,14 +52,6 @@ type Config struct {
 	CA                string
 	CertFile, KeyFile string
 
-	// Gather lets calls that are made at the same time share HTTP requests (/v1/batch): Up, SetValue, TryDown,
-	// TryAcquire, OpenSession, and releases. It is for processes with many such calls at a time. While an
-	// earlier request to the node is under way, a call waits up to 1 ms for others. A single call is sent at
-	// once, and calls that wait for permits are always sent separately. Each call keeps its own ctx, outcome
-	// and repeats. An overloaded node takes a release, an end or an Up before other requests, but not within a
-	// shared one: if it refuses one there, the Client sends it separately.
-	Gather bool
-
 	// Anonymous leaves host, pid and user out of the metadata of sessions and leases, by which people see whose
 	// they are. Metadata of these names that the caller gives is still sent.
 	Anonymous bool
@@ -101,6 +93,8 @@ type Client struct {
 	sessions map[*Session]struct{} // open ones, also of one-call leases
 	ending   map[*Session]struct{} // closed ones whose end is not confirmed yet
 	waiting  sync.WaitGroup        // one-call waits; grows only under mu, before Close
+
+	contention contention
 }
 
 // New makes a Client. It sends no request and starts no goroutine, so it does not block; it fails for addresses
@@ -135,7 +129,7 @@ func New(cfg Config) (*Client, error) {
 		sent = "" // these may have sent some
 	}
 	caller, err := calls.New(calls.Config{Addresses: addresses, HTTPClient: cfg.HTTPClient, Header: cfg.Header, Credentials: given, Log: log,
-		AttemptTimeout: cfg.AttemptTimeout, LongestWait: cfg.LongestWait, GiveUpAfter: cfg.GiveUpAfter, Gather: cfg.Gather, Suspended: cfg.suspended,
+		AttemptTimeout: cfg.AttemptTimeout, LongestWait: cfg.LongestWait, GiveUpAfter: cfg.GiveUpAfter, Suspended: cfg.suspended,
 		Refused: func(r *calls.Refusal) error { return newError(r, sent) }})
 	if err != nil {
 		return nil, fmt.Errorf("signalbox: %w", err)

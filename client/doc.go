@@ -99,9 +99,11 @@
 //
 // # Concurrency
 //
-// Everything may be used by several goroutines. Where many of them make short calls at a
-// time, Config.Gather lets these share requests: from 64 goroutines up to three times as
-// many calls get through. Each open session, and each lease of
+// Everything may be used by several goroutines, which share requests: the first call
+// leaves at once, and calls that come while it is under way share the next request
+// (/v1/batch). Each call keeps its own ctx, outcome and repeats. Acquires and Downs that
+// need not wait, Ups, SetValues, OpenSessions, releases and ends share; a request that
+// waits in line does not. So use one Client for a process. Each open session, and each lease of
 // Client.Acquire, has one goroutine that renews it, and each release or end that is not
 // yet confirmed has one, until its deadline at the latest; Close waits for their end,
 // as long as its ctx lasts. The package imports the standard library, its own
@@ -118,6 +120,7 @@
 //   - options.go: the options of all calls
 //   - error.go: refusals and the Client's own errors
 //   - semaphore.go: Create, Put, Get, List, Delete, Up, Down, SetValue, Watch
+//   - contention.go: which calls try before they wait
 //   - oneshot.go: Acquire of one lease, without a session of the caller's; WithLease
 //   - process.go: the metadata that identifies this process
 //   - session.go: sessions: opening, deadline, renewal, loss

@@ -16,7 +16,7 @@ import (
 // goroutines out once, although they share requests; callers that give up disturb no other.
 func TestRealGather(t *testing.T) {
 	really(t, 3, func(s *service, plain *client.Client) {
-		c, err := client.New(client.Config{Addresses: []string{"http://n1", "http://n2", "http://n3"}, Gather: true, HTTPClient: newHTTP(s.net)})
+		c, err := client.New(client.Config{Addresses: []string{"http://n1", "http://n2", "http://n3"}, HTTPClient: newHTTP(s.net)})
 		s.ok(err)
 		const goroutines, each = 8, 6
 		batches := 0
@@ -63,7 +63,7 @@ func (s *service) gatherers(c *client.Client, own string, times int) {
 	for i := range times {
 		_, err := c.Up(s.ctx, "sum", 1)
 		taken, err2 := c.TryDown(s.ctx, "taken", 1)
-		lease, err3 := c.TryAcquire(s.ctx, own)
+		lease, err3 := c.Acquire(s.ctx, own)
 		if err != nil || err2 != nil || err3 != nil || taken.Granted != 1 {
 			s.Errorf("%v, %v, %v, %+v", err, err2, err3, taken)
 			return

@@ -24,13 +24,6 @@ type oneShot struct {
 	empty func(*calls.Reply) bool
 }
 
-// mayShare lets a request that does not wait share an HTTP request with others.
-func (o *oneShot) mayShare(operation, name string) {
-	if o.try {
-		o.call.Operation = calls.Operation{Name: operation, Semaphore: name}
-	}
-}
-
 // Acquire waits until it is granted a lease, or ctx ends: the shortest way to hold one semaphore. The lease is
 // renewed until its Release, or until it is lost. The wait keeps its place in the queue across failures of
 // nodes and connections, for up to Config.MaxWait; a longer wait starts again at the end: use a Session if that
@@ -53,7 +46,7 @@ func (c *Client) acquireOnce(ctx context.Context, name string, opts []LeaseOptio
 		return nil, errNoName
 	}
 	o := oneShot{call: semaphoreCall(http.MethodPost, name, "leases"), body: map[string]any{}, count: 1, try: try}
-	o.mayShare("acquire-once", name)
+	o.call.Operation = calls.Operation{Name: "acquire-once", Semaphore: name}
 	for _, option := range opts {
 		option.lease(&o)
 	}
@@ -114,26 +107,40 @@ func gone(err error) bool {
 	return !errors.Is(err, ErrOutcomeUnknown) && (settled(err) || isAny(err, ErrLimitReached, ErrKeyReused))
 }
 
-// once makes the request until it is granted or refused. The first attempt names the whole wait, for which the
-// cluster keeps the request in line; its repeats join it there. After that wait, once makes a new request,
-// unless ctx is over too.
+// once makes the request until it is granted or refused. Unless the semaphore is contended, it begins with a try,
+// which may share a request with other calls.
 func (c *Client) once(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	o.call.Body, o.call.Longest = o.body, o.life.TTL*2/3 // a grant is noticed before it lapses
+	if name := o.call.Operation.Semaphore; o.try || !c.contention.expected(name) {
+		o.call.Key, o.call.Try = calls.NewKey(), !o.try
+		r, err := c.inLine(ctx, o)
+		if errors.Is(err, ErrUnavailable) {
+			c.contention.add(name)
+		}
+		if o.try || !errors.Is(err, ErrUnavailable) {
+			return r, err
+		}
+		o.call.Try = false
+	}
+	return c.await(ctx, o)
+}
+
+// await makes a request that waits until it is granted or refused. The first attempt names the whole wait, for
+// which the cluster keeps the request in line; its repeats join it there. After that wait, await makes a new
+// request, unless ctx is over too.
+func (c *Client) await(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	for early := 0; ; {
 		o.call.Key = calls.NewKey()
-		began, last := time.Now(), o.try
-		o.call.Until = time.Time{}
-		if !o.try {
-			o.call.Until = began.Add(c.cfg.MaxWait)
-			if deadline, bounded := ctx.Deadline(); bounded && !deadline.After(o.call.Until) {
-				o.call.Until, last = deadline, true
-			}
+		began, last := time.Now(), false
+		o.call.Until = began.Add(c.cfg.MaxWait)
+		if deadline, bounded := ctx.Deadline(); bounded && !deadline.After(o.call.Until) {
+			o.call.Until, last = deadline, true
 		}
 		r, err := c.inLine(ctx, o)
 		if errors.Is(err, errNotInLine) {
 			continue
 		}
-		if !errors.Is(err, ErrUnavailable) || o.try {
+		if !errors.Is(err, ErrUnavailable) {
 			return r, err
 		}
 		if last {

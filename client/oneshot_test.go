@@ -57,6 +57,7 @@ func TestOneCallWaitIsOneRequest(t *testing.T) {
 			virtually(t, 2, func(b *bed) {
 				b.put("db", 1)
 				free := b.occupy("db", 1)
+				b.contend("db")
 				b.net.follow(first(1, "POST", "/leases", f))
 				ctx := b.within(9 * time.Minute)
 				waits := later(func() (*client.Lease, error) { return b.c.Acquire(ctx, "db") })
@@ -70,7 +71,7 @@ func TestOneCallWaitIsOneRequest(t *testing.T) {
 				b.ok(r.err)
 				b.ok(r.lease.Err())
 				want := 1
-				if name == "silent" { // that one was never carried out, and now can't be
+				if name == "silent" { // that request was never carried out, and now can't be
 					want = 2
 				}
 				if keys := b.keysOf("POST", "/leases"); len(keys) != want || len(b.grants("db")) != 2 {
@@ -140,6 +141,7 @@ func TestGrantToACancelledAcquireIsGivenBack(t *testing.T) {
 	virtually(t, 1, func(b *bed) {
 		b.put("db", 1)
 		free := b.occupy("db", 1)
+		b.contend("db")
 		ctx, cancel := context.WithCancel(b.ctx)
 		b.net.follow(on("POST", "/leases", fault{back: 5 * time.Second}))
 		waits := later(func() (*client.Lease, error) { return b.c.Acquire(ctx, "db") })

@@ -267,7 +267,7 @@ func (c *Client) take(ctx context.Context, name string, n int64, opts []DownOpti
 		return taken, errNoName
 	}
 	o := oneShot{call: semaphoreCall(http.MethodPost, name, "down"), body: map[string]any{"count": n}, try: try}
-	o.mayShare("down", name)
+	o.call.Operation = calls.Operation{Name: "down", Semaphore: name}
 	for _, option := range opts {
 		option.down(&o.call, o.body)
 	}

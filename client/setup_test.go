@@ -73,6 +73,13 @@ func (n *node) grants(name string) (tokens []uint64) {
 	return tokens
 }
 
+// contend lets the client find a semaphore contended, so that its next calls wait without a try before.
+func (b *bed) contend(name string) {
+	b.Helper()
+	_, err := b.c.TryDown(b.ctx, name, 1)
+	b.is(err, client.ErrUnavailable)
+}
+
 // occupy holds permits, until free.
 func (n *node) occupy(name string, count int64) (free func()) {
 	n.Helper()

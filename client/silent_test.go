@@ -186,6 +186,7 @@ func TestSettlingAsksAnotherNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, 2, func(b *bed) {
 				b.put("jobs", 0)
+				b.contend("jobs")
 				ctx, cancel := context.WithCancel(b.ctx)
 				b.net.follow(func(s sent, _ int) fault {
 					if s.host == "n1:8701" {

@@ -159,7 +159,7 @@ func (a *asked) ask(ctx context.Context) (*requests.Listener, error) {
 		if err := a.node.propose(ctx, &a.call, q, &a.Reply); err != nil {
 			return nil, err
 		}
-		if a.Code == fsm.SessionIDTaken && redraw(&a.call.Command, a.node.DrawSession()) {
+		if a.Code == fsm.SessionIDTaken && fsm.Redraw(&a.call.Command, a.node.DrawSession()) {
 			continue
 		}
 		return q.Listener, nil
@@ -177,7 +177,7 @@ func (a *asked) fail(err error) error {
 func (n *Node) build(call *Call) *requests.Request {
 	var l *requests.Listener
 	if call.Wait > 0 {
-		l = requests.NewListener(wantsOf(call.Command))
+		l = requests.NewListener(fsm.Wants(call.Command))
 	}
 	frame := fsm.Envelope{Key: call.Key, Owner: call.Owner, Trace: call.Trace}
 	if call.Command.Op().MayTake() {
@@ -257,60 +257,12 @@ func (n *Node) DoMany(ctx context.Context, list []Call) ([]Reply, []error) {
 	return replies, errs
 }
 
-// redraw gives a command another session id, if its id was drawn by a node.
-func redraw(command *fsm.Command, id uint64) bool {
-	if oneShot(*command) >= fsm.DerivedSessions {
-		return false
-	}
-	switch c := (*command).(type) {
-	case fsm.OpenSession:
-		c.Session = id
-		*command = c
-	case fsm.OpenHolder:
-		c.Session = id
-		*command = c
-	case fsm.AcquireOnce:
-		c.Session = id
-		*command = c
-	case fsm.Down:
-		c.Session = id
-		*command = c
-	default:
-		return false
-	}
-	return true
-}
-
-// wantsOf returns the leases that a command asks for.
-func wantsOf(command fsm.Command) []fsm.Want {
-	switch c := command.(type) {
-	case fsm.Acquire:
-		return []fsm.Want{{Semaphore: c.Name, Count: c.Count}}
-	case fsm.AcquireOnce:
-		return []fsm.Want{{Semaphore: c.Name, Count: c.Count}}
-	case fsm.AcquireMany:
-		return c.Wants
-	}
-	return nil
-}
-
-// oneShot returns the session that a command makes for itself alone, or 0.
-func oneShot(command fsm.Command) uint64 {
-	switch c := command.(type) {
-	case fsm.AcquireOnce:
-		return c.Session
-	case fsm.Down:
-		return c.Session // 0 unless it waits
-	}
-	return 0
-}
-
 // abandon ends a one-shot without key, in the background: no other caller knows its
 // id. A derived id is known to the next request of the same machine, for example, which may
 // have found its lease by now. The end follows the command itself on every way to the log, so that it finds the
 // session if there is one. If it fails, the session's deadline ends the session.
 func (n *Node) abandon(call *Call) {
-	session := oneShot(call.Command)
+	session := fsm.OneShotOf(call.Command)
 	if session == 0 || session >= fsm.DerivedSessions || call.Key != "" {
 		return
 	}

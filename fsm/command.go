@@ -49,49 +49,127 @@ const (
 	opCount           Op = 29
 )
 
-// operation is one row of the table of operations.
+// operation is one row of the table of operations: the traits that this package and others read
+// in place of switches. A row lists all of them without their names, so that a row which lacks a
+// trait does not compile. TestRowsAreComplete compares the rows with the methods of the commands.
 type operation struct {
-	name   string
-	decode func(*decoder) Command
-	since  uint32 // the feature level that brought it, 0: the first
+	name    string
+	decode  func(*decoder) Command
+	since   uint32 // the feature level that brought it, 0: the first
+	class   Class
+	right   Right
+	growth  growth
+	waits   waitUse
+	session sessionUse
+	object  Object
 }
+
+// Class says what an operation does to what clients have, which decides its turn in the log.
+type Class uint8
+
+const (
+	_            Class = iota
+	ClassRenewal       // keeps what a session has
+	ClassRelease       // gives back
+	ClassOther         // any other
+)
+
+// Right is what a command needs of an identity.
+type Right uint8
+
+const (
+	_          Right = iota
+	RightNodes       // no client may give the command
+	RightUse         // the scope use
+	RightAdmin       // the scope admin
+)
+
+// Object is what the names of a command are names of.
+type Object uint8
+
+const (
+	_               Object = iota
+	ObjectNone             // there are no names
+	ObjectSemaphore        // of semaphores
+	ObjectItem             // of items, or prefixes of their names
+)
+
+// growth says what an operation may add to the state.
+type growth uint8
+
+const (
+	_     growth = iota
+	keeps        // no record, see MayGrow
+	grows        // records, but see MayTake
+	takes        // a session, a lease or a waiting request of the owner
+)
+
+// waitUse says whether the result of a command may be Waiting.
+type waitUse uint8
+
+const (
+	_ waitUse = iota
+	noWait
+	mayWait
+)
+
+// sessionUse says what a command does with a session.
+type sessionUse uint8
+
+const (
+	_ sessionUse = iota
+	noSession
+	opens     // makes a session, with an id that a node drew
+	oneShot   // makes a session for itself alone
+	goesOn    // names a session with which its client goes on
+	givesBack // names a session, and only gives back: see takeOver
+	reclaims  // gives back, and an admin may do so in the sessions of all
+)
 
 // operations has a row for each operation, which also has a file and a script of its own.
 var operations = [opCount]operation{
-	OpStartTerm:       {"start-term", decodeStartTerm, 0},
-	OpPutSemaphore:    {"put", decodePutSemaphore, 0},
-	OpCreateSemaphore: {"create", decodeCreateSemaphore, 0},
-	OpDeleteSemaphore: {"delete", decodeDeleteSemaphore, 0},
-	OpUp:              {"up", decodeUp, 0},
-	OpDown:            {"down", decodeDown, 0},
-	OpSetValue:        {"set", decodeSetValue, 0},
-	OpOpenSession:     {"open", decodeOpenSession, 0},
-	OpRenew:           {"renew", decodeRenew, 0},
-	OpEndSession:      {"end", decodeEndSession, 0},
-	OpAcquire:         {"acquire", decodeAcquire, 0},
-	OpAcquireOnce:     {"acquire-once", decodeAcquireOnce, 0},
-	OpAcquireMany:     {"acquire-many", decodeAcquireMany, 0},
-	OpRelease:         {"release", decodeRelease, 0},
-	OpResizeLease:     {"resize", decodeResizeLease, 0},
-	OpRevokeLease:     {"revoke", decodeRevokeLease, 0},
-	OpRestoreSession:  {"restore", decodeRestoreSession, 0},
-	OpListAdd:         {"list-add", decodeListAdd, 0},
-	OpListRemove:      {"list-remove", decodeListRemove, 0},
-	OpListDeliver:     {"list-deliver", decodeListDeliver, 0},
-	OpNoticeDone:      {"notice-done", decodeNoticeDone, 0},
-	OpRaiseLevel:      {"raise-level", decodeRaiseLevel, 0},
-	OpOpenHolder:      {"open-holder", decodeOpenHolder, 0},
-	OpItemPut:         {"item-put", decodeItemPut, 0},
-	OpItemAcquire:     {"item-acquire", decodeItemAcquire, 0},
-	OpItemRelease:     {"item-release", decodeItemRelease, 0},
-	OpItemDelete:      {"item-delete", decodeItemDelete, 0},
-	OpItemDeleteAll:   {"item-delete-all", decodeItemDeleteAll, 0},
+	OpStartTerm:       {"start-term", decodeStartTerm, 0, ClassOther, RightNodes, keeps, noWait, noSession, ObjectNone},
+	OpPutSemaphore:    {"put", decodePutSemaphore, 0, ClassOther, RightUse, grows, noWait, noSession, ObjectSemaphore},
+	OpCreateSemaphore: {"create", decodeCreateSemaphore, 0, ClassOther, RightUse, grows, noWait, noSession, ObjectSemaphore},
+	OpDeleteSemaphore: {"delete", decodeDeleteSemaphore, 0, ClassOther, RightUse, keeps, noWait, noSession, ObjectSemaphore},
+	OpUp:              {"up", decodeUp, 0, ClassRelease, RightUse, grows, noWait, noSession, ObjectSemaphore},
+	OpDown:            {"down", decodeDown, 0, ClassOther, RightUse, takes, mayWait, oneShot, ObjectSemaphore},
+	OpSetValue:        {"set", decodeSetValue, 0, ClassOther, RightUse, grows, noWait, noSession, ObjectSemaphore},
+	OpOpenSession:     {"open", decodeOpenSession, 0, ClassOther, RightUse, takes, noWait, opens, ObjectNone},
+	OpRenew:           {"renew", decodeRenew, 0, ClassRenewal, RightUse, keeps, noWait, goesOn, ObjectNone},
+	OpEndSession:      {"end", decodeEndSession, 0, ClassRelease, RightUse, keeps, noWait, reclaims, ObjectNone},
+	OpAcquire:         {"acquire", decodeAcquire, 0, ClassOther, RightUse, takes, mayWait, goesOn, ObjectSemaphore},
+	OpAcquireOnce:     {"acquire-once", decodeAcquireOnce, 0, ClassOther, RightUse, takes, mayWait, oneShot, ObjectSemaphore},
+	OpAcquireMany:     {"acquire-many", decodeAcquireMany, 0, ClassOther, RightUse, takes, mayWait, goesOn, ObjectSemaphore},
+	OpRelease:         {"release", decodeRelease, 0, ClassRelease, RightUse, keeps, noWait, reclaims, ObjectSemaphore},
+	OpResizeLease:     {"resize", decodeResizeLease, 0, ClassRelease, RightUse, keeps, noWait, givesBack, ObjectSemaphore},
+	OpRevokeLease:     {"revoke", decodeRevokeLease, 0, ClassRelease, RightAdmin, keeps, noWait, reclaims, ObjectSemaphore},
+	OpRestoreSession:  {"restore", decodeRestoreSession, 0, ClassOther, RightUse, takes, noWait, goesOn, ObjectSemaphore},
+	OpListAdd:         {"list-add", decodeListAdd, 0, ClassOther, RightUse, takes, noWait, goesOn, ObjectSemaphore},
+	OpListRemove:      {"list-remove", decodeListRemove, 0, ClassRelease, RightUse, keeps, noWait, givesBack, ObjectSemaphore},
+	OpListDeliver:     {"list-deliver", decodeListDeliver, 0, ClassOther, RightUse, keeps, noWait, goesOn, ObjectNone},
+	OpNoticeDone:      {"notice-done", decodeNoticeDone, 0, ClassRelease, RightNodes, keeps, noWait, noSession, ObjectNone},
+	OpRaiseLevel:      {"raise-level", decodeRaiseLevel, 0, ClassOther, RightNodes, grows, noWait, noSession, ObjectNone},
+	OpOpenHolder:      {"open-holder", decodeOpenHolder, 0, ClassOther, RightUse, takes, noWait, opens, ObjectNone},
+	OpItemPut:         {"item-put", decodeItemPut, 0, ClassOther, RightUse, grows, noWait, noSession, ObjectItem},
+	OpItemAcquire:     {"item-acquire", decodeItemAcquire, 0, ClassOther, RightUse, grows, noWait, goesOn, ObjectItem},
+	OpItemRelease:     {"item-release", decodeItemRelease, 0, ClassRelease, RightUse, keeps, noWait, givesBack, ObjectItem},
+	OpItemDelete:      {"item-delete", decodeItemDelete, 0, ClassOther, RightUse, keeps, noWait, noSession, ObjectItem},
+	OpItemDeleteAll:   {"item-delete-all", decodeItemDeleteAll, 0, ClassOther, RightUse, keeps, noWait, noSession, ObjectItem},
+}
+
+// row returns the row of an operation; it is empty for a number that is not an operation.
+func (op Op) row() *operation {
+	if op >= opCount {
+		op = 0
+	}
+	return &operations[op]
 }
 
 // String returns the stable name of the operation, as logs and metrics show it.
 func (op Op) String() string {
-	if op > 0 && op < opCount {
-		return operations[op].name
+	if name := op.row().name; name != "" {
+		return name
 	}
 	return fmt.Sprintf("operation %d", uint64(op))
 }
@@ -101,8 +179,80 @@ func (op Op) String() string {
 type Command interface {
 	// Op returns the number of the operation.
 	Op() Op
+	names() []string // as Names
+	session() uint64 // the id of the session that it makes or names, 0: none, or several
 	encode(*encoder)
 	apply(*Machine) Result
+}
+
+// Names returns the semaphores or the items that a command names, as its [Object] says.
+func Names(c Command) []string { return c.names() }
+
+func namesOf(wants []Want) []string {
+	names := make([]string, len(wants))
+	for i := range wants {
+		names[i] = wants[i].Semaphore
+	}
+	return names
+}
+
+// SessionOf returns the session that a command names; 0 if it names none, or makes one.
+func SessionOf(c Command) uint64 {
+	if c.Op().Opens() {
+		return 0
+	}
+	return c.session()
+}
+
+// OneShotOf returns the session that a command makes for itself alone, or 0.
+func OneShotOf(c Command) uint64 {
+	if c.Op().row().session != oneShot {
+		return 0
+	}
+	return c.session()
+}
+
+// Redraw gives a command another session id in place of the id that a node drew. It reports
+// whether a node drew one.
+func Redraw(c *Command, id uint64) bool {
+	drawn, ok := (*c).(interface{ redrawn(id uint64) Command })
+	if ok = ok && OneShotOf(*c) < DerivedSessions; ok {
+		*c = drawn.redrawn(id)
+	}
+	return ok
+}
+
+// Wants returns the leases that a command requests.
+func Wants(c Command) []Want {
+	if requests, ok := c.(interface{ wants() []Want }); ok {
+		return requests.wants()
+	}
+	return nil
+}
+
+// Permits returns the permits that a command moves, or 0.
+func Permits(c Command) int64 {
+	if moves, ok := c.(interface{ permits() int64 }); ok {
+		return moves.permits()
+	}
+	return 0
+}
+
+// Reason returns the reason that an operator gives with a command. ok is false for a command
+// without one.
+func Reason(c Command) (reason string, ok bool) {
+	if explained, ok := c.(interface{ reason() string }); ok {
+		return explained.reason(), true
+	}
+	return "", false
+}
+
+// RightOf returns what a command needs of an identity.
+func RightOf(c Command) Right {
+	if special, ok := c.(interface{ right() Right }); ok {
+		return special.right()
+	}
+	return c.Op().row().right
 }
 
 // OpOf returns the operation of a command that [Envelope.Encode] encoded, and 0 for bytes
@@ -121,32 +271,30 @@ func OpOf(command []byte) Op {
 
 // MayGrow reports whether an operation may leave more records behind than it found. A
 // leader whose disk is nearly full takes only the other operations, which keep or end what
-// clients have. A new operation counts as growing until it is listed here.
+// clients have.
 //
 // A grant that follows from a release does not count: the lease takes the place of a
 // waiting request and is no larger. Idempotency keys and marks of ended sessions do not
 // count either, nor do deleted items: all are bounded, and go after their time. Up counts
 // although its record does not grow: it makes permits, of which any number of leases may
 // follow. A release of an item may bring a longer value, once for each acquire before.
-func (op Op) MayGrow() bool {
-	switch op {
-	case OpStartTerm, OpDeleteSemaphore, OpRenew, OpEndSession, OpRelease, OpResizeLease, OpRevokeLease,
-		OpListRemove, OpListDeliver, OpNoticeDone, OpItemRelease, OpItemDelete, OpItemDeleteAll:
-		return false
-	}
-	return true
-}
+func (op Op) MayGrow() bool { return op.row().growth != keeps }
 
 // MayTake reports whether an operation may give its owner another session, lease or waiting
-// request, so that [OwnerLimits] bound it. A new operation counts as one that may until it
-// is listed here or in MayGrow.
-func (op Op) MayTake() bool {
-	switch op {
-	case OpPutSemaphore, OpCreateSemaphore, OpUp, OpSetValue, OpRaiseLevel, OpItemPut, OpItemAcquire:
-		return false
-	}
-	return op.MayGrow()
-}
+// request, so that [OwnerLimits] bound it.
+func (op Op) MayTake() bool { return op.MayGrow() && op.row().growth != grows }
+
+// Class returns what an operation does to what clients have.
+func (op Op) Class() Class { return op.row().class }
+
+// Object returns what the names of an operation's commands are names of.
+func (op Op) Object() Object { return op.row().object }
+
+// Opens reports whether an operation makes a session.
+func (op Op) Opens() bool { return op.row().session == opens || op.row().session == oneShot }
+
+// Reclaims reports whether an admin may give an operation in the sessions of all owners.
+func (op Op) Reclaims() bool { return op.row().session == reclaims }
 
 // entryVersion is the first byte of an entry and says how its commands are framed. A node halts at
 // a version that it does not know, since it can't apply the entry.
@@ -195,7 +343,7 @@ func newerLevelError(found uint64) error {
 // Needs returns the lowest feature level at which a command may be proposed: the level of its
 // operation, or of the newest of its members that are set, as its method needs says.
 func Needs(c Command) uint32 {
-	level := max(firstLevel, operations[c.Op()].since)
+	level := max(firstLevel, c.Op().row().since)
 	if newer, ok := c.(interface{ needs() uint32 }); ok {
 		level = max(level, newer.needs())
 	}
@@ -302,11 +450,11 @@ func decodeCommand(d *decoder) (decoded, error) {
 	if c.op == 0 || c.op >= opCount {
 		return c, fmt.Errorf("unknown %v: written by a newer version", c.op)
 	}
-	if max(firstLevel, operations[c.op].since) > c.level {
+	if max(firstLevel, c.op.row().since) > c.level {
 		d.Fail()
 	}
 	c.readFlagged(d, flags)
-	command := operations[c.op].decode(d)
+	command := c.op.row().decode(d)
 	switch err := d.Done(); {
 	case err == nil:
 		c.command = command

@@ -3,6 +3,7 @@ package fsm
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -59,6 +60,56 @@ func TestPropertyOnlyGrowingOperationsGrow(t *testing.T) {
 	for op := Op(1); op < opCount; op++ {
 		if !op.MayTake() && !seen[op] {
 			t.Errorf("%v was never tried", op)
+		}
+	}
+}
+
+// TestRowsAreComplete: the row of each operation agrees with the methods and the members of its
+// command. A trait that was forgotten in either is named here.
+func TestRowsAreComplete(t *testing.T) {
+	for op := Op(1); op < opCount; op++ {
+		row := op.row()
+		for member := range reflect.TypeFor[operation]().NumField() {
+			if name := reflect.TypeFor[operation]().Field(member).Name; name != "since" && reflect.ValueOf(*row).Field(member).IsZero() {
+				t.Errorf("%v has no %s in its row", op, name)
+			}
+		}
+		zero := row.decode(newDecoder(nil))
+		filled := reflect.New(reflect.TypeOf(zero)).Elem()
+		filled.Set(reflect.ValueOf(zero))
+		for member := range filled.NumField() {
+			switch field := filled.Field(member); field.Interface().(type) {
+			case string:
+				field.SetString("db")
+			case uint64:
+				field.SetUint(7)
+			case []Want:
+				field.Set(reflect.ValueOf([]Want{{"db", 2}}))
+			case []Renewal:
+				field.Set(reflect.ValueOf([]Renewal{{Session: 7}}))
+			}
+		}
+		c := filled.Interface().(Command)
+		if c.Op() != op {
+			t.Errorf("%v is decoded as %v", op, c.Op())
+		}
+		has := func(member string) bool { return filled.FieldByName(member).IsValid() }
+		_, draws := c.(interface{ redrawn(uint64) Command })
+		reason, explains := Reason(c)
+		for trait, ok := range map[string]bool{
+			"object: it has names, or none": (row.object != ObjectNone) == (len(c.names()) == 1 && c.names()[0] == "db"),
+			"names":                         len(c.names()) > 0 == (has("Name") || has("Prefix") || has("Wants") || has("Leases")),
+			"session in its row":            (row.session != noSession) == (c.session() == 7),
+			"session":                       (c.session() == 7) == (has("Session") || has("Renewals")),
+			"redrawn":                       draws == op.Opens(),
+			"wants, though it waits":        len(Wants(c)) == 0 || row.waits == mayWait,
+			"growth: it takes what it makes or requests": row.growth == takes || !op.Opens() && len(Wants(c)) == 0 && row.waits == noWait,
+			"reason":              explains == has("Reason") && explains == (reason == "db"),
+			"session of its cost": CostlySession(c) == 0 || CostlySession(c) == SessionOf(c),
+		} {
+			if !ok {
+				t.Errorf("%v: look at its %s", op, trait)
+			}
 		}
 	}
 }

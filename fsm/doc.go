@@ -40,7 +40,7 @@
 //   - owners.go: which caller finds which session, and the limits of an owner
 //   - sessions.go: sessions and their leases, from the limits to their ends
 //   - memory.go: the memory of ended sessions and of revoked leases
-//   - semaphores.go: finding, making and changing semaphores, and the grant decision
+//   - semaphores.go: finding, making and changing semaphores, ask and serve, which decide about grants
 //   - queue.go: requests in their lines, and the withdrawal of one
 //   - work.go: expire ends sessions that are past their deadline, with their leases and waits, also those of one-shots (ADR 7); then settle and serve (semaphores.go) grant; the budget of an entry, the cost of a command
 //   - keys.go: idempotency keys, and the marks that remain of them

@@ -69,18 +69,14 @@ const (
 
 // outcomeBytes returns an upper bound of the outcome of a command.
 func outcomeBytes(c Command, l *Limits) int64 {
-	bytes := int64(answerBytes)
-	var wants []Want
-	switch c := c.(type) {
-	case AcquireMany:
-		wants = c.Wants
-	case RestoreSession:
-		wants = c.Leases
-	case Renew:
-		bytes += int64(len(c.Renewals)) * maxEachBytes
-	case ListDeliver:
-		bytes += l.WaitList * (memberBytes + maxNameBytes)
+	if lists, ok := c.(interface{ outcome(*Limits) int64 }); ok {
+		return answerBytes + lists.outcome(l)
 	}
+	return answerBytes
+}
+
+// outcomeOf returns an upper bound of what leases add to an outcome.
+func outcomeOf(wants []Want) (bytes int64) {
 	for _, want := range wants {
 		bytes += memberBytes + int64(len(want.Semaphore))
 	}
@@ -239,12 +235,9 @@ func (m *Machine) countKey(k *key, sign int64) {
 // requests leases. It is 0 for other commands and for those that open a session of their
 // own.
 func (m *Machine) keysBeside(c Command) int {
-	var id uint64
-	switch c := c.(type) {
-	case Acquire:
-		id = c.Session
-	case AcquireMany:
-		id = c.Session
+	id := uint64(0)
+	if len(Wants(c)) > 0 {
+		id = SessionOf(c)
 	}
 	if r, ok := m.ownSession(id); ok {
 		return int(m.sessions.at(r).keys)

@@ -18,7 +18,20 @@ type Acquire struct {
 }
 
 // Op is OpAcquire.
-func (Acquire) Op() Op { return OpAcquire }
+func (Acquire) Op() Op                      { return OpAcquire }
+func (c Acquire) names() []string           { return []string{c.Name} }
+func (c Acquire) session() uint64           { return c.Session }
+func (c Acquire) wants() []Want             { return []Want{{c.Name, c.Count}} }
+func (c Acquire) permits() int64            { return c.Count }
+func (c Acquire) cost(size SessionSize) int { return 1 + size.Records/walkedPerUnit }
+
+// queue returns the semaphore in whose line it may wait.
+func (c Acquire) queue() string {
+	if c.Try {
+		return ""
+	}
+	return c.Name
+}
 
 func (c Acquire) encode(e *encoder) {
 	e.uint(c.Session)
@@ -88,7 +101,7 @@ func (m *Machine) acquire(owner, semaphore ref, c Acquire) (result Result) {
 	if !m.mayAsk(owner, asked.members, &result) {
 		return result
 	}
-	return m.grantOrWait(asked, c.Try)
+	return m.ask(&asking{request: asked, waits: !c.Try})
 }
 
 // acquireHeld returns the result of an acquire of a semaphore of which the session has a
@@ -112,29 +125,6 @@ func (m *Machine) refuseHeld(held ref, count int64) (result Result) {
 		result.Holding = l.count
 	}
 	return result
-}
-
-// grantOrWait grants a new request at once, or adds it to its lines, or refuses it if it is
-// a try.
-func (m *Machine) grantOrWait(asked request, try bool) Result {
-	asked.place = m.places + 1
-	var result Result
-	owner := m.sessions.at(asked.session)
-	if i := m.servable(&asked); i >= 0 {
-		if !m.roomToHold(owner, &asked, &result) {
-			return result
-		}
-		asked.place = 0
-		return m.grant(&asked, i)
-	}
-	if try {
-		m.refuse(&result, Unavailable, asked.members[0].semaphore, asked.members[0].count)
-		return result
-	}
-	if !m.roomToWait(owner, &asked, &result) {
-		return result
-	}
-	return m.waitingResult(m.enqueue(asked))
 }
 
 // hasExactly reports whether a session has a lease or a request of exactly this count.
@@ -217,21 +207,17 @@ func (m *Machine) levelWaitedFor(owner ref) *int32 {
 // of [Envelope.Encode]. For any other command, and for other bytes, the name is empty. An
 // [AcquireOnce] has no session yet, so its session is 0.
 func MayWait(command []byte) (name string, session uint64) {
-	if op := OpOf(command); op != OpAcquire && op != OpAcquireOnce {
+	if OpOf(command).row().waits != mayWait {
 		return "", 0
 	}
 	d, _ := decodeCommand(newDecoder(command))
-	switch c := d.command.(type) {
-	case Acquire:
-		if !c.Try {
-			return c.Name, c.Session
-		}
-	case AcquireOnce:
-		if c.WaitMS > 0 {
-			return c.Name, 0
-		}
+	if waits, ok := d.command.(interface{ queue() string }); ok {
+		name = waits.queue()
 	}
-	return "", 0
+	if name != "" {
+		session = SessionOf(d.command)
+	}
+	return name, session
 }
 
 // JoinsQueue reports whether an acquire of a semaphore would join a queue in which others

@@ -18,7 +18,17 @@ type AcquireMany struct {
 }
 
 // Op is OpAcquireMany.
-func (AcquireMany) Op() Op { return OpAcquireMany }
+func (AcquireMany) Op() Op                  { return OpAcquireMany }
+func (c AcquireMany) names() []string       { return namesOf(c.Wants) }
+func (c AcquireMany) session() uint64       { return c.Session }
+func (c AcquireMany) wants() []Want         { return c.Wants }
+func (c AcquireMany) weight() int           { return len(c.Wants) }
+func (c AcquireMany) outcome(*Limits) int64 { return outcomeOf(c.Wants) }
+
+// cost counts an earlier request for the same list, which it may end.
+func (c AcquireMany) cost(size SessionSize) int {
+	return Weight(c) + size.Records/walkedPerUnit + size.keysOfRequest()/keysPerUnit
+}
 
 func (c AcquireMany) encode(e *encoder) {
 	e.uint(c.Session)
@@ -101,7 +111,7 @@ func (m *Machine) acquireMany(asked request, listed []member, try bool) Result {
 	if !m.mayAsk(asked.session, asked.members, &result) {
 		return result
 	}
-	return m.grantOrWait(asked, try)
+	return m.ask(&asking{request: asked, waits: !try})
 }
 
 // possible returns the members that could ever be granted: for "all", every one or none.

@@ -17,7 +17,23 @@ type AcquireOnce struct {
 }
 
 // Op is OpAcquireOnce.
-func (AcquireOnce) Op() Op { return OpAcquireOnce }
+func (AcquireOnce) Op() Op            { return OpAcquireOnce }
+func (c AcquireOnce) names() []string { return []string{c.Name} }
+func (c AcquireOnce) session() uint64 { return c.Session }
+func (c AcquireOnce) wants() []Want   { return []Want{{c.Name, c.Count}} }
+func (c AcquireOnce) permits() int64  { return c.Count }
+
+func (c AcquireOnce) redrawn(id uint64) Command {
+	c.Session = id
+	return c
+}
+
+func (c AcquireOnce) queue() string {
+	if c.WaitMS <= 0 {
+		return ""
+	}
+	return c.Name
+}
 
 func (c AcquireOnce) encode(e *encoder) {
 	e.string(c.Name)
@@ -52,29 +68,11 @@ func (c AcquireOnce) apply(m *Machine) Result {
 		m.refuse(&result, InvalidCount, r, c.Count)
 		return result
 	}
-	opened := session{id: c.Session, ttlMS: c.TTLMS, metadata: c.Metadata, oneShot: true}
-	asked := request{members: []member{{r, c.Count}}, place: m.places + 1}
-	if m.servable(&asked) >= 0 {
-		return m.leaseOnce(opened, asked)
-	}
-	if c.WaitMS == 0 {
-		m.refuse(&result, Unavailable, r, c.Count)
-		return result
-	}
-	return m.waitOnce(opened, asked, c.WaitMS)
-}
-
-// leaseOnce opens a one-shot session with its lease. A ttl of 0 ends the session as the
-// last step.
-func (m *Machine) leaseOnce(opened session, asked request) Result {
-	var result Result
-	if !m.roomToOpen(opened.id, &result) || !m.roomToHold(nil, &asked, &result) {
-		return result
-	}
-	opened.deadlineMS = m.nowMS + opened.ttlMS
-	asked.session, asked.place = m.openSession(opened), 0
-	result = m.grant(&asked, 0)
-	m.endIfDue(m.sessions.at(asked.session))
+	result = m.ask(&asking{
+		request: request{members: []member{{r, c.Count}}},
+		waits:   c.WaitMS > 0,
+		opens:   session{id: c.Session, ttlMS: c.TTLMS, deadlineMS: m.nowMS + c.WaitMS, metadata: c.Metadata, oneShot: true},
+	})
 	m.settle()
 	return result
 }

@@ -11,7 +11,9 @@ type CreateSemaphore struct {
 }
 
 // Op is OpCreateSemaphore.
-func (CreateSemaphore) Op() Op { return OpCreateSemaphore }
+func (CreateSemaphore) Op() Op            { return OpCreateSemaphore }
+func (c CreateSemaphore) names() []string { return []string{c.Name} }
+func (CreateSemaphore) session() uint64   { return 0 }
 
 func (c CreateSemaphore) encode(e *encoder) {
 	e.string(c.Name)

@@ -13,7 +13,9 @@ type DeleteSemaphore struct {
 }
 
 // Op is OpDeleteSemaphore.
-func (DeleteSemaphore) Op() Op { return OpDeleteSemaphore }
+func (DeleteSemaphore) Op() Op            { return OpDeleteSemaphore }
+func (c DeleteSemaphore) names() []string { return []string{c.Name} }
+func (DeleteSemaphore) session() uint64   { return 0 }
 
 func (c DeleteSemaphore) encode(e *encoder) {
 	e.string(c.Name)

@@ -21,7 +21,15 @@ type Down struct {
 }
 
 // Op is OpDown.
-func (Down) Op() Op { return OpDown }
+func (Down) Op() Op            { return OpDown }
+func (c Down) names() []string { return []string{c.Name} }
+func (c Down) session() uint64 { return c.Session }
+func (c Down) permits() int64  { return c.Count }
+
+func (c Down) redrawn(id uint64) Command {
+	c.Session = id
+	return c
+}
 
 func (c Down) encode(e *encoder) {
 	e.string(c.Name)
@@ -51,32 +59,16 @@ func (c Down) apply(m *Machine) Result {
 		m.refuse(&result, InvalidCount, r, c.Count)
 		return result
 	}
-	asked := request{members: []member{{r, c.Count}}, unowned: true, partial: c.Partial, place: m.places + 1}
-	if i := m.servable(&asked); i >= 0 {
-		asked.place = 0
-		return m.grant(&asked, i)
-	}
-	if c.WaitMS == 0 {
-		m.refuse(&result, Unavailable, r, c.Count)
+	result = m.ask(&asking{
+		request: request{members: []member{{r, c.Count}}, unowned: true, partial: c.Partial},
+		waits:   c.WaitMS > 0,
+		opens:   session{id: c.Session, ttlMS: c.WaitMS, deadlineMS: m.nowMS + c.WaitMS, oneShot: true},
+	})
+	if result.Code == Unavailable {
 		result.Value = result.Available
 		if c.Notice != "" {
 			m.addNotice(r, c, &result)
 		}
-		return result
 	}
-	return m.waitOnce(session{id: c.Session, ttlMS: c.WaitMS}, asked, c.WaitMS)
-}
-
-// waitOnce opens a one-shot session whose deadline is the end of its wait, and enqueues its
-// request.
-func (m *Machine) waitOnce(s session, asked request, waitMS int64) Result {
-	var result Result
-	if !m.roomToOpen(s.id, &result) || !m.roomToWait(nil, &asked, &result) {
-		return result
-	}
-	s.oneShot, s.deadlineMS = true, m.nowMS+waitMS
-	asked.session = m.openSession(s)
-	waiting := m.enqueue(asked)
-	m.sessions.mut(asked.session).first = m.requests.at(waiting).place
-	return m.waitingResult(waiting)
+	return result
 }

@@ -10,7 +10,18 @@ type EndSession struct {
 }
 
 // Op is OpEndSession.
-func (EndSession) Op() Op { return OpEndSession }
+func (EndSession) Op() Op                    { return OpEndSession }
+func (EndSession) names() []string           { return nil }
+func (c EndSession) session() uint64         { return c.Session }
+func (c EndSession) reason() string          { return c.Reason }
+func (EndSession) cost(size SessionSize) int { return 1 + size.Records/recordsPerUnit }
+
+func (c EndSession) right() Right {
+	if c.Operator {
+		return RightAdmin
+	}
+	return RightUse
+}
 
 func (c EndSession) encode(e *encoder) {
 	e.uint(c.Session)

@@ -15,7 +15,9 @@ type ItemAcquire struct {
 }
 
 // Op is OpItemAcquire.
-func (ItemAcquire) Op() Op { return OpItemAcquire }
+func (ItemAcquire) Op() Op            { return OpItemAcquire }
+func (c ItemAcquire) names() []string { return []string{c.Name} }
+func (c ItemAcquire) session() uint64 { return c.Session }
 
 func (c ItemAcquire) encode(e *encoder) {
 	e.string(c.Name)

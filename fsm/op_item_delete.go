@@ -10,7 +10,9 @@ type ItemDelete struct {
 }
 
 // Op is OpItemDelete.
-func (ItemDelete) Op() Op { return OpItemDelete }
+func (ItemDelete) Op() Op            { return OpItemDelete }
+func (c ItemDelete) names() []string { return []string{c.Name} }
+func (ItemDelete) session() uint64   { return 0 }
 
 func (c ItemDelete) encode(e *encoder) {
 	e.string(c.Name)

@@ -11,7 +11,10 @@ type ItemDeleteAll struct {
 }
 
 // Op is OpItemDeleteAll.
-func (ItemDeleteAll) Op() Op { return OpItemDeleteAll }
+func (ItemDeleteAll) Op() Op            { return OpItemDeleteAll }
+func (c ItemDeleteAll) names() []string { return []string{c.Prefix} }
+func (ItemDeleteAll) session() uint64   { return 0 }
+func (ItemDeleteAll) weight() int       { return EntryWeight } // so many items take about its time
 
 func (c ItemDeleteAll) encode(e *encoder) { e.string(c.Prefix) }
 

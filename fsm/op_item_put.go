@@ -13,7 +13,9 @@ type ItemPut struct {
 }
 
 // Op is OpItemPut.
-func (ItemPut) Op() Op { return OpItemPut }
+func (ItemPut) Op() Op            { return OpItemPut }
+func (c ItemPut) names() []string { return []string{c.Name} }
+func (ItemPut) session() uint64   { return 0 }
 
 func (c ItemPut) encode(e *encoder) {
 	e.string(c.Name)

@@ -13,7 +13,9 @@ type ItemRelease struct {
 }
 
 // Op is OpItemRelease.
-func (ItemRelease) Op() Op { return OpItemRelease }
+func (ItemRelease) Op() Op            { return OpItemRelease }
+func (c ItemRelease) names() []string { return []string{c.Name} }
+func (c ItemRelease) session() uint64 { return c.Session }
 
 func (c ItemRelease) encode(e *encoder) {
 	e.string(c.Name)

@@ -16,7 +16,9 @@ type ListAdd struct {
 }
 
 // Op is OpListAdd.
-func (ListAdd) Op() Op { return OpListAdd }
+func (ListAdd) Op() Op            { return OpListAdd }
+func (c ListAdd) names() []string { return []string{c.Name} }
+func (c ListAdd) session() uint64 { return c.Session }
 
 func (c ListAdd) encode(e *encoder) {
 	e.uint(c.Session)
@@ -55,22 +57,16 @@ func (c ListAdd) apply(m *Machine) Result {
 	if r == 0 && !within(int64(m.sessions.at(owner).entries.length()), m.limits.WaitList, RuleWaitList, &result) {
 		return result
 	}
-	asked := request{session: owner, members: []member{{semaphore, c.Count}}, unowned: true, partial: true, place: m.places + 1}
-	i := m.servable(&asked)
-	if i < 0 && !m.roomToWait(m.sessions.at(owner), &asked, &result) {
-		return result
+	asked := asking{
+		request: request{session: owner, members: []member{{semaphore, c.Count}}, unowned: true, partial: true, entry: r},
+		waits:   true,
+		listed:  true,
 	}
-	if r == 0 {
-		r = m.addEntry(owner, semaphore)
+	if refused := m.ask(&asked); refused.Code == LimitReached {
+		refused.Epoch = result.Epoch
+		return refused
 	}
-	asked.entry = r
-	if i >= 0 {
-		asked.place = 0
-		m.grant(&asked, i)
-	} else {
-		m.enqueue(asked)
-	}
-	m.describeEntry(&result, r)
+	m.describeEntry(&result, asked.entry)
 	m.takeOver(owner, &result)
 	return result
 }

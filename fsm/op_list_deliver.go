@@ -11,7 +11,12 @@ type ListDeliver struct {
 }
 
 // Op is OpListDeliver.
-func (ListDeliver) Op() Op { return OpListDeliver }
+func (ListDeliver) Op() Op                    { return OpListDeliver }
+func (ListDeliver) names() []string           { return nil }
+func (c ListDeliver) session() uint64         { return c.Session }
+func (ListDeliver) cost(size SessionSize) int { return costList + size.Listed/listedPerUnit }
+
+func (ListDeliver) outcome(l *Limits) int64 { return l.WaitList * (memberBytes + maxNameBytes) }
 
 func (c ListDeliver) encode(e *encoder) { e.uint(c.Session) }
 

@@ -11,7 +11,10 @@ type ListRemove struct {
 }
 
 // Op is OpListRemove.
-func (ListRemove) Op() Op { return OpListRemove }
+func (ListRemove) Op() Op                    { return OpListRemove }
+func (c ListRemove) names() []string         { return []string{c.Name} }
+func (c ListRemove) session() uint64         { return c.Session }
+func (ListRemove) cost(size SessionSize) int { return costList + size.Listed/listedPerUnit }
 
 func (c ListRemove) encode(e *encoder) {
 	e.uint(c.Session)

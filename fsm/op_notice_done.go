@@ -10,7 +10,10 @@ type NoticeDone struct {
 const maxNoticesDone = 1024
 
 // Op is OpNoticeDone.
-func (NoticeDone) Op() Op { return OpNoticeDone }
+func (NoticeDone) Op() Op          { return OpNoticeDone }
+func (NoticeDone) names() []string { return nil }
+func (NoticeDone) session() uint64 { return 0 }
+func (c NoticeDone) weight() int   { return len(c.IDs) }
 
 func (c NoticeDone) encode(e *encoder) {
 	e.uint(uint64(len(c.IDs)))

@@ -12,7 +12,14 @@ type OpenSession struct {
 }
 
 // Op is OpOpenSession.
-func (OpenSession) Op() Op { return OpOpenSession }
+func (OpenSession) Op() Op            { return OpOpenSession }
+func (OpenSession) names() []string   { return nil }
+func (c OpenSession) session() uint64 { return c.Session }
+
+func (c OpenSession) redrawn(id uint64) Command {
+	c.Session = id
+	return c
+}
 
 func (c OpenSession) encode(e *encoder) {
 	e.drawn(c.Session)

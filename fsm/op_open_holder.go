@@ -15,7 +15,14 @@ type OpenHolder struct {
 }
 
 // Op is OpOpenHolder.
-func (OpenHolder) Op() Op { return OpOpenHolder }
+func (OpenHolder) Op() Op            { return OpOpenHolder }
+func (OpenHolder) names() []string   { return nil }
+func (c OpenHolder) session() uint64 { return c.Session }
+
+func (c OpenHolder) redrawn(id uint64) Command {
+	c.Session = id
+	return c
+}
 
 func (c OpenHolder) encode(e *encoder) {
 	e.drawn(c.Session)

@@ -22,7 +22,9 @@ type PutSemaphore struct {
 }
 
 // Op is OpPutSemaphore.
-func (PutSemaphore) Op() Op { return OpPutSemaphore }
+func (PutSemaphore) Op() Op            { return OpPutSemaphore }
+func (c PutSemaphore) names() []string { return []string{c.Name} }
+func (PutSemaphore) session() uint64   { return 0 }
 
 func (c PutSemaphore) encode(e *encoder) {
 	e.string(c.Name)

@@ -10,7 +10,9 @@ type RaiseLevel struct {
 }
 
 // Op is OpRaiseLevel.
-func (RaiseLevel) Op() Op { return OpRaiseLevel }
+func (RaiseLevel) Op() Op          { return OpRaiseLevel }
+func (RaiseLevel) names() []string { return nil }
+func (RaiseLevel) session() uint64 { return 0 }
 
 func (c RaiseLevel) encode(e *encoder) { e.uint(uint64(c.Level)) }
 

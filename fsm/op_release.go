@@ -15,7 +15,12 @@ type Release struct {
 }
 
 // Op is OpRelease.
-func (Release) Op() Op { return OpRelease }
+func (Release) Op() Op            { return OpRelease }
+func (c Release) names() []string { return []string{c.Name} }
+func (c Release) session() uint64 { return c.Session }
+
+// cost counts the request that it may withdraw.
+func (Release) cost(size SessionSize) int { return costRelease + size.keysOfRequest()/keysPerUnit }
 
 func (c Release) encode(e *encoder) {
 	e.uint(c.Session)

@@ -18,7 +18,17 @@ type Renewal struct {
 }
 
 // Op is OpRenew.
-func (Renew) Op() Op { return OpRenew }
+func (Renew) Op() Op                  { return OpRenew }
+func (Renew) names() []string         { return nil }
+func (c Renew) weight() int           { return (len(c.Renewals) + 3) / 4 } // four of them are one command
+func (c Renew) outcome(*Limits) int64 { return int64(len(c.Renewals)) * maxEachBytes }
+
+func (c Renew) session() uint64 {
+	if len(c.Renewals) != 1 {
+		return 0
+	}
+	return c.Renewals[0].Session
+}
 
 func (c Renew) encode(e *encoder) {
 	e.uint(uint64(len(c.Renewals)))

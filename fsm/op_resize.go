@@ -15,7 +15,9 @@ type ResizeLease struct {
 }
 
 // Op is OpResizeLease.
-func (ResizeLease) Op() Op { return OpResizeLease }
+func (ResizeLease) Op() Op            { return OpResizeLease }
+func (c ResizeLease) names() []string { return []string{c.Name} }
+func (c ResizeLease) session() uint64 { return c.Session }
 
 func (c ResizeLease) encode(e *encoder) {
 	e.uint(c.Session)

@@ -17,7 +17,15 @@ type RestoreSession struct {
 }
 
 // Op is OpRestoreSession.
-func (RestoreSession) Op() Op { return OpRestoreSession }
+func (RestoreSession) Op() Op            { return OpRestoreSession }
+func (c RestoreSession) names() []string { return namesOf(c.Leases) }
+func (c RestoreSession) session() uint64 { return c.Session }
+func (c RestoreSession) weight() int     { return len(c.Leases) }
+
+// cost counts the records in which it looks for leases of deleted semaphores.
+func (c RestoreSession) cost(size SessionSize) int { return Weight(c) + size.Records/walkedPerUnit }
+
+func (c RestoreSession) outcome(*Limits) int64 { return outcomeOf(c.Leases) }
 
 func (c RestoreSession) encode(e *encoder) {
 	e.uint(c.Session)

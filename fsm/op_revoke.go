@@ -13,7 +13,13 @@ type RevokeLease struct {
 }
 
 // Op is OpRevokeLease.
-func (RevokeLease) Op() Op { return OpRevokeLease }
+func (RevokeLease) Op() Op            { return OpRevokeLease }
+func (c RevokeLease) names() []string { return []string{c.Name} }
+func (c RevokeLease) session() uint64 { return c.Session }
+func (c RevokeLease) reason() string  { return c.Reason }
+
+// cost counts a one-shot session, which ends with its lease.
+func (RevokeLease) cost(size SessionSize) int { return 1 + size.Records/recordsPerUnit }
 
 func (c RevokeLease) encode(e *encoder) {
 	e.uint(c.Session)

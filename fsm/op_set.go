@@ -11,7 +11,9 @@ type SetValue struct {
 }
 
 // Op is OpSetValue.
-func (SetValue) Op() Op { return OpSetValue }
+func (SetValue) Op() Op            { return OpSetValue }
+func (c SetValue) names() []string { return []string{c.Name} }
+func (SetValue) session() uint64   { return 0 }
 
 func (c SetValue) encode(e *encoder) {
 	e.string(c.Name)

@@ -23,7 +23,9 @@ type StartTerm struct {
 }
 
 // Op is OpStartTerm.
-func (StartTerm) Op() Op { return OpStartTerm }
+func (StartTerm) Op() Op          { return OpStartTerm }
+func (StartTerm) names() []string { return nil }
+func (StartTerm) session() uint64 { return 0 }
 
 func (c StartTerm) encode(e *encoder) {
 	e.uint(c.Term)

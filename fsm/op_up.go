@@ -11,7 +11,10 @@ type Up struct {
 }
 
 // Op is OpUp.
-func (Up) Op() Op { return OpUp }
+func (Up) Op() Op            { return OpUp }
+func (c Up) names() []string { return []string{c.Name} }
+func (Up) session() uint64   { return 0 }
+func (c Up) permits() int64  { return c.Count }
 
 func (c Up) encode(e *encoder) {
 	e.string(c.Name)

@@ -144,19 +144,10 @@ func (m *Machine) replayUnowned(c *decoded) (result Result, ok bool) {
 	if lives && !m.mayFind(m.sessions.at(led).owner) {
 		return Result{}, false
 	}
-	if lives && goesOn(c.command) {
+	if use := c.op.row().session; lives && use != givesBack && use != reclaims {
 		m.takeOver(led, &result)
 	}
 	return result, true
-}
-
-// goesOn reports whether a client goes on with a session by a command that succeeds.
-func goesOn(c Command) bool {
-	switch c.(type) {
-	case Release, ResizeLease, ListRemove, EndSession, RevokeLease, ItemRelease:
-		return false
-	}
-	return true
 }
 
 // mayFind reports whether the caller's identity finds the sessions of an owner. Every

@@ -56,6 +56,11 @@ func (s *sequence) step(e sentEntry) *Applied {
 	if err := modifiedUntold(s.machine, applied); err != nil {
 		s.fail(err)
 	}
+	for _, c := range applied.Commands {
+		if c.Result.Code == Waiting && c.Op.row().waits != mayWait {
+			s.fail(fmt.Errorf("%v waits, against its row", c.Op))
+		}
+	}
 	for _, effect := range applied.Effects {
 		if effect.Token != 0 && effect.Kind == EffectGranted {
 			if effect.Token <= s.token {

@@ -2,12 +2,16 @@ package fsm
 
 import "github.com/tidwall/btree"
 
-// enqueue gives a request the next place, and so the end of each of its lines.
-func (m *Machine) enqueue(r request) ref {
+// enqueue gives a request the next place, and so the end of each of its lines. opened says that
+// its session was opened for it alone.
+func (m *Machine) enqueue(r request, opened bool) ref {
 	m.places++
 	r.place, r.enqueuedMS = m.places, m.nowMS
 	waiting := m.requests.add(r)
 	m.linkRequest(waiting)
+	if opened {
+		m.sessions.mut(r.session).first = r.place
+	}
 	for _, want := range r.members {
 		m.semaphores.mut(want.semaphore).modified = m.index
 		m.waits(&r, want)

@@ -206,6 +206,55 @@ func appendOnce(list []ref, r ref) []ref {
 	return append(list, r)
 }
 
+// asking is a new request, with what it needs to be granted or to wait.
+type asking struct {
+	request
+	waits  bool    // in its lines, if it can't be granted at once
+	opens  session // the one-shot session of the request, with the end of its wait as deadline; zero: it has a session
+	listed bool    // it belongs to the wait list of its session, which gets an entry unless the request has one
+}
+
+// ask decides about each new request: it grants the request at once, or adds it to its lines, or
+// refuses it, which changes nothing. A grant to a new session sets its deadline to now + ttl. A
+// down that is granted at once opens no session.
+func (m *Machine) ask(a *asking) (result Result) {
+	a.place = m.places + 1
+	i := m.servable(&a.request)
+	if i < 0 && !a.waits {
+		m.refuse(&result, Unavailable, a.members[0].semaphore, a.members[0].count)
+		return result
+	}
+	opens := a.opens.id != 0 && (i < 0 || !a.unowned)
+	if opens && !m.roomToOpen(a.opens.id, &result) {
+		return result
+	}
+	var owner *session
+	if a.session != 0 {
+		owner = m.sessions.at(a.session)
+	}
+	if i < 0 && !m.roomToWait(owner, &a.request, &result) || i >= 0 && !m.roomToHold(owner, &a.request, &result) {
+		return result
+	}
+	if opens {
+		if i >= 0 {
+			a.opens.deadlineMS = m.nowMS + a.opens.ttlMS
+		}
+		a.session = m.openSession(a.opens)
+	}
+	if a.listed && a.entry == 0 {
+		a.entry = m.addEntry(a.session, a.members[0].semaphore)
+	}
+	if i < 0 {
+		return m.waitingResult(m.enqueue(a.request, opens))
+	}
+	a.place = 0
+	result = m.grant(&a.request, i)
+	if opens {
+		m.endIfDue(m.sessions.at(a.session))
+	}
+	return result
+}
+
 // serve is the grant decision. Of all heads of touched lines, and those that an earlier
 // entry left over, it grants the one with the lowest place that can be granted now; this
 // touches further lines. It stops when no head can be granted. Tokens rise in the order of

@@ -327,20 +327,10 @@ const (
 // Weight returns the number of semaphores that a command lists, at least 1. Four renewals
 // of one command count as one; a delete of all items below a prefix goes alone.
 func Weight(c Command) int {
-	weight := 1
-	switch c := c.(type) {
-	case AcquireMany:
-		weight = len(c.Wants)
-	case RestoreSession:
-		weight = len(c.Leases)
-	case Renew:
-		weight = (len(c.Renewals) + 3) / 4
-	case NoticeDone:
-		weight = len(c.IDs)
-	case ItemDeleteAll: // as many items as it may delete take about the time of a full entry
-		weight = EntryWeight
+	if heavy, ok := c.(interface{ weight() int }); ok {
+		return max(heavy.weight(), 1)
 	}
-	return max(weight, 1)
+	return 1
 }
 
 const (
@@ -372,40 +362,21 @@ func (s SessionSize) keysOfRequest() int { return min(s.Keys, maxRequestKeys) }
 // that [CostlySession] names, of which size is the size. The machine itself bounds other
 // work that depends on the state, such as the grants that follow from an up.
 func Cost(c Command, size SessionSize) int {
-	switch c.(type) {
-	case Release: // it may withdraw a request
-		return costRelease + size.keysOfRequest()/keysPerUnit
-	case ListDeliver, ListRemove:
-		return costList + size.Listed/listedPerUnit
-	case EndSession, RevokeLease: // a one-shot session ends with the lease that is revoked
-		return 1 + size.Records/recordsPerUnit
-	case AcquireMany: // it may end an earlier request for the same list
-		return Weight(c) + size.Records/walkedPerUnit + size.keysOfRequest()/keysPerUnit
-	case Acquire, RestoreSession:
-		return Weight(c) + size.Records/walkedPerUnit
+	if walker, ok := c.(sessionWalker); ok {
+		return walker.cost(size)
 	}
 	return Weight(c)
 }
 
+// sessionWalker is a command that may end or look through records of the session that it names.
+type sessionWalker interface {
+	cost(size SessionSize) int
+}
+
 // CostlySession returns the session whose size the Cost of a command depends on, or 0.
 func CostlySession(c Command) uint64 {
-	switch c := c.(type) {
-	case EndSession:
-		return c.Session
-	case RevokeLease:
-		return c.Session
-	case Release:
-		return c.Session
-	case Acquire:
-		return c.Session
-	case AcquireMany:
-		return c.Session
-	case RestoreSession: // it looks for leases of deleted semaphores
-		return c.Session
-	case ListDeliver:
-		return c.Session
-	case ListRemove:
-		return c.Session
+	if _, ok := c.(sessionWalker); ok {
+		return c.session()
 	}
 	return 0
 }

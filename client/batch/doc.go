@@ -5,7 +5,7 @@
 //		batch.Operation{Op: "up", Semaphore: "jobs", Count: 3},
 //		batch.Operation{Op: "release", Session: id, Semaphore: "db"})
 //
-// For calls that many goroutines make at a time, client.Config.Gather makes such requests.
+// The calls of many goroutines share such requests without this package.
 //
 // The package keeps no state. It imports package client and its internal packages; any
 // program may call it.

@@ -18,11 +18,10 @@ const (
 
 // ClassOf returns the class of a command that stands alone.
 func ClassOf(op fsm.Op) Class {
-	switch op {
-	case fsm.OpRenew:
+	switch op.Class() {
+	case fsm.ClassRenewal:
 		return ClassRenewal
-	case fsm.OpRelease, fsm.OpEndSession, fsm.OpResizeLease, fsm.OpRevokeLease, fsm.OpUp, fsm.OpListRemove, fsm.OpNoticeDone,
-		fsm.OpItemRelease:
+	case fsm.ClassRelease:
 		return ClassRelease
 	}
 	return ClassSingle

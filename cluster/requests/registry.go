@@ -404,8 +404,7 @@ func (l *largeSessions) updateFrom(entry *fsm.Applied) {
 	l.replica.View(func(state *fsm.Machine) {
 		for i := range entry.Commands {
 			id := entry.Commands[i].Result.Session
-			switch op := entry.Commands[i].Op; {
-			case id == 0, op == fsm.OpAcquireOnce, op == fsm.OpOpenSession, op == fsm.OpOpenHolder: // a new session is small
+			if id == 0 || entry.Commands[i].Op.Opens() { // a new session is small
 				continue
 			}
 			if size := state.SessionSize(id); size.Records >= largeRecords {

@@ -10,20 +10,20 @@ import (
 	goclient "github.com/signalbox/signalbox/client"
 )
 
-// BenchmarkClient compares 64 goroutines of one Client that share requests with 64 that
-// do not: ups, and cycles of TryAcquire and Release. Each is a ratio within one run.
+// BenchmarkClient compares 64 goroutines that share one Client, and so their requests, with 64 that have a
+// Client each: ups, and cycles of Acquire and Release. Each is a ratio within one run.
 func BenchmarkClient(b *testing.B) {
 	leader, follower := startTrio(b)
-	clients := map[bool]*goclient.Client{}
-	for _, gather := range []bool{false, true} {
-		c, err := goclient.New(goclient.Config{Addresses: []string{"http://" + leader, "http://" + follower}, InOrder: true, Gather: gather})
+	const goroutines = 64
+	clients := make([]*goclient.Client, goroutines+1) // the last one is shared
+	for i := range clients {
+		c, err := goclient.New(goclient.Config{Addresses: []string{"http://" + leader, "http://" + follower}, InOrder: true})
 		must(b, err)
 		b.Cleanup(func() { _ = c.Close(b.Context()) })
-		clients[gather] = c
+		clients[i] = c
 	}
-	const goroutines = 64
 	for i := range goroutines {
-		_, _, err := clients[false].Put(b.Context(), fmt.Sprint("own-", i), goclient.Permits(1))
+		_, _, err := clients[i].Put(b.Context(), fmt.Sprint("own-", i), goclient.Permits(1))
 		must(b, err)
 	}
 	up := func(c *goclient.Client, name string) error {
@@ -31,7 +31,7 @@ func BenchmarkClient(b *testing.B) {
 		return err
 	}
 	cycle := func(c *goclient.Client, name string) error {
-		lease, err := c.TryAcquire(b.Context(), name)
+		lease, err := c.Acquire(b.Context(), name)
 		if err == nil {
 			err = lease.Release(b.Context())
 		}
@@ -42,17 +42,25 @@ func BenchmarkClient(b *testing.B) {
 			name string
 			call func(*goclient.Client, string) error
 		}{{"up", up}, {"cycle", cycle}} {
-			load := func(gather bool) func(b *testing.B) rate {
-				return func(b *testing.B) rate { return loadClient(b, clients[gather], goroutines, kind.call) }
+			load := func(shared bool) func(b *testing.B) rate {
+				return func(b *testing.B) rate {
+					return loadClient(b, goroutines, func(i int) error {
+						c := clients[i]
+						if shared {
+							c = clients[goroutines]
+						}
+						return kind.call(c, fmt.Sprint("own-", i))
+					})
+				}
 			}
-			rates := inTurns(b, []turn{{kind.name + ", single", load(false)}, {kind.name + ", gathered", load(true)}})
-			b.ReportMetric(rates[1].wall/rates[0].wall, kind.name+"-gathered/single")
+			rates := inTurns(b, []turn{{kind.name + ", a client each", load(false)}, {kind.name + ", one client", load(true)}})
+			b.ReportMetric(rates[1].wall/rates[0].wall, kind.name+"-shared/single")
 		}
 	}
 }
 
 // loadClient makes calls for one phase.
-func loadClient(b *testing.B, c *goclient.Client, goroutines int, call func(*goclient.Client, string) error) rate {
+func loadClient(b *testing.B, goroutines int, call func(i int) error) rate {
 	b.Helper()
 	var done atomic.Int64
 	var group sync.WaitGroup
@@ -60,7 +68,7 @@ func loadClient(b *testing.B, c *goclient.Client, goroutines int, call func(*goc
 	for i := range goroutines {
 		group.Go(func() {
 			for time.Since(start) < phase {
-				if err := call(c, fmt.Sprint("own-", i)); err != nil {
+				if err := call(i); err != nil {
 					b.Error(err)
 					return
 				}

@@ -23,7 +23,7 @@ var nextLevel = []struct{ file, find, put string }{
 	{"fsm/command.go", `const FeatureLevel uint32 = 1\n`, "const FeatureLevel uint32 = 2\n"},
 	{"fsm/command.go", `\topCount +Op = (\d+)\n`, "\tOpReset Op = $1\n\topCount Op = OpReset + 1\n"},
 	{"fsm/command.go", `(\tOpRaiseLevel: +)\{"raise-level", decodeRaiseLevel, 0`,
-		"\tOpReset: {\"reset\", decodeReset, 2},\n$0"},
+		"\tOpReset: {\"reset\", decodeReset, 2, ClassOther, RightUse, grows, noWait, noSession, ObjectSemaphore},\n$0"},
 	{"fsm/op_up.go", `(?s)(type Up struct \{.*?)\n\}`, "$1\n\tTwice bool\n}"},
 	{"fsm/op_up.go", `(?s)(func \(c Up\) encode\(e \*encoder\) \{.*?)\n\}`, "$1\n\tif e.feature >= 2 {\n\t\te.bool(c.Twice)\n\t}\n}"},
 	{"fsm/op_up.go", `\treturn Up\{Name: d.Text\(\), Count: d.Int\(\), Epoch: d.Uint\(\)\}`,

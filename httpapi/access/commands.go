@@ -10,7 +10,7 @@ import (
 // the command and the identity alone, not on the state.
 //
 // Each operation needs a scope, and the names of its semaphores and items need prefixes. An
-// operation without a case is refused; so is an operation that only nodes propose.
+// operation that only nodes propose is refused.
 //
 // A session has no name that a prefix could cover. So an identity with prefixes acts only on
 // sessions whose ids nodes drew, of which the state machine finds its own, and a restore, which
@@ -21,7 +21,7 @@ func (id *Identity) May(command fsm.Command) error {
 		return err
 	}
 	restore, restores := command.(fsm.RestoreSession)
-	switch derived := SessionOf(command) >= fsm.DerivedSessions || renewsDerived(command); {
+	switch derived := fsm.SessionOf(command) >= fsm.DerivedSessions || renewsDerived(command); {
 	case restores && derived:
 		return &Denied{}
 	case id.Prefixes != nil && (derived || restores && len(restore.Leases) == 0):
@@ -33,14 +33,14 @@ func (id *Identity) May(command fsm.Command) error {
 // MayDerived is May for a dialect that has derived the id of the command's session from the
 // names in the command: their prefixes cover the session too.
 func (id *Identity) MayDerived(command fsm.Command) error {
-	scope, names := needs(command)
+	scope := needs(command)
 	if scope == 0 {
 		return &Denied{}
 	}
 	if err := id.Needs(scope); err != nil {
 		return err
 	}
-	for _, name := range names {
+	for _, name := range fsm.Names(command) {
 		if err := id.MayName(name); err != nil {
 			return err
 		}
@@ -58,126 +58,20 @@ func renewsDerived(command fsm.Command) bool {
 // revokes or releases a lease, or withdraws a request acts without an owner, and so finds
 // the sessions of all.
 func (id *Identity) Owner(command fsm.Command) string {
-	switch command.(type) {
-	case fsm.EndSession, fsm.RevokeLease, fsm.Release:
-		if id.Scope == Admin {
-			return ""
-		}
+	if id.Scope == Admin && command.Op().Reclaims() {
+		return ""
 	}
 	return id.Name
 }
 
-// Names returns the semaphores or the item that a command names.
-func Names(command fsm.Command) []string {
-	_, names := needs(command)
-	return names
-}
-
-// needs returns the scope that a command needs, 0 if no client may give it, and the
-// semaphores that it names.
-func needs(command fsm.Command) (scope Scope, names []string) {
-	switch c := command.(type) {
-	case fsm.RevokeLease:
-		return Admin, []string{c.Name}
-	case fsm.EndSession:
-		if c.Operator {
-			return Admin, nil
-		}
-		return Use, nil
-	case fsm.OpenSession, fsm.OpenHolder, fsm.Renew, fsm.ListDeliver:
-		return Use, nil
-	case fsm.AcquireMany:
-		return Use, namesOf(c.Wants)
-	case fsm.RestoreSession:
-		return Use, namesOf(c.Leases)
-	}
-	if name, one := nameOf(command); one {
-		return Use, []string{name}
-	}
-	return 0, nil // fsm.StartTerm, fsm.NoticeDone, fsm.RaiseLevel: see Node.RaiseLevel for the last
-}
-
-// nameOf returns the semaphore or item of a command that names one and needs Use. The prefix of
-// names that a command deletes counts as a name: the same prefixes cover all that begin with it.
-func nameOf(command fsm.Command) (name string, one bool) {
-	switch c := command.(type) {
-	case fsm.ItemPut:
-		return c.Name, true
-	case fsm.ItemAcquire:
-		return c.Name, true
-	case fsm.ItemRelease:
-		return c.Name, true
-	case fsm.ItemDelete:
-		return c.Name, true
-	case fsm.ItemDeleteAll:
-		return c.Prefix, true
-	case fsm.PutSemaphore:
-		return c.Name, true
-	case fsm.CreateSemaphore:
-		return c.Name, true
-	case fsm.DeleteSemaphore:
-		return c.Name, true
-	case fsm.Up:
-		return c.Name, true
-	case fsm.Down:
-		return c.Name, true
-	case fsm.SetValue:
-		return c.Name, true
-	case fsm.Acquire:
-		return c.Name, true
-	case fsm.AcquireOnce:
-		return c.Name, true
-	case fsm.Release:
-		return c.Name, true
-	case fsm.ResizeLease:
-		return c.Name, true
-	case fsm.ListAdd:
-		return c.Name, true
-	case fsm.ListRemove:
-		return c.Name, true
-	}
-	return "", false
-}
-
-func namesOf(wants []fsm.Want) []string {
-	names := make([]string, len(wants))
-	for i := range wants {
-		names[i] = wants[i].Semaphore
-	}
-	return names
-}
-
-// SessionOf returns the session that a command names; 0 if it names none, or makes one.
-func SessionOf(command fsm.Command) uint64 {
-	switch c := command.(type) {
-	case fsm.Acquire:
-		return c.Session
-	case fsm.AcquireMany:
-		return c.Session
-	case fsm.Release:
-		return c.Session
-	case fsm.ResizeLease:
-		return c.Session
-	case fsm.RevokeLease:
-		return c.Session
-	case fsm.EndSession:
-		return c.Session
-	case fsm.RestoreSession:
-		return c.Session
-	case fsm.ListAdd:
-		return c.Session
-	case fsm.ListRemove:
-		return c.Session
-	case fsm.ListDeliver:
-		return c.Session
-	case fsm.ItemAcquire:
-		return c.Session
-	case fsm.ItemRelease:
-		return c.Session
-	case fsm.Renew:
-		if len(c.Renewals) == 1 {
-			return c.Renewals[0].Session
-		}
+// needs returns the scope that a command needs, 0 if no client may give it. See Node.RaiseLevel
+// for the level.
+func needs(command fsm.Command) Scope {
+	switch fsm.RightOf(command) {
+	case fsm.RightUse:
+		return Use
+	case fsm.RightAdmin:
+		return Admin
 	}
 	return 0
 }

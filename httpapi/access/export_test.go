@@ -16,10 +16,7 @@ func ParseText(text string) (found []*Identity, err error) {
 }
 
 // NeedsOf returns the scope that a command needs.
-func NeedsOf(c fsm.Command) Scope {
-	scope, _ := needs(c)
-	return scope
-}
+func NeedsOf(c fsm.Command) Scope { return needs(c) }
 
 // WatchEvery is how often a file is looked at.
 const WatchEvery = watchEvery

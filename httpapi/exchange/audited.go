@@ -52,40 +52,28 @@ func (a *audited) command(ctx context.Context, c fsm.Command, ttlMS int64, reply
 	if err == nil && routine(c, ttlMS, result) {
 		return
 	}
-	r := audit.Record{Operation: c.Op().String(), Semaphores: access.Names(c), Index: reply.Index, Replayed: reply.Replayed, TookOver: result.TookOver, Reason: result.Reason}
+	r := audit.Record{Operation: c.Op().String(), Semaphores: fsm.Names(c), Index: reply.Index, Replayed: reply.Replayed,
+		TookOver: result.TookOver, Reason: result.Reason}
 	if len(r.Semaphores) == 1 {
 		r.Semaphore, r.Semaphores = r.Semaphores[0], nil
 	}
-	if ofItem(c) {
+	if c.Op().Object() == fsm.ObjectItem {
 		r.Item, r.Semaphore = r.Semaphore, ""
 	}
-	id := access.SessionOf(c)
+	id := fsm.SessionOf(c)
 	if id == 0 {
 		id = result.Session
 	}
 	if id != 0 {
 		r.Session = FormatSession(id)
 	}
-	switch c := c.(type) {
-	case fsm.EndSession:
-		r.Reason = c.Reason
-	case fsm.RevokeLease:
-		r.Reason = c.Reason
+	if reason, ok := fsm.Reason(c); ok {
+		r.Reason = reason
 	}
 	if err == nil {
 		r.Outcome = outcomeOf(c, result).String()
 	}
 	_ = a.write(ctx, r, err)
-}
-
-// ofItem reports whether a command names an item, or the beginning of their names, where
-// others name semaphores.
-func ofItem(c fsm.Command) bool {
-	switch c.(type) {
-	case fsm.ItemPut, fsm.ItemAcquire, fsm.ItemRelease, fsm.ItemDelete, fsm.ItemDeleteAll:
-		return true
-	}
-	return false
 }
 
 // routine reports whether a command changed nothing that an auditor looks for: a granted

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/httpapi/access"
 )
 
 // TestSessionsOfCommands: the audit log shows the session of each command that names one.
@@ -32,7 +31,7 @@ func TestSessionsOfCommands(t *testing.T) {
 		if op == fsm.OpRenew {
 			want = 7
 		}
-		if got := access.SessionOf(filled.Interface().(fsm.Command)); got != want {
+		if got := fsm.SessionOf(filled.Interface().(fsm.Command)); got != want {
 			t.Errorf("%v: session %d, not %d", op, got, want)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/signalbox/signalbox/cluster"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
-	"github.com/signalbox/signalbox/httpapi/access"
 	"github.com/signalbox/signalbox/httpapi/exchange"
 )
 
@@ -139,34 +138,19 @@ func (n *traced) madeReady(reply *cluster.Reply, since uint64) string {
 // attributesOf returns the attributes of a command.
 func attributesOf(call cluster.Call) []*commonpb.KeyValue {
 	list := []*commonpb.KeyValue{text("signalbox.operation", call.Command.Op().String())}
-	if names := access.Names(call.Command); len(names) > 0 {
+	if names := fsm.Names(call.Command); len(names) > 0 {
 		list = append(list, text("signalbox.semaphore", strings.Join(names, " ")))
 	}
-	if session := access.SessionOf(call.Command); session != 0 {
+	if session := fsm.SessionOf(call.Command); session != 0 {
 		list = append(list, number("signalbox.session", session))
 	}
-	if count := countOf(call.Command); count != 0 {
+	if count := fsm.Permits(call.Command); count != 0 {
 		list = append(list, number("signalbox.count", count))
 	}
 	if call.Wait > 0 {
 		list = append(list, number("signalbox.wait_ms", call.Wait.Milliseconds()))
 	}
 	return list
-}
-
-// countOf returns the permits that a command moves, or 0.
-func countOf(command fsm.Command) int64 {
-	switch c := command.(type) {
-	case fsm.Acquire:
-		return c.Count
-	case fsm.AcquireOnce:
-		return c.Count
-	case fsm.Up:
-		return c.Count
-	case fsm.Down:
-		return c.Count
-	}
-	return 0
 }
 
 // finish ends a span with the outcome of its command.

@@ -28,7 +28,7 @@ func newActor(r *run, number int) *actor {
 	transport := &http.Transport{MaxIdleConnsPerHost: 8, IdleConnTimeout: 5 * time.Second}
 	var err error
 	a.Client, err = client.New(client.Config{Addresses: r.urls(number), InOrder: true, HTTPClient: &http.Client{Transport: transport},
-		GiveUpAfter: 20 * time.Second, AttemptTimeout: 4 * time.Second, LongestWait: 3 * time.Second, Gather: number%4 == 3})
+		GiveUpAfter: 20 * time.Second, AttemptTimeout: 4 * time.Second, LongestWait: 3 * time.Second})
 	must(r.t, err)
 	a.plain = &checks.Plain{Actor: a.Actor, Addresses: r.urls(number), HTTP: &http.Client{Transport: transport}, Attempt: 4 * time.Second,
 		Pause: 20 * time.Millisecond, Held: a.heldFor, Stop: r.stop, Keys: r.prefix, Fail: r.fail}

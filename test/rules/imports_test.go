@@ -40,7 +40,7 @@ var layers = map[string][]string{
 	"httpapi/audit":      {},      // one line for each change
 	"httpapi/access":     {"fsm"}, // tokens, and what their identities may do
 
-	"httpapi/tracing":  {"cluster", "cluster/replica", "fsm", "httpapi/access", "httpapi/exchange"}, // spans of requests, for OpenTelemetry
+	"httpapi/tracing":  {"cluster", "cluster/replica", "fsm", "httpapi/exchange"}, // spans of requests, for OpenTelemetry
 	"httpapi/callback": {"cluster/notices", "fsm"},                                                  // notices over HTTP
 	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"},                                       // throttle's TOML, applied through the log
 
@@ -98,6 +98,7 @@ var layers = map[string][]string{
 	"test/apitest":        {"cluster", "cluster/backup", "cluster/outcome", "cluster/replica", "fsm", "httpapi", "httpapi/exchange", "test/memnet", "test/openapitest", "store"},
 	"test/chaos":          {},                                                                                // real processes under faults: tests alone
 	"test/checks":         {"client", "cluster/replica", "fsm", "test/noderedclient", "test/throttleclient"}, // what a run under faults is held to
+	"test/comparison":     {"client"},                                                                        // a module: Signalbox and other systems, measured
 	"test/consulclient":   {},                                                                                // a module of its own, on Consul's client
 	"test/hostile":        {},                                                                                // the list of hostile inputs
 	"test/logtest":        {},                                                                                // a log that the tests of nodes read

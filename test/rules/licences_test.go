@@ -47,7 +47,7 @@ func TestLicences(t *testing.T) {
 	page := &strings.Builder{}
 	page.WriteString("# Licences\n\nThe modules that Signalbox is built from on Linux, and their licences, beside Go's own library (BSD-3-Clause). `make licences`\n" +
 		"writes this page. A test refuses a module whose licence is unknown or asks for more than a notice. MPL-2.0 binds changes of a\n" +
-		"module's own files; Signalbox changes none.\n\n| module | licence | in |\n| --- | --- | --- |\n")
+		"module's own files; Signalbox changes no file.\n\n| module | licence | in |\n| --- | --- | --- |\n")
 	for _, module := range slices.Sorted(maps.Keys(all)) {
 		licence, err := licenceOf(module, all[module])
 		if err != nil {

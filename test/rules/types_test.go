@@ -43,7 +43,7 @@ func (p tree) checkTypes() (map[string]*checkedPackage, error) {
 	packages := map[string]*checkedPackage{}
 	var foreign []string
 	for _, s := range p.sources {
-		if s.test {
+		if s.test || p.hasFile(s.dir+"/go.mod") { // a module has dependencies that this module does not know
 			continue
 		}
 		if packages[s.dir] == nil {

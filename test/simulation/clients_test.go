@@ -99,7 +99,7 @@ func newActor(e *episode, number int, seed uint64) *actor {
 	}
 	var err error
 	a.Client, err = client.New(client.Config{Addresses: addresses, InOrder: true, HTTPClient: &http.Client{Transport: a.way},
-		GiveUpAfter: 20 * time.Second, Gather: number%4 == 3})
+		GiveUpAfter: 20 * time.Second})
 	e.must(err)
 	a.plain = &checks.Plain{Actor: a.Actor, Addresses: addresses, HTTP: &http.Client{Transport: a.way}, Attempt: 10 * time.Second,
 		Pause: time.Second, Held: a.heldFor, Fail: e.failed}

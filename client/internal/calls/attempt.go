@@ -51,12 +51,12 @@ func (c *Caller) allow(ctx context.Context, k *Call, t *trial) allowance {
 	if k.Patience != nil {
 		patience = min(patience, k.Patience())
 	}
+	if k.Longest > 0 {
+		share = min(share, max(k.Longest, shortestShare))
+	}
 	if !k.waits() || k.Listen && t.failures > 0 { // after a failure, first see which node replies
 		a.total = min(patience, share)
 		return a
-	}
-	if k.Longest > 0 {
-		share = min(share, max(k.Longest, shortestShare))
 	}
 	if a.wait = max(k.Until.Sub(a.began), 0); !k.Listen {
 		a.total = min(min(a.wait, c.cfg.LongestWait)+patience, share)
@@ -86,7 +86,7 @@ func (c *Caller) try(ctx context.Context, node *nodes.Node, k *Call, body []byte
 	ctx, cancel := context.WithTimeoutCause(ctx, a.total, errSilent)
 	defer cancel()
 	alone := func() (Reply, error) { return c.request(ctx, node, k, body, a) }
-	if c.gathers(k, a) {
+	if k.shareable() {
 		return c.gathered(node).try(ctx, k, body, alone)
 	}
 	return alone()

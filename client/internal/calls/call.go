@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -29,7 +30,8 @@ type Call struct {
 	// Listen lets a node hold the request for as long as the attempt allows: the reply then is that there is no
 	// outcome yet.
 	Listen   bool
-	Longest  time.Duration        // bounds an attempt that a node may hold; 0: no further bound
+	Longest  time.Duration        // bounds an attempt; 0: no further bound
+	Try      bool                 // the call does not wait, but its caller does: an overloaded cluster is asked again until ctx ends
 	Patience func() time.Duration // bounds an attempt without its wait; nil: Config.AttemptTimeout alone
 	MaxPause time.Duration        // bounds the pause after failures, Retry-After included; 0: no bound
 
@@ -123,8 +125,6 @@ func duration(ms int64) time.Duration {
 
 // Milliseconds rounds up, so that a wait is never shortened and a short ttl does not become 0, which nodes reject.
 func Milliseconds(d time.Duration) int64 {
-	if d < 0 {
-		return -Milliseconds(-d)
-	}
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	whole, rest := int64(d/time.Millisecond), d%time.Millisecond
+	return whole + int64(cmp.Compare(rest, 0))
 }

@@ -27,8 +27,6 @@ type Config struct {
 	LongestWait    time.Duration // bounds the wait of one attempt
 	GiveUpAfter    time.Duration // ends a call without a deadline that no node could carry out
 
-	Gather bool // let calls with an Operation share requests
-
 	Suspended func() time.Duration // of the machine, since any time; nil: as the system says
 
 	// Refused makes the error for users of a refusal.
@@ -193,7 +191,7 @@ func (c *Caller) countFailure(t *trial, k *Call, node *nodes.Node, a allowance, 
 		t.ambiguous = t.ambiguous || !refusal.noEffect()
 		if refusal.Code == "overloaded" { // all nodes share one leader: another node is no help
 			t.pause = refusal.RetryAfter + rand.N(refusal.RetryAfter/4+1)
-			if k.waits() {
+			if k.waits() || k.Try {
 				t.since = time.Now() // the cluster is there; the wait goes on
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -543,7 +544,7 @@ func TestUnsureRefusal(t *testing.T) {
 
 // Nothing but 0 becomes 0.
 func TestMilliseconds(t *testing.T) {
-	for d, want := range map[time.Duration]int64{0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, -1: -1, -time.Millisecond: -1} {
+	for d, want := range map[time.Duration]int64{0: 0, 1: 1, math.MinInt64: math.MinInt64/1_000_000 - 1, time.Millisecond: 1, time.Millisecond + 1: 2, -1: -1, -time.Millisecond: -1} {
 		if got := Milliseconds(d); got != want {
 			t.Errorf("%v is %d", d, got)
 		}

@@ -21,9 +21,9 @@
 //  6. The credentials go with every request to the given addresses; package credentials
 //     has their guarantees.
 //  7. Redirects are not followed, but where the user's http.Client follows them.
-//  8. With Config.Gather, attempts of calls with an Operation share one request to a node
-//     while an earlier one is under way, for at most 1 ms. Guarantees 1 to 5 hold for each
-//     call: it leaves the request when its ctx ends, and repeats its own part.
+//  8. Attempts of calls with an Operation that come while a request to their node is under
+//     way share the next one. Guarantees 1 to 5 hold for each call: it leaves the request
+//     when its ctx ends, and only its own part is repeated.
 //
 // A Caller may be used by any number of goroutines. Its only goroutines are one for each shared
 // request, which ends with the last of its calls.

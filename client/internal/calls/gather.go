@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// gatherFor bounds how long an attempt waits for others while an earlier request to its node is under way.
-	gatherFor = time.Millisecond
+	// slowFlight is after how long the next request leaves although an earlier one is under way: the node is far
+	// away, or does not reply.
+	slowFlight = 10 * time.Millisecond
 	// maxMembers and maxBytes bound one shared request, well below a node's defaults (1,000 operations, 1 MiB).
 	maxMembers = 256
 	maxBytes   = 256 << 10
@@ -49,8 +50,9 @@ var (
 	errUnsent = errors.New("not sent")
 )
 
-// gatherer sends the attempts at one node: a single attempt alone, else the attempts of up to gatherFor together. It
-// has one goroutine for each shared request under way.
+// gatherer sends the attempts at one node. The first attempt leaves at once. Attempts that come while a request is
+// under way share the next request, which leaves when the earlier one has returned, as commands share the entries
+// of the log. So a single caller waits for no other, and the busier a process is, the more calls share a request.
 type gatherer struct {
 	c    *Caller
 	node *nodes.Node
@@ -58,7 +60,7 @@ type gatherer struct {
 	mu       sync.Mutex
 	underWay int       // requests
 	crowded  time.Time // until then, operations that give permits back are sent separately
-	next     *shared   // gathers members; nil: no attempt waits
+	next     *shared   // has the attempts for the next request; nil: no attempt waits
 }
 
 // shared is one request of several attempts.
@@ -97,9 +99,10 @@ func (c *Caller) gathered(node *nodes.Node) *gatherer {
 	return g
 }
 
-// gathers reports whether an attempt may share a request with others.
-func (c *Caller) gathers(k *Call, a allowance) bool {
-	return c.cfg.Gather && k.Operation.Name != "" && a.wait == 0 && len(k.Header) == 0 && (k.Key != "" || k.Operation.Late) &&
+// shareable reports whether a call may share a request with other calls. A call that waits may not: a node
+// would hold the request, and with it the replies to the others.
+func (k *Call) shareable() bool {
+	return k.Operation.Name != "" && !k.waits() && len(k.Header) == 0 && (k.Key != "" || k.Operation.Late) &&
 		utf8.ValidString(k.Operation.Semaphore) // in JSON other bytes would make another name
 }
 
@@ -144,7 +147,7 @@ func (g *gatherer) join(m *member) *shared {
 	if s == nil {
 		s = &shared{gatherer: g, ended: make(chan struct{})}
 		g.next = s
-		s.timer = time.AfterFunc(gatherFor, func() {
+		s.timer = time.AfterFunc(slowFlight, func() {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			g.send(s)
@@ -158,7 +161,7 @@ func (g *gatherer) join(m *member) *shared {
 	return s
 }
 
-// finishRequest counts a request that is over: the next one need not wait for more members.
+// finishRequest ends a request that was under way, and sends the next one if it was the last.
 func (g *gatherer) finishRequest() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
