@@ -202,9 +202,9 @@ func (a *acquiring) tries(try bool) {
 	a.call.Listen, a.call.Try = !try, try && !a.try
 }
 
-// ask repeats the request until it is granted, refused, or ctx ends. All repeats are one request to the
-// cluster, and have one place. Unless the semaphore is contended, ask first makes a try, which may share a
-// request with other calls.
+// ask repeats the request until it is granted, refused, or ctx ends. All repeats are
+// one request to the cluster, and have one place. Before it, unless the semaphore is contended, there is a try,
+// which may share a request with other calls.
 func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 	ctx, end := calls.Both(ctx, s.ctx)
 	defer end()

@@ -107,8 +107,8 @@ func gone(err error) bool {
 	return !errors.Is(err, ErrOutcomeUnknown) && (settled(err) || isAny(err, ErrLimitReached, ErrKeyReused))
 }
 
-// once makes the request until it is granted or refused. Unless the semaphore is contended, it begins with a try,
-// which may share a request with other calls.
+// once makes the request until it is granted or refused. Unless the semaphore is contended, it begins with a
+// try, which may share a request with other calls.
 func (c *Client) once(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	o.call.Body, o.call.Longest = o.body, o.life.TTL*2/3 // a grant is noticed before it lapses
 	if name := o.call.Operation.Semaphore; o.try || !c.contention.expected(name) {

@@ -280,13 +280,13 @@ func (c electionCandidate) Ask(ctx context.Context, voter raft.Server, q electio
 	return c.members.AskVoter(ctx, voter, q)
 }
 
-func (c electionCandidate) Dial(ctx context.Context, id string) error {
+func (c electionCandidate) Identify(ctx context.Context, id string) (incarnation uint64, err error) {
 	server, _ := membership.Find(c.members.Servers(), id)
-	conn, err := c.node.config.Network.Dial(ctx, peer.PlainAddress(server.Address))
+	conn, err := c.node.joining.Port().DialNode(ctx, peer.StreamProbe, string(server.Address), id)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return conn.Close()
+	return peer.HelloOf(conn).Incarnation, conn.Close()
 }
 
 func (c electionCandidate) Campaign() error {

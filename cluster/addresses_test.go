@@ -43,61 +43,11 @@ func (c *lifeNodes) moved(n *testNode) {
 	c.begin(n)
 }
 
-// TestWrongAddressIsRefused before anything is written, also for a new member.
-func TestWrongAddressIsRefused(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
-		leader := c.leader()
-		a, b := c.others(leader)[0], c.others(leader)[1]
-		before := leader.raft().LastIndex()
-		refused := func(id, address, why string) {
-			t.Helper()
-			err := a.AddMember(t.Context(), id, address)
-			if !errors.Is(err, outcome.ErrMemberInvalid) || !strings.Contains(err.Error(), why) {
-				t.Errorf("%s at %s: %v", id, address, err)
-			}
-		}
-		for _, n := range []*testNode{a, b} {
-			refused(n.id, elsewhere, "was not found") // nobody listens
-			refused(n.id, leader.id+":8711", leader.id)
-		}
-		refused("n9", elsewhere, "was not found")
-		stranger := &testNode{id: "n9"} // a cluster by itself
-		c.openStore(stranger)
-		node, err := Start(t.Context(), Config{NodeID: "n9", Bind: "n9:8711", Network: c.net.Host("n9"), Store: stranger.store})
-		c.must(err)
-		refused("n9", "n9:8711", "different clusters")
-		c.must(node.Close(t.Context()))
-		c.must(stranger.store.Close())
-		twin := &testNode{id: a.id}
-		c.openStore(twin)
-		node, err = Start(t.Context(), Config{NodeID: a.id, Bind: "twin:8711", Peers: []Peer{{ID: a.id, Address: "twin:8711"}, {ID: b.id, Address: b.id + ":8711"}},
-			Network: c.net.Host("twin"), Store: twin.store})
-		c.must(err)
-		refused(a.id, "twin:8711", "empty folder")
-		c.must(node.Close(t.Context()))
-		c.must(twin.store.Close())
-		if c.leader() != leader || c.address(leader, a.id) != a.id+":8711" || c.address(leader, b.id) != b.id+":8711" {
-			t.Errorf("the members are %v", leader.joining.Servers())
-		}
-		var entry raft.Log
-		for index := before + 1; index <= leader.raft().LastIndex(); index++ {
-			c.must(leader.store.Logs().GetLog(index, &entry))
-			if entry.Type == raft.LogConfiguration {
-				t.Errorf("entry %d is a configuration", index)
-			}
-		}
-	})
-}
-
 // TestVoterMoves as it would be removed and added: without its vote the others need a majority. A
 // leader hands over first.
 func TestVoterMoves(t *testing.T) {
 	for _, leads := range []bool{false, true} {
-		lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-			c.begin(c.all...)
-			c.ready(c.all...)
+		formedBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 			leader := c.leader()
 			n := c.others(leader)[0]
 			if leads {
@@ -199,9 +149,7 @@ func TestLoggedChangeIsUnknown(t *testing.T) {
 // name that leads elsewhere by now, or a change of the network. Something that listens at a wrong address and passes
 // connections on to the member ends that, with all data.
 func TestWayBackFromWrongAddresses(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
+	formedBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 		leases := c.holding(c.leader(), 5)
 		leader := c.leader()
 		lost := c.others(leader)

@@ -135,9 +135,7 @@ func BenchmarkBackupMillionLeases(b *testing.B) {
 		if err == nil {
 			err = made.Write(io.Discard)
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		wrote := time.Since(began)
 		took, stall = max(took, wrote), max(stall, time.Duration(writes.longest.Load()))
 		b.StopTimer()

@@ -1,51 +1,12 @@
 package cluster
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/signalbox/signalbox/cluster/outcome"
 	"github.com/signalbox/signalbox/fsm"
 )
-
-// TestEveryNodeServes: a permit acquired on one node is released on another and granted
-// to a caller that waits on the third, without a stop.
-func TestEveryNodeServes(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, c *nodes) {
-		c.semaphore("db", 1)
-		for round := range 6 {
-			holder, waiter, releaser := c.all[round%3], c.all[(round+1)%3], c.all[(round+2)%3]
-			first, second := c.open(holder, time.Minute), c.open(waiter, time.Minute)
-			held := c.do(holder, fsm.Acquire{Session: first, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, fsm.OK)
-			waiting := background(t.Context(), waiter, Call{
-				Command: fsm.Acquire{Session: second, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, Wait: time.Minute,
-			})
-			c.until("a waiter", func() bool {
-				view, _ := c.read(releaser, "db")
-				return view.Waiters == 1
-			})
-			time.Sleep(time.Second) // virtual: how long it waits
-			released := time.Now()
-			c.do(releaser, fsm.Release{Session: first, Name: "db"}, fsm.OK)
-			got := <-waiting
-			if got.err != nil || got.Code != fsm.OK {
-				t.Fatalf("round %d: %v, %v", round, got.Code, got.err)
-			}
-			if took := got.at.Sub(released); took > time.Millisecond {
-				t.Errorf("round %d: handed over after %v", round, took)
-			}
-			if got.Grants[0].Token <= held.Grants[0].Token {
-				t.Errorf("round %d: tokens %d, then %d", round, held.Grants[0].Token, got.Grants[0].Token)
-			}
-			if got.WaitedMS < 1000 || got.WaitedMS > 1100 {
-				t.Errorf("round %d: waited %d ms", round, got.WaitedMS)
-			}
-			c.do(holder, fsm.EndSession{Session: first}, fsm.OK)
-			c.do(holder, fsm.EndSession{Session: second}, fsm.OK)
-		}
-	})
-}
 
 // TestDrawnIDsAreDrawnAgain: an id that is taken costs another draw, not an error. A derived id is
 // not drawn.
@@ -138,29 +99,4 @@ func TestListsBeyondTheQueue(t *testing.T) {
 			t.Errorf("%d were applied", view.Available)
 		}
 	}, func(c *Config) { c.QueueSize = 100 })
-}
-
-// TestStorageFull: the leader refuses writes from everywhere while its disk has no
-// room, and goes on when it has.
-func TestStorageFull(t *testing.T) {
-	var disk watchdogDisk
-	inBubble(t, 3, func(t *testing.T, c *nodes) {
-		c.semaphore("a", 0)
-		noticed := func(full bool) {
-			disk.full.Store(full)
-			for _, n := range c.all { // a leader that notices first hands over
-				c.until("it is noticed", func() bool { return n.running.Load().space().Low == full })
-			}
-		}
-		noticed(true)
-		for _, n := range []*testNode{c.leader(), c.follower()} {
-			if _, err := n.Do(t.Context(), Call{Command: fsm.Up{Name: "a", Count: 1}}); !errors.Is(err, outcome.ErrStorageFull) {
-				t.Errorf("%s: %v", n.id, err)
-			}
-		}
-		noticed(false)
-		if got := c.do(c.follower(), fsm.Up{Name: "a", Count: 1}, fsm.OK); got.Value != 1 {
-			t.Errorf("value %d", got.Value)
-		}
-	}, func(c *Config) { c.space = disk.space })
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -81,6 +82,31 @@ func TestLivingLeaderStays(t *testing.T) {
 			t.Errorf("a silent leader was deposed after %v", took)
 		}
 		c.net.Rejoin(n.id)
+	})
+}
+
+// TestIdentify: the port of a member tells its processes apart, and refuses after its death.
+func TestIdentify(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *nodes) {
+		n := c.leader()
+		other := c.others(n)[0]
+		identify := func() (uint64, error) {
+			return electionCandidate{other.running.Load(), other.Node}.Identify(t.Context(), n.id)
+		}
+		first, err := identify()
+		again, _ := identify()
+		if err != nil || first == 0 || again != first {
+			t.Errorf("a living process is %d, then %d: %v", first, again, err)
+		}
+		c.kill(n)
+		if _, err := identify(); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("a dead process: %v", err)
+		}
+		c.revive(n)
+		c.settled(c.leader())
+		if next, err := identify(); err != nil || next == 0 || next == first {
+			t.Errorf("the process after %d is %d: %v", first, next, err)
+		}
 	})
 }
 

@@ -72,9 +72,7 @@ func TestFoldersWithoutJournal(t *testing.T) {
 	journals := func(t *testing.T, dir string) (found int) {
 		t.Helper()
 		names, err := filepath.Glob(filepath.Join(dir, "*", "journal"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return len(names)
 	}
 	if *updateFolders {
@@ -226,56 +224,38 @@ func packFolders(t *testing.T, dir, path string) {
 			if name == "journal" && errors.Is(err, os.ErrNotExist) {
 				continue
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			cut := bytes.TrimRight(content, "\x00")
 			header := &tar.Header{Name: id + "/" + name, Mode: 0o600, Size: int64(len(cut)), ModTime: time.Unix(0, 0),
 				PAXRecords: map[string]string{sizeRecord: strconv.Itoa(len(content))}}
-			if err := packed.WriteHeader(header); err != nil {
-				t.Fatal(err)
-			}
+			must(t, packed.WriteHeader(header))
 			if _, err := packed.Write(cut); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := errors.Join(packed.Close(), compressed.Close(), os.WriteFile(path, archive.Bytes(), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(packed.Close(), compressed.Close(), os.WriteFile(path, archive.Bytes(), 0o644)))
 }
 
 // unpackFolders writes the folders of an archive into dir.
 func unpackFolders(t *testing.T, path, dir string) {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = file.Close() }()
 	compressed, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for packed := tar.NewReader(compressed); ; {
 		header, err := packed.Next()
 		if errors.Is(err, io.EOF) {
 			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		size, err := strconv.ParseInt(header.PAXRecords[sizeRecord], 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		content, err := io.ReadAll(packed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		at := filepath.Join(dir, header.Name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.WriteFile(at, content, 0o600), os.Truncate(at, size)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.WriteFile(at, content, 0o600), os.Truncate(at, size)))
 	}
 }

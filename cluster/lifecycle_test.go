@@ -36,6 +36,16 @@ func lifeBubble(t *testing.T, count int, test func(t *testing.T, c *lifeNodes)) 
 	synctest.Test(t, func(t *testing.T) { lifeReal(t, count, test) })
 }
 
+// formedBubble runs a test on so many nodes that are ready.
+func formedBubble(t *testing.T, count int, test func(t *testing.T, c *lifeNodes)) {
+	t.Helper()
+	lifeBubble(t, count, func(t *testing.T, c *lifeNodes) {
+		c.begin(c.all...)
+		c.ready(c.all...)
+		test(t, c)
+	})
+}
+
 // lifeReal is lifeBubble in real time: for what leaves goroutines behind that never
 // end, as Raft does when it is shut down while its disk hangs.
 func lifeReal(t *testing.T, count int, test func(t *testing.T, c *lifeNodes)) {

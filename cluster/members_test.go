@@ -12,9 +12,7 @@ import (
 )
 
 func TestMemberChangesThatAreRefused(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
+	formedBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 		leader := c.leader()
 		for _, bad := range [][2]string{{"", "n4:1"}, {"n4", ""}, {"n4", "n4"}, {"n4", ":1"}, {"n4", "[]:1"}, {"n4", "n4:x"}, {"n4", "n4:0"}, {"n4", "n4:08711"}, {"n4", "0.0.0.0:8711"}, {"n4", "[::]:8711"}, {"n4", "[::ffff:0.0.0.0]:1"},
 			{"n4", "224.0.0.1:1"}, {"n4", "[ff02::1]:1"}, {"n4", "255.255.255.255:1"}, {"n4", "10.0.0.256:1"}, {"n4", "7:1"}, {"n4", "//n4:1"}, {"n4", "n4..x:1"}, {"n4", "-n4:1"}, {"n4", "u@n4:1"}, {"n 4", "n4:1"}, {"n=4", "n4:1"},

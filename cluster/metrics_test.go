@@ -16,13 +16,9 @@ import (
 func metricsOf(t *testing.T, n *testNode) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(n.Collector()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, registry.Register(n.Collector()))
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	values := map[string]float64{}
 	for _, family := range families {
 		if family.GetHelp() == "" || !strings.HasPrefix(family.GetName(), "signalbox_") {

@@ -26,14 +26,10 @@ func benchCluster(b *testing.B) (leader *Node, followers []*Node) {
 	var all []*Node
 	for _, p := range peers {
 		s, err := store.Open(store.Options{Folder: b.TempDir(), NodeID: p.ID, Journal: true})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		b.Cleanup(func() { _ = s.Close() })
 		n, err := Start(b.Context(), Config{NodeID: p.ID, Peers: peers, Bind: p.Address, Store: s})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		b.Cleanup(func() { _ = n.Close(b.Context()) })
 		all = append(all, n)
 	}
@@ -59,9 +55,7 @@ func benchCluster(b *testing.B) (leader *Node, followers []*Node) {
 func benchAddress(b *testing.B) string {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
 }
@@ -151,17 +145,13 @@ func BenchmarkHandOff(b *testing.B) {
 	ctx := b.Context()
 	session := func(n *Node) uint64 {
 		reply, err := n.Do(ctx, Call{Command: fsm.OpenSession{Session: n.DrawSession(), TTLMS: 3_600_000}})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		return reply.Session
 	}
 	first, second := session(holder), session(waiter)
 	acquire := func(n *Node, session uint64, wait time.Duration) *Reply {
 		reply, err := n.Do(ctx, Call{Command: fsm.Acquire{Session: session, Name: "s", Count: 1, TTLMS: fsm.KeepTTL}, Wait: wait})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		return reply
 	}
 	release := func(n *Node, session uint64) {

@@ -74,9 +74,7 @@ func inBubble(t *testing.T, count int, test func(t *testing.T, c *nodes), setups
 
 func (c *nodes) must(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 }
 
 // start starts a node, or starts it again.
@@ -269,4 +267,12 @@ func machineValue(r *replica.Replica, name string) (value int64, found bool) {
 		value, found = view.Available, ok
 	})
 	return value, found
+}
+
+// must ends a test upon an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

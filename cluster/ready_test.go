@@ -33,9 +33,7 @@ func TestReadOfAnEarlierLeaderProvesNothing(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
+	formedBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 		c.semaphore("db", 1)
 		leader := c.leader()
 		dead := c.others(leader)[0]
@@ -86,9 +84,7 @@ func TestStatus(t *testing.T) {
 // TestStateHashesAgree: after thousands of entries of all kinds every node has kept
 // the same hash at the same index.
 func TestStateHashesAgree(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
+	formedBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 		c.semaphore("db", 1)
 		leader := c.leader()
 		term := leader.established().Number()

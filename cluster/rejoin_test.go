@@ -32,9 +32,7 @@ func demoted(c *lifeNodes, id string) *testNode {
 
 // TestRaftOpensOnlyAfterTheDemotion looks at every step of virtual time.
 func TestRaftOpensOnlyAfterTheDemotion(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
+	formedBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 		wiped := c.others(c.leader())[0]
 		c.wipe(wiped)
 		c.begin(wiped)
@@ -103,9 +101,7 @@ func configurations(c *lifeNodes, n *testNode, after uint64, id string) (made []
 // TestStaleLeaderReadmitsNobody: a leader that is cut off still sees the member as
 // one without a vote, and must not let it in on the strength of that.
 func TestStaleLeaderReadmitsNobody(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
+	formedBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 		leader := c.leader()
 		member := c.others(leader)[0]
 		index, _ := leader.joining.Configuration()
@@ -124,9 +120,7 @@ func TestStaleLeaderReadmitsNobody(t *testing.T) {
 // TestPromotionDecidedBeforeIsRefused: a promotion that was decided upon the
 // configuration before a readmission comes too late.
 func TestPromotionDecidedBeforeIsRefused(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
+	formedBubble(t, 3, func(t *testing.T, c *lifeNodes) {
 		leader := c.leader()
 		member := c.others(leader)[0]
 		m := leader.members().Changes()

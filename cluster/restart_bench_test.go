@@ -98,19 +98,13 @@ func (r *restart) open() {
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		r.b.Fatal(err)
-	}
+	must(r.b, group.Wait())
 }
 
 func (r *restart) close() {
 	for i, n := range r.nodes {
-		if err := n.Close(r.b.Context()); err != nil {
-			r.b.Fatal(err)
-		}
-		if err := r.stores[i].Close(); err != nil {
-			r.b.Fatal(err)
-		}
+		must(r.b, n.Close(r.b.Context()))
+		must(r.b, r.stores[i].Close())
 	}
 }
 
@@ -130,9 +124,7 @@ func (r *restart) fill(leases, ticks int, snapshot bool) {
 		}
 		_, errs := r.nodes[0].DoMany(r.b.Context(), list)
 		for _, err := range errs {
-			if err != nil {
-				r.b.Fatal(err)
-			}
+			must(r.b, err)
 		}
 	}
 	if snapshot {
@@ -162,7 +154,5 @@ func (r *restart) appendTicks(ticks int) {
 			batch = nil
 		}
 	}
-	if err != nil {
-		r.b.Fatal(err)
-	}
+	must(r.b, err)
 }

@@ -27,9 +27,7 @@ func benchBackup(b *testing.B, n *Node) []byte {
 	if err == nil {
 		err = made.Write(&file)
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return file.Bytes()
 }
 
@@ -45,22 +43,16 @@ func BenchmarkRestoreMillionLeases(b *testing.B) {
 		leader, followers := benchCluster(b)
 		began := time.Now()
 		header, _, err := backup.Read(bytes.NewReader(file))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		b.ReportMetric(time.Since(began).Seconds(), "read-s")
 		b.StartTimer()
 		began = time.Now()
 		done, err := leader.Restore(b.Context(), bytes.NewReader(file), backup.Order{From: (*fsm.ClusterID)(&header.Cluster)})
 		b.StopTimer()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		b.ReportMetric(time.Since(began).Seconds(), "restore-s")
 		for _, n := range slices.Concat(followers, []*Node{leader}) {
-			if err := n.replica.Await(b.Context(), done.Index+1); err != nil {
-				b.Fatal(err)
-			}
+			must(b, n.replica.Await(b.Context(), done.Index+1))
 			n.View(func(m *fsm.Machine) {
 				if _, _, leases, _ := m.Counts(); leases != sized(1_000_000) {
 					b.Fatalf("%d leases", leases)

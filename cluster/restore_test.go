@@ -12,7 +12,6 @@ import (
 
 	"github.com/signalbox/signalbox/cluster/backup"
 	"github.com/signalbox/signalbox/cluster/outcome"
-	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 )
 
@@ -40,133 +39,6 @@ func restoring(ctx context.Context, n *testNode, file []byte, endSessions bool) 
 func (c *nodes) acquire(n *testNode, session uint64, name string) uint64 {
 	c.t.Helper()
 	return c.do(n, fsm.Acquire{Session: session, Name: name, Count: 1, TTLMS: fsm.KeepTTL}, fsm.OK).Grants[0].Token
-}
-
-// TestRestoreOnALivingCluster: every node shows the state of the backup, at once and
-// alike, and goes on: leases have the time that they had left, new tokens are larger than
-// any before, later changes are gone.
-func TestRestoreOnALivingCluster(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, c *nodes) {
-		c.semaphore("db", 9)
-		holder := c.open(c.follower(), 10*time.Second)
-		held := c.acquire(c.follower(), holder, "db")
-		file := c.backupOf(c.follower())
-		time.Sleep(4 * time.Second) // virtual
-		c.do(c.leader(), fsm.Renew{Renewals: []fsm.Renewal{{Session: holder, TTLMS: fsm.KeepTTL}}}, fsm.OK)
-		later := c.open(c.leader(), time.Hour)
-		last := c.acquire(c.leader(), later, "db")
-		c.semaphore("later", 1)
-		before := c.leader().established().NowMS()
-		id := c.leader().Status().Cluster
-		done, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{})
-		c.must(err)
-		for _, n := range c.all {
-			view, at := c.read(n, "db")
-			if view.Held != 1 || view.ModifiedIndex != done.Index || at.Index <= done.Index || at.NowMS < before {
-				t.Errorf("%s: %+v at %+v", n.id, view, at)
-			}
-			n.View(func(m *fsm.Machine) {
-				s, found := m.Session(holder)
-				if left := s.DeadlineMS - at.NowMS; !found || left > 10_000 || left < 9_000 {
-					t.Errorf("%s: the lease has %d ms left", n.id, left)
-				}
-				if _, found := m.Semaphore("later"); found {
-					t.Errorf("%s: a later semaphore is there", n.id)
-				}
-				if holders := m.Holders("db", 0, 9); len(holders) != 1 || holders[0].Token != held {
-					t.Errorf("%s: holders %+v", n.id, holders)
-				}
-			})
-			if n.Status().Cluster != id {
-				t.Errorf("%s is in cluster %s, was in %s", n.id, n.Status().Cluster, id)
-			}
-			if _, err := n.EventsAfter(replica.EventID{Index: 3}); !errors.Is(err, outcome.ErrHistoryGone) {
-				t.Errorf("%s: events from before: %v", n.id, err)
-			}
-		}
-		next := c.acquire(c.follower(), holder2(c), "db")
-		if next <= last || next <= 1<<32 {
-			t.Errorf("token %d after %d", next, last)
-		}
-		c.until("the lease ends when its time is over", func() bool {
-			view, _ := c.read(c.leader(), "db")
-			return view.Held == 1
-		})
-		c.until("all are ready", func() bool { return c.all[0].Ready() && c.all[1].Ready() && c.all[2].Ready() })
-	})
-}
-
-// holder2 opens another session.
-func holder2(c *nodes) uint64 { return c.open(c.leader(), time.Hour) }
-
-// TestRestoreEndsOrKeepsWaits: a wait that the backup has goes on, wherever its caller is; one
-// that it lacks is not left hanging; watchers are woken.
-func TestRestoreEndsOrKeepsWaits(t *testing.T) {
-	for _, end := range []bool{false, true} {
-		inBubble(t, 3, func(t *testing.T, c *nodes) {
-			c.semaphore("db", 1)
-			holder, inBackup, after := c.open(c.leader(), time.Hour), c.open(c.leader(), time.Hour), uint64(0)
-			c.acquire(c.leader(), holder, "db")
-			waits := func(n *testNode, session uint64) <-chan answer {
-				return background(t.Context(), n, Call{Command: fsm.Acquire{Session: session, Name: "db", Count: 1, TTLMS: fsm.KeepTTL}, Wait: 10 * time.Minute})
-			}
-			kept := map[string]<-chan answer{}
-			for _, n := range c.all { // each joins the request of the session
-				kept[n.id] = waits(n, inBackup)
-			}
-			c.until("the waits are open", func() bool { return c.waiting() == 3 })
-			file := c.backupOf(c.follower())
-			after = c.open(c.leader(), time.Hour)
-			lost := waits(c.follower(), after)
-			changed, stop := c.follower().Changed("db")
-			defer stop()
-			c.until("the wait is open", func() bool { return c.waiting() == 4 })
-			_, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{EndSessions: end})
-			c.must(err)
-			if got := <-lost; !errors.Is(got.err, outcome.ErrOutcomeUnknown) && got.Code == fsm.OK {
-				t.Errorf("a wait that the backup lacks: %v, %v", got.Code, got.err)
-			}
-			<-changed
-			if !end {
-				c.do(c.leader(), fsm.Release{Session: holder, Name: "db"}, fsm.OK)
-			}
-			for id, wait := range kept {
-				got := <-wait
-				if want := map[bool]fsm.Code{false: fsm.OK, true: fsm.ExpiredSession}[end]; got.err != nil || got.Code != want {
-					t.Errorf("sessions end: %v, %s: %v, %v", end, id, got.Code, got.err)
-				}
-			}
-			if _, sessions, leases, waiting := counts(c.leader()); end && sessions+leases+waiting != 0 {
-				t.Errorf("left: %d sessions, %d leases, %d waiting requests", sessions, leases, waiting)
-			}
-		})
-	}
-}
-
-// waiting returns the calls that wait, on all nodes.
-func (c *nodes) waiting() (count int) {
-	for _, n := range c.all {
-		count += n.requests.OpenWaits()
-	}
-	return count
-}
-
-func counts(n *testNode) (semaphores, sessions, leases, waiting int) {
-	n.View(func(m *fsm.Machine) { semaphores, sessions, leases, waiting = m.Counts() })
-	return semaphores, sessions, leases, waiting
-}
-
-// TestRestoreWhileAMemberIsDown: a majority is enough for a backup of the level in force.
-func TestRestoreWhileAMemberIsDown(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, c *nodes) {
-		c.semaphore("db", 9)
-		file := c.backupOf(c.leader())
-		down := c.follower()
-		c.kill(down)
-		c.must(<-restoring(t.Context(), c.leader(), file, false))
-		c.revive(down)
-		c.agree()
-	})
 }
 
 // TestRefusedRestoreChangesNothing: on a follower, of another cluster's backup, of a damaged file in each part of
@@ -366,49 +238,5 @@ func (c *nodes) agree() {
 			}
 		}
 		return true
-	})
-}
-
-// TestBackupOfAnotherCluster is restored into an empty one: the states are equal but for
-// what belongs to the cluster, and a second backup has the same records.
-func TestBackupOfAnotherCluster(t *testing.T) {
-	var file []byte
-	inBubble(t, 1, func(t *testing.T, c *nodes) {
-		for range 50 { // its log is longer
-			c.semaphore("db", 9)
-			c.do(c.leader(), fsm.DeleteSemaphore{Name: "db"}, fsm.OK)
-		}
-		c.semaphore("db", 9)
-		c.acquire(c.leader(), c.open(c.leader(), time.Hour), "db")
-		file = c.backupOf(c.leader())
-	})
-	inBubble(t, 3, func(t *testing.T, c *nodes) {
-		id := c.leader().Status().Cluster
-		if _, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{}); !errors.Is(err, outcome.ErrBackupRefused) {
-			t.Errorf("though the caller has not named it: %v", err)
-		}
-		h, _, err := backup.Read(bytes.NewReader(file))
-		c.must(err)
-		done, err := c.leader().Restore(t.Context(), bytes.NewReader(file), backup.Order{From: (*fsm.ClusterID)(&h.Cluster)})
-		c.must(err)
-		if err != nil || done.From != h || done.Index <= h.Index || c.leader().Status().Cluster != id {
-			t.Errorf("%+v of %+v, %v", done, h, err)
-		}
-		for _, n := range c.all {
-			if view, _ := c.read(n, "db"); view.Held != 1 || view.Version != 1 {
-				t.Errorf("%s: %+v", n.id, view)
-			}
-		}
-		c.agree()
-		for _, n := range c.all { // and stays, also through a restart
-			c.kill(n)
-		}
-		for _, n := range c.all {
-			c.revive(n)
-		}
-		if view, _ := c.read(c.leader(), "db"); view.Held != 1 {
-			t.Errorf("after a restart: %+v", view)
-		}
-		c.agree()
 	})
 }

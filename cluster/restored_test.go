@@ -4,53 +4,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/signalbox/signalbox/cluster/membership"
 	"github.com/signalbox/signalbox/cluster/replica"
 )
-
-// restoredFlag makes nodes start as restored.
-func restoredFlag(config *Config) { config.Restored = true }
-
-// TestRestoredNodeIsRefusedBesideLiveOnes that were not restored: it may have
-// forgotten what it has acknowledged to them.
-func TestRestoredNodeIsRefusedBesideLiveOnes(t *testing.T) {
-	lifeBubble(t, 3, func(t *testing.T, c *lifeNodes) {
-		c.begin(c.all...)
-		c.ready(c.all...)
-		n := c.all[2]
-		c.kill(n)
-		c.net.Rejoin(n.id)
-		time.Sleep(5 * time.Second) // virtual: its last process counts as dead
-		config := Config{NodeID: n.id, Bind: n.id + ":8711", Network: c.net.Host(n.id), Store: n.store, Restored: true,
-			Peers: []Peer{{ID: "n1", Address: "n1:8711"}, {ID: "n2", Address: "n2:8711"}, {ID: "n3", Address: "n3:8711"}}}
-		node, err := Start(t.Context(), config)
-		if err == nil {
-			n.Node, n.up = node, true
-			t.Fatal("a restored node was started beside live ones")
-		}
-		for _, want := range []string{"member n1 at n1:8711 is alive and its folder was not restored", "member n2"} {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%q does not say %q", err, want)
-			}
-		}
-		if n.store.Restored() != 0 {
-			t.Error("the refused start has left its mark")
-		}
-		c.wipe(c.all[0])
-		c.kill(c.all[1])
-		c.setups = append(c.setups, restoredFlag)
-		c.openStore(c.all[0])
-		config.Store, config.NodeID, config.Bind, config.Network = c.all[0].store, "n1", "n1:8711", c.net.Host("n1")
-		c.net.Rejoin("n1")
-		if _, err := Start(t.Context(), config); err == nil || !strings.Contains(err.Error(), "empty") {
-			t.Errorf("an empty folder was started as restored: %v", err)
-		}
-	})
-}
 
 // joinDiverged makes a stopped node's state differ from what its log says, as an
 // error of the machine or of the disk would: it gets a snapshot of another state.

@@ -16,9 +16,7 @@ var sceneStateCommands = map[string]func(s *scene, t *testing.T, words []string)
 	"hold": func(s *scene, t *testing.T, words []string) []string {
 		words, n := s.through(words)
 		count, err := strconv.Atoi(words[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.holding(n, count)
 		return nil
 	},
@@ -37,6 +35,17 @@ var sceneStateCommands = map[string]func(s *scene, t *testing.T, words []string)
 			ids, first, count = append(ids, n.id), fmt.Sprint(held), len(held)
 		}
 		return []string{fmt.Sprintf("%d leases on %s", count, strings.Join(ids, " "))}
+	},
+	// holders NAME through N: the tokens of a semaphore's leases, in the node's own state.
+	"holders": func(s *scene, _ *testing.T, words []string) []string {
+		words, n := s.through(words)
+		text := n.id + ": " + words[0] + " is held with the tokens"
+		n.View(func(m *fsm.Machine) {
+			for _, lease := range m.Holders(words[0], 0, 1000) {
+				text += fmt.Sprint(" ", lease.Token)
+			}
+		})
+		return []string{text}
 	},
 	// create NAME PERMITS [through N]: a semaphore.
 	"create": func(s *scene, t *testing.T, words []string) []string {

@@ -17,8 +17,12 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/hashicorp/raft"
 
+	"github.com/signalbox/signalbox/cluster/membership"
+	"github.com/signalbox/signalbox/cluster/outcome"
+	"github.com/signalbox/signalbox/cluster/peer"
 	"github.com/signalbox/signalbox/cluster/probe"
 	"github.com/signalbox/signalbox/cluster/raftlib"
+	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 	"github.com/signalbox/signalbox/store"
 )
@@ -60,7 +64,26 @@ type scene struct {
 
 	campaigns int // as `campaigns` saw them last
 
+	first *testNode // n1, or as `first` saw it
+
 	withheld atomic.Pointer[string] // the node that gets heartbeats, but no entries
+
+	calls    map[string]*sceneCall // in the background, by their labels
+	sessions map[string]uint64     // their ids, by the names of the script
+	places   map[uint64]string     // names of places in lines
+	clock    time.Time             // as `clock` set it
+	drawn    uint64                // as `drawn` saw it last
+	written  uint64                // the index of the last `do`
+
+	disks   map[string]*watchdogDisk
+	hung    map[string]*hungLogs // in a cluster that is "hanging"
+	entries uint64               // as `entries` saw them last
+	nowMS   int64                // as `now` saw it last
+	changed <-chan struct{}      // of `watch`
+
+	refusals float64   // as `refusals` counted them
+	restored uint64    // the index of the last `restore`
+	stranger *testNode // as `stranger` started it
 }
 
 func (s *scene) run(t *testing.T, d *datadriven.TestData) string {
@@ -109,12 +132,18 @@ var (
 // newCluster makes so many nodes, which do not run yet.
 func (s *scene) newCluster(t *testing.T, words []string) {
 	count, err := strconv.Atoi(words[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.lifeNodes = newLifeNodes(t, count)
+	s.first = s.all[0]
 	s.bolt = slices.Contains(words, "on-disk")
 	s.hashes = newFlips(s.lifeNodes)
+	s.disks = watchdogDisks(s.lifeNodes)
+	if slices.Contains(words, "certified") {
+		withCertificates(s.lifeNodes)
+	}
+	if slices.Contains(words, "hanging") {
+		s.hung = hangingLogs(s.lifeNodes)
+	}
 	s.setups = append(s.setups, func(config *Config) {
 		config.fault = func(peer raft.ServerID, request any) error {
 			entries, ok := request.(*raft.AppendEntriesRequest)
@@ -137,6 +166,9 @@ func (s *scene) lead(n *testNode) {
 
 // end stops all nodes, and forgets them.
 func (s *scene) end() {
+	for _, c := range s.calls {
+		c.stop()
+	}
 	if s.twin != nil {
 		identityEnd(s.lifeNodes, s.twin)
 	}
@@ -148,7 +180,8 @@ func (s *scene) end() {
 			c.stop()
 		}
 	}
-	*s = scene{labels: map[string]string{}, kinds: map[string]int{}, aside: map[string]*store.Store{}}
+	*s = scene{labels: map[string]string{}, kinds: map[string]int{}, aside: map[string]*store.Store{},
+		calls: map[string]*sceneCall{}, sessions: map[string]uint64{}, places: map[uint64]string{}}
 }
 
 // having returns the nodes that have a folder.
@@ -169,10 +202,17 @@ func (s *scene) label(n *testNode) {
 	}
 }
 
-// node returns the node with an id.
+// node returns the node with an id, or in the role that a script names.
 func (s *scene) node(id string) *testNode {
-	if id == "twin" {
+	switch id {
+	case "twin":
 		return s.twin
+	case "leader":
+		return s.leader()
+	case "first":
+		return s.first
+	case "next": // whichever node leads in place of first
+		return s.leader(s.first)
 	}
 	i := slices.IndexFunc(s.all, func(n *testNode) bool { return n.id == id })
 	if i < 0 {
@@ -247,6 +287,30 @@ var sceneConditions = map[string]func(s *scene, n *testNode, words []string) boo
 	"refusing": func(s *scene, n *testNode, words []string) bool {
 		return refusedCount(s.t, n.joining.Port(), words[0]) > 0
 	},
+	// N restored NAME: the semaphore has not changed since the last restore.
+	"restored": func(s *scene, n *testNode, words []string) bool {
+		view, _ := stale(n, words[0])
+		return view.ModifiedIndex == s.restored
+	},
+	// N forgets INDEX: its history of events does not go back so far.
+	"forgets": func(_ *scene, n *testNode, words []string) bool {
+		index, err := strconv.ParseUint(words[0], 10, 64)
+		_, gone := n.EventsAfter(replica.EventID{Index: index})
+		return err == nil && errors.Is(gone, outcome.ErrHistoryGone)
+	},
+	"refused-more": func(s *scene, _ *testNode, words []string) bool { return s.refused(words[0]) > s.refusals },
+	// N knows MEMBER: the member's folder has a vote.
+	"knows": func(s *scene, n *testNode, words []string) bool {
+		server, _ := membership.Find(n.joining.Servers(), words[0])
+		want := peer.MarkAddress(words[0]+":8711", peer.ID(s.node(words[0]).store.FolderID()))
+		return server.Suffrage == raft.Voter && server.Address == want
+	},
+	// N levelled: its level is this program's, and it knows that all members know the level.
+	"levelled": func(s *scene, n *testNode, _ []string) bool {
+		status := n.Status()
+		return status.Level == fsm.FeatureLevel && len(status.Members) == len(s.all) &&
+			!slices.ContainsFunc(status.Members, func(m Member) bool { return m.Knows != fsm.FeatureLevel })
+	},
 	"having": func(_ *scene, n *testNode, words []string) bool { _, ok := stale(n, words[0]); return ok },
 	"holding": func(s *scene, n *testNode, _ []string) (ok bool) {
 		n.View(func(m *fsm.Machine) { _, ok = m.Session(s.session) })
@@ -302,22 +366,36 @@ func (s *scene) wait(t *testing.T, words []string) {
 		t.Fatalf("no command %q", words[0])
 	}
 	s.until(strings.Join(words[1:], " "), func() bool { return s.condition(words[1:]) })
+	synctest.Wait() // all that the node does then is done
 }
 
 // sceneCommands are the commands of scripts, and what each prints.
 var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []string{
-	// cluster N [on-disk]: another scene, of N nodes that do not run.
+	// cluster N [on-disk] [hanging] [certified]: another scene, of N nodes that do not run.
 	"cluster": func(s *scene, t *testing.T, words []string) []string {
 		s.end()
 		s.newCluster(t, words)
 		return nil
 	},
-	// formed N [on-disk]: another scene, of N nodes that run, which n1 leads.
+	// formed N [on-disk] [hanging] [certified]: another scene, of N nodes that run, which n1 leads.
 	"formed": func(s *scene, t *testing.T, words []string) []string {
 		s.end()
 		s.newCluster(t, words)
 		s.begin(s.all...)
 		s.lead(s.all[0])
+		return nil
+	},
+	// queue N, multiplier N: the size of the nodes' queues and the factor of Raft's time-outs, from the next start on.
+	"queue": func(s *scene, t *testing.T, words []string) []string {
+		size, err := strconv.Atoi(words[0])
+		s.must(err)
+		s.setups = append(s.setups, func(config *Config) { config.QueueSize = size })
+		return nil
+	},
+	"multiplier": func(s *scene, t *testing.T, words []string) []string {
+		factor, err := strconv.Atoi(words[0])
+		s.must(err)
+		s.setups = append(s.setups, func(config *Config) { config.RaftMultiplier = factor })
 		return nil
 	},
 	// peers N…: the list that nodes start with from here on, without any all of them.
@@ -350,6 +428,7 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	// wipe N…: kills nodes that run, and takes their folders away.
 	"wipe": func(s *scene, _ *testing.T, words []string) []string {
 		for _, n := range s.list(words) {
+			s.label(n)
 			s.wipe(n)
 		}
 		return nil
@@ -357,8 +436,8 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	"close": func(s *scene, t *testing.T, words []string) []string {
 		return s.outcomeOf(time.Second, func() error { _, err := s.closeTook(s.node(words[0])); return err })
 	},
-	"cut-off": func(s *scene, _ *testing.T, words []string) []string { s.net.Isolate(words[0]); return nil },
-	"reach":   func(s *scene, _ *testing.T, words []string) []string { s.net.Rejoin(words[0]); return nil },
+	"cut-off": func(s *scene, _ *testing.T, words []string) []string { s.net.Isolate(s.node(words[0]).id); return nil },
+	"reach":   func(s *scene, _ *testing.T, words []string) []string { s.net.Rejoin(s.node(words[0]).id); return nil },
 	// withhold [N]: the node gets heartbeats, but no entries; without one, each node gets all.
 	"withhold": func(s *scene, _ *testing.T, words []string) []string {
 		from := strings.Join(words, "")
@@ -368,9 +447,7 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	// sleep D: virtual time passes.
 	"sleep": func(_ *scene, t *testing.T, words []string) []string {
 		d, err := time.ParseDuration(words[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(d) // virtual
 		return nil
 	},
@@ -378,6 +455,8 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	"ready": func(s *scene, _ *testing.T, words []string) []string { s.ready(s.list(words)...); return nil },
 	// lead N: waits until all nodes that run are ready, and makes N the leader.
 	"lead": func(s *scene, _ *testing.T, words []string) []string { s.lead(s.node(words[0])); return nil },
+	// first: the node that leads is called "first" from here on, and not n1.
+	"first": func(s *scene, _ *testing.T, _ []string) []string { s.first = s.leader(); return nil },
 	// leader: which node leads.
 	"leader": func(s *scene, _ *testing.T, _ []string) []string { return []string{s.leader().id + " leads"} },
 	// voters N… [on N…]: waits until the nodes, or all that run, see exactly these members vote.
@@ -401,7 +480,11 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	// check NODE NAME: a check of the node, in its words.
 	"check": func(s *scene, _ *testing.T, words []string) []string {
 		check := s.check(s.node(words[0]), words[1])
-		return []string{fmt.Sprintf("%s %s: %t: %s", words[0], words[1], check.OK, check.Detail)}
+		text := fmt.Sprintf("%s %s: %t: %s", words[0], words[1], check.OK, check.Detail)
+		if check.Moved != nil {
+			text += ", moved to " + check.Moved.Address
+		}
+		return []string{text}
 	},
 	// fatal: which nodes must not go on, and why.
 	"fatal": func(s *scene, _ *testing.T, _ []string) (lines []string) {
@@ -423,13 +506,13 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	},
 	// logs N MIN MAX TEXT: whether so many lines of the node's log have the text.
 	"logs": func(s *scene, t *testing.T, words []string) []string {
-		least, err := strconv.Atoi(words[1])
-		most, err2 := strconv.Atoi(words[2])
+		fewest, err := strconv.Atoi(words[1])
+		largest, err2 := strconv.Atoi(words[2])
 		if err != nil || err2 != nil {
 			t.Fatal(err, err2)
 		}
 		text := strings.Join(words[3:], " ")
-		if n := len(s.logs[words[0]].Lines(text)); n < least || n > most {
+		if n := len(s.logs[words[0]].Lines(text)); n < fewest || n > largest {
 			return []string{fmt.Sprintf("%s has logged %d times %q", words[0], n, text)}
 		}
 		return nil
@@ -476,9 +559,7 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 	// hash N BYTE: the node's state hash becomes this byte.
 	"hash": func(s *scene, t *testing.T, words []string) []string {
 		value, err := strconv.Atoi(words[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.hashes.set(s.node(words[0]), byte(value))
 		return nil
 	},
@@ -487,4 +568,8 @@ var sceneCommands = map[string]func(s *scene, t *testing.T, words []string) []st
 func init() {
 	maps.Copy(sceneCommands, sceneStateCommands)
 	maps.Copy(sceneCommands, sceneFolderCommands)
+	maps.Copy(sceneCommands, sceneCallCommands)
+	maps.Copy(sceneCommands, sceneDiskCommands)
+	maps.Copy(sceneConditions, sceneCallConditions)
+	maps.Copy(sceneConditions, sceneDiskConditions)
 }

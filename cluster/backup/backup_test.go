@@ -17,9 +17,7 @@ import (
 func fileOf(t testing.TB, m *fsm.Machine) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Of(m.Freeze(), time.UnixMilli(5)).Write(&out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Of(m.Freeze(), time.UnixMilli(5)).Write(&out))
 	return out.Bytes()
 }
 
@@ -29,9 +27,7 @@ func TestBackupIsTheStateAtItsIndex(t *testing.T) {
 	b := Of(m.Freeze(), time.UnixMilli(5))
 	m.Apply(10, fsm.EncodeEntry(70, [][]byte{fsm.Envelope{}.Encode(fsm.Up{Name: "db", Count: 1})}))
 	var out bytes.Buffer
-	if err := b.Write(&out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Write(&out))
 	h, read, err := Read(&out)
 	want := archive.Header{Index: 9, Term: 3, WallTime: time.UnixMilli(5).UTC(), Level: fsm.FeatureLevel, Cluster: [16]byte{7}}
 	if err != nil || h != want {
@@ -47,9 +43,7 @@ func TestBackupIsTheStateAtItsIndex(t *testing.T) {
 func TestUnsoundBackupsAreRefused(t *testing.T) {
 	good := state(7, 9)
 	var content bytes.Buffer
-	if err := good.Freeze().Write(&content); err != nil {
-		t.Fatal(err)
-	}
+	must(t, good.Freeze().Write(&content))
 	header := Of(good.Freeze(), time.UnixMilli(5)).Header
 	file := func(change func(*archive.Header), state []byte) []byte {
 		h := header

@@ -17,9 +17,7 @@ func TestGiveUp(t *testing.T) {
 	whole := func(index uint64) *fsm.Machine { return state(3, index) }
 	headless := func(index uint64) *fsm.Machine {
 		m := state(7, 9, fsm.CreateSemaphore{Name: "db", Permits: 3})
-		if err := m.Succeed(fsm.Succession{Own: whole(5).Standing(), Index: index}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Succeed(fsm.Succession{Own: whole(5).Standing(), Index: index}))
 		return m
 	}
 	for name, c := range map[string]struct {

@@ -57,9 +57,7 @@ func keeping(t *testing.T, folder string, keep int) *kept {
 			return Of(state(1, k.index).Freeze(), time.Now()), k.err
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { k.Run(ctx) })
@@ -79,9 +77,7 @@ func (k *kept) counted(t *testing.T, name string) (value float64) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(k.Collectors()...)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range families {
 		if f.GetName() == name {
 			value = f.GetMetric()[0].GetCounter().GetValue() + f.GetMetric()[0].GetGauge().GetValue()
@@ -94,9 +90,7 @@ func (k *kept) counted(t *testing.T, name string) (value float64) {
 func (k *kept) files(t *testing.T) string {
 	t.Helper()
 	entries, err := os.ReadDir(k.folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, entry := range entries {
 		if !strings.HasSuffix(entry.Name(), ".backup") {
@@ -208,9 +202,7 @@ func TestKeeperCleansUp(t *testing.T) {
 		folder := t.TempDir()
 		for name, age := range map[string]time.Duration{"old": 25 * time.Hour, "new": time.Hour} {
 			path := filepath.Join(folder, fmt.Sprintf(".signalbox-%s.part", name))
-			if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte("x"), 0o600))
 			if at := time.Now().Add(-age); os.Chtimes(path, at, at) != nil {
 				t.Fatal("no times")
 			}

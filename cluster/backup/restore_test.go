@@ -162,3 +162,11 @@ func TestLateEndOfARestoreLeavesTheNextOneMarked(t *testing.T) {
 		<-closed
 	})
 }
+
+// must ends a test upon an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

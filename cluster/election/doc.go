@@ -6,8 +6,8 @@
 //
 // The operating system closes the sockets of a process that ends, and refuses new connections.
 // So a follower whose Raft stream from its leader ends dials the leader's peer port. "Connection
-// refused" is the proof that the process is gone. A connection, a time-out or another error
-// is no proof. A leader that was stopped (SIGSTOP), cut off, or lost its power is found by
+// refused" is the proof that the process is gone, and so is a handshake with the member's next process. A handshake with
+// the same process, a time-out or another error is no proof. A leader that was stopped (SIGSTOP), cut off, or lost its power is found by
 // Raft's time-outs alone.
 //
 // # How the followers agree on one candidate
@@ -22,7 +22,7 @@
 //  1. Safety is Raft's. The package only chooses the moment of a campaign: terms, votes and the
 //     comparison of logs are left to Raft, so a wrong proof may cost an election, never an entry.
 //  2. A living leader is deposed only if a majority of voters each see the end of a stream and
-//     a refused connection. A process can die only once: a second proof against the same
+//     a refused connection. The next process of a member is known by its incarnation. A process can die only once: a second proof against the same
 //     process is not believed for 30 s, a third for 60 s, and so on.
 //
 // The package knows no port and no store: package cluster gives it Raft, the questions to other

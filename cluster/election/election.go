@@ -56,8 +56,9 @@ type Candidate interface {
 	LastEntry() (term, index uint64)
 	// Ask puts a question to another voter and blocks for its reply.
 	Ask(ctx context.Context, voter raft.Server, q Question) (Reply, error)
-	// Dial opens and closes a connection to the peer port of a member, and returns why that failed.
-	Dial(ctx context.Context, node string) error
+	// Identify dials the peer port of a member, and returns the incarnation of the member's process there, or
+	// why the dial or the handshake failed.
+	Identify(ctx context.Context, node string) (incarnation uint64, err error)
 	// Campaign has this node's Raft campaign, without pre-vote. It blocks for a moment.
 	Campaign() error
 }
@@ -98,7 +99,8 @@ type Election struct {
 // suspect is a process of which a Raft stream has ended.
 type suspect struct {
 	Process
-	at time.Time // when the last stream ended
+	term uint64    // in which the last stream ended
+	at   time.Time // when it ended
 }
 
 // standing ranks candidates.
@@ -120,7 +122,7 @@ func (s standing) byLog(other standing) int {
 func New(self raft.ServerID, r Raft, candidate Candidate, times wake.Stretch, log hclog.Logger) *Election {
 	return &Election{
 		self: self, raft: r, candidate: candidate, times: times, log: log.Named("election"), news: wake.NewSignal(), suspects: map[string]suspect{},
-		proofs: proofs{dial: candidate.Dial, dead: map[string]death{}},
+		proofs: proofs{identify: candidate.Identify, dead: map[string]death{}},
 	}
 }
 
@@ -128,7 +130,7 @@ func New(self raft.ServerID, r Raft, candidate Candidate, times wake.Stretch, lo
 func (e *Election) StreamEnded(process Process) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.suspects[process.Node] = suspect{process, time.Now()}
+	e.suspects[process.Node] = suspect{process, e.raft.CurrentTerm(), time.Now()}
 	e.news.Set()
 }
 
@@ -163,6 +165,8 @@ func (e *Election) Run(ctx context.Context) {
 			pause, news = time.After(e.times.Of(campaignTime)), nil
 		case found:
 			pause, retry = time.After(retry), min(2*retry, lastRetry)
+		case unagreed:
+			pause, retry = time.After(firstRetry), firstRetry
 		}
 		select {
 		case <-news:
@@ -178,6 +182,7 @@ type outcome int
 const (
 	followed   outcome = iota // this node has a leader, or leads
 	found                     // no leader, and no majority that agrees
+	unagreed                  // the leader is dead, and no majority agrees yet: replies may have been late
 	gaveWay                   // there is a better candidate
 	campaigned                // this node has campaigned
 )
@@ -198,7 +203,9 @@ func (e *Election) try(ctx context.Context) outcome {
 	case better:
 		return gaveWay
 	case !agreed || !e.promiseSelf(standing, process.Node) || !e.able(servers) || !e.leaderless(process):
-		e.takeTurn(e.times.Of(turnLasts))
+		if e.takeTurn(e.times.Of(turnLasts)); process != (Process{}) {
+			return unagreed
+		}
 		return found
 	}
 	e.takeTurn(0)
@@ -218,7 +225,11 @@ func (e *Election) able(servers []raft.Server) bool {
 // under way.
 func (e *Election) leaderless(lost Process) bool {
 	_, leader := e.raft.LeaderWithID()
-	return string(leader) == lost.Node && (leader != "" || e.settled())
+	if leader == "" {
+		return lost == Process{} && e.settled()
+	}
+	last, ok := e.ended(string(leader))
+	return ok && last == lost
 }
 
 // lost reports whether this node has no leader: it knows no leader, or finds the leader's process dead.
@@ -234,12 +245,13 @@ func (e *Election) lost(ctx context.Context) (dead Process, isLost bool) {
 	return process, ok && e.proofs.isDead(ctx, process, e.raft.CurrentTerm())
 }
 
-// ended returns the process of a node of which a Raft stream has just ended, if there is one.
+// ended returns the process of a node of which a Raft stream has just ended, if there is one. The end counts only in its
+// term: the member's next process may lead in a later term, while the end of its earlier process is still remembered.
 func (e *Election) ended(node string) (Process, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	last, ok := e.suspects[node]
-	return last.Process, ok && time.Since(last.at) < e.times.Of(suspicion)
+	return last.Process, ok && last.term == e.raft.CurrentTerm() && time.Since(last.at) < e.times.Of(suspicion)
 }
 
 // ask asks all other voters and reports whether a majority agrees, this node included, and

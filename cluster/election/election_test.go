@@ -29,6 +29,7 @@ type voter struct {
 	deaf        bool            // its questions and the replies to it are lost
 	refuses     map[string]bool // whose ports refuse connections, as this node sees it
 	campaigns   int
+	incarnation uint64
 	wins        bool // a campaign makes it the leader of all
 }
 
@@ -80,11 +81,11 @@ func (v *voter) Ask(ctx context.Context, to raft.Server, q Question) (Reply, err
 	return other.Judge(ctx, q), nil
 }
 
-func (v *voter) Dial(_ context.Context, node string) error {
+func (v *voter) Identify(_ context.Context, node string) (uint64, error) {
 	if look(v, func() bool { return v.refuses[node] }) {
-		return syscall.ECONNREFUSED
+		return 0, syscall.ECONNREFUSED
 	}
-	return nil
+	return look(v, func() uint64 { return v.all[node].incarnation }), nil
 }
 
 func (v *voter) Campaign() error {
@@ -111,7 +112,7 @@ func elect(t *testing.T, ids []string, test func(t *testing.T, all map[string]*v
 	synctest.Test(t, func(t *testing.T) {
 		all, mu := map[string]*voter{}, &sync.Mutex{}
 		for _, id := range ids {
-			v := &voter{mu: mu, id: id, all: all, state: raft.Follower, leader: "n1", term: 3, index: 300, wins: true, refuses: map[string]bool{}}
+			v := &voter{mu: mu, id: id, all: all, state: raft.Follower, leader: "n1", term: 3, index: 300, wins: true, incarnation: 7, refuses: map[string]bool{}}
 			v.Election = New(raft.ServerID(id), v, v, 1, hclog.NewNullLogger())
 			all[id] = v
 		}
@@ -252,6 +253,66 @@ func TestNoProofNoCampaign(t *testing.T) {
 		die(all)
 		all["n2"].StreamEnded(Process{Node: "n3", Incarnation: 7})
 		wantCampaigns(t, "a stream of another node", settled(all, 10*time.Second), 0, 0)
+	})
+}
+
+// TestLateAgreement: a candidate that has found the leader dead asks again soon, since replies may have been late.
+func TestLateAgreement(t *testing.T) {
+	elect(t, three, func(t *testing.T, all map[string]*voter) {
+		change(all, func() { all["n3"].deaf = true })
+		die(all, "n2")
+		wantCampaigns(t, "no reply", settled(all, 310*time.Millisecond), 0, 0)
+		change(all, func() { all["n3"].deaf = false })
+		wantCampaigns(t, "replies again", settled(all, 50*time.Millisecond), 1, 0)
+	})
+}
+
+// TestNextProcess: a leader whose next process has its port is dead. The end of its earlier process is no proof against
+// the next process, which leads in a later term.
+func TestNextProcess(t *testing.T) {
+	elect(t, three, func(t *testing.T, all map[string]*voter) {
+		change(all, func() { all["n1"].state, all["n1"].incarnation = raft.Follower, 8 })
+		all["n2"].StreamEnded(Process{Node: "n1", Incarnation: 7})
+		all["n3"].StreamEnded(Process{Node: "n1", Incarnation: 7})
+		wantCampaigns(t, "the next process has the port", settled(all, 40*time.Millisecond), 1, 0)
+	})
+	elect(t, three, func(t *testing.T, all map[string]*voter) {
+		all["n2"].StreamEnded(Process{Node: "n1", Incarnation: 7})
+		all["n3"].StreamEnded(Process{Node: "n1", Incarnation: 7})
+		wantCampaigns(t, "the process lives", settled(all, 200*time.Millisecond), 0, 0)
+		change(all, func() {
+			all["n1"].incarnation = 8
+			for _, v := range all {
+				v.now++
+			}
+		})
+		all["n2"].news.Set()
+		wantCampaigns(t, "the next process leads in a later term", settled(all, 5*time.Second), 0, 0)
+	})
+}
+
+// TestProofIsOfOneTerm: a proof against a process does not count in a later term, which it leads.
+func TestProofIsOfOneTerm(t *testing.T) {
+	p := proofs{dead: map[string]death{}, identify: func(context.Context, string) (uint64, error) { return 0, syscall.ECONNREFUSED }}
+	dead := func(term uint64) bool { return p.isDead(t.Context(), Process{Node: "n1", Incarnation: 7}, term) }
+	if !dead(3) || !dead(3) || dead(4) {
+		t.Error("a proof was not remembered, or outlived its term")
+	}
+}
+
+// TestOnePromise: a voter that has agreed to a candidate agrees to no worse candidate for a moment.
+func TestOnePromise(t *testing.T) {
+	elect(t, three, func(t *testing.T, all map[string]*voter) {
+		change(all, func() { all["n1"].unable, all["n1"].state, all["n1"].leader = errLost, raft.Follower, "" })
+		ask := func(node string) bool {
+			return all["n1"].Judge(t.Context(), Question{From: node, Term: 3, Index: 300}).Agrees
+		}
+		if !ask("n2") || ask("n3") {
+			t.Error("a voter has not agreed to n2, or has agreed to n3 too")
+		}
+		if settled(all, promiseLasts+time.Millisecond); !ask("n3") {
+			t.Error("the promise to n2 has no end")
+		}
 	})
 }
 

@@ -13,7 +13,7 @@ const (
 	firstDoubt = 30 * time.Second
 	// proofLasts is how long a proof is valid for the election that follows it, in the same term.
 	proofLasts = time.Second
-	// dialTimeout bounds one dial; a refusal takes far less.
+	// dialTimeout bounds one dial with its handshake; a refusal takes far less.
 	dialTimeout = 200 * time.Millisecond
 )
 
@@ -31,7 +31,7 @@ type Process struct {
 // proofs finds out whether processes have ended, and remembers the last dead process
 // of each member. Safe for concurrent use.
 type proofs struct {
-	dial func(ctx context.Context, node string) error
+	identify func(ctx context.Context, node string) (incarnation uint64, err error)
 
 	mu   sync.Mutex
 	dead map[string]death // by node id
@@ -58,7 +58,7 @@ func (p *proofs) isDead(ctx context.Context, process Process, term uint64) bool 
 				return false
 			}
 		}
-		if p.refused(ctx, process.Node) {
+		if p.gone(ctx, process) {
 			p.remember(process, term)
 			return true
 		}
@@ -66,11 +66,15 @@ func (p *proofs) isDead(ctx context.Context, process Process, term uint64) bool 
 	return false
 }
 
-// refused reports whether the member's machine refuses a connection to its peer port.
-func (p *proofs) refused(ctx context.Context, node string) bool {
+// gone reports whether the member's machine refuses a connection to its peer port, or the member's next process has it.
+func (p *proofs) gone(ctx context.Context, process Process) bool {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	return errors.Is(p.dial(ctx, node), syscall.ECONNREFUSED)
+	incarnation, err := p.identify(ctx, process.Node)
+	if err != nil {
+		return errors.Is(err, syscall.ECONNREFUSED)
+	}
+	return incarnation != process.Incarnation
 }
 
 // recall reports whether the process was found dead just now, and whether another proof against it

@@ -108,9 +108,7 @@ func TestFramesGoThereAndBack(t *testing.T) {
 	r := bufio.NewReader(&stream)
 	for range frames {
 		frame, err := readFrame(r, make([]byte, 0, 8))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		decoded, err := codecDecode(frameKind(frame[0]), frame[1:])
 		if err != nil {
 			t.Fatalf("kind %d: %v", frame[0], err)
@@ -262,16 +260,12 @@ func TestOutboxFillsFrames(t *testing.T) {
 	frames, next := 0, uint64(0)
 	for ; next < count; frames++ {
 		frame, err := readFrame(r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(frame) > frameFill+4096 {
 			t.Fatalf("a frame of %d bytes", len(frame))
 		}
 		replies, err := decodeReplies(frame[1:])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, reply := range replies {
 			if reply.sequence != next {
 				t.Fatalf("reply %d instead of %d", reply.sequence, next)

@@ -34,9 +34,7 @@ func linkToScript(t *testing.T, r *requests.Registry) (*link, *scriptedLeader) {
 	l := openLink(near, 3, func() bool { return true }, &Config{Log: hclog.NewNullLogger(), Requests: r, Pulse: lead.NewPulse()})
 	s := &scriptedLeader{t: t, conn: far, r: bufio.NewReader(far), epoch: time.Now()}
 	frame, err := readFrame(s.r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if s.hello, err = decodeHello(frame[1:]); err != nil || s.hello.term != 3 || s.hello.origin != r.Origin() {
 		t.Fatalf("the first frame: %+v, %v", s.hello, err)
 	}
@@ -57,14 +55,10 @@ func (s *scriptedLeader) clock() {
 func (s *scriptedLeader) commands() (sequences []uint64) {
 	s.t.Helper()
 	frame, err := readFrame(s.r, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	s.frames++
 	f, err := decodeCommands(frame[1:])
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	for _, c := range f.commands {
 		sequences = append(sequences, c.sequence)
 	}

@@ -166,9 +166,7 @@ func (o *testOrigin) statuses(count int) []status {
 	found := make([]status, count)
 	for got := 0; got < count; {
 		replies, err := decodeReplies(o.next(frameReplies))
-		if err != nil {
-			o.t.Fatal(err)
-		}
+		must(o.t, err)
 		for _, r := range replies {
 			found[r.sequence] = r.status
 			got++
@@ -420,5 +418,13 @@ func TestCommandOfAGoneCallerIsNotSent(t *testing.T) {
 	local.Failed(v)
 	if state, _, _ := r.Peek(queued); state != requests.Held {
 		t.Errorf("state %d: the command is certainly not applied", state)
+	}
+}
+
+// must ends a test upon an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

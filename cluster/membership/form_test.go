@@ -229,13 +229,9 @@ func TestFolderState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := raft.NewInmemStore()
 			if c.term > 0 {
-				if err := s.SetUint64(keyCurrentTerm, c.term); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.SetUint64(keyCurrentTerm, c.term))
 			}
-			if err := s.StoreLogs(c.logs); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.StoreLogs(c.logs))
 			if got, err := folderState(s, s, raft.NewInmemSnapshotStore()); got != c.want || err != nil {
 				t.Errorf("got %q, %v, want %q", got, err, c.want)
 			}

@@ -87,9 +87,7 @@ func joiningNode(t *testing.T, n *memnet.Network, nth int, folder *memoryFolder,
 		Self: bootstrapThree[nth-1], Peers: bootstrapThree, Folder: folder, FolderID: bootstrapFolders[id], Network: n.Host(id), Bind: id + ":1",
 		Restored: restored, Hashes: folder, Times: 1, Node: node, Logger: hclog.NewNullLogger(), Stopping: t.Context(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = j.Port().Close() })
 	j.Serve()
 	return j
@@ -101,9 +99,7 @@ func boundFolder(t *testing.T) *memoryFolder {
 	t.Helper()
 	folder := newMemoryFolder()
 	folder.cluster = formedID(bootstrapFolders).String()
-	if err := folder.SetUint64(keyCurrentTerm, 3); err != nil {
-		t.Fatal(err)
-	}
+	must(t, folder.SetUint64(keyCurrentTerm, 3))
 	return folder
 }
 
@@ -130,9 +126,7 @@ func TestEmptyNodesFormOneCluster(t *testing.T) {
 			go func() { formed <- j.Form(t.Context()) }()
 		}
 		for range nodes {
-			if err := <-formed; err != nil {
-				t.Fatal(err)
-			}
+			must(t, <-formed)
 		}
 		want := formedID(bootstrapFolders)
 		for i, j := range nodes {
@@ -150,9 +144,7 @@ func TestEmptyNodeBesideALiveOneWaits(t *testing.T) {
 		n := memnet.New()
 		live := newMemoryFolder()
 		live.cluster = formedID(bootstrapFolders).String()
-		if err := live.SetUint64(keyCurrentTerm, 3); err != nil {
-			t.Fatal(err)
-		}
+		must(t, live.SetUint64(keyCurrentTerm, 3))
 		joiningNode(t, n, 1, live, &idleNode{}, false)
 		j := joiningNode(t, n, 2, newMemoryFolder(), &idleNode{}, false)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -206,16 +198,12 @@ func TestRestoredFolderOfALiveMember(t *testing.T) {
 		joiningNode(t, n, 2, boundFolder(t), &idleNode{}, true)
 		member := joiningNode(t, n, 1, boundFolder(t), &idleNode{}, true)
 		conn, err := member.port.DialNode(t.Context(), peer.StreamProbe, "n2:1", "n2")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = conn.Close() }()
 		config := member.config
 		config.Folder, config.Network, config.Bind = boundFolder(t), n.Host("copy"), "copy:1"
 		copied, err := Open(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = copied.Port().Close() }()
 		if err := copied.NoteRestored(t.Context()); !peer.RefusedFor(err, peer.RefusedIncarnation) {
 			t.Errorf("a copy beside the live member: %v", err)
@@ -264,9 +252,7 @@ func TestReadmissionBesideALiveMember(t *testing.T) {
 			t.Errorf("beside a member of which nothing is seen: %v", err)
 		}
 		conn, err := member.port.DialNode(t.Context(), peer.StreamProbe, "n1:1", "n1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = conn.Close() }()
 		if err := check("n2"); !errors.Is(err, probe.ErrMemberAlive) {
 			t.Errorf("beside a member with a stream: %v", err)
@@ -282,9 +268,7 @@ func TestStateOfAnotherClusterEndsTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder, node := newMemoryFolder(), &idleNode{}
 		j := joiningNode(t, memnet.New(), 1, folder, node, false)
-		if err := j.bindFolder(fsm.ClusterID{5}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, j.bindFolder(fsm.ClusterID{5}))
 		j.checkCluster(fsm.ClusterID{5})
 		if folder.cluster != (fsm.ClusterID{5}).String() || len(node.fatals) != 0 {
 			t.Errorf("the folder is of cluster %s, %v", folder.cluster, node.fatals)
@@ -325,22 +309,14 @@ func TestReplyWhileTheClusterForms(t *testing.T) {
 			Self: self, Peers: []probe.Peer{self}, Folder: folder, FolderID: peer.ID{1}, Network: memnet.New().Host("n1"), Bind: self.Address,
 			Hashes: folder, Times: 1, Node: node, Logger: hclog.NewNullLogger(), Stopping: t.Context(),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var r *raft.Raft
 		node.form = func() {
-			if err := j.Form(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, j.Form(t.Context()))
 			config, err := raftlib.Config("n1", 1, hclog.NewNullLogger())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, transport := raft.NewInmemTransport(raft.ServerAddress(self.Address))
-			if err := raft.BootstrapCluster(config, folder, folder, folder.snapshots, transport, FirstConfiguration([]probe.Peer{self})); err != nil {
-				t.Fatal(err)
-			}
+			must(t, raft.BootstrapCluster(config, folder, folder, folder.snapshots, transport, FirstConfiguration([]probe.Peer{self})))
 			if r, err = raft.NewRaft(config, &member{joining: j}, folder, folder, folder.snapshots, transport); err != nil {
 				t.Fatal(err)
 			}

@@ -181,9 +181,7 @@ func (c *cluster) end(m *member) {
 
 func (c *cluster) must(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 }
 
 // until waits, in virtual time, until something is so.
@@ -457,3 +455,11 @@ type storedLog struct{}
 
 func (storedLog) Durable(uint64, time.Duration) error { return nil }
 func (storedLog) Failed() error                       { return nil }
+
+// must ends a test upon an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -31,9 +31,7 @@ func refusedCount(t *testing.T, p *Port, reason string) (count float64) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(p.refusals.count)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
 			if metric.GetLabel()[0].GetValue() == reason {
@@ -47,9 +45,7 @@ func refusedCount(t *testing.T, p *Port, reason string) (count float64) {
 // TestNumbersAreForEver pins the numbers in a preamble. A line may be added, never changed.
 func TestNumbersAreForEver(t *testing.T) {
 	golden, err := os.ReadFile("testdata/numbers.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var now strings.Builder
 	fmt.Fprintf(&now, "version %d\nstreams: raft %d, forward %d, probe %d\n", preambleVersion, StreamRaft, StreamForward, StreamProbe)
 	fmt.Fprintf(&now, "standings: empty %d, bound %d\n", StandingEmpty, StandingBound)
@@ -64,17 +60,13 @@ func TestNumbersAreForEver(t *testing.T) {
 // TestPreambleIsForEver: the bytes of version 1, and the hello read from them.
 func TestPreambleIsForEver(t *testing.T) {
 	golden, err := os.ReadFile("testdata/preamble.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := strings.TrimSpace(string(golden))
 	if got := hex.EncodeToString(preambleSample.Encode()); got != want {
 		t.Errorf("a hello became\n%s, and was\n%s", got, want)
 	}
 	content, err := hex.DecodeString(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, err := ReadHello(bytes.NewReader(content)); err != nil || got != preambleSample {
 		t.Errorf("read as %+v, error %v", got, err)
 	}
@@ -151,9 +143,7 @@ func TestPreambleOfAnotherVersionIsRefused(t *testing.T) {
 			t.Errorf("counted %v", got)
 		}
 		listener, err := n.Host("later").Listen("later:1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		go func() {
 			conn, err := listener.Accept()
 			if err == nil {
@@ -177,9 +167,7 @@ func TestStrangersAreCountedAndLoggedNowAndThen(t *testing.T) {
 		n := portNetwork()
 		var log bytes.Buffer
 		p, err := OpenPort(Config{Network: n.Host("n2"), Bind: "n2:1", Advertise: "n2:1", Identity: testIdentity("n2"), Logger: hclog.New(&hclog.LoggerOptions{Output: &log})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		p.Handle(StreamForward, func(net.Conn) { t.Error("a stranger reached a handler") })
 		for range 100 {
 			c := portRaw(t, n)

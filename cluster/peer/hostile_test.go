@@ -47,9 +47,7 @@ func (m members) Receive(remote *Hello, _ string) (Refusal, string) {
 func TestHostilePeers(t *testing.T) {
 	list := hostile.Begin(t, "peer")
 	handshakes, err := hostile.Handshakes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	send := func(name, bytes string, security func(t *testing.T) Security) {
 		list.Case(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

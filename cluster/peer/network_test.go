@@ -24,23 +24,17 @@ func TestPortOverTCP(t *testing.T) {
 		p, err := OpenPort(Config{
 			Network: TCPNetwork{}, Bind: "127.0.0.1:0", Advertise: "unused:1", Identity: testIdentity(name), Logger: hclog.NewNullLogger(),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return p
 	}
 	from, to := open("n1"), open("n2")
 	to.Handle(StreamForward, portEcho("tcp "))
 	_, port, err := net.SplitHostPort(to.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	c, err := from.Dial(ctx, StreamForward, net.JoinHostPort("localhost", port))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := portAsk(t, c, "x"); got != "tcp x" {
 		t.Errorf("answered %q", got)
 	}
@@ -63,9 +57,7 @@ func TestTCPDialEndsWithItsContext(t *testing.T) {
 
 func TestTCPAddressInUse(t *testing.T) {
 	l, err := TCPNetwork{}.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = l.Close() }()
 	_, err = OpenPort(Config{Network: TCPNetwork{}, Bind: l.Addr().String(), Identity: testIdentity("n1"), Logger: hclog.NewNullLogger()})
 	if err == nil {

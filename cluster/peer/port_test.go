@@ -28,9 +28,7 @@ func portOpen(t *testing.T, n *memnet.Network, name string) *Port {
 	p, err := OpenPort(Config{
 		Network: n.Host(name), Bind: name + ":1", Advertise: name + ".peers:1", Identity: testIdentity(name), Logger: hclog.NewNullLogger(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil && !errors.Is(err, errHandlersRun) {
 			t.Errorf("close %s: %v", name, err)
@@ -87,9 +85,7 @@ func portAsk(t *testing.T, c net.Conn, question string) string {
 	}
 	b := make([]byte, 100)
 	n, err := c.Read(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(b[:n])
 }
 
@@ -109,9 +105,7 @@ func portExpectClosed(t *testing.T, c net.Conn) time.Duration {
 func portRaw(t *testing.T, n *memnet.Network) net.Conn {
 	t.Helper()
 	c, err := n.Host("stranger").Dial(t.Context(), "n2:1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -136,9 +130,7 @@ func TestPortRoutesByFirstByte(t *testing.T) {
 		to.Handle(StreamProbe, portEcho("probe "))
 		for kind, want := range map[StreamKind]string{StreamForward: "forward x", StreamProbe: "probe x"} {
 			c, err := from.Dial(t.Context(), kind, "n2:1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := portAsk(t, c, "x"); got != want {
 				t.Errorf("a stream of kind %d was answered %q", kind, got)
 			}
@@ -190,9 +182,7 @@ func TestPortPreambleDeadlineEnds(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		c, err := from.Dial(ctx, StreamForward, "n2:1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(time.Hour) // virtual: idle
 		if got := portAsk(t, c, "here"); got != "still here" {
 			t.Errorf("an old stream was answered %q", got)
@@ -264,20 +254,14 @@ func TestPortCloseEndsEverything(t *testing.T) {
 		from, to := portOpen(t, n, "n1"), portOpen(t, n, "n2")
 		to.Handle(StreamForward, portEcho(""))
 		layer, err := to.OpenRaft(func(Hello) {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c, err := from.Dial(t.Context(), StreamForward, "n2:1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		portAsk(t, c, "x") // its handler runs
 		portRaw(t, n)      // one that is still silent
 		synctest.Wait()
 		start := time.Now()
-		if err := to.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, to.Close())
 		if took := time.Since(start); took != 0 {
 			t.Errorf("closing took %v", took)
 		}
@@ -323,14 +307,10 @@ func TestRaftLayerOpensAndCloses(t *testing.T) {
 		n := portNetwork()
 		from, to := portOpen(t, n, "n1"), portOpen(t, n, "n2")
 		dialler, err := from.OpenRaft(func(Hello) {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		dial := func() net.Conn {
 			c, err := dialler.Dial("n2:1", time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return c
 		}
 		if _, err := dialler.Dial("n2:1", time.Second); !RefusedFor(err, RefusedKind) {
@@ -338,9 +318,7 @@ func TestRaftLayerOpensAndCloses(t *testing.T) {
 		}
 		for range 2 {
 			layer, err := to.OpenRaft(func(Hello) {})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := layer.Addr().String(); got != "n2.peers:1" {
 				t.Fatalf("it advertises %q", got)
 			}
@@ -349,9 +327,7 @@ func TestRaftLayerOpensAndCloses(t *testing.T) {
 			}
 			near := dial()
 			far, err := layer.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			go portEcho("raft ")(far)
 			if got := portAsk(t, near, "x"); got != "raft x" {
 				t.Fatalf("answered %q", got)
@@ -385,27 +361,19 @@ func TestRaftLayerDialsTheNameAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := portNetwork()
 		layer, err := portOpen(t, n, "n1").OpenRaft(func(Hello) {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, host := range []string{"n2", "elsewhere"} {
 			p, err := OpenPort(Config{
 				Network: n.Host(host), Bind: "n2:1", Advertise: "n2:1", Identity: testIdentity("n2"), Logger: hclog.NewNullLogger(),
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			p.Handle(StreamRaft, portEcho(host+" "))
 			c, err := layer.Dial(raft.ServerAddress("n2:1"), time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := portAsk(t, c, "x"); got != host+" x" {
 				t.Errorf("reached %q", got)
 			}
-			if err := p.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, p.Close())
 			time.Sleep(seatSilence) // virtual: the first process counts as dead
 		}
 	})
@@ -420,9 +388,7 @@ func TestSeatOfASilentProcess(t *testing.T) {
 			p, err := OpenPort(Config{
 				Network: n.Host("n2"), Bind: "n2:1", Advertise: "n2:1", Identity: testIdentity("n2"), Times: stretch, Logger: hclog.NewNullLogger(),
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			p.Handle(StreamProbe, portEcho(""))
 			portSilent(t, n, testIdentity("n1"), StreamProbe)
 			other := testIdentity("n1")
@@ -458,16 +424,12 @@ func TestSeatThatIsConfirmed(t *testing.T) {
 			p, err := OpenPort(Config{
 				Network: n.Host(host), Bind: host + ":1", Advertise: host + ":1", Identity: testIdentity("n2"), Logger: hclog.NewNullLogger(),
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer func() { _ = p.Close() }()
 			p.Handle(StreamProbe, portEcho(""))
 		}
 		c, err := from.Dial(t.Context(), StreamProbe, "n2:1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := from.Dial(t.Context(), StreamProbe, "copy:1"); !RefusedFor(err, RefusedIncarnation) {
 			t.Errorf("a copy was found: %v", err)
 		}
@@ -517,5 +479,13 @@ func TestClosedStreamsHaveNoSeat(t *testing.T) {
 	conn := &portConn{Conn: near, port: p, accepted: true}
 	if reason, _ := p.sit(conn, Hello(*testIdentity("n2"))); reason != RefusedKind || len(p.seats) != 0 {
 		t.Errorf("refused for reason %d, %d seats", reason, len(p.seats))
+	}
+}
+
+// must ends a test upon an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -56,13 +56,9 @@ func (a authority) client(name string) *tls.Config {
 
 func (a authority) open(files certs.Pair, err error) *tls.Config {
 	a.t.Helper()
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must(a.t, err)
 	source, err := certs.Open(certs.Config{Pair: files, CA: filepath.Join(a.dir, "ca.pem")})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must(a.t, err)
 	return source.NodeTLS()
 }
 
@@ -80,9 +76,7 @@ func securePort(t *testing.T, n *memnet.Network, name string, security Security)
 		Network: n.Host(name), Bind: name + ":1", Advertise: name + ":1", Identity: testIdentity(name), Security: security,
 		Logger: hclog.New(&hclog.LoggerOptions{Output: &log}),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Errorf("close %s: %v", name, err)
@@ -134,9 +128,7 @@ func TestStreamsWithTLS(t *testing.T) {
 		for _, kind := range []StreamKind{StreamRaft, StreamForward, StreamProbe} {
 			to.Handle(kind, portEcho("ok "))
 			conn, err := from.Dial(t.Context(), kind, "n2:1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := portAsk(t, conn, "?"); got != "ok ?" || HelloOf(conn).Node != "n2" {
 				t.Errorf("kind %d: %q from %q", kind, got, HelloOf(conn).Node)
 			}
@@ -153,17 +145,13 @@ func TestStreamsWithTLS(t *testing.T) {
 func selfSigned(t *testing.T, id string) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: id}, NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &tls.Config{
 		InsecureSkipVerify: true, ClientAuth: tls.RequireAnyClientCert,
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
@@ -349,9 +337,7 @@ func TestStreamsOfAMemberNoLongerAdmitted(t *testing.T) {
 		home, err := OpenPort(Config{
 			Network: n.Host("n2"), Bind: "n2:1", Advertise: "n2:1", Identity: as, Security: Security{TLS: ca.node("n2")}, Logger: hclog.NewNullLogger(),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer home.Close()
 		home.Handle(StreamProbe, portEcho("ok "))
 		streams := map[string]net.Conn{}
@@ -467,9 +453,7 @@ func TestClosedPortWithTLSEndsInOrder(t *testing.T) {
 		to, _ := securePort(t, n, "n2", Security{TLS: ca.node("n2")})
 		to.Handle(StreamProbe, portEcho(""))
 		conn, err := from.Dial(t.Context(), StreamProbe, "n2:1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		began := time.Now()
 		if err := to.Close(); err != nil || time.Since(began) > 0 {
 			t.Errorf("closed after %v: %v", time.Since(began), err)

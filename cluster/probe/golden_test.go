@@ -33,17 +33,13 @@ func TestMessagesAreForEver(t *testing.T) {
 	var now bytes.Buffer
 	for _, message := range []any{request, reply, &Request{}, &Reply{Answer: &Answer{}}} {
 		var wire bytes.Buffer
-		if err := write(&wire, message); err != nil {
-			t.Fatal(err)
-		}
+		must(t, write(&wire, message))
 		fmt.Fprintf(&now, "%x %s\n", wire.Bytes()[:4], wire.Bytes()[4:])
 	}
 	fmt.Fprintf(&now, "kinds %s\nstates %s\ncodes %s\n", []Kind{Ask, Rejoin, Add, Remove, Transfer, Removed, Raise, Elect}, []State{Empty, Formed, Live},
 		slices.Sorted(maps.Keys(codes)))
 	golden, err := os.ReadFile("testdata/messages.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if now.String() != string(golden) {
 		t.Errorf("messages are\n%s, and were\n%s", now.String(), golden)
 	}
@@ -54,9 +50,7 @@ func TestMessagesAreRead(t *testing.T) {
 	var wire bytes.Buffer
 	hash := StateHash{Index: 300, Hash: [16]byte{0x11, 15: 0x12}}
 	want := Request{Kind: Raise, From: "n1", ID: "n2", Address: "n2:8711", Level: 3, State: &hash}
-	if err := write(&wire, &want); err != nil {
-		t.Fatal(err)
-	}
+	must(t, write(&wire, &want))
 	var got Request
 	if err := read(&wire, &got); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read as %+v, error %v", got, err)

@@ -45,9 +45,7 @@ func TestHostileProbes(t *testing.T) {
 					return Reply{}, ErrUnknownCall
 				}
 				conn, err := from.dial(t.Context(), "n2", "n2:1")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer conn.Close()
 				go func() { _, _ = io.WriteString(conn, sent) }() // the node may end the stream before the end
 				began := time.Now()

@@ -27,9 +27,7 @@ func open(t *testing.T, n *memnet.Network, name string) *node {
 	t.Helper()
 	host := n.Host(name)
 	listener, err := host.Listen(name + ":1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dial := func(ctx context.Context, _, address string) (net.Conn, error) { return host.Dial(ctx, address) }
 	s := &node{Calls: NewCalls(dial, name, 1, func() *StateHash { return nil })}
 	server := NewServer(t.Context(), s, hclog.NewNullLogger())
@@ -191,9 +189,7 @@ func TestServerEndsIdleAndMalformedStreams(t *testing.T) {
 			"trailing": {[]byte("\x00\x00\x00\x05{}{} "), 0},
 		} {
 			conn, err := from.dial(t.Context(), "n2", "n2:1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, err := conn.Write(c.sent); err != nil {
 				t.Fatal(err)
 			}
@@ -261,13 +257,19 @@ func FuzzProbe(f *testing.F) {
 				t.Fatalf("read %d bytes", read)
 			}
 			again, err := json.Marshal(first)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			second := make()
 			if err := json.Unmarshal(again, second); err != nil || !reflect.DeepEqual(first, second) {
 				t.Fatalf("%+v became %+v, %v", first, second, err)
 			}
 		}
 	})
+}
+
+// must ends a test upon an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -123,9 +123,7 @@ func TestAckClockWakesManyWaits(t *testing.T) {
 		start := time.Now()
 		c.Record("n2", 3, since)
 		for range cap(results) {
-			if err := <-results; err != nil {
-				t.Fatal(err)
-			}
+			must(t, <-results)
 		}
 		if took := time.Since(start); took != 0 {
 			t.Fatalf("the waits polled: they took %v", took)
@@ -190,9 +188,7 @@ func TestAcksAreStampedWhenSent(t *testing.T) {
 			<-arrived
 			during = from.config.Acks.Now()
 			replies <- replyTerm
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
+			must(t, <-done)
 			return before, during
 		}
 		before, during := exchange(7, 7)

@@ -143,11 +143,7 @@ func TestCommitIndexWithoutEntries(t *testing.T) {
 // TestFollowersLearnOfCommitsSoon: of the last entry of a load too, of which no entry follows that
 // would tell them, and long before Raft's commit timeout.
 func TestFollowersLearnOfCommitsSoon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := startNodes(t)
-		defer c.stop()
-		leader := c.leader()
-		c.apply(leader, "first", c.nodes...)
+	inLedNodes(t, func(t *testing.T, c *raftNodes, leader *raftNode) {
 		for range 20 {
 			time.Sleep(3 * time.Second) // virtual
 			c.apply(leader, "more", leader)
@@ -221,9 +217,7 @@ func TestDeposedLeaderCommitsNothing(t *testing.T) {
 		source.change(3, raft.Leader)
 		go from.Run(ctx, source)
 		args := raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 9, PrevLogTerm: 3, LeaderCommitIndex: 4}
-		if err := from.AppendEntries("n2", "n2:1", &args, &raft.AppendEntriesResponse{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, from.AppendEntries("n2", "n2:1", &args, &raft.AppendEntriesResponse{}))
 		time.Sleep(time.Second) // virtual
 		if got.Load() != 1 {
 			t.Errorf("%d messages, want that of the leader alone", got.Load())

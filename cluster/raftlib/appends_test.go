@@ -29,9 +29,7 @@ func TestCommitIndexOfComparedEntries(t *testing.T) {
 			"entries cut short": {raft.AppendEntriesRequest{Entries: paceEntries(3, appendFirst), LeaderCommitIndex: 3}, 1},
 			"all of them":       {raft.AppendEntriesRequest{Entries: paceEntries(3, 1), LeaderCommitIndex: 2}, 2},
 		} {
-			if err := from.AppendEntries("n2", "n2:1", &test.args, &raft.AppendEntriesResponse{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, from.AppendEntries("n2", "n2:1", &test.args, &raft.AppendEntriesResponse{}))
 			if index := <-got; index != test.want {
 				t.Errorf("%s: the commit index %d was sent, want %d", name, index, test.want)
 			}

@@ -148,9 +148,7 @@ func TestFailureClosesIdleConnections(t *testing.T) {
 			args := raft.AppendEntriesRequest{Term: 3, Entries: paceEntries(1, 1)}
 			return from.AppendEntries("n2", "n2:1", &args, &raft.AppendEntriesResponse{})
 		}
-		if err := entry(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, entry())
 		<-announced
 		synctest.Wait()
 		n.Crash("n2")
@@ -173,12 +171,8 @@ func TestFailureClosesIdleConnections(t *testing.T) {
 func TestFollowerComesBack(t *testing.T) {
 	for name, write := range map[string]time.Duration{"under load": time.Second, "idle": time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := startNodes(t)
-				defer c.stop()
-				leader := c.leader()
+			inLedNodes(t, func(t *testing.T, c *raftNodes, leader *raftNode) {
 				other := c.others(leader)
-				c.apply(leader, "first", c.nodes...)
 				for _, away := range []time.Duration{35 * time.Second, 50 * time.Second, 20 * time.Minute} {
 					c.net.Isolate(string(other[0].id))
 					c.apply(leader, "meanwhile", other[1])

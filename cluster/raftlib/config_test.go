@@ -46,9 +46,7 @@ func TestConfig(t *testing.T) {
 func TestOnlyOrdinaryFaultsAreWarnings(t *testing.T) {
 	var log bytes.Buffer
 	config, err := Config("n1", 1, hclog.New(&hclog.LoggerOptions{Output: &log, Level: hclog.Error}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config.Logger.Error("failed to commit logs", "error", "no space left on device")
 	config.Logger.Error("failed to heartbeat to", "peer", "n2:8711")
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "[ERROR] raft: failed to commit logs: error=") {

@@ -45,15 +45,11 @@ func TestHostileRaft(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := memnet.New()
 				layer, err := openLayer(n, "n1", "n1:8711")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				transport := NewTransport(TransportConfig{Layer: layer, Acks: NewAckClock(), Logger: hclog.NewNullLogger(), Stalled: func() bool { return false }})
 				defer func() { _ = transport.Close() }()
 				conn, err := n.Host("stranger").Dial(t.Context(), "n1:8711")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				sent := make(chan struct{})
 				go func() {
 					defer close(sent)

@@ -98,9 +98,7 @@ func startCrashNodes(t *testing.T, voters, others int) *crashNodes {
 
 func (c *crashNodes) must(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 }
 
 // start starts a node on what its disk has.

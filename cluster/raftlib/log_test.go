@@ -17,11 +17,7 @@ import (
 // TestLeaderWritesBesideItsFollowers: while the leader's disk works, the followers have an
 // entry already; it is committed only when the leader's disk has it, too.
 func TestLeaderWritesBesideItsFollowers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := startNodes(t)
-		defer c.stop()
-		leader := c.leader()
-		c.apply(leader, "before", c.nodes...)
+	inLedNodes(t, func(t *testing.T, c *raftNodes, leader *raftNode) {
 		leader.logs.hang()
 		future := leader.raft.Apply([]byte("open"), 0)
 		time.Sleep(100 * time.Millisecond) // virtual: the followers store it
@@ -41,12 +37,8 @@ func TestLeaderWritesBesideItsFollowers(t *testing.T) {
 // TestLoneVoterWaitsForItsDisk: also when the other members have no vote, and when the others have
 // just been removed: no success is needed to commit then.
 func TestLoneVoterWaitsForItsDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := startNodes(t)
-		defer c.stop()
-		leader := c.leader()
+	inLedNodes(t, func(t *testing.T, c *raftNodes, leader *raftNode) {
 		others := c.others(leader)
-		c.apply(leader, "before", c.nodes...)
 		c.must(leader.raft.DemoteVoter(others[0].id, 0, 0).Error())
 		waits := func(what string, begin func() interface{ Error() error }) {
 			t.Helper()
@@ -69,12 +61,8 @@ func TestLoneVoterWaitsForItsDisk(t *testing.T) {
 // TestRemovalWaitsForEntriesBefore: a configuration with a lone voter commits everything before it, so
 // it is not in force before that is on the disk.
 func TestRemovalWaitsForEntriesBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := startNodes(t)
-		defer c.stop()
-		leader := c.leader()
+	inLedNodes(t, func(t *testing.T, c *raftNodes, leader *raftNode) {
 		others := c.others(leader)
-		c.apply(leader, "before", c.nodes...)
 		c.must(leader.raft.RemoveServer(others[0].id, 0, 0).Error())
 		leader.logs.hang()
 		c.net.Partition(string(leader.id), string(others[1].id))
@@ -92,11 +80,7 @@ func TestRemovalWaitsForEntriesBefore(t *testing.T) {
 // TestDeposedLeaderReportsOnlyStoredEntries: a message of the next leader with entries that are
 // in the queue here has no success before they are on the disk.
 func TestDeposedLeaderReportsOnlyStoredEntries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := startNodes(t)
-		defer c.stop()
-		old := c.leader()
-		c.apply(old, "before", c.nodes...)
+	inLedNodes(t, func(t *testing.T, c *raftNodes, old *raftNode) {
 		next := c.others(old)[0]
 		old.logs.hang()
 		old.raft.Apply([]byte("open"), 0)
@@ -155,9 +139,7 @@ func hangingLog(t *testing.T) (l *Log, disk *fakeLogs, host *logSource, died *at
 	l = NewLog(LogConfig{Storage: disk, Self: "n1", Fatal: func(error) { died.Store(true) }})
 	l.Attach(host)
 	disk.hang()
-	if err := l.StoreLog(&raft.Log{Index: 7, Data: []byte("seven")}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.StoreLog(&raft.Log{Index: 7, Data: []byte("seven")}))
 	t.Cleanup(func() { disk.release(); _ = l.Close() })
 	return l, disk, host, died
 }
@@ -338,9 +320,7 @@ func TestLogQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, disk, _, _ := hangingLog(t)
 		large := func(index uint64) *raft.Log { return &raft.Log{Index: index, Data: make([]byte, maxQueued/2)} }
-		if err := l.StoreLog(large(8)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.StoreLog(large(8)))
 		if early, err := whileHung(disk, func() error { return l.StoreLog(large(9)) }); early || err != nil {
 			t.Errorf("the queue took twice its bound: %t, %v", early, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -42,6 +43,18 @@ type raftNode struct {
 
 // nodeSetup changes a node before it starts.
 type nodeSetup func(*raft.Config, *TransportConfig, *raftNode)
+
+// inLedNodes runs a test on nodes of which one leads and all have applied an entry, in a bubble.
+func inLedNodes(t *testing.T, test func(t *testing.T, c *raftNodes, leader *raftNode)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		defer c.stop()
+		leader := c.leader()
+		c.apply(leader, "first", c.nodes...)
+		test(t, c, leader)
+	})
+}
 
 func startNodes(t *testing.T, setups ...nodeSetup) *raftNodes {
 	t.Helper()
@@ -143,9 +156,7 @@ func (l *memLayer) Close() error {
 
 func (c *raftNodes) must(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 }
 
 // stop ends all nodes; each Raft closes its transport. It panics if a Raft does not
@@ -338,5 +349,13 @@ func (l *fakeLogs) release() {
 	case <-l.gate:
 	default:
 		close(l.gate)
+	}
+}
+
+// must ends a test upon an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

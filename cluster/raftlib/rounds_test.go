@@ -230,13 +230,9 @@ func TestBlockedKickHoldsNothingUp(t *testing.T) {
 // reply 200 ms late, Raft's own check is done before anything that was sent after
 // it could have had a reply. A round never is.
 func TestVerifyLeaderTakesOlderAcknowledgements(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inLedNodes(t, func(t *testing.T, c *raftNodes, leader *raftNode) {
 		const late = 200 * time.Millisecond
 		const calls = 20
-		c := startNodes(t)
-		defer c.stop()
-		leader := c.leader()
-		c.apply(leader, "established", c.nodes...)
 		for _, o := range c.others(leader) {
 			c.net.Delay(string(o.id), string(leader.id), late)
 		}
@@ -272,11 +268,7 @@ func TestVerifyLeaderTakesOlderAcknowledgements(t *testing.T) {
 
 // TestRoundFailsOnALeaderCutOff: acknowledgements from before the cut don't count.
 func TestRoundFailsOnALeaderCutOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := startNodes(t)
-		defer c.stop()
-		leader := c.leader()
-		c.apply(leader, "established", c.nodes...)
+	inLedNodes(t, func(t *testing.T, c *raftNodes, leader *raftNode) {
 		r := leader.rounds()
 		if _, err := r.Confirm(t.Context()); err != nil {
 			t.Fatalf("a whole cluster: %v", err)

@@ -58,11 +58,7 @@ func TestClusterInVirtualTime(t *testing.T) {
 // return deposes no leader. Raft turns pre-vote off for a transport that hides
 // RequestPreVote.
 func TestPreVoteIsOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := startNodes(t)
-		defer c.stop()
-		leader := c.leader()
-		c.apply(leader, "before", c.nodes...)
+	inLedNodes(t, func(t *testing.T, c *raftNodes, leader *raftNode) {
 		away := c.others(leader)[0]
 		term := away.raft.CurrentTerm()
 		c.net.Isolate(string(away.id))
@@ -101,9 +97,7 @@ func TestHeartbeatsGoThroughTheMainLoop(t *testing.T) {
 		}()
 		heartbeat := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{Addr: []byte("n1:1")}, Term: 7}
 		var reply raft.AppendEntriesResponse
-		if err := from.AppendEntries("n2", "n2:1", heartbeat, &reply); err != nil {
-			t.Fatal(err)
-		}
+		must(t, from.AppendEntries("n2", "n2:1", heartbeat, &reply))
 		select {
 		case rpc := <-served:
 			if got, ok := rpc.Command.(*raft.AppendEntriesRequest); !ok || got.Term != 7 {
@@ -167,11 +161,7 @@ func TestBacklogDrainsAtOnce(t *testing.T) {
 // then under load; once they don't, it catches up. With a pipeline it could stop
 // for ever, its heartbeats in order (raft#611, raft#612).
 func TestFollowerRecoversFromRejectedAppends(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := startNodes(t)
-		defer c.stop()
-		leader := c.leader()
-		c.apply(leader, "first", c.nodes...)
+	inLedNodes(t, func(t *testing.T, c *raftNodes, leader *raftNode) {
 		sick := c.others(leader)[0]
 		for _, o := range c.others(leader) { // a round trip, so that sends overlap
 			c.net.Delay(string(leader.id), string(o.id), 3*time.Millisecond)
@@ -313,9 +303,7 @@ func transportPair(t *testing.T, stretch wake.Stretch) (from, to *Transport) {
 func transportOn(t *testing.T, n *memnet.Network, name string, stretch wake.Stretch) *Transport {
 	t.Helper()
 	layer, err := openLayer(n, name, name+":1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	transport := NewTransport(TransportConfig{
 		Layer: layer, Acks: NewAckClock(), Logger: hclog.NewNullLogger(), Stalled: func() bool { return false },
 		Log: &ownLog{}, Stretch: stretch,

@@ -100,9 +100,7 @@ func TestHistoryComesInPages(t *testing.T) {
 	at, got, pages := EventID{}, 0, 0
 	for last := (EventID{}); ; pages++ {
 		page, err := h.after(at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, e := range page.Entries {
 			if e.Index <= last.Index {
 				t.Fatalf("entry %d after %d", e.Index, last.Index)

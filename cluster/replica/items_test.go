@@ -77,9 +77,7 @@ func TestItemWatchesAreWokenByARestore(t *testing.T) {
 	feed(1, fsm.StartTerm{Term: 1, Leader: "n1", Cluster: fsm.ClusterID{7}, Level: fsm.FeatureLevel, Limits: fsm.DefaultLimits()})
 	feed(2, fsm.ItemPut{Name: "a", Value: "1"})
 	single, all := r.WatchItems("other", false), r.WatchItems("p/", true)
-	if err := r.Restore(sourceOf(snapshotOf(t, r))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Restore(sourceOf(snapshotOf(t, r))))
 	if got := []uint64{newsOf(t, single), newsOf(t, all)}; got[0] != 1 || got[1] != 1 {
 		t.Errorf("a restore of a state with one change set %d, want 1 1", got)
 	}

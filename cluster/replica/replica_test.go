@@ -106,9 +106,7 @@ func TestCountsConfigurations(t *testing.T) {
 			t.Fatal("it waited for nothing")
 		}
 		m.ApplyBatch([]*raft.Log{{Index: 2, Term: 3, Type: raft.LogConfiguration, Data: []byte("not ours to read")}})
-		if err := <-arrived; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-arrived)
 		gone, cancel := context.WithTimeoutCause(t.Context(), time.Second, io.EOF)
 		defer cancel()
 		if err := m.Await(gone, 3); err != io.EOF {
@@ -149,9 +147,7 @@ func (s *snapshotSink) Close() error  { s.closed = true; return nil }
 func snapshotOf(t *testing.T, m raft.FSM) []byte {
 	t.Helper()
 	snapshot, err := m.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sink := &snapshotSink{}
 	if err := snapshot.Persist(sink); err != nil || !sink.closed {
 		t.Fatalf("closed %v: %v", sink.closed, err)
@@ -170,14 +166,10 @@ func TestSnapshotAndRestore(t *testing.T) {
 		{Index: 2, Term: 3, Type: raft.LogConfiguration},
 	})
 	snapshot, err := from.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	from.Apply(entryOf(3, 3, 3, fsm.Up{Name: "a", Count: 1})) // beside it
 	sink := &snapshotSink{}
-	if err := snapshot.Persist(sink); err != nil {
-		t.Fatal(err)
-	}
+	must(t, snapshot.Persist(sink))
 	to := newFedReplica()
 	to.Apply(entryOf(1, 3, 3, fsm.CreateSemaphore{Name: "b", Permits: 1}))
 	var restoredAt uint64
@@ -187,9 +179,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 			t.Error("the index shows before the sinks were called")
 		}
 	}
-	if err := to.Restore(sourceOf(sink.Bytes())); err != nil {
-		t.Fatal(err)
-	}
+	must(t, to.Restore(sourceOf(sink.Bytes())))
 	if value, _ := valueOf(to.Replica, "a"); value != 7 {
 		t.Errorf("value %d, want 7", value)
 	}
@@ -218,13 +208,9 @@ func headlessSnapshot(t *testing.T, r *fedReplica, index uint64) []byte {
 	}
 	var standing fsm.Standing
 	r.View(func(m *fsm.Machine) { standing = m.Standing() })
-	if err := file.Succeed(fsm.Succession{Own: standing, Index: index}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, file.Succeed(fsm.Succession{Own: standing, Index: index}))
 	var out bytes.Buffer
-	if err := WriteSnapshot(&out, index, file.Freeze()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, WriteSnapshot(&out, index, file.Freeze()))
 	return out.Bytes()
 }
 
@@ -242,9 +228,7 @@ func TestHeadlessStateWaitsForAnEntry(t *testing.T) {
 		restored := uint64(0)
 		r.restored = func(index uint64) { restored = index }
 		snapshot := headlessSnapshot(t, r, 50)
-		if err := r.Restore(sourceOf(snapshot)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Restore(sourceOf(snapshot)))
 		if _, found := valueOf(r.Replica, "own"); !found || r.Index() != 2 || restored != 0 || len(changed) != 0 {
 			t.Errorf("%s: the state shows before it is committed", name)
 		}
@@ -272,9 +256,7 @@ func TestSnapshotIsDueOnceAHeadlessStateHasALeader(t *testing.T) {
 	r, calls := newFedReplica(), 0
 	r.asked = func() { calls++ }
 	r.Apply(entryOf(1, 3, 3, first))
-	if err := r.Restore(sourceOf(headlessSnapshot(t, r, 50))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Restore(sourceOf(headlessSnapshot(t, r, 50))))
 	r.Apply(&raft.Log{Index: 51, Term: 3, Type: raft.LogConfiguration})
 	if calls != 0 {
 		t.Error("a snapshot is asked for that would be headless too")
@@ -292,15 +274,11 @@ func TestHeadlessStateGivesWay(t *testing.T) {
 	from, r := newFedReplica(), newFedReplica()
 	from.Apply(entryOf(1, 3, 3, fsm.CreateSemaphore{Name: "later", Permits: 1}))
 	r.Apply(entryOf(1, 3, 3, fsm.StartTerm{Term: 3, Leader: "n1", Limits: fsm.DefaultLimits(), Cluster: fsm.ClusterID{1}, Level: fsm.FeatureLevel}))
-	if err := r.Restore(sourceOf(headlessSnapshot(t, r, 50))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Restore(sourceOf(headlessSnapshot(t, r, 50))))
 	if r.Feed.headless == nil {
 		t.Fatal("the test shows nothing")
 	}
-	if err := r.Restore(sourceOf(snapshotOf(t, from))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Restore(sourceOf(snapshotOf(t, from))))
 	r.Apply(entryOf(2, 3, 3, fsm.Up{Name: "later", Count: 1}))
 	if value, _ := valueOf(r.Replica, "later"); value != 2 || r.NowMS() != 2 {
 		t.Errorf("value %d at cluster time %d", value, r.NowMS())
@@ -418,9 +396,7 @@ func TestChangesWakeTheirWatchers(t *testing.T) {
 	if len(ended) != 1 || len(emptied) != 1 || len(refused) != 0 {
 		t.Errorf("signals for an ended session %d, an emptied list %d, an unchanged one %d", len(ended), len(emptied), len(refused))
 	}
-	if err := r.Restore(sourceOf(snapshotOf(t, r))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Restore(sourceOf(snapshotOf(t, r))))
 	if len(b) != 1 || len(refused) != 1 {
 		t.Errorf("a restore set %d and %d signals, want one each", len(b), len(refused))
 	}
@@ -496,9 +472,7 @@ func TestFeedCallsItsSinksInOrder(t *testing.T) {
 		entryOf(4, 4, 4, fsm.CreateSemaphore{Name: "a", Permits: 1}),
 		{Index: 5, Term: 4, Type: raft.LogConfiguration},
 	})
-	if err := f.Restore(sourceOf(snapshotOf(t, f))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Restore(sourceOf(snapshotOf(t, f))))
 	want := []string{
 		"cluster began term 3 at 0", "first applied 1 at 0", "second applied 1 at 0",
 		"cluster configured 3 at 2", "first applied 4 at 3", "second applied 4 at 3", "cluster configured 5 at 4",
@@ -520,9 +494,7 @@ func TestAdmitsTheLevelInForce(t *testing.T) {
 	newer[0]++ // the level that it names
 	r, restored, empty := newFedReplica(), newFedReplica(), newFedReplica()
 	r.Apply(entryOf(1, 3, 3, fsm.StartTerm{Term: 3, Leader: "n1", Cluster: fsm.ClusterID{7}, Level: fsm.FeatureLevel, Limits: fsm.DefaultLimits()}))
-	if err := restored.Restore(sourceOf(snapshotOf(t, r))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, restored.Restore(sourceOf(snapshotOf(t, r))))
 	for name, r := range map[string]*fedReplica{"empty": empty, "raised": r, "restored": restored} {
 		if err := r.Admits(command); err != nil || r.Level() != fsm.FeatureLevel {
 			t.Errorf("%s, at level %d: %v", name, r.Level(), err)
@@ -530,5 +502,13 @@ func TestAdmitsTheLevelInForce(t *testing.T) {
 		if err := r.Admits(newer); err != outcome.ErrBelowLevel {
 			t.Errorf("%s: a command of the next level: %v", name, err)
 		}
+	}
+}
+
+// must ends a test upon an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -44,18 +44,14 @@ func TestEntryCostIsWhatATickTakes(t *testing.T) {
 	const ticks = 20_000
 	folder := t.TempDir()
 	s, err := store.Open(store.Options{Folder: folder, NodeID: "n1", Journal: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	batch := make([]*raft.Log, ticks)
 	for i := range batch {
 		batch[i] = tickEntry(uint64(i + 1))
 	}
 	bare := len(batch[ticks-1].Data)
 	for i := 0; i < ticks; i += 100 {
-		if err := s.Logs().StoreLogs(batch[i : i+100]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Logs().StoreLogs(batch[i:i+100]))
 	}
 	if err := s.Close(); err != nil { // brings what is in the journal to raft.db
 		t.Fatal(err)
@@ -73,9 +69,7 @@ func TestEntryCostIsWhatATickTakes(t *testing.T) {
 func usedBytes(t *testing.T, path string) int64 {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	used := len(content)
 	for used > 0 && content[used-1] == 0 {
 		used--
@@ -110,9 +104,7 @@ func TestSnapshotsGrowRarerWithTheState(t *testing.T) {
 	restored := newFedReplica()
 	restored.meter.base = 1 << 20
 	restored.asked = m.asked
-	if err := restored.Restore(sourceOf(written)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, restored.Restore(sourceOf(written)))
 	size := restored.meter.size.Load()
 	if size < 1<<20 || size != int64(len(written)) || m.meter.size.Load() != size {
 		t.Fatalf("a snapshot of %d bytes, written as %d, restored as %d", len(written), m.meter.size.Load(), size)
@@ -145,9 +137,7 @@ func TestPreparedStateIsNotReadAgain(t *testing.T) {
 		from.Apply(entryOf(9, 3, 3, fsm.CreateSemaphore{Name: "a", Permits: 1}))
 		snapshot := snapshotOf(t, from)
 		taken, forget := r.Prepare(c.index, c.state)
-		if err := r.Restore(sourceOf(snapshot)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Restore(sourceOf(snapshot)))
 		closed := false
 		select {
 		case <-taken:
@@ -175,9 +165,7 @@ func TestRestoreBeginsTheCountAnew(t *testing.T) {
 	for index := range uint64(9) {
 		m.Apply(tickEntry(index + 1))
 	}
-	if err := m.Restore(sourceOf(written)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Restore(sourceOf(written)))
 	for index := range uint64(9) {
 		if m.Apply(tickEntry(index + 1)); calls != 0 {
 			t.Fatalf("asked for a snapshot %d entries after a restore", index+1)

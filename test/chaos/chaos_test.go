@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -30,7 +31,7 @@ type report struct {
 	network                                      string
 	runs, operations, known, unknown, violations int
 	undecided, snapshots                         int
-	gaps                                         map[bool][]time.Duration // hard, or graceful
+	losses                                       map[string][]loss
 }
 
 // TestChaos breaks clusters, one after the other, with a seed for each.
@@ -42,7 +43,7 @@ func TestChaos(t *testing.T) {
 	program := buildProgram(t)
 	dir, err := os.MkdirTemp("", "chaos-")
 	must(t, err)
-	began, all := time.Now(), &report{gaps: map[bool][]time.Duration{}}
+	began, all := time.Now(), &report{losses: map[string][]loss{}}
 	for round := 0; round == 0 || time.Since(began) < *duration; round++ {
 		size := *nodes
 		if size == 0 {
@@ -118,21 +119,31 @@ func (a *report) add(out outcome) {
 	a.undecided += len(out.undecided)
 	a.violations += len(out.broken)
 	for _, l := range out.losses {
-		a.gaps[l.hard] = append(a.gaps[l.hard], l.gap)
+		a.losses[l.how] = append(a.losses[l.how], l)
 	}
 }
 
 func (a *report) text(seed uint64, took time.Duration) string {
 	lines := []string{fmt.Sprintf("seed %d, %v, %s: %d runs, %d operations, %d of them known, %d unknown; %d snapshots given to nodes; %d parts not decided; %d violations",
 		seed, took.Round(time.Second), a.network, a.runs, a.operations, a.known, a.unknown, a.snapshots, a.undecided, a.violations)}
-	for hard, name := range map[bool]string{true: "killed", false: "stopped in order"} {
-		gaps := a.gaps[hard]
-		if len(gaps) == 0 {
-			continue
+	for how, list := range a.losses {
+		slices.SortFunc(list, func(a, b loss) int { return cmp.Compare(a.gap, b.gap) })
+		at := func(share int) time.Duration { return list[(len(list)*share+99)/100-1].gap.Round(time.Millisecond) }
+		more, split := 0, 0
+		var without, between time.Duration
+		for _, l := range list {
+			if l.terms > 1 {
+				more++
+			}
+			if l.terms > 1 && l.gap > time.Second/2 {
+				split++
+			}
+			if l.until > 0 {
+				without, between = without+l.gap, between+l.until
+			}
 		}
-		slices.Sort(gaps)
-		at := func(share int) time.Duration { return gaps[(len(gaps)*share+99)/100-1].Round(time.Millisecond) }
-		lines = append(lines, fmt.Sprintf("a leader %s, %d times: no change was carried out for p50 %v, p99 %v, at most %v", name, len(gaps), at(50), at(99), at(100)))
+		lines = append(lines, fmt.Sprintf("a leader %s, %d times: no change was carried out for p50 %v, p90 %v, p99 %v, at most %v, in all %.1f %% of the time; %d took several terms, %d of them more than 0.5 s",
+			how, len(list), at(50), at(90), at(99), at(100), 100*float64(without)/float64(max(between, 1)), more, split))
 	}
 	return strings.Join(lines, "\n")
 }

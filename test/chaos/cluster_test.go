@@ -235,6 +235,7 @@ func (n *node) set(faults string) { must(n.c.t, os.WriteFile(n.faults, []byte(fa
 type status struct {
 	Node      string  `json:"node"`
 	Leader    *string `json:"leader"`
+	Term      uint64  `json:"term"`
 	Applied   uint64  `json:"applied_index"`
 	StateHash string  `json:"state_hash"`
 }

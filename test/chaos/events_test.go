@@ -3,45 +3,18 @@
 package chaos
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/signalbox/signalbox/client"
+	"github.com/signalbox/signalbox/client/operator"
 	"github.com/signalbox/signalbox/cluster/replica"
 	"github.com/signalbox/signalbox/fsm"
 )
-
-// event has the members of all events that GET /v1/events shows.
-type event struct {
-	Index     uint64            `json:"index"`
-	NowMS     int64             `json:"cluster_time_ms"`
-	Semaphore string            `json:"semaphore"`
-	Epoch     uint64            `json:"epoch"`
-	Session   string            `json:"session"`
-	Place     uint64            `json:"place"`
-	Token     uint64            `json:"token"`
-	Count     int64             `json:"count"`
-	Unowned   bool              `json:"unowned"`
-	Partial   bool              `json:"partial"`
-	Listed    bool              `json:"listed"`
-	Mode      string            `json:"mode"`
-	Permits   int64             `json:"permits"`
-	Offset    int64             `json:"offset"`
-	Level     *int32            `json:"level"`
-	Metadata  map[string]string `json:"metadata"`
-	TTLMS     int64             `json:"ttl_ms"`
-	ExpiresMS int64             `json:"expires_in_ms"`
-	OneShot   bool              `json:"one_shot"`
-	Cause     string            `json:"cause"`
-	Reason    string            `json:"reason"`
-}
 
 // kinds and causes are the names that events have.
 var kinds, causes = func() (map[string]fsm.EffectKind, map[string]fsm.Cause) {
@@ -58,23 +31,23 @@ var kinds, causes = func() (map[string]fsm.EffectKind, map[string]fsm.Cause) {
 
 // effect is an event as the state machine made it. An event names a request for one
 // semaphore as one for all of its semaphores, which makes no difference to its rules.
-func (e event) effect(name string) (fsm.Effect, error) {
-	kind, known := kinds[name]
+func effect(e *operator.Event) (fsm.Effect, error) {
+	kind, known := kinds[e.Kind]
 	cause, named := causes[e.Cause]
 	if !known || e.Cause != "" && !named {
-		return fsm.Effect{}, fmt.Errorf("an event %q with cause %q", name, e.Cause)
+		return fsm.Effect{}, fmt.Errorf("an event %q with cause %q", e.Kind, e.Cause)
 	}
 	f := fsm.Effect{Kind: kind, Cause: cause, Unowned: e.Unowned, Partial: e.Partial, Listed: e.Listed, OneShot: e.OneShot,
 		Semaphore: e.Semaphore, Epoch: e.Epoch, Place: e.Place, Token: e.Token, Count: e.Count, Permits: e.Permits, Offset: e.Offset,
-		Level: e.Level, TTLMS: e.TTLMS, Reason: e.Reason}
+		Level: e.Level, TTLMS: e.TTL.Milliseconds(), Reason: e.Reason}
 	switch e.Mode {
 	case "all":
 		f.Mode = fsm.All
 	case "any":
 		f.Mode = fsm.Any
 	}
-	if e.TTLMS != 0 {
-		f.DeadlineMS = e.NowMS + e.ExpiresMS
+	if e.TTL != 0 {
+		f.DeadlineMS = (e.ClusterTime + e.ExpiresIn).Milliseconds()
 	}
 	if e.Session != "" {
 		var err error
@@ -89,99 +62,47 @@ func (e event) effect(name string) (fsm.Effect, error) {
 func (c *cluster) followEvents(n *node) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { <-c.stop; cancel() }()
-	after, since := replica.EventID{}, "0"
-	for ctx.Err() == nil {
-		gone, err := c.readEvents(ctx, n, since, &after)
-		switch {
-		case gone: // a snapshot came into the place of the log: go on with what comes
-			c.events.Jumped()
-			since = ""
-		case since == "" && after.Index == 0:
-		default:
-			since = strconv.FormatUint(after.Index, 10)
-		}
-		if err != nil && ctx.Err() == nil {
-			c.note("the events of %s: %v", n.id, err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond): // the node may be away
-		}
-	}
-}
-
-// readEvents reads one stream, from after the entry since or from now on, and moves after to
-// the last entry that it has taken whole.
-func (c *cluster) readEvents(ctx context.Context, n *node, since string, after *replica.EventID) (gone bool, err error) {
-	path := n.url() + "/v1/events"
-	if since != "" {
-		path += "?since=" + since
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	api, err := client.New(client.Config{Addresses: []string{n.url()}, GiveUpAfter: time.Second})
 	if err != nil {
-		return false, err
-	}
-	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true, ResponseHeaderTimeout: 15 * time.Second}}).Do(request)
-	if err != nil {
-		return false, nil // it is away
-	}
-	defer response.Body.Close()
-	switch response.StatusCode {
-	case http.StatusOK:
-	case http.StatusGone:
-		return true, nil
-	default:
-		return false, nil // it has no leader
-	}
-	if since == "" {
-		index, err := strconv.ParseUint(response.Header.Get("X-Signalbox-Index"), 10, 64)
-		if err != nil {
-			return false, err
-		}
-		*after = replica.EventID{Index: index}
-	}
-	return false, c.takeEvents(n, response.Body, after)
-}
-
-// takeEvents decodes a stream into entries. An entry is whole once a later one has begun. The break
-// of a stream is no error: its node was killed, say, and the caller asks for the rest.
-func (c *cluster) takeEvents(n *node, stream io.Reader, after *replica.EventID) error {
-	lines := bufio.NewScanner(stream)
-	lines.Buffer(nil, 1<<20)
-	var entry replica.EventEntry
-	name := ""
-	for lines.Scan() {
-		field, value, _ := strings.Cut(lines.Text(), ": ")
-		switch field {
-		case "event":
-			name = value
-		case "data":
-			var e event
-			if err := json.Unmarshal([]byte(value), &e); err != nil {
-				return err
-			}
-			f, err := e.effect(name)
-			if err != nil {
-				return err
-			}
-			if e.Index != entry.Index {
-				c.takeEntry(n, entry, after)
-				entry = replica.EventEntry{Index: e.Index, NowMS: e.NowMS}
-			}
-			entry.Effects = append(entry.Effects, f)
-		}
-	}
-	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return err
-	}
-	return nil
-}
-
-func (c *cluster) takeEntry(n *node, entry replica.EventEntry, after *replica.EventID) {
-	if entry.Index == 0 {
+		c.fail("%v", err)
 		return
 	}
-	next := replica.EventID{Index: entry.Index}
-	c.events.Take(n.id, replica.EventPage{Entries: []replica.EventEntry{entry}, Next: next}, *after)
-	*after = next
+	defer api.Close(ctx)
+	watcher := operator.New(api)
+	for after := (replica.EventID{}); ctx.Err() == nil; {
+		err := c.takeEvents(ctx, n, watcher, &after)
+		if errors.Is(err, operator.ErrHistoryGone) { // a snapshot came into the place of the log: go on with what comes
+			var s status
+			if _, err := c.ask(n, http.MethodGet, "/v1/cluster", "", &s); err == nil {
+				c.events.Jumped()
+				after.Index = s.Applied
+			}
+		} else if err != nil && ctx.Err() == nil {
+			c.note("the events of %s: %v", n.id, err)
+		}
+		rest(c.stop, 50*time.Millisecond) // the node may be away
+	}
+}
+
+// takeEvents reads the events after an entry, and moves after to the last entry that it has taken whole: a later one has begun.
+func (c *cluster) takeEvents(ctx context.Context, n *node, watcher *operator.Operator, after *replica.EventID) error {
+	entry := replica.EventEntry{}
+	for e, err := range watcher.Events(ctx, operator.Since(strconv.FormatUint(after.Index, 10))) {
+		if err != nil {
+			return err
+		}
+		f, err := effect(e)
+		if err != nil {
+			return err
+		}
+		if e.Index != entry.Index {
+			if next := (replica.EventID{Index: entry.Index}); entry.Index != 0 {
+				c.events.Take(n.id, replica.EventPage{Entries: []replica.EventEntry{entry}, Next: next}, *after)
+				*after = next
+			}
+			entry = replica.EventEntry{Index: e.Index, NowMS: e.ClusterTime.Milliseconds()}
+		}
+		entry.Effects = append(entry.Effects, f)
+	}
+	return nil
 }

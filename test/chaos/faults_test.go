@@ -3,12 +3,14 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"time"
 )
@@ -30,9 +32,13 @@ const (
 )
 
 var faults = []fault{
-	{"kill the leader", 0, killLeader},
-	{"kill two", 0, killTwo},
-	{"kill all", 0, killAll},
+	{"kill the leader", 0, killLeaders(true)},
+	{"kill each leader after 2 s", 0, killLeaders(false)},
+	{"leader vanishes", links, vanish},
+	{"streams end", links, streamsEnd},
+	{"refused leader", links, refusedLeader},
+	{"kill two", 0, killSome(2)},
+	{"kill all", 0, killSome(0)},
 	{"stop the leader", 0, stopLeader},
 	{"rolling restart", 0, rollingRestart},
 	{"pause", beside, pause},
@@ -79,39 +85,115 @@ func (r *run) some(random *rand.Rand, count int) (list []*node) {
 	return list
 }
 
-func killLeader(r *run, random *rand.Rand) (string, func()) {
-	n := r.leaderOr(random)
-	r.lost(true)
-	n.kill()
-	return n.id, n.start
-}
-
-func killTwo(r *run, random *rand.Rand) (string, func()) { return killSome(r.some(random, 2)) }
-
-func killAll(r *run, random *rand.Rand) (string, func()) {
-	return killSome(r.some(random, len(r.nodes)))
-}
-
-func killSome(list []*node) (string, func()) {
-	for _, n := range list {
-		n.mayEnd.Store(true)
-		n.signal(syscall.SIGKILL) // all before one is waited for
-	}
-	names := ""
-	for _, n := range list {
-		n.kill()
-		names += n.id
-	}
-	return names, func() {
-		for _, n := range list {
+// killLeaders kills leaders again and again, each once all nodes are ready, or each after 2 s.
+func killLeaders(patient bool) func(*run, *rand.Rand) (string, func()) {
+	return func(r *run, random *rand.Rand) (string, func()) {
+		chance := rand.New(rand.NewPCG(random.Uint64(), 0))
+		return "", again(func(done <-chan struct{}) {
+			n := r.leaderOr(chance)
+			next := time.Now().Add(2 * time.Second)
+			r.lost("killed")
+			n.kill()
+			rest(done, time.Duration(chance.IntN(1000))*time.Millisecond)
 			n.start()
+			if patient {
+				r.ready()
+				next = time.Now().Add(time.Duration(200+chance.IntN(500)) * time.Millisecond)
+			}
+			rest(done, time.Until(next))
+		})
+	}
+}
+
+// vanish cuts the leader off before it is killed, so that no sign of its death arrives.
+func vanish(r *run, random *rand.Rand) (string, func()) {
+	n := r.leaderOr(random)
+	r.lost("gone without a sign")
+	r.around(n, true, true)
+	n.kill()
+	return n.id, func() {
+		r.around(n, true, false)
+		n.start()
+	}
+}
+
+// streamsEnd resets streams between nodes at random. A leader whose port accepts connections is never found dead.
+func streamsEnd(r *run, random *rand.Rand) (string, func()) {
+	share := 0.002 + 0.01*random.Float64()
+	before := r.foundDead("")
+	set := func(on bool) {
+		for _, n := range r.nodes {
+			r.reset(n, "! --syn", share, on)
+		}
+	}
+	set(true)
+	return fmt.Sprintf("%.1f %% of the packets of peers", 100*share), func() {
+		set(false)
+		if found := r.foundDead("") - before; found > 0 {
+			r.fail("living leaders were found dead %d times", found)
+		}
+	}
+}
+
+// refusedLeader ends the streams of a living leader and refuses new connections. It is found dead once, once more after 30 s, and so on.
+func refusedLeader(r *run, random *rand.Rand) (string, func()) {
+	n, began := r.leaderOr(random), time.Now()
+	before, allowed := r.foundDead(n.id), 1
+	set := func(on bool) {
+		r.reset(n, "--syn", 1, on)
+		r.reset(n, "! --syn", 0.02, on)
+	}
+	set(true)
+	return n.id, func() {
+		set(false)
+		r.note("%s was found dead %d times", n.id, r.foundDead(n.id)-before)
+		for pause := 30 * time.Second; time.Since(began) > pause; pause = 2*pause + 30*time.Second {
+			allowed++
+		}
+		if found := r.foundDead(n.id) - before; found > allowed {
+			r.fail("%s, which lives, was found dead %d times in %v", n.id, found, time.Since(began))
+		}
+	}
+}
+
+// reset answers a share of the packets to a node's peer port with a reset: of those that open a connection, or of the others.
+func (c *cluster) reset(n *node, packets string, share float64, on bool) {
+	c.net.rule(n.number, on, fmt.Sprintf("INPUT -p tcp --dport %d %s -m statistic --mode random --probability %.4f -j REJECT --reject-with tcp-reset", peerPort, packets, share))
+}
+
+// foundDead counts the campaigns because a process of a node had died; of any node for "".
+func (c *cluster) foundDead(id string) (count int) {
+	for _, n := range c.nodes {
+		text, err := os.ReadFile(n.log())
+		must(c.t, err)
+		count += len(regexp.MustCompile(`this node campaigns: .* dead="?`+cmp.Or(id, "n")).FindAll(text, -1))
+	}
+	return count
+}
+
+// killSome kills so many nodes at once; 0: all.
+func killSome(count int) func(*run, *rand.Rand) (string, func()) {
+	return func(r *run, random *rand.Rand) (names string, end func()) {
+		list := r.some(random, cmp.Or(count, len(r.nodes)))
+		for _, n := range list {
+			n.mayEnd.Store(true)
+			n.signal(syscall.SIGKILL) // all before one is waited for
+		}
+		for _, n := range list {
+			n.kill()
+			names += n.id
+		}
+		return names, func() {
+			for _, n := range list {
+				n.start()
+			}
 		}
 	}
 }
 
 func stopLeader(r *run, random *rand.Rand) (string, func()) {
 	n := r.leaderOr(random)
-	r.lost(false)
+	r.lost("stopped in order")
 	n.terminate()
 	return n.id, n.start
 }
@@ -119,7 +201,7 @@ func stopLeader(r *run, random *rand.Rand) (string, func()) {
 func rollingRestart(r *run, _ *rand.Rand) (string, func()) {
 	for _, n := range r.nodes {
 		if r.leader() == n {
-			r.lost(false)
+			r.lost("stopped in order")
 		}
 		n.terminate()
 		n.start()
@@ -166,24 +248,27 @@ func pause(r *run, random *rand.Rand) (string, func()) {
 }
 
 func isolate(r *run, random *rand.Rand) (string, func()) {
-	n := r.target(random)
-	cut := func(on bool) {
-		for _, other := range r.nodes {
-			if other != n {
-				r.net.cut(other.number, n.number, on)
-				r.net.cut(n.number, other.number, on)
-			}
+	n, withClients := r.target(random), random.IntN(2) == 0
+	r.around(n, withClients, true)
+	return fmt.Sprintf("%s, from clients too: %v", n.id, withClients), func() { r.around(n, withClients, false) }
+}
+
+// cut drops all packets from a node, or from the clients, to a node once more, or takes one cut away.
+func (c *cluster) cut(from, to int, on bool) {
+	c.net.rule(to, on, "INPUT -s "+c.net.host(from)+" -j DROP")
+}
+
+// around cuts a node off from the other nodes, and from clients.
+func (c *cluster) around(n *node, withClients, on bool) {
+	for _, other := range c.nodes {
+		if other != n {
+			c.cut(other.number, n.number, on)
+			c.cut(n.number, other.number, on)
 		}
 	}
-	withClients := random.IntN(2) == 0
-	all := func(on bool) {
-		cut(on)
-		if withClients {
-			r.net.cut(clients, n.number, on)
-		}
+	if withClients {
+		c.cut(clients, n.number, on)
 	}
-	all(true)
-	return fmt.Sprintf("%s, from clients too: %v", n.id, withClients), func() { all(false) }
 }
 
 // ring leaves each node links with its two neighbours alone, of three nodes with one of them:
@@ -195,8 +280,8 @@ func ring(r *run, random *rand.Rand) (string, func()) {
 			for k := i + 1; k < len(order); k++ {
 				neighbours := k == i+1 || i == 0 && k == len(order)-1 && len(order) > 3
 				if !neighbours {
-					r.net.cut(order[i], order[k], on)
-					r.net.cut(order[k], order[i], on)
+					r.cut(order[i], order[k], on)
+					r.cut(order[k], order[i], on)
 				}
 			}
 		}
@@ -207,15 +292,15 @@ func ring(r *run, random *rand.Rand) (string, func()) {
 
 func oneWay(r *run, random *rand.Rand) (string, func()) {
 	pair := r.some(random, 2)
-	r.net.cut(pair[0].number, pair[1].number, true)
-	return pair[0].id + " to " + pair[1].id, func() { r.net.cut(pair[0].number, pair[1].number, false) }
+	r.cut(pair[0].number, pair[1].number, true)
+	return pair[0].id + " to " + pair[1].id, func() { r.cut(pair[0].number, pair[1].number, false) }
 }
 
 func flap(r *run, random *rand.Rand) (string, func()) {
 	pair, every := r.some(random, 2), time.Duration(200+random.IntN(800))*time.Millisecond
 	set := func(on bool) {
-		r.net.cut(pair[0].number, pair[1].number, on)
-		r.net.cut(pair[1].number, pair[0].number, on)
+		r.cut(pair[0].number, pair[1].number, on)
+		r.cut(pair[1].number, pair[0].number, on)
 	}
 	return fmt.Sprintf("%s, %s every %v", pair[0].id, pair[1].id, every), again(func(done <-chan struct{}) {
 		set(true)
@@ -229,7 +314,7 @@ func lossy(r *run, random *rand.Rand) (string, func()) {
 	share := 0.02 + 0.15*random.Float64()
 	set := func(on bool) {
 		for _, n := range r.nodes {
-			r.net.lossy(n.number, share, on)
+			r.net.rule(n.number, on, fmt.Sprintf("INPUT -i eth0 -m statistic --mode random --probability %.3f -j DROP", share))
 		}
 	}
 	set(true)
@@ -242,7 +327,8 @@ func narrow(r *run, random *rand.Rand) (string, func()) {
 	set := func(on bool) {
 		for _, other := range r.nodes {
 			if other != n {
-				r.net.narrow(other.number, n.number, packets, on)
+				r.net.rule(n.number, on, fmt.Sprintf("INPUT -s %s -m hashlimit --hashlimit-above %d/sec --hashlimit-burst %d --hashlimit-name narrow -j DROP",
+					r.net.host(other.number), packets, packets/5+1))
 			}
 		}
 	}

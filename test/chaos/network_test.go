@@ -18,13 +18,8 @@ type network interface {
 	host(node int) string
 	// command makes a program run where the node is.
 	command(node int, program string, arguments ...string) *exec.Cmd
-	// cut drops all packets of one direction once more, or takes one cut away. The number
-	// clients stands for all clients.
-	cut(from, to int, on bool)
-	// lossy drops a share of the packets that a node gets.
-	lossy(node int, share float64, on bool)
-	// narrow drops the packets of one direction beyond so many in a second.
-	narrow(from, to, packets int, on bool)
+	// rule adds a rule to the filter of packets of a node, or deletes it.
+	rule(node int, on bool, rule string)
 	kind() string
 }
 
@@ -130,23 +125,6 @@ func (n *namespaces) command(node int, program string, arguments ...string) *exe
 	return exec.Command("ip", append([]string{"netns", "exec", n.space(node), program}, arguments...)...)
 }
 
-func (n *namespaces) cut(from, to int, on bool) {
-	if to == clients { // nothing is filtered where the clients are
-		n.rule(from, on, "OUTPUT -d "+n.host(clients)+" -j DROP")
-		return
-	}
-	n.rule(to, on, "INPUT -s "+n.host(from)+" -j DROP")
-}
-
-func (n *namespaces) lossy(node int, share float64, on bool) {
-	n.rule(node, on, fmt.Sprintf("INPUT -s %s.0/24 -m statistic --mode random --probability %.3f -j DROP", n.subnet, share))
-}
-
-func (n *namespaces) narrow(from, to, packets int, on bool) {
-	n.rule(to, on, fmt.Sprintf("INPUT -s %s -m hashlimit --hashlimit-above %d/sec --hashlimit-burst %d --hashlimit-name narrow -j DROP", n.host(from), packets, packets/5+1))
-}
-
-// rule adds a rule to a node's filter, or deletes one.
 func (n *namespaces) rule(node int, on bool, rule string) {
 	n.t.Helper()
 	action := "-D"
@@ -162,11 +140,9 @@ func (n *namespaces) rule(node int, on bool, rule string) {
 // loopback is the network without links to break.
 type loopback struct{}
 
-func (loopback) kind() string               { return "loopback" }
-func (loopback) host(node int) string       { return fmt.Sprintf("127.0.0.%d", max(node, 0)+1) }
-func (loopback) cut(int, int, bool)         {}
-func (loopback) lossy(int, float64, bool)   {}
-func (loopback) narrow(int, int, int, bool) {}
+func (loopback) kind() string           { return "loopback" }
+func (loopback) host(node int) string   { return fmt.Sprintf("127.0.0.%d", max(node, 0)+1) }
+func (loopback) rule(int, bool, string) {}
 func (loopback) command(_ int, program string, arguments ...string) *exec.Cmd {
 	return exec.Command(program, arguments...)
 }

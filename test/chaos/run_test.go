@@ -3,11 +3,13 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,9 +43,13 @@ type run struct {
 
 // loss is an end of a leader.
 type loss struct {
-	hard bool
+	how  string
 	at   int64 // stamp
-	gap  time.Duration
+	term uint64
+	// What it cost: the longest time without a change, new terms, and the time until the next loss of the run, 0 if none came.
+	gap   time.Duration
+	terms uint64
+	until time.Duration
 }
 
 // name names a semaphore of a herd.
@@ -74,10 +80,22 @@ func (r *run) eachHerd(f func(a *actor)) {
 }
 
 // lost notes that a leader goes.
-func (r *run) lost(hard bool) {
+func (r *run) lost(how string) {
+	term := r.term()
 	r.ending.Lock()
 	defer r.ending.Unlock()
-	r.losses = append(r.losses, loss{hard: hard, at: r.Stamp()})
+	r.losses = append(r.losses, loss{how: how, at: r.Stamp(), term: term})
+}
+
+// term returns the highest term that any node knows.
+func (c *cluster) term() (highest uint64) {
+	for _, n := range c.nodes {
+		var s status
+		if _, err := c.ask(n, http.MethodGet, "/v1/cluster", "", &s); err == nil {
+			highest = max(highest, s.Term)
+		}
+	}
+	return highest
 }
 
 // outcome is what a run comes to.
@@ -130,7 +148,7 @@ func (r *run) disturb(random *rand.Rand, list []fault, lasts time.Duration) stri
 		ends = append(ends, end)
 	}
 	held := time.Duration(float64(lasts-warmUp) * (0.2 + 0.25*random.Float64()))
-	<-time.After(held) // how long they last
+	<-time.After(max(held, lasts-warmUp-20*time.Second)) // how long they last: long runs are for measurements
 	for _, end := range slices.Backward(ends) {
 		end()
 	}
@@ -198,8 +216,12 @@ func (r *run) judge(out *outcome, unserved []string) {
 	}
 }
 
-// gaps finds the longest time without a change that was carried out, around each loss of a
-// leader.
+// String returns what the loss has cost.
+func (l loss) String() string {
+	return fmt.Sprintf("%s: %v, %d terms", l.how, l.gap.Round(time.Millisecond), l.terms)
+}
+
+// gaps finds what each loss of a leader has cost. A gap begins within a second after the loss, and before the next loss.
 func (r *run) gaps() (list []loss) {
 	var ends []int64
 	for _, o := range r.Operations {
@@ -208,16 +230,17 @@ func (r *run) gaps() (list []loss) {
 		}
 	}
 	slices.Sort(ends)
-	for _, l := range r.losses {
-		at, longest := l.at, int64(0)
-		for _, end := range ends {
-			if end > l.at && end < l.at+int64(15*time.Second) {
-				longest = max(longest, end-at)
-				at = end
+	next := loss{term: r.term()}
+	for _, l := range slices.Backward(r.losses) {
+		l.terms, l.until = next.term-l.term, max(0, time.Duration(next.at-l.at))
+		latest := l.at + int64(cmp.Or(min(l.until, time.Second), time.Second))
+		for i, end := range ends {
+			if i > 0 && end > l.at && ends[i-1] < latest {
+				l.gap = max(l.gap, time.Duration(end-ends[i-1]))
 			}
 		}
-		l.gap = time.Duration(longest)
 		list = append(list, l)
+		next = l
 	}
 	return list
 }

@@ -16,6 +16,7 @@
 //
 //   - main.go: flags, rounds and the table
 //   - load.go: one measurement
+//   - failover.go: kills of leaders (-kills)
 //   - process.go: programs, their ports and their processor time
 //   - signalbox.go: three nodes, and one
 //   - etcd.go: its mutex

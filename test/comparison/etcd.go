@@ -45,6 +45,15 @@ func startEtcd(ctx context.Context, dir string) (*service, error) {
 			return nil, err
 		}
 	}
+	s.leads = func(ctx context.Context, member int) (bool, error) {
+		c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+		if err != nil {
+			return false, err
+		}
+		defer c.Close()
+		status, err := c.Status(ctx, endpoints[member])
+		return err == nil && status.Leader == status.Header.MemberId, err
+	}
 	s.connect = func(_ context.Context, number, _ int) (client, error) {
 		c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoints[number%members]}, Logger: zap.NewNop()})
 		return etcdClient{c}, err

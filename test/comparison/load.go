@@ -24,6 +24,8 @@ type service struct {
 	connect func(ctx context.Context, number, goroutines int) (client, error)
 	// prepare makes names usable; nil where a first use does that.
 	prepare func(ctx context.Context, names []string) error
+	// leads reports whether a process leads; nil for a system whose leaders are not killed.
+	leads func(ctx context.Context, number int) (bool, error)
 }
 
 // client is the usual Go client of a system. Any number of goroutines use it, each through a worker.
@@ -44,6 +46,7 @@ type load struct {
 	workers int
 	hot     bool // all workers share one permit; otherwise each has a name for itself
 	shared  bool // all workers share one client; otherwise each has a client for itself
+	round   int  // chooses the names, so that no lock of an earlier round is in the way
 }
 
 func (l load) String() string {
@@ -61,7 +64,7 @@ func (l load) nameOf(worker int) string {
 	if l.hot {
 		return "hot"
 	}
-	return fmt.Sprint("own-", worker)
+	return fmt.Sprint("own-", l.round, "-", worker)
 }
 
 // figures are what one load made in one round.

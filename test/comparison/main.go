@@ -19,6 +19,7 @@ var (
 	rounds = flag.Int("rounds", 5, "how often each load takes its turn; the median counts")
 	phase  = flag.Duration("phase", 1500*time.Millisecond, "how long one load runs")
 	sizes  = flag.String("workers", "1,16,64,256", "numbers of workers with a name for each; and two of them, 16 and 64, share one permit")
+	kills  = flag.Int("kills", 0, "kill the leaders of the systems that have one so often, instead of the loads")
 	only   = flag.String("only", "", "the systems whose names contain one of these words, separated by commas")
 )
 
@@ -63,6 +64,9 @@ func compare(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		running, services[s] = append(running, s), service
+	}
+	if *kills > 0 {
+		return printFailover(ctx, running, services)
 	}
 	results := map[*system][][]figures{} // by load, then by round
 	for _, s := range running {

@@ -65,11 +65,25 @@ func (p *processes) start(dir, program string, arguments ...string) error {
 	return nil
 }
 
+// kill ends a program as `kill -9` does, and waits for its end.
+func (p *processes) kill(number int) {
+	_ = (*p)[number].Process.Kill()
+	_ = (*p)[number].Wait()
+}
+
+// restart starts a program that was killed as it was started before.
+func (p *processes) restart(number int) error {
+	former := (*p)[number]
+	next := exec.Command(former.Path, former.Args[1:]...)
+	next.Dir, next.SysProcAttr = former.Dir, former.SysProcAttr
+	(*p)[number] = next
+	return next.Start()
+}
+
 // stop kills the programs and waits for their end.
 func (p *processes) stop() {
-	for _, command := range *p {
-		_ = command.Process.Kill()
-		_ = command.Wait()
+	for i := range *p {
+		p.kill(i)
 	}
 }
 

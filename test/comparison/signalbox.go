@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,6 +51,20 @@ func startSignalbox(ctx context.Context, dir string, nodes int) (*service, error
 			s.stop()
 			return nil, err
 		}
+	}
+	s.leads = func(ctx context.Context, node int) (bool, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, addresses[node]+"/v1/cluster", nil)
+		if err != nil {
+			return false, err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false, err
+		}
+		defer response.Body.Close()
+		var status struct{ Node, Leader string }
+		err = json.NewDecoder(response.Body).Decode(&status)
+		return status.Leader == status.Node, err
 	}
 	clientOf := func(number int) (*signalbox.Client, error) {
 		turn := number % nodes

@@ -41,8 +41,8 @@ var layers = map[string][]string{
 	"httpapi/access":     {"fsm"}, // tokens, and what their identities may do
 
 	"httpapi/tracing":  {"cluster", "cluster/replica", "fsm", "httpapi/exchange"}, // spans of requests, for OpenTelemetry
-	"httpapi/callback": {"cluster/notices", "fsm"},                                                  // notices over HTTP
-	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"},                                       // throttle's TOML, applied through the log
+	"httpapi/callback": {"cluster/notices", "fsm"},                                // notices over HTTP
+	"httpapi/declare":  {"cluster", "cluster/outcome", "fsm"},                     // throttle's TOML, applied through the log
 
 	"cluster":            {"cluster/backup", "cluster/election", "cluster/forward", "cluster/lead", "cluster/membership", "cluster/metrics", "cluster/notices", "cluster/outcome", "cluster/peer", "cluster/probe", "cluster/raftlib", "cluster/replica", "cluster/requests", "cluster/watchdog", "fsm", "internal/wake", "store"},
 	"cluster/backup":     {"cluster/outcome", "cluster/replica", "fsm", "internal/wake", "store/archive"},                                                                                                                   // the state as a file, and back
@@ -155,7 +155,7 @@ var testLayers = map[string][]string{
 	"cluster/offline":     {"test/memnet"},
 
 	"internal/credentials": {"internal/certs"},
-	"test/chaos":           {"client", "cluster/replica", "fsm", "test/checks"},
+	"test/chaos":           {"client", "client/operator", "cluster/replica", "fsm", "test/checks"},
 	"test/simulation":      {"client", "cluster", "cluster/outcome", "cluster/replica", "httpapi", "httpapi/exchange", "httpapi/nodered", "httpapi/throttle", "test/checks", "test/memnet", "store"},
 }
 

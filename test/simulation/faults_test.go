@@ -32,6 +32,7 @@ var faults = []fault{
 	{"membership", changeMembers},
 	{"lose clients", loseClients},
 	{"duplicates", duplicates},
+	{"streams end", streamsEnd},
 }
 
 // target picks the leader or any node that runs.
@@ -117,30 +118,77 @@ func lossy(e *episode, random *rand.Rand) (string, func()) {
 	return fmt.Sprintf("%.0f %% of all that nodes send", 100*p), func() { set(0) }
 }
 
-// flap cuts and resets a pair again and again.
-func flap(e *episode, random *rand.Rand) (string, func()) {
-	a, b := e.pair(random)
-	every := time.Duration(200+random.IntN(2000)) * time.Millisecond
-	stop := make(chan struct{})
-	over := make(chan struct{})
+// again calls step at once and after each pause, until the returned function is called.
+func again(pause time.Duration, step func()) (end func()) {
+	stop, over := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
-		for by := 1; ; by = -by {
-			e.cuts.between(a.id, b.id, by)
-			if by > 0 {
-				e.net.Reset(a.id, b.id)
-			}
+		for {
+			step()
 			select {
-			case <-time.After(every):
+			case <-time.After(pause):
 			case <-stop:
-				if by > 0 {
-					e.cuts.between(a.id, b.id, -1)
-				}
 				return
 			}
 		}
 	}()
-	return fmt.Sprintf("%s, %s every %v", a.id, b.id, every), func() { close(stop); <-over }
+	return func() { close(stop); <-over }
+}
+
+// flap cuts and resets a pair again and again.
+func flap(e *episode, random *rand.Rand) (string, func()) {
+	a, b := e.pair(random)
+	every := time.Duration(200+random.IntN(2000)) * time.Millisecond
+	cut := false
+	toggle := func() {
+		if cut = !cut; cut {
+			e.cuts.between(a.id, b.id, +1)
+			e.net.Reset(a.id, b.id)
+		} else {
+			e.cuts.between(a.id, b.id, -1)
+		}
+	}
+	end := again(every, toggle)
+	return fmt.Sprintf("%s, %s every %v", a.id, b.id, every), func() {
+		if end(); cut {
+			toggle()
+		}
+	}
+}
+
+// streamsEnd resets all streams between nodes again and again. A leader whose port accepts connections keeps its followers; a leader
+// whose port refuses them while it lives is deposed once in 30 s.
+func streamsEnd(e *episode, random *rand.Rand) (string, func()) {
+	leader, every, refused := e.leader(), time.Duration(50+random.IntN(1000))*time.Millisecond, random.IntN(2)
+	if leader == nil {
+		return "no leader", func() {}
+	}
+	if refused > 0 {
+		e.refused.Store(leader.peer())
+	}
+	deposed, led, due := 0, true, time.Now()
+	end := again(20*time.Millisecond, func() {
+		if !time.Now().Before(due) {
+			due = due.Add(every)
+			for _, n := range e.nodes {
+				for _, other := range e.nodes {
+					e.net.Reset(n.id, other.id)
+				}
+			}
+		}
+		leads := leader.live.Status().Leader == leader.id
+		if led && !leads {
+			deposed++
+		}
+		led = leads
+	})
+	return fmt.Sprintf("every %v, %s refused: %d", every, leader.id, refused), func() {
+		end()
+		e.refused.Store("")
+		if e.deposed += deposed; deposed > refused {
+			e.failed("%v: %s lives, and was deposed %d times, at most %d allowed", time.Since(e.service.began), leader.id, deposed, refused)
+		}
+	}
 }
 
 func crash(e *episode, random *rand.Rand) (string, func()) {
@@ -263,7 +311,7 @@ func (e *episode) hosts() (names []string) {
 }
 
 // alone are the faults that stop nodes, or change the members: no other is made beside them.
-var alone = map[string]bool{"crash": true, "crash more": true, "drain": true, "wipe": true, "membership": true, "transfer": true}
+var alone = map[string]bool{"crash": true, "crash more": true, "drain": true, "wipe": true, "membership": true, "transfer": true, "streams end": true}
 
 // disturb makes faults for as long as the episode lasts, and heals each. A short one has
 // them closer together.

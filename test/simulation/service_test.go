@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,6 +47,7 @@ type service struct {
 	events     *checks.EventLog
 	nodes      []*node
 	cuts       cuts
+	refused    atomic.Value // the peer address at which connections are refused, though its node lives
 	began      time.Time
 
 	mu       sync.Mutex
@@ -91,6 +95,22 @@ func (s *service) must(err error) {
 	}
 }
 
+func (n *node) peer() string { return n.id + ":8711" }
+
+// peers is the network as a node sees it, on which one address refuses connections.
+type peers struct {
+	*memnet.Host
+	refused *atomic.Value
+}
+
+// Dial implements [peer.Network].
+func (p peers) Dial(ctx context.Context, address string) (net.Conn, error) {
+	if p.refused.Load() == address {
+		return nil, syscall.ECONNREFUSED
+	}
+	return p.Host.Dial(ctx, address)
+}
+
 // start starts a node on the store that it has.
 func (n *node) start() {
 	s := n.s
@@ -102,25 +122,24 @@ func (n *node) start() {
 	}
 	began := time.Now()
 	config := cluster.Config{
-		NodeID: n.id, Bind: n.id + ":8711", Network: s.net.Host(n.id), Store: n.store, RaftMultiplier: s.multiplier,
+		NodeID: n.id, Bind: n.peer(), Network: peers{s.net.Host(n.id), &s.refused}, Store: n.store, RaftMultiplier: s.multiplier,
 		SnapshotEntries: snapshotEntries, TrailingEntries: trailingEntries,
 		Clock:   func() time.Time { return began.Add(time.Duration(float64(time.Since(began)) * n.rate)) },
 		OnFatal: func(err error) { s.failed("%s: %v", n.id, err) },
 		Logger:  hclog.New(&hclog.LoggerOptions{Name: n.id, Level: hclog.Warn, Output: &s.log, Mutex: &s.mu}),
 	}
-	for _, peer := range s.nodes[:3] {
-		config.Peers = append(config.Peers, cluster.Peer{ID: peer.id, Address: peer.id + ":8711"})
-	}
-	if n.id > "n3" {
-		config.Peers = append(config.Peers, cluster.Peer{ID: n.id, Address: n.id + ":8711"})
+	for _, member := range s.nodes {
+		if member == n || member.id <= "n3" {
+			config.Peers = append(config.Peers, cluster.Peer{ID: member.id, Address: member.peer()})
+		}
 	}
 	live, err := cluster.Start(context.Background(), config)
 	s.must(err)
 	x, err := exchange.New(exchange.Config{Node: live})
 	s.must(err)
-	peers, err := throttle.New(x, throttle.Config{})
+	throttled, err := throttle.New(x, throttle.Config{})
 	s.must(err)
-	handler, err := httpapi.New(httpapi.Config{Exchange: x, Dialects: []exchange.Dialect{peers, nodered.New(x, nodered.Config{})}})
+	handler, err := httpapi.New(httpapi.Config{Exchange: x, Dialects: []exchange.Dialect{throttled, nodered.New(x, nodered.Config{})}})
 	s.must(err)
 	listener, err := s.net.Host(n.id).Listen(n.id + ":8701")
 	s.must(err)

@@ -54,6 +54,7 @@ type episode struct {
 	chance     sync.Mutex
 	copies     sync.WaitGroup
 	made       map[string]int // faults by name
+	deposed    int            // leaders that lived, while their streams ended
 
 	unserved []string
 }
@@ -151,8 +152,8 @@ func (e *episode) judge(t *testing.T, lasts time.Duration) {
 	if want := int(enough * lasts.Hours()); e.Known() < want {
 		broken = append(broken, fmt.Sprintf("void: %d operations have a known outcome, fewer than %d", e.Known(), want))
 	}
-	t.Logf("seed %d: %v, %d operations, %d of them known, %d leases, %d writes, %d snapshots given to nodes, faults %v, not decided %v",
-		e.seed, lasts, len(e.Operations), e.Known(), len(e.Beliefs), len(e.Writes), e.events.Jumps, e.made, undecided)
+	t.Logf("seed %d: %v, %d operations, %d of them known, %d leases, %d writes, %d snapshots given to nodes, faults %v, %d living leaders deposed by broken streams, not decided %v",
+		e.seed, lasts, len(e.Operations), e.Known(), len(e.Beliefs), len(e.Writes), e.events.Jumps, e.made, e.deposed, undecided)
 	if len(broken) > 0 {
 		t.Errorf("seed %d:\n%s", e.seed, checks.Tail(broken, 30))
 	}

@@ -31,7 +31,7 @@ type Call struct {
 	// outcome yet.
 	Listen   bool
 	Longest  time.Duration        // bounds an attempt; 0: no further bound
-	Try      bool                 // the call does not wait, but its caller does: an overloaded cluster is asked again until ctx ends
+	Try      bool                 // it does not wait, but its caller does: an overloaded cluster is asked again until ctx ends
 	Patience func() time.Duration // bounds an attempt without its wait; nil: Config.AttemptTimeout alone
 	MaxPause time.Duration        // bounds the pause after failures, Retry-After included; 0: no bound
 

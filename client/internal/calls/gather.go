@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// slowFlight is after how long the next request leaves although an earlier one is under way: the node is far
-	// away, or does not reply.
+	// slowFlight is after how long the next request leaves although an earlier one is under way: the node
+	// is far away, or does not reply.
 	slowFlight = 10 * time.Millisecond
 	// maxMembers and maxBytes bound one shared request, well below a node's defaults (1,000 operations, 1 MiB).
 	maxMembers = 256
@@ -50,9 +50,10 @@ var (
 	errUnsent = errors.New("not sent")
 )
 
-// gatherer sends the attempts at one node. The first attempt leaves at once. Attempts that come while a request is
-// under way share the next request, which leaves when the earlier one has returned, as commands share the entries
-// of the log. So a single caller waits for no other, and the busier a process is, the more calls share a request.
+// gatherer sends the attempts at one node. The first attempt leaves at once. Attempts that come while a
+// request is under way share the next request, which leaves when that one has returned, as commands share
+// the entries of the log. So a lone caller waits for no other, and the busier a process is, the more calls
+// share a request. Caller.try (attempt.go) uses it.
 type gatherer struct {
 	c    *Caller
 	node *nodes.Node
@@ -60,7 +61,7 @@ type gatherer struct {
 	mu       sync.Mutex
 	underWay int       // requests
 	crowded  time.Time // until then, operations that give permits back are sent separately
-	next     *shared   // has the attempts for the next request; nil: no attempt waits
+	next     *shared   // has the attempts for the next request; nil: there is no such attempt
 }
 
 // shared is one request of several attempts.
