@@ -218,7 +218,7 @@ func (s *Session) ask(ctx context.Context, a *acquiring) ([]*Lease, error) {
 		case err == nil && r.Status != http.StatusAccepted:
 			return s.grant(a, &r)
 		case errors.Is(err, ErrUnavailable) && !a.call.Listen:
-			s.c.contention.note(name)
+			s.c.contention.add(name)
 			if a.try {
 				return nil, err
 			}

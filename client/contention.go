@@ -29,8 +29,8 @@ func (c *contention) expected(name string) bool {
 	return found && time.Now().Before(until)
 }
 
-// note makes a semaphore contended.
-func (c *contention) note(name string) {
+// add makes a semaphore contended.
+func (c *contention) add(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.until == nil || len(c.until) >= maxContended {

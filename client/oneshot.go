@@ -115,7 +115,7 @@ func (c *Client) once(ctx context.Context, o *oneShot) (calls.Reply, error) {
 		o.call.Key, o.call.Try = calls.NewKey(), !o.try
 		r, err := c.inLine(ctx, o)
 		if errors.Is(err, ErrUnavailable) {
-			c.contention.note(name)
+			c.contention.add(name)
 		}
 		if o.try || !errors.Is(err, ErrUnavailable) {
 			return r, err
@@ -125,9 +125,9 @@ func (c *Client) once(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	return c.await(ctx, o)
 }
 
-// await makes a request that waits until it is granted or refused. The first attempt names
-// the whole wait, for which the cluster keeps the request in line; its repeats join
-// it there. Once the wait is over it is made again, unless ctx is over too.
+// await makes a request that waits until it is granted or refused. The first attempt names the whole wait, for
+// which the cluster keeps the request in line; its repeats join it there. After that wait, await makes a new
+// request, unless ctx is over too.
 func (c *Client) await(ctx context.Context, o *oneShot) (calls.Reply, error) {
 	for early := 0; ; {
 		o.call.Key = calls.NewKey()
